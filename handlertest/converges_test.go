@@ -1,0 +1,348 @@
+package handlertest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/internal/testkit"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// with makes a scenario of a handler for an app that exists.
+func with(h func(p process, apps client) handler) func(s scenario) {
+	return func(s scenario) {
+		apps := apps(s)
+		apps.Set("web", app{Spec: 1})
+		s.Start = func(p process) handler { return h(p, apps.Client(p)) }
+	}
+}
+
+func wantReport(t *testing.T, report string, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if !strings.Contains(report, word) {
+			t.Errorf("the report does not say %q:\n%s", word, report)
+		}
+	}
+}
+
+// What is wrong with a test is said as clearly as what is wrong with a handler.
+func TestBadInput(t *testing.T) {
+	nothing := func(context.Context, string) error { return nil }
+	runs := 0
+	for _, c := range []struct {
+		name     string
+		scenario func(s scenario)
+		words    []string
+	}{
+		{"no rest", with(func(_ process, apps client) handler {
+			return func(ctx context.Context, key string) error {
+				web, _ := apps.Cached(key)
+				web.Value.Spec++
+				_, err := apps.Update(ctx, web)
+				return err
+			}
+		}), []string{"the scenario fails undisturbed", "it never comes to rest", "updates apps/web@2"}},
+		{"writes for ever, slowly", with(func(_ process, apps client) handler {
+			return func(ctx context.Context, key string) error {
+				web, _ := apps.Cached(key)
+				web.Value.Spec++
+				if _, err := apps.Update(ctx, web); err != nil {
+					return err
+				}
+				return worker.RequeueAfter(time.Hour)
+			}
+		}), []string{"the scenario fails undisturbed", "it never comes to rest"}},
+		{"panic", with(func(process, client) handler {
+			return func(context.Context, string) error { panic("ouch") }
+		}), []string{"web: the handler panics: ouch", "converges_test.go"}},
+		{"Goexit", with(func(process, client) handler {
+			return func(context.Context, string) error { runtime.Goexit(); return nil }
+		}), []string{"web: the handler has ended its goroutine"}},
+		{"wait", with(func(process, client) handler {
+			return func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }
+		}), []string{"web: the handler waits, and for 1h0m0s nothing has ended its wait"}},
+		{"wait of Start", func(s scenario) {
+			s.Start = func(p process) handler { <-p.Context().Done(); return nothing }
+		}, []string{"the process waits, and for 1h0m0s nothing has ended its wait"}},
+		{"goroutine that is left", func(s scenario) {
+			s.Start = func(process) handler {
+				go func() { select {} }()
+				return nothing
+			}
+		}, []string{"goroutines are left", "converges_test.go"}},
+		{"fatal", with(func(process, client) handler {
+			return func(context.Context, string) error { return worker.Fatal(errors.New("no disk")) }
+		}), []string{"the workers have ended: no disk"}},
+		{"bad options", func(s scenario) {
+			s.Options.Workers = -1
+			s.Start = func(process) handler { return nothing }
+		}, []string{"Options.Workers is negative"}},
+		{"panic of Start", func(s scenario) {
+			s.Start = func(process) handler { panic("ouch") }
+		}, []string{"the process panics: ouch"}},
+		{"no handler", func(s scenario) {
+			s.Start = func(process) handler { return nil }
+		}, []string{"Start has returned no handler"}},
+		{"panic of the scenario", func(scenario) { panic("ouch") }, []string{"panic: ouch"}},
+		{"nothing to start", func(scenario) {}, []string{"needs either Start or Program"}},
+		{"too much to start", func(s scenario) {
+			s.Start, s.Program = func(process) handler { return nothing }, func(process) {}
+		}, []string{"needs either Start or Program"}},
+		{"replicas", func(s scenario) {
+			s.Replicas, s.Start = -1, func(process) handler { return nothing }
+		}, []string{"Replicas is negative: -1"}},
+		{"a program that ends", func(s scenario) { s.Program = func(process) {} }, []string{"the Program has returned"}},
+		{"keys of another type", func(s scenario) { handlertest.NewWorld[int, int](s, "numbers", nil) },
+			[]string{`NewWorld("numbers") needs a function`, "int", "string"}},
+		{"random measure", func(s scenario) {
+			s.Start, s.Measure = func(process) handler { return nothing }, func() any { return rand.Uint64() }
+		}, []string{"two undisturbed runs differ", "the measure"}},
+		{"measure that panics", func(s scenario) {
+			s.Start, s.Measure = func(process) handler { return nothing }, func() any { panic("ouch") }
+		}, []string{"panic: ouch"}},
+		{"memory of an earlier run", func(s scenario) {
+			apps := apps(s)
+			runs++
+			apps.Set("web", app{Spec: runs})
+			s.Start = func(process) handler { return nothing }
+		}, []string{"two undisturbed runs differ"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var found collector
+			handlertest.Converges(&found, c.scenario)
+			wantReport(t, found.report, append(c.words, "handlertest: ")...)
+		})
+	}
+}
+
+func TestInsideBubble(t *testing.T) {
+	var found collector
+	synctest.Test(t, func(*testing.T) { handlertest.Converges(&found, func(scenario) {}) })
+	wantReport(t, found.report, "must be called outside of them")
+}
+
+func TestOutsideBubble(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "1")
+	var w world
+	var c client
+	var at func()
+	handlertest.Converges(t, func(s scenario) {
+		w = apps(s)
+		at = func() { s.At(0, func() {}) }
+		s.Start = func(p process) handler {
+			c = w.Client(p)
+			return func(context.Context, string) error { return nil }
+		}
+	})
+	testkit.WantPanic(t, "Set", func() { w.Set("a", app{}) }, "the world apps is used outside the bubble")
+	testkit.WantPanic(t, "Remove", func() { w.Remove("a") }, "the world apps is used outside the bubble")
+	testkit.WantPanic(t, "At", at, "the scenario is used outside the bubble")
+	testkit.WantPanic(t, "Get", func() { _, _ = c.Get(t.Context(), "a") }, "is used after its run")
+	synctest.Test(t, func(*testing.T) {
+		testkit.WantPanic(t, "Set", func() { w.Set("a", app{}) }, "the world apps is used after its run")
+		testkit.WantPanic(t, "Get", func() { _, _ = c.Get(context.Background(), "a") }, "is used after its run")
+	})
+	var found collector
+	handlertest.Converges(&found, func(s scenario) {
+		apps(s).Set("web", app{})
+		s.Start = func(process) handler {
+			return func(ctx context.Context, key string) error {
+				_, err := c.Get(ctx, key)
+				return err
+			}
+		}
+	})
+	wantReport(t, found.report, "is used after its run")
+}
+
+// A handler whose only mistake shows now and then is not shrunk, but reported.
+func TestNotDeterministic(t *testing.T) {
+	var found collector
+	runs := 0
+	handlertest.Converges(&found, func(s scenario) {
+		apps := apps(s)
+		if runs++; runs == 20 {
+			apps.Set("web", app{})
+		}
+		s.Start = func(process) handler { return func(context.Context, string) error { return nil } }
+	})
+	wantReport(t, found.report, "This happened once (seed ", "and not again under the same schedule", "extra:   apps/web")
+}
+
+// Two calls of one key at once are the queue's mistake.
+func TestTwoCallsAtOnce(t *testing.T) {
+	var found collector
+	handlertest.Converges(&found, func(s scenario) {
+		apps := apps(s)
+		apps.Set("web", app{Spec: 1})
+		s.Queue = func() workqueue.TypedRateLimitingInterface[string] {
+			return forgetful{workqueue.NewTypedRateLimitingQueue[string](nil)}
+		}
+		s.Start = func(p process) handler {
+			return func(ctx context.Context, _ string) error {
+				p.Point(ctx, "works")
+				return nil
+			}
+		}
+		s.At(1500*time.Microsecond, func() { apps.Set("web", app{Spec: 2}) })
+	})
+	wantReport(t, found.report, "web: two calls of one key at once")
+}
+
+// forgetful is a queue that does not know which keys are held.
+type forgetful struct {
+	workqueue.TypedRateLimitingInterface[string]
+}
+
+func (q forgetful) Get() (string, bool) {
+	key, shutdown := q.TypedRateLimitingInterface.Get()
+	if !shutdown {
+		q.TypedRateLimitingInterface.Done(key)
+	}
+	return key, shutdown
+}
+
+// At a crash the process does nothing more, whatever its code is doing: it writes nothing in deferred calls or in
+// goroutines of its own, and its contexts end.
+func TestCrashEndsEverything(t *testing.T) {
+	t.Setenv("HANDLERTEST", "crash#1=1s")
+	var contexts atomic.Int32
+	var found collector
+	handlertest.Converges(&found, func(s scenario) {
+		apps := apps(s)
+		apps.Set("web", app{})
+		starts := 0
+		s.Measure = func() any { return len(apps.All()) }
+		s.Start = func(p process) handler {
+			starts++
+			first := starts == 1
+			c := apps.Client(p)
+			return func(ctx context.Context, key string) error {
+				if key != "web" || !first {
+					return nil
+				}
+				context.AfterFunc(ctx, func() { contexts.Add(1) })
+				context.AfterFunc(p.Context(), func() { contexts.Add(1) })
+				go func() {
+					time.Sleep(100 * time.Millisecond)
+					_, _ = c.Create(context.Background(), "by a goroutine", app{})
+				}()
+				defer func() { _, _ = c.Create(context.Background(), "by a deferred call", app{}) }()
+				defer func() { _ = recover() }()
+				_, err := c.Create(ctx, "by the handler", app{})
+				return err
+			}
+		}
+	})
+	wantReport(t, found.report, "undisturbed: 4", "here:        2", "creates apps/by the handler", "crashes after that write; it starts again after 1s",
+		"1.002s  the process: starts", "its cache lists apps/by the handler@2 apps/web@1")
+	if strings.Contains(found.report, "creates apps/by a") {
+		t.Errorf("the process does something after its crash:\n%s", found.report)
+	}
+	if contexts.Load() < 4 {
+		t.Error("a context has not ended")
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	for variable, value := range map[string]string{"HANDLERTEST": "crash", "HANDLERTEST_RUNS": "many", "HANDLERTEST_SEED": "-1"} {
+		t.Run(variable, func(t *testing.T) {
+			t.Setenv(variable, value)
+			var found collector
+			handlertest.Converges(&found, func(s scenario) {
+				s.Start = func(process) handler { return func(context.Context, string) error { return nil } }
+			})
+			wantReport(t, found.report, variable, value)
+		})
+	}
+	// The line that a report ends with repeats the report.
+	scenario := func(s scenario) { wrongHandlers[0].scenario(s, false) }
+	var first, second collector
+	handlertest.Converges(&first, scenario)
+	_, line, _ := strings.Cut(first.report, "repeat: HANDLERTEST='")
+	schedule, command, _ := strings.Cut(line, "'")
+	wantReport(t, command, "go test -run '^TestMyHandler$'")
+	t.Setenv("HANDLERTEST", schedule)
+	handlertest.Converges(&second, scenario)
+	cut := func(report string) string { return report[:strings.LastIndex(report, "repeat:")] }
+	if cut(first.report) != cut(second.report) {
+		t.Errorf("the report\n%s\nis repeated as\n%s", first.report, second.report)
+	}
+	t.Setenv("HANDLERTEST", "slow:web#9999=3ms") // Nothing is disturbed.
+	handlertest.Converges(t, scenario)
+}
+
+// Every answer of package worker works, over every queue.
+func TestAnswers(t *testing.T) {
+	if os.Getenv("HANDLERTEST_RUNS") == "" {
+		t.Setenv("HANDLERTEST_RUNS", "100")
+	}
+	for name, queue := range map[string]func() workqueue.TypedRateLimitingInterface[string]{
+		"default": nil,
+		"client-go": func() workqueue.TypedRateLimitingInterface[string] {
+			return plain{workqueue.NewTypedRateLimitingQueue[string](nil)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			handlertest.Converges(t, func(s scenario) {
+				apps := apps(s)
+				for i := range 8 {
+					apps.Set(fmt.Sprint("app-", i), app{Spec: i})
+				}
+				s.Queue = queue
+				s.Options.MaxRetries = 3
+				s.Start = func(p process) handler {
+					c := apps.Client(p)
+					return func(ctx context.Context, key string) error {
+						o, err := c.Get(ctx, key)
+						if err != nil {
+							return err
+						}
+						if o.Value.Status < 3 {
+							o.Value.Status++
+							_, err = c.Update(ctx, o)
+						}
+						switch {
+						case err != nil:
+							return worker.RequeueAfter(time.Second)
+						case o.Value.Spec == 1:
+							return worker.RequeueAfter(time.Minute)
+						case o.Value.Spec == 2:
+							return worker.Every(10 * time.Minute)
+						case o.Value.Spec == 3:
+							return worker.Terminal(errors.New("no"))
+						case o.Value.Spec == 4:
+							return errors.New("fails until it is given up")
+						case o.Value.Spec == 5:
+							return worker.RetryAfter(errors.New("busy"), time.Second)
+						case o.Value.Spec == 6 && o.Value.Status < 3:
+							<-worker.CallOf(ctx).UntilAdded().Done()
+							return worker.ErrAdded
+						}
+						return nil
+					}
+				}
+				if queue != nil {
+					apps.Remove("app-6") // UntilAdded needs a queue that notifies.
+				}
+			})
+		})
+	}
+}
+
+// plain is a queue with no methods but those of client-go's.
+type plain struct {
+	workqueue.TypedRateLimitingInterface[string]
+}

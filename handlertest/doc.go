@@ -1,0 +1,54 @@
+// Package handlertest tests whether a handler bears what a queue, a cache and a crash may do to it. A queue promises little on purpose: a key
+// comes at least once after its last change, in any order, merged with other adds, perhaps again. A cache lags behind. A
+// process crashes between two writes. A handler that is right brings about the same truth all the same. (Whether a queue is right, package
+// [github.com/keyedqueue/workqueue/workqueuetest] tests.)
+//
+//	func TestSets(t *testing.T) {
+//		handlertest.Converges(t, func(s *handlertest.Scenario[string]) {
+//			sets := handlertest.NewWorld[string, Set](s, "sets", nil)
+//			sets.Set("web", Set{Replicas: 2})
+//			s.At(time.Second, func() { sets.Set("web", Set{Replicas: 3}) })
+//			s.Start = func(p *handlertest.Process) worker.Handler[string] {
+//				c := &controller{sets: sets.Client(p)}
+//				return c.handle
+//			}
+//		})
+//	}
+//
+// # What happens in a run
+//
+// A [World] holds the truth. Handlers write to it through a [Client], and read from it or from the cache of their process. The cache shows changes later, in
+// their order, and adds keys to the queue when it does, as an informer does. A [worker.Pool] runs the handler over a real queue. So every answer
+// of package worker works. All of it is in a bubble of testing/synctest, where time is virtual.
+//
+// [Converges] runs the scenario once undisturbed. That run must come to rest, and its outcome is what all other runs must come to. In these
+//
+//   - the process crashes after a write, at a [Process.Point] or when a handler has returned, and starts again with an empty memory and queue and a new
+//     listing. At the crash its contexts end, and nothing that still runs, deferred calls included, gets past its next use of the world.
+//   - the cache lags, or loses its watch and lists anew, so that versions are skipped
+//   - calls of clients, and so handlers, take longer
+//   - adds reach the queue late, and so in another order; keys are added once more, while they are held or later
+//   - with [Scenario].Shared, the leases of keys end while handlers have them
+//
+// # A failure
+//
+// The report has the difference, the story of the run in virtual time, and the line that repeats the run. The schedule in it, such as
+//
+//	crash#1=1s lag:pods#2=3ms slow:web#3=100ms
+//
+// is the shortest that was found. It says that the process crashes at its first possible point and is down for a second, that the cache shows the second change
+// of the pods 3 ms late, and that the third step of the calls for web takes 100 ms longer. A step is the beginning of a call, or a call of a client.
+//
+// # What the handler must not do
+//
+// A run depends on nothing but its schedule if the handler and the scenario do not use real time, random numbers, the order of a map, or memory that was not made in the
+// function of Converges. Only one goroutine of the run proceeds at a time, from one step to the next, except for goroutines that wake at the same virtual moment. What a handler does with
+// goroutines of its own that wait for other than a timer or a context is seen, but a goroutine that waits longer than
+// [Scenario].Settle is not waited for.
+//
+// # Other worlds
+//
+// A program with a world of its own, such as files or a client-go clientset, makes its fakes tell the run what happens: [Process.Write], [Process.Read],
+// [Process.Show] and [Process.Point]. [Scenario].Program is for programs that run queues and workers of their own. A queue alone is
+// disturbed by [Perturb]. docs/testing-handlers.md has more, and an adapter for client-go.
+package handlertest

@@ -1,0 +1,155 @@
+package handlertest
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+func TestScheduleText(t *testing.T) {
+	s := schedule{
+		{crashes, "", 3}:                        time.Second,
+		{lag, "pods in process 2", 1}:           300 * time.Millisecond,
+		{slow, "default/web=1 #2:x'\"\n%+", 12}: 3 * time.Millisecond,
+	}
+	text := s.String()
+	got, err := parseSchedule(text)
+	if err != nil || !maps.Equal(got, s) {
+		t.Errorf("%s is read as %v, %v", text, got, err)
+	}
+	if strings.ContainsAny(text, "'\"\n") {
+		t.Errorf("%s cannot stand between quotes of a shell", text)
+	}
+	for _, bad := range []string{"x", "crash", "crash#1", "crash#0=1s", "crash#1=0s", "crash#1=-1s", "boom#1=1s", "lag:%zz#1=1s", "crash#1=1"} {
+		if s, err := parseSchedule(bad); err == nil {
+			t.Errorf("%q is read as %v, want an error", bad, s)
+		}
+	}
+}
+
+func TestShrink(t *testing.T) {
+	all := make(schedule)
+	for n := range 40 {
+		all[site{slow, "a", n + 1}] = 10 * time.Second
+	}
+	needs := []site{{slow, "a", 7}, {slow, "a", 31}}
+	calls := 0
+	got := shrink(all, func() bool { return true }, func(s schedule) bool {
+		calls++
+		return s[needs[0]] > 0 && s[needs[1]] >= 100*time.Millisecond
+	})
+	if want := (schedule{needs[0]: sizes[0], needs[1]: 100 * time.Millisecond}); !maps.Equal(got, want) {
+		t.Errorf("shrunk to %v, want %v", got, want)
+	}
+	if calls > 200 {
+		t.Errorf("it took %d calls", calls)
+	}
+	calls = 0
+	shrink(all, func() bool { return calls < 5 }, func(schedule) bool { calls++; return true })
+	if calls > 5 {
+		t.Errorf("%d calls, want at most 5", calls)
+	}
+}
+
+// An object that changes again while the cache lags, two processes, a shared queue, crashes: everything that has an order.
+func everything(s *Scenario[string]) {
+	apps := NewWorld[string, int](s, "apps", nil)
+	for i := range 4 {
+		apps.Set(fmt.Sprint("app-", i), i)
+		s.At(time.Duration(i)*7*time.Millisecond, func() { apps.Set("app-1", 10+i) })
+	}
+	s.Shared, s.Replicas = true, 2
+	s.Start = func(p *Process) worker.Handler[string] {
+		client := apps.Client(p)
+		return func(ctx context.Context, key string) error {
+			o, err := client.Get(ctx, key)
+			if err != nil {
+				return err
+			}
+			if o.Value < 100 {
+				o.Value += 100
+				if _, err = client.Update(ctx, o); err != nil {
+					return err
+				}
+			}
+			if o.Value%2 == 0 {
+				return worker.RequeueAfter(3 * time.Second)
+			}
+			return nil
+		}
+	}
+}
+
+func TestSameSeedSameStory(t *testing.T) {
+	disturbed := 0
+	for seed := range uint64(100) {
+		first := play(t, everything, newDecider(nil, seed), true)
+		second := play(t, everything, newDecider(nil, seed), true)
+		again := play(t, everything, newDecider(first.used, 0), true)
+		for _, other := range []result{second, again} {
+			if !slices.Equal(first.story, other.story) || !maps.Equal(first.used, other.used) {
+				for i, line := range first.story {
+					if i >= len(other.story) || line != other.story[i] {
+						t.Errorf("seed %d has two stories, one with\n%s\nand one with\n%s", seed,
+							strings.Join(first.story[max(0, i-8):i+1], "\n"), strings.Join(other.story[max(0, i-8):i+1], "\n"))
+						break
+					}
+				}
+			}
+		}
+		disturbed += len(first.used)
+	}
+	if disturbed < 500 {
+		t.Errorf("100 runs had %d disturbances", disturbed)
+	}
+}
+
+// In a hundred runs everything happens that may happen.
+func TestEverythingHappens(t *testing.T) {
+	var kindsSeen []string
+	var stories strings.Builder
+	for seed := range uint64(100) {
+		res := play(t, everything, newDecider(nil, seed), true)
+		for at := range res.used {
+			kindsSeen = append(kindsSeen, at.kind)
+		}
+		stories.WriteString(strings.Join(res.story, "\n"))
+	}
+	for _, kind := range kinds {
+		if !slices.Contains(kindsSeen, kind) {
+			t.Errorf("no %s in a hundred runs", kind)
+		}
+	}
+	for _, words := range []string{"lists anew", "conflict", "crashes after that write", "crashes before the key is done", "its lease ends", "reaches the queue late"} {
+		if !strings.Contains(stories.String(), words) {
+			t.Errorf("no story says %q", words)
+		}
+	}
+}
+
+// A goroutine that waits for a lock stops the clock of a bubble.
+func TestHang(t *testing.T) {
+	patience = 300 * time.Millisecond
+	defer func() { patience = time.Minute }()
+	unlock := make(chan struct{})
+	defer close(unlock)
+	res := play(t, func(s *Scenario[string]) {
+		apps := NewWorld[string, int](s, "apps", nil)
+		apps.Set("a", 1)
+		s.Start = func(*Process) worker.Handler[string] {
+			return func(context.Context, string) error {
+				<-unlock // Made outside the bubble, so it does not count as a wait.
+				return nil
+			}
+		}
+	}, newDecider(schedule{}, 0), false)
+	if res.failed == nil || !strings.Contains(res.failed.text, "it hangs") || !strings.Contains(res.failed.text, "TestHang") {
+		t.Errorf("got %+v, want a failure that says that it hangs, with the stack", res.failed)
+	}
+}

@@ -1,0 +1,292 @@
+package handlertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// ErrLeaseEnded is the cause of the end of a handler's context when its key is given to another worker.
+var ErrLeaseEnded = errors.New("handlertest: the lease of the key has ended")
+
+// Fault is what [Perturb] does to a queue.
+type Fault uint8
+
+const (
+	// Late lets some adds reach the queue later: keys come in another order, and adds merge that would not have.
+	Late Fault = 1 << iota
+	// Again adds some keys once more after they were handed out: while they are held, or later.
+	Again
+	// Leases makes the queue a [workqueue.Leaser] that takes some keys away: the context of Lease ends, with the cause
+	// ErrLeaseEnded, and another worker gets the key while the first one still has it. The Done of the first, which comes
+	// late, is ignored. It is for handlers that must bear a queue that processes share.
+	Leases
+)
+
+// Perturb returns a queue that makes use of everything that the contract of queue allows, for programs with a world of their own. What it does
+// follows from the seed alone, and happens on the clock that the bubble of the caller has, or on the real one. No add is lost:
+// a shutdown first adds what is late. A key is delayed for 10 s at most. Without faults, it is Late and Again.
+//
+// Queue is any of ours or client-go's. Use the returned one instead of it from then on. It keeps causes and reports adds
+// of held keys if queue does. It has no priorities, and no other methods of queue.
+func Perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], seed uint64, faults ...Fault) workqueue.TypedRateLimitingInterface[K] {
+	var all Fault
+	for _, f := range faults {
+		if f == 0 || f > Late|Again|Leases {
+			panic(fmt.Sprintf("handlertest: Perturb with an unknown Fault: %d", f))
+		}
+		all |= f
+	}
+	if all == 0 {
+		all = Late | Again
+	}
+	var mu sync.Mutex
+	d := newDecider(nil, seed)
+	of := map[string]Fault{late: Late, again: Again, lease: Leases}
+	p := perturb(queue, hooks[K]{
+		decide: func(kind string, key K) time.Duration {
+			if all&of[kind] == 0 {
+				return 0
+			}
+			text := fmt.Sprint(key) // Not under mu: it may call a method of the key.
+			mu.Lock()
+			defer mu.Unlock()
+			return d.decide(kind, text)
+		},
+		after: func(d time.Duration, _ K, do func()) { time.AfterFunc(d, do) },
+		tell:  func(K, string) {},
+	})
+	if all&Leases != 0 {
+		return leasedQueue[K]{p}
+	}
+	return p
+}
+
+// hooks are how a perturbed queue depends on its surroundings. No lock is held when they are called.
+type hooks[K comparable] struct {
+	decide func(kind string, key K) time.Duration
+	after  func(d time.Duration, key K, do func())
+	tell   func(key K, what string)
+}
+
+// perturbed is a queue that does what decide says.
+type perturbed[K comparable] struct {
+	workqueue.Extended[K] // the queue
+	queue                 workqueue.TypedRateLimitingInterface[K]
+	hooks[K]
+	exact bool // the queue's Stats say more than its length
+
+	mu struct {
+		sync.Mutex
+		late   []*func()       // adds that have not reached the queue yet
+		leases map[K]*keyLease // of the keys that are held
+		stale  map[K]int       // how many Dones are to be ignored, because their leases have ended
+	}
+}
+
+// keyLease is one hand-out of a key.
+type keyLease struct {
+	owner *Process // or nil
+	lost  bool
+	end   context.CancelCauseFunc // or nil
+}
+
+func perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], h hooks[K]) *perturbed[K] {
+	_, exact := queue.(workqueue.Extended[K])
+	q := &perturbed[K]{Extended: workqueue.Extend(queue), queue: queue, hooks: h, exact: exact}
+	q.mu.leases, q.mu.stale = make(map[K]*keyLease), make(map[K]int)
+	return q
+}
+
+// addLate calls add, perhaps later.
+func (q *perturbed[K]) addLate(key K, add func()) {
+	d := q.decide(late, key)
+	if d <= 0 {
+		add()
+		return
+	}
+	entry := &add
+	q.mu.Lock()
+	q.mu.late = append(q.mu.late, entry)
+	q.mu.Unlock()
+	q.after(d, key, func() {
+		q.mu.Lock()
+		i := slices.Index(q.mu.late, entry)
+		if i >= 0 {
+			q.mu.late = slices.Delete(q.mu.late, i, i+1)
+		}
+		q.mu.Unlock()
+		if i >= 0 {
+			q.tell(key, "an add reaches the queue late")
+			add()
+		}
+	})
+}
+
+// addPending adds what is late, before a shutdown.
+func (q *perturbed[K]) addPending() {
+	q.mu.Lock()
+	pending := q.mu.late
+	q.mu.late = nil
+	q.mu.Unlock()
+	for _, add := range pending {
+		(*add)()
+	}
+}
+
+func (q *perturbed[K]) Add(key K) { q.addLate(key, func() { q.queue.Add(key) }) }
+
+func (q *perturbed[K]) AddCause(key K, cause workqueue.Cause) {
+	q.addLate(key, func() { workqueue.AddCause(q.queue, key, cause) })
+}
+
+func (q *perturbed[K]) AddAfter(key K, d time.Duration) {
+	if d > 0 {
+		q.queue.AddAfter(key, d+q.decide(late, key))
+		return
+	}
+	q.Add(key)
+}
+
+func (q *perturbed[K]) AddRateLimited(key K)       { q.queue.AddRateLimited(key) }
+func (q *perturbed[K]) Forget(key K)               { q.queue.Forget(key) }
+func (q *perturbed[K]) NumRequeues(key K) int      { return q.queue.NumRequeues(key) }
+func (q *perturbed[K]) ShutDown()                  { q.addPending(); q.Extended.ShutDown() }
+func (q *perturbed[K]) ShutDownWithDrain()         { q.addPending(); q.Extended.ShutDownWithDrain() }
+func (q *perturbed[K]) Stats() (s workqueue.Stats) { return q.withLate(q.Extended.Stats()) }
+
+func (q *perturbed[K]) ShutDownContext(ctx context.Context) error {
+	q.addPending()
+	return q.Extended.ShutDownContext(ctx)
+}
+
+func (q *perturbed[K]) Snapshot(limit int) workqueue.Snapshot[K] {
+	s := q.Extended.Snapshot(limit)
+	s.Stats = q.withLate(s.Stats)
+	return s
+}
+
+// withLate counts the late adds as waiting.
+func (q *perturbed[K]) withLate(s workqueue.Stats) workqueue.Stats {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s.Waiting += len(q.mu.late)
+	return s
+}
+
+func (q *perturbed[K]) Causes(key K) (causes workqueue.Causes) {
+	if adder, ok := q.queue.(workqueue.CauseAdder[K]); ok {
+		causes = adder.Causes(key)
+	}
+	return causes
+}
+
+func (q *perturbed[K]) AddedAgain(key K) <-chan struct{} {
+	if notifier, ok := q.queue.(workqueue.AddNotifier[K]); ok {
+		return notifier.AddedAgain(key)
+	}
+	return nil
+}
+
+func (q *perturbed[K]) Get() (key K, shutdown bool) {
+	if key, shutdown = q.Extended.Get(); !shutdown {
+		q.handedOut(key, nil)
+	}
+	return key, shutdown
+}
+
+func (q *perturbed[K]) GetContext(ctx context.Context) (key K, err error) {
+	if key, err = q.Extended.GetContext(ctx); err == nil {
+		q.handedOut(key, nil)
+	}
+	return key, err
+}
+
+// handedOut is called for each key that a worker gets, with its process.
+func (q *perturbed[K]) handedOut(key K, owner *Process) {
+	l := &keyLease{owner: owner}
+	q.mu.Lock()
+	q.mu.leases[key] = l
+	q.mu.Unlock()
+	if d := q.decide(again, key); d > 0 {
+		q.after(d, key, func() {
+			q.tell(key, "is added once more")
+			q.queue.Add(key)
+		})
+	}
+	if d := q.decide(lease, key); d > 0 {
+		q.after(d, key, func() { q.endLease(key, l) })
+	}
+}
+
+// endLease gives a key to another worker, unless its worker is done with it.
+func (q *perturbed[K]) endLease(key K, l *keyLease) {
+	q.mu.Lock()
+	held := q.mu.leases[key] == l
+	if held {
+		l.lost = true
+		delete(q.mu.leases, key)
+	}
+	end := l.end
+	q.mu.Unlock()
+	if !held {
+		return
+	}
+	q.tell(key, "its lease ends, and another worker may get it")
+	if end != nil {
+		end(ErrLeaseEnded)
+	}
+	q.queue.Add(key)
+	q.queue.Done(key)
+}
+
+// Done is ignored once for each lease of the key that has ended.
+func (q *perturbed[K]) Done(key K) {
+	q.mu.Lock()
+	stale := q.mu.stale[key] > 0
+	if stale {
+		q.mu.stale[key]--
+	} else {
+		delete(q.mu.leases, key)
+	}
+	q.mu.Unlock()
+	if !stale {
+		q.queue.Done(key)
+	}
+}
+
+// leasedQueue is a queue that takes keys away.
+type leasedQueue[K comparable] struct{ *perturbed[K] }
+
+// Lease is that of [workqueue.Leaser].
+func (q leasedQueue[K]) Lease(ctx context.Context, key K) (context.Context, context.CancelFunc) {
+	return q.lease(ctx, key)
+}
+
+func (q *perturbed[K]) lease(ctx context.Context, key K) (context.Context, context.CancelFunc) {
+	release := func() {}
+	if below, ok := q.queue.(workqueue.Leaser[K]); ok {
+		ctx, release = below.Lease(ctx, key)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.mu.leases[key]
+	if l == nil {
+		return ctx, release
+	}
+	ctx, l.end = context.WithCancelCause(ctx)
+	return ctx, func() {
+		q.mu.Lock()
+		if l.lost && (l.owner == nil || !l.owner.isDead()) {
+			q.mu.stale[key]++ // The Done that follows.
+		}
+		q.mu.Unlock()
+		l.end(nil)
+		release()
+	}
+}

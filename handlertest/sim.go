@@ -1,0 +1,214 @@
+package handlertest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing/synctest"
+	"time"
+)
+
+// stepTime is how long a call of a client, and the beginning of a handler's call, takes if nothing disturbs it.
+const stepTime = time.Millisecond
+
+// sim is the run of a scenario: a list of events, of which one happens at a time, in the order of virtual time. Everything
+// that may happen in another order is an event, and between two events all goroutines of the bubble are blocked. So a
+// run depends on its schedule alone, as long as the handler itself does.
+type sim struct {
+	began time.Time
+	wake  chan struct{} // has an element when there is a new event
+	steps int           // of drive, which alone uses it
+	moved time.Time     // when the last event was, for drive
+
+	mu sync.Mutex // guards what follows; no foreign code runs under it
+	decider
+	events  []*event
+	version int64 // of the last change of any world
+	writes  int
+	changed time.Time      // when the truth, or what a cache shows of it, changed last
+	calls   map[string]int // the calls of each key since then
+	story   []string       // nil unless telling
+	telling bool
+	failed  *failure
+	over    bool // the outcome is known
+	buried  bool // and the goroutines have ended
+}
+
+// event is something that happens at its time. Events of one time happen in the order of their labels, because
+// goroutines that run at the same time may add them in any order.
+type event struct {
+	at    time.Time
+	label string
+	of    *Process // nothing happens if it has crashed
+	do    func()
+}
+
+// failure is what is wrong with a run. Shrinking keeps its kind.
+type failure struct{ kind, text string }
+
+func newSim(d decider, tell bool) *sim {
+	now := time.Now()
+	return &sim{began: now, moved: now, changed: now, wake: make(chan struct{}, 1), decider: d, telling: tell, calls: make(map[string]int)}
+}
+
+// bubbleYears is more virtual time than a run ever takes. A bubble's clock starts in the year 2000, so a longer time means
+// that the caller is outside.
+const bubbleYears = 10 * 365 * 24 * time.Hour
+
+// lock is called by everything that a test may call at the wrong time or place.
+func (s *sim) lock(what string) {
+	if time.Since(s.began) > bubbleYears {
+		panic(fmt.Sprintf("handlertest: %s is used outside the bubble of its run: make and use it in the function of Converges", what))
+	}
+	s.mu.Lock()
+	if s.over {
+		s.mu.Unlock()
+		panic(fmt.Sprintf("handlertest: %s is used after its run: each run makes a new one, in the function of Converges", what))
+	}
+}
+
+// after lets do happen after d. Its label is for the order of events that happen at the same time.
+func (s *sim) after(d time.Duration, label string, of *Process, do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.addLocked(time.Now().Add(d), label, of, do)
+}
+
+func (s *sim) addLocked(at time.Time, label string, of *Process, do func()) {
+	s.events = append(s.events, &event{at, label, of, do})
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// next takes the next event if its time has come, and otherwise returns how long it is until then: -1 if there is none.
+func (s *sim) next() (*event, time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := -1
+	for i, e := range s.events {
+		if first < 0 || e.at.Before(s.events[first].at) || e.at.Equal(s.events[first].at) && e.label < s.events[first].label {
+			first = i
+		}
+	}
+	if first < 0 {
+		return nil, -1
+	}
+	e := s.events[first]
+	if d := time.Until(e.at); d > 0 {
+		return nil, d
+	}
+	// Not swapped with the last: events with equal times and labels stay in their order.
+	s.events = append(s.events[:first], s.events[first+1:]...)
+	return e, 0
+}
+
+// tell adds to the story.
+func (s *sim) tell(format string, args ...any) {
+	if !s.telling {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.story = append(s.story, fmt.Sprintf("%9v  %s", time.Since(s.began).Round(time.Microsecond), fmt.Sprintf(format, args...)))
+}
+
+// fail ends the run. The first failure counts.
+func (s *sim) fail(kind, format string, args ...any) {
+	s.mu.Lock()
+	if s.failed == nil {
+		s.failed = &failure{kind, fmt.Sprintf(format, args...)}
+	}
+	s.mu.Unlock()
+	s.after(0, "", nil, func() {}) // Wakes drive.
+}
+
+// change notes that the truth has changed, or what a cache shows of it.
+func (s *sim) change() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changedLocked()
+}
+
+func (s *sim) changedLocked() {
+	clear(s.calls)
+	s.changed = time.Now()
+}
+
+// write notes that the truth has changed.
+func (s *sim) write() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writes++
+	s.changedLocked()
+}
+
+// ended reports whether the run has failed, or goes on for too long.
+func (s *sim) ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	took := time.Since(s.began).Round(time.Millisecond)
+	switch {
+	case s.failed != nil:
+	case s.writes > maxWrites:
+		s.failed = &failure{"rest", fmt.Sprintf("it never comes to rest: after %d writes in %v it still writes", maxWrites, took)}
+	case s.steps > maxSteps:
+		s.failed = &failure{"rest", fmt.Sprintf("it never comes to rest: after %d steps in %v it still goes on", maxSteps, took)}
+	}
+	return s.failed != nil
+}
+
+// drive lets events happen until the run has failed, or resting reports that nothing will happen any more. It is asked when
+// there are no events, with the time since the last one.
+func (s *sim) drive(resting func(quiet time.Duration) bool) {
+	for {
+		synctest.Wait()
+		select {
+		case <-s.wake:
+		default:
+		}
+		e, d := s.next()
+		switch {
+		case e != nil:
+			if s.steps++; s.ended() {
+				return
+			}
+			if e.of == nil || !e.of.isDead() {
+				s.moved = time.Now()
+				e.do()
+			}
+			continue
+		case d < 0:
+			if resting(time.Since(s.moved)) || s.ended() {
+				return
+			}
+			d = 10 * time.Second
+		}
+		timer := time.NewTimer(d)
+		select {
+		case <-s.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// call is the call of a handler.
+type call struct {
+	process *Process
+	key     string
+	ctx     context.Context
+}
+
+type callKey struct{}
+
+// callOf returns the call whose context ctx is, or is made from. Without one it returns an empty one.
+func callOf(ctx context.Context) *call {
+	if ctx != nil {
+		if c, ok := ctx.Value(callKey{}).(*call); ok {
+			return c
+		}
+	}
+	return &call{}
+}
