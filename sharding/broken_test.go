@@ -24,7 +24,7 @@ var breakages = []breakage{
 	{"validity counts from the end of a renewal", []change{{"own_record.go", "self.renewed.latest(a.began)", "self.renewed.latest(m.moment())"}}},
 	{"validity has no margin for clocks", []change{{"own_record.go", "m.config.Lease - m.config.Margin", "m.config.Lease"}}},
 	{"after a conflict the last attempt counts", []change{{"own_record.go", "m.stored(d.Sequence, r.Version)", "m.stored(m.mu.self.sequence, r.Version)"}}},
-	{"a record is created a second time", []change{{"own_record.go", "if r.Version != \"\" || sequence == 1 {", "if true {"}}},
+	{"a record is created a second time", []change{{"own_record.go", "if !creates || sequence == 1 {", "if true {"}}},
 	{"slots are given away before the record is marked", []change{{"others.go", "case s.data.Dead, s.isGone && expired:", "case s.data.Dead, expired:"}}},
 	{"a record is marked although it has changed", []change{{"others.go", "\t\t_, err = m.findMember(id)\n\t\treturn err\n", "\t\tif r, err = m.get(m.recordName(id)); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tr.Data = encode(d)\n\t\tif r, err = m.put(r); err != nil {\n\t\t\treturn err\n\t\t}\n"}}},
 	{"the cache is believed that a member is gone", []change{{"others.go", "m.memberLocked(id).look = true //", "m.memberLocked(id).data.Dead = true //"}}},
