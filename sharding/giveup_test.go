@@ -16,7 +16,7 @@ func TestMemberThatCannotUseTable(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			store := Memory()
 			ofB := &hidden{Store: store}
-			a := mustJoin(t, store, Config{Name: "a", Slots: 4, Logger: dbgl})
+			a := mustJoin(t, store, Config{Name: "a", Slots: 4})
 			NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
 			b := mustJoin(t, ofB, Config{Name: "b", Slots: 4})
 			time.Sleep(10 * time.Second)
@@ -93,9 +93,9 @@ func (s *lateCreate) Create(ctx context.Context, r Record) (Record, error) {
 func TestMemberWhoseRecordIsCreatedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
-		a := mustJoin(t, store, Config{Name: "a", Slots: 4, Logger: dbgl})
+		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
 		time.Sleep(10 * time.Second)
-		b := mustJoin(t, &lateCreate{Store: store, later: 3 * time.Second}, Config{Name: "b", Slots: 4, Logger: dbgl})
+		b := mustJoin(t, &lateCreate{Store: store, later: 3 * time.Second}, Config{Name: "b", Slots: 4})
 		time.Sleep(7 * time.Second)
 		wantHeld(t, 2, 2)(a, b)
 		if n := a.Stats().Members; n != 2 {

@@ -333,6 +333,7 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 			case s.look:
 				lost = append(lost, id)
 			case named[id] || s.life(now) != dead || !m.validLocked():
+			case s.isGone && s.former: // It may still be created.
 			case s.isGone:
 				delete(m.mu.members, id)
 			case now >= s.since+m.turnLocked(now):
