@@ -62,6 +62,12 @@ var breakages = []breakage{
 	{"keys that were held back are forgotten when the slot stays", []change{{"queue.go", "isHeld := q.member.state(slot) != absent", "isHeld := false"}}},
 	{"shares may differ by two", []change{{"plan.go", "if i < extra {", "if i < extra && i != 1 || i == len(order)-1 && extra > 1 {"}}},
 	{"slots move without need", []change{{"plan.go", "for _, moving := range []bool{false, true} {", "for _, moving := range []bool{false, true}[:len(takes)%2+1] {"}, {"plan.go", "if room[slot.holder] > 0 && target", "if s != 3 && room[slot.holder] > 0 && target"}}},
+	{"a newcomer gives slots away before it has heard of the others", []change{{"plan.go", "if m.isNewLocked(now) {", "if false {"}}},
+	{"the longest lease is forgotten", []change{{"others.go", ", time.Duration(d.LongestLease))", ")"}}},
+	{"a member that cannot use the table keeps its slots", []change{{"own_record.go", "since > 0 && m.mu.barred == notBarred", "since > 1<<60 && m.mu.barred == notBarred"}}},
+	{"a record that cannot be read keeps its slots", []change{{"others.go", "(err != nil || s.data.Sequence", "(s.data.Sequence"}}},
+	{"a member that leaves deletes a record that the table names", []change{{"leave.go", "if marked && !m.isRid() {", "if false {"}}},
+	{"an earlier life of a process is alive", []change{{"own_record.go", "m.memberLocked(m.mu.self.id).former = true", ""}}},
 	{"nobody takes its turn", []change{{"member.go", "min(rank, maxTurns)", "100*min(rank, maxTurns)"}, {"member.go", "rank := 0", "rank := 1"}}},
 }
 

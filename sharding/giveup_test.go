@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 // b renews its record and cannot use the table: it cannot read it, or it has got another Hash than the group. After a lease it gives its slots up.
@@ -184,5 +186,49 @@ func TestMemberGivesUpRecordThatChanges(t *testing.T) {
 		if d := time.Since(time.Unix(0, marked.Load())); d > 3*time.Second {
 			t.Errorf("FAILURE: it is marked after %v", d)
 		}
+	})
+}
+
+// slowForget is a queue whose Forget blocks.
+type slowForget struct {
+	workqueue.TypedRateLimitingInterface[string]
+	until <-chan struct{}
+}
+
+func (q *slowForget) Forget(string) { <-q.until }
+
+// A queue that blocks when keys are forgotten holds up no loop of the member: it goes on to renew its lease, and its validity ends in time.
+func TestMemberWithQueueThatBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		until := make(chan struct{})
+		store := &switchable{Store: Memory()}
+		a := mustJoin(t, store, Config{Name: "a", Slots: 2, HandoverTimeout: 4 * time.Second})
+		time.Sleep(time.Second)
+		q := NewQueue[string](&slowForget{newRoot(), until}, a, QueueConfig[string]{Keys: noKeys[string], Hash: func(string) uint64 { return 1 << 63 }})
+		q.Add("stuck")
+		_, _ = q.Get()
+		q.Add("parked")
+		mustJoin(t, store, Config{Name: "b", Slots: 2})
+		time.Sleep(2 * time.Second)
+		ended := make(chan struct{})
+		go func() { _, _ = q.Get(); close(ended) }() // It parks the key.
+		time.Sleep(time.Second)
+		store.cutOff(true)
+		time.Sleep(15 * time.Second)
+		store.cutOff(false)
+		time.Sleep(10 * time.Second)
+		if err := a.Err(); err != nil {
+			t.Error("FAILURE:", err)
+		}
+		store.cutOff(true)
+		time.Sleep(15 * time.Second)
+		if n := a.Stats().Held; n != 0 {
+			t.Errorf("FAILURE: it holds %d slots", n)
+		}
+		close(until)
+		q.ShutDown()
+		<-ended
+		store.cutOff(false)
+		time.Sleep(time.Second)
 	})
 }

@@ -20,7 +20,7 @@ type table struct {
 	// settling: the table is new, and somebody may still hold slots by another one; see isSettled. replaces: there certainly was another
 	// one.
 	settling, replaces bool
-	// lease is the longest of the members', and hashes has the fingerprints of how queues hash keys.
+	// lease is the longest that a member ever had: one that was cut off may still count on it. It never gets shorter. hashes has the fingerprints of how queues hash keys.
 	lease  time.Duration
 	hashes []string
 	// leaving are members that hand over what they hold, and must not get more.
