@@ -24,7 +24,7 @@ var breakages = []breakage{
 	{"validity counts from the end of a renewal", []change{{"own_record.go", "self.renewed.latest(a.began)", "self.renewed.latest(m.moment())"}}},
 	{"validity has no margin for clocks", []change{{"own_record.go", "m.config.Lease - m.config.Margin", "m.config.Lease"}}},
 	{"after a conflict the last attempt counts", []change{{"own_record.go", "m.stored(d.Sequence, r.Version)", "m.stored(m.mu.self.sequence, r.Version)"}}},
-	{"a record is created a second time", []change{{"own_record.go", "if r.Version != \"\" || sequence == 1 {", "if true {"}}},
+	{"a record is created a second time", []change{{"own_record.go", "if !creates || sequence == 1 {", "if true {"}}},
 	{"slots are given away before the record is marked", []change{{"others.go", "case s.data.Dead, s.isGone && expired:", "case s.data.Dead, expired:"}}},
 	{"a record is marked although it has changed", []change{{"others.go", "\t\t_, err = m.findMember(id)\n\t\treturn err\n", "\t\tif r, err = m.get(m.recordName(id)); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tr.Data = encode(d)\n\t\tif r, err = m.put(r); err != nil {\n\t\t\treturn err\n\t\t}\n"}}},
 	{"the cache is believed that a member is gone", []change{{"others.go", "m.memberLocked(id).look = true //", "m.memberLocked(id).data.Dead = true //"}}},
@@ -62,6 +62,12 @@ var breakages = []breakage{
 	{"keys that were held back are forgotten when the slot stays", []change{{"queue.go", "isHeld := q.member.state(slot) != absent", "isHeld := false"}}},
 	{"shares may differ by two", []change{{"plan.go", "if i < extra {", "if i < extra && i != 1 || i == len(order)-1 && extra > 1 {"}}},
 	{"slots move without need", []change{{"plan.go", "for _, moving := range []bool{false, true} {", "for _, moving := range []bool{false, true}[:len(takes)%2+1] {"}, {"plan.go", "if room[slot.holder] > 0 && target", "if s != 3 && room[slot.holder] > 0 && target"}}},
+	{"a newcomer gives slots away before it has heard of the others", []change{{"plan.go", "if m.isNewLocked(now) {", "if false {"}}},
+	{"the longest lease is forgotten", []change{{"others.go", ", time.Duration(d.LongestLease))", ")"}}},
+	{"a member that cannot use the table keeps its slots", []change{{"own_record.go", "since > 0 && m.mu.barred == notBarred", "since > 1<<60 && m.mu.barred == notBarred"}}},
+	{"a record that cannot be read keeps its slots", []change{{"others.go", "(err != nil || s.data.Sequence", "(s.data.Sequence"}}},
+	{"a member that leaves deletes a record that the table names", []change{{"leave.go", "if marked && !m.isRid() {", "if false {"}}},
+	{"an earlier life of a process is alive", []change{{"own_record.go", "m.memberLocked(m.mu.self.id).former = true", ""}}},
 	{"nobody takes its turn", []change{{"member.go", "min(rank, maxTurns)", "100*min(rank, maxTurns)"}, {"member.go", "rank := 0", "rank := 1"}}},
 }
 

@@ -28,7 +28,8 @@ type Config struct {
 	Slots int
 	// Lease is how long the others wait for a member that has died, and how long one goes on that cannot reach the
 	// server, less Margin. Zero means 15 seconds. A member writes to the server and reads from it three times in a lease.
-	// While members differ in it, as during a rollout, the longest counts wherever a member's own is not known.
+	// While members differ in it, as during a rollout, the longest counts wherever a member's own is not known. The group remembers the
+	// longest that it ever had, at most 24 hours: it is how long all slots rest after the table was lost.
 	Lease time.Duration
 	// Margin is what makes up for clocks of different speed: keys are with one member at a time as long as the slowest
 	// clock advances by more than Lease-Margin while the fastest advances by Lease. Zero means a sixth of Lease: then each clock may
@@ -86,6 +87,9 @@ func (c Config) withDefaults() (Config, error) {
 		if t.value < time.Millisecond { // Lease: 15 is 15 ns.
 			return c, fmt.Errorf("sharding: Config.%s is %v, want a positive time with a unit, such as 15*time.Second", t.field, t.value)
 		}
+	}
+	if c.Lease > maxLease {
+		return c, fmt.Errorf("sharding: Config.Lease is %v, want at most %v", c.Lease, maxLease)
 	}
 	if c.Margin > c.Lease/2 {
 		return c, fmt.Errorf("sharding: Config.Margin is %v, want at most half of the lease of %v", c.Margin, c.Lease)

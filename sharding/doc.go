@@ -62,14 +62,20 @@
 //     its label. Only a read that began after the table was read shows that a record is gone. If it had no mark, somebody else
 //     deleted it, perhaps a person, and the slots stay where they are for another lease: that of the member, or the longest that was known.
 //   - Epochs grow with each write of the table, and that of a slot with each holder. A table that was read after another one and is older than
-//     it, or contradicts it, or was in another Lease, has come back from a backup or a copy. All that see it stop, and replace it by a
-//     new one with a new id.
+//     it, or contradicts it, or was in another Lease, or of which a member's record names a later epoch, has come back from a backup or a copy.
+//     All that see it stop, and replace it by a new one with a new id.
+//   - A member that has just joined knows no earlier table. It gives nothing away before each member that was there before has renewed its
+//     record once more, or is dead: if a backup was restored, these notice it, or their records show it.
+//   - A member that renews its record and cannot use the table for a lease gives up: it marks its record as that of a dead one, and waits
+//     until it can use the table.
 //   - A new table is filled when no record in a list, read after the table was there, names another one, and if there was an earlier one,
 //     not before a lease has passed. It gets another id with that. A member names a table before it holds slots by it, and reads it once more after that. With it
-//     it names the slots whose handlers still run, which stay with it. Its record also has the greatest epoch that it
-//     knows, from which the new table goes on.
+//     it names the slots whose handlers still run, which stay with it. Its record also has the greatest epoch and the
+//     longest lease that it knows, from which the new table goes on. A record that cannot be read, or is that of a member that cannot use the
+//     new table, is waited for no longer than that.
 //   - Members hand over slots one after the other, in the order of their ids, so that a slot has no holder for the time of one write. Who leaves marks
-//     its own record when no handler runs: then one write of another member moves all that several of them held.
+//     its own record when no handler runs: then one write of another member moves all that several of them held. It deletes the record if the
+//     table does not name it any more. Otherwise others do that later.
 //
 // All members compute the same plan. The first of them, in the order of their ids, writes it a fifth of a second after
 // the group has changed; each of the others waits a moment longer, in case that it does not. A member that has just joined gets slots after a

@@ -15,6 +15,17 @@ const formatVersion = 1
 // maxSlots keeps a table below 64 KB: a Lease has room for 256 KB.
 const maxSlots = 4096
 
+// The greatest epoch and the longest lease that a record may have. With more, the next epoch would overflow, and members would wait forever.
+const (
+	maxEpoch = 1 << 53
+	maxLease = 24 * time.Hour
+)
+
+// inBounds reports whether the epochs are up to maxEpoch and the leases up to maxLease.
+func inBounds(epochs []int64, leases ...int64) bool {
+	return slices.Min(epochs) >= 0 && slices.Max(epochs) <= maxEpoch && slices.Min(leases) >= 0 && slices.Max(leases) <= int64(maxLease)
+}
+
 // tableData is a table as its record has it.
 type tableData struct {
 	Format   int      `json:"format"`
@@ -82,6 +93,9 @@ func decodeTable(r Record, slots int) (*table, error) {
 	if d.Slots != slots {
 		return nil, otherSlots(r, d.Slots, slots)
 	}
+	if !inBounds([]int64{d.Epoch}, d.Lease) {
+		return nil, foreign(r, fmt.Errorf("epoch %d, lease %v", d.Epoch, time.Duration(d.Lease)))
+	}
 	t := &table{
 		id: d.ID, epoch: d.Epoch, settling: d.Settling, leaving: d.Leaving, slots: make([]tableSlot, 0, slots), replaces: d.Replaces,
 		lease: time.Duration(d.Lease), hashes: d.Hashes, uid: r.UID, copied: d.UID != r.UID && !(d.Settling && d.UID == ""),
@@ -107,7 +121,7 @@ func (d *tableData) parse(word string) (slot tableSlot, run int, ok bool) {
 	}
 	word, age, ok := strings.Cut(word, "@")
 	n, err := strconv.ParseInt(age, 10, 64)
-	if !ok || err != nil || n < 0 || run < 1 {
+	if !ok || err != nil || n < 0 || n > d.Epoch || run < 1 {
 		return slot, 0, false
 	}
 	slot.epoch = d.Epoch - n
@@ -147,8 +161,11 @@ type memberData struct {
 	// handlers still run.
 	Earlier bool  `json:"earlier,omitempty"`
 	Busy    []int `json:"busy,omitempty"`
-	// Epoch is the greatest that the member has seen, in any table.
-	Epoch int64 `json:"epoch,omitempty"`
+	// Epoch is the greatest that the member has seen, in any table, and TableEpoch that of Table. LongestLease is the longest lease that
+	// the member knows of.
+	Epoch        int64 `json:"epoch,omitempty"`
+	TableEpoch   int64 `json:"tableEpoch,omitempty"`
+	LongestLease int64 `json:"longestLease,omitempty"`
 	// Dead: the member has not renewed its record for a lease, and another one has ended its life with this mark.
 	Dead bool `json:"dead,omitempty"`
 	// Queues is how many queues the member has. It is for people.
@@ -160,11 +177,11 @@ func decodeMember(r Record) (memberData, error) {
 	if err := decodeRecord(r, &d, func() int { return d.Format }); err != nil {
 		return d, err
 	}
-	if d.ID == "" || d.Lease <= 0 {
+	if d.ID == "" || d.Lease == 0 {
 		return d, foreign(r, fmt.Errorf("no member"))
 	}
-	if d.Epoch < 0 || d.Epoch > 1<<53 { // The next table's would overflow. No group writes that often.
-		return d, foreign(r, fmt.Errorf("epoch %d", d.Epoch))
+	if !inBounds([]int64{d.Epoch, d.TableEpoch}, d.Lease, d.LongestLease) || len(d.Busy) > 0 && (slices.Min(d.Busy) < 0 || slices.Max(d.Busy) >= d.Slots) {
+		return d, foreign(r, fmt.Errorf("epoch %d, lease %v, busy %v", d.Epoch, time.Duration(d.Lease), d.Busy))
 	}
 	return d, nil
 }

@@ -80,6 +80,10 @@ func TestWrongTables(t *testing.T) {
 		"no epoch":      {replace(" 0@0", " 0"), "is not a record of this library"},
 		"future epoch":  {replace(" 0@0", " 0@-3"), "is not a record of this library"},
 		"unknown next":  {replace(" 0@0", " 0>9@0"), "is not a record of this library"},
+		"great epoch":   {replace(`"epoch":5`, `"epoch":9007199254740993`), "is not a record of this library"},
+		"no such epoch": {replace(" 0@0", " 0@6"), "is not a record of this library"},
+		"long lease":    {replace(`"format":1`, `"format":1,"lease":86400000000001`), "is not a record of this library"},
+		"short lease":   {replace(`"format":1`, `"format":1,"lease":-1`), "is not a record of this library"},
 		"huge, no room": {replace("*2", "*2000000000"), "is not a record of this library"},
 	} {
 		_, err := decodeTable(Record{Name: "g-table", Data: c.data}, 4)
@@ -97,6 +101,9 @@ func TestMemberRecords(t *testing.T) {
 	for _, data := range []string{
 		"", "{}", `{"format":2}`, `{"format":1,"member":"a"}`, `{"format":1,"lease":5}`,
 		`{"format":1,"member":"a","lease":5,"epoch":9223372036854775807}`, `{"format":1,"member":"a","lease":5,"epoch":-1}`,
+		`{"format":1,"member":"a","lease":86400000000001}`, `{"format":1,"member":"a","lease":5,"longestLease":-1}`,
+		`{"format":1,"member":"a","lease":5,"tableEpoch":-1}`, `{"format":1,"member":"a","lease":5,"slots":2,"busy":[2]}`,
+		`{"format":1,"member":"a","lease":5,"slots":2,"busy":[-1]}`,
 	} {
 		if _, err := decodeMember(Record{Data: data}); !errors.Is(err, ErrIncompatible) {
 			t.Errorf("%s: %v", data, err)

@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -49,26 +50,56 @@ func opens(ctx context.Context, channel <-chan struct{}) bool {
 	}
 }
 
-// A member reads the table once more after its record names it. Here the table is deleted and another one filled
-// before the record of a does, so the makers of that one could not know that a would hold slots by the first.
+// hidden is a store that does not let its user read or write the table.
+type hidden struct {
+	Store
+	hides atomic.Bool
+}
+
+func (s *hidden) Get(ctx context.Context, name string) (Record, error) {
+	r, err := s.Store.Get(ctx, name)
+	if err == nil && name == "g-table" && s.hides.Load() {
+		return Record{}, errors.New("hidden")
+	}
+	return r, err
+}
+
+func (s *hidden) Create(ctx context.Context, r Record) (Record, error) {
+	if r.Name == "g-table" && s.hides.Load() {
+		return Record{}, errors.New("hidden")
+	}
+	return s.Store.Create(ctx, r)
+}
+
+func (s *hidden) Watch(ctx context.Context, group, version string, changed func(Event)) error {
+	return s.Store.Watch(ctx, group, version, func(e Event) {
+		if e.Record.Name != "g-table" || !s.hides.Load() {
+			changed(e)
+		}
+	})
+}
+
+// A member reads the table once more after its record names it. Here b cannot read the first table, which a has made, and which is deleted.
+// b makes another one and fills it before the record of a names the first, so it cannot know that a would hold slots by that one.
 func TestTableIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowCalls{
 			Store: Memory(), update: make(chan struct{}), first: make(chan struct{}), later: make(chan struct{}),
 		}
-		a := mustJoin(t, store, Config{Name: "a"}) // It makes the first table, which its record does not name yet.
-		time.Sleep(500 * time.Millisecond)
-		table, err := store.Store.Get(t.Context(), "g-table")
-		if err != nil {
-			t.Fatal(err)
+		ofB := &hidden{Store: store.Store}
+		ofB.hides.Store(true)
+		b := mustJoin(t, ofB, Config{Name: "0"})
+		a := mustJoin(t, store, Config{Name: "a"})
+		time.Sleep(7 * time.Second) // b has renewed its record, and a has filled the table, which its record does not name yet.
+		r := mustGet(t, store.Store, "g-table")
+		if table, err := decodeTable(r, 256); err != nil || !table.named()[a.ID()] {
+			t.Fatal(r, err)
 		}
 		store.isSlow.Store(true)
 		signal(a.toConfirm) // The answer has the first table in it, and comes late.
 		synctest.Wait()
-		if err := store.Delete(t.Context(), table.Name, table.Version); err != nil {
-			t.Fatal(err)
-		}
-		b := mustJoin(t, store.Store, Config{Name: "0"}) // The new plan gives it the slots that a would keep.
+		mustDelete(t, store.Store, "g-table")
+		ofB.hides.Store(false)
 		time.Sleep(1500 * time.Millisecond)
 		wantHeld(t, 0, 128)(a, b)
 		close(store.update)

@@ -3,6 +3,7 @@ package sharding
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/keyedqueue/workqueue/internal/stablehash"
@@ -71,21 +72,13 @@ func fill(v reflect.Value, i int) {
 	}
 }
 
-// contradict reports whether two groups of fingerprints have types in common, and no hash of one of these.
+// contradict reports whether two groups of fingerprints have different ones of the same type. One group may lack some of the other, because
+// members make their queues one after the other.
 func contradict(a, b []string) bool {
-	shared, agreed := make(map[string]bool), make(map[string]bool)
-	for _, x := range a {
-		for _, y := range b {
-			if xType, _, _ := strings.Cut(x, "="); strings.HasPrefix(y, xType+"=") {
-				shared[xType] = true
-				agreed[xType] = agreed[xType] || x == y
-			}
-		}
-	}
-	for t := range shared {
-		if !agreed[t] {
-			return true
-		}
-	}
-	return false
+	typeOf := func(fingerprint string) string { name, _, _ := strings.Cut(fingerprint, "="); return name }
+	return slices.ContainsFunc(a, func(x string) bool {
+		return !slices.Contains(b, x) && slices.ContainsFunc(b, func(y string) bool {
+			return typeOf(x) == typeOf(y) && !slices.Contains(a, y)
+		})
+	})
 }

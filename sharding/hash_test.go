@@ -132,3 +132,19 @@ func errOf[T comparable]() error {
 	_, err := newHasher[T]()
 	return err
 }
+
+// Two groups of hashes contradict each other if each has one of a type that the other lacks.
+func TestHashesThatContradict(t *testing.T) {
+	for _, c := range []struct {
+		a, b []string
+		want bool
+	}{
+		{nil, []string{"s=1"}, false}, {[]string{"s=1"}, []string{"s=1", "s=2"}, false}, {[]string{"s=1", "i=1"}, []string{"s=1"}, false},
+		{[]string{"s=1"}, []string{"s=2"}, true}, {[]string{"s=1", "s=2"}, []string{"s=1", "s=3"}, true},
+		{[]string{"s=1", "s=2", "i=1"}, []string{"s=1", "i=1", "i=2"}, false},
+	} {
+		if contradict(c.a, c.b) != c.want || contradict(c.b, c.a) != c.want {
+			t.Errorf("FAILURE: %v and %v contradict each other: %v, want %v", c.a, c.b, !c.want, c.want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,9 +13,10 @@ import (
 // nothing. Slots without running handlers move at once; others when their handlers have returned, whose contexts
 // end after HandoverTimeout. If no other member is there, nobody holds the slots until one joins.
 //
-// Leave returns nil when all is handed over and the member's record is deleted. If ctx is done first, it returns an error:
-// the contexts of the handlers that still run end, and the others take over what is left after a lease. All queues still
-// exist, and hold their keys, but hand out no more. A second call waits for the first.
+// Leave returns nil when the member holds nothing any more, and its record is deleted, or marked so that the others can take at once what it
+// held. If ctx is done first, it returns an error: the contexts of the handlers that still run end, and the others take over what is left
+// after a lease. The same is so a lease after the last handler has returned, if the server refuses what the member has to write. All queues
+// still exist, and hold their keys, but hand out no more. A second call waits for the first, and returns the same.
 //
 // Call it when the workers have ended. Call it with a context that does not end with the signal to stop.
 func (m *Member) Leave(ctx context.Context) error {
@@ -25,33 +27,47 @@ func (m *Member) Leave(ctx context.Context) error {
 	}
 	m.unlock()
 	signal(m.toWork)
-	var err error
 	select {
 	case <-m.left:
 	case <-m.ctx.Done(): // by another call
 	case <-ctx.Done():
-		err = ctx.Err()
+		m.mu.Lock()
+		if m.ctx.Err() == nil {
+			m.mu.leaveErr = ctx.Err()
+			m.end()
+		}
+		m.mu.Unlock()
 	}
 	m.end()
 	m.loops.Wait()
 	n := m.abandon()
+	timer := m.config.Clock.NewTimer(time.Second)
+	defer timer.Stop()
 	select {
 	case <-m.written:
-	case <-ctx.Done(): // The logger blocks.
+	case <-timer.C(): // The logger blocks.
 	}
-	if err != nil && n > 0 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.mu.leaveErr; err != nil && n > 0 {
 		return fmt.Errorf("sharding: left without handing over %d slots: %w", n, err)
 	}
 	return nil
 }
 
 // tryLeave lets a member leave when none of its handlers runs. It marks its record, so that the first of the others can give away all that it
-// and others that leave at the same time held. When that is done it deletes the record. It reports whether the member has left.
+// and others that leave at the same time held. It reports whether the member has left.
 func (m *Member) tryLeave() bool {
 	m.mu.Lock()
-	view, id := &m.mu.view, m.mu.self.id
+	view, id, now := &m.mu.view, m.mu.self.id, m.now()
+	if !m.mu.leaving || m.anyBusy() {
+		m.mu.Unlock()
+		return false
+	}
+	m.mu.since.leaving = cmp.Or(m.mu.since.leaving, now)
+	isLate := now-m.mu.since.leaving >= m.config.Lease // It cannot write the table.
 	unusable := view.table == nil || view.missing || view.broken != nil || view.incompatible != nil
-	if !m.mu.leaving || m.anyBusy() || !unusable && !view.table.isRidOf(id) && !m.othersLocked() {
+	if m.mu.self.version != "" && !unusable && !view.table.isRidOf(id) && !m.othersLocked() && !isLate {
 		m.mu.Unlock()
 		return false
 	}
@@ -61,38 +77,55 @@ func (m *Member) tryLeave() bool {
 		}
 	}
 	m.mu.finished, m.mu.self.alive = true, false
-	r := m.deadRecordLocked()
+	m.mu.self.sequence++
+	r := m.selfRecordLocked(m.mu.self.follows, true)
+	waits := view.incompatible == nil // Otherwise it does not see what the others write.
 	m.unlock()
-	marked := unusable || r.Version == ""
-	for until := m.now() + 2*time.Second; !(marked && m.isRid()) && m.now() < until; {
-		if !marked {
-			_, err := m.put(r)
-			if errors.Is(err, ErrConflict) { // with the last renewal, or an attempt that has reported an error
-				var known Record
-				known, err = m.get(r.Name)
-				r.Version = known.Version
-				marked = known.Data == r.Data
-			} else {
-				marked = err == nil
+	err := m.retire(r, waits)
+	if m.ctx.Err() != nil {
+		return true
+	}
+	m.mu.Lock()
+	m.mu.leaveErr = err
+	m.mu.Unlock()
+	m.logger.Info("Left", "member", id)
+	close(m.left)
+	return true
+}
+
+// retire stores r, which marks the member's record, and deletes the record as soon as the table does not name the member any more. If
+// that lasts, or it cannot wait, the others delete the record, or those who join next. Without the mark they would wait for a lease.
+func (m *Member) retire(r Record, waits bool) (err error) {
+	marked := r.Version == ""
+	for until := m.now() + m.config.Lease; !marked && m.now() < until; {
+		_, err = m.put(r)
+		if errors.Is(err, ErrConflict) { // with the last renewal, or an attempt that has reported an error
+			var known Record
+			if known, err = m.get(r.Name); err == nil {
+				r.Version, marked = known.Version, known.Data == r.Data
+				continue
 			}
-			marked = marked || errors.Is(err, ErrNotFound)
 		}
-		if (!marked || !m.isRid()) && m.sleep(m.ctx, soon, m.toWork) != nil {
-			return true
-		}
-	}
-	for {
-		err := m.deleteSelf(m.ctx, id)
-		if err == nil {
-			m.logger.Info("Left", "member", id)
-			close(m.left)
-			return true
-		}
-		m.report("Cannot delete the member's record", err)
-		if m.sleep(m.ctx, m.retryDelay(), nil) != nil {
-			return true
+		if marked = err == nil || errors.Is(err, ErrNotFound); marked || errors.Is(err, ErrRefused) || m.sleep(m.ctx, soon, nil) != nil {
+			break
 		}
 	}
+	for until := m.now() + 2*time.Second; waits && marked && !m.isRid() && m.now() < until; {
+		if m.sleep(m.ctx, soon, m.toWork) != nil {
+			return nil
+		}
+	}
+	if marked && !m.isRid() {
+		return nil
+	}
+	deletion := m.deleteSelf(m.ctx, m.ID())
+	if deletion != nil {
+		m.report("Cannot delete the member's record", deletion)
+	}
+	if marked || deletion == nil {
+		return nil
+	}
+	return err
 }
 
 // isRidOf reports whether a member that leaves has nothing to hand over, and gets nothing any more.
@@ -105,7 +138,7 @@ func (m *Member) isRid() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := m.mu.view.table
-	return t == nil || m.mu.view.missing || m.mu.view.broken != nil || m.mu.view.incompatible != nil || !t.named()[m.mu.self.id] || t.isRidOf(m.mu.self.id)
+	return t == nil || m.mu.view.missing || m.mu.view.broken != nil || !t.named()[m.mu.self.id] || t.isRidOf(m.mu.self.id)
 }
 
 // othersLocked reports whether there are other members that could take slots.
@@ -116,15 +149,6 @@ func (m *Member) othersLocked() bool {
 		}
 	}
 	return false
-}
-
-// deadRecordLocked returns the member's record with the mark that it is dead.
-func (m *Member) deadRecordLocked() Record {
-	self := &m.mu.self
-	return Record{Name: m.recordName(self.id), Group: m.config.Group, Version: self.version, Holder: self.id, Data: encode(memberData{
-		Format: formatVersion, ID: self.id, Sequence: self.sequence + 1, Lease: int64(m.config.Lease), Slots: m.config.Slots,
-		Table: self.follows, Earlier: m.mu.view.earlier, Epoch: m.mu.view.epoch, Dead: true,
-	})}
 }
 
 func (m *Member) deleteSelf(ctx context.Context, id string) error {

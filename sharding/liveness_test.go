@@ -134,7 +134,7 @@ func TestMembersWithOtherSlots(t *testing.T) {
 		joins.Wait()
 		time.Sleep(5 * time.Second)
 		for _, m := range members {
-			t.Cleanup(m.end)
+			t.Cleanup(func() { m.end(); time.Sleep(time.Second) }) // Calls return.
 		}
 		works, other := members[0], members[1]
 		if works.Err() != nil {

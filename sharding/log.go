@@ -48,6 +48,14 @@ func newLateLogger(ctx context.Context, logger *slog.Logger) (late *slog.Logger,
 	return slog.New(&lateHandler{logger.Handler(), lines, dropped}), done
 }
 
+func (h *lateHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &lateHandler{h.Handler.WithAttrs(attrs), h.lines, h.dropped}
+}
+
+func (h *lateHandler) WithGroup(name string) slog.Handler {
+	return &lateHandler{h.Handler.WithGroup(name), h.lines, h.dropped}
+}
+
 func (h *lateHandler) Enabled(context.Context, slog.Level) bool { return true }
 
 func (h *lateHandler) Handle(_ context.Context, r slog.Record) error {

@@ -42,6 +42,9 @@ type Member struct {
 	logger *slog.Logger
 	// start is what all times of the member count from. They are readings of the clock's monotonic part.
 	start time.Time
+	// seen counts the records of members that this one has seen. joined is how many these were when it had seen all of them for the first time.
+	seen   atomic.Int64
+	joined int64
 
 	slots []slot
 	// states has the state of each slot, together, because queues read one for each key.
@@ -70,9 +73,12 @@ type Member struct {
 		// listed is the version from which to watch, and heard when the watch reported something last.
 		listed string
 		heard  time.Duration
-		// leaving: Leave was called. finished: the member's record is not to be written any more. barred: not before a write of the
-		// table has succeeded.
-		leaving, finished, barred bool
+		// leaving: Leave was called. finished: the member's record is not to be written any more.
+		leaving, finished bool
+		// leaveErr is why Leave has ended before the member had left.
+		leaveErr error
+		// barred: the member has given up its slots, and its record is not to be written until then.
+		barred barrier
 		// hashes are the fingerprints of the queues' hashes.
 		hashes []string
 		// changes are to be carried out when mu is unlocked; see unlock.
@@ -81,9 +87,9 @@ type Member struct {
 		wasValid bool
 		// turn is when the member may begin to hand over slots, while others do.
 		turn time.Duration
-		// since is when it was first seen that there is no table, that the table is not as planned, that the table cannot be written, and
-		// that the member holds slots without a queue, or zero.
-		since struct{ missing, plan, refused, idle time.Duration }
+		// since is when it was first seen that there is no table, that the table is not as planned, that the table cannot be written, that it
+		// cannot be used although the record is renewed, that the member holds slots without a queue, and that a member that leaves has no handlers, or zero.
+		since struct{ missing, plan, refused, unusable, idle, leaving time.Duration }
 		// refusal is why the table could not be written last.
 		refusal error
 		// stats has what only grows.
@@ -134,6 +140,7 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 		}
 		return nil, err
 	}
+	m.joined = m.seen.Load()
 	m.logger.Info("Joined", "member", m.ID(), "slots", config.Slots, "lease", config.Lease)
 	m.loops.Go(func() { m.everyThird(m.renew, "renew the lease", &m.mu.problem.renew, m.toRenew) })
 	m.loops.Go(func() { m.everyThird(m.confirm, "read the table", &m.mu.problem.confirm, m.toConfirm) })
@@ -203,6 +210,11 @@ func (m *Member) everyThird(f func() error, what string, problem *error, signals
 		}
 		m.mu.Lock()
 		*problem = err
+		if m.mu.problem.confirm == nil || m.mu.problem.renew != nil {
+			m.mu.since.unusable = 0
+		} else {
+			m.mu.since.unusable = cmp.Or(m.mu.since.unusable, m.now())
+		}
 		m.mu.Unlock()
 		if m.sleep(m.ctx, delay, signals) != nil {
 			return

@@ -190,6 +190,11 @@ func TestOperatorDeletesRecordWithFinalizer(t *testing.T) {
 		server.edit("g-table", func(l *coordinationv1.Lease) { l.Finalizers = []string{"example.com/keep"} })
 		mustDelete(t, store, "g-table")
 		wantNoSlotTwiceFor(t, time.Minute, a, b)
+		if err := a.Err(); err == nil || !strings.Contains(err.Error(), "example.com/keep") {
+			t.Error("FAILURE:", err)
+		}
+		server.edit("g-table", func(l *coordinationv1.Lease) { l.Finalizers = nil })
+		wantNoSlotTwiceFor(t, time.Minute, a, b)
 		wantHeld(t, 1, 1)(a, b)
 	})
 }

@@ -1,7 +1,6 @@
 package sharding
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,14 +36,17 @@ type seen struct {
 	// known is when the member was seen for the first time, and since is when this version was, or when the record was found to be gone.
 	known, since time.Duration
 	isGone       bool
+	// order is that of this version among all that was seen. renewed: there was another version before it.
+	order   int64
+	renewed bool
 	// look: the watch or a list has not shown the record. Only a read shows that it is gone.
 	look bool
-	// byMe: this member has marked the record.
-	byMe bool
+	// byMe: this member has marked the record. former: it is that of an earlier life of this process.
+	byMe, former bool
 }
 
 func (s *seen) life(now time.Duration) life {
-	expired := now-s.since >= time.Duration(s.data.Lease)
+	expired := now >= s.expires()
 	switch {
 	case s.data.Dead, s.isGone && expired:
 		return dead
@@ -54,6 +56,14 @@ func (s *seen) life(now time.Duration) life {
 		return silent
 	}
 	return present
+}
+
+// expires returns until when the member lives if nothing is heard of it.
+func (s *seen) expires() time.Duration {
+	if s.former { // A request to create the record has come into effect after this process had given it up.
+		return s.known
+	}
+	return s.since + time.Duration(s.data.Lease)
 }
 
 // isAlive reports whether the member takes part in the group, as far as is known.
@@ -167,7 +177,15 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	s := m.memberLocked(id)
 	s.look = false
 	d, err := decodeMember(r)
-	if s.version == r.Version && s.data.Sequence == d.Sequence && s.data.Dead == d.Dead && !s.isGone { // After a restore versions repeat.
+	switch {
+	case err != nil:
+	case d.ID != id:
+		err = foreign(r, fmt.Errorf("member %q", d.ID))
+	case d.Slots != m.config.Slots:
+		err = otherSlots(r, d.Slots, m.config.Slots)
+	}
+	if s.version == r.Version && !s.isGone && s.usable == (err == nil) &&
+		(err != nil || s.data.Sequence == d.Sequence && s.data.Dead == d.Dead) { // After a restore versions repeat.
 		return false
 	}
 	before, was := *s, s.life(m.now())
@@ -175,13 +193,8 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 		s.look = true // The watch is late, or a restore has brought the record back.
 		return true
 	}
-	s.version, s.since, s.isGone = r.Version, m.now(), false
-	if err == nil && d.ID != id {
-		err = foreign(r, fmt.Errorf("member %q", d.ID))
-	}
-	if err == nil && d.Slots != m.config.Slots {
-		err = otherSlots(r, d.Slots, m.config.Slots)
-	}
+	s.version, s.since, s.isGone, s.order = r.Version, m.now(), false, m.seen.Add(1)
+	s.renewed = before.version != ""
 	if s.usable = err == nil; !s.usable {
 		// The member keeps the lease that was known last.
 		if before.usable || before.version == "" {
@@ -190,8 +203,43 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 		return true
 	}
 	s.data = d
-	m.mu.view.epoch, m.mu.view.lease = max(m.mu.view.epoch, d.Epoch), max(m.mu.view.lease, time.Duration(d.Lease))
-	return before.version == "" || was != s.life(m.now()) || !before.usable || !slices.Equal(before.data.Hashes, d.Hashes)
+	m.learnLocked(d)
+	if t := m.mu.view.table; t != nil && s.isAheadOf(t) {
+		signal(m.toConfirm)
+	}
+	return !before.renewed || was != s.life(m.now()) || !before.usable || !slices.Equal(before.data.Hashes, d.Hashes)
+}
+
+// learnLocked notes what a member's record says of all tables and members.
+func (m *Member) learnLocked(d memberData) {
+	view := &m.mu.view
+	view.epoch, view.lease = max(view.epoch, d.Epoch), max(view.lease, time.Duration(d.Lease), time.Duration(d.LongestLease))
+}
+
+// isAheadOf reports whether the member has known a later state of the table.
+func (s *seen) isAheadOf(t *table) bool { return s.data.Table == t.id && s.data.TableEpoch > t.epoch }
+
+// isBehindLocked reports whether a member that was seen up to that order has known a later state of the table: if it was read after that, it
+// has gone back.
+func (m *Member) isBehindLocked(t *table, order int64) bool {
+	for _, s := range m.mu.members {
+		if s.order <= order && s.isAheadOf(t) {
+			return true
+		}
+	}
+	return false
+}
+
+// isNewLocked reports whether this member has joined so recently that others may hold slots that a table from a backup or a copy does not
+// show as theirs. They notice it when they read that table, or their records show it when they are renewed. So each of the members that were
+// there before must have renewed its record since, or be dead.
+func (m *Member) isNewLocked(now time.Duration) bool {
+	for id, s := range m.mu.members {
+		if id != m.mu.self.id && 0 < s.order && s.order <= m.joined && !s.renewed && s.life(now) != dead {
+			return true
+		}
+	}
+	return false
 }
 
 // memberLocked returns what is known of a member. Of one that is new it is nothing but how long it may live.
@@ -216,7 +264,10 @@ func (m *Member) buryDead(now time.Duration) (due time.Duration, err error) {
 		if id == m.mu.self.id || s.isGone || s.data.Dead || !m.validLocked() {
 			continue
 		}
-		switch silent := s.since + time.Duration(s.data.Lease); {
+		if s.former && m.anyBusy() {
+			continue
+		}
+		switch silent := s.expires(); {
 		case silent+wait > now:
 			due = min(due, silent+wait)
 		case m.mu.self.renewed.mono < silent: // It does not know yet that no backup was restored meanwhile.
@@ -247,7 +298,7 @@ func (m *Member) bury(id string) error {
 	if !buries {
 		return err
 	}
-	d.Format, d.ID, d.Dead = formatVersion, id, true
+	d.Format, d.ID, d.Slots, d.Dead = formatVersion, id, m.config.Slots, true // Of a record that cannot be read nothing else is known.
 	r.Data = encode(d)
 	if r, err = m.put(r); errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) {
 		_, err = m.findMember(id)
@@ -268,6 +319,7 @@ func (m *Member) bury(id string) error {
 func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 	var lost []string
 	remains := make(map[string]string) // versions by id
+	due = now + m.config.Lease
 	m.mu.Lock()
 	if t := m.mu.view.table; t != nil {
 		named := t.named()
@@ -281,12 +333,13 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 			case s.look:
 				lost = append(lost, id)
 			case named[id] || s.life(now) != dead || !m.validLocked():
+			case s.isGone && s.former: // It may still be created.
 			case s.isGone:
 				delete(m.mu.members, id)
 			case now >= s.since+m.turnLocked(now):
 				remains[id] = s.version
 			default:
-				due = s.since + m.turnLocked(now)
+				due = min(due, s.since+m.turnLocked(now))
 			}
 		}
 	}
@@ -305,7 +358,7 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 			return now, err
 		}
 	}
-	return cmp.Or(due, now+m.config.Lease), nil
+	return due, nil
 }
 
 // findMember reads a member's record that the watch has not shown. Only that shows that it is gone: the watch may lag
@@ -316,7 +369,9 @@ func (m *Member) findMember(id string) (Record, error) {
 	defer m.mu.Unlock()
 	switch s := m.memberLocked(id); {
 	case err == nil:
-		m.sawMemberLocked(id, r, true)
+		if m.sawMemberLocked(id, r, true) {
+			signal(m.toWork)
+		}
 	case !errors.Is(err, ErrNotFound):
 	case !s.isGone:
 		s.isGone, s.look, s.since, err = true, false, m.now(), nil

@@ -71,16 +71,21 @@ func (m *Member) renew() error {
 		if !ok {
 			return nil
 		}
-		err := error(ErrConflict)
+		err, creates := error(ErrConflict), r.Version == ""
 		// If the first attempt to create it has reported an error, and succeeded nevertheless, others may have ended the record's
 		// life by now, so a second one could bring back a member that they take for dead.
-		if r.Version != "" || sequence == 1 {
+		if !creates || sequence == 1 {
 			if r, err = m.put(r); err == nil {
 				m.stored(sequence, r.Version)
 				return nil
 			}
 		}
 		switch {
+		case creates && (errors.Is(err, ErrNotFound) || errors.Is(err, ErrRefused)): // The namespace is not there, or a quota is used up.
+			m.mu.Lock()
+			m.mu.self.sequence = 0 // It was not created, for certain.
+			m.mu.Unlock()
+			return err
 		case errors.Is(err, ErrNotFound):
 			m.died()
 		case !errors.Is(err, ErrConflict):
@@ -98,22 +103,31 @@ func (m *Member) renew() error {
 func (m *Member) nextAttempt() (r Record, sequence int64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.mu.finished || m.mu.barred {
+	if m.mu.finished || m.mu.barred != notBarred {
 		return r, 0, false
 	}
 	self := &m.mu.self
 	self.sequence++
 	a := attempt{began: m.moment(), follows: m.followLocked()}
 	self.attempts[self.sequence] = a
+	return m.selfRecordLocked(a.follows, false), self.sequence, true
+}
+
+// selfRecordLocked returns the member's record. If it is dead, the record ends the member's life.
+func (m *Member) selfRecordLocked(follows string, isDead bool) Record {
+	self, view := &m.mu.self, &m.mu.view
+	d := memberData{
+		Format: formatVersion, ID: self.id, Sequence: self.sequence, Lease: int64(m.config.Lease), Slots: m.config.Slots, Hashes: m.mu.hashes,
+		Table: follows, Earlier: view.earlier, Epoch: view.epoch, LongestLease: int64(view.lease), Dead: isDead,
+		Busy: m.busyWithoutLocked(), Queues: len(*m.queues.Load()),
+	}
+	if view.table != nil && view.table.id == follows {
+		d.TableEpoch = view.table.epoch
+	}
 	return Record{
-		Name: m.recordName(self.id), Group: m.config.Group, Version: self.version,
-		Data: encode(memberData{
-			Format: formatVersion, ID: self.id, Sequence: self.sequence, Lease: int64(m.config.Lease),
-			Table: a.follows, Epoch: m.mu.view.epoch, Slots: m.config.Slots, Hashes: m.mu.hashes,
-			Earlier: m.mu.view.earlier, Busy: m.busyWithoutLocked(), Queues: len(*m.queues.Load()),
-		}),
+		Name: m.recordName(self.id), Group: m.config.Group, Version: self.version, Data: encode(d),
 		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(),
-	}, self.sequence, true
+	}
 }
 
 // followLocked returns the id of the table that the record should name. A member that names a new one says that it
@@ -191,14 +205,17 @@ func (m *Member) readSelf() (upToDate bool, err error) {
 // as a new member, without slots.
 func (m *Member) died() {
 	m.mu.Lock()
-	if m.mu.self.version != "" {
+	defer m.unlock()
+	if m.mu.finished { // It has marked the record itself.
+		return
+	}
+	if m.mu.self.version != "" && m.mu.barred == notBarred {
 		m.logger.Error("The member's record is gone: others believe that it is dead. Going on as a new member", "member", m.mu.self.id)
 		m.mu.stats.LostLeases++
 	}
+	m.memberLocked(m.mu.self.id).former = true
 	m.mu.self.alive = false
-	m.unlock()
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.applyLocked() // It drops all slots.
 	m.mu.self = m.newSelf()
 	m.distrustLocked()
 }
@@ -251,4 +268,55 @@ func (m *Member) expireLoop() {
 			return
 		}
 	}
+}
+
+// barrier is what a member waits for that has given up its slots.
+type barrier int
+
+const (
+	notBarred barrier = iota
+	// untilWritten: a write of the table must succeed first. untilRead: it must read a table that it can use, or that there is none.
+	untilWritten
+	untilRead
+)
+
+func (m *Member) barLocked(until barrier, why string, err error) {
+	m.logger.Error(why, "member", m.mu.self.id, "err", err)
+	m.mu.barred, m.mu.self.alive = until, false
+	signal(m.toWork)
+}
+
+// admitLocked is called when what the member has waited for has happened. Before it has another id it must wait: its record may get a mark at
+// any time.
+func (m *Member) admitLocked(until barrier) {
+	if m.mu.barred == until && m.mu.self.version == "" {
+		m.mu.barred = notBarred
+		signal(m.toRenew)
+	}
+}
+
+// giveUp ends the life of a member that renews its record and has not been able to use the table for a lease: nobody else could get its
+// slots. It marks the record of a member that has given up its slots, so that the others can have them at once.
+func (m *Member) giveUp(now time.Duration) (due time.Duration, err error) {
+	m.mu.Lock()
+	due = now + m.config.Lease
+	if since := m.mu.since.unusable; since > 0 && m.mu.barred == notBarred && !m.mu.leaving {
+		if due = since + m.config.Lease; due <= now {
+			m.barLocked(untilRead, "Cannot use the table for a lease. Giving up all slots", m.mu.problem.confirm)
+		}
+	}
+	if m.mu.barred == notBarred || m.mu.self.version == "" || m.anyBusy() {
+		m.unlock()
+		return due, nil
+	}
+	r := m.selfRecordLocked(m.mu.self.follows, true)
+	m.unlock()
+	switch _, err = m.put(r); {
+	case err == nil, errors.Is(err, ErrNotFound):
+		m.died()
+		return now, nil
+	case errors.Is(err, ErrConflict): // with the last renewal
+		_, err = m.readSelf()
+	}
+	return now + soon, err
 }

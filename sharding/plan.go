@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -26,17 +27,20 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 	defer m.unlock()
 	m.applyLocked()
 	t := m.mu.view.table
-	if t.id != id {
-		return nil, "", now
-	}
 	due = now + m.config.Lease
+	switch {
+	case t.id != id:
+		return nil, "", now
+	case m.isBehindLocked(t, math.MaxInt64): // until it is read again
+		return nil, "", due
+	}
 	if m.mu.view.incompatible != nil || m.mu.view.broken != nil || !m.mu.self.alive {
 		return nil, "", due
 	}
 	// A member without a record must be in no table. Others find no record then, and take it for deleted; a late attempt to
 	// create it would bring it back.
 	if m.mu.self.version == "" {
-		if next = t.clone(); m.mu.barred { // Can it write the table now?
+		if next = t.clone(); m.mu.barred == untilWritten { // Can it write the table now?
 			return next, m.mu.view.version, due
 		}
 		return nil, "", due
@@ -44,6 +48,9 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 	d := m.newDraftLocked(t, now)
 	next, wait, again := d.plan(now)
 	due = min(due, again)
+	if m.isNewLocked(now) {
+		next = t.clone()
+	}
 	if next.same(t) {
 		m.mu.since.plan = 0
 	} else {
@@ -179,16 +186,9 @@ func (d *draft) longestLease() time.Duration {
 	return longest
 }
 
-// hashes returns the table's fingerprints, with those of this member's queues for types that are not among them.
+// hashes returns the table's fingerprints with those of this member's queues.
 func (d *draft) hashes() []string {
-	hashes := slices.Clone(d.t.hashes)
-	for _, h := range d.m.mu.hashes {
-		name, _, _ := strings.Cut(h, "=")
-		if !slices.ContainsFunc(d.t.hashes, func(known string) bool { return strings.HasPrefix(known, name+"=") }) {
-			hashes = append(hashes, h)
-		}
-	}
-	return hashes
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(d.t.hashes, d.m.mu.hashes))))
 }
 
 // lives reports whether a holder can hand over its slots. Another one is probably dead: its slots are given away
@@ -228,12 +228,9 @@ func (m *Member) wrote(t *table, err error) {
 	switch {
 	case err == nil:
 		m.mu.since.refused = 0
-		if m.mu.barred {
-			m.mu.barred = false
-			signal(m.toRenew)
-		}
+		m.admitLocked(untilWritten)
 		return
-	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound), errors.Is(err, ErrExists):
 		return
 	}
 	m.mu.since.refused, m.mu.refusal = cmp.Or(m.mu.since.refused, now), err
@@ -250,25 +247,8 @@ func (m *Member) wrote(t *table, err error) {
 		}
 	}
 	if uncertain && !m.mu.leaving && m.validLocked() && now-m.mu.since.refused >= m.config.Lease {
-		m.logger.Error("Cannot write the table for a lease. Giving up all slots", "member", m.mu.self.id, "err", err)
-		m.mu.barred, m.mu.self.alive = true, false
+		m.barLocked(untilWritten, "Cannot write the table for a lease. Giving up all slots", err)
 	}
-}
-
-// giveUp marks the record of a member that has given up its slots, so that the others can have them at once.
-func (m *Member) giveUp(now time.Duration) (due time.Duration, err error) {
-	m.mu.Lock()
-	if !m.mu.barred || m.mu.self.version == "" || m.anyBusy() {
-		m.mu.Unlock()
-		return now + m.config.Lease, nil
-	}
-	r := m.deadRecordLocked()
-	m.mu.Unlock()
-	if _, err := m.put(r); err != nil && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrNotFound) {
-		return now + soon, err
-	}
-	m.died()
-	return now, nil
 }
 
 // plan decides who should hold each slot. Only the members in takes get slots: the others are about to leave, or dead. If

@@ -90,8 +90,9 @@ func (o *operator) spoilTable() {
 	}
 }
 
-// deleteSpoiled deletes a table that members cannot read.
+// deleteSpoiled deletes a table that members cannot read, and removes what keeps one that is deleted.
 func (w *world) deleteSpoiled() {
+	w.server.edit("g-table", func(l *coordinationv1.Lease) { l.Finalizers = nil })
 	if r, err := w.store.Get(context.Background(), "g-table"); err == nil {
 		if _, err := decodeTable(r, simSlots); errors.Is(err, ErrIncompatible) {
 			w.logf("somebody deletes the spoiled table: %v", w.store.Delete(context.Background(), r.Name, r.Version))

@@ -21,8 +21,8 @@ import (
 // stopped; their clocks run too fast or too slow by all that the margin allows; calls are slow, fail, or succeed and report
 // an error; the server refuses writes, of all or of the table alone; watches stall, repeat or end; machines are suspended; loggers block and
 // listings hang; leases differ; handlers do not return; people delete and edit records and restore backups (sim_operators_test.go). Then all
-// faults end, and the bounds of quiet times are checked as well. With people, about one of a few hundred histories fails, so they are
-// there only on demand.
+// faults end, and the bounds of quiet times are checked as well. People are there only on
+// demand: too few histories with them have passed.
 //
 //	SHARDING_HISTORIES=100000 go test -run Simulation -timeout 24h ./sharding
 //	SHARDING_OPERATORS=1 SHARDING_HISTORIES=1000 go test -run Simulation ./sharding

@@ -70,7 +70,7 @@ func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(
 type slotQueue interface {
 	// handlers returns how many keys of the slot are being handled.
 	handlers(slot int) int
-	// gained makes the queue list the keys of these slots. settled is called when slots are held or absent again.
+	// gained makes the queue list the keys of these slots, and does not block. settled is called when slots are held or absent again.
 	gained(slots []int)
 	settled(slots []int)
 	// fingerprint identifies the queue's hash.
@@ -170,7 +170,9 @@ func (m *Member) unlock() {
 	}
 	for _, q := range *m.queues.Load() {
 		q.gained(c.gained)
-		q.settled(c.settled)
+		if len(c.settled) > 0 {
+			go q.settled(c.settled) // It calls the queue below, which must not hold up a member's loops.
+		}
 	}
 }
 
@@ -223,6 +225,7 @@ func (m *Member) becameValidLocked() {
 			s.since = max(s.since, m.now()-time.Duration(s.data.Lease)*2/3)
 		}
 	}
+	signal(m.toRenew) // Those who have just joined wait for it; see isNewLocked.
 	signal(m.toWork)
 }
 

@@ -1,7 +1,6 @@
 package sharding
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -151,9 +150,7 @@ func (s *leases) Create(ctx context.Context, r Record) (Record, error) {
 	created, err := s.client.Create(ctx, toLease(r), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		if old, getErr := s.client.Get(ctx, r.Name, metav1.GetOptions{}); getErr == nil && old.DeletionTimestamp != nil {
-			old.Finalizers = nil // What keeps it would keep the group without a table.
-			_, updateErr := s.client.Update(ctx, old, metav1.UpdateOptions{})
-			return Record{}, fmt.Errorf("sharding: %s was being deleted: %w", r.Name, cmp.Or(updateErr, err))
+			return Record{}, fmt.Errorf("sharding: the Lease %s is deleted, but kept by its finalizers %v: remove these", r.Name, old.Finalizers)
 		}
 	}
 	return recordOf(created, err)

@@ -20,7 +20,7 @@ type table struct {
 	// settling: the table is new, and somebody may still hold slots by another one; see isSettled. replaces: there certainly was another
 	// one.
 	settling, replaces bool
-	// lease is the longest of the members', and hashes has the fingerprints of how queues hash keys.
+	// lease is the longest that a member ever had: one that was cut off may still count on it. It never gets shorter. hashes has the fingerprints of how queues hash keys.
 	lease  time.Duration
 	hashes []string
 	// leaving are members that hand over what they hold, and must not get more.
@@ -143,10 +143,10 @@ type view struct {
 
 // confirm reads the table: a member that cannot does not know whether there is another one.
 func (m *Member) confirm() error {
-	began := m.moment()
+	began, order := m.moment(), m.seen.Load()
 	r, err := m.get(m.tableName())
 	if err == nil {
-		return m.sawTable(r, began)
+		return m.sawTable(r, began, order)
 	}
 	if !errors.Is(err, ErrNotFound) {
 		return err
@@ -154,8 +154,11 @@ func (m *Member) confirm() error {
 	m.mu.Lock()
 	defer m.unlock()
 	if view := &m.mu.view; view.table == nil || began.mono >= view.adopted {
+		if !view.missing { // Otherwise a member that cannot make one would try it again and again without a pause.
+			signal(m.toWork)
+		}
 		view.missing, view.broken, view.incompatible = true, nil, nil
-		signal(m.toWork)
+		m.admitLocked(untilRead)
 	}
 	return nil
 }
@@ -178,8 +181,8 @@ func (m *Member) tableChanged(e Event) {
 	m.adoptLocked(t, e.Record.Version)
 }
 
-// sawTable notes the table that a read or a write, which began at that time, has returned.
-func (m *Member) sawTable(r Record, began moment) error {
+// sawTable notes the table that a read or a write, which began at that time and after so many records of members had been seen, has returned.
+func (m *Member) sawTable(r Record, began moment, order int64) error {
 	t, err := decodeTable(r, m.config.Slots)
 	m.mu.Lock()
 	defer signal(m.toWork)
@@ -195,7 +198,11 @@ func (m *Member) sawTable(r Record, began moment) error {
 		view.missing, view.broken, view.incompatible = false, nil, err
 		return err
 	}
-	switch relation := t.relationTo(view.table, view.greatest); relation {
+	relation := t.relationTo(view.table, view.greatest)
+	if relation != older && m.isBehindLocked(t, order) {
+		relation = contrary
+	}
+	switch relation {
 	case other:
 		if view.table != nil {
 			level := slog.LevelError
@@ -203,7 +210,7 @@ func (m *Member) sawTable(r Record, began moment) error {
 				level = slog.LevelInfo
 			}
 			m.logger.Log(m.ctx, level, "There is a new table", "table", t.id, "before", view.table.id)
-			view.earlier = true
+			m.knowsEarlierLocked()
 		}
 		view.adopted, view.since, view.confirmed = began.mono, m.now(), neverMoment
 		m.adoptLocked(t, r.Version)
@@ -220,8 +227,11 @@ func (m *Member) sawTable(r Record, began moment) error {
 				"table", t.id, "epoch", t.epoch)
 		}
 		view.missing, view.broken, view.incompatible = false, &r, nil
+		view.epoch, view.lease = max(view.epoch, t.epoch), max(view.lease, t.lease) // The next one goes on from there.
+		m.knowsEarlierLocked()
 		return nil
 	}
+	m.admitLocked(untilRead)
 	view.missing, view.broken, view.incompatible = false, nil, nil
 	self := &m.mu.self
 	switch {
@@ -241,6 +251,14 @@ func (m *Member) adoptLocked(t *table, version string) {
 	view := &m.mu.view
 	view.table, view.version, view.learned = t, version, m.now()
 	view.epoch, view.greatest, view.lease = max(view.epoch, t.epoch), max(view.greatest, t.epoch), max(view.lease, t.lease)
+}
+
+// knowsEarlierLocked notes, also in the member's record, that there was another table before the present or the next one.
+func (m *Member) knowsEarlierLocked() {
+	if !m.mu.view.earlier {
+		m.mu.view.earlier = true
+		signal(m.toRenew)
+	}
 }
 
 // checkHashesLocked returns an error if the members of the table hash keys in another way.
@@ -274,9 +292,10 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	m.mu.Unlock()
 	began := m.moment()
 	r, err := m.put(m.tableRecord(t, version))
+	m.wrote(t, err)
 	if err == nil {
 		m.logger.Info("There was no table. Made one", "table", t.id)
-		return now, m.sawTable(r, began)
+		return now, m.sawTable(r, began, 0)
 	}
 	if errors.Is(err, ErrExists) || errors.Is(err, ErrConflict) {
 		err = nil
@@ -289,7 +308,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 	for range 20 {
 		m.mu.Lock()
 		t := m.mu.view.table
-		unusable := t == nil || m.mu.view.broken != nil
+		unusable := t == nil || m.mu.view.missing || m.mu.view.broken != nil
 		m.mu.Unlock()
 		if unusable {
 			return now + m.config.Lease, nil
@@ -308,7 +327,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 		m.wrote(next, err)
 		switch {
 		case err == nil:
-			return m.now(), m.sawTable(r, began) // There may be more to do.
+			return m.now(), m.sawTable(r, began, 0) // There may be more to do.
 		case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
 		default:
 			return m.now() + soon, err
@@ -329,10 +348,16 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 //   - If there was an earlier one, it has been gone for a lease. Then no member is valid by it, also one that is cut off
 //     and whose record is gone.
 //   - A list, read after t, has no living member whose record names another one. Handlers of earlier times may still run: their
-//     member keeps these slots.
+//     member keeps these slots. A member that cannot use the table, or whose record cannot be read, is waited for as if it were not there.
 //
-// The records also have the epochs of earlier tables.
+// The records also have the epochs of earlier tables, and the longest lease.
 func (m *Member) settle(t *table) (due time.Duration, err error) {
+	m.mu.Lock()
+	ripe, earlier := m.mu.view.since+m.mu.view.lease, t.replaces || m.mu.view.earlier
+	m.mu.Unlock()
+	if earlier && ripe > m.now() {
+		return ripe, nil
+	}
 	records, _, err := m.listRecords()
 	if err != nil {
 		return m.now() + soon, err
@@ -340,20 +365,25 @@ func (m *Member) settle(t *table) (due time.Duration, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	view := &m.mu.view
-	earlier, named, claims := t.replaces || view.earlier, true, make(map[int]string)
+	named, claims := true, make(map[int]string)
 	for _, r := range records {
 		id := m.idOf(r)
 		if id == "" {
 			continue
 		}
 		d, err := decodeMember(r)
+		if err == nil {
+			m.learnLocked(d)
+		}
 		follows := err == nil && (d.Table == "" || d.Table == t.id)
 		earlier = earlier || !follows || d.Earlier
 		if err == nil && (d.Dead || d.Slots != m.config.Slots) { // A group of other slots had another table.
 			continue
 		}
+		if !follows && earlier && (err != nil || contradict(t.hashes, d.Hashes)) && view.since+view.lease <= m.now() {
+			continue
+		}
 		named = named && follows
-		view.epoch, view.lease = max(view.epoch, d.Epoch), max(view.lease, time.Duration(d.Lease))
 		for _, s := range d.Busy {
 			if claims[s] == "" {
 				claims[s] = id
@@ -366,8 +396,10 @@ func (m *Member) settle(t *table) (due time.Duration, err error) {
 	if view.table.id != t.id {
 		return m.now() + soon, nil
 	}
-	view.claims, view.earlier = claims, earlier
-	switch ripe := view.since + view.lease; {
+	if view.claims = claims; earlier {
+		m.knowsEarlierLocked()
+	}
+	switch ripe = view.since + view.lease; {
 	case earlier && ripe > m.now():
 		return ripe, nil
 	case !named:

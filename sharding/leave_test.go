@@ -1,0 +1,119 @@
+package sharding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// noDelete is a store that refuses to delete records.
+type noDelete struct{ Store }
+
+func (noDelete) Delete(context.Context, string, string) error {
+	return fmt.Errorf("%w: delete", ErrRefused)
+}
+
+// mustLeave fails if Leave, with a context that does not end, takes longer than limit.
+func mustLeave(t *testing.T, m *Member, limit time.Duration) error {
+	t.Helper()
+	began := time.Now()
+	err := m.Leave(context.Background())
+	if d := time.Since(began); d > limit {
+		t.Errorf("FAILURE: Leave took %v", d)
+	}
+	return err
+}
+
+// Members that leave at the same moment leave no record behind that the table names and that is gone: those who join next would wait for a lease.
+func TestMembersLeaveTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &distant{Memory(), 25 * time.Millisecond}
+		a, b := mustJoin(t, store, Config{Name: "a", Slots: 4}), mustJoin(t, store, Config{Name: "b", Slots: 4})
+		time.Sleep(10 * time.Second)
+		wantHeld(t, 2, 2)(a, b)
+		var leaves sync.WaitGroup
+		for _, m := range []*Member{a, b} {
+			leaves.Go(func() {
+				if err := mustLeave(t, m, 3*time.Second); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		leaves.Wait()
+		c := mustJoin(t, store, Config{Name: "c", Slots: 4})
+		time.Sleep(2 * time.Second)
+		wantHeld(t, 4)(c)
+		time.Sleep(20 * time.Second)
+		if records, _, _ := store.List(t.Context(), "g"); len(records) != 2 {
+			t.Errorf("FAILURE: they have left records behind: %v", records)
+		}
+		c.end()
+		time.Sleep(time.Second)
+	})
+}
+
+// Leave ends where the server refuses to delete, where it refuses all writes of the table, and when the member has no record.
+func TestMemberLeavesWhereWritesAreRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := Memory()
+		a := mustJoin(t, noDelete{memory}, Config{Name: "a", Slots: 2})
+		time.Sleep(time.Second)
+		if err := mustLeave(t, a, 5*time.Second); err != nil {
+			t.Error(err)
+		}
+		ofB := &refuser{Store: memory}
+		b := mustJoin(t, ofB, Config{Name: "b", Slots: 2})
+		time.Sleep(2 * time.Second)
+		wantHeld(t, 2)(b)
+		refusal := fmt.Errorf("%w: quota", ErrRefused)
+		ofB.table.Store(&refusal)
+		if err := mustLeave(t, b, 20*time.Second); err != nil {
+			t.Error(err)
+		}
+		ofC := &noCreate{Store: memory}
+		c := mustJoin(t, ofC, Config{Name: "c", Slots: 2})
+		time.Sleep(2 * time.Second)
+		wantHeld(t, 2)(c) // b has marked its record.
+		ofC.fails.Store(true)
+		mustDelete(t, memory, "g-member-"+c.ID())
+		time.Sleep(time.Second)
+		if err := mustLeave(t, c, 5*time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A second Leave returns what the first one does, which could not wait for a handler. The logger blocks.
+func TestMemberLeavesTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		until := make(chan struct{})
+		defer close(until)
+		a := mustJoin(t, Memory(), Config{Name: "a", Slots: 1, Logger: slog.New(slog.NewTextHandler(blockedLogger{until}, nil))})
+		time.Sleep(time.Second)
+		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+		q.Add("key")
+		key, _ := q.Get()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		var leaves sync.WaitGroup
+		leaves.Go(func() {
+			if err := mustLeave(t, a, 7*time.Second); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error("FAILURE:", err)
+			}
+		})
+		if err := a.Leave(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 slots") {
+			t.Error("FAILURE:", err)
+		}
+		leaves.Wait()
+		if err := mustLeave(t, a, 2*time.Second); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error("FAILURE:", err)
+		}
+		q.Done(key)
+	})
+}
