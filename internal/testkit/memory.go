@@ -2,8 +2,8 @@ package testkit
 
 import (
 	"fmt"
-	"runtime"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
