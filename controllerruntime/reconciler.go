@@ -127,7 +127,9 @@ func (r *Reconciler[request]) watch(q *Queue[request]) {
 // changes returns the numbers of the books that controller-runtime's own metrics do not have.
 func (c *controller[request]) changes() worker.Stats {
 	s := c.books.Stats()
-	return worker.Stats{Name: s.Name, Changes: s.Changes, OldestUnanswered: s.OldestUnanswered, Ended: s.Ended}
+	return worker.Stats{
+		Name: s.Name, Changes: s.Changes, OldestUnanswered: s.OldestUnanswered, Held: s.Held, HeldToLimit: s.HeldToLimit, Ended: s.Ended,
+	}
 }
 
 // onStuck reports a call.

@@ -253,9 +253,9 @@ var Pool = []Metric[worker.Stats]{
 		"Number of keys whose handler was interrupted more than five times in a row.",
 		func(st *worker.Stats) float64 { return float64(st.Looping) }),
 	HeldKeys: gauge("workqueue_pool_held_keys", "Number of keys that are on hold.",
-		func(st *worker.Stats) float64 { return float64(st.Held) }),
+		func(st *worker.Stats) float64 { return float64(st.Held) }).onlyIf(always),
 	HeldToLimit: counter("workqueue_pool_held_to_limit_total", "Total number of holds that came to their limit, because nobody released the key.",
-		func(st *worker.Stats) float64 { return float64(st.HeldToLimit) }),
+		func(st *worker.Stats) float64 { return float64(st.HeldToLimit) }).onlyIf(always),
 	PoolGivenUpKeys: gauge("workqueue_pool_given_up_keys", "Number of keys that were given up and that the pool remembers.",
 		func(st *worker.Stats) float64 { return float64(st.GivenUpKeys) }),
 	PoolChangeDuration: histogram("workqueue_pool_change_duration_seconds",
@@ -266,7 +266,7 @@ var Pool = []Metric[worker.Stats]{
 		func(st *worker.Stats) float64 { return st.OldestUnanswered.Seconds() }).onlyIf(knowsChanges),
 }
 
-// ChangesAlone reports whether the numbers are of changes and not of calls: they come from a program that counts its calls itself.
+// ChangesAlone reports whether the numbers are of changes and held keys, and not of calls: they come from a program that counts its calls itself.
 func ChangesAlone(st *worker.Stats) bool { return st.Durations == nil && st.Changes != nil }
 
 func init() {
@@ -276,6 +276,8 @@ func init() {
 		}
 	}
 }
+
+func always(*worker.Stats) bool { return true }
 
 func knowsChanges(st *worker.Stats) bool { return st.Changes != nil }
 
