@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/prom"
 )
 
 // A worker that retries. Package worker provides this loop, with retry limits, panic recovery and an orderly end.
@@ -307,7 +305,8 @@ func ExampleAddCause() {
 
 // In main, before the first queue is made: from then on each queue with a name has metrics.
 func ExampleSetProvider() {
-	workqueue.SetProvider(prom.NewProvider(prometheus.DefaultRegisterer, prom.Options{}))
+	var provider workqueue.MetricsProvider // prom.NewProvider(prometheus.DefaultRegisterer, prom.Options{})
+	workqueue.SetProvider(provider)
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.DefaultTypedControllerRateLimiter[string](),
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: "deployments"})
