@@ -339,7 +339,8 @@ if hasOthers then
 	-- AddRateLimited counts a failure, unless it is the same as the one before. The rest: a random number, see backoff, and how long
 	-- the key waits at least.
 	ops.R = function(key, _, rest)
-		local random, atLeast = string.match(rest, '^(%S+) (%d+)$')
+		local random, atLeast = string.match(rest, '^([%d.]*) ?(%d*)')
+		random, atLeast = tonumber(random) or 0.5, tonumber(atLeast) or 0
 		local failures, delay = failuresOf(key)
 		if delay == 0 then
 			failures, delay = failures + 1, backoff(key, failures, random)
