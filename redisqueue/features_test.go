@@ -182,6 +182,24 @@ func TestOldServerIsRefused(t *testing.T) {
 	}
 }
 
+// What follows a key in an operation gets through miniredis, too: its Lua runs a, b[i] = f(a), g(a) as two assignments.
+func TestOperationsOnMiniredis(t *testing.T) {
+	q := newShiftedQueue(t, clientOf(t, miniredis.RunT(t).Addr()), Config[string]{})
+	must(t, q.AddRateLimitedContext(t.Context(), "x"))
+	wantFailures(t, q, "x", 1)
+	q.AddCause("y", workqueue.Cause{Reason: "why"})
+	key, _ := q.Get()
+	if causes := q.Causes(key); key != "y" || len(causes.Last) != 1 {
+		t.Errorf("Get() = %s, causes %v", key, causes)
+	}
+	q.GiveUp(key, 7, errors.New("no"))
+	q.Done(key)
+	flush(t, q)
+	if up := q.GivenUpKeys(10); len(up) != 1 || up[0].Key != "y" || up[0].Attempts != 7 {
+		t.Errorf("GivenUp() = %+v", up)
+	}
+}
+
 // Delays double, are counted for all replicas, and Forget forgets; the token bucket is one for all.
 func TestBackoffAndLimit(t *testing.T) {
 	config := Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Minute, Max: 5 * time.Minute}}

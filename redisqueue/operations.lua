@@ -14,7 +14,8 @@ for i = FIRST_OP, #ARGV do
 		local argument, key = sub(op, 2, 17), sub(op, 18)
 		if code == 'C' or code == 'G' or code == 'R' then
 			local length = tonumber(argument, 10)
-			key, rests[n] = sub(key, 1, length), sub(key, length + 1)
+			rests[n] = sub(key, length + 1) -- In a statement of its own: in one, miniredis' Lua would cut key first.
+			key = sub(key, 1, length)
 		end
 		keys[n], arguments[n] = key, argument
 	else
@@ -339,8 +340,7 @@ if hasOthers then
 	-- AddRateLimited counts a failure, unless it is the same as the one before. The rest: a random number, see backoff, and how long
 	-- the key waits at least.
 	ops.R = function(key, _, rest)
-		local random, atLeast = string.match(rest, '^([%d.]*) ?(%d*)')
-		random, atLeast = tonumber(random) or 0.5, tonumber(atLeast) or 0
+		local random, atLeast = string.match(rest, '^(%S+) (%d+)$')
 		local failures, delay = failuresOf(key)
 		if delay == 0 then
 			failures, delay = failures + 1, backoff(key, failures, random)
