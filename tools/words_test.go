@@ -1,5 +1,5 @@
 // Package tools_test checks that what the repository's texts name exists: the targets of links, the names in links of doc
-// comments, and the paths of files in both. Hosts are asked only with WORKQUEUE_ONLINE=1.
+// comments, the paths of files in both, and tests. Hosts are asked only with WORKQUEUE_ONLINE=1.
 package tools_test
 
 import (
@@ -55,10 +55,31 @@ func exists(name string) bool {
 type page struct {
 	links   []string // where its links lead, as written
 	paths   []string // what its code spans have that looks like a file's path
+	tests   []string // the same for names of tests, fuzz targets and benchmarks
 	anchors []string // the fragments of its headings
 }
 
-var filePath = regexp.MustCompile(`^[\w.-]+(/[\w.-]+)+\.(go|md|sh|yml|json|svg|lua|txt)$`)
+var (
+	filePath = regexp.MustCompile(`^[\w.-]+(/[\w.-]+)+\.(go|md|sh|yml|json|svg|lua|txt)$`)
+	testName = regexp.MustCompile(`^(Test|Fuzz|Benchmark)[A-Z]\w*$`)
+	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
+)
+
+// testsOf returns the names of all tests, fuzz targets and benchmarks.
+func testsOf(t *testing.T) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for _, name := range files(t, "_test.go") {
+		source, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range testFunc.FindAllSubmatch(source, -1) {
+			all[string(found[1])] = true
+		}
+	}
+	return all
+}
 
 func readPage(t *testing.T, name string) (p page) {
 	t.Helper()
@@ -83,6 +104,8 @@ func readPage(t *testing.T, name string) (p page) {
 		case *markdown.CodeSpan:
 			if code := textOf(node, source); filePath.MatchString(code) {
 				p.paths = append(p.paths, code)
+			} else if testName.MatchString(code) {
+				p.tests = append(p.tests, code)
 			}
 		case *markdown.Heading:
 			anchor := fragment(textOf(node, source))
@@ -132,7 +155,13 @@ func TestMarkdown(t *testing.T) {
 	if len(pages) < 10 {
 		t.Fatalf("only %d Markdown files", len(pages))
 	}
+	tests := testsOf(t)
 	for name, p := range pages {
+		for _, test := range p.tests {
+			if !tests[test] {
+				t.Errorf("%s names %s: there is no such test", name, test)
+			}
+		}
 		for _, link := range p.links {
 			target, err := url.Parse(link)
 			if err != nil {
