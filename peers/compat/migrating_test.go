@@ -17,8 +17,8 @@ func TestMigratingCompiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(text, -1)
-	if len(blocks) != 7 {
-		t.Errorf("%d blocks of code, want 7", len(blocks))
+	if len(blocks) != 8 {
+		t.Errorf("%d blocks of code, want 8", len(blocks))
 	}
 	for i, block := range blocks {
 		file := filepath.Join(t.TempDir(), fmt.Sprintf("block%d.go", i))
@@ -65,22 +65,41 @@ func TestMigratingCommand(t *testing.T) {
 	}
 }
 
+// sampleController has the names that a block takes from sample-controller.
+const sampleController = `
+type controller struct {
+	workqueue   workqueue.TypedRateLimitingInterface[cache.ObjectName]
+	syncHandler func(context.Context, cache.ObjectName) error
+}
+
+func _(ctx context.Context, c *controller, workers int, logger logr.Logger) error {
+`
+
 // wholeFile makes a file of statements, and returns what is a file already.
 func wholeFile(code string) string {
 	if strings.HasPrefix(code, "package ") {
 		return code
 	}
+	body := "\nfunc _() error {\n" + code + "return nil\n}\n"
+	if strings.Contains(code, "c.syncHandler") {
+		body = sampleController + code + "}\n"
+	}
 	var imports strings.Builder
 	for name, path := range map[string]string{
-		"workqueue":      "github.com/keyedqueue/workqueue",
+		"cache":          "k8s.io/client-go/tools/cache",
+		"context":        "context",
+		"legacyregistry": "k8s.io/component-base/metrics/legacyregistry",
+		"logr":           "github.com/go-logr/logr",
+		"metrics":        "sigs.k8s.io/controller-runtime/pkg/metrics",
 		"prom":           "github.com/keyedqueue/workqueue/prom",
 		"prometheus":     "github.com/prometheus/client_golang/prometheus",
-		"legacyregistry": "k8s.io/component-base/metrics/legacyregistry",
-		"metrics":        "sigs.k8s.io/controller-runtime/pkg/metrics",
+		"slog":           "log/slog",
+		"worker":         "github.com/keyedqueue/workqueue/worker",
+		"workqueue":      "github.com/keyedqueue/workqueue",
 	} {
-		if regexp.MustCompile(`\b` + name + `\.`).MatchString(code) {
+		if regexp.MustCompile(`\b` + name + `\.`).MatchString(body) {
 			fmt.Fprintf(&imports, "import %q\n", path)
 		}
 	}
-	return "package p\n\n" + imports.String() + "\nfunc _() error {\n" + code + "return nil\n}\n"
+	return "package p\n\n" + imports.String() + body
 }
