@@ -204,19 +204,31 @@ func ExampleParallelizeUntil() {
 	// [0 1 4 9 16]
 }
 
-// A named queue with a provider pushes its metrics. Every queue has Stats.
-func ExampleExtended() {
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+// Every queue of this package has calls that client-go's lacks; Extend gives them to any other queue, too.
+func ExampleExtend() {
+	limiter := workqueue.DefaultTypedControllerRateLimiter[string]()
+	queue := workqueue.NewTypedRateLimitingQueue(limiter)
 	queue.Add("a")
 	queue.Add("b")
 	queue.AddAfter("c", time.Hour)
-	_, _ = queue.Get()
+	queue.AddRateLimited("d")
 
-	stats := queue.(workqueue.Extended[string]).Stats()
-	fmt.Println("queued:", stats.Queued, "processing:", stats.Processing, "waiting:", stats.Waiting)
-	queue.ShutDown()
+	extended := workqueue.Extend[string](queue)
+	key, err := extended.GetContext(context.Background()) // ends with its context
+	fmt.Println(key, err)
+	stats := extended.Stats()
+	fmt.Println("queued:", stats.Queued, "processing:", stats.Processing)
+	fmt.Println("failing:", extended.Snapshot(10).Failing[0].Key)
+	queue.Done(key)
+	queue.Get()
+	queue.Done("b")
+	err = extended.ShutDownContext(context.Background()) // drains, no longer than its context
+	fmt.Println("drained:", err)
 	// Output:
-	// queued: 1 processing: 1 waiting: 1
+	// a <nil>
+	// queued: 1 processing: 1
+	// failing: d
+	// drained: <nil>
 }
 
 // A key waits longer after each failure. If an event brings it before its delay has passed, and it fails, that is the same
