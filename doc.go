@@ -80,8 +80,8 @@
 //
 // # Code of yours that the queue calls
 //
-// A clock, a context and a metric must return to their caller, which [runtime.Goexit] does not; a context that is done
-// has an error; and a metric, which is called under the queue's lock, does not call the queue. If one of them panics, the
+// The methods of a clock, a context or a metric must not call [runtime.Goexit]. A context whose Done channel is closed must
+// return an error from Err. A metric must not call the queue, because it runs under the queue's lock. If one of them panics, the
 // panic reaches the caller of the queue's method, and the queue stays unlocked and whole.
 //
 // # Keys

@@ -50,7 +50,8 @@
 // The queue's metrics are in controller-runtime's registry, under controller-runtime's names, with its labels and
 // help, beside those of controllers on the default queue. The manager serves them without any configuration. With [WrapReconciler]
 // there is also how long it takes from the first add of a request to the first reconciliation that succeeds:
-// workqueue_pool_change_duration_seconds, and workqueue_pool_oldest_change_age_seconds for what has not succeeded yet.
+// workqueue_pool_change_duration_seconds, and workqueue_pool_oldest_change_age_seconds for what has not succeeded yet; and
+// workqueue_pool_held_keys and workqueue_pool_held_to_limit_total, of requests on hold.
 // Config.MetricsProvider replaces them; a provider of workqueue.SetProvider does not.
 package controllerruntime
 

@@ -43,7 +43,8 @@
 // takes five seconds at most.
 //
 // A queue on a server answers without it, too. While it does not reach the server, or takes more than a second, its keys count as
-// not known: the page says so, a search names the queue, and an action on keys gets status 503, except for cancel.
+// not known: the page says so, a search names the queue, and an action on keys gets status 503, except for cancel and
+// release, which need the pools alone.
 //
 // # Errors
 //
@@ -61,6 +62,7 @@
 //	         forget    makes the limiter and the pools forget its failures; what was given up leaves the list
 //	         remove    takes it out of the queue and forgets its failures
 //	         cancel    ends the context of the handler that has it: see [worker.Pool.Cancel]
+//	         release   ends the hold of the key: see [worker.Pool.Release]
 //	         pause, resume, pause_group, resume_group
 //	queue    the queue's id
 //	key      the text of the key, whole or as the page shows it. If it fits several keys, nothing is done, unless
@@ -72,7 +74,7 @@
 //	group_id distinguishes them
 //
 // Every queue can retry until it is shut down. Those of package priorityqueue can do the rest; see
-// [workqueue.KeyRemover]. Forget needs a limiter or a pool, cancel a pool. A key that was retried has the cause
+// [workqueue.KeyRemover]. Forget needs a limiter or a pool, cancel and release a pool. A key that was retried has the cause
 // "retried by hand". The answer is an object with the fields action, queue, key, group, text, which says what was
 // done, and, if it was not done or not to the end, error. With of, it also has keys, to how many it was done, to each once; gone, that were
 // there before; left, for which there was no time (an action takes ten seconds at most); and left_more, if there may be more than

@@ -26,8 +26,8 @@ type Options struct {
 	// Metrics is the program's own provider of metrics, if it has one. The handler, which takes its place, passes all
 	// queues and pools on to it. See [Handler].
 	Metrics workqueue.StatsProvider
-	// Actions lets readers of the page change the queues: retry, forget and remove keys, cancel handlers, pause and resume
-	// queues and groups. See "Actions" in the package comment.
+	// Actions lets readers of the page change the queues: retry, forget and remove keys, cancel handlers, end holds, pause and
+	// resume queues and groups. See "Actions" in the package comment.
 	Actions bool
 	// Audit is called for each request for an action, also for those that were refused or have failed, before it is
 	// answered. Several goroutines may call it at once. Nil means a line in the log of [log/slog].

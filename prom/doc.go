@@ -10,7 +10,7 @@
 //	workqueue_adds_total                         counter    adds that changed something
 //	workqueue_queue_duration_seconds             histogram  from a key's add to its Get
 //	workqueue_work_duration_seconds              histogram  from Get to Done
-//	workqueue_unfinished_work_seconds            gauge      how long held keys have been held, summed
+//	workqueue_unfinished_work_seconds            gauge      for how long workers have had their keys, summed
 //	workqueue_longest_running_processor_seconds  gauge      the longest of these times
 //	workqueue_retries_total                      counter    calls of AddAfter and AddRateLimited
 //	workqueue_waiting_keys                       gauge      keys that wait for their time
@@ -21,7 +21,7 @@
 // Queues with priorities, like those of package priorityqueue, have three more. The last one has the label priority,
 // with a value for each of up to 25 priorities, and one for all "other".
 //
-//	workqueue_blocked_keys                       gauge      queued keys whose group is at its limit
+//	workqueue_blocked_keys                       gauge      queued keys whose group is at its limit or paused
 //	workqueue_paused                             gauge      1 while the queue is paused, otherwise 0
 //	workqueue_queued_keys                        gauge      keys that need processing, by priority
 //

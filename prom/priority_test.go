@@ -120,7 +120,7 @@ func TestBlockedAndPaused(t *testing.T) {
 	b.provider.WatchQueue("q", func() workqueue.Stats {
 		return workqueue.Stats{Queued: 3, Blocked: 2, Paused: true, ByPriority: &workqueue.PriorityDepths{}}
 	})
-	wantSeries(t, b, "workqueue_blocked_keys", "Number of queued keys whose group is at its limit.", `{name="q"} 2`)
+	wantSeries(t, b, "workqueue_blocked_keys", "Number of queued keys whose group is at its limit or paused.", `{name="q"} 2`)
 	wantSeries(t, b, "workqueue_paused", "Whether the queue is paused: 1 or 0.", `{name="q"} 1`)
 }
 

@@ -24,10 +24,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
-
-	"golang.org/x/mod/semver"
 )
 
 const usage = `Usage, in the directory of a module: swap [flags]
@@ -58,7 +55,7 @@ func run(args []string, stdout, stderr io.Writer) error {
 		fmt.Fprint(stderr, usage)
 		flags.PrintDefaults()
 	}
-	version := flags.String("version", ownVersion(), "`version` of github.com/keyedqueue/workqueue to use")
+	version := flags.String("version", "latest", "`version` of github.com/keyedqueue/workqueue to use")
 	replace := flags.String("replace", "", "use the checkout of github.com/keyedqueue/workqueue in this `directory`")
 	remove := flags.Bool("remove", false, "remove swap.mod, swap.sum and .swap")
 	if err := flags.Parse(args); err != nil {
@@ -90,16 +87,6 @@ func run(args []string, stdout, stderr io.Writer) error {
 	}
 	fmt.Fprint(stdout, result)
 	return nil
-}
-
-// ownVersion returns the version that this command was built from, which is also a version of the queue: one release
-// has all modules.
-func ownVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok && semver.IsValid(info.Main.Version) &&
-		semver.Prerelease(info.Main.Version) == "" && semver.Build(info.Main.Version) == "" {
-		return info.Main.Version
-	}
-	return "latest"
 }
 
 // checkout returns the absolute path of dir, a checkout of the queue.

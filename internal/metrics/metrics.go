@@ -133,7 +133,7 @@ var Queue = []Metric[workqueue.Stats]{
 	UnmatchedDones: counter("workqueue_unmatched_dones_total",
 		"Total number of calls of Done for a key that no worker held. Each is a bug in the caller.",
 		func(st *workqueue.Stats) float64 { return float64(st.UnmatchedDones) }),
-	BlockedKeys: gauge("workqueue_blocked_keys", "Number of queued keys whose group is at its limit.",
+	BlockedKeys: gauge("workqueue_blocked_keys", "Number of queued keys whose group is at its limit or paused.",
 		func(st *workqueue.Stats) float64 { return float64(st.Blocked) }).onlyIf(hasPriorities),
 	Paused: gauge("workqueue_paused", "Whether the queue is paused: 1 or 0.",
 		func(st *workqueue.Stats) float64 { return oneIf(st.Paused) }).onlyIf(canBePaused),
