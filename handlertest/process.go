@@ -30,7 +30,7 @@ type Process struct {
 	crashed func(down time.Duration, where string)
 }
 
-func (p *Process) isDead() bool { return p.dead.Load() }
+func (p *Process) isDead() bool { return p != nil && p.dead.Load() }
 
 // kill ends the process.
 func (p *Process) kill() {
@@ -125,7 +125,7 @@ func (p *Process) Write(ctx context.Context, what string, write func() error) er
 		return err
 	}
 	p.tell(ctx, "%s", what)
-	p.sim.write()
+	p.sim.change(1)
 	p.crashPoint("after that write")
 	return nil
 }
@@ -159,7 +159,7 @@ func (p *Process) showLocked(stream string, by time.Duration, show func()) {
 	}
 	p.shown[stream] = at
 	p.sim.addLocked(at, stream, p, func() {
-		p.sim.change()
+		p.sim.change(0)
 		show()
 	})
 }
@@ -174,8 +174,7 @@ func handle[K comparable](r *run[K], p *Process, h worker.Handler[K]) worker.Han
 			return err // The key's lease ended before the handler was called.
 		}
 		p.tell(c.ctx, "the handler begins")
-		r.begin(c)
-		defer r.end(c)
+		defer r.begin(c)()
 		returned := false
 		defer func() {
 			if returned {
@@ -200,26 +199,22 @@ func handle[K comparable](r *run[K], p *Process, h worker.Handler[K]) worker.Han
 	}
 }
 
-// begin notes that a call begins. Two calls of one key at once are a failure, unless the lease of the first one has ended.
-func (r *run[K]) begin(c *call) {
-	s := r.sim
+// begin notes that a call begins, and returns what notes its end. Two calls of one key at once are a failure, unless the lease of the first one has ended.
+func (r *run[K]) begin(c *call) (end func()) {
+	s, twice := r.sim, false
 	s.mu.Lock()
 	s.calls[c.key]++
-	var other *call
-	for running := range r.running {
-		if running.key == c.key && running.ctx.Err() == nil {
-			other = running
-		}
+	for other := range r.running {
+		twice = twice || other.key == c.key && other.ctx.Err() == nil
 	}
 	r.running[c] = struct{}{}
 	s.mu.Unlock()
-	if other != nil {
+	if twice {
 		s.fail("twice", "%s: two calls of one key at once", c)
 	}
-}
-
-func (r *run[K]) end(c *call) {
-	r.sim.mu.Lock()
-	defer r.sim.mu.Unlock()
-	delete(r.running, c)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(r.running, c)
+	}
 }

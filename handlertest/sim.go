@@ -1,8 +1,10 @@
 package handlertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing/synctest"
 	"time"
@@ -67,6 +69,12 @@ func (s *sim) lock(what string) {
 	}
 }
 
+// check is lock for callers that need no lock.
+func (s *sim) check(what string) {
+	s.lock(what)
+	s.mu.Unlock()
+}
+
 // after lets do happen after d. Its label is for the order of events that happen at the same time.
 func (s *sim) after(d time.Duration, label string, of *Process, do func()) {
 	s.mu.Lock()
@@ -86,21 +94,15 @@ func (s *sim) addLocked(at time.Time, label string, of *Process, do func()) {
 func (s *sim) next() (*event, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first := -1
-	for i, e := range s.events {
-		if first < 0 || e.at.Before(s.events[first].at) || e.at.Equal(s.events[first].at) && e.label < s.events[first].label {
-			first = i
-		}
-	}
-	if first < 0 {
+	if len(s.events) == 0 {
 		return nil, -1
 	}
-	e := s.events[first]
+	e := slices.MinFunc(s.events, func(a, b *event) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.label, b.label)) })
 	if d := time.Until(e.at); d > 0 {
 		return nil, d
 	}
-	// Not swapped with the last: events with equal times and labels stay in their order.
-	s.events = append(s.events[:first], s.events[first+1:]...)
+	i := slices.Index(s.events, e)
+	s.events = slices.Delete(s.events, i, i+1) // Events with equal times and labels stay in their order.
 	return e, 0
 }
 
@@ -124,24 +126,22 @@ func (s *sim) fail(kind, format string, args ...any) {
 	s.after(0, "", nil, func() {}) // Wakes drive.
 }
 
-// change notes that the truth has changed, or what a cache shows of it.
-func (s *sim) change() {
+// change notes that the truth has changed by so many writes, or what a cache shows of it.
+func (s *sim) change(writes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.changedLocked()
-}
-
-func (s *sim) changedLocked() {
 	clear(s.calls)
 	s.changed = time.Now()
+	s.writes += writes
 }
 
-// write notes that the truth has changed.
-func (s *sim) write() {
+// nextVersion is called when a world has changed.
+func (s *sim) nextVersion() int64 {
+	s.change(0)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.writes++
-	s.changedLocked()
+	s.version++
+	return s.version
 }
 
 // ended reports whether the run has failed, or goes on for too long.
