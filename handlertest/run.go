@@ -9,6 +9,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +38,7 @@ type run[K comparable] struct {
 	line    *line[K]                                // of that queue
 	endLine func()
 	members []*member[K] // the processes that live, or will start again
-	// running are the calls that go on. The sim's mu guards it, and started of the members.
+	// running are the calls that go on. The sim's mu guards it.
 	running map[*call]struct{}
 }
 
@@ -45,7 +46,7 @@ type run[K comparable] struct {
 type member[K comparable] struct {
 	*Process
 	queue   *perturbed[K]
-	started bool // Start has returned
+	started atomic.Bool // Start has returned
 }
 
 // worldOf is a World whose cache adds keys of that type.
@@ -104,10 +105,7 @@ func playInBubble[K comparable](scenario func(*Scenario[K]), d decider, tell boo
 		}
 		s.mu.Lock()
 		s.over = true
-		res.failed, res.used, res.crashes, res.story = s.failed, s.used, s.counts[site{crashes, "", 0}], s.story
-		for at := range s.used {
-			res.crashed = res.crashed || at.kind == crashes
-		}
+		res.failed, res.used, res.crashed, res.crashes, res.story = s.failed, s.used, s.crashed > 0, s.counts[site{crashes, "", 0}], s.story
 		s.mu.Unlock()
 		r.stop()
 	}()
@@ -151,7 +149,7 @@ func (r *run[K]) prepare() {
 		r.shared, r.line = queue, &line[K]{sim: r.sim, more: make(chan struct{}, 1), turn: make(map[string]int)}
 		var ctx context.Context
 		ctx, r.endLine = context.WithCancel(context.Background())
-		go r.line.run(ctx, r.perturb(queue, nil))
+		go r.line.run(ctx, workqueue.Extend(queue))
 	} else {
 		queue.ShutDown()
 	}
@@ -210,8 +208,8 @@ func (r *run[K]) start(i int) {
 	go r.life(m)
 }
 
-// QueueOf returns the queue of a process, or the one that all share. It is for what adds keys beside the caches of Worlds: a handler that adds others, or
-// the events of a world of the program's own. A Program may run its workers over it.
+// QueueOf returns the queue of a process, or the one that all share. It is for what adds keys beside the caches of Worlds: a handler that adds
+// others, or the events of a world of the program's own. A Program may run its workers over it.
 func (s *Scenario[K]) QueueOf(p *Process) workqueue.TypedRateLimitingInterface[K] {
 	for _, m := range s.run.members {
 		if m != nil && m.Process == p {
@@ -236,7 +234,7 @@ func (r *run[K]) life(m *member[K]) {
 		}
 	}()
 	if r.Program != nil {
-		r.setStarted(m)
+		m.started.Store(true)
 		r.Program(m.Process)
 		if !m.isDead() {
 			r.sim.fail("ended", "the Program has returned, though the context of its process has not ended")
@@ -252,16 +250,10 @@ func (r *run[K]) life(m *member[K]) {
 		w.addListed(m.Process, m.queue, added)
 	}
 	pool := worker.New(r.queueOf(m), handle(r, m.Process, h), r.Options)
-	r.setStarted(m)
+	m.started.Store(true)
 	if err := pool.Run(m.ctx); err != nil && !m.isDead() {
 		r.sim.fail("ended", "%s: the workers have ended: %v", m.name, err)
 	}
-}
-
-func (r *run[K]) setStarted(m *member[K]) {
-	r.sim.mu.Lock()
-	defer r.sim.mu.Unlock()
-	m.started = true
 }
 
 // resting reports that nothing will happen any more, or has failed because something that goes on never ends.
@@ -269,7 +261,7 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 	r.sim.mu.Lock()
 	busy := false
 	for _, m := range r.members {
-		busy = busy || !m.started
+		busy = busy || !m.started.Load()
 	}
 	var running []string
 	for c := range r.running {

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 // sharedQueue is a queue that processes share, as one of them sees it.
@@ -74,7 +76,7 @@ type getter[K comparable] struct {
 }
 
 // run gets keys of queue while workers wait, until ctx ends.
-func (l *line[K]) run(ctx context.Context, queue *perturbed[K]) {
+func (l *line[K]) run(ctx context.Context, queue workqueue.Extended[K]) {
 	for {
 		select {
 		case <-l.more:
@@ -82,7 +84,7 @@ func (l *line[K]) run(ctx context.Context, queue *perturbed[K]) {
 			return
 		}
 		for l.anyWaiting() {
-			key, err := queue.Extended.GetContext(ctx)
+			key, err := queue.GetContext(ctx)
 			if err != nil {
 				return
 			}
@@ -90,8 +92,8 @@ func (l *line[K]) run(ctx context.Context, queue *perturbed[K]) {
 			l.sim.after(0, fmt.Sprint(key), nil, func() { // When all workers that ask at this moment have asked.
 				defer close(handed)
 				if !l.hand(key) {
-					queue.queue.Add(key)
-					queue.queue.Done(key)
+					queue.Add(key)
+					queue.Done(key)
 				}
 			})
 			select {

@@ -33,9 +33,9 @@ type Object[K comparable, V any] struct {
 	UID int64
 }
 
-// World holds the truth: versioned objects of one type, to which handlers write through a [Client], and which others, such as users
-// and other programs, change meanwhile through the methods of World. Each process has a cache of it, as an informer has, which
-// lags behind. A scenario with several types of objects has several worlds, whose caches lag independently.
+// World holds the truth: versioned objects of one type, to which handlers write through a [Client], and which others, such as users and other
+// programs, change meanwhile through the methods of World. Each process has a cache of it, as an informer has, which lags behind. A scenario with
+// several types of objects has several worlds, whose caches lag independently.
 //
 // Values are copied by assignment. If V holds pointers, maps or slices that a handler changes in place, set Clone.
 //
@@ -53,9 +53,9 @@ type World[K comparable, V any] struct {
 	clients map[*Process]*Client[K, V]
 }
 
-// NewWorld returns an empty world for a run of s. The name is for the story. Keys returns the keys of the queue that the caches add
-// when they show a change of an object, or its deletion. Nil means the object's own key. It is called with the old and the new object,
-// and with each one that a process lists when it starts.
+// NewWorld returns an empty world for a run of s. The name is for the story. Keys returns the keys of the queue that the caches add when they show a
+// change of an object, or its deletion. Nil means the object's own key. It is called with the old and the new object, and with each one that a
+// process lists when it starts.
 func NewWorld[K comparable, V any, Q comparable](s *Scenario[Q], name string, keys func(Object[K, V]) []Q) *World[K, V] {
 	if keys == nil {
 		if reflect.TypeFor[K]() != reflect.TypeFor[Q]() {
@@ -224,9 +224,9 @@ func (w *World[K, V]) change(o Object[K, V], want int64, deletes bool) (Object[K
 	return o, nil
 }
 
-// Client is what a handler has of a [World]: calls to the truth, and the cache of its process. A handler with an interface of its own
-// wraps it. Calls to the truth take virtual time, in which others do what they do, and fail when their context has ended. All methods may
-// be called from any goroutine of the process. See [Process] for what becomes of them when it crashes.
+// Client is what a handler has of a [World]: calls to the truth, and the cache of its process. A handler with an interface of its own wraps it. Calls
+// to the truth take virtual time, in which others do what they do, and fail when their context has ended. All methods may be called from any
+// goroutine of the process. See [Process] for what becomes of them when it crashes.
 type Client[K comparable, V any] struct {
 	world   *World[K, V]
 	process *Process
@@ -248,10 +248,7 @@ func (w *World[K, V]) Client(p *Process) *Client[K, V] {
 
 // showLater lets the cache show the n-th change: that o is new, or was deleted.
 func (c *Client[K, V]) showLater(n int, o Object[K, V], deleted bool) {
-	p, s, stream := c.process, c.world.sim, c.world.name
-	if p.name != onlyProcess {
-		stream += " in " + p.name
-	}
+	p, s, stream := c.process, c.world.sim, c.process.named(c.world.name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	by, show := s.decide(lag, stream), func() { c.show(n, o, deleted) }
@@ -285,8 +282,8 @@ func (c *Client[K, V]) show(n int, o Object[K, V], deleted bool) {
 	c.changed(objects)
 }
 
-// listAnew shows the truth, as after a watch that was lost: versions in between are skipped, and an object that was deleted and created
-// again has only changed.
+// listAnew shows the truth, as after a watch that was lost: versions in between are skipped, and an object that was deleted and created again has
+// only changed.
 func (c *Client[K, V]) listAnew() {
 	w := c.world
 	w.mu.Lock()
@@ -335,8 +332,8 @@ func (c *Client[K, V]) Create(ctx context.Context, key K, value V) (Object[K, V]
 	return c.write(ctx, fmt.Sprintf("creates %s/%v = %+v", c.world.name, key, value), Object[K, V]{Key: key, Value: value}, none, false)
 }
 
-// Update changes the value of an object, or returns ErrNotFound, or ErrConflict if its version is not o's. With Version 0 it overwrites
-// whatever there is. It returns the object with its new version.
+// Update changes the value of an object, or returns ErrNotFound, or ErrConflict if its version is not o's. With Version 0 it overwrites whatever
+// there is. It returns the object with its new version.
 func (c *Client[K, V]) Update(ctx context.Context, o Object[K, V]) (Object[K, V], error) {
 	does := "updates"
 	if o.Version == anyVersion {
