@@ -146,10 +146,12 @@ func sameStory[K comparable](t *testing.T, scenario func(*Scenario[K]), seeds ui
 			for i < min(len(first.story), len(other.story))-1 && first.story[i] == other.story[i] {
 				i++
 			}
-			t.Fatalf("seed %d has two stories, one with\n%s\nand one with\n%s", seed,
-				strings.Join(first.story[max(0, i-8):i+1], "\n"), strings.Join(other.story[max(0, i-8):i+1], "\n"))
+			t.Fatalf("seed %d has two stories, one with\n%s\nand one with\n%s\nunder %v\nand %v", seed,
+				strings.Join(first.story[max(0, i-8):i+1], "\n"), strings.Join(other.story[max(0, i-8):i+1], "\n"), first.used, other.used)
 		}
-		disturbed += len(first.used)
+		if disturbed += len(first.used); first.failed != nil {
+			t.Fatalf("seed %d: %s", seed, first.failed.text)
+		}
 	}
 	return disturbed
 }

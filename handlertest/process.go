@@ -204,7 +204,8 @@ func (r *run[K]) begin(c *call) (end func()) {
 	s.mu.Lock()
 	s.calls[c.key]++
 	for other := range r.running {
-		twice = twice || other.key == c.key && other.ctx.Err() == nil
+		oneQueue := r.Shared || other.process == c.process
+		twice = twice || oneQueue && other.key == c.key && other.ctx.Err() == nil
 	}
 	r.running[c] = struct{}{}
 	s.mu.Unlock()
