@@ -54,8 +54,7 @@ type Scenario[K comparable] struct {
 
 // At lets somebody else do something, such as changing a [World], when that much virtual time has passed since the run began.
 func (s *Scenario[K]) At(after time.Duration, do func()) {
-	s.run.sim.lock("the scenario")
-	s.run.sim.mu.Unlock()
+	s.run.sim.check("the scenario")
 	s.run.sim.after(after, "", nil, do)
 }
 

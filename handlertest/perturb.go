@@ -60,6 +60,7 @@ func Perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], seed u
 		},
 		after: func(d time.Duration, _ K, do func()) { time.AfterFunc(d, do) },
 		tell:  func(K, string) {},
+		dead:  func() bool { return false },
 	})
 	if all&Leases != 0 {
 		return leasedQueue[K]{p}
@@ -72,6 +73,7 @@ type hooks[K comparable] struct {
 	decide func(kind string, key K) time.Duration
 	after  func(d time.Duration, key K, do func())
 	tell   func(key K, what string)
+	dead   func() bool // The process has crashed, and nothing that it does reaches the queue.
 }
 
 // perturbed is a queue that does what decide says.
@@ -84,16 +86,15 @@ type perturbed[K comparable] struct {
 	mu struct {
 		sync.Mutex
 		late   []*func()       // adds that have not reached the queue yet
-		leases map[K]*keyLease // of the keys that are held
+		leases map[K]*keyLease // of the keys that were handed out here, and are held
 		stale  map[K]int       // how many Dones are to be ignored, because their leases have ended
 	}
 }
 
 // keyLease is one hand-out of a key.
 type keyLease struct {
-	owner *Process // or nil
-	lost  bool
-	end   context.CancelCauseFunc // or nil
+	lost bool
+	end  context.CancelCauseFunc // or nil
 }
 
 func perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], h hooks[K]) *perturbed[K] {
@@ -105,6 +106,9 @@ func perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], h hook
 
 // addLate calls add, perhaps later.
 func (q *perturbed[K]) addLate(key K, add func()) {
+	if q.dead() {
+		return
+	}
 	d := q.decide(late, key)
 	if d <= 0 {
 		add()
@@ -146,15 +150,26 @@ func (q *perturbed[K]) AddCause(key K, cause workqueue.Cause) {
 }
 
 func (q *perturbed[K]) AddAfter(key K, d time.Duration) {
-	if d > 0 {
+	switch {
+	case d <= 0:
+		q.Add(key)
+	case !q.dead():
 		q.queue.AddAfter(key, d+q.decide(late, key))
-		return
 	}
-	q.Add(key)
 }
 
-func (q *perturbed[K]) AddRateLimited(key K)       { q.queue.AddRateLimited(key) }
-func (q *perturbed[K]) Forget(key K)               { q.queue.Forget(key) }
+func (q *perturbed[K]) AddRateLimited(key K) {
+	if !q.dead() {
+		q.queue.AddRateLimited(key)
+	}
+}
+
+func (q *perturbed[K]) Forget(key K) {
+	if !q.dead() {
+		q.queue.Forget(key)
+	}
+}
+
 func (q *perturbed[K]) NumRequeues(key K) int      { return q.queue.NumRequeues(key) }
 func (q *perturbed[K]) ShutDown()                  { q.addPending(); q.Extended.ShutDown() }
 func (q *perturbed[K]) ShutDownWithDrain()         { q.addPending(); q.Extended.ShutDownWithDrain() }
@@ -195,21 +210,21 @@ func (q *perturbed[K]) AddedAgain(key K) <-chan struct{} {
 
 func (q *perturbed[K]) Get() (key K, shutdown bool) {
 	if key, shutdown = q.Extended.Get(); !shutdown {
-		q.handedOut(key, nil)
+		q.handedOut(key)
 	}
 	return key, shutdown
 }
 
 func (q *perturbed[K]) GetContext(ctx context.Context) (key K, err error) {
 	if key, err = q.Extended.GetContext(ctx); err == nil {
-		q.handedOut(key, nil)
+		q.handedOut(key)
 	}
 	return key, err
 }
 
-// handedOut is called for each key that a worker gets, with its process.
-func (q *perturbed[K]) handedOut(key K, owner *Process) {
-	l := &keyLease{owner: owner}
+// handedOut is called for each key that a worker gets.
+func (q *perturbed[K]) handedOut(key K) {
+	l := &keyLease{}
 	q.mu.Lock()
 	q.mu.leases[key] = l
 	q.mu.Unlock()
@@ -247,6 +262,9 @@ func (q *perturbed[K]) endLease(key K, l *keyLease) {
 
 // Done is ignored once for each lease of the key that has ended.
 func (q *perturbed[K]) Done(key K) {
+	if q.dead() {
+		return
+	}
 	q.mu.Lock()
 	stale := q.mu.stale[key] > 0
 	if stale {
@@ -265,10 +283,6 @@ type leasedQueue[K comparable] struct{ *perturbed[K] }
 
 // Lease is that of [workqueue.Leaser].
 func (q leasedQueue[K]) Lease(ctx context.Context, key K) (context.Context, context.CancelFunc) {
-	return q.lease(ctx, key)
-}
-
-func (q *perturbed[K]) lease(ctx context.Context, key K) (context.Context, context.CancelFunc) {
 	release := func() {}
 	if below, ok := q.queue.(workqueue.Leaser[K]); ok {
 		ctx, release = below.Lease(ctx, key)
@@ -282,7 +296,7 @@ func (q *perturbed[K]) lease(ctx context.Context, key K) (context.Context, conte
 	ctx, l.end = context.WithCancelCause(ctx)
 	return ctx, func() {
 		q.mu.Lock()
-		if l.lost && (l.owner == nil || !l.owner.isDead()) {
+		if l.lost {
 			q.mu.stale[key]++ // The Done that follows.
 		}
 		q.mu.Unlock()

@@ -12,12 +12,12 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Process is one life of the program that is tested, from its start to a crash or the end of the run. Scenario.Start gets it.
-// When it crashes, its context ends, and none of its goroutines gets past its next use of the Process or of a [Client]:
-// such a use ends the goroutine, deferred calls included, as [runtime.Goexit] does.
+// Process is one life of the program that is tested, from its start to a crash or the end of the run. Scenario.Start gets it. When it crashes, its
+// context ends, and none of its goroutines gets past its next use of the Process or of a [Client]: such a use ends the goroutine, deferred calls
+// included, as [runtime.Goexit] does.
 //
-// A program whose world is not a [World] tells the run what it does by Point, Write and Show. All methods may be called
-// from any goroutine of the bubble.
+// A program whose world is not a [World] tells the run what it does by Point, Write and Show. All methods may be called from any goroutine of the
+// bubble.
 type Process struct {
 	sim   *sim
 	name  string // "process", or "process 2" if there are several
@@ -43,8 +43,8 @@ func (p *Process) kill() {
 // Context returns the context of the process, for goroutines that it has beside its handlers. It ends with the process.
 func (p *Process) Context() context.Context { return p.ctx }
 
-// step lets time pass, and others do what they do meanwhile. What follows happens at one moment of the run. It does not
-// return if the process crashes. Steps have the name of their key or, outside of calls, of what they are.
+// step lets time pass, and others do what they do meanwhile. What follows happens at one moment of the run. It does not return if the process
+// crashes. Steps have the name of their key or, outside of calls, of what they are.
 func (p *Process) step(ctx context.Context, what string) {
 	s, name := p.sim, cmp.Or(callOf(ctx).key, what)
 	if p.isDead() {
@@ -57,7 +57,8 @@ func (p *Process) step(ctx context.Context, what string) {
 		runtime.Goexit()
 	}
 	granted := make(chan struct{})
-	s.lock("a process or its client")
+	s.check("a process or its client")
+	s.mu.Lock()
 	d := stepTime + s.decide(slow, name)
 	s.addLocked(time.Now().Add(d), name, p, func() { close(granted) })
 	s.mu.Unlock()
@@ -81,11 +82,14 @@ func (p *Process) tell(ctx context.Context, format string, args ...any) {
 	}
 }
 
-func (c *call) String() string {
-	if c.process.name != onlyProcess {
-		return c.key + " in " + c.process.name
+func (c *call) String() string { return c.process.named(c.key) }
+
+// named returns a name for what the process has, if there are others that have it, too.
+func (p *Process) named(name string) string {
+	if p.name == onlyProcess {
+		return name
 	}
-	return c.key
+	return name + " in " + p.name
 }
 
 // crashPoint is where the process may crash. Then it does not return.
@@ -103,17 +107,17 @@ func (p *Process) crashPoint(where string) {
 	}
 }
 
-// Point names a point at which the process may crash, for fakes of what a handler does beside its world: sending a mail, for example.
-// Time passes before it. The context is the handler's, or made from it.
+// Point names a point at which the process may crash, for fakes of what a handler does beside its world: sending a mail, for example. Time passes
+// before it. The context is the handler's, or made from it.
 func (p *Process) Point(ctx context.Context, name string) {
 	p.step(ctx, name)
 	p.tell(ctx, "%s", name)
 	p.crashPoint("after " + name)
 }
 
-// Write is for a world of the program's own. It lets time pass, calls write, which changes the truth at one moment, and
-// returns its error. The process may crash afterwards, before the caller learns that the write has succeeded. If ctx has ended
-// when the time has passed, Write returns its error and does not call write. What names it in the story.
+// Write is for a world of the program's own. It lets time pass, calls write, which changes the truth at one moment, and returns its error. The
+// process may crash afterwards, before the caller learns that the write has succeeded. If ctx has ended when the time has passed, Write returns its
+// error and does not call write. What names it in the story.
 func (p *Process) Write(ctx context.Context, what string, write func() error) error {
 	p.step(ctx, what)
 	err := ctx.Err()
@@ -125,7 +129,7 @@ func (p *Process) Write(ctx context.Context, what string, write func() error) er
 		return err
 	}
 	p.tell(ctx, "%s", what)
-	p.sim.write()
+	p.sim.change(1)
 	p.crashPoint("after that write")
 	return nil
 }
@@ -139,11 +143,12 @@ func (p *Process) Read(ctx context.Context, read func() error) error {
 	return read()
 }
 
-// Show is for a world of the program's own, which calls it when the truth has changed. It returns at once and calls show
-// later, when the cache of this process shows the change. The changes of a stream, which has a name, are shown in
-// their order. It does not call show if the process has crashed meanwhile. What names the change in the story.
+// Show is for a world of the program's own, which calls it when the truth has changed. It returns at once and calls show later, when the cache of
+// this process shows the change. The changes of a stream, which has a name, are shown in their order. It does not call show if the process has
+// crashed meanwhile. What names the change in the story.
 func (p *Process) Show(stream, what string, show func()) {
-	p.sim.lock("a process")
+	p.sim.check("a process")
+	p.sim.mu.Lock()
 	defer p.sim.mu.Unlock()
 	p.showLocked(stream, p.sim.decide(lag, stream), func() {
 		p.tell(p.ctx, "its cache shows %s", what)
@@ -159,7 +164,7 @@ func (p *Process) showLocked(stream string, by time.Duration, show func()) {
 	}
 	p.shown[stream] = at
 	p.sim.addLocked(at, stream, p, func() {
-		p.sim.change()
+		p.sim.change(0)
 		show()
 	})
 }
@@ -174,52 +179,42 @@ func handle[K comparable](r *run[K], p *Process, h worker.Handler[K]) worker.Han
 			return err // The key's lease ended before the handler was called.
 		}
 		p.tell(c.ctx, "the handler begins")
-		r.begin(c)
-		defer r.end(c)
+		defer r.begin(c)()
 		returned := false
 		defer func() {
-			if returned {
-				return
-			}
 			if v := recover(); v != nil {
 				r.sim.fail("panic", "%s: the handler panics: %v\n%s", c, v, debug.Stack())
 				err = fmt.Errorf("panic: %v", v)
-			} else if !p.isDead() {
+			} else if !returned && !p.isDead() {
 				r.sim.fail("panic", "%s: the handler has ended its goroutine (runtime.Goexit)", c)
 			}
 		}()
 		err = h(c.ctx, key)
 		returned = true
-		if err != nil {
-			p.tell(c.ctx, "the handler returns %v", err)
-		} else {
-			p.tell(c.ctx, "the handler returns nil")
-		}
+		p.tell(c.ctx, "the handler returns %v", cmp.Or[any](err, "nil"))
 		p.crashPoint("before the key is done")
 		return err
 	}
 }
 
-// begin notes that a call begins. Two calls of one key at once are a failure, unless the lease of the first one has ended.
-func (r *run[K]) begin(c *call) {
-	s := r.sim
+// begin notes that a call begins, and returns what notes its end. Two calls of one key at once are a failure, unless the lease of the first one has
+// ended.
+func (r *run[K]) begin(c *call) (end func()) {
+	s, twice := r.sim, false
 	s.mu.Lock()
 	s.calls[c.key]++
-	var other *call
-	for running := range r.running {
-		if running.key == c.key && running.ctx.Err() == nil {
-			other = running
-		}
+	for other := range r.running {
+		oneQueue := r.Shared || other.process == c.process
+		twice = twice || oneQueue && other.key == c.key && other.ctx.Err() == nil
 	}
 	r.running[c] = struct{}{}
 	s.mu.Unlock()
-	if other != nil {
+	if twice {
 		s.fail("twice", "%s: two calls of one key at once", c)
 	}
-}
-
-func (r *run[K]) end(c *call) {
-	r.sim.mu.Lock()
-	defer r.sim.mu.Unlock()
-	delete(r.running, c)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(r.running, c)
+	}
 }

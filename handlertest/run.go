@@ -1,12 +1,15 @@
 package handlertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,26 +34,26 @@ type run[K comparable] struct {
 	*Scenario[K]
 	sim     *sim
 	worlds  []worldOf[K]
-	shared  *perturbed[K] // the queue, if it outlives processes
-	line    *line[K]      // of that queue
+	shared  workqueue.TypedRateLimitingInterface[K] // the queue, if it outlives processes
+	line    *line[K]                                // of that queue
 	endLine func()
 	members []*member[K] // the processes that live, or will start again
-	// running are the calls that go on. The sim's mu guards it, and started of the members.
+	// running are the calls that go on. The sim's mu guards it.
 	running map[*call]struct{}
 }
 
 // member is a process with its queue.
 type member[K comparable] struct {
 	*Process
-	queue   memberQueue[K]
-	started bool // Start has returned
+	queue   *perturbed[K]
+	started atomic.Bool // Start has returned
 }
 
 // worldOf is a World whose cache adds keys of that type.
-type worldOf[K comparable] interface {
-	attach(p *Process, queue memberQueue[K])
-	addListed(p *Process, added map[any]struct{})
-	describe() []string
+type worldOf[K comparable] struct {
+	attach    func(p *Process, queue *perturbed[K])
+	addListed func(p *Process, queue *perturbed[K], added map[K]struct{})
+	describe  func() []string
 }
 
 // result is what came of a run.
@@ -102,71 +105,64 @@ func playInBubble[K comparable](scenario func(*Scenario[K]), d decider, tell boo
 		}
 		s.mu.Lock()
 		s.over = true
-		res.failed, res.used, res.crashes, res.story = s.failed, s.used, s.counts[site{crashes, "", 0}], s.story
-		for at := range s.used {
-			res.crashed = res.crashed || at.kind == crashes
-		}
+		res.failed, res.used, res.crashed, res.crashes, res.story = s.failed, s.used, s.crashed > 0, s.counts[site{crashes, "", 0}], s.story
 		s.mu.Unlock()
 		r.stop()
 	}()
 	scenario(r.Scenario)
-	r.check()
 	r.prepare()
 	s.drive(r.resting)
-	if s.failed == nil {
-		res.outcome = r.measure()
+	switch {
+	case s.failed != nil:
+	case r.Measure != nil:
+		res.outcome = r.Measure()
+	default:
+		res.outcome = r.describe()
 	}
 	return res
 }
 
-// check panics if the scenario lacks something.
-func (r *run[K]) check() {
+// prepare sets defaults and lets the processes start. It panics if the scenario lacks something.
+func (r *run[K]) prepare() {
 	switch {
 	case (r.Start == nil) == (r.Program == nil):
 		panic("handlertest: a Scenario needs either Start or Program")
 	case r.Replicas < 0:
 		panic(fmt.Sprintf("handlertest: Replicas is negative: %d", r.Replicas))
 	}
-}
-
-// prepare sets defaults and lets the processes start.
-func (r *run[K]) prepare() {
 	if r.Queue == nil {
 		r.Queue = func() workqueue.TypedRateLimitingInterface[K] {
 			return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[K](5*time.Millisecond, 1000*time.Second))
 		}
 	}
-	if _, exact := r.Queue().(workqueue.Extended[K]); r.Settle == 0 && r.Program == nil && exact {
+	queue := r.Queue()
+	if _, exact := queue.(workqueue.Extended[K]); r.Settle == 0 && r.Program == nil && exact {
 		r.Settle = 10 * time.Second
 	} else if r.Settle == 0 {
 		r.Settle = 20 * time.Minute // Nobody knows what waits in such a queue.
 	}
 	o := &r.Options
-	if o.Workers == 0 {
-		o.Workers = 2
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	o.Drain, o.CancelGrace = worker.Nothing, worker.NoGrace
-	r.Replicas = max(r.Replicas, 1)
+	o.Workers = cmp.Or(o.Workers, 2)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Drain, o.CancelGrace, o.KeepQueue = worker.Nothing, worker.NoGrace, r.Shared
 	if r.Shared {
-		r.shared = r.newQueue()
-		r.line = newLine(r.sim, r.shared)
+		r.shared, r.line = queue, &line[K]{sim: r.sim, more: make(chan struct{}, 1), turn: make(map[string]int)}
 		var ctx context.Context
 		ctx, r.endLine = context.WithCancel(context.Background())
-		go r.line.run(ctx)
-		o.KeepQueue = true
+		go r.line.run(ctx, workqueue.Extend(queue))
+	} else {
+		queue.ShutDown()
 	}
-	r.members = make([]*member[K], r.Replicas)
+	r.members = make([]*member[K], max(r.Replicas, 1))
 	for i := range r.members { // One after the other.
 		r.sim.after(0, "", nil, func() { r.start(i) })
 	}
 }
 
-func (r *run[K]) newQueue() *perturbed[K] {
+// perturb returns the queue as p sees it.
+func (r *run[K]) perturb(queue workqueue.TypedRateLimitingInterface[K], p *Process) *perturbed[K] {
 	s := r.sim
-	return perturb(r.Queue(), hooks[K]{
+	return perturb(queue, hooks[K]{
 		decide: func(kind string, key K) time.Duration {
 			if kind == lease && !r.Shared {
 				return 0
@@ -178,6 +174,7 @@ func (r *run[K]) newQueue() *perturbed[K] {
 		},
 		after: func(d time.Duration, key K, do func()) { s.after(d, fmt.Sprint(key), nil, do) },
 		tell:  func(key K, what string) { s.tell("%v: %s", key, what) },
+		dead:  p.isDead,
 	})
 }
 
@@ -190,9 +187,9 @@ func (r *run[K]) start(i int) {
 	p.ctx, p.end = context.WithCancel(context.Background())
 	queue := r.shared
 	if queue == nil {
-		queue = r.newQueue()
+		queue = r.Queue()
 	}
-	m := &member[K]{Process: p, queue: memberQueue[K]{queue, p, r.line}}
+	m := &member[K]{Process: p, queue: r.perturb(queue, p)}
 	r.members[i] = m
 	p.crashed = func(down time.Duration, where string) {
 		r.sim.tell("%s crashes %s; it starts again after %v", p.name, where, down)
@@ -211,6 +208,24 @@ func (r *run[K]) start(i int) {
 	go r.life(m)
 }
 
+// QueueOf returns the queue of a process, or the one that all share. It is for what adds keys beside the caches of Worlds: a handler that adds
+// others, or the events of a world of the program's own. A Program may run its workers over it.
+func (s *Scenario[K]) QueueOf(p *Process) workqueue.TypedRateLimitingInterface[K] {
+	for _, m := range s.run.members {
+		if m != nil && m.Process == p {
+			return s.run.queueOf(m)
+		}
+	}
+	panic("handlertest: QueueOf needs the Process that Start or Program has got")
+}
+
+func (r *run[K]) queueOf(m *member[K]) workqueue.TypedRateLimitingInterface[K] {
+	if r.Shared {
+		return sharedQueue[K]{leasedQueue[K]{m.queue}, r.line, m.name}
+	}
+	return m.queue
+}
+
 // life is the goroutine of a process.
 func (r *run[K]) life(m *member[K]) {
 	defer func() {
@@ -219,7 +234,7 @@ func (r *run[K]) life(m *member[K]) {
 		}
 	}()
 	if r.Program != nil {
-		r.setStarted(m)
+		m.started.Store(true)
 		r.Program(m.Process)
 		if !m.isDead() {
 			r.sim.fail("ended", "the Program has returned, though the context of its process has not ended")
@@ -230,25 +245,15 @@ func (r *run[K]) life(m *member[K]) {
 	if h == nil {
 		panic("handlertest: Start has returned no handler")
 	}
-	added := make(map[any]struct{})
+	added := make(map[K]struct{})
 	for _, w := range r.worlds {
-		w.addListed(m.Process, added)
+		w.addListed(m.Process, m.queue, added)
 	}
-	var queue workqueue.TypedRateLimitingInterface[K] = m.queue
-	if r.Shared {
-		queue = leasedMemberQueue[K]{m.queue}
-	}
-	pool := worker.New(queue, handle(r, m.Process, h), r.Options)
-	r.setStarted(m)
+	pool := worker.New(r.queueOf(m), handle(r, m.Process, h), r.Options)
+	m.started.Store(true)
 	if err := pool.Run(m.ctx); err != nil && !m.isDead() {
 		r.sim.fail("ended", "%s: the workers have ended: %v", m.name, err)
 	}
-}
-
-func (r *run[K]) setStarted(m *member[K]) {
-	r.sim.mu.Lock()
-	defer r.sim.mu.Unlock()
-	m.started = true
 }
 
 // resting reports that nothing will happen any more, or has failed because something that goes on never ends.
@@ -256,7 +261,7 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 	r.sim.mu.Lock()
 	busy := false
 	for _, m := range r.members {
-		busy = busy || !m.started
+		busy = busy || !m.started.Load()
 	}
 	var running []string
 	for c := range r.running {
@@ -266,47 +271,35 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 	}
 	slices.Sort(running)
 	settled := time.Since(r.sim.changed) >= r.Settle
+	calls := maps.Clone(r.sim.calls)
 	r.sim.mu.Unlock()
 
 	for _, m := range r.members {
-		if r.Program != nil {
-			break
-		}
 		s := m.queue.Snapshot(512)
 		busy = busy || s.Stats.Queued+s.Stats.Processing > 0
 		for _, k := range s.Waiting {
-			settled = settled && r.callsOf(k.Key) >= 2
+			settled = settled && (r.Program != nil || calls[fmt.Sprint(k.Key)] >= 2)
 		}
 	}
 	busy = busy || len(running) > 0
-	switch {
-	case busy && quiet > stuckAfter && len(running) > 0:
-		r.sim.fail("stuck", "%s: the handler waits, and for %v nothing has ended its wait", strings.Join(running, ", "), stuckAfter)
-		return true
-	case busy && quiet > stuckAfter:
-		r.sim.fail("stuck", "the process waits, and for %v nothing has ended its wait", stuckAfter)
+	if busy && quiet > stuckAfter {
+		who := "the process"
+		if len(running) > 0 {
+			who = strings.Join(running, ", ") + ": the handler"
+		}
+		r.sim.fail("stuck", "%s waits, and for %v nothing has ended its wait", who, stuckAfter)
 		return true
 	}
 	return !busy && settled
 }
 
-// callsOf returns how many calls of a key have begun since something has changed.
-func (r *run[K]) callsOf(key K) int {
-	r.sim.mu.Lock()
-	defer r.sim.mu.Unlock()
-	return r.sim.calls[fmt.Sprint(key)]
-}
-
-// measure returns the outcome of the run, or fails it if the measure does.
-func (r *run[K]) measure() any {
-	if r.Measure == nil {
-		var lines []string
-		for _, w := range r.worlds {
-			lines = append(lines, w.describe()...)
-		}
-		return strings.Join(lines, "\n")
+// describe is the default measure.
+func (r *run[K]) describe() any {
+	var lines []string
+	for _, w := range r.worlds {
+		lines = append(lines, w.describe()...)
 	}
-	return r.Measure()
+	return strings.Join(lines, "\n")
 }
 
 // stop ends what still runs, so that the bubble can end.
@@ -314,7 +307,7 @@ func (r *run[K]) stop() {
 	for _, m := range r.members {
 		if m != nil {
 			m.kill()
-			m.queue.perturbed.ShutDown()
+			m.queue.ShutDown()
 		}
 	}
 	if r.line != nil {

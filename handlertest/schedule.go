@@ -113,6 +113,9 @@ func (d *decider) decide(kind, name string) (by time.Duration) {
 	}
 	if by > 0 {
 		d.used[at] = by
+		if kind == crashes {
+			d.crashed++
+		}
 	}
 	return by
 }
@@ -128,9 +131,6 @@ func (d *decider) random(at site) time.Duration {
 	r := d.source(at.String())
 	if at.n > maxRandom || r.Float64() >= rate || at.kind == crashes && d.crashed == maxCrashes {
 		return 0
-	}
-	if at.kind == crashes {
-		d.crashed++
 	}
 	if at.kind == lease { // A call is short, unless it is slowed down.
 		return sizes[r.IntN(len(sizes)/2)]

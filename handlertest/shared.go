@@ -7,111 +7,23 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/keyedqueue/workqueue"
 )
 
-// memberQueue is the queue as a process of a run sees it. When the process has crashed, nothing that it does reaches the queue.
-type memberQueue[K comparable] struct {
-	*perturbed[K]
-	process *Process
-	line    *line[K] // nil unless the queue is shared
-}
-
-// leased is memberQueue with leases.
-type leasedMemberQueue[K comparable] struct{ memberQueue[K] }
-
-func (q leasedMemberQueue[K]) Lease(ctx context.Context, key K) (context.Context, context.CancelFunc) {
-	return q.lease(ctx, key)
-}
-
-// endLeases gives the keys of a process that has crashed to others.
-func (q memberQueue[K]) endLeases() {
-	q.mu.Lock()
-	held := make(map[string]func())
-	for key, l := range q.mu.leases {
-		if l.owner == q.process {
-			held[fmt.Sprint(key)] = func() { q.endLease(key, l) }
-		}
-	}
-	q.mu.Unlock()
-	for _, text := range slices.Sorted(maps.Keys(held)) {
-		held[text]()
-	}
+// sharedQueue is a queue that processes share, as one of them sees it.
+type sharedQueue[K comparable] struct {
+	leasedQueue[K]
+	line *line[K]
+	name string // of the process
 }
 
 // GetContext is the only way in which a pool gets keys.
-func (q memberQueue[K]) GetContext(ctx context.Context) (key K, err error) {
-	if q.line == nil {
-		return q.perturbed.GetContext(ctx)
-	}
-	return q.line.get(ctx, q.process)
-}
-
-func (q memberQueue[K]) Add(key K) {
-	if !q.process.isDead() {
-		q.perturbed.Add(key)
-	}
-}
-
-func (q memberQueue[K]) AddCause(key K, cause workqueue.Cause) {
-	if !q.process.isDead() {
-		q.perturbed.AddCause(key, cause)
-	}
-}
-
-func (q memberQueue[K]) AddAfter(key K, d time.Duration) {
-	if !q.process.isDead() {
-		q.perturbed.AddAfter(key, d)
-	}
-}
-
-func (q memberQueue[K]) AddRateLimited(key K) {
-	if !q.process.isDead() {
-		q.perturbed.AddRateLimited(key)
-	}
-}
-
-func (q memberQueue[K]) Forget(key K) {
-	if !q.process.isDead() {
-		q.perturbed.Forget(key)
-	}
-}
-
-func (q memberQueue[K]) Done(key K) {
-	if !q.process.isDead() {
-		q.perturbed.Done(key)
-	}
-}
-
-// line hands out the keys of a shared queue one at a time, to the processes in turn. If their workers asked the queue themselves, it would depend on
-// the scheduler of Go which process gets a key.
-type line[K comparable] struct {
-	queue *perturbed[K]
-	sim   *sim
-
-	mu      sync.Mutex
-	waiting []*getter[K]
-	more    chan struct{}    // has an element when a getter has come
-	turn    map[*Process]int // how many keys each process has got
-}
-
-// getter is a worker that waits for a key.
-type getter[K comparable] struct {
-	process *Process
-	key     chan K
-}
-
-func newLine[K comparable](s *sim, queue *perturbed[K]) *line[K] {
-	return &line[K]{queue: queue, sim: s, more: make(chan struct{}, 1), turn: make(map[*Process]int)}
-}
-
-func (l *line[K]) get(ctx context.Context, p *Process) (key K, err error) {
+func (q sharedQueue[K]) GetContext(ctx context.Context) (key K, err error) {
 	if err := ctx.Err(); err != nil {
 		return key, err
 	}
-	g := &getter[K]{p, make(chan K, 1)}
+	l, g := q.line, &getter[K]{q, make(chan K, 1)}
 	l.mu.Lock()
 	l.waiting = append(l.waiting, g)
 	l.mu.Unlock()
@@ -133,8 +45,38 @@ func (l *line[K]) get(ctx context.Context, p *Process) (key K, err error) {
 	return <-g.key, nil // It has just got one.
 }
 
-// run gets keys while workers wait, until ctx ends.
-func (l *line[K]) run(ctx context.Context) {
+// endLeases gives the keys of a process that has crashed to others.
+func (q *perturbed[K]) endLeases() {
+	q.mu.Lock()
+	held := make(map[string]func())
+	for key, l := range q.mu.leases {
+		held[fmt.Sprint(key)] = func() { q.endLease(key, l) }
+	}
+	q.mu.Unlock()
+	for _, text := range slices.Sorted(maps.Keys(held)) {
+		held[text]()
+	}
+}
+
+// line hands out the keys of a shared queue one at a time, to the processes in turn. If their workers asked the queue themselves, it would depend on
+// the scheduler of Go which process gets a key.
+type line[K comparable] struct {
+	sim  *sim
+	more chan struct{} // has an element when a getter has come
+
+	mu      sync.Mutex
+	waiting []*getter[K]
+	turn    map[string]int // how many keys each process has got
+}
+
+// getter is a worker that waits for a key.
+type getter[K comparable] struct {
+	queue sharedQueue[K]
+	key   chan K
+}
+
+// run gets keys of queue while workers wait, until ctx ends.
+func (l *line[K]) run(ctx context.Context, queue workqueue.Extended[K]) {
 	for {
 		select {
 		case <-l.more:
@@ -142,14 +84,17 @@ func (l *line[K]) run(ctx context.Context) {
 			return
 		}
 		for l.anyWaiting() {
-			key, err := l.queue.Extended.GetContext(ctx)
+			key, err := queue.GetContext(ctx)
 			if err != nil {
 				return
 			}
 			handed := make(chan struct{})
 			l.sim.after(0, fmt.Sprint(key), nil, func() { // When all workers that ask at this moment have asked.
-				l.hand(key)
-				close(handed)
+				defer close(handed)
+				if !l.hand(key) {
+					queue.Add(key)
+					queue.Done(key)
+				}
 			})
 			select {
 			case <-handed:
@@ -166,21 +111,20 @@ func (l *line[K]) anyWaiting() bool {
 	return len(l.waiting) > 0
 }
 
-// hand gives the key to a worker of the process that has got the fewest.
-func (l *line[K]) hand(key K) {
+// hand gives the key to a worker of the process that has got the fewest. It returns false if none waits any more, because their process has crashed.
+func (l *line[K]) hand(key K) bool {
 	l.mu.Lock()
-	if len(l.waiting) == 0 { // Their process has crashed meanwhile.
+	if len(l.waiting) == 0 {
 		l.mu.Unlock()
-		l.queue.queue.Add(key)
-		l.queue.queue.Done(key)
-		return
+		return false
 	}
 	g := slices.MinFunc(l.waiting, func(a, b *getter[K]) int {
-		return cmp.Or(cmp.Compare(l.turn[a.process], l.turn[b.process]), cmp.Compare(a.process.name, b.process.name))
+		return cmp.Or(cmp.Compare(l.turn[a.queue.name], l.turn[b.queue.name]), cmp.Compare(a.queue.name, b.queue.name))
 	})
 	l.waiting = slices.DeleteFunc(l.waiting, func(other *getter[K]) bool { return other == g })
-	l.turn[g.process]++
+	l.turn[g.queue.name]++
 	l.mu.Unlock()
-	l.queue.handedOut(key, g.process)
+	g.queue.handedOut(key)
 	g.key <- key
+	return true
 }

@@ -1,8 +1,10 @@
 package handlertest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing/synctest"
 	"time"
@@ -11,9 +13,9 @@ import (
 // stepTime is how long a call of a client, and the beginning of a handler's call, takes if nothing disturbs it.
 const stepTime = time.Millisecond
 
-// sim is the run of a scenario: a list of events, of which one happens at a time, in the order of virtual time. Everything
-// that may happen in another order is an event, and between two events all goroutines of the bubble are blocked. So a
-// run depends on its schedule alone, as long as the handler itself does.
+// sim is the run of a scenario: a list of events, of which one happens at a time, in the order of virtual time. Everything that may happen in another
+// order is an event, and between two events all goroutines of the bubble are blocked. So a run depends on its schedule alone, as long as the handler
+// itself does.
 type sim struct {
 	began time.Time
 	wake  chan struct{} // has an element when there is a new event
@@ -34,8 +36,8 @@ type sim struct {
 	buried  bool // and the goroutines have ended
 }
 
-// event is something that happens at its time. Events of one time happen in the order of their labels, because
-// goroutines that run at the same time may add them in any order.
+// event is something that happens at its time. Events of one time happen in the order of their labels, because goroutines that run at the same time
+// may add them in any order.
 type event struct {
 	at    time.Time
 	label string
@@ -51,18 +53,19 @@ func newSim(d decider, tell bool) *sim {
 	return &sim{began: now, moved: now, changed: now, wake: make(chan struct{}, 1), decider: d, telling: tell, calls: make(map[string]int)}
 }
 
-// bubbleYears is more virtual time than a run ever takes. A bubble's clock starts in the year 2000, so a longer time means
-// that the caller is outside.
+// bubbleYears is more virtual time than a run ever takes. A bubble's clock starts in the year 2000, so a longer time means that the caller is
+// outside.
 const bubbleYears = 10 * 365 * 24 * time.Hour
 
-// lock is called by everything that a test may call at the wrong time or place.
-func (s *sim) lock(what string) {
+// check is called by everything that a test may call at the wrong time or place.
+func (s *sim) check(what string) {
 	if time.Since(s.began) > bubbleYears {
 		panic(fmt.Sprintf("handlertest: %s is used outside the bubble of its run: make and use it in the function of Converges", what))
 	}
 	s.mu.Lock()
-	if s.over {
-		s.mu.Unlock()
+	over := s.over
+	s.mu.Unlock()
+	if over {
 		panic(fmt.Sprintf("handlertest: %s is used after its run: each run makes a new one, in the function of Converges", what))
 	}
 }
@@ -86,21 +89,15 @@ func (s *sim) addLocked(at time.Time, label string, of *Process, do func()) {
 func (s *sim) next() (*event, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first := -1
-	for i, e := range s.events {
-		if first < 0 || e.at.Before(s.events[first].at) || e.at.Equal(s.events[first].at) && e.label < s.events[first].label {
-			first = i
-		}
-	}
-	if first < 0 {
+	if len(s.events) == 0 {
 		return nil, -1
 	}
-	e := s.events[first]
+	e := slices.MinFunc(s.events, func(a, b *event) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.label, b.label)) })
 	if d := time.Until(e.at); d > 0 {
 		return nil, d
 	}
-	// Not swapped with the last: events with equal times and labels stay in their order.
-	s.events = append(s.events[:first], s.events[first+1:]...)
+	i := slices.Index(s.events, e)
+	s.events = slices.Delete(s.events, i, i+1) // Events with equal times and labels stay in their order.
 	return e, 0
 }
 
@@ -124,24 +121,22 @@ func (s *sim) fail(kind, format string, args ...any) {
 	s.after(0, "", nil, func() {}) // Wakes drive.
 }
 
-// change notes that the truth has changed, or what a cache shows of it.
-func (s *sim) change() {
+// change notes that the truth has changed by so many writes, or what a cache shows of it.
+func (s *sim) change(writes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.changedLocked()
-}
-
-func (s *sim) changedLocked() {
 	clear(s.calls)
 	s.changed = time.Now()
+	s.writes += writes
 }
 
-// write notes that the truth has changed.
-func (s *sim) write() {
+// nextVersion is called when a world has changed.
+func (s *sim) nextVersion() int64 {
+	s.change(0)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.writes++
-	s.changedLocked()
+	s.version++
+	return s.version
 }
 
 // ended reports whether the run has failed, or goes on for too long.
@@ -159,8 +154,8 @@ func (s *sim) ended() bool {
 	return s.failed != nil
 }
 
-// drive lets events happen until the run has failed, or resting reports that nothing will happen any more. It is asked when
-// there are no events, with the time since the last one.
+// drive lets events happen until the run has failed, or resting reports that nothing will happen any more. It is asked when there are no events, with
+// the time since the last one.
 func (s *sim) drive(resting func(quiet time.Duration) bool) {
 	for {
 		synctest.Wait()
@@ -205,10 +200,8 @@ type callKey struct{}
 
 // callOf returns the call whose context ctx is, or is made from. Without one it returns an empty one.
 func callOf(ctx context.Context) *call {
-	if ctx != nil {
-		if c, ok := ctx.Value(callKey{}).(*call); ok {
-			return c
-		}
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		return c
 	}
 	return &call{}
 }

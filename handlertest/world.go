@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"runtime"
 	"slices"
 	"sync"
 
@@ -34,9 +33,9 @@ type Object[K comparable, V any] struct {
 	UID int64
 }
 
-// World holds the truth: versioned objects of one type, to which handlers write through a [Client], and which others, such as users
-// and other programs, change meanwhile through the methods of World. Each process has a cache of it, as an informer has, which
-// lags behind. A scenario with several types of objects has several worlds, whose caches lag independently.
+// World holds the truth: versioned objects of one type, to which handlers write through a [Client], and which others, such as users and other
+// programs, change meanwhile through the methods of World. Each process has a cache of it, as an informer has, which lags behind. A scenario with
+// several types of objects has several worlds, whose caches lag independently.
 //
 // Values are copied by assignment. If V holds pointers, maps or slices that a handler changes in place, set Clone.
 //
@@ -54,9 +53,9 @@ type World[K comparable, V any] struct {
 	clients map[*Process]*Client[K, V]
 }
 
-// NewWorld returns an empty world for a run of s. The name is for the story. Keys returns the keys of the queue that the caches add
-// when they show a change of an object, or its deletion. Nil means the object's own key. It is called with the old and the new object,
-// and with each one that a process lists when it starts.
+// NewWorld returns an empty world for a run of s. The name is for the story. Keys returns the keys of the queue that the caches add when they show a
+// change of an object, or its deletion. Nil means the object's own key. It is called with the old and the new object, and with each one that a
+// process lists when it starts.
 func NewWorld[K comparable, V any, Q comparable](s *Scenario[Q], name string, keys func(Object[K, V]) []Q) *World[K, V] {
 	if keys == nil {
 		if reflect.TypeFor[K]() != reflect.TypeFor[Q]() {
@@ -66,22 +65,10 @@ func NewWorld[K comparable, V any, Q comparable](s *Scenario[Q], name string, ke
 		keys = func(o Object[K, V]) []Q { return []Q{any(o.Key).(Q)} }
 	}
 	w := &World[K, V]{sim: s.run.sim, name: name, truth: make(map[K]Object[K, V]), clients: make(map[*Process]*Client[K, V])}
-	s.run.worlds = append(s.run.worlds, keyedWorld[K, V, Q]{w, keys})
-	return w
-}
-
-// keyedWorld is a world with the function that returns the keys of the queue.
-type keyedWorld[K comparable, V any, Q comparable] struct {
-	*World[K, V]
-	keys func(Object[K, V]) []Q
-}
-
-// attach lists the world for a process that starts.
-func (w keyedWorld[K, V, Q]) attach(p *Process, queue memberQueue[Q]) {
-	c := &Client[K, V]{world: w.World, process: p}
-	c.add = func(what string, added map[any]struct{}, objects ...Object[K, V]) {
+	// Which keys were added at this moment is in added: it would depend on the scheduler of Go whether a second add merges with the first.
+	add := func(queue *perturbed[Q], what string, added map[Q]struct{}, objects []Object[K, V]) {
 		for _, o := range objects {
-			for _, key := range w.keys(o) {
+			for _, key := range keys(o) {
 				if _, ok := added[key]; !ok {
 					added[key] = struct{}{}
 					queue.AddCause(key, workqueue.Cause{Reason: w.label(o) + what})
@@ -89,21 +76,26 @@ func (w keyedWorld[K, V, Q]) attach(p *Process, queue memberQueue[Q]) {
 			}
 		}
 	}
+	s.run.worlds = append(s.run.worlds, worldOf[Q]{
+		attach: func(p *Process, queue *perturbed[Q]) {
+			w.attach(p, func(changed []Object[K, V]) { add(queue, " has changed", make(map[Q]struct{}), changed) })
+		},
+		addListed: func(p *Process, queue *perturbed[Q], added map[Q]struct{}) {
+			add(queue, " was listed", added, w.Client(p).CachedAll())
+		},
+		describe: w.describe,
+	})
+	return w
+}
+
+// attach lists the world for a process that starts. Changed adds the keys of objects to its queue.
+func (w *World[K, V]) attach(p *Process, changed func([]Object[K, V])) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	c.cache, c.shown = maps.Clone(w.truth), w.changes
+	c := &Client[K, V]{world: w, process: p, changed: changed, cache: maps.Clone(w.truth), shown: w.changes}
 	w.clients[p] = c
 	p.tell(context.Background(), "its cache lists %s", w.list(c.cache))
 }
-
-// addListed adds the keys of all objects of the cache.
-func (w keyedWorld[K, V, Q]) addListed(p *Process, added map[any]struct{}) {
-	c := w.Client(p)
-	c.add(" was listed", added, c.CachedAll()...)
-}
-
-// overwrites is what the story calls an update of a version, and one of whatever there is.
-var overwrites = map[bool]string{false: "updates", true: "overwrites"}
 
 func (w *World[K, V]) label(o Object[K, V]) string {
 	if o.Version == 0 {
@@ -145,147 +137,125 @@ func (w *World[K, V]) clone(v V) V {
 
 // Set creates the object with that key, or changes it, in the name of somebody else.
 func (w *World[K, V]) Set(key K, value V) {
-	w.sim.lock("the world " + w.name)
-	w.sim.mu.Unlock()
-	o, _ := w.write(Object[K, V]{Key: key, Value: value}, nil)
+	w.sim.check("the world " + w.name)
+	o, _ := w.change(Object[K, V]{Key: key, Value: value}, whatever, false)
 	w.sim.tell("somebody: sets %s = %+v", w.label(o), o.Value)
 }
 
 // Remove deletes the object with that key, in the name of somebody else. It does nothing if there is none.
 func (w *World[K, V]) Remove(key K) {
-	w.sim.lock("the world " + w.name)
-	w.sim.mu.Unlock()
-	if o, err := w.remove(Object[K, V]{Key: key}); err == nil {
+	w.sim.check("the world " + w.name)
+	if o, err := w.change(Object[K, V]{Key: key}, anyVersion, true); err == nil {
 		w.sim.tell("somebody: deletes %s", w.label(o))
 	}
 }
 
 // Get returns the value of an object in the truth, and whether it exists. It is for measures, and for what others do.
 func (w *World[K, V]) Get(key K) (V, bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	o, ok := w.truth[key]
-	return w.clone(o.Value), ok
+	o, ok := w.get(&w.truth, key)
+	return o.Value, ok
 }
 
 // All returns all objects of the truth, in the order of their keys' texts. It is for measures, and for what others do.
-func (w *World[K, V]) All() []Object[K, V] {
+func (w *World[K, V]) All() []Object[K, V] { return w.all(&w.truth) }
+
+// get returns an object of the truth or of a cache.
+func (w *World[K, V]) get(objects *map[K]Object[K, V], key K) (Object[K, V], bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := sorted(w.truth)
+	o, ok := (*objects)[key]
+	o.Value = w.clone(o.Value)
+	return o, ok
+}
+
+// all returns the objects of the truth or of a cache.
+func (w *World[K, V]) all(objects *map[K]Object[K, V]) []Object[K, V] {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := sorted(*objects)
 	for i := range all {
 		all[i].Value = w.clone(all[i].Value)
 	}
 	return all
 }
 
-// write makes o the truth. If refuse, which is called with the object that there is, returns an error, it changes nothing.
-// A write that would change nothing makes no new version.
-func (w *World[K, V]) write(o Object[K, V], refuse func(old Object[K, V], exists bool) error) (Object[K, V], error) {
+// What a change asks of the object that there is, unless that is a version.
+const (
+	whatever   int64 = -2
+	none       int64 = -1
+	anyVersion int64 = 0
+)
+
+// change makes o the truth, or deletes the object with its key. It changes nothing if the object that there is is not what want says. A write of the
+// value that there is makes no new version.
+func (w *World[K, V]) change(o Object[K, V], want int64, deletes bool) (Object[K, V], error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	old, exists := w.truth[o.Key]
-	if refuse != nil {
-		if err := refuse(old, exists); err != nil {
-			return o, fmt.Errorf("%s/%v: %w", w.name, o.Key, err)
+	var err error
+	switch {
+	case want == none && exists:
+		err = ErrExists
+	case want >= anyVersion && !exists:
+		err = ErrNotFound
+	case want > anyVersion && want != old.Version:
+		err = ErrConflict
+	}
+	switch {
+	case err != nil:
+		return o, fmt.Errorf("%s/%v: %w", w.name, o.Key, err)
+	case deletes:
+		delete(w.truth, o.Key)
+		w.sim.nextVersion()
+		o = old
+	case exists && reflect.DeepEqual(old.Value, o.Value):
+		return old, nil
+	default:
+		o.Value, o.Version = w.clone(o.Value), w.sim.nextVersion()
+		o.UID = cmp.Or(old.UID, o.Version)
+		w.truth[o.Key] = o
+	}
+	w.changes++
+	for p, c := range w.clients {
+		if !p.isDead() {
+			c.showLater(w.changes, o, deletes)
 		}
 	}
-	if exists && reflect.DeepEqual(old.Value, o.Value) {
-		return old, nil
-	}
-	o.Value, o.Version, o.UID = w.clone(o.Value), w.sim.nextVersion(), old.UID
-	if !exists {
-		o.UID = o.Version
-	}
-	w.truth[o.Key] = o
-	w.changedLocked(o, false)
 	return o, nil
 }
 
-// remove deletes the object with o's key and, unless o's version is 0, that version.
-func (w *World[K, V]) remove(o Object[K, V]) (Object[K, V], error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	old, exists := w.truth[o.Key]
-	if err := refuse(old, exists, o.Version); err != nil {
-		return o, fmt.Errorf("%s/%v: %w", w.name, o.Key, err)
-	}
-	delete(w.truth, o.Key)
-	w.sim.nextVersion()
-	w.changedLocked(old, true)
-	return old, nil
-}
-
-// refuse returns why a call for a version of an object fails. Version 0 stands for every version.
-func refuse[K comparable, V any](old Object[K, V], exists bool, version int64) error {
-	switch {
-	case !exists:
-		return ErrNotFound
-	case version != 0 && version != old.Version:
-		return ErrConflict
-	}
-	return nil
-}
-
-// changedLocked lets the caches show that o is new, or was deleted.
-func (w *World[K, V]) changedLocked(o Object[K, V], deleted bool) {
-	w.changes++
-	w.sim.change()
-	n := w.changes
-	for p, c := range w.clients {
-		if p.isDead() {
-			delete(w.clients, p)
-			continue
-		}
-		stream := w.name
-		if p.name != onlyProcess {
-			stream += " in " + p.name
-		}
-		w.sim.mu.Lock()
-		by, lost := w.sim.decide(lag, stream), w.sim.decide(relist, stream)
-		show := func() { c.show(n, o, deleted) }
-		if lost > 0 {
-			by, show = lost, c.listAnew
-		}
-		p.showLocked(stream, by, show)
-		w.sim.mu.Unlock()
-	}
-}
-
-func (s *sim) nextVersion() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.version++
-	return s.version
-}
-
-// Client is what a handler has of a [World]: calls to the truth, and the cache of its process. A handler with an interface of its own
-// wraps it. Calls to the truth take virtual time, in which others do what they do, and fail when their context has ended. All methods may
-// be called from any goroutine of the process. See [Process] for what becomes of them when it crashes.
+// Client is what a handler has of a [World]: calls to the truth, and the cache of its process. A handler with an interface of its own wraps it. Calls
+// to the truth take virtual time, in which others do what they do, and fail when their context has ended. All methods may be called from any
+// goroutine of the process. See [Process] for what becomes of them when it crashes.
 type Client[K comparable, V any] struct {
 	world   *World[K, V]
 	process *Process
-	// add adds the keys of objects to the queue of the process, unless they are in added, which has those that were added at this moment: it
-	// would depend on the scheduler of Go whether a second add merges with the first.
-	add   func(what string, added map[any]struct{}, objects ...Object[K, V])
-	cache map[K]Object[K, V] // guarded by the world's mu, like shown
-	shown int                // how many changes the cache has seen
+	changed func([]Object[K, V]) // adds the keys of objects to the queue of the process
+	cache   map[K]Object[K, V]   // guarded by the world's mu, like shown
+	shown   int                  // how many changes the cache has seen
 }
 
 // Client returns the client of a process. It panics if there is none: take the Process that Scenario.Start has got.
 func (w *World[K, V]) Client(p *Process) *Client[K, V] {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	c := w.clients[p]
-	if c == nil && p.isDead() {
-		w.mu.Unlock()
-		defer w.mu.Lock()
-		runtime.Goexit()
-	}
+	w.mu.Unlock()
 	if c == nil {
 		panic(fmt.Sprintf("handlertest: the world %s was not made in the run of that process", w.name))
 	}
 	return c
+}
+
+// showLater lets the cache show the n-th change: that o is new, or was deleted.
+func (c *Client[K, V]) showLater(n int, o Object[K, V], deleted bool) {
+	p, s, stream := c.process, c.world.sim, c.process.named(c.world.name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	by, show := s.decide(lag, stream), func() { c.show(n, o, deleted) }
+	if lost := s.decide(relist, stream); lost > 0 {
+		by, show = lost, c.listAnew
+	}
+	p.showLocked(stream, by, show)
 }
 
 // show shows the n-th change.
@@ -305,15 +275,15 @@ func (c *Client[K, V]) show(n int, o Object[K, V], deleted bool) {
 	}
 	w.mu.Unlock()
 	c.process.tell(context.Background(), "its cache %s %s", what, w.label(o))
+	objects := []Object[K, V]{o}
 	if exists && !reflect.DeepEqual(old.Value, o.Value) {
-		c.add(" has changed", make(map[any]struct{}), o, old)
-	} else {
-		c.add(" has changed", make(map[any]struct{}), o)
+		objects = append(objects, old)
 	}
+	c.changed(objects)
 }
 
-// listAnew shows the truth, as after a watch that was lost: versions in between are skipped, and an object that was deleted and created
-// again has only changed.
+// listAnew shows the truth, as after a watch that was lost: versions in between are skipped, and an object that was deleted and created again has
+// only changed.
 func (c *Client[K, V]) listAnew() {
 	w := c.world
 	w.mu.Lock()
@@ -327,41 +297,23 @@ func (c *Client[K, V]) listAnew() {
 			changed = append(changed, o)
 		}
 	}
-	c.add(" has changed", make(map[any]struct{}), changed...)
+	c.changed(changed)
 }
 
 // Cached returns the object that the cache shows, and whether it shows one. It takes no time.
-func (c *Client[K, V]) Cached(key K) (Object[K, V], bool) {
-	c.world.mu.Lock()
-	defer c.world.mu.Unlock()
-	o, ok := c.cache[key]
-	o.Value = c.world.clone(o.Value)
-	return o, ok
-}
+func (c *Client[K, V]) Cached(key K) (Object[K, V], bool) { return c.world.get(&c.cache, key) }
 
 // CachedAll returns all objects that the cache shows, in the order of their keys' texts. It takes no time.
-func (c *Client[K, V]) CachedAll() []Object[K, V] {
-	c.world.mu.Lock()
-	defer c.world.mu.Unlock()
-	all := sorted(c.cache)
-	for i := range all {
-		all[i].Value = c.world.clone(all[i].Value)
-	}
-	return all
-}
+func (c *Client[K, V]) CachedAll() []Object[K, V] { return c.world.all(&c.cache) }
 
 // Get returns an object of the truth, or ErrNotFound.
 func (c *Client[K, V]) Get(ctx context.Context, key K) (o Object[K, V], err error) {
-	err = c.process.Read(ctx, func() error {
-		value, ok := c.world.Get(key)
-		if !ok {
-			return fmt.Errorf("%s/%v: %w", c.world.name, key, ErrNotFound)
+	err = c.process.Read(ctx, func() (err error) {
+		exists := false
+		if o, exists = c.world.get(&c.world.truth, key); !exists {
+			err = fmt.Errorf("%s/%v: %w", c.world.name, key, ErrNotFound)
 		}
-		c.world.mu.Lock()
-		defer c.world.mu.Unlock()
-		o = c.world.truth[key]
-		o.Value = value
-		return nil
+		return err
 	})
 	return o, err
 }
@@ -376,41 +328,35 @@ func (c *Client[K, V]) List(ctx context.Context) (all []Object[K, V], err error)
 }
 
 // Create creates an object, or returns ErrExists.
-func (c *Client[K, V]) Create(ctx context.Context, key K, value V) (o Object[K, V], err error) {
-	err = c.process.Write(ctx, fmt.Sprintf("creates %s/%v = %+v", c.world.name, key, value), func() error {
-		o, err = c.world.write(Object[K, V]{Key: key, Value: value}, func(_ Object[K, V], exists bool) error {
-			if exists {
-				return ErrExists
-			}
-			return nil
-		})
-		return err
-	})
-	return o, err
+func (c *Client[K, V]) Create(ctx context.Context, key K, value V) (Object[K, V], error) {
+	return c.write(ctx, fmt.Sprintf("creates %s/%v = %+v", c.world.name, key, value), Object[K, V]{Key: key, Value: value}, none, false)
 }
 
-// Update changes the value of an object, or returns ErrNotFound, or ErrConflict if its version is not o's. With Version 0 it overwrites
-// whatever there is. It returns the object with its new version.
+// Update changes the value of an object, or returns ErrNotFound, or ErrConflict if its version is not o's. With Version 0 it overwrites whatever
+// there is. It returns the object with its new version.
 func (c *Client[K, V]) Update(ctx context.Context, o Object[K, V]) (Object[K, V], error) {
-	err := c.process.Write(ctx, fmt.Sprintf("%s %s = %+v", overwrites[o.Version == 0], c.world.label(o), o.Value), func() (err error) {
-		o, err = c.world.write(o, func(old Object[K, V], exists bool) error { return refuse(old, exists, o.Version) })
-		return err
-	})
-	return o, err
+	does := "updates"
+	if o.Version == anyVersion {
+		does = "overwrites"
+	}
+	return c.write(ctx, fmt.Sprintf("%s %s = %+v", does, c.world.label(o), o.Value), o, o.Version, false)
 }
 
 // Delete deletes the object with that key, whichever version and UID it has, or returns ErrNotFound.
 func (c *Client[K, V]) Delete(ctx context.Context, key K) error {
-	return c.process.Write(ctx, fmt.Sprintf("deletes %s/%v", c.world.name, key), func() error {
-		_, err := c.world.remove(Object[K, V]{Key: key})
-		return err
-	})
+	return c.DeleteVersion(ctx, Object[K, V]{Key: key})
 }
 
 // DeleteVersion deletes an object, or returns ErrNotFound, or ErrConflict if its version is not o's.
 func (c *Client[K, V]) DeleteVersion(ctx context.Context, o Object[K, V]) error {
-	return c.process.Write(ctx, fmt.Sprintf("deletes %s", c.world.label(o)), func() error {
-		_, err := c.world.remove(o)
+	_, err := c.write(ctx, "deletes "+c.world.label(o), o, o.Version, true)
+	return err
+}
+
+func (c *Client[K, V]) write(ctx context.Context, what string, o Object[K, V], want int64, deletes bool) (Object[K, V], error) {
+	err := c.process.Write(ctx, what, func() (err error) {
+		o, err = c.world.change(o, want, deletes)
 		return err
 	})
+	return o, err
 }

@@ -5,6 +5,8 @@ go 1.26.0
 replace (
 	github.com/keyedqueue/workqueue => ../
 	github.com/keyedqueue/workqueue/controllerruntime => ../controllerruntime
+	github.com/keyedqueue/workqueue/examples => ../examples
+	github.com/keyedqueue/workqueue/otel => ../otel
 	github.com/keyedqueue/workqueue/redisqueue => ../redisqueue
 	github.com/keyedqueue/workqueue/sharding => ../sharding
 )
@@ -15,6 +17,7 @@ require (
 	github.com/hibiken/asynq v0.26.0
 	github.com/keyedqueue/workqueue v0.1.0
 	github.com/keyedqueue/workqueue/controllerruntime v0.1.0
+	github.com/keyedqueue/workqueue/examples v0.1.0
 	github.com/keyedqueue/workqueue/redisqueue v0.1.0
 	github.com/keyedqueue/workqueue/sharding v0.1.0
 	github.com/onsi/ginkgo/v2 v2.27.4
@@ -28,8 +31,10 @@ require (
 	golang.org/x/time v0.16.0
 	golang.org/x/tools v0.52.0
 	k8s.io/api v0.37.2
+	k8s.io/apiextensions-apiserver v0.37.2
 	k8s.io/apimachinery v0.37.2
 	k8s.io/client-go v0.37.2
+	k8s.io/cloud-provider v0.37.2
 	k8s.io/component-base v0.37.2
 	k8s.io/klog/v2 v2.140.0
 	k8s.io/utils v0.0.0-20260707023825-cf1189d6abe3
@@ -89,9 +94,10 @@ require (
 	github.com/spf13/pflag v1.0.10 // indirect
 	github.com/x448/float16 v0.8.4 // indirect
 	go.opentelemetry.io/auto/sdk v1.2.1 // indirect
-	go.opentelemetry.io/otel v1.46.0 // indirect
-	go.opentelemetry.io/otel/metric v1.46.0 // indirect
-	go.opentelemetry.io/otel/trace v1.46.0 // indirect
+	go.opentelemetry.io/otel v1.47.0 // indirect
+	go.opentelemetry.io/otel/log v1.47.0 // indirect
+	go.opentelemetry.io/otel/metric v1.47.0 // indirect
+	go.opentelemetry.io/otel/trace v1.47.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	go.uber.org/goleak v1.3.0 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
@@ -109,7 +115,6 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
-	k8s.io/apiextensions-apiserver v0.37.0 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect

@@ -103,8 +103,9 @@ func (s *syncer) open(args []string) (err error) {
 	case len(inSource) == 0 && len(inDest) > 0: // SOURCE may be the place of a disk that is not mounted.
 		return errors.New("SOURCE is empty and DEST is not; if that is no mistake, empty DEST yourself")
 	}
-	s.src, err1 = os.OpenRoot(source)
-	s.dst, err2 = os.OpenRoot(dest)
+	src, err1 := os.OpenRoot(source)
+	dst, err2 := os.OpenRoot(dest)
+	s.src, s.dst = src, dst
 	return errors.Join(err1, err2)
 }
 
@@ -186,15 +187,32 @@ type syncer struct {
 	once, verbose                        bool
 	start                                time.Time
 	log                                  *log.Logger
-	src, dst                             *os.Root // Nothing that is done through these leads out of the directories.
+	src, dst                             tree
 	queue                                workqueue.TypedRateLimitingInterface[string]
 	watcher                              *fsnotify.Watcher // nil with -once
 	asked, late                          atomic.Int64      // adds, and those of them that came after the end
 	seen, copied, updated, made, removed atomic.Int64
 }
 
+// tree is an [os.Root]: nothing that is done through it leads out of its directory. Tests have one that crashes.
+type tree interface {
+	Name() string
+	FS() fs.FS
+	Stat(name string) (fs.FileInfo, error)
+	Lstat(name string) (fs.FileInfo, error)
+	Readlink(name string) (string, error)
+	OpenFile(name string, flag int, perm fs.FileMode) (*os.File, error)
+	Mkdir(name string, perm fs.FileMode) error
+	Chmod(name string, mode fs.FileMode) error
+	Chtimes(name string, atime, mtime time.Time) error
+	Symlink(target, name string) error
+	Rename(from, to string) error
+	Remove(name string) error
+	RemoveAll(name string) error
+}
+
 // look returns what is at key, and nil if nothing is there.
-func look(dir *os.Root, key string) (fs.FileInfo, error) {
+func look(dir tree, key string) (fs.FileInfo, error) {
 	info, err := dir.Lstat(key)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
@@ -205,7 +223,7 @@ func look(dir *os.Root, key string) (fs.FileInfo, error) {
 // alive returns an error that ends the program if a directory's name does not lead to it any more: one that was deleted,
 // or a disk that was unmounted, looks empty, and DEST would be emptied.
 func (s *syncer) alive() error {
-	for _, dir := range []*os.Root{s.src, s.dst} {
+	for _, dir := range []tree{s.src, s.dst} {
 		then, err1 := dir.Stat(".")
 		now, err2 := os.Lstat(dir.Name())
 		if err1 != nil || err2 != nil || !os.SameFile(then, now) {
@@ -276,7 +294,7 @@ func (s *syncer) syncDir(key string, from, to fs.FileInfo) error {
 	if s.watcher != nil { // Before the listing: what comes in between is seen twice, and not missed.
 		cannotWatch = s.watcher.Add(filepath.Join(s.src.Name(), key))
 	}
-	for _, dir := range []*os.Root{s.dst, s.src} {
+	for _, dir := range []tree{s.dst, s.src} {
 		entries, err := fs.ReadDir(dir.FS(), key)
 		if err != nil {
 			return err

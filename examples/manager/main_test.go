@@ -33,39 +33,56 @@ import (
 
 // cluster is controller-runtime's fake client, whose informers get what the test does to it.
 type cluster struct {
-	t         *testing.T
 	client    client.Client
 	informers *informertest.FakeInformers
 }
 
-// set creates or changes an object, and lets everything happen that follows.
-func (c *cluster) set(o client.Object) {
-	c.t.Helper()
+func newCluster() *cluster {
+	c := &cluster{client: fake.NewClientBuilder().Build(), informers: &informertest.FakeInformers{Scheme: scheme.Scheme}}
+	for _, o := range []client.Object{&appsv1.Deployment{}, &corev1.Secret{}} { // Before the controller asks: the fake has no lock.
+		if _, err := c.informers.FakeInformerFor(context.Background(), o); err != nil {
+			panic(err)
+		}
+	}
+	return c
+}
+
+func (c *cluster) manager() (ctrl.Manager, error) {
+	return ctrl.NewManager(&rest.Config{}, ctrl.Options{
+		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
+			return meta.NewDefaultRESTMapper(nil), nil
+		},
+		NewCache:   func(*rest.Config, cache.Options) (cache.Cache, error) { return c.informers, nil },
+		NewClient:  func(*rest.Config, client.Options) (client.Client, error) { return c.client, nil },
+		Metrics:    metricsserver.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: new(true)},
+	})
+}
+
+// show creates or changes an object, and lets the informers know.
+func (c *cluster) show(o client.Object) error {
 	ctx := context.Background()
 	informer, err := c.informers.FakeInformerFor(ctx, o)
 	if err != nil {
-		c.t.Fatal(err)
+		return err
 	}
 	old := o.DeepCopyObject().(client.Object)
 	if err := c.client.Get(ctx, client.ObjectKeyFromObject(o), old); err != nil {
-		if err := c.client.Create(ctx, o); err != nil {
-			c.t.Fatal(err)
-		}
+		err = c.client.Create(ctx, o)
 		informer.Add(o)
-	} else {
-		o.SetResourceVersion(old.GetResourceVersion())
-		changed := o.DeepCopyObject().(client.Object)
-		if err := c.client.Update(ctx, changed); err != nil {
-			c.t.Fatal(err)
-		}
-		o.SetResourceVersion(changed.GetResourceVersion())
-		if err := c.client.Status().Update(ctx, o); err != nil && !apierrors.IsNotFound(err) { // A Secret has none.
-			c.t.Fatal(err)
-		}
-		informer.Update(old, o)
+		return err
 	}
-	time.Sleep(5 * time.Second)
-	synctest.Wait()
+	o.SetResourceVersion(old.GetResourceVersion())
+	changed := o.DeepCopyObject().(client.Object)
+	if err := c.client.Update(ctx, changed); err != nil {
+		return err
+	}
+	o.SetResourceVersion(changed.GetResourceVersion())
+	if err := c.client.Status().Update(ctx, o); err != nil && !apierrors.IsNotFound(err) { // A Secret has none.
+		return err
+	}
+	informer.Update(old, o)
+	return nil
 }
 
 func deployment(generation int64, ready int32) *appsv1.Deployment {
@@ -87,21 +104,8 @@ func secret(password string) *corev1.Secret {
 func TestManager(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	synctest.Test(t, func(t *testing.T) {
-		c := &cluster{t: t, client: fake.NewClientBuilder().Build(), informers: &informertest.FakeInformers{Scheme: scheme.Scheme}}
-		for _, o := range []client.Object{&appsv1.Deployment{}, &corev1.Secret{}} { // Before the controller asks: the fake has no lock.
-			if _, err := c.informers.FakeInformerFor(t.Context(), o); err != nil {
-				t.Fatal(err)
-			}
-		}
-		mgr, err := ctrl.NewManager(&rest.Config{}, ctrl.Options{
-			MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) {
-				return meta.NewDefaultRESTMapper(nil), nil
-			},
-			NewCache:   func(*rest.Config, cache.Options) (cache.Cache, error) { return c.informers, nil },
-			NewClient:  func(*rest.Config, client.Options) (client.Client, error) { return c.client, nil },
-			Metrics:    metricsserver.Options{BindAddress: "0"},
-			Controller: config.Controller{SkipNameValidation: new(true)},
-		})
+		c := newCluster()
+		mgr, err := c.manager()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,6 +127,14 @@ func TestManager(t *testing.T) {
 		go func() { ended <- mgr.Start(ctx) }()
 		time.Sleep(time.Second)
 		synctest.Wait()
+		set := func(o client.Object) { // and lets everything happen that follows
+			t.Helper()
+			if err := c.show(o); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+		}
 		want := func(lines ...string) {
 			t.Helper()
 			if got, want := log.Take(), strings.Join(append(lines, ""), "\n"); got != want {
@@ -130,8 +142,8 @@ func TestManager(t *testing.T) {
 			}
 		}
 
-		c.set(secret("1"))
-		c.set(deployment(1, 0))
+		set(secret("1"))
+		set(deployment(1, 0))
 		want(`msg=Waiting deployment=default/web generation=1 attempt=1 causes="Create Deployment default/web"`)
 		answer := httptest.NewRecorder()
 		page.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/debug/workqueue?queue=rollouts&format=json", nil))
@@ -139,19 +151,19 @@ func TestManager(t *testing.T) {
 			t.Errorf("the page does not show what is reconciled: %s", got)
 		}
 
-		c.set(deployment(1, 1)) // A new status does not interrupt.
+		set(deployment(1, 1)) // A new status does not interrupt.
 		want()
-		c.set(deployment(2, 1)) // A new generation does.
+		set(deployment(2, 1)) // A new generation does.
 		want(
 			`msg="Span handle rollouts" duration=10s name=rollouts attempt=1 key=default/web next=interrupted`,
 			`msg=Waiting deployment=default/web generation=2 attempt=1 causes="Update Deployment default/web, status; Update Deployment default/web, generation 2"`,
 		)
-		c.set(secret("2")) // So does a Secret.
+		set(secret("2")) // So does a Secret.
 		want(
 			`msg="Span handle rollouts" duration=5s name=rollouts attempt=1 key=default/web next=interrupted`,
 			`msg=Waiting deployment=default/web generation=2 attempt=1 causes="Update Secret default/db"`,
 		)
-		c.set(deployment(2, 3)) // The status is what it waits for. It comes once more because of it.
+		set(deployment(2, 3)) // The status is what it waits for. It comes once more because of it.
 		want(
 			`msg="Rolled out" deployment=default/web generation=2`,
 			`msg="Span handle rollouts" duration=6s name=rollouts attempt=1 key=default/web next=forget`,
