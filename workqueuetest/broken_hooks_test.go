@@ -14,6 +14,7 @@ import (
 type whole interface {
 	limiting
 	extended
+	workqueue.AddTimes[string]
 }
 
 // sound builds a correct queue.
@@ -97,12 +98,13 @@ type hooked struct {
 	shutDown, shutDownWithDrain       func()
 	shutDownContext                   func(context.Context) error
 	stats                             func() workqueue.Stats
+	addedAt                           func(key string) time.Time
 }
 
 func hook(q whole) *hooked {
 	return &hooked{
 		q, q.Add, q.Done, q.AddRateLimited, q.Forget, q.AddAfter, q.Get, q.GetContext, q.Len, q.ShutDown, q.ShutDownWithDrain,
-		q.ShutDownContext, q.Stats,
+		q.ShutDownContext, q.Stats, q.AddedAt,
 	}
 }
 
@@ -118,6 +120,7 @@ func (q *hooked) ShutDown()                                      { q.shutDown() 
 func (q *hooked) ShutDownWithDrain()                             { q.shutDownWithDrain() }
 func (q *hooked) ShutDownContext(ctx context.Context) error      { return q.shutDownContext(ctx) }
 func (q *hooked) Stats() workqueue.Stats                         { return q.stats() }
+func (q *hooked) AddedAt(key string) time.Time                   { return q.addedAt(key) }
 
 // holds reports whether a worker holds key, in a queue that is no merging one.
 func (q *hooked) holds(key string) bool { return q.whole.(*holding).holds(key) }

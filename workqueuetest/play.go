@@ -40,8 +40,9 @@ func (r *run) missing(q fifo, steps string) string {
 	_, delays := q.(delaying)
 	_, limits := q.(limiting)
 	_, gives := q.(extended)
+	_, times := q.(workqueue.AddTimes[string])
 	switch {
-	case uses("metrics", "unnamed") && r.suite.NoMetrics:
+	case uses("metrics", "unnamed") && r.suite.NoMetrics && !uses("added"):
 		return "metrics"
 	case uses("after") && !delays:
 		return "AddAfter"
@@ -49,6 +50,8 @@ func (r *run) missing(q fifo, steps string) string {
 		return "AddRateLimited"
 	case uses("canceled", "deadline", "giveup") && !gives:
 		return "GetContext and ShutDownContext"
+	case uses("added") && !times:
+		return "AddedAt"
 	}
 	return ""
 }
@@ -63,11 +66,14 @@ func (r *run) play(steps string, way int) {
 		synctest.Wait() // so that other queues have started
 		p.before = testkit.Goroutines()
 	}
-	if uses("metrics") {
-		c.Name, c.MetricsProvider = queueName, p.metrics
-	}
-	if uses("unnamed") {
+	switch {
+	case uses("added"):
+		c.MetricsProvider = onlyReads{p.metrics}
+	case uses("metrics"), uses("unnamed"):
 		c.MetricsProvider = p.metrics
+	}
+	if c.MetricsProvider != nil && !uses("unnamed") {
+		c.Name = queueName
 	}
 	p.q = r.queue(c)
 	p.ender, p.drains = enders(p.q)[way], way > 0
@@ -258,6 +264,14 @@ func (p *player) step(kind string, words []string) {
 		if p.needFakeClock().HasWaiters() {
 			p.Fatalf("%s: the queue has a timer", p.when)
 		}
+	case "added":
+		want := time.Time{}
+		if len(words) > 1 {
+			want = p.clock.Now().Add(-must(time.ParseDuration(words[1])))
+		}
+		if at := p.q.(workqueue.AddTimes[string]).AddedAt(words[0]); !at.Equal(want) {
+			p.Fatalf("%s: AddedAt() = %v, want %v", p.when, at, want)
+		}
 	case "metrics":
 		p.wantMetrics(words)
 	case "unnamed":
@@ -400,6 +414,12 @@ func (p *player) wantMetrics(words []string) {
 		}
 	}
 }
+
+// onlyReads is a provider for which queues keep times and make no metrics.
+type onlyReads struct{ workqueue.MetricsProvider }
+
+func (onlyReads) HistogramBounds() []float64                { return nil }
+func (onlyReads) WatchQueue(string, func() workqueue.Stats) {}
 
 // scriptedLimiter returns delays, and records its calls. It panics if no delay is left.
 type scriptedLimiter struct {
