@@ -40,6 +40,7 @@ func (r *run) missing(q fifo, steps string) string {
 	_, delays := q.(delaying)
 	_, limits := q.(limiting)
 	_, gives := q.(extended)
+	_, longer := q.(waitingLonger)
 	_, times := q.(workqueue.AddTimes[string])
 	switch {
 	case uses("metrics", "unnamed") && r.suite.NoMetrics && !uses("added"):
@@ -48,6 +49,8 @@ func (r *run) missing(q fifo, steps string) string {
 		return "AddAfter"
 	case uses("retry", "forget") && !limits:
 		return "AddRateLimited"
+	case uses("longer") && !longer:
+		return "AddRateLimitedAfter"
 	case uses("canceled", "deadline", "giveup") && !gives:
 		return "GetContext and ShutDownContext"
 	case uses("added") && !times:
@@ -173,7 +176,9 @@ func (p *player) step(kind string, words []string) {
 		p.q.(delaying).AddAfter(words[0], d)
 		p.model.addAfter(words[0], p.clock.Now(), d)
 	case "retry":
-		p.retry(words[0], must(time.ParseDuration(words[1])))
+		p.retry(words[0], must(time.ParseDuration(words[1])), 0)
+	case "longer":
+		p.retry(words[0], must(time.ParseDuration(words[1])), must(time.ParseDuration(words[2])))
 	case "panic":
 		p.limiter.delays = nil
 		testkit.WantPanic(p, p.when, func() { p.q.(limiting).AddRateLimited(words[0]) }, limiterPanic)
@@ -283,10 +288,21 @@ func (p *player) step(kind string, words []string) {
 	}
 }
 
-// retry calls AddRateLimited. If the queue merges retries or is shut down, it need not ask the limiter.
-func (p *player) retry(key string, d time.Duration) {
+// waitingLonger is a queue that can take the longer of two delays, as package worker needs it for its RetryAfter.
+type waitingLonger interface {
+	AddRateLimitedAfter(key string, atLeast time.Duration)
+}
+
+// retry calls AddRateLimited or, if atLeast is not zero, AddRateLimitedAfter. If the queue merges retries or is shut down, it need
+// not ask the limiter.
+func (p *player) retry(key string, d, atLeast time.Duration) {
 	p.limiter.delays = []time.Duration{d}
-	p.q.(limiting).AddRateLimited(key)
+	if atLeast == 0 {
+		p.q.(limiting).AddRateLimited(key)
+	} else {
+		p.q.(waitingLonger).AddRateLimitedAfter(key, atLeast)
+		d = max(d, atLeast)
+	}
 	switch {
 	case len(p.limiter.delays) == 0 || !p.model.down && !(p.suite.MergesRetries && p.model.waits(key)):
 		p.asked = append(p.asked, "When "+key)

@@ -5,6 +5,7 @@ package workqueuetest
 //	add a b      Add of each
 //	after a 5s   AddAfter
 //	retry a 5s   AddRateLimited, with a limiter that returns 5s
+//	longer a 5s 1m  AddRateLimitedAfter of 1m, with a limiter that returns 5s
 //	panic a      AddRateLimited, with a limiter that panics
 //	forget a     Forget, which the limiter must see
 //	requeues a   NumRequeues, which the limiter answers
@@ -138,6 +139,8 @@ var scripts = []script{
 		"shutdown; retry a 0s; retry b 1s"},
 	{"AddRateLimitedOfWaitingKey", "AddRateLimited of a waiting key asks the limiter again (unless declared otherwise), and the earliest time wins.",
 		"retry a 5s; retry a 2s; retry a 1m; pass 2s; pass 3s; take a"},
+	{"AddRateLimitedAfter", "AddRateLimitedAfter asks the limiter once, and adds the key after the longer of the limiter's delay and the given one.",
+		"longer a 1s 5s; longer b 9s 2s; longer c -1s -1h; take c; pass 5s; take a; pass 4s; take b; longer a 1s -1h; pass 1s; take a"},
 	{"Forget", "Forget and NumRequeues call the limiter, and no other method but AddRateLimited does.",
 		"forget a; requeues b; add c; after d 1s; after e 0s; take c e; pass 1s; take d; shutdown"},
 	{"LimiterPanics", "A panic of the limiter reaches the caller, and the queue stays usable.",
