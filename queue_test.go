@@ -153,6 +153,10 @@ func TestConformanceOverForeignQueue(t *testing.T) {
 		},
 		NoMetrics:    true,
 		PartialStats: true,
+		Known: map[string]string{
+			"AddedAt":         "the queue below does not know it",
+			"AddedAtOfDelays": "the same",
+		},
 		Skip: map[string]string{
 			"ShutDownContextGivesUp":        "a drain of an empty queue whose context is done already may give up before it has looked",
 			"Linearizable":                  "a key that was fetched for a getter that gave up has left the queue below, and no worker holds it",

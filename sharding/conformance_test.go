@@ -55,7 +55,9 @@ func TestConformance(t *testing.T) {
 func TestPriorityConformance(t *testing.T) {
 	workqueuetest.Suite{
 		New: func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
-			inner := priorityqueue.New(priorityqueue.Config[string]{Clock: c.Clock, RateLimiter: c.RateLimiter})
+			inner := priorityqueue.New(priorityqueue.Config[string]{
+				Name: c.Name, MetricsProvider: c.MetricsProvider, Clock: c.Clock, RateLimiter: c.RateLimiter,
+			})
 			return NewQueue(inner, holdingAll(1), QueueConfig[string]{Keys: noKeys[string], Hash: HashString})
 		},
 		Check:         allDone,

@@ -245,6 +245,54 @@ func TestStatsOfBooks(t *testing.T) {
 	})
 }
 
+// badFinder is a queue that panics when it is asked for a key.
+type badFinder struct {
+	extended
+	bad *bool
+}
+
+func (q badFinder) Has(string) bool {
+	if *q.bad {
+		panic("a bad queue")
+	}
+	return true
+}
+
+// What foreign code does on a goroutine of the books, where no caller could recover it, does not end the program.
+func TestPanicsOnGoroutinesOfBooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var bad bool
+		q := badFinder{newQueue(), &bad}
+		defer q.ShutDown()
+		logger, log := newLogger()
+		books := worker.NewBooks(q, options{Logger: logger, StuckAfter: 10 * time.Minute, OnStuck: func(context.Context, stuck) { panic("a bad hook") }})
+		for _, key := range []string{"fails", "stuck", "held"} {
+			q.Add(key)
+			q.Get()
+		}
+		handleOne(t.Context(), q, books, broken, "fails")
+		bad = true
+		time.Sleep(2 * time.Minute)
+		books.Stats() // Which looks for failing keys, in the background.
+		synctest.Wait()
+		if !panics(func() { books.Begin(t.Context(), "fails") }) {
+			t.Error("a panic does not reach the caller of Begin")
+		}
+		bad = false
+		e := books.Begin(t.Context(), "held")
+		e.End(worker.Hold("the world", time.Minute, func(func()) {}))
+		e.AfterHold(func() { panic("a bad Done") })
+		e = books.Begin(t.Context(), "stuck")
+		time.Sleep(time.Hour)
+		e.End(nil)
+		for _, bad := range []string{"queue", "hook", "Done"} {
+			if n := strings.Count(log.String(), "panicked\" panic=\"a bad "+bad); n != 1 {
+				t.Errorf("the panic of a bad %s is logged %d times:\n%s", bad, n, log)
+			}
+		}
+	})
+}
+
 // If the key's lease has ended, the key is left to the other process.
 func TestBooksWithoutLease(t *testing.T) {
 	q := leasing{newQueue(), new(journal), func(cancel context.CancelCauseFunc) { cancel(errLeaseLost) }}

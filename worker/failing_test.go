@@ -326,6 +326,36 @@ func TestFailingKeysOfAQueueThatDoesNotKnow(t *testing.T) {
 	})
 }
 
+// slowServer takes a while for each answer.
+type slowServer struct{ stringQueue }
+
+func (q slowServer) NumRequeuesContext(_ context.Context, key string) (int, time.Duration, error) {
+	time.Sleep(10 * time.Millisecond)
+	return q.NumRequeues(key), 0, nil
+}
+
+func (q slowServer) GiveUp(string, int, error) {}
+
+// However slowly the queue answers, and however many keys still fail, those that somebody else has handled are found in the end.
+func TestSweepReachesAllKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const failing, handled = 250, 100
+		q := slowServer{limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour))}
+		addNumbers(q, failing+handled)
+		p := worker.New(q, broken, options{})
+		r := run(t, p)
+		r.after(30 * time.Second)
+		for i := range handled {
+			q.Forget(fmt.Sprint(failing + i))
+		}
+		r.after(6 * time.Minute)
+		if n := p.Stats().Failing; n != failing {
+			t.Errorf("%d keys fail, want %d", n, failing)
+		}
+		_ = r.end()
+	})
+}
+
 // An attempt is not the first one again because the server does not answer.
 func TestAttemptsOfAQueueThatDoesNotKnow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -314,19 +314,27 @@ func (b *Books[T]) sweepNow() {
 	}
 	now, last := b.options.Clock.Now().UnixNano(), b.lastSweep.Load()
 	if now-last >= int64(sweepEvery) && b.lastSweep.CompareAndSwap(last, now) {
-		go b.sweepFailures(time.Second)
+		go b.guarded(func() { b.sweepFailures(time.Second) })
 	}
 }
 
-// sweepFailures forgets what is stale. The queue may be slow to answer, so it looks at further keys for so long at most.
+// sweepFailures forgets what is stale. The queue may be slow to answer, so it asks about further keys for so long at most, and the
+// next sweep begins with the keys that this one has not reached.
 func (b *Books[T]) sweepFailures(limit time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
+	done := b.swept.Swap(0)
+	skip := done
 	for key := range b.failures.all() {
-		if ctx.Err() != nil {
+		switch {
+		case skip > 0:
+			skip--
+		case ctx.Err() != nil:
+			b.swept.Store(done)
 			return
+		case b.failuresOf(ctx, key).calls > 0:
+			done++
 		}
-		b.failuresOf(ctx, key)
 	}
 }
 

@@ -507,6 +507,26 @@ func TestHoldIsNotIdle(t *testing.T) {
 	})
 }
 
+// A hold is no call in between: a key that is interrupted again and again stays one that loops.
+func TestHoldKeepsInterruptions(t *testing.T) {
+	overNotifying(t, func(t *testing.T, q notifying) {
+		calls := 0
+		p := worker.New(q, func(context.Context, string) error {
+			if calls++; calls == 7 {
+				return worker.Hold("it is ready", time.Hour, func(func()) {})
+			}
+			return worker.ErrAdded
+		}, options{})
+		r := run(t, p)
+		q.Add("a")
+		r.after(time.Minute)
+		if n, st := p.SnapshotKey("a").Interruptions, p.Stats(); calls != 7 || n != 6 || st.Looping != 1 || st.Held != 1 {
+			t.Errorf("after %d calls %d interruptions, %+v", calls, n, st)
+		}
+		_ = r.end()
+	})
+}
+
 // An add while the handler runs ends UntilAdded; the hold that it then asks for counts all the same.
 func TestHoldAfterUntilAdded(t *testing.T) {
 	overNotifying(t, func(t *testing.T, q notifying) {

@@ -35,9 +35,8 @@ type LeaseHolder[T comparable] interface {
 
 // holds are the keys that are on hold. One goroutine waits for all limits, and runs only while there are any.
 type holds[T comparable] struct {
-	loop *dueloop.Loop
-	// guarded runs what ends a hold, which calls the queue.
-	guarded func(f func())
+	books *Books[T]
+	loop  *dueloop.Loop
 
 	// mu is held for moments only, and never while foreign code runs.
 	mu struct {
@@ -68,7 +67,7 @@ type held[T comparable] struct {
 }
 
 func newHolds[T comparable](b *Books[T]) *holds[T] {
-	return &holds[T]{guarded: func(f func()) { f() }, loop: dueloop.New(b.options.Clock, b.endDue)}
+	return &holds[T]{books: b, loop: dueloop.New(b.options.Clock, b.endDue)}
 }
 
 // takeHold makes the answer's hold one of the key, once.
@@ -227,7 +226,7 @@ func (h *holds[T]) finish(k *held[T]) {
 		}
 	}()
 	k.detach()
-	h.guarded(func() {
+	h.books.guarded(func() {
 		defer k.done()
 		if k.endLease != nil {
 			k.endLease()
@@ -271,7 +270,7 @@ func (b *Books[T]) endDue() (until time.Duration, ok bool) {
 	h.mu.Unlock()
 	for _, k := range due {
 		if !k.isPause() {
-			h.guarded(func() {
+			b.guarded(func() {
 				b.logger.Warn("A key was held to its limit", "key", k.key, "held", k.until-k.since, "reason", k.reason())
 			})
 		}

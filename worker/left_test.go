@@ -210,8 +210,8 @@ func (q slowDone) Done(key string) {
 	q.stringQueue.Done(key)
 }
 
-// Neither Run nor the watcher waits for the Done of somebody else's queue, and its key is neither
-// unfinished nor stuck.
+// Neither Run nor the watcher waits long for the Done of somebody else's queue. Its key is unfinished: it may have been added again, which
+// nobody will hear of. It is not stuck.
 func TestDoneThatTakesLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
@@ -222,11 +222,36 @@ func TestDoneThatTakesLong(t *testing.T) {
 		}))
 		r.after(30 * time.Second)
 		r.cancel()
-		r.after(31 * time.Second)
-		r.returnedLeaving("nothing")
+		r.after(31*time.Second + 100*time.Millisecond)
+		r.returnedLeaving("1 still running: a")
 		r.after(2 * time.Hour)
 		wantMatchedDones(t, q)
 	})
+}
+
+// A key whose handler has returned is handed out again when it is Done, because it was added meanwhile. That is not forgotten if Run
+// ends in between.
+func TestLeftHasAKeyThatIsNotYetDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.Add("a")
+		r := run(t, worker.New(briefDone{q}, func(_ context.Context, key string) error {
+			q.Add(key)
+			return nil
+		}, options{DrainTimeout: time.Millisecond, CancelGrace: worker.NoGrace}))
+		r.cancel()
+		r.after(time.Second)
+		r.returnedLeaving("1 queued and not started: a")
+		wantMatchedDones(t, q)
+	})
+}
+
+// briefDone is a queue whose Done takes a moment.
+type briefDone struct{ stringQueue }
+
+func (q briefDone) Done(key string) {
+	time.Sleep(50 * time.Millisecond)
+	q.stringQueue.Done(key)
 }
 
 // lateQueue hands out a key when the context has just ended, which GetContext may.

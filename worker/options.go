@@ -76,7 +76,8 @@ type Options[T comparable] struct {
 	// MetricsProvider discovers the pool if it is an [InspectorProvider] and the pool has a name. Nil means that of
 	// [workqueue.SetProvider].
 	MetricsProvider workqueue.MetricsProvider
-	// Clock is where all times come from, except those of the queue. Nil means the real clock.
+	// Clock is where all times come from, except those of the queue. It must be the queue's clock, or show the same time: the pool
+	// compares its own times with those at which the queue says that keys are due or were added. Nil means the real clock.
 	Clock clock.Clock
 }
 

@@ -82,7 +82,7 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 	p.options = &p.books.options
 	p.hasher = sync.OnceValues(stablehash.New[T])
 	p.books.pool = p.addStats
-	p.books.holds.guarded = p.guarded
+	p.books.guarded = p.guarded
 	p.workerLeft.L = &p.mu
 	p.mu.refused = make(map[T]struct{})
 	p.mu.target = p.options.Workers
@@ -128,7 +128,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	p.guarded(p.watch)
 	p.awaitReady(ctx)
 	p.startWorkers()
-	endWatch := p.books.watchForStuck(p.guarded)
+	endWatch := p.books.watchForStuck()
 	cause := ErrStopped
 	p.guarded(func() { cause = p.drain(ctx) })
 	p.endHandlers(cause)
@@ -213,7 +213,7 @@ func (p *Pool[T]) growLocked() {
 		for _, w := range p.mu.workers {
 			w.alone = false
 		}
-		w := &worker[T]{Entry: p.books.newEntry(p.handling)}
+		w := &worker[T]{Entry: p.books.newEntry(p.handling), gets: 1}
 		p.mu.workers = append(p.mu.workers, w)
 		go p.work(w)
 	}

@@ -14,7 +14,7 @@ import (
 
 // Left is what a pool left undone when Run returned. A key is in one of the lists at most.
 type Left[T comparable] struct {
-	// Unfinished are the keys whose handlers were still running.
+	// Unfinished are the keys that workers still had: their handlers were running, or Done had not returned.
 	Unfinished []T `json:"unfinished"`
 	// NotStarted are the keys that were queued, in their order, and after them those whose handler wanted
 	// them again at once ([RequeueAfter] of 0) when the queue was shut down already. With Options.KeepQueue they
@@ -225,26 +225,39 @@ func (p *Pool[T]) finish() {
 	}
 }
 
-// unfinished returns the keys that are being handled. No call begins any more, so a worker that is still getting
-// is about to leave, or has a key that it must give back before the queue is shut down. It is waited for.
-func (p *Pool[T]) unfinished() []T {
+// unfinished returns the keys that workers still have. No call begins any more. So a worker that is getting a key is about
+// to leave, or must give one back before the queue is shut down: it is waited for. One whose call has ended calls Done, which
+// may queue the key again. It is waited for, too, unless Done is slow.
+func (p *Pool[T]) unfinished() (keys []T) {
+	slow := false
+	timer := time.AfterFunc(patience, func() {
+		p.locked(func() { slow = true })
+		p.workerLeft.Broadcast()
+	})
+	defer timer.Stop()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for p.gettingLocked() {
+	for slices.ContainsFunc(p.mu.workers, func(w *worker[T]) bool {
+		getting, handling := p.books.stateOf(w)
+		return getting || !handling && !slow
+	}) {
 		p.workerLeft.Wait()
 	}
-	return p.books.close()
+	for _, w := range p.mu.workers {
+		keys = append(keys, w.current.Key)
+	}
+	return keys
 }
 
-// gettingLocked reports whether a worker is getting a key.
-func (p *Pool[T]) gettingLocked() bool {
-	p.books.mu.Lock()
-	defer p.books.mu.Unlock()
-	return slices.ContainsFunc(p.mu.workers, func(w *worker[T]) bool { return w.gets > w.calls })
+// stateOf reports whether w is getting a key, or has one whose call has not begun, and whether a call goes on.
+func (b *Books[T]) stateOf(w *worker[T]) (getting, handling bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return w.gets > w.calls, w.current.base != nil
 }
 
-// patience is how long the end of Run waits for the queue: once for what it says about failing keys, and, when it is
-// shut down, for each further key that it hands out. It is a time of the real clock.
+// patience is how long the end of Run waits for the queue: once for its Dones, once for what it says about failing keys, and, when
+// it is shut down, for each further key that it hands out. It is a time of the real clock.
 const patience = 100 * time.Millisecond
 
 // takeQueued takes the keys out of the queue, which is shut down, and returns them. A queue may hold some back until other keys

@@ -11,14 +11,14 @@ import (
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 )
 
-// watchForStuck starts a goroutine that reports stuck handlers until end is called. It runs in guarded.
-func (b *Books[T]) watchForStuck(guarded func(watch func())) (end func()) {
+// watchForStuck starts a goroutine that reports stuck handlers until end is called.
+func (b *Books[T]) watchForStuck() (end func()) {
 	if b.options.StuckAfter == 0 {
 		return func() {}
 	}
 	stop := make(chan struct{})
 	loop := dueloop.New(b.options.Clock, nil) // for its clock and its timer
-	go guarded(func() { b.watchHandlers(loop, stop) })
+	go b.guarded(func() { b.watchHandlers(loop, stop) })
 	return func() {
 		close(stop)
 		loop.Wake()

@@ -17,7 +17,7 @@ import (
 // runtime.Goexit, another one takes its place. The pool's mu guards its fields but the entry.
 type worker[T comparable] struct {
 	*Entry[T]
-	// gets is one more than the calls of its entry while it is getting a key, or gives one back.
+	// gets is one more than the calls of its entry from when it is sent to get a key until a call begins.
 	gets int
 	// alone reports that there was no other worker when it last asked.
 	alone bool
@@ -79,8 +79,8 @@ func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 	case p.starting.Err() == nil && p.mu.phase < finishing && len(p.mu.workers) <= p.mu.target:
 		// If w was not alone when it heard that the queue is empty, it asks once more: a worker that has left since may have queued
 		// its key again.
-		w.gets = w.calls + 1
 		w.alone = alone
+		w.gets = w.calls + 1
 		return p.mu.getting, true
 	}
 	p.leaveLocked(w)

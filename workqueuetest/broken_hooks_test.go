@@ -14,6 +14,8 @@ import (
 type whole interface {
 	limiting
 	extended
+	waitingLonger
+	workqueue.AddTimes[string]
 }
 
 // sound builds a correct queue.
@@ -97,27 +99,31 @@ type hooked struct {
 	shutDown, shutDownWithDrain       func()
 	shutDownContext                   func(context.Context) error
 	stats                             func() workqueue.Stats
+	addedAt                           func(key string) time.Time
+	addRateLimitedAfter               func(key string, atLeast time.Duration)
 }
 
 func hook(q whole) *hooked {
 	return &hooked{
 		q, q.Add, q.Done, q.AddRateLimited, q.Forget, q.AddAfter, q.Get, q.GetContext, q.Len, q.ShutDown, q.ShutDownWithDrain,
-		q.ShutDownContext, q.Stats,
+		q.ShutDownContext, q.Stats, q.AddedAt, q.AddRateLimitedAfter,
 	}
 }
 
-func (q *hooked) Add(key string)                                 { q.add(key) }
-func (q *hooked) Done(key string)                                { q.done(key) }
-func (q *hooked) AddRateLimited(key string)                      { q.addRateLimited(key) }
-func (q *hooked) Forget(key string)                              { q.forget(key) }
-func (q *hooked) AddAfter(key string, d time.Duration)           { q.addAfter(key, d) }
-func (q *hooked) Get() (string, bool)                            { return q.get() }
-func (q *hooked) GetContext(ctx context.Context) (string, error) { return q.getContext(ctx) }
-func (q *hooked) Len() int                                       { return q.length() }
-func (q *hooked) ShutDown()                                      { q.shutDown() }
-func (q *hooked) ShutDownWithDrain()                             { q.shutDownWithDrain() }
-func (q *hooked) ShutDownContext(ctx context.Context) error      { return q.shutDownContext(ctx) }
-func (q *hooked) Stats() workqueue.Stats                         { return q.stats() }
+func (q *hooked) Add(key string)                                  { q.add(key) }
+func (q *hooked) Done(key string)                                 { q.done(key) }
+func (q *hooked) AddRateLimited(key string)                       { q.addRateLimited(key) }
+func (q *hooked) Forget(key string)                               { q.forget(key) }
+func (q *hooked) AddAfter(key string, d time.Duration)            { q.addAfter(key, d) }
+func (q *hooked) Get() (string, bool)                             { return q.get() }
+func (q *hooked) GetContext(ctx context.Context) (string, error)  { return q.getContext(ctx) }
+func (q *hooked) Len() int                                        { return q.length() }
+func (q *hooked) ShutDown()                                       { q.shutDown() }
+func (q *hooked) ShutDownWithDrain()                              { q.shutDownWithDrain() }
+func (q *hooked) ShutDownContext(ctx context.Context) error       { return q.shutDownContext(ctx) }
+func (q *hooked) Stats() workqueue.Stats                          { return q.stats() }
+func (q *hooked) AddRateLimitedAfter(key string, d time.Duration) { q.addRateLimitedAfter(key, d) }
+func (q *hooked) AddedAt(key string) time.Time                    { return q.addedAt(key) }
 
 // holds reports whether a worker holds key, in a queue that is no merging one.
 func (q *hooked) holds(key string) bool { return q.whole.(*holding).holds(key) }

@@ -71,6 +71,14 @@ var broken = []brokenQueue{
 		new: func(c Config[string]) fifo {
 			return workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Queue: &lastInFirstOut{}})
 		}},
+	{name: "AddedAt of the last add", caught: []string{"AddedAt", "AddedAtOfDelays", "AddedAtOfUnnamedQueue"},
+		bug: func(q *hooked, c Config[string]) {
+			last := make(map[string]time.Time)
+			q.add = func(key string) { last[key] = c.Clock.Now(); q.whole.Add(key) }
+			q.addedAt = func(key string) time.Time { return last[key] }
+		}},
+	{name: "AddRateLimitedAfter asks no limiter", caught: []string{"AddRateLimitedAfter"},
+		bug: func(q *hooked, _ Config[string]) { q.addRateLimitedAfter = q.addAfter }},
 	{name: "adds later", caught: []string{"AddTwice", "Linearizable"},
 		bug: func(q *hooked, _ Config[string]) { q.add = func(key string) { go q.whole.Add(key) } }},
 	{name: "Add panics", caught: []string{"Order", "Model", "Linearizable", "StressEveryMethod"},

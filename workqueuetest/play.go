@@ -40,15 +40,21 @@ func (r *run) missing(q fifo, steps string) string {
 	_, delays := q.(delaying)
 	_, limits := q.(limiting)
 	_, gives := q.(extended)
+	_, longer := q.(waitingLonger)
+	_, times := q.(workqueue.AddTimes[string])
 	switch {
-	case uses("metrics", "unnamed") && r.suite.NoMetrics:
+	case uses("metrics", "unnamed") && r.suite.NoMetrics && !uses("added"):
 		return "metrics"
 	case uses("after") && !delays:
 		return "AddAfter"
 	case uses("retry", "forget") && !limits:
 		return "AddRateLimited"
+	case uses("longer") && !longer:
+		return "AddRateLimitedAfter"
 	case uses("canceled", "deadline", "giveup") && !gives:
 		return "GetContext and ShutDownContext"
+	case uses("added") && !times:
+		return "AddedAt"
 	}
 	return ""
 }
@@ -63,11 +69,14 @@ func (r *run) play(steps string, way int) {
 		synctest.Wait() // so that other queues have started
 		p.before = testkit.Goroutines()
 	}
-	if uses("metrics") {
-		c.Name, c.MetricsProvider = queueName, p.metrics
-	}
-	if uses("unnamed") {
+	switch {
+	case uses("added"):
+		c.MetricsProvider = onlyReads{p.metrics}
+	case uses("metrics"), uses("unnamed"):
 		c.MetricsProvider = p.metrics
+	}
+	if c.MetricsProvider != nil && !uses("unnamed") {
+		c.Name = queueName
 	}
 	p.q = r.queue(c)
 	p.ender, p.drains = enders(p.q)[way], way > 0
@@ -167,7 +176,9 @@ func (p *player) step(kind string, words []string) {
 		p.q.(delaying).AddAfter(words[0], d)
 		p.model.addAfter(words[0], p.clock.Now(), d)
 	case "retry":
-		p.retry(words[0], must(time.ParseDuration(words[1])))
+		p.retry(words[0], must(time.ParseDuration(words[1])), 0)
+	case "longer":
+		p.retry(words[0], must(time.ParseDuration(words[1])), must(time.ParseDuration(words[2])))
 	case "panic":
 		p.limiter.delays = nil
 		testkit.WantPanic(p, p.when, func() { p.q.(limiting).AddRateLimited(words[0]) }, limiterPanic)
@@ -258,6 +269,14 @@ func (p *player) step(kind string, words []string) {
 		if p.needFakeClock().HasWaiters() {
 			p.Fatalf("%s: the queue has a timer", p.when)
 		}
+	case "added":
+		want := time.Time{}
+		if len(words) > 1 {
+			want = p.clock.Now().Add(-must(time.ParseDuration(words[1])))
+		}
+		if at := p.q.(workqueue.AddTimes[string]).AddedAt(words[0]); !at.Equal(want) {
+			p.Fatalf("%s: AddedAt() = %v, want %v", p.when, at, want)
+		}
 	case "metrics":
 		p.wantMetrics(words)
 	case "unnamed":
@@ -269,10 +288,21 @@ func (p *player) step(kind string, words []string) {
 	}
 }
 
-// retry calls AddRateLimited. If the queue merges retries or is shut down, it need not ask the limiter.
-func (p *player) retry(key string, d time.Duration) {
+// waitingLonger is a queue that can take the longer of two delays, as package worker needs it for its RetryAfter.
+type waitingLonger interface {
+	AddRateLimitedAfter(key string, atLeast time.Duration)
+}
+
+// retry calls AddRateLimited or, if atLeast is not zero, AddRateLimitedAfter. If the queue merges retries or is shut down, it need
+// not ask the limiter.
+func (p *player) retry(key string, d, atLeast time.Duration) {
 	p.limiter.delays = []time.Duration{d}
-	p.q.(limiting).AddRateLimited(key)
+	if atLeast == 0 {
+		p.q.(limiting).AddRateLimited(key)
+	} else {
+		p.q.(waitingLonger).AddRateLimitedAfter(key, atLeast)
+		d = max(d, atLeast)
+	}
 	switch {
 	case len(p.limiter.delays) == 0 || !p.model.down && !(p.suite.MergesRetries && p.model.waits(key)):
 		p.asked = append(p.asked, "When "+key)
@@ -400,6 +430,12 @@ func (p *player) wantMetrics(words []string) {
 		}
 	}
 }
+
+// onlyReads is a provider for which queues keep times and make no metrics.
+type onlyReads struct{ workqueue.MetricsProvider }
+
+func (onlyReads) HistogramBounds() []float64                { return nil }
+func (onlyReads) WatchQueue(string, func() workqueue.Stats) {}
 
 // scriptedLimiter returns delays, and records its calls. It panics if no delay is left.
 type scriptedLimiter struct {

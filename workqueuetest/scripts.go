@@ -5,6 +5,7 @@ package workqueuetest
 //	add a b      Add of each
 //	after a 5s   AddAfter
 //	retry a 5s   AddRateLimited, with a limiter that returns 5s
+//	longer a 5s 1m  AddRateLimitedAfter of 1m, with a limiter that returns 5s
 //	panic a      AddRateLimited, with a limiter that panics
 //	forget a     Forget, which the limiter must see
 //	requeues a   NumRequeues, which the limiter answers
@@ -27,6 +28,7 @@ package workqueuetest
 //	giveup 5s    ShutDownContext gives up after that time, and not before; a key is left for it
 //	idle         the queue has no goroutine of its own
 //	notimer      the queue has no timer
+//	added a 5s   AddedAt of a key that a worker holds is that long ago; without a time it is not known
 //	metrics depth=2 latency=1,3   the metrics have these values, or observed these times, and the others none
 //	unnamed      the queue has no name, and therefore no metrics
 //
@@ -137,6 +139,8 @@ var scripts = []script{
 		"shutdown; retry a 0s; retry b 1s"},
 	{"AddRateLimitedOfWaitingKey", "AddRateLimited of a waiting key asks the limiter again (unless declared otherwise), and the earliest time wins.",
 		"retry a 5s; retry a 2s; retry a 1m; pass 2s; pass 3s; take a"},
+	{"AddRateLimitedAfter", "AddRateLimitedAfter asks the limiter once, and adds the key after the longer of the limiter's delay and the given one.",
+		"longer a 1s 5s; longer b 9s 2s; longer c -1s -1h; take c; pass 5s; take a; pass 4s; take b; longer a 1s -1h; pass 1s; take a"},
 	{"Forget", "Forget and NumRequeues call the limiter, and no other method but AddRateLimited does.",
 		"forget a; requeues b; add c; after d 1s; after e 0s; take c e; pass 1s; take d; shutdown"},
 	{"LimiterPanics", "A panic of the limiter reaches the caller, and the queue stays usable.",
@@ -156,6 +160,14 @@ var scripts = []script{
 		"add a b; hold a b; pass 2s; end; done a b; metrics adds=2 latency=0,0 work=2,2"},
 	{"MetricsOfUnnamedQueue", "A queue without a name has no metrics.",
 		"add a; take a; unnamed"},
+
+	{"AddedAt", "AddedAt is when a key that a worker holds was first added, or came due, since it was handed out before. It is zero for a key that no worker holds.",
+		"added a; add a; pass 1s; add a b; added a; pass 1s; hold a; added a 2s; added b; add a; pass 1s; add a; added a 3s; done a; added a; pass 1s; " +
+			"hold b a; added a 2s; added b 3s; done a b; added a"},
+	{"AddedAtOfDelays", "For a key that had to wait for its time, AddedAt is when it came due.",
+		"after a 2s; pass 2s; added a; pass 1s; hold a; after a 1s; added a 1s; pass 1s; pass 1s; added a 3s; done a; hold a; added a 1s; done a"},
+	{"AddedAtOfUnnamedQueue", "A queue without a name does not know AddedAt.",
+		"unnamed; add a; pass 1s; hold a; added a; done a"},
 
 	{"NoGoroutineWhileIdle", "A queue has a goroutine of its own only while a key waits for its time.",
 		"idle; add a; take a; idle | idle; after a 0s; idle; take a; after a 1s; after b 1m; pass 1s; take a; jump 1h; take b; idle; " +

@@ -1,0 +1,109 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
+)
+
+// InspectorProvider is what a [workqueue.MetricsProvider] implements, beside [workqueue.StatsProvider], to discover pools. If it
+// also has a method PoolHistogramBounds() []float64, these are the bounds of the buckets, in seconds, of the pools' Durations.
+type InspectorProvider interface {
+	// InspectPool is called when Run begins, once for each pool with a name. Several pools may have the same one. The functions of
+	// i may be called at any time. Stats does not block; Snapshot, SnapshotKey and FailingKeys ask the queue, for up to
+	// a second. When Stats.Ended is set, nothing changes any more, and i should be dropped: until then it keeps the pool in memory.
+	InspectPool(name string, i Inspector)
+}
+
+// Inspector shows a pool to tools that do not know the type of its keys. Its functions panic if a key is of another type.
+type Inspector struct {
+	// Queue is the queue whose keys the pool handles, to recognize it by.
+	Queue any
+	// Stats and Snapshot are those of the pool. Only this Snapshot has the stacks of stuck handlers and, if
+	// limit is greater, more than 512 failing keys.
+	Stats    func() Stats
+	Snapshot func(limit int) Snapshot[any]
+	// SnapshotKey returns what the pool knows of one key.
+	SnapshotKey func(key any) KeySnapshot[any]
+	// FailingKeys and GivenUpKeys yield all keys that fail or were given up and whose errors are known, the last failure first.
+	FailingKeys, GivenUpKeys func() iter.Seq[FailedKey[any]]
+	// Cancel, Forget and Release are those of the pool.
+	Cancel  func(key any) bool
+	Forget  func(key any)
+	Release func(key any) bool
+}
+
+// Inspector returns an Inspector of the books.
+func (b *Books[T]) Inspector() Inspector {
+	return Inspector{
+		Queue:       b.queue,
+		Stats:       b.Stats,
+		Snapshot:    func(limit int) Snapshot[any] { return b.snapshot(limit, keepErrors).anyKeys() },
+		SnapshotKey: func(key any) KeySnapshot[any] { return b.SnapshotKey(typed[T](key)).anyKey() },
+		FailingKeys: func() iter.Seq[FailedKey[any]] {
+			return func(yield func(FailedKey[any]) bool) {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+				defer cancel()
+				keytable.Map(b.failing(ctx, keepErrors), FailedKey[T].anyKey)(yield)
+			}
+		},
+		GivenUpKeys: func() iter.Seq[FailedKey[any]] {
+			return keytable.Map(slices.Values(b.failures.newest(&b.failures.mu.givenUp, b.options.KeepGivenUp)), FailedKey[T].anyKey)
+		},
+		Cancel:  func(key any) bool { return b.Cancel(typed[T](key)) },
+		Forget:  func(key any) { b.Forget(typed[T](key)) },
+		Release: func(key any) bool { return b.Release(typed[T](key)) },
+	}
+}
+
+// typed returns key as a T. It panics if key is of another type.
+func typed[T comparable](key any) T {
+	k, ok := key.(T)
+	if !ok && (key != nil || any(k) != nil) { // A nil interface, which may be a key, has no type that an assertion could find.
+		panic(fmt.Sprintf("worker: a key of type %T in a pool whose keys are of type %T", key, k))
+	}
+	return k
+}
+
+// What follows returns the same with keys of no particular type.
+
+func (s Snapshot[T]) anyKeys() Snapshot[any] {
+	return Snapshot[any]{
+		Stats: s.Stats, Running: converted(s.Running, RunningKey[T].anyKey), Held: converted(s.Held, HeldKey[T].anyKey),
+		Failing: converted(s.Failing, FailedKey[T].anyKey), GivenUp: converted(s.GivenUp, FailedKey[T].anyKey),
+		Unanswered: convertedPointer(s.Unanswered, func(k UnansweredKey[T]) UnansweredKey[any] { return UnansweredKey[any]{k.Key, k.Since} }),
+	}
+}
+
+func converted[From, To any](all []From, convert func(From) To) []To {
+	return slices.AppendSeq(make([]To, 0, len(all)), keytable.Map(slices.Values(all), convert))
+}
+
+func (r RunningKey[T]) anyKey() RunningKey[any] {
+	return RunningKey[any]{r.Key, r.Attempt, r.Started, r.Duration, r.Stuck, r.Canceled, r.Stack}
+}
+
+func (h HeldKey[T]) anyKey() HeldKey[any] { return HeldKey[any]{h.Key, h.Reason, h.Since, h.Until} }
+
+func (f FailedKey[T]) anyKey() FailedKey[any] {
+	return FailedKey[any]{f.Key, f.Attempt, f.Since, f.Err, f.Time, f.NextTry}
+}
+
+func (s KeySnapshot[T]) anyKey() KeySnapshot[any] {
+	return KeySnapshot[any]{
+		s.Key, convertedPointer(s.Running, RunningKey[T].anyKey), convertedPointer(s.Held, HeldKey[T].anyKey), convertedPointer(s.Failing, FailedKey[T].anyKey),
+		convertedPointer(s.GivenUp, FailedKey[T].anyKey), s.FailedCalls, s.Causes, s.Interruptions, s.MaxAttempts,
+	}
+}
+
+func convertedPointer[From, To any](from *From, convert func(From) To) *To {
+	if from == nil {
+		return nil
+	}
+	to := convert(*from)
+	return &to
+}
