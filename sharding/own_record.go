@@ -290,7 +290,7 @@ func (m *Member) barLocked(until barrier, why string, err error) {
 // any time.
 func (m *Member) admitLocked(until barrier) {
 	if m.mu.barred == until && m.mu.self.version == "" {
-		m.mu.barred = notBarred
+		m.mu.barred, m.mu.self.alive = notBarred, true
 		signal(m.toRenew)
 	}
 }

@@ -240,10 +240,11 @@ func (m *Member) wrote(t *table, err error) {
 		if s.given.table != t.id || t.slots[i].epoch != t.epoch {
 			continue
 		}
-		if errors.Is(err, ErrRefused) && !s.given.unsure {
-			s.given, s.keep = given{}, now+m.config.Lease
-		} else {
+		switch {
+		case !errors.Is(err, ErrRefused) || s.given.unsure:
 			s.given.unsure, uncertain = true, true
+		case !m.mu.leaving: // One that leaves would release the slot again at once, and try again without a pause.
+			s.given, s.keep = given{}, now+m.config.Lease
 		}
 	}
 	if uncertain && !m.mu.leaving && m.validLocked() && now-m.mu.since.refused >= m.config.Lease {

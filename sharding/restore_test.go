@@ -3,6 +3,7 @@ package sharding
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -122,4 +123,49 @@ func TestNewTableCostsFewLists(t *testing.T) {
 			t.Error("FAILURE: the table is not filled")
 		}
 	})
+}
+
+// unlisted is a store whose lists lack a record, as if it had lost its label.
+type unlisted struct {
+	Store
+	name atomic.Pointer[string]
+}
+
+func (s *unlisted) List(ctx context.Context, group string) ([]Record, string, error) {
+	records, version, err := s.Store.List(ctx, group)
+	if name := s.name.Load(); name != nil {
+		records = slices.DeleteFunc(records, func(r Record) bool { return r.Name == *name })
+	}
+	return records, version, err
+}
+
+// Somebody deletes the table while a handler of a does not return, and removes the label from a's record. Whoever fills the new table, a or
+// another one, leaves the slot with a, although no list shows its record.
+func TestOperatorRemovesLabelWhileHandlerIsStuck(t *testing.T) {
+	for _, name := range []string{"a", "z"} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &unlisted{Store: Memory()}
+			a := mustJoin(t, store, Config{Name: name, Slots: 4})
+			time.Sleep(time.Second)
+			q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string], Hash: func(string) uint64 { return 1 << 62 }})
+			q.Add("stuck")
+			_, _ = q.Get()
+			b := mustJoin(t, store, Config{Name: "b", Slots: 4})
+			time.Sleep(10 * time.Second)
+			if a.state(1) == absent {
+				t.Fatal("the stuck handler's slot has moved")
+			}
+			mustDelete(t, store, "g-table")
+			record := "g-member-" + a.ID()
+			store.name.Store(&record)
+			for range 60 {
+				time.Sleep(time.Second)
+				wantNoSlotTwice(t, a, b)
+				if b.state(1) != absent {
+					t.Fatal("FAILURE: b got the slot whose handler runs with a")
+				}
+			}
+			wantHeld(t, 2, 2)(a, b)
+		})
+	}
 }

@@ -359,6 +359,9 @@ func (m *Member) settle(t *table) (due time.Duration, err error) {
 		return ripe, nil
 	}
 	records, _, err := m.listRecords()
+	if err == nil {
+		records, err = m.addUnlisted(records)
+	}
 	if err != nil {
 		return m.now() + soon, err
 	}
@@ -406,6 +409,30 @@ func (m *Member) settle(t *table) (due time.Duration, err error) {
 		return m.now() + soon, nil
 	}
 	return m.now(), nil
+}
+
+// addUnlisted adds the records of members that are known and not in a list: they may have lost their label.
+func (m *Member) addUnlisted(records []Record) ([]Record, error) {
+	m.mu.Lock()
+	unlisted := make(map[string]bool)
+	for id, s := range m.mu.members {
+		if !s.isGone && !s.data.Dead {
+			unlisted[id] = true
+		}
+	}
+	m.mu.Unlock()
+	for _, r := range records {
+		delete(unlisted, m.idOf(r))
+	}
+	for id := range unlisted {
+		switch r, err := m.findMember(id); {
+		case err != nil && !errors.Is(err, ErrNotFound):
+			return nil, err
+		case r.Name != "":
+			records = append(records, r)
+		}
+	}
+	return records, nil
 }
 
 // tableRecord returns a record without a holder, which would look like a leader to people.
