@@ -426,11 +426,7 @@ func TestWrongHandlers(t *testing.T) {
 			if undisturbed := strings.Contains(found.report, "undisturbed: it"); undisturbed != (c.name == "never-ending write") {
 				t.Error("found in the undisturbed run")
 			}
-			for _, word := range c.words {
-				if !strings.Contains(found.report, word) {
-					t.Errorf("the report does not say %q", word)
-				}
-			}
+			wantReport(t, found.report, c.words...)
 		})
 	}
 }
