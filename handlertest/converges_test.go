@@ -103,6 +103,7 @@ func TestBadInput(t *testing.T) {
 		{"replicas", func(s scenario) {
 			s.Replicas, s.Start = -1, func(process) handler { return nothing }
 		}, []string{"Replicas is negative: -1"}},
+		{"the queue of no process", func(s scenario) { s.QueueOf(nil) }, []string{"QueueOf needs the Process"}},
 		{"a program that ends", func(s scenario) { s.Program = func(process) {} }, []string{"the Program has returned"}},
 		{"keys of another type", func(s scenario) { handlertest.NewWorld[int, int](s, "numbers", nil) },
 			[]string{`NewWorld("numbers") needs a function`, "int", "string"}},

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -177,6 +178,29 @@ func TestEverythingHappens(t *testing.T) {
 			t.Errorf("no story says %q", words)
 		}
 	}
+}
+
+// Nothing that a process does after its crash reaches the queue.
+func TestDeadProcessAndQueue(t *testing.T) {
+	raw := workqueue.NewTypedRateLimitingQueue[string](nil)
+	raw.Add("held")
+	raw.Get()
+	raw.AddRateLimited("failing")
+	dead := perturb(raw, hooks[string]{
+		decide: func(string, string) time.Duration { return 0 },
+		dead:   func() bool { return true },
+	})
+	dead.Add("a")
+	dead.AddCause("b", workqueue.Cause{})
+	dead.AddAfter("c", time.Hour)
+	dead.AddRateLimited("d")
+	dead.Done("held")
+	dead.Forget("failing")
+	s := workqueue.Extend(raw).Stats()
+	if raw.Len() != 0 || s.Processing != 1 || s.Waiting > 1 || raw.NumRequeues("d") != 0 || raw.NumRequeues("failing") != 1 {
+		t.Errorf("the queue has %+v", s)
+	}
+	raw.ShutDown()
 }
 
 // A goroutine that waits for a lock stops the clock of a bubble.

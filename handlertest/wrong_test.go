@@ -35,6 +35,13 @@ func ownerOf(o object) []string { return []string{o.Value.Owner} }
 func apps(s scenario) world { return handlertest.NewWorld[string, app](s, "apps", nil) }
 func pods(s scenario) world { return handlertest.NewWorld(s, "pods", ownerOf) }
 
+// setSpec changes the spec of the app, and nothing else.
+func setSpec(apps world, spec int) {
+	web, _ := apps.Get("web")
+	web.Spec = spec
+	apps.Set("web", web)
+}
+
 // owned returns the objects of a cache that have that owner.
 func owned(c client, owner string) (list []object) {
 	for _, o := range c.CachedAll() {
@@ -245,11 +252,7 @@ var wrongHandlers = []struct {
 	{"writes a stale copy over a newer spec", func(s scenario, right bool) {
 		apps := apps(s)
 		apps.Set("web", app{Spec: 1})
-		s.At(10*time.Millisecond, func() {
-			web, _ := apps.Get("web")
-			web.Spec = 2
-			apps.Set("web", web)
-		})
+		s.At(10*time.Millisecond, func() { setSpec(apps, 2) })
 		s.Start = func(p process) handler {
 			apps := apps.Client(p)
 			return func(ctx context.Context, key string) error {
@@ -302,11 +305,7 @@ var wrongHandlers = []struct {
 	{"uses causes as a payload", func(s scenario, right bool) {
 		apps := apps(s)
 		apps.Set("web", app{Spec: 1})
-		s.At(time.Second, func() {
-			web, _ := apps.Get("web")
-			web.Spec = 2
-			apps.Set("web", web)
-		})
+		s.At(time.Second, func() { setSpec(apps, 2) })
 		s.Start = func(p process) handler {
 			apps := apps.Client(p)
 			return func(ctx context.Context, key string) error {
@@ -327,11 +326,7 @@ var wrongHandlers = []struct {
 		apps.Set("web", app{Spec: 1})
 		databases.Set("web", app{})
 		s.At(300*time.Millisecond, func() { databases.Set("web", app{Status: 1}) }) // It is ready.
-		s.At(time.Second, func() {
-			web, _ := apps.Get("web")
-			web.Spec = 2
-			apps.Set("web", web)
-		})
+		s.At(time.Second, func() { setSpec(apps, 2) })
 		s.Start = func(p process) handler {
 			apps, databases := apps.Client(p), databases.Client(p)
 			return func(ctx context.Context, key string) error {
@@ -352,11 +347,7 @@ var wrongHandlers = []struct {
 	{"ignores its context and writes after the key has gone elsewhere", func(s scenario, right bool) {
 		apps := apps(s)
 		apps.Set("web", app{Spec: 1})
-		s.At(50*time.Millisecond, func() {
-			web, _ := apps.Get("web")
-			web.Spec = 2
-			apps.Set("web", web)
-		})
+		s.At(50*time.Millisecond, func() { setSpec(apps, 2) })
 		sums := handlertest.NewWorld(s, "sums", func(object) []string { return nil })
 		sums.Set("web", app{})
 		s.Shared, s.Replicas = true, 2
@@ -387,11 +378,7 @@ var wrongHandlers = []struct {
 	{"assumes that Done comes before the next event", func(s scenario, right bool) {
 		apps := apps(s)
 		apps.Set("web", app{Spec: 1})
-		s.At(100*time.Millisecond, func() {
-			web, _ := apps.Get("web")
-			web.Spec = 2
-			apps.Set("web", web)
-		})
+		s.At(100*time.Millisecond, func() { setSpec(apps, 2) })
 		s.Measure = func() any { web, _ := apps.Get("web"); return web.Note }
 		s.Start = func(p process) handler {
 			client := apps.Client(p)
@@ -439,11 +426,7 @@ func TestWrongHandlers(t *testing.T) {
 			if undisturbed := strings.Contains(found.report, "undisturbed: it"); undisturbed != (c.name == "never-ending write") {
 				t.Error("found in the undisturbed run")
 			}
-			for _, word := range c.words {
-				if !strings.Contains(found.report, word) {
-					t.Errorf("the report does not say %q", word)
-				}
-			}
+			wantReport(t, found.report, c.words...)
 		})
 	}
 }

@@ -52,16 +52,19 @@ func TestConverges(t *testing.T) {
 		seen := make(map[string]bool)
 		var live *handlertest.Process
 		var cached *cluster
+		show := func(name string) {
+			live.Show(strings.Fields(name)[0], name, func() {
+				if err := cached.show(truth[name].DeepCopyObject().(client.Object)); err != nil {
+					panic(err)
+				}
+			})
+		}
 		set := func(after time.Duration, o client.Object) {
 			s.At(after, func() {
 				name := fmt.Sprintf("%T %s", o, o.GetName())
 				s.Tell("somebody: sets %s, generation %d", name, o.GetGeneration())
 				truth[name] = o
-				live.Show(strings.Fields(name)[0], name, func() {
-					if err := cached.show(o.DeepCopyObject().(client.Object)); err != nil {
-						panic(err)
-					}
-				})
+				show(name)
 			})
 		}
 		set(time.Second, secret("1"))
@@ -75,12 +78,10 @@ func TestConverges(t *testing.T) {
 		s.Measure = func() any { return seen["default/web 2 "] }
 		s.Program = func(p *handlertest.Process) {
 			c := newCluster()
-			for _, name := range slices.Sorted(maps.Keys(truth)) { // The listing of its informers.
-				if err := c.show(truth[name].DeepCopyObject().(client.Object)); err != nil {
-					panic(err)
-				}
-			}
 			live, cached = p, c
+			for _, name := range slices.Sorted(maps.Keys(truth)) { // The listing: the fake informers call no handler that comes later than an object.
+				show(name)
+			}
 			mgr, err := c.manager()
 			if err == nil {
 				page := debug.NewHandler(debug.Options{})
