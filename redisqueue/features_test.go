@@ -184,7 +184,7 @@ func TestOldServerIsRefused(t *testing.T) {
 
 // What follows a key in an operation gets through miniredis, too: its Lua runs a, b[i] = f(a), g(a) as two assignments.
 func TestOperationsOnMiniredis(t *testing.T) {
-	q := newShiftedQueue(t, clientOf(t, miniredis.RunT(t).Addr()), Config[string]{})
+	q := newShiftedQueue(t, clientOf(t, miniredis.RunT(t).Addr()), Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Hour}})
 	must(t, q.AddRateLimitedContext(t.Context(), "x"))
 	wantFailures(t, q, "x", 1)
 	q.AddCause("y", workqueue.Cause{Reason: "why"})
