@@ -75,19 +75,24 @@ func (q nameless) Stats() workqueue.Stats {
 	return st
 }
 
-// conformance tries the queue on the server at that address.
-func conformance(t *testing.T, addr string, skip map[string]string) {
+// clientForBubbles returns a client for bubbleClient, whose connections are open: miniredis has two goroutines for each.
+func clientForBubbles(t *testing.T, addr string) redis.UniversalClient {
 	client := redis.NewClient(&redis.Options{
 		Addr: addr, PoolSize: 200, ConnMaxIdleTime: -1, ReadTimeout: time.Minute,
 		Protocol: 2, // Later versions of go-redis try a handshake with version 3, in goroutines that a case may find.
 	})
-	defer client.Close()
-	// The connections are opened before a case looks for goroutines: miniredis has two for each.
+	t.Cleanup(func() { _ = client.Close() })
 	var all sync.WaitGroup
 	for range 32 {
 		all.Go(func() { client.BLPop(context.Background(), time.Second, "nothing") })
 	}
 	all.Wait()
+	return client
+}
+
+// conformance tries the queue on the server at that address.
+func conformance(t *testing.T, addr string, skip map[string]string) {
+	client := clientForBubbles(t, addr)
 	s := bubbleScript()
 	build := func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
 		config := Config[string]{

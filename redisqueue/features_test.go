@@ -182,9 +182,20 @@ func TestOldServerIsRefused(t *testing.T) {
 	}
 }
 
+// withReadOnlyScripts is a client of an older miniredis, which has no EVALSHA_RO.
+type withReadOnlyScripts struct{ redis.UniversalClient }
+
+func (c withReadOnlyScripts) EvalShaRO(ctx context.Context, hash string, keys []string, args ...any) *redis.Cmd {
+	return c.EvalSha(ctx, hash, keys, args...)
+}
+
+func (c withReadOnlyScripts) EvalRO(ctx context.Context, source string, keys []string, args ...any) *redis.Cmd {
+	return c.Eval(ctx, source, keys, args...)
+}
+
 // What follows a key in an operation gets through miniredis, too: its Lua runs a, b[i] = f(a), g(a) as two assignments.
 func TestOperationsOnMiniredis(t *testing.T) {
-	q := newShiftedQueue(t, clientOf(t, miniredis.RunT(t).Addr()), Config[string]{})
+	q := newShiftedQueue(t, withReadOnlyScripts{clientOf(t, miniredis.RunT(t).Addr())}, Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Hour}})
 	must(t, q.AddRateLimitedContext(t.Context(), "x"))
 	wantFailures(t, q, "x", 1)
 	q.AddCause("y", workqueue.Cause{Reason: "why"})

@@ -343,7 +343,8 @@ if hasOthers then
 		local random, atLeast = string.match(rest, '^(%S+) (%d+)$')
 		local failures, delay = failuresOf(key)
 		if delay == 0 then
-			failures, delay = failures + 1, backoff(key, failures, random)
+			delay = backoff(key, failures, random) -- In two assignments: miniredis would set failures first.
+			failures = failures + 1
 		end
 		delay = math.max(delay, atLeast)
 		setFailures(key, failures, delay)

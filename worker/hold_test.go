@@ -507,6 +507,28 @@ func TestHoldIsNotIdle(t *testing.T) {
 	})
 }
 
+// A release that came before the handler has returned does not count a second time, for another hold of the key.
+func TestHoldReleasedBeforeAndAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHolder()
+		q := newQueue()
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			worker.CallOf(ctx).Hold("the cache shows one", time.Hour, h.until)
+			worker.CallOf(ctx).Hold("the cache shows two", time.Hour, func(func()) {})
+			h.releaseAll()
+			return nil
+		}, options{})
+		r := run(t, p)
+		q.Add("a")
+		synctest.Wait()
+		h.releaseAll()
+		if st := p.Stats(); st.Held != 1 {
+			t.Errorf("%+v, want a key on hold", st)
+		}
+		_ = r.end()
+	})
+}
+
 // A hold is no call in between: a key that is interrupted again and again stays one that loops.
 func TestHoldKeepsInterruptions(t *testing.T) {
 	overNotifying(t, func(t *testing.T, q notifying) {
