@@ -64,11 +64,12 @@
 //   - Epochs grow with each write of the table, and that of a slot with each holder. A table that was read after another one and is older than
 //     it, or contradicts it, or was in another Lease, or of which a member's record names a later epoch, has come back from a backup or a copy.
 //     All that see it stop, and replace it by a new one with a new id.
-//   - A member that has just joined knows no earlier table. It gives nothing away before each member that was there before has renewed its
-//     record once more, or is dead: if a backup was restored, these notice it, or their records show it.
+//   - A member that has just joined, was taken for dead or was out of touch does not know the latest table. It lists all records, and gives nothing
+//     away before each member of that list has renewed its record once more, or is dead: if a backup was restored, these notice it, or their
+//     records show it.
 //   - A member that renews its record and cannot use the table for a lease gives up: it marks its record as that of a dead one, and waits
 //     until it can use the table.
-//   - A new table is filled when no record in a list, read after the table was there, names another one, and if there was an earlier one,
+//   - A new table is filled when no record in a list, read after the table was there, names another one, nor one of a known member that has lost its label, and if there was an earlier one,
 //     not before a lease has passed. It gets another id with that. A member names a table before it holds slots by it, and reads it once more after that. With it
 //     it names the slots whose handlers still run, which stay with it. Its record also has the greatest epoch and the
 //     longest lease that it knows, from which the new table goes on. A record that cannot be read, or is that of a member that cannot use the

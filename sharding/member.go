@@ -42,9 +42,8 @@ type Member struct {
 	logger *slog.Logger
 	// start is what all times of the member count from. They are readings of the clock's monotonic part.
 	start time.Time
-	// seen counts the records of members that this one has seen. joined is how many these were when it had seen all of them for the first time.
-	seen   atomic.Int64
-	joined int64
+	// seen counts the records of members that this one has seen.
+	seen atomic.Int64
 
 	slots []slot
 	// states has the state of each slot, together, because queues read one for each key.
@@ -140,7 +139,6 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 		}
 		return nil, err
 	}
-	m.joined = m.seen.Load()
 	m.logger.Info("Joined", "member", m.ID(), "slots", config.Slots, "lease", config.Lease)
 	m.loops.Go(func() { m.everyThird(m.renew, "renew the lease", &m.mu.problem.renew, m.toRenew) })
 	m.loops.Go(func() { m.everyThird(m.confirm, "read the table", &m.mu.problem.confirm, m.toConfirm) })
@@ -152,7 +150,7 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 
 // begin reads the table and stores the member's record.
 func (m *Member) begin(ctx context.Context) error {
-	steps := []func() error{m.checkRights, m.confirm, m.renew, m.list}
+	steps := []func() error{m.checkRights, m.confirm, m.renew}
 	for len(steps) > 0 {
 		err := steps[0]()
 		switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -206,7 +207,7 @@ func TestMemberOnSuspendedMachine(t *testing.T) {
 		clock := &simClock{start: time.Now(), rate: 1, stop: stop}
 		store := &switchable{Store: Memory()}
 		a := mustJoin(t, store, Config{Name: "a", Slots: 1, Clock: clock})
-		time.Sleep(10 * time.Second)
+		time.Sleep(11 * time.Second) // No other timer is due soon after the machine wakes up.
 		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
 		q.Add("key")
 		key, _ := q.Get()
@@ -223,6 +224,49 @@ func TestMemberOnSuspendedMachine(t *testing.T) {
 		}
 		store.cutOff(false)
 		time.Sleep(time.Minute)
+	})
+}
+
+// setClock is a clock whose wall clock can be set.
+type setClock struct {
+	*simClock
+	set atomic.Int64
+}
+
+func (c *setClock) Now() time.Time { return c.simClock.Now().Add(time.Duration(c.set.Load())) }
+
+// Somebody sets the wall clock back while a is cut off. a's validity ends nevertheless, by the monotonic clock.
+func TestMemberWhoseClockIsSetBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &setClock{simClock: &simClock{start: time.Now(), rate: 1, stop: &stopper{}}}
+		store := Memory()
+		ofA := &switchable{Store: store}
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2, Clock: clock})
+		b := mustJoin(t, store, Config{Name: "b", Slots: 2})
+		time.Sleep(10 * time.Second)
+		wantHeld(t, 1, 1)(a, b)
+		ofA.cutOff(true)
+		clock.set.Store(-int64(time.Hour))
+		wantNoSlotTwiceFor(t, time.Minute, a, b)
+		wantHeld(t, 0, 2)(a, b)
+		ofA.cutOff(false)
+		time.Sleep(20 * time.Second)
+		wantHeld(t, 1, 1)(a, b)
+	})
+}
+
+// The clocks of a and b are 9 % too slow and too fast. a's validity ends before b takes over.
+func TestMembersWithClocksOfDifferentSpeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		ofA := &switchable{Store: store}
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2, Clock: &simClock{start: time.Now(), rate: 1 - simDrift, stop: &stopper{}}})
+		b := mustJoin(t, store, Config{Name: "b", Slots: 2, Clock: &simClock{start: time.Now(), rate: 1 + simDrift, stop: &stopper{}}})
+		time.Sleep(10 * time.Second)
+		wantHeld(t, 1, 1)(a, b)
+		ofA.cutOff(true)
+		wantNoSlotTwiceFor(t, 20*time.Second, a, b)
+		wantHeld(t, 0, 2)(a, b)
 	})
 }
 

@@ -230,16 +230,17 @@ func (m *Member) isBehindLocked(t *table, order int64) bool {
 	return false
 }
 
-// isNewLocked reports whether this member has joined so recently that others may hold slots that a table from a backup or a copy does not
+// isNewLocked reports whether this member has joined, or was out of touch, so recently that others may hold slots that a table from a backup or a copy does not
 // show as theirs. They notice it when they read that table, or their records show it when they are renewed. So each of the members that were
 // there before must have renewed its record since, or be dead.
 func (m *Member) isNewLocked(now time.Duration) bool {
+	met := m.mu.self.met
 	for id, s := range m.mu.members {
-		if id != m.mu.self.id && 0 < s.order && s.order <= m.joined && !s.renewed && s.life(now) != dead {
+		if id != m.mu.self.id && 0 < s.order && s.order <= met && s.life(now) != dead {
 			return true
 		}
 	}
-	return false
+	return met == strange
 }
 
 // memberLocked returns what is known of a member. Of one that is new it is nothing but how long it may live.

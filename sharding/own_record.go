@@ -27,7 +27,12 @@ type own struct {
 	// follows is the table that the record names. The record has been stored with it at followsSince or earlier.
 	follows      string
 	followsSince time.Duration
+	// met is how many records the member had seen when it had listed those of all others for the first time since it was out of touch, or
+	// strange before that.
+	met int64
 }
+
+const strange = math.MaxInt64
 
 type attempt struct {
 	began   moment
@@ -60,7 +65,7 @@ func (m *Member) moment() moment {
 func (m *Member) newSelf() own {
 	return own{
 		id: m.config.newID(idName(m.config.Name)), attempts: make(map[int64]attempt), alive: true,
-		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows,
+		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows, met: strange,
 	}
 }
 
@@ -77,7 +82,7 @@ func (m *Member) renew() error {
 		if !creates || sequence == 1 {
 			if r, err = m.put(r); err == nil {
 				m.stored(sequence, r.Version)
-				return nil
+				return m.meet()
 			}
 		}
 		switch {
@@ -91,12 +96,33 @@ func (m *Member) renew() error {
 		case !errors.Is(err, ErrConflict):
 			return err
 		default: // An earlier attempt may be in the record, or a mark that the member is dead.
-			if upToDate, err := m.readSelf(); err != nil || upToDate {
+			if upToDate, err := m.readSelf(); err != nil {
 				return err
+			} else if upToDate {
+				return m.meet()
 			}
 		}
 	}
 	return ErrConflict
+}
+
+// meet lists the others' records if the member was out of touch, or has just come.
+func (m *Member) meet() error {
+	m.mu.Lock()
+	id, met := m.mu.self.id, m.mu.self.met
+	m.mu.Unlock()
+	if met < strange {
+		return nil
+	}
+	if err := m.list(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.mu.self.id == id {
+		m.mu.self.met = m.seen.Load()
+	}
+	return nil
 }
 
 // nextAttempt begins an attempt to write the record. It returns false if the member has left.

@@ -88,6 +88,87 @@ func TestMemberWithLongerLeaseAndLostTable(t *testing.T) {
 	}
 }
 
+// lateWatch is a store whose watches report no change before until is closed.
+type lateWatch struct {
+	Store
+	until atomic.Pointer[chan struct{}]
+}
+
+func (s *lateWatch) Watch(ctx context.Context, group, version string, changed func(Event)) error {
+	return s.Store.Watch(ctx, group, version, func(e Event) {
+		if until := s.until.Load(); until == nil || opens(ctx, *until) {
+			changed(e)
+		}
+	})
+}
+
+// a is stopped, and b gets its slots. Then somebody puts an old table back, the last one that a has seen, by which these slots are still a's.
+// b has not read it yet. When a goes on, as a new member because it was taken for dead, it must hear of b before it gives its old slots away.
+func TestMemberThatWasStoppedAndOldTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newSimServer()
+		store := Leases(server, "ns")
+		clock := &simClock{start: time.Now(), rate: 1, stop: &stopper{}}
+		ofA, ofB := &lateWatch{Store: store}, &switchable{Store: store}
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 4, Clock: clock})
+		b := mustJoin(t, ofB, Config{Name: "b", Slots: 4})
+		time.Sleep(10 * time.Second)
+		wantHeld(t, 2, 2)(a, b)
+		old, until := mustGet(t, store, "g-table"), make(chan struct{})
+		ofA.until.Store(&until)
+		clock.stop.stop(func() {})
+		time.Sleep(21 * time.Second)
+		if n := b.Stats().Held; n != 4 {
+			t.Fatalf("b holds %d slots", n)
+		}
+		ofB.silent.Store(true)
+		setData(server, "g-table", old.Data)
+		clock.stop.resume()
+		time.Sleep(10 * time.Millisecond) // It notices that its validity has ended.
+		wantNoSlotTwiceFor(t, 10*time.Second, a, b)
+		ofB.silent.Store(false)
+		close(until)
+		wantNoSlotTwiceFor(t, 40*time.Second, a, b)
+		wantHeld(t, 2, 2)(a, b)
+	})
+}
+
+// a, of which a handler does not return, was taken for dead, and b got its slot. After the table was deleted, a must not claim that slot: a
+// handler of b runs.
+func TestOperatorDeletesTableAfterSlotHasMoved(t *testing.T) {
+	for range 8 { // Lists are in any order.
+		synctest.Test(t, func(t *testing.T) {
+			store := Memory()
+			ofA := &switchable{Store: store}
+			a := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
+			b := mustJoin(t, store, Config{Name: "b", Slots: 2})
+			time.Sleep(10 * time.Second)
+			s := 0
+			if a.state(1) != absent {
+				s = 1
+			}
+			config := QueueConfig[string]{Keys: noKeys[string], Hash: func(string) uint64 { return uint64(s) << 63 }}
+			ofB := NewQueue(newRoot(), b, config)
+			q := NewQueue(newRoot(), a, config)
+			q.Add("stuck")
+			_, _ = q.Get()
+			ofA.cutOff(true)
+			time.Sleep(30 * time.Second)
+			ofB.Add("stuck")
+			_, _ = ofB.Get()
+			ofA.cutOff(false)
+			time.Sleep(time.Second)
+			mustDelete(t, store, "g-table")
+			for range 60 {
+				time.Sleep(time.Second)
+				if wantNoSlotTwice(t, a, b); a.state(s) != absent {
+					t.Fatal("FAILURE: a has the slot, of which a handler of b runs")
+				}
+			}
+		})
+	}
+}
+
 // lister counts the lists of a store.
 type lister struct {
 	Store

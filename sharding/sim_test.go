@@ -20,12 +20,12 @@ import (
 // The simulation runs members on a store in virtual time. Each history is random: processes join, leave, are killed and
 // stopped; their clocks run too fast or too slow by all that the margin allows; calls are slow, fail, or succeed and report
 // an error; the server refuses writes, of all or of the table alone; watches stall, repeat or end; machines are suspended; loggers block and
-// listings hang; leases differ; handlers do not return; people delete and edit records and restore backups (sim_operators_test.go). Then all
-// faults end, and the bounds of quiet times are checked as well. People are there only on
-// demand: too few histories with them have passed.
+// listings hang; leases differ; handlers do not return; in a quarter of the histories people delete and edit records and restore backups
+// (sim_operators_test.go). Then all faults end, and the bounds of quiet times are checked as well. It cannot express members of other Slots,
+// wall clocks that are set, and handlers that write through a cache that lags: the first two have tests of their own.
 //
-//	SHARDING_HISTORIES=100000 go test -run Simulation -timeout 24h ./sharding
-//	SHARDING_OPERATORS=1 SHARDING_HISTORIES=1000 go test -run Simulation ./sharding
+//	SHARDING_HISTORIES=100000 go test -run '^TestSimulation$' -timeout 24h ./sharding
+//	SHARDING_OPERATORS=0 SHARDING_HISTORIES=1000 go test -run '^TestSimulation$' ./sharding   # without people
 
 var simSeed = flag.Uint64("sharding.seed", 0, "the seed of the only history to simulate")
 
@@ -177,7 +177,7 @@ func (w *world) storm() {
 	w.leases = w.rand.IntN(4) == 0
 	w.mu.Lock()
 	w.mu.stuck = w.rand.IntN(2) == 0
-	w.mu.deletes = w.rand.IntN(4) == 0 && os.Getenv("SHARDING_OPERATORS") != ""
+	w.mu.deletes = w.rand.IntN(4) == 0 && os.Getenv("SHARDING_OPERATORS") != "0"
 	w.mu.Unlock()
 	w.logf("faults %.2f, handlers that do not return: %v, people edit records: %v", level, w.mu.stuck, w.mu.deletes)
 	if w.mu.deletes {

@@ -188,6 +188,8 @@ func (m *Member) applyLocked() {
 		}
 	case m.mu.leaving:
 		cause = ErrLeft
+	case was:
+		m.mu.self.met = strange
 	}
 	m.mu.wasValid = valid
 	now, gained, lost := m.now(), 0, 0

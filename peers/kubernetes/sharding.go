@@ -28,6 +28,7 @@ func shardingCommand(ctx context.Context, args []string) error {
 	objects := flags.Int("objects", 100, "how many objects there are")
 	name := flags.String("variant", "swapped", "the control plane that they run on: stock or swapped")
 	build := flags.Bool("build", true, "build the server first; if not, that of the last build runs")
+	people := flags.Bool("people", false, "people restore backups of etcd, edit Leases and forbid writes in each history")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func shardingCommand(ctx context.Context, args []string) error {
 	total := &shardingTotal{gaps: make(map[string][]time.Duration)}
 	for seed := *first; seed < *first+uint64(*histories); seed++ {
 		h := &history{
-			cluster: c, variant: variants[0], seed: seed, random: rand.New(rand.NewPCG(seed, 0)), lease: *lease,
+			cluster: c, variant: variants[0], seed: seed, random: rand.New(rand.NewPCG(seed, 0)), lease: *lease, isEdited: *people,
 			namespace: fmt.Sprint("history-", seed), versions: make(map[string]string),
 		}
 		if err := h.run(ctx, *objects, total); err != nil {
@@ -99,6 +100,10 @@ type history struct {
 	running  []*child
 	children []*child // also those that have ended
 	events   []event
+
+	isEdited bool // people do something in it
+
+	writing sync.Mutex // is locked while an object is written
 
 	mu       sync.Mutex // guards what follows
 	versions map[string]string
@@ -206,6 +211,9 @@ func (h *history) script() (steps []shardingStep) {
 		steps = []shardingStep{{"rolling update", h.rollingUpdate}}
 	case 3:
 		steps[2] = shardingStep{"API server restarts", h.restartServer}
+	}
+	if people := h.people(); h.isEdited {
+		steps = append(steps[:min(len(steps), 2)], people[h.seed%uint64(len(people))], people[h.random.IntN(len(people))])
 	}
 	return steps
 }
@@ -381,6 +389,7 @@ func (h *history) write(ctx context.Context, objects int) {
 		version := fmt.Sprint(n)
 		patch := fmt.Sprintf(`{"data":{"version":%q}}`, version)
 		// With the server away, a patch may succeed and report an error. So it is repeated until it is known.
+		h.writing.Lock()
 		for {
 			_, err := h.client.CoreV1().ConfigMaps(h.namespace).Patch(context.WithoutCancel(ctx), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 			if err == nil {
@@ -389,6 +398,7 @@ func (h *history) write(ctx context.Context, objects int) {
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
+		h.writing.Unlock()
 	}
 }
 
