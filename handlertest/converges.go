@@ -70,7 +70,7 @@ type TB interface {
 
 // Converges tests whether the truth that a handler brings about does not depend on the order of things. It runs the scenario undisturbed; then
 // with a crash at each point at which the process writes or ends a call; then under random schedules, for about a second. When nothing moves, the outcome must be the one
-// of the undisturbed run. It also fails for a handler that panics, that never comes to rest, or whose wait nothing ends, and for
+// of the undisturbed run. It also fails for a handler that panics, that never comes to rest, or that waits for something that never happens, and for
 // two calls of one key at once. It reports the first failure, under the shortest schedule that it can find for it, with the story
 // of that run and the line that repeats it.
 //

@@ -13,7 +13,7 @@
 //
 // The handler's answer decides:
 //
-//	nil                 the key is forgotten
+//	nil                 it is done: its failures are forgotten
 //	RequeueAfter(d)     it comes again after d; this is no failure, and earlier ones are forgotten
 //	Every(period)       the same, at a moment of each period that belongs to the key
 //	Requeue{After, Priority}
@@ -30,9 +30,9 @@
 //	a panic             is such an error, a *PanicError with the value and the stack
 //	runtime.Goexit      is such an error, ErrGoexit; another goroutine takes the worker's place
 //
-// Wrapped errors (%w, [errors.Join]) count too. If there are several, the order is Fatal, Terminal, RetryAfter, the three that ask for
-// the key again, Hold, ErrAdded; a failure that is joined with one of the three is a RetryAfter. With a Hold beside it, an answer
-// counts as it would alone, except after Fatal and Terminal, and the key does not start before the hold has ended either. A panic of the error's own methods
+// Wrapped errors (%w, [errors.Join]) count too. If several are joined, the first of this list counts: Fatal, Terminal, RetryAfter, then
+// RequeueAfter, Every or Requeue, then Hold, then ErrAdded. A failure that is joined with RequeueAfter, Every or Requeue counts as a
+// RetryAfter. A Hold that is joined with another answer delays the key in addition; after Fatal or Terminal it has no effect. A panic of the error's own methods
 // counts as one of the handler. In every case the queue's Done is called exactly once, after all else has been done with the key:
 // a key is with one handler, and its hooks, at a time.
 //
@@ -71,7 +71,7 @@
 //		volumes.OnAttached(id, release)
 //	})
 //
-// [Call.Hold] holds a key after any answer. A held key is not Done. So, over every queue, it is handed out to nobody, and what is added
+// [Call.Hold] holds a key after any answer. A key on hold is not Done. So, over every queue, it is handed out to nobody, and what is added
 // meanwhile is merged and comes after the release:
 //
 //   - The queue counts it as being processed, in its metrics of running keys too, and its latency counts from the first add. The

@@ -46,7 +46,8 @@ type Stats struct {
 	Looping int `json:"looping"`
 	// Holds counts the calls that returned [Hold].
 	Holds uint64 `json:"holds"`
-	// Held is the number of keys that are on hold, those included that pause because they loop, and HeldToLimit counts the holds that nobody has released before their limit, without pauses.
+	// Held is the number of keys on hold, and of those that are slowed down because they were interrupted too often. HeldToLimit counts
+	// the holds that ended at their limit because nobody released them.
 	Held        int    `json:"held"`
 	HeldToLimit uint64 `json:"held_to_limit"`
 	// GivenUp counts the calls that failed and whose key did not come again.
