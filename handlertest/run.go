@@ -195,6 +195,7 @@ func (r *run[K]) start(i int) {
 		r.sim.tell("%s crashes %s; it starts again after %v", p.name, where, down)
 		p.kill()
 		if r.Shared {
+			m.queue.addPending()
 			r.sim.after(down/2, p.name, nil, m.queue.endLeases) // Before it is back.
 		} else {
 			queue.ShutDown()
