@@ -46,7 +46,7 @@ func (p *Process) Context() context.Context { return p.ctx }
 // step lets time pass, and others do what they do meanwhile. What follows happens at one moment of the run. It does not return if the process
 // crashes. Steps have the name of their key or, outside of calls, of what they are.
 func (p *Process) step(ctx context.Context, what string) {
-	s, name := p.sim, cmp.Or(callOf(ctx).key, what)
+	s, name := p.sim, p.named(cmp.Or(callOf(ctx).key, what))
 	if p.isDead() {
 		s.mu.Lock()
 		ended := s.buried

@@ -167,12 +167,12 @@ func (r *run[K]) perturb(queue workqueue.TypedRateLimitingInterface[K], p *Proce
 			if kind == lease && !r.Shared {
 				return 0
 			}
-			text := fmt.Sprint(key)
+			text := p.named(fmt.Sprint(key)) // Another process may do the same at this moment.
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return s.decide(kind, text)
 		},
-		after: func(d time.Duration, key K, do func()) { s.after(d, fmt.Sprint(key), nil, do) },
+		after: func(d time.Duration, key K, do func()) { s.after(d, p.named(fmt.Sprint(key)), nil, do) },
 		tell:  func(key K, what string) { s.tell("%v: %s", key, what) },
 		dead:  p.isDead,
 	})
@@ -195,6 +195,7 @@ func (r *run[K]) start(i int) {
 		r.sim.tell("%s crashes %s; it starts again after %v", p.name, where, down)
 		p.kill()
 		if r.Shared {
+			m.queue.addPending()
 			r.sim.after(down/2, p.name, nil, m.queue.endLeases) // Before it is back.
 		} else {
 			queue.ShutDown()
