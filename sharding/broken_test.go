@@ -77,7 +77,6 @@ var breakages = []breakage{
 	{"a record that has lost its label is not asked for", []change{{"table.go", "unlisted[id] = true", "_ = id"}}},
 	{"validity does not end by the monotonic clock", []change{{"own_record.go", "now.mono >= time.Duration(m.validUntil.Load()) || ", ""}, {"own_record.go", "left := min(time.Duration(m.validUntil.Load())-now.mono, ", "left := max(time.Second, "}}},
 	{"a member that was out of touch gives slots away before it has heard of the others", []change{{"own_record.go", "met: strange,", "met: m.mu.self.met,"}, {"slots.go", "m.mu.self.met = strange", "_ = 0"}}},
-	{"a suspended machine is noticed at the end of the lease", []change{{"own_record.go", "min(left, m.config.Lease/60)", "left"}}},
 	{"the margin is an eighth of the lease", []change{{"config.go", "cmp.Or(c.Margin, c.Lease/6)", "cmp.Or(c.Margin, c.Lease/8)"}}},
 	{"a record is not read before it is marked", []change{{"others.go", "buries := err == nil && s.life(m.now()) == silent", "buries := err == nil"}}},
 	{"a watch shows a record that is being deleted", []change{{"store.go", "e.Type == watch.Deleted || lease.DeletionTimestamp != nil", "e.Type == watch.Deleted"}, {"store.go", "if list.Items[i].DeletionTimestamp == nil {", "if true {"}}},
@@ -85,7 +84,7 @@ var breakages = []breakage{
 	{"a member whose record changed by hand is dead", []change{{"others.go", "func (s *seen) isAlive(now time.Duration) bool { return s.usable && !s.look &&", "func (s *seen) isAlive(now time.Duration) bool { return s.usable && !s.renewed &&"}}},
 	{"slots of an earlier life are claimed", []change{{"own_record.go", "m.slots[s].by == m.mu.self.id && ", ""}}},
 	{"one handler that does not return holds up all", []change{{"table.go", "\t\tnamed = named && follows\n", "\t\tnamed = named && follows && len(d.Busy) == 0\n"}}},
-	{"a table that cannot be used is remembered after its deletion", []change{{"table.go", "view.missing, view.broken, view.incompatible = true, nil, nil", "view.missing, view.broken = true, nil"}}},
+	{"a table that cannot be used is remembered after its deletion", []change{{"table.go", "view.missing, view.broken, view.incompatible = true, nil, nil", "view.missing, view.broken = view.incompatible == nil, nil"}}},
 	{"a member whose writes of the table fail keeps its slots", []change{{"plan.go", "if uncertain && !m.mu.leaving", "if false && uncertain && !m.mu.leaving"}}},
 	{"a member that gives up twice holds nothing again", []change{{"own_record.go", "notBarred, true", "notBarred, m.mu.self.alive"}}},
 	{"a refused write of the table is no error", []change{{"member.go", "since > 0 && m.now()-since >= m.config.Lease {\n\t\treturn fmt", "since > 1<<60 && m.now()-since >= m.config.Lease {\n\t\treturn fmt"}}},
@@ -115,7 +114,7 @@ func TestSimulationFindsBrokenRules(t *testing.T) {
 			command.Env = append(os.Environ(), "SHARDING_HISTORIES="+histories, "SHARDING_BREAK=")
 			out, err := command.CombinedOutput()
 			text := string(out)
-			if err == nil || !strings.Contains(text, "--- FAIL") {
+			if err == nil || !strings.Contains(text, "--- FAIL") && !strings.Contains(text, "test timed out") {
 				t.Fatalf("not found: %v\n%s", err, text[max(0, len(text)-2000):])
 			}
 			for line := range strings.Lines(text) {
