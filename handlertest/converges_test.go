@@ -168,6 +168,38 @@ func TestOutsideBubble(t *testing.T) {
 	wantReport(t, found.report, "is used after its run")
 }
 
+// A key that fails once in each replica is not at rest before it has succeeded, however long it waits.
+func TestFailsOnceInEachReplica(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "3")
+	handlertest.Converges(t, func(s scenario) {
+		s.Shared, s.Replicas = true, 3
+		s.Queue = func() workqueue.TypedRateLimitingInterface[string] {
+			return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](6*time.Second, time.Minute))
+		}
+		handled, added := false, false
+		s.Measure = func() any {
+			if !handled {
+				t.Error("a run ended before the key was handled")
+			}
+			return handled
+		}
+		s.Start = func(p process) handler {
+			if !added {
+				added = true
+				s.QueueOf(p).Add("web")
+			}
+			return func(ctx context.Context, key string) error {
+				p.Point(ctx, "looks")
+				if worker.CallOf(ctx).Attempt() == 1 {
+					return errors.New("not at the first attempt")
+				}
+				handled = true
+				return nil
+			}
+		}
+	})
+}
+
 // A handler whose only mistake shows now and then is not shrunk, but reported.
 func TestNotDeterministic(t *testing.T) {
 	var found collector

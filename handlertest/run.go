@@ -203,6 +203,7 @@ func (r *run[K]) start(i int) {
 		r.sim.after(down, p.name, nil, func() { r.start(i) })
 	}
 	p.tell(p.ctx, "starts")
+	r.sim.change(0) // The pool of a new life has counted no failures.
 	for _, w := range r.worlds {
 		w.attach(p, m.queue)
 	}
@@ -279,7 +280,8 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 		s := m.queue.Snapshot(512)
 		busy = busy || s.Stats.Queued+s.Stats.Processing > 0
 		for _, k := range s.Waiting {
-			settled = settled && (r.Program != nil || calls[fmt.Sprint(k.Key)] >= 2)
+			// A key that fails for good has failed often enough. It may fail once on each replica, and then succeed.
+			settled = settled && (r.Program != nil || calls[fmt.Sprint(k.Key)] >= 2*len(r.members))
 		}
 	}
 	busy = busy || len(running) > 0
