@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -27,7 +28,7 @@ import (
 //	SHARDING_HISTORIES=100000 go test -run '^TestSimulation$' -timeout 24h ./sharding
 //	SHARDING_OPERATORS=0 SHARDING_HISTORIES=1000 go test -run '^TestSimulation$' ./sharding   # without people
 
-var simSeed = flag.Uint64("sharding.seed", 0, "the seed of the only history to simulate")
+var simSeed = flag.Uint64("sharding.seed", 0, "the seed of the only history to simulate or, with SHARDING_HISTORIES, of the first one")
 
 const (
 	simLease    = 15 * time.Second
@@ -40,18 +41,17 @@ const (
 )
 
 func TestSimulation(t *testing.T) {
-	n := 100
+	n, first := 100, uint64(1) // Always the same ones.
 	if v := os.Getenv("SHARDING_HISTORIES"); v != "" {
 		var err error
 		if n, err = strconv.Atoi(v); err != nil {
 			t.Fatal(err)
 		}
+		first = uint64(time.Now().UnixNano())
+	} else if *simSeed != 0 {
+		n = 1
 	}
-	if *simSeed != 0 {
-		simulate(t, *simSeed)
-		return
-	}
-	first := uint64(time.Now().UnixNano())
+	first = cmp.Or(*simSeed, first)
 	var next, histories, handled atomic.Int64
 	var failed atomic.Bool
 	t.Run("histories", func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestSimulation(t *testing.T) {
 			t.Run(strconv.Itoa(p), func(t *testing.T) {
 				t.Parallel()
 				for i := next.Add(1); i <= int64(n) && !failed.Load() && timeIsLeft(t); i = next.Add(1) {
-					handled.Add(int64(simulate(t, first+uint64(i))))
+					handled.Add(int64(simulate(t, first+uint64(i)-1)))
 					histories.Add(1)
 					failed.Store(failed.Load() || t.Failed())
 				}
