@@ -42,7 +42,7 @@ type Config struct {
 
 	// Clock is where all times come from. Nil means the real clock. Since must be monotonic.
 	Clock clock.WithTicker
-	// Logger logs what happens to the member and its slots. Nil means no log.
+	// Logger logs what happens to the member and its slots. Nil means [slog.Default].
 	Logger *slog.Logger
 
 	// newID makes the id of a member. Tests replace it.
@@ -98,7 +98,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Clock = clock.RealClock{}
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.Default()
 	}
 	if c.newID == nil {
 		c.newID = newID

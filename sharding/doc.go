@@ -2,6 +2,7 @@
 // server alone. All replicas work; each key is with one of them at a time; replicas come and go.
 //
 //	member, err := sharding.Join(ctx, sharding.Leases(client.CoordinationV1(), "my-system"), sharding.Config{Group: "website-controller"})
+//	inner := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedControllerRateLimiter[string](nil)) // any in-memory queue
 //	queue := sharding.NewQueue(inner, member, sharding.QueueConfig[string]{Keys: allKeys}) // allKeys lists the informer's cache
 //	err = worker.Run(ctx, queue, reconcile, worker.Options[string]{Workers: 8})            // as always
 //	err = member.Leave(context.WithoutCancel(ctx))                                         // hands over what it holds, now

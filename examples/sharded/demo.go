@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -137,7 +138,9 @@ func (c *cluster) step(ctx context.Context, what string, do func() error) error 
 }
 
 func (c *cluster) join(ctx context.Context, r *replica) (err error) {
-	r.member, err = sharding.Join(ctx, r, sharding.Config{Group: "demo", Name: r.name, Slots: slots, Lease: demoLease})
+	r.member, err = sharding.Join(ctx, r, sharding.Config{
+		Group: "demo", Name: r.name, Slots: slots, Lease: demoLease, Logger: slog.New(slog.DiscardHandler), // Its report says it.
+	})
 	if err != nil {
 		return err
 	}
