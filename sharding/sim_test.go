@@ -182,10 +182,10 @@ func (w *world) storm() {
 	w.logf("faults %.2f, handlers that do not return: %v, people edit records: %v", level, w.mu.stuck, w.mu.deletes)
 	if w.mu.deletes {
 		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan struct{})
+		done, people := make(chan struct{}), newOperator(w)
 		go func() {
 			defer close(done)
-			newOperator(w).work(ctx)
+			people.work(ctx)
 		}()
 		defer func() { cancel(); <-done }()
 	}
