@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -122,8 +123,8 @@ const never = 1000 * time.Hour
 // what it would write. Whatever the events, a limiter that counts each failure once has the key succeed when it would
 // without any, and the calls are those that it would have without, and the events.
 func TestBackoffWithEvents(t *testing.T) {
-	if testing.Short() {
-		t.Skip("simulates a million calls")
+	if !testkit.Long {
+		t.Skip("simulates a million calls: set WORKQUEUE_LONG")
 	}
 	var tables strings.Builder
 	for _, down := range []time.Duration{time.Second, 10 * time.Second, 10 * time.Minute} {
