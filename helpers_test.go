@@ -3,6 +3,7 @@ package workqueue_test
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -15,7 +16,12 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if _, set := os.LookupEnv("WORKQUEUE_STRESS"); !set && !testkit.Long {
+		os.Setenv("WORKQUEUE_STRESS", "300ms") // of each layer
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // options are what a layer is built with.
 type options[T comparable] struct {
