@@ -16,7 +16,7 @@ import (
 // context ends, and none of its goroutines gets past its next use of the Process or of a [Client]: such a use ends the goroutine, deferred calls
 // included, as [runtime.Goexit] does.
 //
-// A program whose world is not a [World] tells the run what it does by Point, Write and Show. All methods may be called from any goroutine of the
+// A program whose world is not a [World] reports what it does to the run, by Point, Write and Show. All methods may be called from any goroutine of the
 // bubble.
 type Process struct {
 	sim   *sim

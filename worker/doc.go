@@ -71,7 +71,7 @@
 //		volumes.OnAttached(id, release)
 //	})
 //
-// [Call.Hold] holds a key after any answer. A key on hold is not Done. So, over every queue, it is handed out to nobody, and what is added
+// [Call.Hold] holds a key after any answer. A key on hold is not Done. So, over every queue, no worker gets it, and what is added
 // meanwhile is merged and comes after the release:
 //
 //   - The queue counts it as being processed, in its metrics of running keys too, and its latency counts from the first add. The

@@ -47,7 +47,7 @@ type Stats struct {
 	// Holds counts the calls that returned [Hold].
 	Holds uint64 `json:"holds"`
 	// Held is the number of keys on hold, and of those that are slowed down because they were interrupted too often. HeldToLimit counts
-	// the holds that ended at their limit because nobody released them.
+	// the holds that ended at their limit, without a release.
 	Held        int    `json:"held"`
 	HeldToLimit uint64 `json:"held_to_limit"`
 	// GivenUp counts the calls that failed and whose key did not come again.
