@@ -140,6 +140,9 @@ func TestMembersWithOtherSlots(t *testing.T) {
 		if works.Err() != nil {
 			works, other = other, works
 		}
+		if n := works.Stats().Held; n != len(works.slots) { // The other one still has its record.
+			t.Errorf("FAILURE: %d of %d slots are held", n, len(works.slots))
+		}
 		time.Sleep(time.Minute)
 		if n := works.Stats().Held; n != len(works.slots) || !errors.Is(other.Err(), ErrIncompatible) {
 			t.Errorf("FAILURE: %d of %d slots are held: %v", n, len(works.slots), other.Err())

@@ -57,6 +57,55 @@ func TestOperatorRestoresTableWithoutHolders(t *testing.T) {
 	}
 }
 
+// All members that knew the table are dead when somebody puts an old one back. Their records name a later epoch, so a newcomer does not go on
+// from it, but replaces it.
+func TestOperatorRestoresTableOfTheDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newSimServer()
+		store := Leases(server, "ns")
+		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
+		time.Sleep(10 * time.Second)
+		old := mustGet(t, store, "g-table")
+		b := mustJoin(t, store, Config{Name: "b", Slots: 4})
+		time.Sleep(10 * time.Second)
+		wantHeld(t, 2, 2)(a, b)
+		a.end()
+		b.end()
+		setData(server, "g-table", old.Data)
+		c := mustJoin(t, store, Config{Name: "c", Slots: 4})
+		time.Sleep(time.Minute)
+		if n := c.Stats().Held; n != 4 {
+			t.Errorf("FAILURE: c holds %d of 4 slots", n)
+		}
+	})
+}
+
+// Somebody puts an old table back, and for some time nobody can write another one. Nobody holds slots meanwhile.
+func TestOperatorRestoresTableThatCannotBeReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newSimServer()
+		store := &refuser{Store: Leases(server, "ns")}
+		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
+		time.Sleep(10 * time.Second)
+		old := mustGet(t, store, "g-table")
+		b := mustJoin(t, store, Config{Name: "b", Slots: 4})
+		time.Sleep(10 * time.Second)
+		wantHeld(t, 2, 2)(a, b)
+		err := fmt.Errorf("%w: quota", ErrRefused)
+		store.table.Store(&err)
+		setData(server, "g-table", old.Data)
+		for range 5 {
+			time.Sleep(time.Second)
+			if n := a.Stats().Held + b.Stats().Held; n != 0 {
+				t.Fatalf("FAILURE: %d slots are held by a table that has gone back", n)
+			}
+		}
+		store.table.Store(nil)
+		wantNoSlotTwiceFor(t, 30*time.Second, a, b)
+		wantHeld(t, 2, 2)(a, b)
+	})
+}
+
 // a, with a longer lease than all others, is cut off, and its record is deleted. Then the table is made anew from a copy, or is deleted when
 // only the record of b, which is cut off too, shows how long to wait. c, which joins last, must wait for a's lease.
 func TestMemberWithLongerLeaseAndLostTable(t *testing.T) {

@@ -106,7 +106,7 @@ func (w *world) join(f faults) *process {
 	stop := &stopper{}
 	p := &process{
 		w: w, ended: make(chan struct{}), cache: make(map[string]int),
-		simStore: &simStore{Store: w.store, stop: stop, name: fmt.Sprintf("p%d", w.number), log: w.logf, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 2)), faults: f, server: w.server},
+		simStore: &simStore{Store: w.store, stop: stop, name: fmt.Sprintf("p%d", w.number), log: w.logf, failf: w.failf, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 2)), faults: f, server: w.server},
 		lease:    simLease,
 	}
 	if w.leases {

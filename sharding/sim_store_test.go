@@ -19,12 +19,18 @@ type faults struct {
 	limit bool    // the client may make five calls a second
 }
 
+// maxCalls is how many calls a member may make in ten seconds. The most that was seen is 111; a member that tries something again and again
+// without a pause makes 250.
+const maxCalls = 200
+
 // simStore is a process's connection to a store.
 type simStore struct {
 	Store
 	stop *stopper
 	name string
 	log  func(format string, args ...any)
+	// failf reports a violation.
+	failf func(format string, args ...any)
 
 	mu                     sync.Mutex
 	rand                   *rand.Rand
@@ -34,8 +40,11 @@ type simStore struct {
 	refused   error
 	onlyTable bool
 	lastCall  time.Time
-	dead      bool
-	server    *simServer
+	// calls were made since since, within ten seconds.
+	calls  int
+	since  time.Time
+	dead   bool
+	server *simServer
 }
 
 func (s *simStore) chance(p float64) bool {
@@ -94,7 +103,14 @@ func (s *simStore) turn(ctx context.Context) error {
 		next = s.lastCall.Add(200 * time.Millisecond)
 	}
 	s.lastCall = next
+	if s.calls++; next.Sub(s.since) >= 10*time.Second {
+		s.calls, s.since = 1, next
+	}
+	calls := s.calls
 	s.mu.Unlock()
+	if calls == maxCalls+1 {
+		s.failf("%s makes more than %d calls in ten seconds", s.name, maxCalls)
+	}
 	return wait(ctx, time.Until(next))
 }
 

@@ -154,9 +154,7 @@ func (m *Member) confirm() error {
 	m.mu.Lock()
 	defer m.unlock()
 	if view := &m.mu.view; view.table == nil || began.mono >= view.adopted {
-		if !view.missing { // Otherwise a member that cannot make one would try it again and again without a pause.
-			signal(m.toWork)
-		}
+		signal(m.toWork)
 		view.missing, view.broken, view.incompatible = true, nil, nil
 		m.admitLocked(untilRead)
 	}
@@ -298,9 +296,9 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 		return now, m.sawTable(r, began, 0)
 	}
 	if errors.Is(err, ErrExists) || errors.Is(err, ErrConflict) {
-		err = nil
+		err = m.confirm()
 	}
-	return now + soon, errors.Join(err, m.confirm())
+	return m.now() + soon, err
 }
 
 // writeTable writes what follows from the plan, from dead members, and from slots whose handlers have returned.
