@@ -89,6 +89,7 @@ var breakages = []breakage{
 	{"a member whose writes of the table fail keeps its slots", []change{{"plan.go", "if uncertain && !m.mu.leaving", "if false && uncertain && !m.mu.leaving"}}},
 	{"a member that gives up twice holds nothing again", []change{{"own_record.go", "notBarred, true", "notBarred, m.mu.self.alive"}}},
 	{"a member that cannot replace the table tries it without a pause", []change{{"table.go", "\t\terr = m.confirm()\n\t}\n\treturn", "\t\terr = nil\n\t}\n\terr = errors.Join(err, m.confirm())\n\treturn"}}},
+	{"a member that cannot renew its record tries it at each signal", []change{{"member.go", "m.retryDelay(), nil // A server", "m.retryDelay(), signals // A server"}}},
 	{"a refused write of the table is no error", []change{{"member.go", "since > 0 && m.now()-since >= m.config.Lease {\n\t\treturn fmt", "since > 1<<60 && m.now()-since >= m.config.Lease {\n\t\treturn fmt"}}},
 	{"a member that leaves releases at once what it may not hand over", []change{{"plan.go", "case !m.mu.leaving: //", "default: //"}}},
 	{"a member of other slots has a share", []change{{"others.go", "case d.Slots != m.config.Slots:", "case false:"}}},

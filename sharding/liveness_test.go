@@ -17,9 +17,11 @@ import (
 type refuser struct {
 	Store
 	table, members atomic.Pointer[error]
+	updates        atomic.Int32
 }
 
 func (s *refuser) Update(ctx context.Context, r Record) (Record, error) {
+	s.updates.Add(1)
 	err := s.members.Load()
 	if r.Name == "g-table" {
 		err = s.table.Load()
@@ -64,6 +66,29 @@ func TestMemberThatMustNotWriteTable(t *testing.T) {
 			}
 		})
 	}
+}
+
+// a cannot renew its record while it waits for that, in order to take over from b. It tries it once a second, not at each look.
+func TestMemberThatCannotRenewWhileAnotherIsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &refuser{Store: Memory()}
+		a := mustJoin(t, store, Config{Name: "a", Slots: 2})
+		b := mustJoin(t, store, Config{Name: "b", Slots: 2})
+		time.Sleep(10 * time.Second)
+		wantHeld(t, 1, 1)(a, b)
+		b.end()
+		time.Sleep(14 * time.Second)
+		err := errors.New("the server is busy")
+		store.members.Store(&err)
+		before := store.updates.Load()
+		time.Sleep(10 * time.Second)
+		if n := store.updates.Load() - before; n > 15 {
+			t.Errorf("FAILURE: %d updates in ten seconds", n)
+		}
+		store.members.Store(nil)
+		time.Sleep(10 * time.Second)
+		wantHeld(t, 2)(a)
+	})
 }
 
 // doubled is a store that deletes twice, as a proxy that repeats a request does.

@@ -197,12 +197,12 @@ func (m *Member) Err() error {
 	return cmp.Or(m.mu.problem.confirm, m.mu.problem.renew, ErrLeaseLost)
 }
 
-// everyThird calls f, which does what, three times in a lease, at each signal, and soon after an error, which is the problem then.
+// everyThird calls f, which does what, three times in a lease, at each signal, and a moment after an error, which is the problem then.
 func (m *Member) everyThird(f func() error, what string, problem *error, signals <-chan struct{}) {
 	for {
-		delay, err := m.config.Lease/3, f()
+		delay, wake, err := m.config.Lease/3, signals, f()
 		if err != nil {
-			delay = m.retryDelay()
+			delay, wake = m.retryDelay(), nil // A server in trouble does not get a call for each signal.
 			m.report("Cannot "+what, err)
 			err = fmt.Errorf("sharding: cannot %s: %w", what, err)
 		}
@@ -214,7 +214,7 @@ func (m *Member) everyThird(f func() error, what string, problem *error, signals
 			m.mu.since.unusable = cmp.Or(m.mu.since.unusable, m.now())
 		}
 		m.mu.Unlock()
-		if m.sleep(m.ctx, delay, signals) != nil {
+		if m.sleep(m.ctx, delay, wake) != nil {
 			return
 		}
 	}
