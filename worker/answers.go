@@ -98,7 +98,7 @@ func Every(period time.Duration) error {
 func (e everyError) Error() string { return fmt.Sprintf("again every %v", e.period) }
 
 type retryAfterError struct {
-	error
+	wrapper
 	after time.Duration
 }
 
@@ -112,28 +112,30 @@ func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
 	}
-	return &retryAfterError{err, d}
+	return &retryAfterError{wrapper{err}, d}
 }
 
 func (e *retryAfterError) Error() string {
-	return fmt.Sprintf("%v (not again before %v)", errorText(e.error), e.after)
+	return fmt.Sprintf("%v (not again before %v)", e.wrapper, e.after)
 }
-func (e *retryAfterError) Unwrap() error { return e.error }
 
-type terminalError struct{ error }
+// wrapper is an error with the text of the one that it wraps.
+type wrapper struct{ error }
+
+func (w wrapper) Error() string { return errorText(w.error) }
+func (w wrapper) Unwrap() error { return w.error }
+
+type terminalError struct{ wrapper }
 
 // Terminal wraps an error so that its key does not come again: it would only fail in the same way. It returns nil if err is nil.
 func Terminal(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &terminalError{err}
+	return &terminalError{wrapper{err}}
 }
 
-func (e *terminalError) Error() string { return errorText(e.error) }
-func (e *terminalError) Unwrap() error { return e.error }
-
-type fatalError struct{ error }
+type fatalError struct{ wrapper }
 
 // Fatal wraps an error so that its key does not come again and Run ends, as after [Pool.Stop] of [Running]
 // whatever Options.Drain is, and returns it. It returns nil if err is nil.
@@ -141,11 +143,8 @@ func Fatal(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &fatalError{err}
+	return &fatalError{wrapper{err}}
 }
-
-func (e *fatalError) Error() string { return errorText(e.error) }
-func (e *fatalError) Unwrap() error { return e.error }
 
 // errorText is err.Error(), which panics for a nil pointer of many error types.
 func errorText(err error) string { return fmt.Sprint(err) }
@@ -253,5 +252,6 @@ func hasFailure(err error, interrupted bool) bool {
 // NextOf returns, for a function that wraps a handler, what becomes of the key if its call returns err. A failure is
 // NextRetry even if the key will be given up for having failed too often. The context is that of the call or made from it.
 func NextOf(ctx context.Context, err error) Next {
-	return classify(err, CallOf(ctx).wasInterrupted()).next
+	c := CallOf(ctx)
+	return classify(err, c.anyCall != nil && c.wasInterrupted()).next
 }

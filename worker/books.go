@@ -55,7 +55,8 @@ type Books[T comparable] struct {
 		sync.Mutex
 		// running has the calls that go on. Their fields current and place are guarded, too.
 		running []*Entry[T]
-		closed  bool // no call begins any more
+		// noMore is set when no call starts any more.
+		noMore bool
 		// interruptions has how often in a row the last call of a key was interrupted.
 		interruptions map[T]int
 		// counted has what countLocked counts; the rest is zero.
@@ -122,34 +123,33 @@ func (b *Books[T]) logPanics(f func()) {
 	f()
 }
 
-// begin makes e one of the calls that go on, or returns false if no call begins any more.
-func (b *Books[T]) begin(e *Entry[T]) bool {
+// startCall makes e one of the calls that go on, or returns false if no call starts any more.
+func (b *Books[T]) startCall(e *Entry[T]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.mu.closed {
-		return false
+	if !b.mu.noMore {
+		b.startCallLocked(e)
 	}
-	b.beginLocked(e)
-	return true
+	return !b.mu.noMore
 }
 
-func (b *Books[T]) beginLocked(e *Entry[T]) {
+func (b *Books[T]) startCallLocked(e *Entry[T]) {
 	r := &e.result
 	e.current.RunningKey = RunningKey[T]{Key: r.Key, Attempt: r.Attempt, Started: r.Started}
 	e.current.base, e.current.priority = e.base, e.priority
 	if b.addTimes != nil {
-		b.mu.changes.begin(e)
+		b.mu.changes.resume(e)
 	}
 	e.place = len(b.mu.running)
-	e.calls++
+	e.getting = false
 	b.mu.running = append(b.mu.running, e)
 }
 
-// close makes begin return false from now on.
-func (b *Books[T]) close() {
+// startNoMore makes startCall return false from now on.
+func (b *Books[T]) startNoMore() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mu.closed = true
+	b.mu.noMore = true
 }
 
 // findLocked returns the call of key that goes on, nil if there is none.
@@ -161,10 +161,10 @@ func (b *Books[T]) findLocked(key T) *Entry[T] {
 	return b.mu.running[i]
 }
 
-// retried notes a call that has failed and whose key is to come again.
-func (b *Books[T]) retried(e *Entry[T]) {
+// noteFailing notes a call that has failed and whose key is to come again.
+func (b *Books[T]) noteFailing(e *Entry[T]) {
 	counted := failureCount{calls: e.failed.calls + 1}
-	if e.same {
+	if e.sameFailure {
 		counted = e.failed
 	}
 	b.failures.add(e.result.Key, b.failedCall(e), counted)
@@ -174,8 +174,8 @@ func (b *Books[T]) retried(e *Entry[T]) {
 	}
 }
 
-// gaveUp notes a call that has failed and whose key does not come again.
-func (b *Books[T]) gaveUp(e *Entry[T]) {
+// noteGivenUp notes a call that has failed and whose key does not come again.
+func (b *Books[T]) noteGivenUp(e *Entry[T]) {
 	b.failures.add(e.result.Key, b.failedCall(e), failureCount{})
 }
 
@@ -207,7 +207,7 @@ func (b *Books[T]) countLocked(e *Entry[T]) {
 	}
 	b.mu.durations.Observe(r.Duration)
 	if b.addTimes != nil {
-		b.mu.changes.end(e)
+		b.mu.changes.note(e)
 	}
 	switch r.Next {
 	case NextRequeue:

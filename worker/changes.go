@@ -23,30 +23,24 @@ type UnansweredKey[T comparable] struct {
 // changes are those of keys that were called. The mu of the books guards them.
 type changes[T comparable] struct {
 	took observe.Histogram
-	// epoch is when the first change began that went on after a call. Ranks in order are nanoseconds since then.
-	epoch time.Time
-	// open has the keys whose last call was no answer, and order since when, the oldest first.
-	open  keytable.Table[T, struct{}]
-	order slotheap.Heap
-	tie   uint32
+	// unanswered has the keys whose last call was no answer, with the beginning of the change. order has the oldest first.
+	unanswered keytable.Table[T, time.Time]
+	order      slotheap.Heap
+	tie        uint32
 }
 
-func (c *changes[T]) sinceOf(s keytable.Slot) time.Time {
-	return c.epoch.Add(time.Duration(c.order.At(s).Rank))
-}
-
-// begin sets the start of the change that e's call is for, if an earlier call for it was no answer.
-func (c *changes[T]) begin(e *Entry[T]) {
-	if c.open.Len() == 0 || e.since.IsZero() {
+// resume sets the beginning of the change that e's call is for, if an earlier call for it was no answer.
+func (c *changes[T]) resume(e *Entry[T]) {
+	if c.unanswered.Len() == 0 || e.since.IsZero() {
 		return
 	}
-	if s, found := c.open.Find(keytable.HashOf(e.result.Key), e.result.Key); found != nil {
-		e.since = c.sinceOf(s)
+	if _, found := c.unanswered.Find(keytable.HashOf(e.result.Key), e.result.Key); found != nil {
+		e.since = found.Value
 	}
 }
 
-// end counts the change that e's call has answered, or keeps when it began for the next call.
-func (c *changes[T]) end(e *Entry[T]) {
+// note counts the change that e's call has answered, or keeps when it began for the next call.
+func (c *changes[T]) note(e *Entry[T]) {
 	r := &e.result
 	if e.since.IsZero() {
 		return
@@ -58,28 +52,26 @@ func (c *changes[T]) end(e *Entry[T]) {
 	case NextGiveUp:
 		c.remove(r.Key)
 	default:
-		if c.epoch.IsZero() {
-			c.epoch = e.since
-		}
-		if s, _, inserted := c.open.FindOrInsert(keytable.HashOf(r.Key), r.Key); inserted {
+		if s, added, inserted := c.unanswered.FindOrInsert(keytable.HashOf(r.Key), r.Key); inserted {
+			added.Value = e.since
 			c.tie++
-			c.order.Push(slotheap.Entry{Rank: int64(e.since.Sub(c.epoch)), Tie: c.tie, Slot: s})
+			c.order.Push(slotheap.Entry{Rank: e.since.UnixNano(), Tie: c.tie, Slot: s})
 		}
 	}
 }
 
 // remove ends the change of key without an answer.
 func (c *changes[T]) remove(key T) {
-	if c.open.Len() == 0 {
+	if c.unanswered.Len() == 0 {
 		return
 	}
-	s, found := c.open.Find(keytable.HashOf(key), key)
+	s, found := c.unanswered.Find(keytable.HashOf(key), key)
 	if found == nil {
 		return
 	}
 	c.order.Remove(s)
-	c.open.Delete(s)
-	if !c.open.HasMemory(s) {
+	c.unanswered.Delete(s)
+	if !c.unanswered.HasMemory(s) {
 		c.order.Release(s)
 	}
 }
@@ -96,9 +88,9 @@ func (b *Books[T]) oldestCalled() (oldest *UnansweredKey[T], running bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := &b.mu.changes
-	if c.open.Len() > 0 {
-		s := c.order.First().Slot
-		oldest = &UnansweredKey[T]{c.open.At(s).Key, c.sinceOf(s)}
+	if c.unanswered.Len() > 0 {
+		first := c.unanswered.At(c.order.First().Slot)
+		oldest = &UnansweredKey[T]{first.Key, first.Value}
 		running = b.findLocked(oldest.Key) != nil
 	}
 	for _, e := range b.mu.running {

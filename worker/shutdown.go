@@ -82,10 +82,10 @@ func (p *Pool[T]) Stop(drain Drain) {
 func (p *Pool[T]) moveOn(to phase) {
 	p.mu.Lock()
 	p.moveOnLocked(to)
-	endStarting := p.mu.endStarting
+	endStartCtx := p.mu.endStartCtx
 	p.mu.Unlock()
-	if to >= finishing && endStarting != nil {
-		endStarting()
+	if to >= finishing && endStartCtx != nil {
+		endStartCtx()
 	}
 }
 
@@ -94,7 +94,7 @@ func (p *Pool[T]) moveOnLocked(to phase) {
 		return
 	}
 	if p.mu.phase = to; to >= finishing {
-		p.books.close()
+		p.books.startNoMore()
 	}
 	p.signal()
 }
@@ -182,7 +182,7 @@ func (p *Pool[T]) shutDownQueue() {
 // endHandlers ends the handlers' contexts, and gives them the time to notice.
 func (p *Pool[T]) endHandlers(cause error) {
 	p.moveOn(ending)
-	p.endHandling(cause)
+	p.endHandlersCtx(cause)
 	if _, over := p.progress(); over || p.options.CancelGrace == NoGrace {
 		return
 	}
@@ -199,8 +199,8 @@ func (p *Pool[T]) endHandlers(cause error) {
 	})
 }
 
-// finish shuts the queue down, unless that is to be kept, and finds out what is left undone.
-func (p *Pool[T]) finish() {
+// endQueue ends the holds, shuts the queue down unless it is to be kept, and reports what is left undone.
+func (p *Pool[T]) endQueue() {
 	unfinished := p.unfinished()
 	p.books.holds.close()
 	var queued []T
@@ -238,8 +238,8 @@ func (p *Pool[T]) unfinished() (keys []T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for slices.ContainsFunc(p.mu.workers, func(w *worker[T]) bool {
-		getting, handling := p.books.stateOf(w)
-		return getting || !handling && !slow
+		getting, calling := p.books.stateOf(w.Entry)
+		return getting || !calling && !slow
 	}) {
 		p.workerLeft.Wait()
 	}
@@ -249,11 +249,11 @@ func (p *Pool[T]) unfinished() (keys []T) {
 	return keys
 }
 
-// stateOf reports whether w is getting a key, or has one whose call has not begun, and whether a call goes on.
-func (b *Books[T]) stateOf(w *worker[T]) (getting, handling bool) {
+// stateOf reports whether the worker of e is getting a key, or has one whose call has not begun, and whether a call goes on.
+func (b *Books[T]) stateOf(e *Entry[T]) (getting, calling bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return w.gets > w.calls, w.current.base != nil
+	return e.getting, e.current.base != nil
 }
 
 // patience is how long the end of Run waits for the queue: once for its Dones, once for what it says about failing keys, and, when

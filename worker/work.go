@@ -17,12 +17,10 @@ import (
 // runtime.Goexit, another one takes its place. The pool's mu guards its fields but the entry.
 type worker[T comparable] struct {
 	*Entry[T]
-	// gets is one more than the calls of its entry from when it is sent to get a key until a call begins.
-	gets int
 	// alone reports that there was no other worker when it last asked.
 	alone bool
-	// ended is how many holds had ended when it last found that no key is held. Only its goroutine uses it.
-	ended uint64
+	// endedHolds is how many holds had ended when it last found that no key is held. Only its goroutine uses it.
+	endedHolds uint64
 }
 
 // work gets keys and handles them until w has left the pool.
@@ -76,12 +74,12 @@ func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 		// A key that another worker holds may be queued again, and that worker is there to get it.
 	case shutDown && w.alone:
 		p.moveOnLocked(finishing)
-	case p.starting.Err() == nil && p.mu.phase < finishing && len(p.mu.workers) <= p.mu.target:
+	case p.startCtx.Err() == nil && p.mu.phase < finishing && len(p.mu.workers) <= p.mu.target:
 		// If w was not alone when it heard that the queue is empty, it asks once more: a worker that has left since may have queued
 		// its key again.
 		w.alone = alone
-		w.gets = w.calls + 1
-		return p.mu.getting, true
+		w.getting = true
+		return p.mu.getCtx, true
 	}
 	p.leaveLocked(w)
 	return nil, false
@@ -89,13 +87,13 @@ func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 
 // process does everything with a key that a worker has got. Done comes last, exactly once whatever panics or ends the goroutine before.
 func (p *Pool[T]) process(e *Entry[T], key T) {
-	defer p.done(e)
-	defer e.finish()
+	defer p.doneOrHold(e)
+	defer e.endCall()
 	e.result, e.lost, e.priority, e.holds = Result[T]{Key: key}, false, 0, nil
-	p.guarded(func() { e.prepare(key) }) // If it panics, the pool stops, and begin returns false.
+	p.guarded(func() { e.prepare(key) }) // If it panics, the pool stops, and startCall returns false.
 	switch {
 	case e.lost: // Another process may have got the key.
-	case p.starting.Err() == nil && p.books.begin(e):
+	case p.startCtx.Err() == nil && p.books.startCall(e):
 		p.handle(e)
 	case p.options.KeepQueue || p.books.leaser != nil: // The queue stays open, or other processes share it.
 		p.giveBack(e)
@@ -170,21 +168,21 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 		p.addAgain(e)
 		p.queue.Forget(r.Key) // After the add: the limiter may panic, and the key must not be lost.
 	case NextRetry:
-		b.retried(e) // Before the add, which may panic: the key must not be lost.
+		b.noteFailing(e) // Before the add, which may panic: the key must not be lost.
 		switch {
-		case !e.same:
+		case !e.sameFailure:
 			p.addRateLimited(e)
-		case max(e.left, e.answer.after) > 0:
-			p.addAfter(e, max(e.left, e.answer.after)) // In most queues it still waits.
+		case max(e.delayLeft, e.answer.after) > 0:
+			p.addAfter(e, max(e.delayLeft, e.answer.after)) // In most queues it still waits.
 		}
 	case NextHold:
 		p.addAgain(e)
 	case NextInterrupted:
-		if !e.base.interrupted() { // The handler has ErrAdded from elsewhere. Its key must not be lost.
+		if !e.base.wasInterrupted() { // The handler has ErrAdded from elsewhere. Its key must not be lost.
 			p.addAgain(e)
 		}
 	case NextGiveUp:
-		b.gaveUp(e)
+		b.noteGivenUp(e)
 		p.queue.Forget(r.Key)
 		if q, ok := p.queue.(SharedQueue[T]); ok {
 			q.GiveUp(r.Key, r.Attempt, r.Err)
