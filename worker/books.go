@@ -29,18 +29,21 @@ type Books[T comparable] struct {
 	options Options[T]
 	logger  *slog.Logger // with the name as attribute
 
-	// These are the queue, or nil if it does not have their methods. (Methods that few keys need are asserted where they are called.)
+	// These are the queue, or nil if it does not have their methods.
 
 	priorities PriorityQueue[T]
 	leaser     workqueue.Leaser[T]
-	addTimes   workqueue.AddTimes[T]
+	addTimes   workqueue.AddTimes[T] // nil without metrics
+	shared     SharedQueue[T]
+	finder     KeyFinder[T]
+	keyReader  workqueue.KeyReader[T]
 
 	holds *holds[T]
 
 	// pool is nil without one. It sets the numbers of Stats that books do not know.
 	pool func(*Stats)
-	// guarded runs what calls foreign code on a goroutine of the books. A panic of it ends the pool; without one it is logged.
-	guarded func(f func())
+	// catchPanic runs what calls foreign code on a goroutine of the books. A panic of it ends the pool; without one it is logged.
+	catchPanic func(f func())
 
 	failures failures[T]
 	// lastSweep is when sweepNow has looked through the failures, in nanoseconds since 1970.
@@ -90,12 +93,17 @@ func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 	b.failures.mu.failing.max, b.failures.mu.givenUp.max = keepErrors, b.options.KeepGivenUp
 	buckets := b.options.durationBuckets()
 	b.mu.durations, b.mu.changes.took = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
-	b.guarded, b.holds = b.logPanics, newHolds(b)
+	b.catchPanic, b.holds = b.logPanics, newHolds(b)
 	if queue != nil {
 		b.reader = workqueue.Extend[T](queue)
 		b.priorities, _ = queue.(PriorityQueue[T])
 		b.leaser, _ = queue.(workqueue.Leaser[T])
-		b.addTimes = addTimesOf(queue, b.reader)
+		if q, ok := queue.(workqueue.AddTimes[T]); ok && b.reader.Stats().Latency != nil {
+			b.addTimes = q
+		}
+		b.shared, _ = queue.(SharedQueue[T])
+		b.finder, _ = queue.(KeyFinder[T])
+		b.keyReader, _ = queue.(workqueue.KeyReader[T])
 		if b.options.Name == "" {
 			b.options.Name = b.reader.Stats().Name
 		}

@@ -3,7 +3,6 @@ package worker
 import (
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/observe"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
@@ -110,11 +109,10 @@ func (b *Books[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Durati
 	if b.addTimes == nil {
 		return nil, 0
 	}
-	finder, removes := b.queue.(KeyFinder[T])
 	for range mostRemoved {
 		var running bool
 		oldest, running = b.oldestCalled()
-		if oldest == nil || running || !removes || finder.Has(oldest.Key) || b.queue.ShuttingDown() {
+		if oldest == nil || running || b.finder == nil || b.finder.Has(oldest.Key) || b.queue.ShuttingDown() {
 			break
 		}
 		b.forgetChange(oldest.Key)
@@ -138,13 +136,4 @@ func (b *Books[T]) oldestQueued(age time.Duration) *UnansweredKey[T] {
 		}
 	}
 	return nil
-}
-
-// addTimesOf returns queue if it knows when its keys were added, and otherwise nil.
-func addTimesOf[T comparable](queue workqueue.TypedRateLimitingInterface[T], reader workqueue.Extended[T]) workqueue.AddTimes[T] {
-	q, ok := queue.(workqueue.AddTimes[T])
-	if !ok || reader.Stats().Latency == nil {
-		return nil
-	}
-	return q
 }

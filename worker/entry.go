@@ -4,8 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"time"
-
-	"github.com/keyedqueue/workqueue"
 )
 
 // Entry is a call of a handler in [Books].
@@ -170,8 +168,8 @@ func (e *Entry[T]) decide() {
 // bring a key early cannot inflate its delay (kubernetes/kubernetes#132805).
 func (e *Entry[T]) findSameFailure() bool {
 	r := &e.result
-	if q, ok := e.books.queue.(SharedQueue[T]); ok {
-		e.askServer(q)
+	if e.books.shared != nil {
+		e.askServer()
 	} else if e.failed.due != 0 {
 		e.delayLeft = time.Duration(e.failed.due - r.Started.Add(r.Duration).UnixNano())
 		// At that very moment the key may be due and still wait.
@@ -184,12 +182,12 @@ func (e *Entry[T]) findSameFailure() bool {
 }
 
 // askServer asks a SharedQueue for the failures of the key, since it counts those of all processes.
-func (e *Entry[T]) askServer(q SharedQueue[T]) {
+func (e *Entry[T]) askServer() {
 	if e.books.options.MaxRetries == NoRetries || e.parent.Err() != nil {
 		return // Its answer would change nothing.
 	}
 	// 0 may mean that its limiter does not count by key.
-	if n, left, err := q.NumRequeuesContext(context.Background(), e.result.Key); n > 0 && err == nil {
+	if n, left, err := e.books.shared.NumRequeuesContext(context.Background(), e.result.Key); n > 0 && err == nil {
 		e.failed.calls, e.failed.limited, e.result.Attempt = n, true, n+1
 		e.delayLeft, e.sameFailure = left, left > 0
 	}
@@ -197,13 +195,11 @@ func (e *Entry[T]) askServer(q SharedQueue[T]) {
 
 // retryAt returns when key comes due, in nanoseconds since 1970, or 0 if it does not wait or that is not known.
 func (b *Books[T]) retryAt(key T) int64 {
-	if _, shared := b.queue.(SharedQueue[T]); shared {
-		return 0 // It would have to ask its server, which knows by itself what is the same failure.
+	if b.keyReader == nil || b.shared != nil { // A SharedQueue would ask its server, which knows by itself what is the same failure.
+		return 0
 	}
-	if q, ok := b.queue.(workqueue.KeyReader[T]); ok {
-		if k, _ := q.SnapshotKey(key); !k.Due.IsZero() {
-			return k.Due.UnixNano()
-		}
+	if k, _ := b.keyReader.SnapshotKey(key); !k.Due.IsZero() {
+		return k.Due.UnixNano()
 	}
 	return 0
 }

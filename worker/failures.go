@@ -11,7 +11,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
@@ -132,8 +131,8 @@ type record[T comparable] struct {
 	calls []FailedCall // the first one and the last ones, at most keepCalls
 	bytes int          // of calls
 	slot  keytable.Slot
-	// in is the list that has the record, at place. callsPlace is that in withCalls, nil if it is not there.
-	in                *recent
+	// list has the record, at place. callsPlace is that in withCalls, nil if it is not there.
+	list              *recent
 	place, callsPlace *list.Element
 }
 
@@ -144,8 +143,8 @@ func (f *failures[T]) unlock() {
 	f.mu.Unlock()
 }
 
-// of returns how many calls of key have failed in a row.
-func (f *failures[T]) of(key T) failureCount {
+// countOf returns how many calls of key have failed in a row.
+func (f *failures[T]) countOf(key T) failureCount {
 	if f.failing.Load() == 0 {
 		return failureCount{}
 	}
@@ -168,36 +167,36 @@ func (f *failures[T]) add(key T, call FailedCall, c failureCount) {
 	ended := call.Started.Add(call.Duration)
 	failed := FailedKey[T]{Key: key, Attempt: call.Attempt, Since: ended, Err: call.Err, Time: ended}
 	if old := e.Value.record; old != nil {
-		if old.in == &f.mu.failing { // If it was given up before, somebody has added it again, and it begins anew.
+		if old.list == &f.mu.failing { // If it was given up before, somebody has added it again, and it begins anew.
 			calls, failed.Since = old.calls, old.Since
 		}
 		f.removeRecordLocked(old)
 	}
 	e.Value.failureCount = c
-	in := &f.mu.failing
+	list := &f.mu.failing
 	if c.calls == 0 {
-		in = &f.mu.givenUp
+		list = &f.mu.givenUp
 	}
-	if in.max <= 0 {
+	if list.max <= 0 {
 		f.mu.keys.Delete(s)
 		return
 	}
-	if in.Len() == in.max {
-		oldest := in.Back().Value.(*record[T])
+	if list.Len() == list.max {
+		oldest := list.Back().Value.(*record[T])
 		f.removeRecordLocked(oldest)
-		if in == &f.mu.givenUp {
+		if list == &f.mu.givenUp {
 			f.mu.keys.Delete(oldest.slot)
 			f.unlisted.Add(1)
 		}
 	}
-	r := &record[T]{FailedKey: failed, slot: s, in: in}
+	r := &record[T]{FailedKey: failed, slot: s, list: list}
 	if last := len(calls) - 1; last > 0 && calls[last].Attempt == call.Attempt { // The same failure.
 		calls = calls[:last]
 	}
 	if r.calls = append(slices.Clone(calls), call); len(r.calls) > keepCalls {
 		r.calls = slices.Delete(r.calls, 1, 2)
 	}
-	r.place, r.callsPlace = in.PushFront(r), f.mu.withCalls.PushFront(r)
+	r.place, r.callsPlace = list.PushFront(r), f.mu.withCalls.PushFront(r)
 	f.mu.keys.At(s).Value.record = r
 	for i := range r.calls {
 		r.bytes += r.calls[i].bytes()
@@ -210,7 +209,7 @@ func (f *failures[T]) add(key T, call FailedCall, c failureCount) {
 
 func (f *failures[T]) removeRecordLocked(r *record[T]) {
 	f.removeCallsLocked(r)
-	r.in.Remove(r.place)
+	r.list.Remove(r.place)
 	f.mu.keys.At(r.slot).Value.record = nil
 }
 
@@ -314,7 +313,7 @@ func (b *Books[T]) sweepNow() {
 	}
 	now, last := b.options.Clock.Now().UnixNano(), b.lastSweep.Load()
 	if now-last >= int64(sweepEvery) && b.lastSweep.CompareAndSwap(last, now) {
-		go b.guarded(func() { b.sweepFailures(time.Second) })
+		go b.catchPanic(func() { b.sweepFailures(time.Second) })
 	}
 }
 
@@ -342,7 +341,7 @@ func (b *Books[T]) sweepFailures(limit time.Duration) {
 // somebody else has called the queue's Forget. They count while the queue cannot answer, for which it waits until ctx ends.
 // A limiter that counts fewer has taken some for the same failure. It is believed if the pool cannot know that by itself.
 func (b *Books[T]) failuresOf(ctx context.Context, key T) failureCount {
-	c := b.failures.of(key)
+	c := b.failures.countOf(key)
 	if c.calls == 0 {
 		return c
 	}
@@ -354,8 +353,8 @@ func (b *Books[T]) failuresOf(ctx context.Context, key T) failureCount {
 			}
 		}
 	}
-	if finder, ok := b.queue.(KeyFinder[T]); ok && !stale {
-		stale = !finder.Has(key) && !b.queue.ShuttingDown() // In this order: a shutdown drops keys that are to be reported.
+	if b.finder != nil && !stale {
+		stale = !b.finder.Has(key) && !b.queue.ShuttingDown() // In this order: a shutdown drops keys that are to be reported.
 	}
 	if stale {
 		b.failures.forgetIf(key, func(now failureCount) bool { return now == c })
@@ -368,16 +367,14 @@ func (b *Books[T]) failuresOf(ctx context.Context, key T) failureCount {
 
 // knowsDelays reports whether a pool over the queue finds out by itself which failures are the same, or the queue's server does.
 func (b *Books[T]) knowsDelays() bool {
-	_, reader := b.queue.(workqueue.KeyReader[T])
-	_, shared := b.queue.(SharedQueue[T])
-	return b.pool != nil && reader || shared
+	return b.pool != nil && b.keyReader != nil || b.shared != nil
 }
 
 // numRequeues is the queue's NumRequeues, with an error if it is a [SharedQueue] that does not know.
 func (b *Books[T]) numRequeues(ctx context.Context, key T) (int, error) {
-	if q, ok := b.queue.(SharedQueue[T]); ok {
-		n, _, err := q.NumRequeuesContext(ctx, key)
-		return n, err
+	if b.shared == nil {
+		return b.queue.NumRequeues(key), nil
 	}
-	return b.queue.NumRequeues(key), nil
+	n, _, err := b.shared.NumRequeuesContext(ctx, key)
+	return n, err
 }

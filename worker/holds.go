@@ -232,7 +232,7 @@ func (h *holds[T]) makeDone(k *held[T]) {
 		}
 	}()
 	k.endParts()
-	h.books.guarded(func() {
+	h.books.catchPanic(func() {
 		defer k.done()
 		if k.endLease != nil {
 			k.endLease()
@@ -272,7 +272,7 @@ func (b *Books[T]) endDue() (until time.Duration, ok bool) {
 	h.mu.Unlock()
 	for _, k := range due {
 		if !k.isPause() {
-			b.guarded(func() {
+			b.catchPanic(func() {
 				b.logger.Warn("A key was held to its limit", "key", k.key, "held", k.until-k.since, "reason", k.reason())
 			})
 		}

@@ -68,7 +68,7 @@ type Pool[T comparable] struct {
 type phase uint8
 
 const (
-	open      phase = iota // workers get keys and handle them, once Run has been called
+	working   phase = iota // workers get keys and handle them, once Run has been called
 	emptying               // the same, while the queue is shut down
 	finishing              // no key is started any more, and handlers finish
 	ending                 // the handlers' contexts end
@@ -81,7 +81,7 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 	p.options = &p.books.options
 	p.hasher = sync.OnceValues(stablehash.New[T])
 	p.books.pool = p.addStats
-	p.books.guarded = p.guarded
+	p.books.catchPanic = p.catchPanic
 	p.workerLeft.L = &p.mu
 	p.mu.refused = make(map[T]struct{})
 	p.mu.target = p.options.Workers
@@ -124,12 +124,12 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	}
 	p.books.setLogger()
 	p.prepareContexts(ctx)
-	p.guarded(p.announce)
+	p.catchPanic(p.announce)
 	p.awaitReady(ctx)
 	p.startWorkers()
 	endWatch := p.books.watchForStuck()
 	cause := ErrStopped
-	p.guarded(func() { cause = p.drain(ctx) })
+	p.catchPanic(func() { cause = p.drain(ctx) })
 	p.endHandlers(cause)
 	endWatch()
 	p.endQueue()
@@ -166,7 +166,7 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 	until, end := context.WithCancel(ctx)
 	defer end()
 	defer context.AfterFunc(p.startCtx, end)()
-	p.guarded(func() {
+	p.catchPanic(func() {
 		if err := p.options.Ready(until); err != nil && until.Err() == nil {
 			p.fail(fmt.Errorf("worker: Options.Ready: %w", err))
 		} else if err != nil {
@@ -225,9 +225,6 @@ func (p *Pool[T]) leaveLocked(w *worker[T]) {
 	p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
 	p.workerLeft.Broadcast()
 	if len(p.mu.workers) == 0 {
-		if p.mu.phase == emptying {
-			p.moveOnLocked(finishing)
-		}
 		p.signal()
 	}
 }
@@ -239,8 +236,8 @@ func (p *Pool[T]) locked(f func()) {
 	f()
 }
 
-// guarded runs f, which calls foreign code.
-func (p *Pool[T]) guarded(f func()) {
+// catchPanic runs f, which calls foreign code other than the handler. If that panics, the pool ends.
+func (p *Pool[T]) catchPanic(f func()) {
 	defer func() {
 		if v := recover(); v != nil {
 			p.panicked(v)

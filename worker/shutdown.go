@@ -112,7 +112,7 @@ func (p *Pool[T]) progress() (now phase, over bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.phase == emptying && len(p.mu.workers) == 0 {
-		p.moveOnLocked(finishing) // A paused pool has no workers that would empty the queue.
+		p.moveOnLocked(finishing) // Nobody is left who would empty the queue, for example because the pool is paused.
 	}
 	return p.mu.phase, p.mu.phase >= finishing && len(p.mu.workers) == 0
 }
@@ -127,7 +127,7 @@ func (p *Pool[T]) fail(err error) {
 	})
 	p.Stop(Running)
 	if first {
-		p.guarded(func() { p.books.logger.Error("The workers end because of a fatal error", "err", err) })
+		p.catchPanic(func() { p.books.logger.Error("The workers end because of a fatal error", "err", err) })
 	}
 }
 
@@ -144,9 +144,9 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 			}
 			return ErrStopped
 		case now == emptying && !p.queue.ShuttingDown():
-			p.guarded(p.shutDownQueue)
+			p.catchPanic(p.shutDownQueue)
 		}
-		if now > open && timeout == nil {
+		if now > working && timeout == nil {
 			timer := p.options.Clock.NewTimer(p.options.DrainTimeout)
 			defer timer.Stop()
 			timeout = timer.C()
@@ -164,7 +164,7 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 			}
 		case <-sweep:
 			sweep = nil
-			p.guarded(func() { p.books.sweepFailures(time.Second) })
+			p.catchPanic(func() { p.books.sweepFailures(time.Second) })
 			if p.books.failures.failing.Load() > 0 {
 				sweep = p.options.Clock.After(sweepEvery)
 			}
@@ -186,7 +186,7 @@ func (p *Pool[T]) endHandlers(cause error) {
 	if _, over := p.progress(); over || p.options.CancelGrace == NoGrace {
 		return
 	}
-	p.guarded(func() {
+	p.catchPanic(func() {
 		timer := p.options.Clock.NewTimer(p.options.CancelGrace)
 		defer timer.Stop()
 		for over := false; !over; _, over = p.progress() {
@@ -205,7 +205,7 @@ func (p *Pool[T]) endQueue() {
 	p.books.holds.close()
 	var queued []T
 	if !p.options.KeepQueue {
-		p.guarded(p.shutDownQueue)
+		p.catchPanic(p.shutDownQueue)
 		if p.queue.ShuttingDown() { // ShutDown may have panicked.
 			queued = p.takeQueued()
 		}
@@ -215,13 +215,13 @@ func (p *Pool[T]) endQueue() {
 	if left.Empty() {
 		return
 	}
-	p.guarded(func() {
+	p.catchPanic(func() {
 		// Their numbers, and the first few in the text: there may be very many.
 		p.books.logger.Warn("Keys are left undone", "unfinished", len(left.Unfinished),
 			"notStarted", len(left.NotStarted), "failing", len(left.Failing), "left", left.String())
 	})
 	if p.options.OnLeft != nil {
-		p.guarded(func() { p.options.OnLeft(left) })
+		p.catchPanic(func() { p.options.OnLeft(left) })
 	}
 }
 
@@ -282,7 +282,7 @@ func (p *Pool[T]) takeQueued() (keys []T) {
 
 // takeKeys passes the keys of the queue to took, until the queue has none or ctx ends.
 func (p *Pool[T]) takeKeys(ctx context.Context, took func(key T)) {
-	p.guarded(func() {
+	p.catchPanic(func() {
 		for {
 			key, err := p.books.reader.GetContext(ctx)
 			if err != nil {
@@ -300,11 +300,12 @@ func (p *Pool[T]) readQueued() []T {
 	for _, k := range p.books.reader.Snapshot(p.books.reader.Len()).Queued {
 		keys = append(keys, k.Key)
 	}
-	if reader, ok := p.queue.(workqueue.KeyReader[T]); ok {
-		for k := range reader.SnapshotKeys() {
-			if k.State == workqueue.KeyQueued {
-				keys = append(keys, k.Key)
-			}
+	if p.books.keyReader == nil {
+		return keys
+	}
+	for k := range p.books.keyReader.SnapshotKeys() {
+		if k.State == workqueue.KeyQueued {
+			keys = append(keys, k.Key)
 		}
 	}
 	return keys

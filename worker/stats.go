@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"iter"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -314,12 +315,13 @@ func (b *Books[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]
 
 // nextTries returns a function that asks the queue when a failing key comes due, until ctx ends.
 func (b *Books[T]) nextTries(ctx context.Context) func(key T) time.Time {
-	if reader, ok := b.queue.(workqueue.KeyReader[T]); ok {
+	if b.keyReader != nil {
 		return func(key T) (due time.Time) {
-			if ctx.Err() == nil {
-				if k, ok := reader.SnapshotKey(key); ok && k.State == workqueue.KeyWaiting {
-					due = k.Due
-				}
+			if ctx.Err() != nil {
+				return due
+			}
+			if k, ok := b.keyReader.SnapshotKey(key); ok && k.State == workqueue.KeyWaiting {
+				due = k.Due
 			}
 			return due
 		}
@@ -367,19 +369,10 @@ func (b *Books[T]) SnapshotKey(key T) KeySnapshot[T] {
 	if s.Failing != nil {
 		s.Failing.NextTry = b.nextTries(ctx)(key)
 	}
-	if r, ok := b.runningKey(key); ok {
-		r.Duration = b.options.Clock.Since(r.Started)
-		s.Running, s.Causes = &r, b.causesOf(key)
+	for _, r := range b.running(math.MaxInt) {
+		if r.Key == key {
+			s.Running, s.Causes = &r, b.causesOf(key)
+		}
 	}
 	return s
-}
-
-// runningKey returns the call of key that goes on, without its Duration.
-func (b *Books[T]) runningKey(key T) (r RunningKey[T], ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if e := b.findLocked(key); e != nil {
-		return e.current.RunningKey, true
-	}
-	return r, false
 }

@@ -18,7 +18,7 @@ func (b *Books[T]) watchForStuck() (end func()) {
 	}
 	stop := make(chan struct{})
 	loop := dueloop.New(b.options.Clock, nil) // for its clock and its timer
-	go b.guarded(func() { b.watchHandlers(loop, stop) })
+	go b.catchPanic(func() { b.watchHandlers(loop, stop) })
 	return func() {
 		close(stop)
 		loop.Wake()

@@ -90,7 +90,7 @@ func (p *Pool[T]) process(e *Entry[T], key T) {
 	defer p.doneOrHold(e)
 	defer e.endCall()
 	e.result, e.lost, e.priority, e.holds = Result[T]{Key: key}, false, 0, nil
-	p.guarded(func() { e.prepare(key) }) // If it panics, the pool stops, and startCall returns false.
+	p.catchPanic(func() { e.prepare(key) }) // If it panics, the pool stops, and startCall returns false.
 	switch {
 	case e.lost: // Another process may have got the key.
 	case p.startCtx.Err() == nil && p.books.startCall(e):
@@ -184,8 +184,8 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 	case NextGiveUp:
 		b.noteGivenUp(e)
 		p.queue.Forget(r.Key)
-		if q, ok := p.queue.(SharedQueue[T]); ok {
-			q.GiveUp(r.Key, r.Attempt, r.Err)
+		if b.shared != nil {
+			b.shared.GiveUp(r.Key, r.Attempt, r.Err)
 		}
 	}
 }
