@@ -23,7 +23,8 @@ const (
 	// NextGiveUp: the handler has failed, and the key does not come again.
 	NextGiveUp
 	// NextInterrupted: the handler was interrupted, because its key was added again, and the key comes again at once, or after a
-	// pause if it was interrupted more than five times in a row. Its failures are neither counted nor forgotten, and the queue's limiter hears nothing. See [Call.UntilAdded].
+	// pause if it was interrupted more than five times in a row. Its failures are neither counted nor forgotten, and the queue's
+	// limiter is not called. See [Call.UntilAdded].
 	NextInterrupted
 	// NextHold: the handler wants its key again when it is released, or a limit has passed. Its failures are neither counted nor
 	// forgotten. See [Hold].
@@ -176,8 +177,8 @@ type answer struct {
 	hold     *hold         // of NextHold, NextRetry and NextRequeue: when the key may start, or nil
 }
 
-// classify returns what err asks for. An error that asks for nothing else is a failure. If interrupted is set, a context
-// that was canceled was canceled because the key was added again.
+// classify returns what err asks for. An error that asks for nothing else is a failure. If interrupted is set, context.Canceled comes
+// from a context of UntilAdded, and is an interruption like ErrAdded.
 func classify(err error, interrupted bool) answer {
 	if err == nil {
 		return answer{next: NextForget}

@@ -46,11 +46,11 @@ type Books[T comparable] struct {
 	catchPanic func(f func())
 
 	failures failures[T]
-	// lastSweep is when sweepNow has looked through the failures, in nanoseconds since 1970.
+	// lastSweep is when a sweep was last started without a pool, in nanoseconds since 1970.
 	lastSweep atomic.Int64
-	// swept is how many failing keys a sweep has looked at that has not reached all of them.
+	// swept is how many failing keys the last sweep has looked at, or 0 if it has reached all of them.
 	swept atomic.Int64
-	// anyFailing has one element when keys begin to fail, for a pool's drain.
+	// anyFailing has one element when a key has failed, for a pool's drain.
 	anyFailing chan struct{}
 
 	// mu is held for moments only, and never while foreign code runs.
@@ -144,7 +144,7 @@ func (b *Books[T]) startCall(e *Entry[T]) bool {
 func (b *Books[T]) startCallLocked(e *Entry[T]) {
 	r := &e.result
 	e.current.RunningKey = RunningKey[T]{Key: r.Key, Attempt: r.Attempt, Started: r.Started}
-	e.current.base, e.current.priority = e.base, e.priority
+	e.current.callCtx, e.current.priority = e.callCtx, e.priority
 	if b.addTimes != nil {
 		b.mu.changes.resume(e)
 	}

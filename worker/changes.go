@@ -8,8 +8,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// A change of a key begins when the key is added, or comes due, while no worker holds it, or while one does: then it is the next
-// change. Later adds belong to it until the key is handed out. It ends with the first call that answers it: one that returns nil
+// A change of a key begins when the key is added or comes due. (If a worker holds the key, it is the next change, for the next call.)
+// Later adds belong to it until the key is handed out. It ends with the first call that answers it: one that returns nil
 // or asks for the key again. A failure or an interruption is no answer, so the change goes on. It ends unanswered, and is not
 // counted, if the key is given up or forgotten or removed from the queue.
 

@@ -192,7 +192,7 @@ func (c *callContext[T]) locked(f func(e *Entry[T])) (goesOn bool) {
 	b := c.entry.books
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if goesOn = c.entry.current.base == c; goesOn {
+	if goesOn = c.entry.current.callCtx == c; goesOn {
 		f(c.entry)
 	}
 	return goesOn
@@ -294,9 +294,9 @@ func (b *Books[T]) Cancel(key T) bool {
 		return false
 	}
 	e.current.Canceled = true
-	base := e.current.base
+	callCtx := e.current.callCtx
 	b.mu.Unlock()
-	base.need().end(ErrCanceled) // Not under mu: this runs what waits for the context.
+	callCtx.need().end(ErrCanceled) // Not under mu: this runs what waits for the context.
 	return true
 }
 
@@ -305,12 +305,12 @@ func (e *Entry[T]) makeContext() {
 	if len(e.contexts) == 0 { // Many are allocated at once, so that hardly a key costs an allocation.
 		e.contexts = make([]callContext[T], 256)
 	}
-	e.base, e.contexts = &e.contexts[0], e.contexts[1:]
-	e.base.entry = e
-	e.ctx, e.cancel, e.lost = e.base, nil, false
+	e.callCtx, e.contexts = &e.contexts[0], e.contexts[1:]
+	e.callCtx.entry = e
+	e.ctx, e.cancel, e.lost = e.callCtx, nil, false
 	b := e.books
 	if b.options.HandlerTimeout > 0 {
-		e.ctx, e.cancel = withTimeout(e.base, b.options.Clock, b.options.HandlerTimeout)
+		e.ctx, e.cancel = withTimeout(e.callCtx, b.options.Clock, b.options.HandlerTimeout)
 	}
 	if b.leaser != nil {
 		e.lease()
@@ -338,8 +338,8 @@ func (e *Entry[T]) endContext() {
 	if e.cancel != nil {
 		e.cancel()
 	}
-	if e.base != nil {
-		e.base.end()
+	if e.callCtx != nil {
+		e.callCtx.end()
 	}
 }
 

@@ -18,8 +18,8 @@ type Entry[T comparable] struct {
 
 	result   Result[T]
 	answer   answer
-	base     *callContext[T]
-	ctx      context.Context    // base, or made from it
+	callCtx  *callContext[T]
+	ctx      context.Context    // callCtx, or made from it
 	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
 	lost     bool               // the key's lease had ended before the handler could be called
 	priority int                // of a key of a PriorityQueue
@@ -35,7 +35,7 @@ type Entry[T comparable] struct {
 
 	current struct {
 		RunningKey[T] // without Duration
-		base          *callContext[T]
+		callCtx       *callContext[T]
 		priority      int
 		holds         []*hold // what the handler has asked for by Call.Hold
 	}
@@ -48,14 +48,14 @@ type Entry[T comparable] struct {
 
 // Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context, [Entry.Context], is
 // made from ctx. A key may be in one entry at a time. If the queue is a [workqueue.Leaser], as one in Redis, that context may have ended
-// already: then another process may have got the key, and the handler should not be called. Whatever End gets, it returns
-// NextInterrupted with the context's cause, and counts nothing.
+// already: then another process may have got the key, and the handler should not be called. Then End counts nothing, and returns
+// NextInterrupted with the context's cause whatever it is given.
 func (b *Books[T]) Begin(ctx context.Context, key T) *Entry[T] {
 	e := &Entry[T]{books: b, parent: ctx, contexts: make([]callContext[T], 1)}
 	e.noteGoroutine()
-	b.sweepNow()
+	b.sweepIfDue()
 	e.prepare(key)
-	e.base.need() // The parent knows it from the beginning, so that it ends with the call in any case.
+	e.callCtx.need() // The parent knows it from the beginning, so that it ends with the call in any case.
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if e.lost {
@@ -74,7 +74,7 @@ func (e *Entry[T]) Context() context.Context { return e.ctx }
 
 // Interrupted reports, before End, whether a context of [Call.UntilAdded] has ended because the key was added again. If it has
 // not and End returns NextInterrupted, the handler has ErrAdded from elsewhere, and the caller has to add the key.
-func (e *Entry[T]) Interrupted() bool { return e.base.wasInterrupted() }
+func (e *Entry[T]) Interrupted() bool { return e.callCtx.wasInterrupted() }
 
 // End ends the call, whose handler has returned err, counts it, logs it and calls the hooks. It must be called once, and before
 // the queue's Done. For a handler that has panicked err is a [*PanicError], and for one that has called runtime.Goexit it is
@@ -130,7 +130,7 @@ func (e *Entry[T]) endCall() {
 		running[e.place], last.place = last, e.place
 		running[len(running)-1] = nil
 		b.mu.running = running[:len(running)-1]
-		e.current.base = nil
+		e.current.callCtx = nil
 		if e.current.holds != nil {
 			e.holds, e.current.holds = append(e.holds, e.current.holds...), nil
 		}
@@ -204,8 +204,8 @@ func (b *Books[T]) retryAt(key T) int64 {
 	return 0
 }
 
-// classify is the function classify of the handler's error. The methods of that are the handler's code: if one of them panics,
-// the key fails by that.
+// classify sets the answer to what the handler's error asks for. The error's methods are the handler's code: if one of them panics,
+// the call has failed with that panic.
 func (e *Entry[T]) classify() {
 	defer func() {
 		if v := recover(); v != nil {
@@ -213,7 +213,7 @@ func (e *Entry[T]) classify() {
 			e.answer = answer{next: NextRetry}
 		}
 	}()
-	e.answer = classify(e.result.Err, e.base.wasInterrupted())
+	e.answer = classify(e.result.Err, e.callCtx.wasInterrupted())
 }
 
 // report logs the call, and calls the hooks.

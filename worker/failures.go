@@ -189,13 +189,7 @@ func (f *failures[T]) add(key T, call FailedCall, c failureCount) {
 			f.unlisted.Add(1)
 		}
 	}
-	r := &record[T]{FailedKey: failed, slot: s, list: list}
-	if last := len(calls) - 1; last > 0 && calls[last].Attempt == call.Attempt { // The same failure.
-		calls = calls[:last]
-	}
-	if r.calls = append(slices.Clone(calls), call); len(r.calls) > keepCalls {
-		r.calls = slices.Delete(r.calls, 1, 2)
-	}
+	r := &record[T]{FailedKey: failed, calls: withCall(calls, call), slot: s, list: list}
 	r.place, r.callsPlace = list.PushFront(r), f.mu.withCalls.PushFront(r)
 	f.mu.keys.At(s).Value.record = r
 	for i := range r.calls {
@@ -205,6 +199,18 @@ func (f *failures[T]) add(key T, call FailedCall, c failureCount) {
 	for f.mu.callBytes > maxCallBytes {
 		f.removeCallsLocked(f.mu.withCalls.Back().Value.(*record[T]))
 	}
+}
+
+// withCall returns a copy of calls, the first and the last ones of a key that have failed, with one more.
+func withCall(calls []FailedCall, call FailedCall) []FailedCall {
+	if last := len(calls) - 1; last > 0 && calls[last].Attempt == call.Attempt { // The same failure.
+		calls = calls[:last]
+	}
+	calls = append(slices.Clone(calls), call)
+	if len(calls) > keepCalls {
+		calls = slices.Delete(calls, 1, 2)
+	}
+	return calls
 }
 
 func (f *failures[T]) removeRecordLocked(r *record[T]) {
@@ -306,8 +312,8 @@ func (b *Books[T]) Forget(key T) {
 // sweepEvery is how often the books look for failing keys that were removed from the queue, or that somebody else has handled.
 const sweepEvery = time.Minute
 
-// sweepNow forgets what is stale, if that was done long ago. It is for books without a pool, which have no goroutine that waits.
-func (b *Books[T]) sweepNow() {
+// sweepIfDue starts a sweep if the last one was sweepEvery ago. It is for books without a pool, which have no goroutine that waits.
+func (b *Books[T]) sweepIfDue() {
 	if b.failures.failing.Load() == 0 {
 		return
 	}
@@ -317,39 +323,39 @@ func (b *Books[T]) sweepNow() {
 	}
 }
 
-// sweepFailures forgets what is stale. The queue may be slow to answer, so it asks about further keys for so long at most, and the
-// next sweep begins with the keys that this one has not reached.
+// sweepFailures forgets stale failures, as failuresOf does. The queue may be slow to answer. So it asks for no more keys after limit,
+// and the next sweep begins with the keys that this one has not reached.
 func (b *Books[T]) sweepFailures(limit time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	done := b.swept.Swap(0)
-	skip := done
+	failing := b.swept.Swap(0) // Keys that still fail. Those that do not are forgotten, so the next sweep does not meet them.
+	skip := failing
 	for key := range b.failures.all() {
 		switch {
 		case skip > 0:
 			skip--
 		case ctx.Err() != nil:
-			b.swept.Store(done)
+			b.swept.Store(failing)
 			return
 		case b.failuresOf(ctx, key).calls > 0:
-			done++
+			failing++
 		}
 	}
 }
 
 // failuresOf returns how many calls of key have failed in a row. It forgets them if the key was removed from the queue since, or
-// somebody else has called the queue's Forget. They count while the queue cannot answer, for which it waits until ctx ends.
-// A limiter that counts fewer has taken some for the same failure. It is believed if the pool cannot know that by itself.
+// somebody else has called the queue's Forget. While the queue cannot answer, for which it waits until ctx ends, they count.
+// A limiter that counts fewer has taken some of them for the same failure. Its number counts unless knowsDelays.
 func (b *Books[T]) failuresOf(ctx context.Context, key T) failureCount {
 	c := b.failures.countOf(key)
 	if c.calls == 0 {
 		return c
 	}
-	counted, stale := c.calls, false
+	calls, stale := c.calls, false
 	if c.limited {
 		if n, err := b.numRequeues(ctx, key); err == nil {
 			if stale = n == 0; !b.knowsDelays() {
-				counted = min(n+c.unasked, c.calls)
+				calls = min(n+c.unasked, c.calls)
 			}
 		}
 	}
@@ -361,7 +367,7 @@ func (b *Books[T]) failuresOf(ctx context.Context, key T) failureCount {
 		b.forgetChange(key)
 		return failureCount{}
 	}
-	c.calls = counted
+	c.calls = calls
 	return c
 }
 

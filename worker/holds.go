@@ -71,7 +71,7 @@ func newHolds[T comparable](b *Books[T]) *holds[T] {
 	return &holds[T]{books: b, loop: dueloop.New(b.options.Clock, b.endDue)}
 }
 
-// takeHold makes the answer's hold one of the key, once.
+// takeHold adds the answer's hold to those of the key. To return the error of an earlier call is a failure.
 func (e *Entry[T]) takeHold() {
 	if h := e.answer.hold; h.markReturned() {
 		e.holds = append(e.holds, h)
@@ -163,7 +163,7 @@ func (b *Books[T]) leaseHeld(k *held[T]) {
 	}
 }
 
-// put adds k, or returns false if no key is held any more, or the key is held already, which only a broken queue brings about.
+// put adds k, or returns false if no key is put in any more, or the key is held already, which only a broken queue makes possible.
 func (h *holds[T]) put(k *held[T]) (ok bool) {
 	hash := keytable.HashOf(k.key)
 	h.mu.Lock()

@@ -111,7 +111,7 @@ func (p *Pool[T]) claimRun() error {
 }
 
 // Run starts the workers, and returns when they have ended or were given up, as the package comment describes: with nil unless
-// there was a fatal error. [Pool.Left] has what was left undone. Of a queue that is shut down already, Run handles what is left.
+// there was a fatal error. [Pool.Left] has what was left undone. If the queue is shut down already, Run handles what is left in it.
 //
 // It returns an error at once, and leaves the queue alone, if the handler or the queue is nil, an option
 // makes no sense, or Run was called before.

@@ -65,8 +65,8 @@ func (p *Pool[T]) Left() Left[T] {
 }
 
 // Stop makes Run end, as the end of its context does, but with the given Drain. It does not wait. It
-// may be called any number of times, also before Run. Of several requests the one that finishes least counts;
-// the time that is left to finish stays the same. With KeepQueue, All means Running.
+// may be called any number of times, also before Run. Of several calls the one counts whose Drain finishes least, and
+// the time to finish does not begin anew. With KeepQueue, All means Running.
 func (p *Pool[T]) Stop(drain Drain) {
 	switch {
 	case drain == Nothing:
@@ -99,7 +99,7 @@ func (p *Pool[T]) moveOnLocked(to phase) {
 	p.signal()
 }
 
-// signal wakes drain or endHandlers.
+// signal makes drain and endHandlers look at the phase and the workers.
 func (p *Pool[T]) signal() {
 	select {
 	case p.changed <- struct{}{}:
@@ -253,7 +253,7 @@ func (p *Pool[T]) unfinished() (keys []T) {
 func (b *Books[T]) stateOf(e *Entry[T]) (getting, calling bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return e.getting, e.current.base != nil
+	return e.getting, e.current.callCtx != nil
 }
 
 // patience is how long the end of Run waits for the queue: once for its Dones, once for what it says about failing keys, and, when

@@ -206,7 +206,7 @@ func (b *Books[T]) stats() (Stats, *UnansweredKey[T]) {
 		b.pool(&s)
 		return s, oldest
 	}
-	b.sweepNow()
+	b.sweepIfDue()
 	s.Wanted, s.Living = s.Busy, s.Busy
 	if q := b.reader.Stats(); b.queue.ShuttingDown() {
 		s.Ended = q.Queued+q.Processing+s.Busy == 0

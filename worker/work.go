@@ -25,10 +25,10 @@ type worker[T comparable] struct {
 
 // work gets keys and handles them until w has left the pool.
 func (p *Pool[T]) work(w *worker[T]) {
-	left := false
+	returned := false
 	defer func() {
-		if !left {
-			p.workInterrupted(w, recover())
+		if !returned {
+			p.replaceOrEnd(w, recover())
 		}
 	}()
 	w.noteGoroutine()
@@ -36,7 +36,7 @@ func (p *Pool[T]) work(w *worker[T]) {
 	for {
 		ctx, ok := p.nextGet(w, err)
 		if !ok {
-			left = true
+			returned = true
 			return
 		}
 		var key T
@@ -52,9 +52,9 @@ func (p *Pool[T]) work(w *worker[T]) {
 	}
 }
 
-// workInterrupted gives w another goroutine if a handler has ended its own with runtime.Goexit. Otherwise a hook, the
+// replaceOrEnd gives w another goroutine if a handler has ended its own with runtime.Goexit. Otherwise a hook, the
 // logger or the queue has panicked with v, which ends the pool. (Handlers' panics do not get here.)
-func (p *Pool[T]) workInterrupted(w *worker[T], v any) {
+func (p *Pool[T]) replaceOrEnd(w *worker[T], v any) {
 	if v == nil {
 		go p.work(w)
 		return
@@ -156,7 +156,7 @@ func (p *Pool[T]) notReturned(e *Entry[T], v any) {
 // carryOut does with the key what becomes of it.
 func (p *Pool[T]) carryOut(e *Entry[T]) {
 	b, r := p.books, &e.result
-	if p.queue.ShuttingDown() { // It may have been refused after an earlier call, and had come again.
+	if p.queue.ShuttingDown() { // After an earlier call it may have been refused. It has come all the same.
 		p.locked(func() { delete(p.mu.refused, r.Key) })
 	}
 	switch r.Next {
@@ -178,7 +178,7 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 	case NextHold:
 		p.addAgain(e)
 	case NextInterrupted:
-		if !e.base.wasInterrupted() { // The handler has ErrAdded from elsewhere. Its key must not be lost.
+		if !e.callCtx.wasInterrupted() { // The handler has ErrAdded from elsewhere. Its key must not be lost.
 			p.addAgain(e)
 		}
 	case NextGiveUp:
