@@ -40,8 +40,8 @@ type Books[T comparable] struct {
 
 	holds *holds[T]
 
-	// pool is nil without one. It sets the numbers of Stats that books do not know.
-	pool func(*Stats)
+	// poolStats sets the numbers of Stats that only a pool knows. It is nil without a pool.
+	poolStats func(*Stats)
 	// catchPanic runs what calls foreign code on a goroutine of the books. A panic of it ends the pool; without one it is logged.
 	catchPanic func(f func())
 
@@ -169,22 +169,24 @@ func (b *Books[T]) findLocked(key T) *Entry[T] {
 	return b.mu.running[i]
 }
 
-// noteFailing notes a call that has failed and whose key is to come again.
-func (b *Books[T]) noteFailing(e *Entry[T]) {
-	counted := failureCount{calls: e.failed.calls + 1}
-	if e.sameFailure {
-		counted = e.failed
+// noteOutcome notes or forgets the key's failures, as was decided after the call of e.
+func (b *Books[T]) noteOutcome(e *Entry[T]) {
+	switch key := e.result.Key; e.result.Next {
+	case NextForget, NextRequeue:
+		b.Forget(key)
+	case NextRetry:
+		counted := failureCount{calls: e.failed.calls + 1}
+		if e.sameFailure {
+			counted = e.failed
+		}
+		b.failures.add(key, b.failedCall(e), counted)
+		select {
+		case b.anyFailing <- struct{}{}:
+		default:
+		}
+	case NextGiveUp:
+		b.failures.add(key, b.failedCall(e), failureCount{})
 	}
-	b.failures.add(e.result.Key, b.failedCall(e), counted)
-	select {
-	case b.anyFailing <- struct{}{}:
-	default:
-	}
-}
-
-// noteGivenUp notes a call that has failed and whose key does not come again.
-func (b *Books[T]) noteGivenUp(e *Entry[T]) {
-	b.failures.add(e.result.Key, b.failedCall(e), failureCount{})
 }
 
 // withCauses returns attrs and the causes of key, which a worker holds, if there are any.

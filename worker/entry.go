@@ -87,14 +87,7 @@ func (e *Entry[T]) End(err error) Result[T] {
 	}
 	e.result.Err = err
 	e.decide()
-	switch r := &e.result; r.Next {
-	case NextRetry:
-		e.books.noteFailing(e)
-	case NextGiveUp:
-		e.books.noteGivenUp(e)
-	case NextForget, NextRequeue:
-		e.books.Forget(r.Key)
-	}
+	e.books.noteOutcome(e)
 	e.report()
 	return e.result
 }

@@ -373,7 +373,7 @@ func (b *Books[T]) failuresOf(ctx context.Context, key T) failureCount {
 
 // knowsDelays reports whether a pool over the queue finds out by itself which failures are the same, or the queue's server does.
 func (b *Books[T]) knowsDelays() bool {
-	return b.pool != nil && b.keyReader != nil || b.shared != nil
+	return b.poolStats != nil && b.keyReader != nil || b.shared != nil
 }
 
 // numRequeues is the queue's NumRequeues, with an error if it is a [SharedQueue] that does not know.

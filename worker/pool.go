@@ -80,7 +80,7 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 	p := &Pool[T]{queue: queue, handler: handler, books: newBooks(queue, options), changed: make(chan struct{}, 1)}
 	p.options = &p.books.options
 	p.hasher = sync.OnceValues(stablehash.New[T])
-	p.books.pool = p.addStats
+	p.books.poolStats = p.setStats
 	p.books.catchPanic = p.catchPanic
 	p.workerLeft.L = &p.mu
 	p.mu.refused = make(map[T]struct{})

@@ -202,8 +202,8 @@ func (b *Books[T]) stats() (Stats, *UnansweredKey[T]) {
 	oldest, age := b.oldestUnanswered()
 	s.OldestUnanswered = age
 	s.Held, s.HeldToLimit = b.holds.len()
-	if b.pool != nil {
-		b.pool(&s)
+	if b.poolStats != nil {
+		b.poolStats(&s)
 		return s, oldest
 	}
 	b.sweepIfDue()
@@ -218,11 +218,9 @@ func (b *Books[T]) callStats() Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.mu.counted
-	bounds, counts, sum := b.mu.durations.Read()
-	s.Durations = &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
+	s.Durations = read(&b.mu.durations)
 	if b.addTimes != nil {
-		bounds, counts, sum = b.mu.changes.took.Read()
-		s.Changes = &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
+		s.Changes = read(&b.mu.changes.took)
 	}
 	s.Name, s.Failing = b.options.Name, int(b.failures.failing.Load())
 	s.GivenUpKeys, s.GivenUpUnlisted = b.failures.givenUpKeys(), b.failures.unlisted.Load()
@@ -235,8 +233,13 @@ func (b *Books[T]) callStats() Stats {
 	return s
 }
 
-// addStats adds what only the pool knows.
-func (p *Pool[T]) addStats(s *Stats) {
+func read(h *observe.Histogram) *workqueue.Histogram {
+	bounds, counts, sum := h.Read()
+	return &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
+}
+
+// setStats sets what only the pool knows.
+func (p *Pool[T]) setStats(s *Stats) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s.Living = len(p.mu.workers); p.mu.phase == returned {

@@ -129,6 +129,7 @@ func (p *Pool[T]) handle(e *Entry[T]) {
 			p.notReturned(e, recover())
 		}
 		e.decide()
+		p.books.noteOutcome(e) // Before the key is added, which may panic: it must not be lost.
 		p.carryOut(e)
 		if e.answer.fatal {
 			p.fail(e.result.Err)
@@ -153,22 +154,19 @@ func (p *Pool[T]) notReturned(e *Entry[T], v any) {
 	}
 }
 
-// carryOut does with the key what becomes of it.
+// carryOut does in the queue and its limiter what was decided. Done comes later.
 func (p *Pool[T]) carryOut(e *Entry[T]) {
-	b, r := p.books, &e.result
+	r := &e.result
 	if p.queue.ShuttingDown() { // After an earlier call it may have been refused. It has come all the same.
 		p.locked(func() { delete(p.mu.refused, r.Key) })
 	}
 	switch r.Next {
 	case NextForget:
-		b.Forget(r.Key)
 		p.queue.Forget(r.Key)
 	case NextRequeue:
-		b.Forget(r.Key)
 		p.addAgain(e)
 		p.queue.Forget(r.Key) // After the add: the limiter may panic, and the key must not be lost.
 	case NextRetry:
-		b.noteFailing(e) // Before the add, which may panic: the key must not be lost.
 		switch {
 		case !e.sameFailure:
 			p.addRateLimited(e)
@@ -182,10 +180,9 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 			p.addAgain(e)
 		}
 	case NextGiveUp:
-		b.noteGivenUp(e)
 		p.queue.Forget(r.Key)
-		if b.shared != nil {
-			b.shared.GiveUp(r.Key, r.Attempt, r.Err)
+		if shared := p.books.shared; shared != nil {
+			shared.GiveUp(r.Key, r.Attempt, r.Err)
 		}
 	}
 }
