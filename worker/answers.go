@@ -103,7 +103,7 @@ type retryAfterError struct {
 	after time.Duration
 }
 
-// RetryAfter wraps an error such that its key does not come again before d: for servers that say how long to stay away. The call
+// RetryAfter wraps an error so that its key does not come again before d: for servers that say how long to stay away. The call
 // has failed and is counted, and the key comes again after the longer of d and the limiter's delay. A queue that cannot take the longer of two, such
 // as client-go's, brings it after d, and does not ask its limiter. It returns nil if err is nil.
 //

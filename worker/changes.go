@@ -25,7 +25,7 @@ type changes[T comparable] struct {
 	// unanswered has the keys whose last call was no answer, with the beginning of the change. order has the oldest first.
 	unanswered keytable.Table[T, time.Time]
 	order      slotheap.Heap
-	tie        uint32
+	seq        uint32 // orders changes that began at the same time
 }
 
 // resume sets the beginning of the change that e's call is for, if an earlier call for it was no answer.
@@ -53,8 +53,8 @@ func (c *changes[T]) note(e *Entry[T]) {
 	default:
 		if s, added, inserted := c.unanswered.FindOrInsert(keytable.HashOf(r.Key), r.Key); inserted {
 			added.Value = e.since
-			c.tie++
-			c.order.Push(slotheap.Entry{Rank: e.since.UnixNano(), Tie: c.tie, Slot: s})
+			c.seq++
+			c.order.Push(slotheap.Entry{Rank: e.since.UnixNano(), Tie: c.seq, Slot: s})
 		}
 	}
 }

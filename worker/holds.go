@@ -44,7 +44,7 @@ type holds[T comparable] struct {
 		sync.Mutex
 		keys    keytable.Table[T, *held[T]]
 		limits  slotheap.Heap // when the hold of each key ends at the latest, on the loop's clock
-		seq     uint32
+		seq     uint32        // orders holds with the same limit
 		ending  int           // keys that were taken out, and are about to be Done
 		pauses  int           // keys that the pool itself holds
 		ended   uint64        // how many keys were taken out and are Done
@@ -252,8 +252,8 @@ func (k *held[T]) end() bool {
 	return took
 }
 
-// atOnce bounds the keys that are taken out under the lock.
-const atOnce = 64
+// mostDue bounds how many keys are taken out in one go under the lock.
+const mostDue = 64
 
 // endDue ends the holds that have come to their limits. It is what the loop calls.
 func (b *Books[T]) endDue() (until time.Duration, ok bool) {
@@ -261,7 +261,7 @@ func (b *Books[T]) endDue() (until time.Duration, ok bool) {
 	now := h.loop.Now()
 	var due []*held[T]
 	h.mu.Lock()
-	for len(due) < atOnce && h.firstLimitLocked() <= now {
+	for len(due) < mostDue && h.firstLimitLocked() <= now {
 		k := h.mu.keys.At(h.mu.limits.First().Slot).Value
 		if h.takeLocked(k); !k.isPause() {
 			h.mu.toLimit++

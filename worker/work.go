@@ -40,13 +40,15 @@ func (p *Pool[T]) work(w *worker[T]) {
 			return
 		}
 		var key T
-		if key, err = p.books.reader.GetContext(ctx); err == nil {
+		key, err = p.books.reader.GetContext(ctx)
+		switch {
+		case err == nil:
 			p.process(w.Entry, key)
-		} else if errors.Is(err, workqueue.ErrShutDown) {
+		case errors.Is(err, workqueue.ErrShutDown):
 			if p.awaitHeld(ctx, w) {
 				err = nil // It asks once more.
 			}
-		} else if ctx.Err() == nil {
+		case ctx.Err() == nil:
 			p.fail(fmt.Errorf("worker: GetContext of the queue: %w", err))
 		}
 	}
@@ -63,7 +65,7 @@ func (p *Pool[T]) replaceOrEnd(w *worker[T], v any) {
 	p.panicked(v)
 }
 
-// nextGet returns the context for w's next GetContext, or false if w has left the pool. The last one has returned err.
+// nextGet returns the context for w's next GetContext, or false if w has left the pool. The error of its last one is err.
 func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 	shutDown := errors.Is(err, workqueue.ErrShutDown) // Not under mu: the error may be foreign.
 	p.mu.Lock()
