@@ -288,16 +288,19 @@ func (h *holds[T]) each() iter.Seq[*held[T]] {
 	})
 }
 
-// endPauses ends the holds that the pool itself has made.
-func (h *holds[T]) endPauses() {
+// endAll ends the holds of all keys, or only the pauses.
+func (h *holds[T]) endAll(onlyPauses bool) {
 	h.mu.Lock()
-	pauses := h.mu.pauses
+	n := h.mu.keys.Len()
+	if onlyPauses {
+		n = h.mu.pauses
+	}
 	h.mu.Unlock()
-	if pauses == 0 {
+	if n == 0 { // To look for them takes memory.
 		return
 	}
 	for k := range h.each() {
-		if k.isPause() {
+		if !onlyPauses || k.isPause() {
 			k.end()
 		}
 	}
@@ -308,9 +311,7 @@ func (h *holds[T]) close() {
 	h.mu.Lock()
 	h.mu.closed = true
 	h.mu.Unlock()
-	for k := range h.each() {
-		k.end()
-	}
+	h.endAll(false)
 	for _, changed := h.watch(); changed != nil; _, changed = h.watch() {
 		<-changed
 	}

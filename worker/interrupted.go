@@ -74,7 +74,7 @@ func (p *Pool[T]) doneOrHold(e *Entry[T]) {
 // ends all pauses, waits until another hold ends, and reports whether w must ask the queue again: not if no key is held, and none
 // was since w called awaitHeld before.
 func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
-	p.books.holds.endPauses()
+	p.books.holds.endAll(true)
 	ended, changed := p.books.holds.watch()
 	if changed == nil {
 		again := ended != w.endedHolds
