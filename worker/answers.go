@@ -23,7 +23,8 @@ const (
 	// NextGiveUp: the handler has failed, and the key does not come again.
 	NextGiveUp
 	// NextInterrupted: the handler was interrupted, because its key was added again, and the key comes again at once, or after a
-	// pause if it was interrupted more than five times in a row. Its failures are neither counted nor forgotten, and the queue's limiter hears nothing. See [Call.UntilAdded].
+	// pause if it was interrupted more than five times in a row. Its failures are neither counted nor forgotten, and the queue's
+	// limiter is not called. See [Call.UntilAdded].
 	NextInterrupted
 	// NextHold: the handler wants its key again when it is released, or a limit has passed. Its failures are neither counted nor
 	// forgotten. See [Hold].
@@ -98,11 +99,11 @@ func Every(period time.Duration) error {
 func (e everyError) Error() string { return fmt.Sprintf("again every %v", e.period) }
 
 type retryAfterError struct {
-	error
+	wrapper
 	after time.Duration
 }
 
-// RetryAfter wraps an error such that its key does not come again before d: for servers that say how long to stay away. The call
+// RetryAfter wraps an error so that its key does not come again before d: for servers that say how long to stay away. The call
 // has failed and is counted, and the key comes again after the longer of d and the limiter's delay. A queue that cannot take the longer of two, such
 // as client-go's, brings it after d, and does not ask its limiter. It returns nil if err is nil.
 //
@@ -112,28 +113,30 @@ func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
 	}
-	return &retryAfterError{err, d}
+	return &retryAfterError{wrapper{err}, d}
 }
 
 func (e *retryAfterError) Error() string {
-	return fmt.Sprintf("%v (not again before %v)", errorText(e.error), e.after)
+	return fmt.Sprintf("%v (not again before %v)", e.wrapper, e.after)
 }
-func (e *retryAfterError) Unwrap() error { return e.error }
 
-type terminalError struct{ error }
+// wrapper is an error with the text of the one that it wraps.
+type wrapper struct{ error }
+
+func (w wrapper) Error() string { return errorText(w.error) }
+func (w wrapper) Unwrap() error { return w.error }
+
+type terminalError struct{ wrapper }
 
 // Terminal wraps an error so that its key does not come again: it would only fail in the same way. It returns nil if err is nil.
 func Terminal(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &terminalError{err}
+	return &terminalError{wrapper{err}}
 }
 
-func (e *terminalError) Error() string { return errorText(e.error) }
-func (e *terminalError) Unwrap() error { return e.error }
-
-type fatalError struct{ error }
+type fatalError struct{ wrapper }
 
 // Fatal wraps an error so that its key does not come again and Run ends, as after [Pool.Stop] of [Running]
 // whatever Options.Drain is, and returns it. It returns nil if err is nil.
@@ -141,11 +144,8 @@ func Fatal(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &fatalError{err}
+	return &fatalError{wrapper{err}}
 }
-
-func (e *fatalError) Error() string { return errorText(e.error) }
-func (e *fatalError) Unwrap() error { return e.error }
 
 // errorText is err.Error(), which panics for a nil pointer of many error types.
 func errorText(err error) string { return fmt.Sprint(err) }
@@ -177,8 +177,8 @@ type answer struct {
 	hold     *hold         // of NextHold, NextRetry and NextRequeue: when the key may start, or nil
 }
 
-// classify returns what err asks for. An error that asks for nothing else is a failure. If interrupted is set, a context
-// that was canceled was canceled because the key was added again.
+// classify returns what err asks for. An error that asks for nothing else is a failure. If interrupted is set, context.Canceled comes
+// from a context of UntilAdded, and is an interruption like ErrAdded.
 func classify(err error, interrupted bool) answer {
 	if err == nil {
 		return answer{next: NextForget}
@@ -253,5 +253,6 @@ func hasFailure(err error, interrupted bool) bool {
 // NextOf returns, for a function that wraps a handler, what becomes of the key if its call returns err. A failure is
 // NextRetry even if the key will be given up for having failed too often. The context is that of the call or made from it.
 func NextOf(ctx context.Context, err error) Next {
-	return classify(err, CallOf(ctx).wasInterrupted()).next
+	c := CallOf(ctx)
+	return classify(err, c.anyCall != nil && c.wasInterrupted()).next
 }

@@ -29,25 +29,28 @@ type Books[T comparable] struct {
 	options Options[T]
 	logger  *slog.Logger // with the name as attribute
 
-	// These are the queue, or nil if it does not have their methods. (Methods that few keys need are asserted where they are called.)
+	// These are the queue, or nil if it does not have their methods.
 
 	priorities PriorityQueue[T]
 	leaser     workqueue.Leaser[T]
-	addTimes   workqueue.AddTimes[T]
+	addTimes   workqueue.AddTimes[T] // nil without metrics
+	shared     SharedQueue[T]
+	finder     KeyFinder[T]
+	keyReader  workqueue.KeyReader[T]
 
 	holds *holds[T]
 
-	// pool is nil without one. It sets the numbers of Stats that books do not know.
-	pool func(*Stats)
-	// guarded runs what calls foreign code on a goroutine of the books. A panic of it ends the pool; without one it is logged.
-	guarded func(f func())
+	// poolStats sets the numbers of Stats that only a pool knows. It is nil without a pool.
+	poolStats func(*Stats)
+	// catchPanic runs what calls foreign code on a goroutine of the books. A panic of it ends the pool; without one it is logged.
+	catchPanic func(f func())
 
 	failures failures[T]
-	// lastSweep is when sweepNow has looked through the failures, in nanoseconds since 1970.
+	// lastSweep is when a sweep was last started without a pool, in nanoseconds since 1970.
 	lastSweep atomic.Int64
-	// swept is how many failing keys a sweep has looked at that has not reached all of them.
+	// swept is how many failing keys the last sweep has looked at, or 0 if it has reached all of them.
 	swept atomic.Int64
-	// anyFailing has one element when keys begin to fail, for a pool's drain.
+	// anyFailing has one element when a key has failed, for a pool's drain.
 	anyFailing chan struct{}
 
 	// mu is held for moments only, and never while foreign code runs.
@@ -55,7 +58,8 @@ type Books[T comparable] struct {
 		sync.Mutex
 		// running has the calls that go on. Their fields current and place are guarded, too.
 		running []*Entry[T]
-		closed  bool // no call begins any more
+		// noMore is set when no call starts any more.
+		noMore bool
 		// interruptions has how often in a row the last call of a key was interrupted.
 		interruptions map[T]int
 		// counted has what countLocked counts; the rest is zero.
@@ -89,12 +93,17 @@ func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 	b.failures.mu.failing.max, b.failures.mu.givenUp.max = keepErrors, b.options.KeepGivenUp
 	buckets := b.options.durationBuckets()
 	b.mu.durations, b.mu.changes.took = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
-	b.guarded, b.holds = b.logPanics, newHolds(b)
+	b.catchPanic, b.holds = b.logPanics, newHolds(b)
 	if queue != nil {
 		b.reader = workqueue.Extend[T](queue)
 		b.priorities, _ = queue.(PriorityQueue[T])
 		b.leaser, _ = queue.(workqueue.Leaser[T])
-		b.addTimes = addTimesOf(queue, b.reader)
+		if q, ok := queue.(workqueue.AddTimes[T]); ok && b.reader.Stats().Latency != nil {
+			b.addTimes = q
+		}
+		b.shared, _ = queue.(SharedQueue[T])
+		b.finder, _ = queue.(KeyFinder[T])
+		b.keyReader, _ = queue.(workqueue.KeyReader[T])
 		if b.options.Name == "" {
 			b.options.Name = b.reader.Stats().Name
 		}
@@ -122,34 +131,33 @@ func (b *Books[T]) logPanics(f func()) {
 	f()
 }
 
-// begin makes e one of the calls that go on, or returns false if no call begins any more.
-func (b *Books[T]) begin(e *Entry[T]) bool {
+// startCall makes e one of the calls that go on, or returns false if no call starts any more.
+func (b *Books[T]) startCall(e *Entry[T]) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.mu.closed {
-		return false
+	if !b.mu.noMore {
+		b.startCallLocked(e)
 	}
-	b.beginLocked(e)
-	return true
+	return !b.mu.noMore
 }
 
-func (b *Books[T]) beginLocked(e *Entry[T]) {
+func (b *Books[T]) startCallLocked(e *Entry[T]) {
 	r := &e.result
 	e.current.RunningKey = RunningKey[T]{Key: r.Key, Attempt: r.Attempt, Started: r.Started}
-	e.current.base, e.current.priority = e.base, e.priority
+	e.current.callCtx, e.current.priority = e.callCtx, e.priority
 	if b.addTimes != nil {
-		b.mu.changes.begin(e)
+		b.mu.changes.resume(e)
 	}
 	e.place = len(b.mu.running)
-	e.calls++
+	e.getting = false
 	b.mu.running = append(b.mu.running, e)
 }
 
-// close makes begin return false from now on.
-func (b *Books[T]) close() {
+// startNoMore makes startCall return false from now on.
+func (b *Books[T]) startNoMore() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mu.closed = true
+	b.mu.noMore = true
 }
 
 // findLocked returns the call of key that goes on, nil if there is none.
@@ -161,22 +169,24 @@ func (b *Books[T]) findLocked(key T) *Entry[T] {
 	return b.mu.running[i]
 }
 
-// retried notes a call that has failed and whose key is to come again.
-func (b *Books[T]) retried(e *Entry[T]) {
-	counted := failureCount{calls: e.failed.calls + 1}
-	if e.same {
-		counted = e.failed
+// noteOutcome notes or forgets the key's failures, as was decided after the call of e.
+func (b *Books[T]) noteOutcome(e *Entry[T]) {
+	switch key := e.result.Key; e.result.Next {
+	case NextForget, NextRequeue:
+		b.Forget(key)
+	case NextRetry:
+		counted := failureCount{calls: e.failed.calls + 1}
+		if e.sameFailure {
+			counted = e.failed
+		}
+		b.failures.add(key, b.failedCall(e), counted)
+		select {
+		case b.anyFailing <- struct{}{}:
+		default:
+		}
+	case NextGiveUp:
+		b.failures.add(key, b.failedCall(e), failureCount{})
 	}
-	b.failures.add(e.result.Key, b.failedCall(e), counted)
-	select {
-	case b.anyFailing <- struct{}{}:
-	default:
-	}
-}
-
-// gaveUp notes a call that has failed and whose key does not come again.
-func (b *Books[T]) gaveUp(e *Entry[T]) {
-	b.failures.add(e.result.Key, b.failedCall(e), failureCount{})
 }
 
 // withCauses returns attrs and the causes of key, which a worker holds, if there are any.
@@ -207,7 +217,7 @@ func (b *Books[T]) countLocked(e *Entry[T]) {
 	}
 	b.mu.durations.Observe(r.Duration)
 	if b.addTimes != nil {
-		b.mu.changes.end(e)
+		b.mu.changes.note(e)
 	}
 	switch r.Next {
 	case NextRequeue:

@@ -3,14 +3,13 @@ package worker
 import (
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/observe"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// A change of a key begins when the key is added, or comes due, while no worker holds it, or while one does: then it is the next
-// change. Later adds belong to it until the key is handed out. It ends with the first call that answers it: one that returns nil
+// A change of a key begins when the key is added or comes due. (If a worker holds the key, it is the next change, for the next call.)
+// Later adds belong to it until the key is handed out. It ends with the first call that answers it: one that returns nil
 // or asks for the key again. A failure or an interruption is no answer, so the change goes on. It ends unanswered, and is not
 // counted, if the key is given up or forgotten or removed from the queue.
 
@@ -23,30 +22,24 @@ type UnansweredKey[T comparable] struct {
 // changes are those of keys that were called. The mu of the books guards them.
 type changes[T comparable] struct {
 	took observe.Histogram
-	// epoch is when the first change began that went on after a call. Ranks in order are nanoseconds since then.
-	epoch time.Time
-	// open has the keys whose last call was no answer, and order since when, the oldest first.
-	open  keytable.Table[T, struct{}]
-	order slotheap.Heap
-	tie   uint32
+	// unanswered has the keys whose last call was no answer, with the beginning of the change. order has the oldest first.
+	unanswered keytable.Table[T, time.Time]
+	order      slotheap.Heap
+	seq        uint32 // orders changes that began at the same time
 }
 
-func (c *changes[T]) sinceOf(s keytable.Slot) time.Time {
-	return c.epoch.Add(time.Duration(c.order.At(s).Rank))
-}
-
-// begin sets the start of the change that e's call is for, if an earlier call for it was no answer.
-func (c *changes[T]) begin(e *Entry[T]) {
-	if c.open.Len() == 0 || e.since.IsZero() {
+// resume sets the beginning of the change that e's call is for, if an earlier call for it was no answer.
+func (c *changes[T]) resume(e *Entry[T]) {
+	if c.unanswered.Len() == 0 || e.since.IsZero() {
 		return
 	}
-	if s, found := c.open.Find(keytable.HashOf(e.result.Key), e.result.Key); found != nil {
-		e.since = c.sinceOf(s)
+	if _, found := c.unanswered.Find(keytable.HashOf(e.result.Key), e.result.Key); found != nil {
+		e.since = found.Value
 	}
 }
 
-// end counts the change that e's call has answered, or keeps when it began for the next call.
-func (c *changes[T]) end(e *Entry[T]) {
+// note counts the change that e's call has answered, or keeps when it began for the next call.
+func (c *changes[T]) note(e *Entry[T]) {
 	r := &e.result
 	if e.since.IsZero() {
 		return
@@ -58,28 +51,26 @@ func (c *changes[T]) end(e *Entry[T]) {
 	case NextGiveUp:
 		c.remove(r.Key)
 	default:
-		if c.epoch.IsZero() {
-			c.epoch = e.since
-		}
-		if s, _, inserted := c.open.FindOrInsert(keytable.HashOf(r.Key), r.Key); inserted {
-			c.tie++
-			c.order.Push(slotheap.Entry{Rank: int64(e.since.Sub(c.epoch)), Tie: c.tie, Slot: s})
+		if s, added, inserted := c.unanswered.FindOrInsert(keytable.HashOf(r.Key), r.Key); inserted {
+			added.Value = e.since
+			c.seq++
+			c.order.Push(slotheap.Entry{Rank: e.since.UnixNano(), Tie: c.seq, Slot: s})
 		}
 	}
 }
 
 // remove ends the change of key without an answer.
 func (c *changes[T]) remove(key T) {
-	if c.open.Len() == 0 {
+	if c.unanswered.Len() == 0 {
 		return
 	}
-	s, found := c.open.Find(keytable.HashOf(key), key)
+	s, found := c.unanswered.Find(keytable.HashOf(key), key)
 	if found == nil {
 		return
 	}
 	c.order.Remove(s)
-	c.open.Delete(s)
-	if !c.open.HasMemory(s) {
+	c.unanswered.Delete(s)
+	if !c.unanswered.HasMemory(s) {
 		c.order.Release(s)
 	}
 }
@@ -96,9 +87,9 @@ func (b *Books[T]) oldestCalled() (oldest *UnansweredKey[T], running bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := &b.mu.changes
-	if c.open.Len() > 0 {
-		s := c.order.First().Slot
-		oldest = &UnansweredKey[T]{c.open.At(s).Key, c.sinceOf(s)}
+	if c.unanswered.Len() > 0 {
+		first := c.unanswered.At(c.order.First().Slot)
+		oldest = &UnansweredKey[T]{first.Key, first.Value}
 		running = b.findLocked(oldest.Key) != nil
 	}
 	for _, e := range b.mu.running {
@@ -118,11 +109,10 @@ func (b *Books[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Durati
 	if b.addTimes == nil {
 		return nil, 0
 	}
-	finder, removes := b.queue.(KeyFinder[T])
 	for range mostRemoved {
 		var running bool
 		oldest, running = b.oldestCalled()
-		if oldest == nil || running || !removes || finder.Has(oldest.Key) || b.queue.ShuttingDown() {
+		if oldest == nil || running || b.finder == nil || b.finder.Has(oldest.Key) || b.queue.ShuttingDown() {
 			break
 		}
 		b.forgetChange(oldest.Key)
@@ -146,13 +136,4 @@ func (b *Books[T]) oldestQueued(age time.Duration) *UnansweredKey[T] {
 		}
 	}
 	return nil
-}
-
-// addTimesOf returns queue if it knows when its keys were added, and otherwise nil.
-func addTimesOf[T comparable](queue workqueue.TypedRateLimitingInterface[T], reader workqueue.Extended[T]) workqueue.AddTimes[T] {
-	q, ok := queue.(workqueue.AddTimes[T])
-	if !ok || reader.Stats().Latency == nil {
-		return nil
-	}
-	return q
 }

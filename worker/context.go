@@ -54,30 +54,38 @@ type callKey struct{}
 
 // anyCall is a *callContext, whatever the type of its key is.
 type anyCall interface {
-	running() (attempt, priority int, ok bool)
+	lookUp() (v callView, goesOn bool)
 	logger() *slog.Logger
 	causes() workqueue.Causes
 	untilAdded(ctx context.Context) context.Context
-	interrupted() bool
-	hasPriorities() bool
-	goesOn() bool
-	hold(h *hold)
+	wasInterrupted() bool
+	addHold(h *hold)
+}
+
+// callView is what a call that goes on looks like to its handler.
+type callView struct {
+	attempt, priority int
+	hasPriority       bool
+}
+
+// view returns the zero callView and false if the call has ended, or is none.
+func (c Call) view() (v callView, goesOn bool) {
+	if c.anyCall != nil {
+		v, goesOn = c.lookUp()
+	}
+	return v, goesOn
 }
 
 // Attempt returns how many times in a row the key has been handled, this call included: 1 if it has not failed before.
-func (c Call) Attempt() (attempt int) {
-	if c.anyCall != nil {
-		attempt, _, _ = c.running()
-	}
-	return attempt
+func (c Call) Attempt() int {
+	v, _ := c.view()
+	return v.attempt
 }
 
 // Priority returns the priority that the key had when the call began, or false without a [PriorityQueue].
 func (c Call) Priority() (priority int, ok bool) {
-	if c.anyCall != nil && c.hasPriorities() {
-		_, priority, ok = c.running()
-	}
-	return priority, ok
+	v, _ := c.view()
+	return v.priority, v.hasPriority
 }
 
 // Logger returns Options.Logger with the attributes "queue", if the pool has a name, and "key". Without a call it is [slog.Default].
@@ -114,14 +122,11 @@ func (c Call) UntilAdded() context.Context {
 	return c.untilAdded(c.ctx)
 }
 
-// wasInterrupted reports whether an error that says context.Canceled comes from UntilAdded.
-func (c Call) wasInterrupted() bool { return c.anyCall != nil && c.interrupted() }
-
 // callContext is the context of one call of a handler. A handler may keep it for longer, so each is used once. A standard context
 // costs allocations and a place in its parent, and few handlers wait for its end. So it makes one (own) when somebody first asks.
 type callContext[T comparable] struct {
 	entry *Entry[T]
-	// own is nil until it is needed. If the call ends before that, it is the entry's ended.
+	// own is nil until it is needed. If the call ends before that, it is the entry's endedCtx.
 	own atomic.Pointer[ownContext]
 }
 
@@ -155,7 +160,7 @@ func (c *callContext[T]) need() *ownContext {
 
 // end ends the context.
 func (c *callContext[T]) end() {
-	if !c.own.CompareAndSwap(nil, c.entry.ended) {
+	if !c.own.CompareAndSwap(nil, c.entry.endedCtx) {
 		c.own.Load().end(nil)
 	}
 }
@@ -187,15 +192,21 @@ func (c *callContext[T]) locked(f func(e *Entry[T])) (goesOn bool) {
 	b := c.entry.books
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if goesOn = c.entry.current.base == c; goesOn {
+	if goesOn = c.entry.current.callCtx == c; goesOn {
 		f(c.entry)
 	}
 	return goesOn
 }
 
-func (c *callContext[T]) running() (attempt, priority int, ok bool) {
-	ok = c.locked(func(e *Entry[T]) { attempt, priority = e.current.Attempt, e.current.priority })
-	return attempt, priority, ok
+func (c *callContext[T]) lookUp() (v callView, goesOn bool) {
+	goesOn = c.locked(func(e *Entry[T]) {
+		v = callView{e.current.Attempt, e.current.priority, e.books.priorities != nil}
+	})
+	return v, goesOn
+}
+
+func (c *callContext[T]) addHold(h *hold) {
+	c.locked(func(e *Entry[T]) { e.current.holds = append(e.current.holds, h) })
 }
 
 // key returns the key of the call, or false if it has ended.
@@ -203,8 +214,6 @@ func (c *callContext[T]) key() (key T, ok bool) {
 	ok = c.locked(func(e *Entry[T]) { key = e.current.Key })
 	return key, ok
 }
-
-func (c *callContext[T]) hasPriorities() bool { return c.entry.books.priorities != nil }
 
 func (c *callContext[T]) logger() *slog.Logger {
 	logger := c.entry.books.logger
@@ -263,16 +272,16 @@ func (own *ownContext) endWith(ctx context.Context, added <-chan struct{}) conte
 	return until
 }
 
-// interrupted reports whether a context of UntilAdded has ended because the key was added again, and the handler's own was not
-// canceled. (If the handler was also too slow, the error of its context is not Canceled.)
-func (c *callContext[T]) interrupted() bool {
+// wasInterrupted reports whether an error that says context.Canceled comes from UntilAdded: a context of that has ended because the
+// key was added again, and the handler's own was not canceled. (If the handler was also too slow, its error is not Canceled.)
+func (c *callContext[T]) wasInterrupted() bool {
 	own := c.own.Load()
 	if own == nil || !own.interrupted.Load() {
 		return false
 	}
-	var handlers context.Context
-	goesOn := c.locked(func(e *Entry[T]) { handlers = e.ctx })
-	return !goesOn || !errors.Is(handlers.Err(), context.Canceled)
+	var handlersCtx context.Context
+	goesOn := c.locked(func(e *Entry[T]) { handlersCtx = e.ctx })
+	return !goesOn || !errors.Is(handlersCtx.Err(), context.Canceled)
 }
 
 // Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether there is one. The
@@ -285,9 +294,9 @@ func (b *Books[T]) Cancel(key T) bool {
 		return false
 	}
 	e.current.Canceled = true
-	base := e.current.base
+	callCtx := e.current.callCtx
 	b.mu.Unlock()
-	base.need().end(ErrCanceled) // Not under mu: this runs what waits for the context.
+	callCtx.need().end(ErrCanceled) // Not under mu: this runs what waits for the context.
 	return true
 }
 
@@ -296,12 +305,12 @@ func (e *Entry[T]) makeContext() {
 	if len(e.contexts) == 0 { // Many are allocated at once, so that hardly a key costs an allocation.
 		e.contexts = make([]callContext[T], 256)
 	}
-	e.base, e.contexts = &e.contexts[0], e.contexts[1:]
-	e.base.entry = e
-	e.ctx, e.cancel, e.lost = e.base, nil, false
+	e.callCtx, e.contexts = &e.contexts[0], e.contexts[1:]
+	e.callCtx.entry = e
+	e.ctx, e.cancel, e.lost = e.callCtx, nil, false
 	b := e.books
 	if b.options.HandlerTimeout > 0 {
-		e.ctx, e.cancel = withTimeout(e.base, b.options.Clock, b.options.HandlerTimeout)
+		e.ctx, e.cancel = withTimeout(e.callCtx, b.options.Clock, b.options.HandlerTimeout)
 	}
 	if b.leaser != nil {
 		e.lease()
@@ -329,8 +338,8 @@ func (e *Entry[T]) endContext() {
 	if e.cancel != nil {
 		e.cancel()
 	}
-	if e.base != nil {
-		e.base.end()
+	if e.callCtx != nil {
+		e.callCtx.end()
 	}
 }
 

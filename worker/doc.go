@@ -30,11 +30,11 @@
 //	a panic             is such an error, a *PanicError with the value and the stack
 //	runtime.Goexit      is such an error, ErrGoexit; another goroutine takes the worker's place
 //
-// Wrapped errors (%w, [errors.Join]) count too. If several are joined, the first of this list counts: Fatal, Terminal, RetryAfter, then
-// RequeueAfter, Every or Requeue, then Hold, then ErrAdded. A failure that is joined with RequeueAfter, Every or Requeue counts as a
-// RetryAfter. A Hold that is joined with another answer delays the key in addition; after Fatal or Terminal it has no effect. A panic of the error's own methods
-// counts as one of the handler. In every case the queue's Done is called exactly once, after all else has been done with the key:
-// a key is with one handler, and its hooks, at a time.
+// Wrapped errors (%w, [errors.Join]) count too. If several are joined, the first of this list counts: Fatal, Terminal,
+// RetryAfter, then RequeueAfter, Every or Requeue, then Hold, then ErrAdded. A failure that is joined with RequeueAfter, Every
+// or Requeue counts as a RetryAfter. A Hold that is joined with another answer delays the key in addition; after Fatal or
+// Terminal it has no effect. A panic of the error's own methods counts as one of the handler. In every case the queue's Done is
+// called exactly once, after all else has been done with the key: a key is with one handler, and its hooks, at a time.
 //
 // The pool counts failures itself: not every limiter counts by key, and those that do also count AddRateLimited by others.
 // [Call.Attempt] returns the number to a handler. A call that fails before the delay of the failure before it has passed, because an

@@ -4,63 +4,65 @@ import (
 	"context"
 	"log/slog"
 	"time"
-
-	"github.com/keyedqueue/workqueue"
 )
 
 // Entry is a call of a handler in [Books].
 type Entry[T comparable] struct {
 	books *Books[T]
-	// parent is that of the contexts of all calls: a pool uses an entry again. ended is for calls that have ended before they
-	// needed a context of their own.
-	parent context.Context
-	ended  *ownContext
+	// parent is that of the contexts of all calls: a pool uses an entry again. endedCtx is for calls that have ended before
+	// they needed a context of their own.
+	parent   context.Context
+	endedCtx *ownContext
 
 	// Only the goroutine that makes the call writes what follows. Others may read ctx under the books' mu while it goes on.
 
 	result   Result[T]
 	answer   answer
-	base     *callContext[T]
-	ctx      context.Context    // base, or made from it
+	callCtx  *callContext[T]
+	ctx      context.Context    // callCtx, or made from it
 	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
 	lost     bool               // the key's lease had ended before the handler could be called
 	priority int                // of a key of a PriorityQueue
 	failed   failureCount       // of the calls before
-	same     bool               // the call has failed before the delay of the failure before it has passed
-	left     time.Duration      // if same: what is left of that delay
 	since    time.Time          // when the change began that the call is for, zero if that is not known
 	contexts []callContext[T]   // for the next calls
 	holds    []*hold            // for which the key is not Done after the call
+	// sameFailure reports that the call has failed before the delay of the failure before it has passed, of which delayLeft is left.
+	sameFailure bool
+	delayLeft   time.Duration
 
 	// What follows is guarded by the books' mu.
 
 	current struct {
 		RunningKey[T] // without Duration
-		base          *callContext[T]
+		callCtx       *callContext[T]
 		priority      int
 		holds         []*hold // what the handler has asked for by Call.Hold
 	}
-	place     int    // in running
-	calls     int    // how many have begun
+	place int // in running
+	// getting is set from when a pool's worker is sent to get a key until a call begins. It is written by the worker's goroutine
+	// under the mu of the pool or of the books, and read under both.
+	getting   bool
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
 }
 
 // Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context, [Entry.Context], is
 // made from ctx. A key may be in one entry at a time. If the queue is a [workqueue.Leaser], as one in Redis, that context may have ended
-// already: then another process may have got the key, and the handler should not be called. Whatever End gets, it returns
-// NextInterrupted with the context's cause, and counts nothing.
+// already: then another process may have got the key, and the handler should not be called. Then End counts nothing, and returns
+// NextInterrupted with the context's cause whatever it is given.
 func (b *Books[T]) Begin(ctx context.Context, key T) *Entry[T] {
 	e := &Entry[T]{books: b, parent: ctx, contexts: make([]callContext[T], 1)}
 	e.noteGoroutine()
-	b.sweepNow()
+	b.sweepIfDue()
 	e.prepare(key)
-	e.base.need() // The parent knows it from the beginning, so that it ends with the call in any case.
+	e.callCtx.need() // The parent knows it from the beginning, so that it ends with the call in any case.
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if e.lost {
 		return e
 	}
-	if b.beginLocked(e); b.mu.endWatch == nil {
+	b.startCallLocked(e)
+	if b.mu.endWatch == nil {
 		b.mu.endWatch = b.watchForStuck()
 	}
 	return e
@@ -72,48 +74,29 @@ func (e *Entry[T]) Context() context.Context { return e.ctx }
 
 // Interrupted reports, before End, whether a context of [Call.UntilAdded] has ended because the key was added again. If it has
 // not and End returns NextInterrupted, the handler has ErrAdded from elsewhere, and the caller has to add the key.
-func (e *Entry[T]) Interrupted() bool { return e.base.interrupted() }
+func (e *Entry[T]) Interrupted() bool { return e.callCtx.wasInterrupted() }
 
 // End ends the call, whose handler has returned err, counts it, logs it and calls the hooks. It must be called once, and before
 // the queue's Done. For a handler that has panicked err is a [*PanicError], and for one that has called runtime.Goexit it is
 // [ErrGoexit].
 func (e *Entry[T]) End(err error) Result[T] {
-	defer e.leave()
+	defer e.endCall()
 	if e.lost {
 		e.result.Err, e.result.Next = context.Cause(e.ctx), NextInterrupted
 		return e.result
 	}
 	e.result.Err = err
 	e.decide()
-	switch r := &e.result; r.Next {
-	case NextRetry:
-		e.books.retried(e)
-	case NextGiveUp:
-		e.books.gaveUp(e)
-	case NextForget, NextRequeue:
-		e.books.Forget(r.Key)
-	}
+	e.books.noteOutcome(e)
 	e.report()
 	return e.result
 }
 
 // newEntry returns an entry for many calls, one after the other.
 func (b *Books[T]) newEntry(parent context.Context) *Entry[T] {
-	e := &Entry[T]{books: b, parent: parent, ended: newOwnContext(parent)}
-	e.ended.end(nil)
+	e := &Entry[T]{books: b, parent: parent, endedCtx: newOwnContext(parent)}
+	e.endedCtx.end(nil)
 	return e
-}
-
-// leave is finish of a call that Begin began.
-func (e *Entry[T]) leave() {
-	e.finish()
-	b := e.books
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.mu.running) == 0 && b.mu.endWatch != nil {
-		b.mu.endWatch()
-		b.mu.endWatch = nil
-	}
 }
 
 // prepare finds out what is known of the key, and makes the handler's context.
@@ -126,12 +109,12 @@ func (e *Entry[T]) prepare(key T) {
 	if b.addTimes != nil {
 		e.since = b.addTimes.AddedAt(key)
 	}
-	e.result, e.same = Result[T]{Key: key, Attempt: e.failed.calls + 1, Started: b.options.Clock.Now()}, false
+	e.result, e.sameFailure = Result[T]{Key: key, Attempt: e.failed.calls + 1, Started: b.options.Clock.Now()}, false
 	e.makeContext()
 }
 
-// finish counts the call, which has ended with all hooks, and ends its contexts. A call that has not begun is not counted.
-func (e *Entry[T]) finish() {
+// endCall counts the call, after its hooks, and ends its contexts. A call that was not started is not counted.
+func (e *Entry[T]) endCall() {
 	b := e.books
 	b.mu.Lock()
 	if running := b.mu.running; e.place < len(running) && running[e.place] == e {
@@ -140,9 +123,13 @@ func (e *Entry[T]) finish() {
 		running[e.place], last.place = last, e.place
 		running[len(running)-1] = nil
 		b.mu.running = running[:len(running)-1]
-		e.current.base = nil
+		e.current.callCtx = nil
 		if e.current.holds != nil {
 			e.holds, e.current.holds = append(e.holds, e.current.holds...), nil
+		}
+		if len(b.mu.running) == 0 && b.mu.endWatch != nil {
+			b.mu.endWatch()
+			b.mu.endWatch = nil
 		}
 	}
 	b.mu.Unlock()
@@ -162,7 +149,7 @@ func (e *Entry[T]) decide() {
 	}
 	r.Next, r.After = e.answer.next, e.answer.after
 	// A handler that was cut short by the end of the pool has not had its last attempt.
-	if r.Next != NextRetry || e.sameFailure() || b.options.MaxRetries == UnlimitedRetries || e.parent.Err() != nil {
+	if r.Next != NextRetry || e.findSameFailure() || b.options.MaxRetries == UnlimitedRetries || e.parent.Err() != nil {
 		return
 	}
 	if e.failed.calls >= b.options.MaxRetries {
@@ -170,50 +157,48 @@ func (e *Entry[T]) decide() {
 	}
 }
 
-// sameFailure reports whether the delay of the failure before has not passed yet: then this one is the same. So events that
+// findSameFailure reports whether the delay of the failure before has not passed yet: then this one is the same. So events that
 // bring a key early cannot inflate its delay (kubernetes/kubernetes#132805).
-func (e *Entry[T]) sameFailure() bool {
+func (e *Entry[T]) findSameFailure() bool {
 	r := &e.result
-	if q, ok := e.books.queue.(SharedQueue[T]); ok {
-		e.askServer(q)
+	if e.books.shared != nil {
+		e.askServer()
 	} else if e.failed.due != 0 {
-		e.left = time.Duration(e.failed.due - r.Started.Add(r.Duration).UnixNano())
+		e.delayLeft = time.Duration(e.failed.due - r.Started.Add(r.Duration).UnixNano())
 		// At that very moment the key may be due and still wait.
-		e.same = e.left > 0 || e.books.retryAt(r.Key) == e.failed.due
+		e.sameFailure = e.delayLeft > 0 || e.books.retryAt(r.Key) == e.failed.due
 	}
-	if e.same {
+	if e.sameFailure {
 		r.Attempt = e.failed.calls
 	}
-	return e.same
+	return e.sameFailure
 }
 
 // askServer asks a SharedQueue for the failures of the key, since it counts those of all processes.
-func (e *Entry[T]) askServer(q SharedQueue[T]) {
+func (e *Entry[T]) askServer() {
 	if e.books.options.MaxRetries == NoRetries || e.parent.Err() != nil {
 		return // Its answer would change nothing.
 	}
 	// 0 may mean that its limiter does not count by key.
-	if n, left, err := q.NumRequeuesContext(context.Background(), e.result.Key); n > 0 && err == nil {
+	if n, left, err := e.books.shared.NumRequeuesContext(context.Background(), e.result.Key); n > 0 && err == nil {
 		e.failed.calls, e.failed.limited, e.result.Attempt = n, true, n+1
-		e.left, e.same = left, left > 0
+		e.delayLeft, e.sameFailure = left, left > 0
 	}
 }
 
 // retryAt returns when key comes due, in nanoseconds since 1970, or 0 if it does not wait or that is not known.
 func (b *Books[T]) retryAt(key T) int64 {
-	if _, shared := b.queue.(SharedQueue[T]); shared {
-		return 0 // It would have to ask its server, which knows by itself what is the same failure.
+	if b.keyReader == nil || b.shared != nil { // A SharedQueue would ask its server, which knows by itself what is the same failure.
+		return 0
 	}
-	if q, ok := b.queue.(workqueue.KeyReader[T]); ok {
-		if k, _ := q.SnapshotKey(key); !k.Due.IsZero() {
-			return k.Due.UnixNano()
-		}
+	if k, _ := b.keyReader.SnapshotKey(key); !k.Due.IsZero() {
+		return k.Due.UnixNano()
 	}
 	return 0
 }
 
-// classify is the function classify of the handler's error. The methods of that are the handler's code: if one of them panics,
-// the key fails by that.
+// classify sets the answer to what the handler's error asks for. The error's methods are the handler's code: if one of them panics,
+// the call has failed with that panic.
 func (e *Entry[T]) classify() {
 	defer func() {
 		if v := recover(); v != nil {
@@ -221,7 +206,7 @@ func (e *Entry[T]) classify() {
 			e.answer = answer{next: NextRetry}
 		}
 	}()
-	e.answer = classify(e.result.Err, e.base.interrupted())
+	e.answer = classify(e.result.Err, e.callCtx.wasInterrupted())
 }
 
 // report logs the call, and calls the hooks.
@@ -245,7 +230,7 @@ func (e *Entry[T]) log() {
 	case NextHold:
 		message = "The handler has put its key on hold"
 	case NextRetry:
-		if message = "The handler failed, its key comes again"; r.Attempt&(r.Attempt-1) == 0 && !e.same {
+		if message = "The handler failed, its key comes again"; r.Attempt&(r.Attempt-1) == 0 && !e.sameFailure {
 			level = slog.LevelWarn
 		}
 	case NextGiveUp:

@@ -11,7 +11,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
@@ -132,8 +131,8 @@ type record[T comparable] struct {
 	calls []FailedCall // the first one and the last ones, at most keepCalls
 	bytes int          // of calls
 	slot  keytable.Slot
-	// in is the list that has the record, at place. callsPlace is that in withCalls, nil if it is not there.
-	in                *recent
+	// list has the record, at place. callsPlace is that in withCalls, nil if it is not there.
+	list              *recent
 	place, callsPlace *list.Element
 }
 
@@ -144,8 +143,8 @@ func (f *failures[T]) unlock() {
 	f.mu.Unlock()
 }
 
-// of returns how many calls of key have failed in a row.
-func (f *failures[T]) of(key T) failureCount {
+// countOf returns how many calls of key have failed in a row.
+func (f *failures[T]) countOf(key T) failureCount {
 	if f.failing.Load() == 0 {
 		return failureCount{}
 	}
@@ -168,36 +167,30 @@ func (f *failures[T]) add(key T, call FailedCall, c failureCount) {
 	ended := call.Started.Add(call.Duration)
 	failed := FailedKey[T]{Key: key, Attempt: call.Attempt, Since: ended, Err: call.Err, Time: ended}
 	if old := e.Value.record; old != nil {
-		if old.in == &f.mu.failing { // If it was given up before, somebody has added it again, and it begins anew.
+		if old.list == &f.mu.failing { // If it was given up before, somebody has added it again, and it begins anew.
 			calls, failed.Since = old.calls, old.Since
 		}
 		f.removeRecordLocked(old)
 	}
 	e.Value.failureCount = c
-	in := &f.mu.failing
+	list := &f.mu.failing
 	if c.calls == 0 {
-		in = &f.mu.givenUp
+		list = &f.mu.givenUp
 	}
-	if in.max <= 0 {
+	if list.max <= 0 {
 		f.mu.keys.Delete(s)
 		return
 	}
-	if in.Len() == in.max {
-		oldest := in.Back().Value.(*record[T])
+	if list.Len() == list.max {
+		oldest := list.Back().Value.(*record[T])
 		f.removeRecordLocked(oldest)
-		if in == &f.mu.givenUp {
+		if list == &f.mu.givenUp {
 			f.mu.keys.Delete(oldest.slot)
 			f.unlisted.Add(1)
 		}
 	}
-	r := &record[T]{FailedKey: failed, slot: s, in: in}
-	if last := len(calls) - 1; last > 0 && calls[last].Attempt == call.Attempt { // The same failure.
-		calls = calls[:last]
-	}
-	if r.calls = append(slices.Clone(calls), call); len(r.calls) > keepCalls {
-		r.calls = slices.Delete(r.calls, 1, 2)
-	}
-	r.place, r.callsPlace = in.PushFront(r), f.mu.withCalls.PushFront(r)
+	r := &record[T]{FailedKey: failed, calls: withCall(calls, call), slot: s, list: list}
+	r.place, r.callsPlace = list.PushFront(r), f.mu.withCalls.PushFront(r)
 	f.mu.keys.At(s).Value.record = r
 	for i := range r.calls {
 		r.bytes += r.calls[i].bytes()
@@ -208,9 +201,21 @@ func (f *failures[T]) add(key T, call FailedCall, c failureCount) {
 	}
 }
 
+// withCall returns a copy of calls, the first and the last ones of a key that have failed, with one more.
+func withCall(calls []FailedCall, call FailedCall) []FailedCall {
+	if last := len(calls) - 1; last > 0 && calls[last].Attempt == call.Attempt { // The same failure.
+		calls = calls[:last]
+	}
+	calls = append(slices.Clone(calls), call)
+	if len(calls) > keepCalls {
+		calls = slices.Delete(calls, 1, 2)
+	}
+	return calls
+}
+
 func (f *failures[T]) removeRecordLocked(r *record[T]) {
 	f.removeCallsLocked(r)
-	r.in.Remove(r.place)
+	r.list.Remove(r.place)
 	f.mu.keys.At(r.slot).Value.record = nil
 }
 
@@ -307,77 +312,75 @@ func (b *Books[T]) Forget(key T) {
 // sweepEvery is how often the books look for failing keys that were removed from the queue, or that somebody else has handled.
 const sweepEvery = time.Minute
 
-// sweepNow forgets what is stale, if that was done long ago. It is for books without a pool, which have no goroutine that waits.
-func (b *Books[T]) sweepNow() {
+// sweepIfDue starts a sweep if the last one was sweepEvery ago. It is for books without a pool, which have no goroutine that waits.
+func (b *Books[T]) sweepIfDue() {
 	if b.failures.failing.Load() == 0 {
 		return
 	}
 	now, last := b.options.Clock.Now().UnixNano(), b.lastSweep.Load()
 	if now-last >= int64(sweepEvery) && b.lastSweep.CompareAndSwap(last, now) {
-		go b.guarded(func() { b.sweepFailures(time.Second) })
+		go b.catchPanic(func() { b.sweepFailures(time.Second) })
 	}
 }
 
-// sweepFailures forgets what is stale. The queue may be slow to answer, so it asks about further keys for so long at most, and the
-// next sweep begins with the keys that this one has not reached.
+// sweepFailures forgets stale failures, as failuresOf does. The queue may be slow to answer. So it asks for no more keys after limit,
+// and the next sweep begins with the keys that this one has not reached.
 func (b *Books[T]) sweepFailures(limit time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	done := b.swept.Swap(0)
-	skip := done
+	failing := b.swept.Swap(0) // Keys that still fail. Those that do not are forgotten, so the next sweep does not meet them.
+	skip := failing
 	for key := range b.failures.all() {
 		switch {
 		case skip > 0:
 			skip--
 		case ctx.Err() != nil:
-			b.swept.Store(done)
+			b.swept.Store(failing)
 			return
 		case b.failuresOf(ctx, key).calls > 0:
-			done++
+			failing++
 		}
 	}
 }
 
 // failuresOf returns how many calls of key have failed in a row. It forgets them if the key was removed from the queue since, or
-// somebody else has called the queue's Forget. They count while the queue cannot answer, for which it waits until ctx ends.
-// A limiter that counts fewer has taken some for the same failure. It is believed if the pool cannot know that by itself.
+// somebody else has called the queue's Forget. While the queue cannot answer, for which it waits until ctx ends, they count.
+// A limiter that counts fewer has taken some of them for the same failure. Its number counts unless knowsDelays.
 func (b *Books[T]) failuresOf(ctx context.Context, key T) failureCount {
-	c := b.failures.of(key)
+	c := b.failures.countOf(key)
 	if c.calls == 0 {
 		return c
 	}
-	counted, stale := c.calls, false
+	calls, stale := c.calls, false
 	if c.limited {
 		if n, err := b.numRequeues(ctx, key); err == nil {
 			if stale = n == 0; !b.knowsDelays() {
-				counted = min(n+c.unasked, c.calls)
+				calls = min(n+c.unasked, c.calls)
 			}
 		}
 	}
-	if finder, ok := b.queue.(KeyFinder[T]); ok && !stale {
-		stale = !finder.Has(key) && !b.queue.ShuttingDown() // In this order: a shutdown drops keys that are to be reported.
+	if b.finder != nil && !stale {
+		stale = !b.finder.Has(key) && !b.queue.ShuttingDown() // In this order: a shutdown drops keys that are to be reported.
 	}
 	if stale {
 		b.failures.forgetIf(key, func(now failureCount) bool { return now == c })
 		b.forgetChange(key)
 		return failureCount{}
 	}
-	c.calls = counted
+	c.calls = calls
 	return c
 }
 
 // knowsDelays reports whether a pool over the queue finds out by itself which failures are the same, or the queue's server does.
 func (b *Books[T]) knowsDelays() bool {
-	_, reader := b.queue.(workqueue.KeyReader[T])
-	_, shared := b.queue.(SharedQueue[T])
-	return b.pool != nil && reader || shared
+	return b.poolStats != nil && b.keyReader != nil || b.shared != nil
 }
 
 // numRequeues is the queue's NumRequeues, with an error if it is a [SharedQueue] that does not know.
 func (b *Books[T]) numRequeues(ctx context.Context, key T) (int, error) {
-	if q, ok := b.queue.(SharedQueue[T]); ok {
-		n, _, err := q.NumRequeuesContext(ctx, key)
-		return n, err
+	if b.shared == nil {
+		return b.queue.NumRequeues(key), nil
 	}
-	return b.queue.NumRequeues(key), nil
+	n, _, err := b.shared.NumRequeuesContext(ctx, key)
+	return n, err
 }

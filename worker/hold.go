@@ -12,12 +12,12 @@ import (
 type hold struct {
 	reason string
 	limit  time.Duration
-	pause  bool // made by the pool itself, see interrupted.go
+	pause  bool // the pool itself has made it, see interrupted.go
 
 	mu       sync.Mutex
-	taken    bool // a call has returned it
-	released bool
-	held     interface{ released() } // the key that it holds, nil before and afterwards
+	returned bool // by a call of the handler
+	ended    bool
+	key      interface{ partReleased() } // what it holds, nil before and afterwards
 }
 
 // maxReason bounds the memory of a held key.
@@ -67,16 +67,9 @@ func newHold(reason string, limit time.Duration, until func(release func())) *ho
 // come to it. If the handler also returns [Hold], that is one more. Without a call, and after its end, it does nothing, and does
 // not call until. A key whose handler fails or panics is held all the same. It panics as Hold does.
 func (c Call) Hold(reason string, limit time.Duration, until func(release func())) {
-	if c.anyCall == nil || !c.goesOn() {
-		return
+	if _, goesOn := c.view(); goesOn {
+		c.addHold(newHold(reason, limit, until))
 	}
-	c.hold(newHold(reason, limit, until))
-}
-
-func (c *callContext[T]) goesOn() bool { return c.locked(func(*Entry[T]) {}) }
-
-func (c *callContext[T]) hold(h *hold) {
-	c.locked(func(e *Entry[T]) { e.current.holds = append(e.current.holds, h) })
 }
 
 // Error says what the key waits for.
@@ -84,38 +77,35 @@ func (h *hold) Error() string {
 	return fmt.Sprintf("on hold, for %v at most, until %s", h.limit, h.reason)
 }
 
-// take reports whether it is called for the first time.
-func (h *hold) take() (first bool) {
+// markReturned notes that a call has returned h, and reports whether it is the first.
+func (h *hold) markReturned() (first bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	first, h.taken = !h.taken, true
+	first, h.returned = !h.returned, true
 	return first
 }
 
-// release is what until gets.
+// release is the function that until gets.
 func (h *hold) release() {
-	h.mu.Lock()
-	held := h.held
-	h.released, h.held = true, nil
-	h.mu.Unlock()
-	if held != nil {
-		held.released()
+	if key := h.end(); key != nil {
+		key.partReleased()
 	}
 }
 
-// attach makes release tell held, or returns false if it was called before.
-func (h *hold) attach(held interface{ released() }) bool {
+// attach makes release call key.partReleased, or returns false if h has ended before.
+func (h *hold) attach(key interface{ partReleased() }) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.released {
-		h.held = held
+	if !h.ended {
+		h.key = key
 	}
-	return !h.released
+	return !h.ended
 }
 
-// detach makes release do nothing, and forget the key.
-func (h *hold) detach() {
+// end makes release do nothing from now on, and forgets the key, which it returns.
+func (h *hold) end() (key interface{ partReleased() }) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.released, h.held = true, nil
+	key, h.key, h.ended = h.key, nil, true
+	return key
 }

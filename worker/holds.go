@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,13 +44,13 @@ type holds[T comparable] struct {
 		sync.Mutex
 		keys    keytable.Table[T, *held[T]]
 		limits  slotheap.Heap // when the hold of each key ends at the latest, on the loop's clock
-		seq     uint32
-		ending  int           // keys whose hold has ended, and that are about to be Done
+		seq     uint32        // orders holds with the same limit
+		ending  int           // keys that were taken out, and are about to be Done
 		pauses  int           // keys that the pool itself holds
-		ended   uint64        // holds that have ended, Done included
-		changed chan struct{} // is closed when the next hold has ended; nil if nobody waits
-		closed  bool          // no key is held any more
-		toLimit uint64        // holds that have come to their limit
+		ended   uint64        // how many keys were taken out and are Done
+		changed chan struct{} // is closed when ended grows; nil if nobody waits
+		closed  bool          // no key is put in any more
+		toLimit uint64        // how many holds have come to their limit
 	}
 }
 
@@ -58,11 +59,11 @@ type held[T comparable] struct {
 	holds        *holds[T]
 	key          T
 	slot         keytable.Slot
-	in           bool // in holds
+	in           bool // in holds, guarded by their mu
 	parts        []*hold
-	open         atomic.Int32 // how many parts were not released
-	since, until time.Duration
-	done         func() // what ends the hold, which calls the queue's Done
+	unreleased   atomic.Int32  // parts
+	since, until time.Duration // on the loop's clock
+	done         func()        // calls the queue's Done
 	endLease     func()
 }
 
@@ -70,9 +71,9 @@ func newHolds[T comparable](b *Books[T]) *holds[T] {
 	return &holds[T]{books: b, loop: dueloop.New(b.options.Clock, b.endDue)}
 }
 
-// takeHold makes the answer's hold one of the key, once.
+// takeHold adds the answer's hold to those of the key. To return the error of an earlier call is a failure.
 func (e *Entry[T]) takeHold() {
-	if h := e.answer.hold; h.take() {
+	if h := e.answer.hold; h.markReturned() {
 		e.holds = append(e.holds, h)
 		return
 	}
@@ -94,39 +95,39 @@ func (e *Entry[T]) AfterHold(done func()) {
 		return
 	}
 	k := &held[T]{holds: e.books.holds, key: e.result.Key, parts: parts, done: done}
+	k.unreleased.Store(1) // One more than there are parts, so that the hold does not end before it has begun.
 	k.attach()
-	if k.open.Load() == 1 || !k.holds.put(k) {
-		k.detach()
+	if k.unreleased.Load() == 1 || !k.holds.put(k) {
+		k.endParts()
 		done()
 		return
 	}
 	e.books.leaseHeld(k)
-	k.released() // The one that attach has counted.
+	k.partReleased() // The one more.
 }
 
-// attach makes the releases of all parts tell k. It counts one more, so that the hold does not end before it has begun.
+// attach makes the release of each part, unless it came before, call partReleased.
 func (k *held[T]) attach() {
 	k.since = k.holds.loop.Now()
-	k.open.Store(1)
 	for _, part := range k.parts {
-		k.open.Add(1)
+		k.unreleased.Add(1)
 		if part.attach(k) {
 			k.until = max(k.until, dueloop.AddSaturated(k.since, part.limit))
 		} else {
-			k.open.Add(-1)
+			k.unreleased.Add(-1)
 		}
 	}
 }
 
-func (k *held[T]) detach() {
+func (k *held[T]) endParts() {
 	for _, part := range k.parts {
-		part.detach()
+		part.end()
 	}
 }
 
-// released is called when a part is released. The last one ends the hold.
-func (k *held[T]) released() {
-	if k.open.Add(-1) == 0 {
+// partReleased is called when a part is released. The last one ends the hold.
+func (k *held[T]) partReleased() {
+	if k.unreleased.Add(-1) == 0 {
 		k.end()
 	}
 }
@@ -147,55 +148,60 @@ func (b *Books[T]) leaseHeld(k *held[T]) {
 	}
 	leased, end := lease(context.Background(), k.key) // Not the handlers' context, whose end would wake each key by itself.
 	stop := context.AfterFunc(leased, func() { k.end() })
-	k.holds.mu.Lock()
-	ended := !k.in
-	if !ended {
-		k.endLease = func() {
-			stop()
-			end()
-		}
-	}
-	k.holds.mu.Unlock()
-	if ended {
+	endLease := func() {
 		stop()
 		end()
 	}
+	k.holds.mu.Lock()
+	held := k.in
+	if held {
+		k.endLease = endLease
+	}
+	k.holds.mu.Unlock()
+	if !held { // It was released meanwhile.
+		endLease()
+	}
 }
 
-// put adds k, or returns false if no key is held any more, or the key is held already, which only a broken queue brings about.
-func (h *holds[T]) put(k *held[T]) bool {
+// put adds k, or returns false if no key is put in any more, or the key is held already, which only a broken queue makes possible.
+func (h *holds[T]) put(k *held[T]) (ok bool) {
 	hash := keytable.HashOf(k.key)
 	h.mu.Lock()
-	wake := false
-	inserted := !h.mu.closed
-	if inserted {
-		var e *keytable.Entry[T, *held[T]]
-		if k.slot, e, inserted = h.mu.keys.FindOrInsert(hash, k.key); inserted {
-			e.Value, k.in = k, true
-			h.mu.limits.Push(slotheap.Entry{Rank: int64(k.until), Tie: h.mu.seq, Slot: k.slot})
-			h.mu.seq++
-			if k.isPause() {
-				h.mu.pauses++
-			}
-			wake = h.loop.TendLocked(h.nextLocked())
-		}
+	defer h.unlock()
+	if h.mu.closed {
+		return false
 	}
+	s, e, inserted := h.mu.keys.FindOrInsert(hash, k.key)
+	if !inserted {
+		return false
+	}
+	e.Value, k.slot, k.in = k, s, true
+	h.mu.limits.Push(slotheap.Entry{Rank: int64(k.until), Tie: h.mu.seq, Slot: s})
+	h.mu.seq++
+	if k.isPause() {
+		h.mu.pauses++
+	}
+	return true
+}
+
+// unlock unlocks h, whose keys have changed, and sees to it that the loop looks at them in time. Without keys it ends.
+func (h *holds[T]) unlock() {
+	wake := h.loop.TendLocked(h.firstLimitLocked())
 	h.mu.Unlock()
 	if wake {
 		h.loop.Wake()
 	}
-	return inserted
 }
 
-// nextLocked returns when the first hold comes to its limit.
-func (h *holds[T]) nextLocked() time.Duration {
+// firstLimitLocked returns when the first hold comes to its limit.
+func (h *holds[T]) firstLimitLocked() time.Duration {
 	if h.mu.limits.Len() == 0 {
 		return dueloop.Never
 	}
 	return time.Duration(h.mu.limits.First().Rank)
 }
 
-// takeLocked takes k out, or returns false if that was done before. finish must follow.
+// takeLocked takes k out, or returns false if that was done before. makeDone must follow.
 func (h *holds[T]) takeLocked(k *held[T]) bool {
 	if !k.in {
 		return false
@@ -213,8 +219,8 @@ func (h *holds[T]) takeLocked(k *held[T]) bool {
 	return true
 }
 
-// finish makes the key, which was taken out, Done.
-func (h *holds[T]) finish(k *held[T]) {
+// makeDone makes the key, which was taken out, Done.
+func (h *holds[T]) makeDone(k *held[T]) {
 	defer func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -225,8 +231,8 @@ func (h *holds[T]) finish(k *held[T]) {
 			h.mu.changed = nil
 		}
 	}()
-	k.detach()
-	h.books.guarded(func() {
+	k.endParts()
+	h.books.catchPanic(func() {
 		defer k.done()
 		if k.endLease != nil {
 			k.endLease()
@@ -239,19 +245,15 @@ func (k *held[T]) end() bool {
 	h := k.holds
 	h.mu.Lock()
 	took := h.takeLocked(k)
-	wake := took && h.loop.TendLocked(h.nextLocked())
-	h.mu.Unlock()
-	if wake {
-		h.loop.Wake() // Without keys it ends.
-	}
+	h.unlock()
 	if took {
-		h.finish(k)
+		h.makeDone(k)
 	}
 	return took
 }
 
-// atOnce bounds the keys that are taken out under the lock.
-const atOnce = 64
+// mostDue bounds how many keys are taken out in one go under the lock.
+const mostDue = 64
 
 // endDue ends the holds that have come to their limits. It is what the loop calls.
 func (b *Books[T]) endDue() (until time.Duration, ok bool) {
@@ -259,56 +261,47 @@ func (b *Books[T]) endDue() (until time.Duration, ok bool) {
 	now := h.loop.Now()
 	var due []*held[T]
 	h.mu.Lock()
-	for len(due) < atOnce && h.nextLocked() <= now {
+	for len(due) < mostDue && h.firstLimitLocked() <= now {
 		k := h.mu.keys.At(h.mu.limits.First().Slot).Value
 		if h.takeLocked(k); !k.isPause() {
 			h.mu.toLimit++
 		}
 		due = append(due, k)
 	}
-	until, ok = h.loop.PlanLocked(now, h.nextLocked())
+	until, ok = h.loop.PlanLocked(now, h.firstLimitLocked())
 	h.mu.Unlock()
 	for _, k := range due {
 		if !k.isPause() {
-			b.guarded(func() {
+			b.catchPanic(func() {
 				b.logger.Warn("A key was held to its limit", "key", k.key, "held", k.until-k.since, "reason", k.reason())
 			})
 		}
-		h.finish(k)
+		h.makeDone(k)
 	}
 	return until, ok
 }
 
-// endAll ends all holds, or only the pauses.
+// each yields the keys that are held. No lock is held while it yields them.
+func (h *holds[T]) each() iter.Seq[*held[T]] {
+	return keytable.InSteps(&h.mu.keys, h.mu.Lock, h.mu.Unlock, func(keys []*held[T], s keytable.Slot) []*held[T] {
+		return append(keys, h.mu.keys.At(s).Value)
+	})
+}
+
+// endAll ends the holds of all keys, or only the pauses.
 func (h *holds[T]) endAll(onlyPauses bool) {
-	for {
-		var ending []*held[T]
-		h.mu.Lock()
-		if !onlyPauses || h.mu.pauses > 0 {
-			for n := range h.mu.keys.Slabs() {
-				for s := range h.mu.keys.LiveSlots(n) {
-					if k := h.mu.keys.At(s).Value; !onlyPauses || k.isPause() {
-						ending = append(ending, k)
-					}
-				}
-				if len(ending) > 0 {
-					break
-				}
-			}
-		}
-		for _, k := range ending {
-			h.takeLocked(k)
-		}
-		wake := h.loop.TendLocked(h.nextLocked())
-		h.mu.Unlock()
-		if wake {
-			h.loop.Wake()
-		}
-		if len(ending) == 0 {
-			return
-		}
-		for _, k := range ending {
-			h.finish(k)
+	h.mu.Lock()
+	n := h.mu.keys.Len()
+	if onlyPauses {
+		n = h.mu.pauses
+	}
+	h.mu.Unlock()
+	if n == 0 { // To look for them takes memory.
+		return
+	}
+	for k := range h.each() {
+		if !onlyPauses || k.isPause() {
+			k.end()
 		}
 	}
 }
@@ -319,18 +312,14 @@ func (h *holds[T]) close() {
 	h.mu.closed = true
 	h.mu.Unlock()
 	h.endAll(false)
-	for {
-		_, changed := h.next()
-		if changed == nil {
-			break
-		}
+	for _, changed := h.watch(); changed != nil; _, changed = h.watch() {
 		<-changed
 	}
 	h.loop.Wait()
 }
 
-// next returns how many holds have ended, and a channel that is closed when the next one has, nil if no key is held.
-func (h *holds[T]) next() (ended uint64, changed <-chan struct{}) {
+// watch returns how many holds have ended, and a channel that is closed when the next one has, nil if no key is held.
+func (h *holds[T]) watch() (ended uint64, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.keys.Len()+h.mu.ending == 0 {
@@ -363,20 +352,8 @@ func (k *held[T]) describe() HeldKey[T] {
 
 // all returns up to limit of the keys that are held, the one whose hold began first at the front.
 func (h *holds[T]) all(limit int) []HeldKey[T] {
-	all := make([]HeldKey[T], 0, max(0, limit))
-	var keys []*held[T]
-	h.mu.Lock()
-	for n := range h.mu.keys.Slabs() {
-		for s := range h.mu.keys.LiveSlots(n) {
-			keys = append(keys, h.mu.keys.At(s).Value)
-		}
-	}
-	h.mu.Unlock()
-	slices.SortStableFunc(keys, func(a, b *held[T]) int { return cmp.Compare(a.since, b.since) })
-	for _, k := range keys[:max(0, min(limit, len(keys)))] {
-		all = append(all, k.describe())
-	}
-	return all
+	keys := slices.SortedStableFunc(h.each(), func(a, b *held[T]) int { return cmp.Compare(a.since, b.since) })
+	return converted(keys[:max(0, min(limit, len(keys)))], (*held[T]).describe)
 }
 
 // find returns the hold of key, or nil.

@@ -95,8 +95,10 @@ func (f FailedKey[T]) anyKey() FailedKey[any] {
 
 func (s KeySnapshot[T]) anyKey() KeySnapshot[any] {
 	return KeySnapshot[any]{
-		s.Key, convertedPointer(s.Running, RunningKey[T].anyKey), convertedPointer(s.Held, HeldKey[T].anyKey), convertedPointer(s.Failing, FailedKey[T].anyKey),
-		convertedPointer(s.GivenUp, FailedKey[T].anyKey), s.FailedCalls, s.Causes, s.Interruptions, s.MaxAttempts,
+		Key:     s.Key,
+		Running: convertedPointer(s.Running, RunningKey[T].anyKey), Held: convertedPointer(s.Held, HeldKey[T].anyKey),
+		Failing: convertedPointer(s.Failing, FailedKey[T].anyKey), GivenUp: convertedPointer(s.GivenUp, FailedKey[T].anyKey),
+		FailedCalls: s.FailedCalls, Causes: s.Causes, Interruptions: s.Interruptions, MaxAttempts: s.MaxAttempts,
 	}
 }
 

@@ -45,40 +45,40 @@ func (b *Books[T]) interruptions(key T) int {
 	return b.mu.interruptions[key]
 }
 
-// pause returns how long a key that was interrupted that many times in a row must wait.
-func pause(interruptions int) time.Duration {
+// pauseAfter returns how long a key that was interrupted that many times in a row must wait.
+func pauseAfter(interruptions int) time.Duration {
 	if interruptions <= maxInterruptions {
 		return 0
 	}
 	return min(firstPause<<min(interruptions-maxInterruptions-1, 20), lastPause)
 }
 
-// done calls Done of the key, which a call has answered, or holds the key. A key that must pause is held: it was added again, so
+// doneOrHold calls Done of the key, which a call has answered, or holds the key. A key that must pause is held: it was added again, so
 // without Done it does not come. (In a group with a Limit a held key counts meanwhile.)
-func (p *Pool[T]) done(e *Entry[T]) {
+func (p *Pool[T]) doneOrHold(e *Entry[T]) {
 	key := e.result.Key
 	if e.result.Next == NextInterrupted {
-		if n := p.books.interruptions(key); pause(n) > 0 && !p.queue.ShuttingDown() {
+		if n := p.books.interruptions(key); pauseAfter(n) > 0 && !p.queue.ShuttingDown() {
 			reason := fmt.Sprintf("it pauses: it was interrupted %d times in a row", n)
-			e.holds = append(e.holds, &hold{reason: reason, limit: pause(n), pause: true})
+			e.holds = append(e.holds, &hold{reason: reason, limit: pauseAfter(n), pause: true})
 		}
 	}
-	if !e.Held() {
+	if !e.Held() { // Without a closure for each key.
 		p.queue.Done(key)
 		return
 	}
 	e.AfterHold(func() { p.queue.Done(key) })
 }
 
-// awaitHeld is called when the queue is shut down and has nothing to hand out. A key that is held may be queued when its hold has ended, so
-// awaitHeld waits for the end of one, and for no pause. It returns false if there is none, and none has ended since w has asked before.
+// awaitHeld is called when the queue is shut down and has nothing to hand out. A held key may be queued when its hold ends. So awaitHeld
+// ends all pauses, waits until another hold ends, and reports whether w must ask the queue again: not if no key is held, and none
+// was since w called awaitHeld before.
 func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
-	h := p.books.holds
-	h.endAll(true)
-	ended, changed := h.next()
+	p.books.holds.endAll(true)
+	ended, changed := p.books.holds.watch()
 	if changed == nil {
-		again := ended != w.ended
-		w.ended = ended
+		again := ended != w.endedHolds
+		w.endedHolds = ended
 		return again
 	}
 	select {

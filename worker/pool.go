@@ -33,27 +33,26 @@ type Pool[T comparable] struct {
 
 	// Set by prepareContexts, before there are workers.
 
-	// starting is the context in which keys are started. It ends when no other key may be.
-	starting context.Context
-	// handling is the handlers' context.
-	handling    context.Context
-	endHandling context.CancelCauseFunc
+	// startCtx ends when no other key may be started, handlersCtx when Run does not wait for the handlers any longer.
+	startCtx       context.Context
+	handlersCtx    context.Context
+	endHandlersCtx context.CancelCauseFunc
 
 	// mu may be held while the books' mu is taken, and no foreign code runs under it. No worker holds it while it waits for a key,
 	// handles one or calls Done. It also guards the workers' fields.
 	mu struct {
 		sync.Mutex
-		began bool // Run was called
-		phase phase
+		runCalled bool
+		phase     phase
 		// target is how many workers are wanted, workers are those that exist: fewer only before
 		// Run and after the end, more while surplus ones still handle their key.
 		target  int
 		workers []*worker[T]
-		// getting is the context of the workers' Gets. If there are too many workers it ends, and those that stay get a new one.
-		getting    context.Context
-		endGetting context.CancelFunc
-		// endStarting ends starting. It is called without mu, because it may call methods of Run's context.
-		endStarting context.CancelFunc
+		// getCtx is the context of the workers' Gets. If there are too many workers it ends, and those that stay get a new one.
+		getCtx    context.Context
+		endGetCtx context.CancelFunc
+		// endStartCtx is called without mu, because it may call methods of Run's context.
+		endStartCtx context.CancelFunc
 		fatal       error
 		notStarted  []T // keys that were got too late to be started
 		// refused are the keys that their handlers want again at once and that the queue, which is shut down, does not take
@@ -69,7 +68,7 @@ type Pool[T comparable] struct {
 type phase uint8
 
 const (
-	open      phase = iota // workers get keys and handle them, once Run has been called
+	working   phase = iota // workers get keys and handle them, once Run has been called
 	emptying               // the same, while the queue is shut down
 	finishing              // no key is started any more, and handlers finish
 	ending                 // the handlers' contexts end
@@ -81,16 +80,16 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 	p := &Pool[T]{queue: queue, handler: handler, books: newBooks(queue, options), changed: make(chan struct{}, 1)}
 	p.options = &p.books.options
 	p.hasher = sync.OnceValues(stablehash.New[T])
-	p.books.pool = p.addStats
-	p.books.guarded = p.guarded
+	p.books.poolStats = p.setStats
+	p.books.catchPanic = p.catchPanic
 	p.workerLeft.L = &p.mu
 	p.mu.refused = make(map[T]struct{})
 	p.mu.target = p.options.Workers
 	return p
 }
 
-// begin returns an error if Run cannot begin, or was called before.
-func (p *Pool[T]) begin() error {
+// claimRun makes this call of Run the only one, or returns an error that says why it cannot run.
+func (p *Pool[T]) claimRun() error {
 	errs := []error{p.options.check()}
 	if p.handler == nil {
 		errs = append(errs, errors.New("worker: the handler is nil"))
@@ -103,16 +102,16 @@ func (p *Pool[T]) begin() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mu.began {
+	if p.mu.runCalled {
 		errs = append(errs, errors.New("worker: Run was called before on this pool"))
 	}
 	err := errors.Join(errs...)
-	p.mu.began = p.mu.began || err == nil
+	p.mu.runCalled = p.mu.runCalled || err == nil
 	return err
 }
 
 // Run starts the workers, and returns when they have ended or were given up, as the package comment describes: with nil unless
-// there was a fatal error. [Pool.Left] has what was left undone. Of a queue that is shut down already, Run handles what is left.
+// there was a fatal error. [Pool.Left] has what was left undone. If the queue is shut down already, Run handles what is left in it.
 //
 // It returns an error at once, and leaves the queue alone, if the handler or the queue is nil, an option
 // makes no sense, or Run was called before.
@@ -120,20 +119,20 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")
 	}
-	if err := p.begin(); err != nil {
+	if err := p.claimRun(); err != nil {
 		return err
 	}
 	p.books.setLogger()
 	p.prepareContexts(ctx)
-	p.guarded(p.watch)
+	p.catchPanic(p.announce)
 	p.awaitReady(ctx)
 	p.startWorkers()
 	endWatch := p.books.watchForStuck()
 	cause := ErrStopped
-	p.guarded(func() { cause = p.drain(ctx) })
+	p.catchPanic(func() { cause = p.drain(ctx) })
 	p.endHandlers(cause)
 	endWatch()
-	p.finish()
+	p.endQueue()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.fatal
@@ -142,16 +141,16 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 // prepareContexts makes the contexts that the workers need.
 func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	values := context.WithoutCancel(ctx)
-	p.handling, p.endHandling = context.WithCancelCause(values)
+	p.handlersCtx, p.endHandlersCtx = context.WithCancelCause(values)
 	parent := values
 	if p.options.Drain != All {
-		// When ctx has ended, no key that is added afterwards may be started: starting ends with it. This also cuts short Stop(All).
+		// When ctx has ended, no key that is added afterwards may be started: startCtx ends with it. This also cuts short Stop(All).
 		parent = ctx
 	}
-	starting, end := context.WithCancel(parent)
+	startCtx, end := context.WithCancel(parent)
 	stopped := false
 	p.locked(func() {
-		p.starting, p.mu.endStarting = starting, end
+		p.startCtx, p.mu.endStartCtx = startCtx, end
 		stopped = p.mu.phase >= finishing
 	})
 	if stopped {
@@ -166,8 +165,8 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 	}
 	until, end := context.WithCancel(ctx)
 	defer end()
-	defer context.AfterFunc(p.starting, end)()
-	p.guarded(func() {
+	defer context.AfterFunc(p.startCtx, end)()
+	p.catchPanic(func() {
 		if err := p.options.Ready(until); err != nil && until.Err() == nil {
 			p.fail(fmt.Errorf("worker: Options.Ready: %w", err))
 		} else if err != nil {
@@ -179,7 +178,7 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 func (p *Pool[T]) startWorkers() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.mu.getting, p.mu.endGetting = context.WithCancel(p.starting)
+	p.mu.getCtx, p.mu.endGetCtx = context.WithCancel(p.startCtx)
 	p.growLocked()
 }
 
@@ -195,14 +194,14 @@ func (p *Pool[T]) SetWorkers(n int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mu.target = n
-	if p.mu.getting == nil { // No worker was started yet.
+	if p.mu.getCtx == nil { // No worker was started yet.
 		return nil
 	}
 	p.growLocked()
 	if len(p.mu.workers) > n {
 		// This wakes all workers that wait for a key. Each finds out in nextGet whether it is one too many, others when they are done.
-		p.mu.endGetting()
-		p.mu.getting, p.mu.endGetting = context.WithCancel(p.starting)
+		p.mu.endGetCtx()
+		p.mu.getCtx, p.mu.endGetCtx = context.WithCancel(p.startCtx)
 	}
 	return nil
 }
@@ -213,7 +212,8 @@ func (p *Pool[T]) growLocked() {
 		for _, w := range p.mu.workers {
 			w.alone = false
 		}
-		w := &worker[T]{Entry: p.books.newEntry(p.handling), gets: 1}
+		w := &worker[T]{Entry: p.books.newEntry(p.handlersCtx)}
+		w.getting = true
 		p.mu.workers = append(p.mu.workers, w)
 		go p.work(w)
 	}
@@ -225,9 +225,6 @@ func (p *Pool[T]) leaveLocked(w *worker[T]) {
 	p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
 	p.workerLeft.Broadcast()
 	if len(p.mu.workers) == 0 {
-		if p.mu.phase == emptying {
-			p.moveOnLocked(finishing)
-		}
 		p.signal()
 	}
 }
@@ -239,8 +236,8 @@ func (p *Pool[T]) locked(f func()) {
 	f()
 }
 
-// guarded runs f, which calls foreign code.
-func (p *Pool[T]) guarded(f func()) {
+// catchPanic runs f, which calls foreign code other than the handler. If that panics, the pool ends.
+func (p *Pool[T]) catchPanic(f func()) {
 	defer func() {
 		if v := recover(); v != nil {
 			p.panicked(v)
@@ -260,8 +257,8 @@ func (p *Pool[T]) panicked(v any) {
 // newPanicError is called while v is recovered.
 func newPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
-// watch offers the pool to the provider of metrics.
-func (p *Pool[T]) watch() {
+// announce shows the pool to the provider of metrics.
+func (p *Pool[T]) announce() {
 	if provider, ok := p.options.provider().(InspectorProvider); ok && p.options.Name != "" {
 		provider.InspectPool(p.options.Name, p.Inspector())
 	}

@@ -65,8 +65,8 @@ func (p *Pool[T]) Left() Left[T] {
 }
 
 // Stop makes Run end, as the end of its context does, but with the given Drain. It does not wait. It
-// may be called any number of times, also before Run. Of several requests the one that finishes least counts;
-// the time that is left to finish stays the same. With KeepQueue, All means Running.
+// may be called any number of times, also before Run. Of several calls the one counts whose Drain finishes least, and
+// the time to finish does not begin anew. With KeepQueue, All means Running.
 func (p *Pool[T]) Stop(drain Drain) {
 	switch {
 	case drain == Nothing:
@@ -82,10 +82,10 @@ func (p *Pool[T]) Stop(drain Drain) {
 func (p *Pool[T]) moveOn(to phase) {
 	p.mu.Lock()
 	p.moveOnLocked(to)
-	endStarting := p.mu.endStarting
+	endStartCtx := p.mu.endStartCtx
 	p.mu.Unlock()
-	if to >= finishing && endStarting != nil {
-		endStarting()
+	if to >= finishing && endStartCtx != nil {
+		endStartCtx()
 	}
 }
 
@@ -94,12 +94,12 @@ func (p *Pool[T]) moveOnLocked(to phase) {
 		return
 	}
 	if p.mu.phase = to; to >= finishing {
-		p.books.close()
+		p.books.startNoMore()
 	}
 	p.signal()
 }
 
-// signal wakes drain or endHandlers.
+// signal makes drain and endHandlers look at the phase and the workers.
 func (p *Pool[T]) signal() {
 	select {
 	case p.changed <- struct{}{}:
@@ -112,7 +112,7 @@ func (p *Pool[T]) progress() (now phase, over bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.phase == emptying && len(p.mu.workers) == 0 {
-		p.moveOnLocked(finishing) // A paused pool has no workers that would empty the queue.
+		p.moveOnLocked(finishing) // Nobody is left who would empty the queue, for example because the pool is paused.
 	}
 	return p.mu.phase, p.mu.phase >= finishing && len(p.mu.workers) == 0
 }
@@ -127,7 +127,7 @@ func (p *Pool[T]) fail(err error) {
 	})
 	p.Stop(Running)
 	if first {
-		p.guarded(func() { p.books.logger.Error("The workers end because of a fatal error", "err", err) })
+		p.catchPanic(func() { p.books.logger.Error("The workers end because of a fatal error", "err", err) })
 	}
 }
 
@@ -144,9 +144,9 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 			}
 			return ErrStopped
 		case now == emptying && !p.queue.ShuttingDown():
-			p.guarded(p.shutDownQueue)
+			p.catchPanic(p.shutDownQueue)
 		}
-		if now > open && timeout == nil {
+		if now > working && timeout == nil {
 			timer := p.options.Clock.NewTimer(p.options.DrainTimeout)
 			defer timer.Stop()
 			timeout = timer.C()
@@ -164,7 +164,7 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 			}
 		case <-sweep:
 			sweep = nil
-			p.guarded(func() { p.books.sweepFailures(time.Second) })
+			p.catchPanic(func() { p.books.sweepFailures(time.Second) })
 			if p.books.failures.failing.Load() > 0 {
 				sweep = p.options.Clock.After(sweepEvery)
 			}
@@ -182,11 +182,11 @@ func (p *Pool[T]) shutDownQueue() {
 // endHandlers ends the handlers' contexts, and gives them the time to notice.
 func (p *Pool[T]) endHandlers(cause error) {
 	p.moveOn(ending)
-	p.endHandling(cause)
+	p.endHandlersCtx(cause)
 	if _, over := p.progress(); over || p.options.CancelGrace == NoGrace {
 		return
 	}
-	p.guarded(func() {
+	p.catchPanic(func() {
 		timer := p.options.Clock.NewTimer(p.options.CancelGrace)
 		defer timer.Stop()
 		for over := false; !over; _, over = p.progress() {
@@ -199,13 +199,13 @@ func (p *Pool[T]) endHandlers(cause error) {
 	})
 }
 
-// finish shuts the queue down, unless that is to be kept, and finds out what is left undone.
-func (p *Pool[T]) finish() {
+// endQueue ends the holds, shuts the queue down unless it is to be kept, and reports what is left undone.
+func (p *Pool[T]) endQueue() {
 	unfinished := p.unfinished()
 	p.books.holds.close()
 	var queued []T
 	if !p.options.KeepQueue {
-		p.guarded(p.shutDownQueue)
+		p.catchPanic(p.shutDownQueue)
 		if p.queue.ShuttingDown() { // ShutDown may have panicked.
 			queued = p.takeQueued()
 		}
@@ -215,13 +215,13 @@ func (p *Pool[T]) finish() {
 	if left.Empty() {
 		return
 	}
-	p.guarded(func() {
+	p.catchPanic(func() {
 		// Their numbers, and the first few in the text: there may be very many.
 		p.books.logger.Warn("Keys are left undone", "unfinished", len(left.Unfinished),
 			"notStarted", len(left.NotStarted), "failing", len(left.Failing), "left", left.String())
 	})
 	if p.options.OnLeft != nil {
-		p.guarded(func() { p.options.OnLeft(left) })
+		p.catchPanic(func() { p.options.OnLeft(left) })
 	}
 }
 
@@ -238,8 +238,8 @@ func (p *Pool[T]) unfinished() (keys []T) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for slices.ContainsFunc(p.mu.workers, func(w *worker[T]) bool {
-		getting, handling := p.books.stateOf(w)
-		return getting || !handling && !slow
+		getting, calling := p.books.stateOf(w.Entry)
+		return getting || !calling && !slow
 	}) {
 		p.workerLeft.Wait()
 	}
@@ -249,11 +249,11 @@ func (p *Pool[T]) unfinished() (keys []T) {
 	return keys
 }
 
-// stateOf reports whether w is getting a key, or has one whose call has not begun, and whether a call goes on.
-func (b *Books[T]) stateOf(w *worker[T]) (getting, handling bool) {
+// stateOf reports whether the worker of e is getting a key, or has one whose call has not begun, and whether a call goes on.
+func (b *Books[T]) stateOf(e *Entry[T]) (getting, calling bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return w.gets > w.calls, w.current.base != nil
+	return e.getting, e.current.callCtx != nil
 }
 
 // patience is how long the end of Run waits for the queue: once for its Dones, once for what it says about failing keys, and, when
@@ -282,7 +282,7 @@ func (p *Pool[T]) takeQueued() (keys []T) {
 
 // takeKeys passes the keys of the queue to took, until the queue has none or ctx ends.
 func (p *Pool[T]) takeKeys(ctx context.Context, took func(key T)) {
-	p.guarded(func() {
+	p.catchPanic(func() {
 		for {
 			key, err := p.books.reader.GetContext(ctx)
 			if err != nil {
@@ -300,11 +300,12 @@ func (p *Pool[T]) readQueued() []T {
 	for _, k := range p.books.reader.Snapshot(p.books.reader.Len()).Queued {
 		keys = append(keys, k.Key)
 	}
-	if reader, ok := p.queue.(workqueue.KeyReader[T]); ok {
-		for k := range reader.SnapshotKeys() {
-			if k.State == workqueue.KeyQueued {
-				keys = append(keys, k.Key)
-			}
+	if p.books.keyReader == nil {
+		return keys
+	}
+	for k := range p.books.keyReader.SnapshotKeys() {
+		if k.State == workqueue.KeyQueued {
+			keys = append(keys, k.Key)
 		}
 	}
 	return keys

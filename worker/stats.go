@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"iter"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -201,11 +202,11 @@ func (b *Books[T]) stats() (Stats, *UnansweredKey[T]) {
 	oldest, age := b.oldestUnanswered()
 	s.OldestUnanswered = age
 	s.Held, s.HeldToLimit = b.holds.len()
-	if b.pool != nil {
-		b.pool(&s)
+	if b.poolStats != nil {
+		b.poolStats(&s)
 		return s, oldest
 	}
-	b.sweepNow()
+	b.sweepIfDue()
 	s.Wanted, s.Living = s.Busy, s.Busy
 	if q := b.reader.Stats(); b.queue.ShuttingDown() {
 		s.Ended = q.Queued+q.Processing+s.Busy == 0
@@ -217,11 +218,9 @@ func (b *Books[T]) callStats() Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.mu.counted
-	bounds, counts, sum := b.mu.durations.Read()
-	s.Durations = &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
+	s.Durations = read(&b.mu.durations)
 	if b.addTimes != nil {
-		bounds, counts, sum = b.mu.changes.took.Read()
-		s.Changes = &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
+		s.Changes = read(&b.mu.changes.took)
 	}
 	s.Name, s.Failing = b.options.Name, int(b.failures.failing.Load())
 	s.GivenUpKeys, s.GivenUpUnlisted = b.failures.givenUpKeys(), b.failures.unlisted.Load()
@@ -234,8 +233,13 @@ func (b *Books[T]) callStats() Stats {
 	return s
 }
 
-// addStats adds what only the pool knows.
-func (p *Pool[T]) addStats(s *Stats) {
+func read(h *observe.Histogram) *workqueue.Histogram {
+	bounds, counts, sum := h.Read()
+	return &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
+}
+
+// setStats sets what only the pool knows.
+func (p *Pool[T]) setStats(s *Stats) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s.Living = len(p.mu.workers); p.mu.phase == returned {
@@ -314,12 +318,13 @@ func (b *Books[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]
 
 // nextTries returns a function that asks the queue when a failing key comes due, until ctx ends.
 func (b *Books[T]) nextTries(ctx context.Context) func(key T) time.Time {
-	if reader, ok := b.queue.(workqueue.KeyReader[T]); ok {
+	if b.keyReader != nil {
 		return func(key T) (due time.Time) {
-			if ctx.Err() == nil {
-				if k, ok := reader.SnapshotKey(key); ok && k.State == workqueue.KeyWaiting {
-					due = k.Due
-				}
+			if ctx.Err() != nil {
+				return due
+			}
+			if k, ok := b.keyReader.SnapshotKey(key); ok && k.State == workqueue.KeyWaiting {
+				due = k.Due
 			}
 			return due
 		}
@@ -367,19 +372,10 @@ func (b *Books[T]) SnapshotKey(key T) KeySnapshot[T] {
 	if s.Failing != nil {
 		s.Failing.NextTry = b.nextTries(ctx)(key)
 	}
-	if r, ok := b.runningKey(key); ok {
-		r.Duration = b.options.Clock.Since(r.Started)
-		s.Running, s.Causes = &r, b.causesOf(key)
+	for _, r := range b.running(math.MaxInt) {
+		if r.Key == key {
+			s.Running, s.Causes = &r, b.causesOf(key)
+		}
 	}
 	return s
-}
-
-// runningKey returns the call of key that goes on, without its Duration.
-func (b *Books[T]) runningKey(key T) (r RunningKey[T], ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if e := b.findLocked(key); e != nil {
-		return e.current.RunningKey, true
-	}
-	return r, false
 }

@@ -18,7 +18,7 @@ func (b *Books[T]) watchForStuck() (end func()) {
 	}
 	stop := make(chan struct{})
 	loop := dueloop.New(b.options.Clock, nil) // for its clock and its timer
-	go b.guarded(func() { b.watchHandlers(loop, stop) })
+	go b.catchPanic(func() { b.watchHandlers(loop, stop) })
 	return func() {
 		close(stop)
 		loop.Wake()
@@ -49,7 +49,7 @@ func (b *Books[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 type stuckCall[T comparable] struct {
 	RunningKey[T]
 	entry     *Entry[T]
-	base      *callContext[T]
+	callCtx   *callContext[T]
 	ctx       context.Context
 	goroutine string
 }
@@ -65,7 +65,7 @@ func (b *Books[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuckC
 		case e.current.Stuck:
 		case running >= limit:
 			e.current.Stuck = true
-			c := stuckCall[T]{e.current.RunningKey, e, e.current.base, e.ctx, e.goroutine}
+			c := stuckCall[T]{e.current.RunningKey, e, e.current.callCtx, e.ctx, e.goroutine}
 			c.Duration = running
 			stuck = append(stuck, c)
 		default:
@@ -96,7 +96,7 @@ func (b *Books[T]) readStacks(calls []stuckCall[T]) {
 	defer b.mu.Unlock()
 	for i := range calls {
 		c := &calls[i]
-		if c.entry.current.base == c.base { // Otherwise it has ended, and the stack may be that of the next one.
+		if c.entry.current.callCtx == c.callCtx { // Otherwise it has ended, and the stack may be that of the next one.
 			c.Stack = stacks[c.goroutine]
 			c.entry.current.Stack = c.Stack
 		}

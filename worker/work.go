@@ -17,20 +17,18 @@ import (
 // runtime.Goexit, another one takes its place. The pool's mu guards its fields but the entry.
 type worker[T comparable] struct {
 	*Entry[T]
-	// gets is one more than the calls of its entry from when it is sent to get a key until a call begins.
-	gets int
 	// alone reports that there was no other worker when it last asked.
 	alone bool
-	// ended is how many holds had ended when it last found that no key is held. Only its goroutine uses it.
-	ended uint64
+	// endedHolds is how many holds had ended when it last found that no key is held. Only its goroutine uses it.
+	endedHolds uint64
 }
 
 // work gets keys and handles them until w has left the pool.
 func (p *Pool[T]) work(w *worker[T]) {
-	left := false
+	returned := false
 	defer func() {
-		if !left {
-			p.workInterrupted(w, recover())
+		if !returned {
+			p.replaceOrEnd(w, recover())
 		}
 	}()
 	w.noteGoroutine()
@@ -38,25 +36,27 @@ func (p *Pool[T]) work(w *worker[T]) {
 	for {
 		ctx, ok := p.nextGet(w, err)
 		if !ok {
-			left = true
+			returned = true
 			return
 		}
 		var key T
-		if key, err = p.books.reader.GetContext(ctx); err == nil {
+		key, err = p.books.reader.GetContext(ctx)
+		switch {
+		case err == nil:
 			p.process(w.Entry, key)
-		} else if errors.Is(err, workqueue.ErrShutDown) {
+		case errors.Is(err, workqueue.ErrShutDown):
 			if p.awaitHeld(ctx, w) {
 				err = nil // It asks once more.
 			}
-		} else if ctx.Err() == nil {
+		case ctx.Err() == nil:
 			p.fail(fmt.Errorf("worker: GetContext of the queue: %w", err))
 		}
 	}
 }
 
-// workInterrupted gives w another goroutine if a handler has ended its own with runtime.Goexit. Otherwise a hook, the
+// replaceOrEnd gives w another goroutine if a handler has ended its own with runtime.Goexit. Otherwise a hook, the
 // logger or the queue has panicked with v, which ends the pool. (Handlers' panics do not get here.)
-func (p *Pool[T]) workInterrupted(w *worker[T], v any) {
+func (p *Pool[T]) replaceOrEnd(w *worker[T], v any) {
 	if v == nil {
 		go p.work(w)
 		return
@@ -65,7 +65,7 @@ func (p *Pool[T]) workInterrupted(w *worker[T], v any) {
 	p.panicked(v)
 }
 
-// nextGet returns the context for w's next GetContext, or false if w has left the pool. The last one has returned err.
+// nextGet returns the context for w's next GetContext, or false if w has left the pool. The error of its last one is err.
 func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 	shutDown := errors.Is(err, workqueue.ErrShutDown) // Not under mu: the error may be foreign.
 	p.mu.Lock()
@@ -76,12 +76,12 @@ func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 		// A key that another worker holds may be queued again, and that worker is there to get it.
 	case shutDown && w.alone:
 		p.moveOnLocked(finishing)
-	case p.starting.Err() == nil && p.mu.phase < finishing && len(p.mu.workers) <= p.mu.target:
+	case p.startCtx.Err() == nil && p.mu.phase < finishing && len(p.mu.workers) <= p.mu.target:
 		// If w was not alone when it heard that the queue is empty, it asks once more: a worker that has left since may have queued
 		// its key again.
 		w.alone = alone
-		w.gets = w.calls + 1
-		return p.mu.getting, true
+		w.getting = true
+		return p.mu.getCtx, true
 	}
 	p.leaveLocked(w)
 	return nil, false
@@ -89,13 +89,13 @@ func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 
 // process does everything with a key that a worker has got. Done comes last, exactly once whatever panics or ends the goroutine before.
 func (p *Pool[T]) process(e *Entry[T], key T) {
-	defer p.done(e)
-	defer e.finish()
+	defer p.doneOrHold(e)
+	defer e.endCall()
 	e.result, e.lost, e.priority, e.holds = Result[T]{Key: key}, false, 0, nil
-	p.guarded(func() { e.prepare(key) }) // If it panics, the pool stops, and begin returns false.
+	p.catchPanic(func() { e.prepare(key) }) // If it panics, the pool stops, and startCall returns false.
 	switch {
 	case e.lost: // Another process may have got the key.
-	case p.starting.Err() == nil && p.books.begin(e):
+	case p.startCtx.Err() == nil && p.books.startCall(e):
 		p.handle(e)
 	case p.options.KeepQueue || p.books.leaser != nil: // The queue stays open, or other processes share it.
 		p.giveBack(e)
@@ -131,6 +131,7 @@ func (p *Pool[T]) handle(e *Entry[T]) {
 			p.notReturned(e, recover())
 		}
 		e.decide()
+		p.books.noteOutcome(e) // Before the key is added, which may panic: it must not be lost.
 		p.carryOut(e)
 		if e.answer.fatal {
 			p.fail(e.result.Err)
@@ -155,39 +156,35 @@ func (p *Pool[T]) notReturned(e *Entry[T], v any) {
 	}
 }
 
-// carryOut does with the key what becomes of it.
+// carryOut does in the queue and its limiter what was decided. Done comes later.
 func (p *Pool[T]) carryOut(e *Entry[T]) {
-	b, r := p.books, &e.result
-	if p.queue.ShuttingDown() { // It may have been refused after an earlier call, and had come again.
+	r := &e.result
+	if p.queue.ShuttingDown() { // After an earlier call it may have been refused. It has come all the same.
 		p.locked(func() { delete(p.mu.refused, r.Key) })
 	}
 	switch r.Next {
 	case NextForget:
-		b.Forget(r.Key)
 		p.queue.Forget(r.Key)
 	case NextRequeue:
-		b.Forget(r.Key)
 		p.addAgain(e)
 		p.queue.Forget(r.Key) // After the add: the limiter may panic, and the key must not be lost.
 	case NextRetry:
-		b.retried(e) // Before the add, which may panic: the key must not be lost.
 		switch {
-		case !e.same:
+		case !e.sameFailure:
 			p.addRateLimited(e)
-		case max(e.left, e.answer.after) > 0:
-			p.addAfter(e, max(e.left, e.answer.after)) // In most queues it still waits.
+		case max(e.delayLeft, e.answer.after) > 0:
+			p.addAfter(e, max(e.delayLeft, e.answer.after)) // In most queues it still waits.
 		}
 	case NextHold:
 		p.addAgain(e)
 	case NextInterrupted:
-		if !e.base.interrupted() { // The handler has ErrAdded from elsewhere. Its key must not be lost.
+		if !e.callCtx.wasInterrupted() { // The handler has ErrAdded from elsewhere. Its key must not be lost.
 			p.addAgain(e)
 		}
 	case NextGiveUp:
-		b.gaveUp(e)
 		p.queue.Forget(r.Key)
-		if q, ok := p.queue.(SharedQueue[T]); ok {
-			q.GiveUp(r.Key, r.Attempt, r.Err)
+		if shared := p.books.shared; shared != nil {
+			shared.GiveUp(r.Key, r.Attempt, r.Err)
 		}
 	}
 }

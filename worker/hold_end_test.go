@@ -1,0 +1,210 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+func TestHoldToLimit(t *testing.T) {
+	overHolding(t, func(t *testing.T, q stringQueue) {
+		h := newHolder()
+		h.answers = []error{h.hold(time.Minute)}
+		logger, logs := newLogger()
+		p := worker.New(q, h.handle, options{Logger: logger})
+		r := run(t, p)
+		q.Add("a")
+		r.after(2 * time.Minute)
+		if st := p.Stats(); st.HeldToLimit != 1 || st.Held != 0 {
+			t.Errorf("%+v", st)
+		}
+		if want := `level=WARN msg="A key was held to its limit" key=a held=1m0s reason="it is ready"`; !strings.Contains(logs.String(), want) {
+			t.Errorf("logged:\n%s", logs)
+		}
+		r.endCleanly()
+		equal(t, "calls", h.took(), "a 1 0s", "a 1 1m0s")
+	})
+}
+
+// A release before the handler has returned is not lost, whether or not Hold has returned.
+func TestHoldReleasedEarly(t *testing.T) {
+	overHolding(t, func(t *testing.T, q stringQueue) {
+		h := newHolder()
+		h.answers = []error{
+			worker.Hold("now", time.Minute, func(release func()) { release() }),
+			h.hold(time.Minute),
+		}
+		h.releaseAll()
+		r := run(t, worker.New(q, h.handle, options{}))
+		q.Add("a")
+		r.after(time.Second)
+		r.endCleanly()
+		equal(t, "calls", h.took(), "a 1 0s", "a 1 0s", "a 1 0s")
+	})
+}
+
+// Remove takes back all adds, Cancel finds no call, Forget changes nothing, and Release ends the hold.
+func TestHeldKeyIsRemovedCanceledForgottenReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHolder()
+		h.answers = []error{h.hold(time.Minute), h.hold(time.Minute), h.hold(time.Minute)}
+		q := newPriorityQueue(priorityqueue.Config[string]{})
+		p := worker.New(q, h.handle, options{})
+		r := run(t, p)
+		addAll(q, "removed twice forgotten")
+		r.after(time.Second)
+		q.Remove("removed")
+		q.Remove("twice")
+		q.Add("twice")
+		p.Forget("forgotten")
+		if p.Cancel("forgotten") {
+			t.Error("Cancel has found a call")
+		}
+		if p.Release("nobody") {
+			t.Error("Release has found a hold")
+		}
+		r.after(2 * time.Second)
+		if !p.Release("forgotten") || p.Release("forgotten") {
+			t.Error("Release")
+		}
+		r.after(2 * time.Minute)
+		r.endCleanly()
+		equal(t, "calls", h.took(), "removed 1 0s", "twice 1 0s", "forgotten 1 0s", "forgotten 1 2s", "twice 1 1m0s")
+	})
+}
+
+// A release that came before the handler has returned does not count a second time, for another hold of the key.
+func TestHoldReleasedBeforeAndAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHolder()
+		q := newQueue()
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			worker.CallOf(ctx).Hold("the cache shows one", time.Hour, h.until)
+			worker.CallOf(ctx).Hold("the cache shows two", time.Hour, func(func()) {})
+			h.releaseAll()
+			return nil
+		}, options{})
+		r := run(t, p)
+		q.Add("a")
+		synctest.Wait()
+		h.releaseAll()
+		if st := p.Stats(); st.Held != 1 {
+			t.Errorf("%+v, want a key on hold", st)
+		}
+		_ = r.end()
+	})
+}
+
+// An add while the handler runs ends UntilAdded; the hold that it then asks for counts all the same.
+func TestHoldAfterUntilAdded(t *testing.T) {
+	overNotifying(t, func(t *testing.T, q notifying) {
+		h := newHolder()
+		h.answers = []error{h.hold(time.Minute)}
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			if len(h.took()) == 0 {
+				<-worker.CallOf(ctx).UntilAdded().Done()
+			}
+			return h.handle(ctx, key)
+		}, options{}))
+		q.Add("a")
+		r.after(time.Second)
+		q.Add("a")
+		r.after(time.Hour)
+		r.endCleanly()
+		equal(t, "calls", h.took(), "a 1 1s", "a 1 1m1s")
+	})
+}
+
+// The end of its lease releases a key.
+func TestHoldEndsWithLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		leases := 0
+		q := leasing{newQueue(), &j, func(cancel context.CancelCauseFunc) {
+			if leases++; leases == 2 { // that of the hold
+				time.AfterFunc(time.Second, func() { cancel(errLeaseLost) })
+			}
+		}}
+		h := newHolder()
+		h.answers = []error{h.hold(time.Hour)}
+		p := worker.New(q, h.handle, options{})
+		r := run(t, p)
+		q.Add("a")
+		r.after(time.Minute)
+		if st := p.Stats(); st.HeldToLimit != 0 {
+			t.Errorf("%+v", st)
+		}
+		r.endCleanly()
+		equal(t, "calls", h.took(), "a 1 0s", "a 1 1s")
+		equal(t, "leases", j.take(), "add a", "lease a", "add a", "release a", "lease a", "release a", "done a", "lease a", "release a", "done a")
+	})
+}
+
+// A panic of the queue when a key is released ends the pool, and not the goroutine that releases it.
+func TestHoldPanicOfQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHolder()
+		h.answers = []error{h.hold(time.Hour)}
+		q := donePanics{newQueue(), new(atomic.Bool)}
+		r := run(t, worker.New(q, h.handle, options{}))
+		q.Add("a")
+		r.after(time.Second)
+		q.panics.Store(true)
+		h.releaseAll()
+		var p *worker.PanicError
+		if err := r.returned(); !errors.As(err, &p) || p.Value != "Done" {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+}
+
+type donePanics struct {
+	extended
+	panics *atomic.Bool
+}
+
+func (q donePanics) Done(key string) {
+	if q.panics.Load() {
+		panic("Done")
+	}
+	q.extended.Done(key)
+}
+
+// Releases, limits, adds and the end come at the same time: each key that was handed out is Done once.
+func TestHoldRace(t *testing.T) {
+	for range 20 {
+		q := newQueue()
+		var wg sync.WaitGroup
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			until := func(release func()) {
+				for range 2 {
+					wg.Go(release)
+				}
+			}
+			worker.CallOf(ctx).Hold("", time.Microsecond, until)
+			return worker.Hold("", 50*time.Microsecond, until)
+		}, options{Workers: 4})
+		ctx, cancel := context.WithCancel(t.Context())
+		result := make(chan error, 1)
+		go func() { result <- p.Run(ctx) }()
+		for i := range 200 {
+			q.Add(fmt.Sprint(i % 10))
+			p.Release(fmt.Sprint(i % 7))
+		}
+		cancel()
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		wantMatchedDones(t, q)
+	}
+}
