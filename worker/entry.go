@@ -197,6 +197,15 @@ func (b *Books[T]) retryAt(key T) int64 {
 	return 0
 }
 
+// wasAddedAgain reports whether key, which a worker holds, was added since it was handed out.
+func (b *Books[T]) wasAddedAgain(key T) bool {
+	if b.keyReader == nil || b.shared != nil {
+		return false
+	}
+	k, _ := b.keyReader.SnapshotKey(key)
+	return k.Again
+}
+
 // classify sets the answer to what the handler's error asks for. The error's methods are the handler's code: if one of them panics,
 // the call has failed with that panic.
 func (e *Entry[T]) classify() {

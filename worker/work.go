@@ -221,6 +221,7 @@ type retryAdder[T comparable] interface {
 // addRateLimited gives the key to the queue's limiter, and notes what has come of that.
 func (p *Pool[T]) addRateLimited(e *Entry[T]) {
 	key, atLeast := e.result.Key, e.answer.after
+	again := p.books.wasAddedAgain(key) // Not after the add: its answer may be that there is no delay.
 	q, ok := p.queue.(retryAdder[T])
 	switch {
 	case atLeast <= 0:
@@ -232,7 +233,13 @@ func (p *Pool[T]) addRateLimited(e *Entry[T]) {
 		p.books.failures.setLimited(key, false, 0, e.failed.unasked+1)
 		return
 	}
-	p.books.failures.setLimited(key, p.queue.NumRequeues(key) > 0, p.books.retryAt(key), e.failed.unasked)
+	due := p.books.retryAt(key)
+	if due == 0 && again {
+		// The queue has not asked the limiter, because the key comes at once. The failure has a delay all the same, that of the default
+		// limiter: otherwise each add during a call would cost the key an attempt.
+		due = p.options.Clock.Now().Add(max(atLeast, min(5*time.Millisecond<<min(e.failed.calls, 20), 1000*time.Second))).UnixNano()
+	}
+	p.books.failures.setLimited(key, p.queue.NumRequeues(key) > 0, due, e.failed.unasked)
 }
 
 // untilMoment returns how long it is until the key's next moment of a period.
