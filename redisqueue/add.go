@@ -65,7 +65,7 @@ func (q *Queue[T]) failure(item T, atLeast time.Duration) func(s *shard[T], enco
 	return func(s *shard[T], encoded string) (seq uint64) {
 		s.q.mu.totals.stats.Retries++
 		text := fmt.Sprintf("%016d%s%.14f %d", len(encoded), encoded, min(rand.Float64(), 0.99999999999999), micros(atLeast))
-		return s.enqueueLocked(&op{code: codeAddRateLimited, text: text})
+		return s.enqueueLocked(newOp(codeAddRateLimited, text))
 	}
 }
 
@@ -77,7 +77,7 @@ func (q *Queue[T]) Forget(item T) {
 		return
 	}
 	q.enqueue(item, func(s *shard[T], encoded string) (seq uint64) {
-		return s.enqueueLocked(&op{code: codeForget, text: encoded})
+		return s.enqueueLocked(newOp(codeForget, encoded))
 	})
 }
 
@@ -142,7 +142,7 @@ func after[T comparable](delay time.Duration) func(s *shard[T], encoded string) 
 		if delay <= 0 {
 			return s.addLocked(encoded)
 		}
-		return s.enqueueLocked(&op{code: codeAddAfter, text: fmt.Sprintf("%16d%s", micros(delay), encoded)})
+		return s.enqueueLocked(newOp(codeAddAfter, fmt.Sprintf("%16d%s", micros(delay), encoded)))
 	}
 }
 
@@ -175,10 +175,13 @@ func (q *Queue[T]) Causes(item T) workqueue.Causes {
 
 // argument returns the operation as batch.lua reads it.
 func (o *op) argument() string {
-	if o.code == codeAdd && (o.quiet || !o.causes.IsZero()) {
+	switch {
+	case o.code != codeAdd:
+		return o.text
+	case o.quiet || !o.causes.IsZero():
 		return fmt.Sprintf("%c%016d%s%s%s", codeAddWhy, len(o.text), o.text, volume[o.quiet], encodeCauses(o.causes))
 	}
-	return string(o.code) + o.text
+	return string(codeAdd) + o.text
 }
 
 // volume is what the server keeps of Cause.Quiet.

@@ -79,7 +79,7 @@ func (q *Queue[T]) Resume() { q.pauseAll("0") }
 func (q *Queue[T]) pauseAll(one string) {
 	_ = q.whileOpen(context.Background(), func() {
 		for _, s := range q.shards {
-			s.enqueueLocked(&op{code: codePause, text: one})
+			s.enqueueLocked(newOp(codePause, one))
 		}
 	})
 }
@@ -140,7 +140,7 @@ func (q *Queue[T]) GiveUp(item T, attempts int, err error) {
 	}
 	q.enqueue(item, func(s *shard[T], encoded string) (seq uint64) {
 		text := fmt.Sprintf("%016d%s%d %s", len(encoded), encoded, max(attempts, 0), reason)
-		return s.enqueueLocked(&op{code: codeGiveUp, text: text})
+		return s.enqueueLocked(newOp(codeGiveUp, text))
 	})
 }
 

@@ -94,7 +94,9 @@ func (q *Queue[T]) ask(ctx context.Context, questions []question[T], answered fu
 	answers := make(chan answer, len(questions))
 	err := q.whileOpen(ctx, func() {
 		for i, ask := range questions {
-			ask.shard.enqueueLocked(&op{code: ask.code, text: ask.key, answer: func(n int, err error) { answers <- answer{i, n, err} }})
+			o := newOp(ask.code, ask.key)
+			o.answer = func(n int, err error) { answers <- answer{i, n, err} }
+			ask.shard.enqueueLocked(o)
 		}
 	})
 	if err != nil {

@@ -5,7 +5,9 @@ import "github.com/keyedqueue/workqueue"
 // op is an operation on the queue, as operations.lua executes it.
 type op struct {
 	code code
-	text string // what follows the letter: an argument of 16 characters, if it is a capital one, and the key
+	// text is the key of codeAdd, and of all others the operation as operations.lua reads it: the letter, an argument of 16 characters if
+	// that is a capital one, and the key.
+	text string
 	// seq is the operation's place among all of its shard.
 	seq uint64
 	// answer is called under the lock with the server's answer, or with why there will be none.
@@ -14,6 +16,8 @@ type op struct {
 	causes workqueue.Causes
 	quiet  bool
 }
+
+func newOp(c code, text string) *op { return &op{code: c, text: string(c) + text} }
 
 // buffer has the operations of a shard that the server has not executed, but for those of the call in flight, in the order in which
 // they were asked for.
@@ -82,7 +86,7 @@ func (b *buffer) take(work int, noAdds bool) (ops []*op, arguments []string) {
 		o := (*from)[0]
 		(*from)[0] = nil
 		*from = (*from)[1:]
-		if b.merging[o.text] == o {
+		if o.code == codeAdd && b.merging[o.text] == o {
 			delete(b.merging, o.text)
 		}
 		if o.code.isAboutHeld() {

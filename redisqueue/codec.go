@@ -152,14 +152,14 @@ func (q *Queue[T]) locate(item T) (string, *shard[T]) {
 	if err != nil {
 		panic(fmt.Errorf("redisqueue: encode a key of type %T: %w", item, err))
 	}
-	if encoded == filler {
-		panic("redisqueue: a key of 80 zero bytes is reserved")
-	}
 	return q.locateString(encoded)
 }
 
-// locateString returns the shard of a string.
+// locateString returns the shard of a string. It panics if that is reserved.
 func (q *Queue[T]) locateString(encoded string) (string, *shard[T]) {
+	if encoded == filler {
+		panic("redisqueue: a key of 80 zero bytes is reserved")
+	}
 	if len(q.shards) == 1 {
 		return encoded, q.shards[0]
 	}

@@ -232,7 +232,7 @@ func TestBuffer(t *testing.T) {
 		return isNew
 	}
 	add("x")
-	b.put(&op{code: codeForget, text: "x"})
+	b.put(newOp(codeForget, "x"))
 	add("y")
 	add("x")
 	b.put(aboutHeld(codeDone, handedOut{encoded: "z", fence: "7"}))
@@ -244,7 +244,7 @@ func TestBuffer(t *testing.T) {
 	if add("x") {
 		t.Error("an add was not merged into one that has come back")
 	}
-	b.put(&op{code: codeDiscard, text: "y"})
+	b.put(newOp(codeDiscard, "y"))
 	add("x")
 	if got := text(); got != "ax fx ay D7z xy ax" || b.aboutHeld != 1 || b.executed() != 0 {
 		t.Errorf("the buffer has %q, %d about held keys, executed up to %d", got, b.aboutHeld, b.executed())

@@ -103,6 +103,9 @@ func TestNoKeys(t *testing.T) {
 		"AddContext":  func(key any) { _ = q.AddContext(context.Background(), key) },
 		"NumRequeues": func(key any) { q.NumRequeues(key) },
 		"Lease":       func(key any) { q.Lease(context.Background(), key) },
+		"DropSetAside": func(key any) {
+			_, _ = q.DropSetAside(context.Background(), key.(string)) // It takes nothing but strings.
+		},
 	} {
 		keys := []any{[]string{"not hashable"}}
 		if name != "Done" && name != "Lease" { // These only look for a key.

@@ -125,7 +125,7 @@ func (c code) work() int {
 
 // aboutHeld returns an operation on a key that is held.
 func aboutHeld(c code, key handedOut) *op {
-	return &op{code: c, text: key.fence + key.encoded}
+	return &op{code: c, text: string(c) + key.fence + key.encoded}
 }
 
 // arguments are what batch.lua gets.
