@@ -76,6 +76,8 @@ func (q *Queue[T]) confirmAll(ctx context.Context, confirm func(s *shard[T]) *co
 // patience is how long methods without a context wait for the server.
 const patience = time.Second
 
+var errAnswerLost = errors.New("redisqueue: the server has done it, but its answer is lost with the lease")
+
 var errFull = errors.New("redisqueue: OOM: the server's memory is full, and it takes no adds")
 
 // question is an operation with a number as its answer.

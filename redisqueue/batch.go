@@ -192,8 +192,14 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	case r == nil:
 		s.dropUnsentLocked(b.ops)
 	case r.status == "GONE":
-		// All was done, but the answers are lost: the questions are asked again.
-		b.ops = slices.DeleteFunc(b.ops, func(o *op) bool { return o.answer == nil })
+		// All was done, but the answers are lost. Only what changes nothing is asked again: a second Discard could remove a later add.
+		b.ops = slices.DeleteFunc(b.ops, func(o *op) bool {
+			if o.answer != nil && o.code != codeNumRequeues && o.code != codeDelayLeft {
+				o.answer(0, errAnswerLost)
+				return true
+			}
+			return o.answer == nil
+		})
 		s.sessionLostLocked(b)
 	case r.status == "LOST":
 		s.sessionLostLocked(b)

@@ -348,3 +348,26 @@ func TestNewRefuses(t *testing.T) {
 		must(t, config.complete(client.Options().ReadTimeout))
 	}
 }
+
+// The server has executed a Discard, and the session has ended before its answer came. It is not sent again: another replica may have
+// added the key since.
+func TestDiscardWhoseAnswerIsLost(t *testing.T) {
+	q := newTestQueue(t, startServer(t).client(), Config[string]{})
+	shard := q.shards[0]
+	var answers []error
+	ops := []*op{newOp(codeDiscard, "a"), newOp(codeNumRequeues, "b")}
+	for _, o := range ops {
+		o.answer = func(_ int, err error) { answers = append(answers, err) }
+	}
+	q.mu.Lock()
+	shard.sending = true // Nothing is sent.
+	q.mu.Unlock()
+	shard.apply(&batch{ops: slices.Clone(ops)}, &reply{status: "GONE"})
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if others := shard.buffer.others; len(answers) != 1 || answers[0] != errAnswerLost || len(others) != 1 || others[0] != ops[1] {
+		t.Errorf("answers %v, sent again %v", answers, others)
+	}
+	shard.sending = false
+	shard.buffer.drop()
+}
