@@ -50,11 +50,25 @@ func (o *operator) member() string {
 	return names[o.rand.IntN(len(names))]
 }
 
-// deleteRecord deletes the table, a member's record, or both. A group of which nothing is left looks like a new one.
+// leavesTrace reports whether who joins still finds the group without these records: it reads the table by its name, and finds members by
+// their label. A group of which nothing is left looks like a new one.
+func (o *operator) leavesTrace(names ...string) bool {
+	for name, l := range o.w.server.backup().leases {
+		if !slices.Contains(names, name) && l.DeletionTimestamp == nil && (name == "g-table" || l.Labels != nil) {
+			return true
+		}
+	}
+	return false
+}
+
+// deleteRecord deletes the table, a member's record, or both.
 func (o *operator) deleteRecord() {
 	names := []string{"g-table", o.member()}
-	if len(o.w.server.backup().leases) < 4 || o.rand.IntN(3) > 0 {
+	if o.rand.IntN(3) > 0 {
 		names = names[o.rand.IntN(2):][:1]
+	}
+	if !o.leavesTrace(names...) {
+		return
 	}
 	for _, name := range names {
 		if r, err := o.w.store.Get(context.Background(), name); err == nil {
@@ -86,7 +100,9 @@ func (o *operator) spoilTable() {
 	if setData(o.w.server, "g-table", []string{"garbage", `{"format":2}`}[o.rand.IntN(2)]) {
 		o.w.logf("somebody spoils the table")
 		time.Sleep(time.Duration(o.rand.Int64N(int64(simLease))))
-		o.w.deleteSpoiled()
+		if o.leavesTrace("g-table") {
+			o.w.deleteSpoiled()
+		}
 	}
 }
 
@@ -105,8 +121,10 @@ func (o *operator) removeLabel() {
 	if o.rand.IntN(3) == 0 {
 		name = "g-table"
 	}
-	o.w.logf("somebody removes the label of %s", name)
-	o.w.server.edit(name, func(l *coordinationv1.Lease) { l.Labels = nil })
+	if o.leavesTrace(name) {
+		o.w.logf("somebody removes the label of %s", name)
+		o.w.server.edit(name, func(l *coordinationv1.Lease) { l.Labels = nil })
+	}
 }
 
 func (o *operator) addFinalizer() {

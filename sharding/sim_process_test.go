@@ -101,7 +101,33 @@ func (p *process) list(queue int) (keys []string, err error) {
 	return keys, nil
 }
 
+// join starts a process of the group.
 func (w *world) join(f faults) *process {
+	p := w.start(f, simSlots)
+	if p == nil {
+		return nil
+	}
+	w.mu.Lock()
+	w.processes = append(w.processes, p)
+	w.mu.Unlock()
+	p.sync()
+	return p
+}
+
+// intrude starts a process of another number of slots, as in a rollout that changes it, and kills it later. Nearly always it cannot join. If
+// it can, because there was no table, it has the group for itself, and the others must hold nothing.
+func (w *world) intrude(d time.Duration) {
+	p := w.start(faults{}, simSlots/2)
+	if p == nil {
+		return
+	}
+	p.sync()
+	w.intruders = append(w.intruders, p)
+	time.AfterFunc(d, p.die)
+}
+
+// start makes a member with queues and workers. It returns nil if that cannot join.
+func (w *world) start(f faults, slots int) *process {
 	w.number++
 	stop := &stopper{}
 	p := &process{
@@ -118,7 +144,7 @@ func (w *world) join(f faults) *process {
 	}
 	life := 0
 	config := Config{
-		Group: "g", Name: p.name, Slots: simSlots, Lease: p.lease, HandoverTimeout: simHandover, Clock: p.clock,
+		Group: "g", Name: p.name, Slots: slots, Lease: p.lease, HandoverTimeout: simHandover, Clock: p.clock,
 		Logger: slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey || a.Key == "group" || a.Key == slog.LevelKey {
 				return slog.Attr{}
@@ -130,7 +156,7 @@ func (w *world) join(f faults) *process {
 			return fmt.Sprintf("%s-%s.%d", name, p.name, life)
 		},
 	}
-	w.logf("%s joins with a clock of speed %.3f", p.name, p.clock.rate)
+	w.logf("%s joins with a clock of speed %.3f and %d slots", p.name, p.clock.rate, slots)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var err error
@@ -156,14 +182,12 @@ func (w *world) join(f faults) *process {
 		workers.Wait()
 		close(p.ended)
 	}()
-	p.sync()
 	return p
 }
 
-// sync is an informer's first list. From then on the process hears of all changes.
+// sync is an informer's first list.
 func (p *process) sync() {
 	p.w.mu.Lock()
-	p.w.processes = append(p.w.processes, p)
 	versions := maps.Clone(p.w.mu.versions)
 	p.w.mu.Unlock()
 	for key, version := range versions {

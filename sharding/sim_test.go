@@ -22,8 +22,8 @@ import (
 // stopped; their clocks run too fast or too slow by all that the margin allows; calls are slow, fail, or succeed and report
 // an error; the server refuses writes, of all or of the table alone; watches stall, repeat or end; machines are suspended; loggers block and
 // listings hang; leases differ; handlers do not return; in a quarter of the histories people delete and edit records and restore backups
-// (sim_operators_test.go). Then all faults end, and the bounds of quiet times are checked as well. It cannot express members of other Slots,
-// wall clocks that are set, and handlers that write through a cache that lags: the first two have tests of their own.
+// (sim_operators_test.go); processes of other Slots join. Then all faults end, and the bounds of quiet times are checked as well. It cannot
+// express wall clocks that are set, and handlers that write through a cache that lags: both have tests of their own.
 //
 //	SHARDING_HISTORIES=100000 go test -run '^TestSimulation$' -timeout 24h ./sharding
 //	SHARDING_OPERATORS=0 SHARDING_HISTORIES=1000 go test -run '^TestSimulation$' ./sharding   # without people
@@ -102,6 +102,7 @@ type world struct {
 	leases bool // processes have different ones
 
 	processes []*process // those that are not dead
+	intruders []*process // those of other Slots
 	number    int
 
 	mu struct {
@@ -241,6 +242,8 @@ func (w *world) storm() {
 			w.logf("listings of %s hang for %v", p.name, d)
 			p.listing.stop(func() {})
 			time.AfterFunc(d, p.listing.resume)
+		case action == 12:
+			w.intrude(d)
 		}
 	}
 }
@@ -254,6 +257,9 @@ func (w *world) calm() {
 		p.stop.resume()
 		p.logging.resume()
 		p.listing.resume()
+	}
+	for _, p := range w.intruders {
+		p.die()
 	}
 	w.deleteSpoiled()
 	w.mu.Lock()

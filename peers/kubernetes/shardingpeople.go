@@ -27,23 +27,31 @@ func (h *history) people() []shardingStep {
 
 const shardingData = "keyedqueue.github.io/sharding"
 
+// leasesOf waits until there are a table and records of members: the step before may have deleted some.
 func (h *history) leasesOf(ctx context.Context) (table *coordinationv1.Lease, members []*coordinationv1.Lease, err error) {
-	list, err := h.client.CoordinationV1().Leases(h.namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, nil, err
-	}
-	for i := range list.Items {
-		switch l := &list.Items[i]; {
-		case strings.HasSuffix(l.Name, "-table"):
-			table = l
-		case strings.Contains(l.Name, "-member-"):
-			members = append(members, l)
+	ctx, cancel := context.WithTimeout(ctx, 10*h.lease)
+	defer cancel()
+	for {
+		list, err := h.client.CoordinationV1().Leases(h.namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, nil, fmt.Errorf("the table and the members' records: %w", err)
+		}
+		table, members = nil, nil
+		for i := range list.Items {
+			switch l := &list.Items[i]; {
+			case strings.HasSuffix(l.Name, "-table"):
+				table = l
+			case strings.Contains(l.Name, "-member-"):
+				members = append(members, l)
+			}
+		}
+		if table != nil && len(members) > 0 {
+			return table, members, nil
+		}
+		if err := pause(ctx, h.lease/100); err != nil {
+			return nil, nil, errors.New("the table or all members' records are missing")
 		}
 	}
-	if table == nil || len(members) == 0 {
-		return nil, nil, errors.New("the table or all members' records are missing")
-	}
-	return table, members, nil
 }
 
 func (h *history) deleteTable(ctx context.Context) error {
