@@ -244,7 +244,7 @@ func (w *world) begin(key string, h *handling) {
 	for other := range w.mu.active[key] {
 		if other.p != h.p && other.active() {
 			w.failLocked("%s handles %s while %s handles it", h.p.name, key, other.p.name)
-		} else if other.p != h.p && other.lives() {
+		} else if other.p != h.p && other.lives() && other.p.member.config.Slots == h.p.member.config.Slots { // Of other Slots only contexts count.
 			w.failLocked("%s handles %s while a handler of %s, which lives, has not returned", h.p.name, key, other.p.name)
 		}
 	}
