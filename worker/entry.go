@@ -16,8 +16,8 @@ type Entry[T comparable] struct {
 
 	// Only the goroutine that makes the call writes what follows. Others may read ctx under the books' mu while it goes on.
 
-	result   Result[T]
-	answer   answer
+	result   Result[T] // what hooks see
+	answer   answer    // what the handler's error asks for
 	callCtx  *callContext[T]
 	ctx      context.Context    // callCtx, or made from it
 	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
@@ -33,6 +33,7 @@ type Entry[T comparable] struct {
 
 	// What follows is guarded by the books' mu.
 
+	// current is what others see of the call while it goes on.
 	current struct {
 		RunningKey[T] // without Duration
 		callCtx       *callContext[T]

@@ -50,7 +50,12 @@ func pauseAfter(interruptions int) time.Duration {
 	if interruptions <= maxInterruptions {
 		return 0
 	}
-	return min(firstPause<<min(interruptions-maxInterruptions-1, 20), lastPause)
+	return doubled(firstPause, interruptions-maxInterruptions-1, lastPause)
+}
+
+// doubled returns a delay that was doubled so many times, but no more than longest.
+func doubled(delay time.Duration, times int, longest time.Duration) time.Duration {
+	return min(delay<<min(times, 20), longest)
 }
 
 // doneOrHold calls Done of the key, which a call has answered, or holds the key. A key that must pause is held: it was added again, so

@@ -237,7 +237,8 @@ func (p *Pool[T]) addRateLimited(e *Entry[T]) {
 	if due == 0 && again {
 		// The queue has not asked the limiter, because the key comes at once. The failure has a delay all the same, that of the default
 		// limiter: otherwise each add during a call would cost the key an attempt.
-		due = p.options.Clock.Now().Add(max(atLeast, min(5*time.Millisecond<<min(e.failed.calls, 20), 1000*time.Second))).UnixNano()
+		delay := doubled(5*time.Millisecond, e.failed.calls, 1000*time.Second)
+		due = p.options.Clock.Now().Add(max(atLeast, delay)).UnixNano()
 	}
 	p.books.failures.setLimited(key, p.queue.NumRequeues(key) > 0, due, e.failed.unasked)
 }
