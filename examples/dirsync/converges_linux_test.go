@@ -60,6 +60,8 @@ func TestConverges(t *testing.T) {
 		d.do(os.RemoveAll(d.src), os.RemoveAll(d.dst), os.Mkdir(d.src, 0o755), os.Mkdir(d.dst, 0o755))
 		d.write(d.src, "file", "1")
 		d.write(d.src, "dir/sub/file", "1")
+		d.write(d.src, "dir/file", "1")
+		d.write(d.src, "other/file of other", "1")
 		d.write(d.src, "kind", "a file")
 		d.do(os.Symlink("file", filepath.Join(d.src, "link")))
 		d.write(d.dst, "dir/extra", "1")
@@ -81,7 +83,8 @@ func TestConverges(t *testing.T) {
 		}
 		at := func(name string) string { return filepath.Join(d.src, name) }
 		change(5*time.Millisecond, func() { d.write(d.src, "file", "longer") }, "file")
-		change(10*time.Millisecond, func() { d.do(os.Rename(at("dir"), at("moved"))) }, "dir", "moved")
+		// A copy of dir/file that goes on must not stay: the directory that has the name then has no such file.
+		change(10*time.Millisecond, func() { d.do(os.Rename(at("dir"), at("moved")), os.Rename(at("other"), at("dir"))) }, "dir", "moved", "other")
 		change(15*time.Millisecond, func() { d.do(os.Remove(at("kind"))); d.write(d.src, "kind/file", "now in a directory") }, "kind")
 		change(20*time.Millisecond, func() { d.do(os.RemoveAll(at("moved/sub")), os.Symlink("../file", at("moved/sub"))) }, "moved/sub")
 		change(2*time.Second, func() { d.do(os.Remove(at("link"))) }, "link")
