@@ -188,3 +188,59 @@ func (h *Handler) count(ctx context.Context, e *entry, query url.Values) *countR
 	}
 	return c
 }
+
+// matchingReport counts keys with certain errors.
+type matchingReport struct {
+	Failing int `json:"failing"`
+	GivenUp int `json:"given_up"`
+	// More reports that there was no time to count all.
+	More bool `json:"more,omitempty"`
+}
+
+// listErrors lists the keys whose errors contain a text, instead of all that fail or were given up.
+func (r *detailReport) listErrors(ctx context.Context, h *Handler, read *reading, text string, groups errorGroups) {
+	r.Failing, r.GivenUp, r.Matching = []keyReport{}, []keyReport{}, new(matchingReport)
+	ctx, next := searchTurn(ctx, h.searching, countTime)
+	defer next()
+	r.Matching.More = read.visit(ctx, everyTrouble, text, func(f failure) {
+		keys, n := &r.Failing, &r.Matching.Failing
+		if f.state == stateGivenUp {
+			keys, n = &r.GivenUp, &r.Matching.GivenUp
+		}
+		if *n++; len(*keys) < r.limit {
+			k := keyReport{raw: f.Key}
+			k.addFailure(f)
+			*keys = append(*keys, k)
+		}
+		groups.add(keyText(f.Key), f)
+	})
+	for i := range r.Failing { // The pools' lists do not have the time of the next try.
+		if k := &r.Failing[i]; k.Due.IsZero() && read.entry.queue.SnapshotKey != nil && ctx.Err() == nil && read.missing == none {
+			read.guard(func() {
+				began := time.Now()
+				now, _ := read.entry.queue.SnapshotKey(k.raw)
+				read.noteOutage(read.stats, began)
+				k.Due = now.Due.UTC()
+			})
+		}
+	}
+}
+
+// lookUpGivenUp finds out in which state the given-up keys are now: they may be in the queue again.
+func (r *detailReport) lookUpGivenUp(ctx context.Context, read *reading) {
+	q := read.entry.queue
+	if q.SnapshotKey == nil || read.late {
+		return
+	}
+	read.guard(func() {
+		began := time.Now()
+		for i, k := range r.GivenUp {
+			if read.noteOutage(read.stats, began); read.missing != none || ctx.Err() != nil {
+				break
+			}
+			if now, ok := q.SnapshotKey(k.raw); ok {
+				r.GivenUp[i].State = string(now.State)
+			}
+		}
+	})
+}

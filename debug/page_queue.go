@@ -41,14 +41,6 @@ type detailReport struct {
 	limit           int
 }
 
-// matchingReport counts keys with certain errors.
-type matchingReport struct {
-	Failing int `json:"failing"`
-	GivenUp int `json:"given_up"`
-	// More reports that there was no time to count all.
-	More bool `json:"more,omitempty"`
-}
-
 // groupReport is a group that is paused, or that listed keys have.
 type groupReport struct {
 	Group  string `json:"group"`
@@ -128,54 +120,42 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 	searching := ctx // A search has more time.
 	ctx, cancel := context.WithTimeout(ctx, maxPatience)
 	defer cancel()
-	q := h.readOne(ctx, e, ask)
-	lists, pools := q.keyLists()
+	read := h.readOne(ctx, e, ask)
+	lists, pools := read.keyLists()
 	r := &detailReport{
 		Time:            now.UTC(),
 		SampleEvery:     seconds(h.every),
-		Latency:         newTimesReport(q.stats.Latency),
-		Work:            newTimesReport(q.stats.WorkDuration),
-		Changes:         newTimesReport(q.workers.Changes),
+		Latency:         newTimesReport(read.stats.Latency),
+		Work:            newTimesReport(read.stats.WorkDuration),
+		Changes:         newTimesReport(read.workers.Changes),
 		Errors:          cut(query.Get("error"), maxKey),
 		keyLists:        lists,
-		FailingUnlisted: q.keys.FailingUnlisted,
-		Actions:         h.actionsOf(q),
+		FailingUnlisted: read.keys.FailingUnlisted,
+		Actions:         h.actionsOf(read),
 		limit:           limit,
 	}
 	for _, keys := range r.all() {
 		*keys = (*keys)[:min(limit, len(*keys))]
 	}
 	if e.queue.PauseGroup != nil {
-		r.Groups = newGroups(q.pausedGroups, r.keyLists)
-		q.guard(func() { describeGroups(r.Groups, e.queue, now) })
+		r.Groups = newGroups(read.pausedGroups, r.keyLists)
+		read.guard(func() { describeGroups(r.Groups, e.queue, now) })
 	}
-	for _, f := range q.keys.facts {
+	for _, f := range read.keys.facts {
 		r.Facts = append(r.Facts, workqueue.Fact{Name: short(f.Name, maxName), Value: short(f.Value, maxKey)})
 	}
 	groups := make(errorGroups)
-	if r.Errors != "" && !q.late {
-		r.listErrors(ctx, h, q, query.Get("error"), groups)
+	if r.Errors != "" && !read.late {
+		r.listErrors(ctx, h, read, query.Get("error"), groups)
 	} else {
 		for _, f := range pools.failures {
 			groups.add(keyText(f.Key), f)
 		}
 	}
 	r.ErrorGroups = groups.sorted()
-	if e.queue.SnapshotKey != nil && !q.late {
-		q.guard(func() {
-			began := time.Now()
-			for i, k := range r.GivenUp { // It may be in the queue again.
-				if q.noteOutage(q.stats, began); q.missing != none || ctx.Err() != nil {
-					break
-				}
-				if now, ok := e.queue.SnapshotKey(k.raw); ok {
-					r.GivenUp[i].State = string(now.State)
-				}
-			}
-		})
-	}
+	r.lookUpGivenUp(ctx, read)
 	if query.Has("key") {
-		r.Found = h.search(searching, h.searching, q, query.Get("key"), "")
+		r.Found = h.search(searching, h.searching, read, query.Get("key"), "")
 		finish(r.Found.Keys, e.id, now)
 	}
 	for _, keys := range r.all() {
@@ -186,41 +166,12 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 			r.Sharing++
 		}
 	}
-	r.Queue = h.newQueueReport(q, now)
+	r.Queue = h.newQueueReport(read, now)
 	r.History = newHistoryReport(r.Queue.timeline.points)
 	if r.Queue.Timed {
-		r.Recent = e.history.recent(q.measure())
+		r.Recent = e.history.recent(read.measure())
 	}
 	return r
-}
-
-// listErrors lists the keys whose errors contain a text, instead of all that fail or were given up.
-func (r *detailReport) listErrors(ctx context.Context, h *Handler, q *reading, text string, groups errorGroups) {
-	r.Failing, r.GivenUp, r.Matching = []keyReport{}, []keyReport{}, new(matchingReport)
-	ctx, next := searchTurn(ctx, h.searching, countTime)
-	defer next()
-	r.Matching.More = q.visit(ctx, everyTrouble, text, func(f failure) {
-		keys, n := &r.Failing, &r.Matching.Failing
-		if f.state == stateGivenUp {
-			keys, n = &r.GivenUp, &r.Matching.GivenUp
-		}
-		if *n++; len(*keys) < r.limit {
-			k := keyReport{raw: f.Key}
-			k.addFailure(f)
-			*keys = append(*keys, k)
-		}
-		groups.add(keyText(f.Key), f)
-	})
-	for i := range r.Failing { // The pools' lists do not have the time of the next try.
-		if k := &r.Failing[i]; k.Due.IsZero() && q.entry.queue.SnapshotKey != nil && ctx.Err() == nil && q.missing == none {
-			q.guard(func() {
-				began := time.Now()
-				now, _ := q.entry.queue.SnapshotKey(k.raw)
-				q.noteOutage(q.stats, began)
-				k.Due = now.Due.UTC()
-			})
-		}
-	}
 }
 
 // newGroups returns the paused groups, and those of the listed keys.
