@@ -58,10 +58,10 @@ func TestSimulation(t *testing.T) {
 		for p := range runtime.GOMAXPROCS(0) {
 			t.Run(strconv.Itoa(p), func(t *testing.T) {
 				t.Parallel()
+				defer func() { failed.Store(failed.Load() || t.Failed()) }() // A history that fails ends this goroutine.
 				for i := next.Add(1); i <= int64(n) && !failed.Load() && timeIsLeft(t); i = next.Add(1) {
 					handled.Add(int64(simulate(t, first+uint64(i)-1)))
 					histories.Add(1)
-					failed.Store(failed.Load() || t.Failed())
 				}
 			})
 		}
