@@ -23,7 +23,7 @@ import (
 // an error; the server refuses writes, of all or of the table alone; watches stall, repeat or end; machines are suspended; loggers block and
 // listings hang; leases differ; handlers do not return; in a quarter of the histories people delete and edit records and restore backups
 // (sim_operators_test.go); processes of other Slots join. Then all faults end, and the bounds of quiet times are checked as well. It cannot
-// express wall clocks that are set, and handlers that write through a cache that lags: both have tests of their own.
+// express wall clocks that are set, which have a test of their own.
 //
 //	SHARDING_HISTORIES=100000 go test -run '^TestSimulation$' -timeout 24h ./sharding
 //	SHARDING_OPERATORS=0 SHARDING_HISTORIES=1000 go test -run '^TestSimulation$' ./sharding   # without people
