@@ -183,7 +183,7 @@ func (q *Queue[T]) ForgetGivenUpContext(ctx context.Context, items ...T) (forgot
 func (q *Queue[T]) SetAsideKeys(ctx context.Context, limit int) (encoded []string, err error) {
 	for _, s := range q.shards {
 		for from := "0"; from != ""; {
-			var rows []row
+			var rows []row[T]
 			if rows, from, err = s.readRows(ctx, "scan", "aside", from, maxPage); err != nil {
 				return encoded, err
 			}
