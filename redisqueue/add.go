@@ -99,19 +99,14 @@ func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (failures int
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	encoded, s := q.locate(item)
-	var answers [2]int
-	err = q.ask(ctx, []question[T]{{s, codeNumRequeues, encoded}, {s, codeDelayLeft, encoded}}, func(i, n int) { answers[i] = n })
+	answers, err := q.ask(ctx, question[T]{s, codeNumRequeues, encoded}, question[T]{s, codeDelayLeft, encoded})
 	return answers[0], time.Duration(answers[1]) * time.Microsecond, err
 }
 
 // enqueue calls put with item's shard and its string, under the lock, unless this replica has ended.
 func (q *Queue[T]) enqueue(item T, put func(s *shard[T], encoded string) (seq uint64)) {
 	encoded, s := q.locate(item)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.mu.ending.over {
-		put(s, encoded)
-	}
+	_ = q.whileOpen(context.Background(), func() { put(s, encoded) })
 }
 
 // addLocked puts an add into the buffer, unless one of the same key is there. It returns the number of the one that is there.

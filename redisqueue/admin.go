@@ -112,11 +112,12 @@ func change[T comparable, K any](ctx context.Context, q *Queue[T], c code, keys 
 			encoded, s := locate(key)
 			questions[i] = question[T]{s, c, encoded}
 		}
-		err := q.ask(ctx, questions, func(i, n int) {
+		answers, err := q.ask(ctx, questions...)
+		for i, n := range answers {
 			if n > 0 {
 				found = append(found, some[i])
 			}
-		})
+		}
 		if err != nil {
 			return found, err
 		}

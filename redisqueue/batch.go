@@ -37,13 +37,6 @@ type shard[T comparable] struct {
 	}
 }
 
-// health is how the server does.
-type health struct {
-	outage      error     // why the last attempt failed, until one succeeds
-	fullSince   time.Time // since when the server's memory is full, zero if it is not
-	retryAddsAt time.Time // when adds are tried again on a full server
-}
-
 // batch is what one call of the server executes.
 type batch struct {
 	number  uint64  // of this shard's batches
@@ -150,8 +143,7 @@ func (s *shard[T]) nextBatch() *batch {
 	b.asleep = s.wakesUpLocked() || b.want > 0 && s.getter.asleep
 	b.ops, b.arguments = s.buffer.take(b.want, b.noAdds)
 	b.quits = s.session.abandoned || s.quitsLocked()
-	s.getter.requested = b.want
-	s.q.mu.requested += b.want
+	s.requestLocked(b.want)
 	s.getter.woken, s.session.renew = false, false
 	s.inFlight = true
 	return b
@@ -184,13 +176,10 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 		}
 	}
 	q.mu.Lock()
-	q.mu.requested -= s.getter.requested
-	s.getter.requested = 0
+	s.requestLocked(0)
 	switch {
-	case r == nil && q.tool && !q.mu.ending.stopping:
-		s.dropLocked(b.ops, s.server.outage)
 	case r == nil:
-		s.dropUnsentLocked(b.ops)
+		s.dropLocked(b.ops)
 	case r.status == "GONE":
 		// All was done, but the answers are lost. Only what changes nothing is asked again: a second Discard could remove a later add.
 		b.ops = slices.DeleteFunc(b.ops, func(o *op) bool {
@@ -239,7 +228,7 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T]) {
 		}
 	}
 	if s.fullLocked(b, r, now) {
-		s.dropUnsentLocked(nil)
+		s.dropLocked(nil)
 		return
 	}
 	s.confirmations.executed = s.buffer.executed()

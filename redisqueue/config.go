@@ -114,6 +114,9 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 		c.Replica = fmt.Sprintf("%s/%d", host, os.Getpid())
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
+	if c.OnError == nil {
+		c.OnError = func(error) {}
+	}
 	if _, ok := c.MetricsProvider.(workqueue.StatsProvider); c.MetricsProvider != nil && !ok {
 		return fmt.Errorf("redisqueue: %T is not a workqueue.StatsProvider", c.MetricsProvider)
 	}

@@ -171,6 +171,12 @@ func (s *shard[T]) demandLocked() int {
 	return min((unserved+askable-1)/askable, maxWant)
 }
 
+// requestLocked notes how many keys the call in flight may bring.
+func (s *shard[T]) requestLocked(n int) {
+	s.q.mu.requested += n - s.getter.requested
+	s.getter.requested = n
+}
+
 // wakesUpLocked reports whether the server must hear that no getter waits here any more, so that it sends wake-ups to others.
 func (s *shard[T]) wakesUpLocked() bool { return s.getter.asleep && len(s.q.mu.getters) == 0 }
 

@@ -228,15 +228,15 @@ func (q *Queue[T]) givesUpLocked(since time.Time) bool {
 	return e.stopping && len(q.mu.held) == 0 && time.Since(e.since) >= lease && time.Since(since) >= lease
 }
 
-// dropUnsentLocked drops what the server has not received, after it has not answered for a lease since the shutdown.
-func (s *shard[T]) dropUnsentLocked(unsent []*op) {
-	s.q.mu.ending.dropped = s.q.mu.ending.dropped || len(unsent)+s.buffer.len() > 0
-	s.dropLocked(unsent, workqueue.ErrShutDown)
-}
-
-// dropLocked drops all operations that the server has not received, and answers those who wait for them with err.
-func (s *shard[T]) dropLocked(unsent []*op, err error) {
-	for _, o := range append(unsent, s.buffer.drop()...) {
+// dropLocked drops all operations that the server has not received, unsent among them: those of a tool because the server has refused
+// them, and otherwise because it has not answered for a lease since the shutdown.
+func (s *shard[T]) dropLocked(unsent []*op) {
+	e, err := &s.q.mu.ending, s.server.outage
+	unsent = append(unsent, s.buffer.drop()...)
+	if e.stopping {
+		e.dropped, err = e.dropped || len(unsent) > 0, workqueue.ErrShutDown
+	}
+	for _, o := range unsent {
 		if o.code.isAdd() {
 			s.q.mu.totals.stats.Dropped++
 		}
