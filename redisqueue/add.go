@@ -98,9 +98,9 @@ func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (failures int
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	encoded, s := q.locate(item)
-	answers, err := q.ask(ctx, question[T]{s, codeNumRequeues, encoded}, question[T]{s, codeDelayLeft, encoded})
-	return answers[0], time.Duration(answers[1]) * time.Microsecond, err
+	encoded, _ := q.locate(item)
+	answers, err := q.ask(ctx, codeNumRequeues, encoded)
+	return answers[0].n, answers[0].left, err
 }
 
 // enqueue calls put with item's shard and its string, under the lock, unless this replica has ended.
@@ -263,8 +263,8 @@ func (q *Queue[T]) AddedAgain(item T) <-chan struct{} {
 // askAddedLocked asks the server whether a key was added again.
 func (s *shard[T]) askAddedLocked(h *hold[T], answered func()) {
 	ask := aboutHeld(codeAddedAgain, h.handedOut)
-	ask.answer = func(n int, _ error) {
-		if n > 0 {
+	ask.answer = func(a answer, _ error) {
+		if a.n > 0 {
 			s.addedAgainLocked(h.encoded)
 		}
 		answered()

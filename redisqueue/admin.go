@@ -107,14 +107,13 @@ func (q *Queue[T]) changed(c code, item T) bool {
 // change sends an operation on each key, and returns the keys that the server knows.
 func change[T comparable, K any](ctx context.Context, q *Queue[T], c code, keys []K, locate func(K) (string, *shard[T])) (found []K, err error) {
 	for some := range slices.Chunk(keys, maxWork) {
-		questions := make([]question[T], len(some))
+		encoded := make([]string, len(some))
 		for i, key := range some {
-			encoded, s := locate(key)
-			questions[i] = question[T]{s, c, encoded}
+			encoded[i], _ = locate(key)
 		}
-		answers, err := q.ask(ctx, questions...)
-		for i, n := range answers {
-			if n > 0 {
+		answers, err := q.ask(ctx, c, encoded...)
+		for i, a := range answers {
+			if a.n > 0 {
 				found = append(found, some[i])
 			}
 		}

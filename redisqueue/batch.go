@@ -181,14 +181,13 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	case r == nil:
 		s.dropLocked(b.ops)
 	case r.status == "GONE":
-		// All was done, but the answers are lost. Only what changes nothing is asked again: a second Discard could remove a later add.
-		b.ops = slices.DeleteFunc(b.ops, func(o *op) bool {
-			if o.answer != nil && o.code != codeNumRequeues && o.code != codeDelayLeft {
-				o.answer(0, errAnswerLost)
-				return true
+		// All was done, but the answers are lost. They are not asked for again: a second Discard could remove a later add.
+		for _, o := range b.ops {
+			if o.answer != nil {
+				o.answer(answer{}, errAnswerLost)
 			}
-			return o.answer == nil
-		})
+		}
+		b.ops = nil
 		s.sessionLostLocked(b)
 	case r.status == "LOST":
 		s.sessionLostLocked(b)
@@ -220,11 +219,11 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T]) {
 	}
 	q.mu.totals.stats.Adds += uint64(r.changed)
 	q.mu.totals.info.LostDones += uint64(r.unmatched)
-	numbers := r.numbers
+	answers := r.answers
 	for _, o := range b.ops {
-		if o.answer != nil && len(numbers) > 0 {
-			o.answer(numbers[0], nil)
-			numbers = numbers[1:]
+		if o.answer != nil && len(answers) > 0 {
+			o.answer(answers[0], nil)
+			answers = answers[1:]
 		}
 	}
 	if s.fullLocked(b, r, now) {

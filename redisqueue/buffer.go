@@ -15,7 +15,7 @@ type op struct {
 	// seq is the operation's place among all of its shard.
 	seq uint64
 	// answer is called under the lock with the server's answer, or with why there will be none.
-	answer func(n int, err error)
+	answer func(a answer, err error)
 	// Of codeAdd: what all adds of the key that were merged into this one have brought; quiet, if all of them were.
 	causes workqueue.Causes
 	quiet  bool

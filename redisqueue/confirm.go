@@ -141,27 +141,21 @@ func (q *Queue[T]) confirmAll(ctx context.Context, confirm func(s *shard[T]) *co
 	return errors.Join(errs...)
 }
 
-// question is an operation with a number as its answer.
-type question[T comparable] struct {
-	shard *shard[T]
-	code  code
-	key   string
-}
-
-// ask sends questions, and returns their answers, zero for those that are not answered when ctx ends.
-func (q *Queue[T]) ask(ctx context.Context, questions ...question[T]) (answers []int, err error) {
-	answers = make([]int, len(questions))
-	left, result := len(questions), make(chan error, len(questions))
+// ask sends an operation on each key, and returns the answers, zero for those that have not come when ctx ends.
+func (q *Queue[T]) ask(ctx context.Context, c code, keys ...string) (answers []answer, err error) {
+	answers = make([]answer, len(keys))
+	left, result := len(keys), make(chan error, len(keys))
 	err = q.whileOpen(ctx, func() {
-		for i, asked := range questions {
-			o := newOp(asked.code, asked.key)
-			o.answer = func(n int, err error) {
-				answers[i] = n
+		for i, key := range keys {
+			o := newOp(c, key)
+			o.answer = func(a answer, err error) {
+				answers[i] = a
 				if left--; left == 0 || err != nil {
 					result <- err
 				}
 			}
-			asked.shard.enqueueLocked(o)
+			_, s := q.locateString(key)
+			s.enqueueLocked(o)
 		}
 	})
 	if err == nil {
@@ -169,7 +163,7 @@ func (q *Queue[T]) ask(ctx context.Context, questions ...question[T]) (answers [
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return slices.Clone(answers), err // The server may answer the others later.
+	return slices.Clone(answers), err // The others may come later.
 }
 
 var errAnswerLost = errors.New("redisqueue: the server has done it, but its answer is lost with the lease")

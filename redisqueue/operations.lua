@@ -334,8 +334,8 @@ if hasOthers then
 		return math.ceil(delay)
 	end
 
-	local function answerNumber(n) results[#results + 1] = 'n' .. whole(n) .. ' ' end
-	local function answer(found) answerNumber(found and 1 or 0) end
+	local function answerNumbers(n, left) results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left) .. ' ' end
+	local function answer(found) answerNumbers(found and 1 or 0, 0) end
 
 	-- AddRateLimited counts a failure, unless it is the same as the one before. The rest: a random number, see backoff, and how long
 	-- the key waits at least.
@@ -350,10 +350,8 @@ if hasOthers then
 		setFailures(key, failures, delay)
 		addLater(key, delay)
 	end
-	-- NumRequeues
-	ops.n = function(key) answerNumber(failuresOf(key)) end
-	-- What is left of the delay of the last failure?
-	ops.l = function(key) answerNumber(select(2, failuresOf(key))) end
+	-- NumRequeues, and what is left of the delay of the last failure
+	ops.n = function(key) answerNumbers(failuresOf(key)) end
 	-- GiveUp: the number of attempts and the error
 	ops.G = giveUp
 	-- Hands the key back.

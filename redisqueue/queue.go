@@ -241,7 +241,7 @@ func (s *shard[T]) dropLocked(unsent []*op) {
 			s.q.mu.totals.stats.Dropped++
 		}
 		if o.answer != nil {
-			o.answer(0, err)
+			o.answer(answer{}, err)
 		}
 	}
 	s.failConfirmationsLocked(err)
