@@ -169,14 +169,17 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	q := s.q
 	var keys []arrival[T]
 	if r != nil {
-		s.answered(b, r)
 		for _, key := range r.keys {
 			item, bad := q.decode(key.encoded)
 			keys = append(keys, arrival[T]{key, item, bad})
 		}
 	}
 	q.mu.Lock()
+	now := time.Now()
 	s.requestLocked(0)
+	if r != nil && r.status != "FULL" {
+		s.answeredLocked(b, now)
+	}
 	switch {
 	case r == nil:
 		s.dropLocked(b.ops)
@@ -192,7 +195,7 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	case r.status == "LOST":
 		s.sessionLostLocked(b)
 	default:
-		s.executedLocked(b, r, keys)
+		s.executedLocked(b, r, keys, now)
 	}
 	// Not before: while a call is in flight the server may hold keys for the session, so expireLocked must not forget it.
 	s.inFlight = false
@@ -201,17 +204,11 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	}
 	q.endLocked()
 	q.unlock()
-	for _, key := range keys {
-		if key.bad != nil {
-			q.report("A key cannot be decoded and was set aside", key.bad)
-		}
-	}
 }
 
 // executedLocked does what follows from a batch that was executed, and brought those keys.
-func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T]) {
+func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now time.Time) {
 	q := s.q
-	now := time.Now()
 	before := s.counts
 	if s.counts = r.counts; !b.wantsAll {
 		c := &s.counts

@@ -117,7 +117,7 @@ func (q *Queue[T]) whileOpen(ctx context.Context, f func()) error {
 }
 
 // confirm is enqueue that waits until the server has executed the operation.
-func (q *Queue[T]) confirm(ctx context.Context, item T, put func(s *shard[T], encoded string) (seq uint64)) error {
+func (q *Queue[T]) confirm(ctx context.Context, item T, put putter[T]) error {
 	encoded, s := q.locate(item)
 	var c *confirmation
 	if err := q.whileOpen(ctx, func() { c = s.confirmLocked(put(s, encoded)) }); err != nil {

@@ -24,7 +24,9 @@ func (s *shard[T]) untilAnswered(ask func() error) bool {
 		if err == nil {
 			return true
 		}
-		s.failed(err)
+		q.mu.Lock()
+		s.failedLocked(err)
+		q.unlock()
 		q.pause(pause)
 		q.mu.Lock()
 		givesUp := q.mu.ending.over || q.givesUpLocked(began) || q.tool && isAnswer(err)
@@ -41,47 +43,39 @@ func isAnswer(err error) bool {
 	return errors.As(err, &answer)
 }
 
-// failed notes that the server has not answered, or has refused what it was asked for.
-func (s *shard[T]) failed(err error) {
-	q := s.q
-	q.mu.Lock()
-	first := s.server.outage == nil
+// failedLocked notes that the server has not answered, or has refused what it was asked for.
+func (s *shard[T]) failedLocked(err error) {
+	q, before := s.q, s.server.outage
 	s.server.outage = err
 	q.mu.totals.info.Errors++
 	if err != errFull { // The getters need not wait for this shard.
 		s.requestLocked(0)
 		q.kickLocked()
 	}
-	q.mu.Unlock()
-	if first {
-		q.config.Logger.Error("The queue's server fails", "queue", q.config.Name, "err", err)
-	}
-	q.config.OnError(err)
-}
-
-// answered notes that the server has executed a batch, or all but the adds.
-func (s *shard[T]) answered(b *batch, r *reply) {
-	if r.status == "FULL" {
-		if slices.ContainsFunc(b.ops, func(o *op) bool { return o.code.isAdd() }) {
-			s.failed(errFull)
+	q.mu.foreign = append(q.mu.foreign, func() {
+		if before == nil {
+			q.config.Logger.Error("The queue's server fails", "queue", q.config.Name, "err", err)
 		}
-		return
-	}
-	q := s.q
-	q.mu.Lock()
-	q.mu.totals.calls.observe(time.Since(b.began))
-	was := s.server.outage
-	s.server.outage = nil
-	q.mu.Unlock()
-	if was != nil {
-		q.config.Logger.Info("The queue's server answers again", "queue", q.config.Name)
-	}
+		q.config.OnError(err)
+	})
 }
 
-// report calls the hook and the logger.
-func (q *Queue[T]) report(what string, err error) {
-	q.config.Logger.Warn(what, "queue", q.config.Name, "err", err)
-	q.config.OnError(err)
+// answeredLocked notes that the server has answered, and refuses nothing.
+func (s *shard[T]) answeredLocked(b *batch, now time.Time) {
+	q := s.q
+	q.mu.totals.calls.observe(now.Sub(b.began))
+	if s.server.outage != nil {
+		q.mu.foreign = append(q.mu.foreign, func() { q.config.Logger.Info("The queue's server answers again", "queue", q.config.Name) })
+	}
+	s.server.outage = nil
+}
+
+// reportLocked makes unlock call the hook and the logger.
+func (q *Queue[T]) reportLocked(what string, err error) {
+	q.mu.foreign = append(q.mu.foreign, func() {
+		q.config.Logger.Warn(what, "queue", q.config.Name, "err", err)
+		q.config.OnError(err)
+	})
 }
 
 // pause waits for d, no longer than until this replica has ended.
@@ -117,6 +111,7 @@ func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
 	if len(refused) == 0 {
 		return false
 	}
+	s.failedLocked(errFull)
 	s.buffer.putBack(refused)
 	return !s.buffer.isAboutHeld() && s.q.givesUpLocked(s.server.fullSince)
 }
