@@ -63,8 +63,9 @@ func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
 	c.Queued = max(0, states-1-c.Processing)
 	c.Again, c.Waiting, c.Failing = check.number(f[2]), max(0, check.number(f[3])-1), max(0, check.number(f[4])-1)
 	c.GivenUp, c.SetAside, c.Repaired, c.Paused = check.number(f[5]), check.number(f[6]), check.number(f[7]), f[8] == "1"
-	if oldest, now := check.number(f[9]), check.number(f[10]); c.Queued > 0 && oldest > 0 {
-		c.OldestQueued = max(0, time.Duration(now-oldest)*time.Microsecond)
+	var head KeyInfo[T]
+	if setState(&head, f[9], &check); c.Queued > 0 && head.State == workqueue.KeyQueued {
+		c.OldestQueued = max(0, check.at(int64(check.number(f[10]))).Sub(head.Since))
 	}
 	return c, check.err
 }

@@ -21,11 +21,9 @@ if what == 'counts' then
 	local head = call('LINDEX', LINE, 0)
 	local time = call('TIME')
 	local now = math.max(time[1] * 1000000 + time[2] + (meta[4] or 0), meta[5] or 0)
-	local state = head and call('HGET', STATES, head)
-	local oldest = state and #state == 16 and state -- when the first key of the line was queued
 	return {
 		call('HLEN', STATES), call('ZCARD', HELD), meta[1], call('ZCARD', DELAYS), call('ZCARD', FAILURES), call('ZCARD', GIVEN),
-		call('SCARD', ASIDE), meta[2], meta[3], oldest, string.format('%.0f', now),
+		call('SCARD', ASIDE), meta[2], meta[3], head and call('HGET', STATES, head), string.format('%.0f', now),
 	}
 end
 

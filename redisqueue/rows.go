@@ -54,27 +54,8 @@ func (s *shard[T]) readRows(ctx context.Context, args ...any) (rows []row[T], ne
 func infoOf[T comparable](check *checker, f []string) (k KeyInfo[T]) {
 	k.Requeues, k.Due = check.number(f[2]), check.time(f[3])
 	k.LostLeases, k.SetAside = check.float(f[6]), f[8] == "1"
-	p := parser{rest: f[1]} // batch.lua describes states.
-	switch len(f[1]) {
-	case 0:
-		if !k.Due.IsZero() {
-			k.State = workqueue.KeyWaiting
-		}
-	case 16:
-		k.State, k.Since = workqueue.KeyQueued, check.at(p.digits(16))
-	default:
-		kind := p.take(1)
-		k.State, k.Again = workqueue.KeyProcessing, kind != "p"
-		k.Holder, k.Fence = cmp.Or(f[7], p.take(11)), p.digits(16)
-		k.Since = check.at(k.Fence)
-		if k.Again {
-			p.digits(16)
-		}
-		p.bad = p.bad || p.rest != "" || !strings.Contains("pde", kind)
-	}
-	if p.bad {
-		check.bad(f[1])
-	}
+	k.Holder = f[7]
+	setState(&k, f[1], check)
 	if givenAt := check.time(f[4]); !givenAt.IsZero() {
 		attempts, reason, _ := strings.Cut(f[5], " ")
 		n, _ := strconv.Atoi(attempts)
@@ -88,6 +69,31 @@ func infoOf[T comparable](check *checker, f []string) (k KeyInfo[T]) {
 		k.Causes = &causes
 	}
 	return k
+}
+
+// setState says in k where a key is in its life. batch.lua describes the state; k has its Due and the name of its holder, if that is known.
+func setState[T comparable](k *KeyInfo[T], state string, check *checker) {
+	p := parser{rest: state}
+	switch len(state) {
+	case 0:
+		if !k.Due.IsZero() {
+			k.State = workqueue.KeyWaiting
+		}
+	case 16:
+		k.State, k.Since = workqueue.KeyQueued, check.at(p.digits(16))
+	default:
+		kind := p.take(1)
+		k.State, k.Again = workqueue.KeyProcessing, kind != "p"
+		k.Holder, k.Fence = cmp.Or(k.Holder, p.take(11)), p.digits(16)
+		k.Since = check.at(k.Fence)
+		if k.Again {
+			p.digits(16)
+		}
+		p.bad = p.bad || p.rest != "" || !strings.Contains("pde", kind)
+	}
+	if p.bad {
+		check.bad(state)
+	}
 }
 
 // runRead runs read.lua. It returns when ctx ends: by default go-redis does not interrupt a call then, and its goroutine stays until
