@@ -114,8 +114,8 @@ func (b *buffer) putBack(ops []*op) {
 	b.adds, b.others = append(adds, b.adds...), append(others, b.others...)
 }
 
-// isAboutHeld reports whether any operation is about a key that the session holds.
-func (b *buffer) isAboutHeld() bool {
+// hasAboutHeld reports whether any operation is about a key that the session holds.
+func (b *buffer) hasAboutHeld() bool {
 	return slices.ContainsFunc(b.others, func(o *op) bool { return o.code.isAboutHeld() })
 }
 

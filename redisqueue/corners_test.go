@@ -247,15 +247,15 @@ func TestBuffer(t *testing.T) {
 	}
 	b.put(newOp(codeDiscard, "y"))
 	add("x")
-	if got := text(); got != "ax fx ay D7z xy ax" || !b.isAboutHeld() || b.executed() != 0 {
-		t.Errorf("the buffer has %q, about held keys %v, executed up to %d", got, b.isAboutHeld(), b.executed())
+	if got := text(); got != "ax fx ay D7z xy ax" || !b.hasAboutHeld() || b.executed() != 0 {
+		t.Errorf("the buffer has %q, about held keys %v, executed up to %d", got, b.hasAboutHeld(), b.executed())
 	}
 	ops, _ := b.take(0, true)
 	if len(ops) != 3 || b.executed() != 0 {
 		t.Errorf("without adds %d operations, executed up to %d", len(ops), b.executed())
 	}
 	b.putBack(ops)
-	if dones := b.dropAboutHeld(); dones != 1 || b.isAboutHeld() || text() != "ax fx ay xy ax" {
+	if dones := b.dropAboutHeld(); dones != 1 || b.hasAboutHeld() || text() != "ax fx ay xy ax" {
 		t.Errorf("%d Dones were dropped, and %q is left", dones, text())
 	}
 	if n := len(b.drop()); n != 5 || b.len() != 0 {

@@ -113,7 +113,7 @@ func (s *shard[T]) expireLocked(now time.Time) {
 	if c.leaseFrom.IsZero() || c.abandoned || now.Before(s.expiresAt()) {
 		return
 	}
-	if c.held == 0 && !s.buffer.isAboutHeld() && !s.inFlight {
+	if c.held == 0 && !s.buffer.hasAboutHeld() && !s.inFlight {
 		s.endSessionLocked() // It holds nothing: the server may forget it when it likes.
 	} else {
 		c.abandoned = true

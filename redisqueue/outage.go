@@ -113,5 +113,5 @@ func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
 	}
 	s.failedLocked(errFull)
 	s.buffer.putBack(refused)
-	return !s.buffer.isAboutHeld() && s.q.givesUpLocked(s.server.fullSince)
+	return !s.buffer.hasAboutHeld() && s.q.givesUpLocked(s.server.fullSince)
 }
