@@ -58,7 +58,7 @@ func (q *Queue[T]) AddRateLimitedContext(ctx context.Context, item T) error {
 }
 
 // failure returns the add of an item that has failed, for enqueue and confirm. It calls RateLimiter, if there is one.
-func (q *Queue[T]) failure(item T, atLeast time.Duration) func(s *shard[T], encoded string) (seq uint64) {
+func (q *Queue[T]) failure(item T, atLeast time.Duration) putter[T] {
 	if limiter := q.config.RateLimiter; limiter != nil {
 		return after[T](max(limiter.When(item), atLeast))
 	}
@@ -98,20 +98,18 @@ func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (failures int
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	encoded, s := q.locate(item)
-	var answers [2]int
-	err = q.ask(ctx, []question[T]{{s, codeNumRequeues, encoded}, {s, codeDelayLeft, encoded}}, func(i, n int) { answers[i] = n })
-	return answers[0], time.Duration(answers[1]) * time.Microsecond, err
+	encoded, _ := q.locate(item)
+	answers, err := q.ask(ctx, codeNumRequeues, encoded)
+	return answers[0].n, answers[0].left, err
 }
 
-// enqueue calls put with item's shard and its string, under the lock, unless this replica has ended.
-func (q *Queue[T]) enqueue(item T, put func(s *shard[T], encoded string) (seq uint64)) {
+// putter puts an operation on a key into the buffer of its shard, under the lock, and returns its number.
+type putter[T comparable] func(s *shard[T], encoded string) (seq uint64)
+
+// enqueue calls put with item's shard and its string, unless this replica has ended.
+func (q *Queue[T]) enqueue(item T, put putter[T]) {
 	encoded, s := q.locate(item)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !q.mu.ending.over {
-		put(s, encoded)
-	}
+	_ = q.whileOpen(context.Background(), func() { put(s, encoded) })
 }
 
 // addLocked puts an add into the buffer, unless one of the same key is there. It returns the number of the one that is there.
@@ -136,7 +134,7 @@ func (s *shard[T]) addCauseLocked(encoded string, cause *workqueue.Cause) (seq u
 }
 
 // after returns an add with a delay, for enqueue and confirm.
-func after[T comparable](delay time.Duration) func(s *shard[T], encoded string) (seq uint64) {
+func after[T comparable](delay time.Duration) putter[T] {
 	return func(s *shard[T], encoded string) (seq uint64) {
 		s.q.mu.totals.stats.Retries++
 		if delay <= 0 {
@@ -161,15 +159,10 @@ func (q *Queue[T]) AddCause(item T, cause workqueue.Cause) {
 
 // Causes returns the causes with which item was handed out to a worker of this replica. It does not ask the server: for any
 // other key it returns none. SnapshotKey has those of every key.
-func (q *Queue[T]) Causes(item T) workqueue.Causes {
-	checkHashable(item)
-	q.mu.Lock()
-	h := q.mu.held[item]
-	q.mu.Unlock()
-	if h == nil {
-		return workqueue.Causes{}
+func (q *Queue[T]) Causes(item T) (causes workqueue.Causes) {
+	if h := q.holdOf(item); h != nil {
+		causes, _ = decodeCauses(h.causes)
 	}
-	causes, _ := decodeCauses(h.causes)
 	return causes
 }
 
@@ -268,8 +261,8 @@ func (q *Queue[T]) AddedAgain(item T) <-chan struct{} {
 // askAddedLocked asks the server whether a key was added again.
 func (s *shard[T]) askAddedLocked(h *hold[T], answered func()) {
 	ask := aboutHeld(codeAddedAgain, h.handedOut)
-	ask.answer = func(n int, _ error) {
-		if n > 0 {
+	ask.answer = func(a answer, _ error) {
+		if a.n > 0 {
 			s.addedAgainLocked(h.encoded)
 		}
 		answered()

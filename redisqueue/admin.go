@@ -107,16 +107,16 @@ func (q *Queue[T]) changed(c code, item T) bool {
 // change sends an operation on each key, and returns the keys that the server knows.
 func change[T comparable, K any](ctx context.Context, q *Queue[T], c code, keys []K, locate func(K) (string, *shard[T])) (found []K, err error) {
 	for some := range slices.Chunk(keys, maxWork) {
-		questions := make([]question[T], len(some))
+		encoded := make([]string, len(some))
 		for i, key := range some {
-			encoded, s := locate(key)
-			questions[i] = question[T]{s, c, encoded}
+			encoded[i], _ = locate(key)
 		}
-		err := q.ask(ctx, questions, func(i, n int) {
-			if n > 0 {
+		answers, err := q.ask(ctx, c, encoded...)
+		for i, a := range answers {
+			if a.n > 0 {
 				found = append(found, some[i])
 			}
-		})
+		}
 		if err != nil {
 			return found, err
 		}
@@ -183,7 +183,7 @@ func (q *Queue[T]) ForgetGivenUpContext(ctx context.Context, items ...T) (forgot
 func (q *Queue[T]) SetAsideKeys(ctx context.Context, limit int) (encoded []string, err error) {
 	for _, s := range q.shards {
 		for from := "0"; from != ""; {
-			var rows []row
+			var rows []row[T]
 			if rows, from, err = s.readRows(ctx, "scan", "aside", from, maxPage); err != nil {
 				return encoded, err
 			}

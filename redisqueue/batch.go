@@ -37,13 +37,6 @@ type shard[T comparable] struct {
 	}
 }
 
-// health is how the server does.
-type health struct {
-	outage      error     // why the last attempt failed, until one succeeds
-	fullSince   time.Time // since when the server's memory is full, zero if it is not
-	retryAddsAt time.Time // when adds are tried again on a full server
-}
-
 // batch is what one call of the server executes.
 type batch struct {
 	number  uint64  // of this shard's batches
@@ -150,8 +143,7 @@ func (s *shard[T]) nextBatch() *batch {
 	b.asleep = s.wakesUpLocked() || b.want > 0 && s.getter.asleep
 	b.ops, b.arguments = s.buffer.take(b.want, b.noAdds)
 	b.quits = s.session.abandoned || s.quitsLocked()
-	s.getter.requested = b.want
-	s.q.mu.requested += b.want
+	s.requestLocked(b.want)
 	s.getter.woken, s.session.renew = false, false
 	s.inFlight = true
 	return b
@@ -177,34 +169,33 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	q := s.q
 	var keys []arrival[T]
 	if r != nil {
-		s.answered(b, r)
 		for _, key := range r.keys {
 			item, bad := q.decode(key.encoded)
 			keys = append(keys, arrival[T]{key, item, bad})
 		}
 	}
 	q.mu.Lock()
-	q.mu.requested -= s.getter.requested
-	s.getter.requested = 0
+	now := time.Now()
+	s.requestLocked(0)
+	if r != nil && r.status != "FULL" {
+		s.answeredLocked(b, now)
+	}
 	switch {
-	case r == nil && q.tool && !q.mu.ending.stopping:
-		s.dropLocked(b.ops, s.server.outage)
 	case r == nil:
-		s.dropUnsentLocked(b.ops)
+		s.dropLocked(b.ops)
 	case r.status == "GONE":
-		// All was done, but the answers are lost. Only what changes nothing is asked again: a second Discard could remove a later add.
-		b.ops = slices.DeleteFunc(b.ops, func(o *op) bool {
-			if o.answer != nil && o.code != codeNumRequeues && o.code != codeDelayLeft {
-				o.answer(0, errAnswerLost)
-				return true
+		// All was done, but the answers are lost. They are not asked for again: a second Discard could remove a later add.
+		for _, o := range b.ops {
+			if o.answer != nil {
+				o.answer(answer{}, errAnswerLost)
 			}
-			return o.answer == nil
-		})
+		}
+		b.ops = nil
 		s.sessionLostLocked(b)
 	case r.status == "LOST":
 		s.sessionLostLocked(b)
 	default:
-		s.executedLocked(b, r, keys)
+		s.executedLocked(b, r, keys, now)
 	}
 	// Not before: while a call is in flight the server may hold keys for the session, so expireLocked must not forget it.
 	s.inFlight = false
@@ -213,17 +204,11 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	}
 	q.endLocked()
 	q.unlock()
-	for _, key := range keys {
-		if key.bad != nil {
-			q.report("A key cannot be decoded and was set aside", key.bad)
-		}
-	}
 }
 
 // executedLocked does what follows from a batch that was executed, and brought those keys.
-func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T]) {
+func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now time.Time) {
 	q := s.q
-	now := time.Now()
 	before := s.counts
 	if s.counts = r.counts; !b.wantsAll {
 		c := &s.counts
@@ -231,15 +216,15 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T]) {
 	}
 	q.mu.totals.stats.Adds += uint64(r.changed)
 	q.mu.totals.info.LostDones += uint64(r.unmatched)
-	numbers := r.numbers
+	answers := r.answers
 	for _, o := range b.ops {
-		if o.answer != nil && len(numbers) > 0 {
-			o.answer(numbers[0], nil)
-			numbers = numbers[1:]
+		if o.answer != nil && len(answers) > 0 {
+			o.answer(answers[0], nil)
+			answers = answers[1:]
 		}
 	}
 	if s.fullLocked(b, r, now) {
-		s.dropUnsentLocked(nil)
+		s.dropLocked(nil)
 		return
 	}
 	s.confirmations.executed = s.buffer.executed()

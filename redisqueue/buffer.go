@@ -1,6 +1,10 @@
 package redisqueue
 
-import "github.com/keyedqueue/workqueue"
+import (
+	"slices"
+
+	"github.com/keyedqueue/workqueue"
+)
 
 // op is an operation on the queue, as operations.lua executes it.
 type op struct {
@@ -11,7 +15,7 @@ type op struct {
 	// seq is the operation's place among all of its shard.
 	seq uint64
 	// answer is called under the lock with the server's answer, or with why there will be none.
-	answer func(n int, err error)
+	answer func(a answer, err error)
 	// Of codeAdd: what all adds of the key that were merged into this one have brought; quiet, if all of them were.
 	causes workqueue.Causes
 	quiet  bool
@@ -26,7 +30,6 @@ type buffer struct {
 	merging      map[string]*op // the adds of codeAdd in adds, the newest of each key: further adds of the key are merged into it
 	newest       uint64         // the seq of the newest operation
 	discarded    uint64         // the seq of the newest Discard: what was added before must not take the place of what is added after it
-	aboutHeld    int            // how many of others are about keys that the session holds
 }
 
 func (b *buffer) len() int { return len(b.adds) + len(b.others) }
@@ -46,16 +49,14 @@ func (b *buffer) executed() uint64 {
 func (b *buffer) put(o *op) (seq uint64) {
 	b.newest++
 	o.seq = b.newest
-	switch {
-	case o.code.isAdd():
+	if o.code.isAdd() {
 		b.adds = append(b.adds, o)
-		return o.seq
-	case o.code == codeDiscard:
-		b.discarded = o.seq
-	case o.code.isAboutHeld():
-		b.aboutHeld++
+	} else {
+		b.others = append(b.others, o)
 	}
-	b.others = append(b.others, o)
+	if o.code == codeDiscard {
+		b.discarded = o.seq
+	}
 	return o.seq
 }
 
@@ -89,9 +90,6 @@ func (b *buffer) take(work int, noAdds bool) (ops []*op, arguments []string) {
 		if o.code == codeAdd && b.merging[o.text] == o {
 			delete(b.merging, o.text)
 		}
-		if o.code.isAboutHeld() {
-			b.aboutHeld--
-		}
 		argument := o.argument()
 		work += o.code.work()
 		size += len(argument)
@@ -106,9 +104,6 @@ func (b *buffer) putBack(ops []*op) {
 	for _, o := range ops {
 		if !o.code.isAdd() {
 			others = append(others, o)
-			if o.code.isAboutHeld() {
-				b.aboutHeld++
-			}
 			continue
 		}
 		adds = append(adds, o)
@@ -119,26 +114,26 @@ func (b *buffer) putBack(ops []*op) {
 	b.adds, b.others = append(adds, b.adds...), append(others, b.others...)
 }
 
+// hasAboutHeld reports whether any operation is about a key that the session holds.
+func (b *buffer) hasAboutHeld() bool {
+	return slices.ContainsFunc(b.others, func(o *op) bool { return o.code.isAboutHeld() })
+}
+
 // dropAboutHeld removes the operations about keys that the session holds, and returns how many Dones were among them.
 func (b *buffer) dropAboutHeld() (dones int) {
-	kept := b.others[:0]
-	for _, o := range b.others {
-		switch {
-		case !o.code.isAboutHeld():
-			kept = append(kept, o)
-		case o.code == codeDone:
+	b.others = slices.DeleteFunc(b.others, func(o *op) bool {
+		if o.code == codeDone {
 			dones++
 		}
-	}
-	clear(b.others[len(kept):])
-	b.others, b.aboutHeld = kept, 0
+		return o.code.isAboutHeld()
+	})
 	return dones
 }
 
 // drop removes all operations and returns them.
 func (b *buffer) drop() []*op {
 	all := append(b.adds, b.others...)
-	b.adds, b.others, b.aboutHeld = nil, nil, 0
+	b.adds, b.others = nil, nil
 	clear(b.merging)
 	return all
 }

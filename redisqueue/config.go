@@ -114,6 +114,9 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 		c.Replica = fmt.Sprintf("%s/%d", host, os.Getpid())
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
+	if c.OnError == nil {
+		c.OnError = func(error) {}
+	}
 	if _, ok := c.MetricsProvider.(workqueue.StatsProvider); c.MetricsProvider != nil && !ok {
 		return fmt.Errorf("redisqueue: %T is not a workqueue.StatsProvider", c.MetricsProvider)
 	}
@@ -129,7 +132,7 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 const maxShards = 1024
 
 // format is the version of the data on the server and of batch.lua. Replicas of different formats refuse to work together.
-const format = 2
+const format = 3
 
 // description is what all replicas of a queue must have in common.
 func (c *Config[T]) description() string {

@@ -171,6 +171,12 @@ func (s *shard[T]) demandLocked() int {
 	return min((unserved+askable-1)/askable, maxWant)
 }
 
+// requestLocked notes how many keys the call in flight may bring.
+func (s *shard[T]) requestLocked(n int) {
+	s.q.mu.requested += n - s.getter.requested
+	s.getter.requested = n
+}
+
 // wakesUpLocked reports whether the server must hear that no getter waits here any more, so that it sends wake-ups to others.
 func (s *shard[T]) wakesUpLocked() bool { return s.getter.asleep && len(s.q.mu.getters) == 0 }
 
@@ -189,6 +195,7 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 		return // It comes again when the session has quit.
 	case key.bad != nil:
 		s.enqueueLocked(aboutHeld(codeSetAside, key.handedOut))
+		q.reportLocked("A key cannot be decoded and was set aside", key.bad)
 		return
 	}
 	q.mu.totals.latency.observe(time.Duration(serverNow-key.since) * time.Microsecond)
@@ -233,10 +240,7 @@ func (s *shard[T]) sleepLocked() {
 	}
 	if !s.getter.reading {
 		s.getter.reading = true
-		if s.q.mu.reader == nil {
-			s.q.mu.reader = ownConnections(s.q.client, len(s.q.shards))
-		}
-		go s.readWakeUp(s.q.mu.reader, s.names.wake(s.session.id))
+		go s.readWakeUp(s.names.wake(s.session.id))
 	}
 	s.getter.timer.Stop()
 	if !s.getter.nextDue.IsZero() {
@@ -269,13 +273,13 @@ func ownConnections(client redis.UniversalClient, n int) redis.UniversalClient {
 }
 
 // readWakeUp waits for a wake-up, no longer than the poll interval.
-func (s *shard[T]) readWakeUp(client redis.UniversalClient, list string) {
+func (s *shard[T]) readWakeUp(list string) {
 	q, ctx, interval := s.q, context.Background(), s.q.config.PollInterval
 	var err error
 	if interval >= time.Second {
-		err = client.BLPop(ctx, interval.Truncate(time.Second), list).Err()
+		err = q.reader.BLPop(ctx, interval.Truncate(time.Second), list).Err()
 	} else {
-		err = client.Do(ctx, "BLPOP", list, strconv.FormatFloat(interval.Seconds(), 'f', 3, 64)).Err()
+		err = q.reader.Do(ctx, "BLPOP", list, strconv.FormatFloat(interval.Seconds(), 'f', 3, 64)).Err()
 	}
 	if err != nil && err != redis.Nil { // A Sentinel that does not know the master returns an error that wraps redis.Nil, at once.
 		q.pause(interval)

@@ -20,7 +20,7 @@ local function lose(holder, key, state, isSuspect)
 		if not release(holder, key, state, true) then
 			forgetCauses(key)
 		end
-		giveUp(key, nil, whole(losses) .. ' the lease was lost ' .. whole(losses) .. ' times in a row: the handler may end its process')
+		giveUp(key, whole(losses) .. ' the lease was lost ' .. whole(losses) .. ' times in a row: the handler may end its process')
 	elseif delay > 0 then
 		keepCauses(key)
 		release(holder, key, state)
@@ -32,33 +32,33 @@ end
 
 -- The keys of sessions whose leases have ended come again. What remains of a session is that its last batch was executed:
 -- the replica may still send that again. A busy replica looks for them with one batch in four.
-local ended = (tool or n > 0 and number % 4 ~= 1) and {} or call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS)
+local ended = (tool or opCount > 0 and number % 4 ~= 1) and {} or call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS)
 for _, dead in ipairs(ended) do
 	local quit = call('ZSCORE', LEASES, dead) + 0 < 0
 	local last = call('HGET', REPLIES, dead)
-	-- The replica was heard of at the time of its last reply. A handler that had run for longer than a lease by then is a long one.
+	-- The replica was heard of at the time of its last reply. A handler that had run for a lease by then is a long one.
 	local heard = last and string.match(last, '^%d+ %-?%d+ %u+ (%d+)')
 	local longSince = heard and tonumber(heard, 10) - lease or 0
 	-- What is released above is still in HELD, but not in the state of a held key.
-	local members, all = read(chores, membersOf(dead))
+	local members, all = readSome(chores, membersOf(dead))
 	local lost = {}
 	for i, member in ipairs(members) do
 		lost[i] = sub(member, #dead + 1)
 		released[#released + 1] = member
 	end
-	load(lost)
-	local begun, isLong = {}, true -- when each was handed out; whether all are with long handlers
+	loadStates(lost)
+	local begun, allLong = {}, true -- when each was handed out; whether all are with long handlers
 	for i, key in ipairs(lost) do
 		local state = states[key]
 		begun[i] = state and #state > 16 and sub(state, 2, 12) == dead and tonumber(sub(state, 13, 28), 10) or nil
-		isLong = isLong and (begun[i] or 0) <= longSince
+		allLong = allLong and (begun[i] or 0) <= longSince
 	end
 	for i = #lost, 1, -1 do
 		local key = lost[i]
 		if begun[i] and quit then
 			putBack(dead, key, states[key])
 		elseif begun[i] then
-			lose(dead, key, states[key], isLong or begun[i] > longSince)
+			lose(dead, key, states[key], allLong or begun[i] > longSince)
 		end
 	end
 	chores = chores - #members
@@ -82,7 +82,7 @@ end
 -- Failures are forgotten in the end.
 if tidies and call('ZCARD', RETRIES) > 1 then
 	local before = whole(now - setting('forget'))
-	local keys = read(chores, function(from, n) return call('ZRANGEBYSCORE', RETRIES, '-inf', before, 'LIMIT', from, n) end)
+	local keys = readSome(chores, function(from, n) return call('ZRANGEBYSCORE', RETRIES, '-inf', before, 'LIMIT', from, n) end)
 	chores = chores - #keys
 	if #keys > 0 then
 		call('ZREM', FAILURES, unpack(keys))
@@ -140,7 +140,7 @@ local page = 2 -- More would be too much if they are very long.
 while wants() and popped - got < SKIP do
 	local asked = math.min(want - got, page)
 	local line = call('LRANGE', LINE, popped, popped + asked - 1)
-	load(line)
+	loadStates(line)
 	for _, key in ipairs(line) do
 		if not wants() then
 			break
@@ -197,21 +197,20 @@ if #moves > 0 then
 	call('HSET', CAUSES, unpack(moves))
 	call('HDEL', CAUSES, unpack(moved))
 end
-local over, n = {}, 0
+local over, overs = {}, 0
 for _, member in ipairs(released) do
 	if not holds[member] then
-		n = n + 1
-		over[n] = member
+		overs = overs + 1
+		over[overs] = member
 	end
 end
 each('ZREM', HELD, over)
-local added, n = {}, 0
+local passed = {}
 for key in pairs(due) do
-	n = n + 1
-	added[n] = key
+	passed[#passed + 1] = key
 end
-if n > 0 then
-	call('ZREM', DELAYS, unpack(added))
+if #passed > 0 then
+	call('ZREM', DELAYS, unpack(passed))
 end
 
 -- If keys have the state of queued ones and the line is empty, they have got lost from it: for instance, because an older

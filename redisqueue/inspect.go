@@ -150,14 +150,11 @@ func (q *Queue[T]) Len() int { return q.Stats().Queued }
 func (q *Queue[T]) Stats() workqueue.Stats {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	q.refresh(ctx)
+	_ = q.confirmAll(ctx, (*shard[T]).refreshLocked)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.statsLocked(time.Now())
 }
-
-// refresh waits for a reply of each shard to a batch that is sent after the call.
-func (q *Queue[T]) refresh(ctx context.Context) { _ = q.confirmAll(ctx, (*shard[T]).refreshLocked) }
 
 // latestStats is Stats for a provider of metrics, which must not wait: it returns the numbers of the last reply, and asks
 // for new ones if no call is under way. A replica that has ended sees no keys any more.

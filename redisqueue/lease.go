@@ -50,16 +50,20 @@ type hold[T comparable] struct {
 	parked *handedOut
 }
 
-// unlock unlocks q.mu, and informs the handlers and the user of the leases that were lost under it. It calls foreign code.
+// holdOf returns the hold of a key, nil if no worker of this process has it.
+func (q *Queue[T]) holdOf(item T) *hold[T] {
+	q.mu.Lock()
+	defer q.mu.Unlock() // also if the key cannot be hashed
+	return q.mu.held[item]
+}
+
+// unlock unlocks q.mu, and then calls the foreign code that must not run under it.
 func (q *Queue[T]) unlock() {
-	lost, cancels := q.mu.lost, q.mu.cancels
-	q.mu.lost, q.mu.cancels = 0, nil
+	foreign := q.mu.foreign
+	q.mu.foreign = nil
 	q.mu.Unlock()
-	for _, cancel := range cancels {
-		cancel(ErrLeaseLost)
-	}
-	if lost > 0 {
-		q.report("Lost the lease of keys that are being processed", fmt.Errorf("%w (%d keys)", ErrLeaseLost, lost))
+	for _, f := range foreign {
+		f()
 	}
 }
 
@@ -68,10 +72,7 @@ func (q *Queue[T]) unlock() {
 // caller must call the returned function when the handler has returned. For a key that is not held, Lease
 // returns ctx itself. It does not block, and works in the same way during shutdown. It panics for a key that cannot be hashed.
 func (q *Queue[T]) Lease(ctx context.Context, item T) (context.Context, context.CancelFunc) {
-	checkHashable(item)
-	q.mu.Lock()
-	h := q.mu.held[item]
-	q.mu.Unlock()
+	h := q.holdOf(item)
 	if h == nil {
 		return ctx, func() {}
 	}
@@ -112,7 +113,7 @@ func (s *shard[T]) expireLocked(now time.Time) {
 	if c.leaseFrom.IsZero() || c.abandoned || now.Before(s.expiresAt()) {
 		return
 	}
-	if c.held == 0 && s.buffer.aboutHeld == 0 && !s.inFlight {
+	if c.held == 0 && !s.buffer.hasAboutHeld() && !s.inFlight {
 		s.endSessionLocked() // It holds nothing: the server may forget it when it likes.
 	} else {
 		c.abandoned = true
@@ -123,7 +124,7 @@ func (s *shard[T]) expireLocked(now time.Time) {
 
 // loseKeysLocked makes all keys of the session lost.
 func (s *shard[T]) loseKeysLocked() {
-	q := s.q
+	q, lost := s.q, 0
 	for _, h := range q.mu.held {
 		if h.shard != s {
 			continue
@@ -132,13 +133,18 @@ func (s *shard[T]) loseKeysLocked() {
 		s.unwatchLocked(h)
 		if !h.lost {
 			h.lost = true
-			q.mu.totals.info.LostLeases++
-			q.mu.lost++
-			q.mu.cancels = append(q.mu.cancels, h.cancel...)
+			lost++
+			for _, cancel := range h.cancel {
+				q.mu.foreign = append(q.mu.foreign, func() { cancel(ErrLeaseLost) })
+			}
 			h.cancel = nil
 		}
 	}
 	s.session.held = 0
+	if lost > 0 {
+		q.mu.totals.info.LostLeases += uint64(lost)
+		q.reportLocked("Lost the lease of keys that are being processed", fmt.Errorf("%w (%d keys)", ErrLeaseLost, lost))
+	}
 }
 
 // endSessionLocked forgets the session: it has quit, or the server does not know it.

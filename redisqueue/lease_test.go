@@ -30,7 +30,7 @@ func newShiftedQueue(t testing.TB, client redis.UniversalClient, config Config[s
 }
 
 // rawDescription is that of a Config[string].
-const rawDescription = "format 2, 1 shards, keys: string"
+const rawDescription = "format 3, 1 shards, keys: string"
 
 // rawSession sends batches as a replica does, but as the test says.
 type rawSession struct {

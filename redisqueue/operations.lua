@@ -3,23 +3,23 @@
 
 -- An operation is a letter and a key. Before the key a capital letter has an argument of 16 characters; in C, G and R this is the
 -- length of the key, and the rest is behind the key. protocol.go has the same list.
-local codes, keys, arguments, rests, n = {}, {}, {}, {}, 0
+local codes, keys, arguments, rests, opCount = {}, {}, {}, {}, 0
 local has = {} -- the letters that the batch has
 for i = FIRST_OP, #ARGV do
 	local op = ARGV[i]
 	local code = sub(op, 1, 1)
-	n = n + 1
-	codes[n], has[code] = code, true
+	opCount = opCount + 1
+	codes[opCount], has[code] = code, true
 	if byte(code) < 97 then
 		local argument, key = sub(op, 2, 17), sub(op, 18)
 		if code == 'C' or code == 'G' or code == 'R' then
 			local length = tonumber(argument, 10)
-			rests[n] = sub(key, length + 1) -- In a statement of its own: in one, miniredis' Lua would cut key first.
+			rests[opCount] = sub(key, length + 1) -- In a statement of its own: in one, miniredis' Lua would cut key first.
 			key = sub(key, 1, length)
 		end
-		keys[n], arguments[n] = key, argument
+		keys[opCount], arguments[opCount] = key, argument
 	else
-		keys[n] = sub(op, 2)
+		keys[opCount] = sub(op, 2)
 	end
 end
 
@@ -42,8 +42,8 @@ local function each(command, key, list)
 	end
 end
 
--- read returns up to limit keys from page(offset, count), fewer if they are long, and whether that is all there is.
-local function read(limit, page)
+-- readSome returns up to limit keys from page(offset, count), fewer if they are long, and whether that is all there is.
+local function readSome(limit, page)
 	local list, bytes, count = {}, 0, math.min(2, limit)
 	while count > 0 do
 		local more = page(#list, count)
@@ -65,8 +65,8 @@ local function set(key, state)
 	touched[key] = true
 end
 
--- load reads the states of keys. If a state makes no sense, another program has written it, and the key is queued.
-local function load(keys)
+-- loadStates reads the states of keys. If a state makes no sense, another program has written it, and the key is queued.
+local function loadStates(keys)
 	local missing, n = {}, 0
 	for _, key in ipairs(keys) do
 		if states[key] == nil then
@@ -114,7 +114,7 @@ local waiting
 local function addLater(key, delay)
 	delay = delay + 0
 	if delay <= 0 then
-		load({ key })
+		loadStates({ key })
 		add(key)
 		return
 	end
@@ -162,7 +162,7 @@ local function dropGivenUp(key)
 	call('HDEL', LOSSES, key)
 	return true
 end
-local function giveUp(key, _, attemptsAndReason)
+local function giveUp(key, attemptsAndReason)
 	givenUp, gaveUp = (givenUp or call('ZCARD', GIVEN)) + call('ZADD', GIVEN, since, key), true
 	call('HSET', REASONS, key, attemptsAndReason)
 end
@@ -334,8 +334,8 @@ if hasOthers then
 		return math.ceil(delay)
 	end
 
-	local function answerNumber(n) results[#results + 1] = 'n' .. whole(n) .. ' ' end
-	local function answer(found) answerNumber(found and 1 or 0) end
+	local function answerNumbers(n, left) results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left) .. ' ' end
+	local function answer(found) answerNumbers(found and 1 or 0, 0) end
 
 	-- AddRateLimited counts a failure, unless it is the same as the one before. The rest: a random number, see backoff, and how long
 	-- the key waits at least.
@@ -350,12 +350,10 @@ if hasOthers then
 		setFailures(key, failures, delay)
 		addLater(key, delay)
 	end
-	-- NumRequeues
-	ops.n = function(key) answerNumber(failuresOf(key)) end
-	-- What is left of the delay of the last failure?
-	ops.l = function(key) answerNumber(select(2, failuresOf(key))) end
+	-- NumRequeues, and what is left of the delay of the last failure
+	ops.n = function(key) answerNumbers(failuresOf(key)) end
 	-- GiveUp: the number of attempts and the error
-	ops.G = giveUp
+	ops.G = function(key, _, rest) giveUp(key, rest) end
 	-- Hands the key back.
 	ops.B = function(key, itsFence)
 		local state = heldUnder(itsFence, key)
@@ -435,9 +433,9 @@ local ADDS = 'aCLR'
 local chores = CHORES
 waiting = delayed and call('ZCARD', DELAYS) - 1 or 0 -- nil when it must be read again
 if waiting > 0 then
-	local keys = read(DUE, function(from, n) return call('ZRANGEBYSCORE', DELAYS, '-inf', since, 'LIMIT', from, n) end)
+	local keys = readSome(DUE, function(from, n) return call('ZRANGEBYSCORE', DELAYS, '-inf', since, 'LIMIT', from, n) end)
 	chores = chores - #keys
-	load(keys)
+	loadStates(keys)
 	for _, key in ipairs(keys) do
 		add(key)
 		due[key] = true
@@ -460,7 +458,7 @@ if interrupted then
 		for i, member in ipairs(members) do
 			some[i] = sub(member, #session + 1)
 		end
-		load(some)
+		loadStates(some)
 		for _, key in ipairs(some) do
 			local state = states[key]
 			local isHolder = state and #state >= 28 and sub(state, 2, 12) == session
@@ -478,7 +476,7 @@ if interrupted then
 end
 
 -- The states of all keys are read at once.
-load(keys)
+loadStates(keys)
 for i, code in ipairs(codes) do
 	if not (full and find(ADDS, code, 1, true)) then
 		ops[code](keys[i], arguments[i], rests[i])

@@ -80,7 +80,6 @@ const (
 
 	codeForget      code = 'f'
 	codeNumRequeues code = 'n' // has an answer
-	codeDelayLeft   code = 'l' // has an answer: microseconds
 	codeGiveUp      code = 'G'
 
 	codeDone       code = 'D'
@@ -113,7 +112,7 @@ func (c code) isAboutHeld() bool {
 // work is how much the operation costs the server, in adds.
 func (c code) work() int {
 	switch c {
-	case codeAdd, codeDone, codeHandBack, codeSetAside, codeAddedAgain, codeNumRequeues, codeDelayLeft:
+	case codeAdd, codeDone, codeHandBack, codeSetAside, codeAddedAgain, codeNumRequeues:
 		return 1
 	case codeAddAfter, codeForget:
 		return 2
@@ -168,8 +167,16 @@ type reply struct {
 	changed, unmatched int
 	nextDue            time.Duration // negative if no key waits
 	keys               []handedOut
-	numbers            []int
+	answers            []answer
 }
+
+// answer is what the server says of a key.
+type answer struct {
+	n    int           // how many failures it has, or 1 if it was there
+	left time.Duration // of the delay of the last failure
+}
+
+func microseconds(n int64) time.Duration { return time.Duration(min(n, 1<<62/1000)) * time.Microsecond }
 
 // handedOut is a key from the server.
 type handedOut struct {
@@ -199,7 +206,7 @@ func parseReply(text string) (*reply, error) {
 	for _, field := range []*int{&c.Queued, &c.Processing, &c.Again, &c.Waiting, &r.changed, &r.unmatched} {
 		*field = int(p.number())
 	}
-	r.nextDue = time.Duration(min(p.number(), 1<<62/1000)) * time.Microsecond
+	r.nextDue = microseconds(p.number())
 	for _, field := range []*int{&paused, &c.Failing, &c.SetAside, &c.GivenUp, &c.Repaired} {
 		*field = int(p.number())
 	}
@@ -211,7 +218,7 @@ func parseReply(text string) (*reply, error) {
 	for p.rest != "" && !p.bad {
 		switch kind := p.take(1); kind {
 		case "n":
-			r.numbers = append(r.numbers, int(p.number()))
+			r.answers = append(r.answers, answer{n: int(p.number()), left: microseconds(p.number())})
 		case "k", "K":
 			n := int(p.number())
 			key := handedOut{fence: p.word(), since: p.number()}

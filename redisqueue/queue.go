@@ -25,7 +25,8 @@ type Queue[T comparable] struct {
 	tool        bool          // see Attach
 	// shards do not change. What is in them is guarded by mu.
 	shards []*shard[T]
-	ended  chan struct{} // closed when mu.ending.over is set
+	reader redis.UniversalClient // for blocking reads
+	ended  chan struct{}         // closed when mu.ending.over is set
 
 	// No foreign code runs under mu: no codec, no context's method, no hook.
 	mu struct {
@@ -38,13 +39,11 @@ type Queue[T comparable] struct {
 		// requested is the sum of the shards' requested: how many keys the calls in flight may bring. It is never more
 		// than there are getters, but for those that were cancelled meanwhile.
 		requested int
-		askable   int                   // how many shards may have keys: those whose getter is not drained
-		reader    redis.UniversalClient // for blocking reads, nil until there is one
+		askable   int // how many shards may have keys: those whose getter is not drained
 		ending    ending
 		totals    totals
-		// What unlock announces: the number of keys whose lease was lost, and the contexts of their handlers.
-		lost    int
-		cancels []context.CancelCauseFunc
+		// foreign is the code of others that unlock calls: hooks, loggers and what ends the contexts of handlers.
+		foreign []func()
 	}
 }
 
@@ -96,6 +95,7 @@ func newQueue[T comparable](client redis.UniversalClient, config Config[T], scri
 		script:      script,
 		settings:    config.settings(),
 		description: config.description(),
+		reader:      ownConnections(client, config.Shards),
 		ended:       make(chan struct{}),
 	}
 	q.mu.held = make(map[T]*hold[T])
@@ -210,8 +210,8 @@ func (q *Queue[T]) endLocked() {
 	}
 	e.over = true
 	close(q.ended)
-	if reader := q.mu.reader; reader != nil && reader != q.client {
-		go reader.Close() // It may say goodbye to the server.
+	if q.reader != q.client {
+		go q.reader.Close() // It may say goodbye to the server.
 	}
 	for _, s := range q.shards {
 		for _, t := range []*time.Timer{s.timers.lease, s.timers.adds, s.getter.timer, s.timers.watch} {
@@ -228,20 +228,20 @@ func (q *Queue[T]) givesUpLocked(since time.Time) bool {
 	return e.stopping && len(q.mu.held) == 0 && time.Since(e.since) >= lease && time.Since(since) >= lease
 }
 
-// dropUnsentLocked drops what the server has not received, after it has not answered for a lease since the shutdown.
-func (s *shard[T]) dropUnsentLocked(unsent []*op) {
-	s.q.mu.ending.dropped = s.q.mu.ending.dropped || len(unsent)+s.buffer.len() > 0
-	s.dropLocked(unsent, workqueue.ErrShutDown)
-}
-
-// dropLocked drops all operations that the server has not received, and answers those who wait for them with err.
-func (s *shard[T]) dropLocked(unsent []*op, err error) {
-	for _, o := range append(unsent, s.buffer.drop()...) {
+// dropLocked drops all operations that the server has not received, unsent among them: those of a tool because the server has refused
+// them, and otherwise because it has not answered for a lease since the shutdown.
+func (s *shard[T]) dropLocked(unsent []*op) {
+	e, err := &s.q.mu.ending, s.server.outage
+	unsent = append(unsent, s.buffer.drop()...)
+	if e.stopping {
+		e.dropped, err = e.dropped || len(unsent) > 0, workqueue.ErrShutDown
+	}
+	for _, o := range unsent {
 		if o.code.isAdd() {
 			s.q.mu.totals.stats.Dropped++
 		}
 		if o.answer != nil {
-			o.answer(0, err)
+			o.answer(answer{}, err)
 		}
 	}
 	s.failConfirmationsLocked(err)

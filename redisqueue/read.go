@@ -6,8 +6,6 @@ import (
 	"errors"
 	"iter"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -53,21 +51,23 @@ func (c *Counts) add(other Counts) {
 }
 
 func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
-	fields, err := s.runRead(ctx, "counts")
+	reply, err := s.runRead(ctx, "counts")
 	if err != nil {
 		return c, err
 	}
-	f := fieldsOf(fields, 11)
-	states, held := f.number(0), f.number(1)
+	var check checker
+	f := check.texts(reply, 11)
+	states, held := check.number(f[0]), check.number(f[1])
 	// But for the aside and given up keys, a filler is counted, once there was a batch.
 	c.Processing = max(0, held-1)
 	c.Queued = max(0, states-1-c.Processing)
-	c.Again, c.Waiting, c.Failing = f.number(2), max(0, f.number(3)-1), max(0, f.number(4)-1)
-	c.GivenUp, c.SetAside, c.Repaired, c.Paused = f.number(5), f.number(6), f.number(7), f.number(8) == 1
-	if oldest := f.state(9); c.Queued > 0 && oldest.since > 0 && oldest.holder == "" {
-		c.OldestQueued = max(0, time.Duration(int64(f.number(10))-oldest.since)*time.Microsecond)
+	c.Again, c.Waiting, c.Failing = check.number(f[2]), max(0, check.number(f[3])-1), max(0, check.number(f[4])-1)
+	c.GivenUp, c.SetAside, c.Repaired, c.Paused = check.number(f[5]), check.number(f[6]), check.number(f[7]), f[8] == "1"
+	var head KeyInfo[T]
+	if setState(&head, f[9], &check); c.Queued > 0 && head.State == workqueue.KeyQueued {
+		c.OldestQueued = max(0, check.at(int64(check.number(f[10]))).Sub(head.Since))
 	}
-	return c, f.err
+	return c, check.err
 }
 
 // List names the keys that [Queue.Keys] yields, with a limit in this order.
@@ -82,8 +82,7 @@ const (
 	ListFailing    List = "failing"    // the one with the most failures first, in whatever state they are
 	ListGivenUp    List = "givenup"    // the latest first
 
-	listStates List = "states" // what is queued or processed
-	listNone   List = ""       // one key, and all that is known of it
+	listStates List = "states" // the keys that are queued or processed
 )
 
 // KeyInfo is what the server knows of a key.
@@ -109,25 +108,23 @@ type KeyInfo[T comparable] struct {
 // Keys that cannot be decoded are left out. If a shard does not answer, if ctx ends, or if what the server has makes no sense, the
 // others are yielded, and an error last. Keys reads alone, and works after shutdown too.
 func (q *Queue[T]) Keys(ctx context.Context, list List, limit int) iter.Seq2[KeyInfo[T], error] {
-	how, sources := "page", []List{list}
-	switch {
-	case list == ListAll:
-		how, sources = "scan", []List{listStates, ListWaiting}
-	case limit <= 0 && (list == ListQueued || list == ListProcessing):
-		how, sources = "scan", []List{listStates}
-	case limit <= 0:
+	how, parts := "page", []List{list}
+	if limit <= 0 || list == ListAll {
 		how = "scan"
+	}
+	if list == ListAll {
+		parts = []List{listStates, ListWaiting}
 	}
 	return func(yield func(KeyInfo[T], error) bool) {
 		var errs []error
 		left := limit
 		cursors := make([]*cursor[T], 0, len(q.shards))
 		for _, s := range q.shards {
-			cursors = append(cursors, &cursor[T]{shard: s, how: how, sources: sources, from: "0"})
+			cursors = append(cursors, &cursor[T]{shard: s, how: how, parts: parts, from: "0"})
 		}
 		for limit <= 0 || left > 0 {
 			cursors = slices.DeleteFunc(cursors, func(c *cursor[T]) bool {
-				err := c.fill(ctx, list, limit)
+				err := c.fill(ctx, limit)
 				if err != nil {
 					errs = append(errs, err)
 				}
@@ -152,38 +149,56 @@ func (q *Queue[T]) Keys(ctx context.Context, list List, limit int) iter.Seq2[Key
 
 // cursor is a place in a list of a shard.
 type cursor[T comparable] struct {
-	shard   *shard[T]
-	how     string // page or scan, see read.lua
-	sources []List // what is not read yet
-	from    string // a place in the first of these
-	page    []KeyInfo[T]
+	shard *shard[T]
+	how   string // page or scan, see read.lua
+	parts []List // what is not read yet
+	from  string // a place in the first of these
+	page  []KeyInfo[T]
 }
 
 // fill reads the next page that has keys, if the last one is used up.
-func (c *cursor[T]) fill(ctx context.Context, list List, limit int) error {
-	for len(c.page) == 0 && len(c.sources) > 0 {
+func (c *cursor[T]) fill(ctx context.Context, limit int) error {
+	for len(c.page) == 0 && len(c.parts) > 0 {
 		count := maxPage
 		if limit > 0 {
 			count = min(limit, maxPage)
 		}
-		rows, next, err := c.shard.readRows(ctx, c.how, string(c.sources[0]), c.from, count)
+		list := c.parts[0]
+		rows, next, err := c.shard.readRows(ctx, c.how, string(list), c.from, count)
 		if err != nil {
 			return err
 		}
-		belong := list
-		if list == ListAll {
-			belong = c.sources[0]
-		}
 		for _, row := range rows {
-			if k, ok := c.shard.q.infoOf(row, belong); ok {
+			if k, ok := c.shard.q.listed(row, list); ok {
 				c.page = append(c.page, k)
 			}
 		}
 		if c.from = next; next == "" {
-			c.sources, c.from = c.sources[1:], "0"
+			c.parts, c.from = c.parts[1:], "0"
 		}
 	}
 	return nil
+}
+
+// listed decodes a key, and returns what a list shows of it, or false if it does not belong there.
+func (q *Queue[T]) listed(r row[T], list List) (k KeyInfo[T], ok bool) {
+	item, err := q.decode(r.encoded)
+	if err != nil {
+		return k, false
+	}
+	k = r.of(item)
+	switch list {
+	case ListQueued, ListProcessing: // The line may have keys that were removed, and both are in one hash.
+		k.Due = time.Time{}
+		return k, string(k.State) == string(list)
+	case listStates:
+		k.Due = time.Time{}
+	case ListWaiting:
+		k.State, k.Since, k.Again, k.Holder, k.Fence = workqueue.KeyWaiting, time.Time{}, false, "", 0
+	case ListGivenUp:
+		return k, k.GivenUp != nil
+	}
+	return k, true
 }
 
 // order compares keys of a list by what that is ordered by.
@@ -212,7 +227,7 @@ func (q *Queue[T]) Key(ctx context.Context, key T) (KeyInfo[T], error) {
 	if len(rows) != 1 {
 		return KeyInfo[T]{}, errReply
 	}
-	return infoFor(key, rows[0], listNone), nil
+	return rows[0].of(key), nil
 }
 
 // Snapshot returns Stats and up to limit keys of each state, at most 512, of the whole queue, as the server has them when
@@ -268,46 +283,4 @@ func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 			timer.Reset(patience)
 		}
 	}
-}
-
-// infoOf decodes a key, and returns what a list shows of it, or false if it does not belong there.
-func (q *Queue[T]) infoOf(r row, list List) (k KeyInfo[T], ok bool) {
-	item, err := q.decode(r.encoded)
-	if err != nil {
-		return k, false
-	}
-	k = infoFor(item, r, list)
-	// The line may have keys that were removed. What is only in one list is gone if it is not there.
-	gone := list == ListQueued && k.State != workqueue.KeyQueued || list == ListProcessing && k.Holder == "" || list == ListGivenUp && k.GivenUp == nil
-	return k, !gone
-}
-
-func infoFor[T comparable](item T, r row, list List) KeyInfo[T] {
-	k := KeyInfo[T]{
-		KeySnapshot: workqueue.KeySnapshot[T]{Key: item, Requeues: r.failures, Due: r.due},
-		Holder:      cmp.Or(r.name, r.state.holder), Fence: r.state.fence, LostLeases: r.losses, SetAside: r.aside,
-	}
-	switch {
-	case r.state.holder != "":
-		k.State, k.Again, k.Since = workqueue.KeyProcessing, r.state.again, r.at(r.state.fence)
-	case r.state.since > 0:
-		k.State, k.Since = workqueue.KeyQueued, r.at(r.state.since)
-	case !r.due.IsZero():
-		k.State = workqueue.KeyWaiting
-	}
-	if !r.causes.IsZero() {
-		k.Causes = &r.causes
-	}
-	if !r.givenAt.IsZero() {
-		attempts, reason, _ := strings.Cut(r.reason, " ")
-		n, _ := strconv.Atoi(attempts)
-		k.GivenUp = &workqueue.GivenUpKey[T]{Key: item, Attempts: n, Err: reason, Time: r.givenAt}
-	}
-	switch list {
-	case ListQueued, ListProcessing, listStates:
-		k.Due = time.Time{}
-	case ListWaiting:
-		k.State, k.Since, k.Again, k.Holder, k.Fence = workqueue.KeyWaiting, time.Time{}, false, "", 0
-	}
-	return k
 }

@@ -45,6 +45,7 @@ local scans = {
 	states = { 'HSCAN', STATES }, waiting = { 'ZSCAN', DELAYS }, failing = { 'ZSCAN', FAILURES }, givenup = { 'ZSCAN', GIVEN },
 	aside = { 'SSCAN', ASIDE },
 }
+scans.queued, scans.processing = scans.states, scans.states
 
 local keys, next = {}, ''
 if what == 'key' then

@@ -341,7 +341,7 @@ func freshStats[T comparable](t testing.TB, q *Queue[T]) workqueue.Stats {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	q.refresh(ctx)
+	_ = q.confirmAll(ctx, (*shard[T]).refreshLocked)
 	must(t, ctx.Err())
 	q.mu.Lock()
 	defer q.mu.Unlock()

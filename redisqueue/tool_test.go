@@ -216,7 +216,7 @@ func TestAttachRefuses(t *testing.T) {
 	client := startServer(t).client()
 	ctx := within(t, 20*time.Second)
 	meta := newKeyNames("test", 0).shard[0]
-	for _, description := range []string{"", "x", "format 2, -1 shards, keys: string", "format 2, 0 shards, keys: x", "format 2, 1025 shards, keys: x", "format 1, 1 shards, keys: x"} {
+	for _, description := range []string{"", "x", "format 3, -1 shards, keys: string", "format 2, 0 shards, keys: x", "format 2, 1025 shards, keys: x", "format 1, 1 shards, keys: x"} {
 		must(t, client.HSet(ctx, meta, "description", description).Err())
 		if q, err := Attach(ctx, client, "test"); q != nil || !errors.Is(err, ErrIncompatible) {
 			t.Errorf("%q: Attach() returns a queue: %v, %v", description, q != nil, err)

@@ -376,7 +376,7 @@ func TestAdd(t *testing.T) {
 		{"{A string}", `{"A":"<"}`, false}, {"{A string}", `{"A":"\u003c"}`, true}, {"{A string}", `{"A":`, false},
 		{"[2]int", "[1,2]", true}, {"[2]int", "[1, 2]", false}, {"bool", "true", true}, {"bool", "yes", false},
 	} {
-		if err := checkKey("format 2, 1 shards, keys: "+c.kind, c.key); (err == nil) != c.ok {
+		if err := checkKey("format 3, 1 shards, keys: "+c.kind, c.key); (err == nil) != c.ok {
 			t.Errorf("%s for keys of type %s: %v", c.key, c.kind, err)
 		}
 	}

@@ -1,0 +1,184 @@
+package redisqueue
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// Flush returns nil when the server, and WaitReplicas replicas of it, have all that this replica was asked for before:
+// adds, Done and the rest. Its errors are those of AddContext, joined if several shards fail. After shutdown it returns nil
+// if the server has everything, and ErrShutDown if something was given up or replicas would have to confirm.
+func (q *Queue[T]) Flush(ctx context.Context) error {
+	return q.confirmAll(ctx, func(s *shard[T]) *confirmation { return s.confirmLocked(s.buffer.newest) })
+}
+
+// patience is how long methods without a context wait for the server.
+const patience = time.Second
+
+// confirmations are the calls that wait for the server.
+type confirmations struct {
+	waiting     []*confirmation
+	executed    uint64 // all operations up to here were executed
+	replicating replicating
+}
+
+// confirmation is a call that waits until the server has executed a batch.
+type confirmation struct {
+	// target is the operation that the server must have executed, with all before it.
+	target uint64
+	// after is the first batch whose reply counts, zero for any. A batch that was built before may have been answered before what
+	// the caller wants to see.
+	after uint64
+	// replicated: replicas of the server must have it, too.
+	replicated bool
+	result     chan error
+}
+
+// confirmLocked returns a confirmation of all operations up to target.
+func (s *shard[T]) confirmLocked(target uint64) *confirmation {
+	c := &confirmation{target: target}
+	if s.q.config.WaitReplicas > 0 {
+		// The server remembers the last batch of a session for an hour. That of a new one is asked for.
+		c.replicated, c.after = true, s.batches+1
+	}
+	return s.awaitLocked(c)
+}
+
+// refreshLocked returns a confirmation of a batch that is built after the call, and so brings news of the queue.
+func (s *shard[T]) refreshLocked() *confirmation {
+	c := &confirmation{target: s.buffer.newest, after: s.batches + 1}
+	if !s.server.fullSince.IsZero() {
+		c.target = 0 // The server refuses what is in the buffer.
+	}
+	s.wantsAll = true
+	return s.awaitLocked(c)
+}
+
+func (s *shard[T]) awaitLocked(c *confirmation) *confirmation {
+	c.result = make(chan error, 1)
+	switch {
+	case c.after == 0 && c.target <= s.confirmations.executed:
+		c.result <- nil
+	case c.after == 0 && s.q.tool && !s.sending && s.buffer.len() == 0:
+		c.result <- s.server.outage // The server has refused it, and so it was dropped.
+	case s.q.mu.ending.over:
+		c.result <- workqueue.ErrShutDown
+	default:
+		s.confirmations.waiting = append(s.confirmations.waiting, c)
+		s.kickLocked()
+	}
+	return c
+}
+
+// confirmedLocked answers the confirmations that batch b has reached, or lets them wait for the server's replicas.
+func (s *shard[T]) confirmedLocked(b *batch) {
+	s.confirmations.waiting = slices.DeleteFunc(s.confirmations.waiting, func(c *confirmation) bool {
+		switch {
+		case c.target > s.confirmations.executed || c.after > b.number:
+			return false
+		case c.replicated:
+			s.confirmations.replicating.waiting = append(s.confirmations.replicating.waiting, c)
+			s.confirmations.replicating.session = b.session
+		default:
+			c.result <- nil
+		}
+		return true
+	})
+	if len(s.confirmations.replicating.waiting) > 0 && !s.confirmations.replicating.running {
+		s.confirmations.replicating.running = true
+		go s.replicate()
+	}
+}
+
+// failConfirmationsLocked answers all, because what they wait for will not be sent any more.
+func (s *shard[T]) failConfirmationsLocked(err error) {
+	for _, c := range append(s.confirmations.waiting, s.confirmations.replicating.waiting...) {
+		c.result <- err
+	}
+	s.confirmations.waiting, s.confirmations.replicating.waiting = nil, nil
+}
+
+// whileOpen calls f under the lock, unless ctx or this replica has ended.
+func (q *Queue[T]) whileOpen(ctx context.Context, f func()) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.ending.over {
+		return workqueue.ErrShutDown
+	}
+	f()
+	return nil
+}
+
+// confirm is enqueue that waits until the server has executed the operation.
+func (q *Queue[T]) confirm(ctx context.Context, item T, put putter[T]) error {
+	encoded, s := q.locate(item)
+	var c *confirmation
+	if err := q.whileOpen(ctx, func() { c = s.confirmLocked(put(s, encoded)) }); err != nil {
+		return err
+	}
+	return q.wait(ctx, c.result)
+}
+
+// confirmAll waits for what confirm returns for each shard.
+func (q *Queue[T]) confirmAll(ctx context.Context, confirm func(s *shard[T]) *confirmation) error {
+	confirmations := make([]*confirmation, len(q.shards))
+	q.mu.Lock()
+	for i, s := range q.shards {
+		confirmations[i] = confirm(s)
+	}
+	q.mu.Unlock()
+	var errs []error
+	for _, c := range confirmations {
+		errs = append(errs, q.wait(ctx, c.result))
+	}
+	return errors.Join(errs...)
+}
+
+// ask sends an operation on each key, and returns the answers, zero for those that have not come when ctx ends.
+func (q *Queue[T]) ask(ctx context.Context, c code, keys ...string) (answers []answer, err error) {
+	answers = make([]answer, len(keys))
+	left, result := len(keys), make(chan error, len(keys))
+	err = q.whileOpen(ctx, func() {
+		for i, key := range keys {
+			o := newOp(c, key)
+			o.answer = func(a answer, err error) {
+				answers[i] = a
+				if left--; left == 0 || err != nil {
+					result <- err
+				}
+			}
+			_, s := q.locateString(key)
+			s.enqueueLocked(o)
+		}
+	})
+	if err == nil {
+		err = q.wait(ctx, result)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(answers), err // The others may come later.
+}
+
+var errAnswerLost = errors.New("redisqueue: the server has done it, but its answer is lost with the lease")
+
+// wait returns what result brings. If ctx ends before that, it returns its error, and why the server does not answer.
+func (q *Queue[T]) wait(ctx context.Context, result <-chan error) error {
+	select {
+	case err := <-result:
+		return err
+	default:
+	}
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return errors.Join(ctx.Err(), q.Info().Outage)
+	}
+}

@@ -1,0 +1,117 @@
+package redisqueue
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// health is how the server does.
+type health struct {
+	outage      error     // why the last attempt failed, until one succeeds
+	fullSince   time.Time // since when the server's memory is full, zero if it is not
+	retryAddsAt time.Time // when adds are tried again on a full server
+}
+
+// untilAnswered calls ask, which asks the server, until that returns no error. It reports whether it has. After a shutdown it
+// gives up within a lease, once no key is held. A tool gives up when the server has answered with an error.
+func (s *shard[T]) untilAnswered(ask func() error) bool {
+	q, began := s.q, time.Now()
+	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		err := ask()
+		if err == nil {
+			return true
+		}
+		q.mu.Lock()
+		s.failedLocked(err)
+		q.unlock()
+		q.pause(pause)
+		q.mu.Lock()
+		givesUp := q.mu.ending.over || q.givesUpLocked(began) || q.tool && isAnswer(err)
+		q.mu.Unlock()
+		if givesUp {
+			return false
+		}
+	}
+}
+
+// isAnswer reports whether the server has answered, with an error.
+func isAnswer(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer)
+}
+
+// failedLocked notes that the server has not answered, or has refused what it was asked for.
+func (s *shard[T]) failedLocked(err error) {
+	q, before := s.q, s.server.outage
+	s.server.outage = err
+	q.mu.totals.info.Errors++
+	if err != errFull { // The getters need not wait for this shard.
+		s.requestLocked(0)
+		q.kickLocked()
+	}
+	q.mu.foreign = append(q.mu.foreign, func() {
+		if before == nil {
+			q.config.Logger.Error("The queue's server fails", "queue", q.config.Name, "err", err)
+		}
+		q.config.OnError(err)
+	})
+}
+
+// answeredLocked notes that the server has answered, and refuses nothing.
+func (s *shard[T]) answeredLocked(b *batch, now time.Time) {
+	q := s.q
+	q.mu.totals.calls.observe(now.Sub(b.began))
+	if s.server.outage != nil {
+		q.mu.foreign = append(q.mu.foreign, func() { q.config.Logger.Info("The queue's server answers again", "queue", q.config.Name) })
+	}
+	s.server.outage = nil
+}
+
+// reportLocked makes unlock call the hook and the logger.
+func (q *Queue[T]) reportLocked(what string, err error) {
+	q.mu.foreign = append(q.mu.foreign, func() {
+		q.config.Logger.Warn(what, "queue", q.config.Name, "err", err)
+		q.config.OnError(err)
+	})
+}
+
+// pause waits for d, no longer than until this replica has ended.
+func (q *Queue[T]) pause(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-q.ended:
+	}
+}
+
+var errFull = errors.New("redisqueue: OOM: the server's memory is full, and it takes no adds")
+
+// fullRetry is how often adds are tried on a full server.
+const fullRetry = 250 * time.Millisecond
+
+// refusesAddsAt reports whether the server has refused adds a moment ago, because its memory is full.
+func (s *shard[T]) refusesAddsAt(now time.Time) bool { return now.Before(s.server.retryAddsAt) }
+
+// fullLocked notes whether the server's memory was full when it executed b, and puts the adds back that it has not executed. It
+// reports whether it is time to drop them: after a shutdown, when the server has been full for a lease.
+func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
+	if r.status != "FULL" {
+		s.server.fullSince, s.server.retryAddsAt = time.Time{}, time.Time{}
+		return false
+	}
+	if s.server.fullSince.IsZero() {
+		s.server.fullSince = now
+	}
+	refused := slices.DeleteFunc(b.ops, func(o *op) bool { return !o.code.isAdd() })
+	if len(refused) > 0 || !b.noAdds {
+		s.server.retryAddsAt = now.Add(fullRetry)
+	}
+	if len(refused) == 0 {
+		return false
+	}
+	s.failedLocked(errFull)
+	s.buffer.putBack(refused)
+	return !s.buffer.hasAboutHeld() && s.q.givesUpLocked(s.server.fullSince)
+}

@@ -1,0 +1,86 @@
+package redisqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/redis/go-redis/v9"
+)
+
+// ErrNotReplicated is returned by the calls that wait for the server if fewer replicas than WaitReplicas have confirmed in time,
+// or if a server has taken over that lacks what was confirmed before. Otherwise the server itself has what was added.
+var ErrNotReplicated = errors.New("redisqueue: too few replicas have confirmed")
+
+// replicating is how confirmations wait for the server's replicas. They do so beside the batches: hand-outs, Dones and leases
+// do not wait for a replica.
+type replicating struct {
+	running bool // the goroutine that waits exists
+	waiting []*confirmation
+	session session // as of the batch that the last of them have reached
+}
+
+// replicate answers the confirmations that wait for replicas, all that have come meanwhile at once.
+func (s *shard[T]) replicate() {
+	q := s.q
+	for {
+		q.mu.Lock()
+		r := &s.confirmations.replicating
+		waiting, session := r.waiting, r.session
+		r.waiting, r.running = nil, len(waiting) > 0
+		if !r.running {
+			q.endLocked()
+			q.mu.Unlock()
+			return
+		}
+		q.mu.Unlock()
+		err := s.waitForReplicas(session)
+		for _, c := range waiting {
+			c.result <- err
+		}
+	}
+}
+
+// waitForReplicas waits until WaitReplicas replicas have what the server had when it executed the session's batch of that seq.
+func (s *shard[T]) waitForReplicas(session session) error {
+	var found bool
+	var replicas int
+	answered := s.untilAnswered(func() (err error) {
+		found, replicas, err = s.askForReplicas(context.Background(), session)
+		return err
+	})
+	switch want := s.q.config.WaitReplicas; {
+	case !answered:
+		return workqueue.ErrShutDown
+	case !found:
+		return fmt.Errorf("%w: the server that has taken over does not have it", ErrNotReplicated)
+	case replicas < want:
+		return fmt.Errorf("%w: %d of %d", ErrNotReplicated, replicas, want)
+	}
+	return nil
+}
+
+// askForReplicas returns whether the server has that batch, and how many of its replicas do: replicated.lua and WAIT on one
+// connection, because WAIT is about what its connection has written.
+func (s *shard[T]) askForReplicas(ctx context.Context, session session) (found bool, replicas int, err error) {
+	q, node, keys := s.q, s.q.client, s.names.of(session.id)
+	cluster, isCluster := node.(*redis.ClusterClient)
+	if isCluster {
+		if node, err = cluster.MasterForKey(ctx, keys[0]); err != nil {
+			return false, 0, err
+		}
+	}
+	pipe := node.Pipeline()
+	has := pipe.Eval(ctx, replicatedSource, keys, session.id, session.seq)
+	have := pipe.Do(ctx, "WAIT", q.config.WaitReplicas, q.config.WaitTimeout.Milliseconds())
+	_, _ = pipe.Exec(ctx) // Both results have their errors.
+	n, err := has.Int()
+	if err == nil {
+		replicas, err = have.Int()
+	}
+	if isCluster && (redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK")) {
+		cluster.ReloadState(ctx)
+	}
+	return n != 0, replicas, err
+}
