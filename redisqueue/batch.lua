@@ -54,13 +54,13 @@ local FILLER = string.rep('\0', 80)
 -- settings, what all replicas must have in common, and the operations.
 local session, number, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8
-local asleep, wantsAll, tool, interrupted = false, false, false, false
+local asleep, wantsAll, tool, knownFence = false, false, false, false
 if flags ~= '-' then
 	asleep = string.find(flags, 'r', 1, true) -- The session was asleep.
 	wantsAll = string.find(flags, 'o', 1, true) -- It asks for the numbers that not every reply has.
 	tool = string.find(flags, 't', 1, true) -- It takes over nothing and forgets nothing.
-	-- An attempt to execute this batch was answered by an error. This is the last fence that the replica has heard of.
-	interrupted = string.match(flags, 'e(%d+)')
+	-- An attempt to execute this batch was answered by an error. The replica knows of the hand-outs up to this fence.
+	knownFence = string.match(flags, 'e(%d+)')
 end
 local isFirst, isCheck = number == '1', number == '0' -- A check is no batch: a new replica asks whether its batches would be executed.
 -- What only saves memory is not done by every batch.
@@ -128,7 +128,7 @@ local repaired = 0
 local since = digits(now)
 
 if isFirst or isCheck then
-	-- A user who may not call a command must find out before the first write. (If the rights change later, see `interrupted`.)
+	-- A user who may not call a command must find out before the first write. (If the rights change later, see `knownFence`.)
 	for _, command in ipairs(redis.acl_check_cmd and {
 		{ 'HGET', META, '' }, { 'HMGET', META, '' }, { 'HSET', META, '', '' }, { 'HDEL', META, '' }, { 'HLEN', META },
 		{ 'HSCAN', META, 0 }, { 'ZSCORE', HELD, '' }, { 'ZADD', HELD, 0, '' }, { 'ZREM', HELD, '' }, { 'ZCARD', HELD },

@@ -450,7 +450,7 @@ local function membersOf(holder)
 end
 
 -- The attempt may have handed out keys and not have come to its end: the replica does not know that it has them.
-if interrupted then
+if knownFence then
 	local page, from = membersOf(session), 0
 	local members = page(0, 256)
 	while #members > 0 do -- A session holds as many keys as it has workers, and parts of batches.
@@ -462,7 +462,7 @@ if interrupted then
 		for _, key in ipairs(some) do
 			local state = states[key]
 			local isHolder = state and #state >= 28 and sub(state, 2, 12) == session
-			if isHolder and sub(state, 13, 28) > interrupted then
+			if isHolder and sub(state, 13, 28) > knownFence then
 				putBack(session, key, state)
 				repaired = repaired + 1
 			elseif not isHolder then
