@@ -88,6 +88,8 @@ var breakages = []breakage{
 	{"a table that cannot be used is remembered after its deletion", []change{{"table.go", "view.missing, view.broken, view.incompatible = true, nil, nil", "view.missing, view.broken = view.incompatible == nil, nil"}}},
 	{"a member whose writes of the table fail keeps its slots", []change{{"plan.go", "if uncertain && !m.mu.leaving", "if false && uncertain && !m.mu.leaving"}}},
 	{"a member that gives up twice holds nothing again", []change{{"own_record.go", "notBarred, true", "notBarred, m.mu.self.alive"}}},
+	{"a new member that leaves does not say so", []change{{"plan.go", "\t\tnext = t.clone()\n\t\td.leaveIn(next)\n", "\t\tnext = t.clone()\n"}}},
+	{"who waits for its own renewal looks twenty times a second", []change{{"others.go", "signal(m.toRenew) // which makes this loop look again\n", "signal(m.toRenew)\n\t\t\tdue = min(due, now+soon/5)\n"}}},
 	{"a member that cannot replace the table tries it without a pause", []change{{"table.go", "\t\terr = m.confirm()\n\t}\n\treturn", "\t\terr = nil\n\t}\n\terr = errors.Join(err, m.confirm())\n\treturn"}}},
 	{"a member that cannot renew its record tries it at each signal", []change{{"member.go", "m.retryDelay(), nil // A server", "m.retryDelay(), signals // A server"}}},
 	{"a refused write of the table is no error", []change{{"member.go", "since > 0 && m.now()-since >= m.config.Lease {\n\t\treturn fmt", "since > 1<<60 && m.now()-since >= m.config.Lease {\n\t\treturn fmt"}}},

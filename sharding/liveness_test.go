@@ -17,7 +17,12 @@ import (
 type refuser struct {
 	Store
 	table, members atomic.Pointer[error]
-	updates        atomic.Int32
+	updates, lists atomic.Int32
+}
+
+func (s *refuser) List(ctx context.Context, group string) ([]Record, string, error) {
+	s.lists.Add(1)
+	return s.Store.List(ctx, group)
 }
 
 func (s *refuser) Update(ctx context.Context, r Record) (Record, error) {
@@ -88,6 +93,72 @@ func TestMemberThatCannotRenewWhileAnotherIsSilent(t *testing.T) {
 		store.members.Store(nil)
 		time.Sleep(10 * time.Second)
 		wantHeld(t, 2)(a)
+	})
+}
+
+// a cannot renew its record while a new table waits for b, which is dead. It lists the records four times a second, not at each look.
+func TestMemberThatCannotRenewWhileTableSettles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &refuser{Store: Memory()}
+		a := mustJoin(t, store, Config{Name: "a", Slots: 2})
+		b := mustJoin(t, store, Config{Name: "b", Slots: 2})
+		time.Sleep(10 * time.Second)
+		b.end()
+		time.Sleep(time.Second)
+		mustDelete(t, store, "g-table")
+		time.Sleep(9 * time.Second) // In half a second b's record has not changed for a lease.
+		err := errors.New("the server is busy")
+		store.members.Store(&err)
+		time.Sleep(7 * time.Second) // Now the table has rested for a lease.
+		before := store.lists.Load()
+		time.Sleep(5 * time.Second)
+		if n := store.lists.Load() - before; n < 10 || n > 25 {
+			t.Errorf("FAILURE: %d lists in five seconds", n)
+		}
+		store.members.Store(nil)
+		time.Sleep(20 * time.Second)
+		wantHeld(t, 2)(a)
+	})
+}
+
+// a is taken for dead and leaves as a new member, before b, which leaves too and waits for a handler, has renewed its record. a hands over
+// to nobody then, and b does not give it the slots back, again and again.
+func TestNewMemberLeavesBesideOneThatLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &refuser{Store: &distant{Memory(), 10 * time.Millisecond}}
+		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
+		b := mustJoin(t, store, Config{Name: "b", Slots: 4, HandoverTimeout: time.Hour})
+		time.Sleep(10 * time.Second)
+		wantHeld(t, 2, 2)(a, b)
+		q := NewQueue(newRoot(), b, QueueConfig[string]{Keys: func(context.Context) ([]string, error) {
+			var keys []string
+			for i := range 20 {
+				keys = append(keys, fmt.Sprint("key-", i))
+			}
+			return keys, nil
+		}})
+		key, _ := q.Get()
+		time.Sleep(5 * time.Second)
+		go func() { _ = b.Leave(context.Background()) }()
+		time.Sleep(time.Second)
+		r, err := store.Get(context.Background(), "g-member-"+a.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Data = strings.TrimSuffix(r.Data, "}") + `,"dead":true}`
+		if _, err = store.Update(context.Background(), r); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		before := store.updates.Load()
+		go func() { _ = a.Leave(context.Background()) }()
+		time.Sleep(4 * time.Second)
+		if n := store.updates.Load() - before; n > 20 {
+			t.Errorf("FAILURE: %d updates in four seconds", n)
+		}
+		q.Done(key)
+		time.Sleep(20 * time.Second)
+		q.ShutDown()
 	})
 }
 

@@ -272,8 +272,7 @@ func (m *Member) buryDead(now time.Duration) (due time.Duration, err error) {
 		case silent+wait > now:
 			due = min(due, silent+wait)
 		case m.mu.self.renewed.mono < silent: // It does not know yet that no backup was restored meanwhile.
-			signal(m.toRenew)
-			due = min(due, now+soon/5)
+			signal(m.toRenew) // which makes this loop look again
 		default:
 			silents = append(silents, id)
 		}

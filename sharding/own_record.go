@@ -190,6 +190,7 @@ func (m *Member) stored(sequence int64, version string) (upToDate bool) {
 	self.version, self.stored = version, sequence
 	if a, ok := self.attempts[sequence]; ok {
 		self.renewed = self.renewed.latest(a.began)
+		signal(m.toWork) // buryDead may wait for it.
 		if self.follows != a.follows || self.followsSince == never {
 			self.follows, self.followsSince = a.follows, m.now()
 			signal(m.toConfirm)

@@ -50,6 +50,7 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 	due = min(due, again)
 	if m.isNewLocked(now) {
 		next = t.clone()
+		d.leaveIn(next)
 	}
 	if next.same(t) {
 		m.mu.since.plan = 0
@@ -106,9 +107,7 @@ func (d *draft) plan(now time.Duration) (next *table, wait, again time.Duration)
 	}
 	// A member that does not know yet that one has left would give it slots again.
 	next.leaving = slices.DeleteFunc(next.leaving, func(id string) bool { return d.dead[id] })
-	if d.m.mu.leaving && !slices.Contains(next.leaving, d.self) {
-		next.leaving = append(next.leaving, d.self)
-	}
+	d.leaveIn(next)
 	next.lease, next.hashes = d.longestLease(), d.hashes()
 	for id, until := range d.newcomers() {
 		if until > now {
@@ -141,6 +140,13 @@ func (d *draft) plan(now time.Duration) (next *table, wait, again time.Duration)
 		}
 	}
 	return next, wait, again
+}
+
+// leaveIn makes next say that this member leaves, if it does. Otherwise others would give it the slots again that it hands over.
+func (d *draft) leaveIn(next *table) {
+	if d.m.mu.leaving && !slices.Contains(next.leaving, d.self) {
+		next.leaving = append(next.leaving, d.self)
+	}
 }
 
 // newcomers returns until when members get no new slots: one that has just come may be one of a process that dies again and again. The
