@@ -47,7 +47,7 @@ func Attach(ctx context.Context, client redis.UniversalClient, name string) (*Qu
 	return q, nil
 }
 
-// Queues returns the names of the queues on the server, in no order, with a scan of all of its keys in steps.
+// Queues returns the names of the queues on the server, sorted, with a scan of all of its keys in steps.
 func Queues(ctx context.Context, client redis.UniversalClient) (names []string, err error) {
 	var mu sync.Mutex // guards names
 	err = onEachNode(ctx, client, func(ctx context.Context, node redis.UniversalClient) error {
@@ -63,7 +63,8 @@ func Queues(ctx context.Context, client redis.UniversalClient) (names []string, 
 	if err != nil {
 		err = fmt.Errorf("redisqueue: %w", err)
 	}
-	return names, err
+	slices.Sort(names)
+	return slices.Compact(names), err // A scan may find a key twice.
 }
 
 // Description says which format of data, how many shards and which type of keys the queue has.

@@ -16,7 +16,6 @@ func (c *command) queues(ctx context.Context) error {
 	if err != nil {
 		return err // A part of the names would look like all of them.
 	}
-	slices.Sort(names)
 	list := make([]text, 0, len(names))
 	for _, name := range names {
 		list = append(list, text(name))
