@@ -24,7 +24,8 @@ type Config struct {
 	Name string
 
 	// Slots is the number of slots, at most 4,096. Zero means 256. A few slots for each replica are enough to divide keys
-	// evenly; more slots make each move smaller. To change it, stop all replicas first and give the group another name.
+	// evenly; more slots make each move smaller. To change it, stop all replicas, and give the group another name
+	// or delete its Leases.
 	Slots int
 	// Lease is how long the others wait for a member that has died, and how long one goes on that cannot reach the
 	// server, less Margin. Zero means 15 seconds. A member writes to the server and reads from it three times in a lease.

@@ -218,6 +218,6 @@ func foreign(r Record, err error) error {
 
 // otherSlots is the error for a record of a member, or of a table, that divides keys into another number of slots.
 func otherSlots(r Record, theirs, ours int) error {
-	return fmt.Errorf("%w: %s divides keys into %d slots, and this replica into %d: stop all replicas before you change Slots, or use another group",
+	return fmt.Errorf("%w: %s divides keys into %d slots, and this replica into %d: to change Slots, stop all replicas and delete the group's Leases, or use another group",
 		ErrIncompatible, r.Name, theirs, ours)
 }

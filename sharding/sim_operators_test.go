@@ -112,6 +112,9 @@ func (w *world) deleteSpoiled() {
 	if r, err := w.store.Get(context.Background(), "g-table"); err == nil {
 		if _, err := decodeTable(r, simSlots); errors.Is(err, ErrIncompatible) {
 			w.logf("somebody deletes the spoiled table: %v", w.store.Delete(context.Background(), r.Name, r.Version))
+			w.mu.Lock()
+			w.mu.deletes = true // It may be that of processes of other Slots, which no record of a living member shows.
+			w.mu.Unlock()
 		}
 	}
 }
