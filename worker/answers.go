@@ -107,7 +107,7 @@ type retryAfterError struct {
 // has failed and is counted, and the key comes again after the longer of d and the limiter's delay. A queue that cannot take the longer of two, such
 // as client-go's, brings it after d, and does not ask its limiter. It returns nil if err is nil.
 //
-// An error that is joined with the one of [RequeueAfter] means the same. An error of a Kubernetes API server that says for how long to
+// errors.Join(err, RequeueAfter(d)) means the same. An error of a Kubernetes API server that says for how long to
 // stay away is one like any other here: see apierrors.SuggestsClientDelay and docs/backoff.md.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
@@ -189,25 +189,25 @@ func classify(err error, interrupted bool) answer {
 	var fatal *fatalError
 	var terminal *terminalError
 	var later *retryAfterError
-	var hold *hold
+	var onHold *hold
 	if errors.As(err, &fatal) {
 		return answer{next: NextGiveUp, fatal: true}
 	}
 	if errors.As(err, &terminal) {
 		return answer{next: NextGiveUp}
 	}
-	errors.As(err, &hold)
+	errors.As(err, &onHold)
 	again, asked := requeueOf(err)
 	switch {
 	case errors.As(err, &later):
-		return answer{next: NextRetry, after: later.after, hold: hold}
-	case (asked || hold != nil) && hasFailure(err, interrupted):
-		return answer{next: NextRetry, after: again.after, hold: hold}
+		return answer{next: NextRetry, after: later.after, hold: onHold}
+	case (asked || onHold != nil) && hasFailure(err, interrupted):
+		return answer{next: NextRetry, after: again.after, hold: onHold}
 	case asked:
-		again.hold = hold
+		again.hold = onHold
 		return again
-	case hold != nil:
-		return answer{next: NextHold, hold: hold}
+	case onHold != nil:
+		return answer{next: NextHold, hold: onHold}
 	case isInterruption(err, interrupted):
 		return answer{next: NextInterrupted}
 	}

@@ -171,7 +171,8 @@ func (b *Books[T]) findLocked(key T) *Entry[T] {
 
 // noteOutcome notes or forgets the key's failures, as was decided after the call of e.
 func (b *Books[T]) noteOutcome(e *Entry[T]) {
-	switch key := e.result.Key; e.result.Next {
+	key := e.result.Key
+	switch e.result.Next {
 	case NextForget, NextRequeue:
 		b.Forget(key)
 	case NextRetry:
@@ -189,7 +190,7 @@ func (b *Books[T]) noteOutcome(e *Entry[T]) {
 	}
 }
 
-// withCauses returns attrs and the causes of key, which a worker holds, if there are any.
+// withCauses returns attrs and the causes of key, which a worker has, if there are any.
 func (b *Books[T]) withCauses(attrs []slog.Attr, key T) []slog.Attr {
 	if causes := b.causesOf(key); !causes.IsZero() {
 		attrs = append(attrs, slog.String("causes", causes.String()))
@@ -197,7 +198,7 @@ func (b *Books[T]) withCauses(attrs []slog.Attr, key T) []slog.Attr {
 	return attrs
 }
 
-// causesOf returns the causes of a key that a worker holds.
+// causesOf returns the causes of a key that a worker has.
 func (b *Books[T]) causesOf(key T) (causes workqueue.Causes) {
 	if q, ok := b.queue.(workqueue.CauseAdder[T]); ok {
 		causes = q.Causes(key)

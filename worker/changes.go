@@ -59,7 +59,7 @@ func (c *changes[T]) note(e *Entry[T]) {
 	}
 }
 
-// remove ends the change of key without an answer.
+// remove forgets the change of key.
 func (c *changes[T]) remove(key T) {
 	if c.unanswered.Len() == 0 {
 		return
@@ -75,7 +75,7 @@ func (c *changes[T]) remove(key T) {
 	}
 }
 
-// forgetChange ends the change of key without an answer.
+// forgetChange is remove for those without the lock.
 func (b *Books[T]) forgetChange(key T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

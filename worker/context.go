@@ -16,14 +16,14 @@ import (
 // The contexts of a call, each made from the one above:
 //
 //	Run's context         gives only its values; when it ends, Run begins to end
-//	the handlers' context ends when Run does not wait any longer
+//	the pool's context    ends when Run does not wait any longer
 //	callContext           ends with the call, and by Cancel
 //	HandlerTimeout        if there is one
 //	the key's lease       if the queue is a workqueue.Leaser
 //	-- so far the handler's context --
 //	UntilAdded            ends when the key is added again, too
 
-// A handler's context ends with its call, and with Run if the handler has not returned by then. Then its [context.Cause] is
+// A handler's context ends with its call, and with Run if the handler has not returned by then. If Run ends it, its [context.Cause] is
 // ErrDrainTimeout, ErrStopped or, if Run's context has ended and Options.Drain is [Nothing], that of Run's context.
 var (
 	// ErrDrainTimeout is the cause when Options.DrainTimeout is over.
@@ -279,9 +279,9 @@ func (c *callContext[T]) wasInterrupted() bool {
 	if own == nil || !own.interrupted.Load() {
 		return false
 	}
-	var handlersCtx context.Context
-	goesOn := c.locked(func(e *Entry[T]) { handlersCtx = e.ctx })
-	return !goesOn || !errors.Is(handlersCtx.Err(), context.Canceled)
+	var handlerCtx context.Context
+	goesOn := c.locked(func(e *Entry[T]) { handlerCtx = e.ctx })
+	return !goesOn || !errors.Is(handlerCtx.Err(), context.Canceled)
 }
 
 // Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether there is one. The

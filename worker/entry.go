@@ -41,8 +41,8 @@ type Entry[T comparable] struct {
 		holds         []*hold // what the handler has asked for by Call.Hold
 	}
 	place int // in running
-	// getting is set from when a pool's worker is sent to get a key until a call begins. It is written by the worker's goroutine
-	// under the mu of the pool or of the books, and read under both.
+	// getting is set from when a pool's worker is sent to get a key until a call begins. It is written under the mu of the pool or of
+	// the books, and read under both.
 	getting   bool
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
 }
@@ -103,7 +103,7 @@ func (b *Books[T]) newEntry(parent context.Context) *Entry[T] {
 // prepare finds out what is known of the key, and makes the handler's context.
 func (e *Entry[T]) prepare(key T) {
 	b := e.books
-	e.failed = b.failuresOf(context.Background(), key)
+	e.failed = b.checkFailures(context.Background(), key)
 	if b.priorities != nil {
 		e.priority = b.priorities.PriorityOf(key)
 	}
@@ -149,62 +149,14 @@ func (e *Entry[T]) decide() {
 		e.takeHold()
 	}
 	r.Next, r.After = e.answer.next, e.answer.after
-	// A handler that was cut short by the end of the pool has not had its last attempt.
-	if r.Next != NextRetry || e.findSameFailure() || b.options.MaxRetries == UnlimitedRetries || e.parent.Err() != nil {
+	if r.Next != NextRetry {
 		return
 	}
-	if e.failed.calls >= b.options.MaxRetries {
+	e.findSameFailure()
+	cutShort := e.parent.Err() != nil // By the end of the pool: that was not its last attempt.
+	if most := b.options.MaxRetries; !e.sameFailure && !cutShort && most != UnlimitedRetries && e.failed.calls >= most {
 		r.Next = NextGiveUp
 	}
-}
-
-// findSameFailure reports whether the delay of the failure before has not passed yet: then this one is the same. So events that
-// bring a key early cannot inflate its delay (kubernetes/kubernetes#132805).
-func (e *Entry[T]) findSameFailure() bool {
-	r := &e.result
-	if e.books.shared != nil {
-		e.askServer()
-	} else if e.failed.due != 0 {
-		e.delayLeft = time.Duration(e.failed.due - r.Started.Add(r.Duration).UnixNano())
-		// At that very moment the key may be due and still wait.
-		e.sameFailure = e.delayLeft > 0 || e.books.retryAt(r.Key) == e.failed.due
-	}
-	if e.sameFailure {
-		r.Attempt = e.failed.calls
-	}
-	return e.sameFailure
-}
-
-// askServer asks a SharedQueue for the failures of the key, since it counts those of all processes.
-func (e *Entry[T]) askServer() {
-	if e.books.options.MaxRetries == NoRetries || e.parent.Err() != nil {
-		return // Its answer would change nothing.
-	}
-	// 0 may mean that its limiter does not count by key.
-	if n, left, err := e.books.shared.NumRequeuesContext(context.Background(), e.result.Key); n > 0 && err == nil {
-		e.failed.calls, e.failed.limited, e.result.Attempt = n, true, n+1
-		e.delayLeft, e.sameFailure = left, left > 0
-	}
-}
-
-// retryAt returns when key comes due, in nanoseconds since 1970, or 0 if it does not wait or that is not known.
-func (b *Books[T]) retryAt(key T) int64 {
-	if b.keyReader == nil || b.shared != nil { // A SharedQueue would ask its server, which knows by itself what is the same failure.
-		return 0
-	}
-	if k, _ := b.keyReader.SnapshotKey(key); !k.Due.IsZero() {
-		return k.Due.UnixNano()
-	}
-	return 0
-}
-
-// wasAddedAgain reports whether key, which a worker holds, was added since it was handed out.
-func (b *Books[T]) wasAddedAgain(key T) bool {
-	if b.keyReader == nil || b.shared != nil {
-		return false
-	}
-	k, _ := b.keyReader.SnapshotKey(key)
-	return k.Again
 }
 
 // classify sets the answer to what the handler's error asks for. The error's methods are the handler's code: if one of them panics,
@@ -240,7 +192,8 @@ func (e *Entry[T]) log() {
 	case NextHold:
 		message = "The handler has put its key on hold"
 	case NextRetry:
-		if message = "The handler failed, its key comes again"; r.Attempt&(r.Attempt-1) == 0 && !e.sameFailure {
+		message = "The handler failed, its key comes again"
+		if r.Attempt&(r.Attempt-1) == 0 && !e.sameFailure {
 			level = slog.LevelWarn
 		}
 	case NextGiveUp:

@@ -173,24 +173,24 @@ func (f *failures[T]) add(key T, call FailedCall, c failureCount) {
 		f.removeRecordLocked(old)
 	}
 	e.Value.failureCount = c
-	list := &f.mu.failing
+	in := &f.mu.failing
 	if c.calls == 0 {
-		list = &f.mu.givenUp
+		in = &f.mu.givenUp
 	}
-	if list.max <= 0 {
+	if in.max <= 0 { // No key that was given up is to be kept.
 		f.mu.keys.Delete(s)
 		return
 	}
-	if list.Len() == list.max {
-		oldest := list.Back().Value.(*record[T])
+	if in.Len() == in.max {
+		oldest := in.Back().Value.(*record[T])
 		f.removeRecordLocked(oldest)
-		if list == &f.mu.givenUp {
+		if in == &f.mu.givenUp {
 			f.mu.keys.Delete(oldest.slot)
 			f.unlisted.Add(1)
 		}
 	}
-	r := &record[T]{FailedKey: failed, calls: withCall(calls, call), slot: s, list: list}
-	r.place, r.callsPlace = list.PushFront(r), f.mu.withCalls.PushFront(r)
+	r := &record[T]{FailedKey: failed, calls: withCall(calls, call), slot: s, list: in}
+	r.place, r.callsPlace = in.PushFront(r), f.mu.withCalls.PushFront(r)
 	f.mu.keys.At(s).Value.record = r
 	for i := range r.calls {
 		r.bytes += r.calls[i].bytes()
@@ -232,7 +232,7 @@ func (f *failures[T]) removeCallsLocked(r *record[T]) {
 func (f *failures[T]) setLimited(key T, limited bool, due int64, unasked int) {
 	h := keytable.HashOf(key)
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	defer f.mu.Unlock() // The numbers of keys do not change.
 	if _, e := f.mu.keys.Find(h, key); e != nil {
 		e.Value.limited, e.Value.due, e.Value.unasked = limited, due, unasked
 	}
@@ -323,64 +323,23 @@ func (b *Books[T]) sweepIfDue() {
 	}
 }
 
-// sweepFailures forgets stale failures, as failuresOf does. The queue may be slow to answer. So it asks for no more keys after limit,
+// sweepFailures forgets stale failures, as checkFailures does. The queue may be slow to answer. So it asks for no more keys after limit,
 // and the next sweep begins with the keys that this one has not reached.
 func (b *Books[T]) sweepFailures(limit time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	failing := b.swept.Swap(0) // Keys that still fail. Those that do not are forgotten, so the next sweep does not meet them.
-	skip := failing
+	// kept counts the keys that still fail. It is also where the next sweep goes on, since the others are forgotten.
+	kept := b.swept.Swap(0)
+	skip := kept
 	for key := range b.failures.all() {
 		switch {
 		case skip > 0:
 			skip--
 		case ctx.Err() != nil:
-			b.swept.Store(failing)
+			b.swept.Store(kept)
 			return
-		case b.failuresOf(ctx, key).calls > 0:
-			failing++
+		case b.checkFailures(ctx, key).calls > 0:
+			kept++
 		}
 	}
-}
-
-// failuresOf returns how many calls of key have failed in a row. It forgets them if the key was removed from the queue since, or
-// somebody else has called the queue's Forget. While the queue cannot answer, for which it waits until ctx ends, they count.
-// A limiter that counts fewer has taken some of them for the same failure. Its number counts unless knowsDelays.
-func (b *Books[T]) failuresOf(ctx context.Context, key T) failureCount {
-	c := b.failures.countOf(key)
-	if c.calls == 0 {
-		return c
-	}
-	calls, stale := c.calls, false
-	if c.limited {
-		if n, err := b.numRequeues(ctx, key); err == nil {
-			if stale = n == 0; !b.knowsDelays() {
-				calls = min(n+c.unasked, c.calls)
-			}
-		}
-	}
-	if b.finder != nil && !stale {
-		stale = !b.finder.Has(key) && !b.queue.ShuttingDown() // In this order: a shutdown drops keys that are to be reported.
-	}
-	if stale {
-		b.failures.forgetIf(key, func(now failureCount) bool { return now == c })
-		b.forgetChange(key)
-		return failureCount{}
-	}
-	c.calls = calls
-	return c
-}
-
-// knowsDelays reports whether a pool over the queue finds out by itself which failures are the same, or the queue's server does.
-func (b *Books[T]) knowsDelays() bool {
-	return b.poolStats != nil && b.keyReader != nil || b.shared != nil
-}
-
-// numRequeues is the queue's NumRequeues, with an error if it is a [SharedQueue] that does not know.
-func (b *Books[T]) numRequeues(ctx context.Context, key T) (int, error) {
-	if b.shared == nil {
-		return b.queue.NumRequeues(key), nil
-	}
-	n, _, err := b.shared.NumRequeuesContext(ctx, key)
-	return n, err
 }

@@ -34,28 +34,28 @@ var errHoldTwice = errors.New("worker: an error of Hold was returned a second ti
 //		rollouts.Notify("web", release)
 //	})
 //
-// Hold calls until before it returns, and until arranges that release is called. A held key needs no goroutine and no timer of
+// Hold calls arrange at once, which must see to it that release is called later. A held key needs no goroutine and no timer of
 // its own: for the end of a context, context.AfterFunc(ctx, release) does it. release may be called from any goroutine, any
 // number of times, also before the handler has returned and after the pool has ended. It calls the queue's Done.
 //
 // The reason is short text for people, of which 200 bytes are kept. If the error is joined with a failure, with RequeueAfter or with
 // Every, that counts as it would alone, and the key does not start before its hold has ended either. An error of Hold is for one call:
-// to return it again is a failure. Hold panics if limit is not positive or until is nil.
+// to return it again is a failure. Hold panics if limit is not positive or arrange is nil.
 //
 // See [Call.Hold] for a hold after any answer, also nil, and the package comment for what ends a hold early.
-func Hold(reason string, limit time.Duration, until func(release func())) error {
-	return newHold(reason, limit, until)
+func Hold(reason string, limit time.Duration, arrange func(release func())) error {
+	return newHold(reason, limit, arrange)
 }
 
-func newHold(reason string, limit time.Duration, until func(release func())) *hold {
+func newHold(reason string, limit time.Duration, arrange func(release func())) *hold {
 	if limit <= 0 {
 		panic(fmt.Sprintf("worker: Hold for %v: a limit is positive", limit))
 	}
-	if until == nil {
+	if arrange == nil {
 		panic("worker: Hold without a function that arranges the release")
 	}
 	h := &hold{reason: cut(reason, maxReason), limit: limit}
-	until(h.release)
+	arrange(h.release)
 	return h
 }
 
@@ -63,12 +63,11 @@ func newHold(reason string, limit time.Duration, until func(release func())) *ho
 // has passed, as with the function [Hold]. After nil it comes again only if it is added, before, meanwhile or afterwards. So it
 // suits a cache that does not show yet what the handler has written: the next call must not come before, and need not come at all.
 //
-// It may be called more than once in a call: the key is held until all holds have been released, or the one with the latest limit has
-// come to it. If the handler also returns [Hold], that is one more. Without a call, and after its end, it does nothing, and does
-// not call until. A key whose handler fails or panics is held all the same. It panics as Hold does.
-func (c Call) Hold(reason string, limit time.Duration, until func(release func())) {
+// It may be called more than once in a call: the key is held until all holds have been released, or the latest of their limits has passed. If
+// the handler also returns [Hold], that is one more. Without a call, and after its end, it does nothing, and does not call arrange. A key whose handler fails or panics is held all the same. It panics as Hold does.
+func (c Call) Hold(reason string, limit time.Duration, arrange func(release func())) {
 	if _, goesOn := c.view(); goesOn {
-		c.addHold(newHold(reason, limit, until))
+		c.addHold(newHold(reason, limit, arrange))
 	}
 }
 

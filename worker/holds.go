@@ -60,6 +60,7 @@ type held[T comparable] struct {
 	key          T
 	slot         keytable.Slot
 	in           bool // in holds, guarded by their mu
+	pause        bool // the pool itself has made all parts
 	parts        []*hold
 	unreleased   atomic.Int32  // parts
 	since, until time.Duration // on the loop's clock
@@ -95,7 +96,9 @@ func (e *Entry[T]) AfterHold(done func()) {
 		return
 	}
 	k := &held[T]{holds: e.books.holds, key: e.result.Key, parts: parts, done: done}
-	k.unreleased.Store(1) // One more than there are parts, so that the hold does not end before it has begun.
+	k.pause = !slices.ContainsFunc(parts, func(part *hold) bool { return !part.pause })
+	// The parts may be released at any moment. One more than there are keeps the hold until put and leaseHeld are through.
+	k.unreleased.Store(1)
 	k.attach()
 	if k.unreleased.Load() == 1 || !k.holds.put(k) {
 		k.endParts()
@@ -132,11 +135,6 @@ func (k *held[T]) partReleased() {
 	}
 }
 
-// isPause reports whether the pool itself has made the hold.
-func (k *held[T]) isPause() bool {
-	return !slices.ContainsFunc(k.parts, func(part *hold) bool { return !part.pause })
-}
-
 // leaseHeld ends the hold of k with the key's lease.
 func (b *Books[T]) leaseHeld(k *held[T]) {
 	if b.leaser == nil {
@@ -153,12 +151,12 @@ func (b *Books[T]) leaseHeld(k *held[T]) {
 		end()
 	}
 	k.holds.mu.Lock()
-	held := k.in
-	if held {
+	stillIn := k.in
+	if stillIn {
 		k.endLease = endLease
 	}
 	k.holds.mu.Unlock()
-	if !held { // It was released meanwhile.
+	if !stillIn { // It was released meanwhile.
 		endLease()
 	}
 }
@@ -178,7 +176,7 @@ func (h *holds[T]) put(k *held[T]) (ok bool) {
 	e.Value, k.slot, k.in = k, s, true
 	h.mu.limits.Push(slotheap.Entry{Rank: int64(k.until), Tie: h.mu.seq, Slot: s})
 	h.mu.seq++
-	if k.isPause() {
+	if k.pause {
 		h.mu.pauses++
 	}
 	return true
@@ -212,7 +210,7 @@ func (h *holds[T]) takeLocked(k *held[T]) bool {
 	if !h.mu.keys.HasMemory(k.slot) {
 		h.mu.limits.Release(k.slot)
 	}
-	if k.isPause() {
+	if k.pause {
 		h.mu.pauses--
 	}
 	h.mu.ending++
@@ -263,7 +261,8 @@ func (b *Books[T]) endDue() (until time.Duration, ok bool) {
 	h.mu.Lock()
 	for len(due) < mostDue && h.firstLimitLocked() <= now {
 		k := h.mu.keys.At(h.mu.limits.First().Slot).Value
-		if h.takeLocked(k); !k.isPause() {
+		h.takeLocked(k)
+		if !k.pause {
 			h.mu.toLimit++
 		}
 		due = append(due, k)
@@ -271,7 +270,7 @@ func (b *Books[T]) endDue() (until time.Duration, ok bool) {
 	until, ok = h.loop.PlanLocked(now, h.firstLimitLocked())
 	h.mu.Unlock()
 	for _, k := range due {
-		if !k.isPause() {
+		if !k.pause {
 			b.catchPanic(func() {
 				b.logger.Warn("A key was held to its limit", "key", k.key, "held", k.until-k.since, "reason", k.reason())
 			})
@@ -300,7 +299,7 @@ func (h *holds[T]) endAll(onlyPauses bool) {
 		return
 	}
 	for k := range h.each() {
-		if !onlyPauses || k.isPause() {
+		if !onlyPauses || k.pause {
 			k.end()
 		}
 	}
@@ -331,8 +330,8 @@ func (h *holds[T]) watch() (ended uint64, changed <-chan struct{}) {
 	return h.mu.ended, h.mu.changed
 }
 
-// len returns how many keys are held, and how many holds have come to their limit.
-func (h *holds[T]) len() (held int, toLimit uint64) {
+// counts returns how many keys are held, and how many holds have come to their limit.
+func (h *holds[T]) counts() (held int, toLimit uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.mu.keys.Len() + h.mu.ending, h.mu.toLimit

@@ -1,8 +1,6 @@
 package worker
 
 import (
-	"context"
-	"fmt"
 	"time"
 )
 
@@ -15,7 +13,7 @@ const (
 	// After that it comes after firstPause, and then each time after twice the last pause, up to lastPause.
 	firstPause = 5 * time.Millisecond
 	lastPause  = 10 * time.Second
-	// maxInterrupted bounds the memory of keys that were interrupted and then removed from the queue.
+	// maxInterrupted bounds the memory of keys that were interrupted and then removed from the queue: with more, all counts begin anew.
 	maxInterrupted = 10_000
 )
 
@@ -56,39 +54,4 @@ func pauseAfter(interruptions int) time.Duration {
 // doubled returns a delay that was doubled so many times, but no more than longest.
 func doubled(delay time.Duration, times int, longest time.Duration) time.Duration {
 	return min(delay<<min(times, 20), longest)
-}
-
-// doneOrHold calls Done of the key, which a call has answered, or holds the key. A key that must pause is held: it was added again, so
-// without Done it does not come. (In a group with a Limit a held key counts meanwhile.)
-func (p *Pool[T]) doneOrHold(e *Entry[T]) {
-	key := e.result.Key
-	if e.result.Next == NextInterrupted {
-		if n := p.books.interruptions(key); pauseAfter(n) > 0 && !p.queue.ShuttingDown() {
-			reason := fmt.Sprintf("it pauses: it was interrupted %d times in a row", n)
-			e.holds = append(e.holds, &hold{reason: reason, limit: pauseAfter(n), pause: true})
-		}
-	}
-	if !e.Held() { // Without a closure for each key.
-		p.queue.Done(key)
-		return
-	}
-	e.AfterHold(func() { p.queue.Done(key) })
-}
-
-// awaitHeld is called when the queue is shut down and has nothing to hand out. A held key may be queued when its hold ends. So awaitHeld
-// ends all pauses, waits until another hold ends, and reports whether w must ask the queue again: not if no key is held, and none
-// was since w called awaitHeld before.
-func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
-	p.books.holds.endAll(true)
-	ended, changed := p.books.holds.watch()
-	if changed == nil {
-		again := ended != w.endedHolds
-		w.endedHolds = ended
-		return again
-	}
-	select {
-	case <-changed:
-	case <-ctx.Done():
-	}
-	return true
 }

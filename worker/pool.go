@@ -33,10 +33,11 @@ type Pool[T comparable] struct {
 
 	// Set by prepareContexts, before there are workers.
 
-	// startCtx ends when no other key may be started, handlersCtx when Run does not wait for the handlers any longer.
-	startCtx       context.Context
-	handlersCtx    context.Context
-	endHandlersCtx context.CancelCauseFunc
+	// startCtx ends when no other key may be started. poolCtx, from which those of all calls are made, ends when Run does not wait for
+	// the handlers any longer.
+	startCtx   context.Context
+	poolCtx    context.Context
+	endPoolCtx context.CancelCauseFunc
 
 	// mu may be held while the books' mu is taken, and no foreign code runs under it. No worker holds it while it waits for a key,
 	// handles one or calls Done. It also guards the workers' fields.
@@ -64,15 +65,16 @@ type Pool[T comparable] struct {
 	workerLeft sync.Cond
 }
 
-// phase is how far the life of a pool has come. It only moves on: by Stop, the end of Run's context, a fatal error and time.
+// phase is how far the life of a pool has come. It only moves on: by Stop, the end of Run's context, a fatal error and time. Stop(All) moves
+// it to phaseEmptying, Stop(Running) to phaseFinishing, Stop(Nothing) to phaseEnding.
 type phase uint8
 
 const (
-	working   phase = iota // workers get keys and handle them, once Run has been called
-	emptying               // the same, while the queue is shut down
-	finishing              // no key is started any more, and handlers finish
-	ending                 // the handlers' contexts end
-	returned               // Run has returned, or is about to; handlers may have been left behind
+	phaseWorking   phase = iota // workers get keys and handle them, once Run has been called
+	phaseEmptying               // the same, while the queue is shut down
+	phaseFinishing              // no key is started any more, and handlers finish
+	phaseEnding                 // the handlers' contexts end
+	phaseReturned               // Run has returned, or is about to; handlers may have been left behind
 )
 
 // New returns a pool that handles the keys of queue when Run is called. It starts nothing. Run reports senseless arguments.
@@ -106,7 +108,9 @@ func (p *Pool[T]) claimRun() error {
 		errs = append(errs, errors.New("worker: Run was called before on this pool"))
 	}
 	err := errors.Join(errs...)
-	p.mu.runCalled = p.mu.runCalled || err == nil
+	if err == nil {
+		p.mu.runCalled = true
+	}
 	return err
 }
 
@@ -128,7 +132,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	p.awaitReady(ctx)
 	p.startWorkers()
 	endWatch := p.books.watchForStuck()
-	cause := ErrStopped
+	cause := ErrStopped // if drain panics
 	p.catchPanic(func() { cause = p.drain(ctx) })
 	p.endHandlers(cause)
 	endWatch()
@@ -141,7 +145,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 // prepareContexts makes the contexts that the workers need.
 func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	values := context.WithoutCancel(ctx)
-	p.handlersCtx, p.endHandlersCtx = context.WithCancelCause(values)
+	p.poolCtx, p.endPoolCtx = context.WithCancelCause(values)
 	parent := values
 	if p.options.Drain != All {
 		// When ctx has ended, no key that is added afterwards may be started: startCtx ends with it. This also cuts short Stop(All).
@@ -151,7 +155,7 @@ func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	stopped := false
 	p.locked(func() {
 		p.startCtx, p.mu.endStartCtx = startCtx, end
-		stopped = p.mu.phase >= finishing
+		stopped = p.mu.phase >= phaseFinishing
 	})
 	if stopped {
 		end()
@@ -167,10 +171,12 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 	defer end()
 	defer context.AfterFunc(p.startCtx, end)()
 	p.catchPanic(func() {
-		if err := p.options.Ready(until); err != nil && until.Err() == nil {
-			p.fail(fmt.Errorf("worker: Options.Ready: %w", err))
-		} else if err != nil {
+		switch err := p.options.Ready(until); {
+		case err == nil:
+		case until.Err() != nil: // Ready was cut short, so no key may be started.
 			p.Stop(Running)
+		default:
+			p.fail(fmt.Errorf("worker: Options.Ready: %w", err))
 		}
 	})
 }
@@ -208,11 +214,11 @@ func (p *Pool[T]) SetWorkers(n int) error {
 
 // growLocked starts workers until there are enough.
 func (p *Pool[T]) growLocked() {
-	for len(p.mu.workers) < p.mu.target && p.mu.phase < finishing {
-		for _, w := range p.mu.workers {
-			w.alone = false
+	for len(p.mu.workers) < p.mu.target && p.mu.phase < phaseFinishing {
+		for _, others := range p.mu.workers {
+			others.alone = false // See nextGet.
 		}
-		w := &worker[T]{Entry: p.books.newEntry(p.handlersCtx)}
+		w := &worker[T]{Entry: p.books.newEntry(p.poolCtx)}
 		w.getting = true
 		p.mu.workers = append(p.mu.workers, w)
 		go p.work(w)
@@ -272,7 +278,7 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 		return errors.New("worker: the queue is nil")
 	}
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		held, _ := p.books.holds.len()
+		held, _ := p.books.holds.counts()
 		if s := p.books.reader.Stats(); s.Queued+s.Waiting+s.Processing+held == 0 && len(p.books.running(1)) == 0 {
 			return nil
 		}

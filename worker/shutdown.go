@@ -70,11 +70,11 @@ func (p *Pool[T]) Left() Left[T] {
 func (p *Pool[T]) Stop(drain Drain) {
 	switch {
 	case drain == Nothing:
-		p.moveOn(ending)
+		p.moveOn(phaseEnding)
 	case drain == Running || p.options.KeepQueue:
-		p.moveOn(finishing)
+		p.moveOn(phaseFinishing)
 	default:
-		p.moveOn(emptying)
+		p.moveOn(phaseEmptying)
 	}
 }
 
@@ -84,7 +84,7 @@ func (p *Pool[T]) moveOn(to phase) {
 	p.moveOnLocked(to)
 	endStartCtx := p.mu.endStartCtx
 	p.mu.Unlock()
-	if to >= finishing && endStartCtx != nil {
+	if to >= phaseFinishing && endStartCtx != nil {
 		endStartCtx()
 	}
 }
@@ -93,7 +93,8 @@ func (p *Pool[T]) moveOnLocked(to phase) {
 	if to <= p.mu.phase {
 		return
 	}
-	if p.mu.phase = to; to >= finishing {
+	p.mu.phase = to
+	if to >= phaseFinishing {
 		p.books.startNoMore()
 	}
 	p.signal()
@@ -107,21 +108,22 @@ func (p *Pool[T]) signal() {
 	}
 }
 
-// progress returns how far the pool's life has come, and whether its last worker has left for good.
-func (p *Pool[T]) progress() (now phase, over bool) {
+// advance moves on if nobody is left who could empty the queue. It returns how far the pool's life has come, and whether its last worker has left for good.
+func (p *Pool[T]) advance() (now phase, over bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mu.phase == emptying && len(p.mu.workers) == 0 {
-		p.moveOnLocked(finishing) // Nobody is left who would empty the queue, for example because the pool is paused.
+	if p.mu.phase == phaseEmptying && len(p.mu.workers) == 0 {
+		p.moveOnLocked(phaseFinishing) // Nobody is left who would empty the queue, for example because the pool is paused.
 	}
-	return p.mu.phase, p.mu.phase >= finishing && len(p.mu.workers) == 0
+	return p.mu.phase, p.mu.phase >= phaseFinishing && len(p.mu.workers) == 0
 }
 
 // fail ends the pool because of err. Of several errors the first one counts.
 func (p *Pool[T]) fail(err error) {
 	first := false
 	p.locked(func() {
-		if first = p.mu.fatal == nil; first {
+		first = p.mu.fatal == nil
+		if first {
 			p.mu.fatal = err
 		}
 	})
@@ -136,17 +138,17 @@ func (p *Pool[T]) fail(err error) {
 func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 	var timeout, sweep <-chan time.Time // sweep is nil while no key fails: an idle pool has no timer
 	for ended := ctx.Done(); ; {
-		now, over := p.progress()
+		now, over := p.advance()
 		switch {
-		case over, now >= ending:
+		case over, now >= phaseEnding:
 			if p.options.Drain == Nothing && ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
 			return ErrStopped
-		case now == emptying && !p.queue.ShuttingDown():
+		case now == phaseEmptying && !p.queue.ShuttingDown():
 			p.catchPanic(p.shutDownQueue)
 		}
-		if now > working && timeout == nil {
+		if now > phaseWorking && timeout == nil {
 			timer := p.options.Clock.NewTimer(p.options.DrainTimeout)
 			defer timer.Stop()
 			timeout = timer.C()
@@ -181,15 +183,15 @@ func (p *Pool[T]) shutDownQueue() {
 
 // endHandlers ends the handlers' contexts, and gives them the time to notice.
 func (p *Pool[T]) endHandlers(cause error) {
-	p.moveOn(ending)
-	p.endHandlersCtx(cause)
-	if _, over := p.progress(); over || p.options.CancelGrace == NoGrace {
+	p.moveOn(phaseEnding)
+	p.endPoolCtx(cause)
+	if _, over := p.advance(); over || p.options.CancelGrace == NoGrace {
 		return
 	}
 	p.catchPanic(func() {
 		timer := p.options.Clock.NewTimer(p.options.CancelGrace)
 		defer timer.Stop()
-		for over := false; !over; _, over = p.progress() {
+		for over := false; !over; _, over = p.advance() {
 			select {
 			case <-p.changed:
 			case <-timer.C():
@@ -211,7 +213,7 @@ func (p *Pool[T]) endQueue() {
 		}
 	}
 	left := p.leftUndone(unfinished, queued)
-	p.locked(func() { p.mu.left, p.mu.phase = left, returned })
+	p.locked(func() { p.mu.left, p.mu.phase = left, phaseReturned })
 	if left.Empty() {
 		return
 	}
@@ -244,7 +246,7 @@ func (p *Pool[T]) unfinished() (keys []T) {
 		p.workerLeft.Wait()
 	}
 	for _, w := range p.mu.workers {
-		keys = append(keys, w.current.Key)
+		keys = append(keys, w.current.Key) // No call begins any more that could write it.
 	}
 	return keys
 }
@@ -261,7 +263,7 @@ func (b *Books[T]) stateOf(e *Entry[T]) (getting, calling bool) {
 const patience = 100 * time.Millisecond
 
 // takeQueued takes the keys out of the queue, which is shut down, and returns them. A queue may hold some back until other keys
-// are Done, as a priorityqueue does with those of a group at its limit. They are read, and taken out later, while Run goes on.
+// are Done, as a priorityqueue does with those of a group at its limit. These are only read. A goroutine takes them out later, also after Run has returned.
 func (p *Pool[T]) takeQueued() (keys []T) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

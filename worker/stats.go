@@ -201,14 +201,15 @@ func (b *Books[T]) stats() (Stats, *UnansweredKey[T]) {
 	s := b.callStats()
 	oldest, age := b.oldestUnanswered()
 	s.OldestUnanswered = age
-	s.Held, s.HeldToLimit = b.holds.len()
+	s.Held, s.HeldToLimit = b.holds.counts()
 	if b.poolStats != nil {
 		b.poolStats(&s)
 		return s, oldest
 	}
 	b.sweepIfDue()
 	s.Wanted, s.Living = s.Busy, s.Busy
-	if q := b.reader.Stats(); b.queue.ShuttingDown() {
+	if b.queue.ShuttingDown() {
+		q := b.reader.Stats()
 		s.Ended = q.Queued+q.Processing+s.Busy == 0
 	}
 	return s, oldest
@@ -242,7 +243,7 @@ func read(h *observe.Histogram) *workqueue.Histogram {
 func (p *Pool[T]) setStats(s *Stats) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s.Living = len(p.mu.workers); p.mu.phase == returned {
+	if s.Living = len(p.mu.workers); p.mu.phase == phaseReturned {
 		s.Ended = s.Living == 0
 	} else {
 		s.Wanted = p.mu.target
@@ -297,7 +298,8 @@ func (b *Books[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 		s.Failing = append(s.Failing, k)
 	}
 	s.GivenUp = b.failures.newest(&b.failures.mu.givenUp, limit)
-	if s.Stats, s.Unanswered = b.stats(); s.Unanswered == nil && s.Stats.OldestUnanswered > 0 {
+	s.Stats, s.Unanswered = b.stats()
+	if s.Unanswered == nil && s.Stats.OldestUnanswered > 0 {
 		s.Unanswered = b.oldestQueued(s.Stats.OldestUnanswered)
 	}
 	return s
@@ -308,7 +310,7 @@ func (b *Books[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 func (b *Books[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]] {
 	return func(yield func(FailedKey[T]) bool) {
 		for _, k := range b.failures.newest(&b.failures.mu.failing, limit) {
-			fails := ctx.Err() != nil || b.failuresOf(ctx, k.Key).calls > 0
+			fails := ctx.Err() != nil || b.checkFailures(ctx, k.Key).calls > 0
 			if fails && !yield(k) {
 				return
 			}
@@ -359,7 +361,7 @@ func (b *Books[T]) running(limit int) []RunningKey[T] {
 func (b *Books[T]) SnapshotKey(key T) KeySnapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	b.failuresOf(ctx, key) // Which forgets what is stale.
+	b.checkFailures(ctx, key) // It forgets what is stale.
 	s := b.failures.read(key)
 	s.Interruptions = b.interruptions(key)
 	if k := b.holds.find(key); k != nil {

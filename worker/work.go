@@ -71,30 +71,45 @@ func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	alone := len(p.mu.workers) == 1
-	switch {
-	case shutDown && !alone:
-		// A key that another worker holds may be queued again, and that worker is there to get it.
-	case shutDown && w.alone:
-		p.moveOnLocked(finishing)
-	case p.startCtx.Err() == nil && p.mu.phase < finishing && len(p.mu.workers) <= p.mu.target:
-		// If w was not alone when it heard that the queue is empty, it asks once more: a worker that has left since may have queued
-		// its key again.
-		w.alone = alone
-		w.getting = true
-		return p.mu.getCtx, true
+	// If another worker has a key, that may be queued again, and that worker is there to get it. If w was not alone when it heard that the
+	// queue is empty, it asks once more: a worker that has left since may have queued its key again.
+	empty := shutDown && alone && w.alone
+	if empty {
+		p.moveOnLocked(phaseFinishing)
 	}
-	p.leaveLocked(w)
-	return nil, false
+	if shutDown && !alone || empty || p.startCtx.Err() != nil || p.mu.phase >= phaseFinishing || len(p.mu.workers) > p.mu.target {
+		p.leaveLocked(w)
+		return nil, false
+	}
+	w.alone, w.getting = alone, true
+	return p.mu.getCtx, true
+}
+
+// awaitHeld is called when the queue is shut down and empty. Keys on hold may come back to it. So awaitHeld ends all pauses, and waits until
+// another hold ends. It returns false, so that w may leave, if no key is on hold and no hold has ended since w last asked.
+func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
+	p.books.holds.endAll(true)
+	ended, changed := p.books.holds.watch()
+	if changed == nil {
+		again := ended != w.endedHolds
+		w.endedHolds = ended
+		return again
+	}
+	select {
+	case <-changed:
+	case <-ctx.Done():
+	}
+	return true
 }
 
 // process does everything with a key that a worker has got. Done comes last, exactly once whatever panics or ends the goroutine before.
 func (p *Pool[T]) process(e *Entry[T], key T) {
 	defer p.doneOrHold(e)
-	defer e.endCall()
+	defer e.endCall() // It runs first: it counts the interruptions that doneOrHold asks for.
 	e.result, e.lost, e.priority, e.holds = Result[T]{Key: key}, false, 0, nil
 	p.catchPanic(func() { e.prepare(key) }) // If it panics, the pool stops, and startCall returns false.
 	switch {
-	case e.lost: // Another process may have got the key.
+	case e.lost: // Nothing: another process may have got the key.
 	case p.startCtx.Err() == nil && p.books.startCall(e):
 		p.handle(e)
 	case p.options.KeepQueue || p.books.leaser != nil: // The queue stays open, or other processes share it.
@@ -169,11 +184,11 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 		p.addAgain(e)
 		p.queue.Forget(r.Key) // After the add: the limiter may panic, and the key must not be lost.
 	case NextRetry:
-		switch {
+		switch left := max(e.delayLeft, e.answer.after); {
 		case !e.sameFailure:
 			p.addRateLimited(e)
-		case max(e.delayLeft, e.answer.after) > 0:
-			p.addAfter(e, max(e.delayLeft, e.answer.after)) // In most queues it still waits.
+		case left > 0:
+			p.addAfter(e, left) // In most queues the key still waits, and this changes nothing.
 		}
 	case NextHold:
 		p.addAgain(e)
@@ -187,6 +202,23 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 			shared.GiveUp(r.Key, r.Attempt, r.Err)
 		}
 	}
+}
+
+// doneOrHold calls Done of the key, which a call has answered, or holds the key. A key that must pause is held: it was added again, so
+// without Done it does not come. (In a group with a Limit a held key counts meanwhile.)
+func (p *Pool[T]) doneOrHold(e *Entry[T]) {
+	key := e.result.Key
+	if e.result.Next == NextInterrupted {
+		if n := p.books.interruptions(key); pauseAfter(n) > 0 && !p.queue.ShuttingDown() {
+			reason := fmt.Sprintf("it pauses: it was interrupted %d times in a row", n)
+			e.holds = append(e.holds, &hold{reason: reason, limit: pauseAfter(n), pause: true})
+		}
+	}
+	if !e.Held() { // Without a closure for each key.
+		p.queue.Done(key)
+		return
+	}
+	e.AfterHold(func() { p.queue.Done(key) })
 }
 
 // addAgain adds the key again when the handler wants it.
@@ -211,36 +243,6 @@ func (p *Pool[T]) addAfter(e *Entry[T], after time.Duration) {
 	} else {
 		p.queue.AddAfter(e.result.Key, after)
 	}
-}
-
-// retryAdder is a queue that can take the longer of two delays.
-type retryAdder[T comparable] interface {
-	AddRateLimitedAfter(key T, atLeast time.Duration)
-}
-
-// addRateLimited gives the key to the queue's limiter, and notes what has come of that.
-func (p *Pool[T]) addRateLimited(e *Entry[T]) {
-	key, atLeast := e.result.Key, e.answer.after
-	again := p.books.wasAddedAgain(key) // Not after the add: its answer may be that there is no delay.
-	q, ok := p.queue.(retryAdder[T])
-	switch {
-	case atLeast <= 0:
-		p.queue.AddRateLimited(key)
-	case ok:
-		q.AddRateLimitedAfter(key, atLeast)
-	default:
-		p.addAfter(e, atLeast)
-		p.books.failures.setLimited(key, false, 0, e.failed.unasked+1)
-		return
-	}
-	due := p.books.retryAt(key)
-	if due == 0 && again {
-		// The queue has not asked the limiter, because the key comes at once. The failure has a delay all the same, that of the default
-		// limiter: otherwise each add during a call would cost the key an attempt.
-		delay := doubled(5*time.Millisecond, e.failed.calls, 1000*time.Second)
-		due = p.options.Clock.Now().Add(max(atLeast, delay)).UnixNano()
-	}
-	p.books.failures.setLimited(key, p.queue.NumRequeues(key) > 0, due, e.failed.unasked)
 }
 
 // untilMoment returns how long it is until the key's next moment of a period.
