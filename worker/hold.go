@@ -84,7 +84,7 @@ func (h *hold) markReturned() (first bool) {
 	return first
 }
 
-// release is the function that until gets.
+// release is the function that arrange gets.
 func (h *hold) release() {
 	if key := h.end(); key != nil {
 		key.partReleased()
