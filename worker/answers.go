@@ -15,7 +15,7 @@ type Next uint8
 const (
 	// NextForget: the key is done, and its failures are forgotten.
 	NextForget Next = iota
-	// NextRequeue: the handler asked for the key again. See [Requeue] and [RequeueAfter].
+	// NextRequeue: the handler asked for the key again. See [Requeue], [RequeueAfter] and [Every].
 	NextRequeue
 	// NextRetry: the handler has failed, and the key comes again when the queue's limiter says, see also [RetryAfter]. If the
 	// delay of the failure before has not passed, it is the same failure: it comes at the end of that delay, and is not counted.

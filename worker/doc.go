@@ -18,7 +18,7 @@
 //	Every(period)       the same, at a moment of each period that belongs to the key
 //	Requeue{After, Priority}
 //	                    as RequeueAfter, with another priority
-//	Hold(reason, limit, until)
+//	Hold(reason, limit, arrange)
 //	                    it is held until it is released, or until limit; then it comes at once; nothing is counted or forgotten
 //	RetryAfter(err, d)  a failure, but the key does not come again before d
 //	Terminal(err)       the key is given up: it does not come again
@@ -96,7 +96,7 @@
 // all it had. At the end of the context
 //
 //  1. Options.Drain decides what is still finished: the handlers that run ([Running]), also what is queued ([All]), or [Nothing];
-//  2. that gets Options.DrainTimeout, and the handlers' contexts stay alive for as long;
+//  2. this may take up to Options.DrainTimeout; meanwhile the handlers' contexts stay alive;
 //  3. then their contexts end, with [ErrDrainTimeout], [ErrStopped] or the cause of Run's context, and handlers get
 //     Options.CancelGrace to notice;
 //  4. the queue is shut down and emptied, unless Options.KeepQueue is set, and Run returns, whether or not the handlers do.

@@ -9,12 +9,12 @@ import (
 // Entry is a call of a handler in [Books].
 type Entry[T comparable] struct {
 	books *Books[T]
-	// parent is that of the contexts of all calls: a pool uses an entry again. endedCtx is for calls that have ended before
-	// they needed a context of their own.
+	// parent is the parent of every call's context: a pool's worker uses one entry for all its calls. endedCtx is for calls that have
+	// ended before they needed a context of their own.
 	parent   context.Context
 	endedCtx *ownContext
 
-	// Only the goroutine that makes the call writes what follows. Others may read ctx under the books' mu while it goes on.
+	// Only the goroutine that makes the call writes what follows. Others may read ctx and since under the books' mu while it goes on.
 
 	result   Result[T] // what hooks see
 	answer   answer    // what the handler's error asks for
@@ -74,7 +74,8 @@ func (b *Books[T]) Begin(ctx context.Context, key T) *Entry[T] {
 func (e *Entry[T]) Context() context.Context { return e.ctx }
 
 // Interrupted reports, before End, whether a context of [Call.UntilAdded] has ended because the key was added again. If it has
-// not and End returns NextInterrupted, the handler has ErrAdded from elsewhere, and the caller has to add the key.
+// not and End returns NextInterrupted, the handler has ErrAdded from elsewhere, and the caller has to add the key,
+// unless the context that Begin made had ended already.
 func (e *Entry[T]) Interrupted() bool { return e.callCtx.wasInterrupted() }
 
 // End ends the call, whose handler has returned err, counts it, logs it and calls the hooks. It must be called once, and before

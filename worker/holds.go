@@ -97,7 +97,7 @@ func (e *Entry[T]) AfterHold(done func()) {
 	}
 	k := &held[T]{holds: e.books.holds, key: e.result.Key, parts: parts, done: done}
 	k.pause = !slices.ContainsFunc(parts, func(part *hold) bool { return !part.pause })
-	// The parts may be released at any moment. One more than there are keeps the hold until put and leaseHeld are through.
+	// The parts may be released at any moment. The count starts at 1, so that the hold cannot end before put and leaseHeld have returned.
 	k.unreleased.Store(1)
 	k.attach()
 	if k.unreleased.Load() == 1 || !k.holds.put(k) {

@@ -227,8 +227,8 @@ func (p *Pool[T]) endQueue() {
 	}
 }
 
-// unfinished returns the keys that workers still have. No call begins any more. So a worker that is getting a key is about
-// to leave, or must give one back before the queue is shut down: it is waited for. One whose call has ended calls Done, which
+// unfinished returns the keys that workers still have. No call begins any more. It waits for workers that are still
+// getting a key: they are about to leave, or to give one back. One whose call has ended calls Done, which
 // may queue the key again. It is waited for, too, unless Done is slow.
 func (p *Pool[T]) unfinished() (keys []T) {
 	slow := false

@@ -36,7 +36,7 @@ type Stats struct {
 	Panicked uint64 `json:"panicked"`
 	// TimedOut counts the calls that took longer than HandlerTimeout, whatever they returned.
 	TimedOut uint64 `json:"timed_out"`
-	// Requeued counts the calls that asked for their key again, by Requeue or RequeueAfter.
+	// Requeued counts the calls that asked for their key again, by Requeue, RequeueAfter or Every.
 	Requeued uint64 `json:"requeued"`
 	// RequeuedAfter counts those of Requeued that asked for a delay.
 	RequeuedAfter uint64 `json:"requeued_after"`
@@ -140,8 +140,8 @@ type Snapshot[T comparable] struct {
 	// GivenUp are the last keys that were given up, the last one first: Options.KeepGivenUp at most. A key leaves
 	// the list when this pool handles it and does not give it up again, and by Forget.
 	GivenUp []FailedKey[T] `json:"given_up"`
-	// Unanswered is the key of the oldest change in Stats.OldestUnanswered. It is nil if there is none, and if that key is queued, and
-	// not the next one, in a queue with priorities or with an order of its own.
+	// Unanswered is the key of the oldest change in Stats.OldestUnanswered. It is nil if there is none, and if the queue cannot name it:
+	// it is queued behind others, in a queue with priorities or with an order of its own.
 	Unanswered *UnansweredKey[T] `json:"unanswered,omitempty"`
 }
 
@@ -250,7 +250,8 @@ func (p *Pool[T]) setStats(s *Stats) {
 	}
 }
 
-// Stats returns the pool's numbers. It takes time in proportion to the number of workers, and does not block.
+// Stats returns the pool's numbers. It takes time in proportion to the number of workers and of keys that were interrupted,
+// and does not block.
 func (p *Pool[T]) Stats() Stats { return p.books.Stats() }
 
 // Snapshot is that of [Books].

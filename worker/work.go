@@ -14,10 +14,10 @@ import (
 // and carryOut does with the key what was decided. Done comes last.
 
 // worker is one of a pool's workers. A goroutine runs work for it; if a handler ends that goroutine with
-// runtime.Goexit, another one takes its place. The pool's mu guards its fields but the entry.
+// runtime.Goexit, another one takes its place.
 type worker[T comparable] struct {
 	*Entry[T]
-	// alone reports that there was no other worker when it last asked.
+	// alone reports that there was no other worker when it last asked. The pool's mu guards it.
 	alone bool
 	// endedHolds is how many holds had ended when it last found that no key is held. Only its goroutine uses it.
 	endedHolds uint64
@@ -65,7 +65,7 @@ func (p *Pool[T]) replaceOrEnd(w *worker[T], v any) {
 	p.panicked(v)
 }
 
-// nextGet returns the context for w's next GetContext, or false if w has left the pool. The error of its last one is err.
+// nextGet returns the context for w's next GetContext, or false if w has left the pool. err is what its last one returned.
 func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 	shutDown := errors.Is(err, workqueue.ErrShutDown) // Not under mu: the error may be foreign.
 	p.mu.Lock()
@@ -77,7 +77,9 @@ func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 	if empty {
 		p.moveOnLocked(phaseFinishing)
 	}
-	if shutDown && !alone || empty || p.startCtx.Err() != nil || p.mu.phase >= phaseFinishing || len(p.mu.workers) > p.mu.target {
+	isOver := p.startCtx.Err() != nil || p.mu.phase >= phaseFinishing
+	isSurplus := len(p.mu.workers) > p.mu.target
+	if shutDown && !alone || isOver || isSurplus {
 		p.leaveLocked(w)
 		return nil, false
 	}
@@ -184,10 +186,9 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 		p.addAgain(e)
 		p.queue.Forget(r.Key) // After the add: the limiter may panic, and the key must not be lost.
 	case NextRetry:
-		switch left := max(e.delayLeft, e.answer.after); {
-		case !e.sameFailure:
+		if !e.sameFailure {
 			p.addRateLimited(e)
-		case left > 0:
+		} else if left := max(e.delayLeft, e.answer.after); left > 0 {
 			p.addAfter(e, left) // In most queues the key still waits, and this changes nothing.
 		}
 	case NextHold:
@@ -204,7 +205,7 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 	}
 }
 
-// doneOrHold calls Done of the key, which a call has answered, or holds the key. A key that must pause is held: it was added again, so
+// doneOrHold calls Done of the key, or holds it. Of a key that was not started the result is zero. A key that must pause is held: it was added again, so
 // without Done it does not come. (In a group with a Limit a held key counts meanwhile.)
 func (p *Pool[T]) doneOrHold(e *Entry[T]) {
 	key := e.result.Key
