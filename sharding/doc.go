@@ -68,6 +68,8 @@
 //   - A member that has just joined, was taken for dead or was out of touch does not know the latest table. It lists all records, and gives nothing
 //     away before each member of that list has renewed its record once more, or is dead: if a backup was restored, these notice it, or their
 //     records show it.
+//   - A server that does not answer may be restored from a backup. So a member that got no answer renews its own record before it takes a
+//     slot of the dead. If that record has gone back, the member takes none for a lease.
 //   - A member that renews its record and cannot use the table for a lease gives up: it marks its record as that of a dead one, and waits
 //     until it can use the table.
 //   - A new table is filled when no record in a list, read after the table was there, names another one, nor one of a known member that has lost its label, and if there was an earlier one,

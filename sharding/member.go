@@ -86,6 +86,9 @@ type Member struct {
 		wasValid bool
 		// turn is when the member may begin to hand over slots, while others do.
 		turn time.Duration
+		// unanswered is when a call or the watch last ended without an answer of the server, and distrusted is when the member's own record
+		// last showed that a backup may have been restored.
+		unanswered, distrusted time.Duration
 		// since is when it was first seen that there is no table, that the table is not as planned, that the table cannot be written, that it
 		// cannot be used although the record is renewed, that the member holds slots without a queue, and that a member that leaves has no handlers, or zero.
 		since struct{ missing, plan, refused, unusable, idle, leaving time.Duration }
@@ -126,6 +129,7 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 	m.logger, m.written = newLateLogger(m.ctx, config.Logger.With("group", config.Group))
 	m.mu.self = m.newSelf()
 	m.mu.view, m.mu.members = view{adopted: never, confirmed: neverMoment, lease: config.Lease}, make(map[string]*seen)
+	m.mu.unanswered, m.mu.distrusted = never, never
 	stop := context.AfterFunc(ctx, m.end)
 	err = m.begin(ctx)
 	if !stop() {
@@ -296,7 +300,18 @@ func (m *Member) call(ctx context.Context, f func(context.Context) error) error 
 		case <-ctx.Done():
 		}
 	}()
-	return f(ctx)
+	err := f(ctx)
+	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrExists) && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrRefused) {
+		m.noAnswer()
+	}
+	return err
+}
+
+// noAnswer notes that the server may have been away, and may have been restored from a backup before it answers again.
+func (m *Member) noAnswer() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.unanswered = m.now()
 }
 
 func (m *Member) get(name string) (r Record, err error) {

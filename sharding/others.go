@@ -75,6 +75,7 @@ func (m *Member) watchLoop() {
 		if err == nil {
 			began := m.now()
 			err := m.watch() // until it breaks off
+			m.noAnswer()
 			log := m.logger.Debug
 			if m.now()-began < m.config.Lease/3 { // Without a watch each change is found by a list.
 				log = m.logger.Warn
@@ -230,6 +231,20 @@ func (m *Member) isBehindLocked(t *table, order int64) bool {
 	return false
 }
 
+// distrustsUntilLocked returns until when the member gives away nobody's slots but its own, because the table may be one of a backup: others may
+// then hold what it says that the dead held, or nobody. These notice it, or lose their validity, within a lease.
+func (m *Member) distrustsUntilLocked(now time.Duration) time.Duration {
+	switch until := m.mu.distrusted + m.mu.view.lease; {
+	case until > now:
+		return until
+	case !m.hasRenewedSinceLocked(never):
+		signal(m.toRenew) // which makes this loop look again
+	case !m.isNewLocked(now):
+		return now
+	}
+	return now + m.config.Lease
+}
+
 // isNewLocked reports whether this member has joined, or was out of touch, so recently that others may hold slots that a table from a backup or a copy does not
 // show as theirs. They notice it when they read that table, or their records show it when they are renewed. So each of the members that were
 // there before must have renewed its record since, or be dead.
@@ -271,7 +286,7 @@ func (m *Member) buryDead(now time.Duration) (due time.Duration, err error) {
 		switch silent := s.expires(); {
 		case silent+wait > now:
 			due = min(due, silent+wait)
-		case m.mu.self.renewed.mono < silent: // It does not know yet that no backup was restored meanwhile.
+		case !m.hasRenewedSinceLocked(silent):
 			signal(m.toRenew) // which makes this loop look again
 		default:
 			silents = append(silents, id)
@@ -284,6 +299,12 @@ func (m *Member) buryDead(now time.Duration) (due time.Duration, err error) {
 		}
 	}
 	return due, nil
+}
+
+// hasRenewedSinceLocked reports whether the member has renewed its own record since then, and since the server was last away. Only that shows
+// that no backup was restored meanwhile, which would have taken back what others have written.
+func (m *Member) hasRenewedSinceLocked(then time.Duration) bool {
+	return m.mu.self.renewed.mono >= max(then, m.mu.unanswered)
 }
 
 // bury reads the record once more, because what the watch has shown may be old, and marks it on condition that it has not changed since.

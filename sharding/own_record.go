@@ -250,6 +250,7 @@ func (m *Member) died() {
 // distrustLocked is called when the member's own record shows that a backup may have been restored. It has taken back the renewals of others
 // as well, so what was not seen of them proves nothing.
 func (m *Member) distrustLocked() {
+	m.mu.distrusted = m.now()
 	for _, s := range m.mu.members {
 		if !s.isGone {
 			s.since = m.now()

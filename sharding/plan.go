@@ -48,9 +48,11 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 	d := m.newDraftLocked(t, now)
 	next, wait, again := d.plan(now)
 	due = min(due, again)
-	if m.isNewLocked(now) {
-		next = t.clone()
-		d.leaveIn(next)
+	if !next.same(t) {
+		if until := m.distrustsUntilLocked(now); until > now {
+			due, next = min(due, until), t.clone()
+			d.leaveIn(next)
+		}
 	}
 	if next.same(t) {
 		m.mu.since.plan = 0

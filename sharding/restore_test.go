@@ -80,6 +80,50 @@ func TestOperatorRestoresTableOfTheDead(t *testing.T) {
 	})
 }
 
+// d is dead, b has just joined and got its slots, and c has seen neither. Then the server goes away, and a backup is restored in which d's slots
+// are with d. c must not take them before b has noticed that.
+func TestRestoreTakesBackWhatOneMemberHasNotSeen(t *testing.T) {
+	for away := range 10 {
+		synctest.Test(t, func(t *testing.T) {
+			server := newSimServer()
+			store := Leases(server, "ns")
+			ofB, ofC := &switchable{Store: store}, &switchable{Store: store}
+			a := mustJoin(t, store, Config{Name: "a", Slots: 6})
+			c := mustJoin(t, ofC, Config{Name: "c", Slots: 6})
+			d := mustJoin(t, store, Config{Name: "d", Slots: 6})
+			time.Sleep(17 * time.Second)
+			wantHeld(t, 2, 2, 2)(a, c, d)
+			d.end()
+			old := server.backup()
+			time.Sleep(11 * time.Second)
+			ofC.cutOff(true)
+			b := mustJoin(t, ofB, Config{Name: "b", Slots: 6})
+			for b.Stats().Held < 2 {
+				time.Sleep(10 * time.Millisecond)
+			}
+			ofB.silent.Store(true)             // It reads the table seconds later.
+			time.Sleep(300 * time.Millisecond) // c lists the records before it renews its own one, or after it.
+			server.restore(old, 0)
+			data, err := decodeMember(mustGet(t, store, "g-member-"+d.ID()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			data.Dead = true
+			setData(server, "g-member-"+d.ID(), encode(data))
+			a.end()
+			time.Sleep(time.Duration(away) * 100 * time.Millisecond)
+			if n := c.Stats().Held; n != 2 {
+				t.Errorf("c holds %d slots: this shows nothing", n)
+			}
+			ofC.cutOff(false)
+			wantNoSlotTwiceFor(t, time.Minute, b, c)
+			ofB.silent.Store(false)
+			time.Sleep(time.Minute)
+			wantHeld(t, 3, 3)(b, c)
+		})
+	}
+}
+
 // Somebody puts an old table back, and for some time nobody can write another one. Nobody holds slots meanwhile.
 func TestOperatorRestoresTableThatCannotBeReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
