@@ -94,6 +94,7 @@ var breakages = []breakage{
 	{"who waits for its own renewal looks twenty times a second", []change{{"others.go", "signal(m.toRenew) // which makes this loop look again\n\t\tdefault", "signal(m.toRenew)\n\t\t\tdue = min(due, now+soon/5)\n\t\tdefault"}}},
 	{"a member that cannot replace the table tries it without a pause", []change{{"table.go", "\t\terr = m.confirm()\n\t}\n\treturn", "\t\terr = nil\n\t}\n\terr = errors.Join(err, m.confirm())\n\treturn"}}},
 	{"a member that cannot renew its record tries it at each signal", []change{{"member.go", "m.retryDelay(), nil // A server", "m.retryDelay(), signals // A server"}}},
+	{"a member that cannot write the table tries it at each signal", []change{{"member.go", "m.now()+soon, nil // A server", "m.now()+soon, m.toWork // A server"}}},
 	{"a refused write of the table is no error", []change{{"member.go", "since > 0 && m.now()-since >= m.config.Lease {\n\t\treturn fmt", "since > 1<<60 && m.now()-since >= m.config.Lease {\n\t\treturn fmt"}}},
 	{"a member that leaves releases at once what it may not hand over", []change{{"plan.go", "case !m.mu.leaving: //", "default: //"}}},
 	{"a member of other slots has a share", []change{{"others.go", "case d.Slots != m.config.Slots:", "case false:"}}},

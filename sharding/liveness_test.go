@@ -96,6 +96,38 @@ func TestMemberThatCannotRenewWhileAnotherIsSilent(t *testing.T) {
 	})
 }
 
+// a cannot write the table, by which it would hand over a slot to b. It tries it four times a second, not at each signal.
+func TestMemberThatCannotWriteTheTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		ofA := &refuser{Store: store}
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
+		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string], Hash: func(key string) uint64 { return uint64(len(key)) << 63 }})
+		time.Sleep(time.Second)
+		for _, key := range []string{"k", "kk"} {
+			q.Add(key)
+			_, _ = q.Get()
+		}
+		b := mustJoin(t, store, Config{Name: "b", Slots: 2})
+		time.Sleep(10 * time.Second)
+		err := errors.New("the server is busy")
+		ofA.table.Store(&err)
+		q.Done("k")
+		q.Done("kk")
+		before := ofA.updates.Load()
+		for range 500 {
+			time.Sleep(20 * time.Millisecond)
+			signal(a.toWork)
+		}
+		if n := ofA.updates.Load() - before; n < 20 || n > 90 {
+			t.Errorf("FAILURE: %d updates in ten seconds", n)
+		}
+		ofA.table.Store(nil)
+		time.Sleep(10 * time.Second)
+		wantHeld(t, 1, 1)(a, b)
+	})
+}
+
 // a cannot renew its record while a new table waits for b, which is dead. It lists the records four times a second, not at each look.
 func TestMemberThatCannotRenewWhileTableSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -227,15 +227,19 @@ func (m *Member) everyThird(f func() error, what string, problem *error, signals
 // workLoop takes over from dead members, plans, and hands over: everything that writes the table, and the records of others.
 func (m *Member) workLoop() {
 	for !m.tryLeave() {
-		next := m.work()
-		if m.sleep(m.ctx, max(0, next-m.now()), m.toWork) != nil {
+		next, failed := m.work()
+		wake := m.toWork
+		if failed {
+			next, wake = m.now()+soon, nil // A server in trouble does not get a call for each signal.
+		}
+		if m.sleep(m.ctx, max(0, next-m.now()), wake) != nil {
 			return
 		}
 	}
 }
 
-// work does what there is to do, and returns when to look again if nothing changes.
-func (m *Member) work() (next time.Duration) {
+// work does what there is to do, and returns when to look again if nothing changes, and whether something failed.
+func (m *Member) work() (next time.Duration, failed bool) {
 	m.look()
 	m.mu.Lock()
 	now := m.now()
@@ -252,11 +256,11 @@ func (m *Member) work() (next time.Duration) {
 		due, err := step(now)
 		if err != nil {
 			m.report("Cannot move slots", err)
-			due = m.now() + soon
+			failed = true
 		}
 		next = min(next, due)
 	}
-	return next
+	return next, failed
 }
 
 // turnLocked returns how long this member waits before it does what any member could do: the first one does it at once.

@@ -328,10 +328,10 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 			return m.now(), m.sawTable(r, began, 0) // There may be more to do.
 		case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
 		default:
-			return m.now() + soon, err
+			return now, err
 		}
 		if err = m.confirm(); err != nil {
-			return m.now() + soon, err
+			return now, err
 		}
 		// Not all members try again at once.
 		if m.sleep(m.ctx, rand.N(stagger), nil) != nil {
