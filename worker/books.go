@@ -180,13 +180,13 @@ func (b *Books[T]) noteOutcome(e *Entry[T]) {
 		if e.sameFailure {
 			counted = e.failed
 		}
-		b.failures.add(key, b.failedCall(e), counted)
+		b.failures.addFailing(key, b.failedCall(e), counted)
 		select {
 		case b.anyFailing <- struct{}{}:
 		default:
 		}
 	case NextGiveUp:
-		b.failures.add(key, b.failedCall(e), failureCount{})
+		b.failures.addGivenUp(key, b.failedCall(e))
 	}
 }
 

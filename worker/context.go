@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"k8s.io/utils/clock"
 )
 
 // The contexts of a call, each made from the one above:
@@ -35,92 +34,6 @@ var (
 	// ErrAdded is the cause of the end of a context of [Call.UntilAdded]. To return it is no failure: see [NextInterrupted].
 	ErrAdded = errors.New("worker: the key was added again")
 )
-
-// Call is the call of a handler that goes on, as the handler sees it. The zero Call is none, and so is one that has ended: its
-// methods return zero values. All methods may be called from any goroutine, and take constant time.
-type Call struct {
-	ctx context.Context
-	anyCall
-}
-
-// CallOf returns the call whose context ctx is, or is made from.
-func CallOf(ctx context.Context) Call {
-	c, _ := ctx.Value(callKey{}).(anyCall)
-	return Call{ctx, c}
-}
-
-// callKey is what a callContext returns itself for.
-type callKey struct{}
-
-// anyCall is a *callContext, whatever the type of its key is.
-type anyCall interface {
-	lookUp() (v callView, goesOn bool)
-	logger() *slog.Logger
-	causes() workqueue.Causes
-	untilAdded(ctx context.Context) context.Context
-	wasInterrupted() bool
-	addHold(h *hold)
-}
-
-// callView is what a call that goes on looks like to its handler.
-type callView struct {
-	attempt, priority int
-	hasPriority       bool
-}
-
-// view returns the zero callView and false if the call has ended, or is none.
-func (c Call) view() (v callView, goesOn bool) {
-	if c.anyCall != nil {
-		v, goesOn = c.lookUp()
-	}
-	return v, goesOn
-}
-
-// Attempt returns how many times in a row the key has been handled, this call included: 1 if it has not failed before.
-func (c Call) Attempt() int {
-	v, _ := c.view()
-	return v.attempt
-}
-
-// Priority returns the priority that the key had when the call began, or false without a [PriorityQueue].
-func (c Call) Priority() (priority int, ok bool) {
-	v, _ := c.view()
-	return v.priority, v.hasPriority
-}
-
-// Logger returns Options.Logger with the attributes "queue", if the pool has a name, and "key". Without a call it is [slog.Default].
-func (c Call) Logger() *slog.Logger {
-	if c.anyCall == nil {
-		return slog.Default()
-	}
-	return c.logger()
-}
-
-// Causes returns why the key came, for people and traces: a handler must do without them, because many adds have none and retries
-// have none. They are zero if the queue is no [workqueue.CauseAdder].
-func (c Call) Causes() (causes workqueue.Causes) {
-	if c.anyCall != nil {
-		causes = c.causes()
-	}
-	return causes
-}
-
-// UntilAdded returns a context for the waits that are worth interrupting. It is made from the context that CallOf got, and ends
-// also when the key of the call is added again, with the cause [ErrAdded]. If the key was added after the queue handed it out and
-// before UntilAdded was called, it has ended already. Adds with a Quiet [workqueue.Cause] do not end it. A key that an earlier
-// call has asked for again, by RequeueAfter, is added when its time comes.
-//
-// A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has been interrupted.
-// That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC status has, return context.Cause instead.)
-//
-// Until the context ends, at the latest with the call, it takes a goroutine. For the same context UntilAdded returns the same one,
-// so it may stand in a loop. If the queue is no [workqueue.AddNotifier], or without a call, it returns the context that CallOf got.
-func (c Call) UntilAdded() context.Context {
-	if c.anyCall == nil {
-		return c.ctx
-	}
-	return c.untilAdded(c.ctx)
-}
 
 // callContext is the context of one call of a handler. A handler may keep it for longer, so each is used once. A standard context
 // costs allocations and a place in its parent, and few handlers wait for its end. So it makes one (own) when somebody first asks.
@@ -307,7 +220,7 @@ func (e *Entry[T]) makeContext() {
 	}
 	e.callCtx, e.contexts = &e.contexts[0], e.contexts[1:]
 	e.callCtx.entry = e
-	e.ctx, e.cancel, e.lost = e.callCtx, nil, false
+	e.ctx = e.callCtx
 	b := e.books
 	if b.options.HandlerTimeout > 0 {
 		e.ctx, e.cancel = withTimeout(e.callCtx, b.options.Clock, b.options.HandlerTimeout)
@@ -342,38 +255,6 @@ func (e *Entry[T]) endContext() {
 		e.callCtx.end()
 	}
 }
-
-// withTimeout is context.WithTimeout on the configured clock.
-func withTimeout(parent context.Context, c clock.Clock, d time.Duration) (context.Context, context.CancelFunc) {
-	if _, ok := c.(clock.RealClock); ok {
-		return context.WithTimeout(parent, d)
-	}
-	ended, end := context.WithCancelCause(context.Background())
-	ctx := &clockContext{parent, c.Now().Add(d), ended}
-	timer := c.NewTimer(d)
-	go func() {
-		defer timer.Stop()
-		select {
-		case <-timer.C():
-			end(context.DeadlineExceeded)
-		case <-parent.Done():
-			end(parent.Err())
-		case <-ended.Done():
-		}
-	}()
-	return ctx, func() { end(context.Canceled) }
-}
-
-// clockContext is a context with a deadline on a clock that the context package does not know.
-type clockContext struct {
-	context.Context
-	deadline time.Time
-	ended    context.Context // ends with this one, for the cause that is this one's error
-}
-
-func (c *clockContext) Deadline() (time.Time, bool) { return c.deadline, true }
-func (c *clockContext) Done() <-chan struct{}       { return c.ended.Done() }
-func (c *clockContext) Err() error                  { return context.Cause(c.ended) }
 
 func isClosed(c <-chan struct{}) bool {
 	select {

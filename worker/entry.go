@@ -13,23 +13,9 @@ type Entry[T comparable] struct {
 	// ended before they needed a context of their own.
 	parent   context.Context
 	endedCtx *ownContext
+	contexts []callContext[T] // for the next calls
 
-	// Only the goroutine that makes the call writes what follows. Others may read ctx and since under the books' mu while it goes on.
-
-	result   Result[T] // what hooks see
-	answer   answer    // what the handler's error asks for
-	callCtx  *callContext[T]
-	ctx      context.Context    // callCtx, or made from it
-	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
-	lost     bool               // the key's lease had ended before the handler could be called
-	priority int                // of a key of a PriorityQueue
-	failed   failureCount       // of the calls before
-	since    time.Time          // when the change began that the call is for, zero if that is not known
-	contexts []callContext[T]   // for the next calls
-	holds    []*hold            // for which the key is not Done after the call
-	// sameFailure reports that the call has failed before the delay of the failure before it has passed, of which delayLeft is left.
-	sameFailure bool
-	delayLeft   time.Duration
+	callState[T]
 
 	// What follows is guarded by the books' mu.
 
@@ -45,6 +31,24 @@ type Entry[T comparable] struct {
 	// the books, and read under both.
 	getting   bool
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
+}
+
+// callState is what is known of a call. Only the goroutine that makes the call writes it. Others may read ctx and since under the books' mu
+// while the call goes on.
+type callState[T comparable] struct {
+	result   Result[T] // what hooks see
+	answer   answer    // what the handler's error asks for
+	callCtx  *callContext[T]
+	ctx      context.Context    // callCtx, or made from it
+	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
+	lost     bool               // the key's lease had ended before the handler could be called
+	priority int                // of a key of a PriorityQueue
+	failed   failureCount       // of the calls before
+	since    time.Time          // when the change began that the call is for, zero if that is not known
+	holds    []*hold            // for which the key is not Done after the call
+	// sameFailure reports that the call has failed before the delay of the failure before it has passed, of which delayLeft is left.
+	sameFailure bool
+	delayLeft   time.Duration
 }
 
 // Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context, [Entry.Context], is
@@ -104,6 +108,7 @@ func (b *Books[T]) newEntry(parent context.Context) *Entry[T] {
 // prepare finds out what is known of the key, and makes the handler's context.
 func (e *Entry[T]) prepare(key T) {
 	b := e.books
+	e.callState = callState[T]{result: Result[T]{Key: key}} // First: the queue's methods may panic.
 	e.failed = b.checkFailures(context.Background(), key)
 	if b.priorities != nil {
 		e.priority = b.priorities.PriorityOf(key)
@@ -111,7 +116,7 @@ func (e *Entry[T]) prepare(key T) {
 	if b.addTimes != nil {
 		e.since = b.addTimes.AddedAt(key)
 	}
-	e.result, e.sameFailure = Result[T]{Key: key, Attempt: e.failed.calls + 1, Started: b.options.Clock.Now()}, false
+	e.result.Attempt, e.result.Started = e.failed.calls+1, b.options.Clock.Now()
 	e.makeContext()
 }
 

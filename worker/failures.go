@@ -157,41 +157,52 @@ func (f *failures[T]) countOf(key T) failureCount {
 	return failureCount{}
 }
 
-// add records a failed call of key. The zero c means that the key was given up.
-func (f *failures[T]) add(key T, call FailedCall, c failureCount) {
+// addFailing records a failed call of key, which is to come again, and what is known of the key now.
+func (f *failures[T]) addFailing(key T, call FailedCall, c failureCount) {
 	h := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.unlock()
 	s, e, _ := f.mu.keys.FindOrInsert(h, key)
-	var calls []FailedCall
+	e.Value.failureCount = c
+	in := &f.mu.failing
+	f.recordLocked(in, s, call)
+	if in.Len() > in.max {
+		f.removeRecordLocked(in.Back().Value.(*record[T]))
+	}
+}
+
+// addGivenUp records the failed call after which key was given up.
+func (f *failures[T]) addGivenUp(key T, call FailedCall) {
+	h := keytable.HashOf(key)
+	f.mu.Lock()
+	defer f.unlock()
+	s, e, _ := f.mu.keys.FindOrInsert(h, key)
+	e.Value.failureCount = failureCount{}
+	in := &f.mu.givenUp
+	f.recordLocked(in, s, call)
+	if in.max <= 0 { // None is to be kept.
+		f.forgetLocked(s)
+	} else if in.Len() > in.max {
+		f.forgetLocked(in.Back().Value.(*record[T]).slot)
+		f.unlisted.Add(1)
+	}
+}
+
+// recordLocked makes a record of the key at s, with one more call, and puts it at the front of in.
+func (f *failures[T]) recordLocked(in *recent, s keytable.Slot, call FailedCall) {
+	e := f.mu.keys.At(s)
 	ended := call.Started.Add(call.Duration)
-	failed := FailedKey[T]{Key: key, Attempt: call.Attempt, Since: ended, Err: call.Err, Time: ended}
+	failed := FailedKey[T]{Key: e.Key, Attempt: call.Attempt, Since: ended, Err: call.Err, Time: ended}
+	var calls []FailedCall
 	if old := e.Value.record; old != nil {
 		if old.list == &f.mu.failing { // If it was given up before, somebody has added it again, and it begins anew.
 			calls, failed.Since = old.calls, old.Since
 		}
 		f.removeRecordLocked(old)
 	}
-	e.Value.failureCount = c
-	in := &f.mu.failing
-	if c.calls == 0 {
-		in = &f.mu.givenUp
-	}
-	if in.max <= 0 { // No key that was given up is to be kept.
-		f.mu.keys.Delete(s)
-		return
-	}
-	if in.Len() == in.max {
-		oldest := in.Back().Value.(*record[T])
-		f.removeRecordLocked(oldest)
-		if in == &f.mu.givenUp {
-			f.mu.keys.Delete(oldest.slot)
-			f.unlisted.Add(1)
-		}
-	}
 	r := &record[T]{FailedKey: failed, calls: withCall(calls, call), slot: s, list: in}
 	r.place, r.callsPlace = in.PushFront(r), f.mu.withCalls.PushFront(r)
-	f.mu.keys.At(s).Value.record = r
+	e.Value.record = r
 	for i := range r.calls {
 		r.bytes += r.calls[i].bytes()
 	}
@@ -228,8 +239,8 @@ func (f *failures[T]) removeCallsLocked(r *record[T]) {
 	r.calls, r.callsPlace = nil, nil
 }
 
-// setLimited notes what has come of giving key to the queue's limiter.
-func (f *failures[T]) setLimited(key T, limited bool, due int64, unasked int) {
+// noteRetry notes what has come of giving key to the queue's limiter.
+func (f *failures[T]) noteRetry(key T, limited bool, due int64, unasked int) {
 	h := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.mu.Unlock() // The numbers of keys do not change.
@@ -244,10 +255,14 @@ func (f *failures[T]) forgetIf(key T, condition func(failureCount) bool) {
 	f.mu.Lock()
 	defer f.unlock()
 	s, e := f.mu.keys.Find(h, key)
-	if e == nil || !condition(e.Value.failureCount) {
-		return
+	if e != nil && condition(e.Value.failureCount) {
+		f.forgetLocked(s)
 	}
-	if r := e.Value.record; r != nil {
+}
+
+// forgetLocked removes the key at s.
+func (f *failures[T]) forgetLocked(s keytable.Slot) {
+	if r := f.mu.keys.At(s).Value.record; r != nil {
 		f.removeRecordLocked(r)
 	}
 	f.mu.keys.Delete(s)

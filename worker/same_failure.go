@@ -3,6 +3,8 @@ package worker
 import (
 	"context"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 // A call that fails before the delay of the failure before it has passed is the same failure: it is not counted, and the key comes at the
@@ -41,24 +43,21 @@ func (e *Entry[T]) askServer() {
 	}
 }
 
+// queuedKey returns what the queue says about key, as far as it can. A SharedQueue would ask its server, which knows by itself
+// what is the same failure.
+func (b *Books[T]) queuedKey(key T) (k workqueue.KeySnapshot[T]) {
+	if b.keyReader != nil && b.shared == nil {
+		k, _ = b.keyReader.SnapshotKey(key)
+	}
+	return k
+}
+
 // retryAt returns when key comes due, in nanoseconds since 1970, or 0 if it does not wait or that is not known.
 func (b *Books[T]) retryAt(key T) int64 {
-	if b.keyReader == nil || b.shared != nil { // A SharedQueue would ask its server, which knows by itself what is the same failure.
-		return 0
-	}
-	if k, _ := b.keyReader.SnapshotKey(key); !k.Due.IsZero() {
+	if k := b.queuedKey(key); !k.Due.IsZero() {
 		return k.Due.UnixNano()
 	}
 	return 0
-}
-
-// wasAddedAgain reports whether key, which a worker holds, was added since it was handed out.
-func (b *Books[T]) wasAddedAgain(key T) bool {
-	if b.keyReader == nil || b.shared != nil {
-		return false
-	}
-	k, _ := b.keyReader.SnapshotKey(key)
-	return k.Again
 }
 
 // retryAdder is a queue that can take the longer of two delays.
@@ -69,7 +68,7 @@ type retryAdder[T comparable] interface {
 // addRateLimited gives the key to the queue's limiter, and notes what has come of that.
 func (p *Pool[T]) addRateLimited(e *Entry[T]) {
 	key, atLeast := e.result.Key, e.answer.after
-	again := p.books.wasAddedAgain(key) // Not after the add: its answer may be that there is no delay.
+	again := p.books.queuedKey(key).Again // Not after the add: its answer may be that there is no delay.
 	q, ok := p.queue.(retryAdder[T])
 	switch {
 	case atLeast <= 0:
@@ -78,7 +77,7 @@ func (p *Pool[T]) addRateLimited(e *Entry[T]) {
 		q.AddRateLimitedAfter(key, atLeast)
 	default:
 		p.addAfter(e, atLeast)
-		p.books.failures.setLimited(key, false, 0, e.failed.unasked+1)
+		p.books.failures.noteRetry(key, false, 0, e.failed.unasked+1)
 		return
 	}
 	due := p.books.retryAt(key)
@@ -88,7 +87,7 @@ func (p *Pool[T]) addRateLimited(e *Entry[T]) {
 		delay := doubled(5*time.Millisecond, e.failed.calls, 1000*time.Second)
 		due = p.options.Clock.Now().Add(max(atLeast, delay)).UnixNano()
 	}
-	p.books.failures.setLimited(key, p.queue.NumRequeues(key) > 0, due, e.failed.unasked)
+	p.books.failures.noteRetry(key, p.queue.NumRequeues(key) > 0, due, e.failed.unasked)
 }
 
 // checkFailures returns how many calls of key have failed in a row. It forgets them if the key was removed from the queue since, or

@@ -107,8 +107,7 @@ func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
 // process does everything with a key that a worker has got. Done comes last, exactly once whatever panics or ends the goroutine before.
 func (p *Pool[T]) process(e *Entry[T], key T) {
 	defer p.doneOrHold(e)
-	defer e.endCall() // It runs first: it counts the interruptions that doneOrHold asks for.
-	e.result, e.lost, e.priority, e.holds = Result[T]{Key: key}, false, 0, nil
+	defer e.endCall()                       // It runs first: it counts the interruptions that doneOrHold asks for.
 	p.catchPanic(func() { e.prepare(key) }) // If it panics, the pool stops, and startCall returns false.
 	switch {
 	case e.lost: // Nothing: another process may have got the key.

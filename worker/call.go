@@ -1,0 +1,107 @@
+package worker
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// Call is the call of a handler that goes on, as the handler sees it. The zero Call is none, and so is one that has ended: its
+// methods return zero values. All methods may be called from any goroutine, and take constant time.
+type Call struct {
+	ctx context.Context
+	anyCall
+}
+
+// CallOf returns the call whose context ctx is, or is made from.
+func CallOf(ctx context.Context) Call {
+	c, _ := ctx.Value(callKey{}).(anyCall)
+	return Call{ctx, c}
+}
+
+// callKey is what a callContext returns itself for.
+type callKey struct{}
+
+// anyCall is a *callContext, whatever the type of its key is.
+type anyCall interface {
+	lookUp() (v callView, goesOn bool)
+	logger() *slog.Logger
+	causes() workqueue.Causes
+	untilAdded(ctx context.Context) context.Context
+	wasInterrupted() bool
+	addHold(h *hold)
+}
+
+// callView is what a call that goes on looks like to its handler.
+type callView struct {
+	attempt, priority int
+	hasPriority       bool
+}
+
+// view returns the zero callView and false if the call has ended, or is none.
+func (c Call) view() (v callView, goesOn bool) {
+	if c.anyCall != nil {
+		v, goesOn = c.lookUp()
+	}
+	return v, goesOn
+}
+
+// Attempt returns how many times in a row the key has been handled, this call included: 1 if it has not failed before.
+func (c Call) Attempt() int {
+	v, _ := c.view()
+	return v.attempt
+}
+
+// Priority returns the priority that the key had when the call began, or false without a [PriorityQueue].
+func (c Call) Priority() (priority int, ok bool) {
+	v, _ := c.view()
+	return v.priority, v.hasPriority
+}
+
+// Logger returns Options.Logger with the attributes "queue", if the pool has a name, and "key". Without a call it is [slog.Default].
+func (c Call) Logger() *slog.Logger {
+	if c.anyCall == nil {
+		return slog.Default()
+	}
+	return c.logger()
+}
+
+// Causes returns why the key came, for people and traces: a handler must do without them, because many adds have none and retries
+// have none. They are zero if the queue is no [workqueue.CauseAdder].
+func (c Call) Causes() (causes workqueue.Causes) {
+	if c.anyCall != nil {
+		causes = c.causes()
+	}
+	return causes
+}
+
+// UntilAdded returns a context for the waits that are worth interrupting. It is made from the context that CallOf got, and ends
+// also when the key of the call is added again, with the cause [ErrAdded]. If the key was added after the queue handed it out and
+// before UntilAdded was called, it has ended already. Adds with a Quiet [workqueue.Cause] do not end it. A key that an earlier
+// call has asked for again, by RequeueAfter, is added when its time comes.
+//
+// A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has been interrupted.
+// That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC status has, return context.Cause instead.)
+//
+// Until the context ends, at the latest with the call, it takes a goroutine. For the same context UntilAdded returns the same one,
+// so it may stand in a loop. If the queue is no [workqueue.AddNotifier], or without a call, it returns the context that CallOf got.
+func (c Call) UntilAdded() context.Context {
+	if c.anyCall == nil {
+		return c.ctx
+	}
+	return c.untilAdded(c.ctx)
+}
+
+// Hold makes the key wait after this call, whatever the handler answers: the key does not start again until release is called or limit
+// has passed, as with the function [Hold]. After nil it comes again only if it is added, before, meanwhile or afterwards. So it
+// suits a cache that does not show yet what the handler has written: the next call must not come before, and need not come at all.
+//
+// It may be called more than once in a call: the key is held until all holds have been released, or the latest of their limits has passed. If
+// the handler also returns [Hold], that is one more. Without a call, and after its end, it does nothing, and does not call arrange. A key whose handler fails or panics is held all the same. It panics as Hold does.
+func (c Call) Hold(reason string, limit time.Duration, arrange func(release func())) {
+	if _, goesOn := c.view(); goesOn {
+		c.addHold(newHold(reason, limit, arrange))
+	}
+}
