@@ -143,7 +143,7 @@ func (o *operator) addFinalizer() {
 // out of touch, whose record the backup would bring back: that its successor then goes on until it has read the table is documented.
 func (o *operator) restore() {
 	o.w.mu.Lock()
-	processes := slices.Clone(o.w.processes)
+	processes := slices.Concat(o.w.processes, o.w.mu.leaving)
 	o.w.mu.Unlock()
 	if slices.ContainsFunc(processes, func(p *process) bool { return p.member.Err() != nil }) {
 		return

@@ -292,6 +292,14 @@ func (w *world) remove(i int) {
 
 func (w *world) leave(p *process) {
 	w.logf("%s leaves", p.name)
+	w.mu.Lock()
+	w.mu.leaving = append(w.mu.leaving, p)
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.mu.leaving = slices.DeleteFunc(w.mu.leaving, func(other *process) bool { return other == p })
+	}()
 	p.end()
 	<-p.ended
 	ctx, cancel := context.WithTimeout(context.Background(), 2*simLease)

@@ -116,6 +116,7 @@ type world struct {
 		stuck    bool // handlers may ignore their contexts
 		epochs   map[string]lastEpoch
 		deletes  bool // people delete records, or restore them
+		leaving  []*process
 	}
 }
 
