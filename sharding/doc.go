@@ -25,11 +25,12 @@
 //   - What people do to the records by hand, and a restore of a backup, costs slots a lease. If other things fail in the same minutes, a slot
 //     may have two holders for seconds: stop the members before you restore a backup.
 //
-// What is not: a process that was stopped (SIGSTOP) for longer than two thirds of its lease goes on for a moment when it wakes up, before its
-// contexts end; after a suspension of the machine that is a sixtieth of a lease. A handler for which that matters stores its
-// [Epoch] beside what it writes. The same holds for handlers that ignore their contexts, if their member is taken for dead. And
-// a group of which all records are gone, or have lost their labels, looks like a new one to whoever joins: its members that are cut off go on until their validity ends. So does,
-// after a restore, one that had been cut off for a lease before, until its successor reads the table; and epochs may go back until then.
+// What is not: a process that was stopped (SIGSTOP) for longer than two thirds of its lease goes on for a moment when it wakes
+// up, before its contexts end; after a suspension of the machine that is a sixtieth of a lease. A handler for which that matters
+// stores its [Epoch] beside what it writes. The same holds for handlers that ignore their contexts, if their member is taken for
+// dead. And a group of which all records are gone, or have lost their labels, looks like a new one to whoever joins: its members
+// that are cut off go on until their validity ends. So does, after a restore, one that had been cut off for a lease before, until
+// its successor reads the table; and epochs may go back until then.
 //
 // # How it works
 //
@@ -81,9 +82,10 @@
 //     its own record when no handler runs: then one write of another member moves all that several of them held. It deletes the record if the
 //     table does not name it any more. Otherwise others do that later.
 //
-// All members compute the same plan. The first of them, in the order of their ids, writes it a fifth of a second after
-// the group has changed; each of the others waits a moment longer, in case that it does not. A member that has just joined gets slots after a
-// second, and while another one of its name is there and silent, not before that one is dead: its process may be one that dies again and again.
+// All members compute the same plan. The first of them, in the order of their ids, writes it a fifth of a second after the group
+// has changed; each of the others waits a moment longer, in case that it does not. A member that has just joined gets slots after
+// a second, and while another one of its name is there and silent, not before that one is dead: its process may be one that dies
+// again and again.
 //
 // # Why no key is lost
 //

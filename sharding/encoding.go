@@ -15,7 +15,8 @@ const formatVersion = 1
 // maxSlots keeps a table below 64 KB: a Lease has room for 256 KB.
 const maxSlots = 4096
 
-// The greatest epoch and the longest lease that a record may have. With more, the next epoch would overflow, and members would wait forever.
+// The greatest epoch and the longest lease that a record may have. With more, the next epoch would overflow, and members would
+// wait forever.
 const (
 	maxEpoch = 1 << 53
 	maxLease = 24 * time.Hour

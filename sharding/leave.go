@@ -13,10 +13,11 @@ import (
 // nothing. Slots without running handlers move at once; others when their handlers have returned, whose contexts
 // end after HandoverTimeout. If no other member is there, nobody holds the slots until one joins.
 //
-// Leave returns nil when the member holds nothing any more, and its record is deleted, or marked so that the others can take at once what it
-// held. If ctx is done first, it returns an error: the contexts of the handlers that still run end, and the others take over what is left
-// after a lease. The same is so a lease after the last handler has returned, if the server refuses what the member has to write. All queues
-// still exist, and hold their keys, but hand out no more. A second call waits for the first, and returns the same.
+// Leave returns nil when the member holds nothing any more, and its record is deleted, or marked so that the others can take at
+// once what it held. If ctx is done first, it returns an error: the contexts of the handlers that still run end, and the others
+// take over what is left after a lease. The same is so a lease after the last handler has returned, if the server refuses what
+// the member has to write. All queues still exist, and hold their keys, but hand out no more. A second call waits for the first,
+// and returns the same.
 //
 // Call it when the workers have ended. Call it with a context that does not end with the signal to stop.
 func (m *Member) Leave(ctx context.Context) error {
@@ -55,8 +56,8 @@ func (m *Member) Leave(ctx context.Context) error {
 	return nil
 }
 
-// tryLeave lets a member leave when none of its handlers runs. It marks its record, so that the first of the others can give away all that it
-// and others that leave at the same time held. It reports whether the member has left.
+// tryLeave lets a member leave when none of its handlers runs. It marks its record, so that the first of the others can give away
+// all that it and others that leave at the same time held. It reports whether the member has left.
 func (m *Member) tryLeave() bool {
 	m.mu.Lock()
 	view, id, now := &m.mu.view, m.mu.self.id, m.now()

@@ -89,8 +89,9 @@ type Member struct {
 		// unanswered is when a call or the watch last ended without an answer of the server, and distrusted is when the member's own record
 		// last showed that a backup may have been restored.
 		unanswered, distrusted time.Duration
-		// since is when it was first seen that there is no table, that the table is not as planned, that the table cannot be written, that it
-		// cannot be used although the record is renewed, that the member holds slots without a queue, and that a member that leaves has no handlers, or zero.
+		// since is when it was first seen that there is no table, that the table is not as planned, that the table cannot be
+		// written, that it cannot be used although the record is renewed, that the member holds slots without a queue, and that a
+		// member that leaves has no handlers, or zero.
 		since struct{ missing, plan, refused, unusable, idle, leaving time.Duration }
 		// refusal is why the table could not be written last.
 		refusal error

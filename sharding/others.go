@@ -220,8 +220,8 @@ func (m *Member) learnLocked(d memberData) {
 // isAheadOf reports whether the member has known a later state of the table.
 func (s *seen) isAheadOf(t *table) bool { return s.data.Table == t.id && s.data.TableEpoch > t.epoch }
 
-// isBehindLocked reports whether a member that was seen up to that order has known a later state of the table: if it was read after that, it
-// has gone back.
+// isBehindLocked reports whether a member that was seen up to that order has known a later state of the table: if it was read
+// after that, it has gone back.
 func (m *Member) isBehindLocked(t *table, order int64) bool {
 	for _, s := range m.mu.members {
 		if s.order <= order && s.isAheadOf(t) {
@@ -231,8 +231,9 @@ func (m *Member) isBehindLocked(t *table, order int64) bool {
 	return false
 }
 
-// distrustsUntilLocked returns until when the member gives away nobody's slots but its own, because the table may be one of a backup: others may
-// then hold what it says that the dead held, or nobody. These notice it, or lose their validity, within a lease.
+// distrustsUntilLocked returns until when the member gives away nobody's slots but its own, because the table may be one of a
+// backup: others may then hold what it says that the dead held, or nobody. These notice it, or lose their validity, within a
+// lease.
 func (m *Member) distrustsUntilLocked(now time.Duration) time.Duration {
 	switch until := m.mu.distrusted + m.mu.view.lease; {
 	case until > now:
@@ -245,9 +246,9 @@ func (m *Member) distrustsUntilLocked(now time.Duration) time.Duration {
 	return now + m.config.Lease
 }
 
-// isNewLocked reports whether this member has joined, or was out of touch, so recently that others may hold slots that a table from a backup or a copy does not
-// show as theirs. They notice it when they read that table, or their records show it when they are renewed. So each of the members that were
-// there before must have renewed its record since, or be dead.
+// isNewLocked reports whether this member has joined, or was out of touch, so recently that others may hold slots that a table
+// from a backup or a copy does not show as theirs. They notice it when they read that table, or their records show it when they
+// are renewed. So each of the members that were there before must have renewed its record since, or be dead.
 func (m *Member) isNewLocked(now time.Duration) bool {
 	met := m.mu.self.met
 	for id, s := range m.mu.members {
@@ -301,8 +302,8 @@ func (m *Member) buryDead(now time.Duration) (due time.Duration, err error) {
 	return due, nil
 }
 
-// hasRenewedSinceLocked reports whether the member has renewed its own record since then, and since the server was last away. Only that shows
-// that no backup was restored meanwhile, which would have taken back what others have written.
+// hasRenewedSinceLocked reports whether the member has renewed its own record since then, and since the server was last away.
+// Only that shows that no backup was restored meanwhile, which would have taken back what others have written.
 func (m *Member) hasRenewedSinceLocked(then time.Duration) bool {
 	return m.mu.self.renewed.mono >= max(then, m.mu.unanswered)
 }

@@ -247,8 +247,8 @@ func (m *Member) died() {
 	m.distrustLocked()
 }
 
-// distrustLocked is called when the member's own record shows that a backup may have been restored. It has taken back the renewals of others
-// as well, so what was not seen of them proves nothing.
+// distrustLocked is called when the member's own record shows that a backup may have been restored. It has taken back the
+// renewals of others as well, so what was not seen of them proves nothing.
 func (m *Member) distrustLocked() {
 	m.mu.distrusted = m.now()
 	for _, s := range m.mu.members {
@@ -314,8 +314,8 @@ func (m *Member) barLocked(until barrier, why string, err error) {
 	signal(m.toWork)
 }
 
-// admitLocked is called when what the member has waited for has happened. Before it has another id it must wait: its record may get a mark at
-// any time.
+// admitLocked is called when what the member has waited for has happened. Before it has another id it must wait: its record may
+// get a mark at any time.
 func (m *Member) admitLocked(until barrier) {
 	if m.mu.barred == until && m.mu.self.version == "" {
 		m.mu.barred, m.mu.self.alive = notBarred, true

@@ -94,11 +94,11 @@ func (d *draft) plan(now time.Duration) (next *table, wait, again time.Duration)
 	next, again = d.t.clone(), now+d.m.config.Lease
 	slots := d.t.slots
 	if next.settling {
-		// Members have followed a table that was deleted, so epochs go on from the greatest in their records. Slots whose handlers still run
-		// stay where they are.
+		// Members have followed a table that was deleted, so epochs go on from the greatest in their records. Slots whose
+		// handlers still run stay where they are.
 		next.settling, next.replaces, next.epoch = false, false, max(next.epoch, d.m.mu.view.epoch+1)
-		// With another id, so that members name it in their records before they hold slots by it. Otherwise somebody who puts the empty table back
-		// could have it filled a second time.
+		// With another id, so that members name it in their records before they hold slots by it. Otherwise somebody who puts the
+		// empty table back could have it filled a second time.
 		next.id = d.m.config.newID("table")
 		for s, id := range d.m.mu.view.claims {
 			if s < len(next.slots) && !d.dead[id] {

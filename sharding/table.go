@@ -20,7 +20,8 @@ type table struct {
 	// settling: the table is new, and somebody may still hold slots by another one; see isSettled. replaces: there certainly was another
 	// one.
 	settling, replaces bool
-	// lease is the longest that a member ever had: one that was cut off may still count on it. It never gets shorter. hashes has the fingerprints of how queues hash keys.
+	// lease is the longest that a member ever had: one that was cut off may still count on it. It never gets shorter. hashes has
+	// the fingerprints of how queues hash keys.
 	lease  time.Duration
 	hashes []string
 	// leaving are members that hand over what they hold, and must not get more.
@@ -127,8 +128,8 @@ type view struct {
 	// began that showed a table of this id after the member's record named it.
 	adopted, since time.Duration
 	confirmed      moment
-	// epoch is the greatest one, and lease the longest, that was seen anywhere. A new table goes on from there, and waits as long. greatest is
-	// the greatest epoch of a table that was known.
+	// epoch is the greatest one, and lease the longest, that was seen anywhere. A new table goes on from there, and waits as
+	// long. greatest is the greatest epoch of a table that was known.
 	epoch, greatest int64
 	lease           time.Duration
 	// earlier: there was another table before this one. claims are slots whose handlers still run by that one, and with whom.
@@ -179,7 +180,8 @@ func (m *Member) tableChanged(e Event) {
 	m.adoptLocked(t, e.Record.Version)
 }
 
-// sawTable notes the table that a read or a write, which began at that time and after so many records of members had been seen, has returned.
+// sawTable notes the table that a read or a write, which began at that time and after so many records of members had been seen,
+// has returned.
 func (m *Member) sawTable(r Record, began moment, order int64) error {
 	t, err := decodeTable(r, m.config.Slots)
 	m.mu.Lock()

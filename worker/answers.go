@@ -104,8 +104,8 @@ type retryAfterError struct {
 }
 
 // RetryAfter wraps an error so that its key does not come again before d: for servers that say how long to stay away. The call
-// has failed and is counted, and the key comes again after the longer of d and the limiter's delay. A queue that cannot take the longer of two, such
-// as client-go's, brings it after d, and does not ask its limiter. It returns nil if err is nil.
+// has failed and is counted, and the key comes again after the longer of d and the limiter's delay. A queue that cannot take the
+// longer of two, such as client-go's, brings it after d, and does not ask its limiter. It returns nil if err is nil.
 //
 // errors.Join(err, RequeueAfter(d)) means the same. An error of a Kubernetes API server that says for how long to
 // stay away is one like any other here: see apierrors.SuggestsClientDelay and docs/backoff.md.

@@ -65,8 +65,8 @@ type Pool[T comparable] struct {
 	workerLeft sync.Cond
 }
 
-// phase is how far the life of a pool has come. It only moves on: by Stop, the end of Run's context, a fatal error and time. Stop(All) moves
-// it to phaseEmptying, Stop(Running) to phaseFinishing, Stop(Nothing) to phaseEnding.
+// phase is how far the life of a pool has come. It only moves on: by Stop, the end of Run's context, a fatal error and time.
+// Stop(All) moves it to phaseEmptying, Stop(Running) to phaseFinishing, Stop(Nothing) to phaseEnding.
 type phase uint8
 
 const (
@@ -270,8 +270,8 @@ func (p *Pool[T]) announce() {
 	}
 }
 
-// WaitIdle waits until nothing is left to do: no key is queued, waits for its time, is with a worker or on hold. It is for tests. It returns
-// ctx.Err() if ctx ends first. A queue that is not [workqueue.Extended] knows only which keys are queued, so other
+// WaitIdle waits until nothing is left to do: no key is queued, waits for its time, is with a worker or on hold. It is for tests.
+// It returns ctx.Err() if ctx ends first. A queue that is not [workqueue.Extended] knows only which keys are queued, so other
 // keys may come after WaitIdle has returned.
 func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	if p.queue == nil {

@@ -7,8 +7,9 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// A call that fails before the delay of the failure before it has passed is the same failure: it is not counted, and the key comes at the
-// end of that delay. So events that bring a key early cannot inflate its delay (kubernetes/kubernetes#132805). Who knows when the delay ends:
+// A call that fails before the delay of the failure before it has passed is the same failure: it is not counted, and the key
+// comes at the end of that delay. So events that bring a key early cannot inflate its delay (kubernetes/kubernetes#132805). Who
+// knows when the delay ends:
 //
 //	a SharedQueue             its server, which also counts the failures of all processes
 //	a workqueue.KeyReader     the queue, which says when the key comes due: in failureCount.due

@@ -108,7 +108,8 @@ func (p *Pool[T]) signal() {
 	}
 }
 
-// advance moves on if nobody is left who could empty the queue. It returns how far the pool's life has come, and whether its last worker has left for good.
+// advance moves on if nobody is left who could empty the queue. It returns how far the pool's life has come, and whether its last
+// worker has left for good.
 func (p *Pool[T]) advance() (now phase, over bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -263,7 +264,8 @@ func (b *Books[T]) stateOf(e *Entry[T]) (getting, calling bool) {
 const patience = 100 * time.Millisecond
 
 // takeQueued takes the keys out of the queue, which is shut down, and returns them. A queue may hold some back until other keys
-// are Done, as a priorityqueue does with those of a group at its limit. These are only read. A goroutine takes them out later, also after Run has returned.
+// are Done, as a priorityqueue does with those of a group at its limit. These are only read. A goroutine takes them out later,
+// also after Run has returned.
 func (p *Pool[T]) takeQueued() (keys []T) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

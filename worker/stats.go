@@ -70,8 +70,8 @@ type Stats struct {
 	// forgotten or removed are not in it. A delay that was asked for before the key was handled, as by AddAfter, does not count. It is
 	// nil if the queue is no [workqueue.AddTimes] or has no metrics. The buckets are those of Durations.
 	Changes *workqueue.Histogram `json:"changes"`
-	// OldestUnanswered is the age of the oldest change of a key that is queued, handled, failing or interrupted. It is zero if there is none, and
-	// without Changes.
+	// OldestUnanswered is the age of the oldest change of a key that is queued, handled, failing or interrupted. It is zero if
+	// there is none, and without Changes.
 	OldestUnanswered time.Duration `json:"oldest_unanswered_ns"`
 
 	// Ended reports that Run has returned and no handler goes on: nothing will change any more.

@@ -87,8 +87,9 @@ func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 	return p.mu.getCtx, true
 }
 
-// awaitHeld is called when the queue is shut down and empty. Keys on hold may come back to it. So awaitHeld ends all pauses, and waits until
-// another hold ends. It returns false, so that w may leave, if no key is on hold and no hold has ended since w last asked.
+// awaitHeld is called when the queue is shut down and empty. Keys on hold may come back to it. So awaitHeld ends all pauses, and
+// waits until another hold ends. It returns false, so that w may leave, if no key is on hold and no hold has ended since w last
+// asked.
 func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
 	p.books.holds.endAll(true)
 	ended, changed := p.books.holds.watch()
@@ -204,8 +205,8 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 	}
 }
 
-// doneOrHold calls Done of the key, or holds it. Of a key that was not started the result is zero. A key that must pause is held: it was added again, so
-// without Done it does not come. (In a group with a Limit a held key counts meanwhile.)
+// doneOrHold calls Done of the key, or holds it. Of a key that was not started the result is zero. A key that must pause is held:
+// it was added again, so without Done it does not come. (In a group with a Limit a held key counts meanwhile.)
 func (p *Pool[T]) doneOrHold(e *Entry[T]) {
 	key := e.result.Key
 	if e.result.Next == NextInterrupted {
