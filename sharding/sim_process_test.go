@@ -270,9 +270,16 @@ func (h *handling) lives() bool {
 	if h.p.isDead() || h.p.member.ctx.Err() != nil || h.p.member.ID() != h.id {
 		return false
 	}
-	r, err := h.p.w.store.Get(context.Background(), "g-member-"+h.id)
+	name := "g-member-" + h.id
+	r, err := h.p.w.store.Get(context.Background(), name)
 	if err != nil {
 		return false
+	}
+	if h.p.member.Err() != nil { // If its record has lost its label as well, who joins now does not know it.
+		records, _, err := h.p.w.store.List(context.Background(), "g")
+		if err == nil && !slices.ContainsFunc(records, func(r Record) bool { return r.Name == name }) {
+			return false
+		}
 	}
 	d, err := decodeMember(r)
 	return err == nil && !d.Dead
