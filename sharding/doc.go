@@ -28,9 +28,10 @@
 // What is not: a process that was stopped (SIGSTOP) for longer than two thirds of its lease goes on for a moment when it wakes
 // up, before its contexts end; after a suspension of the machine that is a sixtieth of a lease. A handler for which that matters
 // stores its [Epoch] beside what it writes. The same holds for handlers that ignore their contexts, if their member is taken for
-// dead. And a group of which all records are gone, or have lost their labels, looks like a new one to whoever joins: its members
-// that are cut off go on until their validity ends. So does, after a restore, one that had been cut off for a lease before, until
-// its successor reads the table; and epochs may go back until then.
+// dead, or was out of touch for a lease and its record had lost its label. And a group of which all records are gone, or have
+// lost their labels, looks like a new one to whoever joins: its members that are cut off go on until their validity ends. So
+// does, after a restore, one that had been cut off for a lease before, until its successor reads the table; and epochs may go
+// back until then.
 //
 // # How it works
 //

@@ -98,9 +98,13 @@ func TestRestoreTakesBackWhatOneMemberHasNotSeen(t *testing.T) {
 			time.Sleep(11 * time.Second)
 			ofC.cutOff(true)
 			b := mustJoin(t, ofB, Config{Name: "b", Slots: 6})
-			for b.Stats().Held < 2 {
+			for range 500 {
+				if b.Stats().Held == 2 {
+					break
+				}
 				time.Sleep(10 * time.Millisecond)
 			}
+			wantHeld(t, 2)(b)
 			ofB.silent.Store(true)             // It reads the table seconds later.
 			time.Sleep(300 * time.Millisecond) // c lists the records before it renews its own one, or after it.
 			server.restore(old, 0)

@@ -115,8 +115,8 @@ type world struct {
 		calls    int
 		stuck    bool // handlers may ignore their contexts
 		epochs   map[string]lastEpoch
-		deletes  bool // people delete records, or restore them
-		leaving  []*process
+		deletes  bool       // people delete records, or restore them
+		leaving  []*process // those that have begun to leave
 	}
 }
 

@@ -164,11 +164,7 @@ func (f *failures[T]) addFailing(key T, call FailedCall, c failureCount) {
 	defer f.unlock()
 	s, e, _ := f.mu.keys.FindOrInsert(h, key)
 	e.Value.failureCount = c
-	in := &f.mu.failing
-	f.recordLocked(in, s, call)
-	if in.Len() > in.max {
-		f.removeRecordLocked(in.Back().Value.(*record[T]))
-	}
+	f.recordLocked(&f.mu.failing, s, call)
 }
 
 // addGivenUp records the failed call after which key was given up.
@@ -178,18 +174,17 @@ func (f *failures[T]) addGivenUp(key T, call FailedCall) {
 	defer f.unlock()
 	s, e, _ := f.mu.keys.FindOrInsert(h, key)
 	e.Value.failureCount = failureCount{}
-	in := &f.mu.givenUp
-	f.recordLocked(in, s, call)
-	if in.max <= 0 { // None is to be kept.
+	if f.mu.givenUp.max <= 0 { // None is to be kept.
 		f.forgetLocked(s)
-	} else if in.Len() > in.max {
-		f.forgetLocked(in.Back().Value.(*record[T]).slot)
+	} else if oldest := f.recordLocked(&f.mu.givenUp, s, call); oldest != nil {
+		f.mu.keys.Delete(oldest.slot)
 		f.unlisted.Add(1)
 	}
 }
 
-// recordLocked makes a record of the key at s, with one more call, and puts it at the front of in.
-func (f *failures[T]) recordLocked(in *recent, s keytable.Slot, call FailedCall) {
+// recordLocked makes a record of the key at s, with one more call, and puts it at the front of in. It returns the record for which there
+// is no more room in that, or nil.
+func (f *failures[T]) recordLocked(in *recent, s keytable.Slot, call FailedCall) (oldest *record[T]) {
 	e := f.mu.keys.At(s)
 	ended := call.Started.Add(call.Duration)
 	failed := FailedKey[T]{Key: e.Key, Attempt: call.Attempt, Since: ended, Err: call.Err, Time: ended}
@@ -199,6 +194,10 @@ func (f *failures[T]) recordLocked(in *recent, s keytable.Slot, call FailedCall)
 			calls, failed.Since = old.calls, old.Since
 		}
 		f.removeRecordLocked(old)
+	}
+	if in.Len() == in.max {
+		oldest = in.Back().Value.(*record[T])
+		f.removeRecordLocked(oldest)
 	}
 	r := &record[T]{FailedKey: failed, calls: withCall(calls, call), slot: s, list: in}
 	r.place, r.callsPlace = in.PushFront(r), f.mu.withCalls.PushFront(r)
@@ -210,6 +209,7 @@ func (f *failures[T]) recordLocked(in *recent, s keytable.Slot, call FailedCall)
 	for f.mu.callBytes > maxCallBytes {
 		f.removeCallsLocked(f.mu.withCalls.Back().Value.(*record[T]))
 	}
+	return oldest
 }
 
 // withCall returns a copy of calls, the first and the last ones of a key that have failed, with one more.

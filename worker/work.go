@@ -108,8 +108,10 @@ func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
 // process does everything with a key that a worker has got. Done comes last, exactly once whatever panics or ends the goroutine before.
 func (p *Pool[T]) process(e *Entry[T], key T) {
 	defer p.doneOrHold(e)
-	defer e.endCall()                       // It runs first: it counts the interruptions that doneOrHold asks for.
-	p.catchPanic(func() { e.prepare(key) }) // If it panics, the pool stops, and startCall returns false.
+	// This runs first: it counts the interruptions that doneOrHold asks for.
+	defer e.endCall()
+	// If prepare panics, the pool stops, and startCall returns false.
+	p.catchPanic(func() { e.prepare(key) })
 	switch {
 	case e.lost: // Nothing: another process may have got the key.
 	case p.startCtx.Err() == nil && p.books.startCall(e):
