@@ -142,10 +142,10 @@ func (q *Queue[T]) confirmAll(ctx context.Context, confirm func(s *shard[T]) *co
 }
 
 // ask sends an operation on each key, and returns the answers, zero for those that have not come when ctx ends.
-func (q *Queue[T]) ask(ctx context.Context, c code, keys ...string) (answers []answer, err error) {
-	answers = make([]answer, len(keys))
+func (q *Queue[T]) ask(ctx context.Context, c code, keys ...string) ([]answer, error) {
+	answers := make([]answer, len(keys)) // Guarded by mu: some may come after ask has returned.
 	left, result := len(keys), make(chan error, len(keys))
-	err = q.whileOpen(ctx, func() {
+	err := q.whileOpen(ctx, func() {
 		for i, key := range keys {
 			o := newOp(c, key)
 			o.answer = func(a answer, err error) {
@@ -163,7 +163,7 @@ func (q *Queue[T]) ask(ctx context.Context, c code, keys ...string) (answers []a
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return slices.Clone(answers), err // The others may come later.
+	return slices.Clone(answers), err
 }
 
 var errAnswerLost = errors.New("redisqueue: the server has done it, but its answer is lost with the lease")

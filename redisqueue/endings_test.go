@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -270,4 +271,20 @@ func TestUnknownNumberOfFailures(t *testing.T) {
 	endQueue(t, q)
 	_, _, err = q.NumRequeuesContext(context.Background(), "a")
 	wantErr(t, err, workqueue.ErrShutDown)
+}
+
+// An answer that comes too late does not change what the call has returned.
+func TestLateAnswer(t *testing.T) {
+	s := startServer(t)
+	q := newTestQueue(t, s.client(), Config[string]{})
+	q.AddRateLimited("a")
+	must(t, q.Flush(within(t, 10*time.Second)))
+	s.signal(syscall.SIGSTOP)
+	answers, err := q.ask(within(t, 10*time.Millisecond), codeNumRequeues, "a")
+	wantErr(t, err, context.DeadlineExceeded)
+	s.signal(syscall.SIGCONT)
+	must(t, q.Flush(within(t, 10*time.Second)))
+	if want := []answer{{}}; !slices.Equal(answers, want) {
+		t.Errorf("ask returned %v, and its result became %v", want, answers)
+	}
 }
