@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -369,4 +370,16 @@ func TestDiscardWhoseAnswerIsLost(t *testing.T) {
 	}
 	shard.sending = false
 	shard.buffer.drop()
+}
+
+// Queues are made with a client that is in use: the race detector must not see what go-redis does meanwhile.
+func TestClientInUse(t *testing.T) {
+	s := startServer(t)
+	client := newClient(t, &redis.Options{Addr: s.addr, PoolSize: 20})
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() { must(t, client.Ping(context.Background()).Err()) })
+		wg.Go(func() { must(t, ownConnections(client, 1).Close()) })
+	}
+	wg.Wait()
 }

@@ -2,6 +2,7 @@ package redisqueue
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -263,6 +264,10 @@ func ownConnections(client redis.UniversalClient, n int) redis.UniversalClient {
 	case *redis.Client:
 		options := *c.Options()
 		options.PoolSize, options.MinIdleConns, options.MaxIdleConns, options.MaxActiveConns = n, 0, 0, 0
+		// Newer versions of go-redis have this field, and write to what it points to while the client connects. Nil is the default.
+		if config := reflect.ValueOf(&options).Elem().FieldByName("MaintNotificationsConfig"); config.IsValid() {
+			config.SetZero()
+		}
 		return redis.NewClient(&options)
 	case *redis.ClusterClient:
 		options := *c.Options()
