@@ -267,3 +267,6 @@ func (q *Queue[request]) Forget(item request) {
 		q.Queue.Forget(item)
 	}
 }
+
+// Below returns the queue that q is made of, so that tools show only one of them.
+func (q *Queue[request]) Below() any { return q.Queue }

@@ -129,6 +129,7 @@ func (c *controller[request]) changes() worker.Stats {
 	s := c.books.Stats()
 	return worker.Stats{
 		Name: s.Name, Changes: s.Changes, OldestUnanswered: s.OldestUnanswered, Held: s.Held, HeldToLimit: s.HeldToLimit, Ended: s.Ended,
+		Looping: s.Looping, GivenUpKeys: s.GivenUpKeys,
 	}
 }
 

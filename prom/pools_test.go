@@ -106,14 +106,16 @@ workqueue_pool_timeouts_total{name="q"} 1
 	wantBuckets(t, h, 60, 2, 3)
 }
 
-// Of a program that counts its calls in another way there are the changes and held keys alone, and none of one that does not know them.
+// Of a program that counts its calls in another way there are the changes and the numbers of keys alone, and none of one that does not know them.
 func TestChangesAlone(t *testing.T) {
 	b := newBench(prom.Options{})
 	changes := &workqueue.Histogram{Bounds: []float64{1, 2}, Counts: []uint64{4, 1, 0}, Sum: 3}
 	b.provider.InspectPool("q", worker.Inspector{Stats: func() worker.Stats { return worker.Stats{Changes: changes} }})
 	const want = `workqueue_pool_change_duration_seconds_count{name="q"} 5
+workqueue_pool_given_up_keys{name="q"} 0
 workqueue_pool_held_keys{name="q"} 0
 workqueue_pool_held_to_limit_total{name="q"} 0
+workqueue_pool_looping_keys{name="q"} 0
 workqueue_pool_oldest_change_age_seconds{name="q"} 0
 `
 	if got := poolLines(t, b); got != want {

@@ -254,6 +254,7 @@ waiting = waiting or call('ZCARD', DELAYS) - 1
 local nextDue = -1
 if waiting > 0 then
 	local at = call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2] + 0
+	at = math.min(at, 2 ^ 53)
 	nextDue = math.max(0, at - now)
 	local keeperBefore, known = keeper, tonumber(keeperCalls or 0)
 	if call('SISMEMBER', SLEEPERS, session) == 1 then
@@ -276,7 +277,7 @@ local allRepaired, occasional = repaired + tonumber(repairedBefore or 0), '0 0 0
 if wantsAll then
 	local head = queued > 0 and call('LINDEX', LINE, 0)
 	local state = head and call('HGET', STATES, head)
-	local oldest = state and #state == 16 and state or '0'
+	local oldest = state and #state == 16 and not find(state, '%D') and state or '0'
 	occasional = format('%d %d %d %d %s', call('ZCARD', FAILURES) - 1, call('SCARD', ASIDE), givenUp or call('ZCARD', GIVEN), allRepaired, oldest)
 end
 local reply = format('%s %s %d %d %d %d %d %d %.0f %d %s %d ', full and 'FULL' or 'OK', since, queued, processing, again, waiting,

@@ -81,7 +81,8 @@ local function loadStates(keys)
 			local key = missing[first + i - 1]
 			states[key] = state
 			local kind, length = state and byte(state), state and #state
-			if state and not (length == 16 or length == 28 and kind == 112 or length == 44 and (kind == 100 or kind == 101)) then
+			if state and (find(state, '%D', length == 16 and 1 or 13) or
+				not (length == 16 or length == 28 and kind == 112 or length == 44 and (kind == 100 or kind == 101))) then
 				set(key, since)
 				tail[#tail + 1] = key
 				repaired = repaired + 1
@@ -193,7 +194,7 @@ local function failuresOf(key)
 	if not retry or retry + setting('forget') <= now then
 		return 0, 0
 	end
-	return (call('ZSCORE', FAILURES, key) or 0) + 0, math.max(0, retry - now)
+	return math.min(math.max(0, (call('ZSCORE', FAILURES, key) or 0) + 0), 2 ^ 31), math.min(math.max(0, retry - now), 1e15)
 end
 
 -- setFailures sets how many failures of a key are counted. The delay of the last one begins now.
@@ -218,9 +219,15 @@ local function addCauses(key, later)
 	local others, first, last = 0, nil, {}
 	local function plus(text)
 		local more, began, at = string.match(text, '^(%d+) (%d+) ()')
+		if not at then
+			return -- Another program has written it.
+		end
 		others, first = others + more, first or began
 		while at <= #text do
 			local length, from = string.match(text, '^(%d+) ()', at)
+			if not from then
+				break
+			end
 			local cause = sub(text, from, from + length - 1)
 			at = from + length
 			for i = #last, 1, -1 do
@@ -246,7 +253,7 @@ local function addCauses(key, later)
 		for i, cause in ipairs(last) do
 			last[i] = #cause .. ' ' .. cause
 		end
-		later = whole(others) .. ' ' .. first .. ' ' .. table.concat(last)
+		later = whole(others) .. ' ' .. (first or since) .. ' ' .. table.concat(last)
 	end
 	call('HSET', CAUSES, 'n' .. key, later)
 end

@@ -174,12 +174,13 @@ func (b *Books[T]) noteOutcome(e *Entry[T]) {
 	key := e.result.Key
 	switch e.result.Next {
 	case NextForget, NextRequeue:
-		b.Forget(key)
+		b.forgetFailures(key)
 	case NextRetry:
 		counted := failureCount{calls: e.failed.calls + 1}
 		if e.sameFailure {
 			counted = e.failed
 		}
+		counted.logged = max(e.failed.logged, e.result.Attempt)
 		b.failures.addFailing(key, b.failedCall(e), counted)
 		select {
 		case b.anyFailing <- struct{}{}:

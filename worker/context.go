@@ -52,6 +52,7 @@ type ownContext struct {
 
 	mu            sync.Mutex      // guards the last result of UntilAdded, and what it was made from
 	parent, until context.Context // or nil
+	interrupt     func()          // ends until
 }
 
 func newOwnContext(parent context.Context) *ownContext {
@@ -158,6 +159,8 @@ func (c *callContext[T]) untilAdded(ctx context.Context) context.Context {
 	defer own.mu.Unlock()
 	if own.until == nil || !reflect.TypeOf(ctx).Comparable() || own.parent != ctx {
 		own.parent, own.until = ctx, own.endWith(ctx, added)
+	} else if isClosed(added) {
+		own.interrupt() // Its goroutine may not have run yet.
 	}
 	return own.until
 }
@@ -169,6 +172,7 @@ func (own *ownContext) endWith(ctx context.Context, added <-chan struct{}) conte
 		own.interrupted.Store(true) // First: when the handler returns, it must be set.
 		end(ErrAdded)
 	}
+	own.interrupt = interrupt
 	if isClosed(added) {
 		interrupt()
 		return until

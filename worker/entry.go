@@ -86,6 +86,7 @@ func (e *Entry[T]) Interrupted() bool { return e.callCtx.wasInterrupted() }
 // the queue's Done. For a handler that has panicked err is a [*PanicError], and for one that has called runtime.Goexit it is
 // [ErrGoexit].
 func (e *Entry[T]) End(err error) Result[T] {
+	defer e.pauseIfLooping()
 	defer e.endCall()
 	if e.lost {
 		e.result.Err, e.result.Next = context.Cause(e.ctx), NextInterrupted
@@ -199,7 +200,7 @@ func (e *Entry[T]) log() {
 		message = "The handler has put its key on hold"
 	case NextRetry:
 		message = "The handler failed, its key comes again"
-		if r.Attempt&(r.Attempt-1) == 0 && !e.sameFailure {
+		if r.Attempt&(r.Attempt-1) == 0 && r.Attempt > e.failed.logged {
 			level = slog.LevelWarn
 		}
 	case NextGiveUp:

@@ -117,6 +117,9 @@ type failureCount struct {
 	due int64
 	// unasked is how many of the failures the limiter was not asked about.
 	unasked int
+	// logged is the highest attempt so far, all of which the log has seen: where the limiter says how many failures there were, an attempt
+	// may come again.
+	logged int
 }
 
 // recent are the records of the keys that have failed last, and either fail or were given up.
@@ -318,6 +321,14 @@ func (f *failures[T]) all() iter.Seq[T] {
 // Forget makes the books forget that key has failed or was given up: for a program that removes a key from the queue, or handles
 // it, by itself. (If the key was failing, the books find out within a minute: see [Books.Snapshot].) The queue does not notice.
 func (b *Books[T]) Forget(key T) {
+	b.mu.Lock()
+	delete(b.mu.interruptions, key)
+	b.mu.Unlock()
+	b.forgetFailures(key)
+}
+
+// forgetFailures is Forget without the key's interruptions, which countLocked forgets.
+func (b *Books[T]) forgetFailures(key T) {
 	if b.failures.known.Load() > 0 {
 		b.failures.forgetIf(key, func(failureCount) bool { return true })
 		b.forgetChange(key)

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"fmt"
 	"time"
 )
 
@@ -54,4 +55,16 @@ func pauseAfter(interruptions int) time.Duration {
 // doubled returns a delay that was doubled so many times, but no more than longest.
 func doubled(delay time.Duration, times int, longest time.Duration) time.Duration {
 	return min(delay<<min(times, 20), longest)
+}
+
+// pauseIfLooping holds the key after its call if it was interrupted too often in a row. It comes after endCall, which counts that. The
+// key was added again, so without Done it does not come. (In a group with a Limit a held key counts meanwhile.)
+func (e *Entry[T]) pauseIfLooping() {
+	if e.result.Next != NextInterrupted || e.lost {
+		return
+	}
+	if n := e.books.interruptions(e.result.Key); pauseAfter(n) > 0 && !e.books.queue.ShuttingDown() {
+		reason := fmt.Sprintf("a pause ends: it was interrupted %d times in a row", n)
+		e.holds = append(e.holds, &hold{reason: reason, limit: pauseAfter(n), pause: true})
+	}
 }

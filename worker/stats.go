@@ -190,7 +190,8 @@ func (o *Options[T]) provider() any {
 }
 
 // Stats returns the numbers of the calls. Of the workers, whose number only the program knows, Wanted and Living are those that
-// handle a key; Ended reports that the queue is shut down, and that no key is left in it or held.
+// handle a key; Ended reports that the queue is shut down, and that no key is left in it or held. Of a queue that is not
+// [workqueue.Extended] that is not known, so Ended is false.
 func (b *Books[T]) Stats() Stats {
 	s, _ := b.stats()
 	return s
@@ -209,8 +210,10 @@ func (b *Books[T]) stats() (Stats, *UnansweredKey[T]) {
 	b.sweepIfDue()
 	s.Wanted, s.Living = s.Busy, s.Busy
 	if b.queue.ShuttingDown() {
+		// Other queues do not say how many keys are processed, and one may be on its way to Begin.
+		_, extended := b.queue.(workqueue.Extended[T])
 		q := b.reader.Stats()
-		s.Ended = q.Queued+q.Processing+s.Busy == 0
+		s.Ended = extended && q.Queued+q.Processing+s.Busy == 0
 	}
 	return s, oldest
 }

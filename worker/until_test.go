@@ -418,3 +418,62 @@ func TestInterruptedAndDiscarded(t *testing.T) {
 		r.endCleanly()
 	})
 }
+
+// A second call of UntilAdded, after an add, returns a context that has ended already.
+func TestUntilAddedEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue().(notifying)
+		calls := 0
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			calls++
+			call := worker.CallOf(ctx)
+			if call.UntilAdded(); calls == 1 {
+				q.Add(key)
+				if call.UntilAdded().Err() == nil {
+					t.Error("the context has not ended")
+				}
+			}
+			return nil
+		}, options{}))
+		q.Add("a")
+		r.after(time.Second)
+		r.endCleanly()
+	})
+}
+
+// Books slow a key down that is interrupted again and again, as a pool does, and forget that with the key.
+func TestBooksInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newPriorityQueue(priorityqueue.Config[string]{})
+		books := worker.NewBooks(q, options{})
+		q.Add("a")
+		var pauses []time.Duration
+		for range 8 {
+			key, _ := q.Get()
+			e := books.Begin(t.Context(), key)
+			until := worker.CallOf(e.Context()).UntilAdded()
+			q.Add(key)
+			<-until.Done()
+			if r := e.End(context.Cause(until)); r.Next != worker.NextInterrupted {
+				t.Fatalf("%+v", r)
+			}
+			began := time.Now()
+			done := make(chan struct{})
+			e.AfterHold(func() { q.Done(key); close(done) })
+			<-done
+			pauses = append(pauses, time.Since(began))
+		}
+		if got, want := fmt.Sprint(pauses), "[0s 0s 0s 0s 0s 5ms 10ms 20ms]"; got != want {
+			t.Errorf("pauses %v, want %v", got, want)
+		}
+		if n := books.Stats().Looping; n != 1 {
+			t.Errorf("Looping %d", n)
+		}
+		q.Discard("a")
+		books.Forget("a")
+		if n := books.Stats().Looping; n != 0 {
+			t.Errorf("after Forget Looping is %d", n)
+		}
+		q.ShutDown()
+	})
+}

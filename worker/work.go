@@ -207,16 +207,10 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 	}
 }
 
-// doneOrHold calls Done of the key, or holds it. Of a key that was not started the result is zero. A key that must pause is held:
-// it was added again, so without Done it does not come. (In a group with a Limit a held key counts meanwhile.)
+// doneOrHold calls Done of the key, or holds it.
 func (p *Pool[T]) doneOrHold(e *Entry[T]) {
 	key := e.result.Key
-	if e.result.Next == NextInterrupted {
-		if n := p.books.interruptions(key); pauseAfter(n) > 0 && !p.queue.ShuttingDown() {
-			reason := fmt.Sprintf("it pauses: it was interrupted %d times in a row", n)
-			e.holds = append(e.holds, &hold{reason: reason, limit: pauseAfter(n), pause: true})
-		}
-	}
+	e.pauseIfLooping()
 	if !e.Held() { // Without a closure for each key.
 		p.queue.Done(key)
 		return
