@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +26,9 @@ var ErrNoQueue = errors.New("redisqueue: there is no such queue on the server")
 // Attach returns ErrNoQueue if there is no such queue, [ErrIncompatible] for one of another version of this package or whose
 // description makes no sense, and otherwise what the client returns.
 func Attach(ctx context.Context, client redis.UniversalClient, name string) (*Queue[string], error) {
+	if isNil(client) {
+		return nil, errors.New("redisqueue: Attach without a client")
+	}
 	description, err := client.HGet(ctx, newKeyNames(name, 0).shard[0], "description").Result()
 	if err == redis.Nil { // A Sentinel that does not know the master is an error that wraps it.
 		return nil, fmt.Errorf("%w: %s", ErrNoQueue, name)
@@ -33,6 +37,7 @@ func Attach(ctx context.Context, client redis.UniversalClient, name string) (*Qu
 		return nil, fmt.Errorf("redisqueue: %w", err)
 	}
 	config := Config[string]{Name: name, Lease: time.Second, Logger: slog.New(slog.DiscardHandler)}
+	config.Backoff.ForgetAfter = math.MaxInt64 // A tool does not know after what time the replicas forget failures.
 	var version int
 	_, err = fmt.Sscanf(description, "format %d, %d shards", &version, &config.Shards)
 	if err != nil || version != format || config.Shards < 1 || config.Shards > maxShards {
@@ -85,7 +90,7 @@ func (q *Queue[T]) pauseAll(one string) {
 	})
 }
 
-// Discard takes item out of the queue, on all replicas, and reports whether it was there. A key that a worker holds stays with
+// Discard takes item out of the queue, on all replicas, and reports whether it was there, or had failures. A key that a worker holds stays with
 // that worker, but does not come again. Its failures are forgotten. Discard asks the server for up to a second, and returns false if
 // that does not answer, and after shutdown; the server may still do it later.
 func (q *Queue[T]) Discard(item T) bool { return q.changed(codeDiscard, item) }

@@ -141,7 +141,11 @@ func (s *shard[T]) nextBatch() *batch {
 	b.wantsAll, s.wantsAll = s.wantsAll, false
 	b.want = s.demandLocked()
 	b.asleep = s.wakesUpLocked() || b.want > 0 && s.getter.asleep
-	b.ops, b.arguments = s.buffer.take(b.want, b.noAdds)
+	work := b.want
+	if !s.server.fullSince.IsZero() && !b.noAdds {
+		work = max(work, maxWork-16) // A few adds find out whether the server is still full.
+	}
+	b.ops, b.arguments = s.buffer.take(work, b.noAdds)
 	b.quits = s.session.abandoned || s.quitsLocked()
 	s.requestLocked(b.want)
 	s.getter.woken, s.session.renew = false, false

@@ -135,8 +135,8 @@ func describe(t reflect.Type) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			fields = append(fields, cmp.Or(name, field.Name)+" "+value)
+			name, options, _ := strings.Cut(field.Tag.Get("json"), ",") // omitempty and string change what JSON makes of a value.
+			fields = append(fields, strings.TrimSuffix(cmp.Or(name, field.Name)+" "+value+","+options, ","))
 		}
 		return "{" + strings.Join(fields, ", ") + "}", nil
 	}

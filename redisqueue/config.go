@@ -56,7 +56,8 @@ type Config[T comparable] struct {
 	// From the second one on the key waits, at first for half a lease to a lease, then twice as long each time, at most for
 	// Backoff.Max. If a lost replica held younger keys as well, a key that it had held for longer than a lease counts as a quarter of a
 	// loss: long handlers are not to blame for a key that ends its processes at once. A lease that a replica gives back itself, because
-	// it could not reach the server for a while, does not count. 10 if zero, never if negative.
+	// it could not reach the server for a while, does not count. 10 if zero, never if negative. With less than five, a key that ends its
+	// processes at once may take long ones with it.
 	MaxLostLeases int
 	// GivenUpLimit is how many keys are kept on the server that were given up, GivenUpAge for how long. 10,000 and a week if
 	// zero.
@@ -201,6 +202,12 @@ func checkNode(ctx context.Context, node redis.UniversalClient) error {
 		}
 	}
 	return nil
+}
+
+// isNil also reports whether client is a nil pointer.
+func isNil(client redis.UniversalClient) bool {
+	v := reflect.ValueOf(client)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // readTimeout returns how long a client waits for a reply, forever if it has no bound or does not say.

@@ -256,8 +256,8 @@ func (s *shard[T]) wakeLocked() {
 	s.kickLocked()
 }
 
-// ownConnections returns a client of the same server with at most n connections, for the blocking reads: from the pool of a client that
-// several queues or shards share, they would take the connections that calls need. It returns the client itself if it is of another
+// ownConnections returns a client of the same server with at most n connections, for the calls that wait: from the pool of a client that
+// several queues or shards share, they would take the connections that others need. It returns the client itself if it is of another
 // type than those of go-redis.
 func ownConnections(client redis.UniversalClient, n int) redis.UniversalClient {
 	switch c := client.(type) {
@@ -273,6 +273,10 @@ func ownConnections(client redis.UniversalClient, n int) redis.UniversalClient {
 		options := *c.Options()
 		options.PoolSize, options.MinIdleConns, options.MaxIdleConns, options.MaxActiveConns = n, 0, 0, 0
 		return redis.NewClusterClient(&options)
+	case *redis.Ring:
+		options := *c.Options()
+		options.PoolSize, options.MinIdleConns, options.MaxIdleConns, options.MaxActiveConns = n, 0, 0, 0
+		return redis.NewRing(&options)
 	}
 	return client
 }
@@ -282,9 +286,9 @@ func (s *shard[T]) readWakeUp(list string) {
 	q, ctx, interval := s.q, context.Background(), s.q.config.PollInterval
 	var err error
 	if interval >= time.Second {
-		err = q.reader.BLPop(ctx, interval.Truncate(time.Second), list).Err()
+		err = q.blocking.BLPop(ctx, interval.Truncate(time.Second), list).Err()
 	} else {
-		err = q.reader.Do(ctx, "BLPOP", list, strconv.FormatFloat(interval.Seconds(), 'f', 3, 64)).Err()
+		err = q.blocking.Do(ctx, "BLPOP", list, strconv.FormatFloat(interval.Seconds(), 'f', 3, 64)).Err()
 	}
 	if err != nil && err != redis.Nil { // A Sentinel that does not know the master returns an error that wraps redis.Nil, at once.
 		q.pause(interval)

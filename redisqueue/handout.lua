@@ -253,8 +253,7 @@ end
 waiting = waiting or call('ZCARD', DELAYS) - 1
 local nextDue = -1
 if waiting > 0 then
-	local at = call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2] + 0
-	at = math.min(at, 2 ^ 53)
+	local at = math.min(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2] + 0, 2 ^ 53) -- It may be infinite.
 	nextDue = math.max(0, at - now)
 	local keeperBefore, known = keeper, tonumber(keeperCalls or 0)
 	if call('SISMEMBER', SLEEPERS, session) == 1 then

@@ -396,8 +396,8 @@ if hasOthers then
 			again = again - 1
 		end
 		forgetCauses(key)
+		found = call('HDEL', LOSSES, key) + (call('ZSCORE', FAILURES, key) and 1 or 0) > 0 or found
 		forget(key)
-		call('HDEL', LOSSES, key)
 		answer(found or state)
 	end
 	-- RetryGivenUp

@@ -25,8 +25,9 @@ type Queue[T comparable] struct {
 	tool        bool          // see Attach
 	// shards do not change. What is in them is guarded by mu.
 	shards []*shard[T]
-	reader redis.UniversalClient // for blocking reads
-	ended  chan struct{}         // closed when mu.ending.over is set
+	// blocking is for calls that wait on the server: of each shard a read and, with WaitReplicas, a WAIT.
+	blocking redis.UniversalClient
+	ended    chan struct{} // closed when mu.ending.over is set
 
 	// No foreign code runs under mu: no codec, no context's method, no hook.
 	mu struct {
@@ -68,7 +69,7 @@ var (
 // The client's ReadTimeout should be well below the lease, as it is by default: only after that is a server that hangs
 // asked again.
 func New[T comparable](ctx context.Context, client redis.UniversalClient, config Config[T]) (*Queue[T], error) {
-	if client == nil {
+	if isNil(client) {
 		return nil, errors.New("redisqueue: New without a client")
 	}
 	if err := config.complete(readTimeout(client)); err != nil {
@@ -95,7 +96,7 @@ func newQueue[T comparable](client redis.UniversalClient, config Config[T], scri
 		script:      script,
 		settings:    config.settings(),
 		description: config.description(),
-		reader:      ownConnections(client, config.Shards),
+		blocking:    ownConnections(client, config.Shards*(1+min(max(config.WaitReplicas, 0), 1))),
 		ended:       make(chan struct{}),
 	}
 	q.mu.held = make(map[T]*hold[T])
@@ -210,8 +211,8 @@ func (q *Queue[T]) endLocked() {
 	}
 	e.over = true
 	close(q.ended)
-	if q.reader != q.client {
-		go q.reader.Close() // It may say goodbye to the server.
+	if q.blocking != q.client {
+		go q.blocking.Close() // It may say goodbye to the server.
 	}
 	for _, s := range q.shards {
 		for _, t := range []*time.Timer{s.timers.lease, s.timers.adds, s.getter.timer, s.timers.watch} {

@@ -64,7 +64,7 @@ func (s *shard[T]) waitForReplicas(session session) error {
 // askForReplicas returns whether the server has that batch, and how many of its replicas do: replicated.lua and WAIT on one
 // connection, because WAIT is about what its connection has written.
 func (s *shard[T]) askForReplicas(ctx context.Context, session session) (found bool, replicas int, err error) {
-	q, node, keys := s.q, s.q.client, s.names.of(session.id)
+	q, node, keys := s.q, s.q.blocking, s.names.of(session.id)
 	cluster, isCluster := node.(*redis.ClusterClient)
 	if isCluster {
 		if node, err = cluster.MasterForKey(ctx, keys[0]); err != nil {

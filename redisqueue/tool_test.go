@@ -297,3 +297,66 @@ func TestForeignData(t *testing.T) {
 		flush(t, q)
 	}
 }
+
+// No entry that others have written stops the replicas: they go on once it is gone, and most while it is there.
+func TestForeignEntryStopsNothing(t *testing.T) {
+	client := startServer(t).client()
+	ctx := within(t, time.Minute)
+	for i, entry := range [][]any{
+		{"HSET", "states", "k", "garbagegarbage!!"}, {"HSET", "states", "k", "0x0123456789abcd"}, {"HSET", "states", "k", "1.5e+00000000015"},
+		{"HSET", "states", "k", "1234            "}, {"ZADD", "delays", "inf", "k"}, {"ZADD", "delays", "1.8e32", "k"},
+		{"ZADD", "retries", "inf", "k"}, {"ZADD", "failures", "-3", "k"}, {"HSET", "causes", "nk", "xx"}, {"HSET", "causes", "nk", "1 2 -5 abc"},
+	} {
+		q := newTestQueue(t, client, Config[string]{Name: fmt.Sprint("q", i), PollInterval: 100 * time.Millisecond})
+		must(t, q.AddContext(ctx, "first"))
+		getEach(t, q, "first")
+		flush(t, q)
+		prefix := q.shards[0].names.prefix
+		must(t, client.HSet(ctx, prefix+"meta", "caused", 1, "delayed", 1).Err())
+		must(t, client.Do(ctx, append([]any{entry[0], prefix + entry[1].(string)}, entry[2:]...)...).Err())
+		if entry[1] == "states" {
+			must(t, client.RPush(ctx, prefix+"line", "k").Err())
+		}
+		freshStats(t, q)
+		q.AddCause("k", workqueue.Cause{Reason: "ours"})
+		q.AddRateLimited("k")
+		q.NumRequeues("k")
+		if err := q.AddContext(within(t, 5*time.Second), "k"); err != nil {
+			t.Errorf("%v: %v", entry, err)
+		}
+		getEach(t, q, "k")
+	}
+}
+
+// A tool, which does not know the replicas' ForgetAfter, forgets no failures.
+func TestToolForgetsNothing(t *testing.T) {
+	client := startServer(t).client()
+	q := newTestQueue(t, client, Config[string]{Backoff: workqueue.BackoffConfig[string]{ForgetAfter: 7 * 24 * time.Hour}})
+	q.AddRateLimited("x")
+	flush(t, q)
+	hourAgo := redis.Z{Member: "x", Score: float64(time.Now().Add(-time.Hour).UnixMicro())}
+	must(t, client.ZAdd(context.Background(), q.shards[0].names.shard[5], hourAgo).Err())
+	tool := attach(t, client)
+	if n := tool.NumRequeues("x"); n != 1 {
+		t.Errorf("the tool sees %d failures", n)
+	}
+	tool.AddRateLimited("x")
+	flush(t, tool)
+	if n := q.NumRequeues("x"); n != 2 {
+		t.Errorf("%d failures after one more", n)
+	}
+}
+
+// A key that only has failures is known, and Discard says that it was.
+func TestDiscardOfFailures(t *testing.T) {
+	q := newTestQueue(t, startServer(t).client(), Config[string]{})
+	q.AddRateLimited("x")
+	getEach(t, q, "x")
+	flush(t, q)
+	if !q.Discard("x") {
+		t.Error("the failures were not known")
+	}
+	if q.Discard("x") {
+		t.Error("the failures are still known")
+	}
+}
