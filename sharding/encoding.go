@@ -88,7 +88,7 @@ func (t *table) encode() string {
 // decodeTable returns the table of a record for a group of that many slots. Its error says what to do.
 func decodeTable(r Record, slots int) (*table, error) {
 	var d tableData
-	if err := decodeRecord(r, &d, func() int { return d.Format }); err != nil {
+	if err := decodeRecord(r, &d, &d.Format); err != nil {
 		return nil, err
 	}
 	if d.Slots != slots {
@@ -175,7 +175,7 @@ type memberData struct {
 
 func decodeMember(r Record) (memberData, error) {
 	var d memberData
-	if err := decodeRecord(r, &d, func() int { return d.Format }); err != nil {
+	if err := decodeRecord(r, &d, &d.Format); err != nil {
 		return d, err
 	}
 	if d.ID == "" || d.Lease == 0 {
@@ -196,17 +196,17 @@ func encode(d any) string {
 	return string(data)
 }
 
-func decodeRecord(r Record, d any, format func() int) error {
+func decodeRecord(r Record, d any, format *int) error {
 	err := json.Unmarshal([]byte(r.Data), d)
 	switch {
-	case format() > formatVersion:
+	case *format > formatVersion:
 		// Of a newer format only the number is sure to be readable.
 		return fmt.Errorf("%w: %s has format %d, and this version of the library understands %d: upgrade this replica, or roll the others back",
-			ErrIncompatible, r.Name, format(), formatVersion)
+			ErrIncompatible, r.Name, *format, formatVersion)
 	case err != nil:
 		return foreign(r, err)
-	case format() < formatVersion:
-		return foreign(r, fmt.Errorf("format %d", format()))
+	case *format < formatVersion:
+		return foreign(r, fmt.Errorf("format %d", *format))
 	}
 	return nil
 }

@@ -68,7 +68,8 @@ func (m *Member) tryLeave() bool {
 	m.mu.since.leaving = cmp.Or(m.mu.since.leaving, now)
 	isLate := now-m.mu.since.leaving >= m.config.Lease // It cannot write the table.
 	unusable := view.table == nil || view.missing || view.broken != nil || view.incompatible != nil
-	if m.mu.self.version != "" && !unusable && !view.table.isRidOf(id) && !m.othersLocked() && !isLate {
+	handedOver := !unusable && slices.Contains(view.table.leaving, id) && !view.table.gives(id)
+	if m.mu.self.version != "" && !unusable && !handedOver && !m.othersLocked() && !isLate {
 		m.mu.Unlock()
 		return false
 	}
@@ -96,21 +97,8 @@ func (m *Member) tryLeave() bool {
 
 // retire stores r, which marks the member's record, and deletes the record as soon as the table does not name the member any more. If
 // that lasts, or it cannot wait, the others delete the record, or those who join next. Without the mark they would wait for a lease.
-func (m *Member) retire(r Record, waits bool) (err error) {
-	marked := r.Version == ""
-	for until := m.now() + m.config.Lease; !marked && m.now() < until; {
-		_, err = m.put(r)
-		if errors.Is(err, ErrConflict) { // with the last renewal, or an attempt that has reported an error
-			var known Record
-			if known, err = m.get(r.Name); err == nil {
-				r.Version, marked = known.Version, known.Data == r.Data
-				continue
-			}
-		}
-		if marked = err == nil || errors.Is(err, ErrNotFound); marked || errors.Is(err, ErrRefused) || m.sleep(m.ctx, soon, nil) != nil {
-			break
-		}
-	}
+func (m *Member) retire(r Record, waits bool) error {
+	marked, err := m.markSelf(r)
 	for until := m.now() + 2*time.Second; waits && marked && !m.isRid() && m.now() < until; {
 		if m.sleep(m.ctx, soon, m.toWork) != nil {
 			return nil
@@ -119,27 +107,52 @@ func (m *Member) retire(r Record, waits bool) (err error) {
 	if marked && !m.isRid() {
 		return nil
 	}
-	deletion := m.deleteSelf(m.ctx, m.ID())
-	if deletion != nil {
-		m.report("Cannot delete the member's record", deletion)
-	}
-	if marked || deletion == nil {
+	deletion := m.deleteSelf(m.ctx)
+	if deletion == nil {
 		return nil
 	}
+	m.report("Cannot delete the member's record", deletion)
 	return err
 }
 
-// isRidOf reports whether a member that leaves has nothing to hand over, and gets nothing any more.
-func (t *table) isRidOf(id string) bool {
-	return slices.Contains(t.leaving, id) && !slices.ContainsFunc(t.slots, func(s tableSlot) bool { return s.holder == id || s.next == id })
+// markSelf tries for a lease to store r. A record that is not there needs no mark.
+func (m *Member) markSelf(r Record) (marked bool, err error) {
+	if r.Version == "" {
+		return true, nil
+	}
+	for until := m.now() + m.config.Lease; m.now() < until; {
+		_, err = m.put(r)
+		if errors.Is(err, ErrConflict) { // with the last renewal, or an attempt that has reported an error
+			var known Record
+			if known, err = m.get(r.Name); err == nil {
+				if known.Data == r.Data {
+					return true, nil
+				}
+				r.Version = known.Version
+				continue
+			}
+		}
+		switch {
+		case err == nil, errors.Is(err, ErrNotFound):
+			return true, nil
+		case errors.Is(err, ErrRefused), m.sleep(m.ctx, soon, nil) != nil:
+			return false, err
+		}
+	}
+	return false, err
 }
 
-// isRid reports whether the table names the member no more.
+// gives reports whether a member holds a slot, or is to hold one next.
+func (t *table) gives(id string) bool {
+	return slices.ContainsFunc(t.slots, func(s tableSlot) bool { return s.holder == id || s.next == id })
+}
+
+// isRid reports whether the table gives the member no slot any more.
 func (m *Member) isRid() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t := m.mu.view.table
-	return t == nil || m.mu.view.missing || m.mu.view.broken != nil || !t.named()[m.mu.self.id] || t.isRidOf(m.mu.self.id)
+	return t == nil || m.mu.view.missing || m.mu.view.broken != nil || !t.gives(m.mu.self.id)
 }
 
 // othersLocked reports whether there are other members that could take slots.
@@ -152,9 +165,9 @@ func (m *Member) othersLocked() bool {
 	return false
 }
 
-func (m *Member) deleteSelf(ctx context.Context, id string) error {
+func (m *Member) deleteSelf(ctx context.Context) error {
 	return m.call(ctx, func(ctx context.Context) error {
-		r, err := m.store.Get(ctx, m.recordName(id))
+		r, err := m.store.Get(ctx, m.recordName(m.ID()))
 		if err == nil {
 			err = m.store.Delete(ctx, r.Name, r.Version)
 		}

@@ -140,7 +140,7 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 		m.end()
 		m.abandon()
 		if m.mu.self.sequence > 0 { // Otherwise it has written nothing.
-			err = errors.Join(err, m.deleteSelf(context.WithoutCancel(ctx), m.ID()))
+			err = errors.Join(err, m.deleteSelf(context.WithoutCancel(ctx)))
 		}
 		return nil, err
 	}
@@ -155,17 +155,14 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 
 // begin reads the table and stores the member's record.
 func (m *Member) begin(ctx context.Context) error {
-	steps := []func() error{m.checkRights, m.confirm, m.renew}
-	for len(steps) > 0 {
-		err := steps[0]()
-		switch {
-		case err == nil:
-			steps = steps[1:]
-		case errors.Is(err, ErrIncompatible):
-			return err
-		case apierrors.IsForbidden(err) && m.now() >= m.config.Lease: // It is no server that has just started.
-			return fmt.Errorf("sharding: cannot join: %w", err)
-		default:
+	for _, step := range []func() error{m.checkRights, m.confirm, m.renew} {
+		for err := step(); err != nil; err = step() {
+			switch {
+			case errors.Is(err, ErrIncompatible):
+				return err
+			case apierrors.IsForbidden(err) && m.now() >= m.config.Lease: // A server that has just started may forbid anything.
+				return fmt.Errorf("sharding: cannot join: %w", err)
+			}
 			m.logger.Warn("Cannot join yet", "err", err)
 			if m.sleep(ctx, m.retryDelay(), nil) != nil {
 				return fmt.Errorf("sharding: cannot join: %w", err)

@@ -149,27 +149,24 @@ func (m *Member) idOf(r Record) string {
 func (m *Member) changed(e Event) {
 	if e.Record.Name == m.tableName() {
 		m.tableChanged(e)
-		signal(m.toWork)
-	} else if id := m.idOf(e.Record); id != "" && m.memberChanged(id, e) {
-		signal(m.toWork)
+	} else if id := m.idOf(e.Record); id != "" {
+		m.memberChanged(id, e)
 	}
 }
 
-// memberChanged reports whether there may be something to do: not after a mere renewal.
-func (m *Member) memberChanged(id string, e Event) (news bool) {
+func (m *Member) memberChanged(id string, e Event) {
 	m.mu.Lock()
 	defer m.unlock()
 	m.mu.heard = m.now()
-	isSelf := id == m.mu.self.id
 	if e.Deleted {
 		m.memberLocked(id).look = true // It is still there if only its label has changed.
-	} else {
-		news = m.sawMemberLocked(id, e.Record, false)
+		signal(m.toWork)
+	} else if m.sawMemberLocked(id, e.Record, false) {
+		signal(m.toWork)
 	}
-	if isSelf && (e.Deleted || m.mu.members[id].data.Dead) {
+	if id == m.mu.self.id && (e.Deleted || m.mu.members[id].data.Dead) {
 		signal(m.toRenew)
 	}
-	return news || e.Deleted
 }
 
 // sawMemberLocked notes a member's record. If it is older than what is known, the member counts as alive for a lease too
@@ -177,14 +174,7 @@ func (m *Member) memberChanged(id string, e Event) (news bool) {
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	s := m.memberLocked(id)
 	s.look = false
-	d, err := decodeMember(r)
-	switch {
-	case err != nil:
-	case d.ID != id:
-		err = foreign(r, fmt.Errorf("member %q", d.ID))
-	case d.Slots != m.config.Slots:
-		err = otherSlots(r, d.Slots, m.config.Slots)
-	}
+	d, err := m.decodeOther(id, r)
 	if s.version == r.Version && !s.isGone && s.usable == (err == nil) &&
 		(err != nil || s.data.Sequence == d.Sequence && s.data.Dead == d.Dead) { // After a restore versions repeat.
 		return false
@@ -209,6 +199,20 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 		signal(m.toConfirm)
 	}
 	return !before.renewed || was != s.life(m.now()) || !before.usable || !slices.Equal(before.data.Hashes, d.Hashes)
+}
+
+// decodeOther returns a member's data, and an error if this member cannot share slots with it.
+func (m *Member) decodeOther(id string, r Record) (memberData, error) {
+	d, err := decodeMember(r)
+	switch {
+	case err != nil:
+		return d, err
+	case d.ID != id:
+		return d, foreign(r, fmt.Errorf("member %q", d.ID))
+	case d.Slots != m.config.Slots:
+		return d, otherSlots(r, d.Slots, m.config.Slots)
+	}
+	return d, nil
 }
 
 // learnLocked notes what a member's record says of all tables and members.
@@ -278,16 +282,13 @@ func (m *Member) buryDead(now time.Duration) (due time.Duration, err error) {
 	due = now + m.config.Lease
 	var silents []string
 	for id, s := range m.mu.members {
-		if id == m.mu.self.id || s.isGone || s.data.Dead || !m.validLocked() {
+		if id == m.mu.self.id || s.life(now) >= gone || !m.validLocked() || s.former && m.anyBusy() {
 			continue
 		}
-		if s.former && m.anyBusy() {
-			continue
-		}
-		switch silent := s.expires(); {
-		case silent+wait > now:
-			due = min(due, silent+wait)
-		case !m.hasRenewedSinceLocked(silent):
+		switch expires := s.expires(); {
+		case expires+wait > now:
+			due = min(due, expires+wait)
+		case !m.hasRenewedSinceLocked(expires):
 			signal(m.toRenew) // which makes this loop look again
 		default:
 			silents = append(silents, id)
@@ -394,10 +395,10 @@ func (m *Member) findMember(id string) (Record, error) {
 		if m.sawMemberLocked(id, r, true) {
 			signal(m.toWork)
 		}
-	case !errors.Is(err, ErrNotFound):
-	case !s.isGone:
-		s.isGone, s.look, s.since, err = true, false, m.now(), nil
-	default:
+	case errors.Is(err, ErrNotFound):
+		if !s.isGone {
+			s.isGone, s.since = true, m.now()
+		}
 		s.look, err = false, nil
 	}
 	return r, err

@@ -76,34 +76,39 @@ func (m *Member) renew() error {
 		if !ok {
 			return nil
 		}
-		err, creates := error(ErrConflict), r.Version == ""
-		// If the first attempt to create it has reported an error, and succeeded nevertheless, others may have ended the record's
-		// life by now, so a second one could bring back a member that they take for dead.
-		if !creates || sequence == 1 {
-			if r, err = m.put(r); err == nil {
-				m.stored(sequence, r.Version)
-				return m.meet()
-			}
-		}
-		switch {
-		case creates && (errors.Is(err, ErrNotFound) || errors.Is(err, ErrRefused)): // The namespace is not there, or a quota is used up.
-			m.mu.Lock()
-			m.mu.self.sequence = 0 // It was not created, for certain.
-			m.mu.Unlock()
+		if upToDate, err := m.writeSelf(r, sequence); err != nil {
 			return err
-		case errors.Is(err, ErrNotFound):
-			m.died()
-		case !errors.Is(err, ErrConflict):
-			return err
-		default: // An earlier attempt may be in the record, or a mark that the member is dead.
-			if upToDate, err := m.readSelf(); err != nil {
-				return err
-			} else if upToDate {
-				return m.meet()
-			}
+		} else if upToDate {
+			return m.meet()
 		}
 	}
 	return ErrConflict
+}
+
+// writeSelf makes an attempt to write the record. It returns false if there must be another one.
+func (m *Member) writeSelf(r Record, sequence int64) (upToDate bool, err error) {
+	creates := r.Version == ""
+	if creates && sequence > 1 {
+		// The first attempt to create it has reported an error. If it succeeded nevertheless, others may have ended the record's
+		// life by now, and a second one could bring back a member that they take for dead.
+		return m.readSelf()
+	}
+	r, err = m.put(r)
+	switch {
+	case err == nil:
+		m.stored(sequence, r.Version)
+		return true, nil
+	case creates && (errors.Is(err, ErrNotFound) || errors.Is(err, ErrRefused)): // The namespace is not there, or a quota is used up.
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.mu.self.sequence = 0 // It was not created, for certain.
+	case errors.Is(err, ErrNotFound):
+		m.died()
+		return false, nil
+	case errors.Is(err, ErrConflict): // An earlier attempt may be in the record, or a mark that the member is dead.
+		return m.readSelf()
+	}
+	return false, err
 }
 
 // meet lists the others' records if the member was out of touch, or has just come.
@@ -208,24 +213,20 @@ func (m *Member) stored(sequence int64, version string) (upToDate bool) {
 func (m *Member) readSelf() (upToDate bool, err error) {
 	id := m.ID()
 	r, err := m.get(m.recordName(id))
-	if errors.Is(err, ErrNotFound) {
-		m.died()
-		return false, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, ErrNotFound) {
 		return false, err
 	}
-	d, err := decodeMember(r)
-	if d.Dead && d.ID == id {
-		m.died()
-		return false, nil
+	if err == nil {
+		switch d, err := decodeMember(r); {
+		case d.ID == id && d.Dead:
+		case d.ID == id && err == nil:
+			return m.stored(d.Sequence, r.Version), nil
+		default:
+			m.logger.Error("Something else writes the member's record. Going on as a new member", "member", id, "err", err)
+		}
 	}
-	if err != nil || d.ID != id {
-		m.logger.Error("Something else writes the member's record. Going on as a new member", "member", id, "err", err)
-		m.died()
-		return false, nil
-	}
-	return m.stored(d.Sequence, r.Version), nil
+	m.died()
+	return false, nil
 }
 
 // died ends the life of a member whose record is gone, or marked: others may give its slots away at any time. The process goes on

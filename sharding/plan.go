@@ -17,6 +17,8 @@ type draft struct {
 	t    *table
 	// takes has the members that should have a share, and dead those whose slots may be given away. "" is one of the dead.
 	takes, dead map[string]bool
+	// again is when takes may have one more.
+	again time.Duration
 }
 
 // draft returns the table to write now, and the version that it is to replace, or nil if there is nothing to write before
@@ -26,45 +28,40 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 	m.mu.Lock()
 	defer m.unlock()
 	m.applyLocked()
-	t := m.mu.view.table
+	t, view := m.mu.view.table, &m.mu.view
 	due = now + m.config.Lease
 	switch {
 	case t.id != id:
 		return nil, "", now
-	case m.isBehindLocked(t, math.MaxInt64): // until it is read again
+	case m.isBehindLocked(t, math.MaxInt64), // until it is read again
+		view.incompatible != nil, view.broken != nil, !m.mu.self.alive:
 		return nil, "", due
-	}
-	if m.mu.view.incompatible != nil || m.mu.view.broken != nil || !m.mu.self.alive {
-		return nil, "", due
-	}
-	// A member without a record must be in no table. Others find no record then, and take it for deleted; a late attempt to
-	// create it would bring it back.
-	if m.mu.self.version == "" {
-		if next = t.clone(); m.mu.barred == untilWritten { // Can it write the table now?
-			return next, m.mu.view.version, due
+	case m.mu.self.version == "":
+		// A member without a record must be in no table. Others find no record then, and take it for deleted; a late attempt to
+		// create it would bring it back.
+		if m.mu.barred == untilWritten { // Can it write the table now?
+			return t.clone(), view.version, due
 		}
 		return nil, "", due
 	}
 	d := m.newDraftLocked(t, now)
-	next, wait, again := d.plan(now)
-	due = min(due, again)
+	next, wait := d.plan(now)
+	due = min(due, d.again)
 	if !next.same(t) {
 		if until := m.distrustsUntilLocked(now); until > now {
 			due, next = min(due, until), t.clone()
 			d.leaveIn(next)
 		}
 	}
-	if next.same(t) {
-		m.mu.since.plan = 0
-	} else {
-		m.mu.since.plan = cmp.Or(m.mu.since.plan, now)
-		due = min(due, m.mu.since.plan+wait)
-		if due > now {
-			next = t.clone() // not yet
-		} else {
-			// If another member sees it differently and writes it back, that must not go on without a pause.
-			m.mu.since.plan = 0
-		}
+	planned := &m.mu.since.plan
+	switch {
+	case next.same(t):
+		*planned = 0
+	case cmp.Or(*planned, now)+wait > now:
+		*planned = cmp.Or(*planned, now)
+		due, next = min(due, *planned+wait), t.clone() // not yet
+	default: // If another member sees it differently and writes it back, that must not go on without a pause.
+		*planned = 0
 	}
 	d.handOverLocked(next)
 	if next.same(t) {
@@ -73,11 +70,11 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 		}
 		return nil, "", due
 	}
-	return next, m.mu.view.version, due
+	return next, view.version, due
 }
 
 func (m *Member) newDraftLocked(t *table, now time.Duration) *draft {
-	d := &draft{m: m, self: m.mu.self.id, t: t, takes: make(map[string]bool), dead: map[string]bool{"": true}}
+	d := &draft{m: m, self: m.mu.self.id, t: t, again: now + m.config.Lease, takes: make(map[string]bool), dead: map[string]bool{"": true}}
 	for id, s := range m.mu.members {
 		if id != d.self {
 			d.takes[id], d.dead[id] = s.isAlive(now) && !contradict(t.hashes, s.data.Hashes), s.life(now) == dead
@@ -85,13 +82,19 @@ func (m *Member) newDraftLocked(t *table, now time.Duration) *draft {
 	}
 	d.takes[d.self] = !m.mu.leaving
 	maps.DeleteFunc(d.takes, func(id string, takes bool) bool { return !takes || slices.Contains(t.leaving, id) })
+	for id, until := range d.newcomers() {
+		if until > now {
+			delete(d.takes, id)
+			d.again = min(d.again, until)
+		}
+	}
 	return d
 }
 
 // plan returns the table as it should be, without handovers, how long to wait before it is written, and when it may be another one. A
 // change waits for more of them and for this member's turn, but not if slots are with the dead, and least if this member has found that.
-func (d *draft) plan(now time.Duration) (next *table, wait, again time.Duration) {
-	next, again = d.t.clone(), now+d.m.config.Lease
+func (d *draft) plan(now time.Duration) (next *table, wait time.Duration) {
+	next = d.t.clone()
 	slots := d.t.slots
 	if next.settling {
 		// Members have followed a table that was deleted, so epochs go on from the greatest in their records. Slots whose
@@ -110,12 +113,10 @@ func (d *draft) plan(now time.Duration) (next *table, wait, again time.Duration)
 	// A member that does not know yet that one has left would give it slots again.
 	next.leaving = slices.DeleteFunc(next.leaving, func(id string) bool { return d.dead[id] })
 	d.leaveIn(next)
-	next.lease, next.hashes = d.longestLease(), d.hashes()
-	for id, until := range d.newcomers() {
-		if until > now {
-			delete(d.takes, id)
-			again = min(again, until)
-		}
+	next.hashes = slices.Compact(slices.Sorted(slices.Values(slices.Concat(next.hashes, d.m.mu.hashes))))
+	next.lease = max(next.lease, d.m.config.Lease)
+	for _, s := range d.m.mu.members {
+		next.lease = max(next.lease, time.Duration(s.data.Lease))
 	}
 	target := plan(slots, d.takes)
 	urgent, mine := false, false
@@ -141,7 +142,7 @@ func (d *draft) plan(now time.Duration) (next *table, wait, again time.Duration)
 			wait += batching
 		}
 	}
-	return next, wait, again
+	return next, wait
 }
 
 // leaveIn makes next say that this member leaves, if it does. Otherwise others would give it the slots again that it hands over.
@@ -183,20 +184,6 @@ func nameOf(id string) string {
 		return id[:i]
 	}
 	return id
-}
-
-// longestLease returns the longest lease of all members so far. Who knows nothing else of a member waits for it.
-func (d *draft) longestLease() time.Duration {
-	longest := max(d.t.lease, d.m.config.Lease)
-	for _, s := range d.m.mu.members {
-		longest = max(longest, time.Duration(s.data.Lease))
-	}
-	return longest
-}
-
-// hashes returns the table's fingerprints with those of this member's queues.
-func (d *draft) hashes() []string {
-	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(d.t.hashes, d.m.mu.hashes))))
 }
 
 // lives reports whether a holder can hand over its slots. Another one is probably dead: its slots are given away

@@ -155,10 +155,8 @@ func (q *queue[T]) Add(key T) {
 
 // AddCause is Add if the queue below is no [workqueue.CauseAdder].
 func (q *queue[T]) AddCause(key T, cause workqueue.Cause) {
-	if a, ok := q.inner.(workqueue.CauseAdder[T]); !ok {
-		q.Add(key)
-	} else if q.mayAdd(key) {
-		a.AddCause(key, cause)
+	if q.mayAdd(key) {
+		workqueue.AddCause(q.inner, key, cause)
 	}
 }
 

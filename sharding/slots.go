@@ -192,20 +192,20 @@ func (m *Member) applyLocked() {
 		m.mu.self.met = strange
 	}
 	m.mu.wasValid = valid
-	now, gained, lost := m.now(), 0, 0
+	now, lost, before := m.now(), 0, len(m.mu.changes.gained)
 	if valid {
 		m.orderLocked()
 	}
 	for i := range m.slots {
 		m.countHandoverLocked(i, valid)
 		if valid && m.mu.view.table.slots[i].holder == m.mu.self.id {
-			gained += m.applyMineLocked(i, now)
+			m.applyMineLocked(i, now)
 		} else if m.state(i) != absent {
 			m.dropLocked(i, cause)
 			lost++
 		}
 	}
-	if gained > 0 {
+	if gained := len(m.mu.changes.gained) - before; gained > 0 {
 		m.mu.stats.Gained += uint64(gained)
 		m.logger.Info("Got slots", "member", m.mu.self.id, "slots", gained)
 	}
@@ -245,11 +245,11 @@ func (m *Member) orderLocked() {
 	m.mu.turn = view.learned + spacing*time.Duration(len(before))
 }
 
-// applyMineLocked is applyLocked for a slot of which the table says that this member holds it. It returns 1 if it is to be listed.
-func (m *Member) applyMineLocked(i int, now time.Duration) (gained int) {
-	s, t := &m.slots[i], m.mu.view.table
+// applyMineLocked is applyLocked for a slot that the table says this member holds.
+func (m *Member) applyMineLocked(i int, now time.Duration) {
+	s, t, c := &m.slots[i], m.mu.view.table, &m.mu.changes
 	if s.given.mayComeTrue(t) {
-		return 0
+		return
 	}
 	s.given = given{}
 	from, to := m.state(i), held
@@ -257,28 +257,25 @@ func (m *Member) applyMineLocked(i int, now time.Duration) (gained int) {
 		to = stopping
 	}
 	if from == to {
-		return 0
+		return
 	}
-	listed := from == held || from == stopping && !s.stop.unlisted
 	if from == absent || from == stopping && s.stop.ended {
 		s.holding.Store(&holding{epoch: t.slots[i].epoch})
 	}
 	s.by = m.mu.self.id
 	m.setState(i, to) // Before the queues list their keys.
 	if to == stopping {
-		s.stop = stop{since: now, unlisted: !listed}
-		m.mu.changes.stopping = append(m.mu.changes.stopping, s.holding.Load())
+		s.stop = stop{since: now, unlisted: from == absent}
+		c.stopping = append(c.stopping, s.holding.Load())
 		signal(m.toWork)
-		return 0
+		return
 	}
 	if from == stopping {
-		m.mu.changes.settled = append(m.mu.changes.settled, i)
+		c.settled = append(c.settled, i)
 	}
-	if listed {
-		return 0
+	if from == absent || s.stop.unlisted {
+		c.gained = append(c.gained, i)
 	}
-	m.mu.changes.gained = append(m.mu.changes.gained, i)
-	return 1
 }
 
 // dropLocked makes a slot absent.

@@ -135,10 +135,13 @@ type view struct {
 	// earlier: there was another table before this one. claims are slots whose handlers still run by that one, and with whom.
 	earlier bool
 	claims  map[int]string
-	// missing: a read has shown that there is no table. broken is one that must be replaced, because it has gone back in time.
-	missing bool
-	broken  *Record
-	// incompatible is why the present table cannot be used.
+	obstacle
+}
+
+// obstacle is why the stored table cannot be used. At most one field is set.
+type obstacle struct {
+	missing      bool    // A read has shown that there is none.
+	broken       *Record // It has gone back in time and must be replaced.
 	incompatible error
 }
 
@@ -156,7 +159,7 @@ func (m *Member) confirm() error {
 	defer m.unlock()
 	if view := &m.mu.view; view.table == nil || began.mono >= view.adopted {
 		signal(m.toWork)
-		view.missing, view.broken, view.incompatible = true, nil, nil
+		view.obstacle = obstacle{missing: true}
 		m.admitLocked(untilRead)
 	}
 	return nil
@@ -167,17 +170,19 @@ func (m *Member) confirm() error {
 func (m *Member) tableChanged(e Event) {
 	m.mu.Lock()
 	defer m.unlock()
+	signal(m.toWork)
 	m.mu.heard = m.now()
 	view := &m.mu.view
 	if !e.Deleted && e.Record.Version == view.version {
 		return
 	}
 	t, err := decodeTable(e.Record, m.config.Slots)
-	if e.Deleted || err != nil || view.table == nil || view.broken != nil || t.relationTo(view.table, view.greatest) != newer || m.checkHashesLocked(t) != nil {
+	usable := err == nil && !e.Deleted && view.broken == nil && m.checkHashesLocked(t) == nil
+	if usable && t.relationTo(view.table, view.greatest) == newer {
+		m.adoptLocked(t, e.Record.Version)
+	} else {
 		signal(m.toConfirm)
-		return
 	}
-	m.adoptLocked(t, e.Record.Version)
 }
 
 // sawTable notes the table that a read or a write, which began at that time and after so many records of members had been seen,
@@ -195,7 +200,7 @@ func (m *Member) sawTable(r Record, began moment, order int64) error {
 		err = m.checkHashesLocked(t)
 	}
 	if err != nil {
-		view.missing, view.broken, view.incompatible = false, nil, err
+		view.obstacle = obstacle{incompatible: err}
 		return err
 	}
 	relation := t.relationTo(view.table, view.greatest)
@@ -226,13 +231,13 @@ func (m *Member) sawTable(r Record, began moment, order int64) error {
 			m.logger.Error("The table has gone back in time: a backup or a copy was restored. Replacing it, for which all slots rest for a lease",
 				"table", t.id, "epoch", t.epoch)
 		}
-		view.missing, view.broken, view.incompatible = false, &r, nil
+		view.obstacle = obstacle{broken: &r}
 		view.epoch, view.lease = max(view.epoch, t.epoch), max(view.lease, t.lease) // The next one goes on from there.
 		m.knowsEarlierLocked()
 		return nil
 	}
 	m.admitLocked(untilRead)
-	view.missing, view.broken, view.incompatible = false, nil, nil
+	view.obstacle = obstacle{}
 	self := &m.mu.self
 	switch {
 	case self.version == "":
@@ -285,10 +290,11 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	}
 	t := newTable(m.config.newID("table"), m.config.Slots, max(m.config.Clock.Now().UnixMilli(), view.epoch+1))
 	version := ""
-	if t.replaces = view.table != nil || view.broken != nil; view.broken != nil {
+	t.replaces = view.table != nil || view.broken != nil
+	t.lease, t.hashes = view.lease, m.mu.hashes
+	if view.broken != nil {
 		version, t.uid = view.broken.Version, view.broken.UID
 	}
-	t.lease, t.hashes = view.lease, m.mu.hashes
 	m.mu.Unlock()
 	began := m.moment()
 	r, err := m.put(m.tableRecord(t, version))
@@ -383,7 +389,7 @@ func (m *Member) settle(t *table) (due time.Duration, err error) {
 		if err == nil && (d.Dead || d.Slots != m.config.Slots) { // A group of other slots had another table.
 			continue
 		}
-		if !follows && earlier && (err != nil || contradict(t.hashes, d.Hashes)) && view.since+view.lease <= m.now() {
+		if !follows && (err != nil || contradict(t.hashes, d.Hashes)) && view.since+view.lease <= m.now() {
 			continue
 		}
 		named = named && follows
@@ -399,7 +405,8 @@ func (m *Member) settle(t *table) (due time.Duration, err error) {
 	if view.table.id != t.id {
 		return m.now() + soon, nil
 	}
-	if view.claims = claims; earlier {
+	view.claims = claims
+	if earlier {
 		m.knowsEarlierLocked()
 	}
 	switch ripe = view.since + view.lease; {
@@ -425,10 +432,11 @@ func (m *Member) addUnlisted(records []Record) ([]Record, error) {
 		delete(unlisted, m.idOf(r))
 	}
 	for id := range unlisted {
-		switch r, err := m.findMember(id); {
-		case err != nil && !errors.Is(err, ErrNotFound):
+		r, err := m.findMember(id)
+		if err != nil {
 			return nil, err
-		case r.Name != "":
+		}
+		if r.Name != "" {
 			records = append(records, r)
 		}
 	}
