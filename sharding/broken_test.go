@@ -105,7 +105,7 @@ var breakages = []breakage{
 	{"a doubled mark costs another lease", []change{{"others.go", "errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) {\n\t\t_, err = m.findMember(id)\n\t\treturn err", "errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) {\n\t\ts.since = m.now()\n\t\treturn nil"}}},
 	{"the right to delete is not checked", []change{{"rights.go", "{\"delete\", func(ctx context.Context) error { return s.Delete(ctx, name, none.Version) }},", ""}}},
 	{"a member without a queue is fine", []change{{"stats.go", "now-*idle < m.config.Lease {", "true {"}}},
-	{"an attempt is a handover", []change{{"slots.go", "if !g.uncounted || valid && g.mayComeTrue(t) {", "if !g.uncounted {"}, {"slots.go", "valid && g.table == t.id && t.slots[i].holder != m.mu.self.id {", "true {"}}},
+	{"an attempt is a handover", []change{{"slots.go", "if !g.uncounted || valid && g.mayComeTrue(t) {", "if !g.uncounted {"}, {"slots.go", "valid && g.table == t.id && t.slots[i].holder != m.mu.self.id {", "true || t == nil {"}}},
 }
 
 // TestSimulationFindsBrokenRules breaks each rule, and expects that the simulation fails. It takes minutes:

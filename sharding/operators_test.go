@@ -3,6 +3,7 @@ package sharding
 import (
 	"context"
 	"log/slog"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -312,8 +313,8 @@ func TestOperatorDeletesTableWhileHandlerIsStuck(t *testing.T) {
 		store := Memory()
 		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
 		time.Sleep(time.Second)
-		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string], Hash: func(string) uint64 { return 0 }})
-		q.Add("stuck")
+		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string], Hash: func(string) uint64 { return math.MaxUint64 }})
+		q.Add("stuck") // In the last slot, which a plan from nothing would give to b.
 		_, _ = q.Get()
 		b := mustJoin(t, store, Config{Name: "b", Slots: 4})
 		time.Sleep(10 * time.Second)
@@ -321,12 +322,27 @@ func TestOperatorDeletesTableWhileHandlerIsStuck(t *testing.T) {
 		for range 60 {
 			time.Sleep(time.Second)
 			wantNoSlotTwice(t, a, b)
-			if b.state(0) != absent {
+			if b.state(3) != absent {
 				t.Fatal("FAILURE: b got the slot whose handler runs with a")
 			}
 		}
 		if a, b := a.Stats().Held, b.Stats().Held; a != 2 || b != 2 {
 			t.Errorf("FAILURE: they hold %d and %d slots", a, b)
+		}
+	})
+}
+
+// Under a table of a newer format nobody can hand over anything, so Leave does not wait, also with nobody beside it.
+func TestLeaveUnderTableOfNewerFormat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newSimServer()
+		a := mustJoin(t, Leases(server, "ns"), Config{Name: "a", Slots: 2})
+		time.Sleep(10 * time.Second)
+		setData(server, "g-table", `{"format":9}`)
+		time.Sleep(10 * time.Second)
+		began := time.Now()
+		if err := a.Leave(t.Context()); err != nil || time.Since(began) > time.Second {
+			t.Errorf("FAILURE: %v after %v", err, time.Since(began))
 		}
 	})
 }

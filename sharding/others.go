@@ -359,6 +359,7 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 			case s.isGone && s.former: // It may still be created.
 			case s.isGone:
 				delete(m.mu.members, id)
+			case m.mu.leaving: // Others do it.
 			case now >= s.since+m.turnLocked(now):
 				remains[id] = s.version
 			default:
@@ -373,6 +374,10 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 		}
 	}
 	for id, version := range remains {
+		if due == now { // The next one when the table is written: each costs two calls.
+			break
+		}
+		due = now
 		err := m.call(m.ctx, func(ctx context.Context) error { return m.store.Delete(ctx, m.recordName(id), version) })
 		if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrConflict) {
 			return now, err

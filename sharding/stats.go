@@ -166,7 +166,8 @@ func (m *Member) kept() []workqueue.Fact {
 	if n == 0 {
 		return nil
 	}
-	return []workqueue.Fact{fact("Slots that cannot move", "%d: handlers do not return although their contexts have ended; next try in %v", n, next.Round(time.Second))}
+	return []workqueue.Fact{fact("Slots that cannot move", "%d: handlers do not return although their contexts have ended, or the server refuses to "+
+		"store the table; next try in %v", n, next.Round(time.Second))}
 }
 
 // factsOf says who holds the slots, and what moves. If that is not how it is now, old says how old it is.

@@ -341,6 +341,12 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 		if err = m.confirm(); err != nil {
 			return now, err
 		}
+		m.mu.Lock()
+		leaves := m.mu.leaving && !m.anyBusy()
+		m.mu.Unlock()
+		if leaves {
+			return m.now(), nil // To mark its record it need not win against the others. Meanwhile its slots have no holder.
+		}
 		// Not all members try again at once.
 		if m.sleep(m.ctx, rand.N(stagger), nil) != nil {
 			return now, nil
