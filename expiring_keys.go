@@ -153,9 +153,5 @@ func (k *expiringKeys[T]) find(key T, locked func(keytable.Slot)) {
 }
 
 func (k *expiringKeys[T]) dropLocked(s keytable.Slot) {
-	k.order.Remove(s)
-	k.keys.Delete(s)
-	if !k.keys.HasMemory(s) {
-		k.order.Release(s)
-	}
+	slotheap.Drop(&k.order, &k.keys, s)
 }

@@ -135,11 +135,7 @@ func (q *Queue[T]) ResumeGroup(group string) {
 func (q *Queue[T]) endPauseLocked(s keytable.Slot) {
 	pause := q.mu.pauses.names.At(s)
 	h, name := pause.Hash(), pause.Key
-	q.mu.pauses.ends.Remove(s)
-	q.mu.pauses.names.Delete(s)
-	if !q.mu.pauses.names.HasMemory(s) {
-		q.mu.pauses.ends.Release(s)
-	}
+	slotheap.Drop(&q.mu.pauses.ends, &q.mu.pauses.names, s)
 	q.notePauseEndLocked()
 	q.setPausedLocked(h, name, false)
 }

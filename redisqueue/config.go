@@ -31,7 +31,7 @@ type Config[T comparable] struct {
 	// Shards spreads the queue over that many hash tags, and so over the nodes of a cluster. A key is always in
 	// the same one; order holds within a shard. All replicas must have the same number; to change it, let the queue run
 	// empty, stop all replicas and call Purge. 1 if zero, at most 1,024. A replica uses a connection for each and, while getters
-	// wait, one of its own beside the client's pool.
+	// wait, one of its own beside the client's pool, and with WaitReplicas another.
 	Shards int
 	// Codec translates keys. Nil means: strings and integers as they are, types with MarshalText and UnmarshalText
 	// by these, others as JSON. New returns an error for types that would not come back equal or have several strings (0.0

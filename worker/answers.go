@@ -123,7 +123,7 @@ func (e *retryAfterError) Error() string {
 // wrapper is an error with the text of the one that it wraps.
 type wrapper struct{ error }
 
-func (w wrapper) Error() string { return errorText(w.error) }
+func (w wrapper) Error() string { return fmt.Sprint(w.error) } // Error itself panics for a nil pointer of many types.
 func (w wrapper) Unwrap() error { return w.error }
 
 type terminalError struct{ wrapper }
@@ -146,9 +146,6 @@ func Fatal(err error) error {
 	}
 	return &fatalError{wrapper{err}}
 }
-
-// errorText is err.Error(), which panics for a nil pointer of many error types.
-func errorText(err error) string { return fmt.Sprint(err) }
 
 // PanicError is the failure of a handler that panicked.
 type PanicError struct {

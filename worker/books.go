@@ -3,11 +3,11 @@ package worker
 import (
 	"log/slog"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/observe"
 )
 
@@ -18,8 +18,9 @@ import (
 //	err := handle(entry.Context(), key)
 //	result := entry.End(err)
 //
-// Then they do with the key what result.Next says, and call the queue's Done, by [Entry.AfterHold] if handlers may return [Hold]. The
-// books never add a key to the queue, and never forget one there. All methods may be called from any goroutine.
+// Then they do with the key what result.Next says, and call the queue's Done, by [Entry.AfterHold]: a handler may have put its key on
+// hold, and a key that is interrupted again and again is held for a moment. The books never add a key to the queue, and never forget one
+// there. All methods may be called from any goroutine.
 //
 // A panic of a hook, the queue or its limiter reaches the caller of a method. On a goroutine of the books, which looks for stuck
 // handlers, ends holds or asks the queue about failing keys, it is logged.
@@ -58,8 +59,6 @@ type Books[T comparable] struct {
 		sync.Mutex
 		// running has the calls that go on. Their fields current and place are guarded, too.
 		running []*Entry[T]
-		// noMore is set when no call starts any more.
-		noMore bool
 		// interruptions has how often in a row the last call of a key was interrupted.
 		interruptions map[T]int
 		// counted has what countLocked counts; the rest is zero.
@@ -93,7 +92,8 @@ func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 	b.failures.mu.failing.max, b.failures.mu.givenUp.max = keepErrors, b.options.KeepGivenUp
 	buckets := b.options.durationBuckets()
 	b.mu.durations, b.mu.changes.took = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
-	b.catchPanic, b.holds = b.logPanics, newHolds(b)
+	b.catchPanic = b.logPanics
+	b.holds = &holds[T]{books: b, loop: dueloop.New(b.options.Clock, b.endDue)}
 	if queue != nil {
 		b.reader = workqueue.Extend[T](queue)
 		b.priorities, _ = queue.(PriorityQueue[T])
@@ -131,42 +131,28 @@ func (b *Books[T]) logPanics(f func()) {
 	f()
 }
 
-// startCall makes e one of the calls that go on, or returns false if no call starts any more.
-func (b *Books[T]) startCall(e *Entry[T]) bool {
+// startCall makes e one of the calls that go on.
+func (b *Books[T]) startCall(e *Entry[T]) {
+	r := &e.result
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.mu.noMore {
-		b.startCallLocked(e)
-	}
-	return !b.mu.noMore
-}
-
-func (b *Books[T]) startCallLocked(e *Entry[T]) {
-	r := &e.result
 	e.current.RunningKey = RunningKey[T]{Key: r.Key, Attempt: r.Attempt, Started: r.Started}
 	e.current.callCtx, e.current.priority = e.callCtx, e.priority
 	if b.addTimes != nil {
 		b.mu.changes.resume(e)
 	}
 	e.place = len(b.mu.running)
-	e.getting = false
 	b.mu.running = append(b.mu.running, e)
-}
-
-// startNoMore makes startCall return false from now on.
-func (b *Books[T]) startNoMore() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.mu.noMore = true
 }
 
 // findLocked returns the call of key that goes on, nil if there is none.
 func (b *Books[T]) findLocked(key T) *Entry[T] {
-	i := slices.IndexFunc(b.mu.running, func(e *Entry[T]) bool { return e.current.Key == key })
-	if i < 0 {
-		return nil
+	for _, e := range b.mu.running {
+		if e.current.Key == key {
+			return e
+		}
 	}
-	return b.mu.running[i]
+	return nil
 }
 
 // noteOutcome notes or forgets the key's failures, as was decided after the call of e.
@@ -181,13 +167,13 @@ func (b *Books[T]) noteOutcome(e *Entry[T]) {
 			counted = e.failed
 		}
 		counted.logged = max(e.failed.logged, e.result.Attempt)
-		b.failures.addFailing(key, b.failedCall(e), counted)
+		b.failures.add(key, b.failedCall(e), counted)
 		select {
 		case b.anyFailing <- struct{}{}:
 		default:
 		}
 	case NextGiveUp:
-		b.failures.addGivenUp(key, b.failedCall(e))
+		b.failures.add(key, b.failedCall(e), failureCount{})
 	}
 }
 

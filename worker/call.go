@@ -103,6 +103,6 @@ func (c Call) UntilAdded() context.Context {
 // not call arrange. A key whose handler fails or panics is held all the same. It panics as Hold does.
 func (c Call) Hold(reason string, limit time.Duration, arrange func(release func())) {
 	if _, goesOn := c.view(); goesOn {
-		c.addHold(newHold(reason, limit, arrange))
+		c.addHold(Hold(reason, limit, arrange).(*hold))
 	}
 }

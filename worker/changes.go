@@ -25,7 +25,6 @@ type changes[T comparable] struct {
 	// unanswered has the keys whose last call was no answer, with the beginning of the change. order has the oldest first.
 	unanswered keytable.Table[T, time.Time]
 	order      slotheap.Heap
-	seq        uint32 // orders changes that began at the same time
 }
 
 // resume sets the beginning of the change that e's call is for, if an earlier call for it was no answer.
@@ -53,8 +52,7 @@ func (c *changes[T]) note(e *Entry[T]) {
 	default:
 		if s, added, inserted := c.unanswered.FindOrInsert(keytable.HashOf(r.Key), r.Key); inserted {
 			added.Value = e.since
-			c.seq++
-			c.order.Push(slotheap.Entry{Rank: e.since.UnixNano(), Tie: c.seq, Slot: s})
+			c.order.Push(slotheap.Entry{Rank: e.since.UnixNano(), Slot: s})
 		}
 	}
 }
@@ -64,14 +62,8 @@ func (c *changes[T]) remove(key T) {
 	if c.unanswered.Len() == 0 {
 		return
 	}
-	s, found := c.unanswered.Find(keytable.HashOf(key), key)
-	if found == nil {
-		return
-	}
-	c.order.Remove(s)
-	c.unanswered.Delete(s)
-	if !c.unanswered.HasMemory(s) {
-		c.order.Release(s)
+	if s, found := c.unanswered.Find(keytable.HashOf(key), key); found != nil {
+		slotheap.Drop(&c.order, &c.unanswered, s)
 	}
 }
 

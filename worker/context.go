@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"k8s.io/utils/clock"
 )
 
 // The contexts of a call, each made from the one above:
@@ -250,16 +251,6 @@ func (e *Entry[T]) lease() {
 	}
 }
 
-// endContext ends the handler's context.
-func (e *Entry[T]) endContext() {
-	if e.cancel != nil {
-		e.cancel()
-	}
-	if e.callCtx != nil {
-		e.callCtx.end()
-	}
-}
-
 func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -268,3 +259,35 @@ func isClosed(c <-chan struct{}) bool {
 		return false
 	}
 }
+
+// withTimeout is context.WithTimeout on the configured clock.
+func withTimeout(parent context.Context, c clock.Clock, d time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := c.(clock.RealClock); ok {
+		return context.WithTimeout(parent, d)
+	}
+	ended, end := context.WithCancelCause(context.Background())
+	ctx := &clockContext{parent, c.Now().Add(d), ended}
+	timer := c.NewTimer(d)
+	go func() {
+		defer timer.Stop()
+		select {
+		case <-timer.C():
+			end(context.DeadlineExceeded)
+		case <-parent.Done():
+			end(parent.Err())
+		case <-ended.Done():
+		}
+	}()
+	return ctx, func() { end(context.Canceled) }
+}
+
+// clockContext is a context with a deadline on a clock that the context package does not know.
+type clockContext struct {
+	context.Context
+	deadline time.Time
+	ended    context.Context // ends with this one, for the cause that is this one's error
+}
+
+func (c *clockContext) Deadline() (time.Time, bool) { return c.deadline, true }
+func (c *clockContext) Done() <-chan struct{}       { return c.ended.Done() }
+func (c *clockContext) Err() error                  { return context.Cause(c.ended) }

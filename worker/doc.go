@@ -71,23 +71,19 @@
 //		volumes.OnAttached(id, release)
 //	})
 //
-// [Call.Hold] holds a key after any answer. A key on hold is not Done. So, over every queue, no worker gets it, and what is added
-// meanwhile is merged and comes after the release:
+// [Call.Hold] holds a key after any answer. A key on hold is not Done: no worker gets it, and adds meanwhile come, merged, after
+// the release.
 //
-//   - The queue counts it as being processed, in its metrics of running keys too, and its latency counts from the first add. The
-//     pool does not count it as Busy, and neither HandlerTimeout nor StuckAfter is about it. In a group of a priorityqueue with a
-//     Limit it takes a place.
-//   - [Pool.Snapshot] lists held keys. [Pool.Release] releases one by hand. Cancel finds no call of it, and Forget does not change its
-//     hold. When a priorityqueue's Remove has taken back its adds, it does not come after the release, unless it is added again.
-//   - SetWorkers(0) leaves holds as they are. [Pool.WaitIdle] waits for their ends.
-//   - At the end, [All] also waits for held keys, as long as DrainTimeout allows, and so does Run when somebody else has shut the
-//     queue down. Otherwise the holds end with Run: keys that would have come again are in Left.NotStarted. With KeepQueue
-//     they are queued, and the next pool starts them at once.
-//   - The end of its lease ends a hold too, and so does a [LeaseHolder] that wants the key back, as package sharding does when a slot
-//     moves: then another process may start the key. While the lease lives, no other process does. If this process dies, the
-//     key is handed out elsewhere when its lease ends, which may be before the release and before the limit.
+//   - The queue counts it as being processed, its latency counts from the first add, and in a group of a priorityqueue with a Limit
+//     it takes a place. The pool does not count it as Busy, and neither HandlerTimeout nor StuckAfter applies.
+//   - [Pool.Snapshot] lists it, and [Pool.Release] releases it. Cancel, Forget and SetWorkers do not change its hold. If a
+//     priorityqueue's Remove has taken back its adds, it does not come after the release unless it is added again.
+//   - [Pool.WaitIdle] waits for it. So does Run with [All], for up to DrainTimeout, or when somebody else has shut the queue down.
+//     Other holds end with Run: their keys are in Left.NotStarted or, with KeepQueue, queued for the next pool.
+//   - Its hold ends with its lease, or when a [LeaseHolder] wants the key back, as package sharding does when a slot moves. Then
+//     another process may start it. If this process dies, that happens when the lease ends, even before the release.
 //
-// So a hold is a promise of one pool, and not of the world: a handler must stay right when it comes too early.
+// So a handler must stay right when its key comes too early.
 //
 // # The beginning and the end
 //
@@ -126,10 +122,9 @@
 //
 // # A queue without GetContext
 //
-// A Get that blocks cannot be interrupted. Over a queue that is not [workqueue.Extended] each getter therefore has a goroutine
-// that calls Get for it, and that stays when the getter gives up (because the pool shrinks, pauses or ends) and hands its key to
-// the next one. So a pool that is paused may hold as many keys in hand as it had workers. They come first when the pool goes on,
-// and are reported as not started when it ends. All these goroutines are gone when Run returns.
+// A Get that blocks cannot be interrupted. If a worker stops waiting, because the pool shrinks, pauses or ends, its Get goes on
+// unless the queue is [workqueue.Extended], and the next worker takes it over. So a paused pool may hold as many keys as it had
+// workers. They come first when the pool goes on, and are reported as not started when it ends. No Get outlives Run.
 //
 // # Cost
 //

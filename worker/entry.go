@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 )
@@ -26,10 +27,7 @@ type Entry[T comparable] struct {
 		priority      int
 		holds         []*hold // what the handler has asked for by Call.Hold
 	}
-	place int // in running
-	// getting is set from when a pool's worker is sent to get a key until a call begins. It is written under the mu of the pool or of
-	// the books, and read under both.
-	getting   bool
+	place     int    // in running
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
 }
 
@@ -61,12 +59,12 @@ func (b *Books[T]) Begin(ctx context.Context, key T) *Entry[T] {
 	b.sweepIfDue()
 	e.prepare(key)
 	e.callCtx.need() // The parent knows it from the beginning, so that it ends with the call in any case.
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	if e.lost {
 		return e
 	}
-	b.startCallLocked(e)
+	b.startCall(e)
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.mu.endWatch == nil {
 		b.mu.endWatch = b.watchForStuck()
 	}
@@ -141,19 +139,23 @@ func (e *Entry[T]) endCall() {
 		}
 	}
 	b.mu.Unlock()
-	e.endContext()
+	if e.cancel != nil {
+		e.cancel()
+	}
+	if e.callCtx != nil { // The queue may have panicked before there was one.
+		e.callCtx.end()
+	}
 }
 
 // decide finds out what becomes of the key, from what the handler has returned.
 func (e *Entry[T]) decide() {
 	b, r := e.books, &e.result
 	r.Duration = b.options.Clock.Since(r.Started)
-	e.answer = answer{next: NextForget}
-	if r.Err != nil {
-		e.classify()
-	}
-	if e.answer.hold != nil {
-		e.takeHold()
+	e.classify()
+	if h := e.answer.hold; h != nil && h.returned.Swap(true) {
+		r.Err, e.answer = fmt.Errorf("%w: %w", errHoldTwice, r.Err), answer{next: NextRetry}
+	} else if h != nil {
+		e.holds = append(e.holds, h)
 	}
 	r.Next, r.After = e.answer.next, e.answer.after
 	if r.Next != NextRetry {

@@ -3,6 +3,7 @@ package worker
 import (
 	"container/list"
 	"context"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -72,7 +73,7 @@ func (b *Books[T]) failedCall(e *Entry[T]) FailedCall {
 	r := &e.result
 	f := FailedCall{
 		Attempt: r.Attempt, Started: r.Started, Duration: r.Duration,
-		Causes: cut(b.causesOf(r.Key).String(), maxCauseText), Err: cut(errorText(r.Err), maxErrorText),
+		Causes: cut(b.causesOf(r.Key).String(), maxCauseText), Err: cut(fmt.Sprint(r.Err), maxErrorText),
 	}
 	if p, ok := r.Err.(*PanicError); ok {
 		f.Stack = cut(string(p.Stack), maxStack)
@@ -160,24 +161,16 @@ func (f *failures[T]) countOf(key T) failureCount {
 	return failureCount{}
 }
 
-// addFailing records a failed call of key, which is to come again, and what is known of the key now.
-func (f *failures[T]) addFailing(key T, call FailedCall, c failureCount) {
+// add records a failed call of key, and what is known of the key now: zero if it was given up.
+func (f *failures[T]) add(key T, call FailedCall, c failureCount) {
 	h := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.unlock()
 	s, e, _ := f.mu.keys.FindOrInsert(h, key)
 	e.Value.failureCount = c
-	f.recordLocked(&f.mu.failing, s, call)
-}
-
-// addGivenUp records the failed call after which key was given up.
-func (f *failures[T]) addGivenUp(key T, call FailedCall) {
-	h := keytable.HashOf(key)
-	f.mu.Lock()
-	defer f.unlock()
-	s, e, _ := f.mu.keys.FindOrInsert(h, key)
-	e.Value.failureCount = failureCount{}
-	if f.mu.givenUp.max <= 0 { // None is to be kept.
+	if c.calls > 0 {
+		f.recordLocked(&f.mu.failing, s, call)
+	} else if f.mu.givenUp.max <= 0 { // None is to be kept.
 		f.forgetLocked(s)
 	} else if oldest := f.recordLocked(&f.mu.givenUp, s, call); oldest != nil {
 		f.mu.keys.Delete(oldest.slot)
@@ -281,9 +274,6 @@ func (f *failures[T]) newest(r *recent, limit int) []FailedKey[T] {
 	}
 	return keys
 }
-
-// givenUpKeys returns how many keys were given up and have records.
-func (f *failures[T]) givenUpKeys() int { return int(f.known.Load() - f.failing.Load()) }
 
 // read returns what is known of key.
 func (f *failures[T]) read(key T) KeySnapshot[T] {

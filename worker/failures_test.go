@@ -6,7 +6,7 @@ import "testing"
 func TestForgetIf(t *testing.T) {
 	var f failures[int]
 	f.mu.failing.max = 1
-	f.addFailing(1, FailedCall{}, failureCount{calls: 2})
+	f.add(1, FailedCall{}, failureCount{calls: 2})
 	f.forgetIf(1, func(c failureCount) bool { return c.calls == 1 })
 	if f.countOf(1).calls != 2 || f.failing.Load() != 1 {
 		t.Error("forgotten")

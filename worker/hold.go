@@ -3,7 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,11 +14,12 @@ type hold struct {
 	limit  time.Duration
 	pause  bool // the pool itself has made it, see interrupted.go
 
-	mu       sync.Mutex
-	returned bool // by a call of the handler
-	ended    bool
-	key      interface{ partReleased() } // what it holds, nil before and afterwards
+	returned atomic.Bool // by a call of the handler
+	// released is what release calls: nil before the key is held, nothing after the end.
+	released atomic.Pointer[func()]
 }
+
+var nothing = func() {}
 
 // maxReason bounds the memory of a held key.
 const maxReason = 200
@@ -44,10 +45,6 @@ var errHoldTwice = errors.New("worker: an error of Hold was returned a second ti
 //
 // See [Call.Hold] for a hold after any answer, also nil, and the package comment for what ends a hold early.
 func Hold(reason string, limit time.Duration, arrange func(release func())) error {
-	return newHold(reason, limit, arrange)
-}
-
-func newHold(reason string, limit time.Duration, arrange func(release func())) *hold {
 	if limit <= 0 {
 		panic(fmt.Sprintf("worker: Hold for %v: a limit is positive", limit))
 	}
@@ -64,35 +61,15 @@ func (h *hold) Error() string {
 	return fmt.Sprintf("on hold, for %v at most, until %s", h.limit, h.reason)
 }
 
-// markReturned notes that a call has returned h, and reports whether it is the first.
-func (h *hold) markReturned() (first bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	first, h.returned = !h.returned, true
-	return first
-}
-
 // release is the function that arrange gets.
 func (h *hold) release() {
-	if key := h.end(); key != nil {
-		key.partReleased()
+	if released := h.released.Swap(&nothing); released != nil {
+		(*released)()
 	}
 }
 
-// attach makes release call key.partReleased, or returns false if h has ended before.
-func (h *hold) attach(key interface{ partReleased() }) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.ended {
-		h.key = key
-	}
-	return !h.ended
-}
+// attach makes release call released, or returns false if h has ended before.
+func (h *hold) attach(released func()) bool { return h.released.CompareAndSwap(nil, &released) }
 
-// end makes release do nothing from now on, and forgets the key, which it returns.
-func (h *hold) end() (key interface{ partReleased() }) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	key, h.key, h.ended = h.key, nil, true
-	return key
-}
+// end makes release do nothing from now on.
+func (h *hold) end() { h.released.Store(&nothing) }

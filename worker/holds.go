@@ -44,7 +44,6 @@ type holds[T comparable] struct {
 		sync.Mutex
 		keys    keytable.Table[T, *held[T]]
 		limits  slotheap.Heap // when the hold of each key ends at the latest, on the loop's clock
-		seq     uint32        // orders holds with the same limit
 		ending  int           // keys that were taken out, and are about to be Done
 		pauses  int           // keys that the pool itself holds
 		ended   uint64        // how many keys were taken out and are Done
@@ -68,20 +67,6 @@ type held[T comparable] struct {
 	endLease     func()
 }
 
-func newHolds[T comparable](b *Books[T]) *holds[T] {
-	return &holds[T]{books: b, loop: dueloop.New(b.options.Clock, b.endDue)}
-}
-
-// takeHold adds the answer's hold to those of the key. To return the error of an earlier call is a failure.
-func (e *Entry[T]) takeHold() {
-	if h := e.answer.hold; h.markReturned() {
-		e.holds = append(e.holds, h)
-		return
-	}
-	e.result.Err = fmt.Errorf("%w: %w", errHoldTwice, e.result.Err)
-	e.answer = answer{next: NextRetry}
-}
-
 // Held reports, after End, whether the key must be held. See [Entry.AfterHold].
 func (e *Entry[T]) Held() bool { return len(e.holds) > 0 }
 
@@ -99,7 +84,15 @@ func (e *Entry[T]) AfterHold(done func()) {
 	k.pause = !slices.ContainsFunc(parts, func(part *hold) bool { return !part.pause })
 	// The parts may be released at any moment. The count starts at 1, so that the hold cannot end before put and leaseHeld have returned.
 	k.unreleased.Store(1)
-	k.attach()
+	k.since = k.holds.loop.Now()
+	for _, part := range parts {
+		k.unreleased.Add(1)
+		if part.attach(k.partReleased) {
+			k.until = max(k.until, dueloop.AddSaturated(k.since, part.limit))
+		} else { // It was released before.
+			k.unreleased.Add(-1)
+		}
+	}
 	if k.unreleased.Load() == 1 || !k.holds.put(k) {
 		k.endParts()
 		done()
@@ -107,19 +100,6 @@ func (e *Entry[T]) AfterHold(done func()) {
 	}
 	e.books.leaseHeld(k)
 	k.partReleased() // The one more.
-}
-
-// attach makes the release of each part, unless it came before, call partReleased.
-func (k *held[T]) attach() {
-	k.since = k.holds.loop.Now()
-	for _, part := range k.parts {
-		k.unreleased.Add(1)
-		if part.attach(k) {
-			k.until = max(k.until, dueloop.AddSaturated(k.since, part.limit))
-		} else {
-			k.unreleased.Add(-1)
-		}
-	}
 }
 
 func (k *held[T]) endParts() {
@@ -174,8 +154,7 @@ func (h *holds[T]) put(k *held[T]) (ok bool) {
 		return false
 	}
 	e.Value, k.slot, k.in = k, s, true
-	h.mu.limits.Push(slotheap.Entry{Rank: int64(k.until), Tie: h.mu.seq, Slot: s})
-	h.mu.seq++
+	h.mu.limits.Push(slotheap.Entry{Rank: int64(k.until), Slot: s})
 	if k.pause {
 		h.mu.pauses++
 	}
@@ -205,11 +184,7 @@ func (h *holds[T]) takeLocked(k *held[T]) bool {
 		return false
 	}
 	k.in = false
-	h.mu.limits.Remove(k.slot)
-	h.mu.keys.Delete(k.slot)
-	if !h.mu.keys.HasMemory(k.slot) {
-		h.mu.limits.Release(k.slot)
-	}
+	slotheap.Drop(&h.mu.limits, &h.mu.keys, k.slot)
 	if k.pause {
 		h.mu.pauses--
 	}
@@ -305,18 +280,6 @@ func (h *holds[T]) endAll(onlyPauses bool) {
 	}
 }
 
-// close ends all holds, holds no key any more, and waits for the Dones.
-func (h *holds[T]) close() {
-	h.mu.Lock()
-	h.mu.closed = true
-	h.mu.Unlock()
-	h.endAll(false)
-	for _, changed := h.watch(); changed != nil; _, changed = h.watch() {
-		<-changed
-	}
-	h.loop.Wait()
-}
-
 // watch returns how many holds have ended, and a channel that is closed when the next one has, nil if no key is held.
 func (h *holds[T]) watch() (ended uint64, changed <-chan struct{}) {
 	h.mu.Lock()
@@ -374,4 +337,14 @@ func (b *Books[T]) Release(key T) bool {
 
 // EndHolds ends the holds of all keys, and waits for their Dones. From now on no key is held. It is for the end of a program that has
 // workers of its own; a pool does this by itself.
-func (b *Books[T]) EndHolds() { b.holds.close() }
+func (b *Books[T]) EndHolds() {
+	h := b.holds
+	h.mu.Lock()
+	h.mu.closed = true
+	h.mu.Unlock()
+	h.endAll(false)
+	for _, changed := h.watch(); changed != nil; _, changed = h.watch() {
+		<-changed
+	}
+	h.loop.Wait()
+}

@@ -27,16 +27,6 @@ func (b *Books[T]) countInterruptionLocked(key T) {
 	b.mu.interruptions[key] = n + 1
 }
 
-// loopingLocked returns how many keys were interrupted more than a few times in a row.
-func (b *Books[T]) loopingLocked() (keys int) {
-	for _, n := range b.mu.interruptions {
-		if n > maxInterruptions {
-			keys++
-		}
-	}
-	return keys
-}
-
 // interruptions returns how often in a row the last calls of key were interrupted.
 func (b *Books[T]) interruptions(key T) int {
 	b.mu.Lock()

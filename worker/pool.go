@@ -28,7 +28,7 @@ type Pool[T comparable] struct {
 
 	hasher func() (stablehash.Hasher[T], error) // for Every
 
-	// changed has one element when the phase has moved on or the last worker has left.
+	// changed has one element when the phase has moved on or a worker has left.
 	changed chan struct{}
 
 	// Set by prepareContexts, before there are workers.
@@ -49,6 +49,7 @@ type Pool[T comparable] struct {
 		// Run and after the end, more while surplus ones still handle their key.
 		target  int
 		workers []*worker[T]
+		leaves  uint64 // how many workers have left
 		// getCtx is the context of the workers' Gets. If there are too many workers it ends, and those that stay get a new one.
 		getCtx    context.Context
 		endGetCtx context.CancelFunc
@@ -61,8 +62,6 @@ type Pool[T comparable] struct {
 		refused map[T]struct{}
 		left    Left[T]
 	}
-	// workerLeft is signalled whenever a worker leaves. Its lock is mu.
-	workerLeft sync.Cond
 }
 
 // phase is how far the life of a pool has come. It only moves on: by Stop, the end of Run's context, a fatal error and time.
@@ -84,7 +83,6 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 	p.hasher = sync.OnceValues(stablehash.New[T])
 	p.books.poolStats = p.setStats
 	p.books.catchPanic = p.catchPanic
-	p.workerLeft.L = &p.mu
 	p.mu.refused = make(map[T]struct{})
 	p.mu.target = p.options.Workers
 	return p
@@ -130,7 +128,10 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	p.prepareContexts(ctx)
 	p.catchPanic(p.announce)
 	p.awaitReady(ctx)
-	p.startWorkers()
+	p.locked(func() {
+		p.mu.getCtx, p.mu.endGetCtx = context.WithCancel(p.startCtx)
+		p.growLocked()
+	})
 	endWatch := p.books.watchForStuck()
 	cause := ErrStopped // if drain panics
 	p.catchPanic(func() { cause = p.drain(ctx) })
@@ -152,11 +153,10 @@ func (p *Pool[T]) prepareContexts(ctx context.Context) {
 		parent = ctx
 	}
 	startCtx, end := context.WithCancel(parent)
-	stopped := false
-	p.locked(func() {
-		p.startCtx, p.mu.endStartCtx = startCtx, end
-		stopped = p.mu.phase >= phaseFinishing
-	})
+	p.mu.Lock()
+	p.startCtx, p.mu.endStartCtx = startCtx, end
+	stopped := p.mu.phase >= phaseFinishing
+	p.mu.Unlock()
 	if stopped {
 		end()
 	}
@@ -179,13 +179,6 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 			p.fail(fmt.Errorf("worker: Options.Ready: %w", err))
 		}
 	})
-}
-
-func (p *Pool[T]) startWorkers() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.getCtx, p.mu.endGetCtx = context.WithCancel(p.startCtx)
-	p.growLocked()
 }
 
 // SetWorkers changes how many handlers run at once. More of them start at once; if there are too many, those that
@@ -215,11 +208,7 @@ func (p *Pool[T]) SetWorkers(n int) error {
 // growLocked starts workers until there are enough.
 func (p *Pool[T]) growLocked() {
 	for len(p.mu.workers) < p.mu.target && p.mu.phase < phaseFinishing {
-		for _, others := range p.mu.workers {
-			others.alone = false // See nextGet.
-		}
-		w := &worker[T]{Entry: p.books.newEntry(p.poolCtx)}
-		w.getting = true
+		w := &worker[T]{Entry: p.books.newEntry(p.poolCtx), getting: true}
 		p.mu.workers = append(p.mu.workers, w)
 		go p.work(w)
 	}
@@ -229,10 +218,8 @@ func (p *Pool[T]) growLocked() {
 func (p *Pool[T]) leaveLocked(w *worker[T]) {
 	i := slices.Index(p.mu.workers, w)
 	p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
-	p.workerLeft.Broadcast()
-	if len(p.mu.workers) == 0 {
-		p.signal()
-	}
+	p.mu.leaves++
+	p.signal()
 }
 
 // locked runs f under mu.
@@ -282,11 +269,9 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 		if s := p.books.reader.Stats(); s.Queued+s.Waiting+s.Processing+held == 0 && len(p.books.running(1)) == 0 {
 			return nil
 		}
-		timer := time.NewTimer(pause)
 		select {
-		case <-timer.C:
+		case <-time.After(pause):
 		case <-ctx.Done():
-			timer.Stop()
 			return ctx.Err()
 		}
 	}

@@ -94,9 +94,6 @@ func (p *Pool[T]) moveOnLocked(to phase) {
 		return
 	}
 	p.mu.phase = to
-	if to >= phaseFinishing {
-		p.books.startNoMore()
-	}
 	p.signal()
 }
 
@@ -121,13 +118,12 @@ func (p *Pool[T]) advance() (now phase, over bool) {
 
 // fail ends the pool because of err. Of several errors the first one counts.
 func (p *Pool[T]) fail(err error) {
-	first := false
-	p.locked(func() {
-		first = p.mu.fatal == nil
-		if first {
-			p.mu.fatal = err
-		}
-	})
+	p.mu.Lock()
+	first := p.mu.fatal == nil
+	if first {
+		p.mu.fatal = err
+	}
+	p.mu.Unlock()
 	p.Stop(Running)
 	if first {
 		p.catchPanic(func() { p.books.logger.Error("The workers end because of a fatal error", "err", err) })
@@ -205,7 +201,7 @@ func (p *Pool[T]) endHandlers(cause error) {
 // endQueue ends the holds, shuts the queue down unless it is to be kept, and reports what is left undone.
 func (p *Pool[T]) endQueue() {
 	unfinished := p.unfinished()
-	p.books.holds.close()
+	p.books.EndHolds()
 	var queued []T
 	if !p.options.KeepQueue {
 		p.catchPanic(p.shutDownQueue)
@@ -232,31 +228,32 @@ func (p *Pool[T]) endQueue() {
 // getting a key: they are about to leave, or to give one back. One whose call has ended calls Done, which
 // may queue the key again. It is waited for, too, unless Done is slow.
 func (p *Pool[T]) unfinished() (keys []T) {
-	slow := false
-	timer := time.AfterFunc(patience, func() {
-		p.locked(func() { slow = true })
-		p.workerLeft.Broadcast()
-	})
+	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for slices.ContainsFunc(p.mu.workers, func(w *worker[T]) bool {
-		getting, calling := p.books.stateOf(w.Entry)
-		return getting || !calling && !slow
-	}) {
-		p.workerLeft.Wait()
+	for slow := false; p.isAwaited(slow); {
+		select {
+		case <-p.changed:
+		case <-timer.C:
+			slow = true
+		}
 	}
-	for _, w := range p.mu.workers {
-		keys = append(keys, w.current.Key) // No call begins any more that could write it.
-	}
+	p.locked(func() {
+		for _, w := range p.mu.workers {
+			keys = append(keys, w.current.Key) // No call begins any more that could write it.
+		}
+	})
 	return keys
 }
 
-// stateOf reports whether the worker of e is getting a key, or has one whose call has not begun, and whether a call goes on.
-func (b *Books[T]) stateOf(e *Entry[T]) (getting, calling bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return e.getting, e.current.callCtx != nil
+// isAwaited reports whether a worker is getting a key or, unless slow is set, calls Done.
+func (p *Pool[T]) isAwaited(slow bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.books.mu.Lock()
+	defer p.books.mu.Unlock()
+	return slices.ContainsFunc(p.mu.workers, func(w *worker[T]) bool {
+		return w.getting || w.current.callCtx == nil && !slow
+	})
 }
 
 // patience is how long the end of Run waits for the queue: once for its Dones, once for what it says about failing keys, and, when

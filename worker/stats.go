@@ -5,7 +5,6 @@ import (
 	"iter"
 	"math"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -226,9 +225,15 @@ func (b *Books[T]) callStats() Stats {
 	if b.addTimes != nil {
 		s.Changes = read(&b.mu.changes.took)
 	}
-	s.Name, s.Failing = b.options.Name, int(b.failures.failing.Load())
-	s.GivenUpKeys, s.GivenUpUnlisted = b.failures.givenUpKeys(), b.failures.unlisted.Load()
-	s.Busy, s.Looping = len(b.mu.running), b.loopingLocked()
+	f := &b.failures
+	s.Name, s.Failing = b.options.Name, int(f.failing.Load())
+	s.GivenUpKeys, s.GivenUpUnlisted = int(f.known.Load())-s.Failing, f.unlisted.Load()
+	s.Busy = len(b.mu.running)
+	for _, n := range b.mu.interruptions {
+		if n > maxInterruptions {
+			s.Looping++
+		}
+	}
 	for _, e := range b.mu.running {
 		if e.current.Stuck {
 			s.Stuck++
@@ -281,8 +286,8 @@ const maxSnapshot = 512
 // Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue and its limiter
 // about these: those that have been removed from the queue since, or that somebody else has handled, are left out and
 // forgotten. (A queue reports what was removed if it is a [KeyFinder]. What was handled is known from NumRequeues, if the
-// limiter counts by key.) It also asks when they come due: each of them if the queue is a [workqueue.KeyReader], and otherwise
-// the first 512 keys that wait. After a second it asks no more; of the other keys it returns what the pool knows.
+// limiter counts by key.) It also asks a [workqueue.KeyReader] when they come due. After a second it asks no more; of the other keys
+// it returns what the pool knows.
 func (b *Books[T]) Snapshot(limit int) Snapshot[T] {
 	s := b.snapshot(limit, maxSnapshot)
 	for i := range s.Running {
@@ -296,9 +301,8 @@ func (b *Books[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	s := Snapshot[T]{Running: b.running(limit), Held: b.holds.all(limit), Failing: []FailedKey[T]{}}
-	nextTry := b.nextTries(ctx)
 	for k := range keytable.Take(limit, b.failing(ctx, mostFailing)) {
-		k.NextTry = nextTry(k.Key)
+		k.NextTry = b.nextTry(ctx, k.Key)
 		s.Failing = append(s.Failing, k)
 	}
 	s.GivenUp = b.failures.newest(&b.failures.mu.givenUp, limit)
@@ -322,27 +326,14 @@ func (b *Books[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]
 	}
 }
 
-// nextTries returns a function that asks the queue when a failing key comes due, until ctx ends.
-func (b *Books[T]) nextTries(ctx context.Context) func(key T) time.Time {
-	if b.keyReader != nil {
-		return func(key T) (due time.Time) {
-			if ctx.Err() != nil {
-				return due
-			}
-			if k, ok := b.keyReader.SnapshotKey(key); ok && k.State == workqueue.KeyWaiting {
-				due = k.Due
-			}
-			return due
+// nextTry asks the queue when a failing key comes due, unless ctx has ended. It is zero if the key does not wait.
+func (b *Books[T]) nextTry(ctx context.Context, key T) (due time.Time) {
+	if b.keyReader != nil && ctx.Err() == nil {
+		if k, _ := b.keyReader.SnapshotKey(key); k.State == workqueue.KeyWaiting {
+			due = k.Due
 		}
 	}
-	waiting := sync.OnceValue(func() map[T]time.Time {
-		due := make(map[T]time.Time)
-		for _, k := range b.reader.Snapshot(maxSnapshot).Waiting {
-			due[k.Key] = k.Due
-		}
-		return due
-	})
-	return func(key T) time.Time { return waiting()[key] }
+	return due
 }
 
 // running returns up to limit keys that are being handled, the one that started first at the front.
@@ -376,7 +367,7 @@ func (b *Books[T]) SnapshotKey(key T) KeySnapshot[T] {
 		s.MaxAttempts = max(b.options.MaxRetries, 0) + 1 // NoRetries is negative.
 	}
 	if s.Failing != nil {
-		s.Failing.NextTry = b.nextTries(ctx)(key)
+		s.Failing.NextTry = b.nextTry(ctx, key)
 	}
 	for _, r := range b.running(math.MaxInt) {
 		if r.Key == key {

@@ -17,8 +17,10 @@ import (
 // runtime.Goexit, another one takes its place.
 type worker[T comparable] struct {
 	*Entry[T]
-	// alone reports that there was no other worker when it last asked. The pool's mu guards it.
-	alone bool
+	// getting is set from when it is sent to get a key until the key's call begins, leaves is how many workers had left when it was
+	// sent. The pool's mu guards both.
+	getting bool
+	leaves  uint64
 	// endedHolds is how many holds had ended when it last found that no key is held. Only its goroutine uses it.
 	endedHolds uint64
 }
@@ -27,8 +29,14 @@ type worker[T comparable] struct {
 func (p *Pool[T]) work(w *worker[T]) {
 	returned := false
 	defer func() {
-		if !returned {
-			p.replaceOrEnd(w, recover())
+		if returned {
+			return
+		}
+		if v := recover(); v == nil { // A handler has called runtime.Goexit.
+			go p.work(w)
+		} else { // A hook, the logger or the queue has panicked. (Handlers' panics do not get here.)
+			p.panicked(v)
+			p.locked(func() { p.leaveLocked(w) })
 		}
 	}()
 	w.noteGoroutine()
@@ -43,7 +51,7 @@ func (p *Pool[T]) work(w *worker[T]) {
 		key, err = p.books.reader.GetContext(ctx)
 		switch {
 		case err == nil:
-			p.process(w.Entry, key)
+			p.process(w, key)
 		case errors.Is(err, workqueue.ErrShutDown):
 			if p.awaitHeld(ctx, w) {
 				err = nil // It asks once more.
@@ -54,36 +62,23 @@ func (p *Pool[T]) work(w *worker[T]) {
 	}
 }
 
-// replaceOrEnd gives w another goroutine if a handler has ended its own with runtime.Goexit. Otherwise a hook, the
-// logger or the queue has panicked with v, which ends the pool. (Handlers' panics do not get here.)
-func (p *Pool[T]) replaceOrEnd(w *worker[T], v any) {
-	if v == nil {
-		go p.work(w)
-		return
-	}
-	defer p.locked(func() { p.leaveLocked(w) })
-	p.panicked(v)
-}
-
 // nextGet returns the context for w's next GetContext, or false if w has left the pool. err is what its last one returned.
 func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 	shutDown := errors.Is(err, workqueue.ErrShutDown) // Not under mu: the error may be foreign.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	alone := len(p.mu.workers) == 1
-	// If another worker has a key, that may be queued again, and that worker is there to get it. If w was not alone when it heard that the
-	// queue is empty, it asks once more: a worker that has left since may have queued its key again.
-	empty := shutDown && alone && w.alone
-	if empty {
+	// The key of another worker may be queued again, but that worker is there to get it. If a worker has left since w asked, w asks
+	// once more: that worker may have queued its key again.
+	if shutDown && alone && w.leaves == p.mu.leaves {
 		p.moveOnLocked(phaseFinishing)
 	}
-	isOver := p.startCtx.Err() != nil || p.mu.phase >= phaseFinishing
 	isSurplus := len(p.mu.workers) > p.mu.target
-	if shutDown && !alone || isOver || isSurplus {
+	if shutDown && !alone || p.isOverLocked() || isSurplus {
 		p.leaveLocked(w)
 		return nil, false
 	}
-	w.alone, w.getting = alone, true
+	w.getting, w.leaves = true, p.mu.leaves
 	return p.mu.getCtx, true
 }
 
@@ -106,7 +101,8 @@ func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
 }
 
 // process does everything with a key that a worker has got. Done comes last, exactly once whatever panics or ends the goroutine before.
-func (p *Pool[T]) process(e *Entry[T], key T) {
+func (p *Pool[T]) process(w *worker[T], key T) {
+	e := w.Entry
 	defer p.doneOrHold(e)
 	// This runs first: it counts the interruptions that doneOrHold asks for.
 	defer e.endCall()
@@ -114,7 +110,7 @@ func (p *Pool[T]) process(e *Entry[T], key T) {
 	p.catchPanic(func() { e.prepare(key) })
 	switch {
 	case e.lost: // Nothing: another process may have got the key.
-	case p.startCtx.Err() == nil && p.books.startCall(e):
+	case p.startCall(w):
 		p.handle(e)
 	case p.options.KeepQueue || p.books.leaser != nil: // The queue stays open, or other processes share it.
 		p.giveBack(e)
@@ -122,6 +118,21 @@ func (p *Pool[T]) process(e *Entry[T], key T) {
 		p.tooLate(key)
 	}
 }
+
+// startCall begins the call of w, or returns false if no key is started any more.
+func (p *Pool[T]) startCall(w *worker[T]) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isOverLocked() {
+		return false
+	}
+	w.getting = false
+	p.books.startCall(w.Entry)
+	return true
+}
+
+// isOverLocked reports whether no key is started any more.
+func (p *Pool[T]) isOverLocked() bool { return p.startCtx.Err() != nil || p.mu.phase >= phaseFinishing }
 
 // giveBack adds a key that was not started to the queue again, or reports it if somebody has shut the queue down.
 func (p *Pool[T]) giveBack(e *Entry[T]) {
@@ -244,9 +255,8 @@ func (p *Pool[T]) addAfter(e *Entry[T], after time.Duration) {
 
 // untilMoment returns how long it is until the key's next moment of a period.
 func (p *Pool[T]) untilMoment(key T, period time.Duration) time.Duration {
-	hasher, err := p.hasher()
 	var hash uint64
-	if err == nil {
+	if hasher, err := p.hasher(); err == nil {
 		hash = hasher.Hash(key)
 	} else {
 		hash = stablehash.String(fmt.Sprint(key))

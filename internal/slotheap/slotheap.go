@@ -81,6 +81,15 @@ func (h *Heap) Remove(s keytable.Slot) { h.removeAt(h.position(s)) }
 // slots whose memory their table has given back too.
 func (h *Heap) Release(s keytable.Slot) { h.positions.Release(s) }
 
+// Drop takes s out of h, and the key that lives there out of t, whose keys h orders.
+func Drop[K comparable, V any](h *Heap, t *keytable.Table[K, V], s keytable.Slot) {
+	h.Remove(s)
+	t.Delete(s)
+	if !t.HasMemory(s) {
+		h.Release(s)
+	}
+}
+
 // end returns the first position at which there is no entry.
 func (h *Heap) end() position { return root + position(h.n) }
 
