@@ -54,7 +54,7 @@ type Result[T comparable] struct {
 	// Next is what becomes of the key.
 	Next Next
 	// After is the delay of the handler's answer: with NextRequeue when the key comes again, with NextRetry how long it must not
-	// come, see [RetryAfter]. Of [Every] only a pool knows it.
+	// come, see [RetryAfter]. For [Every], only a pool sets it.
 	After time.Duration
 }
 

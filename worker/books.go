@@ -49,7 +49,7 @@ type Books[T comparable] struct {
 	failures failures[T]
 	// lastSweep is when a sweep was last started without a pool, in nanoseconds since 1970.
 	lastSweep atomic.Int64
-	// swept is how many failing keys the last sweep has looked at, or 0 if it has reached all of them.
+	// swept is how many failing keys the next sweep skips: the last one had no time for the others.
 	swept atomic.Int64
 	// anyFailing has one element when a key has failed, for a pool's drain.
 	anyFailing chan struct{}
@@ -61,7 +61,7 @@ type Books[T comparable] struct {
 		running []*Entry[T]
 		// interruptions has how often in a row the last call of a key was interrupted.
 		interruptions map[T]int
-		// counted has what countLocked counts; the rest is zero.
+		// counted has only the counters that countLocked increments.
 		counted   Stats
 		durations observe.Histogram
 		changes   changes[T]

@@ -8,7 +8,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// A change of a key begins when the key is added or comes due. (If a worker holds the key, it is the next change, for the next call.)
+// A change of a key begins when the key is added or comes due. (An add during a call begins the next change.)
 // Later adds belong to it until the key is handed out. It ends with the first call that answers it: one that returns nil
 // or asks for the key again. A failure or an interruption is no answer, so the change goes on. It ends unanswered, and is not
 // counted, if the key is given up or forgotten or removed from the queue.
@@ -27,7 +27,7 @@ type changes[T comparable] struct {
 	order      slotheap.Heap
 }
 
-// resume sets the beginning of the change that e's call is for, if an earlier call for it was no answer.
+// resume gives e the beginning of a change that earlier calls left unanswered.
 func (c *changes[T]) resume(e *Entry[T]) {
 	if c.unanswered.Len() == 0 || e.since.IsZero() {
 		return
@@ -67,7 +67,7 @@ func (c *changes[T]) remove(key T) {
 	}
 }
 
-// forgetChange is remove for those without the lock.
+// forgetChange calls remove under the lock.
 func (b *Books[T]) forgetChange(key T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -119,7 +119,7 @@ func (b *Books[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Durati
 	return oldest, age
 }
 
-// oldestQueued returns the key that is the next one in the queue, if it was queued about that long ago, and otherwise nil.
+// oldestQueued returns the next key of the queue if it was queued about that long ago, and otherwise nil.
 func (b *Books[T]) oldestQueued(age time.Duration) *UnansweredKey[T] {
 	now := b.options.Clock.Now()
 	for _, k := range b.reader.Snapshot(1).Queued {

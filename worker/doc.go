@@ -34,11 +34,11 @@
 // RetryAfter, then RequeueAfter, Every or Requeue, then Hold, then ErrAdded. A failure that is joined with RequeueAfter, Every
 // or Requeue counts as a RetryAfter. A Hold that is joined with another answer delays the key in addition; after Fatal or
 // Terminal it has no effect. A panic of the error's own methods counts as one of the handler. In every case the queue's Done is
-// called exactly once, after all else has been done with the key: a key is with one handler, and its hooks, at a time.
+// called exactly once, and comes last. So one handler and its hooks have a key at a time.
 //
 // The pool counts failures itself: not every limiter counts by key, and those that do also count AddRateLimited by others.
-// [Call.Attempt] returns the number to a handler. A call that fails before the delay of the failure before it has passed, because an
-// event has brought the key early, is the same failure: it is not counted again, and the delay stays. Two pools on one queue count
+// [Call.Attempt] returns the number to a handler. A key has a delay after a failure. If an event brings it
+// earlier and it fails again, that is the same failure: it is not counted again, and the delay stays. Two pools on one queue count
 // each for itself, so that a key may fail MaxRetries times in both; a [SharedQueue] counts for all processes. When the limiter has
 // forgotten a key, for example because another pool has handled it, the pool forgets its failures too.
 //
@@ -49,8 +49,8 @@
 //
 // # The handler's context
 //
-// A handler's context ends when its call has ended, after the hooks; before that by HandlerTimeout, with the key's lease, with
-// the pool, or by [Pool.Cancel]. Its cause says why. It has the values of Run's context. [CallOf] returns the call that it belongs
+// A handler's context ends when its call has ended, after the hooks. It ends earlier at HandlerTimeout, when the key's lease or the
+// pool ends, and by [Pool.Cancel]. Its cause says why. It has the values of Run's context. [CallOf] returns the call that it belongs
 // to: which attempt it is, why the key came, a logger. [Call.UntilAdded] makes a context that also ends when the key is added again,
 // for waits worth interrupting:
 //
@@ -130,7 +130,7 @@
 //
 // A key costs about 200 ns more than Get, Forget and Done by hand (see BenchmarkKey): the pool takes its lock a few times, and
 // reads the clock twice. It allocates nothing for a key that has not failed before if there is no HandlerTimeout, hook or priority
-// and the Logger does not log at level Debug, but for the contexts: 4 KiB for 256 calls of a worker. A context that a handler keeps
-// keeps those, too. A handler that waits for the end of its context, or makes another one from it, costs a few allocations more. Over
+// and the Logger does not log at level Debug, but for the contexts: 4 KiB for 256 calls of a worker. A handler that keeps its context
+// keeps all 256 alive. A handler that waits for the end of its context, or makes another one from it, costs a few allocations more. Over
 // a queue with metrics a key costs about 60 ns more, to know how long its change took.
 package worker

@@ -31,8 +31,8 @@ type Entry[T comparable] struct {
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
 }
 
-// callState is what is known of a call. Only the goroutine that makes the call writes it. Others may read ctx and since under the books' mu
-// while the call goes on.
+// callState is the view of a call that the goroutine has that makes it. Only that goroutine writes it. While the call goes on, others may
+// read ctx and since, under the books' mu.
 type callState[T comparable] struct {
 	result   Result[T] // what hooks see
 	answer   answer    // what the handler's error asks for
@@ -43,8 +43,8 @@ type callState[T comparable] struct {
 	priority int                // of a key of a PriorityQueue
 	failed   failureCount       // of the calls before
 	since    time.Time          // when the change began that the call is for, zero if that is not known
-	holds    []*hold            // for which the key is not Done after the call
-	// sameFailure reports that the call has failed before the delay of the failure before it has passed, of which delayLeft is left.
+	holds    []*hold            // that delay the Done of the key
+	// sameFailure reports that the call has failed within the delay of the failure before it. delayLeft is the rest of that delay.
 	sameFailure bool
 	delayLeft   time.Duration
 }

@@ -109,7 +109,7 @@ type failure[T comparable] struct {
 	record *record[T] // nil if too many other keys have failed since
 }
 
-// failureCount is what is known of every failing key. It is zero for one that was given up.
+// failureCount is kept for every failing key. It is zero for one that was given up.
 type failureCount struct {
 	calls int // how many have failed in a row
 	// limited reports that the queue's limiter counts the failures. If it counts zero later, somebody else has called Forget.
@@ -235,7 +235,7 @@ func (f *failures[T]) removeCallsLocked(r *record[T]) {
 	r.calls, r.callsPlace = nil, nil
 }
 
-// noteRetry notes what has come of giving key to the queue's limiter.
+// noteRetry records the answer of the queue's limiter for key.
 func (f *failures[T]) noteRetry(key T, limited bool, due int64, unasked int) {
 	h := keytable.HashOf(key)
 	f.mu.Lock()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// hold is one wish that a key is not started for a while. It is the error that [Hold] returns. It ends when it is released, when its
+// hold is one reason to keep a key from starting. It is the error that [Hold] returns. It ends when it is released, when its
 // limit has passed, or when the pool ends.
 type hold struct {
 	reason string

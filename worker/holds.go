@@ -82,7 +82,7 @@ func (e *Entry[T]) AfterHold(done func()) {
 	}
 	k := &held[T]{holds: e.books.holds, key: e.result.Key, parts: parts, done: done}
 	k.pause = !slices.ContainsFunc(parts, func(part *hold) bool { return !part.pause })
-	// The parts may be released at any moment. The count starts at 1, so that the hold cannot end before put and leaseHeld have returned.
+	// The parts may be released at any moment. One extra count keeps the key held until put and leaseHeld have returned.
 	k.unreleased.Store(1)
 	k.since = k.holds.loop.Now()
 	for _, part := range parts {
@@ -99,7 +99,7 @@ func (e *Entry[T]) AfterHold(done func()) {
 		return
 	}
 	e.books.leaseHeld(k)
-	k.partReleased() // The one more.
+	k.partReleased() // The extra one.
 }
 
 func (k *held[T]) endParts() {

@@ -81,7 +81,7 @@ type Options[T comparable] struct {
 	Clock clock.Clock
 }
 
-// Values for what a plain number cannot say.
+// Special values.
 const (
 	// UnlimitedRetries as MaxRetries never gives a key up because it fails. It is the default.
 	UnlimitedRetries = 0

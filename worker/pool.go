@@ -57,14 +57,14 @@ type Pool[T comparable] struct {
 		endStartCtx context.CancelFunc
 		fatal       error
 		notStarted  []T // keys that were got too late to be started
-		// refused are the keys that their handlers want again at once and that the queue, which is shut down, does not take
-		// back. They come again all the same if they were added before.
+		// refused are the keys whose handlers asked for them again after the shutdown, so that the queue dropped the add. They come again
+		// all the same if they were added before.
 		refused map[T]struct{}
 		left    Left[T]
 	}
 }
 
-// phase is how far the life of a pool has come. It only moves on: by Stop, the end of Run's context, a fatal error and time.
+// phase is how far the life of a pool has come. It only moves forward. Stop, the end of Run's context, a fatal error and timeouts move it.
 // Stop(All) moves it to phaseEmptying, Stop(Running) to phaseFinishing, Stop(Nothing) to phaseEnding.
 type phase uint8
 
@@ -198,7 +198,7 @@ func (p *Pool[T]) SetWorkers(n int) error {
 	}
 	p.growLocked()
 	if len(p.mu.workers) > n {
-		// This wakes all workers that wait for a key. Each finds out in nextGet whether it is one too many, others when they are done.
+		// This wakes all workers that wait for a key. Surplus ones leave in nextGet, and busy ones after their key.
 		p.mu.endGetCtx()
 		p.mu.getCtx, p.mu.endGetCtx = context.WithCancel(p.startCtx)
 	}

@@ -13,7 +13,7 @@ import (
 //
 //	a SharedQueue             its server, which also counts the failures of all processes
 //	a workqueue.KeyReader     the queue, which says when the key comes due: in failureCount.due
-//	another queue             its limiter, if that does not count a failure that comes too early
+//	another queue             its limiter, if that ignores failures within the delay
 //
 // Failures are stale if somebody else has handled the key since, so that the limiter counts none, or has removed it from the queue.
 

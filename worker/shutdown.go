@@ -20,7 +20,7 @@ type Left[T comparable] struct {
 	// them again at once ([RequeueAfter] of 0) when the queue was shut down already. With Options.KeepQueue they
 	// are still queued, and it is empty, unless somebody else has shut the queue down.
 	NotStarted []T `json:"not_started"`
-	// Failing are the keys whose last call has failed and for whose retry it was too late: those that still waited for it (whatever
+	// Failing are the keys whose last call has failed and that Run did not retry: those that still waited for it (whatever
 	// DrainTimeout is) and those that have failed since, if only because their context has ended. Keys that wait because of
 	// RequeueAfter are not among them, and neither are keys that were given up: the log and [Pool.Snapshot] have those. With
 	// Options.KeepQueue it is empty, unless somebody else has shut the queue down.
@@ -65,7 +65,7 @@ func (p *Pool[T]) Left() Left[T] {
 }
 
 // Stop makes Run end, as the end of its context does, but with the given Drain. It does not wait. It
-// may be called any number of times, also before Run. Of several calls the one counts whose Drain finishes least, and
+// may be called any number of times, also before Run. The strictest Drain of all calls wins, and
 // the time to finish does not begin anew. With KeepQueue, All means Running.
 func (p *Pool[T]) Stop(drain Drain) {
 	switch {
@@ -171,8 +171,8 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 	}
 }
 
-// shutDownQueue shuts the queue down. A shutdown drops the keys that wait, so afterwards it is unknown which of them
-// had been removed before. Those are therefore forgotten first, for as long as patience allows.
+// shutDownQueue shuts the queue down. A shutdown drops the keys that wait. After it, a key that was removed looks like
+// one that was dropped, so the sweep comes first, for as long as patience allows.
 func (p *Pool[T]) shutDownQueue() {
 	p.books.sweepFailures(patience)
 	p.queue.ShutDown()
@@ -256,13 +256,13 @@ func (p *Pool[T]) isAwaited(slow bool) bool {
 	})
 }
 
-// patience is how long the end of Run waits for the queue: once for its Dones, once for what it says about failing keys, and, when
-// it is shut down, for each further key that it hands out. It is a time of the real clock.
+// patience bounds each wait for the queue at the end of Run, on the real clock: for its Dones, for what it says about failing keys, and,
+// when it is shut down, for each further key that it hands out.
 const patience = 100 * time.Millisecond
 
 // takeQueued takes the keys out of the queue, which is shut down, and returns them. A queue may hold some back until other keys
-// are Done, as a priorityqueue does with those of a group at its limit. These are only read. A goroutine takes them out later,
-// also after Run has returned.
+// are Done, as a priorityqueue does with those of a group at its limit. Keys held back are read, not taken. A goroutine takes
+// them when they come free, also after Run has returned.
 func (p *Pool[T]) takeQueued() (keys []T) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

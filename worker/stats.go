@@ -188,8 +188,8 @@ func (o *Options[T]) provider() any {
 	return o.MetricsProvider
 }
 
-// Stats returns the numbers of the calls. Of the workers, whose number only the program knows, Wanted and Living are those that
-// handle a key; Ended reports that the queue is shut down, and that no key is left in it or held. Of a queue that is not
+// Stats returns the numbers of the calls. Books do not know how many workers there are: Wanted and Living are the calls that
+// go on, like Busy. Ended reports that the queue is shut down, and that no key is left in it or held. Of a queue that is not
 // [workqueue.Extended] that is not known, so Ended is false.
 func (b *Books[T]) Stats() Stats {
 	s, _ := b.stats()
@@ -280,7 +280,7 @@ func (p *Pool[T]) Forget(key T) { p.books.Forget(key) }
 // Inspector returns an Inspector of the pool.
 func (p *Pool[T]) Inspector() Inspector { return p.books.Inspector() }
 
-// maxSnapshot bounds the failing keys of a Snapshot, about each of which it asks the queue.
+// maxSnapshot bounds the failing keys of a Snapshot, because it asks the queue about each.
 const maxSnapshot = 512
 
 // Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue and its limiter

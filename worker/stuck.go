@@ -106,8 +106,8 @@ func (b *Books[T]) readStacks(calls []stuckCall[T]) {
 // maxGoroutines is the number of goroutines above which no stacks are read: that takes 2 to 14 µs a goroutine.
 const maxGoroutines = 3000
 
-// allStacks returns the stacks of all goroutines, as far as 2 KiB for each on average suffice, and what stands for a stack that is
-// not among them.
+// allStacks returns the stacks of all goroutines, as far as the buffer has room, and the text for a stack that is not
+// among them.
 func allStacks() (stacks []byte, instead string) {
 	n := runtime.NumGoroutine()
 	if n > maxGoroutines {

@@ -104,7 +104,7 @@ func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
 func (p *Pool[T]) process(w *worker[T], key T) {
 	e := w.Entry
 	defer p.doneOrHold(e)
-	// This runs first: it counts the interruptions that doneOrHold asks for.
+	// Deferred last, so endCall runs before doneOrHold, which reads its count of interruptions.
 	defer e.endCall()
 	// If prepare panics, the pool stops, and startCall returns false.
 	p.catchPanic(func() { e.prepare(key) })
@@ -189,7 +189,7 @@ func (p *Pool[T]) notReturned(e *Entry[T], v any) {
 // carryOut does in the queue and its limiter what was decided. Done comes later.
 func (p *Pool[T]) carryOut(e *Entry[T]) {
 	r := &e.result
-	if p.queue.ShuttingDown() { // After an earlier call it may have been refused. It has come all the same.
+	if p.queue.ShuttingDown() { // If an earlier add was refused, the key has now come anyway.
 		p.locked(func() { delete(p.mu.refused, r.Key) })
 	}
 	switch r.Next {
