@@ -79,7 +79,7 @@
 //     it names the slots whose handlers still run, which stay with it. Its record also has the greatest epoch and the
 //     longest lease that it knows, from which the new table goes on. A record that cannot be read, or is that of a member that cannot use the
 //     new table, is waited for no longer than that.
-//   - Members hand over slots one after the other, in the order of their ids, so that a slot has no holder for the time of one write. Who leaves marks
+//   - Members hand over slots one after the other, in the order of their ids, so that a slot is without a holder for only one write. Who leaves marks
 //     its own record when no handler runs: then one write of another member moves all that several of them held. It deletes the record if the
 //     table does not name it any more. Otherwise others do that later.
 //

@@ -40,7 +40,7 @@ type Member struct {
 	config Config
 	store  Store
 	logger *slog.Logger
-	// start is what all times of the member count from. They are readings of the clock's monotonic part.
+	// start is time zero for all times of the member. They are readings of the clock's monotonic part.
 	start time.Time
 	// seen counts the records of members that this one has seen.
 	seen atomic.Int64
@@ -59,7 +59,7 @@ type Member struct {
 	loops sync.WaitGroup
 	// Each of these has room for one signal to a loop: that it should look again.
 	toRenew, toConfirm, toWork, toExpire chan struct{}
-	// left is closed when the member holds nothing any more and its record is deleted, and written when all log lines are.
+	// left is closed when the member holds nothing any more and its record is deleted or marked dead, and written when all log lines are.
 	left    chan struct{}
 	written <-chan struct{}
 
@@ -72,11 +72,11 @@ type Member struct {
 		// listed is the version from which to watch, and heard when the watch reported something last.
 		listed string
 		heard  time.Duration
-		// leaving: Leave was called. finished: the member's record is not to be written any more.
+		// leaving: Leave was called. finished: the member's record must not be renewed any more.
 		leaving, finished bool
 		// leaveErr is why Leave has ended before the member had left.
 		leaveErr error
-		// barred: the member has given up its slots, and its record is not to be written until then.
+		// barred: the member has given up its slots, and must not write its record until this has happened.
 		barred barrier
 		// hashes are the fingerprints of the queues' hashes.
 		hashes []string
@@ -199,7 +199,8 @@ func (m *Member) Err() error {
 	return cmp.Or(m.mu.problem.confirm, m.mu.problem.renew, ErrLeaseLost)
 }
 
-// everyThird calls f, which does what, three times in a lease, at each signal, and a moment after an error, which is the problem then.
+// everyThird calls f three times in a lease, at each signal, and soon after an error. what describes f in the log; *problem holds its last
+// error.
 func (m *Member) everyThird(f func() error, what string, problem *error, signals <-chan struct{}) {
 	for {
 		delay, wake, err := m.config.Lease/3, signals, f()

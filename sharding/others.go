@@ -224,9 +224,9 @@ func (m *Member) learnLocked(d memberData) {
 // isAheadOf reports whether the member has known a later state of the table.
 func (s *seen) isAheadOf(t *table) bool { return s.data.Table == t.id && s.data.TableEpoch > t.epoch }
 
-// isBehindLocked reports whether a member that was seen up to that order has known a later state of the table: if it was read
+// isOutdatedLocked reports whether a member that was seen up to that order has known a later state of the table: if it was read
 // after that, it has gone back.
-func (m *Member) isBehindLocked(t *table, order int64) bool {
+func (m *Member) isOutdatedLocked(t *table, order int64) bool {
 	for _, s := range m.mu.members {
 		if s.order <= order && s.isAheadOf(t) {
 			return true

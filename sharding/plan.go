@@ -33,7 +33,7 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 	switch {
 	case t.id != id:
 		return nil, "", now
-	case m.isBehindLocked(t, math.MaxInt64), // until it is read again
+	case m.isOutdatedLocked(t, math.MaxInt64), // until it is read again
 		view.incompatible != nil, view.broken != nil, !m.mu.self.alive:
 		return nil, "", due
 	case m.mu.self.version == "":
@@ -152,8 +152,8 @@ func (d *draft) leaveIn(next *table) {
 	}
 }
 
-// newcomers returns until when members get no new slots: one that has just come may be one of a process that dies again and again. The
-// predecessor of such a one is still there, and silent. If no others are there, they get slots at once.
+// newcomers returns until when members that have just come get no slots: their process may die again and again. The predecessor of such a
+// member is still there, and silent. If all members are newcomers, nobody waits.
 func (d *draft) newcomers() map[string]time.Duration {
 	until := make(map[string]time.Duration)
 	holders := make(map[string]bool)
@@ -186,7 +186,7 @@ func nameOf(id string) string {
 	return id
 }
 
-// lives reports whether a holder can hand over its slots. Another one is probably dead: its slots are given away
+// lives reports whether a holder can hand over its slots. A holder that does not live is probably dead: its slots are given away
 // as soon as that is certain.
 func (d *draft) lives(id string) bool {
 	return d.takes[id] || id == d.self || slices.Contains(d.t.leaving, id)

@@ -272,7 +272,7 @@ func (q *queue[T]) settled(slots []int) {
 	}
 }
 
-// AddedAt is that of inner. A key that has come with its slot was added when this member has listed it.
+// AddedAt asks inner. A key that has come with its slot was added when this member has listed it.
 func (q *queue[T]) AddedAt(key T) (at time.Time) {
 	if times, ok := q.inner.(workqueue.AddTimes[T]); ok {
 		at = times.AddedAt(key)

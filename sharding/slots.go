@@ -27,6 +27,8 @@ const (
 //	  ├────────────────────────────┘ └──── does not return ───────────────────────┘ │
 //	  └──── its handlers have returned: now the table is written ───────────────────┘
 //
+// A slot that the member gets while it is already to move goes from absent to stopping.
+//
 // Queues read states and holdings without a lock. All else is guarded by the member's mu.
 type slot struct {
 	// holding is there unless the slot is absent.

@@ -204,7 +204,7 @@ func (m *Member) sawTable(r Record, began moment, order int64) error {
 		return err
 	}
 	relation := t.relationTo(view.table, view.greatest)
-	if relation != older && m.isBehindLocked(t, order) {
+	if relation != older && m.isOutdatedLocked(t, order) {
 		relation = contrary
 	}
 	switch relation {
@@ -300,7 +300,7 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	r, err := m.put(m.tableRecord(t, version))
 	m.wrote(t, err)
 	if err == nil {
-		m.logger.Info("There was no table. Made one", "table", t.id)
+		m.logger.Info("Made a new table", "table", t.id)
 		return now, m.sawTable(r, began, 0)
 	}
 	if errors.Is(err, ErrExists) || errors.Is(err, ErrConflict) {
