@@ -100,7 +100,7 @@ func (s *shard[T]) hasWorkLocked(now time.Time) bool {
 		ops += len(s.buffer.adds)
 	}
 	needed := func(c *confirmation) bool { return c.after > s.batches }
-	return !s.q.mu.ending.over && (ops > 0 || s.session.renew || s.session.abandoned || s.wakesUpLocked() || s.quitsLocked() ||
+	return !s.q.mu.ending.over && (ops > 0 || s.renewsAt(now) || s.session.abandoned || s.wakesUpLocked() || s.quitsLocked() ||
 		s.demandLocked() > 0 || slices.ContainsFunc(s.confirmations.waiting, needed))
 }
 
@@ -148,7 +148,7 @@ func (s *shard[T]) nextBatch() *batch {
 	b.ops, b.arguments = s.buffer.take(work, b.noAdds)
 	b.quits = s.session.abandoned || s.quitsLocked()
 	s.requestLocked(b.want)
-	s.getter.woken, s.session.renew = false, false
+	s.getter.woken = false
 	s.inFlight = true
 	return b
 }

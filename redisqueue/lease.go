@@ -25,8 +25,7 @@ type session struct {
 	// from a later moment, so here it ends first.
 	leaseFrom time.Time
 	lastFence string
-	held      int  // keys that it holds
-	renew     bool // a batch must follow, to renew the lease
+	held      int // keys that it holds
 	// abandoned: it has expired. What is left to do is to quit.
 	abandoned bool
 }
@@ -180,14 +179,15 @@ func (s *shard[T]) armLocked(now time.Time) {
 	s.timers.lease.Reset(at.Sub(now))
 }
 
+// renewsAt reports whether a batch is due to renew the lease. An answer that has taken long is followed by another batch at once.
+func (s *shard[T]) renewsAt(now time.Time) bool {
+	return s.session.held > 0 && now.Sub(s.session.leaseFrom) >= s.q.config.Lease/3
+}
+
 // tickLocked renews the lease, or lets it expire.
 func (s *shard[T]) tickLocked() {
 	now := time.Now()
 	s.expireLocked(now)
-	c := &s.session
-	if c.held > 0 && now.Sub(c.leaseFrom) >= s.q.config.Lease/3 {
-		c.renew = true
-		s.kickLocked()
-	}
+	s.kickLocked()
 	s.armLocked(now)
 }

@@ -243,3 +243,20 @@ func waitForSleepers(t testing.TB, client redis.UniversalClient, n int64) {
 		return nil
 	})
 }
+
+// A renewal that is answered after more than a third of a lease is followed by another one at once: the lease lives on.
+func TestLeaseAfterLateAnswer(t *testing.T) {
+	client, f := startServer(t).faultyClient()
+	q := newTestQueue(t, client, Config[string]{Lease: 3 * time.Second})
+	addAndGet(t, q, "x")
+	flush(t, q)
+	time.Sleep(500 * time.Millisecond)
+	f.down.Store(true)
+	time.Sleep(1700 * time.Millisecond)
+	f.down.Store(false)
+	time.Sleep(4 * time.Second)
+	if info := q.Info(); info.LostLeases != 0 {
+		t.Errorf("%+v", info)
+	}
+	q.Done("x")
+}
