@@ -280,40 +280,51 @@ func TestContextOfReconciler(t *testing.T) {
 
 type key struct{}
 
-// A request whose reconciler interrupts itself without an end is slowed down, and its metric and the page know it.
+// A request whose reconciler interrupts itself without an end is slowed down. The metric and the page know it, and the page lists
+// one queue, whoever shows it.
 func TestInterruptLoop(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		calls := 0
-		var q clientgo.TypedRateLimitingInterface[reconcile.Request]
-		page := debug.NewHandler(debug.Options{})
-		defer page.Close()
-		r := controllerruntime.WrapReconciler(reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-			calls++
-			until := worker.CallOf(ctx).UntilAdded()
-			q.Add(req)
-			<-until.Done()
-			return reconcile.Result{}, until.Err()
-		}), page)
-		q = r.With(priorityqueue.Config[reconcile.Request]{MetricsProvider: page})("loop", clientgo.DefaultTypedControllerRateLimiter[reconcile.Request]())
-		go func() {
-			for req, shutDown := q.Get(); !shutDown; req, shutDown = q.Get() {
-				_, _ = r.Reconcile(t.Context(), req)
-				q.Done(req)
+	for _, shownTwice := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			calls := 0
+			var q clientgo.TypedRateLimitingInterface[reconcile.Request]
+			page := debug.NewHandler(debug.Options{})
+			defer page.Close()
+			r := controllerruntime.WrapReconciler(reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+				calls++
+				until := worker.CallOf(ctx).UntilAdded()
+				q.Add(req)
+				<-until.Done()
+				return reconcile.Result{}, until.Err()
+			}), page)
+			config := priorityqueue.Config[reconcile.Request]{}
+			if shownTwice {
+				config.MetricsProvider = page
 			}
-		}()
-		q.Add(requestA)
-		time.Sleep(time.Minute)
-		if calls < 10 || calls > 30 {
-			t.Errorf("%d calls in a minute", calls)
-		}
-		w := httptest.NewRecorder()
-		page.ServeHTTP(w, httptest.NewRequest("GET", "/?format=json", nil))
-		for _, want := range []string{`"looping":1`, `"registered":1,`} {
-			if !strings.Contains(w.Body.String(), want) {
-				t.Errorf("%s is not in %s", want, w.Body)
+			q = r.With(config)("busy", clientgo.DefaultTypedControllerRateLimiter[reconcile.Request]())
+			go func() {
+				for req, shutDown := q.Get(); !shutDown; req, shutDown = q.Get() {
+					_, _ = r.Reconcile(t.Context(), req)
+					q.Done(req)
+				}
+			}()
+			q.Add(requestA)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if calls < 10 || calls > 30 {
+				t.Errorf("%d calls in a minute", calls)
 			}
-		}
-		q.ShutDown()
-		synctest.Wait()
-	})
+			w := httptest.NewRecorder()
+			page.ServeHTTP(w, httptest.NewRequest("GET", "/?format=json", nil))
+			for _, want := range []string{`"looping":1`, `"registered":1,`} {
+				if !strings.Contains(w.Body.String(), want) {
+					t.Errorf("%s is not in %s", want, w.Body)
+				}
+			}
+			if got := served(t, "busy"); !shownTwice && !strings.Contains(got, `workqueue_pool_looping_keys{controller="NAME",name="NAME"} 1`) {
+				t.Errorf("the metric does not know it: %s", got)
+			}
+			q.ShutDown()
+			synctest.Wait()
+		})
+	}
 }

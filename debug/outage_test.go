@@ -75,6 +75,7 @@ func TestOutageOfAServer(t *testing.T) {
 					"?queue=q&error=x":        "Not all errors were looked at.",
 					"?queue=q&key=a&id=" + id: "has not answered",
 					"?key=b":                  "gave no answer",
+					"?key=c":                  "No key that was looked at is called",
 				} {
 					began := time.Now()
 					body := get(h, query).Body.String()

@@ -106,7 +106,8 @@ workqueue_pool_timeouts_total{name="q"} 1
 	wantBuckets(t, h, 60, 2, 3)
 }
 
-// Of a program that counts its calls in another way there are the changes and the numbers of keys alone, and none of one that does not know them.
+// Of a program that counts its calls in another way there are the changes and the numbers of keys alone, and no changes of one
+// that does not know them.
 func TestChangesAlone(t *testing.T) {
 	b := newBench(prom.Options{})
 	changes := &workqueue.Histogram{Bounds: []float64{1, 2}, Counts: []uint64{4, 1, 0}, Sum: 3}

@@ -100,7 +100,7 @@ func (s *shard[T]) hasWorkLocked(now time.Time) bool {
 		ops += len(s.buffer.adds)
 	}
 	needed := func(c *confirmation) bool { return c.after > s.batches }
-	return !s.q.mu.ending.over && (ops > 0 || s.renewsAt(now) || s.session.abandoned || s.wakesUpLocked() || s.quitsLocked() ||
+	return !s.q.mu.ending.over && (ops > 0 || s.mustRenewLocked(now) || s.session.abandoned || s.wakesUpLocked() || s.quitsLocked() ||
 		s.demandLocked() > 0 || slices.ContainsFunc(s.confirmations.waiting, needed))
 }
 

@@ -54,10 +54,10 @@ type Config[T comparable] struct {
 	RateLimiter workqueue.TypedRateLimiter[T]
 	// MaxLostLeases is after how many lost leases in a row, without a Done, a key is given up: its handler may end its process.
 	// From the second one on the key waits, at first for half a lease to a lease, then twice as long each time, at most for
-	// Backoff.Max. If a lost replica held younger keys as well, a key that it had held for longer than a lease counts as a quarter of a
-	// loss: long handlers are not to blame for a key that ends its processes at once. A lease that a replica gives back itself, because
-	// it could not reach the server for a while, does not count. 10 if zero, never if negative. With less than five, a key that ends its
-	// processes at once may take long ones with it.
+	// Backoff.Max. If a lost replica held younger keys as well, a key that it had held for longer than a lease counts as a
+	// quarter of a loss: long handlers are not to blame for a key that ends its processes at once. A lease that a replica gives
+	// back itself, because it could not reach the server for a while, does not count. 10 if zero, never if negative. With less
+	// than five, a key that ends its processes at once may take long ones with it.
 	MaxLostLeases int
 	// GivenUpLimit is how many keys are kept on the server that were given up, GivenUpAge for how long. 10,000 and a week if
 	// zero.

@@ -329,8 +329,13 @@ func (badBounds) HistogramBounds() []float64 { return []float64{2, 1} }
 // New returns an error for what it cannot use, and no queue.
 func TestNewRefuses(t *testing.T) {
 	client := startServer(t).client()
-	if q, err := New(context.Background(), nil, Config[string]{Name: "test"}); q != nil || err == nil {
-		t.Errorf("New() without a client = %v, %v", q, err)
+	for _, without := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil)} {
+		if q, err := New(context.Background(), without, Config[string]{Name: "test"}); q != nil || err == nil {
+			t.Errorf("New() without a client = %v, %v", q, err)
+		}
+		if q, err := Attach(context.Background(), without, "test"); q != nil || err == nil {
+			t.Errorf("Attach() without a client = %v, %v", q, err)
+		}
 	}
 	if q, err := New(context.Background(), client, Config[string]{Name: "test", MetricsProvider: badBounds{}}); q != nil || err == nil {
 		t.Errorf("New() with bounds that do not ascend = %v, %v", q, err)
@@ -382,4 +387,46 @@ func TestClientInUse(t *testing.T) {
 		wg.Go(func() { must(t, ownConnections(client, 1).Close()) })
 	}
 	wg.Wait()
+}
+
+// Whether a server is still full is tried with a few adds, however many wait: the others would only be sent and put back.
+func TestBatchOnAFullServer(t *testing.T) {
+	q := withoutServer(t)
+	s := q.shards[0]
+	s.sending = true // Nothing is sent.
+	for i := range 1000 {
+		q.Add(fmt.Sprint(i))
+	}
+	s.server.fullSince = time.Now()
+	if n := len(s.nextBatch().ops); n == 0 || n > 20 {
+		t.Errorf("%d adds in a batch", n)
+	}
+}
+
+// A call that waits for the server's replicas takes no connection that other calls need, and neither does a blocking read.
+func TestWaitingTakesNoConnection(t *testing.T) {
+	s := startServer(t)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": s.addr}, PoolSize: 1, ReadTimeout: time.Minute})
+	t.Cleanup(func() { ring.Close() })
+	for name, client := range map[string]redis.UniversalClient{
+		"client": newClient(t, &redis.Options{Addr: s.addr, PoolSize: 1, ReadTimeout: time.Minute}),
+		"ring":   ring,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			q := newTestQueue(t, client, Config[string]{Name: name, WaitReplicas: 1, WaitTimeout: 6 * time.Second, PollInterval: 5 * time.Second})
+			confirmed := make(chan error, 1)
+			go func() { confirmed <- q.AddContext(context.Background(), "x") }()
+			mustGet(t, q, "x")
+			go q.Get() // which reads
+			waitForGetters(t, q, 1)
+			for range 5 {
+				if _, err := q.Counts(within(t, 3*time.Second)); err != nil {
+					t.Error(err)
+				}
+			}
+			q.Done("x")
+			wantErr(t, <-confirmed, ErrNotReplicated)
+		})
+	}
 }

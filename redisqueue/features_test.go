@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -352,5 +353,31 @@ func TestBackoffForKeyIsRefused(t *testing.T) {
 	}}
 	if err := config.complete(time.Hour); err == nil || !strings.Contains(err.Error(), "RateLimiter") {
 		t.Errorf("complete() = %v", err)
+	}
+}
+
+// What changes the strings of equal keys is part of the description. The names of types are not.
+func TestDescription(t *testing.T) {
+	type number int
+	for want, key := range map[string]any{
+		"int":     number(0),
+		"{N int}": struct{ N number }{},
+		"{n int}": struct {
+			N int `json:"n"`
+		}{},
+		"{N int,omitempty}": struct {
+			N int `json:",omitempty"`
+		}{},
+		"{n int,string}": struct {
+			N int `json:"n,string"`
+		}{},
+		"{A [2]string, B int8}": struct {
+			A [2]string
+			B int8
+		}{},
+	} {
+		if got, err := describe(reflect.TypeOf(key)); got != want || err != nil {
+			t.Errorf("%T: %q, %v, want %q", key, got, err, want)
+		}
 	}
 }

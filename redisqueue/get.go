@@ -256,9 +256,9 @@ func (s *shard[T]) wakeLocked() {
 	s.kickLocked()
 }
 
-// ownConnections returns a client of the same server with at most n connections, for the calls that wait: from the pool of a client that
-// several queues or shards share, they would take the connections that others need. It returns the client itself if it is of another
-// type than those of go-redis.
+// ownConnections returns a client of the same server with at most n connections, for the calls that wait: from the pool of a
+// client that several queues or shards share, they would take the connections that others need. It returns the client itself if
+// it is of another type than those of go-redis.
 func ownConnections(client redis.UniversalClient, n int) redis.UniversalClient {
 	switch c := client.(type) {
 	case *redis.Client:

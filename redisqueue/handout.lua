@@ -111,11 +111,8 @@ local function wants() return not paused and got < want and bytes < BYTES end
 local moves, moved = {}, {} -- arguments for HSET and HDEL of CAUSES
 local function handOut(key)
 	fence = fence + 1
-	local itsFence, queuedSince = digits(fence), states[key]
-	if not tonumber(queuedSince, 10) then -- Another program has written it.
-		queuedSince = since
-	end
-	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. queuedSince .. ' ' .. key
+	local itsFence = digits(fence)
+	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. states[key] .. ' ' .. key -- The state is since when it is queued.
 	local causes = caused and call('HGET', CAUSES, 'n' .. key)
 	if causes then
 		result = 'K' .. sub(result, 2) .. #causes .. ' ' .. causes

@@ -179,8 +179,9 @@ func (s *shard[T]) armLocked(now time.Time) {
 	s.timers.lease.Reset(at.Sub(now))
 }
 
-// renewsAt reports whether a batch is due to renew the lease. An answer that has taken long is followed by another batch at once.
-func (s *shard[T]) renewsAt(now time.Time) bool {
+// mustRenewLocked reports whether a batch is due to renew the lease. An answer that has taken long is followed by another batch
+// at once.
+func (s *shard[T]) mustRenewLocked(now time.Time) bool {
 	return s.session.held > 0 && now.Sub(s.session.leaseFrom) >= s.q.config.Lease/3
 }
 

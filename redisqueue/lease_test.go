@@ -246,15 +246,15 @@ func waitForSleepers(t testing.TB, client redis.UniversalClient, n int64) {
 
 // A renewal that is answered after more than a third of a lease is followed by another one at once: the lease lives on.
 func TestLeaseAfterLateAnswer(t *testing.T) {
+	const lease = 6 * time.Second
 	client, f := startServer(t).faultyClient()
-	q := newTestQueue(t, client, Config[string]{Lease: 3 * time.Second})
+	q := newTestQueue(t, client, Config[string]{Lease: lease})
 	addAndGet(t, q, "x")
 	flush(t, q)
-	time.Sleep(500 * time.Millisecond)
 	f.down.Store(true)
-	time.Sleep(1700 * time.Millisecond)
+	waitUntil(t, func() bool { return q.leaseAge() > 2*lease/3+200*time.Millisecond }) // The renewal began after a third.
 	f.down.Store(false)
-	time.Sleep(4 * time.Second)
+	waitUntil(t, func() bool { return q.leaseAge() < lease/3 || q.Info().LostLeases > 0 })
 	if info := q.Info(); info.LostLeases != 0 {
 		t.Errorf("%+v", info)
 	}

@@ -194,6 +194,7 @@ local function failuresOf(key)
 	if not retry or retry + setting('forget') <= now then
 		return 0, 0
 	end
+	-- Another program may have written numbers that no reply can have.
 	return math.min(math.max(0, (call('ZSCORE', FAILURES, key) or 0) + 0), 2 ^ 31), math.min(math.max(0, retry - now), 1e15)
 end
 

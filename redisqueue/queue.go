@@ -90,13 +90,17 @@ func New[T comparable](ctx context.Context, client redis.UniversalClient, config
 
 // newQueue is New with a complete config and without a look at the server.
 func newQueue[T comparable](client redis.UniversalClient, config Config[T], script *redis.Script) *Queue[T] {
+	connections := config.Shards
+	if config.WaitReplicas > 0 {
+		connections *= 2
+	}
 	q := &Queue[T]{
 		config:      config,
 		client:      client,
 		script:      script,
 		settings:    config.settings(),
 		description: config.description(),
-		blocking:    ownConnections(client, config.Shards*(1+min(max(config.WaitReplicas, 0), 1))),
+		blocking:    ownConnections(client, connections),
 		ended:       make(chan struct{}),
 	}
 	q.mu.held = make(map[T]*hold[T])

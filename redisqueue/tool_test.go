@@ -298,7 +298,7 @@ func TestForeignData(t *testing.T) {
 	}
 }
 
-// No entry that others have written stops the replicas: they go on once it is gone, and most while it is there.
+// Entries that others have written do not stop the replicas.
 func TestForeignEntryStopsNothing(t *testing.T) {
 	client := startServer(t).client()
 	ctx := within(t, time.Minute)

@@ -58,8 +58,8 @@ type QueueConfig[T comparable] struct {
 	// an error, these keys are used, and it is called again. It is required.
 	Keys func(ctx context.Context) ([]T, error)
 	// Hash replaces the hash of keys, for example to keep all keys of a namespace with one replica; see [HashString].
-	// All replicas must have the same one, in all versions of the program that run side by side. The slot is chosen by its upper bits.
-	// It is needed for keys that are not strings, numbers, booleans, or structs and arrays of such.
+	// All replicas must have the same one, in all versions of the program that run side by side. The slot is chosen by its upper
+	// bits. It is needed for keys that are not strings, numbers, booleans, or structs and arrays of such.
 	Hash func(key T) uint64
 	// ListPriority is the priority with which the keys of Keys are added, if the queue has priorities.
 	ListPriority int

@@ -167,8 +167,8 @@ type memberData struct {
 	Epoch        int64 `json:"epoch,omitempty"`
 	TableEpoch   int64 `json:"tableEpoch,omitempty"`
 	LongestLease int64 `json:"longestLease,omitempty"`
-	// Dead: the member's life has ended. Another one has set this after a lease without a renewal, or the member itself when it left or
-	// gave up.
+	// Dead: the member's life has ended. Another one has set this after a lease without a renewal, or the member itself when it
+	// left or gave up.
 	Dead bool `json:"dead,omitempty"`
 	// Queues is how many queues the member has. It is for people.
 	Queues int `json:"queues,omitempty"`

@@ -72,8 +72,8 @@ func fill(v reflect.Value, i int) {
 	}
 }
 
-// contradict reports whether a and b have different fingerprints for one type. A missing fingerprint is no contradiction: members make
-// their queues one after the other.
+// contradict reports whether a and b have different fingerprints for one type. A missing fingerprint is no contradiction: members
+// make their queues one after the other.
 func contradict(a, b []string) bool {
 	typeOf := func(fingerprint string) string { name, _, _ := strings.Cut(fingerprint, "="); return name }
 	return slices.ContainsFunc(a, func(x string) bool {

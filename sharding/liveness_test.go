@@ -46,6 +46,7 @@ func TestMemberThatMustNotWriteTable(t *testing.T) {
 			store := Memory()
 			ofA := &refuser{Store: store}
 			a := mustJoin(t, ofA, Config{Name: "a", Slots: 4})
+			q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
 			time.Sleep(10 * time.Second)
 			id := a.ID()
 			ofA.table.Store(&refusal)
@@ -54,6 +55,9 @@ func TestMemberThatMustNotWriteTable(t *testing.T) {
 			certain := errors.Is(refusal, ErrRefused)
 			if n := a.Stats().Held; certain && n != 4 {
 				t.Errorf("FAILURE: a holds %d slots", n)
+			}
+			if certain {
+				wantFacts(t, q, "Slots that cannot move: 2: the server refuses to store the table; next try in *s")
 			}
 			time.Sleep(20 * time.Second)
 			if err := a.Err(); err == nil || !strings.Contains(err.Error(), "quota") {
@@ -329,38 +333,36 @@ type distant struct {
 	trip time.Duration
 }
 
+// there calls the store on the other side.
+func (s *distant) there(call func()) {
+	time.Sleep(s.trip)
+	call()
+	time.Sleep(s.trip)
+}
+
 func (s *distant) Get(ctx context.Context, name string) (r Record, err error) {
-	time.Sleep(s.trip)
-	r, err = s.Store.Get(ctx, name)
-	time.Sleep(s.trip)
+	s.there(func() { r, err = s.Store.Get(ctx, name) })
 	return r, err
 }
 
 func (s *distant) List(ctx context.Context, group string) (records []Record, version string, err error) {
-	time.Sleep(s.trip)
-	records, version, err = s.Store.List(ctx, group)
-	time.Sleep(s.trip)
+	s.there(func() { records, version, err = s.Store.List(ctx, group) })
 	return records, version, err
 }
 
 func (s *distant) Create(ctx context.Context, r Record) (stored Record, err error) {
-	time.Sleep(s.trip)
-	stored, err = s.Store.Create(ctx, r)
-	time.Sleep(s.trip)
+	s.there(func() { stored, err = s.Store.Create(ctx, r) })
 	return stored, err
 }
 
 func (s *distant) Update(ctx context.Context, r Record) (stored Record, err error) {
-	time.Sleep(s.trip)
-	stored, err = s.Store.Update(ctx, r)
-	time.Sleep(s.trip)
+	s.there(func() { stored, err = s.Store.Update(ctx, r) })
 	return stored, err
 }
 
-func (s *distant) Delete(ctx context.Context, name, version string) error {
-	time.Sleep(s.trip)
-	defer time.Sleep(s.trip)
-	return s.Store.Delete(ctx, name, version)
+func (s *distant) Delete(ctx context.Context, name, version string) (err error) {
+	s.there(func() { err = s.Store.Delete(ctx, name, version) })
+	return err
 }
 
 func (s *distant) Watch(ctx context.Context, group, version string, changed func(Event)) error {
@@ -369,8 +371,9 @@ func (s *distant) Watch(ctx context.Context, group, version string, changed func
 	})
 }
 
-// A quarter of the replicas joins, then a quarter leaves, and then a rolling update replaces them all, a quarter joining while another one
-// leaves. The server takes 50 ms. No slot is without a holder for much longer than a second.
+// A quarter of the replicas joins, then a quarter leaves, and then a rolling update replaces them all, a quarter joining while
+// another one leaves. The server takes 50 ms. No slot is without a holder for longer than a second, or a second and a half in a
+// rolling update of a hundred.
 func TestSlotThatMovesInLargeGroup(t *testing.T) {
 	sizes := []int{10, 30}
 	if os.Getenv("SHARDING_LARGE") != "" {
@@ -451,8 +454,11 @@ func TestSlotThatMovesInLargeGroup(t *testing.T) {
 			watch(30 * time.Second)
 			t.Logf("%d replicas: a slot is without a holder for %v at most while %d join, for %v while %d leave, and for %v in a rolling update",
 				n, joined, n/4, left, n/4, longest)
-			// Of a hundred many join and leave at the same moment.
-			if max(joined, left) > time.Second || longest > time.Second+time.Duration(n)*5*time.Millisecond {
+			limit := time.Second // in a rolling update
+			if n == 100 {
+				limit = 1500 * time.Millisecond
+			}
+			if max(joined, left) > time.Second || longest > limit {
 				t.Errorf("FAILURE: %d replicas: %v, %v, %v", n, joined, left, longest)
 			}
 			for _, m := range members {

@@ -59,7 +59,8 @@ type Member struct {
 	loops sync.WaitGroup
 	// Each of these has room for one signal to a loop: that it should look again.
 	toRenew, toConfirm, toWork, toExpire chan struct{}
-	// left is closed when the member holds nothing any more and its record is deleted or marked dead, and written when all log lines are.
+	// left is closed when the member holds nothing any more and its record is deleted or marked dead, and written when all log
+	// lines are.
 	left    chan struct{}
 	written <-chan struct{}
 
@@ -199,8 +200,8 @@ func (m *Member) Err() error {
 	return cmp.Or(m.mu.problem.confirm, m.mu.problem.renew, ErrLeaseLost)
 }
 
-// everyThird calls f three times in a lease, at each signal, and soon after an error. what describes f in the log; *problem holds its last
-// error.
+// everyThird calls f three times in a lease, at each signal, and soon after an error. what describes f in the log; *problem holds
+// its last error.
 func (m *Member) everyThird(f func() error, what string, problem *error, signals <-chan struct{}) {
 	for {
 		delay, wake, err := m.config.Lease/3, signals, f()

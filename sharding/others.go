@@ -341,7 +341,7 @@ func (m *Member) bury(id string) error {
 // deletes marked records that the table names no more.
 func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 	var lost []string
-	remains := make(map[string]string) // versions by id
+	remains, version := "", "" // One at a time: each costs two calls.
 	due = now + m.config.Lease
 	m.mu.Lock()
 	if t := m.mu.view.table; t != nil {
@@ -361,7 +361,7 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 				delete(m.mu.members, id)
 			case m.mu.leaving: // Others do it.
 			case now >= s.since+m.turnLocked(now):
-				remains[id] = s.version
+				remains, version = id, s.version
 			default:
 				due = min(due, s.since+m.turnLocked(now))
 			}
@@ -373,20 +373,14 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 			return now, err
 		}
 	}
-	for id, version := range remains {
-		if due == now { // The next one when the table is written: each costs two calls.
-			break
-		}
-		due = now
-		err := m.call(m.ctx, func(ctx context.Context) error { return m.store.Delete(ctx, m.recordName(id), version) })
-		if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrConflict) {
-			return now, err
-		}
-		if _, err = m.findMember(id); err != nil {
-			return now, err
-		}
+	if remains == "" {
+		return due, nil
 	}
-	return due, nil
+	err = m.call(m.ctx, func(ctx context.Context) error { return m.store.Delete(ctx, m.recordName(remains), version) })
+	if err == nil || errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict) {
+		_, err = m.findMember(remains)
+	}
+	return now, err
 }
 
 // findMember reads a member's record that the watch has not shown. Only that shows that it is gone: the watch may lag

@@ -20,7 +20,8 @@ type own struct {
 	attempts map[int64]attempt
 	// stored is the sequence that the record had when it was seen last.
 	stored int64
-	// alive: nobody has ended this life, as far as the member knows. Only while the member's record is there nobody gives its slots away.
+	// alive: nobody has ended this life, as far as the member knows. Only while the member's record is there nobody gives its slots
+	// away.
 	alive bool
 	// renewed is when the last attempt began that is known to have succeeded.
 	renewed moment

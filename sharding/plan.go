@@ -91,8 +91,8 @@ func (m *Member) newDraftLocked(t *table, now time.Duration) *draft {
 	return d
 }
 
-// plan returns the table as it should be, without handovers, how long to wait before it is written, and when it may be another one. A
-// change waits for more of them and for this member's turn, but not if slots are with the dead, and least if this member has found that.
+// plan returns the table as it should be, without handovers, and how long to wait before it is written. A change waits for more
+// of them and for this member's turn, but not if slots are with the dead, and least if this member has found that.
 func (d *draft) plan(now time.Duration) (next *table, wait time.Duration) {
 	next = d.t.clone()
 	slots := d.t.slots
@@ -152,8 +152,8 @@ func (d *draft) leaveIn(next *table) {
 	}
 }
 
-// newcomers returns until when members that have just come get no slots: their process may die again and again. The predecessor of such a
-// member is still there, and silent. If all members are newcomers, nobody waits.
+// newcomers returns until when members that have just come get no slots: their process may die again and again. The predecessor
+// of such a member is still there, and silent. If all members are newcomers, nobody waits.
 func (d *draft) newcomers() map[string]time.Duration {
 	until := make(map[string]time.Duration)
 	holders := make(map[string]bool)

@@ -166,8 +166,11 @@ func (m *Member) kept() []workqueue.Fact {
 	if n == 0 {
 		return nil
 	}
-	return []workqueue.Fact{fact("Slots that cannot move", "%d: handlers do not return although their contexts have ended, or the server refuses to "+
-		"store the table; next try in %v", n, next.Round(time.Second))}
+	why := "handlers do not return although their contexts have ended"
+	if m.mu.since.refused > 0 {
+		why = "the server refuses to store the table"
+	}
+	return []workqueue.Fact{fact("Slots that cannot move", "%d: %s; next try in %v", n, why, next.Round(time.Second))}
 }
 
 // factsOf says who holds the slots, and what moves. If that is not how it is now, old says how old it is.

@@ -57,7 +57,7 @@ func TestFacts(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		wantFacts(t, q, "Group: g, 2 members", "Slots held: 3 of 4", "Slots of a: 3", "Slots of b: 1", "Move from a to b: 1 slots for 2*s, waiting for 1 handlers")
 		time.Sleep(6 * time.Second)
-		wantFacts(t, q, "Slots that cannot move: 1: handlers do not return although their contexts have ended, or the server refuses to store the table; next try in *s")
+		wantFacts(t, q, "Slots that cannot move: 1: handlers do not return although their contexts have ended; next try in *s")
 		store.away.Store(true)
 		time.Sleep(20 * time.Second)
 		wantFacts(t, q, "In touch: no for *: the server is away", "Slots held: 0 of 4")

@@ -18,9 +18,9 @@ import (
 //	err := handle(entry.Context(), key)
 //	result := entry.End(err)
 //
-// Then they do with the key what result.Next says, and call the queue's Done, by [Entry.AfterHold]: a handler may have put its key on
-// hold, and a key that is interrupted again and again is held for a moment. The books never add a key to the queue, and never forget one
-// there. All methods may be called from any goroutine.
+// Then they do with the key what result.Next says, and call the queue's Done, by [Entry.AfterHold]: a handler may have put its
+// key on hold, and a key that is interrupted again and again is held for a moment. The books never add a key to the queue, and
+// never forget one there. All methods may be called from any goroutine.
 //
 // A panic of a hook, the queue or its limiter reaches the caller of a method. On a goroutine of the books, which looks for stuck
 // handlers, ends holds or asks the queue about failing keys, it is logged.

@@ -306,3 +306,18 @@ func TestBooksWithoutLease(t *testing.T) {
 		t.Errorf("%+v, %+v", r, books.Stats())
 	}
 }
+
+// Nobody knows whether a queue that is not Extended has ended: its last key may be on its way to Begin.
+func TestStatsOfBooksOverPlainQueue(t *testing.T) {
+	q := plain{newQueue()}
+	books := worker.NewBooks(q, options{})
+	q.Add("a")
+	q.ShutDown()
+	key, _ := q.Get()
+	if s := books.Stats(); s.Ended {
+		t.Errorf("before the call: %+v", s)
+	}
+	e := books.Begin(t.Context(), key)
+	e.End(nil)
+	e.AfterHold(func() { q.Done(key) })
+}

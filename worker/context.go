@@ -190,8 +190,8 @@ func (own *ownContext) endWith(ctx context.Context, added <-chan struct{}) conte
 	return until
 }
 
-// wasInterrupted reports whether context.Canceled means that the key was added, and not that the handler's own context was canceled.
-// (If the handler was also too slow, its error is not Canceled.)
+// wasInterrupted reports whether context.Canceled means that the key was added, and not that the handler's own context was
+// canceled. (If the handler was also too slow, its error is not Canceled.)
 func (c *callContext[T]) wasInterrupted() bool {
 	own := c.own.Load()
 	if own == nil || !own.interrupted.Load() {

@@ -50,9 +50,9 @@
 // # The handler's context
 //
 // A handler's context ends when its call has ended, after the hooks. It ends earlier at HandlerTimeout, when the key's lease or the
-// pool ends, and by [Pool.Cancel]. Its cause says why. It has the values of Run's context. [CallOf] returns the call that it belongs
-// to: which attempt it is, why the key came, a logger. [Call.UntilAdded] makes a context that also ends when the key is added again,
-// for waits worth interrupting:
+// pool ends, and by [Pool.Cancel]. Its cause says why. It has the values of Run's context. [CallOf] returns the call that it
+// belongs to: which attempt it is, why the key came, a logger. [Call.UntilAdded] makes a context that also ends when the key is
+// added again, for waits worth interrupting:
 //
 //	select {
 //	case <-rolledOut:
@@ -130,7 +130,7 @@
 //
 // A key costs about 200 ns more than Get, Forget and Done by hand (see BenchmarkKey): the pool takes its lock a few times, and
 // reads the clock twice. It allocates nothing for a key that has not failed before if there is no HandlerTimeout, hook or priority
-// and the Logger does not log at level Debug, but for the contexts: 4 KiB for 256 calls of a worker. A handler that keeps its context
-// keeps all 256 alive. A handler that waits for the end of its context, or makes another one from it, costs a few allocations more. Over
-// a queue with metrics a key costs about 60 ns more, to know how long its change took.
+// and the Logger does not log at level Debug, but for the contexts: 4 KiB for 256 calls of a worker. A handler that keeps its
+// context keeps all 256 alive. A handler that waits for the end of its context, or makes another one from it, costs a few
+// allocations more. Over a queue with metrics a key costs about 60 ns more, to know how long its change took.
 package worker

@@ -31,8 +31,8 @@ type Entry[T comparable] struct {
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
 }
 
-// callState is the view of a call that the goroutine has that makes it. Only that goroutine writes it. While the call goes on, others may
-// read ctx and since, under the books' mu.
+// callState is the view of a call that the goroutine has that makes it. Only that goroutine writes it. While the call goes on,
+// others may read ctx and since, under the books' mu.
 type callState[T comparable] struct {
 	result   Result[T] // what hooks see
 	answer   answer    // what the handler's error asks for

@@ -118,8 +118,8 @@ type failureCount struct {
 	due int64
 	// unasked is how many of the failures the limiter was not asked about.
 	unasked int
-	// logged is the highest attempt so far, all of which the log has seen: where the limiter says how many failures there were, an attempt
-	// may come again.
+	// logged is the highest attempt so far, all of which the log has seen: where the limiter says how many failures there were,
+	// an attempt may come again.
 	logged int
 }
 

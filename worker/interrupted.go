@@ -47,8 +47,8 @@ func doubled(delay time.Duration, times int, longest time.Duration) time.Duratio
 	return min(delay<<min(times, 20), longest)
 }
 
-// pauseIfLooping holds the key after its call if it was interrupted too often in a row. It comes after endCall, which counts that. The
-// key was added again, so without Done it does not come. (In a group with a Limit a held key counts meanwhile.)
+// pauseIfLooping holds the key after its call if it was interrupted too often in a row. It comes after endCall, which counts
+// that. The key was added again, so without Done it does not come. (In a group with a Limit a held key counts meanwhile.)
 func (e *Entry[T]) pauseIfLooping() {
 	if e.result.Next != NextInterrupted || e.lost {
 		return

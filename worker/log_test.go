@@ -126,7 +126,8 @@ func TestLogOfAKeyThatFails(t *testing.T) {
 	}
 }
 
-// A key that fails without an end, and is added meanwhile, is logged rarely, also if the queue's limiter says how often it has failed.
+// A key that fails without an end, and is added meanwhile, is logged rarely, also if the queue's limiter says how often it has
+// failed.
 func TestLogOfAKeyThatIsAddedWhileItFails(t *testing.T) {
 	for _, isPlain := range []bool{false, true} {
 		t.Run(fmt.Sprint("plain=", isPlain), func(t *testing.T) {

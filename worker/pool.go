@@ -57,15 +57,15 @@ type Pool[T comparable] struct {
 		endStartCtx context.CancelFunc
 		fatal       error
 		notStarted  []T // keys that were got too late to be started
-		// refused are the keys whose handlers asked for them again after the shutdown, so that the queue dropped the add. They come again
-		// all the same if they were added before.
+		// refused are the keys whose handlers asked for them again after the shutdown, so that the queue dropped the add. They
+		// come again all the same if they were added before.
 		refused map[T]struct{}
 		left    Left[T]
 	}
 }
 
-// phase is how far the life of a pool has come. It only moves forward. Stop, the end of Run's context, a fatal error and timeouts move it.
-// Stop(All) moves it to phaseEmptying, Stop(Running) to phaseFinishing, Stop(Nothing) to phaseEnding.
+// phase is how far the life of a pool has come. It only moves forward. Stop, the end of Run's context, a fatal error and timeouts
+// move it. Stop(All) moves it to phaseEmptying, Stop(Running) to phaseFinishing, Stop(Nothing) to phaseEnding.
 type phase uint8
 
 const (

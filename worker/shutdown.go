@@ -256,8 +256,8 @@ func (p *Pool[T]) isAwaited(slow bool) bool {
 	})
 }
 
-// patience bounds each wait for the queue at the end of Run, on the real clock: for its Dones, for what it says about failing keys, and,
-// when it is shut down, for each further key that it hands out.
+// patience bounds each wait for the queue at the end of Run, on the real clock: for its Dones, for what it says about failing
+// keys, and, when it is shut down, for each further key that it hands out.
 const patience = 100 * time.Millisecond
 
 // takeQueued takes the keys out of the queue, which is shut down, and returns them. A queue may hold some back until other keys

@@ -286,8 +286,8 @@ const maxSnapshot = 512
 // Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue and its limiter
 // about these: those that have been removed from the queue since, or that somebody else has handled, are left out and
 // forgotten. (A queue reports what was removed if it is a [KeyFinder]. What was handled is known from NumRequeues, if the
-// limiter counts by key.) It also asks a [workqueue.KeyReader] when they come due. After a second it asks no more; of the other keys
-// it returns what the pool knows.
+// limiter counts by key.) It also asks a [workqueue.KeyReader] when they come due. After a second it asks no more; of the other
+// keys it returns what the pool knows.
 func (b *Books[T]) Snapshot(limit int) Snapshot[T] {
 	s := b.snapshot(limit, maxSnapshot)
 	for i := range s.Running {

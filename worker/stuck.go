@@ -113,8 +113,8 @@ func allStacks() (stacks []byte, instead string) {
 	if n > maxGoroutines {
 		return nil, fmt.Sprintf("not read: there are %d goroutines", n)
 	}
-	// Once, and not again with a larger buffer: runtime.Stack walks all goroutines even if it has no room for them. A few goroutines may
-	// have deep stacks.
+	// Once, and not again with a larger buffer: runtime.Stack walks all goroutines even if it has no room for them. A few
+	// goroutines may have deep stacks.
 	stacks = make([]byte, 64<<10+max(n*2<<10, min(n*16<<10, 8<<20)))
 	return stacks[:runtime.Stack(stacks, true)], "not read: the stacks of the other goroutines are too long"
 }
