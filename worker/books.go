@@ -166,8 +166,7 @@ func (b *Books[T]) noteOutcome(e *Entry[T]) {
 		if e.sameFailure {
 			counted = e.failed
 		}
-		counted.logged = max(e.failed.logged, e.result.Attempt)
-		b.failures.add(key, b.failedCall(e), counted)
+		e.failedBefore = b.failures.add(key, b.failedCall(e), counted)
 		select {
 		case b.anyFailing <- struct{}{}:
 		default:

@@ -47,6 +47,8 @@ type callState[T comparable] struct {
 	// sameFailure reports that the call has failed within the delay of the failure before it. delayLeft is the rest of that delay.
 	sameFailure bool
 	delayLeft   time.Duration
+	// failedBefore reports that the attempt has failed, and was logged, before.
+	failedBefore bool
 }
 
 // Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context, [Entry.Context], is
@@ -151,7 +153,10 @@ func (e *Entry[T]) endCall() {
 func (e *Entry[T]) decide() {
 	b, r := e.books, &e.result
 	r.Duration = b.options.Clock.Since(r.Started)
-	e.classify()
+	e.answer = answer{next: NextForget}
+	if r.Err != nil {
+		e.classify()
+	}
 	if h := e.answer.hold; h != nil && h.returned.Swap(true) {
 		r.Err, e.answer = fmt.Errorf("%w: %w", errHoldTwice, r.Err), answer{next: NextRetry}
 	} else if h != nil {
@@ -202,7 +207,7 @@ func (e *Entry[T]) log() {
 		message = "The handler has put its key on hold"
 	case NextRetry:
 		message = "The handler failed, its key comes again"
-		if r.Attempt&(r.Attempt-1) == 0 && r.Attempt > e.failed.logged {
+		if r.Attempt&(r.Attempt-1) == 0 && !e.failedBefore {
 			level = slog.LevelWarn
 		}
 	case NextGiveUp:

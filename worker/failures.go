@@ -107,9 +107,13 @@ type failures[T comparable] struct {
 type failure[T comparable] struct {
 	failureCount
 	record *record[T] // nil if too many other keys have failed since
+	// highest is the highest attempt since the key began to fail. Where the limiter says how many failures there were, an attempt may
+	// come again.
+	highest int
 }
 
-// failureCount is kept for every failing key. It is zero for one that was given up.
+// failureCount is kept for every failing key. It is zero for one that was given up. (With a fifth field the compiler would not keep it in
+// registers, which costs each key 15 ns.)
 type failureCount struct {
 	calls int // how many have failed in a row
 	// limited reports that the queue's limiter counts the failures. If it counts zero later, somebody else has called Forget.
@@ -118,9 +122,6 @@ type failureCount struct {
 	due int64
 	// unasked is how many of the failures the limiter was not asked about.
 	unasked int
-	// logged is the highest attempt so far, all of which the log has seen: where the limiter says how many failures there were,
-	// an attempt may come again.
-	logged int
 }
 
 // recent are the records of the keys that have failed last, and either fail or were given up.
@@ -161,21 +162,27 @@ func (f *failures[T]) countOf(key T) failureCount {
 	return failureCount{}
 }
 
-// add records a failed call of key, and what is known of the key now: zero if it was given up.
-func (f *failures[T]) add(key T, call FailedCall, c failureCount) {
+// add records a failed call of key, and what is known of the key now: zero if it was given up. It reports whether the key has failed in
+// the call's attempt, or a later one, before.
+func (f *failures[T]) add(key T, call FailedCall, c failureCount) (again bool) {
 	h := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.unlock()
 	s, e, _ := f.mu.keys.FindOrInsert(h, key)
-	e.Value.failureCount = c
+	again = call.Attempt <= e.Value.highest
+	e.Value.failureCount, e.Value.highest = c, max(e.Value.highest, call.Attempt)
 	if c.calls > 0 {
 		f.recordLocked(&f.mu.failing, s, call)
-	} else if f.mu.givenUp.max <= 0 { // None is to be kept.
+		return again
+	}
+	e.Value.highest = 0        // If somebody adds it again, it begins anew.
+	if f.mu.givenUp.max <= 0 { // None is to be kept.
 		f.forgetLocked(s)
 	} else if oldest := f.recordLocked(&f.mu.givenUp, s, call); oldest != nil {
 		f.mu.keys.Delete(oldest.slot)
 		f.unlisted.Add(1)
 	}
+	return again
 }
 
 // recordLocked makes a record of the key at s, with one more call, and puts it at the front of in. It returns the record for which there

@@ -221,7 +221,9 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 // doneOrHold calls Done of the key, or holds it.
 func (p *Pool[T]) doneOrHold(e *Entry[T]) {
 	key := e.result.Key
-	e.pauseIfLooping()
+	if e.result.Next == NextInterrupted { // Without a call for each key.
+		e.pauseIfLooping()
+	}
 	if !e.Held() { // Without a closure for each key.
 		p.queue.Done(key)
 		return
