@@ -41,7 +41,9 @@ type tableData struct {
 	Replaces bool     `json:"replaces,omitempty"`
 	Lease    int64    `json:"lease,omitempty"`
 	Hashes   []string `json:"hashes,omitempty"`
-	Members  []string `json:"members"`
+	// Deaths are the table's.
+	Deaths  map[string]deaths `json:"deaths,omitempty"`
+	Members []string          `json:"members"`
 	// Holders has a word for each run of equal slots, in order: the number of the holder in Members, or "-"; ">" and
 	// the number of the next holder, if the slot is to move; "@" and how many epochs ago it got its holder; "*" and
 	// the length of the run, if that is not 1. For example "0@3*64 0>2@3 -@1".
@@ -52,7 +54,7 @@ func (t *table) encode() string {
 	d := tableData{
 		Format: formatVersion, ID: t.id, Settling: t.settling, Leaving: t.leaving,
 		Slots: len(t.slots), Epoch: t.epoch, Members: []string{},
-		UID: t.uid, Replaces: t.replaces, Lease: int64(t.lease), Hashes: t.hashes,
+		UID: t.uid, Replaces: t.replaces, Lease: int64(t.lease), Hashes: t.hashes, Deaths: t.deaths,
 	}
 	numbers := map[string]string{"": "-"}
 	number := func(member string) string {
@@ -99,7 +101,7 @@ func decodeTable(r Record, slots int) (*table, error) {
 	}
 	t := &table{
 		id: d.ID, epoch: d.Epoch, settling: d.Settling, leaving: d.Leaving, slots: make([]tableSlot, 0, slots), replaces: d.Replaces,
-		lease: time.Duration(d.Lease), hashes: d.Hashes, uid: r.UID, copied: d.UID != r.UID && !(d.Settling && d.UID == ""),
+		lease: time.Duration(d.Lease), hashes: d.Hashes, deaths: d.Deaths, uid: r.UID, copied: d.UID != r.UID && !(d.Settling && d.UID == ""),
 	}
 	for word := range strings.FieldsSeq(d.Holders) {
 		slot, run, ok := d.parse(word)

@@ -3,6 +3,7 @@ package sharding
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -29,6 +30,7 @@ func TestTableIsReadAsItWasWritten(t *testing.T) {
 		n := 1 + r.IntN(300)
 		want := randomTable(r, n, 1+r.IntN(20))
 		want.settling = r.IntN(2) == 0
+		want.deaths = map[string]deaths{"a": {r.IntN(10), r.Int64N(1 << 40)}}
 		for i := range n / 2 { // runs
 			want.slots[i] = want.slots[0]
 		}
@@ -36,7 +38,7 @@ func TestTableIsReadAsItWasWritten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.id != want.id || got.epoch != want.epoch || !got.same(want) {
+		if got.id != want.id || got.epoch != want.epoch || !got.same(want) || !maps.Equal(got.deaths, want.deaths) {
 			t.Fatalf("got %v, want %v", got, want)
 		}
 	}

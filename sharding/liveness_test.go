@@ -327,6 +327,49 @@ func TestMemberThatCrashesAgainAndAgain(t *testing.T) {
 	}
 }
 
+// A container that crashes ten seconds after each start, and waits as the kubelet does, gets slots three times in half an hour. If it
+// stays up, it gets them after a minute.
+func TestMemberThatCrashesWithPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
+		time.Sleep(5 * time.Second)
+		lost := 0
+		join := func(stays time.Duration) *Member {
+			b := mustJoin(t, store, Config{Name: "b", Slots: 4})
+			time.Sleep(stays)
+			return b
+		}
+		crash := func(b *Member, pause time.Duration) {
+			if b.Stats().Held > 0 {
+				lost++
+			}
+			b.end()
+			time.Sleep(pause)
+		}
+		for i := range 12 {
+			crash(join(10*time.Second), min(10*time.Second<<i, 5*time.Minute))
+		}
+		if lost > 4 { // Once more after half an hour.
+			t.Errorf("FAILURE: it got slots %d times", lost)
+		}
+		wantHeld(t, 4)(a)
+		time.Sleep(remembersDeaths)
+		for range 4 { // After a crash it gets slots at once, and later after four and sixteen seconds.
+			crash(join(5*time.Second), 20*time.Second)
+		}
+		b := join(10 * time.Second)
+		wantHeld(t, 4, 0)(a, b)
+		twin := join(6 * time.Second) // Two that live at the same time are not one process.
+		wantHeld(t, 2, 1, 1)(a, b, twin)
+		b.end()
+		twin.end()
+		time.Sleep(20 * time.Second)
+		b = join(maxProbation + time.Second)
+		wantHeld(t, 2, 2)(a, b)
+	})
+}
+
 // distant is a store whose calls and watches take time.
 type distant struct {
 	Store

@@ -256,6 +256,21 @@ func TestMemberWhoseClockIsSetBack(t *testing.T) {
 	})
 }
 
+// Somebody sets the wall clock forward by more than a lease. That looks like a suspension, so a holds nothing, but renews its record at once.
+func TestMemberWhoseClockIsSetForward(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &setClock{simClock: &simClock{start: time.Now(), rate: 1, stop: &stopper{}}}
+		a := mustJoin(t, Memory(), Config{Name: "a", Slots: 2, Clock: clock})
+		time.Sleep(11 * time.Second)
+		clock.set.Store(int64(time.Hour))
+		time.Sleep(300 * time.Millisecond)
+		if lost := a.Stats().Lost; lost != 2 {
+			t.Errorf("it has lost %d slots", lost)
+		}
+		wantHeld(t, 2)(a)
+	})
+}
+
 // The clocks of a and b are 9 % too slow and too fast. a's validity ends before b takes over.
 func TestMembersWithClocksOfDifferentSpeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -119,7 +119,7 @@ func (d *draft) plan(now time.Duration) (next *table, wait time.Duration) {
 		next.lease = max(next.lease, time.Duration(s.data.Lease))
 	}
 	target := plan(slots, d.takes)
-	urgent, mine := false, false
+	urgent, mine, died := false, false, make(map[string]bool)
 	for s := range next.slots {
 		slot, to := &next.slots[s], target[s]
 		switch {
@@ -128,6 +128,9 @@ func (d *draft) plan(now time.Duration) (next *table, wait time.Duration) {
 				urgent, mine = true, mine || member.byMe
 			}
 			if slot.holder != to {
+				if slot.holder != "" && !slices.Contains(d.t.leaving, slot.holder) {
+					died[nameOf(slot.holder)] = true
+				}
 				next.give(s, to)
 			}
 		case slot.holder == to:
@@ -136,6 +139,7 @@ func (d *draft) plan(now time.Duration) (next *table, wait time.Duration) {
 			slot.next = to
 		}
 	}
+	next.countDeaths(died, d.m.config.Clock.Now())
 	if !d.m.mu.leaving && !mine {
 		wait = d.m.turnLocked(now)
 		if !urgent {
@@ -153,7 +157,8 @@ func (d *draft) leaveIn(next *table) {
 }
 
 // newcomers returns until when members that have just come get no slots: their process may die again and again. The predecessor
-// of such a member is still there, and silent. If all members are newcomers, nobody waits.
+// of such a member is still there, and silent, or the table says that it was buried: each death but the first makes the time four
+// times as long. Members of one name that live at the same time are not one process. If all members are newcomers, nobody waits.
 func (d *draft) newcomers() map[string]time.Duration {
 	until := make(map[string]time.Duration)
 	holders := make(map[string]bool)
@@ -165,12 +170,21 @@ func (d *draft) newcomers() map[string]time.Duration {
 		if s == nil || holders[id] {
 			continue
 		}
-		until[id] = s.known + probation
+		wait := probation
+		if x := d.t.deaths[nameOf(id)]; x.count(d.m.config.Clock.Now()) > 1 {
+			wait = min(probation<<(2*min(x.N-1, 10)), maxProbation)
+		}
+		var predecessor time.Duration
 		for other, o := range d.m.mu.members {
-			if nameOf(other) == nameOf(id) && !o.isGone && !o.data.Dead && other != id && o.since < s.known+probation {
-				until[id] = max(until[id], o.since+time.Duration(o.data.Lease))
+			switch {
+			case nameOf(other) != nameOf(id) || other == id || o.isGone || o.data.Dead:
+			case o.since < s.known+probation:
+				predecessor = max(predecessor, o.since+time.Duration(o.data.Lease))
+			default:
+				wait = probation
 			}
 		}
+		until[id] = max(s.known+wait, predecessor)
 	}
 	if len(until) == len(d.takes) {
 		return nil

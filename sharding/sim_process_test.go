@@ -29,8 +29,9 @@ type process struct {
 	// logging and listing stop a part of the process.
 	logging, listing stopper
 
-	cacheMu sync.Mutex
-	cache   map[string]int // the version of each key that the process has heard of
+	cacheMu  sync.Mutex
+	cache    map[string]int // the version of each key that the process has heard of
+	children map[string]int // the version of each key whose child it has heard of
 }
 
 type handling struct {
@@ -131,7 +132,7 @@ func (w *world) start(f faults, slots int) *process {
 	w.number++
 	stop := &stopper{}
 	p := &process{
-		w: w, ended: make(chan struct{}), cache: make(map[string]int),
+		w: w, ended: make(chan struct{}), cache: make(map[string]int), children: make(map[string]int),
 		simStore: &simStore{Store: w.store, stop: stop, name: fmt.Sprintf("p%d", w.number), log: w.logf, failf: w.failf, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 2)), faults: f, server: w.server},
 		lease:    simLease,
 	}
@@ -207,8 +208,9 @@ func (p *process) handle(ctx context.Context, key string) error {
 	p.w.begin(key, h)
 	defer p.w.finish(key, h)
 	p.cacheMu.Lock()
-	version := p.cache[key]
+	version, shown := p.cache[key], p.children[key]
 	p.cacheMu.Unlock()
+	exists := p.w.child(key)
 	took := p.random(3 * time.Second)
 	if p.w.stuck() && p.chance(0.02) {
 		time.Sleep(10 * took)
@@ -225,7 +227,37 @@ func (p *process) handle(ctx context.Context, key string) error {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	p.w.mu.handled[key] = max(p.w.mu.handled[key], version)
+	if version > shown && !p.stop.isStopped() {
+		p.w.createLocked(key, version, exists)
+	}
 	return nil
+}
+
+// child returns the newest version of key that has a child.
+func (w *world) child(key string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.mu.children[key]
+}
+
+// createLocked creates the child of a version of key, which a handler has not seen in its cache. Nevertheless it may be there. Then a read
+// past the cache, when the handler began, must have shown it: see "Caches after a handover" in docs/sharding.md.
+func (w *world) createLocked(key string, version, exists int) {
+	if w.mu.children[key] >= version {
+		w.mu.createdTwice++
+		if exists < version && !w.mu.deletes {
+			w.failLocked("version %d of %s has a child that a read past the cache did not show", version, key)
+		}
+		return
+	}
+	w.mu.children[key] = version
+	for _, p := range w.processes {
+		time.AfterFunc(p.random(3*time.Second), func() {
+			p.cacheMu.Lock()
+			defer p.cacheMu.Unlock()
+			p.children[key] = max(p.children[key], version)
+		})
+	}
 }
 
 func (w *world) stuck() bool {

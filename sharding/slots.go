@@ -192,6 +192,8 @@ func (m *Member) applyLocked() {
 		cause = ErrLeft
 	case was:
 		m.mu.self.met = strange
+		signal(m.toRenew) // If the clock has jumped, it is valid again at once.
+		signal(m.toConfirm)
 	}
 	m.mu.wasValid = valid
 	now, lost, before := m.now(), 0, len(m.mu.changes.gained)

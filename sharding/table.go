@@ -29,9 +29,43 @@ type table struct {
 	// slots has the holder of each slot, its next one if it is to move (else ""), and the epoch in which it got this
 	// holder.
 	slots []tableSlot
+	// deaths has the deaths of members that held slots and had not left, by what their ids begin with; see newcomers.
+	deaths map[string]deaths
 	// uid is that of the record. copied: the table is a copy, by hand, of what was in another one.
 	uid    string
 	copied bool
+}
+
+// deaths is how many members of a name have died, and when the last one was found, in seconds since 1970. It only decides how long a
+// newcomer waits, so clocks need not agree.
+type deaths struct {
+	N    int   `json:"n"`
+	Last int64 `json:"last"`
+}
+
+// count returns how many deaths are not forgotten yet.
+func (x deaths) count(now time.Time) int {
+	if now.Sub(time.Unix(x.Last, 0)) >= remembersDeaths {
+		return 0
+	}
+	return x.N
+}
+
+// countDeaths notes that members of these names have died.
+func (t *table) countDeaths(names map[string]bool, now time.Time) {
+	if len(names) == 0 {
+		return
+	}
+	left := make(map[string]deaths)
+	for name, x := range t.deaths {
+		if x.count(now) > 0 {
+			left[name] = x
+		}
+	}
+	for name := range names {
+		left[name] = deaths{left[name].N + 1, now.Unix()}
+	}
+	t.deaths = left
 }
 
 type tableSlot struct {
