@@ -42,8 +42,9 @@ type Options[request comparable] struct {
 type Reconciler[request comparable] struct {
 	reconciler reconcile.TypedReconciler[request]
 	options    Options[request]
-	// controller is nil until the controller has made its queue. complain is for calls before.
+	// controller is nil until the controller has made its queue. complain is for calls before, and if there are several.
 	controller atomic.Pointer[controller[request]]
+	queues     atomic.Int32
 	complain   sync.Once
 }
 
@@ -84,7 +85,7 @@ type controller[request comparable] struct {
 // reconcile.TerminalError), and their last attempts, as a [worker.Pool] keeps them. The page may be nil. [WrapReconcilerWithOptions]
 // also finds reconciliations that are stuck.
 //
-// Each controller needs one of its own. A call takes a few microseconds more.
+// Each controller needs one of its own; if two share one, a call logs an error. A call takes a few microseconds more.
 func WrapReconciler[request comparable](r reconcile.TypedReconciler[request], page Page) *Reconciler[request] {
 	return WrapReconcilerWithOptions(r, Options[request]{Page: page})
 }
@@ -113,6 +114,7 @@ func (r *Reconciler[request]) watch(q *Queue[request]) {
 	})}
 	q.ended.books.Store(c.books)
 	r.controller.Store(c)
+	r.queues.Add(1)
 	name, page := q.Stats().Name, r.options.Page
 	if provider, ok := q.metrics.(*prom.Provider); ok {
 		provider.InspectPool(name, worker.Inspector{Stats: c.changes})
@@ -141,16 +143,27 @@ func (r *Reconciler[request]) onStuck(ctx context.Context, k worker.RunningKey[r
 	}
 }
 
-var errNoQueue = errors.New("controllerruntime: WrapReconciler without its queue: set NewQueue of controller.Options to the Reconciler's NewQueue, or to what its With returns")
+var (
+	errNoQueue   = errors.New("controllerruntime: WrapReconciler without its queue: set NewQueue of controller.Options to the Reconciler's NewQueue, or to what its With returns")
+	errTwoQueues = errors.New("controllerruntime: one Reconciler for two controllers: call WrapReconciler for each")
+)
+
+// complainOnce logs that the Reconciler is not wired as it must be.
+func (r *Reconciler[request]) complainOnce(ctx context.Context, err error) {
+	r.complain.Do(func() {
+		log.FromContext(ctx).Error(err, "Attempts, causes and interruptions of the wrapped reconciler are missing, or those of another controller")
+	})
+}
 
 // Reconcile calls the other reconciler.
 func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (reconcile.Result, error) {
 	c := r.controller.Load()
 	if c == nil {
-		r.complain.Do(func() {
-			log.FromContext(ctx).Error(errNoQueue, "The wrapped reconciler knows neither attempts nor causes, and nothing interrupts it")
-		})
+		r.complainOnce(ctx, errNoQueue)
 		return r.reconciler.Reconcile(ctx, req)
+	}
+	if r.queues.Load() > 1 {
+		r.complainOnce(ctx, errTwoQueues)
 	}
 	c.queue.answers.Delete(req) // In case the controller had no use for that of an earlier call.
 	entry := c.books.Begin(ctx, req)

@@ -278,6 +278,33 @@ func TestContextOfReconciler(t *testing.T) {
 	q.Done(requestA)
 }
 
+// Two controllers with one Reconciler would see each other's attempts and causes. It says so, once.
+func TestReconcilerOfTwoControllers(t *testing.T) {
+	r := controllerruntime.WrapReconciler(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+		return reconcile.Result{}, nil
+	}), nil)
+	var logged []string
+	ctx := log.IntoContext(t.Context(), funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{}))
+	for _, name := range []string{"a", "b"} {
+		q := r.NewQueue(name, nil)
+		defer q.ShutDown()
+		for range 2 {
+			q.Add(requestA)
+			_, _ = q.Get()
+			if _, err := r.Reconcile(ctx, requestA); err != nil {
+				t.Error(err)
+			}
+			q.Done(requestA)
+		}
+		if name == "a" && len(logged) > 0 {
+			t.Errorf("one controller: %q", logged)
+		}
+	}
+	if len(logged) != 1 || !strings.Contains(logged[0], "one Reconciler for two controllers") {
+		t.Errorf("logged %q", logged)
+	}
+}
+
 type key struct{}
 
 // A request whose reconciler interrupts itself without an end is slowed down. The metric and the page know it, and the page lists
