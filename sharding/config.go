@@ -20,7 +20,8 @@ type Config struct {
 	// Group names the records, and so who shares keys with whom: use the name of the controller. It is required, and
 	// must consist of up to 40 lower-case letters, digits and "-".
 	Group string
-	// Name is shown to people wherever this member is. Empty means the host's name, which is that of the pod.
+	// Name is shown to people wherever this member is. If a process of that name dies again and again, and no other one lives, it gets its
+	// slots later and later. Empty means the host's name, which is that of the pod.
 	Name string
 
 	// Slots is the number of slots, at most 4,096. Zero means 256. A few slots for each replica are enough to divide keys

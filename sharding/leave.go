@@ -206,9 +206,8 @@ const (
 	stagger = 20 * time.Millisecond
 	// probation is how long a member must live before it gets slots, if there are others.
 	probation = time.Second
-	// maxProbation is the longest for one whose process has died again and again, and remembersDeaths is for how long that counts. (The
-	// kubelet waits up to five minutes before it starts a container again.)
-	maxProbation    = time.Minute
+	// remembersDeaths is for how long its process is known to have died again and again. (The kubelet waits up to five minutes before it
+	// starts a container again.)
 	remembersDeaths = 30 * time.Minute
 	// soon is when to look again after a failed call.
 	soon = 250 * time.Millisecond

@@ -328,7 +328,7 @@ func TestMemberThatCrashesAgainAndAgain(t *testing.T) {
 }
 
 // A container that crashes ten seconds after each start, and waits as the kubelet does, gets slots three times in half an hour. If it
-// stays up, it gets them after a minute.
+// stays up, it gets them after a lease.
 func TestMemberThatCrashesWithPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
@@ -355,7 +355,7 @@ func TestMemberThatCrashesWithPauses(t *testing.T) {
 		}
 		wantHeld(t, 4)(a)
 		time.Sleep(remembersDeaths)
-		for range 4 { // After a crash it gets slots at once, and later after four and sixteen seconds.
+		for range 4 { // After a crash it gets slots at once, and later after four and fifteen seconds.
 			crash(join(5*time.Second), 20*time.Second)
 		}
 		b := join(10 * time.Second)
@@ -365,7 +365,7 @@ func TestMemberThatCrashesWithPauses(t *testing.T) {
 		b.end()
 		twin.end()
 		time.Sleep(20 * time.Second)
-		b = join(maxProbation + time.Second)
+		b = join(16 * time.Second)
 		wantHeld(t, 2, 2)(a, b)
 	})
 }

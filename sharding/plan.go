@@ -158,7 +158,8 @@ func (d *draft) leaveIn(next *table) {
 
 // newcomers returns until when members that have just come get no slots: their process may die again and again. The predecessor
 // of such a member is still there, and silent, or the table says that it was buried: each death but the first makes the time four
-// times as long. Members of one name that live at the same time are not one process. If all members are newcomers, nobody waits.
+// times as long, up to a lease. Members of one name that live at the same time are not one process. If all members are newcomers, nobody
+// waits.
 func (d *draft) newcomers() map[string]time.Duration {
 	until := make(map[string]time.Duration)
 	holders := make(map[string]bool)
@@ -172,7 +173,7 @@ func (d *draft) newcomers() map[string]time.Duration {
 		}
 		wait := probation
 		if x := d.t.deaths[nameOf(id)]; x.count(d.m.config.Clock.Now()) > 1 {
-			wait = min(probation<<(2*min(x.N-1, 10)), maxProbation)
+			wait = min(probation<<(2*min(x.N-1, 10)), time.Duration(s.data.Lease))
 		}
 		var predecessor time.Duration
 		for other, o := range d.m.mu.members {
