@@ -327,8 +327,11 @@ func (h *Handler) WatchQueue(name string, stats func() workqueue.Stats) {
 	h.metrics.WatchQueue(name, stats)
 }
 
-// InspectQueue shows a queue under that name.
+// InspectQueue shows a queue under that name. A nil Handler shows nothing: a program without a page can have a variable for one.
 func (h *Handler) InspectQueue(name string, q workqueue.Inspector) {
+	if h == nil {
+		return
+	}
 	if p, ok := h.metrics.(workqueue.InspectorProvider); ok {
 		p.InspectQueue(name, q)
 	}
@@ -343,8 +346,11 @@ func (h *Handler) PoolHistogramBounds() []float64 {
 	return nil
 }
 
-// InspectPool shows a pool, on the page of its queue.
+// InspectPool shows a pool, on the page of its queue. A nil Handler shows nothing.
 func (h *Handler) InspectPool(name string, p worker.Inspector) {
+	if h == nil {
+		return
+	}
 	if below, ok := h.metrics.(worker.InspectorProvider); ok {
 		below.InspectPool(name, p)
 	}
