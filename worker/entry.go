@@ -60,7 +60,7 @@ func (b *Books[T]) Begin(ctx context.Context, key T) *Entry[T] {
 	e.noteGoroutine()
 	b.sweepIfDue()
 	e.prepare(key)
-	e.callCtx.need() // The parent knows it from the beginning, so that it ends with the call in any case.
+	e.callCtx.ensureOwn() // The parent knows it from the beginning, so that it ends with the call in any case.
 	if e.lost {
 		return e
 	}
