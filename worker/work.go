@@ -139,8 +139,12 @@ func (p *Pool[T]) giveBack(e *Entry[T]) {
 	key := e.result.Key
 	causes := p.books.causesOf(key)
 	p.addAfter(e, 0)
-	for _, c := range causes.Last {
-		workqueue.AddCause(p.queue, key, c)
+	if last := causes.Last; len(last) > 0 {
+		first := last[0]
+		first.Time = causes.First // The queue keeps the time of the first add, which may be older than all of Last.
+		for _, c := range append([]workqueue.Cause{first}, last...) {
+			workqueue.AddCause(p.queue, key, c)
+		}
 	}
 	if p.queue.ShuttingDown() {
 		p.tooLate(key)
