@@ -104,7 +104,7 @@ func (b *Books[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Durati
 	for range mostRemoved {
 		var running bool
 		oldest, running = b.oldestCalled()
-		if oldest == nil || running || b.finder == nil || b.finder.Has(oldest.Key) || b.queue.ShuttingDown() {
+		if oldest == nil || running || !b.isRemoved(oldest.Key) {
 			break
 		}
 		b.forgetChange(oldest.Key)

@@ -91,44 +91,46 @@ func (p *Pool[T]) addRateLimited(e *Entry[T]) {
 	p.books.failures.noteRetry(key, p.queue.NumRequeues(key) > 0, due, e.failed.unasked)
 }
 
-// checkFailures returns how many calls of key have failed in a row. It forgets them if the key was removed from the queue since, or
-// somebody else has called the queue's Forget. While the queue cannot answer, for which it waits until ctx ends, they count.
-// If the limiter counts fewer failures, it took some for the same one. Its number is used, unless the pool can tell that by itself.
+// checkFailures returns how many calls of key have failed in a row. It asks the queue, for as long as ctx lasts, whether they are stale, and
+// forgets those. While the queue does not answer, they count.
 func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
 	c := b.failures.countOf(key)
 	if c.calls == 0 {
 		return c
 	}
-	calls, stale := c.calls, false
-	if c.limited {
-		n, err := b.numRequeues(ctx, key)
-		stale = err == nil && n == 0
-		if err == nil && !b.knowsDelays() {
-			calls = min(n+c.unasked, c.calls)
-		}
-	}
-	if b.finder != nil && !stale {
-		stale = !b.finder.Has(key) && !b.queue.ShuttingDown() // In this order: a shutdown drops keys that are to be reported.
-	}
-	if stale {
-		b.failures.forgetIf(key, func(now failureCount) bool { return now == c })
+	limiterCount, known := b.limiterCount(ctx, key, c)
+	if known && limiterCount == 0 || b.isRemoved(key) {
+		b.failures.forgetIf(key, func(now failureCount) bool { return now == c }) // Not if it has failed again meanwhile.
 		b.forgetChange(key)
 		return failureCount{}
 	}
-	c.calls = calls
+	if known && !b.findsSameFailures() { // The limiter took some failures for the same one.
+		c.calls = min(limiterCount+c.unasked, c.calls)
+	}
 	return c
 }
 
-// knowsDelays reports whether a pool over the queue finds out by itself which failures are the same, or the queue's server does.
-func (b *Books[T]) knowsDelays() bool {
+// findsSameFailures reports whether calls are only counted if they are not the same failure. A pool counts so if its queue is a KeyReader,
+// and so does a SharedQueue.
+func (b *Books[T]) findsSameFailures() bool {
 	return b.poolStats != nil && b.keyReader != nil || b.shared != nil
 }
 
-// numRequeues is the queue's NumRequeues, with an error if it is a [SharedQueue] that does not know.
-func (b *Books[T]) numRequeues(ctx context.Context, key T) (int, error) {
-	if b.shared == nil {
-		return b.queue.NumRequeues(key), nil
+// limiterCount returns how many failures of key the queue's limiter counts. It is not known if the limiter does not count by key, or
+// a SharedQueue does not answer.
+func (b *Books[T]) limiterCount(ctx context.Context, key T, c failureCount) (n int, known bool) {
+	switch {
+	case !c.limited:
+		return 0, false
+	case b.shared == nil:
+		return b.queue.NumRequeues(key), true
 	}
 	n, _, err := b.shared.NumRequeuesContext(ctx, key)
-	return n, err
+	return n, err == nil
+}
+
+// isRemoved reports whether key was removed from the queue, as far as that says so.
+func (b *Books[T]) isRemoved(key T) bool {
+	// In this order: a shutdown drops keys that are to be reported.
+	return b.finder != nil && !b.finder.Has(key) && !b.queue.ShuttingDown()
 }
