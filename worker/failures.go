@@ -318,9 +318,7 @@ func (f *failures[T]) all() iter.Seq[T] {
 // Forget makes the books forget that key has failed or was given up: for a program that removes a key from the queue, or handles
 // it, by itself. (If the key was failing, the books find out within a minute: see [Books.Snapshot].) The queue does not notice.
 func (b *Books[T]) Forget(key T) {
-	b.mu.Lock()
-	delete(b.mu.interruptions, key)
-	b.mu.Unlock()
+	b.forgetInterruptions(key)
 	b.forgetFailures(key)
 }
 

@@ -34,6 +34,33 @@ func (b *Books[T]) interruptions(key T) int {
 	return b.mu.interruptions[key]
 }
 
+// forgetInterruptions makes key one that was not interrupted.
+func (b *Books[T]) forgetInterruptions(key T) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.mu.interruptions, key)
+}
+
+// looping returns how many keys were interrupted too often in a row. It forgets those that were removed from the queue.
+func (b *Books[T]) looping() (n int) {
+	var keys []T
+	b.mu.Lock()
+	for key, n := range b.mu.interruptions {
+		if n > maxInterruptions {
+			keys = append(keys, key)
+		}
+	}
+	b.mu.Unlock()
+	for _, key := range keys {
+		if b.isRemoved(key) {
+			b.forgetInterruptions(key)
+		} else {
+			n++
+		}
+	}
+	return n
+}
+
 // pauseAfter returns how long a key that was interrupted that many times in a row must wait.
 func pauseAfter(interruptions int) time.Duration {
 	if interruptions <= maxInterruptions {

@@ -202,6 +202,7 @@ func (b *Books[T]) stats() (Stats, *UnansweredKey[T]) {
 	oldest, age := b.oldestUnanswered()
 	s.OldestUnanswered = age
 	s.Held, s.HeldToLimit = b.holds.counts()
+	s.Looping = b.looping()
 	if b.poolStats != nil {
 		b.poolStats(&s)
 		return s, oldest
@@ -229,11 +230,6 @@ func (b *Books[T]) callStats() Stats {
 	s.Name, s.Failing = b.options.Name, int(f.failing.Load())
 	s.GivenUpKeys, s.GivenUpUnlisted = int(f.known.Load())-s.Failing, f.unlisted.Load()
 	s.Busy = len(b.mu.running)
-	for _, n := range b.mu.interruptions {
-		if n > maxInterruptions {
-			s.Looping++
-		}
-	}
 	for _, e := range b.mu.running {
 		if e.current.Stuck {
 			s.Stuck++

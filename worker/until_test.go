@@ -478,6 +478,35 @@ func TestBooksInterrupted(t *testing.T) {
 	})
 }
 
+// A key that loops and is then removed from the queue, without a word to the pool, does not loop any more.
+func TestLoopingKeyIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newPriorityQueue(priorityqueue.Config[string]{})
+		addAll(q, "stays goes")
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			q.Add(key)
+			return worker.ErrAdded
+		}, options{})
+		r := run(t, p)
+		r.after(2 * time.Second) // They are called less than once a second by now.
+		if n := p.Stats().Looping; n != 2 {
+			t.Errorf("Looping %d, want both", n)
+		}
+		q.Discard("goes") // It is held, and its add taken back.
+		if n := p.Stats().Looping; n != 2 {
+			t.Errorf("Looping %d while both are on hold", n)
+		}
+		p.Release("goes")
+		if n := p.Stats().Looping; n != 1 {
+			t.Errorf("Looping %d, want 1", n)
+		}
+		if n := p.SnapshotKey("goes").Interruptions; n != 0 {
+			t.Errorf("the key that was removed has %d interruptions", n)
+		}
+		r.end()
+	})
+}
+
 // A handler that waits in a loop, each time with a context of its own, has one goroutine more, and no memory for the waits that are over.
 func TestUntilAddedOfManyContexts(t *testing.T) {
 	if testkit.RaceEnabled {
