@@ -2,6 +2,7 @@ package worker
 
 import (
 	"log/slog"
+	"reflect"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -70,11 +71,11 @@ type Books[T comparable] struct {
 	}
 }
 
-// NewBooks returns books for the keys of queue, which must not be nil. Of the options, those that are about calls count: Name,
+// NewBooks returns books for the keys of queue, which must not be nil or a nil pointer. Of the options, those that are about calls count: Name,
 // MaxRetries, HandlerTimeout, StuckAfter, KeepGivenUp, OnFinish, OnGiveUp, OnStuck, Logger and Clock. It panics if one of them makes no
 // sense. A provider of metrics does not discover the books: see [Books.Inspector].
 func NewBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Books[T] {
-	if queue == nil {
+	if queue = notNilPointer(queue); queue == nil {
 		panic("worker: NewBooks without a queue")
 	}
 	if err := options.check(); err != nil {
@@ -83,6 +84,14 @@ func NewBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 	b := newBooks(queue, options)
 	b.setLogger()
 	return b
+}
+
+// notNilPointer returns queue, or nil if it holds a nil pointer: a variable of a queue's own type that was never set.
+func notNilPointer[T comparable](queue workqueue.TypedRateLimitingInterface[T]) workqueue.TypedRateLimitingInterface[T] {
+	if v := reflect.ValueOf(queue); v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil
+	}
+	return queue
 }
 
 // newBooks returns books without a logger. New passes a nil queue, too, which Run refuses.

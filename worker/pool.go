@@ -78,6 +78,7 @@ const (
 
 // New returns a pool that handles the keys of queue when Run is called. It starts nothing. Run reports senseless arguments.
 func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) *Pool[T] {
+	queue = notNilPointer(queue)
 	p := &Pool[T]{queue: queue, handler: handler, books: newBooks(queue, options), changed: make(chan struct{}, 1)}
 	p.options = &p.books.options
 	p.hasher = sync.OnceValues(stablehash.New[T])
@@ -115,8 +116,8 @@ func (p *Pool[T]) claimRun() error {
 // Run starts the workers, and returns when they have ended or were given up, as the package comment describes: with nil unless
 // there was a fatal error. [Pool.Left] has what was left undone. If the queue is shut down already, Run handles what is left in it.
 //
-// It returns an error at once, and leaves the queue alone, if the handler or the queue is nil, an option
-// makes no sense, or Run was called before.
+// It returns an error at once, and leaves the queue alone, if the handler is nil, the queue is nil or a nil pointer, an
+// option makes no sense, or Run was called before.
 func (p *Pool[T]) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")
