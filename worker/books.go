@@ -50,9 +50,9 @@ type Books[T comparable] struct {
 	failures failures[T]
 	// lastSweep is when a sweep was last started without a pool, in nanoseconds since 1970.
 	lastSweep atomic.Int64
-	// swept is how many failing keys the next sweep skips: the last one had no time for the others.
+	// swept is the place, in the order of failures.all, where the next sweep begins: the last one had no time for it.
 	swept atomic.Int64
-	// anyFailing has one element when a key has failed, for a pool's drain.
+	// anyFailing has one element when a key has failed, or still fails after a sweep: a pool's drain waits for that.
 	anyFailing chan struct{}
 
 	// mu is held for moments only, and never while foreign code runs.
@@ -176,10 +176,7 @@ func (b *Books[T]) noteOutcome(e *Entry[T]) {
 			counted = e.failed
 		}
 		e.failedBefore = b.failures.add(key, b.failedCall(e), counted)
-		select {
-		case b.anyFailing <- struct{}{}:
-		default:
-		}
+		b.signalFailing()
 	case NextGiveUp:
 		b.failures.add(key, b.failedCall(e), failureCount{})
 	}

@@ -347,20 +347,31 @@ func (b *Books[T]) sweepIfDue() {
 // sweepFailures forgets stale failures, as checkFailures does. The queue may be slow to answer. So it asks for no more keys after limit,
 // and the next sweep begins with the keys that this one has not reached.
 func (b *Books[T]) sweepFailures(limit time.Duration) {
+	defer b.signalFailing() // For the next sweep.
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	// kept counts the keys that still fail. It is also where the next sweep goes on, since the others are forgotten.
-	kept := b.swept.Swap(0)
-	skip := kept
+	begin, place := b.swept.Swap(0), int64(0)
 	for key := range b.failures.all() {
-		switch {
-		case skip > 0:
-			skip--
-		case ctx.Err() != nil:
-			b.swept.Store(kept)
-			return
-		case b.checkFailures(ctx, key).calls > 0:
-			kept++
+		if place >= begin {
+			if ctx.Err() != nil {
+				b.swept.Store(place)
+				return
+			}
+			if b.checkFailures(ctx, key).calls == 0 {
+				continue // It was forgotten, so its place is that of the next key.
+			}
 		}
+		place++
+	}
+}
+
+// signalFailing makes a pool sweep in a minute, unless no key fails.
+func (b *Books[T]) signalFailing() {
+	if b.failures.failing.Load() == 0 {
+		return
+	}
+	select {
+	case b.anyFailing <- struct{}{}:
+	default:
 	}
 }

@@ -28,7 +28,7 @@ type Pool[T comparable] struct {
 
 	hasher func() (stablehash.Hasher[T], error) // for Every
 
-	// changed has one element when the phase has moved on or a worker has left.
+	// changed has one element when the phase has moved on or a worker has left. See signal.
 	changed chan struct{}
 
 	// Set by prepareContexts, before there are workers.
@@ -64,15 +64,14 @@ type Pool[T comparable] struct {
 	}
 }
 
-// phase is how far the life of a pool has come. It only moves forward. Stop, the end of Run's context, a fatal error and timeouts
-// move it. Stop(All) moves it to phaseEmptying, Stop(Running) to phaseFinishing, Stop(Nothing) to phaseEnding.
+// phase is how far the life of a pool has come. It only moves forward.
 type phase uint8
 
 const (
 	phaseWorking   phase = iota // workers get keys and handle them, once Run has been called
-	phaseEmptying               // the same, while the queue is shut down
-	phaseFinishing              // no key is started any more, and handlers finish
-	phaseEnding                 // the handlers' contexts end
+	phaseEmptying               // after Stop(All): the same, while the queue is shut down
+	phaseFinishing              // after Stop(Running), a fatal error, or when the queue has nothing left: no key is started any more
+	phaseEnding                 // after Stop(Nothing), DrainTimeout, or when all workers have left: the handlers' contexts end
 	phaseReturned               // Run has returned, or is about to; handlers may have been left behind
 )
 

@@ -78,7 +78,7 @@ func (p *Pool[T]) Stop(drain Drain) {
 	}
 }
 
-// moveOn makes the pool's life go on to a phase, unless it has come further.
+// moveOn moves the pool on to a phase, unless it has come further.
 func (p *Pool[T]) moveOn(to phase) {
 	p.mu.Lock()
 	p.moveOnLocked(to)
@@ -97,7 +97,7 @@ func (p *Pool[T]) moveOnLocked(to phase) {
 	p.signal()
 }
 
-// signal makes drain and endHandlers look at the phase and the workers.
+// signal wakes Run, which looks at the phase and the workers again.
 func (p *Pool[T]) signal() {
 	select {
 	case p.changed <- struct{}{}:
@@ -105,15 +105,20 @@ func (p *Pool[T]) signal() {
 	}
 }
 
-// advance moves on if nobody is left who could empty the queue. It returns how far the pool's life has come, and whether its last
-// worker has left for good.
-func (p *Pool[T]) advance() (now phase, over bool) {
+// advance returns the phase. A pool that is to end and has no workers, for example because it is paused, moves on to its end.
+func (p *Pool[T]) advance() phase {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mu.phase == phaseEmptying && len(p.mu.workers) == 0 {
-		p.moveOnLocked(phaseFinishing) // Nobody is left who would empty the queue, for example because the pool is paused.
+	if p.mu.phase > phaseWorking && len(p.mu.workers) == 0 {
+		p.moveOnLocked(phaseEnding)
 	}
-	return p.mu.phase, p.mu.phase >= phaseFinishing && len(p.mu.workers) == 0
+	return p.mu.phase
+}
+
+func (p *Pool[T]) hasWorkers() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.mu.workers) > 0
 }
 
 // fail ends the pool because of err. Of several errors the first one counts.
@@ -130,17 +135,16 @@ func (p *Pool[T]) fail(err error) {
 	}
 }
 
-// drain waits until the pool is to end, and then until all workers have left or the time to finish is over. It returns the
-// cause for handlers that must end.
+// drain waits until the pool is to end, and then until its workers have left or the time to finish is over. It returns the cause with
+// which the contexts of handlers that still run must end. Meanwhile it looks for stale failures.
 func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 	var timeout, sweep <-chan time.Time // sweep is nil while no key fails: an idle pool has no timer
 	for ended := ctx.Done(); ; {
-		now, over := p.advance()
+		now := p.advance()
 		switch {
-		case over, now >= phaseEnding:
-			if p.options.Drain == Nothing && ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
+		case now >= phaseEnding && p.options.Drain == Nothing && ctx.Err() != nil:
+			return context.Cause(ctx)
+		case now >= phaseEnding:
 			return ErrStopped
 		case now == phaseEmptying && !p.queue.ShuttingDown():
 			p.catchPanic(p.shutDownQueue)
@@ -164,9 +168,6 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 		case <-sweep:
 			sweep = nil
 			p.catchPanic(func() { p.books.sweepFailures(time.Second) })
-			if p.books.failures.failing.Load() > 0 {
-				sweep = p.options.Clock.After(sweepEvery)
-			}
 		}
 	}
 }
@@ -178,17 +179,17 @@ func (p *Pool[T]) shutDownQueue() {
 	p.queue.ShutDown()
 }
 
-// endHandlers ends the handlers' contexts, and gives them the time to notice.
+// endHandlers ends the handlers' contexts, and waits until all workers have left or CancelGrace is over.
 func (p *Pool[T]) endHandlers(cause error) {
 	p.moveOn(phaseEnding)
 	p.endPoolCtx(cause)
-	if _, over := p.advance(); over || p.options.CancelGrace == NoGrace {
+	if p.options.CancelGrace == NoGrace {
 		return
 	}
 	p.catchPanic(func() {
 		timer := p.options.Clock.NewTimer(p.options.CancelGrace)
 		defer timer.Stop()
-		for over := false; !over; _, over = p.advance() {
+		for p.hasWorkers() {
 			select {
 			case <-p.changed:
 			case <-timer.C():
@@ -224,17 +225,16 @@ func (p *Pool[T]) endQueue() {
 	}
 }
 
-// unfinished returns the keys that workers still have. No call begins any more. It waits for workers that are still
-// getting a key: they are about to leave, or to give one back. One whose call has ended calls Done, which
-// may queue the key again. It is waited for, too, unless Done is slow.
+// unfinished returns the keys that workers still have. First it waits for workers that are about to leave: those that get a key, and give it
+// back, and for patience those whose call has ended, because their Done may queue the key again.
 func (p *Pool[T]) unfinished() (keys []T) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	for slow := false; p.isAwaited(slow); {
+	for patient := true; p.anyLeaving(patient); {
 		select {
 		case <-p.changed:
 		case <-timer.C:
-			slow = true
+			patient = false
 		}
 	}
 	p.locked(func() {
@@ -245,14 +245,14 @@ func (p *Pool[T]) unfinished() (keys []T) {
 	return keys
 }
 
-// isAwaited reports whether a worker is getting a key or, unless slow is set, calls Done.
-func (p *Pool[T]) isAwaited(slow bool) bool {
+// anyLeaving reports whether a worker is getting a key or, if withDone is set, calls Done.
+func (p *Pool[T]) anyLeaving(withDone bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.books.mu.Lock()
 	defer p.books.mu.Unlock()
 	return slices.ContainsFunc(p.mu.workers, func(w *worker[T]) bool {
-		return w.getting || w.current.callCtx == nil && !slow
+		return w.getting || withDone && w.current.callCtx == nil
 	})
 }
 
