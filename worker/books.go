@@ -102,7 +102,8 @@ func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 	buckets := b.options.durationBuckets()
 	b.mu.durations, b.mu.changes.took = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
 	b.catchPanic = b.logPanics
-	b.holds = &holds[T]{books: b, loop: dueloop.New(b.options.Clock, b.endDue)}
+	b.holds = &holds[T]{books: b}
+	b.holds.loop = dueloop.New(b.options.Clock, b.holds.endDue)
 	if queue != nil {
 		b.reader = workqueue.Extend[T](queue)
 		b.priorities, _ = queue.(PriorityQueue[T])
