@@ -165,8 +165,8 @@ func (b *Books[T]) findLocked(key T) *Entry[T] {
 	return nil
 }
 
-// noteOutcome notes or forgets the key's failures, as was decided after the call of e.
-func (b *Books[T]) noteOutcome(e *Entry[T]) {
+// noteFailure notes that the call of e has failed, or forgets earlier failures.
+func (b *Books[T]) noteFailure(e *Entry[T]) {
 	key := e.result.Key
 	switch e.result.Next {
 	case NextForget, NextRequeue:

@@ -94,7 +94,7 @@ func (e *Entry[T]) End(err error) Result[T] {
 	}
 	e.result.Err = err
 	e.decide()
-	e.books.noteOutcome(e)
+	e.books.noteFailure(e)
 	e.report()
 	return e.result
 }
