@@ -155,6 +155,28 @@ func (b *Books[T]) startCall(e *Entry[T]) {
 	b.mu.running = append(b.mu.running, e)
 }
 
+// isRunningLocked reports whether e is one of the calls that go on.
+func (b *Books[T]) isRunningLocked(e *Entry[T]) bool {
+	return e.place < len(b.mu.running) && b.mu.running[e.place] == e
+}
+
+// removeCallLocked makes e a call that has ended. The last call takes its place.
+func (b *Books[T]) removeCallLocked(e *Entry[T]) {
+	end := len(b.mu.running) - 1
+	last := b.mu.running[end]
+	b.mu.running[e.place], last.place = last, e.place
+	b.mu.running[end] = nil
+	b.mu.running = b.mu.running[:end]
+	e.current.callCtx = nil
+	if e.current.holds != nil {
+		e.holds, e.current.holds = append(e.holds, e.current.holds...), nil
+	}
+	if end == 0 && b.mu.endWatch != nil {
+		b.mu.endWatch()
+		b.mu.endWatch = nil
+	}
+}
+
 // findLocked returns the call of key that goes on, nil if there is none.
 func (b *Books[T]) findLocked(key T) *Entry[T] {
 	for _, e := range b.mu.running {
@@ -176,7 +198,7 @@ func (b *Books[T]) noteFailure(e *Entry[T]) {
 		if e.sameFailure {
 			counted = e.failed
 		}
-		e.failedBefore = b.failures.add(key, b.failedCall(e), counted)
+		e.wasLogged = b.failures.add(key, b.failedCall(e), counted)
 		b.signalFailing()
 	case NextGiveUp:
 		b.failures.add(key, b.failedCall(e), failureCount{})

@@ -10,15 +10,14 @@ import (
 // Entry is a call of a handler in [Books].
 type Entry[T comparable] struct {
 	books *Books[T]
-	// parent is the parent of every call's context: a pool's worker uses one entry for all its calls. endedCtx is for calls that have
-	// ended before they needed a context of their own.
+	// parent is the parent of all calls' contexts: a pool's worker uses one entry for all its calls.
 	parent   context.Context
-	endedCtx *ownContext
 	contexts []callContext[T] // for the next calls
+	endedCtx *ownContext      // for calls that have ended before they needed a context of their own
 
 	callState[T]
 
-	// What follows is guarded by the books' mu.
+	// The books' mu guards what follows.
 
 	// current is what others see of the call while it goes on.
 	current struct {
@@ -27,12 +26,12 @@ type Entry[T comparable] struct {
 		priority      int
 		holds         []*hold // what the handler has asked for by Call.Hold
 	}
-	place     int    // in running
+	place     int    // in the books' running
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
 }
 
-// callState is the view of a call that the goroutine has that makes it. Only that goroutine writes it. While the call goes on,
-// others may read ctx and since, under the books' mu.
+// callState is what the goroutine that makes a call knows of it. Only that goroutine writes it. While the call goes on, others may read
+// ctx and since, under the books' mu.
 type callState[T comparable] struct {
 	result   Result[T] // what hooks see
 	answer   answer    // what the handler's error asks for
@@ -43,12 +42,13 @@ type callState[T comparable] struct {
 	priority int                // of a key of a PriorityQueue
 	failed   failureCount       // of the calls before
 	since    time.Time          // when the change began that the call is for, zero if that is not known
-	holds    []*hold            // that delay the Done of the key
-	// sameFailure reports that the call has failed within the delay of the failure before it. delayLeft is the rest of that delay.
-	sameFailure bool
-	delayLeft   time.Duration
-	// failedBefore reports that the attempt has failed, and was logged, before.
-	failedBefore bool
+	holds    []*hold            // what delays the Done of the key
+
+	// A call that has failed:
+
+	sameFailure bool          // it has failed within the delay of the failure before it
+	delayLeft   time.Duration // the rest of that delay
+	wasLogged   bool          // the same attempt has failed before
 }
 
 // Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context, [Entry.Context], is
@@ -125,20 +125,9 @@ func (e *Entry[T]) prepare(key T) {
 func (e *Entry[T]) endCall() {
 	b := e.books
 	b.mu.Lock()
-	if running := b.mu.running; e.place < len(running) && running[e.place] == e {
+	if b.isRunningLocked(e) {
 		b.countLocked(e)
-		last := running[len(running)-1]
-		running[e.place], last.place = last, e.place
-		running[len(running)-1] = nil
-		b.mu.running = running[:len(running)-1]
-		e.current.callCtx = nil
-		if e.current.holds != nil {
-			e.holds, e.current.holds = append(e.holds, e.current.holds...), nil
-		}
-		if len(b.mu.running) == 0 && b.mu.endWatch != nil {
-			b.mu.endWatch()
-			b.mu.endWatch = nil
-		}
+		b.removeCallLocked(e)
 	}
 	b.mu.Unlock()
 	if e.cancel != nil {
@@ -151,26 +140,26 @@ func (e *Entry[T]) endCall() {
 
 // decide finds out what becomes of the key, from what the handler has returned.
 func (e *Entry[T]) decide() {
-	b, r := e.books, &e.result
-	r.Duration = b.options.Clock.Since(r.Started)
+	r := &e.result
+	r.Duration = e.books.options.Clock.Since(r.Started)
 	e.answer = answer{next: NextForget}
 	if r.Err != nil {
 		e.classify()
 	}
-	if h := e.answer.hold; h != nil && h.returned.Swap(true) {
-		r.Err, e.answer = fmt.Errorf("%w: %w", errHoldTwice, r.Err), answer{next: NextRetry}
-	} else if h != nil {
-		e.holds = append(e.holds, h)
-	}
 	r.Next, r.After = e.answer.next, e.answer.after
-	if r.Next != NextRetry {
-		return
+	if r.Next == NextRetry {
+		e.findSameFailure()
+		if !e.sameFailure && e.isLastAttempt() {
+			r.Next = NextGiveUp
+		}
 	}
-	e.findSameFailure()
-	cutShort := e.parent.Err() != nil // By the end of the pool: that was not its last attempt.
-	if most := b.options.MaxRetries; !e.sameFailure && !cutShort && most != UnlimitedRetries && e.failed.calls >= most {
-		r.Next = NextGiveUp
-	}
+}
+
+// isLastAttempt reports whether the key, whose call has failed, is given up because of Options.MaxRetries.
+func (e *Entry[T]) isLastAttempt() bool {
+	most := e.books.options.MaxRetries
+	cutShort := e.parent.Err() != nil // By the end of the pool: the call may have failed only for that.
+	return most != UnlimitedRetries && e.failed.calls >= most && !cutShort
 }
 
 // classify sets the answer to what the handler's error asks for. The error's methods are the handler's code: if one of them panics,
@@ -183,6 +172,13 @@ func (e *Entry[T]) classify() {
 		}
 	}()
 	e.answer = classify(e.result.Err, e.callCtx.wasInterrupted())
+	switch h := e.answer.hold; {
+	case h == nil:
+	case h.returned.Swap(true):
+		e.result.Err, e.answer = fmt.Errorf("%w: %w", errHoldTwice, e.result.Err), answer{next: NextRetry}
+	default:
+		e.holds = append(e.holds, h)
+	}
 }
 
 // report logs the call, and calls the hooks.
@@ -207,7 +203,7 @@ func (e *Entry[T]) log() {
 		message = "The handler has put its key on hold"
 	case NextRetry:
 		message = "The handler failed, its key comes again"
-		if r.Attempt&(r.Attempt-1) == 0 && !e.failedBefore {
+		if r.Attempt&(r.Attempt-1) == 0 && !e.wasLogged {
 			level = slog.LevelWarn
 		}
 	case NextGiveUp:
