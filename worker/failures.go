@@ -2,7 +2,6 @@ package worker
 
 import (
 	"container/list"
-	"context"
 	"fmt"
 	"iter"
 	"slices"
@@ -310,65 +309,4 @@ func (f *failures[T]) all() iter.Seq[T] {
 		}
 		return keys
 	})
-}
-
-// Forget makes the books forget that key has failed or was given up: for a program that removes a key from the queue, or handles
-// it, by itself. (If the key was failing, the books find out within a minute: see [Books.Snapshot].) It does not call the queue.
-func (b *Books[T]) Forget(key T) {
-	b.forgetInterruptions(key)
-	b.forgetFailures(key)
-}
-
-// forgetFailures is Forget for a call that has succeeded: countLocked forgets the key's interruptions.
-func (b *Books[T]) forgetFailures(key T) {
-	if b.failures.known.Load() > 0 {
-		b.failures.forgetIf(key, func(failureCount) bool { return true })
-		b.forgetChange(key)
-	}
-}
-
-// sweepEvery is how often the books look for failing keys that were removed from the queue, or that somebody else has handled.
-const sweepEvery = time.Minute
-
-// sweepIfDue starts a sweep if the last one was sweepEvery ago. It is for books without a pool, which have no goroutine that waits.
-func (b *Books[T]) sweepIfDue() {
-	if b.failures.failing.Load() == 0 {
-		return
-	}
-	now, last := b.options.Clock.Now().UnixNano(), b.lastSweep.Load()
-	if now-last >= int64(sweepEvery) && b.lastSweep.CompareAndSwap(last, now) {
-		go b.catchPanic(func() { b.sweepFailures(time.Second) })
-	}
-}
-
-// sweepFailures forgets stale failures, as checkFailures does. The queue may be slow to answer. So it asks for no more keys after limit,
-// and the next sweep begins with the keys that this one has not reached.
-func (b *Books[T]) sweepFailures(limit time.Duration) {
-	defer b.signalFailing() // For the next sweep.
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	begin, place := b.swept.Swap(0), int64(0)
-	for key := range b.failures.all() {
-		if place >= begin {
-			if ctx.Err() != nil {
-				b.swept.Store(place)
-				return
-			}
-			if b.checkFailures(ctx, key).calls == 0 {
-				continue // It was forgotten, so its place is that of the next key.
-			}
-		}
-		place++
-	}
-}
-
-// signalFailing makes a pool sweep in a minute, unless no key fails.
-func (b *Books[T]) signalFailing() {
-	if b.failures.failing.Load() == 0 {
-		return
-	}
-	select {
-	case b.anyFailing <- struct{}{}:
-	default:
-	}
 }

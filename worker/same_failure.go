@@ -13,8 +13,6 @@ import (
 //	a SharedQueue             its server, which also counts the failures of all processes
 //	a workqueue.KeyReader     the queue, which says when the key comes due: see failureCount.due
 //	another queue             its limiter, if that ignores failures within the delay
-//
-// Failures are stale if somebody else has handled the key since, so that the limiter counts none, or has removed it from the queue.
 
 // findSameFailure sets sameFailure and delayLeft of a call that has failed.
 func (e *Entry[T]) findSameFailure() {
@@ -86,48 +84,4 @@ func (p *Pool[T]) addRateLimited(e *Entry[T]) {
 		due = p.options.Clock.Now().Add(max(atLeast, delay)).UnixNano()
 	}
 	p.books.failures.noteRetry(key, p.queue.NumRequeues(key) > 0, due, e.failed.unasked)
-}
-
-// checkFailures returns how many calls of key have failed in a row. It asks the queue, for as long as ctx lasts, whether they are stale, and
-// forgets those. While the queue does not answer, they count.
-func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
-	c := b.failures.countOf(key)
-	if c.calls == 0 {
-		return c
-	}
-	limiterCount, known := b.limiterCount(ctx, key, c)
-	if known && limiterCount == 0 || b.isRemoved(key) {
-		b.failures.forgetIf(key, func(now failureCount) bool { return now == c }) // Not if it has failed again meanwhile.
-		b.forgetChange(key)
-		return failureCount{}
-	}
-	if known && !b.findsSameFailures() { // The limiter took some failures for the same one.
-		c.calls = min(limiterCount+c.unasked, c.calls)
-	}
-	return c
-}
-
-// findsSameFailures reports whether calls are only counted if they are not the same failure. A pool counts so if its queue is a KeyReader,
-// and so does a SharedQueue.
-func (b *Books[T]) findsSameFailures() bool {
-	return b.poolStats != nil && b.keyReader != nil || b.shared != nil
-}
-
-// limiterCount returns how many failures of key the queue's limiter counts. It is not known if the limiter does not count by key, or
-// a SharedQueue does not answer.
-func (b *Books[T]) limiterCount(ctx context.Context, key T, c failureCount) (n int, known bool) {
-	switch {
-	case !c.limited:
-		return 0, false
-	case b.shared == nil:
-		return b.queue.NumRequeues(key), true
-	}
-	n, _, err := b.shared.NumRequeuesContext(ctx, key)
-	return n, err == nil
-}
-
-// isRemoved reports whether key was removed from the queue, as far as that says so.
-func (b *Books[T]) isRemoved(key T) bool {
-	// In this order: a shutdown drops keys that are to be reported.
-	return b.finder != nil && !b.finder.Has(key) && !b.queue.ShuttingDown()
 }

@@ -1,0 +1,114 @@
+package worker
+
+import (
+	"context"
+	"time"
+)
+
+// The failures of a key are stale if somebody else has handled it since, so that the queue's limiter counts none, or has removed it from
+// the queue. The books look at them before each call, when somebody asks, and every minute.
+
+// checkFailures returns how many calls of key have failed in a row. It asks the queue, for as long as ctx lasts, whether they are stale, and
+// forgets those. While the queue does not answer, they count.
+func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
+	c := b.failures.countOf(key)
+	if c.calls == 0 {
+		return c
+	}
+	limiterCount, known := b.limiterCount(ctx, key, c)
+	if known && limiterCount == 0 || b.isRemoved(key) {
+		b.failures.forgetIf(key, func(now failureCount) bool { return now == c }) // Not if it has failed again meanwhile.
+		b.forgetChange(key)
+		return failureCount{}
+	}
+	if known && !b.findsSameFailures() { // The limiter took some failures for the same one.
+		c.calls = min(limiterCount+c.unasked, c.calls)
+	}
+	return c
+}
+
+// findsSameFailures reports whether calls are only counted if they are not the same failure. A pool counts so if its queue is a KeyReader,
+// and so does a SharedQueue.
+func (b *Books[T]) findsSameFailures() bool {
+	return b.poolStats != nil && b.keyReader != nil || b.shared != nil
+}
+
+// limiterCount returns how many failures of key the queue's limiter counts. It is not known if the limiter does not count by key, or
+// a SharedQueue does not answer.
+func (b *Books[T]) limiterCount(ctx context.Context, key T, c failureCount) (n int, known bool) {
+	switch {
+	case !c.limited:
+		return 0, false
+	case b.shared == nil:
+		return b.queue.NumRequeues(key), true
+	}
+	n, _, err := b.shared.NumRequeuesContext(ctx, key)
+	return n, err == nil
+}
+
+// isRemoved reports whether key was removed from the queue, as far as that says so.
+func (b *Books[T]) isRemoved(key T) bool {
+	// In this order: a shutdown drops keys that are to be reported.
+	return b.finder != nil && !b.finder.Has(key) && !b.queue.ShuttingDown()
+}
+
+// sweepEvery is how often the books look for failing keys that were removed from the queue, or that somebody else has handled.
+const sweepEvery = time.Minute
+
+// sweepIfDue starts a sweep if the last one was sweepEvery ago. It is for books without a pool, which have no goroutine that waits.
+func (b *Books[T]) sweepIfDue() {
+	if b.failures.failing.Load() == 0 {
+		return
+	}
+	now, last := b.options.Clock.Now().UnixNano(), b.lastSweep.Load()
+	if now-last >= int64(sweepEvery) && b.lastSweep.CompareAndSwap(last, now) {
+		go b.catchPanic(func() { b.sweepFailures(time.Second) })
+	}
+}
+
+// sweepFailures forgets stale failures, as checkFailures does. The queue may be slow to answer. So it asks for no more keys after limit,
+// and the next sweep begins with the keys that this one has not reached.
+func (b *Books[T]) sweepFailures(limit time.Duration) {
+	defer b.signalFailing() // For the next sweep.
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	begin, place := b.swept.Swap(0), int64(0)
+	for key := range b.failures.all() {
+		if place >= begin {
+			if ctx.Err() != nil {
+				b.swept.Store(place)
+				return
+			}
+			if b.checkFailures(ctx, key).calls == 0 {
+				continue // It was forgotten, so its place is that of the next key.
+			}
+		}
+		place++
+	}
+}
+
+// signalFailing makes a pool sweep in a minute, unless no key fails.
+func (b *Books[T]) signalFailing() {
+	if b.failures.failing.Load() == 0 {
+		return
+	}
+	select {
+	case b.anyFailing <- struct{}{}:
+	default:
+	}
+}
+
+// Forget makes the books forget that key has failed or was given up: for a program that removes a key from the queue, or handles
+// it, by itself. (If the key was failing, the books find out within a minute: see [Books.Snapshot].) It does not call the queue.
+func (b *Books[T]) Forget(key T) {
+	b.forgetInterruptions(key)
+	b.forgetFailures(key)
+}
+
+// forgetFailures is Forget for a call that has succeeded: countLocked forgets the key's interruptions.
+func (b *Books[T]) forgetFailures(key T) {
+	if b.failures.known.Load() > 0 {
+		b.failures.forgetIf(key, func(failureCount) bool { return true })
+		b.forgetChange(key)
+	}
+}
