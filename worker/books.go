@@ -155,11 +155,6 @@ func (b *Books[T]) startCall(e *Entry[T]) {
 	b.mu.running = append(b.mu.running, e)
 }
 
-// isRunningLocked reports whether e is one of the calls that go on.
-func (b *Books[T]) isRunningLocked(e *Entry[T]) bool {
-	return e.place < len(b.mu.running) && b.mu.running[e.place] == e
-}
-
 // removeCallLocked makes e a call that has ended. The last call takes its place.
 func (b *Books[T]) removeCallLocked(e *Entry[T]) {
 	end := len(b.mu.running) - 1

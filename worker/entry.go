@@ -21,12 +21,12 @@ type Entry[T comparable] struct {
 
 	// current is what others see of the call while it goes on.
 	current struct {
-		RunningKey[T] // without Duration
-		callCtx       *callContext[T]
+		RunningKey[T]                 // without Duration
+		callCtx       *callContext[T] // nil before the call has started, and after its end
 		priority      int
 		holds         []*hold // what the handler has asked for by Call.Hold
 	}
-	place     int    // in the books' running
+	place     int    // in the books' running, while the call goes on
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
 }
 
@@ -125,7 +125,7 @@ func (e *Entry[T]) prepare(key T) {
 func (e *Entry[T]) endCall() {
 	b := e.books
 	b.mu.Lock()
-	if b.isRunningLocked(e) {
+	if e.current.callCtx != nil {
 		b.countLocked(e)
 		b.removeCallLocked(e)
 	}

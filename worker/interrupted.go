@@ -61,27 +61,24 @@ func (b *Books[T]) looping() (n int) {
 	return n
 }
 
-// pauseAfter returns how long a key that was interrupted that many times in a row must wait.
-func pauseAfter(interruptions int) time.Duration {
-	if interruptions <= maxInterruptions {
-		return 0
-	}
-	return doubled(firstPause, interruptions-maxInterruptions-1, lastPause)
-}
-
 // doubled returns a delay that was doubled so many times, but no more than longest.
 func doubled(delay time.Duration, times int, longest time.Duration) time.Duration {
 	return min(delay<<min(times, 20), longest)
 }
 
-// pauseIfLooping holds the key after its call if it was interrupted too often in a row. It comes after endCall, which counts
-// that. The key was added again, so without Done it does not come. (In a group with a Limit a held key counts meanwhile.)
+// pauseIfLooping holds the key if its calls, which endCall has counted, were interrupted too often in a row. (In a group with a Limit
+// the key takes a place meanwhile.)
 func (e *Entry[T]) pauseIfLooping() {
 	if e.result.Next != NextInterrupted || e.lost {
 		return
 	}
-	if n := e.books.interruptions(e.result.Key); pauseAfter(n) > 0 && !e.books.queue.ShuttingDown() {
-		reason := fmt.Sprintf("a pause ends: it was interrupted %d times in a row", n)
-		e.holds = append(e.holds, &hold{reason: reason, limit: pauseAfter(n), pause: true})
+	n := e.books.interruptions(e.result.Key)
+	if n <= maxInterruptions || e.books.queue.ShuttingDown() {
+		return
 	}
+	e.holds = append(e.holds, &hold{
+		reason: fmt.Sprintf("a pause ends: it was interrupted %d times in a row", n),
+		limit:  doubled(firstPause, n-maxInterruptions-1, lastPause),
+		pause:  true,
+	})
 }

@@ -115,10 +115,10 @@ func (p *Pool[T]) advance() phase {
 	return p.mu.phase
 }
 
-func (p *Pool[T]) hasWorkers() bool {
+func (p *Pool[T]) hasNoWorkers() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return len(p.mu.workers) > 0
+	return len(p.mu.workers) == 0
 }
 
 // fail ends the pool because of err. Of several errors the first one counts.
@@ -189,14 +189,19 @@ func (p *Pool[T]) endHandlers(cause error) {
 	p.catchPanic(func() {
 		timer := p.options.Clock.NewTimer(p.options.CancelGrace)
 		defer timer.Stop()
-		for p.hasWorkers() {
-			select {
-			case <-p.changed:
-			case <-timer.C():
-				return
-			}
-		}
+		p.await(p.hasNoWorkers, timer.C())
 	})
+}
+
+// await waits until done returns true, or for timeout. It asks done again when the phase has moved on or a worker has left.
+func (p *Pool[T]) await(done func() bool, timeout <-chan time.Time) {
+	for !done() {
+		select {
+		case <-p.changed:
+		case <-timeout:
+			return
+		}
+	}
 }
 
 // endQueue ends the holds, shuts the queue down unless it is to be kept, and reports what is left undone.
@@ -225,18 +230,13 @@ func (p *Pool[T]) endQueue() {
 	}
 }
 
-// unfinished returns the keys that workers still have. First it waits for workers that are about to leave: those that get a key, and give it
-// back, and for patience those whose call has ended, because their Done may queue the key again.
+// unfinished returns the keys that workers still have. First it waits for the workers that are about to leave: those that get a key, which
+// they give back, and for patience those whose call has ended, because their Done may queue the key again.
 func (p *Pool[T]) unfinished() (keys []T) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	for patient := true; p.anyLeaving(patient); {
-		select {
-		case <-p.changed:
-		case <-timer.C:
-			patient = false
-		}
-	}
+	p.await(func() bool { return !p.anyLeaving(true) }, timer.C)
+	p.await(func() bool { return !p.anyLeaving(false) }, nil)
 	p.locked(func() {
 		for _, w := range p.mu.workers {
 			keys = append(keys, w.current.Key) // No call begins any more that could write it.
