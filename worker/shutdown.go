@@ -168,6 +168,7 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 		case <-sweep:
 			sweep = nil
 			p.catchPanic(func() { p.books.sweepFailures(time.Second) })
+			p.books.signalFailing() // For the next sweep.
 		}
 	}
 }

@@ -69,7 +69,6 @@ func (b *Books[T]) sweepIfDue() {
 // sweepFailures forgets stale failures, as checkFailures does. The queue may be slow to answer. So it asks for no more keys after limit,
 // and the next sweep begins with the keys that this one has not reached.
 func (b *Books[T]) sweepFailures(limit time.Duration) {
-	defer b.signalFailing() // For the next sweep.
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	begin, place := b.swept.Swap(0), int64(0)
