@@ -47,13 +47,10 @@ type Books[T comparable] struct {
 	// catchPanic runs what calls foreign code on a goroutine of the books. A panic of it ends the pool; without one it is logged.
 	catchPanic func(f func())
 
-	failures failures[T]
-	// lastSweep is when a sweep was last started without a pool, in nanoseconds since 1970.
-	lastSweep atomic.Int64
-	// swept is the place, in the order of failures.all, where the next sweep begins: the last one had no time for it.
-	swept atomic.Int64
-	// anyFailing has one element when a key has failed, or still fails after a sweep: a pool's drain waits for that.
-	anyFailing chan struct{}
+	failures   failures[T]
+	lastSweep  atomic.Int64  // when a sweep was last started without a pool, in nanoseconds since 1970
+	swept      atomic.Int64  // the place in failures.all where the next sweep begins: the last one had no time for it
+	anyFailing chan struct{} // has one element when a pool should sweep in a minute, see signalFailing
 
 	// mu is held for moments only, and never while foreign code runs.
 	mu struct {
@@ -71,9 +68,9 @@ type Books[T comparable] struct {
 	}
 }
 
-// NewBooks returns books for the keys of queue, which must not be nil or a nil pointer. Of the options, those that are about calls count: Name,
-// MaxRetries, HandlerTimeout, StuckAfter, KeepGivenUp, OnFinish, OnGiveUp, OnStuck, Logger and Clock. It panics if one of them makes no
-// sense. A provider of metrics does not discover the books: see [Books.Inspector].
+// NewBooks returns books for the keys of queue. It uses the options that are about calls: Name, MaxRetries, HandlerTimeout, StuckAfter,
+// KeepGivenUp, OnFinish, OnGiveUp, OnStuck, Logger and Clock. It panics if an option makes no sense, or queue is nil or a nil pointer.
+// A provider of metrics does not discover the books: see [Books.Inspector].
 func NewBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Books[T] {
 	if queue = notNilPointer(queue); queue == nil {
 		panic("worker: NewBooks without a queue")

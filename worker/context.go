@@ -179,11 +179,11 @@ func (own *ownContext) untilAdded(ctx context.Context, again <-chan struct{}) co
 			}
 			cancel(cause)
 		}
-		forget := context.AfterFunc(own.added, end) // ctx need not end with the call.
-		context.AfterFunc(until, func() { forget() })
+		forget := context.AfterFunc(own.added, end)   // ctx need not end with the call.
+		context.AfterFunc(until, func() { forget() }) // So added does not keep what has ended in memory.
 		own.parent, own.until, own.endUntil = ctx, until, end
 	}
-	if isClosed(again) { // The goroutines that would end them may not have run yet.
+	if isClosed(again) { // The goroutines that do this may not have run yet.
 		own.endAdded(ErrAdded)
 		own.endUntil()
 	}
@@ -192,16 +192,12 @@ func (own *ownContext) untilAdded(ctx context.Context, again <-chan struct{}) co
 
 // awaitAddLocked sets added. One goroutine waits for the add, however many contexts are made from that.
 func (own *ownContext) awaitAddLocked(again <-chan struct{}) {
-	added, end := context.WithCancelCause(own.Context)
-	own.added, own.endAdded = added, end
-	if isClosed(again) {
-		return
-	}
+	own.added, own.endAdded = context.WithCancelCause(own.Context)
 	go func() {
 		select {
 		case <-again:
-			end(ErrAdded)
-		case <-added.Done():
+			own.endAdded(ErrAdded)
+		case <-own.added.Done():
 		}
 	}()
 }

@@ -41,11 +41,10 @@ type Options[T comparable] struct {
 
 	// HandlerTimeout is how long a call may take until its context ends with [context.DeadlineExceeded]. Zero means no limit.
 	HandlerTimeout time.Duration
-	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its start) before it is
-	// reported as stuck, once per call, to OnStuck and in the log. It keeps its key. The report has the goroutine's
-	// stack, unless the program has more than 3,000 goroutines: to read it, all goroutines are stopped for as long as
-	// it takes to write down their stacks, 2.5 µs for one with a frame or two, 6.5 µs with ten, 14 µs with thirty. (That is
-	// once for handlers that are found stuck together.) Zero means never.
+	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its start) before it is reported as stuck,
+	// once per call, to OnStuck and in the log. It keeps its key. Zero means never. The report has the goroutine's stack, unless the
+	// program has more than 3,000 goroutines: to read stacks, once for all handlers that are found stuck together, all goroutines are
+	// stopped, 2.5 µs for each with a frame or two, 6.5 µs with ten, 14 µs with thirty.
 	StuckAfter time.Duration
 
 	// KeepGivenUp is how many of the keys that were given up the pool remembers, each with failed calls. Zero means

@@ -222,7 +222,7 @@ func (p *Pool[T]) endQueue() {
 		return
 	}
 	p.catchPanic(func() {
-		// Their numbers, and the first few in the text: there may be very many.
+		// There may be very many.
 		p.books.logger.Warn("Keys are left undone", "unfinished", len(left.Unfinished),
 			"notStarted", len(left.NotStarted), "failing", len(left.Failing), "left", left.String())
 	})
@@ -231,8 +231,8 @@ func (p *Pool[T]) endQueue() {
 	}
 }
 
-// unfinished returns the keys that workers still have. First it waits for the workers that are about to leave: those that get a key, which
-// they give back, and for patience those whose call has ended, because their Done may queue the key again.
+// unfinished returns the keys that workers still have. First it waits for workers that are about to leave: for those that get a key, which
+// they give back, and with patience for those whose call has ended, because their Done may queue the key again.
 func (p *Pool[T]) unfinished() (keys []T) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -261,9 +261,8 @@ func (p *Pool[T]) anyLeaving(withDone bool) bool {
 // keys, and, when it is shut down, for each further key that it hands out.
 const patience = 100 * time.Millisecond
 
-// takeQueued takes the keys out of the queue, which is shut down, and returns them. A queue may hold some back until other keys
-// are Done, as a priorityqueue does with those of a group at its limit. Keys held back are read, not taken. A goroutine takes
-// them when they come free, also after Run has returned.
+// takeQueued takes the keys out of the queue, which is shut down, and returns them. Keys that the queue holds back until others are Done, as
+// a priorityqueue does with those of a group at its limit, are only read. A goroutine takes them when they come free, also after Run.
 func (p *Pool[T]) takeQueued() (keys []T) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -276,7 +275,7 @@ func (p *Pool[T]) takeQueued() (keys []T) {
 	if ctx.Err() == nil {
 		return keys
 	}
-	// No key is taken while the others are read: one that came free in between would be in neither.
+	// First read, then take: a key that comes free meanwhile is in the list.
 	keys = append(keys, p.readQueued()...)
 	go p.takeKeys(context.Background(), func(T) {})
 	return keys
@@ -313,8 +312,7 @@ func (p *Pool[T]) readQueued() []T {
 	return keys
 }
 
-// leftUndone puts together what is left, each key once. Failing keys, and those that were refused, are sorted by their
-// text, so that reports are the same every time.
+// leftUndone puts together what is left, each key once. What has no order is sorted by text, so that reports are the same every time.
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failing []T
 	if p.queue.ShuttingDown() {

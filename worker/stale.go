@@ -8,8 +8,8 @@ import (
 // The failures of a key are stale if somebody else has handled it since, so that the queue's limiter counts none, or has removed it from
 // the queue. The books look at them before each call, when somebody asks, and every minute.
 
-// checkFailures returns how many calls of key have failed in a row. It asks the queue, for as long as ctx lasts, whether they are stale, and
-// forgets those. While the queue does not answer, they count.
+// checkFailures returns how many calls of key have failed in a row. It asks the queue, while ctx lasts, whether they are stale, and forgets
+// those. If the queue does not answer, they count.
 func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
 	c := b.failures.countOf(key)
 	if c.calls == 0 {
@@ -21,16 +21,12 @@ func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
 		b.forgetChange(key)
 		return failureCount{}
 	}
-	if known && !b.findsSameFailures() { // The limiter took some failures for the same one.
+	// A SharedQueue finds failures that are the same by itself, and so does a pool that can ask a KeyReader. Otherwise the limiter may
+	// have taken some for the same one that the books have counted.
+	if known && b.shared == nil && (b.poolStats == nil || b.keyReader == nil) {
 		c.calls = min(limiterCount+c.unasked, c.calls)
 	}
 	return c
-}
-
-// findsSameFailures reports whether calls are only counted if they are not the same failure. A pool counts so if its queue is a KeyReader,
-// and so does a SharedQueue.
-func (b *Books[T]) findsSameFailures() bool {
-	return b.poolStats != nil && b.keyReader != nil || b.shared != nil
 }
 
 // limiterCount returns how many failures of key the queue's limiter counts. It is not known if the limiter does not count by key, or

@@ -133,7 +133,7 @@ func (p *Pool[T]) startCall(w *worker[T]) bool {
 // isOverLocked reports whether no key is started any more.
 func (p *Pool[T]) isOverLocked() bool { return p.startCtx.Err() != nil || p.mu.phase >= phaseFinishing }
 
-// giveBack adds a key that was not started to the queue again, with its priority and causes, or reports it if the queue is shut down.
+// giveBack adds a key that was not started to the queue again, or reports it if somebody has shut the queue down.
 func (p *Pool[T]) giveBack(e *Entry[T]) {
 	key := e.result.Key
 	causes := p.books.causesOf(key)
