@@ -47,10 +47,9 @@ type Books[T comparable] struct {
 	// catchPanic runs what calls foreign code on a goroutine of the books. A panic of it ends the pool; without one it is logged.
 	catchPanic func(f func())
 
-	failures   failures[T]
-	lastSweep  atomic.Int64  // when a sweep was last started without a pool, in nanoseconds since 1970
-	swept      atomic.Int64  // the place in failures.all where the next sweep begins: the last one had no time for it
-	anyFailing chan struct{} // has one element when a pool should sweep in a minute, see signalFailing
+	failures  failures[T]
+	lastSweep atomic.Int64 // when a sweep was last started without a pool, in nanoseconds since 1970
+	swept     atomic.Int64 // the place in failures.all where the next sweep begins: the last one had no time for it
 
 	// mu is held for moments only, and never while foreign code runs.
 	mu struct {
@@ -93,7 +92,7 @@ func notNilPointer[T comparable](queue workqueue.TypedRateLimitingInterface[T]) 
 
 // newBooks returns books without a logger. New passes a nil queue, too, which Run refuses.
 func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Books[T] {
-	b := &Books[T]{queue: queue, options: options, anyFailing: make(chan struct{}, 1)}
+	b := &Books[T]{queue: queue, options: options}
 	b.options.setDefaults()
 	b.failures.mu.failing.max, b.failures.mu.givenUp.max = keepErrors, b.options.KeepGivenUp
 	buckets := b.options.durationBuckets()
@@ -191,7 +190,6 @@ func (b *Books[T]) noteFailure(e *Entry[T]) {
 			counted = e.failed
 		}
 		e.wasLogged = b.failures.add(key, b.failedCall(e), counted)
-		b.signalFailing()
 	case NextGiveUp:
 		b.failures.add(key, b.failedCall(e), failureCount{})
 	}

@@ -265,12 +265,9 @@ func (h *holds[T]) each() iter.Seq[*held[T]] {
 // endAll ends the holds of all keys, or only the pauses.
 func (h *holds[T]) endAll(onlyPauses bool) {
 	h.mu.Lock()
-	n := h.mu.keys.Len()
-	if onlyPauses {
-		n = h.mu.pauses
-	}
+	none := onlyPauses && h.mu.pauses == 0
 	h.mu.Unlock()
-	if n == 0 { // To look for them takes memory.
+	if none { // There may be many other keys.
 		return
 	}
 	for k := range h.each() {

@@ -28,7 +28,7 @@ type Pool[T comparable] struct {
 
 	hasher func() (stablehash.Hasher[T], error) // for Every
 
-	// changed has one element when the phase has moved on or a worker has left. See signal.
+	// changed has one element when the phase has moved on, a worker has left or a key has failed. See signal.
 	changed chan struct{}
 
 	// Set by prepareContexts, before there are workers.
@@ -106,9 +106,7 @@ func (p *Pool[T]) claimRun() error {
 		errs = append(errs, errors.New("worker: Run was called before on this pool"))
 	}
 	err := errors.Join(errs...)
-	if err == nil {
-		p.mu.runCalled = true
-	}
+	p.mu.runCalled = p.mu.runCalled || err == nil
 	return err
 }
 

@@ -97,7 +97,7 @@ func (p *Pool[T]) moveOnLocked(to phase) {
 	p.signal()
 }
 
-// signal wakes Run, which looks at the phase and the workers again.
+// signal wakes Run, which looks again at the phase, the workers and whether a key fails.
 func (p *Pool[T]) signal() {
 	select {
 	case p.changed <- struct{}{}:
@@ -138,7 +138,7 @@ func (p *Pool[T]) fail(err error) {
 // drain waits until the pool is to end, and then until its workers have left or the time to finish is over. It returns the cause with
 // which the contexts of handlers that still run must end. Meanwhile it looks for stale failures.
 func (p *Pool[T]) drain(ctx context.Context) (cause error) {
-	var timeout, sweep <-chan time.Time // sweep is nil while no key fails: an idle pool has no timer
+	var timeout, sweep <-chan time.Time
 	for ended := ctx.Done(); ; {
 		now := p.advance()
 		switch {
@@ -154,6 +154,9 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 			defer timer.Stop()
 			timeout = timer.C()
 		}
+		if sweep == nil && p.books.failures.failing.Load() > 0 { // An idle pool has no timer.
+			sweep = p.options.Clock.After(sweepEvery)
+		}
 		select {
 		case <-p.changed:
 		case <-ended:
@@ -161,14 +164,9 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 			ended = nil
 		case <-timeout:
 			return ErrDrainTimeout
-		case <-p.books.anyFailing:
-			if sweep == nil {
-				sweep = p.options.Clock.After(sweepEvery)
-			}
 		case <-sweep:
 			sweep = nil
 			p.catchPanic(func() { p.books.sweepFailures(time.Second) })
-			p.books.signalFailing() // For the next sweep.
 		}
 	}
 }
@@ -194,7 +192,7 @@ func (p *Pool[T]) endHandlers(cause error) {
 	})
 }
 
-// await waits until done returns true, or for timeout. It asks done again when the phase has moved on or a worker has left.
+// await waits until done returns true, or for timeout. It asks done again after each signal.
 func (p *Pool[T]) await(done func() bool, timeout <-chan time.Time) {
 	for !done() {
 		select {
@@ -261,8 +259,8 @@ func (p *Pool[T]) anyLeaving(withDone bool) bool {
 // keys, and, when it is shut down, for each further key that it hands out.
 const patience = 100 * time.Millisecond
 
-// takeQueued takes the keys out of the queue, which is shut down, and returns them. Keys that the queue holds back until others are Done, as
-// a priorityqueue does with those of a group at its limit, are only read. A goroutine takes them when they come free, also after Run.
+// takeQueued takes the keys out of the queue, which is shut down, and returns them. Keys that the queue holds back until others are Done,
+// as a priorityqueue does in a group at its limit, are only read. A goroutine takes them when they come free, also after Run has returned.
 func (p *Pool[T]) takeQueued() (keys []T) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

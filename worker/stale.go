@@ -82,17 +82,6 @@ func (b *Books[T]) sweepFailures(limit time.Duration) {
 	}
 }
 
-// signalFailing makes a pool sweep in a minute, unless no key fails.
-func (b *Books[T]) signalFailing() {
-	if b.failures.failing.Load() == 0 {
-		return
-	}
-	select {
-	case b.anyFailing <- struct{}{}:
-	default:
-	}
-}
-
 // Forget makes the books forget that key has failed or was given up: for a program that removes a key from the queue, or handles
 // it, by itself. (If the key was failing, the books find out within a minute: see [Books.Snapshot].) It does not call the queue.
 func (b *Books[T]) Forget(key T) {

@@ -201,6 +201,7 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 		p.addAgain(e)
 		p.queue.Forget(r.Key) // After the add: the limiter may panic, and the key must not be lost.
 	case NextRetry:
+		p.signal() // For the sweep.
 		if !e.sameFailure {
 			p.addRateLimited(e)
 		} else if left := max(e.delayLeft, e.answer.after); left > 0 {
