@@ -95,8 +95,7 @@ func (c *callContext[T]) Err() error {
 	return c.ensureOwn().Err()
 }
 
-// Value makes CallOf find the callContext in contexts that are made from it. The context package finds the standard
-// one, so that contexts made from it need no goroutine.
+// Value lets CallOf find the callContext, and the context package the standard one: so contexts made from it need no goroutine.
 func (c *callContext[T]) Value(key any) any {
 	if _, ok := key.(callKey); ok {
 		return c

@@ -39,8 +39,7 @@
 // The pool counts failures itself: not every limiter counts by key, and those that do also count AddRateLimited by others. A handler gets
 // the number by [Call.Attempt]. A key has a delay after a failure. If an event brings it earlier and it fails again, that is the same
 // failure: it is not counted again, and the delay stays. Each pool on a queue counts for itself, so a key may fail MaxRetries times in
-// each; a [SharedQueue] counts for all processes. When the limiter has forgotten a key, as after a call by another pool, the pool forgets
-// its failures too.
+// each; a [SharedQueue] counts for all. When the limiter has forgotten a key, as after a call by another pool, so does the pool.
 //
 // A key that is interrupted more than five times in a row, as by an add of its own handler, waits longer and longer between calls.
 //
@@ -70,8 +69,7 @@
 //		volumes.OnAttached(id, release)
 //	})
 //
-// [Call.Hold] holds a key after any answer. A key on hold is not Done: no worker gets it, and adds meanwhile come, merged, after
-// the release.
+// [Call.Hold] holds a key after any answer. A key on hold is not Done: no worker gets it, and its adds come, merged, after the release.
 //
 //   - The queue counts it as being processed, its latency counts from the first add, and in a group of a priorityqueue with a Limit
 //     it takes a place. The pool does not count it as Busy, and neither HandlerTimeout nor StuckAfter applies.
@@ -84,9 +82,8 @@
 //
 // # The beginning and the end
 //
-// Run calls Options.Ready, for caches that must be filled, and starts the workers when that has returned nil. Run ends when its
-// context does, when [Pool.Stop] is called, at a fatal error, or when somebody else has shut the queue down and it has handed out
-// all it had. At the end of the context
+// Run calls Options.Ready, for caches that must be filled, and then starts the workers. Run ends when its context does, by [Pool.Stop], at
+// a fatal error, or when somebody else has shut the queue down and it has handed out all it had. At the end of the context
 //
 //  1. Options.Drain decides what is still finished: the handlers that run ([Running]), also what is queued ([All]), or [Nothing];
 //  2. this may take up to Options.DrainTimeout; meanwhile the handlers' contexts stay alive;

@@ -30,8 +30,7 @@ type Entry[T comparable] struct {
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
 }
 
-// callState is what the goroutine that makes a call knows of it. Only that goroutine writes it. While the call goes on, others may read
-// ctx and since, under the books' mu.
+// callState is what the goroutine of a call knows. Only that goroutine writes it. During the call others may read ctx and since under mu.
 type callState[T comparable] struct {
 	result   Result[T] // what hooks see
 	answer   answer    // what the handler's error asks for
@@ -73,18 +72,15 @@ func (b *Books[T]) Begin(ctx context.Context, key T) *Entry[T] {
 	return e
 }
 
-// Context returns the handler's context. It ends with the call, and before that as Options say and by [Books.Cancel]. [CallOf] works
-// with it.
+// Context returns the handler's context. [CallOf] works with it. It ends with the call, and earlier as Options say and by [Books.Cancel].
 func (e *Entry[T]) Context() context.Context { return e.ctx }
 
-// Interrupted reports, before End, whether a context of [Call.UntilAdded] has ended because the key was added again. If it has
-// not and End returns NextInterrupted, the handler has ErrAdded from elsewhere, and the caller has to add the key,
-// unless the context that Begin made had ended already.
+// Interrupted reports, before End, whether a context of [Call.UntilAdded] has ended because the key was added again. If not and End returns
+// NextInterrupted, the handler has ErrAdded from elsewhere: the caller must add the key, unless Begin's context had ended already.
 func (e *Entry[T]) Interrupted() bool { return e.callCtx.wasInterrupted() }
 
-// End ends the call, whose handler has returned err, counts it, logs it and calls the hooks. It must be called once, and before
-// the queue's Done. For a handler that has panicked err is a [*PanicError], and for one that has called runtime.Goexit it is
-// [ErrGoexit].
+// End ends the call, whose handler has returned err, counts it, logs it and calls the hooks. It must be called once, and before the queue's
+// Done. For a handler that has panicked err is a [*PanicError], for one that has called runtime.Goexit [ErrGoexit].
 func (e *Entry[T]) End(err error) Result[T] {
 	defer e.pauseIfLooping()
 	defer e.endCall()
@@ -193,8 +189,7 @@ func (e *Entry[T]) report() {
 	}
 }
 
-// log logs the call. A key that fails again and again is logged at its first failure, at each doubling of its attempts, and when
-// it is given up.
+// log logs the call. Above level Debug it shows a failing key's first failure, each doubling of its attempts, and its end.
 func (e *Entry[T]) log() {
 	r := &e.result
 	level, message := slog.LevelDebug, "Handled a key"

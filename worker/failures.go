@@ -50,8 +50,7 @@ const (
 	maxCauseText = 512
 	// keepErrors is the number of failing keys whose last errors are kept: those that have failed last.
 	keepErrors = 10_000
-	// keepCalls is the number of calls that are kept of a key: the first and the last ones. maxCallBytes bounds the memory of those
-	// of all keys.
+	// keepCalls is how many calls are kept of a key: the first and the last ones. maxCallBytes bounds their memory, of all keys.
 	keepCalls    = 5
 	maxCallBytes = 16 << 20
 )
@@ -83,8 +82,7 @@ func (b *Books[T]) failedCall(e *Entry[T]) FailedCall {
 // bytes is about the memory that f takes.
 func (f *FailedCall) bytes() int { return 116 + len(f.Causes) + len(f.Err) + len(f.Stack) }
 
-// failures counts, for each key that fails, how many calls in a row have failed. It has records of the keys that failed last, and of
-// the last ones that were given up. Other keys take no memory.
+// failures counts the failures of each failing key. It has records of the last keys that failed or were given up. Others take no memory.
 type failures[T comparable] struct {
 	// failing is the number of keys that fail and are to come again, known the number of all in keys. They are written under mu and read
 	// without, so that a key costs next to nothing while none fails.
@@ -94,8 +92,7 @@ type failures[T comparable] struct {
 
 	mu struct {
 		sync.Mutex
-		// keys has every failing key, and those that were given up and have a record. A record is in failing or givenUp. It is also in
-		// withCalls until its calls are dropped to save memory.
+		// keys has the failing keys and all with a record. A record is in failing or givenUp, and in withCalls until its calls are dropped.
 		keys             keytable.Table[T, failure[T]]
 		failing, givenUp recent
 		withCalls        list.List // of *record[T], the one that failed last at the front
@@ -158,8 +155,7 @@ func (f *failures[T]) countOf(key T) failureCount {
 	return failureCount{}
 }
 
-// add records a failed call of key, and the key's new count: zero if it is given up. It reports whether this attempt, or a later one, has
-// failed before.
+// add records a failed call of key, and its count, zero if it is given up. It reports whether this attempt or a later one failed before.
 func (f *failures[T]) add(key T, call FailedCall, c failureCount) (again bool) {
 	h := keytable.HashOf(key)
 	f.mu.Lock()
@@ -181,8 +177,7 @@ func (f *failures[T]) add(key T, call FailedCall, c failureCount) (again bool) {
 	return again
 }
 
-// recordLocked makes a new record of the key at s, with one more call, and puts it at the front of in. It returns the record that it has
-// pushed out of in, or nil.
+// recordLocked puts a new record of the key at s, with one more call, at the front of in. It returns the one pushed out of in, or nil.
 func (f *failures[T]) recordLocked(in *recent, s keytable.Slot, call FailedCall) (oldest *record[T]) {
 	e := f.mu.keys.At(s)
 	ended := call.Started.Add(call.Duration)

@@ -332,8 +332,7 @@ func (b *Books[T]) Release(key T) bool {
 	return k != nil && k.end()
 }
 
-// EndHolds ends the holds of all keys, and waits for their Dones. From now on no key is held. It is for the end of a program that has
-// workers of its own; a pool does this by itself.
+// EndHolds ends all holds, and waits for their Dones. From now on no key is held. It is for the end of a program with workers of its own.
 func (b *Books[T]) EndHolds() {
 	h := b.holds
 	h.mu.Lock()

@@ -66,8 +66,7 @@ func doubled(delay time.Duration, times int, longest time.Duration) time.Duratio
 	return min(delay<<min(times, 20), longest)
 }
 
-// pauseIfLooping holds the key if its calls, which endCall has counted, were interrupted too often in a row. (In a group with a Limit
-// the key takes a place meanwhile.)
+// pauseIfLooping holds the key, after endCall, if it was interrupted too often in a row. (It takes a place in a group with a Limit.)
 func (e *Entry[T]) pauseIfLooping() {
 	if e.result.Next != NextInterrupted || e.lost {
 		return

@@ -33,8 +33,7 @@ type Pool[T comparable] struct {
 
 	// Set by prepareContexts, before there are workers.
 
-	// startCtx ends when no other key may be started. poolCtx, from which those of all calls are made, ends when Run does not wait for
-	// the handlers any longer.
+	// startCtx ends when no key may be started any more, poolCtx, the parent of all calls' contexts, when Run stops waiting for handlers.
 	startCtx   context.Context
 	poolCtx    context.Context
 	endPoolCtx context.CancelCauseFunc
@@ -57,8 +56,7 @@ type Pool[T comparable] struct {
 		endStartCtx context.CancelFunc
 		fatal       error
 		notStarted  []T // keys that were got too late to be started
-		// refused are the keys whose handlers asked for them again after the shutdown, so that the queue dropped the add. They
-		// come again all the same if they were added before.
+		// refused are keys that handlers asked for again after the shutdown, when the queue drops adds. Earlier adds bring them all the same.
 		refused map[T]struct{}
 		left    Left[T]
 	}
@@ -255,9 +253,8 @@ func (p *Pool[T]) announce() {
 	}
 }
 
-// WaitIdle waits until nothing is left to do: no key is queued, waits for its time, is with a worker or on hold. It is for tests.
-// It returns ctx.Err() if ctx ends first. A queue that is not [workqueue.Extended] knows only which keys are queued, so other
-// keys may come after WaitIdle has returned.
+// WaitIdle waits until nothing is left to do: no key is queued, waits for its time, is with a worker or on hold. It is for tests. It
+// returns ctx.Err() if ctx ends first. A queue that is not [workqueue.Extended] knows only its queued keys: others may come afterwards.
 func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	if p.queue == nil {
 		return errors.New("worker: the queue is nil")

@@ -78,8 +78,7 @@ func (p *Pool[T]) addRateLimited(e *Entry[T]) {
 	}
 	due := p.books.dueOf(key)
 	if due == 0 && comesAtOnce {
-		// The queue has not asked the limiter. The failure has a delay all the same, that of the default limiter: otherwise each add
-		// during a call would cost the key an attempt.
+		// The queue has not asked the limiter. The delay is the default limiter's: without one each add during a call would cost an attempt.
 		delay := doubled(5*time.Millisecond, e.failed.calls, 1000*time.Second)
 		due = p.options.Clock.Now().Add(max(atLeast, delay)).UnixNano()
 	}

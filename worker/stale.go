@@ -8,8 +8,7 @@ import (
 // The failures of a key are stale if somebody else has handled it since, so that the queue's limiter counts none, or has removed it from
 // the queue. The books look at them before each call, when somebody asks, and every minute.
 
-// checkFailures returns how many calls of key have failed in a row. It asks the queue, while ctx lasts, whether they are stale, and forgets
-// those. If the queue does not answer, they count.
+// checkFailures returns how many calls of key have failed in a row. It asks the queue, while ctx lasts, and forgets stale failures.
 func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
 	c := b.failures.countOf(key)
 	if c.calls == 0 {
@@ -21,16 +20,14 @@ func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
 		b.forgetChange(key)
 		return failureCount{}
 	}
-	// A SharedQueue finds failures that are the same by itself, and so does a pool that can ask a KeyReader. Otherwise the limiter may
-	// have taken some for the same one that the books have counted.
+	// The limiter may take failures for the same one that are counted here, unless a SharedQueue or a pool with a KeyReader finds these.
 	if known && b.shared == nil && (b.poolStats == nil || b.keyReader == nil) {
 		c.calls = min(limiterCount+c.unasked, c.calls)
 	}
 	return c
 }
 
-// limiterCount returns how many failures of key the queue's limiter counts. It is not known if the limiter does not count by key, or
-// a SharedQueue does not answer.
+// limiterCount returns how many failures of key the queue's limiter counts, if it counts by key and a SharedQueue answers.
 func (b *Books[T]) limiterCount(ctx context.Context, key T, c failureCount) (n int, known bool) {
 	switch {
 	case !c.limited:
