@@ -143,15 +143,16 @@ func (b *Books[T]) startCall(e *Entry[T]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e.current.RunningKey = RunningKey[T]{Key: r.Key, Attempt: r.Attempt, Started: r.Started}
-	e.current.callCtx, e.current.priority = e.callCtx, e.priority
+	e.current.priority = e.priority
 	if b.addTimes != nil {
 		b.mu.changes.resume(e)
 	}
 	e.place = len(b.mu.running)
 	b.mu.running = append(b.mu.running, e)
+	e.current.callCtx = e.callCtx // From now on the call goes on.
 }
 
-// removeCallLocked makes e a call that has ended. The last call takes its place.
+// removeCallLocked makes e a call that has ended. The last one in running takes its place.
 func (b *Books[T]) removeCallLocked(e *Entry[T]) {
 	end := len(b.mu.running) - 1
 	last := b.mu.running[end]

@@ -20,7 +20,7 @@ type worker[T comparable] struct {
 
 	// The pool's mu guards these.
 
-	getting    bool   // from nextGet until the key's call begins
+	getting    bool   // from the start or nextGet until the key's call begins
 	leavesSeen uint64 // the pool's leaves at the last nextGet
 
 	endedHoldsSeen uint64 // how many holds had ended when no key was on hold. Only its goroutine uses it.
@@ -75,7 +75,7 @@ func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 		p.moveOnLocked(phaseFinishing)
 	}
 	isSurplus := len(p.mu.workers) > p.mu.target
-	if shutDown && !isLast || isSurplus || p.isOverLocked() {
+	if shutDown && !isLast || isSurplus || p.startsNoneLocked() {
 		p.leaveLocked(w)
 		return nil, false
 	}
@@ -122,7 +122,7 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 func (p *Pool[T]) startCall(w *worker[T]) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.isOverLocked() {
+	if p.startsNoneLocked() {
 		return false
 	}
 	w.getting = false
@@ -130,8 +130,8 @@ func (p *Pool[T]) startCall(w *worker[T]) bool {
 	return true
 }
 
-// isOverLocked reports whether no key is started any more.
-func (p *Pool[T]) isOverLocked() bool { return p.startCtx.Err() != nil || p.mu.phase >= phaseFinishing }
+// startsNoneLocked reports whether no key is started any more.
+func (p *Pool[T]) startsNoneLocked() bool { return p.startCtx.Err() != nil || p.mu.phase >= phaseFinishing }
 
 // giveBack adds a key that was not started to the queue again, or reports it if somebody has shut the queue down.
 func (p *Pool[T]) giveBack(e *Entry[T]) {
