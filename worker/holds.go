@@ -255,7 +255,7 @@ func (h *holds[T]) endDue() (until time.Duration, ok bool) {
 	return until, ok
 }
 
-// each yields the keys that are on hold, without a lock.
+// each yields the keys that are on hold. It holds no lock while it yields them.
 func (h *holds[T]) each() iter.Seq[*held[T]] {
 	return keytable.InSteps(&h.mu.keys, h.mu.Lock, h.mu.Unlock, func(keys []*held[T], s keytable.Slot) []*held[T] {
 		return append(keys, h.mu.keys.At(s).Value)

@@ -131,7 +131,9 @@ func (p *Pool[T]) startCall(w *worker[T]) bool {
 }
 
 // startsNoneLocked reports whether no key is started any more.
-func (p *Pool[T]) startsNoneLocked() bool { return p.startCtx.Err() != nil || p.mu.phase >= phaseFinishing }
+func (p *Pool[T]) startsNoneLocked() bool {
+	return p.startCtx.Err() != nil || p.mu.phase >= phaseFinishing
+}
 
 // giveBack adds a key that was not started to the queue again, or reports it if somebody has shut the queue down.
 func (p *Pool[T]) giveBack(e *Entry[T]) {
