@@ -22,12 +22,10 @@ const (
 	NextRetry
 	// NextGiveUp: the handler has failed, and the key does not come again.
 	NextGiveUp
-	// NextInterrupted: the handler was interrupted, because its key was added again, and the key comes again at once, or after a
-	// pause if it was interrupted more than five times in a row. Its failures are neither counted nor forgotten, and the queue's
-	// limiter is not called. See [Call.UntilAdded].
+	// NextInterrupted: the key was added again and interrupted its handler. It comes again at once, or after a pause if that happens more
+	// than five times in a row. Failures are neither counted nor forgotten, and the queue's limiter is not called. See [Call.UntilAdded].
 	NextInterrupted
-	// NextHold: the handler wants its key again when it is released, or a limit has passed. Its failures are neither counted nor
-	// forgotten. See [Hold].
+	// NextHold: the key comes again when it is released, or a limit has passed. Failures are neither counted nor forgotten. See [Hold].
 	NextHold
 )
 
@@ -42,9 +40,8 @@ func (n Next) String() string {
 // Result is what a call of the handler has come to.
 type Result[T comparable] struct {
 	Key T
-	// Attempt is how many times in a row the key was handled, this call included. In a pool, a call that fails before the delay of
-	// the failure before it has passed is the same attempt. Over a [SharedQueue], when the call has failed, it is the number that
-	// the queue counts for all processes.
+	// Attempt is how many times in a row the key was handled, this call included. In a pool, a call that fails within the delay of the last
+	// failure is the same attempt. After a failure over a [SharedQueue] it is the number that the queue counts for all processes.
 	Attempt int
 	// Started is when the call began, and Duration how long the handler took.
 	Started  time.Time
@@ -53,16 +50,14 @@ type Result[T comparable] struct {
 	Err error
 	// Next is what becomes of the key.
 	Next Next
-	// After is the delay of the handler's answer: with NextRequeue when the key comes again, with NextRetry how long it must not
-	// come, see [RetryAfter]. For [Every], only a pool sets it.
+	// After is the delay of a Requeue or, with NextRetry, of a [RetryAfter]. For [Every], only a pool sets it.
 	After time.Duration
 }
 
 // ErrGoexit is the failure of a handler that called [runtime.Goexit], as t.FailNow does.
 var ErrGoexit = errors.New("worker: runtime.Goexit was called")
 
-// Requeue is an error for a handler to return, bare or wrapped, that wants its key again after a time, without having
-// failed. As with nil, earlier failures are forgotten.
+// Requeue is an error for a handler to return, bare or wrapped, that wants its key again. As with nil, earlier failures are forgotten.
 type Requeue struct {
 	// After is the time, or at once unless it is positive.
 	After time.Duration

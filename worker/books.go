@@ -2,6 +2,7 @@ package worker
 
 import (
 	"log/slog"
+	"reflect"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -46,13 +47,9 @@ type Books[T comparable] struct {
 	// catchPanic runs what calls foreign code on a goroutine of the books. A panic of it ends the pool; without one it is logged.
 	catchPanic func(f func())
 
-	failures failures[T]
-	// lastSweep is when a sweep was last started without a pool, in nanoseconds since 1970.
-	lastSweep atomic.Int64
-	// swept is how many failing keys the next sweep skips: the last one had no time for the others.
-	swept atomic.Int64
-	// anyFailing has one element when a key has failed, for a pool's drain.
-	anyFailing chan struct{}
+	failures  failures[T]
+	lastSweep atomic.Int64 // when a sweep was last started without a pool, in nanoseconds since 1970
+	swept     atomic.Int64 // the place in failures.all where the next sweep begins: the last one had no time for it
 
 	// mu is held for moments only, and never while foreign code runs.
 	mu struct {
@@ -70,11 +67,11 @@ type Books[T comparable] struct {
 	}
 }
 
-// NewBooks returns books for the keys of queue, which must not be nil. Of the options, those that are about calls count: Name,
-// MaxRetries, HandlerTimeout, StuckAfter, KeepGivenUp, OnFinish, OnGiveUp, OnStuck, Logger and Clock. It panics if one of them makes no
-// sense. A provider of metrics does not discover the books: see [Books.Inspector].
+// NewBooks returns books for the keys of queue. It uses the options that are about calls: Name, MaxRetries, HandlerTimeout, StuckAfter,
+// KeepGivenUp, OnFinish, OnGiveUp, OnStuck, Logger and Clock. It panics if an option makes no sense, or queue is nil or a nil pointer.
+// A provider of metrics does not discover the books: see [Books.Inspector].
 func NewBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Books[T] {
-	if queue == nil {
+	if queue = notNilPointer(queue); queue == nil {
 		panic("worker: NewBooks without a queue")
 	}
 	if err := options.check(); err != nil {
@@ -85,15 +82,24 @@ func NewBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 	return b
 }
 
+// notNilPointer returns queue, or nil if it holds a nil pointer: a variable of a queue's own type that was never set.
+func notNilPointer[T comparable](queue workqueue.TypedRateLimitingInterface[T]) workqueue.TypedRateLimitingInterface[T] {
+	if v := reflect.ValueOf(queue); v.Kind() == reflect.Pointer && v.IsNil() {
+		return nil
+	}
+	return queue
+}
+
 // newBooks returns books without a logger. New passes a nil queue, too, which Run refuses.
 func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Books[T] {
-	b := &Books[T]{queue: queue, options: options, anyFailing: make(chan struct{}, 1)}
+	b := &Books[T]{queue: queue, options: options}
 	b.options.setDefaults()
 	b.failures.mu.failing.max, b.failures.mu.givenUp.max = keepErrors, b.options.KeepGivenUp
 	buckets := b.options.durationBuckets()
 	b.mu.durations, b.mu.changes.took = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
 	b.catchPanic = b.logPanics
-	b.holds = &holds[T]{books: b, loop: dueloop.New(b.options.Clock, b.endDue)}
+	b.holds = &holds[T]{books: b}
+	b.holds.loop = dueloop.New(b.options.Clock, b.holds.endDue)
 	if queue != nil {
 		b.reader = workqueue.Extend[T](queue)
 		b.priorities, _ = queue.(PriorityQueue[T])
@@ -137,12 +143,30 @@ func (b *Books[T]) startCall(e *Entry[T]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e.current.RunningKey = RunningKey[T]{Key: r.Key, Attempt: r.Attempt, Started: r.Started}
-	e.current.callCtx, e.current.priority = e.callCtx, e.priority
+	e.current.priority = e.priority
 	if b.addTimes != nil {
 		b.mu.changes.resume(e)
 	}
 	e.place = len(b.mu.running)
 	b.mu.running = append(b.mu.running, e)
+	e.current.callCtx = e.callCtx // From now on the call goes on.
+}
+
+// removeCallLocked makes e a call that has ended. The last one in running takes its place.
+func (b *Books[T]) removeCallLocked(e *Entry[T]) {
+	end := len(b.mu.running) - 1
+	last := b.mu.running[end]
+	b.mu.running[e.place], last.place = last, e.place
+	b.mu.running[end] = nil
+	b.mu.running = b.mu.running[:end]
+	e.current.callCtx = nil
+	if e.current.holds != nil {
+		e.holds, e.current.holds = append(e.holds, e.current.holds...), nil
+	}
+	if end == 0 && b.mu.endWatch != nil {
+		b.mu.endWatch()
+		b.mu.endWatch = nil
+	}
 }
 
 // findLocked returns the call of key that goes on, nil if there is none.
@@ -155,8 +179,8 @@ func (b *Books[T]) findLocked(key T) *Entry[T] {
 	return nil
 }
 
-// noteOutcome notes or forgets the key's failures, as was decided after the call of e.
-func (b *Books[T]) noteOutcome(e *Entry[T]) {
+// noteFailure notes that the call of e has failed, or forgets earlier failures.
+func (b *Books[T]) noteFailure(e *Entry[T]) {
 	key := e.result.Key
 	switch e.result.Next {
 	case NextForget, NextRequeue:
@@ -166,11 +190,7 @@ func (b *Books[T]) noteOutcome(e *Entry[T]) {
 		if e.sameFailure {
 			counted = e.failed
 		}
-		e.failedBefore = b.failures.add(key, b.failedCall(e), counted)
-		select {
-		case b.anyFailing <- struct{}{}:
-		default:
-		}
+		e.wasLogged = b.failures.add(key, b.failedCall(e), counted)
 	case NextGiveUp:
 		b.failures.add(key, b.failedCall(e), failureCount{})
 	}

@@ -196,6 +196,13 @@ func TestNewBooksWithoutSense(t *testing.T) {
 			t.Errorf("%s: NewBooks did not panic", name)
 		}
 	}
+	defer func() {
+		if v := recover(); v != "worker: NewBooks without a queue" {
+			t.Errorf("with a nil pointer it panicked with %v", v)
+		}
+	}()
+	var unset *priorityqueue.Queue[string]
+	worker.NewBooks(unset, options{})
 }
 
 // Books have as many workers as there are calls, and are over when the queue is shut down and has given out all it had. Keys that

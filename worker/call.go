@@ -26,7 +26,7 @@ type callKey struct{}
 
 // anyCall is a *callContext, whatever the type of its key is.
 type anyCall interface {
-	lookUp() (v callView, goesOn bool)
+	view() (v callView, running bool)
 	logger() *slog.Logger
 	causes() workqueue.Causes
 	untilAdded(ctx context.Context) context.Context
@@ -41,11 +41,11 @@ type callView struct {
 }
 
 // view returns the zero callView and false if the call has ended, or is none.
-func (c Call) view() (v callView, goesOn bool) {
+func (c Call) view() (v callView, running bool) {
 	if c.anyCall != nil {
-		v, goesOn = c.lookUp()
+		v, running = c.anyCall.view()
 	}
-	return v, goesOn
+	return v, running
 }
 
 // Attempt returns how many times in a row the key has been handled, this call included: 1 if it has not failed before.
@@ -85,8 +85,9 @@ func (c Call) Causes() (causes workqueue.Causes) {
 // A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has been interrupted.
 // That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC status has, return context.Cause instead.)
 //
-// Until the context ends, at the latest with the call, it takes a goroutine. For the same context UntilAdded returns the same one,
-// so it may stand in a loop. If the queue is no [workqueue.AddNotifier], or without a call, it returns the context that CallOf got.
+// It may stand in a loop. For the same context it returns the same one, and what it made from a context that has ended takes no memory.
+// Its first use starts a goroutine, which ends with the call or when the key is added again. If the queue is no
+// [workqueue.AddNotifier], or without a call, UntilAdded returns the context that CallOf got.
 func (c Call) UntilAdded() context.Context {
 	if c.anyCall == nil {
 		return c.ctx
@@ -102,7 +103,7 @@ func (c Call) UntilAdded() context.Context {
 // has passed. If the handler also returns [Hold], that is one more. Without a call, and after its end, it does nothing, and does
 // not call arrange. A key whose handler fails or panics is held all the same. It panics as Hold does.
 func (c Call) Hold(reason string, limit time.Duration, arrange func(release func())) {
-	if _, goesOn := c.view(); goesOn {
+	if _, running := c.view(); running {
 		c.addHold(Hold(reason, limit, arrange).(*hold))
 	}
 }

@@ -95,8 +95,7 @@ func (b *Books[T]) oldestCalled() (oldest *UnansweredKey[T], running bool) {
 // mostRemoved bounds how many keys that were removed from the queue one call forgets.
 const mostRemoved = 100
 
-// oldestUnanswered returns the age of the oldest change of a key that is queued or was called, and the key unless it is
-// queued. It forgets keys that were removed from the queue.
+// oldestUnanswered returns the oldest change of a key, nil if the key is queued, and its age. It forgets keys that were removed.
 func (b *Books[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Duration) {
 	if b.addTimes == nil {
 		return nil, 0
@@ -104,7 +103,7 @@ func (b *Books[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Durati
 	for range mostRemoved {
 		var running bool
 		oldest, running = b.oldestCalled()
-		if oldest == nil || running || b.finder == nil || b.finder.Has(oldest.Key) || b.queue.ShuttingDown() {
+		if oldest == nil || running || !b.isRemoved(oldest.Key) {
 			break
 		}
 		b.forgetChange(oldest.Key)

@@ -37,7 +37,7 @@ var (
 )
 
 // callContext is the context of one call of a handler. A handler may keep it for longer, so each is used once. A standard context
-// costs allocations and a place in its parent, and few handlers wait for its end. So it makes one (own) when somebody first asks.
+// costs allocations and a place in its parent, and few handlers wait for its end. So it makes one, own, when somebody first needs it.
 type callContext[T comparable] struct {
 	entry *Entry[T]
 	// own is nil until it is needed. If the call ends before that, it is the entry's endedCtx.
@@ -48,12 +48,17 @@ type callContext[T comparable] struct {
 type ownContext struct {
 	context.Context
 	end context.CancelCauseFunc
-	// interrupted reports that UntilAdded has ended a context because the key was added again.
+	// interrupted reports that a context of UntilAdded has ended because the key was added again.
 	interrupted atomic.Bool
 
-	mu            sync.Mutex      // guards the last result of UntilAdded, and what it was made from
-	parent, until context.Context // or nil
-	interrupt     func()          // ends until
+	// mu guards what UntilAdded needs.
+	mu sync.Mutex
+	// added ends with the call and, with the cause ErrAdded, when the key is added again. UntilAdded sets it once.
+	added    context.Context
+	endAdded context.CancelCauseFunc
+	// until is the last result of UntilAdded, which was called for parent.
+	parent, until context.Context
+	endUntil      func()
 }
 
 func newOwnContext(parent context.Context) *ownContext {
@@ -61,8 +66,8 @@ func newOwnContext(parent context.Context) *ownContext {
 	return &ownContext{Context: ctx, end: end}
 }
 
-// need returns the standard context.
-func (c *callContext[T]) need() *ownContext {
+// ensureOwn returns own, and makes it first if there is none.
+func (c *callContext[T]) ensureOwn() *ownContext {
 	if own := c.own.Load(); own != nil {
 		return own
 	}
@@ -81,17 +86,16 @@ func (c *callContext[T]) end() {
 }
 
 func (c *callContext[T]) Deadline() (time.Time, bool) { return c.entry.parent.Deadline() }
-func (c *callContext[T]) Done() <-chan struct{}       { return c.need().Done() }
+func (c *callContext[T]) Done() <-chan struct{}       { return c.ensureOwn().Done() }
 
 func (c *callContext[T]) Err() error {
 	if c.own.Load() == nil && c.entry.parent.Err() == nil {
 		return nil
 	}
-	return c.need().Err()
+	return c.ensureOwn().Err()
 }
 
-// Value makes CallOf find the callContext in contexts that are made from it. The context package finds the standard
-// one, so that contexts made from it need no goroutine.
+// Value lets CallOf find the callContext, and the context package the standard one: so contexts made from it need no goroutine.
 func (c *callContext[T]) Value(key any) any {
 	if _, ok := key.(callKey); ok {
 		return c
@@ -102,44 +106,44 @@ func (c *callContext[T]) Value(key any) any {
 	return c.entry.parent.Value(key)
 }
 
-// locked runs f under the books' mu, with the entry of the call, if the call goes on.
-func (c *callContext[T]) locked(f func(e *Entry[T])) (goesOn bool) {
+// ifRunning runs f under the books' mu, unless the call has ended, and reports whether it has run it.
+func (c *callContext[T]) ifRunning(f func(e *Entry[T])) (running bool) {
 	b := c.entry.books
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if goesOn = c.entry.current.callCtx == c; goesOn {
+	if running = c.entry.current.callCtx == c; running {
 		f(c.entry)
 	}
-	return goesOn
+	return running
 }
 
-func (c *callContext[T]) lookUp() (v callView, goesOn bool) {
-	goesOn = c.locked(func(e *Entry[T]) {
+func (c *callContext[T]) view() (v callView, running bool) {
+	running = c.ifRunning(func(e *Entry[T]) {
 		v = callView{e.current.Attempt, e.current.priority, e.books.priorities != nil}
 	})
-	return v, goesOn
+	return v, running
 }
 
 func (c *callContext[T]) addHold(h *hold) {
-	c.locked(func(e *Entry[T]) { e.current.holds = append(e.current.holds, h) })
+	c.ifRunning(func(e *Entry[T]) { e.current.holds = append(e.current.holds, h) })
 }
 
 // key returns the key of the call, or false if it has ended.
-func (c *callContext[T]) key() (key T, ok bool) {
-	ok = c.locked(func(e *Entry[T]) { key = e.current.Key })
-	return key, ok
+func (c *callContext[T]) key() (key T, running bool) {
+	running = c.ifRunning(func(e *Entry[T]) { key = e.current.Key })
+	return key, running
 }
 
 func (c *callContext[T]) logger() *slog.Logger {
 	logger := c.entry.books.logger
-	if key, ok := c.key(); ok {
+	if key, running := c.key(); running {
 		return logger.With("key", key)
 	}
 	return logger
 }
 
 func (c *callContext[T]) causes() (causes workqueue.Causes) {
-	if key, ok := c.key(); ok {
+	if key, running := c.key(); running {
 		causes = c.entry.books.causesOf(key)
 	}
 	return causes
@@ -147,47 +151,54 @@ func (c *callContext[T]) causes() (causes workqueue.Causes) {
 
 func (c *callContext[T]) untilAdded(ctx context.Context) context.Context {
 	q, notifies := c.entry.books.queue.(workqueue.AddNotifier[T])
-	key, goesOn := c.key()
-	if !notifies || !goesOn {
+	key, running := c.key()
+	if !notifies || !running {
 		return ctx
 	}
-	added := q.AddedAgain(key)
-	if added == nil {
+	again := q.AddedAgain(key)
+	if again == nil {
 		return ctx
 	}
-	own := c.need()
+	return c.ensureOwn().untilAdded(ctx, again)
+}
+
+// untilAdded returns a context made from ctx that also ends when again is closed, or with own.
+func (own *ownContext) untilAdded(ctx context.Context, again <-chan struct{}) context.Context {
 	own.mu.Lock()
 	defer own.mu.Unlock()
+	if own.added == nil {
+		own.awaitAddLocked(again)
+	}
 	if own.until == nil || !reflect.TypeOf(ctx).Comparable() || own.parent != ctx {
-		own.parent, own.until = ctx, own.endWith(ctx, added)
-	} else if isClosed(added) {
-		own.interrupt() // Its goroutine may not have run yet.
+		until, cancel := context.WithCancelCause(ctx)
+		end := func() {
+			cause := context.Cause(own.added)
+			if cause == ErrAdded {
+				own.interrupted.Store(true) // First: when the handler returns, it must be set.
+			}
+			cancel(cause)
+		}
+		forget := context.AfterFunc(own.added, end)   // ctx need not end with the call.
+		context.AfterFunc(until, func() { forget() }) // So added does not keep what has ended in memory.
+		own.parent, own.until, own.endUntil = ctx, until, end
+	}
+	if isClosed(again) { // The goroutines that do this may not have run yet.
+		own.endAdded(ErrAdded)
+		own.endUntil()
 	}
 	return own.until
 }
 
-// endWith returns a context made from ctx that also ends when added is closed, or own ends.
-func (own *ownContext) endWith(ctx context.Context, added <-chan struct{}) context.Context {
-	until, end := context.WithCancelCause(ctx)
-	interrupt := func() {
-		own.interrupted.Store(true) // First: when the handler returns, it must be set.
-		end(ErrAdded)
-	}
-	own.interrupt = interrupt
-	if isClosed(added) {
-		interrupt()
-		return until
-	}
+// awaitAddLocked sets added. One goroutine waits for the add, however many contexts are made from that.
+func (own *ownContext) awaitAddLocked(again <-chan struct{}) {
+	own.added, own.endAdded = context.WithCancelCause(own.Context)
 	go func() {
 		select {
-		case <-added:
-			interrupt()
-		case <-own.Done(): // ctx need not end with the call.
-			end(context.Cause(own))
-		case <-until.Done():
+		case <-again:
+			own.endAdded(ErrAdded)
+		case <-own.added.Done():
 		}
 	}()
-	return until
 }
 
 // wasInterrupted reports whether context.Canceled means that the key was added, and not that the handler's own context was
@@ -198,8 +209,8 @@ func (c *callContext[T]) wasInterrupted() bool {
 		return false
 	}
 	var handlerCtx context.Context
-	goesOn := c.locked(func(e *Entry[T]) { handlerCtx = e.ctx })
-	return !goesOn || !errors.Is(handlerCtx.Err(), context.Canceled)
+	running := c.ifRunning(func(e *Entry[T]) { handlerCtx = e.ctx })
+	return !running || !errors.Is(handlerCtx.Err(), context.Canceled)
 }
 
 // Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether there is one. The
@@ -214,7 +225,7 @@ func (b *Books[T]) Cancel(key T) bool {
 	e.current.Canceled = true
 	callCtx := e.current.callCtx
 	b.mu.Unlock()
-	callCtx.need().end(ErrCanceled) // Not under mu: this runs what waits for the context.
+	callCtx.ensureOwn().end(ErrCanceled) // Not under mu: this runs what waits for the context.
 	return true
 }
 

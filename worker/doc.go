@@ -30,17 +30,16 @@
 //	a panic             is such an error, a *PanicError with the value and the stack
 //	runtime.Goexit      is such an error, ErrGoexit; another goroutine takes the worker's place
 //
-// Wrapped errors (%w, [errors.Join]) count too. If several are joined, the first of this list counts: Fatal, Terminal,
-// RetryAfter, then RequeueAfter, Every or Requeue, then Hold, then ErrAdded. A failure that is joined with RequeueAfter, Every
-// or Requeue counts as a RetryAfter. A Hold that is joined with another answer delays the key in addition; after Fatal or
-// Terminal it has no effect. A panic of the error's own methods counts as one of the handler. In every case the queue's Done is
-// called exactly once, and comes last. So one handler and its hooks have a key at a time.
+// Wrapped errors (%w, [errors.Join]) count too. If several are joined, the first of this list counts: Fatal, Terminal, RetryAfter, then
+// RequeueAfter, Every or Requeue, then Hold, then ErrAdded. A failure joined with RequeueAfter, Every or Requeue counts as a RetryAfter.
+// A Hold joined with another answer delays the key in addition, except after Fatal or Terminal. A panic of the error's own methods
+// counts as one of the handler. In every case the queue's Done is called exactly once, and last. So one handler and its hooks have a key at
+// a time.
 //
-// The pool counts failures itself: not every limiter counts by key, and those that do also count AddRateLimited by others.
-// [Call.Attempt] returns the number to a handler. A key has a delay after a failure. If an event brings it
-// earlier and it fails again, that is the same failure: it is not counted again, and the delay stays. Two pools on one queue count
-// each for itself, so that a key may fail MaxRetries times in both; a [SharedQueue] counts for all processes. When the limiter has
-// forgotten a key, for example because another pool has handled it, the pool forgets its failures too.
+// The pool counts failures itself: not every limiter counts by key, and those that do also count AddRateLimited by others. A handler gets
+// the number by [Call.Attempt]. A key has a delay after a failure. If an event brings it earlier and it fails again, that is the same
+// failure: it is not counted again, and the delay stays. Each pool on a queue counts for itself, so a key may fail MaxRetries times in
+// each; a [SharedQueue] counts for all. When the limiter has forgotten a key, as after a call by another pool, so does the pool.
 //
 // A key that is interrupted more than five times in a row, as by an add of its own handler, waits longer and longer between calls.
 //
@@ -49,10 +48,9 @@
 //
 // # The handler's context
 //
-// A handler's context ends when its call has ended, after the hooks. It ends earlier at HandlerTimeout, when the key's lease or the
-// pool ends, and by [Pool.Cancel]. Its cause says why. It has the values of Run's context. [CallOf] returns the call that it
-// belongs to: which attempt it is, why the key came, a logger. [Call.UntilAdded] makes a context that also ends when the key is
-// added again, for waits worth interrupting:
+// A handler's context has the values of Run's context. It ends after the call and its hooks, and earlier at HandlerTimeout, when the key's
+// lease or the pool ends, and by [Pool.Cancel]. Its cause says why. [CallOf] returns its call: which attempt it is, why the key came, a
+// logger. [Call.UntilAdded] makes a context that also ends when the key is added again, for waits worth interrupting:
 //
 //	select {
 //	case <-rolledOut:
@@ -71,8 +69,7 @@
 //		volumes.OnAttached(id, release)
 //	})
 //
-// [Call.Hold] holds a key after any answer. A key on hold is not Done: no worker gets it, and adds meanwhile come, merged, after
-// the release.
+// [Call.Hold] holds a key after any answer. A key on hold is not Done: no worker gets it, and its adds come, merged, after the release.
 //
 //   - The queue counts it as being processed, its latency counts from the first add, and in a group of a priorityqueue with a Limit
 //     it takes a place. The pool does not count it as Busy, and neither HandlerTimeout nor StuckAfter applies.
@@ -80,16 +77,13 @@
 //     priorityqueue's Remove has taken back its adds, it does not come after the release unless it is added again.
 //   - [Pool.WaitIdle] waits for it. So does Run with [All], for up to DrainTimeout, or when somebody else has shut the queue down.
 //     Other holds end with Run: their keys are in Left.NotStarted or, with KeepQueue, queued for the next pool.
-//   - Its hold ends with its lease, or when a [LeaseHolder] wants the key back, as package sharding does when a slot moves. Then
-//     another process may start it. If this process dies, that happens when the lease ends, even before the release.
-//
-// So a handler must stay right when its key comes too early.
+//   - Its hold ends with its lease, which a dead process loses, or when a [LeaseHolder] wants the key back, as package sharding does when
+//     a slot moves. Then another process may start it before the release. So a handler must stay right when its key comes too early.
 //
 // # The beginning and the end
 //
-// Run calls Options.Ready, for caches that must be filled, and starts the workers when that has returned nil. Run ends when its
-// context does, when [Pool.Stop] is called, at a fatal error, or when somebody else has shut the queue down and it has handed out
-// all it had. At the end of the context
+// Run calls Options.Ready, for caches that must be filled, and then starts the workers. Run ends when its context does, by [Pool.Stop], at
+// a fatal error, or when somebody else has shut the queue down and it has handed out all it had. At the end of the context
 //
 //  1. Options.Drain decides what is still finished: the handlers that run ([Running]), also what is queued ([All]), or [Nothing];
 //  2. this may take up to Options.DrainTimeout; meanwhile the handlers' contexts stay alive;
@@ -97,40 +91,38 @@
 //     Options.CancelGrace to notice;
 //  4. the queue is shut down and emptied, unless Options.KeepQueue is set, and Run returns, whether or not the handlers do.
 //
-// A fatal error is like Stop(Running), whatever Options.Drain is. The end is no error: Run returns nil, or the fatal error.
-// [Pool.Left], the log and the hook OnLeft have the keys that were left undone. A handler that is left behind keeps its key. When
-// it returns after all, hooks and Done are called as always. To run a pool beside other goroutines, each of which ends all, take
-// golang.org/x/sync/errgroup.
+// A fatal error is like Stop(Running), whatever Options.Drain is. The end is no error: Run returns nil, or the fatal error. [Pool.Left],
+// the log and the hook OnLeft have the keys that were left undone. A handler that is left behind keeps its key. When it returns after all,
+// hooks and Done are called as always. To end a pool and other goroutines together, take golang.org/x/sync/errgroup.
 //
-// A queue may hold keys back, as a priorityqueue does with those of a group at its limit, until a handler that was left behind
-// returns. Run waits for them at most a tenth of a second. They are taken out of the queue when that is possible.
+// A queue may hold keys back until a handler that was left behind returns, as a priorityqueue does with a group at its limit. Run waits for
+// them at most a tenth of a second. Later they are taken out of the queue as they come free.
 //
 // # A queue with leases
 //
-// Over a [workqueue.Leaser], such as a queue that several processes share, the handler's context is the one of the key's
-// lease: it ends, with a cause, when another process may have got the key. If it has ended before the handler is called, the
-// key is left to the other process. A key that was got too late to be started goes back to the queue. [Pool.Left] has what
-// this process left undone; other processes may handle it.
+// Over a [workqueue.Leaser], such as a queue that several processes share, the handler's context is that of the key's lease: it ends, with
+// a cause, when another process may have got the key. If it ends before the handler is called, the key is left to that process. A key that
+// was got too late to be started goes back to the queue. Other processes may handle what [Pool.Left] lists.
 //
 // # What a pool knows
 //
-// [Pool.Stats] are numbers, [Pool.Snapshot] lists keys that run, are held, fail or were given up, and [Pool.SnapshotKey] shows one
-// key with its last calls. Stats.Changes are the times from the first add of a key to the first success, retries included: what users
-// of a program feel. They are known if the queue is an in-memory one of this module and has metrics. A provider of metrics that is an
-// [InspectorProvider] discovers pools by itself. A program that has workers of its
-// own keeps the same account with [Books]. Tests wait with [Pool.WaitIdle] until nothing is left to do.
+// [Pool.Stats] are numbers, [Pool.Snapshot] lists keys that run, are held, fail or were given up, and [Pool.SnapshotKey] shows one key with
+// its last calls. Stats.Changes are the times from the first add of a key to the first success, retries included: what users of a program
+// feel. They are known if the queue is an in-memory one of this module and has metrics. A provider of metrics that is an
+// [InspectorProvider] discovers pools by itself. A program with workers of its own has the same with [Books]. Tests wait with
+// [Pool.WaitIdle] until nothing is left to do.
 //
 // # A queue without GetContext
 //
-// A Get that blocks cannot be interrupted. If a worker stops waiting, because the pool shrinks, pauses or ends, its Get goes on
-// unless the queue is [workqueue.Extended], and the next worker takes it over. So a paused pool may hold as many keys as it had
-// workers. They come first when the pool goes on, and are reported as not started when it ends. No Get outlives Run.
+// A Get that blocks cannot be interrupted. If a worker stops waiting, because the pool shrinks, pauses or ends, its Get goes on unless the
+// queue is [workqueue.Extended], and the next worker takes it over. So a paused pool may hold as many keys as it had workers. They come
+// first when the pool goes on, and are reported as not started when it ends. No Get outlives Run.
 //
 // # Cost
 //
-// A key costs about 200 ns more than Get, Forget and Done by hand (see BenchmarkKey): the pool takes its lock a few times, and
-// reads the clock twice. It allocates nothing for a key that has not failed before if there is no HandlerTimeout, hook or priority
-// and the Logger does not log at level Debug, but for the contexts: 4 KiB for 256 calls of a worker. A handler that keeps its
-// context keeps all 256 alive. A handler that waits for the end of its context, or makes another one from it, costs a few
-// allocations more. Over a queue with metrics a key costs about 60 ns more, to know how long its change took.
+// A key costs about 200 ns more than Get, Forget and Done by hand (see BenchmarkKey): the pool takes its lock a few times, and reads the
+// clock twice. Over a queue with metrics it costs about 60 ns more, to know how long its change took. A key that has not failed before
+// allocates nothing if there is no HandlerTimeout, hook or priority and the Logger does not log at level Debug, but for the contexts: 4 KiB
+// for 256 calls of a worker. A handler that keeps its context keeps all 256 alive. One that waits for its end, or makes another one from
+// it, costs a few allocations more.
 package worker

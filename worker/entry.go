@@ -10,29 +10,27 @@ import (
 // Entry is a call of a handler in [Books].
 type Entry[T comparable] struct {
 	books *Books[T]
-	// parent is the parent of every call's context: a pool's worker uses one entry for all its calls. endedCtx is for calls that have
-	// ended before they needed a context of their own.
+	// parent is the parent of all calls' contexts: a pool's worker uses one entry for all its calls.
 	parent   context.Context
-	endedCtx *ownContext
 	contexts []callContext[T] // for the next calls
+	endedCtx *ownContext      // for calls that have ended before they needed a context of their own
 
 	callState[T]
 
-	// What follows is guarded by the books' mu.
+	// The books' mu guards what follows.
 
 	// current is what others see of the call while it goes on.
 	current struct {
-		RunningKey[T] // without Duration
-		callCtx       *callContext[T]
+		RunningKey[T]                 // without Duration
+		callCtx       *callContext[T] // nil before the call has started, and after its end
 		priority      int
 		holds         []*hold // what the handler has asked for by Call.Hold
 	}
-	place     int    // in running
+	place     int    // in the books' running, while the call goes on
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
 }
 
-// callState is the view of a call that the goroutine has that makes it. Only that goroutine writes it. While the call goes on,
-// others may read ctx and since, under the books' mu.
+// callState is what the goroutine of a call knows. Only that goroutine writes it. During the call others may read ctx and since under mu.
 type callState[T comparable] struct {
 	result   Result[T] // what hooks see
 	answer   answer    // what the handler's error asks for
@@ -43,12 +41,13 @@ type callState[T comparable] struct {
 	priority int                // of a key of a PriorityQueue
 	failed   failureCount       // of the calls before
 	since    time.Time          // when the change began that the call is for, zero if that is not known
-	holds    []*hold            // that delay the Done of the key
-	// sameFailure reports that the call has failed within the delay of the failure before it. delayLeft is the rest of that delay.
-	sameFailure bool
-	delayLeft   time.Duration
-	// failedBefore reports that the attempt has failed, and was logged, before.
-	failedBefore bool
+	holds    []*hold            // what delays the Done of the key
+
+	// A call that has failed:
+
+	sameFailure bool          // it has failed within the delay of the failure before it
+	delayLeft   time.Duration // the rest of that delay
+	wasLogged   bool          // the same attempt has failed before
 }
 
 // Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context, [Entry.Context], is
@@ -60,7 +59,7 @@ func (b *Books[T]) Begin(ctx context.Context, key T) *Entry[T] {
 	e.noteGoroutine()
 	b.sweepIfDue()
 	e.prepare(key)
-	e.callCtx.need() // The parent knows it from the beginning, so that it ends with the call in any case.
+	e.callCtx.ensureOwn() // The parent knows it from the beginning, so that it ends with the call in any case.
 	if e.lost {
 		return e
 	}
@@ -73,18 +72,15 @@ func (b *Books[T]) Begin(ctx context.Context, key T) *Entry[T] {
 	return e
 }
 
-// Context returns the handler's context. It ends with the call, and before that as Options say and by [Books.Cancel]. [CallOf] works
-// with it.
+// Context returns the handler's context. [CallOf] works with it. It ends with the call, and earlier as Options say and by [Books.Cancel].
 func (e *Entry[T]) Context() context.Context { return e.ctx }
 
-// Interrupted reports, before End, whether a context of [Call.UntilAdded] has ended because the key was added again. If it has
-// not and End returns NextInterrupted, the handler has ErrAdded from elsewhere, and the caller has to add the key,
-// unless the context that Begin made had ended already.
+// Interrupted reports, before End, whether a context of [Call.UntilAdded] has ended because the key was added again. If not and End returns
+// NextInterrupted, the handler has ErrAdded from elsewhere: the caller must add the key, unless Begin's context had ended already.
 func (e *Entry[T]) Interrupted() bool { return e.callCtx.wasInterrupted() }
 
-// End ends the call, whose handler has returned err, counts it, logs it and calls the hooks. It must be called once, and before
-// the queue's Done. For a handler that has panicked err is a [*PanicError], and for one that has called runtime.Goexit it is
-// [ErrGoexit].
+// End ends the call, whose handler has returned err, counts it, logs it and calls the hooks. It must be called once, and before the queue's
+// Done. For a handler that has panicked err is a [*PanicError], for one that has called runtime.Goexit [ErrGoexit].
 func (e *Entry[T]) End(err error) Result[T] {
 	defer e.pauseIfLooping()
 	defer e.endCall()
@@ -94,7 +90,7 @@ func (e *Entry[T]) End(err error) Result[T] {
 	}
 	e.result.Err = err
 	e.decide()
-	e.books.noteOutcome(e)
+	e.books.noteFailure(e)
 	e.report()
 	return e.result
 }
@@ -125,20 +121,9 @@ func (e *Entry[T]) prepare(key T) {
 func (e *Entry[T]) endCall() {
 	b := e.books
 	b.mu.Lock()
-	if running := b.mu.running; e.place < len(running) && running[e.place] == e {
+	if e.current.callCtx != nil {
 		b.countLocked(e)
-		last := running[len(running)-1]
-		running[e.place], last.place = last, e.place
-		running[len(running)-1] = nil
-		b.mu.running = running[:len(running)-1]
-		e.current.callCtx = nil
-		if e.current.holds != nil {
-			e.holds, e.current.holds = append(e.holds, e.current.holds...), nil
-		}
-		if len(b.mu.running) == 0 && b.mu.endWatch != nil {
-			b.mu.endWatch()
-			b.mu.endWatch = nil
-		}
+		b.removeCallLocked(e)
 	}
 	b.mu.Unlock()
 	if e.cancel != nil {
@@ -151,26 +136,26 @@ func (e *Entry[T]) endCall() {
 
 // decide finds out what becomes of the key, from what the handler has returned.
 func (e *Entry[T]) decide() {
-	b, r := e.books, &e.result
-	r.Duration = b.options.Clock.Since(r.Started)
+	r := &e.result
+	r.Duration = e.books.options.Clock.Since(r.Started)
 	e.answer = answer{next: NextForget}
 	if r.Err != nil {
 		e.classify()
 	}
-	if h := e.answer.hold; h != nil && h.returned.Swap(true) {
-		r.Err, e.answer = fmt.Errorf("%w: %w", errHoldTwice, r.Err), answer{next: NextRetry}
-	} else if h != nil {
-		e.holds = append(e.holds, h)
-	}
 	r.Next, r.After = e.answer.next, e.answer.after
-	if r.Next != NextRetry {
-		return
+	if r.Next == NextRetry {
+		e.findSameFailure()
+		if !e.sameFailure && e.isLastAttempt() {
+			r.Next = NextGiveUp
+		}
 	}
-	e.findSameFailure()
-	cutShort := e.parent.Err() != nil // By the end of the pool: that was not its last attempt.
-	if most := b.options.MaxRetries; !e.sameFailure && !cutShort && most != UnlimitedRetries && e.failed.calls >= most {
-		r.Next = NextGiveUp
-	}
+}
+
+// isLastAttempt reports whether the key, whose call has failed, is given up because of Options.MaxRetries.
+func (e *Entry[T]) isLastAttempt() bool {
+	most := e.books.options.MaxRetries
+	cutShort := e.parent.Err() != nil // By the end of the pool: the call may have failed only for that.
+	return most != UnlimitedRetries && e.failed.calls >= most && !cutShort
 }
 
 // classify sets the answer to what the handler's error asks for. The error's methods are the handler's code: if one of them panics,
@@ -183,6 +168,13 @@ func (e *Entry[T]) classify() {
 		}
 	}()
 	e.answer = classify(e.result.Err, e.callCtx.wasInterrupted())
+	switch h := e.answer.hold; {
+	case h == nil:
+	case h.returned.Swap(true):
+		e.result.Err, e.answer = fmt.Errorf("%w: %w", errHoldTwice, e.result.Err), answer{next: NextRetry}
+	default:
+		e.holds = append(e.holds, h)
+	}
 }
 
 // report logs the call, and calls the hooks.
@@ -197,8 +189,7 @@ func (e *Entry[T]) report() {
 	}
 }
 
-// log logs the call. A key that fails again and again is logged at its first failure, at each doubling of its attempts, and when
-// it is given up.
+// log logs the call. Above level Debug it shows a failing key's first failure, each doubling of its attempts, and its end.
 func (e *Entry[T]) log() {
 	r := &e.result
 	level, message := slog.LevelDebug, "Handled a key"
@@ -207,7 +198,7 @@ func (e *Entry[T]) log() {
 		message = "The handler has put its key on hold"
 	case NextRetry:
 		message = "The handler failed, its key comes again"
-		if r.Attempt&(r.Attempt-1) == 0 && !e.failedBefore {
+		if r.Attempt&(r.Attempt-1) == 0 && !e.wasLogged {
 			level = slog.LevelWarn
 		}
 	case NextGiveUp:

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"container/list"
-	"context"
 	"fmt"
 	"iter"
 	"slices"
@@ -51,8 +50,7 @@ const (
 	maxCauseText = 512
 	// keepErrors is the number of failing keys whose last errors are kept: those that have failed last.
 	keepErrors = 10_000
-	// keepCalls is the number of calls that are kept of a key: the first and the last ones. maxCallBytes bounds the memory of those
-	// of all keys.
+	// keepCalls is how many calls are kept of a key: the first and the last ones. maxCallBytes bounds their memory, of all keys.
 	keepCalls    = 5
 	maxCallBytes = 16 << 20
 )
@@ -84,18 +82,17 @@ func (b *Books[T]) failedCall(e *Entry[T]) FailedCall {
 // bytes is about the memory that f takes.
 func (f *FailedCall) bytes() int { return 116 + len(f.Causes) + len(f.Err) + len(f.Stack) }
 
-// failures knows, for each key that is to come again, how many calls in a row have failed. It has records of those that
-// failed last, and of the last keys that were given up. Another key takes no memory.
+// failures counts the failures of each failing key. It has records of the last keys that failed or were given up. Others take no memory.
 type failures[T comparable] struct {
-	// failing is the number of keys that are to come again, known the number of all. They are written under mu and read
+	// failing is the number of keys that fail and are to come again, known the number of all in keys. They are written under mu and read
 	// without, so that a key costs next to nothing while none fails.
 	failing, known atomic.Int64
-	// unlisted counts the keys that were given up and pushed out of the list of these by later ones.
+	// unlisted counts the keys that were given up and pushed out of givenUp by later ones.
 	unlisted atomic.Uint64
 
 	mu struct {
 		sync.Mutex
-		// keys has every key that is to come again or has a record. A record is in failing or givenUp, and, with calls, in withCalls.
+		// keys has the failing keys and all with a record. A record is in failing or givenUp, and in withCalls until its calls are dropped.
 		keys             keytable.Table[T, failure[T]]
 		failing, givenUp recent
 		withCalls        list.List // of *record[T], the one that failed last at the front
@@ -107,21 +104,17 @@ type failures[T comparable] struct {
 type failure[T comparable] struct {
 	failureCount
 	record *record[T] // nil if too many other keys have failed since
-	// highest is the highest attempt since the key began to fail. Where the limiter says how many failures there were, an attempt may
-	// come again.
+	// highest is the highest attempt since the key began to fail. An attempt may come again if the limiter says how many failures there were.
 	highest int
 }
 
-// failureCount is kept for every failing key. It is zero for one that was given up. (With a fifth field the compiler would not keep it in
+// failureCount is kept for every failing key, and is zero for one that was given up. (With a fifth field the compiler would not keep it in
 // registers, which costs each key 15 ns.)
 type failureCount struct {
-	calls int // how many have failed in a row
-	// limited reports that the queue's limiter counts the failures. If it counts zero later, somebody else has called Forget.
-	limited bool
-	// due is when the delay of the last failure ends, in nanoseconds since 1970, or 0 if that is not known.
-	due int64
-	// unasked is how many of the failures the limiter was not asked about.
-	unasked int
+	calls   int   // how many have failed in a row
+	unasked int   // how many of them the queue's limiter was not asked about
+	limited bool  // the limiter counts the others: if it counts zero later, somebody else has called Forget
+	due     int64 // when the delay of the last failure ends, in nanoseconds since 1970, or 0 if that is not known
 }
 
 // recent are the records of the keys that have failed last, and either fail or were given up.
@@ -162,8 +155,7 @@ func (f *failures[T]) countOf(key T) failureCount {
 	return failureCount{}
 }
 
-// add records a failed call of key, and what is known of the key now: zero if it was given up. It reports whether the key has failed in
-// the call's attempt, or a later one, before.
+// add records a failed call of key, and its count, zero if it is given up. It reports whether this attempt or a later one failed before.
 func (f *failures[T]) add(key T, call FailedCall, c failureCount) (again bool) {
 	h := keytable.HashOf(key)
 	f.mu.Lock()
@@ -175,8 +167,8 @@ func (f *failures[T]) add(key T, call FailedCall, c failureCount) (again bool) {
 		f.recordLocked(&f.mu.failing, s, call)
 		return again
 	}
-	e.Value.highest = 0        // If somebody adds it again, it begins anew.
-	if f.mu.givenUp.max <= 0 { // None is to be kept.
+	e.Value.highest = 0 // If somebody adds the key again, it begins anew.
+	if f.mu.givenUp.max <= 0 {
 		f.forgetLocked(s)
 	} else if oldest := f.recordLocked(&f.mu.givenUp, s, call); oldest != nil {
 		f.mu.keys.Delete(oldest.slot)
@@ -185,15 +177,14 @@ func (f *failures[T]) add(key T, call FailedCall, c failureCount) (again bool) {
 	return again
 }
 
-// recordLocked makes a record of the key at s, with one more call, and puts it at the front of in. It returns the record for which there
-// is no more room in that, or nil.
+// recordLocked puts a new record of the key at s, with one more call, at the front of in. It returns the one pushed out of in, or nil.
 func (f *failures[T]) recordLocked(in *recent, s keytable.Slot, call FailedCall) (oldest *record[T]) {
 	e := f.mu.keys.At(s)
 	ended := call.Started.Add(call.Duration)
 	failed := FailedKey[T]{Key: e.Key, Attempt: call.Attempt, Since: ended, Err: call.Err, Time: ended}
 	var calls []FailedCall
 	if old := e.Value.record; old != nil {
-		if old.list == &f.mu.failing { // If it was given up before, somebody has added it again, and it begins anew.
+		if old.list == &f.mu.failing { // Otherwise the key was given up and begins anew.
 			calls, failed.Since = old.calls, old.Since
 		}
 		f.removeRecordLocked(old)
@@ -215,7 +206,7 @@ func (f *failures[T]) recordLocked(in *recent, s keytable.Slot, call FailedCall)
 	return oldest
 }
 
-// withCall returns a copy of calls, the first and the last ones of a key that have failed, with one more.
+// withCall returns a copy of calls with one more. If there are too many then, the second one is left out.
 func withCall(calls []FailedCall, call FailedCall) []FailedCall {
 	if last := len(calls) - 1; last > 0 && calls[last].Attempt == call.Attempt { // The same failure.
 		calls = calls[:last]
@@ -242,11 +233,11 @@ func (f *failures[T]) removeCallsLocked(r *record[T]) {
 	r.calls, r.callsPlace = nil, nil
 }
 
-// noteRetry records the answer of the queue's limiter for key.
+// noteRetry records what the queue's limiter has answered for key.
 func (f *failures[T]) noteRetry(key T, limited bool, due int64, unasked int) {
 	h := keytable.HashOf(key)
 	f.mu.Lock()
-	defer f.mu.Unlock() // The numbers of keys do not change.
+	defer f.mu.Unlock()
 	if _, e := f.mu.keys.Find(h, key); e != nil {
 		e.Value.limited, e.Value.due, e.Value.unasked = limited, due, unasked
 	}
@@ -305,7 +296,7 @@ func (f *failures[T]) read(key T) KeySnapshot[T] {
 	return k
 }
 
-// all yields the failing keys. It copies a few hundred at a time, and holds no lock while it yields them.
+// all yields the failing keys, without a lock. It copies a few hundred at a time.
 func (f *failures[T]) all() iter.Seq[T] {
 	return keytable.InSteps(&f.mu.keys, f.mu.Lock, f.mu.Unlock, func(keys []T, s keytable.Slot) []T {
 		if e := f.mu.keys.At(s); e.Value.calls > 0 {
@@ -313,56 +304,4 @@ func (f *failures[T]) all() iter.Seq[T] {
 		}
 		return keys
 	})
-}
-
-// Forget makes the books forget that key has failed or was given up: for a program that removes a key from the queue, or handles
-// it, by itself. (If the key was failing, the books find out within a minute: see [Books.Snapshot].) The queue does not notice.
-func (b *Books[T]) Forget(key T) {
-	b.mu.Lock()
-	delete(b.mu.interruptions, key)
-	b.mu.Unlock()
-	b.forgetFailures(key)
-}
-
-// forgetFailures is Forget without the key's interruptions, which countLocked forgets.
-func (b *Books[T]) forgetFailures(key T) {
-	if b.failures.known.Load() > 0 {
-		b.failures.forgetIf(key, func(failureCount) bool { return true })
-		b.forgetChange(key)
-	}
-}
-
-// sweepEvery is how often the books look for failing keys that were removed from the queue, or that somebody else has handled.
-const sweepEvery = time.Minute
-
-// sweepIfDue starts a sweep if the last one was sweepEvery ago. It is for books without a pool, which have no goroutine that waits.
-func (b *Books[T]) sweepIfDue() {
-	if b.failures.failing.Load() == 0 {
-		return
-	}
-	now, last := b.options.Clock.Now().UnixNano(), b.lastSweep.Load()
-	if now-last >= int64(sweepEvery) && b.lastSweep.CompareAndSwap(last, now) {
-		go b.catchPanic(func() { b.sweepFailures(time.Second) })
-	}
-}
-
-// sweepFailures forgets stale failures, as checkFailures does. The queue may be slow to answer. So it asks for no more keys after limit,
-// and the next sweep begins with the keys that this one has not reached.
-func (b *Books[T]) sweepFailures(limit time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	// kept counts the keys that still fail. It is also where the next sweep goes on, since the others are forgotten.
-	kept := b.swept.Swap(0)
-	skip := kept
-	for key := range b.failures.all() {
-		switch {
-		case skip > 0:
-			skip--
-		case ctx.Err() != nil:
-			b.swept.Store(kept)
-			return
-		case b.checkFailures(ctx, key).calls > 0:
-			kept++
-		}
-	}
 }

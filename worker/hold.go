@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// hold is one reason to keep a key from starting. It is the error that [Hold] returns. It ends when it is released, when its
-// limit has passed, or when the pool ends.
+// hold is one reason to keep a key from starting, and the error that [Hold] returns. It ends by its release, its limit or the pool's end.
 type hold struct {
 	reason string
 	limit  time.Duration

@@ -15,8 +15,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// A held key has been handled and is not Done. So no queue hands it out, and each one merges what is added meanwhile. The end of the
-// hold is the late Done. A handler that returns Hold wants its key again: that add comes before the hold, as all adds do.
+// A key on hold has been handled and is not Done: so any queue merges what is added meanwhile, and does not hand the key out. When the
+// hold ends the key is Done. A handler that returns Hold wants its key again. So it is added before the hold begins.
 
 // HeldKey is a key that is on hold.
 type HeldKey[T comparable] struct {
@@ -44,12 +44,12 @@ type holds[T comparable] struct {
 		sync.Mutex
 		keys    keytable.Table[T, *held[T]]
 		limits  slotheap.Heap // when the hold of each key ends at the latest, on the loop's clock
-		ending  int           // keys that were taken out, and are about to be Done
-		pauses  int           // keys that the pool itself holds
-		ended   uint64        // how many keys were taken out and are Done
+		pauses  int           // how many of keys the pool itself holds
+		ending  int           // holds that were taken out of keys, and whose Done has not returned
+		ended   uint64        // holds whose Done has returned
 		changed chan struct{} // is closed when ended grows; nil if nobody waits
 		closed  bool          // no key is put in any more
-		toLimit uint64        // how many holds have come to their limit
+		toLimit uint64        // holds that have come to their limit
 	}
 }
 
@@ -61,7 +61,7 @@ type held[T comparable] struct {
 	in           bool // in holds, guarded by their mu
 	pause        bool // the pool itself has made all parts
 	parts        []*hold
-	unreleased   atomic.Int32  // parts
+	unreleased   atomic.Int32  // how many parts, see AfterHold
 	since, until time.Duration // on the loop's clock
 	done         func()        // calls the queue's Done
 	endLease     func()
@@ -80,25 +80,24 @@ func (e *Entry[T]) AfterHold(done func()) {
 		done()
 		return
 	}
-	k := &held[T]{holds: e.books.holds, key: e.result.Key, parts: parts, done: done}
-	k.pause = !slices.ContainsFunc(parts, func(part *hold) bool { return !part.pause })
-	// The parts may be released at any moment. One extra count keeps the key held until put and leaseHeld have returned.
-	k.unreleased.Store(1)
-	k.since = k.holds.loop.Now()
+	h := e.books.holds
+	k := &held[T]{holds: h, key: e.result.Key, parts: parts, pause: true, since: h.loop.Now(), done: done}
+	// The parts may be released at any moment. One extra count keeps the key on hold until put and endWithLease have returned.
+	k.unreleased.Store(int32(len(parts)) + 1)
 	for _, part := range parts {
-		k.unreleased.Add(1)
+		k.pause = k.pause && part.pause
 		if part.attach(k.partReleased) {
 			k.until = max(k.until, dueloop.AddSaturated(k.since, part.limit))
 		} else { // It was released before.
 			k.unreleased.Add(-1)
 		}
 	}
-	if k.unreleased.Load() == 1 || !k.holds.put(k) {
+	if k.unreleased.Load() == 1 || !h.put(k) {
 		k.endParts()
 		done()
 		return
 	}
-	e.books.leaseHeld(k)
+	k.endWithLease()
 	k.partReleased() // The extra one.
 }
 
@@ -115,8 +114,9 @@ func (k *held[T]) partReleased() {
 	}
 }
 
-// leaseHeld ends the hold of k with the key's lease.
-func (b *Books[T]) leaseHeld(k *held[T]) {
+// endWithLease ends the hold of k with the key's lease.
+func (k *held[T]) endWithLease() {
+	b := k.holds.books
 	if b.leaser == nil {
 		return
 	}
@@ -124,25 +124,25 @@ func (b *Books[T]) leaseHeld(k *held[T]) {
 	if q, ok := b.queue.(LeaseHolder[T]); ok {
 		lease = q.LeaseHeld
 	}
-	leased, end := lease(context.Background(), k.key) // Not the handlers' context, whose end would wake each key by itself.
+	leased, release := lease(context.Background(), k.key) // Not the handlers' context, whose end would wake each key by itself.
 	stop := context.AfterFunc(leased, func() { k.end() })
 	endLease := func() {
 		stop()
-		end()
+		release()
 	}
 	k.holds.mu.Lock()
-	stillIn := k.in
-	if stillIn {
+	onHold := k.in
+	if onHold {
 		k.endLease = endLease
 	}
 	k.holds.mu.Unlock()
-	if !stillIn { // It was released meanwhile.
+	if !onHold { // The hold has ended meanwhile, without this lease.
 		endLease()
 	}
 }
 
-// put adds k, or returns false if no key is put in any more, or the key is held already, which only a broken queue makes possible.
-func (h *holds[T]) put(k *held[T]) (ok bool) {
+// put adds k, or returns false if no key is put in any more, or, with a broken queue, the key is on hold already.
+func (h *holds[T]) put(k *held[T]) bool {
 	hash := keytable.HashOf(k.key)
 	h.mu.Lock()
 	defer h.unlock()
@@ -161,7 +161,7 @@ func (h *holds[T]) put(k *held[T]) (ok bool) {
 	return true
 }
 
-// unlock unlocks h, whose keys have changed, and sees to it that the loop looks at them in time. Without keys it ends.
+// unlock unlocks h, whose keys have changed. The loop wakes if a limit comes earlier now, and ends without keys.
 func (h *holds[T]) unlock() {
 	wake := h.loop.TendLocked(h.firstLimitLocked())
 	h.mu.Unlock()
@@ -178,7 +178,7 @@ func (h *holds[T]) firstLimitLocked() time.Duration {
 	return time.Duration(h.mu.limits.First().Rank)
 }
 
-// takeLocked takes k out, or returns false if that was done before. makeDone must follow.
+// takeLocked takes k out, or returns false if it is out. Otherwise finish must follow.
 func (h *holds[T]) takeLocked(k *held[T]) bool {
 	if !k.in {
 		return false
@@ -192,8 +192,9 @@ func (h *holds[T]) takeLocked(k *held[T]) bool {
 	return true
 }
 
-// makeDone makes the key, which was taken out, Done.
-func (h *holds[T]) makeDone(k *held[T]) {
+// finish ends the parts and the lease of k, which was taken out, and makes the key Done.
+func (k *held[T]) finish() {
+	h := k.holds
 	defer func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -220,7 +221,7 @@ func (k *held[T]) end() bool {
 	took := h.takeLocked(k)
 	h.unlock()
 	if took {
-		h.makeDone(k)
+		k.finish()
 	}
 	return took
 }
@@ -228,9 +229,8 @@ func (k *held[T]) end() bool {
 // mostDue bounds how many keys are taken out in one go under the lock.
 const mostDue = 64
 
-// endDue ends the holds that have come to their limits. It is what the loop calls.
-func (b *Books[T]) endDue() (until time.Duration, ok bool) {
-	h := b.holds
+// endDue ends the holds that have come to their limits. The loop calls it, and again at the time that it returns.
+func (h *holds[T]) endDue() (until time.Duration, ok bool) {
 	now := h.loop.Now()
 	var due []*held[T]
 	h.mu.Lock()
@@ -246,16 +246,16 @@ func (b *Books[T]) endDue() (until time.Duration, ok bool) {
 	h.mu.Unlock()
 	for _, k := range due {
 		if !k.pause {
-			b.catchPanic(func() {
-				b.logger.Warn("A key was held to its limit", "key", k.key, "held", k.until-k.since, "reason", k.reason())
+			h.books.catchPanic(func() {
+				h.books.logger.Warn("A key was held to its limit", "key", k.key, "held", k.until-k.since, "reason", k.reason())
 			})
 		}
-		h.makeDone(k)
+		k.finish()
 	}
 	return until, ok
 }
 
-// each yields the keys that are held. No lock is held while it yields them.
+// each yields the keys that are on hold. It holds no lock while it yields them.
 func (h *holds[T]) each() iter.Seq[*held[T]] {
 	return keytable.InSteps(&h.mu.keys, h.mu.Lock, h.mu.Unlock, func(keys []*held[T], s keytable.Slot) []*held[T] {
 		return append(keys, h.mu.keys.At(s).Value)
@@ -265,12 +265,9 @@ func (h *holds[T]) each() iter.Seq[*held[T]] {
 // endAll ends the holds of all keys, or only the pauses.
 func (h *holds[T]) endAll(onlyPauses bool) {
 	h.mu.Lock()
-	n := h.mu.keys.Len()
-	if onlyPauses {
-		n = h.mu.pauses
-	}
+	none := onlyPauses && h.mu.pauses == 0
 	h.mu.Unlock()
-	if n == 0 { // To look for them takes memory.
+	if none { // There may be many other keys.
 		return
 	}
 	for k := range h.each() {
@@ -280,7 +277,7 @@ func (h *holds[T]) endAll(onlyPauses bool) {
 	}
 }
 
-// watch returns how many holds have ended, and a channel that is closed when the next one has, nil if no key is held.
+// watch returns how many holds have ended, and a channel that is closed when the next one has. It is nil if no key is on hold.
 func (h *holds[T]) watch() (ended uint64, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -335,8 +332,7 @@ func (b *Books[T]) Release(key T) bool {
 	return k != nil && k.end()
 }
 
-// EndHolds ends the holds of all keys, and waits for their Dones. From now on no key is held. It is for the end of a program that has
-// workers of its own; a pool does this by itself.
+// EndHolds ends all holds, and waits for their Dones. From now on no key is held. It is for the end of a program with workers of its own.
 func (b *Books[T]) EndHolds() {
 	h := b.holds
 	h.mu.Lock()

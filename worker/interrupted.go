@@ -34,12 +34,31 @@ func (b *Books[T]) interruptions(key T) int {
 	return b.mu.interruptions[key]
 }
 
-// pauseAfter returns how long a key that was interrupted that many times in a row must wait.
-func pauseAfter(interruptions int) time.Duration {
-	if interruptions <= maxInterruptions {
-		return 0
+// forgetInterruptions makes key one that was not interrupted.
+func (b *Books[T]) forgetInterruptions(key T) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.mu.interruptions, key)
+}
+
+// looping returns how many keys were interrupted too often in a row. It forgets those that were removed from the queue.
+func (b *Books[T]) looping() (n int) {
+	var keys []T
+	b.mu.Lock()
+	for key, n := range b.mu.interruptions {
+		if n > maxInterruptions {
+			keys = append(keys, key)
+		}
 	}
-	return doubled(firstPause, interruptions-maxInterruptions-1, lastPause)
+	b.mu.Unlock()
+	for _, key := range keys {
+		if b.isRemoved(key) {
+			b.forgetInterruptions(key)
+		} else {
+			n++
+		}
+	}
+	return n
 }
 
 // doubled returns a delay that was doubled so many times, but no more than longest.
@@ -47,14 +66,18 @@ func doubled(delay time.Duration, times int, longest time.Duration) time.Duratio
 	return min(delay<<min(times, 20), longest)
 }
 
-// pauseIfLooping holds the key after its call if it was interrupted too often in a row. It comes after endCall, which counts
-// that. The key was added again, so without Done it does not come. (In a group with a Limit a held key counts meanwhile.)
+// pauseIfLooping holds the key, after endCall, if it was interrupted too often in a row. (It takes a place in a group with a Limit.)
 func (e *Entry[T]) pauseIfLooping() {
 	if e.result.Next != NextInterrupted || e.lost {
 		return
 	}
-	if n := e.books.interruptions(e.result.Key); pauseAfter(n) > 0 && !e.books.queue.ShuttingDown() {
-		reason := fmt.Sprintf("a pause ends: it was interrupted %d times in a row", n)
-		e.holds = append(e.holds, &hold{reason: reason, limit: pauseAfter(n), pause: true})
+	n := e.books.interruptions(e.result.Key)
+	if n <= maxInterruptions || e.books.queue.ShuttingDown() {
+		return
 	}
+	e.holds = append(e.holds, &hold{
+		reason: fmt.Sprintf("a pause ends: it was interrupted %d times in a row", n),
+		limit:  doubled(firstPause, n-maxInterruptions-1, lastPause),
+		pause:  true,
+	})
 }

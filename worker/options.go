@@ -41,15 +41,13 @@ type Options[T comparable] struct {
 
 	// HandlerTimeout is how long a call may take until its context ends with [context.DeadlineExceeded]. Zero means no limit.
 	HandlerTimeout time.Duration
-	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its start) before it is
-	// reported as stuck, once per call, to OnStuck and in the log. It keeps its key. The report has the goroutine's
-	// stack, unless the program has more than 3,000 goroutines: to read it, all goroutines are stopped for as long as
-	// it takes to write down their stacks, 2.5 µs for one with a frame or two, 6.5 µs with ten, 14 µs with thirty. (That is
-	// once for handlers that are found stuck together.) Zero means never.
+	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its start) before it is reported as stuck,
+	// once per call, to OnStuck and in the log. It keeps its key. Zero means never. The report has the goroutine's stack, unless the
+	// program has more than 3,000 goroutines: to read stacks, once for all handlers that are found stuck together, all goroutines are
+	// stopped, 2.5 µs for each with a frame or two, 6.5 µs with ten, 14 µs with thirty.
 	StuckAfter time.Duration
 
-	// KeepGivenUp is how many of the keys that were given up the pool remembers, each with failed calls. Zero means
-	// 1,000, a negative number none. See [Pool.Snapshot].
+	// KeepGivenUp is how many given-up keys the pool remembers. Zero means 1,000, a negative number none. See [Pool.Snapshot].
 	KeepGivenUp int
 
 	// OnFinish is called after the handler, when the key has been given back to the queue or forgotten, but
@@ -73,8 +71,7 @@ type Options[T comparable] struct {
 	// fails again and again the first failure and each doubling of its attempts. At level Debug it logs every call. Nil means
 	// [slog.Default]; for silence take slog.New(slog.DiscardHandler). Handlers get it by [Call.Logger].
 	Logger *slog.Logger
-	// MetricsProvider discovers the pool if it is an [InspectorProvider] and the pool has a name. Nil means that of
-	// [workqueue.SetProvider].
+	// MetricsProvider discovers a pool with a name if it is an [InspectorProvider]. Nil means that of [workqueue.SetProvider].
 	MetricsProvider workqueue.MetricsProvider
 	// Clock is where all times come from, except those of the queue. It must be the queue's clock, or show the same time: the pool
 	// compares its own times with those at which the queue says that keys are due or were added. Nil means the real clock.
@@ -155,10 +152,9 @@ type KeyFinder[T comparable] interface {
 
 // SharedQueue is what a queue offers if many processes share it, and it asks a server.
 type SharedQueue[T comparable] interface {
-	// NumRequeuesContext is NumRequeues with an error if the server does not answer: 0 would mean that the key's failures are
-	// forgotten. It should wait for about a second at most, whatever ctx is. Options.MaxRetries counts what the server counts. left
-	// is what is left of the delay of the last failure: a call that fails meanwhile is the same failure. It is zero if the delay has
-	// passed, or if the queue counts every failure.
+	// NumRequeuesContext is NumRequeues with an error if the server does not answer: 0 would mean that the key's failures are forgotten. It
+	// should wait for a second at most, whatever ctx is. Options.MaxRetries counts what the server counts. left is the rest of the last
+	// failure's delay: a call that fails meanwhile is the same failure. It is zero after the delay, or if the queue counts every failure.
 	NumRequeuesContext(ctx context.Context, key T) (failures int, left time.Duration, err error)
 	// GiveUp makes the server keep a key that is not tried any more. It is called after Forget and before Done of key, whose last
 	// attempt failed with err. It should not block.

@@ -28,13 +28,12 @@ type Pool[T comparable] struct {
 
 	hasher func() (stablehash.Hasher[T], error) // for Every
 
-	// changed has one element when the phase has moved on or a worker has left.
+	// changed has one element when the phase has moved on, a worker has left or a key has failed. See signal.
 	changed chan struct{}
 
 	// Set by prepareContexts, before there are workers.
 
-	// startCtx ends when no other key may be started. poolCtx, from which those of all calls are made, ends when Run does not wait for
-	// the handlers any longer.
+	// startCtx ends when no key may be started any more, poolCtx, the parent of all calls' contexts, when Run stops waiting for handlers.
 	startCtx   context.Context
 	poolCtx    context.Context
 	endPoolCtx context.CancelCauseFunc
@@ -57,27 +56,26 @@ type Pool[T comparable] struct {
 		endStartCtx context.CancelFunc
 		fatal       error
 		notStarted  []T // keys that were got too late to be started
-		// refused are the keys whose handlers asked for them again after the shutdown, so that the queue dropped the add. They
-		// come again all the same if they were added before.
+		// refused are keys that handlers asked for again after the shutdown, when the queue drops adds. Earlier adds bring them all the same.
 		refused map[T]struct{}
 		left    Left[T]
 	}
 }
 
-// phase is how far the life of a pool has come. It only moves forward. Stop, the end of Run's context, a fatal error and timeouts
-// move it. Stop(All) moves it to phaseEmptying, Stop(Running) to phaseFinishing, Stop(Nothing) to phaseEnding.
+// phase is how far the life of a pool has come. It only moves forward.
 type phase uint8
 
 const (
 	phaseWorking   phase = iota // workers get keys and handle them, once Run has been called
-	phaseEmptying               // the same, while the queue is shut down
-	phaseFinishing              // no key is started any more, and handlers finish
-	phaseEnding                 // the handlers' contexts end
+	phaseEmptying               // after Stop(All): the same, while the queue is shut down
+	phaseFinishing              // after Stop(Running), a fatal error, or when the queue has nothing left: no key is started any more
+	phaseEnding                 // after Stop(Nothing), DrainTimeout, or when all workers have left: the handlers' contexts end
 	phaseReturned               // Run has returned, or is about to; handlers may have been left behind
 )
 
 // New returns a pool that handles the keys of queue when Run is called. It starts nothing. Run reports senseless arguments.
 func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) *Pool[T] {
+	queue = notNilPointer(queue)
 	p := &Pool[T]{queue: queue, handler: handler, books: newBooks(queue, options), changed: make(chan struct{}, 1)}
 	p.options = &p.books.options
 	p.hasher = sync.OnceValues(stablehash.New[T])
@@ -106,17 +104,15 @@ func (p *Pool[T]) claimRun() error {
 		errs = append(errs, errors.New("worker: Run was called before on this pool"))
 	}
 	err := errors.Join(errs...)
-	if err == nil {
-		p.mu.runCalled = true
-	}
+	p.mu.runCalled = p.mu.runCalled || err == nil
 	return err
 }
 
 // Run starts the workers, and returns when they have ended or were given up, as the package comment describes: with nil unless
 // there was a fatal error. [Pool.Left] has what was left undone. If the queue is shut down already, Run handles what is left in it.
 //
-// It returns an error at once, and leaves the queue alone, if the handler or the queue is nil, an option
-// makes no sense, or Run was called before.
+// It returns an error at once, and leaves the queue alone, if the handler is nil, the queue is nil or a nil pointer, an
+// option makes no sense, or Run was called before.
 func (p *Pool[T]) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")
@@ -257,9 +253,8 @@ func (p *Pool[T]) announce() {
 	}
 }
 
-// WaitIdle waits until nothing is left to do: no key is queued, waits for its time, is with a worker or on hold. It is for tests.
-// It returns ctx.Err() if ctx ends first. A queue that is not [workqueue.Extended] knows only which keys are queued, so other
-// keys may come after WaitIdle has returned.
+// WaitIdle waits until nothing is left to do: no key is queued, waits for its time, is with a worker or on hold. It is for tests. It
+// returns ctx.Err() if ctx ends first. A queue that is not [workqueue.Extended] knows only its queued keys: others may come afterwards.
 func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	if p.queue == nil {
 		return errors.New("worker: the queue is nil")

@@ -7,45 +7,40 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// A call that fails before the delay of the failure before it has passed is the same failure: it is not counted, and the key
-// comes at the end of that delay. So events that bring a key early cannot inflate its delay (kubernetes/kubernetes#132805). Who
-// knows when the delay ends:
+// After a failure a key has a delay. If an event brings it earlier and it fails again, that is the same failure: it is not counted, and the
+// key comes at the end of the delay. So events cannot inflate its delay (kubernetes/kubernetes#132805). Who knows when the delay ends:
 //
 //	a SharedQueue             its server, which also counts the failures of all processes
-//	a workqueue.KeyReader     the queue, which says when the key comes due: in failureCount.due
+//	a workqueue.KeyReader     the queue, which says when the key comes due: see failureCount.due
 //	another queue             its limiter, if that ignores failures within the delay
-//
-// Failures are stale if somebody else has handled the key since, so that the limiter counts none, or has removed it from the queue.
 
-// findSameFailure finds out whether the delay of the failure before has not passed yet: then this one is the same.
+// findSameFailure sets sameFailure and delayLeft of a call that has failed.
 func (e *Entry[T]) findSameFailure() {
 	r := &e.result
 	if e.books.shared != nil {
 		e.askServer()
 	} else if e.failed.due != 0 {
 		e.delayLeft = time.Duration(e.failed.due - r.Started.Add(r.Duration).UnixNano())
-		// At that very moment the key may be due and still wait.
-		e.sameFailure = e.delayLeft > 0 || e.books.retryAt(r.Key) == e.failed.due
+		e.sameFailure = e.delayLeft > 0 || e.books.dueOf(r.Key) == e.failed.due // At that very moment the key may still wait.
 	}
 	if e.sameFailure {
 		r.Attempt = e.failed.calls
 	}
 }
 
-// askServer asks a SharedQueue for the failures of the key, since it counts those of all processes.
+// askServer takes the number of failures from a SharedQueue, which counts those of all processes.
 func (e *Entry[T]) askServer() {
 	if e.books.options.MaxRetries == NoRetries || e.parent.Err() != nil {
-		return // Its answer would change nothing.
+		return // The answer would change nothing.
 	}
-	// 0 may mean that its limiter does not count by key.
+	// 0 may mean that the limiter does not count by key.
 	if n, left, err := e.books.shared.NumRequeuesContext(context.Background(), e.result.Key); n > 0 && err == nil {
 		e.failed.calls, e.failed.limited, e.result.Attempt = n, true, n+1
 		e.delayLeft, e.sameFailure = left, left > 0
 	}
 }
 
-// queuedKey returns what the queue says about key, as far as it can. A SharedQueue would ask its server, which knows by itself
-// what is the same failure.
+// queuedKey returns what a KeyReader knows of key. A SharedQueue is not asked: its server finds the same failures by itself.
 func (b *Books[T]) queuedKey(key T) (k workqueue.KeySnapshot[T]) {
 	if b.keyReader != nil && b.shared == nil {
 		k, _ = b.keyReader.SnapshotKey(key)
@@ -53,8 +48,8 @@ func (b *Books[T]) queuedKey(key T) (k workqueue.KeySnapshot[T]) {
 	return k
 }
 
-// retryAt returns when key comes due, in nanoseconds since 1970, or 0 if it does not wait or that is not known.
-func (b *Books[T]) retryAt(key T) int64 {
+// dueOf returns when key comes due, in nanoseconds since 1970, or 0 if it does not wait or that is not known.
+func (b *Books[T]) dueOf(key T) int64 {
 	if k := b.queuedKey(key); !k.Due.IsZero() {
 		return k.Due.UnixNano()
 	}
@@ -66,10 +61,10 @@ type retryAdder[T comparable] interface {
 	AddRateLimitedAfter(key T, atLeast time.Duration)
 }
 
-// addRateLimited gives the key to the queue's limiter, and notes what has come of that.
+// addRateLimited adds the key when the queue's limiter says, and notes its answer.
 func (p *Pool[T]) addRateLimited(e *Entry[T]) {
 	key, atLeast := e.result.Key, e.answer.after
-	again := p.books.queuedKey(key).Again // Not after the add: its answer may be that there is no delay.
+	comesAtOnce := p.books.queuedKey(key).Again // Not after the add, which may be one without a delay.
 	q, ok := p.queue.(retryAdder[T])
 	switch {
 	case atLeast <= 0:
@@ -81,54 +76,11 @@ func (p *Pool[T]) addRateLimited(e *Entry[T]) {
 		p.books.failures.noteRetry(key, false, 0, e.failed.unasked+1)
 		return
 	}
-	due := p.books.retryAt(key)
-	if due == 0 && again {
-		// The queue has not asked the limiter, because the key comes at once. The failure has a delay all the same, that of the default
-		// limiter: otherwise each add during a call would cost the key an attempt.
+	due := p.books.dueOf(key)
+	if due == 0 && comesAtOnce {
+		// The queue has not asked the limiter. The delay is the default limiter's: without one each add during a call would cost an attempt.
 		delay := doubled(5*time.Millisecond, e.failed.calls, 1000*time.Second)
 		due = p.options.Clock.Now().Add(max(atLeast, delay)).UnixNano()
 	}
 	p.books.failures.noteRetry(key, p.queue.NumRequeues(key) > 0, due, e.failed.unasked)
-}
-
-// checkFailures returns how many calls of key have failed in a row. It forgets them if the key was removed from the queue since, or
-// somebody else has called the queue's Forget. While the queue cannot answer, for which it waits until ctx ends, they count.
-// If the limiter counts fewer failures, it took some for the same one. Its number is used, unless the pool can tell that by itself.
-func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
-	c := b.failures.countOf(key)
-	if c.calls == 0 {
-		return c
-	}
-	calls, stale := c.calls, false
-	if c.limited {
-		n, err := b.numRequeues(ctx, key)
-		stale = err == nil && n == 0
-		if err == nil && !b.knowsDelays() {
-			calls = min(n+c.unasked, c.calls)
-		}
-	}
-	if b.finder != nil && !stale {
-		stale = !b.finder.Has(key) && !b.queue.ShuttingDown() // In this order: a shutdown drops keys that are to be reported.
-	}
-	if stale {
-		b.failures.forgetIf(key, func(now failureCount) bool { return now == c })
-		b.forgetChange(key)
-		return failureCount{}
-	}
-	c.calls = calls
-	return c
-}
-
-// knowsDelays reports whether a pool over the queue finds out by itself which failures are the same, or the queue's server does.
-func (b *Books[T]) knowsDelays() bool {
-	return b.poolStats != nil && b.keyReader != nil || b.shared != nil
-}
-
-// numRequeues is the queue's NumRequeues, with an error if it is a [SharedQueue] that does not know.
-func (b *Books[T]) numRequeues(ctx context.Context, key T) (int, error) {
-	if b.shared == nil {
-		return b.queue.NumRequeues(key), nil
-	}
-	n, _, err := b.shared.NumRequeuesContext(ctx, key)
-	return n, err
 }

@@ -78,7 +78,7 @@ func (p *Pool[T]) Stop(drain Drain) {
 	}
 }
 
-// moveOn makes the pool's life go on to a phase, unless it has come further.
+// moveOn moves the pool on to a phase, unless it has come further.
 func (p *Pool[T]) moveOn(to phase) {
 	p.mu.Lock()
 	p.moveOnLocked(to)
@@ -97,7 +97,7 @@ func (p *Pool[T]) moveOnLocked(to phase) {
 	p.signal()
 }
 
-// signal makes drain and endHandlers look at the phase and the workers.
+// signal wakes Run, which looks again at the phase, the workers and whether a key fails.
 func (p *Pool[T]) signal() {
 	select {
 	case p.changed <- struct{}{}:
@@ -105,15 +105,20 @@ func (p *Pool[T]) signal() {
 	}
 }
 
-// advance moves on if nobody is left who could empty the queue. It returns how far the pool's life has come, and whether its last
-// worker has left for good.
-func (p *Pool[T]) advance() (now phase, over bool) {
+// advance returns the phase. A pool that is to end and has no workers, for example because it is paused, moves on to its end.
+func (p *Pool[T]) advance() phase {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mu.phase == phaseEmptying && len(p.mu.workers) == 0 {
-		p.moveOnLocked(phaseFinishing) // Nobody is left who would empty the queue, for example because the pool is paused.
+	if p.mu.phase > phaseWorking && len(p.mu.workers) == 0 {
+		p.moveOnLocked(phaseEnding)
 	}
-	return p.mu.phase, p.mu.phase >= phaseFinishing && len(p.mu.workers) == 0
+	return p.mu.phase
+}
+
+func (p *Pool[T]) hasNoWorkers() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.mu.workers) == 0
 }
 
 // fail ends the pool because of err. Of several errors the first one counts.
@@ -130,17 +135,16 @@ func (p *Pool[T]) fail(err error) {
 	}
 }
 
-// drain waits until the pool is to end, and then until all workers have left or the time to finish is over. It returns the
-// cause for handlers that must end.
+// drain waits until the pool is to end, and then until its workers have left or the time to finish is over. It returns the cause with
+// which the contexts of handlers that still run must end. Meanwhile it looks for stale failures.
 func (p *Pool[T]) drain(ctx context.Context) (cause error) {
-	var timeout, sweep <-chan time.Time // sweep is nil while no key fails: an idle pool has no timer
+	var timeout, sweep <-chan time.Time
 	for ended := ctx.Done(); ; {
-		now, over := p.advance()
+		now := p.advance()
 		switch {
-		case over, now >= phaseEnding:
-			if p.options.Drain == Nothing && ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
+		case now >= phaseEnding && p.options.Drain == Nothing && ctx.Err() != nil:
+			return context.Cause(ctx)
+		case now >= phaseEnding:
 			return ErrStopped
 		case now == phaseEmptying && !p.queue.ShuttingDown():
 			p.catchPanic(p.shutDownQueue)
@@ -150,6 +154,9 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 			defer timer.Stop()
 			timeout = timer.C()
 		}
+		if sweep == nil && p.books.failures.failing.Load() > 0 { // An idle pool has no timer.
+			sweep = p.options.Clock.After(sweepEvery)
+		}
 		select {
 		case <-p.changed:
 		case <-ended:
@@ -157,16 +164,9 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 			ended = nil
 		case <-timeout:
 			return ErrDrainTimeout
-		case <-p.books.anyFailing:
-			if sweep == nil {
-				sweep = p.options.Clock.After(sweepEvery)
-			}
 		case <-sweep:
 			sweep = nil
 			p.catchPanic(func() { p.books.sweepFailures(time.Second) })
-			if p.books.failures.failing.Load() > 0 {
-				sweep = p.options.Clock.After(sweepEvery)
-			}
 		}
 	}
 }
@@ -178,24 +178,29 @@ func (p *Pool[T]) shutDownQueue() {
 	p.queue.ShutDown()
 }
 
-// endHandlers ends the handlers' contexts, and gives them the time to notice.
+// endHandlers ends the handlers' contexts, and waits until all workers have left or CancelGrace is over.
 func (p *Pool[T]) endHandlers(cause error) {
 	p.moveOn(phaseEnding)
 	p.endPoolCtx(cause)
-	if _, over := p.advance(); over || p.options.CancelGrace == NoGrace {
+	if p.options.CancelGrace == NoGrace {
 		return
 	}
 	p.catchPanic(func() {
 		timer := p.options.Clock.NewTimer(p.options.CancelGrace)
 		defer timer.Stop()
-		for over := false; !over; _, over = p.advance() {
-			select {
-			case <-p.changed:
-			case <-timer.C():
-				return
-			}
-		}
+		p.await(p.hasNoWorkers, timer.C())
 	})
+}
+
+// await waits until done returns true, or for timeout. It asks done again after each signal.
+func (p *Pool[T]) await(done func() bool, timeout <-chan time.Time) {
+	for !done() {
+		select {
+		case <-p.changed:
+		case <-timeout:
+			return
+		}
+	}
 }
 
 // endQueue ends the holds, shuts the queue down unless it is to be kept, and reports what is left undone.
@@ -215,7 +220,7 @@ func (p *Pool[T]) endQueue() {
 		return
 	}
 	p.catchPanic(func() {
-		// Their numbers, and the first few in the text: there may be very many.
+		// There may be very many.
 		p.books.logger.Warn("Keys are left undone", "unfinished", len(left.Unfinished),
 			"notStarted", len(left.NotStarted), "failing", len(left.Failing), "left", left.String())
 	})
@@ -224,19 +229,13 @@ func (p *Pool[T]) endQueue() {
 	}
 }
 
-// unfinished returns the keys that workers still have. No call begins any more. It waits for workers that are still
-// getting a key: they are about to leave, or to give one back. One whose call has ended calls Done, which
-// may queue the key again. It is waited for, too, unless Done is slow.
+// unfinished returns the keys that workers still have. First it waits for workers that are about to leave: for those that get a key, which
+// they give back, and with patience for those whose call has ended, because their Done may queue the key again.
 func (p *Pool[T]) unfinished() (keys []T) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	for slow := false; p.isAwaited(slow); {
-		select {
-		case <-p.changed:
-		case <-timer.C:
-			slow = true
-		}
-	}
+	p.await(func() bool { return !p.anyLeaving(true) }, timer.C)
+	p.await(func() bool { return !p.anyLeaving(false) }, nil)
 	p.locked(func() {
 		for _, w := range p.mu.workers {
 			keys = append(keys, w.current.Key) // No call begins any more that could write it.
@@ -245,14 +244,14 @@ func (p *Pool[T]) unfinished() (keys []T) {
 	return keys
 }
 
-// isAwaited reports whether a worker is getting a key or, unless slow is set, calls Done.
-func (p *Pool[T]) isAwaited(slow bool) bool {
+// anyLeaving reports whether a worker is getting a key or, if withDone is set, calls Done.
+func (p *Pool[T]) anyLeaving(withDone bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.books.mu.Lock()
 	defer p.books.mu.Unlock()
 	return slices.ContainsFunc(p.mu.workers, func(w *worker[T]) bool {
-		return w.getting || w.current.callCtx == nil && !slow
+		return w.getting || withDone && w.current.callCtx == nil
 	})
 }
 
@@ -260,9 +259,8 @@ func (p *Pool[T]) isAwaited(slow bool) bool {
 // keys, and, when it is shut down, for each further key that it hands out.
 const patience = 100 * time.Millisecond
 
-// takeQueued takes the keys out of the queue, which is shut down, and returns them. A queue may hold some back until other keys
-// are Done, as a priorityqueue does with those of a group at its limit. Keys held back are read, not taken. A goroutine takes
-// them when they come free, also after Run has returned.
+// takeQueued takes the keys out of the queue, which is shut down, and returns them. Keys that the queue holds back until others are Done,
+// as a priorityqueue does in a group at its limit, are only read. A goroutine takes them when they come free, also after Run has returned.
 func (p *Pool[T]) takeQueued() (keys []T) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -275,7 +273,7 @@ func (p *Pool[T]) takeQueued() (keys []T) {
 	if ctx.Err() == nil {
 		return keys
 	}
-	// No key is taken while the others are read: one that came free in between would be in neither.
+	// First read, then take: a key that comes free meanwhile is in the list.
 	keys = append(keys, p.readQueued()...)
 	go p.takeKeys(context.Background(), func(T) {})
 	return keys
@@ -312,8 +310,7 @@ func (p *Pool[T]) readQueued() []T {
 	return keys
 }
 
-// leftUndone puts together what is left, each key once. Failing keys, and those that were refused, are sorted by their
-// text, so that reports are the same every time.
+// leftUndone puts together what is left, each key once. What has no order is sorted by text, so that reports are the same every time.
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failing []T
 	if p.queue.ShuttingDown() {

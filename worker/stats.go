@@ -46,8 +46,7 @@ type Stats struct {
 	Looping int `json:"looping"`
 	// Holds counts the calls that returned [Hold].
 	Holds uint64 `json:"holds"`
-	// Held is the number of keys on hold, and of those that are slowed down because they were interrupted too often. HeldToLimit counts
-	// the holds that ended at their limit, without a release.
+	// Held is the number of keys on hold or slowed down after interruptions. HeldToLimit counts the holds that ended without a release.
 	Held        int    `json:"held"`
 	HeldToLimit uint64 `json:"held_to_limit"`
 	// GivenUp counts the calls that failed and whose key did not come again.
@@ -69,8 +68,7 @@ type Stats struct {
 	// forgotten or removed are not in it. A delay that was asked for before the key was handled, as by AddAfter, does not count. It is
 	// nil if the queue is no [workqueue.AddTimes] or has no metrics. The buckets are those of Durations.
 	Changes *workqueue.Histogram `json:"changes"`
-	// OldestUnanswered is the age of the oldest change of a key that is queued, handled, failing or interrupted. It is zero if
-	// there is none, and without Changes.
+	// OldestUnanswered is the age of the oldest change of a key that is queued, handled, failing or interrupted, or zero.
 	OldestUnanswered time.Duration `json:"oldest_unanswered_ns"`
 
 	// Ended reports that Run has returned and no handler goes on: nothing will change any more.
@@ -188,9 +186,8 @@ func (o *Options[T]) provider() any {
 	return o.MetricsProvider
 }
 
-// Stats returns the numbers of the calls. Books do not know how many workers there are: Wanted and Living are the calls that
-// go on, like Busy. Ended reports that the queue is shut down, and that no key is left in it or held. Of a queue that is not
-// [workqueue.Extended] that is not known, so Ended is false.
+// Stats returns the numbers of the calls. Books do not know the workers: Wanted and Living are the calls that go on, like Busy. Ended
+// reports that the queue is shut down, and no key is left in it or held. It is false if the queue is not [workqueue.Extended].
 func (b *Books[T]) Stats() Stats {
 	s, _ := b.stats()
 	return s
@@ -202,6 +199,7 @@ func (b *Books[T]) stats() (Stats, *UnansweredKey[T]) {
 	oldest, age := b.oldestUnanswered()
 	s.OldestUnanswered = age
 	s.Held, s.HeldToLimit = b.holds.counts()
+	s.Looping = b.looping()
 	if b.poolStats != nil {
 		b.poolStats(&s)
 		return s, oldest
@@ -229,11 +227,6 @@ func (b *Books[T]) callStats() Stats {
 	s.Name, s.Failing = b.options.Name, int(f.failing.Load())
 	s.GivenUpKeys, s.GivenUpUnlisted = int(f.known.Load())-s.Failing, f.unlisted.Load()
 	s.Busy = len(b.mu.running)
-	for _, n := range b.mu.interruptions {
-		if n > maxInterruptions {
-			s.Looping++
-		}
-	}
 	for _, e := range b.mu.running {
 		if e.current.Stuck {
 			s.Stuck++
@@ -258,8 +251,7 @@ func (p *Pool[T]) setStats(s *Stats) {
 	}
 }
 
-// Stats returns the pool's numbers. It takes time in proportion to the number of workers and of keys that were interrupted,
-// and does not block.
+// Stats returns the pool's numbers. It does not block, and takes time in proportion to the workers and the interrupted keys.
 func (p *Pool[T]) Stats() Stats { return p.books.Stats() }
 
 // Snapshot is that of [Books].
@@ -283,11 +275,9 @@ func (p *Pool[T]) Inspector() Inspector { return p.books.Inspector() }
 // maxSnapshot bounds the failing keys of a Snapshot, because it asks the queue about each.
 const maxSnapshot = 512
 
-// Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue and its limiter
-// about these: those that have been removed from the queue since, or that somebody else has handled, are left out and
-// forgotten. (A queue reports what was removed if it is a [KeyFinder]. What was handled is known from NumRequeues, if the
-// limiter counts by key.) It also asks a [workqueue.KeyReader] when they come due. After a second it asks no more; of the other
-// keys it returns what the pool knows.
+// Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue and its limiter about these: it
+// forgets keys that were removed from a [KeyFinder], and those that others have handled, if the limiter counts by key. It also asks a
+// [workqueue.KeyReader] when they come due. After a second it asks no more, and returns the others as the pool knows them.
 func (b *Books[T]) Snapshot(limit int) Snapshot[T] {
 	s := b.snapshot(limit, maxSnapshot)
 	for i := range s.Running {
@@ -313,8 +303,7 @@ func (b *Books[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 	return s
 }
 
-// failing looks at the last limit keys that have failed, the last failure first, and yields those that still fail. It asks the queue
-// which are stale until ctx ends, and forgets these.
+// failing yields, of the last limit keys that failed, those that still fail, the last failure first. Until ctx ends it forgets stale ones.
 func (b *Books[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]] {
 	return func(yield func(FailedKey[T]) bool) {
 		for _, k := range b.failures.newest(&b.failures.mu.failing, limit) {

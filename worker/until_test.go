@@ -477,3 +477,113 @@ func TestBooksInterrupted(t *testing.T) {
 		q.ShutDown()
 	})
 }
+
+// A key that loops and is then removed from the queue, without a word to the pool, does not loop any more.
+func TestLoopingKeyIsRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newPriorityQueue(priorityqueue.Config[string]{})
+		addAll(q, "stays goes")
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			q.Add(key)
+			return worker.ErrAdded
+		}, options{})
+		r := run(t, p)
+		r.after(2 * time.Second) // They are called less than once a second by now.
+		if n := p.Stats().Looping; n != 2 {
+			t.Errorf("Looping %d, want both", n)
+		}
+		q.Discard("goes") // It is held, and its add taken back.
+		if n := p.Stats().Looping; n != 2 {
+			t.Errorf("Looping %d while both are on hold", n)
+		}
+		p.Release("goes")
+		if n := p.Stats().Looping; n != 1 {
+			t.Errorf("Looping %d, want 1", n)
+		}
+		if n := p.SnapshotKey("goes").Interruptions; n != 0 {
+			t.Errorf("the key that was removed has %d interruptions", n)
+		}
+		r.end()
+	})
+}
+
+// A handler that waits in a loop, each time with a context of its own, has one goroutine more, and no memory for the waits that are over.
+func TestUntilAddedOfManyContexts(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("the race detector uses memory of its own")
+	}
+	overNotifying(t, func(t *testing.T, q notifying) {
+		const turns = 20_000
+		q.Add("a")
+		calls := 0
+		r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
+			if calls++; calls > 1 {
+				return nil
+			}
+			worker.CallOf(ctx).UntilAdded()
+			time.Sleep(time.Millisecond)
+			goroutines, heap := len(testkit.Goroutines()), testkit.Heap()
+			var kept []context.Context
+			for i := range turns {
+				turn, cancel := context.WithCancel(ctx)
+				until := worker.CallOf(turn).UntilAdded()
+				if i%100 == 99 {
+					kept = append(kept, until)
+					defer cancel()
+					time.Sleep(time.Microsecond) // What the ends of the others have started comes to its end.
+					continue
+				}
+				cancel()
+				if until.Err() == nil {
+					t.Fatal("the context has not ended")
+				}
+			}
+			time.Sleep(time.Millisecond)
+			if more := len(testkit.Goroutines()) - goroutines; more > 0 {
+				t.Errorf("%d goroutines more", more)
+			}
+			if more := testkit.Heap() - heap; more > turns*64 {
+				t.Errorf("%d bytes more", more)
+			}
+			q.Add("a")
+			for _, until := range kept {
+				<-until.Done()
+				if context.Cause(until) != worker.ErrAdded {
+					t.Fatalf("after the add: %v", context.Cause(until))
+				}
+			}
+			return nil
+		}, options{}))
+		r.after(time.Second)
+		r.endCleanly()
+		if calls != 2 {
+			t.Errorf("%d calls", calls)
+		}
+	})
+}
+
+// Canceled is a failure if the handler has ended its wait by itself, before the key was added.
+func TestAddedAfterTheWait(t *testing.T) {
+	overNotifying(t, func(t *testing.T, q notifying) {
+		calls := 0
+		q.Add("a")
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			if calls++; calls > 1 {
+				return nil
+			}
+			wait, cancel := context.WithCancel(ctx)
+			until := worker.CallOf(wait).UntilAdded()
+			cancel()
+			time.Sleep(time.Millisecond)
+			q.Add(key)
+			time.Sleep(time.Millisecond)
+			return until.Err()
+		}, options{})
+		r := run(t, p)
+		r.after(time.Minute)
+		if st := p.Stats(); st.Failed != 1 || st.Interrupted != 0 {
+			t.Errorf("%+v", st)
+		}
+		r.endCleanly()
+	})
+}

@@ -17,12 +17,13 @@ import (
 // runtime.Goexit, another one takes its place.
 type worker[T comparable] struct {
 	*Entry[T]
-	// getting is set from when it is sent to get a key until the key's call begins, leaves is how many workers had left when it was
-	// sent. The pool's mu guards both.
-	getting bool
-	leaves  uint64
-	// endedHolds is how many holds had ended when it last found that no key is held. Only its goroutine uses it.
-	endedHolds uint64
+
+	// The pool's mu guards these.
+
+	getting    bool   // from the start or nextGet until the key's call begins
+	leavesSeen uint64 // the pool's leaves at the last nextGet
+
+	endedHoldsSeen uint64 // how many holds had ended when no key was on hold. Only its goroutine uses it.
 }
 
 // work gets keys and handles them until w has left the pool.
@@ -54,7 +55,7 @@ func (p *Pool[T]) work(w *worker[T]) {
 			p.process(w, key)
 		case errors.Is(err, workqueue.ErrShutDown):
 			if p.awaitHeld(ctx, w) {
-				err = nil // It asks once more.
+				err = nil // The queue may have a key again.
 			}
 		case ctx.Err() == nil:
 			p.fail(fmt.Errorf("worker: GetContext of the queue: %w", err))
@@ -67,30 +68,29 @@ func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 	shutDown := errors.Is(err, workqueue.ErrShutDown) // Not under mu: the error may be foreign.
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	alone := len(p.mu.workers) == 1
-	// The key of another worker may be queued again, but that worker is there to get it. If a worker has left since w asked, w asks
-	// once more: that worker may have queued its key again.
-	if shutDown && alone && w.leaves == p.mu.leaves {
+	isLast := len(p.mu.workers) == 1
+	// The Done of another worker may queue a key again. That worker is there to get it, so w leaves. The last worker asks once more if
+	// another one has left since it asked, and ends the pool otherwise.
+	if shutDown && isLast && w.leavesSeen == p.mu.leaves {
 		p.moveOnLocked(phaseFinishing)
 	}
 	isSurplus := len(p.mu.workers) > p.mu.target
-	if shutDown && !alone || p.isOverLocked() || isSurplus {
+	if shutDown && !isLast || isSurplus || p.startsNoneLocked() {
 		p.leaveLocked(w)
 		return nil, false
 	}
-	w.getting, w.leaves = true, p.mu.leaves
+	w.getting, w.leavesSeen = true, p.mu.leaves
 	return p.mu.getCtx, true
 }
 
-// awaitHeld is called when the queue is shut down and empty. Keys on hold may come back to it. So awaitHeld ends all pauses, and
-// waits until another hold ends. It returns false, so that w may leave, if no key is on hold and no hold has ended since w last
-// asked.
+// awaitHeld is called when the queue is shut down and empty. A key on hold may come back to it. So awaitHeld ends all pauses, and waits
+// until another hold ends. It returns false if no key is on hold, and no hold has ended since it last found that: then w may leave.
 func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
 	p.books.holds.endAll(true)
 	ended, changed := p.books.holds.watch()
 	if changed == nil {
-		again := ended != w.endedHolds
-		w.endedHolds = ended
+		again := ended != w.endedHoldsSeen
+		w.endedHoldsSeen = ended
 		return again
 	}
 	select {
@@ -104,15 +104,14 @@ func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
 func (p *Pool[T]) process(w *worker[T], key T) {
 	e := w.Entry
 	defer p.doneOrHold(e)
-	// Deferred last, so endCall runs before doneOrHold, which reads its count of interruptions.
-	defer e.endCall()
+	defer e.endCall() // Before doneOrHold, which reads its count of interruptions.
 	// If prepare panics, the pool stops, and startCall returns false.
 	p.catchPanic(func() { e.prepare(key) })
 	switch {
 	case e.lost: // Nothing: another process may have got the key.
 	case p.startCall(w):
 		p.handle(e)
-	case p.options.KeepQueue || p.books.leaser != nil: // The queue stays open, or other processes share it.
+	case p.options.KeepQueue || p.books.leaser != nil: // Somebody else will handle the key.
 		p.giveBack(e)
 	default:
 		p.tooLate(key)
@@ -123,7 +122,7 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 func (p *Pool[T]) startCall(w *worker[T]) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.isOverLocked() {
+	if p.startsNoneLocked() {
 		return false
 	}
 	w.getting = false
@@ -131,16 +130,22 @@ func (p *Pool[T]) startCall(w *worker[T]) bool {
 	return true
 }
 
-// isOverLocked reports whether no key is started any more.
-func (p *Pool[T]) isOverLocked() bool { return p.startCtx.Err() != nil || p.mu.phase >= phaseFinishing }
+// startsNoneLocked reports whether no key is started any more.
+func (p *Pool[T]) startsNoneLocked() bool {
+	return p.startCtx.Err() != nil || p.mu.phase >= phaseFinishing
+}
 
 // giveBack adds a key that was not started to the queue again, or reports it if somebody has shut the queue down.
 func (p *Pool[T]) giveBack(e *Entry[T]) {
 	key := e.result.Key
 	causes := p.books.causesOf(key)
 	p.addAfter(e, 0)
-	for _, c := range causes.Last {
-		workqueue.AddCause(p.queue, key, c)
+	if last := causes.Last; len(last) > 0 {
+		first := last[0]
+		first.Time = causes.First // The queue keeps the time of the first add, which may be older than all of Last.
+		for _, c := range append([]workqueue.Cause{first}, last...) {
+			workqueue.AddCause(p.queue, key, c)
+		}
 	}
 	if p.queue.ShuttingDown() {
 		p.tooLate(key)
@@ -152,16 +157,15 @@ func (p *Pool[T]) tooLate(key T) {
 	p.locked(func() { p.mu.notStarted = append(p.mu.notStarted, key) })
 }
 
-// handle calls the handler. Whether that returns, panics or ends the goroutine, carryOut follows.
+// handle calls the handler, and does what its answer asks for, also if the handler panics or ends the goroutine.
 func (p *Pool[T]) handle(e *Entry[T]) {
 	returned := false
 	defer func() {
 		if !returned {
-			// recover works only here, in the deferred function itself.
-			p.notReturned(e, recover())
+			p.notReturned(e, recover()) // recover works only in the deferred function itself.
 		}
 		e.decide()
-		p.books.noteOutcome(e) // Before the key is added, which may panic: it must not be lost.
+		p.books.noteFailure(e) // Before the key is added, which may panic: it must not be lost.
 		p.carryOut(e)
 		if e.answer.fatal {
 			p.fail(e.result.Err)
@@ -189,7 +193,7 @@ func (p *Pool[T]) notReturned(e *Entry[T], v any) {
 // carryOut does in the queue and its limiter what was decided. Done comes later.
 func (p *Pool[T]) carryOut(e *Entry[T]) {
 	r := &e.result
-	if p.queue.ShuttingDown() { // If an earlier add was refused, the key has now come anyway.
+	if p.queue.ShuttingDown() { // If an earlier add was refused, the key has come all the same.
 		p.locked(func() { delete(p.mu.refused, r.Key) })
 	}
 	switch r.Next {
@@ -199,6 +203,7 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 		p.addAgain(e)
 		p.queue.Forget(r.Key) // After the add: the limiter may panic, and the key must not be lost.
 	case NextRetry:
+		p.signal() // For the sweep.
 		if !e.sameFailure {
 			p.addRateLimited(e)
 		} else if left := max(e.delayLeft, e.answer.after); left > 0 {
@@ -221,10 +226,10 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 // doneOrHold calls Done of the key, or holds it.
 func (p *Pool[T]) doneOrHold(e *Entry[T]) {
 	key := e.result.Key
-	if e.result.Next == NextInterrupted { // Without a call for each key.
+	if e.result.Next == NextInterrupted { // Checked here, too, because a call for each key costs time.
 		e.pauseIfLooping()
 	}
-	if !e.Held() { // Without a closure for each key.
+	if !e.Held() { // The closure below allocates.
 		p.queue.Done(key)
 		return
 	}
