@@ -30,10 +30,13 @@ import (
 // It notes Create, Update, Patch and Delete, and those of Status. It does not note Apply, DeleteAllOf and other subresources, nor what is
 // a dry run. A request that nothing adds meanwhile does not come again after the hold.
 //
-// It returns an error if limit is not positive, a kind is not in the client's scheme, or the cache fails.
+// It returns an error if limit is not positive, no kind is given, a kind is not in the client's scheme, or the cache fails.
 func ReadYourWrites(ctx context.Context, c client.Client, informers cache.Cache, limit time.Duration, kinds ...client.Object) (client.Client, error) {
 	if c == nil || informers == nil {
 		return nil, errors.New("controllerruntime: ReadYourWrites needs a client and a cache")
+	}
+	if len(kinds) == 0 {
+		return nil, errors.New("controllerruntime: ReadYourWrites without kinds: give those that the reconciler writes and reads from the cache")
 	}
 	notes := writes{make(map[schema.GroupVersionKind]*ownwrites.Cache), c}
 	for _, kind := range kinds {

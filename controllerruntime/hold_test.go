@@ -277,6 +277,7 @@ func TestReadYourWritesOfEachKind(t *testing.T) {
 	}
 }
 
+// It compiles without kinds, and with a limit that is not one: each would be a client that silently does nothing.
 func TestReadYourWritesOfSenselessArguments(t *testing.T) {
 	onWrapped(t, controllerruntime.Options[reconcile.Request]{}, func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
 		lagging := &laggingCache{}
@@ -288,6 +289,9 @@ func TestReadYourWritesOfSenselessArguments(t *testing.T) {
 		}
 		if _, err := controllerruntime.ReadYourWrites(t.Context(), s.client, lagging, time.Second, &metav1.PartialObjectMetadata{}); err == nil {
 			t.Error("an object without a kind")
+		}
+		if _, err := controllerruntime.ReadYourWrites(t.Context(), s.client, lagging, time.Second); err == nil {
+			t.Error("no kinds: a client that notes nothing")
 		}
 	})
 }

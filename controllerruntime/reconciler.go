@@ -81,6 +81,9 @@ type controller[request comparable] struct {
 //     beside the hold, the controller sees the failure, and the request is held all the same. The queue's Done is called
 //     at the end of the hold, so the queue counts the request as being processed meanwhile, and the controller does not.
 //
+//   - worker.RequeueAfter, [worker.Requeue], [worker.Terminal] and [worker.Fatal] mean what they mean to a pool, but Fatal does not
+//     end the controller: for it, both of the last two are a reconcile.TerminalError. [worker.Every] is an error.
+//
 // The page has the controller's queue, the requests that are being reconciled, those that fail or were given up (by
 // reconcile.TerminalError), and their last attempts, as a [worker.Pool] keeps them. The page may be nil. [WrapReconcilerWithOptions]
 // also finds reconciliations that are stuck.
@@ -146,6 +149,7 @@ func (r *Reconciler[request]) onStuck(ctx context.Context, k worker.RunningKey[r
 var (
 	errNoQueue   = errors.New("controllerruntime: WrapReconciler without its queue: set NewQueue of controller.Options to the Reconciler's NewQueue, or to what its With returns")
 	errTwoQueues = errors.New("controllerruntime: one Reconciler for two controllers: call WrapReconciler for each")
+	errEvery     = errors.New("controllerruntime: a reconciler cannot return worker.Every: return a Result with RequeueAfter")
 )
 
 // complainOnce logs that the Reconciler is not wired as it must be.
@@ -188,7 +192,20 @@ func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (recon
 	}
 	returned = true
 	interrupted := entry.Interrupted()
+	var again worker.Requeue
+	if err != nil && worker.NextOf(entry.Context(), err) == worker.NextRequeue && !errors.As(err, &again) {
+		err = errEvery
+	}
 	switch end := entry.End(meaning(result, err)); {
+	case err != nil && end.Next == worker.NextRequeue:
+		priority := c.queue.PriorityOf(req)
+		if again.Priority != nil {
+			priority = *again.Priority
+		}
+		c.queue.AddWithPriority(req, priority, again.After)
+		return reconcile.Result{}, nil // The controller forgets the failures.
+	case end.Next == worker.NextGiveUp && !errors.Is(err, reconcile.TerminalError(nil)):
+		err = reconcile.TerminalError(err)
 	case end.Next == worker.NextInterrupted || end.Next == worker.NextHold:
 		// The controller forgets the failures after a success, which this is not.
 		c.queue.answers.Store(req, answer{interrupted: true})

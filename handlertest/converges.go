@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,7 +89,7 @@ func Converges[K comparable](t TB, scenario func(s *Scenario[K])) {
 	if !ok {
 		bubbleT = &testing.T{}
 	}
-	s := search{play: func(d decider, tell bool) result { return play(bubbleT, scenario, d, tell) }, repeat: "go test -run '^" + t.Name() + "$'"}
+	s := search{play: func(d decider, tell bool) result { return play(bubbleT, scenario, d, tell) }, repeat: "go test -run '" + patternOf(t.Name()) + "'"}
 	if report := s.report(); report != "" {
 		t.Fatalf("%s", report)
 	}
@@ -100,6 +101,15 @@ type search struct {
 	repeat      string // the command
 	undisturbed any
 	runs        int
+}
+
+// patternOf returns what go test -run needs, in single quotes, to run the test with that name alone. It has a pattern for each level of subtests.
+func patternOf(test string) string {
+	levels := strings.Split(test, "/")
+	for i, name := range levels {
+		levels[i] = "^" + strings.ReplaceAll(regexp.QuoteMeta(name), "'", ".") + "$"
+	}
+	return strings.Join(levels, "/")
 }
 
 // under runs the scenario under a schedule, and compares the outcome.

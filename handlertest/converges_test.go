@@ -317,6 +317,14 @@ func TestEnvironment(t *testing.T) {
 	handlertest.Converges(t, scenario)
 }
 
+// The line repeats the test alone, and also one of a table whose name has characters that mean something in a pattern or to the shell: go
+// test says "ok" if nothing matches.
+func TestRepeatOfSubtest(t *testing.T) {
+	found := collector{name: "TestMyHandler/web+db_(it's_slow)/2"}
+	handlertest.Converges(&found, func(s scenario) { wrongHandlers[0].scenario(s, false) })
+	wantReport(t, found.report, `go test -run '^TestMyHandler$/^web\+db_\(it.s_slow\)$/^2$'`)
+}
+
 // Every answer of package worker works, over every queue.
 func TestAnswers(t *testing.T) {
 	if os.Getenv("HANDLERTEST_RUNS") == "" {

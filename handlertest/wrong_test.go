@@ -1,6 +1,7 @@
 package handlertest_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -401,10 +402,10 @@ var wrongHandlers = []struct {
 }
 
 // collector is a TB that keeps the report.
-type collector struct{ report string }
+type collector struct{ name, report string }
 
 func (c *collector) Helper()      {}
-func (c *collector) Name() string { return "TestMyHandler" }
+func (c *collector) Name() string { return cmp.Or(c.name, "TestMyHandler") }
 func (c *collector) Fatalf(format string, args ...any) {
 	c.report = fmt.Sprintf(format, args...)
 }

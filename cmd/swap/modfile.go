@@ -3,9 +3,10 @@ package main
 import (
 	"fmt"
 	"go/version"
+	"maps"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 
 	"golang.org/x/mod/modfile"
 )
@@ -172,33 +173,54 @@ func (p *program) addWorkspace(file *modfile.File) error {
 		return err
 	}
 	home := filepath.Dir(p.work)
-	absolute := func(path string) string {
-		if filepath.IsAbs(path) {
-			return path
+	others := make(map[string]string) // The directory of each other module.
+	for _, use := range work.Use {
+		dir := inDir(home, use.Path)
+		if dir == p.root {
+			continue
 		}
-		return filepath.Join(home, path)
+		other, err := parseModFile(filepath.Join(dir, "go.mod"))
+		if err != nil {
+			return err
+		}
+		if other.Module == nil {
+			return fmt.Errorf("%s names no module", filepath.Join(dir, "go.mod"))
+		}
+		others[other.Module.Mod.Path] = dir
+		// What one module of a workspace replaces is replaced for all.
+		if err := addReplaces(file, other.Replace, dir); err != nil {
+			return err
+		}
 	}
-	for _, r := range work.Replace {
+	if err := addReplaces(file, work.Replace, home); err != nil { // These override those of modules.
+		return err
+	}
+	for _, path := range slices.Sorted(maps.Keys(others)) {
+		if err := replaceModule(file, path, others[path]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addReplaces adds replace directives of a file in the directory home.
+func addReplaces(file *modfile.File, replaces []*modfile.Replace, home string) error {
+	for _, r := range replaces {
 		path := r.New.Path
-		if r.New.Version == "" && (strings.HasPrefix(path, "./") || strings.HasPrefix(path, "../")) {
-			path = absolute(path)
+		if r.New.Version == "" { // A directory.
+			path = inDir(home, path)
 		}
 		if err := file.AddReplace(r.Old.Path, r.Old.Version, path, r.New.Version); err != nil {
 			return err
 		}
 	}
-	for _, use := range work.Use {
-		dir := absolute(use.Path)
-		if dir == p.root {
-			continue
-		}
-		path, err := modulePath(filepath.Join(dir, "go.mod"))
-		if err != nil {
-			return err
-		}
-		if err := replaceModule(file, path, dir); err != nil {
-			return err
-		}
-	}
 	return nil
+}
+
+// inDir returns path, which may be relative to dir.
+func inDir(dir, path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(dir, path)
 }

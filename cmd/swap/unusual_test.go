@@ -134,7 +134,8 @@ func TestVendor(t *testing.T) {
 }
 
 func TestWorkspace(t *testing.T) {
-	// The workspace has client-go, and another module that the program does not even require.
+	// The workspace has client-go, and another module that the program does not even require. What that one replaces is replaced for the
+	// program, too, unless the workspace replaces it otherwise.
 	dir := write(t, strings.Replace(small, "queue := ", "_ = other.Version\nqueue := ", 1)+fork+`
 -- ../other/go.mod --
 module example.com/other
@@ -145,11 +146,19 @@ package other
 
 import "example.com/third"
 
-const Version = third.Version
+import "example.com/fourth"
+
+const Version = third.Version + fourth.Version
 -- ../third/go.mod --
 module example.com/third
 -- ../third/third.go --
 package third
+
+const Version = 1
+-- ../fourth/go.mod --
+module example.com/fourth
+-- ../fourth/fourth.go --
+package fourth
 
 const Version = 1
 -- ../go.work --
@@ -165,7 +174,18 @@ replace example.com/third => ./third
 `)
 	shell(t, dir, `sed -i 's/^module .*/module k8s.io\/client-go/' ../fork/go.mod && (cd ../fork && GOWORK=off go mod tidy)`)
 	shell(t, dir, `sed -i 's/^import (/import (\n"example.com\/other"/' small_test.go`)
-	shell(t, dir, `echo 'require example.com/third v0.0.0' >>../other/go.mod && go vet ./...`)
+	shell(t, dir, `cat >>../other/go.mod <<'END'
+require (
+	example.com/third v0.0.0
+	example.com/fourth v0.0.0
+)
+replace (
+	example.com/third => ../nowhere
+	example.com/fourth => ../fourth
+	example.com/small => ../program
+)
+END
+go vet ./...`)
 	r := swapIn(t, dir)
 	if !slices.Equal(r.names, forked) {
 		t.Errorf("that is not the workspace's client-go: forwarded %q", r.names)

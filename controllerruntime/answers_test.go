@@ -1,0 +1,75 @@
+package controllerruntime_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keyedqueue/workqueue/controllerruntime"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// The answers of package worker mean the same to the controller as to the page. If the controller knew nothing of them, a Terminal
+// would be retried while the page says that it was given up, and a RequeueAfter would be a failure with a growing delay.
+func TestAnswersOfWorkerInManager(t *testing.T) {
+	for name, c := range map[string]struct {
+		err      error
+		want     []string
+		givenUp  int
+		requeued uint64
+		failed   uint64
+		priority int
+	}{
+		"Terminal":     {worker.Terminal(errNotYet), []string{"a@0s"}, 1, 0, 1, 0},
+		"Fatal":        {fmt.Errorf("a: %w", worker.Fatal(errNotYet)), []string{"a@0s"}, 1, 0, 1, 0},
+		"RequeueAfter": {fmt.Errorf("a: %w", worker.RequeueAfter(10*time.Second)), []string{"a@0s", "a@10s", "a@20s"}, 0, 3, 0, -100},
+		"Requeue":      {worker.Requeue{After: 20 * time.Second, Priority: ptr(7)}, []string{"a@0s", "a@20s"}, 0, 2, 0, 7},
+		"Every":        {worker.Every(time.Second), []string{"a@0s", "a@1s", "a@3s", "a@7s", "a@15s"}, 0, 0, 5, -100}, // A failure.
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &page{}
+			onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: p}, func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
+				s.reconcile = func(context.Context, string) (reconcile.Result, error) { return reconcile.Result{}, c.err }
+				s.create(true, "a")
+				time.Sleep(29 * time.Second)
+				s.want(c.want...)
+				got := p.pool.Snapshot(9)
+				if len(got.GivenUp) != c.givenUp || got.Stats.Requeued != c.requeued || got.Stats.Failed != c.failed {
+					t.Errorf("%+v", got)
+				}
+				info, _ := s.queue.(*controllerruntime.Queue[reconcile.Request]).Inspect(requestA)
+				if waits := c.givenUp == 0; waits != (info.State == priorityqueue.Waiting) || waits && info.Priority != c.priority {
+					t.Errorf("%+v", info)
+				}
+			})
+		})
+	}
+}
+
+// The controller sees a terminal error that is the reconciler's, and a request that wants to come at once has come back.
+func TestAnswersOfWorkerOfACall(t *testing.T) {
+	var answer error
+	r := controllerruntime.WrapReconciler(reconcile.TypedFunc[int](func(context.Context, int) (reconcile.Result, error) {
+		return reconcile.Result{}, answer
+	}), nil)
+	q := r.NewQueue("", nil)
+	defer q.ShutDown()
+	for answer = range map[error]bool{worker.Terminal(errNotYet): true, worker.RequeueAfter(0): false} {
+		q.Add(1)
+		_, _ = q.Get()
+		_, err := r.Reconcile(t.Context(), 1)
+		q.Done(1)
+		if again := err == nil; again != (q.Len() == 1) || !again && (!errors.Is(err, reconcile.TerminalError(nil)) || !errors.Is(err, errNotYet)) {
+			t.Errorf("%v has become %v, and the queue has %d", answer, err, q.Len())
+		}
+		if q.Len() == 1 {
+			_, _ = q.Get()
+			q.Done(1)
+		}
+	}
+}
