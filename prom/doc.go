@@ -52,7 +52,7 @@
 //	workqueue_pool_busy_workers                  gauge      workers that handle a key
 //	workqueue_pool_stuck_workers                 gauge      workers whose handler takes too long
 //	workqueue_pool_failing_keys                  gauge      keys that failed and will be tried again
-//	workqueue_pool_looping_keys                  gauge      keys that were interrupted more than five times in a row
+//	workqueue_pool_looping_keys                  gauge      keys that were interrupted, or released at once, more than five times in a row
 //	workqueue_pool_held_keys                     gauge      keys that are on hold
 //	workqueue_pool_held_to_limit_total           counter    holds that came to their limit
 //	workqueue_pool_given_up_keys                 gauge      keys that were given up and that the pool remembers

@@ -99,9 +99,9 @@ func (c Call) UntilAdded() context.Context {
 // has passed, as with the function [Hold]. After nil it comes again only if it is added, before, meanwhile or afterwards. So it
 // suits a cache that does not show yet what the handler has written: the next call must not come before, and need not come at all.
 //
-// It may be called more than once in a call: the key is held until all holds have been released, or the latest of their limits
-// has passed. If the handler also returns [Hold], that is one more. Without a call, and after its end, it does nothing, and does
-// not call arrange. A key whose handler fails or panics is held all the same. It panics as Hold does.
+// It may be called more than once in a call: the key is held until each hold was released or has come to its limit. If the handler
+// also returns [Hold], that is one more. Without a call, and after its end, it does nothing, and does not call arrange. A key whose
+// handler fails or panics is held all the same. It panics as Hold does.
 func (c Call) Hold(reason string, limit time.Duration, arrange func(release func())) {
 	if _, running := c.view(); running {
 		c.addHold(Hold(reason, limit, arrange).(*hold))

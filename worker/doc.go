@@ -41,7 +41,8 @@
 // failure: it is not counted again, and the delay stays. Each pool on a queue counts for itself, so a key may fail MaxRetries times in
 // each; a [SharedQueue] counts for all. When the limiter has forgotten a key, as after a call by another pool, so does the pool.
 //
-// A key that is interrupted more than five times in a row, as by an add of its own handler, waits longer and longer between calls.
+// A key that is interrupted more than five times in a row, as by an add of its own handler, waits longer and longer between calls. So
+// does one whose holds are released as soon as they begin.
 //
 // A panic outside the handler, in a hook, Options.Ready, the logger, the clock, the queue, its limiter or the provider of metrics, is
 // a bug without a key to blame: it ends Run like Fatal, with a [PanicError], and skips the key's other hooks.

@@ -28,7 +28,8 @@ var errHoldTwice = errors.New("worker: an error of Hold was returned a second ti
 
 // Hold returns an error for a handler to return, bare or wrapped, that makes its key wait until the world is ready. The worker is free
 // at once. The key does not start, whatever is added meanwhile, until release is called or limit has passed, whichever is first.
-// Then it comes at once, with the priority that it has. This is no failure: nothing is counted or forgotten.
+// Then it comes at once, with the priority that it has. This is no failure: nothing is counted or forgotten. But a key whose holds are
+// released within a millisecond, more than five times in a row, pauses as if it were interrupted: see [Stats].Looping.
 //
 //	return worker.Hold("web is rolled out", 10*time.Minute, func(release func()) {
 //		rollouts.Notify("web", release)
@@ -72,3 +73,6 @@ func (h *hold) attach(released func()) bool { return h.released.CompareAndSwap(n
 
 // end makes release do nothing from now on.
 func (h *hold) end() { h.released.Store(&nothing) }
+
+// hasEnded reports whether h was released, or end was called.
+func (h *hold) hasEnded() bool { return h.released.Load() == &nothing }

@@ -226,6 +226,76 @@ func TestCallHold(t *testing.T) {
 	worker.CallOf(t.Context()).Hold("", -1, nil) // Without a call it does nothing.
 }
 
+// A hold that comes to its limit does not wait for the limit of another one, which is released.
+func TestHoldsHaveTheirOwnLimits(t *testing.T) {
+	overHolding(t, func(t *testing.T, q stringQueue) {
+		h := newHolder()
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			if call := worker.CallOf(ctx); len(h.took()) == 0 {
+				call.Hold("the cache shows it", 10*time.Second, func(func()) {})
+				call.Hold("the second shows it", 20*time.Second, func(func()) {})
+				call.Hold("the rollout", time.Hour, h.until)
+			}
+			return h.handle(ctx, key)
+		}, options{})
+		r := run(t, p)
+		q.Add("a")
+		q.Add("b")
+		r.after(5 * time.Second)
+		q.Add("a")
+		r.after(15 * time.Second)
+		h.releases[0]()
+		synctest.Wait()
+		equal(t, "held", p.Snapshot(10).Held, worker.HeldKey[string]{
+			Key: "a", Reason: "the cache shows it, and 1 more", Since: r.begun, Until: r.begun.Add(20 * time.Second),
+		})
+		r.after(2 * time.Minute)
+		r.endCleanly()
+		equal(t, "calls", h.took(), "a 1 0s", "b 1 0s", "a 1 20s")
+		if st := p.Stats(); st.HeldToLimit != 1 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// A hold whose release comes at once, again and again, pauses the key. One that lasts ends that.
+func TestHoldThatIsReleasedAtOnce(t *testing.T) {
+	for name, start := range map[string]func(release func()){"before": func(release func()) { release() }, "after": func(release func()) { go release() }} {
+		t.Run("released="+name, func(t *testing.T) {
+			overHolding(t, func(t *testing.T, q stringQueue) {
+				var calls atomic.Int64
+				var slow atomic.Bool
+				p := worker.New(q, func(context.Context, string) error {
+					calls.Add(1)
+					return worker.Hold("the cache shows it", time.Minute, func(release func()) {
+						if slow.Load() {
+							time.AfterFunc(time.Second, release)
+						} else {
+							start(release)
+						}
+					})
+				}, options{})
+				r := run(t, p)
+				q.Add("a")
+				r.after(time.Minute)
+				st, held := p.Stats(), p.Snapshot(1).Held
+				if n := calls.Load(); n < 10 || n > 30 || st.Looping != 1 || st.HeldToLimit != 0 || st.Holds != uint64(n) {
+					t.Errorf("%d calls, %+v", n, st)
+				}
+				if len(held) != 1 || !strings.Contains(held[0].Reason, "its hold was released at once") {
+					t.Errorf("%+v", held)
+				}
+				slow.Store(true)
+				r.after(time.Minute + 20*time.Second)
+				if st := p.Stats(); st.Looping != 0 {
+					t.Errorf("%+v", st)
+				}
+				_ = r.end()
+			})
+		})
+	}
+}
+
 // A key that nobody adds does not come after a hold of Call.Hold.
 func TestCallHoldOfKeyThatIsNotAdded(t *testing.T) {
 	overHolding(t, func(t *testing.T, q stringQueue) {

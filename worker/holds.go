@@ -55,16 +55,21 @@ type holds[T comparable] struct {
 
 // held is a key that is on hold.
 type held[T comparable] struct {
-	holds        *holds[T]
-	key          T
-	slot         keytable.Slot
-	in           bool // in holds, guarded by their mu
-	pause        bool // the pool itself has made all parts
-	parts        []*hold
-	unreleased   atomic.Int32  // how many parts, see AfterHold
-	since, until time.Duration // on the loop's clock
-	done         func()        // calls the queue's Done
-	endLease     func()
+	holds      *holds[T]
+	key        T
+	slot       keytable.Slot
+	wantsAgain bool          // the call has returned Hold
+	unreleased atomic.Int32  // how many parts, see AfterHold
+	since      time.Duration // on the loop's clock
+	done       func()        // calls the queue's Done
+
+	// What follows is guarded by the mu of holds while the key is in them.
+
+	in       bool
+	pause    bool // the pool itself has made all parts
+	parts    []*hold
+	until    time.Duration // when the last part comes to its limit
+	endLease func()
 }
 
 // Held reports, after End, whether the key must be held. See [Entry.AfterHold].
@@ -81,18 +86,17 @@ func (e *Entry[T]) AfterHold(done func()) {
 		return
 	}
 	h := e.books.holds
-	k := &held[T]{holds: h, key: e.result.Key, parts: parts, pause: true, since: h.loop.Now(), done: done}
+	k := &held[T]{holds: h, key: e.result.Key, wantsAgain: e.result.Next == NextHold, since: h.loop.Now(), done: done, parts: parts, pause: true}
 	// The parts may be released at any moment. One extra count keeps the key on hold until put and endWithLease have returned.
 	k.unreleased.Store(int32(len(parts)) + 1)
 	for _, part := range parts {
 		k.pause = k.pause && part.pause
-		if part.attach(k.partReleased) {
-			k.until = max(k.until, dueloop.AddSaturated(k.since, part.limit))
-		} else { // It was released before.
+		k.until = max(k.until, k.limitOf(part))
+		if !part.attach(k.partReleased) { // It was released before.
 			k.unreleased.Add(-1)
 		}
 	}
-	if k.unreleased.Load() == 1 || !h.put(k) {
+	if !h.put(k) {
 		k.endParts()
 		done()
 		return
@@ -107,11 +111,32 @@ func (k *held[T]) endParts() {
 	}
 }
 
-// partReleased is called when a part is released. The last one ends the hold.
+func (k *held[T]) limitOf(part *hold) time.Duration { return dueloop.AddSaturated(k.since, part.limit) }
+
+// partReleased is called when a part is released. The last one ends the hold. Until then the limits of the others count.
 func (k *held[T]) partReleased() {
 	if k.unreleased.Add(-1) == 0 {
-		k.end()
+		if !k.pauseIfLooping() {
+			k.end()
+		}
+		return
 	}
+	k.holds.mu.Lock()
+	if open := k.openLocked(); k.in && len(open) > 0 {
+		k.untilLocked(slices.MaxFunc(open, func(a, b *hold) int { return cmp.Compare(a.limit, b.limit) }))
+	}
+	k.holds.unlock()
+}
+
+// openLocked returns the parts that are not released.
+func (k *held[T]) openLocked() []*hold {
+	return slices.DeleteFunc(slices.Clone(k.parts), (*hold).hasEnded)
+}
+
+// untilLocked makes k, which is in holds, end at the limit of that part.
+func (k *held[T]) untilLocked(part *hold) {
+	k.until = k.limitOf(part)
+	k.holds.mu.limits.Replace(slotheap.Entry{Rank: int64(k.until), Slot: k.slot})
 }
 
 // endWithLease ends the hold of k with the key's lease.
@@ -247,7 +272,7 @@ func (h *holds[T]) endDue() (until time.Duration, ok bool) {
 	for _, k := range due {
 		if !k.pause {
 			h.books.catchPanic(func() {
-				h.books.logger.Warn("A key was held to its limit", "key", k.key, "held", k.until-k.since, "reason", k.reason())
+				h.books.logger.Warn("A key was held to its limit", "key", k.key, "held", k.until-k.since, "reason", k.reasonLocked())
 			})
 		}
 		k.finish()
@@ -255,10 +280,13 @@ func (h *holds[T]) endDue() (until time.Duration, ok bool) {
 	return until, ok
 }
 
-// each yields the keys that are on hold. It holds no lock while it yields them.
-func (h *holds[T]) each() iter.Seq[*held[T]] {
+// each yields the keys that are on hold, or only those that pause. It holds no lock while it yields them.
+func (h *holds[T]) each(onlyPauses bool) iter.Seq[*held[T]] {
 	return keytable.InSteps(&h.mu.keys, h.mu.Lock, h.mu.Unlock, func(keys []*held[T], s keytable.Slot) []*held[T] {
-		return append(keys, h.mu.keys.At(s).Value)
+		if k := h.mu.keys.At(s).Value; k.pause || !onlyPauses {
+			keys = append(keys, k)
+		}
+		return keys
 	})
 }
 
@@ -270,10 +298,8 @@ func (h *holds[T]) endAll(onlyPauses bool) {
 	if none { // There may be many other keys.
 		return
 	}
-	for k := range h.each() {
-		if !onlyPauses || k.pause {
-			k.end()
-		}
+	for k := range h.each(onlyPauses) {
+		k.end()
 	}
 }
 
@@ -297,21 +323,28 @@ func (h *holds[T]) counts() (held int, toLimit uint64) {
 	return h.mu.keys.Len() + h.mu.ending, h.mu.toLimit
 }
 
-func (k *held[T]) reason() string {
-	if more := len(k.parts) - 1; more > 0 {
-		return fmt.Sprintf("%s, and %d more", k.parts[0].reason, more)
+// reasonLocked also works, without mu, for a key that was taken out.
+func (k *held[T]) reasonLocked() string {
+	parts := k.openLocked()
+	switch len(parts) {
+	case 0: // The hold is about to end.
+		return k.parts[0].reason
+	case 1:
+		return parts[0].reason
 	}
-	return k.parts[0].reason
+	return fmt.Sprintf("%s, and %d more", parts[0].reason, len(parts)-1)
 }
 
 func (k *held[T]) describe() HeldKey[T] {
-	loop := k.holds.loop
-	return HeldKey[T]{Key: k.key, Reason: k.reason(), Since: loop.Time(k.since), Until: loop.Time(k.until)}
+	h := k.holds
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return HeldKey[T]{Key: k.key, Reason: k.reasonLocked(), Since: h.loop.Time(k.since), Until: h.loop.Time(k.until)}
 }
 
 // all returns up to limit of the keys that are held, the one whose hold began first at the front.
 func (h *holds[T]) all(limit int) []HeldKey[T] {
-	keys := slices.SortedStableFunc(h.each(), func(a, b *held[T]) int { return cmp.Compare(a.since, b.since) })
+	keys := slices.SortedStableFunc(h.each(false), func(a, b *held[T]) int { return cmp.Compare(a.since, b.since) })
 	return converted(keys[:max(0, min(limit, len(keys)))], (*held[T]).describe)
 }
 

@@ -6,7 +6,8 @@ import (
 )
 
 // A handler whose own add interrupts it, as one that writes a status and forgets to call that add quiet, would be called again
-// and again without a pause. So a key that was interrupted a few times in a row is slowed down as if it had failed.
+// and again without a pause. So would one that returns a Hold for what has happened already, but not in the cache that it reads. So a
+// key that was interrupted, or released, a few times in a row is slowed down as if it had failed.
 
 const (
 	// maxInterruptions is how often in a row a key comes at once after it was interrupted.
@@ -14,6 +15,8 @@ const (
 	// After that it comes after firstPause, and then each time after twice the last pause, up to lastPause.
 	firstPause = 5 * time.Millisecond
 	lastPause  = 10 * time.Second
+	// shortestHold is how long a hold must last so that its release is no interruption.
+	shortestHold = time.Millisecond
 	// maxInterrupted bounds the memory of keys that were interrupted and then removed from the queue: with more, all counts begin anew.
 	maxInterrupted = 10_000
 )
@@ -71,13 +74,45 @@ func (e *Entry[T]) pauseIfLooping() {
 	if e.result.Next != NextInterrupted || e.lost {
 		return
 	}
-	n := e.books.interruptions(e.result.Key)
-	if n <= maxInterruptions || e.books.queue.ShuttingDown() {
-		return
+	if n := e.books.interruptions(e.result.Key); n > maxInterruptions && !e.books.queue.ShuttingDown() {
+		e.holds = append(e.holds, pauseAfter("it was interrupted", n))
 	}
-	e.holds = append(e.holds, &hold{
-		reason: fmt.Sprintf("a pause ends: it was interrupted %d times in a row", n),
+}
+
+// pauseIfLooping makes a hold that was released a pause, if that came at once too often in a row. It reports whether it has done so.
+func (k *held[T]) pauseIfLooping() bool {
+	if !k.wantsAgain || k.pause {
+		return false
+	}
+	h := k.holds
+	b, now := h.books, h.loop.Now()
+	if now-k.since >= shortestHold {
+		b.forgetInterruptions(k.key)
+		return false
+	}
+	b.mu.Lock()
+	b.countInterruptionLocked(k.key)
+	n := b.mu.interruptions[k.key]
+	b.mu.Unlock()
+	if n <= maxInterruptions || b.queue.ShuttingDown() {
+		return false
+	}
+	h.mu.Lock()
+	defer h.unlock()
+	if !k.in {
+		return false
+	}
+	k.pause, k.parts = true, []*hold{pauseAfter("its hold was released at once", n)}
+	h.mu.pauses++
+	k.untilLocked(k.parts[0])
+	return true
+}
+
+// pauseAfter returns what holds a key for a pause because that has happened n times in a row.
+func pauseAfter(what string, n int) *hold {
+	return &hold{
+		reason: fmt.Sprintf("a pause ends: %s %d times in a row", what, n),
 		limit:  doubled(firstPause, n-maxInterruptions-1, lastPause),
 		pause:  true,
-	})
+	}
 }

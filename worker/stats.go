@@ -41,8 +41,8 @@ type Stats struct {
 	RequeuedAfter uint64 `json:"requeued_after"`
 	// Interrupted counts the calls that were interrupted because their key was added again. See [Call.UntilAdded].
 	Interrupted uint64 `json:"interrupted"`
-	// Looping is the number of keys whose handler was interrupted more than five times in a row, and no other
-	// call came in between. A pool calls them ever more slowly; Books only count.
+	// Looping is the number of keys whose handler was interrupted, or whose hold was released at once, more than five times in a row. Their
+	// calls come ever more slowly.
 	Looping int `json:"looping"`
 	// Holds counts the calls that returned [Hold].
 	Holds uint64 `json:"holds"`

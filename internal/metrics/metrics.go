@@ -250,7 +250,7 @@ var Pool = []Metric[worker.Stats]{
 	FailingKeys: gauge("workqueue_pool_failing_keys", "Number of keys that failed and will be tried again.",
 		func(st *worker.Stats) float64 { return float64(st.Failing) }),
 	LoopingKeys: gauge("workqueue_pool_looping_keys",
-		"Number of keys whose handler was interrupted more than five times in a row.",
+		"Number of keys whose handler was interrupted, or whose hold was released at once, more than five times in a row.",
 		func(st *worker.Stats) float64 { return float64(st.Looping) }).onlyIf(always),
 	HeldKeys: gauge("workqueue_pool_held_keys", "Number of keys that are on hold.",
 		func(st *worker.Stats) float64 { return float64(st.Held) }).onlyIf(always),
