@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A handler whose own add interrupts it, as one that writes a status and forgets to call that add quiet, would be called again
+// A handler whose own add interrupts it, such as one that writes a status and does not mark that add as Quiet, would be called again
 // and again without a pause. So a key that was interrupted a few times in a row is slowed down as if it had failed.
 
 const (
@@ -14,14 +14,14 @@ const (
 	// After that it comes after firstPause, and then each time after twice the last pause, up to lastPause.
 	firstPause = 5 * time.Millisecond
 	lastPause  = 10 * time.Second
-	// maxInterrupted bounds the memory of keys that were interrupted and then removed from the queue: with more, all counts begin anew.
-	maxInterrupted = 10_000
+	// keepInterruptions bounds the memory of keys that were interrupted and then removed from the queue: with more, all counts begin anew.
+	keepInterruptions = 10_000
 )
 
 // countInterruptionLocked counts a call that was interrupted.
 func (b *Books[T]) countInterruptionLocked(key T) {
 	n := b.mu.interruptions[key]
-	if b.mu.interruptions == nil || n == 0 && len(b.mu.interruptions) == maxInterrupted {
+	if b.mu.interruptions == nil || n == 0 && len(b.mu.interruptions) == keepInterruptions {
 		b.mu.interruptions = make(map[T]int)
 	}
 	b.mu.interruptions[key] = n + 1
@@ -34,7 +34,7 @@ func (b *Books[T]) interruptions(key T) int {
 	return b.mu.interruptions[key]
 }
 
-// forgetInterruptions makes key one that was not interrupted.
+// forgetInterruptions forgets that key was interrupted.
 func (b *Books[T]) forgetInterruptions(key T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -61,7 +61,7 @@ func (b *Books[T]) looping() (n int) {
 	return n
 }
 
-// doubled returns a delay that was doubled so many times, but no more than longest.
+// doubled returns delay, doubled the given number of times, or longest if that is less.
 func doubled(delay time.Duration, times int, longest time.Duration) time.Duration {
 	return min(delay<<min(times, 20), longest)
 }
