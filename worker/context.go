@@ -36,8 +36,8 @@ var (
 	ErrAdded = errors.New("worker: the key was added again")
 )
 
-// callContext is the context of one call of a handler, which may keep it: so it is never used again. Few handlers wait for its end, and
-// a standard context costs allocations and a place in its parent. So a callContext makes one, own, only when it is needed.
+// callContext is the context of one call. It is not reused, because the handler may keep it. A standard context costs allocations and a
+// place in its parent, and few handlers wait for its end. So a callContext makes one, own, when somebody first needs it.
 type callContext[T comparable] struct {
 	entry *Entry[T]
 	// own is nil until it is needed. If the call ends before that, it is the entry's endedCtx.
@@ -48,7 +48,7 @@ type callContext[T comparable] struct {
 type ownContext struct {
 	context.Context
 	end context.CancelCauseFunc
-	// interrupted: a context of UntilAdded has ended because the key was added again.
+	// interrupted is set when a context of UntilAdded ends because the key was added again.
 	interrupted atomic.Bool
 
 	// mu guards what follows, which UntilAdded needs.
@@ -56,7 +56,7 @@ type ownContext struct {
 	// added ends with the call and, with the cause ErrAdded, when the key is added again. The first UntilAdded makes it.
 	added    context.Context
 	endAdded context.CancelCauseFunc
-	// until is what UntilAdded has last returned, made from parent and ended by endUntil.
+	// until is the context that UntilAdded last returned. It was made from parent, and endUntil ends it.
 	parent, until context.Context
 	endUntil      func()
 }
@@ -78,7 +78,7 @@ func (c *callContext[T]) ensureOwn() *ownContext {
 	return c.own.Load()
 }
 
-// end ends the context. If it has no own until now, none is made.
+// end ends the context. If nobody has needed own yet, it need not be made: endedCtx takes its place.
 func (c *callContext[T]) end() {
 	if !c.own.CompareAndSwap(nil, c.entry.endedCtx) {
 		c.own.Load().end(nil)
@@ -179,7 +179,7 @@ func (own *ownContext) untilAdded(ctx context.Context, again <-chan struct{}) co
 			}
 			cancel(cause)
 		}
-		forget := context.AfterFunc(own.added, end)   // Needed for the end of the call, too: ctx may go on after it.
+		forget := context.AfterFunc(own.added, end)   // Also at the end of the call, which ctx may outlive.
 		context.AfterFunc(until, func() { forget() }) // Otherwise added would keep until in memory after its end.
 		own.parent, own.until, own.endUntil = ctx, until, end
 	}

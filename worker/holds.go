@@ -16,7 +16,7 @@ import (
 )
 
 // A key on hold has been handled, but the queue's Done is called only when the hold ends. Until then any queue merges what is added, and
-// does not hand the key out. A handler that returns Hold wants its key again, so that is added before the hold begins.
+// does not hand the key out. A handler that returns Hold wants its key again, so the key is added before the hold begins.
 
 // HeldKey is a key that is on hold.
 type HeldKey[T comparable] struct {
@@ -34,7 +34,7 @@ type LeaseHolder[T comparable] interface {
 	LeaseHeld(ctx context.Context, key T) (context.Context, context.CancelFunc)
 }
 
-// holds are the keys that are on hold. One goroutine waits for all limits, and runs only while there are any.
+// holds has the keys that are on hold. One goroutine waits for all limits, and runs only while there are any.
 type holds[T comparable] struct {
 	books *Books[T]
 	loop  *dueloop.Loop
@@ -53,7 +53,7 @@ type holds[T comparable] struct {
 	}
 }
 
-// held is a key that is on hold.
+// held is a key that is on hold, for one or more reasons: its parts.
 type held[T comparable] struct {
 	holds        *holds[T]
 	key          T
@@ -64,7 +64,7 @@ type held[T comparable] struct {
 	unreleased   atomic.Int32  // how many parts, and one more during AfterHold
 	since, until time.Duration // on the loop's clock
 	done         func()        // calls the queue's Done
-	endLease     func()        // nil without a lease, guarded by holds.mu
+	endLease     func()        // nil without a lease; set under holds.mu while in is true
 }
 
 // Held reports, after End, whether the key must be held. See [Entry.AfterHold].

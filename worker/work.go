@@ -23,7 +23,7 @@ type worker[T comparable] struct {
 	getting      bool   // no call has begun since the start or the last nextGet
 	departedSeen uint64 // the pool's departed at the last nextGet
 
-	endedHoldsSeen uint64 // how many holds had ended when awaitHeld last found no key on hold. Only w's goroutine uses it.
+	endedHoldsSeen uint64 // how many holds had ended when awaitHeld last found none. Only w's goroutine uses it.
 }
 
 // work gets keys and handles them until w has left the pool.
