@@ -12,16 +12,16 @@ import (
 	"github.com/keyedqueue/workqueue/internal/observe"
 )
 
-// Books keep account of a handler's calls: which go on and for how long, how often each key has failed in a row and why, which
+// Books keep account of a handler's calls: which are running and for how long, how often each key has failed in a row and why, which
 // keys were given up. A [Pool] keeps them by itself. [NewBooks] is for programs and libraries that have workers of their own:
 //
 //	entry := books.Begin(ctx, key)
 //	err := handle(entry.Context(), key)
 //	result := entry.End(err)
 //
-// Then they do with the key what result.Next says, and call the queue's Done, by [Entry.AfterHold]: a handler may have put its
-// key on hold, and a key that is interrupted again and again is held for a moment. The books never add a key to the queue, and
-// never forget one there. All methods may be called from any goroutine.
+// The program then does with the key what result.Next says, and calls [Entry.AfterHold], which calls the queue's Done: at once, or later
+// if the handler has put the key on hold or the key is interrupted again and again. The books never add a key to the queue, and never
+// forget one there. All methods may be called from any goroutine.
 //
 // A panic of a hook, the queue or its limiter reaches the caller of a method. On a goroutine of the books, which looks for stuck
 // handlers, ends holds or asks the queue about failing keys, it is logged.
@@ -44,19 +44,19 @@ type Books[T comparable] struct {
 
 	// poolStats sets the numbers of Stats that only a pool knows. It is nil without a pool.
 	poolStats func(*Stats)
-	// catchPanic runs what calls foreign code on a goroutine of the books. A panic of it ends the pool; without one it is logged.
+	// catchPanic runs foreign code on a goroutine of the books. A panic ends the pool. Books without a pool only log it.
 	catchPanic func(f func())
 
 	failures  failures[T]
 	lastSweep atomic.Int64 // when a sweep was last started without a pool, in nanoseconds since 1970
-	swept     atomic.Int64 // the place in failures.all where the next sweep begins: the last one had no time for it
+	sweepFrom atomic.Int64 // the position in failures.all where the last sweep ran out of time and the next one begins
 
 	// mu is held for moments only, and never while foreign code runs.
 	mu struct {
 		sync.Mutex
-		// running has the calls that go on. Their fields current and place are guarded, too.
+		// running has the running calls. mu also guards their fields current and place.
 		running []*Entry[T]
-		// interruptions has how often in a row the last call of a key was interrupted.
+		// interruptions counts, for each key, how many of its last calls in a row were interrupted.
 		interruptions map[T]int
 		// counted has only the counters that countLocked increments.
 		counted   Stats
@@ -90,7 +90,7 @@ func notNilPointer[T comparable](queue workqueue.TypedRateLimitingInterface[T]) 
 	return queue
 }
 
-// newBooks returns books without a logger. New passes a nil queue, too, which Run refuses.
+// newBooks returns books that still need setLogger. New may pass a nil queue, which Run refuses.
 func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Books[T] {
 	b := &Books[T]{queue: queue, options: options}
 	b.options.setDefaults()
@@ -137,7 +137,7 @@ func (b *Books[T]) logPanics(f func()) {
 	f()
 }
 
-// startCall makes e one of the calls that go on.
+// startCall makes e one of the running calls.
 func (b *Books[T]) startCall(e *Entry[T]) {
 	r := &e.result
 	b.mu.Lock()
@@ -149,10 +149,10 @@ func (b *Books[T]) startCall(e *Entry[T]) {
 	}
 	e.place = len(b.mu.running)
 	b.mu.running = append(b.mu.running, e)
-	e.current.callCtx = e.callCtx // From now on the call goes on.
+	e.current.callCtx = e.callCtx // Last: it marks the call as running.
 }
 
-// removeCallLocked makes e a call that has ended. The last one in running takes its place.
+// removeCallLocked removes e from running, where the last one takes its place, and keeps what Call.Hold has asked for.
 func (b *Books[T]) removeCallLocked(e *Entry[T]) {
 	end := len(b.mu.running) - 1
 	last := b.mu.running[end]
@@ -169,7 +169,7 @@ func (b *Books[T]) removeCallLocked(e *Entry[T]) {
 	}
 }
 
-// findLocked returns the call of key that goes on, nil if there is none.
+// findLocked returns the running call of key, or nil.
 func (b *Books[T]) findLocked(key T) *Entry[T] {
 	for _, e := range b.mu.running {
 		if e.current.Key == key {
@@ -186,17 +186,17 @@ func (b *Books[T]) noteFailure(e *Entry[T]) {
 	case NextForget, NextRequeue:
 		b.forgetFailures(key)
 	case NextRetry:
-		counted := failureCount{calls: e.failed.calls + 1}
+		count := failureCount{calls: e.failed.calls + 1}
 		if e.sameFailure {
-			counted = e.failed
+			count = e.failed
 		}
-		e.wasLogged = b.failures.add(key, b.failedCall(e), counted)
+		e.wasLogged = b.failures.add(key, b.failedCall(e), count)
 	case NextGiveUp:
 		b.failures.add(key, b.failedCall(e), failureCount{})
 	}
 }
 
-// withCauses returns attrs and the causes of key, which a worker has, if there are any.
+// withCauses appends to attrs the causes of a key that a worker has, if there are any.
 func (b *Books[T]) withCauses(attrs []slog.Attr, key T) []slog.Attr {
 	if causes := b.causesOf(key); !causes.IsZero() {
 		attrs = append(attrs, slog.String("causes", causes.String()))
@@ -234,7 +234,7 @@ func (b *Books[T]) countLocked(e *Entry[T]) {
 		}
 	case NextHold:
 		n.Holds++
-		return
+		return // A hold does not end a row of interruptions.
 	case NextInterrupted:
 		n.Interrupted++
 		b.countInterruptionLocked(r.Key)

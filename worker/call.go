@@ -8,8 +8,8 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// Call is the call of a handler that goes on, as the handler sees it. The zero Call is none, and so is one that has ended: its
-// methods return zero values. All methods may be called from any goroutine, and take constant time.
+// Call is a running call of a handler, as the handler sees it. After the call, and for the zero Call, the methods return zero values.
+// All methods may be called from any goroutine, and take constant time.
 type Call struct {
 	ctx context.Context
 	anyCall
@@ -21,7 +21,7 @@ func CallOf(ctx context.Context) Call {
 	return Call{ctx, c}
 }
 
-// callKey is what a callContext returns itself for.
+// callKey is the key whose Value in a callContext is the callContext itself.
 type callKey struct{}
 
 // anyCall is a *callContext, whatever the type of its key is.
@@ -34,7 +34,7 @@ type anyCall interface {
 	addHold(h *hold)
 }
 
-// callView is what a call that goes on looks like to its handler.
+// callView is what a handler may read of its running call.
 type callView struct {
 	attempt, priority int
 	hasPriority       bool
@@ -85,7 +85,7 @@ func (c Call) Causes() (causes workqueue.Causes) {
 // A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has been interrupted.
 // That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC status has, return context.Cause instead.)
 //
-// It may stand in a loop. For the same context it returns the same one, and what it made from a context that has ended takes no memory.
+// It may be called in a loop: for the same context it returns the same one, and what it made from a context that has ended takes no memory.
 // Its first use starts a goroutine, which ends with the call or when the key is added again. If the queue is no
 // [workqueue.AddNotifier], or without a call, UntilAdded returns the context that CallOf got.
 func (c Call) UntilAdded() context.Context {

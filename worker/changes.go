@@ -19,7 +19,7 @@ type UnansweredKey[T comparable] struct {
 	Since time.Time `json:"since"`
 }
 
-// changes are those of keys that were called. The mu of the books guards them.
+// changes has the changes for which a handler was called. The books' mu guards it.
 type changes[T comparable] struct {
 	took observe.Histogram
 	// unanswered has the keys whose last call was no answer, with the beginning of the change. order has the oldest first.
@@ -74,7 +74,7 @@ func (b *Books[T]) forgetChange(key T) {
 	b.mu.changes.remove(key)
 }
 
-// oldestCalled returns the oldest change of a key that was called, or nil, and whether the key is being handled.
+// oldestCalled returns the oldest change for which a handler was called, or nil, and whether its key is being handled.
 func (b *Books[T]) oldestCalled() (oldest *UnansweredKey[T], running bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,7 +95,7 @@ func (b *Books[T]) oldestCalled() (oldest *UnansweredKey[T], running bool) {
 // mostRemoved bounds how many keys that were removed from the queue one call forgets.
 const mostRemoved = 100
 
-// oldestUnanswered returns the oldest change of a key, nil if the key is queued, and its age. It forgets keys that were removed.
+// oldestUnanswered returns the oldest change of all keys, or nil if its key is queued, and its age. It forgets keys that were removed.
 func (b *Books[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Duration) {
 	if b.addTimes == nil {
 		return nil, 0
@@ -118,11 +118,11 @@ func (b *Books[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Durati
 	return oldest, age
 }
 
-// oldestQueued returns the next key of the queue if it was queued about that long ago, and otherwise nil.
+// oldestQueued returns the key at the head of the queue, if it is as old as age, or nil.
 func (b *Books[T]) oldestQueued(age time.Duration) *UnansweredKey[T] {
 	now := b.options.Clock.Now()
 	for _, k := range b.reader.Snapshot(1).Queued {
-		if now.Sub(k.Since) >= age { // A moment has passed.
+		if now.Sub(k.Since) >= age { // Not ==: time has passed since age was read.
 			return &UnansweredKey[T]{k.Key, k.Since}
 		}
 	}

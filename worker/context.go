@@ -16,12 +16,12 @@ import (
 // The contexts of a call, each made from the one above:
 //
 //	Run's context         gives only its values; when it ends, Run begins to end
-//	the pool's context    ends when Run does not wait any longer
+//	the pool's context    ends when Run stops waiting for handlers
 //	callContext           ends with the call, and by Cancel
 //	HandlerTimeout        if there is one
 //	the key's lease       if the queue is a workqueue.Leaser
-//	-- so far the handler's context --
-//	UntilAdded            ends when the key is added again, too
+//	-- the handler gets the context made so far --
+//	UntilAdded            also ends when the key is added again
 
 // A handler's context ends with its call, and with Run if the handler has not returned by then. If Run ends it, its [context.Cause] is
 // ErrDrainTimeout, ErrStopped or, if Run's context has ended and Options.Drain is [Nothing], that of Run's context.
@@ -36,8 +36,8 @@ var (
 	ErrAdded = errors.New("worker: the key was added again")
 )
 
-// callContext is the context of one call of a handler. A handler may keep it for longer, so each is used once. A standard context
-// costs allocations and a place in its parent, and few handlers wait for its end. So it makes one, own, when somebody first needs it.
+// callContext is the context of one call. It is not reused, because the handler may keep it. A standard context costs allocations and a
+// place in its parent, and few handlers wait for its end. So a callContext makes one, own, when somebody first needs it.
 type callContext[T comparable] struct {
 	entry *Entry[T]
 	// own is nil until it is needed. If the call ends before that, it is the entry's endedCtx.
@@ -48,15 +48,15 @@ type callContext[T comparable] struct {
 type ownContext struct {
 	context.Context
 	end context.CancelCauseFunc
-	// interrupted reports that a context of UntilAdded has ended because the key was added again.
+	// interrupted is set when a context of UntilAdded ends because the key was added again.
 	interrupted atomic.Bool
 
-	// mu guards what UntilAdded needs.
+	// mu guards what follows, which UntilAdded needs.
 	mu sync.Mutex
-	// added ends with the call and, with the cause ErrAdded, when the key is added again. UntilAdded sets it once.
+	// added ends with the call and, with the cause ErrAdded, when the key is added again. The first UntilAdded makes it.
 	added    context.Context
 	endAdded context.CancelCauseFunc
-	// until is the last result of UntilAdded, which was called for parent.
+	// until is the context that UntilAdded last returned. It was made from parent, and endUntil ends it.
 	parent, until context.Context
 	endUntil      func()
 }
@@ -66,7 +66,7 @@ func newOwnContext(parent context.Context) *ownContext {
 	return &ownContext{Context: ctx, end: end}
 }
 
-// ensureOwn returns own, and makes it first if there is none.
+// ensureOwn returns own, which it makes if there is none.
 func (c *callContext[T]) ensureOwn() *ownContext {
 	if own := c.own.Load(); own != nil {
 		return own
@@ -78,7 +78,7 @@ func (c *callContext[T]) ensureOwn() *ownContext {
 	return c.own.Load()
 }
 
-// end ends the context.
+// end ends the context. If nobody has needed own yet, it need not be made: endedCtx takes its place.
 func (c *callContext[T]) end() {
 	if !c.own.CompareAndSwap(nil, c.entry.endedCtx) {
 		c.own.Load().end(nil)
@@ -95,7 +95,7 @@ func (c *callContext[T]) Err() error {
 	return c.ensureOwn().Err()
 }
 
-// Value lets CallOf find the callContext, and the context package the standard one: so contexts made from it need no goroutine.
+// Value lets CallOf find the callContext, and the context package own. Without that a context made from it would cost a goroutine.
 func (c *callContext[T]) Value(key any) any {
 	if _, ok := key.(callKey); ok {
 		return c
@@ -106,7 +106,7 @@ func (c *callContext[T]) Value(key any) any {
 	return c.entry.parent.Value(key)
 }
 
-// ifRunning runs f under the books' mu, unless the call has ended, and reports whether it has run it.
+// ifRunning runs f under the books' mu if the call is still running, and reports whether it is.
 func (c *callContext[T]) ifRunning(f func(e *Entry[T])) (running bool) {
 	b := c.entry.books
 	b.mu.Lock()
@@ -162,27 +162,28 @@ func (c *callContext[T]) untilAdded(ctx context.Context) context.Context {
 	return c.ensureOwn().untilAdded(ctx, again)
 }
 
-// untilAdded returns a context made from ctx that also ends when again is closed, or with own.
+// untilAdded returns a context made from ctx that also ends when again is closed, and with own.
 func (own *ownContext) untilAdded(ctx context.Context, again <-chan struct{}) context.Context {
 	own.mu.Lock()
 	defer own.mu.Unlock()
 	if own.added == nil {
 		own.awaitAddLocked(again)
 	}
-	if own.until == nil || !reflect.TypeOf(ctx).Comparable() || own.parent != ctx {
+	canReuse := own.until != nil && reflect.TypeOf(ctx).Comparable() && own.parent == ctx
+	if !canReuse {
 		until, cancel := context.WithCancelCause(ctx)
 		end := func() {
 			cause := context.Cause(own.added)
 			if cause == ErrAdded {
-				own.interrupted.Store(true) // First: when the handler returns, it must be set.
+				own.interrupted.Store(true) // First: cancel may make the handler return, and then it must be set.
 			}
 			cancel(cause)
 		}
-		forget := context.AfterFunc(own.added, end)   // ctx need not end with the call.
-		context.AfterFunc(until, func() { forget() }) // So added does not keep what has ended in memory.
+		forget := context.AfterFunc(own.added, end)   // Also at the end of the call, which ctx may outlive.
+		context.AfterFunc(until, func() { forget() }) // Otherwise added would keep until in memory after its end.
 		own.parent, own.until, own.endUntil = ctx, until, end
 	}
-	if isClosed(again) { // The goroutines that do this may not have run yet.
+	if isClosed(again) { // Do at once what goroutines would do a moment later.
 		own.endAdded(ErrAdded)
 		own.endUntil()
 	}
@@ -201,8 +202,8 @@ func (own *ownContext) awaitAddLocked(again <-chan struct{}) {
 	}()
 }
 
-// wasInterrupted reports whether context.Canceled means that the key was added, and not that the handler's own context was
-// canceled. (If the handler was also too slow, its error is not Canceled.)
+// wasInterrupted reports whether context.Canceled from the handler means that the key was added again, and not that the handler's own
+// context was canceled. (If that context has timed out, its error is another one.)
 func (c *callContext[T]) wasInterrupted() bool {
 	own := c.own.Load()
 	if own == nil || !own.interrupted.Load() {
@@ -231,7 +232,7 @@ func (b *Books[T]) Cancel(key T) bool {
 
 // makeContext makes the handler's context.
 func (e *Entry[T]) makeContext() {
-	if len(e.contexts) == 0 { // Many are allocated at once, so that hardly a key costs an allocation.
+	if len(e.contexts) == 0 { // One allocation serves many calls.
 		e.contexts = make([]callContext[T], 256)
 	}
 	e.callCtx, e.contexts = &e.contexts[0], e.contexts[1:]
@@ -296,7 +297,7 @@ func withTimeout(parent context.Context, c clock.Clock, d time.Duration) (contex
 type clockContext struct {
 	context.Context
 	deadline time.Time
-	ended    context.Context // ends with this one, for the cause that is this one's error
+	ended    context.Context // provides Done and, by its cause, Err
 }
 
 func (c *clockContext) Deadline() (time.Time, bool) { return c.deadline, true }

@@ -32,14 +32,14 @@
 //
 // Wrapped errors (%w, [errors.Join]) count too. If several are joined, the first of this list counts: Fatal, Terminal, RetryAfter, then
 // RequeueAfter, Every or Requeue, then Hold, then ErrAdded. A failure joined with RequeueAfter, Every or Requeue counts as a RetryAfter.
-// A Hold joined with another answer delays the key in addition, except after Fatal or Terminal. A panic of the error's own methods
-// counts as one of the handler. In every case the queue's Done is called exactly once, and last. So one handler and its hooks have a key at
-// a time.
+// A Hold joined with another answer delays the key in addition, except after Fatal or Terminal. A panic in the error's own methods counts
+// as a panic of the handler. In every case the queue's Done is called exactly once, and last, so the calls for a key do not overlap.
 //
-// The pool counts failures itself: not every limiter counts by key, and those that do also count AddRateLimited by others. A handler gets
-// the number by [Call.Attempt]. A key has a delay after a failure. If an event brings it earlier and it fails again, that is the same
-// failure: it is not counted again, and the delay stays. Each pool on a queue counts for itself, so a key may fail MaxRetries times in
-// each; a [SharedQueue] counts for all. When the limiter has forgotten a key, as after a call by another pool, so does the pool.
+// The pool counts failures itself: not every limiter counts by key, and those that do also count AddRateLimited by others. A handler
+// reads the count by [Call.Attempt]. A key has a delay after a failure. If an event brings it earlier and it fails again, that is the
+// same failure: it is not counted again, and the delay stays. Each pool on a queue counts for itself, so a key may fail MaxRetries times
+// in each; a [SharedQueue] counts for all. If a key's limiter count is zero, for example after another pool's call, this pool forgets its
+// failures.
 //
 // A key that is interrupted more than five times in a row, as by an add of its own handler, waits longer and longer between calls. So
 // does one whose holds are released as soon as they begin.
@@ -70,16 +70,16 @@
 //		volumes.OnAttached(id, release)
 //	})
 //
-// [Call.Hold] holds a key after any answer. A key on hold is not Done: no worker gets it, and its adds come, merged, after the release.
+// [Call.Hold] holds a key after any answer. While a key is on hold no worker gets it, and its adds come after the release, merged.
 //
-//   - The queue counts it as being processed, its latency counts from the first add, and in a group of a priorityqueue with a Limit
-//     it takes a place. The pool does not count it as Busy, and neither HandlerTimeout nor StuckAfter applies.
+//   - The queue counts it as being processed, and a priorityqueue also against the Limit of its group. Its latency counts from the first
+//     add. The pool does not count it as Busy, and neither HandlerTimeout nor StuckAfter applies.
 //   - [Pool.Snapshot] lists it, and [Pool.Release] releases it. Cancel, Forget and SetWorkers do not change its hold. If a
 //     priorityqueue's Remove has taken back its adds, it does not come after the release unless it is added again.
 //   - [Pool.WaitIdle] waits for it. So does Run with [All], for up to DrainTimeout, or when somebody else has shut the queue down.
 //     Other holds end with Run: their keys are in Left.NotStarted or, with KeepQueue, queued for the next pool.
 //   - Its hold ends with its lease, which a dead process loses, or when a [LeaseHolder] wants the key back, as package sharding does when
-//     a slot moves. Then another process may start it before the release. So a handler must stay right when its key comes too early.
+//     a slot moves. Then another process may start it before the release. So a handler must cope with a key that comes too early.
 //
 // # The beginning and the end
 //
@@ -103,7 +103,7 @@
 //
 // Over a [workqueue.Leaser], such as a queue that several processes share, the handler's context is that of the key's lease: it ends, with
 // a cause, when another process may have got the key. If it ends before the handler is called, the key is left to that process. A key that
-// was got too late to be started goes back to the queue. Other processes may handle what [Pool.Left] lists.
+// arrives too late to be started goes back to the queue. Other processes may handle what [Pool.Left] lists.
 //
 // # What a pool knows
 //
@@ -115,15 +115,15 @@
 //
 // # A queue without GetContext
 //
-// A Get that blocks cannot be interrupted. If a worker stops waiting, because the pool shrinks, pauses or ends, its Get goes on unless the
-// queue is [workqueue.Extended], and the next worker takes it over. So a paused pool may hold as many keys as it had workers. They come
-// first when the pool goes on, and are reported as not started when it ends. No Get outlives Run.
+// A Get that blocks cannot be interrupted. If the queue is not [workqueue.Extended] and a worker stops waiting, because the pool shrinks,
+// pauses or ends, its Get continues, and the next worker takes it over. So a paused pool may hold as many keys as it had workers. They
+// come first when the pool resumes, and are reported as not started when it ends. No Get outlives Run.
 //
 // # Cost
 //
 // A key costs about 200 ns more than Get, Forget and Done by hand (see BenchmarkKey): the pool takes its lock a few times, and reads the
-// clock twice. Over a queue with metrics it costs about 60 ns more, to know how long its change took. A key that has not failed before
-// allocates nothing if there is no HandlerTimeout, hook or priority and the Logger does not log at level Debug, but for the contexts: 4 KiB
-// for 256 calls of a worker. A handler that keeps its context keeps all 256 alive. One that waits for its end, or makes another one from
-// it, costs a few allocations more.
+// clock twice. Over a queue with metrics it costs about 60 ns more, to know how long its change took. A worker allocates the contexts of
+// 256 calls at once, 4 KiB, and a handler that keeps its context keeps all 256 alive. Beyond that a key that has not failed before
+// allocates nothing if there is no HandlerTimeout, hook or priority and the Logger does not log at level Debug. A handler that waits for
+// its context's end, or makes another context from it, costs a few allocations.
 package worker

@@ -10,23 +10,23 @@ import (
 // Entry is a call of a handler in [Books].
 type Entry[T comparable] struct {
 	books *Books[T]
-	// parent is the parent of all calls' contexts: a pool's worker uses one entry for all its calls.
+	// parent is that of the calls' contexts. A pool's worker uses one entry for all its calls.
 	parent   context.Context
 	contexts []callContext[T] // for the next calls
-	endedCtx *ownContext      // for calls that have ended before they needed a context of their own
+	endedCtx *ownContext      // serves every call that has ended before it needed a context of its own
 
 	callState[T]
 
 	// The books' mu guards what follows.
 
-	// current is what others see of the call while it goes on.
+	// current is what others see of the call while it is running.
 	current struct {
 		RunningKey[T]                 // without Duration
-		callCtx       *callContext[T] // nil before the call has started, and after its end
+		callCtx       *callContext[T] // nil unless the call is running
 		priority      int
 		holds         []*hold // what the handler has asked for by Call.Hold
 	}
-	place     int    // in the books' running, while the call goes on
+	place     int    // the index in the books' running
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
 }
 
@@ -39,27 +39,27 @@ type callState[T comparable] struct {
 	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
 	lost     bool               // the key's lease had ended before the handler could be called
 	priority int                // of a key of a PriorityQueue
-	failed   failureCount       // of the calls before
-	since    time.Time          // when the change began that the call is for, zero if that is not known
+	failed   failureCount       // the failures before this call
+	since    time.Time          // when the change that the call answers began (see changes.go), zero if unknown
 	holds    []*hold            // what delays the Done of the key
 
 	// A call that has failed:
 
 	sameFailure bool          // it has failed within the delay of the failure before it
 	delayLeft   time.Duration // the rest of that delay
-	wasLogged   bool          // the same attempt has failed before
+	wasLogged   bool          // this attempt has failed, and was logged, before
 }
 
 // Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context, [Entry.Context], is
-// made from ctx. A key may be in one entry at a time. If the queue is a [workqueue.Leaser], as one in Redis, that context may have ended
-// already: then another process may have got the key, and the handler should not be called. Then End counts nothing, and returns
-// NextInterrupted with the context's cause whatever it is given.
+// made from ctx. A key may be in one entry at a time. Over a [workqueue.Leaser], such as a queue in Redis, that context may have ended
+// already: another process may have got the key. Then the handler should not be called, and End ignores what it is given, counts nothing,
+// and returns NextInterrupted with the context's cause.
 func (b *Books[T]) Begin(ctx context.Context, key T) *Entry[T] {
 	e := &Entry[T]{books: b, parent: ctx, contexts: make([]callContext[T], 1)}
 	e.noteGoroutine()
 	b.sweepIfDue()
 	e.prepare(key)
-	e.callCtx.ensureOwn() // The parent knows it from the beginning, so that it ends with the call in any case.
+	e.callCtx.ensureOwn() // Without endedCtx, one that is made after the call would never end.
 	if e.lost {
 		return e
 	}
@@ -75,12 +75,12 @@ func (b *Books[T]) Begin(ctx context.Context, key T) *Entry[T] {
 // Context returns the handler's context. [CallOf] works with it. It ends with the call, and earlier as Options say and by [Books.Cancel].
 func (e *Entry[T]) Context() context.Context { return e.ctx }
 
-// Interrupted reports, before End, whether a context of [Call.UntilAdded] has ended because the key was added again. If not and End returns
-// NextInterrupted, the handler has ErrAdded from elsewhere: the caller must add the key, unless Begin's context had ended already.
+// Interrupted reports, before End, whether a context of [Call.UntilAdded] has ended because the key was added again. If not and
+// End returns NextInterrupted, ErrAdded came from elsewhere: the caller must add the key, unless Begin's context had already ended.
 func (e *Entry[T]) Interrupted() bool { return e.callCtx.wasInterrupted() }
 
 // End ends the call, whose handler has returned err, counts it, logs it and calls the hooks. It must be called once, and before the queue's
-// Done. For a handler that has panicked err is a [*PanicError], for one that has called runtime.Goexit [ErrGoexit].
+// Done. If the handler has panicked, err must be a [*PanicError]; if it has called runtime.Goexit, [ErrGoexit].
 func (e *Entry[T]) End(err error) Result[T] {
 	defer e.pauseIfLooping()
 	defer e.endCall()
@@ -105,7 +105,7 @@ func (b *Books[T]) newEntry(parent context.Context) *Entry[T] {
 // prepare finds out what is known of the key, and makes the handler's context.
 func (e *Entry[T]) prepare(key T) {
 	b := e.books
-	e.callState = callState[T]{result: Result[T]{Key: key}} // First: the queue's methods may panic.
+	e.callState = callState[T]{result: Result[T]{Key: key}} // First: Done needs the key even if the queue panics below.
 	e.failed = b.checkFailures(context.Background(), key)
 	if b.priorities != nil {
 		e.priority = b.priorities.PriorityOf(key)
@@ -134,7 +134,7 @@ func (e *Entry[T]) endCall() {
 	}
 }
 
-// decide finds out what becomes of the key, from what the handler has returned.
+// decide decides, by the error that the handler has returned, what becomes of the key.
 func (e *Entry[T]) decide() {
 	r := &e.result
 	r.Duration = e.books.options.Clock.Since(r.Started)
@@ -154,7 +154,7 @@ func (e *Entry[T]) decide() {
 // isLastAttempt reports whether the key, whose call has failed, is given up because of Options.MaxRetries.
 func (e *Entry[T]) isLastAttempt() bool {
 	most := e.books.options.MaxRetries
-	cutShort := e.parent.Err() != nil // By the end of the pool: the call may have failed only for that.
+	cutShort := e.parent.Err() != nil // The pool has ended, and the call may have failed only because of that.
 	return most != UnlimitedRetries && e.failed.calls >= most && !cutShort
 }
 
@@ -189,7 +189,7 @@ func (e *Entry[T]) report() {
 	}
 }
 
-// log logs the call. Above level Debug it shows a failing key's first failure, each doubling of its attempts, and its end.
+// log logs the call: at level Warn or above if it is a key's first failure, if the attempts have doubled, or if the key is given up.
 func (e *Entry[T]) log() {
 	r := &e.result
 	level, message := slog.LevelDebug, "Handled a key"
@@ -198,7 +198,7 @@ func (e *Entry[T]) log() {
 		message = "The handler has put its key on hold"
 	case NextRetry:
 		message = "The handler failed, its key comes again"
-		if r.Attempt&(r.Attempt-1) == 0 && !e.wasLogged {
+		if r.Attempt&(r.Attempt-1) == 0 && !e.wasLogged { // The attempt is a power of two.
 			level = slog.LevelWarn
 		}
 	case NextGiveUp:

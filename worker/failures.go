@@ -29,7 +29,7 @@ type FailedKey[T comparable] struct {
 	NextTry time.Time `json:"next_try,omitzero"`
 }
 
-// FailedCall is one call for a key that has failed.
+// FailedCall is one call that has failed.
 type FailedCall struct {
 	// Attempt is 1 for the first call in a row that has failed.
 	Attempt int `json:"attempt"`
@@ -82,17 +82,17 @@ func (b *Books[T]) failedCall(e *Entry[T]) FailedCall {
 // bytes is about the memory that f takes.
 func (f *FailedCall) bytes() int { return 116 + len(f.Causes) + len(f.Err) + len(f.Stack) }
 
-// failures counts the failures of each failing key. It has records of the last keys that failed or were given up. Others take no memory.
+// failures counts the failures of each failing key, and keeps records of the keys that failed or were given up last.
 type failures[T comparable] struct {
-	// failing is the number of keys that fail and are to come again, known the number of all in keys. They are written under mu and read
-	// without, so that a key costs next to nothing while none fails.
+	// failing is the number of failing keys, and known that of all in mu.keys. Both are written under mu and read without it, so that a
+	// key costs next to nothing while none fails.
 	failing, known atomic.Int64
 	// unlisted counts the keys that were given up and pushed out of givenUp by later ones.
 	unlisted atomic.Uint64
 
 	mu struct {
 		sync.Mutex
-		// keys has the failing keys and all with a record. A record is in failing or givenUp, and in withCalls until its calls are dropped.
+		// keys has the failing keys, and those in givenUp. A record is in failing or givenUp, and in withCalls while it has calls.
 		keys             keytable.Table[T, failure[T]]
 		failing, givenUp recent
 		withCalls        list.List // of *record[T], the one that failed last at the front
@@ -104,17 +104,17 @@ type failures[T comparable] struct {
 type failure[T comparable] struct {
 	failureCount
 	record *record[T] // nil if too many other keys have failed since
-	// highest is the highest attempt since the key began to fail. An attempt may come again if the limiter says how many failures there were.
+	// highest is the highest attempt since the key began to fail. Later attempts may be lower, if the limiter counts fewer failures.
 	highest int
 }
 
 // failureCount is kept for every failing key, and is zero for one that was given up. (With a fifth field the compiler would not keep it in
 // registers, which costs each key 15 ns.)
 type failureCount struct {
-	calls   int   // how many have failed in a row
-	unasked int   // how many of them the queue's limiter was not asked about
-	limited bool  // the limiter counts the others: if it counts zero later, somebody else has called Forget
-	due     int64 // when the delay of the last failure ends, in nanoseconds since 1970, or 0 if that is not known
+	calls         int   // how many have failed in a row
+	unasked       int   // how many of them the queue's limiter was not asked about
+	limiterCounts bool  // the limiter counts the others: if it counts zero later, somebody else has called Forget
+	due           int64 // when the delay of the last failure ends, in nanoseconds since 1970, or 0 if that is not known
 }
 
 // recent are the records of the keys that have failed last, and either fail or were given up.
@@ -134,7 +134,7 @@ type record[T comparable] struct {
 	place, callsPlace *list.Element
 }
 
-// unlock also sets the numbers that are read without the lock.
+// unlock unlocks mu, and first updates the numbers that are read without it.
 func (f *failures[T]) unlock() {
 	f.known.Store(int64(f.mu.keys.Len()))
 	f.failing.Store(int64(f.mu.keys.Len() - f.mu.givenUp.Len()))
@@ -146,28 +146,28 @@ func (f *failures[T]) countOf(key T) failureCount {
 	if f.failing.Load() == 0 {
 		return failureCount{}
 	}
-	h := keytable.HashOf(key)
+	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, e := f.mu.keys.Find(h, key); e != nil {
-		return e.Value.failureCount
+	if _, entry := f.mu.keys.Find(hash, key); entry != nil {
+		return entry.Value.failureCount
 	}
 	return failureCount{}
 }
 
-// add records a failed call of key, and its count, zero if it is given up. It reports whether this attempt or a later one failed before.
+// add records a failed call of key, and its new count c: zero if the key is given up. It reports whether an attempt as high failed before.
 func (f *failures[T]) add(key T, call FailedCall, c failureCount) (again bool) {
-	h := keytable.HashOf(key)
+	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.unlock()
-	s, e, _ := f.mu.keys.FindOrInsert(h, key)
-	again = call.Attempt <= e.Value.highest
-	e.Value.failureCount, e.Value.highest = c, max(e.Value.highest, call.Attempt)
+	s, entry, _ := f.mu.keys.FindOrInsert(hash, key)
+	again = call.Attempt <= entry.Value.highest
+	entry.Value.failureCount, entry.Value.highest = c, max(entry.Value.highest, call.Attempt)
 	if c.calls > 0 {
 		f.recordLocked(&f.mu.failing, s, call)
 		return again
 	}
-	e.Value.highest = 0 // If somebody adds the key again, it begins anew.
+	entry.Value.highest = 0 // If somebody adds the key again, it begins anew.
 	if f.mu.givenUp.max <= 0 {
 		f.forgetLocked(s)
 	} else if oldest := f.recordLocked(&f.mu.givenUp, s, call); oldest != nil {
@@ -177,25 +177,25 @@ func (f *failures[T]) add(key T, call FailedCall, c failureCount) (again bool) {
 	return again
 }
 
-// recordLocked puts a new record of the key at s, with one more call, at the front of in. It returns the one pushed out of in, or nil.
-func (f *failures[T]) recordLocked(in *recent, s keytable.Slot, call FailedCall) (oldest *record[T]) {
-	e := f.mu.keys.At(s)
+// recordLocked puts a new record of the key at s, with one more call, at the front of to. It returns the one pushed out of to, or nil.
+func (f *failures[T]) recordLocked(to *recent, s keytable.Slot, call FailedCall) (oldest *record[T]) {
+	entry := f.mu.keys.At(s)
 	ended := call.Started.Add(call.Duration)
-	failed := FailedKey[T]{Key: e.Key, Attempt: call.Attempt, Since: ended, Err: call.Err, Time: ended}
+	failed := FailedKey[T]{Key: entry.Key, Attempt: call.Attempt, Since: ended, Err: call.Err, Time: ended}
 	var calls []FailedCall
-	if old := e.Value.record; old != nil {
+	if old := entry.Value.record; old != nil {
 		if old.list == &f.mu.failing { // Otherwise the key was given up and begins anew.
 			calls, failed.Since = old.calls, old.Since
 		}
 		f.removeRecordLocked(old)
 	}
-	if in.Len() == in.max {
-		oldest = in.Back().Value.(*record[T])
+	if to.Len() == to.max {
+		oldest = to.Back().Value.(*record[T])
 		f.removeRecordLocked(oldest)
 	}
-	r := &record[T]{FailedKey: failed, calls: withCall(calls, call), slot: s, list: in}
-	r.place, r.callsPlace = in.PushFront(r), f.mu.withCalls.PushFront(r)
-	e.Value.record = r
+	r := &record[T]{FailedKey: failed, calls: withCall(calls, call), slot: s, list: to}
+	r.place, r.callsPlace = to.PushFront(r), f.mu.withCalls.PushFront(r)
+	entry.Value.record = r
 	for i := range r.calls {
 		r.bytes += r.calls[i].bytes()
 	}
@@ -206,7 +206,7 @@ func (f *failures[T]) recordLocked(in *recent, s keytable.Slot, call FailedCall)
 	return oldest
 }
 
-// withCall returns a copy of calls with one more. If there are too many then, the second one is left out.
+// withCall returns a copy of calls with one more. If these are too many, the second one is dropped.
 func withCall(calls []FailedCall, call FailedCall) []FailedCall {
 	if last := len(calls) - 1; last > 0 && calls[last].Attempt == call.Attempt { // The same failure.
 		calls = calls[:last]
@@ -234,22 +234,22 @@ func (f *failures[T]) removeCallsLocked(r *record[T]) {
 }
 
 // noteRetry records what the queue's limiter has answered for key.
-func (f *failures[T]) noteRetry(key T, limited bool, due int64, unasked int) {
-	h := keytable.HashOf(key)
+func (f *failures[T]) noteRetry(key T, limiterCounts bool, due int64, unasked int) {
+	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, e := f.mu.keys.Find(h, key); e != nil {
-		e.Value.limited, e.Value.due, e.Value.unasked = limited, due, unasked
+	if _, entry := f.mu.keys.Find(hash, key); entry != nil {
+		entry.Value.limiterCounts, entry.Value.due, entry.Value.unasked = limiterCounts, due, unasked
 	}
 }
 
 // forgetIf removes key if condition is true of its count.
 func (f *failures[T]) forgetIf(key T, condition func(failureCount) bool) {
-	h := keytable.HashOf(key)
+	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.unlock()
-	s, e := f.mu.keys.Find(h, key)
-	if e != nil && condition(e.Value.failureCount) {
+	s, entry := f.mu.keys.Find(hash, key)
+	if entry != nil && condition(entry.Value.failureCount) {
 		f.forgetLocked(s)
 	}
 }
@@ -275,20 +275,20 @@ func (f *failures[T]) newest(r *recent, limit int) []FailedKey[T] {
 
 // read returns what is known of key.
 func (f *failures[T]) read(key T) KeySnapshot[T] {
-	h := keytable.HashOf(key)
+	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	k := KeySnapshot[T]{Key: key}
-	_, e := f.mu.keys.Find(h, key)
-	if e == nil {
+	_, entry := f.mu.keys.Find(hash, key)
+	if entry == nil {
 		return k
 	}
-	failed := &FailedKey[T]{Key: key, Attempt: e.Value.calls}
-	if r := e.Value.record; r != nil {
+	failed := &FailedKey[T]{Key: key, Attempt: entry.Value.calls}
+	if r := entry.Value.record; r != nil {
 		*failed = r.FailedKey
 		k.FailedCalls = slices.Clone(r.calls)
 	}
-	if e.Value.calls > 0 {
+	if entry.Value.calls > 0 {
 		k.Failing = failed
 	} else {
 		k.GivenUp = failed
@@ -299,8 +299,8 @@ func (f *failures[T]) read(key T) KeySnapshot[T] {
 // all yields the failing keys, without a lock. It copies a few hundred at a time.
 func (f *failures[T]) all() iter.Seq[T] {
 	return keytable.InSteps(&f.mu.keys, f.mu.Lock, f.mu.Unlock, func(keys []T, s keytable.Slot) []T {
-		if e := f.mu.keys.At(s); e.Value.calls > 0 {
-			keys = append(keys, e.Key)
+		if entry := f.mu.keys.At(s); entry.Value.calls > 0 {
+			keys = append(keys, entry.Key)
 		}
 		return keys
 	})

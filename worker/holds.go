@@ -15,8 +15,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// A key on hold has been handled and is not Done: so any queue merges what is added meanwhile, and does not hand the key out. When the
-// hold ends the key is Done. A handler that returns Hold wants its key again. So it is added before the hold begins.
+// A key on hold has been handled, but the queue's Done is called only when the hold ends. Until then any queue merges what is added, and
+// does not hand the key out. A handler that returns Hold wants its key again, so the key is added before the hold begins.
 
 // HeldKey is a key that is on hold.
 type HeldKey[T comparable] struct {
@@ -28,13 +28,13 @@ type HeldKey[T comparable] struct {
 	Until time.Time `json:"until"`
 }
 
-// LeaseHolder is a [workqueue.Leaser] that may want a key back on which nobody works.
+// LeaseHolder is a [workqueue.Leaser] that may want a key back while it is on hold.
 type LeaseHolder[T comparable] interface {
 	// LeaseHeld is Lease for a key that is on hold. The context that it returns ends also when the queue wants the key back.
 	LeaseHeld(ctx context.Context, key T) (context.Context, context.CancelFunc)
 }
 
-// holds are the keys that are on hold. One goroutine waits for all limits, and runs only while there are any.
+// holds has the keys that are on hold. One goroutine waits for all limits, and runs only while there are any.
 type holds[T comparable] struct {
 	books *Books[T]
 	loop  *dueloop.Loop
@@ -44,40 +44,40 @@ type holds[T comparable] struct {
 		sync.Mutex
 		keys    keytable.Table[T, *held[T]]
 		limits  slotheap.Heap // when the hold of each key ends at the latest, on the loop's clock
-		pauses  int           // how many of keys the pool itself holds
+		pauses  int           // how many of keys are held by a pause only, see interrupted.go
 		ending  int           // holds that were taken out of keys, and whose Done has not returned
 		ended   uint64        // holds whose Done has returned
 		changed chan struct{} // is closed when ended grows; nil if nobody waits
-		closed  bool          // no key is put in any more
+		closed  bool          // by EndHolds: no key is put in any more
 		toLimit uint64        // holds that have come to their limit
 	}
 }
 
-// held is a key that is on hold.
+// held is a key that is on hold, for one or more reasons: its parts.
 type held[T comparable] struct {
 	holds      *holds[T]
 	key        T
 	slot       keytable.Slot
 	wantsAgain bool          // the call has returned Hold
-	unreleased atomic.Int32  // how many parts, see AfterHold
+	unreleased atomic.Int32  // how many parts, and one more during AfterHold
 	since      time.Duration // on the loop's clock
 	done       func()        // calls the queue's Done
 
-	// What follows is guarded by the mu of holds while the key is in them.
+	// What follows is guarded by holds.mu while the key is in holds.mu.keys.
 
-	in       bool
-	pause    bool // the pool itself has made all parts
-	parts    []*hold
+	in       bool          // in holds.mu.keys
+	pause    bool          // all parts are pauses, see interrupted.go
+	parts    []*hold       // what the key waits for
 	until    time.Duration // when the last part comes to its limit
-	endLease func()
+	endLease func()        // nil without a lease
 }
 
 // Held reports, after End, whether the key must be held. See [Entry.AfterHold].
 func (e *Entry[T]) Held() bool { return len(e.holds) > 0 }
 
-// AfterHold is called after End, instead of the queue's Done. It calls done, which must call that, at once or, if the handler has asked
-// for a hold, when that ends: by a release, by its limit, by [Books.Release] or [Books.EndHolds], or because the key's lease
-// ends or a [LeaseHolder] wants the key back. done is called once, on any goroutine.
+// AfterHold must be called after End, instead of the queue's Done, with a function that calls Done. AfterHold calls it at once or, if
+// the key is put on hold, when the hold ends: by a release, by its limit, by [Books.Release] or [Books.EndHolds], or because the key's
+// lease ends or a [LeaseHolder] wants the key back. done is called once, on any goroutine.
 func (e *Entry[T]) AfterHold(done func()) {
 	parts := e.holds
 	e.holds = nil
@@ -139,7 +139,7 @@ func (k *held[T]) untilLocked(part *hold) {
 	k.holds.mu.limits.Replace(slotheap.Entry{Rank: int64(k.until), Slot: k.slot})
 }
 
-// endWithLease ends the hold of k with the key's lease.
+// endWithLease makes the hold of k end when the key's lease does.
 func (k *held[T]) endWithLease() {
 	b := k.holds.books
 	if b.leaser == nil {
@@ -149,7 +149,7 @@ func (k *held[T]) endWithLease() {
 	if q, ok := b.queue.(LeaseHolder[T]); ok {
 		lease = q.LeaseHeld
 	}
-	leased, release := lease(context.Background(), k.key) // Not the handlers' context, whose end would wake each key by itself.
+	leased, release := lease(context.Background(), k.key) // Not the pool's context: its end would wake a goroutine for each hold.
 	stop := context.AfterFunc(leased, func() { k.end() })
 	endLease := func() {
 		stop()
@@ -166,7 +166,7 @@ func (k *held[T]) endWithLease() {
 	}
 }
 
-// put adds k, or returns false if no key is put in any more, or, with a broken queue, the key is on hold already.
+// put adds k, or returns false: after EndHolds, or if the key is on hold already, which only a broken queue allows.
 func (h *holds[T]) put(k *held[T]) bool {
 	hash := keytable.HashOf(k.key)
 	h.mu.Lock()
@@ -174,11 +174,11 @@ func (h *holds[T]) put(k *held[T]) bool {
 	if h.mu.closed {
 		return false
 	}
-	s, e, inserted := h.mu.keys.FindOrInsert(hash, k.key)
+	s, entry, inserted := h.mu.keys.FindOrInsert(hash, k.key)
 	if !inserted {
 		return false
 	}
-	e.Value, k.slot, k.in = k, s, true
+	entry.Value, k.slot, k.in = k, s, true
 	h.mu.limits.Push(slotheap.Entry{Rank: int64(k.until), Slot: s})
 	if k.pause {
 		h.mu.pauses++
@@ -203,7 +203,7 @@ func (h *holds[T]) firstLimitLocked() time.Duration {
 	return time.Duration(h.mu.limits.First().Rank)
 }
 
-// takeLocked takes k out, or returns false if it is out. Otherwise finish must follow.
+// takeLocked takes k out of keys, or returns false if it is not in. If it returns true, finish must be called next, without mu.
 func (h *holds[T]) takeLocked(k *held[T]) bool {
 	if !k.in {
 		return false
@@ -295,7 +295,7 @@ func (h *holds[T]) endAll(onlyPauses bool) {
 	h.mu.Lock()
 	none := onlyPauses && h.mu.pauses == 0
 	h.mu.Unlock()
-	if none { // There may be many other keys.
+	if none { // Spares a walk over keys, which may be many.
 		return
 	}
 	for k := range h.each(onlyPauses) {
@@ -303,7 +303,7 @@ func (h *holds[T]) endAll(onlyPauses bool) {
 	}
 }
 
-// watch returns how many holds have ended, and a channel that is closed when the next one has. It is nil if no key is on hold.
+// watch returns how many holds have ended, and a channel that is closed when the next one ends, or nil if no key is on hold.
 func (h *holds[T]) watch() (ended uint64, changed <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -353,8 +353,8 @@ func (h *holds[T]) find(key T) *held[T] {
 	hash := keytable.HashOf(key)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, e := h.mu.keys.Find(hash, key); e != nil {
-		return e.Value
+	if _, entry := h.mu.keys.Find(hash, key); entry != nil {
+		return entry.Value
 	}
 	return nil
 }

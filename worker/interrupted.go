@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A handler whose own add interrupts it, as one that writes a status and forgets to call that add quiet, would be called again
-// and again without a pause. So would one that returns a Hold for what has happened already, but not in the cache that it reads. So a
-// key that was interrupted, or released, a few times in a row is slowed down as if it had failed.
+// A handler whose own add interrupts it, such as one that writes a status and does not mark that add as Quiet, would be called again
+// and again without a pause. So would one that returns a Hold for what has happened already, but does not show in the cache that it
+// reads. So a key that was interrupted, or released at once, a few times in a row is slowed down as if it had failed.
 
 const (
 	// maxInterruptions is how often in a row a key comes at once after it was interrupted.
@@ -17,14 +17,14 @@ const (
 	lastPause  = 10 * time.Second
 	// shortestHold is how long a hold must last so that its release is no interruption.
 	shortestHold = time.Millisecond
-	// maxInterrupted bounds the memory of keys that were interrupted and then removed from the queue: with more, all counts begin anew.
-	maxInterrupted = 10_000
+	// keepInterruptions bounds the memory of keys that were interrupted and then removed from the queue: with more, all counts begin anew.
+	keepInterruptions = 10_000
 )
 
 // countInterruptionLocked counts a call that was interrupted.
 func (b *Books[T]) countInterruptionLocked(key T) {
 	n := b.mu.interruptions[key]
-	if b.mu.interruptions == nil || n == 0 && len(b.mu.interruptions) == maxInterrupted {
+	if b.mu.interruptions == nil || n == 0 && len(b.mu.interruptions) == keepInterruptions {
 		b.mu.interruptions = make(map[T]int)
 	}
 	b.mu.interruptions[key] = n + 1
@@ -37,7 +37,7 @@ func (b *Books[T]) interruptions(key T) int {
 	return b.mu.interruptions[key]
 }
 
-// forgetInterruptions makes key one that was not interrupted.
+// forgetInterruptions forgets that key was interrupted.
 func (b *Books[T]) forgetInterruptions(key T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,7 +64,7 @@ func (b *Books[T]) looping() (n int) {
 	return n
 }
 
-// doubled returns a delay that was doubled so many times, but no more than longest.
+// doubled returns delay, doubled the given number of times, or longest if that is less.
 func doubled(delay time.Duration, times int, longest time.Duration) time.Duration {
 	return min(delay<<min(times, 20), longest)
 }

@@ -18,7 +18,7 @@ type Handler[T comparable] func(ctx context.Context, key T) error
 // Options configure a [Pool]. The zero Options are one worker that retries without limit.
 //
 // Workers call the hooks while they hold the key, several at once if there are several workers: hooks should be quick. OnStuck
-// has a goroutine of its own, which calls it for one key at a time while its handler goes on, and Run calls OnLeft.
+// has a goroutine of its own, which calls it for one key at a time while its handler is running. Run calls OnLeft.
 type Options[T comparable] struct {
 	// Name is the pool's name in logs and metrics. Empty means the one in the queue's Stats.
 	Name string
@@ -60,8 +60,8 @@ type Options[T comparable] struct {
 	// OnLeft is called before Run returns if something is left undone.
 	OnLeft func(left Left[T])
 
-	// Ready is called by Run before any handler, which start when it has returned nil: for caches that must have synced. It
-	// should return when its context ends, which is Run's. An error is fatal, unless that context has ended. Nil means at once.
+	// Ready is for caches that must have synced: Run calls it first, and starts the workers when it has returned nil. It should return
+	// when its context ends, which is made from Run's. An error is fatal, unless that context has ended. Nil means ready at once.
 	Ready func(ctx context.Context) error
 
 	// CrashOnPanic makes a panic end the process, as it does without this package, instead of failing the key.

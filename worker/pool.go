@@ -23,40 +23,38 @@ func Run[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInt
 type Pool[T comparable] struct {
 	queue   workqueue.TypedRateLimitingInterface[T]
 	handler Handler[T]
-	options *Options[T] // of the books
+	options *Options[T] // the books' copy, which has the defaults
 	books   *Books[T]
 
 	hasher func() (stablehash.Hasher[T], error) // for Every
 
-	// changed has one element when the phase has moved on, a worker has left or a key has failed. See signal.
+	// changed wakes Run when the phase has moved on, a worker has left or a key has failed. See signal.
 	changed chan struct{}
 
-	// Set by prepareContexts, before there are workers.
+	// prepareContexts sets these, before there are workers.
 
-	// startCtx ends when no key may be started any more, poolCtx, the parent of all calls' contexts, when Run stops waiting for handlers.
-	startCtx   context.Context
-	poolCtx    context.Context
+	startCtx   context.Context // ends when no key may be started any more
+	poolCtx    context.Context // the parent of all calls' contexts: ends when Run stops waiting for handlers
 	endPoolCtx context.CancelCauseFunc
 
-	// mu may be held while the books' mu is taken, and no foreign code runs under it. No worker holds it while it waits for a key,
-	// handles one or calls Done. It also guards the workers' fields.
+	// mu is locked before the books' mu if both are needed. No foreign code runs under it, and no worker holds it while it
+	// waits for a key, handles one or calls Done. It also guards fields of the workers.
 	mu struct {
 		sync.Mutex
 		runCalled bool
 		phase     phase
-		// target is how many workers are wanted, workers are those that exist: fewer only before
-		// Run and after the end, more while surplus ones still handle their key.
-		target  int
-		workers []*worker[T]
-		leaves  uint64 // how many workers have left
-		// getCtx is the context of the workers' Gets. If there are too many workers it ends, and those that stay get a new one.
+		// target is how many workers are wanted: fewer exist only before Run and after its end, more while surplus ones handle a key.
+		target   int
+		workers  []*worker[T]
+		departed uint64 // how many workers have left
+		// getCtx is the context of the workers' Gets. SetWorkers ends it to wake surplus workers; those that stay get a new one.
 		getCtx    context.Context
 		endGetCtx context.CancelFunc
 		// endStartCtx is called without mu, because it may call methods of Run's context.
 		endStartCtx context.CancelFunc
 		fatal       error
 		notStarted  []T // keys that were got too late to be started
-		// refused are keys that handlers asked for again after the shutdown, when the queue drops adds. Earlier adds bring them all the same.
+		// refused are keys that handlers asked for again after the shutdown, in vain unless an earlier add still brings them.
 		refused map[T]struct{}
 		left    Left[T]
 	}
@@ -67,13 +65,13 @@ type phase uint8
 
 const (
 	phaseWorking   phase = iota // workers get keys and handle them, once Run has been called
-	phaseEmptying               // after Stop(All): the same, while the queue is shut down
+	phaseEmptying               // after Stop(All): the same, but the queue is shut down
 	phaseFinishing              // after Stop(Running), a fatal error, or when the queue has nothing left: no key is started any more
 	phaseEnding                 // after Stop(Nothing), DrainTimeout, or when all workers have left: the handlers' contexts end
 	phaseReturned               // Run has returned, or is about to; handlers may have been left behind
 )
 
-// New returns a pool that handles the keys of queue when Run is called. It starts nothing. Run reports senseless arguments.
+// New returns a pool that handles the keys of queue when Run is called. It starts nothing. Run reports wrong arguments.
 func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) *Pool[T] {
 	queue = notNilPointer(queue)
 	p := &Pool[T]{queue: queue, handler: handler, books: newBooks(queue, options), changed: make(chan struct{}, 1)}
@@ -104,7 +102,9 @@ func (p *Pool[T]) claimRun() error {
 		errs = append(errs, errors.New("worker: Run was called before on this pool"))
 	}
 	err := errors.Join(errs...)
-	p.mu.runCalled = p.mu.runCalled || err == nil
+	if err == nil {
+		p.mu.runCalled = true
+	}
 	return err
 }
 
@@ -139,13 +139,13 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	return p.mu.fatal
 }
 
-// prepareContexts makes the contexts that the workers need.
+// prepareContexts makes startCtx and poolCtx.
 func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	values := context.WithoutCancel(ctx)
 	p.poolCtx, p.endPoolCtx = context.WithCancelCause(values)
 	parent := values
 	if p.options.Drain != All {
-		// When ctx has ended, no key that is added afterwards may be started: startCtx ends with it. This also cuts short Stop(All).
+		// No key may be started once ctx has ended, not even after Stop(All).
 		parent = ctx
 	}
 	startCtx, end := context.WithCancel(parent)
@@ -158,18 +158,18 @@ func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	}
 }
 
-// awaitReady waits for what the handlers need.
+// awaitReady calls Options.Ready, with a context that ends with ctx or startCtx.
 func (p *Pool[T]) awaitReady(ctx context.Context) {
 	if p.options.Ready == nil {
 		return
 	}
-	until, end := context.WithCancel(ctx)
+	readyCtx, end := context.WithCancel(ctx)
 	defer end()
 	defer context.AfterFunc(p.startCtx, end)()
 	p.catchPanic(func() {
-		switch err := p.options.Ready(until); {
+		switch err := p.options.Ready(readyCtx); {
 		case err == nil:
-		case until.Err() != nil: // Ready was cut short, so no key may be started.
+		case readyCtx.Err() != nil: // Ready was cut short, so no key may be started.
 			p.Stop(Running)
 		default:
 			p.fail(fmt.Errorf("worker: Options.Ready: %w", err))
@@ -177,11 +177,10 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 	})
 }
 
-// SetWorkers changes how many handlers run at once. More of them start at once; if there are too many, those that
-// have no key end at once, and the others when their handlers have returned. A worker that is just getting a key
-// while SetWorkers is called may still start its handler after SetWorkers has returned. With 0 the pool pauses, and
-// Run goes on, also if somebody else shuts the queue down. It may be called before Run, and instead of
-// Options.Workers. It returns an error if n is negative, and does nothing once Run has returned.
+// SetWorkers changes how many handlers run at once. New workers start at once; surplus ones end at once if they have no key, and
+// otherwise when their handlers have returned. A worker that is just getting a key while SetWorkers is called may still start its handler
+// after SetWorkers has returned. With 0 the pool pauses: Run does not return, even if somebody else shuts the queue down. SetWorkers may
+// be called before Run, and replaces Options.Workers. It returns an error if n is negative, and does nothing once Run has returned.
 func (p *Pool[T]) SetWorkers(n int) error {
 	if n < 0 {
 		return fmt.Errorf("worker: SetWorkers of a negative number: %d", n)
@@ -214,7 +213,7 @@ func (p *Pool[T]) growLocked() {
 func (p *Pool[T]) leaveLocked(w *worker[T]) {
 	i := slices.Index(p.mu.workers, w)
 	p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
-	p.mu.leaves++
+	p.mu.departed++
 	p.signal()
 }
 
@@ -243,7 +242,7 @@ func (p *Pool[T]) panicked(v any) {
 	p.fail(newPanicError(v))
 }
 
-// newPanicError is called while v is recovered.
+// newPanicError must be called below the deferred function that has recovered v: the stack still shows the panic there.
 func newPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
 // announce shows the pool to the provider of metrics.

@@ -21,7 +21,7 @@ func (e *Entry[T]) findSameFailure() {
 		e.askServer()
 	} else if e.failed.due != 0 {
 		e.delayLeft = time.Duration(e.failed.due - r.Started.Add(r.Duration).UnixNano())
-		e.sameFailure = e.delayLeft > 0 || e.books.dueOf(r.Key) == e.failed.due // At that very moment the key may still wait.
+		e.sameFailure = e.delayLeft > 0 || e.books.dueOf(r.Key) == e.failed.due // At the very end of the delay the key may still wait.
 	}
 	if e.sameFailure {
 		r.Attempt = e.failed.calls
@@ -35,7 +35,7 @@ func (e *Entry[T]) askServer() {
 	}
 	// 0 may mean that the limiter does not count by key.
 	if n, left, err := e.books.shared.NumRequeuesContext(context.Background(), e.result.Key); n > 0 && err == nil {
-		e.failed.calls, e.failed.limited, e.result.Attempt = n, true, n+1
+		e.failed.calls, e.failed.limiterCounts, e.result.Attempt = n, true, n+1
 		e.delayLeft, e.sameFailure = left, left > 0
 	}
 }
@@ -64,21 +64,21 @@ type retryAdder[T comparable] interface {
 // addRateLimited adds the key when the queue's limiter says, and notes its answer.
 func (p *Pool[T]) addRateLimited(e *Entry[T]) {
 	key, atLeast := e.result.Key, e.answer.after
-	comesAtOnce := p.books.queuedKey(key).Again // Not after the add, which may be one without a delay.
+	comesAtOnce := p.books.queuedKey(key).Again // Asked before the add below, which may set Again, too.
 	q, ok := p.queue.(retryAdder[T])
 	switch {
 	case atLeast <= 0:
 		p.queue.AddRateLimited(key)
 	case ok:
 		q.AddRateLimitedAfter(key, atLeast)
-	default:
+	default: // The limiter is not asked.
 		p.addAfter(e, atLeast)
 		p.books.failures.noteRetry(key, false, 0, e.failed.unasked+1)
 		return
 	}
 	due := p.books.dueOf(key)
 	if due == 0 && comesAtOnce {
-		// The queue has not asked the limiter. The delay is the default limiter's: without one each add during a call would cost an attempt.
+		// The queue has not asked its limiter. So take the default limiter's delay: without one, each add during a call costs an attempt.
 		delay := doubled(5*time.Millisecond, e.failed.calls, 1000*time.Second)
 		due = p.options.Clock.Now().Add(max(atLeast, delay)).UnixNano()
 	}

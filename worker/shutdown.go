@@ -17,11 +17,11 @@ type Left[T comparable] struct {
 	// Unfinished are the keys that workers still had: their handlers were running, or Done had not returned.
 	Unfinished []T `json:"unfinished"`
 	// NotStarted are the keys that were queued, in their order, and after them those whose handler wanted
-	// them again at once ([RequeueAfter] of 0) when the queue was shut down already. With Options.KeepQueue they
-	// are still queued, and it is empty, unless somebody else has shut the queue down.
+	// them again at once ([RequeueAfter] of 0) when the queue was shut down already. With Options.KeepQueue it
+	// is empty, because the keys stay queued, unless somebody else has shut the queue down.
 	NotStarted []T `json:"not_started"`
-	// Failing are the keys whose last call has failed and that Run did not retry: those that still waited for it (whatever
-	// DrainTimeout is) and those that have failed since, if only because their context has ended. Keys that wait because of
+	// Failing are the keys whose last call has failed and that Run did not retry: those that were waiting for their retry, which
+	// Run never awaits, and those that failed during the end, if only because their context had ended. Keys that wait because of
 	// RequeueAfter are not among them, and neither are keys that were given up: the log and [Pool.Snapshot] have those. With
 	// Options.KeepQueue it is empty, unless somebody else has shut the queue down.
 	Failing []T `json:"failing"`
@@ -64,9 +64,8 @@ func (p *Pool[T]) Left() Left[T] {
 	return p.mu.left
 }
 
-// Stop makes Run end, as the end of its context does, but with the given Drain. It does not wait. It
-// may be called any number of times, also before Run. The strictest Drain of all calls wins, and
-// the time to finish does not begin anew. With KeepQueue, All means Running.
+// Stop makes Run end, as the end of its context does, but with the given Drain. It does not wait. It may be called any number of times,
+// also before Run. The strictest Drain of all calls wins, and the time to finish does not begin anew. With KeepQueue, All means Running.
 func (p *Pool[T]) Stop(drain Drain) {
 	switch {
 	case drain == Nothing:
@@ -97,7 +96,7 @@ func (p *Pool[T]) moveOnLocked(to phase) {
 	p.signal()
 }
 
-// signal wakes Run, which looks again at the phase, the workers and whether a key fails.
+// signal wakes Run, which looks again at the phase, the workers and whether any key is failing.
 func (p *Pool[T]) signal() {
 	select {
 	case p.changed <- struct{}{}:
@@ -139,17 +138,18 @@ func (p *Pool[T]) fail(err error) {
 // which the contexts of handlers that still run must end. Meanwhile it looks for stale failures.
 func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 	var timeout, sweep <-chan time.Time
-	for ended := ctx.Done(); ; {
-		now := p.advance()
+	ended := ctx.Done()
+	for {
+		reached := p.advance()
 		switch {
-		case now >= phaseEnding && p.options.Drain == Nothing && ctx.Err() != nil:
+		case reached >= phaseEnding && p.options.Drain == Nothing && ctx.Err() != nil:
 			return context.Cause(ctx)
-		case now >= phaseEnding:
+		case reached >= phaseEnding:
 			return ErrStopped
-		case now == phaseEmptying && !p.queue.ShuttingDown():
+		case reached == phaseEmptying && !p.queue.ShuttingDown():
 			p.catchPanic(p.shutDownQueue)
 		}
-		if now > phaseWorking && timeout == nil {
+		if reached > phaseWorking && timeout == nil {
 			timer := p.options.Clock.NewTimer(p.options.DrainTimeout)
 			defer timer.Stop()
 			timeout = timer.C()
@@ -229,8 +229,8 @@ func (p *Pool[T]) endQueue() {
 	}
 }
 
-// unfinished returns the keys that workers still have. First it waits for workers that are about to leave: for those that get a key, which
-// they give back, and with patience for those whose call has ended, because their Done may queue the key again.
+// unfinished returns the keys that workers still have. First it waits for workers that are about to leave: up to patience for those that
+// call Done, which may queue a key again, and without limit for those that are getting a key, which they give back.
 func (p *Pool[T]) unfinished() (keys []T) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -310,14 +310,14 @@ func (p *Pool[T]) readQueued() []T {
 	return keys
 }
 
-// leftUndone puts together what is left, each key once. What has no order is sorted by text, so that reports are the same every time.
+// leftUndone puts together what is left, each key once. Lists without an order are sorted by text, to make reports repeatable.
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failing []T
 	if p.queue.ShuttingDown() {
 		failing = slices.Collect(p.books.failures.all())
 	}
-	var tooLate, refused []T
-	p.locked(func() { tooLate, refused = p.mu.notStarted, slices.Collect(maps.Keys(p.mu.refused)) })
+	var notStarted, refused []T
+	p.locked(func() { notStarted, refused = p.mu.notStarted, slices.Collect(maps.Keys(p.mu.refused)) })
 	sortByText(failing) // Not under mu: a key's String method is foreign code.
 	sortByText(refused)
 	seen := make(map[T]struct{})
@@ -330,7 +330,7 @@ func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	}
 	return Left[T]{
 		Unfinished: once(unfinished),
-		NotStarted: once(slices.Concat(tooLate, queued, refused)),
+		NotStarted: once(slices.Concat(notStarted, queued, refused)),
 		Failing:    once(failing),
 	}
 }

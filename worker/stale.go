@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The failures of a key are stale if somebody else has handled it since, so that the queue's limiter counts none, or has removed it from
-// the queue. The books look at them before each call, when somebody asks, and every minute.
+// The failures of a key are stale once somebody else has handled the key, which shows when the queue's limiter counts no failures, or has
+// removed it from the queue. The books forget stale failures before each call, for a snapshot, and every minute.
 
 // checkFailures returns how many calls of key have failed in a row. It asks the queue, while ctx lasts, and forgets stale failures.
 func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
@@ -20,17 +20,17 @@ func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
 		b.forgetChange(key)
 		return failureCount{}
 	}
-	// The limiter may take failures for the same one that are counted here, unless a SharedQueue or a pool with a KeyReader finds these.
+	// The limiter may ignore failures within a delay: its lower count wins, unless findSameFailure ignores them (SharedQueue, KeyReader).
 	if known && b.shared == nil && (b.poolStats == nil || b.keyReader == nil) {
 		c.calls = min(limiterCount+c.unasked, c.calls)
 	}
 	return c
 }
 
-// limiterCount returns how many failures of key the queue's limiter counts, if it counts by key and a SharedQueue answers.
+// limiterCount returns how many failures of key the queue's limiter counts, which is known if it counts by key and a SharedQueue answers.
 func (b *Books[T]) limiterCount(ctx context.Context, key T, c failureCount) (n int, known bool) {
 	switch {
-	case !c.limited:
+	case !c.limiterCounts:
 		return 0, false
 	case b.shared == nil:
 		return b.queue.NumRequeues(key), true
@@ -39,16 +39,16 @@ func (b *Books[T]) limiterCount(ctx context.Context, key T, c failureCount) (n i
 	return n, err == nil
 }
 
-// isRemoved reports whether key was removed from the queue, as far as that says so.
+// isRemoved reports whether key was removed from the queue. Only a KeyFinder can say that.
 func (b *Books[T]) isRemoved(key T) bool {
-	// In this order: a shutdown drops keys that are to be reported.
+	// Has comes before ShuttingDown: a key that a shutdown drops meanwhile must not count as removed, or Left would not list it.
 	return b.finder != nil && !b.finder.Has(key) && !b.queue.ShuttingDown()
 }
 
 // sweepEvery is how often the books look for failing keys that were removed from the queue, or that somebody else has handled.
 const sweepEvery = time.Minute
 
-// sweepIfDue starts a sweep if the last one was sweepEvery ago. It is for books without a pool, which have no goroutine that waits.
+// sweepIfDue starts a sweep if the last one was sweepEvery ago. It is for books without a pool: a pool's Run sweeps by itself.
 func (b *Books[T]) sweepIfDue() {
 	if b.failures.failing.Load() == 0 {
 		return
@@ -59,23 +59,23 @@ func (b *Books[T]) sweepIfDue() {
 	}
 }
 
-// sweepFailures forgets stale failures, as checkFailures does. The queue may be slow to answer. So it asks for no more keys after limit,
-// and the next sweep begins with the keys that this one has not reached.
+// sweepFailures forgets stale failures, as checkFailures does. Because the queue may be slow to answer, it asks about no more keys after
+// limit, and the next sweep begins with the keys that this one has not reached.
 func (b *Books[T]) sweepFailures(limit time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	begin, place := b.swept.Swap(0), int64(0)
+	begin, position := b.sweepFrom.Swap(0), int64(0)
 	for key := range b.failures.all() {
-		if place >= begin {
+		if position >= begin {
 			if ctx.Err() != nil {
-				b.swept.Store(place)
+				b.sweepFrom.Store(position)
 				return
 			}
 			if b.checkFailures(ctx, key).calls == 0 {
-				continue // It was forgotten, so its place is that of the next key.
+				continue // It was forgotten, so the next key has its position.
 			}
 		}
-		place++
+		position++
 	}
 }
 
@@ -86,7 +86,7 @@ func (b *Books[T]) Forget(key T) {
 	b.forgetFailures(key)
 }
 
-// forgetFailures is Forget for a call that has succeeded: countLocked forgets the key's interruptions.
+// forgetFailures is Forget without the interruptions: after a call that has succeeded, countLocked forgets those.
 func (b *Books[T]) forgetFailures(key T) {
 	if b.failures.known.Load() > 0 {
 		b.failures.forgetIf(key, func(failureCount) bool { return true })

@@ -71,7 +71,7 @@ type Stats struct {
 	// OldestUnanswered is the age of the oldest change of a key that is queued, handled, failing or interrupted, or zero.
 	OldestUnanswered time.Duration `json:"oldest_unanswered_ns"`
 
-	// Ended reports that Run has returned and no handler goes on: nothing will change any more.
+	// Ended reports that Run has returned and no handler is running: nothing will change any more.
 	Ended bool `json:"ended"`
 }
 
@@ -107,7 +107,7 @@ func (s Stats) Plus(t Stats) Stats {
 	return s
 }
 
-// RunningKey is a key whose handler goes on.
+// RunningKey is a key whose handler is running.
 type RunningKey[T comparable] struct {
 	Key T `json:"key"`
 	// Attempt is how many times in a row the key was handled, this call included.
@@ -145,7 +145,7 @@ type Snapshot[T comparable] struct {
 // KeySnapshot is what a pool knows of a key. It holds copies.
 type KeySnapshot[T comparable] struct {
 	Key T `json:"key"`
-	// Running is the call that goes on, or nil.
+	// Running is the running call, or nil.
 	Running *RunningKey[T] `json:"running,omitempty"`
 	// Held is set while the key is on hold.
 	Held *HeldKey[T] `json:"held,omitempty"`
@@ -186,14 +186,14 @@ func (o *Options[T]) provider() any {
 	return o.MetricsProvider
 }
 
-// Stats returns the numbers of the calls. Books do not know the workers: Wanted and Living are the calls that go on, like Busy. Ended
+// Stats returns the numbers of the calls. Books do not know the workers: Wanted and Living are the running calls, like Busy. Ended
 // reports that the queue is shut down, and no key is left in it or held. It is false if the queue is not [workqueue.Extended].
 func (b *Books[T]) Stats() Stats {
 	s, _ := b.stats()
 	return s
 }
 
-// stats returns Stats, and the key of the oldest change unless it is queued, or nil.
+// stats returns Stats, and the key of the oldest change, or nil if that is queued.
 func (b *Books[T]) stats() (Stats, *UnansweredKey[T]) {
 	s := b.callStats()
 	oldest, age := b.oldestUnanswered()
@@ -219,9 +219,9 @@ func (b *Books[T]) callStats() Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.mu.counted
-	s.Durations = read(&b.mu.durations)
+	s.Durations = histogramOf(&b.mu.durations)
 	if b.addTimes != nil {
-		s.Changes = read(&b.mu.changes.took)
+		s.Changes = histogramOf(&b.mu.changes.took)
 	}
 	f := &b.failures
 	s.Name, s.Failing = b.options.Name, int(f.failing.Load())
@@ -235,7 +235,7 @@ func (b *Books[T]) callStats() Stats {
 	return s
 }
 
-func read(h *observe.Histogram) *workqueue.Histogram {
+func histogramOf(h *observe.Histogram) *workqueue.Histogram {
 	bounds, counts, sum := h.Read()
 	return &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
 }
@@ -244,9 +244,9 @@ func read(h *observe.Histogram) *workqueue.Histogram {
 func (p *Pool[T]) setStats(s *Stats) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s.Living = len(p.mu.workers); p.mu.phase == phaseReturned {
-		s.Ended = s.Living == 0
-	} else {
+	s.Living = len(p.mu.workers)
+	s.Ended = p.mu.phase == phaseReturned && s.Living == 0
+	if p.mu.phase < phaseReturned {
 		s.Wanted = p.mu.target
 	}
 }

@@ -20,10 +20,10 @@ type worker[T comparable] struct {
 
 	// The pool's mu guards these.
 
-	getting    bool   // from the start or nextGet until the key's call begins
-	leavesSeen uint64 // the pool's leaves at the last nextGet
+	getting      bool   // no call has begun since the start or the last nextGet
+	departedSeen uint64 // the pool's departed at the last nextGet
 
-	endedHoldsSeen uint64 // how many holds had ended when no key was on hold. Only its goroutine uses it.
+	endedHoldsSeen uint64 // how many holds had ended when awaitHeld last found none. Only w's goroutine uses it.
 }
 
 // work gets keys and handles them until w has left the pool.
@@ -41,37 +41,37 @@ func (p *Pool[T]) work(w *worker[T]) {
 		}
 	}()
 	w.noteGoroutine()
-	var err error
+	var getErr error
 	for {
-		ctx, ok := p.nextGet(w, err)
+		ctx, ok := p.nextGet(w, getErr)
 		if !ok {
 			returned = true
 			return
 		}
 		var key T
-		key, err = p.books.reader.GetContext(ctx)
+		key, getErr = p.books.reader.GetContext(ctx)
 		switch {
-		case err == nil:
+		case getErr == nil:
 			p.process(w, key)
-		case errors.Is(err, workqueue.ErrShutDown):
+		case errors.Is(getErr, workqueue.ErrShutDown):
 			if p.awaitHeld(ctx, w) {
-				err = nil // The queue may have a key again.
+				getErr = nil // The queue may have a key again.
 			}
 		case ctx.Err() == nil:
-			p.fail(fmt.Errorf("worker: GetContext of the queue: %w", err))
+			p.fail(fmt.Errorf("worker: GetContext of the queue: %w", getErr))
 		}
 	}
 }
 
-// nextGet returns the context for w's next GetContext, or false if w has left the pool. err is what its last one returned.
-func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
-	shutDown := errors.Is(err, workqueue.ErrShutDown) // Not under mu: the error may be foreign.
+// nextGet returns the context for w's next GetContext, or takes w from the pool and returns false. getErr is what the last one returned.
+func (p *Pool[T]) nextGet(w *worker[T], getErr error) (context.Context, bool) {
+	shutDown := errors.Is(getErr, workqueue.ErrShutDown) // Not under mu: the error may be foreign.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	isLast := len(p.mu.workers) == 1
-	// The Done of another worker may queue a key again. That worker is there to get it, so w leaves. The last worker asks once more if
-	// another one has left since it asked, and ends the pool otherwise.
-	if shutDown && isLast && w.leavesSeen == p.mu.leaves {
+	// The Done of another worker may still queue a key. That worker gets it itself, so w may leave, unless it is the last one. The last
+	// worker asks the queue again if another one has left since it asked, and otherwise ends the pool.
+	if shutDown && isLast && w.departedSeen == p.mu.departed {
 		p.moveOnLocked(phaseFinishing)
 	}
 	isSurplus := len(p.mu.workers) > p.mu.target
@@ -79,12 +79,12 @@ func (p *Pool[T]) nextGet(w *worker[T], err error) (context.Context, bool) {
 		p.leaveLocked(w)
 		return nil, false
 	}
-	w.getting, w.leavesSeen = true, p.mu.leaves
+	w.getting, w.departedSeen = true, p.mu.departed
 	return p.mu.getCtx, true
 }
 
-// awaitHeld is called when the queue is shut down and empty. A key on hold may come back to it. So awaitHeld ends all pauses, and waits
-// until another hold ends. It returns false if no key is on hold, and no hold has ended since it last found that: then w may leave.
+// awaitHeld is called when the queue is shut down and empty. The end of a hold may still queue a key, so awaitHeld ends all pauses, and
+// waits for another hold to end. It returns false, and w may leave, if no key is on hold and no hold has ended since it last found none.
 func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
 	p.books.holds.endAll(true)
 	ended, changed := p.books.holds.watch()
@@ -104,8 +104,8 @@ func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
 func (p *Pool[T]) process(w *worker[T], key T) {
 	e := w.Entry
 	defer p.doneOrHold(e)
-	defer e.endCall() // Before doneOrHold, which reads its count of interruptions.
-	// If prepare panics, the pool stops, and startCall returns false.
+	defer e.endCall() // Runs before doneOrHold, which needs the interruptions that it counts.
+	// If prepare panics, catchPanic stops the pool, and startCall returns false.
 	p.catchPanic(func() { e.prepare(key) })
 	switch {
 	case e.lost: // Nothing: another process may have got the key.
@@ -114,7 +114,7 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 	case p.options.KeepQueue || p.books.leaser != nil: // Somebody else will handle the key.
 		p.giveBack(e)
 	default:
-		p.tooLate(key)
+		p.noteNotStarted(key)
 	}
 }
 
@@ -142,18 +142,18 @@ func (p *Pool[T]) giveBack(e *Entry[T]) {
 	p.addAfter(e, 0)
 	if last := causes.Last; len(last) > 0 {
 		first := last[0]
-		first.Time = causes.First // The queue keeps the time of the first add, which may be older than all of Last.
+		first.Time = causes.First // One more cause restores the time of the first add, which may be older than all of Last.
 		for _, c := range append([]workqueue.Cause{first}, last...) {
 			workqueue.AddCause(p.queue, key, c)
 		}
 	}
 	if p.queue.ShuttingDown() {
-		p.tooLate(key)
+		p.noteNotStarted(key)
 	}
 }
 
-// tooLate reports a key that is not started.
-func (p *Pool[T]) tooLate(key T) {
+// noteNotStarted puts key, which came too late, on the list of Left.
+func (p *Pool[T]) noteNotStarted(key T) {
 	p.locked(func() { p.mu.notStarted = append(p.mu.notStarted, key) })
 }
 
@@ -193,7 +193,7 @@ func (p *Pool[T]) notReturned(e *Entry[T], v any) {
 // carryOut does in the queue and its limiter what was decided. Done comes later.
 func (p *Pool[T]) carryOut(e *Entry[T]) {
 	r := &e.result
-	if p.queue.ShuttingDown() { // If an earlier add was refused, the key has come all the same.
+	if p.queue.ShuttingDown() { // The key has come after all, by an add from before the shutdown.
 		p.locked(func() { delete(p.mu.refused, r.Key) })
 	}
 	switch r.Next {
@@ -203,7 +203,7 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 		p.addAgain(e)
 		p.queue.Forget(r.Key) // After the add: the limiter may panic, and the key must not be lost.
 	case NextRetry:
-		p.signal() // For the sweep.
+		p.signal() // Run sweeps stale failures only while a key fails.
 		if !e.sameFailure {
 			p.addRateLimited(e)
 		} else if left := max(e.delayLeft, e.answer.after); left > 0 {
@@ -212,7 +212,7 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 	case NextHold:
 		p.addAgain(e)
 	case NextInterrupted:
-		if !e.callCtx.wasInterrupted() { // The handler has ErrAdded from elsewhere. Its key must not be lost.
+		if !e.callCtx.wasInterrupted() { // ErrAdded came from elsewhere, so perhaps no add brings the key.
 			p.addAgain(e)
 		}
 	case NextGiveUp:
@@ -226,17 +226,17 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 // doneOrHold calls Done of the key, or holds it.
 func (p *Pool[T]) doneOrHold(e *Entry[T]) {
 	key := e.result.Key
-	if e.result.Next == NextInterrupted { // Checked here, too, because a call for each key costs time.
+	if e.result.Next == NextInterrupted { // pauseIfLooping asks again, but a call for each key costs time.
 		e.pauseIfLooping()
 	}
-	if !e.Held() { // The closure below allocates.
+	if !e.Held() { // Apart, because the closure below allocates.
 		p.queue.Done(key)
 		return
 	}
 	e.AfterHold(func() { p.queue.Done(key) })
 }
 
-// addAgain adds the key again when the handler wants it.
+// addAgain adds the key for the time, and with the priority, that the handler has asked for.
 func (p *Pool[T]) addAgain(e *Entry[T]) {
 	if e.answer.priority != nil {
 		e.priority = *e.answer.priority
@@ -260,13 +260,13 @@ func (p *Pool[T]) addAfter(e *Entry[T], after time.Duration) {
 	}
 }
 
-// untilMoment returns how long it is until the key's next moment of a period.
+// untilMoment returns the time until the key's next moment. See Every.
 func (p *Pool[T]) untilMoment(key T, period time.Duration) time.Duration {
 	var hash uint64
 	if hasher, err := p.hasher(); err == nil {
 		hash = hasher.Hash(key)
 	} else {
-		hash = stablehash.String(fmt.Sprint(key))
+		hash = stablehash.String(fmt.Sprint(key)) // T has pointers, interfaces or floats.
 	}
 	return stablehash.UntilPhase(stablehash.Phase(hash, period), period, p.options.Clock.Now())
 }
