@@ -56,7 +56,7 @@ type Books[T comparable] struct {
 		sync.Mutex
 		// running has the running calls. mu also guards their fields current and place.
 		running []*Entry[T]
-		// interruptions counts, for each key, how many of its last calls in a row were interrupted.
+		// interruptions counts, for each key, how many of its last calls in a row were interrupted, or released from their holds at once.
 		interruptions map[T]int
 		// counted has only the counters that countLocked increments.
 		counted   Stats
@@ -234,7 +234,7 @@ func (b *Books[T]) countLocked(e *Entry[T]) {
 		}
 	case NextHold:
 		n.Holds++
-		return // A hold does not end a row of interruptions.
+		return // The release of the hold is one more interruption, or ends the row.
 	case NextInterrupted:
 		n.Interrupted++
 		b.countInterruptionLocked(r.Key)
