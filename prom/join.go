@@ -25,7 +25,8 @@ import (
 // It would refuse, too, if one of our queues had the name of another queue. Ours is then exported as
 // "NAME (keyedqueue)", as soon as the other has that name, and so is a pool with the name of another's controller. (A
 // single scrape fails if the other queue is made during that scrape. Join does not see the names of a collector that
-// has several metrics; those of Kubernetes and controller-runtime have one each.)
+// has several metrics; those of Kubernetes and controller-runtime have one each.) Two providers of Join do not see each other's names. So
+// join a registry once, and in a program with module controllerruntime give no queue of your own the name of a controller.
 func Join(registerer prometheus.Registerer, opts Options) (*Provider, error) {
 	if registerer == nil {
 		return nil, errors.New("prom: the registerer is nil")
