@@ -46,7 +46,7 @@ func Attach(ctx context.Context, client redis.UniversalClient, name string) (*Qu
 	if err := config.complete(readTimeout(client)); err != nil {
 		return nil, err
 	}
-	_, config.keys, _ = strings.Cut(description, "keys: ")
+	config.description = description
 	q := newQueue(client, config, batchScript)
 	q.tool = true
 	return q, nil
@@ -73,7 +73,7 @@ func Queues(ctx context.Context, client redis.UniversalClient) (names []string, 
 }
 
 // Description says which format of data, how many shards and which type of keys the queue has.
-func (q *Queue[T]) Description() string { return q.description }
+func (q *Queue[T]) Description() string { return q.config.description }
 
 // Pause makes all replicas hand out nothing until Resume. Workers finish what they have. It does not block; Flush waits until
 // the server knows it. After shutdown it does nothing. Stats has Paused.

@@ -9,22 +9,17 @@ import (
 // op is an operation on the queue, as operations.lua executes it.
 type op struct {
 	code code
-	// text is the key of codeAdd, and of all others the operation as operations.lua reads it: the letter, an argument of 16 characters if
-	// that is a capital one, and the key.
-	text string
-	// seq is the operation's place among all of its shard.
-	seq uint64
+	text string // of codeAdd the key, of others the whole operation as operations.lua reads it
+	seq  uint64 // the operation's place among all of its shard
 	// answer is called under the lock with the server's answer, or with why there will be none.
 	answer func(a answer, err error)
-	// Of codeAdd: what all adds of the key that were merged into this one have brought; quiet, if all of them were.
-	causes workqueue.Causes
-	quiet  bool
+	causes workqueue.Causes // of codeAdd: those of all adds that were merged into it
+	quiet  bool             // of codeAdd: all of these were quiet
 }
 
 func newOp(c code, text string) *op { return &op{code: c, text: string(c) + text} }
 
-// buffer has the operations of a shard that the server has not executed, but for those of the call in flight, in the order in which
-// they were asked for.
+// buffer has the operations of a shard that were not sent yet, in the order of the calls.
 type buffer struct {
 	adds, others []*op          // each in the order of seq; a full server takes no adds
 	merging      map[string]*op // the adds of codeAdd in adds, the newest of each key: further adds of the key are merged into it
@@ -74,7 +69,7 @@ func (b *buffer) add(key string) (o *op, isNew bool) {
 	return o, true
 }
 
-// take removes the operations of the next batch, which is worth some work already, without adds if it has none.
+// take removes and returns the operations of the next batch. work is what else the batch does; with noAdds it leaves the adds.
 func (b *buffer) take(work int, noAdds bool) (ops []*op, arguments []string) {
 	for size := 0; work < maxWork && size < maxBytes; {
 		from := &b.others

@@ -35,7 +35,10 @@ func defaultCodec[T comparable]() (codec Codec[T], description string, err error
 	}
 	switch {
 	case isText(t):
-		codec = textOrJSON[T]{marshalText, unmarshalText}
+		codec = textOrJSON[T]{
+			func(key any) ([]byte, error) { return key.(encoding.TextMarshaler).MarshalText() },
+			func(text []byte, key any) error { return key.(encoding.TextUnmarshaler).UnmarshalText(text) },
+		}
 	case t.Kind() == reflect.String || isInteger(t.Kind()):
 		codec = plain[T]{}
 	default:
@@ -65,12 +68,6 @@ func (c textOrJSON[T]) Encode(key T) (string, error) {
 func (c textOrJSON[T]) Decode(encoded string) (key T, err error) {
 	err = c.unmarshal([]byte(encoded), &key)
 	return key, err
-}
-
-func marshalText(key any) ([]byte, error) { return key.(encoding.TextMarshaler).MarshalText() }
-
-func unmarshalText(text []byte, key any) error {
-	return key.(encoding.TextUnmarshaler).UnmarshalText(text)
 }
 
 func isInteger(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uintptr }

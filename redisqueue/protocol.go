@@ -143,7 +143,7 @@ func (s *shard[T]) arguments(b *batch) []any {
 		flags += "e" + b.session.lastFence
 	}
 	args := make([]any, 0, 8+len(b.ops))
-	args = append(args, b.session.id, b.session.seq, s.q.config.Lease.Microseconds(), b.want, flags, s.q.settings, s.q.description)
+	args = append(args, b.session.id, b.session.seq, s.q.config.Lease.Microseconds(), b.want, flags, s.q.settings, s.q.config.description)
 	if b.session.seq == 1 {
 		args = append(args, string(codeIdentify)+s.q.config.Replica)
 	}
@@ -158,10 +158,9 @@ func (s *shard[T]) arguments(b *batch) []any {
 
 // reply is what batch.lua returned.
 type reply struct {
-	// status is OK; FULL if the server's memory is full, and all but the adds was done; LOST if the session is over, and
-	// nothing was done; GONE if it is over, and all was done before it ended.
-	status string
-
+	// status is OK; FULL: only the adds were not executed; LOST: nothing was executed, the session is over; GONE: everything was
+	// executed, and then the session ended.
+	status             string
 	now                int64  // microseconds of the queue's clock
 	counts             Counts // of the whole shard; Failing and what follows it only if the batch has asked for them
 	changed, unmatched int
