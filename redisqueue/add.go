@@ -62,7 +62,7 @@ func (q *Queue[T]) failure(item T, atLeast time.Duration) putter[T] {
 	}
 	return func(s *shard[T], encoded string) (seq uint64) {
 		s.q.mu.totals.stats.Retries++
-		text := fmt.Sprintf("%016d%s%.14f %d", len(encoded), encoded, min(rand.Float64(), 0.99999999999999), micros(atLeast))
+		text := fmt.Sprintf("%016d%s%.14f %d", len(encoded), encoded, min(rand.Float64(), 0.99999999999999), ceilMicros(atLeast))
 		return s.enqueueLocked(newOp(codeAddRateLimited, text))
 	}
 }
@@ -101,7 +101,7 @@ func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (failures int
 	return answers[0].n, answers[0].left, err
 }
 
-// putter puts an operation on a key into the buffer of its shard, under the lock, and returns its number.
+// putter puts an operation on a key into the buffer of its shard, under the lock, and returns its seq.
 type putter[T comparable] func(s *shard[T], encoded string) (seq uint64)
 
 // enqueue calls put for item, unless this replica has ended.
@@ -110,7 +110,7 @@ func (q *Queue[T]) enqueue(item T, put putter[T]) {
 	_ = q.whileOpen(context.Background(), func() { put(s, encoded) })
 }
 
-// addLocked puts an add into the buffer, or merges it into one of the same key, and returns its number.
+// addLocked puts an add into the buffer, or merges it into one of the same key, and returns its seq.
 func (s *shard[T]) addLocked(encoded string) (seq uint64) { return s.addCauseLocked(encoded, nil) }
 
 // addCauseLocked is addLocked with a cause, if that is not nil.
@@ -138,12 +138,12 @@ func after[T comparable](delay time.Duration) putter[T] {
 		if delay <= 0 {
 			return s.addLocked(encoded)
 		}
-		return s.enqueueLocked(newOp(codeAddAfter, fmt.Sprintf("%16d%s", micros(delay), encoded)))
+		return s.enqueueLocked(newOp(codeAddAfter, fmt.Sprintf("%16d%s", ceilMicros(delay), encoded)))
 	}
 }
 
-// micros returns d in microseconds, rounded up, and zero if it is negative.
-func micros(d time.Duration) uint64 { return (uint64(max(d, 0)) + 999) / 1000 }
+// ceilMicros returns d in microseconds, rounded up, and zero if it is negative.
+func ceilMicros(d time.Duration) uint64 { return (uint64(max(d, 0)) + 999) / 1000 }
 
 // AddCause is Add that says why. The server keeps the causes with the key, and merges those of all replicas, as
 // workqueue.Causes does; their times are rounded down to microseconds. They come with the key to the worker that gets it, again
@@ -164,8 +164,8 @@ func (q *Queue[T]) Causes(item T) (causes workqueue.Causes) {
 	return causes
 }
 
-// argument returns the operation as batch.lua reads it.
-func (o *op) argument() string {
+// encode returns the operation as operations.lua reads it.
+func (o *op) encode() string {
 	switch {
 	case o.code != codeAdd:
 		return o.text

@@ -26,6 +26,7 @@ type shard[T comparable] struct {
 	watched       map[string]*hold[T] // the held keys with an open channel of AddedAgain
 	getter        getter
 	server        health
+	refused       error  // of a tool: why the server has refused operations since the last Flush
 	counts        Counts // what the last replies said of the whole shard
 
 	timers struct {
@@ -37,11 +38,10 @@ type shard[T comparable] struct {
 
 // batch is what one call of the server executes.
 type batch struct {
-	number  uint64  // of this shard's batches
-	session session // as it was then; its seq is used once
-	ops     []*op
-	// arguments are ops as batch.lua reads them.
-	arguments   []string
+	number      uint64  // of this shard's batches
+	session     session // as it was then; its seq is used once
+	ops         []*op
+	encoded     []string // ops as operations.lua reads them
 	want        int
 	asleep      bool // the session is in SLEEPERS, and leaves it unless this call finds too few keys again
 	wantsAll    bool
@@ -68,7 +68,7 @@ func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
 	return s
 }
 
-// enqueueLocked puts an operation into the buffer and sends it, now or after the call in flight. It returns its number.
+// enqueueLocked puts an operation into the buffer and sends it, now or after the call in flight. It returns its seq.
 func (s *shard[T]) enqueueLocked(o *op) (seq uint64) {
 	seq = s.buffer.put(o)
 	s.kickLocked()
@@ -143,7 +143,7 @@ func (s *shard[T]) nextBatch() *batch {
 	if !s.server.fullSince.IsZero() && !b.noAdds {
 		work = max(work, maxWork-16) // A few adds find out whether the server is still full.
 	}
-	b.ops, b.arguments = s.buffer.take(work, b.noAdds)
+	b.ops, b.encoded = s.buffer.take(work, b.noAdds)
 	b.quits = s.session.abandoned || s.quitsLocked()
 	s.requestLocked(b.want)
 	s.getter.woken = false
@@ -156,7 +156,7 @@ func (s *shard[T]) nextBatch() *batch {
 func (s *shard[T]) deliver(b *batch) (r *reply) {
 	keys := s.names.of(b.session.id)
 	s.untilAnswered(func() error {
-		text, err := s.q.script.Run(context.Background(), s.q.client, keys, s.arguments(b)...).Text()
+		text, err := s.q.script.Run(context.Background(), s.q.client, keys, s.argv(b)...).Text()
 		if err == nil {
 			r, err = parseReply(text)
 		}

@@ -40,7 +40,7 @@ func (b *buffer) executed() uint64 {
 	return seq - 1
 }
 
-// put numbers an operation, and returns its number.
+// put gives an operation its seq, and returns it.
 func (b *buffer) put(o *op) (seq uint64) {
 	b.newest++
 	o.seq = b.newest
@@ -70,7 +70,7 @@ func (b *buffer) add(key string) (o *op, isNew bool) {
 }
 
 // take removes and returns the operations of the next batch. work is what else the batch does; with noAdds it leaves the adds.
-func (b *buffer) take(work int, noAdds bool) (ops []*op, arguments []string) {
+func (b *buffer) take(work int, noAdds bool) (ops []*op, encoded []string) {
 	for size := 0; work < maxWork && size < maxBytes; {
 		from := &b.others
 		if !noAdds && len(b.adds) > 0 && (len(b.others) == 0 || b.adds[0].seq < b.others[0].seq) {
@@ -85,12 +85,12 @@ func (b *buffer) take(work int, noAdds bool) (ops []*op, arguments []string) {
 		if o.code == codeAdd && b.merging[o.text] == o {
 			delete(b.merging, o.text)
 		}
-		argument := o.argument()
+		text := o.encode()
 		work += o.code.work()
-		size += len(argument)
-		ops, arguments = append(ops, o), append(arguments, argument)
+		size += len(text)
+		ops, encoded = append(ops, o), append(encoded, text)
 	}
-	return ops, arguments
+	return ops, encoded
 }
 
 // putBack undoes take, for operations that were not executed. All that is in the buffer came after those of the same kind.

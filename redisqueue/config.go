@@ -217,7 +217,7 @@ func readTimeout(client redis.UniversalClient) (timeout time.Duration) {
 func (q *Queue[T]) checkScripts(ctx context.Context) error {
 	for _, s := range q.shards {
 		b := &batch{session: session{id: newSession()}} // Its number is 0.
-		text, err := q.script.Run(ctx, q.client, s.names.of(b.session.id), s.arguments(b)...).Text()
+		text, err := q.script.Run(ctx, q.client, s.names.of(b.session.id), s.argv(b)...).Text()
 		if err != nil {
 			return fmt.Errorf("redisqueue: the server does not execute the queue's scripts: %w", err)
 		}

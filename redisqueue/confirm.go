@@ -1,6 +1,7 @@
 package redisqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -11,9 +12,16 @@ import (
 
 // Flush returns nil when the server, and WaitReplicas replicas of it, have all that this replica was asked for before:
 // adds, Done and the rest. Its errors are those of AddContext, joined if several shards fail. After shutdown it returns nil
-// if the server has everything, and ErrShutDown if something was given up or replicas would have to confirm.
+// if the server has everything, and ErrShutDown if something was given up or replicas would have to confirm. In a tool (see Attach)
+// it returns the server's error, once, if that has refused something since the last Flush.
 func (q *Queue[T]) Flush(ctx context.Context) error {
-	return q.confirmAll(ctx, func(s *shard[T]) *confirmation { return s.confirmLocked(s.buffer.newest) })
+	err := q.confirmAll(ctx, func(s *shard[T]) *confirmation { return s.confirmLocked(s.buffer.newest) })
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, s := range q.shards {
+		err, s.refused = cmp.Or(err, s.refused), nil
+	}
+	return err
 }
 
 // patience is how long methods without a context wait for the server.
@@ -62,8 +70,6 @@ func (s *shard[T]) awaitLocked(c *confirmation) *confirmation {
 	switch {
 	case c.after == 0 && c.target <= s.confirmations.executed:
 		c.result <- nil
-	case c.after == 0 && s.q.tool && !s.sending && s.buffer.len() == 0:
-		c.result <- s.server.outage // The server has refused it, and so it was dropped.
 	case s.q.mu.ending.over:
 		c.result <- workqueue.ErrShutDown
 	default:

@@ -187,9 +187,6 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 		st.UnfinishedWork += d
 		st.LongestRunning = max(st.LongestRunning, d)
 	}
-	if t.calls.Histogram == nil {
-		return st
-	}
 	i := q.infoLocked()
 	st.Shared = &workqueue.SharedStats{
 		Outage: i.Outage != nil, Unsent: i.Unsent, Errors: i.Errors, LostLeases: i.LostLeases, LostDones: i.LostDones,

@@ -127,8 +127,8 @@ func aboutHeld(c code, key handedOut) *op {
 	return &op{code: c, text: string(c) + key.fence + key.encoded}
 }
 
-// arguments are what batch.lua gets.
-func (s *shard[T]) arguments(b *batch) []any {
+// argv is what batch.lua gets as ARGV.
+func (s *shard[T]) argv(b *batch) []any {
 	flags := "-"
 	if b.asleep {
 		flags += "r"
@@ -147,8 +147,8 @@ func (s *shard[T]) arguments(b *batch) []any {
 	if b.session.seq == 1 {
 		args = append(args, string(codeIdentify)+s.q.config.Replica)
 	}
-	for _, argument := range b.arguments {
-		args = append(args, argument)
+	for _, text := range b.encoded {
+		args = append(args, text)
 	}
 	if b.quits {
 		args = append(args, string(codeQuit))
@@ -175,7 +175,7 @@ type answer struct {
 	left time.Duration // of the delay of the last failure
 }
 
-func microseconds(n int64) time.Duration { return time.Duration(min(n, 1<<62/1000)) * time.Microsecond }
+func fromMicros(n int64) time.Duration { return time.Duration(min(n, 1<<62/1000)) * time.Microsecond }
 
 // handedOut is a key from the server.
 type handedOut struct {
@@ -205,7 +205,7 @@ func parseReply(text string) (*reply, error) {
 	for _, field := range []*int{&c.Queued, &c.Processing, &c.Again, &c.Waiting, &r.changed, &r.unmatched} {
 		*field = int(p.number())
 	}
-	r.nextDue = microseconds(p.number())
+	r.nextDue = fromMicros(p.number())
 	for _, field := range []*int{&paused, &c.Failing, &c.SetAside, &c.GivenUp, &c.Repaired} {
 		*field = int(p.number())
 	}
@@ -217,7 +217,7 @@ func parseReply(text string) (*reply, error) {
 	for p.rest != "" && !p.bad {
 		switch kind := p.take(1); kind {
 		case "n":
-			r.answers = append(r.answers, answer{n: int(p.number()), left: microseconds(p.number())})
+			r.answers = append(r.answers, answer{n: int(p.number()), left: fromMicros(p.number())})
 		case "k", "K":
 			n := int(p.number())
 			key := handedOut{fence: p.word(), since: p.number()}

@@ -235,7 +235,12 @@ func (s *shard[T]) dropLocked(unsent []*op) {
 		}
 		if o.answer != nil {
 			o.answer(answer{}, err)
+		} else if !e.stopping {
+			s.refused = err
 		}
+	}
+	if !e.stopping {
+		s.confirmations.executed = s.buffer.newest // Nothing is left to wait for.
 	}
 	s.failConfirmationsLocked(err)
 	s.endSessionLocked()
