@@ -67,8 +67,7 @@ func (q *Queue[T]) failure(item T, atLeast time.Duration) putter[T] {
 	}
 }
 
-// Forget forgets the failures of item: the next one counts as the first. It does not block. After shutdown it does nothing,
-// as Add.
+// Forget forgets the failures of item: the next one counts as the first. It does not block. After shutdown it does nothing, as Add.
 func (q *Queue[T]) Forget(item T) {
 	if limiter := q.config.RateLimiter; limiter != nil {
 		limiter.Forget(item)

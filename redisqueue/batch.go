@@ -41,7 +41,7 @@ type batch struct {
 	number      uint64  // of this shard's batches
 	session     session // as it was then; its seq is used once
 	ops         []*op
-	encoded     []string // ops as operations.lua reads them
+	encoded     []any // strings: ops as operations.lua reads them
 	want        int
 	asleep      bool // the session is in SLEEPERS, and leaves it unless this call finds too few keys again
 	wantsAll    bool

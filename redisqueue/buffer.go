@@ -70,7 +70,7 @@ func (b *buffer) add(key string) (o *op, isNew bool) {
 }
 
 // take removes and returns the operations of the next batch. work is what else the batch does; with noAdds it leaves the adds.
-func (b *buffer) take(work int, noAdds bool) (ops []*op, encoded []string) {
+func (b *buffer) take(work int, noAdds bool) (ops []*op, encoded []any) {
 	for size := 0; work < maxWork && size < maxBytes; {
 		from := &b.others
 		if !noAdds && len(b.adds) > 0 && (len(b.others) == 0 || b.adds[0].seq < b.others[0].seq) {

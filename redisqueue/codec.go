@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"reflect"
 	"strconv"
 	"strings"
@@ -160,12 +161,9 @@ func (q *Queue[T]) locateString(encoded string) (string, *shard[T]) {
 	if len(q.shards) == 1 {
 		return encoded, q.shards[0]
 	}
-	// FNV-1a. All replicas, of all versions, must agree on it.
-	h := uint32(2166136261)
-	for i := range len(encoded) {
-		h = (h ^ uint32(encoded[i])) * 16777619
-	}
-	return encoded, q.shards[h%uint32(len(q.shards))]
+	h := fnv.New32a() // All replicas, of all versions, must agree on it.
+	h.Write([]byte(encoded))
+	return encoded, q.shards[h.Sum32()%uint32(len(q.shards))]
 }
 
 func (q *Queue[T]) decode(encoded string) (item T, err error) {

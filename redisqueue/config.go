@@ -37,14 +37,12 @@ type Config[T comparable] struct {
 	// and -0.0 are equal), and a method panics that is given such a key: JSON replaces invalid UTF-8, and a time.Time with a
 	// monotonic clock reading loses it.
 	Codec Codec[T]
-	// Backoff is how long a key waits after each failure (AddRateLimited). The server counts failures and computes delays,
-	// for all replicas, in microseconds. Its Clock is not used, and its ForKey must be nil: a limiter with ForKey goes into
-	// RateLimiter.
+	// Backoff is how long a key waits after each failure (AddRateLimited). The server counts failures and computes delays, for all
+	// replicas, in microseconds. Its Clock is not used, and its ForKey must be nil: a limiter with ForKey goes into RateLimiter.
 	Backoff workqueue.BackoffConfig[T]
-	// Limit is how many keys a second come back after failures, all replicas together; Burst is how many may come at
-	// once. The delay of a key is the longer one of the backoff's and the bucket's. A Limit of zero means none; a
-	// Burst below 1 means 1. Each shard has its part of both, the Burst rounded up: keys that fall into few of the
-	// shards come back more slowly.
+	// Limit is how many keys a second come back after failures, all replicas together; Burst is how many may come at once. The
+	// delay of a key is the longer one of the backoff's and the bucket's. A Limit of zero means none; a Burst below 1 means 1. Each
+	// shard has its part of both, the Burst rounded up: keys that fall into few of the shards come back more slowly.
 	Limit float64
 	Burst int
 	// RateLimiter, unless nil, replaces Backoff, Limit and Burst. It counts in this process alone: a key that fails on two

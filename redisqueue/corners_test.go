@@ -226,7 +226,7 @@ func TestBuffer(t *testing.T) {
 	text := func() (all string) {
 		ops, arguments := b.take(0, false)
 		defer b.putBack(ops)
-		return strings.Join(arguments, " ")
+		return strings.TrimSuffix(fmt.Sprintln(arguments...), "\n")
 	}
 	add := func(key string) (isNew bool) {
 		o, isNew := b.add(key)

@@ -23,10 +23,9 @@
 // A lease that ends on the server is a failure of the key, because its handler may have ended the process. From the second one in a row
 // the key waits before it comes again, and after [Config].MaxLostLeases it is given up: see [Queue.GivenUpKeys].
 //
-// A stopped process notices nothing, and runs on for a moment when it continues; the monotonic clock of a suspended virtual
-// machine may stand still. Guard what such a moment must not destroy with the [Fence] of the hand-out. A failover that loses a
-// hand-out also gives the key to a second worker, until the first replica hears of it; fences then grow only if the servers'
-// clocks agree.
+// A stopped process notices nothing, and runs on for a moment when it continues; the monotonic clock of a suspended virtual machine
+// may stand still. Guard what such a moment must not destroy with the [Fence] of the hand-out. A failover that loses a hand-out
+// also gives the key to a second worker, until the first replica hears of it; fences then grow only if the servers' clocks agree.
 //
 // The server counts leases on a clock that moves at most half a lease from one call to the next. So leases survive a change of
 // the server's time and a while of being down. If no replica calls for a while, a dead one's keys come up to a lease later. When
@@ -47,21 +46,18 @@
 //
 //   - Shutdown concerns this replica. Get hands out nothing afterwards, and keys that are queued or wait stay for the
 //     others. Until the last held key is Done, what is added is accepted. Drains wait for the held keys alone.
-//   - Time is the server's, but never goes back: if its clock was ahead and is set back, the queue's goes on from there. A fake
-//     clock does not drive the queue. Delays are rounded up to microseconds, and keys that are due at the same time come in
-//     any order.
+//   - Time is the server's, but never goes back: if its clock is set back, the queue's goes on from where it was. A fake clock does
+//     not drive the queue. Delays are rounded up to microseconds; keys that are due at the same time come in any order.
 //   - Keys become strings; see [Codec]. The string of 80 zero bytes is reserved.
 //   - With several shards, order holds within each, and each has its part of Limit and Burst.
 //   - A delayed key may come up to a poll interval late, if the replica that was to fetch it dies meanwhile.
-//   - Failures are counted on the server, and expire there; MaxRetries of package worker counts those of all replicas. One that
-//     happens before the delay of the failure before has passed, on whichever replica, is the same. A custom RateLimiter counts on
-//     each replica.
+//   - Failures are counted on the server, for all replicas and for MaxRetries of package worker, and expire there. One that happens
+//     before the delay of the last one has passed, on whichever replica, is the same. A custom RateLimiter counts on each replica.
 //   - Causes (see [Queue.AddCause]) are kept on the server, for all replicas; Causes has those of a held key alone. AddedAgain
 //     hears of adds of this replica at once, and of all others within a second.
 //   - Pause, Resume and Discard are about the whole queue, and so is what Snapshot, SnapshotKey and SnapshotKeys show.
 //   - Len, Stats and NumRequeues ask the server, for up to a second, and Snapshot for up to two.
-//   - A key that was fetched for a getter which gave up at that moment may go to a later one. If it was added in
-//     between, it comes once more than necessary.
+//   - A key that was fetched for a getter which gave up at that moment may go to a later one and, if added in between, come twice.
 //   - A Done that is called before the Get of its key has returned, a mistake of the caller, may count as unmatched.
 //   - A key that cannot be decoded (another version of the program may have added it) is set aside, counted in [Info],
 //     listed by [Queue.SetAsideKeys], and stops nothing.
@@ -74,7 +70,6 @@
 // costs about 0.02 calls. A queued key of 13 bytes takes about 110 bytes on the server. A call that finds a lot of work (a million
 // due keys, ten thousand of a dead replica) does part of it and leaves the rest to the next.
 //
-// An idle queue has no goroutine, no timer and no call. While a Get waits, each shard has a blocking read, on a connection outside
-// the client's pool, and a call every [Config].PollInterval, in case a wake-up is lost. While keys are held, there is a call every
-// third of a lease.
+// An idle queue has no goroutine, no timer and no call. While a Get waits, each shard has a blocking read, on a connection outside the
+// client's pool, and a call every [Config].PollInterval, in case a wake-up is lost. Held keys cost a call every third of a lease.
 package redisqueue

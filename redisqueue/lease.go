@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// ErrLeaseLost is the cause of the end of a handler's context when the lease of its key is lost: another replica may
-// have the key.
+// ErrLeaseLost is the cause of the end of a handler's context when the lease of its key is lost: another replica may have the key.
 var ErrLeaseLost = errors.New("redisqueue: the lease of the key is lost")
 
 // session is one life of this replica in a shard. Its lease covers the keys that it was handed out; each batch renews it. When the

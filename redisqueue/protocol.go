@@ -129,27 +129,21 @@ func aboutHeld(c code, key handedOut) *op {
 
 // argv is what batch.lua gets as ARGV.
 func (s *shard[T]) argv(b *batch) []any {
-	flags := "-"
-	if b.asleep {
-		flags += "r"
+	var flags string
+	for _, f := range []struct {
+		is   bool
+		flag string
+	}{{b.asleep, "r"}, {b.wantsAll, "o"}, {s.q.tool, "t"}, {b.interrupted, "e" + b.session.lastFence}} {
+		if f.is {
+			flags += f.flag
+		}
 	}
-	if b.wantsAll {
-		flags += "o"
-	}
-	if s.q.tool {
-		flags += "t"
-	}
-	if b.interrupted {
-		flags += "e" + b.session.lastFence
-	}
-	args := make([]any, 0, 8+len(b.ops))
+	args := make([]any, 0, 9+len(b.encoded))
 	args = append(args, b.session.id, b.session.seq, s.q.config.Lease.Microseconds(), b.want, flags, s.q.settings, s.q.config.description)
 	if b.session.seq == 1 {
 		args = append(args, string(codeIdentify)+s.q.config.Replica)
 	}
-	for _, text := range b.encoded {
-		args = append(args, text)
-	}
+	args = append(args, b.encoded...)
 	if b.quits {
 		args = append(args, string(codeQuit))
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Queue is one replica's end of a queue on a server; [New] makes one. Its methods are safe for concurrent use. Those of
-// workqueue's interfaces keep their contract, but for the differences that the package comment lists.
+// Queue is one replica's end of a queue on a server; [New] makes one. Its methods are safe for concurrent use. It is an Extended
+// TypedRateLimitingInterface, and a KeyReader, KeyRemover, CauseAdder, AddNotifier, GivenUpKeeper and Leaser, of package workqueue: with
+// their contract, but for the differences that the package comment lists.
 //
-// Methods with a key panic, without a lock, for one that cannot be hashed or is not equal to itself, for one that the codec
-// cannot encode, and for the reserved one. What is added while the server does not answer is kept in memory without a bound:
-// see [Info].
+// Methods with a key panic, without a lock, for one that cannot be hashed or is not equal to itself, for one that the codec cannot
+// encode, and for the reserved one. What is added while the server does not answer is kept in memory without a bound: see [Info].
 type Queue[T comparable] struct {
 	config   Config[T]
 	client   redis.UniversalClient
@@ -44,17 +44,6 @@ type Queue[T comparable] struct {
 		foreign []func()
 	}
 }
-
-var (
-	_ workqueue.TypedRateLimitingInterface[string] = (*Queue[string])(nil)
-	_ workqueue.Extended[string]                   = (*Queue[string])(nil)
-	_ workqueue.KeyReader[string]                  = (*Queue[string])(nil)
-	_ workqueue.KeyRemover[string]                 = (*Queue[string])(nil)
-	_ workqueue.CauseAdder[string]                 = (*Queue[string])(nil)
-	_ workqueue.AddNotifier[string]                = (*Queue[string])(nil)
-	_ workqueue.GivenUpKeeper[string]              = (*Queue[string])(nil)
-	_ workqueue.Leaser[string]                     = (*Queue[string])(nil)
-)
 
 // New returns a replica's end of the queue with that name. It checks that the server answers, is new enough, does not evict keys
 // and runs the queue's scripts, and that earlier replicas had the same number of shards and type of keys. ctx bounds only these
