@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Queue is one replica's end of a queue on a server; [New] makes one. Its methods are safe for concurrent use. It is an Extended
-// TypedRateLimitingInterface, and a KeyReader, KeyRemover, CauseAdder, AddNotifier, GivenUpKeeper and Leaser, of package workqueue: with
-// their contract, but for the differences that the package comment lists.
+// Queue is one replica's end of a queue on a server; [New] makes one. Its methods are safe for concurrent use. It implements
+// workqueue's TypedRateLimitingInterface, Extended, KeyReader, KeyRemover, CauseAdder, AddNotifier, GivenUpKeeper and Leaser, with
+// the differences that the package comment lists.
 //
 // Methods with a key panic, without a lock, for one that cannot be hashed or is not equal to itself, for one that the codec cannot
 // encode, and for the reserved one. What is added while the server does not answer is kept in memory without a bound: see [Info].

@@ -112,7 +112,7 @@ func (s *shard[T]) runRead(ctx context.Context, args ...any) (reply []any, err e
 	return reply, nil
 }
 
-// checker reads what read.lua has returned. Others may have written it, so all is checked: err is about the first one that makes no sense.
+// checker reads what read.lua has returned. Others may have written it, so all is checked: err is about the first mistake.
 type checker struct {
 	offset int64 // how far the queue's clock is ahead of the server's, in microseconds
 	err    error

@@ -82,7 +82,7 @@ func (w written) MarshalJSON() ([]byte, error) {
 	return w, nil
 }
 
-// typeOf returns a type with the same JSON as the one that kind begins with (see Description in package redisqueue), and the rest of kind.
+// typeOf returns a type with the same JSON as the one with which kind begins (see describe in package redisqueue), and the rest of kind.
 // parsed is the key: it shows which structs are embedded, so that their fields are those of the struct around them.
 func typeOf(kind string, parsed any) (t reflect.Type, rest string, ok bool) {
 	switch {
