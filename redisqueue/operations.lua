@@ -74,15 +74,15 @@ end
 
 -- loadStates reads the states of keys. If a state makes no sense, another program has written it, and the key is queued.
 local function loadStates(keys)
-	local missing = {}
+	local missing, n = {}, 0 -- counted, because #missing searches for the end
 	for _, key in ipairs(keys) do
 		if states[key] == nil then
-			states[key] = false
-			missing[#missing + 1] = key
+			states[key], n = false, n + 1
+			missing[n] = key
 		end
 	end
-	for first = 1, #missing, 1000 do
-		local values = call('HMGET', STATES, unpack(missing, first, math.min(first + 999, #missing)))
+	for first = 1, n, 1000 do
+		local values = call('HMGET', STATES, unpack(missing, first, math.min(first + 999, n)))
 		for i, state in ipairs(values) do
 			local key = missing[first + i - 1]
 			states[key] = state
@@ -342,19 +342,21 @@ if knownFence then
 	until #some == 0
 end
 
+-- answer adds an answer to the reply: a number, which is 1 if the key was there, and what is left of a delay.
+local function answer(n, left) results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' end
+
 -- The states of all keys are read at once. These are branches, and not a table of functions, because each batch runs the whole script:
 -- to define sixteen functions takes 5 µs, which is 11 % of a batch of one key.
 loadStates(keys)
 for i, code in ipairs(codes) do
-	local key, argument, rest = keys[i], arguments[i], rests[i]
-	local found, n, left -- the answer of an operation that has one: whether the key was there, or two numbers
+	local key = keys[i]
 	if full and find(ADDS, code, 1, true) then
 		-- nothing
 	elseif code == ADD then
 		add(key)
 	elseif code == DONE or code == HAND_BACK or code == SET_ASIDE or code == ADDED_AGAIN then
 		local state = states[key]
-		local isHeld = state and find(state, argument, 13, true) == 13 -- under that fence; no two hand-outs have the same
+		local isHeld = state and find(state, arguments[i], 13, true) == 13 -- under that fence; no two hand-outs have the same
 		if code == DONE then
 			finished[#finished + 1] = key
 			if isHeld then
@@ -363,7 +365,7 @@ for i, code in ipairs(codes) do
 				unmatched = unmatched + 1
 			end
 		elseif code == ADDED_AGAIN then
-			found = isHeld and byte(state) == 100 -- d
+			answer(isHeld and byte(state) == 100 and 1 or 0) -- d
 		elseif isHeld and code == HAND_BACK then
 			putBack(session, key, state)
 		elseif isHeld then -- SET_ASIDE: the replica cannot decode the key.
@@ -372,14 +374,14 @@ for i, code in ipairs(codes) do
 			call('SADD', ASIDE, key)
 		end
 	elseif code == ADD_WHY then -- The rest is q, for a quiet add, or l, and the causes.
-		add(key, byte(rest) == 113)
-		if #rest > 1 then
-			addCauses(key, sub(rest, 2))
+		add(key, byte(rests[i]) == 113)
+		if #rests[i] > 1 then
+			addCauses(key, sub(rests[i], 2))
 		end
 	elseif code == ADD_AFTER then
-		addLater(key, argument)
+		addLater(key, arguments[i])
 	elseif code == ADD_RATE_LIMITED then -- The rest is a random number, see backoff, and how long the key waits at least.
-		local random, atLeast = string.match(rest, '^(%S+) (%d+)$')
+		local random, atLeast = string.match(rests[i], '^(%S+) (%d+)$')
 		local failures, delay = failuresOf(key)
 		if delay == 0 then
 			delay = backoff(key, failures, random) -- In two assignments: miniredis would set failures first.
@@ -391,12 +393,11 @@ for i, code in ipairs(codes) do
 	elseif code == FORGET then
 		forget(key)
 	elseif code == NUM_REQUEUES then
-		n, left = failuresOf(key)
+		answer(failuresOf(key))
 	elseif code == GIVE_UP then -- The rest is the number of attempts and the error.
-		giveUp(key, rest)
+		giveUp(key, rests[i])
 	elseif code == DISCARD then -- The worker that holds the key keeps it. In a long line its place stays, and is skipped.
-		local state = states[key]
-		found = call('ZREM', DELAYS, key) > 0
+		local state, found = states[key], call('ZREM', DELAYS, key) > 0
 		waiting, due[key] = nil, nil
 		if isQueued(key) then
 			set(key, false)
@@ -410,17 +411,20 @@ for i, code in ipairs(codes) do
 		forgetCauses(key)
 		found = call('HDEL', LOSSES, key) + (call('ZSCORE', FAILURES, key) and 1 or 0) > 0 or found or state
 		forget(key)
+		answer(found and 1 or 0)
 	elseif code == RETRY_GIVEN_UP or code == FORGET_GIVEN_UP then
-		found = dropGivenUp(key)
+		local found = dropGivenUp(key)
 		if found and code == RETRY_GIVEN_UP then
 			forget(key)
 			add(key)
 		end
+		answer(found and 1 or 0)
 	elseif code == REQUEUE_SET_ASIDE or code == DROP_SET_ASIDE then
-		found = call('SREM', ASIDE, key) > 0
-		if found and code == REQUEUE_SET_ASIDE then
+		local found = call('SREM', ASIDE, key)
+		if found > 0 and code == REQUEUE_SET_ASIDE then
 			add(key)
 		end
+		answer(found)
 	elseif code == PAUSE then -- In place of a key these have: 1, or 0 to resume;
 		paused = key == '1'
 	elseif code == IDENTIFY then -- the name of the replica;
@@ -429,12 +433,6 @@ for i, code in ipairs(codes) do
 		leaseEnds = -1
 		call('ZADD', LEASES, leaseEnds, session)
 		wake(session)
-	end
-	if found ~= nil then
-		n, left = found and 1 or 0, 0
-	end
-	if n then
-		results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left) .. ' '
 	end
 end
 -- A process that has called Done has survived the key.
