@@ -30,14 +30,14 @@ func checkKey(description, key string) error {
 	if err := decoder.Decode(value); err != nil {
 		return fmt.Errorf("the queue's keys are %s: %w", kind, err)
 	}
-	written, err := json.Marshal(value)
+	canonical, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("the queue's keys are %s: %w", kind, err)
 	}
-	if string(written) == key {
+	if string(canonical) == key {
 		return nil
 	}
-	err = fmt.Errorf("programs write this key as %s", written)
+	err = fmt.Errorf("programs write this key as %s", canonical)
 	if kind[0] == '{' {
 		err = fmt.Errorf("%w, with all fields in this order", err)
 	}
