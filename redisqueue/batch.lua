@@ -47,11 +47,11 @@ local FILLER = string.rep('\0', 80)
 -- settings, what all replicas must have in common, and the operations.
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8
-local asleep = string.find(flags, 'r', 1, true) -- The session was asleep.
-local wantsAll = string.find(flags, 'o', 1, true) -- It asks for the numbers that not every reply has.
-local tool = string.find(flags, 't', 1, true) -- It takes over nothing and forgets nothing.
+local asleep = flags ~= '' and string.find(flags, 'r', 1, true) -- The session was asleep.
+local wantsAll = flags ~= '' and string.find(flags, 'o', 1, true) -- It asks for the numbers that not every reply has.
+local tool = flags ~= '' and string.find(flags, 't', 1, true) -- It takes over nothing and forgets nothing.
 -- An attempt to execute this batch was answered by an error. The replica knows of the hand-outs up to this fence.
-local knownFence = string.match(flags, 'e(%d+)')
+local knownFence = flags ~= '' and string.match(flags, 'e(%d+)')
 local isFirst, isCheck = seq == '1', seq == '0' -- A check is no batch: a new replica asks whether its batches would be executed.
 -- What only saves memory is not done by every batch.
 local tidies = not tool and (wantsAll or tonumber(seq) % 16 == 1)

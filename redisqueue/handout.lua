@@ -67,12 +67,12 @@ for _, dead in ipairs(ended) do
 		call('HSET', REPLIES, dead, string.match(last, '^%d+') .. ' -1 GONE')
 	end
 end
-local forgotten = tidies and call('ZRANGEBYSCORE', GONE, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS) or {}
-each('ZREM', GONE, forgotten)
-each('HDEL', REPLIES, forgotten)
 
--- Failures are forgotten in the end.
-if tidies and call('ZCARD', RETRIES) > 1 then
+-- Such sessions, and failures, are forgotten in the end.
+if tidies then
+	local forgotten = call('ZRANGEBYSCORE', GONE, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS)
+	each('ZREM', GONE, forgotten)
+	each('HDEL', REPLIES, forgotten)
 	local before = whole(now - setting('forget'))
 	local keys = readSome(chores, function(from, n) return call('ZRANGEBYSCORE', RETRIES, '-inf', before, 'LIMIT', from, n) end)
 	chores = chores - #keys
@@ -174,9 +174,11 @@ each('HDEL', STATES, absent)
 if popped > 0 then
 	call('LPOP', LINE, popped)
 end
-each('HDEL', CAUSES, uncaused)
-each('HSET', CAUSES, moves)
-each('HDEL', CAUSES, moved)
+if caused then
+	each('HDEL', CAUSES, uncaused)
+	each('HSET', CAUSES, moves)
+	each('HDEL', CAUSES, moved)
+end
 local over = {}
 for _, member in ipairs(released) do
 	if not holds[member] then
