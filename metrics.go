@@ -140,7 +140,7 @@ type Stats struct {
 	Latency, WorkDuration *Histogram
 	// ByPriority divides Queued and Again together. It is nil in a queue without priorities, or without metrics.
 	ByPriority *PriorityDepths
-	// Shared is nil in a queue of one process, or without metrics.
+	// Shared is nil in a queue of one process.
 	Shared *SharedStats
 }
 
@@ -156,7 +156,7 @@ type SharedStats struct {
 	// LostLeases counts the keys whose lease was lost while a worker of this process held them, LostDones the calls of
 	// Done that came too late.
 	LostLeases, LostDones uint64
-	// CallDuration has the times of this process's calls of the server that succeeded.
+	// CallDuration has the times of this process's calls of the server that succeeded. It is nil without metrics.
 	CallDuration *Histogram
 
 	// The others are of the whole queue, as every process of it sees them: Failing is the number of keys with failures,

@@ -16,11 +16,10 @@ import (
 // key, Add does nothing; until then, other replicas can process what handlers add that still run.
 func (q *Queue[T]) Add(item T) { q.enqueue(item, (*shard[T]).addLocked) }
 
-// AddContext is Add that returns nil when the server has item, and WaitReplicas replicas of it have: after one round trip, which
-// it shares with concurrent callers, or two if a call is under way, and another one for the replicas. If ctx has ended it
-// adds nothing. If ctx ends while it waits, it returns an error that is ctx.Err() and, if the server fails, the reason; the
-// add is then on its way all the same. It returns [ErrNotReplicated] if too few replicas have confirmed, and ErrShutDown if
-// Add would do nothing, or if the add was dropped during shutdown.
+// AddContext is Add that returns nil when the server, and WaitReplicas replicas of it, have item. That takes one round trip, shared
+// with concurrent callers, or two if a call is under way, and another one for the replicas. If ctx has already ended, it adds
+// nothing. If ctx ends later, it returns ctx.Err(), joined with the server's failure if there is one; the add stays on its way.
+// It returns [ErrNotReplicated] if too few replicas confirm, and ErrShutDown if Add would do nothing or the add was dropped.
 func (q *Queue[T]) AddContext(ctx context.Context, item T) error {
 	return q.confirm(ctx, item, (*shard[T]).addLocked)
 }
@@ -37,10 +36,9 @@ func (q *Queue[T]) AddAfterContext(ctx context.Context, item T, duration time.Du
 	return q.confirm(ctx, item, after[T](duration))
 }
 
-// AddRateLimited counts a failure of item and adds it after the delay that follows from Backoff, Limit and Burst, or from
-// RateLimiter. A call that fails before the delay of the failure before it has passed, whichever replica made either, is the same
-// failure: item comes at the end of that delay, and nothing is counted. AddRateLimited does not block. After shutdown it does
-// nothing, as Add.
+// AddRateLimited counts a failure of item and adds it after the delay that Backoff, Limit and Burst, or RateLimiter, give. While the
+// delay of the last failure has not passed, another failure, on whichever replica, is the same one: it is not counted, and item
+// comes at the end of that delay. AddRateLimited does not block. After shutdown it does nothing, as Add.
 func (q *Queue[T]) AddRateLimited(item T) { q.AddRateLimitedAfter(item, 0) }
 
 // AddRateLimitedAfter is AddRateLimited, but item does not come before atLeast has passed, unless somebody else adds it. Package
@@ -64,13 +62,12 @@ func (q *Queue[T]) failure(item T, atLeast time.Duration) putter[T] {
 	}
 	return func(s *shard[T], encoded string) (seq uint64) {
 		s.q.mu.totals.stats.Retries++
-		text := fmt.Sprintf("%016d%s%.14f %d", len(encoded), encoded, min(rand.Float64(), 0.99999999999999), micros(atLeast))
+		text := fmt.Sprintf("%016d%s%.14f %d", len(encoded), encoded, min(rand.Float64(), 0.99999999999999), ceilMicros(atLeast))
 		return s.enqueueLocked(newOp(codeAddRateLimited, text))
 	}
 }
 
-// Forget forgets the failures of item: the next one counts as the first. It does not block. After shutdown it does nothing,
-// as Add.
+// Forget forgets the failures of item: the next one counts as the first. It does not block. After shutdown it does nothing, as Add.
 func (q *Queue[T]) Forget(item T) {
 	if limiter := q.config.RateLimiter; limiter != nil {
 		limiter.Forget(item)
@@ -103,16 +100,16 @@ func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (failures int
 	return answers[0].n, answers[0].left, err
 }
 
-// putter puts an operation on a key into the buffer of its shard, under the lock, and returns its number.
+// putter puts an operation on a key into the buffer of its shard, under the lock, and returns its seq.
 type putter[T comparable] func(s *shard[T], encoded string) (seq uint64)
 
-// enqueue calls put with item's shard and its string, unless this replica has ended.
+// enqueue calls put for item, unless this replica has ended.
 func (q *Queue[T]) enqueue(item T, put putter[T]) {
 	encoded, s := q.locate(item)
 	_ = q.whileOpen(context.Background(), func() { put(s, encoded) })
 }
 
-// addLocked puts an add into the buffer, unless one of the same key is there. It returns the number of the one that is there.
+// addLocked puts an add into the buffer, or merges it into one of the same key, and returns its seq.
 func (s *shard[T]) addLocked(encoded string) (seq uint64) { return s.addCauseLocked(encoded, nil) }
 
 // addCauseLocked is addLocked with a cause, if that is not nil.
@@ -140,12 +137,12 @@ func after[T comparable](delay time.Duration) putter[T] {
 		if delay <= 0 {
 			return s.addLocked(encoded)
 		}
-		return s.enqueueLocked(newOp(codeAddAfter, fmt.Sprintf("%16d%s", micros(delay), encoded)))
+		return s.enqueueLocked(newOp(codeAddAfter, fmt.Sprintf("%16d%s", ceilMicros(delay), encoded)))
 	}
 }
 
-// micros returns d in microseconds, rounded up, and zero if it is negative.
-func micros(d time.Duration) uint64 { return (uint64(max(d, 0)) + 999) / 1000 }
+// ceilMicros returns d in microseconds, rounded up, and zero if it is negative.
+func ceilMicros(d time.Duration) uint64 { return (uint64(max(d, 0)) + 999) / 1000 }
 
 // AddCause is Add that says why. The server keeps the causes with the key, and merges those of all replicas, as
 // workqueue.Causes does; their times are rounded down to microseconds. They come with the key to the worker that gets it, again
@@ -157,8 +154,8 @@ func (q *Queue[T]) AddCause(item T, cause workqueue.Cause) {
 	q.enqueue(item, func(s *shard[T], encoded string) (seq uint64) { return s.addCauseLocked(encoded, &cause) })
 }
 
-// Causes returns the causes with which item was handed out to a worker of this replica. It does not ask the server: for any
-// other key it returns none. SnapshotKey has those of every key.
+// Causes returns the causes with which item was handed out to a worker of this replica, none for any other key. It does not ask
+// the server; SnapshotKey has those of every key.
 func (q *Queue[T]) Causes(item T) (causes workqueue.Causes) {
 	if h := q.holdOf(item); h != nil {
 		causes, _ = decodeCauses(h.causes)
@@ -166,8 +163,8 @@ func (q *Queue[T]) Causes(item T) (causes workqueue.Causes) {
 	return causes
 }
 
-// argument returns the operation as batch.lua reads it.
-func (o *op) argument() string {
+// encode returns the operation as operations.lua reads it.
+func (o *op) encode() string {
 	switch {
 	case o.code != codeAdd:
 		return o.text
@@ -236,19 +233,19 @@ func (q *Queue[T]) AddedAgain(item T) <-chan struct{} {
 		q.mu.Unlock()
 		return nil
 	}
-	first, asked := h.added == nil, make(chan struct{})
-	if first {
+	isFirst := h.added == nil
+	if isFirst {
 		h.added = make(chan struct{})
 	}
-	if !first || h.lost {
-		close(asked)
-	} else {
-		s := h.shard
-		s.watched[h.encoded] = h
-		s.askAddedLocked(h, func() { close(asked) })
-		if len(s.watched) == 1 {
-			s.timers.watch.Reset(watchInterval)
-		}
+	if !isFirst || h.lost {
+		q.mu.Unlock()
+		return h.added
+	}
+	s, asked := h.shard, make(chan struct{})
+	s.watched[h.encoded] = h
+	s.askAddedLocked(h, func() { close(asked) })
+	if len(s.watched) == 1 {
+		s.timers.watch.Reset(watchInterval)
 	}
 	q.mu.Unlock()
 	select {
@@ -285,13 +282,7 @@ func (s *shard[T]) watchLocked() {
 // addedAgainLocked notes that a key was added again.
 func (s *shard[T]) addedAgainLocked(encoded string) {
 	if h := s.watched[encoded]; h != nil {
-		s.unwatchLocked(h)
+		delete(s.watched, encoded)
 		close(h.added)
-	}
-}
-
-func (s *shard[T]) unwatchLocked(h *hold[T]) {
-	if s.watched[h.encoded] == h {
-		delete(s.watched, h.encoded)
 	}
 }

@@ -46,7 +46,7 @@ func Attach(ctx context.Context, client redis.UniversalClient, name string) (*Qu
 	if err := config.complete(readTimeout(client)); err != nil {
 		return nil, err
 	}
-	_, config.keys, _ = strings.Cut(description, "keys: ")
+	config.description = description
 	q := newQueue(client, config, batchScript)
 	q.tool = true
 	return q, nil
@@ -73,7 +73,7 @@ func Queues(ctx context.Context, client redis.UniversalClient) (names []string, 
 }
 
 // Description says which format of data, how many shards and which type of keys the queue has.
-func (q *Queue[T]) Description() string { return q.description }
+func (q *Queue[T]) Description() string { return q.config.description }
 
 // Pause makes all replicas hand out nothing until Resume. Workers finish what they have. It does not block; Flush waits until
 // the server knows it. After shutdown it does nothing. Stats has Paused.
@@ -95,10 +95,9 @@ func (q *Queue[T]) pauseAll(one string) {
 // second, and returns false if that does not answer, and after shutdown; the server may still do it later.
 func (q *Queue[T]) Discard(item T) bool { return q.changed(codeDiscard, item) }
 
-// DiscardContext is Discard of several keys. It returns those that the server knew. It sends a few hundred at a time, and the
-// next ones when the server has answered. If it does not answer until ctx ends, DiscardContext returns an error beside the keys
-// that the server is known to have removed; it may still remove the few hundred that were under way. After shutdown it returns
-// ErrShutDown.
+// DiscardContext is Discard of several keys. It returns those that the server knew. It sends a few hundred at a time, and the next
+// ones when the server has answered. If it does not answer until ctx ends, DiscardContext returns an error beside the keys that the
+// server is known to have removed; it may still remove the few hundred that were under way. After shutdown it returns ErrShutDown.
 func (q *Queue[T]) DiscardContext(ctx context.Context, items ...T) (discarded []T, err error) {
 	return change(ctx, q, codeDiscard, items, q.locate)
 }

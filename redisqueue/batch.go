@@ -15,11 +15,9 @@ type shard[T comparable] struct {
 	q     *Queue[T]
 	names keyNames
 
-	buffer buffer
-	// sending: the goroutine that runs send exists. kickLocked starts it when there is something to send.
-	sending bool
-	// inFlight: a call of the server is under way.
-	inFlight bool
+	buffer   buffer
+	sending  bool   // the goroutine that runs send exists
+	inFlight bool   // a call of the server is under way
 	batches  uint64 // the number of the newest batch
 	wantsAll bool   // the next batch asks for all counts
 
@@ -28,6 +26,7 @@ type shard[T comparable] struct {
 	watched       map[string]*hold[T] // the held keys with an open channel of AddedAgain
 	getter        getter
 	server        health
+	refused       error  // of a tool: why the server has refused operations since the last Flush
 	counts        Counts // what the last replies said of the whole shard
 
 	timers struct {
@@ -39,14 +38,12 @@ type shard[T comparable] struct {
 
 // batch is what one call of the server executes.
 type batch struct {
-	number  uint64  // of this shard's batches
-	session session // as it was then; its seq is used once
-	ops     []*op
-	// arguments are ops as batch.lua reads them.
-	arguments []string
-	want      int
-	// asleep: the server believes that getters wait here. It forgets that, unless this call finds no keys for them again.
-	asleep      bool
+	number      uint64  // of this shard's batches
+	session     session // as it was then; its seq is used once
+	ops         []*op
+	encoded     []any // strings: ops as operations.lua reads them
+	want        int
+	asleep      bool // the session is in SLEEPERS, and leaves it unless this call finds too few keys again
 	wantsAll    bool
 	quits       bool // ends the session
 	noAdds      bool // the server's memory is full, and has refused adds a moment ago
@@ -71,7 +68,7 @@ func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
 	return s
 }
 
-// enqueueLocked puts an operation into the buffer and sends it, now or after the call in flight. It returns its number.
+// enqueueLocked puts an operation into the buffer and sends it, now or after the call in flight. It returns its seq.
 func (s *shard[T]) enqueueLocked(o *op) (seq uint64) {
 	seq = s.buffer.put(o)
 	s.kickLocked()
@@ -86,7 +83,6 @@ func (s *shard[T]) kickLocked() {
 	}
 }
 
-// kickLocked kicks all shards.
 func (q *Queue[T]) kickLocked() {
 	for _, s := range q.shards {
 		s.kickLocked()
@@ -99,8 +95,10 @@ func (s *shard[T]) hasWorkLocked(now time.Time) bool {
 	if !s.refusesAddsAt(now) {
 		ops += len(s.buffer.adds)
 	}
+	// An answer that has taken long is followed by another batch at once.
+	renews := s.session.held > 0 && now.Sub(s.session.leaseFrom) >= s.q.config.Lease/3
 	needed := func(c *confirmation) bool { return c.after > s.batches }
-	return !s.q.mu.ending.over && (ops > 0 || s.mustRenewLocked(now) || s.session.abandoned || s.wakesUpLocked() || s.quitsLocked() ||
+	return !s.q.mu.ending.over && (ops > 0 || renews || s.session.abandoned || s.wakesUpLocked() || s.quitsLocked() ||
 		s.demandLocked() > 0 || slices.ContainsFunc(s.confirmations.waiting, needed))
 }
 
@@ -117,7 +115,7 @@ func (s *shard[T]) send() {
 	}
 }
 
-// nextBatch returns what to send, or nil if there is nothing; then the goroutine must end.
+// nextBatch returns what to send. If that is nil, the goroutine must end.
 func (s *shard[T]) nextBatch() *batch {
 	s.q.mu.Lock()
 	defer s.q.unlock()
@@ -145,7 +143,7 @@ func (s *shard[T]) nextBatch() *batch {
 	if !s.server.fullSince.IsZero() && !b.noAdds {
 		work = max(work, maxWork-16) // A few adds find out whether the server is still full.
 	}
-	b.ops, b.arguments = s.buffer.take(work, b.noAdds)
+	b.ops, b.encoded = s.buffer.take(work, b.noAdds)
 	b.quits = s.session.abandoned || s.quitsLocked()
 	s.requestLocked(b.want)
 	s.getter.woken = false
@@ -158,7 +156,7 @@ func (s *shard[T]) nextBatch() *batch {
 func (s *shard[T]) deliver(b *batch) (r *reply) {
 	keys := s.names.of(b.session.id)
 	s.untilAnswered(func() error {
-		text, err := s.q.script.Run(context.Background(), s.q.client, keys, s.arguments(b)...).Text()
+		text, err := s.q.script.Run(context.Background(), s.q.client, keys, s.argv(b)...).Text()
 		if err == nil {
 			r, err = parseReply(text)
 		}
@@ -168,7 +166,7 @@ func (s *shard[T]) deliver(b *batch) (r *reply) {
 	return r
 }
 
-// apply does what follows from the reply to a batch, which is nil if there will be none.
+// apply carries out the reply to a batch. Without a reply, r is nil.
 func (s *shard[T]) apply(b *batch, r *reply) {
 	q := s.q
 	var keys []arrival[T]
@@ -210,14 +208,14 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	q.unlock()
 }
 
-// executedLocked does what follows from a batch that was executed, and brought those keys.
+// executedLocked carries out the reply to a batch that was executed. keys are its keys, decoded.
 func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now time.Time) {
 	q := s.q
-	before := s.counts
-	if s.counts = r.counts; !b.wantsAll {
-		c := &s.counts
+	c, before := r.counts, s.counts
+	if !b.wantsAll { // The reply lacks these.
 		c.Failing, c.GivenUp, c.SetAside, c.Repaired, c.OldestQueued = before.Failing, before.GivenUp, before.SetAside, before.Repaired, before.OldestQueued
 	}
+	s.counts = c
 	q.mu.totals.stats.Adds += uint64(r.changed)
 	q.mu.totals.info.LostDones += uint64(r.unmatched)
 	answers := r.answers
@@ -233,7 +231,6 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now tim
 	}
 	s.confirmations.executed = s.buffer.executed()
 	s.confirmedLocked(b)
-
 	if b.quits {
 		s.endSessionLocked()
 	} else {

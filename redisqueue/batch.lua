@@ -1,5 +1,6 @@
--- Executes one batch of operations of one replica, atomically and once. Package redisqueue sends nothing else that
--- changes a queue, so this file is the whole of the queue's semantics.
+-- Executes one batch of a replica's operations, atomically and once. This is the first of three files that make one script. It decides
+-- whether the batch is executed, and reads the clocks. operations.lua executes the operations. handout.lua does what time and dead
+-- replicas have left, hands out keys, writes everything back and replies.
 --
 -- A key (of the queue, not of Redis) is in one of the states of package workqueue. `states` has it as a string:
 --
@@ -8,21 +9,14 @@
 --   processing+dirty    d<session><fence><since>                    44
 --                        2        13     29                         where each part begins
 --
--- Instead of d it is e while all adds since the hand-out were quiet ones.
+-- The d is an e while all adds since the hand-out were quiet. <since> and <fence> have 16 digits: microseconds of the queue's clock,
+-- or a little more for a fence. A session is one life of one replica and has 11 characters. It holds keys while its lease lives.
 --
--- <since> and <fence> have 16 digits: microseconds of the queue's clock, or a little more for a fence. A session is
--- one life of one replica and has 11 characters. It holds keys while its lease lives.
+-- The script writes last, in an order that loses no key wherever it is interrupted: a key enters the line before it gets the
+-- state, and leaves its former place after that. Places in the line whose keys are not queued are skipped.
 --
--- The script reads, decides, and writes last, in an order that loses no key wherever it is interrupted: a key is in the
--- line before it has the state, and leaves what it comes from after that. Places in the line whose keys are not queued are
--- skipped.
---
--- It has three parts, which are one script: this one decides whether the batch is executed, and reads the clocks;
--- operations.lua executes what the replica asks for; handout.lua does what time and dead replicas have left, hands out keys,
--- writes everything back and replies.
---
--- The data of a queue (of one shard) share a hash tag. All that a lost entry could make wrong is declared in KEYS,
--- so that a cluster refuses the script (TRYAGAIN) while only some of the keys have moved to another node.
+-- A shard's data share a hash tag. What must not be lost is declared in KEYS, so that a cluster refuses the script (TRYAGAIN)
+-- while only some of the keys have moved to another node.
 
 local META, STATES, LINE, DELAYS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local FAILURES, RETRIES, LASTS = KEYS[5], KEYS[6], KEYS[7]
@@ -37,7 +31,7 @@ local LOSSES, GIVEN, REASONS, CAUSES, NAMES, WAKE = KEYS[14], KEYS[15], KEYS[16]
 --   LEASES    sorted set: session -> when its lease ends on the lease clock, -1 if it has quit
 --   HELD      sorted set of <session><key>, all scores 0, so that a session's keys are one range
 --   SLEEPERS  set: sessions with getters that wait        WAKE      list: what this session's getters wait for
---   REPLIES   hash: session -> number of its last batch, when its lease ends, and the reply to that batch
+--   REPLIES   hash: session -> seq of its last batch, when its lease ends, and the reply to that batch
 --   GONE      sorted set: session that has ended -> when its reply is forgotten, on the lease clock
 --   LOSSES    hash: key -> how often in a row its lease was lost, see lose
 --   GIVEN     sorted set: key that was given up -> when   REASONS   hash: such a key -> its number of attempts and error
@@ -46,25 +40,21 @@ local LOSSES, GIVEN, REASONS, CAUSES, NAMES, WAKE = KEYS[14], KEYS[15], KEYS[16]
 --
 -- No key but WAKE expires by itself: a server whose time is set forward would forget what it must know.
 
--- Hashes and sorted sets with few and short entries have an encoding in which every look-up scans all of them. One
--- entry that is longer than that encoding allows prevents it. Redis deletes what is empty, so it stays.
+-- Redis scans small hashes and sorted sets at each look-up, unless an entry is long. This one is, and it keeps them from being deleted.
 local FILLER = string.rep('\0', 80)
 
--- ARGV: the session and the number of its batch, how long a lease is in microseconds, how many keys the replica wants, flags, its
+-- ARGV: the session and the seq of its batch, how long a lease is in microseconds, how many keys the replica wants, flags, its
 -- settings, what all replicas must have in common, and the operations.
-local session, number, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8
-local asleep, wantsAll, tool, knownFence = false, false, false, false
-if flags ~= '-' then
-	asleep = string.find(flags, 'r', 1, true) -- The session was asleep.
-	wantsAll = string.find(flags, 'o', 1, true) -- It asks for the numbers that not every reply has.
-	tool = string.find(flags, 't', 1, true) -- It takes over nothing and forgets nothing.
-	-- An attempt to execute this batch was answered by an error. The replica knows of the hand-outs up to this fence.
-	knownFence = string.match(flags, 'e(%d+)')
-end
-local isFirst, isCheck = number == '1', number == '0' -- A check is no batch: a new replica asks whether its batches would be executed.
+local asleep = flags ~= '' and string.find(flags, 'r', 1, true) -- The session was asleep.
+local wantsAll = flags ~= '' and string.find(flags, 'o', 1, true) -- It asks for the numbers that not every reply has.
+local tool = flags ~= '' and string.find(flags, 't', 1, true) -- It takes over nothing and forgets nothing.
+-- An attempt to execute this batch was answered by an error. The replica knows of the hand-outs up to this fence.
+local knownFence = flags ~= '' and string.match(flags, 'e(%d+)')
+local isFirst, isCheck = seq == '1', seq == '0' -- A check is no batch: a new replica asks whether its batches would be executed.
 -- What only saves memory is not done by every batch.
-local tidies = not tool and (wantsAll or tonumber(number) % 16 == 1)
+local tidies = not tool and (wantsAll or tonumber(seq) % 16 == 1)
 
 -- How much is done of the work that other replicas, or time, have left. The rest is left to the next batch.
 local CHORES, SESSIONS, DUE, WAKE_UP, SKIP, BYTES = 192, 8, 128, 8, 256, 65536
@@ -72,23 +62,20 @@ local REMEMBER = math.max(10 * lease, 3600000000)
 
 local call, sub, byte, find, format = redis.call, string.sub, string.byte, string.find, string.format
 
--- A score may come as 1.1e+8, which tonumber does not know everywhere: so 0 is added to it.
---
--- Times in states have 16 digits, of which a number may be read with an explicit base alone: some Lua implementations take leading
--- zeros for octal.
+-- miniredis' tonumber does not read a score like 1.1e+8, so 0 is added to scores; it takes leading zeros for octal, so times with
+-- 16 digits are read with base 10.
 local function digits(n) return format('%016.0f', n) end
 local function whole(n) return format('%.0f', n) end
 
--- A batch that was executed before gets the reply that it got, or GONE if the session has ended since. One that is not
--- the next has been overtaken, or the server has lost batches before it, and with them the keys that were handed out: then
--- the session is over.
+-- A batch that was executed before gets the same reply, or GONE if the session has ended since. If a batch is not the next one, it was
+-- overtaken, or the server has lost batches, and with them hand-outs: the session is over.
 local stored, leaseEnds = call('HGET', REPLIES, session), nil
 if stored then
 	local last, ends, at = string.match(stored, '^(%d+) (%-?%d+) ()')
-	if last == number then
+	if last == seq then
 		return sub(stored, at)
 	end
-	if last + 1 ~= number + 0 then
+	if last + 1 ~= seq + 0 then
 		return 'LOST'
 	end
 	leaseEnds = ends + 0
@@ -96,36 +83,48 @@ elseif not isFirst and not isCheck then
 	return 'LOST'
 end
 
--- description: what all replicas must have in common. time: the queue's clock, as it was read last; offset: how far that is ahead
--- of the server's. leaseTime: the lease clock. fence: the last one. again: the number of dirty keys that are processed. tokens and
--- filled: the token bucket, and when it was filled. paused: 1 while the queue is paused. keeper and keeperCalls: the
--- timekeeper, and the time by which it calls. repaired: the number of entries that were repaired. repairAt: how far that has come.
--- delayed, caused and lossy: 1 while DELAYS, CAUSES and LOSSES may have entries.
-local description, keeper, last, offset, leaseTime, fence, again, tokens, filled, paused, keeperCalls, repairedBefore, delayed, caused, lossy =
-	unpack(call('HMGET', META, 'description', 'keeper', 'time', 'offset', 'leaseTime', 'fence', 'again', 'tokens', 'filled', 'paused',
-		'keeperCalls', 'repaired', 'delayed', 'caused', 'lossy'))
+-- The fields of META: description is what all replicas must have in common. paused is 1 while the queue is paused. keeper is the
+-- timekeeper, which calls by keeperCalls. time is the queue's clock, as it was read last; offset is how far that is ahead of the
+-- server's. leaseTime is the lease clock. fence is the last one. again is the number of dirty keys that are processed. repaired is
+-- the number of entries that were repaired; repairAt, how far the search for them has come. tokens is what the token bucket had at
+-- the time filled.
+local description, paused, keeper, keeperCalls, timeBefore, offsetBefore, leaseTime, fence, again, repairedBefore, tokens, filled = unpack(call(
+	'HMGET', META, 'description', 'paused', 'keeper', 'keeperCalls', 'time', 'offset', 'leaseTime', 'fence', 'again', 'repaired', 'tokens', 'filled'))
 if description and description ~= DESCRIPTION then
-	return 'REFUSED ' .. description
+	return 'REFUSED ' .. description .. ', in the field description of ' .. META
 end
 
--- The queue's clock never goes back: what waits for a time does not wait longer because the server's clock was set back.
-local offsetBefore = tonumber(offset or 0)
+-- number returns the value of a field of META, or notes that another program has written it.
+local foreign
+local function number(field, value)
+	local n = tonumber(value)
+	if n and n >= -2 ^ 53 and n <= 2 ^ 53 then
+		return n
+	end
+	foreign = field
+	return 0
+end
+keeperCalls, offsetBefore, leaseTime = number('keeperCalls', keeperCalls or 0), number('offset', offsetBefore or 0), number('leaseTime', leaseTime or 0)
+fence, again, repairedBefore = number('fence', fence or 0), number('again', again or 0), number('repaired', repairedBefore or 0)
+tokens, filled = tokens and number('tokens', tokens), filled and number('filled', filled)
+
+-- The queue's clock never goes back, so that nothing waits longer when the server's clock is set back.
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2] + offsetBefore
-last = tonumber(last or now)
-offset = offsetBefore + math.max(0, last - now)
-now = math.max(now, last)
+timeBefore = number('time', timeBefore or now)
+local offset = offsetBefore + math.max(0, timeBefore - now)
+now = math.max(now, timeBefore)
+if foreign then
+	return redis.error_reply('ERR another program has written the field ' .. foreign .. ' of ' .. META .. ', which must be a number')
+end
 
--- Leases are counted on a clock that goes at most half a lease forward from batch to batch. So no lease ends because
--- the server's clock is set, because the server has hung, or because it was down: replicas have the time to come back. A
--- live replica sends a batch every third of its lease.
-local leaseClock = tonumber(leaseTime or 0) + math.min(now - last, lease / 2)
-fence = math.max(tonumber(fence or 0), now)
-again = tonumber(again or 0)
+-- The lease clock moves at most half a lease from batch to batch, and live replicas send one every third of a lease. So no lease ends
+-- because the server's clock was set, or because the server hung or was down.
+local leaseClock = leaseTime + math.min(now - timeBefore, lease / 2)
+fence = math.max(fence, now)
 local wasPaused = paused == '1'
 paused = wasPaused
-local repaired = 0
-local since = digits(now)
+local repaired, since = 0, digits(now)
 
 if isFirst or isCheck then
 	-- A user who may not call a command must find out before the first write. (If the rights change later, see `knownFence`.)

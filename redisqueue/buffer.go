@@ -9,22 +9,17 @@ import (
 // op is an operation on the queue, as operations.lua executes it.
 type op struct {
 	code code
-	// text is the key of codeAdd, and of all others the operation as operations.lua reads it: the letter, an argument of 16 characters if
-	// that is a capital one, and the key.
-	text string
-	// seq is the operation's place among all of its shard.
-	seq uint64
+	text string // of codeAdd the key, of others the whole operation as operations.lua reads it
+	seq  uint64 // the operation's place among all of its shard
 	// answer is called under the lock with the server's answer, or with why there will be none.
 	answer func(a answer, err error)
-	// Of codeAdd: what all adds of the key that were merged into this one have brought; quiet, if all of them were.
-	causes workqueue.Causes
-	quiet  bool
+	causes workqueue.Causes // of codeAdd: those of all adds that were merged into it
+	quiet  bool             // of codeAdd: all of these were quiet
 }
 
 func newOp(c code, text string) *op { return &op{code: c, text: string(c) + text} }
 
-// buffer has the operations of a shard that the server has not executed, but for those of the call in flight, in the order in which
-// they were asked for.
+// buffer has the operations of a shard that were not sent yet, in the order of the calls.
 type buffer struct {
 	adds, others []*op          // each in the order of seq; a full server takes no adds
 	merging      map[string]*op // the adds of codeAdd in adds, the newest of each key: further adds of the key are merged into it
@@ -45,7 +40,7 @@ func (b *buffer) executed() uint64 {
 	return seq - 1
 }
 
-// put numbers an operation, and returns its number.
+// put gives an operation its seq, and returns it.
 func (b *buffer) put(o *op) (seq uint64) {
 	b.newest++
 	o.seq = b.newest
@@ -74,8 +69,8 @@ func (b *buffer) add(key string) (o *op, isNew bool) {
 	return o, true
 }
 
-// take removes the operations of the next batch, which is worth some work already, without adds if it has none.
-func (b *buffer) take(work int, noAdds bool) (ops []*op, arguments []string) {
+// take removes and returns the operations of the next batch. work is what else the batch does; with noAdds it leaves the adds.
+func (b *buffer) take(work int, noAdds bool) (ops []*op, encoded []any) {
 	for size := 0; work < maxWork && size < maxBytes; {
 		from := &b.others
 		if !noAdds && len(b.adds) > 0 && (len(b.others) == 0 || b.adds[0].seq < b.others[0].seq) {
@@ -90,12 +85,12 @@ func (b *buffer) take(work int, noAdds bool) (ops []*op, arguments []string) {
 		if o.code == codeAdd && b.merging[o.text] == o {
 			delete(b.merging, o.text)
 		}
-		argument := o.argument()
+		text := o.encode()
 		work += o.code.work()
-		size += len(argument)
-		ops, arguments = append(ops, o), append(arguments, argument)
+		size += len(text)
+		ops, encoded = append(ops, o), append(encoded, text)
 	}
-	return ops, arguments
+	return ops, encoded
 }
 
 // putBack undoes take, for operations that were not executed. All that is in the buffer came after those of the same kind.

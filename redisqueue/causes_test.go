@@ -175,7 +175,7 @@ func TestCausesCostNothingUnused(t *testing.T) {
 	}
 	commands("ax")
 	before := commands("ax")
-	if with := commands((&op{code: codeAdd, text: "x", causes: workqueue.Causes{}.Plus(workqueue.Cause{Reason: "why", Time: time.Now()})}).argument()); with == before {
+	if with := commands((&op{code: codeAdd, text: "x", causes: workqueue.Causes{}.Plus(workqueue.Cause{Reason: "why", Time: time.Now()})}).encode()); with == before {
 		t.Error("causes need no command")
 	}
 	commands("ax")

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"reflect"
 	"strconv"
 	"strings"
@@ -35,7 +36,10 @@ func defaultCodec[T comparable]() (codec Codec[T], description string, err error
 	}
 	switch {
 	case isText(t):
-		codec = textOrJSON[T]{marshalText, unmarshalText}
+		codec = textOrJSON[T]{
+			func(key any) ([]byte, error) { return key.(encoding.TextMarshaler).MarshalText() },
+			func(text []byte, key any) error { return key.(encoding.TextUnmarshaler).UnmarshalText(text) },
+		}
 	case t.Kind() == reflect.String || isInteger(t.Kind()):
 		codec = plain[T]{}
 	default:
@@ -65,12 +69,6 @@ func (c textOrJSON[T]) Encode(key T) (string, error) {
 func (c textOrJSON[T]) Decode(encoded string) (key T, err error) {
 	err = c.unmarshal([]byte(encoded), &key)
 	return key, err
-}
-
-func marshalText(key any) ([]byte, error) { return key.(encoding.TextMarshaler).MarshalText() }
-
-func unmarshalText(text []byte, key any) error {
-	return key.(encoding.TextUnmarshaler).UnmarshalText(text)
 }
 
 func isInteger(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uintptr }
@@ -163,12 +161,9 @@ func (q *Queue[T]) locateString(encoded string) (string, *shard[T]) {
 	if len(q.shards) == 1 {
 		return encoded, q.shards[0]
 	}
-	// FNV-1a. All replicas, of all versions, must agree on it.
-	h := uint32(2166136261)
-	for i := range len(encoded) {
-		h = (h ^ uint32(encoded[i])) * 16777619
-	}
-	return encoded, q.shards[h%uint32(len(q.shards))]
+	h := fnv.New32a() // All replicas, of all versions, must agree on it.
+	h.Write([]byte(encoded))
+	return encoded, q.shards[h.Sum32()%uint32(len(q.shards))]
 }
 
 func (q *Queue[T]) decode(encoded string) (item T, err error) {

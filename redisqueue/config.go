@@ -17,8 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Config is what [New] needs to know. All replicas of a queue should have the same, but for the fields that are
-// about the replica itself: OnError, Logger, MetricsProvider and Replica.
+// Config configures [New]. All replicas of a queue should have the same, except for OnError, Logger, MetricsProvider and Replica.
 type Config[T comparable] struct {
 	// Name identifies the queue on the server, and in metrics. It is required, and must not contain braces.
 	Name string
@@ -29,28 +28,25 @@ type Config[T comparable] struct {
 	// at most a third of Lease, and if it is below a second at most half of the client's ReadTimeout.
 	PollInterval time.Duration
 	// Shards spreads the queue over that many hash tags, and so over the nodes of a cluster. A key is always in
-	// the same one; order holds within a shard. All replicas must have the same number; to change it, let the queue run
-	// empty, stop all replicas and call Purge. 1 if zero, at most 1,024. A replica uses a connection for each and, while getters
-	// wait, one of its own beside the client's pool, and with WaitReplicas another.
+	// the same one; order holds within a shard. All replicas must have the same number; to change it, let the queue run empty, stop
+	// all replicas and call Purge. 1 if zero, at most 1,024. A replica uses a connection for each, another while getters wait, and
+	// another with WaitReplicas.
 	Shards int
 	// Codec translates keys. Nil means: strings and integers as they are, types with MarshalText and UnmarshalText
 	// by these, others as JSON. New returns an error for types that would not come back equal or have several strings (0.0
 	// and -0.0 are equal), and a method panics that is given such a key: JSON replaces invalid UTF-8, and a time.Time with a
 	// monotonic clock reading loses it.
 	Codec Codec[T]
-	// Backoff is how long a key waits after each failure (AddRateLimited). The server counts failures and computes delays,
-	// for all replicas, in microseconds. Its Clock is not used, and its ForKey must be nil: a limiter with ForKey goes into
-	// RateLimiter.
+	// Backoff is how long a key waits after each failure (AddRateLimited). The server counts failures and computes delays, for all
+	// replicas, in microseconds. Its Clock is not used, and its ForKey must be nil: a limiter with ForKey goes into RateLimiter.
 	Backoff workqueue.BackoffConfig[T]
-	// Limit is how many keys a second come back after failures, all replicas together; Burst is how many may come at
-	// once. The delay of a key is the longer one of the backoff's and the bucket's. A Limit of zero means none; a
-	// Burst below 1 means 1. Each shard has its part of both, the Burst rounded up: keys that fall into few of the
-	// shards come back more slowly.
+	// Limit is how many keys a second come back after failures, all replicas together; Burst is how many may come at once. The
+	// delay of a key is the longer one of the backoff's and the bucket's. A Limit of zero means none; a Burst below 1 means 1. Each
+	// shard has its part of both, the Burst rounded up: keys that fall into few of the shards come back more slowly.
 	Limit float64
 	Burst int
-	// RateLimiter, unless nil, replaces Backoff, Limit and Burst. It counts in this process alone: a key that fails on
-	// two replicas has one failure on each. It is called by the callers of AddRateLimited, Forget and NumRequeues, without
-	// a lock.
+	// RateLimiter, unless nil, replaces Backoff, Limit and Burst. It counts in this process alone: a key that fails on two
+	// replicas has one failure on each. AddRateLimited, Forget and NumRequeues call it, without a lock.
 	RateLimiter workqueue.TypedRateLimiter[T]
 	// MaxLostLeases is after how many lost leases in a row, without a Done, a key is given up: its handler may end its process.
 	// From the second one on the key waits, at first for half a lease to a lease, then twice as long each time, at most for
@@ -59,15 +55,13 @@ type Config[T comparable] struct {
 	// back itself, because it could not reach the server for a while, does not count. 10 if zero, never if negative. With less
 	// than five, a key that ends its processes at once may take long ones with it.
 	MaxLostLeases int
-	// GivenUpLimit is how many keys are kept on the server that were given up, GivenUpAge for how long. 10,000 and a week if
-	// zero.
+	// The server keeps GivenUpLimit keys that were given up, for GivenUpAge. 10,000 and a week if zero.
 	GivenUpLimit int
 	GivenUpAge   time.Duration
 	// WaitReplicas is how many replicas of the server must have an add before AddContext and Flush confirm it. None if
 	// zero. Nothing else waits for them. In a cluster it needs go-redis's ClusterClient.
 	WaitReplicas int
-	// WaitTimeout bounds the wait for these. It must be below the client's ReadTimeout. If zero, it is half of that and at
-	// most 1 s.
+	// WaitTimeout bounds the wait for these. It must be below the client's ReadTimeout. If zero, half of that, at most 1 s.
 	WaitTimeout time.Duration
 	// OnError is called when the server does not answer, or refuses what it is asked for, and again for each attempt that
 	// fails; when a lease is lost; and when a key cannot be decoded. It is called without a lock, by a goroutine of the queue
@@ -78,11 +72,10 @@ type Config[T comparable] struct {
 	// MetricsProvider must be a [workqueue.StatsProvider], such as one of package prom. Nil means the one of
 	// [workqueue.SetProvider], if it is such a provider. One that inspects queues, such as package debug's, shows this one.
 	MetricsProvider workqueue.MetricsProvider
-
 	// Replica names this process to people, who see it beside the keys that it holds. Host name and process number if empty.
 	Replica string
 
-	keys string // describes the type of keys
+	description string // what all replicas must have in common
 }
 
 // complete fills in what is not set. The client waits for a reply for readTimeout.
@@ -121,12 +114,14 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	if _, ok := c.MetricsProvider.(workqueue.StatsProvider); c.MetricsProvider != nil && !ok {
 		return fmt.Errorf("redisqueue: %T is not a workqueue.StatsProvider", c.MetricsProvider)
 	}
-	c.keys = reflect.TypeFor[T]().Kind().String()
+	keys := reflect.TypeFor[T]().Kind().String()
 	if c.Codec == nil {
 		var err error
-		c.Codec, c.keys, err = defaultCodec[T]()
-		return err
+		if c.Codec, keys, err = defaultCodec[T](); err != nil {
+			return err
+		}
 	}
+	c.description = fmt.Sprintf("format %d, %d shards, keys: %s", format, c.Shards, keys)
 	return nil
 }
 
@@ -134,11 +129,6 @@ const maxShards = 1024
 
 // format is the version of the data on the server and of batch.lua. Replicas of different formats refuse to work together.
 const format = 3
-
-// description is what all replicas of a queue must have in common.
-func (c *Config[T]) description() string {
-	return fmt.Sprintf("format %d, %d shards, keys: %s", format, c.Shards, c.keys)
-}
 
 // settings are what batch.lua must know of the configuration, with times in microseconds.
 func (c *Config[T]) settings() string {
@@ -171,7 +161,7 @@ var ErrIncompatible = errors.New("redisqueue: the queue does not fit to the one 
 // ErrEviction is returned by [New] if the server may evict keys when its memory is full, and so parts of a queue.
 var ErrEviction = errors.New("redisqueue: the server must have maxmemory-policy noeviction")
 
-// onEachNode calls f with each master of a cluster, several at a time, and otherwise with the client.
+// onEachNode calls f with each master of a cluster, concurrently, or with a client of one server.
 func onEachNode(ctx context.Context, client redis.UniversalClient, f func(context.Context, redis.UniversalClient) error) error {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return f(ctx, node) })
@@ -225,13 +215,13 @@ func readTimeout(client redis.UniversalClient) (timeout time.Duration) {
 func (q *Queue[T]) checkScripts(ctx context.Context) error {
 	for _, s := range q.shards {
 		b := &batch{session: session{id: newSession()}} // Its number is 0.
-		text, err := q.script.Run(ctx, q.client, s.names.of(b.session.id), s.arguments(b)...).Text()
+		text, err := q.script.Run(ctx, q.client, s.names.of(b.session.id), s.argv(b)...).Text()
 		if err != nil {
 			return fmt.Errorf("redisqueue: the server does not execute the queue's scripts: %w", err)
 		}
 		if text != "OK" {
 			return fmt.Errorf("%w: here it has %s, on the server %s. Give all replicas the same, or let the queue run empty, stop "+
-				"them all and purge it", ErrIncompatible, q.description, strings.TrimPrefix(text, "REFUSED "))
+				"them all and purge it", ErrIncompatible, q.config.description, strings.TrimPrefix(text, "REFUSED "))
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package redisqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -11,9 +12,16 @@ import (
 
 // Flush returns nil when the server, and WaitReplicas replicas of it, have all that this replica was asked for before:
 // adds, Done and the rest. Its errors are those of AddContext, joined if several shards fail. After shutdown it returns nil
-// if the server has everything, and ErrShutDown if something was given up or replicas would have to confirm.
+// if the server has everything, and ErrShutDown if something was given up or replicas would have to confirm. In a tool (see Attach)
+// it returns the server's error, once, if that has refused something since the last Flush.
 func (q *Queue[T]) Flush(ctx context.Context) error {
-	return q.confirmAll(ctx, func(s *shard[T]) *confirmation { return s.confirmLocked(s.buffer.newest) })
+	err := q.confirmAll(ctx, func(s *shard[T]) *confirmation { return s.confirmLocked(s.buffer.newest) })
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, s := range q.shards {
+		err, s.refused = cmp.Or(err, s.refused), nil
+	}
+	return err
 }
 
 // patience is how long methods without a context wait for the server.
@@ -21,20 +29,19 @@ const patience = time.Second
 
 // confirmations are the calls that wait for the server.
 type confirmations struct {
-	waiting     []*confirmation
-	executed    uint64 // all operations up to here were executed
-	replicating replicating
+	waiting  []*confirmation
+	executed uint64 // all operations up to here were executed
+	// replicating have been executed and wait for the server's replicas, beside the batches: hand-outs, Dones and leases do not.
+	replicating []*confirmation
+	replicator  bool    // the goroutine that runs replicate exists
+	session     session // as of the batch that the last of replicating have reached
 }
 
 // confirmation is a call that waits until the server has executed a batch.
 type confirmation struct {
-	// target is the operation that the server must have executed, with all before it.
-	target uint64
-	// after is the first batch whose reply counts, zero for any. A batch that was built before may have been answered before what
-	// the caller wants to see.
-	after uint64
-	// replicated: replicas of the server must have it, too.
-	replicated bool
+	target     uint64 // the operation that the server must have executed, with all before it
+	after      uint64 // the first batch whose reply counts: an earlier one may show an older state. 0 for any
+	replicated bool   // replicas of the server must have it, too
 	result     chan error
 }
 
@@ -63,8 +70,6 @@ func (s *shard[T]) awaitLocked(c *confirmation) *confirmation {
 	switch {
 	case c.after == 0 && c.target <= s.confirmations.executed:
 		c.result <- nil
-	case c.after == 0 && s.q.tool && !s.sending && s.buffer.len() == 0:
-		c.result <- s.server.outage // The server has refused it, and so it was dropped.
 	case s.q.mu.ending.over:
 		c.result <- workqueue.ErrShutDown
 	default:
@@ -81,25 +86,25 @@ func (s *shard[T]) confirmedLocked(b *batch) {
 		case c.target > s.confirmations.executed || c.after > b.number:
 			return false
 		case c.replicated:
-			s.confirmations.replicating.waiting = append(s.confirmations.replicating.waiting, c)
-			s.confirmations.replicating.session = b.session
+			s.confirmations.replicating = append(s.confirmations.replicating, c)
+			s.confirmations.session = b.session
 		default:
 			c.result <- nil
 		}
 		return true
 	})
-	if len(s.confirmations.replicating.waiting) > 0 && !s.confirmations.replicating.running {
-		s.confirmations.replicating.running = true
+	if len(s.confirmations.replicating) > 0 && !s.confirmations.replicator {
+		s.confirmations.replicator = true
 		go s.replicate()
 	}
 }
 
 // failConfirmationsLocked answers all, because what they wait for will not be sent any more.
 func (s *shard[T]) failConfirmationsLocked(err error) {
-	for _, c := range append(s.confirmations.waiting, s.confirmations.replicating.waiting...) {
+	for _, c := range append(s.confirmations.waiting, s.confirmations.replicating...) {
 		c.result <- err
 	}
-	s.confirmations.waiting, s.confirmations.replicating.waiting = nil, nil
+	s.confirmations.waiting, s.confirmations.replicating = nil, nil
 }
 
 // whileOpen calls f under the lock, unless ctx or this replica has ended.
@@ -141,7 +146,7 @@ func (q *Queue[T]) confirmAll(ctx context.Context, confirm func(s *shard[T]) *co
 	return errors.Join(errs...)
 }
 
-// ask sends an operation on each key, and returns the answers, zero for those that have not come when ctx ends.
+// ask sends an operation on each key and returns the answers. If ctx ends first, those that have not come are zero.
 func (q *Queue[T]) ask(ctx context.Context, c code, keys ...string) ([]answer, error) {
 	answers := make([]answer, len(keys)) // Guarded by mu: some may come after ask has returned.
 	left, result := len(keys), make(chan error, len(keys))
@@ -168,7 +173,7 @@ func (q *Queue[T]) ask(ctx context.Context, c code, keys ...string) ([]answer, e
 
 var errAnswerLost = errors.New("redisqueue: the server has done it, but its answer is lost with the lease")
 
-// wait returns what result brings. If ctx ends before that, it returns its error, and why the server does not answer.
+// wait returns what result brings or, if ctx ends first, ctx.Err() joined with why the server does not answer.
 func (q *Queue[T]) wait(ctx context.Context, result <-chan error) error {
 	select {
 	case err := <-result:

@@ -66,12 +66,16 @@ func replacingTime(clock string) string {
 
 var queueNumber atomic.Int64
 
-// nameless hides the name that a queue must have, and a queue without metrics has not in the suite.
+// nameless hides the name and the numbers of a shared queue, which a queue without metrics has not in the suite. It panics if the
+// latter are not those of a queue without failures.
 type nameless struct{ *Queue[string] }
 
 func (q nameless) Stats() workqueue.Stats {
 	st := q.Queue.Stats()
-	st.Name = ""
+	if s := *st.Shared; s.Outage || s.Errors+s.LostLeases+s.LostDones > 0 || s.GivenUp+s.SetAside+s.Repaired > 0 || s.CallDuration != nil {
+		panic(fmt.Sprintf("%+v", s))
+	}
+	st.Name, st.Shared = "", nil
 	return st
 }
 

@@ -226,7 +226,7 @@ func TestBuffer(t *testing.T) {
 	text := func() (all string) {
 		ops, arguments := b.take(0, false)
 		defer b.putBack(ops)
-		return strings.Join(arguments, " ")
+		return strings.TrimSuffix(fmt.Sprintln(arguments...), "\n")
 	}
 	add := func(key string) (isNew bool) {
 		o, isNew := b.add(key)
@@ -295,26 +295,33 @@ func TestGetterAfterReply(t *testing.T) {
 	}
 }
 
-// The scripts and this package know the same operations.
+// The scripts and this package know the same operations, by the same names, and execute each.
 func TestCodes(t *testing.T) {
 	source, err := os.ReadFile("protocol.go")
 	must(t, err)
-	ours := make(map[string]bool)
-	for _, m := range regexp.MustCompile(`(?m)^\tcode\w+\s+code = '(.)'`).FindAllStringSubmatch(string(source), -1) {
-		if ours[m[1]] {
-			t.Errorf("%s is there twice", m[1])
-		}
-		ours[m[1]] = true
-		c, adds := code(m[1][0]), regexp.MustCompile(`local ADDS = '(\w+)'`).FindStringSubmatch(operationsPart)[1]
-		if c.isAdd() != strings.Contains(adds, m[1]) {
-			t.Errorf("is %s an add? %v", m[1], c.isAdd())
+	adds := regexp.MustCompile(`local ADDS = '(\w+)'`).FindStringSubmatch(operationsPart)[1]
+	theirs := make(map[string]string) // name -> letter
+	for _, m := range regexp.MustCompile(`(?m)^local ([A-Z_, ]+) = ('\w'(?:, '\w')*)$`).FindAllStringSubmatch(operationsPart, -1) {
+		letters := strings.Split(m[2], ", ")
+		for i, name := range strings.Split(m[1], ", ") {
+			theirs[name] = strings.Trim(letters[i], "'")
 		}
 	}
-	_, table, _ := strings.Cut(operationsPart, "local ops = {")
-	theirs := regexp.MustCompile(`(?m)^\t(?:ops\.)?(\w) = `).FindAllStringSubmatch(table, -1)
-	for _, m := range theirs {
-		if !ours[m[1]] {
-			t.Errorf("protocol.go lacks %s", m[1])
+	ours := make(map[string]bool)
+	for _, m := range regexp.MustCompile(`(?m)^\tcode(\w+)\s+code = '(.)'`).FindAllStringSubmatch(string(source), -1) {
+		name := strings.ToUpper(regexp.MustCompile(`([a-z])([A-Z])`).ReplaceAllString(m[1], "${1}_$2"))
+		if theirs[name] != m[2] {
+			t.Errorf("%s is %q here and %q in operations.lua", name, m[2], theirs[name])
+		}
+		if ours[m[2]] {
+			t.Errorf("%s is there twice", m[2])
+		}
+		ours[m[2]] = true
+		if c := code(m[2][0]); c.isAdd() != strings.Contains(adds, m[2]) {
+			t.Errorf("is %s an add? %v", name, c.isAdd())
+		}
+		if !regexp.MustCompile(`code == ` + name + `\b`).MatchString(operationsPart) {
+			t.Errorf("operations.lua does not execute %s", name)
 		}
 	}
 	if len(ours) != len(theirs) {

@@ -14,38 +14,31 @@
 //
 // # Leases
 //
-// A replica holds its keys under a lease ([Config].Lease), which it renews every third of it. While the lease lives, no
-// other replica gets the keys. If the server hears nothing of the replica for that long (it was killed or paused, or the network
-// was down), the keys come again, elsewhere and before all that is queued. The replica notices by its own monotonic clock, a
-// twentieth of the lease before the server (at least 100 ms): the handlers' contexts end with the cause [ErrLeaseLost], Done does
-// nothing on the server, and the new holder is not disturbed. A key whose lease was lost is not handed out in the same
-// process before its Done.
+// A replica holds its keys under a lease ([Config].Lease), which it renews every third of it. While the lease lives, no other
+// replica gets the keys. If the server hears nothing from the replica for a lease (it was killed or paused, or the network was
+// down), the keys come again elsewhere, before all queued ones. The replica notices this by its own monotonic clock, a twentieth
+// of the lease earlier (at least 100 ms): its handlers' contexts end with the cause [ErrLeaseLost], and Done changes nothing on
+// the server. The process does not get such a key again before its Done.
 //
-// A lease that the server lets end is a failure of the key, because its handler may have ended the process. The second time in a
-// row and later the key waits before it comes again, and after [Config].MaxLostLeases it is given up: see [Queue.GivenUpKeys].
+// A lease that ends on the server is a failure of the key, because its handler may have ended the process. From the second one in a row
+// the key waits before it comes again, and after [Config].MaxLostLeases it is given up: see [Queue.GivenUpKeys].
 //
-// A process that is stopped cannot notice anything, and goes on for a moment when it continues. Whatever that moment must
-// not destroy should be guarded with the [Fence] of the hand-out. The monotonic clock of a virtual machine that is
-// suspended may stand still: then only the fence helps.
+// A stopped process notices nothing, and runs on for a moment when it continues; the monotonic clock of a suspended virtual machine
+// may stand still. Guard what such a moment must not destroy with the [Fence] of the hand-out. A failover that loses a hand-out
+// also gives the key to a second worker, until the first replica hears of it; fences then grow only if the servers' clocks agree.
 //
-// A key is exclusive while the lease lives and the server keeps its data. A failover that loses a hand-out gives the key to
-// a second worker, until the first replica hears of it. Fences then grow only if the servers' clocks agree.
-//
-// The server counts leases on a clock that goes at most half a lease ahead from one call to the next. So they survive that
-// its time is set, by whatever amount, and a while of being down. When no replica at all has called for a while, the keys of
-// a dead one come up to a lease later. When the time is set forward, the keys of a replica that cannot call at
-// that moment come up to half a lease before it notices.
+// The server counts leases on a clock that moves at most half a lease from one call to the next. So leases survive a change of
+// the server's time and a while of being down. If no replica calls for a while, a dead one's keys come up to a lease later. When
+// the time is set forward, the keys of a replica that cannot call at that moment come up to half a lease before it notices.
 //
 // # What may be lost
 //
-// An add that AddContext or Flush has confirmed is lost only if the server loses it: up to a second of adds with
-// appendfsync everysec, all since the last snapshot without an append-only file, and in a failover what had not reached the
-// replica that took over. [Config].WaitReplicas makes confirmations wait for the server's replicas, which makes that loss
-// less likely; Redis does not rule it out. An add without confirmation is in a buffer in this process, which survives an
-// outage of the server and not the end of the process.
+// An add that AddContext or Flush has confirmed is lost only if the server loses it: up to a second of adds with appendfsync
+// everysec, all since the last snapshot without an append-only file, and in a failover what had not reached the replica that
+// took over. [Config].WaitReplicas makes confirmations wait for the server's replicas: such a loss gets rarer, but Redis does not
+// rule it out. Other adds are in a buffer of this process, which survives an outage of the server but not the end of the process.
 //
-// Keys are handled at least once: again when a lease was lost although the handler had finished, or when the
-// server has lost the Done.
+// Keys are handled at least once: again if the lease was lost after the handler had finished, or if the server lost the Done.
 //
 // # Differences from a queue in memory
 //
@@ -53,37 +46,30 @@
 //
 //   - Shutdown concerns this replica. Get hands out nothing afterwards, and keys that are queued or wait stay for the
 //     others. Until the last held key is Done, what is added is accepted. Drains wait for the held keys alone.
-//   - Time is the server's, but never goes back: if its clock was ahead and is set back, the queue's goes on from there. A fake
-//     clock does not drive the queue. Delays are rounded up to microseconds, and keys that are due at the same time come in
-//     any order.
+//   - Time is the server's, but never goes back: if its clock is set back, the queue's goes on from where it was. A fake clock does
+//     not drive the queue. Delays are rounded up to microseconds; keys that are due at the same time come in any order.
 //   - Keys become strings; see [Codec]. The string of 80 zero bytes is reserved.
 //   - With several shards, order holds within each, and each has its part of Limit and Burst.
 //   - A delayed key may come up to a poll interval late, if the replica that was to fetch it dies meanwhile.
-//   - Failures are counted on the server, and expire there; MaxRetries of package worker counts those of all replicas. One that
-//     happens before the delay of the failure before has passed, on whichever replica, is the same. A custom RateLimiter counts on
-//     each replica.
+//   - Failures are counted on the server, for all replicas and for MaxRetries of package worker, and expire there. One that happens
+//     before the delay of the last one has passed, on whichever replica, is the same. A custom RateLimiter counts on each replica.
 //   - Causes (see [Queue.AddCause]) are kept on the server, for all replicas; Causes has those of a held key alone. AddedAgain
 //     hears of adds of this replica at once, and of all others within a second.
 //   - Pause, Resume and Discard are about the whole queue, and so is what Snapshot, SnapshotKey and SnapshotKeys show.
 //   - Len, Stats and NumRequeues ask the server, for up to a second, and Snapshot for up to two.
-//   - A key that was fetched for a getter which gave up at that moment may go to a later one. If it was added in
-//     between, it comes once more than it must.
-//   - A Done that is called before the Get of its key has returned, which is a mistake of the caller, may count as
-//     unmatched: this process does not know yet that the server has handed out the key.
+//   - A key that was fetched for a getter which gave up at that moment may go to a later one and, if added in between, come twice.
+//   - A Done that is called before the Get of its key has returned, a mistake of the caller, may count as unmatched.
 //   - A key that cannot be decoded (another version of the program may have added it) is set aside, counted in [Info],
 //     listed by [Queue.SetAsideKeys], and stops nothing.
 //
 // # Cost
 //
-// All that the callers of a replica want while a call of the server is under way goes into one batch, which a script executes
-// atomically and once, also if its reply is lost and it is sent again. (After a replica has lost its lease, the server remembers
-// its last batch for an hour, or for ten leases if that is longer.) So many callers share a round trip: at 64
-// goroutines a key costs about 0.02 calls. A queued key of 13 bytes takes about 110 bytes on the server. A call
-// that has keys to work off in bulk (a million that are due, ten thousand of a dead replica) takes some of them and leaves the
-// rest to the next.
+// While one call of the server is under way, everything that a replica's callers want collects in one batch. A script executes it
+// atomically and once, even if its reply is lost and it is sent again. (After a replica has lost its lease, the server remembers
+// its last batch for an hour, or for ten leases if that is longer.) So many callers share a round trip: at 64 goroutines a key
+// costs about 0.02 calls. A queued key of 13 bytes takes about 110 bytes on the server. A call that finds a lot of work (a million
+// due keys, ten thousand of a dead replica) does part of it and leaves the rest to the next.
 //
-// An idle queue has no goroutine, no timer and no call, unless a Get waits: that takes, for each shard, a connection for a
-// blocking read, which is the queue's own and not of the client's pool, and a call every [Config].PollInterval, should a wake-up be
-// lost. While keys are held there is a
-// call every third of a lease.
+// An idle queue has no goroutine, no timer and no call. While a Get waits, each shard has a blocking read, on a connection outside the
+// client's pool, and a call every [Config].PollInterval, in case a wake-up is lost. Held keys cost a call every third of a lease.
 package redisqueue

@@ -251,7 +251,17 @@ func TestTwoStringsOfOneKey(t *testing.T) {
 	wantNoKeys(t, q)
 }
 
-var _ worker.SharedQueue[string] = (*Queue[string])(nil)
+var (
+	_ workqueue.TypedRateLimitingInterface[string] = (*Queue[string])(nil)
+	_ workqueue.Extended[string]                   = (*Queue[string])(nil)
+	_ workqueue.KeyReader[string]                  = (*Queue[string])(nil)
+	_ workqueue.KeyRemover[string]                 = (*Queue[string])(nil)
+	_ workqueue.CauseAdder[string]                 = (*Queue[string])(nil)
+	_ workqueue.AddNotifier[string]                = (*Queue[string])(nil)
+	_ workqueue.GivenUpKeeper[string]              = (*Queue[string])(nil)
+	_ workqueue.Leaser[string]                     = (*Queue[string])(nil)
+	_ worker.SharedQueue[string]                   = (*Queue[string])(nil)
+)
 
 // A queue whose server does not answer, or that has shut down, does not say that a key has no failures.
 func TestUnknownNumberOfFailures(t *testing.T) {

@@ -57,7 +57,7 @@ func (q *Queue[T]) Done(item T) {
 	now := time.Now()
 	s.expireLocked(now) // A parked hand-out may be lost too.
 	delete(q.mu.held, item)
-	s.unwatchLocked(h)
+	delete(s.watched, h.encoded)
 	if q.mu.ending.stopping && len(q.mu.held) == 0 {
 		q.mu.ending.since = now
 	}
@@ -178,7 +178,7 @@ func (s *shard[T]) requestLocked(n int) {
 	s.getter.requested = n
 }
 
-// wakesUpLocked reports whether the server must hear that no getter waits here any more, so that it sends wake-ups to others.
+// wakesUpLocked reports whether the server still counts this session as asleep although no getter waits.
 func (s *shard[T]) wakesUpLocked() bool { return s.getter.asleep && len(s.q.mu.getters) == 0 }
 
 // arrival is a key that was handed out, decoded.
@@ -188,7 +188,7 @@ type arrival[T comparable] struct {
 	bad  error // why it could not be decoded
 }
 
-// receiveLocked gives a key from the server to a getter, or back if none waits any more.
+// receiveLocked decides what becomes of a key that the server has handed out.
 func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time) {
 	q := s.q
 	switch {
@@ -215,7 +215,7 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 	}
 }
 
-// handLocked hands a key that the session holds to a getter, or back.
+// handLocked gives a key that the session holds to a getter, or back to the server if none waits.
 func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 	q := s.q
 	if len(q.mu.getters) == 0 {
@@ -227,14 +227,10 @@ func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 	q.mu.getters = q.mu.getters[1:]
 	q.mu.held[item] = &hold[T]{handedOut: key, shard: s, began: now}
 	s.session.held++
-	if s.session.held == 1 {
-		s.armLocked(now)
-	}
 	g <- item
 }
 
-// sleepLocked makes the shard wait for keys, if getters do and it has none: for a wake-up from the server, for the time of the
-// next delayed key, and for the poll interval.
+// sleepLocked waits for a wake-up, the next delayed key or the poll interval, if getters wait and the shard has no keys for them.
 func (s *shard[T]) sleepLocked() {
 	if !s.getter.drained || s.sending || len(s.q.mu.getters) == 0 || s.session.id == "" {
 		return
@@ -256,9 +252,8 @@ func (s *shard[T]) wakeLocked() {
 	s.kickLocked()
 }
 
-// ownConnections returns a client of the same server with at most n connections, for the calls that wait: from the pool of a
-// client that several queues or shards share, they would take the connections that others need. It returns the client itself if
-// it is of another type than those of go-redis.
+// ownConnections returns a client of the same server with at most n connections, for the calls that wait: in the client's own pool
+// they would hold the connections that others need. It returns a client that is not go-redis's own as it is.
 func ownConnections(client redis.UniversalClient, n int) redis.UniversalClient {
 	switch c := client.(type) {
 	case *redis.Client:

@@ -1,14 +1,11 @@
 -- The third part of batch.lua.
 
--- lose gives a key back whose holder was heard of no more. It may have killed its process, and the keys beside it: the
--- second time, and from then on, each of these comes at a time of its own, later and later, and in the end not at all.
---
--- isSuspect: the key was held for less than a lease, or all keys that were lost with it were held for longer. Any other loss counts as
--- a quarter: a long handler beside a key that kills its process at once is not to blame, but one that kills late is found.
+-- lose takes a key from a session whose lease has ended. Its handler may have ended the process. From the second loss on the key waits
+-- for a random time, longer each time, so that keys that were lost together come apart; in the end it is given up. A key that is no
+-- suspect counts a quarter of a loss: it was held for longer than a lease, beside a younger one, which is more likely to blame.
 local function lose(holder, key, state, isSuspect)
 	local losses, most, delay = tonumber(call('HGET', LOSSES, key) or 0) + (isSuspect and 1 or 0.25), setting('losses'), 0
 	call('HSET', LOSSES, key, losses)
-	call('HSET', META, 'lossy', 1)
 	if losses > 1 then
 		local random = (now % 1000 * 7919 + #released * 104729) % 1000 / 1000
 		delay = math.ceil(math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease)) * (1 + random) / 2)
@@ -30,9 +27,10 @@ local function lose(holder, key, state, isSuspect)
 	end
 end
 
--- The keys of sessions whose leases have ended come again. What remains of a session is that its last batch was executed:
--- the replica may still send that again. A busy replica looks for them with one batch in four.
-local ended = (tool or opCount > 0 and number % 4 ~= 1) and {} or call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS)
+-- The keys of sessions whose leases have ended come again. Of a session only the seq of its last batch is kept, because the replica may
+-- send that again. A busy replica looks for such sessions with one batch in four.
+local reclaims = not tool and (opCount == 0 or seq % 4 == 1)
+local ended = reclaims and call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS) or {}
 for _, dead in ipairs(ended) do
 	local quit = call('ZSCORE', LEASES, dead) + 0 < 0
 	local last = call('HGET', REPLIES, dead)
@@ -40,15 +38,11 @@ for _, dead in ipairs(ended) do
 	local heard = last and string.match(last, '^%d+ %-?%d+ %u+ (%d+)')
 	local longSince = heard and tonumber(heard, 10) - lease or 0
 	-- What is released above is still in HELD, but not in the state of a held key.
-	local members, all = readSome(chores, membersOf(dead))
-	local lost = {}
-	for i, member in ipairs(members) do
-		lost[i] = sub(member, #dead + 1)
-		released[#released + 1] = member
-	end
+	local lost, all = readSome(chores, heldBy(dead))
 	loadStates(lost)
 	local begun, allLong = {}, true -- when each was handed out; whether all are with long handlers
 	for i, key in ipairs(lost) do
+		released[#released + 1] = dead .. key
 		local state = states[key]
 		begun[i] = state and #state > 16 and sub(state, 2, 12) == dead and tonumber(sub(state, 13, 28), 10) or nil
 		allLong = allLong and (begun[i] or 0) <= longSince
@@ -61,7 +55,7 @@ for _, dead in ipairs(ended) do
 			lose(dead, key, states[key], allLong or begun[i] > longSince)
 		end
 	end
-	chores = chores - #members
+	chores = chores - #lost
 	if not all then
 		break -- It may hold more.
 	end
@@ -73,22 +67,18 @@ for _, dead in ipairs(ended) do
 		call('HSET', REPLIES, dead, string.match(last, '^%d+') .. ' -1 GONE')
 	end
 end
-local forgotten = tidies and call('ZRANGEBYSCORE', GONE, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS) or {}
-if #forgotten > 0 then
-	call('ZREM', GONE, unpack(forgotten))
-	call('HDEL', REPLIES, unpack(forgotten))
-end
 
--- Failures are forgotten in the end.
-if tidies and call('ZCARD', RETRIES) > 1 then
+-- Such sessions, and failures, are forgotten in the end.
+if tidies then
+	local forgotten = call('ZRANGEBYSCORE', GONE, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS)
+	each('ZREM', GONE, forgotten)
+	each('HDEL', REPLIES, forgotten)
 	local before = whole(now - setting('forget'))
 	local keys = readSome(chores, function(from, n) return call('ZRANGEBYSCORE', RETRIES, '-inf', before, 'LIMIT', from, n) end)
 	chores = chores - #keys
-	if #keys > 0 then
-		call('ZREM', FAILURES, unpack(keys))
-		call('ZREM', RETRIES, unpack(keys))
-		call('HDEL', LASTS, unpack(keys))
-	end
+	each('ZREM', FAILURES, keys)
+	each('ZREM', RETRIES, keys)
+	each('HDEL', LASTS, keys)
 end
 
 -- Keys that were given up are kept for a time, and not too many of them.
@@ -123,8 +113,7 @@ local function handOut(key)
 	got = got + 1
 	bytes = bytes + #result
 	local member = session .. key
-	held[2 * got - 1] = '0'
-	held[2 * got] = member
+	held[2 * got - 1], held[2 * got] = '0', member
 	holds[member] = true
 end
 while wants() and #front > 0 do
@@ -168,37 +157,32 @@ for _, key in ipairs(tail) do
 end
 
 -- Write back. Keys are in the line before they have the state, and are taken from the line after it.
-local present, absent, n = {}, {}, 0
+local present, absent = {}, {}
 for key in pairs(touched) do
 	local state = states[key]
 	if state then
-		n = n + 2
-		present[n - 1] = key
-		present[n] = state
+		present[#present + 1], present[#present + 2] = key, state
 	else
 		absent[#absent + 1] = key
 	end
 end
 each('RPUSH', LINE, left)
-if #front > 0 then -- Then none was taken from the line.
-	call('LPUSH', LINE, unpack(front))
-end
+each('LPUSH', LINE, front) -- If there are any, none was taken from the line.
 each('ZADD', HELD, held)
 each('HSET', STATES, present)
 each('HDEL', STATES, absent)
 if popped > 0 then
 	call('LPOP', LINE, popped)
 end
-each('HDEL', CAUSES, uncaused)
-if #moves > 0 then
-	call('HSET', CAUSES, unpack(moves))
-	call('HDEL', CAUSES, unpack(moved))
+if caused then
+	each('HDEL', CAUSES, uncaused)
+	each('HSET', CAUSES, moves)
+	each('HDEL', CAUSES, moved)
 end
-local over, overs = {}, 0
+local over = {}
 for _, member in ipairs(released) do
 	if not holds[member] then
-		overs = overs + 1
-		over[overs] = member
+		over[#over + 1] = member
 	end
 end
 each('ZREM', HELD, over)
@@ -206,19 +190,16 @@ local passed = {}
 for key in pairs(due) do
 	passed[#passed + 1] = key
 end
-if #passed > 0 then
-	call('ZREM', DELAYS, unpack(passed))
-end
+each('ZREM', DELAYS, passed)
 
--- If keys have the state of queued ones and the line is empty, they have got lost from it: for instance, because an older
--- script was interrupted. They are looked for in steps.
+-- Keys that are queued, but not in the line, are found in steps while it is empty: a script may have been interrupted.
 local processing = call('ZCARD', HELD) - 1
 local queued = math.max(0, call('HLEN', STATES) - 1 - processing)
 if processing == 0 then
 	again = 0
 end
 if queued > 0 and call('LLEN', LINE) == 0 then
-	local step = call('HSCAN', STATES, call('HGET', META, 'repairAt') or '0', 'COUNT', 64)
+	local step = call('HSCAN', STATES, string.match(call('HGET', META, 'repairAt') or '', '^%d+$') or '0', 'COUNT', 64)
 	call('HSET', META, 'repairAt', step[1])
 	for i = 1, #step[2], 2 do
 		local key, state = step[2][i], step[2][i + 1]
@@ -232,8 +213,7 @@ if queued > 0 and call('LLEN', LINE) == 0 then
 	end
 end
 
--- A session sleeps that did not get what it wants. As many are woken as there are keys for, a few at a time: each of them
--- does the same.
+-- A session that did not get what it wants sleeps. A few sleepers are woken, at most one for each key; each wakes further ones.
 if got < want and (paused or queued == 0) then
 	call('SADD', SLEEPERS, session)
 elseif asleep then
@@ -245,31 +225,27 @@ if queued > 0 and not paused then
 	end
 end
 
--- One of the sleepers is the timekeeper: it calls before the next delayed key is due, at the time that is noted here. If there is none,
--- a sleeper is woken, and becomes the timekeeper by its call.
+-- One sleeper, the keeper, calls when the next delayed key is due: by keeperCalls. Without one, a sleeper is woken and becomes it.
 waiting = waiting or call('ZCARD', DELAYS) - 1
 local nextDue = -1
 if waiting > 0 then
 	local at = math.min(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2] + 0, 2 ^ 53) -- It may be infinite.
 	nextDue = math.max(0, at - now)
-	local keeperBefore, known = keeper, tonumber(keeperCalls or 0)
-	if call('SISMEMBER', SLEEPERS, session) == 1 then
-		keeper = session
-	elseif not keeper or known > at or call('SISMEMBER', SLEEPERS, keeper) == 0 then
-		keeper = call('SRANDMEMBER', SLEEPERS)
-		if keeper then
+	local sleeps = call('SISMEMBER', SLEEPERS, session) == 1
+	if sleeps or not keeper or keeperCalls > at or call('SISMEMBER', SLEEPERS, keeper) == 0 then
+		local before = keeper
+		keeper = sleeps and session or call('SRANDMEMBER', SLEEPERS)
+		if keeper and not sleeps then
 			wake(keeper)
 		end
-	else
-		at = known
-	end
-	if keeper and (keeper ~= keeperBefore or at ~= known) then
-		call('HSET', META, 'keeper', keeper, 'keeperCalls', whole(at))
+		if keeper and (keeper ~= before or at ~= keeperCalls) then
+			call('HSET', META, 'keeper', keeper, 'keeperCalls', whole(at))
+		end
 	end
 end
 
 -- Numbers that take time are read when they are asked for.
-local allRepaired, occasional = repaired + tonumber(repairedBefore or 0), '0 0 0 0 0'
+local allRepaired, occasional = repaired + repairedBefore, '0 0 0 0 0'
 if wantsAll then
 	local head = queued > 0 and call('LINDEX', LINE, 0)
 	local state = head and call('HGET', STATES, head)
@@ -278,7 +254,7 @@ if wantsAll then
 end
 local reply = format('%s %s %d %d %d %d %d %d %.0f %d %s %d ', full and 'FULL' or 'OK', since, queued, processing, again, waiting,
 	changed, unmatched, nextDue, paused and 1 or 0, occasional, got) .. table.concat(results)
-call('HSET', REPLIES, session, number .. ' ' .. whole(leaseEnds) .. ' ' .. reply)
+call('HSET', REPLIES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. reply)
 if not description or offset ~= offsetBefore or paused ~= wasPaused or repaired > 0 then
 	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'paused', paused and 1 or 0, 'repaired', allRepaired)
 end
@@ -286,15 +262,6 @@ if tool then
 	call('HSET', META, 'again', again)
 else
 	call('HSET', META, 'leaseTime', whole(leaseClock), 'time', whole(now), 'fence', whole(fence), 'again', again)
-end
-if tidies then
-	for flag, isOver in pairs({
-		delayed = delayed and call('ZCARD', DELAYS) == 1, caused = caused and call('HLEN', CAUSES) == 0, lossy = lossy and call('HLEN', LOSSES) == 0,
-	}) do
-		if isOver then
-			call('HDEL', META, flag)
-		end
-	end
 end
 if bucketChanged then
 	call('HSET', META, 'tokens', format('%.6f', tokens), 'filled', whole(filled))

@@ -124,7 +124,7 @@ func (q *Queue[T]) Facts() []workqueue.Fact {
 	}
 	facts := []workqueue.Fact{
 		{Name: "Server", Value: fmt.Sprintf("%s; %d attempts have failed", server, i.Errors)},
-		{Name: "Data", Value: q.description},
+		{Name: "Data", Value: q.config.description},
 		{Name: "Lease", Value: q.config.Lease.String()},
 		{Name: "Held by this process", Value: fmt.Sprint(i.Held)},
 		{Name: "Not sent yet", Value: fmt.Sprint(i.Unsent)},
@@ -186,9 +186,6 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 		d := now.Sub(h.began)
 		st.UnfinishedWork += d
 		st.LongestRunning = max(st.LongestRunning, d)
-	}
-	if t.calls.Histogram == nil {
-		return st
 	}
 	i := q.infoLocked()
 	st.Shared = &workqueue.SharedStats{

@@ -10,24 +10,21 @@ import (
 	"time"
 )
 
-// ErrLeaseLost is the cause of the end of a handler's context when the lease of its key is lost: another replica may
-// have the key.
+// ErrLeaseLost is the cause of the end of a handler's context when the lease of its key is lost: another replica may have the key.
 var ErrLeaseLost = errors.New("redisqueue: the lease of the key is lost")
 
-// session is one life of this replica in a shard: while its lease lives, the keys that it was handed out are its own. Each
-// batch renews it. A session expires when its lease has ended by our own clock, a margin before the server's. Then its keys are
-// lost: their handlers' contexts end, and their Dones are not sent. If the server may still hold keys for it, it is abandoned:
-// one more batch lets it quit. Then, or when the server answers that it is over, it ends, and the next batch begins another.
+// session is one life of this replica in a shard. Its lease covers the keys that it was handed out; each batch renews it. When the
+// lease has ended by our own clock, a margin before the server's, the session's keys are lost: their handlers' contexts end, and
+// their Dones are not sent. If the server may still hold keys for it, the session is abandoned: one more batch makes it quit. After
+// that, or if the server does not know the session, the next batch begins another.
 type session struct {
 	id  string // empty: the next batch begins one
 	seq uint64 // of its last batch
-	// leaseFrom is when the last batch that was answered was first sent, on the monotonic clock. The server counts the lease
-	// from a later moment, so here it ends first.
+	// leaseFrom is when the last answered batch was first sent. The server counts from a later moment, so the lease ends here first.
 	leaseFrom time.Time
 	lastFence string
-	held      int // keys that it holds
-	// abandoned: it has expired. What is left to do is to quit.
-	abandoned bool
+	held      int  // keys that it holds
+	abandoned bool // it has expired, and must quit
 }
 
 func newSession() string {
@@ -88,11 +85,10 @@ func (q *Queue[T]) Lease(ctx context.Context, item T) (context.Context, context.
 
 type fenceKey struct{}
 
-// Fence returns a number that grows with each hand-out of a key, on whichever replica, and true, if ctx is a handler's
-// context (see [Queue.Lease]). A handler that stores it beside what it writes, and refuses to write where a greater one
-// is stored, cannot overwrite the work of a later holder although it does not know yet that it has lost its lease.
-// Numbers of different shards are not in order, but those of one key are. They are positive, and about the microseconds
-// since 1970 on the server's clock. For another context, Fence returns 0 and false.
+// Fence returns the number of the hand-out that ctx, a handler's context (see [Queue.Lease]), belongs to, and true; for other
+// contexts 0 and false. It grows with each hand-out of a key, on whichever replica. A handler that stores it beside what it writes,
+// and refuses to write where a greater one is stored, cannot overwrite the work of a later holder after it has lost its lease
+// unawares. Numbers are positive, about the microseconds since 1970 on the server's clock; those of different shards are unordered.
 func Fence(ctx context.Context) (int64, bool) {
 	fence, _ := ctx.Value(fenceKey{}).(string)
 	n, err := strconv.ParseInt(fence, 10, 64)
@@ -129,7 +125,7 @@ func (s *shard[T]) loseKeysLocked() {
 			continue
 		}
 		h.parked = nil
-		s.unwatchLocked(h)
+		delete(s.watched, h.encoded)
 		if !h.lost {
 			h.lost = true
 			lost++
@@ -154,8 +150,8 @@ func (s *shard[T]) endSessionLocked() {
 	s.setDrainedLocked(false)
 }
 
-// sessionLostLocked is called when the server has executed nothing of b because it does not know the session: its lease has
-// ended, or the server has lost data. What does not depend on the session goes to the next one.
+// sessionLostLocked handles LOST and GONE: the lease has ended, or the server has lost data. The next session sends again what does
+// not depend on this one.
 func (s *shard[T]) sessionLostLocked(b *batch) {
 	s.endSessionLocked()
 	s.buffer.putBack(b.ops)
@@ -165,7 +161,6 @@ func (s *shard[T]) sessionLostLocked(b *batch) {
 	}
 }
 
-// armLocked sets the timer of the lease.
 func (s *shard[T]) armLocked(now time.Time) {
 	c := &s.session
 	if c.held == 0 {
@@ -177,12 +172,6 @@ func (s *shard[T]) armLocked(now time.Time) {
 		at = s.expiresAt()
 	}
 	s.timers.lease.Reset(at.Sub(now))
-}
-
-// mustRenewLocked reports whether a batch is due to renew the lease. An answer that has taken long is followed by another batch
-// at once.
-func (s *shard[T]) mustRenewLocked(now time.Time) bool {
-	return s.session.held > 0 && now.Sub(s.session.leaseFrom) >= s.q.config.Lease/3
 }
 
 // tickLocked renews the lease, or lets it expire.

@@ -153,6 +153,7 @@ func TestLeaseMargin(t *testing.T) {
 		g := q.waitForKey()
 		q.mu.Lock()
 		s.handLocked(handedOut{encoded: "x", fence: "1"}, "x", time.Now())
+		s.armLocked(time.Now())
 		q.mu.Unlock()
 		<-g
 		ctx, release := q.Lease(context.Background(), "x")

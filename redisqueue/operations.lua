@@ -1,18 +1,25 @@
 -- The second part of batch.lua: the operations of the batch. What they decide is in local variables until handout.lua writes
 -- it; what is about one key alone, and harmless if it is done twice, they write themselves.
 
--- An operation is a letter and a key. Before the key a capital letter has an argument of 16 characters; in C, G and R this is the
--- length of the key, and the rest is behind the key. protocol.go has the same list.
+-- An operation is a letter and a key. Before the key a capital letter has an argument of 16 characters: the delay of ADD_AFTER in
+-- microseconds, the fence of a key that is held, and otherwise the key's length, because more follows the key. protocol.go has the
+-- same list.
+local ADD, ADD_WHY, ADD_AFTER, ADD_RATE_LIMITED = 'a', 'C', 'L', 'R'
+local FORGET, NUM_REQUEUES, GIVE_UP = 'f', 'n', 'G'
+local DONE, HAND_BACK, SET_ASIDE, ADDED_AGAIN = 'D', 'B', 'U', 'W'
+local DISCARD, RETRY_GIVEN_UP, FORGET_GIVEN_UP, REQUEUE_SET_ASIDE, DROP_SET_ASIDE = 'x', 't', 'y', 's', 'v'
+local PAUSE, IDENTIFY, QUIT = 'p', 'i', 'q'
+local ADDS = 'aCLR' -- A full server executes none of these. The replica sends them again.
+
 local codes, keys, arguments, rests, opCount = {}, {}, {}, {}, 0
-local has = {} -- the letters that the batch has
 for i = FIRST_OP, #ARGV do
 	local op = ARGV[i]
 	local code = sub(op, 1, 1)
 	opCount = opCount + 1
-	codes[opCount], has[code] = code, true
+	codes[opCount] = code
 	if byte(code) < 97 then
 		local argument, key = sub(op, 2, 17), sub(op, 18)
-		if code == 'C' or code == 'G' or code == 'R' then
+		if code == ADD_WHY or code == GIVE_UP or code == ADD_RATE_LIMITED then
 			local length = tonumber(argument, 10)
 			rests[opCount] = sub(key, length + 1) -- In a statement of its own: in one, miniredis' Lua would cut key first.
 			key = sub(key, 1, length)
@@ -23,7 +30,6 @@ for i = FIRST_OP, #ARGV do
 	end
 end
 
--- Long lists are built with a counter, because #list searches for the end.
 local states = {} -- key -> the state that was read or set, false if the key is absent
 local touched = {} -- the keys whose states are written back
 local held, holds = {}, {} -- what is added to HELD, as arguments of ZADD and as a set
@@ -34,6 +40,7 @@ local uncaused = {} -- fields of CAUSES to be deleted
 local finished = {} -- keys for which a worker has called Done
 local changed, unmatched, bucketChanged = 0, 0, false
 local results = {}
+local caused = call('HLEN', CAUSES) > 0 -- false: no key has causes
 
 -- each calls a command with all of a list. Lua cannot unpack more than about 8000 values.
 local function each(command, key, list)
@@ -67,11 +74,10 @@ end
 
 -- loadStates reads the states of keys. If a state makes no sense, another program has written it, and the key is queued.
 local function loadStates(keys)
-	local missing, n = {}, 0
+	local missing, n = {}, 0 -- counted, because #missing searches for the end
 	for _, key in ipairs(keys) do
 		if states[key] == nil then
-			states[key] = false
-			n = n + 1
+			states[key], n = false, n + 1
 			missing[n] = key
 		end
 	end
@@ -111,11 +117,10 @@ local function add(key, quiet)
 	end
 end
 
-local waiting
+local waiting = call('ZCARD', DELAYS) - 1 -- nil when it must be read again
 local function addLater(key, delay)
 	delay = delay + 0
 	if delay <= 0 then
-		loadStates({ key })
 		add(key)
 		return
 	end
@@ -123,18 +128,8 @@ local function addLater(key, delay)
 		due[key] = nil
 		call('ZREM', DELAYS, key)
 	end
-	if not delayed then
-		call('HSET', META, 'delayed', 1)
-		delayed = true
-	end
 	call('ZADD', DELAYS, 'LT', digits(now + delay), key)
 	waiting = nil
-end
-
--- heldUnder returns the key's state if it is held under that fence. No two hand-outs have the same.
-local function heldUnder(itsFence, key)
-	local state = states[key]
-	return state and find(state, itsFence, 13, true) == 13 and state
 end
 
 -- release ends the processing of a key, and returns whether the key was added meanwhile. If so, and isFinished, it is queued again.
@@ -187,8 +182,8 @@ local function setting(name)
 	return settings[name]
 end
 
--- failuresOf returns how many failures of a key are counted, and how much of the delay of the last one is left. While some is
--- left, a call that fails is the same failure: it is not counted, and the key comes at the end of that delay.
+-- failuresOf returns how many failures of a key are counted, and what is left of the last one's delay. While some is left, another
+-- failure is the same one: it is not counted, and the key comes at the end of that delay.
 local function failuresOf(key)
 	local retry = call('ZSCORE', RETRIES, key)
 	if not retry or retry + setting('forget') <= now then
@@ -204,8 +199,8 @@ local function setFailures(key, failures, delay)
 	call('ZADD', RETRIES, digits(now + delay), key)
 end
 
--- wake makes a session call that waits in a blocking read. Its list need not have more than one element. The list is not in
--- KEYS: while a cluster moves it to another node it cannot be read, and the session comes within its poll interval.
+-- wake ends a session's blocking read. The list is not in KEYS: while a cluster moves it, it cannot be read, and the session comes
+-- within its poll interval.
 local function wake(sleeper)
 	local list = sub(WAKE, 1, -1 - #session) .. sleeper
 	if redis.pcall('LLEN', list) == 0 then
@@ -217,40 +212,32 @@ end
 -- addCauses merges causes into those that a key has, as workqueue.Causes.Plus does. They are
 -- <number of others> <time of the first> and, for each of the last eight, <length> <time><q or l><what it is>.
 local function addCauses(key, later)
-	local others, first, last = 0, nil, {}
-	local function plus(text)
-		local more, began, at = string.match(text, '^(%d+) (%d+) ()')
-		if not at then
-			return -- Another program has written it.
-		end
-		others, first = others + more, first or began
-		while at <= #text do
-			local length, from = string.match(text, '^(%d+) ()', at)
-			if not from then
-				break
-			end
-			local cause = sub(text, from, from + length - 1)
-			at = from + length
-			for i = #last, 1, -1 do
-				if sub(last[i], 18) == sub(cause, 18) then
-					table.remove(last, i)
-				end
-			end
-			last[#last + 1] = cause
-			if #last > 8 then
-				table.remove(last, 1)
-				others = others + 1
-			end
-		end
-	end
-	if not caused then
-		call('HSET', META, 'caused', 1)
-		caused = true
-	end
+	caused = true
 	local earlier = call('HGET', CAUSES, 'n' .. key)
 	if earlier then
-		plus(earlier)
-		plus(later)
+		local others, first, last = 0, nil, {}
+		for _, text in ipairs({ earlier, later }) do
+			local more, began, at = string.match(text, '^(%d+) (%d+) ()') -- nil if another program has written it
+			others, first = others + (more or 0), first or began
+			while at and at <= #text do
+				local length, from = string.match(text, '^(%d+) ()', at)
+				if not from then
+					break
+				end
+				local cause = sub(text, from, from + length - 1)
+				at = from + length
+				for i = #last, 1, -1 do
+					if sub(last[i], 18) == sub(cause, 18) then
+						table.remove(last, i)
+					end
+				end
+				last[#last + 1] = cause
+				if #last > 8 then
+					table.remove(last, 1)
+					others = others + 1
+				end
+			end
+		end
 		for i, cause in ipairs(last) do
 			last[i] = #cause .. ' ' .. cause
 		end
@@ -286,160 +273,31 @@ local function putBack(holder, key, state)
 	front[#front + 1] = key
 end
 
--- What nearly every batch has:
-local ops = {
-	-- Add
-	a = add,
-	-- Add with its causes, in the rest behind q if all of them are quiet, and l.
-	C = function(key, _, rest)
-		add(key, byte(rest) == 113)
-		if #rest > 1 then
-			addCauses(key, sub(rest, 2))
-		end
-	end,
-	-- AddAfter: the delay in microseconds
-	L = addLater,
-	-- Forget
-	f = forget,
-	-- Done. As B, U and W it is about a key that the session holds, and its argument is the fence.
-	D = function(key, itsFence)
-		finished[#finished + 1] = key
-		local state = heldUnder(itsFence, key)
-		if state then
-			release(session, key, state, true)
-		else
-			unmatched = unmatched + 1
-		end
-	end,
-}
-
--- The others are defined only for a batch that has one of them, because that takes some microseconds.
-local hasOthers = false
-for code in pairs(has) do
-	hasOthers = hasOthers or not ops[code]
+-- backoff returns how long a key waits after a further failure: the longer one of the delay that workqueue.BackoffConfig defines and
+-- what the token bucket demands. random is from [0, 1): the server's own random numbers are the same in each script.
+local function backoff(key, failures, random)
+	local base, longest, jitter, limit = setting('base'), setting('max'), setting('jitter'), setting('limit')
+	local delay = math.min(base * setting('factor') ^ failures, longest)
+	if jitter == 1 then
+		delay = delay * random
+	elseif jitter == 2 then
+		delay = delay / 2 + delay / 2 * random
+	elseif jitter == 3 then
+		local before = failures > 0 and tonumber(call('HGET', LASTS, key) or base) or base
+		delay = base + (math.min(3 * before, longest) - base) * random
+		call('HSET', LASTS, key, whole(delay))
+	end
+	if limit > 0 then
+		local burst = setting('burst')
+		tokens = math.min(burst, (tokens or burst) + math.max(0, now - (filled or now)) * limit / 1000000) - 1
+		filled, bucketChanged = now, true
+		delay = math.max(delay, -tokens / limit * 1000000)
+	end
+	return math.ceil(delay)
 end
-if hasOthers then
-	-- backoff returns how long a key waits after a further failure: the longer one of the delay that workqueue.BackoffConfig defines and
-	-- what the token bucket demands. random is from [0, 1): the server's own random numbers are the same in each script.
-	local function backoff(key, failures, random)
-		local base, longest, jitter, limit = setting('base'), setting('max'), setting('jitter'), setting('limit')
-		local delay = math.min(base * setting('factor') ^ failures, longest)
-		if jitter == 1 then
-			delay = delay * random
-		elseif jitter == 2 then
-			delay = delay / 2 + delay / 2 * random
-		elseif jitter == 3 then
-			local before = failures > 0 and tonumber(call('HGET', LASTS, key) or base) or base
-			delay = base + (math.min(3 * before, longest) - base) * random
-			call('HSET', LASTS, key, whole(delay))
-		end
-		if limit > 0 then
-			local burst = setting('burst')
-			tokens = math.min(burst, (tokens or burst) + math.max(0, now - (filled or now)) * limit / 1000000) - 1
-			filled, bucketChanged = now, true
-			delay = math.max(delay, -tokens / limit * 1000000)
-		end
-		return math.ceil(delay)
-	end
-
-	local function answerNumbers(n, left) results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left) .. ' ' end
-	local function answer(found) answerNumbers(found and 1 or 0, 0) end
-
-	-- AddRateLimited counts a failure, unless it is the same as the one before. The rest: a random number, see backoff, and how long
-	-- the key waits at least.
-	ops.R = function(key, _, rest)
-		local random, atLeast = string.match(rest, '^(%S+) (%d+)$')
-		local failures, delay = failuresOf(key)
-		if delay == 0 then
-			delay = backoff(key, failures, random) -- In two assignments: miniredis would set failures first.
-			failures = failures + 1
-		end
-		delay = math.max(delay, atLeast)
-		setFailures(key, failures, delay)
-		addLater(key, delay)
-	end
-	-- NumRequeues, and what is left of the delay of the last failure
-	ops.n = function(key) answerNumbers(failuresOf(key)) end
-	-- GiveUp: the number of attempts and the error
-	ops.G = function(key, _, rest) giveUp(key, rest) end
-	-- Hands the key back.
-	ops.B = function(key, itsFence)
-		local state = heldUnder(itsFence, key)
-		if state then
-			putBack(session, key, state)
-		end
-	end
-	-- Sets the key aside, because the replica cannot decode it.
-	ops.U = function(key, itsFence)
-		local state = heldUnder(itsFence, key)
-		if state then
-			forgetCauses(key)
-			release(session, key, state)
-			call('SADD', ASIDE, key)
-		end
-	end
-	-- Was the key added again?
-	ops.W = function(key, itsFence)
-		local state = heldUnder(itsFence, key)
-		answer(state and byte(state) == 100) -- d
-	end
-	-- Discard takes a key out, but for the worker that holds it. In a long line its place stays, and is skipped.
-	ops.x = function(key)
-		local found, state = call('ZREM', DELAYS, key) > 0, states[key]
-		waiting, due[key] = nil, nil
-		if isQueued(key) then
-			set(key, false)
-			if call('LLEN', LINE) <= 10000 then
-				call('LREM', LINE, 1, key)
-			end
-		elseif state and #state == 44 then
-			set(key, 'p' .. sub(state, 2, 28))
-			again = again - 1
-		end
-		forgetCauses(key)
-		found = call('HDEL', LOSSES, key) + (call('ZSCORE', FAILURES, key) and 1 or 0) > 0 or found
-		forget(key)
-		answer(found or state)
-	end
-	-- RetryGivenUp
-	ops.t = function(key)
-		local found = dropGivenUp(key)
-		if found then
-			forget(key)
-			add(key)
-		end
-		answer(found)
-	end
-	-- ForgetGivenUp
-	ops.y = function(key) answer(dropGivenUp(key)) end
-	-- RequeueSetAside
-	ops.s = function(key)
-		local found = call('SREM', ASIDE, key) > 0
-		if found then
-			add(key)
-		end
-		answer(found)
-	end
-	-- DropSetAside
-	ops.v = function(key) answer(call('SREM', ASIDE, key) > 0) end
-	-- These three have no key, but: Pause, if it is 1, and Resume
-	ops.p = function(one) paused = one == '1' end
-	-- Identifies the session by its replica's name.
-	ops.i = function(name) call('HSET', NAMES, session, name) end
-	-- Quit ends the session. What it holds is reclaimed by handout.lua, and its blocking read is woken to end.
-	ops.q = function()
-		leaseEnds = -1
-		call('ZADD', LEASES, leaseEnds, session)
-		wake(session)
-	end
-end
-
--- A full server executes no adds. The replica sends them again.
-local ADDS = 'aCLR'
 
 -- Keys whose time has come are added before what the batch adds.
 local chores = CHORES
-waiting = delayed and call('ZCARD', DELAYS) - 1 or 0 -- nil when it must be read again
 if waiting > 0 then
 	local keys = readSome(DUE, function(from, n) return call('ZRANGEBYSCORE', DELAYS, '-inf', since, 'LIMIT', from, n) end)
 	chores = chores - #keys
@@ -451,21 +309,23 @@ if waiting > 0 then
 	end
 end
 
--- membersOf returns a function that reads the entries of a session's keys in HELD.
-local function membersOf(holder)
+-- heldBy returns a function that reads a session's keys from HELD.
+local function heldBy(holder)
 	local past = sub(holder, 1, -2) .. string.char(byte(holder, -1) + 1)
-	return function(from, n) return call('ZRANGEBYLEX', HELD, '[' .. holder, '(' .. past, 'LIMIT', from, n) end
+	return function(from, n)
+		local keys = call('ZRANGEBYLEX', HELD, '[' .. holder, '(' .. past, 'LIMIT', from, n)
+		for i, member in ipairs(keys) do
+			keys[i] = sub(member, #holder + 1)
+		end
+		return keys
+	end
 end
 
--- The attempt may have handed out keys and not have come to its end: the replica does not know that it has them.
+-- An interrupted attempt may have handed out keys of which the replica does not know.
 if knownFence then
-	local page, from = membersOf(session), 0
-	local members = page(0, 256)
-	while #members > 0 do -- A session holds as many keys as it has workers, and parts of batches.
-		local some = {}
-		for i, member in ipairs(members) do
-			some[i] = sub(member, #session + 1)
-		end
+	local page, from = heldBy(session), 0
+	repeat -- A session holds as many keys as it has workers, and parts of batches.
+		local some = page(from, 256)
 		loadStates(some)
 		for _, key in ipairs(some) do
 			local state = states[key]
@@ -478,19 +338,102 @@ if knownFence then
 				repaired = repaired + 1
 			end
 		end
-		from = from + #members
-		members = page(from, 256)
-	end
+		from = from + #some
+	until #some == 0
 end
 
--- The states of all keys are read at once.
+-- answer adds an answer to the reply: a number, which is 1 if the key was there, and what is left of a delay.
+local function answer(n, left) results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' end
+
+-- The states of all keys are read at once. These are branches, and not a table of functions, because each batch runs the whole script:
+-- to define sixteen functions takes 5 µs, which is 11 % of a batch of one key.
 loadStates(keys)
 for i, code in ipairs(codes) do
-	if not (full and find(ADDS, code, 1, true)) then
-		ops[code](keys[i], arguments[i], rests[i])
+	local key = keys[i]
+	if full and find(ADDS, code, 1, true) then
+		-- nothing
+	elseif code == ADD then
+		add(key)
+	elseif code == DONE or code == HAND_BACK or code == SET_ASIDE or code == ADDED_AGAIN then
+		local state = states[key]
+		local isHeld = state and find(state, arguments[i], 13, true) == 13 -- under that fence; no two hand-outs have the same
+		if code == DONE then
+			finished[#finished + 1] = key
+			if isHeld then
+				release(session, key, state, true)
+			else
+				unmatched = unmatched + 1
+			end
+		elseif code == ADDED_AGAIN then
+			answer(isHeld and byte(state) == 100 and 1 or 0) -- d
+		elseif isHeld and code == HAND_BACK then
+			putBack(session, key, state)
+		elseif isHeld then -- SET_ASIDE: the replica cannot decode the key.
+			forgetCauses(key)
+			release(session, key, state)
+			call('SADD', ASIDE, key)
+		end
+	elseif code == ADD_WHY then -- The rest is q, for a quiet add, or l, and the causes.
+		add(key, byte(rests[i]) == 113)
+		if #rests[i] > 1 then
+			addCauses(key, sub(rests[i], 2))
+		end
+	elseif code == ADD_AFTER then
+		addLater(key, arguments[i])
+	elseif code == ADD_RATE_LIMITED then -- The rest is a random number, see backoff, and how long the key waits at least.
+		local random, atLeast = string.match(rests[i], '^(%S+) (%d+)$')
+		local failures, delay = failuresOf(key)
+		if delay == 0 then
+			delay = backoff(key, failures, random) -- In two assignments: miniredis would set failures first.
+			failures = failures + 1
+		end
+		delay = math.max(delay, atLeast)
+		setFailures(key, failures, delay)
+		addLater(key, delay)
+	elseif code == FORGET then
+		forget(key)
+	elseif code == NUM_REQUEUES then
+		answer(failuresOf(key))
+	elseif code == GIVE_UP then -- The rest is the number of attempts and the error.
+		giveUp(key, rests[i])
+	elseif code == DISCARD then -- The worker that holds the key keeps it. In a long line its place stays, and is skipped.
+		local state, found = states[key], call('ZREM', DELAYS, key) > 0
+		waiting, due[key] = nil, nil
+		if isQueued(key) then
+			set(key, false)
+			if call('LLEN', LINE) <= 10000 then
+				call('LREM', LINE, 1, key)
+			end
+		elseif state and #state == 44 then
+			set(key, 'p' .. sub(state, 2, 28))
+			again = again - 1
+		end
+		forgetCauses(key)
+		found = call('HDEL', LOSSES, key) + (call('ZSCORE', FAILURES, key) and 1 or 0) > 0 or found or state
+		forget(key)
+		answer(found and 1 or 0)
+	elseif code == RETRY_GIVEN_UP or code == FORGET_GIVEN_UP then
+		local found = dropGivenUp(key)
+		if found and code == RETRY_GIVEN_UP then
+			forget(key)
+			add(key)
+		end
+		answer(found and 1 or 0)
+	elseif code == REQUEUE_SET_ASIDE or code == DROP_SET_ASIDE then
+		local found = call('SREM', ASIDE, key)
+		if found > 0 and code == REQUEUE_SET_ASIDE then
+			add(key)
+		end
+		answer(found)
+	elseif code == PAUSE then -- In place of a key these have: 1, or 0 to resume;
+		paused = key == '1'
+	elseif code == IDENTIFY then -- the name of the replica;
+		call('HSET', NAMES, session, key)
+	elseif code == QUIT then -- nothing. The session's keys are reclaimed by handout.lua, and its blocking read is woken to end.
+		leaseEnds = -1
+		call('ZADD', LEASES, leaseEnds, session)
+		wake(session)
 	end
 end
 -- A process that has called Done has survived the key.
-if #finished > 0 and lossy then
-	call('HDEL', LOSSES, unpack(finished))
-end
+each('HDEL', LOSSES, finished)

@@ -15,8 +15,8 @@ type health struct {
 	retryAddsAt time.Time // when adds are tried again on a full server
 }
 
-// untilAnswered calls ask, which asks the server, until that returns no error. It reports whether it has. After a shutdown it
-// gives up within a lease, once no key is held. A tool gives up when the server has answered with an error.
+// untilAnswered calls ask until it succeeds, and returns false if it gives up: after a shutdown, when no key is held and a lease has
+// passed, and in a tool, when the server has answered with an error.
 func (s *shard[T]) untilAnswered(ask func() error) bool {
 	q, began := s.q, time.Now()
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -105,7 +105,7 @@ func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
 		s.server.fullSince = now
 	}
 	refused := slices.DeleteFunc(b.ops, func(o *op) bool { return !o.code.isAdd() })
-	if len(refused) > 0 || !b.noAdds {
+	if !b.noAdds {
 		s.server.retryAddsAt = now.Add(fullRetry)
 	}
 	if len(refused) == 0 {

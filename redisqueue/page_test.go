@@ -87,3 +87,29 @@ func TestPageInAnOutage(t *testing.T) {
 		})
 	}
 }
+
+// The page also shows the outage of a queue without metrics.
+func TestPageOutageWithoutMetrics(t *testing.T) {
+	s := startServer(t)
+	h := debug.NewHandler(debug.Options{})
+	defer h.Close()
+	q := newTestQueue(t, s.client(), Config[string]{Name: "q", Logger: discard})
+	defer debug.Register(h, "q", q)()
+	if body, _ := page(h, ""); strings.Contains(body, "no answer from its server") {
+		t.Fatalf("before: %s", body)
+	}
+	s.kill()
+	eventually(t, time.Minute, func() error {
+		if body, _ := page(h, ""); !strings.Contains(body, "no answer from its server") {
+			return fmt.Errorf("no outage in %s", body)
+		}
+		return nil
+	})
+	s.start()
+	eventually(t, time.Minute, func() error {
+		if body, _ := page(h, ""); strings.Contains(body, "no answer from its server") {
+			return fmt.Errorf("after the outage: %s", body)
+		}
+		return nil
+	})
+}

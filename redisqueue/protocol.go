@@ -127,29 +127,23 @@ func aboutHeld(c code, key handedOut) *op {
 	return &op{code: c, text: string(c) + key.fence + key.encoded}
 }
 
-// arguments are what batch.lua gets.
-func (s *shard[T]) arguments(b *batch) []any {
-	flags := "-"
-	if b.asleep {
-		flags += "r"
+// argv is what batch.lua gets as ARGV.
+func (s *shard[T]) argv(b *batch) []any {
+	var flags string
+	for _, f := range []struct {
+		is   bool
+		flag string
+	}{{b.asleep, "r"}, {b.wantsAll, "o"}, {s.q.tool, "t"}, {b.interrupted, "e" + b.session.lastFence}} {
+		if f.is {
+			flags += f.flag
+		}
 	}
-	if b.wantsAll {
-		flags += "o"
-	}
-	if s.q.tool {
-		flags += "t"
-	}
-	if b.interrupted {
-		flags += "e" + b.session.lastFence
-	}
-	args := make([]any, 0, 8+len(b.ops))
-	args = append(args, b.session.id, b.session.seq, s.q.config.Lease.Microseconds(), b.want, flags, s.q.settings, s.q.description)
+	args := make([]any, 0, 9+len(b.encoded))
+	args = append(args, b.session.id, b.session.seq, s.q.config.Lease.Microseconds(), b.want, flags, s.q.settings, s.q.config.description)
 	if b.session.seq == 1 {
 		args = append(args, string(codeIdentify)+s.q.config.Replica)
 	}
-	for _, argument := range b.arguments {
-		args = append(args, argument)
-	}
+	args = append(args, b.encoded...)
 	if b.quits {
 		args = append(args, string(codeQuit))
 	}
@@ -158,10 +152,9 @@ func (s *shard[T]) arguments(b *batch) []any {
 
 // reply is what batch.lua returned.
 type reply struct {
-	// status is OK; FULL if the server's memory is full, and all but the adds was done; LOST if the session is over, and
-	// nothing was done; GONE if it is over, and all was done before it ended.
-	status string
-
+	// status is OK; FULL: only the adds were not executed; LOST: nothing was executed, the session is over; GONE: everything was
+	// executed, and then the session ended.
+	status             string
 	now                int64  // microseconds of the queue's clock
 	counts             Counts // of the whole shard; Failing and what follows it only if the batch has asked for them
 	changed, unmatched int
@@ -176,7 +169,7 @@ type answer struct {
 	left time.Duration // of the delay of the last failure
 }
 
-func microseconds(n int64) time.Duration { return time.Duration(min(n, 1<<62/1000)) * time.Microsecond }
+func fromMicros(n int64) time.Duration { return time.Duration(min(n, 1<<62/1000)) * time.Microsecond }
 
 // handedOut is a key from the server.
 type handedOut struct {
@@ -206,7 +199,7 @@ func parseReply(text string) (*reply, error) {
 	for _, field := range []*int{&c.Queued, &c.Processing, &c.Again, &c.Waiting, &r.changed, &r.unmatched} {
 		*field = int(p.number())
 	}
-	r.nextDue = microseconds(p.number())
+	r.nextDue = fromMicros(p.number())
 	for _, field := range []*int{&paused, &c.Failing, &c.SetAside, &c.GivenUp, &c.Repaired} {
 		*field = int(p.number())
 	}
@@ -218,7 +211,7 @@ func parseReply(text string) (*reply, error) {
 	for p.rest != "" && !p.bad {
 		switch kind := p.take(1); kind {
 		case "n":
-			r.answers = append(r.answers, answer{n: int(p.number()), left: microseconds(p.number())})
+			r.answers = append(r.answers, answer{n: int(p.number()), left: fromMicros(p.number())})
 		case "k", "K":
 			n := int(p.number())
 			key := handedOut{fence: p.word(), since: p.number()}

@@ -9,10 +9,6 @@ end
 if #sessions > 0 then
 	redis.call('ZREM', LEASES, unpack(sessions))
 end
-local left = redis.call('ZCARD', LEASES)
-for i = 1, 18 do
-	if i ~= 8 then
-		redis.call('UNLINK', KEYS[i])
-	end
-end
-return left
+redis.call('UNLINK', unpack(KEYS, 1, 7))
+redis.call('UNLINK', unpack(KEYS, 9, 18))
+return redis.call('ZCARD', LEASES)

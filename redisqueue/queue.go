@@ -10,19 +10,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Queue is one replica's end of a queue on a server; [New] makes one. Its methods are safe for concurrent use. Those of
-// workqueue's interfaces keep their contract, but for the differences that the package comment lists.
+// Queue is one replica's end of a queue on a server; [New] makes one. Its methods are safe for concurrent use. It implements
+// workqueue's TypedRateLimitingInterface, Extended, KeyReader, KeyRemover, CauseAdder, AddNotifier, GivenUpKeeper and Leaser, with
+// the differences that the package comment lists.
 //
-// Methods with a key panic, without a lock, for one that cannot be hashed or is not equal to itself, for one that the codec
-// cannot encode, and for the reserved one. What is added while the server does not answer is kept in memory without a bound:
-// see [Info].
+// Methods with a key panic, without a lock, for one that cannot be hashed or is not equal to itself, for one that the codec cannot
+// encode, and for the reserved one. What is added while the server does not answer is kept in memory without a bound: see [Info].
 type Queue[T comparable] struct {
-	config      Config[T]
-	client      redis.UniversalClient
-	script      *redis.Script // batchScript; tests have another clock
-	settings    string        // see Config.settings
-	description string        // see Config.description
-	tool        bool          // see Attach
+	config   Config[T]
+	client   redis.UniversalClient
+	script   *redis.Script // batchScript; tests have another clock
+	settings string        // see Config.settings
+	tool     bool          // see Attach
 	// shards do not change. What is in them is guarded by mu.
 	shards []*shard[T]
 	// blocking is for calls that wait on the server: of each shard a read and, with WaitReplicas, a WAIT.
@@ -36,10 +35,8 @@ type Queue[T comparable] struct {
 		held map[T]*hold[T]
 		// getters are the calls of Get that wait, the longest first. Each channel has room for the one key. Shutdown closes and
 		// removes them all.
-		getters []chan T
-		// requested is the sum of the shards' requested: how many keys the calls in flight may bring. It is never more
-		// than there are getters, but for those that were cancelled meanwhile.
-		requested int
+		getters   []chan T
+		requested int // the sum of the shards' requested: at most the getters, including those cancelled since
 		askable   int // how many shards may have keys: those whose getter is not drained
 		ending    ending
 		totals    totals
@@ -48,26 +45,13 @@ type Queue[T comparable] struct {
 	}
 }
 
-var (
-	_ workqueue.TypedRateLimitingInterface[string] = (*Queue[string])(nil)
-	_ workqueue.Extended[string]                   = (*Queue[string])(nil)
-	_ workqueue.KeyReader[string]                  = (*Queue[string])(nil)
-	_ workqueue.KeyRemover[string]                 = (*Queue[string])(nil)
-	_ workqueue.CauseAdder[string]                 = (*Queue[string])(nil)
-	_ workqueue.AddNotifier[string]                = (*Queue[string])(nil)
-	_ workqueue.GivenUpKeeper[string]              = (*Queue[string])(nil)
-	_ workqueue.Leaser[string]                     = (*Queue[string])(nil)
-)
-
-// New returns a replica's end of the queue with that name, after it has made sure that the server answers, is new enough,
-// does not evict keys and runs the queue's scripts, and that the replicas before it had the same number of shards and type of
-// keys. ctx bounds that alone. New returns an error for a config that makes no sense or a type of key that needs a Codec,
-// [ErrEviction], [ErrIncompatible], and what the client returns if the server does not answer or refuses. A queue that has
-// nothing to do has no goroutine and no timer; it need not be shut down. The client stays the caller's, and must stay open
-// until shutdown has ended.
+// New returns a replica's end of the queue with that name. It checks that the server answers, is new enough, does not evict keys
+// and runs the queue's scripts, and that earlier replicas had the same number of shards and type of keys. ctx bounds only these
+// checks. New returns an error for a config that makes no sense or a type of key that needs a Codec, [ErrEviction],
+// [ErrIncompatible], and the client's error if the server does not answer or refuses. An idle queue has no goroutine and no
+// timer, and need not be shut down. The caller must keep the client open until shutdown has ended.
 //
-// The client's ReadTimeout should be well below the lease, as it is by default: only after that is a server that hangs
-// asked again.
+// The client's ReadTimeout should be well below the lease, as it is by default: a server that hangs is asked again only after it.
 func New[T comparable](ctx context.Context, client redis.UniversalClient, config Config[T]) (*Queue[T], error) {
 	if isNil(client) {
 		return nil, errors.New("redisqueue: New without a client")
@@ -88,20 +72,19 @@ func New[T comparable](ctx context.Context, client redis.UniversalClient, config
 	return q, nil
 }
 
-// newQueue is New with a complete config and without a look at the server.
+// newQueue is New with a complete config and without the checks.
 func newQueue[T comparable](client redis.UniversalClient, config Config[T], script *redis.Script) *Queue[T] {
 	connections := config.Shards
 	if config.WaitReplicas > 0 {
 		connections *= 2
 	}
 	q := &Queue[T]{
-		config:      config,
-		client:      client,
-		script:      script,
-		settings:    config.settings(),
-		description: config.description(),
-		blocking:    ownConnections(client, connections),
-		ended:       make(chan struct{}),
+		config:   config,
+		client:   client,
+		script:   script,
+		settings: config.settings(),
+		blocking: ownConnections(client, connections),
+		ended:    make(chan struct{}),
 	}
 	q.mu.held = make(map[T]*hold[T])
 	q.mu.ending.shutDown = make(chan struct{})
@@ -112,27 +95,26 @@ func newQueue[T comparable](client redis.UniversalClient, config Config[T], scri
 	return q
 }
 
-// ErrNotSent is returned by ShutDownContext if the server has not received all that this replica was asked for: adds are lost
-// that were in the buffer, and Dones, whose keys come again.
+// ErrNotSent is returned by ShutDownContext if operations in the buffer were dropped: their adds are lost, and the keys of their
+// Dones come again.
 var ErrNotSent = errors.New("redisqueue: the server has not received everything")
 
 // ending is how far the shutdown of this replica has got.
 type ending struct {
 	stopping bool      // ShutDown or a drain was called: no more keys are handed out
 	since    time.Time // when it was called, or when the last held key was Done after it
-	// over: no worker holds a key, and the server knows all there was to say. Nothing will be sent any more.
+	// over: no worker holds a key, and every operation was sent or dropped. Nothing is sent from now on.
 	over     bool
 	dropped  bool          // what was not sent was dropped
 	shutDown chan struct{} // closed by ShutDown, which ends the drains that wait
 }
 
-// ShutDown makes this replica take part no more. Get returns; keys that it was handed out and no getter has are given back,
-// for the other replicas. Workers that hold keys finish them, and until the last one is Done their leases are renewed
-// and what they add is accepted. The goroutines of the queue end then, and when the buffer is empty, or at last when the
-// server has not answered, or has been full, for a lease.
+// ShutDown ends this replica's part in the queue. Get returns, and keys on their way to this process go back to the server.
+// Workers finish the keys that they hold; until the last one is Done, leases are renewed and adds accepted. The queue's
+// goroutines end when the buffer is empty, or when the server has not answered, or has been full, for a lease.
 //
-// ShutDown does not wait for any of that, and may be called again. Before a process exits it should call ShutDownContext, or
-// Flush. Adds that were dropped are counted in Stats.
+// ShutDown does not wait for that, and may be called again. Before a process exits it should call ShutDownContext or Flush.
+// Stats counts the adds that were dropped.
 func (q *Queue[T]) ShutDown() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -190,9 +172,6 @@ func (q *Queue[T]) stopLocked() {
 		close(g)
 	}
 	q.mu.getters = nil
-	for _, s := range q.shards {
-		s.getter.timer.Stop()
-	}
 	q.endLocked()
 }
 
@@ -209,7 +188,7 @@ func (q *Queue[T]) endLocked() {
 	}
 	q.kickLocked()
 	for _, s := range q.shards {
-		if s.session.id != "" || s.buffer.len() > 0 || s.getter.requested > 0 || s.confirmations.replicating.running {
+		if s.session.id != "" || s.buffer.len() > 0 || s.getter.requested > 0 || s.confirmations.replicator {
 			return
 		}
 	}
@@ -226,15 +205,13 @@ func (q *Queue[T]) endLocked() {
 	}
 }
 
-// givesUpLocked reports whether the replica is shut down, its workers hold no keys, and a lease has passed since both became so,
-// and since that time.
+// givesUpLocked reports whether to drop what is not sent: after a shutdown, a lease after the last held key, and a lease after since.
 func (q *Queue[T]) givesUpLocked(since time.Time) bool {
 	e, lease := &q.mu.ending, q.config.Lease
 	return e.stopping && len(q.mu.held) == 0 && time.Since(e.since) >= lease && time.Since(since) >= lease
 }
 
-// dropLocked drops all operations that the server has not received, unsent among them: those of a tool because the server has refused
-// them, and otherwise because it has not answered for a lease since the shutdown.
+// dropLocked drops unsent and the whole buffer: for a tool because the server refused them, otherwise at the end of a shutdown.
 func (s *shard[T]) dropLocked(unsent []*op) {
 	e, err := &s.q.mu.ending, s.server.outage
 	unsent = append(unsent, s.buffer.drop()...)
@@ -247,7 +224,12 @@ func (s *shard[T]) dropLocked(unsent []*op) {
 		}
 		if o.answer != nil {
 			o.answer(answer{}, err)
+		} else if !e.stopping {
+			s.refused = err
 		}
+	}
+	if !e.stopping {
+		s.confirmations.executed = s.buffer.newest // Nothing is left to wait for.
 	}
 	s.failConfirmationsLocked(err)
 	s.endSessionLocked()

@@ -226,7 +226,7 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 		case 10:
 			happens(&y.otherVersions, "start a replica of another version")
 			other := config
-			other.keys = "of another version"
+			other.description = "format 3, of another version"
 			number++
 			strangers = append(strangers, foreign.startReplica(number, s.addr, other, rand.New(rand.NewPCG(seed, uint64(number))), &flaky))
 		case 11:

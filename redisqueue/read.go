@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"math"
 	"slices"
 	"time"
 
@@ -102,29 +103,28 @@ type KeyInfo[T comparable] struct {
 }
 
 // Keys yields up to limit keys of a list, in its order, or all of them in no order if limit is not positive, with a call of the
-// server for every few hundred. Without a limit none is missed that is in the list from the beginning to the end. One that moves
-// meanwhile may be yielded twice, or not at all. With a limit above 256, keys may also be missed because others leave the list.
+// server for every few hundred. Without a limit, every key that stays in the list is yielded; one that moves may be yielded twice, or
+// not at all. With a limit above 256, keys may also be missed because others leave the list.
 //
 // Keys that cannot be decoded are left out. If a shard does not answer, if ctx ends, or if what the server has makes no sense, the
 // others are yielded, and an error last. Keys reads alone, and works after shutdown too.
 func (q *Queue[T]) Keys(ctx context.Context, list List, limit int) iter.Seq2[KeyInfo[T], error] {
 	how, parts := "page", []List{list}
-	if limit <= 0 || list == ListAll {
-		how = "scan"
+	if limit <= 0 {
+		how, limit = "scan", math.MaxInt
 	}
 	if list == ListAll {
-		parts = []List{listStates, ListWaiting}
+		how, parts = "scan", []List{listStates, ListWaiting}
 	}
 	return func(yield func(KeyInfo[T], error) bool) {
 		var errs []error
-		left := limit
 		cursors := make([]*cursor[T], 0, len(q.shards))
 		for _, s := range q.shards {
 			cursors = append(cursors, &cursor[T]{shard: s, how: how, parts: parts, from: "0"})
 		}
-		for limit <= 0 || left > 0 {
+		for left := limit; left > 0; left-- {
 			cursors = slices.DeleteFunc(cursors, func(c *cursor[T]) bool {
-				err := c.fill(ctx, limit)
+				err := c.fill(ctx, min(limit, maxPage))
 				if err != nil {
 					errs = append(errs, err)
 				}
@@ -136,7 +136,6 @@ func (q *Queue[T]) Keys(ctx context.Context, list List, limit int) iter.Seq2[Key
 			first := slices.MinFunc(cursors, func(a, b *cursor[T]) int { return order(list, a.page[0], b.page[0]) })
 			k := first.page[0]
 			first.page = first.page[1:]
-			left--
 			if !yield(k, nil) {
 				return
 			}
@@ -157,12 +156,8 @@ type cursor[T comparable] struct {
 }
 
 // fill reads the next page that has keys, if the last one is used up.
-func (c *cursor[T]) fill(ctx context.Context, limit int) error {
+func (c *cursor[T]) fill(ctx context.Context, count int) error {
 	for len(c.page) == 0 && len(c.parts) > 0 {
-		count := maxPage
-		if limit > 0 {
-			count = min(limit, maxPage)
-		}
 		list := c.parts[0]
 		rows, next, err := c.shard.readRows(ctx, c.how, string(list), c.from, count)
 		if err != nil {

@@ -13,8 +13,7 @@
 local META, STATES, LINE, DELAYS, FAILURES, HELD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[9]
 local ASIDE, LOSSES, GIVEN, REASONS, CAUSES, NAMES = KEYS[11], KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18]
 local what, list, from, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local call = redis.call
-local BYTES = 65536
+local call, BYTES = redis.call, 65536
 
 if what == 'counts' then
 	local meta = call('HMGET', META, 'again', 'repaired', 'paused', 'offset', 'time')
@@ -49,7 +48,7 @@ scans.queued, scans.processing = scans.states, scans.states
 
 local keys, next = {}, ''
 if what == 'key' then
-	keys = { list }
+	keys = { ARGV[2] }
 elseif what == 'scan' then
 	local command, set = unpack(scans[list])
 	local page = call(command, set, from, 'COUNT', count)
@@ -78,7 +77,7 @@ if #keys > 0 then
 	local states, failures, dues = call('HMGET', STATES, unpack(keys)), call('ZMSCORE', FAILURES, unpack(keys)), call('ZMSCORE', DELAYS, unpack(keys))
 	local given, reasons, losses = call('ZMSCORE', GIVEN, unpack(keys)), call('HMGET', REASONS, unpack(keys)), call('HMGET', LOSSES, unpack(keys))
 	local isHeld = what == 'key' and states[1] and #states[1] > 16
-	local causes = what == 'key' and call('HGET', CAUSES, (isHeld and 'h' or 'n') .. list)
+	local causes = what == 'key' and call('HGET', CAUSES, (isHeld and 'h' or 'n') .. ARGV[2])
 	for i, key in ipairs(keys) do
 		local name = states[i] and #states[i] > 16 and call('HGET', NAMES, string.sub(states[i], 2, 12))
 		local isAside = list == 'aside' or what == 'key' and call('SISMEMBER', ASIDE, key) == 1

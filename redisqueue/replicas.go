@@ -13,23 +13,15 @@ import (
 // or if a server has taken over that lacks what was confirmed before. Otherwise the server itself has what was added.
 var ErrNotReplicated = errors.New("redisqueue: too few replicas have confirmed")
 
-// replicating is how confirmations wait for the server's replicas. They do so beside the batches: hand-outs, Dones and leases
-// do not wait for a replica.
-type replicating struct {
-	running bool // the goroutine that waits exists
-	waiting []*confirmation
-	session session // as of the batch that the last of them have reached
-}
-
 // replicate answers the confirmations that wait for replicas, all that have come meanwhile at once.
 func (s *shard[T]) replicate() {
 	q := s.q
 	for {
 		q.mu.Lock()
-		r := &s.confirmations.replicating
-		waiting, session := r.waiting, r.session
-		r.waiting, r.running = nil, len(waiting) > 0
-		if !r.running {
+		c := &s.confirmations
+		waiting, session := c.replicating, c.session
+		c.replicating, c.replicator = nil, len(waiting) > 0
+		if !c.replicator {
 			q.endLocked()
 			q.mu.Unlock()
 			return
@@ -47,7 +39,7 @@ func (s *shard[T]) waitForReplicas(session session) error {
 	var found bool
 	var replicas int
 	answered := s.untilAnswered(func() (err error) {
-		found, replicas, err = s.askForReplicas(context.Background(), session)
+		found, replicas, err = s.askForReplicas(session)
 		return err
 	})
 	switch want := s.q.config.WaitReplicas; {
@@ -63,8 +55,8 @@ func (s *shard[T]) waitForReplicas(session session) error {
 
 // askForReplicas returns whether the server has that batch, and how many of its replicas do: replicated.lua and WAIT on one
 // connection, because WAIT is about what its connection has written.
-func (s *shard[T]) askForReplicas(ctx context.Context, session session) (found bool, replicas int, err error) {
-	q, node, keys := s.q, s.q.blocking, s.names.of(session.id)
+func (s *shard[T]) askForReplicas(session session) (found bool, replicas int, err error) {
+	ctx, q, node, keys := context.Background(), s.q, s.q.blocking, s.names.of(session.id)
 	cluster, isCluster := node.(*redis.ClusterClient)
 	if isCluster {
 		if node, err = cluster.MasterForKey(ctx, keys[0]); err != nil {

@@ -26,7 +26,7 @@ func TestOnlyConfirmationsWaitForReplicas(t *testing.T) {
 	waitUntil(t, func() bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		return q.shards[0].confirmations.replicating.running
+		return q.shards[0].confirmations.replicator
 	})
 	for range 20 {
 		q.Add("x")

@@ -1,5 +1,5 @@
--- Writes something, so that a WAIT behind it waits for all that was written before, and returns 1; or returns 0 if the
--- server does not have the batch ARGV[2] of the session ARGV[1]: one that has taken over may lack it.
+-- Writes something, so that a WAIT behind it waits for all that was written before, and returns 1; or returns 0 if the server lacks
+-- the batch with seq ARGV[2] of the session ARGV[1], because it has taken over without it.
 local REPLIES = KEYS[12]
 local stored = redis.call('HGET', REPLIES, ARGV[1])
 if not stored or tonumber(string.match(stored, '^%d+')) < tonumber(ARGV[2]) then

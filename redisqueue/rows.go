@@ -50,7 +50,6 @@ func (s *shard[T]) readRows(ctx context.Context, args ...any) (rows []row[T], ne
 	return rows, head[0], check.err
 }
 
-// infoOf returns what a row's fields say of its key.
 func infoOf[T comparable](check *checker, f []string) (k KeyInfo[T]) {
 	k.Requeues, k.Due = check.number(f[2]), check.time(f[3])
 	k.LostLeases, k.SetAside = check.float(f[6]), f[8] == "1"
@@ -71,7 +70,7 @@ func infoOf[T comparable](check *checker, f []string) (k KeyInfo[T]) {
 	return k
 }
 
-// setState says in k where a key is in its life. batch.lua describes the state; k has its Due and the name of its holder, if that is known.
+// setState parses a state (see batch.lua) into k, which has Due and the name of the holder already.
 func setState[T comparable](k *KeyInfo[T], state string, check *checker) {
 	p := parser{rest: state}
 	switch len(state) {
@@ -113,7 +112,7 @@ func (s *shard[T]) runRead(ctx context.Context, args ...any) (reply []any, err e
 	return reply, nil
 }
 
-// checker reads what read.lua has returned. Others may have written it, so all is checked: err is about the first one that makes no sense.
+// checker reads what read.lua has returned. Others may have written it, so all is checked: err is about the first mistake.
 type checker struct {
 	offset int64 // how far the queue's clock is ahead of the server's, in microseconds
 	err    error
@@ -154,7 +153,7 @@ func (c *checker) float(text string) float64 {
 	return n
 }
 
-// number is float without what is not a whole number of a bearable size.
+// number returns a whole number of at most 2^53.
 func (c *checker) number(text string) int {
 	n := c.float(text)
 	if n > 1<<53 {

@@ -174,6 +174,33 @@ func TestToolMayReadOnly(t *testing.T) {
 	}
 }
 
+// Flush of a tool returns why the server has refused something, also when that was answered before the call and other operations
+// have succeeded since. It does so once.
+func TestToolFlushAfterRefusal(t *testing.T) {
+	s := startServer(t)
+	ctx := within(t, time.Minute)
+	q := newTestQueue(t, s.client(), Config[string]{})
+	must(t, q.AddContext(ctx, "x"))
+	acl := func(rule string) { must(t, s.client().Do(ctx, "ACL", "SETUSER", "tool", rule).Err()) }
+	must(t, s.client().Do(ctx, "ACL", "SETUSER", "tool", "on", ">x", "~*", "+@all").Err())
+	tool := attach(t, newClient(t, &redis.Options{Addr: s.addr, Username: "tool", Password: "x"}))
+	must(t, tool.Flush(ctx))
+	acl("-evalsha")
+	tool.Add("refused")
+	waitUntil(t, func() bool {
+		tool.mu.Lock()
+		defer tool.mu.Unlock()
+		return tool.mu.totals.stats.Dropped == 1 && !tool.shards[0].sending
+	})
+	acl("+evalsha")
+	must(t, tool.AddContext(ctx, "taken"))
+	if err := tool.Flush(ctx); err == nil || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("Flush() = %v", err)
+	}
+	must(t, tool.Flush(ctx))
+	getEach(t, q, "x", "taken")
+}
+
 // A tool that polls takes over no keys, gives up none and forgets nothing: what the queue does about dead replicas is up to the
 // living ones.
 func TestToolReclaimsNothing(t *testing.T) {
@@ -326,6 +353,59 @@ func TestForeignEntryStopsNothing(t *testing.T) {
 		}
 		getEach(t, q, "k")
 	}
+}
+
+// A number of the queue that others have overwritten stops the replicas, who say which one it is, and go on when it is repaired.
+func TestForeignNumber(t *testing.T) {
+	client := startServer(t).client()
+	ctx := within(t, time.Minute)
+	for i, field := range []string{"time", "offset", "leaseTime", "fence", "again", "tokens", "filled", "keeperCalls", "repaired", "description"} {
+		t.Run(field, func(t *testing.T) {
+			reported := make(chan error, 1000)
+			q := newTestQueue(t, client, Config[string]{Name: fmt.Sprint("q", i), Limit: 100, Logger: discard, OnError: func(err error) { reported <- err }})
+			q.AddRateLimited("x") // which takes a token
+			mustGet(t, q, "x")
+			flush(t, q)
+			meta := q.shards[0].names.shard[0]
+			before := client.HGet(ctx, meta, field).Val()
+			for _, garbage := range []string{"garbage", "nan", "1e300"} {
+				must(t, client.HSet(ctx, meta, field, garbage).Err())
+				q.Add(garbage)
+				wantNamed := func(err error) {
+					if err == nil || !strings.Contains(err.Error(), field+" of "+meta) {
+						t.Fatalf("%s: %v", garbage, err)
+					}
+				}
+				select {
+				case err := <-reported:
+					wantNamed(err)
+				case <-time.After(10 * time.Second):
+					t.Fatalf("%s: nothing is reported", garbage)
+				}
+				wantNamed(q.Info().Outage)
+				if before == "" {
+					must(t, client.HDel(ctx, meta, field).Err())
+				} else {
+					must(t, client.HSet(ctx, meta, field, before).Err())
+				}
+				getEach(t, q, garbage)
+				must(t, q.Flush(ctx))
+				if outage := q.Info().Outage; outage != nil {
+					t.Errorf("after the repair: %v", outage)
+				}
+				for len(reported) > 0 {
+					<-reported
+				}
+			}
+			q.Done("x")
+		})
+	}
+	// How far a search has come need not be known.
+	q := newTestQueue(t, client, Config[string]{Name: "lost", PollInterval: 50 * time.Millisecond})
+	must(t, q.AddContext(ctx, "lost from the line"))
+	must(t, client.Del(ctx, q.shards[0].names.shard[2]).Err())
+	must(t, client.HSet(ctx, q.shards[0].names.shard[0], "repairAt", "garbage").Err())
+	getEach(t, q, "lost from the line")
 }
 
 // A tool, which does not know the replicas' ForgetAfter, forgets no failures.

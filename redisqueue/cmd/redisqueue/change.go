@@ -1,14 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"math/big"
 	"slices"
 	"strings"
 )
@@ -162,61 +158,4 @@ func (c *command) add(ctx context.Context, keys []string) error {
 		*r.InQueue += len(some)
 	}
 	return c.print("added", r, nil)
-}
-
-// checkKey returns an error for a key that no program would have written. Two strings of one key would be two keys for the server,
-// which could be with two workers.
-func checkKey(description, key string) error {
-	_, kind, _ := strings.Cut(description, "keys: ")
-	if strings.HasPrefix(kind, "int") || strings.HasPrefix(kind, "uint") {
-		if n, ok := new(big.Int).SetString(key, 10); !ok || n.String() != key {
-			return fmt.Errorf("the queue's keys are numbers: %s", kind)
-		}
-		return nil
-	}
-	if !strings.HasPrefix(kind, "{") && !strings.HasPrefix(kind, "[") && kind != "bool" {
-		return nil
-	}
-	var compact, canonical bytes.Buffer
-	if err := json.Compact(&compact, []byte(key)); err != nil {
-		return fmt.Errorf("the queue's keys are JSON: %s", kind)
-	}
-	json.HTMLEscape(&canonical, compact.Bytes())
-	if canonical.String() != key {
-		return fmt.Errorf("programs write this key as %s", canonical.String())
-	}
-	if !strings.Contains(kind, "[") && !inOrder(kind, key) {
-		return fmt.Errorf("the queue's keys have these fields, in this order: %s", kind)
-	}
-	return nil
-}
-
-// inOrder reports whether the fields of a key, which is JSON, are those of kind, in its order. Some may be missing.
-func inOrder(kind, key string) bool {
-	decoder := json.NewDecoder(strings.NewReader(key))
-	var names []bool // whether a name comes next, for each object around the token
-	for {
-		token, err := decoder.Token()
-		if err != nil {
-			return err == io.EOF
-		}
-		last := len(names) - 1
-		switch {
-		case token == json.Delim('{'):
-			names = append(names, true)
-		case token == json.Delim('}'):
-			names = names[:last]
-			if last > 0 {
-				names[last-1] = true
-			}
-		case last >= 0 && names[last]:
-			at := strings.Index(kind, token.(string)+" ")
-			if at < 1 || !strings.ContainsRune("{ ", rune(kind[at-1])) {
-				return false
-			}
-			kind, names[last] = kind[at:], false
-		case last >= 0:
-			names[last] = true
-		}
-	}
 }

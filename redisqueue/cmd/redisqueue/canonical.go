@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+)
+
+// checkKey returns an error for a key that no program would have written: one that becomes another string when a queue's codec decodes
+// and encodes it. Two strings of one key would be two keys for the server, which could be with two workers.
+func checkKey(description, key string) error {
+	_, kind, _ := strings.Cut(description, "keys: ")
+	if _, basic := basicKinds[kind]; kind == "string" || !basic && !strings.HasPrefix(kind, "{") && !strings.HasPrefix(kind, "[") {
+		return nil // Any string is one of its keys, as far as is known here.
+	}
+	var parsed any
+	if err := json.Unmarshal([]byte(key), &parsed); err != nil {
+		return fmt.Errorf("the queue's keys are JSON: %s", kind)
+	}
+	t, rest, ok := typeOf(kind, parsed)
+	if !ok || rest != "" {
+		return fmt.Errorf("it is not known how programs write the queue's keys: %s", kind)
+	}
+	value, decoder := reflect.New(t).Interface(), json.NewDecoder(strings.NewReader(key))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(value); err != nil {
+		return fmt.Errorf("the queue's keys are %s: %w", kind, err)
+	}
+	canonical, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Errorf("the queue's keys are %s: %w", kind, err)
+	}
+	if string(canonical) == key {
+		return nil
+	}
+	err = fmt.Errorf("programs write this key as %s", canonical)
+	if kind[0] == '{' {
+		err = fmt.Errorf("%w, with all fields in this order", err)
+	}
+	return err
+}
+
+// basicKinds are the types that are described by their names.
+var basicKinds = make(map[string]reflect.Type)
+
+func init() {
+	for _, key := range []any{
+		false, "", 0, int8(0), int16(0), int32(0), int64(0), uint(0), uint8(0), uint16(0), uint32(0), uint64(0), uintptr(0),
+	} {
+		t := reflect.TypeOf(key)
+		basicKinds[t.String()] = t
+	}
+}
+
+// written is the JSON of a value that its own method writes. What that method makes of a string is not known here, but JSON has one way
+// to write a string.
+type written json.RawMessage
+
+func (w *written) UnmarshalJSON(b []byte) error {
+	var s any
+	if err := json.Unmarshal(b, &s); err != nil {
+		return err
+	}
+	switch s := s.(type) {
+	case nil:
+		return errors.New("null is no text")
+	case string:
+		b, _ = json.Marshal(s)
+	}
+	*w = bytes.Clone(b)
+	return nil
+}
+
+func (w written) MarshalJSON() ([]byte, error) {
+	if w == nil {
+		return nil, errors.New("a text is missing")
+	}
+	return w, nil
+}
+
+// typeOf returns a type with the same JSON as the one with which kind begins (see describe in package redisqueue), and the rest of kind.
+// parsed is the key: it shows which structs are embedded, so that their fields are those of the struct around them.
+func typeOf(kind string, parsed any) (t reflect.Type, rest string, ok bool) {
+	switch {
+	case strings.HasPrefix(kind, "{"):
+		return structOf(kind[1:], parsed)
+	case strings.HasPrefix(kind, "["):
+		length, element, _ := strings.Cut(kind[1:], "]")
+		n, err := strconv.Atoi(length)
+		if t, rest, ok = typeOf(element, nil); err != nil || !ok || n < 0 || n > 1<<16 || uintptr(n)*t.Size() > 1<<20 {
+			return nil, "", false
+		}
+		return reflect.ArrayOf(n, t), rest, true
+	}
+	end := strings.IndexAny(kind+",", ",}")
+	if t, ok = basicKinds[kind[:end]]; !ok && strings.HasPrefix(kind, "text") {
+		t, ok = reflect.TypeFor[written](), true
+	}
+	return t, kind[end:], ok
+}
+
+// structOf is typeOf for what is behind the brace of a struct: its fields, each a name, a type and perhaps options of its JSON.
+func structOf(kind string, parsed any) (t reflect.Type, rest string, ok bool) {
+	object, _ := parsed.(map[string]any)
+	var fields []reflect.StructField
+	for !strings.HasPrefix(kind, "}") {
+		var name, options string
+		present, known := false, false
+		for at := 0; at < len(kind) && !known; at++ {
+			if kind[at] != ' ' {
+				continue
+			}
+			name = kind[:at] // It may have spaces. Then no type follows the first ones.
+			var value any
+			if value, present = object[name]; !present {
+				value = parsed // It may be embedded.
+			}
+			t, rest, known = typeOf(kind[at+1:], value)
+			known = known && (strings.HasPrefix(rest, ",") || strings.HasPrefix(rest, "}"))
+		}
+		if !known {
+			return nil, "", false
+		}
+		if strings.HasPrefix(rest, ",") && !strings.HasPrefix(rest, ", ") {
+			end := strings.IndexByte(rest, '}')
+			if next := strings.Index(rest, ", "); next >= 0 && next < end {
+				end = next
+			}
+			if end < 0 {
+				return nil, "", false
+			}
+			options, rest = rest[1:end], rest[end:]
+		}
+		if !present && options == "" && anyIn(object, t) {
+			for i := range t.NumField() {
+				fields = append(fields, t.Field(i))
+			}
+		} else {
+			fields = append(fields, reflect.StructField{Type: t, Tag: reflect.StructTag("json:" + strconv.Quote(name+","+options))})
+		}
+		kind = strings.TrimPrefix(rest, ", ")
+	}
+	for i := range fields {
+		fields[i].Name = fmt.Sprint("F", i)
+	}
+	return reflect.StructOf(fields), kind[1:], true
+}
+
+// anyIn reports whether t is a struct and object has one of its fields.
+func anyIn(object map[string]any, t reflect.Type) bool {
+	if t.Kind() != reflect.Struct {
+		return false
+	}
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if _, has := object[name]; has {
+			return true
+		}
+	}
+	return false
+}
