@@ -404,7 +404,7 @@ type address struct {
 	IP     netip.Addr     `json:"ip"`
 	Shards [2]ID          `json:"the shards"`
 	Big    uint64         `json:",string"`
-	Small  int8           `json:"-,"`
+	Small  int8           `json:"-small"`
 	Port   netip.AddrPort `json:"p:o{r}t"`
 	HTML   string
 }
