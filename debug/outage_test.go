@@ -52,6 +52,25 @@ func (s *onServer) inspector() workqueue.Inspector {
 	}
 }
 
+// A queue that asks its server for a second before it returns its numbers, as one in Redis does without metrics, is late in each list of
+// an outage. The list says why.
+func TestOutageOfQueueThatIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		q := (&onServer{}).inspector()
+		q.Stats = func() workqueue.Stats {
+			time.Sleep(time.Second + time.Millisecond)
+			return workqueue.Stats{Shared: &workqueue.SharedStats{Outage: true}}
+		}
+		h.InspectQueue("q", q)
+		for range 3 { // The first list has nothing but the silence.
+			get(h, "")
+			time.Sleep(time.Second)
+		}
+		wantBody(t, get(h, ""), "no answer from its server</span>")
+	})
+}
+
 // When the server of a queue is silent, no page takes longer than five seconds, and none says that there is no such key.
 func TestOutageOfAServer(t *testing.T) {
 	for name, known := range map[string]bool{"known to be": true, "not known to be": false} {
