@@ -356,16 +356,16 @@ func TestMemberThatCrashesWithPauses(t *testing.T) {
 		wantHeld(t, 4)(a)
 		time.Sleep(remembersDeaths)
 		for range 4 { // After a crash it gets slots at once, and later after four and fifteen seconds.
-			crash(join(5*time.Second), 20*time.Second)
+			crash(join(8*time.Second), 20*time.Second)
 		}
 		b := join(10 * time.Second)
 		wantHeld(t, 4, 0)(a, b)
-		twin := join(6 * time.Second) // Two that live at the same time are not one process.
+		twin := join(8 * time.Second) // Two that live at the same time are not one process.
 		wantHeld(t, 2, 1, 1)(a, b, twin)
 		b.end()
 		twin.end()
 		time.Sleep(20 * time.Second)
-		b = join(16 * time.Second)
+		b = join(18 * time.Second)
 		wantHeld(t, 2, 2)(a, b)
 	})
 }
