@@ -57,13 +57,14 @@
 //     may come into effect later, unless the server has refused it. If the slot is to stay after all, the holder writes that newer
 //     table itself. If it can write none for a lease, it gives up its record.
 //   - Only if a member's life has ended may others give its slots away. A member takes another one for dead when that
-//     one's record has not changed for a lease, by its own clock. It renews its own record, which shows whether a backup was restored meanwhile,
-//     reads that one once more, and marks it on condition of that version: it can then not be renewed any more, and everybody sees why. Whoever was out of touch itself waits for a third of a
-//     lease more. A record is created once, and a member is in no table before it has one. A member that finds its record marked or gone,
+//     one's record has not changed for a lease, by its own clock. It renews its own record, which shows whether a backup was restored
+//     meanwhile, reads that one once more, and marks it on condition of that version: it can then not be renewed any more, and everybody
+//     sees why. Whoever was out of touch itself waits for a third of a lease more. A record is created once, and a member is in no table before it has one. A member that finds its record marked or gone,
 //     or about to be deleted, goes on as a new one, with a new id.
-//   - That a watch or a list does not show a member means nothing: it may lag behind the table that names the member, or the record has lost
-//     its label. Only a read that began after the table was read shows that a record is gone. If it had no mark, somebody else
-//     deleted it, perhaps a person, and the slots stay where they are for another lease: that of the member, or the longest that was known.
+//   - That a watch or a list does not show a record means nothing, unless the record had a mark: it may lag behind the table that names
+//     the member, or the record has lost its label. Only a read that began after the table was read shows that such a record is gone.
+//     Then somebody deleted it, perhaps a person, and the slots stay where they are for another lease: that of the member, or the longest
+//     that was known.
 //   - Epochs grow with each write of the table, and that of a slot with each holder. A table that was read after another one and is older than
 //     it, or contradicts it, or was in another Lease, or of which a member's record names a later epoch, has come back from a backup or a copy.
 //     All that see it stop, and replace it by a new one with a new id.
@@ -74,9 +75,9 @@
 //     slot of the dead. If that record has gone back, the member takes none for a lease.
 //   - A member that renews its record and cannot use the table for a lease gives up: it marks its record as that of a dead one, and waits
 //     until it can use the table.
-//   - A new table is filled when no record in a list, read after the table was there, names another one, nor one of a known member that has lost its label, and if there was an earlier one,
-//     not before a lease has passed. It gets another id with that. A member names a table before it holds slots by it, and reads it once more after that. With it
-//     it names the slots whose handlers still run, which stay with it. Its record also has the greatest epoch and the
+//   - A new table is filled when no record in a list, read after the table was there, names another one, nor one of a known member that
+//     has lost its label, and if there was an earlier one, not before a lease has passed. It gets another id with that. A member names a
+//     table before it holds slots by it, and reads it once more after that. With it it names the slots whose handlers still run, which stay with it. Its record also has the greatest epoch and the
 //     longest lease that it knows, from which the new table goes on. A record that cannot be read, or is that of a member that cannot use the
 //     new table, is waited for no longer than that.
 //   - Members hand over slots one after the other, in the order of their ids, so that a slot is without a holder for only one write. Who leaves marks

@@ -33,7 +33,7 @@ func mustLeave(t *testing.T, m *Member, limit time.Duration) error {
 // Members that leave at the same moment leave no record behind that the table names and that is gone: those who join next would wait for a lease.
 func TestMembersLeaveTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &distant{Memory(), 25 * time.Millisecond}
+		store := &distant{Store: Memory(), trip: 25 * time.Millisecond}
 		a, b := mustJoin(t, store, Config{Name: "a", Slots: 4}), mustJoin(t, store, Config{Name: "b", Slots: 4})
 		time.Sleep(10 * time.Second)
 		wantHeld(t, 2, 2)(a, b)

@@ -69,6 +69,23 @@ func (s *seen) expires() time.Duration {
 // isAlive reports whether the member takes part in the group, as far as is known.
 func (s *seen) isAlive(now time.Duration) bool { return s.usable && !s.look && s.life(now) == present }
 
+func (s *seen) noteGone(now time.Duration) {
+	if !s.isGone {
+		s.isGone, s.since = true, now
+	}
+	s.look = false
+}
+
+// missLocked notes that the watch or a list does not show a member's record any more.
+func (m *Member) missLocked(s *seen) {
+	if s.data.Dead { // For good, so it is not read. Otherwise each member would read the records of all that leave.
+		s.noteGone(m.now())
+	} else {
+		s.look = true // It is still there if only its label has changed.
+	}
+	signal(m.toWork)
+}
+
 // watchLoop follows the records of the group. Join has listed them.
 func (m *Member) watchLoop() {
 	for err := error(nil); ; err = m.list() {
@@ -129,8 +146,7 @@ func (m *Member) list() error {
 	m.mu.listed = version
 	for id, s := range m.mu.members {
 		if !listed[id] && s.known < began {
-			s.look = true
-			signal(m.toWork)
+			m.missLocked(s)
 		}
 	}
 	return nil
@@ -159,8 +175,7 @@ func (m *Member) memberChanged(id string, e Event) {
 	defer m.unlock()
 	m.mu.heard = m.now()
 	if e.Deleted {
-		m.memberLocked(id).look = true // It is still there if only its label has changed.
-		signal(m.toWork)
+		m.missLocked(m.memberLocked(id))
 	} else if m.sawMemberLocked(id, e.Record, false) {
 		signal(m.toWork)
 	}
@@ -395,10 +410,8 @@ func (m *Member) findMember(id string) (Record, error) {
 			signal(m.toWork)
 		}
 	case errors.Is(err, ErrNotFound):
-		if !s.isGone {
-			s.isGone, s.since = true, m.now()
-		}
-		s.look, err = false, nil
+		s.noteGone(m.now())
+		err = nil
 	}
 	return r, err
 }
