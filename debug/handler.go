@@ -319,12 +319,20 @@ var (
 	_ worker.InspectorProvider    = (*Handler)(nil)
 )
 
+// Metrics returns Options.Metrics, or a provider that makes no metrics: h passes on to it what it is asked to show.
+func (h *Handler) Metrics() workqueue.StatsProvider {
+	if h == nil {
+		return Times{}
+	}
+	return h.metrics
+}
+
 // HistogramBounds returns those of Options.Metrics.
-func (h *Handler) HistogramBounds() []float64 { return h.metrics.HistogramBounds() }
+func (h *Handler) HistogramBounds() []float64 { return h.Metrics().HistogramBounds() }
 
 // WatchQueue passes the queue on to Options.Metrics.
 func (h *Handler) WatchQueue(name string, stats func() workqueue.Stats) {
-	h.metrics.WatchQueue(name, stats)
+	h.Metrics().WatchQueue(name, stats)
 }
 
 // InspectQueue shows a queue under that name. A nil Handler shows nothing: a program without a page can have a variable for one.
@@ -340,7 +348,7 @@ func (h *Handler) InspectQueue(name string, q workqueue.Inspector) {
 
 // PoolHistogramBounds returns those of Options.Metrics.
 func (h *Handler) PoolHistogramBounds() []float64 {
-	if p, ok := h.metrics.(interface{ PoolHistogramBounds() []float64 }); ok {
+	if p, ok := h.Metrics().(interface{ PoolHistogramBounds() []float64 }); ok {
 		return p.PoolHistogramBounds()
 	}
 	return nil
