@@ -128,7 +128,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 		Latency:         newTimesReport(read.stats.Latency),
 		Work:            newTimesReport(read.stats.WorkDuration),
 		Changes:         newTimesReport(read.workers.Changes),
-		Errors:          cut(query.Get("error"), maxKey),
+		Errors:          cut(query.Get("error"), maxError),
 		keyLists:        lists,
 		FailingUnlisted: read.keys.FailingUnlisted,
 		Actions:         h.actionsOf(read),
@@ -146,7 +146,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 	}
 	groups := make(errorGroups)
 	if r.Errors != "" && !read.late {
-		r.listErrors(ctx, h, read, query.Get("error"), groups)
+		r.listErrors(ctx, h, read, groups)
 	} else {
 		for _, f := range pools.failures {
 			groups.add(keyText(f.Key), f)
@@ -228,7 +228,7 @@ func (r *detailReport) HrefAll() string {
 func (r *detailReport) HrefJSON() string {
 	of := []any{"queue", r.Queue.ID, "format", "json", "error", r.Errors}
 	if r.Found != nil {
-		of = append(of, "key", r.Found.Search)
+		of = append(of, "key", r.Found.text)
 	} else if r.limit != someKeys {
 		of = append(of, "keys", r.limit)
 	}
