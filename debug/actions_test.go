@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"html"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -309,6 +311,16 @@ func TestGroupsThatLookAlike(t *testing.T) {
 	for _, g := range d.Groups {
 		h.act(t, 200, "q", "pause_group", "group", g.Group, "group_id", g.ID)
 		wantBody(t, get(h, "?queue=q&keys=250"), `data-group_id="`+g.ID+`"`)
+	}
+	page := get(h, "?queue=q&keys=250").Body.String()
+	for _, name := range append(groups, "alone") {
+		called := html.EscapeString(strconv.Quote(name))
+		if name == "alone" {
+			called = name
+		}
+		if strings.Count(page, "<code>"+called+"</code>") != 1 || strings.Count(page, `="Resume group: `+called+`"`) != 1 {
+			t.Errorf("the page does not name %q in full, once", name)
+		}
 	}
 	if got := q.PausedGroups(); len(got) != 5 {
 		t.Errorf("%q", got)

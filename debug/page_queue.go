@@ -53,7 +53,9 @@ type groupReport struct {
 	Listed int `json:"listed"`
 	Keys   int `json:"keys"`
 
-	name string
+	// Called is Group or, if another one looks like it, the name in full, in quotes.
+	Called string `json:"-"`
+	name   string
 }
 
 // recentReport is about the last minutes.
@@ -197,7 +199,18 @@ func newGroups(paused []string, lists keyLists) (groups []groupReport) {
 			}
 		}
 	}
-	return groups[:min(len(groups), maxKeys)]
+	groups = groups[:min(len(groups), maxKeys)]
+	alike := make(map[string]int)
+	for _, g := range groups {
+		alike[g.Group]++
+	}
+	for i := range groups {
+		g := &groups[i]
+		if g.Called = g.Group; alike[g.Group] > 1 {
+			g.Called = short(strconv.Quote(g.name), maxError)
+		}
+	}
+	return groups
 }
 
 // describeGroups adds what the queue knows of groups.
