@@ -102,7 +102,15 @@ func TestErrorsTogether(t *testing.T) {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
 		wantBody(t, get(h, "?queue=q"), "Errors</h2>", `href="?error=no&#43;space&#43;left&#43;on&#43;device&amp;queue=q"`, `<td class="n" data-label="Failing">3</td>`)
-		if d := getJSON[detail](t, h, "?queue=q&error=tcp"); len(d.Errors) != 1 || d.Errors[0].Failing != 2 {
+		if page := get(h, "?queue=q").Body.String(); strings.Contains(page, "not counted") {
+			t.Error("all keys are counted, and the page says that some are not")
+		}
+		for n := range 150 {
+			q.Add(fmt.Sprint("bb", n))
+		}
+		synctest.Wait()
+		wantBody(t, get(h, "?queue=q"), "the most frequent first; 56 more keys are not counted</p>")
+		if d := getJSON[detail](t, h, "?queue=q&error=tcp"); len(d.Errors) != 1 || d.Errors[0].Failing != 152 {
 			t.Errorf("%+v", d.Errors)
 		}
 	})

@@ -39,6 +39,8 @@ type detailReport struct {
 	FailingUnlisted bool      `json:"-"`
 	Actions         actionSet `json:"-"`
 	limit           int
+	// counted is how many keys were looked at for ErrorGroups.
+	counted int
 }
 
 // groupReport is a group that is paused, or that listed keys have.
@@ -152,6 +154,9 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 	} else {
 		for _, f := range pools.failures {
 			groups.add(keyText(f.Key), f)
+			if f.state != "" {
+				r.counted++
+			}
 		}
 	}
 	r.ErrorGroups = groups.sorted()
@@ -260,6 +265,14 @@ func (r *detailReport) Refresh() int {
 // HasErrors reports whether there may be errors of failing keys.
 func (r *detailReport) HasErrors() bool {
 	return r.HasGivenUp() || slices.ContainsFunc(r.Failing, func(k keyReport) bool { return k.Error != "" })
+}
+
+// Uncounted returns how many more keys fail or were given up than those whose errors are counted.
+func (r *detailReport) Uncounted() int {
+	if r.Errors != "" {
+		return 0
+	}
+	return max(0, r.Queue.Workers.Failing+r.Queue.GivenUp-r.counted)
 }
 
 // HasGivenUp reports whether there may be keys that were given up.
