@@ -187,6 +187,7 @@ func (h *Handler) register(name string, q workqueue.Inspector) (unregister func(
 	e.queue = q
 	e.queueName = h.readOne(context.Background(), e, 0).stats.Name
 	e.name = short(cmp.Or(name, e.queueName), maxName)
+	h.removeIfEnded(e.name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.closed {
@@ -207,6 +208,22 @@ func (h *Handler) register(name string, q workqueue.Inspector) (unregister func(
 	}
 	h.startLocked()
 	return func() { h.remove(e) }
+}
+
+// removeIfEnded removes the queue with that id if it has ended and the sampler has not noticed yet. A queue that is made anew under
+// the same name then has the same id, and links to it stay.
+func (h *Handler) removeIfEnded(id string) {
+	h.mu.Lock()
+	old := h.mu.queues[id]
+	h.mu.Unlock()
+	if old == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if h.readOne(ctx, old, 0).hasEnded() {
+		h.remove(old)
+	}
 }
 
 func (h *Handler) remove(e *entry) {
