@@ -230,9 +230,11 @@ func TestActionsFromElsewhere(t *testing.T) {
 	}
 	// An action in the address does nothing, with whatever method.
 	get(h, "?queue=q&action=remove&key=a", asPage...)
-	if do(h, "POST", "/?queue=q&action=remove&key=a", asPage[:2]...); q.Len() != 1 {
+	w = do(h, "POST", "/?queue=q&action=remove&key=a", asPage[:2]...)
+	if q.Len() != 1 {
 		t.Error("an address removed a key")
 	}
+	wantBody(t, w, "no form (application/x-www-form-urlencoded)") // and says so, and not that there is no such queue
 	// A program that is no browser sends no Origin. It needs the header.
 	if status, _ := post(t, h, asPage[:2], "queue", "q", "action", "remove", "key", "a"); status != 200 || q.Len() != 0 {
 		t.Errorf("as curl does: %d", status)
