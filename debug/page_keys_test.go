@@ -110,6 +110,28 @@ func TestErrorsTogether(t *testing.T) {
 		}
 		synctest.Wait()
 		wantBody(t, get(h, "?queue=q"), "the most frequent first; 56 more keys are not counted</p>")
+		// A short key is left out where it is a word, and not where it is a part of one.
+		short := newRateLimited[int](t, "short", h)
+		start(t, worker.New(short, func(_ context.Context, key int) error {
+			return fmt.Errorf("%c: status 503", 'a'+rune(key))
+		}, worker.Options[int]{MetricsProvider: h}))
+		letters := newRateLimited[string](t, "letters", h)
+		start(t, worker.New(letters, func(_ context.Context, key string) error {
+			return fmt.Errorf("%s: not ready", key)
+		}, worker.Options[string]{MetricsProvider: h}))
+		for n := range 10 {
+			short.Add(n)
+			letters.Add(string('a' + rune(n)))
+		}
+		synctest.Wait()
+		if e := getJSON[detail](t, h, "?queue=letters").Errors; len(e) != 1 || e[0].Error != "…: not ready" || e[0].Failing != 10 {
+			t.Errorf("%+v", e)
+		}
+		for _, e := range getJSON[detail](t, h, "?queue=short").Errors {
+			if !strings.HasSuffix(e.Error, ": status 503") {
+				t.Errorf("%+v", e)
+			}
+		}
 		if d := getJSON[detail](t, h, "?queue=q&error=tcp"); len(d.Errors) != 1 || d.Errors[0].Failing != 152 {
 			t.Errorf("%+v", d.Errors)
 		}
