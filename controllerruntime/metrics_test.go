@@ -22,6 +22,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/controllerruntime"
+	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/prom"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -286,4 +287,34 @@ func changesServed(t *testing.T) (s changeTimes) {
 		t.Errorf("%d of %v are served", served, others)
 	}
 	return s
+}
+
+// The page may pass on what it shows to the provider that has the queue's metrics. The registry then has each change once, and no
+// second count of the calls, which the manager counts itself.
+func TestMetricsOfAPage(t *testing.T) {
+	p, err := prom.Join(metrics.Registry, prom.Options{ControllerRuntime: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := debug.NewHandler(debug.Options{Metrics: p, Actions: true})
+	onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: h}, func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
+		defer h.Close()
+		before := changesServed(t)
+		s.reconcile = func(_ context.Context, name string) (reconcile.Result, error) {
+			if name == "fails" {
+				return reconcile.Result{}, errNotYet
+			}
+			return reconcile.Result{}, nil
+		}
+		s.create(false, "fine", "fails")
+		synctest.Wait()
+		if now := changesServed(t); now.count != before.count+1 {
+			t.Errorf("%d changes are served, want 1 more than %d", now.count, before.count)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/?queue=test&count=failing&error=not", nil))
+		if got := strings.TrimSpace(w.Body.String()); got != `{"count":1,"more":false}` {
+			t.Errorf("the page counts %s", got)
+		}
+	})
 }

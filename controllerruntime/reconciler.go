@@ -26,6 +26,11 @@ type Page interface {
 	InspectPool(name string, p worker.Inspector)
 }
 
+// passesOn is a Page that passes on the numbers of what it shows.
+type passesOn interface {
+	Metrics() workqueue.StatsProvider
+}
+
 // Options configure a [Reconciler].
 type Options[request comparable] struct {
 	// Page shows the controller's queue and what the reconciler does. Nil means none.
@@ -118,23 +123,27 @@ func (r *Reconciler[request]) watch(q *Queue[request]) {
 	q.ended.books.Store(c.books)
 	r.controller.Store(c)
 	r.queues.Add(1)
-	name, page := q.Stats().Name, r.options.Page
+	name, page, inspector := q.Stats().Name, r.options.Page, c.books.Inspector()
 	if provider, ok := q.metrics.(*prom.Provider); ok {
-		provider.InspectPool(name, worker.Inspector{Stats: c.changes})
+		if p, ok := page.(passesOn); ok && p.Metrics() == provider {
+			inspector.Stats = c.changes // The page passes them on. Its Snapshot has all numbers.
+		} else {
+			provider.InspectPool(name, worker.Inspector{Stats: c.changes})
+		}
 	}
 	if page == nil {
 		return
 	}
 	page.InspectQueue(name, workqueue.Inspect(q))
-	page.InspectPool(name, c.books.Inspector())
+	page.InspectPool(name, inspector)
 }
 
-// changes returns the numbers of the books that controller-runtime's own metrics do not have.
+// changes returns the numbers of the books that controller-runtime's own metrics do not have, and those that a page asks for.
 func (c *controller[request]) changes() worker.Stats {
 	s := c.books.Stats()
 	return worker.Stats{
 		Name: s.Name, Changes: s.Changes, OldestUnanswered: s.OldestUnanswered, Held: s.Held, HeldToLimit: s.HeldToLimit, Ended: s.Ended,
-		Looping: s.Looping, GivenUpKeys: s.GivenUpKeys,
+		Looping: s.Looping, GivenUpKeys: s.GivenUpKeys, Failing: s.Failing, GivenUpUnlisted: s.GivenUpUnlisted,
 	}
 }
 

@@ -192,6 +192,9 @@ func logAction(r *http.Request, a Action) {
 
 // act does what form asks for. The result is nil unless that was for many keys.
 func (h *Handler) act(ctx context.Context, form url.Values) (result *bulkResult, err error) {
+	if !form.Has("queue") { // It may be in the query, or in a body of another type.
+		return nil, refuse(http.StatusBadRequest, "The request has no form (application/x-www-form-urlencoded) with the field queue.")
+	}
 	e := h.find(form.Get("queue"))
 	if e == nil {
 		return nil, refuse(http.StatusNotFound, "No such queue is registered.")

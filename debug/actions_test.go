@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"html"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -228,9 +230,11 @@ func TestActionsFromElsewhere(t *testing.T) {
 	}
 	// An action in the address does nothing, with whatever method.
 	get(h, "?queue=q&action=remove&key=a", asPage...)
-	if do(h, "POST", "/?queue=q&action=remove&key=a", asPage[:2]...); q.Len() != 1 {
+	w = do(h, "POST", "/?queue=q&action=remove&key=a", asPage[:2]...)
+	if q.Len() != 1 {
 		t.Error("an address removed a key")
 	}
+	wantBody(t, w, "no form (application/x-www-form-urlencoded)") // and says so, and not that there is no such queue
 	// A program that is no browser sends no Origin. It needs the header.
 	if status, _ := post(t, h, asPage[:2], "queue", "q", "action", "remove", "key", "a"); status != 200 || q.Len() != 0 {
 		t.Errorf("as curl does: %d", status)
@@ -309,6 +313,16 @@ func TestGroupsThatLookAlike(t *testing.T) {
 	for _, g := range d.Groups {
 		h.act(t, 200, "q", "pause_group", "group", g.Group, "group_id", g.ID)
 		wantBody(t, get(h, "?queue=q&keys=250"), `data-group_id="`+g.ID+`"`)
+	}
+	page := get(h, "?queue=q&keys=250").Body.String()
+	for _, name := range append(groups, "alone") {
+		called := html.EscapeString(strconv.Quote(name))
+		if name == "alone" {
+			called = name
+		}
+		if strings.Count(page, "<code>"+called+"</code>") != 1 || strings.Count(page, `="Resume group: `+called+`"`) != 1 {
+			t.Errorf("the page does not name %q in full, once", name)
+		}
 	}
 	if got := q.PausedGroups(); len(got) != 5 {
 		t.Errorf("%q", got)

@@ -70,11 +70,11 @@ var (
 
 // patternOf returns an error with a gap for the key, and for each word that has a digit.
 func patternOf(err, key string) string {
-	if key != "" {
+	if len(key) > 2 { // A shorter one is a part of many words.
 		err = strings.ReplaceAll(err, key, gap)
 	}
 	return words.ReplaceAllStringFunc(err, func(word string) string {
-		if strings.Contains(word, gap) || strings.ContainsAny(word, "0123456789") && !constant.MatchString(word) {
+		if word == key || strings.Contains(word, gap) || strings.ContainsAny(word, "0123456789") && !constant.MatchString(word) {
 			return gap
 		}
 		return word

@@ -197,12 +197,13 @@ type matchingReport struct {
 	More bool `json:"more,omitempty"`
 }
 
-// listErrors lists the keys whose errors contain a text, instead of all that fail or were given up.
-func (r *detailReport) listErrors(ctx context.Context, h *Handler, read *reading, text string, groups errorGroups) {
+// listErrors lists the keys whose errors contain r.Errors, which the buttons for all of them are for, instead of all that fail or were
+// given up.
+func (r *detailReport) listErrors(ctx context.Context, h *Handler, read *reading, groups errorGroups) {
 	r.Failing, r.GivenUp, r.Matching = []keyReport{}, []keyReport{}, new(matchingReport)
 	ctx, next := searchTurn(ctx, h.searching, countTime)
 	defer next()
-	r.Matching.More = read.visit(ctx, everyTrouble, text, func(f failure) {
+	r.Matching.More = read.visit(ctx, everyTrouble, r.Errors, func(f failure) {
 		keys, n := &r.Failing, &r.Matching.Failing
 		if f.state == stateGivenUp {
 			keys, n = &r.GivenUp, &r.Matching.GivenUp

@@ -187,6 +187,7 @@ func (h *Handler) register(name string, q workqueue.Inspector) (unregister func(
 	e.queue = q
 	e.queueName = h.readOne(context.Background(), e, 0).stats.Name
 	e.name = short(cmp.Or(name, e.queueName), maxName)
+	h.removeIfEnded(e.name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.closed {
@@ -207,6 +208,22 @@ func (h *Handler) register(name string, q workqueue.Inspector) (unregister func(
 	}
 	h.startLocked()
 	return func() { h.remove(e) }
+}
+
+// removeIfEnded removes the queue with that id if it has ended and the sampler has not noticed yet. A queue that is made anew under
+// the same name then has the same id, and links to it stay.
+func (h *Handler) removeIfEnded(id string) {
+	h.mu.Lock()
+	old := h.mu.queues[id]
+	h.mu.Unlock()
+	if old == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if h.readOne(ctx, old, 0).hasEnded() {
+		h.remove(old)
+	}
 }
 
 func (h *Handler) remove(e *entry) {
@@ -319,12 +336,20 @@ var (
 	_ worker.InspectorProvider    = (*Handler)(nil)
 )
 
+// Metrics returns Options.Metrics, or a provider that makes no metrics: h passes on to it what it is asked to show.
+func (h *Handler) Metrics() workqueue.StatsProvider {
+	if h == nil {
+		return Times{}
+	}
+	return h.metrics
+}
+
 // HistogramBounds returns those of Options.Metrics.
-func (h *Handler) HistogramBounds() []float64 { return h.metrics.HistogramBounds() }
+func (h *Handler) HistogramBounds() []float64 { return h.Metrics().HistogramBounds() }
 
 // WatchQueue passes the queue on to Options.Metrics.
 func (h *Handler) WatchQueue(name string, stats func() workqueue.Stats) {
-	h.metrics.WatchQueue(name, stats)
+	h.Metrics().WatchQueue(name, stats)
 }
 
 // InspectQueue shows a queue under that name. A nil Handler shows nothing: a program without a page can have a variable for one.
@@ -340,7 +365,7 @@ func (h *Handler) InspectQueue(name string, q workqueue.Inspector) {
 
 // PoolHistogramBounds returns those of Options.Metrics.
 func (h *Handler) PoolHistogramBounds() []float64 {
-	if p, ok := h.metrics.(interface{ PoolHistogramBounds() []float64 }); ok {
+	if p, ok := h.Metrics().(interface{ PoolHistogramBounds() []float64 }); ok {
 		return p.PoolHistogramBounds()
 	}
 	return nil

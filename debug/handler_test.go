@@ -54,6 +54,13 @@ func TestNamesAndIDs(t *testing.T) {
 	if l := getJSON[list](t, h, ""); l.Registered != 8 {
 		t.Errorf("an old unregister took away a new queue, and left %s", l.ids())
 	}
+	// A queue that is made anew takes the place of the one that has ended, and links to it stay.
+	for range 2 {
+		q := workqueue.NewTyped[int]()
+		debug.Register(h, "restarted", q)
+		wantIDs(t, h, "?search=restarted", "restarted")
+		q.ShutDown()
+	}
 }
 
 func TestQueueThatHasEndedGoes(t *testing.T) {
@@ -419,4 +426,21 @@ func TestCloseWaitsForQueues(t *testing.T) {
 			t.Errorf("a list after Close took %v", d)
 		}
 	})
+}
+
+// A program without a page can have a variable for one, which its queues and pools have as their provider.
+func TestNilHandler(t *testing.T) {
+	var h *debug.Handler
+	q := newRateLimited[string](t, "q", h)
+	handled := make(chan string)
+	pool := worker.New(q, func(_ context.Context, key string) error {
+		handled <- key
+		return nil
+	}, worker.Options[string]{MetricsProvider: h})
+	h.InspectQueue("other", workqueue.Inspect(q))
+	start(t, pool)
+	q.Add("a")
+	if key := <-handled; key != "a" {
+		t.Error(key)
+	}
 }

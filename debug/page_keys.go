@@ -41,11 +41,12 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 	defer next()
 	lists, known := r.keyLists()
 	var all []keyReport
+	errors := cut(query.Get("error"), maxError)
 	switch set := p.State; {
 	case r.late:
 		p.More = true
 	case set == stateFailing || set == stateGivenUp:
-		p.More = r.visit(turn, set, query.Get("error"), func(f failure) {
+		p.More = r.visit(turn, set, errors, func(f failure) {
 			if len(all) < maxListed {
 				k := keyReport{raw: f.Key, State: f.state}
 				k.addFailure(f)
@@ -77,7 +78,7 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 		}
 	}
 	finish(p.Keys, e.id, now)
-	report := &detailReport{Queue: h.newQueueReport(r, now), Actions: h.actionsOf(r), Errors: cut(query.Get("error"), maxKey)}
+	report := &detailReport{Queue: h.newQueueReport(r, now), Actions: h.actionsOf(r), Errors: errors}
 	p.Error = report.Queue.Error
 	switch report.keyLists = (keyLists{Running: p.Keys, Queued: p.Keys, Waiting: p.Keys, Failing: p.Keys, GivenUp: p.Keys}); p.State {
 	case stateFailing:

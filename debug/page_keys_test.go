@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -41,7 +44,6 @@ func TestAllKeysOfAState(t *testing.T) {
 			"given_up":              "3 of 3 of 1 pages",
 			"waiting&page=2":        "250 of 600 of 3 pages",
 			"processing":            "0 of 0 of 1 pages",
-			"what%3F":               "0 of 0 of 1 pages",
 		} {
 			p := getJSON[keysPage](t, h, "?queue=q&state="+query)
 			if got := fmt.Sprintf("%d of %d of %d pages", len(p.Keys), p.Total, p.Pages); got != want || p.More || p.Error != "" {
@@ -52,6 +54,11 @@ func TestAllKeysOfAState(t *testing.T) {
 		if k := p.Keys[99]; k.Key != "even 000" || k.Error != "broken" || k.DueIn == nil || *k.DueIn != 3600 {
 			t.Errorf("the last one is %+v", k)
 		}
+		// No list of a state that does not exist says that no key is in it.
+		if w := get(h, "?queue=q&state=running"); w.Code != http.StatusBadRequest {
+			t.Errorf("an unknown state: status %d", w.Code)
+		}
+		wantBody(t, get(h, "?queue=q&state=what%3F"), "No such state", "given_up")
 		wantBody(t, get(h, "?queue=q"), `25 of <a href="?queue=q&amp;state=failing">600</a>`)
 		wantBody(t, get(h, "?queue=q&state=failing&page=2"), "does not refresh itself", "Failing</h2>", "250 of 600", `data-of="failing"`, "even 349", "Page 2 of 3")
 		wantBody(t, get(h, "?queue=q&state=waiting"), "Waiting</h2>", "250 of 600", "even 000", `rel="next"`)
@@ -95,8 +102,81 @@ func TestErrorsTogether(t *testing.T) {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
 		wantBody(t, get(h, "?queue=q"), "Errors</h2>", `href="?error=no&#43;space&#43;left&#43;on&#43;device&amp;queue=q"`, `<td class="n" data-label="Failing">3</td>`)
-		if d := getJSON[detail](t, h, "?queue=q&error=tcp"); len(d.Errors) != 1 || d.Errors[0].Failing != 2 {
+		if page := get(h, "?queue=q").Body.String(); strings.Contains(page, "not counted") {
+			t.Error("all keys are counted, and the page says that some are not")
+		}
+		for n := range 150 {
+			q.Add(fmt.Sprint("bb", n))
+		}
+		synctest.Wait()
+		wantBody(t, get(h, "?queue=q"), "the most frequent first; 56 more keys are not counted</p>")
+		// A short key is left out where it is a word, and not where it is a part of one.
+		short := newRateLimited[int](t, "short", h)
+		start(t, worker.New(short, func(_ context.Context, key int) error {
+			return fmt.Errorf("%c: status 503", 'a'+rune(key))
+		}, worker.Options[int]{MetricsProvider: h}))
+		letters := newRateLimited[string](t, "letters", h)
+		start(t, worker.New(letters, func(_ context.Context, key string) error {
+			return fmt.Errorf("%s: not ready", key)
+		}, worker.Options[string]{MetricsProvider: h}))
+		for n := range 10 {
+			short.Add(n)
+			letters.Add(string('a' + rune(n)))
+		}
+		synctest.Wait()
+		if e := getJSON[detail](t, h, "?queue=letters").Errors; len(e) != 1 || e[0].Error != "…: not ready" || e[0].Failing != 10 {
+			t.Errorf("%+v", e)
+		}
+		for _, e := range getJSON[detail](t, h, "?queue=short").Errors {
+			if !strings.HasSuffix(e.Error, ": status 503") {
+				t.Errorf("%+v", e)
+			}
+		}
+		if d := getJSON[detail](t, h, "?queue=q&error=tcp"); len(d.Errors) != 1 || d.Errors[0].Failing != 152 {
 			t.Errorf("%+v", d.Errors)
 		}
 	})
+}
+
+// The buttons for all keys with a certain error are for those that are listed, however long the text is.
+func TestLongErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		q := newRateLimited[string](t, "q", h)
+		long := strings.Repeat("no space left on device, ", 20)
+		start(t, worker.New(q, func(_ context.Context, key string) error { return errors.New(long + key) }, worker.Options[string]{MetricsProvider: h}))
+		q.Add("a")
+		q.Add("b")
+		synctest.Wait()
+		asked := queryEscape(long + "a")
+		if d := getJSON[detail](t, h, "?queue=q&error="+asked); len(d.Failing) != 1 || d.Failing[0].Key != "a" {
+			t.Errorf("%+v", d.Failing)
+		}
+		for _, query := range []string{"?queue=q&error=" + asked, "?queue=q&state=failing&error=" + asked} {
+			wantBody(t, get(h, query), "1 of 1", `data-error="`+long+`a"`)
+		}
+	})
+}
+
+// The link of a search to itself as JSON finds the same, and what stands in its field finds the key again.
+func TestLongSearch(t *testing.T) {
+	h := newHandler(t, debug.Options{})
+	q := newRateLimited[string](t, "q", h)
+	long := strings.Repeat("x", 300)
+	for i := range 3 {
+		q.Add(fmt.Sprint(long, i))
+	}
+	for _, of := range []string{"?", "?queue=q&"} {
+		w := get(h, of+"key="+long+"1")
+		_, link, _ := strings.Cut(w.Body.String(), `role="status"></span><a href="`)
+		link, _, _ = strings.Cut(link, `"`)
+		f := getJSON[struct{ Found found }](t, h, html.UnescapeString(link)).Found
+		if !f.Exact || len(f.Keys) != 1 {
+			t.Errorf("%s: %d keys, exact: %v", of, len(f.Keys), f.Exact)
+		}
+		wantBody(t, w, `name="key" value="`+long[:256]+`"`)
+		if f := find(t, h, "q", long[:256]); !f.Exact || len(f.Keys) != 3 {
+			t.Errorf("%d keys, exact: %v", len(f.Keys), f.Exact)
+		}
+	}
 }

@@ -39,6 +39,8 @@ type detailReport struct {
 	FailingUnlisted bool      `json:"-"`
 	Actions         actionSet `json:"-"`
 	limit           int
+	// counted is how many keys were looked at for ErrorGroups.
+	counted int
 }
 
 // groupReport is a group that is paused, or that listed keys have.
@@ -53,7 +55,9 @@ type groupReport struct {
 	Listed int `json:"listed"`
 	Keys   int `json:"keys"`
 
-	name string
+	// Called is Group or, if another one looks like it, the name in full, in quotes.
+	Called string `json:"-"`
+	name   string
 }
 
 // recentReport is about the last minutes.
@@ -128,7 +132,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 		Latency:         newTimesReport(read.stats.Latency),
 		Work:            newTimesReport(read.stats.WorkDuration),
 		Changes:         newTimesReport(read.workers.Changes),
-		Errors:          cut(query.Get("error"), maxKey),
+		Errors:          cut(query.Get("error"), maxError),
 		keyLists:        lists,
 		FailingUnlisted: read.keys.FailingUnlisted,
 		Actions:         h.actionsOf(read),
@@ -146,10 +150,13 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 	}
 	groups := make(errorGroups)
 	if r.Errors != "" && !read.late {
-		r.listErrors(ctx, h, read, query.Get("error"), groups)
+		r.listErrors(ctx, h, read, groups)
 	} else {
 		for _, f := range pools.failures {
 			groups.add(keyText(f.Key), f)
+			if f.state != "" {
+				r.counted++
+			}
 		}
 	}
 	r.ErrorGroups = groups.sorted()
@@ -197,7 +204,18 @@ func newGroups(paused []string, lists keyLists) (groups []groupReport) {
 			}
 		}
 	}
-	return groups[:min(len(groups), maxKeys)]
+	groups = groups[:min(len(groups), maxKeys)]
+	alike := make(map[string]int)
+	for _, g := range groups {
+		alike[g.Group]++
+	}
+	for i := range groups {
+		g := &groups[i]
+		if g.Called = g.Group; alike[g.Group] > 1 {
+			g.Called = short(strconv.Quote(g.name), maxError)
+		}
+	}
+	return groups
 }
 
 // describeGroups adds what the queue knows of groups.
@@ -228,7 +246,7 @@ func (r *detailReport) HrefAll() string {
 func (r *detailReport) HrefJSON() string {
 	of := []any{"queue", r.Queue.ID, "format", "json", "error", r.Errors}
 	if r.Found != nil {
-		of = append(of, "key", r.Found.Search)
+		of = append(of, "key", r.Found.text)
 	} else if r.limit != someKeys {
 		of = append(of, "keys", r.limit)
 	}
@@ -247,6 +265,14 @@ func (r *detailReport) Refresh() int {
 // HasErrors reports whether there may be errors of failing keys.
 func (r *detailReport) HasErrors() bool {
 	return r.HasGivenUp() || slices.ContainsFunc(r.Failing, func(k keyReport) bool { return k.Error != "" })
+}
+
+// Uncounted returns how many more keys fail or were given up than those whose errors are counted.
+func (r *detailReport) Uncounted() int {
+	if r.Errors != "" {
+		return 0
+	}
+	return max(0, r.Queue.Workers.Failing+r.Queue.GivenUp-r.counted)
 }
 
 // HasGivenUp reports whether there may be keys that were given up.

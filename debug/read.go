@@ -86,6 +86,12 @@ func (r *reading) givenUp() int {
 	return r.workers.GivenUpKeys
 }
 
+// hasEnded reports whether the queue was shut down and has no key left.
+func (r *reading) hasEnded() bool {
+	s := r.stats
+	return !r.late && s.ShuttingDown && s.Queued == 0 && s.Processing == 0 && s.Waiting == 0
+}
+
 // guard calls f, which uses the queue, and notes if it has panicked.
 func (r *reading) guard(f func()) {
 	r.err = cmp.Or(r.err, guarded("queue", f))
@@ -289,8 +295,7 @@ func (h *Handler) readAll(ctx context.Context) []*reading {
 	live := make([]*reading, 0, len(entries))
 	for _, e := range entries {
 		r := e.lastAnswer(began)
-		s := r.stats
-		if !r.late && s.ShuttingDown && s.Queued == 0 && s.Processing == 0 && s.Waiting == 0 {
+		if r.hasEnded() {
 			h.remove(e)
 		} else if e.hasQueue() || len(r.pools) > 0 {
 			live = append(live, r)

@@ -51,8 +51,11 @@ type foundReport struct {
 
 func newFoundReport(text, id string) *foundReport {
 	shown := len(text) >= maxShown || strings.Contains(text, `\`)
-	return &foundReport{Search: short(text, maxKey), Keys: []keyReport{}, text: text, id: id, shown: shown}
+	return &foundReport{Search: cut(text, maxKey), Keys: []keyReport{}, text: text, id: id, shown: shown}
 }
+
+// Text returns all of what is searched for.
+func (f *foundReport) Text() string { return f.text }
 
 // isAbsent reports whether nothing is known of the key, any more.
 func (f *foundReport) isAbsent() bool { return len(f.Keys) == 0 || f.Keys[0].State == stateAbsent }

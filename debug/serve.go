@@ -82,6 +82,12 @@ func wantsJSON(r *http.Request) bool {
 	return rating["application/json"] > rating["text/html"]
 }
 
+// nothing is why there is nothing to show.
+type nothing struct {
+	Title string `json:"-"`
+	Error string `json:"error"`
+}
+
 // answer returns the report that r asks for, and the template of its page.
 func (h *Handler) answer(r *http.Request) (status int, template string, report any) {
 	query, ctx := r.URL.Query(), r.Context()
@@ -95,12 +101,12 @@ func (h *Handler) answer(r *http.Request) (status int, template string, report a
 	switch {
 	case e == nil:
 		gone := fmt.Sprintf("No queue %s is registered, or none is any more.", cut(query.Get("queue"), maxName))
-		return http.StatusNotFound, "gone", struct {
-			Error string `json:"error"`
-		}{gone}
+		return http.StatusNotFound, "gone", nothing{"No such queue", gone}
 	case query.Has("count"):
 		c := h.count(ctx, e, query)
 		return c.status, "", c
+	case query.Has("state") && !slices.Contains(states, query.Get("state")):
+		return http.StatusBadRequest, "gone", nothing{"No such state", "The states of keys are processing, queued, waiting, failing and given_up."}
 	case query.Has("state"):
 		return http.StatusOK, "allkeys", h.keysPage(ctx, e, query)
 	case query.Has("key") && query.Has("id"):

@@ -1,6 +1,7 @@
 package prom
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"strings"
@@ -25,8 +26,10 @@ import (
 // It would refuse, too, if one of our queues had the name of another queue. Ours is then exported as
 // "NAME (keyedqueue)", as soon as the other has that name, and so is a pool with the name of another's controller. (A
 // single scrape fails if the other queue is made during that scrape. Join does not see the names of a collector that
-// has several metrics; those of Kubernetes and controller-runtime have one each.) Two providers of Join do not see each other's names. So
-// join a registry once, and in a program with module controllerruntime give no queue of your own the name of a controller.
+// has several metrics; those of Kubernetes and controller-runtime have one each.)
+//
+// A registry that was joined with the same options before gives back the provider of that time, so that queues with one name add up.
+// Two providers with other options do not see each other's names: then no queue of one may have the name of a queue of the other.
 func Join(registerer prometheus.Registerer, opts Options) (*Provider, error) {
 	if registerer == nil {
 		return nil, errors.New("prom: the registerer is nil")
@@ -39,7 +42,27 @@ func Join(registerer prometheus.Registerer, opts Options) (*Provider, error) {
 	if err := errors.Join(checkJoined(p, p.families), checkJoined(p, p.poolFamilies)); err != nil {
 		return nil, err
 	}
+	var already prometheus.AlreadyRegisteredError
+	mark := newMark(p, opts)
+	if errors.As(registerer.Register(mark), &already) {
+		if first, ok := already.ExistingCollector.(joinedMark); ok {
+			return first.provider, nil
+		}
+	}
 	return p, registerer.Register(p)
+}
+
+// joinedMark is a collector without metrics, by which Join finds the provider of an earlier call. A registry refuses a second collector
+// with the same descriptor, and names the first.
+type joinedMark struct {
+	probe
+	provider *Provider
+}
+
+// newMark returns the mark of p, whose descriptor is the same for the same options.
+func newMark(p *Provider, opts Options) joinedMark {
+	name := prometheus.BuildFQName(opts.Namespace, "", fmt.Sprintf("workqueue_joined_%x", sha256.Sum256(fmt.Appendf(nil, "%#v", opts))))
+	return joinedMark{probe{prometheus.NewDesc(name, "", nil, nil)}, p}
 }
 
 func checkJoined[S any](p *Provider, families []family[S]) error {

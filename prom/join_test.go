@@ -3,6 +3,7 @@ package prom_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -179,5 +180,52 @@ func TestJoinAsksOncePerScrape(t *testing.T) {
 	}
 	if ten := asked(); ten != one {
 		t.Errorf("a scrape of ten queues and pools asks %d times, an empty one %d times", ten, one)
+	}
+}
+
+// A program may join a registry in several places, as one with module controllerruntime does: it gets one provider, in which queues
+// with one name add up. Two providers would send each of their metrics twice, and the registry would serve nothing.
+func TestJoinAgain(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	for range 2 {
+		for i, opts := range []prom.Options{{}, {Namespace: "own"}, {Namespace: "buckets", Buckets: []float64{}}} {
+			for _, registerer := range []prometheus.Registerer{registry, prometheus.WrapRegistererWithPrefix("x_", registry)} {
+				p, err := prom.Join(registerer, opts)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.WatchQueue("q", func() workqueue.Stats { return workqueue.Stats{Adds: uint64(i + 1)} })
+			}
+		}
+	}
+	got := text(t, registry)
+	wantLines(t, got, `workqueue_adds_total{name="q"} 2`, `x_workqueue_adds_total{name="q"} 2`,
+		`own_workqueue_adds_total{name="q"} 4`, `x_buckets_workqueue_adds_total{name="q"} 6`)
+	if strings.Contains(got, "join") {
+		t.Errorf("the mark of a registry that was joined is served:\n%s", got)
+	}
+}
+
+// Several goroutines that join one registry at once get one provider.
+func TestJoinAtOnce(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	providers := make(chan *prom.Provider, 10)
+	var joining sync.WaitGroup
+	for range cap(providers) {
+		joining.Go(func() {
+			p, err := prom.Join(registry, prom.Options{ConstLabels: prometheus.Labels{"zone": "a"}})
+			if err != nil {
+				t.Error(err)
+			}
+			providers <- p
+		})
+	}
+	joining.Wait()
+	close(providers)
+	first := <-providers
+	for p := range providers {
+		if p != first {
+			t.Error("two providers of one registry")
+		}
 	}
 }
