@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"testing"
 	"time"
 
@@ -39,4 +40,18 @@ func TestTinyTimes(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// The client that waits shares nothing with the program's: newer versions of go-redis keep handlers in the options, and log an error
+// when a second client adds its own.
+func TestClientsShareNoHandlers(t *testing.T) {
+	client := newClient(t, &redis.Options{Addr: "127.0.0.1:1"})
+	own := ownConnections(client, 1).(*redis.Client)
+	defer own.Close()
+	processor := func(c *redis.Client) reflect.Value {
+		return reflect.ValueOf(c.Options()).Elem().FieldByName("PushNotificationProcessor")
+	}
+	if p := processor(client); p.IsValid() && p.Interface() == processor(own).Interface() {
+		t.Error("two clients have the same handlers of notifications")
+	}
 }
