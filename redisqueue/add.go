@@ -27,9 +27,7 @@ func (q *Queue[T]) AddContext(ctx context.Context, item T) error {
 // AddAfter adds item when duration has passed on the queue's clock, or at once if duration is not positive. It
 // does not block. If several replicas add a key, the earliest time counts. Delays are rounded up to microseconds. The key waits on
 // the server, and any replica may get it. After shutdown AddAfter does nothing, as Add.
-func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
-	q.enqueue(item, after[T](duration))
-}
+func (q *Queue[T]) AddAfter(item T, duration time.Duration) { q.enqueue(item, after[T](duration)) }
 
 // AddAfterContext is AddAfter with the confirmation of [Queue.AddContext].
 func (q *Queue[T]) AddAfterContext(ctx context.Context, item T, duration time.Duration) error {
@@ -55,7 +53,7 @@ func (q *Queue[T]) AddRateLimitedContext(ctx context.Context, item T) error {
 	return q.confirm(ctx, item, q.failure(item, 0))
 }
 
-// failure returns the add of an item that has failed, for enqueue and confirm. It calls RateLimiter, if there is one.
+// failure returns the putter of an item that has failed. It calls the RateLimiter, if there is one.
 func (q *Queue[T]) failure(item T, atLeast time.Duration) putter[T] {
 	if limiter := q.config.RateLimiter; limiter != nil {
 		return after[T](max(limiter.When(item), atLeast))
@@ -86,9 +84,8 @@ func (q *Queue[T]) NumRequeues(item T) int {
 	return n
 }
 
-// NumRequeuesContext is NumRequeues that also returns how much of the delay of the last failure is left, zero if it has passed and with
-// a RateLimiter, and an error if the server has not answered when ctx ends or a second has passed. After shutdown it returns
-// ErrShutDown. Package worker calls it.
+// NumRequeuesContext is NumRequeues with errors: that of a server that has not answered when ctx ends or a second has passed, and
+// ErrShutDown. It also returns what is left of the last failure's delay, zero with a RateLimiter. Package worker calls it.
 func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (failures int, left time.Duration, err error) {
 	if limiter := q.config.RateLimiter; limiter != nil {
 		return limiter.NumRequeues(item), 0, nil
@@ -100,7 +97,7 @@ func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (failures int
 	return answers[0].n, answers[0].left, err
 }
 
-// putter puts an operation on a key into the buffer of its shard, under the lock, and returns its seq.
+// putter puts an operation on a key into the buffer of its shard, and returns the operation's seq. It runs under the lock.
 type putter[T comparable] func(s *shard[T], encoded string) (seq uint64)
 
 // enqueue calls put for item, unless this replica has ended.
@@ -130,7 +127,7 @@ func (s *shard[T]) addCauseLocked(encoded string, cause *workqueue.Cause) (seq u
 	return o.seq
 }
 
-// after returns an add with a delay, for enqueue and confirm.
+// after returns the putter of an add with a delay.
 func after[T comparable](delay time.Duration) putter[T] {
 	return func(s *shard[T], encoded string) (seq uint64) {
 		s.q.mu.totals.stats.Retries++
@@ -163,7 +160,7 @@ func (q *Queue[T]) Causes(item T) (causes workqueue.Causes) {
 	return causes
 }
 
-// encode returns the operation as operations.lua reads it.
+// encode returns the operation as operations.lua reads it, when it is sent: until then, adds may merge their causes into it.
 func (o *op) encode() string {
 	switch {
 	case o.code != codeAdd:
@@ -174,11 +171,11 @@ func (o *op) encode() string {
 	return string(codeAdd) + o.text
 }
 
-// volume is what the server keeps of Cause.Quiet.
+// volume is the letter for Cause.Quiet.
 var volume = map[bool]string{true: "q", false: "l"}
 
-// encodeCauses returns causes as the server keeps them, nothing if there are none: see addCauses in operations.lua. Two causes
-// are the same if all behind the volume is: the length of TraceParent in two digits, TraceParent, Reason.
+// encodeCauses returns causes as the server keeps them (see addCauses in operations.lua), nothing if there are none. Two causes are the
+// same if their texts are equal behind the volume: the length of TraceParent in two digits, TraceParent, Reason.
 func encodeCauses(causes workqueue.Causes) string {
 	if causes.IsZero() {
 		return ""
@@ -267,7 +264,7 @@ func (s *shard[T]) askAddedLocked(h *hold[T], answered func()) {
 	s.enqueueLocked(ask)
 }
 
-// watchLocked asks the server for all keys that are watched, and waits for its answers before it asks again.
+// watchLocked asks the server about all watched keys. Its timer starts again when all answers are there.
 func (s *shard[T]) watchLocked() {
 	left := len(s.watched)
 	for _, h := range s.watched {
@@ -279,7 +276,7 @@ func (s *shard[T]) watchLocked() {
 	}
 }
 
-// addedAgainLocked notes that a key was added again.
+// addedAgainLocked closes the channel of a watched key that was added again.
 func (s *shard[T]) addedAgainLocked(encoded string) {
 	if h := s.watched[encoded]; h != nil {
 		delete(s.watched, encoded)

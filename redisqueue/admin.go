@@ -58,9 +58,8 @@ func Queues(ctx context.Context, client redis.UniversalClient) (names []string, 
 	err = onEachNode(ctx, client, func(ctx context.Context, node redis.UniversalClient) error {
 		keys := node.Scan(ctx, 0, "workqueue:{*/0}:meta", 1000).Iterator()
 		for keys.Next(ctx) {
-			name := strings.TrimSuffix(strings.TrimPrefix(keys.Val(), "workqueue:{"), "/0}:meta")
 			mu.Lock()
-			names = append(names, name)
+			names = append(names, strings.TrimSuffix(strings.TrimPrefix(keys.Val(), "workqueue:{"), "/0}:meta"))
 			mu.Unlock()
 		}
 		return keys.Err()

@@ -26,8 +26,8 @@ type shard[T comparable] struct {
 	watched       map[string]*hold[T] // the held keys with an open channel of AddedAgain
 	getter        getter
 	server        health
-	refused       error  // of a tool: why the server has refused operations since the last Flush
-	counts        Counts // what the last replies said of the whole shard
+	refused       error  // in a tool: why the server has refused operations since the last Flush
+	counts        Counts // the numbers of the whole shard in the last replies
 
 	timers struct {
 		lease *time.Timer // renews and expires the lease while keys are held
@@ -43,11 +43,11 @@ type batch struct {
 	ops         []*op
 	encoded     []any // strings: ops as operations.lua reads them
 	want        int
-	asleep      bool // the session is in SLEEPERS, and leaves it unless this call finds too few keys again
+	asleep      bool // the session is in SLEEPERS, and leaves it if this batch gets all keys that it wants
 	wantsAll    bool
 	quits       bool // ends the session
-	noAdds      bool // the server's memory is full, and has refused adds a moment ago
-	interrupted bool // an attempt was answered by an error: the server may have executed a part
+	noAdds      bool // the batch leaves adds in the buffer: the server is full, and has refused some a moment ago
+	interrupted bool // an attempt was answered by an error, so the server may have executed a part of the batch
 	began       time.Time
 }
 
@@ -95,7 +95,7 @@ func (s *shard[T]) hasWorkLocked(now time.Time) bool {
 	if !s.refusesAddsAt(now) {
 		ops += len(s.buffer.adds)
 	}
-	// An answer that has taken long is followed by another batch at once.
+	// After an answer that has taken long, the lease needs another batch at once.
 	renews := s.session.held > 0 && now.Sub(s.session.leaseFrom) >= s.q.config.Lease/3
 	needed := func(c *confirmation) bool { return c.after > s.batches }
 	return !s.q.mu.ending.over && (ops > 0 || renews || s.session.abandoned || s.wakesUpLocked() || s.quitsLocked() ||
@@ -105,8 +105,7 @@ func (s *shard[T]) hasWorkLocked(now time.Time) bool {
 // send sends batches until nothing is left to send.
 func (s *shard[T]) send() {
 	for {
-		// Callers that run concurrently come into this batch instead of the next.
-		runtime.Gosched()
+		runtime.Gosched() // Callers that run concurrently get into this batch, not only into the next.
 		b := s.nextBatch()
 		if b == nil {
 			return
@@ -115,7 +114,7 @@ func (s *shard[T]) send() {
 	}
 }
 
-// nextBatch returns what to send. If that is nil, the goroutine must end.
+// nextBatch returns the batch to send. It returns nil if there is nothing to send: then the goroutine of send must end.
 func (s *shard[T]) nextBatch() *batch {
 	s.q.mu.Lock()
 	defer s.q.unlock()
@@ -199,7 +198,7 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	default:
 		s.executedLocked(b, r, keys, now)
 	}
-	// Not before: while a call is in flight the server may hold keys for the session, so expireLocked must not forget it.
+	// Only now: while a call is in flight, the server may hand out keys to the session, so expireLocked must not forget it.
 	s.inFlight = false
 	if b.want > 0 {
 		q.kickLocked() // Other shards may serve the getters that this one has not served.

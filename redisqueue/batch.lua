@@ -1,22 +1,23 @@
 -- Executes one batch of a replica's operations, atomically and once. This is the first of three files that make one script. It decides
--- whether the batch is executed, and reads the clocks. operations.lua executes the operations. handout.lua does what time and dead
--- replicas have left, hands out keys, writes everything back and replies.
+-- whether to execute the batch, and reads the clocks. operations.lua executes the operations. handout.lua takes keys back from dead
+-- replicas, hands out keys, writes everything back and replies.
 --
--- A key (of the queue, not of Redis) is in one of the states of package workqueue. `states` has it as a string:
+-- A key (of the queue, not of Redis) has one of the states of package workqueue. STATES keeps it as a string:
 --
 --   absent              queued    <since>                           16 characters
 --   processing          p<session><fence>                           28
 --   processing+dirty    d<session><fence><since>                    44
 --                        2        13     29                         where each part begins
 --
--- The d is an e while all adds since the hand-out were quiet. <since> and <fence> have 16 digits: microseconds of the queue's clock,
--- or a little more for a fence. A session is one life of one replica and has 11 characters. It holds keys while its lease lives.
+-- An e stands in place of the d while all adds since the hand-out were quiet. <since> is a time of the queue's clock, in microseconds
+-- with 16 digits; a <fence> is one, too, or a little more. A <session> has 11 characters: it is one life of one replica, which holds
+-- keys while its lease lives.
 --
--- The script writes last, in an order that loses no key wherever it is interrupted: a key enters the line before it gets the
--- state, and leaves its former place after that. Places in the line whose keys are not queued are skipped.
+-- The script writes last, in an order that loses no key wherever it is interrupted: a key enters the line before it gets its new state,
+-- and leaves its former place after that. A place in the line is skipped if its key is not queued.
 --
--- A shard's data share a hash tag. What must not be lost is declared in KEYS, so that a cluster refuses the script (TRYAGAIN)
--- while only some of the keys have moved to another node.
+-- A shard's data share a hash tag. All that must not be lost is in KEYS, so that a cluster refuses the script (TRYAGAIN) while only
+-- some of the keys have moved to another node.
 
 local META, STATES, LINE, DELAYS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local FAILURES, RETRIES, LASTS = KEYS[5], KEYS[6], KEYS[7]
@@ -38,37 +39,36 @@ local LOSSES, GIVEN, REASONS, CAUSES, NAMES, WAKE = KEYS[14], KEYS[15], KEYS[16]
 --   CAUSES    hash: n<key> -> why it was added, for its next hand-out; h<key> -> the same of the hand-out that is held
 --   NAMES     hash: session -> its replica's name, for people
 --
--- No key but WAKE expires by itself: a server whose time is set forward would forget what it must know.
+-- Only WAKE has a time to live: a server whose clock is set forward would delete the others too early.
 
--- Redis scans small hashes and sorted sets at each look-up, unless an entry is long. This one is, and it keeps them from being deleted.
+-- A long entry in each hash and sorted set. Redis keeps small ones as lists, and scans those at each look-up, unless an entry is long.
 local FILLER = string.rep('\0', 80)
 
--- ARGV: the session and the seq of its batch, how long a lease is in microseconds, how many keys the replica wants, flags, its
--- settings, what all replicas must have in common, and the operations.
+-- ARGV: the session, the seq of its batch, the lease in microseconds, how many keys the replica wants, flags, its settings, what all
+-- replicas must have in common, and the operations.
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8
 local asleep = flags ~= '' and string.find(flags, 'r', 1, true) -- The session was asleep.
-local wantsAll = flags ~= '' and string.find(flags, 'o', 1, true) -- It asks for the numbers that not every reply has.
-local tool = flags ~= '' and string.find(flags, 't', 1, true) -- It takes over nothing and forgets nothing.
--- An attempt to execute this batch was answered by an error. The replica knows of the hand-outs up to this fence.
+local wantsAll = flags ~= '' and string.find(flags, 'o', 1, true) -- The batch asks for the numbers that not every reply has.
+local tool = flags ~= '' and string.find(flags, 't', 1, true) -- A tool takes no keys back and forgets nothing.
+-- Set if an attempt to execute this batch was answered by an error: the replica knows of the hand-outs up to this fence.
 local knownFence = flags ~= '' and string.match(flags, 'e(%d+)')
-local isFirst, isCheck = seq == '1', seq == '0' -- A check is no batch: a new replica asks whether its batches would be executed.
--- What only saves memory is not done by every batch.
+local isFirst, isCheck = seq == '1', seq == '0' -- With a check, a new replica asks whether its batches would be executed.
 local tidies = not tool and (wantsAll or tonumber(seq) % 16 == 1)
 
--- How much is done of the work that other replicas, or time, have left. The rest is left to the next batch.
+-- How much one batch does of the work that dead replicas and passed delays have left. The next batch goes on.
 local CHORES, SESSIONS, DUE, WAKE_UP, SKIP, BYTES = 192, 8, 128, 8, 256, 65536
 local REMEMBER = math.max(10 * lease, 3600000000)
 
 local call, sub, byte, find, format = redis.call, string.sub, string.byte, string.find, string.format
 
--- miniredis' tonumber does not read a score like 1.1e+8, so 0 is added to scores; it takes leading zeros for octal, so times with
--- 16 digits are read with base 10.
+-- Two workarounds for miniredis' tonumber, which the tests use: it does not read a score like 1.1e+8, so the code adds 0 to scores; and
+-- it takes leading zeros for octal, so the code reads times with 16 digits with base 10.
 local function digits(n) return format('%016.0f', n) end
 local function whole(n) return format('%.0f', n) end
 
--- A batch that was executed before gets the same reply, or GONE if the session has ended since. If a batch is not the next one, it was
--- overtaken, or the server has lost batches, and with them hand-outs: the session is over.
+-- A batch that was executed before gets the same reply, or GONE if the session has ended since. A batch that is not the next one was
+-- overtaken, or the server has lost batches and their hand-outs: the session is over.
 local stored, leaseEnds = call('HGET', REPLIES, session), nil
 if stored then
 	local last, ends, at = string.match(stored, '^(%d+) (%-?%d+) ()')
@@ -83,18 +83,20 @@ elseif not isFirst and not isCheck then
 	return 'LOST'
 end
 
--- The fields of META: description is what all replicas must have in common. paused is 1 while the queue is paused. keeper is the
--- timekeeper, which calls by keeperCalls. time is the queue's clock, as it was read last; offset is how far that is ahead of the
--- server's. leaseTime is the lease clock. fence is the last one. again is the number of dirty keys that are processed. repaired is
--- the number of entries that were repaired; repairAt, how far the search for them has come. tokens is what the token bucket had at
--- the time filled.
+-- The fields of META:
+--   description  what all replicas must have in common     paused       1 while the queue is paused
+--   keeper       the session that wakes at keeperCalls     leaseTime    the lease clock
+--   time         the queue's clock at the last batch       offset       how far that clock is ahead of the server's
+--   fence        the last fence                            again        how many keys are processing+dirty
+--   repaired     how many entries were repaired            repairAt     where the scan for such entries goes on
+--   tokens       what the token bucket had at filled
 local description, paused, keeper, keeperCalls, timeBefore, offsetBefore, leaseTime, fence, again, repairedBefore, tokens, filled = unpack(call(
 	'HMGET', META, 'description', 'paused', 'keeper', 'keeperCalls', 'time', 'offset', 'leaseTime', 'fence', 'again', 'repaired', 'tokens', 'filled'))
 if description and description ~= DESCRIPTION then
 	return 'REFUSED ' .. description .. ', in the field description of ' .. META
 end
 
--- number returns the value of a field of META, or notes that another program has written it.
+-- number returns a field of META as a number. If it is none, another program has written it: foreign is its name.
 local foreign
 local function number(field, value)
 	local n = tonumber(value)
@@ -108,7 +110,7 @@ keeperCalls, offsetBefore, leaseTime = number('keeperCalls', keeperCalls or 0), 
 fence, again, repairedBefore = number('fence', fence or 0), number('again', again or 0), number('repaired', repairedBefore or 0)
 tokens, filled = tokens and number('tokens', tokens), filled and number('filled', filled)
 
--- The queue's clock never goes back, so that nothing waits longer when the server's clock is set back.
+-- The queue's clock never goes back. So nothing waits longer when the server's clock is set back.
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2] + offsetBefore
 timeBefore = number('time', timeBefore or now)
@@ -118,16 +120,15 @@ if foreign then
 	return redis.error_reply('ERR another program has written the field ' .. foreign .. ' of ' .. META .. ', which must be a number')
 end
 
--- The lease clock moves at most half a lease from batch to batch, and live replicas send one every third of a lease. So no lease ends
--- because the server's clock was set, or because the server hung or was down.
+-- The lease clock moves at most half a lease from batch to batch, and live replicas send a batch every third of a lease. So no lease
+-- ends because the server's clock was set, or because the server hung or was down.
 local leaseClock = leaseTime + math.min(now - timeBefore, lease / 2)
 fence = math.max(fence, now)
-local wasPaused = paused == '1'
-paused = wasPaused
-local repaired, since = 0, digits(now)
+paused = paused == '1'
+local wasPaused, repaired, since = paused, 0, digits(now)
 
 if isFirst or isCheck then
-	-- A user who may not call a command must find out before the first write. (If the rights change later, see `knownFence`.)
+	-- A user who may not call a command must find out before the first write. (Rights may change later: see knownFence.)
 	for _, command in ipairs(redis.acl_check_cmd and {
 		{ 'HGET', META, '' }, { 'HMGET', META, '' }, { 'HSET', META, '', '' }, { 'HDEL', META, '' }, { 'HLEN', META },
 		{ 'HSCAN', META, 0 }, { 'ZSCORE', HELD, '' }, { 'ZADD', HELD, 0, '' }, { 'ZREM', HELD, '' }, { 'ZCARD', HELD },
@@ -149,8 +150,8 @@ elseif leaseEnds <= leaseClock then
 end
 leaseEnds = leaseClock + lease
 
--- A full server refuses the first command that writes, unless it can only free memory. Once there was one, it refuses none.
--- All that is not an add goes on: it takes no memory, or little, and Dones free some.
+-- A full server refuses a script's first write, unless that can only free memory; after such a write it refuses none. So on a full
+-- server a HDEL comes first, and then all operations but adds are executed: they take little memory, and Dones free some.
 local refused = redis.pcall('ZADD', LEASES, whole(leaseEnds), session)
 local full = type(refused) == 'table' and refused.err
 if full then

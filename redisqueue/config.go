@@ -97,9 +97,10 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	c.Shards = max(c.Shards, 1)
 	if c.PollInterval < time.Second {
 		// For longer intervals, which are whole seconds, the client waits as long as it takes.
-		c.PollInterval = min(c.PollInterval, readTimeout/2)
+		c.PollInterval = max(min(c.PollInterval, readTimeout/2), time.Millisecond)
 	}
-	c.WaitTimeout = positiveOr(c.WaitTimeout, min(time.Second, readTimeout/2))
+	// Redis counts both in milliseconds, and zero means forever.
+	c.WaitTimeout = max(positiveOr(c.WaitTimeout, min(time.Second, readTimeout/2)), time.Millisecond)
 	c.MaxLostLeases = cmp.Or(c.MaxLostLeases, 10)
 	c.GivenUpLimit = positiveOr(c.GivenUpLimit, 10_000)
 	c.GivenUpAge = positiveOr(c.GivenUpAge, 7*24*time.Hour)
@@ -144,7 +145,7 @@ func (c *Config[T]) settings() string {
 	part := func(n int) int { return (max(n, 1)-1)/c.Shards + 1 } // of each shard
 	return fmt.Sprintf("base=%.3f max=%.3f factor=%g jitter=%d forget=%.3f limit=%g burst=%d losses=%d keep=%d keepfor=%.3f",
 		micros(base), micros(longest), min(max(factor, 1), 1e300), b.Jitter, micros(forgetAfter),
-		max(c.Limit, 0)/float64(c.Shards), part(c.Burst), c.MaxLostLeases, part(c.GivenUpLimit), micros(c.GivenUpAge))
+		max(c.Limit, 0)/float64(c.Shards), min(part(c.Burst), 1<<50), c.MaxLostLeases, part(c.GivenUpLimit), micros(c.GivenUpAge))
 }
 
 func positiveOr[N int | time.Duration](n, otherwise N) N {

@@ -31,16 +31,16 @@ const patience = time.Second
 type confirmations struct {
 	waiting  []*confirmation
 	executed uint64 // all operations up to here were executed
-	// replicating have been executed and wait for the server's replicas, beside the batches: hand-outs, Dones and leases do not.
+	// replicating have been executed and wait for the server's replicas. Batches go on meanwhile: only confirmations wait.
 	replicating []*confirmation
 	replicator  bool    // the goroutine that runs replicate exists
-	session     session // as of the batch that the last of replicating have reached
+	session     session // as it was in the last batch that replicating wait for
 }
 
 // confirmation is a call that waits until the server has executed a batch.
 type confirmation struct {
 	target     uint64 // the operation that the server must have executed, with all before it
-	after      uint64 // the first batch whose reply counts: an earlier one may show an older state. 0 for any
+	after      uint64 // the number of the first batch whose reply counts, 0 for any: an earlier one may show an older state
 	replicated bool   // replicas of the server must have it, too
 	result     chan error
 }
@@ -49,7 +49,7 @@ type confirmation struct {
 func (s *shard[T]) confirmLocked(target uint64) *confirmation {
 	c := &confirmation{target: target}
 	if s.q.config.WaitReplicas > 0 {
-		// The server remembers the last batch of a session for an hour. That of a new one is asked for.
+		// Replicas are asked for a batch by its session and seq. The server may have forgotten an old one, so there is a new one.
 		c.replicated, c.after = true, s.batches+1
 	}
 	return s.awaitLocked(c)

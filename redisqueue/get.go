@@ -110,7 +110,7 @@ func (q *Queue[T]) cancel(g chan T) bool {
 	return true
 }
 
-// getter is how a shard gets keys for the callers of Get. It and the server agree on who moves next:
+// getter gets keys for the callers of Get. It and the server agree on who moves next:
 //
 //	drained = false   the next batch asks for keys, as many as getters wait (requested). If it brings fewer and none are
 //	                  queued, both sides know that this session sleeps: asleep here, SLEEPERS on the server.
@@ -141,7 +141,7 @@ func (g getterState) after(b *batch, r *reply, now time.Time) getterState {
 		g.drained = len(r.keys) < b.want && nothingLeft
 		g.asleep = g.drained && !b.quits
 	case b.asleep:
-		g.asleep, g.drained = false, false // The next getter must ask: no wake-up comes from now on.
+		g.asleep, g.drained = false, false // No wake-up comes from now on, so the next getter must ask.
 	}
 	if !nothingLeft || g.woken || r.nextDue == 0 { // With 0, more keys are due than one batch moves.
 		g.drained = false
@@ -204,7 +204,7 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 	case h == nil:
 		s.handLocked(key.handedOut, key.item, now)
 	case h.encoded != key.encoded:
-		// Another string of the same key: it is finished, and the one that is known comes again instead.
+		// Another string of the same key: finish it, and queue the known one again in its place.
 		h.shard.addLocked(h.encoded)
 		s.enqueueLocked(aboutHeld(codeDone, key.handedOut))
 	default:
@@ -257,23 +257,26 @@ func (s *shard[T]) wakeLocked() {
 func ownConnections(client redis.UniversalClient, n int) redis.UniversalClient {
 	switch c := client.(type) {
 	case *redis.Client:
-		options := *c.Options()
-		options.PoolSize, options.MinIdleConns, options.MaxIdleConns, options.MaxActiveConns = n, 0, 0, 0
-		// Newer versions of go-redis have this field, and write to what it points to while the client connects. Nil is the default.
-		if config := reflect.ValueOf(&options).Elem().FieldByName("MaintNotificationsConfig"); config.IsValid() {
-			config.SetZero()
-		}
-		return redis.NewClient(&options)
+		return redis.NewClient(unshared(*c.Options(), n))
 	case *redis.ClusterClient:
-		options := *c.Options()
-		options.PoolSize, options.MinIdleConns, options.MaxIdleConns, options.MaxActiveConns = n, 0, 0, 0
-		return redis.NewClusterClient(&options)
+		return redis.NewClusterClient(unshared(*c.Options(), n))
 	case *redis.Ring:
-		options := *c.Options()
-		options.PoolSize, options.MinIdleConns, options.MaxIdleConns, options.MaxActiveConns = n, 0, 0, 0
-		return redis.NewRing(&options)
+		return redis.NewRing(unshared(*c.Options(), n))
 	}
 	return client
+}
+
+// unshared returns the options of a second client: with n connections, and with defaults for what a client writes to while it
+// connects. Only newer versions of go-redis have such fields, so the code finds fields by name.
+func unshared[O any](options O, n int) *O {
+	fields := reflect.ValueOf(&options).Elem()
+	for _, name := range []string{"MinIdleConns", "MaxIdleConns", "MaxActiveConns", "MaintNotificationsConfig", "PushNotificationProcessor"} {
+		if field := fields.FieldByName(name); field.IsValid() {
+			field.SetZero()
+		}
+	}
+	fields.FieldByName("PoolSize").SetInt(int64(n))
+	return &options
 }
 
 // readWakeUp waits for a wake-up, no longer than the poll interval.

@@ -1,8 +1,8 @@
--- The third part of batch.lua.
+-- The third part of batch.lua: it takes keys back from dead sessions, forgets what is old, hands out keys, writes and replies.
 
--- lose takes a key from a session whose lease has ended. Its handler may have ended the process. From the second loss on the key waits
--- for a random time, longer each time, so that keys that were lost together come apart; in the end it is given up. A key that is no
--- suspect counts a quarter of a loss: it was held for longer than a lease, beside a younger one, which is more likely to blame.
+-- lose takes a key from a session whose lease has ended: its handler may have ended the process. From its second loss on, the key
+-- waits before it comes again. The wait is random and grows, so that keys that were lost together come apart. In the end the key is
+-- given up. A key that is no suspect counts only a quarter of a loss: a younger key of the same session is more likely to blame.
 local function lose(holder, key, state, isSuspect)
 	local losses, most, delay = tonumber(call('HGET', LOSSES, key) or 0) + (isSuspect and 1 or 0.25), setting('losses'), 0
 	call('HSET', LOSSES, key, losses)
@@ -13,7 +13,7 @@ local function lose(holder, key, state, isSuspect)
 	local failures, left = failuresOf(key)
 	setFailures(key, left > 0 and failures or failures + 1, math.max(left, delay))
 	if most > 0 and losses >= most then
-		-- An add while the key was held may have been confirmed: it gets an attempt of its own.
+		-- An add while the key was held may be confirmed, so it gets an attempt of its own.
 		if not release(holder, key, state, true) then
 			forgetCauses(key)
 		end
@@ -27,20 +27,20 @@ local function lose(holder, key, state, isSuspect)
 	end
 end
 
--- The keys of sessions whose leases have ended come again. Of a session only the seq of its last batch is kept, because the replica may
--- send that again. A busy replica looks for such sessions with one batch in four.
+-- Sessions whose leases have ended lose their keys. A busy replica looks for such sessions with one batch in four. The seq of a
+-- session's last batch is kept, because its replica may send that batch again.
 local reclaims = not tool and (opCount == 0 or seq % 4 == 1)
 local ended = reclaims and call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS) or {}
 for _, dead in ipairs(ended) do
 	local quit = call('ZSCORE', LEASES, dead) + 0 < 0
 	local last = call('HGET', REPLIES, dead)
-	-- The replica was heard of at the time of its last reply. A handler that had run for a lease by then is a long one.
+	-- A handler is a long one if it had run for a lease at the time of the session's last reply.
 	local heard = last and string.match(last, '^%d+ %-?%d+ %u+ (%d+)')
 	local longSince = heard and tonumber(heard, 10) - lease or 0
-	-- What is released above is still in HELD, but not in the state of a held key.
 	local lost, all = readSome(chores, heldBy(dead))
 	loadStates(lost)
-	local begun, allLong = {}, true -- when each was handed out; whether all are with long handlers
+	-- When each key was handed out, nil if the session does not hold it: HELD still has what this batch has released.
+	local begun, allLong = {}, true
 	for i, key in ipairs(lost) do
 		released[#released + 1] = dead .. key
 		local state = states[key]
@@ -57,7 +57,7 @@ for _, dead in ipairs(ended) do
 	end
 	chores = chores - #lost
 	if not all then
-		break -- It may hold more.
+		break -- The next batch goes on with this session.
 	end
 	call('ZREM', LEASES, dead)
 	call('SREM', SLEEPERS, dead)
@@ -68,7 +68,7 @@ for _, dead in ipairs(ended) do
 	end
 end
 
--- Such sessions, and failures, are forgotten in the end.
+-- Forget the oldest of the sessions that have ended, and of the failures.
 if tidies then
 	local forgotten = call('ZRANGEBYSCORE', GONE, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS)
 	each('ZREM', GONE, forgotten)
@@ -81,7 +81,7 @@ if tidies then
 	each('HDEL', LASTS, keys)
 end
 
--- Keys that were given up are kept for a time, and not too many of them.
+-- Forget keys that were given up too long ago, and the oldest of too many.
 if tidies or gaveUp and not tool then
 	givenUp = givenUp or call('ZCARD', GIVEN)
 	local excess, old = math.min(givenUp - setting('keep'), 64), {}
@@ -95,14 +95,14 @@ if tidies or gaveUp and not tool then
 	end
 end
 
--- Hand out keys: first those that were given back, then those that were queued before, then those of this batch.
+-- Hand out keys: first those that this batch puts back, then those in the line, then those that this batch queues.
 local got, bytes, popped = 0, 0, 0
 local function wants() return not paused and got < want and bytes < BYTES end
 local moves, moved = {}, {} -- arguments for HSET and HDEL of CAUSES
 local function handOut(key)
 	fence = fence + 1
 	local itsFence = digits(fence)
-	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. states[key] .. ' ' .. key -- The state is since when it is queued.
+	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. states[key] .. ' ' .. key -- The state of a queued key is <since>.
 	local causes = caused and call('HGET', CAUSES, 'n' .. key)
 	if causes then
 		result = 'K' .. sub(result, 2) .. #causes .. ' ' .. causes
@@ -122,7 +122,7 @@ while wants() and #front > 0 do
 		handOut(key)
 	end
 end
-local page = 2 -- More would be too much if they are very long.
+local page = 2 -- More keys could be too much if they are very long.
 while wants() and popped - got < SKIP do
 	local asked = math.min(want - got, page)
 	local line = call('LRANGE', LINE, popped, popped + asked - 1)
@@ -156,7 +156,7 @@ for _, key in ipairs(tail) do
 	end
 end
 
--- Write back. Keys are in the line before they have the state, and are taken from the line after it.
+-- Write back. A key enters the line before it gets the state of a queued key, and leaves the line after it has lost that state.
 local present, absent = {}, {}
 for key in pairs(touched) do
 	local state = states[key]
@@ -167,7 +167,7 @@ for key in pairs(touched) do
 	end
 end
 each('RPUSH', LINE, left)
-each('LPUSH', LINE, front) -- If there are any, none was taken from the line.
+each('LPUSH', LINE, front) -- If any of these are left, no key was taken from the line, so popped is 0.
 each('ZADD', HELD, held)
 each('HSET', STATES, present)
 each('HDEL', STATES, absent)
@@ -192,7 +192,7 @@ for key in pairs(due) do
 end
 each('ZREM', DELAYS, passed)
 
--- Keys that are queued, but not in the line, are found in steps while it is empty: a script may have been interrupted.
+-- An interrupted script may leave queued keys that are not in the line. While the line is empty, a scan finds them in steps.
 local processing = call('ZCARD', HELD) - 1
 local queued = math.max(0, call('HLEN', STATES) - 1 - processing)
 if processing == 0 then
@@ -213,7 +213,7 @@ if queued > 0 and call('LLEN', LINE) == 0 then
 	end
 end
 
--- A session that did not get what it wants sleeps. A few sleepers are woken, at most one for each key; each wakes further ones.
+-- A session that got fewer keys than it wants sleeps. A batch wakes a few sleepers, at most one per queued key; these wake further ones.
 if got < want and (paused or queued == 0) then
 	call('SADD', SLEEPERS, session)
 elseif asleep then
@@ -225,7 +225,7 @@ if queued > 0 and not paused then
 	end
 end
 
--- One sleeper, the keeper, calls when the next delayed key is due: by keeperCalls. Without one, a sleeper is woken and becomes it.
+-- One sleeper, the keeper, calls at keeperCalls, when the next delayed key is due. Without one, a sleeper is woken and becomes it.
 waiting = waiting or call('ZCARD', DELAYS) - 1
 local nextDue = -1
 if waiting > 0 then
@@ -244,7 +244,7 @@ if waiting > 0 then
 	end
 end
 
--- Numbers that take time are read when they are asked for.
+-- These numbers cost time, so they are read only for a batch that asks for them.
 local allRepaired, occasional = repaired + repairedBefore, '0 0 0 0 0'
 if wantsAll then
 	local head = queued > 0 and call('LINDEX', LINE, 0)

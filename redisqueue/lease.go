@@ -109,7 +109,7 @@ func (s *shard[T]) expireLocked(now time.Time) {
 		return
 	}
 	if c.held == 0 && !s.buffer.hasAboutHeld() && !s.inFlight {
-		s.endSessionLocked() // It holds nothing: the server may forget it when it likes.
+		s.endSessionLocked() // It holds nothing, so the server need not hear of it.
 	} else {
 		c.abandoned = true
 		s.loseKeysLocked()
@@ -117,7 +117,7 @@ func (s *shard[T]) expireLocked(now time.Time) {
 	s.kickLocked()
 }
 
-// loseKeysLocked makes all keys of the session lost.
+// loseKeysLocked marks all keys of the session as lost, and ends their handlers' contexts.
 func (s *shard[T]) loseKeysLocked() {
 	q, lost := s.q, 0
 	for _, h := range q.mu.held {
@@ -161,6 +161,7 @@ func (s *shard[T]) sessionLostLocked(b *batch) {
 	}
 }
 
+// armLocked sets the timer to the time of the next renewal or, once that has passed, to the end of the lease.
 func (s *shard[T]) armLocked(now time.Time) {
 	c := &s.session
 	if c.held == 0 {
@@ -168,8 +169,7 @@ func (s *shard[T]) armLocked(now time.Time) {
 	}
 	at := c.leaseFrom.Add(s.q.config.Lease / 3)
 	if !at.After(now) {
-		// The next attempt is under way, or the server does not answer.
-		at = s.expiresAt()
+		at = s.expiresAt() // A renewal is under way, or the server does not answer.
 	}
 	s.timers.lease.Reset(at.Sub(now))
 }

@@ -1,15 +1,15 @@
--- The second part of batch.lua: the operations of the batch. What they decide is in local variables until handout.lua writes
--- it; what is about one key alone, and harmless if it is done twice, they write themselves.
+-- The second part of batch.lua: the operations of the batch. They keep new states in local variables, which handout.lua writes.
+-- They write by themselves what concerns one key alone and does no harm if it is done twice.
 
--- An operation is a letter and a key. Before the key a capital letter has an argument of 16 characters: the delay of ADD_AFTER in
--- microseconds, the fence of a key that is held, and otherwise the key's length, because more follows the key. protocol.go has the
--- same list.
+-- An operation is a letter and a key. A capital letter has an argument of 16 characters in front of the key: the delay of ADD_AFTER in
+-- microseconds; the fence of a held key; for ADD_WHY, ADD_RATE_LIMITED and GIVE_UP the key's length, because more follows the key.
+-- protocol.go has the same list.
 local ADD, ADD_WHY, ADD_AFTER, ADD_RATE_LIMITED = 'a', 'C', 'L', 'R'
 local FORGET, NUM_REQUEUES, GIVE_UP = 'f', 'n', 'G'
 local DONE, HAND_BACK, SET_ASIDE, ADDED_AGAIN = 'D', 'B', 'U', 'W'
 local DISCARD, RETRY_GIVEN_UP, FORGET_GIVEN_UP, REQUEUE_SET_ASIDE, DROP_SET_ASIDE = 'x', 't', 'y', 's', 'v'
 local PAUSE, IDENTIFY, QUIT = 'p', 'i', 'q'
-local ADDS = 'aCLR' -- A full server executes none of these. The replica sends them again.
+local ADDS = 'aCLR' -- A full server executes none of these; the replica sends them again.
 
 local codes, keys, arguments, rests, opCount = {}, {}, {}, {}, 0
 for i = FIRST_OP, #ARGV do
@@ -30,26 +30,25 @@ for i = FIRST_OP, #ARGV do
 	end
 end
 
-local states = {} -- key -> the state that was read or set, false if the key is absent
-local touched = {} -- the keys whose states are written back
-local held, holds = {}, {} -- what is added to HELD, as arguments of ZADD and as a set
-local released = {} -- what is removed from HELD
-local front, tail = {}, {} -- keys to be queued before all others, the last one first; and after all others
-local due = {} -- the keys whose delays have passed, as a set
-local uncaused = {} -- fields of CAUSES to be deleted
+local states = {} -- key -> its state, as it was read or set; false if the key is absent
+local touched = {} -- set of the keys whose states are written back
+local held, holds = {}, {} -- what enters HELD, as arguments of ZADD and as a set
+local released = {} -- what leaves HELD
+local front, tail = {}, {} -- keys that are queued before all others, the last one first; and after all others
+local due = {} -- set of the keys whose delays have passed
+local uncaused = {} -- fields of CAUSES that are deleted
 local finished = {} -- keys for which a worker has called Done
-local changed, unmatched, bucketChanged = 0, 0, false
-local results = {}
+local changed, unmatched, bucketChanged, results = 0, 0, false, {}
 local caused = call('HLEN', CAUSES) > 0 -- false: no key has causes
 
--- each calls a command with all of a list. Lua cannot unpack more than about 8000 values.
+-- each calls a command with all values of a list, a thousand at a time: Lua cannot unpack more than about 8000.
 local function each(command, key, list)
 	for first = 1, #list, 1000 do
 		call(command, key, unpack(list, first, math.min(first + 999, #list)))
 	end
 end
 
--- readSome returns up to limit keys from page(offset, count), fewer if they are long, and whether that is all there is.
+-- readSome returns up to limit keys from page(offset, count), fewer if they are long, and whether these are all.
 local function readSome(limit, page)
 	local list, bytes, count = {}, 0, math.min(2, limit)
 	while count > 0 do
@@ -61,7 +60,7 @@ local function readSome(limit, page)
 		if #more < count then
 			return list, true
 		end
-		-- As many as are likely to fit, and not too many if the first were short by chance.
+		-- As many as are likely to fit, but no jump: the first ones may be short by chance.
 		count = math.min(limit - #list, 3 * #list, math.floor((BYTES - bytes) * #list / (bytes + 1)))
 	end
 	return list, false
@@ -72,9 +71,9 @@ local function set(key, state)
 	touched[key] = true
 end
 
--- loadStates reads the states of keys. If a state makes no sense, another program has written it, and the key is queued.
+-- loadStates reads the states of keys. It queues a key whose state makes no sense: another program has written that.
 local function loadStates(keys)
-	local missing, n = {}, 0 -- counted, because #missing searches for the end
+	local missing, n = {}, 0 -- n is #missing, which Lua would search for.
 	for _, key in ipairs(keys) do
 		if states[key] == nil then
 			states[key], n = false, n + 1
@@ -132,7 +131,7 @@ local function addLater(key, delay)
 	waiting = nil
 end
 
--- release ends the processing of a key, and returns whether the key was added meanwhile. If so, and isFinished, it is queued again.
+-- release ends the processing of a key, and returns whether the key was added meanwhile. Such a key is queued again if isFinished.
 local function release(holder, key, state, isFinished)
 	released[#released + 1] = holder .. key
 	if caused then
@@ -182,8 +181,8 @@ local function setting(name)
 	return settings[name]
 end
 
--- failuresOf returns how many failures of a key are counted, and what is left of the last one's delay. While some is left, another
--- failure is the same one: it is not counted, and the key comes at the end of that delay.
+-- failuresOf returns how many failures of a key are counted, and what is left of the last one's delay. A failure before the end of
+-- that delay is the same one: it is not counted, and the key comes at the end of the delay.
 local function failuresOf(key)
 	local retry = call('ZSCORE', RETRIES, key)
 	if not retry or retry + setting('forget') <= now then
@@ -199,8 +198,8 @@ local function setFailures(key, failures, delay)
 	call('ZADD', RETRIES, digits(now + delay), key)
 end
 
--- wake ends a session's blocking read. The list is not in KEYS: while a cluster moves it, it cannot be read, and the session comes
--- within its poll interval.
+-- wake ends a session's blocking read. That session's list is not in KEYS, so a cluster that moves it may refuse the read; then the
+-- session comes within its poll interval.
 local function wake(sleeper)
 	local list = sub(WAKE, 1, -1 - #session) .. sleeper
 	if redis.pcall('LLEN', list) == 0 then
@@ -209,8 +208,8 @@ local function wake(sleeper)
 	end
 end
 
--- addCauses merges causes into those that a key has, as workqueue.Causes.Plus does. They are
--- <number of others> <time of the first> and, for each of the last eight, <length> <time><q or l><what it is>.
+-- addCauses merges causes into those that a key has, as workqueue.Causes.Plus does. Causes are a string: the number of others and the
+-- time of the first and, for each of the last eight, its length, time, q (quiet) or l (loud), and what it is.
 local function addCauses(key, later)
 	caused = true
 	local earlier = call('HGET', CAUSES, 'n' .. key)
@@ -265,7 +264,7 @@ local function forgetCauses(key)
 	end
 end
 
--- putBack queues a key that was not finished, before all others. It is dirty since it was handed out.
+-- putBack queues a key that was not finished, before all others. It counts as queued since it was handed out.
 local function putBack(holder, key, state)
 	keepCauses(key)
 	release(holder, key, state)
@@ -273,8 +272,8 @@ local function putBack(holder, key, state)
 	front[#front + 1] = key
 end
 
--- backoff returns how long a key waits after a further failure: the longer one of the delay that workqueue.BackoffConfig defines and
--- what the token bucket demands. random is from [0, 1): the server's own random numbers are the same in each script.
+-- backoff returns how long a key waits after a further failure: the delay of workqueue.BackoffConfig or, if that is longer, the wait
+-- for a token. The replica sends random, from [0, 1): the server's own random numbers are the same in each script.
 local function backoff(key, failures, random)
 	local base, longest, jitter, limit = setting('base'), setting('max'), setting('jitter'), setting('limit')
 	local delay = math.min(base * setting('factor') ^ failures, longest)
@@ -296,7 +295,7 @@ local function backoff(key, failures, random)
 	return math.ceil(delay)
 end
 
--- Keys whose time has come are added before what the batch adds.
+-- Keys whose delays have passed are added before what the batch adds.
 local chores = CHORES
 if waiting > 0 then
 	local keys = readSome(DUE, function(from, n) return call('ZRANGEBYSCORE', DELAYS, '-inf', since, 'LIMIT', from, n) end)
@@ -321,7 +320,7 @@ local function heldBy(holder)
 	end
 end
 
--- An interrupted attempt may have handed out keys of which the replica does not know.
+-- An interrupted attempt may have handed out keys that the replica does not know of: put them back.
 if knownFence then
 	local page, from = heldBy(session), 0
 	repeat -- A session holds as many keys as it has workers, and parts of batches.
@@ -345,8 +344,8 @@ end
 -- answer adds an answer to the reply: a number, which is 1 if the key was there, and what is left of a delay.
 local function answer(n, left) results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' end
 
--- The states of all keys are read at once. These are branches, and not a table of functions, because each batch runs the whole script:
--- to define sixteen functions takes 5 µs, which is 11 % of a batch of one key.
+-- These are branches, not a table of functions: each batch runs the whole script, and to define sixteen functions takes 5 µs, which is
+-- 11 % of a batch of one key.
 loadStates(keys)
 for i, code in ipairs(codes) do
 	local key = keys[i]

@@ -8,15 +8,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// health is how the server does.
+// health is what the last answers say of the server.
 type health struct {
 	outage      error     // why the last attempt failed, until one succeeds
 	fullSince   time.Time // since when the server's memory is full, zero if it is not
 	retryAddsAt time.Time // when adds are tried again on a full server
 }
 
-// untilAnswered calls ask until it succeeds, and returns false if it gives up: after a shutdown, when no key is held and a lease has
-// passed, and in a tool, when the server has answered with an error.
+// untilAnswered calls ask until it succeeds, and returns true. It gives up and returns false in a tool when the server has answered with
+// an error, and otherwise only after a shutdown: when no key is held and a lease has passed.
 func (s *shard[T]) untilAnswered(ask func() error) bool {
 	q, began := s.q, time.Now()
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -48,7 +48,7 @@ func (s *shard[T]) failedLocked(err error) {
 	q, before := s.q, s.server.outage
 	s.server.outage = err
 	q.mu.totals.info.Errors++
-	if err != errFull { // The getters need not wait for this shard.
+	if err != errFull { // Other shards may serve the getters that this call was to serve.
 		s.requestLocked(0)
 		q.kickLocked()
 	}
@@ -94,8 +94,8 @@ const fullRetry = 250 * time.Millisecond
 // refusesAddsAt reports whether the server has refused adds a moment ago, because its memory is full.
 func (s *shard[T]) refusesAddsAt(now time.Time) bool { return now.Before(s.server.retryAddsAt) }
 
-// fullLocked notes whether the server's memory was full when it executed b, and puts the adds back that it has not executed. It
-// reports whether it is time to drop them: after a shutdown, when the server has been full for a lease.
+// fullLocked notes whether the server's memory was full when it executed b. Then it puts b's adds back, which were not executed, and
+// reports whether to drop them: after a shutdown, when the server has been full for a lease.
 func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
 	if r.status != "FULL" {
 		s.server.fullSince, s.server.retryAddsAt = time.Time{}, time.Time{}

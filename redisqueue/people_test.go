@@ -320,3 +320,15 @@ func TestReadersOfHangingServer(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// A key that has the name of a list is a key like any other.
+func TestKeysNamedLikeLists(t *testing.T) {
+	t.Parallel()
+	q := newTestQueue(t, startServer(t).client(), Config[string]{})
+	for _, key := range []string{"aside", "processing"} {
+		must(t, q.AddContext(t.Context(), key))
+		if info, err := q.Key(t.Context(), key); err != nil || info.Key != key || info.State != workqueue.KeyQueued || info.SetAside {
+			t.Errorf("%s: %+v, %v", key, info, err)
+		}
+	}
+}

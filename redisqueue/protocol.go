@@ -68,8 +68,8 @@ const (
 	maxBytes = 64 << 10
 )
 
-// code is the letter of an operation. operations.lua has the same list. A capital letter has an argument of 16 characters before the
-// key; in codeAddWhy, codeAddRateLimited and codeGiveUp it is the length of the key, which something follows.
+// code is the letter of an operation. operations.lua has the same list. A capital letter has an argument of 16 characters in front of
+// the key; for codeAddWhy, codeAddRateLimited and codeGiveUp that is the length of the key, because more follows the key.
 type code byte
 
 const (
@@ -87,7 +87,7 @@ const (
 	codeSetAside   code = 'U'
 	codeAddedAgain code = 'W' // has an answer
 
-	// All of these have answers: was the key there?
+	// All of these have the answer 1 if the key was there.
 	codeDiscard         code = 'x'
 	codeRetryGivenUp    code = 't'
 	codeForgetGivenUp   code = 'y'

@@ -134,8 +134,7 @@ func (q *Queue[T]) ShutDownWithDrain() { _ = q.ShutDownContext(context.Backgroun
 func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 	q.mu.Lock()
 	q.stopLocked()
-	e := &q.mu.ending
-	shutDown := e.shutDown
+	e, shutDown := &q.mu.ending, q.mu.ending.shutDown
 	q.mu.Unlock()
 	var err error
 	select {
@@ -175,7 +174,7 @@ func (q *Queue[T]) stopLocked() {
 	q.endLocked()
 }
 
-// quitsLocked reports whether the session has nothing left to do but to end.
+// quitsLocked reports whether nothing is left to do for the session after a shutdown, so that it should quit.
 func (s *shard[T]) quitsLocked() bool {
 	return s.q.mu.ending.stopping && len(s.q.mu.held) == 0 && s.buffer.len() == 0 && s.session.id != "" && s.getter.requested == 0
 }
@@ -205,7 +204,7 @@ func (q *Queue[T]) endLocked() {
 	}
 }
 
-// givesUpLocked reports whether to drop what is not sent: after a shutdown, a lease after the last held key, and a lease after since.
+// givesUpLocked reports whether to drop what is not sent: after a shutdown, a lease after the last Done, and a lease after since.
 func (q *Queue[T]) givesUpLocked(since time.Time) bool {
 	e, lease := &q.mu.ending, q.config.Lease
 	return e.stopping && len(q.mu.held) == 0 && time.Since(e.since) >= lease && time.Since(since) >= lease

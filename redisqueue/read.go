@@ -46,7 +46,7 @@ func (c *Counts) add(other Counts) {
 	c.SetAside += other.SetAside
 	c.Repaired += other.Repaired
 	c.Paused = c.Paused || other.Paused
-	if other.Queued > 0 { // The last one that was read may have been handed out since.
+	if other.Queued > 0 { // Otherwise its oldest key has been handed out since that was read.
 		c.OldestQueued = max(c.OldestQueued, other.OldestQueued)
 	}
 }
@@ -57,16 +57,16 @@ func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
 		return c, err
 	}
 	var check checker
-	f := check.texts(reply, 11)
-	states, held := check.number(f[0]), check.number(f[1])
-	// But for the aside and given up keys, a filler is counted, once there was a batch.
-	c.Processing = max(0, held-1)
-	c.Queued = max(0, states-1-c.Processing)
-	c.Again, c.Waiting, c.Failing = check.number(f[2]), max(0, check.number(f[3])-1), max(0, check.number(f[4])-1)
-	c.GivenUp, c.SetAside, c.Repaired, c.Paused = check.number(f[5]), check.number(f[6]), check.number(f[7]), f[8] == "1"
+	f := check.fields(reply)
+	// Each of these has a filler, once there was a batch.
+	withoutFiller := func(name string) int { return max(0, check.number(f[name])-1) }
+	c.Processing, c.Waiting, c.Failing = withoutFiller("held"), withoutFiller("delays"), withoutFiller("failures")
+	c.Queued = max(0, withoutFiller("states")-c.Processing)
+	c.GivenUp, c.SetAside = check.number(f["givenUp"]), check.number(f["aside"])
+	c.Again, c.Repaired, c.Paused = check.number(f["again"]), check.number(f["repaired"]), f["paused"] == "1"
 	var head KeyInfo[T]
-	if setState(&head, f[9], &check); c.Queued > 0 && head.State == workqueue.KeyQueued {
-		c.OldestQueued = max(0, check.at(int64(check.number(f[10]))).Sub(head.Since))
+	if setState(&head, f["head"], &check); c.Queued > 0 && head.State == workqueue.KeyQueued {
+		c.OldestQueued = max(0, check.at(int64(check.number(f["now"]))).Sub(head.Since))
 	}
 	return c, check.err
 }
@@ -82,8 +82,7 @@ const (
 	ListWaiting    List = "waiting"    // the next one that is due first
 	ListFailing    List = "failing"    // the one with the most failures first, in whatever state they are
 	ListGivenUp    List = "givenup"    // the latest first
-
-	listStates List = "states" // the keys that are queued or processed
+	listStates     List = "states"     // the keys that are queued or processed, in no order
 )
 
 // KeyInfo is what the server knows of a key.
@@ -146,16 +145,16 @@ func (q *Queue[T]) Keys(ctx context.Context, list List, limit int) iter.Seq2[Key
 	}
 }
 
-// cursor is a place in a list of a shard.
+// cursor reads a list of a shard, or several one after the other, page by page.
 type cursor[T comparable] struct {
 	shard *shard[T]
-	how   string // page or scan, see read.lua
-	parts []List // what is not read yet
-	from  string // a place in the first of these
-	page  []KeyInfo[T]
+	how   string       // page or scan, see read.lua
+	parts []List       // the lists that are not read to their end
+	from  string       // the place in the first of these
+	page  []KeyInfo[T] // the keys that were read and not yet yielded
 }
 
-// fill reads the next page that has keys, if the last one is used up.
+// fill reads on until page has keys, or nothing is left to read.
 func (c *cursor[T]) fill(ctx context.Context, count int) error {
 	for len(c.page) == 0 && len(c.parts) > 0 {
 		list := c.parts[0]
@@ -175,7 +174,7 @@ func (c *cursor[T]) fill(ctx context.Context, count int) error {
 	return nil
 }
 
-// listed decodes a key, and returns what a list shows of it, or false if it does not belong there.
+// listed decodes a key and returns what a list shows of it. It returns false for a key that does not belong there or cannot be decoded.
 func (q *Queue[T]) listed(r row[T], list List) (k KeyInfo[T], ok bool) {
 	item, err := q.decode(r.encoded)
 	if err != nil {
@@ -183,7 +182,7 @@ func (q *Queue[T]) listed(r row[T], list List) (k KeyInfo[T], ok bool) {
 	}
 	k = r.of(item)
 	switch list {
-	case ListQueued, ListProcessing: // The line may have keys that were removed, and both are in one hash.
+	case ListQueued, ListProcessing: // The line may have keys that were removed, and a scan of the states has all of them.
 		k.Due = time.Time{}
 		return k, string(k.State) == string(list)
 	case listStates:
@@ -196,7 +195,7 @@ func (q *Queue[T]) listed(r row[T], list List) (k KeyInfo[T], ok bool) {
 	return k, true
 }
 
-// order compares keys of a list by what that is ordered by.
+// order compares two keys of a list as that list is ordered.
 func order[T comparable](list List, a, b KeyInfo[T]) int {
 	switch list {
 	case ListProcessing, ListQueued:
@@ -225,11 +224,10 @@ func (q *Queue[T]) Key(ctx context.Context, key T) (KeyInfo[T], error) {
 	return rows[0].of(key), nil
 }
 
-// Snapshot returns Stats and up to limit keys of each state, at most 512, of the whole queue, as the server has them when
-// it has executed what was called before. Each state is read by calls of its own, none of which takes more than about a
-// millisecond: a key that changes its state meanwhile may be in two lists. If more than limit keys are processed, it has any
-// of them, not the oldest. It asks the server for up to two seconds, and lacks the keys of a state if that does not answer; Keys
-// says so. After shutdown it still reads the keys.
+// Snapshot returns Stats and up to limit keys of each state, at most 512, of the whole queue. The server executes what was called
+// before first. A key that changes its state meanwhile may be in two lists. If more than limit keys are processed, these are any of
+// them, not the oldest. Snapshot asks the server for up to two seconds; without an answer it lacks the keys of a state, where Keys
+// would return an error. After shutdown it still reads the keys.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	snapshot := workqueue.Snapshot[T]{Stats: q.Stats()}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -1,89 +1,88 @@
 -- Reads a shard for people and tools, and writes nothing: EVAL_RO runs it, also for a user who may not write, and on a read-only
--- replica. KEYS are those of batch.lua but for the last, and what they hold is described there. ARGV has what to read:
+-- replica. KEYS are those of batch.lua without the last; batch.lua describes them. ARGV says what to read:
 --
 --   counts                      the numbers of all states
 --   key, the key                what is known of one key
---   page, list, from, count     up to count keys of a list, in its order, from a place: 0 at first, then what the last reply has said.
---                               When others take keys away in between, the places of the next ones change.
---   scan, list, cursor, count   about so many keys of a list, in no order. None is missed that is there from the first call, with the
---                               cursor 0, to the last.
+--   page, list, from, count     up to count keys of a list, in its order. from is 0 at first, and then the `next` of the last reply.
+--                               When other clients remove keys in between, the next page misses as many.
+--   scan, list, cursor, count   about count keys of a list, in no order. The cursor is 0 at first, and then the `next` of the last
+--                               reply. A scan misses no key that is in the list from its first call to its last.
 --
--- Returns the numbers; or where to go on ('' at the end), how far the queue's clock is ahead of the server's, and a row for each
--- key. It reads a few keys at a time, and fewer if they are long.
+-- A reply is a list of names and values. For a list it is followed by one such list for each key.
 local META, STATES, LINE, DELAYS, FAILURES, HELD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[9]
 local ASIDE, LOSSES, GIVEN, REASONS, CAUSES, NAMES = KEYS[11], KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18]
 local what, list, from, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local call, BYTES = redis.call, 65536
+local call, FILLER, BYTES = redis.call, string.rep('\0', 80), 65536 -- A page is full with so many bytes of keys.
+
+-- How each list is read: the command, the key of Redis, and how many entries of a scan belong to one key (with its value or score).
+local PAGE = {
+	processing = { 'ZRANGE', HELD }, queued = { 'LRANGE', LINE }, waiting = { 'ZRANGE', DELAYS },
+	failing = { 'ZREVRANGE', FAILURES }, givenup = { 'ZREVRANGE', GIVEN },
+}
+local SCAN = {
+	processing = { 'ZSCAN', HELD, 2 }, queued = { 'HSCAN', STATES, 2 }, waiting = { 'ZSCAN', DELAYS, 2 },
+	failing = { 'ZSCAN', FAILURES, 2 }, givenup = { 'ZSCAN', GIVEN, 2 }, aside = { 'SSCAN', ASIDE, 1 }, states = { 'HSCAN', STATES, 2 },
+}
 
 if what == 'counts' then
 	local meta = call('HMGET', META, 'again', 'repaired', 'paused', 'offset', 'time')
-	local head = call('LINDEX', LINE, 0)
-	local time = call('TIME')
-	local now = math.max(time[1] * 1000000 + time[2] + (meta[4] or 0), meta[5] or 0)
+	local time, head = call('TIME'), call('LINDEX', LINE, 0)
 	return {
-		call('HLEN', STATES), call('ZCARD', HELD), meta[1], call('ZCARD', DELAYS), call('ZCARD', FAILURES), call('ZCARD', GIVEN),
-		call('SCARD', ASIDE), meta[2], meta[3], head and call('HGET', STATES, head), string.format('%.0f', now),
+		'states', call('HLEN', STATES), 'held', call('ZCARD', HELD), 'delays', call('ZCARD', DELAYS), 'failures', call('ZCARD', FAILURES),
+		'givenUp', call('ZCARD', GIVEN), 'aside', call('SCARD', ASIDE), 'again', meta[1], 'repaired', meta[2], 'paused', meta[3],
+		'head', head and call('HGET', STATES, head),
+		'now', string.format('%.0f', math.max(time[1] * 1000000 + time[2] + (meta[4] or 0), meta[5] or 0)),
 	}
 end
 
--- The fillers are the first member of HELD and the last of the sorted sets.
-local pages = {
-	processing = function(at, n)
-		local keys = call('ZRANGE', HELD, at + 1, at + n)
-		for i, member in ipairs(keys) do
-			keys[i] = string.sub(member, 12)
-		end
-		return keys
-	end,
-	queued = function(at, n) return call('LRANGE', LINE, at, at + n - 1) end,
-	waiting = function(at, n) return call('ZRANGEBYSCORE', DELAYS, '-inf', '(inf', 'LIMIT', at, n) end,
-	failing = function(at, n) return call('ZREVRANGE', FAILURES, at + 1, at + n) end,
-	givenup = function(at, n) return call('ZREVRANGE', GIVEN, at, at + n - 1) end,
-}
-local scans = {
-	states = { 'HSCAN', STATES }, waiting = { 'ZSCAN', DELAYS }, failing = { 'ZSCAN', FAILURES }, givenup = { 'ZSCAN', GIVEN },
-	aside = { 'SSCAN', ASIDE },
-}
-scans.queued, scans.processing = scans.states, scans.states
-
-local keys, next = {}, ''
+local keys, next = {}, '' -- next is empty at the end of the list.
+local function append(member)
+	if member ~= FILLER then
+		keys[#keys + 1] = list == 'processing' and string.sub(member, 12) or member -- HELD has <session><key>.
+	end
+end
 if what == 'key' then
 	keys = { ARGV[2] }
 elseif what == 'scan' then
-	local command, set = unpack(scans[list])
-	local page = call(command, set, from, 'COUNT', count)
-	next = page[1] ~= '0' and page[1] or ''
-	for i = 1, #page[2], command == 'SSCAN' and 1 or 2 do -- In the others each key has a value behind it.
-		keys[#keys + 1] = page[2][i]
+	local command, set, step = unpack(SCAN[list])
+	local reply = call(command, set, from, 'COUNT', count)
+	next = reply[1] ~= '0' and reply[1] or ''
+	for i = 1, #reply[2], step do
+		append(reply[2][i])
 	end
 else
-	local at, bytes = tonumber(from), 0
-	while #keys < count and bytes < BYTES do
-		local asked = math.min(8, count - #keys)
-		local some = pages[list](at + #keys, asked)
-		for _, key in ipairs(some) do
-			keys[#keys + 1] = key
-			bytes = bytes + #key
+	-- A read of a long list walks to its place. So there are few reads, and each is larger unless the keys are long.
+	local command, set = unpack(PAGE[list])
+	local first, at, bytes, asked, isEnd = tonumber(from), tonumber(from), 0, math.min(8, count), false
+	repeat
+		local members = call(command, set, at, at + asked - 1)
+		for _, member in ipairs(members) do
+			append(member)
+			bytes = bytes + #member
 		end
-		if #some < asked then
-			break
-		end
-	end
-	next = #keys > 0 and string.format('%.0f', at + #keys) or ''
+		at = at + #members
+		isEnd = #members < asked
+		asked = math.min(count - (at - first), 4 * asked, math.floor((BYTES - bytes) * (at - first) / (bytes + 1)))
+	until isEnd or asked <= 0
+	next = isEnd and '' or string.format('%.0f', at)
 end
 
-local result = { next, call('HGET', META, 'offset') }
+local reply = { { 'next', next, 'offset', call('HGET', META, 'offset') } } -- The queue's clock is ahead of the server's by offset.
 if #keys > 0 then
 	local states, failures, dues = call('HMGET', STATES, unpack(keys)), call('ZMSCORE', FAILURES, unpack(keys)), call('ZMSCORE', DELAYS, unpack(keys))
 	local given, reasons, losses = call('ZMSCORE', GIVEN, unpack(keys)), call('HMGET', REASONS, unpack(keys)), call('HMGET', LOSSES, unpack(keys))
-	local isHeld = what == 'key' and states[1] and #states[1] > 16
-	local causes = what == 'key' and call('HGET', CAUSES, (isHeld and 'h' or 'n') .. ARGV[2])
 	for i, key in ipairs(keys) do
-		local name = states[i] and #states[i] > 16 and call('HGET', NAMES, string.sub(states[i], 2, 12))
-		local isAside = list == 'aside' or what == 'key' and call('SISMEMBER', ASIDE, key) == 1
-		result[#result + 1] = {
-			key, states[i], failures[i], dues[i], given[i], reasons[i], losses[i], name, isAside and '1' or '0', causes,
+		local state = states[i]
+		local isHeld = state and #state > 16
+		local row = {
+			'key', key, 'state', state, 'failures', failures[i], 'due', dues[i], 'givenAt', given[i], 'reason', reasons[i],
+			'losses', losses[i], 'holder', isHeld and call('HGET', NAMES, string.sub(state, 2, 12)),
 		}
+		if what == 'key' then
+			row[17], row[18] = 'causes', call('HGET', CAUSES, (isHeld and 'h' or 'n') .. key)
+			row[19], row[20] = 'aside', call('SISMEMBER', ASIDE, key)
+		end
+		reply[#reply + 1] = row
 	end
 end
-return result
+return reply

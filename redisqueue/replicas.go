@@ -13,7 +13,7 @@ import (
 // or if a server has taken over that lacks what was confirmed before. Otherwise the server itself has what was added.
 var ErrNotReplicated = errors.New("redisqueue: too few replicas have confirmed")
 
-// replicate answers the confirmations that wait for replicas, all that have come meanwhile at once.
+// replicate answers the confirmations that wait for the server's replicas. Those that come while it waits share the next wait.
 func (s *shard[T]) replicate() {
 	q := s.q
 	for {
@@ -34,7 +34,7 @@ func (s *shard[T]) replicate() {
 	}
 }
 
-// waitForReplicas waits until WaitReplicas replicas have what the server had when it executed the session's batch of that seq.
+// waitForReplicas waits until WaitReplicas replicas have the session's batch with its seq, and all that came before.
 func (s *shard[T]) waitForReplicas(session session) error {
 	var found bool
 	var replicas int
@@ -53,8 +53,8 @@ func (s *shard[T]) waitForReplicas(session session) error {
 	return nil
 }
 
-// askForReplicas returns whether the server has that batch, and how many of its replicas do: replicated.lua and WAIT on one
-// connection, because WAIT is about what its connection has written.
+// askForReplicas returns whether the server has that batch, and how many of its replicas do. WAIT is about what its own connection has
+// written, so replicated.lua writes something on the same one.
 func (s *shard[T]) askForReplicas(session session) (found bool, replicas int, err error) {
 	ctx, q, node, keys := context.Background(), s.q, s.q.blocking, s.names.of(session.id)
 	cluster, isCluster := node.(*redis.ClusterClient)

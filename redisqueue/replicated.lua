@@ -1,11 +1,11 @@
--- Writes something, so that a WAIT behind it waits for all that was written before, and returns 1; or returns 0 if the server lacks
--- the batch with seq ARGV[2] of the session ARGV[1], because it has taken over without it.
+-- Returns 0 if the server lacks the batch with seq ARGV[2] of the session ARGV[1]: it has taken over without it. Otherwise the script
+-- writes something and returns 1: a WAIT behind it waits for that write, and so for all before it.
 local REPLIES = KEYS[12]
 local stored = redis.call('HGET', REPLIES, ARGV[1])
 if not stored or tonumber(string.match(stored, '^%d+')) < tonumber(ARGV[2]) then
 	return 0
 end
--- In this order, a full server does not refuse it.
+-- A full server does not refuse these in this order: the first one frees memory.
 redis.call('HDEL', REPLIES, ARGV[1])
 redis.call('HSET', REPLIES, ARGV[1], stored)
 return 1

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,13 +18,13 @@ const (
 	maxPage     = 256 // how many keys one call reads
 )
 
-// row is what read.lua returns of a key. Its info has no Key yet.
+// row is what read.lua returns for a key. Its info has no Key yet.
 type row[T comparable] struct {
 	encoded string
 	info    KeyInfo[T]
 }
 
-// of returns the info of the row's key.
+// of returns the row's info with its key, which the row's string decodes to.
 func (r row[T]) of(key T) KeyInfo[T] {
 	r.info.Key = key
 	if r.info.GivenUp != nil {
@@ -32,45 +33,44 @@ func (r row[T]) of(key T) KeyInfo[T] {
 	return r.info
 }
 
-// readRows reads what read.lua returns for args: rows, and where to go on, empty at the end.
+// readRows returns the rows that read.lua has for args, and where the next page begins, empty at the end of the list.
 func (s *shard[T]) readRows(ctx context.Context, args ...any) (rows []row[T], next string, err error) {
 	reply, err := s.runRead(ctx, args...)
 	if err != nil {
 		return nil, "", err
 	}
 	var check checker
-	head := check.texts(reply, 2)
-	check.offset = int64(check.number(head[1]))
-	for _, fields := range reply[min(2, len(reply)):] {
-		fields, _ := fields.([]any)
-		if f := check.texts(fields, 10); f[0] != filler {
-			rows = append(rows, row[T]{f[0], infoOf[T](&check, f)})
+	head := check.fields(reply[0])
+	check.offset = int64(check.number(head["offset"]))
+	for _, fields := range reply[1:] {
+		f := check.fields(fields)
+		encoded, ok := f["key"]
+		if !ok {
+			check.bad(fmt.Sprint(fields))
 		}
+		rows = append(rows, row[T]{encoded, infoOf[T](&check, f)})
 	}
-	return rows, head[0], check.err
+	return rows, head["next"], check.err
 }
 
-func infoOf[T comparable](check *checker, f []string) (k KeyInfo[T]) {
-	k.Requeues, k.Due = check.number(f[2]), check.time(f[3])
-	k.LostLeases, k.SetAside = check.float(f[6]), f[8] == "1"
-	k.Holder = f[7]
-	setState(&k, f[1], check)
-	if givenAt := check.time(f[4]); !givenAt.IsZero() {
-		attempts, reason, _ := strings.Cut(f[5], " ")
+func infoOf[T comparable](check *checker, f map[string]string) (k KeyInfo[T]) {
+	k.Requeues, k.LostLeases = check.number(f["failures"]), check.float(f["losses"])
+	k.Due, k.Holder, k.SetAside = check.time(f["due"]), f["holder"], f["aside"] == "1"
+	setState(&k, f["state"], check)
+	if givenAt := check.time(f["givenAt"]); !givenAt.IsZero() {
+		attempts, reason, _ := strings.Cut(f["reason"], " ")
 		n, _ := strconv.Atoi(attempts)
 		k.GivenUp = &workqueue.GivenUpKey[T]{Attempts: n, Err: reason, Time: givenAt}
 	}
-	causes, ok := decodeCauses(f[9])
-	if !ok {
-		check.bad(f[9])
-	}
-	if !causes.IsZero() {
+	if causes, ok := decodeCauses(f["causes"]); !ok {
+		check.bad(f["causes"])
+	} else if !causes.IsZero() {
 		k.Causes = &causes
 	}
 	return k
 }
 
-// setState parses a state (see batch.lua) into k, which has Due and the name of the holder already.
+// setState parses a state (batch.lua describes its forms) into k. k already has Due and the holder's name, if the server knows that.
 func setState[T comparable](k *KeyInfo[T], state string, check *checker) {
 	p := parser{rest: state}
 	switch len(state) {
@@ -95,8 +95,8 @@ func setState[T comparable](k *KeyInfo[T], state string, check *checker) {
 	}
 }
 
-// runRead runs read.lua. It returns when ctx ends: by default go-redis does not interrupt a call then, and its goroutine stays until
-// the client's ReadTimeout is over.
+// runRead runs read.lua. When ctx ends, it returns at once; the goroutine of the call ends at the latest with the client's
+// ReadTimeout, because by default go-redis does not interrupt a call.
 func (s *shard[T]) runRead(ctx context.Context, args ...any) (reply []any, err error) {
 	result := make(chan *redis.Cmd, 1)
 	go func() { result <- readScript.RunRO(ctx, s.q.client, s.names.shard, args...) }()
@@ -106,15 +106,18 @@ func (s *shard[T]) runRead(ctx context.Context, args ...any) (reply []any, err e
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("redisqueue: %w", err)
+	case len(reply) == 0:
+		return nil, errReply
 	}
 	return reply, nil
 }
 
-// checker reads what read.lua has returned. Others may have written it, so all is checked: err is about the first mistake.
+// checker parses what read.lua has returned. Another program may have written it, so each value is checked. err is the first mistake.
 type checker struct {
-	offset int64 // how far the queue's clock is ahead of the server's, in microseconds
+	offset int64 // by how many microseconds the queue's clock is ahead of the server's
 	err    error
 }
 
@@ -124,29 +127,29 @@ func (c *checker) bad(text string) {
 	}
 }
 
-// texts returns the first n fields as strings, empty for those that are not there.
-func (c *checker) texts(fields []any, n int) []string {
-	if len(fields) < n {
-		c.bad(fmt.Sprint(fields))
+// fields returns a list of names and values as a map. It leaves out what the server does not have.
+func (c *checker) fields(reply any) map[string]string {
+	list, _ := reply.([]any)
+	if len(list) == 0 || len(list)%2 != 0 {
+		c.bad(fmt.Sprint(reply))
+		return nil
 	}
-	texts := make([]string, n)
-	for i, field := range fields[:min(n, len(fields))] {
-		switch v := field.(type) {
-		case string:
-			texts[i] = v
-		case int64:
-			texts[i] = strconv.FormatInt(v, 10)
+	fields := make(map[string]string, len(list)/2)
+	for pair := range slices.Chunk(list, 2) {
+		if pair[1] != nil {
+			fields[fmt.Sprint(pair[0])] = fmt.Sprint(pair[1])
 		}
 	}
-	return texts
+	return fields
 }
 
+// float returns 0 for an empty text.
 func (c *checker) float(text string) float64 {
 	if text == "" {
 		return 0
 	}
 	n, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(n >= 0) {
+	if err != nil || !(n >= 0) { // NaN is not.
 		c.bad(text)
 		return 0
 	}
@@ -163,7 +166,7 @@ func (c *checker) number(text string) int {
 	return int(n)
 }
 
-// at returns the server's time of one on the queue's clock.
+// at converts a time of the queue's clock, which people do not know, into one of the server's.
 func (c *checker) at(micros int64) time.Time { return time.UnixMicro(micros - c.offset) }
 
 func (c *checker) time(text string) time.Time {

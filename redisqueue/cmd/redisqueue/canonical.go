@@ -6,12 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"regexp"
 	"strconv"
 	"strings"
 )
 
-// checkKey returns an error for a key that no program would have written: one that becomes another string when a queue's codec decodes
-// and encodes it. Two strings of one key would be two keys for the server, which could be with two workers.
+// checkKey returns an error for a key that programs write as another string. To the server two strings are two keys, even if programs
+// read the same from both: two workers could have it at once.
+//
+// It does what a program does, without the program's type: it makes a type from the queue's description, decodes the key into a
+// value of that type, and encodes it again.
 func checkKey(description, key string) error {
 	_, kind, _ := strings.Cut(description, "keys: ")
 	if _, basic := basicKinds[kind]; kind == "string" || !basic && !strings.HasPrefix(kind, "{") && !strings.HasPrefix(kind, "[") {
@@ -56,8 +60,7 @@ func init() {
 	}
 }
 
-// written is the JSON of a value that its own method writes. What that method makes of a string is not known here, but JSON has one way
-// to write a string.
+// written stands for a type with methods of its own. What these make of a string is not known here, but JSON has one way to write it.
 type written json.RawMessage
 
 func (w *written) UnmarshalJSON(b []byte) error {
@@ -82,8 +85,8 @@ func (w written) MarshalJSON() ([]byte, error) {
 	return w, nil
 }
 
-// typeOf returns a type with the same JSON as the one with which kind begins (see describe in package redisqueue), and the rest of kind.
-// parsed is the key: it shows which structs are embedded, so that their fields are those of the struct around them.
+// typeOf returns a type with the JSON of the type at the beginning of kind (see describe in package redisqueue), and the rest of kind.
+// parsed is what the key has there: it shows which structs are embedded, because the object around such a struct has its fields.
 func typeOf(kind string, parsed any) (t reflect.Type, rest string, ok bool) {
 	switch {
 	case strings.HasPrefix(kind, "{"):
@@ -103,46 +106,40 @@ func typeOf(kind string, parsed any) (t reflect.Type, rest string, ok bool) {
 	return t, kind[end:], ok
 }
 
-// structOf is typeOf for what is behind the brace of a struct: its fields, each a name, a type and perhaps options of its JSON.
+var (
+	// fieldName matches the name of a field in front of its type. It may have spaces.
+	fieldName = regexp.MustCompile(`^(.*?) (?:\{|\[|(?:bool|string|u?int\w*)[,}]|text[,} ])`)
+	// fieldOptions matches the options of a field's JSON, such as omitempty, behind its type.
+	fieldOptions = regexp.MustCompile(`^(,\w+)*`)
+)
+
+// structOf is typeOf for what is behind the brace of a struct.
 func structOf(kind string, parsed any) (t reflect.Type, rest string, ok bool) {
 	object, _ := parsed.(map[string]any)
 	var fields []reflect.StructField
 	for !strings.HasPrefix(kind, "}") {
-		var name, options string
-		present, known := false, false
-		for at := 0; at < len(kind) && !known; at++ {
-			if kind[at] != ' ' {
-				continue
-			}
-			name = kind[:at] // It may have spaces. Then no type follows the first ones.
-			var value any
-			if value, present = object[name]; !present {
-				value = parsed // It may be embedded.
-			}
-			t, rest, known = typeOf(kind[at+1:], value)
-			known = known && (strings.HasPrefix(rest, ",") || strings.HasPrefix(rest, "}"))
-		}
-		if !known {
+		match := fieldName.FindStringSubmatch(kind)
+		if match == nil {
 			return nil, "", false
 		}
-		if strings.HasPrefix(rest, ",") && !strings.HasPrefix(rest, ", ") {
-			end := strings.IndexByte(rest, '}')
-			if next := strings.Index(rest, ", "); next >= 0 && next < end {
-				end = next
-			}
-			if end < 0 {
-				return nil, "", false
-			}
-			options, rest = rest[1:end], rest[end:]
+		name := match[1]
+		value, present := object[name]
+		if !present {
+			value = parsed // If it is an embedded struct, the object has its fields.
 		}
+		t, rest, ok := typeOf(kind[len(name)+1:], value)
+		if !ok {
+			return nil, "", false
+		}
+		options := fieldOptions.FindString(rest)
 		if !present && options == "" && anyIn(object, t) {
 			for i := range t.NumField() {
 				fields = append(fields, t.Field(i))
 			}
 		} else {
-			fields = append(fields, reflect.StructField{Type: t, Tag: reflect.StructTag("json:" + strconv.Quote(name+","+options))})
+			fields = append(fields, reflect.StructField{Type: t, Tag: reflect.StructTag("json:" + strconv.Quote(name+options))})
 		}
-		kind = strings.TrimPrefix(rest, ", ")
+		kind = strings.TrimPrefix(rest[len(options):], ", ")
 	}
 	for i := range fields {
 		fields[i].Name = fmt.Sprint("F", i)

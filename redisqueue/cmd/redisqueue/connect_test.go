@@ -2,7 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
+	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -195,4 +200,71 @@ func TestCluster(t *testing.T) {
 	call("queues").prints(t, "orders\n")
 	call("stats").prints(t, "100")
 	queueAt(t, addrs[0])("stats").fails(t, 3, "MOVED")
+
+	// A scan of many keys on nodes far away takes longer than the timeout, and each of its calls has an answer.
+	must(t, client.Eval(ctx, "for i = 1, 40000 do redis.call('SET', KEYS[1] .. i, 1) end return 1", []string{"{other}"}).Err())
+	for _, node := range nodes {
+		_, port, err := net.SplitHostPort(startProxy(t, node.addr, 40*time.Millisecond))
+		must(t, err)
+		must(t, node.client.ConfigSet(ctx, "cluster-announce-port", port).Err())
+	}
+	for _, node := range nodes {
+		eventually(t, func() error {
+			known, err := node.client.ClusterNodes(ctx).Result()
+			if err == nil && slices.ContainsFunc(nodes, func(n *redisServer) bool { return strings.Contains(known, n.addr+"@") }) {
+				err = errors.New("it has not heard of the proxies")
+			}
+			return err
+		})
+	}
+	if r := call("queues", "-timeout", "1s").prints(t, "orders\n"); r.took < time.Second {
+		t.Errorf("%v is shorter than the timeout: this tests nothing", r.took)
+	}
+}
+
+// Two interrupts end the command, also while it prints to somebody who does not read.
+func TestInterruptedTwice(t *testing.T) {
+	t.Parallel()
+	server := startRedis(t, nil)
+	q := newQueue(t, server.client, redisqueue.Config[string]{})
+	for i := range 5000 {
+		q.Add(fmt.Sprint("order/", i))
+	}
+	must(t, q.Flush(t.Context()))
+	cmd := exec.Command(os.Args[0], "-url", "redis://"+server.addr, "-queue", "orders", "ls", "queued", "-n", "0")
+	cmd.Env = append(os.Environ(), "WORKQUEUE_RUN_COMMAND=1")
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	defer cmd.Process.Kill()
+	_, err = out.Read(make([]byte, 1))
+	must(t, err)
+	// The pipe is full when the command asks for no more keys.
+	stable, before := 0, ""
+	eventually(t, func() error {
+		calls, err := server.client.Info(t.Context(), "commandstats").Result()
+		must(t, err)
+		_, calls, _ = strings.Cut(calls, "cmdstat_evalsha_ro:")
+		if calls, _, _ = strings.Cut(calls, ","); calls != before {
+			stable, before = 0, calls
+		}
+		if stable++; stable < 50 {
+			return errors.New("it still asks for keys")
+		}
+		return nil
+	})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = cmd.Process.Wait()
+	}()
+	eventually(t, func() error {
+		_ = cmd.Process.Signal(os.Interrupt)
+		select {
+		case <-ended:
+			return nil
+		default:
+			return errors.New("it still runs")
+		}
+	})
 }

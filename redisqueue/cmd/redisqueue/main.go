@@ -71,6 +71,7 @@ type command struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+	context.AfterFunc(ctx, stop) // A second interrupt ends the program at once, also if nobody reads what it prints.
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -229,7 +230,12 @@ func (c *command) connected(ctx context.Context, f func(context.Context) error) 
 	}
 	timer := time.AfterFunc(c.server.timeout, func() { cancel(c.server.silent()) })
 	defer timer.Stop()
-	c.client.AddHook(hook(func() { timer.Reset(c.server.timeout) }))
+	answered := hook(func() { timer.Reset(c.server.timeout) })
+	if cluster, ok := c.client.(*redis.ClusterClient); ok {
+		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(answered) }) // A scan of a node goes past the cluster's hooks.
+	} else {
+		c.client.AddHook(answered)
+	}
 	err = f(ctx)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return cause

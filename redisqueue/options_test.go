@@ -1,0 +1,57 @@
+package redisqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A bucket without a bound is one that is full: the server keeps a number that its replicas read again.
+func TestHugeBurst(t *testing.T) {
+	t.Parallel()
+	q := newTestQueue(t, startServer(t).client(), Config[string]{Limit: 1, Burst: math.MaxInt})
+	for i := range 3 {
+		must(t, q.AddRateLimitedContext(within(t, 10*time.Second), fmt.Sprint(i)))
+	}
+}
+
+// Times that Redis rounds to zero, which means forever, are a millisecond.
+func TestTinyTimes(t *testing.T) {
+	t.Parallel()
+	client := newClient(t, &redis.Options{Addr: startServer(t).addr, ReadTimeout: -1})
+	q := newTestQueue(t, client, Config[string]{PollInterval: 1, WaitReplicas: 1, WaitTimeout: 1})
+	wantErr(t, q.AddContext(within(t, 10*time.Second), "a"), ErrNotReplicated)
+	mustGet(t, q, "a")
+	q.Done("a")
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { _, _ = q.GetContext(ctx) }()
+	eventually(t, 10*time.Second, func() error {
+		var calls int
+		stats := client.InfoMap(ctx, "commandstats").Item("Commandstats", "cmdstat_blpop")
+		if _, _ = fmt.Sscanf(stats, "calls=%d", &calls); calls < 3 {
+			return errors.New("a blocking read without a bound")
+		}
+		return nil
+	})
+}
+
+// The client that waits shares nothing with the program's: newer versions of go-redis keep handlers in the options, and log an error
+// when a second client adds its own.
+func TestClientsShareNoHandlers(t *testing.T) {
+	client := newClient(t, &redis.Options{Addr: "127.0.0.1:1"})
+	own := ownConnections(client, 1).(*redis.Client)
+	defer own.Close()
+	processor := func(c *redis.Client) reflect.Value {
+		return reflect.ValueOf(c.Options()).Elem().FieldByName("PushNotificationProcessor")
+	}
+	if p := processor(client); p.IsValid() && p.Interface() == processor(own).Interface() {
+		t.Error("two clients have the same handlers of notifications")
+	}
+}
