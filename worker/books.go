@@ -94,7 +94,8 @@ func notNilPointer[T comparable](queue workqueue.TypedRateLimitingInterface[T]) 
 func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Books[T] {
 	b := &Books[T]{queue: queue, options: options}
 	b.options.setDefaults()
-	b.failures.mu.failing.max, b.failures.mu.givenUp.max = keepErrors, b.options.KeepGivenUp
+	known := &b.failures.mu
+	known.failing.max, known.givenUp.max, known.calls.max = keepErrors, b.options.KeepGivenUp, maxCallBytes
 	buckets := b.options.durationBuckets()
 	b.mu.durations, b.mu.changes.took = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
 	b.catchPanic = b.logPanics
@@ -192,7 +193,7 @@ func (b *Books[T]) noteFailure(e *Entry[T]) {
 		}
 		e.wasLogged = b.failures.add(key, b.failedCall(e), count)
 	case NextGiveUp:
-		b.failures.add(key, b.failedCall(e), failureCount{})
+		b.failures.giveUp(key, b.failedCall(e))
 	}
 }
 

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"container/list"
 	"fmt"
 	"iter"
 	"slices"
@@ -82,34 +81,32 @@ func (b *Books[T]) failedCall(e *Entry[T]) FailedCall {
 // bytes is about the memory that f takes.
 func (f *FailedCall) bytes() int { return 116 + len(f.Causes) + len(f.Err) + len(f.Stack) }
 
-// failures counts the failures of each failing key, and keeps records of the keys that failed or were given up last.
+// failures counts how often each failing key has failed, and remembers the errors of the keys that failed or were given up last. A key
+// either is failing or was given up.
 type failures[T comparable] struct {
-	// failing is the number of failing keys, and known that of all in mu.keys. Both are written under mu and read without it, so that a
+	// failing and givenUp are the numbers of keys in mu.counts and mu.givenUp. They are written under mu and read without it, so that a
 	// key costs next to nothing while none fails.
-	failing, known atomic.Int64
-	// unlisted counts the keys that were given up and pushed out of givenUp by later ones.
+	failing, givenUp atomic.Int64
+	// unlisted counts the keys that were given up and pushed out of mu.givenUp by later ones.
 	unlisted atomic.Uint64
 
 	mu struct {
 		sync.Mutex
-		// keys has the failing keys, and those in givenUp. A record is in failing or givenUp, and in withCalls while it has calls.
-		keys             keytable.Table[T, failure[T]]
-		failing, givenUp recent
-		withCalls        list.List // of *record[T], the one that failed last at the front
-		callBytes        int       // in all of withCalls
+		counts           keytable.Table[T, failure] // of all failing keys
+		failing, givenUp recent[T, FailedKey[T]]    // the last errors, of keepErrors and Options.KeepGivenUp keys
+		calls            recent[T, []FailedCall]    // the first call and the last ones, of keys in failing and givenUp
 	}
 }
 
-// failure is what is known of a key.
-type failure[T comparable] struct {
+// failure is kept for every failing key.
+type failure struct {
 	failureCount
-	record *record[T] // nil if too many other keys have failed since
 	// highest is the highest attempt since the key began to fail. Later attempts may be lower, if the limiter counts fewer failures.
 	highest int
 }
 
-// failureCount is kept for every failing key, and is zero for one that was given up. (With a fifth field the compiler would not keep it in
-// registers, which costs each key 15 ns.)
+// failureCount is zero for a key that does not fail. (With a fifth field the compiler would not keep it in registers, which costs each
+// key 15 ns.)
 type failureCount struct {
 	calls         int   // how many have failed in a row
 	unasked       int   // how many of them the queue's limiter was not asked about
@@ -117,27 +114,10 @@ type failureCount struct {
 	due           int64 // when the delay of the last failure ends, in nanoseconds since 1970, or 0 if that is not known
 }
 
-// recent are the records of the keys that have failed last, and either fail or were given up.
-type recent struct {
-	list.List // of *record[T], the one that failed last at the front
-	max       int
-}
-
-// record is what is known of a key that has failed lately.
-type record[T comparable] struct {
-	FailedKey[T]
-	calls []FailedCall // the first one and the last ones, at most keepCalls
-	bytes int          // of calls
-	slot  keytable.Slot
-	// list has the record, at place. callsPlace is that in withCalls, nil if it is not there.
-	list              *recent
-	place, callsPlace *list.Element
-}
-
 // unlock unlocks mu, and first updates the numbers that are read without it.
 func (f *failures[T]) unlock() {
-	f.known.Store(int64(f.mu.keys.Len()))
-	f.failing.Store(int64(f.mu.keys.Len() - f.mu.givenUp.Len()))
+	f.failing.Store(int64(f.mu.counts.Len()))
+	f.givenUp.Store(int64(f.mu.givenUp.order.Len()))
 	f.mu.Unlock()
 }
 
@@ -149,61 +129,61 @@ func (f *failures[T]) countOf(key T) failureCount {
 	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, entry := f.mu.keys.Find(hash, key); entry != nil {
+	if _, entry := f.mu.counts.Find(hash, key); entry != nil {
 		return entry.Value.failureCount
 	}
 	return failureCount{}
 }
 
-// add records a failed call of key, and its new count c: zero if the key is given up. It reports whether an attempt as high failed before.
+// add records a failed call of key, and its new count c. It reports whether an attempt as high failed before.
 func (f *failures[T]) add(key T, call FailedCall, c failureCount) (again bool) {
 	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.unlock()
-	s, entry, _ := f.mu.keys.FindOrInsert(hash, key)
+	_, entry, _ := f.mu.counts.FindOrInsert(hash, key)
 	again = call.Attempt <= entry.Value.highest
-	entry.Value.failureCount, entry.Value.highest = c, max(entry.Value.highest, call.Attempt)
-	if c.calls > 0 {
-		f.recordLocked(&f.mu.failing, s, call)
-		return again
-	}
-	entry.Value.highest = 0 // If somebody adds the key again, it begins anew.
-	if f.mu.givenUp.max <= 0 {
-		f.forgetLocked(s)
-	} else if oldest := f.recordLocked(&f.mu.givenUp, s, call); oldest != nil {
-		f.mu.keys.Delete(oldest.slot)
-		f.unlisted.Add(1)
-	}
+	entry.Value = failure{c, max(entry.Value.highest, call.Attempt)}
+	f.rememberLocked(&f.mu.failing, key, call)
 	return again
 }
 
-// recordLocked puts a new record of the key at s, with one more call, at the front of to. It returns the one pushed out of to, or nil.
-func (f *failures[T]) recordLocked(to *recent, s keytable.Slot, call FailedCall) (oldest *record[T]) {
-	entry := f.mu.keys.At(s)
+// giveUp records the last failed call of key. If somebody adds the key again, it begins anew.
+func (f *failures[T]) giveUp(key T, call FailedCall) {
+	hash := keytable.HashOf(key)
+	f.mu.Lock()
+	defer f.unlock()
+	if f.mu.givenUp.max <= 0 {
+		f.forgetLocked(hash, key)
+		return
+	}
+	f.unlisted.Add(f.rememberLocked(&f.mu.givenUp, key, call))
+	if s, entry := f.mu.counts.Find(hash, key); entry != nil {
+		f.mu.counts.Delete(s)
+	}
+}
+
+// rememberLocked moves key to the front of to, which is failing or givenUp, with one more call. It returns how many keys were pushed out.
+func (f *failures[T]) rememberLocked(to *recent[T, FailedKey[T]], key T, call FailedCall) (pushedOut uint64) {
 	ended := call.Started.Add(call.Duration)
-	failed := FailedKey[T]{Key: entry.Key, Attempt: call.Attempt, Since: ended, Err: call.Err, Time: ended}
+	failed := FailedKey[T]{Key: key, Attempt: call.Attempt, Since: ended, Err: call.Err, Time: ended}
 	var calls []FailedCall
-	if old := entry.Value.record; old != nil {
-		if old.list == &f.mu.failing { // Otherwise the key was given up and begins anew.
-			calls, failed.Since = old.calls, old.Since
-		}
-		f.removeRecordLocked(old)
+	if before, fails := f.mu.failing.get(key); fails {
+		failed.Since = before.Since
+		calls, _ = f.mu.calls.get(key)
 	}
-	if to.Len() == to.max {
-		oldest = to.Back().Value.(*record[T])
-		f.removeRecordLocked(oldest)
+	f.mu.failing.remove(key)
+	f.mu.givenUp.remove(key)
+	for _, oldest := range to.put(key, failed, 1) {
+		f.mu.calls.remove(oldest)
+		pushedOut++
 	}
-	r := &record[T]{FailedKey: failed, calls: withCall(calls, call), slot: s, list: to}
-	r.place, r.callsPlace = to.PushFront(r), f.mu.withCalls.PushFront(r)
-	entry.Value.record = r
-	for i := range r.calls {
-		r.bytes += r.calls[i].bytes()
+	calls = withCall(calls, call)
+	size := 0
+	for i := range calls {
+		size += calls[i].bytes()
 	}
-	f.mu.callBytes += r.bytes
-	for f.mu.callBytes > maxCallBytes {
-		f.removeCallsLocked(f.mu.withCalls.Back().Value.(*record[T]))
-	}
-	return oldest
+	f.mu.calls.put(key, calls, size)
+	return pushedOut
 }
 
 // withCall returns a copy of calls with one more. If these are too many, the second one is dropped.
@@ -218,59 +198,55 @@ func withCall(calls []FailedCall, call FailedCall) []FailedCall {
 	return calls
 }
 
-func (f *failures[T]) removeRecordLocked(r *record[T]) {
-	f.removeCallsLocked(r)
-	r.list.Remove(r.place)
-	f.mu.keys.At(r.slot).Value.record = nil
-}
-
-func (f *failures[T]) removeCallsLocked(r *record[T]) {
-	if r.callsPlace == nil {
-		return
-	}
-	f.mu.callBytes -= r.bytes
-	f.mu.withCalls.Remove(r.callsPlace)
-	r.calls, r.callsPlace = nil, nil
-}
-
 // noteRetry records what the queue's limiter has answered for key.
 func (f *failures[T]) noteRetry(key T, limiterCounts bool, due int64, unasked int) {
 	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, entry := f.mu.keys.Find(hash, key); entry != nil {
+	if _, entry := f.mu.counts.Find(hash, key); entry != nil {
 		entry.Value.limiterCounts, entry.Value.due, entry.Value.unasked = limiterCounts, due, unasked
 	}
 }
 
-// forgetIf removes key if condition is true of its count.
-func (f *failures[T]) forgetIf(key T, condition func(failureCount) bool) {
+// forget forgets that key has failed or was given up.
+func (f *failures[T]) forget(key T) {
 	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.unlock()
-	s, entry := f.mu.keys.Find(hash, key)
-	if entry != nil && condition(entry.Value.failureCount) {
-		f.forgetLocked(s)
+	f.forgetLocked(hash, key)
+}
+
+// forgetIf forgets that key has failed if its count is c.
+func (f *failures[T]) forgetIf(key T, c failureCount) {
+	hash := keytable.HashOf(key)
+	f.mu.Lock()
+	defer f.unlock()
+	if _, entry := f.mu.counts.Find(hash, key); entry != nil && entry.Value.failureCount == c {
+		f.forgetLocked(hash, key)
 	}
 }
 
-// forgetLocked removes the key at s.
-func (f *failures[T]) forgetLocked(s keytable.Slot) {
-	if r := f.mu.keys.At(s).Value.record; r != nil {
-		f.removeRecordLocked(r)
+func (f *failures[T]) forgetLocked(hash keytable.Hash, key T) {
+	if s, entry := f.mu.counts.Find(hash, key); entry != nil {
+		f.mu.counts.Delete(s)
 	}
-	f.mu.keys.Delete(s)
+	if f.mu.failing.remove(key) || f.mu.givenUp.remove(key) {
+		f.mu.calls.remove(key)
+	}
 }
 
-// newest returns up to limit of the keys in r, the one that failed last at the front.
-func (f *failures[T]) newest(r *recent, limit int) []FailedKey[T] {
+// lastFailing returns up to limit of the failing keys, the one that failed last at the front.
+func (f *failures[T]) lastFailing(limit int) []FailedKey[T] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	keys := []FailedKey[T]{}
-	for e := r.Front(); e != nil && len(keys) < limit; e = e.Next() {
-		keys = append(keys, e.Value.(*record[T]).FailedKey)
-	}
-	return keys
+	return f.mu.failing.first(limit)
+}
+
+// lastGivenUp returns up to limit of the keys that were given up, the one that failed last at the front.
+func (f *failures[T]) lastGivenUp(limit int) []FailedKey[T] {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.givenUp.first(limit)
 }
 
 // read returns what is known of key.
@@ -279,29 +255,23 @@ func (f *failures[T]) read(key T) KeySnapshot[T] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	k := KeySnapshot[T]{Key: key}
-	_, entry := f.mu.keys.Find(hash, key)
-	if entry == nil {
-		return k
+	if failed, ok := f.mu.givenUp.get(key); ok {
+		k.GivenUp = &failed
+	} else if _, entry := f.mu.counts.Find(hash, key); entry != nil {
+		failed, ok := f.mu.failing.get(key)
+		if !ok { // Too many other keys have failed since.
+			failed = FailedKey[T]{Key: key, Attempt: entry.Value.calls}
+		}
+		k.Failing = &failed
 	}
-	failed := &FailedKey[T]{Key: key, Attempt: entry.Value.calls}
-	if r := entry.Value.record; r != nil {
-		*failed = r.FailedKey
-		k.FailedCalls = slices.Clone(r.calls)
-	}
-	if entry.Value.calls > 0 {
-		k.Failing = failed
-	} else {
-		k.GivenUp = failed
-	}
+	calls, _ := f.mu.calls.get(key)
+	k.FailedCalls = slices.Clone(calls)
 	return k
 }
 
 // all yields the failing keys, without a lock. It copies a few hundred at a time.
 func (f *failures[T]) all() iter.Seq[T] {
-	return keytable.InSteps(&f.mu.keys, f.mu.Lock, f.mu.Unlock, func(keys []T, s keytable.Slot) []T {
-		if entry := f.mu.keys.At(s); entry.Value.calls > 0 {
-			keys = append(keys, entry.Key)
-		}
-		return keys
+	return keytable.InSteps(&f.mu.counts, f.mu.Lock, f.mu.Unlock, func(keys []T, s keytable.Slot) []T {
+		return append(keys, f.mu.counts.At(s).Key)
 	})
 }
