@@ -20,8 +20,7 @@ func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
 		b.forgetChange(key)
 		return failureCount{}
 	}
-	// The limiter may ignore failures within a delay: its lower count wins, unless findSameFailure ignores them (SharedQueue, KeyReader).
-	if known && b.shared == nil && (b.poolStats == nil || b.keyReader == nil) {
+	if known && b.delayKnower() == limiterKnows {
 		c.calls = min(limiterCount+c.unasked, c.calls)
 	}
 	return c
