@@ -68,8 +68,8 @@ func (h *hold) release() {
 	}
 }
 
-// attach makes release call released, or returns false if h has ended before.
-func (h *hold) attach(released func()) bool { return h.released.CompareAndSwap(nil, &released) }
+// attach makes release call *released, unless h has ended before.
+func (h *hold) attach(released *func()) { h.released.CompareAndSwap(nil, released) }
 
 // end makes release do nothing from now on.
 func (h *hold) end() { h.released.Store(&nothing) }
