@@ -153,7 +153,7 @@ func (b *Books[T]) startCall(e *Entry[T]) {
 	e.current.callCtx = e.callCtx // Last: it marks the call as running.
 }
 
-// removeCallLocked removes e from running, where the last one takes its place, and keeps what Call.Hold has asked for.
+// removeCallLocked removes e from running, where the last one takes its place.
 func (b *Books[T]) removeCallLocked(e *Entry[T]) {
 	end := len(b.mu.running) - 1
 	last := b.mu.running[end]
@@ -161,9 +161,6 @@ func (b *Books[T]) removeCallLocked(e *Entry[T]) {
 	b.mu.running[end] = nil
 	b.mu.running = b.mu.running[:end]
 	e.current.callCtx = nil
-	if e.current.holds != nil {
-		e.holds, e.current.holds = append(e.holds, e.current.holds...), nil
-	}
 	if end == 0 && b.mu.endWatch != nil {
 		b.mu.endWatch()
 		b.mu.endWatch = nil

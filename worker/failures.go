@@ -92,20 +92,13 @@ type failures[T comparable] struct {
 
 	mu struct {
 		sync.Mutex
-		counts           keytable.Table[T, failure] // of all failing keys
-		failing, givenUp recent[T, FailedKey[T]]    // the last errors, of keepErrors and Options.KeepGivenUp keys
-		calls            recent[T, []FailedCall]    // the first call and the last ones, of keys in failing and givenUp
+		counts           keytable.Table[T, failureCount] // of all failing keys
+		failing, givenUp recent[T, FailedKey[T]]         // the last errors, of keepErrors and Options.KeepGivenUp keys
+		calls            recent[T, []FailedCall]         // the first call and the last ones, of keys in failing and givenUp
 	}
 }
 
-// failure is kept for every failing key.
-type failure struct {
-	failureCount
-	// highest is the highest attempt since the key began to fail. Later attempts may be lower, if the limiter counts fewer failures.
-	highest int
-}
-
-// failureCount is zero for a key that does not fail. (With a fifth field the compiler would not keep it in registers, which costs each
+// failureCount is kept for every failing key. It is zero for another one. (With a fifth field the compiler would not keep it in registers, which costs each
 // key 15 ns.)
 type failureCount struct {
 	calls         int   // how many have failed in a row
@@ -130,19 +123,19 @@ func (f *failures[T]) countOf(key T) failureCount {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, entry := f.mu.counts.Find(hash, key); entry != nil {
-		return entry.Value.failureCount
+		return entry.Value
 	}
 	return failureCount{}
 }
 
-// add records a failed call of key, and its new count c. It reports whether an attempt as high failed before.
+// add records a failed call of key, and its new count c. It reports whether an attempt as high was the last one to fail.
 func (f *failures[T]) add(key T, call FailedCall, c failureCount) (again bool) {
 	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.unlock()
 	_, entry, _ := f.mu.counts.FindOrInsert(hash, key)
-	again = call.Attempt <= entry.Value.highest
-	entry.Value = failure{c, max(entry.Value.highest, call.Attempt)}
+	again = call.Attempt <= entry.Value.calls // The attempt may be lower than the last one, if the limiter counts fewer failures.
+	entry.Value = c
 	f.rememberLocked(&f.mu.failing, key, call)
 	return again
 }
@@ -221,7 +214,7 @@ func (f *failures[T]) forgetIf(key T, c failureCount) {
 	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.unlock()
-	if _, entry := f.mu.counts.Find(hash, key); entry != nil && entry.Value.failureCount == c {
+	if _, entry := f.mu.counts.Find(hash, key); entry != nil && entry.Value == c {
 		f.forgetLocked(hash, key)
 	}
 }

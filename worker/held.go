@@ -55,14 +55,14 @@ const (
 )
 
 // Held reports, after End, whether the key must be held. See [Entry.AfterHold].
-func (e *Entry[T]) Held() bool { return len(e.holds) > 0 }
+func (e *Entry[T]) Held() bool { return len(e.current.holds) > 0 }
 
 // AfterHold must be called after End, instead of the queue's Done, with a function that calls Done. AfterHold calls it at once or, if
 // the key is put on hold, when the hold ends: by a release, by its limit, by [Books.Release] or [Books.EndHolds], or because the key's
 // lease ends or a [LeaseHolder] wants the key back. done is called once, on any goroutine.
 func (e *Entry[T]) AfterHold(done func()) {
-	parts := e.holds
-	e.holds = nil
+	parts := e.current.holds
+	e.current.holds = nil
 	if len(parts) == 0 {
 		done()
 		return

@@ -76,7 +76,7 @@ func (e *Entry[T]) pauseIfLooping() {
 		return
 	}
 	if n := e.books.interruptions(e.result.Key); n > maxInterruptions && !e.books.queue.ShuttingDown() {
-		e.holds = append(e.holds, pauseAfter("it was interrupted", n))
+		e.current.holds = append(e.current.holds, pauseAfter("it was interrupted", n))
 	}
 }
 
