@@ -98,8 +98,8 @@ type failures[T comparable] struct {
 	}
 }
 
-// failureCount is kept for every failing key. It is zero for another one. (With a fifth field the compiler would not keep it in registers, which costs each
-// key 15 ns.)
+// failureCount is kept for every failing key, and is zero for others. (With a fifth field the compiler would not keep it in registers,
+// which costs each key 15 ns.)
 type failureCount struct {
 	calls         int   // how many have failed in a row
 	unasked       int   // how many of them the queue's limiter was not asked about
@@ -128,13 +128,14 @@ func (f *failures[T]) countOf(key T) failureCount {
 	return failureCount{}
 }
 
-// add records a failed call of key, and its new count c. It reports whether an attempt as high was the last one to fail.
+// add records a failed call of key, and its new count c. It reports whether the last call that failed was an attempt as high: if the
+// limiter counts fewer failures, an attempt may come again.
 func (f *failures[T]) add(key T, call FailedCall, c failureCount) (again bool) {
 	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.unlock()
 	_, entry, _ := f.mu.counts.FindOrInsert(hash, key)
-	again = call.Attempt <= entry.Value.calls // The attempt may be lower than the last one, if the limiter counts fewer failures.
+	again = call.Attempt <= entry.Value.calls
 	entry.Value = c
 	f.rememberLocked(&f.mu.failing, key, call)
 	return again
@@ -228,18 +229,11 @@ func (f *failures[T]) forgetLocked(hash keytable.Hash, key T) {
 	}
 }
 
-// lastFailing returns up to limit of the failing keys, the one that failed last at the front.
-func (f *failures[T]) lastFailing(limit int) []FailedKey[T] {
+// newest returns up to limit of the keys in r, the one that failed last at the front.
+func (f *failures[T]) newest(r *recent[T, FailedKey[T]], limit int) []FailedKey[T] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.mu.failing.first(limit)
-}
-
-// lastGivenUp returns up to limit of the keys that were given up, the one that failed last at the front.
-func (f *failures[T]) lastGivenUp(limit int) []FailedKey[T] {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.mu.givenUp.first(limit)
+	return r.first(limit)
 }
 
 // read returns what is known of key.

@@ -12,9 +12,6 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// A key on hold has been handled, but the queue's Done is called only when the hold ends. Until then any queue merges what is added, and
-// does not hand the key out. A handler that returns Hold wants its key again, so the key is added before the hold begins.
-
 // holds has the keys that are on hold. One goroutine waits for all limits, and runs only while there are any.
 type holds[T comparable] struct {
 	books *Books[T]

@@ -52,7 +52,7 @@ func (b *Books[T]) Inspector() Inspector {
 			}
 		},
 		GivenUpKeys: func() iter.Seq[FailedKey[any]] {
-			return keytable.Map(slices.Values(b.failures.lastGivenUp(b.options.KeepGivenUp)), FailedKey[T].anyKey)
+			return keytable.Map(slices.Values(b.failures.newest(&b.failures.mu.givenUp, b.options.KeepGivenUp)), FailedKey[T].anyKey)
 		},
 		Cancel:  func(key any) bool { return b.Cancel(typed[T](key)) },
 		Forget:  func(key any) { b.Forget(typed[T](key)) },

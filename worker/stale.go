@@ -65,14 +65,13 @@ func (b *Books[T]) sweepFailures(limit time.Duration) {
 	defer cancel()
 	begin, position := b.sweepFrom.Swap(0), int64(0)
 	for key := range b.failures.all() {
-		if position >= begin {
-			if ctx.Err() != nil {
-				b.sweepFrom.Store(position)
-				return
-			}
-			if b.checkFailures(ctx, key).calls == 0 {
-				continue // It was forgotten, so the next key has its position.
-			}
+		switch {
+		case position < begin:
+		case ctx.Err() != nil:
+			b.sweepFrom.Store(position)
+			return
+		case b.checkFailures(ctx, key).calls == 0:
+			continue // It was forgotten, so the next key has its position.
 		}
 		position++
 	}

@@ -295,7 +295,7 @@ func (b *Books[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 		k.NextTry = b.nextTry(ctx, k.Key)
 		s.Failing = append(s.Failing, k)
 	}
-	s.GivenUp = b.failures.lastGivenUp(limit)
+	s.GivenUp = b.failures.newest(&b.failures.mu.givenUp, limit)
 	s.Stats, s.Unanswered = b.stats()
 	if s.Unanswered == nil && s.Stats.OldestUnanswered > 0 {
 		s.Unanswered = b.oldestQueued(s.Stats.OldestUnanswered)
@@ -306,7 +306,7 @@ func (b *Books[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 // failing yields, of the last limit keys that failed, those that still fail, the last failure first. Until ctx ends it forgets stale ones.
 func (b *Books[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]] {
 	return func(yield func(FailedKey[T]) bool) {
-		for _, k := range b.failures.lastFailing(limit) {
+		for _, k := range b.failures.newest(&b.failures.mu.failing, limit) {
 			fails := ctx.Err() != nil || b.checkFailures(ctx, k.Key).calls > 0
 			if fails && !yield(k) {
 				return
