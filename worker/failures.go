@@ -81,24 +81,23 @@ func (b *Books[T]) failedCall(e *Entry[T]) FailedCall {
 // bytes is about the memory that f takes.
 func (f *FailedCall) bytes() int { return 116 + len(f.Causes) + len(f.Err) + len(f.Stack) }
 
-// failures counts how often each failing key has failed, and remembers the errors of the keys that failed or were given up last. A key
-// either is failing or was given up.
+// failures counts how often each failing key has failed, and remembers the errors of the keys that failed or were given up last.
 type failures[T comparable] struct {
-	// failing and givenUp are the numbers of keys in mu.counts and mu.givenUp. They are written under mu and read without it, so that a
+	// failing is the number of failing keys, and known that of all in mu.keys. Both are written under mu and read without it, so that a
 	// key costs next to nothing while none fails.
-	failing, givenUp atomic.Int64
+	failing, known atomic.Int64
 	// unlisted counts the keys that were given up and pushed out of mu.givenUp by later ones.
 	unlisted atomic.Uint64
 
 	mu struct {
 		sync.Mutex
-		counts           keytable.Table[T, failureCount] // of all failing keys
+		keys             keytable.Table[T, failureCount] // all failing keys, and those in givenUp
 		failing, givenUp recent[T, FailedKey[T]]         // the last errors, of keepErrors and Options.KeepGivenUp keys
 		calls            recent[T, []FailedCall]         // the first call and the last ones, of keys in failing and givenUp
 	}
 }
 
-// failureCount is kept for every failing key, and is zero for others. (With a fifth field the compiler would not keep it in registers,
+// failureCount is kept for every failing key, and is zero for one that was given up. (With a fifth field the compiler would not keep it in registers,
 // which costs each key 15 ns.)
 type failureCount struct {
 	calls         int   // how many have failed in a row
@@ -109,8 +108,8 @@ type failureCount struct {
 
 // unlock unlocks mu, and first updates the numbers that are read without it.
 func (f *failures[T]) unlock() {
-	f.failing.Store(int64(f.mu.counts.Len()))
-	f.givenUp.Store(int64(f.mu.givenUp.order.Len()))
+	f.known.Store(int64(f.mu.keys.Len()))
+	f.failing.Store(int64(f.mu.keys.Len() - f.mu.givenUp.order.Len()))
 	f.mu.Unlock()
 }
 
@@ -122,7 +121,7 @@ func (f *failures[T]) countOf(key T) failureCount {
 	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, entry := f.mu.counts.Find(hash, key); entry != nil {
+	if _, entry := f.mu.keys.Find(hash, key); entry != nil {
 		return entry.Value
 	}
 	return failureCount{}
@@ -134,10 +133,10 @@ func (f *failures[T]) add(key T, call FailedCall, c failureCount) (again bool) {
 	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.unlock()
-	_, entry, _ := f.mu.counts.FindOrInsert(hash, key)
+	_, entry, _ := f.mu.keys.FindOrInsert(hash, key)
 	again = call.Attempt <= entry.Value.calls
+	f.rememberLocked(entry, call, &f.mu.failing)
 	entry.Value = c
-	f.rememberLocked(&f.mu.failing, key, call)
 	return again
 }
 
@@ -146,30 +145,33 @@ func (f *failures[T]) giveUp(key T, call FailedCall) {
 	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.unlock()
+	s, entry, _ := f.mu.keys.FindOrInsert(hash, key)
 	if f.mu.givenUp.max <= 0 {
-		f.forgetLocked(hash, key)
+		f.forgetLocked(s)
 		return
 	}
-	f.unlisted.Add(f.rememberLocked(&f.mu.givenUp, key, call))
-	if s, entry := f.mu.counts.Find(hash, key); entry != nil {
-		f.mu.counts.Delete(s)
+	for _, oldest := range f.rememberLocked(entry, call, &f.mu.givenUp) {
+		s, _ := f.mu.keys.Find(keytable.HashOf(oldest), oldest)
+		f.mu.keys.Delete(s)
+		f.unlisted.Add(1)
 	}
+	entry.Value = failureCount{}
 }
 
-// rememberLocked moves key to the front of to, which is failing or givenUp, with one more call. It returns how many keys were pushed out.
-func (f *failures[T]) rememberLocked(to *recent[T, FailedKey[T]], key T, call FailedCall) (pushedOut uint64) {
-	ended := call.Started.Add(call.Duration)
+// rememberLocked puts the key of entry into to, which is failing or givenUp, with one more call. It returns the keys pushed out of to.
+func (f *failures[T]) rememberLocked(entry *keytable.Entry[T, failureCount], call FailedCall, to *recent[T, FailedKey[T]]) (gone []T) {
+	key, ended := entry.Key, call.Started.Add(call.Duration)
 	failed := FailedKey[T]{Key: key, Attempt: call.Attempt, Since: ended, Err: call.Err, Time: ended}
-	var calls []FailedCall
-	if before, fails := f.mu.failing.get(key); fails {
+	calls, _ := f.mu.calls.take(key)
+	if before, fails := f.mu.failing.take(key); fails {
 		failed.Since = before.Since
-		calls, _ = f.mu.calls.get(key)
+	} else { // The key is new, or was given up and begins anew.
+		f.mu.givenUp.take(key)
+		calls = nil
 	}
-	f.mu.failing.remove(key)
-	f.mu.givenUp.remove(key)
-	for _, oldest := range to.put(key, failed, 1) {
-		f.mu.calls.remove(oldest)
-		pushedOut++
+	gone = to.put(key, failed, 1)
+	for _, oldest := range gone {
+		f.mu.calls.take(oldest)
 	}
 	calls = withCall(calls, call)
 	size := 0
@@ -177,7 +179,7 @@ func (f *failures[T]) rememberLocked(to *recent[T, FailedKey[T]], key T, call Fa
 		size += calls[i].bytes()
 	}
 	f.mu.calls.put(key, calls, size)
-	return pushedOut
+	return gone
 }
 
 // withCall returns a copy of calls with one more. If these are too many, the second one is dropped.
@@ -197,36 +199,31 @@ func (f *failures[T]) noteRetry(key T, limiterCounts bool, due int64, unasked in
 	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, entry := f.mu.counts.Find(hash, key); entry != nil {
+	if _, entry := f.mu.keys.Find(hash, key); entry != nil {
 		entry.Value.limiterCounts, entry.Value.due, entry.Value.unasked = limiterCounts, due, unasked
 	}
 }
 
 // forget forgets that key has failed or was given up.
-func (f *failures[T]) forget(key T) {
+func (f *failures[T]) forget(key T) { f.forgetIf(key, func(failureCount) bool { return true }) }
+
+// forgetIf forgets key if condition is true of its count.
+func (f *failures[T]) forgetIf(key T, condition func(failureCount) bool) {
 	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.unlock()
-	f.forgetLocked(hash, key)
-}
-
-// forgetIf forgets that key has failed if its count is c.
-func (f *failures[T]) forgetIf(key T, c failureCount) {
-	hash := keytable.HashOf(key)
-	f.mu.Lock()
-	defer f.unlock()
-	if _, entry := f.mu.counts.Find(hash, key); entry != nil && entry.Value == c {
-		f.forgetLocked(hash, key)
+	if s, entry := f.mu.keys.Find(hash, key); entry != nil && condition(entry.Value) {
+		f.forgetLocked(s)
 	}
 }
 
-func (f *failures[T]) forgetLocked(hash keytable.Hash, key T) {
-	if s, entry := f.mu.counts.Find(hash, key); entry != nil {
-		f.mu.counts.Delete(s)
-	}
-	if f.mu.failing.remove(key) || f.mu.givenUp.remove(key) {
-		f.mu.calls.remove(key)
-	}
+// forgetLocked forgets the key at s.
+func (f *failures[T]) forgetLocked(s keytable.Slot) {
+	key := f.mu.keys.At(s).Key
+	f.mu.keys.Delete(s)
+	f.mu.failing.take(key)
+	f.mu.givenUp.take(key)
+	f.mu.calls.take(key)
 }
 
 // newest returns up to limit of the keys in r, the one that failed last at the front.
@@ -242,14 +239,16 @@ func (f *failures[T]) read(key T) KeySnapshot[T] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	k := KeySnapshot[T]{Key: key}
+	_, entry := f.mu.keys.Find(hash, key)
+	if entry == nil {
+		return k
+	}
 	if failed, ok := f.mu.givenUp.get(key); ok {
 		k.GivenUp = &failed
-	} else if _, entry := f.mu.counts.Find(hash, key); entry != nil {
-		failed, ok := f.mu.failing.get(key)
-		if !ok { // Too many other keys have failed since.
-			failed = FailedKey[T]{Key: key, Attempt: entry.Value.calls}
-		}
+	} else if failed, ok := f.mu.failing.get(key); ok {
 		k.Failing = &failed
+	} else { // Too many other keys have failed since.
+		k.Failing = &FailedKey[T]{Key: key, Attempt: entry.Value.calls}
 	}
 	calls, _ := f.mu.calls.get(key)
 	k.FailedCalls = slices.Clone(calls)
@@ -258,7 +257,10 @@ func (f *failures[T]) read(key T) KeySnapshot[T] {
 
 // all yields the failing keys, without a lock. It copies a few hundred at a time.
 func (f *failures[T]) all() iter.Seq[T] {
-	return keytable.InSteps(&f.mu.counts, f.mu.Lock, f.mu.Unlock, func(keys []T, s keytable.Slot) []T {
-		return append(keys, f.mu.counts.At(s).Key)
+	return keytable.InSteps(&f.mu.keys, f.mu.Lock, f.mu.Unlock, func(keys []T, s keytable.Slot) []T {
+		if entry := f.mu.keys.At(s); entry.Value.calls > 0 {
+			keys = append(keys, entry.Key)
+		}
+		return keys
 	})
 }

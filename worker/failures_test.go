@@ -7,12 +7,12 @@ func TestForgetIf(t *testing.T) {
 	var f failures[int]
 	f.mu.failing.max = 1
 	f.add(1, FailedCall{}, failureCount{calls: 2})
-	f.forgetIf(1, failureCount{calls: 1})
+	f.forgetIf(1, func(c failureCount) bool { return c.calls == 1 })
 	if f.countOf(1).calls != 2 || f.failing.Load() != 1 {
 		t.Error("forgotten")
 	}
-	f.forgetIf(1, failureCount{calls: 2})
-	if f.countOf(1).calls != 0 || f.failing.Load() != 0 || f.mu.failing.order.Len() != 0 {
+	f.forgetIf(1, func(c failureCount) bool { return c.calls == 2 })
+	if f.countOf(1).calls != 0 || f.failing.Load() != 0 || f.known.Load() != 0 {
 		t.Error("not forgotten")
 	}
 }

@@ -16,16 +16,15 @@ type recentEntry[T comparable, V any] struct {
 	size  int
 }
 
-// put makes value that of key, and key the last one that was put in. It returns the keys that go.
+// put puts in key, which must not be in, with its value. It returns the keys that go.
 func (r *recent[T, V]) put(key T, value V, size int) (gone []T) {
-	r.remove(key)
 	if r.places == nil {
 		r.places = make(map[T]*list.Element)
 	}
 	r.places[key] = r.order.PushFront(recentEntry[T, V]{key, value, size})
 	for r.size += size; r.size > r.max; {
 		oldest := r.order.Back().Value.(recentEntry[T, V]).key
-		r.remove(oldest)
+		r.take(oldest)
 		gone = append(gone, oldest)
 	}
 	return gone
@@ -39,17 +38,18 @@ func (r *recent[T, V]) get(key T) (value V, ok bool) {
 	return value, false
 }
 
-// remove takes key out, and reports whether it was in.
-func (r *recent[T, V]) remove(key T) bool {
+// take takes key out, and returns its value, if there is one.
+func (r *recent[T, V]) take(key T) (value V, ok bool) {
 	place := r.places[key]
 	if place == nil {
-		return false
+		return value, false
 	}
-	r.size -= r.order.Remove(place).(recentEntry[T, V]).size
+	entry := r.order.Remove(place).(recentEntry[T, V])
+	r.size -= entry.size
 	if delete(r.places, key); len(r.places) == 0 {
 		r.places = nil // Gives its memory back.
 	}
-	return true
+	return entry.value, true
 }
 
 // first returns up to limit values, the one that was put in last at the front.

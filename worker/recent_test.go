@@ -16,12 +16,15 @@ func TestRecent(t *testing.T) {
 	}
 	check(r.put("a", 1, 3), nil, 3, 1)
 	check(r.put("b", 2, 3), nil, 6, 2, 1)
+	r.take("a")
 	check(r.put("a", 3, 4), nil, 7, 3, 2)
 	check(r.put("c", 4, 5), []string{"b"}, 9, 4, 3)
 	check(r.put("d", 5, 10), []string{"a", "c"}, 10, 5)
 	check(r.put("e", 6, 11), []string{"d", "e"}, 0)
 	r.put("f", 7, 1)
-	if v, ok := r.get("f"); v != 7 || !ok || !r.remove("f") || r.remove("f") || r.places != nil {
-		t.Error("not taken out")
+	got, _ := r.get("f")
+	taken, ok := r.take("f")
+	if _, again := r.take("f"); got != 7 || taken != 7 || !ok || again || r.places != nil {
+		t.Errorf("got %d, took %d, and again: %v", got, taken, again)
 	}
 }

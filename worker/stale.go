@@ -16,7 +16,7 @@ func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
 	}
 	limiterCount, known := b.limiterCount(ctx, key, c)
 	if known && limiterCount == 0 || b.isRemoved(key) {
-		b.failures.forgetIf(key, c) // Not if it has failed again meanwhile.
+		b.failures.forgetIf(key, func(now failureCount) bool { return now == c }) // Not if it has failed again meanwhile.
 		b.forgetChange(key)
 		return failureCount{}
 	}
@@ -86,7 +86,7 @@ func (b *Books[T]) Forget(key T) {
 
 // forgetFailures is Forget without the interruptions: after a call that has succeeded, countLocked forgets those.
 func (b *Books[T]) forgetFailures(key T) {
-	if b.failures.failing.Load()+b.failures.givenUp.Load() > 0 {
+	if b.failures.known.Load() > 0 {
 		b.failures.forget(key)
 		b.forgetChange(key)
 	}

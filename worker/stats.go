@@ -225,7 +225,7 @@ func (b *Books[T]) callStats() Stats {
 	}
 	f := &b.failures
 	s.Name, s.Failing = b.options.Name, int(f.failing.Load())
-	s.GivenUpKeys, s.GivenUpUnlisted = int(f.givenUp.Load()), f.unlisted.Load()
+	s.GivenUpKeys, s.GivenUpUnlisted = int(f.known.Load())-s.Failing, f.unlisted.Load()
 	s.Busy = len(b.mu.running)
 	for _, e := range b.mu.running {
 		if e.current.Stuck {
