@@ -94,7 +94,8 @@ func notNilPointer[T comparable](queue workqueue.TypedRateLimitingInterface[T]) 
 func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Books[T] {
 	b := &Books[T]{queue: queue, options: options}
 	b.options.setDefaults()
-	b.failures.mu.failing.max, b.failures.mu.givenUp.max = keepErrors, b.options.KeepGivenUp
+	known := &b.failures.mu
+	known.failing.max, known.givenUp.max, known.calls.max = keepErrors, b.options.KeepGivenUp, maxCallBytes
 	buckets := b.options.durationBuckets()
 	b.mu.durations, b.mu.changes.took = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
 	b.catchPanic = b.logPanics
@@ -152,7 +153,7 @@ func (b *Books[T]) startCall(e *Entry[T]) {
 	e.current.callCtx = e.callCtx // Last: it marks the call as running.
 }
 
-// removeCallLocked removes e from running, where the last one takes its place, and keeps what Call.Hold has asked for.
+// removeCallLocked removes e from running, where the last one takes its place.
 func (b *Books[T]) removeCallLocked(e *Entry[T]) {
 	end := len(b.mu.running) - 1
 	last := b.mu.running[end]
@@ -160,9 +161,6 @@ func (b *Books[T]) removeCallLocked(e *Entry[T]) {
 	b.mu.running[end] = nil
 	b.mu.running = b.mu.running[:end]
 	e.current.callCtx = nil
-	if e.current.holds != nil {
-		e.holds, e.current.holds = append(e.holds, e.current.holds...), nil
-	}
 	if end == 0 && b.mu.endWatch != nil {
 		b.mu.endWatch()
 		b.mu.endWatch = nil
@@ -192,7 +190,7 @@ func (b *Books[T]) noteFailure(e *Entry[T]) {
 		}
 		e.wasLogged = b.failures.add(key, b.failedCall(e), count)
 	case NextGiveUp:
-		b.failures.add(key, b.failedCall(e), failureCount{})
+		b.failures.giveUp(key, b.failedCall(e))
 	}
 }
 

@@ -24,7 +24,7 @@ func CallOf(ctx context.Context) Call {
 // callKey is the key whose Value in a callContext is the callContext itself.
 type callKey struct{}
 
-// anyCall is a *callContext, whatever the type of its key is.
+// anyCall is a *callContext, whatever the type of its key is. Most of its methods are below.
 type anyCall interface {
 	view() (v callView, running bool)
 	logger() *slog.Logger
@@ -106,4 +106,52 @@ func (c Call) Hold(reason string, limit time.Duration, arrange func(release func
 	if _, running := c.view(); running {
 		c.addHold(Hold(reason, limit, arrange).(*hold))
 	}
+}
+
+// What follows is what a Call asks its callContext. Each answer is about the running call only: the entry serves others later.
+
+func (c *callContext[T]) view() (v callView, running bool) {
+	running = c.ifRunning(func(e *Entry[T]) {
+		v = callView{e.current.Attempt, e.current.priority, e.books.priorities != nil}
+	})
+	return v, running
+}
+
+func (c *callContext[T]) addHold(h *hold) {
+	c.ifRunning(func(e *Entry[T]) { e.current.holds = append(e.current.holds, h) })
+}
+
+// key returns the key of the call, or false if it has ended.
+func (c *callContext[T]) key() (key T, running bool) {
+	running = c.ifRunning(func(e *Entry[T]) { key = e.current.Key })
+	return key, running
+}
+
+func (c *callContext[T]) logger() *slog.Logger {
+	logger := c.entry.books.logger
+	if key, running := c.key(); running {
+		return logger.With("key", key)
+	}
+	return logger
+}
+
+func (c *callContext[T]) causes() (causes workqueue.Causes) {
+	if key, running := c.key(); running {
+		causes = c.entry.books.causesOf(key)
+	}
+	return causes
+}
+
+func (c *callContext[T]) untilAdded(ctx context.Context) context.Context {
+	q, notifies := c.entry.books.queue.(workqueue.AddNotifier[T])
+	key, running := c.key()
+	if !notifies || !running {
+		return ctx
+	}
+	again := q.AddedAgain(key)
+	if again == nil {
+		return ctx
+	}
+	own := c.ensureOwn()
+	return own.until.from(ctx, own, again)
 }

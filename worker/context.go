@@ -3,13 +3,9 @@ package worker
 import (
 	"context"
 	"errors"
-	"log/slog"
-	"reflect"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"k8s.io/utils/clock"
 )
 
@@ -47,18 +43,8 @@ type callContext[T comparable] struct {
 // ownContext is a standard context of one call.
 type ownContext struct {
 	context.Context
-	end context.CancelCauseFunc
-	// interrupted is set when a context of UntilAdded ends because the key was added again.
-	interrupted atomic.Bool
-
-	// mu guards what follows, which UntilAdded needs.
-	mu sync.Mutex
-	// added ends with the call and, with the cause ErrAdded, when the key is added again. The first UntilAdded makes it.
-	added    context.Context
-	endAdded context.CancelCauseFunc
-	// until is the context that UntilAdded last returned. It was made from parent, and endUntil ends it.
-	parent, until context.Context
-	endUntil      func()
+	end   context.CancelCauseFunc
+	until untilAdded
 }
 
 func newOwnContext(parent context.Context) *ownContext {
@@ -117,96 +103,11 @@ func (c *callContext[T]) ifRunning(f func(e *Entry[T])) (running bool) {
 	return running
 }
 
-func (c *callContext[T]) view() (v callView, running bool) {
-	running = c.ifRunning(func(e *Entry[T]) {
-		v = callView{e.current.Attempt, e.current.priority, e.books.priorities != nil}
-	})
-	return v, running
-}
-
-func (c *callContext[T]) addHold(h *hold) {
-	c.ifRunning(func(e *Entry[T]) { e.current.holds = append(e.current.holds, h) })
-}
-
-// key returns the key of the call, or false if it has ended.
-func (c *callContext[T]) key() (key T, running bool) {
-	running = c.ifRunning(func(e *Entry[T]) { key = e.current.Key })
-	return key, running
-}
-
-func (c *callContext[T]) logger() *slog.Logger {
-	logger := c.entry.books.logger
-	if key, running := c.key(); running {
-		return logger.With("key", key)
-	}
-	return logger
-}
-
-func (c *callContext[T]) causes() (causes workqueue.Causes) {
-	if key, running := c.key(); running {
-		causes = c.entry.books.causesOf(key)
-	}
-	return causes
-}
-
-func (c *callContext[T]) untilAdded(ctx context.Context) context.Context {
-	q, notifies := c.entry.books.queue.(workqueue.AddNotifier[T])
-	key, running := c.key()
-	if !notifies || !running {
-		return ctx
-	}
-	again := q.AddedAgain(key)
-	if again == nil {
-		return ctx
-	}
-	return c.ensureOwn().untilAdded(ctx, again)
-}
-
-// untilAdded returns a context made from ctx that also ends when again is closed, and with own.
-func (own *ownContext) untilAdded(ctx context.Context, again <-chan struct{}) context.Context {
-	own.mu.Lock()
-	defer own.mu.Unlock()
-	if own.added == nil {
-		own.awaitAddLocked(again)
-	}
-	canReuse := own.until != nil && reflect.TypeOf(ctx).Comparable() && own.parent == ctx
-	if !canReuse {
-		until, cancel := context.WithCancelCause(ctx)
-		end := func() {
-			cause := context.Cause(own.added)
-			if cause == ErrAdded {
-				own.interrupted.Store(true) // First: cancel may make the handler return, and then it must be set.
-			}
-			cancel(cause)
-		}
-		forget := context.AfterFunc(own.added, end)   // Also at the end of the call, which ctx may outlive.
-		context.AfterFunc(until, func() { forget() }) // Otherwise added would keep until in memory after its end.
-		own.parent, own.until, own.endUntil = ctx, until, end
-	}
-	if isClosed(again) { // Do at once what goroutines would do a moment later.
-		own.endAdded(ErrAdded)
-		own.endUntil()
-	}
-	return own.until
-}
-
-// awaitAddLocked sets added. One goroutine waits for the add, however many contexts are made from that.
-func (own *ownContext) awaitAddLocked(again <-chan struct{}) {
-	own.added, own.endAdded = context.WithCancelCause(own.Context)
-	go func() {
-		select {
-		case <-again:
-			own.endAdded(ErrAdded)
-		case <-own.added.Done():
-		}
-	}()
-}
-
 // wasInterrupted reports whether context.Canceled from the handler means that the key was added again, and not that the handler's own
 // context was canceled. (If that context has timed out, its error is another one.)
 func (c *callContext[T]) wasInterrupted() bool {
 	own := c.own.Load()
-	if own == nil || !own.interrupted.Load() {
+	if own == nil || !own.until.interrupted.Load() {
 		return false
 	}
 	var handlerCtx context.Context

@@ -24,7 +24,8 @@ type Entry[T comparable] struct {
 		RunningKey[T]                 // without Duration
 		callCtx       *callContext[T] // nil unless the call is running
 		priority      int
-		holds         []*hold // what the handler has asked for by Call.Hold
+		// holds delay the Done of the key: see Hold, Call.Hold and pauseIfLooping. After the call only its goroutine uses them, without mu.
+		holds []*hold
 	}
 	place     int    // the index in the books' running
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
@@ -41,7 +42,6 @@ type callState[T comparable] struct {
 	priority int                // of a key of a PriorityQueue
 	failed   failureCount       // the failures before this call
 	since    time.Time          // when the change that the call answers began (see changes.go), zero if unknown
-	holds    []*hold            // what delays the Done of the key
 
 	// A call that has failed:
 
@@ -173,7 +173,7 @@ func (e *Entry[T]) classify() {
 	case h.returned.Swap(true):
 		e.result.Err, e.answer = fmt.Errorf("%w: %w", errHoldTwice, e.result.Err), answer{next: NextRetry}
 	default:
-		e.holds = append(e.holds, h)
+		e.callCtx.addHold(h)
 	}
 }
 

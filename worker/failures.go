@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"container/list"
 	"fmt"
 	"iter"
 	"slices"
@@ -82,34 +81,24 @@ func (b *Books[T]) failedCall(e *Entry[T]) FailedCall {
 // bytes is about the memory that f takes.
 func (f *FailedCall) bytes() int { return 116 + len(f.Causes) + len(f.Err) + len(f.Stack) }
 
-// failures counts the failures of each failing key, and keeps records of the keys that failed or were given up last.
+// failures counts how often each failing key has failed, and remembers the errors of the keys that failed or were given up last.
 type failures[T comparable] struct {
 	// failing is the number of failing keys, and known that of all in mu.keys. Both are written under mu and read without it, so that a
 	// key costs next to nothing while none fails.
 	failing, known atomic.Int64
-	// unlisted counts the keys that were given up and pushed out of givenUp by later ones.
+	// unlisted counts the keys that were given up and pushed out of mu.givenUp by later ones.
 	unlisted atomic.Uint64
 
 	mu struct {
 		sync.Mutex
-		// keys has the failing keys, and those in givenUp. A record is in failing or givenUp, and in withCalls while it has calls.
-		keys             keytable.Table[T, failure[T]]
-		failing, givenUp recent
-		withCalls        list.List // of *record[T], the one that failed last at the front
-		callBytes        int       // in all of withCalls
+		keys             keytable.Table[T, failureCount] // all failing keys, and those in givenUp
+		failing, givenUp recent[T, FailedKey[T]]         // the last errors, of keepErrors and Options.KeepGivenUp keys
+		calls            recent[T, []FailedCall]         // the first call and the last ones, of keys in failing and givenUp
 	}
 }
 
-// failure is what is known of a key.
-type failure[T comparable] struct {
-	failureCount
-	record *record[T] // nil if too many other keys have failed since
-	// highest is the highest attempt since the key began to fail. Later attempts may be lower, if the limiter counts fewer failures.
-	highest int
-}
-
-// failureCount is kept for every failing key, and is zero for one that was given up. (With a fifth field the compiler would not keep it in
-// registers, which costs each key 15 ns.)
+// failureCount is kept for every failing key, and is zero for one that was given up. (With a fifth field the compiler would not keep it in registers,
+// which costs each key 15 ns.)
 type failureCount struct {
 	calls         int   // how many have failed in a row
 	unasked       int   // how many of them the queue's limiter was not asked about
@@ -117,27 +106,10 @@ type failureCount struct {
 	due           int64 // when the delay of the last failure ends, in nanoseconds since 1970, or 0 if that is not known
 }
 
-// recent are the records of the keys that have failed last, and either fail or were given up.
-type recent struct {
-	list.List // of *record[T], the one that failed last at the front
-	max       int
-}
-
-// record is what is known of a key that has failed lately.
-type record[T comparable] struct {
-	FailedKey[T]
-	calls []FailedCall // the first one and the last ones, at most keepCalls
-	bytes int          // of calls
-	slot  keytable.Slot
-	// list has the record, at place. callsPlace is that in withCalls, nil if it is not there.
-	list              *recent
-	place, callsPlace *list.Element
-}
-
 // unlock unlocks mu, and first updates the numbers that are read without it.
 func (f *failures[T]) unlock() {
 	f.known.Store(int64(f.mu.keys.Len()))
-	f.failing.Store(int64(f.mu.keys.Len() - f.mu.givenUp.Len()))
+	f.failing.Store(int64(f.mu.keys.Len() - f.mu.givenUp.order.Len()))
 	f.mu.Unlock()
 }
 
@@ -150,60 +122,64 @@ func (f *failures[T]) countOf(key T) failureCount {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, entry := f.mu.keys.Find(hash, key); entry != nil {
-		return entry.Value.failureCount
+		return entry.Value
 	}
 	return failureCount{}
 }
 
-// add records a failed call of key, and its new count c: zero if the key is given up. It reports whether an attempt as high failed before.
+// add records a failed call of key, and its new count c. It reports whether the last call that failed was an attempt as high: if the
+// limiter counts fewer failures, an attempt may come again.
 func (f *failures[T]) add(key T, call FailedCall, c failureCount) (again bool) {
 	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.unlock()
-	s, entry, _ := f.mu.keys.FindOrInsert(hash, key)
-	again = call.Attempt <= entry.Value.highest
-	entry.Value.failureCount, entry.Value.highest = c, max(entry.Value.highest, call.Attempt)
-	if c.calls > 0 {
-		f.recordLocked(&f.mu.failing, s, call)
-		return again
-	}
-	entry.Value.highest = 0 // If somebody adds the key again, it begins anew.
-	if f.mu.givenUp.max <= 0 {
-		f.forgetLocked(s)
-	} else if oldest := f.recordLocked(&f.mu.givenUp, s, call); oldest != nil {
-		f.mu.keys.Delete(oldest.slot)
-		f.unlisted.Add(1)
-	}
+	_, entry, _ := f.mu.keys.FindOrInsert(hash, key)
+	again = call.Attempt <= entry.Value.calls
+	f.rememberLocked(entry, call, &f.mu.failing)
+	entry.Value = c
 	return again
 }
 
-// recordLocked puts a new record of the key at s, with one more call, at the front of to. It returns the one pushed out of to, or nil.
-func (f *failures[T]) recordLocked(to *recent, s keytable.Slot, call FailedCall) (oldest *record[T]) {
-	entry := f.mu.keys.At(s)
-	ended := call.Started.Add(call.Duration)
-	failed := FailedKey[T]{Key: entry.Key, Attempt: call.Attempt, Since: ended, Err: call.Err, Time: ended}
-	var calls []FailedCall
-	if old := entry.Value.record; old != nil {
-		if old.list == &f.mu.failing { // Otherwise the key was given up and begins anew.
-			calls, failed.Since = old.calls, old.Since
-		}
-		f.removeRecordLocked(old)
+// giveUp records the last failed call of key. If somebody adds the key again, it begins anew.
+func (f *failures[T]) giveUp(key T, call FailedCall) {
+	hash := keytable.HashOf(key)
+	f.mu.Lock()
+	defer f.unlock()
+	s, entry, _ := f.mu.keys.FindOrInsert(hash, key)
+	if f.mu.givenUp.max <= 0 {
+		f.forgetLocked(s)
+		return
 	}
-	if to.Len() == to.max {
-		oldest = to.Back().Value.(*record[T])
-		f.removeRecordLocked(oldest)
+	for _, oldest := range f.rememberLocked(entry, call, &f.mu.givenUp) {
+		s, _ := f.mu.keys.Find(keytable.HashOf(oldest), oldest)
+		f.mu.keys.Delete(s)
+		f.unlisted.Add(1)
 	}
-	r := &record[T]{FailedKey: failed, calls: withCall(calls, call), slot: s, list: to}
-	r.place, r.callsPlace = to.PushFront(r), f.mu.withCalls.PushFront(r)
-	entry.Value.record = r
-	for i := range r.calls {
-		r.bytes += r.calls[i].bytes()
+	entry.Value = failureCount{}
+}
+
+// rememberLocked puts the key of entry into to, which is failing or givenUp, with one more call. It returns the keys pushed out of to.
+func (f *failures[T]) rememberLocked(entry *keytable.Entry[T, failureCount], call FailedCall, to *recent[T, FailedKey[T]]) (gone []T) {
+	key, ended := entry.Key, call.Started.Add(call.Duration)
+	failed := FailedKey[T]{Key: key, Attempt: call.Attempt, Since: ended, Err: call.Err, Time: ended}
+	calls, _ := f.mu.calls.take(key)
+	if before, fails := f.mu.failing.take(key); fails {
+		failed.Since = before.Since
+	} else { // The key is new, or was given up and begins anew.
+		f.mu.givenUp.take(key)
+		calls = nil
 	}
-	f.mu.callBytes += r.bytes
-	for f.mu.callBytes > maxCallBytes {
-		f.removeCallsLocked(f.mu.withCalls.Back().Value.(*record[T]))
+	gone = to.put(key, failed, 1)
+	for _, oldest := range gone {
+		f.mu.calls.take(oldest)
 	}
-	return oldest
+	calls = withCall(calls, call)
+	size := 0
+	for i := range calls {
+		size += calls[i].bytes()
+	}
+	f.mu.calls.put(key, calls, size)
+	return gone
 }
 
 // withCall returns a copy of calls with one more. If these are too many, the second one is dropped.
@@ -218,21 +194,6 @@ func withCall(calls []FailedCall, call FailedCall) []FailedCall {
 	return calls
 }
 
-func (f *failures[T]) removeRecordLocked(r *record[T]) {
-	f.removeCallsLocked(r)
-	r.list.Remove(r.place)
-	f.mu.keys.At(r.slot).Value.record = nil
-}
-
-func (f *failures[T]) removeCallsLocked(r *record[T]) {
-	if r.callsPlace == nil {
-		return
-	}
-	f.mu.callBytes -= r.bytes
-	f.mu.withCalls.Remove(r.callsPlace)
-	r.calls, r.callsPlace = nil, nil
-}
-
 // noteRetry records what the queue's limiter has answered for key.
 func (f *failures[T]) noteRetry(key T, limiterCounts bool, due int64, unasked int) {
 	hash := keytable.HashOf(key)
@@ -243,34 +204,33 @@ func (f *failures[T]) noteRetry(key T, limiterCounts bool, due int64, unasked in
 	}
 }
 
-// forgetIf removes key if condition is true of its count.
+// forget forgets that key has failed or was given up.
+func (f *failures[T]) forget(key T) { f.forgetIf(key, func(failureCount) bool { return true }) }
+
+// forgetIf forgets key if condition is true of its count.
 func (f *failures[T]) forgetIf(key T, condition func(failureCount) bool) {
 	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.unlock()
-	s, entry := f.mu.keys.Find(hash, key)
-	if entry != nil && condition(entry.Value.failureCount) {
+	if s, entry := f.mu.keys.Find(hash, key); entry != nil && condition(entry.Value) {
 		f.forgetLocked(s)
 	}
 }
 
-// forgetLocked removes the key at s.
+// forgetLocked forgets the key at s.
 func (f *failures[T]) forgetLocked(s keytable.Slot) {
-	if r := f.mu.keys.At(s).Value.record; r != nil {
-		f.removeRecordLocked(r)
-	}
+	key := f.mu.keys.At(s).Key
 	f.mu.keys.Delete(s)
+	f.mu.failing.take(key)
+	f.mu.givenUp.take(key)
+	f.mu.calls.take(key)
 }
 
 // newest returns up to limit of the keys in r, the one that failed last at the front.
-func (f *failures[T]) newest(r *recent, limit int) []FailedKey[T] {
+func (f *failures[T]) newest(r *recent[T, FailedKey[T]], limit int) []FailedKey[T] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	keys := []FailedKey[T]{}
-	for e := r.Front(); e != nil && len(keys) < limit; e = e.Next() {
-		keys = append(keys, e.Value.(*record[T]).FailedKey)
-	}
-	return keys
+	return r.first(limit)
 }
 
 // read returns what is known of key.
@@ -283,16 +243,15 @@ func (f *failures[T]) read(key T) KeySnapshot[T] {
 	if entry == nil {
 		return k
 	}
-	failed := &FailedKey[T]{Key: key, Attempt: entry.Value.calls}
-	if r := entry.Value.record; r != nil {
-		*failed = r.FailedKey
-		k.FailedCalls = slices.Clone(r.calls)
+	if failed, ok := f.mu.givenUp.get(key); ok {
+		k.GivenUp = &failed
+	} else if failed, ok := f.mu.failing.get(key); ok {
+		k.Failing = &failed
+	} else { // Too many other keys have failed since.
+		k.Failing = &FailedKey[T]{Key: key, Attempt: entry.Value.calls}
 	}
-	if entry.Value.calls > 0 {
-		k.Failing = failed
-	} else {
-		k.GivenUp = failed
-	}
+	calls, _ := f.mu.calls.get(key)
+	k.FailedCalls = slices.Clone(calls)
 	return k
 }
 

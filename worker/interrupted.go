@@ -21,13 +21,14 @@ const (
 	keepInterruptions = 10_000
 )
 
-// countInterruptionLocked counts a call that was interrupted.
-func (b *Books[T]) countInterruptionLocked(key T) {
-	n := b.mu.interruptions[key]
+// countInterruptionLocked counts a call that was interrupted, and returns how many were in a row.
+func (b *Books[T]) countInterruptionLocked(key T) (n int) {
+	n = b.mu.interruptions[key]
 	if b.mu.interruptions == nil || n == 0 && len(b.mu.interruptions) == keepInterruptions {
 		b.mu.interruptions = make(map[T]int)
 	}
 	b.mu.interruptions[key] = n + 1
+	return n + 1
 }
 
 // interruptions returns how often in a row the last calls of key were interrupted.
@@ -75,37 +76,27 @@ func (e *Entry[T]) pauseIfLooping() {
 		return
 	}
 	if n := e.books.interruptions(e.result.Key); n > maxInterruptions && !e.books.queue.ShuttingDown() {
-		e.holds = append(e.holds, pauseAfter("it was interrupted", n))
+		e.current.holds = append(e.current.holds, pauseAfter("it was interrupted", n))
 	}
 }
 
-// pauseIfLooping makes a hold that was released a pause, if that came at once too often in a row. It reports whether it has done so.
-func (k *held[T]) pauseIfLooping() bool {
-	if !k.wantsAgain || k.pause {
-		return false
-	}
-	h := k.holds
-	b, now := h.books, h.loop.Now()
-	if now-k.since >= shortestHold {
+// pauseAfterRelease returns a pause for k, whose parts are released, if that came at once too often in a row, and otherwise nil.
+func (k *held[T]) pauseAfterRelease(now time.Duration) *hold {
+	b := k.holds.books
+	switch {
+	case !k.wantsAgain:
+		return nil
+	case now-k.since >= shortestHold:
 		b.forgetInterruptions(k.key)
-		return false
+		return nil
 	}
 	b.mu.Lock()
-	b.countInterruptionLocked(k.key)
-	n := b.mu.interruptions[k.key]
+	n := b.countInterruptionLocked(k.key)
 	b.mu.Unlock()
-	if n <= maxInterruptions || b.queue.ShuttingDown() {
-		return false
+	if n <= maxInterruptions {
+		return nil
 	}
-	h.mu.Lock()
-	defer h.unlock()
-	if !k.in {
-		return false
-	}
-	k.pause, k.parts = true, []*hold{pauseAfter("its hold was released at once", n)}
-	h.mu.pauses++
-	k.untilLocked(k.parts[0])
-	return true
+	return pauseAfter("its hold was released at once", n)
 }
 
 // pauseAfter returns what holds a key for a pause because that has happened n times in a row.

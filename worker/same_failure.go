@@ -8,41 +8,56 @@ import (
 )
 
 // After a failure a key has a delay. If an event brings it earlier and it fails again, that is the same failure: it is not counted, and the
-// key comes at the end of the delay. So events cannot inflate its delay (kubernetes/kubernetes#132805). Who knows when the delay ends:
-//
-//	a SharedQueue             its server, which also counts the failures of all processes
-//	a workqueue.KeyReader     the queue, which says when the key comes due: see failureCount.due
-//	another queue             its limiter, if that ignores failures within the delay
+// key comes at the end of the delay. So events cannot inflate its delay (kubernetes/kubernetes#132805).
 
-// findSameFailure sets sameFailure and delayLeft of a call that has failed.
+// delayKnower is who knows when a delay ends.
+type delayKnower uint8
+
+const (
+	limiterKnows delayKnower = iota // and may count no failure within the delay: so its count wins if it is lower
+	queueKnows                      // a workqueue.KeyReader says when the key comes due: see failureCount.due
+	serverKnows                     // that of a SharedQueue, which also counts the failures of all processes
+)
+
+func (b *Books[T]) delayKnower() delayKnower {
+	switch {
+	case b.shared != nil:
+		return serverKnows
+	case b.keyReader != nil && b.poolStats != nil: // Without a pool nobody calls addRateLimited, which notes when the key comes due.
+		return queueKnows
+	}
+	return limiterKnows
+}
+
+// findSameFailure sets sameFailure and delayLeft of a call that has failed, and corrects its Attempt.
 func (e *Entry[T]) findSameFailure() {
-	r := &e.result
-	if e.books.shared != nil {
-		e.askServer()
-	} else if e.failed.due != 0 {
+	b, r := e.books, &e.result
+	switch b.delayKnower() {
+	case serverKnows:
+		if b.options.MaxRetries == NoRetries || e.parent.Err() != nil {
+			return // The answer would change nothing.
+		}
+		n, left, err := b.shared.NumRequeuesContext(context.Background(), r.Key)
+		if n == 0 || err != nil { // 0 may mean that the limiter does not count by key.
+			return
+		}
+		e.failed.calls, e.failed.limiterCounts, r.Attempt = n, true, n+1
+		e.delayLeft, e.sameFailure = left, left > 0
+	case queueKnows:
+		if e.failed.due == 0 {
+			return
+		}
 		e.delayLeft = time.Duration(e.failed.due - r.Started.Add(r.Duration).UnixNano())
-		e.sameFailure = e.delayLeft > 0 || e.books.dueOf(r.Key) == e.failed.due // At the very end of the delay the key may still wait.
+		e.sameFailure = e.delayLeft > 0 || b.dueOf(r.Key) == e.failed.due // At the very end of the delay the key may still wait.
 	}
 	if e.sameFailure {
 		r.Attempt = e.failed.calls
 	}
 }
 
-// askServer takes the number of failures from a SharedQueue, which counts those of all processes.
-func (e *Entry[T]) askServer() {
-	if e.books.options.MaxRetries == NoRetries || e.parent.Err() != nil {
-		return // The answer would change nothing.
-	}
-	// 0 may mean that the limiter does not count by key.
-	if n, left, err := e.books.shared.NumRequeuesContext(context.Background(), e.result.Key); n > 0 && err == nil {
-		e.failed.calls, e.failed.limiterCounts, e.result.Attempt = n, true, n+1
-		e.delayLeft, e.sameFailure = left, left > 0
-	}
-}
-
-// queuedKey returns what a KeyReader knows of key. A SharedQueue is not asked: its server finds the same failures by itself.
+// queuedKey returns what the queue knows of key, if it knows when delays end.
 func (b *Books[T]) queuedKey(key T) (k workqueue.KeySnapshot[T]) {
-	if b.keyReader != nil && b.shared == nil {
+	if b.delayKnower() == queueKnows {
 		k, _ = b.keyReader.SnapshotKey(key)
 	}
 	return k

@@ -20,8 +20,7 @@ func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
 		b.forgetChange(key)
 		return failureCount{}
 	}
-	// The limiter may ignore failures within a delay: its lower count wins, unless findSameFailure ignores them (SharedQueue, KeyReader).
-	if known && b.shared == nil && (b.poolStats == nil || b.keyReader == nil) {
+	if known && b.delayKnower() == limiterKnows {
 		c.calls = min(limiterCount+c.unasked, c.calls)
 	}
 	return c
@@ -66,14 +65,13 @@ func (b *Books[T]) sweepFailures(limit time.Duration) {
 	defer cancel()
 	begin, position := b.sweepFrom.Swap(0), int64(0)
 	for key := range b.failures.all() {
-		if position >= begin {
-			if ctx.Err() != nil {
-				b.sweepFrom.Store(position)
-				return
-			}
-			if b.checkFailures(ctx, key).calls == 0 {
-				continue // It was forgotten, so the next key has its position.
-			}
+		switch {
+		case position < begin:
+		case ctx.Err() != nil:
+			b.sweepFrom.Store(position)
+			return
+		case b.checkFailures(ctx, key).calls == 0:
+			continue // It was forgotten, so the next key has its position.
 		}
 		position++
 	}
@@ -89,7 +87,7 @@ func (b *Books[T]) Forget(key T) {
 // forgetFailures is Forget without the interruptions: after a call that has succeeded, countLocked forgets those.
 func (b *Books[T]) forgetFailures(key T) {
 	if b.failures.known.Load() > 0 {
-		b.failures.forgetIf(key, func(failureCount) bool { return true })
+		b.failures.forget(key)
 		b.forgetChange(key)
 	}
 }

@@ -86,7 +86,7 @@ func (p *Pool[T]) nextGet(w *worker[T], getErr error) (context.Context, bool) {
 // awaitHeld is called when the queue is shut down and empty. The end of a hold may still queue a key, so awaitHeld ends all pauses, and
 // waits for another hold to end. It returns false, and w may leave, if no key is on hold and no hold has ended since it last found none.
 func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
-	p.books.holds.endAll(true)
+	p.books.holds.endPauses()
 	ended, changed := p.books.holds.watch()
 	if changed == nil {
 		again := ended != w.endedHoldsSeen

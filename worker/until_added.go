@@ -1,0 +1,60 @@
+package worker
+
+import (
+	"context"
+	"reflect"
+	"sync"
+	"sync/atomic"
+)
+
+// untilAdded makes the contexts of UntilAdded in one call. One goroutine waits for the add, however many contexts there are.
+type untilAdded struct {
+	// interrupted is set when one of the contexts ends because the key was added again.
+	interrupted atomic.Bool
+
+	mu sync.Mutex
+	// added ends with the call and, with the cause ErrAdded, when the key is added again. The first UntilAdded makes it.
+	added    context.Context
+	endAdded context.CancelCauseFunc
+	// last is the context that was returned last. It was made from parent.
+	parent, last context.Context
+}
+
+// from returns a context made from ctx that also ends with call, which is the context of the call, and when again is closed.
+func (u *untilAdded) from(ctx, call context.Context, again <-chan struct{}) context.Context {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.added == nil {
+		u.added, u.endAdded = context.WithCancelCause(call)
+		go func() {
+			select {
+			case <-again:
+				u.endAdded(ErrAdded)
+			case <-u.added.Done():
+			}
+		}()
+	}
+	if isClosed(again) {
+		u.endAdded(ErrAdded) // The goroutine may do that only a moment later.
+	}
+	ended := u.added.Err() != nil
+	if !ended && u.last != nil && reflect.TypeOf(ctx).Comparable() && u.parent == ctx {
+		return u.last
+	}
+	until, cancel := context.WithCancelCause(ctx)
+	end := func() {
+		cause := context.Cause(u.added)
+		if cause == ErrAdded {
+			u.interrupted.Store(true) // First: cancel may make the handler return, and then it must be set.
+		}
+		cancel(cause)
+	}
+	if ended {
+		end()
+		return until
+	}
+	forget := context.AfterFunc(u.added, end)     // Also at the end of the call, which ctx may outlive.
+	context.AfterFunc(until, func() { forget() }) // Otherwise added would keep until in memory after its end.
+	u.parent, u.last = ctx, until
+	return until
+}
