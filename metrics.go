@@ -246,7 +246,6 @@ func watch(name string, provider MetricsProvider, stats func() Stats) {
 	}
 }
 
-// newRetriesMetric returns the counter of a delaying queue's retries.
 func newRetriesMetric(name string, provider MetricsProvider) CounterMetric {
 	if _, pulls := provider.(StatsProvider); pulls || provider == nil {
 		return observe.OrNoop[CounterMetric](nil)

@@ -139,7 +139,6 @@ func (f *forwarder) typeString(t types.Type) string {
 	})
 }
 
-// file returns the generated file.
 func (f *forwarder) file() []byte {
 	var source bytes.Buffer
 	source.WriteString(header + "// Package workqueue stands for " + queuePath + ": every name is that package's.\npackage workqueue\n\n")

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-// parseModFile reads the go.mod file of a module.
 func parseModFile(path string) (*modfile.File, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

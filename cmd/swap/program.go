@@ -127,7 +127,6 @@ func (p *program) clientGo() (*module, error) {
 	return m, nil
 }
 
-// goCommand runs the go command.
 type goCommand struct {
 	dir   string
 	env   []string // Added to the environment.

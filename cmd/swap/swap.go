@@ -173,7 +173,6 @@ func (p *program) copyClientGo(from, version string) error {
 	return writeFormatted(file, gomod, "")
 }
 
-// remove removes what an earlier swap wrote.
 func (p *program) remove() error {
 	for name, marked := range map[string]string{modName: modName, sumName: modName, dirName: filepath.Join(dirName, ".gitignore")} {
 		path := filepath.Join(p.root, name)

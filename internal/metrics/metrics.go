@@ -48,7 +48,6 @@ func histogram[S any](name, help string, read func(*S) *workqueue.Histogram) Met
 	return Metric[S]{Name: name, Help: help, Histogram: read}
 }
 
-// onlyIf returns m with that Has.
 func (m Metric[S]) onlyIf(has func(*S) bool) Metric[S] {
 	m.Has = has
 	return m

@@ -95,7 +95,6 @@ type Histogram struct {
 	sum float64
 }
 
-// NewHistogram returns a Histogram that counts into buckets.
 func NewHistogram(buckets *Buckets) Histogram { return Histogram{buckets: buckets} }
 
 // Observe counts d. It takes constant time, and allocates when it counts the first duration.

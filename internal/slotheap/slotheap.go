@@ -39,7 +39,6 @@ type Heap struct {
 	positions keytable.Column[uint32]
 }
 
-// Len returns the number of slots.
 func (h *Heap) Len() int { return h.n }
 
 // First returns the least entry. There must be one.
