@@ -113,12 +113,18 @@ func (h *Histogram) Observe(d time.Duration) {
 	h.sum += float64(d)
 }
 
-// Read returns the upper bounds in seconds, which the caller must not change; how many durations belong to each bucket
-// and, last, to none; and the sum of the durations in seconds.
-func (h *Histogram) Read() (bounds []float64, counts []uint64, sum float64) {
-	counts = slices.Clone(h.counts)
+// Times are a workqueue.Histogram, which this package cannot name: callers convert them.
+type Times struct {
+	Bounds []float64
+	Counts []uint64
+	Sum    float64
+}
+
+// Read returns what was counted so far.
+func (h *Histogram) Read() *Times {
+	counts := slices.Clone(h.counts)
 	if counts == nil {
 		counts = make([]uint64, len(h.buckets.bounds)+1)
 	}
-	return h.buckets.seconds, counts, h.sum / float64(time.Second)
+	return &Times{h.buckets.seconds, counts, h.sum / float64(time.Second)}
 }
