@@ -91,7 +91,6 @@ func (k *expiringKeys[T]) tick() {
 	}
 }
 
-// expiresLocked returns when the key at s expires.
 func (k *expiringKeys[T]) expiresLocked(s keytable.Slot) time.Duration {
 	return time.Duration(k.order.At(s).Rank)
 }
@@ -123,7 +122,6 @@ func (k *expiringKeys[T]) setLifeLocked(s keytable.Slot, length time.Duration) {
 	}
 }
 
-// count returns the count of key.
 func (k *expiringKeys[T]) count(key T) (n uint32) {
 	k.find(key, func(s keytable.Slot) {
 		if k.expiresLocked(s) > k.now {
@@ -133,7 +131,6 @@ func (k *expiringKeys[T]) count(key T) (n uint32) {
 	return n
 }
 
-// forget drops key.
 func (k *expiringKeys[T]) forget(key T) { k.find(key, k.dropLocked) }
 
 // find calls locked with the slot of key, if it is there. Like tick it reads no clock if there are no keys: workers call

@@ -128,7 +128,6 @@ func (e *extension[T]) endWaiting() {
 	e.mu.waiting--
 }
 
-// fetch is the fetcher.
 func (e *extension[T]) fetch() {
 	for more := true; more; {
 		item, shutdown := e.TypedInterface.Get()

@@ -180,7 +180,6 @@ func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 	return delay
 }
 
-// rangeOf returns Base and Max of item.
 func (r *itemBackoffRateLimiter[T]) rangeOf(item T) backoffRange {
 	if r.forKey == nil {
 		return r.backoffRange

@@ -213,10 +213,6 @@ func (h *Histogram) Plus(other *Histogram) *Histogram {
 	return &Histogram{Bounds: h.Bounds, Counts: counts, Sum: h.Sum + other.Sum}
 }
 
-func newHistogram(bounds []float64, counts []uint64, sum float64) *Histogram {
-	return &Histogram{Bounds: bounds, Counts: counts, Sum: sum}
-}
-
 // newObserver returns what keeps a queue's times and pushes its metrics, or nil without a provider.
 func newObserver(name string, provider MetricsProvider, c clock.WithTicker) *observe.Observer {
 	if provider == nil {
@@ -246,7 +242,6 @@ func watch(name string, provider MetricsProvider, stats func() Stats) {
 	}
 }
 
-// newRetriesMetric returns the counter of a delaying queue's retries.
 func newRetriesMetric(name string, provider MetricsProvider) CounterMetric {
 	if _, pulls := provider.(StatsProvider); pulls || provider == nil {
 		return observe.OrNoop[CounterMetric](nil)
@@ -297,7 +292,7 @@ func (q *Typed[T]) statsLocked() Stats {
 		st.OldestQueued = q.observer.SinceAdded(q.mu.ready.ahead(1)[0], now)
 	}
 	st.UnfinishedWork, st.LongestRunning = q.observer.Unfinished(now)
-	st.Latency = newHistogram(q.observer.Latency.Read())
-	st.WorkDuration = newHistogram(q.observer.WorkDuration.Read())
+	st.Latency = (*Histogram)(q.observer.Latency.Read())
+	st.WorkDuration = (*Histogram)(q.observer.WorkDuration.Read())
 	return st
 }

@@ -26,7 +26,6 @@ type Queue[T comparable] interface {
 // panics.
 func DefaultQueue[T comparable]() Queue[T] { return &fifo[T]{} }
 
-// fifo is a ring as a Queue.
 type fifo[T comparable] struct{ ring[T] }
 
 func (f *fifo[T]) Touch(T)     {}
@@ -52,7 +51,6 @@ func (q *Typed[T]) pushCustomLocked(s keytable.Slot, k *entry[T]) {
 	pushed = true
 }
 
-// popCustomLocked is popLocked with a Queue.
 func (q *Typed[T]) popCustomLocked() (keytable.Slot, *entry[T]) {
 	for q.custom.Len() > 0 {
 		item := q.custom.Pop()

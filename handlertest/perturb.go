@@ -81,7 +81,6 @@ type perturbed[K comparable] struct {
 	workqueue.Extended[K] // the queue
 	queue                 workqueue.TypedRateLimitingInterface[K]
 	hooks[K]
-	exact bool // the queue's Stats say more than its length
 
 	mu struct {
 		sync.Mutex
@@ -98,8 +97,7 @@ type keyLease struct {
 }
 
 func perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], h hooks[K]) *perturbed[K] {
-	_, exact := queue.(workqueue.Extended[K])
-	q := &perturbed[K]{Extended: workqueue.Extend(queue), queue: queue, hooks: h, exact: exact}
+	q := &perturbed[K]{Extended: workqueue.Extend(queue), queue: queue, hooks: h}
 	q.mu.leases, q.mu.stale = make(map[K]*keyLease), make(map[K]int)
 	return q
 }

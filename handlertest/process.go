@@ -32,7 +32,6 @@ type Process struct {
 
 func (p *Process) isDead() bool { return p.dead.Load() }
 
-// kill ends the process.
 func (p *Process) kill() {
 	if !p.dead.Swap(true) {
 		p.end() // Before gone: a worker whose handler has just ended would ask for another key.
@@ -169,7 +168,7 @@ func (p *Process) showLocked(stream string, by time.Duration, show func()) {
 	})
 }
 
-// handler returns what the workers of the process call.
+// handle returns what the workers of the process call.
 func handle[K comparable](r *run[K], p *Process, h worker.Handler[K]) worker.Handler[K] {
 	return func(ctx context.Context, key K) (err error) {
 		c := &call{process: p, key: fmt.Sprint(key)}

@@ -29,7 +29,6 @@ const (
 // patience is how much real time a run may take.
 var patience = 10 * time.Second
 
-// run is one run of a scenario.
 type run[K comparable] struct {
 	*Scenario[K]
 	sim     *sim
@@ -42,7 +41,6 @@ type run[K comparable] struct {
 	running map[*call]struct{}
 }
 
-// member is a process with its queue.
 type member[K comparable] struct {
 	*Process
 	queue   *perturbed[K]
@@ -56,7 +54,6 @@ type worldOf[K comparable] struct {
 	describe  func() []string
 }
 
-// result is what came of a run.
 type result struct {
 	failed  *failure
 	outcome any      // of the measure

@@ -101,7 +101,6 @@ func (s *sim) next() (*event, time.Duration) {
 	return e, 0
 }
 
-// tell adds to the story.
 func (s *sim) tell(format string, args ...any) {
 	if !s.telling {
 		return
@@ -189,7 +188,6 @@ func (s *sim) drive(resting func(quiet time.Duration) bool) {
 	}
 }
 
-// call is the call of a handler.
 type call struct {
 	process *Process
 	key     string

@@ -258,7 +258,6 @@ func (c *Client[K, V]) showLater(n int, o Object[K, V], deleted bool) {
 	p.showLocked(stream, by, show)
 }
 
-// show shows the n-th change.
 func (c *Client[K, V]) show(n int, o Object[K, V], deleted bool) {
 	w := c.world
 	w.mu.Lock()

@@ -112,7 +112,7 @@ func newInstruments[S any](meter metric.Meter, table []metrics.Metric[S], all *[
 		}
 		name, unit := nameOf(m.Name)
 		var err error
-		if m.IsGauge() {
+		if m.Gauge {
 			instruments[i], err = meter.Float64ObservableGauge(name, metric.WithDescription(m.Help), metric.WithUnit(unit))
 		} else {
 			instruments[i], err = meter.Float64ObservableCounter(name, metric.WithDescription(m.Help), metric.WithUnit(unit))
@@ -134,10 +134,8 @@ func observe[S any](o metric.Observer, set *totals.Set[S], table []metrics.Metri
 			m := &table[i]
 			switch {
 			case m.Histogram != nil || !m.In(&t.Sum, t.Live):
-			case m.Gauge != nil:
-				o.ObserveFloat64(instruments[i], m.Gauge(&t.Sum), attributes)
-			case m.Counter != nil:
-				o.ObserveFloat64(instruments[i], m.Counter(&t.Sum), attributes)
+			case m.Value != nil:
+				o.ObserveFloat64(instruments[i], m.Value(&t.Sum), attributes)
 			default:
 				for _, v := range m.Split(&t.Sum) {
 					o.ObserveFloat64(instruments[i], v.Value, metric.WithAttributes(name, attribute.String(m.Label, v.Label)))

@@ -77,7 +77,6 @@ func TracingFunc[T comparable, R any](tracer trace.Tracer, options TracingOption
 	}
 }
 
-// links returns links to the spans of causes.
 func links(causes workqueue.Causes, reasons bool) []trace.Link {
 	var all []trace.Link
 	for _, c := range causes.Last {

@@ -44,7 +44,6 @@ func (q *Queue[T]) groupOfLocked(s keytable.Slot) keytable.Slot {
 	return *q.mu.groupOf.Existing(s)
 }
 
-// joinGroupLocked puts the key at s into its group.
 func (q *Queue[T]) joinGroupLocked(s keytable.Slot, k *newKey[T]) {
 	g, e, inserted := q.mu.groups.FindOrInsert(k.groupHash, k.group)
 	*q.mu.groupOf.At(s) = g
@@ -131,7 +130,6 @@ func (q *Queue[T]) ResumeGroup(group string) {
 	}
 }
 
-// endPauseLocked ends the pause at s.
 func (q *Queue[T]) endPauseLocked(s keytable.Slot) {
 	pause := q.mu.pauses.names.At(s)
 	h, name := pause.Hash(), pause.Key
@@ -149,7 +147,6 @@ func (q *Queue[T]) setPausedLocked(h keytable.Hash, name string, paused bool) {
 	}
 }
 
-// notePauseEndLocked notes when the next pause ends.
 func (q *Queue[T]) notePauseEndLocked() {
 	q.mu.pauseEnd = dueloop.Never
 	if q.mu.pauses.ends.Len() > 0 {

@@ -32,7 +32,6 @@ func (s State) String() string {
 	return [...]string{"absent", "queued", "waiting", "processing"}[s]
 }
 
-// public returns the State of a key in state s.
 func (s state) public() State {
 	return [...]State{queued: Queued, waiting: Waiting, processing: Processing, rerun: Processing, rerunLater: Processing, resting: Absent}[s]
 }

@@ -79,14 +79,10 @@ func (q *Queue[T]) statsLocked(now time.Duration) workqueue.Stats {
 		break
 	}
 	st.UnfinishedWork, st.LongestRunning = q.observer.Unfinished(now)
-	st.Latency = histogram(q.observer.Latency.Read())
-	st.WorkDuration = histogram(q.observer.WorkDuration.Read())
+	st.Latency = (*workqueue.Histogram)(q.observer.Latency.Read())
+	st.WorkDuration = (*workqueue.Histogram)(q.observer.WorkDuration.Read())
 	st.ByPriority = q.mu.depths.public()
 	return st
-}
-
-func histogram(bounds []float64, counts []uint64, sum float64) *workqueue.Histogram {
-	return &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
 }
 
 // depths counts the queued and rerun keys of each of the first priorities that it meets, and those of all others together.

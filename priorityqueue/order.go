@@ -111,7 +111,6 @@ func (q *Queue[T]) countQueuedLocked(l *line, n int) {
 	}
 }
 
-// firstQueuedLocked returns the first queued key of l, or None.
 func (q *Queue[T]) firstQueuedLocked(l *line) keytable.Slot {
 	return q.queuedFromLocked(l.keys.First())
 }
@@ -131,13 +130,11 @@ func (q *Queue[T]) appendLocked(l *keytable.List, s keytable.Slot) {
 	l.Append(s, q.linksLocked(s), q.linksLocked(l.Last()))
 }
 
-// unlinkLocked takes the key at s out of l.
 func (q *Queue[T]) unlinkLocked(l *keytable.List, s keytable.Slot) {
 	at := q.linksLocked(s)
 	l.Remove(at, q.linksLocked(at.Prev()), q.linksLocked(at.Next()))
 }
 
-// nextKeyLocked returns the key behind s in its list, or None.
 func (q *Queue[T]) nextKeyLocked(s keytable.Slot) keytable.Slot { return q.linksLocked(s).Next() }
 
 func (q *Queue[T]) linksLocked(s keytable.Slot) *keytable.Links { return &q.mu.keys.At(s).Value.links }

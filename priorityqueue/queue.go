@@ -215,7 +215,6 @@ func (q *Queue[T]) unlock() {
 	}
 }
 
-// canTakeLocked reports whether a key can be handed out.
 func (q *Queue[T]) canTakeLocked() bool { return q.mu.order.Len() > 0 && !q.mu.paused && !q.mu.stopped }
 
 // isExhaustedLocked reports whether no key will be handed out any more, unless a held one is added again before its Done.

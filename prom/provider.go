@@ -200,7 +200,6 @@ const numPushed = metrics.Retries + 1
 // pushed are the metrics of one name that callers push to, by family. Those that no caller has asked for are nil.
 type pushed [numPushed]prometheus.Metric
 
-// addTo adds what was pushed to st.
 func (m *pushed) addTo(st *workqueue.Stats, b *buckets) {
 	var read [numPushed]dto.Metric
 	for f := range m {

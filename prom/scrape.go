@@ -78,13 +78,12 @@ func (p *Provider) sendName(ch chan<- prometheus.Metric, s *scrape, queues *tota
 		case f.Split != nil:
 			f.sendTo(ch, s.descs[i], name, &queues.Sum, p.buckets)
 		default:
-			unsplit = append(unsplit, metric{desc: s.descs[i], labels: cache.labels})
+			unsplit = append(unsplit, metric{desc: s.descs[i], labels: cache.labels, gauge: f.Gauge})
 			m := &unsplit[len(unsplit)-1]
 			if f.Histogram != nil {
-				m.kind = dto.MetricType_HISTOGRAM
 				m.histogram = p.buckets.cached(&cache.histograms[i], f.Histogram(&queues.Sum))
 			} else {
-				f.read(m, &queues.Sum, p.buckets)
+				m.value = f.Value(&queues.Sum)
 			}
 			ch <- m
 		}
@@ -164,7 +163,7 @@ func controllerRuntimeFamilies() []family[workqueue.Stats] {
 	f := familiesOf(metrics.Queue[:metrics.QueuedKeys]) // The values of QueuedKeys are those of Depth here.
 	f[metrics.Depth].Metric = metrics.Metric[workqueue.Stats]{
 		Name: f[metrics.Depth].Name, Help: "Current depth of workqueue by workqueue and priority",
-		Split: depthByPriority, Label: priorityLabel, SplitGauge: true,
+		Gauge: true, Split: depthByPriority, Label: priorityLabel,
 	}
 	f[metrics.QueueDuration].Help = "How long in seconds an item stays in workqueue before being requested"
 	f[metrics.UnfinishedWork].Help = "How many seconds of work has been done that is in progress and hasn't been observed by " +
@@ -228,30 +227,15 @@ func controllerRuntimeResults(st *worker.Stats) []metrics.Labelled {
 
 // sendTo reads the family's values from numbers and sends them, under the descriptor desc, which is one of f.descs.
 func (f *family[S]) sendTo(ch chan<- prometheus.Metric, desc *prometheus.Desc, name string, numbers *S, b *buckets) {
-	if f.Split == nil {
-		m := &metric{desc: desc, labels: f.labels(name)}
-		f.read(m, numbers, b)
-		ch <- m
-		return
-	}
-	kind := dto.MetricType_COUNTER
-	if f.SplitGauge {
-		kind = dto.MetricType_GAUGE
-	}
-	for _, v := range f.Split(numbers) {
-		ch <- &metric{desc: desc, labels: f.labels(name, v.Label), kind: kind, value: v.Value}
-	}
-}
-
-// read sets the value of m to that in numbers. The family must not be split.
-func (f *family[S]) read(m *metric, numbers *S, b *buckets) {
 	switch {
-	case f.Gauge != nil:
-		m.kind, m.value = dto.MetricType_GAUGE, f.Gauge(numbers)
-	case f.Counter != nil:
-		m.kind, m.value = dto.MetricType_COUNTER, f.Counter(numbers)
+	case f.Value != nil:
+		ch <- &metric{desc: desc, labels: f.labels(name), gauge: f.Gauge, value: f.Value(numbers)}
+	case f.Histogram != nil:
+		ch <- &metric{desc: desc, labels: f.labels(name), histogram: b.histogram(f.Histogram(numbers))}
 	default:
-		m.kind, m.histogram = dto.MetricType_HISTOGRAM, b.histogram(f.Histogram(numbers))
+		for _, v := range f.Split(numbers) {
+			ch <- &metric{desc: desc, labels: f.labels(name, v.Label), gauge: f.Gauge, value: v.Value}
+		}
 	}
 }
 
@@ -263,13 +247,11 @@ func (f *family[S]) labels(name string, split ...string) []*dto.LabelPair {
 // metric is one value of a family at one scrape. Once it is sent it does not change, so Write may be called by several
 // goroutines at once.
 type metric struct {
-	desc   *prometheus.Desc
-	labels []*dto.LabelPair // sorted by name
-	kind   dto.MetricType   // gauge, counter or histogram
-
-	// One of these, by kind.
+	desc      *prometheus.Desc
+	labels    []*dto.LabelPair // sorted by name
+	histogram *dto.Histogram   // nil for gauges and counters
+	gauge     bool
 	value     float64
-	histogram *dto.Histogram
 }
 
 // Desc returns the descriptor of the metric's family.
@@ -278,13 +260,13 @@ func (m *metric) Desc() *prometheus.Desc { return m.desc }
 // Write fills in out.
 func (m *metric) Write(out *dto.Metric) error {
 	out.Label = m.labels
-	switch m.kind {
-	case dto.MetricType_GAUGE:
-		out.Gauge = &dto.Gauge{Value: &m.value}
-	case dto.MetricType_COUNTER:
-		out.Counter = &dto.Counter{Value: &m.value}
-	default:
+	switch {
+	case m.histogram != nil:
 		out.Histogram = m.histogram
+	case m.gauge:
+		out.Gauge = &dto.Gauge{Value: &m.value}
+	default:
+		out.Counter = &dto.Counter{Value: &m.value}
 	}
 	return nil
 }

@@ -29,8 +29,7 @@ func (h histogram) read() *workqueue.Histogram {
 	if h.Histogram == nil {
 		return nil
 	}
-	bounds, counts, sum := h.Read()
-	return &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
+	return (*workqueue.Histogram)(h.Read())
 }
 
 // observe shows a new queue to its provider of metrics: that of the config or, without one, that of workqueue.SetProvider.

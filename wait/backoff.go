@@ -240,7 +240,6 @@ func scale(d time.Duration, factor float64) time.Duration {
 	}
 }
 
-// orReal returns c, or the real clock if c is nil.
 func orReal(c clock.Clock) clock.Clock {
 	if c == nil {
 		return clock.RealClock{}

@@ -78,7 +78,6 @@ func ContextForChannel(parentCh <-chan struct{}) context.Context {
 	return stopContext{stop: parentCh}
 }
 
-// stopContext is a context that ends with a channel.
 type stopContext struct {
 	stop <-chan struct{}
 }

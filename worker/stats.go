@@ -219,9 +219,9 @@ func (b *Books[T]) callStats() Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.mu.counted
-	s.Durations = histogramOf(&b.mu.durations)
+	s.Durations = (*workqueue.Histogram)(b.mu.durations.Read())
 	if b.addTimes != nil {
-		s.Changes = histogramOf(&b.mu.changes.took)
+		s.Changes = (*workqueue.Histogram)(b.mu.changes.took.Read())
 	}
 	f := &b.failures
 	s.Name, s.Failing = b.options.Name, int(f.failing.Load())
@@ -233,11 +233,6 @@ func (b *Books[T]) callStats() Stats {
 		}
 	}
 	return s
-}
-
-func histogramOf(h *observe.Histogram) *workqueue.Histogram {
-	bounds, counts, sum := h.Read()
-	return &workqueue.Histogram{Bounds: bounds, Counts: counts, Sum: sum}
 }
 
 // setStats sets what only the pool knows.

@@ -88,10 +88,9 @@ func tryManyDelays(r *run) {
 	r.process(q, "the rest comes due at once", want[110:]...)
 }
 
-// anyQueue is a queue whose keys are of any type.
 type anyQueue = workqueue.TypedInterface[any]
 
-// newAny builds one, which is not shut down at the end of the case.
+// newAny builds a queue, which is not shut down at the end of the case.
 func (r *run) newAny() anyQueue {
 	if r.suite.NewAny == nil {
 		r.lacks("NewAny")

@@ -122,7 +122,6 @@ func (m *slowQueue) pass(now time.Time) {
 	}
 }
 
-// waits reports whether key waits for its time.
 func (m *slowQueue) waits(key string) bool {
 	return slices.ContainsFunc(m.waiting, func(w slowWaiting) bool { return w.key == key })
 }

@@ -143,7 +143,6 @@ func (p *player) compare() {
 	p.check(p.q)
 }
 
-// wantStats checks Stats, if the queue has it.
 func (p *player) wantStats() {
 	e, ok := p.q.(extended)
 	if !ok {

@@ -48,7 +48,6 @@ type run struct {
 	}
 }
 
-// outcome is the result of a case.
 type outcome struct {
 	failures []string
 	skipped  string // why, if it could not be tried
@@ -178,7 +177,6 @@ type group struct {
 
 func (g *group) start(f func()) { g.Go(func() { g.r.catch(f) }) }
 
-// endQueues shuts down all queues that the case has built.
 func (r *run) endQueues() {
 	r.mu.Lock()
 	ends := r.mu.ends
@@ -192,7 +190,6 @@ func (r *run) endQueues() {
 // Helper makes a run a testkit.TB.
 func (r *run) Helper() {}
 
-// Errorf notes a failure.
 func (r *run) Errorf(format string, args ...any) {
 	failure := fmt.Sprintf(format, args...)
 	if r.fake != nil {
@@ -212,7 +209,6 @@ func (r *run) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// Failed reports whether there was a failure.
 func (r *run) Failed() bool { return len(r.outcome().failures) > 0 }
 
 // skip ends a case that cannot run here.
@@ -263,7 +259,6 @@ func need[Q any](r *run, q fifo) Q {
 	return capable
 }
 
-// check calls Suite.Check.
 func (r *run) check(q fifo) {
 	if r.suite.Check == nil {
 		return
@@ -302,7 +297,6 @@ type call[R any] struct {
 	testkit.Call[R]
 }
 
-// start makes a call in a goroutine.
 func start[R any](r *run, what string, f func() R) *call[R] {
 	c := &call[R]{r: r, what: what}
 	go r.catch(func() { c.Return(f()) })
@@ -315,7 +309,6 @@ func (c *call[R]) mustBlock(when string) { c.MustBlock(c.r, c.what+" "+when) }
 // mustReturn returns the result of the call, which must have returned when all goroutines are blocked.
 func (c *call[R]) mustReturn(when string) R { return c.MustReturn(c.r, c.what+" "+when) }
 
-// got is what Get or GetContext returned.
 type got struct {
 	key string
 	err error

@@ -51,7 +51,6 @@ func stressTotal() time.Duration {
 	return time.Second
 }
 
-// work handles keys until q is shut down.
 func work(q fifo, handle func(key string)) {
 	for {
 		key, shutdown := q.Get()

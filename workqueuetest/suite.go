@@ -158,7 +158,6 @@ func Cases() []Case {
 	return list
 }
 
-// testCase is a case and the code that checks it.
 type testCase struct {
 	Case
 	// try runs in a bubble, once on the bubble's clock and once on a fake one, unless unbubbled is set.

@@ -7,7 +7,7 @@
 //
 // It writes a copy of the client-go version that the program builds with to .swap, and swap.mod and swap.sum, which
 // are the module's go.mod and go.sum with that copy in client-go's place. The copy's util/workqueue is replaced with
-// one in which every name stands for ours: types are aliases, functions are calls. So informers, leader election,
+// one in which every name stands for ours: types are aliases, functions are variables or call ours. So informers, leader election,
 // controller-runtime and the program itself run on our queues, and metrics registered with client-go's SetProvider,
 // as component-base and controller-runtime do, see them. (It names the packages that do so: a program that changes its
 // imports needs the provider of this project as well.)
@@ -91,9 +91,9 @@ func run(args []string, stdout, stderr io.Writer) error {
 
 // checkout returns the absolute path of dir, a checkout of the queue.
 func checkout(dir string) (string, error) {
-	if path, err := modulePath(filepath.Join(dir, "go.mod")); err != nil {
+	if file, err := parseModFile(filepath.Join(dir, "go.mod")); err != nil {
 		return "", fmt.Errorf("-replace %s: %w", dir, err)
-	} else if path != queuePath {
+	} else if path := file.Module.Mod.Path; path != queuePath {
 		return "", fmt.Errorf("-replace %s: that is module %s, not %s", dir, path, queuePath)
 	}
 	return filepath.Abs(dir)

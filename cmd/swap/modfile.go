@@ -11,24 +11,16 @@ import (
 	"golang.org/x/mod/modfile"
 )
 
-// requireQueue adds the requirement of the queue to a go.mod file.
-func requireQueue(path, version string) error {
-	file, err := parseModFile(path)
-	if err != nil {
-		return err
-	}
-	if err := file.AddRequire(queuePath, version); err != nil {
-		return err
-	}
-	return writeFormatted(file, path, "")
-}
-
 func parseModFile(path string) (*modfile.File, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	return modfile.Parse(path, data, nil)
+	file, err := modfile.Parse(path, data, nil)
+	if err == nil && file.Module == nil {
+		err = fmt.Errorf("%s names no module", path)
+	}
+	return file, err
 }
 
 // writeFormatted writes a go.mod file, with first above it.
@@ -66,8 +58,8 @@ func (p *program) writeModFile(queue queueModule) (notes []string, err error) {
 	if err := p.addQueue(file, queue); err != nil {
 		return nil, err
 	}
-	if note := keepGoDebug(file); note != "" {
-		notes = append(notes, note)
+	if err := keepGoDebug(file); err != nil {
+		return nil, err
 	}
 	if err := writeFormatted(file, filepath.Join(p.root, modName), "// "+mark+"\n\n"); err != nil {
 		return nil, err
@@ -122,23 +114,11 @@ func (p *program) addQueue(file *modfile.File, queue queueModule) error {
 
 // keepGoDebug keeps the program's GODEBUG settings as they are. The queue needs a newer Go than many a program asks
 // for, so the go command raises the go line of swap.mod, and that would change the settings' defaults.
-func keepGoDebug(file *modfile.File) (note string) {
-	if file.Go == nil {
-		return ""
+func keepGoDebug(file *modfile.File) error {
+	if slices.ContainsFunc(file.Godebug, func(d *modfile.Godebug) bool { return d.Key == "default" }) {
+		return nil
 	}
-	for _, d := range file.Godebug {
-		if d.Key == "default" {
-			return ""
-		}
-	}
-	language := version.Lang("go" + file.Go.Version)
-	if version.Compare(language, "go1.21") < 0 {
-		language = "go1.20" // The oldest that a godebug directive may name, and what older modules get.
-	}
-	if err := file.AddGodebug("default", language); err != nil {
-		return fmt.Sprintf("GODEBUG settings are those of a newer Go: %v", err)
-	}
-	return ""
+	return file.AddGodebug("default", version.Lang("go"+file.Go.Version))
 }
 
 // newerGo returns a note if swap.mod asks for a newer Go than go.mod.
@@ -148,9 +128,6 @@ func (p *program) newerGo() (note string, err error) {
 		file, err := parseModFile(filepath.Join(p.root, name))
 		if err != nil {
 			return "", err
-		}
-		if file.Go == nil {
-			return "", nil
 		}
 		versions = append(versions, file.Go.Version)
 	}
@@ -182,9 +159,6 @@ func (p *program) addWorkspace(file *modfile.File) error {
 		other, err := parseModFile(filepath.Join(dir, "go.mod"))
 		if err != nil {
 			return err
-		}
-		if other.Module == nil {
-			return fmt.Errorf("%s names no module", filepath.Join(dir, "go.mod"))
 		}
 		others[other.Module.Mod.Path] = dir
 		// What one module of a workspace replaces is replaced for all.

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/mod/modfile"
 )
 
 const (
@@ -86,9 +84,8 @@ func (p *program) swappedFlags() []string { return []string{"-modfile=" + modNam
 
 // module is a part of what go list -m -json prints.
 type module struct {
-	Path, Version, Dir, GoVersion string
-	Main                          bool
-	Replace                       *module
+	Path, Version, Dir string
+	Replace            *module
 }
 
 func (m *module) String() string {
@@ -130,20 +127,6 @@ func (p *program) clientGo() (*module, error) {
 	return m, nil
 }
 
-// modulePath returns the path of the module whose go.mod is given.
-func modulePath(gomod string) (string, error) {
-	data, err := os.ReadFile(gomod)
-	if err != nil {
-		return "", err
-	}
-	path := modfile.ModulePath(data)
-	if path == "" {
-		return "", fmt.Errorf("%s names no module", gomod)
-	}
-	return path, nil
-}
-
-// goCommand runs the go command.
 type goCommand struct {
 	dir   string
 	env   []string // Added to the environment.

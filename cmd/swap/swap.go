@@ -44,11 +44,11 @@ func (p *program) swap(queue queueModule) (_ *result, err error) {
 	if r.clientGo, err = p.clientGo(); err != nil {
 		return nil, err
 	}
-	before, err := p.versions(p.unswapped())
+	before, err := p.modules(p.unswapped())
 	if err != nil {
 		return nil, err
 	}
-	if before.packages[workqueuePath] == "" {
+	if _, imported := before[workqueuePath]; !imported {
 		r.notes = append(r.notes, "no package or test of this module imports "+workqueuePath+", itself or through another package.")
 	}
 
@@ -79,11 +79,11 @@ func (p *program) swap(queue queueModule) (_ *result, err error) {
 	if _, err := p.swapped().run("build", workqueuePath); err != nil {
 		return nil, fmt.Errorf("%s: %w", r.clientGo, err)
 	}
-	after, err := p.versions(p.swapped())
+	after, err := p.modules(p.swapped())
 	if err != nil {
 		return nil, err
 	}
-	r.changed = before.changed(after)
+	r.changed = changed(before, after)
 	for _, find := range []func() (string, error){p.newerGo, p.providerNote} {
 		if note, err := find(); err != nil {
 			return nil, err
@@ -107,40 +107,33 @@ func (p *program) resolve(queue queueModule) (queueModule, error) {
 	return queue, err
 }
 
-// builds is what a program builds with: its packages and the modules that they come from.
-type builds struct {
-	packages map[string]string // Package to module.
-	versions map[string]string // Module to version.
-}
-
-// versions lists what all packages of the module and their tests import.
-func (p *program) versions(g goCommand) (*builds, error) {
+// modules returns the module of each package that those of the program and their tests import.
+func (p *program) modules(g goCommand) (map[string]module, error) {
 	// With -e, because swap is no judge of the program: a package may lack its generated files, say.
 	out, err := g.run("list", "-e", "-deps", "-test", "-f", "{{with .Module}}{{$.ImportPath}} {{.Path}} {{.Version}}{{end}}", "./...")
 	if err != nil {
 		return nil, err
 	}
-	b := &builds{packages: map[string]string{}, versions: map[string]string{}}
+	modules := map[string]module{}
 	for line := range strings.Lines(string(out)) {
 		// The import path of a test variant has a space in it: "p [p.test]".
 		if fields := strings.Fields(line); len(fields) == 3 {
-			b.packages[fields[0]] = fields[1]
-			b.versions[fields[1]] = fields[2]
+			modules[fields[0]] = module{Path: fields[1], Version: fields[2]}
 		}
 	}
-	return b, nil
+	return modules, nil
 }
 
 // changed returns a line for every module whose version is another one in after.
-func (b *builds) changed(after *builds) []string {
+func changed(before, after map[string]module) []string {
 	var lines []string
-	for path, version := range b.versions {
-		if now, ok := after.versions[path]; ok && now != version {
-			lines = append(lines, fmt.Sprintf("%s %s (was %s)", path, now, version))
+	for path, was := range before {
+		if now, ok := after[path]; ok && now != was {
+			lines = append(lines, fmt.Sprintf("%s %s (was %s)", now.Path, now.Version, was.Version))
 		}
 	}
 	slices.Sort(lines)
-	return lines
+	return slices.Compact(lines)
 }
 
 // copyClientGo copies client-go to .swap/client-go and lets it require the queue.
@@ -169,10 +162,17 @@ func (p *program) copyClientGo(from, version string) error {
 	if err != nil {
 		return err
 	}
-	return requireQueue(filepath.Join(to, "go.mod"), version)
+	gomod := filepath.Join(to, "go.mod")
+	file, err := parseModFile(gomod)
+	if err != nil {
+		return err
+	}
+	if err := file.AddRequire(queuePath, version); err != nil {
+		return err
+	}
+	return writeFormatted(file, gomod, "")
 }
 
-// remove removes what an earlier swap wrote.
 func (p *program) remove() error {
 	for name, marked := range map[string]string{modName: modName, sumName: modName, dirName: filepath.Join(dirName, ".gitignore")} {
 		path := filepath.Join(p.root, name)

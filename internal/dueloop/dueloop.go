@@ -98,7 +98,6 @@ func (l *Loop) PlanLocked(now, next time.Duration) (until time.Duration, ok bool
 	return l.until, l.running
 }
 
-// RunningLocked reports whether the goroutine runs.
 func (l *Loop) RunningLocked() bool { return l.running }
 
 // Wake makes the goroutine look at the keys. It does not block.
@@ -109,7 +108,6 @@ func (l *Loop) Wake() {
 	}
 }
 
-// Wait waits until the goroutine has ended.
 func (l *Loop) Wait() { l.done.Wait() }
 
 // AddSaturated returns a + b, or the nearest int64 to it.
@@ -124,10 +122,8 @@ type Timer struct {
 	timer clock.Timer
 }
 
-// NewTimer returns a Timer for the loop's goroutine.
 func (l *Loop) NewTimer() Timer { return Timer{loop: l, timer: l.clock.NewTimer(MaxSleep)} }
 
-// Stop ends the use of the timer.
 func (t Timer) Stop() { t.timer.Stop() }
 
 // Sleep waits until that time or until Wake, whichever is first.

@@ -31,7 +31,6 @@ type Gate struct {
 // maxPending is how many wake-ups can be on their way at a time.
 const maxPending = 2
 
-// Lock locks the gate.
 func (g *Gate) Lock() { g.mu.Lock() }
 
 // Unlock unlocks the gate and sends the wake-up that Wake has asked for.

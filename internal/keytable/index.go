@@ -21,7 +21,6 @@ func indexOf(groups []group) index {
 // home returns the number of the first group in which a key of hash h may be.
 func (x *index) home(h Hash) int { return int(h >> (x.shift & 31)) }
 
-// homeGroup returns that group.
 func (x *index) homeGroup(h Hash) *group { return &x.groups[x.home(h)] }
 
 // group returns group n modulo the number of groups.

@@ -19,7 +19,6 @@ func (k *Links) Next() Slot { return k.next }
 func (l *List) First() Slot { return l.first }
 func (l *List) Last() Slot  { return l.last }
 
-// Len returns the number of slots.
 func (l *List) Len() int { return int(l.n) }
 
 // Append puts s, whose links are at, at the end of l. Last are the links of l.Last(), which are not used if l is empty.

@@ -26,7 +26,6 @@ func (t *Table[K, V]) Preload(slots []Slot) {
 	runtime.KeepAlive(read)
 }
 
-// Hashed is a key with its hash.
 type Hashed[K comparable] struct {
 	Hash Hash
 	Key  K

@@ -28,7 +28,6 @@ type Entry[K comparable, V any] struct {
 	hash  Hash // the key's hash
 }
 
-// Hash returns the hash of the key that lives here.
 func (e *Entry[K, V]) Hash() Hash { return e.hash }
 
 // slab is a run of slots with consecutive numbers.

@@ -93,7 +93,6 @@ type Table[K comparable, V any] struct {
 	slots arena[K, V]
 }
 
-// Len returns the number of keys.
 func (t *Table[K, V]) Len() int { return t.count }
 
 // Find returns the slot and the entry of key, whose hash is h, or None and nil. It panics if key is not equal to

@@ -11,22 +11,23 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Metric is a metric that can be read from numbers S. Its name is that in Prometheus. One of Gauge, Counter, Histogram
-// and Split is set.
+// Metric is a metric that can be read from numbers S. Its name is that in Prometheus. One of Value, Histogram and Split
+// is set.
 type Metric[S any] struct {
 	Name, Help string
+
+	// Gauge reports that the metric has no value without a live source. All but gauges and histograms are counters.
+	Gauge bool
 
 	// Has reports whether these numbers have the metric. Nil means that all have it.
 	Has func(*S) bool
 
-	Gauge     func(*S) float64
-	Counter   func(*S) float64
+	Value     func(*S) float64
 	Histogram func(*S) *workqueue.Histogram
 
-	// Split reads a metric with several values, which differ in Label. The values are gauges or counters.
-	Split      func(*S) []Labelled
-	Label      string
-	SplitGauge bool
+	// Split reads a metric with several values, which differ in Label.
+	Split func(*S) []Labelled
+	Label string
 }
 
 // Labelled is a value of a metric that is split, and that of its label.
@@ -36,18 +37,17 @@ type Labelled struct {
 }
 
 func gauge[S any](name, help string, read func(*S) float64) Metric[S] {
-	return Metric[S]{Name: name, Help: help, Gauge: read}
+	return Metric[S]{Name: name, Help: help, Gauge: true, Value: read}
 }
 
 func counter[S any](name, help string, read func(*S) float64) Metric[S] {
-	return Metric[S]{Name: name, Help: help, Counter: read}
+	return Metric[S]{Name: name, Help: help, Value: read}
 }
 
 func histogram[S any](name, help string, read func(*S) *workqueue.Histogram) Metric[S] {
 	return Metric[S]{Name: name, Help: help, Histogram: read}
 }
 
-// onlyIf returns m with that Has.
 func (m Metric[S]) onlyIf(has func(*S) bool) Metric[S] {
 	m.Has = has
 	return m
@@ -63,12 +63,9 @@ func CheckBounds(bounds []float64) error {
 	return nil
 }
 
-// IsGauge reports whether the metric has no value without a live source.
-func (m *Metric[S]) IsGauge() bool { return m.Gauge != nil || m.Split != nil && m.SplitGauge }
-
 // In reports whether numbers have the metric. Those without a live source have no gauges.
 func (m *Metric[S]) In(numbers *S, live bool) bool {
-	return (live || !m.IsGauge()) && (m.Has == nil || m.Has(numbers))
+	return (live || !m.Gauge) && (m.Has == nil || m.Has(numbers))
 }
 
 // The indexes of Queue.
@@ -167,8 +164,8 @@ var Queue = []Metric[workqueue.Stats]{
 		"Number of entries on the queue's server that did not fit together, and were repaired or skipped.",
 		func(st *workqueue.Stats) float64 { return float64(st.Shared.Repaired) }).onlyIf(isShared),
 	QueuedKeys: {
-		Name: "workqueue_queued_keys", Help: "Number of keys that need processing, by priority.",
-		Has: hasPriorities, Split: queuedByPriority, Label: "priority", SplitGauge: true,
+		Name: "workqueue_queued_keys", Help: "Number of keys that need processing, by priority.", Gauge: true,
+		Has: hasPriorities, Split: queuedByPriority, Label: "priority",
 	},
 }
 

@@ -8,10 +8,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Queues returns an empty set of queues.
 func Queues() *totals.Set[workqueue.Stats] { return totals.New(addQueue, endQueue) }
 
-// Pools returns an empty set of worker pools.
 func Pools() *totals.Set[worker.Stats] {
 	return totals.New(
 		func(sum *worker.Stats, part worker.Stats) { *sum = sum.Plus(part) },

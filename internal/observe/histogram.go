@@ -17,7 +17,7 @@ type Buckets struct {
 	// most so many seconds.
 	bounds []time.Duration
 	// start[n] is the first bucket to which a duration of n bits can belong.
-	start [64]uint16
+	start [64]uint32
 }
 
 // DefaultBuckets are those of controller-runtime: powers of ten from 10 ns to 1,000 s. (Kubernetes' own end at 10 s.)
@@ -27,9 +27,6 @@ var DefaultBuckets = NewBuckets([]float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e
 var HandlerBounds = []float64{
 	1e-5, 1e-4, 1e-3, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 150, 300, 600, 1800,
 }
-
-// maxBuckets bounds the number of buckets.
-const maxBuckets = math.MaxUint16
 
 // shared have what SharedBuckets returned last, for two kinds of histograms: of queues and of pools.
 var shared [2]atomic.Pointer[Buckets]
@@ -44,9 +41,6 @@ func SharedBuckets(seconds []float64) (*Buckets, error) {
 		if b := shared[i].Load(); b != nil && slices.Equal(b.seconds, seconds) {
 			return b, nil
 		}
-	}
-	if len(seconds) > maxBuckets {
-		return nil, fmt.Errorf("%d buckets, of at most %d", len(seconds), maxBuckets)
 	}
 	for i, s := range seconds {
 		if math.IsNaN(s) || i > 0 && s <= seconds[i-1] {
@@ -67,7 +61,7 @@ func NewBuckets(seconds []float64) *Buckets {
 	for n := range b.start {
 		shortest := time.Duration(uint64(1) << n >> 1)
 		i, _ := slices.BinarySearch(b.bounds, shortest)
-		b.start[n] = uint16(i)
+		b.start[n] = uint32(i)
 	}
 	return b
 }
@@ -101,7 +95,6 @@ type Histogram struct {
 	sum float64
 }
 
-// NewHistogram returns a Histogram that counts into buckets.
 func NewHistogram(buckets *Buckets) Histogram { return Histogram{buckets: buckets} }
 
 // Observe counts d. It takes constant time, and allocates when it counts the first duration.
@@ -120,12 +113,18 @@ func (h *Histogram) Observe(d time.Duration) {
 	h.sum += float64(d)
 }
 
-// Read returns the upper bounds in seconds, which the caller must not change; how many durations belong to each bucket
-// and, last, to none; and the sum of the durations in seconds.
-func (h *Histogram) Read() (bounds []float64, counts []uint64, sum float64) {
-	counts = slices.Clone(h.counts)
+// Times are a workqueue.Histogram, which this package cannot name: callers convert them.
+type Times struct {
+	Bounds []float64
+	Counts []uint64
+	Sum    float64
+}
+
+// Read returns what was counted so far.
+func (h *Histogram) Read() *Times {
+	counts := slices.Clone(h.counts)
 	if counts == nil {
 		counts = make([]uint64, len(h.buckets.bounds)+1)
 	}
-	return h.buckets.seconds, counts, h.sum / float64(time.Second)
+	return &Times{h.buckets.seconds, counts, h.sum / float64(time.Second)}
 }

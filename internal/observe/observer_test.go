@@ -53,7 +53,7 @@ func TestObserverAgainstModel(t *testing.T) {
 				}
 				drop(s)
 			}
-			if _, _, sum := o.WorkDuration.Read(); math.Abs(sum-worked) > 1e-6*max(1, math.Abs(worked)) {
+			if sum := o.WorkDuration.Read().Sum; math.Abs(sum-worked) > 1e-6*max(1, math.Abs(worked)) {
 				t.Fatalf("seed %d, step %d: workers worked for %v s, want %v", seed, step, sum, worked)
 			}
 			if err := compare(o, c.Now(), added, started, order); err != nil {

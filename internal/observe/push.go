@@ -72,7 +72,6 @@ func (t *Ticker) Stop() {
 	}
 }
 
-// Wait waits until the goroutine has ended after Stop.
 func (t *Ticker) Wait() { t.running.Wait() }
 
 // noop stands for each metric that a provider left out.

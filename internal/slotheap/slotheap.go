@@ -3,7 +3,6 @@
 package slotheap
 
 import (
-	"container/heap"
 	"iter"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
@@ -40,7 +39,6 @@ type Heap struct {
 	positions keytable.Column[uint32]
 }
 
-// Len returns the number of slots.
 func (h *Heap) Len() int { return h.n }
 
 // First returns the least entry. There must be one.
@@ -197,41 +195,24 @@ func (p position) slot() keytable.Slot { return keytable.Slot(p / arity) }
 // O(k log k).
 func (h *Heap) InOrder() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
-		f := frontier{heap: h}
-		for p, n := root, position(1); ; {
+		// next has the entries that may come next: those whose parents were yielded. In it, the slot of an entry is an
+		// index of positions, which has their positions in h.
+		var next Heap
+		var positions []position
+		push := func(p, n position) {
 			for end := min(p+n, h.end()); p < end; p++ {
-				heap.Push(&f, p)
+				e := *h.at(p)
+				e.Slot = keytable.Slot(len(positions))
+				positions = append(positions, p)
+				next.Push(e)
 			}
-			if len(f.positions) == 0 {
+		}
+		for push(root, 1); next.Len() > 0; {
+			p := positions[next.Pop().Slot]
+			if !yield(*h.at(p)) {
 				return
 			}
-			next := heap.Pop(&f).(position)
-			if !yield(*h.at(next)) {
-				return
-			}
-			p, n = next.children(), arity
+			push(p.children(), arity)
 		}
 	}
-}
-
-// frontier has the positions that come next: InOrder has read their parents, and not yet them.
-type frontier struct {
-	heap      *Heap
-	positions []position
-}
-
-func (f *frontier) Len() int { return len(f.positions) }
-
-func (f *frontier) Less(i, j int) bool {
-	return f.heap.at(f.positions[i]).before(*f.heap.at(f.positions[j]))
-}
-
-func (f *frontier) Swap(i, j int) { f.positions[i], f.positions[j] = f.positions[j], f.positions[i] }
-func (f *frontier) Push(p any)    { f.positions = append(f.positions, p.(position)) }
-
-func (f *frontier) Pop() any {
-	last := len(f.positions) - 1
-	p := f.positions[last]
-	f.positions = f.positions[:last]
-	return p
 }

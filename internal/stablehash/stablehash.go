@@ -21,7 +21,6 @@ const (
 	mul2  = 0xe7037ed1a0b428db
 )
 
-// String returns the hash of the string s.
 func String(s string) uint64 { return addString(start, s) }
 
 // addString adds s to h, eight bytes at a time. The last eight may overlap those before.
@@ -97,7 +96,6 @@ func New[T comparable]() (Hasher[T], error) {
 	return Hasher[T]{leaves: leaves}, err
 }
 
-// Hash returns the hash of key.
 func (f *Hasher[T]) Hash(key T) uint64 {
 	h := uint64(start)
 	for _, l := range f.leaves {

@@ -74,7 +74,6 @@ func InBubble(t *testing.T, f func()) {
 // Call is a call that may block, in a goroutine of a bubble.
 type Call[R any] struct{ result atomic.Pointer[R] }
 
-// Start calls f in a new goroutine.
 func Start[R any](f func() R) *Call[R] {
 	c := &Call[R]{}
 	go func() { c.Return(f()) }()
@@ -84,7 +83,6 @@ func Start[R any](f func() R) *Call[R] {
 // Return is for callers that start the goroutine themselves: it notes that the call has returned result.
 func (c *Call[R]) Return(result R) { c.result.Store(&result) }
 
-// Returned reports whether the call has returned.
 func (c *Call[R]) Returned() bool { return c.result.Load() != nil }
 
 // MustBlock fails the test if the call has returned when all goroutines of the bubble are blocked.
@@ -108,7 +106,6 @@ func (c *Call[R]) MustReturn(t TB, what string) R {
 	return *r
 }
 
-// Stacks returns the stacks of all goroutines.
 func Stacks() []byte {
 	var b bytes.Buffer
 	_ = pprof.Lookup("goroutine").WriteTo(&b, 2)
@@ -128,7 +125,6 @@ func Bubble() string { return string(inBubble.FindSubmatch(debug.Stack())[2]) }
 // Goroutines returns the goroutines of the caller's bubble.
 func Goroutines() GoroutineSet { return GoroutinesOf(Bubble()) }
 
-// GoroutinesOf returns the goroutines of a bubble.
 func GoroutinesOf(bubble string) GoroutineSet {
 	set := make(GoroutineSet)
 	for stack := range bytes.SplitSeq(Stacks(), []byte("\n\n")) {
