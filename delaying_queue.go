@@ -79,7 +79,7 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 	retriesMetric := newRetriesMetric(config.Name, provider)
 	ownsQueue := config.Queue == nil
 	if ownsQueue {
-		config.Queue = newQueue(TypedQueueConfig[T]{Name: config.Name, Clock: config.Clock}, provider)
+		config.Queue = newQueue(TypedQueueConfig[T]{Name: config.Name, Clock: config.Clock}, provider, unfinishedWorkUpdatePeriod)
 	}
 	q := &delayingType[T]{
 		lowerLayer:    lowerLayer[T]{Extend(config.Queue)},

@@ -77,11 +77,7 @@ func NewWithConfig(config QueueConfig) *Type { return NewTypedWithConfig(config)
 // NewTypedWithConfig returns a queue configured by config. Only one with a name and a provider of metrics starts a
 // goroutine, which refreshes two of its metrics every 500 ms until shutdown.
 func NewTypedWithConfig[T comparable](config TypedQueueConfig[T]) *Typed[T] {
-	provider := providerFor(config.Name, config.MetricsProvider)
-	q := newQueue(config, provider)
-	watch(config.Name, provider, q.Stats)
-	registerInspector[T](q, config.Name, provider, nil)
-	return q
+	return newQueueWithConfig(config, unfinishedWorkUpdatePeriod)
 }
 
 // Deprecated: Use NewTypedWithConfig, with a Name.
@@ -90,9 +86,18 @@ func NewNamed(name string) *Type { return NewWithConfig(QueueConfig{Name: name})
 // unfinishedWorkUpdatePeriod is how often the metrics that depend on the time are pushed.
 const unfinishedWorkUpdatePeriod = 500 * time.Millisecond
 
+// newQueueWithConfig is what client-go's tests call.
+func newQueueWithConfig[T comparable](config TypedQueueConfig[T], updatePeriod time.Duration) *Typed[T] {
+	provider := providerFor(config.Name, config.MetricsProvider)
+	q := newQueue(config, provider, updatePeriod)
+	watch(config.Name, provider, q.Stats)
+	registerInspector[T](q, config.Name, provider, nil)
+	return q
+}
+
 // newQueue builds a queue whose Stats no provider watches yet. The layers of a queue must have the same provider, and
 // SetProvider may be called while they are built, so it does not look for the global one.
-func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider) *Typed[T] {
+func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider, updatePeriod time.Duration) *Typed[T] {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
 	}
@@ -102,7 +107,7 @@ func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider
 		custom:   config.Queue,
 		observer: newObserver(config.Name, provider, config.Clock),
 	}
-	q.ticker.Start(q.observer, unfinishedWorkUpdatePeriod, q.refreshMetrics)
+	q.ticker.Start(q.observer, updatePeriod, q.refreshMetrics)
 	return q
 }
 
