@@ -40,8 +40,8 @@ func (n Next) String() string {
 // Result is what a call of the handler has come to.
 type Result[T comparable] struct {
 	Key T
-	// Attempt is how many times in a row the key was handled, this call included. In a pool, a call that fails within the delay of the last
-	// failure is the same attempt. After a failure over a [SharedQueue] it is the number that the queue counts for all processes.
+	// Attempt is 1 for the first call, and one more after each failure in a row. In a pool, a call that fails before the delay after the last
+	// failure is over has the number of that failure. If a call over a [SharedQueue] fails, the number is the queue's, for all processes.
 	Attempt int
 	// Started is when the call began, and Duration how long the handler took.
 	Started  time.Time
@@ -59,7 +59,7 @@ var ErrGoexit = errors.New("worker: runtime.Goexit was called")
 
 // Requeue is an error for a handler to return, bare or wrapped, that wants its key again. As with nil, earlier failures are forgotten.
 type Requeue struct {
-	// After is the time, or at once unless it is positive.
+	// After is when the key comes again: after this time, or at once unless it is positive.
 	After time.Duration
 	// Priority is the key's new priority; nil keeps the one that it has. If the key was added meanwhile with a higher one, it
 	// keeps that. In a queue that is no [PriorityQueue] it means nothing.
@@ -102,8 +102,8 @@ type retryAfterError struct {
 // has failed and is counted, and the key comes again after the longer of d and the limiter's delay. A queue that cannot take the
 // longer of two, such as client-go's, brings it after d, and does not ask its limiter. It returns nil if err is nil.
 //
-// errors.Join(err, RequeueAfter(d)) means the same. An error of a Kubernetes API server that says for how long to
-// stay away is one like any other here: see apierrors.SuggestsClientDelay and docs/backoff.md.
+// errors.Join(err, RequeueAfter(d)) means the same. If a Kubernetes API server's error says how long to stay away, this package does not
+// look for that: see apierrors.SuggestsClientDelay and docs/backoff.md.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -166,7 +166,7 @@ type answer struct {
 	after    time.Duration // of NextRequeue: when the key comes again; of NextRetry: not before
 	every    time.Duration // of NextRequeue: the period that decides when the key comes again, or 0
 	priority *int          // of NextRequeue: the key's new priority, nil if it keeps the one that it has
-	hold     *hold         // of NextHold, NextRetry and NextRequeue: when the key may start, or nil
+	hold     *hold         // of NextHold, NextRetry and NextRequeue: what keeps the key from starting, or nil
 }
 
 // classify returns what err asks for. An error that asks for nothing else is a failure. If interrupted is set, context.Canceled comes

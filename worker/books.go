@@ -54,7 +54,7 @@ type Books[T comparable] struct {
 	// mu is held for moments only, and never while foreign code runs.
 	mu struct {
 		sync.Mutex
-		// running has the running calls. mu also guards their fields current and place.
+		// running are the running calls. mu also guards the fields of each Entry from current on.
 		running []*Entry[T]
 		// interruptions counts, for each key, how many of its last calls in a row were interrupted, or released from their holds at once.
 		interruptions map[T]int
@@ -82,7 +82,7 @@ func NewBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 	return b
 }
 
-// notNilPointer returns queue, or nil if it holds a nil pointer: a variable of a queue's own type that was never set.
+// notNilPointer returns queue, or nil if it holds a nil pointer, as when a variable of a concrete type of queue was never set.
 func notNilPointer[T comparable](queue workqueue.TypedRateLimitingInterface[T]) workqueue.TypedRateLimitingInterface[T] {
 	if v := reflect.ValueOf(queue); v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil
@@ -138,7 +138,7 @@ func (b *Books[T]) logPanics(f func()) {
 	f()
 }
 
-// startCall makes e one of the running calls.
+// startCall makes e one of the running calls. From here on others see it.
 func (b *Books[T]) startCall(e *Entry[T]) {
 	r := &e.result
 	b.mu.Lock()
@@ -177,16 +177,16 @@ func (b *Books[T]) findLocked(key T) *Entry[T] {
 	return nil
 }
 
-// noteFailure notes that the call of e has failed, or forgets earlier failures.
-func (b *Books[T]) noteFailure(e *Entry[T]) {
+// noteOutcome notes that the call of e has failed or, after a success, forgets earlier failures.
+func (b *Books[T]) noteOutcome(e *Entry[T]) {
 	key := e.result.Key
 	switch e.result.Next {
 	case NextForget, NextRequeue:
 		b.forgetFailures(key)
 	case NextRetry:
-		count := failureCount{calls: e.failed.calls + 1}
+		count := failureCount{calls: e.failedBefore.calls + 1}
 		if e.sameFailure {
-			count = e.failed
+			count = e.failedBefore
 		}
 		e.wasLogged = b.failures.add(key, b.failedCall(e), count)
 	case NextGiveUp:
@@ -232,7 +232,7 @@ func (b *Books[T]) countLocked(e *Entry[T]) {
 		}
 	case NextHold:
 		n.Holds++
-		return // The release of the hold is one more interruption, or ends the row.
+		return // pauseAfterRelease decides whether this was one more interruption in a row, or ended the row.
 	case NextInterrupted:
 		n.Interrupted++
 		b.countInterruptionLocked(r.Key)

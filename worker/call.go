@@ -48,7 +48,7 @@ func (c Call) view() (v callView, running bool) {
 	return v, running
 }
 
-// Attempt returns how many times in a row the key has been handled, this call included: 1 if it has not failed before.
+// Attempt returns the number of this attempt: 1, and one more for each failure in a row before this call.
 func (c Call) Attempt() int {
 	v, _ := c.view()
 	return v.attempt
@@ -85,7 +85,7 @@ func (c Call) Causes() (causes workqueue.Causes) {
 // A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has been interrupted.
 // That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC status has, return context.Cause instead.)
 //
-// It may be called in a loop: for the same context it returns the same one, and what it made from a context that has ended takes no memory.
+// It may be called in a loop: for the same context it returns the same one, and it keeps nothing for a context that has ended.
 // Its first use starts a goroutine, which ends with the call or when the key is added again. If the queue is no
 // [workqueue.AddNotifier], or without a call, UntilAdded returns the context that CallOf got.
 func (c Call) UntilAdded() context.Context {
@@ -108,7 +108,7 @@ func (c Call) Hold(reason string, limit time.Duration, arrange func(release func
 	}
 }
 
-// What follows is what a Call asks its callContext. Each answer is about the running call only: the entry serves others later.
+// What follows are the methods of anyCall. They look at the entry only while this call is running: afterwards it serves other calls.
 
 func (c *callContext[T]) view() (v callView, running bool) {
 	running = c.ifRunning(func(e *Entry[T]) {
@@ -118,7 +118,7 @@ func (c *callContext[T]) view() (v callView, running bool) {
 }
 
 func (c *callContext[T]) addHold(h *hold) {
-	c.ifRunning(func(e *Entry[T]) { e.current.holds = append(e.current.holds, h) })
+	c.ifRunning(func(e *Entry[T]) { e.current.parts = append(e.current.parts, h) })
 }
 
 // key returns the key of the call, or false if it has ended.

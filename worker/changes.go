@@ -49,9 +49,9 @@ func (c *changes[T]) note(e *Entry[T]) {
 		c.remove(r.Key)
 	case NextGiveUp:
 		c.remove(r.Key)
-	default:
-		if s, added, inserted := c.unanswered.FindOrInsert(keytable.HashOf(r.Key), r.Key); inserted {
-			added.Value = e.since
+	default: // No answer. If an earlier call has left the change unanswered, it is there already.
+		if s, entry, inserted := c.unanswered.FindOrInsert(keytable.HashOf(r.Key), r.Key); inserted {
+			entry.Value = e.since
 			c.order.Push(slotheap.Entry{Rank: e.since.UnixNano(), Slot: s})
 		}
 	}
@@ -67,7 +67,6 @@ func (c *changes[T]) remove(key T) {
 	}
 }
 
-// forgetChange calls remove under the lock.
 func (b *Books[T]) forgetChange(key T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,7 +94,8 @@ func (b *Books[T]) oldestCalled() (oldest *UnansweredKey[T], running bool) {
 // mostRemoved bounds how many keys that were removed from the queue one call forgets.
 const mostRemoved = 100
 
-// oldestUnanswered returns the oldest change of all keys, or nil if its key is queued, and its age. It forgets keys that were removed.
+// oldestUnanswered returns the oldest change of all keys and its age. If its key is queued, it returns only the age: see oldestQueued. It
+// forgets keys that were removed, mostRemoved at most.
 func (b *Books[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Duration) {
 	if b.addTimes == nil {
 		return nil, 0

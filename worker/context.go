@@ -23,7 +23,7 @@ import (
 // ErrDrainTimeout, ErrStopped or, if Run's context has ended and Options.Drain is [Nothing], that of Run's context.
 var (
 	// ErrDrainTimeout is the cause when Options.DrainTimeout is over.
-	ErrDrainTimeout = errors.New("worker: the time to finish after the end of Run's context is over")
+	ErrDrainTimeout = errors.New("worker: the handler did not finish within Options.DrainTimeout")
 	// ErrStopped is the cause after [Pool.Stop] of [Nothing].
 	ErrStopped = errors.New("worker: the pool was stopped, and does not wait for its handlers")
 	// ErrCanceled is the cause after [Pool.Cancel].
@@ -81,7 +81,8 @@ func (c *callContext[T]) Err() error {
 	return c.ensureOwn().Err()
 }
 
-// Value lets CallOf find the callContext, and the context package own. Without that a context made from it would cost a goroutine.
+// Value lets CallOf find the callContext, and lets the context package find the standard context in own. (If it did not find that one,
+// each context made from the callContext would cost a goroutine.)
 func (c *callContext[T]) Value(key any) any {
 	if _, ok := key.(callKey); ok {
 		return c
@@ -103,8 +104,9 @@ func (c *callContext[T]) ifRunning(f func(e *Entry[T])) (running bool) {
 	return running
 }
 
-// wasInterrupted reports whether context.Canceled from the handler means that the key was added again, and not that the handler's own
-// context was canceled. (If that context has timed out, its error is another one.)
+// wasInterrupted reports whether a context.Canceled that the handler returns comes from a context of UntilAdded that an add has ended. If
+// the handler's own context was canceled too, by Cancel or the end of the pool, it may come from there, so the answer is false. (A timeout
+// is not in the way: its error is context.DeadlineExceeded.)
 func (c *callContext[T]) wasInterrupted() bool {
 	own := c.own.Load()
 	if own == nil || !own.until.interrupted.Load() {
@@ -152,7 +154,7 @@ func (e *Entry[T]) makeContext() {
 func (e *Entry[T]) lease() {
 	parent, endTimeout := e.ctx, e.cancel
 	leased, release := e.books.leaser.Lease(parent, e.result.Key)
-	e.lost = leased.Err() != nil && parent.Err() == nil
+	e.lost = leased.Err() != nil && parent.Err() == nil // It has ended by itself, and not with its parent.
 	e.ctx, e.cancel = leased, func() {
 		release()
 		if endTimeout != nil {

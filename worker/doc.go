@@ -35,14 +35,17 @@
 // A Hold joined with another answer delays the key in addition, except after Fatal or Terminal. A panic in the error's own methods counts
 // as a panic of the handler. In every case the queue's Done is called exactly once, and last, so the calls for a key do not overlap.
 //
-// The pool counts failures itself: not every limiter counts by key, and those that do also count AddRateLimited by others. A handler
-// reads the count by [Call.Attempt]. A key has a delay after a failure. If an event brings it earlier and it fails again, that is the
-// same failure: it is not counted again, and the delay stays. Each pool on a queue counts for itself, so a key may fail MaxRetries times
-// in each; a [SharedQueue] counts for all. If a key's limiter count is zero, for example after another pool's call, this pool forgets its
-// failures.
+// The pool counts failures itself, because not every limiter counts by key, and those that do also count what others add with
+// AddRateLimited. [Call.Attempt] tells a handler the count.
 //
-// A key that is interrupted more than five times in a row, as by an add of its own handler, waits longer and longer between calls. So
-// does one whose holds are released as soon as they begin.
+//   - After a failure a key waits. If an event brings it back early and it fails again, that is the same failure: it is not counted
+//     again, and the key still waits for the end of the first delay.
+//   - If several pools work on one queue, each counts for itself, so a key may fail MaxRetries times in each. A [SharedQueue] counts
+//     for all of them.
+//   - When the limiter's own count for a key falls to zero, somebody else has handled the key, and this pool forgets its failures too.
+//
+// A key that is interrupted more than five times in a row, for example because its own handler adds it, waits longer and longer
+// between calls. So does a key whose holds are released as soon as they begin.
 //
 // A panic outside the handler, in a hook, Options.Ready, the logger, the clock, the queue, its limiter or the provider of metrics, is
 // a bug without a key to blame: it ends Run like Fatal, with a [PanicError], and skips the key's other hooks.
@@ -72,8 +75,8 @@
 //
 // [Call.Hold] holds a key after any answer. While a key is on hold no worker gets it, and its adds come after the release, merged.
 //
-//   - The queue counts it as being processed, and a priorityqueue also against the Limit of its group. Its latency counts from the first
-//     add. The pool does not count it as Busy, and neither HandlerTimeout nor StuckAfter applies.
+//   - For the queue it is still being processed, so in a priorityqueue it also uses up the Limit of its group. If it is added meanwhile,
+//     its latency counts from the first of these adds. The pool does not count it as Busy, and HandlerTimeout and StuckAfter do not apply.
 //   - [Pool.Snapshot] lists it, and [Pool.Release] releases it. Cancel, Forget and SetWorkers do not change its hold. If a
 //     priorityqueue's Remove has taken back its adds, it does not come after the release unless it is added again.
 //   - [Pool.WaitIdle] waits for it. So does Run with [All], for up to DrainTimeout, or when somebody else has shut the queue down.

@@ -13,19 +13,19 @@ type Entry[T comparable] struct {
 	// parent is that of the calls' contexts. A pool's worker uses one entry for all its calls.
 	parent   context.Context
 	contexts []callContext[T] // for the next calls
-	endedCtx *ownContext      // serves every call that has ended before it needed a context of its own
+	endedCtx *ownContext      // has ended: the own of every call that ends without having needed one. Nil in an entry of Begin
 
 	callState[T]
 
 	// The books' mu guards what follows.
 
-	// current is what others see of the call while it is running.
+	// current is what others see of the call while it is running. startCall copies it from callState.
 	current struct {
 		RunningKey[T]                 // without Duration
-		callCtx       *callContext[T] // nil unless the call is running
+		callCtx       *callContext[T] // that of callState from startCall to endCall, otherwise nil: so it also tells whether the call is running
 		priority      int
-		// holds delay the Done of the key: see Hold, Call.Hold and pauseIfLooping. After the call only its goroutine uses them, without mu.
-		holds []*hold
+		// parts delay the Done of the key: see Hold, Call.Hold and pauseIfLooping. After the call only its goroutine uses them, without mu.
+		parts []*hold
 	}
 	place     int    // the index in the books' running
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
@@ -40,8 +40,9 @@ type callState[T comparable] struct {
 	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
 	lost     bool               // the key's lease had ended before the handler could be called
 	priority int                // of a key of a PriorityQueue
-	failed   failureCount       // the failures before this call
 	since    time.Time          // when the change that the call answers began (see changes.go), zero if unknown
+
+	failedBefore failureCount // the failures in a row before this call
 
 	// A call that has failed:
 
@@ -59,7 +60,7 @@ func (b *Books[T]) Begin(ctx context.Context, key T) *Entry[T] {
 	e.noteGoroutine()
 	b.sweepIfDue()
 	e.prepare(key)
-	e.callCtx.ensureOwn() // Without endedCtx, one that is made after the call would never end.
+	e.callCtx.ensureOwn() // This entry has no endedCtx, so the call must have its own context before it ends.
 	if e.lost {
 		return e
 	}
@@ -90,7 +91,7 @@ func (e *Entry[T]) End(err error) Result[T] {
 	}
 	e.result.Err = err
 	e.decide()
-	e.books.noteFailure(e)
+	e.books.noteOutcome(e)
 	e.report()
 	return e.result
 }
@@ -106,14 +107,14 @@ func (b *Books[T]) newEntry(parent context.Context) *Entry[T] {
 func (e *Entry[T]) prepare(key T) {
 	b := e.books
 	e.callState = callState[T]{result: Result[T]{Key: key}} // First: Done needs the key even if the queue panics below.
-	e.failed = b.checkFailures(context.Background(), key)
+	e.failedBefore = b.checkFailures(context.Background(), key)
 	if b.priorities != nil {
 		e.priority = b.priorities.PriorityOf(key)
 	}
 	if b.addTimes != nil {
 		e.since = b.addTimes.AddedAt(key)
 	}
-	e.result.Attempt, e.result.Started = e.failed.calls+1, b.options.Clock.Now()
+	e.result.Attempt, e.result.Started = e.failedBefore.calls+1, b.options.Clock.Now()
 	e.makeContext()
 }
 
@@ -155,7 +156,7 @@ func (e *Entry[T]) decide() {
 func (e *Entry[T]) isLastAttempt() bool {
 	most := e.books.options.MaxRetries
 	cutShort := e.parent.Err() != nil // The pool has ended, and the call may have failed only because of that.
-	return most != UnlimitedRetries && e.failed.calls >= most && !cutShort
+	return most != UnlimitedRetries && e.failedBefore.calls >= most && !cutShort
 }
 
 // classify sets the answer to what the handler's error asks for. The error's methods are the handler's code: if one of them panics,

@@ -83,9 +83,9 @@ func (f *FailedCall) bytes() int { return 116 + len(f.Causes) + len(f.Err) + len
 
 // failures counts how often each failing key has failed, and remembers the errors of the keys that failed or were given up last.
 type failures[T comparable] struct {
-	// failing is the number of failing keys, and known that of all in mu.keys. Both are written under mu and read without it, so that a
-	// key costs next to nothing while none fails.
-	failing, known atomic.Int64
+	// numFailing counts the failing keys, and numKnown all in mu.keys. Both are written under mu and read without it, so that a key costs
+	// next to nothing while none fails.
+	numFailing, numKnown atomic.Int64
 	// unlisted counts the keys that were given up and pushed out of mu.givenUp by later ones.
 	unlisted atomic.Uint64
 
@@ -97,8 +97,8 @@ type failures[T comparable] struct {
 	}
 }
 
-// failureCount is kept for every failing key, and is zero for one that was given up. (With a fifth field the compiler would not keep it in registers,
-// which costs each key 15 ns.)
+// failureCount is kept for every failing key. For a key that was given up it is zero. (Four fields are the limit: with a fifth one the
+// compiler does not keep it in registers, which costs each key 15 ns.)
 type failureCount struct {
 	calls         int   // how many have failed in a row
 	unasked       int   // how many of them the queue's limiter was not asked about
@@ -108,14 +108,22 @@ type failureCount struct {
 
 // unlock unlocks mu, and first updates the numbers that are read without it.
 func (f *failures[T]) unlock() {
-	f.known.Store(int64(f.mu.keys.Len()))
-	f.failing.Store(int64(f.mu.keys.Len() - f.mu.givenUp.order.Len()))
+	f.numKnown.Store(int64(f.mu.keys.Len()))
+	f.numFailing.Store(int64(f.mu.keys.Len() - f.mu.givenUp.order.Len()))
 	f.mu.Unlock()
+}
+
+// counts returns how many keys fail, and how many are in givenUp, at one moment.
+func (f *failures[T]) counts() (failing, givenUp int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	givenUp = f.mu.givenUp.order.Len()
+	return f.mu.keys.Len() - givenUp, givenUp
 }
 
 // countOf returns how many calls of key have failed in a row.
 func (f *failures[T]) countOf(key T) failureCount {
-	if f.failing.Load() == 0 {
+	if f.numFailing.Load() == 0 {
 		return failureCount{}
 	}
 	hash := keytable.HashOf(key)
@@ -127,8 +135,8 @@ func (f *failures[T]) countOf(key T) failureCount {
 	return failureCount{}
 }
 
-// add records a failed call of key, and its new count c. It reports whether the last call that failed was an attempt as high: if the
-// limiter counts fewer failures, an attempt may come again.
+// add records a failed call of key, and its new count c. It reports whether an attempt with this number, or a higher one, has failed
+// before: numbers come again within the delay of a failure, and if the limiter counts fewer failures than before.
 func (f *failures[T]) add(key T, call FailedCall, c failureCount) (again bool) {
 	hash := keytable.HashOf(key)
 	f.mu.Lock()
@@ -150,12 +158,12 @@ func (f *failures[T]) giveUp(key T, call FailedCall) {
 		f.forgetLocked(s)
 		return
 	}
+	entry.Value = failureCount{}
 	for _, oldest := range f.rememberLocked(entry, call, &f.mu.givenUp) {
 		s, _ := f.mu.keys.Find(keytable.HashOf(oldest), oldest)
-		f.mu.keys.Delete(s)
+		f.mu.keys.Delete(s) // From here on entry must not be used.
 		f.unlisted.Add(1)
 	}
-	entry.Value = failureCount{}
 }
 
 // rememberLocked puts the key of entry into to, which is failing or givenUp, with one more call. It returns the keys pushed out of to.
@@ -165,7 +173,7 @@ func (f *failures[T]) rememberLocked(entry *keytable.Entry[T, failureCount], cal
 	calls, _ := f.mu.calls.take(key)
 	if before, fails := f.mu.failing.take(key); fails {
 		failed.Since = before.Since
-	} else { // The key is new, or was given up and begins anew.
+	} else { // The key is new, or too many others have failed since, or it was given up and begins anew.
 		f.mu.givenUp.take(key)
 		calls = nil
 	}
@@ -207,14 +215,17 @@ func (f *failures[T]) noteRetry(key T, limiterCounts bool, due int64, unasked in
 // forget forgets that key has failed or was given up.
 func (f *failures[T]) forget(key T) { f.forgetIf(key, func(failureCount) bool { return true }) }
 
-// forgetIf forgets key if condition is true of its count.
-func (f *failures[T]) forgetIf(key T, condition func(failureCount) bool) {
+// forgetIf forgets key if condition is true of its count, and reports whether it did.
+func (f *failures[T]) forgetIf(key T, condition func(failureCount) bool) bool {
 	hash := keytable.HashOf(key)
 	f.mu.Lock()
 	defer f.unlock()
-	if s, entry := f.mu.keys.Find(hash, key); entry != nil && condition(entry.Value) {
-		f.forgetLocked(s)
+	s, entry := f.mu.keys.Find(hash, key)
+	if entry == nil || !condition(entry.Value) {
+		return false
 	}
+	f.forgetLocked(s)
+	return true
 }
 
 // forgetLocked forgets the key at s.
@@ -255,8 +266,8 @@ func (f *failures[T]) read(key T) KeySnapshot[T] {
 	return k
 }
 
-// all yields the failing keys, without a lock. It copies a few hundred at a time.
-func (f *failures[T]) all() iter.Seq[T] {
+// allFailing yields the failing keys, without a lock. It copies a few hundred at a time.
+func (f *failures[T]) allFailing() iter.Seq[T] {
 	return keytable.InSteps(&f.mu.keys, f.mu.Lock, f.mu.Unlock, func(keys []T, s keytable.Slot) []T {
 		if entry := f.mu.keys.At(s); entry.Value.calls > 0 {
 			keys = append(keys, entry.Key)

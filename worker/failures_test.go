@@ -8,11 +8,11 @@ func TestForgetIf(t *testing.T) {
 	f.mu.failing.max = 1
 	f.add(1, FailedCall{}, failureCount{calls: 2})
 	f.forgetIf(1, func(c failureCount) bool { return c.calls == 1 })
-	if f.countOf(1).calls != 2 || f.failing.Load() != 1 {
+	if f.countOf(1).calls != 2 || f.numFailing.Load() != 1 {
 		t.Error("forgotten")
 	}
 	f.forgetIf(1, func(c failureCount) bool { return c.calls == 2 })
-	if f.countOf(1).calls != 0 || f.failing.Load() != 0 || f.known.Load() != 0 {
+	if f.countOf(1).calls != 0 || f.numFailing.Load() != 0 || f.numKnown.Load() != 0 {
 		t.Error("not forgotten")
 	}
 }

@@ -23,11 +23,12 @@ type hold struct {
 	limit  time.Duration
 	pause  bool // the pool itself has made it, see interrupted.go
 
-	returned atomic.Bool // by a call of the handler
-	// released is what release calls: nil before the key is held, nothing after the end.
+	returned atomic.Bool // a call of the handler has returned it
+	// released is nil until AfterHold attaches what release must call, and &nothing once the hold has been released or ended.
 	released atomic.Pointer[func()]
 }
 
+// nothing marks a hold that has ended. Only its address matters.
 var nothing = func() {}
 
 // maxReason bounds the memory of a held key.
@@ -36,8 +37,8 @@ const maxReason = 200
 // errHoldTwice is the failure of a call that returns the error of an earlier one.
 var errHoldTwice = errors.New("worker: an error of Hold was returned a second time: each call of the handler needs its own")
 
-// Hold returns an error for a handler to return, bare or wrapped, that makes its key wait until the world is ready. The worker is free
-// at once. The key does not start, whatever is added meanwhile, until release is called or limit has passed, whichever is first.
+// Hold returns an error for a handler to return, bare or wrapped, that makes its key wait for something outside the program. The worker
+// is free at once. The key does not start, whatever is added meanwhile, until release is called or limit has passed, whichever is first.
 // Then it comes at once, with the priority that it has. This is no failure: nothing is counted or forgotten. But a key whose holds are
 // released within a millisecond, more than five times in a row, pauses as if it were interrupted: see [Stats].Looping.
 //
@@ -124,20 +125,22 @@ type held[T comparable] struct {
 type heldState uint8
 
 const (
-	heldForParts heldState = iota // until the last part is released: then the hold ends or, if that came at once too often, becomes a pause
-	heldToPause                   // until a time, see interrupted.go
+	// heldForParts: the key waits until all parts are released. Then the hold ends or, if that came at once too often, becomes a pause.
+	heldForParts heldState = iota
+	// heldToPause: the key waits only for a time to pass. See interrupted.go.
+	heldToPause
 	heldEnded
 )
 
 // Held reports, after End, whether the key must be held. See [Entry.AfterHold].
-func (e *Entry[T]) Held() bool { return len(e.current.holds) > 0 }
+func (e *Entry[T]) Held() bool { return len(e.current.parts) > 0 }
 
 // AfterHold must be called after End, instead of the queue's Done, with a function that calls Done. AfterHold calls it at once or, if
 // the key is put on hold, when the hold ends: by a release, by its limit, by [Books.Release] or [Books.EndHolds], or because the key's
 // lease ends or a [LeaseHolder] wants the key back. done is called once, on any goroutine.
 func (e *Entry[T]) AfterHold(done func()) {
-	parts := e.current.holds
-	e.current.holds = nil
+	parts := e.current.parts
+	e.current.parts = nil
 	if len(parts) == 0 {
 		done()
 		return
@@ -150,11 +153,11 @@ func (e *Entry[T]) AfterHold(done func()) {
 		return
 	}
 	k.endWithLease()
-	released := k.partReleased // From here on the parts may end the hold, and not before: a lease must not begin after Done.
+	released := k.partReleased // Attached only now, so that a release does not end the hold, and call Done, before its lease has begun.
 	for _, part := range parts {
 		part.attach(&released)
 	}
-	k.partReleased() // Perhaps some were released before.
+	k.partReleased() // For parts that were released before.
 }
 
 // partReleased is called when parts may have been released. The last one ends the hold. Until then the limits of the others count.
@@ -165,6 +168,8 @@ func (k *held[T]) partReleased() {
 	h.mu.Lock()
 	switch open := k.openLocked(); {
 	case k.state != heldForParts: // It has ended, or is a pause already.
+	case len(open) == 1 && open[0].pause: // pauseIfLooping's pause outlasts the handler's holds.
+		k.pauseLocked(open[0])
 	case len(open) > 0:
 		k.untilLocked(open)
 	default:
@@ -174,9 +179,13 @@ func (k *held[T]) partReleased() {
 			took = h.takeLocked(k)
 		}
 	}
+	pauses := k.state == heldToPause
 	h.unlock()
-	if took {
+	switch {
+	case took:
 		k.finish()
+	case pauses && h.books.queue.ShuttingDown(): // Asked again: endPauses may have come before this pause.
+		k.end()
 	}
 }
 

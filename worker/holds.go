@@ -44,10 +44,10 @@ func (h *holds[T]) put(k *held[T]) bool {
 		return false
 	}
 	entry.Value, k.slot = k, s
-	h.mu.limits.Push(slotheap.Entry{Slot: s})
+	h.mu.limits.Push(slotheap.Entry{Slot: s}) // untilLocked replaces it.
 	k.untilLocked(k.parts)
 	h.mu.unfinished++
-	if !slices.ContainsFunc(k.parts, func(part *hold) bool { return !part.pause }) {
+	if len(k.parts) == 1 && k.parts[0].pause { // A call makes one pause at most.
 		k.state = heldToPause
 		h.mu.pauses++
 	}

@@ -63,7 +63,7 @@ func (b *Books[T]) Inspector() Inspector {
 // typed returns key as a T. It panics if key is of another type.
 func typed[T comparable](key any) T {
 	k, ok := key.(T)
-	if !ok && (key != nil || any(k) != nil) { // A nil interface, which may be a key, has no type that an assertion could find.
+	if isNilKey := key == nil && any(k) == nil; !ok && !isNilKey { // If T is an interface, nil is a T, but no assertion says so.
 		panic(fmt.Sprintf("worker: a key of type %T in a pool whose keys are of type %T", key, k))
 	}
 	return k
@@ -75,7 +75,7 @@ func (s Snapshot[T]) anyKeys() Snapshot[any] {
 	return Snapshot[any]{
 		Stats: s.Stats, Running: converted(s.Running, RunningKey[T].anyKey), Held: converted(s.Held, HeldKey[T].anyKey),
 		Failing: converted(s.Failing, FailedKey[T].anyKey), GivenUp: converted(s.GivenUp, FailedKey[T].anyKey),
-		Unanswered: convertedPointer(s.Unanswered, func(k UnansweredKey[T]) UnansweredKey[any] { return UnansweredKey[any]{k.Key, k.Since} }),
+		Unanswered: convertedPointer(s.Unanswered, UnansweredKey[T].anyKey),
 	}
 }
 
@@ -86,6 +86,8 @@ func converted[From, To any](all []From, convert func(From) To) []To {
 func (r RunningKey[T]) anyKey() RunningKey[any] {
 	return RunningKey[any]{r.Key, r.Attempt, r.Started, r.Duration, r.Stuck, r.Canceled, r.Stack}
 }
+
+func (u UnansweredKey[T]) anyKey() UnansweredKey[any] { return UnansweredKey[any]{u.Key, u.Since} }
 
 func (h HeldKey[T]) anyKey() HeldKey[any] { return HeldKey[any]{h.Key, h.Reason, h.Since, h.Until} }
 

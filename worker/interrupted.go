@@ -23,12 +23,13 @@ const (
 
 // countInterruptionLocked counts a call that was interrupted, and returns how many were in a row.
 func (b *Books[T]) countInterruptionLocked(key T) (n int) {
-	n = b.mu.interruptions[key]
-	if b.mu.interruptions == nil || n == 0 && len(b.mu.interruptions) == keepInterruptions {
+	n = b.mu.interruptions[key] + 1
+	isFull := n == 1 && len(b.mu.interruptions) == keepInterruptions
+	if b.mu.interruptions == nil || isFull {
 		b.mu.interruptions = make(map[T]int)
 	}
-	b.mu.interruptions[key] = n + 1
-	return n + 1
+	b.mu.interruptions[key] = n
+	return n
 }
 
 // interruptions returns how often in a row the last calls of key were interrupted.
@@ -49,8 +50,8 @@ func (b *Books[T]) forgetInterruptions(key T) {
 func (b *Books[T]) looping() (n int) {
 	var keys []T
 	b.mu.Lock()
-	for key, n := range b.mu.interruptions {
-		if n > maxInterruptions {
+	for key, inARow := range b.mu.interruptions {
+		if inARow > maxInterruptions {
 			keys = append(keys, key)
 		}
 	}
@@ -76,15 +77,16 @@ func (e *Entry[T]) pauseIfLooping() {
 		return
 	}
 	if n := e.books.interruptions(e.result.Key); n > maxInterruptions && !e.books.queue.ShuttingDown() {
-		e.current.holds = append(e.current.holds, pauseAfter("it was interrupted", n))
+		e.current.parts = append(e.current.parts, pauseAfter("it was interrupted", n))
 	}
 }
 
-// pauseAfterRelease returns a pause for k, whose parts are released, if that came at once too often in a row, and otherwise nil.
+// pauseAfterRelease returns a pause for k, whose parts are released, if that came at once too often in a row, and otherwise nil. It also
+// counts the release as an interruption, or ends the row.
 func (k *held[T]) pauseAfterRelease(now time.Duration) *hold {
 	b := k.holds.books
 	switch {
-	case !k.wantsAgain:
+	case !k.wantsAgain: // Nothing makes the key come again, so it cannot loop.
 		return nil
 	case now-k.since >= shortestHold:
 		b.forgetInterruptions(k.key)

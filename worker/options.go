@@ -24,9 +24,9 @@ type Options[T comparable] struct {
 	Name string
 	// Workers is how many handlers run at once. Zero means 1. See [Pool.SetWorkers].
 	Workers int
-	// MaxRetries is how many times a failing key comes again before it is given up: it is handled once more than that. Zero
-	// means [UnlimitedRetries]; see also [NoRetries]. A [SharedQueue] counts for all processes, so MaxRetries uses its count. A
-	// call that fails after DrainTimeout does not count as the last one: it may have failed because its context has ended.
+	// MaxRetries is how many times a failing key comes again before it is given up, so it is handled MaxRetries+1 times in all. Zero
+	// means [UnlimitedRetries]; see also [NoRetries]. Over a [SharedQueue], failures in all processes count. A key is never given up
+	// because of a call that fails after DrainTimeout: it may have failed only because its context had ended.
 	MaxRetries int
 
 	// Drain says what Run still finishes when its context ends.
@@ -43,8 +43,8 @@ type Options[T comparable] struct {
 	HandlerTimeout time.Duration
 	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its start) before it is reported as stuck,
 	// once per call, to OnStuck and in the log. It keeps its key. Zero means never. The report has the goroutine's stack, unless the
-	// program has more than 3,000 goroutines: to read stacks, once for all handlers that are found stuck together, all goroutines are
-	// stopped, 2.5 µs for each with a frame or two, 6.5 µs with ten, 14 µs with thirty.
+	// program has more than 3,000 goroutines. To read stacks stops the whole program, once for all handlers that are found stuck
+	// together: for 2.5 µs per goroutine if the stacks have a frame or two, 6.5 µs if they have ten, 14 µs if they have thirty.
 	StuckAfter time.Duration
 
 	// KeepGivenUp is how many given-up keys the pool remembers. Zero means 1,000, a negative number none. See [Pool.Snapshot].
@@ -104,17 +104,17 @@ const (
 // check returns an error that names every field with a value that makes no sense.
 func (o *Options[T]) check() error {
 	var errs []error
-	atLeastZero := func(field string, value any, negative bool) {
+	refuseIf := func(negative bool, field string, value any) {
 		if negative {
 			errs = append(errs, fmt.Errorf("worker: Options.%s is negative: %v", field, value))
 		}
 	}
-	atLeastZero("Workers", o.Workers, o.Workers < 0)
-	atLeastZero("MaxRetries", o.MaxRetries, o.MaxRetries < 0 && o.MaxRetries != NoRetries)
-	atLeastZero("DrainTimeout", o.DrainTimeout, o.DrainTimeout < 0)
-	atLeastZero("CancelGrace", o.CancelGrace, o.CancelGrace < 0 && o.CancelGrace != NoGrace)
-	atLeastZero("HandlerTimeout", o.HandlerTimeout, o.HandlerTimeout < 0)
-	atLeastZero("StuckAfter", o.StuckAfter, o.StuckAfter < 0)
+	refuseIf(o.Workers < 0, "Workers", o.Workers)
+	refuseIf(o.MaxRetries < 0 && o.MaxRetries != NoRetries, "MaxRetries", o.MaxRetries)
+	refuseIf(o.DrainTimeout < 0, "DrainTimeout", o.DrainTimeout)
+	refuseIf(o.CancelGrace < 0 && o.CancelGrace != NoGrace, "CancelGrace", o.CancelGrace)
+	refuseIf(o.HandlerTimeout < 0, "HandlerTimeout", o.HandlerTimeout)
+	refuseIf(o.StuckAfter < 0, "StuckAfter", o.StuckAfter)
 	if o.Drain > Nothing {
 		errs = append(errs, fmt.Errorf("worker: Options.Drain is none of Running, All and Nothing: %d", o.Drain))
 	}
@@ -144,17 +144,18 @@ type PriorityQueue[T comparable] interface {
 	AddWithPriority(key T, priority int, after time.Duration)
 }
 
-// KeyFinder is what a queue offers if keys can be removed from it. So a pool learns that a failing key will not come again.
+// KeyFinder is what a queue offers if keys can be removed from it. A pool asks it whether a failing key will come again.
 type KeyFinder[T comparable] interface {
 	// Has reports whether key is in the queue: queued, waiting for its time or held by a worker.
 	Has(key T) bool
 }
 
-// SharedQueue is what a queue offers if many processes share it, and it asks a server.
+// SharedQueue is what a queue offers if many processes share it, and a server keeps its keys.
 type SharedQueue[T comparable] interface {
-	// NumRequeuesContext is NumRequeues with an error if the server does not answer: 0 would mean that the key's failures are forgotten. It
-	// should wait for a second at most, whatever ctx is. Options.MaxRetries counts what the server counts. left is the rest of the last
-	// failure's delay: a call that fails meanwhile is the same failure. It is zero after the delay, or if the queue counts every failure.
+	// NumRequeuesContext is NumRequeues, but returns an error if the server does not answer. (NumRequeues could only return 0 then, which
+	// means that the key's failures were forgotten.) It should wait for a second at most, whatever ctx is. Options.MaxRetries uses its
+	// count. left is how much of the delay after the last failure remains: a call that fails before the delay is over is the same
+	// failure. It is zero once the delay is over, and always if the queue counts every failure.
 	NumRequeuesContext(ctx context.Context, key T) (failures int, left time.Duration, err error)
 	// GiveUp makes the server keep a key that is not tried any more. It is called after Forget and before Done of key, whose last
 	// attempt failed with err. It should not block.

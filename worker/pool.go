@@ -143,12 +143,11 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	values := context.WithoutCancel(ctx)
 	p.poolCtx, p.endPoolCtx = context.WithCancelCause(values)
-	parent := values
-	if p.options.Drain != All {
-		// No key may be started once ctx has ended, not even after Stop(All).
-		parent = ctx
+	startParent := ctx // With it no key is started once ctx has ended, not even after Stop(All).
+	if p.options.Drain == All {
+		startParent = values // The end of ctx must not stop the drain.
 	}
-	startCtx, end := context.WithCancel(parent)
+	startCtx, end := context.WithCancel(startParent)
 	p.mu.Lock()
 	p.startCtx, p.mu.endStartCtx = startCtx, end
 	stopped := p.mu.phase >= phaseFinishing
@@ -242,7 +241,8 @@ func (p *Pool[T]) panicked(v any) {
 	p.fail(newPanicError(v))
 }
 
-// newPanicError must be called below the deferred function that has recovered v: the stack still shows the panic there.
+// newPanicError must be called while the deferred function that has recovered v is still running, by it or by what it calls: until it
+// returns, the stack shows the line that panicked.
 func newPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
 // announce shows the pool to the provider of metrics.

@@ -22,7 +22,8 @@ func (r *recent[T, V]) put(key T, value V, size int) (gone []T) {
 		r.places = make(map[T]*list.Element)
 	}
 	r.places[key] = r.order.PushFront(recentEntry[T, V]{key, value, size})
-	for r.size += size; r.size > r.max; {
+	r.size += size
+	for r.size > r.max {
 		oldest := r.order.Back().Value.(recentEntry[T, V]).key
 		r.take(oldest)
 		gone = append(gone, oldest)

@@ -10,13 +10,17 @@ import (
 // After a failure a key has a delay. If an event brings it earlier and it fails again, that is the same failure: it is not counted, and the
 // key comes at the end of the delay. So events cannot inflate its delay (kubernetes/kubernetes#132805).
 
-// delayKnower is who knows when a delay ends.
+// delayKnower is who can tell whether the delay after a failure is over.
 type delayKnower uint8
 
 const (
-	limiterKnows delayKnower = iota // and may count no failure within the delay: so its count wins if it is lower
-	queueKnows                      // a workqueue.KeyReader says when the key comes due: see failureCount.due
-	serverKnows                     // that of a SharedQueue, which also counts the failures of all processes
+	// limiterKnows: only the limiter, which does not say so. But it may leave a failure within the delay uncounted: then its count is lower
+	// than that of the books, and checkFailures takes the limiter's.
+	limiterKnows delayKnower = iota
+	// queueKnows: the queue is a workqueue.KeyReader, and says when a key comes due. failureCount.due keeps that.
+	queueKnows
+	// serverKnows: the queue is a SharedQueue, whose server also counts the failures of all processes.
+	serverKnows
 )
 
 func (b *Books[T]) delayKnower() delayKnower {
@@ -29,7 +33,8 @@ func (b *Books[T]) delayKnower() delayKnower {
 	return limiterKnows
 }
 
-// findSameFailure sets sameFailure and delayLeft of a call that has failed, and corrects its Attempt.
+// findSameFailure finds out whether a call that has failed is the same failure as the one before it: it sets sameFailure and delayLeft,
+// and corrects the call's Attempt.
 func (e *Entry[T]) findSameFailure() {
 	b, r := e.books, &e.result
 	switch b.delayKnower() {
@@ -41,17 +46,18 @@ func (e *Entry[T]) findSameFailure() {
 		if n == 0 || err != nil { // 0 may mean that the limiter does not count by key.
 			return
 		}
-		e.failed.calls, e.failed.limiterCounts, r.Attempt = n, true, n+1
+		e.failedBefore.calls, e.failedBefore.limiterCounts, r.Attempt = n, true, n+1
 		e.delayLeft, e.sameFailure = left, left > 0
 	case queueKnows:
-		if e.failed.due == 0 {
+		if e.failedBefore.due == 0 {
 			return
 		}
-		e.delayLeft = time.Duration(e.failed.due - r.Started.Add(r.Duration).UnixNano())
-		e.sameFailure = e.delayLeft > 0 || b.dueOf(r.Key) == e.failed.due // At the very end of the delay the key may still wait.
+		e.delayLeft = time.Duration(e.failedBefore.due - r.Started.Add(r.Duration).UnixNano())
+		// If the delay has just ended, the queue may not have noticed yet. While the key still waits for that moment, it is the same failure.
+		e.sameFailure = e.delayLeft > 0 || b.dueOf(r.Key) == e.failedBefore.due
 	}
 	if e.sameFailure {
-		r.Attempt = e.failed.calls
+		r.Attempt = e.failedBefore.calls
 	}
 }
 
@@ -79,7 +85,9 @@ type retryAdder[T comparable] interface {
 // addRateLimited adds the key when the queue's limiter says, and notes its answer.
 func (p *Pool[T]) addRateLimited(e *Entry[T]) {
 	key, atLeast := e.result.Key, e.answer.after
-	comesAtOnce := p.books.queuedKey(key).Again // Asked before the add below, which may set Again, too.
+	// If the key was added during the call, it comes at once after Done, and the queue does not ask its limiter. This is read before
+	// the add below, which may set Again too.
+	comesAtOnce := p.books.queuedKey(key).Again
 	q, ok := p.queue.(retryAdder[T])
 	switch {
 	case atLeast <= 0:
@@ -88,14 +96,14 @@ func (p *Pool[T]) addRateLimited(e *Entry[T]) {
 		q.AddRateLimitedAfter(key, atLeast)
 	default: // The limiter is not asked.
 		p.addAfter(e, atLeast)
-		p.books.failures.noteRetry(key, false, 0, e.failed.unasked+1)
+		p.books.failures.noteRetry(key, false, 0, e.failedBefore.unasked+1)
 		return
 	}
 	due := p.books.dueOf(key)
 	if due == 0 && comesAtOnce {
-		// The queue has not asked its limiter. So take the default limiter's delay: without one, each add during a call costs an attempt.
-		delay := doubled(5*time.Millisecond, e.failed.calls, 1000*time.Second)
+		// Without a delay, each add during a call would cost an attempt. So take the delay that the default limiter would have chosen.
+		delay := doubled(5*time.Millisecond, e.failedBefore.calls, 1000*time.Second)
 		due = p.options.Clock.Now().Add(max(atLeast, delay)).UnixNano()
 	}
-	p.books.failures.noteRetry(key, p.queue.NumRequeues(key) > 0, due, e.failed.unasked)
+	p.books.failures.noteRetry(key, p.queue.NumRequeues(key) > 0, due, e.failedBefore.unasked)
 }

@@ -120,7 +120,7 @@ func (p *Pool[T]) hasNoWorkers() bool {
 	return len(p.mu.workers) == 0
 }
 
-// fail ends the pool because of err. Of several errors the first one counts.
+// fail ends the pool because of err. If it is called more than once, Run returns the first error.
 func (p *Pool[T]) fail(err error) {
 	p.mu.Lock()
 	first := p.mu.fatal == nil
@@ -138,11 +138,11 @@ func (p *Pool[T]) fail(err error) {
 // which the contexts of handlers that still run must end. Meanwhile it looks for stale failures.
 func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 	var timeout, sweep <-chan time.Time
-	ended := ctx.Done()
+	ended := ctx.Done() // nil once that has been noticed
 	for {
 		reached := p.advance()
 		switch {
-		case reached >= phaseEnding && p.options.Drain == Nothing && ctx.Err() != nil:
+		case reached >= phaseEnding && p.options.Drain == Nothing && ctx.Err() != nil: // The end of ctx ends the handlers' contexts.
 			return context.Cause(ctx)
 		case reached >= phaseEnding:
 			return ErrStopped
@@ -154,7 +154,7 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 			defer timer.Stop()
 			timeout = timer.C()
 		}
-		if sweep == nil && p.books.failures.failing.Load() > 0 { // An idle pool has no timer.
+		if sweep == nil && p.books.failures.numFailing.Load() > 0 { // An idle pool has no timer.
 			sweep = p.options.Clock.After(sweepEvery)
 		}
 		select {
@@ -229,8 +229,9 @@ func (p *Pool[T]) endQueue() {
 	}
 }
 
-// unfinished returns the keys that workers still have. First it waits for workers that are about to leave: up to patience for those that
-// call Done, which may queue a key again, and without limit for those that are getting a key, which they give back.
+// unfinished returns the keys of the workers that are left behind. First it waits for workers that are about to leave. Those that call
+// Done, which may queue a key again, get up to patience. For those that are getting a key it waits without limit: GetContext returns because
+// its context has ended, and a key that it got all the same is given back at once.
 func (p *Pool[T]) unfinished() (keys []T) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -273,7 +274,7 @@ func (p *Pool[T]) takeQueued() (keys []T) {
 	if ctx.Err() == nil {
 		return keys
 	}
-	// First read, then take: a key that comes free meanwhile is in the list.
+	// First read, then take: otherwise a key that comes free in between would be taken without being listed.
 	keys = append(keys, p.readQueued()...)
 	go p.takeKeys(context.Background(), func(T) {})
 	return keys
@@ -314,7 +315,7 @@ func (p *Pool[T]) readQueued() []T {
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failing []T
 	if p.queue.ShuttingDown() {
-		failing = slices.Collect(p.books.failures.all())
+		failing = slices.Collect(p.books.failures.allFailing())
 	}
 	var notStarted, refused []T
 	p.locked(func() { notStarted, refused = p.mu.notStarted, slices.Collect(maps.Keys(p.mu.refused)) })

@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// The failures of a key are stale once somebody else has handled the key, which shows when the queue's limiter counts no failures, or has
-// removed it from the queue. The books forget stale failures before each call, for a snapshot, and every minute.
+// The failures of a key are stale once somebody else has handled the key or removed it from the queue. The first shows when the queue's
+// limiter counts none any more, the second when the queue, a KeyFinder, does not have the key. The books forget stale failures before each
+// call of the key, for a snapshot, and every minute.
 
 // checkFailures returns how many calls of key have failed in a row. It asks the queue, while ctx lasts, and forgets stale failures.
 func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
@@ -16,8 +17,9 @@ func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
 	}
 	limiterCount, known := b.limiterCount(ctx, key, c)
 	if known && limiterCount == 0 || b.isRemoved(key) {
-		b.failures.forgetIf(key, func(now failureCount) bool { return now == c }) // Not if it has failed again meanwhile.
-		b.forgetChange(key)
+		if b.failures.forgetIf(key, func(now failureCount) bool { return now == c }) { // Not if it has failed again meanwhile.
+			b.forgetChange(key)
+		}
 		return failureCount{}
 	}
 	if known && b.delayKnower() == limiterKnows {
@@ -26,7 +28,8 @@ func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
 	return c
 }
 
-// limiterCount returns how many failures of key the queue's limiter counts, which is known if it counts by key and a SharedQueue answers.
+// limiterCount returns how many failures of key the queue's limiter counts. That is not known if it does not count by key, or if the
+// server of a SharedQueue does not answer.
 func (b *Books[T]) limiterCount(ctx context.Context, key T, c failureCount) (n int, known bool) {
 	switch {
 	case !c.limiterCounts:
@@ -49,7 +52,7 @@ const sweepEvery = time.Minute
 
 // sweepIfDue starts a sweep if the last one was sweepEvery ago. It is for books without a pool: a pool's Run sweeps by itself.
 func (b *Books[T]) sweepIfDue() {
-	if b.failures.failing.Load() == 0 {
+	if b.failures.numFailing.Load() == 0 {
 		return
 	}
 	now, last := b.options.Clock.Now().UnixNano(), b.lastSweep.Load()
@@ -64,7 +67,7 @@ func (b *Books[T]) sweepFailures(limit time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	begin, position := b.sweepFrom.Swap(0), int64(0)
-	for key := range b.failures.all() {
+	for key := range b.failures.allFailing() {
 		switch {
 		case position < begin:
 		case ctx.Err() != nil:
@@ -86,7 +89,7 @@ func (b *Books[T]) Forget(key T) {
 
 // forgetFailures is Forget without the interruptions: after a call that has succeeded, countLocked forgets those.
 func (b *Books[T]) forgetFailures(key T) {
-	if b.failures.known.Load() > 0 {
+	if b.failures.numKnown.Load() > 0 {
 		b.failures.forget(key)
 		b.forgetChange(key)
 	}

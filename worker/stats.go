@@ -46,7 +46,7 @@ type Stats struct {
 	Looping int `json:"looping"`
 	// Holds counts the calls that returned [Hold].
 	Holds uint64 `json:"holds"`
-	// Held is the number of keys on hold or slowed down after interruptions. HeldToLimit counts the holds that ended without a release.
+	// Held is the number of keys on hold or slowed down after interruptions. HeldToLimit counts the holds that have come to their limit.
 	Held        int    `json:"held"`
 	HeldToLimit uint64 `json:"held_to_limit"`
 	// GivenUp counts the calls that failed and whose key did not come again.
@@ -110,7 +110,7 @@ func (s Stats) Plus(t Stats) Stats {
 // RunningKey is a key whose handler is running.
 type RunningKey[T comparable] struct {
 	Key T `json:"key"`
-	// Attempt is how many times in a row the key was handled, this call included.
+	// Attempt is 1, and one more for each failure in a row before this call.
 	Attempt int `json:"attempt"`
 	// Started is when the call began, and Duration how long ago.
 	Started  time.Time     `json:"started"`
@@ -163,7 +163,7 @@ type KeySnapshot[T comparable] struct {
 	MaxAttempts int `json:"max_attempts,omitempty"`
 }
 
-// durationBuckets returns those of Stats.Durations: the provider's, or our own. It panics if the provider's are senseless.
+// durationBuckets returns the buckets of Stats.Durations: the provider's, or our own. It panics if the provider's bounds make no sense.
 func (o *Options[T]) durationBuckets() *observe.Buckets {
 	bounds := observe.HandlerBounds
 	if p, ok := o.provider().(interface{ PoolHistogramBounds() []float64 }); ok {
@@ -193,7 +193,7 @@ func (b *Books[T]) Stats() Stats {
 	return s
 }
 
-// stats returns Stats, and the key of the oldest change, or nil if that is queued.
+// stats returns Stats and the key of OldestUnanswered, which is nil if there is none or the key is queued: see oldestQueued.
 func (b *Books[T]) stats() (Stats, *UnansweredKey[T]) {
 	s := b.callStats()
 	oldest, age := b.oldestUnanswered()
@@ -223,9 +223,9 @@ func (b *Books[T]) callStats() Stats {
 	if b.addTimes != nil {
 		s.Changes = (*workqueue.Histogram)(b.mu.changes.took.Read())
 	}
-	f := &b.failures
-	s.Name, s.Failing = b.options.Name, int(f.failing.Load())
-	s.GivenUpKeys, s.GivenUpUnlisted = int(f.known.Load())-s.Failing, f.unlisted.Load()
+	s.Name = b.options.Name
+	s.Failing, s.GivenUpKeys = b.failures.counts()
+	s.GivenUpUnlisted = b.failures.unlisted.Load()
 	s.Busy = len(b.mu.running)
 	for _, e := range b.mu.running {
 		if e.current.Stuck {

@@ -106,13 +106,14 @@ func (b *Books[T]) readStacks(calls []stuckCall[T]) {
 // maxGoroutines is the number of goroutines above which no stacks are read: that takes 2 to 14 µs a goroutine.
 const maxGoroutines = 3000
 
-// allStacks returns the stacks of all goroutines, as far as the buffer has room, and a text in place of any other.
+// allStacks returns the stacks of all goroutines, as far as the buffer has room, and a text to show for a goroutine that is not among them.
 func allStacks() (stacks []byte, instead string) {
 	n := runtime.NumGoroutine()
 	if n > maxGoroutines {
 		return nil, fmt.Sprintf("not read: there are %d goroutines", n)
 	}
-	// Once, and not again with a larger buffer: runtime.Stack walks all goroutines even without room. A few may have deep stacks.
+	// runtime.Stack walks all goroutines even if the buffer is full, so it is called once, with a buffer that is probably large enough:
+	// 16 KiB a goroutine up to 8 MiB in all, and never less than 2 KiB a goroutine.
 	stacks = make([]byte, 64<<10+max(n*2<<10, min(n*16<<10, 8<<20)))
 	return stacks[:runtime.Stack(stacks, true)], "not read: the stacks of the other goroutines are too long"
 }

@@ -20,7 +20,7 @@ type untilAdded struct {
 	parent, last context.Context
 }
 
-// from returns a context made from ctx that also ends with call, which is the context of the call, and when again is closed.
+// from returns a context made from ctx that also ends when again is closed, and when call, the context of the whole call, ends.
 func (u *untilAdded) from(ctx, call context.Context, again <-chan struct{}) context.Context {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -38,14 +38,14 @@ func (u *untilAdded) from(ctx, call context.Context, again <-chan struct{}) cont
 		u.endAdded(ErrAdded) // The goroutine may do that only a moment later.
 	}
 	ended := u.added.Err() != nil
-	if !ended && u.last != nil && reflect.TypeOf(ctx).Comparable() && u.parent == ctx {
+	if !ended && u.last != nil && reflect.ValueOf(ctx).Comparable() && u.parent == ctx {
 		return u.last
 	}
 	until, cancel := context.WithCancelCause(ctx)
 	end := func() {
 		cause := context.Cause(u.added)
 		if cause == ErrAdded {
-			u.interrupted.Store(true) // First: cancel may make the handler return, and then it must be set.
+			u.interrupted.Store(true) // Before cancel, which may make the handler return at once.
 		}
 		cancel(cause)
 	}
@@ -53,8 +53,9 @@ func (u *untilAdded) from(ctx, call context.Context, again <-chan struct{}) cont
 		end()
 		return until
 	}
-	forget := context.AfterFunc(u.added, end)     // Also at the end of the call, which ctx may outlive.
-	context.AfterFunc(until, func() { forget() }) // Otherwise added would keep until in memory after its end.
+	stop := context.AfterFunc(u.added, end) // Also at the end of the call, which ctx may outlive.
+	// Once ctx has ended until, added need not end it, and must not keep it in memory.
+	context.AfterFunc(until, func() { stop() })
 	u.parent, u.last = ctx, until
 	return until
 }

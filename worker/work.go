@@ -69,8 +69,9 @@ func (p *Pool[T]) nextGet(w *worker[T], getErr error) (context.Context, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	isLast := len(p.mu.workers) == 1
-	// The Done of another worker may still queue a key. That worker gets it itself, so w may leave, unless it is the last one. The last
-	// worker asks the queue again if another one has left since it asked, and otherwise ends the pool.
+	// The queue is shut down and empty, but the Done of a busy worker may still queue a key. If others exist, w may leave: whoever is busy
+	// comes here afterwards. If w is the last one, it ends the pool, unless a worker has left since w asked the queue: the Done of that one may
+	// have queued a key after w had asked, so w asks once more.
 	if shutDown && isLast && w.departedSeen == p.mu.departed {
 		p.moveOnLocked(phaseFinishing)
 	}
@@ -140,10 +141,13 @@ func (p *Pool[T]) giveBack(e *Entry[T]) {
 	key := e.result.Key
 	causes := p.books.causesOf(key)
 	p.addAfter(e, 0)
-	if last := causes.Last; len(last) > 0 {
-		first := last[0]
-		first.Time = causes.First // One more cause restores the time of the first add, which may be older than all of Last.
-		for _, c := range append([]workqueue.Cause{first}, last...) {
+	if len(causes.Last) > 0 {
+		// The queue takes Causes.First from the first cause that it gets. So it gets the oldest cause twice: first with that time, which may
+		// be before its own, and then as it is, which replaces it in Last.
+		oldest := causes.Last[0]
+		oldest.Time = causes.First
+		workqueue.AddCause(p.queue, key, oldest)
+		for _, c := range causes.Last {
 			workqueue.AddCause(p.queue, key, c)
 		}
 	}
@@ -165,7 +169,7 @@ func (p *Pool[T]) handle(e *Entry[T]) {
 			p.notReturned(e, recover()) // recover works only in the deferred function itself.
 		}
 		e.decide()
-		p.books.noteFailure(e) // Before the key is added, which may panic: it must not be lost.
+		p.books.noteOutcome(e) // Before the key is added, which may panic: it must not be lost.
 		p.carryOut(e)
 		if e.answer.fatal {
 			p.fail(e.result.Err)
@@ -226,7 +230,7 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 // doneOrHold calls Done of the key, or holds it.
 func (p *Pool[T]) doneOrHold(e *Entry[T]) {
 	key := e.result.Key
-	if e.result.Next == NextInterrupted { // pauseIfLooping asks again, but a call for each key costs time.
+	if e.result.Next == NextInterrupted { // pauseIfLooping checks this too. Here it spares most keys the call.
 		e.pauseIfLooping()
 	}
 	if !e.Held() { // Apart, because the closure below allocates.

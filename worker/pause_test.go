@@ -1,0 +1,112 @@
+package worker_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// A key that interrupts itself again and again, and has a hold, too, pauses when the hold is released before the pause ends. That is no
+// hold that has come to its limit, and a shutdown ends it.
+func TestPauseThatOutlastsHold(t *testing.T) {
+	overNotifying(t, func(t *testing.T, q notifying) {
+		var fine atomic.Bool
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			if fine.Load() {
+				return nil
+			}
+			call := worker.CallOf(ctx)
+			call.Hold("the cache shows it", time.Minute, func(release func()) { time.AfterFunc(time.Millisecond, release) })
+			until := call.UntilAdded()
+			q.Add(key)
+			<-until.Done()
+			return until.Err()
+		}, options{Drain: worker.All})
+		q.Add("a")
+		r := run(t, p)
+		r.after(time.Minute)
+		if st := p.Stats(); st.Looping != 1 || st.HeldToLimit != 0 {
+			t.Errorf("%+v", st)
+		}
+		fine.Store(true)
+		r.cancel()
+		r.returnedLeaving("nothing")
+	})
+}
+
+// shutsDownMeanwhile is a queue that is shut down while ShuttingDown returns.
+type shutsDownMeanwhile struct {
+	notifying
+	armed, asked atomic.Bool
+	shutDown     func()
+}
+
+func (q *shutsDownMeanwhile) ShuttingDown() bool {
+	before := q.notifying.ShuttingDown()
+	if q.armed.Load() && q.asked.CompareAndSwap(false, true) {
+		q.shutDown()
+		time.Sleep(time.Millisecond)
+	}
+	return before
+}
+
+// A pause that begins while the queue is shut down does not delay the end.
+func TestPauseDuringShutdown(t *testing.T) {
+	overNotifying(t, func(t *testing.T, q notifying) {
+		late := &shutsDownMeanwhile{notifying: q}
+		var fine, lastRelease atomic.Bool
+		p := worker.New(late, func(context.Context, string) error {
+			if fine.Load() {
+				return nil
+			}
+			return worker.Hold("it has happened", time.Minute, func(release func()) {
+				time.AfterFunc(time.Microsecond, func() {
+					late.armed.Store(lastRelease.Load())
+					release()
+				})
+			})
+		}, options{Workers: 2, Drain: worker.All})
+		q.Add("a")
+		r := run(t, p)
+		late.shutDown = func() {
+			fine.Store(true)
+			r.cancel()
+		}
+		r.after(time.Minute)
+		lastRelease.Store(true)
+		var end time.Duration
+		for !late.asked.Load() {
+			end += time.Second
+			r.after(time.Minute + end)
+		}
+		r.after(time.Minute + end + time.Second)
+		r.returnedLeaving("nothing")
+	})
+}
+
+// uncomparable is a context that cannot be compared with itself, though its type is one that can be.
+type uncomparable struct {
+	context.Context
+	any
+}
+
+// UntilAdded takes contexts of all types.
+func TestUntilAddedOfUncomparableContext(t *testing.T) {
+	overNotifying(t, func(t *testing.T, q notifying) {
+		q.Add("a")
+		r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
+			call := worker.CallOf(uncomparable{ctx, []int{}})
+			for range 2 {
+				if until := call.UntilAdded(); until.Err() != nil {
+					t.Error("the context has ended")
+				}
+			}
+			return nil
+		}, options{}))
+		r.after(time.Second)
+		r.endCleanly()
+	})
+}
