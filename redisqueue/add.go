@@ -53,7 +53,7 @@ func (q *Queue[T]) AddRateLimitedContext(ctx context.Context, item T) error {
 	return q.confirm(ctx, item, q.failure(item, 0))
 }
 
-// failure returns the putter of an item that has failed. It calls the RateLimiter, if there is one.
+// failure calls the RateLimiter or, without one, lets the server count. Its jitter needs a random number, whose digits stay below 1.
 func (q *Queue[T]) failure(item T, atLeast time.Duration) putter[T] {
 	if limiter := q.config.RateLimiter; limiter != nil {
 		return after[T](max(limiter.When(item), atLeast))
@@ -174,8 +174,8 @@ func (o *op) encode() string {
 // volume is the letter for Cause.Quiet.
 var volume = map[bool]string{true: "q", false: "l"}
 
-// encodeCauses returns causes as the server keeps them (see addCauses in operations.lua), nothing if there are none. Two causes are the
-// same if their texts are equal behind the volume: the length of TraceParent in two digits, TraceParent, Reason.
+// encodeCauses returns causes as addCauses in operations.lua describes them, nothing if there are none. Behind its time and volume, a
+// cause is the length of TraceParent in two digits, TraceParent and Reason. Causes that agree in these are the same.
 func encodeCauses(causes workqueue.Causes) string {
 	if causes.IsZero() {
 		return ""
@@ -215,9 +215,9 @@ func decodeCauses(text string) (causes workqueue.Causes, ok bool) {
 // watchInterval is how often the server is asked for keys that other replicas have added again.
 const watchInterval = 400 * time.Millisecond
 
-// AddedAgain returns a channel that is closed when item, which a worker of this replica holds, is added again, on whichever
-// replica, at once or because its time has come: immediately if this replica adds it without a delay, otherwise within a
-// second. It asks the server, for up to a second, whether that has happened already; if so, the channel is closed. A second
+// AddedAgain returns a channel that is closed when item, which a worker of this replica holds, is added again or becomes due:
+// immediately if this replica adds it without a delay, otherwise within a second, on whichever replica that happens.
+// It asks the server, for up to a second, whether that has happened already; if so, the channel is closed. A second
 // call for the same hand-out returns the same channel, and does not wait. Adds with a Quiet cause do not count. After Done,
 // and when the lease is lost, nothing closes it any more. For a key that is not held it is nil.
 //

@@ -81,16 +81,16 @@ func (q *Queue[T]) Pause() { q.pauseAll("1") }
 // Resume lets all replicas hand out keys again, as Pause.
 func (q *Queue[T]) Resume() { q.pauseAll("0") }
 
-func (q *Queue[T]) pauseAll(one string) {
+func (q *Queue[T]) pauseAll(oneOrZero string) {
 	_ = q.whileOpen(context.Background(), func() {
 		for _, s := range q.shards {
-			s.enqueueLocked(newOp(codePause, one))
+			s.enqueueLocked(newOp(codePause, oneOrZero))
 		}
 	})
 }
 
-// Discard takes item out of the queue, on all replicas, and forgets its failures. It reports whether the server knew it, if only
-// for these. A key that a worker holds stays with that worker, but does not come again. Discard asks the server for up to a
+// Discard takes item out of the queue, on all replicas, and forgets its failures. It reports whether the server knew it or
+// its failures. A key that a worker holds stays with that worker, but does not come again. Discard asks the server for up to a
 // second, and returns false if that does not answer, and after shutdown; the server may still do it later.
 func (q *Queue[T]) Discard(item T) bool { return q.changed(codeDiscard, item) }
 
@@ -132,9 +132,9 @@ func change[T comparable, K any](ctx context.Context, q *Queue[T], c code, keys 
 // maxReason is how many bytes of an error are kept.
 const maxReason = 1000
 
-// GiveUp keeps item on the server as a key that is not tried any more, for all replicas, until it is added and forgotten (see
-// Forget), retried or forgotten as given up, or Config.GivenUpLimit or Config.GivenUpAge is reached. It changes nothing else. It
-// does not block. After shutdown it does nothing, as Add. Package worker calls it.
+// GiveUp lists item on the server as a key that is not tried any more, for all replicas, until Forget, Discard, RetryGivenUp or
+// ForgetGivenUp takes it off the list, or Config.GivenUpLimit or Config.GivenUpAge is reached. It changes nothing else. It does
+// not block. After shutdown it does nothing, as Add. Package worker calls it.
 func (q *Queue[T]) GiveUp(item T, attempts int, err error) {
 	reason := "no error"
 	if err != nil {

@@ -38,8 +38,8 @@ type shard[T comparable] struct {
 
 // batch is what one call of the server executes.
 type batch struct {
-	number      uint64  // of this shard's batches
-	session     session // as it was then; its seq is used once
+	number      uint64  // counts the shard's batches, over all sessions
+	session     session // a copy; its seq counts the batches of the session
 	ops         []*op
 	encoded     []any // strings: ops as operations.lua reads them
 	want        int
@@ -54,7 +54,7 @@ type batch struct {
 func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
 	s := &shard[T]{q: q, names: names, buffer: buffer{merging: make(map[string]*op)}, watched: make(map[string]*hold[T])}
 	q.mu.askable++
-	stopped := func(f func()) *time.Timer {
+	lockedTimer := func(f func()) *time.Timer { // not started
 		t := time.AfterFunc(time.Hour, func() {
 			q.mu.Lock()
 			defer q.unlock()
@@ -63,8 +63,8 @@ func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
 		t.Stop()
 		return t
 	}
-	s.timers.lease, s.timers.adds = stopped(s.tickLocked), stopped(s.kickLocked)
-	s.getter.timer, s.timers.watch = stopped(s.wakeLocked), stopped(s.watchLocked)
+	s.timers.lease, s.timers.adds = lockedTimer(s.tickLocked), lockedTimer(s.kickLocked)
+	s.getter.timer, s.timers.watch = lockedTimer(s.wakeLocked), lockedTimer(s.watchLocked)
 	return s
 }
 
@@ -140,7 +140,7 @@ func (s *shard[T]) nextBatch() *batch {
 	b.asleep = s.wakesUpLocked() || b.want > 0 && s.getter.asleep
 	work := b.want
 	if !s.server.fullSince.IsZero() && !b.noAdds {
-		work = max(work, maxWork-16) // A few adds find out whether the server is still full.
+		work = max(work, maxWork-16) // leaves room for a few adds, which find out whether the server is still full
 	}
 	b.ops, b.encoded = s.buffer.take(work, b.noAdds)
 	b.quits = s.session.abandoned || s.quitsLocked()

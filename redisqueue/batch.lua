@@ -48,7 +48,7 @@ local FILLER = string.rep('\0', 80)
 -- replicas must have in common, and the operations.
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8
-local asleep = flags ~= '' and string.find(flags, 'r', 1, true) -- The session was asleep.
+local asleep = flags ~= '' and string.find(flags, 'r', 1, true) -- The session is in SLEEPERS, as far as the replica knows.
 local wantsAll = flags ~= '' and string.find(flags, 'o', 1, true) -- The batch asks for the numbers that not every reply has.
 local tool = flags ~= '' and string.find(flags, 't', 1, true) -- A tool takes no keys back and forgets nothing.
 -- Set if an attempt to execute this batch was answered by an error: the replica knows of the hand-outs up to this fence.
@@ -96,7 +96,7 @@ if description and description ~= DESCRIPTION then
 	return 'REFUSED ' .. description .. ', in the field description of ' .. META
 end
 
--- number returns a field of META as a number. If it is none, another program has written it: foreign is its name.
+-- number returns a field of META as a number. foreign becomes the name of a field that is none: another program has written that.
 local foreign
 local function number(field, value)
 	local n = tonumber(value)
@@ -152,11 +152,11 @@ leaseEnds = leaseClock + lease
 
 -- A full server refuses a script's first write, unless that can only free memory; after such a write it refuses none. So on a full
 -- server a HDEL comes first, and then all operations but adds are executed: they take little memory, and Dones free some.
-local refused = redis.pcall('ZADD', LEASES, whole(leaseEnds), session)
-local full = type(refused) == 'table' and refused.err
+local renewed = redis.pcall('ZADD', LEASES, whole(leaseEnds), session)
+local full = type(renewed) == 'table' and renewed.err
 if full then
 	if not find(full, 'OOM', 1, true) then
-		return refused
+		return renewed
 	end
 	call('HDEL', REPLIES, FILLER)
 	call('ZADD', LEASES, whole(leaseEnds), session)

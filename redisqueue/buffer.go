@@ -24,7 +24,7 @@ type buffer struct {
 	adds, others []*op          // each in the order of seq; a full server takes no adds
 	merging      map[string]*op // the adds of codeAdd in adds, the newest of each key: further adds of the key are merged into it
 	newest       uint64         // the seq of the newest operation
-	discarded    uint64         // the seq of the newest Discard: what was added before must not take the place of what is added after it
+	discarded    uint64         // the seq of the newest Discard: no add after it is merged into one before it
 }
 
 func (b *buffer) len() int { return len(b.adds) + len(b.others) }
@@ -93,7 +93,7 @@ func (b *buffer) take(work int, noAdds bool) (ops []*op, encoded []any) {
 	return ops, encoded
 }
 
-// putBack undoes take, for operations that were not executed. All that is in the buffer came after those of the same kind.
+// putBack undoes take, for operations that were not executed: they go in front of those that have come since.
 func (b *buffer) putBack(ops []*op) {
 	var adds, others []*op
 	for _, o := range ops {
@@ -103,7 +103,7 @@ func (b *buffer) putBack(ops []*op) {
 		}
 		adds = append(adds, o)
 		if o.code == codeAdd && b.merging[o.text] == nil {
-			b.merging[o.text] = o // Otherwise an add of the key has come meanwhile. That it is executed twice does no harm.
+			b.merging[o.text] = o // Otherwise there is a newer add of the key. Both are executed, which does no harm.
 		}
 	}
 	b.adds, b.others = append(adds, b.adds...), append(others, b.others...)

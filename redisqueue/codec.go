@@ -61,7 +61,7 @@ func (c textOrJSON[T]) Encode(key T) (string, error) {
 		return "", err
 	}
 	if back, err := c.Decode(string(text)); err != nil || back != key {
-		return "", fmt.Errorf("%q, which is what becomes of it, is not the same key", text)
+		return "", fmt.Errorf("its string %q does not decode to the same key", text)
 	}
 	return string(text), nil
 }
@@ -71,7 +71,7 @@ func (c textOrJSON[T]) Decode(encoded string) (key T, err error) {
 	return key, err
 }
 
-func isInteger(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uintptr }
+func isInteger(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uintptr } // The kinds between are all integers.
 
 // plain leaves strings and integers as they are.
 type plain[T comparable] struct{}

@@ -50,10 +50,10 @@ type Config[T comparable] struct {
 	RateLimiter workqueue.TypedRateLimiter[T]
 	// MaxLostLeases is after how many lost leases in a row, without a Done, a key is given up: its handler may end its process.
 	// From the second one on the key waits, at first for half a lease to a lease, then twice as long each time, at most for
-	// Backoff.Max. If a lost replica held younger keys as well, a key that it had held for longer than a lease counts as a
-	// quarter of a loss: long handlers are not to blame for a key that ends its processes at once. A lease that a replica gives
-	// back itself, because it could not reach the server for a while, does not count. 10 if zero, never if negative. With less
-	// than five, a key that ends its processes at once may take long ones with it.
+	// Backoff.Max. If a replica held some keys for longer than a lease and others not, each of the former counts only a quarter
+	// of a loss: a long handler is not to blame for another key that ends its process at once. A lease that a replica gives
+	// back itself, because it could not reach the server for a while, does not count. 10 if zero, never if negative. Below
+	// five, a key that ends its processes at once may get keys with long handlers given up.
 	MaxLostLeases int
 	// The server keeps GivenUpLimit keys that were given up, for GivenUpAge. 10,000 and a week if zero.
 	GivenUpLimit int
@@ -96,7 +96,7 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	c.PollInterval = min(positiveOr(c.PollInterval, time.Second), c.Lease/3)
 	c.Shards = max(c.Shards, 1)
 	if c.PollInterval < time.Second {
-		// For longer intervals, which are whole seconds, the client waits as long as it takes.
+		// From a second on, readWakeUp calls BLPop with whole seconds, for which the client extends its ReadTimeout.
 		c.PollInterval = max(min(c.PollInterval, readTimeout/2), time.Millisecond)
 	}
 	// Redis counts both in milliseconds, and zero means forever.
@@ -140,7 +140,7 @@ func (c *Config[T]) settings() string {
 	if math.IsNaN(factor) {
 		factor = 2
 	}
-	forgetAfter := positiveOr(b.ForgetAfter, max(2*min(longest, math.MaxInt64/2), 10*time.Minute))
+	forgetAfter := positiveOr(b.ForgetAfter, max(2*min(longest, math.MaxInt64/2), 10*time.Minute)) // min: no overflow
 	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 	part := func(n int) int { return (max(n, 1)-1)/c.Shards + 1 } // of each shard
 	return fmt.Sprintf("base=%.3f max=%.3f factor=%g jitter=%d forget=%.3f limit=%g burst=%d losses=%d keep=%d keepfor=%.3f",
@@ -157,7 +157,7 @@ func positiveOr[N int | time.Duration](n, otherwise N) N {
 
 // ErrIncompatible is returned by [New], and reported by a queue, if the replicas before it have another format of data, another
 // number of shards or another type of keys: together they would corrupt the queue.
-var ErrIncompatible = errors.New("redisqueue: the queue does not fit to the one on the server")
+var ErrIncompatible = errors.New("redisqueue: the queue does not match the one on the server")
 
 // ErrEviction is returned by [New] if the server may evict keys when its memory is full, and so parts of a queue.
 var ErrEviction = errors.New("redisqueue: the server must have maxmemory-policy noeviction")
@@ -177,7 +177,7 @@ func checkNode(ctx context.Context, node redis.UniversalClient) error {
 	}
 	info, err := node.Info(ctx).Result()
 	if err != nil {
-		return nil // Without the right to ask, we take the user's word.
+		return nil // Without the right to ask, the user's word counts.
 	}
 	for line := range strings.Lines(info) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
@@ -212,7 +212,7 @@ func readTimeout(client redis.UniversalClient) (timeout time.Duration) {
 	return positiveOr(timeout, math.MaxInt64)
 }
 
-// checkScripts returns an error unless the server executes the queue's scripts, and the queue on it fits to the config.
+// checkScripts returns an error unless the server executes the queue's scripts, and the queue on it matches the config.
 func (q *Queue[T]) checkScripts(ctx context.Context) error {
 	for _, s := range q.shards {
 		b := &batch{session: session{id: newSession()}} // Its number is 0.

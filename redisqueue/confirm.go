@@ -34,7 +34,7 @@ type confirmations struct {
 	// replicating have been executed and wait for the server's replicas. Batches go on meanwhile: only confirmations wait.
 	replicating []*confirmation
 	replicator  bool    // the goroutine that runs replicate exists
-	session     session // as it was in the last batch that replicating wait for
+	session     session // of the newest batch that one of replicating waits for; seq is that batch's
 }
 
 // confirmation is a call that waits until the server has executed a batch.
@@ -49,7 +49,7 @@ type confirmation struct {
 func (s *shard[T]) confirmLocked(target uint64) *confirmation {
 	c := &confirmation{target: target}
 	if s.q.config.WaitReplicas > 0 {
-		// Replicas are asked for a batch by its session and seq. The server may have forgotten an old one, so there is a new one.
+		// replicated.lua looks for a session and seq. The server may have forgotten an old batch, so this waits for a new one.
 		c.replicated, c.after = true, s.batches+1
 	}
 	return s.awaitLocked(c)
@@ -131,12 +131,12 @@ func (q *Queue[T]) confirm(ctx context.Context, item T, put putter[T]) error {
 	return q.wait(ctx, c.result)
 }
 
-// confirmAll waits for what confirm returns for each shard.
-func (q *Queue[T]) confirmAll(ctx context.Context, confirm func(s *shard[T]) *confirmation) error {
+// confirmAll calls request for each shard, and waits for all confirmations that this returns.
+func (q *Queue[T]) confirmAll(ctx context.Context, request func(s *shard[T]) *confirmation) error {
 	confirmations := make([]*confirmation, len(q.shards))
 	q.mu.Lock()
 	for i, s := range q.shards {
-		confirmations[i] = confirm(s)
+		confirmations[i] = request(s)
 	}
 	q.mu.Unlock()
 	var errs []error

@@ -16,9 +16,9 @@
 //
 // A replica holds its keys under a lease ([Config].Lease), which it renews every third of it. While the lease lives, no other
 // replica gets the keys. If the server hears nothing from the replica for a lease (it was killed or paused, or the network was
-// down), the keys come again elsewhere, before all queued ones. The replica notices this by its own monotonic clock, a twentieth
-// of the lease earlier (at least 100 ms): its handlers' contexts end with the cause [ErrLeaseLost], and Done changes nothing on
-// the server. The process does not get such a key again before its Done.
+// down), the keys come again elsewhere, before all queued ones. The replica itself counts them as lost a twentieth of the lease
+// before that (at least 100 ms), by its own monotonic clock: its handlers' contexts end with the cause [ErrLeaseLost], and Done
+// changes nothing on the server. The process does not get such a key again before its Done.
 //
 // A lease that ends on the server is a failure of the key, because its handler may have ended the process. From the second one in a row
 // the key waits before it comes again, and after [Config].MaxLostLeases it is given up: see [Queue.GivenUpKeys].
@@ -27,9 +27,9 @@
 // may stand still. Guard what such a moment must not destroy with the [Fence] of the hand-out. A failover that loses a hand-out
 // also gives the key to a second worker, until the first replica hears of it; fences then grow only if the servers' clocks agree.
 //
-// The server counts leases on a clock that moves at most half a lease from one call to the next. So leases survive a change of
-// the server's time and a while of being down. If no replica calls for a while, a dead one's keys come up to a lease later. When
-// the time is set forward, the keys of a replica that cannot call at that moment come up to half a lease before it notices.
+// The server counts leases on a clock that moves at most half a lease from one call to the next, so that they survive a change of
+// its time, and a while without it. The price: if no replica calls for a while, a dead one's keys come up to a lease later; and if
+// the time is set forward while a replica cannot call, its keys may come elsewhere up to half a lease before it notices.
 //
 // # What may be lost
 //
@@ -57,7 +57,7 @@
 //     hears of adds of this replica at once, and of all others within a second.
 //   - Pause, Resume and Discard are about the whole queue, and so is what Snapshot, SnapshotKey and SnapshotKeys show.
 //   - Len, Stats and NumRequeues ask the server, for up to a second, and Snapshot for up to two.
-//   - A key that was fetched for a getter which gave up at that moment may go to a later one and, if added in between, come twice.
+//   - A key that arrives for a Get that has just given up may go to a later Get; if it was added meanwhile, it may come once more.
 //   - A Done that is called before the Get of its key has returned, a mistake of the caller, may count as unmatched.
 //   - A key that cannot be decoded (another version of the program may have added it) is set aside, counted in [Info],
 //     listed by [Queue.SetAsideKeys], and stops nothing.
@@ -66,7 +66,7 @@
 //
 // While one call of the server is under way, everything that a replica's callers want collects in one batch. A script executes it
 // atomically and once, even if its reply is lost and it is sent again. (After a replica has lost its lease, the server remembers
-// its last batch for an hour, or for ten leases if that is longer.) So many callers share a round trip: at 64 goroutines a key
+// its last batch for an hour, or for ten leases if that is longer.) So many callers share a round trip: with 64 goroutines a key
 // costs about 0.02 calls. A queued key of 13 bytes takes about 110 bytes on the server. A call that finds a lot of work (a million
 // due keys, ten thousand of a dead replica) does part of it and leaves the rest to the next.
 //

@@ -178,7 +178,7 @@ func (s *shard[T]) requestLocked(n int) {
 	s.getter.requested = n
 }
 
-// wakesUpLocked reports whether the server still counts this session as asleep although no getter waits.
+// wakesUpLocked reports whether the session should leave SLEEPERS: the server counts it as asleep, but no getter waits.
 func (s *shard[T]) wakesUpLocked() bool { return s.getter.asleep && len(s.q.mu.getters) == 0 }
 
 // arrival is a key that was handed out, decoded.
@@ -204,7 +204,7 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 	case h == nil:
 		s.handLocked(key.handedOut, key.item, now)
 	case h.encoded != key.encoded:
-		// Another string of the same key: finish it, and queue the known one again in its place.
+		// A second string of a key that a worker has: finish this one, and add the worker's again in its place.
 		h.shard.addLocked(h.encoded)
 		s.enqueueLocked(aboutHeld(codeDone, key.handedOut))
 	default:
@@ -288,7 +288,7 @@ func (s *shard[T]) readWakeUp(list string) {
 	} else {
 		err = q.blocking.Do(ctx, "BLPOP", list, strconv.FormatFloat(interval.Seconds(), 'f', 3, 64)).Err()
 	}
-	if err != nil && err != redis.Nil { // A Sentinel that does not know the master returns an error that wraps redis.Nil, at once.
+	if err != nil && err != redis.Nil { // Not errors.Is: a Sentinel without a master returns, at once, an error that wraps redis.Nil.
 		q.pause(interval)
 	}
 	q.mu.Lock()

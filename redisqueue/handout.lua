@@ -34,7 +34,7 @@ local ended = reclaims and call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseCloc
 for _, dead in ipairs(ended) do
 	local quit = call('ZSCORE', LEASES, dead) + 0 < 0
 	local last = call('HGET', REPLIES, dead)
-	-- A handler is a long one if it had run for a lease at the time of the session's last reply.
+	-- A handler is a long one if it had run for a lease, that is, since longSince, at the time of the session's last reply.
 	local heard = last and string.match(last, '^%d+ %-?%d+ %u+ (%d+)')
 	local longSince = heard and tonumber(heard, 10) - lease or 0
 	local lost, all = readSome(chores, heldBy(dead))
@@ -122,8 +122,8 @@ while wants() and #front > 0 do
 		handOut(key)
 	end
 end
-local page = 2 -- More keys could be too much if they are very long.
-while wants() and popped - got < SKIP do
+local page = 2 -- how many places are read at once: few at first, because the keys may be very long
+while wants() and popped - got < SKIP do -- One batch skips about SKIP places whose keys are not queued.
 	local asked = math.min(want - got, page)
 	local line = call('LRANGE', LINE, popped, popped + asked - 1)
 	loadStates(line)
@@ -225,7 +225,7 @@ if queued > 0 and not paused then
 	end
 end
 
--- One sleeper, the keeper, calls at keeperCalls, when the next delayed key is due. Without one, a sleeper is woken and becomes it.
+-- A sleeper, the keeper, calls at keeperCalls, when the next key is due: this session if it sleeps, else, if need be, one that is woken.
 waiting = waiting or call('ZCARD', DELAYS) - 1
 local nextDue = -1
 if waiting > 0 then

@@ -11,8 +11,8 @@ import (
 
 // totals count what this replica has done. Guarded by the queue's mutex.
 type totals struct {
-	stats                        workqueue.Stats // Name, Adds, Retries, Dropped and UnmatchedDones
-	info                         Info            // Errors, LostLeases and LostDones
+	stats                        workqueue.Stats // only Name, Adds, Retries, Dropped and UnmatchedDones
+	info                         Info            // only Errors, LostLeases and LostDones
 	latency, workDuration, calls histogram
 }
 
@@ -166,7 +166,7 @@ func (q *Queue[T]) latestStats() workqueue.Stats {
 		return st
 	}
 	for _, s := range q.shards {
-		if s.server.outage == nil && !s.sending {
+		if !s.sending {
 			s.refreshLocked()
 		}
 	}

@@ -49,7 +49,7 @@ type hold[T comparable] struct {
 // holdOf returns the hold of a key, nil if no worker of this process has it.
 func (q *Queue[T]) holdOf(item T) *hold[T] {
 	q.mu.Lock()
-	defer q.mu.Unlock() // also if the key cannot be hashed
+	defer q.mu.Unlock() // deferred, because the look-up panics for a key that cannot be hashed
 	return q.mu.held[item]
 }
 
@@ -104,14 +104,13 @@ func (s *shard[T]) expiresAt() time.Time {
 
 // expireLocked ends the session, or abandons it, if its lease has ended by our clock.
 func (s *shard[T]) expireLocked(now time.Time) {
-	c := &s.session
-	if c.leaseFrom.IsZero() || c.abandoned || now.Before(s.expiresAt()) {
+	if s.session.leaseFrom.IsZero() || s.session.abandoned || now.Before(s.expiresAt()) {
 		return
 	}
-	if c.held == 0 && !s.buffer.hasAboutHeld() && !s.inFlight {
+	if s.session.held == 0 && !s.buffer.hasAboutHeld() && !s.inFlight {
 		s.endSessionLocked() // It holds nothing, so the server need not hear of it.
 	} else {
-		c.abandoned = true
+		s.session.abandoned = true
 		s.loseKeysLocked()
 	}
 	s.kickLocked()
@@ -154,20 +153,20 @@ func (s *shard[T]) endSessionLocked() {
 // not depend on this one.
 func (s *shard[T]) sessionLostLocked(b *batch) {
 	s.endSessionLocked()
+	s.wantsAll = s.wantsAll || b.wantsAll
 	s.buffer.putBack(b.ops)
 	s.q.mu.totals.info.LostDones += uint64(s.buffer.dropAboutHeld())
 	for _, c := range s.confirmations.waiting {
-		c.after = max(c.after, b.number+1) // There must be another batch, although it may have no operations.
+		c.after = max(c.after, b.number+1) // Only the reply to a further batch answers c, even if no operation is left to send.
 	}
 }
 
 // armLocked sets the timer to the time of the next renewal or, once that has passed, to the end of the lease.
 func (s *shard[T]) armLocked(now time.Time) {
-	c := &s.session
-	if c.held == 0 {
+	if s.session.held == 0 {
 		return
 	}
-	at := c.leaseFrom.Add(s.q.config.Lease / 3)
+	at := s.session.leaseFrom.Add(s.q.config.Lease / 3)
 	if !at.After(now) {
 		at = s.expiresAt() // A renewal is under way, or the server does not answer.
 	}

@@ -248,3 +248,32 @@ func TestQuietLosses(t *testing.T) {
 	q.Add("x")
 	wantErr(t, q.ShutDownContext(ctx), ErrNotSent)
 }
+
+// A key that stands in the line twice, was added while it was held, and whose second holder has died, waits for its delay.
+func TestKeyThatIsInTheLineTwice(t *testing.T) {
+	client := startServer(t).client()
+	replica := func(id string) rawSession {
+		return rawSession{t: t, client: client, s: shiftedScript(), id: id, lease: 30 * time.Second}
+	}
+	passed := time.Duration(0)
+	// lateBatches sends batches half a lease apart, the last one of which gets what the session before it held.
+	lateBatches := func(r rawSession) (last *reply) {
+		for number := range 2 {
+			passed += 15 * time.Second
+			shiftClock(t, client, passed)
+			var err error
+			last, err = parseReply(r.send(number+1, number))
+			must(t, err)
+		}
+		return last
+	}
+	replica("aaaaaaaaaaa").send(1, 0, "ax", "xx", "ax")
+	replica("aaaaaaaaaaa").send(2, 1)
+	if r := lateBatches(replica("bbbbbbbbbbb")); len(r.keys) != 1 {
+		t.Fatal("the key does not come again")
+	}
+	replica("ddddddddddd").send(1, 0, "ax")
+	if r := lateBatches(replica("ccccccccccc")); r.counts.Waiting != 1 || r.counts.Queued != 0 || r.counts.Again != 0 {
+		t.Errorf("%+v, want one key that waits", r.counts)
+	}
+}

@@ -34,7 +34,7 @@ local states = {} -- key -> its state, as it was read or set; false if the key i
 local touched = {} -- set of the keys whose states are written back
 local held, holds = {}, {} -- what enters HELD, as arguments of ZADD and as a set
 local released = {} -- what leaves HELD
-local front, tail = {}, {} -- keys that are queued before all others, the last one first; and after all others
+local front, tail = {}, {} -- keys that this batch queues: before all others (in reverse order), and after all others
 local due = {} -- set of the keys whose delays have passed
 local uncaused = {} -- fields of CAUSES that are deleted
 local finished = {} -- keys for which a worker has called Done
@@ -139,7 +139,7 @@ local function release(holder, key, state, isFinished)
 	end
 	local isDirty = #state == 44
 	again = again - (isDirty and 1 or 0)
-	set(key, isDirty and isFinished and sub(state, 29))
+	set(key, isDirty and isFinished and sub(state, 29) or false) -- Not nil: that would mean that it was not read.
 	if isDirty and isFinished then
 		tail[#tail + 1] = key
 	end
@@ -158,7 +158,8 @@ local function dropGivenUp(key)
 	return true
 end
 local function giveUp(key, attemptsAndReason)
-	givenUp, gaveUp = (givenUp or call('ZCARD', GIVEN)) + call('ZADD', GIVEN, since, key), true
+	call('ZADD', GIVEN, since, key)
+	givenUp, gaveUp = nil, true -- nil: it is read again
 	call('HSET', REASONS, key, attemptsAndReason)
 end
 
@@ -344,8 +345,7 @@ end
 -- answer adds an answer to the reply: a number, which is 1 if the key was there, and what is left of a delay.
 local function answer(n, left) results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' end
 
--- These are branches, not a table of functions: each batch runs the whole script, and to define sixteen functions takes 5 µs, which is
--- 11 % of a batch of one key.
+-- Branches, not a table of functions: each batch runs the whole script, and defining sixteen functions is 11 % of a batch of one key.
 loadStates(keys)
 for i, code in ipairs(codes) do
 	local key = keys[i]
@@ -396,7 +396,7 @@ for i, code in ipairs(codes) do
 	elseif code == GIVE_UP then -- The rest is the number of attempts and the error.
 		giveUp(key, rests[i])
 	elseif code == DISCARD then -- The worker that holds the key keeps it. In a long line its place stays, and is skipped.
-		local state, found = states[key], call('ZREM', DELAYS, key) > 0
+		local state, isWaiting = states[key], call('ZREM', DELAYS, key) > 0
 		waiting, due[key] = nil, nil
 		if isQueued(key) then
 			set(key, false)
@@ -408,9 +408,9 @@ for i, code in ipairs(codes) do
 			again = again - 1
 		end
 		forgetCauses(key)
-		found = call('HDEL', LOSSES, key) + (call('ZSCORE', FAILURES, key) and 1 or 0) > 0 or found or state
+		local hasLosses, hasFailures = call('HDEL', LOSSES, key) > 0, call('ZSCORE', FAILURES, key)
 		forget(key)
-		answer(found and 1 or 0)
+		answer((state or isWaiting or hasLosses or hasFailures) and 1 or 0)
 	elseif code == RETRY_GIVEN_UP or code == FORGET_GIVEN_UP then
 		local found = dropGivenUp(key)
 		if found and code == RETRY_GIVEN_UP then

@@ -29,7 +29,7 @@ func (s *shard[T]) untilAnswered(ask func() error) bool {
 		q.unlock()
 		q.pause(pause)
 		q.mu.Lock()
-		givesUp := q.mu.ending.over || q.givesUpLocked(began) || q.tool && isAnswer(err)
+		givesUp := q.mu.ending.over || q.givesUpLocked(began) || q.tool && (isAnswer(err) || errors.Is(err, ErrIncompatible))
 		q.mu.Unlock()
 		if givesUp {
 			return false
@@ -60,7 +60,7 @@ func (s *shard[T]) failedLocked(err error) {
 	})
 }
 
-// answeredLocked notes that the server has answered, and refuses nothing.
+// answeredLocked notes that the server has answered b, with anything but FULL.
 func (s *shard[T]) answeredLocked(b *batch, now time.Time) {
 	q := s.q
 	q.mu.totals.calls.observe(now.Sub(b.began))
@@ -94,8 +94,8 @@ const fullRetry = 250 * time.Millisecond
 // refusesAddsAt reports whether the server has refused adds a moment ago, because its memory is full.
 func (s *shard[T]) refusesAddsAt(now time.Time) bool { return now.Before(s.server.retryAddsAt) }
 
-// fullLocked notes whether the server's memory was full when it executed b. Then it puts b's adds back, which were not executed, and
-// reports whether to drop them: after a shutdown, when the server has been full for a lease.
+// fullLocked notes whether the server's memory was full when it executed b. If so, b's adds were not executed, and go back into the
+// buffer. It reports whether the caller should drop that: after a shutdown, when the server has been full for a lease.
 func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
 	if r.status != "FULL" {
 		s.server.fullSince, s.server.retryAddsAt = time.Time{}, time.Time{}
@@ -104,7 +104,7 @@ func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
 	if s.server.fullSince.IsZero() {
 		s.server.fullSince = now
 	}
-	refused := slices.DeleteFunc(b.ops, func(o *op) bool { return !o.code.isAdd() })
+	refused := slices.DeleteFunc(b.ops, func(o *op) bool { return !o.code.isAdd() }) // Nothing needs b.ops any more.
 	if !b.noAdds {
 		s.server.retryAddsAt = now.Add(fullRetry)
 	}

@@ -104,7 +104,7 @@ func (c code) isAdd() bool {
 	return c == codeAdd || c == codeAddWhy || c == codeAddAfter || c == codeAddRateLimited
 }
 
-// isAboutHeld reports whether the operation is about a key that the session holds, and ends with it.
+// isAboutHeld reports whether the operation is about a key that the session holds: without that session it means nothing.
 func (c code) isAboutHeld() bool {
 	return c == codeDone || c == codeHandBack || c == codeSetAside || c == codeAddedAgain
 }
@@ -127,7 +127,7 @@ func aboutHeld(c code, key handedOut) *op {
 	return &op{code: c, text: string(c) + key.fence + key.encoded}
 }
 
-// argv is what batch.lua gets as ARGV.
+// argv is what batch.lua gets as ARGV. The comments there tell its order and what the flags mean.
 func (s *shard[T]) argv(b *batch) []any {
 	var flags string
 	for _, f := range []struct {
@@ -156,7 +156,7 @@ type reply struct {
 	// executed, and then the session ended.
 	status             string
 	now                int64  // microseconds of the queue's clock
-	counts             Counts // of the whole shard; Failing and what follows it only if the batch has asked for them
+	counts             Counts // of the whole shard; those that executedLocked takes over from before only if the batch wantsAll
 	changed, unmatched int
 	nextDue            time.Duration // negative if no key waits
 	keys               []handedOut

@@ -1,5 +1,5 @@
--- Deletes a queue: all KEYS of batch.lua. UNLINK leaves the work to another thread of the server. The sessions
--- that are known find themselves lost, a few hundred a call; returns how many may be left.
+-- Deletes a queue: all KEYS of batch.lua; ARGV[1] is the session in the name of WAKE. UNLINK leaves the work to another thread of the
+-- server. Each call also deletes the leases and WAKE lists of up to 256 sessions, and returns how many sessions are left.
 local LEASES, WAKE = KEYS[8], KEYS[19]
 
 local sessions = redis.call('ZRANGE', LEASES, 0, 255)

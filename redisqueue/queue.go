@@ -36,11 +36,11 @@ type Queue[T comparable] struct {
 		// getters are the calls of Get that wait, the longest first. Each channel has room for the one key. Shutdown closes and
 		// removes them all.
 		getters   []chan T
-		requested int // the sum of the shards' requested: at most the getters, including those cancelled since
+		requested int // how many keys the calls of all shards may bring; a cancelled getter counts until the reply
 		askable   int // how many shards may have keys: those whose getter is not drained
 		ending    ending
 		totals    totals
-		// foreign is the code of others that unlock calls: hooks, loggers and what ends the contexts of handlers.
+		// foreign is other people's code, which q.unlock runs once mu is free: hooks, loggers and ends of handlers' contexts.
 		foreign []func()
 	}
 }
@@ -123,7 +123,7 @@ func (q *Queue[T]) ShutDown() {
 	q.mu.ending.shutDown = make(chan struct{}) // for the next drain
 }
 
-// ShutDownWithDrain is ShutDown that waits until the workers of this process have finished the keys that they hold, and
+// ShutDownWithDrain is a ShutDown that waits until the workers of this process have finished the keys that they hold, and
 // the server knows it: without a bound for a worker that does not call Done, and up to a lease after the last Done for a
 // server that does not answer. It does not wait for keys that are queued: other replicas have them.
 func (q *Queue[T]) ShutDownWithDrain() { _ = q.ShutDownContext(context.Background()) }
@@ -204,7 +204,7 @@ func (q *Queue[T]) endLocked() {
 	}
 }
 
-// givesUpLocked reports whether to drop what is not sent: after a shutdown, a lease after the last Done, and a lease after since.
+// givesUpLocked reports whether to drop what is not sent: after a shutdown, when the last Done and since are at least a lease ago.
 func (q *Queue[T]) givesUpLocked(since time.Time) bool {
 	e, lease := &q.mu.ending, q.config.Lease
 	return e.stopping && len(q.mu.held) == 0 && time.Since(e.since) >= lease && time.Since(since) >= lease
@@ -215,7 +215,7 @@ func (s *shard[T]) dropLocked(unsent []*op) {
 	e, err := &s.q.mu.ending, s.server.outage
 	unsent = append(unsent, s.buffer.drop()...)
 	if e.stopping {
-		e.dropped, err = e.dropped || len(unsent) > 0, workqueue.ErrShutDown
+		err, e.dropped = workqueue.ErrShutDown, e.dropped || len(unsent) > 0
 	}
 	for _, o := range unsent {
 		if o.code.isAdd() {

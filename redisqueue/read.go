@@ -76,7 +76,7 @@ type List string
 
 // The lists of keys.
 const (
-	ListAll        List = "all"        // the keys that are queued, processed or wait, in no order; one that waits and is in another state twice
+	ListAll        List = "all"        // what is queued, processed or waits, in no order; a key that waits and is queued or processed, too, comes twice
 	ListProcessing List = "processing" // in no order
 	ListQueued     List = "queued"     // the next one first
 	ListWaiting    List = "waiting"    // the next one that is due first
@@ -101,9 +101,9 @@ type KeyInfo[T comparable] struct {
 	SetAside bool
 }
 
-// Keys yields up to limit keys of a list, in its order, or all of them in no order if limit is not positive, with a call of the
-// server for every few hundred. Without a limit, every key that stays in the list is yielded; one that moves may be yielded twice, or
-// not at all. With a limit above 256, keys may also be missed because others leave the list.
+// Keys yields up to limit keys of a list in its order or, if limit is not positive, all of them in no order. It calls the server for
+// every few hundred. Without a limit, every key that stays in the list is yielded; one that moves may be yielded twice, or
+// not at all. With a limit above 256, a key may also be missed because others leave the list.
 //
 // Keys that cannot be decoded are left out. If a shard does not answer, if ctx ends, or if what the server has makes no sense, the
 // others are yielded, and an error last. Keys reads alone, and works after shutdown too.
@@ -122,7 +122,7 @@ func (q *Queue[T]) Keys(ctx context.Context, list List, limit int) iter.Seq2[Key
 			cursors = append(cursors, &cursor[T]{shard: s, how: how, parts: parts, from: "0"})
 		}
 		for left := limit; left > 0; left-- {
-			cursors = slices.DeleteFunc(cursors, func(c *cursor[T]) bool {
+			cursors = slices.DeleteFunc(cursors, func(c *cursor[T]) bool { // Each cursor reads on. This drops those that end or fail.
 				err := c.fill(ctx, min(limit, maxPage))
 				if err != nil {
 					errs = append(errs, err)

@@ -12,7 +12,7 @@
 local META, STATES, LINE, DELAYS, FAILURES, HELD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[9]
 local ASIDE, LOSSES, GIVEN, REASONS, CAUSES, NAMES = KEYS[11], KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18]
 local what, list, from, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local call, FILLER, BYTES = redis.call, string.rep('\0', 80), 65536 -- A page is full with so many bytes of keys.
+local call, FILLER, BYTES = redis.call, string.rep('\0', 80), 65536 -- BYTES of keys fill a page.
 
 -- How each list is read: the command, the key of Redis, and how many entries of a scan belong to one key (with its value or score).
 local PAGE = {
@@ -51,7 +51,7 @@ elseif what == 'scan' then
 		append(reply[2][i])
 	end
 else
-	-- A read of a long list walks to its place. So there are few reads, and each is larger unless the keys are long.
+	-- Redis walks through a long list to the place of a read. So there are few: each is larger than the last, unless keys are long.
 	local command, set = unpack(PAGE[list])
 	local first, at, bytes, asked, isEnd = tonumber(from), tonumber(from), 0, math.min(8, count), false
 	repeat
@@ -78,7 +78,7 @@ if #keys > 0 then
 			'key', key, 'state', state, 'failures', failures[i], 'due', dues[i], 'givenAt', given[i], 'reason', reasons[i],
 			'losses', losses[i], 'holder', isHeld and call('HGET', NAMES, string.sub(state, 2, 12)),
 		}
-		if what == 'key' then
+		if what == 'key' then -- behind the 16 values above, which may be false
 			row[17], row[18] = 'causes', call('HGET', CAUSES, (isHeld and 'h' or 'n') .. key)
 			row[19], row[20] = 'aside', call('SISMEMBER', ASIDE, key)
 		end

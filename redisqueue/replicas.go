@@ -20,21 +20,22 @@ func (s *shard[T]) replicate() {
 		q.mu.Lock()
 		c := &s.confirmations
 		waiting, session := c.replicating, c.session
-		c.replicating, c.replicator = nil, len(waiting) > 0
-		if !c.replicator {
+		c.replicating = nil
+		if len(waiting) == 0 {
+			c.replicator = false
 			q.endLocked()
 			q.mu.Unlock()
 			return
 		}
 		q.mu.Unlock()
 		err := s.waitForReplicas(session)
-		for _, c := range waiting {
-			c.result <- err
+		for _, w := range waiting {
+			w.result <- err
 		}
 	}
 }
 
-// waitForReplicas waits until WaitReplicas replicas have the session's batch with its seq, and all that came before.
+// waitForReplicas waits until WaitReplicas replicas have batch session.seq of the session, and all that came before.
 func (s *shard[T]) waitForReplicas(session session) error {
 	var found bool
 	var replicas int
@@ -53,8 +54,8 @@ func (s *shard[T]) waitForReplicas(session session) error {
 	return nil
 }
 
-// askForReplicas returns whether the server has that batch, and how many of its replicas do. WAIT is about what its own connection has
-// written, so replicated.lua writes something on the same one.
+// askForReplicas returns whether the server has that batch, and how many replicas have it. WAIT waits for what its own connection has
+// written, so replicated.lua first writes something on that connection.
 func (s *shard[T]) askForReplicas(session session) (found bool, replicas int, err error) {
 	ctx, q, node, keys := context.Background(), s.q, s.q.blocking, s.names.of(session.id)
 	cluster, isCluster := node.(*redis.ClusterClient)

@@ -24,7 +24,7 @@ type row[T comparable] struct {
 	info    KeyInfo[T]
 }
 
-// of returns the row's info with its key, which the row's string decodes to.
+// of returns the row's info about key, which is the row's string decoded.
 func (r row[T]) of(key T) KeyInfo[T] {
 	r.info.Key = key
 	if r.info.GivenUp != nil {
@@ -81,12 +81,12 @@ func setState[T comparable](k *KeyInfo[T], state string, check *checker) {
 	case 16:
 		k.State, k.Since = workqueue.KeyQueued, check.at(p.digits(16))
 	default:
-		kind := p.take(1)
+		kind, session := p.take(1), p.take(11)
 		k.State, k.Again = workqueue.KeyProcessing, kind != "p"
-		k.Holder, k.Fence = cmp.Or(k.Holder, p.take(11)), p.digits(16)
+		k.Holder, k.Fence = cmp.Or(k.Holder, session), p.digits(16)
 		k.Since = check.at(k.Fence)
 		if k.Again {
-			p.digits(16)
+			p.digits(16) // when it was added again
 		}
 		p.bad = p.bad || p.rest != "" || !strings.Contains("pde", kind)
 	}
