@@ -205,6 +205,8 @@ func (h *Handler) act(ctx context.Context, form url.Values) (result *bulkResult,
 	ofKeys, ofMany := h.actionsOf(r).only("retry", "remove", "forget", "cancel", "release").Has(action), action == "retry" || action == "forget"
 	panicked := guarded("queue", func() {
 		switch {
+		case r.late:
+			err = r.err
 		case ofQueue != nil:
 			ofQueue()
 		case ofGroup != nil && form.Has("group"):

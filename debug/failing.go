@@ -116,13 +116,16 @@ func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 		// Without pools a full list may lack keys that are not in the queue.
 		r.partial = r.partial || len(r.pools) == 0 && len(r.keys.Failing) >= searchLimit
 		if q.SnapshotKeys != nil && r.missing == none {
+			began := time.Now()
 			for k := range q.SnapshotKeys() {
 				if k.Requeues > 0 && !once(counted(k)) {
 					return
 				}
+				began = time.Now()
 			}
+			r.noteOutage(r.stats, began)
 		}
-		r.partial = r.partial || len(seen)-known < all
+		r.partial = r.partial || r.missing != none || len(seen)-known < all
 	}
 }
 

@@ -185,8 +185,10 @@ func (e *entry) hasQueue() bool { return e.queue.Stats != nil }
 func (h *Handler) register(name string, q workqueue.Inspector) (unregister func()) {
 	e := newEntry("", name)
 	e.queue = q
-	e.queueName = h.readOne(context.Background(), e, 0).stats.Name
-	e.name = short(cmp.Or(name, e.queueName), maxName)
+	own := h.readOne(context.Background(), e, 0).stats.Name
+	h.mu.Lock() // A call that has not answered may read them yet.
+	e.queueName, e.name = own, short(cmp.Or(name, own), maxName)
+	h.mu.Unlock()
 	h.removeIfEnded(e.name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -262,16 +264,16 @@ func (h *Handler) addPool(name string, p worker.Inspector) {
 	h.startLocked()
 }
 
-func (h *Handler) removePool(name string, p *worker.Inspector) {
+func (h *Handler) removePool(p *worker.Inspector) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if e := h.mu.pools[name]; e != nil {
+	for name, e := range h.mu.pools { // Its Stats may have another name.
 		e.pools = slices.DeleteFunc(e.pools, func(q *worker.Inspector) bool { return q == p })
 		if len(e.pools) == 0 {
 			delete(h.mu.pools, name)
-			h.stopIfEmptyLocked()
 		}
 	}
+	h.stopIfEmptyLocked()
 }
 
 // entries returns the queues, and an entry for the pools of each name that no queue has.

@@ -44,14 +44,14 @@ type measure struct {
 func (r *reading) measure() measure {
 	s := r.stats
 	m := measure{
-		at: r.at, adds: s.Adds, retries: s.Retries, errors: r.workers.Failed,
+		at: r.at, adds: s.Adds, retries: s.Retries, errors: r.workers.Failed + r.pastFailed,
 		queued: s.Queued, processing: s.Processing, waiting: s.Waiting,
 		latency: s.Latency, work: s.WorkDuration, changes: r.workers.Changes,
 	}
 	if s.WorkDuration != nil {
 		m.dones = s.WorkDuration.Count()
-	} else if open := uint64(max(0, s.Queued+s.Again+s.Processing)); open <= s.Adds {
-		m.dones = s.Adds - open // Without times: what was added is done, or still there.
+	} else if open := uint64(max(0, s.Queued+s.Again+s.Processing)); s.Shared == nil && open <= s.Adds {
+		m.dones = s.Adds - open // Without times: what was added is done, or still there. (A shared queue's adds are those of this process.)
 	}
 	return m
 }

@@ -108,6 +108,7 @@ func (r *reading) keysIn(ctx context.Context, state workqueue.KeyState, lists ke
 		}[state]
 		return keys, len(keys) >= searchLimit
 	}
+	began := time.Now()
 	r.guard(func() {
 		for k := range r.entry.queue.SnapshotKeys() {
 			if more = len(keys) == maxListed || ctx.Err() != nil; more {
@@ -116,7 +117,9 @@ func (r *reading) keysIn(ctx context.Context, state workqueue.KeyState, lists ke
 			if k.State == state {
 				keys = append(keys, newKeyReport(k))
 			}
+			began = time.Now()
 		}
+		r.noteOutage(r.stats, began) // A queue on a server that has stopped to answer ends its list early.
 	})
 	slices.SortStableFunc(keys, func(a, b keyReport) int {
 		if state == workqueue.KeyWaiting {

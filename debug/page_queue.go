@@ -141,7 +141,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 	for _, keys := range r.all() {
 		*keys = (*keys)[:min(limit, len(*keys))]
 	}
-	if e.queue.PauseGroup != nil {
+	if e.queue.PauseGroup != nil && !read.late {
 		r.Groups = newGroups(read.pausedGroups, r.keyLists)
 		read.guard(func() { describeGroups(r.Groups, e.queue, now) })
 	}

@@ -31,6 +31,8 @@ type reading struct {
 	workers worker.Stats
 	// past are the last keys that were failing when a pool ended: the next pool does not know why.
 	past []worker.FailedKey[any]
+	// pastFailed is how many calls of pools that have ended had failed.
+	pastFailed uint64
 	// unanswered is the key of the oldest change of the pools, or nil if it is not known.
 	unanswered *worker.UnansweredKey[any]
 	// pausedGroups are those of the queue, sorted.
@@ -131,7 +133,7 @@ func (r *reading) noteOutage(stats workqueue.Stats, began time.Time) {
 func (h *Handler) read(e *entry, limit int) *reading {
 	r := &reading{entry: e, at: h.clock.Now(), began: time.Now(), keys: &noKeys}
 	if last := e.last.Load(); last != nil {
-		r.past = last.past
+		r.past, r.pastFailed = last.past, last.pastFailed
 	}
 	if limit > 0 {
 		r.keys = new(queueKeys)
@@ -175,7 +177,8 @@ func (h *Handler) read(e *entry, limit int) *reading {
 		case failure != nil:
 			r.err = cmp.Or(r.err, failure)
 		case s.Stats.Ended:
-			h.removePool(s.Stats.Name, p)
+			h.removePool(p)
+			r.pastFailed += s.Stats.Failed
 			r.past = append(slices.Clone(s.Failing), r.past...)
 			r.past = r.past[:min(len(r.past), maxKeys)]
 		default:
@@ -186,7 +189,7 @@ func (h *Handler) read(e *entry, limit int) *reading {
 			if s.Stats.OldestUnanswered > r.workers.OldestUnanswered {
 				r.unanswered = s.Unanswered
 			}
-			r.workers = r.workers.Plus(s.Stats)
+			r.err = cmp.Or(r.err, guarded("pool", func() { r.workers = r.workers.Plus(s.Stats) })) // It panics if buckets differ.
 		}
 	}
 	m := r.measure()

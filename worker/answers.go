@@ -192,7 +192,11 @@ func classify(err error, interrupted bool) answer {
 	again, asked := requeueOf(err)
 	switch {
 	case errors.As(err, &later):
-		return answer{next: NextRetry, after: later.after, hold: onHold}
+		after := again.after
+		for within := err; errors.As(within, &later); within = later.error { // Of several delays the longest counts.
+			after = max(after, later.after)
+		}
+		return answer{next: NextRetry, after: after, hold: onHold}
 	case (asked || onHold != nil) && hasFailure(err, interrupted):
 		return answer{next: NextRetry, after: again.after, hold: onHold}
 	case asked:

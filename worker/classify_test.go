@@ -46,6 +46,8 @@ func TestClassify(t *testing.T) {
 		{"Every", wrap(Every(time.Minute)), false, answer{next: NextRequeue, every: time.Minute}},
 		{"Every with a failure beside it", errors.Join(Every(time.Minute), broken), false, retry},
 		{"RetryAfter", wrap(RetryAfter(broken, time.Minute)), false, retryAfter},
+		{"RetryAfter twice", RetryAfter(RetryAfter(broken, time.Minute), time.Second), false, retryAfter},
+		{"RetryAfter with RequeueAfter beside it", RetryAfter(errors.Join(broken, RequeueAfter(time.Minute)), time.Second), false, retryAfter},
 		{"RetryAfter of nil", RetryAfter(nil, time.Minute), false, answer{next: NextForget}},
 		{"RetryAfter of Terminal", RetryAfter(Terminal(broken), time.Minute), false, giveUp},
 		{"RetryAfter of ErrAdded", RetryAfter(ErrAdded, time.Minute), true, retryAfter},

@@ -126,12 +126,18 @@ func (c *Cache) await(ctx context.Context, object metav1.Object, version string)
 	})
 }
 
-// add also forgets the waits whose keys are not held any more.
+// add adds w, and ends the waits that have expired.
 func (c *Cache) add(w *wait) {
+	now, expired := time.Now(), []*wait{}
+	defer func() {
+		for _, w := range expired {
+			w.release()
+		}
+	}()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
 	for front := c.mu.order.Front(); front != nil && front.Value.(*wait).expires.Before(now); front = c.mu.order.Front() {
+		expired = append(expired, front.Value.(*wait))
 		c.removeLocked(front.Value.(*wait))
 	}
 	w.place = c.mu.order.PushBack(w)
