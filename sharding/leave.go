@@ -143,11 +143,6 @@ func (m *Member) markSelf(r Record) (marked bool, err error) {
 	return false, err
 }
 
-// gives reports whether a member holds a slot, or is to hold one next.
-func (t *table) gives(id string) bool {
-	return slices.ContainsFunc(t.slots, func(s tableSlot) bool { return s.holder == id || s.next == id })
-}
-
 // isRid reports whether the table gives the member no slot any more.
 func (m *Member) isRid() bool {
 	m.mu.Lock()

@@ -1,0 +1,349 @@
+package sharding
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+)
+
+// view is what a member knows of the table. It may be old: what must be known for certain is read from the store, or is a
+// condition of a write.
+type view struct {
+	// table is the newest table that was seen, in a record of that version, and learned is when. Only its holder gives a
+	// slot away, and others only after the end of the holder's record. So a member that is valid holds what an old table
+	// says that it holds.
+	table   *table
+	version string
+	learned time.Duration
+	// adopted is when the read began that showed the first table of this id, and since when it returned. confirmed is when the last one
+	// began that showed a table of this id after the member's record named it.
+	adopted, since time.Duration
+	confirmed      moment
+	// epoch is the greatest one, and lease the longest, that was seen anywhere. A new table goes on from there, and waits as
+	// long. greatest is the greatest epoch of a table that was known.
+	epoch, greatest int64
+	lease           time.Duration
+	// earlier: there was another table before this one. claims are slots whose handlers still run by that one, and with whom.
+	earlier bool
+	claims  map[int]string
+	obstacle
+}
+
+// obstacle is why the stored table cannot be used. At most one field is set.
+type obstacle struct {
+	missing      bool    // A read has shown that there is none.
+	broken       *Record // It has gone back in time and must be replaced.
+	incompatible error
+}
+
+// confirm reads the table: a member that cannot does not know whether there is another one.
+func (m *Member) confirm() error {
+	began, order := m.moment(), m.seen.Load()
+	r, err := m.get(m.tableName())
+	if err == nil {
+		return m.sawTable(r, began, order)
+	}
+	if !errors.Is(err, ErrNotFound) {
+		return err
+	}
+	m.mu.Lock()
+	defer m.unlock()
+	if view := &m.mu.view; view.table == nil || began.mono >= view.adopted {
+		signal(m.toWork)
+		view.obstacle = obstacle{missing: true}
+		m.admitLocked(untilRead)
+	}
+	return nil
+}
+
+// tableChanged is called with each change of the table that the watch reports. A watch may be late, so it only shows
+// newer revisions of the table that is known.
+func (m *Member) tableChanged(e Event) {
+	m.mu.Lock()
+	defer m.unlock()
+	signal(m.toWork)
+	m.mu.heard = m.now()
+	view := &m.mu.view
+	if !e.Deleted && e.Record.Version == view.version {
+		return
+	}
+	t, err := decodeTable(e.Record, m.config.Slots)
+	usable := err == nil && !e.Deleted && view.broken == nil && m.checkHashesLocked(t) == nil
+	if usable && t.relationTo(view.table, view.greatest) == newer {
+		m.adoptLocked(t, e.Record.Version)
+	} else {
+		signal(m.toConfirm)
+	}
+}
+
+// sawTable notes the table that a read or a write, which began at that time and after so many records of members had been seen,
+// has returned.
+func (m *Member) sawTable(r Record, began moment, order int64) error {
+	t, err := decodeTable(r, m.config.Slots)
+	m.mu.Lock()
+	defer signal(m.toWork)
+	defer m.unlock()
+	view := &m.mu.view
+	if view.table != nil && began.mono < view.adopted {
+		return nil // It may have been replaced since.
+	}
+	if err == nil {
+		err = m.checkHashesLocked(t)
+	}
+	if err != nil {
+		view.obstacle = obstacle{incompatible: err}
+		return err
+	}
+	relation := t.relationTo(view.table, view.greatest)
+	if relation != older && m.isOutdatedLocked(t, order) {
+		relation = contrary
+	}
+	switch relation {
+	case other:
+		if view.table != nil {
+			level := slog.LevelError
+			if view.table.settling && !t.settling { // It is the next one in the life of a table.
+				level = slog.LevelInfo
+			}
+			m.logger.Log(m.ctx, level, "There is a new table", "table", t.id, "before", view.table.id)
+			m.knowsEarlierLocked()
+		}
+		view.adopted, view.since, view.confirmed = began.mono, m.now(), neverMoment
+		m.adoptLocked(t, r.Version)
+	case newer:
+		m.adoptLocked(t, r.Version)
+	case same:
+		view.version = r.Version // It is another one if a person has edited the Lease, for example its labels.
+	default:
+		if began.mono <= view.learned && relation == older { // The clock may have stood still.
+			return nil // It was read before the known one was there.
+		}
+		if view.broken == nil {
+			m.logger.Error("The table has gone back in time: a backup or a copy was restored. Replacing it, for which all slots rest for a lease",
+				"table", t.id, "epoch", t.epoch)
+		}
+		view.obstacle = obstacle{broken: &r}
+		view.epoch, view.lease = max(view.epoch, t.epoch), max(view.lease, t.lease) // The next one goes on from there.
+		m.knowsEarlierLocked()
+		return nil
+	}
+	m.admitLocked(untilRead)
+	view.obstacle = obstacle{}
+	self := &m.mu.self
+	switch {
+	case self.version == "":
+	case self.follows != t.id:
+		signal(m.toRenew)
+	case began.mono >= self.followsSince:
+		view.confirmed = view.confirmed.latest(began)
+	default:
+		signal(m.toConfirm)
+	}
+	return nil
+}
+
+// adoptLocked makes t the known table.
+func (m *Member) adoptLocked(t *table, version string) {
+	view := &m.mu.view
+	view.table, view.version, view.learned = t, version, m.now()
+	view.epoch, view.greatest, view.lease = max(view.epoch, t.epoch), max(view.greatest, t.epoch), max(view.lease, t.lease)
+}
+
+// knowsEarlierLocked notes, also in the member's record, that there was another table before the present or the next one.
+func (m *Member) knowsEarlierLocked() {
+	if !m.mu.view.earlier {
+		m.mu.view.earlier = true
+		signal(m.toRenew)
+	}
+}
+
+// checkHashesLocked returns an error if the members of the table hash keys in another way.
+func (m *Member) checkHashesLocked(t *table) error {
+	if contradict(t.hashes, m.mu.hashes) {
+		return fmt.Errorf("%w: the group has another QueueConfig.Hash, %v, and this replica %v: use another group", ErrIncompatible, t.hashes, m.mu.hashes)
+	}
+	return nil
+}
+
+// makeTable makes a table if there is none, or none that can be used.
+func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
+	m.mu.Lock()
+	view := &m.mu.view
+	if !view.missing && view.broken == nil || m.mu.leaving {
+		m.mu.since.missing = 0
+		m.mu.Unlock()
+		return now + m.config.Lease, nil
+	}
+	m.mu.since.missing = cmp.Or(m.mu.since.missing, now)
+	if due = m.mu.since.missing + m.turnLocked(now); due > now {
+		m.mu.Unlock()
+		return due, nil
+	}
+	t := newTable(m.config.newID("table"), m.config.Slots, max(m.config.Clock.Now().UnixMilli(), view.epoch+1))
+	version := ""
+	t.replaces = view.table != nil || view.broken != nil
+	t.lease, t.hashes = view.lease, m.mu.hashes
+	if view.broken != nil {
+		version, t.uid = view.broken.Version, view.broken.UID
+	}
+	m.mu.Unlock()
+	began := m.moment()
+	r, err := m.put(m.tableRecord(t, version))
+	m.wrote(t, err)
+	if err == nil {
+		m.logger.Info("Made a new table", "table", t.id)
+		return now, m.sawTable(r, began, 0)
+	}
+	if errors.Is(err, ErrExists) || errors.Is(err, ErrConflict) {
+		err = m.confirm()
+	}
+	return m.now() + soon, err
+}
+
+// writeTable writes what follows from the plan, from dead members, and from slots whose handlers have returned.
+func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
+	for range 20 {
+		m.mu.Lock()
+		t := m.mu.view.table
+		unusable := t == nil || m.mu.view.missing || m.mu.view.broken != nil
+		m.mu.Unlock()
+		if unusable {
+			return now + m.config.Lease, nil
+		}
+		if t.settling {
+			if due, err := m.settle(t); err != nil || due > m.now() {
+				return due, err
+			}
+		}
+		began := m.moment()
+		next, version, due := m.draft(t.id, began.mono)
+		if next == nil {
+			return due, nil
+		}
+		r, err := m.put(m.tableRecord(next, version))
+		m.wrote(next, err)
+		switch {
+		case err == nil:
+			return m.now(), m.sawTable(r, began, 0) // There may be more to do.
+		case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
+		default:
+			return now, err
+		}
+		if err = m.confirm(); err != nil {
+			return now, err
+		}
+		m.mu.Lock()
+		leaves := m.mu.leaving && !m.anyBusy()
+		m.mu.Unlock()
+		if leaves {
+			return m.now(), nil // To mark its record it need not win against the others. Meanwhile its slots have no holder.
+		}
+		// Not all members try again at once.
+		if m.sleep(m.ctx, rand.N(stagger), nil) != nil {
+			return now, nil
+		}
+	}
+	return m.now() + soon, nil
+}
+
+// settle returns when the new table t may be filled, or when to look again. It may be when no member can hold slots by an earlier one:
+//
+//   - If there was an earlier one, it has been gone for a lease. Then no member is valid by it, also one that is cut off
+//     and whose record is gone.
+//   - A list, read after t, has no living member whose record names another one. Handlers of earlier times may still run: their
+//     member keeps these slots. A member that cannot use the table, or whose record cannot be read, is waited for as if it were not there.
+//
+// The records also have the epochs of earlier tables, and the longest lease.
+func (m *Member) settle(t *table) (due time.Duration, err error) {
+	m.mu.Lock()
+	ripe, earlier := m.mu.view.since+m.mu.view.lease, t.replaces || m.mu.view.earlier
+	m.mu.Unlock()
+	if earlier && ripe > m.now() {
+		return ripe, nil
+	}
+	records, _, err := m.listRecords()
+	if err == nil {
+		records, err = m.addUnlisted(records)
+	}
+	if err != nil {
+		return m.now() + soon, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	view := &m.mu.view
+	named, claims := true, make(map[int]string)
+	for _, r := range records {
+		id := m.idOf(r)
+		if id == "" {
+			continue
+		}
+		d, err := decodeMember(r)
+		if err == nil {
+			m.learnLocked(d)
+		}
+		follows := err == nil && (d.Table == "" || d.Table == t.id)
+		earlier = earlier || !follows || d.Earlier
+		if err == nil && (d.Dead || d.Slots != m.config.Slots) { // A group of other slots had another table.
+			continue
+		}
+		if !follows && (err != nil || contradict(t.hashes, d.Hashes)) && view.since+view.lease <= m.now() {
+			continue
+		}
+		named = named && follows
+		for _, s := range d.Busy {
+			if claims[s] == "" {
+				claims[s] = id
+			}
+		}
+	}
+	for _, s := range m.mu.members {
+		earlier = earlier || s.data.Table != "" && s.data.Table != t.id
+	}
+	if view.table.id != t.id {
+		return m.now() + soon, nil
+	}
+	view.claims = claims
+	if earlier {
+		m.knowsEarlierLocked()
+	}
+	switch ripe = view.since + view.lease; {
+	case earlier && ripe > m.now():
+		return ripe, nil
+	case !named:
+		return m.now() + soon, nil
+	}
+	return m.now(), nil
+}
+
+// addUnlisted adds the records of members that are known and not in a list: they may have lost their label.
+func (m *Member) addUnlisted(records []Record) ([]Record, error) {
+	m.mu.Lock()
+	unlisted := make(map[string]bool)
+	for id, s := range m.mu.members {
+		if !s.isGone && !s.data.Dead {
+			unlisted[id] = true
+		}
+	}
+	m.mu.Unlock()
+	for _, r := range records {
+		delete(unlisted, m.idOf(r))
+	}
+	for id := range unlisted {
+		r, err := m.findMember(id)
+		if err != nil {
+			return nil, err
+		}
+		if r.Name != "" {
+			records = append(records, r)
+		}
+	}
+	return records, nil
+}
+
+// tableRecord returns a record without a holder, which would look like a leader to people.
+func (m *Member) tableRecord(t *table, version string) Record {
+	return Record{Name: m.tableName(), Group: m.config.Group, Version: version, Data: t.encode(), Renewed: m.config.Clock.Now()}
+}
