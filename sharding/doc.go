@@ -17,19 +17,19 @@
 //     than [Config].Margin makes up for. The context of a handler ends before another replica can get its key.
 //   - No key is forgotten when its slot moves: see "Why no key is lost".
 //   - After Leave a slot has a new holder as soon as its handlers have returned; after a join the new member has its
-//     share within three seconds, 0.1 s for each other member, and the time of running handlers; after a kill the others take over within a
+//     share within three seconds, plus 0.1 s for each other member and the time that running handlers take; after a kill the others take over within a
 //     lease and a second.
 //   - Shares differ by at most one slot, and no slot moves without need.
 //   - While the API server is away, members go on until their validity ends, then stop, and come back by themselves.
 //   - Records of a newer format, of another number of slots or another hash, or of somebody else are errors ([ErrIncompatible]).
-//   - What people do to the records by hand, and a restore of a backup, costs slots a lease. If other things fail in the same minutes, a slot
+//   - Edits of the records by hand, and a restored backup, leave slots without a holder for a lease. If other things fail in the same minutes, a slot
 //     may have two holders for seconds: stop the members before you restore a backup.
 //
 // What is not: a process that was stopped (SIGSTOP) for longer than two thirds of its lease goes on for a moment when it wakes
 // up, before its contexts end; after a suspension of the machine that is a sixtieth of a lease. A handler for which that matters
 // stores its [Epoch] beside what it writes. The same holds for handlers that ignore their contexts, if their member is taken for
 // dead, or was out of touch for a lease and its record had lost its label. And a group of which all records are gone, or have
-// lost their labels, looks like a new one to whoever joins: its members that are cut off go on until their validity ends. So
+// lost their labels, looks new to whoever joins, while its members that are cut off go on until their validity ends. So
 // does, after a restore, one that had been cut off for a lease before, until its successor reads the table; and epochs may go
 // back until then.
 //
@@ -52,7 +52,7 @@
 //     begun to read, within that time, a table of the id that its record names. Validity ends when the monotonic clock or the
 //     wall clock says so: the first cannot be set, and the second goes on while a machine is suspended. An invalid
 //     member hands out nothing, and its handlers' contexts end.
-//   - Only the holder gives a slot away, and only when no handler of it runs. It stops to hold the slot before it tries to
+//   - Only the holder gives a slot away, and only when no handler of it runs. It stops holding the slot before it tries to
 //     write that, and holds it again only when a newer table says that it still does: a write that reported an error
 //     may come into effect later, unless the server has refused it. If the slot is to stay after all, the holder writes that newer
 //     table itself. If it can write none for a lease, it gives up its record.
@@ -61,7 +61,7 @@
 //     meanwhile, reads that one once more, and marks it on condition of that version: it can then not be renewed any more, and everybody
 //     sees why. Whoever was out of touch itself waits for a third of a lease more. A record is created once, and a member is in no table before it has one. A member that finds its record marked or gone,
 //     or about to be deleted, goes on as a new one, with a new id.
-//   - That a watch or a list does not show a record means nothing, unless the record had a mark: it may lag behind the table that names
+//   - That a watch or a list does not show a record means nothing, unless the record had a mark: they may lag behind the table that names
 //     the member, or the record has lost its label. Only a read that began after the table was read shows that such a record is gone.
 //     Then somebody deleted it, perhaps a person, and the slots stay where they are for another lease: that of the member, or the longest
 //     that was known.
@@ -76,8 +76,8 @@
 //   - A member that renews its record and cannot use the table for a lease gives up: it marks its record as that of a dead one, and waits
 //     until it can use the table.
 //   - A new table is filled when no record in a list, read after the table was there, names another one, nor one of a known member that
-//     has lost its label, and if there was an earlier one, not before a lease has passed. It gets another id with that. A member names a
-//     table before it holds slots by it, and reads it once more after that. With it it names the slots whose handlers still run, which stay with it. Its record also has the greatest epoch and the
+//     has lost its label, and if there was an earlier one, not before a lease has passed. It then gets another id. A member names a
+//     table before it holds slots by it, and reads it once more after that. The same write names the slots whose handlers still run: these stay with it. Its record also has the greatest epoch and the
 //     longest lease that it knows, from which the new table goes on. A record that cannot be read, or is that of a member that cannot use the
 //     new table, is waited for no longer than that.
 //   - Members hand over slots one after the other, in the order of their ids, so that a slot is without a holder for only one write. Who leaves marks
@@ -86,7 +86,7 @@
 //
 // All members compute the same plan. The first of them, in the order of their ids, writes it a fifth of a second after the group
 // has changed; each of the others waits a moment longer, in case that it does not. A member that has just joined gets slots after
-// a second, and while another one of its name is there and silent, not before that one is dead: its process may be one that dies
+// a second, and while a silent one of its name is there, not before that one is dead: its process may be one that dies
 // again and again.
 //
 // # Why no key is lost

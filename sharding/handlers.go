@@ -16,11 +16,11 @@ type cells struct {
 	next   atomic.Pointer[cells]
 }
 
-func (c *cells) put(token uint64) *atomic.Uint64 {
+func (c *cells) put(token uint64) {
 	for ; ; c = c.orNext() {
 		for i := range c.tokens {
 			if t := &c.tokens[i]; t.Load() == 0 && t.CompareAndSwap(0, token) {
-				return t
+				return
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 //	Hash: func(key types.NamespacedName) uint64 { return sharding.HashString(key.Namespace) }
 func HashString(s string) uint64 { return stablehash.String(s) }
 
-// slotOf maps a hash to one of n slots. It must never change, as package stablehash: all replicas find a key in the same slot.
+// slotOf maps a hash to one of n slots. Like package stablehash, it must never change: all replicas must find a key in the same slot.
 func slotOf(hash uint64, n int) int { return int(stablehash.Scale(hash, uint64(n))) }
 
 // hasher computes the hash of keys of one type.
@@ -39,7 +39,7 @@ func (f *hasher[T]) hash(key T) uint64 {
 	return f.stable.Hash(key)
 }
 
-// fingerprint identifies the hash by what it makes of some keys: "type=number". A hash that panics for these is taken for right.
+// fingerprint identifies the hash by what it makes of some keys: "type=number". A hash that panics for these has none, and is not checked.
 func (f *hasher[T]) fingerprint() string {
 	name, h := reflect.TypeFor[T]().String(), uint64(0)
 	defer func() { _ = recover() }()

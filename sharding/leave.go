@@ -96,7 +96,7 @@ func (m *Member) tryLeave() bool {
 }
 
 // retire stores r, which marks the member's record, and deletes the record as soon as the table gives the member no slot any
-// more. If that lasts, or it cannot wait, the others delete the record, or those who join next. Without the mark they would wait
+// more. If that takes too long, or it cannot wait, the others delete the record, or those who join next. Without the mark they would wait
 // for a lease.
 func (m *Member) retire(r Record, waits bool) error {
 	marked, err := m.markSelf(r)
@@ -129,8 +129,10 @@ func (m *Member) markSelf(r Record) (marked bool, err error) {
 				if known.Data == r.Data {
 					return true, nil
 				}
-				r.Version = known.Version
-				continue
+				if r.Version = known.Version; m.sleep(m.ctx, stagger, nil) == nil {
+					continue
+				}
+				return false, m.ctx.Err()
 			}
 		}
 		switch {
@@ -195,13 +197,13 @@ const (
 	batching = 200 * time.Millisecond
 	turn     = 150 * time.Millisecond
 	maxTurns = 4
-	// spacing, for each member that is to hand over slots before, is how long one waits for these.
+	// spacing is how long a member waits for each one that is to hand over slots before it.
 	spacing = 200 * time.Millisecond
 	// stagger keeps members apart that write the table at the same time.
 	stagger = 20 * time.Millisecond
 	// probation is how long a member must live before it gets slots, if there are others.
 	probation = time.Second
-	// remembersDeaths is for how long its process is known to have died again and again. (The kubelet waits up to five minutes before it
+	// remembersDeaths is for how long the deaths of a process are remembered. (The kubelet waits up to five minutes before it
 	// starts a container again.)
 	remembersDeaths = 30 * time.Minute
 	// soon is when to look again after a failed call.

@@ -49,7 +49,7 @@ type Member struct {
 	// states has the state of each slot, together, because queues read one for each key.
 	states []atomic.Uint32
 	queues atomic.Pointer[[]slotQueue]
-	// validUntil is when the member stops to hold slots unless it hears from the store again, and wallUntil is that by the wall clock.
+	// validUntil is when the member stops holding slots unless it hears from the store again, and wallUntil is that by the wall clock.
 	// They are written under mu.
 	validUntil, wallUntil atomic.Int64
 

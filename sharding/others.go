@@ -36,7 +36,7 @@ type seen struct {
 	// known is when the member was seen for the first time, and since is when this version was, or when the record was found to be gone.
 	known, since time.Duration
 	isGone       bool
-	// order is that of this version among all that was seen. renewed: there was another version before it.
+	// order is this version's number among all records that were seen. renewed: there was another version before it.
 	order   int64
 	renewed bool
 	// look: the watch or a list has not shown the record. Only a read shows that it is gone.
@@ -60,7 +60,7 @@ func (s *seen) life(now time.Duration) life {
 
 // expires returns until when the member lives if nothing is heard of it.
 func (s *seen) expires() time.Duration {
-	if s.former { // A request to create the record has come into effect after this process had given it up.
+	if s.former { // This process has given that life up, so nobody renews the record.
 		return s.known
 	}
 	return s.since + time.Duration(s.data.Lease)
@@ -185,7 +185,7 @@ func (m *Member) memberChanged(id string, e Event) {
 }
 
 // sawMemberLocked notes a member's record. If it is older than what is known, the member counts as alive for a lease too
-// long, which is harmless. It reports whether more is new than that the member lives.
+// long, which is harmless. It reports whether there is other news than a renewal.
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	s := m.memberLocked(id)
 	s.look = false
@@ -278,7 +278,7 @@ func (m *Member) isNewLocked(now time.Duration) bool {
 	return met == strange
 }
 
-// memberLocked returns what is known of a member. Of one that is new it is nothing but how long it may live.
+// memberLocked returns what is known of a member. Of a new one that is only how long it may live.
 func (m *Member) memberLocked(id string) *seen {
 	s := m.mu.members[id]
 	if s == nil {
@@ -394,8 +394,12 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 	err = m.call(m.ctx, func(ctx context.Context) error { return m.store.Delete(ctx, m.recordName(remains), version) })
 	if err == nil || errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict) {
 		_, err = m.findMember(remains)
+		return now, err
 	}
-	return now, err
+	m.mu.Lock()
+	m.mu.members[remains].since = m.now() + m.config.Lease // It stays dead. Meanwhile there is more to do than to delete it.
+	m.mu.Unlock()
+	return due, err
 }
 
 // findMember reads a member's record that the watch has not shown. Only that shows that it is gone: the watch may lag

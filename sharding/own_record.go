@@ -20,7 +20,7 @@ type own struct {
 	attempts map[int64]attempt
 	// stored is the sequence that the record had when it was seen last.
 	stored int64
-	// alive: nobody has ended this life, as far as the member knows. Only while the member's record is there nobody gives its slots
+	// alive: nobody has ended this life, as far as the member knows. While its record is there, unmarked, nobody gives its slots
 	// away.
 	alive bool
 	// renewed is when the last attempt began that is known to have succeeded.
@@ -316,7 +316,7 @@ func (m *Member) barLocked(until barrier, why string, err error) {
 	signal(m.toWork)
 }
 
-// admitLocked is called when what the member has waited for has happened. Before it has another id it must wait: its record may
+// admitLocked is called when what the member has waited for has happened. Until it has another id it must wait: its old record may
 // get a mark at any time.
 func (m *Member) admitLocked(until barrier) {
 	if m.mu.barred == until && m.mu.self.version == "" {
@@ -326,7 +326,7 @@ func (m *Member) admitLocked(until barrier) {
 }
 
 // giveUp ends the life of a member that renews its record and has not been able to use the table for a lease: nobody else could get its
-// slots. It marks the record of a member that has given up its slots, so that the others can have them at once.
+// slots. It then marks that member's record, so that the others can have the slots at once.
 func (m *Member) giveUp(now time.Duration) (due time.Duration, err error) {
 	m.mu.Lock()
 	due = now + m.config.Lease

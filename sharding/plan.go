@@ -65,7 +65,11 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 	}
 	d.handOverLocked(next)
 	if next.same(t) {
-		if !slices.ContainsFunc(t.slots, func(s tableSlot) bool { return s.holder == d.self && s.next != "" }) {
+		waits := false // for the next try of a handover that was refused
+		for s, slot := range t.slots {
+			waits = waits || slot.holder == d.self && slot.next != "" && m.slots[s].keep > now
+		}
+		if !waits {
 			m.mu.since.refused = 0
 		}
 		return nil, "", due
@@ -92,7 +96,7 @@ func (m *Member) newDraftLocked(t *table, now time.Duration) *draft {
 }
 
 // plan returns the table as it should be, without handovers, and how long to wait before it is written. A change waits for more
-// of them and for this member's turn, but not if slots are with the dead, and least if this member has found that.
+// of them and for this member's turn. One that takes slots of the dead waits for the turn alone, or not at all if this member marked them.
 func (d *draft) plan(now time.Duration) (next *table, wait time.Duration) {
 	next = d.t.clone()
 	slots := d.t.slots

@@ -212,12 +212,12 @@ func (q *queue[T]) GetContext(ctx context.Context) (key T, err error) {
 func (q *queue[T]) take(key T) bool {
 	slot, token := q.locate(key)
 	for {
-		cell := q.cells[slot].put(token)
+		q.cells[slot].put(token)
 		now := q.member.state(slot) // after the put
 		if now == held {
 			return true
 		}
-		cell.CompareAndSwap(token, 0)
+		q.cells[slot].remove(token) // perhaps that of a Done of the key which still runs: then that Done removes this one
 		signal(q.member.toWork)
 		if now == absent {
 			// Before Done: if the slot comes back meanwhile, its listing makes the queue below remember the key.

@@ -16,7 +16,7 @@ type right struct {
 	try  func(context.Context) error
 }
 
-// checkRights returns an error that names the verbs that the client lacks. A member would miss some of them only much later: update
+// checkRights returns an error that names the verbs that the client lacks. Otherwise a missing verb would show only much later: update
 // after a third of a lease, delete when another member dies, and watch never, but with six times the requests.
 func (m *Member) checkRights() error {
 	store, ok := m.store.(interface {

@@ -35,7 +35,7 @@ type slot struct {
 	holding atomic.Pointer[holding]
 	stop    stop
 	given   given
-	// keep is until when the slot is not to stop again, because a handler did not return or the server refused the handover.
+	// keep is until when the slot must not stop again, because a handler did not return or the server refused the handover.
 	keep time.Duration
 	// by is the member's id when it held the slot last.
 	by string
@@ -43,9 +43,8 @@ type slot struct {
 
 // stop is what is known of a slot that is stopping.
 type stop struct {
-	// since is when it began, and ended says that HandoverTimeout has passed since.
-	since time.Duration
-	ended bool
+	// since is when it began, and ended when the contexts of its handlers ended because HandoverTimeout had passed, or zero.
+	since, ended time.Duration
 	// unlisted: the slot has been stopping since it was absent, so its keys are still to be listed.
 	unlisted bool
 }
@@ -263,7 +262,7 @@ func (m *Member) applyMineLocked(i int, now time.Duration) {
 	if from == to {
 		return
 	}
-	if from == absent || from == stopping && s.stop.ended {
+	if from == absent || from == stopping && s.stop.ended > 0 {
 		s.holding.Store(&holding{epoch: t.slots[i].epoch})
 	}
 	s.by = m.mu.self.id
@@ -324,7 +323,7 @@ func (m *Member) countHandoverLocked(i int, valid bool) {
 // hurryLocked ends the contexts of the handlers of slots that have been stopping for HandoverTimeout, and keeps slots
 // whose handlers do not return even then. It returns when to look again.
 func (m *Member) hurryLocked(now time.Duration) (next time.Duration) {
-	limit, patience := m.config.HandoverTimeout, m.config.HandoverTimeout*3/2
+	limit, patience := m.config.HandoverTimeout, m.config.HandoverTimeout/2
 	next = now + m.config.Lease
 	stuck := 0
 	for i := range m.slots {
@@ -336,18 +335,18 @@ func (m *Member) hurryLocked(now time.Duration) (next time.Duration) {
 			continue
 		}
 		switch passed := now - s.stop.since; {
-		case passed >= patience && !m.mu.leaving:
+		case s.stop.ended > 0 && now >= s.stop.ended+patience && !m.mu.leaving:
 			stuck++
 			s.keep = now + 4*limit
 			next = min(next, s.keep)
 			m.mu.stats.Kept++
 		case passed >= limit:
-			if !s.stop.ended {
-				s.stop.ended = true
+			if s.stop.ended == 0 {
+				s.stop.ended = now
 				m.mu.changes.ended = append(m.mu.changes.ended, ending{s.holding.Load(), ErrHandover})
 			}
 			if !m.mu.leaving {
-				next = min(next, s.stop.since+patience)
+				next = min(next, s.stop.ended+patience)
 			}
 		default:
 			next = min(next, s.stop.since+limit)

@@ -159,7 +159,7 @@ func (m *Member) kept() []workqueue.Fact {
 	defer m.mu.Unlock()
 	n, next, now := 0, time.Duration(math.MaxInt64), m.now()
 	for s := range m.slots {
-		if wait := m.slots[s].keep - now; wait > 0 {
+		if wait := m.slots[s].keep - now; wait > 0 && m.state(s) != absent {
 			n, next = n+1, min(next, wait)
 		}
 	}
@@ -173,7 +173,7 @@ func (m *Member) kept() []workqueue.Fact {
 	return []workqueue.Fact{fact("Slots that cannot move", "%d: %s; next try in %v", n, why, next.Round(time.Second))}
 }
 
-// factsOf says who holds the slots, and what moves. If that is not how it is now, old says how old it is.
+// factsOf says who holds the slots, and what moves. If it is not up to date, old says its age.
 func factsOf(slots []Slot, old string) (facts []workqueue.Fact) {
 	held, moves := make(map[string]int), make(map[string]move)
 	for _, s := range slots {
@@ -199,7 +199,7 @@ func factsOf(slots []Slot, old string) (facts []workqueue.Fact) {
 	return facts
 }
 
-// move is the fact what moves from one member to another.
+// move is what moves from one member to another, as a fact.
 type move struct {
 	slots, handlers int
 	since           time.Duration

@@ -12,7 +12,7 @@ type table struct {
 	// epoch grows with each write. It starts at the milliseconds since 1970, so that a new group's are probably greater than
 	// those of an earlier one. If the table was deleted, the new one goes on from the epochs in the members' records.
 	epoch int64
-	// settling: the table is new, and somebody may still hold slots by another one; see isSettled. replaces: there certainly was another
+	// settling: the table is new, and somebody may still hold slots by another one; see settle. replaces: there certainly was another
 	// one.
 	settling, replaces bool
 	// lease is the longest that a member ever had: one that was cut off may still count on it. It never gets shorter. hashes has
@@ -91,7 +91,7 @@ func (t *table) gives(id string) bool {
 	return slices.ContainsFunc(t.slots, func(s tableSlot) bool { return s.holder == id || s.next == id })
 }
 
-// same reports whether t says the same as another table of its id.
+// same reports whether t says the same as another table of its id, but for deaths, which decide only about newcomers.
 func (t *table) same(clone *table) bool {
 	return t.settling == clone.settling && t.lease == clone.lease && slices.Equal(t.leaving, clone.leaving) &&
 		slices.Equal(t.hashes, clone.hashes) && slices.Equal(t.slots, clone.slots)
@@ -118,7 +118,7 @@ const (
 	other relation = iota
 	newer
 	same
-	// older: it was there before the known one. contrary: both cannot have been there, one after the other.
+	// older: it was there before the known one. contrary: neither can have led to the other.
 	older
 	contrary
 )

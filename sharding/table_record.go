@@ -18,7 +18,7 @@ type view struct {
 	table   *table
 	version string
 	learned time.Duration
-	// adopted is when the read began that showed the first table of this id, and since when it returned. confirmed is when the last one
+	// adopted is when the read that first showed a table of this id began, and since when it returned. confirmed is when the last one
 	// began that showed a table of this id after the member's record named it.
 	adopted, since time.Duration
 	confirmed      moment
@@ -131,7 +131,7 @@ func (m *Member) sawTable(r Record, began moment, order int64) error {
 		return nil
 	}
 	m.admitLocked(untilRead)
-	view.obstacle = obstacle{}
+	view.obstacle, m.mu.since.unusable = obstacle{}, 0 // before giveUp looks
 	self := &m.mu.self
 	switch {
 	case self.version == "":
@@ -168,7 +168,7 @@ func (m *Member) checkHashesLocked(t *table) error {
 	return nil
 }
 
-// makeTable makes a table if there is none, or none that can be used.
+// makeTable makes a table if there is none, or if it has gone back in time.
 func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	m.mu.Lock()
 	view := &m.mu.view
@@ -249,9 +249,9 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 	return m.now() + soon, nil
 }
 
-// settle returns when the new table t may be filled, or when to look again. It may be when no member can hold slots by an earlier one:
+// settle returns when the new table t may be filled, or when to look again. It may be filled when no member can hold slots by an earlier one:
 //
-//   - If there was an earlier one, it has been gone for a lease. Then no member is valid by it, also one that is cut off
+//   - If there was an earlier one, it has been gone for a lease. Then no member is valid by it, not even one that is cut off
 //     and whose record is gone.
 //   - A list, read after t, has no living member whose record names another one. Handlers of earlier times may still run: their
 //     member keeps these slots. A member that cannot use the table, or whose record cannot be read, is waited for as if it were not there.
