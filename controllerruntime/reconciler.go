@@ -240,7 +240,6 @@ func leastDelay(result reconcile.Result, err error) time.Duration {
 
 // meaning returns the error by which a handler of package worker says what the result means to the controller.
 func meaning(result reconcile.Result, err error) error {
-	result.Priority = nil // Alone it asks for nothing.
 	switch {
 	case err == nil && result.IsZero():
 		return nil
