@@ -145,7 +145,7 @@ func (c *Config[T]) settings() string {
 	part := func(n int) int { return (max(n, 1)-1)/c.Shards + 1 } // of each shard
 	return fmt.Sprintf("base=%.3f max=%.3f factor=%g jitter=%d forget=%.3f limit=%g burst=%d losses=%d keep=%d keepfor=%.3f",
 		micros(base), micros(longest), min(max(factor, 1), 1e300), b.Jitter, micros(forgetAfter),
-		max(c.Limit, 0)/float64(c.Shards), min(part(c.Burst), 1<<50), c.MaxLostLeases, part(c.GivenUpLimit), micros(c.GivenUpAge))
+		max(c.Limit, 0)/float64(c.Shards), min(int64(part(c.Burst)), 1<<50), c.MaxLostLeases, part(c.GivenUpLimit), micros(c.GivenUpAge))
 }
 
 func positiveOr[N int | time.Duration](n, otherwise N) N {
