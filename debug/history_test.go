@@ -13,6 +13,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 // withQueue calls f in a bubble, with a handler and a queue of it. The handler takes its samples every five seconds from
@@ -220,6 +221,55 @@ func TestEarlyTick(t *testing.T) {
 		synctest.Wait()
 		if d := getJSON[detail](t, h, "?queue=q"); len(d.History.Adds) != 2 || slices.Max(d.History.Adds) != 0 {
 			t.Errorf("adds %v", d.History.Adds)
+		}
+	})
+}
+
+// The keys of a shared queue are those of all processes, and its adds those of this one. So how many are done is not known.
+func TestDonesOfSharedQueue(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		var queued atomic.Int64
+		h.InspectQueue("q", workqueue.Inspector{Stats: func() workqueue.Stats {
+			return workqueue.Stats{Name: "q", Adds: 1_000_000, Queued: int(queued.Load()), Shared: &workqueue.SharedStats{}}
+		}})
+		time.Sleep(12 * time.Second)
+		queued.Store(1) // by another process
+		time.Sleep(12 * time.Second)
+		if d := getJSON[detail](t, h, "?queue=q"); d.Queue.Minute.Dones != 0 {
+			t.Errorf("%+v", d.Queue.Minute)
+		}
+	})
+}
+
+// When one of two pools ends, the failures of the other are no news. The one that has ended goes, whatever name it was shown under.
+func TestErrorsOfPoolThatEnds(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		var ended atomic.Bool
+		h.InspectQueue("q", workqueue.Inspector{Stats: func() workqueue.Stats { return workqueue.Stats{Name: "q"} }})
+		asked := 0
+		for _, failed := range []uint64{40_000, 39_000} {
+			h.InspectPool("q", inspectorOf(func(int) worker.Snapshot[any] {
+				ends := failed == 40_000 && ended.Load()
+				if ends {
+					asked++
+				}
+				return worker.Snapshot[any]{Stats: worker.Stats{Name: "another name", Failed: failed, Ended: ends}}
+			}))
+		}
+		time.Sleep(12 * time.Second)
+		ended.Store(true)
+		time.Sleep(time.Minute)
+		d := getJSON[detail](t, h, "?queue=q")
+		history := getJSON[struct {
+			History struct {
+				Errors []float64 `json:"errors_per_second"`
+			}
+		}](t, h, "?queue=q").History
+		if slices.ContainsFunc(history.Errors[1:], func(rate float64) bool { return rate != 0 }) {
+			t.Errorf("%v errors a second", history.Errors)
+		}
+		if asked > 2 || len(d.Queue.Pools) != 1 {
+			t.Errorf("a pool that has ended was asked %d times, and there are %+v", asked, d.Queue.Pools)
 		}
 	})
 }

@@ -124,3 +124,59 @@ func TestOutageOfAServer(t *testing.T) {
 		})
 	}
 }
+
+// What does not answer is not asked to pause either: the action says why it does nothing.
+func TestPauseOfQueueThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		answer := make(chan struct{})
+		var silent atomic.Bool
+		wait := func() {
+			if silent.Load() {
+				<-answer
+			}
+		}
+		h.InspectQueue("q", workqueue.Inspector{
+			Stats:        func() workqueue.Stats { wait(); return workqueue.Stats{Name: "q"} },
+			PausedGroups: func() []string { return []string{"tenant"} },
+			GroupLen:     func(string) int { wait(); return 0 },
+			GroupPause:   func(string) (time.Time, bool) { wait(); return time.Time{}, true },
+			PauseGroup:   func(string) { wait() },
+			Pause:        func() { wait() },
+			Resume:       func() { wait() },
+		})
+		time.Sleep(12 * time.Second)
+		silent.Store(true)
+		time.Sleep(12 * time.Second)
+		began := time.Now()
+		if code, _ := post(t, h, asPage, "action", "pause", "queue", "q"); code < 500 {
+			t.Errorf("code %d", code)
+		}
+		get(h, "?queue=q")
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("took %v", took)
+		}
+		close(answer)
+	})
+}
+
+// A queue whose server falls silent in the middle of a list ends it early. The page and a count say that there may be more.
+func TestOutageInTheMiddleOfAList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		q := (&onServer{}).inspector()
+		q.SnapshotKeys = func() iter.Seq[workqueue.KeySnapshot[any]] {
+			return func(yield func(workqueue.KeySnapshot[any]) bool) {
+				yield(workqueue.KeySnapshot[any]{Key: "a", State: workqueue.KeyQueued, Requeues: 1})
+				time.Sleep(time.Second)
+			}
+		}
+		h.InspectQueue("q", q)
+		if body := get(h, "?queue=q&state=queued").Body.String(); !strings.Contains(body, "There may be more") {
+			t.Error(body)
+		}
+		if c := getJSON[struct{ More bool }](t, h, "?queue=q&count=failing"); !c.More {
+			t.Errorf("%+v", c)
+		}
+	})
+}

@@ -256,7 +256,7 @@ func TestKeyThatIsInTheLineTwice(t *testing.T) {
 		return rawSession{t: t, client: client, s: shiftedScript(), id: id, lease: 30 * time.Second}
 	}
 	passed := time.Duration(0)
-	// lateBatches sends batches half a lease apart, the last one of which gets what the session before it held.
+	// lateBatches sends two batches half a lease apart. The second one gets what the dead session held.
 	lateBatches := func(r rawSession) (last *reply) {
 		for number := range 2 {
 			passed += 15 * time.Second

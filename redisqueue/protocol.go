@@ -127,7 +127,7 @@ func aboutHeld(c code, key handedOut) *op {
 	return &op{code: c, text: string(c) + key.fence + key.encoded}
 }
 
-// argv is what batch.lua gets as ARGV. The comments there tell its order and what the flags mean.
+// argv is what batch.lua gets as ARGV. The comments there give its order and what the flags mean.
 func (s *shard[T]) argv(b *batch) []any {
 	var flags string
 	for _, f := range []struct {

@@ -7,16 +7,22 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// noDelete is a store that refuses to delete records.
-type noDelete struct{ Store }
+// noDelete is a store that answers each Delete with an error.
+type noDelete struct {
+	Store
+	err   error
+	tries atomic.Int64
+}
 
-func (noDelete) Delete(context.Context, string, string) error {
-	return fmt.Errorf("%w: delete", ErrRefused)
+func (s *noDelete) Delete(context.Context, string, string) error {
+	s.tries.Add(1)
+	return s.err
 }
 
 // mustLeave fails if Leave, with a context that does not end, takes longer than limit.
@@ -62,7 +68,7 @@ func TestMembersLeaveTogether(t *testing.T) {
 func TestMemberLeavesWhereWritesAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := Memory()
-		a := mustJoin(t, noDelete{memory}, Config{Name: "a", Slots: 2})
+		a := mustJoin(t, &noDelete{Store: memory, err: ErrRefused}, Config{Name: "a", Slots: 2})
 		time.Sleep(time.Second)
 		if err := mustLeave(t, a, 5*time.Second); err != nil {
 			t.Error(err)
@@ -116,4 +122,27 @@ func TestMemberLeavesTwice(t *testing.T) {
 		}
 		q.Done(key)
 	})
+}
+
+// A record of a dead member that cannot be deleted keeps nobody from having its slots, and is not tried again and again.
+func TestRecordThatCannotBeDeleted(t *testing.T) {
+	for name, err := range map[string]error{"refused": ErrRefused, "failing": errors.New("the webhook does not answer")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &noDelete{Store: Memory(), err: err}
+				a, b := mustJoin(t, store, Config{Name: "a", Slots: 4}), mustJoin(t, store, Config{Name: "b", Slots: 4})
+				time.Sleep(5 * time.Second)
+				b.end()
+				time.Sleep(20 * time.Second)
+				wantHeld(t, 4)(a)
+				c := mustJoin(t, store, Config{Name: "c", Slots: 4})
+				time.Sleep(20 * time.Second)
+				wantHeld(t, 2, 2)(a, c)
+				time.Sleep(2 * time.Minute)
+				if n := store.tries.Load(); n > 40 {
+					t.Errorf("%d deletions were tried", n)
+				}
+			})
+		})
+	}
 }

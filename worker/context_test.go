@@ -132,3 +132,27 @@ func TestLogs(t *testing.T) {
 		}
 	})
 }
+
+// uncomparable is a context that cannot be compared with itself, though its type is one that can be.
+type uncomparable struct {
+	context.Context
+	any
+}
+
+// UntilAdded takes contexts of all types.
+func TestUntilAddedOfUncomparableContext(t *testing.T) {
+	overNotifying(t, func(t *testing.T, q notifying) {
+		q.Add("a")
+		r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
+			call := worker.CallOf(uncomparable{ctx, []int{}})
+			for range 2 {
+				if until := call.UntilAdded(); until.Err() != nil {
+					t.Error("the context has ended")
+				}
+			}
+			return nil
+		}, options{}))
+		r.after(time.Second)
+		r.endCleanly()
+	})
+}

@@ -36,7 +36,7 @@
 // as a panic of the handler. In every case the queue's Done is called exactly once, and last, so the calls for a key do not overlap.
 //
 // The pool counts failures itself, because not every limiter counts by key, and those that do also count what others add with
-// AddRateLimited. [Call.Attempt] tells a handler the count.
+// AddRateLimited. A handler reads the count with [Call.Attempt].
 //
 //   - After a failure a key waits. If an event brings it back early and it fails again, that is the same failure: it is not counted
 //     again, and the key still waits for the end of the first delay.

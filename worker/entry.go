@@ -22,7 +22,7 @@ type Entry[T comparable] struct {
 	// current is what others see of the call while it is running. startCall copies it from callState.
 	current struct {
 		RunningKey[T]                 // without Duration
-		callCtx       *callContext[T] // that of callState from startCall to endCall, otherwise nil: so it also tells whether the call is running
+		callCtx       *callContext[T] // that of callState from startCall to endCall, otherwise nil
 		priority      int
 		// parts delay the Done of the key: see Hold, Call.Hold and pauseIfLooping. After the call only its goroutine uses them, without mu.
 		parts []*hold

@@ -10,7 +10,7 @@ import (
 // After a failure a key has a delay. If an event brings it earlier and it fails again, that is the same failure: it is not counted, and the
 // key comes at the end of the delay. So events cannot inflate its delay (kubernetes/kubernetes#132805).
 
-// delayKnower is who can tell whether the delay after a failure is over.
+// delayKnower is who knows whether the delay after a failure is over.
 type delayKnower uint8
 
 const (

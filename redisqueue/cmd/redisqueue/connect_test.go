@@ -222,7 +222,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// Two interrupts end the command, also while it prints to somebody who does not read.
+// Two interrupts end the command, also while its output is not read.
 func TestInterruptedTwice(t *testing.T) {
 	t.Parallel()
 	server := startRedis(t, nil)
