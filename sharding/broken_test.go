@@ -100,7 +100,7 @@ var breakages = []breakage{
 	{"a member that leaves releases at once what it may not hand over", []change{{"plan.go", "case !m.mu.leaving: //", "default: //"}}},
 	{"a member of other slots has a share", []change{{"others.go", "case d.Slots != m.config.Slots:", "case false:"}}},
 	{"a member of another hash has a share", []change{{"plan.go", "s.isAlive(now) && !contradict(t.hashes, s.data.Hashes)", "s.isAlive(now)"}, {"table_record.go", "if contradict(t.hashes, m.mu.hashes) {", "if false {"}}},
-	{"Leave waits for a table that it cannot read", []change{{"leave.go", "view.broken != nil || view.incompatible != nil\n", "view.broken != nil\n"}}},
+	{"Leave waits for a table that it cannot read", []change{{"leave.go", "view.isThere() && view.incompatible == nil", "view.isThere()"}}},
 	{"slots are released before it is their turn", []change{{"slots.go", "(from == stopping || now >= m.mu.turn)", "true"}}},
 	{"a newcomer does not wait for its silent predecessor", []change{{"plan.go", "predecessor = max(predecessor, o.since+time.Duration(o.data.Lease))", "_ = o"}}},
 	{"deaths are not counted", []change{{"plan.go", "died[nameOf(slot.holder)] = true", ""}}},

@@ -2,6 +2,7 @@ package sharding
 
 import (
 	"context"
+	"reflect"
 	"sync"
 	"sync/atomic"
 )
@@ -157,6 +158,9 @@ func (h *holding) lease(ctx context.Context) (context.Context, context.CancelFun
 	}
 	leased, cancel := context.WithCancelCause(context.WithValue(ctx, epochKey{}, h.epoch))
 	l := &lease{leased, ctx}
+	if !reflect.ValueOf(ctx).Comparable() {
+		l.parent = nil // == would panic.
+	}
 	h.cancels.Store(l, cancel)
 	if cause := h.cause.Load(); cause != nil { // after the Store
 		cancel(*cause)

@@ -67,9 +67,9 @@ func (m *Member) tryLeave() bool {
 	}
 	m.mu.since.leaving = cmp.Or(m.mu.since.leaving, now)
 	isLate := now-m.mu.since.leaving >= m.config.Lease // It cannot write the table.
-	unusable := view.table == nil || view.missing || view.broken != nil || view.incompatible != nil
-	handedOver := !unusable && slices.Contains(view.table.leaving, id) && !view.table.gives(id)
-	if m.mu.self.version != "" && !unusable && !handedOver && !m.othersLocked() && !isLate {
+	usable := view.isThere() && view.incompatible == nil
+	handedOver := usable && slices.Contains(view.table.leaving, id) && !view.table.gives(id)
+	if m.mu.self.version != "" && usable && !handedOver && !m.othersLocked() && !isLate {
 		m.mu.Unlock()
 		return false
 	}
@@ -149,8 +149,8 @@ func (m *Member) markSelf(r Record) (marked bool, err error) {
 func (m *Member) isRid() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	t := m.mu.view.table
-	return t == nil || m.mu.view.missing || m.mu.view.broken != nil || !t.gives(m.mu.self.id)
+	view := &m.mu.view
+	return !view.isThere() || !view.table.gives(m.mu.self.id)
 }
 
 // othersLocked reports whether there are other members that could take slots.

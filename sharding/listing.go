@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"maps"
 	"time"
 )
 
@@ -83,12 +84,11 @@ func (q *queue[T]) relist(slots map[int]time.Duration) {
 func (q *queue[T]) Unlisted() (slots int, age time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	now := q.member.now()
-	for _, waiting := range []map[int]time.Duration{q.mu.unlisted, q.mu.listed} {
-		for slot, since := range waiting {
-			if q.member.state(slot) != absent {
-				slots, age = slots+1, max(age, now-since)
-			}
+	waiting := maps.Clone(q.mu.unlisted)
+	maps.Copy(waiting, q.mu.listed)
+	for slot, since := range waiting {
+		if q.member.state(slot) != absent {
+			slots, age = slots+1, max(age, q.member.now()-since)
 		}
 	}
 	return slots, age

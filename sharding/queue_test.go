@@ -123,3 +123,22 @@ func TestContextsEndBeforeTheSlotIsKept(t *testing.T) {
 		q.Done(key)
 	})
 }
+
+// uncomparable is a context that cannot be compared with itself, though its type is one that can be.
+type uncomparable struct {
+	context.Context
+	with any
+}
+
+// Handlers with the same context share a lease. One that cannot be compared gets leases of its own.
+func TestLeaseOfContextThatCannotBeCompared(t *testing.T) {
+	h := new(holding)
+	parent := uncomparable{t.Context(), []int{}}
+	for range 2 {
+		ctx, release := h.lease(parent)
+		defer release()
+		if h.end(ErrLeaseLost); context.Cause(ctx) != ErrLeaseLost {
+			t.Error("the lease has not ended with its holding:", context.Cause(ctx))
+		}
+	}
+}

@@ -189,6 +189,10 @@ func TestListingThatHangsIsVisible(t *testing.T) {
 			t.Error(n, age)
 		}
 		wantFacts(t, q, "Slots not listed yet: 8, for 40s: their keys are still unknown here; a listing runs")
+		q.(*readerQueue[string]).gained([]int{0, 1}) // again, while they are being listed
+		if n, age := q.Unlisted(); n != 8 || age != 40*time.Second {
+			t.Error("of slots that were lost and came back:", n, age)
+		}
 		answer <- errors.New("no such table")
 		time.Sleep(10 * time.Second) // The next one hangs too.
 		wantFacts(t, q, "Slots not listed yet: 8, for 50s: *; the last listing failed: no such table")

@@ -39,6 +39,9 @@ type obstacle struct {
 	incompatible error
 }
 
+// isThere reports whether there is a table that has led to the stored one, as far as is known.
+func (v *view) isThere() bool { return v.table != nil && !v.missing && v.broken == nil }
+
 // confirm reads the table: a member that cannot does not know whether there is another one.
 func (m *Member) confirm() error {
 	began, order := m.moment(), m.seen.Load()
@@ -207,10 +210,9 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 	for range 20 {
 		m.mu.Lock()
-		t := m.mu.view.table
-		unusable := t == nil || m.mu.view.missing || m.mu.view.broken != nil
+		t, isThere := m.mu.view.table, m.mu.view.isThere()
 		m.mu.Unlock()
-		if unusable {
+		if !isThere {
 			return now + m.config.Lease, nil
 		}
 		if t.settling {
