@@ -46,6 +46,28 @@ func TestMemberThatCannotUseTable(t *testing.T) {
 	}
 }
 
+// b cannot read the table, and one renewal in ten seconds fails. It gives its slots up all the same.
+func TestMemberThatCannotUseTableAndFailsToRenew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		flaky := &refuser{Store: store}
+		ofB := &hidden{Store: flaky}
+		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
+		b := mustJoin(t, ofB, Config{Name: "b", Slots: 4})
+		time.Sleep(10 * time.Second)
+		wantHeld(t, 2, 2)(a, b)
+		ofB.hides.Store(true)
+		away := errors.New("away")
+		for range 4 {
+			time.Sleep(7 * time.Second)
+			flaky.members.Store(&away)
+			time.Sleep(5500 * time.Millisecond)
+			flaky.members.Store(nil)
+		}
+		wantHeld(t, 4, 0)(a, b)
+	})
+}
+
 // b has another Hash, and a handler of it never returns, so it cannot give up its record, which names another table than the new one. Or its
 // record was made unreadable, and it is dead. The others do not wait for it forever.
 func TestNewTableDoesNotWaitForever(t *testing.T) {
@@ -65,9 +87,12 @@ func TestNewTableDoesNotWaitForever(t *testing.T) {
 				wantHeld(t, 2)(a)
 				setData(server, "g-member-"+b.ID(), "garbage")
 			} else {
-				q := NewQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string], Hash: func(string) uint64 { return 1 << 63 }})
-				q.Add("stuck")
-				_, _ = q.Get()
+				ints := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[uint64]())
+				stuck := NewQueue(ints, b, QueueConfig[uint64]{Keys: noKeys[uint64], Hash: func(key uint64) uint64 { return key << 63 }})
+				stuck.Add(0)
+				stuck.Add(1) // One of them is b's.
+				_, _ = stuck.Get()
+				NewQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string], Hash: func(string) uint64 { return 1 << 63 }})
 			}
 			mustDelete(t, store, "g-table")
 			time.Sleep(35 * time.Second)

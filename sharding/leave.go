@@ -15,9 +15,9 @@ import (
 //
 // Leave returns nil when the member holds nothing any more, and its record is deleted, or marked so that the others can take at
 // once what it held. If ctx is done first, it returns an error: the contexts of the handlers that still run end, and the others
-// take over what is left after a lease. The same is so a lease after the last handler has returned, if the server refuses what
-// the member has to write. All queues still exist, and hold their keys, but hand out no more. A second call waits for the first,
-// and returns the same.
+// take over what is left after a lease. Leave gives up in the same way a lease after the last handler has returned, if the server refuses
+// what the member has to write. All queues still exist, and hold their keys, but hand out no more. Further calls wait with the first and
+// return the same: the first context that is done ends all of them.
 //
 // Call it when the workers have ended. Call it with a context that does not end with the signal to stop.
 func (m *Member) Leave(ctx context.Context) error {
@@ -50,7 +50,7 @@ func (m *Member) Leave(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.mu.leaveErr; err != nil && n > 0 {
+	if err := m.mu.leaveErr; err != nil && n > 0 && !m.mu.handedOver {
 		return fmt.Errorf("sharding: left without handing over %d slots: %w", n, err)
 	}
 	return nil
@@ -84,12 +84,12 @@ func (m *Member) tryLeave() bool {
 	waits := view.incompatible == nil // Otherwise it does not see what the others write.
 	m.unlock()
 	err := m.retire(r, waits)
+	m.mu.Lock()
+	m.mu.handedOver, m.mu.leaveErr = err == nil, cmp.Or(m.mu.leaveErr, err)
+	m.mu.Unlock()
 	if m.ctx.Err() != nil {
 		return true
 	}
-	m.mu.Lock()
-	m.mu.leaveErr = err
-	m.mu.Unlock()
 	m.logger.Info("Left", "member", id)
 	close(m.left)
 	return true

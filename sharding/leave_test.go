@@ -146,3 +146,32 @@ func TestRecordThatCannotBeDeleted(t *testing.T) {
 		})
 	}
 }
+
+// The time for Leave ends while the table still names the member, whose record is marked: the others can have its slots, so that is no
+// error. It is one if a handler still runs.
+func TestLeaveThatIsCutShort(t *testing.T) {
+	for _, busy := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &refuser{Store: Memory()}
+			a := mustJoin(t, store, Config{Name: "a", Slots: 1})
+			q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+			b := mustJoin(t, store, Config{Name: "b", Slots: 1})
+			time.Sleep(10 * time.Second)
+			wantHeld(t, 1, 0)(a, b)
+			refusal := fmt.Errorf("%w: quota", ErrRefused)
+			store.table.Store(&refusal)
+			if busy {
+				q.Add("key")
+				_, _ = q.Get()
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := a.Leave(ctx); errors.Is(err, context.DeadlineExceeded) != busy {
+				t.Error("FAILURE:", err)
+			}
+			if err := a.Err(); !errors.Is(err, ErrLeft) {
+				t.Error("FAILURE: after Leave:", err)
+			}
+		})
+	}
+}

@@ -75,8 +75,9 @@ type Member struct {
 		heard  time.Duration
 		// leaving: Leave was called. finished: the member's record must not be renewed any more.
 		leaving, finished bool
-		// leaveErr is why Leave has ended before the member had left.
-		leaveErr error
+		// leaveErr is why Leave has ended before the member had left. handedOver: the others can have its slots nevertheless.
+		leaveErr   error
+		handedOver bool
 		// barred: the member has given up its slots, and must not write its record until this has happened.
 		barred barrier
 		// hashes are the fingerprints of the queues' hashes.
@@ -186,10 +187,8 @@ func (m *Member) ID() string {
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	select {
-	case <-m.left:
+	if m.ctx.Err() != nil {
 		return ErrLeft
-	default:
 	}
 	if since := m.mu.since.refused; since > 0 && m.now()-since >= m.config.Lease {
 		return fmt.Errorf("sharding: cannot write the table: %w", m.mu.refusal)
@@ -197,7 +196,7 @@ func (m *Member) Err() error {
 	if m.validLocked() {
 		return m.lacksQueueLocked()
 	}
-	return cmp.Or(m.mu.problem.confirm, m.mu.problem.renew, ErrLeaseLost)
+	return cmp.Or(m.mu.view.incompatible, m.mu.problem.confirm, m.mu.problem.renew, ErrLeaseLost)
 }
 
 // everyThird calls f three times in a lease, at each signal, and soon after an error. what describes f in the log; *problem holds
@@ -212,9 +211,10 @@ func (m *Member) everyThird(f func() error, what string, problem *error, signals
 		}
 		m.mu.Lock()
 		*problem = err
-		if m.mu.problem.confirm == nil || m.mu.problem.renew != nil {
+		switch {
+		case m.mu.problem.confirm == nil, m.now()-m.mu.self.renewed.mono > m.config.Lease*2/3: // It does not renew its record either.
 			m.mu.since.unusable = 0
-		} else {
+		case m.mu.problem.renew == nil:
 			m.mu.since.unusable = cmp.Or(m.mu.since.unusable, m.now())
 		}
 		m.mu.Unlock()

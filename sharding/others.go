@@ -48,7 +48,7 @@ type seen struct {
 func (s *seen) life(now time.Duration) life {
 	expired := now >= s.expires()
 	switch {
-	case s.data.Dead, s.isGone && expired:
+	case s.data.Dead, s.isGone && expired && !s.look:
 		return dead
 	case s.isGone:
 		return gone
@@ -78,9 +78,10 @@ func (s *seen) noteGone(now time.Duration) {
 
 // missLocked notes that the watch or a list does not show a member's record any more.
 func (m *Member) missLocked(s *seen) {
-	if s.data.Dead { // For good, so it is not read. Otherwise each member would read the records of all that leave.
+	switch {
+	case s.data.Dead: // For good, so it is not read. Otherwise each member would read the records of all that leave.
 		s.noteGone(m.now())
-	} else {
+	case !s.isGone:
 		s.look = true // It is still there if only its label has changed.
 	}
 	signal(m.toWork)

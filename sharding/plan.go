@@ -69,7 +69,7 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 		for s, slot := range t.slots {
 			waits = waits || slot.holder == d.self && slot.next != "" && m.slots[s].keep > now
 		}
-		if !waits {
+		if !waits && *planned == 0 {
 			m.mu.since.refused = 0
 		}
 		return nil, "", due

@@ -81,21 +81,29 @@ type slotQueue interface {
 // register adds a queue. The slots that are held already count as gained.
 func (m *Member) register(q slotQueue) {
 	hash := q.fingerprint()
+	var incompatible error
 	m.mu.Lock()
 	if hash != "" && !slices.Contains(m.mu.hashes, hash) {
 		m.mu.hashes = slices.Sorted(slices.Values(append([]string{hash}, m.mu.hashes...)))
-		signal(m.toRenew)
+		if view := &m.mu.view; view.isThere() && view.incompatible == nil {
+			incompatible = m.checkHashesLocked(view.table)
+			view.incompatible = incompatible
+		}
 		signal(m.toConfirm)
 	}
+	signal(m.toRenew) // The record says how many queues there are.
 	queues := append(slices.Clone(*m.queues.Load()), q)
 	m.queues.Store(&queues)
+	m.mu.Unlock()
+	if incompatible != nil {
+		m.look() // The next answer of the server may take long.
+	}
 	var slots []int
 	for s := range m.slots {
 		if m.state(s) != absent {
 			slots = append(slots, s)
 		}
 	}
-	m.mu.Unlock()
 	q.gained(slots)
 }
 

@@ -2,7 +2,6 @@ package sharding
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -17,8 +16,9 @@ import (
 type Stats struct {
 	// Group and Member are the group's name and the member's id.
 	Group, Member string
-	// Err is what [Member.Err] returns.
-	Err error
+	// Err is what [Member.Err] returns. InTouch: the member may hold slots.
+	Err     error
+	InTouch bool
 	// Members is how many members are alive, as far as this one knows. It counts itself.
 	Members int
 	// Queues is how many queues the member has, and Slots how many slots the group has.
@@ -43,7 +43,7 @@ func (m *Member) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	st := m.mu.stats
-	st.Group, st.Member, st.Err = m.config.Group, m.mu.self.id, err
+	st.Group, st.Member, st.Err, st.InTouch = m.config.Group, m.mu.self.id, err, m.validLocked()
 	st.Queues, st.Slots = len(*m.queues.Load()), len(m.slots)
 	now := m.now()
 	for _, s := range m.mu.members {
@@ -96,9 +96,12 @@ func (m *Member) facts() []workqueue.Fact {
 	m.mu.Lock()
 	now, until, confirmed := m.now(), time.Duration(m.validUntil.Load()), m.mu.view.confirmed.mono
 	m.mu.Unlock()
-	if st.Err == nil || errors.Is(st.Err, ErrNoQueue) {
+	if st.InTouch {
 		facts = append(facts, fact("Group", "%s, %d members", st.Group, st.Members),
 			fact("In touch", "yes, and for %v more if it cannot renew its lease", (until-now).Round(100*time.Millisecond)))
+		if st.Err != nil {
+			facts = append(facts, fact("Problem", "%v", st.Err))
+		}
 	} else {
 		since := ""
 		if until > 0 && now > until {

@@ -54,12 +54,10 @@ func NewCollector(member *sharding.Member, queues map[string]Queue) prometheus.C
 		c.metrics = append(c.metrics, metric{prometheus.NewDesc("workqueue_sharding_"+name, help, nil, labels), kind, value})
 	}
 	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
-	add(gauge, "in_touch", "1 if this member is in touch with its group, so that it may hold slots, otherwise 0", func(s *sharding.Stats) float64 {
-		if s.Err != nil && !errors.Is(s.Err, sharding.ErrNoQueue) {
-			return 0
-		}
-		return 1
-	})
+	add(gauge, "in_touch", "1 if this member is in touch with its group, so that it may hold slots, otherwise 0",
+		func(s *sharding.Stats) float64 { return number(s.InTouch) })
+	add(gauge, "table_refused", "1 if this member has not been able to write the table for a lease, so that slots cannot move, otherwise 0",
+		func(s *sharding.Stats) float64 { return number(s.InTouch && s.Err != nil && !errors.Is(s.Err, sharding.ErrNoQueue)) })
 	add(gauge, "queues", "Queues of this member; with fewer than others have, it leaves keys of its slots unhandled",
 		func(s *sharding.Stats) float64 { return float64(s.Queues) })
 	add(gauge, "slots", "Slots of the group: all members together should hold that many",
@@ -85,6 +83,13 @@ func NewCollector(member *sharding.Member, queues map[string]Queue) prometheus.C
 	add(gauge, "longest_handover_seconds", "Longest time that a handover took until the last handler had returned",
 		func(s *sharding.Stats) float64 { return s.LongestHandover.Seconds() })
 	return c
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }
 
 // Describe implements [prometheus.Collector].
