@@ -25,13 +25,18 @@
 //   - Edits of the records by hand, and a restored backup, leave slots without a holder for a lease. If other things fail in the same minutes, a slot
 //     may have two holders for seconds: stop the members before you restore a backup.
 //
-// What is not: a process that was stopped (SIGSTOP) for longer than two thirds of its lease goes on for a moment when it wakes
-// up, before its contexts end; after a suspension of the machine that is a sixtieth of a lease. A handler for which that matters
-// stores its [Epoch] beside what it writes. The same holds for handlers that ignore their contexts, if their member is taken for
-// dead, or was out of touch for a lease and its record had lost its label. And a group of which all records are gone, or have
-// lost their labels, looks new to whoever joins, while its members that are cut off go on until their validity ends. So
-// does, after a restore, one that had been cut off for a lease before, until its successor reads the table; and epochs may go
-// back until then.
+// What is not promised:
+//
+//   - A process that was stopped (SIGSTOP) for longer than two thirds of its lease goes on for a moment when it wakes up, before its
+//     contexts end. After a suspension of the machine that moment is a sixtieth of a lease.
+//   - A handler that ignores its context may run beside that of the next holder, if its member is taken for dead, or was out of touch
+//     for a lease and its record had lost its label.
+//   - A group of which all records are gone, or have lost their labels, looks new to whoever joins. Its members that are cut off go on
+//     until their validity ends.
+//   - After a restore, a member that had been cut off for a lease before goes on until its successor reads the table. Epochs may go back
+//     until then.
+//
+// A handler for which that matters stores its [Epoch] beside what it writes.
 //
 // # How it works
 //
@@ -46,43 +51,60 @@
 //	    ▼                                   ▼
 //	after a lease somebody marks A's record, on condition that it has not changed, and then writes holder = B
 //
-// The rules. TestSimulationFindsBrokenRules breaks them one at a time.
+// TestSimulationFindsBrokenRules breaks the rules that follow one at a time.
 //
-//   - A member is valid until a lease, less the margin, after the beginning of its last renewal that succeeded. It must also have
-//     begun to read, within that time, a table of the id that its record names. Validity ends when the monotonic clock or the
-//     wall clock says so: the first cannot be set, and the second goes on while a machine is suspended. An invalid
-//     member hands out nothing, and its handlers' contexts end.
-//   - Only the holder gives a slot away, and only when no handler of it runs. It stops holding the slot before it tries to
-//     write that, and holds it again only when a newer table says that it still does: a write that reported an error
-//     may come into effect later, unless the server has refused it. If the slot is to stay after all, the holder writes that newer
-//     table itself. If it can write none for a lease, it gives up its record.
-//   - Only if a member's life has ended may others give its slots away. A member takes another one for dead when that
-//     one's record has not changed for a lease, by its own clock. It renews its own record, which shows whether a backup was restored
-//     meanwhile, reads that one once more, and marks it on condition of that version: it can then not be renewed any more, and everybody
-//     sees why. Whoever was out of touch itself waits for a third of a lease more. A record is created once, and a member is in no table before it has one. A member that finds its record marked or gone,
-//     or about to be deleted, goes on as a new one, with a new id.
+// When a member is valid:
+//
+//   - Its last renewal that succeeded began less than a lease, less the margin, ago. Within that time it has also begun to read a table
+//     of the id that its record names.
+//   - Validity ends when the monotonic clock or the wall clock says so: the first cannot be set, and the second goes on while a machine
+//     is suspended. An invalid member hands out nothing, and its handlers' contexts end.
+//   - A record is created once, and a member is in no table before it has one. A member that finds its record marked, gone, or about to be
+//     deleted goes on as a new one, with a new id.
+//
+// How a living member gives a slot away:
+//
+//   - Only the holder gives it away, and only when no handler of it runs.
+//   - It stops holding the slot before it tries to write that, because a write that reported an error may come into effect later, unless
+//     the server has refused it. It holds the slot again only when a newer table says that it still does. If the slot is to stay after all, the
+//     holder writes that newer table itself.
+//   - A member that can write no table for a lease gives up its record. So does one that renews its record and cannot use the table for
+//     a lease: it marks its record as that of a dead one, and waits until it can use the table.
+//   - Members hand over slots one after the other, in the order of their ids, so that a slot is without a holder for only one write.
+//   - Who leaves marks its own record when no handler runs: then one write of another member moves all that several of them held. It
+//     deletes the record if the table does not name it any more. Otherwise others do that later.
+//
+// When others give its slots away:
+//
+//   - Only when the member's life has ended: its record has a mark, or has been gone for a lease.
+//   - A member takes another one for dead when that one's record has not changed for a lease, by its own clock. Whoever was out of touch
+//     itself waits for a third of a lease more.
+//   - It then renews its own record, which shows whether a backup was restored meanwhile, reads that of the other once more, and marks it
+//     on condition of that version. A marked record can not be renewed any more, and everybody sees why.
 //   - That a watch or a list does not show a record means nothing, unless the record had a mark: they may lag behind the table that names
 //     the member, or the record has lost its label. Only a read that began after the table was read shows that such a record is gone.
-//     Then somebody deleted it, perhaps a person, and the slots stay where they are for another lease: that of the member, or the longest
-//     that was known.
-//   - Epochs grow with each write of the table, and that of a slot with each holder. A table that was read after another one and is older than
-//     it, or contradicts it, or was in another Lease, or of which a member's record names a later epoch, has come back from a backup or a copy.
+//     Perhaps a person deleted it, so the slots stay where they are for another lease: that of the member, or the longest that was known.
+//
+// When the table has gone back in time:
+//
+//   - Epochs grow with each write of the table, and that of a slot with each holder. A table has come back from a backup or a copy if it was
+//     read after another one and is older, if it contradicts that one, if it was in another Lease, or if a member's record names a later epoch.
 //     All that see it stop, and replace it by a new one with a new id.
-//   - A member that has just joined, was taken for dead or was out of touch does not know the latest table. It lists all records, and gives nothing
-//     away before each member of that list has renewed its record once more, or is dead: if a backup was restored, these notice it, or their
-//     records show it.
+//   - A member that has just joined, was taken for dead or was out of touch does not know the latest table. It lists all records, and takes
+//     no slots of the dead before each member of that list has renewed its record once more, or is dead: the renewal shows what that one knows.
 //   - A server that does not answer may be restored from a backup. So a member that got no answer renews its own record before it takes a
 //     slot of the dead. If that record has gone back, the member takes none for a lease.
-//   - A member that renews its record and cannot use the table for a lease gives up: it marks its record as that of a dead one, and waits
-//     until it can use the table.
-//   - A new table is filled when no record in a list, read after the table was there, names another one, nor one of a known member that
-//     has lost its label, and if there was an earlier one, not before a lease has passed. It then gets another id. A member names a
-//     table before it holds slots by it, and reads it once more after that. The same write names the slots whose handlers still run: these stay with it. Its record also has the greatest epoch and the
-//     longest lease that it knows, from which the new table goes on. A record that cannot be read, or is that of a member that cannot use the
-//     new table, is waited for no longer than that.
-//   - Members hand over slots one after the other, in the order of their ids, so that a slot is without a holder for only one write. Who leaves marks
-//     its own record when no handler runs: then one write of another member moves all that several of them held. It deletes the record if the
-//     table does not name it any more. Otherwise others do that later.
+//
+// How a new table is filled:
+//
+//   - Not before a lease has passed, if there was an earlier table.
+//   - Not before a list of records, read after the new table was there, has none that names another table. Known members that the list
+//     does not show, perhaps because their records have lost their labels, are read.
+//   - A record that cannot be read, or is that of a member that cannot use the new table, is waited for no longer than a lease.
+//   - The table then gets another id. A member names a table in its record before it holds slots by it, and reads the table once more
+//     after that.
+//   - The same write names the slots whose handlers still run: these stay with their member. A record also has the greatest epoch and the
+//     longest lease that its member knows, from which the new table goes on.
 //
 // All members compute the same plan. The first of them, in the order of their ids, writes it a fifth of a second after the group
 // has changed; each of the others waits a moment longer, in case that it does not. A member that has just joined gets slots after

@@ -190,22 +190,3 @@ func (m *Member) abandon() (held int) {
 	m.unlock()
 	return held
 }
-
-const (
-	// batching is how long a plan waits for more members to come or go, and turn is how long each member lets the one
-	// before it write the plan.
-	batching = 200 * time.Millisecond
-	turn     = 150 * time.Millisecond
-	maxTurns = 4
-	// spacing is how long a member waits for each one that is to hand over slots before it.
-	spacing = 200 * time.Millisecond
-	// stagger keeps members apart that write the table at the same time.
-	stagger = 20 * time.Millisecond
-	// probation is how long a member must live before it gets slots, if there are others.
-	probation = time.Second
-	// remembersDeaths is for how long the deaths of a process are remembered. (The kubelet waits up to five minutes before it
-	// starts a container again.)
-	remembersDeaths = 30 * time.Minute
-	// soon is when to look again after a failed call.
-	soon = 250 * time.Millisecond
-)

@@ -91,10 +91,15 @@ type Member struct {
 		// unanswered is when a call or the watch last ended without an answer of the server, and distrusted is when the member's own record
 		// last showed that a backup may have been restored.
 		unanswered, distrusted time.Duration
-		// since is when it was first seen that there is no table, that the table is not as planned, that the table cannot be
-		// written, that it cannot be used although the record is renewed, that the member holds slots without a queue, and that a
-		// member that leaves has no handlers, or zero.
-		since struct{ missing, plan, refused, unusable, idle, leaving time.Duration }
+		// since is when each of these was first seen, or zero.
+		since struct {
+			missing  time.Duration // There is no table.
+			plan     time.Duration // The table is not as planned.
+			refused  time.Duration // The table cannot be written.
+			unusable time.Duration // The table cannot be used, although the record is renewed.
+			idle     time.Duration // The member holds slots and has no queue.
+			leaving  time.Duration // The member leaves, and none of its handlers runs.
+		}
 		// refusal is why the table could not be written last.
 		refusal error
 		// stats has what only grows.
@@ -286,6 +291,9 @@ func (m *Member) tableName() string           { return m.config.Group + "-table"
 
 // now is the time since the member's start by its own clock.
 func (m *Member) now() time.Duration { return m.config.Clock.Since(m.start) }
+
+// soon is when to look again after a failed write.
+const soon = 250 * time.Millisecond
 
 // retryDelay is how long to wait after a call has failed, and callTimeout is when one counts as failed.
 func (m *Member) retryDelay() time.Duration  { return m.config.Lease / 15 }

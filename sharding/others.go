@@ -39,7 +39,7 @@ type seen struct {
 	// order is this version's number among all records that were seen. renewed: there was another version before it.
 	order   int64
 	renewed bool
-	// look: the watch or a list has not shown the record. Only a read shows that it is gone.
+	// look: the record must be read: the watch or a list does not show it, or shows it after it was gone.
 	look bool
 	// byMe: this member has marked the record. former: it is that of an earlier life of this process.
 	byMe, former bool
@@ -185,8 +185,8 @@ func (m *Member) memberChanged(id string, e Event) {
 	}
 }
 
-// sawMemberLocked notes a member's record. If it is older than what is known, the member counts as alive for a lease too
-// long, which is harmless. It reports whether there is other news than a renewal.
+// sawMemberLocked notes a member's record. A late watch may show an older one: then the member counts as alive for up to a lease too long,
+// which is harmless. It reports whether there is other news than a renewal.
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	s := m.memberLocked(id)
 	s.look = false

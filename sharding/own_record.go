@@ -28,11 +28,12 @@ type own struct {
 	// follows is the table that the record names. The record has been stored with it at followsSince or earlier.
 	follows      string
 	followsSince time.Duration
-	// met is how many records the member had seen when it had listed those of all others for the first time since it was out of touch, or
-	// strange before that.
+	// met is the order of the last record in the first list that the member read after it had joined or was out of touch. It is strange until
+	// there is such a list.
 	met int64
 }
 
+// strange is the met of a member that has not listed the others yet.
 const strange = math.MaxInt64
 
 type attempt struct {

@@ -10,6 +10,23 @@ import (
 	"time"
 )
 
+const (
+	// batching is how long a plan waits for more members to come or go, and turn is how long each member lets the one
+	// before it write the plan.
+	batching = 200 * time.Millisecond
+	turn     = 150 * time.Millisecond
+	maxTurns = 4
+	// spacing is how long a member waits for each one that is to hand over slots before it.
+	spacing = 200 * time.Millisecond
+	// stagger keeps members apart that write the table at the same time.
+	stagger = 20 * time.Millisecond
+	// probation is how long a member must live before it gets slots, if there are others.
+	probation = time.Second
+	// remembersDeaths is for how long the deaths of a process are remembered. (The kubelet waits up to five minutes before it
+	// starts a container again.)
+	remembersDeaths = 30 * time.Minute
+)
+
 // draft makes the next table from the present one.
 type draft struct {
 	m    *Member
@@ -60,7 +77,7 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 	case cmp.Or(*planned, now)+wait > now:
 		*planned = cmp.Or(*planned, now)
 		due, next = min(due, *planned+wait), t.clone() // not yet
-	default: // If another member sees it differently and writes it back, that must not go on without a pause.
+	default: // The next plan waits again: two members that disagree must not overwrite each other without a pause.
 		*planned = 0
 	}
 	d.handOverLocked(next)
@@ -233,8 +250,8 @@ func (d *draft) handOverLocked(next *table) {
 	}
 }
 
-// wrote notes what has become of a write of the table. A handover that the server has refused for certain is off: the slots
-// stay for now. If it is uncertain for a lease, the member gives up its record, because nobody can hold these slots while it lives.
+// wrote notes what has become of a write of the table. If the server has refused a handover for certain, the member keeps these slots for
+// a lease. If that is uncertain for a lease, the member gives up its record, because nobody can hold these slots while it lives.
 func (m *Member) wrote(t *table, err error) {
 	m.mu.Lock()
 	defer m.unlock()

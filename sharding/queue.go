@@ -80,7 +80,7 @@ type queue[T comparable] struct {
 		// unlisted are the slots whose keys are to be listed, and listed those of the listing that runs, each with the
 		// time when the member got it.
 		unlisted, listed map[int]time.Duration
-		// listing: a goroutine lists. listError is why the last listing failed.
+		// listing: listLoop runs. listError is why the last listing failed.
 		listing   bool
 		listError error
 	}

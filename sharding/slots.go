@@ -242,9 +242,9 @@ func (m *Member) becameValidLocked() {
 	signal(m.toWork)
 }
 
-// orderLocked finds out when this member may begin to hand over its slots that are to move: when no member comes before it, by their
-// ids, that has slots to move too, or when the table has not changed for some time, because that one waits for its handlers. Each
-// write makes those of others fail, and meanwhile their slots would have no holder.
+// orderLocked finds out when this member may begin to hand over its slots that are to move: members do so in the order of their ids,
+// because each write makes those of others fail, and meanwhile their slots would have no holder. It waits for each of those before it
+// for spacing after the last change of the table, no longer: that one may be waiting for its handlers.
 func (m *Member) orderLocked() {
 	before := make(map[string]bool)
 	view := &m.mu.view

@@ -12,14 +12,13 @@ import (
 // view is what a member knows of the table. It may be old: what must be known for certain is read from the store, or is a
 // condition of a write.
 type view struct {
-	// table is the newest table that was seen, in a record of that version, and learned is when. Only its holder gives a
-	// slot away, and others only after the end of the holder's record. So a member that is valid holds what an old table
-	// says that it holds.
+	// table is the newest table that was seen, in a record of that version, and learned is when. A slot is given away by its holder alone
+	// or, once the holder's life has ended, by others. So a member that is valid holds what an old table says that it holds.
 	table   *table
 	version string
 	learned time.Duration
-	// adopted is when the read that first showed a table of this id began, and since when it returned. confirmed is when the last one
-	// began that showed a table of this id after the member's record named it.
+	// A read that began at adopted was the first that showed a table of this id. It returned at since. confirmed is when the last read began
+	// that showed such a table after the member's record had named it.
 	adopted, since time.Duration
 	confirmed      moment
 	// epoch is the greatest one, and lease the longest, that was seen anywhere. A new table goes on from there, and waits as
@@ -82,8 +81,7 @@ func (m *Member) tableChanged(e Event) {
 	}
 }
 
-// sawTable notes the table that a read or a write, which began at that time and after so many records of members had been seen,
-// has returned.
+// sawTable notes the table that a read or a write has returned. The call began at that time, when order records of members had been seen.
 func (m *Member) sawTable(r Record, began moment, order int64) error {
 	t, err := decodeTable(r, m.config.Slots)
 	m.mu.Lock()
@@ -241,7 +239,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 		leaves := m.mu.leaving && !m.anyBusy()
 		m.mu.Unlock()
 		if leaves {
-			return m.now(), nil // To mark its record it need not win against the others. Meanwhile its slots have no holder.
+			return m.now(), nil // Its slots have no holder now. tryLeave marks its record, for which it need not win against the others.
 		}
 		// Not all members try again at once.
 		if m.sleep(m.ctx, rand.N(stagger), nil) != nil {

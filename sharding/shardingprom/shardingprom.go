@@ -57,7 +57,9 @@ func NewCollector(member *sharding.Member, queues map[string]Queue) prometheus.C
 	add(gauge, "in_touch", "1 if this member is in touch with its group, so that it may hold slots, otherwise 0",
 		func(s *sharding.Stats) float64 { return number(s.InTouch) })
 	add(gauge, "table_refused", "1 if this member has not been able to write the table for a lease, so that slots cannot move, otherwise 0",
-		func(s *sharding.Stats) float64 { return number(s.InTouch && s.Err != nil && !errors.Is(s.Err, sharding.ErrNoQueue)) })
+		func(s *sharding.Stats) float64 {
+			return number(s.InTouch && s.Err != nil && !errors.Is(s.Err, sharding.ErrNoQueue))
+		})
 	add(gauge, "queues", "Queues of this member; with fewer than others have, it leaves keys of its slots unhandled",
 		func(s *sharding.Stats) float64 { return float64(s.Queues) })
 	add(gauge, "slots", "Slots of the group: all members together should hold that many",
