@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 )
@@ -36,10 +37,10 @@ type simStore struct {
 	rand                   *rand.Rand
 	faults                 faults
 	cutUntil, refusedUntil time.Time
-	// refused is what writes report until refusedUntil, and onlyTable says that only those of the table do.
-	refused   error
-	onlyTable bool
-	lastCall  time.Time
+	// refused is what writes of some records report until refusedUntil.
+	refused     error
+	whatRefused refusable
+	lastCall    time.Time
 	// calls were made since since, within ten seconds.
 	calls  int
 	since  time.Time
@@ -79,20 +80,30 @@ func (s *simStore) cut(d time.Duration) {
 	s.cutUntil = time.Now().Add(d)
 }
 
+// refusable are the records that the server does not let a process write.
+type refusable int
+
+const (
+	allRecords refusable = iota
+	theTable
+	recordsOfOthers
+)
+
 // refuse lets writes fail for some time with that error.
-func (s *simStore) refuse(d time.Duration, err error, onlyTable bool) {
+func (s *simStore) refuse(d time.Duration, err error, what refusable) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refusedUntil, s.refused, s.onlyTable = time.Now().Add(d), err, onlyTable
+	s.refusedUntil, s.refused, s.whatRefused = time.Now().Add(d), err, what
 }
 
 func (s *simStore) refusal(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Now().Before(s.refusedUntil) && (name == "g-table" || !s.onlyTable) {
-		return s.refused
+	isTable, isOwn := name == "g-table", strings.HasPrefix(name, "g-member-"+s.name+"-")
+	if !time.Now().Before(s.refusedUntil) || s.whatRefused == theTable && !isTable || s.whatRefused == recordsOfOthers && (isTable || isOwn) {
+		return nil
 	}
-	return nil
+	return s.refused
 }
 
 // turn waits for the limit of requests.

@@ -20,7 +20,7 @@ import (
 
 // The simulation runs members on a store in virtual time. Each history is random: processes join, leave, are killed and
 // stopped; their clocks run too fast or too slow by all that the margin allows; calls are slow, fail, or succeed and report
-// an error; the server refuses writes, of all or of the table alone; watches stall, repeat or end; machines are suspended; loggers
+// an error; the server refuses writes of all, of the table, or of the records of others; watches stall, repeat or end; machines are suspended; loggers
 // block and listings hang; leases differ; handlers do not return, and create what their caches do not show; in a quarter of the
 // histories people delete and edit records and restore backups (sim_operators_test.go); processes of other Slots join. Then all
 // faults end, and the bounds of quiet times are checked as well. It cannot express wall clocks that are set, which have a test of
@@ -239,9 +239,9 @@ func (w *world) storm() {
 			w.logf("the machine of %s is suspended for %v", p.name, d)
 			p.clock.suspend(d)
 		case action == 9:
-			err, onlyTable := []error{errInjected, ErrRefused}[w.rand.IntN(2)], w.rand.IntN(2) == 0
-			w.logf("what %s writes fails for %v: %v, only the table: %v", p.name, d, err, onlyTable)
-			p.refuse(d, err, onlyTable)
+			err, what := []error{errInjected, ErrRefused}[w.rand.IntN(2)], refusable(w.rand.IntN(3))
+			w.logf("what %s writes fails for %v: %v, %s", p.name, d, err, []string{"all", "the table", "records of others"}[what])
+			p.refuse(d, err, what)
 		case action == 10:
 			w.logf("the logger of %s blocks for %v", p.name, d)
 			p.logging.stop(func() {})
@@ -261,7 +261,7 @@ func (w *world) calm() {
 	for _, p := range w.processes {
 		p.setFaults(faults{})
 		p.cut(0)
-		p.refuse(0, nil, false)
+		p.refuse(0, nil, allRecords)
 		p.stop.resume()
 		p.logging.resume()
 		p.listing.resume()
