@@ -41,19 +41,20 @@ type failure struct {
 	kept bool
 }
 
-// givenUp is a key that the queue itself keeps as given up, and counted one whose failures only the limiter counts.
-func givenUp(k workqueue.GivenUpKey[any]) failure {
+// failureOfKept is that of a key that the queue itself keeps as given up, and failureOfCounted that of one whose failures only the
+// limiter counts.
+func failureOfKept(k workqueue.GivenUpKey[any]) failure {
 	known := worker.FailedKey[any]{Key: k.Key, Attempt: k.Attempts, Err: k.Err, Time: k.Time}
 	return failure{FailedKey: known, state: stateGivenUp, kept: true}
 }
 
-func counted(k workqueue.KeySnapshot[any]) failure {
+func failureOfCounted(k workqueue.KeySnapshot[any]) failure {
 	return failure{FailedKey: worker.FailedKey[any]{Key: k.Key}, state: stateFailing}
 }
 
-// troubled yields the keys of a set whose errors contain a text: those that the queue keeps, those that its pools know and,
-// with limiter, and if text is empty, also those that only the limiter counts. None comes twice. It sets r.partial if there may be
-// keys that are in no list.
+// troubled yields the keys of a set whose errors contain a text, each once: the given-up keys that the queue keeps, and the keys that
+// its pools know. With limiter, and without a text, also the failing keys that only the limiter counts: their errors are not known.
+// It sets r.partial if there may be keys that are in no list.
 func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 	q := r.entry.queue
 	return func(yield func(failure) bool) {
@@ -71,16 +72,16 @@ func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 			return !errorContains(f.Err, text) || yield(f)
 		}
 		r.partial = r.partial || r.missing != none
-		if set != stateFailing && q.GivenUp != nil && r.missing == none {
-			keys := q.GivenUp(maxGivenUp + 1)
-			r.partial = r.partial || len(keys) > maxGivenUp
-			for _, k := range keys[:min(len(keys), maxGivenUp)] {
-				if !once(givenUp(k)) {
-					return
+		if set != stateFailing {
+			if q.GivenUp != nil && r.missing == none {
+				keys := q.GivenUp(maxGivenUp + 1)
+				r.partial = r.partial || len(keys) > maxGivenUp
+				for _, k := range keys[:min(len(keys), maxGivenUp)] {
+					if !once(failureOfKept(k)) {
+						return
+					}
 				}
 			}
-		}
-		if set != stateFailing {
 			for _, p := range r.pools {
 				for k := range p.pool.GivenUpKeys() {
 					if !once(failure{FailedKey: k, state: stateGivenUp, pool: p.pool}) {
@@ -93,23 +94,23 @@ func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 		if set == stateGivenUp {
 			return
 		}
-		all := 0 // of the keys that fail, as far as the pools count them
+		unlisted := 0 // keys that fail and that the pools only count
 		for _, p := range r.pools {
 			for k := range p.pool.FailingKeys() {
-				all--
+				unlisted--
 				if !once(failure{FailedKey: k, state: stateFailing, pool: p.pool}) {
 					return
 				}
 			}
-			all += p.pool.Stats().Failing
+			unlisted += p.pool.Stats().Failing // Afterwards: a key that fails meanwhile is unlisted.
 		}
 		if !limiter || text != "" {
-			r.partial = r.partial || all > 0 // The errors of the others are not known.
+			r.partial = r.partial || unlisted > 0 // Their errors are not known.
 			return
 		}
-		known := len(seen)
+		listed := len(seen)
 		for _, k := range r.keys.Failing {
-			if !once(counted(k)) {
+			if !once(failureOfCounted(k)) {
 				return
 			}
 		}
@@ -118,14 +119,14 @@ func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 		if q.SnapshotKeys != nil && r.missing == none {
 			began := time.Now()
 			for k := range q.SnapshotKeys() {
-				if k.Requeues > 0 && !once(counted(k)) {
+				if k.Requeues > 0 && !once(failureOfCounted(k)) {
 					return
 				}
 				began = time.Now()
 			}
-			r.noteOutage(r.stats, began)
+			r.noteOutage(began)
 		}
-		r.partial = r.partial || r.missing != none || len(seen)-known < all
+		r.partial = r.partial || r.missing != none || len(seen)-listed < unlisted
 	}
 }
 
@@ -157,9 +158,6 @@ type countReport struct {
 // It reports whether there may be more keys: there was no time for all, or only a part was listed.
 func (r *reading) visit(ctx context.Context, set, text string, f func(failure)) (more bool) {
 	r.guard(func() {
-		if more = ctx.Err() != nil; more {
-			return
-		}
 		for k := range r.troubled(set, text, true) {
 			if more = ctx.Err() != nil; more {
 				return
@@ -172,22 +170,26 @@ func (r *reading) visit(ctx context.Context, set, text string, f func(failure)) 
 
 // count reports how many keys of e there are in the set that query names.
 func (h *Handler) count(ctx context.Context, e *entry, query url.Values) *countReport {
-	r := h.readOne(ctx, e, searchLimit)
+	c, r := new(countReport), h.readOne(ctx, e, searchLimit)
+	failed := r.missing.err()
 	switch {
 	case r.late:
-		return &countReport{Error: r.err.Error(), More: true, status: http.StatusServiceUnavailable}
-	case r.missing != none:
-		return &countReport{Error: r.missing.err().Error(), More: true, status: http.StatusServiceUnavailable}
+		failed = r.err
+	case failed != nil:
 	case !isSet(query.Get("count")):
-		return &countReport{Error: noSuchSet, status: http.StatusBadRequest}
+		failed = refuse(http.StatusBadRequest, noSuchSet)
+	default:
+		ctx, next, noTurn := searchTurn(ctx, h.searching, countTime)
+		defer next()
+		if failed = noTurn; failed == nil {
+			r.err = nil
+			c.More = r.visit(ctx, query.Get("count"), query.Get("error"), func(failure) { c.Count++ })
+			failed = r.err
+		}
 	}
-	c := &countReport{status: http.StatusOK}
-	r.err = nil
-	ctx, next := searchTurn(ctx, h.searching, countTime)
-	defer next()
-	c.More = r.visit(ctx, query.Get("count"), query.Get("error"), func(failure) { c.Count++ })
-	if r.err != nil {
-		c.Error, c.status = r.err.Error(), statusOf(r.err)
+	if c.status = http.StatusOK; failed != nil {
+		c.Error, c.status = failed.Error(), statusOf(failed)
+		c.More = c.More || c.status == http.StatusServiceUnavailable
 	}
 	return c
 }
@@ -204,9 +206,9 @@ type matchingReport struct {
 // given up.
 func (r *detailReport) listErrors(ctx context.Context, h *Handler, read *reading, groups errorGroups) {
 	r.Failing, r.GivenUp, r.Matching = []keyReport{}, []keyReport{}, new(matchingReport)
-	ctx, next := searchTurn(ctx, h.searching, countTime)
+	ctx, next, noTurn := searchTurn(ctx, h.searching, countTime)
 	defer next()
-	r.Matching.More = read.visit(ctx, everyTrouble, r.Errors, func(f failure) {
+	r.Matching.More = noTurn != nil || read.visit(ctx, everyTrouble, r.Errors, func(f failure) {
 		keys, n := &r.Failing, &r.Matching.Failing
 		if f.state == stateGivenUp {
 			keys, n = &r.GivenUp, &r.Matching.GivenUp
@@ -219,11 +221,9 @@ func (r *detailReport) listErrors(ctx context.Context, h *Handler, read *reading
 		groups.add(keyText(f.Key), f)
 	})
 	for i := range r.Failing { // The pools' lists do not have the time of the next try.
-		if k := &r.Failing[i]; k.Due.IsZero() && read.entry.queue.SnapshotKey != nil && ctx.Err() == nil && read.missing == none {
-			read.guard(func() {
-				began := time.Now()
+		if k := &r.Failing[i]; k.Due.IsZero() && read.entry.queue.SnapshotKey != nil && ctx.Err() == nil {
+			read.askQueue(func() {
 				now, _ := read.entry.queue.SnapshotKey(k.raw)
-				read.noteOutage(read.stats, began)
 				k.Due = now.Due.UTC()
 			})
 		}
@@ -236,15 +236,14 @@ func (r *detailReport) lookUpGivenUp(ctx context.Context, read *reading) {
 	if q.SnapshotKey == nil || read.late {
 		return
 	}
-	read.guard(func() {
-		began := time.Now()
-		for i, k := range r.GivenUp {
-			if read.noteOutage(read.stats, began); read.missing != none || ctx.Err() != nil {
-				break
-			}
-			if now, ok := q.SnapshotKey(k.raw); ok {
+	for i := range r.GivenUp {
+		if ctx.Err() != nil {
+			return
+		}
+		read.askQueue(func() {
+			if now, ok := q.SnapshotKey(r.GivenUp[i].raw); ok {
 				r.GivenUp[i].State = string(now.State)
 			}
-		}
-	})
+		})
+	}
 }

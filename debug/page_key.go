@@ -126,7 +126,7 @@ func (r *reading) poolKeys() *poolKeys {
 	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), holds: make(map[any]worker.HeldKey[any]), known: make(map[any]failure)}
 	var failing, gone []worker.FailedKey[any]
 	for _, k := range r.keys.givenUp {
-		gone = append(gone, givenUp(k).FailedKey)
+		gone = append(gone, failureOfKept(k).FailedKey)
 	}
 	for _, s := range r.keys.pools {
 		p.running = append(p.running, s.Running...)
@@ -290,8 +290,8 @@ func (k keyReport) GroupID() string { return groupID(k.group) }
 // KeyID returns what the id of a key is, whether it was found or not.
 func (k keyReport) KeyID() string { return keyID(k.raw) }
 
-// keyPage is what a key's own page shows.
-type keyPage struct {
+// oneKeyReport is what a key's own page shows.
+type oneKeyReport struct {
 	Time  time.Time `json:"time"`
 	Queue queueName `json:"queue"`
 	Key   keyReport `json:"key"`
@@ -314,7 +314,7 @@ type callReport struct {
 }
 
 // keyPage reports the key of e that query asks for. A key that has been found once is looked up, and not searched for again.
-func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *keyPage {
+func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *oneKeyReport {
 	text, id := query.Get("key"), query.Get("id")
 	limit := searchLimit
 	if len(e.recall(text, id)) > 0 && e.queue.SnapshotKey != nil {
@@ -327,7 +327,7 @@ func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *keyP
 		r = h.readOne(ctx, e, searchLimit)
 		found = h.search(ctx, h.searching, r, text, id)
 	}
-	p := &keyPage{Time: now.UTC(), Queue: queueName{e.id, e.name}, Incomplete: found.Incomplete}
+	p := &oneKeyReport{Time: now.UTC(), Queue: queueName{e.id, e.name}, Incomplete: found.Incomplete}
 	if failure := cmp.Or(r.err, r.missing.err()); failure != nil {
 		p.Error = failure.Error()
 	}
@@ -348,15 +348,14 @@ func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *keyP
 	return p
 }
 
-// lookUp replaces what k says by what its queue and the pools know of it now. A failing or given-up key that is not in the
-// queue keeps its state: it may be known from a list alone.
+// lookUp asks the queue and its pools for k anew. Later answers win: the queue's, then what the pools' lists say (describe), then each
+// pool's own answer (addPool). A failing or given-up key that is not in the queue keeps its state, because that may come from a list
+// alone.
 func (r *reading) lookUp(k *keyReport, known *poolKeys) {
 	k.Calls = nil
-	if q := r.entry.queue; q.SnapshotKey != nil && r.missing == none {
-		r.guard(func() {
-			began := time.Now()
+	if q := r.entry.queue; q.SnapshotKey != nil {
+		r.askQueue(func() {
 			now, ok := q.SnapshotKey(k.raw)
-			r.noteOutage(r.stats, began)
 			switch {
 			case ok:
 				*k = newKeyReport(now)

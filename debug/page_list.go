@@ -186,7 +186,7 @@ type queueReport struct {
 	// Unanswered is how old the numbers are, if the queue does not answer.
 	Unanswered *seconds `json:"unanswered_seconds,omitempty"`
 
-	// Workers is the sum of the pools, and GivenUp of their keys that were given up.
+	// Workers is the sum of the pools. GivenUp counts the given-up keys: the pools', or of a shared queue those of all processes.
 	Workers worker.Stats `json:"-"`
 	GivenUp int          `json:"-"`
 	// HasQueue reports that more is known than pools, Late that the queue does not answer, and Missing that its keys are not
