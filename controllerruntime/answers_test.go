@@ -61,7 +61,12 @@ func TestResultsThatRequeue(t *testing.T) {
 	for n, c := range []struct {
 		result   reconcile.Result
 		requeued uint64
-	}{{reconcile.Result{}, 0}, {reconcile.Result{RequeueAfter: -time.Second}, 0}, {withPriority, 0}, {reconcile.Result{RequeueAfter: time.Second}, 1}, {reconcile.Result{Requeue: true}, 1}} {
+	}{
+		{reconcile.Result{}, 0}, {reconcile.Result{RequeueAfter: -time.Second}, 0}, {withPriority, 0},
+		{reconcile.Result{RequeueAfter: time.Second}, 1},
+		//lint:ignore SA1019 the controller obeys Requeue until it is removed
+		{reconcile.Result{Requeue: true}, 1},
+	} {
 		p := &page{}
 		r := controllerruntime.WrapReconciler(reconcile.TypedFunc[int](func(context.Context, int) (reconcile.Result, error) { return c.result, nil }), p)
 		q := r.NewQueue("q", nil)

@@ -269,7 +269,8 @@ func leastDelay(result reconcile.Result, err error) time.Duration {
 // meaning returns the error by which a handler of package worker says what the result means to the controller.
 func meaning(result reconcile.Result, err error) error {
 	switch {
-	case err == nil && !result.Requeue && result.RequeueAfter <= 0: //nolint:staticcheck // Requeue is obeyed until it is removed.
+	//lint:ignore SA1019 the controller obeys Requeue until it is removed
+	case err == nil && !result.Requeue && result.RequeueAfter <= 0:
 		return nil
 	case err == nil:
 		return worker.RequeueAfter(result.RequeueAfter)
