@@ -56,7 +56,7 @@ type Cache struct {
 		sync.Mutex
 		waits map[types.NamespacedName][]*wait
 		order list.List // of *wait, the one that began first at the front
-		// gone has the last objects that were deleted. They distinguish a deleted object from one that the cache does not show yet.
+		// gone has the last objects that were deleted. It distinguishes a deleted object from one that the cache does not show yet.
 		gone     [64]types.UID
 		nextGone int
 	}
