@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 // Action is a request to change a queue.
@@ -211,7 +212,7 @@ func (h *Handler) act(ctx context.Context, form url.Values) (result *bulkResult,
 	panicked := guarded("queue", func() {
 		switch action := form.Get("action"); {
 		case r.late:
-			err = r.err
+			err = r.missing
 		case action == "pause" && q.Pause != nil:
 			q.Pause()
 		case action == "resume" && q.Resume != nil:
@@ -232,7 +233,7 @@ func (h *Handler) act(ctx context.Context, form url.Values) (result *bulkResult,
 			err = refuse(http.StatusBadRequest, "The form lacks the field key (or, for retry and forget, of).")
 		}
 	})
-	return result, r.missing == outage, cmp.Or(err, panicked)
+	return result, r.missing == errOutage, cmp.Or(err, panicked)
 }
 
 // actOnKey does what form asks for with the key that it names.
@@ -241,9 +242,9 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) err
 	switch {
 	case r.err != nil:
 		return r.err
-	case r.missing != none && form.Get("action") != "cancel" && form.Get("action") != "release": // These only need the pools.
-		return r.missing.err()
-	case found.Incomplete && r.missing == none:
+	case r.missing != nil && form.Get("action") != "cancel" && form.Get("action") != "release": // These only need the pools.
+		return r.missing
+	case found.Incomplete && r.missing == nil:
 		return refuse(http.StatusServiceUnavailable, "There was no time to look at all keys.")
 	case !found.Exact || found.isAbsent():
 		return refuse(http.StatusNotFound, "No key is called that.")
@@ -264,11 +265,11 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) err
 			return r.noteOutage(began) // Otherwise the queue did not keep it as given up.
 		}
 	case "cancel":
-		if !r.cancel(key) {
+		if !r.anyPool(func(p *worker.Inspector) bool { return p.Cancel(key) }) {
 			return refuse(http.StatusNotFound, "No handler has the key.")
 		}
 	case "release":
-		if !r.release(key) {
+		if !r.anyPool(func(p *worker.Inspector) bool { return p.Release(key) }) {
 			return refuse(http.StatusNotFound, "The key is not on hold.")
 		}
 	case "remove":
@@ -302,26 +303,17 @@ func (r *reading) forget(key any, kept bool) bool {
 	if q.Forget != nil {
 		q.Forget(key)
 	}
-	for _, p := range r.pools {
-		_ = guarded("pool", func() { p.pool.Forget(key) }) // See lookUp.
-	}
+	r.anyPool(func(p *worker.Inspector) bool { p.Forget(key); return true })
 	return was
 }
 
-// cancel ends the context of the handler that has key, and reports whether there is one.
-func (r *reading) cancel(key any) (done bool) {
+// anyPool calls f for each pool, and reports whether it is true for one. A pool that only has the name of this queue may have keys of
+// another type. Then it panics, and knows nothing of the key.
+func (r *reading) anyPool(f func(*worker.Inspector) bool) (is bool) {
 	for _, p := range r.pools {
-		_ = guarded("pool", func() { done = p.pool.Cancel(key) || done })
+		_ = guarded("pool", func() { is = f(p.pool) || is })
 	}
-	return done
-}
-
-// release ends the hold of key in the pools of its queue.
-func (r *reading) release(key any) (done bool) {
-	for _, p := range r.pools {
-		_ = guarded("pool", func() { done = p.pool.Release(key) || done })
-	}
-	return done
+	return is
 }
 
 // actOnGroup does it with the group that form names.

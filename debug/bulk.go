@@ -31,8 +31,8 @@ const (
 
 // actOnMany retries or forgets all keys of the set that form names, as far as the time suffices.
 func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*bulkResult, error) {
-	if err := r.missing.err(); err != nil {
-		return nil, err
+	if r.missing != nil {
+		return nil, r.missing
 	}
 	set, do, done, retry := form.Get("of"), r.forget, "Forgot the failures of", form.Get("action") == "retry"
 	if retry {

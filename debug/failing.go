@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"iter"
@@ -71,9 +72,9 @@ func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 			seen[hash] = struct{}{}
 			return !errorContains(f.Err, text) || yield(f)
 		}
-		r.partial = r.partial || r.missing != none
+		r.partial = r.partial || r.missing != nil
 		if set != stateFailing {
-			if q.GivenUp != nil && r.missing == none {
+			if q.GivenUp != nil && r.missing == nil {
 				keys := q.GivenUp(maxGivenUp + 1)
 				r.partial = r.partial || len(keys) > maxGivenUp
 				for _, k := range keys[:min(len(keys), maxGivenUp)] {
@@ -116,7 +117,7 @@ func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 		}
 		// Without pools a full list may lack keys that are not in the queue.
 		r.partial = r.partial || len(r.pools) == 0 && len(r.keys.Failing) >= searchLimit
-		if q.SnapshotKeys != nil && r.missing == none {
+		if q.SnapshotKeys != nil && r.missing == nil {
 			began := time.Now()
 			for k := range q.SnapshotKeys() {
 				if k.Requeues > 0 && !once(failureOfCounted(k)) {
@@ -126,7 +127,7 @@ func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 			}
 			r.noteOutage(began)
 		}
-		r.partial = r.partial || r.missing != none || len(seen)-listed < unlisted
+		r.partial = r.partial || r.missing != nil || len(seen)-listed < unlisted
 	}
 }
 
@@ -171,21 +172,16 @@ func (r *reading) visit(ctx context.Context, set, text string, f func(failure)) 
 // count reports how many keys of e there are in the set that query names.
 func (h *Handler) count(ctx context.Context, e *entry, query url.Values) *countReport {
 	c, r := new(countReport), h.readOne(ctx, e, searchLimit)
-	failed := r.missing.err()
-	switch {
-	case r.late:
-		failed = r.err
-	case failed != nil:
-	case !isSet(query.Get("count")):
+	ctx, next, noTurn := searchTurn(ctx, h.searching, countTime)
+	defer next()
+	failed := cmp.Or(r.missing, noTurn)
+	if !isSet(query.Get("count")) {
 		failed = refuse(http.StatusBadRequest, noSuchSet)
-	default:
-		ctx, next, noTurn := searchTurn(ctx, h.searching, countTime)
-		defer next()
-		if failed = noTurn; failed == nil {
-			r.err = nil
-			c.More = r.visit(ctx, query.Get("count"), query.Get("error"), func(failure) { c.Count++ })
-			failed = r.err
-		}
+	}
+	if failed == nil {
+		r.err = nil
+		c.More = r.visit(ctx, query.Get("count"), query.Get("error"), func(failure) { c.Count++ })
+		failed = r.err
 	}
 	if c.status = http.StatusOK; failed != nil {
 		c.Error, c.status = failed.Error(), statusOf(failed)
@@ -220,29 +216,19 @@ func (r *detailReport) listErrors(ctx context.Context, h *Handler, read *reading
 		}
 		groups.add(keyText(f.Key), f)
 	})
-	for i := range r.Failing { // The pools' lists do not have the time of the next try.
-		if k := &r.Failing[i]; k.Due.IsZero() && read.entry.queue.SnapshotKey != nil && ctx.Err() == nil {
-			read.askQueue(func() {
-				now, _ := read.entry.queue.SnapshotKey(k.raw)
-				k.Due = now.Due.UTC()
-			})
-		}
-	}
+	// The pools' lists do not have the time of the next try.
+	read.askEach(ctx, r.Failing, func(k *keyReport, now workqueue.KeySnapshot[any]) { k.Due = now.Due.UTC() })
 }
 
-// lookUpGivenUp finds out in which state the given-up keys are now: they may be in the queue again.
-func (r *detailReport) lookUpGivenUp(ctx context.Context, read *reading) {
-	q := read.entry.queue
-	if q.SnapshotKey == nil || read.late {
-		return
-	}
-	for i := range r.GivenUp {
-		if ctx.Err() != nil {
+// askEach calls f for each of keys that the queue has, with what it knows of the key now.
+func (r *reading) askEach(ctx context.Context, keys []keyReport, f func(k *keyReport, now workqueue.KeySnapshot[any])) {
+	for i := range keys {
+		if r.entry.queue.SnapshotKey == nil || ctx.Err() != nil {
 			return
 		}
-		read.askQueue(func() {
-			if now, ok := q.SnapshotKey(r.GivenUp[i].raw); ok {
-				r.GivenUp[i].State = string(now.State)
+		r.askQueue(func() {
+			if now, ok := r.entry.queue.SnapshotKey(keys[i].raw); ok {
+				f(&keys[i], now)
 			}
 		})
 	}

@@ -180,15 +180,10 @@ type entry struct {
 	}
 }
 
-func newEntry(id, name string) *entry {
-	return &entry{id: id, name: name, queueName: name, asking: make(chan struct{}, 1)}
-}
-
 func (e *entry) hasQueue() bool { return e.queue.Stats != nil }
 
 func (h *Handler) register(name string, q workqueue.Inspector) (unregister func()) {
-	e := newEntry("", name)
-	e.queue = q
+	e := &entry{name: name, queueName: name, queue: q, asking: make(chan struct{}, 1)}
 	own := h.readOne(context.Background(), e, 0).stats.Name
 	h.mu.Lock() // A call that has not answered may read them yet.
 	e.queueName, e.name = own, short(cmp.Or(name, own), maxName)
@@ -267,8 +262,7 @@ func (h *Handler) addPool(name string, p worker.Inspector) {
 	}
 	e := h.mu.byName[name]
 	if e == nil {
-		e = newEntry("", short(name, maxName))
-		e.queueName = name
+		e = &entry{name: short(name, maxName), queueName: name, asking: make(chan struct{}, 1)}
 		h.mu.byName[name] = e
 		// The prefix leaves the id to a queue with this name, which may come later.
 		h.addLocked(e, "pool "+e.name)
@@ -296,9 +290,8 @@ func (h *Handler) removePool(p *worker.Inspector) {
 	h.stopIfEmptyLocked()
 }
 
-// A pool is shown by the entry of its queue; if that is none, by those of the queues with its name, and otherwise by its own.
-
-// entries returns those that are shown: the queues, and the pools that these do not show.
+// entries returns the entries that are shown. A pool is shown by the entry of its queue; if that is not shown, by those of the queues
+// with its name, and otherwise by its own.
 func (h *Handler) entries() []*entry {
 	h.mu.Lock()
 	defer h.mu.Unlock()

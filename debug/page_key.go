@@ -328,12 +328,12 @@ func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *oneK
 		found = h.search(ctx, h.searching, r, text, id)
 	}
 	p := &oneKeyReport{Time: now.UTC(), Queue: queueName{e.id, e.name}, Incomplete: found.Incomplete}
-	if failure := cmp.Or(r.err, r.missing.err()); failure != nil {
+	if failure := cmp.Or(r.err, r.missing); failure != nil {
 		p.Error = failure.Error()
 	}
 	if len(found.Keys) == 0 {
 		p.Key = keyReport{Key: short(text, maxKey), Bytes: len(text), State: stateAbsent, ID: id}
-		if r.late || r.missing != none {
+		if r.missing != nil {
 			p.Key.State, p.Refresh = stateUnknown, refreshSeconds
 		}
 		return p
@@ -364,17 +364,14 @@ func (r *reading) lookUp(k *keyReport, known *poolKeys) {
 			}
 		})
 	}
-	if r.missing != none && k.State == stateAbsent {
+	if r.missing != nil && k.State == stateAbsent {
 		k.State = stateUnknown
 	}
 	known.describe(k)
-	if r.missing != none {
+	if r.missing != nil {
 		return // A pool asks the queue.
 	}
-	for _, p := range r.pools {
-		// A pool that only has the name of this queue may have keys of another type. Then it panics, and knows nothing.
-		_ = guarded("pool", func() { k.addPool(p.pool.SnapshotKey(k.raw)) })
-	}
+	r.anyPool(func(p *worker.Inspector) bool { k.addPool(p.SnapshotKey(k.raw)); return true })
 	slices.SortStableFunc(k.Calls, func(a, b callReport) int { return b.Started.Compare(a.Started) })
 }
 

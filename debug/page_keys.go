@@ -57,7 +57,7 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 		keys, p.More = r.keysIn(turn, workqueue.KeyState(set), lists)
 		p.Total = len(keys)
 	}
-	p.More = p.More || r.missing != none || p.Total > len(keys)
+	p.More = p.More || r.missing != nil || p.Total > len(keys)
 	p.Pages = max(1, (len(keys)+maxKeys-1)/maxKeys)
 	p.Page, _ = strconv.Atoi(query.Get("page"))
 	p.Page = min(max(p.Page, 1), p.Pages)

@@ -159,7 +159,8 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 		}
 	}
 	r.ErrorGroups = groups.sorted()
-	r.lookUpGivenUp(ctx, read)
+	// What was given up may be in the queue again.
+	read.askEach(ctx, r.GivenUp, func(k *keyReport, now workqueue.KeySnapshot[any]) { k.State = string(now.State) })
 	if query.Has("key") {
 		r.Found = h.search(searching, h.searching, read, query.Get("key"), "")
 		finish(r.Found.Keys, e.id, now)

@@ -38,11 +38,11 @@ type reading struct {
 
 	// late: the queue did not answer, and the numbers are older.
 	late bool
-	// missing: it answered, but not all of its keys are known.
-	missing missing
+	// missing: not all of its keys are known, and why.
+	missing error
 	// partial: all answered, but there are more failing or given-up keys than are listed.
 	partial bool
-	// err: something panicked (the first time), or nothing answered.
+	// err: something panicked, at first with this.
 	err error
 
 	// keys are as many as were asked for.
@@ -103,42 +103,29 @@ func (r *reading) guard(f func()) {
 	r.err = cmp.Or(r.err, guarded("queue", f))
 }
 
-// missing is why a queue that has answered has not named all of its keys.
-type missing uint8
-
-const (
-	none   missing = iota
-	slow           // It has taken long, and may have given up.
-	outage         // It does not reach its server.
+// These are why keys of a queue are not known.
+var (
+	errLate   = refuse(http.StatusServiceUnavailable, "The queue does not answer.")
+	errSlow   = refuse(http.StatusServiceUnavailable, "The queue takes more than a second to answer. Some of its keys are not known.")
+	errOutage = refuse(http.StatusServiceUnavailable, "The queue does not reach its server. Its numbers are those of the last answer, and its keys are not known.")
 )
-
-// err returns an error for people, or nil.
-func (m missing) err() error {
-	switch m {
-	case slow:
-		return refuse(http.StatusServiceUnavailable, "The queue takes more than a second to answer. Some of its keys are not known.")
-	case outage:
-		return refuse(http.StatusServiceUnavailable, "The queue does not reach its server. Its numbers are those of the last answer, and its keys are not known.")
-	}
-	return nil
-}
 
 // noteOutage notes, and returns, if the queue does not reach its server, or has taken so long since began, in real time, that this
 // cannot have answered.
 func (r *reading) noteOutage(began time.Time) error {
 	switch {
 	case r.stats.Shared != nil && r.stats.Shared.Outage:
-		r.missing = outage
+		r.missing = errOutage
 	case time.Since(began) >= patience:
-		r.missing = max(r.missing, slow)
+		r.missing = cmp.Or(r.missing, errSlow)
 	}
-	return r.missing.err()
+	return r.missing
 }
 
 // askQueue calls f, which asks the queue's server for something small, unless the server has not answered before. It notes whether
 // it has this time, and if f panics.
 func (r *reading) askQueue(f func()) {
-	if r.missing != none {
+	if r.missing != nil {
 		return
 	}
 	began := time.Now()
@@ -293,7 +280,7 @@ func (h *Handler) readOne(ctx context.Context, e *entry, limit int) *reading {
 	}
 	r := *cmp.Or(answer, e.lastAnswer(began))
 	if answer == nil { // The keys are missing, even if the numbers have come meanwhile.
-		r.late, r.err = true, refuse(http.StatusServiceUnavailable, "The queue does not answer.")
+		r.late, r.missing = true, cmp.Or(r.missing, errLate)
 	}
 	return &r
 }

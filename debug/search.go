@@ -130,7 +130,7 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 		r.lookUp(&f.Keys[i], pools)
 		f.Keys[i].ID = keyID(f.Keys[i].raw)
 	}
-	f.Incomplete = f.Incomplete || r.missing != none
+	f.Incomplete = f.Incomplete || r.missing != nil
 	return f
 }
 
@@ -168,7 +168,7 @@ func (r *reading) searchAll(ctx context.Context, f *foundReport) (n int, incompl
 	}
 	incomplete = true
 	r.guard(func() {
-		if r.entry.queue.SnapshotKeys != nil && r.missing == none {
+		if r.entry.queue.SnapshotKeys != nil && r.missing == nil {
 			for k := range r.entry.queue.SnapshotKeys() {
 				if !look(k.Key, string(k.State)) {
 					return
@@ -181,7 +181,7 @@ func (r *reading) searchAll(ctx context.Context, f *foundReport) (n int, incompl
 				return
 			}
 		}
-		incomplete = r.missing != none
+		incomplete = r.missing != nil
 	})
 	return n, incomplete
 }

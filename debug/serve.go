@@ -173,7 +173,7 @@ var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
 	"plus":    func(a, b int) int { return a + b },
 	"brief":   func(s string) string { return short(s, maxCauses) },
 	"button":  func(action string) string { return buttons[action] },
-	"latest":  latest,
+	"latest":  slices.Backward[[]workqueue.Cause],
 	"date":    func(t time.Time) string { return t.Format("2006-01-02 15:04:05") + " UTC" },
 	"clock":   func(t time.Time) string { return t.Format("15:04:05") + " UTC" },
 }).Parse(pageHTML))
@@ -187,11 +187,4 @@ func href(of ...any) string {
 		}
 	}
 	return "?" + v.Encode()
-}
-
-// latest returns causes, the last one first.
-func latest(causes []workqueue.Cause) []workqueue.Cause {
-	causes = slices.Clone(causes)
-	slices.Reverse(causes)
-	return causes
 }
