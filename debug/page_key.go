@@ -22,9 +22,6 @@ const (
 	stateUnknown = "unknown"  // the queue did not answer
 )
 
-// states of a key that was found, in the order of [keyLists.all]. The first one that fits is its state. Keys on hold are being processed.
-var states = []string{string(workqueue.KeyProcessing), string(workqueue.KeyProcessing), string(workqueue.KeyQueued), string(workqueue.KeyWaiting), stateFailing, stateGivenUp}
-
 // keyLists are the keys of a queue and of its pools.
 type keyLists struct {
 	Running []keyReport `json:"running"`
@@ -328,8 +325,8 @@ func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *oneK
 		found = h.search(ctx, h.searching, r, text, id)
 	}
 	p := &oneKeyReport{Time: now.UTC(), Queue: queueName{e.id, e.name}, Incomplete: found.Incomplete}
-	if failure := cmp.Or(r.err, r.missing); failure != nil {
-		p.Error = failure.Error()
+	if err := cmp.Or(r.err, r.missing); err != nil {
+		p.Error = err.Error()
 	}
 	if len(found.Keys) == 0 {
 		p.Key = keyReport{Key: short(text, maxKey), Bytes: len(text), State: stateAbsent, ID: id}

@@ -82,7 +82,7 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 		report.Matching = &matchingReport{More: p.More}
 	}
 	p.Error = report.Queue.Error
-	all := sections[slices.IndexFunc(sections, func(s section) bool { return s.State == p.State })]
+	all := sections[sectionOf(p.State)]
 	switch p.State {
 	case string(workqueue.KeyQueued):
 		all.Title, all.Hint = "Queued", "the oldest first, whatever their priorities"

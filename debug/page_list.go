@@ -116,7 +116,7 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 	wanted := strings.ToLower(r.Search)
 	all = slices.DeleteFunc(all, func(q *reading) bool { return !strings.Contains(strings.ToLower(q.entry.name), wanted) })
 	r.Matching = len(all)
-	counted := make(map[*worker.Inspector]bool) // Queues with one name have the same pools.
+	seen := make(map[*worker.Inspector]bool) // Queues with one name have the same pools.
 	for _, q := range all {
 		if u := q.oldest(); u != nil && (r.Oldest == nil || u.Age > r.Oldest.Age) {
 			r.Oldest = u
@@ -126,8 +126,8 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 		r.Waiting += q.stats.Waiting
 		r.PausedGroups += len(q.pausedGroups)
 		for _, p := range q.pools {
-			if !counted[p.pool] {
-				counted[p.pool] = true
+			if !seen[p.pool] {
+				seen[p.pool] = true
 				r.Failing += p.stats.Failing
 				if q.stats.Shared == nil {
 					r.GivenUp += p.stats.GivenUpKeys
@@ -273,8 +273,8 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 		timeline: r.entry.history.timeline(r.measure(), h.every),
 	}
 	q.Depth = mapped(q.timeline.points, queued.of)
-	if failure := cmp.Or(r.err, r.missing); failure != nil {
-		q.Error = failure.Error()
+	if err := cmp.Or(r.err, r.missing); err != nil {
+		q.Error = err.Error()
 	}
 	if r.late {
 		q.Error = "The queue does not answer, and never has."

@@ -38,8 +38,8 @@ type detailReport struct {
 	FailingUnlisted bool      `json:"-"`
 	Actions         actionSet `json:"-"`
 	limit           int
-	// counted is how many keys were looked at for ErrorGroups.
-	counted int
+	// grouped is how many keys were looked at for ErrorGroups.
+	grouped int
 }
 
 // groupReport is a group that is paused, or that listed keys have.
@@ -154,7 +154,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 		for _, f := range pools.failures {
 			groups.add(keyText(f.Key), f)
 			if f.state != "" {
-				r.counted++
+				r.grouped++
 			}
 		}
 	}
@@ -195,11 +195,11 @@ func newGroups(paused []string, lists keyLists) (groups []groupReport) {
 	for _, name := range paused {
 		at(name).Paused = true
 	}
-	counted := make(map[any]bool) // A key may be in two lists.
+	seen := make(map[any]bool) // A key may be in two lists.
 	for _, keys := range lists.all() {
 		for _, k := range *keys {
-			if k.Group != "" && !counted[k.raw] {
-				counted[k.raw] = true
+			if k.Group != "" && !seen[k.raw] {
+				seen[k.raw] = true
 				at(k.group).Listed++
 			}
 		}
@@ -271,7 +271,7 @@ func (r *detailReport) Uncounted() int {
 	if r.Errors != "" {
 		return 0
 	}
-	return max(0, r.Queue.Workers.Failing+r.Queue.GivenUp-r.counted)
+	return max(0, r.Queue.Workers.Failing+r.Queue.GivenUp-r.grouped)
 }
 
 // HasGivenUp reports whether there may be keys that were given up.
@@ -297,14 +297,19 @@ type section struct {
 	ForAll      actionSet
 }
 
-// sections are the lists of keys of a queue's page, in the order of [keyLists.all].
+// sections are the lists of keys of a queue's page, in the order of [keyLists.all]. Keys on hold are being processed, too.
 var sections = []section{
 	{Kind: "running", State: string(workqueue.KeyProcessing), Title: "Running", Hint: "held by workers, longest first", Empty: "No worker holds a key."},
-	{Kind: "held", Title: "On hold", Hint: "wait to be released, or for their limit; the longest first"},
+	{Kind: "held", State: string(workqueue.KeyProcessing), Title: "On hold", Hint: "wait to be released, or for their limit; the longest first"},
 	{Kind: "queued", State: string(workqueue.KeyQueued), Title: "Head of the line", Hint: "wait for a worker, next first", Empty: "No key waits for a worker."},
 	{Kind: "waiting", State: string(workqueue.KeyWaiting), Title: "Waiting", Hint: "wait for their time, next due first", Empty: "No key waits for its time."},
 	{Kind: "failing", State: stateFailing, Title: "Failing", Hint: "the last failure first", Empty: "No key is failing."},
 	{Kind: "given-up", State: stateGivenUp, Title: "Given up", Hint: "will not come again by themselves, the last one first", Empty: "No key is given up."},
+}
+
+// sectionOf returns the index in sections of the keys of that state, or -1.
+func sectionOf(state string) int {
+	return slices.IndexFunc(sections, func(s section) bool { return s.State == state })
 }
 
 // Section returns the list of that kind.
@@ -361,7 +366,7 @@ func (r *detailReport) fill(s section, keys []keyReport) section {
 	if s.Set != "" && len(s.Keys) > 0 {
 		s.ForAll = can.only("retry", "forget")
 	}
-	if s.Total <= len(s.Keys) {
+	if s.Total <= len(s.Keys) || s.Kind == "held" {
 		s.State = ""
 	}
 	for i := range s.Keys {

@@ -69,10 +69,10 @@ type poolReading struct {
 
 // guarded calls f, which is foreign code, and reports whether it has panicked. It names the type of the value, because
 // the value may have methods that panic as well.
-func guarded(what string, f func()) (failure error) {
+func guarded(what string, f func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			failure = refuse(http.StatusInternalServerError, "The %s panicked with a %T.", what, r)
+			err = refuse(http.StatusInternalServerError, "The %s panicked with a %T.", what, r)
 		}
 	}()
 	f()
@@ -180,7 +180,7 @@ func (r *reading) readQueue(limit int) {
 func (r *reading) readPools(h *Handler, limit int) {
 	for _, p := range h.poolsOf(r.entry) {
 		var s worker.Snapshot[any]
-		failure := guarded("pool", func() {
+		err := guarded("pool", func() {
 			if limit > 0 {
 				s = p.Snapshot(max(limit, someErrors))
 			} else if s = p.Snapshot(0); s.Stats.Ended {
@@ -188,8 +188,8 @@ func (r *reading) readPools(h *Handler, limit int) {
 			}
 		})
 		switch {
-		case failure != nil:
-			r.err = cmp.Or(r.err, failure)
+		case err != nil:
+			r.err = cmp.Or(r.err, err)
 		case s.Stats.Ended:
 			h.removePool(p)
 			r.past = append(slices.Clone(s.Failing), r.past...)

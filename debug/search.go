@@ -97,7 +97,7 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 	for i, keys := range lists.all() {
 		for _, k := range *keys {
 			if exact, fits := f.fits(k.raw); fits {
-				k.State = states[i]
+				k.State = sections[i].State // The first one that fits.
 				f.add(k, exact)
 			}
 		}
