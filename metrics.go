@@ -198,12 +198,13 @@ func (h *Histogram) Count() uint64 {
 	return n
 }
 
-// Plus returns the sum of two histograms with the same bounds, and changes neither. Each may be nil.
+// Plus returns the sum of two histograms, and changes neither. Each may be nil. Those with other bounds cannot be added up: then
+// the sum is h alone.
 func (h *Histogram) Plus(other *Histogram) *Histogram {
 	if h == nil {
 		return other
 	}
-	if other == nil {
+	if other == nil || len(h.Counts) != len(other.Counts) || !slices.Equal(h.Bounds, other.Bounds) {
 		return h
 	}
 	counts := slices.Clone(h.Counts)

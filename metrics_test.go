@@ -220,6 +220,22 @@ func TestSetProvider(t *testing.T) {
 	})
 }
 
+// Histograms with other bounds cannot be added up, whichever is longer.
+func TestSumOfHistograms(t *testing.T) {
+	few := &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{2, 3}, Sum: 10}
+	other := &workqueue.Histogram{Bounds: []float64{5}, Counts: []uint64{1, 1}, Sum: 9}
+	many := &workqueue.Histogram{Bounds: []float64{1, 2}, Counts: []uint64{1, 1, 1}, Sum: 6}
+	for _, c := range []struct {
+		a, b *workqueue.Histogram
+		sum  float64
+		n    uint64
+	}{{few, few, 20, 10}, {few, many, 10, 5}, {many, few, 6, 3}, {few, other, 10, 5}, {nil, few, 10, 5}, {few, nil, 10, 5}} {
+		if got := c.a.Plus(c.b); got.Sum != c.sum || got.Count() != c.n {
+			t.Errorf("%+v plus %+v is %+v", c.a, c.b, got)
+		}
+	}
+}
+
 // wantTimes fails unless h has counted those numbers of seconds.
 func wantTimes(t *testing.T, what string, h *workqueue.Histogram, seconds ...float64) {
 	t.Helper()

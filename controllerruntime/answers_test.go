@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -48,6 +49,34 @@ func TestAnswersOfWorkerInManager(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A result counts as a requeue if the controller brings the request again because of it, and only then.
+func TestResultsThatRequeue(t *testing.T) {
+	withPriority := reconcile.Result{}
+	if p := reflect.ValueOf(&withPriority).Elem().FieldByName("Priority"); p.IsValid() { // From controller-runtime 0.23 on.
+		p.Set(reflect.ValueOf(ptr(7)))
+	}
+	for n, c := range []struct {
+		result   reconcile.Result
+		requeued uint64
+	}{
+		{reconcile.Result{}, 0}, {reconcile.Result{RequeueAfter: -time.Second}, 0}, {withPriority, 0},
+		{reconcile.Result{RequeueAfter: time.Second}, 1},
+		//lint:ignore SA1019 the controller obeys Requeue until it is removed
+		{reconcile.Result{Requeue: true}, 1},
+	} {
+		p := &page{}
+		r := controllerruntime.WrapReconciler(reconcile.TypedFunc[int](func(context.Context, int) (reconcile.Result, error) { return c.result, nil }), p)
+		q := r.NewQueue("q", nil)
+		if got, err := r.Reconcile(t.Context(), 1); got != c.result || err != nil {
+			t.Errorf("%d: Reconcile() = %+v, %v", n, got, err)
+		}
+		if st := p.pool.Snapshot(9).Stats; st.Requeued != c.requeued || st.Handled != 1 {
+			t.Errorf("%d: %+v", n, st)
+		}
+		q.ShutDown()
 	}
 }
 

@@ -72,7 +72,7 @@ func (h *causingHandler[object, request]) because(q clientgo.TypedRateLimitingIn
 		return q
 	}
 	cause := h.decide(e)
-	return &Queue[request]{ours.Queue, ours.answers, ours.ended, ours.metrics, &cause}
+	return &Queue[request]{ours.Queue, ours.calls, ours.metrics, &cause}
 }
 
 // CauseOf returns the cause that [WithCauses] uses by default, such as "Update Deployment default/web, generation 3". It is

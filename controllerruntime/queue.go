@@ -119,7 +119,7 @@ func With[request comparable](config priorityqueue.Config[request], onNew ...fun
 		}
 		// controller-runtime keeps the place of the add.
 		c.PlaceOfAdd = true
-		q := &Queue[request]{Queue: priorityqueue.New(c), answers: new(sync.Map), ended: new(endedCalls[request]), metrics: c.MetricsProvider}
+		q := &Queue[request]{Queue: priorityqueue.New(c), calls: new(endedCalls[request]), metrics: c.MetricsProvider}
 		for _, f := range onNew {
 			f(q)
 		}
@@ -145,23 +145,29 @@ var registryMetrics = sync.OnceValue(func() workqueue.StatsProvider {
 // are those of the priorityqueue.Queue.
 type Queue[request comparable] struct {
 	*priorityqueue.Queue[request]
-	// answers has what calls of a Reconciler have just answered and the controller does not know: an answer for each such request.
-	answers *sync.Map
-	ended   *endedCalls[request]
+	calls   *endedCalls[request]
 	metrics workqueue.MetricsProvider
 	// cause is that of all adds, in the copy of a queue that an event handler of WithCauses gets. Otherwise it is nil.
 	cause *workqueue.Cause
 }
 
-// answer is for the next call of the controller for a request whose reconciliation has just ended.
+// endedCalls has what the queue must know of the calls of a [Reconciler] that have just ended. The copies of a queue share it.
+type endedCalls[request comparable] struct {
+	books atomic.Pointer[worker.Books[request]] // nil without a Reconciler
+	// answers has an answer for some requests, and held the calls whose requests are put on hold by the controller's Done.
+	answers, held sync.Map
+}
+
+// answer is what the controller's next call for a request must know, and the controller does not.
 type answer struct {
 	interrupted bool          // The controller's Forget must leave the request's failures alone.
 	atLeast     time.Duration // The controller's rate-limited add must not bring the request before.
 }
 
-// takeAnswer returns the answer for item, once.
+// takeAnswer returns the answer for item, once. The next call may be that of an event handler which has not got its queue by WithCauses,
+// and adds rate-limited in the microseconds between the end of a call and the controller's: then the controller's has no answer.
 func (q *Queue[request]) takeAnswer(item request) (a answer) {
-	if v, ok := q.answers.LoadAndDelete(item); ok {
+	if v, ok := q.calls.answers.LoadAndDelete(item); ok {
 		a = v.(answer)
 	}
 	return a
@@ -224,41 +230,22 @@ func (q *Queue[request]) Len() int {
 // ShutDown makes the queue ignore what is added from now on, and hand out no more, as in controller-runtime: a
 // controller must not begin anything when its context has ended, or when it is no longer the leader. What is
 // queued is dropped, and every getter returns at once with shutdown = true. Keys that workers hold are finished as
-// usual. It may be called any number of times.
-// So are those on hold, whose holds end.
+// usual; all holds end. It may be called any number of times.
 func (q *Queue[request]) ShutDown() {
 	q.ShutDownNow()
-	if books := q.ended.books.Load(); books != nil {
+	if books := q.calls.books.Load(); books != nil {
 		books.EndHolds()
 	}
-}
-
-// endedCalls are the calls of a [Reconciler] that have ended with a hold, until the controller's Done. They are shared by the
-// copies of a queue.
-type endedCalls[request comparable] struct {
-	books atomic.Pointer[worker.Books[request]] // nil without a Reconciler
-	// held has the calls whose requests are put on hold by Done, and holding is how many there are.
-	held    sync.Map
-	holding atomic.Int64
 }
 
 // Done says that the controller has finished with item, from Get. If the call of a [Reconciler] that has just ended for it has put it on hold, it
 // is done when that ends.
 func (q *Queue[request]) Done(item request) {
-	if q.ended.holding.Load() > 0 {
-		if call, held := q.ended.held.LoadAndDelete(item); held {
-			q.ended.holding.Add(-1)
-			call.(*worker.Entry[request]).AfterHold(func() { q.Queue.Done(item) })
-			return
-		}
+	if call, held := q.calls.held.LoadAndDelete(item); held {
+		call.(*worker.Entry[request]).AfterHold(func() { q.Queue.Done(item) })
+		return
 	}
 	q.Queue.Done(item)
-}
-
-// hold makes Done put item on hold.
-func (q *Queue[request]) hold(item request, call *worker.Entry[request]) {
-	q.ended.held.Store(item, call)
-	q.ended.holding.Add(1)
 }
 
 // Forget makes the limiter forget the failures of item. It does not if the call of a [Reconciler] that has just ended for item

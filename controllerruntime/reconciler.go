@@ -81,10 +81,10 @@ type controller[request comparable] struct {
 //     [worker.RetryAfter], and for an error of the API server that suggests a delay, as one with the status 429 and a
 //     Retry-After does. The controller gets, and logs, an error that names the delay and wraps that of r.
 //
-//   - When r returns an error of [worker.Hold], that is no failure either: the request is put on hold, no worker waits, and it comes again when
-//     it is released or the limit has passed. [worker.Call.Hold] does so after any result; [ReadYourWrites] uses it. With a failure
-//     beside the hold, the controller sees the failure, and the request is held all the same. The queue's Done is called
-//     at the end of the hold, so the queue counts the request as being processed meanwhile, and the controller does not.
+//   - When r returns an error of [worker.Hold], the request is put on hold: no worker waits, nothing counts as a failure, and it
+//     comes again when it is released or its limit has passed. [worker.Call.Hold] does so after any result; [ReadYourWrites]
+//     uses it. Joined with a failure, the controller sees the failure, and the request is held all the same. Until the hold ends
+//     the queue counts the request as processed, because only then its Done is called; the controller does not.
 //
 //   - worker.RequeueAfter, [worker.Requeue], [worker.Terminal] and [worker.Fatal] mean what they mean to a pool, but Fatal does not
 //     end the controller: for it, both of the last two are a reconcile.TerminalError. [worker.Every] is an error.
@@ -120,13 +120,14 @@ func (r *Reconciler[request]) watch(q *Queue[request]) {
 		StuckAfter: r.options.StuckAfter, OnStuck: r.onStuck, Logger: slog.New(slog.DiscardHandler), // The controller logs.
 		MetricsProvider: q.metrics,
 	})}
-	q.ended.books.Store(c.books)
+	q.calls.books.Store(c.books)
 	r.controller.Store(c)
 	r.queues.Add(1)
 	name, page, inspector := q.Stats().Name, r.options.Page, c.books.Inspector()
 	if provider, ok := q.metrics.(*prom.Provider); ok {
 		if p, ok := page.(passesOn); ok && p.Metrics() == provider {
-			inspector.Stats = c.changes // The page passes them on. Its Snapshot has all numbers.
+			// The page passes Stats on to the provider, which must get only these. The page itself reads Snapshot, which has all.
+			inspector.Stats = c.changes
 		} else {
 			provider.InspectPool(name, worker.Inspector{Stats: c.changes})
 		}
@@ -168,6 +169,15 @@ func (r *Reconciler[request]) complainOnce(ctx context.Context, err error) {
 	})
 }
 
+// What the controller does after Reconcile:
+//
+//	an error        AddWithOpts(RateLimited), or nothing if it is a TerminalError
+//	RequeueAfter    Forget, AddWithOpts(After)
+//	Requeue         AddWithOpts(RateLimited)
+//	anything else   Forget: that is a success
+//
+// Then, always, Done.
+
 // Reconcile calls the other reconciler.
 func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (reconcile.Result, error) {
 	c := r.controller.Load()
@@ -178,52 +188,70 @@ func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (recon
 	if r.queues.Load() > 1 {
 		r.complainOnce(ctx, errTwoQueues)
 	}
-	c.queue.answers.Delete(req) // In case the controller had no use for that of an earlier call.
+	c.queue.calls.answers.Delete(req) // In case the controller had no use for that of an earlier call.
 	entry := c.books.Begin(ctx, req)
-	result, err := reconcile.Result{}, worker.ErrGoexit
+	result, err := r.handle(c, entry, req)
+	interrupted := entry.Interrupted()
+	return c.answerFor(req, c.end(entry, req, meaning(result, err)), interrupted, result, err)
+}
+
+// handle makes the call. Some of r's errors it replaces by others, which say the same to the books and more to the controller.
+func (r *Reconciler[request]) handle(c *controller[request], entry *worker.Entry[request], req request) (result reconcile.Result, err error) {
 	returned := false
 	defer func() {
-		if !returned { // A panic goes on from here, so that it has the reconciler's stack.
-			if v := recover(); v != nil {
-				defer panic(v)
-				err = &worker.PanicError{Value: v, Stack: debug.Stack()}
-			}
-			entry.End(err)
+		if returned {
+			return
 		}
-		if entry.Held() {
-			c.queue.hold(req, entry)
+		err := worker.ErrGoexit
+		if v := recover(); v != nil { // A panic goes on from here, so that it has the reconciler's stack.
+			defer panic(v)
+			err = &worker.PanicError{Value: v, Stack: debug.Stack()}
 		}
+		c.end(entry, req, err)
 	}()
 	result, err = r.reconciler.Reconcile(entry.Context(), req)
 	if d := leastDelay(result, err); d > 0 && worker.NextOf(entry.Context(), err) == worker.NextRetry {
 		err = worker.RetryAfter(err, d)
-		result.RequeueAfter = 0 // The controller would warn that it is ignored.
+		result.RequeueAfter = 0 // Or the controller would log that it ignores it.
 	}
-	returned = true
-	interrupted := entry.Interrupted()
-	var again worker.Requeue
-	if err != nil && worker.NextOf(entry.Context(), err) == worker.NextRequeue && !errors.As(err, &again) {
+	if err != nil && worker.NextOf(entry.Context(), err) == worker.NextRequeue && !errors.As(err, new(worker.Requeue)) {
 		err = errEvery
 	}
-	switch end := entry.End(meaning(result, err)); {
-	case err != nil && end.Next == worker.NextRequeue:
+	returned = true
+	return result, err
+}
+
+// end ends a call, and has the controller's Done put its request on hold if it must be.
+func (c *controller[request]) end(entry *worker.Entry[request], req request, err error) worker.Result[request] {
+	end := entry.End(err)
+	if entry.Held() {
+		c.queue.calls.held.Store(req, entry)
+	}
+	return end
+}
+
+// answerFor returns what the controller must get after a call that has ended so, and does what the controller does not.
+func (c *controller[request]) answerFor(req request, end worker.Result[request], interrupted bool, result reconcile.Result, err error) (reconcile.Result, error) {
+	switch {
+	case err != nil && end.Next == worker.NextRequeue: // As RequeueAfter, with a priority: the controller forgets the failures.
+		var again worker.Requeue
+		errors.As(err, &again)
 		priority := c.queue.PriorityOf(req)
 		if again.Priority != nil {
 			priority = *again.Priority
 		}
 		c.queue.AddWithPriority(req, priority, again.After)
-		return reconcile.Result{}, nil // The controller forgets the failures.
-	case end.Next == worker.NextGiveUp && !errors.Is(err, reconcile.TerminalError(nil)):
+		return reconcile.Result{}, nil
+	case end.Next == worker.NextGiveUp && !errors.Is(err, reconcile.TerminalError(nil)): // An error after which the controller does nothing.
 		err = reconcile.TerminalError(err)
-	case end.Next == worker.NextInterrupted || end.Next == worker.NextHold:
-		// The controller forgets the failures after a success, which this is not.
-		c.queue.answers.Store(req, answer{interrupted: true})
+	case end.Next == worker.NextInterrupted || end.Next == worker.NextHold: // A success, after which Forget must do nothing.
+		c.queue.calls.answers.Store(req, answer{interrupted: true})
 		if !interrupted || end.Next == worker.NextHold { // r has worker.ErrAdded from elsewhere, or wants its request after the hold.
 			c.queue.AddWithPriority(req, c.queue.PriorityOf(req), 0)
 		}
 		return reconcile.Result{}, nil
-	case end.Next == worker.NextRetry && end.After > 0:
-		c.queue.answers.Store(req, answer{atLeast: end.After})
+	case end.Next == worker.NextRetry && end.After > 0: // An error, with a least delay.
+		c.queue.calls.answers.Store(req, answer{atLeast: end.After})
 	}
 	return result, err
 }
@@ -241,7 +269,8 @@ func leastDelay(result reconcile.Result, err error) time.Duration {
 // meaning returns the error by which a handler of package worker says what the result means to the controller.
 func meaning(result reconcile.Result, err error) error {
 	switch {
-	case err == nil && result.IsZero():
+	//lint:ignore SA1019 the controller obeys Requeue until it is removed
+	case err == nil && !result.Requeue && result.RequeueAfter <= 0:
 		return nil
 	case err == nil:
 		return worker.RequeueAfter(result.RequeueAfter)

@@ -9,8 +9,10 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 // Action is a request to change a queue.
@@ -47,20 +49,25 @@ func (a actionSet) only(actions ...string) actionSet {
 	return slices.DeleteFunc(actions, func(action string) bool { return !a.Has(action) })
 }
 
-func (h *Handler) actionsOf(r *reading) actionSet {
+// actionsOf returns what the queue and its pools can do at all.
+func (h *Handler) actionsOf(r *reading) (can actionSet) {
 	if h.audit == nil {
 		return nil
 	}
-	q := r.entry.queue
-	can := map[string]bool{
-		"retry": q.Add != nil && !r.stats.ShuttingDown, "remove": q.Remove != nil, "forget": q.Forget != nil || q.ForgetGivenUp != nil,
-		"pause": q.Pause != nil, "pause_group": q.PauseGroup != nil,
+	offer := func(action string, possible bool) {
+		if possible {
+			can = append(can, action)
+		}
 	}
-	if len(r.pools) > 0 {
-		can["forget"], can["cancel"], can["release"] = true, true, true
-	}
-	all := actionSet{"retry", "remove", "forget", "cancel", "release", "pause", "pause_group"}
-	return slices.DeleteFunc(all, func(action string) bool { return !can[action] })
+	q, hasPools := r.entry.queue, len(r.pools) > 0
+	offer("retry", q.Add != nil && !r.stats.ShuttingDown)
+	offer("remove", q.Remove != nil)
+	offer("forget", q.Forget != nil || q.ForgetGivenUp != nil || hasPools)
+	offer("cancel", hasPools)
+	offer("release", hasPools)
+	offer("pause", q.Pause != nil)
+	offer("pause_group", q.PauseGroup != nil)
+	return can
 }
 
 // forKey returns what can be done with k.
@@ -106,16 +113,21 @@ type actionReport struct {
 	Error string `json:"error,omitempty"`
 }
 
-// doneText says what a, which was done, has done.
-func (a Action) doneText() string {
+// doneText says what a, which was done, has done, or will do after the outage of the queue's server.
+func (a Action) doneText(outOfReach bool) string {
 	key, group := cmp.Or(a.Key, "(empty)"), cmp.Or(a.Group, "(empty)")
+	paused, resumed := "Paused the queue.", "Resumed the queue."
+	if outOfReach {
+		paused = "The queue does not reach its server. It is paused as soon as it does."
+		resumed = "The queue does not reach its server. It is resumed as soon as it does."
+	}
 	return map[string]string{
 		"retry":   "Added " + key + ": it comes as soon as a worker is free.",
 		"forget":  "Forgot the failures of " + key + ".",
 		"remove":  "Removed " + key + ", and forgot its failures.",
 		"cancel":  "Ended the context of the handler of " + key + ". What it returns decides what follows.",
 		"release": "Ended the hold of " + key + ". If it was added, it comes as soon as a worker is free.",
-		"pause":   "Paused the queue.", "resume": "Resumed the queue.",
+		"pause":   paused, "resume": resumed,
 		"pause_group": "Paused group " + group + ".", "resume_group": "Resumed group " + group + ".",
 	}[a.Name]
 }
@@ -137,27 +149,24 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 		Of: short(form.Get("of"), maxName), ErrorContains: short(form.Get("error"), maxKey),
 	}
 	var result *bulkResult
+	outOfReach := false
 	if err == nil {
-		result, err = h.act(r.Context(), form)
+		result, outOfReach, err = h.act(r.Context(), form)
 	}
-	a.Err = err
-	switch {
-	case result != nil:
-		a.Keys = result.Keys
-	case err == nil && form.Has("key"):
-		a.Keys = 1
-	}
-	h.audit(r, a)
 	status, report = http.StatusOK, actionReport{Action: a.Name, Queue: a.Queue, Key: a.Key, Group: a.Group, bulkResult: result}
 	switch {
-	case err != nil:
+	case result != nil:
+		a.Keys, report.Text = result.Keys, result.text
+	case err == nil:
+		report.Text = a.doneText(outOfReach)
+		if form.Has("key") {
+			a.Keys = 1
+		}
+	}
+	if a.Err = err; err != nil {
 		status, report.Error = statusOf(err), err.Error()
-	case result == nil:
-		report.Text = a.doneText()
 	}
-	if result != nil {
-		report.Text = result.text
-	}
+	h.audit(r, a)
 	return status, report
 }
 
@@ -190,41 +199,41 @@ func logAction(r *http.Request, a Action) {
 	log.InfoContext(r.Context(), "workqueue/debug: an action was done")
 }
 
-// act does what form asks for. The result is nil unless that was for many keys.
-func (h *Handler) act(ctx context.Context, form url.Values) (result *bulkResult, err error) {
+// act does what form asks for. The result is nil unless that was for many keys. It reports whether the queue does not reach its server.
+func (h *Handler) act(ctx context.Context, form url.Values) (result *bulkResult, outOfReach bool, err error) {
 	if !form.Has("queue") { // It may be in the query, or in a body of another type.
-		return nil, refuse(http.StatusBadRequest, "The request has no form (application/x-www-form-urlencoded) with the field queue.")
+		return nil, false, refuse(http.StatusBadRequest, "The request has no form (application/x-www-form-urlencoded) with the field queue.")
 	}
 	e := h.find(form.Get("queue"))
 	if e == nil {
-		return nil, refuse(http.StatusNotFound, "No such queue is registered.")
+		return nil, false, refuse(http.StatusNotFound, "No such queue is registered.")
 	}
-	r, q, action := h.readOne(ctx, e, searchLimit), e.queue, form.Get("action")
-	ofQueue := map[string]func(){"pause": q.Pause, "resume": q.Resume}[action]
-	ofGroup := map[string]func(string){"pause_group": q.PauseGroup, "resume_group": q.ResumeGroup}[action]
-	ofKeys, ofMany := h.actionsOf(r).only("retry", "remove", "forget", "cancel", "release").Has(action), action == "retry" || action == "forget"
+	r, q := h.readOne(ctx, e, searchLimit), e.queue
 	panicked := guarded("queue", func() {
-		switch {
+		switch action := form.Get("action"); {
 		case r.late:
-			err = r.err
-		case ofQueue != nil:
-			ofQueue()
-		case ofGroup != nil && form.Has("group"):
-			var group string
-			if group, err = r.groupCalled(form.Get("group"), form.Get("group_id")); err == nil {
-				ofGroup(group)
-			}
+			err = r.missing
+		case action == "pause" && q.Pause != nil:
+			q.Pause()
+		case action == "resume" && q.Resume != nil:
+			q.Resume()
+		case action == "pause_group" && q.PauseGroup != nil:
+			err = r.actOnGroup(q.PauseGroup, form)
+		case action == "resume_group" && q.ResumeGroup != nil:
+			err = r.actOnGroup(q.ResumeGroup, form)
 		case action == "retry" && r.stats.ShuttingDown:
 			err = refuse(http.StatusConflict, "The queue is shut down: it takes no more keys.")
-		case ofKeys && ofMany && form.Has("of"):
+		case !h.actionsOf(r).Has(action):
+			err = refuse(http.StatusBadRequest, "This queue has no such action.")
+		case form.Has("of") && (action == "retry" || action == "forget"):
 			result, err = h.actOnMany(ctx, r, form)
-		case ofKeys && form.Has("key"):
+		case form.Has("key"):
 			err = h.actOnKey(ctx, r, form)
 		default:
-			err = refuse(http.StatusBadRequest, "This queue has no such action.")
+			err = refuse(http.StatusBadRequest, "The form lacks the field key (or, for retry and forget, of).")
 		}
 	})
-	return result, cmp.Or(err, panicked)
+	return result, r.missing == errOutage, cmp.Or(err, panicked)
 }
 
 // actOnKey does what form asks for with the key that it names.
@@ -233,34 +242,39 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) err
 	switch {
 	case r.err != nil:
 		return r.err
-	case r.missing != none && form.Get("action") != "cancel" && form.Get("action") != "release": // These only need the pools.
-		return r.missing.err()
-	case found.Incomplete && r.missing == none:
+	case r.missing != nil && form.Get("action") != "cancel" && form.Get("action") != "release": // These only need the pools.
+		return r.missing
+	case found.Incomplete && r.missing == nil:
 		return refuse(http.StatusServiceUnavailable, "There was no time to look at all keys.")
 	case !found.Exact || found.isAbsent():
 		return refuse(http.StatusNotFound, "No key is called that.")
 	case len(found.Keys) > 1:
 		return refuse(http.StatusConflict, "More than one key is called that.")
 	}
+	began := time.Now()
 	switch key := found.Keys[0].raw; form.Get("action") {
 	case "retry":
 		if !r.retry(key, true) {
 			r.retry(key, false)
 		}
-		return r.checkTaken([]any{key}, new(bulkResult))
+		if r.refused([]any{key}) > 0 {
+			return errShutDown
+		}
 	case "forget":
-		r.forget(key, true)
+		if !r.forget(key, true) {
+			return r.noteOutage(began) // Otherwise the queue did not keep it as given up.
+		}
 	case "cancel":
-		if !r.cancel(key) {
+		if !r.anyPool(func(p *worker.Inspector) bool { return p.Cancel(key) }) {
 			return refuse(http.StatusNotFound, "No handler has the key.")
 		}
 	case "release":
-		if !r.release(key) {
+		if !r.anyPool(func(p *worker.Inspector) bool { return p.Release(key) }) {
 			return refuse(http.StatusNotFound, "The key is not on hold.")
 		}
 	case "remove":
 		if !r.entry.queue.Remove(key) {
-			return refuse(http.StatusNotFound, "The key was not in the queue.")
+			return cmp.Or(r.noteOutage(began), refuse(http.StatusNotFound, "The key was not in the queue."))
 		}
 		r.forget(key, false)
 	}
@@ -289,26 +303,29 @@ func (r *reading) forget(key any, kept bool) bool {
 	if q.Forget != nil {
 		q.Forget(key)
 	}
-	for _, p := range r.pools {
-		_ = guarded("pool", func() { p.pool.Forget(key) }) // See lookUp.
-	}
+	r.anyPool(func(p *worker.Inspector) bool { p.Forget(key); return true })
 	return was
 }
 
-// cancel ends the context of the handler that has key, and reports whether there is one.
-func (r *reading) cancel(key any) (done bool) {
+// anyPool calls f for each pool, and reports whether it is true for one. A pool that only has the name of this queue may have keys of
+// another type. Then it panics, and knows nothing of the key.
+func (r *reading) anyPool(f func(*worker.Inspector) bool) (is bool) {
 	for _, p := range r.pools {
-		_ = guarded("pool", func() { done = p.pool.Cancel(key) || done })
+		_ = guarded("pool", func() { is = f(p.pool) || is })
 	}
-	return done
+	return is
 }
 
-// release ends the hold of key in the pools of its queue.
-func (r *reading) release(key any) (done bool) {
-	for _, p := range r.pools {
-		_ = guarded("pool", func() { done = p.pool.Release(key) || done })
+// actOnGroup does it with the group that form names.
+func (r *reading) actOnGroup(do func(group string), form url.Values) error {
+	if !form.Has("group") {
+		return refuse(http.StatusBadRequest, "The form lacks the field group.")
 	}
-	return done
+	group, err := r.groupCalled(form.Get("group"), form.Get("group_id"))
+	if err == nil {
+		do(group)
+	}
+	return err
 }
 
 // groupCalled returns the group with that id or, without an id, the one that is called text or that the page shows so. A group that

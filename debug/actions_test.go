@@ -114,7 +114,14 @@ func TestActions(t *testing.T) {
 	h.act(t, 404, "q", "remove", "key", "later")
 	h.act(t, 404, "q", "retry", "key", "nothing like that")
 	h.act(t, 404, "q", "retry", "key", "queue") // a part of a key is not a key
-	h.act(t, 400, "q", "explode")
+	for _, form := range [][]string{{"retry"}, {"forget"}, {"remove"}, {"remove", "of", "failing"}} {
+		if a := h.act(t, 400, "q", form...); !strings.Contains(a.Error, "lacks the field key") {
+			t.Errorf("%v: %+v", form, a)
+		}
+	}
+	if a := h.act(t, 400, "q", "explode"); !strings.Contains(a.Error, "no such action") {
+		t.Errorf("%+v", a)
+	}
 	h.act(t, 404, "none", "pause")
 	h.act(t, 200, "q", "pause")
 	if s := q.Stats(); !s.Paused {
@@ -132,7 +139,25 @@ func TestActions(t *testing.T) {
 		t.Errorf("two keys that look alike: %d", status)
 	}
 	h.act(t, 200, "q", "remove", "key", long+"a")
+	alike := priorityqueue.New(priorityqueue.Config[lossy]{Name: "alike", MetricsProvider: h})
+	defer alike.ShutDown()
+	for n := range lossy(1000) { // The first and the last one: the latter is in none of the page's lists.
+		alike.Add(n)
+	}
+	if h.act(t, 409, "alike", "remove", "key", "same"); alike.Len() != 1000 {
+		t.Errorf("one of two keys with one text was removed")
+	}
 	wantBody(t, get(h, "?queue=q"), `data-action="pause"`, `data-action="remove" data-queue="q" data-key="xxx`)
+}
+
+// lossy has a text that does not distinguish 0 from 999.
+type lossy int
+
+func (n lossy) String() string {
+	if n%999 == 0 {
+		return "same"
+	}
+	return strconv.Itoa(int(n))
 }
 
 // What a queue cannot do is neither offered nor done.
@@ -374,8 +399,11 @@ func TestGroups(t *testing.T) {
 	if got := q.PausedGroups(); !slices.Equal(got, []string{"acme <b>"}) {
 		t.Errorf("%q", got)
 	}
-	h.act(t, 400, "q", "pause_group")
-	h.act(t, 400, "q", "resume_group")
+	for _, action := range []string{"pause_group", "resume_group"} {
+		if a := h.act(t, 400, "q", action); !strings.Contains(a.Error, "lacks the field group") {
+			t.Errorf("%s: %+v", action, a)
+		}
+	}
 	newPriorityQueue(t, h, "plain").Add("a")
 	if body := get(h, "?queue=plain").Body.String(); strings.Contains(body, "Groups</h2>") || strings.Contains(body, `data-action="pause_group"`) {
 		t.Error("a queue without groups has some")

@@ -31,8 +31,8 @@ const (
 
 // actOnMany retries or forgets all keys of the set that form names, as far as the time suffices.
 func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*bulkResult, error) {
-	if r.late || r.missing != none {
-		return nil, cmp.Or(r.err, r.missing.err())
+	if r.missing != nil {
+		return nil, r.missing
 	}
 	set, do, done, retry := form.Get("of"), r.forget, "Forgot the failures of", form.Get("action") == "retry"
 	if retry {
@@ -41,43 +41,51 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 	if !isSet(set) {
 		return nil, refuse(http.StatusBadRequest, noSuchSet)
 	}
-	ctx, next := searchTurn(ctx, h.acting, bulkTime+countTime)
+	ctx, next, noTurn := searchTurn(ctx, h.acting, bulkTime+countTime)
 	defer next()
+	if noTurn != nil {
+		return nil, noTurn
+	}
 	acting, cancel := context.WithTimeout(ctx, bulkTime)
 	defer cancel()
-	if ctx.Err() != nil {
-		return nil, refuse(http.StatusServiceUnavailable, "There was no time: another action goes over all keys.")
-	}
 	b := new(bulkResult)
 	var step []any // retried since the queue was last known to be open
 	var err error
+	endStep := func() {
+		if refused := r.refused(step); refused > 0 {
+			b.Keys, b.Left, err = b.Keys-refused, b.Left+refused, errShutDown
+		}
+		step = step[:0]
+	}
 	r.err = nil
 	b.LeftMore = r.visit(ctx, set, form.Get("error"), func(f failure) {
-		switch {
-		case err != nil || acting.Err() != nil:
+		if err != nil || acting.Err() != nil {
 			b.Left++
 			return
-		case f.isGone() || !do(f.Key, f.kept):
-			b.Gone++
+		}
+		began := time.Now()
+		if f.isGone() || !do(f.Key, f.kept) {
+			if err = r.noteOutage(began); err != nil { // Nothing is known of the key.
+				b.Left++
+			} else {
+				b.Gone++
+			}
 			return
 		}
 		if b.Keys++; retry {
 			step = append(step, f.Key)
 		}
 		if len(step) == stepKeys {
-			err = r.checkTaken(step, b)
-			step = step[:0]
+			endStep()
 		}
 	})
-	if err == nil {
-		err = r.checkTaken(step, b)
-	}
+	endStep()
 	if confirmed, convErr := strconv.Atoi(form.Get("count")); convErr == nil {
 		b.Gone = max(b.Gone, confirmed-b.Keys-b.Left)
 	}
 	b.text = b.sentence(done)
 	if err != nil {
-		err = refuse(http.StatusConflict, "%s %s", err, b.text)
+		err = refuse(statusOf(err), "%s %s", err, b.text)
 	}
 	return b, cmp.Or(err, r.err)
 }
@@ -102,14 +110,14 @@ func (b *bulkResult) sentence(done string) string {
 	return text + "."
 }
 
-// checkTaken returns an error if the queue has been shut down before it took all of keys, which were added. The others do
-// not count as retried.
-func (r *reading) checkTaken(keys []any, b *bulkResult) error {
+var errShutDown = refuse(http.StatusConflict, "The queue was shut down meanwhile, and takes no more keys.")
+
+// refused returns how many of keys, which were added, the queue did not take because it was shut down before.
+func (r *reading) refused(keys []any) (n int) {
 	q := r.entry.queue
 	if len(keys) == 0 || !q.Stats().ShuttingDown {
-		return nil
+		return 0
 	}
-	refused := 0
 	for _, key := range keys {
 		taken := false
 		if q.SnapshotKey != nil {
@@ -117,9 +125,8 @@ func (r *reading) checkTaken(keys []any, b *bulkResult) error {
 			taken = found && (k.State == workqueue.KeyQueued || k.State == workqueue.KeyProcessing && k.Again)
 		}
 		if !taken {
-			refused++
+			n++
 		}
 	}
-	b.Keys, b.Left = b.Keys-refused, b.Left+refused
-	return refuse(http.StatusConflict, "The queue was shut down meanwhile, and takes no more keys.")
+	return n
 }

@@ -223,6 +223,16 @@ func TestRetryWhileShuttingDown(t *testing.T) {
 	if a := h.act(t, 409, "q", "retry", "key", "1"); !strings.Contains(a.Error, "shut down meanwhile") {
 		t.Errorf("%+v", a)
 	}
+	// What was taken before is no failure.
+	h = newAudited(t)
+	q = workqueue.NewTypedRateLimitingQueue[int](nil)
+	i = workqueue.Inspect(workqueue.TypedInterface[int](q))
+	i.AddCause = func(key any, _ workqueue.Cause) { q.Add(key.(int)); q.ShutDown() }
+	h.InspectQueue("q", i)
+	q.AddAfter(1, time.Hour)
+	if h.act(t, 200, "q", "retry", "key", "1"); q.Len() != 1 {
+		t.Errorf("%d queued", q.Len())
+	}
 }
 
 // Keys that the queue itself keeps as given up are listed beside those of the pools, each once, and are retried and forgotten
@@ -399,6 +409,14 @@ func TestActionsDoNotWaitForReaders(t *testing.T) {
 		if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 10 || time.Since(began) > time.Second {
 			t.Errorf("after %v: %+v", time.Since(began), b)
 		}
+		// What does wait for it, and gives up, does not say that there are no keys.
+		if w := get(h, "?queue=q&count=failing"); w.Code != 503 || !strings.Contains(w.Body.String(), "try again in a minute") {
+			t.Errorf("a count during a search: %d %s", w.Code, w.Body)
+		}
+		for _, state := range []string{"failing", "queued"} {
+			wantBody(t, get(h, "?queue=q&state="+state), "There may be more keys", "Not known.")
+		}
+		wantBody(t, get(h, "?queue=q&state=failing&error=x"), "There may be more keys", "No key that was looked at has such an error.")
 		cancel()
 		wg.Wait()
 	})

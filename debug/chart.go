@@ -41,7 +41,7 @@ type source struct {
 
 var (
 	queued   = source{"a area", "queued", func(p point) float64 { return float64(p.queued) }}
-	held     = source{"b", "in work", func(p point) float64 { return float64(p.processing) }}
+	inWork   = source{"b", "in work", func(p point) float64 { return float64(p.processing) }}
 	waiting  = source{"c", "waiting", func(p point) float64 { return float64(p.waiting) }}
 	adds     = source{"a area", "adds", func(p point) float64 { return p.rates().Adds }}
 	dones    = source{"b", "dones", func(p point) float64 { return p.rates().Dones }}
@@ -64,7 +64,7 @@ func preciseOrNone(s float64) string {
 	return precise(s)
 }
 
-func count(v float64) string { return number(int64(math.Round(v))) }
+func countText(v float64) string { return number(int64(math.Round(v))) }
 
 // Charts returns what is drawn on the queue's page.
 func (r *detailReport) Charts() []chart {
@@ -77,7 +77,7 @@ func (r *detailReport) Charts() []chart {
 		third = failures
 	}
 	all := []chart{
-		newChart("Keys", q.timeline, whole, count, queued, held, waiting),
+		newChart("Keys", q.timeline, whole, countText, queued, inWork, waiting),
 		newChart("Per second", q.timeline, linear, perSecondText, adds, dones, third),
 	}
 	if q.Timed {
@@ -92,7 +92,7 @@ func (r *detailReport) Charts() []chart {
 // between two samples is in no depth, but in the adds.
 func (q queueReport) Sparks() []chart {
 	return []chart{
-		newChart("Queued", q.timeline, whole, count, queued),
+		newChart("Queued", q.timeline, whole, countText, queued),
 		newChart("Adds per second", q.timeline, linear, perSecondText, source{"c", adds.name, adds.of}),
 	}
 }
@@ -237,7 +237,7 @@ func newHistoryReport(points []point) historyReport {
 		})
 	}
 	return historyReport{
-		Queued: mapped(points, queued.of), Processing: mapped(points, held.of), Waiting: mapped(points, waiting.of),
+		Queued: mapped(points, queued.of), Processing: mapped(points, inWork.of), Waiting: mapped(points, waiting.of),
 		Adds: mapped(points, adds.of), Dones: mapped(points, dones.of),
 		Errors: mapped(points, failures.of), Retries: mapped(points, retries.of),
 		Latency: known(latency.of), Work: known(work.of),

@@ -7,8 +7,8 @@
 //	mux.Handle("/debug/workqueue", h)
 //
 // A program with metrics passes its provider to the handler: debug.Options{Metrics: prom.NewProvider(…)}. A queue
-// that has no name, or another provider, is shown by [Register]. Without any provider it reads no clock, and the page
-// knows no times: give it [Times].
+// that has no name, or another provider, is shown by [Register]. A queue without a provider does not read the clock, so the page
+// has no times for it: give it [Times].
 //
 // Nothing is mounted by importing the package, and nothing can be changed through the handler unless Options.Actions
 // is set. But keys and errors may name what is not for everyone, and a reader of the page may make the program look
@@ -25,34 +25,31 @@
 //	?queue=ID&count=…&error=… how many keys an action would be for: see below
 //	&format=json              each of them as JSON (or format=html, whatever the Accept header says)
 //
-// Sort is by trouble (what does not answer, what is red, what is amber, and then the longest time that a key has been
-// held, or has been in the line), queued, processing, waiting, oldest, longest, unfinished, unanswered (the oldest change
-// without a success), failing, given_up, errors, adds, retries or name.
+// Sort is one of trouble, queued, processing, waiting, oldest, longest, unfinished, unanswered (the oldest change without a success),
+// failing, given_up, errors, adds, retries and name. By trouble, queues that do not answer come first, then red ones, then amber ones;
+// among equals the one whose key has been held or queued for longest.
 //
-// A key is found by its whole text, as the page shows it or as it is. If no key is called that, those whose texts
-// contain it are shown. A search goes over all keys of the queue in steps and keeps what it shows: a million keys take
-// less than a second. One search runs at a time, for a minute at most, and ends when its reader goes away. Actions
-// do not wait for it. A queue that is no [workqueue.KeyReader] is searched as far as its Snapshot goes. A key that was
-// found is not searched for again: its page asks the queue and its pools for that key alone. A page whose search is
-// long, or whose key is absent, does not refresh itself. A search of all queues names those that gave no answer.
+// A key is found by its whole text, as it is or as the page shows it. If no key has that text, the keys whose texts contain it are
+// shown. A search goes over all keys, a few hundred at a time; a million take less than a second. One search runs at a time, for a
+// minute at most, and ends when its reader leaves. Actions do not wait for it. Of a queue that is no [workqueue.KeyReader] only the keys
+// of its Snapshot are searched. A key that was found once is not searched for again: its page asks for that key alone. A page that would
+// have to search all keys again does not refresh itself. A search of all queues names those that gave no answer.
 //
 // # Queues that do not answer
 //
-// Queues are read side by side. A list waits while some answer, and for a second after the last answer. A queue that has
-// not answered then is shown with its last numbers and their age, and is not asked again until it has. Except for a search, a page
-// takes five seconds at most.
+// Queues are read side by side. A list waits until all have answered, or none has for a second. A queue that has not answered then is
+// shown with its last numbers and their age, and is not asked again until it has. Except for a search, a page takes five seconds at most.
 //
-// A queue on a server answers without it, too. While it does not reach the server, or takes more than a second, its keys count as
-// not known: the page says so, a search names the queue, and an action on keys gets status 503, except for cancel and
-// release, which need the pools alone.
+// A queue that keeps its keys on a server, as those of package redisqueue do, answers even if the server does not. Then, or if an answer
+// takes more than a second, its keys are not known: the page says so, a search names the queue, and an action on keys gets status 503,
+// except for cancel and release, which need the pools alone. A pause or its end reaches the server when the queue does.
 //
 // # Errors
 //
-// Package worker knows why a key has failed. A pool is shown on the page of the queue that has its name, which is the
-// queue's own unless worker.Options has another. If several queues have that name, a pool that does not name its queue is
-// shown with each of them, and counted once. Keys that the queue itself keeps as given up ([workqueue.GivenUpKeeper]) are
-// listed with those of the pools. Of a queue without a pool the page shows what its limiter knows: how often a key was
-// requeued. Limiters of client-go know that of a key, but cannot list their keys.
+// Package worker knows why a key has failed. A pool is shown on the page of its queue. If that is not shown, the pool is on the page of
+// the queue that has its name; if several have that name, it is on each of them, and counted once. Keys that the queue itself keeps as
+// given up ([workqueue.GivenUpKeeper]) are listed with those of the pools. Of a queue without a pool the page shows what its limiter
+// knows: how often a key was requeued. Limiters of client-go know that of a key, but cannot list their keys.
 //
 // # Actions
 //
@@ -69,19 +66,19 @@
 //	id       distinguishes them
 //	of       instead of key, for retry and forget: failing, given_up, or all of both
 //	error    with of: only the keys whose last error contains this text
-//	count    with of: how many keys there were before. The answer says how many are gone since.
+//	count    with of: how many keys the reader has confirmed. The answer says how many of these were gone.
 //	group    the name of the group, for pause_group and resume_group. If it fits several, nothing is done, unless
 //	group_id distinguishes them
 //
-// Every queue can retry until it is shut down. Those of package priorityqueue can do the rest; see
-// [workqueue.KeyRemover]. Forget needs a limiter or a pool, cancel and release a pool. A key that was retried has the cause
-// "retried by hand". The answer is an object with the fields action, queue, key, group, text, which says what was
-// done, and, if it was not done or not to the end, error. With of, it also has keys, to how many it was done, to each once; gone, that were
-// there before; left, for which there was no time (an action takes ten seconds at most); and left_more, if there may be more than
-// these. A pool remembers the errors of 10,000 failing keys; with error, the others are left alone. Of given-up keys a pool
-// remembers the last Options.KeepGivenUp, and an action is for the last 10,000 that the queue itself keeps. Without a pool it is for
-// the keys in the queue, and for 512 others that only the limiter counts. Ask again when these are gone. A count has more if there
-// may be such keys.
+// Every queue can retry until it is shut down. Those of package priorityqueue can do the rest; see [workqueue.KeyRemover]. Forget needs a
+// limiter or a pool, cancel and release a pool. A key that was retried has the cause "retried by hand", unless the queue itself had given
+// it up.
+//
+// The answer is an object with action, queue, key, group, and text, which says what was done; error, if not all was done. With of, also:
+// keys, how many it was done to; gone, how many were there before and not any more; left, how many there was no time for (an action takes
+// ten seconds at most); left_more, if there may be others. There may be others because a pool remembers the errors of 10,000 failing keys
+// and the last Options.KeepGivenUp given-up ones; a queue is asked for its last 10,000 given-up keys; and without a pool only 512 keys are
+// known that wait in no list. Repeat the action until left_more is absent. A count has more if there may be others.
 //
 // A page of another site cannot send such a request: it needs the header X-Workqueue-Action, with any value, which
 // forms cannot send and scripts of other origins may not, and the browser must not say that it comes from another

@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"iter"
@@ -41,19 +42,20 @@ type failure struct {
 	kept bool
 }
 
-// givenUp is a key that the queue itself keeps as given up, and counted one whose failures only the limiter counts.
-func givenUp(k workqueue.GivenUpKey[any]) failure {
+// failureOfKept is that of a key that the queue itself keeps as given up, and failureOfCounted that of one whose failures only the
+// limiter counts.
+func failureOfKept(k workqueue.GivenUpKey[any]) failure {
 	known := worker.FailedKey[any]{Key: k.Key, Attempt: k.Attempts, Err: k.Err, Time: k.Time}
 	return failure{FailedKey: known, state: stateGivenUp, kept: true}
 }
 
-func counted(k workqueue.KeySnapshot[any]) failure {
+func failureOfCounted(k workqueue.KeySnapshot[any]) failure {
 	return failure{FailedKey: worker.FailedKey[any]{Key: k.Key}, state: stateFailing}
 }
 
-// troubled yields the keys of a set whose errors contain a text: those that the queue keeps, those that its pools know and,
-// with limiter, and if text is empty, also those that only the limiter counts. None comes twice. It sets r.partial if there may be
-// keys that are in no list.
+// troubled yields the keys of a set whose errors contain a text, each once: the given-up keys that the queue keeps, and the keys that
+// its pools know. With limiter, and without a text, also the failing keys that only the limiter counts: their errors are not known.
+// It sets r.partial if there may be keys that are in no list.
 func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 	q := r.entry.queue
 	return func(yield func(failure) bool) {
@@ -70,17 +72,17 @@ func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 			seen[hash] = struct{}{}
 			return !errorContains(f.Err, text) || yield(f)
 		}
-		r.partial = r.partial || r.missing != none
-		if set != stateFailing && q.GivenUp != nil && r.missing == none {
-			keys := q.GivenUp(maxGivenUp + 1)
-			r.partial = r.partial || len(keys) > maxGivenUp
-			for _, k := range keys[:min(len(keys), maxGivenUp)] {
-				if !once(givenUp(k)) {
-					return
+		r.partial = r.partial || r.missing != nil
+		if set != stateFailing {
+			if q.GivenUp != nil && r.missing == nil {
+				keys := q.GivenUp(maxGivenUp + 1)
+				r.partial = r.partial || len(keys) > maxGivenUp
+				for _, k := range keys[:min(len(keys), maxGivenUp)] {
+					if !once(failureOfKept(k)) {
+						return
+					}
 				}
 			}
-		}
-		if set != stateFailing {
 			for _, p := range r.pools {
 				for k := range p.pool.GivenUpKeys() {
 					if !once(failure{FailedKey: k, state: stateGivenUp, pool: p.pool}) {
@@ -93,39 +95,39 @@ func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 		if set == stateGivenUp {
 			return
 		}
-		all := 0 // of the keys that fail, as far as the pools count them
+		unlisted := 0 // keys that fail and that the pools only count
 		for _, p := range r.pools {
 			for k := range p.pool.FailingKeys() {
-				all--
+				unlisted--
 				if !once(failure{FailedKey: k, state: stateFailing, pool: p.pool}) {
 					return
 				}
 			}
-			all += p.pool.Stats().Failing
+			unlisted += p.pool.Stats().Failing // Afterwards: a key that fails meanwhile is unlisted.
 		}
 		if !limiter || text != "" {
-			r.partial = r.partial || all > 0 // The errors of the others are not known.
+			r.partial = r.partial || unlisted > 0 // Their errors are not known.
 			return
 		}
-		known := len(seen)
+		listed := len(seen)
 		for _, k := range r.keys.Failing {
-			if !once(counted(k)) {
+			if !once(failureOfCounted(k)) {
 				return
 			}
 		}
 		// Without pools a full list may lack keys that are not in the queue.
 		r.partial = r.partial || len(r.pools) == 0 && len(r.keys.Failing) >= searchLimit
-		if q.SnapshotKeys != nil && r.missing == none {
+		if q.SnapshotKeys != nil && r.missing == nil {
 			began := time.Now()
 			for k := range q.SnapshotKeys() {
-				if k.Requeues > 0 && !once(counted(k)) {
+				if k.Requeues > 0 && !once(failureOfCounted(k)) {
 					return
 				}
 				began = time.Now()
 			}
-			r.noteOutage(r.stats, began)
+			r.noteOutage(began)
 		}
-		r.partial = r.partial || r.missing != none || len(seen)-known < all
+		r.partial = r.partial || r.missing != nil || len(seen)-listed < unlisted
 	}
 }
 
@@ -157,9 +159,6 @@ type countReport struct {
 // It reports whether there may be more keys: there was no time for all, or only a part was listed.
 func (r *reading) visit(ctx context.Context, set, text string, f func(failure)) (more bool) {
 	r.guard(func() {
-		if more = ctx.Err() != nil; more {
-			return
-		}
 		for k := range r.troubled(set, text, true) {
 			if more = ctx.Err() != nil; more {
 				return
@@ -172,22 +171,21 @@ func (r *reading) visit(ctx context.Context, set, text string, f func(failure)) 
 
 // count reports how many keys of e there are in the set that query names.
 func (h *Handler) count(ctx context.Context, e *entry, query url.Values) *countReport {
-	r := h.readOne(ctx, e, searchLimit)
-	switch {
-	case r.late:
-		return &countReport{Error: r.err.Error(), More: true, status: http.StatusServiceUnavailable}
-	case r.missing != none:
-		return &countReport{Error: r.missing.err().Error(), More: true, status: http.StatusServiceUnavailable}
-	case !isSet(query.Get("count")):
-		return &countReport{Error: noSuchSet, status: http.StatusBadRequest}
-	}
-	c := &countReport{status: http.StatusOK}
-	r.err = nil
-	ctx, next := searchTurn(ctx, h.searching, countTime)
+	c, r := new(countReport), h.readOne(ctx, e, searchLimit)
+	ctx, next, noTurn := searchTurn(ctx, h.searching, countTime)
 	defer next()
-	c.More = r.visit(ctx, query.Get("count"), query.Get("error"), func(failure) { c.Count++ })
-	if r.err != nil {
-		c.Error, c.status = r.err.Error(), statusOf(r.err)
+	failed := cmp.Or(r.missing, noTurn)
+	if !isSet(query.Get("count")) {
+		failed = refuse(http.StatusBadRequest, noSuchSet)
+	}
+	if failed == nil {
+		r.err = nil
+		c.More = r.visit(ctx, query.Get("count"), query.Get("error"), func(failure) { c.Count++ })
+		failed = r.err
+	}
+	if c.status = http.StatusOK; failed != nil {
+		c.Error, c.status = failed.Error(), statusOf(failed)
+		c.More = c.More || c.status == http.StatusServiceUnavailable
 	}
 	return c
 }
@@ -204,9 +202,9 @@ type matchingReport struct {
 // given up.
 func (r *detailReport) listErrors(ctx context.Context, h *Handler, read *reading, groups errorGroups) {
 	r.Failing, r.GivenUp, r.Matching = []keyReport{}, []keyReport{}, new(matchingReport)
-	ctx, next := searchTurn(ctx, h.searching, countTime)
+	ctx, next, noTurn := searchTurn(ctx, h.searching, countTime)
 	defer next()
-	r.Matching.More = read.visit(ctx, everyTrouble, r.Errors, func(f failure) {
+	r.Matching.More = noTurn != nil || read.visit(ctx, everyTrouble, r.Errors, func(f failure) {
 		keys, n := &r.Failing, &r.Matching.Failing
 		if f.state == stateGivenUp {
 			keys, n = &r.GivenUp, &r.Matching.GivenUp
@@ -218,33 +216,20 @@ func (r *detailReport) listErrors(ctx context.Context, h *Handler, read *reading
 		}
 		groups.add(keyText(f.Key), f)
 	})
-	for i := range r.Failing { // The pools' lists do not have the time of the next try.
-		if k := &r.Failing[i]; k.Due.IsZero() && read.entry.queue.SnapshotKey != nil && ctx.Err() == nil && read.missing == none {
-			read.guard(func() {
-				began := time.Now()
-				now, _ := read.entry.queue.SnapshotKey(k.raw)
-				read.noteOutage(read.stats, began)
-				k.Due = now.Due.UTC()
-			})
-		}
-	}
+	// The pools' lists do not have the time of the next try.
+	read.askEach(ctx, r.Failing, func(k *keyReport, now workqueue.KeySnapshot[any]) { k.Due = now.Due.UTC() })
 }
 
-// lookUpGivenUp finds out in which state the given-up keys are now: they may be in the queue again.
-func (r *detailReport) lookUpGivenUp(ctx context.Context, read *reading) {
-	q := read.entry.queue
-	if q.SnapshotKey == nil || read.late {
-		return
-	}
-	read.guard(func() {
-		began := time.Now()
-		for i, k := range r.GivenUp {
-			if read.noteOutage(read.stats, began); read.missing != none || ctx.Err() != nil {
-				break
-			}
-			if now, ok := q.SnapshotKey(k.raw); ok {
-				r.GivenUp[i].State = string(now.State)
-			}
+// askEach calls f for each of keys that the queue has, with what it knows of the key now.
+func (r *reading) askEach(ctx context.Context, keys []keyReport, f func(k *keyReport, now workqueue.KeySnapshot[any])) {
+	for i := range keys {
+		if r.entry.queue.SnapshotKey == nil || ctx.Err() != nil {
+			return
 		}
-	})
+		r.askQueue(func() {
+			if now, ok := r.entry.queue.SnapshotKey(keys[i].raw); ok {
+				f(&keys[i], now)
+			}
+		})
+	}
 }

@@ -20,8 +20,8 @@ import (
 type Options struct {
 	// Clock is the clock of the queues. Nil means the real one.
 	Clock clock.WithTicker
-	// SampleEvery is how often each queue's numbers are read. Of these samples 120 are kept, so the charts on
-	// the page cover 10 minutes unless it is set. 5 s unless positive.
+	// SampleEvery is how often each queue's numbers are read: every 5 s unless it is positive. 120 samples are kept, so the charts
+	// cover 10 minutes by default.
 	SampleEvery time.Duration
 	// Metrics is the program's own provider of metrics, if it has one. The handler, which takes its place, passes all
 	// queues and pools on to it. See [Handler].
@@ -65,14 +65,15 @@ type Handler struct {
 	// No method of a queue is called under mu.
 	mu struct {
 		sync.Mutex
-		// queues are by id, and those that can be compared by themselves, too.
-		queues  map[string]*entry
+		// byID has all entries, and byQueue those of queues that can be compared.
+		byID    map[string]*entry
 		byQueue map[any]*entry
-		// pools are by name. Each entry has those of one name, and is shown if no queue has it.
-		pools map[string]*entry
+		// byName has the entries of pools, and poolsOf the pools whose queues can be compared.
+		byName  map[string]*entry
+		poolsOf map[any][]*worker.Inspector
 		// madeUp counts the ids that had to be made up.
 		madeUp int
-		// stop ends the sampler. It is nil if there is none, because there are no queues and no pools.
+		// stop ends the sampler, which runs while there are queues or pools. Otherwise it is nil.
 		stop   context.CancelFunc
 		closed bool
 	}
@@ -90,7 +91,8 @@ func NewHandler(o Options) *Handler {
 		o.SampleEvery = 5 * time.Second
 	}
 	h := &Handler{clock: o.Clock, every: o.SampleEvery, metrics: o.Metrics, searching: make(chan struct{}, 1), acting: make(chan struct{}, 1)}
-	h.mu.queues, h.mu.byQueue, h.mu.pools = make(map[string]*entry), make(map[any]*entry), make(map[string]*entry)
+	h.mu.byID, h.mu.byQueue = make(map[string]*entry), make(map[any]*entry)
+	h.mu.byName, h.mu.poolsOf = make(map[string]*entry), make(map[any][]*worker.Inspector)
 	if o.Actions {
 		if h.audit = o.Audit; h.audit == nil {
 			h.audit = logAction
@@ -102,12 +104,13 @@ func NewHandler(o Options) *Handler {
 // Register makes h show q under that name, or under the one in its Stats if name is empty. Names may be given twice. A queue
 // that is shown already, because h is its MetricsProvider, gets the new name. After Close Register does nothing.
 //
-// h keeps q, so it is not collected while it is registered. It ends when unregister is called (any number of times), when h
-// is closed, or by itself within Options.SampleEvery after q has been shut down and has no key left.
+// h keeps q alive until unregister is called (any number of times), h is closed, or, within Options.SampleEvery, q is shut down and
+// empty. Register asks q for its Stats, for up to five seconds, and so does the constructor of a queue that has h as its
+// MetricsProvider.
 //
 // Of a queue that lacks Stats and Snapshot, which all queues of package workqueue have, only the length is
-// shown. A queue that panics is shown as one that panics. The methods String and Error of keys are called
-// when a queue's page is asked for, outside of all locks. A pointer that lacks them is shown as an address.
+// shown. A queue that panics is shown as one that panics. The methods of keys by which package fmt prints them (String, Error, Format,
+// GoString) are called when a queue's page is asked for, outside of all locks. A pointer that lacks them is shown as an address.
 func Register[T comparable](h *Handler, name string, q workqueue.TypedInterface[T]) (unregister func()) {
 	return h.register(name, workqueue.Inspect(q))
 }
@@ -119,9 +122,10 @@ func (h *Handler) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.mu.closed = true
-	clear(h.mu.queues)
+	clear(h.mu.byID)
 	clear(h.mu.byQueue)
-	clear(h.mu.pools)
+	clear(h.mu.byName)
+	clear(h.mu.poolsOf)
 	h.stopIfEmptyLocked()
 }
 
@@ -136,7 +140,7 @@ func (h *Handler) startLocked() {
 }
 
 func (h *Handler) stopIfEmptyLocked() {
-	if h.mu.stop != nil && len(h.mu.queues) == 0 && len(h.mu.pools) == 0 {
+	if h.mu.stop != nil && len(h.mu.byID) == 0 {
 		h.mu.stop()
 		h.mu.stop = nil
 	}
@@ -152,7 +156,7 @@ func (h *Handler) goUnlessClosed(f func()) bool {
 	return !h.mu.closed
 }
 
-// entry is what the list has a row for: a queue, with the pools that have its name, or pools whose queue is not known.
+// entry is what the list has a row for: a queue with its pools, or pools with one name whose queues are not shown.
 type entry struct {
 	id, name string
 	// queueName is the name that the queue itself has, which a pool has by default.
@@ -166,7 +170,7 @@ type entry struct {
 	asked atomic.Pointer[time.Time]
 	last  atomic.Pointer[reading]
 
-	// pools are those with its name, if queue is zero. They are guarded by Handler.mu.
+	// pools are all those with its name, if queue is zero. They are guarded by Handler.mu.
 	pools []*worker.Inspector
 
 	mu struct {
@@ -176,49 +180,53 @@ type entry struct {
 	}
 }
 
-func newEntry(id, name string) *entry {
-	return &entry{id: id, name: name, queueName: name, asking: make(chan struct{}, 1)}
-}
-
 func (e *entry) hasQueue() bool { return e.queue.Stats != nil }
 
 func (h *Handler) register(name string, q workqueue.Inspector) (unregister func()) {
-	e := newEntry("", name)
-	e.queue = q
+	e := &entry{name: name, queueName: name, queue: q, asking: make(chan struct{}, 1)}
 	own := h.readOne(context.Background(), e, 0).stats.Name
 	h.mu.Lock() // A call that has not answered may read them yet.
 	e.queueName, e.name = own, short(cmp.Or(name, own), maxName)
 	h.mu.Unlock()
 	h.removeIfEnded(e.name)
+	h.insert(e)
+	return func() { h.remove(e) }
+}
+
+// insert shows e, in the place of the same queue or of the one that it is made of.
+func (h *Handler) insert(e *entry) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.mu.closed {
-		return func() {}
+		return
 	}
 	for _, old := range []any{e.queue.Queue, e.queue.Below} {
 		if shown := h.mu.byQueue[hashable(old)]; shown != nil {
 			h.removeLocked(shown)
 		}
 	}
-	// The id is the name, or one that is like it.
-	for e.id = e.name; e.id == "" || h.mu.queues[e.id] != nil; e.id = fmt.Sprintf("%s~%d", e.name, h.mu.madeUp) {
-		h.mu.madeUp++
-	}
-	h.mu.queues[e.id] = e
+	h.addLocked(e, e.name)
 	if key := hashable(e.queue.Queue); key != nil {
 		h.mu.byQueue[key] = e
 	}
+}
+
+// addLocked adds e under that id, or one that is like it if another entry has it.
+func (h *Handler) addLocked(e *entry, id string) {
+	for e.id = id; e.id == "" || h.mu.byID[e.id] != nil; e.id = fmt.Sprintf("%s~%d", id, h.mu.madeUp) {
+		h.mu.madeUp++
+	}
+	h.mu.byID[e.id] = e
 	h.startLocked()
-	return func() { h.remove(e) }
 }
 
 // removeIfEnded removes the queue with that id if it has ended and the sampler has not noticed yet. A queue that is made anew under
 // the same name then has the same id, and links to it stay.
 func (h *Handler) removeIfEnded(id string) {
 	h.mu.Lock()
-	old := h.mu.queues[id]
+	old := h.mu.byID[id]
 	h.mu.Unlock()
-	if old == nil {
+	if old == nil || !old.hasQueue() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -236,10 +244,10 @@ func (h *Handler) remove(e *entry) {
 }
 
 func (h *Handler) removeLocked(e *entry) {
-	if h.mu.queues[e.id] != e {
+	if h.mu.byID[e.id] != e {
 		return
 	}
-	delete(h.mu.queues, e.id)
+	delete(h.mu.byID, e.id)
 	if key := hashable(e.queue.Queue); h.mu.byQueue[key] == e {
 		delete(h.mu.byQueue, key)
 	}
@@ -252,44 +260,53 @@ func (h *Handler) addPool(name string, p worker.Inspector) {
 	if h.mu.closed {
 		return
 	}
-	e := h.mu.pools[name]
+	e := h.mu.byName[name]
 	if e == nil {
-		shown := short(name, maxName)
+		e = &entry{name: short(name, maxName), queueName: name, asking: make(chan struct{}, 1)}
+		h.mu.byName[name] = e
 		// The prefix leaves the id to a queue with this name, which may come later.
-		e = newEntry("pool "+shown, shown)
-		e.queueName = name
-		h.mu.pools[name] = e
+		h.addLocked(e, "pool "+e.name)
 	}
 	e.pools = append(e.pools, &p)
-	h.startLocked()
+	if key := hashable(p.Queue); key != nil {
+		h.mu.poolsOf[key] = append(h.mu.poolsOf[key], &p)
+	}
 }
 
 func (h *Handler) removePool(p *worker.Inspector) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for name, e := range h.mu.pools { // Its Stats may have another name.
-		e.pools = slices.DeleteFunc(e.pools, func(q *worker.Inspector) bool { return q == p })
-		if len(e.pools) == 0 {
-			delete(h.mu.pools, name)
+	isP := func(q *worker.Inspector) bool { return q == p }
+	for name, e := range h.mu.byName { // Its Stats may have another name.
+		if e.pools = slices.DeleteFunc(e.pools, isP); len(e.pools) == 0 {
+			delete(h.mu.byName, name)
+			h.removeLocked(e)
 		}
+	}
+	key := hashable(p.Queue)
+	if h.mu.poolsOf[key] = slices.DeleteFunc(h.mu.poolsOf[key], isP); len(h.mu.poolsOf[key]) == 0 {
+		delete(h.mu.poolsOf, key)
 	}
 	h.stopIfEmptyLocked()
 }
 
-// entries returns the queues, and an entry for the pools of each name that no queue has.
+// entries returns the entries that are shown. A pool is shown by the entry of its queue; if that is not shown, by those of the queues
+// with its name, and otherwise by its own.
 func (h *Handler) entries() []*entry {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all := make([]*entry, 0, len(h.mu.queues)+len(h.mu.pools))
-	withQueue := make(map[string]bool, len(h.mu.pools))
-	for _, e := range h.mu.queues {
-		all = append(all, e)
-		if len(h.mu.pools) > 0 {
-			withQueue[e.name], withQueue[e.queueName] = true, true
+	all := make([]*entry, 0, len(h.mu.byID))
+	withQueue := make(map[string]bool, len(h.mu.byName))
+	for _, e := range h.mu.byID {
+		if e.hasQueue() {
+			all = append(all, e)
+			if len(h.mu.byName) > 0 {
+				withQueue[e.name], withQueue[e.queueName] = true, true
+			}
 		}
 	}
-	for name, e := range h.mu.pools {
-		if !withQueue[name] {
+	for name, e := range h.mu.byName {
+		if !withQueue[name] && len(h.namedLocked(name)) > 0 {
 			all = append(all, e)
 		}
 	}
@@ -298,25 +315,36 @@ func (h *Handler) entries() []*entry {
 
 // find returns the entry with that id, or nil.
 func (h *Handler) find(id string) *entry {
-	for _, e := range h.entries() {
-		if e.id == id {
-			return e
-		}
+	h.mu.Lock()
+	e := h.mu.byID[id]
+	h.mu.Unlock()
+	if e == nil || e.hasQueue() || slices.Contains(h.entries(), e) {
+		return e
 	}
 	return nil
 }
 
-// poolsOf returns the pools with e's name or its queue's, except those that handle the keys of another queue with that name.
+// poolsOf returns the pools that e shows.
 func (h *Handler) poolsOf(e *entry) (all []*worker.Inspector) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !e.hasQueue() {
+		return h.namedLocked(e.queueName)
+	}
+	if key := hashable(e.queue.Queue); key != nil {
+		all = slices.Clone(h.mu.poolsOf[key])
+	}
 	for _, name := range slices.Compact([]string{e.name, e.queueName}) {
-		named := h.mu.pools[name]
-		if named == nil {
-			continue
-		}
-		for _, p := range named.pools {
-			if of := h.mu.byQueue[hashable(p.Queue)]; of == nil || of == e || !e.hasQueue() {
+		all = append(all, h.namedLocked(name)...)
+	}
+	return all
+}
+
+// namedLocked returns the pools with that name whose queues are not shown.
+func (h *Handler) namedLocked(name string) (all []*worker.Inspector) {
+	if e := h.mu.byName[name]; e != nil {
+		for _, p := range e.pools {
+			if h.mu.byQueue[hashable(p.Queue)] == nil {
 				all = append(all, p)
 			}
 		}

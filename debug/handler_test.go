@@ -367,6 +367,7 @@ func TestQueuesThatDoNotAnswer(t *testing.T) {
 		}
 		wantBody(t, get(h, ""), "far 000", "no answer for 42 s")
 		wantBody(t, get(h, "?queue=far+007"), "no answer for 42 s", "These are its numbers of 42 s ago", "<dt>Queued</dt><dd>3")
+		wantBody(t, get(h, "?queue=far+007&state=queued"), "does not answer", "There may be more", "Not known.")
 		if f := find(t, h, "far+007", "a"); !f.Incomplete {
 			t.Errorf("a search in a queue that does not answer: %+v", f)
 		}

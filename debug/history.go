@@ -44,7 +44,7 @@ type measure struct {
 func (r *reading) measure() measure {
 	s := r.stats
 	m := measure{
-		at: r.at, adds: s.Adds, retries: s.Retries, errors: r.workers.Failed + r.pastFailed,
+		at: r.at, adds: s.Adds, retries: s.Retries, errors: r.workers.Failed,
 		queued: s.Queued, processing: s.Processing, waiting: s.Waiting,
 		latency: s.Latency, work: s.WorkDuration, changes: r.workers.Changes,
 	}
@@ -80,7 +80,8 @@ func pointBetween(a, b measure) point {
 		samples: 1, seconds: float32(b.at.Sub(a.at).Seconds()),
 		queued: size(b.queued), processing: size(b.processing), waiting: size(b.waiting),
 		adds: growth(a.adds, b.adds), dones: growth(a.dones, b.dones),
-		errors: growth(a.errors, b.errors), retries: growth(a.retries, b.retries),
+		errors:  growth(min(a.errors, b.errors), b.errors), // The others' failures are no news when one of several pools ends.
+		retries: growth(a.retries, b.retries),
 	}
 }
 
@@ -91,8 +92,7 @@ func (p point) withTimes(a, b measure) point {
 	return p
 }
 
-// growth returns by how much a counter has grown. One that starts again, as that of a pool that was replaced, has
-// grown from 0.
+// growth returns by how much a counter has grown. One that starts again has grown from 0.
 func growth(before, now uint64) uint32 {
 	if now < before {
 		before = 0
@@ -135,7 +135,7 @@ func (h *history) begin(m measure) {
 	}
 }
 
-// add adds a sample. It is the one before if the queue has not answered.
+// add adds a sample.
 func (h *history) add(m measure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -272,7 +272,7 @@ func (h *Handler) sample(ctx context.Context, ticker clock.Ticker, last time.Tim
 		}
 		last = now
 		for _, r := range h.readAll(ctx) {
-			if !r.at.IsZero() {
+			if !r.late { // The next answer's sample is for the whole gap.
 				r.entry.history.add(r.measure())
 			}
 		}

@@ -225,6 +225,23 @@ func TestEarlyTick(t *testing.T) {
 	})
 }
 
+// The charts of a queue that does not answer keep what they had: the first answer after a gap is one sample.
+func TestHistoryOfQueueThatDoesNotAnswer(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		var far server
+		h.InspectQueue("q", far.queue())
+		far.queued.Store(3)
+		time.Sleep(31 * time.Second)
+		far.beSilent()
+		time.Sleep(time.Hour)
+		far.answer()
+		time.Sleep(10 * time.Second)
+		if d := getJSON[detail](t, h, "?queue=q"); len(d.History.Queued) > 10 || d.History.Queued[1] != 3 {
+			t.Errorf("%v", d.History.Queued)
+		}
+	})
+}
+
 // The keys of a shared queue are those of all processes, and its adds those of this one. So how many are done is not known.
 func TestDonesOfSharedQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
@@ -245,7 +262,9 @@ func TestDonesOfSharedQueue(t *testing.T) {
 func TestErrorsOfPoolThatEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var ended atomic.Bool
-		h.InspectQueue("q", workqueue.Inspector{Stats: func() workqueue.Stats { return workqueue.Stats{Name: "q"} }})
+		for range 2 { // Both show both pools.
+			h.InspectQueue("q", workqueue.Inspector{Stats: func() workqueue.Stats { return workqueue.Stats{Name: "q"} }})
+		}
 		asked := 0
 		for _, failed := range []uint64{40_000, 39_000} {
 			h.InspectPool("q", inspectorOf(func(int) worker.Snapshot[any] {
@@ -260,13 +279,15 @@ func TestErrorsOfPoolThatEnds(t *testing.T) {
 		ended.Store(true)
 		time.Sleep(time.Minute)
 		d := getJSON[detail](t, h, "?queue=q")
-		history := getJSON[struct {
-			History struct {
-				Errors []float64 `json:"errors_per_second"`
+		for _, q := range getJSON[list](t, h, "").Queues {
+			history := getJSON[struct {
+				History struct {
+					Errors []float64 `json:"errors_per_second"`
+				}
+			}](t, h, "?queue="+queryEscape(q.ID)).History
+			if slices.ContainsFunc(history.Errors[1:], func(rate float64) bool { return rate != 0 }) {
+				t.Errorf("%s: %v errors a second", q.ID, history.Errors)
 			}
-		}](t, h, "?queue=q").History
-		if slices.ContainsFunc(history.Errors[1:], func(rate float64) bool { return rate != 0 }) {
-			t.Errorf("%v errors a second", history.Errors)
 		}
 		if asked > 2 || len(d.Queue.Pools) != 1 {
 			t.Errorf("a pool that has ended was asked %d times, and there are %+v", asked, d.Queue.Pools)

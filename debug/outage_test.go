@@ -160,6 +160,62 @@ func TestPauseOfQueueThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
+// When the server falls silent in the middle of an action, nothing is known of the keys that it did not answer for: they are not gone.
+func TestOutageInTheMiddleOfAnAction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		q := (&onServer{}).inspector()
+		answers := 0
+		do := func(any) bool {
+			if answers--; answers >= 0 {
+				return true
+			}
+			time.Sleep(time.Second)
+			return false
+		}
+		q.RetryGivenUp, q.ForgetGivenUp, q.Remove = do, do, do
+		q.GivenUp = func(int) (keys []workqueue.GivenUpKey[any]) {
+			for i := range 10 {
+				keys = append(keys, workqueue.GivenUpKey[any]{Key: i})
+			}
+			return keys
+		}
+		h.InspectQueue("q", q)
+		answers = 3
+		if b := h.act(t, 503, "q", "retry", "of", "given_up", "count", "10"); b.Keys != 3 || b.Gone != 0 || b.Left != 7 || !strings.Contains(b.Error, "Retried 3 keys; 7 are left") {
+			t.Errorf("%+v", b)
+		}
+		for _, action := range []string{"forget", "remove"} {
+			answers = 0
+			h.act(t, 503, "q", action, "key", "a")
+			answers = 1
+			h.act(t, 200, "q", action, "key", "a")
+		}
+		q.Remove = func(any) bool { return false } // an answer
+		h.InspectQueue("quick", q)
+		h.act(t, 404, "quick", "remove", "key", "a")
+	})
+}
+
+// A queue that does not reach its server is paused later, and the answer says so.
+func TestPauseInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		s := &onServer{known: true}
+		q := s.inspector()
+		q.Pause, q.Resume = func() {}, func() {}
+		h.InspectQueue("q", q)
+		for _, silent := range []bool{false, true} {
+			s.silent.Store(silent)
+			for action, want := range map[string]string{"pause": "paused", "resume": "resumed"} {
+				if a := h.act(t, 200, "q", action); strings.HasSuffix(a.Text, "It is "+want+" as soon as it does.") != silent {
+					t.Errorf("silent %t: %+v", silent, a)
+				}
+			}
+		}
+	})
+}
+
 // A queue whose server falls silent in the middle of a list ends it early. The page and a count say that there may be more.
 func TestOutageInTheMiddleOfAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -3,10 +3,10 @@
 	const live = document.getElementById("live");
 	const note = document.getElementById("note");
 	const done = document.getElementById("done");
-	const hold = document.getElementById("hold");
+	const pauseButton = document.getElementById("pause");
 	// every is how often the page refreshes itself, in seconds. It is undefined if that would take long.
 	const every = () => live.dataset.refresh;
-	let held = false;
+	let paused = false;
 	let timer;
 
 	// become makes a node like another one and leaves alone what is alike already, so that the page keeps
@@ -75,7 +75,7 @@
 
 	async function refresh() {
 		// A reader who has selected a key wants to copy it.
-		if (held || document.hidden || !getSelection().isCollapsed) {
+		if (paused || document.hidden || !getSelection().isCollapsed) {
 			return;
 		}
 		try {
@@ -89,7 +89,7 @@
 			if (fresh === null) {
 				throw new Error("not this page");
 			}
-			if (!held) {
+			if (!paused) {
 				becomeWithFocus(fresh);
 				document.title = page.title;
 			}
@@ -101,8 +101,8 @@
 
 	function wait() {
 		clearTimeout(timer);
-		hold.hidden = every() === undefined;
-		if (!hold.hidden) {
+		pauseButton.hidden = every() === undefined;
+		if (!pauseButton.hidden) {
 			timer = setTimeout(loop, 1000 * every());
 		}
 	}
@@ -113,6 +113,14 @@
 			await refresh();
 		}
 		wait();
+	}
+
+	// answerOf returns the object that a response has. Something else may answer: a login page, or a handler without actions.
+	async function answerOf(response) {
+		if (!response.headers.get("Content-Type")?.includes("json")) {
+			return { error: `The program did not do it: status ${response.status}.` };
+		}
+		return response.json();
 	}
 
 	// confirmed asks whether to do what a button is for. To an action on many keys it adds their number.
@@ -126,7 +134,7 @@
 				headers: { Accept: "application/json" },
 				cache: "no-store",
 			});
-			const { count, more, error: failure } = await response.json();
+			const { count, more, error: failure } = await answerOf(response);
 			if (failure !== undefined) {
 				note.textContent = failure;
 				return false;
@@ -164,7 +172,7 @@
 					headers: { "X-Workqueue-Action": "1", Accept: "application/json" },
 					body: form,
 				});
-				const answer = await response.json();
+				const answer = await answerOf(response);
 				await refresh();
 				note.textContent = answer.error ?? "";
 				done.textContent = answer.error === undefined ? answer.text ?? "" : "";
@@ -182,10 +190,10 @@
 			act(button);
 		}
 	});
-	hold.addEventListener("click", () => {
-		held = !held;
-		hold.textContent = held ? "Refresh again" : "Stop refreshing";
-		if (!held) {
+	pauseButton.addEventListener("click", () => {
+		paused = !paused;
+		pauseButton.textContent = paused ? "Refresh again" : "Stop refreshing";
+		if (!paused) {
 			loop();
 		}
 	});

@@ -22,9 +22,6 @@ const (
 	stateUnknown = "unknown"  // the queue did not answer
 )
 
-// states of a key that was found, in the order of [keyLists.all]. The first one that fits is its state. Keys on hold are being processed.
-var states = []string{string(workqueue.KeyProcessing), string(workqueue.KeyProcessing), string(workqueue.KeyQueued), string(workqueue.KeyWaiting), stateFailing, stateGivenUp}
-
 // keyLists are the keys of a queue and of its pools.
 type keyLists struct {
 	Running []keyReport `json:"running"`
@@ -126,7 +123,7 @@ func (r *reading) poolKeys() *poolKeys {
 	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), holds: make(map[any]worker.HeldKey[any]), known: make(map[any]failure)}
 	var failing, gone []worker.FailedKey[any]
 	for _, k := range r.keys.givenUp {
-		gone = append(gone, givenUp(k).FailedKey)
+		gone = append(gone, failureOfKept(k).FailedKey)
 	}
 	for _, s := range r.keys.pools {
 		p.running = append(p.running, s.Running...)
@@ -290,8 +287,8 @@ func (k keyReport) GroupID() string { return groupID(k.group) }
 // KeyID returns what the id of a key is, whether it was found or not.
 func (k keyReport) KeyID() string { return keyID(k.raw) }
 
-// keyPage is what a key's own page shows.
-type keyPage struct {
+// oneKeyReport is what a key's own page shows.
+type oneKeyReport struct {
 	Time  time.Time `json:"time"`
 	Queue queueName `json:"queue"`
 	Key   keyReport `json:"key"`
@@ -314,7 +311,7 @@ type callReport struct {
 }
 
 // keyPage reports the key of e that query asks for. A key that has been found once is looked up, and not searched for again.
-func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *keyPage {
+func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *oneKeyReport {
 	text, id := query.Get("key"), query.Get("id")
 	limit := searchLimit
 	if len(e.recall(text, id)) > 0 && e.queue.SnapshotKey != nil {
@@ -327,13 +324,13 @@ func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *keyP
 		r = h.readOne(ctx, e, searchLimit)
 		found = h.search(ctx, h.searching, r, text, id)
 	}
-	p := &keyPage{Time: now.UTC(), Queue: queueName{e.id, e.name}, Incomplete: found.Incomplete}
-	if failure := cmp.Or(r.err, r.missing.err()); failure != nil {
-		p.Error = failure.Error()
+	p := &oneKeyReport{Time: now.UTC(), Queue: queueName{e.id, e.name}, Incomplete: found.Incomplete}
+	if err := cmp.Or(r.err, r.missing); err != nil {
+		p.Error = err.Error()
 	}
 	if len(found.Keys) == 0 {
 		p.Key = keyReport{Key: short(text, maxKey), Bytes: len(text), State: stateAbsent, ID: id}
-		if r.late || r.missing != none {
+		if r.missing != nil {
 			p.Key.State, p.Refresh = stateUnknown, refreshSeconds
 		}
 		return p
@@ -348,15 +345,14 @@ func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *keyP
 	return p
 }
 
-// lookUp replaces what k says by what its queue and the pools know of it now. A failing or given-up key that is not in the
-// queue keeps its state: it may be known from a list alone.
+// lookUp asks the queue and its pools for k anew. Later answers win: the queue's, then what the pools' lists say (describe), then each
+// pool's own answer (addPool). A failing or given-up key that is not in the queue keeps its state, because that may come from a list
+// alone.
 func (r *reading) lookUp(k *keyReport, known *poolKeys) {
 	k.Calls = nil
-	if q := r.entry.queue; q.SnapshotKey != nil && r.missing == none {
-		r.guard(func() {
-			began := time.Now()
+	if q := r.entry.queue; q.SnapshotKey != nil {
+		r.askQueue(func() {
 			now, ok := q.SnapshotKey(k.raw)
-			r.noteOutage(r.stats, began)
 			switch {
 			case ok:
 				*k = newKeyReport(now)
@@ -365,17 +361,14 @@ func (r *reading) lookUp(k *keyReport, known *poolKeys) {
 			}
 		})
 	}
-	if r.missing != none && k.State == stateAbsent {
+	if r.missing != nil && k.State == stateAbsent {
 		k.State = stateUnknown
 	}
 	known.describe(k)
-	if r.missing != none {
+	if r.missing != nil {
 		return // A pool asks the queue.
 	}
-	for _, p := range r.pools {
-		// A pool that only has the name of this queue may have keys of another type. Then it panics, and knows nothing.
-		_ = guarded("pool", func() { k.addPool(p.pool.SnapshotKey(k.raw)) })
-	}
+	r.anyPool(func(p *worker.Inspector) bool { k.addPool(p.SnapshotKey(k.raw)); return true })
 	slices.SortStableFunc(k.Calls, func(a, b callReport) int { return b.Started.Compare(a.Started) })
 }
 

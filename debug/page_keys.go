@@ -13,8 +13,8 @@ import (
 // maxListed bounds the memory of a page of all keys of one state.
 const maxListed = 100_000
 
-// keysPage shows the keys of one state, maxKeys a page.
-type keysPage struct {
+// keysReport has the keys of one state, maxKeys a page.
+type keysReport struct {
 	Time  time.Time   `json:"time"`
 	Queue queueName   `json:"queue"`
 	State string      `json:"state"`
@@ -26,44 +26,43 @@ type keysPage struct {
 	Pages int    `json:"pages"`
 	Error string `json:"error,omitempty"`
 
-	section section
+	Section section `json:"-"`
 }
 
 // keysPage lists the keys of e that have the state, and, if they fail or were given up, the errors that query asks for.
-func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *keysPage {
+func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *keysReport {
 	ctx, cancel := context.WithTimeout(ctx, maxPatience)
 	defer cancel()
 	now := h.clock.Now()
 	r := h.readOne(ctx, e, searchLimit)
-	r.partial = false
-	p := &keysPage{Time: now.UTC(), Queue: queueName{e.id, e.name}, State: query.Get("state"), Keys: []keyReport{}}
-	turn, next := searchTurn(ctx, h.searching, maxPatience)
+	p := &keysReport{Time: now.UTC(), Queue: queueName{e.id, e.name}, State: query.Get("state"), Keys: []keyReport{}}
+	turn, next, noTurn := searchTurn(ctx, h.searching, maxPatience)
 	defer next()
 	lists, known := r.keyLists()
-	var all []keyReport
+	var keys []keyReport
 	errors := cut(query.Get("error"), maxError)
 	switch set := p.State; {
-	case r.late:
+	case r.late || noTurn != nil:
 		p.More = true
 	case set == stateFailing || set == stateGivenUp:
 		p.More = r.visit(turn, set, errors, func(f failure) {
-			if len(all) < maxListed {
+			if len(keys) < maxListed {
 				k := keyReport{raw: f.Key, State: f.state}
 				k.addFailure(f)
-				all = append(all, k)
+				keys = append(keys, k)
 			}
 			p.Total++
 		})
 	default:
-		all, p.More = r.keysIn(turn, workqueue.KeyState(set), lists)
-		p.Total = len(all)
+		keys, p.More = r.keysIn(turn, workqueue.KeyState(set), lists)
+		p.Total = len(keys)
 	}
-	p.More = p.More || r.missing != none || p.Total > len(all)
-	p.Pages = max(1, (len(all)+maxKeys-1)/maxKeys)
+	p.More = p.More || r.missing != nil || p.Total > len(keys)
+	p.Pages = max(1, (len(keys)+maxKeys-1)/maxKeys)
 	p.Page, _ = strconv.Atoi(query.Get("page"))
 	p.Page = min(max(p.Page, 1), p.Pages)
-	all = all[(p.Page-1)*maxKeys:]
-	p.Keys = append(p.Keys, all[:min(maxKeys, len(all))]...)
+	keys = keys[(p.Page-1)*maxKeys:]
+	p.Keys = append(p.Keys, keys[:min(maxKeys, len(keys))]...)
 	for i := range p.Keys {
 		k := &p.Keys[i]
 		if fails := k.State == stateFailing; fails || k.State == stateGivenUp {
@@ -79,25 +78,24 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 	}
 	finish(p.Keys, e.id, now)
 	report := &detailReport{Queue: h.newQueueReport(r, now), Actions: h.actionsOf(r), Errors: errors}
-	p.Error = report.Queue.Error
-	switch report.keyLists = (keyLists{Running: p.Keys, Queued: p.Keys, Waiting: p.Keys, Failing: p.Keys, GivenUp: p.Keys}); p.State {
-	case stateFailing:
-		p.section = report.Section("failing", "Failing", "the last failure first, then those whose errors are not known", "No key is failing.")
-	case stateGivenUp:
-		p.section = report.Section("given-up", "Given up", "the last one first", "No key is given up.")
-	case string(workqueue.KeyProcessing):
-		p.section = report.Section("running", "Running", "longest first", "No worker holds a key.")
-	case string(workqueue.KeyWaiting):
-		p.section = report.Section("waiting", "Waiting", "next due first", "No key waits for its time.")
-	default:
-		p.section = report.Section("queued", "Queued", "the oldest first, whatever their priorities", "No key waits for a worker.")
+	if errors != "" {
+		report.Matching = &matchingReport{More: p.More}
 	}
-	p.section.Total, p.section.State, p.section.Errors = p.Total, "", report.Errors
+	p.Error = report.Queue.Error
+	all := sections[sectionOf(p.State)]
+	switch p.State {
+	case string(workqueue.KeyQueued):
+		all.Title, all.Hint = "Queued", "the oldest first, whatever their priorities"
+	case stateFailing:
+		all.Hint += ", then those whose errors are not known"
+	}
+	p.Section = report.fill(all, p.Keys)
+	p.Section.Total, p.Section.State = p.Total, ""
+	if p.More && errors == "" {
+		p.Section.Empty = "Not known."
+	}
 	return p
 }
-
-// Section returns the keys for the page.
-func (p *keysPage) Section() section { return p.section }
 
 // keysIn returns the keys of the queue that are in that state, the oldest first, those that wait by their time, and whether there may
 // be more.
@@ -119,7 +117,7 @@ func (r *reading) keysIn(ctx context.Context, state workqueue.KeyState, lists ke
 			}
 			began = time.Now()
 		}
-		r.noteOutage(r.stats, began) // A queue on a server that has stopped to answer ends its list early.
+		r.noteOutage(began) // A queue on a server that has stopped to answer ends its list early.
 	})
 	slices.SortStableFunc(keys, func(a, b keyReport) int {
 		if state == workqueue.KeyWaiting {

@@ -90,7 +90,7 @@ func (r *reading) longest() time.Duration {
 func (r *reading) trouble() int {
 	level := level(seconds(r.longest()))
 	switch {
-	case r.late || r.err != nil || r.missing == outage:
+	case r.late || r.err != nil || r.missing == errOutage:
 		return 3
 	case level == "bad" || r.workers.Stuck > 0 || r.givenUp() > 0:
 		return 2
@@ -116,7 +116,7 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 	wanted := strings.ToLower(r.Search)
 	all = slices.DeleteFunc(all, func(q *reading) bool { return !strings.Contains(strings.ToLower(q.entry.name), wanted) })
 	r.Matching = len(all)
-	counted := make(map[*worker.Inspector]bool) // Queues with one name have the same pools.
+	seen := make(map[*worker.Inspector]bool) // Queues with one name have the same pools.
 	for _, q := range all {
 		if u := q.oldest(); u != nil && (r.Oldest == nil || u.Age > r.Oldest.Age) {
 			r.Oldest = u
@@ -125,18 +125,18 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 		r.Processing += q.stats.Processing
 		r.Waiting += q.stats.Waiting
 		r.PausedGroups += len(q.pausedGroups)
-		givenUp := 0
 		for _, p := range q.pools {
-			if !counted[p.pool] {
-				counted[p.pool] = true
+			if !seen[p.pool] {
+				seen[p.pool] = true
 				r.Failing += p.stats.Failing
-				givenUp += p.stats.GivenUpKeys
+				if q.stats.Shared == nil {
+					r.GivenUp += p.stats.GivenUpKeys
+				}
 			}
 		}
 		if q.stats.Shared != nil {
-			givenUp = q.givenUp()
+			r.GivenUp += q.givenUp()
 		}
-		r.GivenUp += givenUp
 	}
 	r.Pages = max(1, (len(all)+pageLen-1)/pageLen)
 	r.Page, _ = strconv.Atoi(query.Get("page"))
@@ -186,7 +186,7 @@ type queueReport struct {
 	// Unanswered is how old the numbers are, if the queue does not answer.
 	Unanswered *seconds `json:"unanswered_seconds,omitempty"`
 
-	// Workers is the sum of the pools, and GivenUp of their keys that were given up.
+	// Workers is the sum of the pools. GivenUp counts the given-up keys: the pools', or of a shared queue those of all processes.
 	Workers worker.Stats `json:"-"`
 	GivenUp int          `json:"-"`
 	// HasQueue reports that more is known than pools, Late that the queue does not answer, and Missing that its keys are not
@@ -264,7 +264,7 @@ func newPoolReport(p poolReading) poolReport {
 func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 	s := r.stats
 	q := queueReport{
-		queueName: queueName{r.entry.id, r.entry.name}, HasQueue: r.entry.hasQueue(), Late: r.late, Missing: r.missing != none, Outage: r.missing == outage,
+		queueName: queueName{r.entry.id, r.entry.name}, HasQueue: r.entry.hasQueue(), Late: r.late, Missing: r.missing != nil, Outage: r.missing == errOutage,
 		Queued: s.Queued, Blocked: s.Blocked, Paused: s.Paused, PausedGroups: len(r.pausedGroups),
 		Processing: s.Processing, Waiting: s.Waiting, Adds: s.Adds, Retries: s.Retries, Dropped: s.Dropped, UnmatchedDones: s.UnmatchedDones,
 		ShuttingDown: s.ShuttingDown, Timed: s.Latency != nil, OldestQueued: seconds(s.OldestQueued),
@@ -273,8 +273,8 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 		timeline: r.entry.history.timeline(r.measure(), h.every),
 	}
 	q.Depth = mapped(q.timeline.points, queued.of)
-	if failure := cmp.Or(r.err, r.missing.err()); failure != nil {
-		q.Error = failure.Error()
+	if err := cmp.Or(r.err, r.missing); err != nil {
+		q.Error = err.Error()
 	}
 	if r.late {
 		q.Error = "The queue does not answer, and never has."

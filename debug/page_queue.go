@@ -21,8 +21,7 @@ type detailReport struct {
 	Changes     *timesReport  `json:"changes,omitempty"`
 	Recent      *recentReport `json:"recent"`
 	History     historyReport `json:"history"`
-	// Errors is the text that the errors of the failing and given up keys contain that are listed, and Matching how many
-	// there are of each, if it is not empty.
+	// Errors is the text that the listed errors must contain. Matching then counts the keys that have such an error.
 	Errors   string          `json:"error_contains,omitempty"`
 	Matching *matchingReport `json:"matching,omitempty"`
 	keyLists
@@ -39,8 +38,8 @@ type detailReport struct {
 	FailingUnlisted bool      `json:"-"`
 	Actions         actionSet `json:"-"`
 	limit           int
-	// counted is how many keys were looked at for ErrorGroups.
-	counted int
+	// grouped is how many keys were looked at for ErrorGroups.
+	grouped int
 }
 
 // groupReport is a group that is paused, or that listed keys have.
@@ -155,12 +154,13 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 		for _, f := range pools.failures {
 			groups.add(keyText(f.Key), f)
 			if f.state != "" {
-				r.counted++
+				r.grouped++
 			}
 		}
 	}
 	r.ErrorGroups = groups.sorted()
-	r.lookUpGivenUp(ctx, read)
+	// What was given up may be in the queue again.
+	read.askEach(ctx, r.GivenUp, func(k *keyReport, now workqueue.KeySnapshot[any]) { k.State = string(now.State) })
 	if query.Has("key") {
 		r.Found = h.search(searching, h.searching, read, query.Get("key"), "")
 		finish(r.Found.Keys, e.id, now)
@@ -169,7 +169,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 		finish(*keys, e.id, now)
 	}
 	for _, other := range h.entries() {
-		if other.queueName == e.queueName {
+		if slices.ContainsFunc(h.poolsOf(other), read.hasPool) {
 			r.Sharing++
 		}
 	}
@@ -195,11 +195,11 @@ func newGroups(paused []string, lists keyLists) (groups []groupReport) {
 	for _, name := range paused {
 		at(name).Paused = true
 	}
-	counted := make(map[any]bool) // A key may be in two lists.
+	seen := make(map[any]bool) // A key may be in two lists.
 	for _, keys := range lists.all() {
 		for _, k := range *keys {
-			if k.Group != "" && !counted[k.raw] {
-				counted[k.raw] = true
+			if k.Group != "" && !seen[k.raw] {
+				seen[k.raw] = true
 				at(k.group).Listed++
 			}
 		}
@@ -246,15 +246,14 @@ func (r *detailReport) HrefAll() string {
 func (r *detailReport) HrefJSON() string {
 	of := []any{"queue", r.Queue.ID, "format", "json", "error", r.Errors}
 	if r.Found != nil {
-		of = append(of, "key", r.Found.text)
+		of = append(of, "key", r.Found.Text)
 	} else if r.limit != someKeys {
 		of = append(of, "keys", r.limit)
 	}
 	return href(of...)
 }
 
-// Refresh is after how many seconds the page asks for itself, or 0 if that would be a search among all keys, or
-// if there was no time for all errors, or no list of all.
+// Refresh is after how many seconds the page reloads: 0 if each reload would go over all keys.
 func (r *detailReport) Refresh() int {
 	if r.Found != nil && !r.Found.cheap || r.Matching != nil && r.Matching.More {
 		return 0
@@ -272,7 +271,7 @@ func (r *detailReport) Uncounted() int {
 	if r.Errors != "" {
 		return 0
 	}
-	return max(0, r.Queue.Workers.Failing+r.Queue.GivenUp-r.counted)
+	return max(0, r.Queue.Workers.Failing+r.Queue.GivenUp-r.grouped)
 }
 
 // HasGivenUp reports whether there may be keys that were given up.
@@ -280,6 +279,7 @@ func (r *detailReport) HasGivenUp() bool { return len(r.Queue.Pools) > 0 || len(
 
 // section is a list of keys on a queue's page.
 type section struct {
+	// Hint says what the keys are, and Empty what it means that there are none.
 	Kind, Title, Hint, Empty string
 	Keys                     []keyReport
 	// Total is the number of keys in that state, or -1 if it is not known.
@@ -290,38 +290,67 @@ type section struct {
 	// QueueID is the id of the queue, and Actions what can be done with each key.
 	QueueID string
 	Actions actionSet
-	// State is what the page of all such keys is for, or empty if these are all.
+	// State is what the page of all such keys is for, or empty if there is none or these are all.
 	State string
-	// Set is what actions call all keys of this kind, whose errors contain Errors, and ForAll what can be done with them.
+	// Set is the value of an action's field of, Errors that of its field error, and ForAll the actions on all of them.
 	Set, Errors string
 	ForAll      actionSet
 }
 
-// Section returns the keys of that kind. Hint says what they are, and empty what it means that there are none.
-func (r *detailReport) Section(kind, title, hint, empty string) section {
-	s := section{Kind: kind, Title: title, Hint: hint, Empty: empty, Total: -1, QueueID: r.Queue.ID}
+// sections are the lists of keys of a queue's page, in the order of [keyLists.all]. Keys on hold are being processed, too.
+var sections = []section{
+	{Kind: "running", State: string(workqueue.KeyProcessing), Title: "Running", Hint: "held by workers, longest first", Empty: "No worker holds a key."},
+	{Kind: "held", State: string(workqueue.KeyProcessing), Title: "On hold", Hint: "wait to be released, or for their limit; the longest first"},
+	{Kind: "queued", State: string(workqueue.KeyQueued), Title: "Head of the line", Hint: "wait for a worker, next first", Empty: "No key waits for a worker."},
+	{Kind: "waiting", State: string(workqueue.KeyWaiting), Title: "Waiting", Hint: "wait for their time, next due first", Empty: "No key waits for its time."},
+	{Kind: "failing", State: stateFailing, Title: "Failing", Hint: "the last failure first", Empty: "No key is failing."},
+	{Kind: "given-up", State: stateGivenUp, Title: "Given up", Hint: "will not come again by themselves, the last one first", Empty: "No key is given up."},
+}
+
+// sectionOf returns the index in sections of the keys of that state, or -1.
+func sectionOf(state string) int {
+	return slices.IndexFunc(sections, func(s section) bool { return s.State == state })
+}
+
+// Section returns the list of that kind.
+func (r *detailReport) Section(kind string) section {
+	i := slices.IndexFunc(sections, func(s section) bool { return s.Kind == kind })
+	s := r.fill(sections[i], *r.all()[i])
+	if kind == "failing" && !r.HasErrors() {
+		s.Hint, s.Empty = "most requeues first", "No key has failed, as far as the limiter knows."
+		if r.FailingUnlisted {
+			s.Empty = "Cannot be listed: the queue's limiter counts failures and does not list its keys. The other lists show the requeues of theirs."
+		}
+	}
+	return s
+}
+
+// fill returns s with keys, which are the first ones or all, and with what r knows of them.
+func (r *detailReport) fill(s section, keys []keyReport) section {
+	s.Keys, s.Total, s.QueueID = keys, -1, r.Queue.ID
 	workers, pools, can := r.Queue.Workers, len(r.Queue.Pools) > 0, r.Actions
-	switch kind {
+	switch s.Kind {
 	case "running":
-		s.Keys, s.Total, s.Actions = r.Running, max(r.Queue.Processing-workers.Held, workers.Busy), can.only("cancel")
-		s.Attempts = pools
+		s.Total, s.Actions, s.Attempts = max(r.Queue.Processing-workers.Held, workers.Busy), can.only("cancel"), pools
+		if !pools && !r.Queue.Timed {
+			s.Hint = "held by workers, in no order"
+		}
 	case "held":
-		s.Keys, s.Total, s.Actions = r.Held, max(workers.Held, len(r.Held)), can.only("release")
+		s.Total, s.Actions = max(workers.Held, len(keys)), can.only("release")
 	case "queued":
-		s.Keys, s.Total, s.Actions = r.Queued, r.Queue.Queued, can.only("remove")
+		s.Total, s.Actions = r.Queue.Queued, can.only("remove")
 	case "waiting":
-		s.Keys, s.Total, s.Actions = r.Waiting, r.Queue.Waiting, can.only("retry", "remove")
+		s.Total, s.Actions = r.Queue.Waiting, can.only("retry", "remove")
 	case "given-up":
-		s.Keys, s.Total, s.Actions = r.GivenUp, max(r.Queue.GivenUp, len(r.GivenUp)), can.only("retry", "forget")
-		s.Set = stateGivenUp
+		s.Total, s.Actions, s.Set = max(r.Queue.GivenUp, len(keys)), can.only("retry", "forget"), s.State
 		if n := workers.GivenUpUnlisted; n > 0 {
 			s.Hint = number(n) + " earlier ones are not remembered any more; these " + s.Hint
 			s.Empty += " " + number(n) + " earlier ones are not remembered any more."
 		}
 	case "failing":
-		s.Keys, s.Actions, s.Set = r.Failing, can.only("retry", "remove"), stateFailing
+		s.Actions, s.Set = can.only("retry", "remove"), s.State
 		if pools {
-			s.Total = max(workers.Failing, len(r.Failing))
+			s.Total = max(workers.Failing, len(keys))
 		}
 	}
 	if m := r.Matching; m != nil && s.Set != "" {
@@ -337,11 +366,8 @@ func (r *detailReport) Section(kind, title, hint, empty string) section {
 	if s.Set != "" && len(s.Keys) > 0 {
 		s.ForAll = can.only("retry", "forget")
 	}
-	if s.Total > len(s.Keys) {
-		s.State = map[string]string{
-			"running": string(workqueue.KeyProcessing), "queued": string(workqueue.KeyQueued), "waiting": string(workqueue.KeyWaiting),
-			"failing": stateFailing, "given-up": stateGivenUp,
-		}[kind]
+	if s.Total <= len(s.Keys) || s.Kind == "held" {
+		s.State = ""
 	}
 	for i := range s.Keys {
 		s.Keys[i].Actions = s.Actions

@@ -3,6 +3,7 @@ package debug_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -83,9 +84,13 @@ func TestPoolAlone(t *testing.T) {
 		page := "?queue=" + queryEscape(l.Queues[0].ID)
 		wantBody(t, get(h, ""), "a pool whose queue is not known here")
 		wantBody(t, get(h, page), "Given up</h2>", "broken", "Workers</h2>")
-		for name, want := range map[string]string{"another name": "pool alone another name", "alone": "alone"} {
+		for _, name := range []string{"another name", "alone"} { // Once its queue is known, the pool is there, whatever both are called.
 			remove := debug.Register(h, name, q)
-			wantIDs(t, h, "?sort=name", want)
+			wantIDs(t, h, "?sort=name", name)
+			wantBody(t, get(h, "?queue="+queryEscape(name)), "Given up</h2>", "broken", "Workers</h2>")
+			if w := get(h, page); w.Code != http.StatusNotFound {
+				t.Errorf("the pool's own page: %d", w.Code)
+			}
 			remove()
 		}
 	})
@@ -105,7 +110,36 @@ func TestPoolWithTheNameOfAnotherQueue(t *testing.T) {
 		if body := get(h, "?queue=other").Body.String(); strings.Contains(body, "broken") {
 			t.Error("the page of another queue shows the keys of this pool")
 		}
+		wantBody(t, get(h, "?queue=q"), "Given up</h2>", "broken")
 	})
+}
+
+// Pools without a queue whose names look alike are two rows, and what is done on the page of one is done to that one.
+func TestPoolsThatLookAlike(t *testing.T) {
+	h := newAudited(t)
+	debug.Register(h.Handler, "pool queue", workqueue.NewTyped[string]())
+	forgot := make(map[string]bool)
+	long := strings.Repeat("x", 200)
+	names := []string{long + "a", long + "b", "a\n", `a\n`, "queue"}
+	for _, name := range names {
+		i := inspectorOf(func(int) worker.Snapshot[any] {
+			return worker.Snapshot[any]{Stats: worker.Stats{Name: name}, Failing: []worker.FailedKey[any]{{Key: "key of " + name[len(name)-1:], Err: name}}}
+		})
+		i.Forget = func(any) { forgot[name] = true }
+		h.InspectPool(name, i)
+	}
+	ids := make(map[string]bool)
+	for _, q := range getJSON[list](t, h, "").Queues {
+		ids[q.ID] = true
+		for _, k := range getJSON[detail](t, h, "?queue="+queryEscape(q.ID)).Failing {
+			if code, a := post(t, h, asPage, "action", "forget", "queue", q.ID, "key", k.Key); code != 200 {
+				t.Errorf("%d %+v", code, a)
+			}
+		}
+	}
+	if len(ids) != 6 || len(forgot) != 5 {
+		t.Errorf("ids %v, forgot %v", ids, forgot)
+	}
 }
 
 // clientGo is a limiter as those of client-go are: it cannot list its keys.
@@ -140,6 +174,20 @@ func TestPoolsOfQueuesWithOneName(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 	wantBody(t, get(h, "?queue=tenant"), "4 queues have the name of these pools")
+	// Pools whose queues are known are shown there alone.
+	for range 2 {
+		q := workqueue.NewTyped[int]()
+		debug.Register(h, "own", q)
+		i := inspectorOf(func(int) worker.Snapshot[any] { return worker.Snapshot[any]{Stats: worker.Stats{Name: "own"}} })
+		i.Queue = q
+		h.InspectPool("own", i)
+	}
+	if d := getJSON[detail](t, h, "?queue=own"); len(d.Queue.Pools) != 1 {
+		t.Errorf("%+v", d.Queue.Pools)
+	}
+	if page := get(h, "?queue=own").Body.String(); strings.Contains(page, "queues have the name") {
+		t.Error("the page says that other queues show its pool")
+	}
 }
 
 // Given up are the keys that are so now, and not all that ever were.

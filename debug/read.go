@@ -20,7 +20,7 @@ const (
 	readers = 64
 )
 
-// reading is what an entry's queue and pools reported at one moment. The last one of an entry does not change.
+// reading is what an entry's queue and pools reported at one moment. Entry.last is shared and never changed: copy it first.
 type reading struct {
 	entry *entry
 	at    time.Time // right before they were asked
@@ -31,20 +31,19 @@ type reading struct {
 	workers worker.Stats
 	// past are the last keys that were failing when a pool ended: the next pool does not know why.
 	past []worker.FailedKey[any]
-	// pastFailed is how many calls of pools that have ended had failed.
-	pastFailed uint64
 	// unanswered is the key of the oldest change of the pools, or nil if it is not known.
 	unanswered *worker.UnansweredKey[any]
 	// pausedGroups are those of the queue, sorted.
 	pausedGroups []string
-	// err says what has panicked first, or that readOne got no answer, or is nil.
-	err error
-	// late reports that the queue has not answered. The numbers are those of its last answer.
+
+	// late: the queue did not answer, and the numbers are older.
 	late bool
-	// missing is why keys of the queue are not known.
-	missing missing
-	// partial reports that a list of failing or given-up keys that was asked for since lacked some.
+	// missing: not all of its keys are known, and why.
+	missing error
+	// partial: all answered, but there are more failing or given-up keys than are listed.
 	partial bool
+	// err: something panicked, at first with this.
+	err error
 
 	// keys are as many as were asked for.
 	keys *queueKeys
@@ -70,10 +69,10 @@ type poolReading struct {
 
 // guarded calls f, which is foreign code, and reports whether it has panicked. It names the type of the value, because
 // the value may have methods that panic as well.
-func guarded(what string, f func()) (failure error) {
+func guarded(what string, f func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			failure = refuse(http.StatusInternalServerError, "The %s panicked with a %T.", what, r)
+			err = refuse(http.StatusInternalServerError, "The %s panicked with a %T.", what, r)
 		}
 	}()
 	f()
@@ -88,6 +87,11 @@ func (r *reading) givenUp() int {
 	return r.workers.GivenUpKeys
 }
 
+// hasPool reports whether p is one of the pools.
+func (r *reading) hasPool(p *worker.Inspector) bool {
+	return slices.ContainsFunc(r.pools, func(q poolReading) bool { return q.pool == p })
+}
+
 // hasEnded reports whether the queue was shut down and has no key left.
 func (r *reading) hasEnded() bool {
 	s := r.stats
@@ -99,86 +103,95 @@ func (r *reading) guard(f func()) {
 	r.err = cmp.Or(r.err, guarded("queue", f))
 }
 
-// missing is why a queue that has answered has not named all of its keys.
-type missing uint8
-
-const (
-	none   missing = iota
-	slow           // It has taken long, and may have given up.
-	outage         // It does not reach its server.
+// These are why keys of a queue are not known.
+var (
+	errLate   = refuse(http.StatusServiceUnavailable, "The queue does not answer.")
+	errSlow   = refuse(http.StatusServiceUnavailable, "The queue takes more than a second to answer. Some of its keys are not known.")
+	errOutage = refuse(http.StatusServiceUnavailable, "The queue does not reach its server. Its numbers are those of the last answer, and its keys are not known.")
 )
 
-// err returns an error for people, or nil.
-func (m missing) err() error {
-	switch m {
-	case slow:
-		return refuse(http.StatusServiceUnavailable, "The queue takes more than a second to answer. Some of its keys are not known.")
-	case outage:
-		return refuse(http.StatusServiceUnavailable, "The queue does not reach its server. Its numbers are those of the last answer, and its keys are not known.")
+// noteOutage notes, and returns, if the queue does not reach its server, or has taken so long since began, in real time, that this
+// cannot have answered.
+func (r *reading) noteOutage(began time.Time) error {
+	switch {
+	case r.stats.Shared != nil && r.stats.Shared.Outage:
+		r.missing = errOutage
+	case time.Since(began) >= patience:
+		r.missing = cmp.Or(r.missing, errSlow)
 	}
-	return nil
+	return r.missing
 }
 
-// noteOutage notes what stats, which were asked for in real time since began, say about the queue's server.
-func (r *reading) noteOutage(stats workqueue.Stats, began time.Time) {
-	switch {
-	case stats.Shared != nil && stats.Shared.Outage:
-		r.missing = outage
-	case time.Since(began) >= patience:
-		r.missing = max(r.missing, slow)
+// askQueue calls f, which asks the queue's server for something small, unless the server has not answered before. It notes whether
+// it has this time, and if f panics.
+func (r *reading) askQueue(f func()) {
+	if r.missing != nil {
+		return
 	}
+	began := time.Now()
+	r.guard(f)
+	r.noteOutage(began)
 }
 
 // read asks e's queue and pools for their numbers, and for up to limit keys of each state. They may block.
 func (h *Handler) read(e *entry, limit int) *reading {
 	r := &reading{entry: e, at: h.clock.Now(), began: time.Now(), keys: &noKeys}
 	if last := e.last.Load(); last != nil {
-		r.past, r.pastFailed = last.past, last.pastFailed
+		r.past = last.past
 	}
 	if limit > 0 {
 		r.keys = new(queueKeys)
 	}
 	if e.hasQueue() {
-		r.guard(func() {
-			r.stats = e.queue.Stats()
-			r.noteOutage(r.stats, r.began)
-			if e.queue.PausedGroups != nil {
-				r.pausedGroups = slices.Sorted(slices.Values(e.queue.PausedGroups()))
-			}
-			if limit == 0 {
-				return
-			}
-			if e.queue.Facts != nil {
-				r.keys.facts = e.queue.Facts()
-			}
-			if e.queue.Snapshot != nil && r.missing == none {
-				r.keys.Snapshot = e.queue.Snapshot(limit)
-				r.noteOutage(r.keys.Stats, r.began)
-			}
-			if e.queue.GivenUp != nil && r.missing == none {
-				r.keys.givenUp = e.queue.GivenUp(limit)
-				r.noteOutage(r.stats, r.began)
-			}
+		r.readQueue(limit)
+	}
+	r.readPools(h, limit)
+	m := r.measure()
+	e.history.begin(m)
+	r.minute = e.history.rates(m)
+	return r
+}
+
+func (r *reading) readQueue(limit int) {
+	q := r.entry.queue
+	if r.askQueue(func() { r.stats = q.Stats() }); r.err != nil {
+		return
+	}
+	if q.PausedGroups != nil {
+		r.guard(func() { r.pausedGroups = slices.Sorted(slices.Values(q.PausedGroups())) })
+	}
+	if limit == 0 {
+		return
+	}
+	if q.Facts != nil {
+		r.guard(func() { r.keys.facts = q.Facts() })
+	}
+	if q.Snapshot != nil {
+		r.askQueue(func() {
+			r.keys.Snapshot = q.Snapshot(limit)
+			r.stats.Shared = cmp.Or(r.keys.Stats.Shared, r.stats.Shared) // It may have met an outage.
 		})
 	}
-	for _, p := range h.poolsOf(e) {
+	if q.GivenUp != nil {
+		r.askQueue(func() { r.keys.givenUp = q.GivenUp(limit) })
+	}
+}
+
+func (r *reading) readPools(h *Handler, limit int) {
+	for _, p := range h.poolsOf(r.entry) {
 		var s worker.Snapshot[any]
-		failure := guarded("pool", func() {
-			if limit == 0 {
-				s = p.Snapshot(0)
-			} else {
+		err := guarded("pool", func() {
+			if limit > 0 {
 				s = p.Snapshot(max(limit, someErrors))
-			}
-			if s.Stats.Ended && limit == 0 {
+			} else if s = p.Snapshot(0); s.Stats.Ended {
 				s = p.Snapshot(maxKeys)
 			}
 		})
 		switch {
-		case failure != nil:
-			r.err = cmp.Or(r.err, failure)
+		case err != nil:
+			r.err = cmp.Or(r.err, err)
 		case s.Stats.Ended:
 			h.removePool(p)
-			r.pastFailed += s.Stats.Failed
 			r.past = append(slices.Clone(s.Failing), r.past...)
 			r.past = r.past[:min(len(r.past), maxKeys)]
 		default:
@@ -189,17 +202,13 @@ func (h *Handler) read(e *entry, limit int) *reading {
 			if s.Stats.OldestUnanswered > r.workers.OldestUnanswered {
 				r.unanswered = s.Unanswered
 			}
-			r.err = cmp.Or(r.err, guarded("pool", func() { r.workers = r.workers.Plus(s.Stats) })) // It panics if buckets differ.
+			r.workers = r.workers.Plus(s.Stats)
 		}
 	}
-	m := r.measure()
-	e.history.begin(m)
-	r.minute = e.history.rates(m)
-	return r
 }
 
-// ask reads e when no other goroutine does so, or returns nil if that does not end before ctx does. It does not wait
-// for a call that has kept others waiting before.
+// ask reads e, one goroutine at a time. It returns nil if ctx ends while another one reads, and at once if that has taken more than
+// a second already.
 func (h *Handler) ask(ctx context.Context, e *entry, limit int) *reading {
 	if asked := e.asked.Load(); asked != nil && time.Since(*asked) >= patience {
 		return nil
@@ -258,7 +267,8 @@ func sideBySide[A any](h *Handler, n int, entries []*entry, ask func(*entry) A) 
 	return answers
 }
 
-// readOne asks e, and returns its last answer if it does not answer now. The caller may change what it gets.
+// readOne asks e, on a goroutine of its own, because e may never answer. Then it returns the last answer. The caller may change
+// what it gets.
 func (h *Handler) readOne(ctx context.Context, e *entry, limit int) *reading {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, maxPatience)
@@ -270,7 +280,7 @@ func (h *Handler) readOne(ctx context.Context, e *entry, limit int) *reading {
 	}
 	r := *cmp.Or(answer, e.lastAnswer(began))
 	if answer == nil { // The keys are missing, even if the numbers have come meanwhile.
-		r.late, r.err = true, refuse(http.StatusServiceUnavailable, "The queue does not answer.")
+		r.late, r.missing = true, cmp.Or(r.missing, errLate)
 	}
 	return &r
 }
@@ -285,15 +295,15 @@ func (h *Handler) readAll(ctx context.Context) []*reading {
 	answered := sideBySide(h, readers, entries, func(e *entry) *reading { return h.ask(ctx, e, 0) })
 	silence := time.NewTimer(patience)
 	defer silence.Stop()
-	for range entries {
+	for left := len(entries); left > 0; left-- {
 		select {
 		case <-answered:
 			silence.Reset(patience)
-			continue
 		case <-silence.C:
+			left = 0
 		case <-ctx.Done():
+			left = 0
 		}
-		break
 	}
 	live := make([]*reading, 0, len(entries))
 	for _, e := range entries {

@@ -3,6 +3,7 @@ package debug
 import (
 	"cmp"
 	"context"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -23,8 +24,8 @@ const (
 	fewKeys = 10_000
 	// maxRemembered is how many searches a queue remembers.
 	maxRemembered = 64
-	// maxShown is the least length of a text that was cut.
-	maxShown = maxKey - utf8.UTFMax + 1
+	// minCut is how many bytes a text that cut has shortened has at least.
+	minCut = maxKey - utf8.UTFMax + 1
 )
 
 // foundReport is what a search has found.
@@ -40,22 +41,21 @@ type foundReport struct {
 	// Unanswered are the queues that did not answer, or not in time, if all were searched.
 	Unanswered []queueName `json:"unanswered,omitempty"`
 
-	// text is what is searched for, and id that of the key, unless it is empty. With shown, text may be what the page shows of
-	// a key, instead of all of it.
-	text, id string
-	shown    bool
-	// of was searched, unless it is nil: then all were. With cheap the same search need not look at all keys again.
-	of    *entry
+	// Text is all of what is searched for, and id the id of the key, unless it is empty.
+	Text string `json:"-"`
+	id   string
+	// maybeCut: Text may be only what the page shows of a key.
+	maybeCut bool
+	// of was searched, unless it is nil: then all were.
+	of *entry
+	// cheap: the same search does not look at many keys again.
 	cheap bool
 }
 
 func newFoundReport(text, id string) *foundReport {
-	shown := len(text) >= maxShown || strings.Contains(text, `\`)
-	return &foundReport{Search: cut(text, maxKey), Keys: []keyReport{}, text: text, id: id, shown: shown}
+	maybeCut := len(text) >= minCut || strings.Contains(text, `\`)
+	return &foundReport{Search: cut(text, maxKey), Keys: []keyReport{}, Text: text, id: id, maybeCut: maybeCut}
 }
-
-// Text returns all of what is searched for.
-func (f *foundReport) Text() string { return f.text }
 
 // isAbsent reports whether nothing is known of the key, any more.
 func (f *foundReport) isAbsent() bool { return len(f.Keys) == 0 || f.Keys[0].State == stateAbsent }
@@ -63,10 +63,10 @@ func (f *foundReport) isAbsent() bool { return len(f.Keys) == 0 || f.Keys[0].Sta
 // fits reports whether a key is called exactly as what is searched for, or at least contains it.
 func (f *foundReport) fits(key any) (exact, fits bool) {
 	text := keyText(key)
-	if text == f.text || f.shown && cut(text, maxKey) == f.text {
+	if text == f.Text || f.maybeCut && cut(text, maxKey) == f.Text {
 		return true, f.id == "" || keyID(key) == f.id
 	}
-	return false, f.id == "" && f.text != "" && strings.Contains(text, f.text)
+	return false, f.id == "" && f.Text != "" && strings.Contains(text, f.Text)
 }
 
 // add adds k, unless it is there already. The first key that is called exactly so takes the place of those that contain it.
@@ -85,7 +85,7 @@ func (f *foundReport) add(k keyReport, exact bool) {
 
 // search looks for the keys that are called text (and have that id, unless it is empty), or else for those whose texts contain
 // it: among those that r has, the keys that were found so before, and, when turn lets it, all keys of the queue and its pools.
-// A key with an id that was found before is found even if nothing is known of it any more.
+// A key that was found by its id before is found again, as absent, when it has left the queue.
 func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, text, id string) *foundReport {
 	f := newFoundReport(text, id)
 	f.of = r.entry
@@ -97,7 +97,7 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 	for i, keys := range lists.all() {
 		for _, k := range *keys {
 			if exact, fits := f.fits(k.raw); fits {
-				k.State = states[i]
+				k.State = sections[i].State // The first one that fits.
 				f.add(k, exact)
 			}
 		}
@@ -109,51 +109,55 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 			f.add(k, true)
 		}
 	}
-	f.cheap = true
-	long := len(text) >= maxShown // A text that was cut may be that of many keys.
-	if !f.Exact || id == "" && long {
-		ctx, done := searchTurn(ctx, turn, searchTime)
+	// Several keys may have a text that was cut. An action without an id must not miss one of several that have the text.
+	ambiguous := id == "" && len(text) >= minCut
+	n := 0
+	if !f.Exact || ambiguous || id == "" && turn == h.acting {
+		ctx, done, noTurn := searchTurn(ctx, turn, searchTime)
 		defer done()
-		n, complete := r.searchAll(ctx, f)
-		f.Incomplete, f.cheap = !complete, complete && n <= fewKeys
+		f.Incomplete = true
+		if noTurn == nil {
+			n, f.Incomplete = r.searchAll(ctx, f)
+		}
 	}
-	if f.Exact && (id != "" || !long) {
+	remembers := f.Exact && !ambiguous
+	if remembers {
 		r.entry.remember(text, id, f.Keys)
-		f.cheap = true
 	}
+	f.cheap = remembers || !f.Incomplete && n <= fewKeys
 	for i := range f.Keys {
 		// It may be in two states, or has moved meanwhile.
 		r.lookUp(&f.Keys[i], pools)
 		f.Keys[i].ID = keyID(f.Keys[i].raw)
 	}
-	f.Incomplete = f.Incomplete || r.missing != none
+	f.Incomplete = f.Incomplete || r.missing != nil
 	return f
 }
 
 // searchTurn waits for the token of turn, with which one caller at a time goes over all keys of a queue. It returns a context
-// for this caller, which ends with ctx or after limit, and a function that lets the next one begin.
-func searchTurn(ctx context.Context, turn chan struct{}, limit time.Duration) (context.Context, func()) {
+// for this caller, which ends with ctx or after limit, and a function that lets the next one begin. It returns an error if others
+// have kept the token for so long.
+func searchTurn(ctx context.Context, turn chan struct{}, limit time.Duration) (_ context.Context, done func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	select {
 	case turn <- struct{}{}:
 		return ctx, func() {
 			cancel()
 			<-turn
-		}
+		}, nil
 	case <-ctx.Done():
-		return ctx, cancel
+		return ctx, cancel, refuse(http.StatusServiceUnavailable, "Others are going over all keys: try again in a minute.")
 	}
 }
 
-// searchAll looks at all keys that the queue and its pools have, and returns how many these are, and whether there was time
-// for all.
-func (r *reading) searchAll(ctx context.Context, f *foundReport) (n int, complete bool) {
+// searchAll looks at all keys that the queue and its pools have. It returns how many it has seen, and whether it has missed any.
+func (r *reading) searchAll(ctx context.Context, f *foundReport) (n int, incomplete bool) {
 	step := time.Now()
 	// answers notes if the last few hundred keys took so long that the queue's server cannot have answered.
 	answers := func() bool {
-		r.noteOutage(r.stats, step)
+		err := r.noteOutage(step)
 		step = time.Now()
-		return r.missing == none
+		return err == nil
 	}
 	look := func(key any, state string) (more bool) {
 		if exact, fits := f.fits(key); fits {
@@ -162,11 +166,9 @@ func (r *reading) searchAll(ctx context.Context, f *foundReport) (n int, complet
 		n++
 		return n%256 > 0 || ctx.Err() == nil && answers()
 	}
+	incomplete = true
 	r.guard(func() {
-		if ctx.Err() != nil {
-			return
-		}
-		if r.entry.queue.SnapshotKeys != nil && r.missing == none {
+		if r.entry.queue.SnapshotKeys != nil && r.missing == nil {
 			for k := range r.entry.queue.SnapshotKeys() {
 				if !look(k.Key, string(k.State)) {
 					return
@@ -179,9 +181,9 @@ func (r *reading) searchAll(ctx context.Context, f *foundReport) (n int, complet
 				return
 			}
 		}
-		complete = r.missing == none
+		incomplete = r.missing != nil
 	})
-	return n, complete
+	return n, incomplete
 }
 
 // recall returns the keys that were found by this text and id before.
@@ -201,22 +203,22 @@ func (e *entry) remember(text, id string, keys []keyReport) {
 	e.mu.found[[2]string{text, id}] = mapped(keys, func(k keyReport) any { return k.raw })
 }
 
-// findPage shows the keys that were found in all queues.
-type findPage struct {
+// findReport has the keys that were found in all queues.
+type findReport struct {
 	Time       time.Time    `json:"time"`
 	Registered int          `json:"registered"`
 	Found      *foundReport `json:"found"`
 }
 
 // findPage looks for text in all queues, as search does in one.
-func (h *Handler) findPage(ctx context.Context, text string) *findPage {
-	p := &findPage{Time: h.clock.Now().UTC(), Registered: len(h.entries()), Found: newFoundReport(text, "")}
-	ctx, done := searchTurn(ctx, h.searching, searchTime)
+func (h *Handler) findPage(ctx context.Context, text string) *findReport {
+	p := &findReport{Time: h.clock.Now().UTC(), Registered: len(h.entries()), Found: newFoundReport(text, "")}
+	ctx, done, noTurn := searchTurn(ctx, h.searching, searchTime)
 	defer done()
 	all, answered := h.readAll(ctx), make(map[*entry]bool)
 	var asked []*entry
 	for _, r := range all {
-		if !r.late {
+		if noTurn == nil && !r.late {
 			asked = append(asked, r.entry)
 		}
 	}
@@ -232,13 +234,18 @@ func (h *Handler) findPage(ctx context.Context, text string) *findPage {
 		return found
 	})
 	for range asked {
+		var found *foundReport
 		select {
-		case found := <-answers:
-			if found != nil {
-				p.Found.addFrom(found)
-				answered[found.of] = !found.Incomplete
-			}
+		case found = <-answers:
 		case <-ctx.Done():
+			select { // An answer that is there counts.
+			case found = <-answers:
+			default:
+			}
+		}
+		if found != nil {
+			p.Found.addFrom(found)
+			answered[found.of] = !found.Incomplete
 		}
 	}
 	for _, r := range all {

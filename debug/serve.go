@@ -105,7 +105,7 @@ func (h *Handler) answer(r *http.Request) (status int, template string, report a
 	case query.Has("count"):
 		c := h.count(ctx, e, query)
 		return c.status, "", c
-	case query.Has("state") && !slices.Contains(states, query.Get("state")):
+	case query.Has("state") && sectionOf(query.Get("state")) < 0:
 		return http.StatusBadRequest, "gone", nothing{"No such state", "The states of keys are processing, queued, waiting, failing and given_up."}
 	case query.Has("state"):
 		return http.StatusOK, "allkeys", h.keysPage(ctx, e, query)
@@ -173,7 +173,7 @@ var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
 	"plus":    func(a, b int) int { return a + b },
 	"brief":   func(s string) string { return short(s, maxCauses) },
 	"button":  func(action string) string { return buttons[action] },
-	"latest":  latest,
+	"latest":  slices.Backward[[]workqueue.Cause],
 	"date":    func(t time.Time) string { return t.Format("2006-01-02 15:04:05") + " UTC" },
 	"clock":   func(t time.Time) string { return t.Format("15:04:05") + " UTC" },
 }).Parse(pageHTML))
@@ -187,11 +187,4 @@ func href(of ...any) string {
 		}
 	}
 	return "?" + v.Encode()
-}
-
-// latest returns causes, the last one first.
-func latest(causes []workqueue.Cause) []workqueue.Cause {
-	causes = slices.Clone(causes)
-	slices.Reverse(causes)
-	return causes
 }

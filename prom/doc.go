@@ -25,8 +25,8 @@
 //	workqueue_paused                             gauge      1 while the queue is paused, otherwise 0
 //	workqueue_queued_keys                        gauge      keys that need processing, by priority
 //
-// Queues that several processes share on a server, like those of package redisqueue, have workqueue_paused, and more. The
-// last four are numbers of the whole queue, as the depth is: take the maximum of the processes, not the sum.
+// Queues that several processes share on a server, like those of package redisqueue, have workqueue_paused and these. The depth and
+// the last four are of the whole queue: take their maximum over the processes, not the sum.
 //
 //	workqueue_shared_outage                      gauge      1 if the last attempt to reach the server failed, otherwise 0
 //	workqueue_shared_unsent_operations           gauge      operations, such as adds, that have not reached the server yet

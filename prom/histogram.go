@@ -86,7 +86,14 @@ func (b *buckets) cached(last *atomic.Pointer[cachedHistogram], times *workqueue
 // histogram returns times, which may be nil, as Prometheus has it.
 func (b *buckets) histogram(times *workqueue.Histogram) *dto.Histogram {
 	if times == nil {
-		times = &workqueue.Histogram{Counts: make([]uint64, len(b.bounds)+1)}
+		times = &workqueue.Histogram{Bounds: b.bounds, Counts: make([]uint64, len(b.bounds)+1)}
+	}
+	if !slices.Equal(times.Bounds, b.bounds) {
+		// These sources count by bounds that are not p's, as those of a controller that is shown on a page over p.
+		var err error
+		if b, err = newBuckets(times.Bounds, 0); err != nil {
+			panic(err) // Collect reports it.
+		}
 	}
 	type bucket struct {
 		dto.Bucket

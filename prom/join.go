@@ -24,9 +24,9 @@ import (
 // that is registered later and differs hides ours of that name, because the registry would refuse to serve any metric.
 //
 // It would refuse, too, if one of our queues had the name of another queue. Ours is then exported as
-// "NAME (keyedqueue)", as soon as the other has that name, and so is a pool with the name of another's controller. (A
-// single scrape fails if the other queue is made during that scrape. Join does not see the names of a collector that
-// has several metrics; those of Kubernetes and controller-runtime have one each.)
+// "NAME (keyedqueue)", as soon as the other has that name, and so is a pool with the name of another's controller. A scrape fails
+// if the other queue is made during it; the next succeeds. Join sees only the names of collectors that have one metric
+// each, as those of Kubernetes and controller-runtime do.
 //
 // A registry that was joined with the same options before gives back the provider of that time, so that queues with one name add up.
 // Two providers with other options do not see each other's names: then no queue of one may have the name of a queue of the other.

@@ -129,6 +129,22 @@ workqueue_pool_oldest_change_age_seconds{name="q"} 0
 	}
 }
 
+// Sources of one name may count by other buckets: a controller whose page is over this provider counts by those of its own. They
+// cannot be added up, so the first one counts, and each histogram has the buckets of its source.
+func TestPoolsWithOtherBuckets(t *testing.T) {
+	b := newBench(prom.Options{})
+	few := &workqueue.Histogram{Bounds: []float64{1, 2}, Counts: []uint64{4, 1, 0}, Sum: 3}
+	more := &workqueue.Histogram{Bounds: []float64{1, 2, 60}, Counts: []uint64{1, 1, 1, 0}, Sum: 60}
+	for _, st := range []worker.Stats{{Changes: few}, {Changes: more, Durations: more}, {Durations: few}} {
+		b.provider.InspectPool("q", worker.Inspector{Stats: func() worker.Stats { return st }})
+	}
+	for family, want := range map[string]*workqueue.Histogram{"pool_change_duration_seconds": few, "pool_handle_duration_seconds": more} {
+		if h := b.get(t, family, "q").GetHistogram(); h.GetSampleCount() != want.Count() || len(h.Bucket) != len(want.Bounds) || h.GetSampleSum() != want.Sum {
+			t.Errorf("%s: %v, want %+v", family, h, want)
+		}
+	}
+}
+
 func TestPoolUnderControllerRuntimesNames(t *testing.T) {
 	b := newBench(prom.Options{ControllerRuntime: true})
 	watchPool(b, func(when string) {

@@ -1,8 +1,9 @@
 package prom
 
 import (
-	"cmp"
+	"fmt"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"sync/atomic"
 
@@ -15,11 +16,23 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Collect reads all queues and pools and sends their metrics, which blocks until they are received. If reading one of
-// them panics, so does Collect. What was not sent by then is missing from this scrape only.
+// Collect reads all queues and pools and sends their metrics, which blocks until they are received. If reading one of them panics, this
+// scrape fails with an error that has the stack, and lacks what was not sent by then.
 func (p *Provider) Collect(ch chan<- prometheus.Metric) {
-	p.collectQueues(ch)
-	p.collectPools(ch)
+	p.guarded(ch, p.collectQueues)
+	p.guarded(ch, p.collectPools)
+}
+
+// guarded calls collect. It turns a panic into an error of the scrape: a registry calls Collect on goroutines of its own, where
+// client_golang before 1.24 does not recover, so that the program would end.
+func (p *Provider) guarded(ch chan<- prometheus.Metric, collect func(chan<- prometheus.Metric)) {
+	defer func() {
+		if v := recover(); v != nil {
+			err := fmt.Errorf("prom: reading queues or pools panicked: %v\n%s", v, debug.Stack())
+			ch <- prometheus.NewInvalidMetric(p.families[metrics.Depth].descs[0], err)
+		}
+	}()
+	collect(ch)
 }
 
 func (p *Provider) collectQueues(ch chan<- prometheus.Metric) {
@@ -41,21 +54,14 @@ func (p *Provider) collectPools(ch chan<- prometheus.Metric) {
 	s := newScrape(p, p.poolFamilies)
 	var pools totals.Total[worker.Stats]
 	for pools = range p.pools.All() {
-		b := p.poolBuckets
-		if h := cmp.Or(pools.Sum.Durations, pools.Sum.Changes); h != nil && !slices.Equal(h.Bounds, b.bounds) { // It has not asked p for its bounds.
-			b = &buckets{bounds: h.Bounds, classic: h.Bounds}
-			for i := range h.Bounds {
-				b.ends = append(b.ends, i)
-			}
-		}
 		name := s.nameOf(pools.Name)
 		if metrics.ChangesAlone(&pools.Sum) {
-			name = pools.Name // What others have under it are counts of calls.
+			name = pools.Name // The others' metrics with this name count calls; ours do not, so they cannot be equal.
 		}
 		for i := range p.poolFamilies {
 			f := &p.poolFamilies[i]
 			if s.descs[i] != nil && f.In(&pools.Sum, pools.Live) {
-				f.sendTo(ch, s.descs[i], name, &pools.Sum, b)
+				f.sendTo(ch, s.descs[i], name, &pools.Sum, p.poolBuckets)
 			}
 		}
 	}
@@ -73,20 +79,22 @@ func (p *Provider) sendName(ch chan<- prometheus.Metric, s *scrape, queues *tota
 	for i := range p.families {
 		f := &p.families[i]
 		isPushed := own != nil && i < numPushed && own[i] != nil
-		switch {
-		case s.descs[i] == nil || !isPushed && !(watched && f.In(&queues.Sum, queues.Live)):
-		case f.Split != nil:
-			f.sendTo(ch, s.descs[i], name, &queues.Sum, p.buckets)
-		default:
-			unsplit = append(unsplit, metric{desc: s.descs[i], labels: cache.labels, gauge: f.Gauge})
-			m := &unsplit[len(unsplit)-1]
-			if f.Histogram != nil {
-				m.histogram = p.buckets.cached(&cache.histograms[i], f.Histogram(&queues.Sum))
-			} else {
-				m.value = f.Value(&queues.Sum)
-			}
-			ch <- m
+		has := isPushed || watched && f.In(&queues.Sum, queues.Live)
+		if s.descs[i] == nil || !has {
+			continue
 		}
+		if f.Split != nil {
+			f.sendTo(ch, s.descs[i], name, &queues.Sum, p.buckets)
+			continue
+		}
+		unsplit = append(unsplit, metric{desc: s.descs[i], labels: cache.labels, gauge: f.Gauge})
+		m := &unsplit[len(unsplit)-1]
+		if f.Histogram != nil {
+			m.histogram = p.buckets.cached(&cache.histograms[i], f.Histogram(&queues.Sum))
+		} else {
+			m.value = f.Value(&queues.Sum)
+		}
+		ch <- m
 	}
 }
 
@@ -96,7 +104,7 @@ type nameCache struct {
 	labels []*dto.LabelPair
 	// histograms are those of the last scrape, by family: most of what a scrape allocates, and of an idle queue
 	// they stay as they are.
-	histograms [metrics.CallDuration + 1]atomic.Pointer[cachedHistogram]
+	histograms [metrics.NumQueue]atomic.Pointer[cachedHistogram]
 }
 
 func (p *Provider) cacheOf(name string) *nameCache {

@@ -56,7 +56,7 @@ type Cache struct {
 		sync.Mutex
 		waits map[types.NamespacedName][]*wait
 		order list.List // of *wait, the one that began first at the front
-		// gone are the objects that were deleted last: one that the cache does not have was deleted, or is not shown yet.
+		// gone has the last objects that were deleted. It distinguishes a deleted object from one that the cache does not show yet.
 		gone     [64]types.UID
 		nextGone int
 	}
@@ -104,9 +104,12 @@ func WatchReader(kind string, informer Informer, limit time.Duration, get func(c
 }
 
 // Wrote is called with what the API server has answered to a create, update or patch. The key of ctx's call does not start again before
-// the cache shows that version of the object, a later one, or that the object is gone. Without a call it does nothing.
+// the cache shows that version of the object, a later one, or that the object is gone. Without a call, or for an object without a
+// resourceVersion, such as one that was sent and is not the answer, it does nothing.
 func (c *Cache) Wrote(ctx context.Context, object metav1.Object) {
-	c.await(ctx, object, object.GetResourceVersion())
+	if version := object.GetResourceVersion(); version != "" {
+		c.await(ctx, object, version)
+	}
 }
 
 // Deleted is called after a delete of object, whose name suffices. The key of ctx's call does not start again before the cache shows the
@@ -118,7 +121,9 @@ func (c *Cache) await(ctx context.Context, object metav1.Object, version string)
 	reason := fmt.Sprintf("the cache shows %s %s", c.kind, strings.TrimPrefix(name.String(), "/"))
 	worker.CallOf(ctx).Hold(reason, c.limit, func(release func()) {
 		w := &wait{name: name, uid: object.GetUID(), version: version, expires: time.Now().Add(c.limit), release: release}
-		c.add(w)
+		for _, expired := range c.add(w) {
+			expired.release()
+		}
 		// After add: an event that comes now finds w.
 		if now, err := c.get(ctx, name); err == nil && c.isShown(w, now) {
 			c.end(w)
@@ -126,23 +131,24 @@ func (c *Cache) await(ctx context.Context, object metav1.Object, version string)
 	})
 }
 
-// add adds w, and ends the waits that have expired.
-func (c *Cache) add(w *wait) {
-	now, expired := time.Now(), []*wait{}
-	defer func() {
-		for _, w := range expired {
-			w.release()
-		}
-	}()
+// add adds w, and returns the waits that have expired, for the caller to release.
+func (c *Cache) add(w *wait) (expired []*wait) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	expired = c.takeExpiredLocked()
+	w.place = c.mu.order.PushBack(w)
+	c.mu.waits[w.name] = append(c.mu.waits[w.name], w)
+	c.waiting.Add(1)
+	return expired
+}
+
+func (c *Cache) takeExpiredLocked() (expired []*wait) {
+	now := time.Now()
 	for front := c.mu.order.Front(); front != nil && front.Value.(*wait).expires.Before(now); front = c.mu.order.Front() {
 		expired = append(expired, front.Value.(*wait))
 		c.removeLocked(front.Value.(*wait))
 	}
-	w.place = c.mu.order.PushBack(w)
-	c.mu.waits[w.name] = append(c.mu.waits[w.name], w)
-	c.waiting.Add(1)
+	return expired
 }
 
 func (c *Cache) removeLocked(w *wait) {
@@ -184,7 +190,7 @@ func (w *wait) isShownBy(object metav1.Object) bool {
 	return object.GetDeletionTimestamp() != nil || w.uid != "" && object.GetUID() != w.uid
 }
 
-// isShownByEndOf reports whether the end of object shows it. An object of the same name may have been there before it.
+// isShownByEndOf reports whether the end of object shows it. It does not if the deleted object is an older one with that name.
 func (w *wait) isShownByEndOf(object metav1.Object) bool {
 	return w.version == "" || w.uid == object.GetUID() || notBefore(object.GetResourceVersion(), w.version)
 }
@@ -201,19 +207,19 @@ func (c *Cache) event(event any, deleted bool) {
 	if err != nil {
 		return
 	}
-	var shown []*wait
 	c.mu.Lock()
+	over := c.takeExpiredLocked()
 	if deleted {
 		c.mu.gone[c.mu.nextGone] = object.GetUID()
 		c.mu.nextGone = (c.mu.nextGone + 1) % len(c.mu.gone)
 	}
 	for _, w := range c.mu.waits[types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}] {
 		if deleted && w.isShownByEndOf(object) || !deleted && w.isShownBy(object) {
-			shown = append(shown, w)
+			over = append(over, w)
 		}
 	}
 	c.mu.Unlock()
-	for _, w := range shown {
+	for _, w := range over {
 		c.end(w)
 	}
 }

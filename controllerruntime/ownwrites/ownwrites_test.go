@@ -44,7 +44,7 @@ func deleting(o *corev1.ConfigMap) *corev1.ConfigMap {
 	return o
 }
 
-// What releases a key, and what does not. Each case says what the cache has when the handler tells of its write, and what happens then.
+// What releases a key, and what does not. Each case says what the cache has when the handler reports its write, and what happens then.
 func TestShown(t *testing.T) {
 	wrote := func(o *corev1.ConfigMap) func(context.Context, *Cache) {
 		return func(ctx context.Context, c *Cache) { c.Wrote(ctx, o) }
@@ -63,6 +63,7 @@ func TestShown(t *testing.T) {
 		held, toLimit bool
 	}{
 		"shown already":       {object("a", "1", "10"), none, wrote(object("a", "1", "10")), none, false, false},
+		"what was sent":       {object("a", "1", "10"), none, wrote(object("a", "1", "")), none, false, false},
 		"later already":       {object("a", "1", "100"), none, wrote(object("a", "1", "99")), none, false, false},
 		"before":              {object("a", "1", "9"), none, wrote(object("a", "1", "10")), none, true, true},
 		"an event shows it":   {nil, none, wrote(object("a", "1", "10")), updated(object("a", "1", "10")), true, false},
@@ -133,6 +134,21 @@ func TestShown(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// What has expired is released and forgotten with the next event, whatever that is about, so that later events cost nothing.
+func TestExpiredWaits(t *testing.T) {
+	s := new(shownObjects)
+	watched, err := WatchReader("ConfigMap", s, time.Minute, s.get)
+	if err != nil {
+		t.Fatal(err)
+	}
+	released := 0
+	watched.add(&wait{version: "9", expires: time.Now().Add(-time.Second), release: func() { released++ }})
+	s.OnUpdate(object("other", "1", "10"), object("other", "1", "10"))
+	if n := watched.waiting.Load(); n != 0 || released == 0 || watched.mu.order.Len() != 0 || len(watched.mu.waits) != 0 {
+		t.Errorf("%d waits are kept, %d were released", n, released)
 	}
 }
 

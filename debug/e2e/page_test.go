@@ -267,12 +267,12 @@ func TestRefresh(t *testing.T) {
 		t.Error("it is refreshed while a key is selected")
 	}
 	eval[bool](b, `getSelection().removeAllRanges(), true`)
-	eval[bool](b, `document.getElementById("hold").click(), true`)
+	eval[bool](b, `document.getElementById("pause").click(), true`)
 	if asks() {
 		t.Error("it is refreshed while that is stopped")
 	}
 	p.orders.Done("acme/api")
-	eval[bool](b, `document.getElementById("hold").click(), true`)
+	eval[bool](b, `document.getElementById("pause").click(), true`)
 	b.wait(`document.querySelector("[aria-labelledby=running] code").textContent === "globex/checkout"`)
 	b.wantNoComplaints()
 

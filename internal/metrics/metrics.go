@@ -94,6 +94,7 @@ const (
 	SetAsideKeys
 	RepairedEntries
 	QueuedKeys
+	NumQueue // how many there are
 )
 
 // Queue are the metrics of queues. Names and help of the first seven are those of Kubernetes, in
