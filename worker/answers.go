@@ -112,7 +112,7 @@ func RetryAfter(err error, d time.Duration) error {
 }
 
 func (e *retryAfterError) Error() string {
-	return fmt.Sprintf("%v (not again before %v)", e.wrapper, e.after)
+	return fmt.Sprintf("%v (again after %v at the earliest)", e.wrapper, e.after)
 }
 
 // wrapper is an error with the text of the one that it wraps.
@@ -166,7 +166,7 @@ type answer struct {
 	after    time.Duration // of NextRequeue: when the key comes again; of NextRetry: not before
 	every    time.Duration // of NextRequeue: the period that decides when the key comes again, or 0
 	priority *int          // of NextRequeue: the key's new priority, nil if it keeps the one that it has
-	hold     *hold         // of NextHold, NextRetry and NextRequeue: what keeps the key from starting, or nil
+	hold     bool          // of NextHold, NextRetry and NextRequeue: Holds in the error keep the key from starting, see holdsIn
 }
 
 // classify returns what err asks for. An error that asks for nothing else is a failure. If interrupted is set, context.Canceled comes
@@ -180,30 +180,24 @@ func classify(err error, interrupted bool) answer {
 	}
 	var fatal *fatalError
 	var terminal *terminalError
-	var later *retryAfterError
-	var onHold *hold
 	if errors.As(err, &fatal) {
 		return answer{next: NextGiveUp, fatal: true}
 	}
 	if errors.As(err, &terminal) {
 		return answer{next: NextGiveUp}
 	}
-	errors.As(err, &onHold)
 	again, asked := requeueOf(err)
-	switch {
-	case errors.As(err, &later):
-		after := again.after
-		for within := err; errors.As(within, &later); within = later.error { // Of several delays the longest counts.
-			after = max(after, later.after)
-		}
-		return answer{next: NextRetry, after: after, hold: onHold}
-	case (asked || onHold != nil) && hasFailure(err, interrupted):
-		return answer{next: NextRetry, after: again.after, hold: onHold}
+	holds := len(holdsIn(err)) > 0
+	switch after, later := longestDelay(err); {
+	case later:
+		return answer{next: NextRetry, after: max(after, again.after), hold: holds}
+	case (asked || holds) && hasFailure(err, interrupted):
+		return answer{next: NextRetry, after: again.after, hold: holds}
 	case asked:
-		again.hold = onHold
+		again.hold = holds
 		return again
-	case onHold != nil:
-		return answer{next: NextHold, hold: onHold}
+	case holds:
+		return answer{next: NextHold, hold: true}
 	case isInterruption(err, interrupted):
 		return answer{next: NextInterrupted}
 	}
@@ -225,6 +219,42 @@ func requeueOf(err error) (answer, bool) {
 		return answer{}, false
 	}
 	return answer{next: NextRequeue, after: again.After, priority: again.Priority}, true
+}
+
+// walk calls visit with err and each error that it wraps or joins.
+func walk(err error, visit func(error)) {
+	if err == nil {
+		return
+	}
+	visit(err)
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		for _, within := range e.Unwrap() {
+			walk(within, visit)
+		}
+	case interface{ Unwrap() error }:
+		walk(e.Unwrap(), visit)
+	}
+}
+
+// longestDelay returns the longest delay of the RetryAfters in err, or false if there is none.
+func longestDelay(err error) (longest time.Duration, found bool) {
+	walk(err, func(err error) {
+		if later, ok := err.(*retryAfterError); ok {
+			longest, found = max(longest, later.after), true
+		}
+	})
+	return longest, found
+}
+
+// holdsIn returns the Holds in err, each once.
+func holdsIn(err error) (holds []*hold) {
+	walk(err, func(err error) {
+		if h, ok := err.(*hold); ok && !slices.Contains(holds, h) {
+			holds = append(holds, h)
+		}
+	})
+	return holds
 }
 
 func isInterruption(err error, interrupted bool) bool {

@@ -47,6 +47,8 @@ func TestClassify(t *testing.T) {
 		{"Every with a failure beside it", errors.Join(Every(time.Minute), broken), false, retry},
 		{"RetryAfter", wrap(RetryAfter(broken, time.Minute)), false, retryAfter},
 		{"RetryAfter twice", RetryAfter(RetryAfter(broken, time.Minute), time.Second), false, retryAfter},
+		{"RetryAfter beside a longer one", errors.Join(RetryAfter(broken, time.Second), wrap(RetryAfter(broken, time.Minute))), false, retryAfter},
+		{"RetryAfter beside a shorter one", errors.Join(RetryAfter(broken, time.Minute), RetryAfter(broken, time.Second)), false, retryAfter},
 		{"RetryAfter with RequeueAfter beside it", RetryAfter(errors.Join(broken, RequeueAfter(time.Minute)), time.Second), false, retryAfter},
 		{"RetryAfter of nil", RetryAfter(nil, time.Minute), false, answer{next: NextForget}},
 		{"RetryAfter of Terminal", RetryAfter(Terminal(broken), time.Minute), false, giveUp},

@@ -169,12 +169,15 @@ func (e *Entry[T]) classify() {
 		}
 	}()
 	e.answer = classify(e.result.Err, e.callCtx.wasInterrupted())
-	switch h := e.answer.hold; {
-	case h == nil:
-	case h.returned.Swap(true):
-		e.result.Err, e.answer = fmt.Errorf("%w: %w", errHoldTwice, e.result.Err), answer{next: NextRetry}
-	default:
-		e.callCtx.addHold(h)
+	if !e.answer.hold {
+		return
+	}
+	for _, h := range holdsIn(e.result.Err) {
+		if h.returned.Swap(true) {
+			e.result.Err, e.answer = fmt.Errorf("%w: %w", errHoldTwice, e.result.Err), answer{next: NextRetry}
+		} else {
+			e.callCtx.addHold(h)
+		}
 	}
 }
 

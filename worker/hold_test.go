@@ -131,6 +131,9 @@ func TestHoldJoined(t *testing.T) {
 		{"again later", func(hold error) error { return errors.Join(hold, worker.RequeueAfter(20*time.Second)) },
 			worker.NextRequeue, []string{"a 1 0s", "a 1 20s"}},
 		{"added", func(hold error) error { return errors.Join(hold, worker.ErrAdded) }, worker.NextHold, []string{"a 1 0s", "a 1 10s"}},
+		{"another hold", func(hold error) error {
+			return errors.Join(hold, fmt.Errorf("web: %w", worker.Hold("it is older", 20*time.Second, func(func()) {})), hold)
+		}, worker.NextHold, []string{"a 1 0s", "a 1 20s"}},
 		{"terminal", func(hold error) error { return errors.Join(hold, worker.Terminal(errBroken)) }, worker.NextGiveUp, []string{"a 1 0s"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
