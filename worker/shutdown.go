@@ -219,6 +219,7 @@ func (p *Pool[T]) endQueue() {
 	if left.Empty() {
 		return
 	}
+	go p.takeLate()
 	p.catchPanic(func() {
 		// There may be very many.
 		p.books.logger.Warn("Keys are left undone", "unfinished", len(left.Unfinished),
@@ -261,7 +262,7 @@ func (p *Pool[T]) anyLeaving(withDone bool) bool {
 const patience = 100 * time.Millisecond
 
 // takeQueued takes the keys out of the queue, which is shut down, and returns them. Keys that the queue holds back until others are Done,
-// as a priorityqueue does in a group at its limit, are only read. A goroutine takes them when they come free, also after Run has returned.
+// as a priorityqueue does in a group at its limit, are only read, and takeLate takes them.
 func (p *Pool[T]) takeQueued() (keys []T) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -274,10 +275,18 @@ func (p *Pool[T]) takeQueued() (keys []T) {
 	if ctx.Err() == nil {
 		return keys
 	}
-	// First read, then take: otherwise a key that comes free in between would be taken without being listed.
-	keys = append(keys, p.readQueued()...)
-	go p.takeKeys(context.Background(), func(T) {})
-	return keys
+	return append(keys, p.readQueued()...)
+}
+
+// takeLate empties the queue when Left is known: the queue still has keys that it holds back, and a handler that was left behind may have
+// had its key added again, which Done has queued. Without this a drain of the queue would never end. It may wait for as long as handlers.
+func (p *Pool[T]) takeLate() {
+	p.mu.Lock()
+	returned := p.mu.phase == phaseReturned
+	p.mu.Unlock()
+	if returned && !p.options.KeepQueue && p.queue.ShuttingDown() {
+		p.takeKeys(context.Background(), func(T) {})
+	}
 }
 
 // takeKeys passes the keys of the queue to took, until the queue has none or ctx ends.

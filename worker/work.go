@@ -30,15 +30,16 @@ type worker[T comparable] struct {
 func (p *Pool[T]) work(w *worker[T]) {
 	returned := false
 	defer func() {
-		if returned {
-			return
-		}
-		if v := recover(); v == nil { // A handler has called runtime.Goexit.
-			go p.work(w)
-		} else { // A hook, the logger or the queue has panicked. (Handlers' panics do not get here.)
-			p.panicked(v)
+		if !returned {
+			v := recover()
+			if v == nil { // A handler has called runtime.Goexit.
+				go p.work(w)
+				return
+			}
+			p.panicked(v) // A hook, the logger or the queue has panicked. (Handlers' panics do not get here.)
 			p.locked(func() { p.leaveLocked(w) })
 		}
+		p.takeLate()
 	}()
 	w.noteGoroutine()
 	var getErr error
