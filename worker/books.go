@@ -232,7 +232,7 @@ func (b *Books[T]) countLocked(e *Entry[T]) {
 		}
 	case NextHold:
 		n.Holds++
-		return // pauseAfterRelease decides whether this was one more interruption in a row, or ended the row.
+		return // The end of the hold ends the row of interruptions, or is one more of them.
 	case NextInterrupted:
 		n.Interrupted++
 		b.countInterruptionLocked(r.Key)

@@ -83,7 +83,6 @@ func (e *Entry[T]) Interrupted() bool { return e.callCtx.wasInterrupted() }
 // End ends the call, whose handler has returned err, counts it, logs it and calls the hooks. It must be called once, and before the queue's
 // Done. If the handler has panicked, err must be a [*PanicError]; if it has called runtime.Goexit, [ErrGoexit].
 func (e *Entry[T]) End(err error) Result[T] {
-	defer e.pauseIfLooping()
 	defer e.endCall()
 	if e.lost {
 		e.result.Err, e.result.Next = context.Cause(e.ctx), NextInterrupted
@@ -118,7 +117,7 @@ func (e *Entry[T]) prepare(key T) {
 	e.makeContext()
 }
 
-// endCall counts the call, after its hooks, and ends its contexts. A call that was not started is not counted.
+// endCall counts the call, after its hooks, ends its contexts, and pauses a key that loops. A call that was not started is not counted.
 func (e *Entry[T]) endCall() {
 	b := e.books
 	b.mu.Lock()
@@ -133,6 +132,7 @@ func (e *Entry[T]) endCall() {
 	if e.callCtx != nil { // The queue may have panicked before there was one.
 		e.callCtx.end()
 	}
+	e.pauseIfLooping()
 }
 
 // decide decides, by the error that the handler has returned, what becomes of the key.

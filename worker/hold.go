@@ -17,7 +17,8 @@ import (
 // A key on hold has been handled, but the queue's Done is called only when the hold ends. Until then any queue merges what is added, and
 // does not hand the key out. A handler that returns Hold wants its key again, so the key is added before the hold begins.
 
-// hold is one reason to keep a key from starting, and the error that [Hold] returns. It ends by its release, its limit or the pool's end.
+// hold is one reason to keep a key from starting, and the error that [Hold] returns. It ends when it is released, at its limit, with the
+// key's lease, or with the pool.
 type hold struct {
 	reason string
 	limit  time.Duration
@@ -110,7 +111,7 @@ type held[T comparable] struct {
 	key        T
 	wantsAgain bool          // the call has returned Hold
 	since      time.Duration // on the loop's clock
-	done       func()        // calls the queue's Done
+	done       func(key T)   // calls the queue's Done
 
 	// The mu of holds guards what follows. Once the hold has ended nobody writes it.
 
@@ -121,7 +122,7 @@ type held[T comparable] struct {
 	endLease func()        // nil without a lease
 }
 
-// heldState is what a held key waits for. In every state its limit, the end of its lease, Release and EndHolds end the hold.
+// heldState is how far a hold has come. Its limit, the end of its lease, Release and EndHolds end it from any state.
 type heldState uint8
 
 const (
@@ -138,22 +139,26 @@ func (e *Entry[T]) Held() bool { return len(e.current.parts) > 0 }
 // AfterHold must be called after End, instead of the queue's Done, with a function that calls Done. AfterHold calls it at once or, if
 // the key is put on hold, when the hold ends: by a release, by its limit, by [Books.Release] or [Books.EndHolds], or because the key's
 // lease ends or a [LeaseHolder] wants the key back. done is called once, on any goroutine.
-func (e *Entry[T]) AfterHold(done func()) {
-	parts := e.current.parts
+func (e *Entry[T]) AfterHold(done func()) { e.afterHold(func(T) { done() }) }
+
+// afterHold is AfterHold with a function that gets the key: a pool has the same one for all keys.
+func (e *Entry[T]) afterHold(done func(key T)) {
+	key, parts := e.result.Key, e.current.parts
 	e.current.parts = nil
 	if len(parts) == 0 {
-		done()
+		done(key)
 		return
 	}
-	h := e.books.holds
-	k := &held[T]{holds: h, key: e.result.Key, wantsAgain: e.result.Next == NextHold, since: h.loop.Now(), done: done, parts: parts}
-	if !h.put(k) {
+	hs := e.books.holds
+	k := &held[T]{holds: hs, key: key, wantsAgain: e.result.Next == NextHold, since: hs.loop.Now(), done: done, parts: parts}
+	if !hs.put(k) {
 		k.endParts()
-		done()
+		done(key)
 		return
 	}
 	k.endWithLease()
-	released := k.partReleased // Attached only now, so that a release does not end the hold, and call Done, before its lease has begun.
+	// A release before this line only marks its part; partReleased below notices. So the lease begins before Done can be called.
+	released := k.partReleased
 	for _, part := range parts {
 		part.attach(&released)
 	}
@@ -162,43 +167,39 @@ func (e *Entry[T]) AfterHold(done func()) {
 
 // partReleased is called when parts may have been released. The last one ends the hold. Until then the limits of the others count.
 func (k *held[T]) partReleased() {
-	h := k.holds
-	now, shutDown := h.loop.Now(), h.books.queue.ShuttingDown() // Not under mu: foreign code.
-	took := false
-	h.mu.Lock()
-	switch open := k.openLocked(); {
-	case k.state != heldForParts: // It has ended, or is a pause already.
-	case len(open) == 1 && open[0].pause: // pauseIfLooping's pause outlasts the handler's holds.
-		k.pauseLocked(open[0])
-	case len(open) > 0:
-		k.untilLocked(open)
-	default:
-		if pause := k.pauseAfterRelease(now); pause != nil && !shutDown {
-			k.pauseLocked(pause)
+	hs := k.holds
+	now, shutDown := hs.loop.Now(), hs.books.queue.ShuttingDown() // Not under mu: foreign code.
+	ends := false
+	hs.mu.Lock()
+	if k.state == heldForParts { // Otherwise it has ended, or is a pause already.
+		open := k.openLocked()
+		if len(open) == 0 && !shutDown {
+			open = k.pauseAfterRelease(now)
+		}
+		if len(open) > 0 {
+			k.waitLocked(open)
 		} else {
-			took = h.takeLocked(k)
+			ends = hs.takeLocked(k)
 		}
 	}
 	pauses := k.state == heldToPause
-	h.unlock()
+	hs.unlock()
 	switch {
-	case took:
+	case ends:
 		k.finish()
-	case pauses && h.books.queue.ShuttingDown(): // Asked again: endPauses may have come before this pause.
+	case pauses && hs.books.queue.ShuttingDown(): // Asked again: endPauses may have come before this pause.
 		k.end()
 	}
 }
 
-// pauseLocked makes pause the only reason of the hold.
-func (k *held[T]) pauseLocked(pause *hold) {
-	k.state, k.parts = heldToPause, []*hold{pause}
-	k.holds.mu.pauses++
-	k.untilLocked(k.parts)
-}
-
-// untilLocked makes the hold end when the last one of parts comes to its limit.
-func (k *held[T]) untilLocked(parts []*hold) {
-	last := slices.MaxFunc(parts, func(a, b *hold) int { return cmp.Compare(a.limit, b.limit) })
+// waitLocked makes the hold of k, which is heldForParts, end when the last one of the parts that are open comes to its limit. If that is
+// only a pause, which outlasts the holds of the handler or follows on them, the key pauses.
+func (k *held[T]) waitLocked(open []*hold) {
+	if len(open) == 1 && open[0].pause {
+		k.state, k.parts = heldToPause, open
+		k.holds.mu.pauses++
+	}
+	last := slices.MaxFunc(open, func(a, b *hold) int { return cmp.Compare(a.limit, b.limit) })
 	k.until = dueloop.AddSaturated(k.since, last.limit)
 	k.holds.mu.limits.Replace(slotheap.Entry{Rank: int64(k.until), Slot: k.slot})
 }
@@ -237,10 +238,10 @@ func (k *held[T]) endWithLease() {
 
 // end ends the hold of k, and reports whether it has not ended before.
 func (k *held[T]) end() bool {
-	h := k.holds
-	h.mu.Lock()
-	took := h.takeLocked(k)
-	h.unlock()
+	hs := k.holds
+	hs.mu.Lock()
+	took := hs.takeLocked(k)
+	hs.unlock()
 	if took {
 		k.finish()
 	}
@@ -251,10 +252,14 @@ func (k *held[T]) end() bool {
 func (k *held[T]) finish() {
 	defer k.holds.noteDone()
 	k.endParts()
-	k.holds.books.catchPanic(func() {
-		defer k.done()
+	b := k.holds.books
+	b.catchPanic(func() {
+		defer k.done(k.key)
 		if k.endLease != nil {
 			k.endLease()
+		}
+		if k.wantsAgain && !k.parts[0].pause && k.holds.loop.Now()-k.since >= shortestHold {
+			b.forgetInterruptions(k.key) // A hold that lasts ends the row, however it ends.
 		}
 	})
 }
@@ -278,8 +283,8 @@ func (k *held[T]) reasonLocked() string {
 }
 
 func (k *held[T]) describe() HeldKey[T] {
-	h := k.holds
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return HeldKey[T]{Key: k.key, Reason: k.reasonLocked(), Since: h.loop.Time(k.since), Until: h.loop.Time(k.until)}
+	hs := k.holds
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	return HeldKey[T]{Key: k.key, Reason: k.reasonLocked(), Since: hs.loop.Time(k.since), Until: hs.loop.Time(k.until)}
 }

@@ -381,12 +381,12 @@ func TestHoldKeepsPriority(t *testing.T) {
 	})
 }
 
-// A hold is no call in between: a key that is interrupted again and again stays one that loops.
+// A hold is no call in between: a key that is interrupted again and again stays one that loops, until a hold has lasted, however it ends.
 func TestHoldKeepsInterruptions(t *testing.T) {
 	overNotifying(t, func(t *testing.T, q notifying) {
 		calls := 0
 		p := worker.New(q, func(context.Context, string) error {
-			if calls++; calls == 7 {
+			if calls++; calls >= 7 {
 				return worker.Hold("it is ready", time.Hour, func(func()) {})
 			}
 			return worker.ErrAdded
@@ -396,6 +396,10 @@ func TestHoldKeepsInterruptions(t *testing.T) {
 		r.after(time.Minute)
 		if n, st := p.SnapshotKey("a").Interruptions, p.Stats(); calls != 7 || n != 6 || st.Looping != 1 || st.Held != 1 {
 			t.Errorf("after %d calls %d interruptions, %+v", calls, n, st)
+		}
+		r.after(2 * time.Hour)
+		if n, st := p.SnapshotKey("a").Interruptions, p.Stats(); calls != 8 || n != 0 || st.Looping != 0 || st.Held != 1 {
+			t.Errorf("after the limit of the hold and %d calls %d interruptions, %+v", calls, n, st)
 		}
 		_ = r.end()
 	})

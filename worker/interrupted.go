@@ -71,7 +71,8 @@ func doubled(delay time.Duration, times int, longest time.Duration) time.Duratio
 	return min(delay<<min(times, 20), longest)
 }
 
-// pauseIfLooping holds the key, after endCall, if it was interrupted too often in a row. (It takes a place in a group with a Limit.)
+// pauseIfLooping holds the key if it was interrupted too often in a row. While it pauses, the key still uses its place in a group with a
+// Limit.
 func (e *Entry[T]) pauseIfLooping() {
 	if e.result.Next != NextInterrupted || e.lost {
 		return
@@ -81,24 +82,20 @@ func (e *Entry[T]) pauseIfLooping() {
 	}
 }
 
-// pauseAfterRelease returns a pause for k, whose parts are released, if that came at once too often in a row, and otherwise nil. It also
-// counts the release as an interruption, or ends the row.
-func (k *held[T]) pauseAfterRelease(now time.Duration) *hold {
-	b := k.holds.books
-	switch {
-	case !k.wantsAgain: // Nothing makes the key come again, so it cannot loop.
-		return nil
-	case now-k.since >= shortestHold:
-		b.forgetInterruptions(k.key)
+// pauseAfterRelease returns a pause for k, whose parts are released, if that came at once too often in a row, and otherwise nil. It counts
+// a release that came at once as an interruption, unless nothing makes the key come again: then it cannot loop.
+func (k *held[T]) pauseAfterRelease(now time.Duration) []*hold {
+	if !k.wantsAgain || now-k.since >= shortestHold {
 		return nil
 	}
+	b := k.holds.books
 	b.mu.Lock()
 	n := b.countInterruptionLocked(k.key)
 	b.mu.Unlock()
 	if n <= maxInterruptions {
 		return nil
 	}
-	return pauseAfter("its hold was released at once", n)
+	return []*hold{pauseAfter("its hold was released at once", n)}
 }
 
 // pauseAfter returns what holds a key for a pause because that has happened n times in a row.

@@ -27,6 +27,7 @@ type Pool[T comparable] struct {
 	books   *Books[T]
 
 	hasher func() (stablehash.Hasher[T], error) // for Every
+	done   func(key T)                          // Done of queue. Run sets it: the queue may be nil before.
 
 	// changed wakes Run when the phase has moved on, a worker has left or a key has failed. See signal.
 	changed chan struct{}
@@ -121,6 +122,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 		return err
 	}
 	p.books.setLogger()
+	p.done = p.queue.Done
 	p.prepareContexts(ctx)
 	p.catchPanic(p.announce)
 	p.awaitReady(ctx)

@@ -105,9 +105,9 @@ func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
 // process does everything with a key that a worker has got. Done comes last, exactly once whatever panics or ends the goroutine before.
 func (p *Pool[T]) process(w *worker[T], key T) {
 	e := w.Entry
-	defer p.doneOrHold(e)
-	defer e.endCall() // Runs before doneOrHold, which needs the interruptions that it counts.
-	// If prepare panics, catchPanic stops the pool, and startCall returns false.
+	defer e.afterHold(p.done)
+	defer e.endCall()
+	// A panic of prepare ends the pool, so startCall below returns false.
 	p.catchPanic(func() { e.prepare(key) })
 	switch {
 	case e.lost: // Nothing: another process may have got the key.
@@ -226,19 +226,6 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 			shared.GiveUp(r.Key, r.Attempt, r.Err)
 		}
 	}
-}
-
-// doneOrHold calls Done of the key, or holds it.
-func (p *Pool[T]) doneOrHold(e *Entry[T]) {
-	key := e.result.Key
-	if e.result.Next == NextInterrupted { // pauseIfLooping checks this too. Here it spares most keys the call.
-		e.pauseIfLooping()
-	}
-	if !e.Held() { // Apart, because the closure below allocates.
-		p.queue.Done(key)
-		return
-	}
-	e.AfterHold(func() { p.queue.Done(key) })
 }
 
 // addAgain adds the key for the time, and with the priority, that the handler has asked for.
