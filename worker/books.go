@@ -42,14 +42,14 @@ type Books[T comparable] struct {
 
 	holds *holds[T]
 
-	// poolStats sets the numbers of Stats that only a pool knows. It is nil without a pool.
+	// poolStats sets the numbers of Stats that only a pool knows. It is nil without a pool: see hasPool.
 	poolStats func(*Stats)
 	// catchPanic runs foreign code on a goroutine of the books. A panic ends the pool. Books without a pool only log it.
 	catchPanic func(f func())
 
 	failures  failures[T]
 	lastSweep atomic.Int64 // when a sweep was last started without a pool, in nanoseconds since 1970
-	sweepFrom atomic.Int64 // the position in failures.all where the last sweep ran out of time and the next one begins
+	sweeping  atomic.Bool  // a sweep goes on
 
 	// mu is held for moments only, and never while foreign code runs.
 	mu struct {
@@ -81,6 +81,8 @@ func NewBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 	b.setLogger()
 	return b
 }
+
+func (b *Books[T]) hasPool() bool { return b.poolStats != nil }
 
 // notNilPointer returns queue, or nil if it holds a nil pointer, as when a variable of a concrete type of queue was never set.
 func notNilPointer[T comparable](queue workqueue.TypedRateLimitingInterface[T]) workqueue.TypedRateLimitingInterface[T] {

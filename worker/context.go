@@ -57,7 +57,7 @@ func (c *callContext[T]) ensureOwn() *ownContext {
 	if own := c.own.Load(); own != nil {
 		return own
 	}
-	own := newOwnContext(c.entry.parent)
+	own := newOwnContext(c.entry.base)
 	if !c.own.CompareAndSwap(nil, own) {
 		own.end(nil) // Somebody else was quicker, or the call has ended.
 	}
@@ -71,11 +71,11 @@ func (c *callContext[T]) end() {
 	}
 }
 
-func (c *callContext[T]) Deadline() (time.Time, bool) { return c.entry.parent.Deadline() }
+func (c *callContext[T]) Deadline() (time.Time, bool) { return c.entry.base.Deadline() }
 func (c *callContext[T]) Done() <-chan struct{}       { return c.ensureOwn().Done() }
 
 func (c *callContext[T]) Err() error {
-	if c.own.Load() == nil && c.entry.parent.Err() == nil {
+	if c.own.Load() == nil && c.entry.base.Err() == nil {
 		return nil
 	}
 	return c.ensureOwn().Err()
@@ -90,7 +90,7 @@ func (c *callContext[T]) Value(key any) any {
 	if own := c.own.Load(); own != nil {
 		return own.Value(key)
 	}
-	return c.entry.parent.Value(key)
+	return c.entry.base.Value(key)
 }
 
 // ifRunning runs f under the books' mu if the call is still running, and reports whether it is.

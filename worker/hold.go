@@ -136,13 +136,21 @@ const (
 // Held reports, after End, whether the key must be held. See [Entry.AfterHold].
 func (e *Entry[T]) Held() bool { return len(e.current.parts) > 0 }
 
-// AfterHold must be called after End, instead of the queue's Done, with a function that calls Done. AfterHold calls it at once or, if
-// the key is put on hold, when the hold ends: by a release, by its limit, by [Books.Release] or [Books.EndHolds], or because the key's
+// AfterHold must be called after End and after the adds of the key, instead of the queue's Done, with a function that calls Done. AfterHold
+// calls it at once or, if the key is put on hold, when the hold ends: by a release, by its limit, by [Books.Release] or [Books.EndHolds], or because the key's
 // lease ends or a [LeaseHolder] wants the key back. done is called once, on any goroutine.
-func (e *Entry[T]) AfterHold(done func()) { e.afterHold(func(T) { done() }) }
+func (e *Entry[T]) AfterHold(done func()) {
+	defer e.afterHold(func(T) { done() })
+	if key := e.result.Key; e.result.Next == NextRetry { // The caller has added the key again. Before Done nobody else forgets its failures.
+		e.books.failures.noteRetry(key, e.books.queue.NumRequeues(key) > 0, 0, 0)
+	}
+}
 
 // afterHold is AfterHold with a function that gets the key: a pool has the same one for all keys.
 func (e *Entry[T]) afterHold(done func(key T)) {
+	if e.crashing {
+		return
+	}
 	key, parts := e.result.Key, e.current.parts
 	e.current.parts = nil
 	if len(parts) == 0 {

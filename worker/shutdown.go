@@ -146,13 +146,13 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 			return context.Cause(ctx)
 		case reached >= phaseEnding:
 			return ErrStopped
-		case reached == phaseEmptying && !p.queue.ShuttingDown():
-			p.catchPanic(p.shutDownQueue)
-		}
-		if reached > phaseWorking && timeout == nil {
+		case reached > phaseWorking && timeout == nil:
 			timer := p.options.Clock.NewTimer(p.options.DrainTimeout)
 			defer timer.Stop()
 			timeout = timer.C()
+		}
+		if reached == phaseEmptying && !p.queue.ShuttingDown() {
+			p.catchPanic(p.shutDownQueue)
 		}
 		if sweep == nil && p.books.failures.numFailing.Load() > 0 { // An idle pool has no timer.
 			sweep = p.options.Clock.After(sweepEvery)
@@ -166,7 +166,7 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 			return ErrDrainTimeout
 		case <-sweep:
 			sweep = nil
-			p.catchPanic(func() { p.books.sweepFailures(time.Second) })
+			p.books.startSweep(p.startCtx)
 		}
 	}
 }
@@ -174,7 +174,9 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 // shutDownQueue shuts the queue down. A shutdown drops the keys that wait. After it, a key that was removed looks like
 // one that was dropped, so the sweep comes first, for as long as patience allows.
 func (p *Pool[T]) shutDownQueue() {
-	p.books.sweepFailures(patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	p.books.sweep(ctx)
 	p.queue.ShutDown()
 }
 

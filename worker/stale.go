@@ -22,7 +22,7 @@ func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
 		}
 		return failureCount{}
 	}
-	if known && b.delayKnower() == limiterKnows {
+	if known && b.hasPool() && b.delayKnower() == limiterKnows { // Without a pool, some retries may have been adds without the limiter.
 		c.calls = min(limiterCount+c.unasked, c.calls)
 	}
 	return c
@@ -50,33 +50,35 @@ func (b *Books[T]) isRemoved(key T) bool {
 // sweepEvery is how often the books look for failing keys that were removed from the queue, or that somebody else has handled.
 const sweepEvery = time.Minute
 
-// sweepIfDue starts a sweep if the last one was sweepEvery ago. It is for books without a pool: a pool's Run sweeps by itself.
+// sweepIfDue starts a sweep if the last one was sweepEvery ago. It is for books without a pool: a pool's Run starts sweeps by itself.
 func (b *Books[T]) sweepIfDue() {
 	if b.failures.numFailing.Load() == 0 {
 		return
 	}
 	now, last := b.options.Clock.Now().UnixNano(), b.lastSweep.Load()
 	if now-last >= int64(sweepEvery) && b.lastSweep.CompareAndSwap(last, now) {
-		go b.catchPanic(func() { b.sweepFailures(time.Second) })
+		b.startSweep(context.Background())
 	}
 }
 
-// sweepFailures forgets stale failures, as checkFailures does. Because the queue may be slow to answer, it asks about no more keys after
-// limit, and the next sweep begins with the keys that this one has not reached.
-func (b *Books[T]) sweepFailures(limit time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	begin, position := b.sweepFrom.Swap(0), int64(0)
+// startSweep sweeps on a goroutine, unless a sweep goes on: the queue may be slow to answer.
+func (b *Books[T]) startSweep(ctx context.Context) {
+	if !b.sweeping.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer b.sweeping.Store(false)
+		b.catchPanic(func() { b.sweep(ctx) })
+	}()
+}
+
+// sweep forgets stale failures, as checkFailures does, until ctx ends.
+func (b *Books[T]) sweep(ctx context.Context) {
 	for key := range b.failures.allFailing() {
-		switch {
-		case position < begin:
-		case ctx.Err() != nil:
-			b.sweepFrom.Store(position)
+		if ctx.Err() != nil {
 			return
-		case b.checkFailures(ctx, key).calls == 0:
-			continue // It was forgotten, so the next key has its position.
 		}
-		position++
+		b.checkFailures(ctx, key)
 	}
 }
 
@@ -85,6 +87,7 @@ func (b *Books[T]) sweepFailures(limit time.Duration) {
 func (b *Books[T]) Forget(key T) {
 	b.forgetInterruptions(key)
 	b.forgetFailures(key)
+	b.forgetChange(key) // Also of a key that was only interrupted.
 }
 
 // forgetFailures is Forget without the interruptions: after a call that has succeeded, countLocked forgets those.

@@ -200,7 +200,7 @@ func (b *Books[T]) stats() (Stats, *UnansweredKey[T]) {
 	s.OldestUnanswered = age
 	s.Held, s.HeldToLimit = b.holds.counts()
 	s.Looping = b.looping()
-	if b.poolStats != nil {
+	if b.hasPool() {
 		b.poolStats(&s)
 		return s, oldest
 	}

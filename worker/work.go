@@ -142,7 +142,7 @@ func (p *Pool[T]) giveBack(e *Entry[T]) {
 	key := e.result.Key
 	causes := p.books.causesOf(key)
 	p.addAfter(e, 0)
-	if len(causes.Last) > 0 {
+	if len(causes.Last) > 0 && e.priority >= 0 { // An add with a cause has priority 0, and the higher one counts.
 		// The queue takes Causes.First from the first cause that it gets. So it gets the oldest cause twice: first with that time, which may
 		// be before its own, and then as it is, which replaces it in Last.
 		oldest := causes.Last[0]
@@ -167,7 +167,11 @@ func (p *Pool[T]) handle(e *Entry[T]) {
 	returned := false
 	defer func() {
 		if !returned {
-			p.notReturned(e, recover()) // recover works only in the deferred function itself.
+			if v := recover(); v != nil {
+				e.panicked(v)
+			} else {
+				e.result.Err = ErrGoexit
+			}
 		}
 		e.decide()
 		p.books.noteOutcome(e) // Before the key is added, which may panic: it must not be lost.
@@ -179,20 +183,6 @@ func (p *Pool[T]) handle(e *Entry[T]) {
 	}()
 	e.result.Err = p.handler(e.ctx, e.result.Key)
 	returned = true
-}
-
-// notReturned notes why the handler has not returned: it panicked with v or, if v is nil, called runtime.Goexit.
-func (p *Pool[T]) notReturned(e *Entry[T], v any) {
-	if v == nil {
-		e.result.Err = ErrGoexit
-		return
-	}
-	e.result.Err = newPanicError(v)
-	if p.options.CrashOnPanic {
-		p.books.logger.Error("The handler panicked", "key", e.result.Key, "panic", v)
-		// The stack that the runtime prints is still that of the handler.
-		panic(v)
-	}
 }
 
 // carryOut does in the queue and its limiter what was decided. Done comes later.
