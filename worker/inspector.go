@@ -80,7 +80,11 @@ func (s Snapshot[T]) anyKeys() Snapshot[any] {
 }
 
 func converted[From, To any](all []From, convert func(From) To) []To {
-	return slices.AppendSeq(make([]To, 0, len(all)), keytable.Map(slices.Values(all), convert))
+	to := make([]To, 0, len(all))
+	for _, from := range all {
+		to = append(to, convert(from))
+	}
+	return to
 }
 
 func (r RunningKey[T]) anyKey() RunningKey[any] {

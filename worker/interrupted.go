@@ -17,18 +17,15 @@ const (
 	lastPause  = 10 * time.Second
 	// shortestHold is how long a hold must last so that its release is no interruption.
 	shortestHold = time.Millisecond
-	// keepInterruptions bounds the memory of keys that were interrupted and then removed from the queue: with more, all counts begin anew.
+	// keepInterruptions is for how many keys interruptions are counted: those that were interrupted last.
 	keepInterruptions = 10_000
 )
 
 // countInterruptionLocked counts a call that was interrupted, and returns how many were in a row.
 func (b *Books[T]) countInterruptionLocked(key T) (n int) {
-	n = b.mu.interruptions[key] + 1
-	isFull := n == 1 && len(b.mu.interruptions) == keepInterruptions
-	if b.mu.interruptions == nil || isFull {
-		b.mu.interruptions = make(map[T]int)
-	}
-	b.mu.interruptions[key] = n
+	n, _ = b.mu.interruptions.take(key)
+	n++
+	b.mu.interruptions.put(key, n, 1)
 	return n
 }
 
@@ -36,22 +33,23 @@ func (b *Books[T]) countInterruptionLocked(key T) (n int) {
 func (b *Books[T]) interruptions(key T) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.mu.interruptions[key]
+	n, _ := b.mu.interruptions.get(key)
+	return n
 }
 
 // forgetInterruptions forgets that key was interrupted.
 func (b *Books[T]) forgetInterruptions(key T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.mu.interruptions, key)
+	b.mu.interruptions.take(key)
 }
 
 // looping returns how many keys were interrupted too often in a row. It forgets those that were removed from the queue.
 func (b *Books[T]) looping() (n int) {
 	var keys []T
 	b.mu.Lock()
-	for key, inARow := range b.mu.interruptions {
-		if inARow > maxInterruptions {
+	for key := range b.mu.interruptions.places {
+		if inARow, _ := b.mu.interruptions.get(key); inARow > maxInterruptions {
 			keys = append(keys, key)
 		}
 	}

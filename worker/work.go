@@ -20,7 +20,7 @@ type worker[T comparable] struct {
 
 	// The pool's mu guards these.
 
-	getting      bool   // no call has begun since the start or the last nextGet
+	getting      bool   // from nextGet to the start of the call, or to the end of the worker
 	departedSeen uint64 // the pool's departed at the last nextGet
 
 	endedHoldsSeen uint64 // how many holds had ended when awaitHeld last found none. Only w's goroutine uses it.
@@ -70,14 +70,15 @@ func (p *Pool[T]) nextGet(w *worker[T], getErr error) (context.Context, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	isLast := len(p.mu.workers) == 1
-	// The queue is shut down and empty, but the Done of a busy worker may still queue a key. If others exist, w may leave: whoever is busy
-	// comes here afterwards. If w is the last one, it ends the pool, unless a worker has left since w asked the queue: the Done of that one may
-	// have queued a key after w had asked, so w asks once more.
+	// The queue is shut down and empty, but the Done of another worker may still queue its key. So:
+	//   - w leaves if there are other workers: each of them asks the queue again after its Done.
+	//   - The last worker ends the pool,
+	//   - unless another one has left since w asked the queue: the Done of that one may have queued a key. Then w asks once more.
 	if shutDown && isLast && w.departedSeen == p.mu.departed {
 		p.moveOnLocked(phaseFinishing)
 	}
 	isSurplus := len(p.mu.workers) > p.mu.target
-	if shutDown && !isLast || isSurplus || p.startsNoneLocked() {
+	if shutDown && !isLast || isSurplus || !p.mayStartLocked() {
 		p.leaveLocked(w)
 		return nil, false
 	}
@@ -124,7 +125,7 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 func (p *Pool[T]) startCall(w *worker[T]) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.startsNoneLocked() {
+	if !p.mayStartLocked() {
 		return false
 	}
 	w.getting = false
@@ -132,9 +133,9 @@ func (p *Pool[T]) startCall(w *worker[T]) bool {
 	return true
 }
 
-// startsNoneLocked reports whether no key is started any more.
-func (p *Pool[T]) startsNoneLocked() bool {
-	return p.startCtx.Err() != nil || p.mu.phase >= phaseFinishing
+// mayStartLocked reports whether keys are still started.
+func (p *Pool[T]) mayStartLocked() bool {
+	return p.startCtx.Err() == nil && p.mu.phase < phaseFinishing
 }
 
 // giveBack adds a key that was not started to the queue again, or reports it if somebody has shut the queue down.
