@@ -62,7 +62,7 @@ func (c *callContext[T]) ensureOwn() *ownContext {
 	return c.own.Load()
 }
 
-// end ends the context. If nobody has needed own yet, it need not be made: endedCtx takes its place.
+// end ends the context. A call that has made no own context gets endedCtx, so that Done and Err of a context that was kept report the end.
 func (c *callContext[T]) end() {
 	if !c.own.CompareAndSwap(nil, c.entry.endedCtx) {
 		c.own.Load().end(nil)
@@ -102,9 +102,8 @@ func (c *callContext[T]) ifRunning(f func(e *Entry[T])) (running bool) {
 	return running
 }
 
-// wasInterrupted reports whether a context.Canceled that the handler returns comes from a context of UntilAdded that an add has ended. If
-// the handler's own context was canceled too, by Cancel or the end of the pool, it may come from there, so the answer is false. (A timeout
-// is not in the way: its error is context.DeadlineExceeded.)
+// wasInterrupted reports whether an add has ended a context of UntilAdded, and nothing else has canceled the handler. Then a
+// context.Canceled that the handler returns is an interruption.
 func (c *callContext[T]) wasInterrupted() bool {
 	own := c.own.Load()
 	if own == nil || !own.until.interrupted.Load() {

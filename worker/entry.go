@@ -13,25 +13,28 @@ type Entry[T comparable] struct {
 	// base is the parent of the calls' contexts. A pool's worker uses one entry for all its calls.
 	base     context.Context
 	contexts []callContext[T] // for the next calls
-	endedCtx *ownContext      // has ended: the own of every call that ends without having needed one. Nil in an entry of Begin
+	// endedCtx is a context that has ended. A call that ends before anybody needed its own context takes this one. Nil after Begin.
+	endedCtx *ownContext
+
+	// callState belongs to the goroutine of the call. current is the copy that other goroutines may read, under the books' mu.
 
 	callState[T]
 
 	// The books' mu guards what follows.
 
-	// current is what others see of the call while it is running. startCall copies it from callState.
 	current struct {
 		RunningKey[T]                 // without Duration
 		callCtx       *callContext[T] // that of callState from startCall to endCall, otherwise nil
 		priority      int
-		// parts delay the Done of the key: see Hold, Call.Hold and pauseIfLooping. After the call only its goroutine uses them, without mu.
+		// parts delay the Done of the key: the holds of the handler and pauseIfLooping. After the call only its goroutine uses them,
+		// without mu.
 		parts []*hold
 	}
 	place     int    // the index in the books' running
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
 }
 
-// callState is what the goroutine of a call knows. Only that goroutine writes it. During the call others may read ctx and since under mu.
+// callState is what the goroutine of a call knows. During the call others may read ctx and since under mu.
 type callState[T comparable] struct {
 	result   Result[T] // what hooks see
 	answer   answer    // what the handler's error asks for

@@ -18,7 +18,7 @@ type FailedKey[T comparable] struct {
 	Key T `json:"key"`
 	// Attempt is how many calls have failed in a row.
 	Attempt int `json:"attempt"`
-	// Since is when the first of these calls ended.
+	// Since is when the first of these calls ended, or the first since the pool remembers the key's errors: see Failing of [Snapshot].
 	Since time.Time `json:"since"`
 	// Err is the text of the last error, at most 1 KiB of it.
 	Err string `json:"error"`
@@ -97,11 +97,11 @@ type failures[T comparable] struct {
 	}
 }
 
-// failureCount is kept for every failing key. For a key that was given up it is zero. (Four fields are the limit: with a fifth one the
+// failureCount counts the failures of a key. calls is 0 exactly if the key was given up. (Four fields are the limit: with a fifth one the
 // compiler does not keep it in registers, which costs each key 15 ns.)
 type failureCount struct {
 	calls         int   // how many have failed in a row
-	unasked       int   // how many of them the queue's limiter was not asked about
+	unasked       int   // those of calls that a RetryAfter delayed, so that the limiter has not counted them
 	limiterCounts bool  // the limiter counts the others: if it counts zero later, somebody else has called Forget
 	due           int64 // when the delay of the last failure ends, in nanoseconds since 1970, or 0 if that is not known
 }

@@ -41,7 +41,7 @@ var errHoldTwice = errors.New("worker: an error of Hold was returned a second ti
 // Hold returns an error for a handler to return, bare or wrapped, that makes its key wait for something outside the program. The worker
 // is free at once. The key does not start, whatever is added meanwhile, until release is called or limit has passed, whichever is first.
 // Then it comes at once, with the priority that it has. This is no failure: nothing is counted or forgotten. But a key whose holds are
-// released within a millisecond, more than five times in a row, pauses as if it were interrupted: see [Stats].Looping.
+// released within a millisecond more than five times in a row is slowed down: see [Stats].Looping.
 //
 //	return worker.Hold("web is rolled out", 10*time.Minute, func(release func()) {
 //		rollouts.Notify("web", release)
@@ -52,8 +52,8 @@ var errHoldTwice = errors.New("worker: an error of Hold was returned a second ti
 // number of times, also before the handler has returned and after the pool has ended. It calls the queue's Done.
 //
 // The reason is short text for people, of which 200 bytes are kept. If the error is joined with a failure, with RequeueAfter or with
-// Every, that counts as it would alone, and the key does not start before its hold has ended either. An error of Hold is for one call:
-// to return it again is a failure. Hold panics if limit is not positive or arrange is nil.
+// Every, that counts as it would alone, and the key does not start before its hold has ended either. Of several Holds all must have ended.
+// An error of Hold is for one call: to return it again is a failure. Hold panics if limit is not positive or arrange is nil.
 //
 // See [Call.Hold] for a hold after any answer, also nil, and the package comment for what ends a hold early.
 func Hold(reason string, limit time.Duration, arrange func(release func())) error {
@@ -137,8 +137,8 @@ const (
 func (e *Entry[T]) Held() bool { return len(e.current.parts) > 0 }
 
 // AfterHold must be called after End and after the adds of the key, instead of the queue's Done, with a function that calls Done. AfterHold
-// calls it at once or, if the key is put on hold, when the hold ends: by a release, by its limit, by [Books.Release] or [Books.EndHolds], or because the key's
-// lease ends or a [LeaseHolder] wants the key back. done is called once, on any goroutine.
+// calls it at once or, if the key is put on hold, when the hold ends: by a release, by its limit, by [Books.Release] or [Books.EndHolds],
+// or because the key's lease ends or a [LeaseHolder] wants the key back. done is called once, on any goroutine.
 func (e *Entry[T]) AfterHold(done func()) {
 	defer e.afterHold(func(T) { done() })
 	if key := e.result.Key; e.result.Next == NextRetry { // The caller has added the key again. Before Done nobody else forgets its failures.

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// The failures of a key are stale once somebody else has handled the key or removed it from the queue. The first shows when the queue's
-// limiter counts none any more, the second when the queue, a KeyFinder, does not have the key. The books forget stale failures before each
-// call of the key, for a snapshot, and every minute.
+// Failures are stale if somebody else has handled the key since, or removed it from the queue. The limiter shows the first: it counts no
+// failure of the key any more. A KeyFinder shows the second: it does not have the key. The books forget stale failures before each call of
+// the key, for a snapshot, and every minute.
 
 // checkFailures returns how many calls of key have failed in a row. It asks the queue, while ctx lasts, and forgets stale failures.
 func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
