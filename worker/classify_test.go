@@ -84,7 +84,7 @@ func TestClassify(t *testing.T) {
 		{"a panic with RequeueAfter", &PanicError{Value: RequeueAfter(1)}, false, retry},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := classify(c.err, c.interrupted); got != c.want {
+			if got, _ := classify(c.err, c.interrupted); got != c.want {
 				t.Errorf("classify(%v, %v) is %+v, want %+v", c.err, c.interrupted, got, c.want)
 			}
 		})

@@ -175,11 +175,9 @@ func (e *Entry[T]) classify() {
 			e.answer = answer{next: NextRetry}
 		}
 	}()
-	e.answer = classify(e.result.Err, e.callCtx.wasInterrupted())
-	if !e.answer.hold {
-		return
-	}
-	for _, h := range holdsIn(e.result.Err) {
+	var holds []*hold
+	e.answer, holds = classify(e.result.Err, e.callCtx.wasInterrupted())
+	for _, h := range holds {
 		if h.returned.Swap(true) {
 			e.result.Err, e.answer = fmt.Errorf("%w: %w", errHoldTwice, e.result.Err), answer{next: NextRetry}
 		} else {

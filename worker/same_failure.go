@@ -9,21 +9,17 @@ import (
 
 // After a failure a key has a delay. If an event brings it earlier and it fails again, that is the same failure: it is not counted, and the
 // key comes at the end of the delay. So events cannot inflate its delay (kubernetes/kubernetes#132805).
-//
-//	limiterKnows  checkFailures corrects the count at the next call
-//	queueKnows    findSameFailure compares the time with that which addRateLimited has noted
-//	serverKnows   findSameFailure asks the server how much of the delay is left
 
 // delayKnower is who knows whether the delay after a failure is over.
 type delayKnower uint8
 
 const (
-	// limiterKnows: only the limiter, which does not say so. But it may leave a failure within the delay uncounted: then its count is the
-	// lower one, and counts.
+	// limiterKnows: only the limiter, which does not say so. But it may leave a failure within the delay uncounted: then checkFailures takes
+	// its lower count at the next call.
 	limiterKnows delayKnower = iota
-	// queueKnows: the queue is a workqueue.KeyReader, and says when a key comes due. failureCount.due keeps that.
+	// queueKnows: the queue, a workqueue.KeyReader, says when a key comes due. addRateLimited notes that, and findSameFailure compares.
 	queueKnows
-	// serverKnows: the queue is a SharedQueue, whose server also counts the failures of all processes.
+	// serverKnows: the server of a SharedQueue counts the failures of all processes. findSameFailure asks it how much of the delay is left.
 	serverKnows
 )
 
