@@ -181,7 +181,7 @@ func (k *held[T]) partReleased() {
 	hs.mu.Lock()
 	if k.state == heldForParts { // Otherwise it has ended, or is a pause already.
 		open := k.openLocked()
-		if len(open) == 0 && !shutDown {
+		if len(open) == 0 && !shutDown && !hs.mu.noPauses {
 			open = k.pauseAfterRelease(now)
 		}
 		if len(open) > 0 {
@@ -190,31 +190,27 @@ func (k *held[T]) partReleased() {
 			ends = hs.takeLocked(k)
 		}
 	}
-	pauses := k.state == heldToPause
 	hs.unlock()
-	switch {
-	case ends:
+	if ends {
 		k.finish()
-	case pauses && hs.books.queue.ShuttingDown(): // Asked again: endPauses may have come before this pause.
-		k.end()
 	}
 }
 
 // waitLocked makes the hold of k, which is heldForParts, end when the last one of the parts that are open comes to its limit. If that is
 // only a pause, which outlasts the holds of the handler or follows on them, the key pauses.
 func (k *held[T]) waitLocked(open []*hold) {
-	if len(open) == 1 && open[0].pause {
+	if len(open) == 1 && open[0].pause && !k.holds.mu.noPauses {
 		k.state, k.parts = heldToPause, open
-		k.holds.mu.pauses++
 	}
 	last := slices.MaxFunc(open, func(a, b *hold) int { return cmp.Compare(a.limit, b.limit) })
 	k.until = dueloop.AddSaturated(k.since, last.limit)
 	k.holds.mu.limits.Replace(slotheap.Entry{Rank: int64(k.until), Slot: k.slot})
 }
 
-// openLocked returns the parts that are not released.
+// openLocked returns the parts that still hold the key.
 func (k *held[T]) openLocked() []*hold {
-	return slices.DeleteFunc(slices.Clone(k.parts), (*hold).hasEnded)
+	noPauses := k.holds.mu.noPauses
+	return slices.DeleteFunc(slices.Clone(k.parts), func(h *hold) bool { return h.hasEnded() || h.pause && noPauses })
 }
 
 // endWithLease makes the hold of k end when the key's lease does.
@@ -278,16 +274,15 @@ func (k *held[T]) endParts() {
 	}
 }
 
-// reasonLocked also works, without mu, for a hold that has ended.
 func (k *held[T]) reasonLocked() string {
-	parts := k.openLocked()
-	switch len(parts) {
+	switch parts := k.openLocked(); len(parts) {
 	case 0: // The hold is about to end.
 		return k.parts[0].reason
 	case 1:
 		return parts[0].reason
+	default:
+		return fmt.Sprintf("%s, and %d more", parts[0].reason, len(parts)-1)
 	}
-	return fmt.Sprintf("%s, and %d more", parts[0].reason, len(parts)-1)
 }
 
 func (k *held[T]) describe() HeldKey[T] {

@@ -22,10 +22,10 @@ type holds[T comparable] struct {
 		sync.Mutex
 		keys       keytable.Table[T, *held[T]]
 		limits     slotheap.Heap // when the hold of each key ends at the latest, on the loop's clock
-		pauses     int           // how many of keys are heldToPause
 		unfinished int           // holds whose Done has not returned: all in keys, and those that finish is about to end
 		finished   uint64        // holds whose Done has returned
 		changed    chan struct{} // is closed when finished grows; nil if nobody waits
+		noPauses   bool          // by endPauses: no key pauses any more
 		closed     bool          // by EndHolds: no key is put in any more
 		toLimit    uint64        // holds that have come to their limit
 	}
@@ -54,9 +54,6 @@ func (hs *holds[T]) put(k *held[T]) bool {
 func (hs *holds[T]) takeLocked(k *held[T]) bool {
 	if k.state == heldEnded {
 		return false
-	}
-	if k.state == heldToPause {
-		hs.mu.pauses--
 	}
 	k.state = heldEnded
 	slotheap.Drop(&hs.mu.limits, &hs.mu.keys, k.slot)
@@ -134,12 +131,13 @@ func (hs *holds[T]) each(state heldState) iter.Seq[*held[T]] {
 	})
 }
 
-// endPauses ends the holds of the keys that pause.
+// endPauses ends all pauses. From now on no key pauses.
 func (hs *holds[T]) endPauses() {
 	hs.mu.Lock()
-	none := hs.mu.pauses == 0
+	ended := hs.mu.noPauses
+	hs.mu.noPauses = true
 	hs.mu.Unlock()
-	if none { // Spares a walk over keys, which may be many.
+	if ended { // Spares a walk over keys, which may be many.
 		return
 	}
 	for k := range hs.each(heldToPause) {
