@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -329,16 +330,17 @@ func TestFailingKeysOfAQueueThatDoesNotKnow(t *testing.T) {
 // slowServer takes a while for each answer, whatever the context is.
 type slowServer struct {
 	stringQueue
-	takes *time.Duration
+	takes *atomic.Int64
 }
 
 func newSlowServer() slowServer {
-	takes := 10 * time.Millisecond
-	return slowServer{limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)), &takes}
+	takes := new(atomic.Int64)
+	takes.Store(int64(10 * time.Millisecond))
+	return slowServer{limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)), takes}
 }
 
 func (q slowServer) NumRequeuesContext(_ context.Context, key string) (int, time.Duration, error) {
-	time.Sleep(*q.takes)
+	time.Sleep(time.Duration(q.takes.Load()))
 	return q.NumRequeues(key), 0, nil
 }
 
@@ -380,7 +382,7 @@ func TestEndDuringSweep(t *testing.T) {
 		}, options{Drain: worker.Nothing}))
 		q.Add("waits")
 		r.after(59 * time.Second)
-		*q.takes = time.Second
+		q.takes.Store(int64(time.Second))
 		at := time.Minute + time.Second/2 // The sweep began half a second ago.
 		r.after(at)
 		_ = r.end()
