@@ -186,7 +186,10 @@ func (b *Books[T]) noteOutcome(e *Entry[T]) {
 	key := e.result.Key
 	switch e.result.Next {
 	case NextForget, NextRequeue:
-		b.forgetFailures(key)
+		if b.failures.numKnown.Load() > 0 {
+			b.failures.forget(key)
+			b.forgetChange(key)
+		}
 	case NextRetry:
 		count := failureCount{calls: e.failedBefore.calls + 1}
 		if e.sameFailure {

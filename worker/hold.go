@@ -80,13 +80,7 @@ func (h *hold) release() {
 	}
 }
 
-// attach makes release call *released, unless h has ended before.
-func (h *hold) attach(released *func()) { h.released.CompareAndSwap(nil, released) }
-
-// end makes release do nothing from now on.
-func (h *hold) end() { h.released.Store(&nothing) }
-
-// hasEnded reports whether h was released, or end was called.
+// hasEnded reports whether h was released, or has ended otherwise.
 func (h *hold) hasEnded() bool { return h.released.Load() == &nothing }
 
 // HeldKey is a key that is on hold.
@@ -168,7 +162,7 @@ func (e *Entry[T]) afterHold(done func(key T)) {
 	// A release before this line only marks its part; partReleased below notices. So the lease begins before Done can be called.
 	released := k.partReleased
 	for _, part := range parts {
-		part.attach(&released)
+		part.released.CompareAndSwap(nil, &released)
 	}
 	k.partReleased() // For parts that were released before.
 }
@@ -268,9 +262,10 @@ func (k *held[T]) finish() {
 	})
 }
 
+// endParts makes the releases of the parts do nothing from now on.
 func (k *held[T]) endParts() {
 	for _, part := range k.parts {
-		part.end()
+		part.released.Store(&nothing)
 	}
 }
 

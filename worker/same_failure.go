@@ -57,7 +57,7 @@ func (e *Entry[T]) findSameFailure() {
 
 // askServer returns how often the key has failed before this call, and how much is left of the delay after that. If the server does not
 // answer, or its answer would change nothing, it returns what the books know.
-func (e *Entry[T]) askServer(known failureCount) (before failureCount, left time.Duration) {
+func (e *Entry[T]) askServer(known failureCount) (failed failureCount, left time.Duration) {
 	b := e.books
 	if b.options.MaxRetries == NoRetries || e.base.Err() != nil {
 		return known, 0
@@ -66,7 +66,8 @@ func (e *Entry[T]) askServer(known failureCount) (before failureCount, left time
 	if n == 0 || err != nil { // 0 may mean that the limiter does not count by key.
 		return known, 0
 	}
-	return failureCount{calls: n, unasked: known.unasked, limiterCounts: true, due: known.due}, left
+	known.calls, known.limiterCounts = n, true
+	return known, left
 }
 
 // withinDelay returns how much is left, when a call ends, of a delay that ends at due, and whether it still goes on. All times are in

@@ -227,11 +227,11 @@ func (p *Pool[T]) endQueue() {
 }
 
 // unfinished returns the keys of the handlers that are left behind. First it waits for all other workers to leave: up to patience for those
-// that call Done, and without limit for those that are getting a key, whose context has ended.
+// that call Done, after their call, and without limit for those that are getting a key, whose context has ended.
 func (p *Pool[T]) unfinished() (keys []T) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	p.awaitNo(func(w *worker[T]) bool { return w.getting || w.current.callCtx == nil }, timer.C) // These call Done, too.
+	p.awaitNo(func(w *worker[T]) bool { return w.getting || w.current.callCtx == nil }, timer.C)
 	p.awaitNo(func(w *worker[T]) bool { return w.getting }, nil)
 	p.locked(func() {
 		for _, w := range p.mu.workers {

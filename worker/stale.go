@@ -31,10 +31,10 @@ func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
 // limiterCount returns how many failures of key the queue's limiter counts. That is not known if it does not count by key, or if the
 // server of a SharedQueue does not answer.
 func (b *Books[T]) limiterCount(ctx context.Context, key T, c failureCount) (n int, known bool) {
-	switch {
-	case !c.limiterCounts:
+	if !c.limiterCounts {
 		return 0, false
-	case b.shared == nil:
+	}
+	if b.shared == nil {
 		return b.queue.NumRequeues(key), true
 	}
 	n, _, err := b.shared.NumRequeuesContext(ctx, key)
@@ -86,14 +86,6 @@ func (b *Books[T]) sweep(ctx context.Context) {
 // it, by itself. (If the key was failing, the books find out within a minute: see [Books.Snapshot].) It does not call the queue.
 func (b *Books[T]) Forget(key T) {
 	b.forgetInterruptions(key)
-	b.forgetFailures(key)
-	b.forgetChange(key) // Also of a key that was only interrupted.
-}
-
-// forgetFailures is Forget without the interruptions: after a call that has succeeded, countLocked forgets those.
-func (b *Books[T]) forgetFailures(key T) {
-	if b.failures.numKnown.Load() > 0 {
-		b.failures.forget(key)
-		b.forgetChange(key)
-	}
+	b.failures.forget(key)
+	b.forgetChange(key)
 }

@@ -205,10 +205,8 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 		} else if left := max(e.delayLeft, e.answer.after); left > 0 {
 			p.addAfter(e, left) // In most queues the key still waits, and this changes nothing.
 		}
-	case NextHold:
-		p.addAgain(e)
-	case NextInterrupted:
-		if !e.callCtx.wasInterrupted() { // ErrAdded came from elsewhere, so perhaps no add brings the key.
+	case NextHold, NextInterrupted:
+		if r.Next == NextHold || !e.callCtx.wasInterrupted() { // ErrAdded came from elsewhere, so perhaps no add brings the key.
 			p.addAgain(e)
 		}
 	case NextGiveUp:
