@@ -139,7 +139,9 @@ func (e *Entry[T]) endCall() {
 	if e.callCtx != nil { // The queue may have panicked before there was one.
 		e.callCtx.end()
 	}
-	e.pauseIfLooping()
+	if e.result.Next == NextInterrupted && !e.lost {
+		e.pauseIfLooping()
+	}
 }
 
 // decide decides, by the error that the handler has returned, what becomes of the key.

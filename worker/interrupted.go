@@ -72,9 +72,6 @@ func doubled(delay time.Duration, times int, longest time.Duration) time.Duratio
 // pauseIfLooping holds the key if it was interrupted too often in a row. While it pauses, the key still uses its place in a group with a
 // Limit.
 func (e *Entry[T]) pauseIfLooping() {
-	if e.result.Next != NextInterrupted || e.lost {
-		return
-	}
 	if n := e.books.interruptions(e.result.Key); n > maxInterruptions && !e.books.queue.ShuttingDown() {
 		e.current.parts = append(e.current.parts, pauseAfter("it was interrupted", n))
 	}
