@@ -113,7 +113,7 @@ func TestRetryAfterOfACall(t *testing.T) {
 		q := wrapped.NewQueue("q", limiter).(*controllerruntime.Queue[int])
 		defer q.ShutDown()
 		got, err := wrapped.Reconcile(t.Context(), 1)
-		if got.RequeueAfter != 0 || !errors.Is(err, errNotYet) || err.Error() != "not yet (not again before 1m0s)" {
+		if got.RequeueAfter != 0 || !errors.Is(err, errNotYet) || err.Error() != "not yet (again after 1m0s at the earliest)" {
 			t.Errorf("Reconcile() = %+v, %v", got, err)
 		}
 		result.RequeueAfter = 0

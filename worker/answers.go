@@ -98,9 +98,11 @@ type retryAfterError struct {
 	after time.Duration
 }
 
-// RetryAfter wraps an error so that its key does not come again before d: for servers that say how long to stay away. The call
-// has failed and is counted, and the key comes again after the longer of d and the limiter's delay. A queue that cannot take the
-// longer of two, such as client-go's, brings it after d, and does not ask its limiter. It returns nil if err is nil.
+// RetryAfter wraps an error so that its key does not come again before d: for servers that say how long to stay away. The call has failed
+// and is counted, and the key comes again after the longer of d and the limiter's delay; of several RetryAfters the longest counts. A queue
+// that cannot take the longer of two, such as client-go's, brings it after d, and does not ask its limiter. (A call within the delay of an
+// earlier failure does not prolong that over a queue that cannot put a waiting key off, such as the root package's.) It returns nil if err
+// is nil.
 //
 // errors.Join(err, RequeueAfter(d)) means the same. If a Kubernetes API server's error says how long to stay away, this package does not
 // look for that: see apierrors.SuggestsClientDelay and docs/backoff.md.
@@ -112,7 +114,7 @@ func RetryAfter(err error, d time.Duration) error {
 }
 
 func (e *retryAfterError) Error() string {
-	return fmt.Sprintf("%v (not again before %v)", e.wrapper, e.after)
+	return fmt.Sprintf("%v (again after %v at the earliest)", e.wrapper, e.after)
 }
 
 // wrapper is an error with the text of the one that it wraps.
@@ -166,89 +168,96 @@ type answer struct {
 	after    time.Duration // of NextRequeue: when the key comes again; of NextRetry: not before
 	every    time.Duration // of NextRequeue: the period that decides when the key comes again, or 0
 	priority *int          // of NextRequeue: the key's new priority, nil if it keeps the one that it has
-	hold     *hold         // of NextHold, NextRetry and NextRequeue: what keeps the key from starting, or nil
 }
 
-// classify returns what err asks for. An error that asks for nothing else is a failure. If interrupted is set, context.Canceled comes
-// from a context of UntilAdded, and is an interruption like ErrAdded.
-func classify(err error, interrupted bool) answer {
+// classify returns what err asks for, and the Holds that then keep the key from starting. An error that asks for nothing else is a failure.
+// If interrupted is set, context.Canceled comes from a context of UntilAdded, and is an interruption like ErrAdded.
+func classify(err error, interrupted bool) (answer, []*hold) {
 	if err == nil {
-		return answer{next: NextForget}
+		return answer{next: NextForget}, nil
 	}
 	if _, ok := err.(*PanicError); ok { // What a panic was called with is no answer.
-		return answer{next: NextRetry}
+		return answer{next: NextRetry}, nil
 	}
-	var fatal *fatalError
-	var terminal *terminalError
-	var later *retryAfterError
-	var onHold *hold
-	if errors.As(err, &fatal) {
-		return answer{next: NextGiveUp, fatal: true}
-	}
-	if errors.As(err, &terminal) {
-		return answer{next: NextGiveUp}
-	}
-	errors.As(err, &onHold)
-	again, asked := requeueOf(err)
+	var in contents
+	in.note(err, interrupted)
 	switch {
-	case errors.As(err, &later):
-		after := again.after
-		for within := err; errors.As(within, &later); within = later.error { // Of several delays the longest counts.
-			after = max(after, later.after)
-		}
-		return answer{next: NextRetry, after: after, hold: onHold}
-	case (asked || onHold != nil) && hasFailure(err, interrupted):
-		return answer{next: NextRetry, after: again.after, hold: onHold}
-	case asked:
-		again.hold = onHold
-		return again
-	case onHold != nil:
-		return answer{next: NextHold, hold: onHold}
+	case in.fatal || in.terminal:
+		return answer{next: NextGiveUp, fatal: in.fatal}, nil
+	case in.retryAfter || in.failure && (in.asked || in.holds != nil):
+		return answer{next: NextRetry, after: max(in.after, in.again.after)}, in.holds
+	case in.asked:
+		return in.again, in.holds
+	case in.holds != nil:
+		return answer{next: NextHold}, in.holds
 	case isInterruption(err, interrupted):
-		return answer{next: NextInterrupted}
+		return answer{next: NextInterrupted}, nil
 	}
-	return answer{next: NextRetry}
+	return answer{next: NextRetry}, nil
 }
 
-// requeueOf returns the answer of a Requeue or Every in err, if there is one.
-func requeueOf(err error) (answer, bool) {
-	var every everyError
-	var again Requeue
-	var pointer *Requeue
-	switch {
-	case errors.As(err, &again):
-	case errors.As(err, &pointer) && pointer != nil:
-		again = *pointer
-	case errors.As(err, &every):
-		return answer{next: NextRequeue, every: every.period}, true
-	default:
-		return answer{}, false
+// contents are what an error consists of: all that it wraps and joins.
+type contents struct {
+	fatal, terminal, retryAfter, asked, failure bool
+
+	after time.Duration // the longest of the RetryAfters
+	again answer        // of the first Requeue or, without one, the first Every
+	holds []*hold       // each once
+}
+
+// note adds err and all in it.
+func (in *contents) note(err error, interrupted bool) {
+	switch e := err.(type) {
+	case *fatalError:
+		in.fatal = true
+	case *terminalError:
+		in.terminal = true
+	case *retryAfterError:
+		in.retryAfter, in.after = true, max(in.after, e.after)
+	case *hold:
+		if !slices.Contains(in.holds, e) {
+			in.holds = append(in.holds, e)
+		}
+		return
+	case everyError:
+		if !in.asked {
+			in.asked, in.again = true, answer{next: NextRequeue, every: e.period}
+		}
+		return
+	case *Requeue:
+		if e != nil {
+			in.note(*e, interrupted)
+			return
+		}
+	case Requeue:
+		if !in.asked || in.again.every > 0 {
+			in.asked, in.again = true, answer{next: NextRequeue, after: e.After, priority: e.Priority}
+		}
+		return
 	}
-	return answer{next: NextRequeue, after: again.After, priority: again.Priority}, true
+	switch e := err.(type) {
+	case interface{ Unwrap() []error }:
+		for _, within := range e.Unwrap() {
+			in.note(within, interrupted)
+		}
+		return
+	case interface{ Unwrap() error }:
+		if within := e.Unwrap(); within != nil {
+			in.note(within, interrupted)
+			return
+		}
+	}
+	in.failure = in.failure || err != nil && !isInterruption(err, interrupted)
 }
 
 func isInterruption(err error, interrupted bool) bool {
 	return errors.Is(err, ErrAdded) || interrupted && errors.Is(err, context.Canceled)
 }
 
-// hasFailure reports whether one of the errors that are joined in err is a failure.
-func hasFailure(err error, interrupted bool) bool {
-	switch e := err.(type) {
-	case interface{ Unwrap() []error }:
-		return slices.ContainsFunc(e.Unwrap(), func(err error) bool { return err != nil && hasFailure(err, interrupted) })
-	case interface{ Unwrap() error }:
-		if within := e.Unwrap(); within != nil {
-			return hasFailure(within, interrupted)
-		}
-	}
-	_, asked := requeueOf(err)
-	_, holds := err.(*hold)
-	return !asked && !holds && !isInterruption(err, interrupted)
-}
-
 // NextOf returns, for a function that wraps a handler, what becomes of the key if its call returns err. A failure is
 // NextRetry even if the key will be given up for having failed too often. The context is that of the call or made from it.
 func NextOf(ctx context.Context, err error) Next {
 	c := CallOf(ctx)
-	return classify(err, c.anyCall != nil && c.wasInterrupted()).next
+	a, _ := classify(err, c.anyCall != nil && c.wasInterrupted())
+	return a.next
 }

@@ -42,22 +42,22 @@ type Books[T comparable] struct {
 
 	holds *holds[T]
 
-	// poolStats sets the numbers of Stats that only a pool knows. It is nil without a pool.
+	// poolStats sets the numbers of Stats that only a pool knows. It is nil without a pool: see hasPool.
 	poolStats func(*Stats)
 	// catchPanic runs foreign code on a goroutine of the books. A panic ends the pool. Books without a pool only log it.
 	catchPanic func(f func())
 
 	failures  failures[T]
 	lastSweep atomic.Int64 // when a sweep was last started without a pool, in nanoseconds since 1970
-	sweepFrom atomic.Int64 // the position in failures.all where the last sweep ran out of time and the next one begins
+	sweeping  atomic.Bool  // a sweep goes on
 
 	// mu is held for moments only, and never while foreign code runs.
 	mu struct {
 		sync.Mutex
 		// running are the running calls. mu also guards the fields of each Entry from current on.
 		running []*Entry[T]
-		// interruptions counts, for each key, how many of its last calls in a row were interrupted, or released from their holds at once.
-		interruptions map[T]int
+		// interruptions counts, per key, the last calls in a row that were interrupted or whose hold was released at once.
+		interruptions recent[T, int]
 		// counted has only the counters that countLocked increments.
 		counted   Stats
 		durations observe.Histogram
@@ -68,8 +68,8 @@ type Books[T comparable] struct {
 }
 
 // NewBooks returns books for the keys of queue. It uses the options that are about calls: Name, MaxRetries, HandlerTimeout, StuckAfter,
-// KeepGivenUp, OnFinish, OnGiveUp, OnStuck, Logger and Clock. It panics if an option makes no sense, or queue is nil or a nil pointer.
-// A provider of metrics does not discover the books: see [Books.Inspector].
+// KeepGivenUp, OnFinish, OnGiveUp, OnStuck, Logger, Clock and, for the buckets of histograms, MetricsProvider. That does not discover the
+// books: see [Books.Inspector]. NewBooks panics if an option makes no sense, or queue is nil or a nil pointer.
 func NewBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Books[T] {
 	if queue = notNilPointer(queue); queue == nil {
 		panic("worker: NewBooks without a queue")
@@ -81,6 +81,8 @@ func NewBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 	b.setLogger()
 	return b
 }
+
+func (b *Books[T]) hasPool() bool { return b.poolStats != nil }
 
 // notNilPointer returns queue, or nil if it holds a nil pointer, as when a variable of a concrete type of queue was never set.
 func notNilPointer[T comparable](queue workqueue.TypedRateLimitingInterface[T]) workqueue.TypedRateLimitingInterface[T] {
@@ -96,6 +98,7 @@ func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 	b.options.setDefaults()
 	known := &b.failures.mu
 	known.failing.max, known.givenUp.max, known.calls.max = keepErrors, b.options.KeepGivenUp, maxCallBytes
+	b.mu.interruptions.max = keepInterruptions
 	buckets := b.options.durationBuckets()
 	b.mu.durations, b.mu.changes.took = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
 	b.catchPanic = b.logPanics
@@ -118,6 +121,7 @@ func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 	return b
 }
 
+// setLogger sets the logger. A pool does that in Run, so that a slog.SetDefault between New and Run counts.
 func (b *Books[T]) setLogger() {
 	b.logger = b.options.Logger
 	if b.logger == nil {
@@ -146,7 +150,7 @@ func (b *Books[T]) startCall(e *Entry[T]) {
 	e.current.RunningKey = RunningKey[T]{Key: r.Key, Attempt: r.Attempt, Started: r.Started}
 	e.current.priority = e.priority
 	if b.addTimes != nil {
-		b.mu.changes.resume(e)
+		b.mu.changes.resumeLocked(e)
 	}
 	e.place = len(b.mu.running)
 	b.mu.running = append(b.mu.running, e)
@@ -182,7 +186,10 @@ func (b *Books[T]) noteOutcome(e *Entry[T]) {
 	key := e.result.Key
 	switch e.result.Next {
 	case NextForget, NextRequeue:
-		b.forgetFailures(key)
+		if b.failures.numKnown.Load() > 0 {
+			b.failures.forget(key)
+			b.forgetChange(key)
+		}
 	case NextRetry:
 		count := failureCount{calls: e.failedBefore.calls + 1}
 		if e.sameFailure {
@@ -222,7 +229,7 @@ func (b *Books[T]) countLocked(e *Entry[T]) {
 	}
 	b.mu.durations.Observe(r.Duration)
 	if b.addTimes != nil {
-		b.mu.changes.note(e)
+		b.mu.changes.noteLocked(e)
 	}
 	switch r.Next {
 	case NextRequeue:
@@ -232,7 +239,7 @@ func (b *Books[T]) countLocked(e *Entry[T]) {
 		}
 	case NextHold:
 		n.Holds++
-		return // pauseAfterRelease decides whether this was one more interruption in a row, or ended the row.
+		return // The end of the hold ends the row of interruptions, or is one more of them.
 	case NextInterrupted:
 		n.Interrupted++
 		b.countInterruptionLocked(r.Key)
@@ -243,7 +250,7 @@ func (b *Books[T]) countLocked(e *Entry[T]) {
 		n.Failed++
 		n.GivenUp++
 	}
-	if len(b.mu.interruptions) > 0 {
-		delete(b.mu.interruptions, r.Key)
+	if b.mu.interruptions.size > 0 {
+		b.mu.interruptions.take(r.Key)
 	}
 }

@@ -252,6 +252,41 @@ func TestStatsOfBooks(t *testing.T) {
 	})
 }
 
+// Books find out that a key that fails there has succeeded elsewhere, over any queue whose limiter counts by key.
+func TestBooksOfTwoPrograms(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		defer q.ShutDown()
+		first, second := worker.NewBooks(q, options{}), worker.NewBooks(q, options{})
+		handle := func(books *worker.Books[string], err error) outcome {
+			q.Add("a")
+			key, _ := q.Get()
+			e := books.Begin(t.Context(), key)
+			r := e.End(err)
+			if err != nil {
+				q.AddRateLimited(key)
+			} else {
+				q.Forget(key)
+			}
+			e.AfterHold(func() { q.Done(key) })
+			return r
+		}
+		handle(first, errBroken)
+		if r := handle(first, errBroken); r.Attempt != 2 {
+			t.Errorf("%+v", r)
+		}
+		handle(second, nil)
+		time.Sleep(time.Minute)
+		first.Stats() // Which looks, in the background.
+		synctest.Wait()
+		if s := first.Stats(); s.Failing != 0 {
+			t.Errorf("%+v", s)
+		}
+		if r := handle(first, errBroken); r.Attempt != 1 {
+			t.Errorf("%+v", r)
+		}
+	})
+}
+
 // badFinder is a queue that panics when it is asked for a key.
 type badFinder struct {
 	extended
@@ -273,7 +308,7 @@ func TestPanicsOnGoroutinesOfBooks(t *testing.T) {
 		defer q.ShutDown()
 		logger, log := newLogger()
 		books := worker.NewBooks(q, options{Logger: logger, StuckAfter: 10 * time.Minute, OnStuck: func(context.Context, stuck) { panic("a bad hook") }})
-		for _, key := range []string{"fails", "stuck", "held"} {
+		for _, key := range []string{"fails", "stuck", "stuck, too", "held"} {
 			q.Add(key)
 			q.Get()
 		}
@@ -291,9 +326,12 @@ func TestPanicsOnGoroutinesOfBooks(t *testing.T) {
 		e.AfterHold(func() { panic("a bad Done") })
 		e = books.Begin(t.Context(), "stuck")
 		time.Sleep(time.Hour)
+		later := books.Begin(t.Context(), "stuck, too") // The watch goes on.
+		time.Sleep(time.Hour)
 		e.End(nil)
-		for _, bad := range []string{"queue", "hook", "Done"} {
-			if n := strings.Count(log.String(), "panicked\" panic=\"a bad "+bad); n != 1 {
+		later.End(nil)
+		for bad, want := range map[string]int{"queue": 1, "hook": 2, "Done": 1} {
+			if n := strings.Count(log.String(), "panicked\" panic=\"a bad "+bad); n != want {
 				t.Errorf("the panic of a bad %s is logged %d times:\n%s", bad, n, log)
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// Call is a running call of a handler, as the handler sees it. After the call, and for the zero Call, the methods return zero values.
+// Call is a running call of a handler, as the handler sees it. After the call, and for the zero Call, there is no attempt, priority or cause.
 // All methods may be called from any goroutine, and take constant time.
 type Call struct {
 	ctx context.Context
@@ -85,8 +85,8 @@ func (c Call) Causes() (causes workqueue.Causes) {
 // A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has been interrupted.
 // That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC status has, return context.Cause instead.)
 //
-// It may be called in a loop: for the same context it returns the same one, and it keeps nothing for a context that has ended.
-// Its first use starts a goroutine, which ends with the call or when the key is added again. If the queue is no
+// It may be called in a loop: called again with the same context, it returns the context of the last time. What it makes for a context that
+// ends is garbage. Its first use starts a goroutine, which ends with the call or when the key is added again. If the queue is no
 // [workqueue.AddNotifier], or without a call, UntilAdded returns the context that CallOf got.
 func (c Call) UntilAdded() context.Context {
 	if c.anyCall == nil {

@@ -8,11 +8,6 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// A change of a key begins when the key is added or comes due. (An add during a call begins the next change.)
-// Later adds belong to it until the key is handed out. It ends with the first call that answers it: one that returns nil
-// or asks for the key again. A failure or an interruption is no answer, so the change goes on. It ends unanswered, and is not
-// counted, if the key is given up or forgotten or removed from the queue.
-
 // UnansweredKey is a key that was added and for which no call has succeeded since.
 type UnansweredKey[T comparable] struct {
 	Key   T         `json:"key"`
@@ -20,6 +15,10 @@ type UnansweredKey[T comparable] struct {
 }
 
 // changes has the changes for which a handler was called. The books' mu guards it.
+//
+// A change of a key begins when the key is added or comes due. Later adds belong to it until the key is handed out. It ends with the first
+// call that answers it: one that returns nil or asks for the key again. A failure or an interruption is no answer, so the change goes on. It
+// ends unanswered, and is not counted, if the key is given up or forgotten or removed from the queue. An add during a call begins the next.
 type changes[T comparable] struct {
 	took observe.Histogram
 	// unanswered has the keys whose last call was no answer, with the beginning of the change. order has the oldest first.
@@ -27,8 +26,8 @@ type changes[T comparable] struct {
 	order      slotheap.Heap
 }
 
-// resume gives e the beginning of a change that earlier calls left unanswered.
-func (c *changes[T]) resume(e *Entry[T]) {
+// resumeLocked gives e the beginning of a change that earlier calls left unanswered.
+func (c *changes[T]) resumeLocked(e *Entry[T]) {
 	if c.unanswered.Len() == 0 || e.since.IsZero() {
 		return
 	}
@@ -37,8 +36,8 @@ func (c *changes[T]) resume(e *Entry[T]) {
 	}
 }
 
-// note counts the change that e's call has answered, or keeps when it began for the next call.
-func (c *changes[T]) note(e *Entry[T]) {
+// noteLocked counts the change that e's call has answered, or keeps when it began for the next call.
+func (c *changes[T]) noteLocked(e *Entry[T]) {
 	r := &e.result
 	if e.since.IsZero() {
 		return
@@ -46,9 +45,9 @@ func (c *changes[T]) note(e *Entry[T]) {
 	switch r.Next {
 	case NextForget, NextRequeue:
 		c.took.Observe(max(0, r.Started.Add(r.Duration).Sub(e.since)))
-		c.remove(r.Key)
+		c.removeLocked(r.Key)
 	case NextGiveUp:
-		c.remove(r.Key)
+		c.removeLocked(r.Key)
 	default: // No answer. If an earlier call has left the change unanswered, it is there already.
 		if s, entry, inserted := c.unanswered.FindOrInsert(keytable.HashOf(r.Key), r.Key); inserted {
 			entry.Value = e.since
@@ -57,8 +56,8 @@ func (c *changes[T]) note(e *Entry[T]) {
 	}
 }
 
-// remove forgets the change of key.
-func (c *changes[T]) remove(key T) {
+// removeLocked forgets the change of key.
+func (c *changes[T]) removeLocked(key T) {
 	if c.unanswered.Len() == 0 {
 		return
 	}
@@ -70,7 +69,7 @@ func (c *changes[T]) remove(key T) {
 func (b *Books[T]) forgetChange(key T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mu.changes.remove(key)
+	b.mu.changes.removeLocked(key)
 }
 
 // oldestCalled returns the oldest change for which a handler was called, or nil, and whether its key is being handled.

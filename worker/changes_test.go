@@ -234,6 +234,23 @@ func TestRemovedChanges(t *testing.T) {
 	})
 }
 
+// Forget ends the change of a key that was only interrupted, too.
+func TestForgottenChangeOfInterruptedKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: debug.Times{}})
+		b := worker.NewBooks(q, options{})
+		q.Add("a")
+		q.Get()
+		b.Begin(t.Context(), "a").End(worker.ErrAdded)
+		time.Sleep(time.Second)
+		before := b.Stats().OldestUnanswered
+		b.Forget("a")
+		if after := b.Stats().OldestUnanswered; before != time.Second || after != 0 {
+			t.Errorf("%v, and after Forget %v", before, after)
+		}
+	})
+}
+
 // Of a queue with priorities, the oldest key may not be the next one. Then only its age is known.
 func TestOldestUnansweredWithPriorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -47,6 +47,8 @@ func TestClassify(t *testing.T) {
 		{"Every with a failure beside it", errors.Join(Every(time.Minute), broken), false, retry},
 		{"RetryAfter", wrap(RetryAfter(broken, time.Minute)), false, retryAfter},
 		{"RetryAfter twice", RetryAfter(RetryAfter(broken, time.Minute), time.Second), false, retryAfter},
+		{"RetryAfter beside a longer one", errors.Join(RetryAfter(broken, time.Second), wrap(RetryAfter(broken, time.Minute))), false, retryAfter},
+		{"RetryAfter beside a shorter one", errors.Join(RetryAfter(broken, time.Minute), RetryAfter(broken, time.Second)), false, retryAfter},
 		{"RetryAfter with RequeueAfter beside it", RetryAfter(errors.Join(broken, RequeueAfter(time.Minute)), time.Second), false, retryAfter},
 		{"RetryAfter of nil", RetryAfter(nil, time.Minute), false, answer{next: NextForget}},
 		{"RetryAfter of Terminal", RetryAfter(Terminal(broken), time.Minute), false, giveUp},
@@ -82,7 +84,7 @@ func TestClassify(t *testing.T) {
 		{"a panic with RequeueAfter", &PanicError{Value: RequeueAfter(1)}, false, retry},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := classify(c.err, c.interrupted); got != c.want {
+			if got, _ := classify(c.err, c.interrupted); got != c.want {
 				t.Errorf("classify(%v, %v) is %+v, want %+v", c.err, c.interrupted, got, c.want)
 			}
 		})

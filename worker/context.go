@@ -5,8 +5,6 @@ import (
 	"errors"
 	"sync/atomic"
 	"time"
-
-	"k8s.io/utils/clock"
 )
 
 // The contexts of a call, each made from the one above:
@@ -57,25 +55,25 @@ func (c *callContext[T]) ensureOwn() *ownContext {
 	if own := c.own.Load(); own != nil {
 		return own
 	}
-	own := newOwnContext(c.entry.parent)
+	own := newOwnContext(c.entry.base)
 	if !c.own.CompareAndSwap(nil, own) {
 		own.end(nil) // Somebody else was quicker, or the call has ended.
 	}
 	return c.own.Load()
 }
 
-// end ends the context. If nobody has needed own yet, it need not be made: endedCtx takes its place.
+// end ends the context. A call that has made no own context gets endedCtx, so that Done and Err of a context that was kept report the end.
 func (c *callContext[T]) end() {
 	if !c.own.CompareAndSwap(nil, c.entry.endedCtx) {
 		c.own.Load().end(nil)
 	}
 }
 
-func (c *callContext[T]) Deadline() (time.Time, bool) { return c.entry.parent.Deadline() }
+func (c *callContext[T]) Deadline() (time.Time, bool) { return c.entry.base.Deadline() }
 func (c *callContext[T]) Done() <-chan struct{}       { return c.ensureOwn().Done() }
 
 func (c *callContext[T]) Err() error {
-	if c.own.Load() == nil && c.entry.parent.Err() == nil {
+	if c.own.Load() == nil && c.entry.base.Err() == nil {
 		return nil
 	}
 	return c.ensureOwn().Err()
@@ -90,7 +88,7 @@ func (c *callContext[T]) Value(key any) any {
 	if own := c.own.Load(); own != nil {
 		return own.Value(key)
 	}
-	return c.entry.parent.Value(key)
+	return c.entry.base.Value(key)
 }
 
 // ifRunning runs f under the books' mu if the call is still running, and reports whether it is.
@@ -104,9 +102,8 @@ func (c *callContext[T]) ifRunning(f func(e *Entry[T])) (running bool) {
 	return running
 }
 
-// wasInterrupted reports whether a context.Canceled that the handler returns comes from a context of UntilAdded that an add has ended. If
-// the handler's own context was canceled too, by Cancel or the end of the pool, it may come from there, so the answer is false. (A timeout
-// is not in the way: its error is context.DeadlineExceeded.)
+// wasInterrupted reports whether an add has ended a context of UntilAdded, and nothing else has canceled the handler. Then a
+// context.Canceled that the handler returns is an interruption.
 func (c *callContext[T]) wasInterrupted() bool {
 	own := c.own.Load()
 	if own == nil || !own.until.interrupted.Load() {
@@ -174,35 +171,3 @@ func isClosed(c <-chan struct{}) bool {
 		return false
 	}
 }
-
-// withTimeout is context.WithTimeout on the configured clock.
-func withTimeout(parent context.Context, c clock.Clock, d time.Duration) (context.Context, context.CancelFunc) {
-	if _, ok := c.(clock.RealClock); ok {
-		return context.WithTimeout(parent, d)
-	}
-	ended, end := context.WithCancelCause(context.Background())
-	ctx := &clockContext{parent, c.Now().Add(d), ended}
-	timer := c.NewTimer(d)
-	go func() {
-		defer timer.Stop()
-		select {
-		case <-timer.C():
-			end(context.DeadlineExceeded)
-		case <-parent.Done():
-			end(parent.Err())
-		case <-ended.Done():
-		}
-	}()
-	return ctx, func() { end(context.Canceled) }
-}
-
-// clockContext is a context with a deadline on a clock that the context package does not know.
-type clockContext struct {
-	context.Context
-	deadline time.Time
-	ended    context.Context // provides Done and, by its cause, Err
-}
-
-func (c *clockContext) Deadline() (time.Time, bool) { return c.deadline, true }
-func (c *clockContext) Done() <-chan struct{}       { return c.ended.Done() }
-func (c *clockContext) Err() error                  { return context.Cause(c.ended) }

@@ -35,8 +35,8 @@
 // A Hold joined with another answer delays the key in addition, except after Fatal or Terminal. A panic in the error's own methods counts
 // as a panic of the handler. In every case the queue's Done is called exactly once, and last, so the calls for a key do not overlap.
 //
-// The pool counts failures itself, because not every limiter counts by key, and those that do also count what others add with
-// AddRateLimited. A handler reads the count with [Call.Attempt].
+// The pool counts failures itself: some limiters do not count by key, and others also count adds that are no failures of a handler. A
+// handler reads the count with [Call.Attempt].
 //
 //   - After a failure a key waits. If an event brings it back early and it fails again, that is the same failure: it is not counted
 //     again, and the key still waits for the end of the first delay.
@@ -44,8 +44,8 @@
 //     for all of them.
 //   - When the limiter's own count for a key falls to zero, somebody else has handled the key, and this pool forgets its failures too.
 //
-// A key that is interrupted more than five times in a row, for example because its own handler adds it, waits longer and longer
-// between calls. So does a key whose holds are released as soon as they begin.
+// A key that is interrupted more than five times in a row, for example because its own handler adds it, waits longer and longer between
+// calls. A key whose holds are released within a millisecond more than five times in a row is slowed down in the same way.
 //
 // A panic outside the handler, in a hook, Options.Ready, the logger, the clock, the queue, its limiter or the provider of metrics, is
 // a bug without a key to blame: it ends Run like Fatal, with a [PanicError], and skips the key's other hooks.
@@ -99,8 +99,8 @@
 // the log and the hook OnLeft have the keys that were left undone. A handler that is left behind keeps its key. When it returns after all,
 // hooks and Done are called as always. To end a pool and other goroutines together, take golang.org/x/sync/errgroup.
 //
-// A queue may hold keys back until a handler that was left behind returns, as a priorityqueue does with a group at its limit. Run waits for
-// them at most a tenth of a second. Later they are taken out of the queue as they come free.
+// A priorityqueue whose group is at its limit hands its keys out only when a running handler returns. Run waits a tenth of a second for such
+// keys, lists them, and leaves a goroutine that takes them out later.
 //
 // # A queue with leases
 //

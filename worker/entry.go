@@ -10,28 +10,31 @@ import (
 // Entry is a call of a handler in [Books].
 type Entry[T comparable] struct {
 	books *Books[T]
-	// parent is that of the calls' contexts. A pool's worker uses one entry for all its calls.
-	parent   context.Context
+	// base is the parent of the calls' contexts. A pool's worker uses one entry for all its calls.
+	base     context.Context
 	contexts []callContext[T] // for the next calls
-	endedCtx *ownContext      // has ended: the own of every call that ends without having needed one. Nil in an entry of Begin
+	// endedCtx is a context that has ended. A call that ends before anybody needed its own context takes this one. Nil after Begin.
+	endedCtx *ownContext
+
+	// callState belongs to the goroutine of the call. current is the copy that other goroutines may read, under the books' mu.
 
 	callState[T]
 
 	// The books' mu guards what follows.
 
-	// current is what others see of the call while it is running. startCall copies it from callState.
 	current struct {
 		RunningKey[T]                 // without Duration
 		callCtx       *callContext[T] // that of callState from startCall to endCall, otherwise nil
 		priority      int
-		// parts delay the Done of the key: see Hold, Call.Hold and pauseIfLooping. After the call only its goroutine uses them, without mu.
+		// parts delay the Done of the key: the holds of the handler and pauseIfLooping. After the call only its goroutine uses them,
+		// without mu.
 		parts []*hold
 	}
 	place     int    // the index in the books' running
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
 }
 
-// callState is what the goroutine of a call knows. Only that goroutine writes it. During the call others may read ctx and since under mu.
+// callState is what the goroutine of a call knows. During the call others may read ctx and since under mu.
 type callState[T comparable] struct {
 	result   Result[T] // what hooks see
 	answer   answer    // what the handler's error asks for
@@ -39,6 +42,7 @@ type callState[T comparable] struct {
 	ctx      context.Context    // callCtx, or made from it
 	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
 	lost     bool               // the key's lease had ended before the handler could be called
+	crashing bool               // the handler has panicked, and CrashOnPanic ends the process: neither is the call counted nor the key Done
 	priority int                // of a key of a PriorityQueue
 	since    time.Time          // when the change that the call answers began (see changes.go), zero if unknown
 
@@ -56,7 +60,7 @@ type callState[T comparable] struct {
 // already: another process may have got the key. Then the handler should not be called, and End ignores what it is given, counts nothing,
 // and returns NextInterrupted with the context's cause.
 func (b *Books[T]) Begin(ctx context.Context, key T) *Entry[T] {
-	e := &Entry[T]{books: b, parent: ctx, contexts: make([]callContext[T], 1)}
+	e := &Entry[T]{books: b, base: ctx, contexts: make([]callContext[T], 1)}
 	e.noteGoroutine()
 	b.sweepIfDue()
 	e.prepare(key)
@@ -83,7 +87,6 @@ func (e *Entry[T]) Interrupted() bool { return e.callCtx.wasInterrupted() }
 // End ends the call, whose handler has returned err, counts it, logs it and calls the hooks. It must be called once, and before the queue's
 // Done. If the handler has panicked, err must be a [*PanicError]; if it has called runtime.Goexit, [ErrGoexit].
 func (e *Entry[T]) End(err error) Result[T] {
-	defer e.pauseIfLooping()
 	defer e.endCall()
 	if e.lost {
 		e.result.Err, e.result.Next = context.Cause(e.ctx), NextInterrupted
@@ -97,8 +100,8 @@ func (e *Entry[T]) End(err error) Result[T] {
 }
 
 // newEntry returns an entry for many calls, one after the other.
-func (b *Books[T]) newEntry(parent context.Context) *Entry[T] {
-	e := &Entry[T]{books: b, parent: parent, endedCtx: newOwnContext(parent)}
+func (b *Books[T]) newEntry(base context.Context) *Entry[T] {
+	e := &Entry[T]{books: b, base: base, endedCtx: newOwnContext(base)}
 	e.endedCtx.end(nil)
 	return e
 }
@@ -118,8 +121,11 @@ func (e *Entry[T]) prepare(key T) {
 	e.makeContext()
 }
 
-// endCall counts the call, after its hooks, and ends its contexts. A call that was not started is not counted.
+// endCall counts the call, after its hooks, ends its contexts, and pauses a key that loops. A call that was not started is not counted.
 func (e *Entry[T]) endCall() {
+	if e.crashing {
+		return
+	}
 	b := e.books
 	b.mu.Lock()
 	if e.current.callCtx != nil {
@@ -132,6 +138,9 @@ func (e *Entry[T]) endCall() {
 	}
 	if e.callCtx != nil { // The queue may have panicked before there was one.
 		e.callCtx.end()
+	}
+	if e.result.Next == NextInterrupted && !e.lost {
+		e.pauseIfLooping()
 	}
 }
 
@@ -155,7 +164,7 @@ func (e *Entry[T]) decide() {
 // isLastAttempt reports whether the key, whose call has failed, is given up because of Options.MaxRetries.
 func (e *Entry[T]) isLastAttempt() bool {
 	most := e.books.options.MaxRetries
-	cutShort := e.parent.Err() != nil // The pool has ended, and the call may have failed only because of that.
+	cutShort := e.base.Err() != nil // The pool has ended, and the call may have failed only because of that.
 	return most != UnlimitedRetries && e.failedBefore.calls >= most && !cutShort
 }
 
@@ -164,17 +173,29 @@ func (e *Entry[T]) isLastAttempt() bool {
 func (e *Entry[T]) classify() {
 	defer func() {
 		if v := recover(); v != nil {
-			e.result.Err = newPanicError(v)
+			e.panicked(v)
 			e.answer = answer{next: NextRetry}
 		}
 	}()
-	e.answer = classify(e.result.Err, e.callCtx.wasInterrupted())
-	switch h := e.answer.hold; {
-	case h == nil:
-	case h.returned.Swap(true):
-		e.result.Err, e.answer = fmt.Errorf("%w: %w", errHoldTwice, e.result.Err), answer{next: NextRetry}
-	default:
-		e.callCtx.addHold(h)
+	var holds []*hold
+	e.answer, holds = classify(e.result.Err, e.callCtx.wasInterrupted())
+	for _, h := range holds {
+		if h.returned.Swap(true) {
+			e.result.Err, e.answer = fmt.Errorf("%w: %w", errHoldTwice, e.result.Err), answer{next: NextRetry}
+		} else {
+			e.callCtx.addHold(h)
+		}
+	}
+}
+
+// panicked notes that the handler, or a method of its error, has panicked with v. See newPanicError for when to call it. With CrashOnPanic
+// it ends the process of a pool.
+func (e *Entry[T]) panicked(v any) {
+	e.result.Err = newPanicError(v)
+	if b := e.books; b.options.CrashOnPanic && b.hasPool() {
+		e.crashing = true
+		b.logger.Error("The handler panicked", "key", e.result.Key, "panic", v)
+		panic(v) // The stack that the runtime prints is still that of the handler.
 	}
 }
 
@@ -208,7 +229,7 @@ func (e *Entry[T]) log() {
 		message = "The handler was interrupted, its key was added again"
 	}
 	// Not the handler's context, which may have ended.
-	if !e.books.logger.Enabled(e.parent, level) {
+	if !e.books.logger.Enabled(e.base, level) {
 		return
 	}
 	attrs := []slog.Attr{slog.Any("key", r.Key), slog.String("next", r.Next.String()),
@@ -216,5 +237,5 @@ func (e *Entry[T]) log() {
 	if p, ok := r.Err.(*PanicError); ok {
 		attrs = append(attrs, slog.String("stack", string(p.Stack)))
 	}
-	e.books.logger.LogAttrs(e.parent, level, message, e.books.withCauses(attrs, r.Key)...)
+	e.books.logger.LogAttrs(e.base, level, message, e.books.withCauses(attrs, r.Key)...)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -326,11 +327,20 @@ func TestFailingKeysOfAQueueThatDoesNotKnow(t *testing.T) {
 	})
 }
 
-// slowServer takes a while for each answer.
-type slowServer struct{ stringQueue }
+// slowServer takes a while for each answer, whatever the context is.
+type slowServer struct {
+	stringQueue
+	takes *atomic.Int64
+}
+
+func newSlowServer() slowServer {
+	takes := new(atomic.Int64)
+	takes.Store(int64(10 * time.Millisecond))
+	return slowServer{limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)), takes}
+}
 
 func (q slowServer) NumRequeuesContext(_ context.Context, key string) (int, time.Duration, error) {
-	time.Sleep(10 * time.Millisecond)
+	time.Sleep(time.Duration(q.takes.Load()))
 	return q.NumRequeues(key), 0, nil
 }
 
@@ -340,7 +350,7 @@ func (q slowServer) GiveUp(string, int, error) {}
 func TestSweepReachesAllKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const failing, handled = 250, 100
-		q := slowServer{limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour))}
+		q := newSlowServer()
 		addNumbers(q, failing+handled)
 		p := worker.New(q, broken, options{})
 		r := run(t, p)
@@ -353,6 +363,60 @@ func TestSweepReachesAllKeys(t *testing.T) {
 			t.Errorf("%d keys fail, want %d", n, failing)
 		}
 		_ = r.end()
+	})
+}
+
+// The end of a pool does not wait for answers about failing keys.
+func TestEndDuringSweep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newSlowServer()
+		q.Add("fails")
+		var ended time.Duration
+		start := time.Now()
+		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+			if key == "waits" {
+				<-ctx.Done()
+				ended = time.Since(start)
+			}
+			return errBroken
+		}, options{Drain: worker.Nothing}))
+		q.Add("waits")
+		r.after(59 * time.Second)
+		q.takes.Store(int64(time.Second))
+		at := time.Minute + time.Second/2 // The sweep began half a second ago.
+		r.after(at)
+		_ = r.end()
+		if ended != at {
+			t.Errorf("the handler's context has ended after %v, want %v", ended, at)
+		}
+	})
+}
+
+// Forget while the handler runs counts: this failure is the first one.
+func TestForgetDuringACall(t *testing.T) {
+	inBubble(t, func(t *testing.T, q stringQueue) {
+		var noted []int
+		answer := attempts(&noted, errBroken, errBroken, errBroken, nil)
+		var p *worker.Pool[string]
+		var last outcome
+		p = worker.New(q, func(ctx context.Context, key string) error {
+			if len(noted) == 2 {
+				p.Forget(key)
+			}
+			return answer(ctx, key)
+		}, options{MaxRetries: 2, OnFinish: func(_ context.Context, r outcome) {
+			if len(noted) == 3 {
+				last = r
+			}
+		}})
+		q.Add("a")
+		r := run(t, p)
+		r.after(time.Minute)
+		equal(t, "attempts", noted, 1, 2, 3, 2)
+		if last.Attempt != 1 || last.Next != worker.NextRetry {
+			t.Errorf("%+v", last)
+		}
+		r.endCleanly()
 	})
 }
 

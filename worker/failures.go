@@ -18,7 +18,7 @@ type FailedKey[T comparable] struct {
 	Key T `json:"key"`
 	// Attempt is how many calls have failed in a row.
 	Attempt int `json:"attempt"`
-	// Since is when the first of these calls ended.
+	// Since is when the first of these calls ended, or the first since the pool remembers the key's errors: see Failing of [Snapshot].
 	Since time.Time `json:"since"`
 	// Err is the text of the last error, at most 1 KiB of it.
 	Err string `json:"error"`
@@ -78,9 +78,6 @@ func (b *Books[T]) failedCall(e *Entry[T]) FailedCall {
 	return f
 }
 
-// bytes is about the memory that f takes.
-func (f *FailedCall) bytes() int { return 116 + len(f.Causes) + len(f.Err) + len(f.Stack) }
-
 // failures counts how often each failing key has failed, and remembers the errors of the keys that failed or were given up last.
 type failures[T comparable] struct {
 	// numFailing counts the failing keys, and numKnown all in mu.keys. Both are written under mu and read without it, so that a key costs
@@ -97,11 +94,11 @@ type failures[T comparable] struct {
 	}
 }
 
-// failureCount is kept for every failing key. For a key that was given up it is zero. (Four fields are the limit: with a fifth one the
+// failureCount counts the failures of a key. calls is 0 exactly if the key was given up. (Four fields are the limit: with a fifth one the
 // compiler does not keep it in registers, which costs each key 15 ns.)
 type failureCount struct {
 	calls         int   // how many have failed in a row
-	unasked       int   // how many of them the queue's limiter was not asked about
+	unasked       int   // those of calls that a RetryAfter delayed, so that the limiter has not counted them
 	limiterCounts bool  // the limiter counts the others: if it counts zero later, somebody else has called Forget
 	due           int64 // when the delay of the last failure ends, in nanoseconds since 1970, or 0 if that is not known
 }
@@ -143,7 +140,7 @@ func (f *failures[T]) add(key T, call FailedCall, c failureCount) (again bool) {
 	defer f.unlock()
 	_, entry, _ := f.mu.keys.FindOrInsert(hash, key)
 	again = call.Attempt <= entry.Value.calls
-	f.rememberLocked(entry, call, &f.mu.failing)
+	f.rememberLocked(key, call, &f.mu.failing)
 	entry.Value = c
 	return again
 }
@@ -159,47 +156,46 @@ func (f *failures[T]) giveUp(key T, call FailedCall) {
 		return
 	}
 	entry.Value = failureCount{}
-	for _, oldest := range f.rememberLocked(entry, call, &f.mu.givenUp) {
+	for _, oldest := range f.rememberLocked(key, call, &f.mu.givenUp) {
 		s, _ := f.mu.keys.Find(keytable.HashOf(oldest), oldest)
 		f.mu.keys.Delete(s) // From here on entry must not be used.
 		f.unlisted.Add(1)
 	}
 }
 
-// rememberLocked puts the key of entry into to, which is failing or givenUp, with one more call. It returns the keys pushed out of to.
-func (f *failures[T]) rememberLocked(entry *keytable.Entry[T, failureCount], call FailedCall, to *recent[T, FailedKey[T]]) (gone []T) {
-	key, ended := entry.Key, call.Started.Add(call.Duration)
-	failed := FailedKey[T]{Key: key, Attempt: call.Attempt, Since: ended, Err: call.Err, Time: ended}
+// rememberLocked puts key into to, which is failing or givenUp, with one more call. It returns the keys pushed out of to.
+func (f *failures[T]) rememberLocked(key T, call FailedCall, to *recent[T, FailedKey[T]]) (gone []T) {
+	ended := call.Started.Add(call.Duration)
+	now := FailedKey[T]{Key: key, Attempt: call.Attempt, Since: ended, Err: call.Err, Time: ended}
 	calls, _ := f.mu.calls.take(key)
 	if before, fails := f.mu.failing.take(key); fails {
-		failed.Since = before.Since
+		now.Since = before.Since
 	} else { // The key is new, or too many others have failed since, or it was given up and begins anew.
 		f.mu.givenUp.take(key)
 		calls = nil
 	}
-	gone = to.put(key, failed, 1)
+	gone = to.put(key, now, 1)
 	for _, oldest := range gone {
 		f.mu.calls.take(oldest)
 	}
-	calls = withCall(calls, call)
-	size := 0
-	for i := range calls {
-		size += calls[i].bytes()
-	}
+	calls, size := withCall(calls, call)
 	f.mu.calls.put(key, calls, size)
 	return gone
 }
 
-// withCall returns a copy of calls with one more. If these are too many, the second one is dropped.
-func withCall(calls []FailedCall, call FailedCall) []FailedCall {
+// withCall returns a copy of calls with one more, and about the memory that they take. If these are too many, the second one is dropped.
+func withCall(calls []FailedCall, call FailedCall) (all []FailedCall, bytes int) {
 	if last := len(calls) - 1; last > 0 && calls[last].Attempt == call.Attempt { // The same failure.
 		calls = calls[:last]
 	}
-	calls = append(slices.Clone(calls), call)
-	if len(calls) > keepCalls {
-		calls = slices.Delete(calls, 1, 2)
+	all = append(slices.Clone(calls), call)
+	if len(all) > keepCalls {
+		all = slices.Delete(all, 1, 2)
 	}
-	return calls
+	for _, c := range all {
+		bytes += 116 + len(c.Causes) + len(c.Err) + len(c.Stack)
+	}
+	return all, bytes
 }
 
 // noteRetry records what the queue's limiter has answered for key.

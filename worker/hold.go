@@ -17,7 +17,8 @@ import (
 // A key on hold has been handled, but the queue's Done is called only when the hold ends. Until then any queue merges what is added, and
 // does not hand the key out. A handler that returns Hold wants its key again, so the key is added before the hold begins.
 
-// hold is one reason to keep a key from starting, and the error that [Hold] returns. It ends by its release, its limit or the pool's end.
+// hold is one reason to keep a key from starting, and the error that [Hold] returns. It ends when it is released, at its limit, with the
+// key's lease, or with the pool.
 type hold struct {
 	reason string
 	limit  time.Duration
@@ -40,7 +41,7 @@ var errHoldTwice = errors.New("worker: an error of Hold was returned a second ti
 // Hold returns an error for a handler to return, bare or wrapped, that makes its key wait for something outside the program. The worker
 // is free at once. The key does not start, whatever is added meanwhile, until release is called or limit has passed, whichever is first.
 // Then it comes at once, with the priority that it has. This is no failure: nothing is counted or forgotten. But a key whose holds are
-// released within a millisecond, more than five times in a row, pauses as if it were interrupted: see [Stats].Looping.
+// released within a millisecond more than five times in a row is slowed down: see [Stats].Looping.
 //
 //	return worker.Hold("web is rolled out", 10*time.Minute, func(release func()) {
 //		rollouts.Notify("web", release)
@@ -51,8 +52,8 @@ var errHoldTwice = errors.New("worker: an error of Hold was returned a second ti
 // number of times, also before the handler has returned and after the pool has ended. It calls the queue's Done.
 //
 // The reason is short text for people, of which 200 bytes are kept. If the error is joined with a failure, with RequeueAfter or with
-// Every, that counts as it would alone, and the key does not start before its hold has ended either. An error of Hold is for one call:
-// to return it again is a failure. Hold panics if limit is not positive or arrange is nil.
+// Every, that counts as it would alone, and the key does not start before its hold has ended either. Of several Holds all must have ended.
+// An error of Hold is for one call: to return it again is a failure. Hold panics if limit is not positive or arrange is nil.
 //
 // See [Call.Hold] for a hold after any answer, also nil, and the package comment for what ends a hold early.
 func Hold(reason string, limit time.Duration, arrange func(release func())) error {
@@ -79,13 +80,7 @@ func (h *hold) release() {
 	}
 }
 
-// attach makes release call *released, unless h has ended before.
-func (h *hold) attach(released *func()) { h.released.CompareAndSwap(nil, released) }
-
-// end makes release do nothing from now on.
-func (h *hold) end() { h.released.Store(&nothing) }
-
-// hasEnded reports whether h was released, or end was called.
+// hasEnded reports whether h was released, or has ended otherwise.
 func (h *hold) hasEnded() bool { return h.released.Load() == &nothing }
 
 // HeldKey is a key that is on hold.
@@ -110,7 +105,7 @@ type held[T comparable] struct {
 	key        T
 	wantsAgain bool          // the call has returned Hold
 	since      time.Duration // on the loop's clock
-	done       func()        // calls the queue's Done
+	done       func(key T)   // calls the queue's Done
 
 	// The mu of holds guards what follows. Once the hold has ended nobody writes it.
 
@@ -121,7 +116,7 @@ type held[T comparable] struct {
 	endLease func()        // nil without a lease
 }
 
-// heldState is what a held key waits for. In every state its limit, the end of its lease, Release and EndHolds end the hold.
+// heldState is how far a hold has come. Its limit, the end of its lease, Release and EndHolds end it from any state.
 type heldState uint8
 
 const (
@@ -135,77 +130,81 @@ const (
 // Held reports, after End, whether the key must be held. See [Entry.AfterHold].
 func (e *Entry[T]) Held() bool { return len(e.current.parts) > 0 }
 
-// AfterHold must be called after End, instead of the queue's Done, with a function that calls Done. AfterHold calls it at once or, if
-// the key is put on hold, when the hold ends: by a release, by its limit, by [Books.Release] or [Books.EndHolds], or because the key's
-// lease ends or a [LeaseHolder] wants the key back. done is called once, on any goroutine.
+// AfterHold must be called after End and after the adds of the key, instead of the queue's Done, with a function that calls Done. AfterHold
+// calls it at once or, if the key is put on hold, when the hold ends: by a release, by its limit, by [Books.Release] or [Books.EndHolds],
+// or because the key's lease ends or a [LeaseHolder] wants the key back. done is called once, on any goroutine.
 func (e *Entry[T]) AfterHold(done func()) {
-	parts := e.current.parts
-	e.current.parts = nil
-	if len(parts) == 0 {
-		done()
+	defer e.afterHold(func(T) { done() })
+	if key := e.result.Key; e.result.Next == NextRetry { // The caller has added the key again. Before Done nobody else forgets its failures.
+		e.books.failures.noteRetry(key, e.books.queue.NumRequeues(key) > 0, 0, 0)
+	}
+}
+
+// afterHold is AfterHold with a function that gets the key: a pool has the same one for all keys.
+func (e *Entry[T]) afterHold(done func(key T)) {
+	if e.crashing {
 		return
 	}
-	h := e.books.holds
-	k := &held[T]{holds: h, key: e.result.Key, wantsAgain: e.result.Next == NextHold, since: h.loop.Now(), done: done, parts: parts}
-	if !h.put(k) {
+	key, parts := e.result.Key, e.current.parts
+	e.current.parts = nil
+	if len(parts) == 0 {
+		done(key)
+		return
+	}
+	hs := e.books.holds
+	k := &held[T]{holds: hs, key: key, wantsAgain: e.result.Next == NextHold, since: hs.loop.Now(), done: done, parts: parts}
+	if !hs.put(k) {
 		k.endParts()
-		done()
+		done(key)
 		return
 	}
 	k.endWithLease()
-	released := k.partReleased // Attached only now, so that a release does not end the hold, and call Done, before its lease has begun.
+	// A release before this line only marks its part; partReleased below notices. So the lease begins before Done can be called.
+	released := k.partReleased
 	for _, part := range parts {
-		part.attach(&released)
+		part.released.CompareAndSwap(nil, &released)
 	}
 	k.partReleased() // For parts that were released before.
 }
 
 // partReleased is called when parts may have been released. The last one ends the hold. Until then the limits of the others count.
 func (k *held[T]) partReleased() {
-	h := k.holds
-	now, shutDown := h.loop.Now(), h.books.queue.ShuttingDown() // Not under mu: foreign code.
-	took := false
-	h.mu.Lock()
-	switch open := k.openLocked(); {
-	case k.state != heldForParts: // It has ended, or is a pause already.
-	case len(open) == 1 && open[0].pause: // pauseIfLooping's pause outlasts the handler's holds.
-		k.pauseLocked(open[0])
-	case len(open) > 0:
-		k.untilLocked(open)
-	default:
-		if pause := k.pauseAfterRelease(now); pause != nil && !shutDown {
-			k.pauseLocked(pause)
+	hs := k.holds
+	now, shutDown := hs.loop.Now(), hs.books.queue.ShuttingDown() // Not under mu: foreign code.
+	ends := false
+	hs.mu.Lock()
+	if k.state == heldForParts { // Otherwise it has ended, or is a pause already.
+		open := k.openLocked()
+		if len(open) == 0 && !shutDown && !hs.mu.noPauses {
+			open = k.pauseAfterRelease(now)
+		}
+		if len(open) > 0 {
+			k.waitLocked(open)
 		} else {
-			took = h.takeLocked(k)
+			ends = hs.takeLocked(k)
 		}
 	}
-	pauses := k.state == heldToPause
-	h.unlock()
-	switch {
-	case took:
+	hs.unlock()
+	if ends {
 		k.finish()
-	case pauses && h.books.queue.ShuttingDown(): // Asked again: endPauses may have come before this pause.
-		k.end()
 	}
 }
 
-// pauseLocked makes pause the only reason of the hold.
-func (k *held[T]) pauseLocked(pause *hold) {
-	k.state, k.parts = heldToPause, []*hold{pause}
-	k.holds.mu.pauses++
-	k.untilLocked(k.parts)
-}
-
-// untilLocked makes the hold end when the last one of parts comes to its limit.
-func (k *held[T]) untilLocked(parts []*hold) {
-	last := slices.MaxFunc(parts, func(a, b *hold) int { return cmp.Compare(a.limit, b.limit) })
+// waitLocked makes the hold of k, which is heldForParts, end when the last one of the parts that are open comes to its limit. If that is
+// only a pause, which outlasts the holds of the handler or follows on them, the key pauses.
+func (k *held[T]) waitLocked(open []*hold) {
+	if len(open) == 1 && open[0].pause && !k.holds.mu.noPauses {
+		k.state, k.parts = heldToPause, open
+	}
+	last := slices.MaxFunc(open, func(a, b *hold) int { return cmp.Compare(a.limit, b.limit) })
 	k.until = dueloop.AddSaturated(k.since, last.limit)
 	k.holds.mu.limits.Replace(slotheap.Entry{Rank: int64(k.until), Slot: k.slot})
 }
 
-// openLocked returns the parts that are not released.
+// openLocked returns the parts that still hold the key.
 func (k *held[T]) openLocked() []*hold {
-	return slices.DeleteFunc(slices.Clone(k.parts), (*hold).hasEnded)
+	noPauses := k.holds.mu.noPauses
+	return slices.DeleteFunc(slices.Clone(k.parts), func(h *hold) bool { return h.hasEnded() || h.pause && noPauses })
 }
 
 // endWithLease makes the hold of k end when the key's lease does.
@@ -237,10 +236,10 @@ func (k *held[T]) endWithLease() {
 
 // end ends the hold of k, and reports whether it has not ended before.
 func (k *held[T]) end() bool {
-	h := k.holds
-	h.mu.Lock()
-	took := h.takeLocked(k)
-	h.unlock()
+	hs := k.holds
+	hs.mu.Lock()
+	took := hs.takeLocked(k)
+	hs.unlock()
 	if took {
 		k.finish()
 	}
@@ -251,35 +250,39 @@ func (k *held[T]) end() bool {
 func (k *held[T]) finish() {
 	defer k.holds.noteDone()
 	k.endParts()
-	k.holds.books.catchPanic(func() {
-		defer k.done()
+	b := k.holds.books
+	b.catchPanic(func() {
+		defer k.done(k.key)
 		if k.endLease != nil {
 			k.endLease()
+		}
+		if k.wantsAgain && !k.parts[0].pause && k.holds.loop.Now()-k.since >= shortestHold {
+			b.forgetInterruptions(k.key) // A hold that lasts ends the row, however it ends.
 		}
 	})
 }
 
+// endParts makes the releases of the parts do nothing from now on.
 func (k *held[T]) endParts() {
 	for _, part := range k.parts {
-		part.end()
+		part.released.Store(&nothing)
 	}
 }
 
-// reasonLocked also works, without mu, for a hold that has ended.
 func (k *held[T]) reasonLocked() string {
-	parts := k.openLocked()
-	switch len(parts) {
+	switch parts := k.openLocked(); len(parts) {
 	case 0: // The hold is about to end.
 		return k.parts[0].reason
 	case 1:
 		return parts[0].reason
+	default:
+		return fmt.Sprintf("%s, and %d more", parts[0].reason, len(parts)-1)
 	}
-	return fmt.Sprintf("%s, and %d more", parts[0].reason, len(parts)-1)
 }
 
 func (k *held[T]) describe() HeldKey[T] {
-	h := k.holds
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return HeldKey[T]{Key: k.key, Reason: k.reasonLocked(), Since: h.loop.Time(k.since), Until: h.loop.Time(k.until)}
+	hs := k.holds
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	return HeldKey[T]{Key: k.key, Reason: k.reasonLocked(), Since: hs.loop.Time(k.since), Until: hs.loop.Time(k.until)}
 }

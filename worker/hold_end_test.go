@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,6 +33,38 @@ func TestHoldToLimit(t *testing.T) {
 		}
 		r.endCleanly()
 		equal(t, "calls", h.took(), "a 1 0s", "a 1 1m0s")
+	})
+}
+
+// slowLogs takes an hour for each message.
+type slowLogs struct{ slog.Handler }
+
+func (slowLogs) Enabled(context.Context, slog.Level) bool { return true }
+func (slowLogs) Handle(context.Context, slog.Record) error {
+	time.Sleep(time.Hour)
+	return nil
+}
+
+// Keys that have come to their limits do not wait for the logger.
+func TestHoldToLimitWithSlowLogger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		b := worker.NewBooks(q, options{Logger: slog.New(slowLogs{slog.DiscardHandler})})
+		addAll(q, "a b")
+		for range 2 {
+			key, _ := q.Get()
+			go func() {
+				e := b.Begin(t.Context(), key)
+				worker.CallOf(e.Context()).Hold("it is ready", 2*time.Hour, func(func()) {})
+				e.End(nil)
+				e.AfterHold(func() { q.Done(key) })
+			}()
+		}
+		time.Sleep(3*time.Hour + time.Minute)
+		synctest.Wait()
+		wantMatchedDones(t, q)
+		time.Sleep(3 * time.Hour)
+		q.ShutDown()
 	})
 }
 

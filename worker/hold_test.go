@@ -131,6 +131,9 @@ func TestHoldJoined(t *testing.T) {
 		{"again later", func(hold error) error { return errors.Join(hold, worker.RequeueAfter(20*time.Second)) },
 			worker.NextRequeue, []string{"a 1 0s", "a 1 20s"}},
 		{"added", func(hold error) error { return errors.Join(hold, worker.ErrAdded) }, worker.NextHold, []string{"a 1 0s", "a 1 10s"}},
+		{"another hold", func(hold error) error {
+			return errors.Join(hold, fmt.Errorf("web: %w", worker.Hold("it is older", 20*time.Second, func(func()) {})), hold)
+		}, worker.NextHold, []string{"a 1 0s", "a 1 20s"}},
 		{"terminal", func(hold error) error { return errors.Join(hold, worker.Terminal(errBroken)) }, worker.NextGiveUp, []string{"a 1 0s"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -378,12 +381,12 @@ func TestHoldKeepsPriority(t *testing.T) {
 	})
 }
 
-// A hold is no call in between: a key that is interrupted again and again stays one that loops.
+// A hold is no call in between: a key that is interrupted again and again stays one that loops, until a hold has lasted, however it ends.
 func TestHoldKeepsInterruptions(t *testing.T) {
 	overNotifying(t, func(t *testing.T, q notifying) {
-		calls := 0
+		var calls atomic.Int64
 		p := worker.New(q, func(context.Context, string) error {
-			if calls++; calls == 7 {
+			if calls.Add(1) >= 7 {
 				return worker.Hold("it is ready", time.Hour, func(func()) {})
 			}
 			return worker.ErrAdded
@@ -391,8 +394,12 @@ func TestHoldKeepsInterruptions(t *testing.T) {
 		r := run(t, p)
 		q.Add("a")
 		r.after(time.Minute)
-		if n, st := p.SnapshotKey("a").Interruptions, p.Stats(); calls != 7 || n != 6 || st.Looping != 1 || st.Held != 1 {
-			t.Errorf("after %d calls %d interruptions, %+v", calls, n, st)
+		if n, st := p.SnapshotKey("a").Interruptions, p.Stats(); calls.Load() != 7 || n != 6 || st.Looping != 1 || st.Held != 1 {
+			t.Errorf("after %d calls %d interruptions, %+v", calls.Load(), n, st)
+		}
+		r.after(2 * time.Hour)
+		if n, st := p.SnapshotKey("a").Interruptions, p.Stats(); calls.Load() != 8 || n != 0 || st.Looping != 0 || st.Held != 1 {
+			t.Errorf("after the limit of the hold and %d calls %d interruptions, %+v", calls.Load(), n, st)
 		}
 		_ = r.end()
 	})

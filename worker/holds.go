@@ -22,165 +22,161 @@ type holds[T comparable] struct {
 		sync.Mutex
 		keys       keytable.Table[T, *held[T]]
 		limits     slotheap.Heap // when the hold of each key ends at the latest, on the loop's clock
-		pauses     int           // how many of keys are heldToPause
-		unfinished int           // holds whose Done has not returned: those of keys, and others that end
+		unfinished int           // holds whose Done has not returned: all in keys, and those that finish is about to end
 		finished   uint64        // holds whose Done has returned
 		changed    chan struct{} // is closed when finished grows; nil if nobody waits
+		noPauses   bool          // by endPauses: no key pauses any more
 		closed     bool          // by EndHolds: no key is put in any more
 		toLimit    uint64        // holds that have come to their limit
 	}
 }
 
 // put puts k in, or returns false: after EndHolds, or if the key is on hold already, which only a broken queue allows.
-func (h *holds[T]) put(k *held[T]) bool {
+func (hs *holds[T]) put(k *held[T]) bool {
 	hash := keytable.HashOf(k.key)
-	h.mu.Lock()
-	defer h.unlock()
-	if h.mu.closed {
+	hs.mu.Lock()
+	defer hs.unlock()
+	if hs.mu.closed {
 		return false
 	}
-	s, entry, inserted := h.mu.keys.FindOrInsert(hash, k.key)
+	s, entry, inserted := hs.mu.keys.FindOrInsert(hash, k.key)
 	if !inserted {
 		return false
 	}
 	entry.Value, k.slot = k, s
-	h.mu.limits.Push(slotheap.Entry{Slot: s}) // untilLocked replaces it.
-	k.untilLocked(k.parts)
-	h.mu.unfinished++
-	if len(k.parts) == 1 && k.parts[0].pause { // A call makes one pause at most.
-		k.state = heldToPause
-		h.mu.pauses++
-	}
+	hs.mu.limits.Push(slotheap.Entry{Slot: s}) // waitLocked replaces it.
+	k.waitLocked(k.parts)
+	hs.mu.unfinished++
 	return true
 }
 
-// takeLocked takes k out, or returns false if its hold has ended before. If it returns true, k.finish must be called next, without mu.
-func (h *holds[T]) takeLocked(k *held[T]) bool {
+// takeLocked ends the hold of k. If it returns true, the caller must unlock and call k.finish; false means that somebody else has ended it.
+func (hs *holds[T]) takeLocked(k *held[T]) bool {
 	if k.state == heldEnded {
 		return false
 	}
-	if k.state == heldToPause {
-		h.mu.pauses--
-	}
 	k.state = heldEnded
-	slotheap.Drop(&h.mu.limits, &h.mu.keys, k.slot)
+	slotheap.Drop(&hs.mu.limits, &hs.mu.keys, k.slot)
 	return true
 }
 
 // noteDone is called when the Done of a key that was taken out has returned.
-func (h *holds[T]) noteDone() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.mu.unfinished--
-	h.mu.finished++
-	if h.mu.changed != nil {
-		close(h.mu.changed)
-		h.mu.changed = nil
+func (hs *holds[T]) noteDone() {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	hs.mu.unfinished--
+	hs.mu.finished++
+	if hs.mu.changed != nil {
+		close(hs.mu.changed)
+		hs.mu.changed = nil
 	}
 }
 
-// unlock unlocks h, whose keys have changed. The loop wakes if a limit comes earlier now, and ends without keys.
-func (h *holds[T]) unlock() {
-	wake := h.loop.TendLocked(h.firstLimitLocked())
-	h.mu.Unlock()
+// unlock unlocks hs, whose keys have changed. The loop wakes if a limit comes earlier now, and ends without keys.
+func (hs *holds[T]) unlock() {
+	wake := hs.loop.TendLocked(hs.firstLimitLocked())
+	hs.mu.Unlock()
 	if wake {
-		h.loop.Wake()
+		hs.loop.Wake()
 	}
 }
 
 // firstLimitLocked returns when the first hold comes to its limit.
-func (h *holds[T]) firstLimitLocked() time.Duration {
-	if h.mu.limits.Len() == 0 {
+func (hs *holds[T]) firstLimitLocked() time.Duration {
+	if hs.mu.limits.Len() == 0 {
 		return dueloop.Never
 	}
-	return time.Duration(h.mu.limits.First().Rank)
+	return time.Duration(hs.mu.limits.First().Rank)
 }
 
 // mostDue bounds how many keys are taken out in one go under the lock.
 const mostDue = 64
 
 // endDue ends the holds that have come to their limits. The loop calls it, and again at the time that it returns.
-func (h *holds[T]) endDue() (until time.Duration, ok bool) {
-	now := h.loop.Now()
-	var due, reported []*held[T]
-	h.mu.Lock()
-	for len(due) < mostDue && h.firstLimitLocked() <= now {
-		k := h.mu.keys.At(h.mu.limits.First().Slot).Value
+func (hs *holds[T]) endDue() (until time.Duration, ok bool) {
+	now := hs.loop.Now()
+	var due []*held[T]
+	var reports []func()
+	hs.mu.Lock()
+	for len(due) < mostDue && hs.firstLimitLocked() <= now {
+		k := hs.mu.keys.At(hs.mu.limits.First().Slot).Value
 		due = append(due, k)
 		if k.state != heldToPause {
-			reported = append(reported, k)
+			reason := k.reasonLocked() // Before finish ends the parts.
+			reports = append(reports, func() {
+				hs.books.logger.Warn("A key was held to its limit", "key", k.key, "held", k.until-k.since, "reason", reason)
+			})
 		}
-		h.takeLocked(k)
+		hs.takeLocked(k)
 	}
-	h.mu.toLimit += uint64(len(reported))
-	until, ok = h.loop.PlanLocked(now, h.firstLimitLocked())
-	h.mu.Unlock()
-	for _, k := range reported {
-		h.books.catchPanic(func() {
-			h.books.logger.Warn("A key was held to its limit", "key", k.key, "held", k.until-k.since, "reason", k.reasonLocked())
-		})
-	}
+	hs.mu.toLimit += uint64(len(reports))
+	until, ok = hs.loop.PlanLocked(now, hs.firstLimitLocked())
+	hs.mu.Unlock()
 	for _, k := range due {
 		k.finish()
+	}
+	for _, report := range reports { // Afterwards: the logger may be slow.
+		hs.books.catchPanic(report)
 	}
 	return until, ok
 }
 
-// each yields the keys that are on hold, or only those that pause. It holds no lock while it yields them.
-func (h *holds[T]) each(onlyPauses bool) iter.Seq[*held[T]] {
-	return keytable.InSteps(&h.mu.keys, h.mu.Lock, h.mu.Unlock, func(keys []*held[T], s keytable.Slot) []*held[T] {
-		if k := h.mu.keys.At(s).Value; k.state == heldToPause || !onlyPauses {
+// each yields the keys that are on hold and have come to that state. It holds no lock while it yields them.
+func (hs *holds[T]) each(state heldState) iter.Seq[*held[T]] {
+	return keytable.InSteps(&hs.mu.keys, hs.mu.Lock, hs.mu.Unlock, func(keys []*held[T], s keytable.Slot) []*held[T] {
+		if k := hs.mu.keys.At(s).Value; k.state >= state {
 			keys = append(keys, k)
 		}
 		return keys
 	})
 }
 
-// endPauses ends the holds of the keys that pause.
-func (h *holds[T]) endPauses() {
-	h.mu.Lock()
-	none := h.mu.pauses == 0
-	h.mu.Unlock()
-	if none { // Spares a walk over keys, which may be many.
+// endPauses ends all pauses. From now on no key pauses.
+func (hs *holds[T]) endPauses() {
+	hs.mu.Lock()
+	ended := hs.mu.noPauses
+	hs.mu.noPauses = true
+	hs.mu.Unlock()
+	if ended { // Spares a walk over keys, which may be many.
 		return
 	}
-	for k := range h.each(true) {
+	for k := range hs.each(heldToPause) {
 		k.end()
 	}
 }
 
 // watch returns how many holds have ended, and a channel that is closed when the next one ends, or nil if no key is on hold.
-func (h *holds[T]) watch() (finished uint64, changed <-chan struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.mu.unfinished == 0 {
-		return h.mu.finished, nil
+func (hs *holds[T]) watch() (finished uint64, changed <-chan struct{}) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if hs.mu.unfinished == 0 {
+		return hs.mu.finished, nil
 	}
-	if h.mu.changed == nil {
-		h.mu.changed = make(chan struct{})
+	if hs.mu.changed == nil {
+		hs.mu.changed = make(chan struct{})
 	}
-	return h.mu.finished, h.mu.changed
+	return hs.mu.finished, hs.mu.changed
 }
 
 // counts returns how many keys are held, and how many holds have come to their limit.
-func (h *holds[T]) counts() (held int, toLimit uint64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.mu.unfinished, h.mu.toLimit
+func (hs *holds[T]) counts() (held int, toLimit uint64) {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	return hs.mu.unfinished, hs.mu.toLimit
 }
 
 // all returns up to limit of the keys that are held, the one whose hold began first at the front.
-func (h *holds[T]) all(limit int) []HeldKey[T] {
-	keys := slices.SortedStableFunc(h.each(false), func(a, b *held[T]) int { return cmp.Compare(a.since, b.since) })
+func (hs *holds[T]) all(limit int) []HeldKey[T] {
+	keys := slices.SortedStableFunc(hs.each(heldForParts), func(a, b *held[T]) int { return cmp.Compare(a.since, b.since) })
 	return converted(keys[:max(0, min(limit, len(keys)))], (*held[T]).describe)
 }
 
 // find returns the hold of key, or nil.
-func (h *holds[T]) find(key T) *held[T] {
+func (hs *holds[T]) find(key T) *held[T] {
 	hash := keytable.HashOf(key)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if _, entry := h.mu.keys.Find(hash, key); entry != nil {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if _, entry := hs.mu.keys.Find(hash, key); entry != nil {
 		return entry.Value
 	}
 	return nil
@@ -194,15 +190,15 @@ func (b *Books[T]) Release(key T) bool {
 
 // EndHolds ends all holds, and waits for their Dones. From now on no key is held. It is for the end of a program with workers of its own.
 func (b *Books[T]) EndHolds() {
-	h := b.holds
-	h.mu.Lock()
-	h.mu.closed = true
-	h.mu.Unlock()
-	for k := range h.each(false) {
+	hs := b.holds
+	hs.mu.Lock()
+	hs.mu.closed = true
+	hs.mu.Unlock()
+	for k := range hs.each(heldForParts) {
 		k.end()
 	}
-	for _, changed := h.watch(); changed != nil; _, changed = h.watch() {
+	for _, changed := hs.watch(); changed != nil; _, changed = hs.watch() {
 		<-changed
 	}
-	h.loop.Wait()
+	hs.loop.Wait()
 }

@@ -14,7 +14,7 @@ import (
 // also has a method PoolHistogramBounds() []float64, these are the bounds of the buckets, in seconds, of the pools' Durations.
 type InspectorProvider interface {
 	// InspectPool is called when Run begins, once for each pool with a name. Several pools may have the same one. The functions of
-	// i may be called at any time. Stats does not block; Snapshot, SnapshotKey and FailingKeys ask the queue, for up to
+	// i may be called at any time. Stats asks the queue for its numbers; Snapshot, SnapshotKey and FailingKeys ask about keys, for up to
 	// a second. When Stats.Ended is set, nothing changes any more, and i should be dropped: until then it keeps the pool in memory.
 	InspectPool(name string, i Inspector)
 }
@@ -80,7 +80,11 @@ func (s Snapshot[T]) anyKeys() Snapshot[any] {
 }
 
 func converted[From, To any](all []From, convert func(From) To) []To {
-	return slices.AppendSeq(make([]To, 0, len(all)), keytable.Map(slices.Values(all), convert))
+	to := make([]To, 0, len(all))
+	for _, from := range all {
+		to = append(to, convert(from))
+	}
+	return to
 }
 
 func (r RunningKey[T]) anyKey() RunningKey[any] {

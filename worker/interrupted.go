@@ -17,18 +17,15 @@ const (
 	lastPause  = 10 * time.Second
 	// shortestHold is how long a hold must last so that its release is no interruption.
 	shortestHold = time.Millisecond
-	// keepInterruptions bounds the memory of keys that were interrupted and then removed from the queue: with more, all counts begin anew.
+	// keepInterruptions is for how many keys interruptions are counted: those that were interrupted last.
 	keepInterruptions = 10_000
 )
 
 // countInterruptionLocked counts a call that was interrupted, and returns how many were in a row.
 func (b *Books[T]) countInterruptionLocked(key T) (n int) {
-	n = b.mu.interruptions[key] + 1
-	isFull := n == 1 && len(b.mu.interruptions) == keepInterruptions
-	if b.mu.interruptions == nil || isFull {
-		b.mu.interruptions = make(map[T]int)
-	}
-	b.mu.interruptions[key] = n
+	n, _ = b.mu.interruptions.take(key)
+	n++
+	b.mu.interruptions.put(key, n, 1)
 	return n
 }
 
@@ -36,22 +33,23 @@ func (b *Books[T]) countInterruptionLocked(key T) (n int) {
 func (b *Books[T]) interruptions(key T) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.mu.interruptions[key]
+	n, _ := b.mu.interruptions.get(key)
+	return n
 }
 
 // forgetInterruptions forgets that key was interrupted.
 func (b *Books[T]) forgetInterruptions(key T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.mu.interruptions, key)
+	b.mu.interruptions.take(key)
 }
 
 // looping returns how many keys were interrupted too often in a row. It forgets those that were removed from the queue.
 func (b *Books[T]) looping() (n int) {
 	var keys []T
 	b.mu.Lock()
-	for key, inARow := range b.mu.interruptions {
-		if inARow > maxInterruptions {
+	for key := range b.mu.interruptions.places {
+		if inARow, _ := b.mu.interruptions.get(key); inARow > maxInterruptions {
 			keys = append(keys, key)
 		}
 	}
@@ -71,34 +69,28 @@ func doubled(delay time.Duration, times int, longest time.Duration) time.Duratio
 	return min(delay<<min(times, 20), longest)
 }
 
-// pauseIfLooping holds the key, after endCall, if it was interrupted too often in a row. (It takes a place in a group with a Limit.)
+// pauseIfLooping holds the key if it was interrupted too often in a row. While it pauses, the key still uses its place in a group with a
+// Limit.
 func (e *Entry[T]) pauseIfLooping() {
-	if e.result.Next != NextInterrupted || e.lost {
-		return
-	}
 	if n := e.books.interruptions(e.result.Key); n > maxInterruptions && !e.books.queue.ShuttingDown() {
 		e.current.parts = append(e.current.parts, pauseAfter("it was interrupted", n))
 	}
 }
 
-// pauseAfterRelease returns a pause for k, whose parts are released, if that came at once too often in a row, and otherwise nil. It also
-// counts the release as an interruption, or ends the row.
-func (k *held[T]) pauseAfterRelease(now time.Duration) *hold {
-	b := k.holds.books
-	switch {
-	case !k.wantsAgain: // Nothing makes the key come again, so it cannot loop.
-		return nil
-	case now-k.since >= shortestHold:
-		b.forgetInterruptions(k.key)
+// pauseAfterRelease returns a pause for k, whose parts are released, if that came at once too often in a row, and otherwise nil. It counts
+// a release that came at once as an interruption, unless nothing makes the key come again: then it cannot loop.
+func (k *held[T]) pauseAfterRelease(now time.Duration) []*hold {
+	if !k.wantsAgain || now-k.since >= shortestHold {
 		return nil
 	}
+	b := k.holds.books
 	b.mu.Lock()
 	n := b.countInterruptionLocked(k.key)
 	b.mu.Unlock()
 	if n <= maxInterruptions {
 		return nil
 	}
-	return pauseAfter("its hold was released at once", n)
+	return []*hold{pauseAfter("its hold was released at once", n)}
 }
 
 // pauseAfter returns what holds a key for a pause because that has happened n times in a row.

@@ -67,18 +67,20 @@ func TestKeepQueueForAnotherPool(t *testing.T) {
 
 // A key that is got too late goes back into a queue that is kept, with its priority.
 func TestKeepQueueKeyThatIsGotTooLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newPriorityQueue(priorityqueue.Config[string]{})
-		q.AddWithOpts(priorityqueue.AddOpts{Priority: 5}, "a")
-		r := run(t, worker.New(latePriorityQueue{lateQueue{q}, q}, sleeper(new(journal)), options{KeepQueue: true}))
-		r.endCleanly()
-		if key, priority, _ := q.GetWithPriority(); key != "a" || priority != 5 {
-			t.Errorf("got %v with priority %d", key, priority)
-		}
-		q.Done("a")
-		q.ShutDown()
-		wantMatchedDones(t, q)
-	})
+	for _, want := range []int{5, -100} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newPriorityQueue(priorityqueue.Config[string]{})
+			q.AddWithOpts(priorityqueue.AddOpts{Priority: want, Cause: &workqueue.Cause{Reason: "created"}}, "a")
+			r := run(t, worker.New(latePriorityQueue{lateQueue{q}, q, q}, sleeper(new(journal)), options{KeepQueue: true}))
+			r.endCleanly()
+			if key, priority, _ := q.GetWithPriority(); key != "a" || priority != want {
+				t.Errorf("got %v with priority %d, want %d", key, priority, want)
+			}
+			q.Done("a")
+			q.ShutDown()
+			wantMatchedDones(t, q)
+		})
+	}
 }
 
 // Keys that are got too late go back into a queue that is kept with their causes, however they were merged.
@@ -140,7 +142,7 @@ func TestKeepQueueKeyThatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{})
 		q.AddWithOpts(priorityqueue.AddOpts{}, "a")
-		r := run(t, worker.New(slowLate{latePriorityQueue{lateQueue{q}, q}}, sleeper(new(journal)), options{KeepQueue: true}))
+		r := run(t, worker.New(slowLate{latePriorityQueue{lateQueue{q}, q, q}}, sleeper(new(journal)), options{KeepQueue: true}))
 		r.cancel()
 		synctest.Wait()
 		q.ShutDown()
@@ -163,6 +165,7 @@ func (q slowLate) GetContext(ctx context.Context) (string, error) {
 type latePriorityQueue struct {
 	lateQueue
 	worker.PriorityQueue[string]
+	workqueue.CauseAdder[string]
 }
 
 // Stop(All) would shut the queue down.

@@ -229,6 +229,25 @@ func TestDoneThatTakesLong(t *testing.T) {
 	})
 }
 
+// The key of a handler that was left behind was added again. Nobody handles it, and it must not stay in the queue, which somebody may drain.
+func TestKeyLeftBehindIsNotQueuedForever(t *testing.T) {
+	for name, hook := range map[string]func(context.Context, outcome){"returns": nil, "panics": func(context.Context, outcome) { panic("hook") }} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, q stringQueue) {
+				q.Add("a")
+				r := run(t, worker.New(q, takes(time.Minute), options{Drain: worker.Nothing, CancelGrace: worker.NoGrace, OnFinish: hook}))
+				q.Add("a")
+				r.cancel()
+				r.after(time.Second)
+				r.returnedLeaving("1 still running: a")
+				q.ShutDownWithDrain()
+				r.after(time.Minute)
+				wantMatchedDones(t, q)
+			})
+		})
+	}
+}
+
 // A key whose handler has returned is handed out again when it is Done, because it was added meanwhile. That is not forgotten if Run
 // ends in between.
 func TestLeftHasAKeyThatIsNotYetDone(t *testing.T) {

@@ -55,7 +55,7 @@ type Options[T comparable] struct {
 	OnFinish func(ctx context.Context, r Result[T])
 	// OnGiveUp is called before OnFinish for a key that has failed and does not come again.
 	OnGiveUp func(ctx context.Context, r Result[T])
-	// OnStuck is called once for a call of the handler that is stuck, with its context. Run does not await it.
+	// OnStuck is called once for a call of the handler that is stuck, with its context. It may still run when Run has returned.
 	OnStuck func(ctx context.Context, r RunningKey[T])
 	// OnLeft is called before Run returns if something is left undone.
 	OnLeft func(left Left[T])

@@ -52,21 +52,26 @@ func TestPanicHasValueAndStack(t *testing.T) {
 func TestCrashOnPanic(t *testing.T) {
 	const variable = "WORKER_TEST_CRASH"
 	if where := os.Getenv(variable); where != "" {
-		q := newQueue()
+		q := doneSays{newQueue()}
 		q.Add("a")
 		o := options{CrashOnPanic: true}
 		if where == "hook" {
 			o.OnFinish = func(context.Context, outcome) { thePanickingFunction() }
 		}
-		_ = worker.Run(t.Context(), q, func(context.Context, string) error {
-			if where == "handler" {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // If it does not crash.
+		defer cancel()
+		_ = worker.Run(ctx, q, func(context.Context, string) error {
+			switch where {
+			case "handler":
 				thePanickingFunction()
+			case "error":
+				return panicsInside{}
 			}
 			return nil
 		}, o)
 		return
 	}
-	for _, where := range []string{"handler", "hook"} {
+	for _, where := range []string{"handler", "error", "hook"} {
 		t.Run(where, func(t *testing.T) {
 			command := exec.Command(os.Args[0], "-test.run=^TestCrashOnPanic$")
 			command.Env = append(os.Environ(), variable+"="+where)
@@ -79,9 +84,26 @@ func TestCrashOnPanic(t *testing.T) {
 					t.Errorf("no %q in\n%s", want, out)
 				}
 			}
+			if done := strings.Contains(string(out), "Done of a"); done != (where == "hook") {
+				t.Errorf("the key is Done: %v\n%s", done, out)
+			}
 		})
 	}
 }
+
+// doneSays is a queue that writes down its Dones.
+type doneSays struct{ extended }
+
+func (q doneSays) Done(key string) {
+	fmt.Println("Done of", key)
+	q.extended.Done(key)
+}
+
+// panicsInside is an error that cannot be unwrapped.
+type panicsInside struct{}
+
+func (panicsInside) Error() string { return "inside" }
+func (panicsInside) Unwrap() error { thePanickingFunction(); return nil }
 
 // The fakes that follow panic in one of their methods. panicAt panics if that is the method.
 func panicAt(method, at string) {

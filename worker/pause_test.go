@@ -37,16 +37,16 @@ func TestPauseThatOutlastsHold(t *testing.T) {
 	})
 }
 
-// shutsDownMeanwhile is a queue that is shut down while ShuttingDown returns.
+// shutsDownMeanwhile is a queue that is shut down while ShuttingDown returns, at the last of so many calls.
 type shutsDownMeanwhile struct {
 	notifying
-	armed, asked atomic.Bool
-	shutDown     func()
+	calls    atomic.Int64
+	shutDown func()
 }
 
 func (q *shutsDownMeanwhile) ShuttingDown() bool {
 	before := q.notifying.ShuttingDown()
-	if q.armed.Load() && q.asked.CompareAndSwap(false, true) {
+	if q.calls.Load() > 0 && q.calls.Add(-1) == 0 {
 		q.shutDown()
 		time.Sleep(time.Millisecond)
 	}
@@ -55,34 +55,51 @@ func (q *shutsDownMeanwhile) ShuttingDown() bool {
 
 // A pause that begins while the queue is shut down does not delay the end.
 func TestPauseDuringShutdown(t *testing.T) {
-	overNotifying(t, func(t *testing.T, q notifying) {
-		late := &shutsDownMeanwhile{notifying: q}
-		var fine, lastRelease atomic.Bool
-		p := worker.New(late, func(context.Context, string) error {
-			if fine.Load() {
-				return nil
-			}
+	for name, answer := range map[string]func(q *shutsDownMeanwhile, last bool) error{
+		"release": func(q *shutsDownMeanwhile, last bool) error {
 			return worker.Hold("it has happened", time.Minute, func(release func()) {
 				time.AfterFunc(time.Microsecond, func() {
-					late.armed.Store(lastRelease.Load())
+					if last {
+						q.calls.Store(1)
+					}
 					release()
 				})
 			})
-		}, options{Workers: 2, Drain: worker.All})
-		q.Add("a")
-		r := run(t, p)
-		late.shutDown = func() {
-			fine.Store(true)
-			r.cancel()
-		}
-		r.after(time.Minute)
-		lastRelease.Store(true)
-		var end time.Duration
-		for !late.asked.Load() {
-			end += time.Second
-			r.after(time.Minute + end)
-		}
-		r.after(time.Minute + end + time.Second)
-		r.returnedLeaving("nothing")
-	})
+		},
+		"interruption": func(q *shutsDownMeanwhile, last bool) error {
+			q.Add("a")
+			if last {
+				q.calls.Store(3) // The first ones are of carryOut and addAgain.
+			}
+			return worker.ErrAdded
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			overNotifying(t, func(t *testing.T, q notifying) {
+				late := &shutsDownMeanwhile{notifying: q}
+				var fine, last atomic.Bool
+				p := worker.New(late, func(context.Context, string) error {
+					if fine.Load() {
+						return nil
+					}
+					return answer(late, last.Load())
+				}, options{Workers: 2, Drain: worker.All})
+				q.Add("a")
+				r := run(t, p)
+				late.shutDown = func() {
+					fine.Store(true)
+					r.cancel()
+				}
+				r.after(time.Minute)
+				last.Store(true)
+				var end time.Duration
+				for !fine.Load() {
+					end += time.Second
+					r.after(time.Minute + end)
+				}
+				r.after(time.Minute + end + time.Second)
+				r.returnedLeaving("nothing")
+			})
+		})
+	}
 }

@@ -27,8 +27,9 @@ type Pool[T comparable] struct {
 	books   *Books[T]
 
 	hasher func() (stablehash.Hasher[T], error) // for Every
+	done   func(key T)                          // Done of queue. Run sets it: the queue may be nil before.
 
-	// changed wakes Run when the phase has moved on, a worker has left or a key has failed. See signal.
+	// changed wakes Run: see signal.
 	changed chan struct{}
 
 	// prepareContexts sets these, before there are workers.
@@ -43,7 +44,7 @@ type Pool[T comparable] struct {
 		sync.Mutex
 		runCalled bool
 		phase     phase
-		// target is how many workers are wanted: fewer exist only before Run and after its end, more while surplus ones handle a key.
+		// target is how many workers are wanted. While the pool works there are as many, and in addition surplus ones that still have a key.
 		target   int
 		workers  []*worker[T]
 		departed uint64 // how many workers have left
@@ -121,6 +122,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 		return err
 	}
 	p.books.setLogger()
+	p.done = p.queue.Done
 	p.prepareContexts(ctx)
 	p.catchPanic(p.announce)
 	p.awaitReady(ctx)
@@ -176,10 +178,10 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 	})
 }
 
-// SetWorkers changes how many handlers run at once. New workers start at once; surplus ones end at once if they have no key, and
-// otherwise when their handlers have returned. A worker that is just getting a key while SetWorkers is called may still start its handler
-// after SetWorkers has returned. With 0 the pool pauses: Run does not return, even if somebody else shuts the queue down. SetWorkers may
-// be called before Run, and replaces Options.Workers. It returns an error if n is negative, and does nothing once Run has returned.
+// SetWorkers changes how many handlers run at once. New workers start at once; surplus ones end at once if they have no key, and otherwise
+// when their handlers have returned. A surplus worker may still start a key that it was getting when SetWorkers was called. With 0 the pool
+// pauses: Run does not return, even if somebody else shuts the queue down. SetWorkers may be called before Run, and replaces
+// Options.Workers. It returns an error if n is negative, and does nothing once Run has returned.
 func (p *Pool[T]) SetWorkers(n int) error {
 	if n < 0 {
 		return fmt.Errorf("worker: SetWorkers of a negative number: %d", n)
@@ -253,7 +255,8 @@ func (p *Pool[T]) announce() {
 }
 
 // WaitIdle waits until nothing is left to do: no key is queued, waits for its time, is with a worker or on hold. It is for tests. It
-// returns ctx.Err() if ctx ends first. A queue that is not [workqueue.Extended] knows only its queued keys: others may come afterwards.
+// returns ctx.Err() if ctx ends first. A key that always comes again, as with [Every], never lets it return. A queue that is not
+// [workqueue.Extended] knows only its queued keys: others may come afterwards.
 func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	if p.queue == nil {
 		return errors.New("worker: the queue is nil")

@@ -14,12 +14,12 @@ import (
 type delayKnower uint8
 
 const (
-	// limiterKnows: only the limiter, which does not say so. But it may leave a failure within the delay uncounted: then its count is lower
-	// than that of the books, and checkFailures takes the limiter's.
+	// limiterKnows: only the limiter, which does not say so. But it may leave a failure within the delay uncounted: then checkFailures takes
+	// its lower count at the next call.
 	limiterKnows delayKnower = iota
-	// queueKnows: the queue is a workqueue.KeyReader, and says when a key comes due. failureCount.due keeps that.
+	// queueKnows: the queue, a workqueue.KeyReader, says when a key comes due. addRateLimited notes that, and findSameFailure compares.
 	queueKnows
-	// serverKnows: the queue is a SharedQueue, whose server also counts the failures of all processes.
+	// serverKnows: the server of a SharedQueue counts the failures of all processes. findSameFailure asks it how much of the delay is left.
 	serverKnows
 )
 
@@ -27,38 +27,54 @@ func (b *Books[T]) delayKnower() delayKnower {
 	switch {
 	case b.shared != nil:
 		return serverKnows
-	case b.keyReader != nil && b.poolStats != nil: // Without a pool nobody calls addRateLimited, which notes when the key comes due.
+	case b.keyReader != nil && b.hasPool(): // Without a pool nobody calls addRateLimited, which notes when the key comes due.
 		return queueKnows
 	}
 	return limiterKnows
 }
 
-// findSameFailure finds out whether a call that has failed is the same failure as the one before it: it sets sameFailure and delayLeft,
-// and corrects the call's Attempt.
+// findSameFailure finds out whether a call that has failed is the same failure as the one before it, and corrects the call's Attempt.
 func (e *Entry[T]) findSameFailure() {
-	b, r := e.books, &e.result
+	b, before := e.books, e.failedBefore
+	if b.failures.countOf(e.result.Key).calls == 0 { // Forget was called during the call.
+		before = failureCount{}
+	}
 	switch b.delayKnower() {
 	case serverKnows:
-		if b.options.MaxRetries == NoRetries || e.parent.Err() != nil {
-			return // The answer would change nothing.
-		}
-		n, left, err := b.shared.NumRequeuesContext(context.Background(), r.Key)
-		if n == 0 || err != nil { // 0 may mean that the limiter does not count by key.
-			return
-		}
-		e.failedBefore.calls, e.failedBefore.limiterCounts, r.Attempt = n, true, n+1
-		e.delayLeft, e.sameFailure = left, left > 0
+		before, e.delayLeft = e.askServer(before)
+		e.sameFailure = e.delayLeft > 0
 	case queueKnows:
-		if e.failedBefore.due == 0 {
-			return
+		if before.due != 0 {
+			ended := e.result.Started.Add(e.result.Duration).UnixNano()
+			e.delayLeft, e.sameFailure = withinDelay(before.due, ended, b.dueOf(e.result.Key))
 		}
-		e.delayLeft = time.Duration(e.failedBefore.due - r.Started.Add(r.Duration).UnixNano())
-		// If the delay has just ended, the queue may not have noticed yet. While the key still waits for that moment, it is the same failure.
-		e.sameFailure = e.delayLeft > 0 || b.dueOf(r.Key) == e.failedBefore.due
 	}
-	if e.sameFailure {
-		r.Attempt = e.failedBefore.calls
+	e.failedBefore, e.result.Attempt = before, before.calls
+	if !e.sameFailure {
+		e.result.Attempt++
 	}
+}
+
+// askServer returns how often the key has failed before this call, and how much is left of the delay after that. If the server does not
+// answer, or its answer would change nothing, it returns what the books know.
+func (e *Entry[T]) askServer(known failureCount) (failed failureCount, left time.Duration) {
+	b := e.books
+	if b.options.MaxRetries == NoRetries || e.base.Err() != nil {
+		return known, 0
+	}
+	n, left, err := b.shared.NumRequeuesContext(context.Background(), e.result.Key)
+	if n == 0 || err != nil { // 0 may mean that the limiter does not count by key.
+		return known, 0
+	}
+	known.calls, known.limiterCounts = n, true
+	return known, left
+}
+
+// withinDelay returns how much is left, when a call ends, of a delay that ends at due, and whether it still goes on. All times are in
+// nanoseconds since 1970. next is when the queue says that the key comes due: if the delay has just ended, the queue may not have noticed
+// yet. While the key still waits for that moment, the delay goes on.
+func withinDelay(due, ended, next int64) (left time.Duration, goesOn bool) {
+	return time.Duration(due - ended), due > ended || due == next
 }
 
 // queuedKey returns what the queue knows of key, if it knows when delays end.
@@ -101,7 +117,8 @@ func (p *Pool[T]) addRateLimited(e *Entry[T]) {
 	}
 	due := p.books.dueOf(key)
 	if due == 0 && comesAtOnce {
-		// Without a delay, each add during a call would cost an attempt. So take the delay that the default limiter would have chosen.
+		// The limiter was not asked, so there is no delay, and each add during a call would use up an attempt. So assume the delay of the
+		// default limiter.
 		delay := doubled(5*time.Millisecond, e.failedBefore.calls, 1000*time.Second)
 		due = p.options.Clock.Now().Add(max(atLeast, delay)).UnixNano()
 	}

@@ -16,9 +16,9 @@ import (
 type Left[T comparable] struct {
 	// Unfinished are the keys that workers still had: their handlers were running, or Done had not returned.
 	Unfinished []T `json:"unfinished"`
-	// NotStarted are the keys that were queued, in their order, and after them those whose handler wanted
-	// them again at once ([RequeueAfter] of 0) when the queue was shut down already. With Options.KeepQueue it
-	// is empty, because the keys stay queued, unless somebody else has shut the queue down.
+	// NotStarted are the keys that were queued, in their order, and after them those whose handler asked for them again at once, or put them
+	// on hold, when the queue was shut down already. With Options.KeepQueue it is empty, because the keys stay queued, unless somebody else
+	// has shut the queue down.
 	NotStarted []T `json:"not_started"`
 	// Failing are the keys whose last call has failed and that Run did not retry: those that were waiting for their retry, which
 	// Run never awaits, and those that failed during the end, if only because their context had ended. Keys that wait because of
@@ -104,20 +104,14 @@ func (p *Pool[T]) signal() {
 	}
 }
 
-// advance returns the phase. A pool that is to end and has no workers, for example because it is paused, moves on to its end.
-func (p *Pool[T]) advance() phase {
+// updatePhase moves a pool that is to end and has no workers, for example because it is paused, on to its end. It returns the phase.
+func (p *Pool[T]) updatePhase() phase {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.phase > phaseWorking && len(p.mu.workers) == 0 {
 		p.moveOnLocked(phaseEnding)
 	}
 	return p.mu.phase
-}
-
-func (p *Pool[T]) hasNoWorkers() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.mu.workers) == 0
 }
 
 // fail ends the pool because of err. If it is called more than once, Run returns the first error.
@@ -140,19 +134,19 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 	var timeout, sweep <-chan time.Time
 	ended := ctx.Done() // nil once that has been noticed
 	for {
-		reached := p.advance()
+		reached := p.updatePhase()
 		switch {
 		case reached >= phaseEnding && p.options.Drain == Nothing && ctx.Err() != nil: // The end of ctx ends the handlers' contexts.
 			return context.Cause(ctx)
 		case reached >= phaseEnding:
 			return ErrStopped
-		case reached == phaseEmptying && !p.queue.ShuttingDown():
-			p.catchPanic(p.shutDownQueue)
-		}
-		if reached > phaseWorking && timeout == nil {
+		case reached > phaseWorking && timeout == nil:
 			timer := p.options.Clock.NewTimer(p.options.DrainTimeout)
 			defer timer.Stop()
 			timeout = timer.C()
+		}
+		if reached == phaseEmptying && !p.queue.ShuttingDown() {
+			p.catchPanic(p.shutDownQueue)
 		}
 		if sweep == nil && p.books.failures.numFailing.Load() > 0 { // An idle pool has no timer.
 			sweep = p.options.Clock.After(sweepEvery)
@@ -166,15 +160,17 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 			return ErrDrainTimeout
 		case <-sweep:
 			sweep = nil
-			p.catchPanic(func() { p.books.sweepFailures(time.Second) })
+			p.books.startSweep(p.startCtx)
 		}
 	}
 }
 
-// shutDownQueue shuts the queue down. A shutdown drops the keys that wait. After it, a key that was removed looks like
-// one that was dropped, so the sweep comes first, for as long as patience allows.
+// shutDownQueue shuts the queue down, which drops the keys that wait. The sweep comes first, because after the shutdown a removed key cannot
+// be told from a dropped one, and Left must list only the latter.
 func (p *Pool[T]) shutDownQueue() {
-	p.books.sweepFailures(patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	p.books.sweep(ctx)
 	p.queue.ShutDown()
 }
 
@@ -188,13 +184,13 @@ func (p *Pool[T]) endHandlers(cause error) {
 	p.catchPanic(func() {
 		timer := p.options.Clock.NewTimer(p.options.CancelGrace)
 		defer timer.Stop()
-		p.await(p.hasNoWorkers, timer.C())
+		p.awaitNo(func(*worker[T]) bool { return true }, timer.C())
 	})
 }
 
-// await waits until done returns true, or for timeout. It asks done again after each signal.
-func (p *Pool[T]) await(done func() bool, timeout <-chan time.Time) {
-	for !done() {
+// awaitNo waits until condition, which may read what mu and the books' mu guard, is true of no worker, or for timeout.
+func (p *Pool[T]) awaitNo(condition func(w *worker[T]) bool, timeout <-chan time.Time) {
+	for p.anyWorker(condition) {
 		select {
 		case <-p.changed:
 		case <-timeout:
@@ -219,6 +215,7 @@ func (p *Pool[T]) endQueue() {
 	if left.Empty() {
 		return
 	}
+	go p.takeLate()
 	p.catchPanic(func() {
 		// There may be very many.
 		p.books.logger.Warn("Keys are left undone", "unfinished", len(left.Unfinished),
@@ -229,14 +226,13 @@ func (p *Pool[T]) endQueue() {
 	}
 }
 
-// unfinished returns the keys of the workers that are left behind. First it waits for workers that are about to leave. Those that call
-// Done, which may queue a key again, get up to patience. For those that are getting a key it waits without limit: GetContext returns because
-// its context has ended, and a key that it got all the same is given back at once.
+// unfinished returns the keys of the handlers that are left behind. First it waits for all other workers to leave: up to patience for those
+// that call Done, after their call, and without limit for those that are getting a key, whose context has ended.
 func (p *Pool[T]) unfinished() (keys []T) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	p.await(func() bool { return !p.anyLeaving(true) }, timer.C)
-	p.await(func() bool { return !p.anyLeaving(false) }, nil)
+	p.awaitNo(func(w *worker[T]) bool { return w.getting || w.current.callCtx == nil }, timer.C)
+	p.awaitNo(func(w *worker[T]) bool { return w.getting }, nil)
 	p.locked(func() {
 		for _, w := range p.mu.workers {
 			keys = append(keys, w.current.Key) // No call begins any more that could write it.
@@ -245,15 +241,13 @@ func (p *Pool[T]) unfinished() (keys []T) {
 	return keys
 }
 
-// anyLeaving reports whether a worker is getting a key or, if withDone is set, calls Done.
-func (p *Pool[T]) anyLeaving(withDone bool) bool {
+// anyWorker reports whether condition is true of a worker.
+func (p *Pool[T]) anyWorker(condition func(w *worker[T]) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.books.mu.Lock()
 	defer p.books.mu.Unlock()
-	return slices.ContainsFunc(p.mu.workers, func(w *worker[T]) bool {
-		return w.getting || withDone && w.current.callCtx == nil
-	})
+	return slices.ContainsFunc(p.mu.workers, condition)
 }
 
 // patience bounds each wait for the queue at the end of Run, on the real clock: for its Dones, for what it says about failing
@@ -261,7 +255,7 @@ func (p *Pool[T]) anyLeaving(withDone bool) bool {
 const patience = 100 * time.Millisecond
 
 // takeQueued takes the keys out of the queue, which is shut down, and returns them. Keys that the queue holds back until others are Done,
-// as a priorityqueue does in a group at its limit, are only read. A goroutine takes them when they come free, also after Run has returned.
+// as a priorityqueue does in a group at its limit, are only read, and takeLate takes them.
 func (p *Pool[T]) takeQueued() (keys []T) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -274,10 +268,18 @@ func (p *Pool[T]) takeQueued() (keys []T) {
 	if ctx.Err() == nil {
 		return keys
 	}
-	// First read, then take: otherwise a key that comes free in between would be taken without being listed.
-	keys = append(keys, p.readQueued()...)
-	go p.takeKeys(context.Background(), func(T) {})
-	return keys
+	return append(keys, p.readQueued()...)
+}
+
+// takeLate empties the queue when Left is known: the queue still has keys that it holds back, and a handler that was left behind may have
+// had its key added again, which Done has queued. Without this a drain of the queue would never end. It may wait for as long as handlers.
+func (p *Pool[T]) takeLate() {
+	p.mu.Lock()
+	returned := p.mu.phase == phaseReturned
+	p.mu.Unlock()
+	if returned && !p.options.KeepQueue && p.queue.ShuttingDown() {
+		p.takeKeys(context.Background(), func(T) {})
+	}
 }
 
 // takeKeys passes the keys of the queue to took, until the queue has none or ctx ends.

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// The failures of a key are stale once somebody else has handled the key or removed it from the queue. The first shows when the queue's
-// limiter counts none any more, the second when the queue, a KeyFinder, does not have the key. The books forget stale failures before each
-// call of the key, for a snapshot, and every minute.
+// Failures are stale if somebody else has handled the key since, or removed it from the queue. The limiter shows the first: it counts no
+// failure of the key any more. A KeyFinder shows the second: it does not have the key. The books forget stale failures before each call of
+// the key, for a snapshot, and every minute.
 
 // checkFailures returns how many calls of key have failed in a row. It asks the queue, while ctx lasts, and forgets stale failures.
 func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
@@ -22,7 +22,7 @@ func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
 		}
 		return failureCount{}
 	}
-	if known && b.delayKnower() == limiterKnows {
+	if known && b.hasPool() && b.delayKnower() == limiterKnows { // Without a pool, some retries may have been adds without the limiter.
 		c.calls = min(limiterCount+c.unasked, c.calls)
 	}
 	return c
@@ -31,10 +31,10 @@ func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
 // limiterCount returns how many failures of key the queue's limiter counts. That is not known if it does not count by key, or if the
 // server of a SharedQueue does not answer.
 func (b *Books[T]) limiterCount(ctx context.Context, key T, c failureCount) (n int, known bool) {
-	switch {
-	case !c.limiterCounts:
+	if !c.limiterCounts {
 		return 0, false
-	case b.shared == nil:
+	}
+	if b.shared == nil {
 		return b.queue.NumRequeues(key), true
 	}
 	n, _, err := b.shared.NumRequeuesContext(ctx, key)
@@ -50,33 +50,35 @@ func (b *Books[T]) isRemoved(key T) bool {
 // sweepEvery is how often the books look for failing keys that were removed from the queue, or that somebody else has handled.
 const sweepEvery = time.Minute
 
-// sweepIfDue starts a sweep if the last one was sweepEvery ago. It is for books without a pool: a pool's Run sweeps by itself.
+// sweepIfDue starts a sweep if the last one was sweepEvery ago. It is for books without a pool: a pool's Run starts sweeps by itself.
 func (b *Books[T]) sweepIfDue() {
 	if b.failures.numFailing.Load() == 0 {
 		return
 	}
 	now, last := b.options.Clock.Now().UnixNano(), b.lastSweep.Load()
 	if now-last >= int64(sweepEvery) && b.lastSweep.CompareAndSwap(last, now) {
-		go b.catchPanic(func() { b.sweepFailures(time.Second) })
+		b.startSweep(context.Background())
 	}
 }
 
-// sweepFailures forgets stale failures, as checkFailures does. Because the queue may be slow to answer, it asks about no more keys after
-// limit, and the next sweep begins with the keys that this one has not reached.
-func (b *Books[T]) sweepFailures(limit time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	begin, position := b.sweepFrom.Swap(0), int64(0)
+// startSweep sweeps on a goroutine, unless a sweep goes on: the queue may be slow to answer.
+func (b *Books[T]) startSweep(ctx context.Context) {
+	if !b.sweeping.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer b.sweeping.Store(false)
+		b.catchPanic(func() { b.sweep(ctx) })
+	}()
+}
+
+// sweep forgets stale failures, as checkFailures does, until ctx ends.
+func (b *Books[T]) sweep(ctx context.Context) {
 	for key := range b.failures.allFailing() {
-		switch {
-		case position < begin:
-		case ctx.Err() != nil:
-			b.sweepFrom.Store(position)
+		if ctx.Err() != nil {
 			return
-		case b.checkFailures(ctx, key).calls == 0:
-			continue // It was forgotten, so the next key has its position.
 		}
-		position++
+		b.checkFailures(ctx, key)
 	}
 }
 
@@ -84,13 +86,6 @@ func (b *Books[T]) sweepFailures(limit time.Duration) {
 // it, by itself. (If the key was failing, the books find out within a minute: see [Books.Snapshot].) It does not call the queue.
 func (b *Books[T]) Forget(key T) {
 	b.forgetInterruptions(key)
-	b.forgetFailures(key)
-}
-
-// forgetFailures is Forget without the interruptions: after a call that has succeeded, countLocked forgets those.
-func (b *Books[T]) forgetFailures(key T) {
-	if b.failures.numKnown.Load() > 0 {
-		b.failures.forget(key)
-		b.forgetChange(key)
-	}
+	b.failures.forget(key)
+	b.forgetChange(key)
 }

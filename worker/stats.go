@@ -157,7 +157,8 @@ type KeySnapshot[T comparable] struct {
 	FailedCalls []FailedCall `json:"failed_calls,omitempty"`
 	// Causes are why the running call came, if the queue is a [workqueue.CauseAdder].
 	Causes workqueue.Causes `json:"causes,omitzero"`
-	// Interruptions is how often in a row the last calls were interrupted. After five a pool calls the key ever more slowly.
+	// Interruptions is how often in a row the last calls were interrupted, or their holds released at once. After five a pool calls the key
+	// ever more slowly.
 	Interruptions int `json:"interruptions,omitempty"`
 	// MaxAttempts is how often the key is tried before it is given up, or 0 without a limit.
 	MaxAttempts int `json:"max_attempts,omitempty"`
@@ -200,7 +201,7 @@ func (b *Books[T]) stats() (Stats, *UnansweredKey[T]) {
 	s.OldestUnanswered = age
 	s.Held, s.HeldToLimit = b.holds.counts()
 	s.Looping = b.looping()
-	if b.poolStats != nil {
+	if b.hasPool() {
 		b.poolStats(&s)
 		return s, oldest
 	}
@@ -246,7 +247,7 @@ func (p *Pool[T]) setStats(s *Stats) {
 	}
 }
 
-// Stats returns the pool's numbers. It does not block, and takes time in proportion to the workers and the interrupted keys.
+// Stats returns the pool's numbers. It asks the queue for its own, and takes time in proportion to the workers and the interrupted keys.
 func (p *Pool[T]) Stats() Stats { return p.books.Stats() }
 
 // Snapshot is that of [Books].

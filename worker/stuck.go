@@ -39,7 +39,7 @@ func (b *Books[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 			if isClosed(stop) {
 				return
 			}
-			b.reportStuck(c)
+			b.catchPanic(func() { b.reportStuck(c) }) // A bad hook must not end the watch.
 		}
 		timer.Sleep(dueloop.AddSaturated(now, next))
 	}
@@ -139,7 +139,7 @@ func (e *Entry[T]) noteGoroutine() {
 
 func (b *Books[T]) reportStuck(c stuckCall[T]) {
 	attrs := []slog.Attr{slog.Any("key", c.Key), slog.Duration("running", c.Duration), slog.String("stack", c.Stack)}
-	b.logger.LogAttrs(c.entry.parent, slog.LevelWarn, "A handler is stuck", b.withCauses(attrs, c.Key)...)
+	b.logger.LogAttrs(c.entry.base, slog.LevelWarn, "A handler is stuck", b.withCauses(attrs, c.Key)...)
 	if b.options.OnStuck != nil {
 		b.options.OnStuck(c.ctx, c.RunningKey)
 	}

@@ -35,7 +35,7 @@ func (u *untilAdded) from(ctx, call context.Context, again <-chan struct{}) cont
 		}()
 	}
 	if isClosed(again) {
-		u.endAdded(ErrAdded) // The goroutine may do that only a moment later.
+		u.endAdded(ErrAdded) // At once, not only when the goroutine above runs.
 	}
 	ended := u.added.Err() != nil
 	if !ended && u.last != nil && reflect.ValueOf(ctx).Comparable() && u.parent == ctx {

@@ -20,7 +20,7 @@ type worker[T comparable] struct {
 
 	// The pool's mu guards these.
 
-	getting      bool   // no call has begun since the start or the last nextGet
+	getting      bool   // from nextGet to the start of the call, or to the end of the worker
 	departedSeen uint64 // the pool's departed at the last nextGet
 
 	endedHoldsSeen uint64 // how many holds had ended when awaitHeld last found none. Only w's goroutine uses it.
@@ -30,15 +30,16 @@ type worker[T comparable] struct {
 func (p *Pool[T]) work(w *worker[T]) {
 	returned := false
 	defer func() {
-		if returned {
-			return
-		}
-		if v := recover(); v == nil { // A handler has called runtime.Goexit.
-			go p.work(w)
-		} else { // A hook, the logger or the queue has panicked. (Handlers' panics do not get here.)
-			p.panicked(v)
+		if !returned {
+			v := recover()
+			if v == nil { // A handler has called runtime.Goexit.
+				go p.work(w)
+				return
+			}
+			p.panicked(v) // A hook, the logger or the queue has panicked. (Handlers' panics do not get here.)
 			p.locked(func() { p.leaveLocked(w) })
 		}
+		p.takeLate()
 	}()
 	w.noteGoroutine()
 	var getErr error
@@ -69,14 +70,15 @@ func (p *Pool[T]) nextGet(w *worker[T], getErr error) (context.Context, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	isLast := len(p.mu.workers) == 1
-	// The queue is shut down and empty, but the Done of a busy worker may still queue a key. If others exist, w may leave: whoever is busy
-	// comes here afterwards. If w is the last one, it ends the pool, unless a worker has left since w asked the queue: the Done of that one may
-	// have queued a key after w had asked, so w asks once more.
+	// The queue is shut down and empty, but the Done of another worker may still queue its key. So:
+	//   - w leaves if there are other workers: each of them asks the queue again after its Done.
+	//   - The last worker ends the pool,
+	//   - unless another one has left since w asked the queue: the Done of that one may have queued a key. Then w asks once more.
 	if shutDown && isLast && w.departedSeen == p.mu.departed {
 		p.moveOnLocked(phaseFinishing)
 	}
 	isSurplus := len(p.mu.workers) > p.mu.target
-	if shutDown && !isLast || isSurplus || p.startsNoneLocked() {
+	if shutDown && !isLast || isSurplus || !p.mayStartLocked() {
 		p.leaveLocked(w)
 		return nil, false
 	}
@@ -104,9 +106,9 @@ func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
 // process does everything with a key that a worker has got. Done comes last, exactly once whatever panics or ends the goroutine before.
 func (p *Pool[T]) process(w *worker[T], key T) {
 	e := w.Entry
-	defer p.doneOrHold(e)
-	defer e.endCall() // Runs before doneOrHold, which needs the interruptions that it counts.
-	// If prepare panics, catchPanic stops the pool, and startCall returns false.
+	defer e.afterHold(p.done)
+	defer e.endCall()
+	// A panic of prepare ends the pool, so startCall below returns false.
 	p.catchPanic(func() { e.prepare(key) })
 	switch {
 	case e.lost: // Nothing: another process may have got the key.
@@ -123,7 +125,7 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 func (p *Pool[T]) startCall(w *worker[T]) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.startsNoneLocked() {
+	if !p.mayStartLocked() {
 		return false
 	}
 	w.getting = false
@@ -131,9 +133,9 @@ func (p *Pool[T]) startCall(w *worker[T]) bool {
 	return true
 }
 
-// startsNoneLocked reports whether no key is started any more.
-func (p *Pool[T]) startsNoneLocked() bool {
-	return p.startCtx.Err() != nil || p.mu.phase >= phaseFinishing
+// mayStartLocked reports whether keys are still started.
+func (p *Pool[T]) mayStartLocked() bool {
+	return p.startCtx.Err() == nil && p.mu.phase < phaseFinishing
 }
 
 // giveBack adds a key that was not started to the queue again, or reports it if somebody has shut the queue down.
@@ -141,7 +143,7 @@ func (p *Pool[T]) giveBack(e *Entry[T]) {
 	key := e.result.Key
 	causes := p.books.causesOf(key)
 	p.addAfter(e, 0)
-	if len(causes.Last) > 0 {
+	if len(causes.Last) > 0 && e.priority >= 0 { // An add with a cause has priority 0, and the higher one counts.
 		// The queue takes Causes.First from the first cause that it gets. So it gets the oldest cause twice: first with that time, which may
 		// be before its own, and then as it is, which replaces it in Last.
 		oldest := causes.Last[0]
@@ -166,7 +168,11 @@ func (p *Pool[T]) handle(e *Entry[T]) {
 	returned := false
 	defer func() {
 		if !returned {
-			p.notReturned(e, recover()) // recover works only in the deferred function itself.
+			if v := recover(); v != nil {
+				e.panicked(v)
+			} else {
+				e.result.Err = ErrGoexit
+			}
 		}
 		e.decide()
 		p.books.noteOutcome(e) // Before the key is added, which may panic: it must not be lost.
@@ -178,20 +184,6 @@ func (p *Pool[T]) handle(e *Entry[T]) {
 	}()
 	e.result.Err = p.handler(e.ctx, e.result.Key)
 	returned = true
-}
-
-// notReturned notes why the handler has not returned: it panicked with v or, if v is nil, called runtime.Goexit.
-func (p *Pool[T]) notReturned(e *Entry[T], v any) {
-	if v == nil {
-		e.result.Err = ErrGoexit
-		return
-	}
-	e.result.Err = newPanicError(v)
-	if p.options.CrashOnPanic {
-		p.books.logger.Error("The handler panicked", "key", e.result.Key, "panic", v)
-		// The stack that the runtime prints is still that of the handler.
-		panic(v)
-	}
 }
 
 // carryOut does in the queue and its limiter what was decided. Done comes later.
@@ -213,10 +205,8 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 		} else if left := max(e.delayLeft, e.answer.after); left > 0 {
 			p.addAfter(e, left) // In most queues the key still waits, and this changes nothing.
 		}
-	case NextHold:
-		p.addAgain(e)
-	case NextInterrupted:
-		if !e.callCtx.wasInterrupted() { // ErrAdded came from elsewhere, so perhaps no add brings the key.
+	case NextHold, NextInterrupted:
+		if r.Next == NextHold || !e.callCtx.wasInterrupted() { // ErrAdded came from elsewhere, so perhaps no add brings the key.
 			p.addAgain(e)
 		}
 	case NextGiveUp:
@@ -225,19 +215,6 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 			shared.GiveUp(r.Key, r.Attempt, r.Err)
 		}
 	}
-}
-
-// doneOrHold calls Done of the key, or holds it.
-func (p *Pool[T]) doneOrHold(e *Entry[T]) {
-	key := e.result.Key
-	if e.result.Next == NextInterrupted { // pauseIfLooping checks this too. Here it spares most keys the call.
-		e.pauseIfLooping()
-	}
-	if !e.Held() { // Apart, because the closure below allocates.
-		p.queue.Done(key)
-		return
-	}
-	e.AfterHold(func() { p.queue.Done(key) })
 }
 
 // addAgain adds the key for the time, and with the priority, that the handler has asked for.
