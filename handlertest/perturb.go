@@ -132,13 +132,18 @@ func (q *perturbed[K]) addLate(key K, add func()) {
 
 // addPending adds what is late, before a shutdown.
 func (q *perturbed[K]) addPending() {
-	q.mu.Lock()
-	pending := q.mu.late
-	q.mu.late = nil
-	q.mu.Unlock()
-	for _, add := range pending {
+	for _, add := range q.takePending() {
 		(*add)()
 	}
+}
+
+// takePending returns the late adds, which do not come by themselves any more.
+func (q *perturbed[K]) takePending() []*func() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	pending := q.mu.late
+	q.mu.late = nil
+	return pending
 }
 
 func (q *perturbed[K]) Add(key K) { q.addLate(key, func() { q.queue.Add(key) }) }
@@ -226,6 +231,9 @@ func (q *perturbed[K]) handedOut(key K) {
 	q.mu.Lock()
 	q.mu.leases[key] = l
 	q.mu.Unlock()
+	if q.dead() {
+		return // It depends on the scheduler of Go which keys the pool takes from a queue that the crash shuts down, too.
+	}
 	if d := q.decide(again, key); d > 0 {
 		q.after(d, key, func() {
 			q.tell(key, "is added once more")

@@ -101,7 +101,8 @@ func (p *Process) crashPoint(where string) {
 	}
 	s.mu.Unlock()
 	if down > 0 {
-		p.crashed(down, where)
+		s.after(0, "", p, func() { p.crashed(down, where) }) // When everything has happened that happens at this moment without it.
+		<-p.gone
 		runtime.Goexit()
 	}
 }

@@ -192,7 +192,9 @@ func (r *run[K]) start(i int) {
 		r.sim.tell("%s crashes %s; it starts again after %v", p.name, where, down)
 		p.kill()
 		if r.Shared {
-			m.queue.addPending()
+			for _, add := range m.queue.takePending() { // Each is an event, because a worker may get the key before it is added again.
+				r.sim.after(0, "", nil, *add)
+			}
 			r.sim.after(down/2, p.name, nil, m.queue.endLeases) // Before it is back.
 		} else {
 			queue.ShutDown()
