@@ -1,7 +1,6 @@
 package debug
 
 import (
-	"cmp"
 	"context"
 	"hash/maphash"
 	"iter"
@@ -75,8 +74,10 @@ func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 		r.partial = r.partial || r.missing != nil
 		if set != stateFailing {
 			if q.GivenUp != nil && r.missing == nil {
+				began := time.Now()
 				keys := q.GivenUp(maxGivenUp + 1)
-				r.partial = r.partial || len(keys) > maxGivenUp
+				endedEarly := r.stats.Shared != nil && time.Since(began) >= patience // A queue on a server gives up then.
+				r.partial = r.partial || endedEarly || len(keys) > maxGivenUp
 				for _, k := range keys[:min(len(keys), maxGivenUp)] {
 					if !once(failureOfKept(k)) {
 						return
@@ -125,7 +126,7 @@ func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 				}
 				began = time.Now()
 			}
-			r.noteOutage(began)
+			r.noteMissing(began)
 		}
 		r.partial = r.partial || r.missing != nil || len(seen)-listed < unlisted
 	}
@@ -171,23 +172,30 @@ func (r *reading) visit(ctx context.Context, set, text string, f func(failure)) 
 
 // count reports how many keys of e there are in the set that query names.
 func (h *Handler) count(ctx context.Context, e *entry, query url.Values) *countReport {
-	c, r := new(countReport), h.readOne(ctx, e, searchLimit)
-	ctx, next, noTurn := searchTurn(ctx, h.searching, countTime)
-	defer next()
-	failed := cmp.Or(r.missing, noTurn)
-	if !isSet(query.Get("count")) {
-		failed = refuse(http.StatusBadRequest, noSuchSet)
-	}
-	if failed == nil {
-		r.err = nil
-		c.More = r.visit(ctx, query.Get("count"), query.Get("error"), func(failure) { c.Count++ })
-		failed = r.err
-	}
-	if c.status = http.StatusOK; failed != nil {
-		c.Error, c.status = failed.Error(), statusOf(failed)
+	c := &countReport{status: http.StatusOK}
+	if err := c.count(ctx, h, e, query.Get("count"), query.Get("error")); err != nil {
+		c.Error, c.status = err.Error(), statusOf(err)
 		c.More = c.More || c.status == http.StatusServiceUnavailable
 	}
 	return c
+}
+
+func (c *countReport) count(ctx context.Context, h *Handler, e *entry, set, text string) error {
+	if !isSet(set) {
+		return refuse(http.StatusBadRequest, noSuchSet)
+	}
+	r := h.readOne(ctx, e, searchLimit)
+	if r.missing != nil {
+		return r.missing
+	}
+	ctx, next, noTurn := searchTurn(ctx, h.searching, countTime)
+	defer next()
+	if noTurn != nil {
+		return noTurn
+	}
+	r.err = nil
+	c.More = r.visit(ctx, set, text, func(failure) { c.Count++ })
+	return r.err
 }
 
 // matchingReport counts keys with certain errors.

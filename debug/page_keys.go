@@ -117,7 +117,7 @@ func (r *reading) keysIn(ctx context.Context, state workqueue.KeyState, lists ke
 			}
 			began = time.Now()
 		}
-		r.noteOutage(began) // A queue on a server that has stopped to answer ends its list early.
+		r.noteMissing(began) // A queue on a server that has stopped to answer ends its list early.
 	})
 	slices.SortStableFunc(keys, func(a, b keyReport) int {
 		if state == workqueue.KeyWaiting {

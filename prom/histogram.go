@@ -75,7 +75,7 @@ func (b *buckets) cached(last *atomic.Pointer[cachedHistogram], times *workqueue
 	if times == nil {
 		return b.histogram(nil)
 	}
-	if kept := last.Load(); kept != nil && slices.Equal(kept.times.Counts, times.Counts) {
+	if kept := last.Load(); kept != nil && slices.Equal(kept.times.Counts, times.Counts) && slices.Equal(kept.times.Bounds, times.Bounds) {
 		return kept.histogram
 	}
 	now := &cachedHistogram{times, b.histogram(times)}
@@ -89,7 +89,7 @@ func (b *buckets) histogram(times *workqueue.Histogram) *dto.Histogram {
 		times = &workqueue.Histogram{Bounds: b.bounds, Counts: make([]uint64, len(b.bounds)+1)}
 	}
 	if !slices.Equal(times.Bounds, b.bounds) {
-		// These sources count by bounds that are not p's, as those of a controller that is shown on a page over p.
+		// The sources have other bounds, as a controller has whose page is over this provider. Theirs are used, without native buckets.
 		var err error
 		if b, err = newBuckets(times.Bounds, 0); err != nil {
 			panic(err) // Collect reports it.
