@@ -183,22 +183,19 @@ func (q *Queue[request]) AddWithOpts(o crpriority.AddOpts, items ...request) {
 	if o.Priority != nil {
 		opts.Priority = *o.Priority
 	}
-	if q.cause == nil && !opts.RateLimited && o.After > 0 {
-		// The controller adds a key with a delay when its reconciler has asked for RequeueAfter.
-		for _, item := range items {
-			q.AddWithPriority(item, opts.Priority, o.After)
-		}
-		return
-	}
-	if q.cause == nil && opts.RateLimited {
-		// The controller adds a key so when its reconciler has failed.
+	switch {
+	case q.cause == nil && opts.RateLimited: // The controller, when a reconciler has failed.
 		for _, item := range items {
 			opts.AtLeast = q.takeAnswer(item).atLeast
 			q.Queue.AddWithOpts(opts, item)
 		}
-		return
+	case q.cause == nil && o.After > 0: // The controller, when a reconciler has asked for RequeueAfter.
+		for _, item := range items {
+			q.AddWithPriority(item, opts.Priority, o.After)
+		}
+	default: // An event handler, or an add without delay.
+		q.Queue.AddWithOpts(opts, items...)
 	}
-	q.Queue.AddWithOpts(opts, items...)
 }
 
 // Add adds item with priority zero.

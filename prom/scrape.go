@@ -75,7 +75,8 @@ func (p *Provider) sendName(ch chan<- prometheus.Metric, s *scrape, queues *tota
 	}
 	name := s.nameOf(queues.Name)
 	cache := p.cacheOf(name)
-	unsplit := make([]metric, 0, len(p.families)) // one piece of memory
+	// A name's unsplit metrics come from the cache and one piece of memory, so sendTo is for split ones alone.
+	unsplit := make([]metric, 0, len(p.families))
 	for i := range p.families {
 		f := &p.families[i]
 		isPushed := own != nil && i < numPushed && own[i] != nil
