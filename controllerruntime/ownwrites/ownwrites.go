@@ -190,8 +190,7 @@ func (w *wait) isShownBy(object metav1.Object) bool {
 	return object.GetDeletionTimestamp() != nil || w.uid != "" && object.GetUID() != w.uid
 }
 
-// isShownByEndOf reports whether the end of object shows it. The end of an older object of that name does
-// not show it.
+// isShownByEndOf reports whether the end of object shows it. The end of an older object of that name does not.
 func (w *wait) isShownByEndOf(object metav1.Object) bool {
 	return w.version == "" || w.uid == object.GetUID() || notBefore(object.GetResourceVersion(), w.version)
 }
