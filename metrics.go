@@ -198,8 +198,8 @@ func (h *Histogram) Count() uint64 {
 	return n
 }
 
-// Plus returns the sum of two histograms, and changes neither. Each may be nil. Those with other bounds cannot be added up: then
-// the sum is h alone.
+// Plus returns the sum of two histograms, and changes neither. Each may be nil. Histograms whose bounds differ cannot be added: then
+// it returns h.
 func (h *Histogram) Plus(other *Histogram) *Histogram {
 	if h == nil {
 		return other

@@ -119,7 +119,7 @@ func With[request comparable](config priorityqueue.Config[request], onNew ...fun
 		}
 		// controller-runtime keeps the place of the add.
 		c.PlaceOfAdd = true
-		q := &Queue[request]{Queue: priorityqueue.New(c), calls: new(endedCalls[request]), metrics: c.MetricsProvider}
+		q := &Queue[request]{Queue: priorityqueue.New(c), calls: new(reconcilerState[request]), metrics: c.MetricsProvider}
 		for _, f := range onNew {
 			f(q)
 		}
@@ -145,14 +145,14 @@ var registryMetrics = sync.OnceValue(func() workqueue.StatsProvider {
 // are those of the priorityqueue.Queue.
 type Queue[request comparable] struct {
 	*priorityqueue.Queue[request]
-	calls   *endedCalls[request]
+	calls   *reconcilerState[request]
 	metrics workqueue.MetricsProvider
 	// cause is that of all adds, in the copy of a queue that an event handler of WithCauses gets. Otherwise it is nil.
 	cause *workqueue.Cause
 }
 
-// endedCalls has what the queue must know of the calls of a [Reconciler] that have just ended. The copies of a queue share it.
-type endedCalls[request comparable] struct {
+// reconcilerState is what a [Reconciler] tells its queue. The copies of a queue share it.
+type reconcilerState[request comparable] struct {
 	books atomic.Pointer[worker.Books[request]] // nil without a Reconciler
 	// answers has an answer for some requests, and held the calls whose requests are put on hold by the controller's Done.
 	answers, held sync.Map
@@ -164,8 +164,8 @@ type answer struct {
 	atLeast     time.Duration // The controller's rate-limited add must not bring the request before.
 }
 
-// takeAnswer returns the answer for item, once. The next call may be that of an event handler which has not got its queue by WithCauses,
-// and adds rate-limited in the microseconds between the end of a call and the controller's: then the controller's has no answer.
+// takeAnswer returns the answer for item, once. A rate-limited add of an event handler without WithCauses may take it, in the microseconds
+// before the controller's own call. Then that one has the limiter's delay alone, or forgets the failures.
 func (q *Queue[request]) takeAnswer(item request) (a answer) {
 	if v, ok := q.calls.answers.LoadAndDelete(item); ok {
 		a = v.(answer)
@@ -183,22 +183,19 @@ func (q *Queue[request]) AddWithOpts(o crpriority.AddOpts, items ...request) {
 	if o.Priority != nil {
 		opts.Priority = *o.Priority
 	}
-	if q.cause == nil && !opts.RateLimited && o.After > 0 {
-		// The controller adds a key with a delay when its reconciler has asked for RequeueAfter.
-		for _, item := range items {
-			q.AddWithPriority(item, opts.Priority, o.After)
-		}
-		return
-	}
-	if q.cause == nil && opts.RateLimited {
-		// The controller adds a key so when its reconciler has failed.
+	switch {
+	case q.cause == nil && opts.RateLimited: // The controller, when a reconciler has failed.
 		for _, item := range items {
 			opts.AtLeast = q.takeAnswer(item).atLeast
 			q.Queue.AddWithOpts(opts, item)
 		}
-		return
+	case q.cause == nil && o.After > 0: // The controller, when a reconciler has asked for RequeueAfter.
+		for _, item := range items {
+			q.AddWithPriority(item, opts.Priority, o.After)
+		}
+	default: // An event handler, or an add without delay.
+		q.Queue.AddWithOpts(opts, items...)
 	}
-	q.Queue.AddWithOpts(opts, items...)
 }
 
 // Add adds item with priority zero.

@@ -169,15 +169,6 @@ func (r *Reconciler[request]) complainOnce(ctx context.Context, err error) {
 	})
 }
 
-// What the controller does after Reconcile:
-//
-//	an error        AddWithOpts(RateLimited), or nothing if it is a TerminalError
-//	RequeueAfter    Forget, AddWithOpts(After)
-//	Requeue         AddWithOpts(RateLimited)
-//	anything else   Forget: that is a success
-//
-// Then, always, Done.
-
 // Reconcile calls the other reconciler.
 func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (reconcile.Result, error) {
 	c := r.controller.Load()
@@ -202,12 +193,12 @@ func (r *Reconciler[request]) handle(c *controller[request], entry *worker.Entry
 		if returned {
 			return
 		}
-		err := worker.ErrGoexit
+		how := worker.ErrGoexit
 		if v := recover(); v != nil { // A panic goes on from here, so that it has the reconciler's stack.
 			defer panic(v)
-			err = &worker.PanicError{Value: v, Stack: debug.Stack()}
+			how = &worker.PanicError{Value: v, Stack: debug.Stack()}
 		}
-		c.end(entry, req, err)
+		c.end(entry, req, how)
 	}()
 	result, err = r.reconciler.Reconcile(entry.Context(), req)
 	if d := leastDelay(result, err); d > 0 && worker.NextOf(entry.Context(), err) == worker.NextRetry {
@@ -230,7 +221,15 @@ func (c *controller[request]) end(entry *worker.Entry[request], req request, err
 	return end
 }
 
-// answerFor returns what the controller must get after a call that has ended so, and does what the controller does not.
+// answerFor returns what the controller must get after a call that has ended so, and does what the controller does not. After it the
+// controller calls
+//
+//	for an error        AddWithOpts(RateLimited), or nothing if it is a TerminalError
+//	for RequeueAfter    Forget, AddWithOpts(After)
+//	for Requeue         AddWithOpts(RateLimited)
+//	otherwise           Forget: that is a success
+//
+// and then, always, Done.
 func (c *controller[request]) answerFor(req request, end worker.Result[request], interrupted bool, result reconcile.Result, err error) (reconcile.Result, error) {
 	switch {
 	case err != nil && end.Next == worker.NextRequeue: // As RequeueAfter, with a priority: the controller forgets the failures.

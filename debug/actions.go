@@ -238,11 +238,13 @@ func (h *Handler) act(ctx context.Context, form url.Values) (result *bulkResult,
 
 // actOnKey does what form asks for with the key that it names.
 func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) error {
-	found := h.search(ctx, h.acting, r, form.Get("key"), form.Get("id"))
+	action := form.Get("action")
+	needsQueue := action != "cancel" && action != "release" // Their keys are in the pools' lists.
+	found := h.search(ctx, h.acting, r, form.Get("key"), form.Get("id"), needsQueue)
 	switch {
 	case r.err != nil:
 		return r.err
-	case r.missing != nil && form.Get("action") != "cancel" && form.Get("action") != "release": // These only need the pools.
+	case r.missing != nil && needsQueue:
 		return r.missing
 	case found.Incomplete && r.missing == nil:
 		return refuse(http.StatusServiceUnavailable, "There was no time to look at all keys.")
@@ -252,7 +254,7 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) err
 		return refuse(http.StatusConflict, "More than one key is called that.")
 	}
 	began := time.Now()
-	switch key := found.Keys[0].raw; form.Get("action") {
+	switch key := found.Keys[0].raw; action {
 	case "retry":
 		if !r.retry(key, true) {
 			r.retry(key, false)
@@ -262,7 +264,10 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) err
 		}
 	case "forget":
 		if !r.forget(key, true) {
-			return r.noteOutage(began) // Otherwise the queue did not keep it as given up.
+			if err := r.noteMissing(began); err != nil || found.Keys[0].State != stateGivenUp || !r.hasShutDown() {
+				return err // nil: it was no given-up key of the queue, or is gone.
+			}
+			return errShutDown
 		}
 	case "cancel":
 		if !r.anyPool(func(p *worker.Inspector) bool { return p.Cancel(key) }) {
@@ -274,7 +279,7 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) err
 		}
 	case "remove":
 		if !r.entry.queue.Remove(key) {
-			return cmp.Or(r.noteOutage(began), refuse(http.StatusNotFound, "The key was not in the queue."))
+			return cmp.Or(r.noteMissing(began), refuse(http.StatusNotFound, "The key was not in the queue."))
 		}
 		r.forget(key, false)
 	}

@@ -29,15 +29,23 @@ const (
 	stepKeys = 128
 )
 
+// bulk is an action on many keys.
+type bulk struct {
+	*reading
+	retries bool
+	result  bulkResult
+	// step are the keys that were retried since the queue was last known to be open.
+	step []any
+	// failed is why the others are left, or nil.
+	failed error
+}
+
 // actOnMany retries or forgets all keys of the set that form names, as far as the time suffices.
 func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*bulkResult, error) {
 	if r.missing != nil {
 		return nil, r.missing
 	}
-	set, do, done, retry := form.Get("of"), r.forget, "Forgot the failures of", form.Get("action") == "retry"
-	if retry {
-		do, done = r.retry, "Retried"
-	}
+	set := form.Get("of")
 	if !isSet(set) {
 		return nil, refuse(http.StatusBadRequest, noSuchSet)
 	}
@@ -48,46 +56,62 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 	}
 	acting, cancel := context.WithTimeout(ctx, bulkTime)
 	defer cancel()
-	b := new(bulkResult)
-	var step []any // retried since the queue was last known to be open
-	var err error
-	endStep := func() {
-		if refused := r.refused(step); refused > 0 {
-			b.Keys, b.Left, err = b.Keys-refused, b.Left+refused, errShutDown
-		}
-		step = step[:0]
-	}
+	b := &bulk{reading: r, retries: form.Get("action") == "retry"}
 	r.err = nil
-	b.LeftMore = r.visit(ctx, set, form.Get("error"), func(f failure) {
-		if err != nil || acting.Err() != nil {
-			b.Left++
-			return
-		}
-		began := time.Now()
-		if f.isGone() || !do(f.Key, f.kept) {
-			if err = r.noteOutage(began); err != nil { // Nothing is known of the key.
-				b.Left++
-			} else {
-				b.Gone++
-			}
-			return
-		}
-		if b.Keys++; retry {
-			step = append(step, f.Key)
-		}
-		if len(step) == stepKeys {
-			endStep()
+	more := r.visit(ctx, set, form.Get("error"), func(f failure) {
+		if b.failed != nil || acting.Err() != nil {
+			b.result.Left++
+		} else {
+			b.one(f)
 		}
 	})
-	endStep()
-	if confirmed, convErr := strconv.Atoi(form.Get("count")); convErr == nil {
-		b.Gone = max(b.Gone, confirmed-b.Keys-b.Left)
+	b.endStep()
+	b.result.LeftMore = more
+	if confirmed, err := strconv.Atoi(form.Get("count")); err == nil {
+		b.result.Gone = max(b.result.Gone, confirmed-b.result.Keys-b.result.Left)
 	}
-	b.text = b.sentence(done)
-	if err != nil {
-		err = refuse(statusOf(err), "%s %s", err, b.text)
+	done := "Forgot the failures of"
+	if b.retries {
+		done = "Retried"
 	}
-	return b, cmp.Or(err, r.err)
+	b.result.text = b.result.sentence(done)
+	if b.failed != nil {
+		b.failed = refuse(statusOf(b.failed), "%s %s", b.failed, b.result.text)
+	}
+	return &b.result, cmp.Or(b.failed, r.err)
+}
+
+// one acts on a key.
+func (b *bulk) one(f failure) {
+	do := b.forget
+	if b.retries {
+		do = b.retry
+	}
+	began := time.Now()
+	switch {
+	case !f.isGone() && do(f.Key, f.kept):
+		b.result.Keys++
+		if b.retries {
+			b.step = append(b.step, f.Key)
+		}
+		if len(b.step) == stepKeys {
+			b.endStep()
+		}
+	case b.noteMissing(began) != nil: // It may be there still.
+		b.result.Left, b.failed = b.result.Left+1, b.missing
+	case f.kept && b.hasShutDown(): // So may this one.
+		b.result.Left, b.failed = b.result.Left+1, errShutDown
+	default:
+		b.result.Gone++
+	}
+}
+
+// endStep takes back the keys of the step that the queue did not take.
+func (b *bulk) endStep() {
+	if refused := b.refused(b.step); refused > 0 {
+		b.result.Keys, b.result.Left, b.failed = b.result.Keys-refused, b.result.Left+refused, cmp.Or(b.failed, errShutDown)
+	}
+	b.step = b.step[:0]
 }
 
 func (b *bulkResult) sentence(done string) string {
@@ -112,10 +136,13 @@ func (b *bulkResult) sentence(done string) string {
 
 var errShutDown = refuse(http.StatusConflict, "The queue was shut down meanwhile, and takes no more keys.")
 
+// hasShutDown reports whether the queue is shut down by now. Then it may keep its given-up keys as they are.
+func (r *reading) hasShutDown() bool { return r.entry.queue.Stats().ShuttingDown }
+
 // refused returns how many of keys, which were added, the queue did not take because it was shut down before.
 func (r *reading) refused(keys []any) (n int) {
 	q := r.entry.queue
-	if len(keys) == 0 || !q.Stats().ShuttingDown {
+	if len(keys) == 0 || !r.hasShutDown() {
 		return 0
 	}
 	for _, key := range keys {

@@ -235,6 +235,39 @@ func TestRetryWhileShuttingDown(t *testing.T) {
 	}
 }
 
+// A queue that is shut down meanwhile keeps the rest of its given-up keys: they are not gone.
+func TestGivenUpKeysWhileShuttingDown(t *testing.T) {
+	for _, action := range []string{"retry", "forget"} {
+		h := newAudited(t)
+		did := make(map[any]bool)
+		do := func(key any) bool {
+			if len(did) == 3 {
+				return false
+			}
+			did[key] = true
+			return true
+		}
+		h.InspectQueue("q", workqueue.Inspector{
+			Stats: func() workqueue.Stats { return workqueue.Stats{ShuttingDown: len(did) == 3} },
+			Add:   func(any) {},
+			SnapshotKey: func(key any) (workqueue.KeySnapshot[any], bool) {
+				return workqueue.KeySnapshot[any]{Key: key, State: workqueue.KeyQueued}, action == "retry" && did[key]
+			},
+			GivenUp: func(limit int) (keys []workqueue.GivenUpKey[any]) {
+				for key := range 10 {
+					keys = append(keys, workqueue.GivenUpKey[any]{Key: key})
+				}
+				return keys[:min(limit, len(keys))]
+			},
+			RetryGivenUp: do, ForgetGivenUp: do,
+		})
+		if b := h.act(t, 409, "q", action, "of", "given_up", "count", "10"); b.Keys != 3 || b.Gone != 0 || b.Left != 7 || !strings.Contains(b.Error, "shut down meanwhile") {
+			t.Errorf("%s: %+v", action, b)
+		}
+		h.act(t, 409, "q", action, "key", "9")
+	}
+}
+
 // Keys that the queue itself keeps as given up are listed beside those of the pools, each once, and are retried and forgotten
 // by the queue.
 func TestGivenUpKeysOfTheQueue(t *testing.T) {
@@ -412,6 +445,10 @@ func TestActionsDoNotWaitForReaders(t *testing.T) {
 		// What does wait for it, and gives up, does not say that there are no keys.
 		if w := get(h, "?queue=q&count=failing"); w.Code != 503 || !strings.Contains(w.Body.String(), "try again in a minute") {
 			t.Errorf("a count during a search: %d %s", w.Code, w.Body)
+		}
+		began = time.Now()
+		if w := get(h, "?queue=q&count=everything"); w.Code != 400 || time.Since(began) > time.Second {
+			t.Errorf("a count of no set: %d after %v", w.Code, time.Since(began))
 		}
 		for _, state := range []string{"failing", "queued"} {
 			wantBody(t, get(h, "?queue=q&state="+state), "There may be more keys", "Not known.")

@@ -63,7 +63,7 @@
 //	         pause, resume, pause_group, resume_group
 //	queue    the queue's id
 //	key      the text of the key, whole or as the page shows it. If it fits several keys, nothing is done, unless
-//	id       distinguishes them
+//	id       distinguishes them. Without id all keys are looked at, except for cancel and release, which need the pools alone.
 //	of       instead of key, for retry and forget: failing, given_up, or all of both
 //	error    with of: only the keys whose last error contains this text
 //	count    with of: how many keys the reader has confirmed. The answer says how many of these were gone.
@@ -71,14 +71,15 @@
 //	group_id distinguishes them
 //
 // Every queue can retry until it is shut down. Those of package priorityqueue can do the rest; see [workqueue.KeyRemover]. Forget needs a
-// limiter or a pool, cancel and release a pool. A key that was retried has the cause "retried by hand", unless the queue itself had given
-// it up.
+// limiter or a pool, cancel and release a pool. A key that was retried has the cause "retried by hand", unless the queue itself kept
+// it as given up.
 //
 // The answer is an object with action, queue, key, group, and text, which says what was done; error, if not all was done. With of, also:
 // keys, how many it was done to; gone, how many were there before and not any more; left, how many there was no time for (an action takes
 // ten seconds at most); left_more, if there may be others. There may be others because a pool remembers the errors of 10,000 failing keys
-// and the last Options.KeepGivenUp given-up ones; a queue is asked for its last 10,000 given-up keys; and without a pool only 512 keys are
-// known that wait in no list. Repeat the action until left_more is absent. A count has more if there may be others.
+// and the last Options.KeepGivenUp given-up ones; a queue is asked for its last 10,000 given-up keys; and without a pool, of the
+// failing keys that are not in the queue only 512 are known. Repeat the action while left is not 0 and, if left_more is there, once these
+// keys are done: a list may have others then. A count has more if there may be others.
 //
 // A page of another site cannot send such a request: it needs the header X-Workqueue-Action, with any value, which
 // forms cannot send and scripts of other origins may not, and the browser must not say that it comes from another

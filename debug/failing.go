@@ -1,7 +1,6 @@
 package debug
 
 import (
-	"cmp"
 	"context"
 	"hash/maphash"
 	"iter"
@@ -57,77 +56,111 @@ func failureOfCounted(k workqueue.KeySnapshot[any]) failure {
 // its pools know. With limiter, and without a text, also the failing keys that only the limiter counts: their errors are not known.
 // It sets r.partial if there may be keys that are in no list.
 func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
-	q := r.entry.queue
 	return func(yield func(failure) bool) {
 		seen, seed := make(map[uint64]struct{}), maphash.MakeSeed() // Hashes take less memory than keys.
-		once := func(f failure) (more bool) {
-			hash := maphash.Comparable(seed, f.Key)
-			if _, again := seen[hash]; again {
-				return true
+		each := func(keys iter.Seq[failure]) (more bool) {
+			for f := range keys {
+				hash := maphash.Comparable(seed, f.Key)
+				if _, again := seen[hash]; again {
+					continue
+				}
+				if len(seen) == maxSeen {
+					r.partial = true
+					return false
+				}
+				if seen[hash] = struct{}{}; errorContains(f.Err, text) && !yield(f) {
+					return false
+				}
 			}
-			if len(seen) == maxSeen {
-				r.partial = true
-				return false
-			}
-			seen[hash] = struct{}{}
-			return !errorContains(f.Err, text) || yield(f)
+			return true
 		}
 		r.partial = r.partial || r.missing != nil
-		if set != stateFailing {
-			if q.GivenUp != nil && r.missing == nil {
-				keys := q.GivenUp(maxGivenUp + 1)
-				r.partial = r.partial || len(keys) > maxGivenUp
-				for _, k := range keys[:min(len(keys), maxGivenUp)] {
-					if !once(failureOfKept(k)) {
-						return
-					}
-				}
-			}
-			for _, p := range r.pools {
-				for k := range p.pool.GivenUpKeys() {
-					if !once(failure{FailedKey: k, state: stateGivenUp, pool: p.pool}) {
-						return
-					}
-				}
-				r.partial = r.partial || p.pool.Stats().GivenUpUnlisted > 0
-			}
-		}
-		if set == stateGivenUp {
+		if set != stateFailing && !(each(r.keptGivenUp()) && each(r.givenUpInPools())) || set == stateGivenUp {
 			return
 		}
-		unlisted := 0 // keys that fail and that the pools only count
-		for _, p := range r.pools {
-			for k := range p.pool.FailingKeys() {
-				unlisted--
-				if !once(failure{FailedKey: k, state: stateFailing, pool: p.pool}) {
-					return
-				}
-			}
-			unlisted += p.pool.Stats().Failing // Afterwards: a key that fails meanwhile is unlisted.
+		unlisted := 0
+		if !each(r.failingInPools(&unlisted)) {
+			return
 		}
 		if !limiter || text != "" {
 			r.partial = r.partial || unlisted > 0 // Their errors are not known.
 			return
 		}
 		listed := len(seen)
+		if each(r.counted()) {
+			r.partial = r.partial || len(seen)-listed < unlisted
+		}
+	}
+}
+
+// keptGivenUp yields the keys that the queue itself keeps as given up.
+func (r *reading) keptGivenUp() iter.Seq[failure] {
+	return func(yield func(failure) bool) {
+		if r.entry.queue.GivenUp == nil || r.missing != nil {
+			return
+		}
+		began := time.Now()
+		keys := r.entry.queue.GivenUp(maxGivenUp + 1)
+		endedEarly := r.stats.Shared != nil && time.Since(began) >= patience // A queue on a server gives up then.
+		r.partial = r.partial || endedEarly || len(keys) > maxGivenUp
+		for _, k := range keys[:min(len(keys), maxGivenUp)] {
+			if !yield(failureOfKept(k)) {
+				return
+			}
+		}
+	}
+}
+
+// givenUpInPools yields the keys that the pools list as given up.
+func (r *reading) givenUpInPools() iter.Seq[failure] {
+	return func(yield func(failure) bool) {
+		for _, p := range r.pools {
+			for k := range p.pool.GivenUpKeys() {
+				if !yield(failure{FailedKey: k, state: stateGivenUp, pool: p.pool}) {
+					return
+				}
+			}
+			r.partial = r.partial || p.pool.Stats().GivenUpUnlisted > 0
+		}
+	}
+}
+
+// failingInPools yields the failing keys that the pools list, and sets how many more they only count.
+func (r *reading) failingInPools(unlisted *int) iter.Seq[failure] {
+	return func(yield func(failure) bool) {
+		for _, p := range r.pools {
+			for k := range p.pool.FailingKeys() {
+				*unlisted--
+				if !yield(failure{FailedKey: k, state: stateFailing, pool: p.pool}) {
+					return
+				}
+			}
+			*unlisted += p.pool.Stats().Failing // Afterwards: a key that fails meanwhile is unlisted.
+		}
+	}
+}
+
+// counted yields the keys whose failures the limiter counts.
+func (r *reading) counted() iter.Seq[failure] {
+	return func(yield func(failure) bool) {
 		for _, k := range r.keys.Failing {
-			if !once(failureOfCounted(k)) {
+			if !yield(failureOfCounted(k)) {
 				return
 			}
 		}
 		// Without pools a full list may lack keys that are not in the queue.
 		r.partial = r.partial || len(r.pools) == 0 && len(r.keys.Failing) >= searchLimit
-		if q.SnapshotKeys != nil && r.missing == nil {
+		if all := r.entry.queue.SnapshotKeys; all != nil && r.missing == nil {
 			began := time.Now()
-			for k := range q.SnapshotKeys() {
-				if k.Requeues > 0 && !once(failureOfCounted(k)) {
+			for k := range all() {
+				if k.Requeues > 0 && !yield(failureOfCounted(k)) {
 					return
 				}
 				began = time.Now()
 			}
-			r.noteOutage(began)
+			r.noteMissing(began)
 		}
-		r.partial = r.partial || r.missing != nil || len(seen)-listed < unlisted
+		r.partial = r.partial || r.missing != nil
 	}
 }
 
@@ -171,23 +204,30 @@ func (r *reading) visit(ctx context.Context, set, text string, f func(failure)) 
 
 // count reports how many keys of e there are in the set that query names.
 func (h *Handler) count(ctx context.Context, e *entry, query url.Values) *countReport {
-	c, r := new(countReport), h.readOne(ctx, e, searchLimit)
-	ctx, next, noTurn := searchTurn(ctx, h.searching, countTime)
-	defer next()
-	failed := cmp.Or(r.missing, noTurn)
-	if !isSet(query.Get("count")) {
-		failed = refuse(http.StatusBadRequest, noSuchSet)
-	}
-	if failed == nil {
-		r.err = nil
-		c.More = r.visit(ctx, query.Get("count"), query.Get("error"), func(failure) { c.Count++ })
-		failed = r.err
-	}
-	if c.status = http.StatusOK; failed != nil {
-		c.Error, c.status = failed.Error(), statusOf(failed)
+	c := &countReport{status: http.StatusOK}
+	if err := c.count(ctx, h, e, query.Get("count"), query.Get("error")); err != nil {
+		c.Error, c.status = err.Error(), statusOf(err)
 		c.More = c.More || c.status == http.StatusServiceUnavailable
 	}
 	return c
+}
+
+func (c *countReport) count(ctx context.Context, h *Handler, e *entry, set, text string) error {
+	if !isSet(set) {
+		return refuse(http.StatusBadRequest, noSuchSet)
+	}
+	r := h.readOne(ctx, e, searchLimit)
+	if r.missing != nil {
+		return r.missing
+	}
+	ctx, next, noTurn := searchTurn(ctx, h.searching, countTime)
+	defer next()
+	if noTurn != nil {
+		return noTurn
+	}
+	r.err = nil
+	c.More = r.visit(ctx, set, text, func(failure) { c.Count++ })
+	return r.err
 }
 
 // matchingReport counts keys with certain errors.

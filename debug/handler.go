@@ -68,9 +68,10 @@ type Handler struct {
 		// byID has all entries, and byQueue those of queues that can be compared.
 		byID    map[string]*entry
 		byQueue map[any]*entry
-		// byName has the entries of pools, and poolsOf the pools whose queues can be compared.
-		byName  map[string]*entry
-		poolsOf map[any][]*worker.Inspector
+		// byName has, by the names of pools, their entries, which are in byID, too, and hidden while a queue shows the pools.
+		// poolsByQueue has the pools whose queues can be compared.
+		byName       map[string]*entry
+		poolsByQueue map[any][]*worker.Inspector
 		// madeUp counts the ids that had to be made up.
 		madeUp int
 		// stop ends the sampler, which runs while there are queues or pools. Otherwise it is nil.
@@ -92,7 +93,7 @@ func NewHandler(o Options) *Handler {
 	}
 	h := &Handler{clock: o.Clock, every: o.SampleEvery, metrics: o.Metrics, searching: make(chan struct{}, 1), acting: make(chan struct{}, 1)}
 	h.mu.byID, h.mu.byQueue = make(map[string]*entry), make(map[any]*entry)
-	h.mu.byName, h.mu.poolsOf = make(map[string]*entry), make(map[any][]*worker.Inspector)
+	h.mu.byName, h.mu.poolsByQueue = make(map[string]*entry), make(map[any][]*worker.Inspector)
 	if o.Actions {
 		if h.audit = o.Audit; h.audit == nil {
 			h.audit = logAction
@@ -125,7 +126,7 @@ func (h *Handler) Close() {
 	clear(h.mu.byID)
 	clear(h.mu.byQueue)
 	clear(h.mu.byName)
-	clear(h.mu.poolsOf)
+	clear(h.mu.poolsByQueue)
 	h.stopIfEmptyLocked()
 }
 
@@ -269,7 +270,7 @@ func (h *Handler) addPool(name string, p worker.Inspector) {
 	}
 	e.pools = append(e.pools, &p)
 	if key := hashable(p.Queue); key != nil {
-		h.mu.poolsOf[key] = append(h.mu.poolsOf[key], &p)
+		h.mu.poolsByQueue[key] = append(h.mu.poolsByQueue[key], &p)
 	}
 }
 
@@ -284,14 +285,14 @@ func (h *Handler) removePool(p *worker.Inspector) {
 		}
 	}
 	key := hashable(p.Queue)
-	if h.mu.poolsOf[key] = slices.DeleteFunc(h.mu.poolsOf[key], isP); len(h.mu.poolsOf[key]) == 0 {
-		delete(h.mu.poolsOf, key)
+	if h.mu.poolsByQueue[key] = slices.DeleteFunc(h.mu.poolsByQueue[key], isP); len(h.mu.poolsByQueue[key]) == 0 {
+		delete(h.mu.poolsByQueue, key)
 	}
 	h.stopIfEmptyLocked()
 }
 
-// entries returns the entries that are shown. A pool is shown by the entry of its queue; if that is not shown, by those of the queues
-// with its name, and otherwise by its own.
+// entries returns the entries that are shown. A pool is shown by the entry of its queue; if that is not shown, by the entries of
+// all queues that have its name, and otherwise by its own.
 func (h *Handler) entries() []*entry {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -332,10 +333,14 @@ func (h *Handler) poolsOf(e *entry) (all []*worker.Inspector) {
 		return h.namedLocked(e.queueName)
 	}
 	if key := hashable(e.queue.Queue); key != nil {
-		all = slices.Clone(h.mu.poolsOf[key])
+		all = slices.Clone(h.mu.poolsByQueue[key])
 	}
 	for _, name := range slices.Compact([]string{e.name, e.queueName}) {
-		all = append(all, h.namedLocked(name)...)
+		for _, p := range h.namedLocked(name) {
+			if !slices.Contains(all, p) { // Of an entry that is not, or not any more, in byQueue, all has it.
+				all = append(all, p)
+			}
+		}
 	}
 	return all
 }

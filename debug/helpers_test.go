@@ -183,6 +183,7 @@ type (
 	rates struct {
 		Adds    float64 `json:"adds_per_second"`
 		Dones   float64 `json:"dones_per_second"`
+		Errors  float64 `json:"errors_per_second"`
 		Retries float64 `json:"retries_per_second"`
 	}
 	pool struct {
@@ -195,6 +196,7 @@ type (
 	}
 	detail struct {
 		Registered                        int
+		Error                             string
 		Queue                             listed
 		Running, Queued, Waiting, Failing []key
 		Held                              []key

@@ -28,7 +28,7 @@ type history struct {
 		points []point
 		kept   int
 		// last is the last sample; started and middle are older ones, for the times of the last minutes. When middle is
-		// recentFor old, it becomes started.
+		// recentFor old, it becomes started: at 12 minutes started is that of 5 minutes, and middle that of 10.
 		last, started, middle measure
 	}
 }
@@ -80,7 +80,7 @@ func pointBetween(a, b measure) point {
 		samples: 1, seconds: float32(b.at.Sub(a.at).Seconds()),
 		queued: size(b.queued), processing: size(b.processing), waiting: size(b.waiting),
 		adds: growth(a.adds, b.adds), dones: growth(a.dones, b.dones),
-		errors:  growth(min(a.errors, b.errors), b.errors), // The others' failures are no news when one of several pools ends.
+		errors:  growth(min(a.errors, b.errors), b.errors), // A sum that falls lacks a pool that has ended: what is left is not new.
 		retries: growth(a.retries, b.retries),
 	}
 }
@@ -92,7 +92,7 @@ func (p point) withTimes(a, b measure) point {
 	return p
 }
 
-// growth returns by how much a counter has grown. One that starts again has grown from 0.
+// growth returns by how much a counter has grown. One that starts again has grown from 0 (for errors see pointBetween).
 func growth(before, now uint64) uint32 {
 	if now < before {
 		before = 0
@@ -135,10 +135,13 @@ func (h *history) begin(m measure) {
 	}
 }
 
-// add adds a sample.
+// add adds a sample, unless the queue has not answered since the one before. The next answer's sample is for the whole gap.
 func (h *history) add(m measure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !m.at.After(h.mu.last.at) {
+		return
+	}
 	p := pointBetween(h.mu.last, m).withTimes(h.mu.last, m)
 	h.mu.last = m
 	if m.at.Sub(h.mu.middle.at) >= recentFor {
@@ -272,9 +275,7 @@ func (h *Handler) sample(ctx context.Context, ticker clock.Ticker, last time.Tim
 		}
 		last = now
 		for _, r := range h.readAll(ctx) {
-			if !r.late { // The next answer's sample is for the whole gap.
-				r.entry.history.add(r.measure())
-			}
+			r.entry.history.add(r.measure())
 		}
 	}
 }

@@ -242,6 +242,21 @@ func TestHistoryOfQueueThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
+// A queue that takes more than a second for its numbers has charts, too, although each list comes before its answer.
+func TestHistoryOfSlowQueue(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		var adds atomic.Uint64
+		h.InspectQueue("q", workqueue.Inspector{Stats: func() workqueue.Stats {
+			time.Sleep(1100 * time.Millisecond)
+			return workqueue.Stats{Name: "q", Adds: adds.Add(10)}
+		}})
+		time.Sleep(time.Minute)
+		if d := getJSON[detail](t, h, "?queue=q"); len(d.History.Adds) < 10 || d.History.Adds[5] == 0 {
+			t.Errorf("%v", d.History.Adds)
+		}
+	})
+}
+
 // The keys of a shared queue are those of all processes, and its adds those of this one. So how many are done is not known.
 func TestDonesOfSharedQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {

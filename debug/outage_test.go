@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -235,4 +236,68 @@ func TestOutageInTheMiddleOfAList(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	})
+}
+
+// What is not known, or not looked for, is not "no failure".
+func TestEmptyListOfFailingKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		s := new(onServer)
+		h.InspectQueue("q", s.inspector())
+		wantBody(t, get(h, "?queue=q"), "Failing</h2>", "No key has failed, as far as the limiter knows.")
+		wantBody(t, get(h, "?queue=q&error=x"), "Failing</h2>", "No key has such an error.", "Head of the line</h2>")
+		s.silent.Store(true)
+		wantBody(t, get(h, "?queue=q"), "Failing</h2>", "Not known.", "Head of the line</h2>")
+		if body := get(h, "?queue=q").Body.String(); strings.Contains(body, "No key has failed") {
+			t.Error("the failing keys of a queue that does not reach its server are said to be none")
+		}
+	})
+}
+
+// A list that ends after a second, when the server gives up, may lack keys.
+func TestSlowListOfGivenUpKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		q := (&onServer{}).inspector()
+		q.GivenUp = func(limit int) []workqueue.GivenUpKey[any] {
+			if limit > 512 { // It is not one of the page's lists.
+				time.Sleep(time.Second)
+			}
+			return []workqueue.GivenUpKey[any]{{Key: "a"}}
+		}
+		h.InspectQueue("q", q)
+		if c := count(t, h, "given_up"); c != (counted{1, true}) {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// Of a queue that does not answer now, the page does not say that it was slow, or has panicked, before.
+func TestAnswerBeforeTheSilence(t *testing.T) {
+	for _, before := range []string{"slow", "panics"} {
+		inBubble(t, func(t *testing.T, h *debug.Handler) {
+			var silent atomic.Bool
+			answer := make(chan struct{})
+			h.InspectQueue("q", workqueue.Inspector{Stats: func() (s workqueue.Stats) {
+				switch {
+				case silent.Load():
+					<-answer
+				case before == "slow":
+					time.Sleep(time.Second)
+				default:
+					panic("oh")
+				}
+				return s
+			}})
+			silent.Store(true)
+			const want = "The queue does not answer."
+			if got := getJSON[story](t, h, "?queue=q&key=a&id=x").Error; got != want {
+				t.Errorf("%s before: %q", before, got)
+			}
+			if got := getJSON[story](t, h, "?queue=q&count=all").Error; got != want {
+				t.Errorf("%s before, a count: %q", before, got)
+			}
+			close(answer)
+		})
+	}
 }

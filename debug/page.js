@@ -115,12 +115,14 @@
 		wait();
 	}
 
-	// answerOf returns the object that a response has. Something else may answer: a login page, or a handler without actions.
+	// answerOf returns the object that a response has. Something else may answer: a login page, a gateway, or a handler without actions.
 	async function answerOf(response) {
-		if (!response.headers.get("Content-Type")?.includes("json")) {
-			return { error: `The program did not do it: status ${response.status}.` };
+		const answer = response.headers.get("Content-Type")?.includes("json") ? await response.json() : {};
+		if (answer.error === undefined && answer.text === undefined && answer.count === undefined) {
+			const what = response.ok ? "Something else has answered, with" : "The program did not do it:";
+			return { error: `${what} status ${response.status}.` };
 		}
-		return response.json();
+		return answer;
 	}
 
 	// confirmed asks whether to do what a button is for. To an action on many keys it adds their number.

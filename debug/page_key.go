@@ -240,7 +240,7 @@ func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
 }
 
 func (l *keyLists) all() []*[]keyReport {
-	return []*[]keyReport{&l.Running, &l.Held, &l.Queued, &l.Waiting, &l.Failing, &l.GivenUp}
+	return mapped(sections, func(s section) *[]keyReport { return s.of(l) })
 }
 
 // finish sets what depends on the keys' own methods, on now, and on the queue, unless that is known.
@@ -319,10 +319,10 @@ func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *oneK
 	}
 	now := h.clock.Now()
 	r := h.readOne(ctx, e, limit)
-	found := h.search(ctx, h.searching, r, text, id)
+	found := h.search(ctx, h.searching, r, text, id, false)
 	if limit == 0 && found.isAbsent() && !r.late { // It may be in a list of those that are not in the queue.
 		r = h.readOne(ctx, e, searchLimit)
-		found = h.search(ctx, h.searching, r, text, id)
+		found = h.search(ctx, h.searching, r, text, id, false)
 	}
 	p := &oneKeyReport{Time: now.UTC(), Queue: queueName{e.id, e.name}, Incomplete: found.Incomplete}
 	if err := cmp.Or(r.err, r.missing); err != nil {

@@ -63,19 +63,7 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 	p.Page = min(max(p.Page, 1), p.Pages)
 	keys = keys[(p.Page-1)*maxKeys:]
 	p.Keys = append(p.Keys, keys[:min(maxKeys, len(keys))]...)
-	for i := range p.Keys {
-		k := &p.Keys[i]
-		if fails := k.State == stateFailing; fails || k.State == stateGivenUp {
-			if ctx.Err() == nil { // The lists of pools do not have the time of the next try.
-				r.lookUp(k, known)
-			}
-			if fails || k.State == stateGivenUp { // One that was given up may be in the queue again.
-				k.State = ""
-			}
-		} else {
-			known.describe(k)
-		}
-	}
+	r.completeKeys(ctx, p.Keys, known)
 	finish(p.Keys, e.id, now)
 	report := &detailReport{Queue: h.newQueueReport(r, now), Actions: h.actionsOf(r), Errors: errors}
 	if errors != "" {
@@ -95,6 +83,25 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 		p.Section.Empty = "Not known."
 	}
 	return p
+}
+
+// completeKeys adds what the queue and its pools know of keys. A failing or given-up key is looked up, because the lists of pools do not
+// have the time of its next try. It keeps its state only if it was given up and is in the queue again.
+func (r *reading) completeKeys(ctx context.Context, keys []keyReport, known *poolKeys) {
+	for i := range keys {
+		k := &keys[i]
+		fails := k.State == stateFailing
+		if !fails && k.State != stateGivenUp {
+			known.describe(k)
+			continue
+		}
+		if ctx.Err() == nil {
+			r.lookUp(k, known)
+		}
+		if fails || k.State == stateGivenUp {
+			k.State = ""
+		}
+	}
 }
 
 // keysIn returns the keys of the queue that are in that state, the oldest first, those that wait by their time, and whether there may
@@ -117,7 +124,7 @@ func (r *reading) keysIn(ctx context.Context, state workqueue.KeyState, lists ke
 			}
 			began = time.Now()
 		}
-		r.noteOutage(began) // A queue on a server that has stopped to answer ends its list early.
+		r.noteMissing(began) // A queue on a server that has stopped to answer ends its list early.
 	})
 	slices.SortStableFunc(keys, func(a, b keyReport) int {
 		if state == workqueue.KeyWaiting {

@@ -162,16 +162,14 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 	// What was given up may be in the queue again.
 	read.askEach(ctx, r.GivenUp, func(k *keyReport, now workqueue.KeySnapshot[any]) { k.State = string(now.State) })
 	if query.Has("key") {
-		r.Found = h.search(searching, h.searching, read, query.Get("key"), "")
+		r.Found = h.search(searching, h.searching, read, query.Get("key"), "", false)
 		finish(r.Found.Keys, e.id, now)
 	}
 	for _, keys := range r.all() {
 		finish(*keys, e.id, now)
 	}
-	for _, other := range h.entries() {
-		if slices.ContainsFunc(h.poolsOf(other), read.hasPool) {
-			r.Sharing++
-		}
+	if len(read.pools) > 0 {
+		r.Sharing = h.sharing(read)
 	}
 	r.Queue = h.newQueueReport(read, now)
 	r.History = newHistoryReport(r.Queue.timeline.points)
@@ -179,6 +177,16 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 		r.Recent = e.history.recent(read.measure())
 	}
 	return r
+}
+
+// sharing returns how many entries show a pool of r.
+func (h *Handler) sharing(r *reading) (n int) {
+	for _, e := range h.entries() {
+		if slices.ContainsFunc(h.poolsOf(e), r.hasPool) {
+			n++
+		}
+	}
+	return n
 }
 
 // newGroups returns the paused groups, and those of the listed keys.
@@ -295,16 +303,36 @@ type section struct {
 	// Set is the value of an action's field of, Errors that of its field error, and ForAll the actions on all of them.
 	Set, Errors string
 	ForAll      actionSet
+
+	of func(*keyLists) *[]keyReport
 }
 
-// sections are the lists of keys of a queue's page, in the order of [keyLists.all]. Keys on hold are being processed, too.
+// sections are the lists of keys of a queue's page. Keys on hold are being processed, too.
 var sections = []section{
-	{Kind: "running", State: string(workqueue.KeyProcessing), Title: "Running", Hint: "held by workers, longest first", Empty: "No worker holds a key."},
-	{Kind: "held", State: string(workqueue.KeyProcessing), Title: "On hold", Hint: "wait to be released, or for their limit; the longest first"},
-	{Kind: "queued", State: string(workqueue.KeyQueued), Title: "Head of the line", Hint: "wait for a worker, next first", Empty: "No key waits for a worker."},
-	{Kind: "waiting", State: string(workqueue.KeyWaiting), Title: "Waiting", Hint: "wait for their time, next due first", Empty: "No key waits for its time."},
-	{Kind: "failing", State: stateFailing, Title: "Failing", Hint: "the last failure first", Empty: "No key is failing."},
-	{Kind: "given-up", State: stateGivenUp, Title: "Given up", Hint: "will not come again by themselves, the last one first", Empty: "No key is given up."},
+	{
+		Kind: "running", State: string(workqueue.KeyProcessing), of: func(l *keyLists) *[]keyReport { return &l.Running },
+		Title: "Running", Hint: "held by workers, longest first", Empty: "No worker holds a key.",
+	},
+	{
+		Kind: "held", State: string(workqueue.KeyProcessing), of: func(l *keyLists) *[]keyReport { return &l.Held },
+		Title: "On hold", Hint: "wait to be released, or for their limit; the longest first",
+	},
+	{
+		Kind: "queued", State: string(workqueue.KeyQueued), of: func(l *keyLists) *[]keyReport { return &l.Queued },
+		Title: "Head of the line", Hint: "wait for a worker, next first", Empty: "No key waits for a worker.",
+	},
+	{
+		Kind: "waiting", State: string(workqueue.KeyWaiting), of: func(l *keyLists) *[]keyReport { return &l.Waiting },
+		Title: "Waiting", Hint: "wait for their time, next due first", Empty: "No key waits for its time.",
+	},
+	{
+		Kind: "failing", State: stateFailing, of: func(l *keyLists) *[]keyReport { return &l.Failing },
+		Title: "Failing", Hint: "the last failure first", Empty: "No key is failing.",
+	},
+	{
+		Kind: "given-up", State: stateGivenUp, of: func(l *keyLists) *[]keyReport { return &l.GivenUp },
+		Title: "Given up", Hint: "will not come again by themselves, the last one first", Empty: "No key is given up.",
+	},
 }
 
 // sectionOf returns the index in sections of the keys of that state, or -1.
@@ -315,17 +343,18 @@ func sectionOf(state string) int {
 // Section returns the list of that kind.
 func (r *detailReport) Section(kind string) section {
 	i := slices.IndexFunc(sections, func(s section) bool { return s.Kind == kind })
-	s := r.fill(sections[i], *r.all()[i])
+	s := sections[i]
 	if kind == "failing" && !r.HasErrors() {
 		s.Hint, s.Empty = "most requeues first", "No key has failed, as far as the limiter knows."
 		if r.FailingUnlisted {
 			s.Empty = "Cannot be listed: the queue's limiter counts failures and does not list its keys. The other lists show the requeues of theirs."
 		}
 	}
-	return s
+	return r.fill(s, *s.of(&r.keyLists))
 }
 
-// fill returns s with keys, which are the first ones or all, and with what r knows of them.
+// fill returns s with keys, which are the first ones or all, and with what r knows of them. Of the texts for an empty list the last
+// one counts: that of the state, that of the errors that were looked for, and that keys are not known.
 func (r *detailReport) fill(s section, keys []keyReport) section {
 	s.Keys, s.Total, s.QueueID = keys, -1, r.Queue.ID
 	workers, pools, can := r.Queue.Workers, len(r.Queue.Pools) > 0, r.Actions

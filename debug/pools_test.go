@@ -96,6 +96,28 @@ func TestPoolAlone(t *testing.T) {
 	})
 }
 
+// A pool that was there before its queue was shown, under the same name, counts once from the first answer.
+func TestPoolBeforeItsQueue(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		q := workqueue.NewTypedRateLimitingQueue[int](nil)
+		start(t, worker.New(q, func(context.Context, int) error { return worker.Terminal(errors.New("broken")) },
+			worker.Options[int]{Name: "q", MetricsProvider: h}))
+		fail := func(n int) {
+			for key := range n {
+				q.Add(key)
+			}
+			synctest.Wait()
+		}
+		fail(10)
+		debug.Register(h, "q", q)
+		fail(6)
+		time.Sleep(12 * time.Second)
+		if l := getJSON[list](t, h, ""); len(l.Queues) != 1 || l.Queues[0].Minute.Errors != 0.5 {
+			t.Errorf("%+v", l.Queues)
+		}
+	})
+}
+
 // A queue's page does not show the pool of another queue, whatever that pool is called: its keys are none of this queue.
 func TestPoolWithTheNameOfAnotherQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {

@@ -20,7 +20,7 @@ const (
 	readers = 64
 )
 
-// reading is what an entry's queue and pools reported at one moment. Entry.last is shared and never changed: copy it first.
+// reading is what an entry's queue and pools reported at one moment. The one in entry.last is shared: copy it before a change.
 type reading struct {
 	entry *entry
 	at    time.Time // right before they were asked
@@ -38,11 +38,11 @@ type reading struct {
 
 	// late: the queue did not answer, and the numbers are older.
 	late bool
-	// missing: not all of its keys are known, and why.
-	missing error
 	// partial: all answered, but there are more failing or given-up keys than are listed.
 	partial bool
-	// err: something panicked, at first with this.
+	// missing is why not all of its keys are known, or nil.
+	missing error
+	// err is the first panic, or nil.
 	err error
 
 	// keys are as many as were asked for.
@@ -110,9 +110,9 @@ var (
 	errOutage = refuse(http.StatusServiceUnavailable, "The queue does not reach its server. Its numbers are those of the last answer, and its keys are not known.")
 )
 
-// noteOutage notes, and returns, if the queue does not reach its server, or has taken so long since began, in real time, that this
-// cannot have answered.
-func (r *reading) noteOutage(began time.Time) error {
+// noteMissing notes why the queue's server may not have answered since began (in real time): the queue reports an outage, or it took a
+// second, after which a queue gives up. It returns r.missing.
+func (r *reading) noteMissing(began time.Time) error {
 	switch {
 	case r.stats.Shared != nil && r.stats.Shared.Outage:
 		r.missing = errOutage
@@ -122,15 +122,15 @@ func (r *reading) noteOutage(began time.Time) error {
 	return r.missing
 }
 
-// askQueue calls f, which asks the queue's server for something small, unless the server has not answered before. It notes whether
-// it has this time, and if f panics.
+// askQueue calls f, which asks the queue's server for something small, unless an earlier call got no answer. It notes a panic of f,
+// and if the server has not answered.
 func (r *reading) askQueue(f func()) {
 	if r.missing != nil {
 		return
 	}
 	began := time.Now()
 	r.guard(f)
-	r.noteOutage(began)
+	r.noteMissing(began)
 }
 
 // read asks e's queue and pools for their numbers, and for up to limit keys of each state. They may block.
@@ -280,7 +280,10 @@ func (h *Handler) readOne(ctx context.Context, e *entry, limit int) *reading {
 	}
 	r := *cmp.Or(answer, e.lastAnswer(began))
 	if answer == nil { // The keys are missing, even if the numbers have come meanwhile.
-		r.late, r.missing = true, cmp.Or(r.missing, errLate)
+		r.late, r.err = true, nil
+		if r.missing != errOutage { // What an earlier answer lacked is no matter, but an outage is the cause.
+			r.missing = errLate
+		}
 	}
 	return &r
 }

@@ -85,8 +85,9 @@ func (f *foundReport) add(k keyReport, exact bool) {
 
 // search looks for the keys that are called text (and have that id, unless it is empty), or else for those whose texts contain
 // it: among those that r has, the keys that were found so before, and, when turn lets it, all keys of the queue and its pools.
-// A key that was found by its id before is found again, as absent, when it has left the queue.
-func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, text, id string) *foundReport {
+// A key that was found by its id before is found again, as absent, when it has left the queue. With every, and without an id, all keys
+// are looked at even if one is found: an action must not miss that several are called so.
+func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, text, id string, every bool) *foundReport {
 	f := newFoundReport(text, id)
 	f.of = r.entry
 	if r.late {
@@ -94,10 +95,10 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 		return f
 	}
 	lists, pools := r.keyLists()
-	for i, keys := range lists.all() {
-		for _, k := range *keys {
+	for _, s := range sections {
+		for _, k := range *s.of(&lists) {
 			if exact, fits := f.fits(k.raw); fits {
-				k.State = sections[i].State // The first one that fits.
+				k.State = s.State // The first one that fits.
 				f.add(k, exact)
 			}
 		}
@@ -109,10 +110,9 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 			f.add(k, true)
 		}
 	}
-	// Several keys may have a text that was cut. An action without an id must not miss one of several that have the text.
-	ambiguous := id == "" && len(text) >= minCut
+	ambiguous := id == "" && (every || len(text) >= minCut) // Several keys may have a text that was cut.
 	n := 0
-	if !f.Exact || ambiguous || id == "" && turn == h.acting {
+	if !f.Exact || ambiguous {
 		ctx, done, noTurn := searchTurn(ctx, turn, searchTime)
 		defer done()
 		f.Incomplete = true
@@ -155,7 +155,7 @@ func (r *reading) searchAll(ctx context.Context, f *foundReport) (n int, incompl
 	step := time.Now()
 	// answers notes if the last few hundred keys took so long that the queue's server cannot have answered.
 	answers := func() bool {
-		err := r.noteOutage(step)
+		err := r.noteMissing(step)
 		step = time.Now()
 		return err == nil
 	}
@@ -208,6 +208,8 @@ type findReport struct {
 	Time       time.Time    `json:"time"`
 	Registered int          `json:"registered"`
 	Found      *foundReport `json:"found"`
+	// Error is why no queue was searched.
+	Error string `json:"error,omitempty"`
 }
 
 // findPage looks for text in all queues, as search does in one.
@@ -215,10 +217,14 @@ func (h *Handler) findPage(ctx context.Context, text string) *findReport {
 	p := &findReport{Time: h.clock.Now().UTC(), Registered: len(h.entries()), Found: newFoundReport(text, "")}
 	ctx, done, noTurn := searchTurn(ctx, h.searching, searchTime)
 	defer done()
+	if noTurn != nil {
+		p.Error, p.Found.Incomplete = noTurn.Error(), true
+		return p
+	}
 	all, answered := h.readAll(ctx), make(map[*entry]bool)
 	var asked []*entry
 	for _, r := range all {
-		if noTurn == nil && !r.late {
+		if !r.late {
 			asked = append(asked, r.entry)
 		}
 	}
@@ -229,7 +235,7 @@ func (h *Handler) findPage(ctx context.Context, text string) *findReport {
 		}
 		r.err = nil
 		// This search has its turn already.
-		found := h.search(ctx, make(chan struct{}, 1), r, text, "")
+		found := h.search(ctx, make(chan struct{}, 1), r, text, "", false)
 		found.Incomplete = found.Incomplete || r.err != nil
 		return found
 	})

@@ -362,6 +362,45 @@ func TestFindEverywhereEnds(t *testing.T) {
 	})
 }
 
+// A search of all queues that cannot begin, because another one does not end, blames no queue.
+func TestFindEverywhereWithoutTurn(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		end := make(chan struct{})
+		h.InspectQueue("q", workqueue.Inspector{Stats: noStats, SnapshotKeys: func() iter.Seq[workqueue.KeySnapshot[any]] {
+			return func(func(workqueue.KeySnapshot[any]) bool) { <-end }
+		}})
+		var wg sync.WaitGroup
+		wg.Go(func() { find(t, h, "q", "a") })
+		synctest.Wait()
+		e := getJSON[detail](t, h, "?key=a")
+		if !strings.Contains(e.Error, "try again in a minute") || !e.Found.Incomplete || len(e.Found.Unanswered) != 0 {
+			t.Errorf("%+v", e)
+		}
+		wantBody(t, get(h, "?key=a"), "No key that was looked at is called", "try again in a minute")
+		close(end)
+		wg.Wait()
+	})
+}
+
+// Cancel and release, which need the pools alone, do not go over all keys. Other actions without an id do, because several keys may be
+// called so.
+func TestActionsWithoutID(t *testing.T) {
+	h := newAudited(t)
+	q := &manyKeys{n: 10}
+	h.InspectQueue("q", q.inspector())
+	pool := inspectorOf(func(int) worker.Snapshot[any] {
+		return worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}, Running: []worker.RunningKey[any]{{Key: "key 1"}}}
+	})
+	pool.Cancel = func(any) bool { return true }
+	h.InspectPool("q", pool)
+	for action, reads := range map[string]int{"cancel": 0, "retry": 1} {
+		before := q.reads
+		if h.act(t, 200, "q", action, "key", "key 1"); q.reads-before != reads {
+			t.Errorf("%s goes %d times over all keys, want %d", action, q.reads-before, reads)
+		}
+	}
+}
+
 // A search during which the handler is closed ends at once.
 func TestFindEverywhereWhileClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -75,7 +75,7 @@ func (b *buckets) cached(last *atomic.Pointer[cachedHistogram], times *workqueue
 	if times == nil {
 		return b.histogram(nil)
 	}
-	if kept := last.Load(); kept != nil && slices.Equal(kept.times.Counts, times.Counts) {
+	if kept := last.Load(); kept != nil && slices.Equal(kept.times.Counts, times.Counts) && slices.Equal(kept.times.Bounds, times.Bounds) {
 		return kept.histogram
 	}
 	now := &cachedHistogram{times, b.histogram(times)}
@@ -88,13 +88,7 @@ func (b *buckets) histogram(times *workqueue.Histogram) *dto.Histogram {
 	if times == nil {
 		times = &workqueue.Histogram{Bounds: b.bounds, Counts: make([]uint64, len(b.bounds)+1)}
 	}
-	if !slices.Equal(times.Bounds, b.bounds) {
-		// These sources count by bounds that are not p's, as those of a controller that is shown on a page over p.
-		var err error
-		if b, err = newBuckets(times.Bounds, 0); err != nil {
-			panic(err) // Collect reports it.
-		}
-	}
+	b = b.fitting(times)
 	type bucket struct {
 		dto.Bucket
 		count uint64
@@ -119,6 +113,19 @@ func (b *buckets) histogram(times *workqueue.Histogram) *dto.Histogram {
 		b.native.addTo(h, b.bounds, times.Counts)
 	}
 	return h
+}
+
+// fitting returns b or, if the sources of times have other bounds, as a controller has whose page is over this provider, buckets with
+// theirs, without native ones.
+func (b *buckets) fitting(times *workqueue.Histogram) *buckets {
+	if slices.Equal(times.Bounds, b.bounds) {
+		return b
+	}
+	theirs, err := newBuckets(times.Bounds, 0)
+	if err != nil {
+		panic(err) // Collect reports it.
+	}
+	return theirs
 }
 
 // times is the inverse of histogram, for one whose classic buckets are all of b.bounds. It returns nil for nil.

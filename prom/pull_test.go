@@ -154,7 +154,6 @@ workqueue_work_duration_seconds_count{name="q"} 1
 	}
 }
 
-// A name may be anything. What is not UTF-8 would make the registry fail.
 // A panic of a queue or a pool that is read is an error of the scrape, and not the end of the program.
 func TestPanicOfASource(t *testing.T) {
 	b := newBench(prom.Options{})
@@ -177,6 +176,7 @@ func TestPanicOfASource(t *testing.T) {
 	wantLines(t, text(t, b), `workqueue_adds_total{name="q"} 7`)
 }
 
+// A name may be anything. What is not UTF-8 would make the registry fail.
 func TestNames(t *testing.T) {
 	b := newBench(prom.Options{})
 	for _, name := range []string{"a \"quoted\"\n name", "\xff", "z", "a"} {

@@ -17,7 +17,7 @@ import (
 )
 
 // Collect reads all queues and pools and sends their metrics, which blocks until they are received. If reading one of them panics, this
-// scrape fails with an error that has the stack, and lacks what was not sent by then.
+// scrape fails with an error that has the stack, and lacks the metrics that come after it.
 func (p *Provider) Collect(ch chan<- prometheus.Metric) {
 	p.guarded(ch, p.collectQueues)
 	p.guarded(ch, p.collectPools)
@@ -56,7 +56,7 @@ func (p *Provider) collectPools(ch chan<- prometheus.Metric) {
 	for pools = range p.pools.All() {
 		name := s.nameOf(pools.Name)
 		if metrics.ChangesAlone(&pools.Sum) {
-			name = pools.Name // The others' metrics with this name count calls; ours do not, so they cannot be equal.
+			name = pools.Name // What others export under this name are counts of calls, and this pool exports none: no metric can be there twice.
 		}
 		for i := range p.poolFamilies {
 			f := &p.poolFamilies[i]
@@ -75,7 +75,8 @@ func (p *Provider) sendName(ch chan<- prometheus.Metric, s *scrape, queues *tota
 	}
 	name := s.nameOf(queues.Name)
 	cache := p.cacheOf(name)
-	unsplit := make([]metric, 0, len(p.families)) // one piece of memory
+	// A name's unsplit metrics come from the cache and one piece of memory, so sendTo is for split ones alone.
+	unsplit := make([]metric, 0, len(p.families))
 	for i := range p.families {
 		f := &p.families[i]
 		isPushed := own != nil && i < numPushed && own[i] != nil

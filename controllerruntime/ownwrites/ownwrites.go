@@ -105,7 +105,7 @@ func WatchReader(kind string, informer Informer, limit time.Duration, get func(c
 
 // Wrote is called with what the API server has answered to a create, update or patch. The key of ctx's call does not start again before
 // the cache shows that version of the object, a later one, or that the object is gone. Without a call, or for an object without a
-// resourceVersion, such as one that was sent and is not the answer, it does nothing.
+// resourceVersion, it does nothing: pass what the server answered, not what was sent.
 func (c *Cache) Wrote(ctx context.Context, object metav1.Object) {
 	if version := object.GetResourceVersion(); version != "" {
 		c.await(ctx, object, version)
@@ -122,7 +122,7 @@ func (c *Cache) await(ctx context.Context, object metav1.Object, version string)
 	worker.CallOf(ctx).Hold(reason, c.limit, func(release func()) {
 		w := &wait{name: name, uid: object.GetUID(), version: version, expires: time.Now().Add(c.limit), release: release}
 		for _, expired := range c.add(w) {
-			expired.release()
+			c.end(expired)
 		}
 		// After add: an event that comes now finds w.
 		if now, err := c.get(ctx, name); err == nil && c.isShown(w, now) {
@@ -190,7 +190,7 @@ func (w *wait) isShownBy(object metav1.Object) bool {
 	return object.GetDeletionTimestamp() != nil || w.uid != "" && object.GetUID() != w.uid
 }
 
-// isShownByEndOf reports whether the end of object shows it. It does not if the deleted object is an older one with that name.
+// isShownByEndOf reports whether the end of object shows it. The end of an older object of that name does not.
 func (w *wait) isShownByEndOf(object metav1.Object) bool {
 	return w.version == "" || w.uid == object.GetUID() || notBefore(object.GetResourceVersion(), w.version)
 }
