@@ -53,7 +53,7 @@ type Scenario[K comparable] struct {
 	// ones, such as a condition's), made-up names, counters of tries. It is also the place to check what the outcome is: Converges only compares.
 	// Values are compared by [reflect.DeepEqual]. Nil means the values of all objects of all worlds, which also are equal if their texts are.
 	Measure func() any
-	// Settle is how long nothing must change or be disturbed until a run ends. A key that still comes back by itself must also have come twice since.
+	// Settle is how long nothing must change until a run ends. A key that still comes back by itself must also have come twice since, undisturbed.
 	// If something outside the Worlds becomes ready by time, set Settle longer than that, or let At make it ready. Zero means 10 s, and 20 minutes for a Program or a queue that is not [workqueue.Extended], because these do not say what still waits.
 	Settle time.Duration
 

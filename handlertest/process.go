@@ -210,6 +210,7 @@ func (r *run[K]) begin(c *call) (end func()) {
 	s, twice := r.sim, false
 	s.mu.Lock()
 	s.calls[c.key]++
+	s.calm[c.key]++
 	for other := range r.running {
 		oneQueue := r.Shared || other.process == c.process
 		twice = twice || oneQueue && other.key == c.key && other.ctx.Err() == nil

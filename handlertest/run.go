@@ -76,34 +76,40 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 		bubble string
 		sim    *sim
 	}
-	var began atomic.Pointer[begun]
-	ended := make(chan result, 1)
+	var b begun
+	began, ended := make(chan struct{}), make(chan result, 1)
 	go func() {
 		var res result
 		defer func() { // Goroutines are left when the bubble ends.
 			// What a crash leaves behind may wait for what the crash has ended.
 			if v := recover(); v != nil && res.failed == nil && !res.crashed {
 				res.failed = &failure{"left", fmt.Sprintf("goroutines are left when the context of the process has ended (%v):\n%s",
-					v, testkit.GoroutinesOf(began.Load().bubble).Since(nil))}
+					v, testkit.GoroutinesOf(b.bubble).Since(nil))}
 			}
 			ended <- res
 		}()
 		synctest.Test(t, func(*testing.T) {
 			s := newSim(d, tell)
-			began.Store(&begun{testkit.Bubble(), s})
-			playInBubble(scenario, s, &res)
+			b = begun{testkit.Bubble(), s}
+			close(began)
+			over := make(chan any)
+			go func() { // If the scenario ends its goroutine, the bubble goes on.
+				var v any
+				defer func() { over <- v }()
+				v = testkit.PanicOf(func() { playInBubble(scenario, s, &res) })
+			}()
+			if v := <-over; v != nil {
+				panic(v)
+			}
 		})
 	}()
+	<-began
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case res := <-ended:
 		return res
 	case <-timer.C:
-	}
-	b := began.Load()
-	if b == nil {
-		return result{failed: &failure{"hang", fmt.Sprintf("the run has not begun after %v of real time", patience)}}
 	}
 	res := b.sim.result()
 	if res.crashed { // The crash may have ended a goroutine that held a lock, for which another one of the dead process waits.
@@ -322,7 +328,7 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 	}
 	slices.Sort(running)
 	settled := time.Since(r.sim.changed) >= r.Settle
-	calls, failing := maps.Clone(r.sim.calls), maps.Clone(r.failing)
+	calls, calm, failing := maps.Clone(r.sim.calls), maps.Clone(r.sim.calm), maps.Clone(r.failing)
 	disturbed := len(r.sim.used) > 0
 	r.sim.mu.Unlock()
 
@@ -331,8 +337,13 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 		s := m.queue.Snapshot(512)
 		busy = busy || s.Stats.Queued+s.Stats.Processing > 0
 		for _, k := range s.Waiting {
-			// A key that comes back by itself must have come twice per process: it may fail once on each replica and then succeed.
-			settled = settled && (r.Program != nil || calls[k.Key] >= 2*len(r.members))
+			// A key that comes back by itself must have come twice per process: it may fail once on each replica and then succeed. Calls that were
+			// disturbed do not count, unless the key waits for so long that it has not failed.
+			came := calm[k.Key]
+			if time.Until(k.Due) > stuckAfter {
+				came = calls[k.Key]
+			}
+			settled = settled && (r.Program != nil || came >= 2*len(r.members))
 			if err := failing[k.Key]; err != nil {
 				fails = append(fails, fmt.Sprintf("%s still fails: %v", textOf(k.Key), err))
 			}

@@ -30,8 +30,9 @@ type sim struct {
 	version int64 // of the last change of any world
 	writes  int
 	others  int         // objects that others have made
-	changed time.Time   // when the truth, or what a cache shows of it, changed last, or a disturbance ends
+	changed time.Time   // when the truth, or what a cache shows of it, changed last
 	calls   map[any]int // the calls of each key since then
+	calm    map[any]int // those of them after the last disturbance of a call
 	story   []string       // nil unless telling
 	telling bool
 	failed  *failure
@@ -53,7 +54,7 @@ type failure struct{ kind, text string }
 
 func newSim(d decider, tell bool) *sim {
 	now := time.Now()
-	return &sim{began: now, moved: now, changed: now, wake: make(chan struct{}, 1), decider: d, telling: tell, calls: make(map[any]int)}
+	return &sim{began: now, moved: now, changed: now, wake: make(chan struct{}, 1), decider: d, telling: tell, calls: make(map[any]int), calm: make(map[any]int)}
 }
 
 // bubbleYears is more virtual time than a run ever takes. A bubble's clock starts in the year 2000, so a longer time means that the caller is
@@ -141,13 +142,12 @@ func (s *sim) fail(kind, format string, args ...any) {
 	s.after(0, "", nil, func() {}) // Wakes drive.
 }
 
-// decide says whether the next site of a kind and name is disturbed. A disturbance starts the time to settle anew: what a disturbed call did says
-// nothing about the undisturbed ones that follow. The caller locks.
+// decide says whether the next site of a kind and name is disturbed. What disturbed calls did says nothing about the calm ones that follow. The caller
+// locks.
 func (s *sim) decide(kind, name string) time.Duration {
 	by := s.decider.decide(kind, name)
-	if by > 0 {
-		clear(s.calls)
-		s.changed = time.Now().Add(by)
+	if by > 0 && (kind == slow || kind == lease) {
+		clear(s.calm)
 	}
 	return by
 }
@@ -157,9 +157,8 @@ func (s *sim) change(writes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.calls)
-	if now := time.Now(); now.After(s.changed) {
-		s.changed = now
-	}
+	clear(s.calm)
+	s.changed = time.Now()
 	s.writes += writes
 }
 
