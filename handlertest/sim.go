@@ -33,7 +33,7 @@ type sim struct {
 	changed time.Time   // when the truth, or what a cache shows of it, changed last
 	calls   map[any]int // the calls of each key since then
 	calm    map[any]int // those of them after the last disturbance of a call
-	story   []string       // nil unless telling
+	story   []string    // nil unless telling
 	telling bool
 	failed  *failure
 	over    bool // the outcome is known
