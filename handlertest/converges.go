@@ -1,7 +1,10 @@
 package handlertest
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
 	"regexp"
@@ -23,8 +26,11 @@ const (
 	seedVariable     = "HANDLERTEST_SEED" // the seed of the first of them, instead of 1
 )
 
-// shrinkTime is how long the search for a shorter schedule may take.
-const shrinkTime = time.Second
+// How long the random runs, the runs with a crash at each point, and the search for a shorter schedule may take, each. On a machine that has no time
+// there are still leastRuns, unless they take ten times as long.
+const leastRuns = 20
+
+var searchTime = time.Second
 
 // Scenario is what is tested: a program, its world, and what others do meanwhile. The function of Converges, which is called once for each run, sets
 // its fields. Either Start or Program is required. The zero values of all other fields make sense.
@@ -36,27 +42,28 @@ type Scenario[K comparable] struct {
 	Program func(p *Process)
 	// Queue makes the queue of a process. Nil means a rate-limiting queue whose delays begin at 5 ms. It may be any of ours or client-go's.
 	Queue func() workqueue.TypedRateLimitingInterface[K]
-	// Options are those of the pool, but Drain, CancelGrace and KeepQueue. Workers are 2 unless set, and failures are not logged.
+	// Options are the pool's options. Drain, CancelGrace and KeepQueue are ignored. Workers are 2 unless set, and failures are not logged.
 	Options worker.Options[K]
 	// Shared declares that the queue is one that processes share, such as a redisqueue: it outlives crashes, and leases of keys end while handlers
 	// have them. Then the context of the handler ends, and another worker gets the key at once.
 	Shared bool
 	// Replicas is how many processes run at once. Each has its own memory, caches and queue, or the one queue if Shared is set. Zero means 1.
 	Replicas int
-	// Measure returns what the runs are compared by when nothing moves any more: usually a part of the truth. It must return the same value for
-	// the same truth. Values are compared by [reflect.DeepEqual]. Nil means the values of all objects of all worlds.
+	// Measure returns what must be equal in all runs, read at the end of each: usually a part of the truth. Leave out what may differ: times (also virtual
+	// ones, such as a condition's), made-up names, counters of tries. It is also the place to check what the outcome is: Converges only compares.
+	// Values are compared by [reflect.DeepEqual]. Nil means the values of all objects of all worlds, which also are equal if their texts are.
 	Measure func() any
-	// Settle is for how long nothing may change until a run is over. A key that still comes back by itself must also have come twice since the last change.
-	// Zero means 10 s, and 20 minutes for a Program or a queue that is not [workqueue.Extended], because these do not say what still waits.
+	// Settle is how long nothing must change until a run ends. A key that still comes back by itself must also have come twice since, undisturbed.
+	// If something outside the Worlds becomes ready by time, set Settle longer than that, or let At make it ready. Zero means 10 s, and 20 minutes for a Program or a queue that is not [workqueue.Extended], because these do not say what still waits.
 	Settle time.Duration
 
 	run *run[K]
 }
 
-// At lets somebody else do something, such as changing a [World], when that much virtual time has passed since the run began.
+// At calls do, in the name of somebody else, who changes a [World] for example, after that much virtual time since the run began.
 func (s *Scenario[K]) At(after time.Duration, do func()) {
 	s.run.sim.check("the scenario")
-	s.run.sim.after(after, "", nil, do)
+	s.run.sim.after(after-time.Since(s.run.sim.began), "", nil, do)
 }
 
 // Tell adds a line to the story, for a world of the program's own: what somebody else does to it.
@@ -69,10 +76,10 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// Converges tests whether the truth that a handler brings about does not depend on the order of things. It runs the scenario undisturbed; then
-// with a crash at each point at which the process writes or ends a call; then under random schedules, for about a second. When nothing moves, the outcome must be the one
-// of the undisturbed run. It also fails for a handler that panics, that never comes to rest, or that waits for something that never happens, and for
-// two calls of one key at once. It reports the first failure, under the shortest schedule that it can find for it, with the story
+// Converges tests that a handler reaches the same outcome whatever happens in between. It runs the scenario undisturbed; then with a crash at each of
+// the first 200 points at which the process writes or ends a call, for at most about a second; then under random schedules, for about a second. When nothing moves, the
+// outcome must be the one of the undisturbed run. It does not test what the outcome is: check that in Measure. It also fails for a handler that panics, that never comes to rest, that waits
+// for something that never happens, or that still fails when nothing moves any more, and for two calls of one key at once. It reports the first failure, under the shortest schedule that it can find for it, with the story
 // of that run and the line that repeats it.
 //
 // The scenario is called for each run, in a bubble of [testing/synctest]. It must make all that the run needs anew, and must not
@@ -89,7 +96,13 @@ func Converges[K comparable](t TB, scenario func(s *Scenario[K])) {
 	if !ok {
 		bubbleT = &testing.T{}
 	}
-	s := search{play: func(d decider, tell bool) result { return play(bubbleT, scenario, d, tell) }, repeat: "go test -run '" + patternOf(t.Name()) + "'"}
+	s := search{play: func(d decider, tell bool) result { return play(bubbleT, scenario, d, tell) }, log: func(string, ...any) {}}
+	if name := t.Name(); strings.HasPrefix(name, "Test") && !strings.Contains(name, " ") { // Those of other frameworks match no test of go test.
+		s.repeat = " go test -run '" + patternOf(name) + "'"
+	}
+	if logger, ok := t.(interface{ Logf(string, ...any) }); ok {
+		s.log = logger.Logf
+	}
 	if report := s.report(); report != "" {
 		t.Fatalf("%s", report)
 	}
@@ -98,7 +111,8 @@ func Converges[K comparable](t TB, scenario func(s *Scenario[K])) {
 // search looks for a schedule under which a scenario fails.
 type search struct {
 	play        func(d decider, tell bool) result
-	repeat      string // the command
+	repeat      string // the command, after a space
+	log         func(format string, args ...any)
 	undisturbed any
 	runs        int
 }
@@ -116,10 +130,38 @@ func patternOf(test string) string {
 func (s *search) under(d decider, tell bool) result {
 	s.runs++
 	res := s.play(d, tell)
-	if res.failed == nil && !reflect.DeepEqual(res.outcome, s.undisturbed) {
+	switch {
+	case res.failed != nil:
+	case res.hangs:
+		s.log("handlertest: a run hangs after its crash, and is not judged: the crash has ended a goroutine that held a sync.Mutex, RWMutex or Once without "+
+			"a deferred Unlock, for which others of that process wait\nschedule: %v", res.used)
+	case !same(s.undisturbed, res.outcome):
 		res.failed = &failure{"outcome", difference(s.undisturbed, res.outcome)}
 	}
 	return res
+}
+
+// same reports whether two outcomes are equal. Values whose texts are the same are, such as an empty slice and nil.
+func same(a, b any) bool {
+	x, ok1 := a.(objects)
+	y, ok2 := b.(objects)
+	if !ok1 || !ok2 {
+		return reflect.DeepEqual(a, b)
+	}
+	return maps.EqualFunc(x, y, func(v, w any) bool { return reflect.DeepEqual(v, w) || plain(v) == plain(w) })
+}
+
+func plain(pointer any) string { return fmt.Sprintf("%+v", reflect.ValueOf(pointer).Elem()) }
+
+// text returns the text of the value that pointer points to, without addresses.
+func text(pointer any) string {
+	text := plain(pointer)
+	if strings.Contains(text, "0x") {
+		if data, err := json.Marshal(pointer); err == nil {
+			return string(data)
+		}
+	}
+	return text
 }
 
 // report returns what is wrong with the scenario, or nothing.
@@ -138,12 +180,22 @@ func (s *search) report() string {
 		if err != nil {
 			return fmt.Sprintf("handlertest: %s: %v", scheduleVariable, err)
 		}
-		if s.under(newDecider(fixed, 0), false).failed != nil {
-			return s.describe(fixed, "")
+		res := s.under(newDecider(fixed, 0), false)
+		if res.failed != nil {
+			return s.describe(fixed, res.failed, "")
+		}
+		for _, at := range fixed.sites() {
+			if _, ok := res.used[at]; !ok {
+				s.log("handlertest: the run never comes to %v: the handler or the scenario has changed since that schedule was found", at)
+			}
 		}
 		return ""
 	}
+	goOn := within(searchTime)
 	for i := range min(first.crashes, 200) {
+		if !goOn() {
+			break
+		}
 		for _, down := range []time.Duration{10 * time.Millisecond, 3 * time.Second} {
 			fixed := schedule{{crashes, "", i + 1}: down}
 			if res := s.under(newDecider(fixed, 0), false); res.failed != nil {
@@ -158,20 +210,33 @@ func (s *search) report() string {
 func (s *search) random() string {
 	seed, err := number(seedVariable, 1)
 	runs, err2 := number(runsVariable, 0)
-	if err != nil || err2 != nil {
-		return fmt.Sprintf("handlertest: %v", max(fmt.Sprint(err), fmt.Sprint(err2)))
+	if err := errors.Join(err, err2); err != nil {
+		return fmt.Sprintf("handlertest: %v", err)
 	}
-	took := time.Second
+	took := searchTime
 	if testing.Short() {
 		took /= 5
 	}
-	began := time.Now()
-	for i := uint64(0); i < runs || runs == 0 && time.Since(began) < took; i++ {
+	goOn := within(took)
+	for i := uint64(0); i < runs || runs == 0 && goOn(); i++ {
 		if res := s.under(newDecider(nil, seed+i), false); res.failed != nil {
 			return s.shrunk(res.used, res.failed, fmt.Sprintf("seed %d, ", seed+i))
 		}
 	}
 	return ""
+}
+
+// within returns a function that returns true for about that long, and leastRuns times also on a machine that has no time.
+func within(took time.Duration) func() bool {
+	began, n := time.Now(), 0
+	return func() bool {
+		n++
+		took := took
+		if n <= leastRuns {
+			took *= 10
+		}
+		return time.Since(began) < took
+	}
 }
 
 func number(variable string, otherwise uint64) (uint64, error) {
@@ -189,6 +254,9 @@ func number(variable string, otherwise uint64) (uint64, error) {
 // shrunk describes the shortest schedule for a failure.
 func (s *search) shrunk(found schedule, failed *failure, which string) string {
 	runs := s.runs
+	if failed.kind == "hang" { // It takes long.
+		return s.describe(found, failed, fmt.Sprintf("%srun %d", which, runs))
+	}
 	fails := func(smaller schedule) bool {
 		res := s.under(newDecider(smaller, 0), false)
 		return res.failed != nil && res.failed.kind == failed.kind
@@ -197,19 +265,29 @@ func (s *search) shrunk(found schedule, failed *failure, which string) string {
 		return fmt.Sprintf("handlertest: %s\nThis happened once (%srun %d), and not again under the same schedule: the handler or the scenario depends on "+
 			"something else, such as random numbers, the order of a map or of goroutines\nschedule: %v", failed.text, which, runs, found)
 	}
-	began := time.Now() // A run that never comes to rest takes long.
-	shortest := shrink(found, func() bool { return time.Since(began) < shrinkTime }, fails)
-	return s.describe(shortest, fmt.Sprintf(" (%srun %d; shrunk from %d disturbances)", which, runs, len(found)))
+	shortest := shrink(found, within(searchTime), fails) // A run that never comes to rest takes long.
+	how := fmt.Sprintf("%srun %d", which, runs)
+	if len(shortest) < len(found) {
+		how += fmt.Sprintf("; shrunk from %d disturbances", len(found))
+	}
+	return s.describe(shortest, failed, how)
 }
 
-// describe returns the failure, the story of the run and the line that repeats it.
-func (s *search) describe(fixed schedule, how string) string {
-	res := s.under(newDecider(fixed, 0), true)
-	text := "it fails no longer"
+// describe returns the failure, the story of the run and the line that repeats it. A shell takes what follows # for a comment.
+func (s *search) describe(fixed schedule, failed *failure, how string) string {
+	res, note := s.under(newDecider(fixed, 0), true), ""
 	if res.failed != nil {
-		text = res.failed.text
+		failed = res.failed
+	} else {
+		note = "\nIt did not fail again when its story was to be told: the handler depends on something random."
 	}
-	return fmt.Sprintf("handlertest: %s\n\n%s\nrepeat: %s='%v' %s%s", text, story(res.story), scheduleVariable, fixed, s.repeat, how)
+	line := fmt.Sprintf("repeat: %s='%v'%s", scheduleVariable, fixed, s.repeat)
+	if len(fixed) == 0 {
+		line = "It fails without a disturbance, too, now and then."
+	} else if how != "" {
+		line += "  # " + how
+	}
+	return fmt.Sprintf("handlertest: %s%s\n\n%s\n%s", failed.text, note, story(res.story), line)
 }
 
 // story returns the lines of a story; the first and the last ones of a long one.
@@ -221,8 +299,11 @@ func story(lines []string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// difference describes how two outcomes differ: of texts, only the lines that do.
+// difference describes how two outcomes differ: of texts, and of the default measure, only the lines that do.
 func difference(want, got any) string {
+	if w, ok := want.(objects); ok {
+		want, got = lines(w), lines(got.(objects))
+	}
 	w, ok1 := want.(string)
 	g, ok2 := got.(string)
 	if !ok1 || !ok2 {
@@ -245,4 +326,12 @@ func difference(want, got any) string {
 		text += "\n\textra:   " + line
 	}
 	return text
+}
+
+// lines returns the default measure as a text.
+func lines(all objects) (lines string) {
+	for _, label := range slices.Sorted(maps.Keys(all)) {
+		lines += label + " = " + text(all[label]) + "\n"
+	}
+	return lines
 }

@@ -1,6 +1,5 @@
-// Package handlertest tests whether a handler bears what a queue, a cache and a crash may do to it. A queue promises little on purpose: a key
-// comes at least once after its last change, in any order, merged with other adds, perhaps again. A cache lags behind. A
-// process crashes between two writes. A handler that is right brings about the same truth all the same. (Whether a queue is right, package
+// Package handlertest tests a handler against what production does to it: keys merge and come again, caches lag, the process crashes. A queue
+// promises little on purpose: a key comes at least once after its last change, in any order. A correct handler reaches the same final state every time. (Whether a queue is right, package
 // [github.com/keyedqueue/workqueue/workqueuetest] tests.)
 //
 //	func TestSets(t *testing.T) {
@@ -18,8 +17,8 @@
 // # What happens in a run
 //
 // A [World] holds the truth. Handlers write to it through a [Client], and read from it or from the cache of their process. The cache shows changes later, in
-// their order, and adds keys to the queue when it does, as an informer does. A [worker.Pool] runs the handler over a real queue. So every answer
-// of package worker works. All of it is in a bubble of testing/synctest, where time is virtual.
+// their order, and adds keys to the queue when it does, as an informer does. A [worker.Pool] runs the handler over a real queue, so the handler may
+// return any answer of package worker. All of it is in a bubble of testing/synctest, where time is virtual.
 //
 // [Converges] runs the scenario once undisturbed. That run must come to rest, and its outcome is what all other runs must come to. In these
 //
@@ -42,9 +41,10 @@
 // # What the handler must not do
 //
 // A run depends on nothing but its schedule if the handler and the scenario do not use real time, random numbers, the order of a map, or memory that was not made in the
-// function of Converges. Only one goroutine of the run proceeds at a time, from one step to the next, except for goroutines that wake at the same virtual moment. What a handler does with
-// goroutines of its own that wait for other than a timer or a context is seen, but a goroutine that waits longer than
-// [Scenario].Settle is not waited for.
+// function of Converges. Virtual time is not real, but it differs from run to run: an outcome must not have it. Calls of clients run one at a time, in the
+// order of virtual time. Goroutines that the handler starts take part if they wait on timers, channels or contexts; a run does not wait for one that
+// sleeps longer than [Scenario].Settle. Do not hold a sync.Mutex, RWMutex or Once during a call of a client with more than one worker:
+// testing/synctest cannot see that the others wait, and the run hangs.
 //
 // # Other worlds
 //

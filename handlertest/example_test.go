@@ -69,5 +69,5 @@ func Example() {
 	//       9ms  web: the handler begins
 	//       9ms  web: the handler returns nil
 	//
-	// repeat: HANDLERTEST='lag:pods#2=3ms' go test -run '^TestSets$' (seed 7, run 18; shrunk from 5 disturbances)
+	// repeat: HANDLERTEST='lag:pods#2=3ms' go test -run '^TestSets$'  # seed 7, run 18; shrunk from 5 disturbances
 }

@@ -210,7 +210,7 @@ func TestDeadProcessAndQueue(t *testing.T) {
 
 // A goroutine that waits for a lock stops the clock of a bubble.
 func TestHang(t *testing.T) {
-	patience = 300 * time.Millisecond
+	patience = time.Second
 	defer func() { patience = time.Minute }()
 	unlock := make(chan struct{})
 	defer close(unlock)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -24,11 +25,11 @@ const (
 	Again
 	// Leases makes the queue a [workqueue.Leaser] that takes some keys away: the context of Lease ends, with the cause
 	// ErrLeaseEnded, and another worker gets the key while the first one still has it. The Done of the first, which comes
-	// late, is ignored. It is for handlers that must bear a queue that processes share.
+	// late, is ignored. It is for handlers that must bear a queue that processes share. A loop that does not call Lease loses no key.
 	Leases
 )
 
-// Perturb returns a queue that makes use of everything that the contract of queue allows, for programs with a world of their own. What it does
+// Perturb returns a queue that does the worst that queue's contract allows, for programs with a world of their own. What it does
 // follows from the seed alone, and happens on the clock that the bubble of the caller has, or on the real one. No add is lost:
 // a shutdown first adds what is late. A key is delayed for 10 s at most. Without faults, it is Late and Again.
 //
@@ -53,7 +54,7 @@ func Perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], seed u
 			if all&of[kind] == 0 {
 				return 0
 			}
-			text := fmt.Sprint(key) // Not under mu: it may call a method of the key.
+			text := textOf(key) // Not under mu: it may call a method of the key.
 			mu.Lock()
 			defer mu.Unlock()
 			return d.decide(kind, text)
@@ -92,6 +93,7 @@ type perturbed[K comparable] struct {
 
 // keyLease is one hand-out of a key.
 type keyLease struct {
+	ends time.Duration // how long after Lease; 0 means never
 	lost bool
 	end  context.CancelCauseFunc // or nil
 }
@@ -227,7 +229,7 @@ func (q *perturbed[K]) GetContext(ctx context.Context) (key K, err error) {
 
 // handedOut is called for each key that a worker gets.
 func (q *perturbed[K]) handedOut(key K) {
-	l := &keyLease{}
+	l := &keyLease{ends: q.decide(lease, key)}
 	q.mu.Lock()
 	q.mu.leases[key] = l
 	q.mu.Unlock()
@@ -240,8 +242,15 @@ func (q *perturbed[K]) handedOut(key K) {
 			q.queue.Add(key)
 		})
 	}
-	if d := q.decide(lease, key); d > 0 {
-		q.after(d, key, func() { q.endLease(key, l) })
+}
+
+// endLeases gives the keys of a process that has crashed to others.
+func (q *perturbed[K]) endLeases() {
+	q.mu.Lock()
+	leases := maps.Clone(q.mu.leases)
+	q.mu.Unlock()
+	for _, key := range sortedKeys(leases) {
+		q.endLease(key, leases[key])
 	}
 }
 
@@ -294,12 +303,17 @@ func (q leasedQueue[K]) Lease(ctx context.Context, key K) (context.Context, cont
 		ctx, release = below.Lease(ctx, key)
 	}
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	l := q.mu.leases[key]
+	if l != nil {
+		ctx, l.end = context.WithCancelCause(ctx)
+	}
+	q.mu.Unlock()
 	if l == nil {
 		return ctx, release
 	}
-	ctx, l.end = context.WithCancelCause(ctx)
+	if l.ends > 0 { // Only now: a worker that does not call Lease would not learn of the end, and its Done would give back what another one holds.
+		q.after(l.ends, key, func() { q.endLease(key, l) })
+	}
 	return ctx, func() {
 		q.mu.Lock()
 		if l.lost {

@@ -3,6 +3,7 @@ package handlertest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -12,6 +13,10 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
+// ErrUnchanged is returned by the function of [Process.Write] if the truth already was as it must be. Write then returns nil, and a handler that
+// goes on writing the same comes to rest.
+var ErrUnchanged = errors.New("handlertest: nothing has changed")
+
 // Process is one life of the program that is tested, from its start to a crash or the end of the run. Scenario.Start gets it. When it crashes, its
 // context ends, and none of its goroutines gets past its next use of the Process or of a [Client]: such a use ends the goroutine, deferred calls
 // included, as [runtime.Goexit] does.
@@ -20,7 +25,7 @@ import (
 // bubble.
 type Process struct {
 	sim   *sim
-	name  string // "process", or "process 2" if there are several
+	name  string // "the process", or "process 2" if there are several
 	ctx   context.Context
 	end   context.CancelFunc
 	gone  chan struct{} // closed by kill
@@ -43,9 +48,9 @@ func (p *Process) kill() {
 func (p *Process) Context() context.Context { return p.ctx }
 
 // step lets time pass, and others do what they do meanwhile. What follows happens at one moment of the run. It does not return if the process
-// crashes. Steps have the name of their key or, outside of calls, of what they are.
+// crashes. A step is named after its key or, outside a handler's call, after what it does.
 func (p *Process) step(ctx context.Context, what string) {
-	s, name := p.sim, p.named(cmp.Or(callOf(ctx).key, what))
+	s, name := p.sim, p.named(cmp.Or(callOf(ctx).text, what))
 	if p.isDead() {
 		s.mu.Lock()
 		ended := s.buried
@@ -81,7 +86,7 @@ func (p *Process) tell(ctx context.Context, format string, args ...any) {
 	}
 }
 
-func (c *call) String() string { return c.process.named(c.key) }
+func (c *call) String() string { return c.process.named(c.text) }
 
 // named returns a name for what the process has, if there are others that have it, too.
 func (p *Process) named(name string) string {
@@ -107,8 +112,8 @@ func (p *Process) crashPoint(where string) {
 	}
 }
 
-// Point names a point at which the process may crash, for fakes of what a handler does beside its world: sending a mail, for example. Time passes
-// before it. The context is the handler's, or made from it.
+// Point is a place where the process may crash, for a fake of an effect outside the worlds, such as sending mail. Time passes before it. The context
+// is the handler's, or made from it.
 func (p *Process) Point(ctx context.Context, name string) {
 	p.step(ctx, name)
 	p.tell(ctx, "%s", name)
@@ -117,19 +122,22 @@ func (p *Process) Point(ctx context.Context, name string) {
 
 // Write is for a world of the program's own. It lets time pass, calls write, which changes the truth at one moment, and returns its error. The
 // process may crash afterwards, before the caller learns that the write has succeeded. If ctx has ended when the time has passed, Write returns its
-// error and does not call write. What names it in the story.
+// error and does not call write. It notices the end only then, not earlier. What names the write in the story.
 func (p *Process) Write(ctx context.Context, what string, write func() error) error {
 	p.step(ctx, what)
 	err := ctx.Err()
 	if err == nil {
 		err = write()
 	}
-	if err != nil {
+	unchanged := errors.Is(err, ErrUnchanged)
+	if err != nil && !unchanged {
 		p.tell(ctx, "%s: %v", what, err)
 		return err
 	}
 	p.tell(ctx, "%s", what)
-	p.sim.change(1)
+	if !unchanged {
+		p.sim.change(1)
+	}
 	p.crashPoint("after that write")
 	return nil
 }
@@ -172,11 +180,11 @@ func (p *Process) showLocked(stream string, by time.Duration, show func()) {
 // handle returns what the workers of the process call.
 func handle[K comparable](r *run[K], p *Process, h worker.Handler[K]) worker.Handler[K] {
 	return func(ctx context.Context, key K) (err error) {
-		c := &call{process: p, key: fmt.Sprint(key)}
+		c := &call{process: p, key: key, text: textOf(key)}
 		c.ctx = context.WithValue(ctx, callKey{}, c)
 		p.step(c.ctx, "")
 		if err := ctx.Err(); err != nil {
-			return err // The key's lease ended before the handler was called.
+			return err // Its lease or its timeout ended before the handler was called.
 		}
 		p.tell(c.ctx, "the handler begins")
 		defer r.begin(c)()
@@ -203,6 +211,7 @@ func (r *run[K]) begin(c *call) (end func()) {
 	s, twice := r.sim, false
 	s.mu.Lock()
 	s.calls[c.key]++
+	s.calm[c.key]++
 	for other := range r.running {
 		oneQueue := r.Shared || other.process == c.process
 		twice = twice || oneQueue && other.key == c.key && other.ctx.Err() == nil

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	maxSteps    = 20_000        // after which a run is considered endless
-	maxWrites   = 1000          // of the truth, after which it is, too
+	maxSteps    = 20_000        // after which a run is considered endless; a 20th more for each object that others make
+	maxWrites   = 1000          // of the truth, after which it is, too; likewise
 	stuckAfter  = time.Hour     // of virtual time, after which a call is considered stuck
 	onlyProcess = "the process" // its name, unless there are replicas
 )
@@ -33,12 +33,14 @@ type run[K comparable] struct {
 	*Scenario[K]
 	sim     *sim
 	worlds  []worldOf[K]
+	first   workqueue.TypedRateLimitingInterface[K] // the queue of the process that starts first
 	shared  workqueue.TypedRateLimitingInterface[K] // the queue, if it outlives processes
 	line    *line[K]                                // of that queue
 	endLine func()
 	members []*member[K] // the processes that live, or will start again
 	// running are the calls that go on. The sim's mu guards it.
 	running map[*call]struct{}
+	failing map[any]error // why the last call of a key has failed, if its handler does not say when it wants to be called again; guarded likewise
 }
 
 type member[K comparable] struct {
@@ -49,10 +51,14 @@ type member[K comparable] struct {
 
 // worldOf is a World whose cache adds keys of that type.
 type worldOf[K comparable] struct {
+	name      string
 	attach    func(p *Process, queue *perturbed[K])
 	addListed func(p *Process, queue *perturbed[K], added map[K]struct{})
-	describe  func() []string
+	outcome   func(objects)
 }
+
+// objects are the values of all objects by their labels, as pointers: the default measure.
+type objects map[string]any
 
 type result struct {
 	failed  *failure
@@ -61,62 +67,94 @@ type result struct {
 	crashed bool
 	crashes int // at how many points the process could have crashed
 	story   []string
+	hangs   bool // after a crash, which is no failure
 }
 
 // play runs a scenario in a bubble.
-func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, tell bool) (res result) {
-	var bubble string
-	done := make(chan struct{})
+func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, tell bool) result {
+	type begun struct {
+		bubble string
+		sim    *sim
+	}
+	var b begun
+	began, ended := make(chan struct{}), make(chan result, 1)
 	go func() {
-		defer close(done)
+		var res result
 		defer func() { // Goroutines are left when the bubble ends.
 			// What a crash leaves behind may wait for what the crash has ended.
 			if v := recover(); v != nil && res.failed == nil && !res.crashed {
 				res.failed = &failure{"left", fmt.Sprintf("goroutines are left when the context of the process has ended (%v):\n%s",
-					v, testkit.GoroutinesOf(bubble).Since(nil))}
+					v, testkit.GoroutinesOf(b.bubble).Since(nil))}
 			}
+			ended <- res
 		}()
 		synctest.Test(t, func(*testing.T) {
-			bubble = testkit.Bubble()
-			res = playInBubble(scenario, d, tell)
+			s := newSim(d, tell)
+			b = begun{testkit.Bubble(), s}
+			close(began)
+			over := make(chan any)
+			go func() { // If the scenario ends its goroutine, the bubble goes on.
+				var v any
+				defer func() { over <- v }()
+				v = testkit.PanicOf(func() { playInBubble(scenario, s, &res) })
+			}()
+			if v := <-over; v != nil {
+				panic(v)
+			}
 		})
 	}()
+	<-began
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
-	case <-done:
+	case res := <-ended:
 		return res
 	case <-timer.C:
-		return result{failed: &failure{"stuck", fmt.Sprintf("it hangs: after %v of real time a goroutine waits for a lock or computes\n%s",
-			patience, testkit.Stacks())}, used: d.used}
 	}
+	res := b.sim.result()
+	if res.crashed { // The crash may have ended a goroutine that held a lock, for which another one of the dead process waits.
+		res.hangs = true
+		return res
+	}
+	res.failed = &failure{"hang", fmt.Sprintf("it hangs: after %v of real time a goroutine waits for a lock or computes. If it holds a sync.Mutex, RWMutex "+
+		"or Once while it calls the world: testing/synctest cannot see that the others wait. Set Options.Workers to 1, or use a channel of size 1 as the lock.\n%s",
+		patience, testkit.GoroutinesOf(b.bubble).Since(nil))}
+	return res
 }
 
-func playInBubble[K comparable](scenario func(*Scenario[K]), d decider, tell bool) (res result) {
-	s := newSim(d, tell)
-	r := &run[K]{sim: s, running: make(map[*call]struct{})}
+// result returns what is known of the run.
+func (s *sim) result() result {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return result{failed: s.failed, used: maps.Clone(s.used), crashed: s.crashed > 0, crashes: s.counts[site{crashes, "", 0}], story: slices.Clone(s.story)}
+}
+
+// playInBubble sets the result when the run is over, also if the scenario panics or ends its goroutine.
+func playInBubble[K comparable](scenario func(*Scenario[K]), s *sim, res *result) {
+	r := &run[K]{sim: s, running: make(map[*call]struct{}), failing: make(map[any]error)}
 	r.Scenario = &Scenario[K]{run: r}
+	returned := false
+	var outcome any
 	defer func() {
+		s.mu.Lock()
 		if v := recover(); v != nil {
 			s.failed = &failure{"panic", fmt.Sprintf("panic: %v\n%s", v, debug.Stack())}
+		} else if !returned {
+			s.failed = &failure{"panic", "the scenario has ended its goroutine (t.FailNow, runtime.Goexit)"}
 		}
-		s.mu.Lock()
 		s.over = true
-		res.failed, res.used, res.crashed, res.crashes, res.story = s.failed, s.used, s.crashed > 0, s.counts[site{crashes, "", 0}], s.story
 		s.mu.Unlock()
+		*res = s.result()
+		res.outcome = outcome
 		r.stop()
 	}()
 	scenario(r.Scenario)
 	r.prepare()
 	s.drive(r.resting)
-	switch {
-	case s.failed != nil:
-	case r.Measure != nil:
-		res.outcome = r.Measure()
-	default:
-		res.outcome = r.describe()
+	if s.failed == nil {
+		outcome = r.measure()
 	}
-	return res
+	returned = true
 }
 
 // prepare sets defaults and lets the processes start. It panics if the scenario lacks something.
@@ -142,13 +180,24 @@ func (r *run[K]) prepare() {
 	o.Workers = cmp.Or(o.Workers, 2)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Drain, o.CancelGrace, o.KeepQueue = worker.Nothing, worker.NoGrace, r.Shared
+	finish := o.OnFinish
+	o.OnFinish = func(ctx context.Context, res worker.Result[K]) {
+		r.sim.mu.Lock()
+		if delete(r.failing, res.Key); res.Next == worker.NextRetry && res.After == 0 {
+			r.failing[res.Key] = res.Err
+		}
+		r.sim.mu.Unlock()
+		if finish != nil {
+			finish(ctx, res)
+		}
+	}
 	if r.Shared {
 		r.shared, r.line = queue, &line[K]{sim: r.sim, more: make(chan struct{}, 1), turn: make(map[string]int)}
 		var ctx context.Context
 		ctx, r.endLine = context.WithCancel(context.Background())
 		go r.line.run(ctx, workqueue.Extend(queue))
 	} else {
-		queue.ShutDown()
+		r.first = queue
 	}
 	r.members = make([]*member[K], max(r.Replicas, 1))
 	for i := range r.members { // One after the other.
@@ -164,13 +213,13 @@ func (r *run[K]) perturb(queue workqueue.TypedRateLimitingInterface[K], p *Proce
 			if kind == lease && !r.Shared {
 				return 0
 			}
-			text := p.named(fmt.Sprint(key)) // Another process may do the same at this moment.
+			text := p.named(textOf(key)) // Another process may do the same at this moment.
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			return s.decide(kind, text)
 		},
-		after: func(d time.Duration, key K, do func()) { s.after(d, p.named(fmt.Sprint(key)), nil, do) },
-		tell:  func(key K, what string) { s.tell("%v: %s", key, what) },
+		after: func(d time.Duration, key K, do func()) { s.after(d, p.named(textOf(key)), nil, do) },
+		tell:  func(key K, what string) { s.tell("%s: %s", textOf(key), what) },
 		dead:  p.isDead,
 	})
 }
@@ -183,7 +232,10 @@ func (r *run[K]) start(i int) {
 	}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	queue := r.shared
-	if queue == nil {
+	switch {
+	case r.first != nil:
+		queue, r.first = r.first, nil
+	case queue == nil:
 		queue = r.Queue()
 	}
 	m := &member[K]{Process: p, queue: r.perturb(queue, p)}
@@ -229,9 +281,12 @@ func (r *run[K]) queueOf(m *member[K]) workqueue.TypedRateLimitingInterface[K] {
 
 // life is the goroutine of a process.
 func (r *run[K]) life(m *member[K]) {
+	returned := false
 	defer func() {
 		if v := recover(); v != nil {
 			r.sim.fail("panic", "%s panics: %v\n%s", m.name, v, debug.Stack())
+		} else if !returned && !m.isDead() {
+			r.sim.fail("panic", "%s has ended its goroutine (t.FailNow, runtime.Goexit)", m.name)
 		}
 	}()
 	if r.Program != nil {
@@ -240,6 +295,7 @@ func (r *run[K]) life(m *member[K]) {
 		if !m.isDead() {
 			r.sim.fail("ended", "the Program has returned, though the context of its process has not ended")
 		}
+		returned = true
 		return
 	}
 	h := r.Start(m.Process)
@@ -255,9 +311,11 @@ func (r *run[K]) life(m *member[K]) {
 	if err := pool.Run(m.ctx); err != nil && !m.isDead() {
 		r.sim.fail("ended", "%s: the workers have ended: %v", m.name, err)
 	}
+	returned = true
 }
 
-// resting reports that nothing will happen any more, or has failed because something that goes on never ends.
+// resting reports whether the run is over: nothing moves any more, or something that runs is stuck, or a key fails for good, which it records as
+// the failure.
 func (r *run[K]) resting(quiet time.Duration) bool {
 	r.sim.mu.Lock()
 	busy := false
@@ -272,15 +330,25 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 	}
 	slices.Sort(running)
 	settled := time.Since(r.sim.changed) >= r.Settle
-	calls := maps.Clone(r.sim.calls)
+	calls, calm, failing := maps.Clone(r.sim.calls), maps.Clone(r.sim.calm), maps.Clone(r.failing)
+	disturbed := len(r.sim.used) > 0
 	r.sim.mu.Unlock()
 
+	var fails []string
 	for _, m := range r.members {
 		s := m.queue.Snapshot(512)
 		busy = busy || s.Stats.Queued+s.Stats.Processing > 0
 		for _, k := range s.Waiting {
-			// A key that fails for good has failed often enough. It may fail once on each replica, and then succeed.
-			settled = settled && (r.Program != nil || calls[fmt.Sprint(k.Key)] >= 2*len(r.members))
+			// A key that comes back by itself must have come twice per process: it may fail once on each replica and then succeed. Calls that were
+			// disturbed do not count, unless the key waits for so long that it has not failed.
+			came := calm[k.Key]
+			if time.Until(k.Due) > stuckAfter {
+				came = calls[k.Key]
+			}
+			settled = settled && (r.Program != nil || came >= 2*len(r.members))
+			if err := failing[k.Key]; err != nil {
+				fails = append(fails, fmt.Sprintf("%s still fails: %v", textOf(k.Key), err))
+			}
 		}
 	}
 	busy = busy || len(running) > 0
@@ -292,16 +360,26 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 		r.sim.fail("stuck", "%s waits, and for %v nothing has ended its wait", who, stuckAfter)
 		return true
 	}
-	return !busy && settled
+	if busy || !settled {
+		return false
+	}
+	if len(fails) > 0 && !disturbed { // A handler that does nothing would pass.
+		r.sim.fail("fails", "nothing moves any more, but %s. A handler that must wait returns worker.RequeueAfter or worker.RetryAfter, one that gives up worker.Terminal",
+			strings.Join(fails, ", "))
+	}
+	return true
 }
 
-// describe is the default measure.
-func (r *run[K]) describe() any {
-	var lines []string
-	for _, w := range r.worlds {
-		lines = append(lines, w.describe()...)
+// measure returns the outcome of the run.
+func (r *run[K]) measure() any {
+	if r.Measure != nil {
+		return r.Measure()
 	}
-	return strings.Join(lines, "\n")
+	all := make(objects)
+	for _, w := range r.worlds {
+		w.outcome(all)
+	}
+	return all
 }
 
 // stop ends what still runs, so that the bubble can end.
@@ -312,11 +390,14 @@ func (r *run[K]) stop() {
 			m.queue.ShutDown()
 		}
 	}
+	if r.first != nil {
+		r.first.ShutDown()
+	}
 	if r.line != nil {
 		r.endLine()
 		r.shared.ShutDown()
 	}
-	for range 3 { // Some goroutines only notice when they next look at the clock.
+	for range 3 { // Goroutines that poll notice the end when they next look at the clock, and what waits for them one round later.
 		synctest.Wait()
 		time.Sleep(time.Hour)
 	}

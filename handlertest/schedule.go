@@ -25,7 +25,7 @@ const (
 	crashes = "crash"  // how long the process is down
 	lag     = "lag"    // how much later the cache shows a change
 	relist  = "relist" // how long the cache has lost its watch before it lists anew, and so skips what was in between
-	slow    = "slow"   // how much longer the begin of a call, or a call of a client, takes
+	slow    = "slow"   // how much longer the beginning of a call, or a call of a client, takes
 	late    = "late"   // how much later an add reaches the queue
 	again   = "again"  // how long after a key was handed out it is added once more
 	lease   = "lease"  // how long after a key was handed out its lease ends
@@ -87,7 +87,7 @@ const maxCrashes = 3
 const maxRandom = 30
 
 // decider says at each site whether it is disturbed. It does what fixed says or, if that is nil, what follows from the
-// seed, and keeps what it has decided in used. It has no lock.
+// seed, and keeps what it has decided in used. The caller locks.
 type decider struct {
 	fixed schedule
 	seed  uint64

@@ -3,8 +3,6 @@ package handlertest
 import (
 	"cmp"
 	"context"
-	"fmt"
-	"maps"
 	"slices"
 	"sync"
 
@@ -45,19 +43,6 @@ func (q sharedQueue[K]) GetContext(ctx context.Context) (key K, err error) {
 	return <-g.key, nil // It has just got one.
 }
 
-// endLeases gives the keys of a process that has crashed to others.
-func (q *perturbed[K]) endLeases() {
-	q.mu.Lock()
-	held := make(map[string]func())
-	for key, l := range q.mu.leases {
-		held[fmt.Sprint(key)] = func() { q.endLease(key, l) }
-	}
-	q.mu.Unlock()
-	for _, text := range slices.Sorted(maps.Keys(held)) {
-		held[text]()
-	}
-}
-
 // line hands out the keys of a shared queue one at a time, to the processes in turn. If their workers asked the queue themselves, it would depend on
 // the scheduler of Go which process gets a key.
 type line[K comparable] struct {
@@ -89,7 +74,7 @@ func (l *line[K]) run(ctx context.Context, queue workqueue.Extended[K]) {
 				return
 			}
 			handed := make(chan struct{})
-			l.sim.after(0, fmt.Sprint(key), nil, func() { // When all workers that ask at this moment have asked.
+			l.sim.after(0, textOf(key), nil, func() { // When all workers that ask at this moment have asked.
 				defer close(handed)
 				if !l.hand(key) {
 					queue.Add(key)

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing/synctest"
 	"time"
@@ -27,9 +29,11 @@ type sim struct {
 	events  []*event
 	version int64 // of the last change of any world
 	writes  int
-	changed time.Time      // when the truth, or what a cache shows of it, changed last
-	calls   map[string]int // the calls of each key since then
-	story   []string       // nil unless telling
+	others  int         // objects that others have made
+	changed time.Time   // when the truth, or what a cache shows of it, changed last
+	calls   map[any]int // the calls of each key since then
+	calm    map[any]int // those of them after the last disturbance of a call
+	story   []string    // nil unless telling
 	telling bool
 	failed  *failure
 	over    bool // the outcome is known
@@ -50,12 +54,30 @@ type failure struct{ kind, text string }
 
 func newSim(d decider, tell bool) *sim {
 	now := time.Now()
-	return &sim{began: now, moved: now, changed: now, wake: make(chan struct{}, 1), decider: d, telling: tell, calls: make(map[string]int)}
+	return &sim{began: now, moved: now, changed: now, wake: make(chan struct{}, 1), decider: d, telling: tell, calls: make(map[any]int), calm: make(map[any]int)}
 }
 
 // bubbleYears is more virtual time than a run ever takes. A bubble's clock starts in the year 2000, so a longer time means that the caller is
 // outside.
 const bubbleYears = 10 * 365 * 24 * time.Hour
+
+// textOf returns the text of a key, for the story and the order of events. A struct that embeds a type with a method String has that method, too,
+// which leaves out the fields beside: their texts follow.
+func textOf(key any) string {
+	if _, ok := key.(fmt.Stringer); ok {
+		v := reflect.ValueOf(key)
+		for i := 0; v.Kind() == reflect.Struct && i < v.NumField(); i++ {
+			if f := v.Type().Field(i); f.Anonymous && f.Type.Implements(reflect.TypeFor[fmt.Stringer]()) {
+				var fields []string
+				for i := range v.NumField() {
+					fields = append(fields, fmt.Sprint(v.Field(i)))
+				}
+				return strings.Join(fields, " ")
+			}
+		}
+	}
+	return fmt.Sprint(key)
+}
 
 // check is called by everything that a test may call at the wrong time or place.
 func (s *sim) check(what string) {
@@ -120,13 +142,31 @@ func (s *sim) fail(kind, format string, args ...any) {
 	s.after(0, "", nil, func() {}) // Wakes drive.
 }
 
-// change notes that the truth has changed by so many writes, or what a cache shows of it.
+// decide says whether the next site of a kind and name is disturbed. What disturbed calls did says nothing about the calm ones that follow. The caller
+// locks.
+func (s *sim) decide(kind, name string) time.Duration {
+	by := s.decider.decide(kind, name)
+	if by > 0 && (kind == slow || kind == lease) {
+		clear(s.calm)
+	}
+	return by
+}
+
+// change notes that the truth, or what a cache shows of it, has changed: by that many writes of processes.
 func (s *sim) change(writes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.calls)
+	clear(s.calm)
 	s.changed = time.Now()
 	s.writes += writes
+}
+
+// addOther notes that others have made an object: more objects take more writes.
+func (s *sim) addOther() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.others++
 }
 
 // nextVersion is called when a world has changed.
@@ -143,12 +183,13 @@ func (s *sim) ended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	took := time.Since(s.began).Round(time.Millisecond)
+	writes, steps := maxWrites+s.others*maxWrites/20, maxSteps+s.others*maxSteps/20
 	switch {
 	case s.failed != nil:
-	case s.writes > maxWrites:
-		s.failed = &failure{"rest", fmt.Sprintf("it never comes to rest: after %d writes in %v it still writes", maxWrites, took)}
-	case s.steps > maxSteps:
-		s.failed = &failure{"rest", fmt.Sprintf("it never comes to rest: after %d steps in %v it still goes on", maxSteps, took)}
+	case s.writes > writes:
+		s.failed = &failure{"rest", fmt.Sprintf("it never comes to rest: after %d writes in %v it still writes", writes, took)}
+	case s.steps > steps:
+		s.failed = &failure{"rest", fmt.Sprintf("it never comes to rest: after %d steps in %v it still goes on", steps, took)}
 	}
 	return s.failed != nil
 }
@@ -177,7 +218,7 @@ func (s *sim) drive(resting func(quiet time.Duration) bool) {
 			if resting(time.Since(s.moved)) || s.ended() {
 				return
 			}
-			d = 10 * time.Second
+			d = max(10*time.Second, time.Since(s.moved)/8) // A key may wait for months.
 		}
 		timer := time.NewTimer(d)
 		select {
@@ -190,7 +231,8 @@ func (s *sim) drive(resting func(quiet time.Duration) bool) {
 
 type call struct {
 	process *Process
-	key     string
+	key     any
+	text    string // the key's
 	ctx     context.Context
 }
 

@@ -29,7 +29,7 @@ type Object[K comparable, V any] struct {
 	Value V
 	// Version grows with each change. It is never 0.
 	Version int64
-	// UID is another one when an object is created again under the same key.
+	// UID changes when the object is deleted and created again.
 	UID int64
 }
 
@@ -37,25 +37,25 @@ type Object[K comparable, V any] struct {
 // programs, change meanwhile through the methods of World. Each process has a cache of it, as an informer has, which lags behind. A scenario with
 // several types of objects has several worlds, whose caches lag independently.
 //
-// Values are copied by assignment. If V holds pointers, maps or slices that a handler changes in place, set Clone.
+// Values are copied by assignment, or by DeepCopy. If V holds pointers, maps or slices that a handler changes in place, set Clone.
 //
 // All methods may be called by the function of Converges and by the functions of Scenario.At. They do not block.
 type World[K comparable, V any] struct {
-	// Clone, unless nil, copies a value: each time it is written, and each time it is read.
+	// Clone copies a value: each time it is written, and each time it is read. Nil means V's method DeepCopy() V, if it has one.
 	Clone func(V) V
 
 	sim  *sim
 	name string
 
-	mu      sync.Mutex // guards what follows and the clients'; the sim's may be taken under it
+	mu      sync.Mutex // guards the fields below and those of the clients; lock order: mu, then sim.mu
 	truth   map[K]Object[K, V]
 	changes int // so far
 	clients map[*Process]*Client[K, V]
 }
 
-// NewWorld returns an empty world for a run of s. The name is for the story. Keys returns the keys of the queue that the caches add when they show a
-// change of an object, or its deletion. Nil means the object's own key. It is called with the old and the new object, and with each one that a
-// process lists when it starts.
+// NewWorld returns an empty world for a run of s. The name is for the story; each world has another one. Keys maps an object to the keys of the queue to
+// add. Nil means the object's own key. It is called with the new object of each change, with the last one of each deletion, with the old one if the
+// value differs, and with every object listed at a start.
 func NewWorld[K comparable, V any, Q comparable](s *Scenario[Q], name string, keys func(Object[K, V]) []Q) *World[K, V] {
 	if keys == nil {
 		if reflect.TypeFor[K]() != reflect.TypeFor[Q]() {
@@ -63,6 +63,11 @@ func NewWorld[K comparable, V any, Q comparable](s *Scenario[Q], name string, ke
 				name, reflect.TypeFor[K](), reflect.TypeFor[Q]()))
 		}
 		keys = func(o Object[K, V]) []Q { return []Q{any(o.Key).(Q)} }
+	}
+	for _, other := range s.run.worlds {
+		if other.name == name {
+			panic(fmt.Sprintf("handlertest: there are two worlds with the name %q: caches and the story need different ones", name))
+		}
 	}
 	w := &World[K, V]{sim: s.run.sim, name: name, truth: make(map[K]Object[K, V]), clients: make(map[*Process]*Client[K, V])}
 	// Which keys were added at this moment is in added: it would depend on the scheduler of Go whether a second add merges with the first.
@@ -77,13 +82,14 @@ func NewWorld[K comparable, V any, Q comparable](s *Scenario[Q], name string, ke
 		}
 	}
 	s.run.worlds = append(s.run.worlds, worldOf[Q]{
+		name: name,
 		attach: func(p *Process, queue *perturbed[Q]) {
 			w.attach(p, func(changed []Object[K, V]) { add(queue, " has changed", make(map[Q]struct{}), changed) })
 		},
 		addListed: func(p *Process, queue *perturbed[Q], added map[Q]struct{}) {
 			add(queue, " was listed", added, w.Client(p).CachedAll())
 		},
-		describe: w.describe,
+		outcome: w.outcome,
 	})
 	return w
 }
@@ -99,9 +105,9 @@ func (w *World[K, V]) attach(p *Process, changed func([]Object[K, V])) {
 
 func (w *World[K, V]) label(o Object[K, V]) string {
 	if o.Version == 0 {
-		return fmt.Sprintf("%s/%v", w.name, o.Key)
+		return w.name + "/" + textOf(o.Key)
 	}
-	return fmt.Sprintf("%s/%v@%d", w.name, o.Key, o.Version)
+	return fmt.Sprintf("%s/%s@%d", w.name, textOf(o.Key), o.Version)
 }
 
 func (w *World[K, V]) list(objects map[K]Object[K, V]) (text string) {
@@ -111,26 +117,46 @@ func (w *World[K, V]) list(objects map[K]Object[K, V]) (text string) {
 	return cmp.Or(text, " no "+w.name)[1:]
 }
 
-// sorted returns objects in the order of their keys' texts.
-func sorted[K comparable, V any](objects map[K]Object[K, V]) []Object[K, V] {
-	texts := make(map[K]string, len(objects))
-	for key := range objects {
-		texts[key] = fmt.Sprint(key)
+// sortedKeys returns the keys of m in the order of their texts, and of their fields if the texts of two are the same.
+func sortedKeys[K comparable, V any](m map[K]V) []K {
+	texts := make(map[K]string, len(m))
+	for key := range m {
+		texts[key] = textOf(key)
 	}
-	return slices.SortedFunc(maps.Values(objects), func(a, b Object[K, V]) int { return cmp.Compare(texts[a.Key], texts[b.Key]) })
+	return slices.SortedFunc(maps.Keys(m), func(a, b K) int {
+		if order := cmp.Compare(texts[a], texts[b]); order != 0 || a == b {
+			return order
+		}
+		return cmp.Compare(fmt.Sprintf("%#v", a), fmt.Sprintf("%#v", b))
+	})
 }
 
-// describe returns the truth, for the default measure.
-func (w *World[K, V]) describe() (lines []string) {
-	for _, o := range sorted(w.truth) {
-		lines = append(lines, fmt.Sprintf("%s/%v = %+v", w.name, o.Key, o.Value))
+// sorted returns objects in the order of their keys.
+func sorted[K comparable, V any](objects map[K]Object[K, V]) (list []Object[K, V]) {
+	for _, key := range sortedKeys(objects) {
+		list = append(list, objects[key])
 	}
-	return lines
+	return list
+}
+
+// outcome adds the truth to the default measure.
+func (w *World[K, V]) outcome(all objects) {
+	for _, o := range w.All() {
+		o.Version = 0
+		label := w.label(o)
+		for all[label] != nil { // The texts of two keys are the same.
+			label += "'"
+		}
+		all[label] = &o.Value
+	}
 }
 
 func (w *World[K, V]) clone(v V) V {
 	if w.Clone != nil {
 		return w.Clone(v)
+	}
+	if copier, ok := any(v).(interface{ DeepCopy() V }); ok {
+		return copier.DeepCopy()
 	}
 	return v
 }
@@ -138,6 +164,9 @@ func (w *World[K, V]) clone(v V) V {
 // Set creates the object with that key, or changes it, in the name of somebody else.
 func (w *World[K, V]) Set(key K, value V) {
 	w.sim.check("the world " + w.name)
+	if _, exists := w.Get(key); !exists {
+		w.sim.addOther()
+	}
 	o, _ := w.change(Object[K, V]{Key: key, Value: value}, whatever, false)
 	w.sim.tell("somebody: sets %s = %+v", w.label(o), o.Value)
 }
@@ -164,7 +193,10 @@ func (w *World[K, V]) get(objects *map[K]Object[K, V], key K) (Object[K, V], boo
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	o, ok := (*objects)[key]
-	o.Value = w.clone(o.Value)
+	if ok {
+		o.Value = w.clone(o.Value)
+	}
+	o.Key = key
 	return o, ok
 }
 
@@ -179,15 +211,15 @@ func (w *World[K, V]) all(objects *map[K]Object[K, V]) []Object[K, V] {
 	return all
 }
 
-// What a change asks of the object that there is, unless that is a version.
+// What change requires of the current object, if not a certain version.
 const (
 	whatever   int64 = -2
 	none       int64 = -1
 	anyVersion int64 = 0
 )
 
-// change makes o the truth, or deletes the object with its key. It changes nothing if the object that there is is not what want says. A write of the
-// value that there is makes no new version.
+// change makes o the truth, or deletes the object with its key. It fails if the current object does not meet want. A write of the value that there is
+// makes no new version: change returns the current object and ErrUnchanged.
 func (w *World[K, V]) change(o Object[K, V], want int64, deletes bool) (Object[K, V], error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -203,13 +235,13 @@ func (w *World[K, V]) change(o Object[K, V], want int64, deletes bool) (Object[K
 	}
 	switch {
 	case err != nil:
-		return o, fmt.Errorf("%s/%v: %w", w.name, o.Key, err)
+		return o, fmt.Errorf("%s/%s: %w", w.name, textOf(o.Key), err)
 	case deletes:
 		delete(w.truth, o.Key)
 		w.sim.nextVersion()
 		o = old
 	case exists && reflect.DeepEqual(old.Value, o.Value):
-		return old, nil
+		return old, ErrUnchanged
 	default:
 		o.Value, o.Version = w.clone(o.Value), w.sim.nextVersion()
 		o.UID = cmp.Or(old.UID, o.Version)
@@ -224,9 +256,9 @@ func (w *World[K, V]) change(o Object[K, V], want int64, deletes bool) (Object[K
 	return o, nil
 }
 
-// Client is what a handler has of a [World]: calls to the truth, and the cache of its process. A handler with an interface of its own wraps it. Calls
-// to the truth take virtual time, in which others do what they do, and fail when their context has ended. All methods may be called from any
-// goroutine of the process. See [Process] for what becomes of them when it crashes.
+// Client is a handler's access to a [World]: calls that read and write the truth, and the cache of its process. A handler with an interface of its own
+// wraps it. Calls take virtual time, in which others do what they do. A call notices the end of its context only when its time has passed: then
+// it fails. All methods may be called from any goroutine of the process. See [Process] for what becomes of them when it crashes.
 type Client[K comparable, V any] struct {
 	world   *World[K, V]
 	process *Process
@@ -241,7 +273,7 @@ func (w *World[K, V]) Client(p *Process) *Client[K, V] {
 	c := w.clients[p]
 	w.mu.Unlock()
 	if c == nil {
-		panic(fmt.Sprintf("handlertest: the world %s was not made in the run of that process", w.name))
+		panic(fmt.Sprintf("handlertest: the world %s was not made in the run of that process, or after its start: make it in the function of Converges, before Start", w.name))
 	}
 	return c
 }
@@ -310,7 +342,7 @@ func (c *Client[K, V]) Get(ctx context.Context, key K) (o Object[K, V], err erro
 	err = c.process.Read(ctx, func() (err error) {
 		exists := false
 		if o, exists = c.world.get(&c.world.truth, key); !exists {
-			err = fmt.Errorf("%s/%v: %w", c.world.name, key, ErrNotFound)
+			err = fmt.Errorf("%s/%s: %w", c.world.name, textOf(key), ErrNotFound)
 		}
 		return err
 	})
@@ -328,7 +360,7 @@ func (c *Client[K, V]) List(ctx context.Context) (all []Object[K, V], err error)
 
 // Create creates an object, or returns ErrExists.
 func (c *Client[K, V]) Create(ctx context.Context, key K, value V) (Object[K, V], error) {
-	return c.write(ctx, fmt.Sprintf("creates %s/%v = %+v", c.world.name, key, value), Object[K, V]{Key: key, Value: value}, none, false)
+	return c.write(ctx, fmt.Sprintf("creates %s/%s = %+v", c.world.name, textOf(key), value), Object[K, V]{Key: key, Value: value}, none, false)
 }
 
 // Update changes the value of an object, or returns ErrNotFound, or ErrConflict if its version is not o's. With Version 0 it overwrites whatever
@@ -355,6 +387,9 @@ func (c *Client[K, V]) DeleteVersion(ctx context.Context, o Object[K, V]) error 
 func (c *Client[K, V]) write(ctx context.Context, what string, o Object[K, V], want int64, deletes bool) (Object[K, V], error) {
 	err := c.process.Write(ctx, what, func() (err error) {
 		o, err = c.world.change(o, want, deletes)
+		if err == nil || err == ErrUnchanged {
+			o.Value = c.world.clone(o.Value) // The truth keeps its own.
+		}
 		return err
 	})
 	return o, err

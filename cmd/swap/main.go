@@ -112,7 +112,11 @@ func (r *result) String() string {
 	for _, note := range r.notes {
 		fmt.Fprintf(&s, "Note: %s\n", note)
 	}
-	fmt.Fprintf(&s, "\nRun the program on it, and its tests:\n\n\t%s ./...\n\t%s ./...\n\nTo clean up, run swap -remove.\n",
-		r.command("build"), r.command("test"))
+	in := ""
+	if dir, err := os.Getwd(); err != nil || dir != r.root {
+		in = fmt.Sprintf(" in %s", r.root)
+	}
+	fmt.Fprintf(&s, "\nRun the program on it, and its tests%s:\n\n\t%s ./...\n\t%s ./...\n\nTo clean up, run swap -remove.\n",
+		in, r.command("build"), r.command("test"))
 	return s.String()
 }

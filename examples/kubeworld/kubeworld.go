@@ -32,7 +32,8 @@ import (
 )
 
 // Cluster has the truth of one run: the objects, with their resource versions. Unlike the fake clientsets of client-go it refuses an update of
-// an old resource version, counts generations, keeps spec and status apart, and a watch begins at the version that it is asked for.
+// an old resource version, counts generations, keeps spec and status apart, and a watch begins at the version that it is asked for. An object with
+// finalizers only gets a deletionTimestamp when it is deleted, and goes with the last of them.
 type Cluster struct {
 	react clienttesting.ReactionFunc // reads and writes the objects
 	tell  func(format string, args ...any)
@@ -83,6 +84,9 @@ func (c *Cluster) Attach(fake *clienttesting.Fake, p *handlertest.Process) {
 			if _ = do(); verb != "get" && verb != "list" && err == nil {
 				c.tell("somebody: %s", describe(action))
 			}
+			if err == handlertest.ErrUnchanged {
+				err = nil
+			}
 		case verb == "get" || verb == "list":
 			err = p.Read(context.Background(), do)
 		default:
@@ -113,7 +117,11 @@ func describe(action clienttesting.Action) string {
 	if s := action.GetSubresource(); s != "" {
 		what += "/" + s
 	}
-	return fmt.Sprintf("%ss %s %s", action.GetVerb(), what, name)
+	verb := action.GetVerb() + "s"
+	if verb == "patchs" {
+		verb = "patches"
+	}
+	return fmt.Sprintf("%s %s %s", verb, what, name)
 }
 
 // do carries out an action at once.
@@ -152,21 +160,28 @@ func (c *Cluster) do(action clienttesting.Action) (bool, runtime.Object, error) 
 				return true, nil, conflict(gvr, a.Name)
 			}
 		}
-		handled, _, err := c.react(a)
-		if err == nil {
-			c.version++
-			c.changed(watch.Deleted, gvr, ns, old)
-		}
-		return handled, nil, err
-	case clienttesting.PatchActionImpl:
-		handled, o, err := c.react(a)
-		if err == nil {
-			c.stamp(o)
-			if err = c.tracker.Update(gvr, o, ns); err == nil {
-				c.changed(watch.Modified, gvr, ns, o)
+		if o, _ := meta.Accessor(old); len(o.GetFinalizers()) > 0 {
+			if o.GetDeletionTimestamp() != nil {
+				return true, nil, handlertest.ErrUnchanged
 			}
+			now := metav1.Now()
+			o.SetDeletionTimestamp(&now)
+			return true, nil, c.store(gvr, ns, old)
 		}
-		return handled, o, err
+		return true, nil, c.remove(gvr, ns, old)
+	case clienttesting.PatchActionImpl:
+		old, err := c.tracker.Get(gvr, ns, a.Name)
+		if err != nil {
+			return true, nil, err
+		}
+		_, patched, err := c.react(a) // It stores what it returns.
+		if err != nil {
+			return true, nil, err
+		}
+		if err := c.tracker.Update(gvr, old, ns); err != nil {
+			return true, nil, err
+		}
+		return c.update(clienttesting.NewUpdateSubresourceAction(gvr, a.GetSubresource(), ns, patched))
 	}
 	handled, o, err := c.react(action)
 	if list, listErr := meta.ListAccessor(o); err == nil && listErr == nil {
@@ -179,14 +194,33 @@ func conflict(gvr schema.GroupVersionResource, name string) error {
 	return apierrors.NewConflict(gvr.GroupResource(), name, fmt.Errorf("the object has been modified"))
 }
 
-func (c *Cluster) stamp(o runtime.Object) {
+// store makes o, which exists, the truth, as a new version.
+func (c *Cluster) store(gvr schema.GroupVersionResource, ns string, o runtime.Object) error {
 	c.version++
 	if a, err := meta.Accessor(o); err == nil {
 		a.SetResourceVersion(strconv.Itoa(c.version))
 	}
+	err := c.tracker.Update(gvr, o, ns)
+	if err == nil {
+		c.changed(watch.Modified, gvr, ns, o)
+	}
+	return err
 }
 
-// update changes the status of an object, or all but its status.
+// remove deletes o from the truth.
+func (c *Cluster) remove(gvr schema.GroupVersionResource, ns string, o runtime.Object) error {
+	a, err := meta.Accessor(o)
+	if err == nil {
+		err = c.tracker.Delete(gvr, ns, a.GetName())
+	}
+	if err == nil {
+		c.version++
+		c.changed(watch.Deleted, gvr, ns, o)
+	}
+	return err
+}
+
+// update changes the status of an object, or all but its status. An object that was deleted goes with its last finalizer.
 func (c *Cluster) update(a clienttesting.UpdateActionImpl) (bool, runtime.Object, error) {
 	gvr, ns := a.GetResource(), a.GetNamespace()
 	o, err := meta.Accessor(a.Object)
@@ -221,18 +255,17 @@ func (c *Cluster) update(a clienttesting.UpdateActionImpl) (bool, runtime.Object
 	now.SetResourceVersion(was.GetResourceVersion())
 	now.SetUID(was.GetUID())
 	now.SetGeneration(was.GetGeneration())
+	now.SetDeletionTimestamp(was.GetDeletionTimestamp())
 	if reflect.DeepEqual(old, updated) {
-		return true, updated, nil // Nothing has changed.
+		return true, updated, handlertest.ErrUnchanged
+	}
+	if now.GetDeletionTimestamp() != nil && len(now.GetFinalizers()) == 0 {
+		return true, updated, c.remove(gvr, ns, updated)
 	}
 	if !reflect.DeepEqual(before["spec"], after["spec"]) {
 		now.SetGeneration(was.GetGeneration() + 1)
 	}
-	c.stamp(updated)
-	if err := c.tracker.Update(gvr, updated, ns); err != nil {
-		return true, nil, err
-	}
-	c.changed(watch.Modified, gvr, ns, updated)
-	return true, updated, nil
+	return true, updated, c.store(gvr, ns, updated)
 }
 
 // changed passes a change on to the watches.

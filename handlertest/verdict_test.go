@@ -1,0 +1,422 @@
+package handlertest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+var errNotWired = errors.New("not wired")
+
+// setsStatus is a right handler.
+func setsStatus(_ process, apps client) handler {
+	return func(ctx context.Context, key string) error {
+		web, err := apps.Get(ctx, key)
+		if err != nil {
+			return err
+		}
+		web.Value.Status = web.Value.Spec
+		_, err = apps.Update(ctx, web)
+		return err
+	}
+}
+
+// Right handlers that were accused once.
+func TestNotAccused(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "50")
+	for _, c := range []struct {
+		name     string
+		schedule string // if it is known
+		scenario func(s scenario)
+	}{
+		{"a handler with a timeout", "slow:web#3=10s slow:web#6=10s", func(s scenario) {
+			s.Options.HandlerTimeout = 5 * time.Second
+			with(setsStatus)(s)
+		}},
+		{"applies the same periodically", "", with(func(p process, apps client) handler {
+			set := setsStatus(p, apps)
+			return func(ctx context.Context, key string) error {
+				if err := set(ctx, key); err != nil {
+					return err
+				}
+				return worker.RequeueAfter(time.Minute)
+			}
+		})},
+		{"writes the same to a world of its own", "", func(s scenario) {
+			written := 0
+			with(func(p process, _ client) handler {
+				return func(ctx context.Context, _ string) error {
+					err := p.Write(ctx, "applies", func() error {
+						if written == 1 {
+							return fmt.Errorf("nothing to do: %w", handlertest.ErrUnchanged)
+						}
+						written = 1
+						return nil
+					})
+					if err != nil {
+						return err
+					}
+					return worker.RequeueAfter(time.Minute)
+				}
+			})(s)
+			s.Measure = func() any { return written }
+		}},
+		{"comes again in two months", "slow:web#1=3ms", with(func(process, client) handler {
+			return func(context.Context, string) error { return worker.RequeueAfter(60 * 24 * time.Hour) }
+		})},
+		{"fails until it is given up", "", func(s scenario) {
+			s.Options.MaxRetries = 3
+			with(func(process, client) handler {
+				return func(context.Context, string) error { return errNotWired }
+			})(s)
+		}},
+		{"fails as long as it is slow", "slow:web#1=1s", with(func(p process, _ client) handler {
+			began := time.Now()
+			return func(context.Context, string) error {
+				if time.Since(began) > time.Second {
+					return errNotWired // The undisturbed run shows nothing of it.
+				}
+				return nil
+			}
+		})},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.schedule != "" {
+				t.Setenv("HANDLERTEST", c.schedule)
+				handlertest.Converges(t, c.scenario)
+				t.Setenv("HANDLERTEST", "")
+			}
+			if c.name != "comes again in two months" { // That takes a second a run.
+				handlertest.Converges(t, c.scenario)
+			}
+		})
+	}
+}
+
+// 600 objects with two writes each are many writes, and no endless ones.
+func TestManyObjects(t *testing.T) {
+	t.Setenv("HANDLERTEST", "crash#1=1s")
+	handlertest.Converges(t, func(s scenario) {
+		apps := apps(s)
+		for i := range 600 {
+			apps.Set(fmt.Sprint("app-", i), app{Spec: 2})
+		}
+		s.Start = func(p process) handler {
+			apps := apps.Client(p)
+			return func(ctx context.Context, key string) error {
+				o, err := apps.Get(ctx, key)
+				for ; err == nil && o.Value.Status < o.Value.Spec; o.Value.Status++ {
+					next := o
+					next.Value.Status++
+					o, err = apps.Update(ctx, next)
+					o.Value.Status-- // as it was before the loop counts
+				}
+				return err
+			}
+		}
+	})
+}
+
+// Name is a part of a key that has a text of its own.
+type Name struct{ Namespace, Name string }
+
+func (n Name) String() string { return n.Namespace + "/" + n.Name }
+
+// clusterKey has the text of its name, because it embeds it.
+type clusterKey struct {
+	Name
+	Cluster string
+}
+
+// Two keys are not the same because their texts are.
+func TestKeysWithOneText(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "50")
+	seen := make(map[string]bool)
+	handlertest.Converges(t, func(s *handlertest.Scenario[clusterKey]) {
+		apps := handlertest.NewWorld[clusterKey, app](s, "apps", nil)
+		for _, cluster := range []string{"a", "b", "c"} {
+			apps.Set(clusterKey{Name{"d", "web"}, cluster}, app{Spec: len(cluster)})
+		}
+		s.Shared, s.Replicas = true, 2
+		s.Start = func(p process) worker.Handler[clusterKey] {
+			client := apps.Client(p)
+			seen[fmt.Sprint(client.CachedAll()[0].Key.Cluster)] = true
+			return func(ctx context.Context, key clusterKey) error {
+				o, err := client.Get(ctx, key)
+				if err != nil {
+					return err
+				}
+				o.Value.Status = o.Value.Spec
+				_, err = client.Update(ctx, o)
+				return err
+			}
+		}
+	})
+	if len(seen) != 1 {
+		t.Errorf("the first key is one of %v: the order of keys is that of a map", seen)
+	}
+	var found collector
+	handlertest.Converges(&found, func(s *handlertest.Scenario[clusterKey]) {
+		apps := handlertest.NewWorld[clusterKey, app](s, "apps", nil)
+		apps.Set(clusterKey{Name{"d", "web"}, "a"}, app{})
+		s.Start = func(process) worker.Handler[clusterKey] {
+			return func(context.Context, clusterKey) error { panic("ouch") }
+		}
+	})
+	wantReport(t, found.report, "d/web a: the handler panics")
+}
+
+// copied is a value with a method of the kind that Kubernetes' types have.
+type copied struct{ labels map[string]string }
+
+func (c *copied) DeepCopy() *copied { return &copied{maps.Clone(c.labels)} }
+
+// What a call returns is not the truth itself.
+func TestCallsReturnCopies(t *testing.T) {
+	t.Setenv("HANDLERTEST", "slow:web#1=3ms")
+	handlertest.Converges(t, func(s scenario) {
+		plain := handlertest.NewWorld[string, map[string]string](s, "plain", nil)
+		plain.Clone = maps.Clone
+		deep := handlertest.NewWorld[string, *copied](s, "deep", nil)
+		deep.Set("web", &copied{map[string]string{"a": "1"}})
+		s.Start = func(p process) handler {
+			plain, deep := plain.Client(p), deep.Client(p)
+			return func(ctx context.Context, key string) error {
+				if _, ok := plain.Cached(key); ok {
+					return nil
+				}
+				o, err := plain.Create(ctx, key, map[string]string{})
+				for _, label := range []string{"a", "b"} {
+					if err == nil {
+						before := o.Version
+						o.Value[label] = "1"
+						if o, err = plain.Update(ctx, o); err == nil && o.Version == before {
+							t.Errorf("writing %v makes no new version: the truth was changed before", o.Value)
+						}
+					}
+				}
+				d, _ := deep.Cached(key)
+				d.Value.labels["b"] = "1"
+				if d, _ := deep.Cached(key); len(d.Value.labels) > 1 {
+					t.Error("a change of what Cached returns changes the cache, though the value has DeepCopy")
+				}
+				return ignoring(err, handlertest.ErrExists, handlertest.ErrConflict)
+			}
+		}
+	})
+}
+
+// The default measure follows pointers, and takes an empty slice and nil for the same.
+func TestMeasureOfPointers(t *testing.T) {
+	type value struct {
+		Replicas *int
+		Names    []string
+	}
+	sets := func(replicas int) func(s scenario) {
+		return func(s scenario) {
+			sets := handlertest.NewWorld[string, value](s, "sets", nil)
+			sets.Set("web", value{})
+			starts := 0
+			s.Start = func(p process) handler {
+				starts++
+				sets, n, again := sets.Client(p), replicas*starts, starts > 1
+				return func(ctx context.Context, key string) error {
+					o, err := sets.Get(ctx, key)
+					if err != nil || o.Value.Replicas != nil {
+						return err
+					}
+					if o.Value.Replicas = &n; again {
+						o.Value.Names = []string{}
+					}
+					_, err = sets.Update(ctx, o)
+					return err
+				}
+			}
+		}
+	}
+	t.Setenv("HANDLERTEST", "slow:web#1=3ms")
+	handlertest.Converges(t, sets(0))
+	t.Setenv("HANDLERTEST", "crash#1=1s slow:web#1=3s")
+	handlertest.Converges(t, sets(0))
+	t.Setenv("HANDLERTEST", "")
+	t.Setenv("HANDLERTEST_RUNS", "300")
+	var found collector
+	handlertest.Converges(&found, func(s scenario) {
+		sets(1)(s)
+		start := s.Start
+		s.Start = func(p process) handler {
+			h := start(p)
+			return func(ctx context.Context, key string) error { p.Point(ctx, "begins"); return h(ctx, key) }
+		}
+	})
+	wantReport(t, found.report, `missing: sets/web = {"Replicas":1,"Names":null}`, `extra:   sets/web = {"Replicas":2,`)
+}
+
+// The report has the failure, whatever happens when its story is told, and a line for a shell.
+func TestReport(t *testing.T) {
+	runs := 0
+	sometimes := func(s scenario) {
+		runs++
+		wrong := runs > 2 && runs < 6
+		with(func(_ process, apps client) handler {
+			return func(ctx context.Context, key string) error {
+				web, err := apps.Get(ctx, key)
+				if web.Value.Status = 1; wrong {
+					web.Value.Status = 7
+				}
+				if err == nil {
+					_, err = apps.Update(ctx, web)
+				}
+				return err
+			}
+		})(s)
+	}
+	var found collector
+	handlertest.Converges(&found, sometimes)
+	wantReport(t, found.report, "extra:   apps/web = {Spec:1 Status:7", "It did not fail again when its story was to be told", "the handler begins")
+	if strings.Contains(found.report, "HANDLERTEST=''") {
+		t.Errorf("go test takes an empty schedule for none:\n%s", found.report)
+	}
+	for _, c := range []struct{ test, line string }{
+		{"TestMyHandler", "' go test -run '^TestMyHandler$'  # run "},
+		{"A handler sets the status", "'  # run "}, // of another framework
+	} {
+		found := collector{name: c.test}
+		handlertest.Converges(&found, func(s scenario) { wrongHandlers[4].scenario(s, false) })
+		_, line, _ := strings.Cut(found.report, "repeat: HANDLERTEST='")
+		if wantReport(t, line, c.line); strings.ContainsAny(line[strings.LastIndex(line, "'"):], "();") && !strings.Contains(line, "  # ") {
+			t.Errorf("a shell cannot read %s", line)
+		}
+		if strings.Contains(line, "from 1 disturbances") {
+			t.Errorf("nothing was shrunk: %s", line)
+		}
+	}
+}
+
+// logging is a collector that can log, too.
+type logging struct {
+	collector
+	log string
+}
+
+func (l *logging) Logf(format string, args ...any) { l.log += fmt.Sprintf(format, args...) }
+
+// A schedule of an older version of the code says nothing about the code of now.
+func TestUnusedSchedule(t *testing.T) {
+	t.Setenv("HANDLERTEST", "slow:web#1=3ms slow:renamed#1=3ms")
+	var found logging
+	handlertest.Converges(&found, with(setsStatus))
+	if found.report != "" || !strings.Contains(found.log, "never comes to slow:renamed#1") || strings.Contains(found.log, "web") {
+		t.Errorf("reports %q and logs %q", found.report, found.log)
+	}
+}
+
+// At counts from the beginning of the run, wherever it is called.
+func TestAtInAt(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "1")
+	handlertest.Converges(t, func(s scenario) {
+		began := time.Now()
+		s.At(time.Second, func() {
+			s.At(2*time.Second, func() {
+				if d := time.Since(began); d != 2*time.Second {
+					t.Errorf("happens after %v", d)
+				}
+			})
+		})
+		with(setsStatus)(s)
+	})
+}
+
+// An object that the cache does not show has its key all the same.
+func TestKeyOfMissing(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "1")
+	handlertest.Converges(t, with(func(_ process, apps client) handler {
+		return func(ctx context.Context, _ string) error {
+			o, _ := apps.Cached("nope")
+			if _, err := apps.Update(ctx, o); o.Key != "nope" || !strings.Contains(err.Error(), "apps/nope") {
+				t.Errorf("%+v, %v", o, err)
+			}
+			return nil
+		}
+	}))
+}
+
+// Queue is called once for each life of a process that has a queue of its own.
+func TestQueuesMade(t *testing.T) {
+	t.Setenv("HANDLERTEST", "crash#1=1s")
+	runs, queues, starts := 0, 0, 0
+	handlertest.Converges(t, func(s scenario) {
+		runs++
+		s.Replicas = 2
+		s.Queue = func() workqueue.TypedRateLimitingInterface[string] {
+			queues++
+			return workqueue.NewTypedRateLimitingQueue[string](nil)
+		}
+		with(func(p process, apps client) handler { starts++; return setsStatus(p, apps) })(s)
+	})
+	if queues != starts || starts != 3*2+1 {
+		t.Errorf("%d queues for %d starts in %d runs", queues, starts, runs)
+	}
+}
+
+// Without a call of Lease, no lease ends: the worker would not learn of it, and its Done would give back what another one holds.
+func TestPerturbWithoutLease(t *testing.T) {
+	for seed := range uint64(30) {
+		synctest.Test(t, func(t *testing.T) {
+			q := handlertest.Perturb(workqueue.NewTypedRateLimitingQueue[string](nil), seed, handlertest.Leases)
+			q.Add("a")
+			key, _ := q.Get()
+			time.Sleep(20 * time.Second)
+			if q.Len() != 0 {
+				t.Errorf("seed %d: another worker may get a key that is held", seed)
+			}
+			q.Done(key)
+			q.ShutDown()
+		})
+	}
+}
+
+// More of what is wrong with a test: beside TestBadInput.
+func TestBadScenario(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		scenario func(s scenario)
+		words    []string
+	}{
+		{"ended", func(scenario) { runtime.Goexit() }, []string{"the scenario has ended its goroutine (t.FailNow, runtime.Goexit)"}},
+		{"ended in At", func(s scenario) {
+			with(setsStatus)(s)
+			s.At(time.Second, runtime.Goexit)
+		}, []string{"the scenario has ended its goroutine", "updates apps/web"}},
+		{"ended in Measure", func(s scenario) {
+			with(setsStatus)(s)
+			s.Measure = func() any { runtime.Goexit(); return nil }
+		}, []string{"the scenario has ended its goroutine", "updates apps/web"}},
+		{"ended in Start", func(s scenario) {
+			s.Start = func(process) handler { runtime.Goexit(); return nil }
+		}, []string{"the process has ended its goroutine (t.FailNow, runtime.Goexit)"}},
+		{"two worlds of one name", func(s scenario) { apps(s); apps(s) }, []string{`two worlds with the name "apps"`}},
+		{"a world made too late", func(s scenario) {
+			s.Start = func(p process) handler { apps(s).Client(p); return nil }
+		}, []string{"make it in the function of Converges, before Start"}},
+		{"always fails", with(func(process, client) handler {
+			return func(context.Context, string) error { return errNotWired }
+		}), []string{"the scenario fails undisturbed", "web still fails: not wired", "worker.RequeueAfter"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var found collector
+			handlertest.Converges(&found, c.scenario)
+			wantReport(t, found.report, c.words...)
+		})
+	}
+}
