@@ -30,6 +30,7 @@ func TestAnswersOfWorkerInManager(t *testing.T) {
 		"Fatal":        {fmt.Errorf("a: %w", worker.Fatal(errNotYet)), []string{"a@0s"}, 1, 0, 1, 0},
 		"RequeueAfter": {fmt.Errorf("a: %w", worker.RequeueAfter(10*time.Second)), []string{"a@0s", "a@10s", "a@20s"}, 0, 3, 0, -100},
 		"Requeue":      {worker.Requeue{After: 20 * time.Second, Priority: ptr(7)}, []string{"a@0s", "a@20s"}, 0, 2, 0, 7},
+		"*Requeue":     {fmt.Errorf("a: %w", &worker.Requeue{After: 20 * time.Second, Priority: ptr(7)}), []string{"a@0s", "a@20s"}, 0, 2, 0, 7},
 		"Every":        {worker.Every(time.Second), []string{"a@0s", "a@1s", "a@3s", "a@7s", "a@15s"}, 0, 0, 5, -100}, // A failure.
 	} {
 		t.Run(name, func(t *testing.T) {

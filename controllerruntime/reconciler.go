@@ -205,7 +205,7 @@ func (r *Reconciler[request]) handle(c *controller[request], entry *worker.Entry
 		err = worker.RetryAfter(err, d)
 		result.RequeueAfter = 0 // Or the controller would log that it ignores it.
 	}
-	if err != nil && worker.NextOf(entry.Context(), err) == worker.NextRequeue && !errors.As(err, new(worker.Requeue)) {
+	if err != nil && worker.NextOf(entry.Context(), err) == worker.NextRequeue && requeueIn(err) == nil {
 		err = errEvery
 	}
 	returned = true
@@ -233,13 +233,11 @@ func (c *controller[request]) end(entry *worker.Entry[request], req request, err
 func (c *controller[request]) answerFor(req request, end worker.Result[request], interrupted bool, result reconcile.Result, err error) (reconcile.Result, error) {
 	switch {
 	case err != nil && end.Next == worker.NextRequeue: // As RequeueAfter, with a priority: the controller forgets the failures.
-		var again worker.Requeue
-		errors.As(err, &again)
 		priority := c.queue.PriorityOf(req)
-		if again.Priority != nil {
+		if again := requeueIn(err); again.Priority != nil {
 			priority = *again.Priority
 		}
-		c.queue.AddWithPriority(req, priority, again.After)
+		c.queue.AddWithPriority(req, priority, end.After)
 		return reconcile.Result{}, nil
 	case end.Next == worker.NextGiveUp && !errors.Is(err, reconcile.TerminalError(nil)): // An error after which the controller does nothing.
 		err = reconcile.TerminalError(err)
@@ -253,6 +251,15 @@ func (c *controller[request]) answerFor(req request, end worker.Result[request],
 		c.queue.calls.answers.Store(req, answer{atLeast: end.After})
 	}
 	return result, err
+}
+
+// requeueIn returns the Requeue in err, which may be a pointer to one, or nil.
+func requeueIn(err error) (again *worker.Requeue) {
+	if value := new(worker.Requeue); errors.As(err, value) {
+		return value
+	}
+	errors.As(err, &again)
+	return again
 }
 
 // leastDelay returns for how long a request that has failed with err should not come: the longer of what the reconciler and the API

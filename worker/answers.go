@@ -170,8 +170,9 @@ type answer struct {
 	priority *int          // of NextRequeue: the key's new priority, nil if it keeps the one that it has
 }
 
-// classify returns what err asks for, and the Holds that then keep the key from starting. An error that asks for nothing else is a failure.
-// If interrupted is set, context.Canceled comes from a context of UntilAdded, and is an interruption like ErrAdded.
+// classify returns what err asks for, and its Holds, which then keep the key from starting: none after Fatal or Terminal. An error that asks
+// for nothing else is a failure. If interrupted is set, context.Canceled comes from a context of UntilAdded, and is an interruption like
+// ErrAdded.
 func classify(err error, interrupted bool) (answer, []*hold) {
 	if err == nil {
 		return answer{next: NextForget}, nil
@@ -205,7 +206,7 @@ type contents struct {
 	holds []*hold       // each once
 }
 
-// note adds err and all in it.
+// note notes err and the errors that it wraps or joins.
 func (in *contents) note(err error, interrupted bool) {
 	switch e := err.(type) {
 	case *fatalError:
@@ -224,7 +225,7 @@ func (in *contents) note(err error, interrupted bool) {
 			in.asked, in.again = true, answer{next: NextRequeue, every: e.period}
 		}
 		return
-	case *Requeue:
+	case *Requeue: // A nil pointer asks for nothing: below it counts as a failure.
 		if e != nil {
 			in.note(*e, interrupted)
 			return
@@ -247,6 +248,7 @@ func (in *contents) note(err error, interrupted bool) {
 			return
 		}
 	}
+	// err ends its branch, and has asked for nothing.
 	in.failure = in.failure || err != nil && !isInterruption(err, interrupted)
 }
 

@@ -50,6 +50,8 @@ type Books[T comparable] struct {
 	failures  failures[T]
 	lastSweep atomic.Int64 // when a sweep was last started without a pool, in nanoseconds since 1970
 	sweeping  atomic.Bool  // a sweep goes on
+	sweepFrom int          // where the next sweep begins. Only the goroutine of a sweep uses it.
+	sweeps    sync.WaitGroup
 
 	// mu is held for moments only, and never while foreign code runs.
 	mu struct {
@@ -148,7 +150,7 @@ func (b *Books[T]) startCall(e *Entry[T]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e.current.RunningKey = RunningKey[T]{Key: r.Key, Attempt: r.Attempt, Started: r.Started}
-	e.current.priority = e.priority
+	e.current.priority, e.current.forgotten = e.priority, false
 	if b.addTimes != nil {
 		b.mu.changes.resumeLocked(e)
 	}
@@ -188,10 +190,9 @@ func (b *Books[T]) noteOutcome(e *Entry[T]) {
 	case NextForget, NextRequeue:
 		if b.failures.numKnown.Load() > 0 {
 			b.failures.forget(key)
-			b.forgetChange(key)
 		}
 	case NextRetry:
-		count := failureCount{calls: e.failedBefore.calls + 1}
+		count := failureCount{calls: e.failedBefore.calls + 1, limiterCounts: e.failedBefore.limiterCounts}
 		if e.sameFailure {
 			count = e.failedBefore
 		}

@@ -38,17 +38,19 @@ func (c *changes[T]) resumeLocked(e *Entry[T]) {
 
 // noteLocked counts the change that e's call has answered, or keeps when it began for the next call.
 func (c *changes[T]) noteLocked(e *Entry[T]) {
-	r := &e.result
-	if e.since.IsZero() {
-		return
-	}
+	r, isKnown := &e.result, !e.since.IsZero()
 	switch r.Next {
 	case NextForget, NextRequeue:
-		c.took.Observe(max(0, r.Started.Add(r.Duration).Sub(e.since)))
+		if isKnown {
+			c.took.Observe(max(0, r.Started.Add(r.Duration).Sub(e.since)))
+		}
 		c.removeLocked(r.Key)
 	case NextGiveUp:
 		c.removeLocked(r.Key)
 	default: // No answer. If an earlier call has left the change unanswered, it is there already.
+		if !isKnown {
+			return
+		}
 		if s, entry, inserted := c.unanswered.FindOrInsert(keytable.HashOf(r.Key), r.Key); inserted {
 			entry.Value = e.since
 			c.order.Push(slotheap.Entry{Rank: e.since.UnixNano(), Slot: s})

@@ -41,13 +41,13 @@ type callContext[T comparable] struct {
 // ownContext is a standard context of one call.
 type ownContext struct {
 	context.Context
-	end   context.CancelCauseFunc
-	until untilAdded
+	cancel context.CancelCauseFunc
+	until  untilAdded
 }
 
 func newOwnContext(parent context.Context) *ownContext {
-	ctx, end := context.WithCancelCause(parent)
-	return &ownContext{Context: ctx, end: end}
+	ctx, cancel := context.WithCancelCause(parent)
+	return &ownContext{Context: ctx, cancel: cancel}
 }
 
 // ensureOwn returns own, which it makes if there is none.
@@ -57,7 +57,7 @@ func (c *callContext[T]) ensureOwn() *ownContext {
 	}
 	own := newOwnContext(c.entry.base)
 	if !c.own.CompareAndSwap(nil, own) {
-		own.end(nil) // Somebody else was quicker, or the call has ended.
+		own.cancel(nil) // Somebody else was quicker, or the call has ended.
 	}
 	return c.own.Load()
 }
@@ -65,7 +65,7 @@ func (c *callContext[T]) ensureOwn() *ownContext {
 // end ends the context. A call that has made no own context gets endedCtx, so that Done and Err of a context that was kept report the end.
 func (c *callContext[T]) end() {
 	if !c.own.CompareAndSwap(nil, c.entry.endedCtx) {
-		c.own.Load().end(nil)
+		c.own.Load().cancel(nil)
 	}
 }
 
@@ -126,7 +126,7 @@ func (b *Books[T]) Cancel(key T) bool {
 	e.current.Canceled = true
 	callCtx := e.current.callCtx
 	b.mu.Unlock()
-	callCtx.ensureOwn().end(ErrCanceled) // Not under mu: this runs what waits for the context.
+	callCtx.ensureOwn().cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
 	return true
 }
 

@@ -79,8 +79,8 @@
 //     its latency counts from the first of these adds. The pool does not count it as Busy, and HandlerTimeout and StuckAfter do not apply.
 //   - [Pool.Snapshot] lists it, and [Pool.Release] releases it. Cancel, Forget and SetWorkers do not change its hold. If a
 //     priorityqueue's Remove has taken back its adds, it does not come after the release unless it is added again.
-//   - [Pool.WaitIdle] waits for it. So does Run with [All], for up to DrainTimeout, or when somebody else has shut the queue down.
-//     Other holds end with Run: their keys are in Left.NotStarted or, with KeepQueue, queued for the next pool.
+//   - [Pool.WaitIdle] waits for it. Run waits for it if Options.Drain is [All], for up to DrainTimeout, and, without a limit, if somebody
+//     else has shut the queue down. Other holds end with Run: their keys are in Left.NotStarted or, with KeepQueue, queued for the next pool.
 //   - Its hold ends with its lease, which a dead process loses, or when a [LeaseHolder] wants the key back, as package sharding does when
 //     a slot moves. Then another process may start it before the release. So a handler must cope with a key that comes too early.
 //
@@ -97,10 +97,11 @@
 //
 // A fatal error is like Stop(Running), whatever Options.Drain is. The end is no error: Run returns nil, or the fatal error. [Pool.Left],
 // the log and the hook OnLeft have the keys that were left undone. A handler that is left behind keeps its key. When it returns after all,
-// hooks and Done are called as always. To end a pool and other goroutines together, take golang.org/x/sync/errgroup.
+// hooks and Done are called as always. If its key was added again meanwhile, that add is dropped, unless Options.KeepQueue is set. To end a
+// pool and other goroutines together, take golang.org/x/sync/errgroup.
 //
 // A priorityqueue whose group is at its limit hands its keys out only when a running handler returns. Run waits a tenth of a second for such
-// keys, lists them, and leaves a goroutine that takes them out later.
+// keys, lists them, and leaves a goroutine that drops them when they come free.
 //
 // # A queue with leases
 //

@@ -26,6 +26,7 @@ type Entry[T comparable] struct {
 		RunningKey[T]                 // without Duration
 		callCtx       *callContext[T] // that of callState from startCall to endCall, otherwise nil
 		priority      int
+		forgotten     bool // Books.Forget was called during the call
 		// parts delay the Done of the key: the holds of the handler and pauseIfLooping. After the call only its goroutine uses them,
 		// without mu.
 		parts []*hold
@@ -42,7 +43,7 @@ type callState[T comparable] struct {
 	ctx      context.Context    // callCtx, or made from it
 	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
 	lost     bool               // the key's lease had ended before the handler could be called
-	crashing bool               // the handler has panicked, and CrashOnPanic ends the process: neither is the call counted nor the key Done
+	crashing bool               // see panicked
 	priority int                // of a key of a PriorityQueue
 	since    time.Time          // when the change that the call answers began (see changes.go), zero if unknown
 
@@ -102,7 +103,7 @@ func (e *Entry[T]) End(err error) Result[T] {
 // newEntry returns an entry for many calls, one after the other.
 func (b *Books[T]) newEntry(base context.Context) *Entry[T] {
 	e := &Entry[T]{books: b, base: base, endedCtx: newOwnContext(base)}
-	e.endedCtx.end(nil)
+	e.endedCtx.cancel(nil)
 	return e
 }
 
@@ -188,8 +189,9 @@ func (e *Entry[T]) classify() {
 	}
 }
 
-// panicked notes that the handler, or a method of its error, has panicked with v. See newPanicError for when to call it. With CrashOnPanic
-// it ends the process of a pool.
+// panicked notes that the handler, or a method of its error, has panicked with v. It must be called by the deferred function that has
+// recovered v. With CrashOnPanic, in a pool, it panics again, to end the process. Before that the call is not counted, and Done is not
+// called, as in a program without this package.
 func (e *Entry[T]) panicked(v any) {
 	e.result.Err = newPanicError(v)
 	if b := e.books; b.options.CrashOnPanic && b.hasPool() {

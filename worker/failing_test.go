@@ -330,27 +330,37 @@ func TestFailingKeysOfAQueueThatDoesNotKnow(t *testing.T) {
 // slowServer takes a while for each answer, whatever the context is.
 type slowServer struct {
 	stringQueue
-	takes *atomic.Int64
+	takes  atomic.Int64
+	asked  atomic.Int64 // how often
+	asking atomic.Int64 // how many wait for an answer
 }
 
-func newSlowServer() slowServer {
-	takes := new(atomic.Int64)
-	takes.Store(int64(10 * time.Millisecond))
-	return slowServer{limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)), takes}
+func newSlowServer(takes time.Duration) *slowServer {
+	q := &slowServer{stringQueue: limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour))}
+	q.takes.Store(int64(takes))
+	return q
 }
 
-func (q slowServer) NumRequeuesContext(_ context.Context, key string) (int, time.Duration, error) {
+func (q *slowServer) NumRequeues(key string) int {
+	n, _, _ := q.NumRequeuesContext(context.Background(), key)
+	return n
+}
+
+func (q *slowServer) NumRequeuesContext(_ context.Context, key string) (int, time.Duration, error) {
+	q.asked.Add(1)
+	q.asking.Add(1)
+	defer q.asking.Add(-1)
 	time.Sleep(time.Duration(q.takes.Load()))
-	return q.NumRequeues(key), 0, nil
+	return q.stringQueue.NumRequeues(key), 0, nil
 }
 
-func (q slowServer) GiveUp(string, int, error) {}
+func (q *slowServer) GiveUp(string, int, error) {}
 
 // However slowly the queue answers, and however many keys still fail, those that somebody else has handled are found in the end.
 func TestSweepReachesAllKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const failing, handled = 250, 100
-		q := newSlowServer()
+		q := newSlowServer(10 * time.Millisecond)
 		addNumbers(q, failing+handled)
 		p := worker.New(q, broken, options{})
 		r := run(t, p)
@@ -358,7 +368,7 @@ func TestSweepReachesAllKeys(t *testing.T) {
 		for i := range handled {
 			q.Forget(fmt.Sprint(failing + i))
 		}
-		r.after(6 * time.Minute)
+		r.after(4*time.Minute + 2*time.Second) // A sweep takes a second, for 100 answers.
 		if n := p.Stats().Failing; n != failing {
 			t.Errorf("%d keys fail, want %d", n, failing)
 		}
@@ -366,10 +376,53 @@ func TestSweepReachesAllKeys(t *testing.T) {
 	})
 }
 
-// The end of a pool does not wait for answers about failing keys.
+// A server is asked for a second in a minute, however many keys fail.
+func TestSweepIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newSlowServer(100 * time.Millisecond)
+		addNumbers(q, 100)
+		r := run(t, worker.New(q, broken, options{}))
+		r.after(30 * time.Second)
+		q.asked.Store(0)
+		r.after(10*time.Minute + 30*time.Second)
+		if n := q.asked.Load(); n < 10*9 || n > 10*11 {
+			t.Errorf("it was asked %d times in ten minutes", n)
+		}
+		_ = r.end()
+	})
+}
+
+// Books ask no more once the queue is shut down, and a failed call asks once.
+func TestBooksAskNoQueueThatIsShutDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newSlowServer(time.Millisecond)
+		books := worker.NewBooks(q, options{})
+		for range 2 { // From the second failure on the limiter is known to count.
+			q.Add("a")
+			q.Get()
+			e := books.Begin(t.Context(), "a")
+			e.End(errBroken)
+			q.AddRateLimited("a")
+			e.AfterHold(func() { q.Done("a") })
+		}
+		for _, want := range []int64{2, 3, 3} { // The second one is of a sweep.
+			if n := q.asked.Load(); n != want {
+				t.Errorf("it was asked %d times, want %d", n, want)
+			}
+			if want == 3 {
+				q.ShutDown()
+			}
+			time.Sleep(2 * time.Minute)
+			books.Stats() // Which looks, in the background.
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// The end of a pool does not wait for answers about failing keys, but Run does.
 func TestEndDuringSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := newSlowServer()
+		q := newSlowServer(10 * time.Millisecond)
 		q.Add("fails")
 		var ended time.Duration
 		start := time.Now()
@@ -385,9 +438,10 @@ func TestEndDuringSweep(t *testing.T) {
 		q.takes.Store(int64(time.Second))
 		at := time.Minute + time.Second/2 // The sweep began half a second ago.
 		r.after(at)
+		q.takes.Store(0) // All other answers come at once.
 		_ = r.end()
-		if ended != at {
-			t.Errorf("the handler's context has ended after %v, want %v", ended, at)
+		if ended != at || q.asking.Load() != 0 {
+			t.Errorf("the handler's context has ended after %v, want %v; %d asks outlive Run", ended, at, q.asking.Load())
 		}
 	})
 }
@@ -416,6 +470,22 @@ func TestForgetDuringACall(t *testing.T) {
 		if last.Attempt != 1 || last.Next != worker.NextRetry {
 			t.Errorf("%+v", last)
 		}
+		r.endCleanly()
+	})
+}
+
+// A limiter that forgets a key by itself during a long call does not make its failure the first one again.
+func TestLimiterForgetsDuringACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := limitedQueue(workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{Base: time.Second, Max: time.Minute}))
+		q.Add("a")
+		var got []int
+		r := run(t, worker.New(q, func(context.Context, string) error {
+			time.Sleep(time.Hour)
+			return errBroken
+		}, options{MaxRetries: 2, OnFinish: func(_ context.Context, r outcome) { got = append(got, r.Attempt) }}))
+		r.after(5 * time.Hour)
+		equal(t, "attempts", got, 1, 2, 3)
 		r.endCleanly()
 	})
 }

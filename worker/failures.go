@@ -94,7 +94,7 @@ type failures[T comparable] struct {
 	}
 }
 
-// failureCount counts the failures of a key. calls is 0 exactly if the key was given up. (Four fields are the limit: with a fifth one the
+// failureCount is what is known of a key in failures.keys: failing if calls > 0, given up if calls == 0. (Four fields are the limit: with a fifth one the
 // compiler does not keep it in registers, which costs each key 15 ns.)
 type failureCount struct {
 	calls         int   // how many have failed in a row
@@ -132,8 +132,8 @@ func (f *failures[T]) countOf(key T) failureCount {
 	return failureCount{}
 }
 
-// add records a failed call of key, and its new count c. It reports whether an attempt with this number, or a higher one, has failed
-// before: numbers come again within the delay of a failure, and if the limiter counts fewer failures than before.
+// add records a failed call of key, with its new count c. It reports whether the call's number was reached before: it comes again within
+// the delay of a failure, and when the limiter counts fewer.
 func (f *failures[T]) add(key T, call FailedCall, c failureCount) (again bool) {
 	hash := keytable.HashOf(key)
 	f.mu.Lock()
@@ -167,12 +167,9 @@ func (f *failures[T]) giveUp(key T, call FailedCall) {
 func (f *failures[T]) rememberLocked(key T, call FailedCall, to *recent[T, FailedKey[T]]) (gone []T) {
 	ended := call.Started.Add(call.Duration)
 	now := FailedKey[T]{Key: key, Attempt: call.Attempt, Since: ended, Err: call.Err, Time: ended}
-	calls, _ := f.mu.calls.take(key)
-	if before, fails := f.mu.failing.take(key); fails {
-		now.Since = before.Since
-	} else { // The key is new, or too many others have failed since, or it was given up and begins anew.
-		f.mu.givenUp.take(key)
-		calls = nil
+	since, calls := f.takeLocked(key)
+	if !since.IsZero() {
+		now.Since = since
 	}
 	gone = to.put(key, now, 1)
 	for _, oldest := range gone {
@@ -181,6 +178,16 @@ func (f *failures[T]) rememberLocked(key T, call FailedCall, to *recent[T, Faile
 	calls, size := withCall(calls, call)
 	f.mu.calls.put(key, calls, size)
 	return gone
+}
+
+// takeLocked takes key out of its list. If that is failing, it returns since when the key fails, and its calls.
+func (f *failures[T]) takeLocked(key T) (since time.Time, calls []FailedCall) {
+	calls, _ = f.mu.calls.take(key)
+	if before, fails := f.mu.failing.take(key); fails {
+		return before.Since, calls
+	}
+	f.mu.givenUp.take(key) // If it is in neither list, it is new, or too many others have failed since.
+	return time.Time{}, nil
 }
 
 // withCall returns a copy of calls with one more, and about the memory that they take. If these are too many, the second one is dropped.
@@ -228,9 +235,7 @@ func (f *failures[T]) forgetIf(key T, condition func(failureCount) bool) bool {
 func (f *failures[T]) forgetLocked(s keytable.Slot) {
 	key := f.mu.keys.At(s).Key
 	f.mu.keys.Delete(s)
-	f.mu.failing.take(key)
-	f.mu.givenUp.take(key)
-	f.mu.calls.take(key)
+	f.takeLocked(key)
 }
 
 // newest returns up to limit of the keys in r, the one that failed last at the front.

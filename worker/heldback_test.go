@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,6 +88,43 @@ type hooked struct {
 func (q hooked) Snapshot(limit int) workqueue.Snapshot[string] {
 	q.beforeSnapshot()
 	return q.Queue.Snapshot(limit)
+}
+
+// waitingGets counts the GetContexts that go on.
+type waitingGets struct {
+	extended
+	n *atomic.Int64
+}
+
+func (q waitingGets) GetContext(ctx context.Context) (string, error) {
+	q.n.Add(1)
+	defer q.n.Add(-1)
+	return q.extended.GetContext(ctx)
+}
+
+// One goroutine waits for what the queue holds back, however many handlers were left behind.
+func TestOneGoroutineEmptiesTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := waitingGets{newPriorityQueue(priorityqueue.Config[string]{
+			Group: func(key string) string { return key[:1] },
+			Limit: func(string) int { return 1 },
+		}), new(atomic.Int64)}
+		addAll(q, "a1 a2 b1 c1 d1")
+		r := run(t, worker.New(q, func(_ context.Context, key string) error {
+			if key == "a1" {
+				time.Sleep(time.Hour)
+			}
+			time.Sleep(time.Minute)
+			return nil
+		}, options{Workers: 4, Drain: worker.Nothing, CancelGrace: worker.NoGrace}))
+		_ = r.end()
+		r.after(2 * time.Minute)
+		if n := q.n.Load(); n != 1 {
+			t.Errorf("%d goroutines wait for keys, want 1", n)
+		}
+		r.after(2 * time.Hour)
+		wantMatchedDones(t, q)
+	})
 }
 
 // A key that was held back comes free while Left is put together. It was in neither what the queue had handed out

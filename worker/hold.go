@@ -25,11 +25,12 @@ type hold struct {
 	pause  bool // the pool itself has made it, see interrupted.go
 
 	returned atomic.Bool // a call of the handler has returned it
-	// released is nil until AfterHold attaches what release must call, and &nothing once the hold has been released or ended.
+	// released is nil until AfterHold attaches what release must call, and &nothing, compared by address, once the hold was released or
+	// has ended.
 	released atomic.Pointer[func()]
 }
 
-// nothing marks a hold that has ended. Only its address matters.
+// nothing marks a hold that has ended.
 var nothing = func() {}
 
 // maxReason bounds the memory of a held key.
@@ -109,20 +110,21 @@ type held[T comparable] struct {
 
 	// The mu of holds guards what follows. Once the hold has ended nobody writes it.
 
-	state    heldState
-	slot     keytable.Slot
-	parts    []*hold
-	until    time.Duration // when the last part comes to its limit
-	endLease func()        // nil without a lease
+	state          heldState
+	releasedAtOnce bool // which was counted as an interruption
+	slot           keytable.Slot
+	parts          []*hold
+	until          time.Duration // when the last part comes to its limit
+	endLease       func()        // nil without a lease
 }
 
 // heldState is how far a hold has come. Its limit, the end of its lease, Release and EndHolds end it from any state.
 type heldState uint8
 
 const (
-	// heldForParts: the key waits until all parts are released. Then the hold ends or, if that came at once too often, becomes a pause.
+	// heldForParts: a hold of the handler is open. When all are released, the hold ends or, if that came at once too often, becomes a pause.
 	heldForParts heldState = iota
-	// heldToPause: the key waits only for a time to pass. See interrupted.go.
+	// heldToPause: only a pause is open, which passes by itself. See interrupted.go.
 	heldToPause
 	heldEnded
 )
@@ -135,8 +137,9 @@ func (e *Entry[T]) Held() bool { return len(e.current.parts) > 0 }
 // or because the key's lease ends or a [LeaseHolder] wants the key back. done is called once, on any goroutine.
 func (e *Entry[T]) AfterHold(done func()) {
 	defer e.afterHold(func(T) { done() })
-	if key := e.result.Key; e.result.Next == NextRetry { // The caller has added the key again. Before Done nobody else forgets its failures.
-		e.books.failures.noteRetry(key, e.books.queue.NumRequeues(key) > 0, 0, 0)
+	if key, b := e.result.Key, e.books; e.result.Next == NextRetry && b.shared == nil { // A SharedQueue has said it already, during End.
+		// The caller has added the key, so the limiter has counted. Nobody else gets the key, and forgets its failures, before Done.
+		b.failures.noteRetry(key, b.queue.NumRequeues(key) > 0, 0, 0)
 	}
 }
 
@@ -167,16 +170,17 @@ func (e *Entry[T]) afterHold(done func(key T)) {
 	k.partReleased() // For parts that were released before.
 }
 
-// partReleased is called when parts may have been released. The last one ends the hold. Until then the limits of the others count.
+// partReleased is called when a part was released. When all are, the hold ends or becomes a pause. Until then the limits of the open parts
+// count.
 func (k *held[T]) partReleased() {
 	hs := k.holds
 	now, shutDown := hs.loop.Now(), hs.books.queue.ShuttingDown() // Not under mu: foreign code.
 	ends := false
 	hs.mu.Lock()
-	if k.state == heldForParts { // Otherwise it has ended, or is a pause already.
+	if k.state == heldForParts || k.state == heldToPause && hs.mu.noPauses { // Otherwise it has ended, or is a pause that goes on.
 		open := k.openLocked()
 		if len(open) == 0 && !shutDown && !hs.mu.noPauses {
-			open = k.pauseAfterRelease(now)
+			open = k.pauseAfterReleaseLocked(now)
 		}
 		if len(open) > 0 {
 			k.waitLocked(open)
@@ -190,10 +194,10 @@ func (k *held[T]) partReleased() {
 	}
 }
 
-// waitLocked makes the hold of k, which is heldForParts, end when the last one of the parts that are open comes to its limit. If that is
-// only a pause, which outlasts the holds of the handler or follows on them, the key pauses.
+// waitLocked makes the hold end when the last of its open parts comes to its limit. If only a pause is open, the key is heldToPause from now
+// on.
 func (k *held[T]) waitLocked(open []*hold) {
-	if len(open) == 1 && open[0].pause && !k.holds.mu.noPauses {
+	if len(open) == 1 && open[0].pause {
 		k.state, k.parts = heldToPause, open
 	}
 	last := slices.MaxFunc(open, func(a, b *hold) int { return cmp.Compare(a.limit, b.limit) })
@@ -201,7 +205,7 @@ func (k *held[T]) waitLocked(open []*hold) {
 	k.holds.mu.limits.Replace(slotheap.Entry{Rank: int64(k.until), Slot: k.slot})
 }
 
-// openLocked returns the parts that still hold the key.
+// openLocked returns the parts that still hold the key. A pause holds nothing after endPauses.
 func (k *held[T]) openLocked() []*hold {
 	noPauses := k.holds.mu.noPauses
 	return slices.DeleteFunc(slices.Clone(k.parts), func(h *hold) bool { return h.hasEnded() || h.pause && noPauses })
@@ -256,7 +260,7 @@ func (k *held[T]) finish() {
 		if k.endLease != nil {
 			k.endLease()
 		}
-		if k.wantsAgain && !k.parts[0].pause && k.holds.loop.Now()-k.since >= shortestHold {
+		if k.wantsAgain && !k.releasedAtOnce && k.holds.loop.Now()-k.since >= shortestHold {
 			b.forgetInterruptions(k.key) // A hold that lasts ends the row, however it ends.
 		}
 	})

@@ -182,6 +182,36 @@ func TestHoldEndsWithLease(t *testing.T) {
 	})
 }
 
+// slowRelease is a queue that takes a while to take a lease back.
+type slowRelease struct{ extended }
+
+func (slowRelease) Lease(ctx context.Context, _ string) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	return ctx, func() {
+		time.Sleep(2 * time.Millisecond)
+		cancel()
+	}
+}
+
+// A hold that is released at once is an interruption, even if the queue takes longer to make its key Done.
+func TestHoldReleasedAtOnceWithSlowLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		q := slowRelease{newQueue()}
+		q.Add("a")
+		p := worker.New(q, func(context.Context, string) error {
+			calls.Add(1)
+			return worker.Hold("it has happened", time.Minute, func(release func()) { release() })
+		}, options{})
+		r := run(t, p)
+		r.after(time.Minute)
+		if n, st := calls.Load(), p.Stats(); n > 30 || st.Looping != 1 {
+			t.Errorf("%d calls, %+v", n, st)
+		}
+		_ = r.end()
+	})
+}
+
 // A panic of the queue when a key is released ends the pool, and not the goroutine that releases it.
 func TestHoldPanicOfQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

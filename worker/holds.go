@@ -22,7 +22,7 @@ type holds[T comparable] struct {
 		sync.Mutex
 		keys       keytable.Table[T, *held[T]]
 		limits     slotheap.Heap // when the hold of each key ends at the latest, on the loop's clock
-		unfinished int           // holds whose Done has not returned: all in keys, and those that finish is about to end
+		unfinished int           // holds whose Done has not returned: those in keys, and those in finish
 		finished   uint64        // holds whose Done has returned
 		changed    chan struct{} // is closed when finished grows; nil if nobody waits
 		noPauses   bool          // by endPauses: no key pauses any more
@@ -121,7 +121,7 @@ func (hs *holds[T]) endDue() (until time.Duration, ok bool) {
 	return until, ok
 }
 
-// each yields the keys that are on hold and have come to that state. It holds no lock while it yields them.
+// each yields the keys on hold that are in state or a later one. It holds no lock meanwhile.
 func (hs *holds[T]) each(state heldState) iter.Seq[*held[T]] {
 	return keytable.InSteps(&hs.mu.keys, hs.mu.Lock, hs.mu.Unlock, func(keys []*held[T], s keytable.Slot) []*held[T] {
 		if k := hs.mu.keys.At(s).Value; k.state >= state {

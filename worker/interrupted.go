@@ -48,8 +48,8 @@ func (b *Books[T]) forgetInterruptions(key T) {
 func (b *Books[T]) looping() (n int) {
 	var keys []T
 	b.mu.Lock()
-	for key := range b.mu.interruptions.places {
-		if inARow, _ := b.mu.interruptions.get(key); inARow > maxInterruptions {
+	for key, inARow := range b.mu.interruptions.all() {
+		if inARow > maxInterruptions {
 			keys = append(keys, key)
 		}
 	}
@@ -64,11 +64,6 @@ func (b *Books[T]) looping() (n int) {
 	return n
 }
 
-// doubled returns delay, doubled the given number of times, or longest if that is less.
-func doubled(delay time.Duration, times int, longest time.Duration) time.Duration {
-	return min(delay<<min(times, 20), longest)
-}
-
 // pauseIfLooping holds the key if it was interrupted too often in a row. While it pauses, the key still uses its place in a group with a
 // Limit.
 func (e *Entry[T]) pauseIfLooping() {
@@ -77,12 +72,13 @@ func (e *Entry[T]) pauseIfLooping() {
 	}
 }
 
-// pauseAfterRelease returns a pause for k, whose parts are released, if that came at once too often in a row, and otherwise nil. It counts
-// a release that came at once as an interruption, unless nothing makes the key come again: then it cannot loop.
-func (k *held[T]) pauseAfterRelease(now time.Duration) []*hold {
+// pauseAfterReleaseLocked is called when all parts of k are released. If that was at once, and the key comes again by itself, it counts as
+// an interruption; after too many in a row pauseAfterReleaseLocked returns a pause, otherwise nil.
+func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) []*hold {
 	if !k.wantsAgain || now-k.since >= shortestHold {
 		return nil
 	}
+	k.releasedAtOnce = true
 	b := k.holds.books
 	b.mu.Lock()
 	n := b.countInterruptionLocked(k.key)

@@ -117,7 +117,11 @@ type panickyQueue struct {
 	at string
 }
 
-func (q panickyQueue) ShutDown()         { panicAt("ShutDown", q.at); q.extended.ShutDown() }
+func (q panickyQueue) ShutDown() { panicAt("ShutDown", q.at); q.extended.ShutDown() }
+func (q panickyQueue) ShuttingDown() bool {
+	panicAt("ShuttingDown", q.at)
+	return q.extended.ShuttingDown()
+}
 func (q panickyQueue) Done(key string)   { q.extended.Done(key); panicAt("Done", q.at) }
 func (q panickyQueue) Forget(key string) { panicAt("Forget", q.at); q.extended.Forget(key) }
 func (q panickyQueue) AddRateLimited(key string) {
@@ -221,6 +225,7 @@ func TestPanicIsFatal(t *testing.T) {
 			answer: func() error { return worker.RequeueAfter(0) }},
 		{name: "AddRateLimited", queue: inQueue("AddRateLimited"), answer: fails, left: aFailed},
 		{name: "ShutDown", queue: inQueue("ShutDown")},
+		{name: "ShuttingDown", queue: inQueue("ShuttingDown")},
 		{name: "Lease", queue: func(q extended) stringQueue { return panickyLeases{q} }, left: "2 queued and not started: b, a"},
 
 		{name: "log of a drop", o: logs("The handler failed"), left: bLeft},
@@ -265,6 +270,23 @@ func TestPanicIsFatal(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A queue that panics when a handler that was left behind returns does not end the process.
+func TestPanicAfterRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger, logs := newLogger()
+		q := &panickyQueue{extended: newQueue()}
+		q.Add("a")
+		r := run(t, worker.New(q, takes(time.Minute), options{Drain: worker.Nothing, CancelGrace: worker.NoGrace, Logger: logger}))
+		r.endLeaving("1 still running: a")
+		synctest.Wait()
+		q.at = "ShuttingDown"
+		r.after(2 * time.Minute)
+		if !strings.Contains(logs.String(), `err="panic: foreign"`) {
+			t.Errorf("logged:\n%s", logs)
+		}
+	})
 }
 
 // Whenever the clock panics, Run returns that, every key is Done, and those that were not handled are

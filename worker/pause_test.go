@@ -2,6 +2,8 @@ package worker_test
 
 import (
 	"context"
+	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -37,46 +39,53 @@ func TestPauseThatOutlastsHold(t *testing.T) {
 	})
 }
 
-// shutsDownMeanwhile is a queue that is shut down while ShuttingDown returns, at the last of so many calls.
+// shutsDownMeanwhile is a queue that is shut down while ShuttingDown returns: once it is armed, to a function of this name.
 type shutsDownMeanwhile struct {
 	notifying
-	calls    atomic.Int64
+	function string
+	armed    atomic.Bool
 	shutDown func()
 }
 
 func (q *shutsDownMeanwhile) ShuttingDown() bool {
 	before := q.notifying.ShuttingDown()
-	if q.calls.Load() > 0 && q.calls.Add(-1) == 0 {
+	if q.armed.Load() && isCalledBy(q.function) && q.armed.CompareAndSwap(true, false) {
 		q.shutDown()
 		time.Sleep(time.Millisecond)
 	}
 	return before
 }
 
+// isCalledBy reports whether the method that calls it was called by a method of that name.
+func isCalledBy(method string) bool {
+	callers := make([]uintptr, 2)
+	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers)])
+	caller, _ := frames.Next()
+	return strings.HasSuffix(caller.Function, "."+method)
+}
+
 // A pause that begins while the queue is shut down does not delay the end.
 func TestPauseDuringShutdown(t *testing.T) {
-	for name, answer := range map[string]func(q *shutsDownMeanwhile, last bool) error{
-		"release": func(q *shutsDownMeanwhile, last bool) error {
+	for function, answer := range map[string]func(q *shutsDownMeanwhile, last bool) error{
+		"partReleased": func(q *shutsDownMeanwhile, last bool) error {
 			return worker.Hold("it has happened", time.Minute, func(release func()) {
 				time.AfterFunc(time.Microsecond, func() {
 					if last {
-						q.calls.Store(1)
+						q.armed.Store(true)
 					}
 					release()
 				})
 			})
 		},
-		"interruption": func(q *shutsDownMeanwhile, last bool) error {
+		"pauseIfLooping": func(q *shutsDownMeanwhile, last bool) error {
 			q.Add("a")
-			if last {
-				q.calls.Store(3) // The first ones are of carryOut and addAgain.
-			}
+			q.armed.Store(last)
 			return worker.ErrAdded
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(function, func(t *testing.T) {
 			overNotifying(t, func(t *testing.T, q notifying) {
-				late := &shutsDownMeanwhile{notifying: q}
+				late := &shutsDownMeanwhile{notifying: q, function: function}
 				var fine, last atomic.Bool
 				p := worker.New(late, func(context.Context, string) error {
 					if fine.Load() {
@@ -93,7 +102,7 @@ func TestPauseDuringShutdown(t *testing.T) {
 				r.after(time.Minute)
 				last.Store(true)
 				var end time.Duration
-				for !fine.Load() {
+				for !fine.Load() && end < time.Minute {
 					end += time.Second
 					r.after(time.Minute + end)
 				}

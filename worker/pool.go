@@ -136,6 +136,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	p.endHandlers(cause)
 	endWatch()
 	p.endQueue()
+	p.books.sweeps.Wait() // The last one has ended with startCtx, as soon as the queue has answered.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.fatal

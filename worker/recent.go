@@ -1,6 +1,9 @@
 package worker
 
-import "container/list"
+import (
+	"container/list"
+	"iter"
+)
 
 // recent keeps a value for each of the keys that were put in last. When their sizes together exceed max, the oldest ones go. The zero
 // recent keeps nothing. It is not safe for concurrent use.
@@ -29,6 +32,17 @@ func (r *recent[T, V]) put(key T, value V, size int) (gone []T) {
 		gone = append(gone, oldest)
 	}
 	return gone
+}
+
+// all yields the keys with their values, in no order.
+func (r *recent[T, V]) all() iter.Seq2[T, V] {
+	return func(yield func(T, V) bool) {
+		for key, place := range r.places {
+			if !yield(key, place.Value.(recentEntry[T, V]).value) {
+				return
+			}
+		}
+	}
 }
 
 // get returns the value of key, if there is one.

@@ -35,29 +35,36 @@ func (b *Books[T]) delayKnower() delayKnower {
 
 // findSameFailure finds out whether a call that has failed is the same failure as the one before it, and corrects the call's Attempt.
 func (e *Entry[T]) findSameFailure() {
-	b, before := e.books, e.failedBefore
-	if b.failures.countOf(e.result.Key).calls == 0 { // Forget was called during the call.
-		before = failureCount{}
+	if e.wasForgotten() {
+		e.failedBefore = failureCount{}
 	}
-	switch b.delayKnower() {
+	switch b, due := e.books, e.failedBefore.due; b.delayKnower() {
 	case serverKnows:
-		before, e.delayLeft = e.askServer(before)
+		e.failedBefore, e.delayLeft = e.askServer(e.failedBefore)
 		e.sameFailure = e.delayLeft > 0
 	case queueKnows:
-		if before.due != 0 {
+		if due != 0 {
 			ended := e.result.Started.Add(e.result.Duration).UnixNano()
-			e.delayLeft, e.sameFailure = withinDelay(before.due, ended, b.dueOf(e.result.Key))
+			e.delayLeft, e.sameFailure = withinDelay(due, ended, dueOf(b.queuedKey(e.result.Key)))
 		}
 	}
-	e.failedBefore, e.result.Attempt = before, before.calls
+	e.result.Attempt = e.failedBefore.calls
 	if !e.sameFailure {
 		e.result.Attempt++
 	}
 }
 
+// wasForgotten reports whether Forget was called during the call. That the books have no failure of the key any more does not say so: in a
+// long call the limiter may have forgotten the key by itself, and a sweep has noticed.
+func (e *Entry[T]) wasForgotten() bool {
+	e.books.mu.Lock()
+	defer e.books.mu.Unlock()
+	return e.current.forgotten
+}
+
 // askServer returns how often the key has failed before this call, and how much is left of the delay after that. If the server does not
-// answer, or its answer would change nothing, it returns what the books know.
-func (e *Entry[T]) askServer(known failureCount) (failed failureCount, left time.Duration) {
+// answer, it returns what the books know. It does not ask if the key is given up in any case (NoRetries), or in no case (the pool has ended).
+func (e *Entry[T]) askServer(known failureCount) (before failureCount, left time.Duration) {
 	b := e.books
 	if b.options.MaxRetries == NoRetries || e.base.Err() != nil {
 		return known, 0
@@ -70,9 +77,8 @@ func (e *Entry[T]) askServer(known failureCount) (failed failureCount, left time
 	return known, left
 }
 
-// withinDelay returns how much is left, when a call ends, of a delay that ends at due, and whether it still goes on. All times are in
-// nanoseconds since 1970. next is when the queue says that the key comes due: if the delay has just ended, the queue may not have noticed
-// yet. While the key still waits for that moment, the delay goes on.
+// withinDelay returns how much is left of a delay when a call ends, and whether it still goes on: until due, and while the queue, which may
+// be a little late, still says that the key comes at due. All times are in nanoseconds since 1970.
 func withinDelay(due, ended, next int64) (left time.Duration, goesOn bool) {
 	return time.Duration(due - ended), due > ended || due == next
 }
@@ -85,12 +91,17 @@ func (b *Books[T]) queuedKey(key T) (k workqueue.KeySnapshot[T]) {
 	return k
 }
 
-// dueOf returns when key comes due, in nanoseconds since 1970, or 0 if it does not wait or that is not known.
-func (b *Books[T]) dueOf(key T) int64 {
-	if k := b.queuedKey(key); !k.Due.IsZero() {
-		return k.Due.UnixNano()
+// dueOf returns when the key comes due, in nanoseconds since 1970, or 0 if it does not wait or that is not known.
+func dueOf[T comparable](k workqueue.KeySnapshot[T]) int64 {
+	if k.Due.IsZero() {
+		return 0
 	}
-	return 0
+	return k.Due.UnixNano()
+}
+
+// doubled returns delay, doubled the given number of times, or longest if that is less.
+func doubled(delay time.Duration, times int, longest time.Duration) time.Duration {
+	return min(delay<<min(times, 20), longest)
 }
 
 // retryAdder is a queue that can take the longer of two delays.
@@ -101,24 +112,23 @@ type retryAdder[T comparable] interface {
 // addRateLimited adds the key when the queue's limiter says, and notes its answer.
 func (p *Pool[T]) addRateLimited(e *Entry[T]) {
 	key, atLeast := e.result.Key, e.answer.after
-	// If the key was added during the call, it comes at once after Done, and the queue does not ask its limiter. This is read before
-	// the add below, which may set Again too.
-	comesAtOnce := p.books.queuedKey(key).Again
-	q, ok := p.queue.(retryAdder[T])
-	switch {
-	case atLeast <= 0:
-		p.queue.AddRateLimited(key)
-	case ok:
-		q.AddRateLimitedAfter(key, atLeast)
-	default: // The limiter is not asked.
+	q, takesLonger := p.queue.(retryAdder[T])
+	if atLeast > 0 && !takesLonger { // The limiter is not asked.
 		p.addAfter(e, atLeast)
 		p.books.failures.noteRetry(key, false, 0, e.failedBefore.unasked+1)
 		return
 	}
-	due := p.books.dueOf(key)
+	// If the key was added during the call, it comes at once after Done, and the queue does not ask its limiter. This is read before
+	// the add below, which may set Again too.
+	comesAtOnce := p.books.queuedKey(key).Again
+	if atLeast > 0 {
+		q.AddRateLimitedAfter(key, atLeast)
+	} else {
+		p.queue.AddRateLimited(key)
+	}
+	due := dueOf(p.books.queuedKey(key))
 	if due == 0 && comesAtOnce {
-		// The limiter was not asked, so there is no delay, and each add during a call would use up an attempt. So assume the delay of the
-		// default limiter.
+		// There is no delay, and each add during a call would use up an attempt. So assume the delay of the default limiter.
 		delay := doubled(5*time.Millisecond, e.failedBefore.calls, 1000*time.Second)
 		due = p.options.Clock.Now().Add(max(atLeast, delay)).UnixNano()
 	}

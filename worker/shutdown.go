@@ -170,7 +170,7 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 func (p *Pool[T]) shutDownQueue() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	p.books.sweep(ctx)
+	p.books.sweep(ctx, 0)
 	p.queue.ShutDown()
 }
 
@@ -184,13 +184,13 @@ func (p *Pool[T]) endHandlers(cause error) {
 	p.catchPanic(func() {
 		timer := p.options.Clock.NewTimer(p.options.CancelGrace)
 		defer timer.Stop()
-		p.awaitNo(func(*worker[T]) bool { return true }, timer.C())
+		p.awaitNoWorker(func(*worker[T]) bool { return true }, timer.C())
 	})
 }
 
-// awaitNo waits until condition, which may read what mu and the books' mu guard, is true of no worker, or for timeout.
-func (p *Pool[T]) awaitNo(condition func(w *worker[T]) bool, timeout <-chan time.Time) {
-	for p.anyWorker(condition) {
+// awaitNoWorker waits until that, which may read what mu and the books' mu guard, is true of no worker, or for timeout.
+func (p *Pool[T]) awaitNoWorker(that func(w *worker[T]) bool, timeout <-chan time.Time) {
+	for p.anyWorker(that) {
 		select {
 		case <-p.changed:
 		case <-timeout:
@@ -199,14 +199,21 @@ func (p *Pool[T]) awaitNo(condition func(w *worker[T]) bool, timeout <-chan time
 	}
 }
 
-// endQueue ends the holds, shuts the queue down unless it is to be kept, and reports what is left undone.
+// isShutDown reports whether the queue is shut down. If that panics, the pool ends, and the answer is false.
+func (p *Pool[T]) isShutDown() (down bool) {
+	p.catchPanic(func() { down = p.queue.ShuttingDown() })
+	return down
+}
+
+// endQueue ends the holds, shuts the queue down and takes its keys out unless it is to be kept, and reports what is left undone. For keys
+// that come free only later it starts takeLate.
 func (p *Pool[T]) endQueue() {
 	unfinished := p.unfinished()
 	p.books.EndHolds()
 	var queued []T
 	if !p.options.KeepQueue {
 		p.catchPanic(p.shutDownQueue)
-		if p.queue.ShuttingDown() { // ShutDown may have panicked.
+		if p.isShutDown() { // ShutDown may have panicked.
 			queued = p.takeQueued()
 		}
 	}
@@ -215,7 +222,7 @@ func (p *Pool[T]) endQueue() {
 	if left.Empty() {
 		return
 	}
-	go p.takeLate()
+	go p.takeLate(context.Background())
 	p.catchPanic(func() {
 		// There may be very many.
 		p.books.logger.Warn("Keys are left undone", "unfinished", len(left.Unfinished),
@@ -226,13 +233,13 @@ func (p *Pool[T]) endQueue() {
 	}
 }
 
-// unfinished returns the keys of the handlers that are left behind. First it waits for all other workers to leave: up to patience for those
-// that call Done, after their call, and without limit for those that are getting a key, whose context has ended.
+// unfinished returns the keys of the handlers that are left behind. Before, it waits for the other workers to leave: for those in Done up to
+// patience; for those that are getting a key without limit, because their context has ended.
 func (p *Pool[T]) unfinished() (keys []T) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	p.awaitNo(func(w *worker[T]) bool { return w.getting || w.current.callCtx == nil }, timer.C)
-	p.awaitNo(func(w *worker[T]) bool { return w.getting }, nil)
+	p.awaitNoWorker(func(w *worker[T]) bool { return w.getting || w.current.callCtx == nil }, timer.C)
+	p.awaitNoWorker(func(w *worker[T]) bool { return w.getting }, nil)
 	p.locked(func() {
 		for _, w := range p.mu.workers {
 			keys = append(keys, w.current.Key) // No call begins any more that could write it.
@@ -271,14 +278,14 @@ func (p *Pool[T]) takeQueued() (keys []T) {
 	return append(keys, p.readQueued()...)
 }
 
-// takeLate empties the queue when Left is known: the queue still has keys that it holds back, and a handler that was left behind may have
-// had its key added again, which Done has queued. Without this a drain of the queue would never end. It may wait for as long as handlers.
-func (p *Pool[T]) takeLate() {
-	p.mu.Lock()
-	returned := p.mu.phase == phaseReturned
-	p.mu.Unlock()
-	if returned && !p.options.KeepQueue && p.queue.ShuttingDown() {
-		p.takeKeys(context.Background(), func(T) {})
+// takeLate drops the keys that the queue hands out, until ctx ends, once Left is known: those that it held back, and that of a handler that
+// was left behind, if its Done has queued it again. Otherwise a ShutDownWithDrain of the queue would wait forever. takeLate returns when
+// the queue is empty, perhaps only after the last handler.
+func (p *Pool[T]) takeLate(ctx context.Context) {
+	var returned bool
+	p.locked(func() { returned = p.mu.phase == phaseReturned })
+	if returned && !p.options.KeepQueue && p.isShutDown() {
+		p.takeKeys(ctx, func(T) {})
 	}
 }
 
@@ -316,7 +323,7 @@ func (p *Pool[T]) readQueued() []T {
 // leftUndone puts together what is left, each key once. Lists without an order are sorted by text, to make reports repeatable.
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failing []T
-	if p.queue.ShuttingDown() {
+	if p.isShutDown() {
 		failing = slices.Collect(p.books.failures.allFailing())
 	}
 	var notStarted, refused []T

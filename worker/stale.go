@@ -7,7 +7,7 @@ import (
 
 // Failures are stale if somebody else has handled the key since, or removed it from the queue. The limiter shows the first: it counts no
 // failure of the key any more. A KeyFinder shows the second: it does not have the key. The books forget stale failures before each call of
-// the key, for a snapshot, and every minute.
+// the key, for a snapshot, and every minute. Books without a pool know what the limiter counts only if the program calls AfterHold.
 
 // checkFailures returns how many calls of key have failed in a row. It asks the queue, while ctx lasts, and forgets stale failures.
 func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
@@ -47,8 +47,12 @@ func (b *Books[T]) isRemoved(key T) bool {
 	return b.finder != nil && !b.finder.Has(key) && !b.queue.ShuttingDown()
 }
 
-// sweepEvery is how often the books look for failing keys that were removed from the queue, or that somebody else has handled.
-const sweepEvery = time.Minute
+// sweepEvery is how often the books look for failing keys that were removed from the queue, or that somebody else has handled. A look
+// takes sweepFor at most: if a server is in trouble, very many keys fail, and it must not be asked about all of them all the time.
+const (
+	sweepEvery = time.Minute
+	sweepFor   = time.Second
+)
 
 // sweepIfDue starts a sweep if the last one was sweepEvery ago. It is for books without a pool: a pool's Run starts sweeps by itself.
 func (b *Books[T]) sweepIfDue() {
@@ -61,30 +65,45 @@ func (b *Books[T]) sweepIfDue() {
 	}
 }
 
-// startSweep sweeps on a goroutine, unless a sweep goes on: the queue may be slow to answer.
+// startSweep sweeps on a goroutine, because the queue may be slow to answer. It begins where the last sweep has stopped. It does nothing
+// while a sweep goes on, or once the queue is shut down.
 func (b *Books[T]) startSweep(ctx context.Context) {
-	if !b.sweeping.CompareAndSwap(false, true) {
+	if b.queue.ShuttingDown() || !b.sweeping.CompareAndSwap(false, true) {
 		return
 	}
-	go func() {
+	b.sweeps.Go(func() {
 		defer b.sweeping.Store(false)
-		b.catchPanic(func() { b.sweep(ctx) })
-	}()
+		ctx, cancel := context.WithTimeout(ctx, sweepFor)
+		defer cancel()
+		b.catchPanic(func() { b.sweepFrom = b.sweep(ctx, b.sweepFrom) })
+	})
 }
 
-// sweep forgets stale failures, as checkFailures does, until ctx ends.
-func (b *Books[T]) sweep(ctx context.Context) {
+// sweep forgets stale failures, as checkFailures does, until ctx ends. It passes over the first keys, as many as from says. It returns what
+// from must be for the next sweep to go on where this one has stopped.
+func (b *Books[T]) sweep(ctx context.Context, from int) (next int) {
 	for key := range b.failures.allFailing() {
-		if ctx.Err() != nil {
-			return
+		switch {
+		case next < from:
+			next++
+		case ctx.Err() != nil:
+			return next
+		case b.checkFailures(ctx, key).calls > 0: // Otherwise it was forgotten, and the next key has its place.
+			next++
 		}
-		b.checkFailures(ctx, key)
 	}
+	return 0
 }
 
 // Forget makes the books forget that key has failed or was given up: for a program that removes a key from the queue, or handles
-// it, by itself. (If the key was failing, the books find out within a minute: see [Books.Snapshot].) It does not call the queue.
+// it, by itself. (For a failing key that is needed only if the queue is no [KeyFinder], or its limiter does not count by key: otherwise the
+// books find out within about a minute.) It does not call the queue.
 func (b *Books[T]) Forget(key T) {
+	b.mu.Lock()
+	if e := b.findLocked(key); e != nil {
+		e.current.forgotten = true
+	}
+	b.mu.Unlock()
 	b.forgetInterruptions(key)
 	b.failures.forget(key)
 	b.forgetChange(key)

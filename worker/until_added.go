@@ -53,8 +53,8 @@ func (u *untilAdded) from(ctx, call context.Context, again <-chan struct{}) cont
 		end()
 		return until
 	}
-	stop := context.AfterFunc(u.added, end) // Also at the end of the call, which ctx may outlive.
-	// Once ctx has ended until, added need not end it, and must not keep it in memory.
+	// added ends until, also at the end of the call, which ctx may outlive. When ctx ends until first, added must forget it.
+	stop := context.AfterFunc(u.added, end)
 	context.AfterFunc(until, func() { stop() })
 	u.parent, u.last = ctx, until
 	return until

@@ -39,7 +39,9 @@ func (p *Pool[T]) work(w *worker[T]) {
 			p.panicked(v) // A hook, the logger or the queue has panicked. (Handlers' panics do not get here.)
 			p.locked(func() { p.leaveLocked(w) })
 		}
-		p.takeLate()
+		ctx, cancel := context.WithTimeout(context.Background(), patience) // endQueue has a goroutine that waits for longer.
+		defer cancel()
+		p.takeLate(ctx)
 	}()
 	w.noteGoroutine()
 	var getErr error
@@ -86,8 +88,8 @@ func (p *Pool[T]) nextGet(w *worker[T], getErr error) (context.Context, bool) {
 	return p.mu.getCtx, true
 }
 
-// awaitHeld is called when the queue is shut down and empty. The end of a hold may still queue a key, so awaitHeld ends all pauses, and
-// waits for another hold to end. It returns false, and w may leave, if no key is on hold and no hold has ended since it last found none.
+// awaitHeld is called when the queue is shut down and empty. It ends all pauses. Then, if keys are on hold, it waits for the end of one,
+// which may queue the key. It returns false, and w may leave, if no key is on hold and no hold has ended since w last asked.
 func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
 	p.books.holds.endPauses()
 	ended, changed := p.books.holds.watch()
@@ -205,8 +207,10 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 		} else if left := max(e.delayLeft, e.answer.after); left > 0 {
 			p.addAfter(e, left) // In most queues the key still waits, and this changes nothing.
 		}
-	case NextHold, NextInterrupted:
-		if r.Next == NextHold || !e.callCtx.wasInterrupted() { // ErrAdded came from elsewhere, so perhaps no add brings the key.
+	case NextHold:
+		p.addAgain(e)
+	case NextInterrupted:
+		if !e.callCtx.wasInterrupted() { // ErrAdded came from elsewhere, so perhaps no add brings the key.
 			p.addAgain(e)
 		}
 	case NextGiveUp:
