@@ -272,16 +272,29 @@ func TestPanicIsFatal(t *testing.T) {
 	}
 }
 
+// panicsLate is a queue whose ShuttingDown panics from some time on.
+type panicsLate struct {
+	extended
+	on atomic.Bool
+}
+
+func (q *panicsLate) ShuttingDown() bool {
+	if q.on.Load() {
+		panic("foreign")
+	}
+	return q.extended.ShuttingDown()
+}
+
 // A queue that panics when a handler that was left behind returns does not end the process.
 func TestPanicAfterRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, logs := newLogger()
-		q := &panickyQueue{extended: newQueue()}
+		q := &panicsLate{extended: newQueue()}
 		q.Add("a")
 		r := run(t, worker.New(q, takes(time.Minute), options{Drain: worker.Nothing, CancelGrace: worker.NoGrace, Logger: logger}))
 		r.endLeaving("1 still running: a")
 		synctest.Wait()
-		q.at = "ShuttingDown"
+		q.on.Store(true)
 		r.after(2 * time.Minute)
 		if !strings.Contains(logs.String(), `err="panic: foreign"`) {
 			t.Errorf("logged:\n%s", logs)
