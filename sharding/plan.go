@@ -180,7 +180,8 @@ func (d *draft) leaveIn(next *table) {
 // newcomers returns until when members that have just come get no slots: their process may die again and again. The predecessor
 // of such a member is still there, and silent, or the table says that it was buried: each death but the first makes the time four
 // times as long, up to a lease. Members of one name that live at the same time are not one process. If all members are newcomers, nobody
-// waits.
+// waits, unless the server was away, and the table is not new and says that nobody holds a slot: it may come from a backup that is older
+// than all holders. These notice that when they renew their records.
 func (d *draft) newcomers() map[string]time.Duration {
 	until := make(map[string]time.Duration)
 	holders := make(map[string]bool)
@@ -208,8 +209,13 @@ func (d *draft) newcomers() map[string]time.Duration {
 		}
 		until[id] = max(s.known+wait, predecessor)
 	}
-	if len(until) == len(d.takes) {
-		return nil
+	if delete(holders, ""); len(until) == len(d.takes) {
+		if d.t.settling || len(holders) > 0 || d.m.now()-d.m.mu.unanswered > d.m.config.Lease {
+			return nil
+		}
+		for id := range until {
+			until[id] = d.m.mu.members[id].known + d.m.config.Lease/3
+		}
 	}
 	return until
 }

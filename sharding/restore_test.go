@@ -57,6 +57,35 @@ func TestOperatorRestoresTableWithoutHolders(t *testing.T) {
 	}
 }
 
+// The server is away, and comes back with a backup from before a has joined, when nobody held a slot. a notices that when it tries to renew its
+// record again, a second later at most. c, which joins meanwhile, must not take a's slots before that.
+func TestBackupThatIsOlderThanAllMembers(t *testing.T) {
+	for offset := range 10 {
+		synctest.Test(t, func(t *testing.T) {
+			server := newSimServer()
+			store := &switchable{Store: Leases(server, "ns")}
+			d := mustJoin(t, store, Config{Name: "d", Slots: 4})
+			time.Sleep(time.Second)
+			if err := mustLeave(t, d, time.Second); err != nil {
+				t.Error(err)
+			}
+			backup := server.backup()
+			a := mustJoin(t, store, Config{Name: "a", Slots: 4})
+			time.Sleep(20 * time.Second)
+			wantHeld(t, 4)(a)
+			store.away.Store(true)
+			time.AfterFunc(10250*time.Millisecond, func() {
+				server.restore(backup, 1000)
+				store.away.Store(false)
+			})
+			time.Sleep(9*time.Second + time.Duration(offset)*100*time.Millisecond)
+			c := mustJoin(t, store, Config{Name: "c", Slots: 4})
+			wantNoSlotTwiceFor(t, time.Minute, a, c)
+			wantHeld(t, 2, 2)(a, c)
+		})
+	}
+}
+
 // All members that knew the table are dead when somebody puts an old one back. Their records name a later epoch, so a newcomer does not go on
 // from it, but replaces it.
 func TestOperatorRestoresTableOfTheDead(t *testing.T) {
