@@ -94,6 +94,8 @@
 //     no slots of the dead before each member of that list has renewed its record once more, or is dead: the renewal shows what that one knows.
 //   - A server that does not answer may be restored from a backup. So a member that got no answer renews its own record before it takes a
 //     slot of the dead. If that record has gone back, the member takes none for a lease.
+//   - A backup may be older than all members that hold slots. So if a table that is not new says that nobody holds a slot, members that
+//     joined after an outage take none for a third of a lease: the holders try again to renew their records meanwhile, and find them gone.
 //
 // How a new table is filled:
 //
