@@ -234,7 +234,7 @@ func (c *controller[request]) answerFor(req request, end worker.Result[request],
 	switch {
 	case err != nil && end.Next == worker.NextRequeue: // As RequeueAfter, with a priority: the controller forgets the failures.
 		priority := c.queue.PriorityOf(req)
-		if again := requeueIn(err); again.Priority != nil {
+		if again := requeueIn(err); again != nil && again.Priority != nil {
 			priority = *again.Priority
 		}
 		c.queue.AddWithPriority(req, priority, end.After)

@@ -150,7 +150,8 @@ func (b *Books[T]) startCall(e *Entry[T]) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	e.current.RunningKey = RunningKey[T]{Key: r.Key, Attempt: r.Attempt, Started: r.Started}
-	e.current.priority, e.current.forgotten = e.priority, false
+	e.current.priority = e.priority
+	e.current.forgotten = e.failedBefore.calls > 0 && b.failures.countOf(r.Key).calls == 0 // since the call was prepared
 	if b.addTimes != nil {
 		b.mu.changes.resumeLocked(e)
 	}
@@ -192,7 +193,8 @@ func (b *Books[T]) noteOutcome(e *Entry[T]) {
 			b.failures.forget(key)
 		}
 	case NextRetry:
-		count := failureCount{calls: e.failedBefore.calls + 1, limiterCounts: e.failedBefore.limiterCounts}
+		// Without a server the limiter is asked after the key was added. Until then a count of zero must not end the failure.
+		count := failureCount{calls: e.failedBefore.calls + 1, limiterCounts: b.shared != nil && e.failedBefore.limiterCounts}
 		if e.sameFailure {
 			count = e.failedBefore
 		}

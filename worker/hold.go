@@ -137,7 +137,7 @@ func (e *Entry[T]) Held() bool { return len(e.current.parts) > 0 }
 // or because the key's lease ends or a [LeaseHolder] wants the key back. done is called once, on any goroutine.
 func (e *Entry[T]) AfterHold(done func()) {
 	defer e.afterHold(func(T) { done() })
-	if key, b := e.result.Key, e.books; e.result.Next == NextRetry && b.shared == nil { // A SharedQueue has said it already, during End.
+	if key, b := e.result.Key, e.books; e.result.Next == NextRetry && b.shared == nil { // A SharedQueue says it during End.
 		// The caller has added the key, so the limiter has counted. Nobody else gets the key, and forgets its failures, before Done.
 		b.failures.noteRetry(key, b.queue.NumRequeues(key) > 0, 0, 0)
 	}

@@ -258,7 +258,7 @@ func (p *Pool[T]) anyWorker(condition func(w *worker[T]) bool) bool {
 }
 
 // patience bounds each wait for the queue at the end of Run, on the real clock: for its Dones, for what it says about failing
-// keys, and, when it is shut down, for each further key that it hands out.
+// keys, and, when it is shut down, for each further key that it hands out. (Run also waits until the queue has answered a sweep that goes on.)
 const patience = 100 * time.Millisecond
 
 // takeQueued takes the keys out of the queue, which is shut down, and returns them. Keys that the queue holds back until others are Done,

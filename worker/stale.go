@@ -7,7 +7,8 @@ import (
 
 // Failures are stale if somebody else has handled the key since, or removed it from the queue. The limiter shows the first: it counts no
 // failure of the key any more. A KeyFinder shows the second: it does not have the key. The books forget stale failures before each call of
-// the key, for a snapshot, and every minute. Books without a pool know what the limiter counts only if the program calls AfterHold.
+// the key, for a snapshot, and every minute. Books without a pool know what the limiter counts only if the program calls AfterHold and, over
+// a SharedQueue, from the second failure on.
 
 // checkFailures returns how many calls of key have failed in a row. It asks the queue, while ctx lasts, and forgets stale failures.
 func (b *Books[T]) checkFailures(ctx context.Context, key T) failureCount {
@@ -97,14 +98,14 @@ func (b *Books[T]) sweep(ctx context.Context, from int) (next int) {
 
 // Forget makes the books forget that key has failed or was given up: for a program that removes a key from the queue, or handles
 // it, by itself. (For a failing key that is needed only if the queue is no [KeyFinder], or its limiter does not count by key: otherwise the
-// books find out within about a minute.) It does not call the queue.
+// books find out, usually within a minute.) It does not call the queue.
 func (b *Books[T]) Forget(key T) {
 	b.mu.Lock()
 	if e := b.findLocked(key); e != nil {
 		e.current.forgotten = true
 	}
+	b.failures.forget(key) // Under mu: a call that begins later sees it.
 	b.mu.Unlock()
 	b.forgetInterruptions(key)
-	b.failures.forget(key)
 	b.forgetChange(key)
 }

@@ -53,7 +53,8 @@ type Stats struct {
 	GivenUp uint64 `json:"given_up"`
 
 	// Failing is the number of keys whose last call has failed and that are to come again. A key that was
-	// removed from the queue, or that somebody else has handled, counts until the next look, about once a minute.
+	// removed from the queue, or that somebody else has handled, counts until the books look at it: within about a
+	// minute, or later if a [SharedQueue] must be asked about very many.
 	Failing int `json:"failing"`
 	// GivenUpKeys is the number of keys in the list GivenUp of [Snapshot], without its limit.
 	GivenUpKeys int `json:"given_up_keys"`
