@@ -264,7 +264,8 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) err
 		}
 	case "forget":
 		if !r.forget(key, true) {
-			if err := r.noteMissing(began); err != nil || found.Keys[0].State != stateGivenUp || !r.hasShutDown() {
+			kept := slices.ContainsFunc(r.keys.givenUp, func(k workqueue.GivenUpKey[any]) bool { return k.Key == key })
+			if err := r.noteMissing(began); err != nil || !kept || !r.hasShutDown() {
 				return err // nil: it was no given-up key of the queue, or is gone.
 			}
 			return errShutDown

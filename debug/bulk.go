@@ -36,6 +36,8 @@ type bulk struct {
 	result  bulkResult
 	// step are the keys that were retried since the queue was last known to be open.
 	step []any
+	// unsure counts given-up keys of the queue that were not there since then: they are gone, or the queue has ended.
+	unsure int
 	// failed is why the others are left, or nil.
 	failed error
 }
@@ -99,19 +101,28 @@ func (b *bulk) one(f failure) {
 		}
 	case b.noteMissing(began) != nil: // It may be there still.
 		b.result.Left, b.failed = b.result.Left+1, b.missing
-	case f.kept && b.hasShutDown(): // So may this one.
-		b.result.Left, b.failed = b.result.Left+1, errShutDown
+	case f.kept: // So may this one, if the queue has ended.
+		if b.unsure++; b.unsure == stepKeys {
+			b.endStep()
+		}
 	default:
 		b.result.Gone++
 	}
 }
 
-// endStep takes back the keys of the step that the queue did not take.
+// endStep takes back the keys of the step that the queue did not take, and decides what the unsure ones are. It asks the queue, perhaps a
+// server, so it is not called for each key.
 func (b *bulk) endStep() {
 	if refused := b.refused(b.step); refused > 0 {
 		b.result.Keys, b.result.Left, b.failed = b.result.Keys-refused, b.result.Left+refused, cmp.Or(b.failed, errShutDown)
 	}
 	b.step = b.step[:0]
+	if b.unsure > 0 && b.hasShutDown() {
+		b.result.Left, b.failed = b.result.Left+b.unsure, cmp.Or(b.failed, errShutDown)
+	} else {
+		b.result.Gone += b.unsure
+	}
+	b.unsure = 0
 }
 
 func (b *bulkResult) sentence(done string) string {

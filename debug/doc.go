@@ -63,7 +63,7 @@
 //	         pause, resume, pause_group, resume_group
 //	queue    the queue's id
 //	key      the text of the key, whole or as the page shows it. If it fits several keys, nothing is done, unless
-//	id       distinguishes them. Without id all keys are looked at, except for cancel and release, which need the pools alone.
+//	id       distinguishes them. Without id all keys are looked at; for cancel and release only if no list of the page has the key.
 //	of       instead of key, for retry and forget: failing, given_up, or all of both
 //	error    with of: only the keys whose last error contains this text
 //	count    with of: how many keys the reader has confirmed. The answer says how many of these were gone.

@@ -77,7 +77,7 @@ type TB interface {
 }
 
 // Converges tests that a handler reaches the same outcome whatever happens in between. It runs the scenario undisturbed; then with a crash at each of
-// the first 200 points at which the process writes or ends a call, for at most about a second; then under random schedules, for about a second. When nothing moves, the
+// the first 200 points at which the process writes or ends a call, for at most about a second; then under random schedules, for about a second (on a slow machine up to ten each). When nothing moves, the
 // outcome must be the one of the undisturbed run. It does not test what the outcome is: check that in Measure. It also fails for a handler that panics, that never comes to rest, that waits
 // for something that never happens, or that still fails when nothing moves any more, and for two calls of one key at once. It reports the first failure, under the shortest schedule that it can find for it, with the story
 // of that run and the line that repeats it.

@@ -40,7 +40,7 @@ func locks(deferred bool) func(s *Scenario[string]) {
 // A mutex that is held over a call makes a bubble hang. The report says so, with the story and the stacks of that bubble.
 func TestHangOfMutex(t *testing.T) {
 	old := patience
-	patience = time.Second
+	patience = 3 * time.Second
 	defer func() { patience = old }()
 	res := play(t, locks(true), newDecider(schedule{}, 0), true)
 	if res.failed == nil {
@@ -66,7 +66,7 @@ func TestHangOfMutex(t *testing.T) {
 // A crash ends the goroutine that holds the mutex, and another one waits for it forever: that is no mistake of the handler.
 func TestHangAfterCrash(t *testing.T) {
 	old := patience
-	patience = time.Second
+	patience = 3 * time.Second
 	defer func() { patience = old }()
 	res := play(t, locks(false), newDecider(schedule{site{crashes, "", 1}: time.Second}, 0), true)
 	if !res.hangs || res.failed != nil {

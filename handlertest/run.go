@@ -1,6 +1,7 @@
 package handlertest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -20,7 +21,7 @@ import (
 )
 
 const (
-	maxSteps    = 20_000        // after which a run is considered endless; a 20th more for each object that others make
+	maxSteps    = 20_000        // after which a run is considered endless; a 100th more for each object that others make
 	maxWrites   = 1000          // of the truth, after which it is, too; likewise
 	stuckAfter  = time.Hour     // of virtual time, after which a call is considered stuck
 	onlyProcess = "the process" // its name, unless there are replicas
@@ -111,14 +112,18 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 		return res
 	case <-timer.C:
 	}
+	stuck, locked := testkit.GoroutinesOf(b.bubble), false
+	for _, stack := range stuck {
+		locked = locked || bytes.Contains(stack, []byte("sync.runtime_Sem")) // of a Mutex, RWMutex or Once
+	}
 	res := b.sim.result()
-	if res.crashed { // The crash may have ended a goroutine that held a lock, for which another one of the dead process waits.
+	if res.crashed && locked { // The crash may have ended a goroutine that held a lock, for which another one of the dead process waits.
 		res.hangs = true
 		return res
 	}
 	res.failed = &failure{"hang", fmt.Sprintf("it hangs: after %v of real time a goroutine waits for a lock or computes. If it holds a sync.Mutex, RWMutex "+
 		"or Once while it calls the world: testing/synctest cannot see that the others wait. Set Options.Workers to 1, or use a channel of size 1 as the lock.\n%s",
-		patience, testkit.GoroutinesOf(b.bubble).Since(nil))}
+		patience, stuck.Since(nil))}
 	return res
 }
 
@@ -363,7 +368,7 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 	if busy || !settled {
 		return false
 	}
-	if len(fails) > 0 && !disturbed { // A handler that does nothing would pass.
+	if len(fails) > 0 && !disturbed && r.Options.MaxRetries == worker.UnlimitedRetries { // A handler that does nothing would pass.
 		r.sim.fail("fails", "nothing moves any more, but %s. A handler that must wait returns worker.RequeueAfter or worker.RetryAfter, one that gives up worker.Terminal",
 			strings.Join(fails, ", "))
 	}

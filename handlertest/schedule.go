@@ -28,7 +28,7 @@ const (
 	slow    = "slow"   // how much longer the beginning of a call, or a call of a client, takes
 	late    = "late"   // how much later an add reaches the queue
 	again   = "again"  // how long after a key was handed out it is added once more
-	lease   = "lease"  // how long after a key was handed out its lease ends
+	lease   = "lease"  // how long after a worker has asked for a key's lease it ends
 )
 
 func (s site) String() string {

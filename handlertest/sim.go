@@ -183,7 +183,7 @@ func (s *sim) ended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	took := time.Since(s.began).Round(time.Millisecond)
-	writes, steps := maxWrites+s.others*maxWrites/20, maxSteps+s.others*maxSteps/20
+	writes, steps := maxWrites+s.others*maxWrites/100, maxSteps+s.others*maxSteps/100
 	switch {
 	case s.failed != nil:
 	case s.writes > writes:

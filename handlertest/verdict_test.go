@@ -80,6 +80,12 @@ func TestNotAccused(t *testing.T) {
 				return func(context.Context, string) error { return errNotWired }
 			})(s)
 		}},
+		{"fails until it is given up, long after all else rests", "", func(s scenario) {
+			s.Options.MaxRetries = 15
+			with(func(process, client) handler {
+				return func(context.Context, string) error { return errNotWired }
+			})(s)
+		}},
 		{"fails as long as it is slow", "slow:web#1=1s", with(func(p process, _ client) handler {
 			began := time.Now()
 			return func(context.Context, string) error {
