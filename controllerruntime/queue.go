@@ -151,7 +151,7 @@ type Queue[request comparable] struct {
 	cause *workqueue.Cause
 }
 
-// reconcilerState is what a [Reconciler] tells its queue. The copies of a queue share it.
+// reconcilerState is what a [Reconciler] leaves for its queue. The copies of a queue share it.
 type reconcilerState[request comparable] struct {
 	books atomic.Pointer[worker.Books[request]] // nil without a Reconciler
 	// answers has an answer for some requests, and held the calls whose requests are put on hold by the controller's Done.

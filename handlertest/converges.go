@@ -279,7 +279,7 @@ func (s *search) describe(fixed schedule, failed *failure, how string) string {
 	if res.failed != nil {
 		failed = res.failed
 	} else {
-		note = "\nIt did not fail again when its story was to be told: the handler depends on something random."
+		note = "\nIt did not fail again when it was run for its story: the handler depends on something random."
 	}
 	line := fmt.Sprintf("repeat: %s='%v'%s", scheduleVariable, fixed, s.repeat)
 	if len(fixed) == 0 {

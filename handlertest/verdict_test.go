@@ -268,7 +268,7 @@ func TestMeasureOfPointers(t *testing.T) {
 	wantReport(t, found.report, `missing: sets/web = {"Replicas":1,"Names":null}`, `extra:   sets/web = {"Replicas":2,`)
 }
 
-// The report has the failure, whatever happens when its story is told, and a line for a shell.
+// The report has the failure, whatever happens in the run for its story, and a line for a shell.
 func TestReport(t *testing.T) {
 	runs := 0
 	sometimes := func(s scenario) {
@@ -289,7 +289,7 @@ func TestReport(t *testing.T) {
 	}
 	var found collector
 	handlertest.Converges(&found, sometimes)
-	wantReport(t, found.report, "extra:   apps/web = {Spec:1 Status:7", "It did not fail again when its story was to be told", "the handler begins")
+	wantReport(t, found.report, "extra:   apps/web = {Spec:1 Status:7", "It did not fail again when it was run for its story", "the handler begins")
 	if strings.Contains(found.report, "HANDLERTEST=''") {
 		t.Errorf("go test takes an empty schedule for none:\n%s", found.report)
 	}

@@ -31,7 +31,7 @@
 //     contexts end. After a suspension of the machine that moment is a sixtieth of a lease.
 //   - A handler that ignores its context may run beside that of the next holder, if its member is taken for dead, or was out of touch
 //     for a lease and its record had lost its label.
-//   - A group of which all records are gone, or have lost their labels, looks new to whoever joins. Its members that are cut off go on
+//   - A group whose records are all gone, or have lost their labels, looks new to a member that joins. Its members that are cut off go on
 //     until their validity ends.
 //   - After a restore, a member that had been cut off for a lease before goes on until its successor reads the table. Epochs may go back
 //     until then.
@@ -77,8 +77,8 @@
 // When others give its slots away:
 //
 //   - Only when the member's life has ended: its record has a mark, or has been gone for a lease.
-//   - A member takes another one for dead when that one's record has not changed for a lease, by its own clock. Whoever was out of touch
-//     itself waits for a third of a lease more.
+//   - A member takes another one for dead when that one's record has not changed for a lease, by its own clock. If it was out of touch
+//     itself, it waits for a third of a lease more.
 //   - It then renews its own record, which shows whether a backup was restored meanwhile, reads that of the other once more, and marks it
 //     on condition of that version. A marked record can not be renewed any more, and everybody sees why.
 //   - That a watch or a list does not show a record means nothing, unless the record had a mark: they may lag behind the table that names

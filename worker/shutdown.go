@@ -166,7 +166,7 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 }
 
 // shutDownQueue shuts the queue down, which drops the keys that wait. The sweep comes first, because after the shutdown a removed key cannot
-// be told from a dropped one, and Left must list only the latter.
+// be distinguished from a dropped one, and Left must list only the latter.
 func (p *Pool[T]) shutDownQueue() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
