@@ -12,9 +12,10 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// b renews its record and cannot use the table: it cannot read it, or it has got another Hash than the group. After a lease it gives its slots up.
+// b renews its record and cannot use the table: it cannot read it, or it has got another Hash than the group. After a lease it gives its slots
+// up. With another Hash it holds nothing from the first moment on, also if the server does not answer then.
 func TestMemberThatCannotUseTable(t *testing.T) {
-	for _, cause := range []string{"read", "hash"} {
+	for _, cause := range []string{"read", "hash", "both"} {
 		synctest.Test(t, func(t *testing.T) {
 			store := Memory()
 			ofB := &hidden{Store: store}
@@ -24,14 +25,14 @@ func TestMemberThatCannotUseTable(t *testing.T) {
 			time.Sleep(10 * time.Second)
 			wantHeld(t, 2, 2)(a, b)
 			id := b.ID()
-			if cause == "read" {
-				ofB.hides.Store(true)
-			} else {
+			ofB.hides.Store(cause != "hash")
+			if cause != "read" {
 				NewQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string], Hash: func(key string) uint64 { return HashString(key[:1]) }})
+				wantHeld(t, 2, 0)(a, b)
 			}
 			wantNoSlotTwiceFor(t, 40*time.Second, a, b)
 			wantHeld(t, 4, 0)(a, b)
-			if b.Err() == nil || cause == "hash" && !errors.Is(b.Err(), ErrIncompatible) {
+			if b.Err() == nil || cause != "read" && !errors.Is(b.Err(), ErrIncompatible) {
 				t.Error("FAILURE:", b.Err())
 			}
 			ofB.hides.Store(false)

@@ -328,25 +328,6 @@ func TestMemberWithOtherHash(t *testing.T) {
 	})
 }
 
-// The server does not answer any more when b gets a queue with another Hash. b holds nothing from that moment on.
-func TestMemberWithOtherHashDuringOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := Memory()
-		ofB := &hidden{Store: store}
-		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
-		NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
-		b := mustJoin(t, ofB, Config{Name: "b", Slots: 4})
-		time.Sleep(10 * time.Second)
-		wantHeld(t, 2, 2)(a, b)
-		ofB.hides.Store(true)
-		NewQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string], Hash: func(key string) uint64 { return HashString(key[:1]) }})
-		wantHeld(t, 2, 0)(a, b)
-		if err := b.Err(); !errors.Is(err, ErrIncompatible) {
-			t.Errorf("FAILURE: %v", err)
-		}
-	})
-}
-
 // A process that dies again and again, a second or ten after it has joined, takes no slots from the others for long.
 func TestMemberThatCrashesAgainAndAgain(t *testing.T) {
 	for life, limit := range map[time.Duration]int{800 * time.Millisecond: 0, 9 * time.Second: 1} {
