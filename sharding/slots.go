@@ -230,16 +230,21 @@ func (m *Member) applyLocked() {
 	}
 }
 
-// becameValidLocked gives the others time to come back as well. That this member has not heard of them may be because it was out of touch
-// itself.
+// becameValidLocked is called when the member is valid again.
 func (m *Member) becameValidLocked() {
+	m.forgiveSilenceLocked()
+	signal(m.toRenew) // Those who have just joined wait for it; see isNewLocked.
+	signal(m.toWork)
+}
+
+// forgiveSilenceLocked gives the others a third of a lease to renew their records. This member has not heard of them, but perhaps because
+// it was out of touch itself, or because a backup has taken back what they wrote while the server did not answer.
+func (m *Member) forgiveSilenceLocked() {
 	for _, s := range m.mu.members {
 		if !s.isGone {
 			s.since = max(s.since, m.now()-time.Duration(s.data.Lease)*2/3)
 		}
 	}
-	signal(m.toRenew) // Those who have just joined wait for it; see isNewLocked.
-	signal(m.toWork)
 }
 
 // orderLocked finds out when this member may begin to hand over its slots that are to move: members do so in the order of their ids,
