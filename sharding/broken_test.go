@@ -72,7 +72,7 @@ var breakages = []breakage{
 	{"nobody takes its turn", []change{{"member.go", "min(rank, maxTurns)", "100*min(rank, maxTurns)"}, {"member.go", "rank := 0", "rank := 1"}}},
 	// What operators, restores and other programs do, in the order of docs/sharding.md.
 	{"a table behind what a record names is believed", []change{{"table_record.go", "if relation != older && m.isOutdatedLocked(t, order) {", "if false {"}}},
-	{"a member that has got no answer buries at once", []change{{"own_record.go", "if !wasAnswered && ", "if false && !wasAnswered && "}}},
+	{"a member that has got no answer buries at once", []change{{"own_record.go", "self.renewed.mono < m.mu.failed", "false"}}},
 	{"a member that has got no answer takes slots before its next renewal", []change{{"others.go", ">= max(then, m.mu.unanswered)", ">= then"}}},
 	{"a member that sees a restore takes slots at once", []change{{"others.go", "case until > now:", "case false:"}}},
 	{"slots are held by a table that has gone back", []change{{"own_record.go", "view.incompatible != nil || view.broken != nil || self.follows", "view.incompatible != nil || self.follows"}}},

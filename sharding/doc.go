@@ -78,7 +78,7 @@
 //
 //   - Only when the member's life has ended: its record has a mark, or has been gone for a lease.
 //   - A member takes another one for dead when that one's record has not changed for a lease, by its own clock. If it was out of touch
-//     itself, or got no answer from the server, that one has a third of its lease from the next answer on, in which it renews its record.
+//     itself, or could not renew its own record or read the table, the other one has a third of its lease after that, to renew its record.
 //   - It then renews its own record, which shows whether a backup was restored meanwhile, reads that of the other once more, and marks it
 //     on condition of that version. A marked record can not be renewed any more, and everybody sees why.
 //   - That a watch or a list does not show a record means nothing, unless the record had a mark: they may lag behind the table that names

@@ -88,6 +88,8 @@ type Member struct {
 		wasValid bool
 		// turn is when the member may begin to hand over slots, while others do.
 		turn time.Duration
+		// failed is when a try to renew the record or to read the table last failed.
+		failed time.Duration
 		// unanswered is when a call or the watch last ended without an answer of the server, and distrusted is when the member's own record
 		// last showed that a backup may have been restored.
 		unanswered, distrusted time.Duration
@@ -137,7 +139,7 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 	m.logger, m.written = newLateLogger(m.ctx, config.Logger.With("group", config.Group))
 	m.mu.self = m.newSelf()
 	m.mu.view, m.mu.members = view{adopted: never, confirmed: neverMoment, lease: config.Lease}, make(map[string]*seen)
-	m.mu.unanswered, m.mu.distrusted = never, never
+	m.mu.failed, m.mu.unanswered, m.mu.distrusted = never, never, never
 	stop := context.AfterFunc(ctx, m.end)
 	err = m.begin(ctx)
 	if !stop() {
@@ -215,7 +217,9 @@ func (m *Member) everyThird(f func() error, what string, problem *error, signals
 			err = fmt.Errorf("sharding: cannot %s: %w", what, err)
 		}
 		m.mu.Lock()
-		*problem = err
+		if *problem = err; err != nil {
+			m.mu.failed = m.now()
+		}
 		switch {
 		case m.mu.problem.confirm == nil, m.now()-m.mu.self.renewed.mono > m.config.Lease*2/3: // It does not renew its record either.
 			m.mu.since.unusable = 0

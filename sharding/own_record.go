@@ -196,11 +196,10 @@ func (m *Member) stored(sequence int64, version string) (upToDate bool) {
 	}
 	self.version, self.stored = version, sequence
 	if a, ok := self.attempts[sequence]; ok {
-		wasAnswered := m.hasRenewedSinceLocked(never)
-		self.renewed = self.renewed.latest(a.began)
-		if !wasAnswered && m.hasRenewedSinceLocked(never) {
+		if self.renewed.mono < m.mu.failed {
 			m.forgiveSilenceLocked()
 		}
+		self.renewed = self.renewed.latest(a.began)
 		signal(m.toWork) // buryDead may wait for it.
 		if self.follows != a.follows || self.followsSince == never {
 			self.follows, self.followsSince = a.follows, m.now()
