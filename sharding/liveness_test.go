@@ -127,6 +127,40 @@ func TestMemberThatCannotRenewWhileAnotherIsSilent(t *testing.T) {
 	})
 }
 
+// unmarkable is a store that does not answer when a member marks the record of another one.
+type unmarkable struct {
+	Store
+	own     string
+	updates atomic.Int32
+}
+
+func (s *unmarkable) Update(ctx context.Context, r Record) (Record, error) {
+	s.updates.Add(1)
+	if r.Name != "g-table" && !strings.HasPrefix(r.Name, s.own) {
+		return Record{}, errors.New("no answer")
+	}
+	return s.Store.Update(ctx, r)
+}
+
+// a cannot mark the records of the dead. Each try takes a renewal as well, so it tries that once a second.
+func TestMemberThatCannotMarkTheDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		ofA := &unmarkable{Store: store, own: "g-member-a"}
+		mustJoin(t, ofA, Config{Name: "a", Slots: 3})
+		b, c := mustJoin(t, store, Config{Name: "b", Slots: 3}), mustJoin(t, store, Config{Name: "c", Slots: 3})
+		time.Sleep(5 * time.Second)
+		b.end()
+		c.end()
+		time.Sleep(20 * time.Second)
+		before := ofA.updates.Load()
+		time.Sleep(10 * time.Second)
+		if n := ofA.updates.Load() - before; n < 10 || n > 70 {
+			t.Errorf("FAILURE: %d updates in ten seconds", n)
+		}
+	})
+}
+
 // a cannot write the table, by which it would hand over a slot to b. It tries it four times a second, not at each signal.
 func TestMemberThatCannotWriteTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

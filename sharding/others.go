@@ -43,6 +43,8 @@ type seen struct {
 	look bool
 	// byMe: this member has marked the record. former: it is that of an earlier life of this process.
 	byMe, former bool
+	// retry is when to try again to mark the record, if that has failed.
+	retry time.Duration
 }
 
 func (s *seen) life(now time.Duration) life {
@@ -301,9 +303,10 @@ func (m *Member) buryDead(now time.Duration) (due time.Duration, err error) {
 		if id == m.mu.self.id || s.life(now) >= gone || !m.validLocked() || s.former && m.anyBusy() {
 			continue
 		}
-		switch expires := s.expires(); {
-		case expires+wait > now:
-			due = min(due, expires+wait)
+		expires := s.expires()
+		switch at := max(expires+wait, s.retry); {
+		case at > now:
+			due = min(due, at)
 		case !m.hasRenewedSinceLocked(expires):
 			signal(m.toRenew) // which makes this loop look again
 		default:
@@ -313,6 +316,9 @@ func (m *Member) buryDead(now time.Duration) (due time.Duration, err error) {
 	m.mu.Unlock()
 	for _, id := range silents {
 		if err := m.bury(id); err != nil {
+			m.mu.Lock()
+			m.memberLocked(id).retry = m.now() + m.retryDelay() // Each try takes a renewal as well.
+			m.mu.Unlock()
 			return due, err
 		}
 	}
