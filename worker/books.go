@@ -193,7 +193,8 @@ func (b *Books[T]) noteOutcome(e *Entry[T]) {
 			b.failures.forget(key)
 		}
 	case NextRetry:
-		// Without a server the limiter is asked after the key was added. Until then a count of zero must not end the failure.
+		// Without a server, addRateLimited asks the limiter after the add. Until then limiterCounts is false, so that a limiter that counts zero
+		// does not end the failure.
 		count := failureCount{calls: e.failedBefore.calls + 1, limiterCounts: b.shared != nil && e.failedBefore.limiterCounts}
 		if e.sameFailure {
 			count = e.failedBefore

@@ -80,7 +80,8 @@
 //   - [Pool.Snapshot] lists it, and [Pool.Release] releases it. Cancel, Forget and SetWorkers do not change its hold. If a
 //     priorityqueue's Remove has taken back its adds, it does not come after the release unless it is added again.
 //   - [Pool.WaitIdle] waits for it. Run waits for it if Options.Drain is [All], for up to DrainTimeout, and, without a limit, if somebody
-//     else has shut the queue down. Other holds end with Run: their keys are in Left.NotStarted or, with KeepQueue, queued for the next pool.
+//     else has shut the queue down. (If a key cannot come again, because its hold begins after the shutdown, the hold ends at once.) Other
+//     holds end with Run: their keys are in Left.NotStarted or, with KeepQueue, queued for the next pool.
 //   - Its hold ends with its lease, which a dead process loses, or when a [LeaseHolder] wants the key back, as package sharding does when
 //     a slot moves. Then another process may start it before the release. So a handler must cope with a key that comes too early.
 //

@@ -35,7 +35,7 @@ type Entry[T comparable] struct {
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
 }
 
-// callState is what the goroutine of a call knows. During the call others may read ctx and since under mu.
+// callState is what the goroutine of a call knows. During the call others may read ctx and since, and Forget clears since, under mu.
 type callState[T comparable] struct {
 	result   Result[T] // what hooks see
 	answer   answer    // what the handler's error asks for

@@ -94,8 +94,8 @@ type failures[T comparable] struct {
 	}
 }
 
-// failureCount is what is known of a key in failures.keys: failing if calls > 0, given up if calls == 0. (Four fields are the limit: with a fifth one the
-// compiler does not keep it in registers, which costs each key 15 ns.)
+// failureCount is what is known of a key: it fails if calls > 0, and was given up if calls == 0. It has no fifth field: the compiler would
+// not keep it in registers, which costs each key 15 ns.
 type failureCount struct {
 	calls         int   // how many have failed in a row
 	unasked       int   // those of calls that a RetryAfter delayed, so that the limiter has not counted them

@@ -168,6 +168,19 @@ func (e *Entry[T]) afterHold(done func(key T)) {
 		part.released.CompareAndSwap(nil, &released)
 	}
 	k.partReleased() // For parts that were released before.
+	if e.books.comesNoMore(key) {
+		k.end()
+	}
+}
+
+// comesNoMore reports whether the queue is shut down, and no earlier add brings key, whose handler has returned, again. Of a queue that is
+// no KeyReader, or has leases, that is not known: the answer is false.
+func (b *Books[T]) comesNoMore(key T) bool {
+	if b.keyReader == nil || b.leaser != nil || !b.queue.ShuttingDown() {
+		return false
+	}
+	k, _ := b.keyReader.SnapshotKey(key)
+	return !k.Again
 }
 
 // partReleased is called when a part was released. When all are, the hold ends or becomes a pause. Until then the limits of the open parts

@@ -75,6 +75,37 @@ func TestHoldAtTheEnd(t *testing.T) {
 	}
 }
 
+// A hold that begins after the shutdown ends at once, because its key cannot come again, unless it was added before.
+func TestHoldAfterTheShutdown(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		overHolding(t, func(t *testing.T, q stringQueue) {
+			_, reads := q.(workqueue.KeyReader[string])
+			if _, leases := q.(workqueue.Leaser[string]); !again && (leases || !reads) {
+				return // What comes again is not known.
+			}
+			h := newHolder()
+			h.answers = []error{h.hold(20 * time.Second)}
+			r := run(t, worker.New(q, func(ctx context.Context, key string) error {
+				time.Sleep(2 * time.Second)
+				return h.handle(ctx, key)
+			}, options{Drain: worker.All}))
+			q.Add("a")
+			r.after(time.Second)
+			returns, left := 2*time.Second, "1 queued and not started: a"
+			if again {
+				q.Add("a")
+				returns, left = 24*time.Second, "nothing"
+			}
+			r.cancel()
+			err := <-r.result
+			if at := time.Since(r.begun); at != returns {
+				t.Errorf("returned after %v", at)
+			}
+			r.leaves(err, left)
+		})
+	}
+}
+
 // A handler that was left behind may ask for a hold: there is nobody who would hold its key.
 func TestHoldAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

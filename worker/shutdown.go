@@ -188,9 +188,9 @@ func (p *Pool[T]) endHandlers(cause error) {
 	})
 }
 
-// awaitNoWorker waits until that, which may read what mu and the books' mu guard, is true of no worker, or for timeout.
-func (p *Pool[T]) awaitNoWorker(that func(w *worker[T]) bool, timeout <-chan time.Time) {
-	for p.anyWorker(that) {
+// awaitNoWorker waits until condition is true of no worker, or for timeout. Both mus are held while condition runs.
+func (p *Pool[T]) awaitNoWorker(condition func(w *worker[T]) bool, timeout <-chan time.Time) {
+	for p.anyWorker(condition) {
 		select {
 		case <-p.changed:
 		case <-timeout:
@@ -275,7 +275,8 @@ func (p *Pool[T]) takeQueued() (keys []T) {
 	if ctx.Err() == nil {
 		return keys
 	}
-	return append(keys, p.readQueued()...)
+	p.catchPanic(func() { keys = append(keys, p.readQueued()...) })
+	return keys
 }
 
 // takeLate drops the keys that the queue hands out, until ctx ends, once Left is known: those that it held back, and that of a handler that

@@ -80,8 +80,8 @@ func (b *Books[T]) startSweep(ctx context.Context) {
 	})
 }
 
-// sweep forgets stale failures, as checkFailures does, until ctx ends. It passes over the first keys, as many as from says. It returns what
-// from must be for the next sweep to go on where this one has stopped.
+// sweep forgets stale failures, as checkFailures does, until ctx ends. It skips the first from keys, and returns
+// the from with which the next sweep goes on.
 func (b *Books[T]) sweep(ctx context.Context, from int) (next int) {
 	for key := range b.failures.allFailing() {
 		switch {
@@ -103,6 +103,7 @@ func (b *Books[T]) Forget(key T) {
 	b.mu.Lock()
 	if e := b.findLocked(key); e != nil {
 		e.current.forgotten = true
+		e.since = time.Time{}
 	}
 	b.failures.forget(key) // Under mu: a call that begins later sees it.
 	b.mu.Unlock()
