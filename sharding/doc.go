@@ -68,17 +68,17 @@
 //   - It stops holding the slot before it tries to write that, because a write that reported an error may come into effect later, unless
 //     the server has refused it. It holds the slot again only when a newer table says that it still does. If the slot is to stay after all, the
 //     holder writes that newer table itself.
-//   - A member that can write no table for a lease gives up its record. So does one that renews its record and cannot use the table for
+//   - A member that does not know for a lease whether a handover was written gives up its record. So does one that renews its record and cannot use the table for
 //     a lease: it marks its record as that of a dead one, and waits until it can use the table.
 //   - Members hand over slots one after the other, in the order of their ids, so that a slot is without a holder for only one write.
-//   - Who leaves marks its own record when no handler runs: then one write of another member moves all that several of them held. It
-//     deletes the record if the table does not name it any more. Otherwise others do that later.
+//   - A member that leaves marks its record as soon as none of its handlers runs. So if several leave at once, one write moves the slots of
+//     all. It deletes the record if the table does not name it any more. Otherwise others do that later.
 //
 // When others give its slots away:
 //
 //   - Only when the member's life has ended: its record has a mark, or has been gone for a lease.
 //   - A member takes another one for dead when that one's record has not changed for a lease, by its own clock. If it was out of touch
-//     itself, or could not renew its own record or read the table, the other one has a third of its lease after that, to renew its record.
+//     itself, or failed to renew its record or to read the table, it first gives the other one a third of that one's lease to renew.
 //   - It then renews its own record, which shows whether a backup was restored meanwhile, reads that of the other once more, and marks it
 //     on condition of that version. A marked record can not be renewed any more, and everybody sees why.
 //   - That a watch or a list does not show a record means nothing, unless the record had a mark: they may lag behind the table that names
@@ -95,7 +95,8 @@
 //   - A server that does not answer may be restored from a backup. So a member that got no answer renews its own record before it takes a
 //     slot of the dead. If that record has gone back, the member takes none for a lease.
 //   - A backup may be older than all members that hold slots. So if a table that is not new says that nobody holds a slot, members that
-//     joined after an outage take none for a third of a lease: the holders try again to renew their records meanwhile, and find them gone.
+//     have joined, and saw the outage, take none for a third of a lease: the holders try again to renew their records meanwhile, and find them
+//     gone.
 //
 // How a new table is filled:
 //

@@ -80,28 +80,29 @@ func TestMemberThatMustNotWriteTable(t *testing.T) {
 
 // The server refuses the table to all. A member that joins gets nothing, and both say why, although they are in touch.
 func TestPlanThatIsRefused(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &refuser{Store: Memory()}
-		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
-		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
-		time.Sleep(10 * time.Second)
-		refusal := fmt.Errorf("%w: quota", ErrRefused)
-		store.table.Store(&refusal)
-		b := mustJoin(t, store, Config{Name: "b", Slots: 4})
-		time.Sleep(20 * time.Second)
-		for _, m := range []*Member{a, b} {
-			if st := m.Stats(); !errors.Is(st.Err, ErrRefused) || !st.InTouch {
-				t.Errorf("FAILURE: in touch %t: %v", st.InTouch, st.Err)
+	for _, refusal := range []error{fmt.Errorf("%w: quota", ErrRefused), errors.New("no answer: quota")} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &refuser{Store: Memory()}
+			a := mustJoin(t, store, Config{Name: "a", Slots: 4})
+			q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
+			time.Sleep(10 * time.Second)
+			store.table.Store(&refusal)
+			b := mustJoin(t, store, Config{Name: "b", Slots: 4})
+			time.Sleep(20 * time.Second)
+			for _, m := range []*Member{a, b} {
+				if st := m.Stats(); !errors.Is(st.Err, refusal) || !st.InTouch {
+					t.Errorf("FAILURE: in touch %t: %v", st.InTouch, st.Err)
+				}
 			}
-		}
-		wantFacts(t, q, "In touch: yes*", "Problem: sharding: cannot write the table: *quota")
-		store.table.Store(nil)
-		time.Sleep(20 * time.Second)
-		wantHeld(t, 2, 2)(a, b)
-		if a.Err() != nil {
-			t.Errorf("FAILURE: %v", a.Err())
-		}
-	})
+			wantFacts(t, q, "In touch: yes*", "Problem: sharding: cannot write the table: *quota")
+			store.table.Store(nil)
+			time.Sleep(20 * time.Second)
+			wantHeld(t, 2, 2)(a, b)
+			if a.Err() != nil {
+				t.Errorf("FAILURE: %v", a.Err())
+			}
+		})
+	}
 }
 
 // a cannot renew its record while it waits for that, in order to take over from b. It tries it once a second, not at each look.

@@ -75,7 +75,7 @@ type Member struct {
 		heard  time.Duration
 		// leaving: Leave was called. finished: the member's record must not be renewed any more.
 		leaving, finished bool
-		// leaveErr is why Leave has ended before the member had left. handedOver: the others can have its slots nevertheless.
+		// leaveErr is why Leave ended early. handedOver: the record was marked or deleted all the same, so that is no error.
 		leaveErr   error
 		handedOver bool
 		// barred: the member has given up its slots, and must not write its record until this has happened.

@@ -39,7 +39,7 @@ type seen struct {
 	// order is this version's number among all records that were seen. renewed: there was another version before it.
 	order   int64
 	renewed bool
-	// look: the record must be read: the watch or a list does not show it, or shows it after it was gone.
+	// look: the record must be read, because it vanished from the watch or a list, or came back.
 	look bool
 	// byMe: this member has marked the record. former: it is that of an earlier life of this process.
 	byMe, former bool

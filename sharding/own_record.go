@@ -28,8 +28,7 @@ type own struct {
 	// follows is the table that the record names. The record has been stored with it at followsSince or earlier.
 	follows      string
 	followsSince time.Duration
-	// met is the order of the last record in the first list that the member read after it had joined or was out of touch. It is strange until
-	// there is such a list.
+	// met is the value of seen after the first list since the member joined or was out of touch, and strange before it.
 	met int64
 }
 

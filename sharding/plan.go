@@ -64,9 +64,10 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 	d := m.newDraftLocked(t, now)
 	next, wait := d.plan(now)
 	due = min(due, d.again)
+	waits := false // with something that it has to write
 	if !next.same(t) {
 		if until := m.distrustsUntilLocked(now); until > now {
-			due, next = min(due, until), t.clone()
+			waits, due, next = true, min(due, until), t.clone()
 			d.leaveIn(next)
 		}
 	}
@@ -82,8 +83,7 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 	}
 	d.handOverLocked(next)
 	if next.same(t) {
-		waits := false // for the next try of a handover that was refused
-		for s, slot := range t.slots {
+		for s, slot := range t.slots { // A handover that was refused is tried again.
 			waits = waits || slot.holder == d.self && slot.next != "" && m.slots[s].keep > now
 		}
 		if !waits && *planned == 0 {
@@ -180,8 +180,8 @@ func (d *draft) leaveIn(next *table) {
 // newcomers returns until when members that have just come get no slots: their process may die again and again. The predecessor
 // of such a member is still there, and silent, or the table says that it was buried: each death but the first makes the time four
 // times as long, up to a lease. Members of one name that live at the same time are not one process. If all members are newcomers, nobody
-// waits, unless the server was away, and the table is not new and says that nobody holds a slot: it may come from a backup that is older
-// than all holders. These notice that when they renew their records.
+// waits, with one exception: after an outage, a table that is not new and has no holders may come from a backup. Then all wait until holders
+// that it does not know have tried to renew their records.
 func (d *draft) newcomers() map[string]time.Duration {
 	until := make(map[string]time.Duration)
 	holders := make(map[string]bool)
@@ -210,11 +210,11 @@ func (d *draft) newcomers() map[string]time.Duration {
 		until[id] = max(s.known+wait, predecessor)
 	}
 	if delete(holders, ""); len(until) == len(d.takes) {
-		if d.t.settling || len(holders) > 0 || d.m.now()-d.m.mu.unanswered > d.m.config.Lease {
+		if d.t.settling || len(holders) > 0 || d.m.now()-d.m.mu.unanswered > d.m.mu.view.lease {
 			return nil
 		}
 		for id := range until {
-			until[id] = d.m.mu.members[id].known + d.m.config.Lease/3
+			until[id] = d.m.mu.members[id].known + d.m.mu.view.lease/3
 		}
 	}
 	return until
