@@ -106,9 +106,11 @@ func (q *Queue[T]) add(key T, r *request) {
 
 // addRateLimited asks the limiter if its answer matters, and adds the key. (client-go always asks: kubernetes/kubernetes#112325.)
 //
-// The limiter is foreign code: it may be slow, call the queue or panic. So it is asked without the lock, and the key is
-// not touched until there is an answer. Those that want to ask meanwhile, for any key, wait for asking, so that many at
-// once ask once. If the key was queued in between, the answer is merged as any other add.
+// The limiter is foreign code: it may be slow, call the queue or panic. So it is asked without the queue's lock, and the key is
+// not touched until there is an answer. If the key was queued in between, the answer is merged as any other add.
+//
+// The limiter and the clock run under one lock, asking, which only rate-limited adds take. So of many adds at once one asks, and a
+// slow limiter delays those of all keys.
 func (q *Queue[T]) addRateLimited(k *newKey[T], r *request) {
 	q.asking.Lock()
 	defer q.asking.Unlock()
@@ -117,15 +119,35 @@ func (q *Queue[T]) addRateLimited(k *newKey[T], r *request) {
 	}
 	asked := *r
 	asked.answered = true
-	delay := q.config.RateLimiter.When(k.key)
+	delay := q.askLimiter(k.key, r.AtLeast)
 	if r.After <= 0 || delay < r.After {
-		asked.After = max(delay, r.AtLeast)
+		asked.After = delay
 	}
 	now := q.readClock(true)
 	q.lockAt(now)
 	defer q.unlock()
 	q.addLocked(k, &asked, now)
 }
+
+// askLimiter returns the limiter's delay, or atLeast if that is longer. The rate-limiting queue of package workqueue knows how to make
+// atLeast the delay that the limiter counts a failure for. It asks the limiter, and the queue below it notes the answer.
+func (q *Queue[T]) askLimiter(key T, atLeast time.Duration) time.Duration {
+	if atLeast <= 0 {
+		return q.config.RateLimiter.When(key)
+	}
+	below := new(delayNote[T])
+	above := workqueue.NewTypedRateLimitingQueueWithConfig(q.config.RateLimiter, workqueue.TypedRateLimitingQueueConfig[T]{DelayingQueue: below})
+	above.(interface{ AddRateLimitedAfter(T, time.Duration) }).AddRateLimitedAfter(key, atLeast)
+	return below.delay
+}
+
+// delayNote is a queue that notes how long a key is to wait, and does nothing else.
+type delayNote[T comparable] struct {
+	workqueue.Extended[T] // nil
+	delay                 time.Duration
+}
+
+func (n *delayNote[T]) AddAfter(_ T, delay time.Duration) { n.delay = delay }
 
 // mustAsk reports whether the limiter's answer can matter to k. If not, it adds k without.
 func (q *Queue[T]) mustAsk(k *newKey[T], r *request) bool {
