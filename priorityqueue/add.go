@@ -119,9 +119,9 @@ func (q *Queue[T]) addRateLimited(k *newKey[T], r *request) {
 	}
 	asked := *r
 	asked.answered = true
-	delay := q.askLimiter(k.key, r.AtLeast)
-	if r.After <= 0 || delay < r.After {
-		asked.After = delay
+	asked.After = q.askLimiter(k.key, r.AtLeast)
+	if r.After > 0 {
+		asked.After = max(min(asked.After, r.After), r.AtLeast)
 	}
 	now := q.readClock(true)
 	q.lockAt(now)
@@ -239,8 +239,13 @@ func (r *request) time(now time.Duration) time.Duration {
 // merge returns the new time of a key whose time is before. limited reports whether the limiter was asked for it already.
 func (r *request) merge(before time.Duration, limited bool, now time.Duration) time.Duration {
 	at := r.time(now)
-	if r.askedBefore && (at == unknown || at > before) { // The limiter's delay is in before, and After can only shorten it.
-		at = before
+	if r.askedBefore {
+		if at == unknown || at > before { // The limiter's delay is in before, and After can only shorten it.
+			at = before
+		}
+		if r.AtLeast > 0 {
+			at = max(at, dueloop.AddSaturated(now, r.AtLeast))
+		}
 	}
 	switch {
 	case r.Delay == Latest:

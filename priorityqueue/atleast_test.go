@@ -80,3 +80,53 @@ func TestFailureOfAKeyThatNeverRan(t *testing.T) {
 		}
 	})
 }
+
+// AtLeast bounds what a rate-limited add asks for from below, After from above. An add that does not ask the limiter counts
+// with the time that the key has already instead.
+func TestAtLeastAndAfter(t *testing.T) {
+	const s = time.Second
+	limited := func(after, atLeast time.Duration, policy pq.DelayPolicy) pq.AddOpts {
+		return pq.AddOpts{RateLimited: true, After: after, AtLeast: atLeast, Delay: policy}
+	}
+	first := pq.AddOpts{RateLimited: true}
+	for _, c := range []struct {
+		adds []pq.AddOpts
+		want string
+	}{
+		{[]pq.AddOpts{limited(0, 5*s, 0)}, "10s"},
+		{[]pq.AddOpts{limited(0, 30*s, 0)}, "30s"},
+		{[]pq.AddOpts{limited(1*s, 5*s, 0)}, "5s"},
+		{[]pq.AddOpts{limited(7*s, 5*s, 0)}, "7s"},
+		{[]pq.AddOpts{limited(20*s, 5*s, 0)}, "10s"},
+		{[]pq.AddOpts{limited(1*s, 30*s, 0)}, "30s"},
+		{[]pq.AddOpts{limited(20*s, 30*s, 0)}, "30s"},
+		{[]pq.AddOpts{limited(60*s, 30*s, 0)}, "30s"},
+		{[]pq.AddOpts{limited(-1, -1, 0)}, "10s"},
+		{[]pq.AddOpts{{After: 1 * s, AtLeast: 30 * s}}, "1s"},
+		{[]pq.AddOpts{first, limited(0, 5*s, 0)}, "10s"},
+		{[]pq.AddOpts{first, limited(1*s, 5*s, 0)}, "5s"},
+		{[]pq.AddOpts{first, limited(1*s, 5*s, pq.Replace)}, "5s"},
+		{[]pq.AddOpts{first, limited(1*s, 30*s, 0)}, "10s"},
+		{[]pq.AddOpts{first, limited(0, 30*s, pq.Latest)}, "30s"},
+		{[]pq.AddOpts{first, limited(1*s, 30*s, pq.Replace)}, "30s"},
+		{[]pq.AddOpts{first, limited(0, 30*s, pq.RespectBackoff)}, "10s"},
+	} {
+		for _, held := range []bool{false, true} {
+			script(t, pq.Config[string]{RateLimiter: fixed(10 * s)}, func(t *testing.T, q *pq.Queue[string]) {
+				if held {
+					q.Add("a")
+					hold(t, q, "a")
+				}
+				for _, o := range c.adds {
+					q.AddWithOpts(o, "a")
+				}
+				if held {
+					q.Done("a")
+				}
+				if info, _ := q.Inspect("a"); time.Until(info.Due).String() != c.want {
+					t.Errorf("after %+v, held: %v, it comes in %v, want %s", c.adds, held, time.Until(info.Due), c.want)
+				}
+			})
+		}
+	}
+}

@@ -92,8 +92,10 @@ type AddOpts struct {
 	// only if its answer can matter: not for a key that is queued, or will be at its Done, or was asked about since its hand-out.
 	RateLimited bool
 
-	// AtLeast, with RateLimited, makes a shorter delay of the limiter as long, for a server that says how long to stay away. Another
-	// add may bring the key earlier.
+	// AtLeast, with RateLimited, is the shortest time that the key waits, whatever After and the limiter say: for a server that says
+	// how long to stay away. If the limiter is asked, and is a [workqueue.NewTypedControllerRateLimiter] or
+	// [workqueue.NewTypedItemBackoffRateLimiter], further failures before that time are the same failure. Another add may bring the
+	// key earlier. Without RateLimited, AtLeast has no effect.
 	AtLeast time.Duration
 
 	// SetPriority gives the key this Priority even if the key has a higher one.

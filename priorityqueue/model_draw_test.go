@@ -60,6 +60,7 @@ func drawOpts(t *rapid.T) pq.AddOpts {
 		Priority:    rapid.IntRange(-1, 2).Draw(t, "priority"),
 		After:       max(0, seconds("after", -8, 8)),
 		RateLimited: rapid.IntRange(0, 3).Draw(t, "limited") == 0,
+		AtLeast:     max(0, seconds("at least", -20, 8)),
 		SetPriority: rapid.IntRange(0, 4).Draw(t, "set") == 0,
 		Delay:       rapid.SampledFrom([]pq.DelayPolicy{0, 0, pq.Earliest, pq.Latest, pq.Replace, pq.RespectBackoff, pq.RespectBackoff}).Draw(t, "policy"),
 		MaxDelay:    max(0, seconds("max delay", -10, 10)),

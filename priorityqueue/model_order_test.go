@@ -1,6 +1,7 @@
 package priorityqueue_test
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -134,4 +135,30 @@ func (m *slowQueue) inOrder(keys []*slowKey) {
 		}
 		return a.seq - b.seq
 	})
+}
+
+// pauseGroup pauses a group until a time, or as long as it is paused already.
+func (m *slowQueue) pauseGroup(group string, until time.Duration) {
+	if p, paused := m.pausedGroups[group]; !paused || until > p.until {
+		m.seq++
+		m.pausedGroups[group] = slowPause{until, m.seq}
+	}
+	m.update()
+}
+
+// endPauses ends those that are over at now, the earliest first.
+func (m *slowQueue) endPauses(now time.Duration) {
+	for {
+		group, first := "", slowPause{now, math.MaxInt}
+		for g, p := range m.pausedGroups {
+			if p.until < first.until || p.until == first.until && p.seq < first.seq {
+				group, first = g, p
+			}
+		}
+		if first.seq == math.MaxInt {
+			return
+		}
+		delete(m.pausedGroups, group)
+		m.update()
+	}
 }

@@ -182,32 +182,6 @@ func (m *slowQueue) pass(now time.Duration) {
 	m.endPauses(now)
 }
 
-// pauseGroup pauses a group until a time, or as long as it is paused already.
-func (m *slowQueue) pauseGroup(group string, until time.Duration) {
-	if p, paused := m.pausedGroups[group]; !paused || until > p.until {
-		m.seq++
-		m.pausedGroups[group] = slowPause{until, m.seq}
-	}
-	m.update()
-}
-
-// endPauses ends those that are over at now, the earliest first.
-func (m *slowQueue) endPauses(now time.Duration) {
-	for {
-		group, first := "", slowPause{now, math.MaxInt}
-		for g, p := range m.pausedGroups {
-			if p.until < first.until || p.until == first.until && p.seq < first.seq {
-				group, first = g, p
-			}
-		}
-		if first.seq == math.MaxInt {
-			return
-		}
-		delete(m.pausedGroups, group)
-		m.update()
-	}
-}
-
 // caller is who adds a key.
 type caller int
 
@@ -245,6 +219,10 @@ func (m *slowQueue) merge(key int, o pq.AddOpts, by caller, retry bool) {
 	if o.After > 0 {
 		at = m.now + o.After
 	}
+	atLeast := atOnce
+	if o.RateLimited && o.AtLeast > 0 {
+		atLeast = m.now + o.AtLeast
+	}
 	needed := o.After > 0 || o.Delay == pq.RespectBackoff || o.MaxDelay > 0 && (o.Delay == pq.Latest || o.Delay == pq.Replace)
 	if o.RateLimited {
 		ask := k == nil
@@ -262,6 +240,7 @@ func (m *slowQueue) merge(key int, o pq.AddOpts, by caller, retry bool) {
 			if d := m.limiter.When(key); o.After <= 0 || d < o.After {
 				at = m.now + d
 			}
+			at = max(at, atLeast)
 		} else {
 			asked = true
 		}
@@ -272,7 +251,7 @@ func (m *slowQueue) merge(key int, o pq.AddOpts, by caller, retry bool) {
 			if o.After <= 0 {
 				at = before
 			}
-			at = min(before, at)
+			at = max(min(before, at), atLeast)
 		}
 		switch {
 		case o.Delay == pq.RespectBackoff && k.backoff:
