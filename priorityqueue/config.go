@@ -107,9 +107,10 @@ type AddOpts struct {
 	// MaxDelay, if positive, bounds how far Latest and Replace can put off a key: it comes no later than that after
 	// the first event since its last hand-out. Events are all adds but rate-limited ones, and but those that ask for
 	// the key's next run while a worker holds the key: AddAfter and AddWithPriority. What these ask for is bounded only
-	// once there is an event, and Latest never makes a key come before the limiter's time.
+	// once there is an event, and Latest does not bring forward a key that waits for the limiter's time.
 	//
-	// Zero means Config.MaxDelay, and no bound for a rate-limited add.
+	// Zero means Config.MaxDelay, and no bound for a rate-limited add. A rate-limited add with a MaxDelay is an event. If it has
+	// Latest or Replace, its own time is bounded too: the key may come before the limiter's delay or AtLeast has passed.
 	MaxDelay time.Duration
 
 	// Cause, unless nil, is why the keys are added. It stays with a key that has to wait. A Quiet add does not interrupt
