@@ -158,13 +158,9 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	lister, lists := q.config.RateLimiter.(workqueue.RequeueLister[T])
 	if s.FailingUnlisted = !lists; lists {
 		s.Failing = lister.MostRequeued(limit)
-		for i := range s.Failing {
-			k := &s.Failing[i]
-			now, _ := q.snapshotKey(k.Key)
-			k.State, k.Priority, k.Group, k.Blocked, k.Causes = now.State, now.Priority, now.Group, now.Blocked, now.Causes
-			if k.State == workqueue.KeyWaiting {
-				k.Since, k.Due = now.Since, now.Due
-			}
+		for i, failing := range s.Failing {
+			s.Failing[i], _ = q.snapshotKey(failing.Key)
+			s.Failing[i].Requeues = failing.Requeues
 		}
 	}
 	return s
