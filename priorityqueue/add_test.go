@@ -168,6 +168,7 @@ func TestBadConfig(t *testing.T) {
 	for want, config := range map[string]pq.Config[string]{
 		"priorityqueue: Config.Aging":                {Aging: -1},
 		"priorityqueue: Config.MinInterval":          {MinInterval: -1},
+		"priorityqueue: Config.MaxDelay":             {MaxDelay: -1},
 		"priorityqueue: Config.Delay":                {Delay: 5},
 		"priorityqueue: Config.Limit without Group":  {Limit: limit(1)},
 		"priorityqueue: Config.Weight without Group": {Weight: weight},

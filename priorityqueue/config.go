@@ -71,6 +71,8 @@ func (c *Config[T]) check() {
 		panic("priorityqueue: Config.Delay is not a DelayPolicy")
 	case c.Aging < 0:
 		panic("priorityqueue: Config.Aging is negative")
+	case c.MaxDelay < 0:
+		panic("priorityqueue: Config.MaxDelay is negative")
 	case c.MinInterval < 0:
 		panic("priorityqueue: Config.MinInterval is negative")
 	case c.Group == nil && c.Weight != nil:
