@@ -254,7 +254,7 @@ func (q *Queue[T]) addFailures(infos []Info[T]) {
 	complete = true
 }
 
-// giveBack queues key again, which was taken and cannot be returned to the caller, unless it is Done.
+// giveBack queues key again, with its causes: it was taken, and cannot be returned to the caller. It leaves alone a key that is Done.
 func (q *Queue[T]) giveBack(key T) {
 	h, now := keytable.HashOf(key), q.readClock(false)
 	q.lockAt(now)
@@ -266,8 +266,25 @@ func (q *Queue[T]) giveBack(key T) {
 	if !q.mu.stopped {
 		again := request{AddOpts: AddOpts{Delay: Earliest}, keepPriority: true}
 		q.addHeldLocked(s, &e.Value, &again, now)
+		q.giveCausesBackLocked(s)
 	}
 	q.finishSlotLocked(s, &e.Value, now)
+}
+
+// giveCausesBackLocked puts the causes with which the key at s was handed out before those of its next hand-out.
+func (q *Queue[T]) giveCausesBackLocked(s keytable.Slot) {
+	current, _ := q.mu.notes.Causes(s)
+	if current == nil {
+		return
+	}
+	q.mu.notes.AddCause(s, func(next workqueue.Causes) workqueue.Causes {
+		all := *current
+		for _, c := range next.Last {
+			all = all.Plus(c)
+		}
+		all.Others += next.Others
+		return all
+	})
 }
 
 // DoneBatch is Done of each of items, in this order. If one of them cannot be hashed, it panics before any is Done.

@@ -2,6 +2,7 @@ package priorityqueue_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -151,6 +152,34 @@ func TestTakeGivesBackWhatIsHeld(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The next worker learns why such a key came, and why it was added meanwhile.
+func TestTakeGivesCausesBack(t *testing.T) {
+	f := &fragile{key: "b"}
+	script(t, pq.Config[string]{RateLimiter: f}, func(t *testing.T, q *pq.Queue[string]) {
+		f.then = func() {
+			time.Sleep(time.Second)
+			for i := range 8 {
+				q.AddCause("b", workqueue.Cause{Reason: fmt.Sprint("meanwhile ", i)})
+			}
+		}
+		began := time.Now()
+		q.AddCause("a", *because("1"))
+		q.AddCause("b", *because("2"))
+		q.Add("c")
+		testkit.WantPanic(t, "TakeBatch", func() { _, _ = q.TakeBatch(t.Context(), 3) }, "NumRequeues")
+		hold(t, q, "a b c")
+		wantCauses(t, q, "a", "1")
+		wantCauses(t, q, "c", "")
+		if c := q.Causes("b"); c.Others != 1 || !c.First.Equal(began) || len(c.Last) != 8 || c.Last[0].Reason != "meanwhile 0" {
+			t.Errorf("Causes(b) are %+v", c)
+		}
+		q.Add("a")
+		q.DoneBatch("a", "b", "c")
+		wantCauses(t, q, "a", "")
+		drain(t, q, "a")
+	})
 }
 
 func TestDoneBatch(t *testing.T) {
