@@ -53,7 +53,7 @@ type Config[T comparable] struct {
 
 	// Limit returns how many keys of a group may be processed at once. Its other keys are blocked: they stay
 	// queued, and out of the way of other groups' keys. Nil means no limit, and so does an answer below one: to stop a
-	// group, use PauseGroup. It is called as Weight is, and its answer counts from then on.
+	// group, use PauseGroup. It is called as Weight is, and an answer for a key that was not in the queue counts from then on.
 	Limit func(group string) int
 
 	// MinInterval, unless zero, is the shortest time from one hand-out of a key to the next. A key that is

@@ -80,6 +80,7 @@ func TestLimiterPanics(t *testing.T) {
 		h.onWhen = func(string) { panic("limiter") }
 		for _, key := range []string{"absent", "waits", "held"} {
 			testkit.WantPanic(t, "AddRateLimited", func() { q.AddRateLimited(key) }, "limiter")
+			testkit.WantPanic(t, "AddRateLimitedAfter", func() { q.AddRateLimitedAfter(key, time.Hour) }, "limiter")
 		}
 		wantAt(t, q, "absent", "absent")
 		wantAt(t, q, "waits", "waiting 1h0m0s")
