@@ -451,7 +451,10 @@ func TestActionsDoNotWaitForReaders(t *testing.T) {
 			t.Errorf("a count of no set: %d after %v", w.Code, time.Since(began))
 		}
 		for _, state := range []string{"failing", "queued"} {
-			wantBody(t, get(h, "?queue=q&state="+state), "There may be more keys", "Not known.")
+			wantBody(t, get(h, "?queue=q&state="+state), "try again in a minute", "There may be more keys", "Not known.")
+		}
+		if p := getJSON[keysPage](t, h, "?queue=q&state=failing"); !strings.Contains(p.Error, "try again in a minute") {
+			t.Errorf("a page during a search: %+v", p)
 		}
 		wantBody(t, get(h, "?queue=q&state=failing&error=x"), "There may be more keys", "No key that was looked at has such an error.")
 		cancel()

@@ -70,6 +70,9 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 		report.Matching = &matchingReport{More: p.More}
 	}
 	p.Error = report.Queue.Error
+	if noTurn != nil && p.Error == "" {
+		p.Error = noTurn.Error()
+	}
 	all := sections[sectionOf(p.State)]
 	switch p.State {
 	case string(workqueue.KeyQueued):
