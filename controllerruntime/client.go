@@ -38,7 +38,7 @@ func ReadYourWrites(ctx context.Context, c client.Client, informers cache.Cache,
 	if len(kinds) == 0 {
 		return nil, errors.New("controllerruntime: ReadYourWrites without kinds: give those that the reconciler writes and reads from the cache")
 	}
-	notes := writes{make(map[schema.GroupVersionKind]*ownwrites.Cache), c}
+	caches := make(map[schema.GroupVersionKind]*ownwrites.Cache)
 	for _, kind := range kinds {
 		gvk, err := c.GroupVersionKindFor(kind)
 		if err != nil {
@@ -48,7 +48,7 @@ func ReadYourWrites(ctx context.Context, c client.Client, informers cache.Cache,
 		if err != nil {
 			return nil, fmt.Errorf("controllerruntime: ReadYourWrites of %s: %w", gvk.Kind, err)
 		}
-		notes.caches[gvk], err = ownwrites.WatchReader(gvk.Kind, informer, limit, func(ctx context.Context, name types.NamespacedName) (metav1.Object, error) {
+		caches[gvk], err = ownwrites.WatchReader(gvk.Kind, informer, limit, func(ctx context.Context, name types.NamespacedName) (metav1.Object, error) {
 			object := kind.DeepCopyObject().(client.Object)
 			err := informers.Get(ctx, name, object)
 			if apierrors.IsNotFound(err) {
@@ -60,65 +60,59 @@ func ReadYourWrites(ctx context.Context, c client.Client, informers cache.Cache,
 			return nil, fmt.Errorf("controllerruntime: ReadYourWrites of %s: %w", gvk.Kind, err)
 		}
 	}
-	return &notingClient{c, notes}, nil
-}
-
-// writes notes what was written.
-type writes struct {
-	caches map[schema.GroupVersionKind]*ownwrites.Cache
-	client client.Client
-}
-
-// note notes a write of object that has returned err, and returns err.
-func (n writes) note(ctx context.Context, object client.Object, dryRun []string, deleted bool, err error) error {
-	if err != nil || len(dryRun) > 0 {
-		return err
-	}
-	gvk, kindErr := n.client.GroupVersionKindFor(object)
-	if c := n.caches[gvk]; kindErr == nil && c != nil {
-		if deleted {
-			c.Deleted(ctx, object)
-		} else {
-			c.Wrote(ctx, object)
-		}
-	}
-	return nil
+	return &notingClient{c, caches}, nil
 }
 
 // notingClient is what ReadYourWrites returns.
 type notingClient struct {
 	client.Client
-	notes writes
+	caches map[schema.GroupVersionKind]*ownwrites.Cache
+}
+
+// note notes a write of object that has returned err, and returns err.
+func (c *notingClient) note(ctx context.Context, object client.Object, dryRun []string, deleted bool, err error) error {
+	if err != nil || len(dryRun) > 0 {
+		return err
+	}
+	gvk, kindErr := c.GroupVersionKindFor(object)
+	if own := c.caches[gvk]; kindErr == nil && own != nil {
+		if deleted {
+			own.Deleted(ctx, object)
+		} else {
+			own.Wrote(ctx, object)
+		}
+	}
+	return nil
 }
 
 func (c *notingClient) Create(ctx context.Context, object client.Object, opts ...client.CreateOption) error {
 	dryRun := new(client.CreateOptions).ApplyOptions(opts).DryRun
-	return c.notes.note(ctx, object, dryRun, false, c.Client.Create(ctx, object, opts...))
+	return c.note(ctx, object, dryRun, false, c.Client.Create(ctx, object, opts...))
 }
 
 func (c *notingClient) Update(ctx context.Context, object client.Object, opts ...client.UpdateOption) error {
 	dryRun := new(client.UpdateOptions).ApplyOptions(opts).DryRun
-	return c.notes.note(ctx, object, dryRun, false, c.Client.Update(ctx, object, opts...))
+	return c.note(ctx, object, dryRun, false, c.Client.Update(ctx, object, opts...))
 }
 
 func (c *notingClient) Patch(ctx context.Context, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
 	dryRun := new(client.PatchOptions).ApplyOptions(opts).DryRun
-	return c.notes.note(ctx, object, dryRun, false, c.Client.Patch(ctx, object, patch, opts...))
+	return c.note(ctx, object, dryRun, false, c.Client.Patch(ctx, object, patch, opts...))
 }
 
 func (c *notingClient) Delete(ctx context.Context, object client.Object, opts ...client.DeleteOption) error {
 	dryRun := new(client.DeleteOptions).ApplyOptions(opts).DryRun
-	return c.notes.note(ctx, object, dryRun, true, c.Client.Delete(ctx, object, opts...))
+	return c.note(ctx, object, dryRun, true, c.Client.Delete(ctx, object, opts...))
 }
 
 func (c *notingClient) Status() client.SubResourceWriter {
-	return &notingStatus{c.Client.Status(), c.notes}
+	return &notingStatus{c.Client.Status(), c}
 }
 
 // notingStatus is the writer of the status of a notingClient.
 type notingStatus struct {
 	client.SubResourceWriter
-	notes writes
+	client *notingClient
 }
 
 func (s *notingStatus) Update(ctx context.Context, object client.Object, opts ...client.SubResourceUpdateOption) error {
@@ -127,7 +121,7 @@ func (s *notingStatus) Update(ctx context.Context, object client.Object, opts ..
 	if o.SubResourceBody != nil { // The answer is in there.
 		object = o.SubResourceBody
 	}
-	return s.notes.note(ctx, object, o.DryRun, false, err)
+	return s.client.note(ctx, object, o.DryRun, false, err)
 }
 
 func (s *notingStatus) Patch(ctx context.Context, object client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
@@ -136,5 +130,5 @@ func (s *notingStatus) Patch(ctx context.Context, object client.Object, patch cl
 	if o.SubResourceBody != nil {
 		object = o.SubResourceBody
 	}
-	return s.notes.note(ctx, object, o.DryRun, false, err)
+	return s.client.note(ctx, object, o.DryRun, false, err)
 }

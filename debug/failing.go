@@ -75,7 +75,7 @@ func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 			return true
 		}
 		r.partial = r.partial || r.missing != nil
-		if set != stateFailing && !(each(r.keptGivenUp()) && each(r.givenUpInPools())) || set == stateGivenUp {
+		if set != stateFailing && !(each(r.keptGivenUp) && each(r.givenUpInPools)) || set == stateGivenUp {
 			return
 		}
 		unlisted := 0
@@ -87,41 +87,37 @@ func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 			return
 		}
 		listed := len(seen)
-		if each(r.counted()) {
+		if each(r.counted) {
 			r.partial = r.partial || len(seen)-listed < unlisted
 		}
 	}
 }
 
 // keptGivenUp yields the keys that the queue itself keeps as given up.
-func (r *reading) keptGivenUp() iter.Seq[failure] {
-	return func(yield func(failure) bool) {
-		if r.entry.queue.GivenUp == nil || r.missing != nil {
+func (r *reading) keptGivenUp(yield func(failure) bool) {
+	if r.entry.queue.GivenUp == nil || r.missing != nil {
+		return
+	}
+	began := time.Now()
+	keys := r.entry.queue.GivenUp(maxGivenUp + 1)
+	endedEarly := r.stats.Shared != nil && time.Since(began) >= patience // A queue on a server gives up then.
+	r.partial = r.partial || endedEarly || len(keys) > maxGivenUp
+	for _, k := range keys[:min(len(keys), maxGivenUp)] {
+		if !yield(failureOfKept(k)) {
 			return
-		}
-		began := time.Now()
-		keys := r.entry.queue.GivenUp(maxGivenUp + 1)
-		endedEarly := r.stats.Shared != nil && time.Since(began) >= patience // A queue on a server gives up then.
-		r.partial = r.partial || endedEarly || len(keys) > maxGivenUp
-		for _, k := range keys[:min(len(keys), maxGivenUp)] {
-			if !yield(failureOfKept(k)) {
-				return
-			}
 		}
 	}
 }
 
 // givenUpInPools yields the keys that the pools list as given up.
-func (r *reading) givenUpInPools() iter.Seq[failure] {
-	return func(yield func(failure) bool) {
-		for _, p := range r.pools {
-			for k := range p.pool.GivenUpKeys() {
-				if !yield(failure{FailedKey: k, state: stateGivenUp, pool: p.pool}) {
-					return
-				}
+func (r *reading) givenUpInPools(yield func(failure) bool) {
+	for _, p := range r.pools {
+		for k := range p.pool.GivenUpKeys() {
+			if !yield(failure{FailedKey: k, state: stateGivenUp, pool: p.pool}) {
+				return
 			}
-			r.partial = r.partial || p.pool.Stats().GivenUpUnlisted > 0
 		}
+		r.partial = r.partial || p.pool.Stats().GivenUpUnlisted > 0
 	}
 }
 
@@ -141,27 +137,25 @@ func (r *reading) failingInPools(unlisted *int) iter.Seq[failure] {
 }
 
 // counted yields the keys whose failures the limiter counts.
-func (r *reading) counted() iter.Seq[failure] {
-	return func(yield func(failure) bool) {
-		for _, k := range r.keys.Failing {
-			if !yield(failureOfCounted(k)) {
+func (r *reading) counted(yield func(failure) bool) {
+	for _, k := range r.keys.Failing {
+		if !yield(failureOfCounted(k)) {
+			return
+		}
+	}
+	// Without pools a full list may lack keys that are not in the queue.
+	r.partial = r.partial || len(r.pools) == 0 && len(r.keys.Failing) >= searchLimit
+	if all := r.entry.queue.SnapshotKeys; all != nil && r.missing == nil {
+		began := time.Now()
+		for k := range all() {
+			if k.Requeues > 0 && !yield(failureOfCounted(k)) {
 				return
 			}
+			began = time.Now()
 		}
-		// Without pools a full list may lack keys that are not in the queue.
-		r.partial = r.partial || len(r.pools) == 0 && len(r.keys.Failing) >= searchLimit
-		if all := r.entry.queue.SnapshotKeys; all != nil && r.missing == nil {
-			began := time.Now()
-			for k := range all() {
-				if k.Requeues > 0 && !yield(failureOfCounted(k)) {
-					return
-				}
-				began = time.Now()
-			}
-			r.noteMissing(began)
-		}
-		r.partial = r.partial || r.missing != nil
+		r.noteMissing(began)
 	}
+	r.partial = r.partial || r.missing != nil
 }
 
 // errorContains reports whether an error contains a text, or does so as the page shows it.
