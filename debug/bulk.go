@@ -16,7 +16,8 @@ type bulkResult struct {
 	// Keys is to how many it was done. Gone were there before, and not any more.
 	Keys int `json:"keys"`
 	Gone int `json:"gone"`
-	// Left is how many there was no time for, and LeftMore reports that there may be more than these.
+	// Left is how many were not done: the time was over, the queue was shut down, or its server did not answer. LeftMore reports that
+	// there may be more than these.
 	Left     int  `json:"left"`
 	LeftMore bool `json:"left_more,omitempty"`
 	text     string
@@ -36,7 +37,7 @@ type bulk struct {
 	result  bulkResult
 	// step are the keys that were retried since the queue was last known to be open.
 	step []any
-	// unsure counts given-up keys of the queue that were not there since then: they are gone, or the queue has ended.
+	// unsure counts given-up keys that the queue did not find since then: they are gone, or it is shut down.
 	unsure int
 	// failed is why the others are left, or nil.
 	failed error

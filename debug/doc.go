@@ -75,11 +75,12 @@
 // it as given up.
 //
 // The answer is an object with action, queue, key, group, and text, which says what was done; error, if not all was done. With of, also:
-// keys, how many it was done to; gone, how many were there before and not any more; left, how many there was no time for (an action takes
-// ten seconds at most); left_more, if there may be others. There may be others because a pool remembers the errors of 10,000 failing keys
-// and the last Options.KeepGivenUp given-up ones; a queue is asked for its last 10,000 given-up keys; and without a pool, of the
-// failing keys that are not in the queue only 512 are known. Repeat the action while left is not 0 and, if left_more is there, once these
-// keys are done: a list may have others then. A count has more if there may be others.
+// keys, how many it was done to; gone, how many were there before and not any more; left, how many were not done: the time was over (an
+// action takes ten seconds at most), the queue was shut down, or its server did not answer; left_more, if there may be others. There may
+// be others because a pool remembers the errors of 10,000 failing keys and the last Options.KeepGivenUp given-up ones; a queue is asked
+// for its last 10,000 given-up keys; and without a pool, of the failing keys that are not in the queue only 512 are known. Unless there
+// is an error, repeat the action while left is not 0 and, if left_more is there, once these keys are done: a list may have others then.
+// A count has more if there may be others.
 //
 // A page of another site cannot send such a request: it needs the header X-Workqueue-Action, with any value, which
 // forms cannot send and scripts of other origins may not, and the browser must not say that it comes from another

@@ -47,7 +47,7 @@ type Options struct {
 // While something is shown the handler has one goroutine, which reads the numbers of all queues every few seconds,
 // so that the charts are there at the first look. That takes a few milliseconds for a thousand queues, up to 10 KB
 // for each queue that was busy in the last ten minutes, and less than 2 KB for others. A queue that does not answer
-// holds up neither the others nor a page for more than a second. It keeps a goroutine until it does.
+// holds up no other queue, the list for a second, and its own page for five. It keeps a goroutine until it answers.
 type Handler struct {
 	// Times has the methods of a provider that makes no metrics.
 	Times
@@ -68,7 +68,7 @@ type Handler struct {
 		// byID has all entries, and byQueue those of queues that can be compared.
 		byID    map[string]*entry
 		byQueue map[any]*entry
-		// byName has, by the names of pools, their entries, which are in byID, too, and hidden while a queue shows the pools.
+		// byName has the entries of pools, by name. They are in byID too, and hidden while queues show their pools.
 		// poolsByQueue has the pools whose queues can be compared.
 		byName       map[string]*entry
 		poolsByQueue map[any][]*worker.Inspector
@@ -337,7 +337,7 @@ func (h *Handler) poolsOf(e *entry) (all []*worker.Inspector) {
 	}
 	for _, name := range slices.Compact([]string{e.name, e.queueName}) {
 		for _, p := range h.namedLocked(name) {
-			if !slices.Contains(all, p) { // Of an entry that is not, or not any more, in byQueue, all has it.
+			if !slices.Contains(all, p) { // If e is not in byQueue, yet or any more, all has its queue's pools already.
 				all = append(all, p)
 			}
 		}

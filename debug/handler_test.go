@@ -326,7 +326,7 @@ func took(t *testing.T, h *debug.Handler, query string) (list, time.Duration) {
 	return a, time.Since(began)
 }
 
-// Queues that do not answer make no page wait for more than a second, are asked once, and are shown as they were. The
+// Queues that do not answer make no list wait for more than a second, are asked once, and are shown as they were. The
 // others have their charts.
 func TestQueuesThatDoNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

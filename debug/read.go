@@ -281,7 +281,7 @@ func (h *Handler) readOne(ctx context.Context, e *entry, limit int) *reading {
 	r := *cmp.Or(answer, e.lastAnswer(began))
 	if answer == nil { // The keys are missing, even if the numbers have come meanwhile.
 		r.late, r.err = true, nil
-		if r.missing != errOutage { // What an earlier answer lacked is no matter, but an outage is the cause.
+		if r.missing != errOutage { // An outage explains the silence; that an earlier answer was slow does not.
 			r.missing = errLate
 		}
 	}

@@ -85,8 +85,8 @@ func (f *foundReport) add(k keyReport, exact bool) {
 
 // search looks for the keys that are called text (and have that id, unless it is empty), or else for those whose texts contain
 // it: among those that r has, the keys that were found so before, and, when turn lets it, all keys of the queue and its pools.
-// A key that was found by its id before is found again, as absent, when it has left the queue. With every, and without an id, all keys
-// are looked at even if one is found: an action must not miss that several are called so.
+// A key that was found by its id before is found again, as absent, when it has left the queue. With every and no id it looks at all keys
+// even if one fits: an action must notice that several have that text.
 func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, text, id string, every bool) *foundReport {
 	f := newFoundReport(text, id)
 	f.of = r.entry

@@ -151,7 +151,7 @@ func (t theirs) addNames(names map[string]bool, label string) {
 	metrics := make(chan prometheus.Metric, 100)
 	go func() {
 		defer close(metrics)
-		defer func() { _ = recover() }() // The registry calls it, too, and reports it.
+		defer func() { _ = recover() }() // The registry calls it, too, and from client_golang 1.24 on reports the panic.
 		t.collector.Collect(metrics)
 	}()
 	for m := range metrics {

@@ -56,7 +56,7 @@ func (p *Provider) collectPools(ch chan<- prometheus.Metric) {
 	for pools = range p.pools.All() {
 		name := s.nameOf(pools.Name)
 		if metrics.ChangesAlone(&pools.Sum) {
-			name = pools.Name // What others export under this name are counts of calls, and this pool exports none: no metric can be there twice.
+			name = pools.Name // Others export counts of calls under this name, and this pool has none, so no metric comes twice.
 		}
 		for i := range p.poolFamilies {
 			f := &p.poolFamilies[i]
