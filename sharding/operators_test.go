@@ -228,6 +228,36 @@ func TestMemberOnSuspendedMachine(t *testing.T) {
 	})
 }
 
+// All processes are stopped for longer than a lease. The first one that goes on does not take the other for dead, which goes on later.
+func TestGroupThatWasStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		var stops []*stopper
+		var members []*Member
+		for _, name := range []string{"a", "b"} {
+			clock := &simClock{start: time.Now(), rate: 1, stop: &stopper{}}
+			stops = append(stops, clock.stop)
+			members = append(members, mustJoin(t, store, Config{Name: name, Slots: 2, Clock: clock}))
+		}
+		time.Sleep(11 * time.Second)
+		wantHeld(t, 1, 1)(members...)
+		for _, s := range stops {
+			s.stop(func() {})
+		}
+		time.Sleep(20 * time.Second)
+		stops[0].resume()
+		time.Sleep(3 * time.Second)
+		stops[1].resume()
+		time.Sleep(2 * time.Second)
+		wantHeld(t, 1, 1)(members...)
+		for _, m := range members {
+			if n := m.Stats().LostLeases; n != 0 {
+				t.Errorf("FAILURE: it has lost %d leases", n)
+			}
+		}
+	})
+}
+
 // setClock is a clock whose wall clock can be set.
 type setClock struct {
 	*simClock
