@@ -196,7 +196,7 @@ func (r *TypedMaxOfRateLimiter[T]) When(item T) time.Duration {
 	for _, limiter := range r.limiters {
 		longest = max(longest, limiter.When(item))
 	}
-	r.setDelay(item, longest)
+	r.SetDelay(item, longest)
 	return longest
 }
 
@@ -207,9 +207,11 @@ func (r *TypedMaxOfRateLimiter[T]) delayLeft(item T) (left time.Duration) {
 	return left
 }
 
-func (r *TypedMaxOfRateLimiter[T]) setDelay(item T, delay time.Duration) {
+// SetDelay makes the delay of item's last failure end after that time from now, in those limiters that count a failure once for each delay,
+// as those of [NewTypedItemBackoffRateLimiter] do. Until then further failures are the same. For a queue with delays of its own.
+func (r *TypedMaxOfRateLimiter[T]) SetDelay(item T, delay time.Duration) {
 	for _, k := range r.keepers {
-		k.setDelay(item, delay)
+		k.SetDelay(item, delay)
 	}
 }
 
@@ -263,7 +265,7 @@ func (w TypedWithMaxWaitRateLimiter[T]) When(item T) time.Duration {
 	asked := w.limiter.When(item)
 	delay := max(0, min(asked, w.maxDelay))
 	if delay != asked {
-		w.setDelay(item, delay)
+		w.SetDelay(item, delay)
 	}
 	return delay
 }
@@ -275,9 +277,10 @@ func (w TypedWithMaxWaitRateLimiter[T]) delayLeft(item T) (left time.Duration) {
 	return left
 }
 
-func (w TypedWithMaxWaitRateLimiter[T]) setDelay(item T, delay time.Duration) {
+// SetDelay is that of the other limiter, if it has one. See [TypedMaxOfRateLimiter.SetDelay].
+func (w TypedWithMaxWaitRateLimiter[T]) SetDelay(item T, delay time.Duration) {
 	if k, ok := w.limiter.(delayKeeper[T]); ok {
-		k.setDelay(item, delay)
+		k.SetDelay(item, delay)
 	}
 }
 

@@ -142,8 +142,8 @@ func positiveOr(d, otherwise time.Duration) time.Duration {
 type delayKeeper[T comparable] interface {
 	// delayLeft returns what is left of the delay of item's last failure, and zero if that has passed.
 	delayLeft(item T) time.Duration
-	// setDelay makes the delay of item's last failure end after that time from now.
-	setDelay(item T, delay time.Duration)
+	// SetDelay makes the delay of item's last failure end after that time from now.
+	SetDelay(item T, delay time.Duration)
 }
 
 type itemBackoffRateLimiter[T comparable] struct {
@@ -199,7 +199,7 @@ func (r *itemBackoffRateLimiter[T]) delayLeft(item T) (left time.Duration) {
 	return left
 }
 
-func (r *itemBackoffRateLimiter[T]) setDelay(item T, delay time.Duration) {
+func (r *itemBackoffRateLimiter[T]) SetDelay(item T, delay time.Duration) {
 	r.keys.find(item, func(s keytable.Slot) { r.keys.setLifeLocked(s, dueloop.AddSaturated(delay, r.forgetAfter)) })
 }
 

@@ -108,7 +108,7 @@ func (q *rateLimitingType[T]) AddRateLimited(item T) {
 func (q *rateLimitingType[T]) AddRateLimitedAfter(item T, atLeast time.Duration) {
 	delay := q.rateLimiter.When(item)
 	if k, ok := q.rateLimiter.(delayKeeper[T]); ok && delay < atLeast {
-		k.setDelay(item, atLeast) // Until then, further failures are the same.
+		k.SetDelay(item, atLeast) // Until then, further failures are the same.
 	}
 	q.delaying.AddAfter(item, max(delay, atLeast))
 }

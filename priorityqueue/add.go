@@ -129,25 +129,18 @@ func (q *Queue[T]) addRateLimited(k *newKey[T], r *request) {
 	q.addLocked(k, &asked, now)
 }
 
-// askLimiter returns the limiter's delay, or atLeast if that is longer. The rate-limiting queue of package workqueue knows how to make
-// atLeast the delay that the limiter counts a failure for. It asks the limiter, and the queue below it notes the answer.
+// askLimiter returns the limiter's delay, or atLeast if that is longer. Then the limiter hears of it: until that time has passed, further
+// failures are the same.
 func (q *Queue[T]) askLimiter(key T, atLeast time.Duration) time.Duration {
-	if atLeast <= 0 {
-		return q.config.RateLimiter.When(key)
+	delay := q.config.RateLimiter.When(key)
+	if delay >= atLeast {
+		return delay
 	}
-	below := new(delayNote[T])
-	above := workqueue.NewTypedRateLimitingQueueWithConfig(q.config.RateLimiter, workqueue.TypedRateLimitingQueueConfig[T]{DelayingQueue: below})
-	above.(interface{ AddRateLimitedAfter(T, time.Duration) }).AddRateLimitedAfter(key, atLeast)
-	return below.delay
+	if l, ok := q.config.RateLimiter.(interface{ SetDelay(T, time.Duration) }); ok {
+		l.SetDelay(key, atLeast)
+	}
+	return atLeast
 }
-
-// delayNote is a queue that notes how long a key is to wait, and does nothing else.
-type delayNote[T comparable] struct {
-	workqueue.Extended[T] // nil
-	delay                 time.Duration
-}
-
-func (n *delayNote[T]) AddAfter(_ T, delay time.Duration) { n.delay = delay }
 
 // mustAsk reports whether the limiter's answer can matter to k. If not, it adds k without.
 func (q *Queue[T]) mustAsk(k *newKey[T], r *request) bool {

@@ -77,8 +77,8 @@
 // No call holds the lock for more than about a thousand keys, about a millisecond at a million: longer calls give it
 // back in between.
 //
-// Once warm, no call for a single key allocates, unless it has a Cause or AtLeast, or starts the goroutine and timer that the queue has
-// while a key waits; there are no others. AddAll, batches, All, snapshots and ShutDown allocate slices of keys; Stats allocates with metrics
+// Once warm, no call for a single key allocates, unless it has a Cause, or starts the goroutine and timer that the queue has while a
+// key waits; there are no others. AddAll, batches, All, snapshots and ShutDown allocate slices of keys; Stats allocates with metrics
 // only. After a burst the memory goes back to the collector. A cycle of Add, Get and Done takes up to twice that of package
 // workqueue. The clock is read only while a key waits, with Aging, MinInterval or metrics, or if a policy needs the time.
 //
