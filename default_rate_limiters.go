@@ -208,7 +208,8 @@ func (r *TypedMaxOfRateLimiter[T]) delayLeft(item T) (left time.Duration) {
 }
 
 // SetDelay makes the delay of item's last failure end after that time from now, in those limiters that count a failure once for each delay,
-// as those of [NewTypedItemBackoffRateLimiter] do. Until then further failures are the same. For a queue with delays of its own.
+// as those of [NewTypedItemBackoffRateLimiter] do. Until then further failures are the same. It is for queues that
+// make a delay longer.
 func (r *TypedMaxOfRateLimiter[T]) SetDelay(item T, delay time.Duration) {
 	for _, k := range r.keepers {
 		k.SetDelay(item, delay)

@@ -195,7 +195,7 @@ func (m *Member) stored(sequence int64, version string) (upToDate bool) {
 	}
 	self.version, self.stored = version, sequence
 	if a, ok := self.attempts[sequence]; ok {
-		if self.renewed.mono < m.mu.failed {
+		if self.renewed.mono < m.mu.failed { // A backup may have been restored meanwhile.
 			m.forgiveSilenceLocked()
 		}
 		self.renewed = self.renewed.latest(a.began)

@@ -100,9 +100,9 @@ type retryAfterError struct {
 
 // RetryAfter wraps an error so that its key does not come again before d: for servers that say how long to stay away. The call has failed
 // and is counted, and the key comes again after the longer of d and the limiter's delay; of several RetryAfters the longest counts. A queue
-// that cannot take the longer of two, such as client-go's, brings it after d, and does not ask its limiter. (A queue that
-// cannot move a waiting key, such as the root package's, ignores d if the call fails within the delay of an earlier failure.) It returns nil
-// if err is nil.
+// that cannot take the longer of two, such as client-go's, brings it after d, and does not ask its limiter. (A queue that cannot move a
+// waiting key, such as the root package's, ignores d if the call fails within the delay of an earlier failure.) It returns nil if err is
+// nil.
 //
 // errors.Join(err, RequeueAfter(d)) means the same. If a Kubernetes API server's error says how long to stay away, this package does not
 // look for that: see apierrors.SuggestsClientDelay and docs/backoff.md.

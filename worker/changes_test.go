@@ -251,6 +251,26 @@ func TestForgottenChangeOfInterruptedKey(t *testing.T) {
 	})
 }
 
+// Forget during a call ends the change that the call would answer: it is not counted, and does not go on after a failure.
+func TestForgottenChangeOfRunningKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, err := range []error{nil, errBroken} {
+			q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: debug.Times{}})
+			b := worker.NewBooks(q, options{})
+			q.Add("a")
+			q.Get()
+			b.Begin(t.Context(), "a").End(errBroken)
+			time.Sleep(time.Second)
+			e := b.Begin(t.Context(), "a")
+			b.Forget("a")
+			e.End(err)
+			if s := b.Stats(); s.OldestUnanswered != 0 || s.Changes.Count() != 0 {
+				t.Errorf("after %v: unanswered for %v, %d counted", err, s.OldestUnanswered, s.Changes.Count())
+			}
+		}
+	})
+}
+
 // Of a queue with priorities, the oldest key may not be the next one. Then only its age is known.
 func TestOldestUnansweredWithPriorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

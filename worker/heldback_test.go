@@ -62,6 +62,20 @@ func TestQueueThatHoldsKeysBack(t *testing.T) {
 	}
 }
 
+// A panic while Run reads what the queue holds back is an error of the pool, and Run returns all the same.
+func TestPanicOfQueueThatHoldsKeysBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, release := heldBack(3, func(q *priorityqueue.Queue[string]) stringQueue { return hooked{q, func() { panic("foreign") }} })
+		r := run(t, p)
+		r.cancel()
+		r.after(time.Second)
+		if err := r.returned(); err == nil || !strings.Contains(err.Error(), "foreign") {
+			t.Errorf("Run returned %v", err)
+		}
+		close(release)
+	})
+}
+
 // heldBack returns a queue that holds back all keys but one as long as that is held, and a pool over what wrap makes of
 // it, with a handler that returns when release is closed.
 func heldBack(n int, wrap func(*priorityqueue.Queue[string]) stringQueue) (p *worker.Pool[string], release chan struct{}) {

@@ -80,8 +80,8 @@ func (b *Books[T]) startSweep(ctx context.Context) {
 	})
 }
 
-// sweep forgets stale failures, as checkFailures does, until ctx ends. It skips the first from keys, and returns
-// the from with which the next sweep goes on.
+// sweep forgets stale failures, as checkFailures does, until ctx ends. It skips the first from keys, and returns the from with which the
+// next sweep goes on.
 func (b *Books[T]) sweep(ctx context.Context, from int) (next int) {
 	for key := range b.failures.allFailing() {
 		switch {
