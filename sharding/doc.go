@@ -77,8 +77,9 @@
 // When others give its slots away:
 //
 //   - Only when the member's life has ended: its record has a mark, or has been gone for a lease.
-//   - A member takes another one for dead when that one's record has not changed for a lease, by its own clock. If it was out of touch
-//     itself, or failed to renew its record or to read the table, it first gives the other one a third of that one's lease to renew.
+//   - A member takes another one for dead when that one's record has not changed for a lease, by its own clock. If it has failed to renew
+//     its own record or to read the table, it first gives the other one a third of that one's lease to renew, and if it was out of touch
+//     for two thirds of a lease, or stopped, a whole one.
 //   - It then renews its own record, which shows whether a backup was restored meanwhile, reads that of the other once more, and marks it
 //     on condition of that version. A marked record can not be renewed any more, and everybody sees why.
 //   - That a watch or a list does not show a record means nothing, unless the record had a mark: they may lag behind the table that names

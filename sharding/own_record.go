@@ -59,6 +59,9 @@ func (a moment) latest(b moment) moment {
 	return b
 }
 
+// since returns the time from b to a by the clock that shows more of it.
+func (a moment) since(b moment) time.Duration { return max(a.mono-b.mono, a.wall-b.wall) }
+
 func (m *Member) moment() moment {
 	return moment{m.now(), m.config.Clock.Now().Round(0).Sub(m.start.Round(0))}
 }
@@ -195,8 +198,11 @@ func (m *Member) stored(sequence int64, version string) (upToDate bool) {
 	}
 	self.version, self.stored = version, sequence
 	if a, ok := self.attempts[sequence]; ok {
-		if self.renewed.mono < m.mu.failed { // A backup may have been restored meanwhile.
-			m.forgiveSilenceLocked()
+		switch {
+		case a.began.since(self.renewed) > m.config.Lease*2/3:
+			m.forgiveSilenceLocked(1)
+		case self.renewed.mono < m.mu.failed:
+			m.forgiveSilenceLocked(1. / 3)
 		}
 		self.renewed = self.renewed.latest(a.began)
 		signal(m.toWork) // buryDead may wait for it.
@@ -252,16 +258,22 @@ func (m *Member) died() {
 	m.distrustLocked()
 }
 
-// distrustLocked is called when the member's own record shows that a backup may have been restored. It has taken back the
-// renewals of others as well, so what was not seen of them proves nothing.
+// distrustLocked is called when the member's own record shows that a backup may have been restored.
 func (m *Member) distrustLocked() {
 	m.mu.distrusted = m.now()
+	m.forgiveSilenceLocked(1)
+	signal(m.toConfirm)
+}
+
+// forgiveSilenceLocked gives each of the others that part of its lease to renew its record. It may have renewed it before, unseen by this
+// member, and a backup may have taken that back. A third is enough for one that has noticed the outage, and keeps a call that fails now and
+// then from putting off a takeover. One that was stopped notices nothing until its validity ends, so after a long outage it gets a whole lease.
+func (m *Member) forgiveSilenceLocked(part float64) {
 	for _, s := range m.mu.members {
 		if !s.isGone {
-			s.since = m.now()
+			s.since = max(s.since, m.now()-time.Duration((1-part)*float64(s.data.Lease)))
 		}
 	}
-	signal(m.toConfirm)
 }
 
 // validLocked reports whether the member may hold slots now: for a lease less the margin after the beginnings of its last

@@ -111,6 +111,31 @@ func TestBackupLacksRenewalsThatOneMemberHasNotSeen(t *testing.T) {
 	}
 }
 
+// a is out of touch until a backup is restored that lacks b's last renewals. b is stopped meanwhile, and valid when it goes on. A third of a lease
+// is not long enough for b.
+func TestBackupLacksRenewalsOfStoppedMember(t *testing.T) {
+	for offset := range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			server := newSimServer()
+			ofA, ofB := &switchable{Store: Leases(server, "ns")}, &switchable{Store: Leases(server, "ns")}
+			a := mustJoin(t, ofA, Config{Name: "a", Slots: 4})
+			b := mustJoin(t, ofB, Config{Name: "b", Slots: 4})
+			time.Sleep(100*time.Second + time.Duration(offset)*250*time.Millisecond)
+			wantHeld(t, 2, 2)(a, b)
+			backup := server.backup()
+			ofA.cutOff(true)
+			time.Sleep(8 * time.Second)
+			ofB.away.Store(true)
+			time.Sleep(3 * time.Second)
+			server.restore(backup, 1000)
+			ofA.cutOff(false)
+			time.AfterFunc(11*time.Second, func() { ofB.away.Store(false) })
+			wantNoSlotTwiceFor(t, time.Minute, a, b)
+			wantHeld(t, 2, 2)(a, b)
+		})
+	}
+}
+
 // All members that knew the table are dead when somebody puts an old one back. Their records name a later epoch, so a newcomer does not go on
 // from it, but replaces it.
 func TestOperatorRestoresTableOfTheDead(t *testing.T) {

@@ -193,7 +193,8 @@ func (m *Member) applyLocked() {
 	case valid:
 		cause = ErrNotHeld
 		if !was {
-			m.becameValidLocked()
+			signal(m.toRenew) // Those who have just joined wait for it; see isNewLocked.
+			signal(m.toWork)
 		}
 	case m.mu.leaving:
 		cause = ErrLeft
@@ -227,23 +228,6 @@ func (m *Member) applyLocked() {
 			log = m.logger.Info
 		}
 		log("Lost slots", "member", m.mu.self.id, "slots", lost, "why", cause)
-	}
-}
-
-// becameValidLocked is called when the member is valid again.
-func (m *Member) becameValidLocked() {
-	m.forgiveSilenceLocked()
-	signal(m.toRenew) // Those who have just joined wait for it; see isNewLocked.
-	signal(m.toWork)
-}
-
-// forgiveSilenceLocked gives the others a third of a lease to renew their records. This member has not heard of them, but perhaps because
-// it was out of touch itself, or because a backup has taken back what they wrote while the server did not answer.
-func (m *Member) forgiveSilenceLocked() {
-	for _, s := range m.mu.members {
-		if !s.isGone {
-			s.since = max(s.since, m.now()-time.Duration(s.data.Lease)*2/3)
-		}
 	}
 }
 
