@@ -48,7 +48,7 @@ type Config struct {
 	// Logger logs what happens to the member and its slots. Nil means [slog.Default].
 	Logger *slog.Logger
 
-	// newID makes the id of a member. Tests replace it.
+	// newID makes the id of a member or a table. Tests replace it.
 	newID func(name string) string
 }
 
@@ -109,7 +109,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// newID returns an id that no member ever had: a member that was believed dead and comes back is a new one.
+// newID returns an id that no member or table ever had: a member that was believed dead and comes back is a new one.
 func newID(name string) string {
 	return fmt.Sprintf("%s-%s", name, strings.ToLower(rand.Text()[:10]))
 }

@@ -15,7 +15,7 @@ const formatVersion = 1
 // maxSlots keeps a table below 64 KB: a Lease has room for 256 KB.
 const maxSlots = 4096
 
-// The greatest epoch and the longest lease that a record may have. With more, the next epoch would overflow, and members would
+// The greatest epoch and the longest lease that a record may have. With more, epochs could overflow, and members would
 // wait forever.
 const (
 	maxEpoch = 1 << 53
@@ -37,13 +37,13 @@ type tableData struct {
 	Epoch    int64    `json:"epoch"`
 	// UID is that of the record, once that is known. In a record that was deleted and made again from a copy it is another.
 	UID string `json:"uid,omitempty"`
-	// Replaces, Lease and Hashes are those of the table, the lease in nanoseconds.
-	Replaces bool     `json:"replaces,omitempty"`
-	Lease    int64    `json:"lease,omitempty"`
-	Hashes   []string `json:"hashes,omitempty"`
-	// Deaths are the table's.
-	Deaths  map[string]deaths `json:"deaths,omitempty"`
-	Members []string          `json:"members"`
+	// These are the table's, the lease in nanoseconds.
+	Replaces bool              `json:"replaces,omitempty"`
+	Lease    int64             `json:"lease,omitempty"`
+	Hashes   []string          `json:"hashes,omitempty"`
+	Deaths   map[string]deaths `json:"deaths,omitempty"`
+
+	Members []string `json:"members"`
 	// Holders has a word for each run of equal slots, in order: the number of the holder in Members, or "-"; ">" and
 	// the number of the next holder, if the slot is to move; "@" and how many epochs ago it got its holder; "*" and
 	// the length of the run, if that is not 1. For example "0@3*64 0>2@3 -@1".
@@ -111,7 +111,7 @@ func decodeTable(r Record, slots int) (*table, error) {
 		t.slots = append(t.slots, slices.Repeat([]tableSlot{slot}, run)...)
 	}
 	if len(t.slots) != slots || t.id == "" {
-		return nil, foreign(r, fmt.Errorf("%d slots", len(t.slots)))
+		return nil, foreign(r, fmt.Errorf("table %q with %d slots", t.id, len(t.slots)))
 	}
 	return t, nil
 }
@@ -158,7 +158,7 @@ type memberData struct {
 	// Slots is into how many slots the member divides keys, and Hashes are the fingerprints of its queues' hashes.
 	Slots  int      `json:"slots"`
 	Hashes []string `json:"hashes,omitempty"`
-	// Table is the id of the table by which the member holds slots. It is empty if it has held none.
+	// Table is the last table that the member has seen and can use. It holds slots by no other.
 	Table string `json:"table,omitempty"`
 	// Earlier: the process has known another table before that one. Busy are slots that it held by that one, and whose
 	// handlers still run.

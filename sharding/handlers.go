@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// cells are the keys of one slot that are being handled, as tokens: numbers that differ for different keys, and are not
-// zero. They fill a cache line. More keys than that have a chain of cells.
+// cells are the keys of one slot that are being handled, as tokens: numbers that are not zero, and almost always differ for
+// different keys. They fill a cache line. More keys than that have a chain of cells.
 //
 // Keys are put and taken out without a lock. A key is put before the slot's state is read, and the state is set before
 // cells are looked at, so a member that has made a slot stop sees each key that was handed out before.
@@ -86,7 +86,7 @@ func (m *Member) anyBusy() bool {
 	return false
 }
 
-// holding is the time during which a member holds a slot. The contexts of the slot's handlers end with it.
+// holding is a time during which handlers of a slot may run. Their contexts end with it.
 type holding struct {
 	epoch int64
 	// cause is why the holding has ended, if it has, and cancels has what ends each of its leases.
@@ -95,11 +95,11 @@ type holding struct {
 	// shared is a lease that all handlers with the same parent context share: it allocates nothing.
 	shared atomic.Pointer[lease]
 	// onHold is the context of all keys on hold, or nil.
-	onHold atomic.Pointer[heldLease]
+	onHold atomic.Pointer[onHoldLease]
 }
 
-// heldLease is a context that ends with a holding, and when the slot is to move.
-type heldLease struct {
+// onHoldLease is a context that ends with a holding, and when the slot is to move.
+type onHoldLease struct {
 	context.Context
 	end context.CancelCauseFunc
 }
@@ -138,7 +138,7 @@ func (h *holding) leaseHeld() context.Context {
 		if l := h.onHold.Load(); l != nil {
 			return l
 		}
-		l := new(heldLease)
+		l := new(onHoldLease)
 		l.Context, l.end = context.WithCancelCause(context.Background())
 		h.onHold.CompareAndSwap(nil, l)
 	}

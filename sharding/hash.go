@@ -19,7 +19,7 @@ func slotOf(hash uint64, n int) int { return int(stablehash.Scale(hash, uint64(n
 
 // hasher computes the hash of keys of one type.
 type hasher[T comparable] struct {
-	custom func(T) uint64 // nil if there is a stable one
+	custom func(T) uint64 // QueueConfig.Hash, or nil
 	stable stablehash.Hasher[T]
 }
 
@@ -72,8 +72,8 @@ func fill(v reflect.Value, i int) {
 	}
 }
 
-// contradict reports whether a and b have different fingerprints for one type. A missing fingerprint is no contradiction: members
-// make their queues one after the other.
+// contradict reports whether a and b each have a fingerprint of one type that the other one lacks. If only one of them has it, the other
+// may still come: members make their queues one after the other.
 func contradict(a, b []string) bool {
 	typeOf := func(fingerprint string) string { name, _, _ := strings.Cut(fingerprint, "="); return name }
 	return slices.ContainsFunc(a, func(x string) bool {

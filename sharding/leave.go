@@ -14,7 +14,7 @@ import (
 // end after HandoverTimeout. If no other member is there, nobody holds the slots until one joins.
 //
 // Leave returns nil when the member holds nothing any more, and its record is deleted, or marked so that the others can take at
-// once what it held. If ctx is done first, it returns an error: the contexts of the handlers that still run end, and the others
+// once what it held. If ctx is done while it still has slots, it returns an error: the contexts of the handlers that still run end, and the others
 // take over what is left after a lease. Leave gives up in the same way a lease after the last handler has returned, if the server refuses
 // what the member has to write. All queues still exist, and hold their keys, but hand out no more. Further calls wait with the first and
 // return the same: the first context that is done ends all of them.
@@ -68,9 +68,9 @@ func (m *Member) tryLeave() bool {
 	m.mu.since.leaving = cmp.Or(m.mu.since.leaving, now)
 	isLate := now-m.mu.since.leaving >= m.config.Lease // It cannot write the table.
 	usable := view.isThere() && view.incompatible == nil
-	handedOver := usable && slices.Contains(view.table.leaving, id) && !view.table.gives(id)
-	if m.mu.self.version != "" && usable && !handedOver && !m.othersLocked() && !isLate {
-		m.mu.Unlock()
+	givesNothing := usable && slices.Contains(view.table.leaving, id) && !view.table.gives(id)
+	if m.mu.self.version != "" && usable && !givesNothing && !m.othersLocked() && !isLate {
+		m.mu.Unlock() // Nobody is there to take the slots, so it first writes a table that gives them to nobody.
 		return false
 	}
 	for i := range m.slots {

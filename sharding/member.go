@@ -20,7 +20,7 @@ var (
 	ErrLeaseLost = errors.New("sharding: the lease is lost")
 	// ErrHandover: the key's slot is to move to another member, and HandoverTimeout has passed.
 	ErrHandover = errors.New("sharding: the slot of the key moves to another member")
-	// ErrNotHeld: the slot moved to another member between Get and Lease.
+	// ErrNotHeld: the slot was not held any more when Lease was called after Get.
 	ErrNotHeld = errors.New("sharding: the slot of the key is not held")
 	// ErrLeft: the member has left.
 	ErrLeft = errors.New("sharding: the member has left its group")
@@ -40,7 +40,7 @@ type Member struct {
 	config Config
 	store  Store
 	logger *slog.Logger
-	// start is time zero for all times of the member. They are readings of the clock's monotonic part.
+	// start is time zero for all times of the member. They are readings of the clock's monotonic part, but for moment.wall.
 	start time.Time
 	// seen counts the records of members that this one has seen.
 	seen atomic.Int64
@@ -59,7 +59,7 @@ type Member struct {
 	loops sync.WaitGroup
 	// Each of these has room for one signal to a loop: that it should look again.
 	toRenew, toConfirm, toWork, toExpire chan struct{}
-	// left is closed when the member holds nothing any more and its record is deleted or marked dead, and written when all log
+	// left is closed when the member holds nothing any more, even if it could not mark its record (leaveErr), and written when all log
 	// lines are.
 	left    chan struct{}
 	written <-chan struct{}
@@ -70,7 +70,7 @@ type Member struct {
 		view view
 		// members has what is known of each member, by its id.
 		members map[string]*seen
-		// listed is the version from which to watch, and heard when the watch reported something last.
+		// listed is the version from which to watch, and heard when a list or the watch showed something last.
 		listed string
 		heard  time.Duration
 		// leaving: Leave was called. finished: the member's record must not be renewed any more.
@@ -78,7 +78,7 @@ type Member struct {
 		// leaveErr is why Leave ended early. handedOver: the record was marked or deleted all the same, so that is no error.
 		leaveErr   error
 		handedOver bool
-		// barred: the member has given up its slots, and must not write its record until this has happened.
+		// barred: the member has given up its slots, and must not renew its record until this has happened.
 		barred barrier
 		// hashes are the fingerprints of the queues' hashes.
 		hashes []string
@@ -86,8 +86,8 @@ type Member struct {
 		changes changes
 		// wasValid: the member was valid when slots were looked at last.
 		wasValid bool
-		// turn is when the member may begin to hand over slots, while others do.
-		turn time.Duration
+		// handOverAt is when the member may begin to hand over slots, while others do.
+		handOverAt time.Duration
 		// failed is when a try to renew the record or to read the table last failed.
 		failed time.Duration
 		// unanswered is when a call or the watch last ended without an answer of the server, and distrusted is when the member's own record
@@ -95,7 +95,7 @@ type Member struct {
 		unanswered, distrusted time.Duration
 		// since is when each of these was first seen, or zero.
 		since struct {
-			missing  time.Duration // There is no table.
+			missing  time.Duration // There is no table, or it must be replaced.
 			plan     time.Duration // The table is not as planned.
 			refused  time.Duration // The table cannot be written.
 			unusable time.Duration // The table cannot be used, although the record is renewed.
@@ -254,8 +254,8 @@ func (m *Member) work() (next time.Duration, failed bool) {
 	now := m.now()
 	next = m.hurryLocked(now)
 	lacksQueue := m.lacksQueueLocked()
-	if m.mu.turn > now {
-		next = min(next, m.mu.turn)
+	if m.mu.handOverAt > now {
+		next = min(next, m.mu.handOverAt)
 	}
 	m.unlock()
 	if lacksQueue != nil {

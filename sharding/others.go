@@ -33,7 +33,8 @@ type seen struct {
 	version string
 	// usable: data is of this library and version, and of the same number of slots.
 	usable bool
-	// known is when the member was seen for the first time, and since is when this version was, or when the record was found to be gone.
+	// known is when the member was seen for the first time. since is when this version was, or when the record was found to be gone, or
+	// later: see forgiveSilenceLocked.
 	known, since time.Duration
 	isGone       bool
 	// order is this version's number among all records that were seen. renewed: there was another version before it.
@@ -94,13 +95,13 @@ func (m *Member) watchLoop() {
 	for err := error(nil); ; err = m.list() {
 		if err == nil {
 			began := m.now()
-			err := m.watch() // until it breaks off
+			ended := m.watch()
 			m.noAnswer()
 			log := m.logger.Debug
 			if m.now()-began < m.config.Lease/3 { // Without a watch each change is found by a list.
 				log = m.logger.Warn
 			}
-			log("The watch has ended", "member", m.ID(), "err", err)
+			log("The watch has ended", "member", m.ID(), "err", ended)
 		} else {
 			m.report("Cannot list the records", err)
 		}
@@ -164,7 +165,6 @@ func (m *Member) idOf(r Record) string {
 	return id
 }
 
-// changed is called with each change of a record.
 func (m *Member) changed(e Event) {
 	if e.Record.Name == m.tableName() {
 		m.tableChanged(e)
@@ -242,8 +242,8 @@ func (m *Member) learnLocked(d memberData) {
 // isAheadOf reports whether the member has known a later state of the table.
 func (s *seen) isAheadOf(t *table) bool { return s.data.Table == t.id && s.data.TableEpoch > t.epoch }
 
-// isOutdatedLocked reports whether a member that was seen up to that order has known a later state of the table: if it was read
-// after that, it has gone back.
+// isOutdatedLocked reports whether one of the records that were seen up to that order names a later state of the table. A table that
+// was read after that has gone back.
 func (m *Member) isOutdatedLocked(t *table, order int64) bool {
 	for _, s := range m.mu.members {
 		if s.order <= order && s.isAheadOf(t) {
@@ -253,9 +253,8 @@ func (m *Member) isOutdatedLocked(t *table, order int64) bool {
 	return false
 }
 
-// distrustsUntilLocked returns until when the member gives away nobody's slots but its own, because the table may be one of a
-// backup: others may then hold what it says that the dead held, or nobody. These notice it, or lose their validity, within a
-// lease.
+// distrustsUntilLocked returns until when the member gives away no slots but its own. The table may be one of a backup: others may hold
+// what it gives to the dead, or to nobody. They notice it, or lose their validity, within a lease.
 func (m *Member) distrustsUntilLocked(now time.Duration) time.Duration {
 	switch until := m.mu.distrusted + m.mu.view.lease; {
 	case until > now:
@@ -382,10 +381,12 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 			case s.isGone:
 				delete(m.mu.members, id)
 			case m.mu.leaving: // Others do it.
-			case now >= s.since+m.turnLocked(now):
-				remains, version = id, s.version
 			default:
-				due = min(due, s.since+m.turnLocked(now))
+				if at := s.since + m.turnLocked(now); at > now {
+					due = min(due, at)
+				} else {
+					remains, version = id, s.version
+				}
 			}
 		}
 	}
@@ -404,7 +405,7 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 		return now, err
 	}
 	m.mu.Lock()
-	m.mu.members[remains].since = m.now() + m.config.Lease // It stays dead. Meanwhile there is more to do than to delete it.
+	m.mu.members[remains].since = m.now() + m.config.Lease // Then it is tried again. A marked record stays dead.
 	m.mu.Unlock()
 	return due, err
 }

@@ -134,7 +134,7 @@ func (m *Member) meet() error {
 	return nil
 }
 
-// nextAttempt begins an attempt to write the record. It returns false if the member has left.
+// nextAttempt begins an attempt to write the record. It returns false if the member has left or is barred.
 func (m *Member) nextAttempt() (r Record, sequence int64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -219,7 +219,7 @@ func (m *Member) stored(sequence int64, version string) (upToDate bool) {
 	return sequence == self.sequence
 }
 
-// readSelf reads the record after a conflict. It returns true if the last attempt has succeeded.
+// readSelf reads the record after a conflict, or a creation that reported an error. It returns true if the last attempt has succeeded.
 func (m *Member) readSelf() (upToDate bool, err error) {
 	id := m.ID()
 	r, err := m.get(m.recordName(id))
@@ -287,7 +287,7 @@ func (m *Member) validLocked() bool {
 	valid := m.config.Lease - m.config.Margin
 	was := m.validUntil.Swap(int64(from.mono + valid))
 	m.wallUntil.Store(int64(from.wall + valid))
-	if int64(from.mono+valid) > was {
+	if int64(from.mono+valid) > was { // It sleeps for a lease while the member is not valid.
 		signal(m.toExpire)
 	}
 	return !m.expired()
@@ -341,7 +341,7 @@ func (m *Member) admitLocked(until barrier) {
 }
 
 // giveUp ends the life of a member that renews its record and has not been able to use the table for a lease: nobody else could get its
-// slots. It then marks that member's record, so that the others can have the slots at once.
+// slots. When no handler runs any more, it marks the record of a member that is barred, so that the others can have the slots at once.
 func (m *Member) giveUp(now time.Duration) (due time.Duration, err error) {
 	m.mu.Lock()
 	due = now + m.config.Lease

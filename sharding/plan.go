@@ -39,7 +39,7 @@ type draft struct {
 }
 
 // draft returns the table to write now, and the version that it is to replace, or nil if there is nothing to write before
-// due. The present table must be the one of that id, which is settled: if there is another one, it is time to look again.
+// due. The present table must be the one of that id, which may be filled: if there is another one by now, it is time to look again.
 // Changes that only one member can make, and that others wait for, do not wait their turn.
 func (m *Member) draft(id string, now time.Duration) (next *table, version string, due time.Duration) {
 	m.mu.Lock()
@@ -83,7 +83,7 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 	}
 	d.handOverLocked(next)
 	if next.same(t) {
-		for s, slot := range t.slots { // A handover that was refused is tried again.
+		for s, slot := range t.slots { // A slot that is kept for now is tried again.
 			waits = waits || slot.holder == d.self && slot.next != "" && m.slots[s].keep > now
 		}
 		if !waits && *planned == 0 {
@@ -113,12 +113,11 @@ func (m *Member) newDraftLocked(t *table, now time.Duration) *draft {
 }
 
 // plan returns the table as it should be, without handovers, and how long to wait before it is written. A change waits for more
-// of them and for this member's turn. One that takes slots of the dead waits for the turn alone, or not at all if this member marked them.
+// of them and for this member's turn. One that takes slots of the dead waits for the turn alone, and one of a member that marked them or leaves, for nothing.
 func (d *draft) plan(now time.Duration) (next *table, wait time.Duration) {
 	next = d.t.clone()
-	slots := d.t.slots
 	if next.settling {
-		// Members have followed a table that was deleted, so epochs go on from the greatest in their records. Slots whose
+		// Members may have followed a table that was deleted, so epochs go on from the greatest in their records. Slots whose
 		// handlers still run stay where they are.
 		next.settling, next.replaces, next.epoch = false, false, max(next.epoch, d.m.mu.view.epoch+1)
 		// With another id, so that members name it in their records before they hold slots by it. Otherwise somebody who puts the
@@ -129,7 +128,6 @@ func (d *draft) plan(now time.Duration) (next *table, wait time.Duration) {
 				next.give(s, id)
 			}
 		}
-		slots = slices.Clone(next.slots)
 	}
 	// A member that does not know yet that one has left would give it slots again.
 	next.leaving = slices.DeleteFunc(next.leaving, func(id string) bool { return d.dead[id] })
@@ -139,7 +137,7 @@ func (d *draft) plan(now time.Duration) (next *table, wait time.Duration) {
 	for _, s := range d.m.mu.members {
 		next.lease = max(next.lease, time.Duration(s.data.Lease))
 	}
-	target := plan(slots, d.takes)
+	target := plan(next.slots, d.takes)
 	urgent, mine, died := false, false, make(map[string]bool)
 	for s := range next.slots {
 		slot, to := &next.slots[s], target[s]
@@ -209,7 +207,8 @@ func (d *draft) newcomers() map[string]time.Duration {
 		}
 		until[id] = max(s.known+wait, predecessor)
 	}
-	if delete(holders, ""); len(until) == len(d.takes) {
+	delete(holders, "")
+	if len(until) == len(d.takes) {
 		if d.t.settling || len(holders) > 0 || d.m.now()-d.m.mu.unanswered > d.m.mu.view.lease {
 			return nil
 		}
@@ -289,7 +288,7 @@ func (m *Member) wrote(t *table, err error) {
 	}
 }
 
-// plan decides who should hold each slot. Only the members in takes get slots: the others are about to leave, or dead. If
+// plan decides who should hold each slot. Only the members in takes get slots: the others leave, are silent or dead, or have just come. If
 // there is none, all slots go to "".
 //
 // The shares of the members that take slots differ by at most one, and as few slots move as that allows. Of two plans

@@ -26,10 +26,10 @@ type Queue[T comparable] interface {
 	// [Epoch], and ends, with a cause, when somebody else may get the key: with ErrLeaseLost when the member's validity
 	// ends, with ErrHandover when the slot is to move and HandoverTimeout has passed, with ErrLeft when Leave could not
 	// wait. If the slot has moved since Get, the context has ended already. Package worker calls it; a program without
-	// that package must call it, and the returned function when the handler has returned. For a key that is not held,
+	// that package must call it, and the returned function when the handler has returned. For a key that no handler has,
 	// Lease returns ctx itself. It does not block.
 	workqueue.Leaser[T]
-	// Holds reports whether the member holds the key's slot now.
+	// Holds reports whether the member hands out the key now: it holds the slot, which is not about to move.
 	Holds(key T) bool
 	// KeysOfOthers returns how many adds and queued keys were dropped because the member did not hold their slots.
 	KeysOfOthers() uint64
@@ -53,7 +53,6 @@ func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], membe
 	return q.withMethodsOf(inner)
 }
 
-// queue is a [Queue].
 type queue[T comparable] struct {
 	// Extended is the queue below, without its delays and limiter.
 	workqueue.Extended[T]
@@ -208,19 +207,19 @@ func (q *queue[T]) GetContext(ctx context.Context) (key T, err error) {
 	}
 }
 
-// take reports whether a key that came out of the queue below may be handed out. If not, it is not held any more.
+// take reports whether a key that came out of the queue below may be handed out. If not, it has called Done.
 func (q *queue[T]) take(key T) bool {
 	slot, token := q.locate(key)
 	for {
 		q.cells[slot].put(token)
-		now := q.member.state(slot) // after the put
-		if now == held {
+		state := q.member.state(slot) // after the put
+		if state == held {
 			return true
 		}
-		q.cells[slot].remove(token) // perhaps that of a Done of the key which still runs: then that Done removes this one
+		q.cells[slot].remove(token) // A Done of this key may still have to remove its own. They are equal.
 		signal(q.member.toWork)
-		if now == absent {
-			// Before Done: if the slot comes back meanwhile, its listing makes the queue below remember the key.
+		if state == absent {
+			// The state was read before Done: if the slot has come back since, its listing adds the key, and Done queues it.
 			q.ofOthers.Add(1)
 			q.inner.Forget(key)
 		} else if !q.park(slot, key) {
@@ -256,8 +255,8 @@ func (q *queue[T]) park(slot int, key T) bool {
 	return true
 }
 
-// settled adds the parked keys of slots that stay, and drops those of slots that have moved.
-func (q *queue[T]) settled(slots []int) {
+// stopEnded adds the parked keys of slots that stay, and drops those of slots that have moved.
+func (q *queue[T]) stopEnded(slots []int) {
 	for _, slot := range slots {
 		keys := q.unpark(slot)
 		isHeld := q.member.state(slot) != absent

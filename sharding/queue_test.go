@@ -41,7 +41,7 @@ func TestParkedKeysKeepTheirPriority(t *testing.T) {
 			q.AddWithOpts(priorityqueue.AddOpts{}, "middle")
 			<-ended
 			q.Done("middle")
-			(*m.queues.Load())[0].settled([]int{0})
+			(*m.queues.Load())[0].stopEnded([]int{0})
 			for _, want := range []string{"high 7", "low -100"} {
 				key, priority, _ := q.GetWithPriority()
 				if got := fmt.Sprint(key, " ", priority); got != want {

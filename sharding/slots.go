@@ -71,9 +71,9 @@ func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(
 type slotQueue interface {
 	// handlers returns how many keys of the slot are being handled.
 	handlers(slot int) int
-	// gained makes the queue list the keys of these slots, and does not block. settled is called when slots are held or absent again.
+	// gained makes the queue list the keys of these slots, and does not block. stopEnded is called when slots are held or absent again.
 	gained(slots []int)
-	settled(slots []int)
+	stopEnded(slots []int)
 	// fingerprint identifies the queue's hash.
 	fingerprint() string
 }
@@ -144,7 +144,7 @@ func (m *Member) Slots() []Slot {
 
 // changes are what follows from changed slots and must happen without the lock.
 type changes struct {
-	gained, settled []int
+	gained, stopEnded []int
 	// ended are holdings that must end, each with its cause, and stopping those whose slots are to move.
 	ended    []ending
 	stopping []*holding
@@ -174,13 +174,13 @@ func (m *Member) unlock() {
 	for _, h := range c.stopping {
 		h.endHolds(ErrHandover)
 	}
-	if len(c.gained)+len(c.settled) == 0 {
+	if len(c.gained)+len(c.stopEnded) == 0 {
 		return
 	}
 	for _, q := range *m.queues.Load() {
 		q.gained(c.gained)
-		if len(c.settled) > 0 {
-			go q.settled(c.settled) // It calls the queue below, which must not hold up a member's loops.
+		if len(c.stopEnded) > 0 {
+			go q.stopEnded(c.stopEnded) // It calls the queue below, which must not hold up a member's loops.
 		}
 	}
 }
@@ -242,7 +242,7 @@ func (m *Member) orderLocked() {
 			before[s.holder] = true
 		}
 	}
-	m.mu.turn = view.learned + spacing*time.Duration(len(before))
+	m.mu.handOverAt = view.learned + spacing*time.Duration(len(before))
 }
 
 // applyMineLocked is applyLocked for a slot that the table says this member holds.
@@ -253,7 +253,7 @@ func (m *Member) applyMineLocked(i int, now time.Duration) {
 	}
 	s.given = given{}
 	from, to := m.state(i), held
-	if m.mu.leaving || t.slots[i].next != "" && now >= s.keep && (from == stopping || now >= m.mu.turn) {
+	if m.mu.leaving || t.slots[i].next != "" && now >= s.keep && (from == stopping || now >= m.mu.handOverAt) {
 		to = stopping
 	}
 	if from == to {
@@ -271,7 +271,7 @@ func (m *Member) applyMineLocked(i int, now time.Duration) {
 		return
 	}
 	if from == stopping {
-		c.settled = append(c.settled, i)
+		c.stopEnded = append(c.stopEnded, i)
 	}
 	if from == absent || s.stop.unlisted {
 		c.gained = append(c.gained, i)
@@ -283,7 +283,7 @@ func (m *Member) dropLocked(i int, cause error) {
 	m.setState(i, absent)
 	c := &m.mu.changes
 	c.ended = append(c.ended, ending{m.slots[i].holding.Swap(nil), cause})
-	c.settled = append(c.settled, i)
+	c.stopEnded = append(c.stopEnded, i)
 }
 
 // releaseLocked makes slot i absent if none of its keys is being handled, so that it can be given away by a write on

@@ -25,15 +25,15 @@ type Stats struct {
 	Queues, Slots int
 	// Held is the number of slots that the member holds, and Stopping how many of them are about to move.
 	Held, Stopping int
-	// Gained is how many slots the member has got, HandedOver how many another one has got from it, and Lost how many it
+	// Gained is how many slots the member has got, HandedOver how many it has given away by a write of the table, and Lost how many it
 	// stopped to hold without that, because it was not valid any more.
 	Gained, HandedOver, Lost uint64
 	// Kept is how often a slot was not handed over because a handler did not return.
 	Kept uint64
 	// LostLeases is how often others took the member for dead.
 	LostLeases uint64
-	// HandoverTime is how long all handovers took together, and LongestHandover the longest, from the moment that the
-	// slot was to move until its last handler had returned.
+	// HandoverTime is how long all handovers took together, and LongestHandover the longest, from when the
+	// slot stopped until its last handler had returned.
 	HandoverTime, LongestHandover time.Duration
 }
 
@@ -156,7 +156,7 @@ func (m *Member) holdsAny() bool {
 	return false
 }
 
-// kept says which slots cannot move.
+// kept says how many slots cannot move, and why.
 func (m *Member) kept() []workqueue.Fact {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -209,7 +209,7 @@ type move struct {
 }
 
 func (m move) String() string {
-	if m.since == 0 { // They are another member's.
+	if m.since == 0 { // Another member's, or not stopping yet.
 		return fmt.Sprintf("%d slots", m.slots)
 	}
 	return fmt.Sprintf("%d slots for %v, waiting for %d handlers", m.slots, m.since.Round(100*time.Millisecond), m.handlers)

@@ -48,12 +48,12 @@ type Store interface {
 	Delete(ctx context.Context, name, version string) error
 }
 
-// The errors of a [Store] that say that a call had, and will have, no effect.
+// The errors of a [Store] that say that a call had, and will have, no effect. They may be wrapped.
 var (
 	ErrNotFound = errors.New("sharding: no such record")
 	ErrExists   = errors.New("sharding: the record exists")
 	ErrConflict = errors.New("sharding: the record has another version")
-	// ErrRefused: this client must not write that, or not in this form. It may be wrapped, and a Store need not know it.
+	// ErrRefused: this client must not write that, or not in this form. A Store need not know it.
 	ErrRefused = errors.New("sharding: the server refuses to store the record")
 )
 

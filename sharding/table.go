@@ -125,7 +125,7 @@ const (
 
 // relationTo compares t with the known table, or nil. Epochs grow with each write, and that of a slot each time that it gets a holder. So
 // a table that has come back, from a backup or a copy, is older or contrary, even if others have written it since.
-// greatest is the greatest epoch of all known tables: that of a new one is greater.
+// greatest is the greatest epoch of all known tables: that of a new one is no smaller.
 func (t *table) relationTo(known *table, greatest int64) relation {
 	switch {
 	case t.copied:

@@ -81,7 +81,8 @@ func (m *Member) tableChanged(e Event) {
 	}
 }
 
-// sawTable notes the table that a read or a write has returned. The call began at that time, when order records of members had been seen.
+// sawTable notes the table that a read or a write has returned. The call began at that time. Before it, that many records of members had been
+// seen: what these name, a read must show.
 func (m *Member) sawTable(r Record, began moment, order int64) error {
 	t, err := decodeTable(r, m.config.Slots)
 	m.mu.Lock()
@@ -214,7 +215,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 			return now + m.config.Lease, nil
 		}
 		if t.settling {
-			if due, err := m.settle(t); err != nil || due > m.now() {
+			if ready, due, err := m.settle(t); err != nil || !ready {
 				return due, err
 			}
 		}
@@ -249,27 +250,28 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 	return m.now() + soon, nil
 }
 
-// settle returns when the new table t may be filled, or when to look again. It may be filled when no member can hold slots by an earlier one:
+// settle reports whether the new table t may be filled, and when to look again if not. It may be filled when no member can hold slots by an
+// earlier one:
 //
 //   - If there was an earlier one, it has been gone for a lease. Then no member is valid by it, not even one that is cut off
 //     and whose record is gone.
 //   - A list, read after t, has no living member whose record names another one. Handlers of earlier times may still run: their
-//     member keeps these slots. A member that cannot use the table, or whose record cannot be read, is waited for as if it were not there.
+//     member keeps these slots. A member that cannot use the table, or whose record cannot be read, is waited for no longer than a lease.
 //
 // The records also have the epochs of earlier tables, and the longest lease.
-func (m *Member) settle(t *table) (due time.Duration, err error) {
+func (m *Member) settle(t *table) (ready bool, due time.Duration, err error) {
 	m.mu.Lock()
 	ripe, earlier := m.mu.view.since+m.mu.view.lease, t.replaces || m.mu.view.earlier
 	m.mu.Unlock()
 	if earlier && ripe > m.now() {
-		return ripe, nil
+		return false, ripe, nil
 	}
 	records, _, err := m.listRecords()
 	if err == nil {
 		records, err = m.addUnlisted(records)
 	}
 	if err != nil {
-		return m.now() + soon, err
+		return false, m.now() + soon, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -303,7 +305,7 @@ func (m *Member) settle(t *table) (due time.Duration, err error) {
 		earlier = earlier || s.data.Table != "" && s.data.Table != t.id
 	}
 	if view.table.id != t.id {
-		return m.now() + soon, nil
+		return false, m.now() + soon, nil
 	}
 	view.claims = claims
 	if earlier {
@@ -311,11 +313,11 @@ func (m *Member) settle(t *table) (due time.Duration, err error) {
 	}
 	switch ripe = view.since + view.lease; {
 	case earlier && ripe > m.now():
-		return ripe, nil
+		return false, ripe, nil
 	case !named:
-		return m.now() + soon, nil
+		return false, m.now() + soon, nil
 	}
-	return m.now(), nil
+	return true, 0, nil
 }
 
 // addUnlisted adds the records of members that are known and not in a list: they may have lost their label.
