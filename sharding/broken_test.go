@@ -69,7 +69,7 @@ var breakages = []breakage{
 	{"a member that cannot use the table keeps its slots", []change{{"own_record.go", "since > 0 && m.mu.barred == notBarred", "since > 1<<60 && m.mu.barred == notBarred"}}},
 	{"a record that cannot be read keeps its slots", []change{{"others.go", "(err != nil || s.data.Sequence", "(s.data.Sequence"}}},
 	{"a member that leaves deletes a record that the table names", []change{{"leave.go", "if marked && !m.isRid() {", "if false {"}}},
-	{"an earlier life of a process is alive", []change{{"own_record.go", "m.memberLocked(m.mu.self.id).former = true", ""}}},
+	{"an earlier life of a process is alive", []change{{"own_record.go", "m.mu.formers[id] = true\n", ""}, {"own_record.go", "m.memberLocked(id).former = true", ""}}},
 	{"nobody takes its turn", []change{{"member.go", "min(rank, maxTurns)", "100*min(rank, maxTurns)"}, {"member.go", "rank := 0", "rank := 1"}}},
 	// What operators, restores and other programs do, in the order of docs/sharding.md.
 	{"a table behind what a record names is believed", []change{{"table_record.go", "if relation != older && m.isOutdatedLocked(t, order) {", "if false {"}}},
@@ -95,7 +95,7 @@ var breakages = []breakage{
 	{"a member that gives up twice holds nothing again", []change{{"own_record.go", "notBarred, true", "notBarred, m.mu.self.alive"}}},
 	{"a new member that leaves does not say so", []change{{"plan.go", "t.clone()\n\t\t\td.leaveIn(next)\n", "t.clone()\n"}}},
 	{"who waits for its own renewal looks twenty times a second", []change{{"others.go", "signal(m.toRenew) // which makes this loop look again\n\t\tdefault", "signal(m.toRenew)\n\t\t\tdue = min(due, now+soon/5)\n\t\tdefault"}}},
-	{"a member that cannot replace the table tries it without a pause", []change{{"table_record.go", "\t\terr = m.confirm()\n\t}\n\treturn", "\t\terr = nil\n\t}\n\terr = errors.Join(err, m.confirm())\n\treturn"}}},
+	{"a member that cannot replace the table tries it without a pause", []change{{"table_record.go", "m.mu.since.missing = m.now() + m.retryDelay() // All", "// All"}}},
 	{"a member that cannot renew its record tries it at each signal", []change{{"member.go", "m.retryDelay(), nil // A server", "m.retryDelay(), signals // A server"}}},
 	{"a member that cannot write the table tries it at each signal", []change{{"member.go", "m.now()+soon, nil // A server", "m.now()+soon, m.toWork // A server"}}},
 	{"a refused write of the table is no error", []change{{"member.go", "since > 0 && m.now()-since >= m.config.Lease {\n\t\treturn fmt", "since > 1<<60 && m.now()-since >= m.config.Lease {\n\t\treturn fmt"}}},

@@ -70,6 +70,8 @@ type Member struct {
 		view view
 		// members has what is known of each member, by its id.
 		members map[string]*seen
+		// formers are the ids of earlier lives of this process.
+		formers map[string]bool
 		// listed is the version from which to watch, and heard when a list or the watch showed something last.
 		listed string
 		heard  time.Duration
@@ -95,7 +97,7 @@ type Member struct {
 		unanswered, distrusted time.Duration
 		// since is when each of these was first seen, or zero.
 		since struct {
-			missing  time.Duration // There is no table, or it must be replaced.
+			missing  time.Duration // There is no table, or it must be replaced. If that has failed: when to try it again.
 			plan     time.Duration // The table is not as planned.
 			refused  time.Duration // The table cannot be written.
 			unusable time.Duration // The table cannot be used, although the record is renewed.
@@ -139,6 +141,7 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 	m.logger, m.written = newLateLogger(m.ctx, config.Logger.With("group", config.Group))
 	m.mu.self = m.newSelf()
 	m.mu.view, m.mu.members = view{adopted: never, confirmed: neverMoment, lease: config.Lease}, make(map[string]*seen)
+	m.mu.formers = make(map[string]bool)
 	m.mu.failed, m.mu.unanswered, m.mu.distrusted = never, never, never
 	stop := context.AfterFunc(ctx, m.end)
 	err = m.begin(ctx)
@@ -189,8 +192,8 @@ func (m *Member) ID() string {
 }
 
 // Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it is not. It also returns an
-// error if the member has not been able to write the table for a lease, so that slots cannot move. From both it recovers by itself. It
-// returns [ErrNoQueue] if the member is in touch and holds slots, but nobody handles their keys.
+// error if the member has not been able for a lease to write the table, or to mark the record of a dead member, so that slots cannot
+// move. From all these it recovers by itself. It returns [ErrNoQueue] if the member is in touch and holds slots, but nobody handles their keys.
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -201,7 +204,7 @@ func (m *Member) Err() error {
 		return fmt.Errorf("sharding: cannot write the table: %w", m.mu.refusal)
 	}
 	if m.validLocked() {
-		return m.lacksQueueLocked()
+		return cmp.Or(m.unmarkedLocked(), m.lacksQueueLocked())
 	}
 	return cmp.Or(m.mu.view.incompatible, m.mu.problem.confirm, m.mu.problem.renew, ErrLeaseLost)
 }

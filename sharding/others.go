@@ -44,8 +44,9 @@ type seen struct {
 	look bool
 	// byMe: this member has marked the record. former: it is that of an earlier life of this process.
 	byMe, former bool
-	// retry is when to try again to mark the record, if that has failed.
-	retry time.Duration
+	// unmarked is why the record could not be marked, if that has failed, and retry is when to try it again.
+	unmarked error
+	retry    time.Duration
 }
 
 func (s *seen) life(now time.Duration) life {
@@ -285,7 +286,7 @@ func (m *Member) memberLocked(id string) *seen {
 	s := m.mu.members[id]
 	if s == nil {
 		now := m.now()
-		s = &seen{data: memberData{Lease: int64(m.mu.view.lease)}, known: now, since: now}
+		s = &seen{data: memberData{Lease: int64(m.mu.view.lease)}, known: now, since: now, former: m.mu.formers[id]}
 		m.mu.members[id] = s
 	}
 	return s
@@ -316,12 +317,25 @@ func (m *Member) buryDead(now time.Duration) (due time.Duration, err error) {
 	for _, id := range silents {
 		if err := m.bury(id); err != nil {
 			m.mu.Lock()
-			m.memberLocked(id).retry = m.now() + m.retryDelay() // Each try takes a renewal as well.
+			s := m.memberLocked(id)
+			s.unmarked, s.retry = err, m.now()+m.retryDelay() // Each try takes a renewal as well.
 			m.mu.Unlock()
 			return due, err
 		}
 	}
 	return due, nil
+}
+
+// unmarkedLocked returns why another member still counts as silent a lease after it could have been taken for dead, if this member cannot
+// mark its record.
+func (m *Member) unmarkedLocked() error {
+	now := m.now()
+	for id, s := range m.mu.members {
+		if s.unmarked != nil && s.life(now) == silent && now >= s.expires()+m.config.Lease {
+			return fmt.Errorf("sharding: cannot mark the record of %s, which is dead: %w", id, s.unmarked)
+		}
+	}
+	return nil
 }
 
 // hasRenewedSinceLocked reports whether the member has renewed its own record since then, and since the server was last away.

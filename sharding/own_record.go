@@ -251,7 +251,12 @@ func (m *Member) died() {
 		m.logger.Error("The member's record is gone: others believe that it is dead. Going on as a new member", "member", m.mu.self.id)
 		m.mu.stats.LostLeases++
 	}
-	m.memberLocked(m.mu.self.id).former = true
+	id := m.mu.self.id
+	m.mu.formers[id] = true
+	// While the server creates no records, there is one life a second whose record shows up later, if at all.
+	if m.mu.members[id] != nil || m.mu.self.version != "" {
+		m.memberLocked(id).former = true
+	}
 	m.mu.self.alive = false
 	m.applyLocked() // It drops all slots.
 	m.mu.self = m.newSelf()

@@ -200,9 +200,12 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 		return now, m.sawTable(r, began, 0)
 	}
 	if errors.Is(err, ErrExists) || errors.Is(err, ErrConflict) {
-		err = m.confirm()
+		return m.now() + soon, m.confirm()
 	}
-	return m.now() + soon, err
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.since.missing = m.now() + m.retryDelay() // All members try it.
+	return m.mu.since.missing, err
 }
 
 // writeTable writes what follows from the plan, from dead members, and from slots whose handlers have returned.
