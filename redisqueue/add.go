@@ -53,7 +53,8 @@ func (q *Queue[T]) AddRateLimitedContext(ctx context.Context, item T) error {
 	return q.confirm(ctx, item, q.failure(item, 0))
 }
 
-// failure calls the RateLimiter or, without one, lets the server count. Its jitter needs a random number, whose digits stay below 1.
+// failure calls the RateLimiter or, without one, lets the server count. The server's jitter needs a
+// random number; min keeps its digits from being rounded up to 1.
 func (q *Queue[T]) failure(item T, atLeast time.Duration) putter[T] {
 	if limiter := q.config.RateLimiter; limiter != nil {
 		return after[T](max(limiter.When(item), atLeast))
@@ -143,7 +144,8 @@ func ceilMicros(d time.Duration) uint64 { return (uint64(max(d, 0)) + 999) / 100
 
 // AddCause is Add that says why. The server keeps the causes with the key, and merges those of all replicas, as
 // workqueue.Causes does; their times are rounded down to microseconds. They come with the key to the worker that gets it, again
-// if its lease is lost, and are forgotten when a worker is Done with it. A key with causes takes up to 3 KB more on the server.
+// if its lease is lost, and are forgotten when a worker is Done with it. A key with causes takes up to 3 KB more on the server, and
+// twice that if it was added again while it is handled.
 func (q *Queue[T]) AddCause(item T, cause workqueue.Cause) {
 	if cause.Time.IsZero() {
 		cause.Time = time.Now()

@@ -43,7 +43,7 @@ type batch struct {
 	ops         []*op
 	encoded     []any // strings: ops as operations.lua reads them
 	want        int
-	asleep      bool // the session is in SLEEPERS, and leaves it if this batch gets all keys that it wants
+	asleep      bool // the session is in SLEEPERS, and leaves it unless this batch finds too few keys
 	wantsAll    bool
 	quits       bool // ends the session
 	noAdds      bool // the batch leaves adds in the buffer: the server is full, and has refused some a moment ago
@@ -91,6 +91,9 @@ func (q *Queue[T]) kickLocked() {
 
 // hasWorkLocked reports whether a batch should be sent.
 func (s *shard[T]) hasWorkLocked(now time.Time) bool {
+	if s.session.abandoned { // All waits until it quits.
+		return !s.q.mu.ending.over && !now.Before(s.session.quitsAt)
+	}
 	ops := len(s.buffer.others)
 	if !s.refusesAddsAt(now) {
 		ops += len(s.buffer.adds)
@@ -98,8 +101,8 @@ func (s *shard[T]) hasWorkLocked(now time.Time) bool {
 	// After an answer that has taken long, the lease needs another batch at once.
 	renews := s.session.held > 0 && now.Sub(s.session.leaseFrom) >= s.q.config.Lease/3
 	needed := func(c *confirmation) bool { return c.after > s.batches }
-	return !s.q.mu.ending.over && (ops > 0 || renews || s.session.abandoned || s.wakesUpLocked() || s.quitsLocked() ||
-		s.demandLocked() > 0 || slices.ContainsFunc(s.confirmations.waiting, needed))
+	return !s.q.mu.ending.over && (ops > 0 || renews || s.wakesUpLocked() || s.quitsLocked() || s.demandLocked() > 0 ||
+		slices.ContainsFunc(s.confirmations.waiting, needed))
 }
 
 // send sends batches until nothing is left to send.
@@ -178,20 +181,21 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	q.mu.Lock()
 	now := time.Now()
 	s.requestLocked(0)
-	if r != nil && r.status != "FULL" {
+	if r != nil && (r.status != "FULL" || s.server.outage != errFull) {
 		s.answeredLocked(b, now)
 	}
 	switch {
 	case r == nil:
 		s.dropLocked(b.ops)
 	case r.status == "GONE":
-		// All was done, but the answers are lost. They are not asked for again: a second Discard could remove a later add.
+		// All was done but the adds that a full server refused. The answers are lost, and are not asked for again: a second Discard could
+		// remove a later add.
 		for _, o := range b.ops {
 			if o.answer != nil {
 				o.answer(answer{}, errAnswerLost)
 			}
 		}
-		b.ops = nil
+		b.ops = slices.DeleteFunc(b.ops, func(o *op) bool { return !r.full || !o.code.isAdd() })
 		s.sessionLostLocked(b)
 	case r.status == "LOST":
 		s.sessionLostLocked(b)

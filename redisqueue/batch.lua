@@ -13,7 +13,7 @@
 -- with 16 digits; a <fence> is one, too, or a little more. A <session> has 11 characters: it is one life of one replica, which holds
 -- keys while its lease lives.
 --
--- The script writes last, in an order that loses no key wherever it is interrupted: a key enters the line before it gets its new state,
+-- The script writes states and places last, in an order that loses no key wherever it is interrupted: a key enters the line before it gets its new state,
 -- and leaves its former place after that. A place in the line is skipped if its key is not queued.
 --
 -- A shard's data share a hash tag. All that must not be lost is in KEYS, so that a cluster refuses the script (TRYAGAIN) while only
@@ -48,11 +48,11 @@ local FILLER = string.rep('\0', 80)
 -- replicas must have in common, and the operations.
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8
-local asleep = flags ~= '' and string.find(flags, 'r', 1, true) -- The session is in SLEEPERS, as far as the replica knows.
-local wantsAll = flags ~= '' and string.find(flags, 'o', 1, true) -- The batch asks for the numbers that not every reply has.
-local tool = flags ~= '' and string.find(flags, 't', 1, true) -- A tool takes no keys back and forgets nothing.
+local asleep = string.find(flags, 'r', 1, true) -- The session is in SLEEPERS, as far as the replica knows.
+local wantsAll = string.find(flags, 'o', 1, true) -- The batch asks for the numbers that not every reply has.
+local tool = string.find(flags, 't', 1, true) -- A tool takes no keys back and forgets nothing.
 -- Set if an attempt to execute this batch was answered by an error: the replica knows of the hand-outs up to this fence.
-local knownFence = flags ~= '' and string.match(flags, 'e(%d+)')
+local knownFence = string.match(flags, 'e(%d+)')
 local isFirst, isCheck = seq == '1', seq == '0' -- With a check, a new replica asks whether its batches would be executed.
 local tidies = not tool and (wantsAll or tonumber(seq) % 16 == 1)
 
@@ -62,8 +62,9 @@ local REMEMBER = math.max(10 * lease, 3600000000)
 
 local call, sub, byte, find, format = redis.call, string.sub, string.byte, string.find, string.format
 
--- Two workarounds for miniredis' tonumber, which the tests use: it does not read a score like 1.1e+8, so the code adds 0 to scores; and
--- it takes leading zeros for octal, so the code reads times with 16 digits with base 10.
+-- digits and whole write whole numbers, also those that %d cannot. When it reads them the code works around two faults of miniredis' tonumber,
+-- which the tests use: it does not read a score like 1.1e+8, so the code adds 0 to scores; and it takes leading zeros for octal, so the
+-- code reads times with 16 digits with base 10.
 local function digits(n) return format('%016.0f', n) end
 local function whole(n) return format('%.0f', n) end
 

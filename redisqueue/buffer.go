@@ -55,7 +55,7 @@ func (b *buffer) put(o *op) (seq uint64) {
 	return o.seq
 }
 
-// add returns the add of the key into which further ones are merged, and whether it is new.
+// add returns the key's add that was not sent yet, into which further ones are merged, and whether it is new.
 //
 // The older add need not move to the end. The server has executed nothing of the buffer, so no worker has the key because of
 // that add; and if a worker has the key, its Done, which may stand behind the add, queues the key again.

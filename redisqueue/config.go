@@ -17,7 +17,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Config configures [New]. All replicas of a queue should have the same, except for OnError, Logger, MetricsProvider and Replica.
+// Config configures [New]. All replicas of a queue should have the same, except for OnError, Logger, MetricsProvider and Replica. What may
+// differ for a while, as in a rollout, is in docs/replicas.md.
 type Config[T comparable] struct {
 	// Name identifies the queue on the server, and in metrics. It is required, and must not contain braces.
 	Name string
@@ -200,6 +201,9 @@ func isNil(client redis.UniversalClient) bool {
 	v := reflect.ValueOf(client)
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
+
+// margin is how long before the end of its lease a replica lets go of its keys.
+func (c *Config[T]) margin() time.Duration { return max(c.Lease/20, 100*time.Millisecond) }
 
 // readTimeout returns how long a client waits for a reply, forever if it has no bound or does not say.
 func readTimeout(client redis.UniversalClient) (timeout time.Duration) {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -225,6 +227,113 @@ func TestShutDownOnFullServer(t *testing.T) {
 	if dropped, calls := q.Stats().Dropped, q.Info().Calls; dropped != 1 || calls > 30 {
 		t.Errorf("%d adds were dropped with %d calls, want 1 with at most 30", dropped, calls)
 	}
+}
+
+// A full server has refused the adds of a batch, the reply is lost, and the session ends. The adds are not taken for executed.
+func TestRefusedAddsOfBatchThatIsGone(t *testing.T) {
+	s := startServer(t)
+	a := rawSession{t: t, client: s.client(), s: shiftedScript(), id: "aaaaaaaaaaa", lease: time.Second}
+	b := a
+	b.id = "bbbbbbbbbbb"
+	a.want("OK ", 1)
+	b.want("OK ", 1)
+	s.fill()
+	a.want("FULL ", 2, string(codeAdd)+"x")
+	s.limitMemory("0")
+	for i := range 4 {
+		shiftClock(t, a.client, time.Duration(i+1)*500*time.Millisecond)
+		b.want("OK ", i+2)
+	}
+	reply, err := parseReply(a.send(2, 0, string(codeAdd)+"x"))
+	must(t, err)
+	if reply.status != "GONE" || !reply.full {
+		t.Errorf("the reply is %+v", reply)
+	}
+	q := withoutServer(t)
+	shard := q.shards[0]
+	shard.sending = true // Nothing is sent.
+	shard.apply(&batch{ops: []*op{newOp(codeAdd, "x"), newOp(codeForget, "y")}}, reply)
+	if adds, others := shard.buffer.adds, shard.buffer.others; len(adds) != 1 || len(others) != 0 {
+		t.Errorf("%d adds and %d others are sent again, want only the add", len(adds), len(others))
+	}
+}
+
+// A full server has just answered a batch without adds. The next add is tried, and tried again.
+func TestAddAfterFullServerHasAnswered(t *testing.T) {
+	s := startServer(t)
+	q := newTestQueue(t, s.client(), Config[string]{})
+	addAndGet(t, q, "x")
+	s.fill()
+	q.Done("x")
+	flush(t, q)
+	waitUntil(t, func() bool {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		return !q.shards[0].sending
+	})
+	q.Add("y")
+	s.limitMemory("0")
+	flush(t, q)
+}
+
+// An outage ends when the server answers again, although it is full.
+func TestOutageEndsOnFullServer(t *testing.T) {
+	q := withoutServer(t)
+	shard := q.shards[0]
+	shard.sending = true // Nothing is sent.
+	shard.server.outage = errors.New("connection refused")
+	shard.apply(&batch{}, &reply{status: "FULL"})
+	if err := q.Info().Outage; err != nil {
+		t.Errorf("the outage goes on: %v", err)
+	}
+	shard.server.outage = errFull
+	shard.apply(&batch{}, &reply{status: "FULL"})
+	if err := q.Info().Outage; err != errFull {
+		t.Errorf("Outage is %v while adds wait for a full server", err)
+	}
+}
+
+// A session whose lease has ended here, and not on the server, gives its keys back when its handlers have had the margin to notice it.
+func TestQuitsAfterMargin(t *testing.T) {
+	q := withoutServer(t)
+	shard, now := q.shards[0], time.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	shard.sending = true // Nothing is sent.
+	shard.session = session{id: "aaaaaaaaaaa", held: 1, leaseFrom: now.Add(-q.config.Lease)}
+	shard.expireLocked(now)
+	if margin := q.config.Lease / 20; shard.hasWorkLocked(now.Add(margin-1)) || !shard.hasWorkLocked(now.Add(margin)) {
+		t.Errorf("the session does not quit %v after its handlers' contexts have ended", margin)
+	}
+}
+
+// The connection of the blocking read is dead, so no wake-up comes. Keys come all the same.
+func TestDeadRead(t *testing.T) {
+	s := startServer(t)
+	producer, q := newTestQueue(t, s.client(), Config[string]{}), newTestQueue(t, s.client(), Config[string]{})
+	p := startProxy(t, s.addr, func() int { return -1 })
+	must(t, q.blocking.Close())
+	q.blocking = newClient(t, &redis.Options{Addr: p.addr()})
+	handleWhileAsleep(t, s, q, "x", func() { producer.Add("x") })
+	began := time.Now()
+	handleWhileAsleep(t, s, q, "y", func() {
+		p.toReplica.Store(true)
+		producer.Add("y")
+	})
+	if d := time.Since(began); d > 8*time.Second {
+		t.Errorf("a key came after %v, want two poll intervals of a second", d)
+	}
+}
+
+// The second client has the bounds of the first one, also those that are none.
+func TestBoundsOfSecondClient(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "localhost:1", ReadTimeout: -1, WriteTimeout: -1, MaxRetries: -1})
+	own := ownConnections(client, 1).(*redis.Client)
+	if o := own.Options(); o.ReadTimeout != 0 || o.WriteTimeout != 0 || o.MaxRetries != 0 {
+		t.Errorf("the second client waits for %v and %v, with %d retries; want no bounds", o.ReadTimeout, o.WriteTimeout, o.MaxRetries)
+	}
+	must(t, own.Close())
+	must(t, client.Close())
 }
 
 // While a key is held, another string of it is finished and makes the key come again; it is not held forever.

@@ -115,13 +115,13 @@ func (q *Queue[T]) cancel(g chan T) bool {
 //	drained = false   the next batch asks for keys, as many as getters wait (requested). If it brings fewer and none are
 //	                  queued, both sides know that this session sleeps: asleep here, SLEEPERS on the server.
 //	drained = true    the shard asks for none. A goroutine reads the session's WAKE list, and a timer runs until the next
-//	                  delayed key is due. What makes drained false again: a wake-up, that time, the poll interval, an
+//	                  delayed key is due, or for two poll intervals. What makes drained false again: a wake-up, that time, the poll interval, an
 //	                  add from here, a reply that speaks of queued keys, and the end of the session.
 type getter struct {
 	getterState
 	requested int         // how many keys the call in flight may bring
 	reading   bool        // the goroutine that waits for a wake-up exists
-	timer     *time.Timer // for nextDue
+	timer     *time.Timer // for nextDue, and polls
 }
 
 // getterState is what changes with the answer to a batch.
@@ -230,7 +230,8 @@ func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 	g <- item
 }
 
-// sleepLocked waits for a wake-up, the next delayed key or the poll interval, if getters wait and the shard has no keys for them.
+// sleepLocked waits for a wake-up, the next delayed key or the poll interval, if getters wait and the shard has no keys for them. The timer
+// also polls, because a read on a dead connection returns much later than it should.
 func (s *shard[T]) sleepLocked() {
 	if !s.getter.drained || s.sending || len(s.q.mu.getters) == 0 || s.session.id == "" {
 		return
@@ -239,10 +240,11 @@ func (s *shard[T]) sleepLocked() {
 		s.getter.reading = true
 		go s.readWakeUp(s.names.wake(s.session.id))
 	}
-	s.getter.timer.Stop()
+	poll := 2 * s.q.config.PollInterval
 	if !s.getter.nextDue.IsZero() {
-		s.getter.timer.Reset(time.Until(s.getter.nextDue))
+		poll = min(poll, time.Until(s.getter.nextDue))
 	}
+	s.getter.timer.Reset(poll)
 }
 
 // wakeLocked asks the server for keys, if getters wait.
@@ -255,11 +257,12 @@ func (s *shard[T]) wakeLocked() {
 // ownConnections returns a client of the same server with at most n connections, for the calls that wait: in the client's own pool
 // they would hold the connections that others need. It returns a client that is not go-redis's own as it is.
 func ownConnections(client redis.UniversalClient, n int) redis.UniversalClient {
+	bounds := []string{"ReadTimeout", "WriteTimeout", "MaxRetries"} // A client's own are complete: zero means none, for which New takes -1.
 	switch c := client.(type) {
 	case *redis.Client:
-		return redis.NewClient(unshared(*c.Options(), n))
+		return redis.NewClient(unshared(*c.Options(), n, bounds...))
 	case *redis.ClusterClient:
-		return redis.NewClusterClient(unshared(*c.Options(), n))
+		return redis.NewClusterClient(unshared(*c.Options(), n, bounds...))
 	case *redis.Ring:
 		return redis.NewRing(unshared(*c.Options(), n))
 	}
@@ -267,12 +270,17 @@ func ownConnections(client redis.UniversalClient, n int) redis.UniversalClient {
 }
 
 // unshared returns the options of a second client: with n connections, and with defaults for what a client writes to while it
-// connects. Only newer versions of go-redis have such fields, so the code finds fields by name.
-func unshared[O any](options O, n int) *O {
+// connects. In the fields none, zero becomes -1. Only newer versions of go-redis have some fields, so the code finds them by name.
+func unshared[O any](options O, n int, none ...string) *O {
 	fields := reflect.ValueOf(&options).Elem()
 	for _, name := range []string{"MinIdleConns", "MaxIdleConns", "MaxActiveConns", "MaintNotificationsConfig", "PushNotificationProcessor"} {
 		if field := fields.FieldByName(name); field.IsValid() {
 			field.SetZero()
+		}
+	}
+	for _, name := range none {
+		if field := fields.FieldByName(name); field.IsZero() {
+			field.SetInt(-1)
 		}
 	}
 	fields.FieldByName("PoolSize").SetInt(int64(n))
@@ -294,5 +302,5 @@ func (s *shard[T]) readWakeUp(list string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s.getter.reading = false
-	s.wakeLocked() // Without getters this goes to the server too, which wakes another replica.
+	s.wakeLocked() // After ShutDown this lets the session leave SLEEPERS, so that wake-ups go to others.
 }

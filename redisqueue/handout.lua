@@ -64,7 +64,8 @@ for _, dead in ipairs(ended) do
 	call('HDEL', NAMES, dead)
 	call('ZADD', GONE, whole(leaseClock + REMEMBER), dead)
 	if last then
-		call('HSET', REPLIES, dead, string.match(last, '^%d+') .. ' -1 GONE')
+		local refused = find(last, '^%d+ %-?%d+ FULL') and ' FULL' or '' -- The replica must know it, or it takes the adds for executed.
+		call('HSET', REPLIES, dead, string.match(last, '^%d+') .. ' -1 GONE' .. refused)
 	end
 end
 
@@ -213,7 +214,7 @@ if queued > 0 and call('LLEN', LINE) == 0 then
 	end
 end
 
--- A session that got fewer keys than it wants sleeps. A batch wakes a few sleepers, at most one per queued key; these wake further ones.
+-- A session that wants more keys than there are sleeps. A batch wakes a few sleepers, at most one per queued key; these wake further ones.
 if got < want and (paused or queued == 0) then
 	call('SADD', SLEEPERS, session)
 elseif asleep then
@@ -258,7 +259,7 @@ call('HSET', REPLIES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. reply)
 if not description or offset ~= offsetBefore or paused ~= wasPaused or repaired > 0 then
 	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'paused', paused and 1 or 0, 'repaired', allRepaired)
 end
-if tool then
+if tool then -- A tool's lease is short, and the lease clock would move by half of it at most.
 	call('HSET', META, 'again', again)
 else
 	call('HSET', META, 'leaseTime', whole(leaseClock), 'time', whole(now), 'fence', whole(fence), 'again', again)

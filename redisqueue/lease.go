@@ -23,8 +23,9 @@ type session struct {
 	// leaseFrom is when the last answered batch was first sent. The server counts from a later moment, so the lease ends here first.
 	leaseFrom time.Time
 	lastFence string
-	held      int  // keys that it holds
-	abandoned bool // it has expired, and must quit
+	held      int       // keys that it holds
+	abandoned bool      // it has expired, and must quit
+	quitsAt   time.Time // when: handlers have the margin to notice that their contexts have ended
 }
 
 func newSession() string {
@@ -98,8 +99,7 @@ func Fence(ctx context.Context) (int64, bool) {
 // expiresAt returns when the lease ends by our clock: a margin before the server hands the keys out again, so that a handler
 // whose context ends has the time to notice.
 func (s *shard[T]) expiresAt() time.Time {
-	lease := s.q.config.Lease
-	return s.session.leaseFrom.Add(lease - max(lease/20, 100*time.Millisecond))
+	return s.session.leaseFrom.Add(s.q.config.Lease - s.q.config.margin())
 }
 
 // expireLocked ends the session, or abandons it, if its lease has ended by our clock.
@@ -110,8 +110,9 @@ func (s *shard[T]) expireLocked(now time.Time) {
 	if s.session.held == 0 && !s.buffer.hasAboutHeld() && !s.inFlight {
 		s.endSessionLocked() // It holds nothing, so the server need not hear of it.
 	} else {
-		s.session.abandoned = true
+		s.session.abandoned, s.session.quitsAt = true, now.Add(s.q.config.margin())
 		s.loseKeysLocked()
+		s.timers.lease.Reset(s.q.config.margin())
 	}
 	s.kickLocked()
 }

@@ -355,7 +355,7 @@ for i, code in ipairs(codes) do
 		add(key)
 	elseif code == DONE or code == HAND_BACK or code == SET_ASIDE or code == ADDED_AGAIN then
 		local state = states[key]
-		local isHeld = state and find(state, arguments[i], 13, true) == 13 -- under that fence; no two hand-outs have the same
+		local isHeld = state and sub(state, 13, 28) == arguments[i] -- under that fence; no two hand-outs have the same
 		if code == DONE then
 			finished[#finished + 1] = key
 			if isHeld then

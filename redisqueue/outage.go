@@ -60,7 +60,7 @@ func (s *shard[T]) failedLocked(err error) {
 	})
 }
 
-// answeredLocked notes that the server has answered b, with anything but FULL.
+// answeredLocked notes that the server has answered b.
 func (s *shard[T]) answeredLocked(b *batch, now time.Time) {
 	q := s.q
 	q.mu.totals.calls.observe(now.Sub(b.began))
@@ -105,12 +105,10 @@ func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
 		s.server.fullSince = now
 	}
 	refused := slices.DeleteFunc(b.ops, func(o *op) bool { return !o.code.isAdd() }) // Nothing needs b.ops any more.
-	if !b.noAdds {
-		s.server.retryAddsAt = now.Add(fullRetry)
-	}
 	if len(refused) == 0 {
-		return false
+		return false // It may have room for an add by now.
 	}
+	s.server.retryAddsAt = now.Add(fullRetry)
 	s.failedLocked(errFull)
 	s.buffer.putBack(refused)
 	return !s.buffer.hasAboutHeld() && s.q.givesUpLocked(s.server.fullSince)

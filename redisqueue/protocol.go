@@ -152,11 +152,12 @@ func (s *shard[T]) argv(b *batch) []any {
 
 // reply is what batch.lua returned.
 type reply struct {
-	// status is OK; FULL: only the adds were not executed; LOST: nothing was executed, the session is over; GONE: everything was
-	// executed, and then the session ended.
+	// status is OK; FULL: only the adds were not executed; LOST: nothing was executed, the session is over; GONE: it was executed, and
+	// then the session ended. full: of a batch that is GONE, the adds were not executed.
 	status             string
+	full               bool
 	now                int64  // microseconds of the queue's clock
-	counts             Counts // of the whole shard; those that executedLocked takes over from before only if the batch wantsAll
+	counts             Counts // of the whole shard, some of them only if the batch wantsAll; see executedLocked
 	changed, unmatched int
 	nextDue            time.Duration // negative if no key waits
 	keys               []handedOut
@@ -187,6 +188,7 @@ func parseReply(text string) (*reply, error) {
 	p, r := parser{rest: rest}, &reply{status: first}
 	switch first {
 	case "LOST", "GONE":
+		r.full = rest == "FULL"
 		return r, nil
 	case "OK", "FULL":
 	case "REFUSED":

@@ -56,7 +56,7 @@ func NewCollector(member *sharding.Member, queues map[string]Queue) prometheus.C
 	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
 	add(gauge, "in_touch", "1 if this member is in touch with its group, so that it may hold slots, otherwise 0",
 		func(s *sharding.Stats) float64 { return number(s.InTouch) })
-	add(gauge, "table_refused", "1 if this member has not been able to write the table for a lease, so that slots cannot move, otherwise 0",
+	add(gauge, "table_refused", "1 if this member has not been able for a lease to write the table, or to mark the record of a dead member, so that slots cannot move, otherwise 0",
 		func(s *sharding.Stats) float64 {
 			return number(s.InTouch && s.Err != nil && !errors.Is(s.Err, sharding.ErrNoQueue))
 		})
