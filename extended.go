@@ -60,7 +60,8 @@ type extension[T comparable] struct {
 
 	// fetched hands the fetcher's keys to the callers: pointers, because a channel cannot have elements of 64 KiB.
 	fetched chan *T
-	// down is closed when the fetcher has found the queue shut down. From then on Get does not block.
+	// down is closed when the fetcher has found the queue shut down. From then on Get does not block. It is also closed when Get has
+	// panicked.
 	down chan struct{}
 
 	mu struct {
@@ -68,6 +69,7 @@ type extension[T comparable] struct {
 		waiting  int  // the callers that wait for fetched
 		fetching bool // the fetcher runs
 		isDown   bool
+		panicked any // what Get has panicked with
 	}
 }
 
@@ -103,6 +105,9 @@ func (e *extension[T]) GetContext(ctx context.Context) (item T, err error) {
 		return item, ctx.Err()
 	case <-e.down:
 	}
+	if v := e.panicked(); v != nil {
+		panic(v)
+	}
 	item, shutdown := e.TypedInterface.Get()
 	if shutdown {
 		return item, ErrShutDown
@@ -128,7 +133,22 @@ func (e *extension[T]) endWaiting() {
 	e.mu.waiting--
 }
 
+func (e *extension[T]) panicked() any {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.mu.panicked
+}
+
+// fetch passes a panic of Get on to the callers: on its own goroutine it would end the process.
 func (e *extension[T]) fetch() {
+	defer func() {
+		if v := recover(); v != nil {
+			e.mu.Lock()
+			e.mu.panicked = v
+			e.mu.Unlock()
+			e.goOn(true)
+		}
+	}()
 	for more := true; more; {
 		item, shutdown := e.TypedInterface.Get()
 		if !shutdown {

@@ -132,6 +132,29 @@ func TestForeignGetContext(t *testing.T) {
 	})
 }
 
+type panickyGet struct {
+	workqueue.TypedRateLimitingInterface[string]
+}
+
+func (panickyGet) Get() (string, bool) { panic("foreign") }
+
+// A panic of the queue's Get comes out of each GetContext, and does not end the process on the fetcher's goroutine.
+func TestForeignGetThatPanics(t *testing.T) {
+	q := workqueue.Extend[string](panickyGet{workqueue.NewTypedRateLimitingQueue[string](nil)})
+	for range 3 {
+		func() {
+			defer func() {
+				if v := recover(); v != "foreign" {
+					t.Errorf("recovered %v", v)
+				}
+			}()
+			_, err := q.GetContext(t.Context())
+			t.Errorf("GetContext() = %v", err)
+		}()
+	}
+	q.ShutDown()
+}
+
 // However many callers gave up, one goroutine waits in their place.
 func TestForeignGetContextHasOneFetcher(t *testing.T) {
 	everyForeign(t, func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string]) {

@@ -32,8 +32,8 @@
 //
 // Wrapped errors (%w, [errors.Join]) count too. If several are joined, the first of this list counts: Fatal, Terminal, RetryAfter, then
 // RequeueAfter, Every or Requeue, then Hold, then ErrAdded. A failure joined with RequeueAfter, Every or Requeue counts as a RetryAfter.
-// A Hold joined with another answer delays the key in addition, except after Fatal or Terminal. A panic in the error's own methods counts
-// as a panic of the handler. In every case the queue's Done is called exactly once, and last, so the calls for a key do not overlap.
+// A Hold joined with another answer delays the key in addition, except after Fatal or Terminal. A panic in the error's Unwrap, Is or As
+// counts as a panic of the handler. In every case the queue's Done is called exactly once, and last, so the calls for a key do not overlap.
 //
 // The pool counts failures itself: some limiters do not count by key, and others also count adds that are no failures of a handler. A
 // handler reads the count with [Call.Attempt].
@@ -121,8 +121,8 @@
 // # A queue without GetContext
 //
 // A Get that blocks cannot be interrupted. If the queue is not [workqueue.Extended] and a worker stops waiting, because the pool shrinks,
-// pauses or ends, its Get continues, and the next worker takes it over. So a paused pool may hold as many keys as it had workers. They
-// come first when the pool resumes, and are reported as not started when it ends. No Get outlives Run.
+// pauses or ends, its Get continues, and the next worker takes it over. So a paused pool may hold a key. It
+// comes first when the pool resumes, and is reported as not started when it ends. No Get outlives Run.
 //
 // # Cost
 //

@@ -179,8 +179,8 @@ func (b *Books[T]) comesNoMore(key T) bool {
 	if b.keyReader == nil || b.leaser != nil || !b.queue.ShuttingDown() {
 		return false
 	}
-	k, _ := b.keyReader.SnapshotKey(key)
-	return !k.Again
+	k, found := b.keyReader.SnapshotKey(key) // Not found: a layer below is no KeyReader.
+	return found && !k.Again
 }
 
 // partReleased is called when a part was released. When all are, the hold ends or becomes a pause. Until then the limits of the open parts

@@ -24,7 +24,7 @@ type Options[T comparable] struct {
 	Name string
 	// Workers is how many handlers run at once. Zero means 1. See [Pool.SetWorkers].
 	Workers int
-	// MaxRetries is how many times a failing key comes again before it is given up, so it is handled MaxRetries+1 times in all. Zero
+	// MaxRetries is how many times a failing key comes again before it is given up: at its failure MaxRetries+1 in a row. Zero
 	// means [UnlimitedRetries]; see also [NoRetries]. Over a [SharedQueue], failures in all processes count. A key is never given up
 	// because of a call that fails after DrainTimeout: it may have failed only because its context had ended.
 	MaxRetries int

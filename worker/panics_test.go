@@ -128,10 +128,19 @@ func (q panickyQueue) AddRateLimited(key string) {
 	panicAt("AddRateLimited", q.at)
 	q.extended.AddRateLimited(key)
 }
+func (q panickyQueue) AddAfter(key string, after time.Duration) {
+	panicAt("AddAfter", q.at)
+	q.extended.AddAfter(key, after)
+}
 func (q panickyQueue) GetContext(ctx context.Context) (string, error) {
 	panicAt("GetContext", q.at)
 	return q.extended.GetContext(ctx)
 }
+
+// panickyGet is a queue that is not Extended.
+type panickyGet struct{ stringQueue }
+
+func (panickyGet) Get() (string, bool) { panic("foreign") }
 
 type panickyLeases struct{ extended }
 
@@ -219,10 +228,16 @@ func TestPanicIsFatal(t *testing.T) {
 		{name: "OnFinish after Goexit", o: options{OnFinish: hook}, answer: func() error { runtime.Goexit(); return nil }, left: aFailed},
 
 		{name: "GetContext", queue: inQueue("GetContext")},
+		{name: "Get", queue: func(q extended) stringQueue { return panickyGet{q} }},
 		{name: "Done", queue: inQueue("Done")},
 		{name: "Forget", queue: inQueue("Forget"), left: bLeft},
 		{name: "Forget of a key to requeue", queue: inQueue("Forget"), left: "2 queued and not started: b, a",
 			answer: func() error { return worker.RequeueAfter(0) }},
+		{name: "AddAfter of a key to requeue", queue: inQueue("AddAfter"), left: bothLeft,
+			answer: func() error { return worker.RequeueAfter(time.Hour) }},
+		{name: "AddAfter of a key on hold", queue: inQueue("AddAfter"), left: bothLeft,
+			answer: func() error { return worker.Hold("it", time.Hour, func(func()) {}) }},
+		{name: "AddRateLimited to a queue that is kept", queue: inQueue("AddRateLimited"), answer: fails, o: options{KeepQueue: true}, left: "1 queued and not started: a"},
 		{name: "AddRateLimited", queue: inQueue("AddRateLimited"), answer: fails, left: aFailed},
 		{name: "ShutDown", queue: inQueue("ShutDown")},
 		{name: "ShuttingDown", queue: inQueue("ShuttingDown")},

@@ -140,11 +140,17 @@ func (p *Pool[T]) mayStartLocked() bool {
 	return p.startCtx.Err() == nil && p.mu.phase < phaseFinishing
 }
 
-// giveBack adds a key that was not started to the queue again, or reports it if somebody has shut the queue down.
+// giveBack adds a key that was not started to the queue again. It reports the key if somebody has shut the queue down, or the add panics.
 func (p *Pool[T]) giveBack(e *Entry[T]) {
-	key := e.result.Key
+	key, added := e.result.Key, false
+	defer func() {
+		if !added || p.queue.ShuttingDown() {
+			p.noteNotStarted(key)
+		}
+	}()
 	causes := p.books.causesOf(key)
 	p.addAfter(e, 0)
+	added = true
 	if len(causes.Last) > 0 && e.priority >= 0 { // An add with a cause has priority 0, and the higher one counts.
 		// The queue takes Causes.First from the first cause that it gets. So it gets the oldest cause twice: first with that time, which may
 		// be before its own, and then as it is, which replaces it in Last.
@@ -154,9 +160,6 @@ func (p *Pool[T]) giveBack(e *Entry[T]) {
 		for _, c := range causes.Last {
 			workqueue.AddCause(p.queue, key, c)
 		}
-	}
-	if p.queue.ShuttingDown() {
-		p.noteNotStarted(key)
 	}
 }
 
@@ -194,11 +197,18 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 	if p.queue.ShuttingDown() { // The key has come after all, by an add from before the shutdown.
 		p.locked(func() { delete(p.mu.refused, r.Key) })
 	}
+	added := r.Next == NextForget || r.Next == NextGiveUp || r.Next == NextRetry && !p.options.KeepQueue // A failing key is in Left.Failing then.
+	defer func() {
+		if !added { // The queue or its limiter has panicked.
+			p.noteNotStarted(r.Key)
+		}
+	}()
 	switch r.Next {
 	case NextForget:
 		p.queue.Forget(r.Key)
 	case NextRequeue:
 		p.addAgain(e)
+		added = true
 		p.queue.Forget(r.Key) // After the add: the limiter may panic, and the key must not be lost.
 	case NextRetry:
 		p.signal() // Run sweeps stale failures only while a key fails.
@@ -219,6 +229,7 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 			shared.GiveUp(r.Key, r.Attempt, r.Err)
 		}
 	}
+	added = true
 }
 
 // addAgain adds the key for the time, and with the priority, that the handler has asked for.
