@@ -145,7 +145,7 @@ func ceilMicros(d time.Duration) uint64 { return (uint64(max(d, 0)) + 999) / 100
 // AddCause is Add that says why. The server keeps the causes with the key, and merges those of all replicas, as
 // workqueue.Causes does; their times are rounded down to microseconds. They come with the key to the worker that gets it, again
 // if its lease is lost, and are forgotten when a worker is Done with it. A key with causes takes up to 3 KB more on the server, and
-// twice that if it was added again while it is handled.
+// twice that if it is added again while it is being handled.
 func (q *Queue[T]) AddCause(item T, cause workqueue.Cause) {
 	if cause.Time.IsZero() {
 		cause.Time = time.Now()

@@ -91,7 +91,7 @@ func (q *Queue[T]) kickLocked() {
 
 // hasWorkLocked reports whether a batch should be sent.
 func (s *shard[T]) hasWorkLocked(now time.Time) bool {
-	if s.session.abandoned { // All waits until it quits.
+	if s.session.abandoned { // Until it quits, nothing is sent.
 		return !s.q.mu.ending.over && !now.Before(s.session.quitsAt)
 	}
 	ops := len(s.buffer.others)
@@ -142,7 +142,7 @@ func (s *shard[T]) nextBatch() *batch {
 	b.want = s.demandLocked()
 	b.asleep = s.wakesUpLocked() || b.want > 0 && s.getter.asleep
 	work := b.want
-	if !s.server.fullSince.IsZero() && !b.noAdds {
+	if !s.server.fullSince.IsZero() && !b.noAdds && len(s.buffer.adds) > 0 {
 		work = max(work, maxWork-16) // leaves room for a few adds, which find out whether the server is still full
 	}
 	b.ops, b.encoded = s.buffer.take(work, b.noAdds)
@@ -181,7 +181,7 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	q.mu.Lock()
 	now := time.Now()
 	s.requestLocked(0)
-	if r != nil && (r.status != "FULL" || s.server.outage != errFull) {
+	if r != nil && (r.status != "FULL" || s.server.outage != errFull) { // FULL ends any outage but that one.
 		s.answeredLocked(b, now)
 	}
 	switch {
@@ -244,6 +244,9 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now tim
 			s.receiveLocked(key, r.now, now)
 		}
 		s.armLocked(now)
+	}
+	if b.want > 0 {
+		s.getter.asked = now
 	}
 	next := s.getter.after(b, r, now)
 	s.setDrainedLocked(next.drained)

@@ -62,7 +62,7 @@ local REMEMBER = math.max(10 * lease, 3600000000)
 
 local call, sub, byte, find, format = redis.call, string.sub, string.byte, string.find, string.format
 
--- digits and whole write whole numbers, also those that %d cannot. When it reads them the code works around two faults of miniredis' tonumber,
+-- digits and whole write whole numbers, also those that %d cannot. To read them, the code works around two faults of miniredis' tonumber,
 -- which the tests use: it does not read a score like 1.1e+8, so the code adds 0 to scores; and it takes leading zeros for octal, so the
 -- code reads times with 16 digits with base 10.
 local function digits(n) return format('%016.0f', n) end

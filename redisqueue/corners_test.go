@@ -396,7 +396,8 @@ func TestClientInUse(t *testing.T) {
 	wg.Wait()
 }
 
-// Whether a server is still full is tried with a few adds, however many wait: the others would only be sent and put back.
+// Whether a server is still full is tried with a few adds, however many wait: the others would only be sent and put back. A batch without
+// adds is as large as ever.
 func TestBatchOnAFullServer(t *testing.T) {
 	q := withoutServer(t)
 	s := q.shards[0]
@@ -407,6 +408,13 @@ func TestBatchOnAFullServer(t *testing.T) {
 	s.server.fullSince = time.Now()
 	if n := len(s.nextBatch().ops); n == 0 || n > 20 {
 		t.Errorf("%d adds in a batch", n)
+	}
+	s.buffer.drop()
+	for range 400 {
+		s.buffer.put(newOp(codeForget, "x"))
+	}
+	if n := len(s.nextBatch().ops); n != 400 {
+		t.Errorf("%d of 400 operations that are no adds in a batch", n)
 	}
 }
 

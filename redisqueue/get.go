@@ -131,6 +131,7 @@ type getterState struct {
 	// woken: a wake-up has come since the call in flight began, and may have overtaken its reply: that reply does not set drained.
 	woken   bool
 	nextDue time.Time // when the next delayed key is due, zero if none waits
+	asked   time.Time // when the last reply came to a batch that wants keys
 }
 
 // after returns what follows from the reply to a batch that was executed.
@@ -240,7 +241,7 @@ func (s *shard[T]) sleepLocked() {
 		s.getter.reading = true
 		go s.readWakeUp(s.names.wake(s.session.id))
 	}
-	poll := 2 * s.q.config.PollInterval
+	poll := time.Until(s.getter.asked.Add(2 * s.q.config.PollInterval))
 	if !s.getter.nextDue.IsZero() {
 		poll = min(poll, time.Until(s.getter.nextDue))
 	}
@@ -257,14 +258,14 @@ func (s *shard[T]) wakeLocked() {
 // ownConnections returns a client of the same server with at most n connections, for the calls that wait: in the client's own pool
 // they would hold the connections that others need. It returns a client that is not go-redis's own as it is.
 func ownConnections(client redis.UniversalClient, n int) redis.UniversalClient {
-	bounds := []string{"ReadTimeout", "WriteTimeout", "MaxRetries"} // A client's own are complete: zero means none, for which New takes -1.
+	bounds := []string{"ReadTimeout", "WriteTimeout", "MaxRetries"} // A client's own are complete: zero means none, for which NewClient takes -1.
 	switch c := client.(type) {
 	case *redis.Client:
 		return redis.NewClient(unshared(*c.Options(), n, bounds...))
 	case *redis.ClusterClient:
 		return redis.NewClusterClient(unshared(*c.Options(), n, bounds...))
 	case *redis.Ring:
-		return redis.NewRing(unshared(*c.Options(), n))
+		return redis.NewRing(unshared(*c.Options(), n, "MaxRetries"))
 	}
 	return client
 }
@@ -302,5 +303,5 @@ func (s *shard[T]) readWakeUp(list string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s.getter.reading = false
-	s.wakeLocked() // After ShutDown this lets the session leave SLEEPERS, so that wake-ups go to others.
+	s.wakeLocked() // Without getters this lets the session leave SLEEPERS, so that wake-ups go to others.
 }

@@ -214,7 +214,7 @@ if queued > 0 and call('LLEN', LINE) == 0 then
 	end
 end
 
--- A session that wants more keys than there are sleeps. A batch wakes a few sleepers, at most one per queued key; these wake further ones.
+-- A session that gets fewer keys than it wants sleeps, if none are left or the queue is paused. A batch wakes a few sleepers, at most one per queued key; these wake further ones.
 if got < want and (paused or queued == 0) then
 	call('SADD', SLEEPERS, session)
 elseif asleep then
@@ -259,7 +259,7 @@ call('HSET', REPLIES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. reply)
 if not description or offset ~= offsetBefore or paused ~= wasPaused or repaired > 0 then
 	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'paused', paused and 1 or 0, 'repaired', allRepaired)
 end
-if tool then -- A tool's lease is short, and the lease clock would move by half of it at most.
+if tool then -- A tool leaves the clocks alone: its lease is short, so it would hold the lease clock back.
 	call('HSET', META, 'again', again)
 else
 	call('HSET', META, 'leaseTime', whole(leaseClock), 'time', whole(now), 'fence', whole(fence), 'again', again)

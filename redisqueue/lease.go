@@ -15,7 +15,8 @@ var ErrLeaseLost = errors.New("redisqueue: the lease of the key is lost")
 
 // session is one life of this replica in a shard. Its lease covers the keys that it was handed out; each batch renews it. When the
 // lease has ended by our own clock, a margin before the server's, the session's keys are lost: their handlers' contexts end, and
-// their Dones are not sent. If the server may still hold keys for it, the session is abandoned: one more batch makes it quit. After
+// their Dones are not sent. If the server may still hold keys for it, the session is abandoned: one more batch makes it quit, when its
+// keys' handlers have had the margin to notice it. After
 // that, or if the server does not know the session, the next batch begins another.
 type session struct {
 	id  string // empty: the next batch begins one
@@ -25,7 +26,7 @@ type session struct {
 	lastFence string
 	held      int       // keys that it holds
 	abandoned bool      // it has expired, and must quit
-	quitsAt   time.Time // when: handlers have the margin to notice that their contexts have ended
+	quitsAt   time.Time // when it quits
 }
 
 func newSession() string {
@@ -110,9 +111,12 @@ func (s *shard[T]) expireLocked(now time.Time) {
 	if s.session.held == 0 && !s.buffer.hasAboutHeld() && !s.inFlight {
 		s.endSessionLocked() // It holds nothing, so the server need not hear of it.
 	} else {
-		s.session.abandoned, s.session.quitsAt = true, now.Add(s.q.config.margin())
+		s.session.abandoned, s.session.quitsAt = true, now
+		if s.session.held > 0 { // Their handlers have the margin to notice that their contexts have ended.
+			s.session.quitsAt = now.Add(s.q.config.margin())
+			s.timers.lease.Reset(s.q.config.margin())
+		}
 		s.loseKeysLocked()
-		s.timers.lease.Reset(s.q.config.margin())
 	}
 	s.kickLocked()
 }

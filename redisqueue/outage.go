@@ -106,7 +106,7 @@ func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
 	}
 	refused := slices.DeleteFunc(b.ops, func(o *op) bool { return !o.code.isAdd() }) // Nothing needs b.ops any more.
 	if len(refused) == 0 {
-		return false // It may have room for an add by now.
+		return false // The next add finds out whether there is room by now.
 	}
 	s.server.retryAddsAt = now.Add(fullRetry)
 	s.failedLocked(errFull)

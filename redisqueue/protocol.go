@@ -152,8 +152,8 @@ func (s *shard[T]) argv(b *batch) []any {
 
 // reply is what batch.lua returned.
 type reply struct {
-	// status is OK; FULL: only the adds were not executed; LOST: nothing was executed, the session is over; GONE: it was executed, and
-	// then the session ended. full: of a batch that is GONE, the adds were not executed.
+	// status is OK; FULL: only the adds were not executed; LOST: nothing was executed, the session is over; GONE: it was executed as
+	// with OK or, if full, as with FULL; then the session ended.
 	status             string
 	full               bool
 	now                int64  // microseconds of the queue's clock

@@ -95,7 +95,7 @@ var breakages = []breakage{
 	{"a member that gives up twice holds nothing again", []change{{"own_record.go", "notBarred, true", "notBarred, m.mu.self.alive"}}},
 	{"a new member that leaves does not say so", []change{{"plan.go", "t.clone()\n\t\t\td.leaveIn(next)\n", "t.clone()\n"}}},
 	{"who waits for its own renewal looks twenty times a second", []change{{"others.go", "signal(m.toRenew) // which makes this loop look again\n\t\tdefault", "signal(m.toRenew)\n\t\t\tdue = min(due, now+soon/5)\n\t\tdefault"}}},
-	{"a member that cannot replace the table tries it without a pause", []change{{"table_record.go", "m.mu.since.missing = m.now() + m.retryDelay() // All", "// All"}}},
+	{"a member that cannot replace the table tries it without a pause", []change{{"table_record.go", "m.mu.since.missing = m.now() + m.retryDelay() // Each", "// Each"}}},
 	{"a member that cannot renew its record tries it at each signal", []change{{"member.go", "m.retryDelay(), nil // A server", "m.retryDelay(), signals // A server"}}},
 	{"a member that cannot write the table tries it at each signal", []change{{"member.go", "m.now()+soon, nil // A server", "m.now()+soon, m.toWork // A server"}}},
 	{"a refused write of the table is no error", []change{{"member.go", "since > 0 && m.now()-since >= m.config.Lease {\n\t\treturn fmt", "since > 1<<60 && m.now()-since >= m.config.Lease {\n\t\treturn fmt"}}},

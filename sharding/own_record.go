@@ -270,9 +270,9 @@ func (m *Member) distrustLocked() {
 	signal(m.toConfirm)
 }
 
-// forgiveSilenceLocked gives each of the others that part of its lease to renew its record. It may have renewed it before, unseen by this
-// member, and a backup may have taken that back. A third is enough for one that has noticed the outage, and keeps a call that fails now and
-// then from putting off a takeover. One that was stopped notices nothing until its validity ends, so after a long outage it gets a whole lease.
+// forgiveSilenceLocked gives each other member that part of its lease to renew its record: a renewal that this member has not seen may have
+// been taken back by a backup. A third is enough for a member that has noticed the outage; with more, each failed call would put off a
+// takeover. A member that was stopped notices nothing until its validity ends, so after a long outage all get a whole lease.
 func (m *Member) forgiveSilenceLocked(part float64) {
 	for _, s := range m.mu.members {
 		if !s.isGone {

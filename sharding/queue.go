@@ -29,7 +29,7 @@ type Queue[T comparable] interface {
 	// that package must call it, and the returned function when the handler has returned. For a key that no handler has,
 	// Lease returns ctx itself. It does not block.
 	workqueue.Leaser[T]
-	// Holds reports whether the member hands out the key now: it holds the slot, which is not about to move.
+	// Holds reports whether the member hands out the key now: it holds the slot, and has not stopped handing out its keys to move it.
 	Holds(key T) bool
 	// KeysOfOthers returns how many adds and queued keys were dropped because the member did not hold their slots.
 	KeysOfOthers() uint64
@@ -216,7 +216,7 @@ func (q *queue[T]) take(key T) bool {
 		if state == held {
 			return true
 		}
-		q.cells[slot].remove(token) // A Done of this key may still have to remove its own. They are equal.
+		q.cells[slot].remove(token) // If a Done of this key still runs, it may be its token that goes, and that Done removes this one: they are equal.
 		signal(q.member.toWork)
 		if state == absent {
 			// The state was read before Done: if the slot has come back since, its listing adds the key, and Done queues it.

@@ -81,8 +81,8 @@ func (m *Member) tableChanged(e Event) {
 	}
 }
 
-// sawTable notes the table that a read or a write has returned. The call began at that time. Before it, that many records of members had been
-// seen: what these name, a read must show.
+// sawTable notes the table that a read or a write has returned. The call began at that time. order is how many records of members had
+// been seen before: a read must show the tables that these name. It is 0 after a write.
 func (m *Member) sawTable(r Record, began moment, order int64) error {
 	t, err := decodeTable(r, m.config.Slots)
 	m.mu.Lock()
@@ -204,7 +204,7 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mu.since.missing = m.now() + m.retryDelay() // All members try it.
+	m.mu.since.missing = m.now() + m.retryDelay() // Each member tries it, so not four times a second.
 	return m.mu.since.missing, err
 }
 
