@@ -410,11 +410,11 @@ func TestBatchOnAFullServer(t *testing.T) {
 		t.Errorf("%d adds in a batch", n)
 	}
 	s.buffer.drop()
-	for range 400 {
+	for range 200 {
 		s.buffer.put(newOp(codeForget, "x"))
 	}
-	if n := len(s.nextBatch().ops); n != 400 {
-		t.Errorf("%d of 400 operations that are no adds in a batch", n)
+	if n := len(s.nextBatch().ops); n != 200 {
+		t.Errorf("%d of 200 operations that are no adds in a batch", n)
 	}
 }
 
