@@ -47,7 +47,7 @@ func Extend[T comparable](queue TypedInterface[T]) Extended[T] {
 	}
 	return &extension[T]{
 		TypedInterface: queue,
-		fetched:        make(chan *T),
+		fetched:        make(chan fetched[T]),
 		down:           make(chan struct{}),
 	}
 }
@@ -58,10 +58,9 @@ func Extend[T comparable](queue TypedInterface[T]) Extended[T] {
 type extension[T comparable] struct {
 	TypedInterface[T]
 
-	// fetched hands the fetcher's keys to the callers: pointers, because a channel cannot have elements of 64 KiB.
-	fetched chan *T
-	// down is closed when the fetcher has found the queue shut down. From then on Get does not block. It is also closed when Get has
-	// panicked.
+	// fetched hands what the fetcher has got to the callers.
+	fetched chan fetched[T]
+	// down is closed when the fetcher has found the queue shut down. From then on Get does not block.
 	down chan struct{}
 
 	mu struct {
@@ -69,7 +68,6 @@ type extension[T comparable] struct {
 		waiting  int  // the callers that wait for fetched
 		fetching bool // the fetcher runs
 		isDown   bool
-		panicked any // what Get has panicked with
 	}
 }
 
@@ -98,15 +96,15 @@ func (e *extension[T]) GetContext(ctx context.Context) (item T, err error) {
 	}
 	e.beginWaiting()
 	select {
-	case key := <-e.fetched:
-		return *key, nil
+	case f := <-e.fetched:
+		if f.panicked != nil {
+			panic(f.panicked)
+		}
+		return *f.item, nil
 	case <-ctx.Done():
 		e.endWaiting()
 		return item, ctx.Err()
 	case <-e.down:
-	}
-	if v := e.panicked(); v != nil {
-		panic(v)
 	}
 	item, shutdown := e.TypedInterface.Get()
 	if shutdown {
@@ -133,32 +131,30 @@ func (e *extension[T]) endWaiting() {
 	e.mu.waiting--
 }
 
-func (e *extension[T]) panicked() any {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.mu.panicked
-}
-
-// fetch passes a panic of Get on to the callers: on its own goroutine it would end the process.
 func (e *extension[T]) fetch() {
-	defer func() {
-		if v := recover(); v != nil {
-			e.mu.Lock()
-			e.mu.panicked = v
-			e.mu.Unlock()
-			e.goOn(true)
-		}
-	}()
 	for more := true; more; {
-		item, shutdown := e.TypedInterface.Get()
+		f, shutdown := e.fetchOne()
 		if !shutdown {
-			e.fetched <- &item
+			e.fetched <- f
 		}
 		more = e.goOn(shutdown)
 	}
 }
 
-// goOn counts the caller that has received the fetcher's key, and reports whether to fetch one more.
+// fetched is a key, or what Get has panicked with. The key is behind a pointer, because a channel cannot have elements of 64 KiB.
+type fetched[T any] struct {
+	item     *T
+	panicked any
+}
+
+// fetchOne calls Get. A panic is for the caller that gets it: on the fetcher's goroutine it would end the process.
+func (e *extension[T]) fetchOne() (f fetched[T], shutdown bool) {
+	defer func() { f.panicked = recover() }()
+	item, shutdown := e.TypedInterface.Get()
+	return fetched[T]{item: &item}, shutdown
+}
+
+// goOn counts the caller that has received what was fetched, and reports whether to fetch one more.
 func (e *extension[T]) goOn(shutdown bool) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -3,6 +3,7 @@ package workqueue_test
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -132,27 +133,38 @@ func TestForeignGetContext(t *testing.T) {
 	})
 }
 
+// panickyGet is a queue whose first Get panics.
 type panickyGet struct {
 	workqueue.TypedRateLimitingInterface[string]
+	calls atomic.Int32
 }
 
-func (panickyGet) Get() (string, bool) { panic("foreign") }
-
-// A panic of the queue's Get comes out of each GetContext, and does not end the process on the fetcher's goroutine.
-func TestForeignGetThatPanics(t *testing.T) {
-	q := workqueue.Extend[string](panickyGet{workqueue.NewTypedRateLimitingQueue[string](nil)})
-	for range 3 {
-		func() {
-			defer func() {
-				if v := recover(); v != "foreign" {
-					t.Errorf("recovered %v", v)
-				}
-			}()
-			_, err := q.GetContext(t.Context())
-			t.Errorf("GetContext() = %v", err)
-		}()
+func (q *panickyGet) Get() (string, bool) {
+	if q.calls.Add(1) == 1 {
+		panic("foreign")
 	}
+	return q.TypedRateLimitingInterface.Get()
+}
+
+// A panic of the queue's Get comes out of one GetContext, and does not end the process on the fetcher's goroutine. The queue stays whole.
+func TestForeignGetThatPanics(t *testing.T) {
+	q := workqueue.Extend[string](&panickyGet{TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue[string](nil)})
+	q.Add("a")
+	func() {
+		defer func() {
+			if v := recover(); v != "foreign" {
+				t.Errorf("recovered %v", v)
+			}
+		}()
+		key, err := q.GetContext(t.Context())
+		t.Errorf("GetContext() = %q, %v", key, err)
+	}()
+	if key, err := q.GetContext(t.Context()); key != "a" || err != nil {
+		t.Errorf("GetContext() = %q, %v after the panic", key, err)
+	}
+	q.Done("a")
 	q.ShutDown()
+	wantShutDown(t, q)
 }
 
 // However many callers gave up, one goroutine waits in their place.

@@ -53,8 +53,8 @@ func (q *Queue[T]) AddRateLimitedContext(ctx context.Context, item T) error {
 	return q.confirm(ctx, item, q.failure(item, 0))
 }
 
-// failure calls the RateLimiter or, without one, lets the server count. The server's jitter needs a
-// random number; min keeps its digits from being rounded up to 1.
+// failure calls the RateLimiter or, without one, lets the server count. The server's jitter needs a random number; min keeps its digits
+// from being rounded up to 1.
 func (q *Queue[T]) failure(item T, atLeast time.Duration) putter[T] {
 	if limiter := q.config.RateLimiter; limiter != nil {
 		return after[T](max(limiter.When(item), atLeast))

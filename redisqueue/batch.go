@@ -245,9 +245,6 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now tim
 		}
 		s.armLocked(now)
 	}
-	if b.want > 0 {
-		s.getter.asked = now
-	}
 	next := s.getter.after(b, r, now)
 	s.setDrainedLocked(next.drained)
 	s.getter.getterState = next

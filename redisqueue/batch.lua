@@ -13,8 +13,8 @@
 -- with 16 digits; a <fence> is one, too, or a little more. A <session> has 11 characters: it is one life of one replica, which holds
 -- keys while its lease lives.
 --
--- The script writes states and places last, in an order that loses no key wherever it is interrupted: a key enters the line before it gets its new state,
--- and leaves its former place after that. A place in the line is skipped if its key is not queued.
+-- The script writes states and places last, in an order that loses no key wherever it is interrupted: a key enters the line before it gets
+-- its new state, and leaves its former place after that. A place in the line is skipped if its key is not queued.
 --
 -- A shard's data share a hash tag. All that must not be lost is in KEYS, so that a cluster refuses the script (TRYAGAIN) while only
 -- some of the keys have moved to another node.

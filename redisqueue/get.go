@@ -115,8 +115,9 @@ func (q *Queue[T]) cancel(g chan T) bool {
 //	drained = false   the next batch asks for keys, as many as getters wait (requested). If it brings fewer and none are
 //	                  queued, both sides know that this session sleeps: asleep here, SLEEPERS on the server.
 //	drained = true    the shard asks for none. A goroutine reads the session's WAKE list, and a timer runs until the next
-//	                  delayed key is due, or for two poll intervals. What makes drained false again: a wake-up, that time, the poll interval, an
-//	                  add from here, a reply that speaks of queued keys, and the end of the session.
+//	                  delayed key is due, or for two poll intervals. What makes drained false again: a wake-up, that
+//	                  time, the poll interval, an add from here, a reply that speaks of queued keys, and the end of the
+//	                  session.
 type getter struct {
 	getterState
 	requested int         // how many keys the call in flight may bring
@@ -139,6 +140,7 @@ func (g getterState) after(b *batch, r *reply, now time.Time) getterState {
 	nothingLeft := r.counts.Queued == 0 || r.counts.Paused
 	switch {
 	case b.want > 0:
+		g.asked = now
 		g.drained = len(r.keys) < b.want && nothingLeft
 		g.asleep = g.drained && !b.quits
 	case b.asleep:
@@ -258,7 +260,8 @@ func (s *shard[T]) wakeLocked() {
 // ownConnections returns a client of the same server with at most n connections, for the calls that wait: in the client's own pool
 // they would hold the connections that others need. It returns a client that is not go-redis's own as it is.
 func ownConnections(client redis.UniversalClient, n int) redis.UniversalClient {
-	bounds := []string{"ReadTimeout", "WriteTimeout", "MaxRetries"} // A client's own are complete: zero means none, for which NewClient takes -1.
+	// In the options of a client that exists, zero means none. For a new client, that is -1.
+	bounds := []string{"ReadTimeout", "WriteTimeout", "MaxRetries"}
 	switch c := client.(type) {
 	case *redis.Client:
 		return redis.NewClient(unshared(*c.Options(), n, bounds...))

@@ -214,7 +214,8 @@ if queued > 0 and call('LLEN', LINE) == 0 then
 	end
 end
 
--- A session that gets fewer keys than it wants sleeps, if none are left or the queue is paused. A batch wakes a few sleepers, at most one per queued key; these wake further ones.
+-- A session that gets fewer keys than it wants sleeps, if none are left or the queue is paused. A batch wakes a few sleepers, at most one
+-- per queued key; these wake further ones.
 if got < want and (paused or queued == 0) then
 	call('SADD', SLEEPERS, session)
 elseif asleep then

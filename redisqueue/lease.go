@@ -16,8 +16,7 @@ var ErrLeaseLost = errors.New("redisqueue: the lease of the key is lost")
 // session is one life of this replica in a shard. Its lease covers the keys that it was handed out; each batch renews it. When the
 // lease has ended by our own clock, a margin before the server's, the session's keys are lost: their handlers' contexts end, and
 // their Dones are not sent. If the server may still hold keys for it, the session is abandoned: one more batch makes it quit, when its
-// keys' handlers have had the margin to notice it. After
-// that, or if the server does not know the session, the next batch begins another.
+// keys' handlers have had the margin to notice it. After that, or if the server does not know the session, the next batch begins another.
 type session struct {
 	id  string // empty: the next batch begins one
 	seq uint64 // of its last batch

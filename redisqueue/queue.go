@@ -49,7 +49,8 @@ type Queue[T comparable] struct {
 // and runs the queue's scripts, and that earlier replicas had the same number of shards and type of keys. ctx bounds only these
 // checks. New returns an error for a config that makes no sense or a type of key that needs a Codec, [ErrEviction],
 // [ErrIncompatible], and the client's error if the server does not answer or refuses. An idle queue has no goroutine and no
-// timer, and need not be shut down, unless the client is a redis.Ring: the queue has one of its own, which pings its nodes until then. The caller must keep the client open until shutdown has ended.
+// timer, and need not be shut down, unless the client is a redis.Ring: the queue has one of its own, which pings its nodes until then. The
+// caller must keep the client open until shutdown has ended.
 //
 // The client's ReadTimeout should be well below the lease, as it is by default: a server that hangs is asked again only after it.
 func New[T comparable](ctx context.Context, client redis.UniversalClient, config Config[T]) (*Queue[T], error) {

@@ -14,8 +14,8 @@ import (
 // end after HandoverTimeout. If no other member is there, nobody holds the slots until one joins.
 //
 // Leave returns nil when the member holds nothing any more, and its record is deleted, or marked so that the others can take at
-// once what it held. If ctx is done while it still has slots, it returns an error: the contexts of the handlers that still run end, and the others
-// take over what is left after a lease. Leave gives up in the same way a lease after the last handler has returned, if the server refuses
+// once what it held. If ctx is done while it still has slots, it returns an error: the contexts of the handlers that still run end, and
+// the others take over what is left after a lease. Leave gives up in the same way a lease after the last handler has returned, if the server refuses
 // what the member has to write. All queues still exist, and hold their keys, but hand out no more. Further calls wait with the first and
 // return the same: the first context that is done ends all of them.
 //

@@ -193,7 +193,8 @@ func (m *Member) ID() string {
 
 // Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it is not. It also returns an
 // error if the member has not been able for a lease to write the table, or to mark the record of a dead member, so that slots, or
-// those of the dead, cannot move. From all these it recovers by itself. It returns [ErrNoQueue] if the member is in touch and holds slots, but nobody handles their keys.
+// those of the dead, cannot move. From all these it recovers by itself. It returns [ErrNoQueue] if the member is in touch and holds slots,
+// but nobody handles their keys.
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

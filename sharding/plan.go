@@ -113,7 +113,8 @@ func (m *Member) newDraftLocked(t *table, now time.Duration) *draft {
 }
 
 // plan returns the table as it should be, without handovers, and how long to wait before it is written. A change waits for more
-// of them and for this member's turn. One that takes slots of the dead waits for the turn alone, and one of a member that marked them or leaves, for nothing.
+// of them and for this member's turn. One that takes slots of the dead waits for the turn alone, and one
+// of a member that marked them or leaves, for nothing.
 func (d *draft) plan(now time.Duration) (next *table, wait time.Duration) {
 	next = d.t.clone()
 	if next.settling {

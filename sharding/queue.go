@@ -216,7 +216,8 @@ func (q *queue[T]) take(key T) bool {
 		if state == held {
 			return true
 		}
-		q.cells[slot].remove(token) // If a Done of this key still runs, it may be its token that goes, and that Done removes this one: they are equal.
+		// If a Done of this key still runs, it may be its token that goes, and that Done removes this one: they are equal.
+		q.cells[slot].remove(token)
 		signal(q.member.toWork)
 		if state == absent {
 			// The state was read before Done: if the slot has come back since, its listing adds the key, and Done queues it.

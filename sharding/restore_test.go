@@ -89,47 +89,34 @@ func TestBackupThatIsOlderThanAllMembers(t *testing.T) {
 // a's lease is long, and it does not hear of b for a time. Then the server goes away, and a backup is restored that lacks b's last renewals.
 // a's own record has not gone back. It must not take b for dead before b has tried to renew its record again.
 func TestBackupLacksRenewalsThatOneMemberHasNotSeen(t *testing.T) {
-	for offset := range 20 {
-		synctest.Test(t, func(t *testing.T) {
-			server := newSimServer()
-			ofA, ofB := &switchable{Store: Leases(server, "ns")}, &switchable{Store: Leases(server, "ns")}
-			a := mustJoin(t, ofA, Config{Name: "a", Slots: 4, Lease: 30 * time.Second})
-			b := mustJoin(t, ofB, Config{Name: "b", Slots: 4})
-			time.Sleep(100*time.Second + time.Duration(offset)*250*time.Millisecond)
-			wantHeld(t, 2, 2)(a, b)
-			backup := server.backup()
-			ofA.cutOff(true)
-			time.Sleep(10 * time.Second)
-			ofB.away.Store(true)
-			time.Sleep(4 * time.Second)
-			server.restore(backup, 1000)
-			ofA.cutOff(false)
-			time.AfterFunc(3*time.Second, func() { ofB.away.Store(false) })
-			wantNoSlotTwiceFor(t, time.Minute, a, b)
-			wantHeld(t, 2, 2)(a, b)
-		})
-	}
+	restoreWithoutRenewals(t, 30*time.Second, 10*time.Second, 4*time.Second, 3*time.Second)
 }
 
-// a is out of touch until a backup is restored that lacks b's last renewals. b is stopped meanwhile, and valid when it goes on. A third of a lease
-// is not long enough for b.
+// a is out of touch until a backup is restored that lacks b's last renewals. b is stopped meanwhile, and valid when it goes on. A third of
+// a lease is not long enough for b.
 func TestBackupLacksRenewalsOfStoppedMember(t *testing.T) {
+	restoreWithoutRenewals(t, 15*time.Second, 8*time.Second, 3*time.Second, 11*time.Second)
+}
+
+// restoreWithoutRenewals makes a backup and cuts off a, which has that lease, while b goes on for some time. Then b stops, the backup is
+// restored while both are away, and b goes on some time after that.
+func restoreWithoutRenewals(t *testing.T, leaseOfA, bGoesOn, bothAway, bStopped time.Duration) {
 	for offset := range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			server := newSimServer()
 			ofA, ofB := &switchable{Store: Leases(server, "ns")}, &switchable{Store: Leases(server, "ns")}
-			a := mustJoin(t, ofA, Config{Name: "a", Slots: 4})
+			a := mustJoin(t, ofA, Config{Name: "a", Slots: 4, Lease: leaseOfA})
 			b := mustJoin(t, ofB, Config{Name: "b", Slots: 4})
 			time.Sleep(100*time.Second + time.Duration(offset)*250*time.Millisecond)
 			wantHeld(t, 2, 2)(a, b)
 			backup := server.backup()
 			ofA.cutOff(true)
-			time.Sleep(8 * time.Second)
+			time.Sleep(bGoesOn)
 			ofB.away.Store(true)
-			time.Sleep(3 * time.Second)
+			time.Sleep(bothAway)
 			server.restore(backup, 1000)
 			ofA.cutOff(false)
-			time.AfterFunc(11*time.Second, func() { ofB.away.Store(false) })
+			time.AfterFunc(bStopped, func() { ofB.away.Store(false) })
 			wantNoSlotTwiceFor(t, time.Minute, a, b)
 			wantHeld(t, 2, 2)(a, b)
 		})

@@ -121,8 +121,8 @@
 // # A queue without GetContext
 //
 // A Get that blocks cannot be interrupted. If the queue is not [workqueue.Extended] and a worker stops waiting, because the pool shrinks,
-// pauses or ends, its Get continues, and the next worker takes it over. So a paused pool may hold a key. It
-// comes first when the pool resumes, and is reported as not started when it ends. No Get outlives Run.
+// pauses or ends, its Get continues, and the next worker takes it over. So a paused pool may hold a key. It comes first when the pool
+// resumes, and is reported as not started when it ends. No Get outlives Run.
 //
 // # Cost
 //

@@ -197,7 +197,8 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 	if p.queue.ShuttingDown() { // The key has come after all, by an add from before the shutdown.
 		p.locked(func() { delete(p.mu.refused, r.Key) })
 	}
-	added := r.Next == NextForget || r.Next == NextGiveUp || r.Next == NextRetry && !p.options.KeepQueue // A failing key is in Left.Failing then.
+	// Left.Failing has failing keys, unless the queue is kept.
+	added := r.Next == NextForget || r.Next == NextGiveUp || r.Next == NextRetry && !p.options.KeepQueue
 	defer func() {
 		if !added { // The queue or its limiter has panicked.
 			p.noteNotStarted(r.Key)
