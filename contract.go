@@ -1,0 +1,104 @@
+package workqueue
+
+import (
+	"context"
+	"time"
+)
+
+// This file is the contract beyond client-go's interfaces: what every queue has (Extended), what a rate-limiting queue has
+// (ExtendedRateLimiting), what operators do (Operable), and leases (Leaser). A queue has no other optional interface.
+
+// ExtendedRateLimiting is a rate-limiting queue that also says what a failure means, and counts it. Every rate-limiting
+// queue of this project implements it, and [ExtendRateLimiting] makes one of any other.
+//
+// A worker whose call has failed calls Fail instead of AddRateLimited. The queue counts the failure, unless the delay of
+// the failure before it has not passed yet: then an event has brought the key early, and it is the same failure, due when
+// it was due before. So events inflate no delay and use up no retries (kubernetes/kubernetes#132805). The queue keeps the
+// count and the end of the delay for failing keys alone, on its own monotonic clock: the wall clock plays no part, nor does
+// a limiter that forgets by itself. Forget, Remove and giving up end the count. A success must call Forget, as always.
+type ExtendedRateLimiting[T comparable] interface {
+	TypedRateLimitingInterface[T]
+	Extended[T]
+	// Fail says that the call for key, which the caller holds, has failed. It counts the failure and makes the key come
+	// again after the limiter's delay, or after f.AtLeast if that is longer; an add may bring it earlier. Or it gives the
+	// key up and forgets its failures. The caller still has to call Done. After shutdown Fail counts, and adds nothing.
+	//
+	// It returns an error only if a server keeps the count and has not answered before ctx is done, and then what this
+	// process knows: the failure is counted and the key added when the server is back. Queues in memory ignore ctx. A panic
+	// of the limiter reaches the caller, and then nothing was counted or added.
+	Fail(ctx context.Context, key T, f Failure) (Retry, error)
+	// Failures returns how many calls for key have failed in a row, by Fail, and what is left of the delay after the last.
+	// Both are zero for a key that has not failed, was forgotten, removed or given up. A call for a key that a worker
+	// holds is attempt n+1, or attempt n if it fails before the delay is over. While nothing fails it costs next to nothing.
+	Failures(key T) (n int, left time.Duration)
+}
+
+// Failure is a call that has failed, for Fail of [ExtendedRateLimiting].
+type Failure struct {
+	// Err is why. Queues that keep given-up keys keep its text.
+	Err error
+	// AtLeast is the shortest time until the key comes again, as for a server that says how long to stay away.
+	AtLeast time.Duration
+	// MaxRetries is how many failures in a row are retried: the next one gives the key up. Zero means all, and less than
+	// zero none.
+	MaxRetries int
+	// Terminal gives the key up now, whatever MaxRetries is.
+	Terminal bool
+}
+
+// Retry is what a queue makes of a [Failure].
+type Retry struct {
+	// Attempt is how many calls have failed in a row, this one included. The same failure counts once.
+	Attempt int
+	// Delay is how long the key waits, unless an add brings it earlier. It is zero if the key is given up, and if a queue
+	// that is not of this project keeps it to itself.
+	Delay time.Duration
+	// Same reports that the call failed before the delay of the failure before it was over.
+	Same bool
+	// GivenUp reports that the key does not come again.
+	GivenUp bool
+}
+
+// Operable is a queue whose keys operators and schedulers can do more with: package priorityqueue, queues that processes
+// share, and their wrappers. A method that makes no sense for a queue says so honestly: without groups PausedGroups returns
+// nil and a pause of one does nothing, without priorities all are zero.
+type Operable[T comparable] interface {
+	// AddWithPriority adds key with that priority after the given time, or at once unless that is positive. It is for the
+	// worker that holds the key and asks for another run, and for schedulers.
+	AddWithPriority(key T, priority int, after time.Duration)
+	// PriorityOf returns the priority with which key was handed out, if a worker holds it, and otherwise that with which it
+	// will be. It is zero for a key that is not in the queue.
+	PriorityOf(key T) int
+	// Remove takes key out of the queue, forgets its failures and reports whether it was there. A key that a worker holds
+	// stays with that worker, but does not come again.
+	Remove(key T) bool
+	// Pause makes the queue hand out nothing for d, or until Resume unless d is positive. A later call replaces an earlier
+	// one. Keys are still added and come due. A shutdown ends all pauses. Stats.Paused and PausedUntil show it.
+	Pause(d time.Duration)
+	// Resume ends a pause of the queue. Groups that are paused stay so.
+	Resume()
+	// PauseGroup is Pause for the keys of one group, also of one that has none yet.
+	PauseGroup(group string, d time.Duration)
+	// ResumeGroup ends a pause of the group.
+	ResumeGroup(group string)
+	// PausedGroups returns the groups that are paused, sorted. It is nil in a queue without groups, and otherwise not nil.
+	PausedGroups() []string
+	// SnapshotGroup returns what is known of a group. It takes constant time.
+	SnapshotGroup(group string) GroupSnapshot
+	// GivenUpKeys returns up to limit keys that the queue itself keeps because they are not tried any more, the latest
+	// first. RetryGivenUp adds one of them again, ForgetGivenUp forgets it; they report whether it was there. A queue in
+	// memory keeps none: package worker does.
+	GivenUpKeys(limit int) []GivenUpKey[T]
+	RetryGivenUp(key T) bool
+	ForgetGivenUp(key T) bool
+}
+
+// GroupSnapshot is what a queue knows of a group of keys.
+type GroupSnapshot struct {
+	// Keys is how many keys of the group are in the queue: queued, waiting or held.
+	Keys int
+	// Paused reports that the group is paused, until PausedUntil, or without an end if that is zero.
+	Paused      bool
+	PausedUntil time.Time
+}
+
