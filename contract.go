@@ -101,4 +101,3 @@ type GroupSnapshot struct {
 	Paused      bool
 	PausedUntil time.Time
 }
-

@@ -248,7 +248,7 @@ func (q *delayingType[T]) snapshotWaitingLocked(s keytable.Slot) KeySnapshot[T] 
 	return KeySnapshot[T]{
 		Key:   k.Key,
 		State: KeyWaiting,
-		Since: q.loop.Time(k.Value.duration()),
+		Since: q.loop.Time(k.Value.Duration()),
 		Due:   q.loop.Time(time.Duration(q.mu.waiting.order.At(s).Rank)),
 	}
 }
