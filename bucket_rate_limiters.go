@@ -1,6 +1,7 @@
 package workqueue
 
 import (
+	"iter"
 	"math"
 	"time"
 
@@ -41,6 +42,8 @@ func (r *bucketRateLimiter[T]) When(T) time.Duration {
 
 func (r *bucketRateLimiter[T]) NumRequeues(T) int { return 0 }
 func (r *bucketRateLimiter[T]) Forget(T)          {}
+
+func (r *bucketRateLimiter[T]) Requeued() (iter.Seq2[T, int], bool) { return requeuedOf[T](nil) }
 
 // NewTypedItemBucketRateLimiter returns a limiter with a token bucket for each key. A bucket has burst
 // tokens at first and never more, gets limit tokens a second, and may owe tokens. When takes one, and
@@ -131,6 +134,8 @@ func (r *itemBucketRateLimiter[T]) NumRequeues(item T) int {
 }
 
 func (r *itemBucketRateLimiter[T]) Forget(item T) { r.keys.Forget(item) }
+
+func (r *itemBucketRateLimiter[T]) Requeued() (iter.Seq2[T, int], bool) { return requeuedOf[T](nil) }
 
 // tokenInterval is the time in which a bucket gets a token, in nanoseconds. It is infinite if the bucket gets none.
 type tokenInterval float64

@@ -149,9 +149,7 @@ func TestLimitersWithoutKeysDoNotReadTheClock(t *testing.T) {
 		before := c.n
 		l.Forget(1)
 		l.NumRequeues(1)
-		if list, ok := l.(RequeueLister[int]); ok {
-			list.MostRequeued(1)
-		}
+		l.(RequeueLister[int]).Requeued()
 		if c.n != before {
 			t.Errorf("%s: the clock is read %d times", name, c.n-before)
 		}

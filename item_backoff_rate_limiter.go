@@ -1,12 +1,14 @@
 package workqueue
 
 import (
+	"iter"
 	"math"
 	"math/rand/v2"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/expiring"
+	"github.com/keyedqueue/workqueue/internal/failures"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
@@ -143,8 +145,8 @@ func positiveOr(d, otherwise time.Duration) time.Duration {
 type delayKeeper[T comparable] interface {
 	// delayLeft returns what is left of the delay of item's last failure, and zero if that has passed.
 	delayLeft(item T) time.Duration
-	// SetDelay makes the delay of item's last failure end after that time from now.
-	SetDelay(item T, delay time.Duration)
+	// setDelay makes the delay of item's last failure end after that time from now.
+	setDelay(item T, delay time.Duration)
 }
 
 type itemBackoffRateLimiter[T comparable] struct {
@@ -170,10 +172,27 @@ func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 	r.keys.Mu.Lock()
 	defer r.keys.Mu.Unlock()
 	r.keys.TickLocked()
-	s, key, expires := r.keys.FindOrInsertLocked(h, item)
-	if left := r.delayLeftLocked(expires); left > 0 {
-		return left
+	if s, e := r.keys.Table.Find(h, item); e != nil {
+		if left := r.delayLeftLocked(r.keys.ExpiresLocked(s)); left > 0 {
+			return left
+		}
 	}
+	return r.countLocked(h, item, limits)
+}
+
+// WhenNew is When for a queue that knows that the failure is a new one.
+func (r *itemBackoffRateLimiter[T]) WhenNew(item T, _ failures.IsNew) time.Duration {
+	limits := r.rangeOf(item)
+	h := keytable.HashOf(item)
+	r.keys.Mu.Lock()
+	defer r.keys.Mu.Unlock()
+	r.keys.TickLocked()
+	return r.countLocked(h, item, limits)
+}
+
+// countLocked counts a failure, and returns its delay.
+func (r *itemBackoffRateLimiter[T]) countLocked(h keytable.Hash, item T, limits backoffRange) time.Duration {
+	s, key, _ := r.keys.FindOrInsertLocked(h, item)
 	delay := r.delay(limits, key.Count, key.Span.Duration())
 	key.Count = min(key.Count+1, math.MaxInt32)
 	key.Span = dueloop.Pack(delay)
@@ -200,24 +219,23 @@ func (r *itemBackoffRateLimiter[T]) delayLeft(item T) (left time.Duration) {
 	return left
 }
 
-func (r *itemBackoffRateLimiter[T]) SetDelay(item T, delay time.Duration) {
+func (r *itemBackoffRateLimiter[T]) setDelay(item T, delay time.Duration) {
 	r.keys.Find(item, func(s keytable.Slot) { r.keys.SetLifeLocked(s, dueloop.AddSaturated(delay, r.forgetAfter)) })
 }
 
 func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) int { return int(r.keys.Count(item)) }
 func (r *itemBackoffRateLimiter[T]) Forget(item T)          { r.keys.Forget(item) }
 
-// MostRequeued leaves out the keys that have expired. It looks at all keys, a few hundred at a time, and other calls come
+// Requeued leaves out the keys that have expired. It looks at all keys, a few hundred at a time, and other calls come
 // in between.
-func (r *itemBackoffRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
+func (r *itemBackoffRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
 	r.keys.Tick()
-	add := func(keys []KeySnapshot[T], s keytable.Slot) []KeySnapshot[T] {
-		if k := r.keys.Table.At(s); r.keys.ExpiresLocked(s) > r.keys.Now {
-			keys = append(keys, KeySnapshot[T]{Key: k.Key, Requeues: int(k.Value.Count)})
+	return failures.List(&r.keys.Table, r.keys.Mu.Lock, r.keys.Mu.Unlock, func(s keytable.Slot) int {
+		if r.keys.ExpiresLocked(s) <= r.keys.Now {
+			return 0
 		}
-		return keys
-	}
-	return mostRequeued(limit, keytable.InSteps(&r.keys.Table, r.keys.Mu.Lock, r.keys.Mu.Unlock, add))
+		return int(r.keys.Table.At(s).Value.Count)
+	}), true
 }
 
 // delay returns how long a key with these limits waits that has failed now, and failures times before. The last of those

@@ -41,7 +41,7 @@ func (r *run) missing(q fifo, steps string) string {
 	_, limits := q.(limiting)
 	_, gives := q.(extended)
 	_, longer := q.(waitingLonger)
-	_, times := q.(workqueue.AddTimes[string])
+	_, times := q.(workqueue.Extended[string])
 	switch {
 	case uses("metrics", "unnamed") && r.suite.NoMetrics && !uses("added"):
 		return "metrics"
@@ -273,7 +273,7 @@ func (p *player) step(kind string, words []string) {
 		if len(words) > 1 {
 			want = p.clock.Now().Add(-must(time.ParseDuration(words[1])))
 		}
-		if at := p.q.(workqueue.AddTimes[string]).AddedAt(words[0]); !at.Equal(want) {
+		if at := p.q.(workqueue.Extended[string]).AddedAt(words[0]); !at.Equal(want) {
 			p.Fatalf("%s: AddedAt() = %v, want %v", p.when, at, want)
 		}
 	case "metrics":

@@ -26,7 +26,7 @@ type Keys[T comparable] struct {
 	// Table has the keys, and order when each expires, on the scale of Now.
 	Table keytable.Table[T, Value]
 	order slotheap.Heap
-	// readAt is the clock's last reading. Now is by how much the readings have advanced, at most Horizon. It
+	// readAt is the clock's last reading, zero before the first. Now is by how much the readings have advanced, at most Horizon. It
 	// does not go back with the clock, and goes on from where it was.
 	readAt time.Time
 	Now    time.Duration
@@ -56,13 +56,13 @@ func New[T comparable](c clock.PassiveClock) Keys[T] {
 	if c == nil {
 		c = clock.RealClock{}
 	}
-	return Keys[T]{clock: c, readAt: c.Now()}
+	return Keys[T]{clock: c}
 }
 
 // AdvanceLocked reads the clock. It comes before all calls below that depend on the time.
 func (k *Keys[T]) AdvanceLocked() {
 	t := k.clock.Now()
-	if d := t.Sub(k.readAt); d > 0 {
+	if d := t.Sub(k.readAt); d > 0 && !k.readAt.IsZero() {
 		k.Now = min(dueloop.AddSaturated(k.Now, d), Horizon)
 	}
 	k.readAt = t
