@@ -72,12 +72,14 @@ func (r *bucketRateLimiter[T]) Requeued() (iter.Seq2[T, int], bool) { return req
 // All methods may be called by many goroutines at once, and take logarithmic time and no allocation once the table has
 // its size. A key takes its own size, 36 bytes, and 11 to 22 bytes in the index.
 func NewTypedItemBucketRateLimiter[T comparable](limit rate.Limit, burst int, c clock.PassiveClock) TypedRateLimiter[T] {
-	return &itemBucketRateLimiter[T]{
+	r := &itemBucketRateLimiter[T]{
 		interval:  newTokenInterval(limit),
 		unlimited: limit >= rate.Inf,
 		burst:     uint32(min(max(burst, 0), math.MaxInt32)),
 		keys:      expiring.New[T](c),
 	}
+	r.keys.AdvanceLocked()
+	return r
 }
 
 type itemBucketRateLimiter[T comparable] struct {

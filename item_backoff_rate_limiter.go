@@ -112,6 +112,7 @@ func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig[T]) Typed
 	if config.Factor == 0 || math.IsNaN(config.Factor) {
 		r.factor = 2
 	}
+	r.keys.AdvanceLocked()
 	r.longest = positiveOr(config.Max, 1000*time.Second)
 	r.base = min(positiveOr(config.Base, 5*time.Millisecond), r.longest)
 	twice := dueloop.AddSaturated(r.longest, r.longest)
