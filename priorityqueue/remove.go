@@ -9,7 +9,12 @@ import (
 
 // Remove is that of [workqueue.Operable]. It works after shutdown, and may end a drain.
 func (q *Queue[T]) Remove(key T) bool {
-	defer q.Forget(key)
+	removed := q.remove(key)
+	q.Forget(key)
+	return removed
+}
+
+func (q *Queue[T]) remove(key T) bool {
 	h := keytable.HashOf(key)
 	now := q.readClock(false)
 	q.lockAt(now)
