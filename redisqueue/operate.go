@@ -30,6 +30,9 @@ func (q *Queue[T]) AddWithPriority(item T, _ int, after time.Duration) { q.AddAf
 // PriorityOf returns 0.
 func (q *Queue[T]) PriorityOf(T) int { return 0 }
 
+// Below returns nil: the queue has no other below it.
+func (q *Queue[T]) Below() any { return nil }
+
 // PauseGroup does nothing: the queue has no groups.
 func (q *Queue[T]) PauseGroup(string, time.Duration) {}
 
