@@ -26,10 +26,12 @@ import (
 // A panic of a hook, the queue or its limiter reaches the caller of a method. On a goroutine of the books, which looks for stuck
 // handlers, ends holds or asks the queue about failing keys, it is logged.
 type Books[T comparable] struct {
-	queue   workqueue.TypedRateLimitingInterface[T]
-	reader  workqueue.Extended[T] // queue, or made of it
-	options Options[T]
-	logger  *slog.Logger // with the name as attribute
+	queue     workqueue.TypedRateLimitingInterface[T]
+	reader    workqueue.Extended[T] // queue, or made of it
+	queueName string
+	options   Options[T]
+	logger    *slog.Logger // with the name as attribute
+	madeAt    uintptr      // where the program made the books or their pool
 
 	// These are the queue, or nil if it does not have their methods.
 
@@ -96,7 +98,7 @@ func notNilPointer[T comparable](queue workqueue.TypedRateLimitingInterface[T]) 
 
 // newBooks returns books that still need setLogger. New may pass a nil queue, which Run refuses.
 func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Books[T] {
-	b := &Books[T]{queue: queue, options: options}
+	b := &Books[T]{queue: queue, options: options, madeAt: callerOutside()}
 	b.options.setDefaults()
 	known := &b.failures.mu
 	known.failing.max, known.givenUp.max, known.calls.max = keepErrors, b.options.KeepGivenUp, maxCallBytes
@@ -116,8 +118,9 @@ func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 		b.shared, _ = queue.(SharedQueue[T])
 		b.finder, _ = queue.(KeyFinder[T])
 		b.keyReader, _ = queue.(workqueue.KeyReader[T])
+		b.queueName = b.reader.Stats().Name
 		if b.options.Name == "" {
-			b.options.Name = b.reader.Stats().Name
+			b.options.Name = b.queueName
 		}
 	}
 	return b
@@ -129,6 +132,7 @@ func (b *Books[T]) setLogger() {
 	if b.logger == nil {
 		b.logger = slog.Default()
 	}
+	b.logger = slog.New(logHandler{b.logger.Handler(), b.madeAt})
 	if b.options.Name != "" {
 		b.logger = b.logger.With("queue", b.options.Name)
 	}
