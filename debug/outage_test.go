@@ -138,13 +138,12 @@ func TestPauseOfQueueThatDoesNotAnswer(t *testing.T) {
 			}
 		}
 		h.InspectQueue("q", workqueue.Inspector{
-			Stats:        func() workqueue.Stats { wait(); return workqueue.Stats{Name: "q"} },
-			PausedGroups: func() []string { return []string{"tenant"} },
-			GroupLen:     func(string) int { wait(); return 0 },
-			GroupPause:   func(string) (time.Time, bool) { wait(); return time.Time{}, true },
-			PauseGroup:   func(string) { wait() },
-			Pause:        func() { wait() },
-			Resume:       func() { wait() },
+			Stats:         func() workqueue.Stats { wait(); return workqueue.Stats{Name: "q"} },
+			PausedGroups:  func() []string { return []string{"tenant"} },
+			SnapshotGroup: func(string) workqueue.GroupSnapshot { wait(); return workqueue.GroupSnapshot{Paused: true} },
+			PauseGroup:    func(string, time.Duration) { wait() },
+			Pause:         func(time.Duration) { wait() },
+			Resume:        func() { wait() },
 		})
 		time.Sleep(12 * time.Second)
 		silent.Store(true)
@@ -204,7 +203,7 @@ func TestPauseInAnOutage(t *testing.T) {
 		h := newAudited(t)
 		s := &onServer{known: true}
 		q := s.inspector()
-		q.Pause, q.Resume = func() {}, func() {}
+		q.Pause, q.Resume = func(time.Duration) {}, func() {}
 		h.InspectQueue("q", q)
 		for _, silent := range []bool{false, true} {
 			s.silent.Store(silent)
