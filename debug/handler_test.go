@@ -160,7 +160,7 @@ func TestForeignQueue(t *testing.T) {
 }
 
 // broken panics with something that panics.
-type broken struct{ workqueue.TypedInterface[int] }
+type broken struct{ workqueue.Extended[int] }
 
 type worse struct{}
 
@@ -170,7 +170,7 @@ func (broken) Stats() workqueue.Stats               { panic(worse{}) }
 func (broken) Snapshot(int) workqueue.Snapshot[int] { panic(worse{}) }
 
 // greedy gives more than it is asked for, and less than nothing.
-type greedy struct{ workqueue.TypedInterface[int] }
+type greedy struct{ workqueue.Extended[int] }
 
 func (greedy) Stats() workqueue.Stats { return workqueue.Stats{Queued: -5} }
 func (greedy) Snapshot(int) workqueue.Snapshot[int] {
