@@ -28,10 +28,12 @@ import (
 // A panic of a hook, the queue or its limiter reaches the caller of a method. On a goroutine of the books, which looks for stuck
 // handlers, ends holds or asks the queue about failing keys, it is logged.
 type Books[T comparable] struct {
-	queue   workqueue.ExtendedRateLimiting[T] // made of raw, if that is none
-	raw     workqueue.TypedRateLimitingInterface[T]
-	options Options[T]
-	logger  *slog.Logger // with the name as attribute
+	queue     workqueue.ExtendedRateLimiting[T] // made of raw, if that is none
+	raw       workqueue.TypedRateLimitingInterface[T]
+	queueName string
+	options   Options[T]
+	logger    *slog.Logger // with the name as attribute
+	madeAt    uintptr      // where the program made the books or their pool
 
 	priorities workqueue.Operable[T] // the queue, or nil
 	leaser     workqueue.Leaser[T]   // the queue, or nil
@@ -93,7 +95,7 @@ func notNilPointer[T comparable](queue workqueue.TypedRateLimitingInterface[T]) 
 
 // newBooks returns books that still need setLogger. New may pass a nil queue, which Run refuses.
 func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Books[T] {
-	b := &Books[T]{raw: queue, options: options}
+	b := &Books[T]{raw: queue, options: options, madeAt: callerOutside()}
 	b.options.setDefaults()
 	b.mu.records.maxGivenUp = b.options.KeepGivenUp
 	buckets := b.options.durationBuckets()
@@ -107,7 +109,7 @@ func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 		b.priorities, _ = queue.(workqueue.Operable[T])
 		b.leaser, _ = queue.(workqueue.Leaser[T])
 		stats := b.queue.Stats()
-		b.addTimes = stats.Latency != nil
+		b.addTimes, b.queueName = stats.Latency != nil, stats.Name
 		b.options.Name = cmp.Or(b.options.Name, stats.Name)
 	}
 	return b
@@ -119,6 +121,7 @@ func (b *Books[T]) setLogger() {
 	if b.logger == nil {
 		b.logger = slog.Default()
 	}
+	b.logger = slog.New(logHandler{b.logger.Handler(), b.madeAt})
 	if b.options.Name != "" {
 		b.logger = b.logger.With("queue", b.options.Name)
 	}

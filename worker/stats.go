@@ -17,6 +17,8 @@ import (
 type Stats struct {
 	// Name is the pool's name, or empty.
 	Name string `json:"name"`
+	// Queue is the name of its queue, or empty. In a sum of several pools it is the first one.
+	Queue string `json:"queue"`
 
 	// Wanted is the number of workers that SetWorkers or Options have asked for, and 0 once Run has returned.
 	Wanted int `json:"wanted"`
@@ -26,6 +28,10 @@ type Stats struct {
 	Busy int `json:"busy"`
 	// Stuck is the number of those whose handler was reported as stuck.
 	Stuck int `json:"stuck"`
+	// LongestRunning is how long the oldest running call has taken so far, and UnfinishedWork that time of all running calls
+	// together. Unlike the queue's numbers of that name they leave out keys on hold, which no worker has.
+	LongestRunning time.Duration `json:"longest_running_ns"`
+	UnfinishedWork time.Duration `json:"unfinished_work_ns"`
 
 	// Handled counts the calls of the handler that have ended, in whatever way.
 	Handled uint64 `json:"handled"`
@@ -82,10 +88,15 @@ func (s Stats) Plus(t Stats) Stats {
 	if s.Name == "" {
 		s.Name = t.Name
 	}
+	if s.Queue == "" {
+		s.Queue = t.Queue
+	}
 	s.Wanted += t.Wanted
 	s.Living += t.Living
 	s.Busy += t.Busy
 	s.Stuck += t.Stuck
+	s.LongestRunning = max(s.LongestRunning, t.LongestRunning)
+	s.UnfinishedWork += t.UnfinishedWork
 	s.Handled += t.Handled
 	s.Failed += t.Failed
 	s.Panicked += t.Panicked
@@ -217,6 +228,7 @@ func (b *Books[T]) stats() (Stats, *UnansweredKey[T]) {
 }
 
 func (b *Books[T]) callStats() Stats {
+	now := b.options.Clock.Now() // Before the lock: the clock is foreign code.
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.mu.counted
@@ -224,11 +236,13 @@ func (b *Books[T]) callStats() Stats {
 	if b.addTimes {
 		s.Changes = (*workqueue.Histogram)(b.mu.changes.Read())
 	}
-	s.Name = b.options.Name
+	s.Name, s.Queue = b.options.Name, b.queueName
 	all := &b.mu.records
 	s.Failing, s.GivenUpKeys, s.GivenUpUnlisted, s.Looping = all.numFailing, all.givenUp.Len(), all.unlisted, all.numLooping
 	s.Busy = len(b.mu.running)
 	for _, e := range b.mu.running {
+		running := max(0, now.Sub(e.current.Started))
+		s.LongestRunning, s.UnfinishedWork = max(s.LongestRunning, running), s.UnfinishedWork+running
 		if e.current.Stuck {
 			s.Stuck++
 		}
