@@ -214,11 +214,11 @@ func (h *Handler) act(ctx context.Context, form url.Values) (result *bulkResult,
 		case r.late:
 			err = r.missing
 		case action == "pause" && q.Pause != nil:
-			q.Pause()
+			q.Pause(workqueue.UntilResumed)
 		case action == "resume" && q.Resume != nil:
 			q.Resume()
 		case action == "pause_group" && q.PauseGroup != nil:
-			err = r.actOnGroup(q.PauseGroup, form)
+			err = r.actOnGroup(func(group string) { q.PauseGroup(group, workqueue.UntilResumed) }, form)
 		case action == "resume_group" && q.ResumeGroup != nil:
 			err = r.actOnGroup(q.ResumeGroup, form)
 		case action == "retry" && r.stats.ShuttingDown:

@@ -138,13 +138,12 @@ func TestPauseOfQueueThatDoesNotAnswer(t *testing.T) {
 			}
 		}
 		h.InspectQueue("q", workqueue.Inspector{
-			Stats:        func() workqueue.Stats { wait(); return workqueue.Stats{Name: "q"} },
-			PausedGroups: func() []string { return []string{"tenant"} },
-			GroupLen:     func(string) int { wait(); return 0 },
-			GroupPause:   func(string) (time.Time, bool) { wait(); return time.Time{}, true },
-			PauseGroup:   func(string) { wait() },
-			Pause:        func() { wait() },
-			Resume:       func() { wait() },
+			Stats:         func() workqueue.Stats { wait(); return workqueue.Stats{Name: "q"} },
+			PausedGroups:  func() []string { return []string{"tenant"} },
+			SnapshotGroup: func(string) workqueue.GroupSnapshot { wait(); return workqueue.GroupSnapshot{Paused: true} },
+			PauseGroup:    func(string, time.Duration) { wait() },
+			Pause:         func() { wait() },
+			Resume:        func() { wait() },
 		})
 		time.Sleep(12 * time.Second)
 		silent.Store(true)

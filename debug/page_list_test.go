@@ -218,7 +218,7 @@ func TestKeysOfAPriorityQueue(t *testing.T) {
 		t.Errorf("found %+v", k)
 	}
 	wantBody(t, get(h, "?queue=q"), `data-action="pause"`, "<dt>Blocked by a limit</dt>", ">1<", "Priority</th>", "b high", ">7<", "z blocked", "blocked</span>")
-	q.Pause()
+	q.Pause(workqueue.UntilResumed)
 	wantBody(t, get(h, "?queue=q"), `<span class="badge warn">paused</span>`, `data-action="resume"`, "Waiting</h2>", "fails")
 	wantBody(t, get(h, ""), `<span class="badge warn">paused</span>`)
 }

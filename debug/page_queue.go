@@ -230,12 +230,12 @@ func newGroups(paused []string, lists keyLists) (groups []groupReport) {
 func describeGroups(groups []groupReport, q workqueue.Inspector, now time.Time) {
 	for i := range groups {
 		g := &groups[i]
-		if g.Keys = g.Listed; q.GroupLen != nil {
-			g.Keys = q.GroupLen(g.name)
+		if g.Keys = g.Listed; q.SnapshotGroup == nil {
+			continue
 		}
-		if g.Paused && q.GroupPause != nil {
-			until, _ := q.GroupPause(g.name)
-			g.PausedUntil, g.PausedFor = until.UTC(), between(now, until)
+		group := q.SnapshotGroup(g.name)
+		if g.Keys = group.Keys; g.Paused {
+			g.PausedUntil, g.PausedFor = group.PausedUntil.UTC(), between(now, group.PausedUntil)
 		}
 	}
 }

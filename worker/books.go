@@ -35,10 +35,10 @@ type Books[T comparable] struct {
 
 	priorities PriorityQueue[T]
 	leaser     workqueue.Leaser[T]
-	addTimes   workqueue.AddTimes[T] // nil without metrics
+	addTimes   workqueue.Extended[T] // nil without metrics
 	shared     SharedQueue[T]
 	finder     KeyFinder[T]
-	keyReader  workqueue.KeyReader[T]
+	keyReader  workqueue.Extended[T]
 
 	holds *holds[T]
 
@@ -110,12 +110,12 @@ func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 		b.reader = workqueue.Extend[T](queue)
 		b.priorities, _ = queue.(PriorityQueue[T])
 		b.leaser, _ = queue.(workqueue.Leaser[T])
-		if q, ok := queue.(workqueue.AddTimes[T]); ok && b.reader.Stats().Latency != nil {
-			b.addTimes = q
+		if b.reader.Stats().Latency != nil {
+			b.addTimes = b.reader
 		}
 		b.shared, _ = queue.(SharedQueue[T])
 		b.finder, _ = queue.(KeyFinder[T])
-		b.keyReader, _ = queue.(workqueue.KeyReader[T])
+		b.keyReader, _ = queue.(workqueue.Extended[T])
 		if b.options.Name == "" {
 			b.options.Name = b.reader.Stats().Name
 		}
@@ -215,10 +215,7 @@ func (b *Books[T]) withCauses(attrs []slog.Attr, key T) []slog.Attr {
 
 // causesOf returns the causes of a key that a worker has.
 func (b *Books[T]) causesOf(key T) (causes workqueue.Causes) {
-	if q, ok := b.queue.(workqueue.CauseAdder[T]); ok {
-		causes = q.Causes(key)
-	}
-	return causes
+	return b.reader.Causes(key)
 }
 
 // countLocked counts a call that has ended.

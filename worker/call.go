@@ -143,7 +143,7 @@ func (c *callContext[T]) causes() (causes workqueue.Causes) {
 }
 
 func (c *callContext[T]) untilAdded(ctx context.Context) context.Context {
-	q, notifies := c.entry.books.queue.(workqueue.AddNotifier[T])
+	q, notifies := c.entry.books.queue.(workqueue.Extended[T])
 	key, running := c.key()
 	if !notifies || !running {
 		return ctx
