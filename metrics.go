@@ -124,7 +124,7 @@ type Stats struct {
 
 	// Adds counts the adds that changed something, as the metric does.
 	Adds uint64
-	// Retries counts the calls of AddAfter before shutdown, AddRateLimited included.
+	// Retries counts the calls of AddAfter, AddRateLimited and Fail before shutdown that add a key, whatever the delay.
 	Retries uint64
 	// Dropped is the number of keys that were still waiting for their time at shutdown, and of those that DropQueued has
 	// dropped. (A shared queue counts the adds that were not sent to the server.)
@@ -132,8 +132,9 @@ type Stats struct {
 	// UnmatchedDones counts the calls of Done for a key that no worker held. Each of them is a bug in the caller.
 	UnmatchedDones uint64
 
-	// OldestQueued is how long ago the key at the head of the line was added. Like the other times, it is zero in a queue
-	// without metrics. It is also zero in a queue with a custom Queue, whose head is unknown.
+	// OldestQueued is how long ago the key that has been queued for longest was added or came due. (A key that was added
+	// while a worker held it counts from that add.) Like the other times, it is zero in a queue without metrics. It is also
+	// zero in a queue with a custom Queue, whose head is unknown.
 	OldestQueued time.Duration
 	// ShuttingDown reports whether one of the ShutDown methods was called.
 	ShuttingDown bool

@@ -175,6 +175,7 @@ func TestConformanceOverForeignQueue(t *testing.T) {
 		Skip: map[string]string{
 			"Linearizable":                  "a key that was fetched for a getter that gave up has left the queue below, and no worker holds it",
 			"LinearizableWithUnmatchedDone": "the same",
+			"StressCancel":                  "a Get that waits below does not see the key that was fetched for a getter that gave up; the next one does",
 		},
 	}.Run(t)
 }

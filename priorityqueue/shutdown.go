@@ -105,7 +105,7 @@ func (q *Queue[T]) dropLocked(s keytable.Slot) {
 	q.removeLocked(s, it, unknown)
 }
 
-// DropQueued is that of [workqueue.Extended]. It implies [Queue.ShutDownNow]. Keys of paused groups and of groups at their
+// DropQueued is that of [workqueue.Extended]. Keys of paused groups and of groups at their
 // limit come last.
 func (q *Queue[T]) DropQueued() (keys []T) {
 	if !q.ShuttingDown() {
@@ -114,7 +114,8 @@ func (q *Queue[T]) DropQueued() (keys []T) {
 	for more := true; more; {
 		keys, more = q.dropInOrder(keys)
 	}
-	q.ShutDownNow()
+	for n := 0; q.dropSlab(n); n++ {
+	}
 	return keys
 }
 
