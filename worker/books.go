@@ -109,9 +109,8 @@ func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 		b.priorities, _ = queue.(workqueue.Operable[T])
 		b.leaser, _ = queue.(workqueue.Leaser[T])
 		stats := b.queue.Stats()
-		b.addTimes = stats.Latency != nil
-		b.queueName = stats.Name
-		b.options.Name = cmp.Or(b.options.Name, b.queueName)
+		b.addTimes, b.queueName = stats.Latency != nil, stats.Name
+		b.options.Name = cmp.Or(b.options.Name, stats.Name)
 	}
 	return b
 }
