@@ -201,16 +201,17 @@ func linear(values []float64) axis {
 }
 
 // logarithmic returns axes between two powers of ten, without the values that are zero. They are for times in buckets: +Inf is
-// above the last bound, and drawn there.
+// above the last bound, and drawn there, or where the longest time is.
 func logarithmic(last float64) func(values []float64) axis {
-	return func(values []float64) axis {
-		return logarithmicAxis(mapped(values, func(v float64) float64 { return min(v, last) }), last)
-	}
+	return func(values []float64) axis { return logarithmicAxis(values, last) }
 }
 
 func logarithmicAxis(values []float64, last float64) axis {
 	least, most := math.Inf(1), 0.0
 	for _, v := range values {
+		if math.IsInf(v, 1) {
+			v = last
+		}
 		if v > 0 {
 			least, most = min(least, v), max(most, v)
 		}
@@ -233,7 +234,7 @@ func logarithmicAxis(values []float64, last float64) axis {
 			if v <= 0 {
 				return math.NaN()
 			}
-			return min(max((math.Log10(min(v, last))-low)/(high-low), 0), 1)
+			return min(max((math.Log10(min(v, most))-low)/(high-low), 0), 1)
 		},
 		[]float64{math.Pow(10, high), math.Pow(10, (low+high)/2), math.Pow(10, low)},
 	}

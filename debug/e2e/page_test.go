@@ -294,7 +294,7 @@ func TestFocus(t *testing.T) {
 		p.orders.Done(key)
 	}
 	eval[bool](b, `document.dispatchEvent(new Event("visibilitychange"))`)
-	b.wait(`document.querySelector("tbody a").textContent === "invoices"`)
+	b.wait(`document.querySelector("tbody a").textContent === "uploads"`)
 	if at := eval[string](b, `document.activeElement.textContent`); at != "orders" {
 		t.Errorf("the focus went from orders to %q", at)
 	}
