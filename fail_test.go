@@ -37,7 +37,9 @@ func TestMergedAddsTakeOneToken(t *testing.T) {
 }
 
 // unlisting is a limiter that lists no keys.
-type unlisting struct{ workqueue.TypedRateLimiter[string] }
+type unlisting struct {
+	workqueue.TypedRateLimiter[string]
+}
 
 func TestFailingUnlisted(t *testing.T) {
 	counting := workqueue.DefaultTypedItemBasedRateLimiter[string]()

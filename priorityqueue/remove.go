@@ -34,6 +34,9 @@ func (q *Queue[T]) RetryGivenUp(T) bool { return false }
 
 func (q *Queue[T]) ForgetGivenUp(T) bool { return false }
 
+// Below returns nil: the queue has no other below it.
+func (q *Queue[T]) Below() any { return nil }
+
 // removeLocked takes the key at s out of the queue, or makes a held one not come again. It leaves a resting one alone.
 func (q *Queue[T]) removeLocked(s keytable.Slot, it *item, now time.Duration) {
 	switch it.state {

@@ -40,19 +40,19 @@ type Inspector struct {
 // Inspector returns an Inspector of the books.
 func (b *Books[T]) Inspector() Inspector {
 	return Inspector{
-		Queue:       b.queue,
+		Queue:       b.raw,
 		Stats:       b.Stats,
-		Snapshot:    func(limit int) Snapshot[any] { return b.snapshot(limit, keepErrors).anyKeys() },
+		Snapshot:    func(limit int) Snapshot[any] { return b.snapshot(limit, maxErrors).anyKeys() },
 		SnapshotKey: func(key any) KeySnapshot[any] { return b.SnapshotKey(typed[T](key)).anyKey() },
 		FailingKeys: func() iter.Seq[FailedKey[any]] {
 			return func(yield func(FailedKey[any]) bool) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				defer cancel()
-				keytable.Map(b.failing(ctx, keepErrors), FailedKey[T].anyKey)(yield)
+				keytable.Map(b.failing(ctx, maxErrors), FailedKey[T].anyKey)(yield)
 			}
 		},
 		GivenUpKeys: func() iter.Seq[FailedKey[any]] {
-			return keytable.Map(slices.Values(b.failures.newest(&b.failures.mu.givenUp, b.options.KeepGivenUp)), FailedKey[T].anyKey)
+			return keytable.Map(slices.Values(b.givenUp(b.options.KeepGivenUp)), FailedKey[T].anyKey)
 		},
 		Cancel:  func(key any) bool { return b.Cancel(typed[T](key)) },
 		Forget:  func(key any) { b.Forget(typed[T](key)) },
