@@ -74,8 +74,17 @@ func mustJoin(t *testing.T, store Store, config Config) *Member {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.end)
+	m.register(noHandlers{}) // Without a queue it takes no slots.
 	return m
 }
+
+// noHandlers is a queue that hands out nothing.
+type noHandlers struct{}
+
+func (noHandlers) handlers(int) int              { return 0 }
+func (noHandlers) gained([]int)                  {}
+func (noHandlers) stopEnded([]int)               {}
+func (noHandlers) fingerprint() (_, hash string) { return "", "" }
 
 func newRoot() workqueue.TypedRateLimitingInterface[string] {
 	return workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
