@@ -75,8 +75,17 @@ func mustJoin(t *testing.T, store Store, config Config) *Member {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.end)
+	m.register(noHandlers{}) // Without a queue it takes no slots.
 	return m
 }
+
+// noHandlers is a queue that hands out nothing.
+type noHandlers struct{}
+
+func (noHandlers) handlers(int) int              { return 0 }
+func (noHandlers) gained([]int)                  {}
+func (noHandlers) stopEnded([]int)               {}
+func (noHandlers) fingerprint() (_, hash string) { return "", "" }
 
 func newRoot() workqueue.TypedRateLimitingInterface[string] {
 	return workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
@@ -397,15 +406,15 @@ func TestJoinRefuses(t *testing.T) {
 func TestPriorities(t *testing.T) {
 	inner := priorityqueue.New(priorityqueue.Config[string]{})
 	q := NewQueue(inner, holdingAll(4), QueueConfig[string]{Keys: noKeys[string]})
-	if p, ok := q.(worker.PriorityQueue[string]); !ok {
+	if p, ok := q.(workqueue.Operable[string]); !ok {
 		t.Error("it has no priorities")
 	} else {
 		p.AddWithPriority("high", 7, 0)
 	}
-	if _, ok := NewQueue(newRoot(), holdingAll(4), QueueConfig[string]{Keys: noKeys[string]}).(worker.PriorityQueue[string]); ok {
+	if _, ok := NewQueue(newRoot(), holdingAll(4), QueueConfig[string]{Keys: noKeys[string]}).(workqueue.Operable[string]); ok {
 		t.Error("a queue without priorities has some")
 	}
-	if key, _ := q.Get(); key != "high" || q.(worker.PriorityQueue[string]).PriorityOf("high") != 7 {
+	if key, _ := q.Get(); key != "high" || q.(workqueue.Operable[string]).PriorityOf("high") != 7 {
 		t.Error(key)
 	}
 
