@@ -43,6 +43,10 @@ type Object[K comparable, V any] struct {
 type World[K comparable, V any] struct {
 	// Clone copies a value: each time it is written, and each time it is read. Nil means V's method DeepCopy() V, if it has one.
 	Clone func(V) V
+	// OnChange, if set, is called before each change, of handlers and of others, at its moment: old is nil when an object is
+	// created, new when it is deleted. It counts, or refuses a change as an admission webhook does, by an error, which is what
+	// the caller gets. It must not change this world.
+	OnChange func(old, new *Object[K, V]) error
 
 	sim  *sim
 	name string
@@ -51,6 +55,7 @@ type World[K comparable, V any] struct {
 	truth   map[K]Object[K, V]
 	changes int // so far
 	clients map[*Process]*Client[K, V]
+	living  []*Client[K, V] // those whose processes have not crashed, in the order of their starts
 }
 
 // NewWorld returns an empty world for a run of s. The name is for the story; each world has another one. Keys maps an object to the keys of the queue to
@@ -100,6 +105,7 @@ func (w *World[K, V]) attach(p *Process, changed func([]Object[K, V])) {
 	defer w.mu.Unlock()
 	c := &Client[K, V]{world: w, process: p, changed: changed, cache: maps.Clone(w.truth), shown: w.changes}
 	w.clients[p] = c
+	w.living = append(w.living, c)
 	p.tell(context.Background(), "its cache lists %s", w.list(c.cache))
 }
 
@@ -167,15 +173,19 @@ func (w *World[K, V]) Set(key K, value V) {
 	if _, exists := w.Get(key); !exists {
 		w.sim.addOther()
 	}
-	o, _ := w.change(Object[K, V]{Key: key, Value: value}, whatever, false)
-	w.sim.tell("somebody: sets %s = %+v", w.label(o), o.Value)
+	o, err := w.change(Object[K, V]{Key: key, Value: value}, whatever, false)
+	if err != nil && err != ErrUnchanged {
+		w.sim.tell("", "somebody: sets %s = %+v: %v", w.label(o), o.Value, err)
+		return
+	}
+	w.sim.tell("", "somebody: sets %s = %+v", w.label(o), o.Value)
 }
 
 // Remove deletes the object with that key, in the name of somebody else. It does nothing if there is none.
 func (w *World[K, V]) Remove(key K) {
 	w.sim.check("the world " + w.name)
 	if o, err := w.change(Object[K, V]{Key: key}, anyVersion, true); err == nil {
-		w.sim.tell("somebody: deletes %s", w.label(o))
+		w.sim.tell("", "somebody: deletes %s", w.label(o))
 	}
 }
 
@@ -185,8 +195,17 @@ func (w *World[K, V]) Get(key K) (V, bool) {
 	return o.Value, ok
 }
 
-// All returns all objects of the truth, in the order of their keys' texts. It is for measures, and for what others do.
-func (w *World[K, V]) All() []Object[K, V] { return w.all(&w.truth) }
+// All returns all objects of the truth, in the order of their keys' texts. It is for measures, where they have no Version and
+// no UID, since both differ from run to run, and for what others do.
+func (w *World[K, V]) All() []Object[K, V] {
+	all := w.all(&w.truth)
+	if w.sim.measuring.Load() {
+		for i := range all {
+			all[i].Version, all[i].UID = 0, 0
+		}
+	}
+	return all
+}
 
 // get returns an object of the truth or of a cache.
 func (w *World[K, V]) get(objects *map[K]Object[K, V], key K) (Object[K, V], bool) {
@@ -218,8 +237,8 @@ const (
 	anyVersion int64 = 0
 )
 
-// change makes o the truth, or deletes the object with its key. It fails if the current object does not meet want. A write of the value that there is
-// makes no new version: change returns the current object and ErrUnchanged.
+// change makes o the truth, or deletes the object with its key. It fails if the current object does not meet want. A write of
+// the value that there is makes no new version: change returns the current object and ErrUnchanged.
 func (w *World[K, V]) change(o Object[K, V], want int64, deletes bool) (Object[K, V], error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -233,27 +252,68 @@ func (w *World[K, V]) change(o Object[K, V], want int64, deletes bool) (Object[K
 	case want > anyVersion && want != old.Version:
 		err = ErrConflict
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return o, fmt.Errorf("%s/%s: %w", w.name, textOf(o.Key), err)
-	case deletes:
+	}
+	if exists && !deletes && reflect.DeepEqual(old.Value, o.Value) {
+		return old, ErrUnchanged
+	}
+	o.Value = w.clone(o.Value)
+	if err := w.admit(old, exists, o, deletes); err != nil {
+		return o, err
+	}
+	if deletes {
 		delete(w.truth, o.Key)
 		w.sim.nextVersion()
 		o = old
-	case exists && reflect.DeepEqual(old.Value, o.Value):
-		return old, ErrUnchanged
-	default:
-		o.Value, o.Version = w.clone(o.Value), w.sim.nextVersion()
+	} else {
+		o.Version = w.sim.nextVersion()
 		o.UID = cmp.Or(old.UID, o.Version)
 		w.truth[o.Key] = o
 	}
-	w.changes++
-	for p, c := range w.clients {
-		if !p.isDead() {
-			c.showLater(w.changes, o, deletes)
-		}
-	}
+	w.showChange(o, deletes)
 	return o, nil
+}
+
+// admit calls OnChange, without the lock: one change happens at a moment.
+func (w *World[K, V]) admit(old Object[K, V], exists bool, o Object[K, V], deletes bool) error {
+	if w.OnChange == nil {
+		return nil
+	}
+	was, is := &old, &o
+	if !exists {
+		was = nil
+	}
+	if deletes {
+		is = nil
+	}
+	w.mu.Unlock()
+	defer w.mu.Lock()
+	return w.OnChange(was, is)
+}
+
+// touch makes a new version of an object, if there is one, in the name of somebody else.
+func (w *World[K, V]) touch(key K) {
+	w.mu.Lock()
+	o, exists := w.truth[key]
+	if exists {
+		o.Version = w.sim.nextVersion()
+		w.truth[key] = o
+		w.showChange(o, false)
+	}
+	w.mu.Unlock()
+	if exists {
+		w.sim.tell("", "somebody: writes to %s, and changes nothing", w.label(o))
+	}
+}
+
+// showChange shows the last change to all caches. The caller locks.
+func (w *World[K, V]) showChange(o Object[K, V], deleted bool) {
+	w.changes++
+	w.living = slices.DeleteFunc(w.living, func(c *Client[K, V]) bool { return c.process.isDead() })
+	for _, c := range w.living {
+		c.showLater(w.changes, o, deleted)
+	}
 }
 
 // Client is a handler's access to a [World]: calls that read and write the truth, and the cache of its process. A handler with an interface of its own
@@ -280,14 +340,11 @@ func (w *World[K, V]) Client(p *Process) *Client[K, V] {
 
 // showLater lets the cache show the n-th change: that o is new, or was deleted.
 func (c *Client[K, V]) showLater(n int, o Object[K, V], deleted bool) {
-	p, s, stream := c.process, c.world.sim, c.process.named(c.world.name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	by, show := s.decide(lag, stream), func() { c.show(n, o, deleted) }
-	if lost := s.decide(relist, stream); lost > 0 {
-		by, show = lost, c.listAnew
+	what := c.world.label(o)
+	if deleted {
+		what = "the end of " + what
 	}
-	p.showLocked(stream, by, show)
+	c.process.show(c.world.name, what, func() { c.show(n, o, deleted) }, c.listAnew)
 }
 
 func (c *Client[K, V]) show(n int, o Object[K, V], deleted bool) {
@@ -386,6 +443,9 @@ func (c *Client[K, V]) DeleteVersion(ctx context.Context, o Object[K, V]) error 
 
 func (c *Client[K, V]) write(ctx context.Context, what string, o Object[K, V], want int64, deletes bool) (Object[K, V], error) {
 	err := c.process.Write(ctx, what, func() (err error) {
+		if want > anyVersion && c.process.Conflict(ctx, what) {
+			c.world.touch(o.Key)
+		}
 		o, err = c.world.change(o, want, deletes)
 		if err == nil || err == ErrUnchanged {
 			o.Value = c.world.clone(o.Value) // The truth keeps its own.
