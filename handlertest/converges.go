@@ -18,59 +18,64 @@ const (
 	seedVariable     = "HANDLERTEST_SEED" // the seed of the first of them, instead of 1
 )
 
-// How long the random runs, those with one disturbance each, and the search for a shorter schedule may take, each. On a
-// machine that has no time there are still leastRuns, unless they take ten times as long.
+// How long the random runs, those with one disturbance each, and the search for a shorter schedule may take,
+// each. On a machine that has no time there are still leastRuns, unless they take ten times as long.
 const leastRuns = 20
 
 var searchTime = time.Second
 
-// Scenario is what is tested: a program, its world, and what others do meanwhile. The function of Converges, which is called
-// once for each run, sets its fields. Either Start or Program is required. The zero values of all other fields make sense.
+// Scenario is what is tested: a program, its world, and what others do meanwhile. The function of Converges,
+// which is called once for each run, sets its fields. Either Start or Program is required. The zero values of
+// all other fields make sense.
 type Scenario[K comparable] struct {
-	// Start is called whenever the process starts, and returns its handler, which a [worker.Pool] runs over a queue. What the
-	// handler remembers must be made here: a crash loses it. When Start has returned, the keys of all that the caches have
-	// listed are added.
+	// Start is called whenever the process starts, and returns its handler, which a [worker.Pool] runs over a
+	// queue. What the handler remembers must be made here: a crash loses it. When Start has returned, the keys
+	// of all that the caches have listed are added.
 	Start func(p *Process) worker.Handler[K]
-	// Program is called instead of Start for a program that runs queues and workers of its own. It returns when p's context
-	// has ended.
+	// Program is called instead of Start for a program that runs queues and workers of its own. It returns when
+	// p's context has ended.
 	Program func(p *Process)
-	// Queue makes the queue of a process. Nil means a rate-limiting queue whose delays begin at 5 ms. It may be any of ours or
-	// client-go's.
+	// Queue makes the queue of a process. Nil means a rate-limiting queue whose delays begin at 5 ms. It may be
+	// any of ours or client-go's.
 	Queue func() workqueue.TypedRateLimitingInterface[K]
-	// Options are the pool's options. Drain, CancelGrace and KeepQueue are ignored. Workers are 2 unless set, and failures are
-	// not logged. With MaxRetries, calls do not fail by themselves: too many in a row would give a key up.
+	// Options are the pool's options. Drain, CancelGrace and KeepQueue are ignored. Workers are 2 unless set,
+	// and failures are not logged. With MaxRetries, calls do not fail by themselves: too many in a row would
+	// give a key up.
 	Options worker.Options[K]
-	// Shared declares that the queue is one that processes share, such as a redisqueue: it outlives crashes, and leases of keys
-	// end while handlers have them. Then the context of the handler ends, and another worker gets the key at once.
+	// Shared declares that the queue is one that processes share, such as a redisqueue: it outlives crashes, and
+	// leases of keys end while handlers have them. Then the context of the handler ends, and another worker gets
+	// the key at once.
 	Shared bool
-	// Replicas is how many processes run at once. Each has its own memory, caches and queue, or the one queue if Shared is set.
-	// Zero means 1.
+	// Replicas is how many processes run at once. Each has its own memory, caches and queue, or the one queue if
+	// Shared is set. Zero means 1.
 	Replicas int
-	// Measure returns what must be equal in all runs, read at the end of each: usually a part of the truth. Leave out what may
-	// differ: times (also virtual ones, such as a condition's), made-up names, counters of tries. Versions and UIDs differ, too:
-	// while it runs, World.All returns objects without them. Values are compared by [reflect.DeepEqual]. Nil means the values
-	// of all objects of all worlds, which also are equal if their texts are.
+	// Measure returns what must be equal in all runs, read at the end of each: usually a part of the truth.
+	// Leave out what may differ: times (also virtual ones, such as a condition's), made-up names, counters of
+	// tries. Versions and UIDs differ, too: while it runs, World.All returns objects without them. Values are
+	// compared by [reflect.DeepEqual]. Nil means the values of all objects of all worlds, which also are equal
+	// if their texts are.
 	Measure func() any
-	// Settle is how long nothing must change until a run ends. A key that still comes back by itself must also have come twice
-	// since, undisturbed. If something outside the Worlds becomes ready by time, set Settle longer than that, or let At make it
-	// ready. Zero means 10 s, and 20 minutes for a Program or a queue that is not [workqueue.Extended], because these do not
-	// say what still waits.
+	// Settle is how long nothing must change until a run ends. A key that still comes back by itself must also
+	// have come twice since, undisturbed. If something outside the Worlds becomes ready by time, set Settle
+	// longer than that, or let At make it ready. Zero means 10 s, and 20 minutes for a Program or a queue that
+	// is not [workqueue.Extended], because these do not say what still waits.
 	Settle time.Duration
 
 	run *run[K]
 }
 
-// At calls do, in the name of somebody else, who changes a [World] for example, after that much virtual time since the run
-// began.
+// At calls do, in the name of somebody else, who changes a [World] for example, after that much virtual time
+// since the run began.
 func (s *Scenario[K]) At(after time.Duration, do func()) {
 	s.run.sim.check("the scenario")
 	s.run.sim.after(after-time.Since(s.run.sim.began), "", nil, func() { s.run.sim.asOthers(do) })
 }
 
-// Sometime calls do once, in the name of somebody else, at a time that differs from run to run, as when a user deletes
-// something. The undisturbed run calls it when all else rests. Then there is a run for each moment at which something
-// happened in that one, and it comes early or late in the random runs. It must be possible at any time since the run began,
-// and the outcome must be the same whenever it happens. What names it in the story and the schedule.
+// Sometime calls do once, in the name of somebody else, at a time that differs from run to run, as when a
+// user deletes something. The undisturbed run calls it when all else rests. Then there is a run for each
+// moment at which something happened in that one, and it comes early or late in the random runs. It must be
+// possible at any time since the run began, and the outcome must be the same whenever it happens. What names
+// it in the story and the schedule.
 func (s *Scenario[K]) Sometime(what string, do func()) {
 	m := s.run.sim
 	m.check("the scenario")
@@ -87,22 +92,23 @@ func (s *Scenario[K]) Sometime(what string, do func()) {
 	}
 }
 
-// Always declares what must hold at each moment: holds is called after every event of a run, and a run in which it returns
-// an error fails. It must not take time. The name is for the report.
+// Always declares what must hold at each moment: holds is called after every event of a run, and a run in
+// which it returns an error fails. It must not take time. The name is for the report.
 func (s *Scenario[K]) Always(name string, holds func() error) {
 	s.run.sim.check("the scenario")
 	s.run.always = append(s.run.always, invariant{name, holds})
 }
 
-// Check declares what must hold at the end of each run, also the undisturbed one: a run in which check returns an error
-// fails. Converges otherwise only compares outcomes, and finds no mistake that happens in every run.
+// Check declares what must hold at the end of each run, also the undisturbed one: a run in which check
+// returns an error fails. Converges otherwise only compares outcomes, and finds no mistake that happens in
+// every run.
 func (s *Scenario[K]) Check(check func() error) {
 	s.run.sim.check("the scenario")
 	s.run.checks = append(s.run.checks, check)
 }
 
-// Without excludes kinds of disturbances: what the handler need not bear, or what a known mistake is found by again and
-// again.
+// Without excludes kinds of disturbances: what the handler need not bear, or what a known mistake is found by
+// again and again.
 func (s *Scenario[K]) Without(faults ...Fault) {
 	s.run.sim.mu.Lock()
 	defer s.run.sim.mu.Unlock()
@@ -111,9 +117,9 @@ func (s *Scenario[K]) Without(faults ...Fault) {
 	}
 }
 
-// Accept declares that a failure is known: a run whose report says text is none. If an outcome differs in several lines,
-// each must be accepted. So one finding does not hide the next one. The reason says why it may stay, and is logged with the
-// number of runs. The undisturbed run must not fail.
+// Accept declares that a failure is known: a run whose report says text is none. If an outcome differs in
+// several lines, each must be accepted. So one finding does not hide the next one. The reason says why it may
+// stay, and is logged with the number of runs. The undisturbed run must not fail.
 func (s *Scenario[K]) Accept(text, reason string) {
 	if text == "" || reason == "" {
 		panic("handlertest: Accept needs a text that a report has, and a reason")
@@ -131,19 +137,21 @@ type TB interface {
 	Fatalf(format string, args ...any)
 }
 
-// Converges tests that a handler reaches the same outcome whatever happens in between. It runs the scenario undisturbed;
-// then with one disturbance each, for at most about a second: a crash at each of the first 200 points at which the process
-// writes or ends a call, each of the first calls of a client failing, and what others do [Scenario.Sometime] at each moment;
-// then under random schedules, for about a second (on a slow machine up to ten each). When nothing moves, the outcome must
-// be the one of the undisturbed run. Whether that is right, [Scenario.Check] says. It also fails for a handler that panics,
-// that never comes to rest, that waits for something that never happens, that still fails when nothing moves any more, or
-// that is never called; for what [Scenario.Always] forbids; and for two calls of one key at once. It reports the first
-// failure, under the shortest schedule that it can find for it, with the story of that run and the line that repeats it.
+// Converges tests that a handler reaches the same outcome whatever happens in between. It runs the scenario
+// undisturbed; then with one disturbance each, for at most about a second: a crash at each of the first 200
+// points at which the process writes or ends a call, each of the first calls of a client failing, and what
+// others do [Scenario.Sometime] at each moment; then under random schedules, for about a second (on a slow
+// machine up to ten each). When nothing moves, the outcome must be the one of the undisturbed run. Whether
+// that is right, [Scenario.Check] says. It also fails for a handler that panics, that never comes to rest,
+// that waits for something that never happens, that still fails when nothing moves any more, or that is never
+// called; for what [Scenario.Always] forbids; and for two calls of one key at once. It reports the first
+// failure, under the shortest schedule that it can find for it, with the story of that run and the line that
+// repeats it.
 //
-// The scenario is called for each run, in a bubble of [testing/synctest]. It must make all that the run needs anew, and must
-// not depend on real time, on random numbers or on the order of a map. The random schedules are the same each time. Three
-// environment variables change that: HANDLERTEST_RUNS is how many there are, HANDLERTEST_SEED is the seed of the first one,
-// and HANDLERTEST is the only schedule to run.
+// The scenario is called for each run, in a bubble of [testing/synctest]. It must make all that the run
+// needs anew, and must not depend on real time, on random numbers or on the order of a map. The random
+// schedules are the same each time. Three environment variables change that: HANDLERTEST_RUNS is how many
+// there are, HANDLERTEST_SEED is the seed of the first one, and HANDLERTEST is the only schedule to run.
 func Converges[K comparable](t TB, scenario func(s *Scenario[K])) {
 	t.Helper()
 	if v := testkit.PanicOf(func() { testkit.Bubble() }); v == nil {
@@ -168,8 +176,8 @@ func Converges[K comparable](t TB, scenario func(s *Scenario[K])) {
 	}
 }
 
-// patternOf returns what go test -run needs, in single quotes, to run the test with that name alone. It has a pattern for
-// each level of subtests.
+// patternOf returns what go test -run needs, in single quotes, to run the test with that name alone. It has a
+// pattern for each level of subtests.
 func patternOf(test string) string {
 	levels := strings.Split(test, "/")
 	for i, name := range levels {

@@ -252,8 +252,8 @@ func (q forgetful) Get() (string, bool) {
 	return key, shutdown
 }
 
-// At a crash the process does nothing more, whatever its code is doing: it writes nothing in deferred calls or in
-// goroutines of its own, and its contexts end.
+// At a crash the process does nothing more, whatever its code is doing: it writes nothing in deferred calls
+// or in goroutines of its own, and its contexts end.
 func TestCrashEndsEverything(t *testing.T) {
 	t.Setenv("HANDLERTEST", "crash#1=1s")
 	var contexts atomic.Int32
@@ -323,8 +323,8 @@ func TestEnvironment(t *testing.T) {
 	handlertest.Converges(t, scenario)
 }
 
-// The line repeats the test alone, and also one of a table whose name has characters that mean something in a pattern or to the shell: go
-// test says "ok" if nothing matches.
+// The line repeats the test alone, and also one of a table whose name has characters that mean something in a
+// pattern or to the shell: go test says "ok" if nothing matches.
 func TestRepeatOfSubtest(t *testing.T) {
 	found := collector{name: "TestMyHandler/web+db_(it's_slow)/2"}
 	handlertest.Converges(&found, func(s scenario) { wrongHandlers[0].scenario(s, false) })

@@ -17,8 +17,8 @@ func (printer) Fatalf(format string, args ...any) {
 	fmt.Printf(format+"\n", args...)
 }
 
-// A handler creates the pods that are missing. It counts those that its cache shows, and gives each a new name. So it creates too many when the
-// cache does not show yet what it has created itself.
+// A handler creates the pods that are missing. It counts those that its cache shows, and gives each a new
+// name. So it creates too many when the cache does not show yet what it has created itself.
 func Example() {
 	var t printer
 	// In your test file this is a function TestSets(t *testing.T).
@@ -77,5 +77,6 @@ func Example() {
 	//       5ms  web: the handler begins
 	//       5ms  web: the handler returns nil
 	//
-	// repeat: HANDLERTEST='lag:pods#2=3ms' go test -run '^TestSets$'  # seed 7, run 22; shrunk from 5 disturbances
+	// repeat: HANDLERTEST='lag:pods#2=3ms' go test -run '^TestSets$'  # seed 7, run 22; shrunk from 5
+	// disturbances
 }

@@ -37,7 +37,8 @@ func locks(deferred bool) func(s *Scenario[string]) {
 	}
 }
 
-// A mutex that is held over a call makes a bubble hang. The report says so, with the story and the stacks of that bubble.
+// A mutex that is held over a call makes a bubble hang. The report says so, with the story and the stacks of
+// that bubble.
 func TestHangOfMutex(t *testing.T) {
 	res := play(t, locks(true), newDecider(schedule{}, 0), true)
 	if res.failed == nil {
@@ -60,7 +61,8 @@ func TestHangOfMutex(t *testing.T) {
 	}
 }
 
-// A crash ends the goroutine that holds the mutex, and another one waits for it forever: that is no mistake of the handler.
+// A crash ends the goroutine that holds the mutex, and another one waits for it forever: that is no mistake
+// of the handler.
 func TestHangAfterCrash(t *testing.T) {
 	res := play(t, locks(false), newDecider(schedule{site{crashes, "", 1}: time.Second}, 0), true)
 	if !res.hangs || res.failed != nil {

@@ -61,7 +61,8 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-// An object that changes again while the cache lags, two processes, a shared queue, crashes: everything that has an order.
+// An object that changes again while the cache lags, two processes, a shared queue, crashes: everything that
+// has an order.
 func everything(s *Scenario[string]) {
 	apps := NewWorld[string, int](s, "apps", nil)
 	for i := range 4 {
@@ -90,8 +91,8 @@ func everything(s *Scenario[string]) {
 	}
 }
 
-// slowKey is a key whose text takes time. It is asked for around each step of a key's life, so goroutines that race with each other take turns in
-// many ways.
+// slowKey is a key whose text takes time. It is asked for around each step of a key's life, so goroutines
+// that race with each other take turns in many ways.
 type slowKey string
 
 func (k slowKey) String() string {
@@ -101,7 +102,8 @@ func (k slowKey) String() string {
 	return string(k)
 }
 
-// crowded are two worlds that add the same keys at the same moment, to queues that other workers wait for, and processes whose contexts take long to end.
+// crowded are two worlds that add the same keys at the same moment, to queues that other workers wait for,
+// and processes whose contexts take long to end.
 func crowded(shared bool) func(s *Scenario[slowKey]) {
 	return func(s *Scenario[slowKey]) {
 		apps := NewWorld[slowKey, int](s, "apps", nil)
@@ -125,7 +127,8 @@ func crowded(shared bool) func(s *Scenario[slowKey]) {
 	}
 }
 
-// The same seed has the same story, and so has the schedule that it has led to, whatever the scheduler of Go does.
+// The same seed has the same story, and so has the schedule that it has led to, whatever the scheduler of Go
+// does.
 func TestSameSeedSameStory(t *testing.T) {
 	disturbed := sameStory(t, everything, 100)
 	seeds := uint64(40)

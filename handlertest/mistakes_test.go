@@ -13,7 +13,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// wrongHandler is a mistake. Its scenario has a handler with the mistake and, if right is set, one without it.
+// wrongHandler is a mistake. Its scenario has a handler with the mistake and, if right is set, one without
+// it.
 type wrongHandler struct {
 	name        string
 	scenario    func(s scenario, right bool)

@@ -15,12 +15,13 @@ import (
 // ErrLeaseEnded is the cause of the end of a handler's context when its key is given to another worker.
 var ErrLeaseEnded = errors.New("handlertest: the lease of the key has ended")
 
-// Perturb returns a queue that does the worst that queue's contract allows, for programs with a world of their own. What it does
-// follows from the seed alone, and happens on the clock that the bubble of the caller has, or on the real one. No add is lost:
-// a shutdown first adds what is late. A key is delayed for 10 s at most. Without faults, it is Late and Again.
+// Perturb returns a queue that does the worst that queue's contract allows, for programs with a world of
+// their own. What it does follows from the seed alone, and happens on the clock that the bubble of the
+// caller has, or on the real one. No add is lost: a shutdown first adds what is late. A key is delayed for
+// 10 s at most. Without faults, it is Late and Again.
 //
-// Queue is any of ours or client-go's. Use the returned one instead of it from then on. It keeps causes and reports adds
-// of held keys if queue does. It has no priorities, and no other methods of queue.
+// Queue is any of ours or client-go's. Use the returned one instead of it from then on. It keeps causes and
+// reports adds of held keys if queue does. It has no priorities, and no other methods of queue.
 func Perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], seed uint64, faults ...Fault) workqueue.TypedRateLimitingInterface[K] {
 	var all Fault
 	for _, f := range faults {

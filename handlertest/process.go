@@ -13,20 +13,21 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// ErrUnchanged is returned by the function of [Process.Write] if the truth already was as it must be. Write then returns nil, and a handler that
-// goes on writing the same comes to rest.
+// ErrUnchanged is returned by the function of [Process.Write] if the truth already was as it must be. Write
+// then returns nil, and a handler that goes on writing the same comes to rest.
 var ErrUnchanged = errors.New("handlertest: nothing has changed")
 
-// ErrUnavailable is returned, wrapped, by calls of clients that fail as the network fails. A read has not happened. A write
-// may have.
+// ErrUnavailable is returned, wrapped, by calls of clients that fail as the network fails. A read has not
+// happened. A write may have.
 var ErrUnavailable = errors.New("unavailable: a timeout, or the connection is lost")
 
-// Process is one life of the program that is tested, from its start to a crash or the end of the run. Scenario.Start gets it. When it crashes, its
-// context ends, and none of its goroutines gets past its next use of the Process or of a [Client]: such a use ends the goroutine, deferred calls
-// included, as [runtime.Goexit] does.
+// Process is one life of the program that is tested, from its start to a crash or the end of the run.
+// Scenario.Start gets it. When it crashes, its context ends, and none of its goroutines gets past its next
+// use of the Process or of a [Client]: such a use ends the goroutine, deferred calls included, as
+// [runtime.Goexit] does.
 //
-// A program whose world is not a [World] reports what it does to the run, by Point, Write and Show. All methods may be called from any goroutine of the
-// bubble.
+// A program whose world is not a [World] reports what it does to the run, by Point, Write and Show. All
+// methods may be called from any goroutine of the bubble.
 type Process struct {
 	sim           *sim
 	name          string // "the process", or "process 2" if there are several
@@ -50,11 +51,13 @@ func (p *Process) kill() {
 	}
 }
 
-// Context returns the context of the process, for goroutines that it has beside its handlers. It ends with the process.
+// Context returns the context of the process, for goroutines that it has beside its handlers. It ends with
+// the process.
 func (p *Process) Context() context.Context { return p.ctx }
 
-// step lets time pass, and others do what they do meanwhile. What follows happens at one moment of the run. It does not return if the process
-// crashes. A step is named after its key or, outside a handler's call, after what it does.
+// step lets time pass, and others do what they do meanwhile. What follows happens at one moment of the run.
+// It does not return if the process crashes. A step is named after its key or, outside a handler's call,
+// after what it does.
 func (p *Process) step(ctx context.Context, what string) {
 	p.pass(ctx, what, stepTime, true)
 }
@@ -140,18 +143,19 @@ func (p *Process) crashPoint(where string) {
 	}
 }
 
-// Point is a place where the process may crash, for a fake of an effect outside the worlds, such as sending mail. Time passes before it. The context
-// is the handler's, or made from it.
+// Point is a place where the process may crash, for a fake of an effect outside the worlds, such as sending
+// mail. Time passes before it. The context is the handler's, or made from it.
 func (p *Process) Point(ctx context.Context, name string) {
 	p.step(ctx, name)
 	p.tell(ctx, "%s", name)
 	p.crashPoint("after " + name)
 }
 
-// Write is for a world of the program's own. It lets time pass, calls write, which changes the truth at one moment, and returns its error. The
-// process may crash afterwards, before the caller learns that the write has succeeded. If ctx has ended when the time has
-// passed, Write returns its error and does not call write. It notices the end only then, not earlier. It may also return
-// [ErrUnavailable], before the write or after it. What names the write in the story.
+// Write is for a world of the program's own. It lets time pass, calls write, which changes the truth at one
+// moment, and returns its error. The process may crash afterwards, before the caller learns that the write
+// has succeeded. If ctx has ended when the time has passed, Write returns its error and does not call write.
+// It notices the end only then, not earlier. It may also return [ErrUnavailable], before the write or after
+// it. What names the write in the story.
 func (p *Process) Write(ctx context.Context, what string, write func() error) error {
 	p.step(ctx, what)
 	err := ctx.Err()
@@ -194,8 +198,8 @@ func (p *Process) mayFail(ctx context.Context, kind, what string) error {
 	return err
 }
 
-// Conflict is for the writes of a world of the program's own that are for one version of an object. If it returns true,
-// somebody writes to the object at this moment, and the write is one to an old version.
+// Conflict is for the writes of a world of the program's own that are for one version of an object. If it
+// returns true, somebody writes to the object at this moment, and the write is one to an old version.
 func (p *Process) Conflict(ctx context.Context, what string) bool {
 	if callOf(ctx).process == nil && !p.isProgram {
 		return false
@@ -210,8 +214,8 @@ func (p *Process) Conflict(ctx context.Context, what string) bool {
 	return now.Before(p.conflictUntil)
 }
 
-// Read is for a world of the program's own. It lets time pass and calls read, unless ctx has ended. It returns the error, or
-// [ErrUnavailable].
+// Read is for a world of the program's own. It lets time pass and calls read, unless ctx has ended. It
+// returns the error, or [ErrUnavailable].
 func (p *Process) Read(ctx context.Context, read func() error) error {
 	p.step(ctx, "")
 	err := ctx.Err()
@@ -226,9 +230,10 @@ func (p *Process) Read(ctx context.Context, read func() error) error {
 	return read()
 }
 
-// Show is for a world of the program's own, which calls it when the truth has changed. It returns at once and calls show
-// later, when the cache of this process shows the change. The changes of a stream, which has a name, are shown in their
-// order. It does not call show if the process has crashed meanwhile. What names the change in the story.
+// Show is for a world of the program's own, which calls it when the truth has changed. It returns at once and
+// calls show later, when the cache of this process shows the change. The changes of a stream, which has a
+// name, are shown in their order. It does not call show if the process has crashed meanwhile. What names the
+// change in the story.
 func (p *Process) Show(stream, what string, show func()) {
 	p.sim.check("a process")
 	p.show(stream, what, func() {
@@ -237,9 +242,9 @@ func (p *Process) Show(stream, what string, show func()) {
 	}, nil)
 }
 
-// ShowOrList is Show for a cache whose watch may be lost. Then list is called later, instead of show: it makes the cache
-// show what the truth is then, and later calls of show for changes that this includes must do nothing. Both tell the story
-// themselves, by Tell.
+// ShowOrList is Show for a cache whose watch may be lost. Then list is called later, instead of show: it
+// makes the cache show what the truth is then, and later calls of show for changes that this includes must
+// do nothing. Both tell the story themselves, by Tell.
 func (p *Process) ShowOrList(stream, what string, show, list func()) {
 	p.sim.check("a process")
 	p.show(stream, what, show, list)
@@ -307,8 +312,8 @@ func handle[K comparable](r *run[K], p *Process, h worker.Handler[K]) worker.Han
 	}
 }
 
-// begin notes that a call begins, and returns what notes its end. Two calls of one key at once are a failure, unless the lease of the first one has
-// ended.
+// begin notes that a call begins, and returns what notes its end. Two calls of one key at once are a failure,
+// unless the lease of the first one has ended.
 func (r *run[K]) begin(c *call) (end func()) {
 	s, twice := r.sim, false
 	s.mu.Lock()

@@ -47,8 +47,8 @@ func (f *failure) acceptedBy(accepted []acceptance) (known []acceptance) {
 	return known
 }
 
-// describe returns the failure, the story of the run and the line that repeats it. A shell takes what follows # for a
-// comment.
+// describe returns the failure, the story of the run and the line that repeats it. A shell takes what follows
+// # for a comment.
 func (s *search) describe(fixed schedule, failed *failure, how string) string {
 	res, note := s.under(newDecider(fixed, 0), true), ""
 	if res.failed != nil {
@@ -86,8 +86,8 @@ func cut(lines []told, first, last int) string {
 	return text.String()
 }
 
-// storiesOf returns the story of a run, and that of the undisturbed one from where they part: only what concerns the keys
-// in differing, if any key is in it.
+// storiesOf returns the story of a run, and that of the undisturbed one from where they part: only what
+// concerns the keys in differing, if any key is in it.
 func storiesOf(here, undisturbed []told, differing []string) string {
 	here, undisturbed, left := concerning(here, undisturbed, differing)
 	same := 0
@@ -104,9 +104,9 @@ func storiesOf(here, undisturbed []told, differing []string) string {
 	return text
 }
 
-// concerning takes the lines about other keys out of two stories, and returns how many there were in the first. Differing
-// are the lines in which the outcomes differ. What concerns one of them: the calls for keys that are in it or that say its
-// words, and what the stories say about these keys.
+// concerning takes the lines about other keys out of two stories, and returns how many there were in the
+// first. Differing are the lines in which the outcomes differ. What concerns one of them: the calls for keys
+// that are in it or that say its words, and what the stories say about these keys.
 func concerning(here, undisturbed []told, differing []string) (_, _ []told, left int) {
 	both := slices.Concat(here, undisturbed)
 	words, calls := make(map[string]bool), make(map[string]bool)
@@ -170,7 +170,8 @@ func hasWord(text, word string) bool {
 	return false
 }
 
-// same reports whether two outcomes are equal. Values whose texts are the same are, such as an empty slice and nil.
+// same reports whether two outcomes are equal. Values whose texts are the same are, such as an empty slice
+// and nil.
 func same(a, b any) bool {
 	x, ok1 := a.(objects)
 	y, ok2 := b.(objects)
@@ -193,7 +194,8 @@ func text(pointer any) string {
 	return text
 }
 
-// outcomeDiffers describes how two outcomes differ: of texts, maps and the default measure, only the lines that do.
+// outcomeDiffers describes how two outcomes differ: of texts, maps and the default measure, only the lines
+// that do.
 func outcomeDiffers(want, got any) *failure {
 	f := &failure{kind: outcome}
 	w, ok1 := lines(want)

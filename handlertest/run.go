@@ -1,7 +1,6 @@
 package handlertest
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -11,12 +10,10 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -26,9 +23,6 @@ const (
 	stuckAfter  = time.Hour     // of virtual time, after which a call is considered stuck
 	onlyProcess = "the process" // its name, unless there are replicas
 )
-
-// patience is how much real time a run may take.
-var patience = 10 * time.Second
 
 type run[K comparable] struct {
 	*Scenario[K]
@@ -41,8 +35,8 @@ type run[K comparable] struct {
 	members []*member[K] // the processes that live, or will start again
 	// running are the calls that go on. The sim's mu guards it.
 	running map[*call]struct{}
-	// failing is why the last call of a key has failed, if its handler does not say when it wants to be called again. It is
-	// guarded likewise.
+	// failing is why the last call of a key has failed, if its handler does not say when it wants to be called
+	// again. It is guarded likewise.
 	failing  map[any]error
 	always   []invariant
 	checks   []func() error
@@ -86,90 +80,6 @@ type result struct {
 
 // outcome is the kind of failures that [search.under] finds.
 const outcome = "outcome"
-
-// play runs a scenario in a bubble.
-func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, tell bool) result {
-	type begun struct {
-		bubble string
-		sim    *sim
-	}
-	var b begun
-	began, ended := make(chan struct{}), make(chan result, 1)
-	go func() {
-		var res result
-		defer func() { // Goroutines are left when the bubble ends.
-			// What a crash leaves behind may wait for what the crash has ended.
-			if v := recover(); v != nil && res.failed == nil && !res.crashed {
-				res.failed = &failure{kind: "left", text: fmt.Sprintf("goroutines are left when the context of the process has ended "+
-					"(%v):\n%s", v, testkit.GoroutinesOf(b.bubble).Since(nil))}
-			}
-			ended <- res
-		}()
-		synctest.Test(t, func(*testing.T) {
-			s := newSim(d, tell)
-			b = begun{testkit.Bubble(), s}
-			close(began)
-			over := make(chan any)
-			go func() { // If the scenario ends its goroutine, the bubble goes on.
-				var v any
-				defer func() { over <- v }()
-				v = testkit.PanicOf(func() { playInBubble(scenario, s, &res) })
-			}()
-			if v := <-over; v != nil {
-				panic(v)
-			}
-		})
-	}()
-	<-began
-	ticker := time.NewTicker(patience / 40)
-	defer ticker.Stop()
-	for start, locks := time.Now(), 0; ; {
-		select {
-		case res := <-ended:
-			return res
-		case <-ticker.C:
-		}
-		stuck := testkit.GoroutinesOf(b.bubble)
-		if waitsForLock(stuck) {
-			locks++
-		} else {
-			locks = 0
-		}
-		switch res := b.sim.result(); {
-		case locks >= 2 && res.crashed:
-			// The crash may have ended a goroutine that held a lock, for which another one of the dead process waits.
-			res.hangs = true
-			return res
-		case locks >= 2:
-			res.failed = hang("a goroutine waits for a lock, and all others wait, too. If one holds a sync.Mutex, RWMutex or Once while "+
-				"it calls the world: testing/synctest cannot see that the others wait. Set Options.Workers to 1, or use a channel of "+
-				"size 1 as the lock", stuck)
-			return res
-		case time.Since(start) > patience:
-			res.failed = hang(fmt.Sprintf("after %v of real time a goroutine computes, or waits for something outside its run", patience), stuck)
-			return res
-		}
-	}
-}
-
-func hang(why string, stuck testkit.GoroutineSet) *failure {
-	return &failure{kind: "hang", text: fmt.Sprintf("it hangs: %s. (The goroutines of this run stay until the test binary ends, since "+
-		"Go cannot end them.)\n%s", why, stuck.Since(nil))}
-}
-
-// waitsForLock reports whether one of the goroutines waits for a Mutex, RWMutex or Once, and none does anything.
-func waitsForLock(stacks testkit.GoroutineSet) (waits bool) {
-	for _, stack := range stacks {
-		state, _, _ := bytes.Cut(stack, []byte("\n"))
-		for _, busy := range []string{"[run", "[syscall", "[IO wait", "[copystack", "[preempted", "[GC"} {
-			if bytes.Contains(state, []byte(busy)) {
-				return false
-			}
-		}
-		waits = waits || bytes.Contains(stack, []byte("sync.runtime_Sem"))
-	}
-	return waits
-}
 
 // result returns what is known of the run.
 func (s *sim) result() result {
@@ -322,8 +232,9 @@ func (r *run[K]) start(i int) {
 	go r.life(m)
 }
 
-// QueueOf returns the queue of a process, or the one that all share. It is for what adds keys beside the caches of Worlds: a handler that adds
-// others, or the events of a world of the program's own. A Program may run its workers over it.
+// QueueOf returns the queue of a process, or the one that all share. It is for what adds keys beside the
+// caches of Worlds: a handler that adds others, or the events of a world of the program's own. A Program may
+// run its workers over it.
 func (s *Scenario[K]) QueueOf(p *Process) workqueue.TypedRateLimitingInterface[K] {
 	for _, m := range s.run.members {
 		if m != nil && m.Process == p {
@@ -375,8 +286,8 @@ func (r *run[K]) life(m *member[K]) {
 	returned = true
 }
 
-// resting reports whether the run is over: nothing moves any more, or something that runs is stuck, or a key fails for good, which it records as
-// the failure.
+// resting reports whether the run is over: nothing moves any more, or something that runs is stuck, or a key
+// fails for good, which it records as the failure.
 func (r *run[K]) resting(quiet time.Duration) bool {
 	r.sim.mu.Lock()
 	busy := false
@@ -404,8 +315,9 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 		s := m.queue.Snapshot(512)
 		busy = busy || s.Stats.Queued+s.Stats.Processing > 0
 		for _, k := range s.Waiting {
-			// A key that comes back by itself must have come twice per process: it may fail once on each replica and then succeed. Calls that were
-			// disturbed do not count, unless the key waits for so long that it has not failed.
+			// A key that comes back by itself must have come twice per process: it may fail once on each replica and
+			// then succeed. Calls that were disturbed do not count, unless the key waits for so long that it has not
+			// failed.
 			came := calm[k.Key]
 			if time.Until(k.Due) > stuckAfter {
 				came = calls[k.Key]

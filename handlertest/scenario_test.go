@@ -187,7 +187,8 @@ func TestAcceptAndWithout(t *testing.T) {
 	})
 }
 
-// The undisturbed run may be the wrong one, so there are both stories: from where they part, and only of the keys that differ.
+// The undisturbed run may be the wrong one, so there are both stories: from where they part, and only of the
+// keys that differ.
 func TestBothStories(t *testing.T) {
 	t.Setenv("HANDLERTEST", "slow:web#1=30ms relist:apps#1=30ms")
 	var found collector

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// site is a place in a run at which something may be disturbed: the n-th of its kind with that name, counted from 1. So
-// the other disturbances of a schedule stay where they are when one is taken out.
+// site is a place in a run at which something may be disturbed: the n-th of its kind with that name, counted
+// from 1. So the other disturbances of a schedule stay where they are when one is taken out.
 type site struct {
 	kind, name string
 	n          int
@@ -88,12 +88,12 @@ var sizes = []time.Duration{3 * time.Millisecond, 10 * time.Millisecond, 30 * ti
 // maxCrashes is how often the process crashes in a random run.
 const maxCrashes = 3
 
-// maxRandom is how many sites of a kind and name are disturbed at random. After that the run is left to come to rest: a key that is added again each time it
-// was handed out never would.
+// maxRandom is how many sites of a kind and name are disturbed at random. After that the run is left to come
+// to rest: a key that is added again each time it was handed out never would.
 const maxRandom = 30
 
-// decider says at each site whether it is disturbed. It does what fixed says or, if that is nil, what follows from the
-// seed, and keeps what it has decided in used. The caller locks.
+// decider says at each site whether it is disturbed. It does what fixed says or, if that is nil, what follows
+// from the seed, and keeps what it has decided in used. The caller locks.
 type decider struct {
 	fixed   schedule
 	seed    uint64
@@ -130,8 +130,8 @@ func (d *decider) decide(kind, name string) (by time.Duration) {
 	return by
 }
 
-// random depends on the seed and the site alone, not on the order of the calls. In some runs there is much of a kind, in
-// others nothing, because one kind may hide what another one shows.
+// random depends on the seed and the site alone, not on the order of the calls. In some runs there is much of
+// a kind, in others nothing, because one kind may hide what another one shows.
 func (d *decider) random(at site) time.Duration {
 	rates := []float64{0, 0.03, 0.2, 0.5}
 	if faultOf[at.kind]&failedCalls != 0 { // A call that fails hides what follows it.
@@ -162,8 +162,8 @@ func (d *decider) source(of string) *rand.Rand {
 	return rand.New(rand.NewPCG(d.seed, h.Sum64()))
 }
 
-// shrink returns a schedule that still fails, from which nothing more can be taken: no disturbance, and no time from one.
-// It calls fails as long as goOn returns true.
+// shrink returns a schedule that still fails, from which nothing more can be taken: no disturbance, and no
+// time from one. It calls fails as long as goOn returns true.
 func shrink(s schedule, goOn func() bool, fails func(schedule) bool) schedule {
 	try := func(smaller schedule) bool {
 		if !goOn() || !fails(smaller) {

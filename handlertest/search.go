@@ -48,8 +48,8 @@ func (s *search) under(d decider, tell bool) result {
 	return res
 }
 
-// labelled runs the scenario in goroutines whose label says how to repeat the run: if one of them panics that is not a
-// handler's, the test binary ends, and its output is all that there is.
+// labelled runs the scenario in goroutines whose label says how to repeat the run: if one of them panics that
+// is not a handler's, the test binary ends, and its output is all that there is.
 func (s *search) labelled(d decider, tell bool) (res result) {
 	showLabels()
 	how := "undisturbed"
@@ -126,8 +126,9 @@ func (s *search) only(text string) string {
 	return ""
 }
 
-// oneByOne returns the schedules with one disturbance at each place of the undisturbed run where that says much: crashes,
-// calls that fail, and what somebody does sometime. They take turns, because there may not be time for all.
+// oneByOne returns the schedules with one disturbance at each place of the undisturbed run where that says
+// much: crashes, calls that fail, and what somebody does sometime. They take turns, because there may not be
+// time for all.
 func oneByOne(first result) []schedule {
 	var crashing, failing, meanwhile []schedule
 	for _, at := range first.sites {
@@ -181,7 +182,8 @@ func (s *search) random() string {
 	return ""
 }
 
-// within returns a function that returns true for about that long, and leastRuns times also on a machine that has no time.
+// within returns a function that returns true for about that long, and leastRuns times also on a machine that
+// has no time.
 func within(took time.Duration) func() bool {
 	began, n := time.Now(), 0
 	return func() bool {

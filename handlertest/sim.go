@@ -14,12 +14,13 @@ import (
 	"time"
 )
 
-// stepTime is how long a call of a client, and the beginning of a handler's call, takes if nothing disturbs it.
+// stepTime is how long a call of a client, and the beginning of a handler's call, takes if nothing disturbs
+// it.
 const stepTime = time.Millisecond
 
-// sim is the run of a scenario: a list of events, of which one happens at a time, in the order of virtual time. Everything that may happen in another
-// order is an event, and between two events all goroutines of the bubble are blocked. So a run depends on its schedule alone, as long as the handler
-// itself does.
+// sim is the run of a scenario: a list of events, of which one happens at a time, in the order of virtual
+// time. Everything that may happen in another order is an event, and between two events all goroutines of the
+// bubble are blocked. So a run depends on its schedule alone, as long as the handler itself does.
 type sim struct {
 	began time.Time
 	wake  chan struct{} // has an element when there is a new event
@@ -50,8 +51,8 @@ type sim struct {
 	afterEvents func()      // checks invariants
 }
 
-// event is something that happens at its time. Events of one time happen in the order of their labels, because goroutines that run at the same time
-// may add them in any order.
+// event is something that happens at its time. Events of one time happen in the order of their labels,
+// because goroutines that run at the same time may add them in any order.
 type event struct {
 	at    time.Time
 	label string
@@ -65,12 +66,12 @@ func newSim(d decider, tell bool) *sim {
 		calls: make(map[any]int), calm: make(map[any]int), afterEvents: func() {}}
 }
 
-// bubbleYears is more virtual time than a run ever takes. A bubble's clock starts in the year 2000, so a longer time means that the caller is
-// outside.
+// bubbleYears is more virtual time than a run ever takes. A bubble's clock starts in the year 2000, so a
+// longer time means that the caller is outside.
 const bubbleYears = 10 * 365 * 24 * time.Hour
 
-// textOf returns the text of a key, for the story and the order of events. A struct that embeds a type with a method String has that method, too,
-// which leaves out the fields beside: their texts follow.
+// textOf returns the text of a key, for the story and the order of events. A struct that embeds a type with a
+// method String has that method, too, which leaves out the fields beside: their texts follow.
 func textOf(key any) string {
 	if _, ok := key.(fmt.Stringer); ok {
 		v := reflect.ValueOf(key)
@@ -115,7 +116,8 @@ func (s *sim) addLocked(at time.Time, label string, of *Process, do func()) {
 	}
 }
 
-// next takes the next event if its time has come, and otherwise returns how long it is until then: -1 if there is none.
+// next takes the next event if its time has come, and otherwise returns how long it is until then: -1 if
+// there is none.
 func (s *sim) next() (*event, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,8 +143,8 @@ func (s *sim) tell(call, format string, args ...any) {
 	s.story = append(s.story, told{time.Since(s.began).Round(time.Microsecond), call, fmt.Sprintf(format, args...)})
 }
 
-// tellSoonLocked tells at this moment, but after what happens now, and in the order of labels: goroutines that run at the
-// same time may get here in any order.
+// tellSoonLocked tells at this moment, but after what happens now, and in the order of labels: goroutines
+// that run at the same time may get here in any order.
 func (s *sim) tellSoonLocked(p *Process, call, label, format string, args ...any) {
 	if s.telling {
 		s.addLocked(time.Now(), label, p, func() { s.tell(call, format, args...) })
@@ -176,8 +178,8 @@ func (s *sim) fail(kind, format string, args ...any) {
 	s.after(0, "", nil, func() {}) // Wakes drive.
 }
 
-// decide says whether the next site of a kind and name is disturbed. What disturbed calls did says nothing about the calm ones that follow. The caller
-// locks.
+// decide says whether the next site of a kind and name is disturbed. What disturbed calls did says nothing
+// about the calm ones that follow. The caller locks.
 func (s *sim) decide(kind, name string) time.Duration {
 	by := s.decider.decide(kind, name)
 	if by > 0 && faultOf[kind]&(Slow|Leases|failedCalls) != 0 {
@@ -230,8 +232,8 @@ func (s *sim) ended() bool {
 	return s.failed != nil
 }
 
-// drive lets events happen until the run has failed, or resting reports that nothing will happen any more. It is asked when there are no events, with
-// the time since the last one.
+// drive lets events happen until the run has failed, or resting reports that nothing will happen any more. It
+// is asked when there are no events, with the time since the last one.
 func (s *sim) drive(resting func(quiet time.Duration) bool) {
 	s.driver = goroutine()
 	for {

@@ -380,7 +380,8 @@ func TestQueuesMade(t *testing.T) {
 	}
 }
 
-// Without a call of Lease, no lease ends: the worker would not learn of it, and its Done would give back what another one holds.
+// Without a call of Lease, no lease ends: the worker would not learn of it, and its Done would give back what
+// another one holds.
 func TestPerturbWithoutLease(t *testing.T) {
 	for seed := range uint64(30) {
 		synctest.Test(t, func(t *testing.T) {

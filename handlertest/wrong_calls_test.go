@@ -13,8 +13,8 @@ import (
 // nothing adds no keys.
 func nothing(object) []string { return nil }
 
-// wrongCalls are mistakes that a comparison of outcomes does not find: they need a check, an invariant, a call that fails, or
-// somebody who comes at the wrong moment.
+// wrongCalls are mistakes that a comparison of outcomes does not find: they need a check, an invariant, a
+// call that fails, or somebody who comes at the wrong moment.
 var wrongCalls = []wrongHandler{
 	{name: "takes what exists for its own: two owners", undisturbed: true, scenario: func(s scenario, right bool) {
 		apps, pods := apps(s), handlertest.NewWorld(s, "pods", nothing)

@@ -59,7 +59,8 @@ func ignoring(err error, those ...error) error {
 	return err
 }
 
-// wrongHandlers are mistakes. Each scenario has a handler with the mistake and, if right is set, one without it.
+// wrongHandlers are mistakes. Each scenario has a handler with the mistake and, if right is set, one without
+// it.
 var wrongHandlers = []wrongHandler{
 	{name: "creates again because the cache does not show its own create", scenario: func(s scenario, right bool) {
 		apps, pods := apps(s), pods(s)

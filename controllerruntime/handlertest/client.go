@@ -155,8 +155,8 @@ func (k *kubeClient) item(list client.ObjectList, o client.Object, kind schema.G
 	return into, k.copyInto(into, o, kind)
 }
 
-// matches reports whether o is one of those that are listed. A field needs an index in a cache; in the truth it may be any
-// indexed one, or the name.
+// matches reports whether o is one of those that are listed. A field needs an index in a cache; in the truth
+// it may be any indexed one, or the name.
 func (k *kubeClient) matches(kind schema.GroupVersionKind, o client.Object, opts client.ListOptions) (bool, error) {
 	if opts.Namespace != "" && opts.Namespace != o.GetNamespace() ||
 		opts.LabelSelector != nil && !opts.LabelSelector.Matches(labelsOf(o)) {
@@ -196,8 +196,8 @@ func (k *kubeClient) fieldOf(kind schema.GroupVersionKind, o client.Object, r fi
 	return nil, fmt.Errorf("Index with name field:%s does not exist", r.Field)
 }
 
-// write calls do, which changes the truth, when the time of a call has passed. If it is for one version, somebody may have
-// written before.
+// write calls do, which changes the truth, when the time of a call has passed. If it is for one version,
+// somebody may have written before.
 func (k *kubeClient) write(ctx context.Context, verb string, o client.Object, oneVersion bool, do func(kind schema.GroupVersionKind) error) error {
 	kind, err := k.GroupVersionKindFor(o)
 	if err != nil {

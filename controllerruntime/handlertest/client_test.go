@@ -158,7 +158,9 @@ func TestPatches(t *testing.T) {
 				t.Errorf("%s: %v, %v, want %v", what, o.Data, err, want)
 			}
 		}
-		raw := func(kind types.PatchType, text string) error { return c.Patch(ctx, o, client.RawPatch(kind, []byte(text))) }
+		raw := func(kind types.PatchType, text string) error {
+			return c.Patch(ctx, o, client.RawPatch(kind, []byte(text)))
+		}
 		data("merge", raw(types.MergePatchType, `{"data":{"y":"2","x":null}}`), map[string]string{"y": "2"})
 		data("JSON", raw(types.JSONPatchType, `[{"op":"test","path":"/data/y","value":"2"},{"op":"add","path":"/data/z","value":"3"}]`), map[string]string{"y": "2", "z": "3"})
 		data("strategic", raw(types.StrategicMergePatchType, `{"data":{"z":null}}`), map[string]string{"y": "2"})

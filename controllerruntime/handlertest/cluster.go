@@ -26,8 +26,9 @@ import (
 
 // Cluster has the truth of one run: the objects, as an API server has them. [NewCluster] makes one.
 type Cluster struct {
-	// OnChange, if set, is called before each change, of reconcilers and of others: old is nil when an object is created, new
-	// when it is gone. It counts, or refuses a change as an admission webhook does, by an error, which is what the caller gets.
+	// OnChange, if set, is called before each change, of reconcilers and of others: old is nil when an object is
+	// created, new when it is gone. It counts, or refuses a change as an admission webhook does, by an error,
+	// which is what the caller gets.
 	OnChange func(old, new client.Object) error
 
 	scheme   *runtime.Scheme
@@ -49,11 +50,12 @@ func NewCluster(s *Scenario, scheme *runtime.Scheme) *Cluster {
 		fields: make(map[types.UID]map[string]map[string]bool)}
 }
 
-// Others returns the client of somebody else, for Scenario.At, Sometime, Check, Always and Measure: its calls take no time
-// and do not fail by themselves.
+// Others returns the client of somebody else, for Scenario.At, Sometime, Check, Always and Measure: its calls
+// take no time and do not fail by themselves.
 func (c *Cluster) Others() client.Client { return &kubeClient{cluster: c} }
 
-// Create creates an object in the name of somebody else, with the status that it has. It panics if that fails.
+// Create creates an object in the name of somebody else, with the status that it has. It panics if that
+// fails.
 func (c *Cluster) Create(o client.Object) {
 	o = o.DeepCopyObject().(client.Object)
 	status := o.DeepCopyObject().(client.Object)
@@ -64,14 +66,14 @@ func (c *Cluster) Create(o client.Object) {
 	}
 }
 
-// Delete deletes an object in the name of somebody else: if it has finalizers, it is only marked. It does nothing if there
-// is none.
+// Delete deletes an object in the name of somebody else: if it has finalizers, it is only marked. It does
+// nothing if there is none.
 func (c *Cluster) Delete(o client.Object) {
 	must(client.IgnoreNotFound(c.Others().Delete(background, o)))
 }
 
-// Change changes the object with the name and kind of o in the name of somebody else, its status included, and does nothing
-// if there is none.
+// Change changes the object with the name and kind of o in the name of somebody else, its status included,
+// and does nothing if there is none.
 func Change[T client.Object](c *Cluster, o T, change func(o T)) {
 	now := o.DeepCopyObject().(T)
 	if err := c.Others().Get(background, client.ObjectKeyFromObject(o), now); apierrors.IsNotFound(err) {
@@ -231,7 +233,8 @@ func (c *Cluster) update(kind schema.GroupVersionKind, old, o client.Object, sta
 	return now, c.put(kind, old, now)
 }
 
-// typed returns a copy of o as an object of the type that the scheme has for its kind, after edit has changed its content.
+// typed returns a copy of o as an object of the type that the scheme has for its kind, after edit has changed
+// its content.
 func (c *Cluster) typed(kind schema.GroupVersionKind, o client.Object, edit func(map[string]any) map[string]any) (client.Object, error) {
 	if edit == nil {
 		edit = func(content map[string]any) map[string]any {

@@ -1,5 +1,5 @@
-// Package handlertest tests a reconciler of controller-runtime against what production does to it: caches lag, the process
-// crashes, calls fail, somebody deletes an object at the worst moment. It is package
+// Package handlertest tests a reconciler of controller-runtime against what production does to it: caches
+// lag, the process crashes, calls fail, somebody deletes an object at the worst moment. It is package
 // [github.com/keyedqueue/workqueue/handlertest] with a cluster in memory as its world.
 //
 //	func TestWebs(t *testing.T) {
@@ -16,17 +16,19 @@
 //
 // # What the cluster does
 //
-// Reads of [Manager].Client come from a cache of the process, which shows changes later, in their order for each kind, or
-// loses its watch and lists anew. Reads of [Manager].APIReader and all writes take time. The cluster has resource versions
-// and conflicts, UIDs, generations, generated names, a status subresource for each kind that has a status, finalizers and
-// deletion timestamps, preconditions, JSON, merge and strategic merge patches, and a garbage collector that deletes what
-// none of whose owners exists. Apply knows the owners of whole fields, and takes a list for one field.
+// Reads of [Manager].Client come from a cache of the process, which shows changes later, in their order for
+// each kind, or loses its watch and lists anew. Reads of [Manager].APIReader and all writes take time. The
+// cluster has resource versions and conflicts, UIDs, generations, generated names, a status subresource for
+// each kind that has a status, finalizers and deletion timestamps, preconditions, JSON, merge and strategic
+// merge patches, and a garbage collector that deletes what none of whose owners exists. Apply knows the
+// owners of whole fields, and takes a list for one field.
 //
-// It has no validation, defaults, conversion between versions, other subresources than status, foreground deletion, or
-// quotas. Cluster.OnChange may refuse a write, as an admission webhook does.
+// It has no validation, defaults, conversion between versions, other subresources than status, foreground
+// deletion, or quotas. Cluster.OnChange may refuse a write, as an admission webhook does.
 //
 // # What is compared
 //
-// Without Scenario.Measure it is all objects but for what differs from run to run by nature: resource versions, UIDs,
-// generations, managed fields and times. Objects with generated names are compared without their names.
+// Without Scenario.Measure it is all objects but for what differs from run to run by nature: resource
+// versions, UIDs, generations, managed fields and times. Objects with generated names are compared without
+// their names.
 package handlertest

@@ -30,7 +30,8 @@ func Converges(t core.TB, scenario func(s *Scenario)) {
 	core.Converges(t, scenario)
 }
 
-// Manager is one life of the process, as a reconciler sees it. Its methods are for the function of [Cluster.Start].
+// Manager is one life of the process, as a reconciler sees it. Its methods are for the function of
+// [Cluster.Start].
 type Manager struct {
 	// Client reads from the cache of the process, and writes to the cluster.
 	Client client.Client
@@ -70,7 +71,8 @@ func (m *Manager) For(kind client.Object, predicates ...predicate.Predicate) {
 	})
 }
 
-// Owns adds the request of the controller of an object of that kind, which [Manager.For] has named before, when it changes.
+// Owns adds the request of the controller of an object of that kind, which [Manager.For] has named before,
+// when it changes.
 func (m *Manager) Owns(kind client.Object, predicates ...predicate.Predicate) {
 	if m.forKind.Kind == "" {
 		panic("handlertest: Manager.Owns before Manager.For")
@@ -84,7 +86,8 @@ func (m *Manager) Owns(kind client.Object, predicates ...predicate.Predicate) {
 	})
 }
 
-// Watches adds the requests that requests returns for an object of that kind when it changes. It may read from the cache.
+// Watches adds the requests that requests returns for an object of that kind when it changes. It may read
+// from the cache.
 func (m *Manager) Watches(kind client.Object, requests handler.MapFunc, predicates ...predicate.Predicate) {
 	m.watch(kind, predicates, func(o client.Object) []reconcile.Request { return requests(m.Process.Context(), o) })
 }
@@ -93,7 +96,8 @@ func (m *Manager) watch(kind client.Object, predicates []predicate.Predicate, re
 	m.watches = append(m.watches, watch{m.cluster.kindOf(kind), predicates, requests})
 }
 
-// IndexField makes List of Client accept client.MatchingFields with that field. It is that of [client.FieldIndexer].
+// IndexField makes List of Client accept client.MatchingFields with that field. It is that of
+// [client.FieldIndexer].
 func (m *Manager) IndexField(_ context.Context, kind client.Object, field string, values client.IndexerFunc) error {
 	m.cluster.mu.Lock()
 	defer m.cluster.mu.Unlock()
@@ -101,8 +105,9 @@ func (m *Manager) IndexField(_ context.Context, kind client.Object, field string
 	return nil
 }
 
-// Start makes the reconciler of each process the scenario's handler, run by one worker unless Scenario.Options has more. It
-// sets Scenario.Start. What the reconciler remembers must be made in new: a crash loses it.
+// Start makes the reconciler of each process the scenario's handler, run by one worker unless
+// Scenario.Options has more. It sets Scenario.Start. What the reconciler remembers must be made in new: a
+// crash loses it.
 func (c *Cluster) Start(new func(m *Manager) reconcile.Reconciler) {
 	if c.scenario.Options.Workers == 0 {
 		c.scenario.Options.Workers = 1
@@ -150,7 +155,8 @@ func handle(r reconcile.Reconciler) worker.Handler[reconcile.Request] {
 	}
 }
 
-// change is what the cache of a process shows: old is nil for an object that is new, and new for one that is gone.
+// change is what the cache of a process shows: old is nil for an object that is new, and new for one that is
+// gone.
 type change struct {
 	kind     schema.GroupVersionKind
 	old, new client.Object
@@ -169,8 +175,8 @@ func (m *Manager) addListed() {
 	m.changed(changes)
 }
 
-// changed adds the requests of changes to the queue: each once, because it would depend on the scheduler of Go whether a
-// second add merges with the first.
+// changed adds the requests of changes to the queue: each once, because it would depend on the scheduler of
+// Go whether a second add merges with the first.
 func (m *Manager) changed(changes []change) {
 	added := make(map[reconcile.Request]bool)
 	for _, ch := range changes {
