@@ -220,7 +220,7 @@ func (k *kubeClient) write(ctx context.Context, verb string, o client.Object, on
 		return nil
 	}
 	if err == nil {
-		k.cluster.scenario.Tell("somebody: %s", what)
+		k.cluster.tell("somebody: %s", what)
 	}
 	return err
 }

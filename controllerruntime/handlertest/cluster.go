@@ -32,7 +32,9 @@ type Cluster struct {
 	OnChange func(old, new client.Object) error
 
 	scheme   *runtime.Scheme
-	scenario *Scenario
+	scenario *Scenario // nil if its keys are no requests
+	tell     func(format string, args ...any)
+	at       func(after time.Duration, do func())
 	began    time.Time
 
 	mu       sync.Mutex // guards what follows, and the caches of managers; a change happens at one moment of the run
@@ -40,12 +42,15 @@ type Cluster struct {
 	version  int
 	uids     map[types.UID]bool                       // of what exists
 	managers []*Manager                               // of the processes that have not crashed
+	watchers []*watcher                               // of clientsets
+	log      []logged                                 // all changes, for them
 	fields   map[types.UID]map[string]map[string]bool // the fields that each owner has applied
 }
 
 // NewCluster returns an empty cluster for a run of s, with the kinds in scheme.
-func NewCluster(s *Scenario, scheme *runtime.Scheme) *Cluster {
-	return &Cluster{scheme: scheme, scenario: s, began: time.Now(), uids: make(map[types.UID]bool),
+func NewCluster[K comparable](s *core.Scenario[K], scheme *runtime.Scheme) *Cluster {
+	scenario, _ := any(s).(*Scenario)
+	return &Cluster{scheme: scheme, scenario: scenario, tell: s.Tell, at: s.At, began: time.Now(), uids: make(map[types.UID]bool),
 		truth:  make(map[schema.GroupVersionKind]map[types.NamespacedName]client.Object),
 		fields: make(map[types.UID]map[string]map[string]bool)}
 }
@@ -285,7 +290,7 @@ func (c *Cluster) touch(kind schema.GroupVersionKind, key types.NamespacedName) 
 	}
 	now := old.DeepCopyObject().(client.Object)
 	if c.put(kind, old, now) == nil {
-		c.scenario.Tell("somebody: writes to %s, and changes nothing", c.text(kind, now))
+		c.tell("somebody: writes to %s, and changes nothing", c.text(kind, now))
 	}
 }
 
@@ -337,12 +342,12 @@ const collectDelay = 10*time.Millisecond + 500*time.Microsecond
 // collectLater lets the garbage collector delete what has lost all of its owners.
 func (c *Cluster) collectLater() {
 	if len(c.garbage()) > 0 || c.version == 0 {
-		c.scenario.At(time.Since(c.began)+collectDelay, func() {
+		c.at(time.Since(c.began)+collectDelay, func() {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			for _, g := range c.garbage() {
 				if err := c.remove(g.kind, g.old, false); err == nil {
-					c.scenario.Tell("the garbage collector: deletes %s", c.text(g.kind, g.old))
+					c.tell("the garbage collector: deletes %s", c.text(g.kind, g.old))
 				}
 			}
 		})

@@ -45,7 +45,7 @@ type Manager struct {
 	cluster *Cluster
 	queue   func(reconcile.Request)
 	forKind schema.GroupVersionKind
-	watches []watch
+	watches []source
 	cache   map[schema.GroupVersionKind]map[types.NamespacedName]client.Object // guarded by the cluster's mu
 	indexes map[index]client.IndexerFunc                                       // likewise
 	shown   map[schema.GroupVersionKind]int                                    // the last change of each kind; likewise
@@ -56,8 +56,8 @@ type index struct {
 	field string
 }
 
-// watch is what one kind adds to the queue.
-type watch struct {
+// source is what one kind adds to the queue.
+type source struct {
 	kind       schema.GroupVersionKind
 	predicates []predicate.Predicate
 	requests   func(client.Object) []reconcile.Request
@@ -93,7 +93,7 @@ func (m *Manager) Watches(kind client.Object, requests handler.MapFunc, predicat
 }
 
 func (m *Manager) watch(kind client.Object, predicates []predicate.Predicate, requests func(client.Object) []reconcile.Request) {
-	m.watches = append(m.watches, watch{m.cluster.kindOf(kind), predicates, requests})
+	m.watches = append(m.watches, source{m.cluster.kindOf(kind), predicates, requests})
 }
 
 // IndexField makes List of Client accept client.MatchingFields with that field. It is that of
@@ -109,6 +109,9 @@ func (m *Manager) IndexField(_ context.Context, kind client.Object, field string
 // Scenario.Options has more. It sets Scenario.Start. What the reconciler remembers must be made in new: a
 // crash loses it.
 func (c *Cluster) Start(new func(m *Manager) reconcile.Reconciler) {
+	if c.scenario == nil {
+		panic("handlertest: Cluster.Start needs a Scenario whose keys are reconcile.Request")
+	}
 	if c.scenario.Options.Workers == 0 {
 		c.scenario.Options.Workers = 1
 	}
@@ -200,7 +203,7 @@ func (m *Manager) changed(changes []change) {
 }
 
 // lets reports whether the predicates let a change pass.
-func (w watch) lets(ch change) bool {
+func (w source) lets(ch change) bool {
 	for _, p := range w.predicates {
 		ok := false
 		switch {
