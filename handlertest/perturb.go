@@ -15,30 +15,17 @@ import (
 // ErrLeaseEnded is the cause of the end of a handler's context when its key is given to another worker.
 var ErrLeaseEnded = errors.New("handlertest: the lease of the key has ended")
 
-// Fault is what [Perturb] does to a queue.
-type Fault uint8
-
-const (
-	// Late lets some adds reach the queue later: keys come in another order, and adds merge that would not have.
-	Late Fault = 1 << iota
-	// Again adds some keys once more after they were handed out: while they are held, or later.
-	Again
-	// Leases makes the queue a [workqueue.Leaser] that takes some keys away: the context of Lease ends, with the cause
-	// ErrLeaseEnded, and another worker gets the key while the first one still has it. The Done of the first, which comes
-	// late, is ignored. It is for handlers that must bear a queue that processes share. A loop that does not call Lease loses no key.
-	Leases
-)
-
-// Perturb returns a queue that does the worst that queue's contract allows, for programs with a world of their own. What it does
-// follows from the seed alone, and happens on the clock that the bubble of the caller has, or on the real one. No add is lost:
-// a shutdown first adds what is late. A key is delayed for 10 s at most. Without faults, it is Late and Again.
+// Perturb returns a queue that does the worst that queue's contract allows, for programs with a world of
+// their own. What it does follows from the seed alone, and happens on the clock that the bubble of the
+// caller has, or on the real one. No add is lost: a shutdown first adds what is late. A key is delayed for
+// 10 s at most. Without faults, it is Late and Again.
 //
-// Queue is any of ours or client-go's. Use the returned one instead of it from then on. It has the methods of queue that
-// package workqueue names: it is a [workqueue.ExtendedRateLimiting], and a [workqueue.Operable] and [workqueue.Leaser] if queue is.
+// Queue is any of ours or client-go's. Use the returned one instead of it from then on. It is a
+// [workqueue.ExtendedRateLimiting], and a [workqueue.Operable] and a [workqueue.Leaser] if queue is.
 func Perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], seed uint64, faults ...Fault) workqueue.TypedRateLimitingInterface[K] {
 	var all Fault
 	for _, f := range faults {
-		if f == 0 || f > Late|Again|Leases {
+		if f == 0 || f&^(Late|Again|Leases) != 0 {
 			panic(fmt.Sprintf("handlertest: Perturb with an unknown Fault: %d", f))
 		}
 		all |= f
@@ -48,10 +35,9 @@ func Perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], seed u
 	}
 	var mu sync.Mutex
 	d := newDecider(nil, seed)
-	of := map[string]Fault{late: Late, again: Again, lease: Leases}
 	p := perturb(queue, hooks[K]{
 		decide: func(kind string, key K) time.Duration {
-			if all&of[kind] == 0 {
+			if all&faultOf[kind] == 0 {
 				return 0
 			}
 			text := textOf(key) // Not under mu: it may call a method of the key.

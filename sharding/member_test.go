@@ -17,7 +17,6 @@ import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/priorityqueue"
-	"github.com/keyedqueue/workqueue/worker"
 )
 
 func TestMain(m *testing.M) {
