@@ -144,6 +144,9 @@ func (panickyGet) Get() (string, bool) { panic("foreign") }
 
 type panickyLeases struct{ extended }
 
+func (panickyLeases) Facts() []workqueue.Fact { return nil }
+func (panickyLeases) Below() any              { return nil }
+
 func (q panickyLeases) LeaseHeld(ctx context.Context, key string) (context.Context, context.CancelFunc) {
 	return q.Lease(ctx, key)
 }

@@ -36,6 +36,9 @@ func overNotifying(t *testing.T, test func(t *testing.T, q notifying)) {
 // leased is a notifying queue whose keys have leases.
 type leased struct{ notifying }
 
+func (leased) Facts() []workqueue.Fact { return nil }
+func (leased) Below() any              { return nil }
+
 func (q leased) LeaseHeld(ctx context.Context, key string) (context.Context, context.CancelFunc) {
 	return q.Lease(ctx, key)
 }
