@@ -21,7 +21,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // Random calls, one after another, of a queue with random features and of the obvious slow one.
 func TestAgainstModel(t *testing.T) {
-	for range 10 { // times the hundred that rapid tries, or what its flag says
+	rounds := 10 // times the hundred that rapid tries, or what its flag says
+	if testkit.RaceEnabled {
+		rounds = 1 // It makes one call after another: there is no race to find.
+	}
+	for range rounds {
 		rapid.Check(t, func(r *rapid.T) {
 			testkit.InBubble(t, func() { compareWithModel(r) })
 		})

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
 // refuser is a store that refuses to update the table, or members' records, with that error.
@@ -394,7 +396,10 @@ func (s *distant) Watch(ctx context.Context, group, version string, changed func
 // one for each that leaves.
 func TestSlotThatMovesInLargeGroup(t *testing.T) {
 	sizes := []int{10, 30}
-	if os.Getenv("SHARDING_LARGE") != "" {
+	switch {
+	case testkit.RaceEnabled:
+		sizes = sizes[:1] // The others take minutes then.
+	case os.Getenv("SHARDING_LARGE") != "":
 		sizes = append(sizes, 100) // for which it computes for half a minute
 	}
 	for _, n := range sizes {
