@@ -17,9 +17,12 @@ import (
 // nil limiter never delays.
 //
 // When takes a token, and returns how long it takes on c until that token is there: zero if it is there already, and
-// forever (math.MaxInt64) if the bucket's burst is zero and its limit is not infinite. NumRequeues returns 0, as a bucket
-// does not count by key, and Forget does nothing: the token stays taken. All methods may be called by many goroutines at
-// once, take constant time, and allocate nothing. The caller may go on using limiter, with times of the same clock.
+// forever (math.MaxInt64) if the bucket's burst is zero and its limit is not infinite. A key that waits for its token takes
+// no other: When returns what is left. So sixty adds of a noisy key, which the queue merges, do not make all other keys
+// wait for sixty tokens (argoproj/argo-cd#17257). NumRequeues returns 0, as a bucket does not count by key. Forget gives no
+// token back, but the key's next call takes one. All methods may be called by many goroutines at once, take logarithmic
+// time, and allocate nothing once the table of waiting keys has its size. The caller may go on using limiter, with times
+// of the same clock.
 func NewTypedBucketRateLimiter[T comparable](limiter *rate.Limiter, c clock.PassiveClock) TypedRateLimiter[T] {
 	if limiter == nil {
 		limiter = rate.NewLimiter(rate.Inf, 0)
@@ -27,21 +30,35 @@ func NewTypedBucketRateLimiter[T comparable](limiter *rate.Limiter, c clock.Pass
 	if c == nil {
 		c = clock.RealClock{}
 	}
-	return &bucketRateLimiter[T]{limiter: limiter, clock: c}
+	return &bucketRateLimiter[T]{limiter: limiter, clock: c, waiting: expiring.New[T](c)}
 }
 
 type bucketRateLimiter[T comparable] struct {
 	limiter *rate.Limiter
 	clock   clock.PassiveClock
+	// waiting has the keys that wait for their tokens. Each expires when its token is there.
+	waiting expiring.Keys[T]
 }
 
-func (r *bucketRateLimiter[T]) When(T) time.Duration {
+func (r *bucketRateLimiter[T]) When(item T) time.Duration {
+	h := keytable.HashOf(item)
+	r.waiting.Mu.Lock()
+	defer r.waiting.Mu.Unlock()
+	r.waiting.TickLocked()
+	if s, e := r.waiting.Table.Find(h, item); e != nil && r.waiting.ExpiresLocked(s) > r.waiting.Now {
+		return r.waiting.ExpiresLocked(s) - r.waiting.Now
+	}
 	now := r.clock.Now()
-	return r.limiter.ReserveN(now, 1).DelayFrom(now)
+	delay := r.limiter.ReserveN(now, 1).DelayFrom(now)
+	if delay > 0 && delay < expiring.Horizon {
+		s, _, _ := r.waiting.FindOrInsertLocked(h, item)
+		r.waiting.SetLifeLocked(s, delay)
+	}
+	return delay
 }
 
 func (r *bucketRateLimiter[T]) NumRequeues(T) int { return 0 }
-func (r *bucketRateLimiter[T]) Forget(T)          {}
+func (r *bucketRateLimiter[T]) Forget(item T)     { r.waiting.Forget(item) }
 
 func (r *bucketRateLimiter[T]) Requeued() (iter.Seq2[T, int], bool) { return requeuedOf[T](nil) }
 
@@ -59,7 +76,7 @@ func (r *bucketRateLimiter[T]) Requeued() (iter.Seq2[T, int], bool) { return req
 //	When = max(0, start + (taken - burst) · interval - now)    rounded up to nanoseconds
 //
 // computed in float64. The bucket is full again at start + taken · interval. A full bucket carries no information, so
-// it is dropped: by calls for any key, up to four by each call.
+// it is dropped: by calls for any key.
 //
 // As in golang.org/x/time/rate, an infinite limit (rate.Inf or above) never delays, whatever burst is,
 // and otherwise a burst of zero lets nothing through: When is math.MaxInt64. A limit of zero gives each
@@ -72,12 +89,14 @@ func (r *bucketRateLimiter[T]) Requeued() (iter.Seq2[T, int], bool) { return req
 // All methods may be called by many goroutines at once, and take logarithmic time and no allocation once the table has
 // its size. A key takes its own size, 36 bytes, and 11 to 22 bytes in the index.
 func NewTypedItemBucketRateLimiter[T comparable](limit rate.Limit, burst int, c clock.PassiveClock) TypedRateLimiter[T] {
-	return &itemBucketRateLimiter[T]{
+	r := &itemBucketRateLimiter[T]{
 		interval:  newTokenInterval(limit),
 		unlimited: limit >= rate.Inf,
 		burst:     uint32(min(max(burst, 0), math.MaxInt32)),
 		keys:      expiring.New[T](c),
 	}
+	r.keys.AdvanceLocked()
+	return r
 }
 
 type itemBucketRateLimiter[T comparable] struct {

@@ -18,8 +18,9 @@ type Cause struct {
 	// TraceParent is the span in which it happened, as the header traceparent of W3C's Trace Context has it, or empty.
 	// One of more than 64 bytes is dropped.
 	TraceParent string `json:"traceparent,omitempty"`
-	// Quiet makes the add one that does not interrupt the handler that has the key: it does not close the channel of
-	// [Extended]. The key comes again all the same. Adds without a cause, and those that come due, interrupt.
+	// Quiet makes the add one that does not interrupt the handler that holds the key: it does not close the channel of
+	// AddedAgain. The key comes again all the same. An add that is not quiet interrupts, whatever came before it or comes
+	// after: one without a cause, too, and one that comes due.
 	Quiet bool `json:"quiet,omitempty"`
 	// Time is when the key was added. The queue sets it if it is zero.
 	Time time.Time `json:"time,omitzero"`

@@ -99,6 +99,8 @@ type Operable[T comparable] interface {
 	GivenUpKeys(limit int) []GivenUpKey[T]
 	RetryGivenUp(key T) bool
 	ForgetGivenUp(key T) bool
+	// Below returns the queue that this one was put on top of, so that tools show only one of them, or nil.
+	Below() any
 }
 
 // UntilResumed is the length of a pause without an end.
@@ -131,6 +133,10 @@ type Leaser[T comparable] interface {
 	// LeaseHeld is Lease for a key that is on hold: its handler has returned, and its Done comes later. The context also
 	// ends when the queue wants the key back.
 	LeaseHeld(ctx context.Context, key T) (context.Context, context.CancelFunc)
+	// Facts returns what only this kind of queue knows of its part, for people.
+	Facts() []Fact
+	// Below is that of [Operable].
+	Below() any
 }
 
 // Extended is what this package's queues offer beyond client-go's interfaces. Every queue of this project implements it, at

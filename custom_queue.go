@@ -6,7 +6,7 @@ import "github.com/keyedqueue/workqueue/internal/keytable"
 // called under the queue's lock: never two at once, and they must not call the queue back. A panic of one of them does
 // what that of a metric does: see [MetricsProvider].
 type Queue[T comparable] interface {
-	// Touch is called when a key is added that is in the Queue already.
+	// Touch is called when a key is added that is in the Queue already: queued, and not held by a worker.
 	Touch(item T)
 	// Push puts a key into the Queue. It is not called for a key that is there.
 	Push(item T)

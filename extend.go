@@ -55,8 +55,8 @@ type extension[T comparable] struct {
 		fetched  *fetched[T] // or nil
 		down     bool        // Get has reported the shutdown. From then on it does not block.
 
-		dropping                bool // See DropQueued.
-		dropped, unmatchedDones uint64
+		dropping bool // See DropQueued.
+		dropped  uint64
 	}
 }
 
@@ -208,9 +208,10 @@ func (e *extension[T]) unlock() {
 	e.mu.Unlock()
 }
 
-// Done of a key that was not handed out here, or is Done, does nothing but count.
+// Done of a key that was not handed out here is the queue's own.
 func (e *extension[T]) Done(item T) {
 	if !e.finish(item) {
+		e.TypedInterface.Done(item)
 		return
 	}
 	defer e.endDrain()
@@ -228,7 +229,6 @@ func (e *extension[T]) finish(item T) bool {
 	defer e.unlock()
 	s, k := e.mu.keys.Find(h, item)
 	if k == nil || k.Value&processing == 0 {
-		e.mu.unmatchedDones++
 		return false
 	}
 	if k.Value&noted != 0 && e.mu.notes.Done(s) {
@@ -423,7 +423,7 @@ func (e *extension[T]) Stats() Stats {
 	st := Stats{Queued: e.Len(), ShuttingDown: e.ShuttingDown()}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	st.Processing, st.Dropped, st.UnmatchedDones = e.mu.held, e.mu.dropped, e.mu.unmatchedDones
+	st.Processing, st.Dropped = e.mu.held, e.mu.dropped
 	return st
 }
 

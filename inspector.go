@@ -80,12 +80,15 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 	}
 	if q, ok := q.(Operable[T]); ok {
 		o := operable[T]{q}
-		i.Pause, i.Resume, i.Remove = q.Pause, q.Resume, o.remove
+		i.Below, i.Pause, i.Resume, i.Remove = q.Below(), q.Pause, q.Resume, o.remove
 		i.GivenUp, i.RetryGivenUp, i.ForgetGivenUp = o.givenUp, o.retryGivenUp, o.forgetGivenUp
 		if q.PausedGroups() != nil {
 			i.PauseGroup, i.ResumeGroup = q.PauseGroup, q.ResumeGroup
 			i.PausedGroups, i.SnapshotGroup = q.PausedGroups, q.SnapshotGroup
 		}
+	}
+	if q, ok := q.(Leaser[T]); ok {
+		i.Below, i.Facts = q.Below(), q.Facts
 	}
 	return i
 }
@@ -129,7 +132,7 @@ func (s Snapshot[T]) untyped() Snapshot[any] {
 func registerInspector[T comparable](q TypedInterface[T], name string, provider MetricsProvider, below any) {
 	if p, ok := provider.(InspectorProvider); ok {
 		i := Inspect(q)
-		i.Below = below
+		i.Below = below // If the program has given it.
 		p.InspectQueue(name, i)
 	}
 }

@@ -87,18 +87,19 @@ type BackoffConfig[T comparable] struct {
 // NewTypedItemBackoffRateLimiter returns a limiter that makes a key wait longer after each failure, as configured by
 // config, and counts a failure once for each delay that was served: a call that fails before the delay of the failure
 // before it has passed is the same failure. When then returns what is left of that delay, and NumRequeues stays. So events
-// that bring a failing key early cannot inflate its delay (kubernetes/kubernetes#132805): once its cause is repaired, the
-// key comes again no later than the time for which it was broken (with FullJitter four times that, with the others three).
+// that bring a failing key early cannot inflate its delay (kubernetes/kubernetes#132805): with Factor 2, once its cause is
+// repaired, the key comes again within the time for which it was broken (with FullJitter four times that, with the others
+// three). With Factor 3 that is 2.1 times, with 10 it is 9 times.
 //
 // In a [TypedMaxOfRateLimiter] the longest delay is the one to be served, and the other limiters, such as a token bucket,
 // are not asked about the same failure. In a [TypedWithMaxWaitRateLimiter] it is the delay that was cut.
 //
 // Unlike [TypedItemExponentialFailureRateLimiter], it forgets keys that have not failed for a while
-// (kubernetes/kubernetes#138743). So a program that never calls Forget keeps no more keys than have failed in
-// the time delay + ForgetAfter.
+// (kubernetes/kubernetes#138743). So a program that never calls Forget keeps about as many keys as have failed in
+// the time delay + ForgetAfter: each call drops up to 4,096 that have expired.
 //
 // Each method takes logarithmic time, and no allocation once the table has its size; no goroutine or timer
-// is started, and each call (of any method, for any key) drops up to four expired keys. A key takes its own size,
+// is started. A key takes its own size,
 // 36 bytes, and 11 to 22 bytes in the index. All methods may be called by many goroutines at once. No value in config
 // makes a method panic: its fields say what wrong values mean.
 func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig[T]) TypedRateLimiter[T] {
@@ -112,6 +113,7 @@ func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig[T]) Typed
 	if config.Factor == 0 || math.IsNaN(config.Factor) {
 		r.factor = 2
 	}
+	r.keys.AdvanceLocked()
 	r.longest = positiveOr(config.Max, 1000*time.Second)
 	r.base = min(positiveOr(config.Base, 5*time.Millisecond), r.longest)
 	twice := dueloop.AddSaturated(r.longest, r.longest)

@@ -115,13 +115,16 @@ type Stats struct {
 	Processing int
 	// Again is how many of those were added meanwhile, so that they are queued when their worker is Done.
 	Again int
+	// Held is how many of them are on hold, so that no worker has them. Queues leave it zero: package debug and the metrics
+	// set it, as far as the queue's pools say so. LongestRunning and UnfinishedWork are then those of running calls.
+	Held int
 	// Waiting is the number of keys that wait for their time. A key can wait and be queued or held at once. If Queued,
 	// Processing and Waiting are all zero, the queue had no key at some moment.
 	Waiting int
 
 	// Adds counts the adds that changed something, as the metric does.
 	Adds uint64
-	// Retries counts the calls of AddAfter before shutdown, AddRateLimited included.
+	// Retries counts the calls of AddAfter, AddRateLimited and Fail before shutdown that add a key, whatever the delay.
 	Retries uint64
 	// Dropped is the number of keys that were still waiting for their time at shutdown, and of those that DropQueued has
 	// dropped. (A shared queue counts the adds that were not sent to the server.)
@@ -129,8 +132,9 @@ type Stats struct {
 	// UnmatchedDones counts the calls of Done for a key that no worker held. Each of them is a bug in the caller.
 	UnmatchedDones uint64
 
-	// OldestQueued is how long ago the key at the head of the line was added. Like the other times, it is zero in a queue
-	// without metrics. It is also zero in a queue with a custom Queue, whose head is unknown.
+	// OldestQueued is how long ago the key that has been queued for longest was added or came due. (A key that was added
+	// while a worker held it counts from that add.) Like the other times, it is zero in a queue without metrics. It is also
+	// zero in a queue with a custom Queue, whose head is unknown.
 	OldestQueued time.Duration
 	// ShuttingDown reports whether one of the ShutDown methods was called.
 	ShuttingDown bool

@@ -26,7 +26,8 @@ type TypedInterface[T comparable] interface {
 	// Len returns the number of queued keys. Keys that workers hold are not counted.
 	Len() int
 	// Get blocks until a key is queued and hands it to the caller, who must call Done with it. After
-	// shutdown it hands out what is still queued, and then returns shutdown = true without blocking.
+	// shutdown it hands out what is still queued, and then returns shutdown = true. (A queue with limits may block then,
+	// until a limit lets a queued key go.)
 	Get() (item T, shutdown bool)
 	// Done says that the caller has finished with an item from Get. If the item was added in the
 	// meantime, it goes to the end of the line.

@@ -110,11 +110,6 @@ func (q *rateLimitingType[T]) AddRateLimited(item T) {
 	q.delaying.AddAfter(item, q.rateLimiter.When(item))
 }
 
-// AddRateLimitedAfter is AddRateLimited, but item does not come before atLeast has passed, unless somebody else adds it.
-func (q *rateLimitingType[T]) AddRateLimitedAfter(item T, atLeast time.Duration) {
-	q.delaying.AddAfter(item, max(q.rateLimiter.When(item), atLeast))
-}
-
 // Fail is that of [ExtendedRateLimiting]. It takes logarithmic time.
 func (q *rateLimitingType[T]) Fail(_ context.Context, key T, f Failure) (Retry, error) {
 	r := q.failures.Fail(key, failures.Failure(f), q.rateLimiter)

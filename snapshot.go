@@ -203,6 +203,7 @@ func (q *delayingType[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
 func (q *delayingType[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	above, waits := q.snapshotWaiting(key) // First: meanwhile the key may move to the queue below.
 	if k, found = q.Extended.SnapshotKey(key); !found {
+		above.Causes = k.Causes
 		return above, waits
 	}
 	k.Due = above.Due

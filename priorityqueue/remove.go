@@ -9,10 +9,15 @@ import (
 
 // Remove is that of [workqueue.Operable]. It works after shutdown, and may end a drain.
 func (q *Queue[T]) Remove(key T) bool {
-	defer q.Forget(key)
+	removed := q.remove(key)
+	q.Forget(key)
+	return removed
+}
+
+func (q *Queue[T]) remove(key T) bool {
 	h := keytable.HashOf(key)
 	now := q.readClock(false)
-	q.lockAt(now)
+	q.lockAndAdvance(now)
 	defer q.unlock()
 	s, it := q.findLocked(h, key)
 	if it == nil {
@@ -28,6 +33,9 @@ func (q *Queue[T]) GivenUpKeys(int) []workqueue.GivenUpKey[T] { return nil }
 func (q *Queue[T]) RetryGivenUp(T) bool { return false }
 
 func (q *Queue[T]) ForgetGivenUp(T) bool { return false }
+
+// Below returns nil: the queue has no other below it.
+func (q *Queue[T]) Below() any { return nil }
 
 // removeLocked takes the key at s out of the queue, or makes a held one not come again. It leaves a resting one alone.
 func (q *Queue[T]) removeLocked(s keytable.Slot, it *item, now time.Duration) {

@@ -112,9 +112,9 @@ func stress(t *testing.T, config pq.Config[int], removes bool) {
 					return
 				}
 				taken.Add(int64(len(batch)))
-				for _, key := range batch {
-					process(key)
-					q.Done(key)
+				for _, k := range batch {
+					process(k.Key)
+					q.Done(k.Key)
 				}
 			}
 		})
@@ -173,21 +173,21 @@ func someCall(q *pq.Queue[int], key int, removes bool) {
 	case 1:
 		q.AddRateLimited(key)
 	case 2:
-		q.Pause()
+		q.Pause(workqueue.UntilResumed)
 	case 3, 4:
 		q.Resume()
 	case 5:
-		q.AddAll(pq.AddOpts{}, func(yield func(int) bool) { _ = yield(key) && yield((key+1)%stressKeys) })
+		q.AddWithOpts(pq.AddOpts{}, key, (key+1)%stressKeys)
 	case 6:
 		q.Snapshot(2)
 	case 7:
-		for range q.All() {
+		for range q.SnapshotKeys() {
 		}
 		for range q.SnapshotKeys() {
 		}
 	case 8:
 		if group := fmt.Sprint(key % 2); q.PausedGroups() != nil {
-			q.PauseGroup(group)
+			q.PauseGroup(group, workqueue.UntilResumed)
 			q.ResumeGroup(group)
 		}
 	case 9:

@@ -56,6 +56,9 @@ func (q *Queue[T]) PriorityOf(item T) int {
 	return k.Priority
 }
 
+// Below returns nil: the queue has no other below it.
+func (q *Queue[T]) Below() any { return nil }
+
 // PauseGroup does nothing: the queue has no groups.
 func (q *Queue[T]) PauseGroup(string, time.Duration) {}
 

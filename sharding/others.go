@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"maps"
 	"strings"
 	"time"
 )
@@ -217,7 +217,8 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	if t := m.mu.view.table; t != nil && s.isAheadOf(t) {
 		signal(m.toConfirm)
 	}
-	return !before.renewed || was != s.life(m.now()) || !before.usable || !slices.Equal(before.data.Hashes, d.Hashes)
+	return !before.renewed || was != s.life(m.now()) || !before.usable ||
+		!maps.Equal(before.data.Hashes, d.Hashes) || before.data.Queues != d.Queues
 }
 
 // decodeOther returns a member's data, and an error if this member cannot share slots with it.
@@ -357,7 +358,7 @@ func (m *Member) bury(id string) error {
 		return err
 	}
 	d.Format, d.ID, d.Slots, d.Dead = formatVersion, id, m.config.Slots, true // Of a record that cannot be read nothing else is known.
-	r.Data = encode(d)
+	r.Data = encode(d, d.unknown)
 	if r, err = m.put(r); errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) {
 		_, err = m.findMember(id)
 		return err

@@ -1,7 +1,9 @@
 package sharding
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 )
@@ -123,12 +125,14 @@ func (m *Member) meet() error {
 	if met < strange {
 		return nil
 	}
-	if err := m.list(); err != nil {
-		return err
-	}
+	err := m.list()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.mu.self.id == id {
+	if err != nil {
+		m.mu.since.unlisted = cmp.Or(m.mu.since.unlisted, m.now())
+		return fmt.Errorf("list the members: %w", err)
+	}
+	if m.mu.since.unlisted = 0; m.mu.self.id == id {
 		m.mu.self.met = m.seen.Load()
 	}
 	return nil
@@ -153,14 +157,14 @@ func (m *Member) selfRecordLocked(follows string, isDead bool) Record {
 	self, view := &m.mu.self, &m.mu.view
 	d := memberData{
 		Format: formatVersion, ID: self.id, Sequence: self.sequence, Lease: int64(m.config.Lease), Slots: m.config.Slots, Hashes: m.mu.hashes,
-		Table: follows, Earlier: view.earlier, Epoch: view.epoch, LongestLease: int64(view.lease), Dead: isDead,
+		Table: follows, Earlier: view.earlier, Epoch: view.epoch, LongestLease: int64(view.lease), Dead: isDead, Left: isDead && m.mu.leaving,
 		Busy: m.busyWithoutLocked(), Queues: len(*m.queues.Load()),
 	}
 	if view.table != nil && view.table.id == follows {
 		d.TableEpoch = view.table.epoch
 	}
 	return Record{
-		Name: m.recordName(self.id), Group: m.config.Group, Version: self.version, Data: encode(d),
+		Name: m.recordName(self.id), Group: m.config.Group, Version: self.version, Data: encode(d, nil),
 		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(),
 	}
 }

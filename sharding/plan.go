@@ -34,6 +34,8 @@ type draft struct {
 	t    *table
 	// takes has the members that should have a share, and dead those whose slots may be given away. "" is one of the dead.
 	takes, dead map[string]bool
+	// hashes are those of the table and of all in takes.
+	hashes map[string]string
 	// again is when takes may have one more.
 	again time.Duration
 }
@@ -73,6 +75,8 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 	}
 	planned := &m.mu.since.plan
 	switch {
+	case waits && next.same(t): // Where watches do not work, that comes again and again. Only the turn begins anew.
+		*planned = max(cmp.Or(*planned, now), now-batching)
 	case next.same(t):
 		*planned = 0
 	case cmp.Or(*planned, now)+wait > now:
@@ -98,10 +102,11 @@ func (m *Member) newDraftLocked(t *table, now time.Duration) *draft {
 	d := &draft{m: m, self: m.mu.self.id, t: t, again: now + m.config.Lease, takes: make(map[string]bool), dead: map[string]bool{"": true}}
 	for id, s := range m.mu.members {
 		if id != d.self {
-			d.takes[id], d.dead[id] = s.isAlive(now) && !contradict(t.hashes, s.data.Hashes), s.life(now) == dead
+			fits := len(contradictions(t.hashes, s.data.Hashes)) == 0
+			d.takes[id], d.dead[id] = s.isAlive(now) && s.data.Queues > 0 && fits, s.life(now) == dead
 		}
 	}
-	d.takes[d.self] = !m.mu.leaving
+	d.takes[d.self] = !m.mu.leaving && len(*m.queues.Load()) > 0
 	maps.DeleteFunc(d.takes, func(id string, takes bool) bool { return !takes || slices.Contains(t.leaving, id) })
 	for id, until := range d.newcomers() {
 		if until > now {
@@ -109,7 +114,26 @@ func (m *Member) newDraftLocked(t *table, now time.Duration) *draft {
 			d.again = min(d.again, until)
 		}
 	}
+	d.agree()
 	return d
+}
+
+// agree makes the hashes of all that take slots part of the table, and leaves out the members that differ from one before them.
+func (d *draft) agree() {
+	d.hashes = maps.Collect(maps.All(d.t.hashes))
+	for _, id := range append([]string{d.self}, slices.Sorted(maps.Keys(d.takes))...) {
+		hashes := d.m.mu.hashes
+		if id != d.self {
+			hashes = d.m.mu.members[id].data.Hashes
+		}
+		switch {
+		case !d.takes[id]:
+		case len(contradictions(d.hashes, hashes)) > 0:
+			delete(d.takes, id)
+		default:
+			maps.Copy(d.hashes, hashes)
+		}
+	}
 }
 
 // plan returns the table as it should be, without handovers, and how long to wait before it is written. A change waits for more
@@ -133,7 +157,7 @@ func (d *draft) plan(now time.Duration) (next *table, wait time.Duration) {
 	// A member that does not know yet that one has left would give it slots again.
 	next.leaving = slices.DeleteFunc(next.leaving, func(id string) bool { return d.dead[id] })
 	d.leaveIn(next)
-	next.hashes = slices.Compact(slices.Sorted(slices.Values(slices.Concat(next.hashes, d.m.mu.hashes))))
+	next.hashes = d.hashes
 	next.lease = max(next.lease, d.m.config.Lease)
 	for _, s := range d.m.mu.members {
 		next.lease = max(next.lease, time.Duration(s.data.Lease))
@@ -144,11 +168,12 @@ func (d *draft) plan(now time.Duration) (next *table, wait time.Duration) {
 		slot, to := &next.slots[s], target[s]
 		switch {
 		case d.dead[slot.holder]:
+			left := slot.holder == "" || slices.Contains(d.t.leaving, slot.holder)
 			if member := d.m.mu.members[slot.holder]; member != nil {
-				urgent, mine = true, mine || member.byMe
+				urgent, mine, left = true, mine || member.byMe, left || member.data.Left
 			}
 			if slot.holder != to {
-				if slot.holder != "" && !slices.Contains(d.t.leaving, slot.holder) {
+				if !left {
 					died[nameOf(slot.holder)] = true
 				}
 				next.give(s, to)

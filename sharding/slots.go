@@ -1,6 +1,8 @@
 package sharding
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -74,17 +76,23 @@ type slotQueue interface {
 	// gained makes the queue list the keys of these slots, and does not block. stopEnded is called when slots are held or absent again.
 	gained(slots []int)
 	stopEnded(slots []int)
-	// fingerprint identifies the queue's hash.
-	fingerprint() string
+	// fingerprint returns the queue's name, and what identifies its hash.
+	fingerprint() (name, hash string)
 }
 
 // register adds a queue. The slots that are held already count as gained.
 func (m *Member) register(q slotQueue) {
-	hash := q.fingerprint()
+	name, hash := q.fingerprint()
 	var incompatible error
 	m.mu.Lock()
-	if hash != "" && !slices.Contains(m.mu.hashes, hash) {
-		m.mu.hashes = slices.Sorted(slices.Values(append([]string{hash}, m.mu.hashes...)))
+	switch known := m.mu.hashes[name]; {
+	case hash == "" || hash == known:
+	case known != "":
+		m.mu.Unlock()
+		panic(fmt.Sprintf("sharding: two queues have the name %q and do not hash their keys in the same way: set QueueConfig.Name", name))
+	default:
+		m.mu.hashes = maps.Collect(maps.All(m.mu.hashes))
+		m.mu.hashes[name] = hash
 		if view := &m.mu.view; view.isThere() && view.incompatible == nil {
 			incompatible = m.checkHashesLocked(view.table)
 			view.incompatible = incompatible

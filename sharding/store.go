@@ -54,7 +54,7 @@ var (
 	ErrExists   = errors.New("sharding: the record exists")
 	ErrConflict = errors.New("sharding: the record has another version")
 	// ErrRefused: this client must not write that, or not in this form. A Store need not know it.
-	ErrRefused = errors.New("sharding: the server refuses to store the record")
+	ErrRefused = errors.New("sharding: the server refuses the request")
 )
 
 // Record is what a [Store] keeps: a member of a group, or the group's table.

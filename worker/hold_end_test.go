@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -184,6 +185,13 @@ func TestHoldEndsWithLease(t *testing.T) {
 
 // slowRelease is a queue that takes a while to take a lease back.
 type slowRelease struct{ extended }
+
+func (slowRelease) Facts() []workqueue.Fact { return nil }
+func (slowRelease) Below() any              { return nil }
+
+func (q slowRelease) LeaseHeld(ctx context.Context, key string) (context.Context, context.CancelFunc) {
+	return q.Lease(ctx, key)
+}
 
 func (slowRelease) Lease(ctx context.Context, _ string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -22,6 +23,13 @@ type leasing struct {
 var errLeaseLost = errors.New("lost")
 
 type leaseOf struct{}
+
+func (leasing) Facts() []workqueue.Fact { return nil }
+func (leasing) Below() any              { return nil }
+
+func (q leasing) LeaseHeld(ctx context.Context, key string) (context.Context, context.CancelFunc) {
+	return q.Lease(ctx, key)
+}
 
 func (q leasing) Lease(ctx context.Context, key string) (context.Context, context.CancelFunc) {
 	q.j.add("lease " + key)

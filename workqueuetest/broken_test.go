@@ -77,8 +77,54 @@ var broken = []brokenQueue{
 			q.add = func(key string) { last[key] = c.Clock.Now(); q.whole.Add(key) }
 			q.addedAt = func(key string) time.Time { return last[key] }
 		}},
-	{name: "AddRateLimitedAfter asks no limiter", caught: []string{"AddRateLimitedAfter"},
-		bug: func(q *hooked, _ Config[string]) { q.addRateLimitedAfter = q.addAfter }},
+	{name: "Fail asks no limiter", caught: []string{"Fail"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.fail = func(_ context.Context, key string, f workqueue.Failure) (workqueue.Retry, error) {
+				q.AddAfter(key, f.AtLeast)
+				return workqueue.Retry{Attempt: 1, Delay: f.AtLeast}, nil
+			}
+		}},
+	{name: "counts every failure", caught: []string{"FailWithinDelay"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.fail = func(ctx context.Context, key string, f workqueue.Failure) (workqueue.Retry, error) {
+				r, err := q.whole.Fail(ctx, key, f)
+				if r.Same {
+					r.Attempt++
+				}
+				return r, err
+			}
+		}},
+	{name: "never gives up", caught: []string{"FailGivesUp"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.fail = func(ctx context.Context, key string, f workqueue.Failure) (workqueue.Retry, error) {
+				return q.whole.Fail(ctx, key, workqueue.Failure{AtLeast: f.AtLeast})
+			}
+		}},
+	{name: "counts no failure after shutdown", caught: []string{"FailAfterShutDown"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.fail = func(ctx context.Context, key string, f workqueue.Failure) (workqueue.Retry, error) {
+				if q.ShuttingDown() {
+					return workqueue.Retry{}, workqueue.ErrShutDown
+				}
+				return q.whole.Fail(ctx, key, f)
+			}
+		}},
+	{name: "drops nothing", caught: []string{"DropQueued"},
+		bug: func(q *hooked, _ Config[string]) { q.dropQueued = func() []string { return nil } }},
+	{name: "forgets causes", caught: []string{"Causes"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.causes = func(string) (none workqueue.Causes) { return none }
+		}},
+	{name: "is never added again", caught: []string{"AddedAgain"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.addedAgain = func(string) <-chan struct{} { return nil }
+		}},
+	{name: "finds no key", caught: []string{"SnapshotsOfKeys"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.snapshotKey = func(key string) (workqueue.KeySnapshot[string], bool) {
+				return workqueue.KeySnapshot[string]{Key: key}, false
+			}
+		}},
 	{name: "adds later", caught: []string{"AddTwice", "Linearizable"},
 		bug: func(q *hooked, _ Config[string]) { q.add = func(key string) { go q.whole.Add(key) } }},
 	{name: "Add panics", caught: []string{"Order", "Model", "Linearizable", "StressEveryMethod"},
@@ -209,11 +255,11 @@ var broken = []brokenQueue{
 	},
 		new: func(c Config[string]) fifo { return sound(c) }},
 	{name: "a delay wins", merges: true, caught: []string{"AddOfWaitingKey", "Model"},
-		bug: addsUnless(func(s keyInfo) bool { return s.State == priorityqueue.Waiting })},
+		bug: addsUnless(func(s keyInfo) bool { return s.State == workqueue.KeyWaiting })},
 	{name: "a delay puts off", merges: true, caught: []string{"AddAfterOfQueuedKey", "Model"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.addAfter = func(key string, d time.Duration) {
-				if q.info(key).State == priorityqueue.Queued && d > 0 {
+				if q.info(key).State == workqueue.KeyQueued && d > 0 {
 					q.whole.(merging).Remove(key)
 				}
 				q.whole.AddAfter(key, d)
@@ -223,7 +269,7 @@ var broken = []brokenQueue{
 	{name: "the last add counts", merges: true, caught: []string{"AddAfterOfKeyToComeAgain", "Model"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.addAfter = func(key string, d time.Duration) {
-				if q.info(key).State == priorityqueue.Processing {
+				if q.info(key).State == workqueue.KeyProcessing {
 					q.whole.(merging).Remove(key)
 				}
 				q.whole.AddAfter(key, d)
@@ -231,11 +277,11 @@ var broken = []brokenQueue{
 		}},
 	// It ignores further adds of a held key that Done will queue anyway.
 	{name: "the first add counts", merges: true, caught: []string{"AddOfHeldWaitingKey", "Model"},
-		bug: addsUnless(func(s keyInfo) bool { return s.State == priorityqueue.Processing && s.Again })},
+		bug: addsUnless(func(s keyInfo) bool { return s.State == workqueue.KeyProcessing && s.Again })},
 	{name: "loses delayed adds of held keys", merges: true, caught: []string{"DueWhileHeld", "Model"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.addAfter = func(key string, d time.Duration) {
-				if q.info(key).State != priorityqueue.Processing || d <= 0 {
+				if q.info(key).State != workqueue.KeyProcessing || d <= 0 {
 					q.whole.AddAfter(key, d)
 				}
 			}
@@ -244,7 +290,8 @@ var broken = []brokenQueue{
 	{name: "loses keys that need not wait", merges: true, caught: []string{"AddOfWaitingKey", "Model"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.add = func(key string) {
-				if q.whole.(merging).Remove(key) != priorityqueue.Waiting {
+				state := q.info(key).State
+				if q.whole.(merging).Remove(key); state != workqueue.KeyWaiting {
 					q.whole.Add(key)
 				}
 			}
@@ -254,7 +301,7 @@ var broken = []brokenQueue{
 		bug: func(q *hooked, _ Config[string]) {
 			merged := 0
 			q.add = func(key string) {
-				if q.info(key).State == priorityqueue.Waiting && !q.ShuttingDown() {
+				if q.info(key).State == workqueue.KeyWaiting && !q.ShuttingDown() {
 					merged++
 				}
 				q.whole.Add(key)
@@ -268,7 +315,7 @@ var broken = []brokenQueue{
 	{name: "retries at once", merges: true, caught: []string{"AddRateLimitedOfWaitingKey"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.addRateLimited = func(key string) {
-				if q.info(key).State == priorityqueue.Waiting {
+				if q.info(key).State == workqueue.KeyWaiting {
 					q.Add(key)
 					return
 				}
@@ -276,7 +323,7 @@ var broken = []brokenQueue{
 			}
 		}},
 	{name: "merges, and loses adds of held keys", merges: true, caught: []string{"AddWhileHeld", "Model", "Linearizable", "StressEveryAddIsProcessed"},
-		bug: addsUnless(func(s keyInfo) bool { return s.State == priorityqueue.Processing })},
+		bug: addsUnless(func(s keyInfo) bool { return s.State == workqueue.KeyProcessing })},
 	// It ignores an AddAfter that is due before the waiting entry.
 	{name: "only later times count", caught: []string{"AddAfterEarlier", "AddRateLimitedOfWaitingKey", "AddAfterNewFirst", "Model"},
 		bug: func(q *hooked, c Config[string]) {

@@ -90,6 +90,9 @@ func (k *Keys[T]) Tick() {
 
 // ExpiredLocked returns up to limit keys that have expired, in no particular order.
 func (k *Keys[T]) ExpiredLocked(limit int) (keys []T) {
+	if k.order.Len() == 0 || k.order.First().Rank > int64(k.Now) {
+		return nil
+	}
 	for e := range k.order.InOrder() {
 		if len(keys) == limit || e.Rank > int64(k.Now) {
 			break

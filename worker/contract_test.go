@@ -1,0 +1,137 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// Keys that always fail are given up, whatever their limiter forgets by itself meanwhile: here each waits far longer for the
+// worker than for its delay.
+func TestManyKeysAreGivenUp(t *testing.T) {
+	limiter := func() workqueue.TypedRateLimiter[string] {
+		return workqueue.NewTypedControllerRateLimiter[string](nil)
+	}
+	for name, newQueue := range map[string]func() stringQueue{
+		"priority": func() stringQueue { return priorityqueue.New(priorityqueue.Config[string]{}) },
+		"root":     func() stringQueue { return limitedQueue(limiter()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const n = 3000
+				q := newQueue()
+				addNumbers(q, n)
+				p := worker.New(q, func(context.Context, string) error {
+					time.Sleep(time.Second)
+					return errBroken
+				}, options{MaxRetries: 3})
+				r := run(t, p)
+				r.after(24 * time.Hour)
+				if st := p.Stats(); st.Handled != 4*n || st.GivenUp != n {
+					t.Errorf("%d calls, %d given up", st.Handled, st.GivenUp)
+				}
+				r.endCleanly()
+			})
+		})
+	}
+}
+
+// A hold counts nothing and forgets nothing, however long it lasts.
+func TestAttemptsAfterALongHold(t *testing.T) {
+	for name, newQueue := range map[string]func() stringQueue{
+		"priority": func() stringQueue { return priorityqueue.New(priorityqueue.Config[string]{}) },
+		"item backoff": func() stringQueue {
+			return limitedQueue(workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{}))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newQueue()
+				q.Add("a")
+				hold := worker.Hold("the world", 40*time.Minute, func(func()) {})
+				var noted []int
+				r := run(t, worker.New(q, attempts(&noted, errBroken, hold, errBroken, errBroken, nil), options{}))
+				r.after(time.Hour)
+				equal(t, "attempts", noted, 1, 2, 2, 3, 4)
+				r.endCleanly()
+			})
+		})
+	}
+}
+
+// Events during and between the calls use up no retries of a priority queue either: only each delay that was served does.
+func TestEventsUseUpNoRetriesOfAPriorityQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := priorityqueue.New(priorityqueue.Config[string]{
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, time.Minute),
+		})
+		start := time.Now()
+		var givenUp []time.Duration
+		r := run(t, worker.New(q, func(context.Context, string) error {
+			time.Sleep(time.Second)
+			return errBroken
+		}, options{MaxRetries: 5, OnGiveUp: func(context.Context, outcome) { givenUp = append(givenUp, time.Since(start)) }}))
+		go addEvery(t.Context(), q, "a", time.Second/2)
+		r.after(5 * time.Minute)
+		equal(t, "given up", givenUp)
+		r.after(5*time.Minute + 20*time.Second)
+		if len(givenUp) != 1 {
+			t.Errorf("given up after %v, want once after five delays", givenUp)
+		}
+		_ = r.end()
+	})
+}
+
+// Failures in a row are those of the queue: what another pool has handled meanwhile ends them here too.
+func TestAttemptsOfTwoPools(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		var log []string
+		err := errBroken
+		pool := func(name string) *worker.Pool[string] {
+			p := worker.New(q, func(context.Context, string) error { return err }, options{
+				MaxRetries: 3, KeepQueue: true,
+				OnFinish: func(_ context.Context, r outcome) {
+					log = append(log, fmt.Sprint(name, " ", r.Attempt, " ", r.Next))
+				},
+			})
+			_ = p.SetWorkers(0)
+			return p
+		}
+		a, b := pool("A"), pool("B")
+		runs := []*running{run(t, a), run(t, b)}
+		let := func(p *worker.Pool[string], answer error) { // Lets p handle the key, once.
+			err = answer
+			q.Add("x")
+			_ = p.SetWorkers(1)
+			synctest.Wait()
+			_ = p.SetWorkers(0)
+			synctest.Wait()
+			time.Sleep(time.Hour) // After its delay.
+		}
+		for _, answer := range []error{errBroken, errBroken, errBroken} {
+			let(a, answer)
+		}
+		let(b, nil)
+		if s := a.Snapshot(9); len(s.Failing) != 0 {
+			t.Errorf("A lists %+v", s.Failing)
+		}
+		let(b, errBroken)
+		let(a, errBroken)
+		want := []string{"A 1 retry", "A 2 retry", "A 3 retry", "B 4 forget", "B 1 retry", "A 2 retry"}
+		if !slices.Equal(log, want) {
+			t.Errorf("got %q, want %q", log, want)
+		}
+		for _, r := range runs {
+			_ = r.end()
+		}
+		q.ShutDown()
+	})
+}
