@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/dueloop"
+	"github.com/keyedqueue/workqueue/internal/expiring"
 	"golang.org/x/time/rate"
 	"pgregory.net/rapid"
 )
@@ -140,9 +142,9 @@ func TestTokenIntervalTimes(t *testing.T) {
 
 // isNear reports whether got differs from want by no more than float64 and rounding up can make it.
 func isNear(got, want time.Duration) bool {
-	if got == forever || want == forever {
+	if got == expiring.Forever || want == expiring.Forever {
 		// Where the next step would be horizon, either is right.
-		return got == want || min(got, want) > horizon-horizon>>50
+		return got == want || min(got, want) > expiring.Horizon-expiring.Horizon>>50
 	}
 	return (got - want).Abs() <= 1+want>>51
 }
@@ -150,7 +152,7 @@ func isNear(got, want time.Duration) bool {
 // intervals returns the time in which a bucket gets n tokens, rounded up, or forever.
 func intervals(limit rate.Limit, n int64) time.Duration {
 	if !(limit > 0) || math.IsInf(float64(limit), 0) {
-		return forever
+		return expiring.Forever
 	}
 	exact := new(big.Rat).SetFloat64(float64(limit))
 	exact.Quo(big.NewRat(1e9, 1), exact)
@@ -163,7 +165,7 @@ func intervals(limit rate.Limit, n int64) time.Duration {
 		whole.Add(whole, big.NewInt(1))
 	}
 	if whole.Cmp(big.NewInt(1<<62)) >= 0 {
-		return forever
+		return expiring.Forever
 	}
 	return time.Duration(whole.Int64())
 }
@@ -192,9 +194,9 @@ func TestItemBucketIsAsOfTimeRate(t *testing.T) {
 func TestItemBucketCountsOn(t *testing.T) {
 	l := NewTypedItemBucketRateLimiter[int](1e9, 2, newPassiveClock()).(*itemBucketRateLimiter[int])
 	l.When(0)
-	key := &l.keys.keys.At(1).Value
-	key.count, key.span = math.MaxUint32-1, packed(math.MaxUint32-1)
-	l.keys.setLifeLocked(1, math.MaxUint32-1)
+	key := &l.keys.Table.At(1).Value
+	key.Count, key.Span = math.MaxUint32-1, dueloop.Pack(math.MaxUint32-1)
+	l.keys.SetLifeLocked(1, math.MaxUint32-1)
 	for i, want := range []time.Duration{math.MaxUint32 - 2, 0, 0, 1} {
 		if d := l.When(0); d != want {
 			t.Errorf("delay %d = %d, want %d", i, d, want)
@@ -229,16 +231,16 @@ func (m *itemBucketModel) when(key int) time.Duration {
 		m.keys[key] = k
 	}
 	k.taken++
-	if fill := newTokenInterval(m.limit).times(uint32(k.taken)); fill == forever {
-		k.full = forever
-	} else if k.full != forever {
+	if fill := newTokenInterval(m.limit).times(uint32(k.taken)); fill == expiring.Forever {
+		k.full = expiring.Forever
+	} else if k.full != expiring.Forever {
 		k.full = k.start + fill
 	}
 	switch {
 	case k.taken <= m.burst:
 		return 0
-	case k.full == forever:
-		return forever
+	case k.full == expiring.Forever:
+		return expiring.Forever
 	}
 	return max(0, k.start+newTokenInterval(m.limit).times(uint32(k.taken-m.burst))-m.now)
 }
@@ -250,7 +252,7 @@ func (m *itemBucketModel) expires(key int) time.Duration {
 	if k := m.keys[key]; k != nil {
 		return k.full
 	}
-	return forever
+	return expiring.Forever
 }
 
 func checkItemBucket(t rapid.TB, limit rate.Limit, burst int, script []byte) {

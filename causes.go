@@ -18,8 +18,9 @@ type Cause struct {
 	// TraceParent is the span in which it happened, as the header traceparent of W3C's Trace Context has it, or empty.
 	// One of more than 64 bytes is dropped.
 	TraceParent string `json:"traceparent,omitempty"`
-	// Quiet makes the add one that does not interrupt the handler that has the key: it does not close the channel of
-	// [AddNotifier]. The key comes again all the same. Adds without a cause, and those that come due, interrupt.
+	// Quiet makes the add one that does not interrupt the handler that holds the key: it does not close the channel of
+	// AddedAgain. The key comes again all the same. An add that is not quiet interrupts, whatever came before it or comes
+	// after: one without a cause, too, and one that comes due.
 	Quiet bool `json:"quiet,omitempty"`
 	// Time is when the key was added. The queue sets it if it is zero.
 	Time time.Time `json:"time,omitzero"`
@@ -87,34 +88,16 @@ func (c Causes) Plus(cause Cause) Causes {
 	return c
 }
 
-// CauseAdder is a queue that keeps why its keys were added. All queues of this project are, at every layer. Adds
-// without a cause cost nothing more than in other queues.
-type CauseAdder[T comparable] interface {
-	// AddCause is Add that says why. The causes of adds that are merged are merged, too: see Causes.
-	AddCause(key T, cause Cause)
-	// Causes returns, for a key that a worker holds, the causes of the adds that this hand-out answers, and for a queued
-	// key those so far. (A queue on a server knows them of held keys alone.) They are forgotten when the worker is Done.
-	Causes(key T) Causes
-}
-
-// AddNotifier is a queue that reports adds of a key that a worker holds. All queues of this project are.
-type AddNotifier[T comparable] interface {
-	// AddedAgain returns a channel that is closed when key, which the caller holds, is added again, at once or because
-	// its time has come. If that has happened since the key was handed out, it is closed already. Adds with a Quiet
-	// cause do not count. After Done nothing closes it any more. For a key that no worker holds it is nil.
-	AddedAgain(key T) <-chan struct{}
-}
-
-// AddCause adds key to queue and says why, if the queue is a [CauseAdder]. Otherwise it is Add.
+// AddCause adds key to queue and says why, if the queue is an [Extended]. Otherwise it is Add.
 func AddCause[T comparable](queue TypedInterface[T], key T, cause Cause) {
-	if q, ok := queue.(CauseAdder[T]); ok {
+	if q, ok := queue.(Extended[T]); ok {
 		q.AddCause(key, cause)
 	} else {
 		queue.Add(key)
 	}
 }
 
-// AddCause is that of [CauseAdder]. It allocates, and a key with causes takes a few hundred bytes more.
+// AddCause is that of [Extended]. It allocates, and a key with causes takes a few hundred bytes more.
 func (q *Typed[T]) AddCause(item T, cause Cause) {
 	h := keytable.HashOf(item)
 	if cause.Time.IsZero() {
@@ -128,7 +111,7 @@ func (q *Typed[T]) AddCause(item T, cause Cause) {
 	}
 }
 
-// Causes is that of [CauseAdder].
+// Causes is that of [Extended].
 func (q *Typed[T]) Causes(item T) Causes {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
@@ -153,7 +136,7 @@ func (q *Typed[T]) causesLocked(s keytable.Slot, k *entry[T]) *Causes {
 	return current
 }
 
-// AddedAgain is that of [AddNotifier].
+// AddedAgain is that of [Extended].
 func (q *Typed[T]) AddedAgain(item T) <-chan struct{} {
 	h := keytable.HashOf(item)
 	q.mu.Lock()

@@ -19,11 +19,7 @@ import (
 )
 
 // storied is a queue that says why its keys came, and that they are added again.
-type storied[T comparable] interface {
-	workqueue.CauseAdder[T]
-	workqueue.AddNotifier[T]
-	workqueue.KeyReader[T]
-}
+type storied[T comparable] = workqueue.Extended[T]
 
 func because(reason string) workqueue.Cause { return workqueue.Cause{Reason: reason} }
 
@@ -83,26 +79,32 @@ func TestAddedAgainByTime(t *testing.T) {
 	})
 }
 
-// Over a queue that has no causes, AddCause is Add.
+// Over a queue that has no causes, the layer that wraps it keeps them.
 func TestCausesOverForeignQueues(t *testing.T) {
 	over := func(below workqueue.TypedDelayingInterface[string]) storied[string] {
 		return workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[string](),
 			workqueue.TypedRateLimitingQueueConfig[string]{DelayingQueue: below}).(storied[string])
 	}
 	plain := plainDelayingQueue[string]{newPlain[string]()}
-	for name, s := range map[string]storied[string]{
-		"rate-limiting": over(plain),
-		"delaying":      workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: plain}).(storied[string]),
+	for _, s := range []storied[string]{
+		over(plain),
+		workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: plain}).(storied[string]),
 	} {
 		s.AddCause("a", because("1"))
-		if key, _ := plain.Get(); key != "a" {
-			t.Errorf("%s: AddCause adds %q", name, key)
-		}
+		wantCauses(t, s, "a", "1")
+		hold(t, s, "a")
+		wantCauses(t, s, "a", "1")
+		again := s.AddedAgain("a")
+		s.AddCause("a", quietly("2"))
+		wantOpen(t, again, "after a quiet add")
+		s.AddCause("a", because("3"))
+		wantClosed(t, again, "after an add")
+		wantCauses(t, s, "a", "1")
+		s.Done("a")
+		hold(t, s, "a")
+		wantCauses(t, s, "a", "2; 3")
+		s.Done("a")
 		wantCauses(t, s, "a", "")
-		if s.AddedAgain("a") != nil {
-			t.Errorf("%s: AddedAgain of a queue without is not nil", name)
-		}
-		plain.Done("a")
 	}
 }
 
@@ -372,7 +374,7 @@ func TestAddCauseToAnyQueue(t *testing.T) {
 		}
 		key, _ := q.Get()
 		var got workqueue.Causes
-		if c, ok := q.(workqueue.CauseAdder[string]); ok {
+		if c, ok := q.(workqueue.Extended[string]); ok {
 			got = c.Causes(key)
 		}
 		if key != "a" || got.String() != want || got.IsZero() != (want == "") {

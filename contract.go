@@ -2,11 +2,18 @@ package workqueue
 
 import (
 	"context"
+	"errors"
+	"iter"
+	"math"
 	"time"
 )
 
 // This file is the contract beyond client-go's interfaces: what every queue has (Extended), what a rate-limiting queue has
 // (ExtendedRateLimiting), what operators do (Operable), and leases (Leaser). A queue has no other optional interface.
+
+// ErrShutDown is returned by GetContext when the queue is shutting down and nothing is queued, and by
+// ShutDownContext when a call of ShutDown ended its wait before everything was finished.
+var ErrShutDown = errors.New("workqueue: queue is shut down")
 
 // ExtendedRateLimiting is a rate-limiting queue that also says what a failure means, and counts it. Every rate-limiting
 // queue of this project implements it, and [ExtendRateLimiting] makes one of any other.
@@ -72,8 +79,9 @@ type Operable[T comparable] interface {
 	// Remove takes key out of the queue, forgets its failures and reports whether it was there. A key that a worker holds
 	// stays with that worker, but does not come again.
 	Remove(key T) bool
-	// Pause makes the queue hand out nothing for d, or until Resume unless d is positive. A later call replaces an earlier
-	// one. Keys are still added and come due. A shutdown ends all pauses. Stats.Paused and PausedUntil show it.
+	// Pause makes the queue hand out nothing for d, or until Resume with [UntilResumed]. It does nothing if d is not positive.
+	// Of several pauses the latest end counts. Keys are still added and come due. A shutdown ends all pauses. Stats.Paused
+	// and PausedUntil show it.
 	Pause(d time.Duration)
 	// Resume ends a pause of the queue. Groups that are paused stay so.
 	Resume()
@@ -91,7 +99,12 @@ type Operable[T comparable] interface {
 	GivenUpKeys(limit int) []GivenUpKey[T]
 	RetryGivenUp(key T) bool
 	ForgetGivenUp(key T) bool
+	// Below returns the queue that this one was put on top of, so that tools show only one of them, or nil.
+	Below() any
 }
+
+// UntilResumed is the length of a pause without an end.
+const UntilResumed time.Duration = math.MaxInt64
 
 // GroupSnapshot is what a queue knows of a group of keys.
 type GroupSnapshot struct {
@@ -102,3 +115,72 @@ type GroupSnapshot struct {
 	PausedUntil time.Time
 }
 
+// GivenUpKey is a key that is not tried any more.
+type GivenUpKey[T comparable] struct {
+	Key      T
+	Attempts int
+	Err      string
+	Time     time.Time
+}
+
+// Leaser is a queue that hands out keys for a limited time, such as one that many processes share. A worker that got a
+// key from it calls Lease before it handles the key, and passes the returned context to the handler. That context is
+// derived from ctx and ends, with a cause, when another worker may have got the key. The worker calls the returned
+// function after the handler has returned, and Done as always. Lease does not block. For a key that no worker holds
+// it returns ctx. Package worker does all this.
+type Leaser[T comparable] interface {
+	Lease(ctx context.Context, key T) (context.Context, context.CancelFunc)
+	// LeaseHeld is Lease for a key that is on hold: its handler has returned, and its Done comes later. The context also
+	// ends when the queue wants the key back.
+	LeaseHeld(ctx context.Context, key T) (context.Context, context.CancelFunc)
+	// Facts returns what only this kind of queue knows of its part, for people.
+	Facts() []Fact
+	// Below is that of [Operable].
+	Below() any
+}
+
+// Extended is what this package's queues offer beyond client-go's interfaces. Every queue of this project implements it, at
+// every layer and behind every wrapper, and [Extend] makes one of any other:
+//
+//	q := workqueue.NewTypedRateLimitingQueue(limiter).(workqueue.Extended[string])
+type Extended[T comparable] interface {
+	TypedInterface[T]
+	// GetContext is Get that gives up when ctx is done, also if keys are queued: then it takes none and returns
+	// ctx.Err(). After shutdown, when nothing is queued, it returns ErrShutDown. It panics if ctx is nil.
+	GetContext(ctx context.Context) (item T, err error)
+	// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when nothing is queued and
+	// nothing is being processed, ctx.Err() if ctx was done first, and ErrShutDown if a call of ShutDown ended the
+	// wait. In every case the queue is shutting down afterwards, and ShutDownContext may be called again to wait on.
+	ShutDownContext(ctx context.Context) error
+	// DropQueued takes all queued keys out of a queue that is shutting down, and returns them in their order: for an end at
+	// which nobody will handle them. From then on nothing is queued any more, not even a key that was added while a worker
+	// holds it, and drains wait only for keys that are held. Stats.Dropped counts what is dropped. Before shutdown, and in
+	// a queue that processes share, it changes nothing and returns nil.
+	DropQueued() []T
+
+	// AddCause is Add that says why. The causes of adds that are merged are merged, too: see Causes.
+	AddCause(key T, cause Cause)
+	// Causes returns, for a key that a worker holds, the causes of the adds that this hand-out answers, and for a queued
+	// key those so far. (A queue on a server knows them of held keys alone.) They are forgotten when the worker is Done.
+	Causes(key T) Causes
+	// AddedAgain returns a channel that is closed when key, which the caller holds, is added again, at once or because
+	// its time has come. If that has happened since the key was handed out, it is closed already. Adds with a Quiet
+	// cause do not count. After Done nothing closes it any more. For a key that no worker holds it is nil.
+	AddedAgain(key T) <-chan struct{}
+	// AddedAt returns when key, which a worker holds, was first added or came due before it was handed out, whatever was
+	// added since. It is zero in a queue without metrics, in one that does not know, and for a key that no worker holds.
+	AddedAt(key T) time.Time
+
+	// Stats returns the queue's numbers in constant time.
+	Stats() Stats
+	// Snapshot returns Stats and up to limit keys of each state, at most 512 of each, oldest first.
+	Snapshot(limit int) Snapshot[T]
+	// SnapshotKey returns what the queue knows of key, and whether key is in the queue. A key that a worker holds
+	// or that is queued, and that waits for its time as well, is shown as processing or queued with the Due of its
+	// waiting.
+	SnapshotKey(key T) (k KeySnapshot[T], found bool)
+	// SnapshotKeys yields the keys of every state, in no particular order. It copies a few hundred keys at a time and
+	// holds no lock while it yields them. A key that is in two states is yielded once for each. A key that moves
+	// meanwhile may be yielded twice, or not at all.
+	SnapshotKeys() iter.Seq[KeySnapshot[T]]
+}

@@ -4,12 +4,11 @@ import (
 	"iter"
 	"math"
 	"math/bits"
-	"slices"
-	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/failures"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"golang.org/x/time/rate"
 )
@@ -30,11 +29,11 @@ type TypedRateLimiter[T comparable] interface {
 }
 
 // RequeueLister is a [TypedRateLimiter] that lists the keys that keep failing, for a queue's Snapshot. The limiters
-// of this package that count failures do so, and those that ask other limiters pass on their lists.
+// of this package do so, and those that ask other limiters pass on their lists.
 type RequeueLister[T comparable] interface {
-	// MostRequeued returns up to limit keys with the most requeues, those with the most first. Only Key and
-	// Requeues, which is above zero, are set.
-	MostRequeued(limit int) []KeySnapshot[T]
+	// Requeued yields the keys whose failures were counted, with their numbers, in no particular order. It holds no lock
+	// while it yields them, and may yield a key twice. complete is false if another limiter that it asks does not list.
+	Requeued() (keys iter.Seq2[T, int], complete bool)
 }
 
 // Deprecated: Use DefaultTypedControllerRateLimiter.
@@ -71,6 +70,11 @@ func (r *TypedBucketRateLimiter[T]) NumRequeues(item T) int { return 0 }
 
 // Forget does nothing: the token stays taken.
 func (r *TypedBucketRateLimiter[T]) Forget(item T) {}
+
+// Requeued yields nothing, and that is complete.
+func (r *TypedBucketRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
+	return requeuedOf[T](nil)
+}
 
 // Deprecated: Use TypedItemExponentialFailureRateLimiter.
 type ItemExponentialFailureRateLimiter = TypedItemExponentialFailureRateLimiter[any]
@@ -189,14 +193,18 @@ func NewTypedMaxOfRateLimiter[T comparable](limiters ...TypedRateLimiter[T]) Typ
 
 // When asks all limiters and returns the longest delay.
 func (r *TypedMaxOfRateLimiter[T]) When(item T) time.Duration {
-	longest := r.delayLeft(item)
-	if longest > 0 {
-		return longest
+	if left := r.delayLeft(item); left > 0 {
+		return left
 	}
+	return r.WhenNew(item, failures.IsNew{})
+}
+
+// WhenNew is When for a queue of this module that knows that the failure is a new one.
+func (r *TypedMaxOfRateLimiter[T]) WhenNew(item T, _ failures.IsNew) (longest time.Duration) {
 	for _, limiter := range r.limiters {
-		longest = max(longest, limiter.When(item))
+		longest = max(longest, failures.Ask(limiter, item))
 	}
-	r.SetDelay(item, longest)
+	r.setDelay(item, longest)
 	return longest
 }
 
@@ -207,12 +215,9 @@ func (r *TypedMaxOfRateLimiter[T]) delayLeft(item T) (left time.Duration) {
 	return left
 }
 
-// SetDelay makes the delay of item's last failure end after that time from now, in those limiters that count a failure once for each delay,
-// as those of [NewTypedItemBackoffRateLimiter] do. Until then further failures are the same. It is for queues that
-// make a delay longer.
-func (r *TypedMaxOfRateLimiter[T]) SetDelay(item T, delay time.Duration) {
+func (r *TypedMaxOfRateLimiter[T]) setDelay(item T, delay time.Duration) {
 	for _, k := range r.keepers {
-		k.SetDelay(item, delay)
+		k.setDelay(item, delay)
 	}
 }
 
@@ -232,14 +237,9 @@ func (r *TypedMaxOfRateLimiter[T]) Forget(item T) {
 	}
 }
 
-// MostRequeued returns up to limit keys, at most 512, with the most requeues. It asks those of the limiters that are
-// RequeueListers.
-func (r *TypedMaxOfRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
-	var keys []KeySnapshot[T]
-	for _, limiter := range r.limiters {
-		keys = append(keys, mostRequeuedOf(limiter, limit)...)
-	}
-	return mostRequeued(limit, slices.Values(keys))
+// Requeued yields what the limiters yield.
+func (r *TypedMaxOfRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
+	return requeuedOf(r.limiters)
 }
 
 // Deprecated: Use TypedWithMaxWaitRateLimiter.
@@ -263,10 +263,18 @@ func NewTypedWithMaxWaitRateLimiter[T comparable](limiter TypedRateLimiter[T], m
 
 // When returns the other limiter's delay, or maxDelay if that is less.
 func (w TypedWithMaxWaitRateLimiter[T]) When(item T) time.Duration {
-	asked := w.limiter.When(item)
+	return w.cut(item, w.limiter.When(item))
+}
+
+// WhenNew is When for a queue of this module that knows that the failure is a new one.
+func (w TypedWithMaxWaitRateLimiter[T]) WhenNew(item T, _ failures.IsNew) time.Duration {
+	return w.cut(item, failures.Ask(w.limiter, item))
+}
+
+func (w TypedWithMaxWaitRateLimiter[T]) cut(item T, asked time.Duration) time.Duration {
 	delay := max(0, min(asked, w.maxDelay))
 	if delay != asked {
-		w.SetDelay(item, delay)
+		w.setDelay(item, delay)
 	}
 	return delay
 }
@@ -278,10 +286,9 @@ func (w TypedWithMaxWaitRateLimiter[T]) delayLeft(item T) (left time.Duration) {
 	return left
 }
 
-// SetDelay is that of the other limiter, if it has one. See [TypedMaxOfRateLimiter.SetDelay].
-func (w TypedWithMaxWaitRateLimiter[T]) SetDelay(item T, delay time.Duration) {
+func (w TypedWithMaxWaitRateLimiter[T]) setDelay(item T, delay time.Duration) {
 	if k, ok := w.limiter.(delayKeeper[T]); ok {
-		k.SetDelay(item, delay)
+		k.setDelay(item, delay)
 	}
 }
 
@@ -291,9 +298,33 @@ func (w TypedWithMaxWaitRateLimiter[T]) Forget(item T) { w.limiter.Forget(item) 
 // NumRequeues returns what the other limiter returns.
 func (w TypedWithMaxWaitRateLimiter[T]) NumRequeues(item T) int { return w.limiter.NumRequeues(item) }
 
-// MostRequeued returns what the other limiter returns, if it is a RequeueLister.
-func (w TypedWithMaxWaitRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
-	return mostRequeuedOf(w.limiter, limit)
+// Requeued yields what the other limiter yields.
+func (w TypedWithMaxWaitRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
+	return requeuedOf([]TypedRateLimiter[T]{w.limiter})
+}
+
+// requeuedOf is Requeued of several limiters.
+func requeuedOf[T comparable](limiters []TypedRateLimiter[T]) (keys iter.Seq2[T, int], complete bool) {
+	var lists []iter.Seq2[T, int]
+	complete = true
+	for _, limiter := range limiters {
+		lister, ok := limiter.(RequeueLister[T])
+		if !ok {
+			complete = false
+			continue
+		}
+		list, all := lister.Requeued()
+		lists, complete = append(lists, list), complete && all
+	}
+	return func(yield func(T, int) bool) {
+		for _, list := range lists {
+			for key, n := range list {
+				if !yield(key, n) {
+					return
+				}
+			}
+		}
+	}, complete
 }
 
 // failureCounts counts failures by key, for the limiters that embed it. A key that was never counted, or was forgotten,
@@ -343,41 +374,7 @@ func (c *failureCounts[T]) Forget(item T) {
 	}
 }
 
-// MostRequeued is that of [RequeueLister]. It looks at all keys that have failed, a few hundred at a time, and lists
-// 512 at most.
-func (c *failureCounts[T]) MostRequeued(limit int) []KeySnapshot[T] {
-	add := func(keys []KeySnapshot[T], s keytable.Slot) []KeySnapshot[T] {
-		k := c.keys.At(s)
-		return append(keys, KeySnapshot[T]{Key: k.Key, Requeues: int(k.Value)})
-	}
-	return mostRequeued(limit, keytable.InSteps(&c.keys, c.mu.Lock, c.mu.Unlock, add))
-}
-
-// mostRequeuedOf returns what limiter lists, if it is a RequeueLister.
-func mostRequeuedOf[T comparable](limiter TypedRateLimiter[T], limit int) (most []KeySnapshot[T]) {
-	if l, ok := limiter.(RequeueLister[T]); ok {
-		most = l.MostRequeued(limit)
-	}
-	return most
-}
-
-// mostRequeued returns up to limit of keys, at most maxSnapshot, with the most requeues, those with the most first. A
-// key that is there twice is listed once, with the larger number: several limiters may have counted it, or it was
-// forgotten and has failed again meanwhile.
-func mostRequeued[T comparable](limit int, keys iter.Seq[KeySnapshot[T]]) (most []KeySnapshot[T]) {
-	limit = min(max(limit, 0), maxSnapshot)
-	for k := range keys {
-		place := sort.Search(len(most), func(i int) bool { return most[i].Requeues < k.Requeues })
-		if place == limit {
-			continue
-		}
-		if i := slices.IndexFunc(most, func(m KeySnapshot[T]) bool { return m.Key == k.Key }); i >= place {
-			most = slices.Delete(most, i, i+1)
-		} else if i >= 0 {
-			continue
-		}
-		most = slices.Insert(most, place, k)
-		most = most[:min(len(most), limit)]
-	}
-	return most
+// Requeued is that of [RequeueLister]. It looks at all keys that have failed, a few hundred at a time.
+func (c *failureCounts[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
+	return failures.List(&c.keys, c.mu.Lock, c.mu.Unlock, func(s keytable.Slot) int { return int(c.keys.At(s).Value) }), true
 }

@@ -82,7 +82,7 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 		config.Queue = newQueue(TypedQueueConfig[T]{Name: config.Name, Clock: config.Clock}, provider, unfinishedWorkUpdatePeriod)
 	}
 	q := &delayingType[T]{
-		lowerLayer:    lowerLayer[T]{Extend(config.Queue)},
+		Extended:      Extend(config.Queue),
 		name:          config.Name,
 		retriesMetric: retriesMetric,
 		logger:        logr.Discard(),
@@ -117,7 +117,7 @@ func NewDelayingQueueWithCustomClock(clock clock.WithTicker, name string) Delayi
 // delayingType puts AddAfter on top of a queue. Keys wait in a heap. While there is one, the goroutine of loop adds
 // them to the queue below when they are due.
 type delayingType[T comparable] struct {
-	lowerLayer[T]
+	Extended[T] // the queue below
 
 	name          string
 	logger        logr.Logger

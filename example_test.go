@@ -308,7 +308,7 @@ func ExampleAddCause() {
 
 	key, _ := queue.Get()
 	defer queue.Done(key)
-	if q, ok := queue.(workqueue.CauseAdder[string]); ok { // A handler of package worker has them from CallOf(ctx).Causes().
+	if q, ok := queue.(workqueue.Extended[string]); ok { // A handler of package worker has them from CallOf(ctx).Causes().
 		fmt.Println(key, "because of:", q.Causes(key))
 	}
 	// Output:

@@ -14,7 +14,7 @@ import (
 // Invariant, which checkInvariants in the tests asserts: the slots of keys are those in order.
 type dueHeap[T comparable] struct {
 	// keys has for each key when it was put in.
-	keys keytable.Table[T, packedDuration]
+	keys keytable.Table[T, dueloop.Packed]
 	// order has for each key when it is due. Ties are numbered in the order in which keys were put in.
 	order slotheap.Heap
 	seq   uint32
@@ -28,7 +28,7 @@ func (h *dueHeap[T]) put(hash keytable.Hash, key T, now, delay time.Duration) {
 	e := slotheap.Entry{Rank: int64(dueloop.AddSaturated(now, delay)), Tie: h.seq, Slot: s}
 	h.seq++
 	if inserted {
-		k.Value = packed(now)
+		k.Value = dueloop.Pack(now)
 		h.order.Push(e)
 	} else if e.Rank < h.order.At(s).Rank {
 		h.order.Replace(e)

@@ -1,11 +1,14 @@
 package workqueue
 
 import (
+	"iter"
 	"math"
 	"math/rand/v2"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
+	"github.com/keyedqueue/workqueue/internal/expiring"
+	"github.com/keyedqueue/workqueue/internal/failures"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
@@ -84,18 +87,19 @@ type BackoffConfig[T comparable] struct {
 // NewTypedItemBackoffRateLimiter returns a limiter that makes a key wait longer after each failure, as configured by
 // config, and counts a failure once for each delay that was served: a call that fails before the delay of the failure
 // before it has passed is the same failure. When then returns what is left of that delay, and NumRequeues stays. So events
-// that bring a failing key early cannot inflate its delay (kubernetes/kubernetes#132805): once its cause is repaired, the
-// key comes again no later than the time for which it was broken (with FullJitter four times that, with the others three).
+// that bring a failing key early cannot inflate its delay (kubernetes/kubernetes#132805): with Factor 2, once its cause is
+// repaired, the key comes again within the time for which it was broken (with FullJitter four times that, with the others
+// three). With Factor 3 that is 2.1 times, with 10 it is 9 times.
 //
 // In a [TypedMaxOfRateLimiter] the longest delay is the one to be served, and the other limiters, such as a token bucket,
 // are not asked about the same failure. In a [TypedWithMaxWaitRateLimiter] it is the delay that was cut.
 //
 // Unlike [TypedItemExponentialFailureRateLimiter], it forgets keys that have not failed for a while
-// (kubernetes/kubernetes#138743). So a program that never calls Forget keeps no more keys than have failed in
-// the time delay + ForgetAfter.
+// (kubernetes/kubernetes#138743). So a program that never calls Forget keeps about as many keys as have failed in
+// the time delay + ForgetAfter: each call drops up to 4,096 that have expired.
 //
 // Each method takes logarithmic time, and no allocation once the table has its size; no goroutine or timer
-// is started, and each call (of any method, for any key) drops up to four expired keys. A key takes its own size,
+// is started. A key takes its own size,
 // 36 bytes, and 11 to 22 bytes in the index. All methods may be called by many goroutines at once. No value in config
 // makes a method panic: its fields say what wrong values mean.
 func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig[T]) TypedRateLimiter[T] {
@@ -104,11 +108,12 @@ func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig[T]) Typed
 		factor: max(1, config.Factor),
 		jitter: config.Jitter,
 		random: rand.Uint64N,
-		keys:   newExpiringKeys[T](config.Clock),
+		keys:   expiring.New[T](config.Clock),
 	}
 	if config.Factor == 0 || math.IsNaN(config.Factor) {
 		r.factor = 2
 	}
+	r.keys.AdvanceLocked()
 	r.longest = positiveOr(config.Max, 1000*time.Second)
 	r.base = min(positiveOr(config.Base, 5*time.Millisecond), r.longest)
 	twice := dueloop.AddSaturated(r.longest, r.longest)
@@ -117,7 +122,7 @@ func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig[T]) Typed
 }
 
 // maxForgetAfter leaves room above it, so that a key's expiry says when its delay ends: see delayLeftLocked.
-const maxForgetAfter = horizon / 4
+const maxForgetAfter = expiring.Horizon / 4
 
 // NewTypedControllerRateLimiter returns a limiter with the numbers of [DefaultTypedControllerRateLimiter] (5 ms to 1000 s for
 // each key; for all together 10 a second after a burst of 100) that counts a failure once for each delay that was
@@ -142,8 +147,8 @@ func positiveOr(d, otherwise time.Duration) time.Duration {
 type delayKeeper[T comparable] interface {
 	// delayLeft returns what is left of the delay of item's last failure, and zero if that has passed.
 	delayLeft(item T) time.Duration
-	// SetDelay makes the delay of item's last failure end after that time from now.
-	SetDelay(item T, delay time.Duration)
+	// setDelay makes the delay of item's last failure end after that time from now.
+	setDelay(item T, delay time.Duration)
 }
 
 type itemBackoffRateLimiter[T comparable] struct {
@@ -155,7 +160,7 @@ type itemBackoffRateLimiter[T comparable] struct {
 
 	// keys counts the failures. A key's span is the last delay that was computed for it. It expires forgetAfter after the
 	// end of the delay that it was given.
-	keys expiringKeys[T]
+	keys expiring.Keys[T]
 	// random returns a number below n. Tests have their own, so keys.mu guards it.
 	random func(n uint64) uint64
 }
@@ -166,17 +171,34 @@ type backoffRange struct{ base, longest time.Duration }
 func (r *itemBackoffRateLimiter[T]) When(item T) time.Duration {
 	limits := r.rangeOf(item)
 	h := keytable.HashOf(item)
-	r.keys.mu.Lock()
-	defer r.keys.mu.Unlock()
-	r.keys.tickLocked()
-	s, key, expires := r.keys.findOrInsertLocked(h, item)
-	if left := r.delayLeftLocked(expires); left > 0 {
-		return left
+	r.keys.Mu.Lock()
+	defer r.keys.Mu.Unlock()
+	r.keys.TickLocked()
+	if s, e := r.keys.Table.Find(h, item); e != nil {
+		if left := r.delayLeftLocked(r.keys.ExpiresLocked(s)); left > 0 {
+			return left
+		}
 	}
-	delay := r.delay(limits, key.count, key.span.duration())
-	key.count = min(key.count+1, math.MaxInt32)
-	key.span = packed(delay)
-	r.keys.setLifeLocked(s, dueloop.AddSaturated(delay, r.forgetAfter))
+	return r.countLocked(h, item, limits)
+}
+
+// WhenNew is When for a queue that knows that the failure is a new one.
+func (r *itemBackoffRateLimiter[T]) WhenNew(item T, _ failures.IsNew) time.Duration {
+	limits := r.rangeOf(item)
+	h := keytable.HashOf(item)
+	r.keys.Mu.Lock()
+	defer r.keys.Mu.Unlock()
+	r.keys.TickLocked()
+	return r.countLocked(h, item, limits)
+}
+
+// countLocked counts a failure, and returns its delay.
+func (r *itemBackoffRateLimiter[T]) countLocked(h keytable.Hash, item T, limits backoffRange) time.Duration {
+	s, key, _ := r.keys.FindOrInsertLocked(h, item)
+	delay := r.delay(limits, key.Count, key.Span.Duration())
+	key.Count = min(key.Count+1, math.MaxInt32)
+	key.Span = dueloop.Pack(delay)
+	r.keys.SetLifeLocked(s, dueloop.AddSaturated(delay, r.forgetAfter))
 	return delay
 }
 
@@ -191,32 +213,31 @@ func (r *itemBackoffRateLimiter[T]) rangeOf(item T) backoffRange {
 
 // delayLeftLocked returns what is left of the delay of a key that expires then. It is not positive if the delay has passed.
 func (r *itemBackoffRateLimiter[T]) delayLeftLocked(expires time.Duration) time.Duration {
-	return expires - r.forgetAfter - r.keys.now
+	return expires - r.forgetAfter - r.keys.Now
 }
 
 func (r *itemBackoffRateLimiter[T]) delayLeft(item T) (left time.Duration) {
-	r.keys.find(item, func(s keytable.Slot) { left = max(0, r.delayLeftLocked(r.keys.expiresLocked(s))) })
+	r.keys.Find(item, func(s keytable.Slot) { left = max(0, r.delayLeftLocked(r.keys.ExpiresLocked(s))) })
 	return left
 }
 
-func (r *itemBackoffRateLimiter[T]) SetDelay(item T, delay time.Duration) {
-	r.keys.find(item, func(s keytable.Slot) { r.keys.setLifeLocked(s, dueloop.AddSaturated(delay, r.forgetAfter)) })
+func (r *itemBackoffRateLimiter[T]) setDelay(item T, delay time.Duration) {
+	r.keys.Find(item, func(s keytable.Slot) { r.keys.SetLifeLocked(s, dueloop.AddSaturated(delay, r.forgetAfter)) })
 }
 
-func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) int { return int(r.keys.count(item)) }
-func (r *itemBackoffRateLimiter[T]) Forget(item T)          { r.keys.forget(item) }
+func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) int { return int(r.keys.Count(item)) }
+func (r *itemBackoffRateLimiter[T]) Forget(item T)          { r.keys.Forget(item) }
 
-// MostRequeued leaves out the keys that have expired. It looks at all keys, a few hundred at a time, and other calls come
+// Requeued leaves out the keys that have expired. It looks at all keys, a few hundred at a time, and other calls come
 // in between.
-func (r *itemBackoffRateLimiter[T]) MostRequeued(limit int) []KeySnapshot[T] {
-	r.keys.tick()
-	add := func(keys []KeySnapshot[T], s keytable.Slot) []KeySnapshot[T] {
-		if k := r.keys.keys.At(s); r.keys.expiresLocked(s) > r.keys.now {
-			keys = append(keys, KeySnapshot[T]{Key: k.Key, Requeues: int(k.Value.count)})
+func (r *itemBackoffRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
+	r.keys.Tick()
+	return failures.List(&r.keys.Table, r.keys.Mu.Lock, r.keys.Mu.Unlock, func(s keytable.Slot) int {
+		if r.keys.ExpiresLocked(s) <= r.keys.Now {
+			return 0
 		}
-		return keys
-	}
-	return mostRequeued(limit, keytable.InSteps(&r.keys.keys, r.keys.mu.Lock, r.keys.mu.Unlock, add))
+		return int(r.keys.Table.At(s).Value.Count)
+	}), true
 }
 
 // delay returns how long a key with these limits waits that has failed now, and failures times before. The last of those

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	testingclock "k8s.io/utils/clock/testing"
+	"github.com/keyedqueue/workqueue/internal/expiring"
 	"pgregory.net/rapid"
 )
 
@@ -105,11 +105,12 @@ func wholeUpTo(d *big.Rat, limit int64) time.Duration {
 
 // A key's failures stop being counted before they turn negative on any platform.
 func TestItemBackoffCountsToMaxInt32(t *testing.T) {
-	l := NewTypedItemBackoffRateLimiter(BackoffConfig[int]{Clock: newPassiveClock()}).(*itemBackoffRateLimiter[int])
+	c := newPassiveClock()
+	l := NewTypedItemBackoffRateLimiter(BackoffConfig[int]{Clock: c}).(*itemBackoffRateLimiter[int])
 	l.When(1)
-	l.keys.keys.At(1).Value.count = math.MaxInt32 - 1
+	l.keys.Table.At(1).Value.Count = math.MaxInt32 - 1
 	for range 3 {
-		stepClock(l.keys.clock.(*testingclock.FakePassiveClock), 1000*time.Second)
+		stepClock(c, 1000*time.Second)
 		if d := l.When(1); d != 1000*time.Second || l.NumRequeues(1) != math.MaxInt32 {
 			t.Errorf("When = %v, NumRequeues = %d", d, l.NumRequeues(1))
 		}
@@ -175,8 +176,8 @@ func newBackoffModel(config BackoffConfig[int], r *rand.Rand) *backoffModel {
 	}
 	config.Base = min(config.Base, config.Max)
 	if config.ForgetAfter <= 0 {
-		config.ForgetAfter = forever
-		if config.Max <= forever/2 {
+		config.ForgetAfter = expiring.Forever
+		if config.Max <= expiring.Forever/2 {
 			config.ForgetAfter = max(2*config.Max, 10*time.Minute)
 		}
 	}
@@ -191,7 +192,7 @@ func newBackoffModel(config BackoffConfig[int], r *rand.Rand) *backoffModel {
 func (m *backoffModel) find(key int) *backoffModelKey {
 	k := m.keys[key]
 	if k == nil || k.gone <= m.now {
-		k = &backoffModelKey{last: m.config.Base, gone: forever}
+		k = &backoffModelKey{last: m.config.Base, gone: expiring.Forever}
 		m.keys[key] = k
 	}
 	return k
@@ -220,8 +221,8 @@ func (m *backoffModel) when(key int) time.Duration {
 	}
 	k.last = low
 	k.failures++
-	k.gone = forever
-	if m.config.ForgetAfter < horizon-min(low, horizon) {
+	k.gone = expiring.Forever
+	if m.config.ForgetAfter < expiring.Horizon-min(low, expiring.Horizon) {
 		k.gone = m.now + low + m.config.ForgetAfter
 	}
 	return low
@@ -232,7 +233,7 @@ func (m *backoffModel) forget(key int)       { delete(m.keys, key) }
 
 // expires alternates between the two moments at which something changes.
 func (m *backoffModel) expires(key int) time.Duration {
-	if k := m.find(key); k.gone == forever || m.now >= k.gone-m.config.ForgetAfter {
+	if k := m.find(key); k.gone == expiring.Forever || m.now >= k.gone-m.config.ForgetAfter {
 		return k.gone
 	} else {
 		return k.gone - m.config.ForgetAfter

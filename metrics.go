@@ -109,25 +109,32 @@ type Stats struct {
 	// that none can be. Only queues with such features set them.
 	Blocked int
 	Paused  bool
+	// PausedUntil is when a pause of the queue ends, zero if it has no end.
+	PausedUntil time.Time
 	// Processing is the number of keys that workers hold.
 	Processing int
 	// Again is how many of those were added meanwhile, so that they are queued when their worker is Done.
 	Again int
+	// Held is how many of them are on hold, so that no worker has them. Queues leave it zero: package debug and the metrics
+	// set it, as far as the queue's pools say so. LongestRunning and UnfinishedWork are then those of running calls.
+	Held int
 	// Waiting is the number of keys that wait for their time. A key can wait and be queued or held at once. If Queued,
 	// Processing and Waiting are all zero, the queue had no key at some moment.
 	Waiting int
 
 	// Adds counts the adds that changed something, as the metric does.
 	Adds uint64
-	// Retries counts the calls of AddAfter before shutdown, AddRateLimited included.
+	// Retries counts the calls of AddAfter, AddRateLimited and Fail before shutdown that add a key, whatever the delay.
 	Retries uint64
-	// Dropped is the number of keys that were still waiting for their time at shutdown.
+	// Dropped is the number of keys that were still waiting for their time at shutdown, and of those that DropQueued has
+	// dropped. (A shared queue counts the adds that were not sent to the server.)
 	Dropped uint64
 	// UnmatchedDones counts the calls of Done for a key that no worker held. Each of them is a bug in the caller.
 	UnmatchedDones uint64
 
-	// OldestQueued is how long ago the key at the head of the line was added. Like the other times, it is zero in a queue
-	// without metrics. It is also zero in a queue with a custom Queue, whose head is unknown.
+	// OldestQueued is how long ago the key that has been queued for longest was added or came due. (A key that was added
+	// while a worker held it counts from that add.) Like the other times, it is zero in a queue without metrics. It is also
+	// zero in a queue with a custom Queue, whose head is unknown.
 	OldestQueued time.Duration
 	// ShuttingDown reports whether one of the ShutDown methods was called.
 	ShuttingDown bool
@@ -283,6 +290,7 @@ func (q *Typed[T]) statsLocked() Stats {
 		Processing:     q.mu.processing,
 		Again:          q.mu.again,
 		Adds:           q.mu.adds,
+		Dropped:        q.mu.dropped,
 		UnmatchedDones: q.mu.unmatchedDones,
 	}
 	if q.observer == nil {

@@ -273,13 +273,17 @@ func TestInspectorProvider(t *testing.T) {
 	q.Add(1)
 }
 
-// Of a queue that has only client-go's methods, an Inspector knows the length.
+// Of a queue that has only client-go's methods, an Inspector knows the length, and whether it is shut down.
 func TestInspectForeignQueue(t *testing.T) {
 	q := struct{ workqueue.TypedInterface[int] }{workqueue.NewTyped[int]()}
 	i := workqueue.Inspect(q)
 	i.Add(1)
-	if s := i.Stats(); s.Queued != 1 || i.Snapshot != nil {
+	if s := i.Snapshot(10).Stats; s.Queued != 1 || s.ShuttingDown || i.Forget != nil || i.Remove != nil {
 		t.Errorf("%+v", s)
+	}
+	q.ShutDown()
+	if !i.Stats().ShuttingDown {
+		t.Error("Stats do not show the shutdown")
 	}
 }
 

@@ -26,7 +26,8 @@ type TypedInterface[T comparable] interface {
 	// Len returns the number of queued keys. Keys that workers hold are not counted.
 	Len() int
 	// Get blocks until a key is queued and hands it to the caller, who must call Done with it. After
-	// shutdown it hands out what is still queued, and then returns shutdown = true without blocking.
+	// shutdown it hands out what is still queued, and then returns shutdown = true. (A queue with limits may block then,
+	// until a limit lets a queued key go.)
 	Get() (item T, shutdown bool)
 	// Done says that the caller has finished with an item from Get. If the item was added in the
 	// meantime, it goes to the end of the line.
@@ -143,8 +144,10 @@ type Typed[T comparable] struct {
 		// processing counts the keys that workers hold, and again those of them that are dirty.
 		processing, again int
 
-		adds           uint64
-		unmatchedDones uint64
+		// dropping: DropQueued was called, so nothing is queued any more.
+		dropping bool
+
+		adds, dropped, unmatchedDones uint64
 	}
 }
 
@@ -362,6 +365,9 @@ func (q *Typed[T]) Done(item T) {
 	if q.observer != nil {
 		now = q.observer.Now() // Before anything changes, because a clock may panic.
 	}
+	if k.Value&dirty != 0 && q.mu.dropping {
+		q.cancelLocked(s, k)
+	}
 	if k.Value&dirty != 0 {
 		// First, so that the worker still holds the key if this panics, and may call Done again.
 		q.pushLocked(s, k)
@@ -380,49 +386,5 @@ func (q *Typed[T]) Done(item T) {
 	q.mu.processing--
 	if q.observer != nil {
 		q.observeDoneLocked(s, now)
-	}
-}
-
-// ShutDown is that of [TypedInterface]. It may be called any number of times, also while or after the queue is drained.
-// It waits for the goroutine that refreshes metrics, if there is one, and for nothing else.
-func (q *Typed[T]) ShutDown() {
-	defer q.ticker.Wait()
-	q.mu.Lock()
-	defer q.unlock()
-	q.mu.EndDrain(ErrShutDown)
-	q.beginShutDownLocked()
-}
-
-// ShutDownWithDrain is that of [TypedInterface]. It waits forever if no worker takes the queued keys, or one of them
-// never calls Done, unless ShutDown is called meanwhile. Use ShutDownContext to wait no longer than a limit.
-func (q *Typed[T]) ShutDownWithDrain() {
-	// The caller asked for no error: a ShutDown that ends the wait is as good as an empty queue.
-	_ = q.ShutDownContext(context.Background())
-}
-
-// ShutDownContext is that of [Extended].
-func (q *Typed[T]) ShutDownContext(ctx context.Context) error {
-	defer q.ticker.Wait()
-	return q.beginDrain().Wait(ctx)
-}
-
-// ShuttingDown is that of [TypedInterface].
-func (q *Typed[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
-
-// beginDrain shuts the queue down and returns what to wait for. If the queue is empty, unlock ends the drain at once.
-func (q *Typed[T]) beginDrain() *gate.Drain {
-	q.mu.Lock()
-	defer q.unlock()
-	q.beginShutDownLocked()
-	return q.mu.Drain()
-}
-
-func (q *Typed[T]) beginShutDownLocked() {
-	if q.shuttingDown.Swap(true) {
-		return
-	}
-	q.ticker.Stop()
-	if q.observer != nil {
-		q.observer.RefreshLast()
 	}
 }

@@ -1,8 +1,10 @@
 package workqueue
 
 import (
+	"context"
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/failures"
 	"k8s.io/utils/clock"
 )
 
@@ -58,7 +60,7 @@ func NewRateLimitingQueueWithConfig(rateLimiter RateLimiter, config RateLimiting
 }
 
 // NewTypedRateLimitingQueueWithConfig returns a rate-limiting queue configured by config. A nil rateLimiter means
-// [DefaultTypedControllerRateLimiter]. The result is also an [Extended], whatever config.DelayingQueue is.
+// [DefaultTypedControllerRateLimiter]. The result is also an [ExtendedRateLimiting], whatever config.DelayingQueue is.
 //
 // Most limiters of this package remember a failed key until it is forgotten, so call Forget for every
 // key that has succeeded or is given up. (That of [NewTypedItemBackoffRateLimiter] forgets by itself.)
@@ -71,10 +73,11 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 		config.DelayingQueue = newDelayingQueue(TypedDelayingQueueConfig[T]{Name: config.Name, Clock: config.Clock}, provider)
 	}
 	q := &rateLimitingType[T]{
-		lowerLayer:  lowerLayer[T]{Extend(TypedInterface[T](config.DelayingQueue))},
+		Extended:    Extend(TypedInterface[T](config.DelayingQueue)),
 		delaying:    config.DelayingQueue,
 		rateLimiter: rateLimiter,
 	}
+	q.failures = failures.New(config.Clock, q.has)
 	registerInspector[T](q, config.Name, provider, below)
 	return q
 }
@@ -89,12 +92,15 @@ func NewRateLimitingQueueWithDelayingInterface(di DelayingInterface, rateLimiter
 	return NewRateLimitingQueueWithConfig(rateLimiter, RateLimitingQueueConfig{DelayingQueue: di})
 }
 
-// rateLimitingType puts AddRateLimited on top of a delaying queue.
+// rateLimitingType puts AddRateLimited and Fail on top of a delaying queue.
 type rateLimitingType[T comparable] struct {
-	lowerLayer[T] // the delaying queue without its AddAfter
-	delaying      TypedDelayingInterface[T]
-	rateLimiter   TypedRateLimiter[T]
+	Extended[T] // the delaying queue without its AddAfter
+	delaying    TypedDelayingInterface[T]
+	rateLimiter TypedRateLimiter[T]
+	failures    *failures.Counts[T]
 }
+
+var _ ExtendedRateLimiting[int] = (*rateLimitingType[int])(nil)
 
 func (q *rateLimitingType[T]) AddAfter(item T, duration time.Duration) {
 	q.delaying.AddAfter(item, duration)
@@ -104,15 +110,28 @@ func (q *rateLimitingType[T]) AddRateLimited(item T) {
 	q.delaying.AddAfter(item, q.rateLimiter.When(item))
 }
 
-// AddRateLimitedAfter is AddRateLimited, but item does not come before atLeast has passed, unless somebody else adds it.
-func (q *rateLimitingType[T]) AddRateLimitedAfter(item T, atLeast time.Duration) {
-	delay := q.rateLimiter.When(item)
-	if k, ok := q.rateLimiter.(delayKeeper[T]); ok && delay < atLeast {
-		k.SetDelay(item, atLeast) // Until then, further failures are the same.
+// Fail is that of [ExtendedRateLimiting]. It takes logarithmic time.
+func (q *rateLimitingType[T]) Fail(_ context.Context, key T, f Failure) (Retry, error) {
+	r := q.failures.Fail(key, failures.Failure(f), q.rateLimiter)
+	if r.GivenUp {
+		q.rateLimiter.Forget(key)
+	} else {
+		q.delaying.AddAfter(key, r.Delay)
 	}
-	q.delaying.AddAfter(item, max(delay, atLeast))
+	return Retry(r), nil
 }
 
-func (q *rateLimitingType[T]) Forget(item T) { q.rateLimiter.Forget(item) }
+// Failures is that of [ExtendedRateLimiting].
+func (q *rateLimitingType[T]) Failures(key T) (n int, left time.Duration) { return q.failures.Of(key) }
+
+func (q *rateLimitingType[T]) Forget(item T) {
+	q.failures.Forget(item)
+	q.rateLimiter.Forget(item)
+}
 
 func (q *rateLimitingType[T]) NumRequeues(item T) int { return q.rateLimiter.NumRequeues(item) }
+
+func (q *rateLimitingType[T]) has(key T) bool {
+	_, found := q.Extended.SnapshotKey(key)
+	return found
+}

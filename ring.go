@@ -3,69 +3,8 @@ package workqueue
 import (
 	"iter"
 
-	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/stash"
 )
-
-// Queue holds the keys that wait for a worker, and decides their order. [TypedQueueConfig] takes one. Its methods are
-// called under the queue's lock: never two at once, and they must not call the queue back. A panic of one of them does
-// what that of a metric does: see [MetricsProvider].
-type Queue[T comparable] interface {
-	// Touch is called when a key is added that is in the Queue already.
-	Touch(item T)
-	// Push puts a key into the Queue. It is not called for a key that is there.
-	Push(item T)
-	// Len returns the number of keys in the Queue.
-	Len() int
-	// Pop takes out the next key. It is called only while Len is not zero.
-	Pop() (item T)
-}
-
-// DefaultQueue returns a [Queue] that is first in, first out, for Queues that order some keys themselves and leave the
-// rest to it. (A queue that is built without a Queue has this order too, and is faster.) It has no lock of its own. Pop of an empty one
-// panics.
-func DefaultQueue[T comparable]() Queue[T] { return &fifo[T]{} }
-
-type fifo[T comparable] struct{ ring[T] }
-
-func (f *fifo[T]) Touch(T)     {}
-func (f *fifo[T]) Push(item T) { f.push(item) }
-func (f *fifo[T]) Len() int    { return f.n }
-
-func (f *fifo[T]) Pop() T {
-	if f.n == 0 {
-		panic("workqueue: Pop of an empty Queue")
-	}
-	return f.pop()
-}
-
-// pushCustomLocked is pushLocked with a Queue. If that panics, a key that was just inserted is deleted again.
-func (q *Typed[T]) pushCustomLocked(s keytable.Slot, k *entry[T]) {
-	pushed := false
-	defer func() {
-		if !pushed && k.Value == 0 {
-			q.mu.keys.Delete(s)
-		}
-	}()
-	q.custom.Push(k.Key)
-	pushed = true
-}
-
-func (q *Typed[T]) popCustomLocked() (keytable.Slot, *entry[T]) {
-	for q.custom.Len() > 0 {
-		item := q.custom.Pop()
-		// A Queue may have keys of its own, which were never added. takeLocked marks them dirty.
-		s, k, _ := q.mu.keys.FindOrInsert(keytable.HashOf(item), item)
-		if k.Value&processing == 0 {
-			return s, k
-		}
-		// A Queue that has a key twice must not make two workers hold it.
-		if k.Value&dirty == 0 {
-			q.markDirtyLocked(s, k)
-		}
-	}
-	return keytable.None, nil
-}
 
 // ring is a first-in, first-out buffer: a chain of blocks. The first is being emptied, and the last is
 // being filled. It grows and shrinks by whole blocks, so no call copies or clears many elements.

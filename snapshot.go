@@ -5,11 +5,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/failures"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
 // Snapshot shows people what is in a queue at one moment. It holds copies: keeping it does not harm the queue. Each list
-// has at most 512 keys; a [KeyReader] shows the others.
+// has at most 512 keys; SnapshotKeys of [Extended] yields the others.
 type Snapshot[T comparable] struct {
 	// Stats are those of the same moment, or nearly so. They count all keys.
 	Stats Stats
@@ -20,10 +21,11 @@ type Snapshot[T comparable] struct {
 	Queued []KeySnapshot[T]
 	// Waiting are keys that wait for their time: the next one that is due first.
 	Waiting []KeySnapshot[T]
-	// Failing are keys whose failures the limiter has counted, in whatever state they are: the one with
+	// Failing are keys whose failures the queue or its limiter has counted, in whatever state they are: the one with
 	// the most failures first.
 	Failing []KeySnapshot[T]
-	// FailingUnlisted reports that Failing is empty because the limiter is not a [RequeueLister], as those of client-go.
+	// FailingUnlisted reports that Failing lacks keys that were added by AddRateLimited alone, because a limiter is not a
+	// [RequeueLister], as those of client-go.
 	FailingUnlisted bool
 }
 
@@ -43,42 +45,22 @@ type KeySnapshot[T comparable] struct {
 	// State is where the key is in its life. It is empty for a key that is not in the queue.
 	State KeyState
 	// Since is when a worker got the key, when it was queued, or when it began to wait. In a queue without metrics it
-	// is zero but for waiting keys.
+	// is zero but for waiting keys. It is zero for a key that has come due and is on its way to its line.
 	Since time.Time
 	// Due is when the time of a waiting key comes, and zero for other keys. If the wall clock has been set since the
 	// queue was made or its first key began to wait, Since and Due are off by as much.
 	Due time.Time
 	// Again reports that a key that is being processed was added meanwhile, so that it comes again.
 	Again bool
-	// Requeues is the number of failures that the limiter remembers, zero in a queue without a limiter.
+	// Requeues is the number of failures in a row: those that Fail has counted, or the limiter if it has counted more.
 	Requeues int
 	// Priority and Group are those of the key, in a queue that has such.
 	Priority int
 	Group    string
 	// Blocked reports that a queued key cannot be handed out, because its group is at its limit or paused.
 	Blocked bool
-	// Causes are those of [CauseAdder], nil if there are none.
+	// Causes are those of [Extended], nil if there are none.
 	Causes *Causes
-}
-
-// KeyReader is a queue that shows one key, or all of its keys in steps.
-type KeyReader[T comparable] interface {
-	// SnapshotKey returns what the queue knows of key, and whether key is in the queue. A key that a worker holds
-	// or that is queued, and that waits for its time as well, is shown as processing or queued with the Due of its
-	// waiting.
-	SnapshotKey(key T) (k KeySnapshot[T], found bool)
-	// SnapshotKeys yields the keys of every state, in no particular order. It copies a few hundred keys at a time and
-	// holds no lock while it yields them. A key that is in two states is yielded once for each. A key that moves
-	// meanwhile may be yielded twice, or not at all.
-	SnapshotKeys() iter.Seq[KeySnapshot[T]]
-}
-
-// AddTimes is a queue that knows when the keys that workers hold were added. All in-memory queues of this project are. Package
-// worker measures with it how long changes take.
-type AddTimes[T comparable] interface {
-	// AddedAt returns when key, which a worker holds, was first added or came due before it was handed out, whatever was added
-	// since. It is zero in a queue without metrics, and for a key that no worker holds. It takes constant time.
-	AddedAt(key T) time.Time
 }
 
 // maxSnapshot is how many keys of a state Snapshot copies at most: all under one lock, which no call may hold for
@@ -134,12 +116,12 @@ func (q *Typed[T]) keysIn(wanted func(sets) bool) iter.Seq[KeySnapshot[T]] {
 	return keytable.InSteps(&q.mu.keys, q.mu.Lock, q.mu.Unlock, add)
 }
 
-// SnapshotKeys is that of [KeyReader].
+// SnapshotKeys is that of [Extended].
 func (q *Typed[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
 	return q.keysIn(func(sets) bool { return true })
 }
 
-// SnapshotKey is that of [KeyReader]. It takes constant time.
+// SnapshotKey is that of [Extended]. It takes constant time.
 func (q *Typed[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	h := keytable.HashOf(key)
 	q.mu.Lock()
@@ -150,7 +132,7 @@ func (q *Typed[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	return KeySnapshot[T]{Key: key}, false
 }
 
-// AddedAt is that of [AddTimes].
+// AddedAt is that of [Extended].
 func (q *Typed[T]) AddedAt(key T) (at time.Time) {
 	if q.observer == nil {
 		return at
@@ -208,7 +190,7 @@ func (q *delayingType[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
 	}
 	waiting := keytable.InSteps(&q.mu.waiting.keys, q.mu.Lock, q.mu.Unlock, add)
 	return func(yield func(KeySnapshot[T]) bool) {
-		for _, keys := range []iter.Seq[KeySnapshot[T]]{waiting, q.lowerLayer.SnapshotKeys()} {
+		for _, keys := range []iter.Seq[KeySnapshot[T]]{waiting, q.Extended.SnapshotKeys()} {
 			for k := range keys {
 				if !yield(k) {
 					return
@@ -220,7 +202,8 @@ func (q *delayingType[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
 
 func (q *delayingType[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	above, waits := q.snapshotWaiting(key) // First: meanwhile the key may move to the queue below.
-	if k, found = q.lowerLayer.SnapshotKey(key); !found {
+	if k, found = q.Extended.SnapshotKey(key); !found {
+		above.Causes = k.Causes
 		return above, waits
 	}
 	k.Due = above.Due
@@ -248,7 +231,7 @@ func (q *delayingType[T]) snapshotWaitingLocked(s keytable.Slot) KeySnapshot[T] 
 	return KeySnapshot[T]{
 		Key:   k.Key,
 		State: KeyWaiting,
-		Since: q.loop.Time(k.Value.duration()),
+		Since: q.loop.Time(k.Value.Duration()),
 		Due:   q.loop.Time(time.Duration(q.mu.waiting.order.At(s).Rank)),
 	}
 }
@@ -259,30 +242,36 @@ func (q *rateLimitingType[T]) Snapshot(limit int) Snapshot[T] {
 	s := q.Extended.Snapshot(limit)
 	for _, keys := range [][]KeySnapshot[T]{s.Processing, s.Queued, s.Waiting} {
 		for i := range keys {
-			keys[i].Requeues = q.NumRequeues(keys[i].Key)
+			keys[i].Requeues = q.requeues(keys[i].Key)
 		}
 	}
-	s.Failing = mostRequeuedOf(q.rateLimiter, min(max(limit, 0), maxSnapshot))
-	_, lists := q.rateLimiter.(RequeueLister[T])
-	s.FailingUnlisted = !lists
-	for i, failing := range s.Failing {
-		s.Failing[i], _ = q.lowerLayer.SnapshotKey(failing.Key)
-		s.Failing[i].Requeues = failing.Requeues
+	lists, complete := requeuedOf([]TypedRateLimiter[T]{q.rateLimiter})
+	s.FailingUnlisted = !complete
+	for _, failing := range failures.Most(min(max(limit, 0), maxSnapshot), q.failures.All(), lists) {
+		k, _ := q.Extended.SnapshotKey(failing.Key)
+		k.Requeues = failing.N
+		s.Failing = append(s.Failing, k)
 	}
 	return s
 }
 
 // SnapshotKeys asks the limiter for the requeues of each key.
 func (q *rateLimitingType[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
-	return keytable.Map(q.lowerLayer.SnapshotKeys(), func(k KeySnapshot[T]) KeySnapshot[T] {
-		k.Requeues = q.NumRequeues(k.Key)
+	return keytable.Map(q.Extended.SnapshotKeys(), func(k KeySnapshot[T]) KeySnapshot[T] {
+		k.Requeues = q.requeues(k.Key)
 		return k
 	})
 }
 
+// requeues returns the failures of key that Fail has counted, or the limiter if it has counted more.
+func (q *rateLimitingType[T]) requeues(key T) int {
+	n, _ := q.failures.Of(key)
+	return max(n, q.rateLimiter.NumRequeues(key))
+}
+
 // SnapshotKey returns the requeues also of a key that is not in the queue.
 func (q *rateLimitingType[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
-	k, found = q.lowerLayer.SnapshotKey(key)
-	k.Requeues = q.NumRequeues(key)
+	k, found = q.Extended.SnapshotKey(key)
+	k.Requeues = q.requeues(key)
 	return k, found
 }

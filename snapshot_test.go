@@ -85,10 +85,7 @@ func TestSnapshot(t *testing.T) {
 }
 
 // keyReader is a queue that lists its keys.
-type keyReader[T comparable] interface {
-	workqueue.Extended[T]
-	workqueue.KeyReader[T]
-}
+type keyReader[T comparable] = workqueue.Extended[T]
 
 func wantState(t *testing.T, what string, keys []workqueue.KeySnapshot[int], state workqueue.KeyState, n int) {
 	t.Helper()
@@ -212,16 +209,15 @@ func TestSnapshotKeyOnItsWay(t *testing.T) {
 		q.AddAfter(2, time.Hour)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		r := q.(workqueue.KeyReader[int])
-		if k, found := r.SnapshotKey(1); k.State != workqueue.KeyQueued || !found {
+		if k, found := q.SnapshotKey(1); k.State != workqueue.KeyQueued || !found {
 			t.Errorf("SnapshotKey() = %+v, %v of a key that is on its way", k, found)
 		}
 		close(arrived)
 		synctest.Wait()
-		if k, found := r.SnapshotKey(1); k.State != "" || found {
+		if k, found := q.SnapshotKey(1); k.State != "" || found {
 			t.Errorf("SnapshotKey() = %+v, %v of a key in another queue", k, found)
 		}
-		for k := range r.SnapshotKeys() {
+		for k := range q.SnapshotKeys() {
 			if k.Key != 2 || k.State != workqueue.KeyWaiting {
 				t.Errorf("SnapshotKeys() yields %+v", k)
 			}
@@ -272,7 +268,7 @@ type delayerOfSnapshots interface {
 // timed are the calls of TestAddedAt.
 type timed interface {
 	workqueue.TypedDelayingInterface[string]
-	workqueue.AddTimes[string]
+	workqueue.Extended[string]
 }
 
 // A queue with metrics knows when a held key was added, whatever was added since. A delayed key was added when its time came.

@@ -144,6 +144,7 @@ func (c *controller[request]) changes() worker.Stats {
 	s := c.books.Stats()
 	return worker.Stats{
 		Name: s.Name, Changes: s.Changes, OldestUnanswered: s.OldestUnanswered, Held: s.Held, HeldToLimit: s.HeldToLimit, Ended: s.Ended,
+		Queue: s.Queue, LongestRunning: s.LongestRunning, UnfinishedWork: s.UnfinishedWork,
 		Looping: s.Looping, GivenUpKeys: s.GivenUpKeys, Failing: s.Failing, GivenUpUnlisted: s.GivenUpUnlisted,
 	}
 }

@@ -281,7 +281,7 @@ func TestActionsAreGuarded(t *testing.T) {
 		h := newHandler(t, debug.Options{Actions: c.actions, Audit: func(*http.Request, debug.Action) { reports++ }})
 		many(h, 10, workqueue.Inspector{
 			Stats: noStats, Add: func(any) { t.Error("added") }, Remove: func(any) bool { t.Error("removed"); return true },
-			PauseGroup: func(string) { t.Error("paused") }, PausedGroups: func() []string { return []string{"g"} },
+			PauseGroup: func(string, time.Duration) { t.Error("paused") }, PausedGroups: func() []string { return []string{"g"} },
 		})
 		for n, form := range [][]string{
 			{"retry", "of", "failing"}, {"forget", "of", "all"}, {"pause_group", "group", "g"}, {"cancel", "key", "1"}, {"remove", "key", "1"},
@@ -309,7 +309,7 @@ func TestActionThatPanics(t *testing.T) {
 	if status, a := post(t, h, asPage, "queue", "broken", "key", strings.Repeat("x", 100_000)); status != 400 || !strings.Contains(a.Error, "form") {
 		t.Errorf("a long form: %d %+v", status, a)
 	}
-	h.InspectQueue("panics", workqueue.Inspector{Stats: noStats, Pause: func() { panic("pause") }})
+	inspect(h, "panics", workqueue.Inspector{Stats: noStats, Pause: func(time.Duration) { panic("pause") }})
 	if a := h.act(t, 500, "panics", "pause"); !strings.Contains(a.Error, "panicked") || !strings.Contains(h.last().Err.Error(), "panicked") {
 		t.Errorf("a pause that panics: %+v", a)
 	}
@@ -330,7 +330,7 @@ func TestGroupsThatLookAlike(t *testing.T) {
 			t.Errorf("%+v", answer)
 		}
 	}
-	q.PauseGroup("alone") // Without keys.
+	q.PauseGroup("alone", workqueue.UntilResumed) // Without keys.
 	d := getJSON[detail](t, h, "?queue=q&keys=250")
 	if len(d.Groups) != 5 {
 		t.Fatalf("%+v", d.Groups)

@@ -87,7 +87,7 @@ func TestGroupsInFull(t *testing.T) {
 		for key := range 100 {
 			q.Add(key)
 		}
-		q.PauseGroupFor("g1", 90*time.Second)
+		q.PauseGroup("g1", 90*time.Second)
 		d := getJSON[detail](t, h, "?queue=q&keys=4")
 		if len(d.Groups) != 2 || d.Groups[0].Keys != 50 || d.Groups[1].Keys != 50 || d.Groups[0].PausedFor == nil || *d.Groups[0].PausedFor != 90 || d.Groups[1].PausedFor != nil {
 			t.Errorf("%+v", d.Groups)

@@ -16,6 +16,7 @@ import (
 )
 
 const (
+	stateHeld    = "held"     // on hold
 	stateFailing = "failing"  // not in the queue, but the limiter or a pool remembers failures
 	stateGivenUp = "given_up" // a pool or the queue itself does not try it any more
 	stateAbsent  = "absent"   // nothing is known of it, any more
@@ -123,7 +124,7 @@ func (r *reading) poolKeys() *poolKeys {
 	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), holds: make(map[any]worker.HeldKey[any]), known: make(map[any]failure)}
 	var failing, gone []worker.FailedKey[any]
 	for _, k := range r.keys.givenUp {
-		gone = append(gone, failureOfKept(k).FailedKey)
+		gone = append(gone, keptFailure(k).FailedKey)
 	}
 	for _, s := range r.keys.pools {
 		p.running = append(p.running, s.Running...)

@@ -165,7 +165,6 @@ var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
 	"number":  number,
 	"human":   func(s seconds) string { return human(time.Duration(s)) },
 	"level":   level,
-	"most":    atMostText,
 	"mean":    precise,
 	"rate":    perSecondText,
 	"stamp":   func(t time.Time) string { return t.Format(time.RFC3339Nano) },

@@ -43,6 +43,9 @@ func (q sharedQueue[K]) GetContext(ctx context.Context) (key K, err error) {
 	return <-g.key, nil // It has just got one.
 }
 
+// DropQueued returns nil: the keys are for the other processes.
+func (q sharedQueue[K]) DropQueued() []K { return nil }
+
 // line hands out the keys of a shared queue one at a time, to the processes in turn. If their workers asked
 // the queue themselves, it would depend on the scheduler of Go which process gets a key.
 type line[K comparable] struct {

@@ -1,12 +1,14 @@
 package priorityqueue
 
 import (
+	"context"
 	"iter"
 	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/dueloop"
+	"github.com/keyedqueue/workqueue/internal/failures"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
@@ -114,50 +116,54 @@ func (q *Queue[T]) add(key T, r *request) {
 func (q *Queue[T]) addRateLimited(k *newKey[T], r *request) {
 	q.asking.Lock()
 	defer q.asking.Unlock()
-	if !q.mustAsk(k, r) {
+	ask, held := q.mustAsk(k, r)
+	if !ask {
 		return
 	}
 	asked := *r
 	asked.answered = true
-	asked.After = q.askLimiter(k.key, r.AtLeast)
-	if r.After > 0 {
-		asked.After = max(min(asked.After, r.After), r.AtLeast)
-	}
+	asked.After = q.askLimiter(k.key, r, held)
 	now := q.readClock(true)
 	q.lockAt(now)
 	defer q.unlock()
 	q.addLocked(k, &asked, now)
 }
 
-// askLimiter returns the limiter's delay, or atLeast if that is longer. Then the limiter hears of it: until that time has passed, further
-// failures are the same.
-func (q *Queue[T]) askLimiter(key T, atLeast time.Duration) time.Duration {
-	delay := q.config.RateLimiter.When(key)
-	if delay >= atLeast {
-		return delay
+// askLimiter returns how long a rate-limited key waits. If a worker holds it, this is a failure, as of Fail.
+func (q *Queue[T]) askLimiter(key T, r *request, held bool) time.Duration {
+	atMost := func(delay time.Duration) time.Duration {
+		if r.After > 0 {
+			delay = min(delay, r.After)
+		}
+		return max(delay, r.AtLeast)
 	}
-	if l, ok := q.config.RateLimiter.(interface{ SetDelay(T, time.Duration) }); ok {
-		l.SetDelay(key, atLeast)
+	if !held {
+		return atMost(q.config.RateLimiter.When(key))
 	}
-	return atLeast
+	retry := q.failures.Judge(key, failures.Failure{AtLeast: r.AtLeast})
+	if !retry.Same {
+		retry.Delay = atMost(failures.Ask(q.config.RateLimiter, key))
+		q.failures.Count(key, retry)
+	}
+	return retry.Delay
 }
 
-// mustAsk reports whether the limiter's answer can matter to k. If not, it adds k without.
-func (q *Queue[T]) mustAsk(k *newKey[T], r *request) bool {
+// mustAsk reports whether the limiter's answer can matter to k, and whether a worker holds k. If not, it adds k without.
+func (q *Queue[T]) mustAsk(k *newKey[T], r *request) (ask, held bool) {
 	now := q.readClock(q.needsTime(r))
 	q.lockAt(now)
 	defer q.unlock()
 	if q.shuttingDown.Load() {
-		return false
+		return false, false
 	}
 	s, e := q.mu.keys.Find(k.hash, k.key)
 	if s == keytable.None || q.needsLimiterLocked(s, &e.Value) {
-		return true
+		return true, s != keytable.None && e.Value.state.isHeld()
 	}
 	unasked := *r
 	unasked.askedBefore = true
 	q.addLocked(k, &unasked, now)
-	return false
+	return false, false
 }
 
 // needsLimiterLocked reports whether it matters for how long the limiter would make the key at s wait.
@@ -173,8 +179,27 @@ func (q *Queue[T]) needsLimiterLocked(s keytable.Slot, it *item) bool {
 	return true
 }
 
-// Forget is that of the limiter. The worker still has to call Done.
-func (q *Queue[T]) Forget(item T) { q.config.RateLimiter.Forget(item) }
+// Fail is that of [workqueue.ExtendedRateLimiting]. The key keeps the priority of its hand-out.
+func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueue.Retry, error) {
+	retry := q.failures.Fail(key, failures.Failure(f), q.config.RateLimiter)
+	if retry.GivenUp {
+		q.config.RateLimiter.Forget(key)
+		return workqueue.Retry(retry), nil
+	}
+	r := q.newRequest(AddOpts{After: retry.Delay})
+	r.byWorker, r.keepPriority, r.retry, r.answered = true, true, true, true
+	q.add(key, &r)
+	return workqueue.Retry(retry), nil
+}
+
+// Failures is that of [workqueue.ExtendedRateLimiting].
+func (q *Queue[T]) Failures(key T) (n int, left time.Duration) { return q.failures.Of(key) }
+
+// Forget is that of the limiter, and ends the queue's own count. The worker still has to call Done.
+func (q *Queue[T]) Forget(item T) {
+	q.failures.Forget(item)
+	q.config.RateLimiter.Forget(item)
+}
 
 // NumRequeues is that of the limiter.
 func (q *Queue[T]) NumRequeues(item T) int { return q.config.RateLimiter.NumRequeues(item) }

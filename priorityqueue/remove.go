@@ -3,31 +3,39 @@ package priorityqueue
 import (
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Remove takes key out of the queue, and returns its state before. A key that is Processing stays with its worker, who calls Done
-// as usual, and does not come again. The limiter's count stays until Forget. Remove works after shutdown, and may end a drain.
-func (q *Queue[T]) Remove(key T) State {
+// Remove is that of [workqueue.Operable]. It works after shutdown, and may end a drain.
+func (q *Queue[T]) Remove(key T) bool {
+	removed := q.remove(key)
+	q.Forget(key)
+	return removed
+}
+
+func (q *Queue[T]) remove(key T) bool {
 	h := keytable.HashOf(key)
 	now := q.readClock(false)
 	q.lockAt(now)
 	defer q.unlock()
-	s, e := q.mu.keys.Find(h, key)
-	if e == nil {
-		return Absent
+	s, it := q.findLocked(h, key)
+	if it == nil {
+		return false
 	}
-	before := e.Value.state.public()
-	q.removeLocked(s, &e.Value, now)
-	return before
+	q.removeLocked(s, it, now)
+	return true
 }
 
-// Discard is Remove and Forget. It reports whether key was in the queue.
-func (q *Queue[T]) Discard(key T) bool {
-	state := q.Remove(key)
-	q.Forget(key)
-	return state != Absent
-}
+// GivenUpKeys returns nil: the queue keeps no keys that are given up. RetryGivenUp and ForgetGivenUp return false.
+func (q *Queue[T]) GivenUpKeys(int) []workqueue.GivenUpKey[T] { return nil }
+
+func (q *Queue[T]) RetryGivenUp(T) bool { return false }
+
+func (q *Queue[T]) ForgetGivenUp(T) bool { return false }
+
+// Below returns nil: the queue has no other below it.
+func (q *Queue[T]) Below() any { return nil }
 
 // removeLocked takes the key at s out of the queue, or makes a held one not come again. It leaves a resting one alone.
 func (q *Queue[T]) removeLocked(s keytable.Slot, it *item, now time.Duration) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/gate"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
@@ -62,7 +63,7 @@ func (q *Queue[T]) tryShutDown(now time.Duration, andLocked func()) bool {
 		return false
 	}
 	q.shuttingDown.Store(true)
-	q.mu.paused = false
+	q.resumeLocked()
 	for _, group := range q.pausedGroupsLocked() {
 		s, _ := q.mu.pauses.names.Find(keytable.HashOf(group), group)
 		q.endPauseLocked(s)
@@ -104,17 +105,77 @@ func (q *Queue[T]) dropLocked(s keytable.Slot) {
 	q.removeLocked(s, it, unknown)
 }
 
-// Pause makes Get hand out no key until Resume or a shutdown. Everything else goes on: keys are added, come
-// due, and count in Len. After shutdown it does nothing.
-func (q *Queue[T]) Pause() {
+// DropQueued is that of [workqueue.Extended]. Keys of paused groups and of groups at their
+// limit come last.
+func (q *Queue[T]) DropQueued() (keys []T) {
+	if !q.ShuttingDown() {
+		return nil
+	}
+	for more := true; more; {
+		keys, more = q.dropInOrder(keys)
+	}
+	for n := 0; q.dropSlab(n); n++ {
+	}
+	return keys
+}
+
+// dropInOrder drops a few hundred queued keys, and appends them to keys. It returns false when there are none.
+func (q *Queue[T]) dropInOrder(keys []T) (all []T, more bool) {
 	q.mu.Lock()
 	defer q.unlock()
-	q.mu.paused = !q.shuttingDown.Load()
+	q.mu.stopped = true
+	for range maxPerLock {
+		var s keytable.Slot
+		switch {
+		case q.mu.order.Len() > 0:
+			s = q.nextLocked()
+		case q.mu.blocked.Len() > 0:
+			s = q.firstQueuedLocked(&q.mu.lines.At(q.mu.blocked.First().Slot).Value)
+		default:
+			return keys, false
+		}
+		keys = append(keys, q.mu.keys.At(s).Key)
+		q.dropLocked(s)
+	}
+	return keys, true
+}
+
+// Pause is that of [workqueue.Operable]. Everything but Get goes on: keys are added, come due, and count in Len. After
+// shutdown it does nothing.
+func (q *Queue[T]) Pause(d time.Duration) {
+	now := q.loop.Now()
+	until := dueloop.AddSaturated(now, d)
+	if d == workqueue.UntilResumed {
+		until = dueloop.Never
+	}
+	q.lockAt(now)
+	defer q.unlock()
+	if q.shuttingDown.Load() || until <= now {
+		return
+	}
+	if !q.mu.paused || until > q.mu.pauses.ofQueue {
+		q.mu.paused, q.mu.pauses.ofQueue = true, until
+	}
+	q.notePauseEndLocked()
 }
 
 // Resume ends a pause. It does nothing if there is none.
 func (q *Queue[T]) Resume() {
 	q.mu.Lock()
 	defer q.unlock()
+	q.resumeLocked()
+}
+
+func (q *Queue[T]) resumeLocked() {
 	q.mu.paused = false
+	q.notePauseEndLocked()
+}
+
+// endNextPauseLocked ends a pause that ends at now or before: that of the queue or of a group.
+func (q *Queue[T]) endNextPauseLocked(now time.Duration) {
+	if q.mu.paused && q.mu.pauses.ofQueue <= now {
+		q.resumeLocked()
+		return
+	}
+	q.endPauseLocked(q.mu.pauses.ends.First().Slot)
 }

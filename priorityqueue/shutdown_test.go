@@ -110,7 +110,7 @@ func TestShutDownNow(t *testing.T) {
 			q.Done("c/done") // rests
 			gets := []*testkit.Call[string]{startGet(q), startGet(q), startGet(q)}
 			gets[0].MustBlock(t, "Get")
-			q.Pause()
+			q.Pause(workqueue.UntilResumed)
 			q.Add("d/queued")
 			q.AddAfter("e/waits", time.Hour)
 			q.AddAfter("a/held", time.Hour)

@@ -173,7 +173,7 @@ func someCall(q *pq.Queue[int], key int, removes bool) {
 	case 1:
 		q.AddRateLimited(key)
 	case 2:
-		q.Pause()
+		q.Pause(workqueue.UntilResumed)
 	case 3, 4:
 		q.Resume()
 	case 5:
@@ -187,7 +187,7 @@ func someCall(q *pq.Queue[int], key int, removes bool) {
 		}
 	case 8:
 		if group := fmt.Sprint(key % 2); q.PausedGroups() != nil {
-			q.PauseGroup(group)
+			q.PauseGroup(group, workqueue.UntilResumed)
 			q.ResumeGroup(group)
 		}
 	case 9:

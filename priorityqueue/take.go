@@ -145,7 +145,7 @@ func (q *Queue[T]) finishSlotLocked(s keytable.Slot, it *item, now time.Duration
 	q.becomeQueuedLocked(s, it)
 }
 
-// AddedAgain is that of [workqueue.AddNotifier]. An add counts when it lets the key be queued at the Done: not while
+// AddedAgain is that of [workqueue.Extended]. An add counts when it lets the key be queued at the Done: not while
 // the key still has to wait. One with a Quiet cause does not count, unless it is merged with one that is not.
 func (q *Queue[T]) AddedAgain(key T) <-chan struct{} {
 	h := keytable.HashOf(key)

@@ -128,7 +128,7 @@ func (q *Queue[T]) moveDueLocked(now time.Duration) {
 			return
 		}
 		if next == q.mu.pauseEnd {
-			q.endPauseLocked(q.mu.pauses.ends.First().Slot)
+			q.endNextPauseLocked(now)
 			continue
 		}
 		due := q.mu.due.Pop()

@@ -3,7 +3,6 @@ package redisqueue
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -32,70 +31,6 @@ func (q *Queue[T]) AddAfter(item T, duration time.Duration) { q.enqueue(item, af
 // AddAfterContext is AddAfter with the confirmation of [Queue.AddContext].
 func (q *Queue[T]) AddAfterContext(ctx context.Context, item T, duration time.Duration) error {
 	return q.confirm(ctx, item, after[T](duration))
-}
-
-// AddRateLimited counts a failure of item and adds it after the delay that Backoff, Limit and Burst, or RateLimiter, give. While the
-// delay of the last failure has not passed, another failure, on whichever replica, is the same one: it is not counted, and item
-// comes at the end of that delay. AddRateLimited does not block. After shutdown it does nothing, as Add.
-func (q *Queue[T]) AddRateLimited(item T) { q.AddRateLimitedAfter(item, 0) }
-
-// AddRateLimitedAfter is AddRateLimited, but item does not come before atLeast has passed, unless somebody else adds it. Package
-// worker calls it for RetryAfter.
-func (q *Queue[T]) AddRateLimitedAfter(item T, atLeast time.Duration) {
-	q.enqueue(item, q.failure(item, atLeast))
-}
-
-// AddRateLimitedContext is AddRateLimited with the confirmation of [Queue.AddContext].
-func (q *Queue[T]) AddRateLimitedContext(ctx context.Context, item T) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return q.confirm(ctx, item, q.failure(item, 0))
-}
-
-// failure calls the RateLimiter or, without one, lets the server count. The server's jitter needs a random number; min keeps its digits
-// from being rounded up to 1.
-func (q *Queue[T]) failure(item T, atLeast time.Duration) putter[T] {
-	if limiter := q.config.RateLimiter; limiter != nil {
-		return after[T](max(limiter.When(item), atLeast))
-	}
-	return func(s *shard[T], encoded string) (seq uint64) {
-		s.q.mu.totals.stats.Retries++
-		text := fmt.Sprintf("%016d%s%.14f %d", len(encoded), encoded, min(rand.Float64(), 0.99999999999999), ceilMicros(atLeast))
-		return s.enqueueLocked(newOp(codeAddRateLimited, text))
-	}
-}
-
-// Forget forgets the failures of item: the next one counts as the first. It does not block. After shutdown it does nothing, as Add.
-func (q *Queue[T]) Forget(item T) {
-	if limiter := q.config.RateLimiter; limiter != nil {
-		limiter.Forget(item)
-		return
-	}
-	q.enqueue(item, func(s *shard[T], encoded string) (seq uint64) {
-		return s.enqueueLocked(newOp(codeForget, encoded))
-	})
-}
-
-// NumRequeues returns how many failures of item were counted, on all replicas, since it was forgotten. It asks the server,
-// after what was called before, for up to a second, and returns 0 if that does not answer, and after shutdown. With a
-// RateLimiter it asks that.
-func (q *Queue[T]) NumRequeues(item T) int {
-	n, _, _ := q.NumRequeuesContext(context.Background(), item)
-	return n
-}
-
-// NumRequeuesContext is NumRequeues with errors: that of a server that has not answered when ctx ends or a second has passed, and
-// ErrShutDown. It also returns what is left of the last failure's delay, zero with a RateLimiter. Package worker calls it.
-func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (failures int, left time.Duration, err error) {
-	if limiter := q.config.RateLimiter; limiter != nil {
-		return limiter.NumRequeues(item), 0, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	encoded, _ := q.locate(item)
-	answers, err := q.ask(ctx, codeNumRequeues, encoded)
-	return answers[0].n, answers[0].left, err
 }
 
 // putter puts an operation on a key into the buffer of its shard, and returns the operation's seq. It runs under the lock.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -74,27 +75,44 @@ func Queues(ctx context.Context, client redis.UniversalClient) (names []string, 
 // Description says which format of data, how many shards and which type of keys the queue has.
 func (q *Queue[T]) Description() string { return q.config.description }
 
-// Pause makes all replicas hand out nothing until Resume. Workers finish what they have. It does not block; Flush waits until
-// the server knows it. After shutdown it does nothing. Stats has Paused.
-func (q *Queue[T]) Pause() { q.pauseAll("1") }
+// Pause makes all replicas hand out nothing for d on the server's clock, or until Resume with [workqueue.UntilResumed]. A pause with
+// an end needs no process to end it. It does nothing if d is not positive, and of several pauses the latest end counts. Workers finish
+// what they have. Pause does not block; Flush waits until the server knows it. After shutdown it does nothing, and a shutdown ends no
+// pause: that is the whole queue's. Stats has Paused and PausedUntil, and Counts says who has paused the queue.
+func (q *Queue[T]) Pause(d time.Duration) {
+	switch {
+	case d == workqueue.UntilResumed:
+		q.pauseAll("inf")
+	case d > 0:
+		q.pauseAll(strconv.FormatUint(ceilMicros(d), 10))
+	}
+}
 
 // Resume lets all replicas hand out keys again, as Pause.
 func (q *Queue[T]) Resume() { q.pauseAll("0") }
 
-func (q *Queue[T]) pauseAll(oneOrZero string) {
+func (q *Queue[T]) pauseAll(length string) {
 	_ = q.whileOpen(context.Background(), func() {
 		for _, s := range q.shards {
-			s.enqueueLocked(newOp(codePause, oneOrZero))
+			s.enqueueLocked(newOp(codePause, length+" "+q.config.Replica))
 		}
 	})
 }
 
-// Discard takes item out of the queue, on all replicas, and forgets its failures. It reports whether the server knew it or
-// its failures. A key that a worker holds stays with that worker, but does not come again. Discard asks the server for up to a
+// Remove takes item out of the queue, on all replicas, and forgets its failures. It reports whether the server knew it or
+// its failures. A key that a worker holds stays with that worker, but does not come again. Remove asks the server for up to a
 // second, and returns false if that does not answer, and after shutdown; the server may still do it later.
-func (q *Queue[T]) Discard(item T) bool { return q.changed(codeDiscard, item) }
+func (q *Queue[T]) Remove(item T) bool {
+	q.mu.Lock()
+	q.forgetHeldLocked(item)
+	q.mu.Unlock()
+	return q.changed(codeDiscard, item)
+}
 
-// DiscardContext is Discard of several keys. It returns those that the server knew. It sends a few hundred at a time, and the next
+// Discard is Remove.
+func (q *Queue[T]) Discard(item T) bool { return q.Remove(item) }
+
+// DiscardContext is Remove of several keys. It returns those that the server knew. It sends a few hundred at a time, and the next
 // ones when the server has answered. If it does not answer until ctx ends, DiscardContext returns an error beside the keys that the
 // server is known to have removed; it may still remove the few hundred that were under way. After shutdown it returns ErrShutDown.
 func (q *Queue[T]) DiscardContext(ctx context.Context, items ...T) (discarded []T, err error) {
@@ -129,20 +147,11 @@ func change[T comparable, K any](ctx context.Context, q *Queue[T], c code, keys 
 	return found, nil
 }
 
-// maxReason is how many bytes of an error are kept.
-const maxReason = 1000
-
 // GiveUp lists item on the server as a key that is not tried any more, for all replicas, until Forget, Discard, RetryGivenUp or
 // ForgetGivenUp takes it off the list, or Config.GivenUpLimit or Config.GivenUpAge is reached. It changes nothing else. It does
 // not block. After shutdown it does nothing, as Add. Package worker calls it.
 func (q *Queue[T]) GiveUp(item T, attempts int, err error) {
-	reason := "no error"
-	if err != nil {
-		reason = fmt.Sprint(err) // err.Error() may panic, for instance because err is a nil pointer.
-	}
-	if len(reason) > maxReason {
-		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
-	}
+	reason := reasonOf(err)
 	q.enqueue(item, func(s *shard[T], encoded string) (seq uint64) {
 		text := fmt.Sprintf("%016d%s%d %s", len(encoded), encoded, max(attempts, 0), reason)
 		return s.enqueueLocked(newOp(codeGiveUp, text))

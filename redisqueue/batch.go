@@ -191,7 +191,7 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 		// All was done but the adds that a full server refused. The answers are lost, and are not asked for again: a second Discard could
 		// remove a later add.
 		for _, o := range b.ops {
-			if o.answer != nil {
+			if o.answer != nil && !(r.full && o.code.isAdd()) {
 				o.answer(answer{}, errAnswerLost)
 			}
 		}
@@ -223,7 +223,7 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now tim
 	q.mu.totals.info.LostDones += uint64(r.unmatched)
 	answers := r.answers
 	for _, o := range b.ops {
-		if o.answer != nil && len(answers) > 0 {
+		if o.answer != nil && len(answers) > 0 && !(r.status == "FULL" && o.code.isAdd()) {
 			o.answer(answers[0], nil)
 			answers = answers[1:]
 		}

@@ -85,14 +85,15 @@ elseif not isFirst and not isCheck then
 end
 
 -- The fields of META:
---   description  what all replicas must have in common     paused       1 while the queue is paused
+--   description  what all replicas must have in common     pausedUntil  when the queue's pause ends, FOREVER without an end
+--   pausedBy     who has paused the queue                   pausedAt     when
 --   keeper       the session that wakes at keeperCalls     leaseTime    the lease clock
 --   time         the queue's clock at the last batch       offset       how far that clock is ahead of the server's
 --   fence        the last fence                            again        how many keys are processing+dirty
 --   repaired     how many entries were repaired            repairAt     where the scan for such entries goes on
 --   tokens       what the token bucket had at filled
-local description, paused, keeper, keeperCalls, timeBefore, offsetBefore, leaseTime, fence, again, repairedBefore, tokens, filled = unpack(call(
-	'HMGET', META, 'description', 'paused', 'keeper', 'keeperCalls', 'time', 'offset', 'leaseTime', 'fence', 'again', 'repaired', 'tokens', 'filled'))
+local description, pausedUntil, keeper, keeperCalls, timeBefore, offsetBefore, leaseTime, fence, again, repairedBefore, tokens, filled = unpack(call(
+	'HMGET', META, 'description', 'pausedUntil', 'keeper', 'keeperCalls', 'time', 'offset', 'leaseTime', 'fence', 'again', 'repaired', 'tokens', 'filled'))
 if description and description ~= DESCRIPTION then
 	return 'REFUSED ' .. description .. ', in the field description of ' .. META
 end
@@ -108,6 +109,7 @@ local function number(field, value)
 	return 0
 end
 keeperCalls, offsetBefore, leaseTime = number('keeperCalls', keeperCalls or 0), number('offset', offsetBefore or 0), number('leaseTime', leaseTime or 0)
+pausedUntil = number('pausedUntil', pausedUntil or 0)
 fence, again, repairedBefore = number('fence', fence or 0), number('again', again or 0), number('repaired', repairedBefore or 0)
 tokens, filled = tokens and number('tokens', tokens), filled and number('filled', filled)
 
@@ -125,8 +127,7 @@ end
 -- ends because the server's clock was set, or because the server hung or was down.
 local leaseClock = leaseTime + math.min(now - timeBefore, lease / 2)
 fence = math.max(fence, now)
-paused = paused == '1'
-local wasPaused, repaired, since = paused, 0, digits(now)
+local repaired, since, FOREVER = 0, digits(now), 2 ^ 53
 
 if isFirst or isCheck then
 	-- A user who may not call a command must find out before the first write. (Rights may change later: see knownFence.)

@@ -130,7 +130,7 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 const maxShards = 1024
 
 // format is the version of the data on the server and of batch.lua. Replicas of different formats refuse to work together.
-const format = 3
+const format = 4
 
 // settings are what batch.lua must know of the configuration, with times in microseconds.
 func (c *Config[T]) settings() string {

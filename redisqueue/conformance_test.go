@@ -68,7 +68,17 @@ var queueNumber atomic.Int64
 
 // nameless hides the name and the numbers of a shared queue, which a queue without metrics has not in the suite. It panics if the
 // latter are not those of a queue without failures.
-type nameless struct{ *Queue[string] }
+type nameless struct {
+	*Queue[string]
+	unnamed bool // The case wants a queue without a name, which knows no times.
+}
+
+func (q nameless) AddedAt(key string) time.Time {
+	if q.unnamed {
+		return time.Time{}
+	}
+	return q.Queue.AddedAt(key)
+}
 
 func (q nameless) Stats() workqueue.Stats {
 	st := q.Queue.Stats()
@@ -105,7 +115,7 @@ func conformance(t *testing.T, addr string, skip map[string]string) {
 			RateLimiter:  c.RateLimiter,
 		}
 		must(t, config.complete(time.Hour))
-		return nameless{newQueue(bubbleClient{client}, config, s)}
+		return nameless{newQueue(bubbleClient{client}, config, s), c.Name == ""}
 	}
 	workqueuetest.Suite{
 		New:          build,

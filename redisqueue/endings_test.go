@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/worker"
 )
 
 // A replica that has been idle for longer than its lease has nothing to send to the server at shutdown, and ends.
@@ -378,18 +377,6 @@ func TestTwoStringsOfOneKey(t *testing.T) {
 	getEach(t, q, "x")
 	wantNoKeys(t, q)
 }
-
-var (
-	_ workqueue.TypedRateLimitingInterface[string] = (*Queue[string])(nil)
-	_ workqueue.Extended[string]                   = (*Queue[string])(nil)
-	_ workqueue.KeyReader[string]                  = (*Queue[string])(nil)
-	_ workqueue.KeyRemover[string]                 = (*Queue[string])(nil)
-	_ workqueue.CauseAdder[string]                 = (*Queue[string])(nil)
-	_ workqueue.AddNotifier[string]                = (*Queue[string])(nil)
-	_ workqueue.GivenUpKeeper[string]              = (*Queue[string])(nil)
-	_ workqueue.Leaser[string]                     = (*Queue[string])(nil)
-	_ worker.SharedQueue[string]                   = (*Queue[string])(nil)
-)
 
 // A queue whose server does not answer, or that has shut down, does not say that a key has no failures.
 func TestUnknownNumberOfFailures(t *testing.T) {

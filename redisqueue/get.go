@@ -202,7 +202,9 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 		q.reportLocked("A key cannot be decoded and was set aside", key.bad)
 		return
 	}
-	q.mu.totals.latency.observe(time.Duration(serverNow-key.since) * time.Microsecond)
+	waited := time.Duration(serverNow-key.since) * time.Microsecond
+	q.mu.totals.latency.observe(waited)
+	key.addedAt, key.retryAt = now.Add(-waited), now.Add(key.left)
 	switch h := q.mu.held[key.item]; {
 	case h == nil:
 		s.handLocked(key.handedOut, key.item, now)

@@ -10,8 +10,6 @@ local function lose(holder, key, state, isSuspect)
 		local random = (now % 1000 * 7919 + #released * 104729) % 1000 / 1000
 		delay = math.ceil(math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease)) * (1 + random) / 2)
 	end
-	local failures, left = failuresOf(key)
-	setFailures(key, left > 0 and failures or failures + 1, math.max(left, delay))
 	if most > 0 and losses >= most then
 		-- An add while the key was held may be confirmed, so it gets an attempt of its own.
 		if not release(holder, key, state, true) then
@@ -77,6 +75,13 @@ if tidies then
 	local before = whole(now - setting('forget'))
 	local keys = readSome(chores, function(from, n) return call('ZRANGEBYSCORE', RETRIES, '-inf', before, 'LIMIT', from, n) end)
 	chores = chores - #keys
+	loadStates(keys)
+	for i = #keys, 1, -1 do -- A key that is held keeps its count: its call may fail again.
+		if #(states[keys[i]] or '') >= 28 then
+			call('ZADD', RETRIES, since, keys[i])
+			table.remove(keys, i)
+		end
+	end
 	each('ZREM', FAILURES, keys)
 	each('ZREM', RETRIES, keys)
 	each('HDEL', LASTS, keys)
@@ -98,12 +103,18 @@ end
 
 -- Hand out keys: first those that this batch puts back, then those in the line, then those that this batch queues.
 local got, bytes, popped = 0, 0, 0
+local paused, failing = pausedUntil > now, call('ZCARD', FAILURES) > 1
 local function wants() return not paused and got < want and bytes < BYTES end
 local moves, moved = {}, {} -- arguments for HSET and HDEL of CAUSES
 local function handOut(key)
 	fence = fence + 1
 	local itsFence = digits(fence)
-	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. states[key] .. ' ' .. key -- The state of a queued key is <since>.
+	local failures, delay = 0, 0
+	if failing then
+		failures, delay = failuresOf(key)
+	end
+	-- The state of a queued key is <since>.
+	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. states[key] .. ' ' .. whole(failures) .. ' ' .. whole(delay) .. ' ' .. key
 	local causes = caused and call('HGET', CAUSES, 'n' .. key)
 	if causes then
 		result = 'K' .. sub(result, 2) .. #causes .. ' ' .. causes
@@ -229,9 +240,14 @@ end
 
 -- A sleeper, the keeper, calls at keeperCalls, when the next key is due: this session if it sleeps, else, if need be, one that is woken.
 waiting = waiting or call('ZCARD', DELAYS) - 1
-local nextDue = -1
+local nextDue, at = -1, nil
 if waiting > 0 then
-	local at = math.min(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2] + 0, 2 ^ 53) -- It may be infinite.
+	at = math.min(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2] + 0, 2 ^ 53) -- It may be infinite.
+end
+if queued > 0 and paused and pausedUntil < FOREVER then
+	at = math.min(at or pausedUntil, pausedUntil) -- The end of a pause is like a key that comes due.
+end
+if at then
 	nextDue = math.max(0, at - now)
 	local sleeps = call('SISMEMBER', SLEEPERS, session) == 1
 	if sleeps or not keeper or keeperCalls > at or call('SISMEMBER', SLEEPERS, keeper) == 0 then
@@ -254,11 +270,12 @@ if wantsAll then
 	local oldest = state and #state == 16 and not find(state, '%D') and state or '0'
 	occasional = format('%d %d %d %d %s', call('ZCARD', FAILURES) - 1, call('SCARD', ASIDE), givenUp or call('ZCARD', GIVEN), allRepaired, oldest)
 end
-local reply = format('%s %s %d %d %d %d %d %d %.0f %d %s %d ', full and 'FULL' or 'OK', since, queued, processing, again, waiting,
-	changed, unmatched, nextDue, paused and 1 or 0, occasional, got) .. table.concat(results)
+local pauseLeft = not paused and 0 or pausedUntil == FOREVER and -1 or pausedUntil - now
+local reply = format('%s %s %d %d %d %d %d %d %.0f %.0f %s %d ', full and 'FULL' or 'OK', since, queued, processing, again, waiting,
+	changed, unmatched, nextDue, pauseLeft, occasional, got) .. table.concat(results)
 call('HSET', REPLIES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. reply)
-if not description or offset ~= offsetBefore or paused ~= wasPaused or repaired > 0 then
-	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'paused', paused and 1 or 0, 'repaired', allRepaired)
+if not description or offset ~= offsetBefore or repaired > 0 then
+	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired)
 end
 if tool then -- A tool leaves the clocks alone: its lease is short, so it would hold the lease clock back.
 	call('HSET', META, 'again', again)

@@ -53,7 +53,7 @@ func (q *Queue[T]) observe() error {
 	stats.WatchQueue(q.config.Name, q.latestStats)
 	if inspector, ok := provider.(workqueue.InspectorProvider); ok {
 		i := workqueue.Inspect[T](q)
-		i.Stats = q.latestStats
+		i.Stats, i.Facts = q.latestStats, q.Facts
 		inspector.InspectQueue(q.config.Name, i)
 	}
 	return nil
@@ -180,7 +180,7 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 	st.Latency, st.WorkDuration = t.latency.read(), t.workDuration.read()
 	c := q.countsLocked()
 	st.Queued, st.Processing, st.Again, st.Waiting = c.Queued, c.Processing, c.Again, c.Waiting
-	st.Paused, st.OldestQueued = c.Paused, c.OldestQueued
+	st.Paused, st.PausedUntil, st.OldestQueued = c.Paused, c.PausedUntil, c.OldestQueued
 	for _, h := range q.mu.held {
 		d := now.Sub(h.began)
 		st.UnfinishedWork += d

@@ -84,6 +84,11 @@ func (q *Queue[T]) Lease(ctx context.Context, item T) (context.Context, context.
 	return leased, func() { cancel(context.Canceled) }
 }
 
+// LeaseHeld is Lease: this queue never wants a key back that is on hold.
+func (q *Queue[T]) LeaseHeld(ctx context.Context, item T) (context.Context, context.CancelFunc) {
+	return q.Lease(ctx, item)
+}
+
 type fenceKey struct{}
 
 // Fence returns the number of the hand-out that ctx, a handler's context (see [Queue.Lease]), belongs to, and true; for other

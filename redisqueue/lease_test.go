@@ -30,7 +30,7 @@ func newShiftedQueue(t testing.TB, client redis.UniversalClient, config Config[s
 }
 
 // rawDescription is that of a Config[string].
-const rawDescription = "format 3, 1 shards, keys: string"
+var rawDescription = fmt.Sprintf("format %d, 1 shards, keys: string", format)
 
 // rawSession sends batches as a replica does, but as the test says.
 type rawSession struct {
@@ -72,7 +72,7 @@ func TestBatchRunsOnce(t *testing.T) {
 	a := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: lease}
 	b := a
 	b.id = "bbbbbbbbbbb"
-	failure := "R0000000000000001x0.5 0"
+	failure := "F0000000000000001x0.5 0 0 - - "
 	names := newKeyNames("test", 0).shard
 	wantFailures := func(want float64) {
 		t.Helper()

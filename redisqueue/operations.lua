@@ -2,14 +2,14 @@
 -- They write by themselves what concerns one key alone and does no harm if it is done twice.
 
 -- An operation is a letter and a key. A capital letter has an argument of 16 characters in front of the key: the delay of ADD_AFTER in
--- microseconds; the fence of a held key; for ADD_WHY, ADD_RATE_LIMITED and GIVE_UP the key's length, because more follows the key.
+-- microseconds; the fence of a held key; for ADD_WHY, FAIL and GIVE_UP the key's length, because more follows the key.
 -- protocol.go has the same list.
-local ADD, ADD_WHY, ADD_AFTER, ADD_RATE_LIMITED = 'a', 'C', 'L', 'R'
+local ADD, ADD_WHY, ADD_AFTER, FAIL = 'a', 'C', 'L', 'F'
 local FORGET, NUM_REQUEUES, GIVE_UP = 'f', 'n', 'G'
 local DONE, HAND_BACK, SET_ASIDE, ADDED_AGAIN = 'D', 'B', 'U', 'W'
 local DISCARD, RETRY_GIVEN_UP, FORGET_GIVEN_UP, REQUEUE_SET_ASIDE, DROP_SET_ASIDE = 'x', 't', 'y', 's', 'v'
 local PAUSE, IDENTIFY, QUIT = 'p', 'i', 'q'
-local ADDS = 'aCLR' -- A full server executes none of these; the replica sends them again.
+local ADDS = 'aCLF' -- A full server executes none of these; the replica sends them again.
 
 local codes, keys, arguments, rests, opCount = {}, {}, {}, {}, 0
 for i = FIRST_OP, #ARGV do
@@ -19,7 +19,7 @@ for i = FIRST_OP, #ARGV do
 	codes[opCount] = code
 	if byte(code) < 97 then
 		local argument, key = sub(op, 2, 17), sub(op, 18)
-		if code == ADD_WHY or code == GIVE_UP or code == ADD_RATE_LIMITED then
+		if code == ADD_WHY or code == GIVE_UP or code == FAIL then
 			local length = tonumber(argument, 10)
 			rests[opCount] = sub(key, length + 1) -- In a statement of its own: in one, miniredis' Lua would cut key first.
 			key = sub(key, 1, length)
@@ -163,11 +163,14 @@ local function giveUp(key, attemptsAndReason)
 	call('HSET', REASONS, key, attemptsAndReason)
 end
 
-local function forget(key)
+local function forgetFailures(key)
 	if call('ZREM', FAILURES, key) > 0 then
 		call('ZREM', RETRIES, key)
 		call('HDEL', LASTS, key)
 	end
+end
+local function forget(key)
+	forgetFailures(key)
 	dropGivenUp(key)
 end
 
@@ -184,9 +187,14 @@ end
 
 -- failuresOf returns how many failures of a key are counted, and what is left of the last one's delay. A failure before the end of
 -- that delay is the same one: it is not counted, and the key comes at the end of the delay.
+-- The count expires, but not while the key is held.
 local function failuresOf(key)
 	local retry = call('ZSCORE', RETRIES, key)
-	if not retry or retry + setting('forget') <= now then
+	if not retry then
+		return 0, 0
+	end
+	if retry + setting('forget') <= now and #(states[key] or '') < 28 then
+		forgetFailures(key)
 		return 0, 0
 	end
 	-- Another program may have written numbers that no reply can have.
@@ -342,8 +350,38 @@ if knownFence then
 	until #some == 0
 end
 
--- answer adds an answer to the reply: a number, which is 1 if the key was there, and what is left of a delay.
-local function answer(n, left) results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' end
+-- answer adds an answer to the reply: a number, which is 1 if the key was there; what is left of a delay; and what FAIL has found out: s
+-- if it was the same failure, g if the key was given up.
+local function answer(n, left, what) results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' .. (what or '') .. ' ' end
+
+-- fail counts a failure of a key, and lets the key come again or gives it up. A failure before the end of the last one's delay, or which
+-- the replica knows to be the same, is not counted. rest has a random number, see backoff; how long the key waits at least; after how many
+-- retries it is given up, 0 for never; t if that is now; s if it is the same; the delay that the replica's limiter has given or -; and the
+-- error.
+local function fail(key, rest)
+	local random, atLeast, maxRetries, flags, delay, reason = string.match(rest, '^(%S+) (%d+) (%-?%d+) (%S+) (%S+) (.*)$')
+	local failures, left = failuresOf(key)
+	if knownFence and call('ZSCORE', GIVEN, key) then -- An interrupted attempt has given it up.
+		answer(math.max(failures, 1), 0, 'g')
+		return
+	end
+	local same = left > 0 or find(flags, 's', 1, true)
+	local attempt = same and math.max(failures, 1) or failures + 1
+	maxRetries = tonumber(maxRetries)
+	if find(flags, 't', 1, true) or not same and maxRetries ~= 0 and attempt > maxRetries then
+		giveUp(key, whole(attempt) .. ' ' .. reason)
+		forgetFailures(key)
+		answer(attempt, 0, same and 'sg' or 'g')
+		return
+	end
+	if not same then
+		left = tonumber(delay) or backoff(key, failures, random)
+	end
+	left = math.max(left, atLeast)
+	setFailures(key, attempt, left)
+	addLater(key, left)
+	answer(attempt, left, same and 's')
+end
 
 -- Branches, not a table of functions: each batch runs the whole script, and defining sixteen functions is 11 % of a batch of one key.
 loadStates(keys)
@@ -379,16 +417,8 @@ for i, code in ipairs(codes) do
 		end
 	elseif code == ADD_AFTER then
 		addLater(key, arguments[i])
-	elseif code == ADD_RATE_LIMITED then -- The rest is a random number, see backoff, and how long the key waits at least.
-		local random, atLeast = string.match(rests[i], '^(%S+) (%d+)$')
-		local failures, delay = failuresOf(key)
-		if delay == 0 then
-			delay = backoff(key, failures, random) -- In two assignments: miniredis would set failures first.
-			failures = failures + 1
-		end
-		delay = math.max(delay, atLeast)
-		setFailures(key, failures, delay)
-		addLater(key, delay)
+	elseif code == FAIL then
+		fail(key, rests[i])
 	elseif code == FORGET then
 		forget(key)
 	elseif code == NUM_REQUEUES then
@@ -424,8 +454,13 @@ for i, code in ipairs(codes) do
 			add(key)
 		end
 		answer(found)
-	elseif code == PAUSE then -- In place of a key these have: 1, or 0 to resume;
-		paused = key == '1'
+	elseif code == PAUSE then -- In place of a key these have: for how long, inf or 0 to resume, and the name of the replica;
+		local length, by = string.match(key, '^(%S+) (.*)$')
+		local ends = length == '0' and 0 or length == 'inf' and FOREVER or math.max(pausedUntil, now + length)
+		if ends ~= pausedUntil then
+			pausedUntil = ends
+			call('HSET', META, 'pausedUntil', whole(ends), 'pausedBy', by, 'pausedAt', since)
+		end
 	elseif code == IDENTIFY then -- the name of the replica;
 		call('HSET', NAMES, session, key)
 	elseif code == QUIT then -- nothing. The session's keys are reclaimed by handout.lua, and its blocking read is woken to end.

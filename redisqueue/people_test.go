@@ -20,7 +20,7 @@ import (
 func TestPause(t *testing.T) {
 	_, q, other := twoReplicas(t, Config[string]{Shards: 2, PollInterval: 9 * time.Second})
 	addAndGet(t, q, "held")
-	other.Pause()
+	other.Pause(workqueue.UntilResumed)
 	flush(t, other)
 	keys := keysNamed("k", 20)
 	addAll(q, keys...)
@@ -251,7 +251,7 @@ func TestInspector(t *testing.T) {
 	if k, found := i.SnapshotKey(1); !found || k.State != workqueue.KeyQueued {
 		t.Errorf("SnapshotKey() = %+v, %v", k, found)
 	}
-	i.Pause()
+	i.Pause(workqueue.UntilResumed)
 	if !i.Remove(1) {
 		t.Error("1 was not removed")
 	}

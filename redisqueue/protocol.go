@@ -69,14 +69,14 @@ const (
 )
 
 // code is the letter of an operation. operations.lua has the same list. A capital letter has an argument of 16 characters in front of
-// the key; for codeAddWhy, codeAddRateLimited and codeGiveUp that is the length of the key, because more follows the key.
+// the key; for codeAddWhy, codeFail and codeGiveUp that is the length of the key, because more follows the key.
 type code byte
 
 const (
-	codeAdd            code = 'a'
-	codeAddWhy         code = 'C'
-	codeAddAfter       code = 'L'
-	codeAddRateLimited code = 'R'
+	codeAdd      code = 'a'
+	codeAddWhy   code = 'C'
+	codeAddAfter code = 'L'
+	codeFail     code = 'F' // has an answer
 
 	codeForget      code = 'f'
 	codeNumRequeues code = 'n' // has an answer
@@ -94,14 +94,14 @@ const (
 	codeRequeueSetAside code = 's'
 	codeDropSetAside    code = 'v'
 
-	codePause    code = 'p' // 1, or 0 to resume
+	codePause    code = 'p' // for how long, or 0 to resume, and the name of this replica
 	codeIdentify code = 'i'
 	codeQuit     code = 'q'
 )
 
 // isAdd reports whether a full server does not execute the operation.
 func (c code) isAdd() bool {
-	return c == codeAdd || c == codeAddWhy || c == codeAddAfter || c == codeAddRateLimited
+	return c == codeAdd || c == codeAddWhy || c == codeAddAfter || c == codeFail
 }
 
 // isAboutHeld reports whether the operation is about a key that the session holds: without that session it means nothing.
@@ -166,8 +166,10 @@ type reply struct {
 
 // answer is what the server says of a key.
 type answer struct {
-	n    int           // how many failures it has, or 1 if it was there
-	left time.Duration // of the delay of the last failure
+	n       int           // how many failures it has, or 1 if it was there
+	left    time.Duration // of the delay of the last failure
+	same    bool          // of codeFail, see workqueue.Retry
+	givenUp bool
 }
 
 func fromMicros(n int64) time.Duration { return time.Duration(min(n, 1<<62/1000)) * time.Microsecond }
@@ -176,8 +178,13 @@ func fromMicros(n int64) time.Duration { return time.Duration(min(n, 1<<62/1000)
 type handedOut struct {
 	encoded string
 	fence   string
-	since   int64  // microseconds
-	causes  string // see encodeCauses
+	since   int64 // microseconds
+	// failures are those that were counted when the key was handed out, and left what was left of the delay of the last one.
+	failures int
+	left     time.Duration
+	causes   string // see encodeCauses
+	// addedAt and retryAt are since and the end of left on this process's clock.
+	addedAt, retryAt time.Time
 }
 
 var errReply = errors.New("redisqueue: the server's reply makes no sense")
@@ -197,15 +204,19 @@ func parseReply(text string) (*reply, error) {
 		return nil, errReply
 	}
 	r.now = p.number()
-	c, paused := &r.counts, 0
+	c := &r.counts
 	for _, field := range []*int{&c.Queued, &c.Processing, &c.Again, &c.Waiting, &r.changed, &r.unmatched} {
 		*field = int(p.number())
 	}
 	r.nextDue = fromMicros(p.number())
-	for _, field := range []*int{&paused, &c.Failing, &c.SetAside, &c.GivenUp, &c.Repaired} {
+	left := p.number() // of a pause; less than zero if it has no end
+	c.Paused = left != 0
+	if left > 0 {
+		c.PausedUntil = time.Now().Add(fromMicros(left))
+	}
+	for _, field := range []*int{&c.Failing, &c.SetAside, &c.GivenUp, &c.Repaired} {
 		*field = int(p.number())
 	}
-	c.Paused = paused == 1
 	if oldest := p.number(); oldest > 0 {
 		c.OldestQueued = max(0, time.Duration(r.now-oldest)*time.Microsecond)
 	}
@@ -213,10 +224,13 @@ func parseReply(text string) (*reply, error) {
 	for p.rest != "" && !p.bad {
 		switch kind := p.take(1); kind {
 		case "n":
-			r.answers = append(r.answers, answer{n: int(p.number()), left: fromMicros(p.number())})
+			a := answer{n: int(p.number()), left: fromMicros(p.number())}
+			what := p.word()
+			a.same, a.givenUp = strings.Contains(what, "s"), strings.Contains(what, "g")
+			r.answers = append(r.answers, a)
 		case "k", "K":
 			n := int(p.number())
-			key := handedOut{fence: p.word(), since: p.number()}
+			key := handedOut{fence: p.word(), since: p.number(), failures: int(p.number()), left: fromMicros(p.number())}
 			key.encoded = p.take(n)
 			if kind == "K" {
 				key.causes = p.take(int(p.number()))

@@ -18,8 +18,12 @@ type Counts struct {
 	Queued, Processing, Again, Waiting int
 	// Failing, GivenUp, SetAside and Repaired are those of [Info].
 	Failing, GivenUp, SetAside, Repaired int
-	Paused                               bool
 	OldestQueued                         time.Duration
+	// Paused reports that nothing is handed out, until PausedUntil, or without an end if that is zero. PausedBy is the
+	// [Config].Replica that has paused the queue, and PausedSince when it did: only [Queue.Counts] knows these.
+	Paused                   bool
+	PausedUntil, PausedSince time.Time
+	PausedBy                 string
 }
 
 // Counts asks the server for the numbers of the queue. It returns an error, and no numbers, if the server does not answer, if ctx
@@ -35,6 +39,9 @@ func (q *Queue[T]) Counts(ctx context.Context) (sum Counts, err error) {
 	return sum, nil
 }
 
+// forever is FOREVER of batch.lua.
+const forever = 1 << 53
+
 // add adds the numbers of another shard.
 func (c *Counts) add(other Counts) {
 	c.Queued += other.Queued
@@ -45,7 +52,9 @@ func (c *Counts) add(other Counts) {
 	c.GivenUp += other.GivenUp
 	c.SetAside += other.SetAside
 	c.Repaired += other.Repaired
-	c.Paused = c.Paused || other.Paused
+	if other.Paused && (!c.Paused || !c.PausedUntil.IsZero() && (other.PausedUntil.IsZero() || other.PausedUntil.After(c.PausedUntil))) {
+		c.Paused, c.PausedUntil, c.PausedSince, c.PausedBy = true, other.PausedUntil, other.PausedSince, other.PausedBy
+	}
 	if other.Queued > 0 { // Otherwise its oldest key has been handed out since that was read.
 		c.OldestQueued = max(c.OldestQueued, other.OldestQueued)
 	}
@@ -63,10 +72,17 @@ func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
 	c.Processing, c.Waiting, c.Failing = withoutFiller("held"), withoutFiller("delays"), withoutFiller("failures")
 	c.Queued = max(0, withoutFiller("states")-c.Processing)
 	c.GivenUp, c.SetAside = check.number(f["givenUp"]), check.number(f["aside"])
-	c.Again, c.Repaired, c.Paused = check.number(f["again"]), check.number(f["repaired"]), f["paused"] == "1"
+	c.Again, c.Repaired = check.number(f["again"]), check.number(f["repaired"])
+	now, until := check.number(f["now"]), check.number(f["pausedUntil"])
+	if check.offset = int64(check.number(f["offset"])); until > now {
+		c.Paused, c.PausedBy, c.PausedSince = true, f["pausedBy"], check.time(f["pausedAt"])
+		if until < forever {
+			c.PausedUntil = check.at(int64(until))
+		}
+	}
 	var head KeyInfo[T]
 	if setState(&head, f["head"], &check); c.Queued > 0 && head.State == workqueue.KeyQueued {
-		c.OldestQueued = max(0, check.at(int64(check.number(f["now"]))).Sub(head.Since))
+		c.OldestQueued = max(0, check.at(int64(now)).Sub(head.Since))
 	}
 	return c, check.err
 }

@@ -25,12 +25,12 @@ local SCAN = {
 }
 
 if what == 'counts' then
-	local meta = call('HMGET', META, 'again', 'repaired', 'paused', 'offset', 'time')
+	local meta = call('HMGET', META, 'again', 'repaired', 'pausedUntil', 'offset', 'time', 'pausedBy', 'pausedAt')
 	local time, head = call('TIME'), call('LINDEX', LINE, 0)
 	return {
 		'states', call('HLEN', STATES), 'held', call('ZCARD', HELD), 'delays', call('ZCARD', DELAYS), 'failures', call('ZCARD', FAILURES),
-		'givenUp', call('ZCARD', GIVEN), 'aside', call('SCARD', ASIDE), 'again', meta[1], 'repaired', meta[2], 'paused', meta[3],
-		'head', head and call('HGET', STATES, head),
+		'givenUp', call('ZCARD', GIVEN), 'aside', call('SCARD', ASIDE), 'again', meta[1], 'repaired', meta[2], 'pausedUntil', meta[3], 'offset', meta[4],
+		'head', head and call('HGET', STATES, head), 'pausedBy', meta[6], 'pausedAt', meta[7],
 		'now', string.format('%.0f', math.max(time[1] * 1000000 + time[2] + (meta[4] or 0), meta[5] or 0)),
 	}
 end

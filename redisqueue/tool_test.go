@@ -166,7 +166,7 @@ func TestToolMayReadOnly(t *testing.T) {
 		if err := tool.AddContext(ctx, "z"); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: AddContext() = %v", name, err)
 		}
-		tool.Pause()
+		tool.Pause(workqueue.UntilResumed)
 		time.Sleep(50 * time.Millisecond) // The server's answer may come before Flush is called, or after.
 		if err := tool.Flush(within(t, 10*time.Second)); err == nil || !strings.Contains(err.Error(), name) || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: Flush() after Pause() = %v", name, err)

@@ -60,6 +60,10 @@ func TestPriorityConformance(t *testing.T) {
 			})
 			return NewQueue(inner, holdingAll(1), QueueConfig[string]{Keys: noKeys[string], Hash: HashString})
 		},
+		NewAny: func(c workqueuetest.Config[any]) workqueue.TypedInterface[any] {
+			inner := priorityqueue.New(priorityqueue.Config[any]{Clock: c.Clock, RateLimiter: c.RateLimiter})
+			return NewQueue(inner, holdingAll(1), QueueConfig[any]{Keys: noKeys[any], Hash: func(any) uint64 { return 7 }})
+		},
 		Check:         allDone,
 		NoMetrics:     true,
 		OneEntry:      true,
@@ -69,16 +73,9 @@ func TestPriorityConformance(t *testing.T) {
 
 // allDone checks that the cells count as many keys as are being processed: not one more, and not one less.
 func allDone(tested workqueue.TypedInterface[string]) error {
-	var q *queue[string]
-	switch tested := tested.(type) {
-	case *queue[string]:
-		q = tested
-	case *priorityQueue[string]:
-		q = tested.queue
-	case *readerQueue[string]:
-		q = tested.queue
-	case *priorityReaderQueue[string]:
-		q = tested.queue
+	q, ok := tested.(*queue[string])
+	if !ok {
+		q = tested.(*operableQueue[string]).queue
 	}
 	n := 0
 	for s := range q.cells {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/worker"
 )
 
 // Queue is a queue of those keys whose slots a [Member] holds.
@@ -20,8 +19,7 @@ import (
 //
 // All else is as in the queue that it was made of.
 type Queue[T comparable] interface {
-	workqueue.TypedRateLimitingInterface[T]
-	workqueue.Extended[T]
+	workqueue.ExtendedRateLimiting[T]
 	// Lease returns a context for the handler of a key that Get has returned. It is derived from ctx, carries the
 	// [Epoch], and ends, with a cause, when somebody else may get the key: with ErrLeaseLost when the member's validity
 	// ends, with ErrHandover when the slot is to move and HandoverTimeout has passed, with ErrLeft when Leave could not
@@ -39,10 +37,8 @@ type Queue[T comparable] interface {
 }
 
 // NewQueue returns a queue that hands out those keys of inner whose slots the member holds. From now on inner must not be
-// used by itself. The result is an [workqueue.Extended], and has the methods for priorities ([worker.PriorityQueue]),
-// for removal ([workqueue.KeyRemover], [worker.KeyFinder]), for a pause and for reading keys ([workqueue.KeyReader])
-// if inner has them. It is a [workqueue.CauseAdder] and a [workqueue.AddNotifier]. If inner is no CauseAdder,
-// AddCause is Add. Its facts on the debug page are who holds which slots, and what moves.
+// used by itself. The result is a [workqueue.ExtendedRateLimiting] whatever inner is, and a [workqueue.Operable] if inner is
+// one. Its facts on the debug page are who holds which slots, and what moves.
 //
 // Several queues may share a member: make all of them soon after Join. A slot comes with its keys in all queues of the group, so a
 // replica that lacks one of them leaves these keys unhandled. NewQueue panics if member is nil, if config has no Keys, or if T
@@ -50,12 +46,15 @@ type Queue[T comparable] interface {
 func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) Queue[T] {
 	q := newQueue(inner, member, config)
 	defer member.register(q)
-	return q.withMethodsOf(inner)
+	if o, ok := inner.(workqueue.Operable[T]); ok {
+		return &operableQueue[T]{q, checked[T]{o, q}}
+	}
+	return q
 }
 
 type queue[T comparable] struct {
-	// Extended is the queue below, without its delays and limiter.
-	workqueue.Extended[T]
+	// ExtendedRateLimiting is inner, or what Extend makes of it.
+	workqueue.ExtendedRateLimiting[T]
 	inner  workqueue.TypedRateLimitingInterface[T]
 	member *Member
 	keys   func(context.Context) ([]T, error)
@@ -100,17 +99,15 @@ func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], membe
 		}
 	}
 	q := &queue[T]{
-		Extended: workqueue.Extend(workqueue.TypedInterface[T](inner)), inner: inner, member: member, keys: config.Keys,
+		ExtendedRateLimiting: workqueue.ExtendRateLimiting(inner), inner: inner, member: member, keys: config.Keys,
 		hasher: h, seed: maphash.MakeSeed(), cells: make([]cells, len(member.slots)),
 		listPriority: config.ListPriority,
 	}
-	q.add = func(key T, _ int) { q.inner.Add(key) }
+	q.add = func(key T, _ int) { q.ExtendedRateLimiting.Add(key) }
 	q.priorityOf = func(T) int { return 0 }
-	if p, ok := inner.(worker.PriorityQueue[T]); ok {
-		q.add = func(key T, priority int) { p.AddWithPriority(key, priority, 0) }
-	}
-	if p, ok := inner.(priorityReader[T]); ok {
-		q.priorityOf = p.PriorityOf
+	if o, ok := inner.(workqueue.Operable[T]); ok {
+		q.add = func(key T, priority int) { o.AddWithPriority(key, priority, 0) }
+		q.priorityOf = o.PriorityOf
 	}
 	q.mu.parked = make(map[int]map[T]int)
 	q.mu.unlisted = make(map[int]time.Duration)
@@ -148,51 +145,30 @@ func (q *queue[T]) KeysOfOthers() uint64 { return q.ofOthers.Load() }
 // comes, unless the slot has stayed.
 func (q *queue[T]) Add(key T) {
 	if q.mayAdd(key) {
-		q.Extended.Add(key)
+		q.ExtendedRateLimiting.Add(key)
 	}
 }
 
-// AddCause is Add if the queue below is no [workqueue.CauseAdder].
 func (q *queue[T]) AddCause(key T, cause workqueue.Cause) {
 	if q.mayAdd(key) {
-		workqueue.AddCause(q.inner, key, cause)
+		q.ExtendedRateLimiting.AddCause(key, cause)
 	}
-}
-
-func (q *queue[T]) Causes(key T) workqueue.Causes {
-	if a, ok := q.inner.(workqueue.CauseAdder[T]); ok {
-		return a.Causes(key)
-	}
-	return workqueue.Causes{}
-}
-
-// AddedAgain returns nil if the queue below is no [workqueue.AddNotifier].
-func (q *queue[T]) AddedAgain(key T) <-chan struct{} {
-	if n, ok := q.inner.(workqueue.AddNotifier[T]); ok {
-		return n.AddedAgain(key)
-	}
-	return nil
 }
 
 // AddAfter checks the slot now, and again when the key's time has come.
 func (q *queue[T]) AddAfter(key T, after time.Duration) {
 	if q.mayAdd(key) {
-		q.inner.AddAfter(key, after)
+		q.ExtendedRateLimiting.AddAfter(key, after)
 	}
 }
 
-// AddRateLimited checks the slot when the key's time has come: it is called by handlers that have failed, and a key that
-// is dropped then is forgotten by the limiter too.
-func (q *queue[T]) AddRateLimited(key T) { q.inner.AddRateLimited(key) }
-
-func (q *queue[T]) Forget(key T) { q.inner.Forget(key) }
-
-func (q *queue[T]) NumRequeues(key T) int { return q.inner.NumRequeues(key) }
+// AddRateLimited and Fail are those of the queue below. They are for handlers that have failed, whose slots are checked when
+// the keys' time has come: a key that is dropped then is forgotten, too.
 
 func (q *queue[T]) Get() (key T, shutdown bool) {
 	for {
-		key, shutdown = q.Extended.Get()
-		if shutdown || q.take(key) {
+		key, shutdown = q.ExtendedRateLimiting.Get()
+		if shutdown || q.take(key, q.priorityOf) {
 			return key, shutdown
 		}
 	}
@@ -200,15 +176,15 @@ func (q *queue[T]) Get() (key T, shutdown bool) {
 
 func (q *queue[T]) GetContext(ctx context.Context) (key T, err error) {
 	for {
-		key, err = q.Extended.GetContext(ctx)
-		if err != nil || q.take(key) {
+		key, err = q.ExtendedRateLimiting.GetContext(ctx)
+		if err != nil || q.take(key, q.priorityOf) {
 			return key, err
 		}
 	}
 }
 
 // take reports whether a key that came out of the queue below may be handed out. If not, it has called Done.
-func (q *queue[T]) take(key T) bool {
+func (q *queue[T]) take(key T, priorityOf func(T) int) bool {
 	slot, token := q.locate(key)
 	for {
 		q.cells[slot].put(token)
@@ -222,18 +198,18 @@ func (q *queue[T]) take(key T) bool {
 		if state == absent {
 			// The state was read before Done: if the slot has come back since, its listing adds the key, and Done queues it.
 			q.ofOthers.Add(1)
-			q.inner.Forget(key)
-		} else if !q.park(slot, key) {
+			q.Forget(key)
+		} else if !q.park(slot, key, priorityOf(key)) {
 			continue
 		}
-		q.Extended.Done(key)
+		q.ExtendedRateLimiting.Done(key)
 		return false
 	}
 }
 
 // Done says that the caller has finished with a key from Get.
 func (q *queue[T]) Done(key T) {
-	q.Extended.Done(key)
+	q.ExtendedRateLimiting.Done(key)
 	slot, token := q.locate(key)
 	q.cells[slot].remove(token)
 	if q.member.state(slot) != held { // after the removal
@@ -242,8 +218,7 @@ func (q *queue[T]) Done(key T) {
 }
 
 // park keeps a key of a slot that is stopping, in case that it stays. It returns false if the slot is not stopping.
-func (q *queue[T]) park(slot int, key T) bool {
-	priority := q.priorityOf(key)
+func (q *queue[T]) park(slot int, key T, priority int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.member.state(slot) != stopping {
@@ -266,18 +241,10 @@ func (q *queue[T]) stopEnded(slots []int) {
 				q.add(key, priority)
 			} else {
 				q.ofOthers.Add(1)
-				q.inner.Forget(key)
+				q.Forget(key)
 			}
 		}
 	}
-}
-
-// AddedAt asks inner. A key that has come with its slot was added when this member has listed it.
-func (q *queue[T]) AddedAt(key T) (at time.Time) {
-	if times, ok := q.inner.(workqueue.AddTimes[T]); ok {
-		at = times.AddedAt(key)
-	}
-	return at
 }
 
 func (q *queue[T]) unpark(slot int) map[T]int {
@@ -291,49 +258,24 @@ func (q *queue[T]) unpark(slot int) map[T]int {
 	return keys
 }
 
-// prioritized is a queue with priorities, such as those of package priorityqueue.
-type prioritized[T comparable] interface {
-	worker.PriorityQueue[T]
-	worker.KeyFinder[T]
-	workqueue.KeyRemover[T]
-	Pause()
-	Resume()
+// operableQueue is a queue over an Operable one.
+type operableQueue[T comparable] struct {
+	*queue[T]
+	checked[T]
 }
 
-// withMethodsOf returns q with those methods that some queues have in addition, if inner has them.
-func (q *queue[T]) withMethodsOf(inner workqueue.TypedRateLimitingInterface[T]) Queue[T] {
-	p, hasPriorities := inner.(prioritized[T])
-	r, isReader := inner.(workqueue.KeyReader[T])
-	switch {
-	case hasPriorities && isReader:
-		return &priorityReaderQueue[T]{priorityQueue[T]{q, p}, r}
-	case hasPriorities:
-		return &priorityQueue[T]{q, p}
-	case isReader:
-		return &readerQueue[T]{q, r}
-	}
-	return q
-}
+func (q *operableQueue[T]) Below() any { return q.queue.Below() }
 
-type (
-	priorityQueue[T comparable] struct {
-		*queue[T]
-		prioritized[T]
-	}
-	readerQueue[T comparable] struct {
-		*queue[T]
-		workqueue.KeyReader[T]
-	}
-	priorityReaderQueue[T comparable] struct {
-		priorityQueue[T]
-		workqueue.KeyReader[T]
-	}
-)
+// checked is an Operable that adds only keys whose slots the member holds.
+type checked[T comparable] struct {
+	workqueue.Operable[T]
+	q *queue[T]
+}
 
 // AddWithPriority checks the slot as AddAfter does.
-func (q *priorityQueue[T]) AddWithPriority(key T, priority int, after time.Duration) {
-	if q.mayAdd(key) {
-		q.prioritized.AddWithPriority(key, priority, after)
+func (c checked[T]) AddWithPriority(key T, priority int, after time.Duration) {
+	if c.q.mayAdd(key) {
+		c.Operable.AddWithPriority(key, priority, after)
 	}
 }
 
@@ -357,47 +299,22 @@ func NewOptsQueue[T comparable, O any](inner OptsQueue[T, O], member *Member, co
 	Queue[T]
 	OptsQueue[T, O]
 } {
-	if _, ok := inner.(priorityReader[T]); !ok {
-		inner = &rememberingQueue[T, O]{OptsQueue: inner}
-	}
 	q := &optsQueue[T, O]{newQueue(inner, member, config), inner}
 	q.add = func(key T, priority int) { inner.AddWithOpts(opts(priority), key) }
 	defer member.register(q)
+	if o, ok := inner.(workqueue.Operable[T]); ok {
+		return &operableOptsQueue[T, O]{q, checked[T]{o, q.queue}}
+	}
 	return q
 }
 
-// priorityReader is a queue that knows the priority of a key that is being handled.
-type priorityReader[T comparable] interface{ PriorityOf(key T) int }
-
-// rememberingQueue makes a priorityReader of controller-runtime's PriorityQueue, which returns priorities only with the keys.
-type rememberingQueue[T comparable, O any] struct {
-	OptsQueue[T, O]
-	priorities sync.Map // has those that are not zero
+// operableOptsQueue is an optsQueue over an Operable one.
+type operableOptsQueue[T comparable, O any] struct {
+	*optsQueue[T, O]
+	checked[T]
 }
 
-func (q *rememberingQueue[T, O]) Get() (key T, shutdown bool) {
-	key, _, shutdown = q.GetWithPriority()
-	return key, shutdown
-}
-
-func (q *rememberingQueue[T, O]) GetWithPriority() (key T, priority int, shutdown bool) {
-	key, priority, shutdown = q.OptsQueue.GetWithPriority()
-	if priority != 0 {
-		q.priorities.Store(key, priority)
-	}
-	return key, priority, shutdown
-}
-
-func (q *rememberingQueue[T, O]) Done(key T) {
-	q.priorities.Delete(key) // Before Done: then somebody else may get the key.
-	q.OptsQueue.Done(key)
-}
-
-func (q *rememberingQueue[T, O]) PriorityOf(key T) int {
-	priority, _ := q.priorities.Load(key)
-	n, _ := priority.(int)
-	return n
-}
+func (q *operableOptsQueue[T, O]) Below() any { return q.queue.Below() }
 
 type optsQueue[T comparable, O any] struct {
 	*queue[T]
@@ -416,7 +333,7 @@ func (q *optsQueue[T, O]) AddWithOpts(o O, keys ...T) {
 func (q *optsQueue[T, O]) GetWithPriority() (key T, priority int, shutdown bool) {
 	for {
 		key, priority, shutdown = q.inner.GetWithPriority()
-		if shutdown || q.take(key) {
+		if shutdown || q.take(key, func(T) int { return priority }) {
 			return key, priority, shutdown
 		}
 	}

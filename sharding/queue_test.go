@@ -64,7 +64,7 @@ func TestAddedAt(t *testing.T) {
 			time.Sleep(time.Second)
 			q.Get()
 			q.Add("a")
-			at := q.(workqueue.AddTimes[string]).AddedAt("a")
+			at := q.AddedAt("a")
 			if provider != nil && time.Since(at) != time.Second || provider == nil && !at.IsZero() {
 				t.Errorf("with %T: added %v ago", provider, time.Since(at))
 			}

@@ -14,7 +14,6 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
-	"github.com/keyedqueue/workqueue/worker"
 )
 
 // wantFacts fails unless the queue's facts have these names and values. A * in a value stands for anything.
@@ -189,7 +188,7 @@ func TestListingThatHangsIsVisible(t *testing.T) {
 			t.Error(n, age)
 		}
 		wantFacts(t, q, "Slots not listed yet: 8, for 40s: their keys are still unknown here; a listing runs")
-		q.(*readerQueue[string]).gained([]int{0, 1}) // again, while they are being listed
+		q.(*queue[string]).gained([]int{0, 1}) // again, while they are being listed
 		if n, age := q.Unlisted(); n != 8 || age != 40*time.Second {
 			t.Error("of slots that were lost and came back:", n, age)
 		}
@@ -262,14 +261,12 @@ func TestCauses(t *testing.T) {
 	} {
 		m := holdingAll(1)
 		q := NewQueue(inner, m, QueueConfig[string]{Keys: noKeys[string]})
-		causes, notifier := q.(workqueue.CauseAdder[string]), q.(workqueue.AddNotifier[string])
-		_, keeps := inner.(workqueue.CauseAdder[string])
 		priority := 0
 		if name == "low priority" {
 			priority = -100
 			inner.(*priorityqueue.Queue[string]).AddWithOpts(priorityqueue.AddOpts{Priority: priority, Cause: &because}, "key")
 		} else {
-			causes.AddCause("key", because)
+			q.AddCause("key", because)
 		}
 		m.setState(0, stopping)
 		got := make(chan string)
@@ -286,19 +283,14 @@ func TestCauses(t *testing.T) {
 		if key := <-got; key != "key" {
 			t.Errorf("%s: %s", name, key)
 		}
-		if p, ok := inner.(worker.PriorityQueue[string]); ok && p.PriorityOf("key") != priority {
+		if p, ok := inner.(workqueue.Operable[string]); ok && p.PriorityOf("key") != priority {
 			t.Errorf("%s: it comes back with priority %d, not %d", name, p.PriorityOf("key"), priority)
 		}
-		again := notifier.AddedAgain("key")
-		if (again != nil) != keeps {
-			t.Errorf("%s: AddedAgain returns %v", name, again)
-		}
+		again := q.AddedAgain("key")
 		q.Add("key")
-		if keeps {
-			<-again
-		}
+		<-again
 		m.setState(0, absent)
-		if causes.AddCause("other", because); q.Len() != 0 || q.KeysOfOthers() != 1 {
+		if q.AddCause("other", because); q.Len() != 0 || q.KeysOfOthers() != 1 {
 			t.Errorf("%s: a key of another replica was added", name)
 		}
 	}

@@ -25,7 +25,7 @@ type ConditionWithContextFunc func(context.Context) (done bool, err error)
 // grid: if one lasts beyond the next point of the grid, the next call follows at once, and other points that it has
 // missed are left out. If interval is not positive there is no pause.
 //
-// It blocks, and waits in real time.
+// It blocks, and waits in real time. As in apimachinery, the error of a context that has ended is its Err, not its Cause.
 func PollUntilContextCancel(ctx context.Context, interval time.Duration, immediate bool, condition ConditionWithContextFunc) error {
 	return loop(ctx, Backoff{Duration: interval}.Timer(), immediate, false, condition)
 }

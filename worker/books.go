@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"log/slog"
 	"reflect"
 	"runtime/debug"
@@ -10,6 +11,7 @@ import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/observe"
+	"github.com/keyedqueue/workqueue/internal/stablehash"
 )
 
 // Books keep account of a handler's calls: which are running and for how long, how often each key has failed in a row and why, which
@@ -26,29 +28,26 @@ import (
 // A panic of a hook, the queue or its limiter reaches the caller of a method. On a goroutine of the books, which looks for stuck
 // handlers, ends holds or asks the queue about failing keys, it is logged.
 type Books[T comparable] struct {
-	queue   workqueue.TypedRateLimitingInterface[T]
-	reader  workqueue.Extended[T] // queue, or made of it
-	options Options[T]
-	logger  *slog.Logger // with the name as attribute
+	queue     workqueue.ExtendedRateLimiting[T] // made of raw, if that is none
+	raw       workqueue.TypedRateLimitingInterface[T]
+	queueName string
+	options   Options[T]
+	logger    *slog.Logger // with the name as attribute
+	madeAt    uintptr      // where the program made the books or their pool
 
-	// These are the queue, or nil if it does not have their methods.
+	priorities workqueue.Operable[T] // the queue, or nil
+	leaser     workqueue.Leaser[T]   // the queue, or nil
+	addTimes   bool                  // The queue knows when keys were added.
 
-	priorities PriorityQueue[T]
-	leaser     workqueue.Leaser[T]
-	addTimes   workqueue.AddTimes[T] // nil without metrics
-	shared     SharedQueue[T]
-	finder     KeyFinder[T]
-	keyReader  workqueue.KeyReader[T]
-
-	holds *holds[T]
+	holds  *holds[T]
+	hasher func() (stablehash.Hasher[T], error) // for Every
 
 	// poolStats sets the numbers of Stats that only a pool knows. It is nil without a pool: see hasPool.
 	poolStats func(*Stats)
 	// catchPanic runs foreign code on a goroutine of the books. A panic ends the pool. Books without a pool only log it.
 	catchPanic func(f func())
 
-	failures  failures[T]
-	lastSweep atomic.Int64 // when a sweep was last started without a pool, in nanoseconds since 1970
+	lastSweep atomic.Int64 // when a sweep was last started, in nanoseconds since 1970
 	sweeping  atomic.Bool  // a sweep goes on
 	sweepFrom int          // where the next sweep begins. Only the goroutine of a sweep uses it.
 	sweeps    sync.WaitGroup
@@ -58,12 +57,11 @@ type Books[T comparable] struct {
 		sync.Mutex
 		// running are the running calls. mu also guards the fields of each Entry from current on.
 		running []*Entry[T]
-		// interruptions counts, per key, the last calls in a row that were interrupted or whose hold was released at once.
-		interruptions recent[T, int]
+		records records[T]
 		// counted has only the counters that countLocked increments.
 		counted   Stats
 		durations observe.Histogram
-		changes   changes[T]
+		changes   observe.Histogram // see changes.go
 		// endWatch ends the watch for stuck calls of books without a pool.
 		endWatch func()
 	}
@@ -80,6 +78,7 @@ func NewBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], optio
 		panic(err)
 	}
 	b := newBooks(queue, options)
+	b.lastSweep.Store(b.options.Clock.Now().UnixNano())
 	b.setLogger()
 	return b
 }
@@ -96,29 +95,22 @@ func notNilPointer[T comparable](queue workqueue.TypedRateLimitingInterface[T]) 
 
 // newBooks returns books that still need setLogger. New may pass a nil queue, which Run refuses.
 func newBooks[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Books[T] {
-	b := &Books[T]{queue: queue, options: options}
+	b := &Books[T]{raw: queue, options: options, madeAt: callerOutside()}
 	b.options.setDefaults()
-	known := &b.failures.mu
-	known.failing.max, known.givenUp.max, known.calls.max = keepErrors, b.options.KeepGivenUp, maxCallBytes
-	b.mu.interruptions.max = keepInterruptions
+	b.mu.records.maxGivenUp = b.options.KeepGivenUp
 	buckets := b.options.durationBuckets()
-	b.mu.durations, b.mu.changes.took = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
+	b.mu.durations, b.mu.changes = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
 	b.catchPanic = b.logPanics
+	b.hasher = sync.OnceValues(stablehash.New[T])
 	b.holds = &holds[T]{books: b}
 	b.holds.loop = dueloop.New(b.options.Clock, b.holds.endDue)
 	if queue != nil {
-		b.reader = workqueue.Extend[T](queue)
-		b.priorities, _ = queue.(PriorityQueue[T])
+		b.queue = workqueue.ExtendRateLimiting(queue)
+		b.priorities, _ = queue.(workqueue.Operable[T])
 		b.leaser, _ = queue.(workqueue.Leaser[T])
-		if q, ok := queue.(workqueue.AddTimes[T]); ok && b.reader.Stats().Latency != nil {
-			b.addTimes = q
-		}
-		b.shared, _ = queue.(SharedQueue[T])
-		b.finder, _ = queue.(KeyFinder[T])
-		b.keyReader, _ = queue.(workqueue.KeyReader[T])
-		if b.options.Name == "" {
-			b.options.Name = b.reader.Stats().Name
-		}
+		stats := b.queue.Stats()
+		b.addTimes, b.queueName = stats.Latency != nil, stats.Name
+		b.options.Name = cmp.Or(b.options.Name, stats.Name)
 	}
 	return b
 }
@@ -129,6 +121,7 @@ func (b *Books[T]) setLogger() {
 	if b.logger == nil {
 		b.logger = slog.Default()
 	}
+	b.logger = slog.New(logHandler{b.logger.Handler(), b.madeAt})
 	if b.options.Name != "" {
 		b.logger = b.logger.With("queue", b.options.Name)
 	}
@@ -151,9 +144,8 @@ func (b *Books[T]) startCall(e *Entry[T]) {
 	defer b.mu.Unlock()
 	e.current.RunningKey = RunningKey[T]{Key: r.Key, Attempt: r.Attempt, Started: r.Started}
 	e.current.priority = e.priority
-	e.current.forgotten = e.failedBefore.calls > 0 && b.failures.countOf(r.Key).calls == 0 // since the call was prepared
-	if b.addTimes != nil {
-		b.mu.changes.resumeLocked(e)
+	if _, rec := b.mu.records.find(r.Key); rec != nil && !rec.since.IsZero() && !e.since.IsZero() {
+		e.since = rec.since // The change goes on that earlier calls did not answer.
 	}
 	e.place = len(b.mu.running)
 	b.mu.running = append(b.mu.running, e)
@@ -184,41 +176,38 @@ func (b *Books[T]) findLocked(key T) *Entry[T] {
 	return nil
 }
 
-// noteOutcome notes that the call of e has failed or, after a success, forgets earlier failures.
+// noteOutcome writes down how the call of e has ended.
 func (b *Books[T]) noteOutcome(e *Entry[T]) {
-	key := e.result.Key
-	switch e.result.Next {
-	case NextForget, NextRequeue:
-		if b.failures.numKnown.Load() > 0 {
-			b.failures.forget(key)
-		}
-	case NextRetry:
-		// Without a server, addRateLimited asks the limiter after the add. Until then limiterCounts is false, so that a limiter that counts zero
-		// does not end the failure.
-		count := failureCount{calls: e.failedBefore.calls + 1, limiterCounts: b.shared != nil && e.failedBefore.limiterCounts}
-		if e.sameFailure {
-			count = e.failedBefore
-		}
-		e.wasLogged = b.failures.add(key, b.failedCall(e), count)
-	case NextGiveUp:
-		b.failures.giveUp(key, b.failedCall(e))
+	r, all := &e.result, &b.mu.records
+	answered := r.Next == NextForget || r.Next == NextRequeue
+	if answered && !all.some.Load() {
+		return
+	}
+	var call FailedCall
+	if r.Next == NextRetry || r.Next == NextGiveUp {
+		call = e.failedCall() // Not under mu: foreign code.
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch s, rec := all.find(r.Key); {
+	case answered && rec != nil:
+		all.end(s)
+	case answered:
+	case r.Next == NextRetry:
+		all.noteFailure(r.Key, failing, call, e.since)
+	case r.Next == NextGiveUp:
+		all.noteFailure(r.Key, givenUp, call, e.since)
+	default:
+		all.noteNoAnswer(r.Key, e.since, r.Started.Add(r.Duration).UnixNano(), r.Next == NextInterrupted)
 	}
 }
 
 // withCauses appends to attrs the causes of a key that a worker has, if there are any.
 func (b *Books[T]) withCauses(attrs []slog.Attr, key T) []slog.Attr {
-	if causes := b.causesOf(key); !causes.IsZero() {
+	if causes := b.queue.Causes(key); !causes.IsZero() {
 		attrs = append(attrs, slog.String("causes", causes.String()))
 	}
 	return attrs
-}
-
-// causesOf returns the causes of a key that a worker has.
-func (b *Books[T]) causesOf(key T) (causes workqueue.Causes) {
-	if q, ok := b.queue.(workqueue.CauseAdder[T]); ok {
-		causes = q.Causes(key)
-	}
-	return causes
 }
 
 // countLocked counts a call that has ended.
@@ -232,8 +221,8 @@ func (b *Books[T]) countLocked(e *Entry[T]) {
 		n.TimedOut++
 	}
 	b.mu.durations.Observe(r.Duration)
-	if b.addTimes != nil {
-		b.mu.changes.noteLocked(e)
+	if answered := r.Next == NextForget || r.Next == NextRequeue; answered && !e.since.IsZero() {
+		b.mu.changes.Observe(max(0, r.Started.Add(r.Duration).Sub(e.since)))
 	}
 	switch r.Next {
 	case NextRequeue:
@@ -243,18 +232,12 @@ func (b *Books[T]) countLocked(e *Entry[T]) {
 		}
 	case NextHold:
 		n.Holds++
-		return // The end of the hold ends the row of interruptions, or is one more of them.
 	case NextInterrupted:
 		n.Interrupted++
-		b.countInterruptionLocked(r.Key)
-		return
 	case NextRetry:
 		n.Failed++
 	case NextGiveUp:
 		n.Failed++
 		n.GivenUp++
-	}
-	if b.mu.interruptions.size > 0 {
-		b.mu.interruptions.take(r.Key)
 	}
 }

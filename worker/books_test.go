@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -30,12 +31,10 @@ func handleOne(ctx context.Context, q extended, books *worker.Books[string], han
 		return handle(e.Context(), key)
 	}())
 	switch r.Next {
-	case worker.NextRetry:
-		q.AddRateLimited(key)
 	case worker.NextRequeue:
 		q.Forget(key)
 		q.AddAfter(key, time.Hour)
-	case worker.NextForget, worker.NextGiveUp:
+	case worker.NextForget:
 		q.Forget(key)
 	}
 	return r
@@ -222,10 +221,10 @@ func TestStatsOfBooks(t *testing.T) {
 			t.Errorf("while a call goes on: %+v", s)
 		}
 		time.Sleep(2 * time.Second)
-		q.Discard("a")
+		q.Remove("a")
 		for i := range 100 {
 			handle(fmt.Sprint(i))
-			q.Discard(fmt.Sprint(i))
+			q.Remove(fmt.Sprint(i))
 		}
 		time.Sleep(time.Minute)
 		books.Stats() // Which looks, in the background.
@@ -252,25 +251,25 @@ func TestStatsOfBooks(t *testing.T) {
 	})
 }
 
-// Books find out that a key that fails there has succeeded elsewhere, over any queue whose limiter counts by key.
+// Books find out that a key that fails there has succeeded elsewhere. A queue that is not Extended must be made so.
 func TestBooksOfTwoPrograms(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		defer q.ShutDown()
+		q = workqueue.ExtendRateLimiting(q)
 		first, second := worker.NewBooks(q, options{}), worker.NewBooks(q, options{})
 		handle := func(books *worker.Books[string], err error) outcome {
 			q.Add("a")
 			key, _ := q.Get()
 			e := books.Begin(t.Context(), key)
 			r := e.End(err)
-			if err != nil {
-				q.AddRateLimited(key)
-			} else {
+			if err == nil {
 				q.Forget(key)
 			}
 			e.AfterHold(func() { q.Done(key) })
 			return r
 		}
 		handle(first, errBroken)
+		time.Sleep(time.Second)
 		if r := handle(first, errBroken); r.Attempt != 2 {
 			t.Errorf("%+v", r)
 		}
@@ -287,24 +286,24 @@ func TestBooksOfTwoPrograms(t *testing.T) {
 	})
 }
 
-// badFinder is a queue that panics when it is asked for a key.
-type badFinder struct {
+// badQueue is a queue that panics when it is asked about a key.
+type badQueue struct {
 	extended
 	bad *bool
 }
 
-func (q badFinder) Has(string) bool {
+func (q badQueue) Failures(key string) (int, time.Duration) {
 	if *q.bad {
 		panic("a bad queue")
 	}
-	return true
+	return q.extended.Failures(key)
 }
 
 // What foreign code does on a goroutine of the books, where no caller could recover it, does not end the program.
 func TestPanicsOnGoroutinesOfBooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var bad bool
-		q := badFinder{newQueue(), &bad}
+		q := badQueue{newQueue(), &bad}
 		defer q.ShutDown()
 		logger, log := newLogger()
 		books := worker.NewBooks(q, options{Logger: logger, StuckAfter: 10 * time.Minute, OnStuck: func(context.Context, stuck) { panic("a bad hook") }})

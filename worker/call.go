@@ -54,7 +54,7 @@ func (c Call) Attempt() int {
 	return v.attempt
 }
 
-// Priority returns the priority that the key had when the call began, or false without a [PriorityQueue].
+// Priority returns the priority that the key had when the call began, or false if the queue is no [workqueue.Operable].
 func (c Call) Priority() (priority int, ok bool) {
 	v, _ := c.view()
 	return v.priority, v.hasPriority
@@ -69,7 +69,7 @@ func (c Call) Logger() *slog.Logger {
 }
 
 // Causes returns why the key came, for people and traces: a handler must do without them, because many adds have none and retries
-// have none. They are zero if the queue is no [workqueue.CauseAdder].
+// have none. Over a queue that is not of this project they are those of adds by a Pool.
 func (c Call) Causes() (causes workqueue.Causes) {
 	if c.anyCall != nil {
 		causes = c.causes()
@@ -137,18 +137,17 @@ func (c *callContext[T]) logger() *slog.Logger {
 
 func (c *callContext[T]) causes() (causes workqueue.Causes) {
 	if key, running := c.key(); running {
-		causes = c.entry.books.causesOf(key)
+		causes = c.entry.books.queue.Causes(key)
 	}
 	return causes
 }
 
 func (c *callContext[T]) untilAdded(ctx context.Context) context.Context {
-	q, notifies := c.entry.books.queue.(workqueue.AddNotifier[T])
 	key, running := c.key()
-	if !notifies || !running {
+	if !running {
 		return ctx
 	}
-	again := q.AddedAgain(key)
+	again := c.entry.books.queue.AddedAgain(key)
 	if again == nil {
 		return ctx
 	}

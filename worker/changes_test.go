@@ -170,7 +170,7 @@ func TestOldestUnanswered(t *testing.T) {
 // A change ends without an answer when the pool forgets the key, or the key is removed from the queue.
 func TestForgottenChanges(t *testing.T) {
 	for name, end := range map[string]func(*priorityqueue.Queue[string], *worker.Pool[string]){
-		"removed":   func(q *priorityqueue.Queue[string], _ *worker.Pool[string]) { q.Discard("a") },
+		"removed":   func(q *priorityqueue.Queue[string], _ *worker.Pool[string]) { q.Remove("a") },
 		"forgotten": func(_ *priorityqueue.Queue[string], p *worker.Pool[string]) { p.Forget("a") },
 		"forgotten by the limiter": func(q *priorityqueue.Queue[string], p *worker.Pool[string]) {
 			q.Forget("a")
@@ -292,6 +292,7 @@ func TestWhoMeasuresChanges(t *testing.T) {
 			"timed": timedQueues["root"](), "without metrics": newQueue(), "priority without metrics": newPriorityQueue(priorityqueue.Config[string]{}),
 			"plain": plain{timedQueues["root"]()}, "not handed out": timedQueues["priority"](),
 		} {
+			defer q.ShutDown()
 			b := worker.NewBooks(q, options{})
 			if q.Add("a"); kind != "not handed out" {
 				q.Get()

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 // Entry is a call of a handler in [Books].
@@ -26,7 +28,6 @@ type Entry[T comparable] struct {
 		RunningKey[T]                 // without Duration
 		callCtx       *callContext[T] // that of callState from startCall to endCall, otherwise nil
 		priority      int
-		forgotten     bool // Books.Forget was called during the call
 		// parts delay the Done of the key: the holds of the handler and pauseIfLooping. After the call only its goroutine uses them,
 		// without mu.
 		parts []*hold
@@ -47,13 +48,7 @@ type callState[T comparable] struct {
 	priority int                // of a key of a PriorityQueue
 	since    time.Time          // when the change that the call answers began (see changes.go), zero if unknown
 
-	failedBefore failureCount // the failures in a row before this call
-
-	// A call that has failed:
-
-	sameFailure bool          // it has failed within the delay of the failure before it
-	delayLeft   time.Duration // the rest of that delay
-	wasLogged   bool          // this attempt has failed, and was logged, before
+	sameFailure bool // it has failed within the delay of the failure before it
 }
 
 // Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context, [Entry.Context], is
@@ -111,14 +106,14 @@ func (b *Books[T]) newEntry(base context.Context) *Entry[T] {
 func (e *Entry[T]) prepare(key T) {
 	b := e.books
 	e.callState = callState[T]{result: Result[T]{Key: key}} // First: Done needs the key even if the queue panics below.
-	e.failedBefore = b.checkFailures(context.Background(), key)
+	failed, _ := b.queue.Failures(key)
 	if b.priorities != nil {
 		e.priority = b.priorities.PriorityOf(key)
 	}
-	if b.addTimes != nil {
-		e.since = b.addTimes.AddedAt(key)
+	if b.addTimes {
+		e.since = b.queue.AddedAt(key)
 	}
-	e.result.Attempt, e.result.Started = e.failedBefore.calls+1, b.options.Clock.Now()
+	e.result.Attempt, e.result.Started = failed+1, b.options.Clock.Now()
 	e.makeContext()
 }
 
@@ -154,19 +149,39 @@ func (e *Entry[T]) decide() {
 		e.classify()
 	}
 	r.Next, r.After = e.answer.next, e.answer.after
-	if r.Next == NextRetry {
-		e.findSameFailure()
-		if !e.sameFailure && e.isLastAttempt() {
-			r.Next = NextGiveUp
-		}
+	switch {
+	case e.answer.every > 0 && r.Next == NextRequeue:
+		e.answer.after = e.books.untilMoment(r.Key, e.answer.every)
+		r.After = e.answer.after
+	case r.Next == NextRetry || r.Next == NextGiveUp:
+		e.fail()
 	}
 }
 
-// isLastAttempt reports whether the key, whose call has failed, is given up because of Options.MaxRetries.
-func (e *Entry[T]) isLastAttempt() bool {
-	most := e.books.options.MaxRetries
-	cutShort := e.base.Err() != nil // The pool has ended, and the call may have failed only because of that.
-	return most != UnlimitedRetries && e.failedBefore.calls >= most && !cutShort
+// failTimeout bounds how long a server that counts the failures may take. (It gets to know of the failure all the same.)
+const failTimeout = time.Second
+
+// fail lets the queue decide what becomes of the key.
+func (e *Entry[T]) fail() {
+	b, r := e.books, &e.result
+	f := workqueue.Failure{Err: r.Err, AtLeast: r.After, MaxRetries: b.options.MaxRetries, Terminal: r.Next == NextGiveUp}
+	if e.base.Err() != nil {
+		f.MaxRetries = UnlimitedRetries // The pool has ended, and the call may have failed only because of that.
+	}
+	ctx := context.Background()
+	if b.leaser != nil {
+		timed, cancel := context.WithTimeout(ctx, failTimeout)
+		defer cancel()
+		ctx = timed
+	}
+	retry, err := b.queue.Fail(ctx, r.Key, f)
+	if err != nil {
+		b.logger.Debug("The queue's server has not answered to a failure", "key", r.Key, "err", err)
+	}
+	r.Attempt, e.sameFailure = retry.Attempt, retry.Same
+	if retry.GivenUp {
+		r.Next = NextGiveUp
+	}
 }
 
 // classify sets the answer to what the handler's error asks for. The error's methods are the handler's code: if one of them panics,
@@ -222,7 +237,7 @@ func (e *Entry[T]) log() {
 		message = "The handler has put its key on hold"
 	case NextRetry:
 		message = "The handler failed, its key comes again"
-		if r.Attempt&(r.Attempt-1) == 0 && !e.wasLogged { // The attempt is a power of two.
+		if r.Attempt&(r.Attempt-1) == 0 && !e.sameFailure { // The attempt is a power of two.
 			level = slog.LevelWarn
 		}
 	case NextGiveUp:

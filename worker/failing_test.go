@@ -2,7 +2,6 @@ package worker_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -149,7 +148,6 @@ func TestFailingKeysThatAreGone(t *testing.T) {
 			q.Forget(key)
 		}},
 		{"forgotten", newFIFO, forget},
-		{"forgotten, plain", func() stringQueue { return plain{newFIFO()} }, forget},
 	} {
 		for _, when := range []string{"at once", "later", "at the end"} {
 			t.Run(c.name+"/"+when, func(t *testing.T) {
@@ -268,30 +266,18 @@ func TestMemoryOfFailingKeys(t *testing.T) {
 	})
 }
 
-// serverQueue asks a server, which may be down, for NumRequeues.
+// serverQueue asks a server, which may be down, for Failures. Without an answer it says what it knows.
 type serverQueue struct {
-	stringQueue
+	extended
 	down *bool
 }
 
-func (q serverQueue) NumRequeues(key string) int {
-	n, _, _ := q.NumRequeuesContext(context.Background(), key)
-	return n
-}
-
-func (q serverQueue) NumRequeuesContext(ctx context.Context, key string) (int, time.Duration, error) {
-	if !*q.down {
-		return q.stringQueue.NumRequeues(key), 0, nil
+func (q serverQueue) Failures(key string) (int, time.Duration) {
+	if *q.down {
+		time.Sleep(time.Second)
 	}
-	select {
-	case <-time.After(time.Second):
-		return 0, 0, errors.New("no answer")
-	case <-ctx.Done():
-		return 0, 0, ctx.Err()
-	}
+	return q.extended.Failures(key)
 }
-
-func (q serverQueue) GiveUp(string, int, error) {}
 
 func newServerQueue(down *bool) serverQueue {
 	return serverQueue{limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)), down}
@@ -327,34 +313,27 @@ func TestFailingKeysOfAQueueThatDoesNotKnow(t *testing.T) {
 	})
 }
 
-// slowServer takes a while for each answer, whatever the context is.
+// slowServer takes a while for each answer.
 type slowServer struct {
-	stringQueue
+	extended
 	takes  atomic.Int64
 	asked  atomic.Int64 // how often
 	asking atomic.Int64 // how many wait for an answer
 }
 
 func newSlowServer(takes time.Duration) *slowServer {
-	q := &slowServer{stringQueue: limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour))}
+	q := &slowServer{extended: limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour))}
 	q.takes.Store(int64(takes))
 	return q
 }
 
-func (q *slowServer) NumRequeues(key string) int {
-	n, _, _ := q.NumRequeuesContext(context.Background(), key)
-	return n
-}
-
-func (q *slowServer) NumRequeuesContext(_ context.Context, key string) (int, time.Duration, error) {
+func (q *slowServer) Failures(key string) (int, time.Duration) {
 	q.asked.Add(1)
 	q.asking.Add(1)
 	defer q.asking.Add(-1)
 	time.Sleep(time.Duration(q.takes.Load()))
-	return q.stringQueue.NumRequeues(key), 0, nil
+	return q.extended.Failures(key)
 }
-
-func (q *slowServer) GiveUp(string, int, error) {}
 
 // However slowly the queue answers, and however many keys still fail, those that somebody else has handled are found in the end.
 func TestSweepReachesAllKeys(t *testing.T) {
@@ -402,7 +381,6 @@ func TestBooksAskNoQueueThatIsShutDown(t *testing.T) {
 			q.Get()
 			e := books.Begin(t.Context(), "a")
 			e.End(errBroken)
-			q.AddRateLimited("a")
 			e.AfterHold(func() { q.Done("a") })
 		}
 		for _, want := range []int64{2, 3, 3} { // The second one is of a sweep.
@@ -486,29 +464,6 @@ func TestLimiterForgetsDuringACall(t *testing.T) {
 		}, options{MaxRetries: 2, OnFinish: func(_ context.Context, r outcome) { got = append(got, r.Attempt) }}))
 		r.after(5 * time.Hour)
 		equal(t, "attempts", got, 1, 2, 3)
-		r.endCleanly()
-	})
-}
-
-// An attempt is not the first one again because the server does not answer.
-func TestAttemptsOfAQueueThatDoesNotKnow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var down bool
-		q := newServerQueue(&down)
-		q.Add("a")
-		var noted []int
-		p := worker.New(q, attempts(&noted, errBroken, errBroken, errBroken), options{MaxRetries: 2})
-		r := run(t, p)
-		down = true
-		for range 2 {
-			q.Add("a")
-			time.Sleep(time.Minute)
-			synctest.Wait()
-		}
-		equal(t, "attempts", noted, 1, 2, 3)
-		if givenUp := p.Snapshot(10).GivenUp; len(givenUp) != 1 {
-			t.Errorf("given up: %v", givenUp)
-		}
 		r.endCleanly()
 	})
 }

@@ -7,25 +7,25 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// recordingQueue keeps what is given up.
+// recordingQueue notes the calls of three methods.
 type recordingQueue struct {
-	stringQueue
+	extended
 	j *journal
 }
 
-func (q recordingQueue) Forget(key string) { q.stringQueue.Forget(key); q.j.add("forget " + key) }
-func (q recordingQueue) Done(key string)   { q.j.add("done " + key); q.stringQueue.Done(key) }
-func (q recordingQueue) NumRequeuesContext(_ context.Context, key string) (int, time.Duration, error) {
-	return q.NumRequeues(key), 0, nil
-}
-func (q recordingQueue) GiveUp(key string, attempts int, err error) {
-	q.j.add(fmt.Sprint("give up ", key, " after ", attempts, ": ", err))
+func (q recordingQueue) Forget(key string) { q.extended.Forget(key); q.j.add("forget " + key) }
+func (q recordingQueue) Done(key string)   { q.j.add("done " + key); q.extended.Done(key) }
+func (q recordingQueue) Fail(ctx context.Context, key string, f workqueue.Failure) (workqueue.Retry, error) {
+	r, err := q.extended.Fail(ctx, key, f)
+	q.j.add(fmt.Sprint("fail ", key, " ", r.Attempt, " ", r.GivenUp, ": ", f.Err))
+	return r, err
 }
 
-// A queue that records what is given up hears of each key that is given up, between Forget and Done.
+// The queue hears of each failure once, before Done, and of nothing else: it forgets by itself what it gives up.
 func TestGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
@@ -33,7 +33,7 @@ func TestGiveUp(t *testing.T) {
 		q.Add("x")
 		r := run(t, worker.New(q, broken, options{MaxRetries: 1}))
 		r.after(time.Minute)
-		equal(t, "calls", j.take(), "done x", "forget x", "give up x after 2: broken", "done x")
+		equal(t, "calls", j.take(), "fail x 1 false: broken", "done x", "fail x 2 true: broken", "done x")
 		r.endCleanly()
 	})
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,10 +60,10 @@ func TestQueueThatHoldsKeysBack(t *testing.T) {
 	}
 }
 
-// A panic while Run reads what the queue holds back is an error of the pool, and Run returns all the same.
+// A panic while Run drops what the queue holds back is an error of the pool, and Run returns all the same.
 func TestPanicOfQueueThatHoldsKeysBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, release := heldBack(3, func(q *priorityqueue.Queue[string]) stringQueue { return hooked{q, func() { panic("foreign") }} })
+		p, release := heldBack(3, func(q *priorityqueue.Queue[string]) stringQueue { return badDrop{q} })
 		r := run(t, p)
 		r.cancel()
 		r.after(time.Second)
@@ -75,6 +73,10 @@ func TestPanicOfQueueThatHoldsKeysBack(t *testing.T) {
 		close(release)
 	})
 }
+
+type badDrop struct{ *priorityqueue.Queue[string] }
+
+func (badDrop) DropQueued() []string { panic("foreign") }
 
 // heldBack returns a queue that holds back all keys but one as long as that is held, and a pool over what wrap makes of
 // it, with a handler that returns when release is closed.
@@ -91,75 +93,6 @@ func heldBack(n int, wrap func(*priorityqueue.Queue[string]) stringQueue) (p *wo
 		<-release
 		return nil
 	}, options{Drain: worker.Nothing, CancelGrace: worker.NoGrace}), release
-}
-
-// hooked is a queue that calls a function before its Snapshot.
-type hooked struct {
-	*priorityqueue.Queue[string]
-	beforeSnapshot func()
-}
-
-func (q hooked) Snapshot(limit int) workqueue.Snapshot[string] {
-	q.beforeSnapshot()
-	return q.Queue.Snapshot(limit)
-}
-
-// waitingGets counts the GetContexts that go on.
-type waitingGets struct {
-	extended
-	n *atomic.Int64
-}
-
-func (q waitingGets) GetContext(ctx context.Context) (string, error) {
-	q.n.Add(1)
-	defer q.n.Add(-1)
-	return q.extended.GetContext(ctx)
-}
-
-// One goroutine waits for what the queue holds back, however many handlers were left behind.
-func TestOneGoroutineEmptiesTheQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := waitingGets{newPriorityQueue(priorityqueue.Config[string]{
-			Group: func(key string) string { return key[:1] },
-			Limit: func(string) int { return 1 },
-		}), new(atomic.Int64)}
-		addAll(q, "a1 a2 b1 c1 d1")
-		r := run(t, worker.New(q, func(_ context.Context, key string) error {
-			if key == "a1" {
-				time.Sleep(time.Hour)
-			}
-			time.Sleep(time.Minute)
-			return nil
-		}, options{Workers: 4, Drain: worker.Nothing, CancelGrace: worker.NoGrace}))
-		_ = r.end()
-		r.after(2 * time.Minute)
-		if n := q.n.Load(); n != 1 {
-			t.Errorf("%d goroutines wait for keys, want 1", n)
-		}
-		r.after(2 * time.Hour)
-		wantMatchedDones(t, q)
-	})
-}
-
-// A key that was held back comes free while Left is put together. It was in neither what the queue had handed out
-// before nor what the queue held back afterwards.
-func TestLeftHasAKeyThatComesFree(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var q stringQueue
-		var release chan struct{}
-		p, release := heldBack(3, func(inner *priorityqueue.Queue[string]) stringQueue {
-			q = hooked{inner, sync.OnceFunc(func() {
-				close(release)
-				synctest.Wait()
-			})}
-			return q
-		})
-		r := run(t, p)
-		r.cancel()
-		r.after(time.Second)
-		r.returnedLeaving("1 still running: 0000; 2 queued and not started: 0001, 0002")
-		wantMatchedDones(t, q)
-	})
 }
 
 // fewAtATime is a queue whose Snapshot has at most three keys.

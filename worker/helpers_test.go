@@ -29,10 +29,7 @@ func TestMain(m *testing.M) {
 type stringQueue = workqueue.TypedRateLimitingInterface[string]
 
 // extended is a queue that is Extended. Fakes embed it and replace one method or two.
-type extended interface {
-	stringQueue
-	workqueue.Extended[string]
-}
+type extended = workqueue.ExtendedRateLimiting[string]
 
 // plain hides that a queue is Extended.
 type plain struct{ stringQueue }

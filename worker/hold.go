@@ -94,12 +94,6 @@ type HeldKey[T comparable] struct {
 	Until time.Time `json:"until"`
 }
 
-// LeaseHolder is a [workqueue.Leaser] that may want a key back while it is on hold.
-type LeaseHolder[T comparable] interface {
-	// LeaseHeld is Lease for a key that is on hold. The context that it returns ends also when the queue wants the key back.
-	LeaseHeld(ctx context.Context, key T) (context.Context, context.CancelFunc)
-}
-
 // held is a key that is on hold, for one or more reasons: its parts.
 type held[T comparable] struct {
 	holds      *holds[T]
@@ -134,13 +128,9 @@ func (e *Entry[T]) Held() bool { return len(e.current.parts) > 0 }
 
 // AfterHold must be called after End and after the adds of the key, instead of the queue's Done, with a function that calls Done. AfterHold
 // calls it at once or, if the key is put on hold, when the hold ends: by a release, by its limit, by [Books.Release] or [Books.EndHolds],
-// or because the key's lease ends or a [LeaseHolder] wants the key back. done is called once, on any goroutine.
+// or because the key's lease ends or a [workqueue.Leaser] wants the key back. done is called once, on any goroutine.
 func (e *Entry[T]) AfterHold(done func()) {
-	defer e.afterHold(func(T) { done() })
-	if key, b := e.result.Key, e.books; e.result.Next == NextRetry && b.shared == nil { // A SharedQueue says it during End.
-		// The caller has added the key, so the limiter has counted. Nobody else gets the key, and forgets its failures, before Done.
-		b.failures.noteRetry(key, b.queue.NumRequeues(key) > 0, 0, 0)
-	}
+	e.afterHold(func(T) { done() })
 }
 
 // afterHold is AfterHold with a function that gets the key: a pool has the same one for all keys.
@@ -176,10 +166,10 @@ func (e *Entry[T]) afterHold(done func(key T)) {
 // comesNoMore reports whether the queue is shut down, and no earlier add brings key, whose handler has returned, again. Of a queue that is
 // no KeyReader, or has leases, that is not known: the answer is false.
 func (b *Books[T]) comesNoMore(key T) bool {
-	if b.keyReader == nil || b.leaser != nil || !b.queue.ShuttingDown() {
+	if b.leaser != nil || !b.queue.ShuttingDown() {
 		return false
 	}
-	k, found := b.keyReader.SnapshotKey(key) // Not found: a layer below is no KeyReader.
+	k, found := b.queue.SnapshotKey(key)
 	return found && !k.Again
 }
 
@@ -230,11 +220,7 @@ func (k *held[T]) endWithLease() {
 	if b.leaser == nil {
 		return
 	}
-	lease := b.leaser.Lease
-	if q, ok := b.queue.(LeaseHolder[T]); ok {
-		lease = q.LeaseHeld
-	}
-	leased, release := lease(context.Background(), k.key) // Not the pool's context: its end would wake a goroutine for each hold.
+	leased, release := b.leaser.LeaseHeld(context.Background(), k.key) // Not the pool's context: its end would wake a goroutine for each hold.
 	stop := context.AfterFunc(leased, func() { k.end() })
 	endLease := func() {
 		stop()

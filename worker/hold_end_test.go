@@ -185,6 +185,10 @@ func TestHoldEndsWithLease(t *testing.T) {
 // slowRelease is a queue that takes a while to take a lease back.
 type slowRelease struct{ extended }
 
+func (q slowRelease) LeaseHeld(ctx context.Context, key string) (context.Context, context.CancelFunc) {
+	return q.Lease(ctx, key)
+}
+
 func (slowRelease) Lease(ctx context.Context, _ string) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	return ctx, func() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"time"
 
@@ -31,6 +32,11 @@ type Inspector struct {
 	SnapshotKey func(key any) KeySnapshot[any]
 	// FailingKeys and GivenUpKeys yield all keys that fail or were given up and whose errors are known, the last failure first.
 	FailingKeys, GivenUpKeys func() iter.Seq[FailedKey[any]]
+	// KeptFailures yields what is remembered of failing keys, as FailingKeys, without asking the queue whether they still fail: for
+	// tools that count errors again and again.
+	KeptFailures func() iter.Seq[FailedKey[any]]
+	// HeldKeys yields all keys on hold, the one whose hold began first at the front.
+	HeldKeys func() iter.Seq[HeldKey[any]]
 	// Cancel, Forget and Release are those of the pool.
 	Cancel  func(key any) bool
 	Forget  func(key any)
@@ -40,19 +46,25 @@ type Inspector struct {
 // Inspector returns an Inspector of the books.
 func (b *Books[T]) Inspector() Inspector {
 	return Inspector{
-		Queue:       b.queue,
+		Queue:       b.raw,
 		Stats:       b.Stats,
-		Snapshot:    func(limit int) Snapshot[any] { return b.snapshot(limit, keepErrors).anyKeys() },
+		Snapshot:    func(limit int) Snapshot[any] { return b.snapshot(limit, maxErrors).anyKeys() },
 		SnapshotKey: func(key any) KeySnapshot[any] { return b.SnapshotKey(typed[T](key)).anyKey() },
 		FailingKeys: func() iter.Seq[FailedKey[any]] {
 			return func(yield func(FailedKey[any]) bool) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				defer cancel()
-				keytable.Map(b.failing(ctx, keepErrors), FailedKey[T].anyKey)(yield)
+				keytable.Map(b.failing(ctx, maxErrors), FailedKey[T].anyKey)(yield)
 			}
 		},
 		GivenUpKeys: func() iter.Seq[FailedKey[any]] {
-			return keytable.Map(slices.Values(b.failures.newest(&b.failures.mu.givenUp, b.options.KeepGivenUp)), FailedKey[T].anyKey)
+			return keytable.Map(slices.Values(b.givenUp(b.options.KeepGivenUp)), FailedKey[T].anyKey)
+		},
+		KeptFailures: func() iter.Seq[FailedKey[any]] {
+			return keytable.Map(slices.Values(b.listed(&b.mu.records.failing, maxErrors)), FailedKey[T].anyKey)
+		},
+		HeldKeys: func() iter.Seq[HeldKey[any]] {
+			return keytable.Map(slices.Values(b.holds.all(math.MaxInt)), HeldKey[T].anyKey)
 		},
 		Cancel:  func(key any) bool { return b.Cancel(typed[T](key)) },
 		Forget:  func(key any) { b.Forget(typed[T](key)) },

@@ -17,51 +17,26 @@ const (
 	lastPause  = 10 * time.Second
 	// shortestHold is how long a hold must last so that its release is no interruption.
 	shortestHold = time.Millisecond
-	// keepInterruptions is for how many keys interruptions are counted: those that were interrupted last.
-	keepInterruptions = 10_000
 )
-
-// countInterruptionLocked counts a call that was interrupted, and returns how many were in a row.
-func (b *Books[T]) countInterruptionLocked(key T) (n int) {
-	n, _ = b.mu.interruptions.take(key)
-	n++
-	b.mu.interruptions.put(key, n, 1)
-	return n
-}
 
 // interruptions returns how often in a row the last calls of key were interrupted.
 func (b *Books[T]) interruptions(key T) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	n, _ := b.mu.interruptions.get(key)
-	return n
+	if _, rec := b.mu.records.find(key); rec != nil {
+		return int(rec.interruptions)
+	}
+	return 0
 }
 
 // forgetInterruptions forgets that key was interrupted.
 func (b *Books[T]) forgetInterruptions(key T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mu.interruptions.take(key)
-}
-
-// looping returns how many keys were interrupted too often in a row. It forgets those that were removed from the queue.
-func (b *Books[T]) looping() (n int) {
-	var keys []T
-	b.mu.Lock()
-	for key, inARow := range b.mu.interruptions.all() {
-		if inARow > maxInterruptions {
-			keys = append(keys, key)
-		}
+	if s, rec := b.mu.records.find(key); rec != nil {
+		b.mu.records.clearInterruptions(rec)
+		b.mu.records.endIfAtRest(s)
 	}
-	b.mu.Unlock()
-	for _, key := range keys {
-		if b.isRemoved(key) {
-			b.forgetInterruptions(key)
-		} else {
-			n++
-		}
-	}
-	return n
 }
 
 // pauseIfLooping holds the key if it was interrupted too often in a row. While it pauses, the key still uses its place in a group with a
@@ -81,12 +56,19 @@ func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) []*hold {
 	k.releasedAtOnce = true
 	b := k.holds.books
 	b.mu.Lock()
-	n := b.countInterruptionLocked(k.key)
+	_, rec := b.mu.records.findOrInsert(k.key)
+	rec.changed = b.options.Clock.Now().UnixNano() // TODO
+	n := b.mu.records.countInterruption(rec)
 	b.mu.Unlock()
 	if n <= maxInterruptions {
 		return nil
 	}
 	return []*hold{pauseAfter("its hold was released at once", n)}
+}
+
+// doubled returns delay, doubled the given number of times, or longest if that is less.
+func doubled(delay time.Duration, times int, longest time.Duration) time.Duration {
+	return min(delay<<min(times, 20), longest)
 }
 
 // pauseAfter returns what holds a key for a pause because that has happened n times in a row.

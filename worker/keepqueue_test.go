@@ -13,15 +13,19 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// With KeepQueue a program that has lost its leadership runs again, with a new pool, and no key is lost.
+// With KeepQueue a program that has lost its leadership runs again, with a new pool, and no key is lost. The failures of the
+// first pool count.
 func TestKeepQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
 		addAll(q, "fails 2s 3s")
 		var j journal
 		handle := func(ctx context.Context, key string) error {
-			if key == "fails" && worker.CallOf(ctx).Attempt() == 1 {
-				j.add("fails")
+			if key == "fails" {
+				attempt := worker.CallOf(ctx).Attempt()
+				if j.add(fmt.Sprint("fails ", attempt)); attempt == 2 {
+					return nil
+				}
 				return errBroken
 			}
 			return sleeper(&j)(ctx, key)
@@ -31,12 +35,12 @@ func TestKeepQueue(t *testing.T) {
 		r.cancel()
 		r.after(2 * time.Second)
 		r.returnedLeaving("nothing")
-		equal(t, "first", j.take(), "fails", "start 2s", "return 2s")
+		equal(t, "first", j.take(), "fails 1", "start 2s", "return 2s")
 		q.Add("1s")
 		second := run(t, worker.New(q, handle, options{}))
 		second.after(time.Minute)
 		second.endCleanly()
-		want := []string{"start 3s", "return 3s", "fails", "start 1s", "return 1s"}
+		want := []string{"start 3s", "return 3s", "fails 2", "start 1s", "return 1s"}
 		if got := j.take(); !slices.Equal(got, want) {
 			t.Errorf("second: %q, want %q", got, want)
 		}
@@ -71,7 +75,7 @@ func TestKeepQueueKeyThatIsGotTooLate(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			q := newPriorityQueue(priorityqueue.Config[string]{})
 			q.AddWithOpts(priorityqueue.AddOpts{Priority: want, Cause: &workqueue.Cause{Reason: "created"}}, "a")
-			r := run(t, worker.New(latePriorityQueue{lateQueue{q}, q, q}, sleeper(new(journal)), options{KeepQueue: true}))
+			r := run(t, worker.New(latePriorityQueue{lateQueue{q}, q}, sleeper(new(journal)), options{KeepQueue: true}))
 			r.endCleanly()
 			if key, priority, _ := q.GetWithPriority(); key != "a" || priority != want {
 				t.Errorf("got %v with priority %d, want %d", key, priority, want)
@@ -92,7 +96,7 @@ func TestKeepQueueKeepsCauses(t *testing.T) {
 				q.AddCause(fmt.Sprint(i), workqueue.Cause{Reason: reason})
 			}
 		}
-		late := lateNotifying{lateQueue{q}, q, q}
+		late := lateQueue{q}
 		run(t, worker.New(late, fine, options{Workers: 3, KeepQueue: true})).endCleanly()
 		for range 9 {
 			key, _ := q.Get()
@@ -118,7 +122,7 @@ func TestKeepQueueKeepsTheTimesOfCauses(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 		}
-		run(t, worker.New(lateNotifying{lateQueue{q}, q, q}, fine, options{Workers: 2, KeepQueue: true})).endCleanly()
+		run(t, worker.New(lateQueue{q}, fine, options{Workers: 2, KeepQueue: true})).endCleanly()
 		for range want {
 			key, _ := q.Get()
 			got, w := q.Causes(key), want[key]
@@ -130,19 +134,12 @@ func TestKeepQueueKeepsTheTimesOfCauses(t *testing.T) {
 	})
 }
 
-// lateNotifying is a lateQueue that is notifying.
-type lateNotifying struct {
-	lateQueue
-	workqueue.CauseAdder[string]
-	workqueue.AddNotifier[string]
-}
-
 // A queue that somebody else has shut down takes back no key that was got too late. It is reported.
 func TestKeepQueueKeyThatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{})
 		q.AddWithOpts(priorityqueue.AddOpts{}, "a")
-		r := run(t, worker.New(slowLate{latePriorityQueue{lateQueue{q}, q, q}}, sleeper(new(journal)), options{KeepQueue: true}))
+		r := run(t, worker.New(slowLate{latePriorityQueue{lateQueue{q}, q}}, sleeper(new(journal)), options{KeepQueue: true}))
 		r.cancel()
 		synctest.Wait()
 		q.ShutDown()
@@ -164,8 +161,7 @@ func (q slowLate) GetContext(ctx context.Context) (string, error) {
 // latePriorityQueue is a lateQueue with priorities.
 type latePriorityQueue struct {
 	lateQueue
-	worker.PriorityQueue[string]
-	workqueue.CauseAdder[string]
+	workqueue.Operable[string]
 }
 
 // Stop(All) would shut the queue down.

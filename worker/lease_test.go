@@ -23,6 +23,10 @@ var errLeaseLost = errors.New("lost")
 
 type leaseOf struct{}
 
+func (q leasing) LeaseHeld(ctx context.Context, key string) (context.Context, context.CancelFunc) {
+	return q.Lease(ctx, key)
+}
+
 func (q leasing) Lease(ctx context.Context, key string) (context.Context, context.CancelFunc) {
 	q.j.add("lease " + key)
 	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, leaseOf{}, key))

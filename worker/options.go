@@ -134,30 +134,3 @@ func (o *Options[T]) setDefaults() {
 		o.Clock = clock.RealClock{}
 	}
 }
-
-// PriorityQueue is what a queue offers if its keys have priorities, as those of package priorityqueue do. A pool
-// whose queue implements it keeps a key's priority when the key comes again, and makes [Call.Priority] and the Priority of [Requeue] work.
-type PriorityQueue[T comparable] interface {
-	// PriorityOf returns the priority of a key, which a worker holds.
-	PriorityOf(key T) int
-	// AddWithPriority adds key with that priority after the given time, or at once unless that is positive.
-	AddWithPriority(key T, priority int, after time.Duration)
-}
-
-// KeyFinder is what a queue offers if keys can be removed from it. A pool asks it whether a failing key will come again.
-type KeyFinder[T comparable] interface {
-	// Has reports whether key is in the queue: queued, waiting for its time or held by a worker.
-	Has(key T) bool
-}
-
-// SharedQueue is what a queue offers if many processes share it, and a server keeps its keys.
-type SharedQueue[T comparable] interface {
-	// NumRequeuesContext is NumRequeues, but returns an error if the server does not answer. (NumRequeues could only return 0 then, which
-	// means that the key's failures were forgotten.) It should wait for a second at most, whatever ctx is. Options.MaxRetries uses its
-	// count. left is how much of the delay after the last failure remains: a call that fails before the delay is over is the same
-	// failure. It is zero once the delay is over, and always if the queue counts every failure.
-	NumRequeuesContext(ctx context.Context, key T) (failures int, left time.Duration, err error)
-	// GiveUp makes the server keep a key that is not tried any more. It is called after Forget and before Done of key, whose last
-	// attempt failed with err. It should not block.
-	GiveUp(key T, attempts int, err error)
-}

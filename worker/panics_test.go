@@ -124,9 +124,9 @@ func (q panickyQueue) ShuttingDown() bool {
 }
 func (q panickyQueue) Done(key string)   { q.extended.Done(key); panicAt("Done", q.at) }
 func (q panickyQueue) Forget(key string) { panicAt("Forget", q.at); q.extended.Forget(key) }
-func (q panickyQueue) AddRateLimited(key string) {
-	panicAt("AddRateLimited", q.at)
-	q.extended.AddRateLimited(key)
+func (q panickyQueue) Fail(ctx context.Context, key string, f workqueue.Failure) (workqueue.Retry, error) {
+	panicAt("Fail", q.at)
+	return q.extended.Fail(ctx, key, f)
 }
 func (q panickyQueue) AddAfter(key string, after time.Duration) {
 	panicAt("AddAfter", q.at)
@@ -143,6 +143,10 @@ type panickyGet struct{ stringQueue }
 func (panickyGet) Get() (string, bool) { panic("foreign") }
 
 type panickyLeases struct{ extended }
+
+func (q panickyLeases) LeaseHeld(ctx context.Context, key string) (context.Context, context.CancelFunc) {
+	return q.Lease(ctx, key)
+}
 
 func (panickyLeases) Lease(context.Context, string) (context.Context, context.CancelFunc) {
 	panic("foreign")
@@ -230,15 +234,16 @@ func TestPanicIsFatal(t *testing.T) {
 		{name: "GetContext", queue: inQueue("GetContext")},
 		{name: "Get", queue: func(q extended) stringQueue { return panickyGet{q} }},
 		{name: "Done", queue: inQueue("Done")},
-		{name: "Forget", queue: inQueue("Forget"), left: bLeft},
+		{name: "Forget", queue: inQueue("Forget"), left: bLeft, answer: func() error { return nil }},
 		{name: "Forget of a key to requeue", queue: inQueue("Forget"), left: "2 queued and not started: b, a",
 			answer: func() error { return worker.RequeueAfter(0) }},
 		{name: "AddAfter of a key to requeue", queue: inQueue("AddAfter"), left: bothLeft,
 			answer: func() error { return worker.RequeueAfter(time.Hour) }},
 		{name: "AddAfter of a key on hold", queue: inQueue("AddAfter"), left: bothLeft,
 			answer: func() error { return worker.Hold("it", time.Hour, func(func()) {}) }},
-		{name: "AddRateLimited to a queue that is kept", queue: inQueue("AddRateLimited"), answer: fails, o: options{KeepQueue: true}, left: "1 queued and not started: a"},
-		{name: "AddRateLimited", queue: inQueue("AddRateLimited"), answer: fails, left: aFailed},
+		{name: "Fail of a queue that is kept", queue: inQueue("Fail"), answer: fails, o: options{KeepQueue: true},
+			left: "1 failed and not retried: a"},
+		{name: "Fail", queue: inQueue("Fail"), answer: fails, left: aFailed},
 		{name: "ShutDown", queue: inQueue("ShutDown")},
 		{name: "ShuttingDown", queue: inQueue("ShuttingDown")},
 		{name: "Lease", queue: func(q extended) stringQueue { return panickyLeases{q} }, left: "2 queued and not started: b, a"},

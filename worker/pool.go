@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/stablehash"
 )
 
 // Run handles the keys of queue until ctx ends, as the package comment describes. It is Run of a [New] pool.
@@ -21,13 +20,12 @@ func Run[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInt
 // Pool runs a handler in a number of workers that can be changed. It is made by [New]. All methods may
 // be called from any goroutine, handlers and hooks included, except that those must not call Run.
 type Pool[T comparable] struct {
-	queue   workqueue.TypedRateLimitingInterface[T]
+	queue   workqueue.ExtendedRateLimiting[T] // the books' one
 	handler Handler[T]
 	options *Options[T] // the books' copy, which has the defaults
 	books   *Books[T]
 
-	hasher func() (stablehash.Hasher[T], error) // for Every
-	done   func(key T)                          // Done of queue. Run sets it: the queue may be nil before.
+	done func(key T) // Done of queue. Run sets it: the queue may be nil before.
 
 	// changed wakes Run: see signal.
 	changed chan struct{}
@@ -55,6 +53,7 @@ type Pool[T comparable] struct {
 		endStartCtx context.CancelFunc
 		fatal       error
 		notStarted  []T // keys that were got too late to be started
+		notRetried  []T // keys that have failed, and then the queue or its limiter has panicked
 		// refused are keys that handlers asked for again after the shutdown, in vain unless an earlier add still brings them.
 		refused map[T]struct{}
 		left    Left[T]
@@ -75,9 +74,8 @@ const (
 // New returns a pool that handles the keys of queue when Run is called. It starts nothing. Run reports wrong arguments.
 func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) *Pool[T] {
 	queue = notNilPointer(queue)
-	p := &Pool[T]{queue: queue, handler: handler, books: newBooks(queue, options), changed: make(chan struct{}, 1)}
-	p.options = &p.books.options
-	p.hasher = sync.OnceValues(stablehash.New[T])
+	p := &Pool[T]{handler: handler, books: newBooks(queue, options), changed: make(chan struct{}, 1)}
+	p.queue, p.options = p.books.queue, &p.books.options
 	p.books.poolStats = p.setStats
 	p.books.catchPanic = p.catchPanic
 	p.mu.refused = make(map[T]struct{})
@@ -91,7 +89,7 @@ func (p *Pool[T]) claimRun() error {
 	if p.handler == nil {
 		errs = append(errs, errors.New("worker: the handler is nil"))
 	}
-	switch _, extended := p.queue.(workqueue.Extended[T]); {
+	switch _, extended := p.books.raw.(workqueue.Extended[T]); {
 	case p.queue == nil:
 		errs = append(errs, errors.New("worker: the queue is nil"))
 	case p.options.KeepQueue && !extended:
@@ -264,7 +262,7 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	}
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		held, _ := p.books.holds.counts()
-		if s := p.books.reader.Stats(); s.Queued+s.Waiting+s.Processing+held == 0 && len(p.books.running(1)) == 0 {
+		if s := p.queue.Stats(); s.Queued+s.Waiting+s.Processing+held == 0 && len(p.books.running(1)) == 0 {
 			return nil
 		}
 		select {

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/keyedqueue/workqueue"
 )
 
 // Left is what a pool left undone when Run returned. A key is in one of the lists at most.
@@ -129,7 +127,7 @@ func (p *Pool[T]) fail(err error) {
 }
 
 // drain waits until the pool is to end, and then until its workers have left or the time to finish is over. It returns the cause with
-// which the contexts of handlers that still run must end. Meanwhile it looks for stale failures.
+// which the contexts of handlers that still run must end. Meanwhile it looks for records that are over.
 func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 	var timeout, sweep <-chan time.Time
 	ended := ctx.Done() // nil once that has been noticed
@@ -148,7 +146,7 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 		if reached == phaseEmptying && !p.queue.ShuttingDown() {
 			p.catchPanic(p.shutDownQueue)
 		}
-		if sweep == nil && p.books.failures.numFailing.Load() > 0 { // An idle pool has no timer.
+		if sweep == nil && p.books.mu.records.some.Load() { // An idle pool has no timer.
 			sweep = p.options.Clock.After(sweepEvery)
 		}
 		select {
@@ -205,24 +203,20 @@ func (p *Pool[T]) isShutDown() (down bool) {
 	return down
 }
 
-// endQueue ends the holds, shuts the queue down and takes its keys out unless it is to be kept, and reports what is left undone. For keys
-// that come free only later it starts takeLate.
+// endQueue ends the holds, shuts the queue down and drops its keys unless it is to be kept, and reports what is left undone.
 func (p *Pool[T]) endQueue() {
 	unfinished := p.unfinished()
 	p.books.EndHolds()
 	var queued []T
 	if !p.options.KeepQueue {
 		p.catchPanic(p.shutDownQueue)
-		if p.isShutDown() { // ShutDown may have panicked.
-			queued = p.takeQueued()
-		}
+		p.catchPanic(func() { queued = p.queue.DropQueued() })
 	}
 	left := p.leftUndone(unfinished, queued)
 	p.locked(func() { p.mu.left, p.mu.phase = left, phaseReturned })
 	if left.Empty() {
 		return
 	}
-	go p.takeLate(context.Background())
 	p.catchPanic(func() {
 		// There may be very many.
 		p.books.logger.Warn("Keys are left undone", "unfinished", len(left.Unfinished),
@@ -261,75 +255,18 @@ func (p *Pool[T]) anyWorker(condition func(w *worker[T]) bool) bool {
 // keys, and, when it is shut down, for each further key that it hands out. (Run also waits until the queue has answered a sweep that goes on.)
 const patience = 100 * time.Millisecond
 
-// takeQueued takes the keys out of the queue, which is shut down, and returns them. Keys that the queue holds back until others are Done,
-// as a priorityqueue does in a group at its limit, are only read, and takeLate takes them.
-func (p *Pool[T]) takeQueued() (keys []T) {
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	timer := time.AfterFunc(patience, stop)
-	defer timer.Stop()
-	p.takeKeys(ctx, func(key T) {
-		keys = append(keys, key)
-		timer.Reset(patience)
-	})
-	if ctx.Err() == nil {
-		return keys
-	}
-	p.catchPanic(func() { keys = append(keys, p.readQueued()...) })
-	return keys
-}
-
-// takeLate drops the keys that the queue hands out, until ctx ends, once Left is known: those that it held back, and that of a handler that
-// was left behind, if its Done has queued it again. Otherwise a ShutDownWithDrain of the queue would wait forever. takeLate returns when
-// the queue is empty, perhaps only after the last handler.
-func (p *Pool[T]) takeLate(ctx context.Context) {
-	var returned bool
-	p.locked(func() { returned = p.mu.phase == phaseReturned })
-	if returned && !p.options.KeepQueue && p.isShutDown() {
-		p.takeKeys(ctx, func(T) {})
-	}
-}
-
-// takeKeys passes the keys of the queue to took, until the queue has none or ctx ends.
-func (p *Pool[T]) takeKeys(ctx context.Context, took func(key T)) {
-	p.catchPanic(func() {
-		for {
-			key, err := p.books.reader.GetContext(ctx)
-			if err != nil {
-				return
-			}
-			took(key)
-			p.queue.Done(key)
-		}
-	})
-}
-
-// readQueued returns the keys that are queued, the first few hundred in their order. It may return a key twice.
-func (p *Pool[T]) readQueued() []T {
-	var keys []T
-	for _, k := range p.books.reader.Snapshot(p.books.reader.Len()).Queued {
-		keys = append(keys, k.Key)
-	}
-	if p.books.keyReader == nil {
-		return keys
-	}
-	for k := range p.books.keyReader.SnapshotKeys() {
-		if k.State == workqueue.KeyQueued {
-			keys = append(keys, k.Key)
-		}
-	}
-	return keys
-}
-
 // leftUndone puts together what is left, each key once. Lists without an order are sorted by text, to make reports repeatable.
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
-	var failing []T
+	var failed []T
 	if p.isShutDown() {
-		failing = slices.Collect(p.books.failures.allFailing())
+		failed = slices.Collect(p.books.recordedKeys(func(r *record[T]) bool { return r.trouble == failing }))
 	}
 	var notStarted, refused []T
-	p.locked(func() { notStarted, refused = p.mu.notStarted, slices.Collect(maps.Keys(p.mu.refused)) })
-	sortByText(failing) // Not under mu: a key's String method is foreign code.
+	p.locked(func() {
+		notStarted, refused = p.mu.notStarted, slices.Collect(maps.Keys(p.mu.refused))
+		failed = append(failed, p.mu.notRetried...)
+	})
+	sortByText(failed) // Not under mu: a key's String method is foreign code.
 	sortByText(refused)
 	seen := make(map[T]struct{})
 	once := func(keys []T) []T {
@@ -342,7 +279,7 @@ func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	return Left[T]{
 		Unfinished: once(unfinished),
 		NotStarted: once(slices.Concat(notStarted, queued, refused)),
-		Failing:    once(failing),
+		Failing:    once(failed),
 	}
 }
 

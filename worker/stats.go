@@ -17,6 +17,8 @@ import (
 type Stats struct {
 	// Name is the pool's name, or empty.
 	Name string `json:"name"`
+	// Queue is the name of its queue, or empty. In a sum of several pools it is the first one.
+	Queue string `json:"queue"`
 
 	// Wanted is the number of workers that SetWorkers or Options have asked for, and 0 once Run has returned.
 	Wanted int `json:"wanted"`
@@ -26,6 +28,10 @@ type Stats struct {
 	Busy int `json:"busy"`
 	// Stuck is the number of those whose handler was reported as stuck.
 	Stuck int `json:"stuck"`
+	// LongestRunning is how long the oldest running call has taken so far, and UnfinishedWork that time of all running calls
+	// together. Unlike the queue's numbers of that name they leave out keys on hold, which no worker has.
+	LongestRunning time.Duration `json:"longest_running_ns"`
+	UnfinishedWork time.Duration `json:"unfinished_work_ns"`
 
 	// Handled counts the calls of the handler that have ended, in whatever way.
 	Handled uint64 `json:"handled"`
@@ -82,10 +88,15 @@ func (s Stats) Plus(t Stats) Stats {
 	if s.Name == "" {
 		s.Name = t.Name
 	}
+	if s.Queue == "" {
+		s.Queue = t.Queue
+	}
 	s.Wanted += t.Wanted
 	s.Living += t.Living
 	s.Busy += t.Busy
 	s.Stuck += t.Stuck
+	s.LongestRunning = max(s.LongestRunning, t.LongestRunning)
+	s.UnfinishedWork += t.UnfinishedWork
 	s.Handled += t.Handled
 	s.Failed += t.Failed
 	s.Panicked += t.Panicked
@@ -201,7 +212,6 @@ func (b *Books[T]) stats() (Stats, *UnansweredKey[T]) {
 	oldest, age := b.oldestUnanswered()
 	s.OldestUnanswered = age
 	s.Held, s.HeldToLimit = b.holds.counts()
-	s.Looping = b.looping()
 	if b.hasPool() {
 		b.poolStats(&s)
 		return s, oldest
@@ -210,26 +220,29 @@ func (b *Books[T]) stats() (Stats, *UnansweredKey[T]) {
 	s.Wanted, s.Living = s.Busy, s.Busy
 	if b.queue.ShuttingDown() {
 		// Other queues do not say how many keys are processed, and one may be on its way to Begin.
-		_, extended := b.queue.(workqueue.Extended[T])
-		q := b.reader.Stats()
+		_, extended := b.raw.(workqueue.Extended[T])
+		q := b.queue.Stats()
 		s.Ended = extended && q.Queued+q.Processing+s.Busy == 0
 	}
 	return s, oldest
 }
 
 func (b *Books[T]) callStats() Stats {
+	now := b.options.Clock.Now() // Before the lock: the clock is foreign code.
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.mu.counted
 	s.Durations = (*workqueue.Histogram)(b.mu.durations.Read())
-	if b.addTimes != nil {
-		s.Changes = (*workqueue.Histogram)(b.mu.changes.took.Read())
+	if b.addTimes {
+		s.Changes = (*workqueue.Histogram)(b.mu.changes.Read())
 	}
-	s.Name = b.options.Name
-	s.Failing, s.GivenUpKeys = b.failures.counts()
-	s.GivenUpUnlisted = b.failures.unlisted.Load()
+	s.Name, s.Queue = b.options.Name, b.queueName
+	all := &b.mu.records
+	s.Failing, s.GivenUpKeys, s.GivenUpUnlisted, s.Looping = all.numFailing, all.givenUp.Len(), all.unlisted, all.numLooping
 	s.Busy = len(b.mu.running)
 	for _, e := range b.mu.running {
+		running := max(0, now.Sub(e.current.Started))
+		s.LongestRunning, s.UnfinishedWork = max(s.LongestRunning, running), s.UnfinishedWork+running
 		if e.current.Stuck {
 			s.Stuck++
 		}
@@ -292,7 +305,7 @@ func (b *Books[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 		k.NextTry = b.nextTry(ctx, k.Key)
 		s.Failing = append(s.Failing, k)
 	}
-	s.GivenUp = b.failures.newest(&b.failures.mu.givenUp, limit)
+	s.GivenUp = b.givenUp(limit)
 	s.Stats, s.Unanswered = b.stats()
 	if s.Unanswered == nil && s.Stats.OldestUnanswered > 0 {
 		s.Unanswered = b.oldestQueued(s.Stats.OldestUnanswered)
@@ -303,8 +316,8 @@ func (b *Books[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 // failing yields, of the last limit keys that failed, those that still fail, the last failure first. Until ctx ends it forgets stale ones.
 func (b *Books[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]] {
 	return func(yield func(FailedKey[T]) bool) {
-		for _, k := range b.failures.newest(&b.failures.mu.failing, limit) {
-			fails := ctx.Err() != nil || b.checkFailures(ctx, k.Key).calls > 0
+		for _, k := range b.listed(&b.mu.records.failing, limit) {
+			fails := ctx.Err() != nil || !b.endIfOver(k.Key)
 			if fails && !yield(k) {
 				return
 			}
@@ -312,10 +325,18 @@ func (b *Books[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]
 	}
 }
 
+func (b *Books[T]) givenUp(limit int) []FailedKey[T] { return b.listed(&b.mu.records.givenUp, limit) }
+
+func (b *Books[T]) listed(list *keytable.List, limit int) []FailedKey[T] {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.mu.records.listed(list, limit)
+}
+
 // nextTry asks the queue when a failing key comes due, unless ctx has ended. It is zero if the key does not wait.
 func (b *Books[T]) nextTry(ctx context.Context, key T) (due time.Time) {
-	if b.keyReader != nil && ctx.Err() == nil {
-		if k, _ := b.keyReader.SnapshotKey(key); k.State == workqueue.KeyWaiting {
+	if ctx.Err() == nil {
+		if k, _ := b.queue.SnapshotKey(key); k.State == workqueue.KeyWaiting {
 			due = k.Due
 		}
 	}
@@ -342,9 +363,8 @@ func (b *Books[T]) running(limit int) []RunningKey[T] {
 func (b *Books[T]) SnapshotKey(key T) KeySnapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	b.checkFailures(ctx, key) // It forgets what is stale.
-	s := b.failures.read(key)
-	s.Interruptions = b.interruptions(key)
+	b.endIfOver(key)
+	s := b.readRecord(key)
 	if k := b.holds.find(key); k != nil {
 		h := k.describe()
 		s.Held = &h
@@ -353,12 +373,38 @@ func (b *Books[T]) SnapshotKey(key T) KeySnapshot[T] {
 		s.MaxAttempts = max(b.options.MaxRetries, 0) + 1 // NoRetries is negative.
 	}
 	if s.Failing != nil {
+		if s.Failing.Attempt == 0 { // Its errors had to go.
+			s.Failing.Attempt, _ = b.queue.Failures(key)
+		}
 		s.Failing.NextTry = b.nextTry(ctx, key)
 	}
 	for _, r := range b.running(math.MaxInt) {
 		if r.Key == key {
-			s.Running, s.Causes = &r, b.causesOf(key)
+			s.Running, s.Causes = &r, b.queue.Causes(key)
 		}
 	}
 	return s
+}
+
+// readRecord returns what is known of key here.
+func (b *Books[T]) readRecord(key T) KeySnapshot[T] {
+	k := KeySnapshot[T]{Key: key}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, rec := b.mu.records.find(key)
+	if rec == nil {
+		return k
+	}
+	k.Interruptions = int(rec.interruptions)
+	failed := FailedKey[T]{Key: key}
+	if rec.errors != nil {
+		failed, k.FailedCalls = describe(key, rec.errors), slices.Clone(rec.errors.calls)
+	}
+	switch rec.trouble {
+	case failing:
+		k.Failing = &failed
+	case givenUp:
+		k.GivenUp = &failed
+	}
+	return k
 }

@@ -17,7 +17,7 @@ type app struct {
 }
 
 // onUpdate is the event handler: a new generation interrupts the handler that has the key, a new status does not.
-func onUpdate(queue workqueue.CauseAdder[string], before, after app) {
+func onUpdate(queue workqueue.Extended[string], before, after app) {
 	cause := workqueue.Cause{Reason: fmt.Sprint("generation ", after.generation)}
 	if after.generation == before.generation {
 		cause = workqueue.Cause{Reason: "status " + after.status, Quiet: true}
@@ -29,7 +29,7 @@ func onUpdate(queue workqueue.CauseAdder[string], before, after app) {
 // any more. Its own update of the status does not interrupt it.
 func ExampleCall_UntilAdded() {
 	queue := newExampleQueue()
-	adder := queue.(workqueue.CauseAdder[string])
+	adder := queue.(workqueue.Extended[string])
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	healthy := make(chan struct{}) // never closed: the first rollout is broken
@@ -69,7 +69,7 @@ func ExampleCall_UntilAdded() {
 // Adds that are merged keep all their causes.
 func ExampleCall_Causes() {
 	queue := newExampleQueue()
-	adder := queue.(workqueue.CauseAdder[string])
+	adder := queue.(workqueue.Extended[string])
 	adder.AddCause("default/web", workqueue.Cause{Reason: "Secret default/db changed"})
 	adder.AddCause("default/web", workqueue.Cause{Reason: "Deployment default/web changed"})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -123,35 +123,11 @@ func TestEventsDuringCallsAreNoAttempts(t *testing.T) {
 // limiter and for what the pool remembers.
 func TestSameFailure(t *testing.T) {
 	for name, newQueue := range map[string]func() stringQueue{
-		"root":   func() stringQueue { return newQueue() },
-		"shared": func() stringQueue { return &sharedQueue{stringQueue: newQueue()} },
+		"root": func() stringQueue { return newQueue() },
 	} {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { testSameFailure(t, newQueue()) }) })
 	}
 }
-
-// sharedQueue is a [worker.SharedQueue] that keeps the rule for one key, as a server would. The key comes again after 1, 2, 4 s.
-type sharedQueue struct {
-	stringQueue
-	failures int
-	retry    time.Time
-}
-
-func (q *sharedQueue) AddRateLimited(key string) {
-	if time.Until(q.retry) <= 0 {
-		q.retry = time.Now().Add(time.Second << q.failures)
-		q.failures++
-	}
-	q.AddAfter(key, time.Until(q.retry))
-}
-
-func (q *sharedQueue) NumRequeues(string) int { return q.failures }
-
-func (q *sharedQueue) NumRequeuesContext(context.Context, string) (failures int, left time.Duration, err error) {
-	return q.failures, max(0, time.Until(q.retry)), nil
-}
-
-func (q *sharedQueue) GiveUp(string, int, error) {}
 
 func testSameFailure(t *testing.T, q stringQueue) { // Its keys come again after 1, 2, 4 s.
 	start := time.Now()

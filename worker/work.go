@@ -39,9 +39,6 @@ func (p *Pool[T]) work(w *worker[T]) {
 			p.panicked(v) // A hook, the logger or the queue has panicked. (Handlers' panics do not get here.)
 			p.locked(func() { p.leaveLocked(w) })
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience) // endQueue has a goroutine that waits for longer.
-		defer cancel()
-		p.takeLate(ctx)
 	}()
 	w.noteGoroutine()
 	var getErr error
@@ -52,7 +49,7 @@ func (p *Pool[T]) work(w *worker[T]) {
 			return
 		}
 		var key T
-		key, getErr = p.books.reader.GetContext(ctx)
+		key, getErr = p.queue.GetContext(ctx)
 		switch {
 		case getErr == nil:
 			p.process(w, key)
@@ -148,7 +145,7 @@ func (p *Pool[T]) giveBack(e *Entry[T]) {
 			p.noteNotStarted(key)
 		}
 	}()
-	causes := p.books.causesOf(key)
+	causes := p.queue.Causes(key)
 	p.addAfter(e, 0)
 	added = true
 	if len(causes.Last) > 0 && e.priority >= 0 { // An add with a cause has priority 0, and the higher one counts.
@@ -179,8 +176,10 @@ func (p *Pool[T]) handle(e *Entry[T]) {
 				e.result.Err = ErrGoexit
 			}
 		}
-		e.decide()
-		p.books.noteOutcome(e) // Before the key is added, which may panic: it must not be lost.
+		p.decide(e)
+		if p.books.noteOutcome(e); p.books.mu.records.some.Load() {
+			p.signal() // Run sweeps only while there are records.
+		} // Before the key is added, which may panic: it must not be lost.
 		p.carryOut(e)
 		if e.answer.fatal {
 			p.fail(e.result.Err)
@@ -191,14 +190,25 @@ func (p *Pool[T]) handle(e *Entry[T]) {
 	returned = true
 }
 
-// carryOut does in the queue and its limiter what was decided. Done comes later.
+// decide decides what becomes of the key. If the queue or its limiter panics, the key has failed and does not come again.
+func (p *Pool[T]) decide(e *Entry[T]) {
+	decided := false
+	defer func() {
+		if !decided && !e.crashing {
+			p.locked(func() { p.mu.notRetried = append(p.mu.notRetried, e.result.Key) })
+		}
+	}()
+	e.decide()
+	decided = true
+}
+
+// carryOut does in the queue what was decided, but for failures, which the queue has dealt with. Done comes later.
 func (p *Pool[T]) carryOut(e *Entry[T]) {
 	r := &e.result
 	if p.queue.ShuttingDown() { // The key has come after all, by an add from before the shutdown.
 		p.locked(func() { delete(p.mu.refused, r.Key) })
 	}
-	// Left.Failing has failing keys, unless the queue is kept.
-	added := r.Next == NextForget || r.Next == NextGiveUp || r.Next == NextRetry && !p.options.KeepQueue
+	added := r.Next != NextRequeue && r.Next != NextHold && r.Next != NextInterrupted
 	defer func() {
 		if !added { // The queue or its limiter has panicked.
 			p.noteNotStarted(r.Key)
@@ -211,23 +221,11 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 		p.addAgain(e)
 		added = true
 		p.queue.Forget(r.Key) // After the add: the limiter may panic, and the key must not be lost.
-	case NextRetry:
-		p.signal() // Run sweeps stale failures only while a key fails.
-		if !e.sameFailure {
-			p.addRateLimited(e)
-		} else if left := max(e.delayLeft, e.answer.after); left > 0 {
-			p.addAfter(e, left) // In most queues the key still waits, and this changes nothing.
-		}
 	case NextHold:
 		p.addAgain(e)
 	case NextInterrupted:
 		if !e.callCtx.wasInterrupted() { // ErrAdded came from elsewhere, so perhaps no add brings the key.
 			p.addAgain(e)
-		}
-	case NextGiveUp:
-		p.queue.Forget(r.Key)
-		if shared := p.books.shared; shared != nil {
-			shared.GiveUp(r.Key, r.Attempt, r.Err)
 		}
 	}
 	added = true
@@ -237,10 +235,6 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 func (p *Pool[T]) addAgain(e *Entry[T]) {
 	if e.answer.priority != nil {
 		e.priority = *e.answer.priority
-	}
-	if e.answer.every > 0 {
-		e.answer.after = p.untilMoment(e.result.Key, e.answer.every)
-		e.result.After = e.answer.after
 	}
 	p.addAfter(e, e.answer.after)
 	if e.answer.after <= 0 && p.queue.ShuttingDown() {
@@ -258,12 +252,12 @@ func (p *Pool[T]) addAfter(e *Entry[T], after time.Duration) {
 }
 
 // untilMoment returns the time until the key's next moment. See Every.
-func (p *Pool[T]) untilMoment(key T, period time.Duration) time.Duration {
+func (b *Books[T]) untilMoment(key T, period time.Duration) time.Duration {
 	var hash uint64
-	if hasher, err := p.hasher(); err == nil {
+	if hasher, err := b.hasher(); err == nil {
 		hash = hasher.Hash(key)
 	} else {
 		hash = stablehash.String(fmt.Sprint(key)) // T has pointers, interfaces or floats.
 	}
-	return stablehash.UntilPhase(stablehash.Phase(hash, period), period, p.options.Clock.Now())
+	return stablehash.UntilPhase(stablehash.Phase(hash, period), period, b.options.Clock.Now())
 }

@@ -11,12 +11,7 @@ import (
 )
 
 // whole is everything that a queue can have.
-type whole interface {
-	limiting
-	extended
-	waitingLonger
-	workqueue.AddTimes[string]
-}
+type whole = failing
 
 // sound builds a correct queue.
 func sound(c Config[string]) whole {
@@ -100,30 +95,45 @@ type hooked struct {
 	shutDownContext                   func(context.Context) error
 	stats                             func() workqueue.Stats
 	addedAt                           func(key string) time.Time
-	addRateLimitedAfter               func(key string, atLeast time.Duration)
+	fail                              func(ctx context.Context, key string, f workqueue.Failure) (workqueue.Retry, error)
+	dropQueued                        func() []string
+	causes                            func(key string) workqueue.Causes
+	addedAgain                        func(key string) <-chan struct{}
+	snapshotKey                       func(key string) (workqueue.KeySnapshot[string], bool)
 }
 
 func hook(q whole) *hooked {
 	return &hooked{
 		q, q.Add, q.Done, q.AddRateLimited, q.Forget, q.AddAfter, q.Get, q.GetContext, q.Len, q.ShutDown, q.ShutDownWithDrain,
-		q.ShutDownContext, q.Stats, q.AddedAt, q.AddRateLimitedAfter,
+		q.ShutDownContext, q.Stats, q.AddedAt, q.Fail, q.DropQueued, q.Causes, q.AddedAgain, q.SnapshotKey,
 	}
 }
 
-func (q *hooked) Add(key string)                                  { q.add(key) }
-func (q *hooked) Done(key string)                                 { q.done(key) }
-func (q *hooked) AddRateLimited(key string)                       { q.addRateLimited(key) }
-func (q *hooked) Forget(key string)                               { q.forget(key) }
-func (q *hooked) AddAfter(key string, d time.Duration)            { q.addAfter(key, d) }
-func (q *hooked) Get() (string, bool)                             { return q.get() }
-func (q *hooked) GetContext(ctx context.Context) (string, error)  { return q.getContext(ctx) }
-func (q *hooked) Len() int                                        { return q.length() }
-func (q *hooked) ShutDown()                                       { q.shutDown() }
-func (q *hooked) ShutDownWithDrain()                              { q.shutDownWithDrain() }
-func (q *hooked) ShutDownContext(ctx context.Context) error       { return q.shutDownContext(ctx) }
-func (q *hooked) Stats() workqueue.Stats                          { return q.stats() }
-func (q *hooked) AddRateLimitedAfter(key string, d time.Duration) { q.addRateLimitedAfter(key, d) }
-func (q *hooked) AddedAt(key string) time.Time                    { return q.addedAt(key) }
+func (q *hooked) Add(key string)                                 { q.add(key) }
+func (q *hooked) Done(key string)                                { q.done(key) }
+func (q *hooked) AddRateLimited(key string)                      { q.addRateLimited(key) }
+func (q *hooked) Forget(key string)                              { q.forget(key) }
+func (q *hooked) AddAfter(key string, d time.Duration)           { q.addAfter(key, d) }
+func (q *hooked) Get() (string, bool)                            { return q.get() }
+func (q *hooked) GetContext(ctx context.Context) (string, error) { return q.getContext(ctx) }
+func (q *hooked) Len() int                                       { return q.length() }
+func (q *hooked) ShutDown()                                      { q.shutDown() }
+func (q *hooked) ShutDownWithDrain()                             { q.shutDownWithDrain() }
+func (q *hooked) ShutDownContext(ctx context.Context) error      { return q.shutDownContext(ctx) }
+func (q *hooked) Stats() workqueue.Stats                         { return q.stats() }
+func (q *hooked) DropQueued() []string                           { return q.dropQueued() }
+func (q *hooked) Causes(key string) workqueue.Causes             { return q.causes(key) }
+func (q *hooked) AddedAgain(key string) <-chan struct{}          { return q.addedAgain(key) }
+
+func (q *hooked) Fail(ctx context.Context, key string, f workqueue.Failure) (workqueue.Retry, error) {
+	return q.fail(ctx, key, f)
+}
+
+func (q *hooked) SnapshotKey(key string) (workqueue.KeySnapshot[string], bool) {
+	return q.snapshotKey(key)
+}
+
+func (q *hooked) AddedAt(key string) time.Time { return q.addedAt(key) }
 
 // holds reports whether a worker holds key, in a queue that is no merging one.
 func (q *hooked) holds(key string) bool { return q.whole.(*holding).holds(key) }

@@ -77,8 +77,54 @@ var broken = []brokenQueue{
 			q.add = func(key string) { last[key] = c.Clock.Now(); q.whole.Add(key) }
 			q.addedAt = func(key string) time.Time { return last[key] }
 		}},
-	{name: "AddRateLimitedAfter asks no limiter", caught: []string{"AddRateLimitedAfter"},
-		bug: func(q *hooked, _ Config[string]) { q.addRateLimitedAfter = q.addAfter }},
+	{name: "Fail asks no limiter", caught: []string{"Fail"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.fail = func(_ context.Context, key string, f workqueue.Failure) (workqueue.Retry, error) {
+				q.AddAfter(key, f.AtLeast)
+				return workqueue.Retry{Attempt: 1, Delay: f.AtLeast}, nil
+			}
+		}},
+	{name: "counts every failure", caught: []string{"FailWithinDelay"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.fail = func(ctx context.Context, key string, f workqueue.Failure) (workqueue.Retry, error) {
+				r, err := q.whole.Fail(ctx, key, f)
+				if r.Same {
+					r.Attempt++
+				}
+				return r, err
+			}
+		}},
+	{name: "never gives up", caught: []string{"FailGivesUp"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.fail = func(ctx context.Context, key string, f workqueue.Failure) (workqueue.Retry, error) {
+				return q.whole.Fail(ctx, key, workqueue.Failure{AtLeast: f.AtLeast})
+			}
+		}},
+	{name: "counts no failure after shutdown", caught: []string{"FailAfterShutDown"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.fail = func(ctx context.Context, key string, f workqueue.Failure) (workqueue.Retry, error) {
+				if q.ShuttingDown() {
+					return workqueue.Retry{}, workqueue.ErrShutDown
+				}
+				return q.whole.Fail(ctx, key, f)
+			}
+		}},
+	{name: "drops nothing", caught: []string{"DropQueued"},
+		bug: func(q *hooked, _ Config[string]) { q.dropQueued = func() []string { return nil } }},
+	{name: "forgets causes", caught: []string{"Causes"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.causes = func(string) (none workqueue.Causes) { return none }
+		}},
+	{name: "is never added again", caught: []string{"AddedAgain"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.addedAgain = func(string) <-chan struct{} { return nil }
+		}},
+	{name: "finds no key", caught: []string{"SnapshotsOfKeys"},
+		bug: func(q *hooked, _ Config[string]) {
+			q.snapshotKey = func(key string) (workqueue.KeySnapshot[string], bool) {
+				return workqueue.KeySnapshot[string]{Key: key}, false
+			}
+		}},
 	{name: "adds later", caught: []string{"AddTwice", "Linearizable"},
 		bug: func(q *hooked, _ Config[string]) { q.add = func(key string) { go q.whole.Add(key) } }},
 	{name: "Add panics", caught: []string{"Order", "Model", "Linearizable", "StressEveryMethod"},
@@ -244,7 +290,8 @@ var broken = []brokenQueue{
 	{name: "loses keys that need not wait", merges: true, caught: []string{"AddOfWaitingKey", "Model"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.add = func(key string) {
-				if q.whole.(merging).Remove(key) != priorityqueue.Waiting {
+				state := q.info(key).State
+				if q.whole.(merging).Remove(key); state != priorityqueue.Waiting {
 					q.whole.Add(key)
 				}
 			}

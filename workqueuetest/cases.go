@@ -70,7 +70,7 @@ func (r *run) process(q fifo, when string, want ...string) {
 
 func tryManyDelays(r *run) {
 	const n = 300
-	q := need[delaying](r, r.queue(Config[string]{}))
+	q := need[delaying](r, r.queue(Config[string]{}), Delays)
 	order := r.rand(0).Perm(n)
 	want := make([]string, n)
 	for key, place := range order {
@@ -93,7 +93,7 @@ type anyQueue = workqueue.TypedInterface[any]
 // newAny builds a queue, which is not shut down at the end of the case.
 func (r *run) newAny() anyQueue {
 	if r.suite.NewAny == nil {
-		r.lacks("NewAny")
+		r.lacks(AnyKeys)
 	}
 	return r.suite.NewAny(Config[any]{Clock: r.clock})
 }

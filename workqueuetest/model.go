@@ -20,6 +20,7 @@ func modelKey(n int) string { return string(rune('a' + n)) }
 type slowFIFO struct {
 	queued, dirty, held string // the keys, one letter each
 	down                bool
+	dropping            bool // since DropQueued
 	shared              bool // as in Suite
 }
 
@@ -55,7 +56,11 @@ func (m *slowFIFO) done(key string) bool {
 		return false
 	}
 	m.held = strings.Replace(m.held, key, "", 1)
-	if strings.Contains(m.dirty, key) {
+	switch {
+	case !strings.Contains(m.dirty, key):
+	case m.dropping:
+		m.dirty = strings.Replace(m.dirty, key, "", 1)
+	default:
 		m.queued += key
 	}
 	return true
@@ -64,8 +69,9 @@ func (m *slowFIFO) done(key string) bool {
 // slowQueue is a slowFIFO with AddAfter and Stats.
 type slowQueue struct {
 	slowFIFO
-	oneEntry bool            // as in Suite
-	waiting  []slowWaiting   // by due, and keys due at the same time by their adds
+	oneEntry bool          // as in Suite
+	waiting  []slowWaiting // by due, and keys due at the same time by their adds
+	failures map[string]slowFailure
 	stats    workqueue.Stats // the counters
 }
 
@@ -84,6 +90,9 @@ func (m *slowQueue) add(key string) {
 }
 
 func (m *slowQueue) done(key string) {
+	if m.dropping && strings.Contains(m.held, key) && strings.Contains(m.dirty, key) {
+		m.stats.Dropped++
+	}
 	if !m.slowFIFO.done(key) {
 		m.stats.UnmatchedDones++
 	}
@@ -111,6 +120,48 @@ func (m *slowQueue) addAfter(key string, now time.Time, d time.Duration) {
 	}
 	m.waiting = append(m.waiting, slowWaiting{key, due})
 	slices.SortStableFunc(m.waiting, func(a, b slowWaiting) int { return a.due.Compare(b.due) })
+}
+
+// slowFailure is how often a key has failed, and when its delay ends.
+type slowFailure struct {
+	n   int
+	end time.Time
+}
+
+// fail is Fail, with a limiter that returns d if it is asked.
+func (m *slowQueue) fail(key string, now time.Time, d time.Duration, f workqueue.Failure) (r workqueue.Retry) {
+	known := m.failures[key]
+	r.Attempt, r.Same = known.n, now.Before(known.end)
+	if !r.Same {
+		r.Attempt++
+	}
+	if f.Terminal || !r.Same && f.MaxRetries != 0 && r.Attempt > f.MaxRetries {
+		delete(m.failures, key)
+		r.GivenUp = true
+		return r
+	}
+	if r.Same {
+		d = known.end.Sub(now)
+	}
+	r.Delay = max(d, f.AtLeast, 0)
+	if m.failures == nil {
+		m.failures = make(map[string]slowFailure)
+	}
+	m.failures[key] = slowFailure{r.Attempt, now.Add(r.Delay)}
+	m.addAfter(key, now, r.Delay)
+	return r
+}
+
+// drop is DropQueued of a queue that is shut down.
+func (m *slowQueue) drop() {
+	if m.shared {
+		return
+	}
+	m.stats.Dropped += uint64(len(m.queued))
+	for key := range strings.SplitSeq(m.queued, "") {
+		m.dirty = strings.Replace(m.dirty, key, "", 1)
+	}
+	m.queued, m.dropping = "", true
 }
 
 // pass adds the keys that are due at now.

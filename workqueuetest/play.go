@@ -2,6 +2,7 @@ package workqueuetest
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,10 +19,14 @@ func (s script) try(r *run) {
 	}
 	parts := strings.Split(s.steps, " | ")
 	for _, steps := range parts {
+		if r.suite.NoMetrics && (strings.Contains(steps, "metrics") || strings.Contains(steps, "unnamed")) && !strings.Contains(steps, "added") {
+			r.skip("the queue makes no metrics")
+		}
 		q := r.queue(Config[string]{})
-		if what := r.missing(q, steps); what != "" && len(parts) == 1 {
-			r.lacks(what)
-		} else if what != "" {
+		if what := r.missing(q, steps); what != "" {
+			if _, named := r.suite.Lacks[what]; !named || len(parts) == 1 {
+				r.lacks(what)
+			}
 			continue
 		}
 		for way := range enders(q) {
@@ -39,22 +44,17 @@ func (r *run) missing(q fifo, steps string) string {
 	}
 	_, delays := q.(delaying)
 	_, limits := q.(limiting)
-	_, gives := q.(extended)
-	_, longer := q.(waitingLonger)
-	_, times := q.(workqueue.AddTimes[string])
+	_, extends := q.(extended)
+	_, fails := q.(failing)
 	switch {
-	case uses("metrics", "unnamed") && r.suite.NoMetrics && !uses("added"):
-		return "metrics"
 	case uses("after") && !delays:
-		return "AddAfter"
-	case uses("retry", "forget") && !limits:
-		return "AddRateLimited"
-	case uses("longer") && !longer:
-		return "AddRateLimitedAfter"
-	case uses("canceled", "deadline", "giveup") && !gives:
-		return "GetContext and ShutDownContext"
-	case uses("added") && !times:
-		return "AddedAt"
+		return Delays
+	case uses("retry", "panic", "forget") && !limits:
+		return Limiter
+	case uses("canceled", "deadline", "giveup", "added", "cause", "again?", "drop", "find") && !extends:
+		return Extended
+	case uses("fail") && !fails:
+		return Failures
 	}
 	return ""
 }
@@ -155,6 +155,9 @@ func (p *player) wantStats() {
 	want := m.stats
 	want.Queued, want.Processing, want.Waiting = len(m.queued), len(m.held), len(m.waiting)
 	want.Again, want.ShuttingDown = len(m.dirty)-len(m.queued), m.down
+	if m.dropping && m.held != "" { // A held key is dropped at once, or when it is Done.
+		st.Again, st.Dropped, want.Again, want.Dropped = 0, 0, 0, 0
+	}
 	if p.suite.PartialStats {
 		st, want = workqueue.Stats{Queued: st.Queued}, workqueue.Stats{Queued: want.Queued}
 	}
@@ -175,14 +178,34 @@ func (p *player) step(kind string, words []string) {
 		p.q.(delaying).AddAfter(words[0], d)
 		p.model.addAfter(words[0], p.clock.Now(), d)
 	case "retry":
-		p.retry(words[0], must(time.ParseDuration(words[1])), 0)
-	case "longer":
-		p.retry(words[0], must(time.ParseDuration(words[1])), must(time.ParseDuration(words[2])))
+		p.retry(words[0], must(time.ParseDuration(words[1])))
+	case "fail":
+		p.fail(words[0], must(time.ParseDuration(words[1])), words[2:])
+	case "failures":
+		n, left := p.q.(failing).Failures(words[0])
+		if want := must(strconv.Atoi(words[1])); n != want || left != must(time.ParseDuration(words[2])) {
+			p.Fatalf("%s: Failures() = %d, %v", p.when, n, left)
+		}
+	case "drop":
+		p.drop(words)
+	case "cause":
+		cause := workqueue.Cause{Reason: words[1], Quiet: len(words) > 2}
+		p.q.(extended).AddCause(words[0], cause)
+		p.model.add(words[0])
+	case "causes":
+		if got := p.q.(extended).Causes(words[0]).String(); got != strings.Join(words[1:], "; ") {
+			p.Fatalf("%s: Causes() = %q", p.when, got)
+		}
+	case "again?":
+		p.wantAgain(words[0], words[1])
+	case "find":
+		p.find(words[0], words[1])
 	case "panic":
 		p.limiter.delays = nil
 		testkit.WantPanic(p, p.when, func() { p.q.(limiting).AddRateLimited(words[0]) }, limiterPanic)
 	case "forget":
 		p.q.(limiting).Forget(words[0])
+		delete(p.model.failures, words[0])
 		p.asked = append(p.asked, "Forget "+words[0])
 	case "requeues":
 		if n := p.q.(limiting).NumRequeues(words[0]); n != limiterRequeues {
@@ -260,10 +283,7 @@ func (p *player) step(kind string, words []string) {
 			p.Fatalf("%s: ShutDownContext() = %v, want %v", p.when, err, want)
 		}
 	case "idle":
-		// Over a queue that has no ShutDownContext, ours waits in a goroutine of its own.
-		if !p.suite.PartialStats || p.ender.name != "ShutDownContext" || len(p.ends) == 0 {
-			p.before.WantMore(p, p.when+", callers apart", len(p.ends)+len(p.getters))
-		}
+		p.before.WantMore(p, p.when+", callers apart", len(p.ends)+len(p.getters))
 	case "notimer":
 		if p.needFakeClock().HasWaiters() {
 			p.Fatalf("%s: the queue has a timer", p.when)
@@ -273,7 +293,7 @@ func (p *player) step(kind string, words []string) {
 		if len(words) > 1 {
 			want = p.clock.Now().Add(-must(time.ParseDuration(words[1])))
 		}
-		if at := p.q.(workqueue.AddTimes[string]).AddedAt(words[0]); !at.Equal(want) {
+		if at := p.q.(workqueue.Extended[string]).AddedAt(words[0]); !at.Equal(want) {
 			p.Fatalf("%s: AddedAt() = %v, want %v", p.when, at, want)
 		}
 	case "metrics":
@@ -287,27 +307,102 @@ func (p *player) step(kind string, words []string) {
 	}
 }
 
-// waitingLonger is a queue that can take the longer of two delays, as package worker needs it for its RetryAfter.
-type waitingLonger interface {
-	AddRateLimitedAfter(key string, atLeast time.Duration)
-}
-
-// retry calls AddRateLimited or, if atLeast is not zero, AddRateLimitedAfter. If the queue merges retries or is shut down, it need
-// not ask the limiter.
-func (p *player) retry(key string, d, atLeast time.Duration) {
+// retry calls AddRateLimited. If the queue merges retries or is shut down, it need not ask the limiter.
+func (p *player) retry(key string, d time.Duration) {
 	p.limiter.delays = []time.Duration{d}
-	if atLeast == 0 {
-		p.q.(limiting).AddRateLimited(key)
-	} else {
-		p.q.(waitingLonger).AddRateLimitedAfter(key, atLeast)
-		d = max(d, atLeast)
-	}
+	p.q.(limiting).AddRateLimited(key)
 	switch {
 	case len(p.limiter.delays) == 0 || !p.model.down && !(p.suite.MergesRetries && p.model.waits(key)):
 		p.asked = append(p.asked, "When "+key)
 		p.model.addAfter(key, p.clock.Now(), d)
 	case !p.model.down:
 		p.model.stats.Retries++
+	}
+}
+
+// fail calls Fail of a key that a worker holds. The words are "least=1m" for AtLeast, "max=2" for MaxRetries and "terminal".
+func (p *player) fail(key string, d time.Duration, words []string) {
+	f := workqueue.Failure{Err: errFailed}
+	for _, word := range words {
+		switch name, value, _ := strings.Cut(word, "="); name {
+		case "least":
+			f.AtLeast = must(time.ParseDuration(value))
+		case "max":
+			f.MaxRetries = must(strconv.Atoi(value))
+		case "terminal":
+			f.Terminal = true
+		default:
+			panic("no such word: " + word)
+		}
+	}
+	p.limiter.delays = []time.Duration{d}
+	got, err := p.q.(failing).Fail(context.Background(), key, f)
+	want := p.model.fail(key, p.clock.Now(), d, f)
+	if got != want || err != nil {
+		p.Fatalf("%s: Fail() = %+v, %v, want %+v", p.when, got, err, want)
+	}
+	switch {
+	case want.GivenUp:
+		p.asked = append(p.asked, "Forget "+key)
+	case !want.Same:
+		p.asked = append(p.asked, "When "+key)
+	}
+}
+
+var errFailed = errors.New("failed")
+
+// drop calls DropQueued, which must return these keys.
+func (p *player) drop(want []string) {
+	got := p.q.(extended).DropQueued()
+	if !slices.Equal(got, want) {
+		p.Fatalf("%s: DropQueued() = %q, want %q", p.when, got, want)
+	}
+	if p.model.down {
+		p.model.drop()
+	}
+}
+
+// wantAgain looks whether the channel of AddedAgain is "closed" or "open", or "none".
+func (p *player) wantAgain(key, want string) {
+	c, got := p.q.(extended).AddedAgain(key), "none"
+	if c != nil {
+		got = "open"
+		select {
+		case <-c:
+			got = "closed"
+		default:
+		}
+	}
+	if got != want {
+		p.Fatalf("%s: the channel of AddedAgain is %s", p.when, got)
+	}
+}
+
+// find looks for a key by SnapshotKey, SnapshotKeys and Snapshot. Its state is "none" if it is not in the queue.
+func (p *player) find(key, want string) {
+	e := p.q.(extended)
+	state := func(found bool, k workqueue.KeySnapshot[string]) string {
+		if !found || k.Key != key {
+			return "none"
+		}
+		return string(k.State)
+	}
+	k, found := e.SnapshotKey(key)
+	one, all, some := state(found, k), "none", "none"
+	for k := range e.SnapshotKeys() {
+		if k.Key == key {
+			all = state(true, k)
+		}
+	}
+	s := e.Snapshot(100)
+	p.limiter.asked = p.limiter.asked[:len(p.asked)] // A snapshot asks for requeues.
+	for _, k := range slices.Concat(s.Queued, s.Processing, s.Waiting) {
+		if k.Key == key {
+			some = state(true, k)
+		}
+	}
+	if one != want || all != want || some != want {
+		p.Fatalf("%s: SnapshotKey says %q, SnapshotKeys %q, Snapshot %q", p.when, one, all, some)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"reflect"
 	"runtime"
 	"runtime/debug"
 	"strconv"
@@ -51,7 +50,7 @@ type run struct {
 type outcome struct {
 	failures []string
 	skipped  string // why, if it could not be tried
-	lacking  bool   // because the queue lacks something
+	lacks    string // what the queue lacks, if it could not be tried for that
 }
 
 func (o outcome) String() string { return strings.Join(o.failures, "\n") }
@@ -219,12 +218,12 @@ func (r *run) skip(why string) {
 	runtime.Goexit()
 }
 
-// lacks is skip for a queue that lacks what the case needs.
+// lacks ends a case that needs what the queue lacks.
 func (r *run) lacks(what string) {
 	r.mu.Lock()
-	r.mu.lacking = true
+	r.mu.lacks = what
 	r.mu.Unlock()
-	r.skip("the queue has no " + what)
+	runtime.Goexit()
 }
 
 type (
@@ -232,6 +231,7 @@ type (
 	delaying = workqueue.TypedDelayingInterface[string]
 	limiting = workqueue.TypedRateLimitingInterface[string]
 	extended = workqueue.Extended[string]
+	failing  = workqueue.ExtendedRateLimiting[string]
 )
 
 // queue builds a queue with that config and the clock of the case.
@@ -250,11 +250,11 @@ func (r *run) atEnd(end func()) {
 	r.mu.ends = append(r.mu.ends, end)
 }
 
-// need returns q as a Q, or skips the case if q lacks its methods.
-func need[Q any](r *run, q fifo) Q {
+// need returns q as a Q, or ends the case if q lacks what.
+func need[Q any](r *run, q fifo, what string) Q {
 	capable, ok := q.(Q)
 	if !ok {
-		r.lacks(fmt.Sprintf("methods of %v", reflect.TypeFor[Q]()))
+		r.lacks(what)
 	}
 	return capable
 }
@@ -282,7 +282,7 @@ func (r *run) pass(d time.Duration) {
 // needFakeClock skips the case on the real clock.
 func (r *run) needFakeClock() *testingclock.FakeClock {
 	if r.suite.IgnoresClock {
-		r.lacks("use for a clock")
+		r.skip("the queue only uses the real clock")
 	}
 	if r.fake == nil {
 		r.skip("on the real clock")

@@ -5,8 +5,9 @@ package workqueuetest
 //	add a b      Add of each
 //	after a 5s   AddAfter
 //	retry a 5s   AddRateLimited, with a limiter that returns 5s
-//	longer a 5s 1m  AddRateLimitedAfter of 1m, with a limiter that returns 5s
 //	panic a      AddRateLimited, with a limiter that panics
+//	fail a 5s least=1m max=2 terminal  Fail, with a limiter that returns 5s if it is asked; the words are fields of Failure
+//	failures a 2 5s  Failures returns these
 //	forget a     Forget, which the limiter must see
 //	requeues a   NumRequeues, which the limiter answers
 //	get          a worker gets the first key, if there is one
@@ -28,6 +29,11 @@ package workqueuetest
 //	giveup 5s    ShutDownContext gives up after that time, and not before; a key is left for it
 //	idle         the queue has no goroutine of its own
 //	notimer      the queue has no timer
+//	drop a b     DropQueued returns these keys
+//	cause a why  AddCause with that reason; a third word makes it quiet
+//	causes a why because  Causes has these reasons
+//	again? a open  the channel of AddedAgain is open, closed or none
+//	find a queued  the queue shows that key in that state, or none
 //	added a 5s   AddedAt of a key that a worker holds is that long ago; without a time it is not known
 //	metrics depth=2 latency=1,3   the metrics have these values, or observed these times, and the others none
 //	unnamed      the queue has no name, and therefore no metrics
@@ -87,6 +93,18 @@ var scripts = []script{
 	{"EveryDrainEnds", "When nothing is left, every drain returns.",
 		"add a; hold a; end; end; end; done a"},
 
+	{"DropQueued", "After shutdown DropQueued takes back what is queued, in its order, and nothing is queued any more. Before, it does nothing.",
+		"add a b c; drop; hold a; add a d; shutdown; drop b c d; done a; drop | add a b; hold a; end; drop b; done a | add a; end; drop a; drop"},
+
+	{"Causes", "Causes are those of the adds that a hand-out answers.",
+		"cause a one; cause a two; hold a; causes a one two; cause a three; causes a one two; done a; hold a; causes a three; done a; causes a"},
+	{"AddedAgain", "The channel of AddedAgain is closed by an add of a held key that is not quiet.",
+		"again? a none; add a; again? a none; hold a; again? a open; cause a news quietly; again? a open; add a; again? a closed; done a; " +
+			"hold a; again? a open; add a; done a; hold a; again? a open; done a; again? a none"},
+	{"SnapshotsOfKeys", "Snapshot, SnapshotKey and SnapshotKeys show each key in its state.",
+		"find a none; add a b; find a queued; hold a b; find a processing; done b; find b none; done a | " +
+			"after a 1m; find a waiting; pass 1m; find a queued; take a; find a none"},
+
 	{"AddAfter", "AddAfter adds a key when the delay has passed, and not before.",
 		"after a 5s; pass 5s; take a"},
 	{"NeverEarly", "No key comes a nanosecond before its time or after it, whatever the delay.",
@@ -139,8 +157,17 @@ var scripts = []script{
 		"shutdown; retry a 0s; retry b 1s"},
 	{"AddRateLimitedOfWaitingKey", "AddRateLimited of a waiting key asks the limiter again (unless declared otherwise), and the earliest time wins.",
 		"retry a 5s; retry a 2s; retry a 1m; pass 2s; pass 3s; take a"},
-	{"AddRateLimitedAfter", "AddRateLimitedAfter asks the limiter once, and adds the key after the longer of the limiter's delay and the given one.",
-		"longer a 1s 5s; longer b 9s 2s; longer c -1s -1h; take c; pass 5s; take a; pass 4s; take b; longer a 1s -1h; pass 1s; take a"},
+	{"Fail", "Fail counts a failure, asks the limiter, and makes the key come after the longer of its delay and AtLeast.",
+		"add a; failures a 0 0s; hold a; fail a 5s; failures a 1 5s; done a; pass 5s; failures a 1 0s; hold a; fail a 5s least=1m; " +
+			"failures a 2 1m0s; done a; pass 1m; hold a; fail a 1m least=-1h; failures a 3 1m0s; forget a; failures a 0 0s; done a; pass 1m; take a"},
+	{"FailWithinDelay", "A call that fails before the delay of the failure before it is over is the same failure, due at the same time, or later with AtLeast.",
+		"add a; hold a; fail a 1m; done a; pass 10s; add a; hold a; jump 20s; fail a 5s max=1; failures a 1 30s; done a; pass 30s; hold a; fail a 1m; done a; take | " +
+			"add a; hold a; fail a 1m; done a; add a; hold a; fail a 5s least=2m; failures a 1 2m0s; done a"},
+	{"FailGivesUp", "Fail gives a key up when MaxRetries are used up, and at once if they are less than zero or it is terminal. Then its failures are forgotten.",
+		"add a; hold a; fail a 1s max=1; done a; pass 1s; hold a; fail a 1s max=1; failures a 0 0s; done a; add a; hold a; fail a 1s max=-1; done a; " +
+			"add a; hold a; fail a 1m; done a; add a; hold a; fail a 1m terminal; failures a 0 0s; done a"},
+	{"FailAfterShutDown", "After shutdown Fail counts, and adds nothing.",
+		"add a; hold a; shutdown; fail a 1s; failures a 1 1s; done a"},
 	{"Forget", "Forget and NumRequeues call the limiter, and no other method but AddRateLimited does.",
 		"forget a; requeues b; add c; after d 1s; after e 0s; take c e; pass 1s; take d; shutdown"},
 	{"LimiterPanics", "A panic of the limiter reaches the caller, and the queue stays usable.",

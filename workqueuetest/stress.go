@@ -177,7 +177,7 @@ func (r *run) stressVersions(random *rand.Rand, early bool) {
 }
 
 func (r *run) stressCancel(*rand.Rand) {
-	q := need[extended](r, r.queue(Config[string]{}))
+	q := need[extended](r, r.queue(Config[string]{}), Extended)
 	handed := make(chan string, 4)
 	all := group{r: r}
 	all.start(func() { work(q, func(key string) { handed <- key }) })
@@ -327,10 +327,10 @@ func (r *run) stressEveryMethod(random *rand.Rand) {
 func (r *run) stressClock(random *rand.Rand) {
 	const keys = 40
 	if r.suite.IgnoresClock {
-		r.lacks("use for a clock")
+		r.skip("the queue only uses the real clock")
 	}
 	c := testkit.NewFakeClock()
-	q := need[delaying](r, r.queue(Config[string]{Clock: c}))
+	q := need[delaying](r, r.queue(Config[string]{Clock: c}), Delays)
 	// steps is held while the clock is stepped, so that the times in due are right. The queue does not use it: for the
 	// queue the clock may change at any moment.
 	var steps sync.Mutex

@@ -23,12 +23,11 @@ type Config[T comparable] struct {
 // Suite describes how to build a queue, and what it does not promise. New is required. The zero values of all other
 // fields stand for a queue that keeps the whole contract.
 type Suite struct {
-	// New builds an empty queue. A queue that also has AddAfter, AddRateLimited or the methods of [workqueue.Extended]
-	// is tested for those too. Cases that need a method that the queue lacks are skipped.
+	// New builds an empty queue. The suite tests it as a [workqueue.ExtendedRateLimiting]. A case that needs what the queue
+	// lacks fails, unless Lacks names it.
 	New func(Config[string]) workqueue.TypedInterface[string]
 
-	// NewAny builds the same queue for keys of any type. The cases about unhashable keys and about garbage need it,
-	// and are skipped if it is nil.
+	// NewAny builds the same queue for keys of any type. The cases about unhashable keys and about garbage need it.
 	NewAny func(Config[any]) workqueue.TypedInterface[any]
 
 	// Check, unless nil, is called while no method of the queue runs. It returns an error if the queue violates one of
@@ -62,9 +61,19 @@ type Suite struct {
 	// Skip maps the cases that must not run to the reasons. Prefer Known; Skip is for cases whose result differs from
 	// run to run.
 	Skip map[string]string
-	// Strict makes a case fail, instead of being skipped, if the queue lacks what it needs.
-	Strict bool
+	// Lacks maps what the queue lacks to the reasons: [Delays] and the other constants. Cases that need it are skipped. It is
+	// an error to name what no case misses.
+	Lacks map[string]string
 }
+
+// What a queue can lack: see [Suite].Lacks.
+const (
+	Delays   = "AddAfter"
+	Limiter  = "AddRateLimited"
+	Extended = "the methods of workqueue.Extended"
+	Failures = "Fail"
+	AnyKeys  = "NewAny"
+)
 
 // notIfShared are the cases that a queue with [Suite].Shared cannot pass, by the reason. Those whose names begin with
 // Shared take their place.
@@ -72,12 +81,12 @@ var notIfShared = map[string][]string{
 	"shutdown concerns this process alone: what is queued or waits is for the others": {
 		"GetAfterShutDown", "ShutDownEndsDrain", "ShutDownDropsWaiting", "ShutDownContextGivesUp", "DrainWaitsForQueuedKeys",
 		"DrainWaitsForHeldKeys", "DrainWaitsForKeysAddedWhileHeld", "EveryDrainEnds", "AddAfterShutDownOfWaitingKey",
-		"ModelWithShutDown", "ModelWithTies", "StressShutDown", "StressDrain", "NothingWaitsForWorkers",
+		"ModelWithShutDown", "ModelWithTies", "StressShutDown", "StressDrain", "NothingWaitsForWorkers", "DropQueued",
 	},
 	"a Done may come while the Get of its key is under way: the server has handed it out, and this process does not know yet": {
 		"LinearizableWithUnmatchedDone",
 	},
-	"what a handler adds after shutdown is for the other processes": {"AddAfterShutDown", "AddRateLimitedAfterShutDown"},
+	"what a handler adds after shutdown is for the other processes": {"AddAfterShutDown", "AddRateLimitedAfterShutDown", "FailAfterShutDown"},
 	"the clock is the server's":                                     {"FakeClock", "NoTimerWhileIdle", "ClockJumpsBack", "ClockJumpsForward"},
 	"keys that are due at once come in any order":                   {"AddAfterTies"},
 	"keys are on the server":                                        {"IdleQueueIsGarbage", "ProcessedKeysAreGarbage", "MemoryIsGivenBack"},
@@ -106,6 +115,14 @@ func (s Suite) Run(t *testing.T) {
 			}
 		}
 	}
+	lacked := make(map[string]bool)
+	defer func() {
+		for what := range s.Lacks {
+			if !lacked[what] && len(lacked) == 0 { // A run of some cases may miss nothing.
+				t.Errorf("Lacks names %q, and no case has missed it", what)
+			}
+		}
+	}()
 	for _, c := range all {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Helper()
@@ -118,7 +135,11 @@ func (s Suite) Run(t *testing.T) {
 				}
 			}
 			seed := newSeed()
-			s.report(t, c, seed, s.try(t, c, seed))
+			o := s.try(t, c, seed)
+			if o.lacks != "" {
+				lacked[o.lacks] = true
+			}
+			s.report(t, c, seed, o)
 		})
 	}
 }
@@ -132,8 +153,11 @@ func (s Suite) report(t *testing.T, c testCase, seed uint64, o outcome) {
 		t.Logf("fails as it is known to (%s):\n%s", why, o)
 	case len(o.failures) > 0:
 		t.Errorf("promised: %s\nseen: %s\nrepeat: %s=%d go test -run '^%s$'", c.Promise, o, seedVariable, seed, t.Name())
-	case o.lacking && s.Strict:
-		t.Errorf("%s, and the suite is strict", o.skipped)
+	case o.lacks != "":
+		if why, named := s.Lacks[o.lacks]; named {
+			t.Skipf("the queue lacks %s: %s", o.lacks, why)
+		}
+		t.Errorf("the queue lacks %s. If that is meant, name it in Suite.Lacks, with the reason", o.lacks)
 	case o.skipped != "":
 		t.Skip(o.skipped)
 	case known:

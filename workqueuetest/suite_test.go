@@ -74,6 +74,10 @@ func TestPlainQueue(t *testing.T) {
 	Suite{
 		New:       func(Config[string]) workqueue.TypedInterface[string] { return newPlain(plain{}) },
 		NoMetrics: true,
+		Lacks: map[string]string{
+			Delays: "it has one layer", Limiter: "it has one layer", Failures: "it has one layer",
+			Extended: "it is plain", AnyKeys: "its keys are strings",
+		},
 	}.Run(t)
 }
 
@@ -82,7 +86,6 @@ func TestSoundQueue(t *testing.T) {
 	Suite{
 		New:    func(c Config[string]) workqueue.TypedInterface[string] { return newHolding(c) },
 		NewAny: soundAny,
-		Strict: true,
 	}.Run(t)
 }
 

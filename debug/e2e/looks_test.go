@@ -141,8 +141,8 @@ func (p *program) reports(t *testing.T) {
 	for _, what := range []string{"ConfigMap initech/report changed", "Secret initech/mail changed", "ConfigMap initech/report changed"} {
 		q.AddCause("initech/monthly-02", workqueue.Cause{Reason: what, TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
 	}
-	q.Pause()
-	q.PauseGroup("globex")
+	q.Pause(workqueue.UntilResumed)
+	q.PauseGroup("globex", workqueue.UntilResumed)
 }
 
 // TestPictures writes what a reader sees to the directory WORKQUEUE_PICTURES. Some of these pictures are in

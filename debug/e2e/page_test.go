@@ -122,7 +122,7 @@ func (p *program) uploads(t *testing.T) {
 	upload := func(name string, n int) {
 		handled++
 		key := fmt.Sprintf(name, n)
-		q.(workqueue.CauseAdder[string]).AddCause(key, workqueue.Cause{
+		q.(workqueue.Extended[string]).AddCause(key, workqueue.Cause{
 			Reason: "upload of " + key + " ended", TraceParent: fmt.Sprintf("00-%032x-%016x-01", 0x5be91c2d+n, 0x2a1f+n),
 		})
 		await(t, func() bool { return pool.Stats().Handled >= handled })

@@ -85,3 +85,6 @@ func (ls *Lists) All(l *List) iter.Seq[Slot] {
 
 // Release gives back the memory that s, which must be in no list, shares with its neighbours, as [Column.Release] does.
 func (ls *Lists) Release(s Slot) { ls.links.Release(s) }
+
+// Prev returns the slot before s in its list, or None.
+func (ls *Lists) Prev(s Slot) Slot { return ls.links.Existing(s).prev }

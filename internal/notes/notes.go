@@ -2,12 +2,17 @@
 // are added again.
 package notes
 
-import "github.com/keyedqueue/workqueue/internal/keytable"
+import (
+	"maps"
+
+	"github.com/keyedqueue/workqueue/internal/keytable"
+)
 
 // Notes are kept by the slots of a queue's table. The queue marks, beside a key's state, that there is a note, so that
 // other keys cost nothing. C is what the queue keeps of causes. The zero Notes is ready to use.
 type Notes[C any] struct {
 	bySlot map[keytable.Slot]*note[C]
+	most   int // how many there have been since the map was made
 }
 
 // note is about a key. Its fields are nil if there is nothing to keep.
@@ -39,6 +44,7 @@ func (n *Notes[C]) of(s keytable.Slot) *note[C] {
 	}
 	if n.bySlot[s] == nil {
 		n.bySlot[s] = new(note[C])
+		n.most = max(n.most, len(n.bySlot))
 	}
 	return n.bySlot[s]
 }
@@ -115,7 +121,16 @@ func (n *Notes[C]) tidy(s keytable.Slot) bool {
 // Remove removes the note of the key at s, if there is one. It must be called before another key gets the slot.
 func (n *Notes[C]) Remove(s keytable.Slot) {
 	delete(n.bySlot, s)
-	if len(n.bySlot) == 0 {
-		n.bySlot = nil // A map does not shrink.
+	// A map does not shrink. To copy what is left takes a millisecond or two after a burst of a million.
+	switch left := len(n.bySlot); {
+	case left == 0:
+		n.bySlot, n.most = nil, 0
+	case left <= n.most/maxEmptiness:
+		smaller := make(map[keytable.Slot]*note[C], left)
+		maps.Copy(smaller, n.bySlot)
+		n.bySlot, n.most = smaller, left
 	}
 }
+
+// maxEmptiness is by how much a map may have shrunk before it is copied.
+const maxEmptiness = 32

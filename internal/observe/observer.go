@@ -104,6 +104,14 @@ func (o *Observer) Unqueued(s keytable.Slot) {
 	}
 }
 
+// Canceled notes that the key at s is not dirty any more, although no worker got it.
+func (o *Observer) Canceled(s keytable.Slot) {
+	o.Unqueued(s)
+	if o.push != nil {
+		o.push.Depth.Dec()
+	}
+}
+
 // Taken notes that a worker gets the key at s now.
 func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 	o.Unqueued(s)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 // report is what a command has done, as JSON has it. What is null is not known, or not about this command.
@@ -129,7 +131,7 @@ func (c *command) changeAll(ctx context.Context, list string, do func(keys []str
 
 func (c *command) pause(ctx context.Context, paused bool) error {
 	if paused {
-		c.queue.Pause()
+		c.queue.Pause(cmp.Or(c.pauseFor, workqueue.UntilResumed))
 	} else {
 		c.queue.Resume()
 	}

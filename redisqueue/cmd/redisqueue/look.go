@@ -39,21 +39,30 @@ func (c *command) stats(ctx context.Context, _ []string) error {
 		if seconds := n.OldestQueued.Seconds(); n.OldestQueued > 0 {
 			oldest = &seconds
 		}
+		var pausedBy *text
+		if n.PausedBy != "" {
+			by := text(n.PausedBy)
+			pausedBy = &by
+		}
 		return printJSON(c.out, struct {
-			Queue               text     `json:"queue"`
-			Description         text     `json:"description"`
-			Paused              bool     `json:"paused"`
-			Queued              int      `json:"queued"`
-			OldestQueuedSeconds *float64 `json:"oldest_queued_seconds"`
-			Processing          int      `json:"processing"`
-			Again               int      `json:"again"`
-			Waiting             int      `json:"waiting"`
-			Failing             int      `json:"failing"`
-			GivenUp             int      `json:"given_up"`
-			SetAside            int      `json:"set_aside"`
-			Repaired            int      `json:"repaired"`
+			Queue               text       `json:"queue"`
+			Description         text       `json:"description"`
+			Paused              bool       `json:"paused"`
+			PausedUntil         *time.Time `json:"paused_until"` // null: not paused, or without an end
+			PausedSince         *time.Time `json:"paused_since"`
+			PausedBy            *text      `json:"paused_by"`
+			Queued              int        `json:"queued"`
+			OldestQueuedSeconds *float64   `json:"oldest_queued_seconds"`
+			Processing          int        `json:"processing"`
+			Again               int        `json:"again"`
+			Waiting             int        `json:"waiting"`
+			Failing             int        `json:"failing"`
+			GivenUp             int        `json:"given_up"`
+			SetAside            int        `json:"set_aside"`
+			Repaired            int        `json:"repaired"`
 		}{
-			text(c.name), text(c.queue.Description()), n.Paused, n.Queued, oldest, n.Processing, n.Again, n.Waiting,
+			text(c.name), text(c.queue.Description()), n.Paused, known(n.PausedUntil), known(n.PausedSince), pausedBy,
+			n.Queued, oldest, n.Processing, n.Again, n.Waiting,
 			n.Failing, n.GivenUp, n.SetAside, n.Repaired,
 		})
 	}
@@ -61,11 +70,23 @@ func (c *command) stats(ctx context.Context, _ []string) error {
 	if n.OldestQueued > 0 {
 		oldest = fmt.Sprintf(", the oldest for %s", round(n.OldestQueued))
 	}
-	fmt.Fprintf(c.out, "queue       %s (%s)\npaused      %v\n", quoted(c.name), escaped(c.queue.Description(), false), n.Paused)
+	fmt.Fprintf(c.out, "queue       %s (%s)\npaused      %s\n", quoted(c.name), escaped(c.queue.Description(), false), pauseOf(n))
 	fmt.Fprintf(c.out, "queued      %d%s\nprocessing  %d, %d of them added again\n", n.Queued, oldest, n.Processing, n.Again)
 	fmt.Fprintf(c.out, "waiting     %d\nfailing     %d\ngiven up    %d\n", n.Waiting, n.Failing, n.GivenUp)
 	_, err = fmt.Fprintf(c.out, "set aside   %d\nrepaired    %d\n", n.SetAside, n.Repaired)
 	return err
+}
+
+// pauseOf says whether the queue is paused, who has paused it and since when, and until when that is so.
+func pauseOf(n redisqueue.Counts) string {
+	if !n.Paused {
+		return "no"
+	}
+	until := "until somebody resumes it"
+	if !n.PausedUntil.IsZero() {
+		until = "until " + n.PausedUntil.UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("yes, %s, by %s since %s", until, escaped(n.PausedBy, false), n.PausedSince.UTC().Format(time.RFC3339))
 }
 
 // keyRow is a key as ls and show print it. In JSON all that is not known, or that the key does not have, is null.

@@ -32,7 +32,7 @@ Usage: redisqueue [flags] COMMAND [arguments]
   retry KEY...     queues keys again that were given up or set aside; -all: all of them; -all aside, -all givenup: all of these
   drop KEY...      forgets that keys were given up or set aside; -all, as for retry, needs -yes
   rm KEY...        removes keys from the queue and from what was given up or set aside; a worker that holds one finishes it
-  pause, resume    whether any replica gets keys
+  pause, resume    whether any replica gets keys; pause -for 1h ends by itself
   purge            deletes the queue with all its keys (needs -yes)
 
 All but queues need -queue. Keys are written as the server has them: strings and numbers as they are, structs as JSON. Keys
@@ -61,6 +61,8 @@ type command struct {
 	yes   bool
 	limit int
 	after time.Duration
+	// pauseFor is zero for a pause without an end.
+	pauseFor time.Duration
 
 	server server
 	client redis.UniversalClient
@@ -112,6 +114,7 @@ func (c *command) run(ctx context.Context, args []string) error {
 	flags.BoolVar(&c.json, "json", false, "prints JSON: null is what is not known, {\"base64\": …} a key that is not UTF-8")
 	flags.IntVar(&c.limit, "n", 20, "for ls: at most so many `keys` of each state; 0 for all of them,\nin no order")
 	flags.DurationVar(&c.after, "after", 0, "for add: queues the keys when that `time` has passed")
+	flags.DurationVar(&c.pauseFor, "for", 0, "for pause: ends by itself after that `time`")
 	flags.BoolVar(&c.all, "all", false, "for retry and drop: all keys that were given up or set aside")
 	flags.BoolVar(&c.yes, "yes", false, "for purge and drop -all: really")
 	// Flags may stand before and after the command, keys that look like flags behind a "--".

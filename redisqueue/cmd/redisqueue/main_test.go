@@ -44,9 +44,9 @@ func TestCommands(t *testing.T) {
 	command("retry", "-all").prints(t, "queued again: 1 given up, 0 set aside")
 	command("stats", "-json").prints(t, `"queued": 3`)
 	command("pause").prints(t)
-	command("stats").prints(t, "paused      true")
+	command("stats").prints(t, "paused      yes, until somebody resumes it, by ")
 	command("resume").prints(t)
-	command("stats").prints(t, "paused      false")
+	command("stats").prints(t, "paused      no")
 	command("-h").prints(t, "retry KEY", "-timeout", "Exit codes")
 	execute(t, nil).fails(t, 2, "which command")
 	for _, wrong := range []struct {

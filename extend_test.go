@@ -266,3 +266,72 @@ func TestGetOfAnotherQueueStartsNoGoroutine(t *testing.T) {
 		}
 	})
 }
+
+// A key that arrives when GetContext has given up is still queued: for Len, Stats, and whoever comes next. Its goroutine
+// has ended.
+func TestForeignKeyAfterGetContextGaveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := testkit.Goroutines()
+		q := workqueue.Extend[string](newPlain[string]())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := q.GetContext(ctx); err != context.DeadlineExceeded {
+			t.Fatal(err)
+		}
+		q.Add("a")
+		synctest.Wait()
+		if st := q.Stats(); st.Queued != 1 || st.Processing != 0 || q.Len() != 1 {
+			t.Errorf("Stats() = %+v, Len() = %d", st, q.Len())
+		}
+		drained := make(chan error)
+		go func() { drained <- q.ShutDownContext(t.Context()) }()
+		synctest.Wait()
+		hold(t, q, "a")
+		if st := q.Stats(); st.Queued != 0 || st.Processing != 1 || !st.ShuttingDown {
+			t.Errorf("Stats() = %+v of a held key", st)
+		}
+		q.Done("a")
+		if err := <-drained; err != nil {
+			t.Errorf("ShutDownContext() = %v", err)
+		}
+		base.WantMore(t, "after shutdown", 0)
+		wantShutDown(t, q)
+	})
+}
+
+// lateDown is a queue that reports ShuttingDown half a second late.
+type lateDown struct {
+	workqueue.TypedInterface[string]
+	at    time.Time
+	asked int
+}
+
+func (q *lateDown) ShutDown() { q.at = time.Now(); q.TypedInterface.ShutDown() }
+
+func (q *lateDown) ShuttingDown() bool {
+	q.asked++
+	return !q.at.IsZero() && time.Since(q.at) > 500*time.Millisecond
+}
+
+// ShutDownContext gives up in time, whatever the queue below reports, and leaves no goroutine.
+func TestForeignShutDownContextInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := testkit.Goroutines()
+		below := &lateDown{TypedInterface: newPlain[string]()}
+		q := workqueue.Extend[string](below)
+		q.Add("a")
+		for range 3 {
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			if err := q.ShutDownContext(ctx); err != context.DeadlineExceeded || time.Since(began) != 10*time.Millisecond {
+				t.Errorf("ShutDownContext() = %v after %v", err, time.Since(began))
+			}
+			if !q.ShuttingDown() || below.asked > 5 {
+				t.Errorf("shutting down: %v, the queue below was asked %d times", q.ShuttingDown(), below.asked)
+			}
+		}
+		synctest.Wait()
+		base.WantMore(t, "after the drains", 0)
+	})
+}

@@ -1,0 +1,465 @@
+package workqueue
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyedqueue/workqueue/internal/gate"
+	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/notes"
+)
+
+// Extend returns queue as an [Extended]: queue itself if it is one, or a wrapper that builds what is missing from queue's
+// public methods. Use the wrapper instead of queue from then on. It knows of keys that it has handed out, and of adds that
+// came through it. So AddedAgain misses keys that queue adds by itself when they come due, SnapshotKey finds held keys
+// alone, and AddedAt knows nothing. Its drains are its own: they shut queue down, and wait until nothing is queued and
+// every key that the wrapper has handed out is Done.
+//
+// A Get of such a queue cannot be interrupted, so GetContext calls it on another goroutine. That stays, waiting for a key,
+// when GetContext gives up, and ends when it has one or the queue shuts down. The key is handed out next. A panic of Get
+// there reaches one caller of GetContext.
+//
+// A queue of yours that embeds an Extended is one by the methods that it inherits: if it has a Get of its own, give it a
+// GetContext too.
+func Extend[T comparable](queue TypedInterface[T]) Extended[T] {
+	if e, ok := queue.(Extended[T]); ok {
+		return e
+	}
+	return &extension[T]{TypedInterface: queue}
+}
+
+// extension makes an Extended of any queue, through its public methods alone.
+type extension[T comparable] struct {
+	TypedInterface[T]
+	shuttingDown atomic.Bool // A method that shuts down was called here.
+
+	// mu is the lock, and what it guards. No method of the queue is called under it.
+	mu struct {
+		gate.Gate
+
+		// keys has the keys that were handed out here and are not Done, and those with causes. A held key is dirty if an add
+		// here may interrupt its worker.
+		keys  keytable.Table[T, sets]
+		notes notes.Notes[Causes]
+		held  int
+		// calls counts the calls of the queue's Get and Done that have not returned. While there is one, a key may be on its
+		// way, and the queue does not count as empty.
+		calls int
+
+		waiting  int         // the callers of GetContext that wait
+		fetching bool        // A goroutine, the fetcher, is in Get for them. It leaves what it gets in fetched.
+		fetched  *fetched[T] // or nil
+		down     bool        // Get has reported the shutdown. From then on it does not block.
+
+		dropping bool // See DropQueued.
+		dropped  uint64
+	}
+}
+
+// fetched is a key, or what Get has panicked with.
+type fetched[T any] struct {
+	item     T
+	panicked any
+}
+
+// errAskQueue says that the queue's Get does not block.
+var errAskQueue = errors.New("workqueue: the queue is shut down")
+
+// Get is that of the queue, unless there is a fetcher, which may have the only key.
+func (e *extension[T]) Get() (item T, shutdown bool) {
+	if e.beginGet() {
+		if item, err := e.get(); err == nil {
+			return item, false
+		}
+	}
+	item, err := e.GetContext(context.Background())
+	return item, err != nil
+}
+
+// beginGet counts a call of the queue's Get, unless that must be left to the fetcher.
+func (e *extension[T]) beginGet() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mu.fetching || e.mu.fetched != nil {
+		return false
+	}
+	e.mu.calls++
+	return true
+}
+
+// get is the queue's Get, whose call was counted.
+func (e *extension[T]) get() (item T, err error) {
+	got, shutdown := false, false
+	defer func() {
+		e.endGet(item, got, shutdown)
+		e.endDrain()
+	}()
+	if item, shutdown = e.TypedInterface.Get(); shutdown {
+		return item, ErrShutDown
+	}
+	got = true
+	return item, nil
+}
+
+func (e *extension[T]) endGet(item T, got, shutdown bool) {
+	e.mu.Lock()
+	defer e.unlock()
+	e.mu.calls--
+	e.mu.down = e.mu.down || shutdown
+	if got {
+		e.takeLocked(item)
+	}
+}
+
+func (e *extension[T]) takeLocked(item T) {
+	s, k, _ := e.mu.keys.FindOrInsert(keytable.HashOf(item), item)
+	in := processing
+	if k.Value&noted != 0 && e.mu.notes.Taken(s) {
+		in |= noted
+	}
+	k.Value = in
+	e.mu.held++
+}
+
+func (e *extension[T]) GetContext(ctx context.Context) (item T, err error) {
+	if err := ctx.Err(); err != nil {
+		return item, err
+	}
+	f, err := e.await(ctx.Done())
+	switch {
+	case err == errAskQueue:
+		return e.get()
+	case err != nil:
+		return item, gate.PublicError(ctx, err)
+	case f.panicked != nil:
+		panic(f.panicked)
+	}
+	return f.item, nil
+}
+
+// await waits for the fetcher, and takes what it has fetched. If it returns errAskQueue, it has counted a call of Get.
+func (e *extension[T]) await(done <-chan struct{}) (*fetched[T], error) {
+	e.mu.Lock()
+	defer e.unlock()
+	for {
+		if f := e.mu.fetched; f != nil {
+			e.mu.fetched = nil
+			if f.panicked == nil {
+				e.takeLocked(f.item)
+			}
+			e.fetchLocked() // for those that still wait
+			return f, nil
+		}
+		if e.mu.down && !e.mu.fetching {
+			e.mu.calls++
+			return nil, errAskQueue
+		}
+		e.mu.waiting++
+		e.fetchLocked()
+		ok := e.mu.Sleep(done, nil)
+		e.mu.waiting--
+		if !ok {
+			return nil, gate.ErrContextDone
+		}
+	}
+}
+
+// fetchLocked starts the fetcher if somebody waits for it.
+func (e *extension[T]) fetchLocked() {
+	if e.mu.waiting > 0 && !e.mu.fetching && !e.mu.down {
+		e.mu.fetching = true
+		e.mu.calls++
+		go e.fetch()
+	}
+}
+
+// fetch gets one key. On its goroutine a panic would end the process.
+func (e *extension[T]) fetch() {
+	f, shutdown := new(fetched[T]), false
+	func() {
+		defer func() { f.panicked = recover() }()
+		f.item, shutdown = e.TypedInterface.Get()
+	}()
+	e.endFetch(f, shutdown)
+	e.endDrain()
+}
+
+func (e *extension[T]) endFetch(f *fetched[T], shutdown bool) {
+	e.mu.Lock()
+	defer e.unlock()
+	e.mu.fetching = false
+	e.mu.calls--
+	if shutdown {
+		e.mu.down = true
+	} else {
+		e.mu.fetched = f
+	}
+}
+
+// unlock wakes a getter if there is something for it.
+func (e *extension[T]) unlock() {
+	if e.mu.fetched != nil || e.mu.down && !e.mu.fetching {
+		e.mu.Wake()
+	}
+	e.mu.Unlock()
+}
+
+// Done of a key that was not handed out here is the queue's own.
+func (e *extension[T]) Done(item T) {
+	if !e.finish(item) {
+		e.TypedInterface.Done(item)
+		return
+	}
+	defer e.endDrain()
+	defer e.endCall()
+	e.TypedInterface.Done(item)
+	if e.isDropping() {
+		e.dropAll() // The key may be queued again.
+	}
+}
+
+// finish notes that a key is Done, and counts the call that says so to the queue. Afterwards another worker may get the key.
+func (e *extension[T]) finish(item T) bool {
+	h := keytable.HashOf(item)
+	e.mu.Lock()
+	defer e.unlock()
+	s, k := e.mu.keys.Find(h, item)
+	if k == nil || k.Value&processing == 0 {
+		return false
+	}
+	if k.Value&noted != 0 && e.mu.notes.Done(s) {
+		k.Value = noted
+	} else {
+		e.mu.keys.Delete(s)
+	}
+	e.mu.held--
+	e.mu.calls++
+	return true
+}
+
+func (e *extension[T]) endCall() {
+	e.mu.Lock()
+	defer e.unlock()
+	e.mu.calls--
+}
+
+// Len counts the key that the fetcher has got.
+func (e *extension[T]) Len() int {
+	n := e.TypedInterface.Len()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if f := e.mu.fetched; f != nil && f.panicked == nil {
+		n++
+	}
+	return n
+}
+
+func (e *extension[T]) ShutDown() {
+	e.shuttingDown.Store(true)
+	defer e.endDrains(ErrShutDown)
+	e.TypedInterface.ShutDown()
+}
+
+func (e *extension[T]) ShutDownWithDrain() { _ = e.ShutDownContext(context.Background()) }
+
+func (e *extension[T]) ShutDownContext(ctx context.Context) error {
+	e.shuttingDown.Store(true)
+	e.TypedInterface.ShutDown()
+	drain := e.beginDrain()
+	e.endDrain()
+	return drain.Wait(ctx)
+}
+
+func (e *extension[T]) ShuttingDown() bool {
+	return e.shuttingDown.Load() || e.TypedInterface.ShuttingDown()
+}
+
+func (e *extension[T]) beginDrain() *gate.Drain {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.mu.Drain()
+}
+
+func (e *extension[T]) endDrains(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.EndDrain(err)
+}
+
+// endDrain ends the drain if nothing is left. If a call begins after the length is read, there was nothing left for it.
+func (e *extension[T]) endDrain() {
+	if e.isIdle() && e.TypedInterface.Len() == 0 {
+		e.endDrains(nil)
+	}
+}
+
+// isIdle reports whether a drain waits, and no key is here or on its way.
+func (e *extension[T]) isIdle() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.mu.Watched() && e.mu.held+e.mu.calls == 0 && e.mu.fetched == nil
+}
+
+// dropPatience is how long DropQueued waits for a key that the queue holds back, as a queue with limits may.
+const dropPatience = 100 * time.Millisecond
+
+// DropQueued gets the keys and calls Done for each. A key that the queue holds back follows when another one is Done.
+func (e *extension[T]) DropQueued() []T {
+	if !e.ShuttingDown() {
+		return nil
+	}
+	e.setDropping()
+	return e.dropAll()
+}
+
+func (e *extension[T]) setDropping() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.dropping = true
+}
+
+func (e *extension[T]) isDropping() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.mu.dropping
+}
+
+func (e *extension[T]) dropAll() (keys []T) {
+	for {
+		key, err := e.getWithin(dropPatience)
+		if err != nil {
+			return keys
+		}
+		keys = append(keys, key)
+		if e.finish(key) {
+			e.drop(key)
+		}
+	}
+}
+
+func (e *extension[T]) getWithin(d time.Duration) (T, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return e.GetContext(ctx)
+}
+
+func (e *extension[T]) drop(key T) {
+	defer e.endDrain()
+	defer func() {
+		e.mu.Lock()
+		defer e.unlock()
+		e.mu.calls--
+		e.mu.dropped++
+	}()
+	e.TypedInterface.Done(key)
+}
+
+func (e *extension[T]) Add(item T) { e.addCause(item, Cause{}) }
+
+func (e *extension[T]) AddCause(item T, cause Cause) {
+	if cause.Time.IsZero() {
+		cause.Time = time.Now()
+	}
+	e.addCause(item, cause)
+}
+
+// addCause notes the add before the queue knows of it: later the key may have been handed out again.
+func (e *extension[T]) addCause(item T, cause Cause) {
+	if !e.ShuttingDown() {
+		e.noteAdd(item, cause)
+	}
+	e.TypedInterface.Add(item)
+}
+
+func (e *extension[T]) noteAdd(item T, cause Cause) {
+	h := keytable.HashOf(item)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s, k := e.mu.keys.Find(h, item)
+	if cause.Reason != "" || cause.TraceParent != "" {
+		s, k, _ = e.mu.keys.FindOrInsert(h, item)
+		e.mu.notes.AddCause(s, func(c Causes) Causes { return c.Plus(cause) })
+		k.Value |= noted
+	}
+	if k == nil || k.Value&processing == 0 || cause.Quiet {
+		return
+	}
+	k.Value |= dirty
+	if k.Value&noted != 0 {
+		e.mu.notes.Added(s)
+	}
+}
+
+func (e *extension[T]) Causes(item T) Causes {
+	k, _ := e.SnapshotKey(item)
+	if k.Causes == nil {
+		return Causes{}
+	}
+	return *k.Causes
+}
+
+func (e *extension[T]) AddedAgain(item T) <-chan struct{} {
+	h := keytable.HashOf(item)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s, k := e.mu.keys.Find(h, item)
+	switch {
+	case k == nil || k.Value&processing == 0:
+		return nil
+	case k.Value&dirty != 0:
+		return notes.Closed
+	}
+	k.Value |= noted
+	return e.mu.notes.Await(s)
+}
+
+func (e *extension[T]) AddedAt(T) (at time.Time) { return at }
+
+func (e *extension[T]) Stats() Stats {
+	st := Stats{Queued: e.Len(), ShuttingDown: e.ShuttingDown()}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	st.Processing, st.Dropped = e.mu.held, e.mu.dropped
+	return st
+}
+
+func (e *extension[T]) Snapshot(limit int) Snapshot[T] {
+	held := keytable.Take(min(max(limit, 0), maxSnapshot), e.SnapshotKeys())
+	return Snapshot[T]{Stats: e.Stats(), Processing: slices.Collect(held)}
+}
+
+// SnapshotKey returns the causes also of a key that is not held.
+func (e *extension[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
+	h := keytable.HashOf(key)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s, entry := e.mu.keys.Find(h, key); entry != nil {
+		k = e.snapshotLocked(s)
+		return k, k.State != ""
+	}
+	return KeySnapshot[T]{Key: key}, false
+}
+
+func (e *extension[T]) snapshotLocked(s keytable.Slot) KeySnapshot[T] {
+	entry := e.mu.keys.At(s)
+	k := KeySnapshot[T]{Key: entry.Key}
+	current, next := e.mu.notes.Causes(s)
+	if k.Causes = next; entry.Value&processing != 0 {
+		k.State, k.Again, k.Causes = KeyProcessing, entry.Value&dirty != 0, current
+	}
+	return k
+}
+
+func (e *extension[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
+	add := func(keys []KeySnapshot[T], s keytable.Slot) []KeySnapshot[T] {
+		if k := e.snapshotLocked(s); k.State != "" {
+			keys = append(keys, k)
+		}
+		return keys
+	}
+	return keytable.InSteps(&e.mu.keys, e.mu.Lock, e.mu.Unlock, add)
+}

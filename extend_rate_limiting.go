@@ -1,0 +1,71 @@
+package workqueue
+
+import (
+	"context"
+	"time"
+
+	"github.com/keyedqueue/workqueue/internal/failures"
+)
+
+// ExtendRateLimiting is [Extend] for a rate-limiting queue: it returns queue itself if it is an [ExtendedRateLimiting], or
+// a wrapper. The wrapper counts failures for itself, on the real clock, and calls queue's AddRateLimited, which does not
+// say how long the key waits. So it knows that a failure is the same as the one before it only from a limiter that does not
+// count it again, as ours, and a call that fails early once MaxRetries are used up gives the key up. With AtLeast it calls
+// AddAfter, and queue's limiter is not asked. It forgets a count an hour after the failure unless a worker holds the key.
+func ExtendRateLimiting[T comparable](queue TypedRateLimitingInterface[T]) ExtendedRateLimiting[T] {
+	if e, ok := queue.(ExtendedRateLimiting[T]); ok {
+		return e
+	}
+	e := &rateLimitingExtension[T]{Extended: Extend[T](queue), queue: queue}
+	e.failures = failures.New(nil, e.has)
+	return e
+}
+
+type rateLimitingExtension[T comparable] struct {
+	Extended[T]
+	queue    TypedRateLimitingInterface[T]
+	failures *failures.Counts[T]
+}
+
+func (e *rateLimitingExtension[T]) has(key T) bool {
+	_, found := e.SnapshotKey(key)
+	return found
+}
+
+func (e *rateLimitingExtension[T]) AddAfter(item T, duration time.Duration) {
+	if duration <= 0 {
+		e.Add(item)
+		return
+	}
+	e.queue.AddAfter(item, duration)
+}
+
+func (e *rateLimitingExtension[T]) AddRateLimited(item T)  { e.queue.AddRateLimited(item) }
+func (e *rateLimitingExtension[T]) NumRequeues(item T) int { return e.queue.NumRequeues(item) }
+func (e *rateLimitingExtension[T]) Forget(item T)          { e.failures.Forget(item); e.queue.Forget(item) }
+func (e *rateLimitingExtension[T]) Failures(key T) (n int, left time.Duration) {
+	return e.failures.Of(key)
+}
+
+func (e *rateLimitingExtension[T]) Fail(_ context.Context, key T, f Failure) (Retry, error) {
+	r := e.failures.Judge(key, failures.Failure(f))
+	switch {
+	case r.GivenUp:
+		e.queue.Forget(key)
+	case r.Same:
+		e.queue.AddAfter(key, r.Delay)
+	case f.AtLeast > 0:
+		r.Delay = f.AtLeast
+		e.queue.AddAfter(key, r.Delay)
+		e.failures.Count(key, r)
+	default:
+		counted := e.queue.NumRequeues(key)
+		e.queue.AddRateLimited(key)
+		if r.Same = r.Attempt > 1 && counted > 0 && e.queue.NumRequeues(key) == counted; r.Same {
+			r.Attempt--
+		} else {
+			e.failures.Count(key, r)
+		}
+	}
+	return Retry(r), nil
+}

@@ -1,0 +1,157 @@
+package workqueue_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/time/rate"
+	"k8s.io/utils/clock"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
+)
+
+// A key waits for one token, however often it is added meanwhile (argoproj/argo-cd#17257).
+func TestMergedAddsTakeOneToken(t *testing.T) {
+	c := testkit.NewFakeClock()
+	l := workqueue.NewTypedBucketRateLimiter[string](rate.NewLimiter(1, 1), c)
+	l.When("burst")
+	for range 60 {
+		if d := l.When("noisy"); d != time.Second {
+			t.Fatalf("noisy waits %v", d)
+		}
+	}
+	if d := l.When("other"); d != 2*time.Second {
+		t.Errorf("other waits %v", d)
+	}
+	c.Step(time.Second) // noisy comes.
+	if d := l.When("noisy"); d != 2*time.Second {
+		t.Errorf("noisy waits %v once more", d)
+	}
+	l.Forget("noisy")
+	if d := l.When("noisy"); d != 3*time.Second {
+		t.Errorf("noisy waits %v after Forget", d)
+	}
+}
+
+// unlisting is a limiter that lists no keys.
+type unlisting struct {
+	workqueue.TypedRateLimiter[string]
+}
+
+func TestFailingUnlisted(t *testing.T) {
+	counting := workqueue.DefaultTypedItemBasedRateLimiter[string]()
+	bucket := workqueue.NewTypedBucketRateLimiter[string](nil, nil)
+	for name, c := range map[string]struct {
+		limiter  workqueue.TypedRateLimiter[string]
+		unlisted bool
+	}{
+		"counts and lists":     {counting, false},
+		"counts nothing":       {bucket, false},
+		"does not list":        {unlisting{counting}, true},
+		"max of both":          {workqueue.NewTypedMaxOfRateLimiter(bucket, counting), false},
+		"max with one of them": {workqueue.NewTypedMaxOfRateLimiter(bucket, unlisting{counting}), true},
+		"max wait":             {workqueue.NewTypedWithMaxWaitRateLimiter(unlisting{counting}, time.Second), true},
+		"max wait of a bucket": {workqueue.NewTypedWithMaxWaitRateLimiter(bucket, time.Second), false},
+	} {
+		q := workqueue.NewTypedRateLimitingQueue(c.limiter).(workqueue.ExtendedRateLimiting[string])
+		hold := func() { q.Add("a"); q.Get() }
+		hold()
+		if _, err := q.Fail(t.Context(), "a", workqueue.Failure{}); err != nil {
+			t.Error(err)
+		}
+		s := q.Snapshot(10)
+		if s.FailingUnlisted != c.unlisted || len(s.Failing) != 1 || s.Failing[0].Key != "a" {
+			t.Errorf("%s: FailingUnlisted is %v, failing are %+v", name, s.FailingUnlisted, s.Failing)
+		}
+		q.ShutDown()
+	}
+}
+
+// wallClock is a clock that somebody sets.
+type wallClock struct {
+	clock.RealClock
+	set atomic.Int64
+}
+
+func (c *wallClock) Now() time.Time { return time.Now().Add(time.Duration(c.set.Load())) }
+
+func (c *wallClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// A clock that is set back makes no delay of a failure longer than it was.
+func TestFailAndTheClockIsSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &wallClock{}
+		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](5*time.Millisecond, time.Second)
+		config := workqueue.TypedRateLimitingQueueConfig[string]{Clock: c}
+		q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config).(workqueue.ExtendedRateLimiting[string])
+		defer q.ShutDown()
+		fail := func(attempt int, same bool) {
+			t.Helper()
+			q.Add("a")
+			hold(t, q, "a")
+			r, err := q.Fail(t.Context(), "a", workqueue.Failure{})
+			if r.Attempt != attempt || r.Same != same || r.Delay > time.Second || err != nil {
+				t.Errorf("Fail() = %+v, %v, want attempt %d, the same: %v", r, err, attempt, same)
+			}
+			q.Done("a")
+		}
+		fail(1, false)
+		c.set.Store(-int64(time.Hour))
+		fail(1, true)
+		time.Sleep(5 * time.Millisecond)
+		fail(2, false)
+		c.set.Store(0) // Forward again: that ends one delay at most.
+		fail(3, false)
+		for range 20 {
+			fail(3, true)
+		}
+		q.Forget("a")
+		fail(1, false)
+	})
+}
+
+// The queue counts on although its limiter forgets by itself.
+func TestFailOverLimiterThatForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{Base: time.Second, ForgetAfter: time.Second})
+		q := workqueue.NewTypedRateLimitingQueue(limiter).(workqueue.ExtendedRateLimiting[string])
+		defer q.ShutDown()
+		q.Add("a")
+		for attempt := 1; ; attempt++ {
+			hold(t, q, "a")
+			time.Sleep(time.Hour) // The call takes as long.
+			r, _ := q.Fail(t.Context(), "a", workqueue.Failure{MaxRetries: 3})
+			q.Done("a")
+			if r.Attempt != attempt || r.GivenUp != (attempt == 4) {
+				t.Errorf("%+v, want attempt %d", r, attempt)
+			}
+			if r.GivenUp {
+				break
+			}
+			time.Sleep(r.Delay)
+			synctest.Wait()
+		}
+	})
+}
+
+// A queue that serves a shorter delay than its limiter has asked for counts each failure.
+func TestFailAfterShorterDelay(t *testing.T) {
+	c := testkit.NewFakeClock()
+	limiter := workqueue.NewTypedWithMaxWaitRateLimiter(workqueue.NewTypedControllerRateLimiter[string](c), time.Second)
+	config := workqueue.TypedRateLimitingQueueConfig[string]{Clock: c}
+	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config).(workqueue.ExtendedRateLimiting[string])
+	defer q.ShutDown()
+	for attempt := 1; attempt < 20; attempt++ {
+		q.Add("a")
+		q.Get()
+		r, _ := q.Fail(t.Context(), "a", workqueue.Failure{})
+		q.Done("a")
+		if r.Attempt != attempt || limiter.NumRequeues("a") != attempt {
+			t.Errorf("%+v, the limiter counts %d, want %d", r, limiter.NumRequeues("a"), attempt)
+		}
+		c.Step(time.Second)
+	}
+}

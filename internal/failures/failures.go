@@ -1,0 +1,214 @@
+// Package failures counts, for a queue in memory, how often each key has failed in a row. It has the rule of what a
+// failure is: see Fail of workqueue.ExtendedRateLimiting.
+package failures
+
+import (
+	"iter"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/keyedqueue/workqueue/internal/dueloop"
+	"github.com/keyedqueue/workqueue/internal/expiring"
+	"github.com/keyedqueue/workqueue/internal/keytable"
+	"k8s.io/utils/clock"
+)
+
+// Failure and Retry are those of package workqueue.
+type (
+	Failure struct {
+		Err        error
+		AtLeast    time.Duration
+		MaxRetries int
+		Terminal   bool
+	}
+	Retry struct {
+		Attempt int
+		Delay   time.Duration
+		Same    bool
+		GivenUp bool
+	}
+)
+
+// Counts has the number of failures, and the end of the last delay, of each key that fails. A key whose user never calls
+// Forget is dropped an hour after its delay has ended, unless it is in the queue then. While no key fails, Of and Forget
+// cost one atomic load.
+//
+// No foreign code but the clock runs under its lock. It is made by [New].
+type Counts[T comparable] struct {
+	// some reports whether keys has any. It is written under the lock of keys and read without.
+	some atomic.Bool
+	// keys counts the failures. A key's Span is when its delay ends, on the scale of keys.Now.
+	keys    expiring.Keys[T]
+	inQueue func(key T) bool
+}
+
+const (
+	// keep is how long a key is kept after the end of its delay.
+	keep = time.Hour
+	// maxSwept is how many expired keys a call asks inQueue about.
+	maxSwept = 1 << 10
+)
+
+// New returns Counts on that clock. The function inQueue reports whether a key is in the queue, in whatever state.
+func New[T comparable](c clock.PassiveClock, inQueue func(key T) bool) *Counts[T] {
+	return &Counts[T]{keys: expiring.New[T](c), inQueue: inQueue}
+}
+
+// Of returns how often key has failed, and what is left of its delay.
+func (c *Counts[T]) Of(key T) (n int, left time.Duration) {
+	if !c.some.Load() {
+		return 0, 0
+	}
+	h := keytable.HashOf(key)
+	c.keys.Mu.Lock()
+	defer c.keys.Mu.Unlock()
+	c.keys.AdvanceLocked()
+	if _, e := c.keys.Table.Find(h, key); e != nil {
+		n, left = int(e.Value.Count), c.leftLocked(&e.Value)
+	}
+	return n, left
+}
+
+func (c *Counts[T]) leftLocked(v *expiring.Value) time.Duration {
+	return max(0, v.Span.Duration()-c.keys.Now)
+}
+
+// Fail applies the rule to a failure of key, which a worker holds. Only if it is a new one that is retried, Fail asks the
+// limiter. If that panics, nothing is counted.
+func (c *Counts[T]) Fail(key T, f Failure, limiter Limiter[T]) Retry {
+	r := c.Judge(key, f)
+	if !r.Same && !r.GivenUp {
+		r.Delay = max(Ask(limiter, key), f.AtLeast, 0)
+		c.Count(key, r)
+	}
+	return r
+}
+
+// Judge finds out what the failure is. It changes nothing but the end of a delay that f makes longer, and drops a key that
+// is given up. The caller counts a new failure.
+func (c *Counts[T]) Judge(key T, f Failure) (r Retry) {
+	c.sweep()
+	h := keytable.HashOf(key)
+	c.keys.Mu.Lock()
+	defer c.keys.Mu.Unlock()
+	c.keys.AdvanceLocked()
+	s, e := c.keys.Table.Find(h, key)
+	if e != nil {
+		r.Attempt, r.Delay = int(e.Value.Count), c.leftLocked(&e.Value)
+	}
+	r.Same = r.Delay > 0
+	if !r.Same {
+		r.Attempt++
+	}
+	switch {
+	case f.Terminal, !r.Same && f.MaxRetries != 0 && r.Attempt > f.MaxRetries:
+		r.GivenUp, r.Delay = true, 0
+		if e != nil {
+			c.dropLocked(s)
+		}
+	case r.Same && f.AtLeast > r.Delay:
+		r.Delay = f.AtLeast
+		c.setDelayLocked(s, &e.Value, r.Delay)
+	}
+	return r
+}
+
+// Count records a new failure, whose delay is known.
+func (c *Counts[T]) Count(key T, r Retry) {
+	h := keytable.HashOf(key)
+	c.keys.Mu.Lock()
+	defer c.keys.Mu.Unlock()
+	c.keys.AdvanceLocked()
+	s, e, _ := c.keys.Table.FindOrInsert(h, key)
+	e.Value.Count = uint32(min(r.Attempt, math.MaxInt32))
+	c.setDelayLocked(s, &e.Value, r.Delay)
+	c.some.Store(true)
+}
+
+// setDelayLocked makes the delay of the key at s end after d.
+func (c *Counts[T]) setDelayLocked(s keytable.Slot, v *expiring.Value, d time.Duration) {
+	v.Span = dueloop.Pack(dueloop.AddSaturated(c.keys.Now, d))
+	c.keys.SetLifeLocked(s, dueloop.AddSaturated(d, keep))
+}
+
+// Forget ends the count of key.
+func (c *Counts[T]) Forget(key T) {
+	if !c.some.Load() {
+		return
+	}
+	c.drop(key)
+	c.sweep()
+}
+
+func (c *Counts[T]) drop(key T) {
+	h := keytable.HashOf(key)
+	c.keys.Mu.Lock()
+	defer c.keys.Mu.Unlock()
+	if s, e := c.keys.Table.Find(h, key); e != nil {
+		c.dropLocked(s)
+	}
+}
+
+func (c *Counts[T]) dropLocked(s keytable.Slot) {
+	c.keys.DropLocked(s)
+	c.some.Store(c.keys.Table.Len() > 0)
+}
+
+// sweep drops keys that have expired and are not in the queue.
+func (c *Counts[T]) sweep() {
+	for _, key := range c.expired() {
+		c.settle(key, c.inQueue(key)) // The queue is asked without a lock.
+	}
+}
+
+func (c *Counts[T]) expired() []T {
+	if !c.some.Load() {
+		return nil
+	}
+	c.keys.Mu.Lock()
+	defer c.keys.Mu.Unlock()
+	c.keys.AdvanceLocked()
+	return c.keys.ExpiredLocked(maxSwept)
+}
+
+// settle drops an expired key, or keeps it for another hour. A key that has failed again meanwhile has not expired.
+func (c *Counts[T]) settle(key T, inQueue bool) {
+	h := keytable.HashOf(key)
+	c.keys.Mu.Lock()
+	defer c.keys.Mu.Unlock()
+	s, e := c.keys.Table.Find(h, key)
+	switch {
+	case e == nil || c.keys.ExpiresLocked(s) > c.keys.Now:
+	case inQueue:
+		c.keys.SetLifeLocked(s, keep)
+	default:
+		c.dropLocked(s)
+	}
+}
+
+// All yields the keys that fail, with their numbers. See List.
+func (c *Counts[T]) All() iter.Seq2[T, int] {
+	if !c.some.Load() {
+		return func(func(T, int) bool) {}
+	}
+	return List(&c.keys.Table, c.keys.Mu.Lock, c.keys.Mu.Unlock, func(s keytable.Slot) int {
+		return int(c.keys.Table.At(s).Value.Count)
+	})
+}
+
+// Limiter says how long a key that has failed waits.
+type Limiter[T comparable] interface{ When(key T) time.Duration }
+
+// IsNew marks a call of a limiter about a failure that the queue knows to be a new one.
+type IsNew struct{}
+
+// Ask asks the limiter about a new failure. Some of our limiters count a failure once for each delay that was served. They
+// measure their own delay, and the queue may have served a shorter one: WhenNew makes them count. Its second parameter has
+// a type that no limiter outside of this module can name.
+func Ask[T comparable](limiter Limiter[T], key T) time.Duration {
+	if l, ok := limiter.(interface{ WhenNew(T, IsNew) time.Duration }); ok {
+		return l.WhenNew(key, IsNew{})
+	}
+	return limiter.When(key)
+}

@@ -1,0 +1,204 @@
+package redisqueue
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// AddRateLimited counts a failure of item and adds it after the delay that Backoff, Limit and Burst give. While the delay of the last
+// failure has not passed, another failure, on whichever replica, is the same one: it is not counted, and item comes at the end of that
+// delay. With a RateLimiter, AddRateLimited is AddAfter with the limiter's delay. It does not block. After shutdown it does nothing, as Add.
+func (q *Queue[T]) AddRateLimited(item T) { q.enqueue(item, q.addRateLimited(item)) }
+
+// AddRateLimitedContext is AddRateLimited with the confirmation of [Queue.AddContext].
+func (q *Queue[T]) AddRateLimitedContext(ctx context.Context, item T) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return q.confirm(ctx, item, q.addRateLimited(item))
+}
+
+// AddRateLimitedAfter is AddRateLimited, but item does not come before atLeast has passed, unless somebody else adds it.
+func (q *Queue[T]) AddRateLimitedAfter(item T, atLeast time.Duration) {
+	if limiter := q.config.RateLimiter; limiter != nil {
+		q.enqueue(item, after[T](max(limiter.When(item), atLeast)))
+		return
+	}
+	q.enqueue(item, q.putFailure(item, workqueue.Failure{AtLeast: atLeast}, 0, false, nil))
+}
+
+func (q *Queue[T]) addRateLimited(item T) putter[T] {
+	if limiter := q.config.RateLimiter; limiter != nil {
+		return after[T](limiter.When(item))
+	}
+	return q.putFailure(item, workqueue.Failure{}, 0, false, nil)
+}
+
+// Fail says that the call for item, which a worker of this replica holds, has failed; see workqueue.ExtendedRateLimiting. The server
+// does all of it in one operation, for all replicas: it counts the failure unless the delay of the last one has not passed, and adds
+// item after the delay that Backoff, Limit and Burst give, or gives it up and keeps it with its error; see GivenUpKeys. A RateLimiter is
+// asked on this replica, for a failure that counts; if it panics, nothing was counted or added.
+//
+// Fail waits for the server's answer until ctx ends, but for no longer than a second. Then it returns an error, and what this replica
+// knows: the count of the hand-out, and no Delay. The failure is counted and item added, or given up, when the server is back. After
+// shutdown Fail works as long as the worker holds item: other replicas go on with it.
+func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workqueue.Retry, error) {
+	failures, left := q.failuresOfHeld(item)
+	guess := workqueue.Retry{Attempt: failures + 1, Same: left > 0}
+	if guess.Same {
+		guess.Attempt = max(failures, 1)
+	}
+	guess.GivenUp = f.Terminal || !guess.Same && f.MaxRetries != 0 && guess.Attempt > f.MaxRetries
+	same, limiter := false, q.config.RateLimiter
+	var delay time.Duration
+	switch {
+	case limiter == nil || guess.GivenUp:
+	case guess.Same: // The delay was this replica's to give, and it decides.
+		same, f.AtLeast = true, max(f.AtLeast, left)
+	default:
+		delay = limiter.When(item)
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	result := make(chan error, 1)
+	var answered workqueue.Retry // read only after result
+	encoded, s := q.locate(item)
+	err := q.whileOpen(ctx, func() {
+		q.putFailure(item, f, delay, same, func(a answer, err error) {
+			answered = workqueue.Retry{Attempt: a.n, Delay: a.left, Same: a.same, GivenUp: a.givenUp}
+			result <- err
+		})(s, encoded)
+	})
+	if err == nil {
+		err = q.wait(ctx, result)
+	}
+	retry := guess
+	if err == nil {
+		retry = answered
+	}
+	if retry.GivenUp && limiter != nil {
+		limiter.Forget(item)
+	}
+	return retry, err
+}
+
+// putFailure returns the putter of a failure. The RateLimiter, if there is one, has given the delay, or same is set. The server's jitter
+// needs a random number; min keeps its digits from being rounded up to 1.
+func (q *Queue[T]) putFailure(item T, f workqueue.Failure, delay time.Duration, same bool, answered func(answer, error)) putter[T] {
+	flags, own := "", "-"
+	if f.Terminal {
+		flags += "t"
+	}
+	if same {
+		flags += "s"
+	}
+	if q.config.RateLimiter != nil {
+		own = fmt.Sprint(ceilMicros(delay))
+	}
+	rest := fmt.Sprintf("%.14f %d %d %s %s %s", min(rand.Float64(), 0.99999999999999), ceilMicros(f.AtLeast), f.MaxRetries,
+		cmp.Or(flags, "-"), own, reasonOf(f.Err))
+	return func(s *shard[T], encoded string) (seq uint64) {
+		q.mu.totals.stats.Retries++
+		held := q.mu.held[item]
+		o := newOp(codeFail, fmt.Sprintf("%016d%s%s", len(encoded), encoded, rest))
+		o.answer = func(a answer, err error) {
+			if err == nil && held != nil {
+				held.failures, held.retryAt = a.n, time.Now().Add(a.left)
+				if a.givenUp {
+					held.failures = 0
+				}
+			}
+			if answered != nil {
+				answered(a, err)
+			}
+		}
+		return s.enqueueLocked(o)
+	}
+}
+
+// maxReason is how many bytes of an error are kept.
+const maxReason = 1000
+
+// reasonOf returns the text of an error as the server keeps it.
+func reasonOf(err error) string {
+	if err == nil {
+		return "no error"
+	}
+	reason := fmt.Sprint(err) // err.Error() may panic, for instance because err is a nil pointer.
+	if len(reason) > maxReason {
+		reason = strings.ToValidUTF8(reason[:maxReason], "") + "…"
+	}
+	return reason
+}
+
+// Failures returns how many calls for item have failed in a row, on all replicas, and what is left of the delay after the last. For a
+// key that a worker of this replica holds it knows that from the hand-out, which brought it along, and from Fail. For any other key it
+// asks the server, after what was called before, for up to a second, and returns zero if that does not answer, and after shutdown.
+func (q *Queue[T]) Failures(item T) (n int, left time.Duration) {
+	if q.holdOf(item) != nil {
+		return q.failuresOfHeld(item)
+	}
+	n, left, _ = q.askFailures(context.Background(), item)
+	return n, left
+}
+
+// failuresOfHeld is Failures of a key that a worker of this replica holds, and zero for any other.
+func (q *Queue[T]) failuresOfHeld(item T) (n int, left time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	h := q.mu.held[item]
+	if h == nil || h.failures == 0 {
+		return 0, 0
+	}
+	return h.failures, max(0, time.Until(h.retryAt))
+}
+
+// forgetHeldLocked forgets the failures of a key that a worker of this replica holds.
+func (q *Queue[T]) forgetHeldLocked(item T) {
+	if h := q.mu.held[item]; h != nil {
+		h.failures = 0
+	}
+}
+
+// Forget forgets the failures of item, and that it was given up: the next failure counts as the first. It does not block. After shutdown
+// it does nothing, as Add.
+func (q *Queue[T]) Forget(item T) {
+	if limiter := q.config.RateLimiter; limiter != nil {
+		limiter.Forget(item)
+	}
+	q.enqueue(item, func(s *shard[T], encoded string) (seq uint64) {
+		q.forgetHeldLocked(item)
+		return s.enqueueLocked(newOp(codeForget, encoded))
+	})
+}
+
+// NumRequeues returns how many failures of item were counted, on all replicas, since it was forgotten. It asks the server,
+// after what was called before, for up to a second, and returns 0 if that does not answer, and after shutdown. With a
+// RateLimiter it asks that.
+func (q *Queue[T]) NumRequeues(item T) int {
+	n, _, _ := q.NumRequeuesContext(context.Background(), item)
+	return n
+}
+
+// NumRequeuesContext is NumRequeues with errors.
+func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (failures int, left time.Duration, err error) {
+	if limiter := q.config.RateLimiter; limiter != nil {
+		return limiter.NumRequeues(item), 0, nil
+	}
+	return q.askFailures(ctx, item)
+}
+
+// askFailures asks the server for up to a second.
+func (q *Queue[T]) askFailures(ctx context.Context, item T) (failures int, left time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	encoded, _ := q.locate(item)
+	answers, err := q.ask(ctx, codeNumRequeues, encoded)
+	return answers[0].n, answers[0].left, err
+}

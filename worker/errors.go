@@ -1,0 +1,110 @@
+package worker
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// FailedKey is a key whose last call has failed.
+type FailedKey[T comparable] struct {
+	Key T `json:"key"`
+	// Attempt is how many calls have failed in a row.
+	Attempt int `json:"attempt"`
+	// Since is when the first of these calls ended, or the first since the pool remembers the key's errors: see Failing of
+	// [Snapshot].
+	Since time.Time `json:"since"`
+	// Err is the text of the last error, at most 1 KiB of it.
+	Err string `json:"error"`
+	// Time is when the last call ended.
+	Time time.Time `json:"time"`
+	// NextTry is when the key comes due. It is zero if the key does not wait or the time is not known: see [Pool.Snapshot].
+	NextTry time.Time `json:"next_try,omitzero"`
+}
+
+// FailedCall is one call that has failed.
+type FailedCall struct {
+	// Attempt is 1 for the first call in a row that has failed.
+	Attempt int `json:"attempt"`
+	// Started is when the call began, and Duration how long it took.
+	Started  time.Time     `json:"started"`
+	Duration time.Duration `json:"duration_ns"`
+	// Causes are why the key came, at most 512 bytes of their text. A retry has none of its own.
+	Causes string `json:"causes,omitempty"`
+	// Err is the text of the error, at most 1 KiB of it.
+	Err string `json:"error"`
+	// Stack is that of a panic, at most 8 KiB of it, and otherwise empty. Only a key's last call that panicked has it.
+	Stack string `json:"stack,omitempty"`
+}
+
+const (
+	maxErrorText = 1 << 10
+	maxStack     = 8 << 10
+	maxCauseText = 512
+	// maxCalls is how many calls are kept of a key: the first and the last ones.
+	maxCalls = 5
+	// errorsSize and callSize are about what errorsOf and FailedCall take without their texts.
+	errorsSize, callSize = 160, 116
+)
+
+// errorsOf has the last errors of a key. It does not change.
+type errorsOf struct {
+	since, time time.Time    // when the first and the last call ended
+	calls       []FailedCall // the first and the last ones, the last one last
+	size        int
+}
+
+// plus returns the errors with one more call. Before the first call of a row e is nil.
+func (e *errorsOf) plus(call FailedCall) *errorsOf {
+	all := &errorsOf{time: call.Started.Add(call.Duration), size: errorsSize}
+	all.since = all.time
+	if e != nil {
+		all.since, all.calls = e.since, slices.Clone(e.calls)
+		if last := len(all.calls) - 1; last > 0 && all.calls[last].Attempt == call.Attempt { // The same failure.
+			all.calls = all.calls[:last]
+		}
+	}
+	if call.Stack != "" {
+		for i := range all.calls {
+			all.calls[i].Stack = ""
+		}
+	}
+	if all.calls = append(all.calls, call); len(all.calls) > maxCalls {
+		all.calls = slices.Delete(all.calls, 1, 2)
+	}
+	for _, c := range all.calls {
+		all.size += callSize + len(c.Causes) + len(c.Err) + len(c.Stack)
+	}
+	return all
+}
+
+func describe[T comparable](key T, e *errorsOf) FailedKey[T] {
+	last := &e.calls[len(e.calls)-1]
+	return FailedKey[T]{Key: key, Attempt: last.Attempt, Since: e.since, Err: last.Err, Time: e.time}
+}
+
+// failedCall describes a call that has failed.
+func (e *Entry[T]) failedCall() FailedCall {
+	r := &e.result
+	f := FailedCall{
+		Attempt: r.Attempt, Started: r.Started, Duration: r.Duration,
+		Causes: cut(e.books.queue.Causes(r.Key).String(), maxCauseText), Err: cut(fmt.Sprint(r.Err), maxErrorText),
+	}
+	if p, ok := r.Err.(*PanicError); ok {
+		f.Stack = cut(string(p.Stack), maxStack)
+	}
+	return f
+}
+
+// cut returns s, or the beginning of it if it is longer than size. It does not keep the rest in memory.
+func cut(s string, size int) string {
+	if len(s) <= size {
+		return s
+	}
+	for !utf8.RuneStart(s[size]) {
+		size--
+	}
+	return strings.Clone(s[:size])
+}
