@@ -77,6 +77,5 @@ func Example() {
 	//       5ms  web: the handler begins
 	//       5ms  web: the handler returns nil
 	//
-	// repeat: HANDLERTEST='lag:pods#2=3ms' go test -run '^TestSets$'  # seed 7, run 22; shrunk from 5
-	// disturbances
+	// repeat: HANDLERTEST='lag:pods#2=3ms' go test -run '^TestSets$'  # seed 7, run 22; shrunk from 5 disturbances
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -98,8 +99,10 @@ func (p *Process) pass(ctx context.Context, what string, d time.Duration, maySlo
 	}
 }
 
-// stepName is the name of a step in a schedule.
+// stepName is the name of a step in a schedule. Outside of calls it is what the step does, without a version:
+// each name has a number of disturbances.
 func (p *Process) stepName(ctx context.Context, what string) string {
+	what, _, _ = strings.Cut(what, "@")
 	return p.named(cmp.Or(callOf(ctx).text, what))
 }
 
@@ -175,7 +178,7 @@ func (p *Process) Write(ctx context.Context, what string, write func() error) er
 		p.sim.change(1)
 	}
 	p.crashPoint("after that write")
-	return nil
+	return p.mayFail(ctx, lost, what)
 }
 
 // mayFail makes some calls of handlers, and writes of Programs, fail.
