@@ -19,7 +19,7 @@ import (
 // rollouts is a queue in an outage: 5,000 keys are queued behind four busy workers, one of which is stuck. Fifty keys fail because a
 // database is down, and others since. Fifty are on hold, and some were given up.
 func (p *program) rollouts(t *testing.T) {
-	q := p.queue(t, "rollouts")
+	q := p.limited(t, "rollouts", time.Hour) // No retry comes, so that the pictures are always the same.
 	gate := make(chan struct{})
 	pool := worker.New(q, func(_ context.Context, key string) error {
 		p.clock.Step(20 * time.Millisecond)
