@@ -46,6 +46,10 @@ func TestKeysOnHold(t *testing.T) {
 		wantBody(t, get(h, "?queue=q"), "On hold</h2>", "25 of <a", `>30</a>`, "the cache shows &lt;held/00&gt;", "50m more", `data-action="release"`)
 		wantBody(t, get(h, "?queue=q&key=held/01"),
 			"It is on hold until the cache shows &lt;held/01&gt;, and for 50m more at most. It comes again then.", "on hold</dd>", `data-action="release"`)
+		// Those that run are listed, however many are on hold.
+		if d := getJSON[detail](t, h, "?queue=q&keys=2"); len(d.Running) != 1 || d.Running[0].Key != "busy" {
+			t.Errorf("running %+v", d.Running)
+		}
 		// They are in a state of their own: no work, and no trouble.
 		if q := d.Queue; q.Held != 30 || q.Longest != 600 || q.Unfinished != 600 {
 			t.Errorf("%d held, longest %v s, unfinished %v s", q.Held, q.Longest, q.Unfinished)

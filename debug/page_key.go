@@ -211,9 +211,11 @@ func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
 	for _, k := range pools.held {
 		l.Held = append(l.Held, keyReport{raw: k.Key})
 	}
-	if len(l.Running) == 0 {
-		for _, r := range pools.running {
-			l.Running = append(l.Running, keyReport{raw: r.Key})
+	if len(l.Running) == 0 || len(pools.held) > 0 { // Keys on hold may have left no room for those that run.
+		for _, running := range pools.running {
+			if !slices.ContainsFunc(l.Running, func(k keyReport) bool { return k.raw == running.Key }) {
+				l.Running = append(l.Running, keyReport{raw: running.Key})
+			}
 		}
 	}
 	for _, f := range pools.failures {

@@ -106,7 +106,7 @@ func (h *Handler) answer(r *http.Request) (status int, template string, report a
 		c := h.count(ctx, e, query)
 		return c.status, "", c
 	case query.Has("state") && sectionOf(query.Get("state")) < 0:
-		return http.StatusBadRequest, "gone", nothing{"No such state", "The states of keys are processing, queued, waiting, failing and given_up."}
+		return http.StatusBadRequest, "gone", nothing{"No such state", "The states of keys are processing, held, queued, waiting, failing and given_up."}
 	case query.Has("state"):
 		return http.StatusOK, "allkeys", h.keysPage(ctx, e, query)
 	case query.Has("key") && query.Has("id"):

@@ -159,7 +159,12 @@ func await(t *testing.T, is func() bool) {
 }
 
 func (p *program) queue(t *testing.T, name string) workqueue.TypedRateLimitingInterface[string] {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, 24*time.Hour)
+	return p.limited(t, name, time.Minute)
+}
+
+// limited returns a queue whose keys come again after base.
+func (p *program) limited(t *testing.T, name string, base time.Duration) workqueue.TypedRateLimitingInterface[string] {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](base, 24*time.Hour)
 	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{
 		Name: name, Clock: p.clock, MetricsProvider: p.page,
 	})
