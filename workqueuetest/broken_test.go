@@ -9,7 +9,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/priorityqueue"
 )
 
 // brokenQueue is a queue with one bug, and the cases that must find it. Other cases may find it, too.
