@@ -152,7 +152,7 @@ func (q *perturbed[K]) AddCause(key K, cause workqueue.Cause) {
 func (q *perturbed[K]) AddAfter(key K, d time.Duration) {
 	switch {
 	case d <= 0:
-		q.Add(key)
+		q.addLate(key, func() { q.ExtendedRateLimiting.AddAfter(key, d) })
 	case !q.dead():
 		q.ExtendedRateLimiting.AddAfter(key, d+q.decide(late, key))
 	}
