@@ -383,7 +383,7 @@ func freshStats[T comparable](t testing.TB, q *Queue[T]) workqueue.Stats {
 func requeues(t testing.TB, q *Queue[string], key string) (n int) {
 	t.Helper()
 	eventually(t, time.Minute, func() (err error) {
-		n, _, err = q.NumRequeuesContext(context.Background(), key)
+		n, _, err = q.askFailures(context.Background(), key)
 		return err
 	})
 	return n

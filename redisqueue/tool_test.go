@@ -112,7 +112,7 @@ func TestListsMissNoKey(t *testing.T) {
 	wantAll(ListProcessing, q.Done)
 	for _, key := range keys {
 		q.AddAfter(key, time.Hour)
-		q.AddRateLimitedAfter(key, time.Hour)
+		q.addRateLimitedAfter(key, time.Hour)
 		q.GiveUp(key, 1, nil)
 		q.Add(key)
 	}
@@ -125,7 +125,7 @@ func TestListsMissNoKey(t *testing.T) {
 			q.AddAfter(key, time.Hour)
 		}
 		flush(t, q)
-		wantAll(list, func(key string) { q.Discard(key) })
+		wantAll(list, func(key string) { q.Remove(key) })
 	}
 }
 
@@ -433,10 +433,10 @@ func TestDiscardOfFailures(t *testing.T) {
 	q.AddRateLimited("x")
 	getEach(t, q, "x")
 	flush(t, q)
-	if !q.Discard("x") {
+	if !q.Remove("x") {
 		t.Error("the failures were not known")
 	}
-	if q.Discard("x") {
+	if q.Remove("x") {
 		t.Error("the failures are still known")
 	}
 }
