@@ -114,6 +114,14 @@ var breakages = []breakage{
 	{"a doubled mark costs another lease", []change{{"others.go", "errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) {\n\t\t_, err = m.findMember(id)\n\t\treturn err", "errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) {\n\t\ts.since = m.now()\n\t\treturn nil"}}},
 	{"the right to delete is not checked", []change{{"rights.go", "{\"delete\", func(ctx context.Context) error { return s.Delete(ctx, name, none.Version) }},", ""}}},
 	{"a member without a queue is fine", []change{{"stats.go", "now-*idle < m.config.Lease {", "true {"}}},
+	{"hashes are not compared", []change{{"hash.go", "ok && other != hash", "ok && other != hash && false"}}},
+	{"names have another hash than paths", []change{{"hash.go", "case !f.isName:", "case true:"}}},
+	{"a member without a queue takes slots", []change{{"plan.go", "!m.mu.leaving && len(*m.queues.Load()) > 0", "!m.mu.leaving"}, {"plan.go", "s.isAlive(now) && s.data.Queues > 0", "s.isAlive(now)"}}},
+	{"leaving in order is a death", []change{{"plan.go", "left || member.data.Left", "left"}}},
+	{"a watch that fails keeps members from joining", []change{{"rights.go", "case r.verb == \"get\" && err != nil", "case err != nil"}}},
+	{"each end of a watch puts off the plan", []change{{"plan.go", "case waits && next.same(t):", "case false:"}}},
+	{"a list that fails for good is no error", []change{{"member.go", "since > 0 && m.now() >= since+m.config.Lease {", "false {"}}},
+	{"fields of a later version are dropped", []change{{"encoding.go", "if len(unknown) > 0 {", "if false {"}}},
 	{"an attempt is a handover", []change{{"slots.go", "if !g.uncounted || valid && g.mayComeTrue(t) {", "if !g.uncounted {"}, {"slots.go", "valid && g.table == t.id && t.slots[i].holder != m.mu.self.id {", "true || t == nil {"}}},
 }
 

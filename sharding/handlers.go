@@ -177,6 +177,9 @@ func (h *holding) lease(ctx context.Context) (context.Context, context.CancelFun
 func noRelease() {}
 
 func (q *queue[T]) Lease(ctx context.Context, key T) (context.Context, context.CancelFunc) {
+	if !q.leased.Load() {
+		q.leased.Store(true)
+	}
 	slot, token := q.locate(key)
 	if !q.cells[slot].has(token) {
 		return ctx, noRelease

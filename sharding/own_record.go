@@ -166,6 +166,7 @@ func (m *Member) selfRecordLocked(follows string, isDead bool) Record {
 	return Record{
 		Name: m.recordName(self.id), Group: m.config.Group, Version: self.version, Data: encode(d, nil),
 		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(),
+		Slots: m.heldLocked(),
 	}
 }
 

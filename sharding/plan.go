@@ -136,9 +136,7 @@ func (d *draft) agree() {
 	}
 }
 
-// plan returns the table as it should be, without handovers, and how long to wait before it is written. A change waits for more
-// of them and for this member's turn. One that takes slots of the dead waits for the turn alone, and one
-// of a member that marked them or leaves, for nothing.
+// plan returns the table as it should be, without handovers, and how long to wait before it is written.
 func (d *draft) plan(now time.Duration) (next *table, wait time.Duration) {
 	next = d.t.clone()
 	if next.settling {
@@ -201,11 +199,9 @@ func (d *draft) leaveIn(next *table) {
 	}
 }
 
-// newcomers returns until when members that have just come get no slots: their process may die again and again. The predecessor
-// of such a member is still there, and silent, or the table says that it was buried: each death but the first makes the time four
-// times as long, up to a lease. Members of one name that live at the same time are not one process. If all members are newcomers, nobody
-// waits, with one exception: after an outage, a table that is not new and has no holders may come from a backup. Then all wait until holders
-// that it does not know have tried to renew their records.
+// newcomers returns until when members that have just come get no slots; see the table of waits in docs/project/sharding.md. The predecessor of such a
+// member is still there, and silent, or the table says that it was buried. Members of one name that live at the same time are not one
+// process. If all members are newcomers, nobody waits, except for holders that a backup does not show.
 func (d *draft) newcomers() map[string]time.Duration {
 	until := make(map[string]time.Duration)
 	holders := make(map[string]bool)

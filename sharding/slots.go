@@ -67,6 +67,16 @@ func (g given) mayComeTrue(t *table) bool { return g.table == t.id && g.epoch >=
 
 func (m *Member) state(slot int) slotState { return slotState(m.states[slot].Load()) }
 
+// heldLocked returns how many slots the member holds.
+func (m *Member) heldLocked() (n int) {
+	for i := range m.states {
+		if m.state(i) != absent {
+			n++
+		}
+	}
+	return n
+}
+
 func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(to)) }
 
 // slotQueue is a queue of a member, as the member sees it.

@@ -352,5 +352,11 @@ func (m *Member) addUnlisted(records []Record) ([]Record, error) {
 
 // tableRecord returns a record without a holder, which would look like a leader to people.
 func (m *Member) tableRecord(t *table, version string) Record {
-	return Record{Name: m.tableName(), Group: m.config.Group, Version: version, Data: t.encode(), Renewed: m.config.Clock.Now()}
+	r := Record{Name: m.tableName(), Group: m.config.Group, Version: version, Data: t.encode(), Renewed: m.config.Clock.Now()}
+	for _, s := range t.slots {
+		if s.holder != "" {
+			r.Slots++
+		}
+	}
+	return r
 }
