@@ -225,7 +225,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 			}
 		}
 		began := m.moment()
-		next, version, due := m.draft(t.id, began.mono)
+		next, version, due := m.nextTable(t.id, began.mono)
 		if next == nil {
 			return due, nil
 		}
