@@ -411,6 +411,7 @@ func TestSlotThatMovesInLargeGroup(t *testing.T) {
 				for i := range members {
 					joins.Go(func() {
 						members[i], _ = Join(t.Context(), store, Config{Group: "g", Name: fmt.Sprint("m", i)})
+						members[i].register(noHandlers{})
 					})
 				}
 				joins.Wait()

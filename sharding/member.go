@@ -98,13 +98,13 @@ type Member struct {
 		unanswered, distrusted time.Duration
 		// since is when each of these was first seen, or zero.
 		since struct {
-			missing  time.Duration // There is no table, or it must be replaced. If that has failed: when to try it again.
-			plan     time.Duration // The table is not as planned.
-			refused  time.Duration // The table cannot be written.
-			unusable time.Duration // The table cannot be used, although the record is renewed.
-			idle     time.Duration // The member has no queue.
-			unlisted time.Duration // The others' records cannot be listed, although the member's own is renewed.
-			leaving  time.Duration // The member leaves, and none of its handlers runs.
+			missing   time.Duration // There is no table, or it must be replaced. If that has failed: when to try it again.
+			unplanned time.Duration // The table is not as planned.
+			refused   time.Duration // The table cannot be written.
+			unusable  time.Duration // The table cannot be used, although the record is renewed.
+			idle      time.Duration // The member has no queue.
+			unlisted  time.Duration // The others' records cannot be listed, although the member's own is renewed.
+			leaving   time.Duration // The member leaves, and none of its handlers runs.
 		}
 		// refusal is why the table could not be written last.
 		refusal error

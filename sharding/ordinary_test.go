@@ -1,8 +1,10 @@
 package sharding
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -143,5 +145,44 @@ func TestErrAfterJoin(t *testing.T) {
 		}
 		m.end()
 		time.Sleep(time.Second)
+	})
+}
+
+// The first key that is handled without Lease is logged, once.
+func TestForgottenLeaseIsLogged(t *testing.T) {
+	for _, calls := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			m := mustJoin(t, Memory(), Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			time.Sleep(time.Second)
+			q := newQueueOf(m, QueueConfig[int]{Name: "sites"})
+			for i := range 3 {
+				q.Add(i)
+				key, _ := q.Get()
+				if calls {
+					_, release := q.Lease(t.Context(), key)
+					defer release()
+				}
+				q.Done(key)
+			}
+			synctest.Wait()
+			if n := strings.Count(log.String(), "without Queue.Lease"); n != 1 && !calls || n != 0 && calls {
+				t.Errorf("FAILURE: logged %d times, Lease is called: %v", n, calls)
+			}
+		})
+	}
+}
+
+// People see with kubectl who holds how many slots.
+func TestLeasesShowSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newSimServer()
+		a, b := mustJoin(t, Leases(server, "ns"), Config{Name: "a"}), mustJoin(t, Leases(server, "ns"), Config{Name: "b"})
+		time.Sleep(20 * time.Second)
+		for name, want := range map[string]string{"g-member-" + a.ID(): "128", "g-member-" + b.ID(): "128", "g-table": "256"} {
+			if got := server.leases[name].Annotations["keyedqueue.github.io/slots"]; got != want {
+				t.Errorf("FAILURE: %s shows %q slots, want %s", name, got, want)
+			}
+		}
 	})
 }

@@ -30,12 +30,12 @@ type own struct {
 	// follows is the table that the record names. The record has been stored with it at followsSince or earlier.
 	follows      string
 	followsSince time.Duration
-	// met is the value of seen after the first list since the member joined or was out of touch, and strange before it.
-	met int64
+	// listed is the value of seen after the first list since the member joined or was out of touch, and notListed before it.
+	listed int64
 }
 
-// strange is the met of a member that has not listed the others yet.
-const strange = math.MaxInt64
+// notListed is that of a member that has not listed the others yet.
+const notListed = math.MaxInt64
 
 type attempt struct {
 	began   moment
@@ -71,7 +71,7 @@ func (m *Member) moment() moment {
 func (m *Member) newSelf() own {
 	return own{
 		id: m.config.newID(idName(m.config.Name)), attempts: make(map[int64]attempt), alive: true,
-		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows, met: strange,
+		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows, listed: notListed,
 	}
 }
 
@@ -120,9 +120,9 @@ func (m *Member) writeSelf(r Record, sequence int64) (upToDate bool, err error) 
 // meet lists the others' records if the member was out of touch, or has just come.
 func (m *Member) meet() error {
 	m.mu.Lock()
-	id, met := m.mu.self.id, m.mu.self.met
+	id, listed := m.mu.self.id, m.mu.self.listed
 	m.mu.Unlock()
-	if met < strange {
+	if listed < notListed {
 		return nil
 	}
 	err := m.list()
@@ -133,7 +133,7 @@ func (m *Member) meet() error {
 		return fmt.Errorf("list the members: %w", err)
 	}
 	if m.mu.since.unlisted = 0; m.mu.self.id == id {
-		m.mu.self.met = m.seen.Load()
+		m.mu.self.listed = m.seen.Load()
 	}
 	return nil
 }
@@ -166,6 +166,7 @@ func (m *Member) selfRecordLocked(follows string, isDead bool) Record {
 	return Record{
 		Name: m.recordName(self.id), Group: m.config.Group, Version: self.version, Data: encode(d, nil),
 		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(),
+		Slots: m.heldLocked(),
 	}
 }
 

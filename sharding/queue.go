@@ -72,6 +72,7 @@ type queue[T comparable] struct {
 	listPriority int
 
 	ofOthers atomic.Uint64
+	leased   atomic.Bool // Lease was called, or its lack was logged.
 
 	mu struct {
 		sync.Mutex
@@ -213,6 +214,9 @@ func (q *queue[T]) take(key T, priorityOf func(T) int) bool {
 // Done says that the caller has finished with a key from Get.
 func (q *queue[T]) Done(key T) {
 	q.ExtendedRateLimiting.Done(key)
+	if !q.leased.Load() && q.leased.CompareAndSwap(false, true) {
+		q.member.logger.Error("A key was handled without Queue.Lease: its handler goes on when the key moves, beside another one", "queue", q.name)
+	}
 	slot, token := q.locate(key)
 	q.cells[slot].remove(token)
 	if q.member.state(slot) != held { // after the removal

@@ -51,12 +51,9 @@ func (m *Member) Stats() Stats {
 			st.Members++
 		}
 	}
+	st.Held = m.heldLocked()
 	for s := range m.slots {
-		switch m.state(s) {
-		case held:
-			st.Held++
-		case stopping:
-			st.Held++
+		if m.state(s) == stopping {
 			st.Stopping++
 		}
 	}

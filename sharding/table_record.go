@@ -225,7 +225,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 			}
 		}
 		began := m.moment()
-		next, version, due := m.draft(t.id, began.mono)
+		next, version, due := m.nextTable(t.id, began.mono)
 		if next == nil {
 			return due, nil
 		}
@@ -352,5 +352,11 @@ func (m *Member) addUnlisted(records []Record) ([]Record, error) {
 
 // tableRecord returns a record without a holder, which would look like a leader to people.
 func (m *Member) tableRecord(t *table, version string) Record {
-	return Record{Name: m.tableName(), Group: m.config.Group, Version: version, Data: t.encode(), Renewed: m.config.Clock.Now()}
+	r := Record{Name: m.tableName(), Group: m.config.Group, Version: version, Data: t.encode(), Renewed: m.config.Clock.Now()}
+	for _, s := range t.slots {
+		if s.holder != "" {
+			r.Slots++
+		}
+	}
+	return r
 }
