@@ -115,7 +115,7 @@
 // [Pool.Stats] are numbers, [Pool.Snapshot] lists keys that run, are held, fail or were given up, and [Pool.SnapshotKey] shows one key with
 // its last calls. Stats.Changes are the times from the first add of a key to the first success, retries included: what users of a program
 // feel. They are known if the queue is an in-memory one of this module and has metrics. A provider of metrics that is an
-// [InspectorProvider] discovers pools by itself. A program with workers of its own has the same with [Books]. Tests wait with
+// [InspectorProvider] discovers pools by itself. A program with workers of its own has the same with [Tracker]. Tests wait with
 // [Pool.WaitIdle] until nothing is left to do.
 //
 // # A queue without GetContext
