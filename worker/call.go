@@ -92,8 +92,8 @@ func (c Call) Causes() (causes workqueue.Causes) {
 // That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC status has, return context.Cause instead.)
 //
 // It may be called in a loop: called again with the same context, it returns the context of the last time. What it makes for a context that
-// ends is garbage. Its first use starts a goroutine, which ends with the call or when the key is added again. If the queue is no
-// [workqueue.AddNotifier], or without a call, UntilAdded returns the context that CallOf got.
+// ends is garbage. Its first use starts a goroutine, which ends with the call or when the key is added again. Over a queue
+// that is not of this project it ends only by adds of the pool itself. Without a call UntilAdded returns the context that CallOf got.
 func (c Call) UntilAdded() context.Context {
 	if c.anyCall == nil {
 		return c.ctx

@@ -163,8 +163,8 @@ func (e *Tracked[T]) afterHold(done func(key T)) {
 	}
 }
 
-// comesNoMore reports whether the queue is shut down, and no earlier add brings key, whose handler has returned, again. Of a queue that is
-// no KeyReader, or has leases, that is not known: the answer is false.
+// comesNoMore reports whether the queue is shut down, and no earlier add brings key, whose handler has returned, again. Of a queue with
+// leases that is not known: the answer is false. Of a queue that is not of this project only adds by the pool are known.
 func (t *Tracker[T]) comesNoMore(key T) bool {
 	if t.leaser != nil || !t.queue.ShuttingDown() {
 		return false

@@ -57,11 +57,11 @@ type Stats struct {
 
 	// Failing is the number of keys whose last call has failed and that are to come again. A key that was
 	// removed from the queue, or that somebody else has handled, counts until the tracker look at it: within about a
-	// minute, or later if a [SharedQueue] must be asked about very many.
+	// minute, or later if a server must be asked about very many.
 	Failing int `json:"failing"`
 	// GivenUpKeys is the number of keys in the list GivenUp of [Snapshot], without its limit.
 	GivenUpKeys int `json:"given_up_keys"`
-	// GivenUpUnlisted counts the keys that left that list because it was full: what has become of them is not known.
+	// GivenUpUnlisted counts the keys that left that list because it was full, or the errors of all keys took more than 16 MiB: what has become of them is not known.
 	GivenUpUnlisted uint64 `json:"given_up_unlisted"`
 
 	// Durations has the times that the handler took.
@@ -70,7 +70,7 @@ type Stats struct {
 	// Changes has the times from the first add of a key until a call succeeded or asked for the key again, with the failed calls and
 	// waits in between. A key that is added while it is handled begins the next change. Keys that are given up,
 	// forgotten or removed are not in it. A delay that was asked for before the key was handled, as by AddAfter, does not count. It is
-	// nil if the queue is no [workqueue.AddTimes] or has no metrics. The buckets are those of Durations.
+	// nil if the queue has no metrics or does not know when its keys were added. The buckets are those of Durations.
 	Changes *workqueue.Histogram `json:"changes"`
 	// OldestUnanswered is the age of the oldest change of a key that is queued, handled, failing or interrupted, or zero.
 	OldestUnanswered time.Duration `json:"oldest_unanswered_ns"`
@@ -158,9 +158,10 @@ type KeySnapshot[T comparable] struct {
 	Failing *FailedKey[T] `json:"failing,omitempty"`
 	GivenUp *FailedKey[T] `json:"given_up,omitempty"`
 	// FailedCalls are the first and the last four calls that have failed in a row, the last one last. The pool keeps them of the 10,000
-	// failing keys that failed last and of Options.KeepGivenUp that were given up, up to 16 MiB for all together; other keys have none.
+	// failing keys that failed last and of Options.KeepGivenUp that were given up, 16 MiB in all: beyond that, those of the keys that
+	// failed longest ago go, and given-up keys as a whole.
 	FailedCalls []FailedCall `json:"failed_calls,omitempty"`
-	// Causes are why the running call came, if the queue is a [workqueue.CauseAdder].
+	// Causes are why the running call came.
 	Causes workqueue.Causes `json:"causes,omitzero"`
 	// Interruptions is how often in a row the last calls were interrupted, or their holds released at once. After five a pool calls the key
 	// ever more slowly.
@@ -283,9 +284,9 @@ func (p *Pool[T]) Inspector() Inspector { return p.tracker.Inspector() }
 // maxSnapshot bounds the failing keys of a Snapshot, because it asks the queue about each.
 const maxSnapshot = 512
 
-// Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue and its limiter about these: it
-// forgets keys that were removed from a [KeyFinder], and those that others have handled, if the limiter counts by key. It also asks a
-// [workqueue.KeyReader] when they come due. After a second it asks no more, and returns the others as the pool knows them.
+// Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue about
+// these: it forgets those that the queue does not count as failing, because they were removed or others have handled them, and shows
+// when the others come due. After a second it asks no more, and returns the rest as the pool knows them.
 func (t *Tracker[T]) Snapshot(limit int) Snapshot[T] {
 	s := t.snapshot(limit, maxSnapshot)
 	for i := range s.Running {
