@@ -153,7 +153,7 @@ type Queue[request comparable] struct {
 
 // reconcilerState is what a [Reconciler] leaves for its queue. The copies of a queue share it.
 type reconcilerState[request comparable] struct {
-	books atomic.Pointer[worker.Books[request]] // nil without a Reconciler
+	books atomic.Pointer[worker.Tracker[request]] // nil without a Reconciler
 	// interrupted has the requests whose failures the controller's next Forget must leave alone, and held the calls whose
 	// requests are put on hold by the controller's Done.
 	interrupted, held sync.Map
@@ -220,7 +220,7 @@ func (q *Queue[request]) ShutDown() {
 // is done when that ends.
 func (q *Queue[request]) Done(item request) {
 	if call, held := q.calls.held.LoadAndDelete(item); held {
-		call.(*worker.Entry[request]).AfterHold(func() { q.Queue.Done(item) })
+		call.(*worker.Tracked[request]).AfterHold(func() { q.Queue.Done(item) })
 		return
 	}
 	q.Queue.Done(item)

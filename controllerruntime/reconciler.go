@@ -56,7 +56,7 @@ type Reconciler[request comparable] struct {
 // controller is what a Reconciler knows of its controller.
 type controller[request comparable] struct {
 	queue *Queue[request]
-	books *worker.Books[request]
+	books *worker.Tracker[request]
 }
 
 // WrapReconciler returns a reconciler that calls r, and passes on its results, errors and panics. A controller needs both
@@ -116,7 +116,7 @@ func (r *Reconciler[request]) With(config priorityqueue.Config[request]) func(st
 
 // watch makes q the queue of the controller.
 func (r *Reconciler[request]) watch(q *Queue[request]) {
-	c := &controller[request]{queue: q, books: worker.NewBooks(q, worker.Options[request]{
+	c := &controller[request]{queue: q, books: worker.NewTracker(q, worker.Options[request]{
 		StuckAfter: r.options.StuckAfter, OnStuck: r.onStuck, Logger: slog.New(slog.DiscardHandler), // The controller logs.
 		MetricsProvider: q.metrics,
 	})}
@@ -188,7 +188,7 @@ func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (recon
 }
 
 // handle makes the call. Some of r's errors it replaces by others, which say the same to the books and more to the controller.
-func (r *Reconciler[request]) handle(c *controller[request], entry *worker.Entry[request], req request) (result reconcile.Result, err error) {
+func (r *Reconciler[request]) handle(c *controller[request], entry *worker.Tracked[request], req request) (result reconcile.Result, err error) {
 	returned := false
 	defer func() {
 		if returned {
@@ -214,7 +214,7 @@ func (r *Reconciler[request]) handle(c *controller[request], entry *worker.Entry
 }
 
 // end ends a call, and has the controller's Done put its request on hold if it must be.
-func (c *controller[request]) end(entry *worker.Entry[request], req request, err error) worker.Result[request] {
+func (c *controller[request]) end(entry *worker.Tracked[request], req request, err error) worker.Result[request] {
 	end := entry.End(err)
 	if entry.Held() {
 		c.queue.calls.held.Store(req, entry)

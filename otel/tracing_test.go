@@ -158,7 +158,7 @@ func TestTracingLinks(t *testing.T) {
 				exporter.Reset()
 				handle := otel.Tracing(tracer, otel.TracingOptions{Name: "q", Keys: keys}, func(context.Context, string) error { return nil })
 				key, _ := queue.Get()
-				entry := worker.NewBooks(queue, worker.Options[string]{}).Begin(t.Context(), key)
+				entry := worker.NewTracker(queue, worker.Options[string]{}).Begin(t.Context(), key)
 				entry.End(handle(entry.Context(), key))
 				queue.Done(key)
 				queue.ShutDown()

@@ -41,7 +41,8 @@ func (n Next) String() string {
 type Result[T comparable] struct {
 	Key T
 	// Attempt is 1 for the first call, and one more after each failure in a row. In a pool, a call that fails before the delay after the last
-	// failure is over has the number of that failure. If a call over a [SharedQueue] fails, the number is the queue's, for all processes.
+	// failure is over has the number of that failure. The number is the
+	// queue's: if processes share it, for all of them.
 	Attempt int
 	// Started is when the call began, and Duration how long the handler took.
 	Started  time.Time
@@ -62,7 +63,7 @@ type Requeue struct {
 	// After is when the key comes again: after this time, or at once unless it is positive.
 	After time.Duration
 	// Priority is the key's new priority; nil keeps the one that it has. If the key was added meanwhile with a higher one, it
-	// keeps that. In a queue that is no [PriorityQueue] it means nothing.
+	// keeps that. In a queue that is no [workqueue.Operable] it means nothing.
 	Priority *int
 }
 
@@ -98,11 +99,11 @@ type retryAfterError struct {
 	after time.Duration
 }
 
-// RetryAfter wraps an error so that its key does not come again before d: for servers that say how long to stay away. The call has failed
-// and is counted, and the key comes again after the longer of d and the limiter's delay; of several RetryAfters the longest counts. A queue
-// that cannot take the longer of two, such as client-go's, brings it after d, and does not ask its limiter. (A queue that cannot move a
-// waiting key, such as the root package's, ignores d if the call fails within the delay of an earlier failure.) It returns nil if err is
-// nil.
+// RetryAfter wraps an error so that its key does not come again before d by itself: for servers that say how long to stay away. An event
+// that adds the key brings it all the same. The call has failed and is counted, and the key comes again after the longer of d and the
+// limiter's delay; of several RetryAfters the longest counts. A queue that is not of this project brings it after d, and does not ask its
+// limiter. (The root package's queue cannot move a waiting key: it comes at the end of an earlier delay, if the call has failed within that.)
+// It returns nil if err is nil.
 //
 // errors.Join(err, RequeueAfter(d)) means the same. If a Kubernetes API server's error says how long to stay away, this package does not
 // look for that: see apierrors.SuggestsClientDelay and docs/backoff.md.

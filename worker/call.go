@@ -29,6 +29,7 @@ type anyCall interface {
 	view() (v callView, running bool)
 	logger() *slog.Logger
 	causes() workqueue.Causes
+	lastAttempt() bool
 	untilAdded(ctx context.Context) context.Context
 	wasInterrupted() bool
 	addHold(h *hold)
@@ -53,6 +54,11 @@ func (c Call) Attempt() int {
 	v, _ := c.view()
 	return v.attempt
 }
+
+// LastAttempt reports whether the key is given up if this call fails now: it has failed Options.MaxRetries times, and the delay
+// after the last failure has passed. A handler may note that in the thing that it works on. Over a queue that processes share,
+// the failures of all count.
+func (c Call) LastAttempt() bool { return c.anyCall != nil && c.lastAttempt() }
 
 // Priority returns the priority that the key had when the call began, or false if the queue is no [workqueue.Operable].
 func (c Call) Priority() (priority int, ok bool) {
@@ -86,8 +92,8 @@ func (c Call) Causes() (causes workqueue.Causes) {
 // That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC status has, return context.Cause instead.)
 //
 // It may be called in a loop: called again with the same context, it returns the context of the last time. What it makes for a context that
-// ends is garbage. Its first use starts a goroutine, which ends with the call or when the key is added again. If the queue is no
-// [workqueue.AddNotifier], or without a call, UntilAdded returns the context that CallOf got.
+// ends is garbage. Its first use starts a goroutine, which ends with the call or when the key is added again. Over a queue
+// that is not of this project it ends only by adds of the pool itself. Without a call UntilAdded returns the context that CallOf got.
 func (c Call) UntilAdded() context.Context {
 	if c.anyCall == nil {
 		return c.ctx
@@ -111,24 +117,34 @@ func (c Call) Hold(reason string, limit time.Duration, arrange func(release func
 // What follows are the methods of anyCall. They look at the entry only while this call is running: afterwards it serves other calls.
 
 func (c *callContext[T]) view() (v callView, running bool) {
-	running = c.ifRunning(func(e *Entry[T]) {
-		v = callView{e.current.Attempt, e.current.priority, e.books.priorities != nil}
+	running = c.ifRunning(func(e *Tracked[T]) {
+		v = callView{e.current.Attempt, e.current.priority, e.tracker.priorities != nil}
 	})
 	return v, running
 }
 
+func (c *callContext[T]) lastAttempt() bool {
+	b := c.entry.tracker
+	key, running := c.key()
+	if !running || b.options.MaxRetries == UnlimitedRetries {
+		return false
+	}
+	n, left := b.queue.Failures(key)
+	return left == 0 && n >= max(0, b.options.MaxRetries)
+}
+
 func (c *callContext[T]) addHold(h *hold) {
-	c.ifRunning(func(e *Entry[T]) { e.current.parts = append(e.current.parts, h) })
+	c.ifRunning(func(e *Tracked[T]) { e.current.parts = append(e.current.parts, h) })
 }
 
 // key returns the key of the call, or false if it has ended.
 func (c *callContext[T]) key() (key T, running bool) {
-	running = c.ifRunning(func(e *Entry[T]) { key = e.current.Key })
+	running = c.ifRunning(func(e *Tracked[T]) { key = e.current.Key })
 	return key, running
 }
 
 func (c *callContext[T]) logger() *slog.Logger {
-	logger := c.entry.books.logger
+	logger := c.entry.tracker.logger
 	if key, running := c.key(); running {
 		return logger.With("key", key)
 	}
@@ -137,7 +153,7 @@ func (c *callContext[T]) logger() *slog.Logger {
 
 func (c *callContext[T]) causes() (causes workqueue.Causes) {
 	if key, running := c.key(); running {
-		causes = c.entry.books.queue.Causes(key)
+		causes = c.entry.tracker.queue.Causes(key)
 	}
 	return causes
 }
@@ -147,7 +163,7 @@ func (c *callContext[T]) untilAdded(ctx context.Context) context.Context {
 	if !running {
 		return ctx
 	}
-	again := c.entry.books.queue.AddedAgain(key)
+	again := c.entry.tracker.queue.AddedAgain(key)
 	if again == nil {
 		return ctx
 	}

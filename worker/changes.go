@@ -14,15 +14,15 @@ type UnansweredKey[T comparable] struct {
 // the queue. An add during a call begins the next.
 
 // oldestCalled returns the oldest change for which a handler was called, or nil, and whether its key is being handled.
-func (b *Books[T]) oldestCalled() (oldest *UnansweredKey[T], running bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if r := &b.mu.records; r.unanswered.Len() > 0 {
+func (t *Tracker[T]) oldestCalled() (oldest *UnansweredKey[T], running bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r := &t.mu.records; r.unanswered.Len() > 0 {
 		first := r.table.At(r.unanswered.First().Slot)
 		oldest = &UnansweredKey[T]{first.Key, first.Value.since}
-		running = b.findLocked(oldest.Key) != nil
+		running = t.findLocked(oldest.Key) != nil
 	}
-	for _, e := range b.mu.running {
+	for _, e := range t.mu.running {
 		if !e.since.IsZero() && (oldest == nil || e.since.Before(oldest.Since)) {
 			oldest, running = &UnansweredKey[T]{e.current.Key, e.since}, true
 		}
@@ -32,31 +32,31 @@ func (b *Books[T]) oldestCalled() (oldest *UnansweredKey[T], running bool) {
 
 // oldestUnanswered returns the oldest change of all keys and its age. If its key is queued, it returns only the age: see oldestQueued. It
 // ends records that are over, for up to sweepFor.
-func (b *Books[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Duration) {
-	if !b.addTimes {
+func (t *Tracker[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Duration) {
+	if !t.addTimes {
 		return nil, 0
 	}
 	for started := time.Now(); time.Since(started) < sweepFor; {
 		var running bool
-		oldest, running = b.oldestCalled()
-		if oldest == nil || running || !b.endIfOver(oldest.Key) {
+		oldest, running = t.oldestCalled()
+		if oldest == nil || running || !t.endIfOver(oldest.Key) {
 			break
 		}
 		oldest = nil
 	}
 	if oldest != nil {
-		age = max(0, b.options.Clock.Since(oldest.Since))
+		age = max(0, t.options.Clock.Since(oldest.Since))
 	}
-	if queued := b.queue.Stats().OldestQueued; queued > age {
+	if queued := t.queue.Stats().OldestQueued; queued > age {
 		return nil, queued
 	}
 	return oldest, age
 }
 
 // oldestQueued returns the key at the head of the queue, if it is as old as age, or nil.
-func (b *Books[T]) oldestQueued(age time.Duration) *UnansweredKey[T] {
-	now := b.options.Clock.Now()
-	for _, k := range b.queue.Snapshot(1).Queued {
+func (t *Tracker[T]) oldestQueued(age time.Duration) *UnansweredKey[T] {
+	now := t.options.Clock.Now()
+	for _, k := range t.queue.Snapshot(1).Queued {
 		if now.Sub(k.Since) >= age { // Not ==: time has passed since age was read.
 			return &UnansweredKey[T]{k.Key, k.Since}
 		}

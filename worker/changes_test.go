@@ -210,7 +210,7 @@ func TestForgottenChanges(t *testing.T) {
 func TestRemovedChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: debug.Times{}})
-		b := worker.NewBooks(q, options{})
+		b := worker.NewTracker(q, options{})
 		for i := range 250 {
 			key := fmt.Sprint(i)
 			q.Add(key)
@@ -238,7 +238,7 @@ func TestRemovedChanges(t *testing.T) {
 func TestForgottenChangeOfInterruptedKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: debug.Times{}})
-		b := worker.NewBooks(q, options{})
+		b := worker.NewTracker(q, options{})
 		q.Add("a")
 		q.Get()
 		b.Begin(t.Context(), "a").End(worker.ErrAdded)
@@ -256,7 +256,7 @@ func TestForgottenChangeOfRunningKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, err := range []error{nil, errBroken} {
 			q := newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: debug.Times{}})
-			b := worker.NewBooks(q, options{})
+			b := worker.NewTracker(q, options{})
 			q.Add("a")
 			q.Get()
 			b.Begin(t.Context(), "a").End(errBroken)
@@ -285,7 +285,7 @@ func TestOldestUnansweredWithPriorities(t *testing.T) {
 	})
 }
 
-// Books measure the same. Without metrics, or over a queue that does not know when its keys were added, nothing is measured.
+// Tracker measure the same. Without metrics, or over a queue that does not know when its keys were added, nothing is measured.
 func TestWhoMeasuresChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for kind, q := range map[string]stringQueue{
@@ -293,7 +293,7 @@ func TestWhoMeasuresChanges(t *testing.T) {
 			"plain": plain{timedQueues["root"]()}, "not handed out": timedQueues["priority"](),
 		} {
 			defer q.ShutDown()
-			b := worker.NewBooks(q, options{})
+			b := worker.NewTracker(q, options{})
 			if q.Add("a"); kind != "not handed out" {
 				q.Get()
 			}

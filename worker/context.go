@@ -33,7 +33,7 @@ var (
 // callContext is the context of one call. It is not reused, because the handler may keep it. A standard context costs allocations and a
 // place in its parent, and few handlers wait for its end. So a callContext makes one, own, when somebody first needs it.
 type callContext[T comparable] struct {
-	entry *Entry[T]
+	entry *Tracked[T]
 	// own is nil until it is needed. If the call ends before that, it is the entry's endedCtx.
 	own atomic.Pointer[ownContext]
 }
@@ -91,9 +91,9 @@ func (c *callContext[T]) Value(key any) any {
 	return c.entry.base.Value(key)
 }
 
-// ifRunning runs f under the books' mu if the call is still running, and reports whether it is.
-func (c *callContext[T]) ifRunning(f func(e *Entry[T])) (running bool) {
-	b := c.entry.books
+// ifRunning runs f under the tracker's mu if the call is still running, and reports whether it is.
+func (c *callContext[T]) ifRunning(f func(e *Tracked[T])) (running bool) {
+	b := c.entry.tracker
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if running = c.entry.current.callCtx == c; running {
@@ -110,35 +110,35 @@ func (c *callContext[T]) wasInterrupted() bool {
 		return false
 	}
 	var handlerCtx context.Context
-	running := c.ifRunning(func(e *Entry[T]) { handlerCtx = e.ctx })
+	running := c.ifRunning(func(e *Tracked[T]) { handlerCtx = e.ctx })
 	return !running || !errors.Is(handlerCtx.Err(), context.Canceled)
 }
 
 // Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether there is one. The
 // handler's answer then decides as always: an error is a failure. Cancel does not wait.
-func (b *Books[T]) Cancel(key T) bool {
-	b.mu.Lock()
-	e := b.findLocked(key)
+func (t *Tracker[T]) Cancel(key T) bool {
+	t.mu.Lock()
+	e := t.findLocked(key)
 	if e == nil {
-		b.mu.Unlock()
+		t.mu.Unlock()
 		return false
 	}
 	e.current.Canceled = true
 	callCtx := e.current.callCtx
-	b.mu.Unlock()
+	t.mu.Unlock()
 	callCtx.ensureOwn().cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
 	return true
 }
 
 // makeContext makes the handler's context.
-func (e *Entry[T]) makeContext() {
+func (e *Tracked[T]) makeContext() {
 	if len(e.contexts) == 0 { // One allocation serves many calls.
 		e.contexts = make([]callContext[T], 256)
 	}
 	e.callCtx, e.contexts = &e.contexts[0], e.contexts[1:]
 	e.callCtx.entry = e
 	e.ctx = e.callCtx
-	b := e.books
+	b := e.tracker
 	if b.options.HandlerTimeout > 0 {
 		e.ctx, e.cancel = withTimeout(e.callCtx, b.options.Clock, b.options.HandlerTimeout)
 	}
@@ -148,9 +148,9 @@ func (e *Entry[T]) makeContext() {
 }
 
 // lease makes the handler's context end with the key's lease.
-func (e *Entry[T]) lease() {
+func (e *Tracked[T]) lease() {
 	parent, endTimeout := e.ctx, e.cancel
-	leased, release := e.books.leaser.Lease(parent, e.result.Key)
+	leased, release := e.tracker.leaser.Lease(parent, e.result.Key)
 	e.lost = leased.Err() != nil && parent.Err() == nil // It has ended by itself, and not with its parent.
 	e.ctx, e.cancel = leased, func() {
 		release()
@@ -159,7 +159,7 @@ func (e *Entry[T]) lease() {
 		}
 	}
 	if e.lost {
-		e.books.logger.Warn("The lease of a key ended before its handler was called", "key", e.result.Key)
+		e.tracker.logger.Warn("The lease of a key ended before its handler was called", "key", e.result.Key)
 	}
 }
 

@@ -35,14 +35,14 @@
 // A Hold joined with another answer delays the key in addition, except after Fatal or Terminal. A panic in the error's Unwrap, Is or As
 // counts as a panic of the handler. In every case the queue's Done is called exactly once, and last, so the calls for a key do not overlap.
 //
-// The pool counts failures itself: some limiters do not count by key, and others also count adds that are no failures of a handler. A
-// handler reads the count with [Call.Attempt].
+// The queue counts the failures, by its Fail: see [workqueue.ExtendedRateLimiting]. A handler reads the count with [Call.Attempt], and
+// [Call.LastAttempt] says whether the key is given up if this call fails.
 //
 //   - After a failure a key waits. If an event brings it back early and it fails again, that is the same failure: it is not counted
 //     again, and the key still waits for the end of the first delay.
-//   - If several pools work on one queue, each counts for itself, so a key may fail MaxRetries times in each. A [SharedQueue] counts
-//     for all of them.
-//   - When the limiter's own count for a key falls to zero, somebody else has handled the key, and this pool forgets its failures too.
+//   - The count is that of the queue: in all processes that share it, and, with KeepQueue, in the next pool. It ends when anybody
+//     calls the queue's Forget, removes the key or gives it up. A hold and an interruption neither count nor end it.
+//   - A queue that is not of this project does not count: see [workqueue.ExtendRateLimiting] for what then cannot be known.
 //
 // A key that is interrupted more than five times in a row, for example because its own handler adds it, waits longer and longer between
 // calls. A key whose holds are released within a millisecond more than five times in a row is slowed down in the same way.
@@ -82,7 +82,7 @@
 //   - [Pool.WaitIdle] waits for it. Run waits for it if Options.Drain is [All], for up to DrainTimeout, and, without a limit, if somebody
 //     else has shut the queue down. (If a key cannot come again, because its hold begins after the shutdown, the hold ends at once.) Other
 //     holds end with Run: their keys are in Left.NotStarted or, with KeepQueue, queued for the next pool.
-//   - Its hold ends with its lease, which a dead process loses, or when a [LeaseHolder] wants the key back, as package sharding does when
+//   - Its hold ends with its lease, which a dead process loses, or when a [workqueue.Leaser] wants the key back, as package sharding does when
 //     a slot moves. Then another process may start it before the release. So a handler must cope with a key that comes too early.
 //
 // # The beginning and the end
@@ -115,7 +115,7 @@
 // [Pool.Stats] are numbers, [Pool.Snapshot] lists keys that run, are held, fail or were given up, and [Pool.SnapshotKey] shows one key with
 // its last calls. Stats.Changes are the times from the first add of a key to the first success, retries included: what users of a program
 // feel. They are known if the queue is an in-memory one of this module and has metrics. A provider of metrics that is an
-// [InspectorProvider] discovers pools by itself. A program with workers of its own has the same with [Books]. Tests wait with
+// [InspectorProvider] discovers pools by itself. A program with workers of its own has the same with [Tracker]. Tests wait with
 // [Pool.WaitIdle] until nothing is left to do.
 //
 // # A queue without GetContext

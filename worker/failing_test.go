@@ -371,15 +371,15 @@ func TestSweepIsBounded(t *testing.T) {
 	})
 }
 
-// Books ask no more once the queue is shut down, and a failed call asks once.
-func TestBooksAskNoQueueThatIsShutDown(t *testing.T) {
+// Tracker ask no more once the queue is shut down, and a failed call asks once.
+func TestTrackerAskNoQueueThatIsShutDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newSlowServer(time.Millisecond)
-		books := worker.NewBooks(q, options{})
+		tracker := worker.NewTracker(q, options{})
 		for range 2 { // From the second failure on the limiter is known to count.
 			q.Add("a")
 			q.Get()
-			e := books.Begin(t.Context(), "a")
+			e := tracker.Begin(t.Context(), "a")
 			e.End(errBroken)
 			e.AfterHold(func() { q.Done("a") })
 		}
@@ -391,7 +391,7 @@ func TestBooksAskNoQueueThatIsShutDown(t *testing.T) {
 				q.ShutDown()
 			}
 			time.Sleep(2 * time.Minute)
-			books.Stats() // Which looks, in the background.
+			tracker.Stats() // Which looks, in the background.
 			time.Sleep(time.Second)
 		}
 	})

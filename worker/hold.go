@@ -96,13 +96,13 @@ type HeldKey[T comparable] struct {
 
 // held is a key that is on hold, for one or more reasons: its parts.
 type held[T comparable] struct {
-	holds      *holds[T]
+	tracker    *Tracker[T]
 	key        T
 	wantsAgain bool          // the call has returned Hold
 	since      time.Duration // on the loop's clock
 	done       func(key T)   // calls the queue's Done
 
-	// The mu of holds guards what follows. Once the hold has ended nobody writes it.
+	// The mu of the tracker guards what follows. Once the hold has ended nobody writes it.
 
 	state          heldState
 	releasedAtOnce bool // which was counted as an interruption
@@ -123,18 +123,18 @@ const (
 	heldEnded
 )
 
-// Held reports, after End, whether the key must be held. See [Entry.AfterHold].
-func (e *Entry[T]) Held() bool { return len(e.current.parts) > 0 }
+// Held reports, after End, whether the key must be held. See [Tracked.AfterHold].
+func (e *Tracked[T]) Held() bool { return len(e.current.parts) > 0 }
 
 // AfterHold must be called after End and after the adds of the key, instead of the queue's Done, with a function that calls Done. AfterHold
-// calls it at once or, if the key is put on hold, when the hold ends: by a release, by its limit, by [Books.Release] or [Books.EndHolds],
+// calls it at once or, if the key is put on hold, when the hold ends: by a release, by its limit, by [Tracker.Release] or [Tracker.EndHolds],
 // or because the key's lease ends or a [workqueue.Leaser] wants the key back. done is called once, on any goroutine.
-func (e *Entry[T]) AfterHold(done func()) {
+func (e *Tracked[T]) AfterHold(done func()) {
 	e.afterHold(func(T) { done() })
 }
 
 // afterHold is AfterHold with a function that gets the key: a pool has the same one for all keys.
-func (e *Entry[T]) afterHold(done func(key T)) {
+func (e *Tracked[T]) afterHold(done func(key T)) {
 	if e.crashing {
 		return
 	}
@@ -144,9 +144,9 @@ func (e *Entry[T]) afterHold(done func(key T)) {
 		done(key)
 		return
 	}
-	hs := e.books.holds
-	k := &held[T]{holds: hs, key: key, wantsAgain: e.result.Next == NextHold, since: hs.loop.Now(), done: done, parts: parts}
-	if !hs.put(k) {
+	b := e.tracker
+	k := &held[T]{tracker: b, key: key, wantsAgain: e.result.Next == NextHold, since: b.loop.Now(), done: done, parts: parts}
+	if !b.put(k) {
 		k.endParts()
 		done(key)
 		return
@@ -158,40 +158,41 @@ func (e *Entry[T]) afterHold(done func(key T)) {
 		part.released.CompareAndSwap(nil, &released)
 	}
 	k.partReleased() // For parts that were released before.
-	if e.books.comesNoMore(key) {
+	if b.comesNoMore(key) {
 		k.end()
 	}
 }
 
-// comesNoMore reports whether the queue is shut down, and no earlier add brings key, whose handler has returned, again. Of a queue that is
-// no KeyReader, or has leases, that is not known: the answer is false.
-func (b *Books[T]) comesNoMore(key T) bool {
-	if b.leaser != nil || !b.queue.ShuttingDown() {
+// comesNoMore reports whether the queue is shut down, and no earlier add brings key, whose handler has returned, again. Of a queue with
+// leases that is not known: the answer is false. Of a queue that is not of this project only adds by the pool are known.
+func (t *Tracker[T]) comesNoMore(key T) bool {
+	if t.leaser != nil || !t.queue.ShuttingDown() {
 		return false
 	}
-	k, found := b.queue.SnapshotKey(key)
+	k, found := t.queue.SnapshotKey(key)
 	return found && !k.Again
 }
 
 // partReleased is called when a part was released. When all are, the hold ends or becomes a pause. Until then the limits of the open parts
 // count.
 func (k *held[T]) partReleased() {
-	hs := k.holds
-	now, shutDown := hs.loop.Now(), hs.books.queue.ShuttingDown() // Not under mu: foreign code.
+	b := k.tracker
+	now, shutDown := b.loop.Now(), b.queue.ShuttingDown() // Not under mu: foreign code.
 	ends := false
-	hs.mu.Lock()
-	if k.state == heldForParts || k.state == heldToPause && hs.mu.noPauses { // Otherwise it has ended, or is a pause that goes on.
-		open := k.openLocked()
-		if len(open) == 0 && !shutDown && !hs.mu.noPauses {
+	b.mu.Lock()
+	noPauses := b.mu.holds.noPauses
+	if k.state == heldForParts || k.state == heldToPause && noPauses { // Otherwise it has ended, or is a pause that goes on.
+		open := k.openLocked(now)
+		if len(open) == 0 && !shutDown && !noPauses {
 			open = k.pauseAfterReleaseLocked(now)
 		}
 		if len(open) > 0 {
 			k.waitLocked(open)
 		} else {
-			ends = hs.takeLocked(k)
+			ends = b.takeLocked(k)
 		}
 	}
-	hs.unlock()
+	b.unlockHolds()
 	if ends {
 		k.finish()
 	}
@@ -205,18 +206,21 @@ func (k *held[T]) waitLocked(open []*hold) {
 	}
 	last := slices.MaxFunc(open, func(a, b *hold) int { return cmp.Compare(a.limit, b.limit) })
 	k.until = dueloop.AddSaturated(k.since, last.limit)
-	k.holds.mu.limits.Replace(slotheap.Entry{Rank: int64(k.until), Slot: k.slot})
+	k.tracker.mu.records.limits.Replace(slotheap.Entry{Rank: int64(k.until), Slot: k.slot})
 }
 
-// openLocked returns the parts that still hold the key. A pause holds nothing after endPauses.
-func (k *held[T]) openLocked() []*hold {
-	noPauses := k.holds.mu.noPauses
-	return slices.DeleteFunc(slices.Clone(k.parts), func(h *hold) bool { return h.hasEnded() || h.pause && noPauses })
+// openLocked returns the parts that hold the key at that time: not those that have come to their limits. A pause holds nothing
+// after endPauses.
+func (k *held[T]) openLocked(now time.Duration) []*hold {
+	noPauses := k.tracker.mu.holds.noPauses
+	return slices.DeleteFunc(slices.Clone(k.parts), func(h *hold) bool {
+		return h.hasEnded() || h.pause && noPauses || dueloop.AddSaturated(k.since, h.limit) <= now
+	})
 }
 
 // endWithLease makes the hold of k end when the key's lease does.
 func (k *held[T]) endWithLease() {
-	b := k.holds.books
+	b := k.tracker
 	if b.leaser == nil {
 		return
 	}
@@ -226,12 +230,12 @@ func (k *held[T]) endWithLease() {
 		stop()
 		release()
 	}
-	k.holds.mu.Lock()
+	b.mu.Lock()
 	ended := k.state == heldEnded
 	if !ended {
 		k.endLease = endLease
 	}
-	k.holds.mu.Unlock()
+	b.mu.Unlock()
 	if ended { // Without this lease.
 		endLease()
 	}
@@ -239,10 +243,10 @@ func (k *held[T]) endWithLease() {
 
 // end ends the hold of k, and reports whether it has not ended before.
 func (k *held[T]) end() bool {
-	hs := k.holds
-	hs.mu.Lock()
-	took := hs.takeLocked(k)
-	hs.unlock()
+	b := k.tracker
+	b.mu.Lock()
+	took := b.takeLocked(k)
+	b.unlockHolds()
 	if took {
 		k.finish()
 	}
@@ -251,15 +255,15 @@ func (k *held[T]) end() bool {
 
 // finish ends the parts and the lease of k, which takeLocked has taken out, and makes the key Done.
 func (k *held[T]) finish() {
-	defer k.holds.noteDone()
+	b := k.tracker
+	defer b.noteDone(k)
 	k.endParts()
-	b := k.holds.books
 	b.catchPanic(func() {
 		defer k.done(k.key)
 		if k.endLease != nil {
 			k.endLease()
 		}
-		if k.wantsAgain && !k.releasedAtOnce && k.holds.loop.Now()-k.since >= shortestHold {
+		if k.wantsAgain && !k.releasedAtOnce && b.loop.Now()-k.since >= shortestHold {
 			b.forgetInterruptions(k.key) // A hold that lasts ends the row, however it ends.
 		}
 	})
@@ -272,8 +276,8 @@ func (k *held[T]) endParts() {
 	}
 }
 
-func (k *held[T]) reasonLocked() string {
-	switch parts := k.openLocked(); len(parts) {
+func (k *held[T]) reasonLocked(now time.Duration) string {
+	switch parts := k.openLocked(now); len(parts) {
 	case 0: // The hold is about to end.
 		return k.parts[0].reason
 	case 1:
@@ -284,8 +288,9 @@ func (k *held[T]) reasonLocked() string {
 }
 
 func (k *held[T]) describe() HeldKey[T] {
-	hs := k.holds
-	hs.mu.Lock()
-	defer hs.mu.Unlock()
-	return HeldKey[T]{Key: k.key, Reason: k.reasonLocked(), Since: hs.loop.Time(k.since), Until: hs.loop.Time(k.until)}
+	b := k.tracker
+	now := b.loop.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return HeldKey[T]{Key: k.key, Reason: k.reasonLocked(now), Since: b.loop.Time(k.since), Until: b.loop.Time(k.until)}
 }

@@ -50,7 +50,7 @@ func (slowLogs) Handle(context.Context, slog.Record) error {
 func TestHoldToLimitWithSlowLogger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
-		b := worker.NewBooks(q, options{Logger: slog.New(slowLogs{slog.DiscardHandler})})
+		b := worker.NewTracker(q, options{Logger: slog.New(slowLogs{slog.DiscardHandler})})
 		addAll(q, "a b")
 		for range 2 {
 			key, _ := q.Get()

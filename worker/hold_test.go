@@ -250,7 +250,7 @@ func TestHoldsHaveTheirOwnLimits(t *testing.T) {
 		h.releases[0]()
 		synctest.Wait()
 		equal(t, "held", p.Snapshot(10).Held, worker.HeldKey[string]{
-			Key: "a", Reason: "the cache shows it, and 1 more", Since: r.begun, Until: r.begun.Add(20 * time.Second),
+			Key: "a", Reason: "the second shows it", Since: r.begun, Until: r.begun.Add(20 * time.Second),
 		})
 		r.after(2 * time.Minute)
 		r.endCleanly()

@@ -43,32 +43,32 @@ type Inspector struct {
 	Release func(key any) bool
 }
 
-// Inspector returns an Inspector of the books.
-func (b *Books[T]) Inspector() Inspector {
+// Inspector returns an Inspector of the tracker.
+func (t *Tracker[T]) Inspector() Inspector {
 	return Inspector{
-		Queue:       b.raw,
-		Stats:       b.Stats,
-		Snapshot:    func(limit int) Snapshot[any] { return b.snapshot(limit, maxErrors).anyKeys() },
-		SnapshotKey: func(key any) KeySnapshot[any] { return b.SnapshotKey(typed[T](key)).anyKey() },
+		Queue:       t.raw,
+		Stats:       t.Stats,
+		Snapshot:    func(limit int) Snapshot[any] { return t.snapshot(limit, maxErrors).anyKeys() },
+		SnapshotKey: func(key any) KeySnapshot[any] { return t.SnapshotKey(typed[T](key)).anyKey() },
 		FailingKeys: func() iter.Seq[FailedKey[any]] {
 			return func(yield func(FailedKey[any]) bool) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				defer cancel()
-				keytable.Map(b.failing(ctx, maxErrors), FailedKey[T].anyKey)(yield)
+				keytable.Map(t.failing(ctx, maxErrors), FailedKey[T].anyKey)(yield)
 			}
 		},
 		GivenUpKeys: func() iter.Seq[FailedKey[any]] {
-			return keytable.Map(slices.Values(b.givenUp(b.options.KeepGivenUp)), FailedKey[T].anyKey)
+			return keytable.Map(slices.Values(t.givenUp(t.options.KeepGivenUp)), FailedKey[T].anyKey)
 		},
 		KeptFailures: func() iter.Seq[FailedKey[any]] {
-			return keytable.Map(slices.Values(b.listed(&b.mu.records.failing, maxErrors)), FailedKey[T].anyKey)
+			return keytable.Map(slices.Values(t.listed(&t.mu.records.failing, maxErrors)), FailedKey[T].anyKey)
 		},
 		HeldKeys: func() iter.Seq[HeldKey[any]] {
-			return keytable.Map(slices.Values(b.holds.all(math.MaxInt)), HeldKey[T].anyKey)
+			return keytable.Map(slices.Values(t.heldKeys(math.MaxInt)), HeldKey[T].anyKey)
 		},
-		Cancel:  func(key any) bool { return b.Cancel(typed[T](key)) },
-		Forget:  func(key any) { b.Forget(typed[T](key)) },
-		Release: func(key any) bool { return b.Release(typed[T](key)) },
+		Cancel:  func(key any) bool { return t.Cancel(typed[T](key)) },
+		Forget:  func(key any) { t.Forget(typed[T](key)) },
+		Release: func(key any) bool { return t.Release(typed[T](key)) },
 	}
 }
 

@@ -20,29 +20,29 @@ const (
 )
 
 // interruptions returns how often in a row the last calls of key were interrupted.
-func (b *Books[T]) interruptions(key T) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if _, rec := b.mu.records.find(key); rec != nil {
+func (t *Tracker[T]) interruptions(key T) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, rec := t.mu.records.find(key); rec != nil {
 		return int(rec.interruptions)
 	}
 	return 0
 }
 
 // forgetInterruptions forgets that key was interrupted.
-func (b *Books[T]) forgetInterruptions(key T) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if s, rec := b.mu.records.find(key); rec != nil {
-		b.mu.records.clearInterruptions(rec)
-		b.mu.records.endIfAtRest(s)
+func (t *Tracker[T]) forgetInterruptions(key T) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s, rec := t.mu.records.find(key); rec != nil {
+		t.mu.records.clearInterruptions(rec)
+		t.mu.records.endIfAtRest(s)
 	}
 }
 
 // pauseIfLooping holds the key if it was interrupted too often in a row. While it pauses, the key still uses its place in a group with a
 // Limit.
-func (e *Entry[T]) pauseIfLooping() {
-	if n := e.books.interruptions(e.result.Key); n > maxInterruptions && !e.books.queue.ShuttingDown() {
+func (e *Tracked[T]) pauseIfLooping() {
+	if n := e.tracker.interruptions(e.result.Key); n > maxInterruptions && !e.tracker.queue.ShuttingDown() {
 		e.current.parts = append(e.current.parts, pauseAfter("it was interrupted", n))
 	}
 }
@@ -54,12 +54,10 @@ func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) []*hold {
 		return nil
 	}
 	k.releasedAtOnce = true
-	b := k.holds.books
-	b.mu.Lock()
-	_, rec := b.mu.records.findOrInsert(k.key)
-	rec.changed = b.options.Clock.Now().UnixNano() // TODO
+	b := k.tracker
+	rec := &b.mu.records.table.At(k.slot).Value
+	rec.changed = b.loop.Time(now).UnixNano()
 	n := b.mu.records.countInterruption(rec)
-	b.mu.Unlock()
 	if n <= maxInterruptions {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
 )
 
@@ -25,9 +26,14 @@ type Options[T comparable] struct {
 	// Workers is how many handlers run at once. Zero means 1. See [Pool.SetWorkers].
 	Workers int
 	// MaxRetries is how many times a failing key comes again before it is given up: at its failure MaxRetries+1 in a row. Zero
-	// means [UnlimitedRetries]; see also [NoRetries]. Over a [SharedQueue], failures in all processes count. A key is never given up
-	// because of a call that fails after DrainTimeout: it may have failed only because its context had ended.
+	// means [UnlimitedRetries]; see also [NoRetries]. The queue counts the failures: those in all processes that share it, and those
+	// in an earlier pool. (Lost leases have a budget of their own: see package redisqueue.) A key is never given up because of a call that fails after DrainTimeout: it may have failed only because its context had ended.
 	MaxRetries int
+
+	// StartLimit bounds how many calls of the handler begin in a time, whatever has brought their keys. Workers wait for it before
+	// they take a key, so keys stay queued meanwhile, where they are merged and ordered; the end, SetWorkers and Cancel do not
+	// wait for it. Its burst must be at least 1. It may be changed at any time. Nil means no limit. See Stats.StartLimited.
+	StartLimit *rate.Limiter
 
 	// Drain says what Run still finishes when its context ends.
 	Drain Drain
@@ -36,7 +42,7 @@ type Options[T comparable] struct {
 	// CancelGrace is how long Run then waits for handlers whose contexts have ended. Zero means 1 s; see also [NoGrace].
 	CancelGrace time.Duration
 	// KeepQueue leaves the queue open, with its keys, when Run returns: for a program that runs again, with a new Pool, after it
-	// has lost its leadership, and for several pools on one queue. The queue must be [workqueue.Extended], and Drain must not be All.
+	// has lost its leadership. The queue must be [workqueue.Extended], and Drain must not be All.
 	KeepQueue bool
 
 	// HandlerTimeout is how long a call may take until its context ends with [context.DeadlineExceeded]. Zero means no limit.
@@ -120,6 +126,9 @@ func (o *Options[T]) check() error {
 	}
 	if o.Drain == All && o.KeepQueue {
 		errs = append(errs, errors.New("worker: Options.Drain is All, which shuts the queue down, and KeepQueue forbids that"))
+	}
+	if o.StartLimit != nil && o.StartLimit.Burst() < 1 {
+		errs = append(errs, errors.New("worker: Options.StartLimit has no burst, so no call would ever begin"))
 	}
 	return errors.Join(errs...)
 }

@@ -20,81 +20,81 @@ const (
 // isOver asks the queue whether others have dealt with key. Of a failing key it has forgotten the failures then. Any other
 // is at rest: the queue does not have it. A queue of others does not know all its keys; then nothing must have happened for
 // a while either.
-func (b *Books[T]) isOver(key T, rec record[T]) bool {
+func (t *Tracker[T]) isOver(key T, rec record[T]) bool {
 	if rec.trouble == failing {
-		n, _ := b.queue.Failures(key)
+		n, _ := t.queue.Failures(key)
 		return n == 0
 	}
-	if rec.trouble == givenUp || b.queue.ShuttingDown() { // A shutdown drops keys; Left must have them.
+	if rec.trouble == givenUp || rec.hold != nil || t.queue.ShuttingDown() { // A shutdown drops keys; Left must have them.
 		return false
 	}
-	lately := b.options.Clock.Now().UnixNano()-rec.changed < int64(sweepEvery)
-	_, found := b.queue.SnapshotKey(key)
-	return !found && (b.priorities != nil || !rec.since.IsZero() || !lately)
+	lately := t.options.Clock.Now().UnixNano()-rec.changed < int64(sweepEvery)
+	_, found := t.queue.SnapshotKey(key)
+	return !found && (t.priorities != nil || !rec.since.IsZero() || !lately)
 }
 
 // endIfOver ends the record of key if others have dealt with the key, and reports whether it did. It does not while a call
 // for key is running, which will write the record.
-func (b *Books[T]) endIfOver(key T) bool {
-	before, ok := b.idleRecord(key)
-	if !ok || !b.isOver(key, before) {
+func (t *Tracker[T]) endIfOver(key T) bool {
+	before, ok := t.idleRecord(key)
+	if !ok || !t.isOver(key, before) {
 		return false
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s, rec := b.mu.records.find(key)
-	if rec == nil || *rec != before || b.findLocked(key) != nil { // Something has happened to the key meanwhile.
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s, rec := t.mu.records.find(key)
+	if rec == nil || *rec != before || t.findLocked(key) != nil { // Something has happened to the key meanwhile.
 		return false
 	}
-	b.mu.records.end(s)
+	t.mu.records.end(s)
 	return true
 }
 
 // idleRecord returns the record of key, or false if there is none or a call for key is running.
-func (b *Books[T]) idleRecord(key T) (record[T], bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if _, rec := b.mu.records.find(key); rec != nil && b.findLocked(key) == nil {
+func (t *Tracker[T]) idleRecord(key T) (record[T], bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, rec := t.mu.records.find(key); rec != nil && t.findLocked(key) == nil {
 		return *rec, true
 	}
 	return record[T]{}, false
 }
 
-// sweepIfDue starts a sweep if the last one began sweepEvery ago. It is for books without a pool: a pool's Run starts sweeps.
-func (b *Books[T]) sweepIfDue() {
-	if !b.mu.records.some.Load() {
+// sweepIfDue starts a sweep if the last one began sweepEvery ago. It is for a tracker without a pool: a pool's Run starts sweeps.
+func (t *Tracker[T]) sweepIfDue() {
+	if !t.mu.records.some.Load() {
 		return
 	}
-	now, last := b.options.Clock.Now().UnixNano(), b.lastSweep.Load()
-	if now-last >= int64(sweepEvery) && b.lastSweep.CompareAndSwap(last, now) {
-		b.startSweep(context.Background())
+	now, last := t.options.Clock.Now().UnixNano(), t.lastSweep.Load()
+	if now-last >= int64(sweepEvery) && t.lastSweep.CompareAndSwap(last, now) {
+		t.startSweep(context.Background())
 	}
 }
 
 // startSweep sweeps on a goroutine, because the queue may be slow to answer. It begins where the last sweep has stopped. It
 // does nothing while a sweep goes on, or once the queue is shut down.
-func (b *Books[T]) startSweep(ctx context.Context) {
-	if b.queue.ShuttingDown() || !b.sweeping.CompareAndSwap(false, true) {
+func (t *Tracker[T]) startSweep(ctx context.Context) {
+	if t.queue.ShuttingDown() || !t.sweeping.CompareAndSwap(false, true) {
 		return
 	}
-	b.sweeps.Go(func() {
-		defer b.sweeping.Store(false)
+	t.sweeps.Go(func() {
+		defer t.sweeping.Store(false)
 		ctx, cancel := context.WithTimeout(ctx, sweepFor)
 		defer cancel()
-		b.catchPanic(func() { b.sweepFrom = b.sweep(ctx, b.sweepFrom) })
+		t.catchPanic(func() { t.sweepFrom = t.sweep(ctx, t.sweepFrom) })
 	})
 }
 
 // sweep calls endIfOver for all keys until ctx ends. It skips the first from keys, and returns the from with which the next
 // sweep goes on.
-func (b *Books[T]) sweep(ctx context.Context, from int) (next int) {
-	for key := range b.recordedKeys(func(*record[T]) bool { return true }) {
+func (t *Tracker[T]) sweep(ctx context.Context, from int) (next int) {
+	for key := range t.recordedKeys(func(*record[T]) bool { return true }) {
 		switch {
 		case next < from:
 			next++
 		case ctx.Err() != nil:
 			return next
-		case !b.endIfOver(key): // Otherwise the next key has its place.
+		case !t.endIfOver(key): // Otherwise the next key has its place.
 			next++
 		}
 	}
@@ -102,9 +102,9 @@ func (b *Books[T]) sweep(ctx context.Context, from int) (next int) {
 }
 
 // recordedKeys yields the keys whose records are such, without a lock. It copies a few hundred at a time.
-func (b *Books[T]) recordedKeys(such func(*record[T]) bool) iter.Seq[T] {
-	r := &b.mu.records
-	return keytable.InSteps(&r.table, b.mu.Lock, b.mu.Unlock, func(keys []T, s keytable.Slot) []T {
+func (t *Tracker[T]) recordedKeys(such func(*record[T]) bool) iter.Seq[T] {
+	r := &t.mu.records
+	return keytable.InSteps(&r.table, t.mu.Lock, t.mu.Unlock, func(keys []T, s keytable.Slot) []T {
 		if e := r.table.At(s); such(&e.Value) {
 			keys = append(keys, e.Key)
 		}
@@ -114,18 +114,18 @@ func (b *Books[T]) recordedKeys(such func(*record[T]) bool) iter.Seq[T] {
 
 // Forget makes the queue and the pool forget that key has failed or was given up: for a program that removes a key, or
 // handles it, by itself.
-func (b *Books[T]) Forget(key T) {
-	b.queue.Forget(key)
-	b.forgetRecord(key)
+func (t *Tracker[T]) Forget(key T) {
+	t.queue.Forget(key)
+	t.forgetRecord(key)
 }
 
-func (b *Books[T]) forgetRecord(key T) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if e := b.findLocked(key); e != nil {
+func (t *Tracker[T]) forgetRecord(key T) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.findLocked(key); e != nil {
 		e.since = time.Time{}
 	}
-	if s, rec := b.mu.records.find(key); rec != nil {
-		b.mu.records.end(s)
+	if s, rec := t.mu.records.find(key); rec != nil {
+		t.mu.records.end(s)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -20,15 +21,18 @@ func Run[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInt
 // Pool runs a handler in a number of workers that can be changed. It is made by [New]. All methods may
 // be called from any goroutine, handlers and hooks included, except that those must not call Run.
 type Pool[T comparable] struct {
-	queue   workqueue.ExtendedRateLimiting[T] // the books' one
+	queue   workqueue.ExtendedRateLimiting[T] // the tracker's one
 	handler Handler[T]
-	options *Options[T] // the books' copy, which has the defaults
-	books   *Books[T]
+	options *Options[T] // the tracker's copy, which has the defaults
+	tracker *Tracker[T]
 
 	done func(key T) // Done of queue. Run sets it: the queue may be nil before.
 
 	// changed wakes Run: see signal.
 	changed chan struct{}
+
+	gate    chan struct{} // has room for the worker that waits for StartLimit
+	limited atomic.Bool   // It waits.
 
 	// prepareContexts sets these, before there are workers.
 
@@ -36,7 +40,7 @@ type Pool[T comparable] struct {
 	poolCtx    context.Context // the parent of all calls' contexts: ends when Run stops waiting for handlers
 	endPoolCtx context.CancelCauseFunc
 
-	// mu is locked before the books' mu if both are needed. No foreign code runs under it, and no worker holds it while it
+	// mu is locked before the tracker's mu if both are needed. No foreign code runs under it, and no worker holds it while it
 	// waits for a key, handles one or calls Done. It also guards fields of the workers.
 	mu struct {
 		sync.Mutex
@@ -74,10 +78,9 @@ const (
 // New returns a pool that handles the keys of queue when Run is called. It starts nothing. Run reports wrong arguments.
 func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) *Pool[T] {
 	queue = notNilPointer(queue)
-	p := &Pool[T]{handler: handler, books: newBooks(queue, options), changed: make(chan struct{}, 1)}
-	p.queue, p.options = p.books.queue, &p.books.options
-	p.books.poolStats = p.setStats
-	p.books.catchPanic = p.catchPanic
+	p := &Pool[T]{handler: handler, tracker: newTracker(queue, options), changed: make(chan struct{}, 1), gate: make(chan struct{}, 1)}
+	p.queue, p.options = p.tracker.queue, &p.tracker.options
+	p.tracker.readStats, p.tracker.catchPanic = p.readStats, p.catchPanic
 	p.mu.refused = make(map[T]struct{})
 	p.mu.target = p.options.Workers
 	return p
@@ -85,11 +88,11 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 
 // claimRun makes this call of Run the only one, or returns an error that says why it cannot run.
 func (p *Pool[T]) claimRun() error {
-	errs := []error{p.options.check()}
+	errs := []error{p.tracker.wrong}
 	if p.handler == nil {
 		errs = append(errs, errors.New("worker: the handler is nil"))
 	}
-	switch _, extended := p.books.raw.(workqueue.Extended[T]); {
+	switch _, extended := p.tracker.raw.(workqueue.Extended[T]); {
 	case p.queue == nil:
 		errs = append(errs, errors.New("worker: the queue is nil"))
 	case p.options.KeepQueue && !extended:
@@ -119,7 +122,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	if err := p.claimRun(); err != nil {
 		return err
 	}
-	p.books.setLogger()
+	p.tracker.setLogger()
 	p.done = p.queue.Done
 	p.prepareContexts(ctx)
 	p.catchPanic(p.announce)
@@ -128,13 +131,13 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 		p.mu.getCtx, p.mu.endGetCtx = context.WithCancel(p.startCtx)
 		p.growLocked()
 	})
-	endWatch := p.books.watchForStuck()
+	endWatch := p.tracker.watchForStuck()
 	cause := ErrStopped // if drain panics
 	p.catchPanic(func() { cause = p.drain(ctx) })
 	p.endHandlers(cause)
 	endWatch()
 	p.endQueue()
-	p.books.sweeps.Wait() // The last one has ended with startCtx, as soon as the queue has answered.
+	p.tracker.sweeps.Wait() // The last one has ended with startCtx, as soon as the queue has answered.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.fatal
@@ -167,7 +170,9 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 	defer end()
 	defer context.AfterFunc(p.startCtx, end)()
 	p.catchPanic(func() {
-		switch err := p.options.Ready(readyCtx); {
+		err := ErrGoexit
+		apart(p.catchPanic, func() { err = p.options.Ready(readyCtx) })
+		switch {
 		case err == nil:
 		case readyCtx.Err() != nil: // Ready was cut short, so no key may be started.
 			p.Stop(Running)
@@ -203,7 +208,7 @@ func (p *Pool[T]) SetWorkers(n int) error {
 // growLocked starts workers until there are enough.
 func (p *Pool[T]) growLocked() {
 	for len(p.mu.workers) < p.mu.target && p.mu.phase < phaseFinishing {
-		w := &worker[T]{Entry: p.books.newEntry(p.poolCtx), getting: true}
+		w := &worker[T]{Tracked: p.tracker.newTracked(p.poolCtx), getting: true}
 		p.mu.workers = append(p.mu.workers, w)
 		go p.work(w)
 	}
@@ -234,6 +239,17 @@ func (p *Pool[T]) catchPanic(f func()) {
 	f()
 }
 
+// apart runs a hook that is called seldom on a goroutine of its own, and waits for it: runtime.Goexit, as of t.FailNow, ends
+// that goroutine alone.
+func apart(catchPanic func(f func()), hook func()) {
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		catchPanic(hook)
+	}()
+	<-returned
+}
+
 // panicked is called with what was recovered from foreign code other than the handler.
 func (p *Pool[T]) panicked(v any) {
 	if p.options.CrashOnPanic {
@@ -261,8 +277,7 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 		return errors.New("worker: the queue is nil")
 	}
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		held, _ := p.books.holds.counts()
-		if s := p.queue.Stats(); s.Queued+s.Waiting+s.Processing+held == 0 && len(p.books.running(1)) == 0 {
+		if s := p.queue.Stats(); s.Queued+s.Waiting+s.Processing+p.tracker.numHeld() == 0 && len(p.tracker.running(1)) == 0 {
 			return nil
 		}
 		select {

@@ -21,6 +21,7 @@ type record[T comparable] struct {
 	since         time.Time // when the change began that no call has answered, zero if there is none or that is unknown
 	changed       int64     // when the record was last written, in nanoseconds since 1970
 	errors        *errorsOf // of a key that fails or was given up; nil if they had to go
+	hold          *held[T]  // nil unless the key is on hold, or its Done has not returned
 }
 
 // trouble is what is wrong with a key.
@@ -41,6 +42,7 @@ type records[T comparable] struct {
 	links            keytable.Lists
 	failing, givenUp keytable.List
 	unanswered       slotheap.Heap
+	limits           slotheap.Heap // of the keys on hold: when the hold ends at the latest, on the loop's clock
 	bytes            int
 
 	some                   atomic.Bool // whether table has any; read without mu
@@ -185,7 +187,7 @@ func (r *records[T]) clearInterruptions(rec *record[T]) {
 	rec.interruptions = 0
 }
 
-// end ends the record at s.
+// end ends the record at s, but for a hold.
 func (r *records[T]) end(s keytable.Slot) {
 	rec := &r.table.At(s).Value
 	r.clearTrouble(s, rec)
@@ -194,15 +196,17 @@ func (r *records[T]) end(s keytable.Slot) {
 	r.endIfAtRest(s)
 }
 
+// endIfAtRest deletes the record at s if nothing is in it.
 func (r *records[T]) endIfAtRest(s keytable.Slot) {
 	rec := &r.table.At(s).Value
-	if rec.trouble != noTrouble || !rec.since.IsZero() || rec.interruptions > 0 {
+	if rec.trouble != noTrouble || !rec.since.IsZero() || rec.interruptions > 0 || rec.hold != nil {
 		return
 	}
 	r.table.Delete(s)
 	r.some.Store(r.table.Len() > 0)
 	if !r.table.HasMemory(s) {
 		r.unanswered.Release(s)
+		r.limits.Release(s)
 		r.links.Release(s)
 	}
 }

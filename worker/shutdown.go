@@ -122,7 +122,7 @@ func (p *Pool[T]) fail(err error) {
 	p.mu.Unlock()
 	p.Stop(Running)
 	if first {
-		p.catchPanic(func() { p.books.logger.Error("The workers end because of a fatal error", "err", err) })
+		p.catchPanic(func() { p.tracker.logger.Error("The workers end because of a fatal error", "err", err) })
 	}
 }
 
@@ -146,7 +146,7 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 		if reached == phaseEmptying && !p.queue.ShuttingDown() {
 			p.catchPanic(p.shutDownQueue)
 		}
-		if sweep == nil && p.books.mu.records.some.Load() { // An idle pool has no timer.
+		if sweep == nil && p.tracker.mu.records.some.Load() { // An idle pool has no timer.
 			sweep = p.options.Clock.After(sweepEvery)
 		}
 		select {
@@ -158,7 +158,7 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 			return ErrDrainTimeout
 		case <-sweep:
 			sweep = nil
-			p.books.startSweep(p.startCtx)
+			p.tracker.startSweep(p.startCtx)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 func (p *Pool[T]) shutDownQueue() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	p.books.sweep(ctx, 0)
+	p.tracker.sweep(ctx, 0)
 	p.queue.ShutDown()
 }
 
@@ -205,8 +205,7 @@ func (p *Pool[T]) isShutDown() (down bool) {
 
 // endQueue ends the holds, shuts the queue down and drops its keys unless it is to be kept, and reports what is left undone.
 func (p *Pool[T]) endQueue() {
-	unfinished := p.unfinished()
-	p.books.EndHolds()
+	unfinished := append(p.unfinished(), p.endHolds()...)
 	var queued []T
 	if !p.options.KeepQueue {
 		p.catchPanic(p.shutDownQueue)
@@ -219,11 +218,11 @@ func (p *Pool[T]) endQueue() {
 	}
 	p.catchPanic(func() {
 		// There may be very many.
-		p.books.logger.Warn("Keys are left undone", "unfinished", len(left.Unfinished),
+		p.tracker.logger.Warn("Keys are left undone", "unfinished", len(left.Unfinished),
 			"notStarted", len(left.NotStarted), "failing", len(left.Failing), "left", left.String())
 	})
 	if p.options.OnLeft != nil {
-		p.catchPanic(func() { p.options.OnLeft(left) })
+		apart(p.catchPanic, func() { p.options.OnLeft(left) })
 	}
 }
 
@@ -242,12 +241,37 @@ func (p *Pool[T]) unfinished() (keys []T) {
 	return keys
 }
 
+// endHolds ends the holds. If a Done blocks for as long as patience, it returns the keys whose Done has not returned.
+func (p *Pool[T]) endHolds() (unfinished []T) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.tracker.EndHolds()
+	}()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		_, changed := p.tracker.watchHolds()
+		select {
+		case <-ended:
+			return nil
+		case <-changed:
+			timer.Reset(patience)
+		case <-timer.C:
+			for k := range p.tracker.eachHold(heldForParts, heldEnded) {
+				unfinished = append(unfinished, k.key)
+			}
+			return unfinished
+		}
+	}
+}
+
 // anyWorker reports whether condition is true of a worker.
 func (p *Pool[T]) anyWorker(condition func(w *worker[T]) bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.books.mu.Lock()
-	defer p.books.mu.Unlock()
+	p.tracker.mu.Lock()
+	defer p.tracker.mu.Unlock()
 	return slices.ContainsFunc(p.mu.workers, condition)
 }
 
@@ -259,7 +283,7 @@ const patience = 100 * time.Millisecond
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failed []T
 	if p.isShutDown() {
-		failed = slices.Collect(p.books.recordedKeys(func(r *record[T]) bool { return r.trouble == failing }))
+		failed = slices.Collect(p.tracker.recordedKeys(func(r *record[T]) bool { return r.trouble == failing }))
 	}
 	var notStarted, refused []T
 	p.locked(func() {

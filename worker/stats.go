@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"math"
 	"slices"
@@ -26,6 +27,8 @@ type Stats struct {
 	Living int `json:"living"`
 	// Busy is the number of workers that handle a key.
 	Busy int `json:"busy"`
+	// StartLimited reports that keys are queued, and Options.StartLimit is what keeps them from being handled.
+	StartLimited bool `json:"start_limited"`
 	// Stuck is the number of those whose handler was reported as stuck.
 	Stuck int `json:"stuck"`
 	// LongestRunning is how long the oldest running call has taken so far, and UnfinishedWork that time of all running calls
@@ -59,12 +62,12 @@ type Stats struct {
 	GivenUp uint64 `json:"given_up"`
 
 	// Failing is the number of keys whose last call has failed and that are to come again. A key that was
-	// removed from the queue, or that somebody else has handled, counts until the books look at it: within about a
-	// minute, or later if a [SharedQueue] must be asked about very many.
+	// removed from the queue, or that somebody else has handled, counts until the tracker look at it: within about a
+	// minute, or later if a server must be asked about very many.
 	Failing int `json:"failing"`
 	// GivenUpKeys is the number of keys in the list GivenUp of [Snapshot], without its limit.
 	GivenUpKeys int `json:"given_up_keys"`
-	// GivenUpUnlisted counts the keys that left that list because it was full: what has become of them is not known.
+	// GivenUpUnlisted counts the keys that left that list because it was full, or the errors of all keys took more than 16 MiB: what has become of them is not known.
 	GivenUpUnlisted uint64 `json:"given_up_unlisted"`
 
 	// Durations has the times that the handler took.
@@ -73,7 +76,7 @@ type Stats struct {
 	// Changes has the times from the first add of a key until a call succeeded or asked for the key again, with the failed calls and
 	// waits in between. A key that is added while it is handled begins the next change. Keys that are given up,
 	// forgotten or removed are not in it. A delay that was asked for before the key was handled, as by AddAfter, does not count. It is
-	// nil if the queue is no [workqueue.AddTimes] or has no metrics. The buckets are those of Durations.
+	// nil if the queue has no metrics or does not know when its keys were added. The buckets are those of Durations.
 	Changes *workqueue.Histogram `json:"changes"`
 	// OldestUnanswered is the age of the oldest change of a key that is queued, handled, failing or interrupted, or zero.
 	OldestUnanswered time.Duration `json:"oldest_unanswered_ns"`
@@ -97,6 +100,7 @@ func (s Stats) Plus(t Stats) Stats {
 	s.Stuck += t.Stuck
 	s.LongestRunning = max(s.LongestRunning, t.LongestRunning)
 	s.UnfinishedWork += t.UnfinishedWork
+	s.StartLimited = s.StartLimited || t.StartLimited
 	s.Handled += t.Handled
 	s.Failed += t.Failed
 	s.Panicked += t.Panicked
@@ -165,9 +169,10 @@ type KeySnapshot[T comparable] struct {
 	Failing *FailedKey[T] `json:"failing,omitempty"`
 	GivenUp *FailedKey[T] `json:"given_up,omitempty"`
 	// FailedCalls are the first and the last four calls that have failed in a row, the last one last. The pool keeps them of the 10,000
-	// failing keys that failed last and of Options.KeepGivenUp that were given up, up to 16 MiB for all together; other keys have none.
+	// failing keys that failed last and of Options.KeepGivenUp that were given up, 16 MiB in all: beyond that, those of the keys that
+	// failed longest ago go, and given-up keys as a whole.
 	FailedCalls []FailedCall `json:"failed_calls,omitempty"`
-	// Causes are why the running call came, if the queue is a [workqueue.CauseAdder].
+	// Causes are why the running call came.
 	Causes workqueue.Causes `json:"causes,omitzero"`
 	// Interruptions is how often in a row the last calls were interrupted, or their holds released at once. After five a pool calls the key
 	// ever more slowly.
@@ -176,8 +181,8 @@ type KeySnapshot[T comparable] struct {
 	MaxAttempts int `json:"max_attempts,omitempty"`
 }
 
-// durationBuckets returns the buckets of Stats.Durations: the provider's, or our own. It panics if the provider's bounds make no sense.
-func (o *Options[T]) durationBuckets() *observe.Buckets {
+// durationBuckets returns the buckets of Stats.Durations: the provider's, or our own.
+func (o *Options[T]) durationBuckets() (*observe.Buckets, error) {
 	bounds := observe.HandlerBounds
 	if p, ok := o.provider().(interface{ PoolHistogramBounds() []float64 }); ok {
 		if own := p.PoolHistogramBounds(); own != nil {
@@ -186,9 +191,10 @@ func (o *Options[T]) durationBuckets() *observe.Buckets {
 	}
 	buckets, err := observe.SharedBuckets(bounds)
 	if err != nil {
-		panic("worker: PoolHistogramBounds: " + err.Error())
+		err = fmt.Errorf("worker: PoolHistogramBounds: %w", err)
+		buckets, _ = observe.SharedBuckets(observe.HandlerBounds)
 	}
-	return buckets
+	return buckets, err
 }
 
 // provider returns the provider of metrics, or nil.
@@ -199,48 +205,52 @@ func (o *Options[T]) provider() any {
 	return o.MetricsProvider
 }
 
-// Stats returns the numbers of the calls. Books do not know the workers: Wanted and Living are the running calls, like Busy. Ended
+// Stats returns the numbers of the calls. Tracker do not know the workers: Wanted and Living are the running calls, like Busy. Ended
 // reports that the queue is shut down, and no key is left in it or held. It is false if the queue is not [workqueue.Extended].
-func (b *Books[T]) Stats() Stats {
-	s, _ := b.stats()
+func (t *Tracker[T]) Stats() Stats {
+	s, _ := t.stats()
 	return s
 }
 
 // stats returns Stats and the key of OldestUnanswered, which is nil if there is none or the key is queued: see oldestQueued.
-func (b *Books[T]) stats() (Stats, *UnansweredKey[T]) {
-	s := b.callStats()
-	oldest, age := b.oldestUnanswered()
+func (t *Tracker[T]) stats() (Stats, *UnansweredKey[T]) {
+	s := t.readStats()
+	s.StartLimited = s.StartLimited && t.queue.Len() > 0
+	oldest, age := t.oldestUnanswered()
 	s.OldestUnanswered = age
-	s.Held, s.HeldToLimit = b.holds.counts()
-	if b.hasPool() {
-		b.poolStats(&s)
-		return s, oldest
-	}
-	b.sweepIfDue()
-	s.Wanted, s.Living = s.Busy, s.Busy
-	if b.queue.ShuttingDown() {
-		// Other queues do not say how many keys are processed, and one may be on its way to Begin.
-		_, extended := b.raw.(workqueue.Extended[T])
-		q := b.queue.Stats()
-		s.Ended = extended && q.Queued+q.Processing+s.Busy == 0
-	}
 	return s, oldest
 }
 
-func (b *Books[T]) callStats() Stats {
-	now := b.options.Clock.Now() // Before the lock: the clock is foreign code.
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := b.mu.counted
-	s.Durations = (*workqueue.Histogram)(b.mu.durations.Read())
-	if b.addTimes {
-		s.Changes = (*workqueue.Histogram)(b.mu.changes.Read())
+// ownStats is readStats without a pool. The queue comes first: what is read later, when no key is left, changes no more.
+func (t *Tracker[T]) ownStats() Stats {
+	t.sweepIfDue()
+	ended := false
+	if t.queue.ShuttingDown() {
+		// Other queues do not say how many keys are processed, and one may be on its way to Begin.
+		_, extended := t.raw.(workqueue.Extended[T])
+		q := t.queue.Stats()
+		ended = extended && q.Queued+q.Processing == 0
 	}
-	s.Name, s.Queue = b.options.Name, b.queueName
-	all := &b.mu.records
+	s := t.callStats()
+	s.Wanted, s.Living, s.Ended = s.Busy, s.Busy, ended && s.Busy == 0
+	return s
+}
+
+func (t *Tracker[T]) callStats() Stats {
+	now := t.options.Clock.Now() // Before the lock: the clock is foreign code.
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.mu.counted
+	s.Durations = (*workqueue.Histogram)(t.mu.durations.Read())
+	if t.addTimes {
+		s.Changes = (*workqueue.Histogram)(t.mu.changes.Read())
+	}
+	s.Name, s.Queue = t.options.Name, t.queueName
+	all := &t.mu.records
 	s.Failing, s.GivenUpKeys, s.GivenUpUnlisted, s.Looping = all.numFailing, all.givenUp.Len(), all.unlisted, all.numLooping
-	s.Busy = len(b.mu.running)
-	for _, e := range b.mu.running {
+	s.Held, s.HeldToLimit = t.mu.holds.unfinished, t.mu.holds.toLimit
+	s.Busy = len(t.mu.running)
+	for _, e := range t.mu.running {
 		running := max(0, now.Sub(e.current.Started))
 		s.LongestRunning, s.UnfinishedWork = max(s.LongestRunning, running), s.UnfinishedWork+running
 		if e.current.Stuck {
@@ -250,46 +260,49 @@ func (b *Books[T]) callStats() Stats {
 	return s
 }
 
-// setStats sets what only the pool knows.
-func (p *Pool[T]) setStats(s *Stats) {
+// readStats is that of a pool. All is of one moment: with Ended the numbers are the last ones.
+func (p *Pool[T]) readStats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	s := p.tracker.callStats()
 	s.Living = len(p.mu.workers)
+	s.StartLimited = p.limited.Load()
 	s.Ended = p.mu.phase == phaseReturned && s.Living == 0
 	if p.mu.phase < phaseReturned {
 		s.Wanted = p.mu.target
 	}
+	return s
 }
 
 // Stats returns the pool's numbers. It asks the queue for its own, and takes time in proportion to the workers and the interrupted keys.
-func (p *Pool[T]) Stats() Stats { return p.books.Stats() }
+func (p *Pool[T]) Stats() Stats { return p.tracker.Stats() }
 
-// Snapshot is that of [Books].
-func (p *Pool[T]) Snapshot(limit int) Snapshot[T] { return p.books.Snapshot(limit) }
+// Snapshot is that of [Tracker].
+func (p *Pool[T]) Snapshot(limit int) Snapshot[T] { return p.tracker.Snapshot(limit) }
 
-// SnapshotKey is that of [Books].
-func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] { return p.books.SnapshotKey(key) }
+// SnapshotKey is that of [Tracker].
+func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] { return p.tracker.SnapshotKey(key) }
 
-// Cancel is that of [Books]. It also reaches handlers that Run has left behind.
-func (p *Pool[T]) Cancel(key T) bool { return p.books.Cancel(key) }
+// Cancel is that of [Tracker]. It also reaches handlers that Run has left behind.
+func (p *Pool[T]) Cancel(key T) bool { return p.tracker.Cancel(key) }
 
-// Release is that of [Books].
-func (p *Pool[T]) Release(key T) bool { return p.books.Release(key) }
+// Release is that of [Tracker].
+func (p *Pool[T]) Release(key T) bool { return p.tracker.Release(key) }
 
-// Forget is that of [Books].
-func (p *Pool[T]) Forget(key T) { p.books.Forget(key) }
+// Forget is that of [Tracker].
+func (p *Pool[T]) Forget(key T) { p.tracker.Forget(key) }
 
 // Inspector returns an Inspector of the pool.
-func (p *Pool[T]) Inspector() Inspector { return p.books.Inspector() }
+func (p *Pool[T]) Inspector() Inspector { return p.tracker.Inspector() }
 
 // maxSnapshot bounds the failing keys of a Snapshot, because it asks the queue about each.
 const maxSnapshot = 512
 
-// Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue and its limiter about these: it
-// forgets keys that were removed from a [KeyFinder], and those that others have handled, if the limiter counts by key. It also asks a
-// [workqueue.KeyReader] when they come due. After a second it asks no more, and returns the others as the pool knows them.
-func (b *Books[T]) Snapshot(limit int) Snapshot[T] {
-	s := b.snapshot(limit, maxSnapshot)
+// Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue about
+// these: it forgets those that the queue does not count as failing, because they were removed or others have handled them, and shows
+// when the others come due. After a second it asks no more, and returns the rest as the pool knows them.
+func (t *Tracker[T]) Snapshot(limit int) Snapshot[T] {
+	s := t.snapshot(limit, maxSnapshot)
 	for i := range s.Running {
 		s.Running[i].Stack = ""
 	}
@@ -297,27 +310,27 @@ func (b *Books[T]) Snapshot(limit int) Snapshot[T] {
 }
 
 // snapshot is Snapshot with stacks, and at most so many failing keys.
-func (b *Books[T]) snapshot(limit, mostFailing int) Snapshot[T] {
+func (t *Tracker[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	s := Snapshot[T]{Running: b.running(limit), Held: b.holds.all(limit), Failing: []FailedKey[T]{}}
-	for k := range keytable.Take(limit, b.failing(ctx, mostFailing)) {
-		k.NextTry = b.nextTry(ctx, k.Key)
+	s := Snapshot[T]{Running: t.running(limit), Held: t.heldKeys(limit), Failing: []FailedKey[T]{}}
+	for k := range keytable.Take(limit, t.failing(ctx, mostFailing)) {
+		k.NextTry = t.nextTry(ctx, k.Key)
 		s.Failing = append(s.Failing, k)
 	}
-	s.GivenUp = b.givenUp(limit)
-	s.Stats, s.Unanswered = b.stats()
+	s.GivenUp = t.givenUp(limit)
+	s.Stats, s.Unanswered = t.stats()
 	if s.Unanswered == nil && s.Stats.OldestUnanswered > 0 {
-		s.Unanswered = b.oldestQueued(s.Stats.OldestUnanswered)
+		s.Unanswered = t.oldestQueued(s.Stats.OldestUnanswered)
 	}
 	return s
 }
 
 // failing yields, of the last limit keys that failed, those that still fail, the last failure first. Until ctx ends it forgets stale ones.
-func (b *Books[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]] {
+func (t *Tracker[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]] {
 	return func(yield func(FailedKey[T]) bool) {
-		for _, k := range b.listed(&b.mu.records.failing, limit) {
-			fails := ctx.Err() != nil || !b.endIfOver(k.Key)
+		for _, k := range t.listed(&t.mu.records.failing, limit) {
+			fails := ctx.Err() != nil || !t.endIfOver(k.Key)
 			if fails && !yield(k) {
 				return
 			}
@@ -325,18 +338,18 @@ func (b *Books[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]
 	}
 }
 
-func (b *Books[T]) givenUp(limit int) []FailedKey[T] { return b.listed(&b.mu.records.givenUp, limit) }
+func (t *Tracker[T]) givenUp(limit int) []FailedKey[T] { return t.listed(&t.mu.records.givenUp, limit) }
 
-func (b *Books[T]) listed(list *keytable.List, limit int) []FailedKey[T] {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.mu.records.listed(list, limit)
+func (t *Tracker[T]) listed(list *keytable.List, limit int) []FailedKey[T] {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.records.listed(list, limit)
 }
 
 // nextTry asks the queue when a failing key comes due, unless ctx has ended. It is zero if the key does not wait.
-func (b *Books[T]) nextTry(ctx context.Context, key T) (due time.Time) {
+func (t *Tracker[T]) nextTry(ctx context.Context, key T) (due time.Time) {
 	if ctx.Err() == nil {
-		if k, _ := b.queue.SnapshotKey(key); k.State == workqueue.KeyWaiting {
+		if k, _ := t.queue.SnapshotKey(key); k.State == workqueue.KeyWaiting {
 			due = k.Due
 		}
 	}
@@ -344,14 +357,14 @@ func (b *Books[T]) nextTry(ctx context.Context, key T) (due time.Time) {
 }
 
 // running returns up to limit keys that are being handled, the one that started first at the front.
-func (b *Books[T]) running(limit int) []RunningKey[T] {
+func (t *Tracker[T]) running(limit int) []RunningKey[T] {
 	keys := []RunningKey[T]{}
-	b.mu.Lock()
-	for _, e := range b.mu.running {
+	t.mu.Lock()
+	for _, e := range t.mu.running {
 		keys = append(keys, e.current.RunningKey)
 	}
-	b.mu.Unlock()
-	now := b.options.Clock.Now() // After the keys were read: none of them has started since.
+	t.mu.Unlock()
+	now := t.options.Clock.Now() // After the keys were read: none of them has started since.
 	for i := range keys {
 		keys[i].Duration = now.Sub(keys[i].Started)
 	}
@@ -360,38 +373,38 @@ func (b *Books[T]) running(limit int) []RunningKey[T] {
 }
 
 // SnapshotKey returns what the pool knows of one key. It asks the queue as [Pool.Snapshot] does, and looks through the workers.
-func (b *Books[T]) SnapshotKey(key T) KeySnapshot[T] {
+func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	b.endIfOver(key)
-	s := b.readRecord(key)
-	if k := b.holds.find(key); k != nil {
+	t.endIfOver(key)
+	s := t.readRecord(key)
+	if k := t.holdOf(key); k != nil {
 		h := k.describe()
 		s.Held = &h
 	}
-	if b.options.MaxRetries != UnlimitedRetries {
-		s.MaxAttempts = max(b.options.MaxRetries, 0) + 1 // NoRetries is negative.
+	if t.options.MaxRetries != UnlimitedRetries {
+		s.MaxAttempts = max(t.options.MaxRetries, 0) + 1 // NoRetries is negative.
 	}
 	if s.Failing != nil {
 		if s.Failing.Attempt == 0 { // Its errors had to go.
-			s.Failing.Attempt, _ = b.queue.Failures(key)
+			s.Failing.Attempt, _ = t.queue.Failures(key)
 		}
-		s.Failing.NextTry = b.nextTry(ctx, key)
+		s.Failing.NextTry = t.nextTry(ctx, key)
 	}
-	for _, r := range b.running(math.MaxInt) {
+	for _, r := range t.running(math.MaxInt) {
 		if r.Key == key {
-			s.Running, s.Causes = &r, b.queue.Causes(key)
+			s.Running, s.Causes = &r, t.queue.Causes(key)
 		}
 	}
 	return s
 }
 
 // readRecord returns what is known of key here.
-func (b *Books[T]) readRecord(key T) KeySnapshot[T] {
+func (t *Tracker[T]) readRecord(key T) KeySnapshot[T] {
 	k := KeySnapshot[T]{Key: key}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	_, rec := b.mu.records.find(key)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, rec := t.mu.records.find(key)
 	if rec == nil {
 		return k
 	}

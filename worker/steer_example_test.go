@@ -116,14 +116,14 @@ func ExamplePool_Cancel() {
 }
 
 // A program that has a loop of its own keeps the same account as a pool.
-func ExampleBooks() {
+func ExampleTracker() {
 	queue := newExampleQueue()
 	queue.Add("disk")
-	books := worker.NewBooks(queue, worker.Options[string]{MaxRetries: 2})
+	tracker := worker.NewTracker(queue, worker.Options[string]{MaxRetries: 2})
 
-	for books.Stats().GivenUp == 0 {
+	for tracker.Stats().GivenUp == 0 {
 		key, _ := queue.Get()
-		entry := books.Begin(context.Background(), key)
+		entry := tracker.Begin(context.Background(), key)
 		err := fmt.Errorf("attempt %d: no space left on device", worker.CallOf(entry.Context()).Attempt())
 		switch result := entry.End(err); result.Next {
 		case worker.NextRetry:
@@ -133,7 +133,7 @@ func ExampleBooks() {
 		}
 		queue.Done(key)
 	}
-	for _, k := range books.Snapshot(10).GivenUp {
+	for _, k := range tracker.Snapshot(10).GivenUp {
 		fmt.Println(k.Key, "-", k.Err)
 	}
 	queue.ShutDown()

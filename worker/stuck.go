@@ -12,13 +12,13 @@ import (
 )
 
 // watchForStuck starts a goroutine that reports stuck handlers until end is called.
-func (b *Books[T]) watchForStuck() (end func()) {
-	if b.options.StuckAfter == 0 {
+func (t *Tracker[T]) watchForStuck() (end func()) {
+	if t.options.StuckAfter == 0 {
 		return func() {}
 	}
 	stop := make(chan struct{})
-	loop := dueloop.New(b.options.Clock, nil) // for its clock and its timer
-	go b.catchPanic(func() { b.watchHandlers(loop, stop) })
+	loop := dueloop.New(t.options.Clock, nil) // for its clock and its timer
+	go t.catchPanic(func() { t.watchHandlers(loop, stop) })
 	return func() {
 		close(stop)
 		loop.Wake()
@@ -27,19 +27,19 @@ func (b *Books[T]) watchForStuck() (end func()) {
 
 // watchHandlers sleeps until the handler that has run for longest would be stuck. Handlers that start while it
 // sleeps need not wake it, because none of them can be stuck before limit has passed.
-func (b *Books[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
-	limit := dueloop.AddSaturated(b.options.HandlerTimeout, b.options.StuckAfter)
+func (t *Tracker[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
+	limit := dueloop.AddSaturated(t.options.HandlerTimeout, t.options.StuckAfter)
 	timer := loop.NewTimer()
 	defer timer.Stop()
 	for !isClosed(stop) {
 		now := loop.Now()
-		calls, next := b.findStuck(loop.Time(now), limit)
-		b.readStacks(calls)
+		calls, next := t.findStuck(loop.Time(now), limit)
+		t.readStacks(calls)
 		for _, c := range calls {
 			if isClosed(stop) {
 				return
 			}
-			b.catchPanic(func() { b.reportStuck(c) }) // A bad hook must not end the watch.
+			apart(t.catchPanic, func() { t.reportStuck(c) }) // A bad hook must not end the watch.
 		}
 		timer.Sleep(dueloop.AddSaturated(now, next))
 	}
@@ -48,18 +48,18 @@ func (b *Books[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 // stuckCall is a call that is to be reported.
 type stuckCall[T comparable] struct {
 	RunningKey[T]
-	entry     *Entry[T]
+	entry     *Tracked[T]
 	callCtx   *callContext[T]
 	ctx       context.Context
 	goroutine string
 }
 
 // findStuck returns the calls that are stuck and were not reported, and after how long the next one may be.
-func (b *Books[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuckCall[T], next time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (t *Tracker[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuckCall[T], next time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	next = limit
-	for _, e := range b.mu.running {
+	for _, e := range t.mu.running {
 		running := now.Sub(e.current.Started)
 		switch {
 		case e.current.Stuck:
@@ -77,7 +77,7 @@ func (b *Books[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuckC
 
 // readStacks sets the stacks of calls. It stops all goroutines of the program for as long as it takes to write their stacks
 // down, so it does that once for all calls that were found stuck together.
-func (b *Books[T]) readStacks(calls []stuckCall[T]) {
+func (t *Tracker[T]) readStacks(calls []stuckCall[T]) {
 	if len(calls) == 0 {
 		return
 	}
@@ -92,8 +92,8 @@ func (b *Books[T]) readStacks(calls []stuckCall[T]) {
 			stacks[goroutine] = cut(string(stack), maxStack)
 		}
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for i := range calls {
 		c := &calls[i]
 		if c.entry.current.callCtx == c.callCtx { // Otherwise it has ended, and the stack may be that of the next one.
@@ -125,8 +125,8 @@ func goroutineOf(stack []byte) string {
 }
 
 // noteGoroutine notes the goroutine that makes the next calls.
-func (e *Entry[T]) noteGoroutine() {
-	b := e.books
+func (e *Tracked[T]) noteGoroutine() {
+	b := e.tracker
 	if b.options.StuckAfter == 0 {
 		return
 	}
@@ -137,10 +137,10 @@ func (e *Entry[T]) noteGoroutine() {
 	e.goroutine = goroutine
 }
 
-func (b *Books[T]) reportStuck(c stuckCall[T]) {
+func (t *Tracker[T]) reportStuck(c stuckCall[T]) {
 	attrs := []slog.Attr{slog.Any("key", c.Key), slog.Duration("running", c.Duration), slog.String("stack", c.Stack)}
-	b.logger.LogAttrs(c.entry.base, slog.LevelWarn, "A handler is stuck", b.withCauses(attrs, c.Key)...)
-	if b.options.OnStuck != nil {
-		b.options.OnStuck(c.ctx, c.RunningKey)
+	t.logger.LogAttrs(c.entry.base, slog.LevelWarn, "A handler is stuck", t.withCauses(attrs, c.Key)...)
+	if t.options.OnStuck != nil {
+		t.options.OnStuck(c.ctx, c.RunningKey)
 	}
 }

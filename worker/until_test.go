@@ -444,16 +444,16 @@ func TestUntilAddedEndsAtOnce(t *testing.T) {
 	})
 }
 
-// Books slow a key down that is interrupted again and again, as a pool does, and forget that with the key.
-func TestBooksInterrupted(t *testing.T) {
+// Tracker slow a key down that is interrupted again and again, as a pool does, and forget that with the key.
+func TestTrackerInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{})
-		books := worker.NewBooks(q, options{})
+		tracker := worker.NewTracker(q, options{})
 		q.Add("a")
 		var pauses []time.Duration
 		for range 8 {
 			key, _ := q.Get()
-			e := books.Begin(t.Context(), key)
+			e := tracker.Begin(t.Context(), key)
 			until := worker.CallOf(e.Context()).UntilAdded()
 			q.Add(key)
 			<-until.Done()
@@ -469,12 +469,12 @@ func TestBooksInterrupted(t *testing.T) {
 		if got, want := fmt.Sprint(pauses), "[0s 0s 0s 0s 0s 5ms 10ms 20ms]"; got != want {
 			t.Errorf("pauses %v, want %v", got, want)
 		}
-		if n := books.Stats().Looping; n != 1 {
+		if n := tracker.Stats().Looping; n != 1 {
 			t.Errorf("Looping %d", n)
 		}
 		q.Remove("a")
-		books.Forget("a")
-		if n := books.Stats().Looping; n != 0 {
+		tracker.Forget("a")
+		if n := tracker.Stats().Looping; n != 0 {
 			t.Errorf("after Forget Looping is %d", n)
 		}
 		q.ShutDown()

@@ -10,13 +10,13 @@ import (
 	"github.com/keyedqueue/workqueue/internal/stablehash"
 )
 
-// This file follows a key from top to bottom: work gets it, process begins its call in the books, handle calls the handler,
+// This file follows a key from top to bottom: work gets it, process begins its call in the tracker, handle calls the handler,
 // and carryOut does with the key what was decided. Done comes last.
 
 // worker is one of a pool's workers. A goroutine runs work for it; if a handler ends that goroutine with
 // runtime.Goexit, another one takes its place.
 type worker[T comparable] struct {
-	*Entry[T]
+	*Tracked[T]
 
 	// The pool's mu guards these.
 
@@ -49,7 +49,7 @@ func (p *Pool[T]) work(w *worker[T]) {
 			return
 		}
 		var key T
-		key, getErr = p.queue.GetContext(ctx)
+		key, getErr = p.get(ctx)
 		switch {
 		case getErr == nil:
 			p.process(w, key)
@@ -88,8 +88,8 @@ func (p *Pool[T]) nextGet(w *worker[T], getErr error) (context.Context, bool) {
 // awaitHeld is called when the queue is shut down and empty. It ends all pauses. Then, if keys are on hold, it waits for the end of one,
 // which may queue the key. It returns false, and w may leave, if no key is on hold and no hold has ended since w last asked.
 func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
-	p.books.holds.endPauses()
-	ended, changed := p.books.holds.watch()
+	p.tracker.endPauses()
+	ended, changed := p.tracker.watchHolds()
 	if changed == nil {
 		again := ended != w.endedHoldsSeen
 		w.endedHoldsSeen = ended
@@ -104,16 +104,17 @@ func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
 
 // process does everything with a key that a worker has got. Done comes last, exactly once whatever panics or ends the goroutine before.
 func (p *Pool[T]) process(w *worker[T], key T) {
-	e := w.Entry
+	e := w.Tracked
 	defer e.afterHold(p.done)
 	defer e.endCall()
 	// A panic of prepare ends the pool, so startCall below returns false.
 	p.catchPanic(func() { e.prepare(key) })
 	switch {
-	case e.lost: // Nothing: another process may have got the key.
+	case e.lost: // Another process may have got the key.
+		p.locked(func() { w.getting = false; p.tracker.noteKey(e) })
 	case p.startCall(w):
 		p.handle(e)
-	case p.options.KeepQueue || p.books.leaser != nil: // Somebody else will handle the key.
+	case p.options.KeepQueue || p.tracker.leaser != nil: // Somebody else will handle the key.
 		p.giveBack(e)
 	default:
 		p.noteNotStarted(key)
@@ -124,11 +125,12 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 func (p *Pool[T]) startCall(w *worker[T]) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	w.getting = false
 	if !p.mayStartLocked() {
+		p.tracker.noteKey(w.Tracked) // Its Done may block.
 		return false
 	}
-	w.getting = false
-	p.books.startCall(w.Entry)
+	p.tracker.startCall(w.Tracked)
 	return true
 }
 
@@ -138,7 +140,7 @@ func (p *Pool[T]) mayStartLocked() bool {
 }
 
 // giveBack adds a key that was not started to the queue again. It reports the key if somebody has shut the queue down, or the add panics.
-func (p *Pool[T]) giveBack(e *Entry[T]) {
+func (p *Pool[T]) giveBack(e *Tracked[T]) {
 	key, added := e.result.Key, false
 	defer func() {
 		if !added || p.queue.ShuttingDown() {
@@ -166,7 +168,7 @@ func (p *Pool[T]) noteNotStarted(key T) {
 }
 
 // handle calls the handler, and does what its answer asks for, also if the handler panics or ends the goroutine.
-func (p *Pool[T]) handle(e *Entry[T]) {
+func (p *Pool[T]) handle(e *Tracked[T]) {
 	returned := false
 	defer func() {
 		if !returned {
@@ -177,7 +179,7 @@ func (p *Pool[T]) handle(e *Entry[T]) {
 			}
 		}
 		p.decide(e)
-		if p.books.noteOutcome(e); p.books.mu.records.some.Load() {
+		if p.tracker.noteOutcome(e); p.tracker.mu.records.some.Load() {
 			p.signal() // Run sweeps only while there are records.
 		} // Before the key is added, which may panic: it must not be lost.
 		p.carryOut(e)
@@ -191,7 +193,7 @@ func (p *Pool[T]) handle(e *Entry[T]) {
 }
 
 // decide decides what becomes of the key. If the queue or its limiter panics, the key has failed and does not come again.
-func (p *Pool[T]) decide(e *Entry[T]) {
+func (p *Pool[T]) decide(e *Tracked[T]) {
 	decided := false
 	defer func() {
 		if !decided && !e.crashing {
@@ -203,7 +205,7 @@ func (p *Pool[T]) decide(e *Entry[T]) {
 }
 
 // carryOut does in the queue what was decided, but for failures, which the queue has dealt with. Done comes later.
-func (p *Pool[T]) carryOut(e *Entry[T]) {
+func (p *Pool[T]) carryOut(e *Tracked[T]) {
 	r := &e.result
 	if p.queue.ShuttingDown() { // The key has come after all, by an add from before the shutdown.
 		p.locked(func() { delete(p.mu.refused, r.Key) })
@@ -232,7 +234,7 @@ func (p *Pool[T]) carryOut(e *Entry[T]) {
 }
 
 // addAgain adds the key for the time, and with the priority, that the handler has asked for.
-func (p *Pool[T]) addAgain(e *Entry[T]) {
+func (p *Pool[T]) addAgain(e *Tracked[T]) {
 	if e.answer.priority != nil {
 		e.priority = *e.answer.priority
 	}
@@ -243,21 +245,21 @@ func (p *Pool[T]) addAgain(e *Entry[T]) {
 }
 
 // addAfter adds the key with its priority.
-func (p *Pool[T]) addAfter(e *Entry[T], after time.Duration) {
-	if p.books.priorities != nil {
-		p.books.priorities.AddWithPriority(e.result.Key, e.priority, after)
+func (p *Pool[T]) addAfter(e *Tracked[T], after time.Duration) {
+	if p.tracker.priorities != nil {
+		p.tracker.priorities.AddWithPriority(e.result.Key, e.priority, after)
 	} else {
 		p.queue.AddAfter(e.result.Key, after)
 	}
 }
 
 // untilMoment returns the time until the key's next moment. See Every.
-func (b *Books[T]) untilMoment(key T, period time.Duration) time.Duration {
+func (t *Tracker[T]) untilMoment(key T, period time.Duration) time.Duration {
 	var hash uint64
-	if hasher, err := b.hasher(); err == nil {
+	if hasher, err := t.hasher(); err == nil {
 		hash = hasher.Hash(key)
 	} else {
 		hash = stablehash.String(fmt.Sprint(key)) // T has pointers, interfaces or floats.
 	}
-	return stablehash.UntilPhase(stablehash.Phase(hash, period), period, b.options.Clock.Now())
+	return stablehash.UntilPhase(stablehash.Phase(hash, period), period, t.options.Clock.Now())
 }

@@ -9,6 +9,7 @@ package stablehash
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/bits"
 	"reflect"
 	"time"
@@ -74,7 +75,7 @@ func UntilPhase(phase, period time.Duration, now time.Time) time.Duration {
 		d += period
 	}
 	if d <= period/1000 {
-		d += period
+		d += min(period, math.MaxInt64-d)
 	}
 	return d
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// Entry is a call of a handler in [Books].
-type Entry[T comparable] struct {
-	books *Books[T]
+// Tracked is a call of a handler in [Tracker].
+type Tracked[T comparable] struct {
+	tracker *Tracker[T]
 	// base is the parent of the calls' contexts. A pool's worker uses one entry for all its calls.
 	base     context.Context
 	contexts []callContext[T] // for the next calls
 	// endedCtx is a context that has ended. A call that ends before anybody needed its own context takes this one. Nil after Begin.
 	endedCtx *ownContext
 
-	// callState belongs to the goroutine of the call. current is the copy that other goroutines may read, under the books' mu.
+	// callState belongs to the goroutine of the call. current is the copy that other goroutines may read, under the tracker's mu.
 
 	callState[T]
 
-	// The books' mu guards what follows.
+	// The tracker's mu guards what follows.
 
 	current struct {
 		RunningKey[T]                 // without Duration
@@ -32,7 +32,7 @@ type Entry[T comparable] struct {
 		// without mu.
 		parts []*hold
 	}
-	place     int    // the index in the books' running
+	place     int    // the index in the tracker's running
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
 }
 
@@ -51,38 +51,38 @@ type callState[T comparable] struct {
 	sameFailure bool // it has failed within the delay of the failure before it
 }
 
-// Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context, [Entry.Context], is
+// Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context, [Tracked.Context], is
 // made from ctx. A key may be in one entry at a time. Over a [workqueue.Leaser], such as a queue in Redis, that context may have ended
 // already: another process may have got the key. Then the handler should not be called, and End ignores what it is given, counts nothing,
 // and returns NextInterrupted with the context's cause.
-func (b *Books[T]) Begin(ctx context.Context, key T) *Entry[T] {
-	e := &Entry[T]{books: b, base: ctx, contexts: make([]callContext[T], 1)}
+func (t *Tracker[T]) Begin(ctx context.Context, key T) *Tracked[T] {
+	e := &Tracked[T]{tracker: t, base: ctx, contexts: make([]callContext[T], 1)}
 	e.noteGoroutine()
-	b.sweepIfDue()
+	t.sweepIfDue()
 	e.prepare(key)
 	e.callCtx.ensureOwn() // This entry has no endedCtx, so the call must have its own context before it ends.
 	if e.lost {
 		return e
 	}
-	b.startCall(e)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.mu.endWatch == nil {
-		b.mu.endWatch = b.watchForStuck()
+	t.startCall(e)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mu.endWatch == nil {
+		t.mu.endWatch = t.watchForStuck()
 	}
 	return e
 }
 
-// Context returns the handler's context. [CallOf] works with it. It ends with the call, and earlier as Options say and by [Books.Cancel].
-func (e *Entry[T]) Context() context.Context { return e.ctx }
+// Context returns the handler's context. [CallOf] works with it. It ends with the call, and earlier as Options say and by [Tracker.Cancel].
+func (e *Tracked[T]) Context() context.Context { return e.ctx }
 
 // Interrupted reports, before End, whether a context of [Call.UntilAdded] has ended because the key was added again. If not and
 // End returns NextInterrupted, ErrAdded came from elsewhere: the caller must add the key, unless Begin's context had already ended.
-func (e *Entry[T]) Interrupted() bool { return e.callCtx.wasInterrupted() }
+func (e *Tracked[T]) Interrupted() bool { return e.callCtx.wasInterrupted() }
 
 // End ends the call, whose handler has returned err, counts it, logs it and calls the hooks. It must be called once, and before the queue's
 // Done. If the handler has panicked, err must be a [*PanicError]; if it has called runtime.Goexit, [ErrGoexit].
-func (e *Entry[T]) End(err error) Result[T] {
+func (e *Tracked[T]) End(err error) Result[T] {
 	defer e.endCall()
 	if e.lost {
 		e.result.Err, e.result.Next = context.Cause(e.ctx), NextInterrupted
@@ -90,21 +90,21 @@ func (e *Entry[T]) End(err error) Result[T] {
 	}
 	e.result.Err = err
 	e.decide()
-	e.books.noteOutcome(e)
+	e.tracker.noteOutcome(e)
 	e.report()
 	return e.result
 }
 
-// newEntry returns an entry for many calls, one after the other.
-func (b *Books[T]) newEntry(base context.Context) *Entry[T] {
-	e := &Entry[T]{books: b, base: base, endedCtx: newOwnContext(base)}
+// newTracked returns an entry for many calls, one after the other.
+func (t *Tracker[T]) newTracked(base context.Context) *Tracked[T] {
+	e := &Tracked[T]{tracker: t, base: base, endedCtx: newOwnContext(base)}
 	e.endedCtx.cancel(nil)
 	return e
 }
 
 // prepare finds out what is known of the key, and makes the handler's context.
-func (e *Entry[T]) prepare(key T) {
-	b := e.books
+func (e *Tracked[T]) prepare(key T) {
+	b := e.tracker
 	e.callState = callState[T]{result: Result[T]{Key: key}} // First: Done needs the key even if the queue panics below.
 	failed, _ := b.queue.Failures(key)
 	if b.priorities != nil {
@@ -118,11 +118,11 @@ func (e *Entry[T]) prepare(key T) {
 }
 
 // endCall counts the call, after its hooks, ends its contexts, and pauses a key that loops. A call that was not started is not counted.
-func (e *Entry[T]) endCall() {
+func (e *Tracked[T]) endCall() {
 	if e.crashing {
 		return
 	}
-	b := e.books
+	b := e.tracker
 	b.mu.Lock()
 	if e.current.callCtx != nil {
 		b.countLocked(e)
@@ -141,9 +141,9 @@ func (e *Entry[T]) endCall() {
 }
 
 // decide decides, by the error that the handler has returned, what becomes of the key.
-func (e *Entry[T]) decide() {
+func (e *Tracked[T]) decide() {
 	r := &e.result
-	r.Duration = e.books.options.Clock.Since(r.Started)
+	r.Duration = e.tracker.options.Clock.Since(r.Started)
 	e.answer = answer{next: NextForget}
 	if r.Err != nil {
 		e.classify()
@@ -151,7 +151,7 @@ func (e *Entry[T]) decide() {
 	r.Next, r.After = e.answer.next, e.answer.after
 	switch {
 	case e.answer.every > 0 && r.Next == NextRequeue:
-		e.answer.after = e.books.untilMoment(r.Key, e.answer.every)
+		e.answer.after = e.tracker.untilMoment(r.Key, e.answer.every)
 		r.After = e.answer.after
 	case r.Next == NextRetry || r.Next == NextGiveUp:
 		e.fail()
@@ -162,8 +162,8 @@ func (e *Entry[T]) decide() {
 const failTimeout = time.Second
 
 // fail lets the queue decide what becomes of the key.
-func (e *Entry[T]) fail() {
-	b, r := e.books, &e.result
+func (e *Tracked[T]) fail() {
+	b, r := e.tracker, &e.result
 	f := workqueue.Failure{Err: r.Err, AtLeast: r.After, MaxRetries: b.options.MaxRetries, Terminal: r.Next == NextGiveUp}
 	if e.base.Err() != nil {
 		f.MaxRetries = UnlimitedRetries // The pool has ended, and the call may have failed only because of that.
@@ -186,7 +186,7 @@ func (e *Entry[T]) fail() {
 
 // classify sets the answer to what the handler's error asks for. The error's methods are the handler's code: if one of them panics,
 // the call has failed with that panic.
-func (e *Entry[T]) classify() {
+func (e *Tracked[T]) classify() {
 	defer func() {
 		if v := recover(); v != nil {
 			e.panicked(v)
@@ -205,11 +205,11 @@ func (e *Entry[T]) classify() {
 }
 
 // panicked notes that the handler, or a method of its error, has panicked with v. It must be called by the deferred function that has
-// recovered v. With CrashOnPanic, in a pool, it panics again, to end the process. Before that the call is not counted, and Done is not
+// recovered v. With CrashOnPanic it panics again, to end the process. Before that the call is not counted, and Done is not
 // called, as in a program without this package.
-func (e *Entry[T]) panicked(v any) {
+func (e *Tracked[T]) panicked(v any) {
 	e.result.Err = newPanicError(v)
-	if b := e.books; b.options.CrashOnPanic && b.hasPool() {
+	if b := e.tracker; b.options.CrashOnPanic {
 		e.crashing = true
 		b.logger.Error("The handler panicked", "key", e.result.Key, "panic", v)
 		panic(v) // The stack that the runtime prints is still that of the handler.
@@ -217,8 +217,8 @@ func (e *Entry[T]) panicked(v any) {
 }
 
 // report logs the call, and calls the hooks.
-func (e *Entry[T]) report() {
-	o := &e.books.options
+func (e *Tracked[T]) report() {
+	o := &e.tracker.options
 	e.log()
 	if e.result.Next == NextGiveUp && o.OnGiveUp != nil {
 		o.OnGiveUp(e.ctx, e.result)
@@ -229,7 +229,7 @@ func (e *Entry[T]) report() {
 }
 
 // log logs the call: at level Warn or above if it is a key's first failure, if the attempts have doubled, or if the key is given up.
-func (e *Entry[T]) log() {
+func (e *Tracked[T]) log() {
 	r := &e.result
 	level, message := slog.LevelDebug, "Handled a key"
 	switch r.Next {
@@ -246,7 +246,7 @@ func (e *Entry[T]) log() {
 		message = "The handler was interrupted, its key was added again"
 	}
 	// Not the handler's context, which may have ended.
-	if !e.books.logger.Enabled(e.base, level) {
+	if !e.tracker.logger.Enabled(e.base, level) {
 		return
 	}
 	attrs := []slog.Attr{slog.Any("key", r.Key), slog.String("next", r.Next.String()),
@@ -254,5 +254,5 @@ func (e *Entry[T]) log() {
 	if p, ok := r.Err.(*PanicError); ok {
 		attrs = append(attrs, slog.String("stack", string(p.Stack)))
 	}
-	e.books.logger.LogAttrs(e.base, level, message, e.books.withCauses(attrs, r.Key)...)
+	e.tracker.logger.LogAttrs(e.base, level, message, e.tracker.withCauses(attrs, r.Key)...)
 }

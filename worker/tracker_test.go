@@ -19,9 +19,9 @@ import (
 )
 
 // handleOne is what a program that has workers of its own does with a key that it has got from q.
-func handleOne(ctx context.Context, q extended, books *worker.Books[string], handle handler, key string) outcome {
+func handleOne(ctx context.Context, q extended, tracker *worker.Tracker[string], handle handler, key string) outcome {
 	defer q.Done(key)
-	e := books.Begin(ctx, key)
+	e := tracker.Begin(ctx, key)
 	r := e.End(func() (err error) {
 		defer func() {
 			if v := recover(); v != nil {
@@ -40,7 +40,7 @@ func handleOne(ctx context.Context, q extended, books *worker.Books[string], han
 	return r
 }
 
-func TestBooks(t *testing.T) {
+func TestTracker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
 		type fromCaller struct{}
@@ -48,7 +48,7 @@ func TestBooks(t *testing.T) {
 		began := time.Now()
 		var contexts []context.Context
 		var logged bytes.Buffer
-		books := worker.NewBooks(q, options{MaxRetries: 2, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
+		tracker := worker.NewTracker(q, options{MaxRetries: 2, Logger: slog.New(slog.NewTextHandler(&logged, nil))})
 		handle := func(ctx context.Context, key string) error {
 			contexts = append(contexts, ctx)
 			if ctx.Value(fromCaller{}) != "value" {
@@ -75,7 +75,7 @@ func TestBooks(t *testing.T) {
 				if shutdown {
 					return
 				}
-				r := handleOne(context.WithValue(t.Context(), fromCaller{}, "value"), q, books, handle, key)
+				r := handleOne(context.WithValue(t.Context(), fromCaller{}, "value"), q, tracker, handle, key)
 				log = append(log, fmt.Sprintf("%v %s %d %v", time.Since(began), key, r.Attempt, r.Next))
 			}
 		}()
@@ -83,10 +83,10 @@ func TestBooks(t *testing.T) {
 			q.Add(key)
 			synctest.Wait()
 		}
-		if st := books.Stats(); st.Living != 0 || st.Handled != 5 || st.Failed != 3 || st.Panicked != 1 || st.Interrupted != 1 || st.Requeued != 1 || st.GivenUp != 1 || st.Failing != 2 {
+		if st := tracker.Stats(); st.Living != 0 || st.Handled != 5 || st.Failed != 3 || st.Panicked != 1 || st.Interrupted != 1 || st.Requeued != 1 || st.GivenUp != 1 || st.Failing != 2 {
 			t.Errorf("%+v", st)
 		}
-		k := books.SnapshotKey("panics")
+		k := tracker.SnapshotKey("panics")
 		if len(k.FailedCalls) != 1 || !strings.Contains(k.FailedCalls[0].Stack, "thePanickingFunction") {
 			t.Errorf("the last calls of the key that panics: %+v", k.FailedCalls)
 		}
@@ -110,39 +110,39 @@ func TestBooks(t *testing.T) {
 }
 
 // A call is found stuck, with its stack, and can be canceled. The goroutine that watches ends when there are no calls.
-func TestBooksStuck(t *testing.T) {
+func TestTrackerStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
 		defer q.ShutDown()
 		found := make(chan stuck, 9)
-		books := worker.NewBooks(q, options{StuckAfter: time.Minute, OnStuck: func(_ context.Context, k stuck) { found <- k }})
+		tracker := worker.NewTracker(q, options{StuckAfter: time.Minute, OnStuck: func(_ context.Context, k stuck) { found <- k }})
 		for range 2 {
 			q.Add("a")
 			key, _ := q.Get()
 			returned := make(chan outcome)
 			go func() {
-				returned <- handleOne(t.Context(), q, books, func(ctx context.Context, _ string) error {
+				returned <- handleOne(t.Context(), q, tracker, func(ctx context.Context, _ string) error {
 					<-ctx.Done()
 					return context.Cause(ctx)
 				}, key)
 			}()
-			if k := <-found; k.Key != "a" || k.Duration != time.Minute || !strings.Contains(k.Stack, "TestBooksStuck") {
+			if k := <-found; k.Key != "a" || k.Duration != time.Minute || !strings.Contains(k.Stack, "TestTrackerStuck") {
 				t.Errorf("%+v", k)
 			}
-			if k := books.SnapshotKey("a"); k.Running == nil || k.Running.Stack == "" || k.Running.Canceled {
+			if k := tracker.SnapshotKey("a"); k.Running == nil || k.Running.Stack == "" || k.Running.Canceled {
 				t.Errorf("%+v", k.Running)
 			}
-			if !books.Cancel("a") {
+			if !tracker.Cancel("a") {
 				t.Error("there is nothing to cancel")
 			}
-			if k := books.SnapshotKey("a").Running; k != nil && !k.Canceled {
+			if k := tracker.SnapshotKey("a").Running; k != nil && !k.Canceled {
 				t.Error("nobody sees that it was canceled")
 			}
 			if r := <-returned; !errors.Is(r.Err, worker.ErrCanceled) || r.Next != worker.NextRetry {
 				t.Errorf("%+v", r)
 			}
 		}
-		if books.Cancel("a") {
+		if tracker.Cancel("a") {
 			t.Error("Cancel of a call that has ended")
 		}
 	})
@@ -171,7 +171,7 @@ func TestNextOf(t *testing.T) {
 		defer q.ShutDown()
 		q.Add("a")
 		q.Get()
-		handleOne(t.Context(), q, worker.NewBooks(q, options{}), func(ctx context.Context, key string) error {
+		handleOne(t.Context(), q, worker.NewTracker(q, options{}), func(ctx context.Context, key string) error {
 			until := worker.CallOf(ctx).UntilAdded()
 			if got := worker.NextOf(ctx, context.Canceled); got != worker.NextRetry {
 				t.Errorf("before it is added again: %v", got)
@@ -186,38 +186,38 @@ func TestNextOf(t *testing.T) {
 	})
 }
 
-func TestNewBooksWithoutSense(t *testing.T) {
+func TestNewTrackerWithoutSense(t *testing.T) {
 	for name, f := range map[string]func(){
-		"no queue":  func() { worker.NewBooks[string](nil, options{}) },
-		"an option": func() { worker.NewBooks(newQueue(), options{StuckAfter: -1}) },
+		"no queue":  func() { worker.NewTracker[string](nil, options{}) },
+		"an option": func() { worker.NewTracker(newQueue(), options{StuckAfter: -1}) },
 	} {
 		if !panics(f) {
-			t.Errorf("%s: NewBooks did not panic", name)
+			t.Errorf("%s: NewTracker did not panic", name)
 		}
 	}
 	defer func() {
-		if v := recover(); v != "worker: NewBooks without a queue" {
+		if v := recover(); v != "worker: NewTracker without a queue" {
 			t.Errorf("with a nil pointer it panicked with %v", v)
 		}
 	}()
 	var unset *priorityqueue.Queue[string]
-	worker.NewBooks(unset, options{})
+	worker.NewTracker(unset, options{})
 }
 
-// Books have as many workers as there are calls, and are over when the queue is shut down and has given out all it had. Keys that
+// Tracker have as many workers as there are calls, and are over when the queue is shut down and has given out all it had. Keys that
 // fail and are removed from the queue are forgotten within about a minute, as in a pool.
-func TestStatsOfBooks(t *testing.T) {
+func TestStatsOfTracker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := priorityqueue.New(priorityqueue.Config[string]{})
-		books := worker.NewBooks(q, options{Workers: 7})
+		tracker := worker.NewTracker(q, options{Workers: 7})
 		handle := func(key string) {
 			q.Add(key)
 			q.Get()
-			handleOne(t.Context(), q, books, func(context.Context, string) error { time.Sleep(time.Second); return errBroken }, key)
+			handleOne(t.Context(), q, tracker, func(context.Context, string) error { time.Sleep(time.Second); return errBroken }, key)
 		}
 		go handle("a")
 		synctest.Wait()
-		if s := books.Stats(); s.Wanted != 1 || s.Living != 1 || s.Busy != 1 || s.Ended {
+		if s := tracker.Stats(); s.Wanted != 1 || s.Living != 1 || s.Busy != 1 || s.Ended {
 			t.Errorf("while a call goes on: %+v", s)
 		}
 		time.Sleep(2 * time.Second)
@@ -227,40 +227,40 @@ func TestStatsOfBooks(t *testing.T) {
 			q.Remove(fmt.Sprint(i))
 		}
 		time.Sleep(time.Minute)
-		books.Stats() // Which looks, in the background.
+		tracker.Stats() // Which looks, in the background.
 		synctest.Wait()
-		if s := books.Stats(); s.Failing != 0 || s.Wanted != 0 {
+		if s := tracker.Stats(); s.Failing != 0 || s.Wanted != 0 {
 			t.Errorf("after a minute: %+v", s)
 		}
 		q.Add("b")
 		q.Add("c")
 		q.ShutDown()
 		for _, held := range []bool{false, true} {
-			if s := books.Stats(); s.Ended {
+			if s := tracker.Stats(); s.Ended {
 				t.Errorf("a key is held: %v: %+v", held, s)
 			}
 			key, _ := q.Get()
-			if s := books.Stats(); s.Ended {
+			if s := tracker.Stats(); s.Ended {
 				t.Errorf("before the call: %+v", s)
 			}
 			q.Done(key)
 		}
-		if s := books.Stats(); !s.Ended {
+		if s := tracker.Stats(); !s.Ended {
 			t.Errorf("at the end: %+v", s)
 		}
 	})
 }
 
-// Books find out that a key that fails there has succeeded elsewhere. A queue that is not Extended must be made so.
-func TestBooksOfTwoPrograms(t *testing.T) {
+// Tracker find out that a key that fails there has succeeded elsewhere. A queue that is not Extended must be made so.
+func TestTrackerOfTwoPrograms(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		defer q.ShutDown()
 		q = workqueue.ExtendRateLimiting(q)
-		first, second := worker.NewBooks(q, options{}), worker.NewBooks(q, options{})
-		handle := func(books *worker.Books[string], err error) outcome {
+		first, second := worker.NewTracker(q, options{}), worker.NewTracker(q, options{})
+		handle := func(tracker *worker.Tracker[string], err error) outcome {
 			q.Add("a")
 			key, _ := q.Get()
-			e := books.Begin(t.Context(), key)
+			e := tracker.Begin(t.Context(), key)
 			r := e.End(err)
 			if err == nil {
 				q.Forget(key)
@@ -299,33 +299,33 @@ func (q badQueue) Failures(key string) (int, time.Duration) {
 	return q.extended.Failures(key)
 }
 
-// What foreign code does on a goroutine of the books, where no caller could recover it, does not end the program.
-func TestPanicsOnGoroutinesOfBooks(t *testing.T) {
+// What foreign code does on a goroutine of the tracker, where no caller could recover it, does not end the program.
+func TestPanicsOnGoroutinesOfTracker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var bad bool
 		q := badQueue{newQueue(), &bad}
 		defer q.ShutDown()
 		logger, log := newLogger()
-		books := worker.NewBooks(q, options{Logger: logger, StuckAfter: 10 * time.Minute, OnStuck: func(context.Context, stuck) { panic("a bad hook") }})
+		tracker := worker.NewTracker(q, options{Logger: logger, StuckAfter: 10 * time.Minute, OnStuck: func(context.Context, stuck) { panic("a bad hook") }})
 		for _, key := range []string{"fails", "stuck", "stuck, too", "held"} {
 			q.Add(key)
 			q.Get()
 		}
-		handleOne(t.Context(), q, books, broken, "fails")
+		handleOne(t.Context(), q, tracker, broken, "fails")
 		bad = true
 		time.Sleep(2 * time.Minute)
-		books.Stats() // Which looks for failing keys, in the background.
+		tracker.Stats() // Which looks for failing keys, in the background.
 		synctest.Wait()
-		if !panics(func() { books.Begin(t.Context(), "fails") }) {
+		if !panics(func() { tracker.Begin(t.Context(), "fails") }) {
 			t.Error("a panic does not reach the caller of Begin")
 		}
 		bad = false
-		e := books.Begin(t.Context(), "held")
+		e := tracker.Begin(t.Context(), "held")
 		e.End(worker.Hold("the world", time.Minute, func(func()) {}))
 		e.AfterHold(func() { panic("a bad Done") })
-		e = books.Begin(t.Context(), "stuck")
+		e = tracker.Begin(t.Context(), "stuck")
 		time.Sleep(time.Hour)
-		later := books.Begin(t.Context(), "stuck, too") // The watch goes on.
+		later := tracker.Begin(t.Context(), "stuck, too") // The watch goes on.
 		time.Sleep(time.Hour)
 		e.End(nil)
 		later.End(nil)
@@ -338,30 +338,30 @@ func TestPanicsOnGoroutinesOfBooks(t *testing.T) {
 }
 
 // If the key's lease has ended, the key is left to the other process.
-func TestBooksWithoutLease(t *testing.T) {
+func TestTrackerWithoutLease(t *testing.T) {
 	q := leasing{newQueue(), new(journal), func(cancel context.CancelCauseFunc) { cancel(errLeaseLost) }}
 	defer q.ShutDown()
-	books := worker.NewBooks(q, options{})
-	e := books.Begin(t.Context(), "a")
+	tracker := worker.NewTracker(q, options{})
+	e := tracker.Begin(t.Context(), "a")
 	if e.Context().Err() == nil {
 		t.Error("the context goes on")
 	}
-	if r := e.End(errBroken); !errors.Is(r.Err, errLeaseLost) || r.Next != worker.NextInterrupted || books.Stats().Handled != 0 {
-		t.Errorf("%+v, %+v", r, books.Stats())
+	if r := e.End(errBroken); !errors.Is(r.Err, errLeaseLost) || r.Next != worker.NextInterrupted || tracker.Stats().Handled != 0 {
+		t.Errorf("%+v, %+v", r, tracker.Stats())
 	}
 }
 
 // Nobody knows whether a queue that is not Extended has ended: its last key may be on its way to Begin.
-func TestStatsOfBooksOverPlainQueue(t *testing.T) {
+func TestStatsOfTrackerOverPlainQueue(t *testing.T) {
 	q := plain{newQueue()}
-	books := worker.NewBooks(q, options{})
+	tracker := worker.NewTracker(q, options{})
 	q.Add("a")
 	q.ShutDown()
 	key, _ := q.Get()
-	if s := books.Stats(); s.Ended {
+	if s := tracker.Stats(); s.Ended {
 		t.Errorf("before the call: %+v", s)
 	}
-	e := books.Begin(t.Context(), key)
+	e := tracker.Begin(t.Context(), key)
 	e.End(nil)
 	e.AfterHold(func() { q.Done(key) })
 }

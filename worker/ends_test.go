@@ -1,0 +1,263 @@
+package worker_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// blockingDone is a queue whose Done of a key that begins with "blocked" does not return.
+type blockingDone struct {
+	extended
+	open chan struct{}
+}
+
+func (q blockingDone) Done(key string) {
+	if strings.HasPrefix(key, "blocked") {
+		<-q.open
+	}
+	q.extended.Done(key)
+}
+
+// Run does not wait for a Done that blocks: that of a key on hold, or of a key that was got too late.
+func TestRunDoesNotWaitForDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := blockingDone{newQueue(), make(chan struct{})}
+		addAll(q, "blocked fine")
+		r := run(t, worker.New(q, func(context.Context, string) error {
+			return worker.Hold("it", 100*time.Hour, func(func()) {})
+		}, options{Workers: 2}))
+		r.cancel()
+		r.after(time.Second)
+		err := r.returned()
+		if left := r.runner.(*worker.Pool[string]).Left(); err != nil || !slices.Contains(left.Unfinished, "blocked") {
+			t.Errorf("Run returned %v, left %v", err, left)
+		}
+		close(q.open)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		q := blockingDone{newQueue(), make(chan struct{})}
+		q.Add("blocked")
+		r := run(t, worker.New(lateQueue{q}, fine, options{}))
+		r.cancel()
+		r.after(40 * time.Second) // Longer than DrainTimeout.
+		r.returnedLeaving("1 still running: blocked")
+		close(q.open)
+	})
+}
+
+// However many held keys are removed, the oldest change is found behind them, and their memory is given back.
+func TestOldestUnansweredBehindRemovedKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 1000
+		q := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: debug.Times{}})
+		hold := true
+		p := worker.New(q, func(context.Context, string) error {
+			if hold {
+				return worker.Hold("it", 10*time.Second, func(func()) {})
+			}
+			return errBroken
+		}, options{})
+		addNumbers(q, n)
+		r := run(t, p)
+		for i := range n {
+			q.Remove(fmt.Sprint(i))
+		}
+		r.after(time.Second)
+		hold = false
+		q.Add("fails")
+		r.after(24 * time.Hour)
+		if s := p.Snapshot(1); s.Unanswered == nil || s.Unanswered.Key != "fails" {
+			t.Errorf("%+v, %v", s.Unanswered, s.Stats.OldestUnanswered)
+		}
+		_ = r.end()
+	})
+}
+
+// A key that one pool holds or interrupts, and another answers, leaves no trace in the first.
+func TestOldestUnansweredOfTwoPools(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{
+			Name: "q", MetricsProvider: debug.Times{},
+		})
+		var held atomic.Int64
+		handle := func(context.Context, string) error {
+			if held.Add(1) <= 10 {
+				return worker.Hold("it", 10*time.Millisecond, func(func()) {})
+			}
+			time.Sleep(time.Millisecond)
+			return nil
+		}
+		a, b := worker.New(q, handle, options{Workers: 2, KeepQueue: true}), worker.New(q, handle, options{Workers: 2, KeepQueue: true})
+		runs := []*running{run(t, a), run(t, b)}
+		addNumbers(q, 10)
+		runs[0].after(24 * time.Hour)
+		for _, p := range []*worker.Pool[string]{a, b} {
+			if st := p.Stats(); st.OldestUnanswered != 0 || st.Handled == 0 {
+				t.Errorf("%v, %d calls", st.OldestUnanswered, st.Handled)
+			}
+		}
+		for _, r := range runs {
+			_ = r.end()
+		}
+		q.ShutDown()
+	})
+}
+
+// Of two holds the shorter one has passed, and the longer one is released: the hold has not come to its limit.
+func TestReleaseAfterAShorterHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.Add("a")
+		h := newHolder()
+		p := worker.New(q, func(ctx context.Context, _ string) error {
+			worker.CallOf(ctx).Hold("short", time.Second, func(func()) {})
+			worker.CallOf(ctx).Hold("long", time.Hour, h.until)
+			return nil
+		}, options{})
+		r := run(t, p)
+		r.after(30 * time.Minute)
+		h.releaseAll()
+		synctest.Wait()
+		if st := p.Stats(); st.HeldToLimit != 0 || st.Held != 0 {
+			t.Errorf("%d held to their limits, %d held", st.HeldToLimit, st.Held)
+		}
+		r.endCleanly()
+	})
+}
+
+// The longest period does not overflow.
+func TestLongestPeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		const n = 3000
+		addNumbers(q, n)
+		p := worker.New(q, answers(worker.Every(math.MaxInt64)), options{})
+		r := run(t, p)
+		r.after(time.Hour)
+		if st := p.Stats(); st.Handled != n {
+			t.Errorf("%d calls of %d keys", st.Handled, n)
+		}
+		r.endCleanly()
+	})
+}
+
+// runtime.Goexit in a hook ends neither the watch for stuck calls nor Run, and in Ready it is a fatal error.
+func TestGoexitInHooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		var found []string
+		p := worker.New(q, takes(time.Hour), options{Workers: 2, StuckAfter: time.Minute,
+			OnStuck: func(_ context.Context, k stuck) { found = append(found, k.Key); runtime.Goexit() },
+			OnLeft:  func(worker.Left[string]) { runtime.Goexit() },
+		})
+		r := run(t, p)
+		q.Add("a")
+		r.after(10 * time.Minute)
+		q.Add("b")
+		r.after(20 * time.Minute)
+		equal(t, "stuck", found, "a", "b")
+		p.Stop(worker.Nothing)
+		r.after(21 * time.Minute)
+		r.returnedLeaving("2 still running: a, b")
+		time.Sleep(time.Hour) // The handlers end.
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := run(t, worker.New(newQueue(), fine, options{Ready: func(context.Context) error { runtime.Goexit(); return nil }}))
+		if err := r.returned(); err == nil || !strings.Contains(err.Error(), "Goexit") {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+}
+
+// badAttrs is a log handler whose WithAttrs panics.
+type badAttrs struct{ slog.Handler }
+
+func (badAttrs) WithAttrs([]slog.Attr) slog.Handler { panic("foreign") }
+
+type badBounds struct{ debug.Times }
+
+func (badBounds) PoolHistogramBounds() []float64 { return []float64{3, 2, 1} }
+
+// Run reports a bad logger and bad bounds of histograms as errors.
+func TestBadLoggerAndBadBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, o := range map[string]options{
+			"foreign":             {Name: "x", Logger: slog.New(badAttrs{slog.DiscardHandler})},
+			"PoolHistogramBounds": {MetricsProvider: badBounds{}},
+		} {
+			err := worker.New(newQueue(), fine, o).Run(t.Context())
+			if err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("Run returned %v", err)
+			}
+		}
+	})
+}
+
+// A given-up key whose next call puts it on hold is not listed any more.
+func TestGivenUpThenHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.Add("a")
+		calls := 0
+		p := worker.New(q, func(context.Context, string) error {
+			if calls++; calls == 1 {
+				return worker.Terminal(errBroken)
+			}
+			return worker.Hold("it", time.Hour, func(func()) {})
+		}, options{})
+		r := run(t, p)
+		q.Add("a")
+		synctest.Wait()
+		if s := p.Snapshot(9); len(s.GivenUp) != 0 || len(s.Held) != 1 {
+			t.Errorf("%+v", s)
+		}
+		_ = r.end()
+	})
+}
+
+// The Stats with Ended are the last ones, and no worker is busy that does not live.
+func TestStatsWithEndedAreTheLast(t *testing.T) {
+	for range 300 {
+		q := newQueue()
+		const n = 20
+		addNumbers(q, n)
+		q.ShutDown()
+		p := worker.New(q, fine, options{Workers: 3})
+		ended := make(chan worker.Stats)
+		go func() {
+			for i := 0; ; i++ {
+				s := p.Stats()
+				if s.Busy > s.Living {
+					t.Errorf("%d busy of %d", s.Busy, s.Living)
+				}
+				if s.Ended {
+					ended <- s
+					return
+				}
+				if i%3 == 0 {
+					runtime.Gosched()
+				}
+			}
+		}()
+		if err := p.Run(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if s := <-ended; s.Handled != n || s.Busy != 0 {
+			t.Fatalf("%d calls, %d busy", s.Handled, s.Busy)
+		}
+	}
+}

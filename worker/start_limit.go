@@ -1,0 +1,68 @@
+package worker
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// With Options.StartLimit workers wait before they take a key, so keys stay in the queue, where they are merged and ordered.
+// One worker at a time waits for the limit and then for a key; the others wait behind it, at the gate. So no worker has a
+// token without a key, and after an idle time no more start at once than the limit's burst.
+
+// maxStartWait is how long a worker waits until it looks at the limit again, which may have been changed.
+const maxStartWait = time.Second
+
+// get takes a key out of the queue when StartLimit allows it, as soon as there is one.
+func (p *Pool[T]) get(ctx context.Context) (key T, err error) {
+	limit := p.options.StartLimit
+	if limit == nil {
+		return p.queue.GetContext(ctx)
+	}
+	select {
+	case p.gate <- struct{}{}:
+	case <-ctx.Done():
+		return key, ctx.Err()
+	}
+	defer func() { <-p.gate }()
+	if err := p.awaitStart(ctx); err != nil {
+		return key, err
+	}
+	if key, err = p.queue.GetContext(ctx); err == nil {
+		limit.ReserveN(p.options.Clock.Now(), 1) // If others use the limit too, it may go into debt.
+	}
+	return key, err
+}
+
+// awaitStart waits until the limit has a token, which it does not take, or nothing is left to be limited, or ctx ends.
+func (p *Pool[T]) awaitStart(ctx context.Context) error {
+	defer p.limited.Store(false)
+	for {
+		wait := untilToken(p.options.StartLimit, p.options.Clock.Now())
+		if wait <= 0 || p.queue.ShuttingDown() && p.queue.Len() == 0 {
+			return nil
+		}
+		p.limited.Store(true)
+		timer := p.options.Clock.NewTimer(min(wait, maxStartWait))
+		select {
+		case <-timer.C():
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+// untilToken returns after how long l has a token.
+func untilToken(l *rate.Limiter, now time.Time) time.Duration {
+	missing := 1 - l.TokensAt(now)
+	switch limit := l.Limit(); {
+	case limit == rate.Inf || missing <= 0:
+		return 0
+	case limit <= 0:
+		return maxStartWait
+	default:
+		return 1 + time.Duration(min(missing/float64(limit), maxStartWait.Seconds())*float64(time.Second))
+	}
+}
