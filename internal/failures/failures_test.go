@@ -73,7 +73,10 @@ type counting struct {
 	asked int
 }
 
-func (l *counting) WhenNew(int, failures.IsNew) time.Duration { l.asked++; return time.Duration(l.always) }
+func (l *counting) WhenNew(int, failures.IsNew) time.Duration {
+	l.asked++
+	return time.Duration(l.always)
+}
 
 func TestAsk(t *testing.T) {
 	l := &counting{always: 5}

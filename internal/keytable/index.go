@@ -96,7 +96,7 @@ type bucket struct {
 }
 
 const (
-	bucketLen  = 6
+	bucketLen = 6
 	maxPassed = 1<<16 - 1
 
 	// lowBits and highBits are the lowest and the highest bit of each tag.
