@@ -47,9 +47,6 @@ var retriers = []struct {
 	{"`priorityqueue`", 1, func(uint64) retrier {
 		return retries(priorityqueue.New(priorityqueue.Config[string]{}))
 	}},
-	{"`priorityqueue`, `RespectBackoff`", 1, func(uint64) retrier {
-		return retries(priorityqueue.New(priorityqueue.Config[string]{Delay: priorityqueue.RespectBackoff}))
-	}},
 }
 
 func jittered(jitter workqueue.Jitter) func(seed uint64) retrier {

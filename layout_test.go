@@ -12,16 +12,9 @@ import (
 	"testing"
 )
 
-// tree is what the map of CONTRIBUTING.md describes.
-type tree struct {
-	// sources are the source files, without tests, doc.go and what is internal.
-	sources []string
-	// directories are internal packages and modules of their own. The map need not list their files.
-	directories []string
-}
-
-// readTree walks the repository.
-func readTree(t *testing.T) (found tree) {
+// readTree returns what the map of CONTRIBUTING.md describes: the source files of the root, without tests and doc.go, and
+// all packages and modules of their own.
+func readTree(t *testing.T) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || name == "." {
@@ -34,7 +27,7 @@ func readTree(t *testing.T) (found tree) {
 				return fs.SkipDir
 			}
 			if _, err := os.Stat(filepath.Join(name, "go.mod")); err == nil {
-				found.directories = append(found.directories, name)
+				found = append(found, name)
 				return fs.SkipDir
 			}
 			return nil
@@ -42,10 +35,10 @@ func readTree(t *testing.T) (found tree) {
 		if path.Ext(base) != ".go" || strings.HasSuffix(base, "_test.go") || base == "doc.go" {
 			return nil
 		}
-		if dir := path.Dir(name); !strings.Contains("/"+dir+"/", "/internal/") {
-			found.sources = append(found.sources, name)
-		} else if !slices.Contains(found.directories, dir) {
-			found.directories = append(found.directories, dir)
+		if dir := path.Dir(name); dir == "." {
+			found = append(found, name)
+		} else if !slices.Contains(found, dir) {
+			found = append(found, dir)
 		}
 		return nil
 	})
@@ -60,8 +53,7 @@ var (
 	inBackticks     = regexp.MustCompile("`([^`]+)`")
 )
 
-// readMap returns the files and directories that the map names, each with the row that it is in. A row begins with the
-// files or directories that it is about. Other files of the row are in the first of these directories.
+// readMap returns the files and directories that begin the rows of the map, each with its row.
 func readMap(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("CONTRIBUTING.md")
@@ -78,26 +70,17 @@ func readMap(t *testing.T) map[string]string {
 		if len(cells) < 3 {
 			continue
 		}
-		dir := "."
 		for _, name := range inBackticks.FindAllStringSubmatch(cells[1], -1) {
 			listed[name[1]] = row
-			if dir == "." && path.Ext(name[1]) == "" {
-				dir = name[1]
-			}
-		}
-		for _, name := range inBackticks.FindAllStringSubmatch(cells[2], -1) {
-			if strings.HasSuffix(name[1], ".go") {
-				listed[path.Join(dir, name[1])] = row
-			}
 		}
 	}
 	return listed
 }
 
-// The map of CONTRIBUTING.md lists every source file, internal package and module, and nothing else.
+// The map of CONTRIBUTING.md lists every package, module and source file of the root, and nothing else.
 func TestMapOfTheTree(t *testing.T) {
 	tree, listed := readTree(t), readMap(t)
-	for _, name := range append(tree.sources, tree.directories...) {
+	for _, name := range tree {
 		if _, ok := listed[name]; !ok {
 			t.Errorf("CONTRIBUTING.md, Where things live: no row names %s.\n"+
 				"Write `%s` into the row of `%s`, or give it a row of its own.", name, path.Base(name), path.Dir(name))

@@ -115,6 +115,9 @@ type Stats struct {
 	Processing int
 	// Again is how many of those were added meanwhile, so that they are queued when their worker is Done.
 	Again int
+	// Held is how many of them are on hold, so that no worker has them. Queues leave it zero: package debug and the metrics
+	// set it, as far as the queue's pools say so. LongestRunning and UnfinishedWork are then those of running calls.
+	Held int
 	// Waiting is the number of keys that wait for their time. A key can wait and be queued or held at once. If Queued,
 	// Processing and Waiting are all zero, the queue had no key at some moment.
 	Waiting int

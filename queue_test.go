@@ -179,3 +179,72 @@ func TestConformanceOverForeignQueue(t *testing.T) {
 		},
 	}.Run(t)
 }
+
+// foreignLimiting hides what a queue has beyond client-go's methods.
+type foreignLimiting struct {
+	workqueue.TypedRateLimitingInterface[string]
+}
+
+// What Extend makes of a foreign rate-limiting queue keeps what that queue does not decide.
+func TestConformanceOfExtend(t *testing.T) {
+	workqueuetest.Suite{
+		New: func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
+			inner := foreignLimiting{workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter,
+				workqueue.TypedRateLimitingQueueConfig[string]{Clock: c.Clock})}
+			q := workqueue.ExtendRateLimiting(inner)
+			workqueuetest.Wraps(t, q, inner)
+			return q
+		},
+		NoMetrics:    true,
+		PartialStats: true,
+		Known: map[string]string{
+			"AddedAt":           "the queue below does not say it",
+			"AddedAtOfDelays":   "the same",
+			"SnapshotsOfKeys":   "the queue below does not show its queued keys",
+			"Fail":              "the queue below does not say how long a key waits",
+			"FailWithinDelay":   "the same",
+			"FailGivesUp":       "the same",
+			"FailAfterShutDown": "the same",
+		},
+		Lacks: map[string]string{workqueuetest.AnyKeys: "it is built for strings"},
+		Skip: map[string]string{
+			"Linearizable":                  "a key that was fetched for a getter that gave up has left the queue below, and no worker holds it",
+			"LinearizableWithUnmatchedDone": "the same",
+			"StressCancel":                  "a Get that waits below does not see the key that was fetched for a getter that gave up; the next one does",
+		},
+	}.Run(t)
+}
+
+// Over a foreign queue the wrapper counts for itself.
+func TestFailOverForeignQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := foreignLimiting{workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{Base: second, Max: 10 * second}))}
+		q := workqueue.ExtendRateLimiting(inner)
+		defer q.ShutDown()
+		fail := func(f workqueue.Failure, want workqueue.Retry) {
+			t.Helper()
+			hold(t, q, "a")
+			got, err := q.Fail(t.Context(), "a", f)
+			if got != want || err != nil {
+				t.Errorf("Fail() = %+v, %v, want %+v", got, err, want)
+			}
+			q.Done("a")
+		}
+		q.Add("a")
+		fail(workqueue.Failure{}, workqueue.Retry{Attempt: 1})
+		q.Add("a") // An event: the limiter does not count the same failure again.
+		fail(workqueue.Failure{MaxRetries: 9}, workqueue.Retry{Attempt: 1, Same: true})
+		time.Sleep(time.Second)
+		synctest.Wait()
+		fail(workqueue.Failure{AtLeast: time.Minute}, workqueue.Retry{Attempt: 2, Delay: time.Minute})
+		q.Add("a")
+		fail(workqueue.Failure{}, workqueue.Retry{Attempt: 2, Delay: time.Minute, Same: true})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		fail(workqueue.Failure{MaxRetries: 2}, workqueue.Retry{Attempt: 3, GivenUp: true})
+		if n, _ := q.Failures("a"); n != 0 || inner.NumRequeues("a") != 0 {
+			t.Errorf("%d failures, the limiter counts %d", n, inner.NumRequeues("a"))
+		}
+	})
+}

@@ -10,8 +10,8 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/controllerruntime"
-	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -44,8 +44,8 @@ func TestAnswersOfWorkerInManager(t *testing.T) {
 				if len(got.GivenUp) != c.givenUp || got.Stats.Requeued != c.requeued || got.Stats.Failed != c.failed {
 					t.Errorf("%+v", got)
 				}
-				info, _ := s.queue.(*controllerruntime.Queue[reconcile.Request]).Inspect(requestA)
-				if waits := c.givenUp == 0; waits != (info.State == priorityqueue.Waiting) || waits && info.Priority != c.priority {
+				info, _ := s.queue.(*controllerruntime.Queue[reconcile.Request]).SnapshotKey(requestA)
+				if waits := c.givenUp == 0; waits != (info.State == workqueue.KeyWaiting) || waits && info.Priority != c.priority {
 					t.Errorf("%+v", info)
 				}
 			})

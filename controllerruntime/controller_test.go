@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/controllerruntime"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 )
@@ -174,9 +175,9 @@ func TestRequeueAfter(t *testing.T) {
 			s.create(false, "a")
 			time.Sleep(2 * time.Hour)
 			s.want("a@0s", "a@1h0m0s", "a@2h0m0s")
-			info, _ := s.queue.(*controllerruntime.Queue[reconcile.Request]).Inspect(requestA)
-			if info.State != priorityqueue.Waiting || info.Priority != 0 || time.Until(info.Due) != time.Hour {
-				s.t.Errorf("Inspect() = %+v, want to wait an hour", info)
+			info, _ := s.queue.(*controllerruntime.Queue[reconcile.Request]).SnapshotKey(requestA)
+			if info.State != workqueue.KeyWaiting || info.Priority != 0 || time.Until(info.Due) != time.Hour {
+				s.t.Errorf("SnapshotKey() = %+v, want to wait an hour", info)
 			}
 		})
 	}

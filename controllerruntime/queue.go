@@ -154,23 +154,9 @@ type Queue[request comparable] struct {
 // reconcilerState is what a [Reconciler] leaves for its queue. The copies of a queue share it.
 type reconcilerState[request comparable] struct {
 	books atomic.Pointer[worker.Tracker[request]] // nil without a Reconciler
-	// answers has an answer for some requests, and held the calls whose requests are put on hold by the controller's Done.
-	answers, held sync.Map
-}
-
-// answer is what the controller's next call for a request must know, and the controller does not.
-type answer struct {
-	interrupted bool          // The controller's Forget must leave the request's failures alone.
-	atLeast     time.Duration // The controller's rate-limited add must not bring the request before.
-}
-
-// takeAnswer returns the answer for item, once. A rate-limited add of an event handler without WithCauses may take it, in the microseconds
-// before the controller's own call. Then that one has the limiter's delay alone, or forgets the failures.
-func (q *Queue[request]) takeAnswer(item request) (a answer) {
-	if v, ok := q.calls.answers.LoadAndDelete(item); ok {
-		a = v.(answer)
-	}
-	return a
+	// interrupted has the requests whose failures the controller's next Forget must leave alone, and held the calls whose
+	// requests are put on hold by the controller's Done.
+	interrupted, held sync.Map
 }
 
 var _ crpriority.PriorityQueue[int] = (*Queue[int])(nil)
@@ -184,16 +170,11 @@ func (q *Queue[request]) AddWithOpts(o crpriority.AddOpts, items ...request) {
 		opts.Priority = *o.Priority
 	}
 	switch {
-	case q.cause == nil && opts.RateLimited: // The controller, when a reconciler has failed.
-		for _, item := range items {
-			opts.AtLeast = q.takeAnswer(item).atLeast
-			q.Queue.AddWithOpts(opts, item)
-		}
-	case q.cause == nil && o.After > 0: // The controller, when a reconciler has asked for RequeueAfter.
+	case q.cause == nil && o.After > 0 && !opts.RateLimited: // The controller, when a reconciler has asked for RequeueAfter.
 		for _, item := range items {
 			q.AddWithPriority(item, opts.Priority, o.After)
 		}
-	default: // An event handler, or an add without delay.
+	default: // An event handler, an add without delay, or the controller, when a reconciler has failed.
 		q.Queue.AddWithOpts(opts, items...)
 	}
 }
@@ -248,7 +229,7 @@ func (q *Queue[request]) Done(item request) {
 // Forget makes the limiter forget the failures of item. It does not if the call of a [Reconciler] that has just ended for item
 // was interrupted, or put it on hold.
 func (q *Queue[request]) Forget(item request) {
-	if !q.takeAnswer(item).interrupted {
+	if _, interrupted := q.calls.interrupted.LoadAndDelete(item); !interrupted {
 		q.Queue.Forget(item)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/controllerruntime"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/prom"
@@ -21,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 type queue interface {
 	crpriority.PriorityQueue[string]
-	Inspect(key string) (priorityqueue.Info[string], bool)
+	SnapshotKey(key string) (workqueue.KeySnapshot[string], bool)
 }
 
 // inBubble runs f with a queue that is built the way a controller builds it.
@@ -38,24 +39,24 @@ func TestAddWithOpts(t *testing.T) {
 	tests := []struct {
 		name string
 		opts []crpriority.AddOpts
-		want priorityqueue.Info[string]
+		want workqueue.KeySnapshot[string]
 		due  time.Duration
 	}{
-		{"nothing", []crpriority.AddOpts{{}}, priorityqueue.Info[string]{State: priorityqueue.Queued}, 0},
+		{"nothing", []crpriority.AddOpts{{}}, workqueue.KeySnapshot[string]{State: workqueue.KeyQueued}, 0},
 		{"priority", []crpriority.AddOpts{{Priority: ptr(3)}, {Priority: ptr(5)}, {Priority: ptr(4)}, {}},
-			priorityqueue.Info[string]{State: priorityqueue.Queued, Priority: 5}, 0},
+			workqueue.KeySnapshot[string]{State: workqueue.KeyQueued, Priority: 5}, 0},
 		{"low priority", []crpriority.AddOpts{{Priority: ptr(-100)}},
-			priorityqueue.Info[string]{State: priorityqueue.Queued, Priority: -100}, 0},
+			workqueue.KeySnapshot[string]{State: workqueue.KeyQueued, Priority: -100}, 0},
 		{"after", []crpriority.AddOpts{{After: time.Hour}, {After: time.Minute, Priority: ptr(2)}},
-			priorityqueue.Info[string]{State: priorityqueue.Waiting, Priority: 2}, time.Minute},
+			workqueue.KeySnapshot[string]{State: workqueue.KeyWaiting, Priority: 2}, time.Minute},
 		{"negative after", []crpriority.AddOpts{{After: -1, RateLimited: true}},
-			priorityqueue.Info[string]{State: priorityqueue.Queued}, 0},
+			workqueue.KeySnapshot[string]{State: workqueue.KeyQueued}, 0},
 		{"limiter", []crpriority.AddOpts{{RateLimited: true}, {RateLimited: true}},
-			priorityqueue.Info[string]{State: priorityqueue.Waiting, Failures: 1}, time.Second},
+			workqueue.KeySnapshot[string]{State: workqueue.KeyWaiting, Requeues: 1}, time.Second},
 		{"limiter and shorter after", []crpriority.AddOpts{{RateLimited: true, After: time.Millisecond}},
-			priorityqueue.Info[string]{State: priorityqueue.Waiting, Failures: 1}, time.Millisecond},
+			workqueue.KeySnapshot[string]{State: workqueue.KeyWaiting, Requeues: 1}, time.Millisecond},
 		{"limiter and longer after", []crpriority.AddOpts{{RateLimited: true, After: time.Minute}},
-			priorityqueue.Info[string]{State: priorityqueue.Waiting, Failures: 1}, time.Second},
+			workqueue.KeySnapshot[string]{State: workqueue.KeyWaiting, Requeues: 1}, time.Second},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -65,16 +66,16 @@ func TestAddWithOpts(t *testing.T) {
 				}
 				for _, key := range []string{"a", "b"} {
 					tt.want.Key = key
-					got, _ := q.Inspect(key)
+					got, _ := q.SnapshotKey(key)
 					if tt.due > 0 {
 						tt.want.Due = time.Now().Add(tt.due)
 					}
 					if !got.Due.Equal(tt.want.Due) {
 						t.Errorf("%s is due %v, want %v", key, got.Due, tt.want.Due)
 					}
-					tt.want.Due, tt.want.Added = got.Due, got.Added
+					tt.want.Due, tt.want.Since = got.Due, got.Since
 					if got != tt.want {
-						t.Errorf("Inspect(%s) = %+v, want %+v", key, got, tt.want)
+						t.Errorf("SnapshotKey(%s) = %+v, want %+v", key, got, tt.want)
 					}
 				}
 			})
@@ -134,7 +135,7 @@ func TestNameAndMetrics(t *testing.T) {
 		var handedOut clientgo.TypedRateLimitingInterface[string]
 		q := controllerruntime.With(config, func(q *controllerruntime.Queue[string]) {
 			handedOut = q
-			q.Pause()
+			q.Pause(workqueue.UntilResumed)
 		})("controller", clientgo.DefaultTypedControllerRateLimiter[string]()).(*controllerruntime.Queue[string])
 		defer q.ShutDown()
 		q.Add("a")
@@ -189,7 +190,7 @@ func TestShutDown(t *testing.T) {
 					go func() { _, _, shutdown := q.GetWithPriority(); returned <- shutdown }()
 				}
 				synctest.Wait()
-				q.Pause()
+				q.Pause(workqueue.UntilResumed)
 				q.Add("queued")
 				q.AddAfter("waiting", time.Hour)
 				q.ShutDown()

@@ -144,6 +144,7 @@ func (c *controller[request]) changes() worker.Stats {
 	s := c.books.Stats()
 	return worker.Stats{
 		Name: s.Name, Changes: s.Changes, OldestUnanswered: s.OldestUnanswered, Held: s.Held, HeldToLimit: s.HeldToLimit, Ended: s.Ended,
+		Queue: s.Queue, LongestRunning: s.LongestRunning, UnfinishedWork: s.UnfinishedWork,
 		Looping: s.Looping, GivenUpKeys: s.GivenUpKeys, Failing: s.Failing, GivenUpUnlisted: s.GivenUpUnlisted,
 	}
 }
@@ -179,7 +180,7 @@ func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (recon
 	if r.queues.Load() > 1 {
 		r.complainOnce(ctx, errTwoQueues)
 	}
-	c.queue.calls.answers.Delete(req) // In case the controller had no use for that of an earlier call.
+	c.queue.calls.interrupted.Delete(req) // In case the controller did not call Forget after an earlier call.
 	entry := c.books.Begin(ctx, req)
 	result, err := r.handle(c, entry, req)
 	interrupted := entry.Interrupted()
@@ -224,7 +225,8 @@ func (c *controller[request]) end(entry *worker.Tracked[request], req request, e
 // answerFor returns what the controller must get after a call that has ended so, and does what the controller does not. After it the
 // controller calls
 //
-//	for an error        AddWithOpts(RateLimited), or nothing if it is a TerminalError
+//	for an error        AddWithOpts(RateLimited), or nothing if it is a TerminalError. The books have called the queue's Fail
+//	                    before, so this is the same failure
 //	for RequeueAfter    Forget, AddWithOpts(After)
 //	for Requeue         AddWithOpts(RateLimited)
 //	otherwise           Forget: that is a success
@@ -242,13 +244,11 @@ func (c *controller[request]) answerFor(req request, end worker.Result[request],
 	case end.Next == worker.NextGiveUp && !errors.Is(err, reconcile.TerminalError(nil)): // An error after which the controller does nothing.
 		err = reconcile.TerminalError(err)
 	case end.Next == worker.NextInterrupted || end.Next == worker.NextHold: // A success, after which Forget must do nothing.
-		c.queue.calls.answers.Store(req, answer{interrupted: true})
+		c.queue.calls.interrupted.Store(req, true)
 		if !interrupted || end.Next == worker.NextHold { // r has worker.ErrAdded from elsewhere, or wants its request after the hold.
 			c.queue.AddWithPriority(req, c.queue.PriorityOf(req), 0)
 		}
 		return reconcile.Result{}, nil
-	case end.Next == worker.NextRetry && end.After > 0: // An error, with a least delay.
-		c.queue.calls.answers.Store(req, answer{atLeast: end.After})
 	}
 	return result, err
 }

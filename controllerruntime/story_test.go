@@ -162,7 +162,7 @@ func TestRemovedAfterAnInterruption(t *testing.T) {
 		time.Sleep(time.Second)
 		r.AddCause(requestA, workqueue.Cause{Reason: "changed"})
 		synctest.Wait()
-		s.queue.(*controllerruntime.Queue[reconcile.Request]).Discard(requestA)
+		s.queue.(*controllerruntime.Queue[reconcile.Request]).Remove(requestA)
 		time.Sleep(time.Minute)
 		s.want("a@0s")
 	})

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -25,6 +26,8 @@ type Action struct {
 	Queue, Key, Group string
 	// Of is the set of keys that an action on many keys is for, and ErrorContains the text that their errors contain.
 	Of, ErrorContains string
+	// For is how long a pause lasts, or zero without an end.
+	For time.Duration
 	// Keys is to how many keys it was done.
 	Keys int
 	// Err is why nothing was done, or not all, or nil.
@@ -115,21 +118,41 @@ type actionReport struct {
 
 // doneText says what a, which was done, has done, or will do after the outage of the queue's server.
 func (a Action) doneText(outOfReach bool) string {
+	if outOfReach && (a.Name == "pause" || a.Name == "resume") {
+		return "The queue does not reach its server. It is " + a.Name + "d as soon as it does."
+	}
 	key, group := cmp.Or(a.Key, "(empty)"), cmp.Or(a.Group, "(empty)")
-	paused, resumed := "Paused the queue.", "Resumed the queue."
-	if outOfReach {
-		paused = "The queue does not reach its server. It is paused as soon as it does."
-		resumed = "The queue does not reach its server. It is resumed as soon as it does."
+	lasts := ""
+	if a.For > 0 {
+		lasts = " for " + human(a.For)
 	}
 	return map[string]string{
-		"retry":   "Added " + key + ": it comes as soon as a worker is free.",
 		"forget":  "Forgot the failures of " + key + ".",
 		"remove":  "Removed " + key + ", and forgot its failures.",
 		"cancel":  "Ended the context of the handler of " + key + ". What it returns decides what follows.",
 		"release": "Ended the hold of " + key + ". If it was added, it comes as soon as a worker is free.",
-		"pause":   paused, "resume": resumed,
-		"pause_group": "Paused group " + group + ".", "resume_group": "Resumed group " + group + ".",
+		"pause":   "Paused the queue" + lasts + ".", "resume": "Resumed the queue.",
+		"pause_group": "Paused group " + group + lasts + ".", "resume_group": "Resumed group " + group + ".",
 	}[a.Name]
+}
+
+// String returns what was asked for and what came of it, in one line: retry orders key="acme/17" keys=1.
+func (a Action) String() string {
+	var b strings.Builder
+	b.WriteString(a.Name + " " + a.Queue)
+	for _, field := range [][2]string{{"key", a.Key}, {"group", a.Group}, {"of", a.Of}, {"errorContains", a.ErrorContains}} {
+		if field[1] != "" {
+			fmt.Fprintf(&b, " %s=%q", field[0], field[1])
+		}
+	}
+	if a.For > 0 {
+		fmt.Fprintf(&b, " for=%v", a.For)
+	}
+	fmt.Fprintf(&b, " keys=%d", a.Keys)
+	if a.Err != nil {
+		fmt.Fprintf(&b, ": %v", a.Err)
+	}
+	return b.String()
 }
 
 // maxForm bounds the size of a request for an action.
@@ -148,17 +171,22 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 		Key: short(form.Get("key"), maxKey), Group: short(form.Get("group"), maxName),
 		Of: short(form.Get("of"), maxName), ErrorContains: short(form.Get("error"), maxKey),
 	}
+	if form.Get("for") != "" && err == nil {
+		if a.For, err = time.ParseDuration(form.Get("for")); err != nil || a.For <= 0 {
+			err = refuse(http.StatusBadRequest, "The field for is no time, such as 15m.")
+		}
+	}
 	var result *bulkResult
-	outOfReach := false
+	text := ""
 	if err == nil {
-		result, outOfReach, err = h.act(r.Context(), form)
+		result, text, err = h.act(r.Context(), a, form)
 	}
 	status, report = http.StatusOK, actionReport{Action: a.Name, Queue: a.Queue, Key: a.Key, Group: a.Group, bulkResult: result}
 	switch {
 	case result != nil:
 		a.Keys, report.Text = result.Keys, result.text
 	case err == nil:
-		report.Text = a.doneText(outOfReach)
+		report.Text = text
 		if form.Has("key") {
 			a.Keys = 1
 		}
@@ -199,28 +227,30 @@ func logAction(r *http.Request, a Action) {
 	log.InfoContext(r.Context(), "workqueue/debug: an action was done")
 }
 
-// act does what form asks for. The result is nil unless that was for many keys. It reports whether the queue does not reach its server.
-func (h *Handler) act(ctx context.Context, form url.Values) (result *bulkResult, outOfReach bool, err error) {
+// act does what form, which a describes, asks for. The result is nil unless that was for many keys; text says what was done.
+func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *bulkResult, text string, err error) {
 	if !form.Has("queue") { // It may be in the query, or in a body of another type.
-		return nil, false, refuse(http.StatusBadRequest, "The request has no form (application/x-www-form-urlencoded) with the field queue.")
+		return nil, "", refuse(http.StatusBadRequest,
+			"The request has no form (application/x-www-form-urlencoded) with the field queue.")
 	}
 	e := h.find(form.Get("queue"))
 	if e == nil {
-		return nil, false, refuse(http.StatusNotFound, "No such queue is registered.")
+		return nil, "", refuse(http.StatusNotFound, "No such queue is registered.")
 	}
 	r, q := h.readOne(ctx, e, searchLimit), e.queue
 	panicked := guarded("queue", func() {
+		text = a.doneText(r.missing == errOutage)
 		switch action := form.Get("action"); {
 		case r.late:
 			err = r.missing
 		case action == "pause" && q.Pause != nil:
-			q.Pause(workqueue.UntilResumed)
+			q.Pause(cmp.Or(a.For, workqueue.UntilResumed))
 		case action == "resume" && q.Resume != nil:
 			q.Resume()
 		case action == "pause_group" && q.PauseGroup != nil:
-			err = r.actOnGroup(func(group string) { q.PauseGroup(group, workqueue.UntilResumed) }, form)
+			text, err = r.actOnGroup(func(group string) { q.PauseGroup(group, cmp.Or(a.For, workqueue.UntilResumed)) }, form, text)
 		case action == "resume_group" && q.ResumeGroup != nil:
-			err = r.actOnGroup(q.ResumeGroup, form)
+			text, err = r.actOnGroup(q.ResumeGroup, form, text)
 		case action == "retry" && r.stats.ShuttingDown:
 			err = refuse(http.StatusConflict, "The queue is shut down: it takes no more keys.")
 		case !h.actionsOf(r).Has(action):
@@ -228,63 +258,100 @@ func (h *Handler) act(ctx context.Context, form url.Values) (result *bulkResult,
 		case form.Has("of") && (action == "retry" || action == "forget"):
 			result, err = h.actOnMany(ctx, r, form)
 		case form.Has("key"):
-			err = h.actOnKey(ctx, r, form)
+			text, err = h.actOnKey(ctx, r, form, text)
 		default:
 			err = refuse(http.StatusBadRequest, "The form lacks the field key (or, for retry and forget, of).")
 		}
 	})
-	return result, r.missing == errOutage, cmp.Or(err, panicked)
+	return result, text, cmp.Or(err, panicked)
 }
 
-// actOnKey does what form asks for with the key that it names.
-func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) error {
+// actOnKey does what form asks for with the key that it names. It returns done, or what a retry comes to.
+func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values, done string) (string, error) {
 	action := form.Get("action")
 	needsQueue := action != "cancel" && action != "release" // Their keys are in the pools' lists.
 	found := h.search(ctx, h.acting, r, form.Get("key"), form.Get("id"), needsQueue)
 	switch {
 	case r.err != nil:
-		return r.err
+		return "", r.err
 	case r.missing != nil && needsQueue:
-		return r.missing
+		return "", r.missing
 	case found.Incomplete && r.missing == nil:
-		return refuse(http.StatusServiceUnavailable, "There was no time to look at all keys.")
+		return "", refuse(http.StatusServiceUnavailable, "There was no time to look at all keys.")
+	case (!found.Exact || found.isAbsent()) && action == "cancel":
+		return "", refuse(http.StatusNotFound, "No handler has a key that is called that: it may just have ended.")
+	case (!found.Exact || found.isAbsent()) && action == "release":
+		return "", refuse(http.StatusNotFound, "No key that is called that is on hold: the hold may just have ended.")
 	case !found.Exact || found.isAbsent():
-		return refuse(http.StatusNotFound, "No key is called that.")
+		return "", refuse(http.StatusNotFound, "No key is called that.")
 	case len(found.Keys) > 1:
-		return refuse(http.StatusConflict, "More than one key is called that.")
+		return "", refuse(http.StatusConflict, "More than one key is called that.")
 	}
 	began := time.Now()
 	switch key := found.Keys[0].raw; action {
 	case "retry":
+		before, _ := r.entry.queue.SnapshotKey(key)
 		if !r.retry(key, true) {
 			r.retry(key, false)
 		}
 		if r.refused([]any{key}) > 0 {
-			return errShutDown
+			return "", errShutDown
 		}
+		return r.retryText(before), nil
 	case "forget":
 		if !r.forget(key, true) {
 			kept := slices.ContainsFunc(r.keys.givenUp, func(k workqueue.GivenUpKey[any]) bool { return k.Key == key })
 			if err := r.noteMissing(began); err != nil || !kept || !r.hasShutDown() {
-				return err // nil: it was no given-up key of the queue, or is gone.
+				return done, err // nil: it was no given-up key of the queue, or is gone.
 			}
-			return errShutDown
+			return "", errShutDown
 		}
 	case "cancel":
 		if !r.anyPool(func(p *worker.Inspector) bool { return p.Cancel(key) }) {
-			return refuse(http.StatusNotFound, "No handler has the key.")
+			return "", refuse(http.StatusNotFound, "No handler has the key: it may just have ended.")
 		}
 	case "release":
 		if !r.anyPool(func(p *worker.Inspector) bool { return p.Release(key) }) {
-			return refuse(http.StatusNotFound, "The key is not on hold.")
+			return "", refuse(http.StatusNotFound, "The key is not on hold: its hold may just have ended.")
 		}
 	case "remove":
 		if !r.entry.queue.Remove(key) {
-			return cmp.Or(r.noteMissing(began), refuse(http.StatusNotFound, "The key was not in the queue."))
+			return "", cmp.Or(r.noteMissing(began), refuse(http.StatusNotFound, "The key was not in the queue."))
 		}
 		r.forget(key, false)
 	}
-	return nil
+	return done, nil
+}
+
+// retryText says when a key comes that was retried. It was queued before if before says so: then the retry has changed nothing.
+func (r *reading) retryText(before workqueue.KeySnapshot[any]) string {
+	q, name := r.entry.queue, cmp.Or(short(keyText(before.Key), maxKey), "(empty)")
+	now, _ := q.SnapshotKey(before.Key)
+	stats := q.Stats()
+	text := "Added " + name + ": it comes as soon as a worker is free."
+	onHold := r.anyPool(func(p *worker.Inspector) bool { return p.SnapshotKey(before.Key).Held != nil })
+	switch {
+	case onHold:
+		text = "Added " + name + ": it is on hold, and comes when the hold ends."
+	case now.State == workqueue.KeyProcessing:
+		text = "Added " + name + ": a worker has it, and it comes again afterwards."
+	case now.State == workqueue.KeyQueued && before.State == workqueue.KeyQueued:
+		place := slices.IndexFunc(r.keys.Queued, func(k workqueue.KeySnapshot[any]) bool { return k.Key == before.Key })
+		text = fmt.Sprintf("%s was queued already, number %s of %s in the line.", name, number(place+1), number(stats.Queued))
+		if place < 0 {
+			first := len(r.keys.Queued)
+			text = fmt.Sprintf("%s was queued already, behind the first %s of %s in the line.", name, number(first), number(stats.Queued))
+		}
+	case now.State == workqueue.KeyQueued && stats.Queued > 1:
+		text = fmt.Sprintf("Added %s: it is in the line, with %s others.", name, number(stats.Queued-1))
+	}
+	switch {
+	case stats.Paused:
+		text += " The queue is paused."
+	case now.Blocked:
+		text += " Its group is at its limit or paused."
+	}
+	return text
 }
 
 // retry adds key now. If the queue itself keeps it as given up, the queue retries it; then false means that it was gone.
@@ -322,16 +389,21 @@ func (r *reading) anyPool(f func(*worker.Inspector) bool) (is bool) {
 	return is
 }
 
-// actOnGroup does it with the group that form names.
-func (r *reading) actOnGroup(do func(group string), form url.Values) error {
+// actOnGroup does it with the group that form names. It returns done, and that no key has that group if that is so: its name may be
+// mistyped.
+func (r *reading) actOnGroup(do func(group string), form url.Values, done string) (string, error) {
 	if !form.Has("group") {
-		return refuse(http.StatusBadRequest, "The form lacks the field group.")
+		return "", refuse(http.StatusBadRequest, "The form lacks the field group.")
 	}
 	group, err := r.groupCalled(form.Get("group"), form.Get("group_id"))
-	if err == nil {
-		do(group)
+	if err != nil {
+		return "", err
 	}
-	return err
+	do(group)
+	if of := r.entry.queue.SnapshotGroup; of != nil && of(group).Keys == 0 {
+		done += " No key has that group now: is it called so?"
+	}
+	return done, nil
 }
 
 // groupCalled returns the group with that id or, without an id, the one that is called text or that the page shows so. A group that

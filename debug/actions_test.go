@@ -309,7 +309,7 @@ func TestActionThatPanics(t *testing.T) {
 	if status, a := post(t, h, asPage, "queue", "broken", "key", strings.Repeat("x", 100_000)); status != 400 || !strings.Contains(a.Error, "form") {
 		t.Errorf("a long form: %d %+v", status, a)
 	}
-	h.InspectQueue("panics", workqueue.Inspector{Stats: noStats, Pause: func(time.Duration) { panic("pause") }})
+	inspect(h, "panics", workqueue.Inspector{Stats: noStats, Pause: func(time.Duration) { panic("pause") }})
 	if a := h.act(t, 500, "panics", "pause"); !strings.Contains(a.Error, "panicked") || !strings.Contains(h.last().Err.Error(), "panicked") {
 		t.Errorf("a pause that panics: %+v", a)
 	}

@@ -112,7 +112,7 @@ func TestManyKeysAtOnce(t *testing.T) {
 
 // many shows q with a pool that has n failing keys, which are made up one by one.
 func many(h *debug.Handler, n int, q workqueue.Inspector) {
-	h.InspectQueue("q", q)
+	inspect(h, "q", q)
 	h.InspectPool("q", withRest(worker.Inspector{
 		Snapshot: func(int) worker.Snapshot[any] {
 			return worker.Snapshot[any]{Stats: worker.Stats{Name: "q", Failing: n}}
@@ -170,7 +170,7 @@ func TestSlowList(t *testing.T) {
 	for listing, did := range map[time.Duration]int{4500 * time.Millisecond: 6, 16 * time.Second: 0} {
 		synctest.Test(t, func(t *testing.T) {
 			h := newAudited(t)
-			h.InspectQueue("q", workqueue.Inspector{
+			inspect(h, "q", workqueue.Inspector{
 				Stats: noStats,
 				Add:   func(any) { time.Sleep(time.Second) },
 				GivenUp: func(limit int) (keys []workqueue.GivenUpKey[any]) {
@@ -218,7 +218,7 @@ func TestRetryWhileShuttingDown(t *testing.T) {
 	q := workqueue.NewTypedRateLimitingQueue[int](nil)
 	i := workqueue.Inspect(workqueue.TypedInterface[int](q))
 	i.AddCause = func(key any, _ workqueue.Cause) { q.ShutDown(); q.Add(key.(int)) }
-	h.InspectQueue("q", i)
+	inspect(h, "q", i)
 	q.AddAfter(1, time.Hour)
 	if a := h.act(t, 409, "q", "retry", "key", "1"); !strings.Contains(a.Error, "shut down meanwhile") {
 		t.Errorf("%+v", a)
@@ -228,7 +228,7 @@ func TestRetryWhileShuttingDown(t *testing.T) {
 	q = workqueue.NewTypedRateLimitingQueue[int](nil)
 	i = workqueue.Inspect(workqueue.TypedInterface[int](q))
 	i.AddCause = func(key any, _ workqueue.Cause) { q.Add(key.(int)); q.ShutDown() }
-	h.InspectQueue("q", i)
+	inspect(h, "q", i)
 	q.AddAfter(1, time.Hour)
 	if h.act(t, 200, "q", "retry", "key", "1"); q.Len() != 1 {
 		t.Errorf("%d queued", q.Len())
@@ -247,7 +247,7 @@ func TestGivenUpKeysWhileShuttingDown(t *testing.T) {
 			did[key] = true
 			return true
 		}
-		h.InspectQueue("q", workqueue.Inspector{
+		inspect(h, "q", workqueue.Inspector{
 			Stats: func() workqueue.Stats { return workqueue.Stats{ShuttingDown: len(did) == 3} },
 			Add:   func(any) {},
 			SnapshotKey: func(key any) (workqueue.KeySnapshot[any], bool) {
@@ -282,7 +282,7 @@ func TestGivenUpKeysOfTheQueue(t *testing.T) {
 			return there && key != "c"
 		}
 	}
-	h.InspectQueue("q", workqueue.Inspector{
+	inspect(h, "q", workqueue.Inspector{
 		Stats: noStats,
 		Add:   func(key any) { did = append(did, "add "+key.(string)) },
 		GivenUp: func(limit int) (keys []workqueue.GivenUpKey[any]) {
@@ -328,7 +328,7 @@ func TestGivenUpKeysOfTheQueue(t *testing.T) {
 func TestKeysThatAreGone(t *testing.T) {
 	h := newAudited(t)
 	var added []any
-	h.InspectQueue("q", workqueue.Inspector{Stats: noStats, Add: func(key any) { added = append(added, key) }})
+	inspect(h, "q", workqueue.Inspector{Stats: noStats, Add: func(key any) { added = append(added, key) }})
 	keys := []worker.FailedKey[any]{{Key: "a"}, {Key: "b"}, {Key: "c"}}
 	h.InspectPool("q", withRest(worker.Inspector{
 		Snapshot:    func(int) worker.Snapshot[any] { return worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}} },
@@ -352,7 +352,7 @@ func keeper(h *debug.Handler, n int) (left func() int) {
 		kept[i] = workqueue.GivenUpKey[any]{Key: i, Attempts: 1, Err: "broken"}
 	}
 	retried := make(map[any]bool)
-	h.InspectQueue("q", workqueue.Inspector{
+	inspect(h, "q", workqueue.Inspector{
 		Stats: noStats,
 		Add:   func(any) {},
 		GivenUp: func(limit int) []workqueue.GivenUpKey[any] {
@@ -395,7 +395,7 @@ func TestMoreKeysThanAreListed(t *testing.T) {
 func TestErrorsTakeTurns(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var busy, calls atomic.Int32
-		h.InspectQueue("q", workqueue.Inspector{
+		inspect(h, "q", workqueue.Inspector{
 			Stats: noStats,
 			GivenUp: func(limit int) []workqueue.GivenUpKey[any] {
 				if limit > 512 { // It is not one of the page's lists.
@@ -430,7 +430,7 @@ func TestErrorsTakeTurns(t *testing.T) {
 func TestActionsDoNotWaitForReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)
-		h.InspectQueue("endless", (&manyKeys{n: 1 << 30, each: time.Millisecond}).inspector())
+		inspect(h, "endless", (&manyKeys{n: 1 << 30, each: time.Millisecond}).inspector())
 		many(h.Handler, 10, workqueue.Inspector{Stats: noStats, Add: func(any) {}})
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup

@@ -41,12 +41,13 @@ type source struct {
 
 var (
 	queued   = source{"a area", "queued", func(p point) float64 { return float64(p.queued) }}
-	inWork   = source{"b", "in work", func(p point) float64 { return float64(p.processing) }}
+	inWork   = source{"b", "in work", func(p point) float64 { return float64(p.inWork) }}
+	onHold   = source{"d", "on hold", func(p point) float64 { return float64(p.held) }}
 	waiting  = source{"c", "waiting", func(p point) float64 { return float64(p.waiting) }}
 	adds     = source{"a area", "adds", func(p point) float64 { return p.rates().Adds }}
 	dones    = source{"b", "dones", func(p point) float64 { return p.rates().Dones }}
 	failures = source{"d", "errors", func(p point) float64 { return p.rates().Errors }}
-	retries  = source{"c", "retries", func(p point) float64 { return p.rates().Retries }}
+	retries  = source{"c", "delayed adds", func(p point) float64 { return p.rates().Retries }}
 	latency  = source{"a", "in the line", func(p point) float64 { return float64(p.latencyMean) }}
 	work     = source{"b", "in work", func(p point) float64 { return float64(p.workMean) }}
 
@@ -54,14 +55,17 @@ var (
 	workMost    = source{"b most", "99% in work", func(p point) float64 { return float64(p.workMost) }}
 )
 
-func preciseOrNone(s float64) string {
-	switch {
-	case s <= 0:
-		return "–"
-	case math.IsInf(s, 1):
-		return "beyond all bounds"
+// boundText returns a function that says a time, for a histogram whose last bound is last: +Inf is what is longer.
+func boundText(last float64) func(float64) string {
+	return func(s float64) string {
+		switch {
+		case s <= 0:
+			return "–"
+		case math.IsInf(s, 1):
+			return "> " + precise(last)
+		}
+		return precise(s)
 	}
-	return precise(s)
 }
 
 func countText(v float64) string { return number(int64(math.Round(v))) }
@@ -70,22 +74,37 @@ func countText(v float64) string { return number(int64(math.Round(v))) }
 func (r *detailReport) Charts() []chart {
 	q := &r.Queue
 	if !q.HasQueue {
-		return []chart{newChart("Errors per second", q.timeline, linear, perSecondText, failures)}
+		return []chart{newChart("Errors per second", q.timeline, linear, perSecondText, failures).withRates(q.Minute.Errors)}
 	}
-	third := retries // Only pools know errors.
+	third, rate := retries, q.Minute.Retries // Only pools know errors.
 	if len(q.Pools) > 0 {
-		third = failures
+		third, rate = failures, q.Minute.Errors
+	}
+	keys := []source{queued, inWork, waiting}
+	if slices.ContainsFunc(q.timeline.points, func(p point) bool { return p.held > 0 }) {
+		keys = append(keys, onHold)
 	}
 	all := []chart{
-		newChart("Keys", q.timeline, whole, countText, queued, inWork, waiting),
-		newChart("Per second", q.timeline, linear, perSecondText, adds, dones, third),
+		newChart("Keys", q.timeline, whole, countText, keys...),
+		newChart("Per second", q.timeline, linear, perSecondText, adds, dones, third).withRates(q.Minute.Adds, q.Minute.Dones, rate),
 	}
 	if q.Timed {
-		times := newChart("Times", q.timeline, logarithmic, preciseOrNone, latency, latencyMost, work, workMost)
+		last := max(r.Latency.last, r.Work.last)
+		sources := []source{latency, latencyMost, work, workMost}
+		times := newChart("Times", q.timeline, logarithmic(last), boundText(last), sources...)
 		times.Note = "means, dotted 99%"
 		all = append(all, times)
 	}
 	return all
+}
+
+// withRates shows the rates of the last minute as the values of now, which every page shows: those of the last seconds jump.
+func (c chart) withRates(rates ...float64) chart {
+	for i := range c.Series {
+		c.Series[i].Now = perSecondText(rates[i])
+	}
+	c.Note = "in the last minute"
+	return c
 }
 
 // Sparks returns what is drawn in the queue's row of the list, each number on its own scale. What came and went
@@ -181,12 +200,19 @@ func linear(values []float64) axis {
 	return axis{func(v float64) float64 { return v / top }, []float64{top, top / 2, 0}}
 }
 
-// logarithmic returns an axis between two powers of ten, without the values that are zero. It is for times, where
-// a bucket's bound may be infinite: that is at the top.
-func logarithmic(values []float64) axis {
+// logarithmic returns axes between two powers of ten, without the values that are zero. They are for times in buckets: +Inf is
+// above the last bound, and drawn there, or where the longest time is.
+func logarithmic(last float64) func(values []float64) axis {
+	return func(values []float64) axis { return logarithmicAxis(values, last) }
+}
+
+func logarithmicAxis(values []float64, last float64) axis {
 	least, most := math.Inf(1), 0.0
 	for _, v := range values {
-		if v > 0 && !math.IsInf(v, 1) {
+		if math.IsInf(v, 1) {
+			v = last
+		}
+		if v > 0 {
 			least, most = min(least, v), max(most, v)
 		}
 	}
@@ -208,7 +234,7 @@ func logarithmic(values []float64) axis {
 			if v <= 0 {
 				return math.NaN()
 			}
-			return min(max((math.Log10(v)-low)/(high-low), 0), 1)
+			return min(max((math.Log10(min(v, most))-low)/(high-low), 0), 1)
 		},
 		[]float64{math.Pow(10, high), math.Pow(10, (low+high)/2), math.Pow(10, low)},
 	}
@@ -218,6 +244,7 @@ func logarithmic(values []float64) axis {
 type historyReport struct {
 	Queued     []float64  `json:"queued"`
 	Processing []float64  `json:"processing"`
+	Held       []float64  `json:"held"`
 	Waiting    []float64  `json:"waiting"`
 	Adds       []float64  `json:"adds_per_second"`
 	Dones      []float64  `json:"dones_per_second"`
@@ -237,7 +264,7 @@ func newHistoryReport(points []point) historyReport {
 		})
 	}
 	return historyReport{
-		Queued: mapped(points, queued.of), Processing: mapped(points, inWork.of), Waiting: mapped(points, waiting.of),
+		Queued: mapped(points, queued.of), Processing: mapped(points, inWork.of), Held: mapped(points, onHold.of), Waiting: mapped(points, waiting.of),
 		Adds: mapped(points, adds.of), Dones: mapped(points, dones.of),
 		Errors: mapped(points, failures.of), Retries: mapped(points, retries.of),
 		Latency: known(latency.of), Work: known(work.of),

@@ -19,7 +19,7 @@
 //	?key=…                    the keys with that text, in all queues
 //	?queue=ID&keys=…          one queue, and of each state up to that many keys (25, at most 250)
 //	?queue=ID&error=…         the same, with the failing and given-up keys whose errors contain that text
-//	?queue=ID&state=…&page=…  all its keys of a state (processing, queued, waiting, failing, given_up), 250 a page
+//	?queue=ID&state=…&page=…  all its keys of a state (processing, held, queued, waiting, failing, given_up), 250 a page
 //	?queue=ID&key=…           the same, and what is known of the key with that text
 //	?queue=ID&key=…&id=…      one key. All keys link there; id distinguishes those whose texts look alike.
 //	?queue=ID&count=…&error=… how many keys an action would be for: see below
@@ -31,8 +31,7 @@
 //
 // A key is found by its whole text, as it is or as the page shows it. If no key has that text, the keys whose texts contain it are
 // shown. A search goes over all keys, a few hundred at a time; a million take less than a second. One search runs at a time, for a
-// minute at most, and ends when its reader leaves. Actions do not wait for it. Of a queue that is no [workqueue.KeyReader] only the keys
-// of its Snapshot are searched. A key that was found once is not searched for again: its page asks for that key alone. A page that would
+// minute at most, and ends when its reader leaves. Actions do not wait for it. A key that was found once is not searched for again: its page asks for that key alone. A page that would
 // have to search all keys again does not refresh itself. A search of all queues names those that gave no answer.
 //
 // # Queues that do not answer
@@ -48,7 +47,7 @@
 //
 // Package worker knows why a key has failed. A pool is shown on the page of its queue. If that is not shown, the pool is on the page of
 // the queue that has its name; if several have that name, it is on each of them, and counted once. Keys that the queue itself keeps as
-// given up ([workqueue.GivenUpKeeper]) are listed with those of the pools. Of a queue without a pool the page shows what its limiter
+// given up ([workqueue.Operable]) are listed with those of the pools. Of a queue without a pool the page shows what its limiter
 // knows: how often a key was requeued. Limiters of client-go know that of a key, but cannot list their keys.
 //
 // # Actions
@@ -69,8 +68,9 @@
 //	count    with of: how many keys the reader has confirmed. The answer says how many of these were gone.
 //	group    the name of the group, for pause_group and resume_group. If it fits several, nothing is done, unless
 //	group_id distinguishes them
+//	for      how long a pause lasts, such as 15m. Without it, it has no end.
 //
-// Every queue can retry until it is shut down. Those of package priorityqueue can do the rest; see [workqueue.KeyRemover]. Forget needs a
+// Every queue can retry until it is shut down. Those of package priorityqueue can do the rest; see [workqueue.Operable]. Forget needs a
 // limiter or a pool, cancel and release a pool. A key that was retried has the cause "retried by hand", unless the queue itself kept
 // it as given up.
 //

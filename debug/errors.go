@@ -2,16 +2,17 @@ package debug
 
 import (
 	"cmp"
-	"regexp"
+	"iter"
+	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/keyedqueue/workqueue/worker"
 )
 
-const (
-	// maxErrorGroups is how many errors a page lists, and someErrors how many failures it looks at for them.
-	maxErrorGroups = 10
-	someErrors     = 100
-)
+// maxErrorGroups is how many errors a page lists.
+const maxErrorGroups = 10
 
 // errorGroup are keys whose last errors differ in nothing but names and numbers.
 type errorGroup struct {
@@ -26,15 +27,48 @@ type errorGroup struct {
 // errorGroups are counted by their Error.
 type errorGroups map[string]*errorGroup
 
+// countErrors counts the errors of all failing and given-up keys that the pools remember, and of those given-up keys of the queue that
+// were read, each key once. It returns how many keys it has counted.
+func (r *reading) countErrors() (groups errorGroups, keys int) {
+	groups, seen := make(errorGroups), make(map[any]struct{})
+	count := func(state string, of iter.Seq[worker.FailedKey[any]]) {
+		for k := range of {
+			if _, again := seen[k.Key]; !again {
+				seen[k.Key] = struct{}{}
+				groups.add(keyText(k.Key), failure{FailedKey: k, state: state})
+			}
+		}
+	}
+	for i, p := range r.pools {
+		failing := slices.Values(r.keys.pools[i].Failing)
+		if p.pool.KeptFailures != nil {
+			failing = p.pool.KeptFailures()
+		}
+		count(stateFailing, failing)
+	}
+	for i, p := range r.pools {
+		givenUp := slices.Values(r.keys.pools[i].GivenUp)
+		if p.pool.GivenUpKeys != nil {
+			givenUp = p.pool.GivenUpKeys()
+		}
+		count(stateGivenUp, givenUp)
+	}
+	for _, k := range r.keys.givenUp {
+		count(stateGivenUp, slices.Values([]worker.FailedKey[any]{keptFailure(k).FailedKey}))
+	}
+	return groups, len(seen)
+}
+
 // add counts a key with that text.
 func (g errorGroups) add(key string, f failure) {
-	if f.Err == "" || f.state == "" {
+	if f.Err == "" {
 		return
 	}
 	pattern := patternOf(f.Err, key)
 	e := g[pattern]
 	if e == nil {
-		longest := slices.MaxFunc(strings.Split(pattern, gap), func(a, b string) int { return cmp.Compare(len(a), len(b)) })
+		parts := strings.Split(pattern, gap)
+		longest := slices.MaxFunc(parts, func(a, b string) int { return cmp.Compare(len(a), len(b)) })
 		e = &errorGroup{Error: short(pattern, maxError), Contains: strings.Trim(longest, " :")}
 		if len(e.Contains) < 4 || len(e.Contains) > maxKey || printable(e.Contains) != e.Contains {
 			e.Contains = ""
@@ -62,21 +96,46 @@ func (g errorGroups) sorted() (all []errorGroup) {
 // gap stands for what differs from key to key.
 const gap = "…"
 
-var (
-	words = regexp.MustCompile(`[^\s:;,"'()\[\]{}=]+`)
-	// constant are words with digits that are the same for many keys, such as the status 503.
-	constant = regexp.MustCompile(`^[0-9]{3}$`)
-)
+// separators are between the words of an error.
+const separators = " \t\r\n:;,\"'()[]{}="
 
-// patternOf returns an error with a gap for the key, and for each word that has a digit.
+// patternOf returns an error with a gap for the key, and for each word that has a digit, except for the status of an HTTP answer.
 func patternOf(err, key string) string {
 	if len(key) > 2 { // A shorter one is a part of many words.
 		err = strings.ReplaceAll(err, key, gap)
 	}
-	return words.ReplaceAllStringFunc(err, func(word string) string {
-		if word == key || strings.Contains(word, gap) || strings.ContainsAny(word, "0123456789") && !constant.MatchString(word) {
-			return gap
+	var pattern strings.Builder
+	before := "" // the word before
+	for err != "" {
+		length := strings.IndexAny(err, separators)
+		if length < 0 {
+			length = len(err)
 		}
-		return word
+		word, rest := err[:length], err[length:]
+		varies := word == key || strings.Contains(word, gap) || strings.ContainsAny(word, "0123456789")
+		if word != "" && varies && !isStatus(before, word, rest) {
+			pattern.WriteString(gap)
+		} else {
+			pattern.WriteString(word)
+		}
+		between := len(rest) - len(strings.TrimLeft(rest, separators))
+		pattern.WriteString(rest[:between])
+		before, err = word, rest[between:]
+	}
+	return pattern.String()
+}
+
+// isStatus reports whether a word is the status of an HTTP answer, such as 503 in "status code 503" and "503 Service Unavailable".
+func isStatus(before, word, rest string) bool {
+	code, err := strconv.Atoi(word)
+	text := http.StatusText(code)
+	if err != nil || len(word) != 3 || text == "" {
+		return false
+	}
+	before = strings.ToLower(before)
+	named := slices.ContainsFunc([]string{"status", "code", "http", "error"}, func(name string) bool {
+		return strings.HasSuffix(before, name)
 	})
+	rest = strings.TrimLeft(rest, " ")
+	return named || strings.HasPrefix(before, "http/") || len(rest) >= len(text) && strings.EqualFold(rest[:len(text)], text)
 }

@@ -22,13 +22,13 @@ const (
 	maxGivenUp = 10_000
 )
 
-// everyTrouble are all keys that fail or were given up. The other sets of keys are called as these states.
-const everyTrouble = "all"
+// allSets names all keys that fail or were given up. The other sets are named as these states.
+const allSets = "all"
 
 const noSuchSet = "The sets of keys are failing, given_up and all."
 
 func isSet(name string) bool {
-	return name == stateFailing || name == stateGivenUp || name == everyTrouble
+	return name == stateFailing || name == stateGivenUp || name == allSets
 }
 
 // failure is a key that fails or was given up.
@@ -41,21 +41,21 @@ type failure struct {
 	kept bool
 }
 
-// failureOfKept is that of a key that the queue itself keeps as given up, and failureOfCounted that of one whose failures only the
-// limiter counts.
-func failureOfKept(k workqueue.GivenUpKey[any]) failure {
+// keptFailure returns the failure of a key that the queue itself keeps as given up.
+func keptFailure(k workqueue.GivenUpKey[any]) failure {
 	known := worker.FailedKey[any]{Key: k.Key, Attempt: k.Attempts, Err: k.Err, Time: k.Time}
 	return failure{FailedKey: known, state: stateGivenUp, kept: true}
 }
 
-func failureOfCounted(k workqueue.KeySnapshot[any]) failure {
+// countedFailure returns the failure of a key that only the limiter counts.
+func countedFailure(k workqueue.KeySnapshot[any]) failure {
 	return failure{FailedKey: worker.FailedKey[any]{Key: k.Key}, state: stateFailing}
 }
 
 // troubled yields the keys of a set whose errors contain a text, each once: the given-up keys that the queue keeps, and the keys that
 // its pools know. With limiter, and without a text, also the failing keys that only the limiter counts: their errors are not known.
 // It sets r.partial if there may be keys that are in no list.
-func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
+func (r *reading) troubled(ctx context.Context, set, text string, limiter bool) iter.Seq[failure] {
 	return func(yield func(failure) bool) {
 		seen, seed := make(map[uint64]struct{}), maphash.MakeSeed() // Hashes take less memory than keys.
 		each := func(keys iter.Seq[failure]) (more bool) {
@@ -87,7 +87,7 @@ func (r *reading) troubled(set, text string, limiter bool) iter.Seq[failure] {
 			return
 		}
 		listed := len(seen)
-		if each(r.counted) {
+		if each(r.counted(ctx)) {
 			r.partial = r.partial || len(seen)-listed < unlisted
 		}
 	}
@@ -103,7 +103,7 @@ func (r *reading) keptGivenUp(yield func(failure) bool) {
 	endedEarly := r.stats.Shared != nil && time.Since(began) >= patience // A queue on a server gives up then.
 	r.partial = r.partial || endedEarly || len(keys) > maxGivenUp
 	for _, k := range keys[:min(len(keys), maxGivenUp)] {
-		if !yield(failureOfKept(k)) {
+		if !yield(keptFailure(k)) {
 			return
 		}
 	}
@@ -137,25 +137,22 @@ func (r *reading) failingInPools(unlisted *int) iter.Seq[failure] {
 }
 
 // counted yields the keys whose failures the limiter counts.
-func (r *reading) counted(yield func(failure) bool) {
-	for _, k := range r.keys.Failing {
-		if !yield(failureOfCounted(k)) {
-			return
-		}
-	}
-	// Without pools a full list may lack keys that are not in the queue.
-	r.partial = r.partial || len(r.pools) == 0 && len(r.keys.Failing) >= searchLimit
-	if all := r.entry.queue.SnapshotKeys; all != nil && r.missing == nil {
-		began := time.Now()
-		for k := range all() {
-			if k.Requeues > 0 && !yield(failureOfCounted(k)) {
+func (r *reading) counted(ctx context.Context) iter.Seq[failure] {
+	return func(yield func(failure) bool) {
+		for _, k := range r.keys.Failing {
+			if !yield(countedFailure(k)) {
 				return
 			}
-			began = time.Now()
 		}
-		r.noteMissing(began)
+		// Without pools a full list may lack keys that are not in the queue.
+		r.partial = r.partial || len(r.pools) == 0 && len(r.keys.Failing) >= searchLimit
+		for k := range r.queueKeys(ctx) {
+			if k.Requeues > 0 && !yield(countedFailure(k)) {
+				return
+			}
+		}
+		r.partial = r.partial || r.missing != nil
 	}
-	r.partial = r.partial || r.missing != nil
 }
 
 // errorContains reports whether an error contains a text, or does so as the page shows it.
@@ -186,7 +183,7 @@ type countReport struct {
 // It reports whether there may be more keys: there was no time for all, or only a part was listed.
 func (r *reading) visit(ctx context.Context, set, text string, f func(failure)) (more bool) {
 	r.guard(func() {
-		for k := range r.troubled(set, text, true) {
+		for k := range r.troubled(ctx, set, text, true) {
 			if more = ctx.Err() != nil; more {
 				return
 			}
@@ -234,11 +231,12 @@ type matchingReport struct {
 
 // listErrors lists the keys whose errors contain r.Errors, which the buttons for all of them are for, instead of all that fail or were
 // given up.
-func (r *detailReport) listErrors(ctx context.Context, h *Handler, read *reading, groups errorGroups) {
+func (r *detailReport) listErrors(ctx context.Context, h *Handler, read *reading) {
+	groups := make(errorGroups)
 	r.Failing, r.GivenUp, r.Matching = []keyReport{}, []keyReport{}, new(matchingReport)
 	ctx, next, noTurn := searchTurn(ctx, h.searching, countTime)
 	defer next()
-	r.Matching.More = noTurn != nil || read.visit(ctx, everyTrouble, r.Errors, func(f failure) {
+	r.Matching.More = noTurn != nil || read.visit(ctx, allSets, r.Errors, func(f failure) {
 		keys, n := &r.Failing, &r.Matching.Failing
 		if f.state == stateGivenUp {
 			keys, n = &r.GivenUp, &r.Matching.GivenUp
@@ -250,6 +248,7 @@ func (r *detailReport) listErrors(ctx context.Context, h *Handler, read *reading
 		}
 		groups.add(keyText(f.Key), f)
 	})
+	r.ErrorGroups = groups.sorted()
 	// The pools' lists do not have the time of the next try.
 	read.askEach(ctx, r.Failing, func(k *keyReport, now workqueue.KeySnapshot[any]) { k.Due = now.Due.UTC() })
 }

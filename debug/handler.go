@@ -68,9 +68,9 @@ type Handler struct {
 		// byID has all entries, and byQueue those of queues that can be compared.
 		byID    map[string]*entry
 		byQueue map[any]*entry
-		// byName has the entries of pools, by name. They are in byID too, and hidden while queues show their pools.
+		// poolEntries has the entries of pools, by name. They are in byID too, and hidden while queues show their pools.
 		// poolsByQueue has the pools whose queues can be compared.
-		byName       map[string]*entry
+		poolEntries  map[string]*entry
 		poolsByQueue map[any][]*worker.Inspector
 		// madeUp counts the ids that had to be made up.
 		madeUp int
@@ -93,7 +93,7 @@ func NewHandler(o Options) *Handler {
 	}
 	h := &Handler{clock: o.Clock, every: o.SampleEvery, metrics: o.Metrics, searching: make(chan struct{}, 1), acting: make(chan struct{}, 1)}
 	h.mu.byID, h.mu.byQueue = make(map[string]*entry), make(map[any]*entry)
-	h.mu.byName, h.mu.poolsByQueue = make(map[string]*entry), make(map[any][]*worker.Inspector)
+	h.mu.poolEntries, h.mu.poolsByQueue = make(map[string]*entry), make(map[any][]*worker.Inspector)
 	if o.Actions {
 		if h.audit = o.Audit; h.audit == nil {
 			h.audit = logAction
@@ -125,7 +125,7 @@ func (h *Handler) Close() {
 	h.mu.closed = true
 	clear(h.mu.byID)
 	clear(h.mu.byQueue)
-	clear(h.mu.byName)
+	clear(h.mu.poolEntries)
 	clear(h.mu.poolsByQueue)
 	h.stopIfEmptyLocked()
 }
@@ -261,10 +261,10 @@ func (h *Handler) addPool(name string, p worker.Inspector) {
 	if h.mu.closed {
 		return
 	}
-	e := h.mu.byName[name]
+	e := h.mu.poolEntries[name]
 	if e == nil {
 		e = &entry{name: short(name, maxName), queueName: name, asking: make(chan struct{}, 1)}
-		h.mu.byName[name] = e
+		h.mu.poolEntries[name] = e
 		// The prefix leaves the id to a queue with this name, which may come later.
 		h.addLocked(e, "pool "+e.name)
 	}
@@ -278,9 +278,9 @@ func (h *Handler) removePool(p *worker.Inspector) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	isP := func(q *worker.Inspector) bool { return q == p }
-	for name, e := range h.mu.byName { // Its Stats may have another name.
+	for name, e := range h.mu.poolEntries { // Its Stats may have another name.
 		if e.pools = slices.DeleteFunc(e.pools, isP); len(e.pools) == 0 {
-			delete(h.mu.byName, name)
+			delete(h.mu.poolEntries, name)
 			h.removeLocked(e)
 		}
 	}
@@ -297,16 +297,16 @@ func (h *Handler) entries() []*entry {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := make([]*entry, 0, len(h.mu.byID))
-	withQueue := make(map[string]bool, len(h.mu.byName))
+	withQueue := make(map[string]bool, len(h.mu.poolEntries))
 	for _, e := range h.mu.byID {
 		if e.hasQueue() {
 			all = append(all, e)
-			if len(h.mu.byName) > 0 {
+			if len(h.mu.poolEntries) > 0 {
 				withQueue[e.name], withQueue[e.queueName] = true, true
 			}
 		}
 	}
-	for name, e := range h.mu.byName {
+	for name, e := range h.mu.poolEntries {
 		if !withQueue[name] && len(h.namedLocked(name)) > 0 {
 			all = append(all, e)
 		}
@@ -347,7 +347,7 @@ func (h *Handler) poolsOf(e *entry) (all []*worker.Inspector) {
 
 // namedLocked returns the pools with that name whose queues are not shown.
 func (h *Handler) namedLocked(name string) (all []*worker.Inspector) {
-	if e := h.mu.byName[name]; e != nil {
+	if e := h.mu.poolEntries[name]; e != nil {
 		for _, p := range e.pools {
 			if h.mu.byQueue[hashable(p.Queue)] == nil {
 				all = append(all, p)
@@ -425,8 +425,11 @@ type Times struct{}
 
 var _ workqueue.StatsProvider = Times{}
 
-// HistogramBounds returns nil, which means Kubernetes' buckets.
-func (Times) HistogramBounds() []float64 { return nil }
+// timesBounds are for people who look at a page: they reach the ages of keys in an outage.
+var timesBounds = []float64{1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600}
+
+// HistogramBounds returns bounds from a microsecond to an hour.
+func (Times) HistogramBounds() []float64 { return timesBounds }
 
 // WatchQueue does nothing.
 func (Times) WatchQueue(string, func() workqueue.Stats) {}

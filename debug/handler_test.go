@@ -156,11 +156,11 @@ func TestForeignQueue(t *testing.T) {
 	if d := getJSON[detail](t, h, "?queue=theirs"); d.Queue.Queued != 2 || len(d.Queued) != 0 {
 		t.Errorf("%+v", d)
 	}
-	wantBody(t, get(h, "?queue=theirs"), "<dt>Queued</dt><dd>2</dd>")
+	wantBody(t, get(h, "?queue=theirs"), "<dt>Queued</dt><dd><a href=\"#queued\">2</a></dd>")
 }
 
 // broken panics with something that panics.
-type broken struct{ workqueue.TypedInterface[int] }
+type broken struct{ workqueue.Extended[int] }
 
 type worse struct{}
 
@@ -170,7 +170,7 @@ func (broken) Stats() workqueue.Stats               { panic(worse{}) }
 func (broken) Snapshot(int) workqueue.Snapshot[int] { panic(worse{}) }
 
 // greedy gives more than it is asked for, and less than nothing.
-type greedy struct{ workqueue.TypedInterface[int] }
+type greedy struct{ workqueue.Extended[int] }
 
 func (greedy) Stats() workqueue.Stats { return workqueue.Stats{Queued: -5} }
 func (greedy) Snapshot(int) workqueue.Snapshot[int] {
@@ -334,7 +334,7 @@ func TestQueuesThatDoNotAnswer(t *testing.T) {
 		var far server
 		far.queued.Store(3)
 		for n := range 100 {
-			h.InspectQueue(fmt.Sprintf("far %03d", n), far.queue())
+			inspect(h, fmt.Sprintf("far %03d", n), far.queue())
 		}
 		near := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "a near one", MetricsProvider: h})
 		defer near.ShutDown()
@@ -366,7 +366,7 @@ func TestQueuesThatDoNotAnswer(t *testing.T) {
 			}
 		}
 		wantBody(t, get(h, ""), "far 000", "no answer for 42 s")
-		wantBody(t, get(h, "?queue=far+007"), "no answer for 42 s", "These are its numbers of 42 s ago", "<dt>Queued</dt><dd>3")
+		wantBody(t, get(h, "?queue=far+007"), "no answer for 42 s", "These are its numbers of 42 s ago", "<dt>Queued</dt><dd><a href=\"#queued\">3")
 		wantBody(t, get(h, "?queue=far+007&state=queued"), "does not answer", "There may be more", "Not known.")
 		if f := find(t, h, "far+007", "a"); !f.Incomplete {
 			t.Errorf("a search in a queue that does not answer: %+v", f)
@@ -388,7 +388,7 @@ func TestQueueThatHasNeverAnswered(t *testing.T) {
 		var far server
 		far.beSilent()
 		began := time.Now()
-		h.InspectQueue("far", far.queue())
+		inspect(h, "far", far.queue())
 		if d := time.Since(began); d != 5*time.Second {
 			t.Errorf("its program had to wait for %v", d)
 		}
@@ -409,7 +409,7 @@ func TestCloseWaitsForQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := debug.NewHandler(debug.Options{})
 		var returned atomic.Bool
-		h.InspectQueue("slow", workqueue.Inspector{Stats: func() workqueue.Stats {
+		inspect(h, "slow", workqueue.Inspector{Stats: func() workqueue.Stats {
 			if returned.Load() {
 				time.Sleep(10 * time.Second)
 			}
@@ -438,7 +438,7 @@ func TestNilHandler(t *testing.T) {
 		handled <- key
 		return nil
 	}, worker.Options[string]{MetricsProvider: h})
-	h.InspectQueue("other", workqueue.Inspect(q))
+	inspect(h, "other", workqueue.Inspect(q))
 	start(t, pool)
 	q.Add("a")
 	if key := <-handled; key != "a" {

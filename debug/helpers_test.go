@@ -106,6 +106,7 @@ func inspectorOf(snapshot func(limit int) worker.Snapshot[any]) worker.Inspector
 		},
 		FailingKeys: func() iter.Seq[worker.FailedKey[any]] { return slices.Values(snapshot(1000).Failing) },
 		GivenUpKeys: func() iter.Seq[worker.FailedKey[any]] { return slices.Values(snapshot(1000).GivenUp) },
+		HeldKeys:    func() iter.Seq[worker.HeldKey[any]] { return slices.Values(snapshot(1000).Held) },
 		Cancel:      func(any) bool { return false },
 		Forget:      func(any) {},
 	}
@@ -172,6 +173,10 @@ type (
 		named
 		Error           string
 		Queued, Blocked int
+		Held            int
+		Unworked        bool
+		Longest         float64 `json:"longest_running_seconds"`
+		Unfinished      float64 `json:"unfinished_work_seconds"`
 		Paused          bool
 		PausedGroups    int `json:"paused_groups"`
 		Outage          bool
@@ -324,3 +329,22 @@ func wantBody(t *testing.T, w *httptest.ResponseRecorder, texts ...string) {
 		rest = after
 	}
 }
+
+// inspect shows q, with the methods that every queue has and q lacks.
+func inspect(h interface {
+	InspectQueue(name string, q workqueue.Inspector)
+}, name string, q workqueue.Inspector) {
+	if q.SnapshotKey == nil {
+		q.SnapshotKey = func(key any) (workqueue.KeySnapshot[any], bool) { return workqueue.KeySnapshot[any]{Key: key}, false }
+	}
+	if q.SnapshotKeys == nil {
+		q.SnapshotKeys = func() iter.Seq[workqueue.KeySnapshot[any]] { return func(func(workqueue.KeySnapshot[any]) bool) {} }
+	}
+	if q.AddCause == nil && q.Add != nil {
+		q.AddCause = func(key any, _ workqueue.Cause) { q.Add(key) }
+	}
+	h.InspectQueue(name, q)
+}
+
+// silent is the logger of pools whose failures are meant.
+var silent = slog.New(slog.DiscardHandler)

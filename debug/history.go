@@ -35,17 +35,17 @@ type history struct {
 
 // measure is what a queue had counted at some time.
 type measure struct {
-	at                           time.Time
-	adds, dones, errors, retries uint64
-	queued, processing, waiting  int
-	latency, work, changes       *workqueue.Histogram
+	at                            time.Time
+	adds, dones, errors, retries  uint64
+	queued, inWork, held, waiting int
+	latency, work, changes        *workqueue.Histogram
 }
 
 func (r *reading) measure() measure {
 	s := r.stats
 	m := measure{
 		at: r.at, adds: s.Adds, retries: s.Retries, errors: r.workers.Failed,
-		queued: s.Queued, processing: s.Processing, waiting: s.Waiting,
+		queued: s.Queued, inWork: r.inWork(), held: s.Held, waiting: s.Waiting,
 		latency: s.Latency, work: s.WorkDuration, changes: r.workers.Changes,
 	}
 	if s.WorkDuration != nil {
@@ -59,10 +59,10 @@ func (r *reading) measure() measure {
 // point is what happened between two samples, and what there was at the second one.
 type point struct {
 	// samples is 1, or more in a queue that was idle for so many.
-	samples                      uint32
-	seconds                      float32
-	queued, processing, waiting  uint32
-	adds, dones, errors, retries uint32
+	samples                       uint32
+	seconds                       float32
+	queued, inWork, held, waiting uint32
+	adds, dones, errors, retries  uint32
 	// What follows are seconds, 0 if no key was taken or done. The last two are bounds, and +Inf above the last one.
 	latencyMean, workMean, latencyMost, workMost float32
 }
@@ -78,7 +78,7 @@ func pointBetween(a, b measure) point {
 	size := func(n int) uint32 { return uint32(min(max(int64(n), 0), math.MaxUint32)) }
 	return point{
 		samples: 1, seconds: float32(b.at.Sub(a.at).Seconds()),
-		queued: size(b.queued), processing: size(b.processing), waiting: size(b.waiting),
+		queued: size(b.queued), inWork: size(b.inWork), held: size(b.held), waiting: size(b.waiting),
 		adds: growth(a.adds, b.adds), dones: growth(a.dones, b.dones),
 		errors:  growth(min(a.errors, b.errors), b.errors), // A sum that falls lacks a pool that has ended: what is left is not new.
 		retries: growth(a.retries, b.retries),
@@ -200,7 +200,7 @@ func (h *history) timeline(now measure, every time.Duration) (t timeline) {
 	p := pointBetween(h.mu.last, now).withTimes(h.mu.last, now)
 	if n := len(t.points); n > 0 && live < every/5 {
 		before := t.points[n-1]
-		before.queued, before.processing, before.waiting = p.queued, p.processing, p.waiting
+		before.queued, before.inWork, before.held, before.waiting = p.queued, p.inWork, p.held, p.waiting
 		p = before
 	}
 	t.points, t.ends = append(t.points, p), append(t.ends, 1)

@@ -76,7 +76,7 @@ func TestPageThatIsOlderThanASample(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var adds atomic.Uint64
 		var slow atomic.Bool
-		h.InspectQueue("q", workqueue.Inspector{Stats: func() workqueue.Stats {
+		inspect(h, "q", workqueue.Inspector{Stats: func() workqueue.Stats {
 			st := workqueue.Stats{Name: "q", Adds: adds.Load()}
 			if slow.Swap(false) {
 				adds.Add(1)
@@ -132,7 +132,7 @@ func TestRecentTimes(t *testing.T) {
 		if r.Work.Count != 10 || math.Abs(r.Work.Mean-0.005) > 1e-9 || r.Work.Most != 0.01 || r.Covers < 300 || r.Covers > 600 {
 			t.Errorf("%+v", r)
 		}
-		wantBody(t, get(h, "?queue=q"), "Times</h2>", "In work</th>", "5 ms", "≤ 10 ms", "In work, since the start", "2.5 s", "≤ 10 s")
+		wantBody(t, get(h, "?queue=q"), "Times</h2>", "In work</th>", "5 ms", "≤ 10 ms", "In work, since the start", "2.5 s", "≤ 5 s")
 	})
 }
 
@@ -147,7 +147,7 @@ func TestBounds(t *testing.T) {
 		{[]float64{9.999999999999999e-05, 1}, 90 * time.Microsecond, "≤ 100 µs"},
 		{[]float64{0.0015, 1}, time.Millisecond, "≤ 1.5 ms"},
 		{[]float64{0.001, 1000}, time.Second, "≤ 16m 40s"},
-		{[]float64{1, 2}, 3 * time.Second, "beyond all bounds"},
+		{[]float64{1, 2}, 3 * time.Second, "&gt; 2 s"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHandler(t, debug.Options{Metrics: &watcher{bounds: c.bounds}})
@@ -155,6 +155,32 @@ func TestBounds(t *testing.T) {
 			pass(q, 10, c.held)
 			cell := ">" + c.want + "<" // of half and of 99 %, lately and since the start
 			wantBody(t, get(h, "?queue=q"), "In work</th>", cell, cell, cell, cell)
+		})
+	}
+}
+
+// The chart of times never claims more than the buckets say: what is beyond the last bound is drawn there, and said to be longer.
+func TestChartBeyondBounds(t *testing.T) {
+	for _, c := range []struct {
+		bounds []float64
+		want   []string
+	}{
+		{[]float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1, 10}, []string{"<span>1m 40s</span>", "at most &gt; 10 s"}},
+		{nil, []string{"<span>1m 40s</span>", "at most 1m 40s"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHandler(t, debug.Options{Metrics: &watcher{bounds: c.bounds}})
+			q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "q", MetricsProvider: h})
+			pass(q, 10, 97*time.Second)
+			_, chart, _ := strings.Cut(get(h, "?queue=q").Body.String(), "<b>Times</b>")
+			for _, want := range c.want {
+				if !strings.Contains(chart, want) {
+					t.Errorf("%s is not there:\n%s", want, chart[:2500])
+				}
+			}
+			if strings.Contains(chart, "2h 46m") {
+				t.Error("the chart speaks of hours")
+			}
 		})
 	}
 }
@@ -229,7 +255,7 @@ func TestEarlyTick(t *testing.T) {
 func TestHistoryOfQueueThatDoesNotAnswer(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var far server
-		h.InspectQueue("q", far.queue())
+		inspect(h, "q", far.queue())
 		far.queued.Store(3)
 		time.Sleep(31 * time.Second)
 		far.beSilent()
@@ -246,7 +272,7 @@ func TestHistoryOfQueueThatDoesNotAnswer(t *testing.T) {
 func TestHistoryOfSlowQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var adds atomic.Uint64
-		h.InspectQueue("q", workqueue.Inspector{Stats: func() workqueue.Stats {
+		inspect(h, "q", workqueue.Inspector{Stats: func() workqueue.Stats {
 			time.Sleep(1100 * time.Millisecond)
 			return workqueue.Stats{Name: "q", Adds: adds.Add(10)}
 		}})
@@ -261,7 +287,7 @@ func TestHistoryOfSlowQueue(t *testing.T) {
 func TestDonesOfSharedQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var queued atomic.Int64
-		h.InspectQueue("q", workqueue.Inspector{Stats: func() workqueue.Stats {
+		inspect(h, "q", workqueue.Inspector{Stats: func() workqueue.Stats {
 			return workqueue.Stats{Name: "q", Adds: 1_000_000, Queued: int(queued.Load()), Shared: &workqueue.SharedStats{}}
 		}})
 		time.Sleep(12 * time.Second)
@@ -278,7 +304,7 @@ func TestErrorsOfPoolThatEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var ended atomic.Bool
 		for range 2 { // Both show both pools.
-			h.InspectQueue("q", workqueue.Inspector{Stats: func() workqueue.Stats { return workqueue.Stats{Name: "q"} }})
+			inspect(h, "q", workqueue.Inspector{Stats: func() workqueue.Stats { return workqueue.Stats{Name: "q"} }})
 		}
 		asked := 0
 		for _, failed := range []uint64{40_000, 39_000} {

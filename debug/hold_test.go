@@ -43,9 +43,26 @@ func TestKeysOnHold(t *testing.T) {
 		if k.Key != "held/00" || k.Hold.Reason != "the cache shows <held/00>" || k.Hold.For != 600 || k.Hold.UntilIn != 3000 {
 			t.Errorf("%+v", k)
 		}
-		wantBody(t, get(h, "?queue=q"), "On hold</h2>", "25 of 30", "the cache shows &lt;held/00&gt;", "50m more", `data-action="release"`)
+		wantBody(t, get(h, "?queue=q"), "On hold</h2>", "25 of <a", `>30</a>`, "the cache shows &lt;held/00&gt;", "50m more", `data-action="release"`)
 		wantBody(t, get(h, "?queue=q&key=held/01"),
 			"It is on hold until the cache shows &lt;held/01&gt;, and for 50m more at most. It comes again then.", "on hold</dd>", `data-action="release"`)
+		// Those that run are listed, however many are on hold.
+		if d := getJSON[detail](t, h, "?queue=q&keys=2"); len(d.Running) != 1 || d.Running[0].Key != "busy" {
+			t.Errorf("running %+v", d.Running)
+		}
+		// They are in a state of their own: no work, and no trouble.
+		if q := d.Queue; q.Held != 30 || q.Longest != 600 || q.Unfinished != 600 {
+			t.Errorf("%d held, longest %v s, unfinished %v s", q.Held, q.Longest, q.Unfinished)
+		}
+		wantBody(t, get(h, "?queue=q"), `<dt>In work</dt><dd><a href="#running">1</a>`, `<dt>On hold</dt><dd><a href="#held">30</a>`,
+			`<span class="sign d">on hold <b>30</b>`)
+		wantBody(t, get(h, ""), "<b>1</b> in work", "<b>30</b> on hold", "30 on hold</span></td>")
+		for state, want := range map[string]int{"held": 30, "processing": 1} {
+			if p := getJSON[keysPage](t, h, "?queue=q&state="+state); p.Total != want || len(p.Keys) != want || p.More {
+				t.Errorf("%s: %d of %d keys, more %t", state, len(p.Keys), p.Total, p.More)
+			}
+		}
+		wantBody(t, get(h, "?queue=q&state=held"), "On hold</h2>", "the cache shows &lt;held/29&gt;")
 		h.act(t, 200, "q", "release", "key", "held/01")
 		h.act(t, 404, "q", "release", "key", "busy")
 		h.act(t, 404, "q", "cancel", "key", "held/02")

@@ -80,7 +80,7 @@ func TestMoreFailingKeysThanAreListed(t *testing.T) {
 			return s
 		},
 	}
-	h.InspectQueue("q", q)
+	inspect(h, "q", q)
 	if c := count(t, h, "failing"); c != (counted{512, true}) {
 		t.Errorf("%+v", c)
 	}

@@ -63,7 +63,7 @@ func TestOutageOfQueueThatIsLate(t *testing.T) {
 			time.Sleep(time.Second + time.Millisecond)
 			return workqueue.Stats{Shared: &workqueue.SharedStats{Outage: true}}
 		}
-		h.InspectQueue("q", q)
+		inspect(h, "q", q)
 		for range 3 { // The first list has nothing but the silence.
 			get(h, "")
 			time.Sleep(time.Second)
@@ -79,7 +79,7 @@ func TestOutageOfAServer(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newAudited(t)
 				s := &onServer{known: known}
-				h.InspectQueue("q", s.inspector())
+				inspect(h, "q", s.inspector())
 				pool := worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}}
 				for i := range 30 {
 					pool.GivenUp = append(pool.GivenUp, worker.FailedKey[any]{Key: i})
@@ -137,12 +137,12 @@ func TestPauseOfQueueThatDoesNotAnswer(t *testing.T) {
 				<-answer
 			}
 		}
-		h.InspectQueue("q", workqueue.Inspector{
+		inspect(h, "q", workqueue.Inspector{
 			Stats:         func() workqueue.Stats { wait(); return workqueue.Stats{Name: "q"} },
 			PausedGroups:  func() []string { return []string{"tenant"} },
 			SnapshotGroup: func(string) workqueue.GroupSnapshot { wait(); return workqueue.GroupSnapshot{Paused: true} },
 			PauseGroup:    func(string, time.Duration) { wait() },
-			Pause:         func() { wait() },
+			Pause:         func(time.Duration) { wait() },
 			Resume:        func() { wait() },
 		})
 		time.Sleep(12 * time.Second)
@@ -180,7 +180,7 @@ func TestOutageInTheMiddleOfAnAction(t *testing.T) {
 			}
 			return keys
 		}
-		h.InspectQueue("q", q)
+		inspect(h, "q", q)
 		answers = 3
 		if b := h.act(t, 503, "q", "retry", "of", "given_up", "count", "10"); b.Keys != 3 || b.Gone != 0 || b.Left != 7 || !strings.Contains(b.Error, "Retried 3 keys; 7 are left") {
 			t.Errorf("%+v", b)
@@ -192,7 +192,7 @@ func TestOutageInTheMiddleOfAnAction(t *testing.T) {
 			h.act(t, 200, "q", action, "key", "a")
 		}
 		q.Remove = func(any) bool { return false } // an answer
-		h.InspectQueue("quick", q)
+		inspect(h, "quick", q)
 		h.act(t, 404, "quick", "remove", "key", "a")
 	})
 }
@@ -203,8 +203,8 @@ func TestPauseInAnOutage(t *testing.T) {
 		h := newAudited(t)
 		s := &onServer{known: true}
 		q := s.inspector()
-		q.Pause, q.Resume = func() {}, func() {}
-		h.InspectQueue("q", q)
+		q.Pause, q.Resume = func(time.Duration) {}, func() {}
+		inspect(h, "q", q)
 		for _, silent := range []bool{false, true} {
 			s.silent.Store(silent)
 			for action, want := range map[string]string{"pause": "paused", "resume": "resumed"} {
@@ -227,7 +227,7 @@ func TestOutageInTheMiddleOfAList(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 		}
-		h.InspectQueue("q", q)
+		inspect(h, "q", q)
 		if body := get(h, "?queue=q&state=queued").Body.String(); !strings.Contains(body, "There may be more") {
 			t.Error(body)
 		}
@@ -242,7 +242,7 @@ func TestEmptyListOfFailingKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)
 		s := new(onServer)
-		h.InspectQueue("q", s.inspector())
+		inspect(h, "q", s.inspector())
 		wantBody(t, get(h, "?queue=q"), "Failing</h2>", "No key has failed, as far as the limiter knows.")
 		wantBody(t, get(h, "?queue=q&error=x"), "Failing</h2>", "No key has such an error.", "Head of the line</h2>")
 		s.silent.Store(true)
@@ -264,7 +264,7 @@ func TestSlowListOfGivenUpKeys(t *testing.T) {
 			}
 			return []workqueue.GivenUpKey[any]{{Key: "a"}}
 		}
-		h.InspectQueue("q", q)
+		inspect(h, "q", q)
 		if c := count(t, h, "given_up"); c != (counted{1, true}) {
 			t.Errorf("%+v", c)
 		}
@@ -277,7 +277,7 @@ func TestAnswerBeforeTheSilence(t *testing.T) {
 		inBubble(t, func(t *testing.T, h *debug.Handler) {
 			var silent atomic.Bool
 			answer := make(chan struct{})
-			h.InspectQueue("q", workqueue.Inspector{Stats: func() (s workqueue.Stats) {
+			inspect(h, "q", workqueue.Inspector{Stats: func() (s workqueue.Stats) {
 				switch {
 				case silent.Load():
 					<-answer

@@ -127,7 +127,7 @@
 
 	// confirmed asks whether to do what a button is for. To an action on many keys it adds their number.
 	async function confirmed(form) {
-		const { action, queue, key, group, of, error, given_up } = Object.fromEntries(form);
+		const { action, queue, key, group, of, error, given_up, for: lasts } = Object.fromEntries(form);
 		const called = key || "(empty)";
 		const lost = "That is the only record of what was given up: nothing adds it again by itself.";
 		if (of !== undefined) {
@@ -153,7 +153,7 @@
 			case "release": return confirm(`End the hold of ${called}?`);
 			case "cancel": return confirm(`Cancel the handler of ${called}?`);
 			case "forget": return confirm(`Forget the failures of ${called}?${given_up === undefined ? "" : ` ${lost}`}`);
-			case "pause": return confirm(`Pause queue ${document.querySelector("h1").textContent}? It hands out nothing until it is resumed.`);
+			case "pause": return confirm(`Pause queue ${document.querySelector("h1").textContent}${lasts === undefined ? "" : ` for ${lasts}`}? It hands out nothing until ${lasts === undefined ? "it is resumed" : "then, or until it is resumed"}.`);
 			case "pause_group": return confirm(`Pause group ${group || "(empty)"}?`);
 		}
 		return true;

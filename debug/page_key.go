@@ -16,6 +16,7 @@ import (
 )
 
 const (
+	stateHeld    = "held"     // on hold
 	stateFailing = "failing"  // not in the queue, but the limiter or a pool remembers failures
 	stateGivenUp = "given_up" // a pool or the queue itself does not try it any more
 	stateAbsent  = "absent"   // nothing is known of it, any more
@@ -123,7 +124,7 @@ func (r *reading) poolKeys() *poolKeys {
 	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), holds: make(map[any]worker.HeldKey[any]), known: make(map[any]failure)}
 	var failing, gone []worker.FailedKey[any]
 	for _, k := range r.keys.givenUp {
-		gone = append(gone, failureOfKept(k).FailedKey)
+		gone = append(gone, keptFailure(k).FailedKey)
 	}
 	for _, s := range r.keys.pools {
 		p.running = append(p.running, s.Running...)
@@ -210,9 +211,11 @@ func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
 	for _, k := range pools.held {
 		l.Held = append(l.Held, keyReport{raw: k.Key})
 	}
-	if len(l.Running) == 0 {
-		for _, r := range pools.running {
-			l.Running = append(l.Running, keyReport{raw: r.Key})
+	if len(l.Running) == 0 || len(pools.held) > 0 { // Keys on hold may have left no room for those that run.
+		for _, running := range pools.running {
+			if !slices.ContainsFunc(l.Running, func(k keyReport) bool { return k.raw == running.Key }) {
+				l.Running = append(l.Running, keyReport{raw: running.Key})
+			}
 		}
 	}
 	for _, f := range pools.failures {

@@ -293,7 +293,7 @@ func TestKeyPageIsCheap(t *testing.T) {
 	i := m.inspector()
 	snapshots := 0
 	i.Snapshot = func(limit int) workqueue.Snapshot[any] { snapshots++; return workqueue.Snapshot[any]{} }
-	h.InspectQueue("q", i)
+	inspect(h, "q", i)
 	link := linksToKeys(h, "?queue=q&key=key+18765")[0]
 	wantBody(t, get(h, link), "<h1><code>key 18765</code></h1>", `<main id="live" tabindex="-1" data-refresh="5">`)
 	m.reads, snapshots = 0, 0
@@ -328,7 +328,7 @@ func TestKeyPageOfASilentQueue(t *testing.T) {
 			i.Stats()
 			return workqueue.KeySnapshot[any]{Key: key, State: workqueue.KeyQueued}, true
 		}
-		h.InspectQueue("far", i)
+		inspect(h, "far", i)
 		far.beSilent()
 		began := time.Now()
 		s := getJSON[story](t, h, "?queue=far&key=a&id=b")

@@ -38,7 +38,7 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 	p := &keysReport{Time: now.UTC(), Queue: queueName{e.id, e.name}, State: query.Get("state"), Keys: []keyReport{}}
 	turn, next, noTurn := searchTurn(ctx, h.searching, maxPatience)
 	defer next()
-	lists, known := r.keyLists()
+	known := r.poolKeys()
 	var keys []keyReport
 	errors := cut(query.Get("error"), maxError)
 	switch set := p.State; {
@@ -54,7 +54,7 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 			p.Total++
 		})
 	default:
-		keys, p.More = r.keysIn(turn, workqueue.KeyState(set), lists)
+		keys, p.More = r.keysIn(turn, set)
 		p.Total = len(keys)
 	}
 	p.More = p.More || r.missing != nil || p.Total > len(keys)
@@ -108,32 +108,37 @@ func (r *reading) completeKeys(ctx context.Context, keys []keyReport, known *poo
 }
 
 // keysIn returns the keys of the queue that are in that state, the oldest first, those that wait by their time, and whether there may
-// be more.
-func (r *reading) keysIn(ctx context.Context, state workqueue.KeyState, lists keyLists) (keys []keyReport, more bool) {
-	if r.entry.queue.SnapshotKeys == nil {
-		keys = map[workqueue.KeyState][]keyReport{
-			workqueue.KeyProcessing: lists.Running, workqueue.KeyQueued: lists.Queued, workqueue.KeyWaiting: lists.Waiting,
-		}[state]
-		return keys, len(keys) >= searchLimit
-	}
-	began := time.Now()
-	r.guard(func() {
-		for k := range r.entry.queue.SnapshotKeys() {
-			if more = len(keys) == maxListed || ctx.Err() != nil; more {
-				return
-			}
-			if k.State == state {
-				keys = append(keys, newKeyReport(k))
-			}
-			began = time.Now()
+// be more. Keys on hold are in a state of their own.
+func (r *reading) keysIn(ctx context.Context, state string) (keys []keyReport, more bool) {
+	onHold := make(map[any]bool)
+	for _, p := range r.pools {
+		if p.stats.Held == 0 {
+			continue
 		}
-		r.noteMissing(began) // A queue on a server that has stopped to answer ends its list early.
-	})
+		for k := range p.pool.HeldKeys() {
+			if onHold[k.Key] = true; state == stateHeld && len(keys) < maxListed {
+				held := keyReport{raw: k.Key}
+				held.addHold(k)
+				keys = append(keys, held)
+			}
+		}
+	}
+	if state == stateHeld {
+		return keys, r.stats.Held > len(keys)
+	}
+	for k := range r.queueKeys(ctx) {
+		if more = len(keys) == maxListed; more {
+			break
+		}
+		if string(k.State) == state && !onHold[k.Key] {
+			keys = append(keys, newKeyReport(k))
+		}
+	}
 	slices.SortStableFunc(keys, func(a, b keyReport) int {
-		if state == workqueue.KeyWaiting {
+		if state == string(workqueue.KeyWaiting) {
 			return a.Due.Compare(b.Due)
 		}
 		return a.Since.Compare(b.Since)
 	})
-	return keys, more
+	return keys, more || ctx.Err() != nil
 }

@@ -23,6 +23,7 @@ type listReport struct {
 	Matching   int       `json:"matching"`
 	Queued     int       `json:"queued"`
 	Processing int       `json:"processing"`
+	Held       int       `json:"held,omitempty"`
 	Waiting    int       `json:"waiting"`
 	Failing    int       `json:"failing"`
 	GivenUp    int       `json:"given_up"`
@@ -37,6 +38,9 @@ type listReport struct {
 	SampleEvery  seconds       `json:"sample_seconds"`
 	Queues       []queueReport `json:"queues"`
 }
+
+// InWork is how many keys workers have, without those on hold.
+func (r *listReport) InWork() int { return max(0, r.Processing-r.Held) }
 
 // order is a way to sort the queues: the one with the most first, and by name where that is equal.
 type order struct {
@@ -63,24 +67,24 @@ var orders = []order{
 		)
 	}},
 	by("queued", "most queued", func(r *reading) int { return r.stats.Queued }),
-	by("processing", "most in work", func(r *reading) int { return r.stats.Processing }),
+	by("processing", "most in work", (*reading).inWork),
 	by("waiting", "most waiting", func(r *reading) int { return r.stats.Waiting }),
 	by("oldest", "oldest queued", func(r *reading) time.Duration { return r.stats.OldestQueued }),
 	by("longest", "longest in work", func(r *reading) time.Duration { return r.stats.LongestRunning }),
 	by("unfinished", "most unfinished work", func(r *reading) time.Duration { return r.stats.UnfinishedWork }),
 	by("unanswered", "oldest unanswered", func(r *reading) time.Duration { return r.workers.OldestUnanswered }),
 	by("failing", "most failing keys", func(r *reading) int { return r.workers.Failing }),
-	by("given_up", "most keys given up", func(r *reading) int { return r.givenUp() }),
+	by("given_up", "most keys given up", (*reading).givenUp),
 	by("errors", "most errors per second", func(r *reading) float64 { return r.minute.Errors }),
 	by("adds", "most adds", func(r *reading) uint64 { return r.stats.Adds }),
-	by("retries", "most retries", func(r *reading) uint64 { return r.stats.Retries }),
+	by("retries", "most delayed adds", func(r *reading) uint64 { return r.stats.Retries }),
 	{"name", "name", func(a, b *reading) int { return 0 }},
 }
 
-// longest is for how long a key has been held or in the line. The line of a paused queue does not count: its age is
-// what somebody wanted.
+// longest is for how long a worker has had a key, or a key has been in the line. The line of a queue that is paused, or that
+// nobody works, does not count: its age is what somebody wanted.
 func (r *reading) longest() time.Duration {
-	if r.stats.Paused {
+	if r.stats.Paused || r.isUnworked() {
 		return r.stats.LongestRunning
 	}
 	return max(r.stats.LongestRunning, r.stats.OldestQueued)
@@ -123,6 +127,7 @@ func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
 		}
 		r.Queued += q.stats.Queued
 		r.Processing += q.stats.Processing
+		r.Held += q.stats.Held
 		r.Waiting += q.stats.Waiting
 		r.PausedGroups += len(q.pausedGroups)
 		for _, p := range q.pools {
@@ -163,8 +168,10 @@ type queueReport struct {
 	Queued         int          `json:"queued"`
 	Blocked        int          `json:"blocked"`
 	Paused         bool         `json:"paused"`
+	PausedFor      *seconds     `json:"paused_for_seconds,omitempty"`
 	PausedGroups   int          `json:"paused_groups,omitempty"`
 	Processing     int          `json:"processing"`
+	Held           int          `json:"held,omitempty"`
 	Waiting        int          `json:"waiting"`
 	Adds           uint64       `json:"adds"`
 	Retries        uint64       `json:"retries"`
@@ -193,6 +200,9 @@ type queueReport struct {
 	// known, or not all.
 	HasQueue bool `json:"-"`
 	Late     bool `json:"-"`
+	// InWork is Processing without Held. Unworked: see reading.isUnworked.
+	InWork   int  `json:"-"`
+	Unworked bool `json:"unworked,omitempty"`
 	Missing  bool `json:"-"`
 	timeline timeline
 }
@@ -228,45 +238,24 @@ func (u *unansweredReport) Href() string {
 	return href("queue", u.Queue.ID, "key", *u.Key, "id", keyID(u.raw))
 }
 
-// poolReport is what is shown of a pool of workers: its Stats, without what is of no use to readers, and GivenUp, its keys that are
-// given up now.
+// poolReport is what is shown of a pool of workers: its Stats, and a summary of how long its handler takes.
 type poolReport struct {
-	Name        string       `json:"name"`
-	Wanted      int          `json:"wanted"`
-	Living      int          `json:"living"`
-	Busy        int          `json:"busy"`
-	Stuck       int          `json:"stuck"`
-	Handled     uint64       `json:"handled"`
-	Failed      uint64       `json:"failed"`
-	Panicked    uint64       `json:"panicked"`
-	TimedOut    uint64       `json:"timed_out"`
-	Requeued    uint64       `json:"requeued"`
-	Interrupted uint64       `json:"interrupted"`
-	Looping     int          `json:"looping"`
-	Holds       uint64       `json:"holds"`
-	Held        int          `json:"held"`
-	HeldToLimit uint64       `json:"held_to_limit"`
-	GivenUp     uint64       `json:"given_up"`
-	Failing     int          `json:"failing"`
-	GivenUpKeys int          `json:"given_up_keys"`
-	Handler     *timesReport `json:"handler"`
+	worker.Stats
+	Handler *timesReport `json:"handler"`
 }
 
 func newPoolReport(p poolReading) poolReport {
 	s := p.stats
-	return poolReport{
-		Name: short(s.Name, maxName), Wanted: s.Wanted, Living: s.Living, Busy: s.Busy, Stuck: s.Stuck,
-		Handled: s.Handled, Failed: s.Failed, Panicked: s.Panicked, TimedOut: s.TimedOut, Requeued: s.Requeued,
-		Interrupted: s.Interrupted, Looping: s.Looping, Holds: s.Holds, Held: s.Held, HeldToLimit: s.HeldToLimit, GivenUp: s.GivenUp, Failing: s.Failing, GivenUpKeys: s.GivenUpKeys, Handler: newTimesReport(s.Durations),
-	}
+	s.Name, s.Queue = short(s.Name, maxName), short(s.Queue, maxName)
+	return poolReport{s, newTimesReport(s.Durations)}
 }
 
 func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 	s := r.stats
 	q := queueReport{
 		queueName: queueName{r.entry.id, r.entry.name}, HasQueue: r.entry.hasQueue(), Late: r.late, Missing: r.missing != nil, Outage: r.missing == errOutage,
-		Queued: s.Queued, Blocked: s.Blocked, Paused: s.Paused, PausedGroups: len(r.pausedGroups),
-		Processing: s.Processing, Waiting: s.Waiting, Adds: s.Adds, Retries: s.Retries, Dropped: s.Dropped, UnmatchedDones: s.UnmatchedDones,
+		Queued: s.Queued, Blocked: s.Blocked, Paused: s.Paused, PausedFor: between(now, s.PausedUntil), PausedGroups: len(r.pausedGroups),
+		Processing: s.Processing, Held: s.Held, InWork: r.inWork(), Waiting: s.Waiting, Unworked: r.isUnworked(), Adds: s.Adds, Retries: s.Retries, Dropped: s.Dropped, UnmatchedDones: s.UnmatchedDones,
 		ShuttingDown: s.ShuttingDown, Timed: s.Latency != nil, OldestQueued: seconds(s.OldestQueued),
 		LongestRunning: seconds(s.LongestRunning), UnfinishedWork: seconds(s.UnfinishedWork),
 		Minute: r.minute, Pools: mapped(r.pools, newPoolReport), Workers: r.workers, GivenUp: r.givenUp(), Oldest: r.oldest(),

@@ -26,6 +26,9 @@ func TestSorting(t *testing.T) {
 	stuck.Add(0)
 	stuck.Get()
 	clock.Step(time.Minute)
+	behind.Add(9) // Somebody takes its keys.
+	behind.Get()
+	behind.Done(9)
 	for key := range 5 {
 		behind.Add(key)
 	}
@@ -81,14 +84,14 @@ func TestMostInTroubleFirst(t *testing.T) {
 			"8 paused":      {Paused: true, OldestQueued: 24 * time.Hour, Queued: 9},
 			"9 idle":        {},
 		} {
-			h.InspectQueue(name, workqueue.Inspector{Stats: func() workqueue.Stats {
+			inspect(h, name, workqueue.Inspector{Stats: func() workqueue.Stats {
 				if s.Name == "panics" {
 					panic("oh")
 				}
 				return s
 			}})
 		}
-		h.InspectQueue("6½ paused group", workqueue.Inspector{
+		inspect(h, "6½ paused group", workqueue.Inspector{
 			Stats: noStats, PausedGroups: func() []string { return []string{"g"} },
 		})
 		showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "3 stuck", Stuck: 1}})
@@ -120,7 +123,7 @@ func TestSearch(t *testing.T) {
 	}
 	w := get(h, "?search=%22%3E%3Cscript%3E")
 	wantBody(t, w, `value="&#34;&gt;&lt;script&gt;"`, "No queue has a name like that")
-	if w := get(h, "?search="+strings.Repeat("%00", 100_000)); w.Body.Len() > 21_000 {
+	if w := get(h, "?search="+strings.Repeat("%00", 100_000)); w.Body.Len() > 21_500 {
 		t.Errorf("%d bytes", w.Body.Len())
 	}
 }
@@ -244,7 +247,7 @@ func TestManyQueuesAndKeys(t *testing.T) {
 	for _, c := range []struct {
 		query, accept string
 		bytes         int
-	}{{"", "text/html", 100_000}, {"", "application/json", 100_000}, {"?queue=q", "text/html", 50_000}, {"?queue=q&keys=250", "text/html", 250_000}} {
+	}{{"", "text/html", 100_000}, {"", "application/json", 100_000}, {"?queue=q", "text/html", 50_000}, {"?queue=q&keys=250", "text/html", 251_000}} {
 		if w := get(h, c.query, "Accept", c.accept); w.Body.Len() > c.bytes {
 			t.Errorf("%+v: %d bytes", c, w.Body.Len())
 		}
@@ -255,7 +258,7 @@ func TestManyQueuesAndKeys(t *testing.T) {
 func TestKeysThatAreAskedFor(t *testing.T) {
 	h := newHandler(t, debug.Options{})
 	asked, most := 0, 0
-	h.InspectQueue("q", workqueue.Inspector{
+	inspect(h, "q", workqueue.Inspector{
 		Stats: func() workqueue.Stats { return workqueue.Stats{Queued: 1 << 30} },
 		Snapshot: func(limit int) workqueue.Snapshot[any] {
 			asked, most = asked+1, max(most, limit)
@@ -293,7 +296,7 @@ func TestMemoryOfAList(t *testing.T) {
 	bytes, objects := allocated(500)
 	moreBytes, moreObjects := allocated(1500)
 	bytes, objects = (moreBytes-bytes)/1500, (moreObjects-objects)/1500
-	if bytes > 1800 || objects > 8 {
+	if bytes > 2000 || objects > 8 {
 		t.Errorf("%d bytes for each queue, in %d objects", bytes, objects)
 	}
 }

@@ -25,7 +25,7 @@ type detailReport struct {
 	Errors   string          `json:"error_contains,omitempty"`
 	Matching *matchingReport `json:"matching,omitempty"`
 	keyLists
-	// ErrorGroups are the errors that most of the keys have that failed last or, with Errors, of all that match.
+	// ErrorGroups are the errors that most of the failing and given-up keys have or, with Errors, most of those that match.
 	ErrorGroups []errorGroup `json:"errors,omitempty"`
 	// Found is not nil if a key was searched for.
 	Found  *foundReport     `json:"found,omitempty"`
@@ -38,8 +38,8 @@ type detailReport struct {
 	FailingUnlisted bool      `json:"-"`
 	Actions         actionSet `json:"-"`
 	limit           int
-	// grouped is how many keys were looked at for ErrorGroups.
-	grouped int
+	// Uncounted is how many keys fail or were given up whose errors are not known.
+	Uncounted int `json:"-"`
 }
 
 // groupReport is a group that is paused, or that listed keys have.
@@ -75,13 +75,23 @@ type timesReport struct {
 	Half   *float64 `json:"p50_at_most_seconds,omitempty"`
 	Ninety *float64 `json:"p90_at_most_seconds,omitempty"`
 	Most   *float64 `json:"p99_at_most_seconds,omitempty"`
+	// last is the greatest bound, in seconds.
+	last float64
+}
+
+// Text returns one of the bounds for people: those that are missing are above the greatest one.
+func (r *timesReport) Text(bound *float64) string {
+	if bound == nil {
+		return "> " + precise(r.last)
+	}
+	return "≤ " + precise(*bound)
 }
 
 func newTimesReport(h *workqueue.Histogram) *timesReport {
 	if h == nil {
 		return nil
 	}
-	r := &timesReport{Count: h.Count()}
+	r := &timesReport{Count: h.Count(), last: lastBound(h)}
 	if r.Count > 0 {
 		r.Mean = h.Sum / float64(r.Count)
 		r.Half = atMost(h, r.Count, 0.5)
@@ -89,6 +99,14 @@ func newTimesReport(h *workqueue.Histogram) *timesReport {
 		r.Most = atMost(h, r.Count, 0.99)
 	}
 	return r
+}
+
+// lastBound returns the greatest bound, in seconds.
+func lastBound(h *workqueue.Histogram) float64 {
+	if h == nil || len(h.Bounds) == 0 {
+		return 0
+	}
+	return h.Bounds[len(h.Bounds)-1]
 }
 
 // atMost returns the bound that a part of count times does not exceed, or nil if there is none.
@@ -124,7 +142,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 	ctx, cancel := context.WithTimeout(ctx, maxPatience)
 	defer cancel()
 	read := h.readOne(ctx, e, ask)
-	lists, pools := read.keyLists()
+	lists, _ := read.keyLists()
 	r := &detailReport{
 		Time:            now.UTC(),
 		SampleEvery:     seconds(h.every),
@@ -147,18 +165,14 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 	for _, f := range read.keys.facts {
 		r.Facts = append(r.Facts, workqueue.Fact{Name: short(f.Name, maxName), Value: short(f.Value, maxKey)})
 	}
-	groups := make(errorGroups)
-	if r.Errors != "" && !read.late {
-		r.listErrors(ctx, h, read, groups)
-	} else {
-		for _, f := range pools.failures {
-			groups.add(keyText(f.Key), f)
-			if f.state != "" {
-				r.grouped++
-			}
-		}
+	switch {
+	case read.late:
+	case r.Errors != "":
+		r.listErrors(ctx, h, read)
+	default:
+		groups, counted := read.countErrors()
+		r.ErrorGroups, r.Uncounted = groups.sorted(), max(0, read.workers.Failing+read.givenUp()-counted)
 	}
-	r.ErrorGroups = groups.sorted()
 	// What was given up may be in the queue again.
 	read.askEach(ctx, r.GivenUp, func(k *keyReport, now workqueue.KeySnapshot[any]) { k.State = string(now.State) })
 	if query.Has("key") {
@@ -269,17 +283,14 @@ func (r *detailReport) Refresh() int {
 	return refreshSeconds
 }
 
+// Alarming reports that a handler is stuck or takes long: then the running keys come first.
+func (r *detailReport) Alarming() bool {
+	return r.Queue.Workers.Stuck > 0 || time.Duration(r.Queue.LongestRunning) >= time.Minute
+}
+
 // HasErrors reports whether there may be errors of failing keys.
 func (r *detailReport) HasErrors() bool {
 	return r.HasGivenUp() || slices.ContainsFunc(r.Failing, func(k keyReport) bool { return k.Error != "" })
-}
-
-// Uncounted returns how many more keys fail or were given up than those whose errors are counted.
-func (r *detailReport) Uncounted() int {
-	if r.Errors != "" {
-		return 0
-	}
-	return max(0, r.Queue.Workers.Failing+r.Queue.GivenUp-r.grouped)
 }
 
 // HasGivenUp reports whether there may be keys that were given up.
@@ -314,7 +325,7 @@ var sections = []section{
 		Title: "Running", Hint: "held by workers, longest first", Empty: "No worker holds a key.",
 	},
 	{
-		Kind: "held", State: string(workqueue.KeyProcessing), of: func(l *keyLists) *[]keyReport { return &l.Held },
+		Kind: "held", State: stateHeld, of: func(l *keyLists) *[]keyReport { return &l.Held },
 		Title: "On hold", Hint: "wait to be released, or for their limit; the longest first",
 	},
 	{
@@ -360,7 +371,7 @@ func (r *detailReport) fill(s section, keys []keyReport) section {
 	workers, pools, can := r.Queue.Workers, len(r.Queue.Pools) > 0, r.Actions
 	switch s.Kind {
 	case "running":
-		s.Total, s.Actions, s.Attempts = max(r.Queue.Processing-workers.Held, workers.Busy), can.only("cancel"), pools
+		s.Total, s.Actions, s.Attempts = max(r.Queue.InWork, workers.Busy), can.only("cancel"), pools
 		if !pools && !r.Queue.Timed {
 			s.Hint = "held by workers, in no order"
 		}
@@ -395,7 +406,7 @@ func (r *detailReport) fill(s section, keys []keyReport) section {
 	if s.Set != "" && len(s.Keys) > 0 {
 		s.ForAll = can.only("retry", "forget")
 	}
-	if s.Total <= len(s.Keys) || s.Kind == "held" {
+	if s.Total <= len(s.Keys) {
 		s.State = ""
 	}
 	for i := range s.Keys {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/metrics"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -19,6 +20,16 @@ const (
 	// readers is how many queues are read at once.
 	readers = 64
 )
+
+// inWork returns how many keys workers have, without those on hold.
+func (r *reading) inWork() int { return max(0, r.stats.Processing-r.stats.Held) }
+
+// isUnworked reports that keys are queued in a queue that nobody has taken a key from and no pool works, as on a replica that
+// waits to be the leader. Such a queue is not late. Without times that is not known.
+func (r *reading) isUnworked() bool {
+	s := r.stats
+	return s.Queued > 0 && s.Processing == 0 && s.Latency != nil && s.Latency.Count() == 0 && r.workers.Wanted == 0 && !s.Paused
+}
 
 // reading is what an entry's queue and pools reported at one moment. The one in entry.last is shared: copy it before a change.
 type reading struct {
@@ -173,7 +184,7 @@ func (r *reading) readQueue(limit int) {
 		})
 	}
 	if q.GivenUp != nil {
-		r.askQueue(func() { r.keys.givenUp = q.GivenUp(limit) })
+		r.askQueue(func() { r.keys.givenUp = q.GivenUp(max(limit, searchLimit)) })
 	}
 }
 
@@ -182,7 +193,7 @@ func (r *reading) readPools(h *Handler, limit int) {
 		var s worker.Snapshot[any]
 		err := guarded("pool", func() {
 			if limit > 0 {
-				s = p.Snapshot(max(limit, someErrors))
+				s = p.Snapshot(limit)
 			} else if s = p.Snapshot(0); s.Stats.Ended {
 				s = p.Snapshot(maxKeys)
 			}
@@ -205,6 +216,7 @@ func (r *reading) readPools(h *Handler, limit int) {
 			r.workers = r.workers.Plus(s.Stats)
 		}
 	}
+	metrics.LeaveOutHolds(&r.stats, r.workers)
 }
 
 // ask reads e, one goroutine at a time. It returns nil if ctx ends while another one reads, and at once if that has taken more than

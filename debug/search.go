@@ -3,11 +3,14 @@ package debug
 import (
 	"cmp"
 	"context"
+	"iter"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 const (
@@ -150,40 +153,53 @@ func searchTurn(ctx context.Context, turn chan struct{}, limit time.Duration) (_
 	}
 }
 
+// queueKeys yields all keys of the queue, a few hundred at a time, until ctx ends or the queue's server does not answer: then r.missing
+// says so.
+func (r *reading) queueKeys(ctx context.Context) iter.Seq[workqueue.KeySnapshot[any]] {
+	return func(yield func(workqueue.KeySnapshot[any]) bool) {
+		if r.missing != nil || !r.entry.hasQueue() {
+			return
+		}
+		n, step := 0, time.Now()
+		r.guard(func() {
+			for k := range r.entry.queue.SnapshotKeys() {
+				if !yield(k) {
+					return
+				}
+				if n++; n%256 == 0 {
+					if ctx.Err() != nil || r.noteMissing(step) != nil {
+						return
+					}
+					step = time.Now()
+				}
+			}
+			r.noteMissing(step) // Those of a server that has stopped to answer end early.
+		})
+	}
+}
+
 // searchAll looks at all keys that the queue and its pools have. It returns how many it has seen, and whether it has missed any.
 func (r *reading) searchAll(ctx context.Context, f *foundReport) (n int, incomplete bool) {
-	step := time.Now()
-	// answers notes if the last few hundred keys took so long that the queue's server cannot have answered.
-	answers := func() bool {
-		err := r.noteMissing(step)
-		step = time.Now()
-		return err == nil
-	}
 	look := func(key any, state string) (more bool) {
 		if exact, fits := f.fits(key); fits {
 			f.add(keyReport{raw: key, State: state}, exact)
 		}
 		n++
-		return n%256 > 0 || ctx.Err() == nil && answers()
+		return n%256 > 0 || ctx.Err() == nil
 	}
-	incomplete = true
-	r.guard(func() {
-		if r.entry.queue.SnapshotKeys != nil && r.missing == nil {
-			for k := range r.entry.queue.SnapshotKeys() {
-				if !look(k.Key, string(k.State)) {
-					return
-				}
-			}
-			answers()
+	for k := range r.queueKeys(ctx) {
+		if !look(k.Key, string(k.State)) {
+			break
 		}
-		for k := range r.troubled(everyTrouble, "", false) {
+	}
+	r.guard(func() {
+		for k := range r.troubled(ctx, allSets, "", false) {
 			if !look(k.Key, k.state) {
 				return
 			}
 		}
-		incomplete = r.missing != nil
 	})
-	return n, incomplete
+	return n, ctx.Err() != nil || r.missing != nil || r.err != nil
 }
 
 // recall returns the keys that were found by this text and id before.

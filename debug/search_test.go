@@ -138,7 +138,7 @@ func (m *manyKeys) inspector() workqueue.Inspector {
 func TestSearchKeepsLittle(t *testing.T) {
 	h := newHandler(t, debug.Options{})
 	m := &manyKeys{n: 100_000}
-	h.InspectQueue("q", m.inspector())
+	inspect(h, "q", m.inspector())
 	before := liveHeap()
 	for search, want := range map[string]int{"key 99999": 1, "9999": 19, "key": 25, "none": 0} {
 		var kept int64
@@ -165,7 +165,7 @@ func liveHeap() int64 {
 func TestSearchAgain(t *testing.T) {
 	h := newHandler(t, debug.Options{})
 	m := &manyKeys{n: 20_000}
-	h.InspectQueue("q", m.inspector())
+	inspect(h, "q", m.inspector())
 	for range 3 {
 		if f := find(t, h, "q", "key 18765"); len(f.Keys) != 1 || !f.Exact || f.Keys[0].Requeues != 1 || f.Keys[0].State != "queued" {
 			t.Errorf("%+v", f)
@@ -193,7 +193,7 @@ func TestSearchAgain(t *testing.T) {
 func TestSearchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)
-		h.InspectQueue("q", (&manyKeys{n: 1 << 30, each: time.Millisecond}).inspector())
+		inspect(h, "q", (&manyKeys{n: 1 << 30, each: time.Millisecond}).inspector())
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -325,15 +325,15 @@ func TestFindEverywhereWithoutAnswers(t *testing.T) {
 		near.Add("a")
 		var far server
 		for n := range 30 {
-			h.InspectQueue(fmt.Sprintf("far %02d <b>", n), far.queue())
+			inspect(h, fmt.Sprintf("far %02d <b>", n), far.queue())
 		}
-		h.InspectQueue("panics", workqueue.Inspector{
+		inspect(h, "panics", workqueue.Inspector{
 			Stats:        noStats,
 			SnapshotKeys: func() iter.Seq[workqueue.KeySnapshot[any]] { panic("oh") },
 		})
 		later := (&manyKeys{n: 1}).inspector()
 		later.SnapshotKey = func(any) (workqueue.KeySnapshot[any], bool) { panic("oh") }
-		h.InspectQueue("panics later", later)
+		inspect(h, "panics later", later)
 		far.beSilent()
 		began := time.Now()
 		e := getJSON[detail](t, h, "?key=a")
@@ -352,8 +352,8 @@ func TestFindEverywhereWithoutAnswers(t *testing.T) {
 // A search of all queues ends after a minute, too, and waits for other searches.
 func TestFindEverywhereEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
-		h.InspectQueue("endless", (&manyKeys{n: 1 << 30, each: time.Millisecond}).inspector())
-		h.InspectQueue("small", (&manyKeys{n: 10}).inspector())
+		inspect(h, "endless", (&manyKeys{n: 1 << 30, each: time.Millisecond}).inspector())
+		inspect(h, "small", (&manyKeys{n: 10}).inspector())
 		began := time.Now()
 		e := getJSON[detail](t, h, "?key=key+7")
 		if d := time.Since(began); d < time.Minute || d > 61*time.Second || len(e.Found.Unanswered) != 1 || e.Found.Unanswered[0].ID != "endless" || len(e.Found.Keys) == 0 {
@@ -366,7 +366,7 @@ func TestFindEverywhereEnds(t *testing.T) {
 func TestFindEverywhereWithoutTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		end := make(chan struct{})
-		h.InspectQueue("q", workqueue.Inspector{Stats: noStats, SnapshotKeys: func() iter.Seq[workqueue.KeySnapshot[any]] {
+		inspect(h, "q", workqueue.Inspector{Stats: noStats, SnapshotKeys: func() iter.Seq[workqueue.KeySnapshot[any]] {
 			return func(func(workqueue.KeySnapshot[any]) bool) { <-end }
 		}})
 		var wg sync.WaitGroup
@@ -387,7 +387,7 @@ func TestFindEverywhereWithoutTurn(t *testing.T) {
 func TestActionsWithoutID(t *testing.T) {
 	h := newAudited(t)
 	q := &manyKeys{n: 10}
-	h.InspectQueue("q", q.inspector())
+	inspect(h, "q", q.inspector())
 	pool := inspectorOf(func(int) worker.Snapshot[any] {
 		return worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}, Running: []worker.RunningKey[any]{{Key: "key 1"}}}
 	})
@@ -408,7 +408,7 @@ func TestFindEverywhereWhileClosing(t *testing.T) {
 		var shown atomic.Bool
 		var closed sync.WaitGroup
 		var once sync.Once
-		h.InspectQueue("closes", workqueue.Inspector{Stats: func() workqueue.Stats {
+		inspect(h, "closes", workqueue.Inspector{Stats: func() workqueue.Stats {
 			if shown.Load() {
 				once.Do(func() { closed.Go(h.Close) })
 				time.Sleep(100 * time.Millisecond)

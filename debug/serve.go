@@ -106,7 +106,7 @@ func (h *Handler) answer(r *http.Request) (status int, template string, report a
 		c := h.count(ctx, e, query)
 		return c.status, "", c
 	case query.Has("state") && sectionOf(query.Get("state")) < 0:
-		return http.StatusBadRequest, "gone", nothing{"No such state", "The states of keys are processing, queued, waiting, failing and given_up."}
+		return http.StatusBadRequest, "gone", nothing{"No such state", "The states of keys are processing, held, queued, waiting, failing and given_up."}
 	case query.Has("state"):
 		return http.StatusOK, "allkeys", h.keysPage(ctx, e, query)
 	case query.Has("key") && query.Has("id"):
@@ -165,7 +165,6 @@ var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
 	"number":  number,
 	"human":   func(s seconds) string { return human(time.Duration(s)) },
 	"level":   level,
-	"most":    atMostText,
 	"mean":    precise,
 	"rate":    perSecondText,
 	"stamp":   func(t time.Time) string { return t.Format(time.RFC3339Nano) },

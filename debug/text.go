@@ -32,14 +32,6 @@ func level(s seconds) string {
 	}
 }
 
-// atMostText returns a bound for people.
-func atMostText(bound *float64) string {
-	if bound == nil {
-		return "beyond all bounds"
-	}
-	return "≤ " + precise(*bound)
-}
-
 // precise returns a number of seconds with three digits, so that bounds and means are not rounded down.
 func precise(s float64) string {
 	if s >= 60 {

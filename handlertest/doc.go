@@ -1,6 +1,7 @@
-// Package handlertest tests a handler against what production does to it: keys merge and come again, caches lag, the process crashes. A queue
-// promises little on purpose: a key comes at least once after its last change, in any order. A correct handler reaches the same final state every time. (Whether a queue is right, package
-// [github.com/keyedqueue/workqueue/workqueuetest] tests.)
+// Package handlertest tests a handler against what production does to it: keys merge and come again, caches
+// lag, the process crashes. A queue promises little on purpose: a key comes at least once after its last
+// change, in any order. A correct handler reaches the same final state every time. (Whether a queue is right,
+// package [github.com/keyedqueue/workqueue/workqueuetest] tests.)
 //
 //	func TestSets(t *testing.T) {
 //		handlertest.Converges(t, func(s *handlertest.Scenario[string]) {
@@ -16,11 +17,13 @@
 //
 // # What happens in a run
 //
-// A [World] holds the truth. Handlers write to it through a [Client], and read from it or from the cache of their process. The cache shows changes later, in
-// their order, and adds keys to the queue when it does, as an informer does. A [worker.Pool] runs the handler over a real queue, so the handler may
-// return any answer of package worker. All of it is in a bubble of testing/synctest, where time is virtual.
+// A [World] holds the truth. Handlers write to it through a [Client], and read from it or from the cache of
+// their process. The cache shows changes later, in their order, and adds keys to the queue when it does, as
+// an informer does. A [worker.Pool] runs the handler over a real queue, so the handler may return any answer
+// of package worker. All of it is in a bubble of testing/synctest, where time is virtual.
 //
-// [Converges] runs the scenario once undisturbed. That run must come to rest, and its outcome is what all other runs must come to. In these
+// [Converges] runs the scenario once undisturbed. That run must come to rest, and its outcome is what all
+// other runs must come to. In these
 //
 //   - the process crashes after a write, at a [Process.Point] or when a handler has returned, and starts again with an empty memory and queue and a new
 //     listing. At the crash its contexts end, and nothing that still runs, deferred calls included, gets past its next use of the world.
@@ -31,24 +34,29 @@
 //
 // # A failure
 //
-// The report has the difference, the story of the run in virtual time, and the line that repeats the run. The schedule in it, such as
+// The report has the difference, the story of the run in virtual time, and the line that repeats the run. The
+// schedule in it, such as
 //
 //	crash#1=1s lag:pods#2=3ms slow:web#3=100ms
 //
-// is the shortest that was found. It says that the process crashes at its first possible point and is down for a second, that the cache shows the second change
-// of the pods 3 ms late, and that the third step of the calls for web takes 100 ms longer. A step is the beginning of a call, or a call of a client.
+// is the shortest that was found. It says that the process crashes at its first possible point and is down
+// for a second, that the cache shows the second change of the pods 3 ms late, and that the third step of the
+// calls for web takes 100 ms longer. A step is the beginning of a call, or a call of a client.
 //
 // # What the handler must not do
 //
-// A run depends on nothing but its schedule if the handler and the scenario do not use real time, random numbers, the order of a map, or memory that was not made in the
-// function of Converges. Virtual time is not real, but it differs from run to run: an outcome must not have it. Calls of clients run one at a time, in the
-// order of virtual time. Goroutines that the handler starts take part if they wait on timers, channels or contexts; a run does not wait for one that
-// sleeps longer than [Scenario].Settle. Do not hold a sync.Mutex, RWMutex or Once during a call of a client with more than one worker:
-// testing/synctest cannot see that the others wait, and the run hangs.
+// A run depends on nothing but its schedule if the handler and the scenario do not use real time, random
+// numbers, the order of a map, or memory that was not made in the function of Converges. Virtual time is not
+// real, but it differs from run to run: an outcome must not have it. Calls of clients run one at a time, in
+// the order of virtual time. Goroutines that the handler starts take part if they wait on timers, channels or
+// contexts; a run does not wait for one that sleeps longer than [Scenario].Settle. Do not hold a sync.Mutex,
+// RWMutex or Once during a call of a client with more than one worker: testing/synctest cannot see that the
+// others wait, and the run hangs.
 //
 // # Other worlds
 //
-// A program with a world of its own, such as files or a client-go clientset, makes its fakes tell the run what happens: [Process.Write], [Process.Read],
-// [Process.Show] and [Process.Point]. [Scenario].Program is for programs that run queues and workers of their own. A queue alone is
-// disturbed by [Perturb]. docs/testing-handlers.md has more, and an adapter for client-go.
+// A program with a world of its own, such as files or a client-go clientset, makes its fakes tell the run
+// what happens: [Process.Write], [Process.Read], [Process.Show] and [Process.Point]. [Scenario].Program is
+// for programs that run queues and workers of their own. A queue alone is disturbed by [Perturb].
+// docs/testing-handlers.md has more, and an adapter for client-go.
 package handlertest

@@ -37,11 +37,9 @@ func locks(deferred bool) func(s *Scenario[string]) {
 	}
 }
 
-// A mutex that is held over a call makes a bubble hang. The report says so, with the story and the stacks of that bubble.
+// A mutex that is held over a call makes a bubble hang. The report says so, with the story and the stacks of
+// that bubble.
 func TestHangOfMutex(t *testing.T) {
-	old := patience
-	patience = 3 * time.Second
-	defer func() { patience = old }()
 	res := play(t, locks(true), newDecider(schedule{}, 0), true)
 	if res.failed == nil {
 		t.Fatal("no failure")
@@ -54,20 +52,18 @@ func TestHangOfMutex(t *testing.T) {
 	if strings.Contains(res.failed.text, "testing.(*T).Run") {
 		t.Errorf("it has the stacks of goroutines outside:\n%s", res.failed.text)
 	}
-	if !strings.Contains(story(res.story), "a: the handler begins") {
-		t.Errorf("it has no story:\n%s", story(res.story))
+	if !strings.Contains(storyOf(res.story), "a: the handler begins") {
+		t.Errorf("it has no story:\n%s", storyOf(res.story))
 	}
-	s := search{play: func(decider, bool) result { return result{hangs: true, crashed: true} }, log: func(string, ...any) {}, undisturbed: 1}
+	s := search{play: func(decider, bool) result { return result{hangs: true, crashed: true} }, log: func(string, ...any) {}, undisturbed: result{outcome: 1}}
 	if res := s.under(newDecider(schedule{}, 0), false); res.failed != nil {
 		t.Errorf("a run that hangs after its crash is judged: %+v", res.failed)
 	}
 }
 
-// A crash ends the goroutine that holds the mutex, and another one waits for it forever: that is no mistake of the handler.
+// A crash ends the goroutine that holds the mutex, and another one waits for it forever: that is no mistake
+// of the handler.
 func TestHangAfterCrash(t *testing.T) {
-	old := patience
-	patience = 3 * time.Second
-	defer func() { patience = old }()
 	res := play(t, locks(false), newDecider(schedule{site{crashes, "", 1}: time.Second}, 0), true)
 	if !res.hangs || res.failed != nil {
 		t.Errorf("got %+v", res)

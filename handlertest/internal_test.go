@@ -61,7 +61,8 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-// An object that changes again while the cache lags, two processes, a shared queue, crashes: everything that has an order.
+// An object that changes again while the cache lags, two processes, a shared queue, crashes: everything that
+// has an order.
 func everything(s *Scenario[string]) {
 	apps := NewWorld[string, int](s, "apps", nil)
 	for i := range 4 {
@@ -90,8 +91,8 @@ func everything(s *Scenario[string]) {
 	}
 }
 
-// slowKey is a key whose text takes time. It is asked for around each step of a key's life, so goroutines that race with each other take turns in
-// many ways.
+// slowKey is a key whose text takes time. It is asked for around each step of a key's life, so goroutines
+// that race with each other take turns in many ways.
 type slowKey string
 
 func (k slowKey) String() string {
@@ -101,7 +102,8 @@ func (k slowKey) String() string {
 	return string(k)
 }
 
-// crowded are two worlds that add the same keys at the same moment, to queues that other workers wait for, and processes whose contexts take long to end.
+// crowded are two worlds that add the same keys at the same moment, to queues that other workers wait for,
+// and processes whose contexts take long to end.
 func crowded(shared bool) func(s *Scenario[slowKey]) {
 	return func(s *Scenario[slowKey]) {
 		apps := NewWorld[slowKey, int](s, "apps", nil)
@@ -125,7 +127,8 @@ func crowded(shared bool) func(s *Scenario[slowKey]) {
 	}
 }
 
-// The same seed has the same story, and so has the schedule that it has led to, whatever the scheduler of Go does.
+// The same seed has the same story, and so has the schedule that it has led to, whatever the scheduler of Go
+// does.
 func TestSameSeedSameStory(t *testing.T) {
 	disturbed := sameStory(t, everything, 100)
 	seeds := uint64(40)
@@ -142,9 +145,8 @@ func sameStory[K comparable](t *testing.T, scenario func(*Scenario[K]), seeds ui
 	t.Helper()
 	for seed := range seeds {
 		first := play(t, scenario, newDecider(nil, seed), true)
-		second := play(t, scenario, newDecider(nil, seed), true)
-		again := play(t, scenario, newDecider(first.used, 0), true)
-		for _, other := range []result{second, again} {
+		// What a seed decides follows from the sites alone, so the schedule is as good as the seed.
+		for _, other := range []result{play(t, scenario, newDecider(first.used, 0), true)} {
 			if slices.Equal(first.story, other.story) && maps.Equal(first.used, other.used) {
 				continue
 			}
@@ -153,7 +155,7 @@ func sameStory[K comparable](t *testing.T, scenario func(*Scenario[K]), seeds ui
 				i++
 			}
 			t.Fatalf("seed %d has two stories, one with\n%s\nand one with\n%s\nunder %v\nand %v", seed,
-				strings.Join(first.story[max(0, i-8):i+1], "\n"), strings.Join(other.story[max(0, i-8):i+1], "\n"), first.used, other.used)
+				storyOf(first.story[max(0, i-8):i+1]), storyOf(other.story[max(0, i-8):i+1]), first.used, other.used)
 		}
 		if disturbed += len(first.used); first.failed != nil {
 			t.Fatalf("seed %d: %s", seed, first.failed.text)
@@ -171,10 +173,10 @@ func TestEverythingHappens(t *testing.T) {
 		for at := range res.used {
 			kindsSeen = append(kindsSeen, at.kind)
 		}
-		stories.WriteString(strings.Join(res.story, "\n"))
+		stories.WriteString(cut(res.story, len(res.story), 0))
 	}
 	for _, kind := range kinds {
-		if !slices.Contains(kindsSeen, kind) {
+		if kind != sometime && !slices.Contains(kindsSeen, kind) {
 			t.Errorf("no %s in a hundred runs", kind)
 		}
 	}
@@ -210,8 +212,8 @@ func TestDeadProcessAndQueue(t *testing.T) {
 
 // A goroutine that waits for a lock stops the clock of a bubble.
 func TestHang(t *testing.T) {
-	patience = time.Second
-	defer func() { patience = time.Minute }()
+	defer func(old time.Duration) { patience = old }(patience)
+	patience = 200 * time.Millisecond
 	unlock := make(chan struct{})
 	defer close(unlock)
 	res := play(t, func(s *Scenario[string]) {

@@ -15,30 +15,18 @@ import (
 // ErrLeaseEnded is the cause of the end of a handler's context when its key is given to another worker.
 var ErrLeaseEnded = errors.New("handlertest: the lease of the key has ended")
 
-// Fault is what [Perturb] does to a queue.
-type Fault uint8
-
-const (
-	// Late lets some adds reach the queue later: keys come in another order, and adds merge that would not have.
-	Late Fault = 1 << iota
-	// Again adds some keys once more after they were handed out: while they are held, or later.
-	Again
-	// Leases makes the queue a [workqueue.Leaser] that takes some keys away: the context of Lease ends, with the cause
-	// ErrLeaseEnded, and another worker gets the key while the first one still has it. The Done of the first, which comes
-	// late, is ignored. It is for handlers that must bear a queue that processes share. A loop that does not call Lease loses no key.
-	Leases
-)
-
-// Perturb returns a queue that does the worst that queue's contract allows, for programs with a world of their own. What it does
-// follows from the seed alone, and happens on the clock that the bubble of the caller has, or on the real one. No add is lost:
-// a shutdown first adds what is late. A key is delayed for 10 s at most. Without faults, it is Late and Again.
+// Perturb returns a queue that does the worst that queue's contract allows, for programs with a world of
+// their own. What it does follows from the seed alone, and happens on the clock that the bubble of the
+// caller has, or on the real one. No add is lost: a shutdown first adds what is late. A key is delayed for
+// 10 s at most. Without faults, it is Late and Again.
 //
-// Queue is any of ours or client-go's. Use the returned one instead of it from then on. It keeps causes and reports adds
-// of held keys if queue does. It has no priorities, and no other methods of queue.
+// Queue is any of ours or client-go's. Use the returned one instead of it from then on. It has the methods of
+// queue that package workqueue names: it is a [workqueue.ExtendedRateLimiting], and a [workqueue.Operable] and
+// [workqueue.Leaser] if queue is.
 func Perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], seed uint64, faults ...Fault) workqueue.TypedRateLimitingInterface[K] {
 	var all Fault
 	for _, f := range faults {
-		if f == 0 || f > Late|Again|Leases {
+		if f == 0 || f&^(Late|Again|Leases) != 0 {
 			panic(fmt.Sprintf("handlertest: Perturb with an unknown Fault: %d", f))
 		}
 		all |= f
@@ -48,10 +36,9 @@ func Perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], seed u
 	}
 	var mu sync.Mutex
 	d := newDecider(nil, seed)
-	of := map[string]Fault{late: Late, again: Again, lease: Leases}
 	p := perturb(queue, hooks[K]{
 		decide: func(kind string, key K) time.Duration {
-			if all&of[kind] == 0 {
+			if all&faultOf[kind] == 0 {
 				return 0
 			}
 			text := textOf(key) // Not under mu: it may call a method of the key.
@@ -63,8 +50,17 @@ func Perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], seed u
 		tell:  func(K, string) {},
 		dead:  func() bool { return false },
 	})
-	if all&Leases != 0 {
-		return leasedQueue[K]{p}
+	below, leases := queue.(workqueue.Leaser[K])
+	leased := leasedQueue[K]{p, below}
+	leases = leases || all&Leases != 0
+	o, isOperable := queue.(workqueue.Operable[K])
+	switch {
+	case isOperable && leases:
+		return operableLeasedQueue[K]{leased, operable[K]{o, p}}
+	case isOperable:
+		return operableQueue[K]{p, operable[K]{o, p}}
+	case leases:
+		return leased
 	}
 	return p
 }
@@ -79,8 +75,7 @@ type hooks[K comparable] struct {
 
 // perturbed is a queue that does what decide says.
 type perturbed[K comparable] struct {
-	workqueue.Extended[K] // the queue
-	queue                 workqueue.TypedRateLimitingInterface[K]
+	workqueue.ExtendedRateLimiting[K] // the queue
 	hooks[K]
 
 	mu struct {
@@ -99,7 +94,7 @@ type keyLease struct {
 }
 
 func perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], h hooks[K]) *perturbed[K] {
-	q := &perturbed[K]{Extended: workqueue.Extend(queue), queue: queue, hooks: h}
+	q := &perturbed[K]{ExtendedRateLimiting: workqueue.ExtendRateLimiting(queue), hooks: h}
 	q.mu.leases, q.mu.stale = make(map[K]*keyLease), make(map[K]int)
 	return q
 }
@@ -148,45 +143,55 @@ func (q *perturbed[K]) takePending() []*func() {
 	return pending
 }
 
-func (q *perturbed[K]) Add(key K) { q.addLate(key, func() { q.queue.Add(key) }) }
+func (q *perturbed[K]) Add(key K) { q.addLate(key, func() { q.ExtendedRateLimiting.Add(key) }) }
 
 func (q *perturbed[K]) AddCause(key K, cause workqueue.Cause) {
-	q.addLate(key, func() { workqueue.AddCause(q.queue, key, cause) })
+	q.addLate(key, func() { q.ExtendedRateLimiting.AddCause(key, cause) })
 }
 
 func (q *perturbed[K]) AddAfter(key K, d time.Duration) {
 	switch {
 	case d <= 0:
-		q.Add(key)
+		q.addLate(key, func() { q.ExtendedRateLimiting.AddAfter(key, d) })
 	case !q.dead():
-		q.queue.AddAfter(key, d+q.decide(late, key))
+		q.ExtendedRateLimiting.AddAfter(key, d+q.decide(late, key))
 	}
 }
 
 func (q *perturbed[K]) AddRateLimited(key K) {
 	if !q.dead() {
-		q.queue.AddRateLimited(key)
+		q.ExtendedRateLimiting.AddRateLimited(key)
 	}
+}
+
+// Fail of a process that has crashed counts nothing.
+func (q *perturbed[K]) Fail(ctx context.Context, key K, f workqueue.Failure) (r workqueue.Retry, err error) {
+	if q.dead() {
+		return r, nil
+	}
+	return q.ExtendedRateLimiting.Fail(ctx, key, f)
 }
 
 func (q *perturbed[K]) Forget(key K) {
 	if !q.dead() {
-		q.queue.Forget(key)
+		q.ExtendedRateLimiting.Forget(key)
 	}
 }
 
-func (q *perturbed[K]) NumRequeues(key K) int      { return q.queue.NumRequeues(key) }
-func (q *perturbed[K]) ShutDown()                  { q.addPending(); q.Extended.ShutDown() }
-func (q *perturbed[K]) ShutDownWithDrain()         { q.addPending(); q.Extended.ShutDownWithDrain() }
-func (q *perturbed[K]) Stats() (s workqueue.Stats) { return q.withLate(q.Extended.Stats()) }
+func (q *perturbed[K]) ShutDown() { q.addPending(); q.ExtendedRateLimiting.ShutDown() }
+func (q *perturbed[K]) ShutDownWithDrain() {
+	q.addPending()
+	q.ExtendedRateLimiting.ShutDownWithDrain()
+}
+func (q *perturbed[K]) Stats() (s workqueue.Stats) { return q.withLate(q.ExtendedRateLimiting.Stats()) }
 
 func (q *perturbed[K]) ShutDownContext(ctx context.Context) error {
 	q.addPending()
-	return q.Extended.ShutDownContext(ctx)
+	return q.ExtendedRateLimiting.ShutDownContext(ctx)
 }
 
 func (q *perturbed[K]) Snapshot(limit int) workqueue.Snapshot[K] {
-	s := q.Extended.Snapshot(limit)
+	s := q.ExtendedRateLimiting.Snapshot(limit)
 	s.Stats = q.withLate(s.Stats)
 	return s
 }
@@ -199,29 +204,15 @@ func (q *perturbed[K]) withLate(s workqueue.Stats) workqueue.Stats {
 	return s
 }
 
-func (q *perturbed[K]) Causes(key K) (causes workqueue.Causes) {
-	if adder, ok := q.queue.(workqueue.CauseAdder[K]); ok {
-		causes = adder.Causes(key)
-	}
-	return causes
-}
-
-func (q *perturbed[K]) AddedAgain(key K) <-chan struct{} {
-	if notifier, ok := q.queue.(workqueue.AddNotifier[K]); ok {
-		return notifier.AddedAgain(key)
-	}
-	return nil
-}
-
 func (q *perturbed[K]) Get() (key K, shutdown bool) {
-	if key, shutdown = q.Extended.Get(); !shutdown {
+	if key, shutdown = q.ExtendedRateLimiting.Get(); !shutdown {
 		q.handedOut(key)
 	}
 	return key, shutdown
 }
 
 func (q *perturbed[K]) GetContext(ctx context.Context) (key K, err error) {
-	if key, err = q.Extended.GetContext(ctx); err == nil {
+	if key, err = q.ExtendedRateLimiting.GetContext(ctx); err == nil {
 		q.handedOut(key)
 	}
 	return key, err
@@ -239,7 +230,7 @@ func (q *perturbed[K]) handedOut(key K) {
 	if d := q.decide(again, key); d > 0 {
 		q.after(d, key, func() {
 			q.tell(key, "is added once more")
-			q.queue.Add(key)
+			q.ExtendedRateLimiting.Add(key)
 		})
 	}
 }
@@ -271,8 +262,8 @@ func (q *perturbed[K]) endLease(key K, l *keyLease) {
 	if end != nil {
 		end(ErrLeaseEnded)
 	}
-	q.queue.Add(key)
-	q.queue.Done(key)
+	q.ExtendedRateLimiting.Add(key)
+	q.ExtendedRateLimiting.Done(key)
 }
 
 // Done is ignored once for each lease of the key that has ended.
@@ -289,19 +280,83 @@ func (q *perturbed[K]) Done(key K) {
 	}
 	q.mu.Unlock()
 	if !stale {
-		q.queue.Done(key)
+		q.ExtendedRateLimiting.Done(key)
 	}
 }
 
+// operable is what operators do to the queue below.
+type operable[K comparable] struct {
+	workqueue.Operable[K]
+	q *perturbed[K]
+}
+
+func (o operable[K]) AddWithPriority(key K, priority int, after time.Duration) {
+	if after > 0 {
+		after += o.q.decide(late, key)
+	}
+	add := func() { o.Operable.AddWithPriority(key, priority, after) }
+	switch {
+	case after <= 0:
+		o.q.addLate(key, add)
+	case !o.q.dead():
+		add()
+	}
+}
+
+type operableQueue[K comparable] struct {
+	*perturbed[K]
+	operable[K]
+}
+
+type operableLeasedQueue[K comparable] struct {
+	leasedQueue[K]
+	operable[K]
+}
+
+func (q operableLeasedQueue[K]) Below() any { return q.operable.Below() }
+
 // leasedQueue is a queue that takes keys away.
-type leasedQueue[K comparable] struct{ *perturbed[K] }
+type leasedQueue[K comparable] struct {
+	*perturbed[K]
+	below workqueue.Leaser[K] // nil if the queue below is none
+}
 
 // Lease is that of [workqueue.Leaser].
 func (q leasedQueue[K]) Lease(ctx context.Context, key K) (context.Context, context.CancelFunc) {
 	release := func() {}
-	if below, ok := q.queue.(workqueue.Leaser[K]); ok {
-		ctx, release = below.Lease(ctx, key)
+	if q.below != nil {
+		ctx, release = q.below.Lease(ctx, key)
 	}
+	return q.lease(ctx, key, release)
+}
+
+// LeaseHeld is that of [workqueue.Leaser].
+func (q leasedQueue[K]) LeaseHeld(ctx context.Context, key K) (context.Context, context.CancelFunc) {
+	release := func() {}
+	if q.below != nil {
+		ctx, release = q.below.LeaseHeld(ctx, key)
+	}
+	return q.lease(ctx, key, release)
+}
+
+// Facts are those of the queue below.
+func (q leasedQueue[K]) Facts() (facts []workqueue.Fact) {
+	if q.below != nil {
+		facts = q.below.Facts()
+	}
+	return facts
+}
+
+// Below is that of the queue below.
+func (q leasedQueue[K]) Below() (queue any) {
+	if q.below != nil {
+		queue = q.below.Below()
+	}
+	return queue
+}
+
+// lease ends a lease of key when that is decided.
+func (q leasedQueue[K]) lease(ctx context.Context, key K, release func()) (context.Context, context.CancelFunc) {
 	q.mu.Lock()
 	l := q.mu.leases[key]
 	if l != nil {

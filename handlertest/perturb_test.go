@@ -27,7 +27,8 @@ var perturbable = map[string]func() workqueue.TypedRateLimitingInterface[string]
 	},
 }
 
-// The queue comes with everything that its contract allows, and loses nothing: after the last add of a key its handler is called.
+// The queue comes with everything that its contract allows, and loses nothing: after the last add of a key
+// its handler is called.
 func TestPerturb(t *testing.T) {
 	for name, queue := range perturbable {
 		t.Run(name, func(t *testing.T) {
@@ -160,7 +161,8 @@ func TestPerturbShutDown(t *testing.T) {
 	}
 }
 
-// When a lease ends, another worker gets the key, and the Done of the first one gives nothing back that the second one holds.
+// When a lease ends, another worker gets the key, and the Done of the first one gives nothing back that the
+// second one holds.
 func TestPerturbLease(t *testing.T) {
 	ended := 0
 	for seed := range uint64(200) {

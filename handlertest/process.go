@@ -7,30 +7,38 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// ErrUnchanged is returned by the function of [Process.Write] if the truth already was as it must be. Write then returns nil, and a handler that
-// goes on writing the same comes to rest.
+// ErrUnchanged is returned by the function of [Process.Write] if the truth already was as it must be. Write
+// then returns nil, and a handler that goes on writing the same comes to rest.
 var ErrUnchanged = errors.New("handlertest: nothing has changed")
 
-// Process is one life of the program that is tested, from its start to a crash or the end of the run. Scenario.Start gets it. When it crashes, its
-// context ends, and none of its goroutines gets past its next use of the Process or of a [Client]: such a use ends the goroutine, deferred calls
-// included, as [runtime.Goexit] does.
+// ErrUnavailable is returned, wrapped, by calls of clients that fail as the network fails. A read has not
+// happened. A write may have.
+var ErrUnavailable = errors.New("unavailable: a timeout, or the connection is lost")
+
+// Process is one life of the program that is tested, from its start to a crash or the end of the run.
+// Scenario.Start gets it. When it crashes, its context ends, and none of its goroutines gets past its next
+// use of the Process or of a [Client]: such a use ends the goroutine, deferred calls included, as
+// [runtime.Goexit] does.
 //
-// A program whose world is not a [World] reports what it does to the run, by Point, Write and Show. All methods may be called from any goroutine of the
-// bubble.
+// A program whose world is not a [World] reports what it does to the run, by Point, Write and Show. All
+// methods may be called from any goroutine of the bubble.
 type Process struct {
-	sim   *sim
-	name  string // "the process", or "process 2" if there are several
-	ctx   context.Context
-	end   context.CancelFunc
-	gone  chan struct{} // closed by kill
-	dead  atomic.Bool
-	shown map[string]time.Time // when the last event of each stream is shown; guarded by the sim's mu
+	sim           *sim
+	name          string // "the process", or "process 2" if there are several
+	ctx           context.Context
+	end           context.CancelFunc
+	gone          chan struct{} // closed by kill
+	dead          atomic.Bool
+	shown         map[string]time.Time // when the last event of each stream is shown; guarded by the sim's mu
+	isProgram     bool
+	conflictUntil time.Time // guarded likewise
 	// crashed ends and restarts the process.
 	crashed func(down time.Duration, where string)
 }
@@ -44,13 +52,23 @@ func (p *Process) kill() {
 	}
 }
 
-// Context returns the context of the process, for goroutines that it has beside its handlers. It ends with the process.
+// Context returns the context of the process, for goroutines that it has beside its handlers. It ends with
+// the process.
 func (p *Process) Context() context.Context { return p.ctx }
 
-// step lets time pass, and others do what they do meanwhile. What follows happens at one moment of the run. It does not return if the process
-// crashes. A step is named after its key or, outside a handler's call, after what it does.
+// step lets time pass, and others do what they do meanwhile. What follows happens at one moment of the run.
+// It does not return if the process crashes. A step is named after its key or, outside a handler's call,
+// after what it does.
 func (p *Process) step(ctx context.Context, what string) {
-	s, name := p.sim, p.named(cmp.Or(callOf(ctx).text, what))
+	p.pass(ctx, what, stepTime, true)
+}
+
+// pass is a step that takes so long, or longer if it may be slow.
+func (p *Process) pass(ctx context.Context, what string, d time.Duration, maySlow bool) {
+	s, name := p.sim, p.stepName(ctx, what)
+	if s.byOthers() {
+		panic("handlertest: a Client or a Process is used by At, Sometime, Measure, Check or Always, whose calls take no time: use the World")
+	}
 	if p.isDead() {
 		s.mu.Lock()
 		ended := s.buried
@@ -63,7 +81,13 @@ func (p *Process) step(ctx context.Context, what string) {
 	granted := make(chan struct{})
 	s.check("a process or its client")
 	s.mu.Lock()
-	d := stepTime + s.decide(slow, name)
+	if maySlow {
+		if by := s.decide(slow, name); by > 0 {
+			d += by
+			c := callOf(ctx)
+			s.tellSoonLocked(p, c.text, name, "%s: is slow: its next step takes %v longer", cmp.Or(c.named(), p.name), by)
+		}
+	}
 	s.addLocked(time.Now().Add(d), name, p, func() { close(granted) })
 	s.mu.Unlock()
 	select {
@@ -75,18 +99,28 @@ func (p *Process) step(ctx context.Context, what string) {
 	}
 }
 
+// stepName is the name of a step in a schedule. Outside of calls it is what the step does, without a version:
+// each name has a number of disturbances.
+func (p *Process) stepName(ctx context.Context, what string) string {
+	what, _, _ = strings.Cut(what, "@")
+	return p.named(cmp.Or(callOf(ctx).text, what))
+}
+
 // tell adds to the story what the process, or the call whose context ctx is, does.
 func (p *Process) tell(ctx context.Context, format string, args ...any) {
 	if p.sim.telling && !p.isDead() {
-		who := p.name
-		if c := callOf(ctx); c.process != nil {
-			who = c.String()
-		}
-		p.sim.tell("%s: %s", who, fmt.Sprintf(format, args...))
+		c := callOf(ctx)
+		p.sim.tell(c.text, "%s: %s", cmp.Or(c.named(), p.name), fmt.Sprintf(format, args...))
 	}
 }
 
-func (c *call) String() string { return c.process.named(c.text) }
+// named returns the key of the call, and its process if there are several; "" outside of calls.
+func (c *call) named() string {
+	if c.process == nil {
+		return ""
+	}
+	return c.process.named(c.text)
+}
 
 // named returns a name for what the process has, if there are others that have it, too.
 func (p *Process) named(name string) string {
@@ -112,20 +146,25 @@ func (p *Process) crashPoint(where string) {
 	}
 }
 
-// Point is a place where the process may crash, for a fake of an effect outside the worlds, such as sending mail. Time passes before it. The context
-// is the handler's, or made from it.
+// Point is a place where the process may crash, for a fake of an effect outside the worlds, such as sending
+// mail. Time passes before it. The context is the handler's, or made from it.
 func (p *Process) Point(ctx context.Context, name string) {
 	p.step(ctx, name)
 	p.tell(ctx, "%s", name)
 	p.crashPoint("after " + name)
 }
 
-// Write is for a world of the program's own. It lets time pass, calls write, which changes the truth at one moment, and returns its error. The
-// process may crash afterwards, before the caller learns that the write has succeeded. If ctx has ended when the time has passed, Write returns its
-// error and does not call write. It notices the end only then, not earlier. What names the write in the story.
+// Write is for a world of the program's own. It lets time pass, calls write, which changes the truth at one
+// moment, and returns its error. The process may crash afterwards, before the caller learns that the write
+// has succeeded. If ctx has ended when the time has passed, Write returns its error and does not call write.
+// It notices the end only then, not earlier. It may also return [ErrUnavailable], before the write or after
+// it. What names the write in the story.
 func (p *Process) Write(ctx context.Context, what string, write func() error) error {
 	p.step(ctx, what)
 	err := ctx.Err()
+	if err == nil {
+		err = p.mayFail(ctx, fail, what)
+	}
 	if err == nil {
 		err = write()
 	}
@@ -139,30 +178,101 @@ func (p *Process) Write(ctx context.Context, what string, write func() error) er
 		p.sim.change(1)
 	}
 	p.crashPoint("after that write")
-	return nil
+	return p.mayFail(ctx, lost, what)
 }
 
-// Read is for a world of the program's own. It lets time pass and calls read, unless ctx has ended. It returns the error.
+// mayFail makes some calls of handlers, and writes of Programs, fail.
+func (p *Process) mayFail(ctx context.Context, kind, what string) error {
+	s, name, call := p.sim, p.stepName(ctx, what), callOf(ctx).named()
+	if call == "" && !p.isProgram {
+		return nil // Start and its goroutines have no worker that tries again.
+	}
+	s.mu.Lock()
+	by := s.decide(kind, name)
+	s.mu.Unlock()
+	if by <= 0 {
+		return nil
+	}
+	p.pass(ctx, what, by, false)
+	err := fmt.Errorf("%s: %w", cmp.Or(what, "the call"), ErrUnavailable)
+	if kind == lost {
+		p.tell(ctx, "gets no answer: %v", err)
+	}
+	return err
+}
+
+// Conflict is for the writes of a world of the program's own that are for one version of an object. If it
+// returns true, somebody writes to the object at this moment, and the write is one to an old version.
+func (p *Process) Conflict(ctx context.Context, what string) bool {
+	if callOf(ctx).process == nil && !p.isProgram {
+		return false
+	}
+	s, name := p.sim, p.stepName(ctx, what)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if by := s.decide(conflict, name); by > 0 && p.conflictUntil.Before(now.Add(by)) {
+		p.conflictUntil = now.Add(by)
+	}
+	return now.Before(p.conflictUntil)
+}
+
+// Read is for a world of the program's own. It lets time pass and calls read, unless ctx has ended. It
+// returns the error, or [ErrUnavailable].
 func (p *Process) Read(ctx context.Context, read func() error) error {
 	p.step(ctx, "")
-	if err := ctx.Err(); err != nil {
+	err := ctx.Err()
+	if err == nil && callOf(ctx).process != nil { // Informers list anew after random times, so their lists do not fail.
+		if err = p.mayFail(ctx, fail, ""); err != nil {
+			p.tell(ctx, "reads: %v", err)
+		}
+	}
+	if err != nil {
 		return err
 	}
 	return read()
 }
 
-// Show is for a world of the program's own, which calls it when the truth has changed. It returns at once and calls show later, when the cache of
-// this process shows the change. The changes of a stream, which has a name, are shown in their order. It does not call show if the process has
-// crashed meanwhile. What names the change in the story.
+// Show is for a world of the program's own, which calls it when the truth has changed. It returns at once and
+// calls show later, when the cache of this process shows the change. The changes of a stream, which has a
+// name, are shown in their order. It does not call show if the process has crashed meanwhile. What names the
+// change in the story.
 func (p *Process) Show(stream, what string, show func()) {
 	p.sim.check("a process")
-	p.sim.mu.Lock()
-	defer p.sim.mu.Unlock()
-	p.showLocked(stream, p.sim.decide(lag, stream), func() {
+	p.show(stream, what, func() {
 		p.tell(p.ctx, "its cache shows %s", what)
 		show()
-	})
+	}, nil)
 }
+
+// ShowOrList is Show for a cache whose watch may be lost. Then list is called later, instead of show: it
+// makes the cache show what the truth is then, and later calls of show for changes that this includes must
+// do nothing. Both tell the story themselves, by Tell.
+func (p *Process) ShowOrList(stream, what string, show, list func()) {
+	p.sim.check("a process")
+	p.show(stream, what, show, list)
+}
+
+func (p *Process) show(stream, what string, show, list func()) {
+	s, site := p.sim, p.named(stream)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	by := s.decide(lag, site)
+	if list != nil {
+		if lost := s.decide(relist, site); lost > 0 {
+			s.tellSoonLocked(p, "", site, "%s: loses its watch of %s for %v", p.name, stream, lost)
+			p.showLocked(site, lost, list)
+			return
+		}
+	}
+	if by > 0 {
+		s.tellSoonLocked(p, "", site, "%s: its cache lags: it shows %s %v later", p.name, what, by)
+	}
+	p.showLocked(site, by, show)
+}
+
+// Tell adds to the story what the process does.
+func (p *Process) Tell(format string, args ...any) { p.tell(p.ctx, format, args...) }
 
 // showLocked is Show with a delay.
 func (p *Process) showLocked(stream string, by time.Duration, show func()) {
@@ -191,10 +301,10 @@ func handle[K comparable](r *run[K], p *Process, h worker.Handler[K]) worker.Han
 		returned := false
 		defer func() {
 			if v := recover(); v != nil {
-				r.sim.fail("panic", "%s: the handler panics: %v\n%s", c, v, debug.Stack())
+				r.sim.fail("panic", "%s: the handler panics: %v\n%s", c.named(), v, debug.Stack())
 				err = fmt.Errorf("panic: %v", v)
 			} else if !returned && !p.isDead() {
-				r.sim.fail("panic", "%s: the handler has ended its goroutine (runtime.Goexit)", c)
+				r.sim.fail("panic", "%s: the handler has ended its goroutine (runtime.Goexit)", c.named())
 			}
 		}()
 		err = h(c.ctx, key)
@@ -205,11 +315,12 @@ func handle[K comparable](r *run[K], p *Process, h worker.Handler[K]) worker.Han
 	}
 }
 
-// begin notes that a call begins, and returns what notes its end. Two calls of one key at once are a failure, unless the lease of the first one has
-// ended.
+// begin notes that a call begins, and returns what notes its end. Two calls of one key at once are a failure,
+// unless the lease of the first one has ended.
 func (r *run[K]) begin(c *call) (end func()) {
 	s, twice := r.sim, false
 	s.mu.Lock()
+	s.called++
 	s.calls[c.key]++
 	s.calm[c.key]++
 	for other := range r.running {
@@ -219,7 +330,7 @@ func (r *run[K]) begin(c *call) (end func()) {
 	r.running[c] = struct{}{}
 	s.mu.Unlock()
 	if twice {
-		s.fail("twice", "%s: two calls of one key at once", c)
+		s.fail("twice", "%s: two calls of one key at once", c.named())
 	}
 	return func() {
 		s.mu.Lock()

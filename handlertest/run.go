@@ -1,7 +1,6 @@
 package handlertest
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -11,12 +10,10 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -26,9 +23,6 @@ const (
 	stuckAfter  = time.Hour     // of virtual time, after which a call is considered stuck
 	onlyProcess = "the process" // its name, unless there are replicas
 )
-
-// patience is how much real time a run may take.
-var patience = 10 * time.Second
 
 type run[K comparable] struct {
 	*Scenario[K]
@@ -41,7 +35,18 @@ type run[K comparable] struct {
 	members []*member[K] // the processes that live, or will start again
 	// running are the calls that go on. The sim's mu guards it.
 	running map[*call]struct{}
-	failing map[any]error // why the last call of a key has failed, if its handler does not say when it wants to be called again; guarded likewise
+	// failing is why the last call of a key has failed, if its handler does not say when it wants to be called
+	// again. It is guarded likewise.
+	failing  map[any]error
+	always   []invariant
+	checks   []func() error
+	accepted []acceptance
+}
+
+// invariant is what [Scenario.Always] declares.
+type invariant struct {
+	name  string
+	holds func() error
 }
 
 type member[K comparable] struct {
@@ -62,76 +67,30 @@ type worldOf[K comparable] struct {
 type objects map[string]any
 
 type result struct {
-	failed  *failure
-	outcome any      // of the measure
-	used    schedule // what was disturbed
-	crashed bool
-	crashes int // at how many points the process could have crashed
-	story   []string
-	hangs   bool // after a crash, which is no failure
+	failed   *failure
+	outcome  any      // of the measure
+	used     schedule // what was disturbed
+	crashed  bool
+	sites    []site          // the last site of each kind and name
+	moments  []time.Duration // at which something happened
+	story    []told
+	hangs    bool // after a crash, which is no failure
+	accepted []acceptance
 }
 
-// play runs a scenario in a bubble.
-func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, tell bool) result {
-	type begun struct {
-		bubble string
-		sim    *sim
-	}
-	var b begun
-	began, ended := make(chan struct{}), make(chan result, 1)
-	go func() {
-		var res result
-		defer func() { // Goroutines are left when the bubble ends.
-			// What a crash leaves behind may wait for what the crash has ended.
-			if v := recover(); v != nil && res.failed == nil && !res.crashed {
-				res.failed = &failure{"left", fmt.Sprintf("goroutines are left when the context of the process has ended (%v):\n%s",
-					v, testkit.GoroutinesOf(b.bubble).Since(nil))}
-			}
-			ended <- res
-		}()
-		synctest.Test(t, func(*testing.T) {
-			s := newSim(d, tell)
-			b = begun{testkit.Bubble(), s}
-			close(began)
-			over := make(chan any)
-			go func() { // If the scenario ends its goroutine, the bubble goes on.
-				var v any
-				defer func() { over <- v }()
-				v = testkit.PanicOf(func() { playInBubble(scenario, s, &res) })
-			}()
-			if v := <-over; v != nil {
-				panic(v)
-			}
-		})
-	}()
-	<-began
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case res := <-ended:
-		return res
-	case <-timer.C:
-	}
-	stuck, locked := testkit.GoroutinesOf(b.bubble), false
-	for _, stack := range stuck {
-		locked = locked || bytes.Contains(stack, []byte("sync.runtime_Sem")) // of a Mutex, RWMutex or Once
-	}
-	res := b.sim.result()
-	if res.crashed && locked { // The crash may have ended a goroutine that held a lock, for which another one of the dead process waits.
-		res.hangs = true
-		return res
-	}
-	res.failed = &failure{"hang", fmt.Sprintf("it hangs: after %v of real time a goroutine waits for a lock or computes. If it holds a sync.Mutex, RWMutex "+
-		"or Once while it calls the world: testing/synctest cannot see that the others wait. Set Options.Workers to 1, or use a channel of size 1 as the lock.\n%s",
-		patience, stuck.Since(nil))}
-	return res
-}
+// outcome is the kind of failures that [search.under] finds.
+const outcome = "outcome"
 
 // result returns what is known of the run.
 func (s *sim) result() result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return result{failed: s.failed, used: maps.Clone(s.used), crashed: s.crashed > 0, crashes: s.counts[site{crashes, "", 0}], story: slices.Clone(s.story)}
+	res := result{failed: s.failed, used: maps.Clone(s.used), crashed: s.crashed > 0, story: slices.Clone(s.story), moments: s.moments}
+	for at, n := range s.counts {
+		res.sites = append(res.sites, site{at.kind, at.name, n})
+	}
+	slices.SortFunc(res.sites, compareSites)
+	return res
 }
 
 // playInBubble sets the result when the run is over, also if the scenario panics or ends its goroutine.
@@ -143,21 +102,25 @@ func playInBubble[K comparable](scenario func(*Scenario[K]), s *sim, res *result
 	defer func() {
 		s.mu.Lock()
 		if v := recover(); v != nil {
-			s.failed = &failure{"panic", fmt.Sprintf("panic: %v\n%s", v, debug.Stack())}
+			s.failed = &failure{kind: "panic", text: fmt.Sprintf("panic: %v\n%s", v, debug.Stack())}
 		} else if !returned {
-			s.failed = &failure{"panic", "the scenario has ended its goroutine (t.FailNow, runtime.Goexit)"}
+			s.failed = &failure{kind: "panic", text: "the scenario has ended its goroutine (t.FailNow, runtime.Goexit)"}
 		}
 		s.over = true
 		s.mu.Unlock()
 		*res = s.result()
-		res.outcome = outcome
+		res.outcome, res.accepted = outcome, r.accepted
 		r.stop()
 	}()
 	scenario(r.Scenario)
 	r.prepare()
+	s.afterEvents = r.checkAlways
 	s.drive(r.resting)
 	if s.failed == nil {
-		outcome = r.measure()
+		s.asOthers(func() {
+			r.checkEnd()
+			outcome = r.measure()
+		})
 	}
 	returned = true
 }
@@ -182,6 +145,9 @@ func (r *run[K]) prepare() {
 		r.Settle = 20 * time.Minute // Nobody knows what waits in such a queue.
 	}
 	o := &r.Options
+	if o.MaxRetries != worker.UnlimitedRetries {
+		r.sim.without |= failedCalls
+	}
 	o.Workers = cmp.Or(o.Workers, 2)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Drain, o.CancelGrace, o.KeepQueue = worker.Nothing, worker.NoGrace, r.Shared
@@ -224,14 +190,14 @@ func (r *run[K]) perturb(queue workqueue.TypedRateLimitingInterface[K], p *Proce
 			return s.decide(kind, text)
 		},
 		after: func(d time.Duration, key K, do func()) { s.after(d, p.named(textOf(key)), nil, do) },
-		tell:  func(key K, what string) { s.tell("%s: %s", textOf(key), what) },
+		tell:  func(key K, what string) { s.tell(textOf(key), "%s: %s", textOf(key), what) },
 		dead:  p.isDead,
 	})
 }
 
 // start begins a life of the i-th process.
 func (r *run[K]) start(i int) {
-	p := &Process{sim: r.sim, name: onlyProcess, gone: make(chan struct{}), shown: make(map[string]time.Time)}
+	p := &Process{sim: r.sim, name: onlyProcess, gone: make(chan struct{}), shown: make(map[string]time.Time), isProgram: r.Program != nil}
 	if r.Replicas > 1 {
 		p.name = fmt.Sprintf("process %d", i+1)
 	}
@@ -246,7 +212,7 @@ func (r *run[K]) start(i int) {
 	m := &member[K]{Process: p, queue: r.perturb(queue, p)}
 	r.members[i] = m
 	p.crashed = func(down time.Duration, where string) {
-		r.sim.tell("%s crashes %s; it starts again after %v", p.name, where, down)
+		r.sim.tell("", "%s crashes %s; it starts again after %v", p.name, where, down)
 		p.kill()
 		if r.Shared {
 			for _, add := range m.queue.takePending() { // Each is an event, because a worker may get the key before it is added again.
@@ -266,8 +232,9 @@ func (r *run[K]) start(i int) {
 	go r.life(m)
 }
 
-// QueueOf returns the queue of a process, or the one that all share. It is for what adds keys beside the caches of Worlds: a handler that adds
-// others, or the events of a world of the program's own. A Program may run its workers over it.
+// QueueOf returns the queue of a process, or the one that all share. It is for what adds keys beside the
+// caches of Worlds: a handler that adds others, or the events of a world of the program's own. A Program may
+// run its workers over it.
 func (s *Scenario[K]) QueueOf(p *Process) workqueue.TypedRateLimitingInterface[K] {
 	for _, m := range s.run.members {
 		if m != nil && m.Process == p {
@@ -279,7 +246,7 @@ func (s *Scenario[K]) QueueOf(p *Process) workqueue.TypedRateLimitingInterface[K
 
 func (r *run[K]) queueOf(m *member[K]) workqueue.TypedRateLimitingInterface[K] {
 	if r.Shared {
-		return sharedQueue[K]{leasedQueue[K]{m.queue}, r.line, m.name}
+		return sharedQueue[K]{leasedQueue[K]{perturbed: m.queue}, r.line, m.name}
 	}
 	return m.queue
 }
@@ -319,8 +286,8 @@ func (r *run[K]) life(m *member[K]) {
 	returned = true
 }
 
-// resting reports whether the run is over: nothing moves any more, or something that runs is stuck, or a key fails for good, which it records as
-// the failure.
+// resting reports whether the run is over: nothing moves any more, or something that runs is stuck, or a key
+// fails for good, which it records as the failure.
 func (r *run[K]) resting(quiet time.Duration) bool {
 	r.sim.mu.Lock()
 	busy := false
@@ -330,13 +297,17 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 	var running []string
 	for c := range r.running {
 		if !c.process.isDead() {
-			running = append(running, c.String())
+			running = append(running, c.named())
 		}
 	}
 	slices.Sort(running)
 	settled := time.Since(r.sim.changed) >= r.Settle
 	calls, calm, failing := maps.Clone(r.sim.calls), maps.Clone(r.sim.calm), maps.Clone(r.failing)
-	disturbed := len(r.sim.used) > 0
+	slowed := false // What is slow may be so for longer than the handler waits.
+	for at := range r.sim.used {
+		slowed = slowed || faultOf[at.kind]&(Slow|Leases) != 0
+	}
+	called := r.sim.called
 	r.sim.mu.Unlock()
 
 	var fails []string
@@ -344,8 +315,9 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 		s := m.queue.Snapshot(512)
 		busy = busy || s.Stats.Queued+s.Stats.Processing > 0
 		for _, k := range s.Waiting {
-			// A key that comes back by itself must have come twice per process: it may fail once on each replica and then succeed. Calls that were
-			// disturbed do not count, unless the key waits for so long that it has not failed.
+			// A key that comes back by itself must have come twice per process: it may fail once on each replica and
+			// then succeed. Calls that were disturbed do not count, unless the key waits for so long that it has not
+			// failed.
 			came := calm[k.Key]
 			if time.Until(k.Due) > stuckAfter {
 				came = calls[k.Key]
@@ -368,16 +340,58 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 	if busy || !settled {
 		return false
 	}
-	if len(fails) > 0 && !disturbed && r.Options.MaxRetries == worker.UnlimitedRetries { // A handler that does nothing would pass.
+	if len(fails) > 0 && !slowed && r.Options.MaxRetries == worker.UnlimitedRetries { // A handler that does nothing would pass.
 		r.sim.fail("fails", "nothing moves any more, but %s. A handler that must wait returns worker.RequeueAfter or worker.RetryAfter, one that gives up worker.Terminal",
 			strings.Join(fails, ", "))
 	}
+	if called == 0 && r.Start != nil {
+		r.sim.fail("idle", "no handler was called, so nothing is tested: no key was added to the queue. %s", r.whyIdle())
+	}
 	return true
+}
+
+// whyIdle says why no key came.
+func (r *run[K]) whyIdle() string {
+	if len(r.worlds) == 0 {
+		return "There is no World, and nothing was added to QueueOf"
+	}
+	var why []string
+	for _, w := range r.worlds {
+		all := make(objects)
+		if w.outcome(all); len(all) == 0 {
+			why = append(why, w.name+" has no objects")
+		} else {
+			why = append(why, fmt.Sprintf("the function for the keys of %s returned none for its %d objects", w.name, len(all)))
+		}
+	}
+	return strings.Join(why, "; ")
+}
+
+// checkAlways checks the invariants.
+func (r *run[K]) checkAlways() {
+	for _, i := range r.always {
+		r.sim.asOthers(func() {
+			if err := i.holds(); err != nil {
+				r.sim.fail("always "+i.name, "%s: this must always hold: %v", i.name, err)
+			}
+		})
+	}
+}
+
+// checkEnd checks what must hold at the end of a run.
+func (r *run[K]) checkEnd() {
+	for _, check := range r.checks {
+		if err := check(); err != nil {
+			r.sim.fail("check", "Check: %v", err)
+		}
+	}
 }
 
 // measure returns the outcome of the run.
 func (r *run[K]) measure() any {
 	if r.Measure != nil {
+		r.sim.measuring.Store(true)
+		defer r.sim.measuring.Store(false)
 		return r.Measure()
 	}
 	all := make(objects)

@@ -43,8 +43,11 @@ func (q sharedQueue[K]) GetContext(ctx context.Context) (key K, err error) {
 	return <-g.key, nil // It has just got one.
 }
 
-// line hands out the keys of a shared queue one at a time, to the processes in turn. If their workers asked the queue themselves, it would depend on
-// the scheduler of Go which process gets a key.
+// DropQueued returns nil: the keys are for the other processes.
+func (q sharedQueue[K]) DropQueued() []K { return nil }
+
+// line hands out the keys of a shared queue one at a time, to the processes in turn. If their workers asked
+// the queue themselves, it would depend on the scheduler of Go which process gets a key.
 type line[K comparable] struct {
 	sim  *sim
 	more chan struct{} // has an element when a getter has come
@@ -96,7 +99,8 @@ func (l *line[K]) anyWaiting() bool {
 	return len(l.waiting) > 0
 }
 
-// hand gives the key to a worker of the process that has got the fewest. It returns false if none waits any more, because their process has crashed.
+// hand gives the key to a worker of the process that has got the fewest. It returns false if none waits any
+// more, because their process has crashed.
 func (l *line[K]) hand(key K) bool {
 	l.mu.Lock()
 	if len(l.waiting) == 0 {

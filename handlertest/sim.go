@@ -5,19 +5,22 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 )
 
-// stepTime is how long a call of a client, and the beginning of a handler's call, takes if nothing disturbs it.
+// stepTime is how long a call of a client, and the beginning of a handler's call, takes if nothing disturbs
+// it.
 const stepTime = time.Millisecond
 
-// sim is the run of a scenario: a list of events, of which one happens at a time, in the order of virtual time. Everything that may happen in another
-// order is an event, and between two events all goroutines of the bubble are blocked. So a run depends on its schedule alone, as long as the handler
-// itself does.
+// sim is the run of a scenario: a list of events, of which one happens at a time, in the order of virtual
+// time. Everything that may happen in another order is an event, and between two events all goroutines of the
+// bubble are blocked. So a run depends on its schedule alone, as long as the handler itself does.
 type sim struct {
 	began time.Time
 	wake  chan struct{} // has an element when there is a new event
@@ -29,19 +32,27 @@ type sim struct {
 	events  []*event
 	version int64 // of the last change of any world
 	writes  int
-	others  int         // objects that others have made
+	made    int         // objects that others have made
 	changed time.Time   // when the truth, or what a cache shows of it, changed last
 	calls   map[any]int // the calls of each key since then
 	calm    map[any]int // those of them after the last disturbance of a call
-	story   []string    // nil unless telling
+	story   []told      // nil unless telling
 	telling bool
 	failed  *failure
 	over    bool // the outcome is known
 	buried  bool // and the goroutines have ended
+	called  int  // how many calls of handlers have begun
+	atRest  []func()
+	moments []time.Duration // of events, since the run began, until the first of atRest is called; for drive
+
+	others      atomic.Bool // asOthers runs
+	driver      string      // the goroutine of drive
+	measuring   atomic.Bool // Measure runs
+	afterEvents func()      // checks invariants
 }
 
-// event is something that happens at its time. Events of one time happen in the order of their labels, because goroutines that run at the same time
-// may add them in any order.
+// event is something that happens at its time. Events of one time happen in the order of their labels,
+// because goroutines that run at the same time may add them in any order.
 type event struct {
 	at    time.Time
 	label string
@@ -49,20 +60,18 @@ type event struct {
 	do    func()
 }
 
-// failure is what is wrong with a run. Shrinking keeps its kind.
-type failure struct{ kind, text string }
-
 func newSim(d decider, tell bool) *sim {
 	now := time.Now()
-	return &sim{began: now, moved: now, changed: now, wake: make(chan struct{}, 1), decider: d, telling: tell, calls: make(map[any]int), calm: make(map[any]int)}
+	return &sim{began: now, moved: now, changed: now, wake: make(chan struct{}, 1), decider: d, telling: tell,
+		calls: make(map[any]int), calm: make(map[any]int), afterEvents: func() {}}
 }
 
-// bubbleYears is more virtual time than a run ever takes. A bubble's clock starts in the year 2000, so a longer time means that the caller is
-// outside.
+// bubbleYears is more virtual time than a run ever takes. A bubble's clock starts in the year 2000, so a
+// longer time means that the caller is outside.
 const bubbleYears = 10 * 365 * 24 * time.Hour
 
-// textOf returns the text of a key, for the story and the order of events. A struct that embeds a type with a method String has that method, too,
-// which leaves out the fields beside: their texts follow.
+// textOf returns the text of a key, for the story and the order of events. A struct that embeds a type with a
+// method String has that method, too, which leaves out the fields beside: their texts follow.
 func textOf(key any) string {
 	if _, ok := key.(fmt.Stringer); ok {
 		v := reflect.ValueOf(key)
@@ -107,7 +116,8 @@ func (s *sim) addLocked(at time.Time, label string, of *Process, do func()) {
 	}
 }
 
-// next takes the next event if its time has come, and otherwise returns how long it is until then: -1 if there is none.
+// next takes the next event if its time has come, and otherwise returns how long it is until then: -1 if
+// there is none.
 func (s *sim) next() (*event, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,30 +133,56 @@ func (s *sim) next() (*event, time.Duration) {
 	return e, 0
 }
 
-func (s *sim) tell(format string, args ...any) {
+// tell adds a line to the story. The call is the key whose call the line is about, or "".
+func (s *sim) tell(call, format string, args ...any) {
 	if !s.telling {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.story = append(s.story, fmt.Sprintf("%9v  %s", time.Since(s.began).Round(time.Microsecond), fmt.Sprintf(format, args...)))
+	s.story = append(s.story, told{time.Since(s.began).Round(time.Microsecond), call, fmt.Sprintf(format, args...)})
+}
+
+// tellSoonLocked tells at this moment, but after what happens now, and in the order of labels: goroutines
+// that run at the same time may get here in any order.
+func (s *sim) tellSoonLocked(p *Process, call, label, format string, args ...any) {
+	if s.telling {
+		s.addLocked(time.Now(), label, p, func() { s.tell(call, format, args...) })
+	}
+}
+
+// asOthers calls a function of the scenario in the goroutine of drive.
+func (s *sim) asOthers(do func()) {
+	s.others.Store(true)
+	defer s.others.Store(false)
+	do()
+}
+
+// byOthers reports whether its caller is called by asOthers.
+func (s *sim) byOthers() bool { return s.others.Load() && goroutine() == s.driver }
+
+// goroutine returns the number of the calling goroutine.
+func goroutine() string {
+	var buf [64]byte
+	number, _, _ := strings.Cut(string(buf[:runtime.Stack(buf[:], false)]), " [")
+	return number
 }
 
 // fail ends the run. The first failure counts.
 func (s *sim) fail(kind, format string, args ...any) {
 	s.mu.Lock()
 	if s.failed == nil {
-		s.failed = &failure{kind, fmt.Sprintf(format, args...)}
+		s.failed = &failure{kind: kind, text: fmt.Sprintf(format, args...)}
 	}
 	s.mu.Unlock()
 	s.after(0, "", nil, func() {}) // Wakes drive.
 }
 
-// decide says whether the next site of a kind and name is disturbed. What disturbed calls did says nothing about the calm ones that follow. The caller
-// locks.
+// decide says whether the next site of a kind and name is disturbed. What disturbed calls did says nothing
+// about the calm ones that follow. The caller locks.
 func (s *sim) decide(kind, name string) time.Duration {
 	by := s.decider.decide(kind, name)
-	if by > 0 && (kind == slow || kind == lease) {
+	if by > 0 && faultOf[kind]&(Slow|Leases|failedCalls) != 0 {
 		clear(s.calm)
 	}
 	return by
@@ -166,7 +202,7 @@ func (s *sim) change(writes int) {
 func (s *sim) addOther() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.others++
+	s.made++
 }
 
 // nextVersion is called when a world has changed.
@@ -183,22 +219,26 @@ func (s *sim) ended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	took := time.Since(s.began).Round(time.Millisecond)
-	writes, steps := maxWrites+s.others*maxWrites/100, maxSteps+s.others*maxSteps/100
+	writes, steps := maxWrites+s.made*maxWrites/100, maxSteps+s.made*maxSteps/100
 	switch {
 	case s.failed != nil:
 	case s.writes > writes:
-		s.failed = &failure{"rest", fmt.Sprintf("it never comes to rest: after %d writes in %v it still writes", writes, took)}
+		s.failed = &failure{kind: "rest",
+			text: fmt.Sprintf("it never comes to rest: after %d writes in %v it still writes", writes, took)}
 	case s.steps > steps:
-		s.failed = &failure{"rest", fmt.Sprintf("it never comes to rest: after %d steps in %v it still goes on", steps, took)}
+		s.failed = &failure{kind: "rest",
+			text: fmt.Sprintf("it never comes to rest: after %d steps in %v it still goes on", steps, took)}
 	}
 	return s.failed != nil
 }
 
-// drive lets events happen until the run has failed, or resting reports that nothing will happen any more. It is asked when there are no events, with
-// the time since the last one.
+// drive lets events happen until the run has failed, or resting reports that nothing will happen any more. It
+// is asked when there are no events, with the time since the last one.
 func (s *sim) drive(resting func(quiet time.Duration) bool) {
+	s.driver = goroutine()
 	for {
 		synctest.Wait()
+		s.afterEvents()
 		select {
 		case <-s.wake:
 		default:
@@ -211,11 +251,12 @@ func (s *sim) drive(resting func(quiet time.Duration) bool) {
 			}
 			if e.of == nil || !e.of.isDead() {
 				s.moved = time.Now()
+				s.noteMoment()
 				e.do()
 			}
 			continue
 		case d < 0:
-			if resting(time.Since(s.moved)) || s.ended() {
+			if resting(time.Since(s.moved)) && !s.goOn() || s.ended() {
 				return
 			}
 			d = max(10*time.Second, time.Since(s.moved)/8) // A key may wait for months.
@@ -227,6 +268,30 @@ func (s *sim) drive(resting func(quiet time.Duration) bool) {
 		}
 		timer.Stop()
 	}
+}
+
+// noteMoment notes when an event happens.
+func (s *sim) noteMoment() {
+	at := time.Since(s.began)
+	if len(s.atRest) > 0 && at > 0 && (len(s.moments) == 0 || s.moments[len(s.moments)-1] != at) {
+		s.moments = append(s.moments, at)
+	}
+}
+
+// goOn lets somebody do what is to be done when all else rests. It reports whether there was something.
+func (s *sim) goOn() bool {
+	s.mu.Lock()
+	if len(s.atRest) == 0 || s.failed != nil {
+		s.mu.Unlock()
+		return false
+	}
+	do := s.atRest[0]
+	s.atRest = s.atRest[1:]
+	s.mu.Unlock()
+	s.change(0)
+	s.moved = time.Now()
+	do()
+	return true
 }
 
 type call struct {

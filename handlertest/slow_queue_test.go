@@ -14,13 +14,12 @@ import (
 
 // slowQueue is a queue around whose calls, half of the time, other goroutines have their turns.
 type slowQueue[K comparable] struct {
-	workqueue.TypedRateLimitingInterface[K]
-	extended workqueue.Extended[K]
+	workqueue.ExtendedRateLimiting[K]
 }
 
 func newSlowQueue[K comparable]() workqueue.TypedRateLimitingInterface[K] {
-	q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[K](5*time.Millisecond, 1000*time.Second))
-	return slowQueue[K]{q, workqueue.Extend(q)}
+	delays := workqueue.NewTypedItemExponentialFailureRateLimiter[K](5*time.Millisecond, 1000*time.Second)
+	return slowQueue[K]{workqueue.ExtendRateLimiting(workqueue.NewTypedRateLimitingQueue(delays))}
 }
 
 // others lets other goroutines have their turns, and returns what does so again.
@@ -34,30 +33,24 @@ func others() func() {
 	return turns
 }
 
-func (q slowQueue[K]) Add(key K)  { defer others()(); q.TypedRateLimitingInterface.Add(key) }
-func (q slowQueue[K]) Done(key K) { defer others()(); q.TypedRateLimitingInterface.Done(key) }
-func (q slowQueue[K]) ShutDown()  { defer others()(); q.TypedRateLimitingInterface.ShutDown() }
+func (q slowQueue[K]) Add(key K)  { defer others()(); q.ExtendedRateLimiting.Add(key) }
+func (q slowQueue[K]) Done(key K) { defer others()(); q.ExtendedRateLimiting.Done(key) }
+func (q slowQueue[K]) ShutDown()  { defer others()(); q.ExtendedRateLimiting.ShutDown() }
 
 func (q slowQueue[K]) AddAfter(key K, d time.Duration) {
 	defer others()()
-	q.TypedRateLimitingInterface.AddAfter(key, d)
+	q.ExtendedRateLimiting.AddAfter(key, d)
 }
 
 func (q slowQueue[K]) AddRateLimited(key K) {
 	defer others()()
-	q.TypedRateLimitingInterface.AddRateLimited(key)
+	q.ExtendedRateLimiting.AddRateLimited(key)
 }
 
 func (q slowQueue[K]) GetContext(ctx context.Context) (K, error) {
 	defer others()()
-	return q.extended.GetContext(ctx)
+	return q.ExtendedRateLimiting.GetContext(ctx)
 }
-
-func (q slowQueue[K]) ShutDownContext(ctx context.Context) error {
-	return q.extended.ShutDownContext(ctx)
-}
-func (q slowQueue[K]) Stats() workqueue.Stats                   { return q.extended.Stats() }
-func (q slowQueue[K]) Snapshot(limit int) workqueue.Snapshot[K] { return q.extended.Snapshot(limit) }
 
 // adding has handlers that add the keys of others at the moment at which their process may crash.
 func adding(s *Scenario[string]) {

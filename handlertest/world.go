@@ -33,16 +33,24 @@ type Object[K comparable, V any] struct {
 	UID int64
 }
 
-// World holds the truth: versioned objects of one type, to which handlers write through a [Client], and which others, such as users and other
-// programs, change meanwhile through the methods of World. Each process has a cache of it, as an informer has, which lags behind. A scenario with
-// several types of objects has several worlds, whose caches lag independently.
+// World holds the truth: versioned objects of one type, to which handlers write through a [Client], and which
+// others, such as users and other programs, change meanwhile through the methods of World. Each process has a
+// cache of it, as an informer has, which lags behind. A scenario with several types of objects has several
+// worlds, whose caches lag independently.
 //
-// Values are copied by assignment, or by DeepCopy. If V holds pointers, maps or slices that a handler changes in place, set Clone.
+// Values are copied by assignment, or by DeepCopy. If V holds pointers, maps or slices that a handler changes
+// in place, set Clone.
 //
-// All methods may be called by the function of Converges and by the functions of Scenario.At. They do not block.
+// All methods may be called by the function of Converges and by the functions of Scenario.At. They do not
+// block.
 type World[K comparable, V any] struct {
-	// Clone copies a value: each time it is written, and each time it is read. Nil means V's method DeepCopy() V, if it has one.
+	// Clone copies a value: each time it is written, and each time it is read. Nil means V's method DeepCopy()
+	// V, if it has one.
 	Clone func(V) V
+	// OnChange, if set, is called before each change, of handlers and of others, at its moment: old is nil when
+	// an object is created, new when it is deleted. It counts, or refuses a change as an admission webhook does,
+	// by an error, which is what the caller gets. It must not change this world.
+	OnChange func(old, new *Object[K, V]) error
 
 	sim  *sim
 	name string
@@ -51,11 +59,13 @@ type World[K comparable, V any] struct {
 	truth   map[K]Object[K, V]
 	changes int // so far
 	clients map[*Process]*Client[K, V]
+	living  []*Client[K, V] // those whose processes have not crashed, in the order of their starts
 }
 
-// NewWorld returns an empty world for a run of s. The name is for the story; each world has another one. Keys maps an object to the keys of the queue to
-// add. Nil means the object's own key. It is called with the new object of each change, with the last one of each deletion, with the old one if the
-// value differs, and with every object listed at a start.
+// NewWorld returns an empty world for a run of s. The name is for the story; each world has another one. Keys
+// maps an object to the keys of the queue to add. Nil means the object's own key. It is called with the new
+// object of each change, with the last one of each deletion, with the old one if the value differs, and with
+// every object listed at a start.
 func NewWorld[K comparable, V any, Q comparable](s *Scenario[Q], name string, keys func(Object[K, V]) []Q) *World[K, V] {
 	if keys == nil {
 		if reflect.TypeFor[K]() != reflect.TypeFor[Q]() {
@@ -70,7 +80,8 @@ func NewWorld[K comparable, V any, Q comparable](s *Scenario[Q], name string, ke
 		}
 	}
 	w := &World[K, V]{sim: s.run.sim, name: name, truth: make(map[K]Object[K, V]), clients: make(map[*Process]*Client[K, V])}
-	// Which keys were added at this moment is in added: it would depend on the scheduler of Go whether a second add merges with the first.
+	// Which keys were added at this moment is in added: it would depend on the scheduler of Go whether a second
+	// add merges with the first.
 	add := func(queue *perturbed[Q], what string, added map[Q]struct{}, objects []Object[K, V]) {
 		for _, o := range objects {
 			for _, key := range keys(o) {
@@ -100,6 +111,7 @@ func (w *World[K, V]) attach(p *Process, changed func([]Object[K, V])) {
 	defer w.mu.Unlock()
 	c := &Client[K, V]{world: w, process: p, changed: changed, cache: maps.Clone(w.truth), shown: w.changes}
 	w.clients[p] = c
+	w.living = append(w.living, c)
 	p.tell(context.Background(), "its cache lists %s", w.list(c.cache))
 }
 
@@ -117,7 +129,8 @@ func (w *World[K, V]) list(objects map[K]Object[K, V]) (text string) {
 	return cmp.Or(text, " no "+w.name)[1:]
 }
 
-// sortedKeys returns the keys of m in the order of their texts, and of their fields if the texts of two are the same.
+// sortedKeys returns the keys of m in the order of their texts, and of their fields if the texts of two are
+// the same.
 func sortedKeys[K comparable, V any](m map[K]V) []K {
 	texts := make(map[K]string, len(m))
 	for key := range m {
@@ -167,26 +180,40 @@ func (w *World[K, V]) Set(key K, value V) {
 	if _, exists := w.Get(key); !exists {
 		w.sim.addOther()
 	}
-	o, _ := w.change(Object[K, V]{Key: key, Value: value}, whatever, false)
-	w.sim.tell("somebody: sets %s = %+v", w.label(o), o.Value)
+	o, err := w.change(Object[K, V]{Key: key, Value: value}, whatever, false)
+	if err != nil && err != ErrUnchanged {
+		w.sim.tell("", "somebody: sets %s = %+v: %v", w.label(o), o.Value, err)
+		return
+	}
+	w.sim.tell("", "somebody: sets %s = %+v", w.label(o), o.Value)
 }
 
 // Remove deletes the object with that key, in the name of somebody else. It does nothing if there is none.
 func (w *World[K, V]) Remove(key K) {
 	w.sim.check("the world " + w.name)
 	if o, err := w.change(Object[K, V]{Key: key}, anyVersion, true); err == nil {
-		w.sim.tell("somebody: deletes %s", w.label(o))
+		w.sim.tell("", "somebody: deletes %s", w.label(o))
 	}
 }
 
-// Get returns the value of an object in the truth, and whether it exists. It is for measures, and for what others do.
+// Get returns the value of an object in the truth, and whether it exists. It is for measures, and for what
+// others do.
 func (w *World[K, V]) Get(key K) (V, bool) {
 	o, ok := w.get(&w.truth, key)
 	return o.Value, ok
 }
 
-// All returns all objects of the truth, in the order of their keys' texts. It is for measures, and for what others do.
-func (w *World[K, V]) All() []Object[K, V] { return w.all(&w.truth) }
+// All returns all objects of the truth, in the order of their keys' texts. It is for measures, where they
+// have no Version and no UID, since both differ from run to run, and for what others do.
+func (w *World[K, V]) All() []Object[K, V] {
+	all := w.all(&w.truth)
+	if w.sim.measuring.Load() {
+		for i := range all {
+			all[i].Version, all[i].UID = 0, 0
+		}
+	}
+	return all
+}
 
 // get returns an object of the truth or of a cache.
 func (w *World[K, V]) get(objects *map[K]Object[K, V], key K) (Object[K, V], bool) {
@@ -218,8 +245,9 @@ const (
 	anyVersion int64 = 0
 )
 
-// change makes o the truth, or deletes the object with its key. It fails if the current object does not meet want. A write of the value that there is
-// makes no new version: change returns the current object and ErrUnchanged.
+// change makes o the truth, or deletes the object with its key. It fails if the current object does not meet
+// want. A write of the value that there is makes no new version: change returns the current object and
+// ErrUnchanged.
 func (w *World[K, V]) change(o Object[K, V], want int64, deletes bool) (Object[K, V], error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -233,164 +261,66 @@ func (w *World[K, V]) change(o Object[K, V], want int64, deletes bool) (Object[K
 	case want > anyVersion && want != old.Version:
 		err = ErrConflict
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return o, fmt.Errorf("%s/%s: %w", w.name, textOf(o.Key), err)
-	case deletes:
+	}
+	if exists && !deletes && reflect.DeepEqual(old.Value, o.Value) {
+		return old, ErrUnchanged
+	}
+	o.Value = w.clone(o.Value)
+	if err := w.admit(old, exists, o, deletes); err != nil {
+		return o, err
+	}
+	if deletes {
 		delete(w.truth, o.Key)
 		w.sim.nextVersion()
 		o = old
-	case exists && reflect.DeepEqual(old.Value, o.Value):
-		return old, ErrUnchanged
-	default:
-		o.Value, o.Version = w.clone(o.Value), w.sim.nextVersion()
+	} else {
+		o.Version = w.sim.nextVersion()
 		o.UID = cmp.Or(old.UID, o.Version)
 		w.truth[o.Key] = o
 	}
-	w.changes++
-	for p, c := range w.clients {
-		if !p.isDead() {
-			c.showLater(w.changes, o, deletes)
-		}
-	}
+	w.showChange(o, deletes)
 	return o, nil
 }
 
-// Client is a handler's access to a [World]: calls that read and write the truth, and the cache of its process. A handler with an interface of its own
-// wraps it. Calls take virtual time, in which others do what they do. A call notices the end of its context only when its time has passed: then
-// it fails. All methods may be called from any goroutine of the process. See [Process] for what becomes of them when it crashes.
-type Client[K comparable, V any] struct {
-	world   *World[K, V]
-	process *Process
-	changed func([]Object[K, V]) // adds the keys of objects to the queue of the process
-	cache   map[K]Object[K, V]   // guarded by the world's mu, like shown
-	shown   int                  // how many changes the cache has seen
-}
-
-// Client returns the client of a process. It panics if there is none: take the Process that Scenario.Start has got.
-func (w *World[K, V]) Client(p *Process) *Client[K, V] {
-	w.mu.Lock()
-	c := w.clients[p]
-	w.mu.Unlock()
-	if c == nil {
-		panic(fmt.Sprintf("handlertest: the world %s was not made in the run of that process, or after its start: make it in the function of Converges, before Start", w.name))
-	}
-	return c
-}
-
-// showLater lets the cache show the n-th change: that o is new, or was deleted.
-func (c *Client[K, V]) showLater(n int, o Object[K, V], deleted bool) {
-	p, s, stream := c.process, c.world.sim, c.process.named(c.world.name)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	by, show := s.decide(lag, stream), func() { c.show(n, o, deleted) }
-	if lost := s.decide(relist, stream); lost > 0 {
-		by, show = lost, c.listAnew
-	}
-	p.showLocked(stream, by, show)
-}
-
-func (c *Client[K, V]) show(n int, o Object[K, V], deleted bool) {
-	w := c.world
-	w.mu.Lock()
-	if n <= c.shown {
-		w.mu.Unlock()
-		return // The cache has listed anew.
-	}
-	old, exists := c.cache[o.Key]
-	c.shown = n
-	what := "shows"
-	if c.cache[o.Key] = o; deleted {
-		delete(c.cache, o.Key)
-		what = "no longer shows"
-	}
-	w.mu.Unlock()
-	c.process.tell(context.Background(), "its cache %s %s", what, w.label(o))
-	objects := []Object[K, V]{o}
-	if exists && !reflect.DeepEqual(old.Value, o.Value) {
-		objects = append(objects, old)
-	}
-	c.changed(objects)
-}
-
-// listAnew shows the truth, as after a watch that was lost: versions in between are skipped, and an object that was deleted and created again has
-// only changed.
-func (c *Client[K, V]) listAnew() {
-	w := c.world
-	w.mu.Lock()
-	old, now := c.cache, maps.Clone(w.truth)
-	c.cache, c.shown = now, w.changes
-	w.mu.Unlock()
-	c.process.tell(context.Background(), "its cache lists anew: %s", w.list(now))
-	var changed []Object[K, V]
-	for _, o := range slices.Concat(sorted(now), sorted(old)) {
-		if now[o.Key].Version != old[o.Key].Version {
-			changed = append(changed, o)
-		}
-	}
-	c.changed(changed)
-}
-
-// Cached returns the object that the cache shows, and whether it shows one. It takes no time.
-func (c *Client[K, V]) Cached(key K) (Object[K, V], bool) { return c.world.get(&c.cache, key) }
-
-// CachedAll returns all objects that the cache shows, in the order of their keys' texts. It takes no time.
-func (c *Client[K, V]) CachedAll() []Object[K, V] { return c.world.all(&c.cache) }
-
-// Get returns an object of the truth, or ErrNotFound.
-func (c *Client[K, V]) Get(ctx context.Context, key K) (o Object[K, V], err error) {
-	err = c.process.Read(ctx, func() (err error) {
-		exists := false
-		if o, exists = c.world.get(&c.world.truth, key); !exists {
-			err = fmt.Errorf("%s/%s: %w", c.world.name, textOf(key), ErrNotFound)
-		}
-		return err
-	})
-	return o, err
-}
-
-// List returns all objects of the truth, in the order of their keys' texts.
-func (c *Client[K, V]) List(ctx context.Context) (all []Object[K, V], err error) {
-	err = c.process.Read(ctx, func() error {
-		all = c.world.All()
+// admit calls OnChange, without the lock: one change happens at a moment.
+func (w *World[K, V]) admit(old Object[K, V], exists bool, o Object[K, V], deletes bool) error {
+	if w.OnChange == nil {
 		return nil
-	})
-	return all, err
-}
-
-// Create creates an object, or returns ErrExists.
-func (c *Client[K, V]) Create(ctx context.Context, key K, value V) (Object[K, V], error) {
-	return c.write(ctx, fmt.Sprintf("creates %s/%s = %+v", c.world.name, textOf(key), value), Object[K, V]{Key: key, Value: value}, none, false)
-}
-
-// Update changes the value of an object, or returns ErrNotFound, or ErrConflict if its version is not o's. With Version 0 it overwrites whatever
-// there is. It returns the object with its new version.
-func (c *Client[K, V]) Update(ctx context.Context, o Object[K, V]) (Object[K, V], error) {
-	does := "updates"
-	if o.Version == anyVersion {
-		does = "overwrites"
 	}
-	return c.write(ctx, fmt.Sprintf("%s %s = %+v", does, c.world.label(o), o.Value), o, o.Version, false)
+	was, is := &old, &o
+	if !exists {
+		was = nil
+	}
+	if deletes {
+		is = nil
+	}
+	w.mu.Unlock()
+	defer w.mu.Lock()
+	return w.OnChange(was, is)
 }
 
-// Delete deletes the object with that key, whichever version and UID it has, or returns ErrNotFound.
-func (c *Client[K, V]) Delete(ctx context.Context, key K) error {
-	return c.DeleteVersion(ctx, Object[K, V]{Key: key})
+// touch makes a new version of an object, if there is one, in the name of somebody else.
+func (w *World[K, V]) touch(key K) {
+	w.mu.Lock()
+	o, exists := w.truth[key]
+	if exists {
+		o.Version = w.sim.nextVersion()
+		w.truth[key] = o
+		w.showChange(o, false)
+	}
+	w.mu.Unlock()
+	if exists {
+		w.sim.tell("", "somebody: writes to %s, and changes nothing", w.label(o))
+	}
 }
 
-// DeleteVersion deletes an object, or returns ErrNotFound, or ErrConflict if its version is not o's.
-func (c *Client[K, V]) DeleteVersion(ctx context.Context, o Object[K, V]) error {
-	_, err := c.write(ctx, "deletes "+c.world.label(o), o, o.Version, true)
-	return err
-}
-
-func (c *Client[K, V]) write(ctx context.Context, what string, o Object[K, V], want int64, deletes bool) (Object[K, V], error) {
-	err := c.process.Write(ctx, what, func() (err error) {
-		o, err = c.world.change(o, want, deletes)
-		if err == nil || err == ErrUnchanged {
-			o.Value = c.world.clone(o.Value) // The truth keeps its own.
-		}
-		return err
-	})
-	return o, err
+// showChange shows the last change to all caches. The caller locks.
+func (w *World[K, V]) showChange(o Object[K, V], deleted bool) {
+	w.changes++
+	w.living = slices.DeleteFunc(w.living, func(c *Client[K, V]) bool { return c.process.isDead() })
+	for _, c := range w.living {
+		c.showLater(w.changes, o, deleted)
+	}
 }

@@ -97,8 +97,15 @@ func (p *Provider) Register(meter metric.Meter) (metric.Registration, error) {
 		return nil, err
 	}
 	return meter.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		observe(o, p.queues, metrics.Queue, queues)
-		observe(o, p.pools, metrics.Pool, pools)
+		totals := slices.Collect(p.pools.All())
+		byQueue := metrics.ByQueue(totals)
+		for t := range p.queues.All() {
+			metrics.LeaveOutHolds(&t.Sum, byQueue[t.Name])
+			observe(o, &t, metrics.Queue, queues)
+		}
+		for i := range totals {
+			observe(o, &totals[i], metrics.Pool, pools)
+		}
 		return nil
 	}, all...)
 }
@@ -125,21 +132,19 @@ func newInstruments[S any](meter metric.Meter, table []metrics.Metric[S], all *[
 	return instruments, nil
 }
 
-// observe reads all sources of set and reports the metrics of table to the instruments.
-func observe[S any](o metric.Observer, set *totals.Set[S], table []metrics.Metric[S], instruments []metric.Float64Observable) {
-	for t := range set.All() {
-		name := attribute.String("name", t.Name)
-		attributes := metric.WithAttributeSet(attribute.NewSet(name))
-		for i := range table {
-			m := &table[i]
-			switch {
-			case m.Histogram != nil || !m.In(&t.Sum, t.Live):
-			case m.Value != nil:
-				o.ObserveFloat64(instruments[i], m.Value(&t.Sum), attributes)
-			default:
-				for _, v := range m.Split(&t.Sum) {
-					o.ObserveFloat64(instruments[i], v.Value, metric.WithAttributes(name, attribute.String(m.Label, v.Label)))
-				}
+// observe reports the metrics of table, read from the numbers of one name, to the instruments.
+func observe[S any](o metric.Observer, t *totals.Total[S], table []metrics.Metric[S], instruments []metric.Float64Observable) {
+	name := attribute.String("name", t.Name)
+	attributes := metric.WithAttributeSet(attribute.NewSet(name))
+	for i := range table {
+		m := &table[i]
+		switch {
+		case m.Histogram != nil || !m.In(&t.Sum, t.Live):
+		case m.Value != nil:
+			o.ObserveFloat64(instruments[i], m.Value(&t.Sum), attributes)
+		default:
+			for _, v := range m.Split(&t.Sum) {
+				o.ObserveFloat64(instruments[i], v.Value, metric.WithAttributes(name, attribute.String(m.Label, v.Label)))
 			}
 		}
 	}

@@ -208,7 +208,8 @@ func TestNamesInPrometheus(t *testing.T) {
 		return workqueue.Stats{Shared: &workqueue.SharedStats{CallDuration: &workqueue.Histogram{Counts: []uint64{0}}}}
 	})
 	p.InspectPool("p", worker.Inspector{Stats: func() worker.Stats {
-		return worker.Stats{Durations: &workqueue.Histogram{Counts: []uint64{0}}, Changes: &workqueue.Histogram{Counts: []uint64{0}}}
+		times := &workqueue.Histogram{Counts: []uint64{0}}
+		return worker.Stats{Queue: "shared", Held: 1, LongestRunning: time.Second, Durations: times, Changes: times}
 	}})
 	var all metricdata.ResourceMetrics
 	if err := reader.Collect(context.Background(), &all); err != nil {
@@ -237,6 +238,10 @@ func TestNamesInPrometheus(t *testing.T) {
 			}
 			delete(want, name)
 		}
+	}
+	// Keys on hold are no work.
+	if got := collect(t, reader)["workqueue.longest_running_processor{shared}"]; got != 1 {
+		t.Errorf("the longest call runs for %v s", got)
 	}
 	if len(want) > 0 {
 		t.Errorf("missing: %v", want)

@@ -143,7 +143,7 @@ func TestTracingLinks(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tracer, exporter := newTracer(t)
 				queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
-				adder := queue.(workqueue.CauseAdder[string])
+				adder := queue.(workqueue.Extended[string])
 				var want []trace.SpanContext
 				for i := range 2 {
 					ctx, span := tracer.Start(t.Context(), "an event")

@@ -1,9 +1,8 @@
 package priorityqueue_test
 
 import (
-	"cmp"
 	"math"
-	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,44 +34,35 @@ func TestDelayPolicies(t *testing.T) {
 		name string
 		adds []pq.AddOpts // one a second
 		want string       // when it comes after the last one
-		held string       // if that is different when a worker holds the key
 	}{
-		{"earliest", []pq.AddOpts{{After: 9 * s}, {After: 3 * s}, {After: 9 * s}}, "2s", ""},
-		{"earliest, now", []pq.AddOpts{{After: 9 * s}, {}, {After: 9 * s}}, "now", ""},
-		{"latest", []pq.AddOpts{{After: 9 * s}, {After: 9 * s, Delay: pq.Latest}, {After: s, Delay: pq.Latest}}, "8s", ""},
-		{"latest, now", []pq.AddOpts{{After: 9 * s}, {Delay: pq.Latest}}, "8s", ""},
-		{"latest of a queued key", []pq.AddOpts{{}, {After: s, Delay: pq.Latest}}, "now", ""},
+		{"earliest", []pq.AddOpts{{After: 9 * s}, {After: 3 * s}, {After: 9 * s}}, "2s"},
+		{"earliest, now", []pq.AddOpts{{After: 9 * s}, {}, {After: 9 * s}}, "now"},
+		{"latest", []pq.AddOpts{{After: 9 * s}, {After: 9 * s, Delay: pq.Latest}, {After: s, Delay: pq.Latest}}, "8s"},
+		{"latest, now", []pq.AddOpts{{After: 9 * s}, {Delay: pq.Latest}}, "8s"},
+		{"latest of a queued key", []pq.AddOpts{{}, {After: s, Delay: pq.Latest}}, "now"},
 		{"latest, bounded", []pq.AddOpts{
 			{After: 5 * s, Delay: pq.Latest, MaxDelay: 6 * s}, {After: 5 * s, Delay: pq.Latest, MaxDelay: 6 * s},
-			{After: 5 * s, Delay: pq.Latest, MaxDelay: 6 * s}}, "4s", ""},
-		{"bound in the past", []pq.AddOpts{{After: 5 * s}, {After: 5 * s, Delay: pq.Latest, MaxDelay: s}}, "now", ""},
-		{"earliest is not bounded", []pq.AddOpts{{After: 5 * s, MaxDelay: s}}, "5s", ""},
-		{"replace", []pq.AddOpts{{After: 9 * s}, {After: s, Delay: pq.Replace}, {After: 5 * s, Delay: pq.Replace}}, "now", ""},
-		{"replace, bounded", []pq.AddOpts{{After: 2 * s}, {After: 9 * s, Delay: pq.Replace, MaxDelay: 3 * s}}, "2s", ""},
-		{"replace, now", []pq.AddOpts{{After: 9 * s}, {Delay: pq.Replace}}, "now", ""},
-		{"limiter", []pq.AddOpts{limited, limited, {After: 20 * s, RateLimited: true}}, "8s", ""},
-		{"limiter and a shorter time", []pq.AddOpts{{After: s, RateLimited: true}}, "1s", ""},
-		{"limiter and a longer time", []pq.AddOpts{{After: 20 * s, RateLimited: true}}, "10s", ""},
-		{"limiter and a bound", []pq.AddOpts{{RateLimited: true, AtLeast: 5 * s, MaxDelay: 3 * s, Delay: pq.Latest}}, "3s", ""},
-		{"replace, limiter and a bound", []pq.AddOpts{{RateLimited: true, AtLeast: 5 * s, MaxDelay: 3 * s, Delay: pq.Replace}}, "3s", ""},
-		{"limiter and a bound for others", []pq.AddOpts{{RateLimited: true, MaxDelay: 3 * s}}, "10s", ""},
-		{"limiter, and a bound afterwards", []pq.AddOpts{limited, {RateLimited: true, MaxDelay: 3 * s, Delay: pq.Latest}}, "9s", ""},
-		{"event before its backoff is over", []pq.AddOpts{limited, {}}, "now", ""},
-		{"backoff is respected", []pq.AddOpts{limited, {Delay: pq.RespectBackoff}, {After: s, Delay: pq.RespectBackoff}}, "8s", ""},
-		{"other times are not", []pq.AddOpts{{After: 9 * s}, {Delay: pq.RespectBackoff}}, "now", ""},
-		{"replaced backoff", []pq.AddOpts{limited, {After: 3 * s, Delay: pq.Replace}, {Delay: pq.RespectBackoff}}, "now", ""},
-		{"earliest of a time and the limiter's", []pq.AddOpts{{After: 5 * s}, limited}, "4s", ""},
-		{"an event that yields, and a later one", []pq.AddOpts{{After: 9 * s, Delay: pq.RespectBackoff}, {After: 20 * s}}, "8s", ""},
-		{"event yields to the worker's retry", []pq.AddOpts{{Delay: pq.RespectBackoff}, limited}, "now", "10s"},
-		{"delayed event yields", []pq.AddOpts{{After: 3 * s, Delay: pq.RespectBackoff}, limited}, "2s", "10s"},
-		{"two events, and one does not yield", []pq.AddOpts{{Delay: pq.RespectBackoff}, {}, limited}, "now", ""},
+			{After: 5 * s, Delay: pq.Latest, MaxDelay: 6 * s}}, "4s"},
+		{"bound in the past", []pq.AddOpts{{After: 5 * s}, {After: 5 * s, Delay: pq.Latest, MaxDelay: s}}, "now"},
+		{"earliest is not bounded", []pq.AddOpts{{After: 5 * s, MaxDelay: s}}, "5s"},
+		{"replace", []pq.AddOpts{{After: 9 * s}, {After: s, Delay: pq.Replace}, {After: 5 * s, Delay: pq.Replace}}, "now"},
+		{"replace, bounded", []pq.AddOpts{{After: 2 * s}, {After: 9 * s, Delay: pq.Replace, MaxDelay: 3 * s}}, "2s"},
+		{"replace, now", []pq.AddOpts{{After: 9 * s}, {Delay: pq.Replace}}, "now"},
+		{"limiter", []pq.AddOpts{limited, limited, {After: 20 * s, RateLimited: true}}, "8s"},
+		{"limiter and a shorter time", []pq.AddOpts{{After: s, RateLimited: true}}, "1s"},
+		{"limiter and a longer time", []pq.AddOpts{{After: 20 * s, RateLimited: true}}, "10s"},
+		{"limiter and a bound", []pq.AddOpts{{RateLimited: true, AtLeast: 5 * s, MaxDelay: 3 * s, Delay: pq.Latest}}, "3s"},
+		{"replace, limiter and a bound", []pq.AddOpts{{RateLimited: true, AtLeast: 5 * s, MaxDelay: 3 * s, Delay: pq.Replace}}, "3s"},
+		{"limiter and a bound for others", []pq.AddOpts{{RateLimited: true, MaxDelay: 3 * s}}, "10s"},
+		{"limiter, and a bound afterwards", []pq.AddOpts{limited, {RateLimited: true, MaxDelay: 3 * s, Delay: pq.Latest}}, "9s"},
+		{"event before its backoff is over", []pq.AddOpts{limited, {}}, "now"},
+		{"earliest of a time and the limiter's", []pq.AddOpts{{After: 5 * s}, limited}, "4s"},
 	}
 	for _, tt := range tests {
 		for _, held := range []bool{false, true} {
 			name, want := tt.name, tt.want
 			if held {
 				name += ", held"
-				want = cmp.Or(tt.held, tt.want)
 			}
 			afterDone, before := "waiting "+want, "processing "+want
 			if want == "now" {
@@ -130,17 +120,15 @@ func TestMinIntervalIsForgotten(t *testing.T) {
 	})
 }
 
-func TestAddAll(t *testing.T) {
+// A few keys are added at one moment, or none of them.
+func TestAddSeveral(t *testing.T) {
 	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
-		q.AddAll(pq.AddOpts{}, func(yield func(string) bool) {
-			for _, key := range []string{"a", "b", "a", "c"} {
-				q.Len() // no lock is held
-				if !yield(key) {
-					return
-				}
-			}
-		})
-		drain(t, q, "a b c")
+		batch := testkit.Start(func() []string { b, _ := q.GetBatch(t.Context(), 9); return keysOf(b) })
+		batch.MustBlock(t, "GetBatch")
+		q.AddWithOpts(pq.AddOpts{}, "a", "b", "a", "c")
+		if got := batch.MustReturn(t, "GetBatch"); strings.Join(got, " ") != "a b c" {
+			t.Errorf("GetBatch() = %v, want all", got)
+		}
 	})
 	q := pq.New(pq.Config[any]{Group: func(key any) string {
 		if key == "bad" {
@@ -149,16 +137,10 @@ func TestAddAll(t *testing.T) {
 		return ""
 	}})
 	for want, bad := range map[string]any{"unhashable": []int{}, "NaN": math.NaN(), "group": "bad"} {
-		testkit.WantPanic(t, "AddAll", func() { q.AddAll(pq.AddOpts{}, slices.Values([]any{1, bad})) }, want)
+		testkit.WantPanic(t, "AddWithOpts", func() { q.AddWithOpts(pq.AddOpts{}, 1, bad) }, want)
 	}
-	testkit.WantPanic(t, "AddAll", func() {
-		q.AddAll(pq.AddOpts{}, func(yield func(any) bool) {
-			yield(1)
-			panic("sequence")
-		})
-	}, "sequence")
 	if q.Len() != 0 {
-		t.Errorf("%d keys were added by an AddAll that panicked", q.Len())
+		t.Errorf("%d keys were added by an AddWithOpts that panicked", q.Len())
 	}
 }
 
@@ -169,7 +151,7 @@ func TestBadConfig(t *testing.T) {
 		"priorityqueue: Config.Aging":                {Aging: -1},
 		"priorityqueue: Config.MinInterval":          {MinInterval: -1},
 		"priorityqueue: Config.MaxDelay":             {MaxDelay: -1},
-		"priorityqueue: Config.Delay":                {Delay: 5},
+		"priorityqueue: Config.Delay":                {Delay: 4},
 		"priorityqueue: Config.Limit without Group":  {Limit: limit(1)},
 		"priorityqueue: Config.Weight without Group": {Weight: weight},
 		"is not a workqueue.StatsProvider":           {MetricsProvider: &testkit.Recorder{}},
@@ -177,7 +159,7 @@ func TestBadConfig(t *testing.T) {
 		testkit.WantPanic(t, "New", func() { pq.New(config) }, want)
 	}
 	q := pq.New(pq.Config[string]{})
-	testkit.WantPanic(t, "AddWithOpts", func() { q.AddWithOpts(pq.AddOpts{Delay: 5}, "a") }, "priorityqueue: AddOpts.Delay")
+	testkit.WantPanic(t, "AddWithOpts", func() { q.AddWithOpts(pq.AddOpts{Delay: 4}, "a") }, "priorityqueue: AddOpts.Delay")
 	_ = pq.New(pq.Config[string]{Group: group, Weight: weight, Limit: limit(1), Aging: 1, MinInterval: 1})
 }
 
@@ -192,8 +174,8 @@ func TestBadKeys(t *testing.T) {
 			for what, call := range map[string]func(){
 				"Add": func() { q.Add(bad) }, "AddAfter": func() { q.AddAfter(bad, time.Second) },
 				"AddRateLimited": func() { q.AddRateLimited(bad) }, "Done": func() { q.Done(bad) },
-				"AddAll": func() { q.AddAll(pq.AddOpts{}, slices.Values([]any{bad})) },
-				"Remove": func() { q.Remove(bad) }, "Inspect": func() { q.Inspect(bad) },
+				"AddWithOpts": func() { q.AddWithOpts(pq.AddOpts{}, bad, bad) },
+				"Remove":      func() { q.Remove(bad) }, "Fail": func() { q.Fail(t.Context(), bad, workqueue.Failure{}) },
 				"SnapshotKey": func() { q.SnapshotKey(bad) }, "PriorityOf": func() { q.PriorityOf(bad) },
 			} {
 				testkit.WantPanic(t, what, call, want)

@@ -60,7 +60,7 @@ func TestWarmOperationsDoNotAllocate(t *testing.T) {
 					q.AddAfter(key, time.Hour)
 					q.AddWithOpts(pq.AddOpts{After: 2 * time.Hour, Delay: pq.Latest}, key)
 					q.AddRateLimited(key)
-					q.Inspect(key)
+					q.SnapshotKey(key)
 				}
 				for key := range all {
 					q.Add(key)
@@ -81,18 +81,17 @@ func TestWarmOperationsDoNotAllocate(t *testing.T) {
 					q.Done(key)
 				}
 			})
-			zero("Take, Discard", func() {
+			zero("AddWithOpts, GetContext, Remove", func() {
 				q.AddWithOpts(pq.AddOpts{Priority: 3}, keys[:3]...)
-				info, _ := q.Take(t.Context())
-				q.Done(info.Key)
+				first, _ := q.GetContext(t.Context())
+				q.Done(first)
 				key, _ := q.Get()
 				q.Remove(keys[2])
 				q.Done(key)
 			})
-			zero("Done of a key that is not held, Len, Stats", func() {
+			zero("Done of a key that is not held, Len", func() {
 				q.Done("xx/unknown")
 				q.Len()
-				q.Stats()
 			})
 		})
 	}

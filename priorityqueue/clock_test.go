@@ -24,7 +24,8 @@ func TestClockLeapsForward(t *testing.T) {
 		q.AddAfter("low", time.Hour)
 		synctest.Wait()
 		c.Step(24 * time.Hour)
-		q.DoneBatch("raised", "low")
+		q.Done("raised")
+		q.Done("low")
 		q.AddWithOpts(pq.AddOpts{Priority: 1}, "new")
 		// By age those that were queued and then those that came due. At now, by priority.
 		drain(t, q, "held a b c new low")

@@ -25,7 +25,7 @@ type Config[T comparable] struct {
 	// RateLimiter decides how long a key that is added with RateLimited waits. Nil means
 	// [workqueue.NewTypedControllerRateLimiter] on the queue's clock: client-go's numbers, but a key that fails again
 	// before its delay has passed has not failed more often. It is called without the queue's lock, and When by one goroutine
-	// at a time. It may call the queue, but not add to it with RateLimited.
+	// at a time. It may call the queue, but not Fail or add with RateLimited.
 	RateLimiter workqueue.TypedRateLimiter[T]
 
 	// Delay is the policy of all adds whose AddOpts have none, Add and AddAfter included. The zero value means Earliest.
@@ -58,7 +58,8 @@ type Config[T comparable] struct {
 
 	// MinInterval, unless zero, is the shortest time from one hand-out of a key to the next. A key that is
 	// added sooner waits. With MinInterval the queue reads the clock in every call, and remembers each key
-	// until its interval is over. (Later calls, of whatever method, then forget a few hundred of them each.)
+	// until its interval is over. (Later calls that read the clock then forget a few hundred of them each.) A shutdown ends all
+	// intervals: what was added comes before a drain ends.
 	MinInterval time.Duration
 }
 
@@ -67,7 +68,7 @@ func (c *Config[T]) check() {
 	switch {
 	case c.MetricsProvider != nil && !reads:
 		panic(fmt.Sprintf("priorityqueue: %T is not a workqueue.StatsProvider", c.MetricsProvider))
-	case c.Delay > RespectBackoff:
+	case c.Delay > Replace:
 		panic("priorityqueue: Config.Delay is not a DelayPolicy")
 	case c.Aging < 0:
 		panic("priorityqueue: Config.Aging is negative")
@@ -81,63 +82,3 @@ func (c *Config[T]) check() {
 		panic("priorityqueue: Config.Limit without Group")
 	}
 }
-
-// AddOpts decide when and how urgently keys come. The zero AddOpts are those of Add: now, with priority 0.
-type AddOpts struct {
-	// Priority is how urgent the key is. Higher ones come first. A key that is in the queue with a higher one keeps that.
-	Priority int
-
-	// After is how long the key waits. Zero and less mean not at all.
-	After time.Duration
-
-	// RateLimited makes the key wait for the limiter's delay, or for After if that is positive and shorter. The limiter is asked
-	// only if its answer can matter: not for a key that is queued, or will be at its Done, or was asked about since its hand-out.
-	RateLimited bool
-
-	// AtLeast, with RateLimited, is the shortest time that the key waits, whatever After and the limiter say: for a server that says
-	// how long to stay away. If the limiter is asked, and is a [workqueue.NewTypedControllerRateLimiter] or
-	// [workqueue.NewTypedItemBackoffRateLimiter], further failures before that time are the same failure. Another add may bring the
-	// key earlier. Without RateLimited, AtLeast has no effect.
-	AtLeast time.Duration
-
-	// SetPriority gives the key this Priority even if the key has a higher one.
-	SetPriority bool
-
-	// Delay decides how the new time is merged with the one that the key waits for already.
-	Delay DelayPolicy
-
-	// MaxDelay, if positive, bounds how far Latest and Replace can put off a key: it comes no later than that after
-	// the first event since its last hand-out. Events are all adds but rate-limited ones, and but those that ask for
-	// the key's next run while a worker holds the key: AddAfter and AddWithPriority. What these ask for is bounded only
-	// once there is an event, and Latest does not bring forward a key that waits for the limiter's time.
-	//
-	// Zero means Config.MaxDelay, and no bound for a rate-limited add. A rate-limited add with a MaxDelay is an event. If it has
-	// Latest or Replace, its own time is bounded too: the key may come before the limiter's delay or AtLeast has passed.
-	MaxDelay time.Duration
-
-	// Cause, unless nil, is why the keys are added. It stays with a key that has to wait. A Quiet add does not interrupt
-	// the worker that holds the key, unless it is merged with one that is not. See [Queue.Causes] and [Queue.AddedAgain].
-	Cause *workqueue.Cause
-}
-
-// DelayPolicy decides what an add means for a key that waits for its time, or will do so when its worker is Done.
-type DelayPolicy uint8
-
-const (
-	// DefaultDelay is Config.Delay.
-	DefaultDelay DelayPolicy = iota
-	// Earliest makes the key come at the earlier of the two times.
-	Earliest
-	// Latest makes the key come at the later of the two times. With MaxDelay it is a debounce.
-	Latest
-	// Replace makes the key come at the new time.
-	Replace
-	// RespectBackoff is Earliest, except that a key for which the limiter was asked keeps its time: events do not call the handler
-	// of a failing key. It is for calls that cost something, as those of a throttled API, because it puts off also the event that
-	// is the repair; with the default limiter it is not needed to keep events from prolonging the delay. While a worker holds the
-	// key, the order of calls does not matter: the time of a rate-limited add counts.
-	RespectBackoff
-)
-
-// postpones reports whether the policy can make a key come later than it was to come.
-func (d DelayPolicy) postpones() bool { return d == Latest || d == Replace }

@@ -24,5 +24,8 @@ func TestConformance(t *testing.T) {
 		NoMetrics:     true,
 		OneEntry:      true,
 		MergesRetries: true,
+		Known: map[string]string{
+			"MetricsOfUnnamedQueue": "its provider is no StatsProvider, and New refuses others",
+		},
 	}.Run(t)
 }

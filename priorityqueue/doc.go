@@ -1,7 +1,7 @@
 // Package priorityqueue queues keys of things that have changed, as package workqueue does, and decides in one place when each
 // of them comes: by priority, time, age, and what other keys of its group have had. It has the interfaces of package
-// workqueue, and more: [Queue.AddWithOpts], [Queue.Take], [Queue.GetBatch], [Queue.Remove], [Queue.Inspect], [Queue.Pause],
-// [Queue.PauseGroup], [Queue.PauseGroupFor], [Queue.ShutDownNow], [Queue.Causes], [Queue.AddedAgain].
+// workqueue, [workqueue.ExtendedRateLimiting] and [workqueue.Operable] included, and four methods more: [Queue.AddWithOpts],
+// [Queue.GetBatch], [Queue.ShutDownNow] and [Queue.GetWithPriority].
 //
 // # A key's life
 //
@@ -22,23 +22,30 @@
 // to the end of that priority. [AddOpts].Delay decides how times are merged. Its default is [Config].Delay, whose
 // default is Earliest:
 //
-//	the key is          Earliest    Latest     Replace    RespectBackoff
-//	absent              new time    new time   new time   new time
-//	queued              queued      queued     queued     queued
-//	waiting             the earlier the later  new time   the earlier; its own if the limiter was asked
-//	processing          new time    new time   new time   new time, or that of the worker's retry
-//	  to come again     at once     at once    at once    at once
+//	the key is          Earliest     Latest     Replace
+//	absent              new time     new time   new time
+//	queued              queued       queued     queued
+//	waiting             the earlier  the later  new time
+//	processing          new time     new time   new time
+//	  to come again     at once      at once    at once
 //	  to come at a time, as if it were waiting; to come again at once when that time has come
 //
 // where the new time is now if the add has no delay. What is asked for a key after its hand-out is for the next one.
 //
 // With [AddOpts].MaxDelay, events put off a key by Latest and Replace until MaxDelay after the first of them: a debounce.
 //
-// The limiter is asked for a key at most once between two hand-outs, see [AddOpts].RateLimited. So any number of rate-limited
-// adds count as one failure. After Replace without RateLimited, the key counts as one for which it was not asked.
+// # Failures
 //
-// An event brings a failing key at once, since it may be the repair. If the key fails again before its delay has passed, the
-// default limiter counts no further failure, and the key comes when it was to come. So events do not prolong its delay.
+// The limiter is asked about a rate-limited add if its answer can matter: not for a key that is queued, nor for one that waits for
+// the limiter already. For a key that a worker holds, the first rate-limited add since its hand-out is a failure, as of
+// [Queue.Fail], also if an event has brought the key meanwhile; all others of that hand-out are the same failure.
+//
+// An event brings a failing key at once, since it may be the repair. If the key fails again before its delay has passed, that is
+// the same failure: the limiter is not asked, and the key comes when it was to come. So events do not prolong its delay. The
+// delay is the one that is served: the limiter's, or what After, AtLeast and MaxDelay make of it.
+//
+// Keys of a group come in any order after a failure, because the failed one waits. A handler that needs them in order makes the
+// group the key, and works off what there is to do for it, in order, until something fails.
 //
 // # Order
 //
@@ -47,7 +54,9 @@
 //
 // With [Config].Aging a key gains one level of priority for each Aging that it has been in line. So there is a
 // bound: a key of priority p is handed out before every key of priority P that is queued more than
-// (P-p)·Aging after it. To raise a key's priority never makes it come later; to lower it with SetPriority does.
+// (P-p)·Aging after it. To raise a key's priority never makes it come later in a queue without groups; to lower it with
+// SetPriority does. With groups and Aging, a raised key becomes the last of its group at the new priority, and waits for the
+// group's turns there. So it can come later than it would have; the bound under "Fairness" holds from then on.
 //
 // # Fairness
 //
@@ -57,9 +66,8 @@
 //
 // With [Config].Limit no more keys of a group than that are processed at once. The other keys of a group at its
 // limit are blocked: the group leaves the round, and comes back, as the last one, when one of its keys is
-// Done. Blocked keys count as queued. After shutdown Get waits for them. [Queue.PauseGroup] blocks the keys of a group,
-// such as those of a tenant that is broken, until [Queue.ResumeGroup] or a shutdown, and [Queue.PauseGroupFor] for a time, such
-// as that for which the tenant's server asks.
+// Done. Blocked keys count as queued. After shutdown Get waits for them. [Queue.PauseGroup] blocks the keys of a group for a
+// time, such as that for which a tenant's server asks, or until [Queue.ResumeGroup] or a shutdown. [Queue.Pause] stops all.
 //
 // Aging and Group together: a priority is as old as its oldest key that can be handed out, and whose turn it is
 // within the priority does not depend on age. So the bound is a number of keys. It counts from the moment (P-p)·Aging
@@ -78,8 +86,8 @@
 // back in between.
 //
 // Once warm, no call for a single key allocates, unless it has a Cause, or starts the goroutine and timer that the queue has while a
-// key waits; there are no others. AddAll, batches, All, snapshots and ShutDown allocate slices of keys; Stats allocates with metrics
-// only. After a burst the memory goes back to the collector. A cycle of Add, Get and Done takes up to twice that of package
+// key waits; there are no others. Adds of many keys, batches, snapshots and ShutDown allocate slices of keys, and Stats the
+// numbers of the priorities. After a burst the memory goes back to the collector. A cycle of Add, Get and Done takes up to twice that of package
 // workqueue. The clock is read only while a key waits, with Aging, MinInterval or metrics, or if a policy needs the time.
 //
 // # Differences from package workqueue

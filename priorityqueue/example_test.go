@@ -79,31 +79,12 @@ func ExampleAddOpts_debounce() {
 	var due []string
 	for range 10 {
 		q.AddWithOpts(changed, "file")
-		info, _ := q.Inspect("file")
+		info, _ := q.SnapshotKey("file")
 		due = append(due, info.Due.Format("5.0"))
 		clock.Step(500 * time.Millisecond)
 	}
 	fmt.Println(due, q.Len())
 	// Output: [1.0 1.5 2.0 2.5 3.0 3.5 4.0 4.5 5.0 5.0] 1
-}
-
-// What has changed does not call the handler of a key that waits for its retry.
-func ExampleDelayPolicy_respectBackoff() {
-	q := priorityqueue.New(priorityqueue.Config[string]{
-		RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, time.Hour),
-	})
-	defer q.ShutDown()
-	event := priorityqueue.AddOpts{Delay: priorityqueue.RespectBackoff}
-
-	q.AddWithOpts(event, "a")
-	key, _ := q.Get()
-	q.AddWithOpts(event, key) // while it is processed
-	q.AddRateLimited(key)     // it has failed
-	q.Done(key)
-	q.AddWithOpts(event, key)
-	info, _ := q.Inspect(key)
-	fmt.Println(info.State, info.Failures)
-	// Output: waiting 1
 }
 
 func ExampleConfig_aging() {
@@ -172,7 +153,7 @@ func ExampleConfig_minInterval() {
 	fmt.Println(next(q))
 	clock.Step(20 * time.Second)
 	q.Add("a")
-	info, _ := q.Inspect("a")
+	info, _ := q.SnapshotKey("a")
 	fmt.Println(info.State, info.Due.Sub(clock.Now()))
 	// Output:
 	// a
@@ -181,13 +162,15 @@ func ExampleConfig_minInterval() {
 
 func ExampleQueue_GetBatch() {
 	q := priorityqueue.New(priorityqueue.Config[string]{})
-	q.AddAll(priorityqueue.AddOpts{}, slices.Values([]string{"a", "b", "c"}))
-	keys, err := q.GetBatch(context.Background(), 2)
-	fmt.Println(keys, err)
-	for _, key := range keys {
-		q.Done(key)
+	q.AddWithOpts(priorityqueue.AddOpts{Priority: 3}, "a", "b", "c")
+	batch, _ := q.GetBatch(context.Background(), 2)
+	for _, k := range batch {
+		fmt.Println(k.Key, k.Priority)
+		q.Done(k.Key)
 	}
-	// Output: [a b] <nil>
+	// Output:
+	// a 3
+	// b 3
 }
 
 func ExampleQueue_Remove() {
@@ -200,15 +183,15 @@ func ExampleQueue_Remove() {
 	// false
 }
 
-func ExampleQueue_All() {
+func ExampleQueue_SnapshotKeys() {
 	q := priorityqueue.New(priorityqueue.Config[string]{})
 	q.Add("b")
 	q.AddWithOpts(priorityqueue.AddOpts{Priority: 7}, "a")
 	key, _ := q.Get()
 	q.Add(key)
 	var lines []string
-	for info := range q.All() {
-		lines = append(lines, fmt.Sprint(info.Key, ": ", info.State, ", again: ", info.Again))
+	for k := range q.SnapshotKeys() {
+		lines = append(lines, fmt.Sprint(k.Key, ": ", k.State, ", again: ", k.Again))
 	}
 	slices.Sort(lines)
 	fmt.Println(strings.Join(lines, "\n"))

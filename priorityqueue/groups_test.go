@@ -103,7 +103,7 @@ func TestLimits(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			return strings.Join(batch, " ")
+			return strings.Join(keysOf(batch), " ")
 		}
 		if got := get(); got != "a/0 b/0 c/0 d/0 b/1 c/1 d/1 c/2 d/2 c/3 d/3" {
 			t.Errorf("got %s", got)

@@ -1,6 +1,7 @@
 package priorityqueue_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
@@ -62,8 +64,8 @@ func hold(t *testing.T, q *pq.Queue[string], want string) {
 // wantAt asserts how long key still waits, or that it is in another state.
 func wantAt(t *testing.T, q *pq.Queue[string], key, want string) {
 	t.Helper()
-	info, _ := q.Inspect(key)
-	got := info.State.String()
+	info, _ := q.SnapshotKey(key)
+	got := cmp.Or(string(info.State), "absent")
 	if !info.Due.IsZero() {
 		got += " " + time.Until(info.Due).String()
 	} else if info.Again {
@@ -87,3 +89,16 @@ func startDrain(q *pq.Queue[string]) *testkit.Call[error] {
 
 // limit is a Limit that is n for each group.
 func limit(n int) func(string) int { return func(string) int { return n } }
+
+// has reports whether key is in q.
+func has(q *pq.Queue[string], key string) bool {
+	_, found := q.SnapshotKey(key)
+	return found
+}
+
+func keysOf[T comparable](all []workqueue.KeySnapshot[T]) (keys []T) {
+	for _, k := range all {
+		keys = append(keys, k.Key)
+	}
+	return keys
+}

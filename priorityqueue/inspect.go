@@ -11,73 +11,11 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// State is where a key is in its life.
-type State uint8
-
-const (
-	// Absent is a key that is not in the queue.
-	Absent State = iota
-	// Queued is a key that waits for a worker, also if the queue is paused, or its group is paused or at its limit.
-	Queued
-	// Waiting is a key that waits for its time.
-	Waiting
-	// Processing is a key that a worker holds.
-	Processing
-)
-
-// String returns the name of the state in lower case.
-func (s State) String() string {
-	if s > Processing {
-		return "unknown"
-	}
-	return [...]string{"absent", "queued", "waiting", "processing"}[s]
-}
-
-func (s state) public() State {
-	return [...]State{queued: Queued, waiting: Waiting, processing: Processing, rerun: Processing, rerunLater: Processing, resting: Absent}[s]
-}
-
-// Info is what the queue knows of a key.
-type Info[T comparable] struct {
-	Key   T
-	State State
-	// Again reports that a key that is being processed has been added since, and comes again.
-	Again bool
-	// Blocked reports that a queued key cannot be handed out, because its group is at its limit or paused.
-	Blocked bool
-	// PausedUntil is when the pause of the key's group ends. It is zero if there is none, or if it has no end.
-	PausedUntil time.Time
-	// Paused reports that the queue is paused.
-	Paused bool
-	// Priority is the one with which the key will be handed out or, if it does not come again, was.
-	Priority int
-	// Group is the key's group, or empty in a queue without groups.
-	Group string
-	// Due is when the key comes, if it waits for its time or will do so when its worker is Done. It is zero otherwise.
-	Due time.Time
-	// Added is when the key was first added since its last hand-out or, if a worker holds it and it does not come again, before
-	// that. An event counts before what worker or limiter asked for: see [AddOpts].MaxDelay. It is zero if the clock was not read.
-	Added time.Time
-	// Failures is how many failures the limiter has counted since the key was forgotten.
-	Failures int
-}
-
-// Inspect returns what the queue knows of key, and whether it is in the queue. If it is not, only Key, Paused and
-// Failures are set. It takes constant time. The limiter's NumRequeues is called without the queue's lock.
-func (q *Queue[T]) Inspect(key T) (Info[T], bool) {
-	info := q.inspect(key)
-	info.Failures = q.NumRequeues(key)
-	return info, info.State != Absent
-}
-
-// Has reports whether key is in the queue: queued, waiting or held by a worker.
-func (q *Queue[T]) Has(key T) bool { return q.inspect(key).State != Absent }
-
 // PriorityOf returns the priority with which key was handed out, if a worker holds it, and with which it will be
 // handed out otherwise. It is 0 if key is not in the queue.
 func (q *Queue[T]) PriorityOf(key T) int {
 	h := keytable.HashOf(key)
-	q.lockAt(q.readClock(false))
+	q.lockAndAdvance(q.readClock(false))
 	defer q.unlock()
 	if _, it := q.findLocked(h, key); it != nil {
 		return it.priority
@@ -93,50 +31,12 @@ func (q *Queue[T]) findLocked(h keytable.Hash, key T) (keytable.Slot, *item) {
 	return keytable.None, nil
 }
 
-func (q *Queue[T]) inspect(key T) Info[T] {
+func (q *Queue[T]) has(key T) bool {
 	h := keytable.HashOf(key)
-	q.lockAt(q.readClock(false))
+	q.lockAndAdvance(q.readClock(false))
 	defer q.unlock()
-	if s, it := q.findLocked(h, key); it != nil {
-		return q.infoLocked(s)
-	}
-	return Info[T]{Key: key, Paused: q.mu.paused}
-}
-
-// infoLocked returns what is known of the key at s, which is in the queue, except its failures.
-func (q *Queue[T]) infoLocked(s keytable.Slot) Info[T] {
-	e := q.mu.keys.At(s)
-	it := &e.Value
-	info := Info[T]{Key: e.Key, State: it.state.public(), Paused: q.mu.paused, Priority: it.priority}
-	if it.state == waiting || it.state == rerunLater {
-		info.Due = q.loop.Time(q.dueAtLocked(s))
-	}
-	if it.state == rerun || it.state == rerunLater {
-		info.Again = true
-		info.Priority = q.mu.details.At(s).rerunPriority
-	}
-	if it.added != addedUnknown {
-		info.Added = q.loop.Time(q.mu.details.At(s).added)
-	}
-	if q.config.Group != nil {
-		g := q.mu.groups.At(q.groupOfLocked(s))
-		info.Group = g.Key
-		info.Blocked = it.state == queued && g.Value.isBlocked()
-		if g.Value.paused {
-			info.PausedUntil, _ = q.groupPauseLocked(g.Hash(), g.Key)
-		}
-	}
-	return info
-}
-
-// All returns the keys that are in the queue, in no particular order, each as it is at that moment. It holds no lock while it
-// yields them. A key that leaves and comes back meanwhile may be yielded twice, and one that is added may be left out.
-func (q *Queue[T]) All() iter.Seq[Info[T]] {
-	infos := inSteps(q, func(infos []Info[T], s keytable.Slot) []Info[T] { return append(infos, q.infoLocked(s)) })
-	return keytable.Map(infos, func(info Info[T]) Info[T] {
-		info.Failures = q.NumRequeues(info.Key)
-		return info
-	})
+	_, it := q.findLocked(h, key)
+	return it != nil
 }
 
 // Snapshot returns Stats and up to limit keys of each state, 512 at most, as they are at one moment. SnapshotKeys returns all.
@@ -173,7 +73,7 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 // copyFirst returns Stats and the first limit keys of the states whose keys the queue has in order.
 func (q *Queue[T]) copyFirst(limit int) (s workqueue.Snapshot[T]) {
 	now := q.readClock(false)
-	q.lockAt(now)
+	q.lockAndAdvance(now)
 	defer q.unlock()
 	s.Stats = q.statsLocked(now)
 	s.Queued = make([]workqueue.KeySnapshot[T], 0, min(limit, q.mu.queued))
@@ -249,13 +149,13 @@ func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 
 func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	h := keytable.HashOf(key)
-	q.lockAt(q.readClock(false))
+	q.lockAndAdvance(q.readClock(false))
 	defer q.unlock()
 	s, it := q.findLocked(h, key)
 	if it == nil {
 		return workqueue.KeySnapshot[T]{Key: key}, false
 	}
-	k = q.snapshotLocked(s, it.state.snapshot())
+	k = q.snapshotLocked(s, it.state.public())
 	if it.state == rerunLater {
 		k.Due = q.loop.Time(q.dueAtLocked(s))
 	}
@@ -272,22 +172,32 @@ func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 
 func (q *Queue[T]) appendSnapshotsLocked(keys []workqueue.KeySnapshot[T], s keytable.Slot) []workqueue.KeySnapshot[T] {
 	st := q.mu.keys.At(s).Value.state
-	keys = append(keys, q.snapshotLocked(s, st.snapshot()))
+	keys = append(keys, q.snapshotLocked(s, st.public()))
 	if st == rerunLater {
 		keys = append(keys, q.snapshotLocked(s, workqueue.KeyWaiting))
 	}
 	return keys
 }
 
-// snapshotLocked returns what package workqueue shows of the key at s. A key that is in two states is shown in that one.
+// snapshotLocked returns what is known of the key at s, except its failures. A key that is in two states is shown in that one.
 func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqueue.KeySnapshot[T] {
-	info := q.infoLocked(s)
-	k := workqueue.KeySnapshot[T]{
-		Key: info.Key, State: in, Priority: info.Priority, Group: info.Group, Blocked: info.Blocked, Causes: q.causesLocked(s, in),
+	e := q.mu.keys.At(s)
+	it := &e.Value
+	k := workqueue.KeySnapshot[T]{Key: e.Key, State: in, Priority: it.priority}
+	comesAgain := it.state == rerun || it.state == rerunLater
+	if comesAgain {
+		k.Priority = q.mu.details.At(s).rerunPriority
+	}
+	if it.noted {
+		k.Causes = q.causesLocked(s, in)
+	}
+	if q.config.Group != nil {
+		g := q.mu.groups.At(q.groupOfLocked(s))
+		k.Group, k.Blocked = g.Key, it.state == queued && g.Value.isBlocked()
 	}
 	switch {
 	case in == workqueue.KeyWaiting:
-		k.Since, k.Due = info.Added, info.Due
+		k.Since, k.Due = q.loop.Time(q.mu.details.At(s).added), q.loop.Time(q.dueAtLocked(s))
 		return k
 	case q.observer == nil:
 	case in == workqueue.KeyQueued:
@@ -295,7 +205,7 @@ func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqu
 	default:
 		k.Since = q.loop.Time(q.observer.StartedAt(s))
 	}
-	k.Again = info.Again
+	k.Again = comesAgain
 	return k
 }
 
@@ -305,25 +215,21 @@ func (q *Queue[T]) requeues(key T) int {
 	return max(n, q.NumRequeues(key))
 }
 
-// SnapshotGroup is that of [workqueue.Operable].
-func (q *Queue[T]) SnapshotGroup(group string) (g workqueue.GroupSnapshot) {
-	h := keytable.HashOf(group)
-	q.lockAt(q.readClock(false))
-	defer q.unlock()
-	if _, e := q.mu.groups.Find(h, group); e != nil {
-		g.Keys = e.Value.keys
+// public returns the state of a key in the queue as package workqueue has it.
+func (s state) public() workqueue.KeyState {
+	switch {
+	case s.isHeld():
+		return workqueue.KeyProcessing
+	case s == waiting:
+		return workqueue.KeyWaiting
 	}
-	g.PausedUntil, g.Paused = q.groupPauseLocked(h, group)
-	return g
+	return workqueue.KeyQueued
 }
-
-// snapshot returns the state of a key, which is not absent or resting, as package workqueue has it.
-func (s state) snapshot() workqueue.KeyState { return workqueue.KeyState(s.public().String()) }
 
 // inSteps yields what appendLocked appends for each slot of a key in the queue. It takes the lock for a few hundred
 // keys at a time, and holds none while it yields them.
 func inSteps[T comparable, R any](q *Queue[T], appendLocked func([]R, keytable.Slot) []R) iter.Seq[R] {
-	lock := func() { q.lockAt(q.readClock(false)) }
+	lock := func() { q.lockAndAdvance(q.readClock(false)) }
 	return keytable.InSteps(&q.mu.keys, lock, q.unlock, func(all []R, s keytable.Slot) []R {
 		if q.mu.keys.At(s).Value.state == resting {
 			return all
@@ -340,12 +246,9 @@ func (q *Queue[T]) Causes(key T) (causes workqueue.Causes) {
 	return causes
 }
 
-// causesLocked returns the causes of the key at s, or nil. A held key has those of its hand-out; as a waiting key, it has those of
-// the next.
+// causesLocked returns the causes of the key at s, or nil. A held key has those of its hand-out; as a waiting key, it has those
+// of the next.
 func (q *Queue[T]) causesLocked(s keytable.Slot, in workqueue.KeyState) *workqueue.Causes {
-	if !q.mu.keys.At(s).Value.noted {
-		return nil
-	}
 	current, next := q.mu.notes.Causes(s)
 	if in == workqueue.KeyProcessing {
 		return current

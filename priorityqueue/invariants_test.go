@@ -111,7 +111,7 @@ func (q *Queue[T]) checkLines() error {
 		e := q.mu.lines.At(n)
 		l := &e.Value
 		stand += l.keys.Len()
-		queuedKeys, before := 0, unknown
+		queuedKeys, before := 0, longAgo
 		for s := range q.keysOf(&l.keys) {
 			if q.mu.keys.At(s).Value.state == queued {
 				queuedKeys++
@@ -198,7 +198,11 @@ func (q *Queue[T]) checkGroups() error {
 	if len(want) != q.mu.groups.Len() {
 		return fmt.Errorf("%d groups, counted %d", len(want), q.mu.groups.Len())
 	}
-	paused, end := q.pausedGroupsLocked(), q.mu.pauseEnd
+	var paused []string
+	for e := range q.mu.pauses.ends.InOrder() {
+		paused = append(paused, q.mu.pauses.names.At(e.Slot).Key)
+	}
+	end := q.mu.pauseEnd
 	if q.notePauseEndLocked(); len(paused) != q.mu.pauses.names.Len() || end != q.mu.pauseEnd {
 		return fmt.Errorf("%d pauses have ends, of %d; the next is noted as %d, and is %d", len(paused), q.mu.pauses.names.Len(), end, q.mu.pauseEnd)
 	}
@@ -220,22 +224,8 @@ func (q *Queue[T]) checkGroups() error {
 	return nil
 }
 
-// checkMetrics: the observer has the queued and the held keys, and depths has those that need processing.
+// checkMetrics: depths has the keys that need processing, and the observer the queued and the held ones.
 func (q *Queue[T]) checkMetrics() error {
-	if q.observer == nil {
-		return nil
-	}
-	inLine, running := 0, 0
-	for s := range q.observer.InLine() {
-		if inLine++; q.mu.keys.At(s).Value.state != queued {
-			return fmt.Errorf("slot %d of state %d waits for a worker", s, q.mu.keys.At(s).Value.state)
-		}
-	}
-	for s := range q.observer.Running() {
-		if running++; !q.mu.keys.At(s).Value.state.isHeld() {
-			return fmt.Errorf("slot %d of state %d is running", s, q.mu.keys.At(s).Value.state)
-		}
-	}
 	want := map[int]int{}
 	for s := range q.slots() {
 		switch it := &q.mu.keys.At(s).Value; it.state {
@@ -251,8 +241,25 @@ func (q *Queue[T]) checkMetrics() error {
 			return fmt.Errorf("depths are %+v, want %v", q.mu.depths, want)
 		}
 	}
-	if n != q.mu.queued+q.mu.reruns || inLine != q.mu.queued || running != q.mu.held {
-		return fmt.Errorf("depths are %+v, and the observer has %d and %d keys", q.mu.depths, inLine, running)
+	if n != q.mu.queued+q.mu.reruns {
+		return fmt.Errorf("depths are %+v, of %d keys", q.mu.depths, q.mu.queued+q.mu.reruns)
+	}
+	if q.observer == nil {
+		return nil
+	}
+	inLine, running := 0, 0
+	for s := range q.observer.InLine() {
+		if inLine++; q.mu.keys.At(s).Value.state != queued {
+			return fmt.Errorf("slot %d of state %d waits for a worker", s, q.mu.keys.At(s).Value.state)
+		}
+	}
+	for s := range q.observer.Running() {
+		if running++; !q.mu.keys.At(s).Value.state.isHeld() {
+			return fmt.Errorf("slot %d of state %d is running", s, q.mu.keys.At(s).Value.state)
+		}
+	}
+	if inLine != q.mu.queued || running != q.mu.held {
+		return fmt.Errorf("the observer has %d and %d keys", inLine, running)
 	}
 	return nil
 }

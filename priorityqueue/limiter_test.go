@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
@@ -17,6 +18,15 @@ type hooked struct {
 	fixed
 	asked  atomic.Int32
 	onWhen func(key string)
+	// onRequeues, unless nil, is called by NumRequeues.
+	onRequeues func()
+}
+
+func (h *hooked) NumRequeues(string) int {
+	if h.onRequeues != nil {
+		h.onRequeues()
+	}
+	return 0
 }
 
 func (h *hooked) When(key string) time.Duration {
@@ -39,7 +49,7 @@ func TestLimiterIsAskedOnceByManyAtOnce(t *testing.T) {
 	for range 20 {
 		all.Go(func() {
 			q.AddRateLimited("a")
-			if info, _ := q.Inspect("a"); info.State != pq.Waiting {
+			if info, _ := q.SnapshotKey("a"); info.State != workqueue.KeyWaiting {
 				t.Errorf("after AddRateLimited: %+v", info)
 			}
 		})
@@ -56,7 +66,7 @@ func TestLimiterCallsTheQueue(t *testing.T) {
 	script(t, pq.Config[string]{RateLimiter: h}, func(t *testing.T, q *pq.Queue[string]) {
 		h.onWhen = func(key string) {
 			q.Len()
-			q.Inspect(key)
+			q.SnapshotKey(key)
 			q.Add(key)
 			q.AddAfter("b", time.Hour)
 		}
@@ -80,7 +90,10 @@ func TestLimiterPanics(t *testing.T) {
 		h.onWhen = func(string) { panic("limiter") }
 		for _, key := range []string{"absent", "waits", "held"} {
 			testkit.WantPanic(t, "AddRateLimited", func() { q.AddRateLimited(key) }, "limiter")
-			testkit.WantPanic(t, "AddRateLimitedAfter", func() { q.AddRateLimitedAfter(key, time.Hour) }, "limiter")
+			testkit.WantPanic(t, "Fail", func() { q.Fail(t.Context(), key, workqueue.Failure{}) }, "limiter")
+			if n, _ := q.Failures(key); n != 0 {
+				t.Errorf("a call that has panicked has counted %d failures", n)
+			}
 		}
 		wantAt(t, q, "absent", "absent")
 		wantAt(t, q, "waits", "waiting 1h0m0s")
@@ -105,8 +118,8 @@ func TestDefaultLimiter(t *testing.T) {
 		hold(t, q, key)
 		q.AddRateLimited(key)
 		q.Done(key)
-		if info, _ := q.Inspect(key); info.Due.Sub(c.Now()) != want || info.Failures != failures {
-			t.Errorf("%s fails, and comes after %v with %d failures, want %v with %d", key, info.Due.Sub(c.Now()), info.Failures, want, failures)
+		if info, _ := q.SnapshotKey(key); info.Due.Sub(c.Now()) != want || info.Requeues != failures {
+			t.Errorf("%s fails, and comes after %v with %d failures, want %v with %d", key, info.Due.Sub(c.Now()), info.Requeues, want, failures)
 		}
 	}
 	const ms = time.Millisecond
@@ -130,7 +143,7 @@ func TestGroupCallsTheQueue(t *testing.T) {
 	var q *pq.Queue[string]
 	q = pq.New(pq.Config[string]{
 		Group:  func(key string) string { q.Len(); return byPrefix(key) },
-		Weight: func(group string) int { q.Inspect("a"); return 1 },
+		Weight: func(group string) int { q.SnapshotKey("a"); return 1 },
 	})
 	q.AddWithOpts(pq.AddOpts{}, "a/1", "b/1")
 	drain(t, q, "a/1 b/1")
@@ -140,7 +153,7 @@ func TestGroupCallsTheQueue(t *testing.T) {
 // Under each policy After can only shorten what the limiter has said.
 func TestLongAfterDoesNotOverrideTheLimiter(t *testing.T) {
 	const s = time.Second
-	for _, policy := range []pq.DelayPolicy{pq.Earliest, pq.Latest, pq.Replace, pq.RespectBackoff} {
+	for _, policy := range []pq.DelayPolicy{pq.Earliest, pq.Latest, pq.Replace} {
 		for _, held := range []bool{false, true} {
 			script(t, pq.Config[string]{RateLimiter: fixed(10 * s)}, func(t *testing.T, q *pq.Queue[string]) {
 				state := "waiting "

@@ -2,10 +2,12 @@ package priorityqueue
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
@@ -56,10 +58,9 @@ func TestLocksAreShort(t *testing.T) {
 		for key := range n {
 			q.AddAfter(key, time.Hour)
 		}
-		q.AddAll(AddOpts{}, func(yield func(int) bool) {
-			for key := n; key < 2*n && yield(key); key++ {
-			}
-		})
+		for key := range n {
+			q.Add(n + key)
+		}
 		left := func() int { return q.Stats().Waiting + q.Stats().Queued }
 		if s := q.copyFirst(maxPerLock); len(s.Queued) > maxPerLock || len(s.Waiting) > maxPerLock {
 			t.Errorf("Snapshot copies %d and %d keys under one lock", len(s.Queued), len(s.Waiting))
@@ -75,7 +76,7 @@ func TestLocksAreShort(t *testing.T) {
 			}
 		}
 		q.ShutDown()
-		if len(slices.Collect(q.All())) != 0 {
+		if len(slices.Collect(q.SnapshotKeys())) != 0 {
 			t.Error("not all keys were dropped")
 		}
 	})
@@ -100,19 +101,25 @@ func TestManyKeysTakeManyLocks(t *testing.T) {
 	for key := range n {
 		keys = append(keys, key)
 	}
-	measure("AddAll", 10, func() { q.AddAll(AddOpts{}, slices.Values(keys)) })
-	measure("All", 10, func() {
-		for range q.All() {
+	measure("AddWithOpts", 10, func() { q.AddWithOpts(AddOpts{}, keys...) })
+	measure("SnapshotKeys", 10, func() {
+		for range q.SnapshotKeys() {
 		}
 	})
 	locks = 0
-	if got, err := q.GetBatch(t.Context(), n); !slices.Equal(got, keys) {
-		t.Errorf("GetBatch() = %d keys, %v", len(got), err)
+	batch, err := q.GetBatch(t.Context(), n)
+	if len(batch) != n {
+		t.Errorf("GetBatch() = %d keys, %v", len(batch), err)
 	}
 	if locks != 1 { // If the clock panicked later, the keys that were taken before would be lost.
 		t.Errorf("GetBatch reads the clock %d times, want once", locks)
 	}
-	measure("DoneBatch", 10, func() { q.DoneBatch(keys...) })
+	for i, k := range batch {
+		if k.Key != keys[i] {
+			t.Fatalf("GetBatch() has %d as number %d", k.Key, i)
+		}
+		q.Done(k.Key)
+	}
 	if st := q.Stats(); st.Queued+st.Processing != 0 {
 		t.Errorf("Stats() = %+v", st)
 	}
@@ -140,7 +147,7 @@ func TestBetweenTheLocksOfAShutDown(t *testing.T) {
 			t.Errorf("%d keys are queued, want 1", n)
 		}
 		q.Done("held")
-		if info, ok := q.Inspect("held"); ok {
+		if info, ok := q.SnapshotKey("held"); ok {
 			t.Errorf("a key that was to come later is %+v after its Done", info)
 		}
 		begin(true)
@@ -152,4 +159,26 @@ func TestBetweenTheLocksOfAShutDown(t *testing.T) {
 			t.Errorf("Stats() = %+v", st)
 		}
 	})
+}
+
+// PausedGroups and ShutDown of many paused groups give the lock back: another call waits for a few hundred of them.
+func TestManyPausedGroupsTakeManyLocks(t *testing.T) {
+	const n = 10 * maxPerLock
+	locks := 0
+	clock := &testkit.HookedClock{WithTicker: testkit.NewFakeClock(), OnNow: func() { locks++ }}
+	q := New(Config[string]{Aging: time.Hour, Clock: clock, Group: func(key string) string { return key }})
+	for i := range n {
+		q.PauseGroup(strconv.Itoa(i), workqueue.UntilResumed)
+	}
+	locks = 0
+	if got := len(q.PausedGroups()); got != n || locks < 10 {
+		t.Errorf("%d groups are paused, and PausedGroups takes %d locks", got, locks)
+	}
+	if down := q.tryShutDown(q.loop.Now(), func() {}); down || len(q.PausedGroups()) != n-maxPerLock {
+		t.Errorf("%d pauses end under one lock", n-len(q.PausedGroups()))
+	}
+	q.ShutDown()
+	if len(q.PausedGroups()) != 0 || !q.ShuttingDown() {
+		t.Error("groups are paused after a shutdown")
+	}
 }

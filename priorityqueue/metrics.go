@@ -35,24 +35,22 @@ func (q *Queue[T]) beginObserving() {
 // countAddLocked counts an add that queues the key at s, or will when its worker is Done, with that priority.
 func (q *Queue[T]) countAddLocked(s keytable.Slot, priority int, now time.Duration) {
 	q.mu.adds++
+	q.mu.depths.add(priority, 1)
 	if q.observer != nil {
 		q.observer.Added(s, now)
-		q.mu.depths.add(priority, 1)
 	}
 }
 
 // countGoneLocked counts a key, for which countAddLocked was called, that is handed out or does not come any more.
 func (q *Queue[T]) countGoneLocked(priority int) {
-	if q.observer != nil {
-		q.mu.depths.add(priority, -1)
-	}
+	q.mu.depths.add(priority, -1)
 }
 
 // Stats takes constant time, except for keys that have just come due. A key that a worker holds and that must not come
 // again before its time counts as Processing and as Waiting.
 func (q *Queue[T]) Stats() workqueue.Stats {
 	now := q.readClock(false)
-	q.lockAt(now)
+	q.lockAndAdvance(now)
 	defer q.unlock()
 	return q.statsLocked(now)
 }
@@ -71,6 +69,7 @@ func (q *Queue[T]) statsLocked(now time.Duration) workqueue.Stats {
 		Retries:        q.mu.retries,
 		Dropped:        q.mu.dropped,
 		UnmatchedDones: q.mu.unmatchedDones,
+		ByPriority:     q.mu.depths.public(),
 	}
 	if q.mu.paused && q.mu.pauses.ofQueue != dueloop.Never {
 		st.PausedUntil = q.loop.Time(q.mu.pauses.ofQueue)
@@ -85,7 +84,6 @@ func (q *Queue[T]) statsLocked(now time.Duration) workqueue.Stats {
 	st.UnfinishedWork, st.LongestRunning = q.observer.Unfinished(now)
 	st.Latency = (*workqueue.Histogram)(q.observer.Latency.Read())
 	st.WorkDuration = (*workqueue.Histogram)(q.observer.WorkDuration.Read())
-	st.ByPriority = q.mu.depths.public()
 	return st
 }
 

@@ -73,7 +73,11 @@ func TestStatsWithoutMetrics(t *testing.T) {
 		script(t, config, func(t *testing.T, q *pq.Queue[string]) {
 			q.Add("a")
 			time.Sleep(time.Second)
-			if st, want := q.Stats(), (workqueue.Stats{Name: config.Name, Queued: 1, Adds: 1}); st != want {
+			st, want := q.Stats(), workqueue.Stats{Name: config.Name, Queued: 1, Adds: 1}
+			if d := st.ByPriority.Depths; len(d) != 1 || d[0] != (workqueue.PriorityDepth{Queued: 1}) {
+				t.Errorf("ByPriority is %+v", d)
+			}
+			if st.ByPriority = nil; st != want {
 				t.Errorf("Stats() = %+v, want %+v", st, want)
 			}
 		})

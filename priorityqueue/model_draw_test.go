@@ -32,7 +32,7 @@ func (l *countingLimiter) NumRequeues(key int) int { return l.failures[key] }
 func drawConfig(t *rapid.T) pq.Config[int] {
 	c := pq.Config[int]{
 		Aging:       rapid.SampledFrom([]time.Duration{0, 0, time.Second, 3 * time.Second, 1 << 61}).Draw(t, "aging"),
-		Delay:       rapid.SampledFrom([]pq.DelayPolicy{0, 0, pq.Latest, pq.Replace, pq.RespectBackoff}).Draw(t, "policy"),
+		Delay:       rapid.SampledFrom([]pq.DelayPolicy{0, 0, pq.Latest, pq.Replace}).Draw(t, "policy"),
 		MaxDelay:    rapid.SampledFrom([]time.Duration{0, 0, 6 * time.Second}).Draw(t, "max delay"),
 		PlaceOfAdd:  rapid.Bool().Draw(t, "place of add"),
 		MinInterval: rapid.SampledFrom([]time.Duration{0, 0, 4 * time.Second}).Draw(t, "interval"),
@@ -62,7 +62,7 @@ func drawOpts(t *rapid.T) pq.AddOpts {
 		RateLimited: rapid.IntRange(0, 3).Draw(t, "limited") == 0,
 		AtLeast:     max(0, seconds("at least", -20, 8)),
 		SetPriority: rapid.IntRange(0, 4).Draw(t, "set") == 0,
-		Delay:       rapid.SampledFrom([]pq.DelayPolicy{0, 0, pq.Earliest, pq.Latest, pq.Replace, pq.RespectBackoff, pq.RespectBackoff}).Draw(t, "policy"),
+		Delay:       rapid.SampledFrom([]pq.DelayPolicy{0, 0, pq.Earliest, pq.Latest, pq.Replace}).Draw(t, "policy"),
 		MaxDelay:    max(0, seconds("max delay", -10, 10)),
 		Cause:       drawCause(t),
 	}

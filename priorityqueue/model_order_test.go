@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	pq "github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue"
 )
 
 // This file has the part of slowQueue that decides which key comes next.
@@ -16,7 +16,7 @@ type slowTurn struct {
 }
 
 func (m *slowQueue) line(level int, group string) (line []*slowKey) {
-	for _, k := range m.sorted(pq.Queued) {
+	for _, k := range m.sorted(workqueue.KeyQueued) {
 		if k.level == level && k.group == group {
 			line = append(line, k)
 		}
@@ -29,7 +29,7 @@ func (m *slowQueue) blocked(group string) bool {
 		return true
 	}
 	n := 0
-	for _, k := range m.sorted(pq.Processing) {
+	for _, k := range m.sorted(workqueue.KeyProcessing) {
 		if k.group == group {
 			n++
 		}
@@ -51,7 +51,7 @@ func (m *slowQueue) update() {
 			return m.blocked(t.group) || len(m.line(level, t.group)) == 0
 		})
 	}
-	for _, k := range m.sorted(pq.Queued) {
+	for _, k := range m.sorted(workqueue.KeyQueued) {
 		has := slices.ContainsFunc(m.turns[k.level], func(t slowTurn) bool { return t.group == k.group })
 		if !has && !m.blocked(k.group) {
 			m.turns[k.level] = append(m.turns[k.level], slowTurn{group: k.group})
@@ -116,7 +116,7 @@ func (m *slowQueue) get() (key, priority int) {
 	} else {
 		ring[0] = t
 	}
-	k.state = pq.Processing
+	k.state, k.failed = workqueue.KeyProcessing, false
 	k.currentCauses, k.nextCauses, k.waits = k.nextCauses, nil, nil
 	m.lastStart[k.key] = m.now
 	m.update()

@@ -2,7 +2,6 @@ package priorityqueue_test
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -15,9 +14,9 @@ import (
 type slowQueue struct {
 	config  pq.Config[int]
 	limiter workqueue.TypedRateLimiter[int]
-	// failed has the ends of the delays of failures, of keys that were held.
-	failed map[int]time.Duration
-	now    time.Duration
+	// failures are of keys that were held.
+	failures map[int]slowFailure
+	now      time.Duration
 
 	keys map[int]*slowKey
 	// turns are, for each priority, the groups from which a key can be taken, the next one first.
@@ -38,6 +37,11 @@ type slowQueue struct {
 	stats     workqueue.Stats
 }
 
+type slowFailure struct {
+	n     int
+	until time.Duration // the end of the delay
+}
+
 type slowPause struct {
 	until time.Duration
 	seq   int
@@ -45,13 +49,14 @@ type slowPause struct {
 
 type slowKey struct {
 	key      int
-	state    pq.State
+	state    workqueue.KeyState
 	priority int // as handed out, if processing
 	level    int // of the line in which it stands
 	group    string
 	seq      int           // among the ready, or the waiting
 	since    time.Duration // ready
 	due      time.Duration
+	asked    time.Duration // due, whatever the interval
 	added    time.Duration
 	dated    bool
 	byEvent  bool // added is when the first event was
@@ -59,10 +64,10 @@ type slowKey struct {
 	again         bool
 	againPriority int
 	timed         bool // not before due
-	yields        bool
 	placed        bool // has its place in line
 
 	backoff bool
+	failed  bool // since the hand-out
 
 	nextCauses, currentCauses []string
 	// quiet reports that all adds since the hand-out were quiet.
@@ -111,15 +116,15 @@ func (m *slowQueue) floor(key int) time.Duration {
 
 // sorted returns the keys of a state, those that came first before the others. Keys that are held, and are not
 // to come again before their time, wait as well.
-func (m *slowQueue) sorted(state pq.State) []*slowKey {
+func (m *slowQueue) sorted(state workqueue.KeyState) []*slowKey {
 	var all []*slowKey
 	for _, k := range m.keys {
-		if k.state == state || state == pq.Waiting && k.timed {
+		if k.state == state || state == workqueue.KeyWaiting && k.timed {
 			all = append(all, k)
 		}
 	}
 	slices.SortFunc(all, func(a, b *slowKey) int {
-		if state == pq.Waiting {
+		if state == workqueue.KeyWaiting {
 			return cmp.Or(cmp.Compare(a.due, b.due), a.seq-b.seq)
 		}
 		return a.seq - b.seq
@@ -127,14 +132,14 @@ func (m *slowQueue) sorted(state pq.State) []*slowKey {
 	return all
 }
 
-func (m *slowQueue) count(state pq.State) int { return len(m.sorted(state)) }
+func (m *slowQueue) count(state workqueue.KeyState) int { return len(m.sorted(state)) }
 
 func (m *slowQueue) becomeReady(k *slowKey, now time.Duration) {
 	if !k.placed {
 		m.place(k, k.priority, now)
 	}
-	k.state = pq.Queued
-	k.again, k.timed, k.yields, k.backoff, k.placed = false, false, false, false, false
+	k.state = workqueue.KeyQueued
+	k.again, k.timed, k.backoff, k.placed = false, false, false, false
 	m.update()
 }
 
@@ -163,13 +168,13 @@ func (m *slowQueue) wait(k *slowKey, at time.Duration) {
 		return
 	}
 	m.seq++
-	k.state, k.seq, k.due = pq.Waiting, m.seq, at
+	k.state, k.seq, k.due = workqueue.KeyWaiting, m.seq, at
 }
 
 // pass makes ready what is due at now.
 func (m *slowQueue) pass(now time.Duration) {
 	m.now = now
-	for _, k := range m.sorted(pq.Waiting) {
+	for _, k := range m.sorted(workqueue.KeyWaiting) {
 		if k.due > now {
 			continue
 		}
@@ -211,61 +216,27 @@ func (m *slowQueue) merge(key int, o pq.AddOpts, by caller, retry bool) {
 		o.Delay = cmp.Or(m.config.Delay, pq.Earliest)
 	}
 	k := m.keys[key]
-	isEvent := by == byEvent || k == nil || k.state != pq.Processing
+	isEvent := by == byEvent || k == nil || k.state != workqueue.KeyProcessing
 	if o.RateLimited {
 		isEvent = o.MaxDelay != 0
 	} else if o.MaxDelay == 0 {
 		o.MaxDelay = m.config.MaxDelay
 	}
-	at, asked, fromLimiter := atOnce, false, false
+	at := atOnce
 	if o.After > 0 {
 		at = m.now + o.After
 	}
-	atLeast := atOnce
-	if o.RateLimited && o.AtLeast > 0 {
-		atLeast = m.now + o.AtLeast
-	}
-	needed := o.After > 0 || o.Delay == pq.RespectBackoff || o.MaxDelay > 0 && (o.Delay == pq.Latest || o.Delay == pq.Replace)
-	if o.RateLimited {
-		ask := k == nil
-		if k != nil {
-			switch k.state {
-			case pq.Waiting:
-				ask = !k.backoff
-			case pq.Processing:
-				ask = !k.again || k.yields || k.timed && !k.backoff
-			}
-		}
-		if ask {
-			needed = true
-			fromLimiter = true
-			if k != nil && k.state == pq.Processing && m.failed[key] > m.now { // the same failure
-				m.failed[key] = max(m.failed[key], atLeast)
-				at = m.failed[key]
-			} else {
-				if d := m.limiter.When(key); o.After <= 0 || d < o.After {
-					at = m.now + d
-				}
-				at = max(at, atLeast)
-				if k != nil && k.state == pq.Processing {
-					m.failed[key] = at
-				}
-			}
+	needed := o.After > 0 || o.RateLimited || o.MaxDelay > 0 && (o.Delay == pq.Latest || o.Delay == pq.Replace)
+	if o.RateLimited && (k == nil || k.state != workqueue.KeyQueued) {
+		if delay := m.delay(key, o); delay > 0 {
+			at = m.now + delay
 		} else {
-			asked = true
+			at = atOnce
 		}
 	}
 	known := needed || m.timed() || m.timesPending() || m.clockRead
 	merge := func(before time.Duration) time.Duration {
-		if asked { // what the limiter said is in before
-			if o.After <= 0 {
-				at = before
-			}
-			at = max(min(before, at), atLeast)
-		}
 		switch {
-		case o.Delay == pq.RespectBackoff && k.backoff:
-			return before
 		case o.Delay == pq.Latest:
 			return max(before, at)
 		case o.Delay == pq.Replace:
@@ -288,22 +259,19 @@ func (m *slowQueue) merge(key int, o pq.AddOpts, by caller, retry bool) {
 			}
 			at = min(at, latest)
 		}
+		k.asked = at
 		return max(at, m.floor(key))
 	}
 	mark := func() {
-		if fromLimiter {
-			k.backoff = true
-		} else if o.Delay == pq.Replace && !o.RateLimited {
-			k.backoff = false
-		}
+		k.backoff = o.RateLimited || k.backoff && o.Delay != pq.Replace
 	}
 	switch {
 	case k == nil:
-		k = &slowKey{key: key, priority: o.Priority, group: m.group(key), backoff: fromLimiter}
+		k = &slowKey{key: key, priority: o.Priority, group: m.group(key), backoff: o.RateLimited}
 		m.keys[key] = k
 		note()
 		m.wait(k, bound(at, atOnce))
-	case k.state == pq.Queued:
+	case k.state == workqueue.KeyQueued:
 		if o.Priority < k.priority && !o.SetPriority || o.Priority == k.priority {
 			return
 		}
@@ -317,13 +285,13 @@ func (m *slowQueue) merge(key int, o pq.AddOpts, by caller, retry bool) {
 		m.update()
 		m.keys[key] = k
 		m.becomeReady(k, m.now)
-	case k.state == pq.Waiting:
+	case k.state == workqueue.KeyWaiting:
 		if k.priority = max(k.priority, o.Priority); o.SetPriority {
 			k.priority = o.Priority
 		}
 		note()
 		before := k.due
-		due := bound(merge(before), before)
+		due := bound(merge(k.asked), k.asked)
 		mark()
 		if due != before {
 			m.wait(k, due)
@@ -342,26 +310,18 @@ func (m *slowQueue) merge(key int, o pq.AddOpts, by caller, retry bool) {
 		}
 		isQuiet := o.Cause != nil && o.Cause.Quiet
 		k.quiet = isQuiet && (k.quiet || !k.again)
-		wasAtOnce, before := k.again && !k.timed, k.due
+		k.failed = k.failed || o.RateLimited
+		wasTimed, before := k.timed, k.due
 		switch {
 		case !k.again:
-			k.again, k.yields, k.dated, k.byEvent = true, o.Delay == pq.RespectBackoff && !fromLimiter, false, false
-			k.backoff = false
-		case k.yields && fromLimiter:
-			k.yields = false
+			k.again, k.dated, k.byEvent, k.backoff, k.asked = true, false, false, false, atOnce
 		case !k.timed:
-			k.yields = k.yields && o.Delay == pq.RespectBackoff
 			return
 		default:
-			at = merge(k.due)
-			k.yields = k.yields && o.Delay == pq.RespectBackoff
+			at = merge(k.asked)
 		}
 		note()
-		wasTimed := k.timed
-		if !wasTimed {
-			before = atOnce
-		}
-		k.due = bound(at, before)
+		k.due = bound(at, k.asked)
 		mark()
 		k.timed = k.due > m.now
 		switch {
@@ -370,14 +330,52 @@ func (m *slowQueue) merge(key int, o pq.AddOpts, by caller, retry bool) {
 			k.seq = m.seq
 		case !k.timed:
 			k.backoff = false
-			if !wasAtOnce {
-				m.comeAgain(k, m.now)
-			}
+			m.comeAgain(k, m.now)
 		}
 		if k.timed {
 			k.placed = false
 		}
 	}
+}
+
+// delay returns how long a rate-limited add of key, which is not queued, makes the key wait. For a held key it is a failure.
+func (m *slowQueue) delay(key int, o pq.AddOpts) time.Duration {
+	limit := func(d time.Duration) time.Duration {
+		if o.After > 0 {
+			d = min(d, o.After)
+		}
+		return max(d, o.AtLeast, 0)
+	}
+	k := m.keys[key]
+	switch {
+	case k == nil || k.state == workqueue.KeyWaiting && !k.backoff:
+		return limit(m.limiter.When(key))
+	case k.state == workqueue.KeyWaiting:
+		return limit(max(k.asked, m.now) - m.now)
+	}
+	f := m.failures[key]
+	d := time.Duration(0)
+	if f.n > 0 {
+		d = max(0, f.until-m.now)
+	}
+	if k.failed && f.n > 0 || d > 0 {
+		d = max(d, o.AtLeast)
+	} else {
+		f.n++
+		d = m.limiter.When(key)
+	}
+	d = limit(d)
+	policy := cmp.Or(o.Delay, m.config.Delay)
+	if o.MaxDelay > 0 && (policy == pq.Latest && !k.backoff || policy == pq.Replace) {
+		first := m.now
+		if k.again && k.byEvent {
+			first = k.added
+		}
+		d = min(d, max(0, first+o.MaxDelay-m.now))
+	}
+	f.until = m.now + d
+	m.failures[key] = f
+	return d
 }
 
 // timesPending reports whether the queue would read the clock for any call.
@@ -387,12 +385,12 @@ func (m *slowQueue) timesPending() bool {
 			return true
 		}
 	}
-	return m.count(pq.Waiting) > 0
+	return m.count(workqueue.KeyWaiting) > 0
 }
 
 func (m *slowQueue) done(key int) {
 	k := m.keys[key]
-	if k == nil || k.state != pq.Processing {
+	if k == nil || k.state != workqueue.KeyProcessing {
 		m.stats.UnmatchedDones++
 		return
 	}
@@ -407,18 +405,20 @@ func (m *slowQueue) done(key int) {
 	m.keys[key] = k
 	k.priority = k.againPriority
 	if k.timed {
-		k.state = pq.Waiting
+		k.state = workqueue.KeyWaiting
 	} else {
 		m.becomeReady(k, m.now)
 	}
-	k.again, k.timed, k.yields = false, false, false
+	k.again, k.timed = false, false
 }
 
-func (m *slowQueue) isHeld(key int) bool { return m.keys[key] != nil && m.keys[key].state == pq.Processing }
+func (m *slowQueue) isHeld(key int) bool {
+	return m.keys[key] != nil && m.keys[key].state == workqueue.KeyProcessing
+}
 
 func (m *slowQueue) forget(key int) {
 	m.limiter.Forget(key)
-	delete(m.failed, key)
+	delete(m.failures, key)
 }
 
 func (m *slowQueue) remove(key int) bool {
@@ -427,8 +427,8 @@ func (m *slowQueue) remove(key int) bool {
 	if k == nil {
 		return false
 	}
-	if k.state == pq.Processing {
-		k.again, k.timed, k.yields, k.backoff, k.placed, k.nextCauses = false, false, false, false, false, nil
+	if k.state == workqueue.KeyProcessing {
+		k.again, k.timed, k.backoff, k.placed, k.nextCauses = false, false, false, false, nil
 		return true
 	}
 	delete(m.keys, key)
@@ -440,15 +440,18 @@ func (m *slowQueue) shutDown() {
 	if m.down {
 		return
 	}
-	m.stats.Dropped += uint64(m.count(pq.Waiting))
-	m.down, m.paused = true, false
-	for _, group := range slices.Sorted(maps.Keys(m.pausedGroups)) {
-		delete(m.pausedGroups, group)
-		m.update()
+	for _, k := range m.sorted(workqueue.KeyWaiting) { // All intervals are over.
+		k.due = min(k.due, max(k.asked, m.now))
 	}
-	for _, k := range m.sorted(pq.Waiting) {
+	m.pass(m.now)
+	m.stats.Dropped += uint64(m.count(workqueue.KeyWaiting))
+	m.down, m.paused = true, false
+	for len(m.pausedGroups) > 0 {
+		m.endPauses(endless)
+	}
+	for _, k := range m.sorted(workqueue.KeyWaiting) {
 		if k.timed {
-			k.again, k.timed, k.yields, k.backoff, k.nextCauses = false, false, false, false, nil
+			k.again, k.timed, k.backoff, k.nextCauses = false, false, false, nil
 		} else {
 			delete(m.keys, k.key)
 		}

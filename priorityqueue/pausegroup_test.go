@@ -2,6 +2,7 @@ package priorityqueue_test
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -41,8 +42,8 @@ func TestPauseGroup(t *testing.T) {
 				if st := q.Stats(); st.Queued != 4 || st.Blocked != 4 || st.Paused {
 					t.Errorf("Stats() = %+v, want 4 blocked keys", st)
 				}
-				if info, _ := q.Inspect("a/1"); !info.Blocked || info.Paused || info.State != pq.Queued {
-					t.Errorf("Inspect() = %+v", info)
+				if info, _ := q.SnapshotKey("a/1"); !info.Blocked || info.State != workqueue.KeyQueued {
+					t.Errorf("SnapshotKey() = %+v", info)
 				}
 				for _, k := range q.Snapshot(9).Queued {
 					if one, _ := q.SnapshotKey(k.Key); !k.Blocked || !one.Blocked {
@@ -91,11 +92,11 @@ func TestPauseGroupForATime(t *testing.T) {
 		q.PauseGroup("not", -s)
 		wantPaused(t, q, "a later")
 		wantPause(t, q, "a", 10*s)
-		if info, _ := q.Inspect("a/1"); !info.Blocked || time.Until(info.PausedUntil) != 10*s {
-			t.Errorf("Inspect() = %+v", info)
+		if info, _ := q.SnapshotKey("a/1"); !info.Blocked || info.Group != "a" {
+			t.Errorf("SnapshotKey() = %+v", info)
 		}
-		if info, _ := q.Inspect("b/1"); info.Blocked || !info.PausedUntil.IsZero() {
-			t.Errorf("Inspect() = %+v", info)
+		if info, _ := q.SnapshotKey("b/1"); info.Blocked {
+			t.Errorf("SnapshotKey() = %+v", info)
 		}
 		hold(t, q, "b/1")
 		get := startGet(q)
@@ -228,5 +229,49 @@ func TestPauseGroupWithoutGroups(t *testing.T) {
 		}
 		i.ResumeGroup("a")
 		drain(t, q, "a/1")
+	})
+}
+
+// A pause of the queue ends by itself, at the latest of the ends that were asked for.
+func TestPauseForATime(t *testing.T) {
+	const s = time.Second
+	script(t, pq.Config[string]{}, func(t *testing.T, q *pq.Queue[string]) {
+		wantUntil := func(paused bool, d time.Duration) {
+			t.Helper()
+			st := q.Stats()
+			if st.Paused != paused || st.PausedUntil.IsZero() != (d == 0) || d > 0 && time.Until(st.PausedUntil) != d {
+				t.Errorf("Stats() = %+v, want paused: %v, for %v", st, paused, d)
+			}
+		}
+		q.Add("a")
+		for _, d := range []time.Duration{0, -s, math.MinInt64} {
+			q.Pause(d)
+			wantUntil(false, 0)
+		}
+		q.Pause(10 * s)
+		q.Pause(2 * s)
+		wantUntil(true, 10*s)
+		get := startGet(q)
+		time.Sleep(10*s - 1)
+		get.MustBlock(t, "Get of a paused queue")
+		time.Sleep(1)
+		if got := get.MustReturn(t, "Get after the pause"); got != "a <nil>" {
+			t.Error(got)
+		}
+		wantUntil(false, 0)
+		q.Pause(s)
+		q.Pause(workqueue.UntilResumed)
+		q.Pause(s)
+		time.Sleep(time.Hour)
+		wantUntil(true, 0)
+		q.Resume()
+		wantUntil(false, 0)
+		q.Pause(time.Hour)
+		q.Done("a")
+		q.Add("b")
+		q.ShutDown()
+		q.Pause(time.Hour)
+		wantUntil(false, 0)
+		drain(t, q, "b")
 	})
 }

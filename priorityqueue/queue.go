@@ -49,8 +49,10 @@ type item struct {
 	// line is the one in which a queued key stands or, with PlaceOfAdd, a key in state rerun. It is None for others.
 	line  keytable.Slot
 	state state
-	// limited reports, of a waiting or rerunLater key, that the limiter was asked for it.
+	// limited reports, of a waiting or rerunLater key, that its time has the limiter's delay in it.
 	limited bool
+	// failed reports, of a held key, that a failure was counted since its hand-out.
+	failed bool
 	// noted reports that there is a note about the key: causes, or somebody who waits for its next add.
 	noted bool
 	// added reports what details.added is.
@@ -58,20 +60,22 @@ type item struct {
 	links keytable.Links
 }
 
-// details are about keys that have waited or are added while held, and with Aging or MinInterval about every key.
+// details are about keys that have waited or are added while held, and with Aging or MinInterval about every key. What a
+// field means is said only in the states and with the settings that it names; otherwise it holds anything.
 type details struct {
-	// rerunPriority, yields and quiet are about a key in state rerun or rerunLater. The first is its priority.
+	// rerunPriority is the priority of a key in state rerun or rerunLater for its next hand-out.
 	rerunPriority int
-	// yields reports that the limiter's time replaces the present one. See RespectBackoff.
-	yields bool
-	// quiet reports that all adds since the key was handed out were quiet, so that they do not interrupt its worker.
+	// quiet reports, in these states, that all adds since the hand-out were quiet, so that they do not interrupt the worker.
 	quiet bool
-	// placed is when the key took its place in its line, with Aging.
+	// placed is when a key that stands in a line took its place there, with Aging.
 	placed time.Duration
-	// added is when the key was first added since its last hand-out. See addedBy.
+	// added is when the key was first added since its last hand-out, unless item.added is addedUnknown.
 	added time.Duration
-	// started is when the key was last handed out, with MinInterval, or unknown.
+	// started is when the key was last handed out, with MinInterval, or longAgo.
 	started time.Duration
+	// asked is when a waiting or rerunLater key is to come, with MinInterval: the key is in due with this time, or with the
+	// end of its interval if that is later.
+	asked time.Duration
 }
 
 // addedBy is whose add details.added is about. The greater counts: events, which MaxDelay bounds, before worker and limiter.
@@ -143,6 +147,8 @@ type Queue[T comparable] struct {
 		pauseEnd time.Duration
 		// resting are the keys that rest, in the order of their Dones.
 		resting keytable.List
+		// intervalsOver reports that a shutdown has begun, and no MinInterval counts any more.
+		intervalsOver bool
 
 		// queued, blockedKeys (of blocked groups), held and reruns (of state rerun) count keys.
 		queued, blockedKeys, held, reruns int
@@ -151,12 +157,12 @@ type Queue[T comparable] struct {
 		// hashing its key and looking it up, a third of a cycle.
 		lastTaken keytable.Slot
 
-		paused bool
+		paused bool // the queue itself
 		// stopped reports that ShutDownNow was called: nothing is handed out any more.
 		stopped bool
 
 		adds, retries, dropped, unmatchedDones uint64
-		depths                                 depths // counted with metrics only
+		depths                                 depths
 	}
 }
 
@@ -169,7 +175,8 @@ var (
 const maxPerLock = 512
 
 // New returns a queue configured by config. It starts no goroutine, and a queue that is no longer referred to is collected
-// without ShutDown unless a key waits or a group is paused for a time. New panics if config makes no sense: a negative value, or Weight or Limit without Group.
+// without ShutDown unless a key waits, or a pause has an end. New panics if config makes no sense: a negative value, or Weight or
+// Limit without Group.
 func New[T comparable](config Config[T]) *Queue[T] {
 	config.check()
 	if config.Clock == nil {
@@ -182,25 +189,23 @@ func New[T comparable](config Config[T]) *Queue[T] {
 		config.Delay = Earliest
 	}
 	q := &Queue[T]{config: config, alwaysTimed: config.Aging > 0 || config.MinInterval > 0}
-	q.failures = failures.New(config.Clock, func(key T) bool {
-		_, found := q.snapshotKey(key)
-		return found
-	})
+	q.failures = failures.New(config.Clock, q.has)
 	q.loop = dueloop.New(config.Clock, q.moveDue)
-	q.mu.lastPlaced = unknown
+	q.mu.lastPlaced = longAgo
 	q.mu.pauses, q.mu.pauseEnd = new(pauses), dueloop.Never
 	q.beginObserving()
 	return q
 }
 
-// lockAt locks the queue and queues what is due at now, a reading of readClock: every caller finds it, also before the loop has.
-func (q *Queue[T]) lockAt(now time.Duration) {
+// lockAndAdvance locks the queue, and queues what is due at now, a reading of readClock: so each call sees it, also before the
+// loop has.
+func (q *Queue[T]) lockAndAdvance(now time.Duration) {
 	q.mu.Lock()
 	q.advanceLocked(now)
 }
 
 // unlock ends every critical section after which there may be something to do for others: for a sleeping
-// getter, a key to take or a shutdown to notice; for the loop, another time to wait for; and for
+// fetcher, a key to take or a shutdown to notice; for the loop, another time to wait for; and for
 // drains, that nothing is left. It is deferred, so that it also happens when the caller panics.
 func (q *Queue[T]) unlock() {
 	if q.mu.Watched() {
@@ -227,7 +232,7 @@ func (q *Queue[T]) isExhaustedLocked() bool {
 
 // Len returns the number of queued keys, including blocked ones.
 func (q *Queue[T]) Len() int {
-	q.lockAt(q.readClock(false))
+	q.lockAndAdvance(q.readClock(false))
 	defer q.unlock()
 	return q.mu.queued
 }

@@ -17,7 +17,7 @@ func (q *Queue[T]) Remove(key T) bool {
 func (q *Queue[T]) remove(key T) bool {
 	h := keytable.HashOf(key)
 	now := q.readClock(false)
-	q.lockAt(now)
+	q.lockAndAdvance(now)
 	defer q.unlock()
 	s, it := q.findLocked(h, key)
 	if it == nil {

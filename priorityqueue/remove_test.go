@@ -41,7 +41,7 @@ func TestRemoveForgetsFailures(t *testing.T) {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)
 	script(t, pq.Config[string]{RateLimiter: limiter}, func(t *testing.T, q *pq.Queue[string]) {
 		q.AddRateLimited("fails")
-		if !q.Remove("fails") || q.Has("fails") || q.NumRequeues("fails") != 0 {
+		if !q.Remove("fails") || has(q, "fails") || q.NumRequeues("fails") != 0 {
 			t.Error("the key, or its failures, are still there")
 		}
 		if q.Remove("fails") {

@@ -6,15 +6,14 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/gate"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// ShutDown makes the queue ignore what is added from now on, ends all pauses, and drops the keys that still wait for their time,
-// for whatever reason; [workqueue.Stats].Dropped counts them. Queued keys are still handed out, and drains that wait return. It
-// may be called any number of times. It waits for the goroutine of the queue, which ends at once. If a key waits, it goes over
-// all keys, a few hundred under one lock.
+// ShutDown makes the queue ignore what is added from now on, ends all pauses and intervals, and drops the keys that still wait for
+// their time; [workqueue.Stats].Dropped counts them. Queued keys are still handed out, and drains that wait return. It may be
+// called any number of times. It waits for the goroutine of the queue, which ends at once. If a key waits, it goes over all keys,
+// a few hundred under one lock.
 func (q *Queue[T]) ShutDown() { q.shutDown(false) }
 
 // ShutDownNow is ShutDown that also drops the queued keys: every getter returns at once with shutdown = true, and no key is
@@ -49,31 +48,59 @@ func (q *Queue[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 // beginShutDown shuts the queue down, calls andLocked under the same lock, and drops the keys that do not come any more.
 func (q *Queue[T]) beginShutDown(andLocked func()) {
 	now := q.readClock(false)
+	if q.config.MinInterval > 0 {
+		q.endIntervals(now)
+	}
 	for !q.tryShutDown(now, andLocked) {
 	}
-	for n := 0; q.dropSlab(n); n++ {
+	q.dropSlabs()
+}
+
+// endIntervals makes each key come when it is to come, whatever its interval: an event that came while a worker held the key
+// must be handled before a drain ends.
+func (q *Queue[T]) endIntervals(now time.Duration) {
+	lock := func() {
+		q.lockAndAdvance(now)
+		q.mu.intervalsOver = true
+	}
+	for range keytable.InSteps(&q.mu.keys, lock, q.unlock, func(none []struct{}, s keytable.Slot) []struct{} {
+		if st := q.mu.keys.At(s).Value.state; st == waiting || st == rerunLater {
+			due := q.mu.due.At(s)
+			due.Rank = min(due.Rank, int64(max(now, q.askedTimeLocked(s))))
+			q.mu.due.Replace(due)
+		}
+		return none
+	}) {
 	}
 }
 
-// tryShutDown shuts the queue down, or returns false if more keys are due than one call queues: they must not be dropped.
+// tryShutDown shuts the queue down. It returns false if there is more to do before than one call does: keys that are due must
+// not be dropped, and pauses end.
 func (q *Queue[T]) tryShutDown(now time.Duration, andLocked func()) bool {
-	q.lockAt(now)
+	q.lockAndAdvance(now)
 	defer q.unlock()
+	for n := 0; q.mu.pauses.ends.Len() > 0; n++ {
+		if n == maxPerLock {
+			return false
+		}
+		q.endPauseLocked(q.mu.pauses.ends.First().Slot)
+	}
 	if q.nextDueLocked() <= now {
 		return false
 	}
 	q.shuttingDown.Store(true)
 	q.resumeLocked()
-	for _, group := range q.pausedGroupsLocked() {
-		s, _ := q.mu.pauses.names.Find(keytable.HashOf(group), group)
-		q.endPauseLocked(s)
-	}
 	andLocked()
 	return true
 }
 
+// dropSlabs drops the keys that do not come any more. Every shutdown calls it, so all are dropped when the first one returns.
+func (q *Queue[T]) dropSlabs() {
+	for n := 0; q.dropSlab(n); n++ {
+	}
+}
+
 // dropSlab drops those keys of slab n that do not come any more, and returns false if there is none in any slab.
-// Every shutdown calls it, so all are dropped when the first one returns.
 func (q *Queue[T]) dropSlab(n int) (more bool) {
 	q.mu.Lock()
 	defer q.unlock()
@@ -102,11 +129,10 @@ func (q *Queue[T]) dropLocked(s keytable.Slot) {
 		return
 	}
 	q.mu.dropped++
-	q.removeLocked(s, it, unknown)
+	q.removeLocked(s, it, notRead)
 }
 
-// DropQueued is that of [workqueue.Extended]. Keys of paused groups and of groups at their
-// limit come last.
+// DropQueued is that of [workqueue.Extended]. No key is handed out any more. Keys of groups at their limit come last.
 func (q *Queue[T]) DropQueued() (keys []T) {
 	if !q.ShuttingDown() {
 		return nil
@@ -114,8 +140,7 @@ func (q *Queue[T]) DropQueued() (keys []T) {
 	for more := true; more; {
 		keys, more = q.dropInOrder(keys)
 	}
-	for n := 0; q.dropSlab(n); n++ {
-	}
+	q.dropSlabs()
 	return keys
 }
 
@@ -138,44 +163,4 @@ func (q *Queue[T]) dropInOrder(keys []T) (all []T, more bool) {
 		q.dropLocked(s)
 	}
 	return keys, true
-}
-
-// Pause is that of [workqueue.Operable]. Everything but Get goes on: keys are added, come due, and count in Len. After
-// shutdown it does nothing.
-func (q *Queue[T]) Pause(d time.Duration) {
-	now := q.loop.Now()
-	until := dueloop.AddSaturated(now, d)
-	if d == workqueue.UntilResumed {
-		until = dueloop.Never
-	}
-	q.lockAt(now)
-	defer q.unlock()
-	if q.shuttingDown.Load() || until <= now {
-		return
-	}
-	if !q.mu.paused || until > q.mu.pauses.ofQueue {
-		q.mu.paused, q.mu.pauses.ofQueue = true, until
-	}
-	q.notePauseEndLocked()
-}
-
-// Resume ends a pause. It does nothing if there is none.
-func (q *Queue[T]) Resume() {
-	q.mu.Lock()
-	defer q.unlock()
-	q.resumeLocked()
-}
-
-func (q *Queue[T]) resumeLocked() {
-	q.mu.paused = false
-	q.notePauseEndLocked()
-}
-
-// endNextPauseLocked ends a pause that ends at now or before: that of the queue or of a group.
-func (q *Queue[T]) endNextPauseLocked(now time.Duration) {
-	if q.mu.paused && q.mu.pauses.ofQueue <= now {
-		q.resumeLocked()
-		return
-	}
-	q.endPauseLocked(q.mu.pauses.ends.First().Slot)
 }

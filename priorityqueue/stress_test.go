@@ -112,9 +112,9 @@ func stress(t *testing.T, config pq.Config[int], removes bool) {
 					return
 				}
 				taken.Add(int64(len(batch)))
-				for _, key := range batch {
-					process(key)
-					q.Done(key)
+				for _, k := range batch {
+					process(k.Key)
+					q.Done(k.Key)
 				}
 			}
 		})
@@ -177,11 +177,11 @@ func someCall(q *pq.Queue[int], key int, removes bool) {
 	case 3, 4:
 		q.Resume()
 	case 5:
-		q.AddAll(pq.AddOpts{}, func(yield func(int) bool) { _ = yield(key) && yield((key+1)%stressKeys) })
+		q.AddWithOpts(pq.AddOpts{}, key, (key+1)%stressKeys)
 	case 6:
 		q.Snapshot(2)
 	case 7:
-		for range q.All() {
+		for range q.SnapshotKeys() {
 		}
 		for range q.SnapshotKeys() {
 		}

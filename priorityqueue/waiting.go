@@ -9,25 +9,44 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// unknown is the time of a caller that has not read the clock. It is before every other time. As the time of a key it means now.
-const unknown time.Duration = math.MinInt64
+// longAgo is before every other time.
+const longAgo time.Duration = math.MinInt64
 
-// readClock returns the loop's time, or unknown if the queue has no use for it. Call it without the lock: the clock is foreign.
+const (
+	// notRead is the time of a caller that has not read the clock.
+	notRead = longAgo
+	// atOnce is the time of a key that is to come now. It is not after notRead.
+	atOnce = longAgo
+)
+
+// readClock returns the loop's time, or notRead if the queue has no use for it. Call it without the lock: the clock is foreign.
 func (q *Queue[T]) readClock(needed bool) time.Duration {
 	if !needed && !q.alwaysTimed && !q.anyWaits.Load() {
-		return unknown
+		return notRead
 	}
 	return q.loop.Now()
 }
 
-// scheduleLocked makes the key at s, which is neither held nor in a line nor in due, wait until at, or queues it if that is past.
-func (q *Queue[T]) scheduleLocked(s keytable.Slot, it *item, at, now time.Duration) {
-	if at <= now {
-		q.enqueueLocked(s, it, now)
-		return
+// dueLocked makes the key at s, which is not in a line, come at that time, instead of any other.
+func (q *Queue[T]) dueLocked(s keytable.Slot, it *item, at, now time.Duration) {
+	if it.state == waiting || it.state == rerunLater {
+		if at == q.dueAtLocked(s) {
+			return
+		}
+		q.mu.due.Remove(s)
 	}
-	it.state = waiting
-	q.pushDueLocked(s, at)
+	switch held := it.state.isHeld(); {
+	case at <= now && held:
+		q.rerunNowLocked(s, it, now)
+	case at <= now:
+		q.enqueueLocked(s, it, now)
+	case held:
+		it.state = rerunLater
+		q.pushDueLocked(s, at)
+	default:
+		it.state = waiting
+		q.pushDueLocked(s, at)
+	}
 }
 
 // enqueueLocked queues the key at s, which no worker holds, at the end of the line of its priority.
@@ -35,31 +54,6 @@ func (q *Queue[T]) enqueueLocked(s keytable.Slot, it *item, now time.Duration) {
 	q.countAddLocked(s, it.priority, now)
 	q.joinLineLocked(s, it, it.priority, now)
 	q.becomeQueuedLocked(s, it)
-}
-
-// rerunAtLocked makes the held key at s come again at that time, instead of any other.
-func (q *Queue[T]) rerunAtLocked(s keytable.Slot, it *item, at, now time.Duration) {
-	limited := it.limited
-	switch it.state {
-	case rerun:
-		if at <= now {
-			it.limited = false
-			return
-		}
-		q.cancelRerunLocked(s, it)
-	case rerunLater:
-		if at == q.dueAtLocked(s) {
-			return
-		}
-		q.cancelRerunLocked(s, it)
-	}
-	it.limited = limited
-	if at <= now {
-		q.rerunNowLocked(s, it, now)
-		return
-	}
-	it.state = rerunLater
-	q.pushDueLocked(s, at)
 }
 
 // rerunNowLocked makes the held key at s, which is not in due, come again when its worker is Done.
@@ -96,6 +90,14 @@ func (q *Queue[T]) pushDueLocked(s keytable.Slot, at time.Duration) {
 // dueAtLocked returns when the key at s is due, which must be in due.
 func (q *Queue[T]) dueAtLocked(s keytable.Slot) time.Duration {
 	return time.Duration(q.mu.due.At(s).Rank)
+}
+
+// askedTimeLocked returns when the key at s is to come, whatever its interval. It must be in due.
+func (q *Queue[T]) askedTimeLocked(s keytable.Slot) time.Duration {
+	if q.config.MinInterval > 0 {
+		return q.mu.details.At(s).asked
+	}
+	return q.dueAtLocked(s)
 }
 
 // nextDueLocked returns when the next key comes due or the next pause ends, or [dueloop.Never]. After shutdown nothing does.
@@ -154,7 +156,7 @@ func (q *Queue[T]) tendLoopLocked() (wake bool) {
 // moveDue queues what is due, and returns when to look again. It returns false if no key waits.
 func (q *Queue[T]) moveDue() (until time.Duration, ok bool) {
 	now := q.loop.Now()
-	q.lockAt(now)
+	q.lockAndAdvance(now)
 	defer q.unlock()
 	return q.loop.PlanLocked(now, q.nextDueLocked())
 }
@@ -169,6 +171,9 @@ const maxSwept = 256
 
 // nextStartLocked returns when the key at s may be handed out again, in a queue with MinInterval.
 func (q *Queue[T]) nextStartLocked(s keytable.Slot) time.Duration {
+	if q.mu.intervalsOver {
+		return longAgo
+	}
 	return dueloop.AddSaturated(q.mu.details.At(s).started, q.config.MinInterval)
 }
 

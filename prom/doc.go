@@ -17,6 +17,7 @@
 //	workqueue_oldest_queued_key_age_seconds      gauge      how long the head of the line has been queued
 //	workqueue_dropped_keys_total                 counter    keys that were still waiting at shutdown
 //	workqueue_unmatched_dones_total              counter    calls of Done for a key that no worker held
+//	workqueue_held_keys                          gauge      keys on hold, while pools have any (see below)
 //
 // Queues with priorities, like those of package priorityqueue, have three more. The last one has the label priority,
 // with a value for each of up to 25 priorities, and one for all "other".
@@ -63,6 +64,10 @@
 //	workqueue_pool_oldest_change_age_seconds     gauge      age of the oldest add that no success has answered
 //
 // With [Options].ControllerRuntime, the metrics that controller-runtime has as well get its names.
+//
+// A key on hold has been handled, and its Done comes later, so the queue counts its time as work. While a queue's pool has keys on
+// hold, workqueue_unfinished_work_seconds and workqueue_longest_running_processor_seconds are those of the pool's running
+// calls: what workers really have. The pool's Stats say which queue it is by its name.
 //
 // The folder docs has a Grafana dashboard, alert rules, and what to do about each alert.
 //

@@ -40,6 +40,10 @@ var (
 	}
 )
 
+// farBounds are further bounds by which queues count without native buckets, for those who look at the queue itself, as package
+// debug does: a backlog of half an hour is longer than Kubernetes' last bound, 10 s.
+var farBounds = []float64{30, 60, 300, 600, 1800, 3600}
+
 func newBuckets(classic []float64, nativeFactor float64) (*buckets, error) {
 	if n := len(classic); n > 0 && math.IsInf(classic[n-1], 1) {
 		classic = classic[:n-1] // Every histogram has this one.
@@ -54,7 +58,13 @@ func newBuckets(classic []float64, nativeFactor float64) (*buckets, error) {
 		b.bounds = append(append(b.bounds, 0), b.native.bounds...)
 		slices.Sort(b.bounds)
 		b.bounds = slices.Compact(b.bounds)
-	case nativeFactor != 0:
+	case nativeFactor == 0:
+		for _, bound := range farBounds {
+			if n := len(b.bounds); n == 0 || bound > b.bounds[n-1] {
+				b.bounds = append(b.bounds, bound)
+			}
+		}
+	default:
 		return nil, fmt.Errorf("the NativeHistogramBucketFactor must be greater than 1, but is %v", nativeFactor)
 	}
 	for _, bound := range b.classic {

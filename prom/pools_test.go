@@ -216,3 +216,40 @@ func TestBucketsOfPools(t *testing.T) {
 		})
 	}
 }
+
+// Keys on hold are no work: while a queue's pool has some, the queue's times are those of the pool's running calls, by the name
+// of the queue, whatever that of the pool is.
+func TestHeldKeys(t *testing.T) {
+	b := newBench(prom.Options{})
+	for _, name := range []string{"q", "other"} {
+		b.provider.WatchQueue(name, func() workqueue.Stats {
+			return workqueue.Stats{Processing: 4, LongestRunning: 20 * time.Minute, UnfinishedWork: 2 * time.Hour}
+		})
+	}
+	st := worker.Stats{Queue: "q", Held: 3, Busy: 1, LongestRunning: 2 * time.Second, UnfinishedWork: 3 * time.Second}
+	b.provider.InspectPool("pool", worker.Inspector{Stats: func() worker.Stats { return st }})
+	wantLines(t, text(t, b), `workqueue_held_keys{name="q"} 3`, `workqueue_longest_running_processor_seconds{name="q"} 2`,
+		`workqueue_unfinished_work_seconds{name="q"} 3`, `workqueue_longest_running_processor_seconds{name="other"} 1200`)
+	st.Held = 0 // From here on the queue's own numbers count: others may take its keys, too.
+	wantLines(t, text(t, b), `workqueue_longest_running_processor_seconds{name="q"} 1200`)
+	if strings.Contains(text(t, b), `workqueue_held_keys`) {
+		t.Error("workqueue_held_keys without keys on hold")
+	}
+}
+
+// Queues count by bounds that reach an hour, for those who look at the queue. Kubernetes' buckets stay what they are.
+func TestFarBounds(t *testing.T) {
+	b := newBench(prom.Options{})
+	bounds := b.provider.HistogramBounds()
+	if last := bounds[len(bounds)-1]; last != 3600 {
+		t.Errorf("the last bound is %v", last)
+	}
+	times := &workqueue.Histogram{Bounds: bounds, Counts: make([]uint64, len(bounds)+1), Sum: 130}
+	times.Counts[slices.Index(bounds, 10)], times.Counts[slices.Index(bounds, 300)] = 1, 2
+	b.provider.WatchQueue("q", func() workqueue.Stats { return workqueue.Stats{Latency: times} })
+	wantLines(t, text(t, b), `workqueue_queue_duration_seconds_bucket{name="q",le="10"} 1`,
+		`workqueue_queue_duration_seconds_bucket{name="q",le="+Inf"} 3`, `workqueue_queue_duration_seconds_count{name="q"} 3`)
+	if strings.Contains(text(t, b), `le="300"`) {
+		t.Error("a further bucket is exported")
+	}
+}

@@ -19,29 +19,33 @@ import (
 // Collect reads all queues and pools and sends their metrics, which blocks until they are received. If reading one of them panics, this
 // scrape fails with an error that has the stack, and lacks the metrics that come after it.
 func (p *Provider) Collect(ch chan<- prometheus.Metric) {
-	p.guarded(ch, p.collectQueues)
-	p.guarded(ch, p.collectPools)
+	var pools []totals.Total[worker.Stats] // Read first: they know which keys are on hold.
+	p.guarded(ch, func() { pools = slices.Collect(p.pools.All()) })
+	p.guarded(ch, func() { p.collectQueues(ch, metrics.ByQueue(pools)) })
+	p.guarded(ch, func() { p.sendPools(ch, pools) })
 }
 
 // guarded calls collect. It turns a panic into an error of the scrape: a registry calls Collect on goroutines of its own, where
 // client_golang before 1.24 does not recover, so that the program would end.
-func (p *Provider) guarded(ch chan<- prometheus.Metric, collect func(chan<- prometheus.Metric)) {
+func (p *Provider) guarded(ch chan<- prometheus.Metric, collect func()) {
 	defer func() {
 		if v := recover(); v != nil {
 			err := fmt.Errorf("prom: reading queues or pools panicked: %v\n%s", v, debug.Stack())
 			ch <- prometheus.NewInvalidMetric(p.families[metrics.Depth].descs[0], err)
 		}
 	}()
-	collect(ch)
+	collect()
 }
 
-func (p *Provider) collectQueues(ch chan<- prometheus.Metric) {
+// collectQueues sends the metrics of all queues, whose pools have these numbers.
+func (p *Provider) collectQueues(ch chan<- prometheus.Metric, pools map[string]worker.Stats) {
 	s := newScrape(p, p.families)
 	p.mu.Lock()
 	pushed := maps.Clone(p.mu.pushed)
 	p.mu.Unlock()
 	var queues totals.Total[workqueue.Stats] // It would be allocated for every name if it were the loop's.
 	for queues = range p.queues.All() {
+		metrics.LeaveOutHolds(&queues.Sum, pools[queues.Name])
 		p.sendName(ch, s, &queues, true, pushed[queues.Name])
 		delete(pushed, queues.Name)
 	}
@@ -50,18 +54,18 @@ func (p *Provider) collectQueues(ch chan<- prometheus.Metric) {
 	}
 }
 
-func (p *Provider) collectPools(ch chan<- prometheus.Metric) {
+func (p *Provider) sendPools(ch chan<- prometheus.Metric, pools []totals.Total[worker.Stats]) {
 	s := newScrape(p, p.poolFamilies)
-	var pools totals.Total[worker.Stats]
-	for pools = range p.pools.All() {
-		name := s.nameOf(pools.Name)
-		if metrics.ChangesAlone(&pools.Sum) {
-			name = pools.Name // Others export counts of calls under this name, and this pool has none, so no metric comes twice.
+	for j := range pools {
+		t := &pools[j]
+		name := s.nameOf(t.Name)
+		if metrics.ChangesAlone(&t.Sum) {
+			name = t.Name // Others export counts of calls under this name, and this pool has none, so no metric comes twice.
 		}
 		for i := range p.poolFamilies {
 			f := &p.poolFamilies[i]
-			if s.descs[i] != nil && f.In(&pools.Sum, pools.Live) {
-				f.sendTo(ch, s.descs[i], name, &pools.Sum, p.poolBuckets)
+			if s.descs[i] != nil && f.In(&t.Sum, t.Live) {
+				f.sendTo(ch, s.descs[i], name, &t.Sum, p.poolBuckets)
 			}
 		}
 	}

@@ -109,9 +109,6 @@ func (q *Queue[T]) Remove(item T) bool {
 	return q.changed(codeDiscard, item)
 }
 
-// Discard is Remove.
-func (q *Queue[T]) Discard(item T) bool { return q.Remove(item) }
-
 // DiscardContext is Remove of several keys. It returns those that the server knew. It sends a few hundred at a time, and the next
 // ones when the server has answered. If it does not answer until ctx ends, DiscardContext returns an error beside the keys that the
 // server is known to have removed; it may still remove the few hundred that were under way. After shutdown it returns ErrShutDown.
@@ -147,7 +144,7 @@ func change[T comparable, K any](ctx context.Context, q *Queue[T], c code, keys 
 	return found, nil
 }
 
-// GiveUp lists item on the server as a key that is not tried any more, for all replicas, until Forget, Discard, RetryGivenUp or
+// GiveUp lists item on the server as a key that is not tried any more, for all replicas, until Forget, Remove, RetryGivenUp or
 // ForgetGivenUp takes it off the list, or Config.GivenUpLimit or Config.GivenUpAge is reached. It changes nothing else. It does
 // not block. After shutdown it does nothing, as Add. Package worker calls it.
 func (q *Queue[T]) GiveUp(item T, attempts int, err error) {
@@ -175,7 +172,7 @@ func (q *Queue[T]) GivenUpKeys(limit int) (keys []workqueue.GivenUpKey[T]) {
 	return keys
 }
 
-// RetryGivenUp adds item again, without its failures, if it was given up, and reports whether it was. It asks the server as Discard.
+// RetryGivenUp adds item again, without its failures, if it was given up, and reports whether it was. It asks the server as Remove.
 func (q *Queue[T]) RetryGivenUp(item T) bool { return q.changed(codeRetryGivenUp, item) }
 
 // RetryGivenUpContext is RetryGivenUp of several keys. It returns those that had been given up. It sends them as DiscardContext.
@@ -183,7 +180,7 @@ func (q *Queue[T]) RetryGivenUpContext(ctx context.Context, items ...T) (retried
 	return change(ctx, q, codeRetryGivenUp, items, q.locate)
 }
 
-// ForgetGivenUp forgets that item was given up, and reports whether it was. It asks the server as Discard.
+// ForgetGivenUp forgets that item was given up, and reports whether it was. It asks the server as Remove.
 func (q *Queue[T]) ForgetGivenUp(item T) bool { return q.changed(codeForgetGivenUp, item) }
 
 // ForgetGivenUpContext is ForgetGivenUp of several keys. It returns those that had been given up. It sends them as DiscardContext.

@@ -6,7 +6,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/keyedqueue/workqueue"
 )
 
@@ -15,6 +14,7 @@ import (
 // without any.
 func TestBackoffWithEvents(t *testing.T) {
 	const never = 1000 * time.Hour
+	addr := startServer(t).addr
 	for _, c := range []struct {
 		down, every time.Duration
 		calls       int
@@ -30,10 +30,10 @@ func TestBackoffWithEvents(t *testing.T) {
 		{10 * time.Minute, 5 * time.Second, 136, 55355 * time.Millisecond},
 	} {
 		t.Run(fmt.Sprintf("down=%v/every=%v", c.down, c.every), func(t *testing.T) {
-			client := clientForBubbles(t, miniredis.RunT(t).Addr())
+			client := clientForBubbles(t, addr)
 			synctest.Test(t, func(t *testing.T) {
 				config := Config[string]{
-					Name: "backoff", PollInterval: 10 * time.Second,
+					Name: fmt.Sprint("backoff", queueNumber.Add(1)), PollInterval: 10 * time.Second,
 					Backoff: workqueue.BackoffConfig[string]{Base: 5 * time.Millisecond, Max: 1000 * time.Second},
 				}
 				must(t, config.complete(time.Hour))

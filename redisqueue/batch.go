@@ -188,7 +188,7 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	case r == nil:
 		s.dropLocked(b.ops)
 	case r.status == "GONE":
-		// All was done but the adds that a full server refused. The answers are lost, and are not asked for again: a second Discard could
+		// All was done but the adds that a full server refused. The answers are lost, and are not asked for again: a second Remove could
 		// remove a later add.
 		for _, o := range b.ops {
 			if o.answer != nil && !(r.full && o.code.isAdd()) {

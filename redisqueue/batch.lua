@@ -14,30 +14,28 @@
 -- keys while its lease lives.
 --
 -- The script writes states and places last, in an order that loses no key wherever it is interrupted: a key enters the line before it gets
--- its new state, and leaves its former place after that. A place in the line is skipped if its key is not queued.
+-- its new state, and leaves its former place after that. docs/replicas.md says what becomes of a shard that has lost a part of these.
 --
 -- A shard's data share a hash tag. All that must not be lost is in KEYS, so that a cluster refuses the script (TRYAGAIN) while only
 -- some of the keys have moved to another node.
 
-local META, STATES, LINE, DELAYS = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local FAILURES, RETRIES, LASTS = KEYS[5], KEYS[6], KEYS[7]
-local LEASES, HELD, SLEEPERS, ASIDE = KEYS[8], KEYS[9], KEYS[10], KEYS[11]
-local REPLIES, GONE = KEYS[12], KEYS[13]
-local LOSSES, GIVEN, REASONS, CAUSES, NAMES, WAKE = KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18], KEYS[19]
---   META      hash: the fields that are read by their names below
---   STATES    hash: key -> state                          LINE      list: the queued keys, and perhaps some that are not
+local META, STATES, LINE, DELAYS, FAILURES, RETRIES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local LEASES, HELD, SLEEPERS, ASIDE, REPLIES, GONE = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local GIVEN, TROUBLES, NOTES, WAKE = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+--   META      hash: the fields that are read by their names below, and name:<session>, the name of a session's replica
+--   STATES    hash: key -> state                          LINE      sorted set: queued key -> its place, see placeOf
 --   DELAYS    sorted set: key -> when it is due           ASIDE     set: keys that a replica could not decode
 --   FAILURES  sorted set: key -> number of failures       RETRIES   sorted set: key -> when the delay of the last one ends
---   LASTS     hash: key -> its last delay, if the jitter is decorrelated
 --   LEASES    sorted set: session -> when its lease ends on the lease clock, -1 if it has quit
 --   HELD      sorted set of <session><key>, all scores 0, so that a session's keys are one range
 --   SLEEPERS  set: sessions with getters that wait        WAKE      list: what this session's getters wait for
 --   REPLIES   hash: session -> seq of its last batch, when its lease ends, and the reply to that batch
 --   GONE      sorted set: session that has ended -> when its reply is forgotten, on the lease clock
---   LOSSES    hash: key -> how often in a row its lease was lost, see lose
---   GIVEN     sorted set: key that was given up -> when   REASONS   hash: such a key -> its number of attempts and error
---   CAUSES    hash: n<key> -> why it was added, for its next hand-out; h<key> -> the same of the hand-out that is held
---   NAMES     hash: session -> its replica's name, for people
+--   GIVEN     sorted set: key that was given up -> when
+--   TROUBLES  hash: r<key> -> the number of attempts and the error of a key that was given up; l<key> -> how often in a row its lease was
+--             lost, see lose
+--   NOTES     hash: n<key> -> why the key was added, for its next hand-out; h<key> -> the same of the hand-out that is held; and the
+--             priority, unless that is zero: p<key> of the next hand-out, q<key> of the one that is held, w<key> of a key that waits
 --
 -- Only WAKE has a time to live: a server whose clock is set forward would delete the others too early.
 
@@ -50,6 +48,7 @@ local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), to
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8
 local asleep = string.find(flags, 'r', 1, true) -- The session is in SLEEPERS, as far as the replica knows.
 local wantsAll = string.find(flags, 'o', 1, true) -- The batch asks for the numbers that not every reply has.
+local limitsStarts = string.find(flags, 's', 1, true) -- The settings have a start limit.
 local tool = string.find(flags, 't', 1, true) -- A tool takes no keys back and forgets nothing.
 -- Set if an attempt to execute this batch was answered by an error: the replica knows of the hand-outs up to this fence.
 local knownFence = string.match(flags, 'e(%d+)')
@@ -62,9 +61,7 @@ local REMEMBER = math.max(10 * lease, 3600000000)
 
 local call, sub, byte, find, format = redis.call, string.sub, string.byte, string.find, string.format
 
--- digits and whole write whole numbers, also those that %d cannot. To read them, the code works around two faults of miniredis' tonumber,
--- which the tests use: it does not read a score like 1.1e+8, so the code adds 0 to scores; and it takes leading zeros for octal, so the
--- code reads times with 16 digits with base 10.
+-- digits and whole write whole numbers, also those that %d cannot.
 local function digits(n) return format('%016.0f', n) end
 local function whole(n) return format('%.0f', n) end
 
@@ -89,11 +86,13 @@ end
 --   pausedBy     who has paused the queue                   pausedAt     when
 --   keeper       the session that wakes at keeperCalls     leaseTime    the lease clock
 --   time         the queue's clock at the last batch       offset       how far that clock is ahead of the server's
---   fence        the last fence                            again        how many keys are processing+dirty
+--   fence        the last fence or place                   dirty        how many keys are processing+dirty
 --   repaired     how many entries were repaired            repairAt     where the scan for such entries goes on
---   tokens       what the token bucket had at filled
-local description, pausedUntil, keeper, keeperCalls, timeBefore, offsetBefore, leaseTime, fence, again, repairedBefore, tokens, filled = unpack(call(
-	'HMGET', META, 'description', 'pausedUntil', 'keeper', 'keeperCalls', 'time', 'offset', 'leaseTime', 'fence', 'again', 'repaired', 'tokens', 'filled'))
+--   tokens       what the token bucket had at filled       startsAt     see the start limit in handout.lua
+--   limitedAt    since when the start limit holds keys back
+local description, pausedUntil, keeper, keeperCalls, timeBefore, offsetBefore, leaseTime, fence, dirty, repairedBefore, tokens, filled, startsAt, limitedAt = unpack(call(
+	'HMGET', META, 'description', 'pausedUntil', 'keeper', 'keeperCalls', 'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'tokens', 'filled',
+	'startsAt', 'limitedAt'))
 if description and description ~= DESCRIPTION then
 	return 'REFUSED ' .. description .. ', in the field description of ' .. META
 end
@@ -108,9 +107,14 @@ local function number(field, value)
 	foreign = field
 	return 0
 end
+if not leaseTime then -- Without a lease clock, leases that others have would last as long as the lost clock has run.
+	local last = call('ZRANGE', LEASES, -1, -1, 'WITHSCORES')[2]
+	leaseTime = last and math.max(0, last - lease)
+end
 keeperCalls, offsetBefore, leaseTime = number('keeperCalls', keeperCalls or 0), number('offset', offsetBefore or 0), number('leaseTime', leaseTime or 0)
+startsAt, limitedAt = number('startsAt', startsAt or 0), number('limitedAt', limitedAt or 0)
 pausedUntil = number('pausedUntil', pausedUntil or 0)
-fence, again, repairedBefore = number('fence', fence or 0), number('again', again or 0), number('repaired', repairedBefore or 0)
+fence, dirty, repairedBefore = number('fence', fence or 0), number('dirty', dirty or 0), number('repaired', repairedBefore or 0)
 tokens, filled = tokens and number('tokens', tokens), filled and number('filled', filled)
 
 -- The queue's clock never goes back. So nothing waits longer when the server's clock is set back.
@@ -134,9 +138,8 @@ if isFirst or isCheck then
 	for _, command in ipairs(redis.acl_check_cmd and {
 		{ 'HGET', META, '' }, { 'HMGET', META, '' }, { 'HSET', META, '', '' }, { 'HDEL', META, '' }, { 'HLEN', META },
 		{ 'HSCAN', META, 0 }, { 'ZSCORE', HELD, '' }, { 'ZADD', HELD, 0, '' }, { 'ZREM', HELD, '' }, { 'ZCARD', HELD },
-		{ 'ZRANGE', HELD, 0, 0 }, { 'ZRANGEBYSCORE', HELD, 0, 0 }, { 'ZRANGEBYLEX', HELD, '-', '+' }, { 'RPUSH', LINE, '' },
-		{ 'LPUSH', LINE, '' }, { 'LPOP', LINE, 1 }, { 'LREM', LINE, 1, '' }, { 'LLEN', LINE }, { 'LINDEX', LINE, 0 },
-		{ 'LRANGE', LINE, 0, 0 }, { 'SADD', ASIDE, '' }, { 'SREM', ASIDE, '' }, { 'SPOP', ASIDE, 1 }, { 'SCARD', ASIDE },
+		{ 'ZRANGE', HELD, 0, 0 }, { 'ZRANGEBYSCORE', HELD, 0, 0 }, { 'ZRANGEBYLEX', HELD, '-', '+' }, { 'RPUSH', WAKE, '' },
+		{ 'ZREMRANGEBYRANK', LINE, 0, 0 }, { 'LLEN', WAKE }, { 'SADD', ASIDE, '' }, { 'SREM', ASIDE, '' }, { 'SPOP', ASIDE, 1 }, { 'SCARD', ASIDE },
 		{ 'SISMEMBER', ASIDE, '' }, { 'SRANDMEMBER', ASIDE }, { 'PEXPIRE', WAKE, 1 },
 	} or {}) do
 		if not redis.acl_check_cmd(unpack(command)) then
@@ -165,7 +168,6 @@ if full then
 end
 if isFirst then
 	call('HSET', STATES, FILLER, '')
-	call('HSET', LASTS, FILLER, '')
 	call('ZADD', HELD, 0, FILLER)
 	for _, set in ipairs({ DELAYS, FAILURES, RETRIES }) do
 		call('ZADD', set, 'inf', FILLER)

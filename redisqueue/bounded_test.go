@@ -230,7 +230,7 @@ func TestBoundedBatch(t *testing.T) {
 		all.Wait()
 		must(t, q.Flush(ctx))
 		meter.check(fmt.Sprintf("keys of %d bytes", length))
-		replies, err := s.client().HVals(ctx, q.shards[0].names.shard[11]).Result()
+		replies, err := s.client().HVals(ctx, q.shards[0].names.shard[10]).Result()
 		must(t, err)
 		for _, reply := range replies {
 			if len(reply) > 200_000 {
@@ -250,7 +250,7 @@ func TestBoundedLists(t *testing.T) {
 	flush(t, q)
 	names, future := q.shards[0].names.shard, time.Now().Add(time.Hour).UnixMicro()
 	fill(t, s.client(), many, func(key string, i int) []any { return []any{"ZADD", names[3], future + int64(i), key} })
-	fill(t, s.client(), many, func(key string, i int) []any { return []any{"RPUSH", names[2], key} })
+	fill(t, s.client(), many, func(key string, i int) []any { return []any{"ZADD", names[2], i, key} })
 	fill(t, s.client(), many, func(key string, i int) []any { return []any{"HSET", names[1], key, fmt.Sprintf("%016d", 1)} })
 	meter.check("set-up")
 	for _, list := range []List{ListWaiting, ListQueued} {

@@ -24,7 +24,7 @@ type buffer struct {
 	adds, others []*op          // each in the order of seq; a full server takes no adds
 	merging      map[string]*op // the adds of codeAdd in adds, the newest of each key: further adds of the key are merged into it
 	newest       uint64         // the seq of the newest operation
-	discarded    uint64         // the seq of the newest Discard: no add after it is merged into one before it
+	discarded    uint64         // the seq of the newest Remove: no add after it is merged into one before it
 }
 
 func (b *buffer) len() int { return len(b.adds) + len(b.others) }

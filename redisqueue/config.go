@@ -49,12 +49,19 @@ type Config[T comparable] struct {
 	// RateLimiter, unless nil, replaces Backoff, Limit and Burst. It counts in this process alone: a key that fails on two
 	// replicas has one failure on each. AddRateLimited, Forget and NumRequeues call it, without a lock.
 	RateLimiter workqueue.TypedRateLimiter[T]
+	// StartLimit bounds how many keys are handed out, by all replicas together, whatever has brought the keys. Keys beyond it stay
+	// queued. Each shard has its part of both numbers, the Burst rounded up: if all keys are in one of ten shards, a tenth of
+	// the Rate is what they get. The page, Stats (Blocked) and the command say when the limit holds keys back.
+	StartLimit StartLimit
+	// PriorityStep is how much earlier a key seems to have been queued for each step of its priority; see [Queue.AddWithPriority].
+	// All replicas need the same. A minute if zero.
+	PriorityStep time.Duration
 	// MaxLostLeases is after how many lost leases in a row, without a Done, a key is given up: its handler may end its process.
 	// From the second one on the key waits, at first for half a lease to a lease, then twice as long each time, at most for
-	// Backoff.Max. If a replica held some keys for longer than a lease and others not, each of the former counts only a quarter
-	// of a loss: a long handler is not to blame for another key that ends its process at once. A lease that a replica gives
-	// back itself, because it could not reach the server for a while, does not count. 10 if zero, never if negative. Below
-	// five, a key that ends its processes at once may get keys with long handlers given up.
+	// Backoff.Max. All keys that a process held when it ended have lost a lease, whichever of them ended it: the waits, of random
+	// length, keep them apart the next time. But a key whose handler always runs for long beside one that ends its processes may
+	// be given up with it. A lease that a replica gives back itself, because it could not reach the server for a while, does not
+	// count. 10 if zero, never if negative.
 	MaxLostLeases int
 	// The server keeps GivenUpLimit keys that were given up, for GivenUpAge. 10,000 and a week if zero.
 	GivenUpLimit int
@@ -79,6 +86,13 @@ type Config[T comparable] struct {
 	description string // what all replicas must have in common
 }
 
+// StartLimit is a token bucket: at most Rate hand-outs a second, and Burst at once after a while without any. A Rate of zero means no
+// limit, a Burst below 1 means 1.
+type StartLimit struct {
+	Rate  float64
+	Burst int
+}
+
 // complete fills in what is not set. The client waits for a reply for readTimeout.
 func (c *Config[T]) complete(readTimeout time.Duration) error {
 	switch {
@@ -88,6 +102,12 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 		return fmt.Errorf("redisqueue: a Lease of %v is less than a second", c.Lease)
 	case c.Backoff.ForKey != nil:
 		return errors.New("redisqueue: Backoff.ForKey is a function of this process, and the server computes delays: use RateLimiter")
+	case c.Backoff.Jitter == workqueue.DecorrelatedJitter:
+		return errors.New("redisqueue: the server has no decorrelated jitter: use RateLimiter")
+	case !(c.StartLimit.Rate >= 0 && c.StartLimit.Rate <= 1e9):
+		return fmt.Errorf("redisqueue: a StartLimit of %v a second makes no sense", c.StartLimit.Rate)
+	case c.PriorityStep < 0:
+		return fmt.Errorf("redisqueue: a PriorityStep of %v is negative", c.PriorityStep)
 	case c.Shards < 0 || c.Shards > maxShards:
 		return fmt.Errorf("redisqueue: %d Shards are not between 0 and %d", c.Shards, maxShards)
 	case c.WaitReplicas > 0 && c.WaitTimeout >= readTimeout:
@@ -102,6 +122,8 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	}
 	// Redis counts both in milliseconds, and zero means forever.
 	c.WaitTimeout = max(positiveOr(c.WaitTimeout, min(time.Second, readTimeout/2)), time.Millisecond)
+	c.PriorityStep = cmp.Or(c.PriorityStep, time.Minute)
+	c.StartLimit.Burst = max(c.StartLimit.Burst, 1)
 	c.MaxLostLeases = cmp.Or(c.MaxLostLeases, 10)
 	c.GivenUpLimit = positiveOr(c.GivenUpLimit, 10_000)
 	c.GivenUpAge = positiveOr(c.GivenUpAge, 7*24*time.Hour)
@@ -144,9 +166,10 @@ func (c *Config[T]) settings() string {
 	forgetAfter := positiveOr(b.ForgetAfter, max(2*min(longest, math.MaxInt64/2), 10*time.Minute)) // min: no overflow
 	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 	part := func(n int) int { return (max(n, 1)-1)/c.Shards + 1 } // of each shard
-	return fmt.Sprintf("base=%.3f max=%.3f factor=%g jitter=%d forget=%.3f limit=%g burst=%d losses=%d keep=%d keepfor=%.3f",
+	return fmt.Sprintf("base=%.3f max=%.3f factor=%g jitter=%d forget=%.3f limit=%g burst=%d losses=%d keep=%d keepfor=%.3f step=%.0f startrate=%g startburst=%d",
 		micros(base), micros(longest), min(max(factor, 1), 1e300), b.Jitter, micros(forgetAfter),
-		max(c.Limit, 0)/float64(c.Shards), min(int64(part(c.Burst)), 1<<50), c.MaxLostLeases, part(c.GivenUpLimit), micros(c.GivenUpAge))
+		max(c.Limit, 0)/float64(c.Shards), min(int64(part(c.Burst)), 1<<50), c.MaxLostLeases, part(c.GivenUpLimit), micros(c.GivenUpAge),
+		micros(c.PriorityStep), c.StartLimit.Rate/float64(c.Shards), part(c.StartLimit.Burst))
 }
 
 func positiveOr[N int | time.Duration](n, otherwise N) N {

@@ -20,7 +20,7 @@
 // before that (at least 100 ms), by its own monotonic clock: its handlers' contexts end with the cause [ErrLeaseLost], and Done
 // changes nothing on the server. The process does not get such a key again before its Done.
 //
-// A lease that ends on the server is a failure of the key, because its handler may have ended the process. From the second one in a row
+// The server counts the leases of a key that end, because its handler may have ended the process. From the second one in a row
 // the key waits before it comes again, and after [Config].MaxLostLeases it is given up: see [Queue.GivenUpKeys].
 //
 // A stopped process notices nothing, and runs on for a moment when it continues; the monotonic clock of a suspended virtual machine
@@ -49,13 +49,15 @@
 //   - Time is the server's, but never goes back: if its clock is set back, the queue's goes on from where it was. A fake clock does
 //     not drive the queue. Delays are rounded up to microseconds; keys that are due at the same time come in any order.
 //   - Keys become strings; see [Codec]. The string of 80 zero bytes is reserved.
-//   - With several shards, order holds within each, and each has its part of Limit and Burst.
+//   - With several shards, order holds within each, and each has its part of Limit, Burst and StartLimit.
 //   - A delayed key may come up to a poll interval late, if the replica that was to fetch it dies meanwhile.
-//   - Failures are counted on the server, for all replicas and for MaxRetries of package worker, and expire there. One that happens
-//     before the delay of the last one has passed, on whichever replica, is the same. A custom RateLimiter counts on each replica.
+//   - Failures are counted on the server, for all replicas and for MaxRetries of package worker, and expire there, but not while the key
+//     is held. One that happens before the delay of the last one has passed, on whichever replica, is the same. A custom RateLimiter gives
+//     the delays alone: its NumRequeues counts on each replica.
+//   - Priorities age, see [Queue.AddWithPriority]. A lease that is lost counts as no failure.
 //   - Causes (see [Queue.AddCause]) are kept on the server, for all replicas; Causes has those of a held key alone. AddedAgain
 //     hears of adds of this replica at once, and of all others within a second.
-//   - Pause, Resume and Discard are about the whole queue, and so is what Snapshot, SnapshotKey and SnapshotKeys show.
+//   - Pause, Resume and Remove are about the whole queue, and so is what Snapshot, SnapshotKey and SnapshotKeys show.
 //   - Len, Stats and NumRequeues ask the server, for up to a second, and Snapshot for up to two.
 //   - A key that arrives for a Get that has just given up may go to a later Get; if it was added meanwhile, it may come once more.
 //   - A Done that is called before the Get of its key has returned, a mistake of the caller, may count as unmatched.
@@ -67,7 +69,7 @@
 // While one call of the server is under way, everything that a replica's callers want collects in one batch. A script executes it
 // atomically and once, even if its reply is lost and it is sent again. (After a replica has lost its lease, the server remembers
 // its last batch for an hour, or for ten leases if that is longer.) So many callers share a round trip: with 64 goroutines a key
-// costs about 0.02 calls. A queued key of 13 bytes takes about 110 bytes on the server. A call that finds a lot of work (a million
+// costs about 0.02 calls. A queued key of 13 bytes takes about 200 bytes on the server. A call that finds a lot of work (a million
 // due keys, ten thousand of a dead replica) does part of it and leaves the rest to the next.
 //
 // An idle queue has no goroutine, no timer and no call (but on a redis.Ring, which pings its nodes). While a Get waits, each shard has a

@@ -383,18 +383,18 @@ func TestUnknownNumberOfFailures(t *testing.T) {
 	s := startServer(t)
 	q := newTestQueue(t, s.client(), Config[string]{})
 	q.AddRateLimited("a")
-	if n, _, err := q.NumRequeuesContext(within(t, 5*time.Second), "a"); n != 1 || err != nil {
-		t.Errorf("NumRequeuesContext returned %d, %v", n, err)
+	if n, _, err := q.askFailures(within(t, 5*time.Second), "a"); n != 1 || err != nil {
+		t.Errorf("askFailures returned %d, %v", n, err)
 	}
 	s.kill()
-	_, _, err := q.NumRequeuesContext(within(t, time.Millisecond), "a")
+	_, _, err := q.askFailures(within(t, time.Millisecond), "a")
 	wantErr(t, err, context.DeadlineExceeded)
-	if _, _, err := q.NumRequeuesContext(context.Background(), "a"); err == nil {
+	if _, _, err := q.askFailures(context.Background(), "a"); err == nil {
 		t.Error("without a server there is a number")
 	}
 	s.start()
 	endQueue(t, q)
-	_, _, err = q.NumRequeuesContext(context.Background(), "a")
+	_, _, err = q.askFailures(context.Background(), "a")
 	wantErr(t, err, workqueue.ErrShutDown)
 }
 

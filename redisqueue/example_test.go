@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/keyedqueue/workqueue/redisqueue"
 	"github.com/keyedqueue/workqueue/worker"
 	"github.com/redis/go-redis/v9"
@@ -13,13 +12,9 @@ import (
 
 // Two replicas of a program share a queue: one adds a key, the other handles it.
 func Example() {
-	server, err := miniredis.Run() // Stands for Redis or Valkey.
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer server.Close()
-	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	addr, stop := redisqueue.StartServer() // starts Redis on a free port
+	defer stop()
+	client := redis.NewClient(&redis.Options{Addr: addr})
 	defer client.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -37,7 +32,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	err = worker.Run(ctx, second, func(_ context.Context, key string) error {
+	err := worker.Run(ctx, second, func(_ context.Context, key string) error {
 		fmt.Println("the second replica handles", key)
 		cancel() // So that this ends.
 		return nil

@@ -246,3 +246,12 @@ func TestEndOfPauseWakes(t *testing.T) {
 	}
 	q.Done("x")
 }
+
+// addRateLimitedAfter is a failure that asks for a delay, of a key that nobody holds.
+func (q *Queue[T]) addRateLimitedAfter(item T, atLeast time.Duration) {
+	if limiter := q.config.RateLimiter; limiter != nil {
+		q.AddAfter(item, max(limiter.When(item), atLeast))
+		return
+	}
+	q.enqueue(item, q.putFailure(item, workqueue.Failure{AtLeast: atLeast}, 0, false, nil))
+}

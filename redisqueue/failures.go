@@ -24,15 +24,6 @@ func (q *Queue[T]) AddRateLimitedContext(ctx context.Context, item T) error {
 	return q.confirm(ctx, item, q.addRateLimited(item))
 }
 
-// AddRateLimitedAfter is AddRateLimited, but item does not come before atLeast has passed, unless somebody else adds it.
-func (q *Queue[T]) AddRateLimitedAfter(item T, atLeast time.Duration) {
-	if limiter := q.config.RateLimiter; limiter != nil {
-		q.enqueue(item, after[T](max(limiter.When(item), atLeast)))
-		return
-	}
-	q.enqueue(item, q.putFailure(item, workqueue.Failure{AtLeast: atLeast}, 0, false, nil))
-}
-
 func (q *Queue[T]) addRateLimited(item T) putter[T] {
 	if limiter := q.config.RateLimiter; limiter != nil {
 		return after[T](limiter.When(item))
@@ -104,10 +95,12 @@ func (q *Queue[T]) putFailure(item T, f workqueue.Failure, delay time.Duration, 
 	rest := fmt.Sprintf("%.14f %d %d %s %s %s", min(rand.Float64(), 0.99999999999999), ceilMicros(f.AtLeast), f.MaxRetries,
 		cmp.Or(flags, "-"), own, reasonOf(f.Err))
 	return func(s *shard[T], encoded string) (seq uint64) {
-		q.mu.totals.stats.Retries++
 		held := q.mu.held[item]
 		o := newOp(codeFail, fmt.Sprintf("%016d%s%s", len(encoded), encoded, rest))
 		o.answer = func(a answer, err error) {
+			if err == nil && !a.givenUp {
+				q.mu.totals.stats.Retries++
+			}
 			if err == nil && held != nil {
 				held.failures, held.retryAt = a.n, time.Now().Add(a.left)
 				if a.givenUp {
@@ -182,16 +175,11 @@ func (q *Queue[T]) Forget(item T) {
 // after what was called before, for up to a second, and returns 0 if that does not answer, and after shutdown. With a
 // RateLimiter it asks that.
 func (q *Queue[T]) NumRequeues(item T) int {
-	n, _, _ := q.NumRequeuesContext(context.Background(), item)
-	return n
-}
-
-// NumRequeuesContext is NumRequeues with errors.
-func (q *Queue[T]) NumRequeuesContext(ctx context.Context, item T) (failures int, left time.Duration, err error) {
 	if limiter := q.config.RateLimiter; limiter != nil {
-		return limiter.NumRequeues(item), 0, nil
+		return limiter.NumRequeues(item)
 	}
-	return q.askFailures(ctx, item)
+	n, _, _ := q.askFailures(context.Background(), item)
+	return n
 }
 
 // askFailures asks the server for up to a second.

@@ -15,7 +15,7 @@ import (
 func wantDelayLeft(t *testing.T, q *Queue[string], key string, failures int, left time.Duration) {
 	t.Helper()
 	eventually(t, time.Minute, func() error {
-		n, d, err := q.NumRequeuesContext(context.Background(), key)
+		n, d, err := q.askFailures(context.Background(), key)
 		if err == nil && (n != failures || d > left+2*time.Second || d < left-20*time.Second) {
 			t.Errorf("%d failures, %v are left, want %d and %v", n, d, failures, left)
 		}
@@ -101,21 +101,21 @@ func TestAddRateLimitedAfter(t *testing.T) {
 	s := startServer(t)
 	config := Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Minute}}
 	q := newTestQueue(t, s.client(), config)
-	q.AddRateLimitedAfter("x", time.Hour)
-	q.AddRateLimitedAfter("y", time.Second)
-	q.AddRateLimitedAfter("z", -1)
+	q.addRateLimitedAfter("x", time.Hour)
+	q.addRateLimitedAfter("y", time.Second)
+	q.addRateLimitedAfter("z", -1)
 	flush(t, q)
 	wantDelayLeft(t, q, "x", 1, time.Hour)
 	wantDelayLeft(t, q, "y", 1, time.Minute)
 	wantDelayLeft(t, q, "z", 1, time.Minute)
-	q.AddRateLimitedAfter("y", time.Hour) // The same failure, but its delay is longer now.
+	q.addRateLimitedAfter("y", time.Hour) // The same failure, but its delay is longer now.
 	flush(t, q)
 	wantDelayLeft(t, q, "y", 1, time.Hour)
 	if st := freshStats(t, q); st.Waiting != 3 || st.Queued != 0 {
 		t.Errorf("%+v, want three keys that wait", st)
 	}
 	own := newTestQueue(t, s.client(), Config[string]{Name: "own", RateLimiter: workqueue.NewTypedItemBackoffRateLimiter(config.Backoff)})
-	own.AddRateLimitedAfter("x", time.Hour)
+	own.addRateLimitedAfter("x", time.Hour)
 	flush(t, own)
 	if k, _ := own.SnapshotKey("x"); time.Until(k.Due) < 50*time.Minute || own.NumRequeues("x") != 1 {
 		t.Errorf("with a limiter: %+v, %d failures", k, own.NumRequeues("x"))

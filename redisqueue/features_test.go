@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/keyedqueue/workqueue"
 	"github.com/redis/go-redis/v9"
 )
@@ -180,38 +179,9 @@ func (oldServer) Info(ctx context.Context, _ ...string) *redis.StringCmd {
 }
 
 func TestOldServerIsRefused(t *testing.T) {
-	client := oldServer{clientOf(t, miniredis.RunT(t).Addr())}
+	client := oldServer{startServer(t).client()}
 	if _, err := New(context.Background(), client, Config[string]{Name: "q"}); err == nil || !strings.Contains(err.Error(), "6.2.14") {
 		t.Errorf("New() = %v, want an error with the server's version", err)
-	}
-}
-
-// withReadOnlyScripts is a client of an older miniredis, which has no EVALSHA_RO.
-type withReadOnlyScripts struct{ redis.UniversalClient }
-
-func (c withReadOnlyScripts) EvalShaRO(ctx context.Context, hash string, keys []string, args ...any) *redis.Cmd {
-	return c.EvalSha(ctx, hash, keys, args...)
-}
-
-func (c withReadOnlyScripts) EvalRO(ctx context.Context, source string, keys []string, args ...any) *redis.Cmd {
-	return c.Eval(ctx, source, keys, args...)
-}
-
-// What follows a key in an operation gets through miniredis, too: its Lua runs a, b[i] = f(a), g(a) as two assignments.
-func TestOperationsOnMiniredis(t *testing.T) {
-	q := newShiftedQueue(t, withReadOnlyScripts{clientOf(t, miniredis.RunT(t).Addr())}, Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Hour}})
-	must(t, q.AddRateLimitedContext(t.Context(), "x"))
-	wantFailures(t, q, "x", 1)
-	q.AddCause("y", workqueue.Cause{Reason: "why"})
-	key, _ := q.Get()
-	if causes := q.Causes(key); key != "y" || len(causes.Last) != 1 {
-		t.Errorf("Get() = %s, causes %v", key, causes)
-	}
-	q.GiveUp(key, 7, errors.New("no"))
-	q.Done(key)
-	flush(t, q)
-	if up := q.GivenUpKeys(10); len(up) != 1 || up[0].Key != "y" || up[0].Attempts != 7 {
-		t.Errorf("GivenUp() = %+v", up)
 	}
 }
 
@@ -269,7 +239,6 @@ func TestJitter(t *testing.T) {
 	s := startServer(t)
 	for jitter, bounds := range map[workqueue.Jitter][2]time.Duration{
 		workqueue.FullJitter: {0, time.Hour}, workqueue.EqualJitter: {time.Hour / 2, time.Hour},
-		workqueue.DecorrelatedJitter: {time.Hour, 2 * time.Hour},
 	} {
 		low, high := bounds[0], bounds[1]
 		q := newTestQueue(t, s.client(), Config[string]{
@@ -331,7 +300,7 @@ func TestACL(t *testing.T) {
 	client := newClient(t, &redis.Options{Addr: s.addr, Username: "orders", Password: "secret"})
 	var failures []error
 	config := Config[string]{Name: "orders", OnError: func(err error) { failures = append(failures, err) }, Limit: 100}
-	config.Backoff.Jitter = workqueue.DecorrelatedJitter
+	config.Backoff.Jitter = workqueue.FullJitter
 	q := newTestQueue(t, client, config)
 	q.AddRateLimited("a")
 	q.AddAfter("b", time.Millisecond)

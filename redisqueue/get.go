@@ -137,7 +137,7 @@ type getterState struct {
 
 // after returns what follows from the reply to a batch that was executed.
 func (g getterState) after(b *batch, r *reply, now time.Time) getterState {
-	nothingLeft := r.counts.Queued == 0 || r.counts.Paused
+	nothingLeft := r.counts.Queued == 0 || r.counts.Paused || r.counts.Limited
 	switch {
 	case b.want > 0:
 		g.asked = now

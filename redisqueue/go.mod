@@ -5,14 +5,12 @@ go 1.25.0
 replace github.com/keyedqueue/workqueue => ../
 
 require (
-	github.com/alicebob/miniredis/v2 v2.33.0
 	github.com/keyedqueue/workqueue v0.1.0
 	github.com/prometheus/client_golang v1.16.0
 	github.com/redis/go-redis/v9 v9.5.5
 )
 
 require (
-	github.com/alicebob/gopher-json v0.0.0-20200520072559-a9ecdc9d1d3a // indirect
 	github.com/anishathalye/porcupine v1.0.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.2.0 // indirect
@@ -23,7 +21,6 @@ require (
 	github.com/prometheus/client_model v0.5.0 // indirect
 	github.com/prometheus/common v0.42.0 // indirect
 	github.com/prometheus/procfs v0.10.1 // indirect
-	github.com/yuin/gopher-lua v1.1.1 // indirect
 	go.uber.org/goleak v1.2.0 // indirect
 	golang.org/x/sys v0.44.0 // indirect
 	golang.org/x/time v0.1.0 // indirect

@@ -2,10 +2,10 @@
 
 -- lose takes a key from a session whose lease has ended: its handler may have ended the process. From its second loss on, the key
 -- waits before it comes again. The wait is random and grows, so that keys that were lost together come apart. In the end the key is
--- given up. A key that is no suspect counts only a quarter of a loss: a younger key of the same session is more likely to blame.
-local function lose(holder, key, state, isSuspect)
-	local losses, most, delay = tonumber(call('HGET', LOSSES, key) or 0) + (isSuspect and 1 or 0.25), setting('losses'), 0
-	call('HSET', LOSSES, key, losses)
+-- given up. A lost lease is no failure of the key: MaxRetries does not count it.
+local function lose(holder, key, state)
+	local losses, most, delay = tonumber(call('HGET', TROUBLES, 'l' .. key) or 0) + 1, setting('losses'), 0
+	call('HSET', TROUBLES, 'l' .. key, losses)
 	if losses > 1 then
 		local random = (now % 1000 * 7919 + #released * 104729) % 1000 / 1000
 		delay = math.ceil(math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease)) * (1 + random) / 2)
@@ -13,13 +13,14 @@ local function lose(holder, key, state, isSuspect)
 	if most > 0 and losses >= most then
 		-- An add while the key was held may be confirmed, so it gets an attempt of its own.
 		if not release(holder, key, state, true) then
-			forgetCauses(key)
+			forgetNotes(key)
 		end
 		giveUp(key, whole(losses) .. ' the lease was lost ' .. whole(losses) .. ' times in a row: the handler may end its process')
 	elseif delay > 0 then
-		keepCauses(key)
+		keepNotes(key, state)
 		release(holder, key, state)
-		addLater(key, delay)
+		addLater(key, delay, priority('p', key))
+		setPriority('p', key, 0)
 	else
 		putBack(holder, key, state)
 	end
@@ -28,29 +29,43 @@ end
 -- Sessions whose leases have ended lose their keys. A busy replica looks for such sessions with one batch in four. The seq of a
 -- session's last batch is kept, because its replica may send that batch again.
 local reclaims = not tool and (opCount == 0 or seq % 4 == 1)
+if not tool and (opCount == 0 or tidies) then
+	for _, set in ipairs({ DELAYS, FAILURES, RETRIES }) do -- The numbers count on it.
+		repaired = repaired + call('ZADD', set, 'inf', FILLER)
+	end
+	-- A session that holds keys has a lease. Each such batch checks one of them: a lost lease is restored from the session's last reply.
+	local after = call('HGET', META, 'leaseChecked') or ''
+	local member = call('ZRANGEBYLEX', HELD, '(' .. (after > FILLER and after or FILLER), '+', 'LIMIT', 0, 1)[1]
+	local holder = member and sub(member, 1, 11)
+	if holder and not call('ZSCORE', LEASES, holder) then
+		local ends = tonumber(string.match(call('HGET', REPLIES, holder) or '', '^%d+ (%-?%d+)') or 0)
+		call('ZADD', LEASES, whole(math.min(ends, leaseClock + lease)), holder)
+		repaired = repaired + 1
+	end
+	local checked = holder and holder .. '\255' or ''
+	if checked ~= after then
+		call('HSET', META, 'leaseChecked', checked)
+	end
+end
 local ended = reclaims and call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS) or {}
 for _, dead in ipairs(ended) do
 	local quit = call('ZSCORE', LEASES, dead) + 0 < 0
 	local last = call('HGET', REPLIES, dead)
-	-- A handler is a long one if it had run for a lease, that is, since longSince, at the time of the session's last reply.
-	local heard = last and string.match(last, '^%d+ %-?%d+ %u+ (%d+)')
-	local longSince = heard and tonumber(heard, 10) - lease or 0
 	local lost, all = readSome(chores, heldBy(dead))
 	loadStates(lost)
-	-- When each key was handed out, nil if the session does not hold it: HELD still has what this batch has released.
-	local begun, allLong = {}, true
-	for i, key in ipairs(lost) do
-		released[#released + 1] = dead .. key
-		local state = states[key]
-		begun[i] = state and #state > 16 and sub(state, 2, 12) == dead and tonumber(sub(state, 13, 28), 10) or nil
-		allLong = allLong and (begun[i] or 0) <= longSince
-	end
 	for i = #lost, 1, -1 do
 		local key = lost[i]
-		if begun[i] and quit then
-			putBack(dead, key, states[key])
-		elseif begun[i] then
-			lose(dead, key, states[key], allLong or begun[i] > longSince)
+		local state = states[key]
+		released[#released + 1] = dead .. key
+		if not state then -- The server has lost the state alone.
+			add(key)
+			repaired = repaired + 1
+		elseif not isHeld(state) or holderOf(state) ~= dead then
+			-- HELD still has what this batch has released.
+		elseif quit then
+			putBack(dead, key, state)
+		else
+			lose(dead, key, state)
 		end
 	end
 	chores = chores - #lost
@@ -59,7 +74,7 @@ for _, dead in ipairs(ended) do
 	end
 	call('ZREM', LEASES, dead)
 	call('SREM', SLEEPERS, dead)
-	call('HDEL', NAMES, dead)
+	call('HDEL', META, 'name:' .. dead)
 	call('ZADD', GONE, whole(leaseClock + REMEMBER), dead)
 	if last then
 		local refused = find(last, '^%d+ %-?%d+ FULL') and ' FULL' or '' -- The replica must know it, or it takes the adds for executed.
@@ -77,14 +92,13 @@ if tidies then
 	chores = chores - #keys
 	loadStates(keys)
 	for i = #keys, 1, -1 do -- A key that is held keeps its count: its call may fail again.
-		if #(states[keys[i]] or '') >= 28 then
+		if isHeld(states[keys[i]]) then
 			call('ZADD', RETRIES, since, keys[i])
 			table.remove(keys, i)
 		end
 	end
 	each('ZREM', FAILURES, keys)
 	each('ZREM', RETRIES, keys)
-	each('HDEL', LASTS, keys)
 end
 
 -- Forget keys that were given up too long ago, and the oldest of too many.
@@ -101,25 +115,44 @@ if tidies or gaveUp and not tool then
 	end
 end
 
--- Hand out keys: first those that this batch puts back, then those in the line, then those that this batch queues.
+-- The start limit is a token bucket. startsAt is when the bucket is full again. So tokens are there for startBurst hand-outs, less those
+-- in the time until then.
+local startRate, startBurst, interval, allowed = 0, 0, 0, math.huge
+if limitsStarts then -- The settings are read only when they are needed: that takes a few microseconds.
+	startRate, startBurst = setting('startrate'), setting('startburst')
+	interval, startsAt = 1000000 / startRate, math.max(startsAt, now)
+	allowed = math.max(0, math.floor(startBurst - (startsAt - now) / interval + 1e-6))
+end
+
+-- Hand out keys: those of the line, in the order of their places. Keys that this batch puts back come before all others.
 local got, bytes, popped = 0, 0, 0
-local paused, failing = pausedUntil > now, call('ZCARD', FAILURES) > 1
-local function wants() return not paused and got < want and bytes < BYTES end
-local moves, moved = {}, {} -- arguments for HSET and HDEL of CAUSES
+local paused, failing = pausedUntil > now, nil
+local function wants() return not paused and got < want and got < allowed and bytes < BYTES end
+local moves = {} -- arguments for HSET of NOTES
 local function handOut(key)
 	fence = fence + 1
 	local itsFence = digits(fence)
 	local failures, delay = 0, 0
+	if failing == nil then
+		failing = call('ZCARD', FAILURES) > 1
+	end
 	if failing then
 		failures, delay = failuresOf(key)
 	end
-	-- The state of a queued key is <since>.
-	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. states[key] .. ' ' .. whole(failures) .. ' ' .. whole(delay) .. ' ' .. key
-	local causes = caused and call('HGET', CAUSES, 'n' .. key)
-	if causes then
-		result = 'K' .. sub(result, 2) .. #causes .. ' ' .. causes
-		moves[#moves + 1], moves[#moves + 2], moved[#moved + 1] = 'h' .. key, causes, 'n' .. key
+	local causes, rank
+	if noted then
+		local notes = call('HMGET', NOTES, 'n' .. key, 'p' .. key)
+		causes, rank = notes[1], notes[2]
+		if causes then
+			moves[#moves + 1], moves[#moves + 2], dropped[#dropped + 1] = 'h' .. key, causes, 'n' .. key
+		end
+		if rank then
+			moves[#moves + 1], moves[#moves + 2], dropped[#dropped + 1] = 'q' .. key, rank, 'p' .. key
+		end
 	end
+	-- The state of a queued key is <since>.
+	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. states[key] .. ' ' .. whole(failures) .. ' ' .. whole(delay) .. ' ' ..
+		(rank or '0') .. ' ' .. #(causes or '') .. ' ' .. key .. (causes or '')
 	results[#results + 1] = result
 	set(key, 'p' .. session .. itsFence)
 	got = got + 1
@@ -128,47 +161,68 @@ local function handOut(key)
 	held[2 * got - 1], held[2 * got] = '0', member
 	holds[member] = true
 end
-while wants() and #front > 0 do
-	local key = table.remove(front)
-	if isQueued(key) then
-		handOut(key)
+
+-- While the line is empty and no key has a priority, what this batch queues need not enter the line to be handed out.
+local queued = call('ZCARD', LINE)
+local first = 1
+if queued == 0 and not noted then
+	while wants() and #front > 0 do
+		local key = table.remove(front)
+		if isQueued(key) then
+			handOut(key)
+		end
+	end
+	while wants() and first <= #tail do
+		if isQueued(tail[first]) then
+			handOut(tail[first])
+		end
+		first = first + 1
 	end
 end
+local places = {} -- arguments for ZADD of LINE
+for i = first, #tail do
+	local key = tail[i]
+	if isQueued(key) then
+		places[#places + 1], places[#places + 2] = whole(placeOf(key)), key
+	end
+end
+each('ZADD', LINE, places)
+local head = #front > 0 and (call('ZRANGE', LINE, 0, 0, 'WITHSCORES')[2] or fence)
+for i, key in ipairs(front) do -- The last one comes first.
+	if isQueued(key) then
+		call('ZADD', LINE, whole(math.max(head - i, -2 ^ 53)), key)
+	end
+end
+
 local page = 2 -- how many places are read at once: few at first, because the keys may be very long
-while wants() and popped - got < SKIP do -- One batch skips about SKIP places whose keys are not queued.
-	local asked = math.min(want - got, page)
-	local line = call('LRANGE', LINE, popped, popped + asked - 1)
+while wants() do
+	local asked = math.min(want - got, allowed - got, page)
+	local line = call('ZRANGE', LINE, popped, popped + asked - 1)
 	loadStates(line)
 	for _, key in ipairs(line) do
 		if not wants() then
 			break
 		end
 		popped = popped + 1
+		if not states[key] then -- The server has lost the state alone, or an interrupted batch has not written it.
+			set(key, since)
+			repaired = repaired + 1
+		end
 		if isQueued(key) then
 			handOut(key)
 		else
-			repaired = repaired + 1
+			repaired = repaired + 1 -- An interrupted batch has handed it out.
 		end
 	end
-	if #line < asked then
+	if #line < asked or popped - got > SKIP then
 		break
 	end
 	if got > 0 then
 		page = math.max(1, math.min(4 * page, math.floor((BYTES - bytes) * got / (bytes + 1))))
 	end
 end
-local left = {}
-for _, key in ipairs(tail) do
-	if isQueued(key) then
-		if wants() then
-			handOut(key)
-		else
-			left[#left + 1] = key
-		end
-	end
-end
 
--- Write back. A key enters the line before it gets the state of a queued key, and leaves the line after it has lost that state.
+-- Write back. A key has entered the line before it gets the state of a queued key, and leaves the line after it has lost that state.
 local present, absent = {}, {}
 for key in pairs(touched) do
 	local state = states[key]
@@ -178,76 +232,97 @@ for key in pairs(touched) do
 		absent[#absent + 1] = key
 	end
 end
-each('RPUSH', LINE, left)
-each('LPUSH', LINE, front) -- If any of these are left, no key was taken from the line, so popped is 0.
 each('ZADD', HELD, held)
 each('HSET', STATES, present)
 each('HDEL', STATES, absent)
 if popped > 0 then
-	call('LPOP', LINE, popped)
+	call('ZREMRANGEBYRANK', LINE, 0, popped - 1)
 end
-if caused then
-	each('HDEL', CAUSES, uncaused)
-	each('HSET', CAUSES, moves)
-	each('HDEL', CAUSES, moved)
+if noted then
+	each('HDEL', NOTES, dropped)
+	each('HSET', NOTES, moves)
 end
-local over = {}
+local noLongerHeld = {}
 for _, member in ipairs(released) do
 	if not holds[member] then
-		over[#over + 1] = member
+		noLongerHeld[#noLongerHeld + 1] = member
 	end
 end
-each('ZREM', HELD, over)
+each('ZREM', HELD, noLongerHeld)
 local passed = {}
 for key in pairs(due) do
 	passed[#passed + 1] = key
 end
 each('ZREM', DELAYS, passed)
 
--- An interrupted script may leave queued keys that are not in the line. While the line is empty, a scan finds them in steps.
+-- A key with a state is either in the line or in HELD, as the numbers show. If they do not, an interrupted batch or a lost part of the
+-- data has left keys without their place: a scan finds them in steps.
 local processing = call('ZCARD', HELD) - 1
-local queued = math.max(0, call('HLEN', STATES) - 1 - processing)
-if processing == 0 then
-	again = 0
+if #places > 0 or #front > 0 or popped > 0 then
+	queued = call('ZCARD', LINE)
 end
-if queued > 0 and call('LLEN', LINE) == 0 then
+if processing <= 0 then
+	processing, dirty = 0, 0
+end
+if call('HLEN', STATES) - 1 ~= processing + queued then
+	call('HSET', STATES, FILLER, '')
+	call('ZADD', HELD, 0, FILLER)
 	local step = call('HSCAN', STATES, string.match(call('HGET', META, 'repairAt') or '', '^%d+$') or '0', 'COUNT', 64)
 	call('HSET', META, 'repairAt', step[1])
 	for i = 1, #step[2], 2 do
 		local key, state = step[2][i], step[2][i + 1]
-		local holder = #state >= 28 and sub(state, 2, 12)
-		if key ~= FILLER and not (holder and call('ZSCORE', HELD, holder .. key)) then
-			call('RPUSH', LINE, key)
-			call('HSET', STATES, key, since)
-			again = again - (#state == 44 and 1 or 0)
-			repaired = repaired + 1
+		local holds = isHeld(state) and isState(state)
+		if key ~= FILLER and holds and not call('ZSCORE', HELD, holderOf(state) .. key) then
+			-- The worker may be alive: when its lease ends, the key comes again.
+			repaired = repaired + call('ZADD', HELD, 0, holderOf(state) .. key)
+		elseif key ~= FILLER and not holds and not call('ZSCORE', LINE, key) then
+			repaired = repaired + call('ZADD', LINE, whole(placeOf(key)), key)
 		end
 	end
+	processing, queued = call('ZCARD', HELD) - 1, call('ZCARD', LINE)
 end
 
--- A session that gets fewer keys than it wants sleeps, if none are left or the queue is paused. A batch wakes a few sleepers, at most one
--- per queued key; these wake further ones.
-if got < want and (paused or queued == 0) then
+-- The start limit holds keys back if tokens for no further hand-out are left.
+local limited = false
+if limitsStarts then
+	startsAt = startsAt + got * interval
+	limited = queued > 0 and not paused and got >= allowed
+	if got > 0 then
+		call('HSET', META, 'startsAt', whole(math.ceil(startsAt)))
+	end
+end
+if not tool and limited ~= (limitedAt > 0) then
+	call('HSET', META, 'limitedAt', limited and since or 0)
+end
+
+-- A session that gets fewer keys than it wants sleeps, if none are left or none may be handed out. A batch wakes a few sleepers, at most
+-- one per queued key; these wake further ones.
+local heldBack = paused or limited
+if got < want and (heldBack or queued == 0) then
 	call('SADD', SLEEPERS, session)
 elseif asleep then
 	call('SREM', SLEEPERS, session)
 end
-if queued > 0 and not paused then
+if queued > 0 and not heldBack then
 	for _, sleeper in ipairs(call('SPOP', SLEEPERS, math.min(queued, WAKE_UP)) or {}) do
 		wake(sleeper)
 	end
 end
 
--- A sleeper, the keeper, calls at keeperCalls, when the next key is due: this session if it sleeps, else, if need be, one that is woken.
+-- A sleeper, the keeper, calls at keeperCalls, when the next key is due, or a pause ends, or tokens of the start limit are there: this
+-- session if it sleeps, else, if need be, one that is woken.
 waiting = waiting or call('ZCARD', DELAYS) - 1
-local nextDue, at = -1, nil
+local nextDue, at = -1, math.huge
 if waiting > 0 then
 	at = math.min(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2] + 0, 2 ^ 53) -- It may be infinite.
 end
 if queued > 0 and paused and pausedUntil < FOREVER then
-	at = math.min(at or pausedUntil, pausedUntil) -- The end of a pause is like a key that comes due.
+	at = math.min(at, pausedUntil)
+elseif limited then -- Not for each token: those of ten milliseconds come together, if the bucket has room for them.
+	local tokens = math.max(1, math.min(queued, startBurst, math.floor(startRate / 100)))
+	at = math.min(at, math.max(now + 1, math.ceil(startsAt - (startBurst - tokens) * interval)))
 end
-if at then
+if at < math.huge then
 	nextDue = math.max(0, at - now)
 	local sleeps = call('SISMEMBER', SLEEPERS, session) == 1
 	if sleeps or not keeper or keeperCalls > at or call('SISMEMBER', SLEEPERS, keeper) == 0 then
@@ -265,22 +340,26 @@ end
 -- These numbers cost time, so they are read only for a batch that asks for them.
 local allRepaired, occasional = repaired + repairedBefore, '0 0 0 0 0'
 if wantsAll then
-	local head = queued > 0 and call('LINDEX', LINE, 0)
+	local head = queued > 0 and call('ZRANGE', LINE, 0, 0)[1]
 	local state = head and call('HGET', STATES, head)
 	local oldest = state and #state == 16 and not find(state, '%D') and state or '0'
-	occasional = format('%d %d %d %d %s', call('ZCARD', FAILURES) - 1, call('SCARD', ASIDE), givenUp or call('ZCARD', GIVEN), allRepaired, oldest)
+	occasional = format('%d %d %d %d %s', math.max(0, call('ZCARD', FAILURES) - 1), call('SCARD', ASIDE), givenUp or call('ZCARD', GIVEN), allRepaired, oldest)
 end
 local pauseLeft = not paused and 0 or pausedUntil == FOREVER and -1 or pausedUntil - now
-local reply = format('%s %s %d %d %d %d %d %d %.0f %.0f %s %d ', full and 'FULL' or 'OK', since, queued, processing, again, waiting,
-	changed, unmatched, nextDue, pauseLeft, occasional, got) .. table.concat(results)
+local reply = format('%s %s %d %d %d %d %d %d %.0f %.0f %d %s %d ', full and 'FULL' or 'OK', since, queued, math.max(0, processing),
+	math.max(0, dirty), math.max(0, waiting), changed, unmatched, nextDue, pauseLeft, limited and 1 or 0, occasional, got) .. table.concat(results)
 call('HSET', REPLIES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. reply)
 if not description or offset ~= offsetBefore or repaired > 0 then
 	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired)
 end
-if tool then -- A tool leaves the clocks alone: its lease is short, so it would hold the lease clock back.
-	call('HSET', META, 'again', again)
+-- A tool leaves the clocks alone: its lease is short, so it would hold the lease clock back.
+if not tool then
+	call('HSET', META, 'leaseTime', whole(leaseClock), 'time', whole(now), 'fence', whole(fence), 'dirty', dirty)
 else
-	call('HSET', META, 'leaseTime', whole(leaseClock), 'time', whole(now), 'fence', whole(fence), 'again', again)
+	call('HSET', META, 'dirty', dirty)
+	if #places > 0 then
+		call('HSET', META, 'fence', whole(fence))
+	end
 end
 if bucketChanged then
 	call('HSET', META, 'tokens', format('%.6f', tokens), 'filled', whole(filled))

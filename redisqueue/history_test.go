@@ -128,6 +128,8 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 		}
 		if random.IntN(20) == 0 {
 			q.AddRateLimited(key)
+		} else if random.IntN(20) == 0 {
+			_, _ = q.Fail(leased, key, workqueue.Failure{})
 		}
 		did.done = time.Now() // before the look at the lease, which must have lived until then
 		did.accepted = q.holdsForTest(key) && context.Cause(leased) == nil
@@ -153,7 +155,11 @@ func (h *history) produce(ctx context.Context, q *Queue[string], random *rand.Ra
 		h.wrote(key, version)
 		adding, cancel := context.WithTimeout(ctx, time.Second)
 		add := func() error { return q.AddContext(adding, key) }
-		if random.IntN(2) == 0 {
+		switch random.IntN(4) {
+		case 0:
+			q.AddWithPriority(key, random.IntN(5)-2, 0)
+			add = func() error { return q.Flush(adding) }
+		case 1, 2:
 			q.AddCause(key, workqueue.Cause{Reason: fmt.Sprint("version ", version), Quiet: random.IntN(2) == 0})
 			add = func() error { return q.Flush(adding) }
 		}

@@ -121,9 +121,17 @@ func (q *Queue[T]) Facts() []workqueue.Fact {
 	if i.Outage != nil {
 		server = "fails: " + i.Outage.Error()
 	}
+	startLimit := "none"
+	if l := q.config.StartLimit; l.Rate > 0 {
+		startLimit = fmt.Sprintf("%g a second, %d at once", l.Rate, l.Burst)
+		if q.limited() {
+			startLimit += "; it holds keys back"
+		}
+	}
 	facts := []workqueue.Fact{
 		{Name: "Server", Value: fmt.Sprintf("%s; %d attempts have failed", server, i.Errors)},
 		{Name: "Data", Value: q.config.description},
+		{Name: "Start limit", Value: startLimit},
 		{Name: "Lease", Value: q.config.Lease.String()},
 		{Name: "Held by this process", Value: fmt.Sprint(i.Held)},
 		{Name: "Not sent yet", Value: fmt.Sprint(i.Unsent)},
@@ -137,6 +145,12 @@ func (q *Queue[T]) Facts() []workqueue.Fact {
 		facts = append(facts, workqueue.Fact{Name: "A call takes", Value: fmt.Sprintf("%v on average", average)})
 	}
 	return facts
+}
+
+func (q *Queue[T]) limited() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.countsLocked().Limited
 }
 
 // Len returns the number of keys that are queued, on all replicas. It asks the server, and blocks, as Stats does.
@@ -180,6 +194,9 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 	st.Latency, st.WorkDuration = t.latency.read(), t.workDuration.read()
 	c := q.countsLocked()
 	st.Queued, st.Processing, st.Again, st.Waiting = c.Queued, c.Processing, c.Again, c.Waiting
+	if c.Limited {
+		st.Blocked = c.Queued
+	}
 	st.Paused, st.PausedUntil, st.OldestQueued = c.Paused, c.PausedUntil, c.OldestQueued
 	for _, h := range q.mu.held {
 		d := now.Sub(h.began)

@@ -104,8 +104,8 @@ func TestBatchRunsOnce(t *testing.T) {
 	wantFailures(2)
 
 	known := func() bool {
-		reply := client.HExists(context.Background(), names[11], a.id).Val()
-		gone := client.ZScore(context.Background(), names[12], a.id).Err() == nil
+		reply := client.HExists(context.Background(), names[10], a.id).Val()
+		gone := client.ZScore(context.Background(), names[11], a.id).Err() == nil
 		if reply != gone {
 			t.Fatalf("reply: %v, gone: %v", reply, gone)
 		}
@@ -160,7 +160,7 @@ func TestDeafReplica(t *testing.T) {
 	q.AddRateLimited("x")
 	waitUntil(t, func() bool { return requeues(t, other, "x") == 2 })
 	q.AddRateLimited("x") // It goes when the batch before it was answered.
-	gone := newKeyNames("test", 0).shard[12]
+	gone := newKeyNames("test", 0).shard[11]
 	waitUntil(t, func() bool { freshStats(t, other); return s.client().ZCard(context.Background(), gone).Val() > 0 })
 	f.deaf.Store(false)
 	flush(t, q)
@@ -180,7 +180,7 @@ func TestManyDeadSessions(t *testing.T) {
 		shiftClock(t, client, time.Duration(min(i+1, 3))*30*time.Second)
 		a.want("OK ", i+1)
 	}
-	if left := client.ZRange(context.Background(), newKeyNames("test", 0).shard[7], 0, -1).Val(); len(left) != 1 || left[0] != a.id {
+	if left := client.ZRange(context.Background(), newKeyNames("test", 0).shard[6], 0, -1).Val(); len(left) != 1 || left[0] != a.id {
 		t.Errorf("%d sessions are left", len(left))
 	}
 }
@@ -237,7 +237,7 @@ func TestNextDelayIsPassedOn(t *testing.T) {
 func waitForSleepers(t testing.TB, client redis.UniversalClient, n int64) {
 	t.Helper()
 	eventually(t, 20*time.Second, func() error {
-		if asleep := client.SCard(context.Background(), newKeyNames("test", 0).shard[9]).Val(); asleep != n {
+		if asleep := client.SCard(context.Background(), newKeyNames("test", 0).shard[8]).Val(); asleep != n {
 			return fmt.Errorf("%d replicas sleep, want %d", asleep, n)
 		}
 		return nil

@@ -61,7 +61,7 @@ func TestRepair(t *testing.T) {
 	keys := keysNamed("k", 300)
 	addAll(q, keys...)
 	flush(t, q)
-	must(t, s.client().LTrim(context.Background(), q.shards[0].names.shard[2], 100, 199).Err())
+	must(t, s.client().ZRemRangeByRank(context.Background(), q.shards[0].names.shard[2], 100, 299).Err())
 	getEach(t, q, keys...)
 	if wantNoKeys(t, q); q.Info().Repaired != 200 {
 		t.Errorf("%+v, want 200 keys repaired", q.Info())

@@ -1,6 +1,7 @@
 package redisqueue
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -24,11 +25,39 @@ func (q *Queue[T]) AddedAt(item T) time.Time {
 	return time.Time{}
 }
 
-// AddWithPriority adds item after the given time, or at once unless that is positive.
-func (q *Queue[T]) AddWithPriority(item T, _ int, after time.Duration) { q.AddAfter(item, after) }
+// maxPriority bounds priorities, so that places in the line stay exact.
+const maxPriority = 1_000_000
 
-// PriorityOf returns 0.
-func (q *Queue[T]) PriorityOf(T) int { return 0 }
+// AddWithPriority adds item with a priority after the given time, or at once unless that is positive. A key of priority 1 is handed out
+// before all keys of priority 0 that were queued up to Config.PriorityStep earlier or later than it, one of priority 2 up to twice that,
+// and so on: no key starves. Of several adds for the same hand-out the highest priority counts; those without one have priority 0. A key that
+// fails, or whose lease is lost, keeps its priority. Priorities beyond a million count as a million. It does not block. After shutdown it
+// does nothing, as Add.
+func (q *Queue[T]) AddWithPriority(item T, priority int, after time.Duration) {
+	priority = max(-maxPriority, min(priority, maxPriority))
+	q.enqueue(item, func(s *shard[T], encoded string) (seq uint64) {
+		if after > 0 {
+			q.mu.totals.stats.Retries++
+		} else if len(s.watched) > 0 {
+			s.addedAgainLocked(encoded)
+		}
+		s.setDrainedLocked(false)
+		return s.enqueueLocked(newOp(codeAddPriority, fmt.Sprintf("%016d%s%d %d", len(encoded), encoded, priority, ceilMicros(after))))
+	})
+}
+
+// PriorityOf returns the priority with which item was handed out, if a worker of this replica holds it. For any other key it asks the
+// server for up to a second, and returns 0 if that does not answer.
+func (q *Queue[T]) PriorityOf(item T) int {
+	if h := q.holdOf(item); h != nil {
+		return h.priority
+	}
+	k, _ := q.SnapshotKey(item)
+	return k.Priority
+}
+
+// Below returns nil: the queue has no other below it.
+func (q *Queue[T]) Below() any { return nil }
 
 // PauseGroup does nothing: the queue has no groups.
 func (q *Queue[T]) PauseGroup(string, time.Duration) {}

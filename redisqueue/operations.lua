@@ -2,14 +2,14 @@
 -- They write by themselves what concerns one key alone and does no harm if it is done twice.
 
 -- An operation is a letter and a key. A capital letter has an argument of 16 characters in front of the key: the delay of ADD_AFTER in
--- microseconds; the fence of a held key; for ADD_WHY, FAIL and GIVE_UP the key's length, because more follows the key.
+-- microseconds; the fence of a held key; for ADD_WHY, ADD_PRIORITY, FAIL and GIVE_UP the key's length, because more follows the key.
 -- protocol.go has the same list.
-local ADD, ADD_WHY, ADD_AFTER, FAIL = 'a', 'C', 'L', 'F'
+local ADD, ADD_WHY, ADD_AFTER, ADD_PRIORITY, FAIL = 'a', 'C', 'L', 'P', 'F'
 local FORGET, NUM_REQUEUES, GIVE_UP = 'f', 'n', 'G'
 local DONE, HAND_BACK, SET_ASIDE, ADDED_AGAIN = 'D', 'B', 'U', 'W'
 local DISCARD, RETRY_GIVEN_UP, FORGET_GIVEN_UP, REQUEUE_SET_ASIDE, DROP_SET_ASIDE = 'x', 't', 'y', 's', 'v'
 local PAUSE, IDENTIFY, QUIT = 'p', 'i', 'q'
-local ADDS = 'aCLF' -- A full server executes none of these; the replica sends them again.
+local ADDS = 'aCLPF' -- A full server executes none of these; the replica sends them again.
 
 local codes, keys, arguments, rests, opCount = {}, {}, {}, {}, 0
 for i = FIRST_OP, #ARGV do
@@ -19,10 +19,8 @@ for i = FIRST_OP, #ARGV do
 	codes[opCount] = code
 	if byte(code) < 97 then
 		local argument, key = sub(op, 2, 17), sub(op, 18)
-		if code == ADD_WHY or code == GIVE_UP or code == FAIL then
-			local length = tonumber(argument, 10)
-			rests[opCount] = sub(key, length + 1) -- In a statement of its own: in one, miniredis' Lua would cut key first.
-			key = sub(key, 1, length)
+		if code == ADD_WHY or code == ADD_PRIORITY or code == GIVE_UP or code == FAIL then
+			rests[opCount], key = sub(key, argument + 1), sub(key, 1, argument)
 		end
 		keys[opCount], arguments[opCount] = key, argument
 	else
@@ -36,10 +34,11 @@ local held, holds = {}, {} -- what enters HELD, as arguments of ZADD and as a se
 local released = {} -- what leaves HELD
 local front, tail = {}, {} -- keys that this batch queues: before all others (in reverse order), and after all others
 local due = {} -- set of the keys whose delays have passed
-local uncaused = {} -- fields of CAUSES that are deleted
-local finished = {} -- keys for which a worker has called Done
+local dropped = {} -- fields of NOTES that are deleted
+local finished = {} -- the fields of TROUBLES with the losses of keys for which a worker has called Done
 local changed, unmatched, bucketChanged, results = 0, 0, false, {}
-local caused = call('HLEN', CAUSES) > 0 -- false: no key has causes
+local noted = call('HLEN', NOTES) > 0 -- false: no key has causes or a priority
+local troubled = call('HLEN', TROUBLES) > 0
 
 -- each calls a command with all values of a list, a thousand at a time: Lua cannot unpack more than about 8000.
 local function each(command, key, list)
@@ -71,6 +70,12 @@ local function set(key, state)
 	touched[key] = true
 end
 
+local function isState(text)
+	local kind, length = byte(text), #text
+	return not find(text, '%D', length == 16 and 1 or 13) and
+		(length == 16 or length == 28 and kind == 112 or length == 44 and (kind == 100 or kind == 101))
+end
+
 -- loadStates reads the states of keys. It queues a key whose state makes no sense: another program has written that.
 local function loadStates(keys)
 	local missing, n = {}, 0 -- n is #missing, which Lua would search for.
@@ -85,9 +90,7 @@ local function loadStates(keys)
 		for i, state in ipairs(values) do
 			local key = missing[first + i - 1]
 			states[key] = state
-			local kind, length = state and byte(state), state and #state
-			if state and (find(state, '%D', length == 16 and 1 or 13) or
-				not (length == 16 or length == 28 and kind == 112 or length == 44 and (kind == 100 or kind == 101))) then
+			if state and not isState(state) then
 				set(key, since)
 				tail[#tail + 1] = key
 				repaired = repaired + 1
@@ -100,79 +103,11 @@ local function isQueued(key)
 	local state = states[key]
 	return state and #state == 16
 end
-
-local function add(key, quiet)
-	local state = states[key]
-	if not state then
-		set(key, since)
-		tail[#tail + 1] = key
-		changed = changed + 1
-	elseif #state == 28 then
-		set(key, (quiet and 'e' or 'd') .. sub(state, 2) .. since)
-		again = again + 1
-		changed = changed + 1
-	elseif not quiet and byte(state) == 101 then -- e
-		set(key, 'd' .. sub(state, 2))
-	end
-end
-
-local waiting = call('ZCARD', DELAYS) - 1 -- nil when it must be read again
-local function addLater(key, delay)
-	delay = delay + 0
-	if delay <= 0 then
-		add(key)
-		return
-	end
-	if due[key] then
-		due[key] = nil
-		call('ZREM', DELAYS, key)
-	end
-	call('ZADD', DELAYS, 'LT', digits(now + delay), key)
-	waiting = nil
-end
-
--- release ends the processing of a key, and returns whether the key was added meanwhile. Such a key is queued again if isFinished.
-local function release(holder, key, state, isFinished)
-	released[#released + 1] = holder .. key
-	if caused then
-		uncaused[#uncaused + 1] = 'h' .. key
-	end
-	local isDirty = #state == 44
-	again = again - (isDirty and 1 or 0)
-	set(key, isDirty and isFinished and sub(state, 29) or false) -- Not nil: that would mean that it was not read.
-	if isDirty and isFinished then
-		tail[#tail + 1] = key
-	end
-	return isDirty
-end
-
-local givenUp, gaveUp = nil, false -- how many keys were given up, when that was read
-local function dropGivenUp(key)
-	givenUp = givenUp or call('ZCARD', GIVEN)
-	if givenUp == 0 or call('ZREM', GIVEN, key) == 0 then
-		return false
-	end
-	givenUp = givenUp - 1
-	call('HDEL', REASONS, key)
-	call('HDEL', LOSSES, key)
-	return true
-end
-local function giveUp(key, attemptsAndReason)
-	call('ZADD', GIVEN, since, key)
-	givenUp, gaveUp = nil, true -- nil: it is read again
-	call('HSET', REASONS, key, attemptsAndReason)
-end
-
-local function forgetFailures(key)
-	if call('ZREM', FAILURES, key) > 0 then
-		call('ZREM', RETRIES, key)
-		call('HDEL', LASTS, key)
-	end
-end
-local function forget(key)
-	forgetFailures(key)
-	dropGivenUp(key)
-end
+local function isHeld(state) return state and #state >= 28 end
+local function isDirty(state) return state and #state == 44 end
+local function isLoud(state) return byte(state) == 100 end -- d: not all adds since the hand-out were quiet.
+local function holderOf(state) return sub(state, 2, 12) end
+local function fenceOf(state) return sub(state, 13, 28) end
 
 local settings
 local function setting(name)
@@ -185,6 +120,119 @@ local function setting(name)
 	return settings[name]
 end
 
+-- priority returns a priority of a key: p, q or w, see NOTES.
+local function priority(which, key) return noted and tonumber(call('HGET', NOTES, which .. key) or 0) or 0 end
+local function setPriority(which, key, to)
+	if to ~= 0 then
+		call('HSET', NOTES, which .. key, whole(to))
+		noted = true
+	elseif noted then
+		call('HDEL', NOTES, which .. key)
+	end
+end
+
+-- placeOf returns the place of a key that becomes queued now: in the order of time, but a key of priority 1 is before all that were
+-- queued up to a step before it, so that no key starves. Places are unique and below 2^53, so that a sorted set keeps them exactly.
+local function placeOf(key)
+	fence = fence + 1
+	local rank = priority('p', key)
+	return rank == 0 and fence or math.max(-2 ^ 53, math.min(fence - rank * setting('step'), 2 ^ 53))
+end
+
+-- raise gives the next hand-out of a key a priority. If other adds ask for that hand-out, the highest priority of all counts.
+local function raise(key, to, isFirst)
+	local before = not isFirst and priority('p', key)
+	if before and to <= before or not before and to == 0 then
+		return
+	end
+	setPriority('p', key, to)
+	local place = before and call('ZSCORE', LINE, key)
+	if place then -- Otherwise its place is found when it enters the line.
+		call('ZADD', LINE, whole(place - (to - before) * setting('step')), key)
+	end
+end
+
+local function add(key, quiet, to)
+	local state, isFirst = states[key], true
+	if not state then
+		set(key, since)
+		tail[#tail + 1] = key
+		changed = changed + 1
+	elseif #state == 28 then
+		set(key, (quiet and 'e' or 'd') .. sub(state, 2) .. since)
+		dirty = dirty + 1
+		changed = changed + 1
+	else
+		isFirst = false
+		if not quiet and isDirty(state) and not isLoud(state) then
+			set(key, 'd' .. sub(state, 2))
+		end
+	end
+	if to or noted then
+		raise(key, to or 0, isFirst)
+	end
+end
+
+local waiting = call('ZCARD', DELAYS) - 1 -- nil when it must be read again
+local function addLater(key, delay, to)
+	delay = delay + 0
+	if delay <= 0 then
+		add(key, false, to)
+		return
+	end
+	if to and to ~= 0 and not (noted and call('HGET', NOTES, 'w' .. key) and priority('w', key) >= to) then
+		setPriority('w', key, to)
+	end
+	if due[key] then
+		due[key] = nil
+		call('ZREM', DELAYS, key)
+	end
+	call('ZADD', DELAYS, 'LT', digits(now + delay), key)
+	waiting = nil
+end
+
+-- release ends the processing of a key, and returns whether the key was added meanwhile. Such a key is queued again if isFinished.
+local function release(holder, key, state, isFinished)
+	released[#released + 1] = holder .. key
+	if noted then
+		dropped[#dropped + 1], dropped[#dropped + 2] = 'h' .. key, 'q' .. key
+	end
+	local wasDirty = isDirty(state)
+	dirty = dirty - (wasDirty and 1 or 0)
+	set(key, wasDirty and isFinished and sub(state, 29) or false) -- Not nil: that would mean that it was not read.
+	if wasDirty and isFinished then
+		tail[#tail + 1] = key
+	end
+	return wasDirty
+end
+
+local givenUp, gaveUp = nil, false -- how many keys were given up, when that was read
+local function dropGivenUp(key)
+	givenUp = givenUp or call('ZCARD', GIVEN)
+	if givenUp == 0 or call('ZREM', GIVEN, key) == 0 then
+		return false
+	end
+	givenUp = givenUp - 1
+	call('HDEL', TROUBLES, 'r' .. key, 'l' .. key)
+	return true
+end
+local function giveUp(key, attemptsAndReason)
+	call('ZADD', GIVEN, since, key)
+	givenUp, gaveUp = nil, true -- nil: it is read again
+	call('HSET', TROUBLES, 'r' .. key, attemptsAndReason)
+	troubled = true
+end
+
+local function forgetFailures(key)
+	if call('ZREM', FAILURES, key) > 0 then
+		call('ZREM', RETRIES, key)
+	end
+end
+local function forget(key)
+	forgetFailures(key)
+	dropGivenUp(key)
+end
+
 -- failuresOf returns how many failures of a key are counted, and what is left of the last one's delay. A failure before the end of
 -- that delay is the same one: it is not counted, and the key comes at the end of the delay.
 -- The count expires, but not while the key is held.
@@ -193,7 +241,7 @@ local function failuresOf(key)
 	if not retry then
 		return 0, 0
 	end
-	if retry + setting('forget') <= now and #(states[key] or '') < 28 then
+	if retry + setting('forget') <= now and not isHeld(states[key]) then
 		forgetFailures(key)
 		return 0, 0
 	end
@@ -220,8 +268,8 @@ end
 -- addCauses merges causes into those that a key has, as workqueue.Causes.Plus does. Causes are a string: the number of others and the
 -- time of the first and, for each of the last eight, its length, time, q (quiet) or l (loud), and what it is.
 local function addCauses(key, later)
-	caused = true
-	local earlier = call('HGET', CAUSES, 'n' .. key)
+	noted = true
+	local earlier = call('HGET', NOTES, 'n' .. key)
 	if earlier then
 		local others, first, last = 0, nil, {}
 		for _, text in ipairs({ earlier, later }) do
@@ -251,49 +299,49 @@ local function addCauses(key, later)
 		end
 		later = whole(others) .. ' ' .. (first or since) .. ' ' .. table.concat(last)
 	end
-	call('HSET', CAUSES, 'n' .. key, later)
+	call('HSET', NOTES, 'n' .. key, later)
 end
 
--- keepCauses keeps the causes of a hand-out that was not finished for the next one.
-local function keepCauses(key)
-	local held = caused and call('HGET', CAUSES, 'h' .. key)
+-- keepNotes keeps the causes and the priority of a hand-out that was not finished for the next one.
+local function keepNotes(key, state)
+	local held = noted and call('HGET', NOTES, 'h' .. key)
 	if held then
-		local later = call('HGET', CAUSES, 'n' .. key)
-		call('HSET', CAUSES, 'n' .. key, held)
+		local later = call('HGET', NOTES, 'n' .. key)
+		call('HSET', NOTES, 'n' .. key, held)
 		if later then
 			addCauses(key, later)
 		end
 	end
+	local before = priority('q', key)
+	if before ~= 0 then
+		raise(key, before, not isDirty(state))
+	end
 end
 
--- forgetCauses forgets why a key was added that will not come again.
-local function forgetCauses(key)
-	if caused then
-		call('HDEL', CAUSES, 'n' .. key)
+-- forgetNotes forgets why a key was added that will not come again, and with which priority.
+local function forgetNotes(key)
+	if noted then
+		call('HDEL', NOTES, 'n' .. key, 'p' .. key, 'w' .. key)
 	end
 end
 
 -- putBack queues a key that was not finished, before all others. It counts as queued since it was handed out.
 local function putBack(holder, key, state)
-	keepCauses(key)
+	keepNotes(key, state)
 	release(holder, key, state)
-	set(key, sub(state, 13, 28))
+	set(key, fenceOf(state))
 	front[#front + 1] = key
 end
 
 -- backoff returns how long a key waits after a further failure: the delay of workqueue.BackoffConfig or, if that is longer, the wait
 -- for a token. The replica sends random, from [0, 1): the server's own random numbers are the same in each script.
-local function backoff(key, failures, random)
+local function backoff(failures, random)
 	local base, longest, jitter, limit = setting('base'), setting('max'), setting('jitter'), setting('limit')
 	local delay = math.min(base * setting('factor') ^ failures, longest)
 	if jitter == 1 then
 		delay = delay * random
 	elseif jitter == 2 then
 		delay = delay / 2 + delay / 2 * random
-	elseif jitter == 3 then
-		local before = failures > 0 and tonumber(call('HGET', LASTS, key) or base) or base
-		delay = base + (math.min(3 * before, longest) - base) * random
-		call('HSET', LASTS, key, whole(delay))
 	end
 	if limit > 0 then
 		local burst = setting('burst')
@@ -311,7 +359,8 @@ if waiting > 0 then
 	chores = chores - #keys
 	loadStates(keys)
 	for _, key in ipairs(keys) do
-		add(key)
+		add(key, false, priority('w', key))
+		setPriority('w', key, 0)
 		due[key] = true
 		waiting = nil
 	end
@@ -337,8 +386,8 @@ if knownFence then
 		loadStates(some)
 		for _, key in ipairs(some) do
 			local state = states[key]
-			local isHolder = state and #state >= 28 and sub(state, 2, 12) == session
-			if isHolder and sub(state, 13, 28) > knownFence then
+			local isHolder = isHeld(state) and holderOf(state) == session
+			if isHolder and fenceOf(state) > knownFence then
 				putBack(session, key, state)
 				repaired = repaired + 1
 			elseif not isHolder then
@@ -375,11 +424,11 @@ local function fail(key, rest)
 		return
 	end
 	if not same then
-		left = tonumber(delay) or backoff(key, failures, random)
+		left = tonumber(delay) or backoff(failures, random)
 	end
 	left = math.max(left, atLeast)
 	setFailures(key, attempt, left)
-	addLater(key, left)
+	addLater(key, left, isHeld(states[key]) and priority('q', key) or nil)
 	answer(attempt, left, same and 's')
 end
 
@@ -393,20 +442,25 @@ for i, code in ipairs(codes) do
 		add(key)
 	elseif code == DONE or code == HAND_BACK or code == SET_ASIDE or code == ADDED_AGAIN then
 		local state = states[key]
-		local isHeld = state and sub(state, 13, 28) == arguments[i] -- under that fence; no two hand-outs have the same
+		local holds = state and fenceOf(state) == arguments[i] -- under that fence; no two hand-outs have the same
 		if code == DONE then
-			finished[#finished + 1] = key
-			if isHeld then
+			if troubled then
+				finished[#finished + 1] = 'l' .. key
+			end
+			if holds then
 				release(session, key, state, true)
 			else
 				unmatched = unmatched + 1
+				if not (isHeld(state) and holderOf(state) == session) then
+					released[#released + 1] = session .. key -- The server may have lost the state alone.
+				end
 			end
 		elseif code == ADDED_AGAIN then
-			answer(isHeld and byte(state) == 100 and 1 or 0) -- d
-		elseif isHeld and code == HAND_BACK then
+			answer(holds and isDirty(state) and isLoud(state) and 1 or 0)
+		elseif holds and code == HAND_BACK then
 			putBack(session, key, state)
-		elseif isHeld then -- SET_ASIDE: the replica cannot decode the key.
-			forgetCauses(key)
+		elseif holds then -- SET_ASIDE: the replica cannot decode the key.
+			forgetNotes(key)
 			release(session, key, state)
 			call('SADD', ASIDE, key)
 		end
@@ -417,6 +471,9 @@ for i, code in ipairs(codes) do
 		end
 	elseif code == ADD_AFTER then
 		addLater(key, arguments[i])
+	elseif code == ADD_PRIORITY then -- The rest is the priority and the delay.
+		local to, delay = string.match(rests[i], '^(%-?%d+) (%d+)$')
+		addLater(key, delay, tonumber(to))
 	elseif code == FAIL then
 		fail(key, rests[i])
 	elseif code == FORGET then
@@ -425,20 +482,18 @@ for i, code in ipairs(codes) do
 		answer(failuresOf(key))
 	elseif code == GIVE_UP then -- The rest is the number of attempts and the error.
 		giveUp(key, rests[i])
-	elseif code == DISCARD then -- The worker that holds the key keeps it. In a long line its place stays, and is skipped.
+	elseif code == DISCARD then -- The worker that holds the key keeps it.
 		local state, isWaiting = states[key], call('ZREM', DELAYS, key) > 0
 		waiting, due[key] = nil, nil
 		if isQueued(key) then
 			set(key, false)
-			if call('LLEN', LINE) <= 10000 then
-				call('LREM', LINE, 1, key)
-			end
-		elseif state and #state == 44 then
+			call('ZREM', LINE, key)
+		elseif isDirty(state) then
 			set(key, 'p' .. sub(state, 2, 28))
-			again = again - 1
+			dirty = dirty - 1
 		end
-		forgetCauses(key)
-		local hasLosses, hasFailures = call('HDEL', LOSSES, key) > 0, call('ZSCORE', FAILURES, key)
+		forgetNotes(key)
+		local hasLosses, hasFailures = call('HDEL', TROUBLES, 'l' .. key) > 0, call('ZSCORE', FAILURES, key)
 		forget(key)
 		answer((state or isWaiting or hasLosses or hasFailures) and 1 or 0)
 	elseif code == RETRY_GIVEN_UP or code == FORGET_GIVEN_UP then
@@ -462,7 +517,7 @@ for i, code in ipairs(codes) do
 			call('HSET', META, 'pausedUntil', whole(ends), 'pausedBy', by, 'pausedAt', since)
 		end
 	elseif code == IDENTIFY then -- the name of the replica;
-		call('HSET', NAMES, session, key)
+		call('HSET', META, 'name:' .. session, key)
 	elseif code == QUIT then -- nothing. The session's keys are reclaimed by handout.lua, and its blocking read is woken to end.
 		leaseEnds = -1
 		call('ZADD', LEASES, leaseEnds, session)
@@ -470,4 +525,4 @@ for i, code in ipairs(codes) do
 	end
 end
 -- A process that has called Done has survived the key.
-each('HDEL', LOSSES, finished)
+each('HDEL', TROUBLES, finished)

@@ -63,7 +63,7 @@ func TestDiscard(t *testing.T) {
 			t.Errorf("DiscardContext(%q) = %v, %v", key, found, err)
 		}
 	}
-	if other.Discard("never added") || other.Discard("queued") {
+	if other.Remove("never added") || other.Remove("queued") {
 		t.Error("a key was removed that was not there")
 	}
 	if st := freshStats(t, q); st.Queued != 1 || st.Processing != 1 || st.Again != 0 || st.Waiting != 0 {

@@ -43,8 +43,8 @@ func newKeyNames(queue string, shard int) keyNames {
 	prefix := "workqueue:{" + queue + "/" + strconv.Itoa(shard) + "}:"
 	n := keyNames{prefix: prefix}
 	for _, name := range []string{
-		"meta", "states", "line", "delays", "failures", "retries", "lasts", "leases", "held", "sleepers", "aside",
-		"batches", "gone", "losses", "givenup", "reasons", "causes", "names",
+		"meta", "states", "line", "delays", "failures", "retries", "leases", "held", "sleepers", "aside", "batches", "gone",
+		"givenup", "troubles", "notes",
 	} {
 		n.shard = append(n.shard, prefix+name)
 	}
@@ -69,14 +69,16 @@ const (
 )
 
 // code is the letter of an operation. operations.lua has the same list. A capital letter has an argument of 16 characters in front of
-// the key; for codeAddWhy, codeFail and codeGiveUp that is the length of the key, because more follows the key.
+// the key; for codeAddWhy, codeAddPriority, codeFail and codeGiveUp that is the length of the key, because more follows the key.
 type code byte
 
 const (
 	codeAdd      code = 'a'
 	codeAddWhy   code = 'C'
 	codeAddAfter code = 'L'
-	codeFail     code = 'F' // has an answer
+	// codeAddPriority has a priority and a delay behind the key.
+	codeAddPriority code = 'P'
+	codeFail        code = 'F' // has an answer
 
 	codeForget      code = 'f'
 	codeNumRequeues code = 'n' // has an answer
@@ -101,7 +103,7 @@ const (
 
 // isAdd reports whether a full server does not execute the operation.
 func (c code) isAdd() bool {
-	return c == codeAdd || c == codeAddWhy || c == codeAddAfter || c == codeFail
+	return c == codeAdd || c == codeAddWhy || c == codeAddAfter || c == codeAddPriority || c == codeFail
 }
 
 // isAboutHeld reports whether the operation is about a key that the session holds: without that session it means nothing.
@@ -116,8 +118,6 @@ func (c code) work() int {
 		return 1
 	case codeAddAfter, codeForget:
 		return 2
-	case codeDiscard:
-		return 100 // It may look through ten thousand keys.
 	}
 	return 6
 }
@@ -133,7 +133,8 @@ func (s *shard[T]) argv(b *batch) []any {
 	for _, f := range []struct {
 		is   bool
 		flag string
-	}{{b.asleep, "r"}, {b.wantsAll, "o"}, {s.q.tool, "t"}, {b.interrupted, "e" + b.session.lastFence}} {
+	}{{b.asleep, "r"}, {b.wantsAll, "o"}, {s.q.tool, "t"}, {s.q.config.StartLimit.Rate > 0, "s"},
+		{b.interrupted, "e" + b.session.lastFence}} {
 		if f.is {
 			flags += f.flag
 		}
@@ -182,6 +183,7 @@ type handedOut struct {
 	// failures are those that were counted when the key was handed out, and left what was left of the delay of the last one.
 	failures int
 	left     time.Duration
+	priority int
 	causes   string // see encodeCauses
 	// addedAt and retryAt are since and the end of left on this process's clock.
 	addedAt, retryAt time.Time
@@ -214,6 +216,7 @@ func parseReply(text string) (*reply, error) {
 	if left > 0 {
 		c.PausedUntil = time.Now().Add(fromMicros(left))
 	}
+	c.Limited = p.number() == 1
 	for _, field := range []*int{&c.Failing, &c.SetAside, &c.GivenUp, &c.Repaired} {
 		*field = int(p.number())
 	}
@@ -228,13 +231,12 @@ func parseReply(text string) (*reply, error) {
 			what := p.word()
 			a.same, a.givenUp = strings.Contains(what, "s"), strings.Contains(what, "g")
 			r.answers = append(r.answers, a)
-		case "k", "K":
+		case "k":
 			n := int(p.number())
 			key := handedOut{fence: p.word(), since: p.number(), failures: int(p.number()), left: fromMicros(p.number())}
-			key.encoded = p.take(n)
-			if kind == "K" {
-				key.causes = p.take(int(p.number()))
-			}
+			key.priority = int(p.number())
+			causes := int(p.number())
+			key.encoded, key.causes = p.take(n), p.take(causes)
 			r.keys = append(r.keys, key)
 		default:
 			p.bad = true

@@ -11,8 +11,7 @@ import (
 )
 
 // Queue is one replica's end of a queue on a server; [New] makes one. Its methods are safe for concurrent use. It implements
-// workqueue's TypedRateLimitingInterface, Extended, KeyReader, KeyRemover, CauseAdder, AddNotifier, GivenUpKeeper and Leaser, with
-// the differences that the package comment lists.
+// workqueue's ExtendedRateLimiting, Operable and Leaser, with the differences that the package comment lists.
 //
 // Methods with a key panic, without a lock, for one that cannot be hashed or is not equal to itself, for one that the codec cannot
 // encode, and for the reserved one. What is added while the server does not answer is kept in memory without a bound: see [Info].

@@ -18,16 +18,16 @@ import (
 // tally adds up what random histories did.
 type tally struct {
 	histories, handlings, accepted, confirmed, replicasKilled, replicasCut, serversKilled, serversStopped, flushes atomic.Int64
-	halfOpen, killedByKey, replicasLeft, otherVersions                                                             atomic.Int64
+	halfOpen, killedByKey, replicasLeft, otherVersions, pauses, limited                                            atomic.Int64
 }
 
 func (y *tally) String() string {
 	return fmt.Sprintf("%d histories: %d hand-outs (%d done while the lease lived), %d confirmed adds, %d replicas killed, %d cut off, "+
 		"%d with half-open connections, %d killed by a key and %d of another version, the server killed %d times, stopped %d times, "+
-		"left %d times by the replica that confirmations wait for, and its scripts flushed %d times",
+		"left %d times by the replica that confirmations wait for, and its scripts flushed %d times; the queue paused %d times, %d with a start limit",
 		y.histories.Load(), y.handlings.Load(), y.accepted.Load(), y.confirmed.Load(), y.replicasKilled.Load(), y.replicasCut.Load(),
 		y.halfOpen.Load(), y.killedByKey.Load(), y.otherVersions.Load(),
-		y.serversKilled.Load(), y.serversStopped.Load(), y.replicasLeft.Load(), y.flushes.Load())
+		y.serversKilled.Load(), y.serversStopped.Load(), y.replicasLeft.Load(), y.flushes.Load(), y.pauses.Load(), y.limited.Load())
 }
 
 // count adds h to y.
@@ -137,6 +137,10 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 		config.WaitReplicas = 1
 		follower = startServer(t, "--replicaof", "127.0.0.1", s.port(), "--repl-diskless-sync-delay", "0")
 	}
+	if random.IntN(3) == 0 {
+		config.StartLimit = StartLimit{Rate: 400, Burst: 8}
+		y.limited.Add(1)
+	}
 	var flaky atomic.Bool
 	flaky.Store(random.IntN(2) == 0)
 	replicas := make(map[int]*replica)
@@ -194,7 +198,7 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 		}
 		bury()
 		n, r := anyReplica()
-		fault, pause := random.IntN(12), time.Duration(random.IntN(800))*time.Millisecond
+		fault, pause := random.IntN(13), time.Duration(random.IntN(800))*time.Millisecond
 		switch fault {
 		case 0, 1, 2:
 			happens(&y.replicasKilled, "kill replica ", n)
@@ -226,9 +230,12 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 		case 10:
 			happens(&y.otherVersions, "start a replica of another version")
 			other := config
-			other.description = "format 3, of another version"
+			other.description = "format 0, of another version"
 			number++
 			strangers = append(strangers, foreign.startReplica(number, s.addr, other, rand.New(rand.NewPCG(seed, uint64(number))), &flaky))
+		case 12:
+			happens(&y.pauses, "pause the queue for ", pause)
+			r.q.Pause(pause)
 		case 11:
 			if follower != nil {
 				happens(&y.replicasLeft, "the server's replica leaves")

@@ -24,6 +24,8 @@ type Counts struct {
 	Paused                   bool
 	PausedUntil, PausedSince time.Time
 	PausedBy                 string
+	// Limited reports that keys are queued which the StartLimit holds back.
+	Limited bool
 }
 
 // Counts asks the server for the numbers of the queue. It returns an error, and no numbers, if the server does not answer, if ctx
@@ -55,6 +57,7 @@ func (c *Counts) add(other Counts) {
 	if other.Paused && (!c.Paused || !c.PausedUntil.IsZero() && (other.PausedUntil.IsZero() || other.PausedUntil.After(c.PausedUntil))) {
 		c.Paused, c.PausedUntil, c.PausedSince, c.PausedBy = true, other.PausedUntil, other.PausedSince, other.PausedBy
 	}
+	c.Limited = c.Limited || other.Limited
 	if other.Queued > 0 { // Otherwise its oldest key has been handed out since that was read.
 		c.OldestQueued = max(c.OldestQueued, other.OldestQueued)
 	}
@@ -70,9 +73,9 @@ func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
 	// Each of these has a filler, once there was a batch.
 	withoutFiller := func(name string) int { return max(0, check.number(f[name])-1) }
 	c.Processing, c.Waiting, c.Failing = withoutFiller("held"), withoutFiller("delays"), withoutFiller("failures")
-	c.Queued = max(0, withoutFiller("states")-c.Processing)
+	c.Queued, c.Limited = check.number(f["queued"]), check.number(f["limitedAt"]) > 0
 	c.GivenUp, c.SetAside = check.number(f["givenUp"]), check.number(f["aside"])
-	c.Again, c.Repaired = check.number(f["again"]), check.number(f["repaired"])
+	c.Again, c.Repaired = check.number(f["dirty"]), check.number(f["repaired"])
 	now, until := check.number(f["now"]), check.number(f["pausedUntil"])
 	if check.offset = int64(check.number(f["offset"])); until > now {
 		c.Paused, c.PausedBy, c.PausedSince = true, f["pausedBy"], check.time(f["pausedAt"])
@@ -198,7 +201,7 @@ func (q *Queue[T]) listed(r row[T], list List) (k KeyInfo[T], ok bool) {
 	}
 	k = r.of(item)
 	switch list {
-	case ListQueued, ListProcessing: // The line may have keys that were removed, and a scan of the states has all of them.
+	case ListQueued, ListProcessing: // A scan of the states has all of them.
 		k.Due = time.Time{}
 		return k, string(k.State) == string(list)
 	case listStates:

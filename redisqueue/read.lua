@@ -9,14 +9,14 @@
 --                               reply. A scan misses no key that is in the list from its first call to its last.
 --
 -- A reply is a list of names and values. For a list it is followed by one such list for each key.
-local META, STATES, LINE, DELAYS, FAILURES, HELD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[9]
-local ASIDE, LOSSES, GIVEN, REASONS, CAUSES, NAMES = KEYS[11], KEYS[14], KEYS[15], KEYS[16], KEYS[17], KEYS[18]
+local META, STATES, LINE, DELAYS, FAILURES, HELD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[8]
+local ASIDE, GIVEN, TROUBLES, NOTES = KEYS[10], KEYS[13], KEYS[14], KEYS[15]
 local what, list, from, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local call, FILLER, BYTES = redis.call, string.rep('\0', 80), 65536 -- BYTES of keys fill a page.
 
 -- How each list is read: the command, the key of Redis, and how many entries of a scan belong to one key (with its value or score).
 local PAGE = {
-	processing = { 'ZRANGE', HELD }, queued = { 'LRANGE', LINE }, waiting = { 'ZRANGE', DELAYS },
+	processing = { 'ZRANGE', HELD }, queued = { 'ZRANGE', LINE }, waiting = { 'ZRANGE', DELAYS },
 	failing = { 'ZREVRANGE', FAILURES }, givenup = { 'ZREVRANGE', GIVEN },
 }
 local SCAN = {
@@ -25,12 +25,12 @@ local SCAN = {
 }
 
 if what == 'counts' then
-	local meta = call('HMGET', META, 'again', 'repaired', 'pausedUntil', 'offset', 'time', 'pausedBy', 'pausedAt')
-	local time, head = call('TIME'), call('LINDEX', LINE, 0)
+	local meta = call('HMGET', META, 'dirty', 'repaired', 'pausedUntil', 'offset', 'time', 'pausedBy', 'pausedAt', 'limitedAt')
+	local time, head = call('TIME'), call('ZRANGE', LINE, 0, 0)[1]
 	return {
-		'states', call('HLEN', STATES), 'held', call('ZCARD', HELD), 'delays', call('ZCARD', DELAYS), 'failures', call('ZCARD', FAILURES),
-		'givenUp', call('ZCARD', GIVEN), 'aside', call('SCARD', ASIDE), 'again', meta[1], 'repaired', meta[2], 'pausedUntil', meta[3], 'offset', meta[4],
-		'head', head and call('HGET', STATES, head), 'pausedBy', meta[6], 'pausedAt', meta[7],
+		'queued', call('ZCARD', LINE), 'held', call('ZCARD', HELD), 'delays', call('ZCARD', DELAYS), 'failures', call('ZCARD', FAILURES),
+		'givenUp', call('ZCARD', GIVEN), 'aside', call('SCARD', ASIDE), 'dirty', meta[1], 'repaired', meta[2], 'pausedUntil', meta[3], 'offset', meta[4],
+		'head', head and call('HGET', STATES, head) or false, 'pausedBy', meta[6], 'pausedAt', meta[7], 'limitedAt', meta[8],
 		'now', string.format('%.0f', math.max(time[1] * 1000000 + time[2] + (meta[4] or 0), meta[5] or 0)),
 	}
 end
@@ -70,17 +70,20 @@ end
 local reply = { { 'next', next, 'offset', call('HGET', META, 'offset') } } -- The queue's clock is ahead of the server's by offset.
 if #keys > 0 then
 	local states, failures, dues = call('HMGET', STATES, unpack(keys)), call('ZMSCORE', FAILURES, unpack(keys)), call('ZMSCORE', DELAYS, unpack(keys))
-	local given, reasons, losses = call('ZMSCORE', GIVEN, unpack(keys)), call('HMGET', REASONS, unpack(keys)), call('HMGET', LOSSES, unpack(keys))
+	local given = call('ZMSCORE', GIVEN, unpack(keys))
 	for i, key in ipairs(keys) do
 		local state = states[i]
 		local isHeld = state and #state > 16
+		local troubles = call('HMGET', TROUBLES, 'r' .. key, 'l' .. key)
+		local which = isHeld and 'q' or state and 'p' or 'w'
 		local row = {
-			'key', key, 'state', state, 'failures', failures[i], 'due', dues[i], 'givenAt', given[i], 'reason', reasons[i],
-			'losses', losses[i], 'holder', isHeld and call('HGET', NAMES, string.sub(state, 2, 12)),
+			'key', key, 'state', state, 'failures', failures[i], 'due', dues[i], 'givenAt', given[i], 'reason', troubles[1],
+			'losses', troubles[2], 'holder', isHeld and call('HGET', META, 'name:' .. string.sub(state, 2, 12)),
+			'priority', call('HGET', NOTES, which .. key),
 		}
-		if what == 'key' then -- behind the 16 values above, which may be false
-			row[17], row[18] = 'causes', call('HGET', CAUSES, (isHeld and 'h' or 'n') .. key)
-			row[19], row[20] = 'aside', call('SISMEMBER', ASIDE, key)
+		if what == 'key' then -- behind the 18 values above, which may be false
+			row[19], row[20] = 'causes', call('HGET', NOTES, (isHeld and 'h' or 'n') .. key)
+			row[21], row[22] = 'aside', call('SISMEMBER', ASIDE, key)
 		end
 		reply[#reply + 1] = row
 	end

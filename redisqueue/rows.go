@@ -57,6 +57,7 @@ func infoOf[T comparable](check *checker, f map[string]string) (k KeyInfo[T]) {
 	k.Requeues, k.LostLeases = check.number(f["failures"]), check.float(f["losses"])
 	k.Due, k.Holder, k.SetAside = check.time(f["due"]), f["holder"], f["aside"] == "1"
 	setState(&k, f["state"], check)
+	k.Priority, _ = strconv.Atoi(f["priority"])
 	if givenAt := check.time(f["givenAt"]); !givenAt.IsZero() {
 		attempts, reason, _ := strings.Cut(f["reason"], " ")
 		n, _ := strconv.Atoi(attempts)

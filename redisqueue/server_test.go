@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -81,6 +82,36 @@ func freeAddr(t testing.TB) string {
 	}
 	t.Fatal("no port is free")
 	return ""
+}
+
+// StartServer starts a server for an example, which has no testing.TB, and returns its address.
+func StartServer() (addr string, stop func()) {
+	t := &exampleTB{}
+	s := startServer(t)
+	return s.addr, func() {
+		for _, f := range slices.Backward(t.cleanups) {
+			f()
+		}
+	}
+}
+
+// exampleTB is what startServer needs of a testing.TB.
+type exampleTB struct {
+	testing.TB
+	cleanups []func()
+}
+
+func (t *exampleTB) Helper()                           {}
+func (t *exampleTB) Cleanup(f func())                  { t.cleanups = append(t.cleanups, f) }
+func (t *exampleTB) Fatal(args ...any)                 { panic(fmt.Sprint(args...)) }
+func (t *exampleTB) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
+func (t *exampleTB) TempDir() string {
+	dir, err := os.MkdirTemp("", "redisqueue")
+	if err != nil {
+		panic(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 func (s *server) port() string { return portOf(s.addr) }
@@ -352,7 +383,7 @@ func freshStats[T comparable](t testing.TB, q *Queue[T]) workqueue.Stats {
 func requeues(t testing.TB, q *Queue[string], key string) (n int) {
 	t.Helper()
 	eventually(t, time.Minute, func() (err error) {
-		n, _, err = q.NumRequeuesContext(context.Background(), key)
+		n, _, err = q.askFailures(context.Background(), key)
 		return err
 	})
 	return n

@@ -112,7 +112,7 @@ func TestListsMissNoKey(t *testing.T) {
 	wantAll(ListProcessing, q.Done)
 	for _, key := range keys {
 		q.AddAfter(key, time.Hour)
-		q.AddRateLimitedAfter(key, time.Hour)
+		q.addRateLimitedAfter(key, time.Hour)
 		q.GiveUp(key, 1, nil)
 		q.Add(key)
 	}
@@ -125,7 +125,7 @@ func TestListsMissNoKey(t *testing.T) {
 			q.AddAfter(key, time.Hour)
 		}
 		flush(t, q)
-		wantAll(list, func(key string) { q.Discard(key) })
+		wantAll(list, func(key string) { q.Remove(key) })
 	}
 }
 
@@ -218,7 +218,7 @@ func TestToolReclaimsNothing(t *testing.T) {
 	endQueue(t, q)
 	// The lease of the dead one ends in a moment.
 	names, ctx := q.shards[0].names.shard, context.Background()
-	must(t, client.HSet(ctx, names[0], "leaseTime", int64(client.ZScore(ctx, names[7], dead.id).Val())-100_000).Err())
+	must(t, client.HSet(ctx, names[0], "leaseTime", int64(client.ZScore(ctx, names[6], dead.id).Val())-100_000).Err())
 	tool := attach(t, client)
 	tool.script = q.script
 	clocks := func() string {
@@ -304,7 +304,7 @@ func TestForeignData(t *testing.T) {
 			t.Errorf("state %q: Counts() = %v", state, err)
 		}
 	}
-	for _, field := range []string{"offset", "time", "again"} {
+	for _, field := range []string{"offset", "time", "dirty"} {
 		must(t, client.HSet(ctx, names[0], field, "x").Err())
 		_, err1 := tool.Counts(ctx)
 		_, err2 := tool.Key(ctx, "x")
@@ -319,7 +319,7 @@ func TestForeignData(t *testing.T) {
 			continue // It looks like that of a key that somebody holds.
 		}
 		must(t, client.HSet(ctx, names[1], "x", state).Err())
-		must(t, client.RPush(ctx, names[2], "x").Err())
+		must(t, client.ZAdd(ctx, names[2], redis.Z{Score: 1, Member: "x"}).Err())
 		getEach(t, q, "x")
 		flush(t, q)
 	}
@@ -342,7 +342,7 @@ func TestForeignEntryStopsNothing(t *testing.T) {
 		must(t, client.HSet(ctx, prefix+"meta", "caused", 1, "delayed", 1).Err())
 		must(t, client.Do(ctx, append([]any{entry[0], prefix + entry[1].(string)}, entry[2:]...)...).Err())
 		if entry[1] == "states" {
-			must(t, client.RPush(ctx, prefix+"line", "k").Err())
+			must(t, client.ZAdd(ctx, prefix+"line", redis.Z{Score: 1, Member: "k"}).Err())
 		}
 		freshStats(t, q)
 		q.AddCause("k", workqueue.Cause{Reason: "ours"})
@@ -359,7 +359,7 @@ func TestForeignEntryStopsNothing(t *testing.T) {
 func TestForeignNumber(t *testing.T) {
 	client := startServer(t).client()
 	ctx := within(t, time.Minute)
-	for i, field := range []string{"time", "offset", "leaseTime", "fence", "again", "tokens", "filled", "keeperCalls", "repaired", "description"} {
+	for i, field := range []string{"time", "offset", "leaseTime", "fence", "dirty", "tokens", "filled", "keeperCalls", "repaired", "description"} {
 		t.Run(field, func(t *testing.T) {
 			reported := make(chan error, 1000)
 			q := newTestQueue(t, client, Config[string]{Name: fmt.Sprint("q", i), Limit: 100, Logger: discard, OnError: func(err error) { reported <- err }})
@@ -433,10 +433,10 @@ func TestDiscardOfFailures(t *testing.T) {
 	q.AddRateLimited("x")
 	getEach(t, q, "x")
 	flush(t, q)
-	if !q.Discard("x") {
+	if !q.Remove("x") {
 		t.Error("the failures were not known")
 	}
-	if q.Discard("x") {
+	if q.Remove("x") {
 		t.Error("the failures are still known")
 	}
 }

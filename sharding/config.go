@@ -54,6 +54,9 @@ type Config struct {
 
 // QueueConfig configures [NewQueue].
 type QueueConfig[T comparable] struct {
+	// Name is the queue's name in the group. Empty means that of the queue below, which may be empty too. Members compare how queues of
+	// the same name hash their keys, so keep it from one version of the program to the next.
+	Name string
 	// Keys lists all keys of the source, for example those of an informer's cache, also those of other replicas. It is
 	// called when the member has got slots, and again and again until it returns no error. It must contain a change
 	// when, or before, the change is added to the queue, as an informer's cache does. If it returns keys and

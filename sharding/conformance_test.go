@@ -2,14 +2,20 @@ package sharding
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	clientgo "k8s.io/client-go/util/workqueue"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
 	"github.com/keyedqueue/workqueue/workqueuetest"
 )
 
@@ -85,4 +91,41 @@ func allDone(tested workqueue.TypedInterface[string]) error {
 		return fmt.Errorf("%d tokens, %d keys are being processed", n, p)
 	}
 	return nil
+}
+
+// Over client-go's queue, which has none of the contract's interfaces, the wrapper has them all the same.
+func TestWrapperKeepsInterfaces(t *testing.T) {
+	config := QueueConfig[string]{Keys: noKeys[string]}
+	for _, inner := range []workqueue.TypedRateLimitingInterface[string]{
+		workqueue.NewTypedRateLimitingQueue[string](nil),
+		priorityqueue.New(priorityqueue.Config[string]{}),
+		clientgo.NewTypedRateLimitingQueue(clientgo.DefaultTypedControllerRateLimiter[string]()),
+	} {
+		q := NewQueue(inner, holdingAll(1), config)
+		workqueuetest.Wraps(t, workqueue.TypedInterface[string](q), workqueue.TypedInterface[string](inner))
+		if _, ok := q.(workqueue.Leaser[string]); !ok {
+			t.Errorf("%T is no Leaser", q)
+		}
+		q.ShutDown()
+	}
+}
+
+// A handler that asks for a second backs off over a limiter that doubles: the delay of the limiter counts, once it is longer.
+func TestRetryAfterBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour)
+		inner := workqueue.NewTypedRateLimitingQueue(limiter)
+		q := NewQueue(inner, holdingAll(1), QueueConfig[string]{Keys: noKeys[string]})
+		calls := 0
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		q.Add("a")
+		_ = worker.Run(ctx, q, func(context.Context, string) error {
+			calls++
+			return worker.RetryAfter(errors.New("broken"), time.Second)
+		}, worker.Options[string]{Logger: slog.New(slog.DiscardHandler)})
+		if calls != 10 {
+			t.Errorf("%d calls in ten minutes, want 10", calls)
+		}
+	})
 }

@@ -3,13 +3,17 @@ package sharding
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// formatVersion is the version of the format of all records. A member refuses records of another one.
+// formatVersion is the newest format of records that this version of the library knows. It reads all older ones. A change that older
+// members may ignore adds a field, and the number stays: members keep fields that they do not know in all records that they write
+// again. A change that they must not ignore takes the next number, which a table gets when no older member lives; its members refuse
+// older ones that come later. See TestRollingUpdateOfFormats.
 const formatVersion = 1
 
 // maxSlots keeps a table below 64 KB: a Lease has room for 256 KB.
@@ -40,7 +44,7 @@ type tableData struct {
 	// These are the table's, the lease in nanoseconds.
 	Replaces bool              `json:"replaces,omitempty"`
 	Lease    int64             `json:"lease,omitempty"`
-	Hashes   []string          `json:"hashes,omitempty"`
+	Hashes   map[string]string `json:"hashes,omitempty"`
 	Deaths   map[string]deaths `json:"deaths,omitempty"`
 
 	Members []string `json:"members"`
@@ -84,7 +88,7 @@ func (t *table) encode() string {
 		s += run
 	}
 	d.Holders = strings.Join(words, " ")
-	return encode(d)
+	return encode(d, t.unknown)
 }
 
 // decodeTable returns the table of a record for a group of that many slots. Its error says what to do.
@@ -102,6 +106,7 @@ func decodeTable(r Record, slots int) (*table, error) {
 	t := &table{
 		id: d.ID, epoch: d.Epoch, settling: d.Settling, leaving: d.Leaving, slots: make([]tableSlot, 0, slots), replaces: d.Replaces,
 		lease: time.Duration(d.Lease), hashes: d.Hashes, deaths: d.Deaths, uid: r.UID, copied: d.UID != r.UID && !(d.Settling && d.UID == ""),
+		unknown: unknownFields(r, d),
 	}
 	for word := range strings.FieldsSeq(d.Holders) {
 		slot, run, ok := d.parse(word)
@@ -155,9 +160,9 @@ type memberData struct {
 	Sequence int64 `json:"sequence"`
 	// Lease is how long the member lives after a write, in nanoseconds.
 	Lease int64 `json:"lease"`
-	// Slots is into how many slots the member divides keys, and Hashes are the fingerprints of its queues' hashes.
-	Slots  int      `json:"slots"`
-	Hashes []string `json:"hashes,omitempty"`
+	// Slots is into how many slots the member divides keys, and Hashes has the fingerprint of each queue's hash, by the queue's name.
+	Slots  int               `json:"slots"`
+	Hashes map[string]string `json:"hashes,omitempty"`
 	// Table is the last table that the member has seen and can use. It holds slots by no other.
 	Table string `json:"table,omitempty"`
 	// Earlier: the process has known another table before that one. Busy are slots that it held by that one, and whose
@@ -170,10 +175,13 @@ type memberData struct {
 	TableEpoch   int64 `json:"tableEpoch,omitempty"`
 	LongestLease int64 `json:"longestLease,omitempty"`
 	// Dead: the member's life has ended. Another one has set this after a lease without a renewal, or the member itself when it
-	// left or gave up.
+	// left (then Left is set as well) or gave up.
 	Dead bool `json:"dead,omitempty"`
-	// Queues is how many queues the member has. It is for people.
+	Left bool `json:"left,omitempty"`
+	// Queues is how many queues the member has. Without one it takes no slots.
 	Queues int `json:"queues,omitempty"`
+
+	unknown map[string]json.RawMessage
 }
 
 func decodeMember(r Record) (memberData, error) {
@@ -187,16 +195,31 @@ func decodeMember(r Record) (memberData, error) {
 	if !inBounds([]int64{d.Epoch, d.TableEpoch}, d.Lease, d.LongestLease) || len(d.Busy) > 0 && (slices.Min(d.Busy) < 0 || slices.Max(d.Busy) >= d.Slots) {
 		return d, foreign(r, fmt.Errorf("epoch %d, lease %v, busy %v", d.Epoch, time.Duration(d.Lease), d.Busy))
 	}
+	d.unknown = unknownFields(r, d)
 	return d, nil
 }
 
-// encode returns the JSON of a tableData or memberData.
-func encode(d any) string {
+// encode returns the JSON of a tableData or memberData, with the unknown fields that the record had before.
+func encode(d any, unknown map[string]json.RawMessage) string {
 	data, err := json.Marshal(d)
 	if err != nil {
 		panic(err) // Strings and numbers can always be encoded.
 	}
+	if len(unknown) > 0 {
+		more, _ := json.Marshal(unknown) // It was JSON before.
+		data = append(append(data[:len(data)-1], ','), more[1:]...)
+	}
 	return string(data)
+}
+
+// unknownFields returns the fields of a record that d, a tableData or memberData, does not have.
+func unknownFields(r Record, d any) (fields map[string]json.RawMessage) {
+	_ = json.Unmarshal([]byte(r.Data), &fields) // It was decoded before.
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(d)) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		delete(fields, name)
+	}
+	return fields
 }
 
 func decodeRecord(r Record, d any, format *int) error {
@@ -208,7 +231,7 @@ func decodeRecord(r Record, d any, format *int) error {
 			ErrIncompatible, r.Name, *format, formatVersion)
 	case err != nil:
 		return foreign(r, err)
-	case *format < formatVersion:
+	case *format < 1:
 		return foreign(r, fmt.Errorf("format %d", *format))
 	}
 	return nil

@@ -311,7 +311,7 @@ func TestGoneMemberThatIsShownAgain(t *testing.T) {
 	if s.life(time.Second) != dead {
 		t.Error("a member whose record was gone for a lease is not dead")
 	}
-	if s.look = true; s.life(time.Second) != gone {
+	if s.toRead = true; s.life(time.Second) != gone {
 		t.Error("FAILURE: its record was not read again")
 	}
 	if s.noteGone(time.Minute); s.life(time.Minute) != dead {

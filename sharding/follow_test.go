@@ -3,6 +3,7 @@ package sharding
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,7 +15,7 @@ type slowCalls struct {
 	Store
 	isSlow atomic.Bool
 	gets   atomic.Int32
-	// Updates of a member's record wait for update. While it is slow, the first answer about the table waits for
+	// Updates of a member's record that names a table wait for update. While it is slow, the first answer about the table waits for
 	// first, and the others for later.
 	update, first, later chan struct{}
 }
@@ -34,7 +35,7 @@ func (s *slowCalls) Get(ctx context.Context, name string) (Record, error) {
 }
 
 func (s *slowCalls) Update(ctx context.Context, r Record) (Record, error) {
-	if r.Name != "g-table" && !opens(ctx, s.update) {
+	if strings.Contains(r.Data, `"tableEpoch":`) && !opens(ctx, s.update) {
 		return Record{}, ctx.Err()
 	}
 	return s.Store.Update(ctx, r)

@@ -89,7 +89,7 @@ func TestNewTableDoesNotWaitForever(t *testing.T) {
 				setData(server, "g-member-"+b.ID(), "garbage")
 			} else {
 				ints := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[uint64]())
-				stuck := NewQueue(ints, b, QueueConfig[uint64]{Keys: noKeys[uint64], Hash: func(key uint64) uint64 { return key << 63 }})
+				stuck := NewQueue(ints, b, QueueConfig[uint64]{Name: "ints", Keys: noKeys[uint64], Hash: func(key uint64) uint64 { return key << 63 }})
 				stuck.Add(0)
 				stuck.Add(1) // One of them is b's.
 				_, _ = stuck.Get()

@@ -177,6 +177,7 @@ func (h *holding) lease(ctx context.Context) (context.Context, context.CancelFun
 func noRelease() {}
 
 func (q *queue[T]) Lease(ctx context.Context, key T) (context.Context, context.CancelFunc) {
+	_ = q.leased.Load() || q.leased.CompareAndSwap(false, true) // for Done
 	slot, token := q.locate(key)
 	if !q.cells[slot].has(token) {
 		return ctx, noRelease

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
+	"unsafe"
 
 	"github.com/keyedqueue/workqueue/internal/stablehash"
 )
@@ -21,6 +21,8 @@ func slotOf(hash uint64, n int) int { return int(stablehash.Scale(hash, uint64(n
 type hasher[T comparable] struct {
 	custom func(T) uint64 // QueueConfig.Hash, or nil
 	stable stablehash.Hasher[T]
+	// isName: the key is a Namespace and a Name, or a struct with one that is. It has the hash of the string "namespace/name".
+	isName bool
 }
 
 // newHasher returns the hasher for keys that have a stable hash.
@@ -29,31 +31,53 @@ func newHasher[T comparable]() (hasher[T], error) {
 	if err != nil {
 		return hasher[T]{}, fmt.Errorf("sharding: keys of type %v need a QueueConfig.Hash: %w", reflect.TypeFor[T](), err)
 	}
-	return hasher[T]{stable: stable}, nil
+	return hasher[T]{stable: stable, isName: isName(reflect.TypeFor[T]())}, nil
+}
+
+// namespacedName has the layout of all types for which isName is true.
+type namespacedName struct{ Namespace, Name string }
+
+func isName(t reflect.Type) bool {
+	for t.Kind() == reflect.Struct && t.NumField() == 1 { // such as reconcile.Request
+		t = t.Field(0).Type
+	}
+	return t.Kind() == reflect.Struct && t.ConvertibleTo(reflect.TypeFor[namespacedName]())
 }
 
 func (f *hasher[T]) hash(key T) uint64 {
-	if f.custom != nil {
+	switch {
+	case f.custom != nil:
 		return f.custom(key)
+	case !f.isName:
+		return f.stable.Hash(key)
 	}
-	return f.stable.Hash(key)
+	n := (*namespacedName)(unsafe.Pointer(&key))
+	if n.Namespace == "" { // As in client-go's caches, the key is then the name alone.
+		return stablehash.String(n.Name)
+	}
+	path := append(make([]byte, 0, 128), n.Namespace...)
+	path = append(append(path, '/'), n.Name...)
+	return stablehash.String(unsafe.String(unsafe.SliceData(path), len(path)))
 }
 
-// fingerprint identifies the hash by what it makes of some keys: "type=number". A hash that panics for these has none, and is not checked.
+// fingerprint identifies the hash by what it makes of some keys. A hash that panics for these has none, and is not checked.
 func (f *hasher[T]) fingerprint() string {
-	name, h := reflect.TypeFor[T]().String(), uint64(0)
+	h := uint64(0)
 	defer func() { _ = recover() }()
 	for i := range 3 {
 		var key T
 		fill(reflect.ValueOf(&key).Elem(), i)
 		h = stablehash.String(fmt.Sprint(h, f.hash(key)))
 	}
-	return fmt.Sprintf("%s=%016x", name, h)
+	return fmt.Sprintf("%016x", h)
 }
 
-// fill makes v the i-th sample of its type, as far as its fields are exported.
+// fill makes v the i-th sample of its type, as far as its fields are exported. Names are samples as strings are.
 func fill(v reflect.Value, i int) {
 	switch {
+	case v.Kind() == reflect.Struct && isName(v.Type()) && v.NumField() == 2:
+		v.Field(0).SetString(fmt.Sprint("sample-", i))
+		v.Field(1).SetString("key")
 	case v.Kind() == reflect.Struct:
 		for n := range v.NumField() {
 			fill(v.Field(n), i+3*n)
@@ -72,13 +96,14 @@ func fill(v reflect.Value, i int) {
 	}
 }
 
-// contradict reports whether a and b each have a fingerprint of one type that the other one lacks. If only one of them has it, the other
-// may still come: members make their queues one after the other.
-func contradict(a, b []string) bool {
-	typeOf := func(fingerprint string) string { name, _, _ := strings.Cut(fingerprint, "="); return name }
-	return slices.ContainsFunc(a, func(x string) bool {
-		return !slices.Contains(b, x) && slices.ContainsFunc(b, func(y string) bool {
-			return typeOf(x) == typeOf(y) && !slices.Contains(a, y)
-		})
-	})
+// contradictions returns the names of the queues that have another fingerprint in a than in b. A name that only one of them has may
+// still come: members make their queues one after the other.
+func contradictions(a, b map[string]string) (queues []string) {
+	for name, hash := range a {
+		if other, ok := b[name]; ok && other != hash {
+			queues = append(queues, name)
+		}
+	}
+	slices.Sort(queues)
+	return queues
 }

@@ -156,7 +156,7 @@ func (m *Member) isRid() bool {
 // othersLocked reports whether there are other members that could take slots.
 func (m *Member) othersLocked() bool {
 	for id, s := range m.mu.members {
-		if id != m.mu.self.id && s.isAlive(m.now()) && !slices.Contains(m.mu.view.table.leaving, id) {
+		if id != m.mu.self.id && s.isAlive(m.now()) && s.data.Queues > 0 && !slices.Contains(m.mu.view.table.leaving, id) {
 			return true
 		}
 	}

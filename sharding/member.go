@@ -9,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // The causes with which handlers' contexts end; see [Queue].
@@ -30,9 +28,12 @@ var (
 // number of slots, or not written by this library.
 var ErrIncompatible = errors.New("sharding: incompatible record")
 
-// ErrNoQueue is what [Member.Err] returns if the member has held slots for a lease and has no queue: nobody handles their
-// keys. A controller that waits to be the leader makes none: its NeedLeaderElection must be false.
-var ErrNoQueue = errors.New("sharding: the member holds slots and has no queue, so nobody handles their keys: call NewQueue soon after Join, in each replica")
+// ErrNoQueue is what [Member.Err] returns if the member has had no queue for a lease: it takes no slots, and the others do all the
+// work. A controller that waits to be the leader makes none: its NeedLeaderElection must be false.
+var ErrNoQueue = errors.New("sharding: the member has no queue, so it takes no slots: call NewQueue soon after Join, in each replica")
+
+// errNoTable is what Err returns in the first moments after Join, and while a lost table is replaced.
+var errNoTable = errors.New("sharding: the member waits for a table of its group")
 
 // Member is a process's part in a group. It holds slots, whose keys the queues of [NewQueue] hand out. It is made by
 // [Join]; all methods are safe for concurrent use.
@@ -82,8 +83,8 @@ type Member struct {
 		handedOver bool
 		// barred: the member has given up its slots, and must not renew its record until this has happened.
 		barred barrier
-		// hashes are the fingerprints of the queues' hashes.
-		hashes []string
+		// hashes has the fingerprint of each queue's hash, by the queue's name. The map does not change: there is a new one.
+		hashes map[string]string
 		// changes are to be carried out when mu is unlocked; see unlock.
 		changes changes
 		// wasValid: the member was valid when slots were looked at last.
@@ -97,12 +98,13 @@ type Member struct {
 		unanswered, distrusted time.Duration
 		// since is when each of these was first seen, or zero.
 		since struct {
-			missing  time.Duration // There is no table, or it must be replaced. If that has failed: when to try it again.
-			plan     time.Duration // The table is not as planned.
-			refused  time.Duration // The table cannot be written.
-			unusable time.Duration // The table cannot be used, although the record is renewed.
-			idle     time.Duration // The member holds slots and has no queue.
-			leaving  time.Duration // The member leaves, and none of its handlers runs.
+			missing   time.Duration // There is no table, or it must be replaced. If that has failed: when to try it again.
+			unplanned time.Duration // The table is not as planned.
+			refused   time.Duration // The table cannot be written.
+			unusable  time.Duration // The table cannot be used, although the record is renewed.
+			idle      time.Duration // The member has no queue.
+			unlisted  time.Duration // The others' records cannot be listed, although the member's own is renewed.
+			leaving   time.Duration // The member leaves, and none of its handlers runs.
 		}
 		// refusal is why the table could not be written last.
 		refusal error
@@ -167,15 +169,19 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 
 // begin reads the table and stores the member's record.
 func (m *Member) begin(ctx context.Context) error {
+	logged := ""
 	for _, step := range []func() error{m.checkRights, m.confirm, m.renew} {
 		for err := step(); err != nil; err = step() {
 			switch {
 			case errors.Is(err, ErrIncompatible):
 				return err
-			case apierrors.IsForbidden(err) && m.now() >= m.config.Lease: // A server that has just started may forbid anything.
+			case isDenied(err) && m.now() >= m.config.Lease: // A server that has just started may forbid anything.
 				return fmt.Errorf("sharding: cannot join: %w", err)
 			}
-			m.logger.Warn("Cannot join yet", "err", err)
+			if text := err.Error(); text != logged {
+				m.logger.Warn("Cannot join yet", "err", err)
+				logged = text
+			}
 			if m.sleep(ctx, m.retryDelay(), nil) != nil {
 				return fmt.Errorf("sharding: cannot join: %w", err)
 			}
@@ -193,8 +199,8 @@ func (m *Member) ID() string {
 
 // Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it is not. It also returns an
 // error if the member has not been able for a lease to write the table, or to mark the record of a dead member, so that slots, or
-// those of the dead, cannot move. From all these it recovers by itself. It returns [ErrNoQueue] if the member is in touch and holds slots,
-// but nobody handles their keys.
+// those of the dead, cannot move, or to list the others' records. From all these it recovers by itself. It returns [ErrNoQueue] if the
+// member is in touch and has no queue.
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -204,10 +210,17 @@ func (m *Member) Err() error {
 	if since := m.mu.since.refused; since > 0 && m.now()-since >= m.config.Lease {
 		return fmt.Errorf("sharding: cannot write the table: %w", m.mu.refusal)
 	}
+	if since := m.mu.since.unlisted; since > 0 && m.now() >= since+m.config.Lease {
+		return fmt.Errorf("sharding: this member takes no slots of the dead: %w", m.mu.problem.renew)
+	}
 	if m.validLocked() {
 		return cmp.Or(m.unmarkedLocked(), m.lacksQueueLocked())
 	}
-	return cmp.Or(m.mu.view.incompatible, m.mu.problem.confirm, m.mu.problem.renew, ErrLeaseLost)
+	lost := ErrLeaseLost
+	if m.mu.view.confirmed == neverMoment {
+		lost = errNoTable
+	}
+	return cmp.Or(m.mu.view.incompatible, m.mu.problem.confirm, m.mu.problem.renew, lost)
 }
 
 // everyThird calls f three times in a lease, at each signal, and soon after an error. what describes f in the log; *problem holds
@@ -263,7 +276,7 @@ func (m *Member) work() (next time.Duration, failed bool) {
 	}
 	m.unlock()
 	if lacksQueue != nil {
-		m.report("Keys are not handled", lacksQueue)
+		m.report("No slots", lacksQueue)
 	}
 	for _, step := range []func(now time.Duration) (time.Duration, error){m.makeTable, m.buryDead, m.findHolders, m.writeTable, m.giveUp} {
 		due, err := step(now)

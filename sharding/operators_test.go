@@ -81,7 +81,7 @@ func TestOperatorRestoresTable(t *testing.T) {
 				wantNoSlotTwiceFor(t, 3*time.Minute, members...)
 				sum := 0
 				for _, m := range members {
-					if sum += m.Stats().Held; m.Err() != ErrNoQueue || m.Stats().Held == 0 {
+					if sum += m.Stats().Held; m.Err() != nil || m.Stats().Held == 0 {
 						t.Errorf("%s: %s is out: %v", name, m.ID(), m.Err())
 					}
 				}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"maps"
 	"strings"
 	"time"
 )
@@ -40,8 +40,8 @@ type seen struct {
 	// order is this version's number among all records that were seen. renewed: there was another version before it.
 	order   int64
 	renewed bool
-	// look: the record must be read, because it vanished from the watch or a list, or came back.
-	look bool
+	// toRead: the record must be read, because it vanished from the watch or a list, or came back.
+	toRead bool
 	// byMe: this member has marked the record. former: it is that of an earlier life of this process.
 	byMe, former bool
 	// unmarked is why the record could not be marked, if that has failed, and retry is when to try it again.
@@ -52,7 +52,7 @@ type seen struct {
 func (s *seen) life(now time.Duration) life {
 	expired := now >= s.expires()
 	switch {
-	case s.data.Dead, s.isGone && expired && !s.look:
+	case s.data.Dead, s.isGone && expired && !s.toRead:
 		return dead
 	case s.isGone:
 		return gone
@@ -71,13 +71,15 @@ func (s *seen) expires() time.Duration {
 }
 
 // isAlive reports whether the member takes part in the group, as far as is known.
-func (s *seen) isAlive(now time.Duration) bool { return s.usable && !s.look && s.life(now) == present }
+func (s *seen) isAlive(now time.Duration) bool {
+	return s.usable && !s.toRead && s.life(now) == present
+}
 
 func (s *seen) noteGone(now time.Duration) {
 	if !s.isGone {
 		s.isGone, s.since = true, now
 	}
-	s.look = false
+	s.toRead = false
 }
 
 // missLocked notes that the watch or a list does not show a member's record any more.
@@ -86,7 +88,7 @@ func (m *Member) missLocked(s *seen) {
 	case s.data.Dead: // For good, so it is not read. Otherwise each member would read the records of all that leave.
 		s.noteGone(m.now())
 	case !s.isGone:
-		s.look = true // It is still there if only its label has changed.
+		s.toRead = true // It is still there if only its label has changed.
 	}
 	signal(m.toWork)
 }
@@ -192,7 +194,7 @@ func (m *Member) memberChanged(id string, e Event) {
 // which is harmless. It reports whether there is other news than a renewal.
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	s := m.memberLocked(id)
-	s.look = false
+	s.toRead = false
 	d, err := m.decodeOther(id, r)
 	if s.version == r.Version && !s.isGone && s.usable == (err == nil) &&
 		(err != nil || s.data.Sequence == d.Sequence && s.data.Dead == d.Dead) { // After a restore versions repeat.
@@ -200,7 +202,7 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	}
 	before, was := *s, s.life(m.now())
 	if (s.isGone || s.data.Dead && err == nil && !d.Dead) && !isRead {
-		s.look = true // The watch is late, or a restore has brought the record back.
+		s.toRead = true // The watch is late, or a restore has brought the record back.
 		return true
 	}
 	s.version, s.since, s.isGone, s.order = r.Version, m.now(), false, m.seen.Add(1)
@@ -217,7 +219,8 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	if t := m.mu.view.table; t != nil && s.isAheadOf(t) {
 		signal(m.toConfirm)
 	}
-	return !before.renewed || was != s.life(m.now()) || !before.usable || !slices.Equal(before.data.Hashes, d.Hashes)
+	return !before.renewed || was != s.life(m.now()) || !before.usable ||
+		!maps.Equal(before.data.Hashes, d.Hashes) || before.data.Queues != d.Queues
 }
 
 // decodeOther returns a member's data, and an error if this member cannot share slots with it.
@@ -272,13 +275,13 @@ func (m *Member) distrustsUntilLocked(now time.Duration) time.Duration {
 // from a backup or a copy does not show as theirs. They notice it when they read that table, or their records show it when they
 // are renewed. So each of the members that were there before must have renewed its record since, or be dead.
 func (m *Member) isNewLocked(now time.Duration) bool {
-	met := m.mu.self.met
+	listed := m.mu.self.listed
 	for id, s := range m.mu.members {
-		if id != m.mu.self.id && 0 < s.order && s.order <= met && s.life(now) != dead {
+		if id != m.mu.self.id && 0 < s.order && s.order <= listed && s.life(now) != dead {
 			return true
 		}
 	}
-	return met == strange
+	return listed == notListed
 }
 
 // memberLocked returns what is known of a member. Of a new one that is only how long it may live.
@@ -357,7 +360,7 @@ func (m *Member) bury(id string) error {
 		return err
 	}
 	d.Format, d.ID, d.Slots, d.Dead = formatVersion, id, m.config.Slots, true // Of a record that cannot be read nothing else is known.
-	r.Data = encode(d)
+	r.Data = encode(d, d.unknown)
 	if r, err = m.put(r); errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) {
 		_, err = m.findMember(id)
 		return err
@@ -388,7 +391,7 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 		}
 		for id, s := range m.mu.members {
 			switch {
-			case s.look:
+			case s.toRead:
 				lost = append(lost, id)
 			case named[id] || s.life(now) != dead || !m.validLocked():
 			case s.isGone && s.former: // It may still be created.

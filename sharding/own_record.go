@@ -1,7 +1,9 @@
 package sharding
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 )
@@ -28,12 +30,12 @@ type own struct {
 	// follows is the table that the record names. The record has been stored with it at followsSince or earlier.
 	follows      string
 	followsSince time.Duration
-	// met is the value of seen after the first list since the member joined or was out of touch, and strange before it.
-	met int64
+	// listed is the value of seen after the first list since the member joined or was out of touch, and notListed before it.
+	listed int64
 }
 
-// strange is the met of a member that has not listed the others yet.
-const strange = math.MaxInt64
+// notListed is that of a member that has not listed the others yet.
+const notListed = math.MaxInt64
 
 type attempt struct {
 	began   moment
@@ -69,7 +71,7 @@ func (m *Member) moment() moment {
 func (m *Member) newSelf() own {
 	return own{
 		id: m.config.newID(idName(m.config.Name)), attempts: make(map[int64]attempt), alive: true,
-		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows, met: strange,
+		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows, listed: notListed,
 	}
 }
 
@@ -118,18 +120,20 @@ func (m *Member) writeSelf(r Record, sequence int64) (upToDate bool, err error) 
 // meet lists the others' records if the member was out of touch, or has just come.
 func (m *Member) meet() error {
 	m.mu.Lock()
-	id, met := m.mu.self.id, m.mu.self.met
+	id, listed := m.mu.self.id, m.mu.self.listed
 	m.mu.Unlock()
-	if met < strange {
+	if listed < notListed {
 		return nil
 	}
-	if err := m.list(); err != nil {
-		return err
-	}
+	err := m.list()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.mu.self.id == id {
-		m.mu.self.met = m.seen.Load()
+	if err != nil {
+		m.mu.since.unlisted = cmp.Or(m.mu.since.unlisted, m.now())
+		return fmt.Errorf("list the members: %w", err)
+	}
+	if m.mu.since.unlisted = 0; m.mu.self.id == id {
+		m.mu.self.listed = m.seen.Load()
 	}
 	return nil
 }
@@ -153,15 +157,16 @@ func (m *Member) selfRecordLocked(follows string, isDead bool) Record {
 	self, view := &m.mu.self, &m.mu.view
 	d := memberData{
 		Format: formatVersion, ID: self.id, Sequence: self.sequence, Lease: int64(m.config.Lease), Slots: m.config.Slots, Hashes: m.mu.hashes,
-		Table: follows, Earlier: view.earlier, Epoch: view.epoch, LongestLease: int64(view.lease), Dead: isDead,
+		Table: follows, Earlier: view.earlier, Epoch: view.epoch, LongestLease: int64(view.lease), Dead: isDead, Left: isDead && m.mu.leaving,
 		Busy: m.busyWithoutLocked(), Queues: len(*m.queues.Load()),
 	}
 	if view.table != nil && view.table.id == follows {
 		d.TableEpoch = view.table.epoch
 	}
 	return Record{
-		Name: m.recordName(self.id), Group: m.config.Group, Version: self.version, Data: encode(d),
+		Name: m.recordName(self.id), Group: m.config.Group, Version: self.version, Data: encode(d, nil),
 		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(),
+		Slots: m.heldLocked(),
 	}
 }
 

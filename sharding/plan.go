@@ -34,14 +34,16 @@ type draft struct {
 	t    *table
 	// takes has the members that should have a share, and dead those whose slots may be given away. "" is one of the dead.
 	takes, dead map[string]bool
+	// hashes are those of the table and of all in takes.
+	hashes map[string]string
 	// again is when takes may have one more.
 	again time.Duration
 }
 
-// draft returns the table to write now, and the version that it is to replace, or nil if there is nothing to write before
+// nextTable returns the table to write now, and the version that it is to replace, or nil if there is nothing to write before
 // due. The present table must be the one of that id, which may be filled: if there is another one by now, it is time to look again.
 // Changes that only one member can make, and that others wait for, do not wait their turn.
-func (m *Member) draft(id string, now time.Duration) (next *table, version string, due time.Duration) {
+func (m *Member) nextTable(id string, now time.Duration) (next *table, version string, due time.Duration) {
 	m.mu.Lock()
 	defer m.unlock()
 	m.applyLocked()
@@ -62,7 +64,7 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 		return nil, "", due
 	}
 	d := m.newDraftLocked(t, now)
-	next, wait := d.plan(now)
+	next, wait := d.planned(now)
 	due = min(due, d.again)
 	waits := false // with something that it has to write
 	if !next.same(t) {
@@ -71,22 +73,24 @@ func (m *Member) draft(id string, now time.Duration) (next *table, version strin
 			d.leaveIn(next)
 		}
 	}
-	planned := &m.mu.since.plan
+	since := &m.mu.since.unplanned
 	switch {
+	case waits && next.same(t): // Where watches do not work, that comes again and again. Only the turn begins anew.
+		*since = max(cmp.Or(*since, now), now-batching)
 	case next.same(t):
-		*planned = 0
-	case cmp.Or(*planned, now)+wait > now:
-		*planned = cmp.Or(*planned, now)
-		due, next = min(due, *planned+wait), t.clone() // not yet
+		*since = 0
+	case cmp.Or(*since, now)+wait > now:
+		*since = cmp.Or(*since, now)
+		due, next = min(due, *since+wait), t.clone() // not yet
 	default: // The next plan waits again: two members that disagree must not overwrite each other without a pause.
-		*planned = 0
+		*since = 0
 	}
 	d.handOverLocked(next)
 	if next.same(t) {
 		for s, slot := range t.slots { // A slot that is kept for now is tried again.
 			waits = waits || slot.holder == d.self && slot.next != "" && m.slots[s].keep > now
 		}
-		if !waits && *planned == 0 {
+		if !waits && *since == 0 {
 			m.mu.since.refused = 0
 		}
 		return nil, "", due
@@ -98,10 +102,11 @@ func (m *Member) newDraftLocked(t *table, now time.Duration) *draft {
 	d := &draft{m: m, self: m.mu.self.id, t: t, again: now + m.config.Lease, takes: make(map[string]bool), dead: map[string]bool{"": true}}
 	for id, s := range m.mu.members {
 		if id != d.self {
-			d.takes[id], d.dead[id] = s.isAlive(now) && !contradict(t.hashes, s.data.Hashes), s.life(now) == dead
+			fits := len(contradictions(t.hashes, s.data.Hashes)) == 0
+			d.takes[id], d.dead[id] = s.isAlive(now) && s.data.Queues > 0 && fits, s.life(now) == dead
 		}
 	}
-	d.takes[d.self] = !m.mu.leaving
+	d.takes[d.self] = !m.mu.leaving && len(*m.queues.Load()) > 0
 	maps.DeleteFunc(d.takes, func(id string, takes bool) bool { return !takes || slices.Contains(t.leaving, id) })
 	for id, until := range d.newcomers() {
 		if until > now {
@@ -109,13 +114,30 @@ func (m *Member) newDraftLocked(t *table, now time.Duration) *draft {
 			d.again = min(d.again, until)
 		}
 	}
+	d.agree()
 	return d
 }
 
-// plan returns the table as it should be, without handovers, and how long to wait before it is written. A change waits for more
-// of them and for this member's turn. One that takes slots of the dead waits for the turn alone, and one
-// of a member that marked them or leaves, for nothing.
-func (d *draft) plan(now time.Duration) (next *table, wait time.Duration) {
+// agree makes the hashes of all that take slots part of the table, and leaves out the members that differ from one before them.
+func (d *draft) agree() {
+	d.hashes = maps.Collect(maps.All(d.t.hashes))
+	for _, id := range append([]string{d.self}, slices.Sorted(maps.Keys(d.takes))...) {
+		hashes := d.m.mu.hashes
+		if id != d.self {
+			hashes = d.m.mu.members[id].data.Hashes
+		}
+		switch {
+		case !d.takes[id]:
+		case len(contradictions(d.hashes, hashes)) > 0:
+			delete(d.takes, id)
+		default:
+			maps.Copy(d.hashes, hashes)
+		}
+	}
+}
+
+// planned returns the table as it should be, without handovers, and how long to wait before it is written.
+func (d *draft) planned(now time.Duration) (next *table, wait time.Duration) {
 	next = d.t.clone()
 	if next.settling {
 		// Members may have followed a table that was deleted, so epochs go on from the greatest in their records. Slots whose
@@ -133,7 +155,7 @@ func (d *draft) plan(now time.Duration) (next *table, wait time.Duration) {
 	// A member that does not know yet that one has left would give it slots again.
 	next.leaving = slices.DeleteFunc(next.leaving, func(id string) bool { return d.dead[id] })
 	d.leaveIn(next)
-	next.hashes = slices.Compact(slices.Sorted(slices.Values(slices.Concat(next.hashes, d.m.mu.hashes))))
+	next.hashes = d.hashes
 	next.lease = max(next.lease, d.m.config.Lease)
 	for _, s := range d.m.mu.members {
 		next.lease = max(next.lease, time.Duration(s.data.Lease))
@@ -144,11 +166,12 @@ func (d *draft) plan(now time.Duration) (next *table, wait time.Duration) {
 		slot, to := &next.slots[s], target[s]
 		switch {
 		case d.dead[slot.holder]:
+			left := slot.holder == "" || slices.Contains(d.t.leaving, slot.holder)
 			if member := d.m.mu.members[slot.holder]; member != nil {
-				urgent, mine = true, mine || member.byMe
+				urgent, mine, left = true, mine || member.byMe, left || member.data.Left
 			}
 			if slot.holder != to {
-				if slot.holder != "" && !slices.Contains(d.t.leaving, slot.holder) {
+				if !left {
 					died[nameOf(slot.holder)] = true
 				}
 				next.give(s, to)
@@ -176,11 +199,9 @@ func (d *draft) leaveIn(next *table) {
 	}
 }
 
-// newcomers returns until when members that have just come get no slots: their process may die again and again. The predecessor
-// of such a member is still there, and silent, or the table says that it was buried: each death but the first makes the time four
-// times as long, up to a lease. Members of one name that live at the same time are not one process. If all members are newcomers, nobody
-// waits, with one exception: after an outage, a table that is not new and has no holders may come from a backup. Then all wait until holders
-// that it does not know have tried to renew their records.
+// newcomers returns until when members that have just come get no slots; see the table of waits in docs/project/sharding.md. The predecessor of such a
+// member is still there, and silent, or the table says that it was buried. Members of one name that live at the same time are not one
+// process. If all members are newcomers, nobody waits, except for holders that a backup does not show.
 func (d *draft) newcomers() map[string]time.Duration {
 	until := make(map[string]time.Duration)
 	holders := make(map[string]bool)
@@ -243,7 +264,7 @@ func (d *draft) handOverLocked(next *table) {
 		slot := next.slots[s]
 		switch {
 		case slot.holder != d.self:
-		case slot.next == "" && !d.m.mu.leaving && d.m.slots[s].given.mayComeTrue(d.t):
+		case slot.next == "" && !d.m.mu.leaving && d.m.slots[s].handover.mayStillSucceed(d.t):
 			next.give(s, d.self)
 		case !d.takes[slot.next] && !leavesAlone:
 		case d.m.releaseLocked(s, d.t):
@@ -274,14 +295,14 @@ func (m *Member) wrote(t *table, err error) {
 	uncertain := false
 	for i := range m.slots {
 		s := &m.slots[i]
-		if s.given.table != t.id || t.slots[i].epoch != t.epoch {
+		if s.handover.table != t.id || t.slots[i].epoch != t.epoch {
 			continue
 		}
 		switch {
-		case !errors.Is(err, ErrRefused) || s.given.unsure:
-			s.given.unsure, uncertain = true, true
+		case !errors.Is(err, ErrRefused) || s.handover.unsure:
+			s.handover.unsure, uncertain = true, true
 		case !m.mu.leaving: // One that leaves would release the slot again at once, and try again without a pause.
-			s.given, s.keep = given{}, now+m.config.Lease
+			s.handover, s.keep = handover{}, now+m.config.Lease
 		}
 	}
 	if uncertain && !m.mu.leaving && m.validLocked() && now-m.mu.since.refused >= m.config.Lease {

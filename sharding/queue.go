@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"cmp"
 	"context"
 	"hash/maphash"
 	"sync"
@@ -58,6 +59,7 @@ type queue[T comparable] struct {
 	inner  workqueue.TypedRateLimitingInterface[T]
 	member *Member
 	keys   func(context.Context) ([]T, error)
+	name   string
 
 	hasher hasher[T]
 	seed   maphash.Seed // for tokens, if the hash is the user's
@@ -70,6 +72,7 @@ type queue[T comparable] struct {
 	listPriority int
 
 	ofOthers atomic.Uint64
+	leased   atomic.Bool // Lease was called, or its lack was logged.
 
 	mu struct {
 		sync.Mutex
@@ -103,6 +106,7 @@ func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], membe
 		hasher: h, seed: maphash.MakeSeed(), cells: make([]cells, len(member.slots)),
 		listPriority: config.ListPriority,
 	}
+	q.name = cmp.Or(config.Name, q.Stats().Name)
 	q.add = func(key T, _ int) { q.ExtendedRateLimiting.Add(key) }
 	q.priorityOf = func(T) int { return 0 }
 	if o, ok := inner.(workqueue.Operable[T]); ok {
@@ -114,7 +118,7 @@ func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], membe
 	return q
 }
 
-func (q *queue[T]) fingerprint() string { return q.hasher.fingerprint() }
+func (q *queue[T]) fingerprint() (name, hash string) { return q.name, q.hasher.fingerprint() }
 
 // locate returns a key's slot, and its token in the slot's cells.
 func (q *queue[T]) locate(key T) (slot int, token uint64) {
@@ -210,6 +214,9 @@ func (q *queue[T]) take(key T, priorityOf func(T) int) bool {
 // Done says that the caller has finished with a key from Get.
 func (q *queue[T]) Done(key T) {
 	q.ExtendedRateLimiting.Done(key)
+	if !q.leased.Load() && q.leased.CompareAndSwap(false, true) {
+		q.member.logger.Error("A key was handled without Queue.Lease: its handler goes on when the key moves, beside another one", "queue", q.name)
+	}
 	slot, token := q.locate(key)
 	q.cells[slot].remove(token)
 	if q.member.state(slot) != held { // after the removal

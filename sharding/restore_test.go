@@ -30,7 +30,7 @@ func TestOperatorRestoresTableWithoutHolders(t *testing.T) {
 					r := mustGet(t, store, "g-member-"+d.ID())
 					data, _ := decodeMember(r)
 					data.Dead = true
-					setData(server, r.Name, encode(data))
+					setData(server, r.Name, encode(data, nil))
 				}
 				old, backup := mustGet(t, store, "g-table"), server.backup()
 				a := mustJoin(t, ofA, Config{Name: "a", Slots: 4})
@@ -179,7 +179,7 @@ func TestRestoreTakesBackWhatOneMemberHasNotSeen(t *testing.T) {
 				t.Fatal(err)
 			}
 			data.Dead = true
-			setData(server, "g-member-"+d.ID(), encode(data))
+			setData(server, "g-member-"+d.ID(), encode(data, nil))
 			a.end()
 			time.Sleep(time.Duration(away) * 100 * time.Millisecond)
 			if n := c.Stats().Held; n != 2 {

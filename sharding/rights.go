@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,8 @@ type right struct {
 }
 
 // checkRights returns an error that names the verbs that the client lacks. Otherwise a missing verb would show only much later: update
-// after a third of a lease, delete when another member dies, and watch never, but with six times the requests.
+// after a third of a lease, delete when another member dies, and watch never, but with six times the requests. Other errors do not
+// count: members get along without a working watch. But a server that does not answer at all must be asked again.
 func (m *Member) checkRights() error {
 	store, ok := m.store.(interface {
 		rights(group, name string) []right
@@ -26,21 +28,25 @@ func (m *Member) checkRights() error {
 		return nil
 	}
 	var missing []string
-	var errs []error
+	var first error
 	for _, r := range store.rights(m.config.Group, m.recordName(m.ID())) {
 		err := m.call(m.ctx, r.try)
 		switch {
-		case apierrors.IsForbidden(err):
-			missing, errs = append(missing, r.verb), append(errs, err)
-		case err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrConflict):
+		case isDenied(err):
+			missing, first = append(missing, r.verb), cmp.Or(first, err)
+		case r.verb == "get" && err != nil && !errors.Is(err, ErrNotFound):
 			return err
 		}
 	}
 	if len(missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the client lacks the verbs %s for leases (docs/sharding.md has the Role): %w", strings.Join(missing, ", "), errors.Join(errs...))
+	return fmt.Errorf("the client lacks the verbs %s for leases, and needs get, list, watch, create, update and delete: %w",
+		strings.Join(missing, ", "), first)
 }
+
+// isDenied reports whether the server does not let this client do that, or does not know who it is.
+func isDenied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }
 
 // rights returns all rights but that to create, which nothing shows but creating. No Lease has that name.
 func (s *leases) rights(group, name string) []right {

@@ -106,11 +106,13 @@ func (o *operator) spoilTable() {
 	}
 }
 
-// deleteSpoiled deletes a table that members cannot read, and removes what keeps one that is deleted.
+// deleteSpoiled deletes a table that members cannot read, or whose hashes are not theirs, and removes what keeps one that is deleted.
 func (w *world) deleteSpoiled() {
 	w.server.edit("g-table", func(l *coordinationv1.Lease) { l.Finalizers = nil })
 	if r, err := w.store.Get(context.Background(), "g-table"); err == nil {
-		if _, err := decodeTable(r, simSlots); errors.Is(err, ErrIncompatible) {
+		hash, _ := newHasher[string]()
+		own := map[string]string{"0": hash.fingerprint(), "1": hash.fingerprint()}
+		if t, err := decodeTable(r, simSlots); errors.Is(err, ErrIncompatible) || len(contradictions(t.hashes, own)) > 0 {
 			w.logf("somebody deletes the spoiled table: %v", w.store.Delete(context.Background(), r.Name, r.Version))
 			w.mu.Lock()
 			w.mu.deletes = true // It may be that of processes of other Slots, which no record of a living member shows.

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,15 +24,54 @@ type process struct {
 	clock  *simClock
 	lease  time.Duration
 	member *Member
-	queues [2]Queue[string]   // of the keys with even and with odd numbers
-	end    context.CancelFunc // of the workers
-	ended  chan struct{}
+	// intruder: it has other Slots, or hashes keys in another way.
+	intruder bool
+	queues   [2]simQueue        // of the keys with even and with odd numbers
+	end      context.CancelFunc // of the workers
+	ended    chan struct{}
 	// logging and listing stop a part of the process.
 	logging, listing stopper
 
 	cacheMu  sync.Mutex
 	cache    map[string]int // the version of each key that the process has heard of
 	children map[string]int // the version of each key whose child it has heard of
+}
+
+// simQueue is a queue of any type of keys.
+type simQueue struct {
+	add      func(path string)
+	run      func(context.Context) error
+	shutDown func()
+}
+
+func asIs(path string) string { return path }
+
+func toName(path string) namespacedName {
+	namespace, name, _ := strings.Cut(path, "/")
+	return namespacedName{namespace, name}
+}
+
+func toPath(n namespacedName) string { return n.Namespace + "/" + n.Name }
+
+func newSimQueue[T comparable](p *process, queue int, hash func(T) uint64, keyOf func(path string) T, pathOf func(T) string) simQueue {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[T](100*time.Millisecond, 2*time.Second)
+	q := NewQueue(workqueue.NewTypedRateLimitingQueue(limiter), p.member, QueueConfig[T]{
+		Name: strconv.Itoa(queue), Hash: hash,
+		Keys: func(context.Context) (keys []T, err error) {
+			paths, err := p.list(queue)
+			for _, path := range paths {
+				keys = append(keys, keyOf(path))
+			}
+			return keys, err
+		},
+	})
+	handle := func(ctx context.Context, key T) error { return p.handle(ctx, pathOf(key)) }
+	return simQueue{
+		add: func(path string) { q.Add(keyOf(path)) }, shutDown: q.ShutDown,
+		run: func(ctx context.Context) error {
+			return worker.Run(ctx, q, handle, worker.Options[T]{Workers: 2, DrainTimeout: time.Second})
+		},
+	}
 }
 
 type handling struct {
@@ -54,7 +94,8 @@ func (w *world) changeKeys() (stop func()) {
 		defer close(done)
 		for wait(ctx, time.Duration(r.Int64N(int64(time.Second)))) == nil {
 			w.mu.Lock()
-			key := "key-" + strconv.Itoa(r.IntN(simKeys))
+			n := r.IntN(simKeys)
+			key := fmt.Sprintf("ns-%d/key-%d", n%7, n)
 			w.mu.versions[key]++
 			version := w.mu.versions[key]
 			processes := slices.Clone(w.processes)
@@ -74,7 +115,7 @@ func (p *process) hear(key string, version int, later time.Duration) {
 	p.cacheMu.Lock()
 	p.cache[key] = max(p.cache[key], version)
 	p.cacheMu.Unlock()
-	p.queues[queueOf(key)].Add(key)
+	p.queues[queueOf(key)].add(key)
 }
 
 func queueOf(key string) int { return int(key[len(key)-1]-'0') % 2 }
@@ -104,7 +145,7 @@ func (p *process) list(queue int) (keys []string, err error) {
 
 // join starts a process of the group.
 func (w *world) join(f faults) *process {
-	p := w.start(f, simSlots)
+	p := w.start(f, simSlots, nil)
 	if p == nil {
 		return nil
 	}
@@ -115,10 +156,14 @@ func (w *world) join(f faults) *process {
 	return p
 }
 
-// intrude starts a process of another number of slots, as in a rollout that changes it, and kills it later. Nearly always it cannot join. If
-// it can, because there was no table, it has the group for itself, and the others must hold nothing.
+// intrude starts a process of another number of slots or another hash, as in a rollout that changes it, and kills it later. Nearly always it
+// cannot join, or gets nothing. If it does, because there was no table, it has the group for itself, and the others must hold nothing.
 func (w *world) intrude(d time.Duration) {
-	p := w.start(faults{}, simSlots/2)
+	slots, hash := simSlots/2, (func(string) uint64)(nil)
+	if w.rand.IntN(2) == 0 {
+		slots, hash = simSlots, func(key string) uint64 { return HashString("other" + key) }
+	}
+	p := w.start(faults{}, slots, hash)
 	if p == nil {
 		return
 	}
@@ -128,13 +173,13 @@ func (w *world) intrude(d time.Duration) {
 }
 
 // start makes a member with queues and workers. It returns nil if that cannot join.
-func (w *world) start(f faults, slots int) *process {
+func (w *world) start(f faults, slots int, hash func(string) uint64) *process {
 	w.number++
 	stop := &stopper{}
 	p := &process{
 		w: w, ended: make(chan struct{}), cache: make(map[string]int), children: make(map[string]int),
 		simStore: &simStore{Store: w.store, stop: stop, name: fmt.Sprintf("p%d", w.number), log: w.logf, failf: w.failf, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 2)), faults: f, server: w.server},
-		lease:    simLease,
+		lease:    simLease, intruder: slots != simSlots || hash != nil,
 	}
 	if w.leases {
 		p.lease = []time.Duration{10, 15, 25}[w.rand.IntN(3)] * time.Second
@@ -157,7 +202,7 @@ func (w *world) start(f faults, slots int) *process {
 			return fmt.Sprintf("%s-%s.%d", name, p.name, life)
 		},
 	}
-	w.logf("%s joins with a clock of speed %.3f and %d slots", p.name, p.clock.rate, slots)
+	w.logf("%s joins with a clock of speed %.3f and %d slots, an intruder: %v", p.name, p.clock.rate, slots, p.intruder)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var err error
@@ -165,16 +210,24 @@ func (w *world) start(f faults, slots int) *process {
 		w.logf("%s cannot join: %v", p.name, err)
 		return nil
 	}
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, 2*time.Second)
+	if w.rand.IntN(4) == 0 { // It makes its queues later, and must hold nothing before.
+		time.Sleep(p.random(3 * time.Second))
+		if p.member.Stats().Held > 0 {
+			w.failf("%s holds slots without a queue", p.name)
+		}
+	}
 	var running context.Context
 	running, p.end = context.WithCancel(context.Background())
 	var workers sync.WaitGroup
+	names := w.rand.IntN(2) == 0 // A version of the program whose keys are no strings.
 	for i := range p.queues {
-		p.queues[i] = NewQueue(workqueue.NewTypedRateLimitingQueue(limiter), p.member, QueueConfig[string]{
-			Keys: func(context.Context) ([]string, error) { return p.list(i) },
-		})
+		if names && hash == nil {
+			p.queues[i] = newSimQueue(p, i, nil, toName, toPath)
+		} else {
+			p.queues[i] = newSimQueue(p, i, hash, asIs, asIs)
+		}
 		workers.Go(func() {
-			if err := worker.Run(running, p.queues[i], p.handle, worker.Options[string]{Workers: 2, DrainTimeout: time.Second}); err != nil && !p.isDead() {
+			if err := p.queues[i].run(running); err != nil && !p.isDead() {
 				w.logf("%s: the workers end: %v", p.name, err)
 			}
 		})
@@ -276,7 +329,7 @@ func (w *world) begin(key string, h *handling) {
 	for other := range w.mu.active[key] {
 		if other.p != h.p && other.active() {
 			w.failLocked("%s handles %s while %s handles it", h.p.name, key, other.p.name)
-		} else if other.p != h.p && other.lives() && other.p.member.config.Slots == h.p.member.config.Slots { // Of other Slots only contexts count.
+		} else if other.p != h.p && other.lives() && other.p.intruder == h.p.intruder { // Of intruders only contexts count.
 			w.failLocked("%s handles %s while a handler of %s, which lives, has not returned", h.p.name, key, other.p.name)
 		}
 	}
@@ -355,7 +408,7 @@ func (p *process) die() {
 	p.member.end()
 	p.end()
 	for _, q := range p.queues {
-		q.ShutDown()
+		q.shutDown()
 	}
 	p.stop.resume()
 	p.logging.resume()

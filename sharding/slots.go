@@ -1,6 +1,8 @@
 package sharding
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -32,9 +34,9 @@ const (
 // Queues read states and holdings without a lock. All else is guarded by the member's mu.
 type slot struct {
 	// holding is there unless the slot is absent.
-	holding atomic.Pointer[holding]
-	stop    stop
-	given   given
+	holding  atomic.Pointer[holding]
+	stop     stop
+	handover handover
 	// keep is until when the slot must not stop again, because a handler did not return or the server refused the handover.
 	keep time.Duration
 	// by is the member's id when it held the slot last.
@@ -49,9 +51,9 @@ type stop struct {
 	unlisted bool
 }
 
-// given is the handover of a slot that was tried on the table of that id and epoch. The slot stays absent until a newer table
+// handover is one of a slot that was tried on the table of that id and epoch. The slot stays absent until a newer table
 // shows what has become of it: an attempt that reported an error may still succeed. unsure: there was such an error.
-type given struct {
+type handover struct {
 	table  string
 	epoch  int64
 	unsure bool
@@ -60,10 +62,20 @@ type given struct {
 	uncounted bool
 }
 
-// mayComeTrue reports whether the handover may still succeed although the table is t.
-func (g given) mayComeTrue(t *table) bool { return g.table == t.id && g.epoch >= t.epoch }
+// mayStillSucceed reports whether the handover may still succeed although the table is t.
+func (h handover) mayStillSucceed(t *table) bool { return h.table == t.id && h.epoch >= t.epoch }
 
 func (m *Member) state(slot int) slotState { return slotState(m.states[slot].Load()) }
+
+// heldLocked returns how many slots the member holds.
+func (m *Member) heldLocked() (n int) {
+	for i := range m.states {
+		if m.state(i) != absent {
+			n++
+		}
+	}
+	return n
+}
 
 func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(to)) }
 
@@ -74,17 +86,23 @@ type slotQueue interface {
 	// gained makes the queue list the keys of these slots, and does not block. stopEnded is called when slots are held or absent again.
 	gained(slots []int)
 	stopEnded(slots []int)
-	// fingerprint identifies the queue's hash.
-	fingerprint() string
+	// fingerprint returns the queue's name, and what identifies its hash.
+	fingerprint() (name, hash string)
 }
 
 // register adds a queue. The slots that are held already count as gained.
 func (m *Member) register(q slotQueue) {
-	hash := q.fingerprint()
+	name, hash := q.fingerprint()
 	var incompatible error
 	m.mu.Lock()
-	if hash != "" && !slices.Contains(m.mu.hashes, hash) {
-		m.mu.hashes = slices.Sorted(slices.Values(append([]string{hash}, m.mu.hashes...)))
+	switch known := m.mu.hashes[name]; {
+	case hash == "" || hash == known:
+	case known != "":
+		m.mu.Unlock()
+		panic(fmt.Sprintf("sharding: two queues have the name %q and do not hash their keys in the same way: set QueueConfig.Name", name))
+	default:
+		m.mu.hashes = maps.Collect(maps.All(m.mu.hashes))
+		m.mu.hashes[name] = hash
 		if view := &m.mu.view; view.isThere() && view.incompatible == nil {
 			incompatible = m.checkHashesLocked(view.table)
 			view.incompatible = incompatible
@@ -199,7 +217,7 @@ func (m *Member) applyLocked() {
 	case m.mu.leaving:
 		cause = ErrLeft
 	case was:
-		m.mu.self.met = strange
+		m.mu.self.listed = notListed
 		signal(m.toRenew) // If the clock has jumped, it is valid again at once.
 		signal(m.toConfirm)
 	}
@@ -248,10 +266,10 @@ func (m *Member) orderLocked() {
 // applyMineLocked is applyLocked for a slot that the table says this member holds.
 func (m *Member) applyMineLocked(i int, now time.Duration) {
 	s, t, c := &m.slots[i], m.mu.view.table, &m.mu.changes
-	if s.given.mayComeTrue(t) {
+	if s.handover.mayStillSucceed(t) {
 		return
 	}
-	s.given = given{}
+	s.handover = handover{}
 	from, to := m.state(i), held
 	if m.mu.leaving || t.slots[i].next != "" && now >= s.keep && (from == stopping || now >= m.mu.handOverAt) {
 		to = stopping
@@ -296,17 +314,17 @@ func (m *Member) releaseLocked(i int, t *table) bool {
 	}
 	if m.state(i) == stopping {
 		m.dropLocked(i, ErrNotHeld)
-		s.given.took, s.given.uncounted = m.now()-s.stop.since, true
+		s.handover.took, s.handover.uncounted = m.now()-s.stop.since, true
 	}
-	s.given.unsure = s.given.unsure && s.given.mayComeTrue(t)
-	s.given.table, s.given.epoch = t.id, t.epoch
+	s.handover.unsure = s.handover.unsure && s.handover.mayStillSucceed(t)
+	s.handover.table, s.handover.epoch = t.id, t.epoch
 	return true
 }
 
 // countHandoverLocked counts a handover when the table shows that it has succeeded.
 func (m *Member) countHandoverLocked(i int, valid bool) {
-	g, t := &m.slots[i].given, m.mu.view.table
-	if !g.uncounted || valid && g.mayComeTrue(t) {
+	g, t := &m.slots[i].handover, m.mu.view.table
+	if !g.uncounted || valid && g.mayStillSucceed(t) {
 		return
 	}
 	g.uncounted = false

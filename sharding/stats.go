@@ -51,12 +51,9 @@ func (m *Member) Stats() Stats {
 			st.Members++
 		}
 	}
+	st.Held = m.heldLocked()
 	for s := range m.slots {
-		switch m.state(s) {
-		case held:
-			st.Held++
-		case stopping:
-			st.Held++
+		if m.state(s) == stopping {
 			st.Stopping++
 		}
 	}
@@ -134,10 +131,10 @@ func (m *Member) fewerQueues(queues int) string {
 	return "; keys of some queues are not handled: " + strings.Join(fewer[:min(len(fewer), maxFacts)], ", ")
 }
 
-// lacksQueueLocked returns ErrNoQueue if the member has held slots for a lease and has no queue to hand out their keys.
+// lacksQueueLocked returns ErrNoQueue if the member has had no queue for a lease.
 func (m *Member) lacksQueueLocked() error {
 	now, idle := m.now(), &m.mu.since.idle
-	if len(*m.queues.Load()) > 0 || !m.holdsAny() {
+	if len(*m.queues.Load()) > 0 {
 		*idle = 0
 		return nil
 	}
@@ -145,15 +142,6 @@ func (m *Member) lacksQueueLocked() error {
 		return nil
 	}
 	return ErrNoQueue
-}
-
-func (m *Member) holdsAny() bool {
-	for s := range m.states {
-		if m.state(s) != absent {
-			return true
-		}
-	}
-	return false
 }
 
 // kept says how many slots cannot move, and why.

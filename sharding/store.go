@@ -54,7 +54,7 @@ var (
 	ErrExists   = errors.New("sharding: the record exists")
 	ErrConflict = errors.New("sharding: the record has another version")
 	// ErrRefused: this client must not write that, or not in this form. A Store need not know it.
-	ErrRefused = errors.New("sharding: the server refuses to store the record")
+	ErrRefused = errors.New("sharding: the server refuses the request")
 )
 
 // Record is what a [Store] keeps: a member of a group, or the group's table.
@@ -71,6 +71,8 @@ type Record struct {
 	Holder  string
 	Lease   time.Duration
 	Renewed time.Time
+	// Slots is how many slots a member holds, or how many have a holder by the table.
+	Slots int
 }
 
 // Event is a change of a record.
@@ -84,6 +86,8 @@ const (
 	// groupLabel is the label of a group's Leases, and dataAnnotation is where they have Record.Data.
 	groupLabel     = "keyedqueue.github.io/sharding-group"
 	dataAnnotation = "keyedqueue.github.io/sharding"
+	// slotsAnnotation has Record.Slots, for a column of kubectl.
+	slotsAnnotation = "keyedqueue.github.io/slots"
 )
 
 // Leases returns a store that keeps its records as Leases of a namespace, each labelled with its group. The client needs
@@ -223,7 +227,7 @@ func toLease(r Record) *coordinationv1.Lease {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Name: r.Name, UID: uid, ResourceVersion: version,
 		Labels:      map[string]string{groupLabel: r.Group},
-		Annotations: map[string]string{dataAnnotation: r.Data},
+		Annotations: map[string]string{dataAnnotation: r.Data, slotsAnnotation: strconv.Itoa(r.Slots)},
 	}}
 	if r.Holder != "" {
 		lease.Spec.HolderIdentity = &r.Holder

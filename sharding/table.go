@@ -1,6 +1,8 @@
 package sharding
 
 import (
+	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 )
@@ -16,9 +18,9 @@ type table struct {
 	// one.
 	settling, replaces bool
 	// lease is the longest that a member ever had: one that was cut off may still count on it. It never gets shorter. hashes has
-	// the fingerprints of how queues hash keys.
+	// the fingerprint of how each queue hashes its keys, by the queue's name.
 	lease  time.Duration
-	hashes []string
+	hashes map[string]string
 	// leaving are members that hand over what they hold, and must not get more.
 	leaving []string
 	// slots has the holder of each slot, its next one if it is to move (else ""), and the epoch in which it got this
@@ -29,6 +31,8 @@ type table struct {
 	// uid is that of the record. copied: the table is a copy, by hand, of what was in another one.
 	uid    string
 	copied bool
+	// unknown are fields of a later version of the library.
+	unknown map[string]json.RawMessage
 }
 
 // deaths is how many members of a name have died, and when the last one was found, in seconds since 1970. It only decides how long a
@@ -94,7 +98,7 @@ func (t *table) gives(id string) bool {
 // same reports whether t says the same as another table of its id, but for deaths, which decide only about newcomers.
 func (t *table) same(clone *table) bool {
 	return t.settling == clone.settling && t.lease == clone.lease && slices.Equal(t.leaving, clone.leaving) &&
-		slices.Equal(t.hashes, clone.hashes) && slices.Equal(t.slots, clone.slots)
+		maps.Equal(t.hashes, clone.hashes) && slices.Equal(t.slots, clone.slots)
 }
 
 // named returns the ids of all members in the table.

@@ -164,8 +164,10 @@ func (m *Member) knowsEarlierLocked() {
 
 // checkHashesLocked returns an error if the members of the table hash keys in another way.
 func (m *Member) checkHashesLocked(t *table) error {
-	if contradict(t.hashes, m.mu.hashes) {
-		return fmt.Errorf("%w: the group has another QueueConfig.Hash, %v, and this replica %v: use another group", ErrIncompatible, t.hashes, m.mu.hashes)
+	if queues := contradictions(t.hashes, m.mu.hashes); len(queues) > 0 {
+		return fmt.Errorf("%w: the group hashes the keys of the queues %q in another way than this replica, which has another type of keys or "+
+			"QueueConfig.Hash: to change that, give the group another name, and stop all old replicas before the first new one starts",
+			ErrIncompatible, queues)
 	}
 	return nil
 }
@@ -223,7 +225,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 			}
 		}
 		began := m.moment()
-		next, version, due := m.draft(t.id, began.mono)
+		next, version, due := m.nextTable(t.id, began.mono)
 		if next == nil {
 			return due, nil
 		}
@@ -294,7 +296,7 @@ func (m *Member) settle(t *table) (ready bool, due time.Duration, err error) {
 		if err == nil && (d.Dead || d.Slots != m.config.Slots) { // A group of other slots had another table.
 			continue
 		}
-		if !follows && (err != nil || contradict(t.hashes, d.Hashes)) && view.since+view.lease <= m.now() {
+		if !follows && (err != nil || len(contradictions(t.hashes, d.Hashes)) > 0) && view.since+view.lease <= m.now() {
 			continue
 		}
 		named = named && follows
@@ -350,5 +352,11 @@ func (m *Member) addUnlisted(records []Record) ([]Record, error) {
 
 // tableRecord returns a record without a holder, which would look like a leader to people.
 func (m *Member) tableRecord(t *table, version string) Record {
-	return Record{Name: m.tableName(), Group: m.config.Group, Version: version, Data: t.encode(), Renewed: m.config.Clock.Now()}
+	r := Record{Name: m.tableName(), Group: m.config.Group, Version: version, Data: t.encode(), Renewed: m.config.Clock.Now()}
+	for _, s := range t.slots {
+		if s.holder != "" {
+			r.Slots++
+		}
+	}
+	return r
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"time"
 
@@ -31,6 +32,11 @@ type Inspector struct {
 	SnapshotKey func(key any) KeySnapshot[any]
 	// FailingKeys and GivenUpKeys yield all keys that fail or were given up and whose errors are known, the last failure first.
 	FailingKeys, GivenUpKeys func() iter.Seq[FailedKey[any]]
+	// KeptFailures yields what is remembered of failing keys, as FailingKeys, without asking the queue whether they still fail: for
+	// tools that count errors again and again.
+	KeptFailures func() iter.Seq[FailedKey[any]]
+	// HeldKeys yields all keys on hold, the one whose hold began first at the front.
+	HeldKeys func() iter.Seq[HeldKey[any]]
 	// Cancel, Forget and Release are those of the pool.
 	Cancel  func(key any) bool
 	Forget  func(key any)
@@ -53,6 +59,12 @@ func (t *Tracker[T]) Inspector() Inspector {
 		},
 		GivenUpKeys: func() iter.Seq[FailedKey[any]] {
 			return keytable.Map(slices.Values(t.givenUp(t.options.KeepGivenUp)), FailedKey[T].anyKey)
+		},
+		KeptFailures: func() iter.Seq[FailedKey[any]] {
+			return keytable.Map(slices.Values(t.listed(&t.mu.records.failing, maxErrors)), FailedKey[T].anyKey)
+		},
+		HeldKeys: func() iter.Seq[HeldKey[any]] {
+			return keytable.Map(slices.Values(t.heldKeys(math.MaxInt)), HeldKey[T].anyKey)
 		},
 		Cancel:  func(key any) bool { return t.Cancel(typed[T](key)) },
 		Forget:  func(key any) { t.Forget(typed[T](key)) },

@@ -18,6 +18,8 @@ import (
 type Stats struct {
 	// Name is the pool's name, or empty.
 	Name string `json:"name"`
+	// Queue is the name of its queue, or empty. In a sum of several pools it is the first one.
+	Queue string `json:"queue"`
 
 	// Wanted is the number of workers that SetWorkers or Options have asked for, and 0 once Run has returned.
 	Wanted int `json:"wanted"`
@@ -29,6 +31,10 @@ type Stats struct {
 	StartLimited bool `json:"start_limited"`
 	// Stuck is the number of those whose handler was reported as stuck.
 	Stuck int `json:"stuck"`
+	// LongestRunning is how long the oldest running call has taken so far, and UnfinishedWork that time of all running calls
+	// together. Unlike the queue's numbers of that name they leave out keys on hold, which no worker has.
+	LongestRunning time.Duration `json:"longest_running_ns"`
+	UnfinishedWork time.Duration `json:"unfinished_work_ns"`
 
 	// Handled counts the calls of the handler that have ended, in whatever way.
 	Handled uint64 `json:"handled"`
@@ -85,11 +91,16 @@ func (s Stats) Plus(t Stats) Stats {
 	if s.Name == "" {
 		s.Name = t.Name
 	}
+	if s.Queue == "" {
+		s.Queue = t.Queue
+	}
 	s.Wanted += t.Wanted
 	s.Living += t.Living
 	s.Busy += t.Busy
 	s.Stuck += t.Stuck
 	s.StartLimited = s.StartLimited || t.StartLimited
+	s.LongestRunning = max(s.LongestRunning, t.LongestRunning)
+	s.UnfinishedWork += t.UnfinishedWork
 	s.Handled += t.Handled
 	s.Failed += t.Failed
 	s.Panicked += t.Panicked
@@ -220,12 +231,13 @@ func (t *Tracker[T]) ownStats() Stats {
 		q := t.queue.Stats()
 		ended = extended && q.Queued+q.Processing == 0
 	}
-	s := t.callStats()
+	s := t.callStats(t.options.Clock.Now())
 	s.Wanted, s.Living, s.Ended = s.Busy, s.Busy, ended && s.Busy == 0
 	return s
 }
 
-func (t *Tracker[T]) callStats() Stats {
+// callStats returns what the tracker knows at the time now.
+func (t *Tracker[T]) callStats(now time.Time) Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.mu.counted
@@ -233,12 +245,14 @@ func (t *Tracker[T]) callStats() Stats {
 	if t.addTimes {
 		s.Changes = (*workqueue.Histogram)(t.mu.changes.Read())
 	}
-	s.Name = t.options.Name
+	s.Name, s.Queue = t.options.Name, t.queueName
 	all := &t.mu.records
 	s.Failing, s.GivenUpKeys, s.GivenUpUnlisted, s.Looping = all.numFailing, all.givenUp.Len(), all.unlisted, all.numLooping
 	s.Held, s.HeldToLimit = t.mu.holds.unfinished, t.mu.holds.toLimit
 	s.Busy = len(t.mu.running)
 	for _, e := range t.mu.running {
+		running := max(0, now.Sub(e.current.Started))
+		s.LongestRunning, s.UnfinishedWork = max(s.LongestRunning, running), s.UnfinishedWork+running
 		if e.current.Stuck {
 			s.Stuck++
 		}
@@ -248,9 +262,10 @@ func (t *Tracker[T]) callStats() Stats {
 
 // readStats is that of a pool. All is of one moment: with Ended the numbers are the last ones.
 func (p *Pool[T]) readStats() Stats {
+	now := p.options.Clock.Now() // Before the lock: the clock is foreign code.
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.tracker.callStats()
+	s := p.tracker.callStats(now)
 	s.Living = len(p.mu.workers)
 	s.StartLimited = p.limited.Load()
 	s.Ended = p.mu.phase == phaseReturned && s.Living == 0

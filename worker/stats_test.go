@@ -38,6 +38,7 @@ func TestStats(t *testing.T) {
 				t.Errorf("%s: %d durations of %d calls", when, n, got.Handled)
 			}
 			got.Durations, want.Name = nil, "pool"
+			got.LongestRunning, got.UnfinishedWork = 0, 0 // TestStatsOfRunningCalls looks at them.
 			if got != want {
 				t.Errorf("%s:\n got %+v\nwant %+v", when, got, want)
 			}

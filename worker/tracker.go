@@ -33,11 +33,13 @@ import (
 // A panic of a hook, the queue or its limiter reaches the caller of a method. On a goroutine of the tracker, which looks for stuck
 // handlers, ends holds or asks the queue about records, it is logged.
 type Tracker[T comparable] struct {
-	queue   workqueue.ExtendedRateLimiting[T] // made of raw, if that is none
-	raw     workqueue.TypedRateLimitingInterface[T]
-	options Options[T]
-	logger  *slog.Logger // with the name as attribute
-	wrong   error        // what makes no sense in the options
+	queue     workqueue.ExtendedRateLimiting[T] // made of raw, if that is none
+	raw       workqueue.TypedRateLimitingInterface[T]
+	queueName string
+	madeAt    uintptr // where the program made the tracker or its pool
+	options   Options[T]
+	logger    *slog.Logger // with the name as attribute
+	wrong     error        // what makes no sense in the options
 
 	priorities workqueue.Operable[T] // the queue, or nil
 	leaser     workqueue.Leaser[T]   // the queue, or nil
@@ -99,7 +101,7 @@ func notNilPointer[T comparable](queue workqueue.TypedRateLimitingInterface[T]) 
 
 // newTracker returns a tracker that still needs setLogger. New may pass a nil queue, which Run refuses.
 func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Tracker[T] {
-	b := &Tracker[T]{raw: queue, options: options}
+	b := &Tracker[T]{raw: queue, options: options, madeAt: callerOutside()}
 	b.options.setDefaults()
 	b.mu.records.maxGivenUp = b.options.KeepGivenUp
 	buckets, err := b.options.durationBuckets()
@@ -113,7 +115,7 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 		b.priorities, _ = queue.(workqueue.Operable[T])
 		b.leaser, _ = queue.(workqueue.Leaser[T])
 		stats := b.queue.Stats()
-		b.addTimes = stats.Latency != nil
+		b.addTimes, b.queueName = stats.Latency != nil, stats.Name
 		b.options.Name = cmp.Or(b.options.Name, stats.Name)
 	}
 	return b
@@ -125,6 +127,7 @@ func (t *Tracker[T]) setLogger() {
 	if t.logger == nil {
 		t.logger = slog.Default()
 	}
+	t.logger = slog.New(logHandler{t.logger.Handler(), t.madeAt})
 	if t.options.Name != "" { // The logger's handler is foreign code.
 		t.catchPanic(func() { t.logger = t.logger.With("queue", t.options.Name) })
 	}

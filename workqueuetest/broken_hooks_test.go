@@ -76,7 +76,7 @@ func (q *holding) Done(key string) {
 // merging is a correct queue with OneEntry. Its own package runs the whole suite on it.
 type (
 	merging = *priorityqueue.Queue[string]
-	keyInfo = priorityqueue.Info[string]
+	keyInfo = workqueue.KeySnapshot[string]
 )
 
 func newMerging(c Config[string]) merging {
@@ -140,7 +140,7 @@ func (q *hooked) holds(key string) bool { return q.whole.(*holding).holds(key) }
 
 // info is what a merging queue says about key.
 func (q *hooked) info(key string) keyInfo {
-	info, _ := q.whole.(merging).Inspect(key)
+	info, _ := q.whole.(merging).SnapshotKey(key)
 	return info
 }
 

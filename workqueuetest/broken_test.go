@@ -9,7 +9,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/priorityqueue"
 )
 
 // brokenQueue is a queue with one bug, and the cases that must find it. Other cases may find it, too.
@@ -255,11 +254,11 @@ var broken = []brokenQueue{
 	},
 		new: func(c Config[string]) fifo { return sound(c) }},
 	{name: "a delay wins", merges: true, caught: []string{"AddOfWaitingKey", "Model"},
-		bug: addsUnless(func(s keyInfo) bool { return s.State == priorityqueue.Waiting })},
+		bug: addsUnless(func(s keyInfo) bool { return s.State == workqueue.KeyWaiting })},
 	{name: "a delay puts off", merges: true, caught: []string{"AddAfterOfQueuedKey", "Model"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.addAfter = func(key string, d time.Duration) {
-				if q.info(key).State == priorityqueue.Queued && d > 0 {
+				if q.info(key).State == workqueue.KeyQueued && d > 0 {
 					q.whole.(merging).Remove(key)
 				}
 				q.whole.AddAfter(key, d)
@@ -269,7 +268,7 @@ var broken = []brokenQueue{
 	{name: "the last add counts", merges: true, caught: []string{"AddAfterOfKeyToComeAgain", "Model"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.addAfter = func(key string, d time.Duration) {
-				if q.info(key).State == priorityqueue.Processing {
+				if q.info(key).State == workqueue.KeyProcessing {
 					q.whole.(merging).Remove(key)
 				}
 				q.whole.AddAfter(key, d)
@@ -277,11 +276,11 @@ var broken = []brokenQueue{
 		}},
 	// It ignores further adds of a held key that Done will queue anyway.
 	{name: "the first add counts", merges: true, caught: []string{"AddOfHeldWaitingKey", "Model"},
-		bug: addsUnless(func(s keyInfo) bool { return s.State == priorityqueue.Processing && s.Again })},
+		bug: addsUnless(func(s keyInfo) bool { return s.State == workqueue.KeyProcessing && s.Again })},
 	{name: "loses delayed adds of held keys", merges: true, caught: []string{"DueWhileHeld", "Model"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.addAfter = func(key string, d time.Duration) {
-				if q.info(key).State != priorityqueue.Processing || d <= 0 {
+				if q.info(key).State != workqueue.KeyProcessing || d <= 0 {
 					q.whole.AddAfter(key, d)
 				}
 			}
@@ -291,7 +290,7 @@ var broken = []brokenQueue{
 		bug: func(q *hooked, _ Config[string]) {
 			q.add = func(key string) {
 				state := q.info(key).State
-				if q.whole.(merging).Remove(key); state != priorityqueue.Waiting {
+				if q.whole.(merging).Remove(key); state != workqueue.KeyWaiting {
 					q.whole.Add(key)
 				}
 			}
@@ -301,7 +300,7 @@ var broken = []brokenQueue{
 		bug: func(q *hooked, _ Config[string]) {
 			merged := 0
 			q.add = func(key string) {
-				if q.info(key).State == priorityqueue.Waiting && !q.ShuttingDown() {
+				if q.info(key).State == workqueue.KeyWaiting && !q.ShuttingDown() {
 					merged++
 				}
 				q.whole.Add(key)
@@ -315,7 +314,7 @@ var broken = []brokenQueue{
 	{name: "retries at once", merges: true, caught: []string{"AddRateLimitedOfWaitingKey"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.addRateLimited = func(key string) {
-				if q.info(key).State == priorityqueue.Waiting {
+				if q.info(key).State == workqueue.KeyWaiting {
 					q.Add(key)
 					return
 				}
@@ -323,7 +322,7 @@ var broken = []brokenQueue{
 			}
 		}},
 	{name: "merges, and loses adds of held keys", merges: true, caught: []string{"AddWhileHeld", "Model", "Linearizable", "StressEveryAddIsProcessed"},
-		bug: addsUnless(func(s keyInfo) bool { return s.State == priorityqueue.Processing })},
+		bug: addsUnless(func(s keyInfo) bool { return s.State == workqueue.KeyProcessing })},
 	// It ignores an AddAfter that is due before the waiting entry.
 	{name: "only later times count", caught: []string{"AddAfterEarlier", "AddRateLimitedOfWaitingKey", "AddAfterNewFirst", "Model"},
 		bug: func(q *hooked, c Config[string]) {

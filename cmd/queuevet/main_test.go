@@ -60,7 +60,7 @@ func run(t *testing.T, dir string, code int, command ...string) string {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Dir = dir
 	if dir != "." {
-		cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod", "GOPROXY=off")
+		cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod -trimpath", "GOPROXY=off")
 	}
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {

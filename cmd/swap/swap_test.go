@@ -10,7 +10,7 @@ import (
 // TestMain leaves the go.work of this repository out of account: the programs under test are not part of it.
 func TestMain(m *testing.M) {
 	os.Setenv("GOWORK", "")
-	os.Setenv("GOFLAGS", "-buildvcs=false")
+	os.Setenv("GOFLAGS", "-buildvcs=false -trimpath") // With trimpath, temporary directories share what is compiled.
 	os.Exit(m.Run())
 }
 
@@ -25,7 +25,7 @@ const newestClientGo = "v0.37.2"
 
 // tryProgram swaps a program that uses the given client-go, runs its tests, and cleans up.
 func tryProgram(t *testing.T, version string) {
-	t.Setenv("GOFLAGS", "-mod=mod") // Then go list may change go.mod, but swap must not.
+	t.Setenv("GOFLAGS", "-mod=mod -trimpath") // Then go list may change go.mod, but swap must not.
 	dir := write(t, read(t, "program.txtar"), "CLIENT_GO", version, "QUEUE", queuePath)
 	shell(t, dir, "go mod tidy")
 	before := tree(t, filepath.Dir(dir))

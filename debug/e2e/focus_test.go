@@ -22,7 +22,7 @@ func TestFocusAfterAnAction(t *testing.T) {
 	b := newBrowser(t)
 	b.open(p.url + "?queue=exports")
 	if names := eval[string](b, `[...document.querySelectorAll("[data-action]")].map((button) => button.ariaLabel ?? button.innerText).join()`); names !=
-		"Pause queue,Remove: key 0,Remove: key 1,Remove: key 2" {
+		"Pause queue,Pause for 15 minutes,Remove: key 0,Remove: key 1,Remove: key 2" {
 		t.Errorf("the buttons are called %q", names)
 	}
 	eval[bool](b, `window.asked = "", window.confirm = (q) => { asked = q; return true }, true`)

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -143,26 +141,4 @@ func (p *program) reports(t *testing.T) {
 	}
 	q.Pause(workqueue.UntilResumed)
 	q.PauseGroup("globex", workqueue.UntilResumed)
-}
-
-// TestPictures writes what a reader sees to the directory WORKQUEUE_PICTURES. Some of these pictures are in
-// docs/debug.md, and are kept here so that they are not in the zip of the module that users download:
-//
-//	WORKQUEUE_PICTURES=/tmp go test -run Pictures . && for n in list queue key; do
-//		cp /tmp/$n-desktop-light.png $n.png && cp /tmp/$n-desktop-dark.png $n-dark.png; done
-func TestPictures(t *testing.T) {
-	dir := os.Getenv("WORKQUEUE_PICTURES")
-	if dir == "" {
-		t.Skip("WORKQUEUE_PICTURES names no directory")
-	}
-	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})
-	p.reports(t)
-	b := newBrowser(t)
-	for _, l := range looks {
-		b.be(l)
-		for name, query := range p.pages(t) {
-			b.open(p.url + query)
-			b.picture(filepath.Join(dir, name+"-"+l.name+".png"))
-		}
-	}
 }

@@ -122,7 +122,7 @@ func (p *program) uploads(t *testing.T) {
 	upload := func(name string, n int) {
 		handled++
 		key := fmt.Sprintf(name, n)
-		q.(workqueue.CauseAdder[string]).AddCause(key, workqueue.Cause{
+		q.(workqueue.Extended[string]).AddCause(key, workqueue.Cause{
 			Reason: "upload of " + key + " ended", TraceParent: fmt.Sprintf("00-%032x-%016x-01", 0x5be91c2d+n, 0x2a1f+n),
 		})
 		await(t, func() bool { return pool.Stats().Handled >= handled })
@@ -159,7 +159,12 @@ func await(t *testing.T, is func() bool) {
 }
 
 func (p *program) queue(t *testing.T, name string) workqueue.TypedRateLimitingInterface[string] {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, 24*time.Hour)
+	return p.limited(t, name, time.Minute)
+}
+
+// limited returns a queue whose keys come again after base.
+func (p *program) limited(t *testing.T, name string, base time.Duration) workqueue.TypedRateLimitingInterface[string] {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](base, 24*time.Hour)
 	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{
 		Name: name, Clock: p.clock, MetricsProvider: p.page,
 	})
@@ -294,7 +299,7 @@ func TestFocus(t *testing.T) {
 		p.orders.Done(key)
 	}
 	eval[bool](b, `document.dispatchEvent(new Event("visibilitychange"))`)
-	b.wait(`document.querySelector("tbody a").textContent === "invoices"`)
+	b.wait(`document.querySelector("tbody a").textContent === "uploads"`)
 	if at := eval[string](b, `document.activeElement.textContent`); at != "orders" {
 		t.Errorf("the focus went from orders to %q", at)
 	}

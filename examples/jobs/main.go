@@ -1,5 +1,5 @@
 // Command jobs shows a queue that several processes share. It starts three replicas of itself, which handle orders from
-// one queue, and an embedded miniredis (or uses a server, with -redis). One order in ten fails at first. Type
+// one queue, and a redis-server (or uses another one, with -redis). One order in ten fails at first. Type
 //
 //	kill 2    to kill a replica in the middle of its work
 //	start     to start another one
@@ -19,12 +19,12 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"os/signal"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/redisqueue"
 	"github.com/redis/go-redis/v9"
@@ -35,7 +35,7 @@ const lease = 3 * time.Second
 
 func main() {
 	log.SetFlags(0)
-	redisAddr := flag.String("redis", "", "address of a Redis server; empty means an embedded miniredis")
+	redisAddr := flag.String("redis", "", "address of a Redis server; empty starts one")
 	httpAddr := flag.String("http", "127.0.0.1:8080", "where the debug page is served; empty means nowhere")
 	demo := flag.Bool("demo", false, "add orders, kill a replica, and end when all is done")
 	number := flag.Int("replica", 0, "be that replica, for this program itself")
@@ -53,6 +53,39 @@ func main() {
 	}
 }
 
+// startRedis starts a server on a free port, which keeps nothing on the disk.
+func startRedis(ctx context.Context) (addr string, stop func(), err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	addr = l.Addr().String()
+	_, port, _ := net.SplitHostPort(addr)
+	_ = l.Close()
+	server := exec.Command("redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--loglevel", "warning")
+	if err := server.Start(); err != nil {
+		return "", nil, fmt.Errorf("%w: install redis-server, or give the address of one with -redis", err)
+	}
+	stop = func() {
+		_ = server.Process.Kill()
+		_ = server.Wait()
+	}
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		if err = client.Ping(ctx).Err(); err == nil {
+			return addr, stop, nil
+		}
+		if ctx.Err() != nil {
+			stop()
+			return "", nil, err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 func openQueue(ctx context.Context, client redis.UniversalClient) (*redisqueue.Queue[string], error) {
 	config := redisqueue.Config[string]{Name: "orders", Lease: lease}
 	config.Backoff.Base = 500 * time.Millisecond
@@ -62,12 +95,12 @@ func openQueue(ctx context.Context, client redis.UniversalClient) (*redisqueue.Q
 // run is the program that people start.
 func run(ctx context.Context, redisAddr, httpAddr string, demo bool, in io.Reader, out io.Writer) error {
 	if redisAddr == "" {
-		server, err := miniredis.Run()
+		addr, stop, err := startRedis(ctx)
 		if err != nil {
 			return err
 		}
-		defer server.Close()
-		redisAddr = server.Addr()
+		defer stop()
+		redisAddr = addr
 	}
 	client := redis.NewClient(&redis.Options{Addr: redisAddr})
 	defer client.Close()

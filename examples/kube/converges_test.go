@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	kubetest "github.com/keyedqueue/workqueue/controllerruntime/handlertest"
 	"github.com/keyedqueue/workqueue/examples/internal/locked"
-	"github.com/keyedqueue/workqueue/examples/kubeworld"
 	"github.com/keyedqueue/workqueue/handlertest"
 )
 
@@ -21,7 +21,7 @@ import (
 // nothing, so it does not crash here.)
 func TestConverges(t *testing.T) {
 	handlertest.Converges(t, func(s *handlertest.Scenario[string]) {
-		cluster := kubeworld.New(scheme.Scheme, s.Tell)
+		cluster := kubetest.NewCluster(s, scheme.Scheme)
 		others := &fake.Clientset{}
 		cluster.Attach(&others.Fake, nil)
 		ctx := context.Background()

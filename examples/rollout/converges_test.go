@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	kubetest "github.com/keyedqueue/workqueue/controllerruntime/handlertest"
 	"github.com/keyedqueue/workqueue/examples/internal/locked"
-	"github.com/keyedqueue/workqueue/examples/kubeworld"
 	"github.com/keyedqueue/workqueue/handlertest"
 )
 
@@ -26,7 +26,7 @@ var rolledOut = regexp.MustCompile(`(?m)^(\S+): (generation \d+).* is rolled out
 // However late its informers are, it reports the last generation of each Deployment.
 func TestConverges(t *testing.T) {
 	handlertest.Converges(t, func(s *handlertest.Scenario[string]) {
-		cluster := kubeworld.New(scheme.Scheme, s.Tell)
+		cluster := kubetest.NewCluster(s, scheme.Scheme)
 		others := &fake.Clientset{}
 		cluster.Attach(&others.Fake, nil)
 		ctx := context.Background()

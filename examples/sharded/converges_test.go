@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/keyedqueue/workqueue/examples/kubeworld"
+	kubetest "github.com/keyedqueue/workqueue/controllerruntime/handlertest"
 	"github.com/keyedqueue/workqueue/handlertest"
 	"github.com/keyedqueue/workqueue/sharding"
 )
@@ -22,7 +22,7 @@ import (
 // Whatever its informers and crashes do, each ConfigMap gets the checksum of its last data.
 func TestConverges(t *testing.T) {
 	handlertest.Converges(t, func(s *handlertest.Scenario[string]) {
-		cluster := kubeworld.New(scheme.Scheme, s.Tell)
+		cluster := kubetest.NewCluster(s, scheme.Scheme)
 		others := &fake.Clientset{}
 		cluster.Attach(&others.Fake, nil)
 		maps := others.CoreV1().ConfigMaps("default")

@@ -8,22 +8,22 @@ import (
 
 // Everything that can be done with a table is done while its keys move, to a larger index or a smaller one.
 func TestWhileKeysMove(t *testing.T) {
-	const groups = 4 * keptGroups
+	const buckets = 4 * keptBuckets
 	for name, start := range map[string]func() *Table[int, int]{
 		"growing": func() *Table[int, int] {
 			table := new(Table[int, int])
-			for key := range groups*keysPerGroup + 1 {
+			for key := range buckets*keysPerBucket + 1 {
 				insert(table, key)
 			}
 			return table
 		},
 		"shrinking": func() *Table[int, int] {
 			table := new(Table[int, int])
-			for key := range groups * keysPerGroup {
+			for key := range buckets * keysPerBucket {
 				insert(table, key)
 			}
 			rng := rand.New(rand.NewPCG(3, 4))
-			for _, key := range rng.Perm(groups * keysPerGroup)[groups/8-1:] {
+			for _, key := range rng.Perm(buckets * keysPerBucket)[buckets/8-1:] {
 				table.Delete(find(table, key))
 			}
 			return table
@@ -33,10 +33,10 @@ func TestWhileKeysMove(t *testing.T) {
 			for seed := range uint64(3) {
 				table := start()
 				if !table.isMoving() {
-					t.Fatalf("%d keys in %d groups are not moving", table.Len(), len(table.index.groups))
+					t.Fatalf("%d keys in %d buckets are not moving", table.Len(), len(table.index.buckets))
 				}
 				steps := disturb(t, table, rand.New(rand.NewPCG(seed, 1)))
-				if most := callsPerMove * groups * keysPerGroup / slabLen; steps < 10 || steps > most {
+				if most := callsPerMove * buckets * keysPerBucket / slabLen; steps < 10 || steps > most {
 					t.Errorf("keys moved in %d steps, want at most %d", steps, most)
 				}
 			}
@@ -54,7 +54,7 @@ func disturb(t *testing.T, table *Table[int, int], rng *rand.Rand) (steps int) {
 	}
 	last := 0
 	for ; table.isMoving(); steps++ {
-		key := rng.IntN(5 * keptGroups * keysPerGroup)
+		key := rng.IntN(5 * keptBuckets * keysPerBucket)
 		if rng.IntN(4) == 0 {
 			key = last // what was just inserted, deleted or looked for
 		}
@@ -102,7 +102,7 @@ func (t *Table[K, V]) all() (entries []*Entry[K, V]) {
 // What is deleted while keys move may take slabs with it, also those that are to be moved next.
 func TestSlabsGoWhileKeysMove(t *testing.T) {
 	var table Table[int, struct{}]
-	const n = 4*keptGroups*keysPerGroup + 1
+	const n = 4*keptBuckets*keysPerBucket + 1
 	var slots []Slot
 	for key := range n {
 		s, _ := insert(&table, key)
@@ -124,7 +124,7 @@ func TestSlabsGoWhileKeysMove(t *testing.T) {
 // Should an index be too small or too large again before all keys have moved, they do so then.
 func TestGrowthWhileKeysMove(t *testing.T) {
 	var table Table[int, struct{}]
-	const n = 4*keptGroups*keysPerGroup + 1
+	const n = 4*keptBuckets*keysPerBucket + 1
 	for key := range n {
 		insert(&table, key)
 	}
@@ -168,7 +168,7 @@ func TestManyCallsMoveFewSlabs(t *testing.T) {
 // A table whose keys are only found again, as those of a limiter are, must not keep the old index forever.
 func TestKnownKeysEndTheMoving(t *testing.T) {
 	var table Table[int, struct{}]
-	const n = 4*keptGroups*keysPerGroup + 1
+	const n = 4*keptBuckets*keysPerBucket + 1
 	for key := range n {
 		insert(&table, key)
 	}
@@ -183,7 +183,7 @@ func TestKnownKeysEndTheMoving(t *testing.T) {
 		}
 	}
 	if table.isMoving() {
-		t.Errorf("the old index of %d groups is still kept after %d calls", len(table.old.groups), 10*n)
+		t.Errorf("the old index of %d buckets is still kept after %d calls", len(table.old.buckets), 10*n)
 	}
 }
 
@@ -193,10 +193,10 @@ func TestHugeIndexIsNotClearedAndKept(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // A collection takes what is kept.
 	for n, kept := range map[int]bool{largestSpare: true, 2 * largestSpare: false} {
 		var table Table[int, struct{}]
-		table.old = indexOf(make([]group, n))
+		table.old = indexOf(make([]bucket, n))
 		table.forgetOld()
-		if groups := table.spare.Take(n); (groups != nil) != kept || table.isMoving() {
-			t.Errorf("of an old index of %d groups %d are kept", n, len(groups))
+		if buckets := table.spare.Take(n); (buckets != nil) != kept || table.isMoving() {
+			t.Errorf("of an old index of %d buckets %d are kept", n, len(buckets))
 		}
 	}
 }

@@ -7,29 +7,29 @@ import (
 
 // index leads from hashes to slots. The package comment describes its shape.
 type index struct {
-	// groups is empty or has a power of two of them.
-	groups []group
-	// shift takes a hash to its home: 32 - log2(len(groups)).
+	// buckets is empty or has a power of two of them.
+	buckets []bucket
+	// shift takes a hash to its home: 32 - log2(len(buckets)).
 	shift uint8
 }
 
-// indexOf makes an index of groups that are empty.
-func indexOf(groups []group) index {
-	return index{groups: groups, shift: 32 - uint8(log2(len(groups)))}
+// indexOf makes an index of buckets that are empty.
+func indexOf(buckets []bucket) index {
+	return index{buckets: buckets, shift: 32 - uint8(log2(len(buckets)))}
 }
 
-// home returns the number of the first group in which a key of hash h may be.
+// home returns the number of the first bucket in which a key of hash h may be.
 func (x *index) home(h Hash) int { return int(h >> (x.shift & 31)) }
 
-func (x *index) homeGroup(h Hash) *group { return &x.groups[x.home(h)] }
+func (x *index) homeBucket(h Hash) *bucket { return &x.buckets[x.home(h)] }
 
-// group returns group n modulo the number of groups.
-func (x *index) group(n int) *group { return &x.groups[n&(len(x.groups)-1)] }
+// bucket returns bucket n modulo the number of buckets.
+func (x *index) bucket(n int) *bucket { return &x.buckets[n&(len(x.buckets)-1)] }
 
-// insert puts s, whose key has hash h, into the first group from its home on that has a place.
+// insert puts s, whose key has hash h, into the first bucket from its home on that has a place.
 func (x *index) insert(h Hash, s Slot) {
 	for n := x.home(h); ; n++ {
-		g := x.group(n)
+		g := x.bucket(n)
 		if g.put(h, s) {
 			return
 		}
@@ -40,7 +40,7 @@ func (x *index) insert(h Hash, s Slot) {
 // remove takes out s, which is in the index, and whose key has hash h.
 func (x *index) remove(h Hash, s Slot) {
 	for n := x.home(h); ; n++ {
-		g := x.group(n)
+		g := x.bucket(n)
 		if place := g.find(h, s); place >= 0 {
 			g.free(place)
 			return
@@ -52,8 +52,8 @@ func (x *index) remove(h Hash, s Slot) {
 // has reports whether s, whose key has hash h, is in the index.
 func (x *index) has(h Hash, s Slot) bool {
 	home := x.home(h)
-	for n := home; n < home+len(x.groups); n++ {
-		g := x.group(n)
+	for n := home; n < home+len(x.buckets); n++ {
+		g := x.bucket(n)
 		if g.find(h, s) >= 0 {
 			return true
 		}
@@ -67,11 +67,11 @@ func (x *index) has(h Hash, s Slot) bool {
 // probe returns the slot and the entry of key, whose hash is h, or None and nil. The index must not be empty,
 // as old is when no keys are moving.
 func (t *Table[K, V]) probe(x *index, h Hash, key K) (Slot, *Entry[K, V]) {
-	// The search ends at the first group that no key has passed. There may be no such group, if each was full at
+	// The search ends at the first bucket that no key has passed. There may be no such bucket, if each was full at
 	// some time and the keys that passed it are still there. Then the search ends after one round.
 	home := x.home(h)
-	for n, last := home, home+len(x.groups)-1; ; n++ {
-		g := x.group(n)
+	for n, last := home, home+len(x.buckets)-1; ; n++ {
+		g := x.bucket(n)
 		for set := g.match(h); set != 0; set &= set - 1 {
 			s := g.slots[placeOf(set)]
 			if e := t.slots.at(s); e.Key == key {
@@ -84,19 +84,19 @@ func (t *Table[K, V]) probe(x *index, h Hash, key K) (Slot, *Entry[K, V]) {
 	}
 }
 
-// group is a piece of the index: up to groupLen slots, and a byte of each one's hash to find it by. It is
+// bucket is a piece of the index: up to bucketLen slots, and a byte of each one's hash to find it by. It is
 // half a cache line, and all its bytes are compared at once, so that a look-up has neither a second miss nor
 // a branch that cannot be predicted.
-type group struct {
+type bucket struct {
 	// tags has, from the lowest byte up, the tag of the key at each of slots, or zero where there is none;
-	// and in its upper 16 bits how many keys have passed the group because it was full. From maxPassed on it
+	// and in its upper 16 bits how many keys have passed the bucket because it was full. From maxPassed on it
 	// counts neither up nor down any more, because the number is not known.
 	tags  uint64
-	slots [groupLen]Slot
+	slots [bucketLen]Slot
 }
 
 const (
-	groupLen  = 6
+	bucketLen  = 6
 	maxPassed = 1<<16 - 1
 
 	// lowBits and highBits are the lowest and the highest bit of each tag.
@@ -104,12 +104,12 @@ const (
 	highBits = lowBits << 7
 )
 
-// tagOf returns the byte by which a group distinguishes its keys. Its highest bit is set, so it is not zero. The others
-// are the last ones of the hash, because the first ones have led to the group.
+// tagOf returns the byte by which a bucket distinguishes its keys. Its highest bit is set, so it is not zero. The others
+// are the last ones of the hash, because the first ones have led to the bucket.
 func tagOf(h Hash) uint64 { return uint64(h)&0x7f | 0x80 }
 
 // match returns a set, for placeOf, of the places that have the tag of h. It has all of them, and rarely another.
-func (g *group) match(h Hash) uint64 {
+func (g *bucket) match(h Hash) uint64 {
 	// The usual search for zero bytes (Warren, "Hacker's Delight", section 6-1). The borrow of one can make
 	// the next byte look like one if it is 1, which is why callers look closer.
 	differing := g.tags ^ tagOf(h)*lowBits
@@ -120,7 +120,7 @@ func (g *group) match(h Hash) uint64 {
 func placeOf(set uint64) int { return bits.TrailingZeros64(set) / 8 }
 
 // put gives s, whose key has hash h, a place, and returns false if there is none.
-func (g *group) put(h Hash, s Slot) bool {
+func (g *bucket) put(h Hash, s Slot) bool {
 	free := ^g.tags & highBits
 	if free == 0 {
 		return false
@@ -131,7 +131,7 @@ func (g *group) put(h Hash, s Slot) bool {
 }
 
 // find returns the place of s, whose key has hash h, or -1 if it is not here.
-func (g *group) find(h Hash, s Slot) int {
+func (g *bucket) find(h Hash, s Slot) int {
 	for set := g.match(h); set != 0; set &= set - 1 {
 		if place := placeOf(set); g.slots[place] == s {
 			return place
@@ -141,13 +141,13 @@ func (g *group) find(h Hash, s Slot) int {
 }
 
 // free makes place, at which there is a slot, free.
-func (g *group) free(place int) { g.tags &^= 0xff << (8 * place & 63) }
+func (g *bucket) free(place int) { g.tags &^= 0xff << (8 * place & 63) }
 
-// passed returns how many keys live in later groups because there was no place here.
-func (g *group) passed() uint64 { return g.tags >> 48 }
+// passed returns how many keys live in later buckets because there was no place here.
+func (g *bucket) passed() uint64 { return g.tags >> 48 }
 
 // pass counts n more of them.
-func (g *group) pass(n int) {
+func (g *bucket) pass(n int) {
 	if g.passed() != maxPassed {
 		g.tags += uint64(n) << 48
 	}
@@ -163,7 +163,7 @@ func (g *group) pass(n int) {
 const callsPerMove = 8
 
 // isMoving reports whether there are keys that are in old and not in index.
-func (t *Table[K, V]) isMoving() bool { return len(t.old.groups) != 0 }
+func (t *Table[K, V]) isMoving() bool { return len(t.old.buckets) != 0 }
 
 // grow makes room for more keys: twice as many or, if a burst has left an index that is larger than that, up
 // to 16 times as many, since growing step by step moves each key again and again.
@@ -171,10 +171,10 @@ func (t *Table[K, V]) grow() {
 	if t.count >= maxKeys {
 		panic("workqueue: more than 2147483647 keys")
 	}
-	n := max(minGroups, 2*len(t.index.groups))
+	n := max(minBuckets, 2*len(t.index.buckets))
 	for m := 8 * n; m > n; m /= 2 { // n is twice as many already
-		if groups := t.spare.Take(m); groups != nil {
-			t.moveTo(groups)
+		if buckets := t.spare.Take(m); buckets != nil {
+			t.moveTo(buckets)
 			return
 		}
 	}
@@ -184,17 +184,17 @@ func (t *Table[K, V]) grow() {
 // shrink gives memory back when few keys are left. The index stays so large that keys which come and
 // go around this number do not make it grow and shrink in turn.
 func (t *Table[K, V]) shrink() {
-	t.moveTo(t.spare.Get(max(keptGroups, len(t.index.groups)/4)))
+	t.moveTo(t.spare.Get(max(keptBuckets, len(t.index.buckets)/4)))
 }
 
-// moveTo makes groups, which are empty, the table's index, and begins to move the keys there. It moves those of a small
+// moveTo makes buckets, which are empty, the table's index, and begins to move the keys there. It moves those of a small
 // index at once.
-func (t *Table[K, V]) moveTo(groups []group) {
+func (t *Table[K, V]) moveTo(buckets []bucket) {
 	t.moveAll()
 	t.old, t.moved = t.index, 0
-	t.index = indexOf(groups)
-	t.limit = min(len(groups)*keysPerGroup, maxKeys)
-	if len(t.old.groups) <= keptGroups {
+	t.index = indexOf(buckets)
+	t.limit = min(len(buckets)*keysPerBucket, maxKeys)
+	if len(t.old.buckets) <= keptBuckets {
 		t.moveAll()
 	}
 }
@@ -221,7 +221,7 @@ func (t *Table[K, V]) moveSlab(n int) {
 	// All homes are read before the first of them is changed. See Preload.
 	var read uint64
 	for s := range t.slots.live(n) {
-		read |= t.index.homeGroup(t.slots.at(s).hash).tags
+		read |= t.index.homeBucket(t.slots.at(s).hash).tags
 	}
 	runtime.KeepAlive(read)
 	for s := range t.slots.live(n) {
@@ -234,9 +234,9 @@ func (t *Table[K, V]) moveSlab(n int) {
 // forgetOld keeps the memory of old for the next burst, unless it is so large that clearing it would make the caller
 // wait for milliseconds.
 func (t *Table[K, V]) forgetOld() {
-	if n := len(t.old.groups); n >= keptGroups && n <= largestSpare {
-		clear(t.old.groups)
-		t.spare.Put(t.old.groups)
+	if n := len(t.old.buckets); n >= keptBuckets && n <= largestSpare {
+		clear(t.old.buckets)
+		t.spare.Put(t.old.buckets)
 	}
 	t.old = index{}
 }

@@ -21,8 +21,8 @@ func (t *Table[K, V]) checkHashed(tb testing.TB, hash func(K) Hash) {
 	if len(found) != t.count {
 		tb.Fatalf("%d slots in the index, %d keys counted", len(found), t.count)
 	}
-	if t.count > keysPerGroup*len(t.index.groups) {
-		tb.Fatalf("%d keys in an index of %d groups", t.count, len(t.index.groups))
+	if t.count > keysPerBucket*len(t.index.buckets) {
+		tb.Fatalf("%d keys in an index of %d buckets", t.count, len(t.index.buckets))
 	}
 	t.slots.checkInvariants(tb, found)
 }
@@ -31,9 +31,9 @@ func (t *Table[K, V]) checkHashed(tb testing.TB, hash func(K) Hash) {
 func (t *Table[K, V]) checkIndex(tb testing.TB, x *index, hash func(K) Hash) map[Slot]bool {
 	tb.Helper()
 	found := map[Slot]bool{}
-	passed := make([]uint64, len(x.groups))
-	for n := range x.groups {
-		g := &x.groups[n]
+	passed := make([]uint64, len(x.buckets))
+	for n := range x.buckets {
+		g := &x.buckets[n]
 		for set := g.used(); set != 0; set &= set - 1 {
 			place := placeOf(set)
 			s := g.slots[place]
@@ -45,16 +45,16 @@ func (t *Table[K, V]) checkIndex(tb testing.TB, x *index, hash func(K) Hash) map
 			if h := hash(e.Key); e.hash != h || g.tags>>(8*place)&0xff != tagOf(h) {
 				tb.Fatalf("key %v: hash %x, in the entry %x, tags in the index %x", e.Key, h, e.hash, g.tags)
 			}
-			for p := x.home(e.hash); p != n; p = (p + 1) & (len(x.groups) - 1) {
+			for p := x.home(e.hash); p != n; p = (p + 1) & (len(x.buckets) - 1) {
 				passed[p]++
 			}
 		}
 	}
-	for n := range x.groups {
+	for n := range x.buckets {
 		// Once at its end a count stays there, but no test takes away many of so many keys.
 		saturated := passed[n] > maxPassed/2
-		if got := x.groups[n].passed(); got != passed[n] && !(saturated && got == maxPassed) {
-			tb.Fatalf("group %d counts %d keys that passed it, there are %d", n, got, passed[n])
+		if got := x.buckets[n].passed(); got != passed[n] && !(saturated && got == maxPassed) {
+			tb.Fatalf("bucket %d counts %d keys that passed it, there are %d", n, got, passed[n])
 		}
 	}
 	return found
@@ -122,4 +122,4 @@ func (a *arena[K, V]) checkInvariants(tb testing.TB, live map[Slot]bool) {
 }
 
 // used returns the set of the places that have a slot.
-func (g *group) used() uint64 { return g.tags & highBits }
+func (g *bucket) used() uint64 { return g.tags & highBits }

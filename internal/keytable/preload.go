@@ -12,7 +12,7 @@ const PreloadLen = 8
 const largeIndex = 1 << 15
 
 // IsLarge reports whether Preload does anything.
-func (t *Table[K, V]) IsLarge() bool { return len(t.index.groups) >= largeIndex }
+func (t *Table[K, V]) IsLarge() bool { return len(t.index.buckets) >= largeIndex }
 
 // Preload prepares for finding or deleting the keys at slots soon. Some may be None.
 func (t *Table[K, V]) Preload(slots []Slot) {
@@ -21,7 +21,7 @@ func (t *Table[K, V]) Preload(slots []Slot) {
 	}
 	var read uint64
 	for _, s := range slots {
-		read |= t.index.homeGroup(t.slots.at(s).hash).tags
+		read |= t.index.homeBucket(t.slots.at(s).hash).tags
 	}
 	runtime.KeepAlive(read)
 }
@@ -38,7 +38,7 @@ func (t *Table[K, V]) PreloadKeys(keys []Hashed[K]) {
 	}
 	var read uint64
 	for i := range keys {
-		read |= t.index.homeGroup(keys[i].Hash).tags
+		read |= t.index.homeBucket(keys[i].Hash).tags
 	}
 	runtime.KeepAlive(read)
 }

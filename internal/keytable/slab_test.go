@@ -84,48 +84,48 @@ func TestEmptySlabsAreKept(t *testing.T) {
 	}
 }
 
-// The index shrinks to a quarter when there are less keys than an eighth of its groups, and stays where it is
+// The index shrinks to a quarter when there are less keys than an eighth of its buckets, and stays where it is
 // otherwise.
 func TestIndexShrinks(t *testing.T) {
 	const n = 100_000
 	table := fill[struct{}](n)
 	for s := range Slot(n) {
-		groups, index := len(table.index.groups), &table.index.groups[0]
+		buckets, index := len(table.index.buckets), &table.index.buckets[0]
 		table.Delete(s + 1)
-		want := groups
-		if groups > keptGroups && table.Len() < groups/8 {
-			want = max(keptGroups, groups/4)
+		want := buckets
+		if buckets > keptBuckets && table.Len() < buckets/8 {
+			want = max(keptBuckets, buckets/4)
 		}
-		if len(table.index.groups) != want {
-			t.Fatalf("%d groups for %d keys, want %d", len(table.index.groups), table.Len(), want)
+		if len(table.index.buckets) != want {
+			t.Fatalf("%d buckets for %d keys, want %d", len(table.index.buckets), table.Len(), want)
 		}
-		if want == groups && &table.index.groups[0] != index {
+		if want == buckets && &table.index.buckets[0] != index {
 			t.Fatalf("the index was moved at %d keys", table.Len())
 		}
 	}
-	if len(table.index.groups) != keptGroups {
-		t.Errorf("%d groups are kept, want %d", len(table.index.groups), keptGroups)
+	if len(table.index.buckets) != keptBuckets {
+		t.Errorf("%d buckets are kept, want %d", len(table.index.buckets), keptBuckets)
 	}
 }
 
 // A burst that comes again takes the largest index that the last one left, up to 16 times the present one.
 func TestIndexGrowsToThatOfTheLastBurst(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
-	for _, c := range []struct{ burst, want int }{{2, 2}, {4, 4}, {8, 8}, {16, 16}, {32, 16}} { // in keptGroups
-		n := c.burst * keptGroups * keysPerGroup
+	for _, c := range []struct{ burst, want int }{{2, 2}, {4, 4}, {8, 8}, {16, 16}, {32, 16}} { // in keptBuckets
+		n := c.burst * keptBuckets * keysPerBucket
 		table := fill[struct{}](n)
-		if len(table.index.groups) != c.burst*keptGroups {
-			t.Fatalf("%d groups for %d keys", len(table.index.groups), n)
+		if len(table.index.buckets) != c.burst*keptBuckets {
+			t.Fatalf("%d buckets for %d keys", len(table.index.buckets), n)
 		}
 		for s := range Slot(n) {
 			table.Delete(s + 1)
 		}
-		for key := range keptGroups*keysPerGroup + 1 {
+		for key := range keptBuckets*keysPerBucket + 1 {
 			insert(table, key)
 		}
 		table.checkInvariants(t)
-		if got := len(table.index.groups); got != c.want*keptGroups {
-			t.Errorf("after a burst with %d groups, %d, want %d", c.burst*keptGroups, got, c.want*keptGroups)
+		if got := len(table.index.buckets); got != c.want*keptBuckets {
+			t.Errorf("after a burst with %d buckets, %d, want %d", c.burst*keptBuckets, got, c.want*keptBuckets)
 		}
 	}
 }

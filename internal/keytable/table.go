@@ -10,7 +10,7 @@
 //
 // # Shape
 //
-// An index leads from a key's hash to the number of its slot. It is an array of groups of 32 bytes, each with room
+// An index leads from a key's hash to the number of its slot. It is an array of buckets of 32 bytes, each with room
 // for six slots and a byte of each one's hash, the tag. The slots live in slabs of [slabLen] entries, which never
 // move once they are full-sized, so growing copies no keys. index.go describes how the index grows.
 //
@@ -19,8 +19,8 @@
 //	                         ▼   ▼                   ▼
 //	         slabs  0: [ key value hash ][ … ] …  1: [ … ] …      number = slab·slabLen + place
 //
-// The leading bits of a key's hash are the number of a group, its home. If the home is full, the key lives in the
-// next group that has a place, and each group that it passed counts it, so that a look-up knows whether to go on.
+// The leading bits of a key's hash are the number of a bucket, its home. If the home is full, the key lives in the
+// next bucket that has a place, and each bucket that it passed counts it, so that a look-up knows whether to go on.
 // A deletion counts down again and leaves nothing behind, so look-ups stay short however long a table lives.
 // (The counters are those of Meta's F14; the comparison of all tags at once is that of Swiss tables.)
 //
@@ -47,13 +47,13 @@ const None Slot = 0
 const maxKeys = 1<<31 - 1
 
 const (
-	// keysPerGroup is how many of a group's places are used on average before the index grows. Then one key in
-	// twenty lives outside of its home; with one more to a group it would be one in ten.
-	keysPerGroup = 4
-	minGroups    = 2
-	// keptGroups is the length (64 KiB) down to which an index shrinks as its keys go. Staying there lets
+	// keysPerBucket is how many of a bucket's places are used on average before the index grows. Then one key in
+	// twenty lives outside of its home; with one more to a bucket it would be one in ten.
+	keysPerBucket = 4
+	minBuckets    = 2
+	// keptBuckets is the length (64 KiB) down to which an index shrinks as its keys go. Staying there lets
 	// bursts of a few thousand keys come and go without allocation.
-	keptGroups = 1 << 11
+	keptBuckets = 1 << 11
 	// largestSpare is the length (8 MiB, for a million keys) up to which an index that is not needed any more is
 	// cleared and kept for the next burst.
 	largestSpare = 1 << 18
@@ -63,7 +63,7 @@ const (
 type Hash uint32
 
 // seed is one for all tables of the process. (Copying one table to another of the same seed, in the order of the index,
-// would fill group after group. Tables do not show that order.)
+// would fill bucket after bucket. Tables do not show that order.)
 var seed = maphash.MakeSeed()
 
 // HashOf hashes key. It needs no lock, so callers do it before they take theirs. Like a map, it panics
@@ -75,7 +75,7 @@ func HashOf[K comparable](key K) Hash { return Hash(maphash.Comparable(seed, key
 //
 // Invariants, which checkInvariants in the tests asserts:
 //   - Every key is in exactly one slot, and that slot's number is in the index exactly once: in its home
-//     or, counted as passed by all groups between, in a later one. While keys are moving, it may be in the
+//     or, counted as passed by all buckets between, in a later one. While keys are moving, it may be in the
 //     old index, too, or there alone if its slab has not been moved.
 //   - Every other slot is free, and its entry is zero.
 type Table[K comparable, V any] struct {
@@ -87,8 +87,8 @@ type Table[K comparable, V any] struct {
 	old   index
 	moved int
 	calls uint32 // of FindOrInsert while keys are moving
-	// spare has the groups of such indexes.
-	spare stash.Stash[group]
+	// spare has the buckets of such indexes.
+	spare stash.Stash[bucket]
 
 	slots arena[K, V]
 }
@@ -127,7 +127,7 @@ func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inser
 		}
 	}
 	// For most new keys a look at the home shows that they are new, and the home has a place for them.
-	home := t.index.homeGroup(h)
+	home := t.index.homeBucket(h)
 	if home.match(h)|home.passed() != 0 {
 		if s, e := t.probe(&t.index, h, key); e != nil {
 			return s, e, false
@@ -154,7 +154,7 @@ func (t *Table[K, V]) Delete(s Slot) {
 	}
 	t.slots.release(s, e)
 	t.count--
-	if n := len(t.index.groups); n > keptGroups && t.count < n/8 {
+	if n := len(t.index.buckets); n > keptBuckets && t.count < n/8 {
 		t.shrink()
 	}
 }

@@ -109,7 +109,7 @@ func TestBurstIsGivenBack(t *testing.T) {
 		table.Delete(find(&table, key))
 	}
 	table.checkInvariants(t)
-	kept := len(table.index.groups) * int(unsafe.Sizeof(group{}))
+	kept := len(table.index.buckets) * int(unsafe.Sizeof(bucket{}))
 	for _, b := range table.slots.slabs {
 		kept += len(b.entries) * 56
 	}
@@ -209,7 +209,7 @@ func TestColumnsTrim(t *testing.T) {
 func TestPreload(t *testing.T) {
 	var table Table[int, struct{}]
 	var slots []Slot
-	for key := range 2 * largeIndex * keysPerGroup {
+	for key := range 2 * largeIndex * keysPerBucket {
 		if key%largeIndex == 0 {
 			if key == 0 {
 				slots = nil

@@ -81,6 +81,7 @@ const (
 	OldestQueued
 	DroppedKeys
 	UnmatchedDones
+	HeldQueueKeys
 	BlockedKeys
 	Paused
 	Outage
@@ -131,6 +132,9 @@ var Queue = []Metric[workqueue.Stats]{
 	UnmatchedDones: counter("workqueue_unmatched_dones_total",
 		"Total number of calls of Done for a key that no worker held. Each is a bug in the caller.",
 		func(st *workqueue.Stats) float64 { return float64(st.UnmatchedDones) }),
+	HeldQueueKeys: gauge("workqueue_held_keys",
+		"Number of keys that are on hold: workers have handled them, and the queue does not hand them out again yet.",
+		func(st *workqueue.Stats) float64 { return float64(st.Held) }).onlyIf(hasHolds),
 	BlockedKeys: gauge("workqueue_blocked_keys", "Number of queued keys whose group is at its limit or paused.",
 		func(st *workqueue.Stats) float64 { return float64(st.Blocked) }).onlyIf(hasPriorities),
 	Paused: gauge("workqueue_paused", "Whether the queue is paused: 1 or 0.",
@@ -171,6 +175,8 @@ var Queue = []Metric[workqueue.Stats]{
 }
 
 func hasPriorities(st *workqueue.Stats) bool { return st.ByPriority != nil }
+
+func hasHolds(st *workqueue.Stats) bool { return st.Held > 0 }
 
 func isShared(st *workqueue.Stats) bool { return st.Shared != nil }
 

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/keyedqueue/workqueue"
@@ -16,12 +17,32 @@ func Pools() *totals.Set[worker.Stats] {
 		func(st *worker.Stats) bool { return st.Ended })
 }
 
+// ByQueue adds up the numbers of pools, given by the names of the pools, by the names of their queues.
+func ByQueue(pools []totals.Total[worker.Stats]) map[string]worker.Stats {
+	all := make(map[string]worker.Stats, len(pools))
+	for i := range pools {
+		if p := &pools[i]; p.Live {
+			name := cmp.Or(p.Sum.Queue, p.Name)
+			all[name] = all[name].Plus(p.Sum)
+		}
+	}
+	return all
+}
+
+// LeaveOutHolds leaves keys on hold out of a queue's times, because no worker has them: the queue counts from Get to Done.
+func LeaveOutHolds(queue *workqueue.Stats, pools worker.Stats) {
+	if pools.Held > 0 {
+		queue.Held = pools.Held
+		queue.LongestRunning, queue.UnfinishedWork = pools.LongestRunning, pools.UnfinishedWork
+	}
+}
+
 // endQueue reports whether a queue was shut down and has no key left. Its gauges then end, too.
 func endQueue(st *workqueue.Stats) bool {
 	if !st.ShuttingDown || st.Queued > 0 || st.Processing > 0 || st.Waiting > 0 {
 		return false
 	}
-	st.ByPriority, st.Paused = nil, false
+	st.ByPriority, st.Paused, st.Held = nil, false, 0
 	if s := st.Shared; s != nil {
 		st.Shared = &workqueue.SharedStats{
 			Errors: s.Errors, LostLeases: s.LostLeases, LostDones: s.LostDones, CallDuration: s.CallDuration,
@@ -36,6 +57,7 @@ func addQueue(sum *workqueue.Stats, part workqueue.Stats) {
 	sum.Paused = sum.Paused || part.Paused
 	sum.Processing += part.Processing
 	sum.Again += part.Again
+	sum.Held += part.Held
 	sum.Waiting += part.Waiting
 	sum.Adds += part.Adds
 	sum.Retries += part.Retries

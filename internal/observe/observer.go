@@ -116,7 +116,8 @@ func (o *Observer) Canceled(s keytable.Slot) {
 func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 	o.Unqueued(s)
 	k := o.keys.Existing(s)
-	latency := now - k.addedAt
+	// A queue may read its clock before it is locked, so another call may have come between. Sums of times must not fall.
+	latency := max(0, now-k.addedAt)
 	k.startedAt, k.cameAt, k.in = now, k.addedAt, inRunning
 	o.lists.Append(&o.running, s)
 	o.startedMicros += now.Microseconds()
@@ -129,7 +130,7 @@ func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 
 // Finished notes that the worker for which Taken was called is done with the key at s now.
 func (o *Observer) Finished(s keytable.Slot, now time.Duration) {
-	d := now - o.keys.Existing(s).startedAt
+	d := max(0, now-o.keys.Existing(s).startedAt)
 	o.Untake(s)
 	o.WorkDuration.Observe(d)
 	if o.push != nil {

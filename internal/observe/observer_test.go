@@ -46,7 +46,7 @@ func TestObserverAgainstModel(t *testing.T) {
 				}
 			case 4:
 				if _, ok := added[s]; running && rng.IntN(2) == 0 {
-					worked += c.Now().Sub(started[s]).Seconds()
+					worked += max(0, c.Now().Sub(started[s])).Seconds()
 					o.Finished(s, o.Now())
 				} else if ok {
 					o.Untake(s) // changes nothing if it is not running

@@ -74,7 +74,7 @@ func exported(t *testing.T) map[string]bool {
 	provider.WatchQueue("shared", func() workqueue.Stats { return workqueue.Stats{Shared: &workqueue.SharedStats{}} })
 	provider.InspectPool("p", worker.Inspector{Stats: func() worker.Stats {
 		times := &workqueue.Histogram{Bounds: provider.PoolHistogramBounds(), Counts: make([]uint64, len(provider.PoolHistogramBounds())+1)}
-		return worker.Stats{Durations: times, Changes: times}
+		return worker.Stats{Queue: "q", Held: 1, Durations: times, Changes: times}
 	}})
 	families, err := registry.Gather()
 	if err != nil {

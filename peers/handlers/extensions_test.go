@@ -19,7 +19,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/keyedqueue/workqueue/examples/kubeworld"
+	kubetest "github.com/keyedqueue/workqueue/controllerruntime/handlertest"
 	"github.com/keyedqueue/workqueue/handlertest"
 )
 
@@ -39,7 +39,7 @@ func definition(plural string, structural bool) *apiextensions.CustomResourceDef
 // objects, and conflict with each other.
 func TestConditionControllers(t *testing.T) {
 	handlertest.Converges(t, func(s *handlertest.Scenario[string]) {
-		cluster := kubeworld.New(scheme.Scheme, s.Tell)
+		cluster := kubetest.NewCluster(s, scheme.Scheme)
 		others := &fake.Clientset{}
 		cluster.Attach(&others.Fake, nil)
 		definitions := others.ApiextensionsV1().CustomResourceDefinitions()

@@ -20,7 +20,7 @@ import (
 	"k8s.io/cloud-provider/controllers/service"
 	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
 
-	"github.com/keyedqueue/workqueue/examples/kubeworld"
+	kubetest "github.com/keyedqueue/workqueue/controllerruntime/handlertest"
 	"github.com/keyedqueue/workqueue/handlertest"
 )
 
@@ -71,7 +71,7 @@ func (c *cloud) EnsureLoadBalancerDeleted(ctx context.Context, _ string, s *core
 // any more.
 func services(nodesChange, release bool) func(s *handlertest.Scenario[string]) {
 	return func(s *handlertest.Scenario[string]) {
-		cluster := kubeworld.New(scheme.Scheme, s.Tell)
+		cluster := kubetest.NewCluster(s, scheme.Scheme)
 		others := &fake.Clientset{}
 		cluster.Attach(&others.Fake, nil)
 		ctx := context.Background()

@@ -159,7 +159,7 @@ func (v variant) buildServers(ctx context.Context, programs []string) error {
 		return err
 	}
 	began := time.Now()
-	args := []string{"-ldflags=-X k8s.io/component-base/version.gitVersion=" + release, "-o", filepath.Join("bin", v.name) + string(filepath.Separator)}
+	args := []string{"-ldflags=-w -X k8s.io/component-base/version.gitVersion=" + release, "-o", filepath.Join("bin", v.name) + string(filepath.Separator)}
 	for _, name := range programs {
 		args = append(args, kubernetesModule+"/cmd/"+name)
 	}

@@ -51,6 +51,7 @@ func (c *command) stats(ctx context.Context, _ []string) error {
 			PausedUntil         *time.Time `json:"paused_until"` // null: not paused, or without an end
 			PausedSince         *time.Time `json:"paused_since"`
 			PausedBy            *text      `json:"paused_by"`
+			Limited             bool       `json:"limited"` // the start limit holds keys back
 			Queued              int        `json:"queued"`
 			OldestQueuedSeconds *float64   `json:"oldest_queued_seconds"`
 			Processing          int        `json:"processing"`
@@ -61,10 +62,13 @@ func (c *command) stats(ctx context.Context, _ []string) error {
 			SetAside            int        `json:"set_aside"`
 			Repaired            int        `json:"repaired"`
 		}{
-			text(c.name), text(c.queue.Description()), n.Paused, known(n.PausedUntil), known(n.PausedSince), pausedBy,
+			text(c.name), text(c.queue.Description()), n.Paused, known(n.PausedUntil), known(n.PausedSince), pausedBy, n.Limited,
 			n.Queued, oldest, n.Processing, n.Again, n.Waiting,
 			n.Failing, n.GivenUp, n.SetAside, n.Repaired,
 		})
+	}
+	if n.Limited {
+		c.notes = append(c.notes, "the start limit holds keys back")
 	}
 	oldest := ""
 	if n.OldestQueued > 0 {

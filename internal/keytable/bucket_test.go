@@ -6,9 +6,9 @@ import (
 	"unsafe"
 )
 
-func TestGroupIsHalfACacheLine(t *testing.T) {
-	if size := unsafe.Sizeof(group{}); size != 32 {
-		t.Errorf("a group takes %d B", size)
+func TestBucketIsHalfACacheLine(t *testing.T) {
+	if size := unsafe.Sizeof(bucket{}); size != 32 {
+		t.Errorf("a bucket takes %d B", size)
 	}
 }
 
@@ -16,7 +16,7 @@ func TestGroupIsHalfACacheLine(t *testing.T) {
 func TestMatch(t *testing.T) {
 	for a := range Hash(128) {
 		for b := range Hash(128) {
-			var g group
+			var g bucket
 			for _, h := range []Hash{a, b, a, b, a, b} {
 				g.put(h, Slot(h)+1)
 			}
@@ -32,16 +32,16 @@ func TestMatch(t *testing.T) {
 			if want := 3; a != b && found != want {
 				t.Fatalf("match(%x) beside %x found %d places, want %d", a, b, found, want)
 			}
-			if a == b && found != groupLen {
+			if a == b && found != bucketLen {
 				t.Fatalf("match(%x) found %d places, want all", a, found)
 			}
 		}
 	}
 }
 
-// A count that has reached its end must not come down to zero while keys are in later groups.
+// A count that has reached its end must not come down to zero while keys are in later buckets.
 func TestManyPass(t *testing.T) {
-	var g group
+	var g bucket
 	for range maxPassed + 10 {
 		g.pass(1)
 	}
@@ -53,26 +53,26 @@ func TestManyPass(t *testing.T) {
 	}
 }
 
-// Each group may have been full, one after the other, and have let keys pass that are still there. A look-up
+// Each bucket may have been full, one after the other, and have let keys pass that are still there. A look-up
 // of another key must end nevertheless. (It went round forever: then this test times out.)
-func TestEveryGroupWasPassed(t *testing.T) {
-	const second = Hash(1) << 31 // leads to the second of two groups
+func TestEveryBucketWasPassed(t *testing.T) {
+	const second = Hash(1) << 31 // leads to the second of two buckets
 	var table Table[int, struct{}]
 	hash := func(key int) Hash { return Hash(key/10) * second }
 	var first []Slot
-	for key := range groupLen + 1 {
+	for key := range bucketLen + 1 {
 		s, _, _ := table.FindOrInsert(hash(key), key)
 		first = append(first, s)
 	}
-	for _, s := range first[:groupLen] {
+	for _, s := range first[:bucketLen] {
 		table.Delete(s)
 	}
-	for key := 10; key < 10+groupLen; key++ {
+	for key := 10; key < 10+bucketLen; key++ {
 		table.FindOrInsert(hash(key), key)
 	}
 	table.checkHashed(t, hash)
-	if len(table.index.groups) != 2 || table.index.groups[0].passed() == 0 || table.index.groups[1].passed() == 0 {
-		t.Fatalf("of %d groups, some were not passed", len(table.index.groups))
+	if len(table.index.buckets) != 2 || table.index.buckets[0].passed() == 0 || table.index.buckets[1].passed() == 0 {
+		t.Fatalf("of %d buckets, some were not passed", len(table.index.buckets))
 	}
 	for _, key := range []int{9, 19} {
 		if s, _ := table.Find(hash(key), key); s != None {
@@ -82,14 +82,14 @@ func TestEveryGroupWasPassed(t *testing.T) {
 			t.Errorf("key %d was not inserted, but found at %d", key, s)
 		}
 	}
-	for _, key := range []int{groupLen, 10, 9 + groupLen, 9, 19} {
+	for _, key := range []int{bucketLen, 10, 9 + bucketLen, 9, 19} {
 		if s, _ := table.Find(hash(key), key); s == None {
 			t.Errorf("key %d is lost", key)
 		}
 	}
 }
 
-// Colliding hashes overfill a group and the next ones, also around the end of the index.
+// Colliding hashes overfill a bucket and the next ones, also around the end of the index.
 func TestCollisions(t *testing.T) {
 	for _, h := range []Hash{0, math.MaxUint32, math.MaxUint32 - 5, 1 << 31} {
 		var table Table[int, struct{}]

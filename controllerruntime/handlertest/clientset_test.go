@@ -1,0 +1,105 @@
+package handlertest_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keyedqueue/workqueue/controllerruntime/handlertest"
+	core "github.com/keyedqueue/workqueue/handlertest"
+)
+
+// An object with a finalizer stays until the last one is removed, by an update or a patch. A patch that changes nothing makes
+// no new version, and one that changes the spec counts the generation.
+func TestClientset(t *testing.T) {
+	others(t, func(ctx context.Context, cluster *handlertest.Cluster, _ client.Client) {
+		clientset := &fake.Clientset{}
+		cluster.Attach(&clientset.Fake, nil)
+		pods := clientset.CoreV1().Pods("default")
+		must := func(pod *corev1.Pod, err error) *corev1.Pod {
+			t.Helper()
+			if err != nil {
+				t.Error(err)
+			}
+			return pod
+		}
+		patch := func(text string) *corev1.Pod {
+			t.Helper()
+			return must(pods.Patch(ctx, "web", types.MergePatchType, []byte(text), metav1.PatchOptions{}))
+		}
+		created := must(pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Finalizers: []string{"a/b", "c/d"}},
+			Status: corev1.PodStatus{Phase: "Pending"}}, metav1.CreateOptions{}))
+		if created.Status.Phase != "Pending" {
+			t.Errorf("somebody creates it with the status %+v", created.Status)
+		}
+		if again := patch(`{"metadata":{"finalizers":["a/b","c/d"]}}`); again.ResourceVersion != created.ResourceVersion {
+			t.Errorf("a patch that changes nothing makes version %s of %s", again.ResourceVersion, created.ResourceVersion)
+		}
+		changed := patch(`{"spec":{"nodeName":"n"},"status":{"phase":"Running"}}`)
+		if changed.Generation != 2 || changed.Status.Phase != "Pending" {
+			t.Errorf("a patch of the spec makes generation %d, and the phase %q", changed.Generation, changed.Status.Phase)
+		}
+		list, err := pods.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=web"})
+		if err != nil || len(list.Items) != 1 {
+			t.Errorf("%+v, %v", list, err)
+		}
+		if err := pods.Delete(ctx, "web", metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		pod := must(pods.Get(ctx, "web", metav1.GetOptions{}))
+		if pod.DeletionTimestamp == nil {
+			t.Error("it is deleted, and has no deletionTimestamp")
+		}
+		pod.Finalizers = pod.Finalizers[:1]
+		must(pods.Update(ctx, pod, metav1.UpdateOptions{}))
+		must(pods.Get(ctx, "web", metav1.GetOptions{}))
+		patch(`{"metadata":{"finalizers":null}}`)
+		if _, err := pods.Get(ctx, "web", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("without finalizers it is not gone: %v", err)
+		}
+	}, nil)
+}
+
+// A program with informers of its own sees what others do, and lists anew after a crash.
+func TestProgram(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "20")
+	core.Converges(t, func(s *core.Scenario[string]) {
+		cluster := handlertest.NewCluster(s, scheme.Scheme)
+		for _, name := range []string{"a", "b"} {
+			cluster.Create(&corev1.ConfigMap{ObjectMeta: meta(name)})
+		}
+		s.At(time.Second, func() { cluster.Delete(&corev1.ConfigMap{ObjectMeta: meta("a")}) })
+		shown, starts := 0, 0
+		s.Check(func() error {
+			if shown != 1 || starts == 0 {
+				t.Errorf("its cache shows %d objects after %d starts", shown, starts)
+			}
+			return nil
+		})
+		s.Measure = func() any { return nil }
+		s.Program = func(p *core.Process) {
+			starts++
+			clientset := &fake.Clientset{}
+			cluster.Attach(&clientset.Fake, p)
+			factory := informers.NewSharedInformerFactory(clientset, 0)
+			store := factory.Core().V1().ConfigMaps().Informer().GetStore()
+			factory.Start(p.Context().Done())
+			factory.WaitForCacheSync(p.Context().Done())
+			for p.Context().Err() == nil {
+				shown = len(store.List())
+				p.Point(p.Context(), "looks")
+				time.Sleep(time.Minute)
+			}
+			factory.Shutdown()
+		}
+	})
+}

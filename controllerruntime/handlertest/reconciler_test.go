@@ -1,0 +1,244 @@
+package handlertest_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keyedqueue/workqueue/controllerruntime/handlertest"
+	core "github.com/keyedqueue/workqueue/handlertest"
+)
+
+// webs creates the pods that a ReplicaSet wants.
+type webs struct {
+	client.Client
+	right bool
+}
+
+func (r *webs) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	var set appsv1.ReplicaSet
+	if err := r.Get(ctx, request.NamespacedName, &set); err != nil || set.DeletionTimestamp != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	var pods corev1.PodList
+	if err := r.List(ctx, &pods, client.InNamespace(set.Namespace), client.MatchingLabels{"set": set.Name}); err != nil {
+		return reconcile.Result{}, err
+	}
+	for n := len(pods.Items); n < int(*set.Spec.Replicas); n++ {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: set.Namespace, Labels: map[string]string{"set": set.Name}}}
+		if pod.GenerateName = set.Name + "-"; r.right {
+			pod.Name = fmt.Sprint(set.Name, "-", n)
+		}
+		if err := controllerutil.SetControllerReference(&set, pod, r.Scheme()); err != nil {
+			return reconcile.Result{}, err
+		}
+		if err := r.Create(ctx, pod); client.IgnoreAlreadyExists(err) != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	if set.Status.Replicas == *set.Spec.Replicas {
+		return reconcile.Result{}, nil
+	}
+	set.Status.Replicas = *set.Spec.Replicas
+	return reconcile.Result{}, r.Status().Update(ctx, &set)
+}
+
+func replicaSet(replicas int32) *appsv1.ReplicaSet {
+	return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "web"}, Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}}
+}
+
+// collector is a TB that keeps the report.
+type collector struct{ report string }
+
+func (*collector) Helper()                             {}
+func (*collector) Name() string                        { return "TestMyReconciler" }
+func (c *collector) Fatalf(format string, args ...any) { c.report = fmt.Sprintf(format, args...) }
+
+func wantReport(t *testing.T, report string, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if !strings.Contains(report, word) {
+			t.Errorf("the report does not say %q:\n%s", word, report)
+		}
+	}
+}
+
+func scenarioOfWebs(right bool) func(s *handlertest.Scenario) {
+	return func(s *handlertest.Scenario) {
+		cluster := handlertest.NewCluster(s, scheme.Scheme)
+		cluster.Create(replicaSet(2))
+		s.At(time.Second, func() {
+			handlertest.Change(cluster, replicaSet(0), func(o *appsv1.ReplicaSet) { *o.Spec.Replicas = 3 })
+		})
+		cluster.Start(func(m *handlertest.Manager) reconcile.Reconciler {
+			m.For(&appsv1.ReplicaSet{})
+			m.Owns(&corev1.Pod{})
+			return &webs{m.Client, right}
+		})
+	}
+}
+
+func TestReconciler(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "200")
+	handlertest.Converges(t, scenarioOfWebs(true))
+	var found collector
+	handlertest.Converges(&found, scenarioOfWebs(false))
+	wantReport(t, found.report, "extra:   Pod/d/web-* (4)", "web: creates Pod d/web-*", "undisturbed, from where the stories part")
+	t.Log(found.report)
+}
+
+// bucket is an object with something outside, which a finalizer guards.
+type buckets struct {
+	client.Client
+	process *core.Process
+	outside map[string]bool
+	right   bool
+}
+
+const finalizer = "example.com/bucket"
+
+func (r *buckets) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	var o corev1.ConfigMap
+	if err := r.Get(ctx, request.NamespacedName, &o); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	set := func(exists bool) error {
+		return r.process.Write(ctx, fmt.Sprint("bucket exists: ", exists), func() error {
+			if r.outside[o.Name] == exists {
+				return core.ErrUnchanged
+			}
+			r.outside[o.Name] = exists
+			return nil
+		})
+	}
+	if o.DeletionTimestamp != nil {
+		if !controllerutil.ContainsFinalizer(&o, finalizer) {
+			return reconcile.Result{}, nil
+		}
+		if err := set(false); err != nil {
+			return reconcile.Result{}, err
+		}
+		patch := client.MergeFrom(o.DeepCopy())
+		controllerutil.RemoveFinalizer(&o, finalizer)
+		return reconcile.Result{}, client.IgnoreNotFound(r.Patch(ctx, &o, patch))
+	}
+	if !r.right { // The bucket comes before what guards it.
+		if err := set(true); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	if controllerutil.AddFinalizer(&o, finalizer) {
+		if err := r.Update(ctx, &o); err != nil {
+			return reconcile.Result{}, client.IgnoreNotFound(err)
+		}
+	}
+	if !r.right {
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{}, set(true)
+}
+
+// Somebody deletes an object while its finalizer is not there yet.
+func TestDeletedSometime(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "200")
+	scenario := func(right bool) func(s *handlertest.Scenario) {
+		return func(s *handlertest.Scenario) {
+			cluster, outside := handlertest.NewCluster(s, scheme.Scheme), make(map[string]bool)
+			o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "a"}}
+			cluster.Create(o)
+			s.Sometime("deletes the bucket", func() { cluster.Delete(o) })
+			s.Check(func() error {
+				if outside["a"] {
+					return fmt.Errorf("the bucket is left")
+				}
+				return nil
+			})
+			cluster.Start(func(m *handlertest.Manager) reconcile.Reconciler {
+				m.For(&corev1.ConfigMap{})
+				return &buckets{m.Client, m.Process, outside, right}
+			})
+		}
+	}
+	handlertest.Converges(t, scenario(true))
+	var found collector
+	handlertest.Converges(&found, scenario(false))
+	wantReport(t, found.report, "Check: the bucket is left", "somebody: deletes the bucket", "somebody: deletes ConfigMap d/a")
+}
+
+// waits copies a ConfigMap's data to those that name it, when there is any.
+type waits struct{ client.Client }
+
+func (r *waits) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	var o, from corev1.ConfigMap
+	if err := r.Get(ctx, request.NamespacedName, &o); err != nil || o.Annotations["from"] == "" {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if err := r.Get(ctx, client.ObjectKey{Namespace: "d", Name: o.Annotations["from"]}, &from); err != nil {
+		return reconcile.Result{}, err
+	}
+	if from.Data["ready"] == "" {
+		return reconcile.Result{Requeue: from.Data["poll"] != ""}, nil
+	}
+	if o.Data["ready"] == from.Data["ready"] {
+		return reconcile.Result{}, nil
+	}
+	o.Data = from.Data
+	return reconcile.Result{}, r.Update(ctx, &o)
+}
+
+// A map function reads the cache, by an index, and predicates see the old object. Requeue comes again.
+func TestWatchesAndRequeue(t *testing.T) {
+	for _, poll := range []bool{false, true} {
+		t.Setenv("HANDLERTEST_RUNS", "100")
+		handlertest.Converges(t, func(s *handlertest.Scenario) {
+			cluster := handlertest.NewCluster(s, scheme.Scheme)
+			from := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "source"}, Data: map[string]string{}}
+			if poll {
+				from.Data["poll"] = "true"
+			}
+			cluster.Create(from)
+			cluster.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "a", Annotations: map[string]string{"from": "source"}}})
+			s.At(3*time.Second, func() {
+				handlertest.Change(cluster, from, func(o *corev1.ConfigMap) { o.Data = map[string]string{"ready": "yes"} })
+			})
+			s.Check(func() error {
+				var o corev1.ConfigMap
+				err := cluster.Others().Get(t.Context(), client.ObjectKey{Namespace: "d", Name: "a"}, &o)
+				if err == nil && o.Data["ready"] == "" {
+					err = fmt.Errorf("the data are %v", o.Data)
+				}
+				return err
+			})
+			cluster.Start(func(m *handlertest.Manager) reconcile.Reconciler {
+				r := &waits{m.Client}
+				_ = m.IndexField(t.Context(), &corev1.ConfigMap{}, "from", func(o client.Object) []string { return []string{o.GetAnnotations()["from"]} })
+				m.For(&corev1.ConfigMap{}, predicate.AnnotationChangedPredicate{})
+				if poll {
+					return r
+				}
+				m.Watches(&corev1.ConfigMap{}, func(ctx context.Context, o client.Object) (requests []reconcile.Request) {
+					var list corev1.ConfigMapList
+					if err := r.List(ctx, &list, client.MatchingFields{"from": o.GetName()}); err != nil {
+						panic(err)
+					}
+					for _, o := range list.Items {
+						requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&o)})
+					}
+					return requests
+				}, predicate.ResourceVersionChangedPredicate{})
+				return r
+			})
+		})
+	}
+}

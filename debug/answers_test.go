@@ -1,0 +1,132 @@
+package debug_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/debug"
+	"github.com/keyedqueue/workqueue/priorityqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// The answer to a retry promises what comes: of a key that was queued already, its place.
+func TestAnswersToRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		q := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: h})
+		defer q.ShutDown()
+		retry := func(key, want string) {
+			t.Helper()
+			if a := h.act(t, 200, "q", "retry", "key", key); a.Text != want {
+				t.Errorf("%q, want %q", a.Text, want)
+			}
+		}
+		q.AddAfter("first", time.Hour)
+		retry("first", "Added first: it comes as soon as a worker is free.")
+		for n := range 2499 {
+			q.Add(fmt.Sprint("key ", n))
+		}
+		q.AddAfter("later", time.Hour)
+		retry("key 41", "key 41 was queued already, number 43 of 2,500 in the line.")
+		retry("key 2000", "key 2000 was queued already, behind the first 512 of 2,500 in the line.")
+		retry("later", "Added later: it is in the line, with 2,500 others.")
+		q.Get()
+		retry("first", "Added first: a worker has it, and it comes again afterwards.")
+		q.Pause(workqueue.UntilResumed)
+		retry("key 0", "key 0 was queued already, number 1 of 2,500 in the line. The queue is paused.")
+	})
+}
+
+// A retry of a key on hold waits for the hold. What has just ended cannot be canceled or released, and is not called unknown.
+func TestAnswersOfPools(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		q := newRateLimited[string](t, "q", h)
+		start(t, worker.New(q, func(context.Context, string) error {
+			return worker.Hold("it is ready", time.Hour, func(func()) {})
+		}, worker.Options[string]{MetricsProvider: h, Drain: worker.Nothing, Logger: silent}))
+		q.Add("held")
+		synctest.Wait()
+		if a := h.act(t, 200, "q", "retry", "key", "held"); a.Text != "Added held: it is on hold, and comes when the hold ends." {
+			t.Error(a.Text)
+		}
+		for action, want := range map[string]string{
+			"cancel":  "No handler has a key that is called that: it may just have ended.",
+			"release": "No key that is called that is on hold: the hold may just have ended.",
+		} {
+			if a := h.act(t, 404, "q", action, "key", "ended"); a.Error != want {
+				t.Errorf("%s: %q", action, a.Error)
+			}
+		}
+	})
+}
+
+// A pause of a group says if no key has that group, because its name may be mistyped, and pauses can end by themselves.
+func TestAnswersToPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newAudited(t)
+		q := priorityqueue.New(priorityqueue.Config[string]{
+			Name: "q", MetricsProvider: h, Group: func(key string) string { return strings.Split(key, "/")[0] },
+		})
+		defer q.ShutDown()
+		q.Add("acme/1")
+		for _, c := range [][]string{
+			{"Paused group nosuch. No key has that group now: is it called so?", "pause_group", "group", "nosuch"},
+			{"Paused group acme for 15m.", "pause_group", "group", "acme", "for", "15m"},
+			{"Resumed group acme.", "resume_group", "group", "acme"},
+			{"Paused the queue for 1h 30m.", "pause", "for", "90m"},
+		} {
+			if a := h.act(t, 200, "q", c[1:]...); a.Text != c[0] {
+				t.Errorf("%q, want %q", a.Text, c[0])
+			}
+		}
+		if s := q.Stats(); !s.Paused || time.Until(s.PausedUntil) != 90*time.Minute {
+			t.Errorf("paused %t until %v", s.Paused, s.PausedUntil)
+		}
+		wantBody(t, get(h, "?queue=q"), "paused for 1h 30m more</span>")
+		h.act(t, 400, "q", "pause", "for", "soon")
+		h.act(t, 400, "q", "pause", "for", "-1m")
+	})
+}
+
+// An action as text has all that matters in a log.
+func TestActionAsText(t *testing.T) {
+	for want, a := range map[string]debug.Action{
+		`retry orders key="acme/17" keys=1`: {Name: "retry", Queue: "orders", Key: "acme/17", Keys: 1},
+		`forget inventory of="failing" errorContains="no space" keys=21: late`: {
+			Name: "forget", Queue: "inventory", Of: "failing", ErrorContains: "no space", Keys: 21, Err: errors.New("late"),
+		},
+		`pause_group orders group="acme" for=15m0s keys=0`: {Name: "pause_group", Queue: "orders", Group: "acme", For: 15 * time.Minute},
+	} {
+		if got := fmt.Sprint(a); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// A queue that nobody takes keys from, like that of a replica that waits to be the leader, is not in trouble because its keys are old.
+func TestQueueThatNobodyWorks(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		follower := newRateLimited[string](t, "follower", h)
+		follower.Add("key")
+		time.Sleep(time.Minute)
+		late := newRateLimited[string](t, "late", h)
+		late.Add("taken")
+		late.Get()
+		late.Done("taken")
+		late.Add("key")
+		time.Sleep(11 * time.Minute)
+		l := getJSON[list](t, h, "")
+		if l.Queues[0].Name != "late" || l.Queues[0].Unworked || !l.Queues[1].Unworked {
+			t.Errorf("%+v", l.Queues)
+		}
+		wantBody(t, get(h, "?queue=follower"), "nobody takes keys</span>", `<dd class=""><a href="#queued">12m</a>`)
+		wantBody(t, get(h, "?queue=late"), `<dd class="bad"><a href="#queued">11m</a>`)
+	})
+}

@@ -1,0 +1,99 @@
+package handlertest
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue/internal/testkit"
+)
+
+// patience is how much real time a run may take.
+var patience = 10 * time.Second
+
+// play runs a scenario in a bubble.
+func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, tell bool) result {
+	type begun struct {
+		bubble string
+		sim    *sim
+	}
+	var b begun
+	began, ended := make(chan struct{}), make(chan result, 1)
+	go func() {
+		var res result
+		defer func() { // Goroutines are left when the bubble ends.
+			// What a crash leaves behind may wait for what the crash has ended.
+			if v := recover(); v != nil && res.failed == nil && !res.crashed {
+				res.failed = &failure{kind: "left", text: fmt.Sprintf("goroutines are left when the context of the process has ended "+
+					"(%v):\n%s", v, testkit.GoroutinesOf(b.bubble).Since(nil))}
+			}
+			ended <- res
+		}()
+		synctest.Test(t, func(*testing.T) {
+			s := newSim(d, tell)
+			b = begun{testkit.Bubble(), s}
+			close(began)
+			over := make(chan any)
+			go func() { // If the scenario ends its goroutine, the bubble goes on.
+				var v any
+				defer func() { over <- v }()
+				v = testkit.PanicOf(func() { playInBubble(scenario, s, &res) })
+			}()
+			if v := <-over; v != nil {
+				panic(v)
+			}
+		})
+	}()
+	<-began
+	ticker := time.NewTicker(patience / 40)
+	defer ticker.Stop()
+	for start, locks := time.Now(), 0; ; {
+		select {
+		case res := <-ended:
+			return res
+		case <-ticker.C:
+		}
+		stuck := testkit.GoroutinesOf(b.bubble)
+		if waitsForLock(stuck) {
+			locks++
+		} else {
+			locks = 0
+		}
+		switch res := b.sim.result(); {
+		case locks >= 2 && res.crashed:
+			// The crash may have ended a goroutine that held a lock, for which another one of the dead process waits.
+			res.hangs = true
+			return res
+		case locks >= 2:
+			res.failed = hang("a goroutine waits for a lock, and all others wait, too. If one holds a sync.Mutex, RWMutex or Once while "+
+				"it calls the world: testing/synctest cannot see that the others wait. Set Options.Workers to 1, or use a channel of "+
+				"size 1 as the lock", stuck)
+			return res
+		case time.Since(start) > patience:
+			res.failed = hang(fmt.Sprintf("after %v of real time a goroutine computes, or waits for something outside its run", patience), stuck)
+			return res
+		}
+	}
+}
+
+func hang(why string, stuck testkit.GoroutineSet) *failure {
+	return &failure{kind: "hang", text: fmt.Sprintf("it hangs: %s. (The goroutines of this run stay until the test binary ends, since "+
+		"Go cannot end them.)\n%s", why, stuck.Since(nil))}
+}
+
+// waitsForLock reports whether one of the goroutines waits for a Mutex, RWMutex or Once, and none does
+// anything.
+func waitsForLock(stacks testkit.GoroutineSet) (waits bool) {
+	for _, stack := range stacks {
+		state, _, _ := bytes.Cut(stack, []byte("\n"))
+		for _, busy := range []string{"[run", "[syscall", "[IO wait", "[copystack", "[preempted", "[GC"} {
+			if bytes.Contains(state, []byte(busy)) {
+				return false
+			}
+		}
+		waits = waits || bytes.Contains(stack, []byte("sync.runtime_Sem"))
+	}
+	return waits
+}

@@ -1,0 +1,69 @@
+package handlertest_test
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/internal/testkit"
+)
+
+// wrongHandler is a mistake. Its scenario has a handler with the mistake and, if right is set, one without
+// it.
+type wrongHandler struct {
+	name        string
+	scenario    func(s scenario, right bool)
+	words       []string // that must be in the report
+	undisturbed bool     // the undisturbed run shows it
+}
+
+// collector is a TB that keeps the report.
+type collector struct{ name, report string }
+
+func (c *collector) Helper()      {}
+func (c *collector) Name() string { return cmp.Or(c.name, "TestMyHandler") }
+func (c *collector) Fatalf(format string, args ...any) {
+	c.report = fmt.Sprintf(format, args...)
+}
+
+func TestWrongHandlers(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "5000") // A number, not a time: machines are slow, and so is the race detector.
+	for _, c := range slices.Concat(wrongHandlers, wrongCalls) {
+		t.Run(c.name, func(t *testing.T) {
+			var found collector
+			began, cpu := time.Now(), cpuTime()
+			handlertest.Converges(&found, func(s scenario) { c.scenario(s, false) })
+			// Other programs may have the processors meanwhile, and a run that hangs takes none.
+			if took := min(time.Since(began), cpuTime()-cpu); took > 2*time.Second && !testkit.RaceEnabled {
+				t.Errorf("took %v, want at most 2s", took)
+			}
+			if found.report == "" || strings.Contains(found.report, "it hangs") {
+				t.Fatalf("not found: %s", found.report)
+			}
+			t.Log(found.report)
+			if undisturbed := strings.Contains(found.report, "the scenario fails undisturbed"); undisturbed != c.undisturbed {
+				t.Errorf("found in the undisturbed run: %v", undisturbed)
+			}
+			wantReport(t, found.report, c.words...)
+		})
+	}
+}
+
+// None of the right handlers is accused. For many more runs:
+//
+//	HANDLERTEST_RUNS=100000 go test -run '^TestRightHandlers$' -timeout 2h ./handlertest
+func TestRightHandlers(t *testing.T) {
+	if os.Getenv("HANDLERTEST_RUNS") == "" {
+		t.Setenv("HANDLERTEST_RUNS", "300")
+	}
+	for _, c := range slices.Concat(wrongHandlers, wrongCalls) {
+		t.Run(c.name, func(t *testing.T) {
+			handlertest.Converges(t, func(s scenario) { c.scenario(s, true) })
+		})
+	}
+}

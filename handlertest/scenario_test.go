@@ -1,0 +1,265 @@
+package handlertest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+// A scenario that tests nothing does not pass.
+func TestNoHandlerCalled(t *testing.T) {
+	for _, c := range []struct {
+		scenario func(s scenario)
+		why      string
+	}{
+		{func(scenario) {}, "There is no World"},
+		{func(s scenario) { apps(s) }, "apps has no objects"},
+		{func(s scenario) { handlertest.NewWorld(s, "pods", nothing).Set("web", app{}) },
+			"the function for the keys of pods returned none for its 1 objects"},
+	} {
+		var found collector
+		handlertest.Converges(&found, func(s scenario) {
+			c.scenario(s)
+			s.Start = func(process) handler { return func(context.Context, string) error { return nil } }
+		})
+		wantReport(t, found.report, "no handler was called, so nothing is tested", c.why)
+	}
+}
+
+// Others have no process, and their functions take no time.
+func TestClientOfOthers(t *testing.T) {
+	for name, use := range map[string]func(s scenario, get func()){
+		"At":       func(s scenario, get func()) { s.At(time.Second, get) },
+		"Sometime": func(s scenario, get func()) { s.Sometime("looks", get) },
+		"Measure":  func(s scenario, get func()) { s.Measure = func() any { get(); return nil } },
+		"Check":    func(s scenario, get func()) { s.Check(func() error { get(); return nil }) },
+		"Always": func(s scenario, get func()) {
+			s.Always("is there", func() error {
+				if time.Now().Nanosecond() > 0 {
+					get()
+				}
+				return nil
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var found collector
+			before := runtime.NumGoroutine()
+			handlertest.Converges(&found, func(s scenario) {
+				var c client
+				with(func(p process, apps client) handler { c = apps; return setsStatus(p, apps) })(s)
+				use(s, func() { _, _ = c.Get(context.Background(), "web") })
+			})
+			wantReport(t, found.report, "a Client or a Process is used by At, Sometime, Measure, Check or Always", "use the World")
+			if n := runtime.NumGoroutine(); n > before {
+				t.Errorf("%d goroutines, and %d before", n, before)
+			}
+		})
+	}
+}
+
+// The obvious measure is a right one: versions differ from run to run.
+func TestMeasureOfAll(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "100")
+	handlertest.Converges(t, func(s scenario) {
+		apps, others := apps(s), handlertest.NewWorld[string, app](s, "others", nil)
+		apps.Set("web", app{Spec: 1})
+		s.Sometime("sets another", func() { others.Set("db", app{}) })
+		s.Measure = func() any { return fmt.Sprint(apps.All(), others.All()) }
+		s.Start = func(p process) handler {
+			set, others := setsStatus(p, apps.Client(p)), others.Client(p)
+			return func(ctx context.Context, key string) error {
+				if _, ok := others.Cached(key); ok {
+					return nil
+				}
+				return set(ctx, key)
+			}
+		}
+	})
+}
+
+// Where somebody comes at a bad moment, and where a hook refuses.
+func TestOnChange(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "20")
+	refused := errors.New("the quota is used up")
+	handlertest.Converges(t, func(s scenario) {
+		apps, pods := apps(s), handlertest.NewWorld(s, "pods", nothing)
+		created, deleted := 0, 0
+		pods.OnChange = func(old, new *object) error {
+			switch {
+			case old == nil && len(pods.All()) == 2:
+				return refused
+			case old == nil:
+				created++
+			case new == nil:
+				deleted++
+			}
+			return nil
+		}
+		apps.Set("web", app{Spec: 3})
+		pods.Set("old", app{})
+		pods.Remove("old")
+		s.Check(func() error {
+			if created != 3 || deleted != 1 || len(pods.All()) != 2 {
+				return fmt.Errorf("%d were created, %d deleted, %d are there", created, deleted, len(pods.All()))
+			}
+			return nil
+		})
+		s.Start = func(p process) handler {
+			pods := pods.Client(p)
+			return func(ctx context.Context, key string) error {
+				for n := range 3 {
+					_, err := pods.Create(ctx, fmt.Sprint(key, "-", n), app{Owner: key})
+					if ignoring(err, handlertest.ErrExists, refused) != nil {
+						return err
+					}
+				}
+				return nil
+			}
+		}
+	})
+}
+
+// twoMistakes has one that a crash shows, and one that a lag shows.
+func twoMistakes(s scenario) {
+	apps, pods := apps(s), pods(s)
+	apps.Set("web", app{Spec: 2})
+	s.Measure = func() any {
+		web, _ := apps.Get("web")
+		return fmt.Sprintf("%d pods\nnote %s", len(pods.All()), web.Note)
+	}
+	s.Start = func(p process) handler {
+		apps, pods := apps.Client(p), pods.Client(p)
+		memory := ""
+		return func(ctx context.Context, key string) error {
+			web, _ := apps.Cached(key)
+			for n := len(owned(pods, key)); n < web.Value.Spec; n++ {
+				memory += "+"
+				if _, err := pods.Create(ctx, fmt.Sprint(key, time.Now().UnixNano()), app{Owner: key}); err != nil {
+					return err
+				}
+			}
+			if web.Value.Note != "" {
+				return nil
+			}
+			web.Value.Note = memory
+			_, err := apps.Update(ctx, web)
+			return ignoring(err, handlertest.ErrConflict)
+		}
+	}
+}
+
+// A known mistake does not hide another one.
+func TestAcceptAndWithout(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "300")
+	var found collector
+	handlertest.Converges(&found, twoMistakes)
+	wantReport(t, found.report, "the outcome differs")
+	handlertest.Converges(&found, func(s scenario) {
+		twoMistakes(s)
+		s.Accept("note ", "it is only a note")
+	})
+	wantReport(t, found.report, "missing: 2 pods", "extra:   3 pods")
+	var log logging
+	handlertest.Converges(&log, func(s scenario) {
+		twoMistakes(s)
+		s.Accept("note ", "it is only a note")
+		s.Accept(" pods", "the cluster is large enough")
+		s.Accept("no such thing", "for the test")
+	})
+	if log.report != "" {
+		t.Error(log.report)
+	}
+	wantReport(t, log.log, `runs had a failure that is accepted: "note " (it is only a note)`, `no run had the failure that is accepted: "no such`)
+	handlertest.Converges(t, func(s scenario) {
+		twoMistakes(s)
+		s.Without(handlertest.Crash, handlertest.FailedCall, handlertest.LostAnswer, handlertest.Conflict)
+		s.Without(handlertest.Lag, handlertest.Relist, handlertest.Slow, handlertest.Late, handlertest.Again)
+	})
+}
+
+// The undisturbed run may be the wrong one, so there are both stories: from where they part, and only of the
+// keys that differ.
+func TestBothStories(t *testing.T) {
+	t.Setenv("HANDLERTEST", "slow:web#1=30ms relist:apps#1=30ms")
+	var found collector
+	handlertest.Converges(&found, func(s scenario) {
+		apps := apps(s)
+		for _, name := range []string{"web", "db", "dns"} {
+			apps.Set(name, app{})
+		}
+		s.Start = func(p process) handler {
+			c, began := apps.Client(p), time.Now()
+			return func(ctx context.Context, key string) error {
+				o, err := c.Get(ctx, key)
+				if o.Value.Status = 1; key == "web" && time.Since(began) > 5*time.Millisecond {
+					o.Value.Status = 2
+				}
+				if err == nil && o.Value.Note == "" {
+					o.Value.Note = "done"
+					_, err = c.Update(ctx, o)
+				}
+				return err
+			}
+		}
+	})
+	wantReport(t, found.report, "missing: apps/web", "undisturbed, from where the stories part", "lines about other keys are left out",
+		"web: is slow: its next step takes 30ms longer", "the process: loses its watch of apps for 30ms")
+	here, undisturbed, _ := strings.Cut(found.report, "undisturbed, from")
+	if strings.Contains(found.report, "db: the handler") || !strings.Contains(here, "web: updates") ||
+		!strings.Contains(undisturbed, "web: updates") || strings.Contains(undisturbed, "starts") {
+		t.Error(found.report)
+	}
+}
+
+// A panic in a goroutine of the handler's own ends the test binary. Its output says how to repeat the run.
+func TestPanicOfGoroutine(t *testing.T) {
+	if os.Getenv("HANDLERTEST_PANIC") != "" {
+		starts := 0
+		handlertest.Converges(t, with(func(p process, apps client) handler {
+			starts++
+			if time.Now().Year() == 2000 && len(os.Getenv("HANDLERTEST_PANIC")) > 0 && starts > 3 {
+				go func() { panic("ouch") }()
+			}
+			return setsStatus(p, apps)
+		}))
+		return
+	}
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestPanicOfGoroutine$")
+	cmd.Env = append(os.Environ(), "HANDLERTEST_PANIC=1")
+	output, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(output), "panic: ouch") {
+		t.Fatalf("%v: %s", err, output)
+	}
+	if !strings.HasPrefix(runtime.Version(), "go1.25") && !strings.Contains(string(output), "HANDLERTEST='crash#1=10ms'") {
+		t.Errorf("it does not say under which schedule:\n%s", output)
+	}
+}
+
+// Calls do not fail by themselves if the handler has a number of tries.
+func TestMaxRetriesWithoutFailedCalls(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "300")
+	handlertest.Converges(t, func(s scenario) {
+		s.Options.MaxRetries = worker.NoRetries
+		with(func(p process, apps client) handler {
+			return func(ctx context.Context, key string) error {
+				web, err := apps.Get(ctx, key)
+				if err != nil {
+					return err
+				}
+				web.Version, web.Value.Status = 0, 1
+				_, err = apps.Update(ctx, web)
+				return err
+			}
+		})(s)
+	})
+}

@@ -1,0 +1,232 @@
+package handlertest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime/pprof"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// search looks for a schedule under which a scenario fails.
+type search struct {
+	play        func(d decider, tell bool) result
+	repeat      string // the command, after a space
+	log         func(format string, args ...any)
+	undisturbed result
+	runs        int
+	known       map[acceptance]int // how many runs had a failure that the scenario accepts
+}
+
+// under runs the scenario under a schedule, and compares the outcome.
+func (s *search) under(d decider, tell bool) result {
+	s.runs++
+	res := s.labelled(d, tell)
+	switch {
+	case res.failed != nil:
+	case res.hangs:
+		s.log("handlertest: a run hangs after its crash, and is not judged: the crash has ended a goroutine that held a "+
+			"sync.Mutex, RWMutex or Once without a deferred Unlock, for which others of that process wait\nschedule: %v", res.used)
+	case !same(s.undisturbed.outcome, res.outcome):
+		res.failed = outcomeDiffers(s.undisturbed.outcome, res.outcome)
+	}
+	if res.failed != nil {
+		if known := res.failed.acceptedBy(res.accepted); known != nil {
+			res.failed = nil
+			for _, a := range known {
+				s.known[a]++
+			}
+		}
+	}
+	return res
+}
+
+// labelled runs the scenario in goroutines whose label says how to repeat the run: if one of them panics that
+// is not a handler's, the test binary ends, and its output is all that there is.
+func (s *search) labelled(d decider, tell bool) (res result) {
+	showLabels()
+	how := "undisturbed"
+	if d.fixed == nil {
+		how = fmt.Sprintf("%s=%d %s=1", seedVariable, d.seed, runsVariable)
+	} else if len(d.fixed) > 0 {
+		how = fmt.Sprintf("%s='%v'", scheduleVariable, d.fixed)
+	}
+	pprof.Do(context.Background(), pprof.Labels("handlertest", how), func(context.Context) { res = s.play(d, tell) })
+	return res
+}
+
+// showLabels makes the runtime print the labels of goroutines, where it can, since Go 1.26.
+var showLabels = sync.OnceFunc(func() {
+	if settings := os.Getenv("GODEBUG"); !strings.Contains(settings, "tracebacklabels") {
+		os.Setenv("GODEBUG", strings.Trim(settings+",tracebacklabels=1", ","))
+	}
+})
+
+// report returns what is wrong with the scenario, or nothing.
+func (s *search) report() string {
+	s.known = make(map[acceptance]int)
+	report := s.find()
+	for _, a := range s.undisturbed.accepted {
+		if n := s.known[a]; n > 0 {
+			s.log("handlertest: %d runs had a failure that is accepted: %q (%s)", n, a.text, a.reason)
+		} else if report == "" {
+			s.log("handlertest: no run had the failure that is accepted: %q (%s)", a.text, a.reason)
+		}
+	}
+	return report
+}
+
+func (s *search) find() string {
+	first := s.labelled(newDecider(schedule{}, 0), true)
+	if first.failed != nil {
+		return fmt.Sprintf("handlertest: the scenario fails undisturbed: %s\n\n%s", first.failed.text, storyOf(first.story))
+	}
+	s.undisturbed = first
+	if second := s.under(newDecider(schedule{}, 0), false); second.failed != nil {
+		return fmt.Sprintf("handlertest: two undisturbed runs differ: the measure, the scenario or the handler depends on "+
+			"something else, such as random numbers, the order of a map, or what an earlier run has left\n%s", second.failed.text)
+	}
+	if text := os.Getenv(scheduleVariable); text != "" {
+		return s.only(text)
+	}
+	goOn := within(searchTime)
+	for _, fixed := range oneByOne(first) {
+		if !goOn() {
+			break
+		}
+		if res := s.under(newDecider(fixed, 0), false); res.failed != nil {
+			return s.shrunk(fixed, res.failed, "")
+		}
+	}
+	return s.random()
+}
+
+// only runs the scenario under the schedule that the environment asks for.
+func (s *search) only(text string) string {
+	fixed, err := parseSchedule(text)
+	if err != nil {
+		return fmt.Sprintf("handlertest: %s: %v", scheduleVariable, err)
+	}
+	res := s.under(newDecider(fixed, 0), false)
+	if res.failed != nil {
+		return s.describe(fixed, res.failed, "")
+	}
+	for _, at := range fixed.sites() {
+		if _, ok := res.used[at]; !ok {
+			s.log("handlertest: the run never comes to %v: the handler or the scenario has changed since that schedule was found", at)
+		}
+	}
+	return ""
+}
+
+// oneByOne returns the schedules with one disturbance at each place of the undisturbed run where that says
+// much: crashes, calls that fail, and what somebody does sometime. They take turns, because there may not be
+// time for all.
+func oneByOne(first result) []schedule {
+	var crashing, failing, meanwhile []schedule
+	for _, at := range first.sites {
+		for n := range min(at.n, maxOneByOne) {
+			here := site{at.kind, at.name, n + 1}
+			switch at.kind {
+			case crashes:
+				crashing = append(crashing, schedule{here: 10 * time.Millisecond}, schedule{here: 3 * time.Second})
+			case fail, lost, conflict:
+				failing = append(failing, schedule{here: sizes[0]})
+			}
+		}
+		if at.kind == sometime {
+			for _, moment := range first.moments[:min(len(first.moments), maxOneByOne)] {
+				meanwhile = append(meanwhile, schedule{{sometime, at.name, at.n}: moment})
+			}
+		}
+	}
+	slices.SortStableFunc(failing, func(a, b schedule) int { return cmp.Compare(a.sites()[0].n, b.sites()[0].n) })
+	var all []schedule
+	for i := range max(len(crashing), len(failing), len(meanwhile)) {
+		for _, kind := range [][]schedule{crashing, failing, meanwhile} {
+			if i < len(kind) {
+				all = append(all, kind[i])
+			}
+		}
+	}
+	return all
+}
+
+// maxOneByOne is at how many places of a kind a disturbance is tried alone.
+const maxOneByOne = 200
+
+// random runs the scenario with one seed after the other.
+func (s *search) random() string {
+	seed, err := number(seedVariable, 1)
+	runs, err2 := number(runsVariable, 0)
+	if err := errors.Join(err, err2); err != nil {
+		return fmt.Sprintf("handlertest: %v", err)
+	}
+	took := searchTime
+	if testing.Short() {
+		took /= 5
+	}
+	goOn := within(took)
+	for i := uint64(0); i < runs || runs == 0 && goOn(); i++ {
+		if res := s.under(newDecider(nil, seed+i), false); res.failed != nil {
+			return s.shrunk(res.used, res.failed, fmt.Sprintf("seed %d, ", seed+i))
+		}
+	}
+	return ""
+}
+
+// within returns a function that returns true for about that long, and leastRuns times also on a machine that
+// has no time.
+func within(took time.Duration) func() bool {
+	began, n := time.Now(), 0
+	return func() bool {
+		n++
+		took := took
+		if n <= leastRuns {
+			took *= 10
+		}
+		return time.Since(began) < took
+	}
+}
+
+func number(variable string, otherwise uint64) (uint64, error) {
+	text := os.Getenv(variable)
+	if text == "" {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s=%s is no number", variable, text)
+	}
+	return n, nil
+}
+
+// shrunk describes the shortest schedule for a failure.
+func (s *search) shrunk(found schedule, failed *failure, which string) string {
+	runs := s.runs
+	if failed.kind == "hang" { // It takes long.
+		return s.describe(found, failed, fmt.Sprintf("%srun %d", which, runs))
+	}
+	fails := func(smaller schedule) bool {
+		res := s.under(newDecider(smaller, 0), false)
+		return res.failed != nil && res.failed.kind == failed.kind
+	}
+	if !fails(found) {
+		return fmt.Sprintf("handlertest: %s\nThis happened once (%srun %d), and not again under the same schedule: the handler "+
+			"or the scenario depends on something else, such as random numbers, the order of a map or of goroutines\nschedule: %v",
+			failed.text, which, runs, found)
+	}
+	shortest := shrink(found, within(searchTime), fails) // A run that never comes to rest takes long.
+	how := fmt.Sprintf("%srun %d", which, runs)
+	if len(shortest) < len(found) {
+		how += fmt.Sprintf("; shrunk from %d disturbances", len(found))
+	}
+	return s.describe(shortest, failed, how)
+}

@@ -1,0 +1,153 @@
+package priorityqueue
+
+import (
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/dueloop"
+)
+
+// AddOpts decide when and how urgently keys come. The zero AddOpts are those of Add: now, with priority 0.
+type AddOpts struct {
+	// Priority is how urgent the key is. Higher ones come first. A key that is queued or waits with a higher one keeps that,
+	// and so does a key that was added since a worker got it. The priority with which a worker got it does not count.
+	Priority int
+
+	// After is how long the key waits. Zero and less mean not at all.
+	After time.Duration
+
+	// RateLimited makes the key wait for the limiter's delay, or for After if that is positive and shorter. The limiter is
+	// asked only if its answer can matter: not for a key that is queued, nor for one that waits for the limiter already. For a
+	// key that a worker holds, the first rate-limited add since its hand-out is a failure, as of Fail; later ones are the same.
+	RateLimited bool
+
+	// AtLeast, with RateLimited, is the shortest time that the key waits, whatever After and the limiter say: for a server
+	// that says how long to stay away. A call that fails before that time is the same failure. Another add may bring the key
+	// earlier. Without RateLimited, AtLeast has no effect.
+	AtLeast time.Duration
+
+	// SetPriority gives the key this Priority even if the key has a higher one.
+	SetPriority bool
+
+	// Delay decides how the new time is merged with the one that the key waits for already.
+	Delay DelayPolicy
+
+	// MaxDelay, if positive, bounds how far Latest and Replace can put off a key: it comes no later than that after
+	// the first event since its last hand-out. Events are all adds but rate-limited ones, and but those that ask for
+	// the key's next run while a worker holds the key: AddAfter and AddWithPriority. What these ask for is bounded only
+	// once there is an event, and Latest does not bring forward a key that waits for the limiter's time.
+	//
+	// A rate-limited add with a MaxDelay of its own is an event. With Latest or Replace, its own time is bounded too: the
+	// key may come before the limiter's delay or AtLeast has passed.
+	MaxDelay time.Duration
+
+	// Cause, unless nil, is why the keys are added. It stays with a key that has to wait. A Quiet add does not interrupt
+	// the worker that holds the key, unless it is merged with one that is not. See [Queue.Causes] and [Queue.AddedAgain].
+	Cause *workqueue.Cause
+}
+
+// DelayPolicy decides what an add means for a key that waits for its time, or will do so when its worker is Done.
+type DelayPolicy uint8
+
+const (
+	// DefaultDelay is Config.Delay.
+	DefaultDelay DelayPolicy = iota
+	// Earliest makes the key come at the earlier of the two times.
+	Earliest
+	// Latest makes the key come at the later of the two times. With MaxDelay it is a debounce.
+	Latest
+	// Replace makes the key come at the new time.
+	Replace
+)
+
+// postpones reports whether the policy can make a key come later than it was to come.
+func (d DelayPolicy) postpones() bool { return d == Latest || d == Replace }
+
+// request is what an add asks for. When it reaches the queue, After includes the limiter's delay.
+type request struct {
+	AddOpts // Delay is not DefaultDelay.
+	// byWorker makes the add one by the key's worker, if a worker holds the key. See AddOpts.MaxDelay.
+	byWorker bool
+	// keepPriority means the priority of a key that a worker holds, instead of Priority.
+	keepPriority bool
+}
+
+// newRequest returns the request of an add with these AddOpts.
+func (q *Queue[T]) newRequest(o AddOpts) request {
+	switch {
+	case o.Delay == DefaultDelay:
+		o.Delay = q.config.Delay
+	case o.Delay > Replace:
+		panic("priorityqueue: AddOpts.Delay is not a DelayPolicy")
+	}
+	if o.Cause != nil && o.Cause.Time.IsZero() {
+		timed := *o.Cause
+		timed.Time = q.config.Clock.Now()
+		o.Cause = &timed
+	}
+	if o.MaxDelay == 0 && !o.RateLimited {
+		o.MaxDelay = q.config.MaxDelay
+	}
+	return request{AddOpts: o}
+}
+
+// needsTime reports whether r depends on the time: its own, or that of the first add if a later one may put off the key.
+func (r *request) needsTime() bool { return r.After > 0 || r.RateLimited || r.isBounded() }
+
+// isBounded reports whether MaxDelay bounds the time of a key after r.
+func (r *request) isBounded() bool { return r.MaxDelay > 0 && r.Delay.postpones() }
+
+// isRetry reports whether r counts in Stats.Retries.
+func (r *request) isRetry() bool { return r.After > 0 || r.RateLimited || r.keepPriority }
+
+// isQuiet reports whether r does not interrupt the worker that holds the key.
+func (r *request) isQuiet() bool { return r.Cause != nil && r.Cause.Quiet }
+
+// isEvent reports whether MaxDelay counts from r. See AddOpts.MaxDelay.
+func (r *request) isEvent(held bool) bool {
+	if r.RateLimited {
+		return r.MaxDelay > 0
+	}
+	return !r.byWorker || !held
+}
+
+// time returns when the key is to come, whatever was asked before.
+func (r *request) time(now time.Duration) time.Duration {
+	if r.After <= 0 {
+		return atOnce
+	}
+	return dueloop.AddSaturated(now, r.After)
+}
+
+// merge returns the new time of a key that was to come at the time before.
+func (r *request) merge(before, now time.Duration) time.Duration {
+	switch at := r.time(now); r.Delay {
+	case Latest:
+		return max(before, at)
+	case Replace:
+		return at
+	default:
+		return min(before, at)
+	}
+}
+
+// mergeLimited reports whether the key waits for the limiter's time after r, if before says that for the time before r.
+func (r *request) mergeLimited(before bool) bool {
+	return r.RateLimited || before && r.Delay != Replace
+}
+
+// mergePriority returns the new priority of a key whose priority was before, if r asks for the priority asked.
+func (r *request) mergePriority(before, asked int) int {
+	if r.SetPriority {
+		return asked
+	}
+	return max(before, asked)
+}
+
+// limit returns how long the key waits if the limiter says delay.
+func (r *request) limit(delay time.Duration) time.Duration {
+	if r.After > 0 {
+		delay = min(delay, r.After)
+	}
+	return max(delay, r.AtLeast, 0)
+}

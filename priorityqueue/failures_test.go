@@ -1,0 +1,219 @@
+package priorityqueue_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
+	pq "github.com/keyedqueue/workqueue/priorityqueue"
+)
+
+// A loop that always fails counts each of its failures, whatever makes the delay shorter or longer than the limiter's, and
+// each time the key comes after the delay that was counted.
+func TestEachServedDelayIsAFailure(t *testing.T) {
+	const s = time.Second
+	backoff := func() workqueue.TypedRateLimiter[string] { return workqueue.NewTypedControllerRateLimiter[string](nil) }
+	for name, c := range map[string]struct {
+		opts    pq.AddOpts
+		longest time.Duration // from failure 20 on
+	}{
+		"After":                 {pq.AddOpts{RateLimited: true, After: 5 * s}, 5 * s},
+		"AtLeast":               {pq.AddOpts{RateLimited: true, AtLeast: 2000 * s}, 2000 * s},
+		"Latest with MaxDelay":  {pq.AddOpts{RateLimited: true, Delay: pq.Latest, MaxDelay: s}, s},
+		"Replace with MaxDelay": {pq.AddOpts{RateLimited: true, Delay: pq.Replace, MaxDelay: s}, s},
+		"the limiter's":         {pq.AddOpts{RateLimited: true}, 1000 * s},
+	} {
+		t.Run(name, func(t *testing.T) {
+			script(t, pq.Config[string]{RateLimiter: backoff()}, func(t *testing.T, q *pq.Queue[string]) {
+				q.Add("a")
+				var failed time.Time
+				for i := range 40 {
+					key, _ := q.Get()
+					if waited := time.Since(failed); i >= 20 && waited != c.longest {
+						t.Errorf("failure %d has waited %v, want %v", i, waited, c.longest)
+					}
+					failed = time.Now()
+					q.AddWithOpts(c.opts, key)
+					q.Done(key)
+				}
+				if n, _ := q.Failures("a"); n != 40 {
+					t.Errorf("%d failures of 40 are counted", n)
+				}
+			})
+		})
+	}
+}
+
+// Events do not use up retries: on this queue as on the root's, whether the worker calls Fail or, as in controller-runtime,
+// AddRateLimited. (The event during the call used to hide the failure, so that each later call was a new one.)
+func TestEventsUseUpNoRetries(t *testing.T) {
+	for name, fail := range map[string]func(q workqueue.ExtendedRateLimiting[string]) (givenUp bool){
+		"Fail": func(q workqueue.ExtendedRateLimiting[string]) bool {
+			r, _ := q.Fail(t.Context(), "a", workqueue.Failure{MaxRetries: 5})
+			return r.GivenUp
+		},
+		"AddRateLimited": func(q workqueue.ExtendedRateLimiting[string]) bool {
+			q.AddRateLimited("a")
+			n, _ := q.Failures("a")
+			return n > 5
+		},
+	} {
+		for queue, build := range map[string]func() workqueue.ExtendedRateLimiting[string]{
+			"priorityqueue": func() workqueue.ExtendedRateLimiting[string] {
+				return pq.New(pq.Config[string]{RateLimiter: fixed(time.Minute)})
+			},
+			"root": func() workqueue.ExtendedRateLimiting[string] {
+				q := workqueue.NewTypedRateLimitingQueue[string](fixed(time.Minute))
+				return q.(workqueue.ExtendedRateLimiting[string])
+			},
+		} {
+			if queue == "root" && name == "AddRateLimited" {
+				continue // There it is client-go's.
+			}
+			t.Run(queue+"/"+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					q := build()
+					defer q.ShutDown()
+					began := time.Now()
+					for givenUp := false; !givenUp && time.Since(began) < time.Hour; {
+						q.Add("a")
+						q.Get()
+						time.Sleep(time.Second / 2)
+						q.Add("a") // the event
+						time.Sleep(time.Second / 2)
+						givenUp = fail(q)
+						q.Done("a")
+					}
+					// Five delays of a minute were served, each from the end of the call that failed.
+					if d := time.Since(began); d < 5*time.Minute || d > 5*time.Minute+10*time.Second {
+						t.Errorf("given up after %v, want 5 min and the calls", d)
+					}
+				})
+			})
+		}
+	}
+}
+
+// wallClock is a clock that somebody sets.
+type wallClock struct {
+	clock.RealClock
+	set atomic.Int64
+}
+
+func (c *wallClock) Now() time.Time { return time.Now().Add(time.Duration(c.set.Load())) }
+
+func (c *wallClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// A worker fails, with an event every 20 ms, and the clock is set during the first delay. That ends this delay at most: the
+// others are served before the key is given up, and none is longer.
+func TestFailuresWhenTheClockIsSet(t *testing.T) {
+	for _, set := range []time.Duration{time.Hour, -time.Hour, -time.Second} {
+		t.Run(fmt.Sprint(set), func(t *testing.T) {
+			c := &wallClock{}
+			script(t, pq.Config[string]{RateLimiter: fixed(time.Second), Clock: c}, func(t *testing.T, q *pq.Queue[string]) {
+				began, r := time.Now(), workqueue.Retry{}
+				for i := 0; !r.GivenUp && time.Since(began) < time.Minute; i++ {
+					if i == 15 {
+						c.set.Store(int64(set))
+					}
+					q.Add("a")
+					hold(t, q, "a")
+					r, _ = q.Fail(t.Context(), "a", workqueue.Failure{MaxRetries: 5})
+					q.Done("a")
+					time.Sleep(20 * time.Millisecond)
+				}
+				if d := time.Since(began); d < 4*time.Second || d > 5*time.Second+200*time.Millisecond {
+					t.Errorf("given up after %v, want about 5 s", d)
+				}
+			})
+		})
+	}
+}
+
+// What fails twice in one hand-out fails once: the worker calls AddRateLimited, and its pool calls Fail.
+func TestOneFailureAHandOut(t *testing.T) {
+	for _, delay := range []time.Duration{0, time.Second} {
+		h := &hooked{fixed: fixed(delay)}
+		script(t, pq.Config[string]{RateLimiter: h}, func(t *testing.T, q *pq.Queue[string]) {
+			for attempt := 1; attempt <= 3; attempt++ {
+				q.Add("a")
+				hold(t, q, "a")
+				q.AddRateLimited("a")
+				q.AddWithOpts(pq.AddOpts{RateLimited: true, Priority: 3}, "a")
+				r, err := q.Fail(t.Context(), "a", workqueue.Failure{})
+				if want := (workqueue.Retry{Attempt: attempt, Delay: delay, Same: true}); r != want || err != nil {
+					t.Errorf("Fail() = %+v, %v, want %+v", r, err, want)
+				}
+				q.Done("a")
+				time.Sleep(delay)
+			}
+			if n := h.asked.Load(); n != 3 {
+				t.Errorf("the limiter was asked %d times, want 3", n)
+			}
+			// After Forget it is a new one.
+			hold(t, q, "a")
+			q.AddRateLimited("a")
+			q.Forget("a")
+			if r, _ := q.Fail(t.Context(), "a", workqueue.Failure{}); r.Attempt != 1 || r.Same {
+				t.Errorf("Fail() after Forget = %+v", r)
+			}
+		})
+	}
+}
+
+// setDelay is a limiter with a method that a limiter of this module once had.
+type setDelay struct {
+	fixed
+	called *bool
+}
+
+func (l setDelay) SetDelay(string, time.Duration) { *l.called = true }
+
+func TestForeignMethodsOfALimiterAreNotCalled(t *testing.T) {
+	called := false
+	script(t, pq.Config[string]{RateLimiter: setDelay{fixed(time.Second), &called}}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
+		hold(t, q, "a")
+		q.Fail(t.Context(), "a", workqueue.Failure{AtLeast: time.Minute})
+		q.AddWithOpts(pq.AddOpts{RateLimited: true, AtLeast: time.Minute}, "a", "b")
+		if called {
+			t.Error("SetDelay was called")
+		}
+	})
+}
+
+// A latency is never negative, so that sums of latencies do not fall, although calls read the clock before they have the lock.
+func TestLatenciesDoNotFall(t *testing.T) {
+	c := testkit.NewFakeClock()
+	late := &testkit.HookedClock{WithTicker: c}
+	config := pq.Config[string]{Clock: late, Name: "q", MetricsProvider: &reader{}}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
+		c.Step(time.Second)
+		hold(t, q, "a")
+		q.Done("a")
+		before := q.Stats()
+		// Between the reading of Get and its lock, another call adds the key a second later.
+		once := true
+		late.OnNow = func() {
+			if once {
+				once = false
+				c.Step(time.Second)
+				q.Add("b")
+				c.Step(-time.Second)
+			}
+		}
+		hold(t, q, "b")
+		q.Done("b")
+		after := q.Stats()
+		if after.Latency.Sum < before.Latency.Sum || after.WorkDuration.Sum < before.WorkDuration.Sum {
+			t.Errorf("the sum of latencies was %v and is %v", before.Latency.Sum, after.Latency.Sum)
+		}
+	})
+}

@@ -1,0 +1,184 @@
+package redisqueue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// wantOrder gets all keys, and checks that they come in that order.
+func wantOrder(t *testing.T, q *Queue[string], keys ...string) {
+	t.Helper()
+	var got []string
+	for range keys {
+		key, err := q.GetContext(within(t, 20*time.Second))
+		must(t, err)
+		q.Done(key)
+		got = append(got, key)
+	}
+	if !slices.Equal(got, keys) {
+		t.Errorf("got %q, want %q", got, keys)
+	}
+}
+
+// A key of priority 1 comes before those that were queued up to a step earlier, and after those that are older: priorities age.
+func TestPriorities(t *testing.T) {
+	client := startServer(t).client()
+	q := newShiftedQueue(t, client, Config[string]{PriorityStep: time.Minute})
+	q.Pause(workqueue.UntilResumed)
+	add := func(key string, priority int, at time.Duration) {
+		shiftClock(t, client, at)
+		q.AddWithPriority(key, priority, 0)
+		flush(t, q)
+	}
+	add("old", 0, 0)
+	add("low", -1, time.Second)
+	add("a", 0, 30*time.Second)
+	add("b", 0, 31*time.Second)
+	add("c", 0, 32*time.Second)
+	add("high", 1, 61*time.Second)
+	add("higher", 2, 65*time.Second)
+	add("b", 1, 70*time.Second)  // raises the priority of a queued key
+	add("b", -5, 71*time.Second) // and does not lower it
+	if p := q.PriorityOf("b"); p != 1 {
+		t.Errorf("PriorityOf(b) = %d", p)
+	}
+	if k := q.Snapshot(10).Queued; len(k) != 7 || k[0].Key != "higher" || k[0].Priority != 2 {
+		t.Errorf("Snapshot() = %+v", k)
+	}
+	q.Resume()
+	wantOrder(t, q, "higher", "b", "old", "high", "a", "c", "low")
+	flush(t, q)
+	must(t, checkInvariants(client, q))
+	if n := client.HLen(context.Background(), q.shards[0].names.shard[14]).Val(); n != 0 {
+		t.Errorf("%d notes are left", n)
+	}
+}
+
+// A key keeps its priority while it waits, when it fails, when its replica gives it back or loses its lease, and forgets it when it is done.
+func TestPriorityStays(t *testing.T) {
+	client := startServer(t).client()
+	q := newShiftedQueue(t, client, Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Minute}})
+	want := func(when string, n int) {
+		t.Helper()
+		flush(t, q)
+		if p := q.PriorityOf("x"); p != n {
+			t.Errorf("%s: PriorityOf() = %d, want %d", when, p, n)
+		}
+	}
+	q.AddWithPriority("x", 7, time.Minute)
+	want("waiting", 7)
+	shiftClock(t, client, time.Minute)
+	freshStats(t, q)
+	want("queued", 7)
+	mustGet(t, q, "x")
+	want("held", 7)
+	wantFail(t, q, "x", workqueue.Failure{}, workqueue.Retry{Attempt: 1})
+	want("failed", 7)
+	shiftClock(t, client, 3*time.Minute)
+	dead := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: 30 * time.Second}
+	dead.send(1, 1)
+	want("held elsewhere", 7)
+	dead.want("OK ", 2, "q")
+	want("given back", 7)
+	mustGet(t, q, "x")
+	q.Add("x")
+	q.Done("x")
+	mustGet(t, q, "x")
+	want("added without a priority", 0)
+	q.AddWithPriority("x", 3, 0)
+	q.Done("x")
+	mustGet(t, q, "x")
+	want("added again with one", 3)
+	q.Done("x")
+	want("done", 0)
+	q.AddWithPriority("x", 9, time.Hour)
+	flush(t, q)
+	q.Remove("x")
+	q.Add("x")
+	mustGet(t, q, "x")
+	want("removed and added", 0)
+	q.Done("x")
+	must(t, checkInvariants(client, q))
+}
+
+// All replicas and shards together start no more keys than the limit says, at any time, and no fewer if they are there.
+func TestStartLimit(t *testing.T) {
+	s := startServer(t)
+	const rate, burst, n = 100, 5, 60
+	var queues []*Queue[string]
+	for range 3 {
+		queues = append(queues, newTestQueue(t, s.client(), Config[string]{
+			StartLimit: StartLimit{rate, burst}, PollInterval: 9 * time.Second, MetricsProvider: &watcher{},
+		}))
+	}
+	addAll(queues[0], keysNamed("k", n)...)
+	flush(t, queues[0])
+	began := time.Now()
+	var mu sync.Mutex
+	var starts []time.Duration
+	var all sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for _, q := range queues {
+		for range 4 {
+			all.Go(func() {
+				for {
+					key, err := q.GetContext(ctx)
+					if err != nil {
+						return
+					}
+					mu.Lock()
+					starts = append(starts, time.Since(began))
+					last := len(starts) == n
+					mu.Unlock()
+					q.Done(key)
+					if last {
+						cancel()
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	took := starts[n-1]
+	if least := time.Duration(float64(n-burst) / rate * float64(time.Second)); took < least-20*time.Millisecond || took > 10*least+5*time.Second {
+		t.Errorf("%d keys took %v, want %v", n, took, least)
+	}
+	calls := uint64(0)
+	for _, q := range queues {
+		calls += q.Info().Calls
+	}
+	if calls > 20*n {
+		t.Errorf("%d calls of the server for %d keys", calls, n)
+	}
+}
+
+// What the limit holds back shows.
+func TestStartLimitShows(t *testing.T) {
+	client := startServer(t).client()
+	q := newShiftedQueue(t, client, Config[string]{StartLimit: StartLimit{Rate: 0.01, Burst: 2}})
+	addAll(q, "a", "b", "c")
+	getEach(t, q, "a", "b")
+	getNothing(t, q, 50*time.Millisecond)
+	if st := freshStats(t, q); st.Queued != 1 || st.Blocked != 1 || st.Paused {
+		t.Errorf("Stats() = %+v", st)
+	}
+	if c, err := attach(t, client).Counts(t.Context()); err != nil || !c.Limited {
+		t.Errorf("Counts() = %+v, %v", c, err)
+	}
+	if facts := fmt.Sprint(q.Facts()); !slices.Contains(q.Facts(), workqueue.Fact{Name: "Start limit", Value: "0.01 a second, 2 at once; it holds keys back"}) {
+		t.Error(facts)
+	}
+	shiftClock(t, client, 100*time.Second)
+	mustGet(t, q, "c")
+	q.Done("c")
+	if c, err := attach(t, client).Counts(t.Context()); err != nil || c.Limited {
+		t.Errorf("Counts() = %+v, %v", c, err)
+	}
+}

@@ -1,0 +1,188 @@
+package sharding
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// What happens in ordinary life: rollouts, proxies that end watches, members without queues.
+
+// A process that leaves in order has not died, whatever its name is: it gets its slots at once when it comes back, and the table does not
+// grow.
+func TestOrderlyRestartsAreNoDeaths(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		b := mustJoin(t, store, Config{Name: "b"})
+		for range 5 {
+			a := mustJoin(t, store, Config{Name: "a"})
+			time.Sleep(2500 * time.Millisecond)
+			wantHeld(t, 128, 128)(a, b)
+			if err := a.Leave(t.Context()); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(30 * time.Second)
+		}
+		if r := mustGet(t, store, "g-table"); strings.Contains(r.Data, "deaths") {
+			t.Error("FAILURE: orderly restarts count as deaths:", r.Data)
+		}
+	})
+}
+
+// cutWatches is a store whose watches end at once, as behind a proxy that does not know them.
+type cutWatches struct {
+	Store
+	err error
+}
+
+func (s *cutWatches) Watch(context.Context, string, string, func(Event)) error { return s.err }
+
+func (s *cutWatches) rights(group, name string) []right {
+	return []right{{"watch", func(ctx context.Context) error { return s.err }}}
+}
+
+// Without a working watch members find each other by lists, and new ones join and get their share, also with short leases.
+func TestMembersWithoutWatch(t *testing.T) {
+	for _, lease := range []time.Duration{time.Second, 2 * time.Second, 15 * time.Second} {
+		for _, err := range []error{apierrors.NewResourceExpired("too old"), errors.New("connection reset"), nil} {
+			synctest.Test(t, func(t *testing.T) {
+				store := &cutWatches{&distant{Store: Memory(), trip: 10 * time.Millisecond}, err}
+				var members []*Member
+				for _, name := range []string{"c", "a", "b"} {
+					members = append(members, mustJoin(t, store, Config{Name: name, Lease: lease}))
+					time.Sleep(5*time.Second + lease/3)
+				}
+				for range 60 {
+					for _, m := range members {
+						if n := m.Stats().Held; n < 85 {
+							t.Fatalf("FAILURE: lease %v, %v: %s holds %d slots", lease, err, m.ID(), n)
+						}
+					}
+					time.Sleep(time.Second)
+				}
+				for _, m := range members {
+					m.end()
+				}
+				time.Sleep(time.Second)
+			})
+		}
+	}
+}
+
+// A member takes no slots before it has a queue: nobody would handle their keys.
+func TestMemberWithoutQueueTakesNoSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		a, b := join(t, store, "g", "a"), join(t, store, "g", "b")
+		time.Sleep(20 * time.Second)
+		wantHeld(t, 0, 0)(a, b)
+		if !errors.Is(a.Err(), ErrNoQueue) {
+			t.Error("FAILURE:", a.Err())
+		}
+		q := newQueueOf(b, QueueConfig[string]{})
+		time.Sleep(time.Second)
+		wantHeld(t, 0, 256)(a, b)
+		if !q.Holds("key") || b.Err() != nil {
+			t.Error("FAILURE:", b.Err())
+		}
+		newQueueOf(a, QueueConfig[string]{})
+		time.Sleep(time.Second)
+		wantHeld(t, 128, 128)(a, b)
+		if err := b.Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+		c := join(t, store, "g", "c")
+		if err := mustLeave(t, a, 2*time.Second); err != nil { // Only c is left, which takes nothing.
+			t.Error(err)
+		}
+		newQueueOf(c, QueueConfig[string]{})
+		time.Sleep(2 * time.Second)
+		wantHeld(t, 256)(c)
+	})
+}
+
+// A member that cannot list the others after an outage takes no slots of the dead, and says so.
+func TestListThatFailsForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := Memory()
+		store := &switchable{Store: memory}
+		a, b := mustJoin(t, store, Config{Name: "a"}), mustJoin(t, memory, Config{Name: "b"})
+		time.Sleep(10 * time.Second)
+		store.cutOff(true)
+		time.Sleep(20 * time.Second)
+		store.away.Store(false) // Its lists go on to fail.
+		b.end()
+		time.Sleep(40 * time.Second)
+		if err := a.Err(); err == nil || !strings.Contains(err.Error(), "list the members") {
+			t.Error("FAILURE:", err)
+		}
+		store.silent.Store(false)
+		time.Sleep(40 * time.Second)
+		wantHeld(t, 256)(a)
+		if err := a.Err(); err != nil {
+			t.Error("FAILURE:", err)
+		}
+	})
+}
+
+// In the moments after Join the member has lost nothing.
+func TestErrAfterJoin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := mustJoin(t, &distant{Store: Memory(), trip: 100 * time.Millisecond}, Config{})
+		if err := m.Err(); err == nil || errors.Is(err, ErrLeaseLost) {
+			t.Error("FAILURE:", err)
+		}
+		time.Sleep(2 * time.Second)
+		if err := m.Err(); err != nil {
+			t.Error("FAILURE:", err)
+		}
+		m.end()
+		time.Sleep(time.Second)
+	})
+}
+
+// The first key that is handled without Lease is logged, once.
+func TestForgottenLeaseIsLogged(t *testing.T) {
+	for _, calls := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			m := mustJoin(t, Memory(), Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			time.Sleep(time.Second)
+			q := newQueueOf(m, QueueConfig[int]{Name: "sites"})
+			for i := range 3 {
+				q.Add(i)
+				key, _ := q.Get()
+				if calls {
+					_, release := q.Lease(t.Context(), key)
+					defer release()
+				}
+				q.Done(key)
+			}
+			synctest.Wait()
+			if n := strings.Count(log.String(), "without Queue.Lease"); n != 1 && !calls || n != 0 && calls {
+				t.Errorf("FAILURE: logged %d times, Lease is called: %v", n, calls)
+			}
+		})
+	}
+}
+
+// People see with kubectl who holds how many slots.
+func TestLeasesShowSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newSimServer()
+		a, b := mustJoin(t, Leases(server, "ns"), Config{Name: "a"}), mustJoin(t, Leases(server, "ns"), Config{Name: "b"})
+		time.Sleep(20 * time.Second)
+		for name, want := range map[string]string{"g-member-" + a.ID(): "128", "g-member-" + b.ID(): "128", "g-table": "256"} {
+			if got := server.leases[name].Annotations["keyedqueue.github.io/slots"]; got != want {
+				t.Errorf("FAILURE: %s shows %q slots, want %s", name, got, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,244 @@
+package sharding
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// What happens while two versions of a program run side by side.
+
+func newQueueOf[T comparable](m *Member, config QueueConfig[T]) Queue[T] {
+	config.Keys = noKeys[T]
+	return NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[T]()), m, config)
+}
+
+// join is mustJoin without a queue.
+func join(t *testing.T, store Store, group, name string) *Member {
+	t.Helper()
+	m, err := Join(t.Context(), store, Config{Group: group, Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.end)
+	return m
+}
+
+// objects are the keys of a hundred objects as two versions of a program name them.
+func objects() (paths []string, names []namespacedName) {
+	for i := range 100 {
+		names = append(names, namespacedName{fmt.Sprint("team-", i%7), fmt.Sprint("site-", i)})
+		paths = append(paths, names[i].Namespace+"/"+names[i].Name)
+	}
+	return paths, names
+}
+
+// A rolling update from "namespace/name" to {Namespace, Name}: each object has one replica all the time.
+func TestRollingUpdateFromStringToNamespacedName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		paths, names := objects()
+		a, b := join(t, store, "g", "a"), join(t, store, "g", "b")
+		type request struct{ namespacedName } // as reconcile.Request
+		old, new := newQueueOf(a, QueueConfig[string]{}), newQueueOf(b, QueueConfig[request]{})
+		time.Sleep(10 * time.Second)
+		wantHeld(t, 128, 128)(a, b)
+		for i, path := range paths {
+			if old.Holds(path) == new.Holds(request{names[i]}) {
+				t.Errorf("FAILURE: %s is with one replica: false", path)
+			}
+		}
+		if hashOf(t, namespacedName{"", "node-1"}) != HashString("node-1") {
+			t.Error("FAILURE: a key without a namespace differs from that of a cache")
+		}
+	})
+}
+
+// Versions whose queues of one name hash keys in different ways do not share a group, whatever else they have in common. The new one gets
+// nothing, and says what to do.
+func TestRollingUpdateOfHashes(t *testing.T) {
+	byNamespace := func(key string) uint64 { return HashString(strings.Split(key, "/")[0]) }
+	for what, makeQueues := range map[string]func(old, new *Member){
+		"other keys": func(old, new *Member) {
+			newQueueOf(old, QueueConfig[string]{})
+			newQueueOf(new, QueueConfig[int]{})
+		},
+		"another hash": func(old, new *Member) {
+			newQueueOf(old, QueueConfig[string]{})
+			newQueueOf(new, QueueConfig[string]{Hash: byNamespace})
+		},
+		"the hash of another queue": func(old, new *Member) {
+			newQueueOf(old, QueueConfig[string]{Name: "q"})
+			newQueueOf(old, QueueConfig[string]{Name: "r", Hash: byNamespace})
+			newQueueOf(new, QueueConfig[string]{Name: "q", Hash: byNamespace})
+			newQueueOf(new, QueueConfig[string]{Name: "r", Hash: byNamespace})
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := Memory()
+				a, b := join(t, store, "g", "a"), join(t, store, "g", "b")
+				makeQueues(a, b)
+				time.Sleep(10 * time.Second)
+				if a.Stats().Held+b.Stats().Held != 256 || a.Stats().Held*b.Stats().Held != 0 {
+					t.Errorf("FAILURE: they hold %d and %d slots", a.Stats().Held, b.Stats().Held)
+				}
+				refused := b
+				if a.Err() != nil {
+					refused = a
+				}
+				if err := refused.Err(); !errors.Is(err, ErrIncompatible) || !strings.Contains(err.Error(), "give the group another name") {
+					t.Error("FAILURE:", err)
+				}
+			})
+		})
+	}
+}
+
+// The way that docs/sharding.md has to other keys: another group, whose first replica starts when the last old one has left.
+func TestChangeOfKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		a, b := join(t, store, "sites", "a"), join(t, store, "sites", "b")
+		newQueueOf(a, QueueConfig[string]{})
+		newQueueOf(b, QueueConfig[string]{})
+		time.Sleep(10 * time.Second)
+		for _, m := range []*Member{a, b} {
+			if err := m.Leave(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		c, d := join(t, store, "sites-2", "c"), join(t, store, "sites-2", "d")
+		q, r := newQueueOf(c, QueueConfig[int]{}), newQueueOf(d, QueueConfig[int]{})
+		time.Sleep(3 * time.Second)
+		wantHeld(t, 0, 0, 128, 128)(a, b, c, d)
+		for key := range 100 {
+			if q.Holds(key) == r.Holds(key) {
+				t.Errorf("FAILURE: %d is with one replica: false", key)
+			}
+		}
+		if c.Err() != nil || d.Err() != nil {
+			t.Error("FAILURE:", c.Err(), d.Err())
+		}
+	})
+}
+
+// Two queues of one member that differ need names.
+func TestQueuesNeedNames(t *testing.T) {
+	m := holdingAll(4)
+	newQueueOf(m, QueueConfig[string]{})
+	newQueueOf(m, QueueConfig[int]{Name: "numbers"})
+	newQueueOf(m, QueueConfig[namespacedName]{}) // has the hash of strings
+	defer func() {
+		if text := fmt.Sprint(recover()); !strings.Contains(text, "set QueueConfig.Name") {
+			t.Error("FAILURE:", text)
+		}
+	}()
+	newQueueOf(m, QueueConfig[int]{})
+}
+
+// nextVersion is the connection of a member of a later version of the library: its records have a field more, and tell which formats it
+// reads. The table has the next format as soon as all members read that.
+type nextVersion struct{ Store }
+
+func (s nextVersion) Create(ctx context.Context, r Record) (Record, error) {
+	return read(s.Store.Create(ctx, s.write(ctx, r)))
+}
+
+func (s nextVersion) Update(ctx context.Context, r Record) (Record, error) {
+	return read(s.Store.Update(ctx, s.write(ctx, r)))
+}
+
+func (s nextVersion) Get(ctx context.Context, name string) (Record, error) {
+	return read(s.Store.Get(ctx, name))
+}
+
+func (s nextVersion) Watch(ctx context.Context, group, version string, changed func(Event)) error {
+	return s.Store.Watch(ctx, group, version, func(e Event) {
+		e.Record, _ = read(e.Record, nil)
+		changed(e)
+	})
+}
+
+func (s nextVersion) write(ctx context.Context, r Record) Record {
+	var fields map[string]json.RawMessage
+	_ = json.Unmarshal([]byte(r.Data), &fields)
+	fields["color"] = json.RawMessage(`{"of":"next"}`)
+	records, _, _ := s.List(ctx, r.Group)
+	format := 2
+	for _, other := range records {
+		if strings.Contains(other.Name, "-member-") && !strings.Contains(other.Data, "color") {
+			format = 1
+		}
+	}
+	if r.Name == "g-table" {
+		fields["format"] = json.RawMessage(fmt.Sprint(format))
+	}
+	data, _ := json.Marshal(fields)
+	r.Data = string(data)
+	return r
+}
+
+func read(r Record, err error) (Record, error) {
+	r.Data = strings.Replace(r.Data, `"format":2`, `"format":1`, 1)
+	return r, err
+}
+
+// thisVersion is the connection of a member of this version. It fails when an update drops what a later version has written.
+type thisVersion struct {
+	Store
+	t *testing.T
+}
+
+func (s thisVersion) Update(ctx context.Context, r Record) (Record, error) {
+	if before, err := s.Get(ctx, r.Name); err == nil && strings.Contains(before.Data, "color") && !strings.Contains(r.Data, `"color":{"of":"next"}`) {
+		s.t.Errorf("FAILURE: %s has dropped what an old member does not know: %s", r.Name, r.Data)
+	}
+	return s.Store.Update(ctx, r)
+}
+
+// A rolling update to a library with another format: old members keep what they do not know, no slot is without a holder for
+// long or has two, and members of the old format are refused as soon as there is a table of the new one.
+func TestRollingUpdateOfFormats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		old := thisVersion{store, t}
+		a, b := mustJoin(t, old, Config{Name: "a"}), mustJoin(t, old, Config{Name: "b"})
+		time.Sleep(5 * time.Second)
+		c := mustJoin(t, nextVersion{store}, Config{Name: "c"})
+		time.Sleep(5 * time.Second)
+		wantHeld(t, 86, 85, 85)(a, b, c)
+		if err := b.Leave(t.Context()); err != nil { // a, the first of all, writes that.
+			t.Error(err)
+		}
+		d := mustJoin(t, nextVersion{store}, Config{Name: "d"})
+		time.Sleep(5 * time.Second)
+		if r := mustGet(t, store, "g-table"); !strings.Contains(r.Data, `"color":{"of":"next"}`) || !strings.Contains(r.Data, `"format":1`) {
+			t.Error("FAILURE: an old member has dropped what it does not know:", r.Data)
+		}
+		d.end() // a marks its record.
+		time.Sleep(20 * time.Second)
+		wantHeld(t, 128, 128)(a, c)
+		e := mustJoin(t, nextVersion{store}, Config{Name: "e"})
+		if err := a.Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Second)
+		wantHeld(t, 128, 128)(c, e)
+		mustJoin(t, nextVersion{store}, Config{Name: "f"})
+		time.Sleep(5 * time.Second)
+		if r := mustGet(t, store, "g-table"); !strings.Contains(r.Data, `"format":2`) {
+			t.Error("FAILURE: the table has the old format:", r.Data)
+		}
+		if _, err := Join(t.Context(), store, Config{Group: "g"}); !errors.Is(err, ErrIncompatible) || !strings.Contains(err.Error(), "upgrade") {
+			t.Error("FAILURE:", err)
+		}
+	})
+}
