@@ -29,13 +29,15 @@ func Extend[T comparable](queue TypedInterface[T]) Extended[T] {
 	if e, ok := queue.(Extended[T]); ok {
 		return e
 	}
-	return &extension[T]{TypedInterface: queue}
+	return &extension[T]{TypedInterface: queue, dropTurn: make(chan struct{}, 1)}
 }
 
 // extension makes an Extended of any queue, through its public methods alone.
 type extension[T comparable] struct {
 	TypedInterface[T]
 	shuttingDown atomic.Bool // A method that shuts down was called here.
+	// dropTurn has room for the caller that drops keys: a Done must not drop what DropQueued is to return.
+	dropTurn chan struct{}
 
 	// mu is the lock, and what it guards. No method of the queue is called under it.
 	mu struct {
@@ -218,6 +220,8 @@ func (e *extension[T]) Done(item T) {
 	defer e.endCall()
 	e.TypedInterface.Done(item)
 	if e.isDropping() {
+		e.dropTurn <- struct{}{}
+		defer func() { <-e.dropTurn }()
 		e.dropAll() // The key may be queued again.
 	}
 }
@@ -312,6 +316,8 @@ func (e *extension[T]) DropQueued() []T {
 	if !e.ShuttingDown() {
 		return nil
 	}
+	e.dropTurn <- struct{}{}
+	defer func() { <-e.dropTurn }()
 	e.setDropping()
 	return e.dropAll()
 }

@@ -172,7 +172,9 @@ func TestGoexitInHooks(t *testing.T) {
 		equal(t, "stuck", found, "a", "b")
 		p.Stop(worker.Nothing)
 		r.after(21 * time.Minute)
-		r.returnedLeaving("2 still running: a, b")
+		if err := r.returned(); err != nil || len(p.Left().Unfinished) != 2 {
+			t.Errorf("Run returned %v, left %v", err, p.Left())
+		}
 		time.Sleep(time.Hour) // The handlers end.
 	})
 	synctest.Test(t, func(t *testing.T) {

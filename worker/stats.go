@@ -98,9 +98,9 @@ func (s Stats) Plus(t Stats) Stats {
 	s.Living += t.Living
 	s.Busy += t.Busy
 	s.Stuck += t.Stuck
+	s.StartLimited = s.StartLimited || t.StartLimited
 	s.LongestRunning = max(s.LongestRunning, t.LongestRunning)
 	s.UnfinishedWork += t.UnfinishedWork
-	s.StartLimited = s.StartLimited || t.StartLimited
 	s.Handled += t.Handled
 	s.Failed += t.Failed
 	s.Panicked += t.Panicked
@@ -231,13 +231,13 @@ func (t *Tracker[T]) ownStats() Stats {
 		q := t.queue.Stats()
 		ended = extended && q.Queued+q.Processing == 0
 	}
-	s := t.callStats()
+	s := t.callStats(t.options.Clock.Now())
 	s.Wanted, s.Living, s.Ended = s.Busy, s.Busy, ended && s.Busy == 0
 	return s
 }
 
-func (t *Tracker[T]) callStats() Stats {
-	now := t.options.Clock.Now() // Before the lock: the clock is foreign code.
+// callStats returns what the tracker knows at the time now.
+func (t *Tracker[T]) callStats(now time.Time) Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.mu.counted
@@ -262,9 +262,10 @@ func (t *Tracker[T]) callStats() Stats {
 
 // readStats is that of a pool. All is of one moment: with Ended the numbers are the last ones.
 func (p *Pool[T]) readStats() Stats {
+	now := p.options.Clock.Now() // Before the lock: the clock is foreign code.
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.tracker.callStats()
+	s := p.tracker.callStats(now)
 	s.Living = len(p.mu.workers)
 	s.StartLimited = p.limited.Load()
 	s.Ended = p.mu.phase == phaseReturned && s.Living == 0

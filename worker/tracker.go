@@ -127,13 +127,10 @@ func (t *Tracker[T]) setLogger() {
 	if t.logger == nil {
 		t.logger = slog.Default()
 	}
-	// The logger's handler is foreign code.
-	t.catchPanic(func() {
-		t.logger = slog.New(logHandler{t.logger.Handler(), t.madeAt})
-		if t.options.Name != "" {
-			t.logger = t.logger.With("queue", t.options.Name)
-		}
-	})
+	t.logger = slog.New(logHandler{t.logger.Handler(), t.madeAt})
+	if t.options.Name != "" { // The logger's handler is foreign code.
+		t.catchPanic(func() { t.logger = t.logger.With("queue", t.options.Name) })
+	}
 }
 
 // logPanics runs f, and logs a panic: without a pool there is nothing that it could end.
