@@ -184,7 +184,7 @@ func TestCausesAgainstModel(t *testing.T) {
 
 func compareStories(t *rapid.T, q workqueue.Extended[string]) {
 	defer q.ShutDown()
-	s := q.(storied[string])
+	s := q
 	keys, down := map[string]*story{"a": {}, "b": {}, "c": {}}, false
 	names := rapid.SampledFrom([]string{"a", "b", "c"})
 	add := func(k *story, cause workqueue.Cause) {
@@ -282,7 +282,7 @@ func TestStressOfCauses(t *testing.T) {
 	for _, l := range layers[int]() {
 		t.Run(l.name, func(t *testing.T) {
 			q := l.build(options[int]{})
-			s := q.(storied[int])
+			s := q
 			var working, adding sync.WaitGroup
 			stop := make(chan struct{})
 			for range workers {

@@ -84,6 +84,13 @@ func SetProvider(metricsProvider MetricsProvider) {
 	}
 }
 
+// StatsProviderFor returns configured or, if that is nil, the provider of SetProvider, if it is a StatsProvider, and
+// otherwise nil. It is for queues of other packages.
+func StatsProviderFor(configured MetricsProvider) StatsProvider {
+	p, _ := providerFor("a queue", configured).(StatsProvider)
+	return p
+}
+
 // providerFor returns the provider of a queue's metrics, or nil if the queue has no metrics.
 func providerFor(name string, configured MetricsProvider) MetricsProvider {
 	if name == "" {
@@ -220,6 +227,24 @@ func (h *Histogram) Plus(other *Histogram) *Histogram {
 	}
 	return &Histogram{Bounds: h.Bounds, Counts: counts, Sum: h.Sum + other.Sum}
 }
+
+// Durations counts times for a Histogram. It is for queues of other packages, and not safe for concurrent use.
+type Durations struct{ counts observe.Histogram }
+
+// NewDurations returns Durations without any. The bounds are those of a [StatsProvider]; they must ascend and be finite.
+func NewDurations(bounds []float64) (*Durations, error) {
+	buckets, err := observe.SharedBuckets(bounds)
+	if err != nil {
+		return nil, err
+	}
+	return &Durations{observe.NewHistogram(buckets)}, nil
+}
+
+// Observe counts a time. One below zero counts as zero.
+func (d *Durations) Observe(t time.Duration) { d.counts.Observe(max(t, 0)) }
+
+// Read returns a copy of the counts.
+func (d *Durations) Read() *Histogram { return (*Histogram)(d.counts.Read()) }
 
 // newObserver returns what keeps a queue's times and pushes its metrics, or nil without a provider.
 func newObserver(name string, provider MetricsProvider, c clock.WithTicker) *observe.Observer {

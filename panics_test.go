@@ -29,11 +29,11 @@ type panicStep struct {
 
 var panicSteps = []panicStep{
 	{"Add", func(q workqueue.Extended[string]) { q.Add("a") }},
-	{"AddCause", func(q workqueue.Extended[string]) { q.(storied[string]).AddCause("a", because("1")) }},
+	{"AddCause", func(q workqueue.Extended[string]) { q.AddCause("a", because("1")) }},
 	{"Get", func(q workqueue.Extended[string]) { q.Get() }},
 	{"quiet AddCause", func(q workqueue.Extended[string]) {
-		q.(storied[string]).AddedAgain("a")
-		q.(storied[string]).AddCause("a", quietly("2"))
+		q.AddedAgain("a")
+		q.AddCause("a", quietly("2"))
 	}},
 	{"Add again", func(q workqueue.Extended[string]) { q.Add("a") }},
 	{"Done", func(q workqueue.Extended[string]) { q.Done("a") }},

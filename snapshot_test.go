@@ -105,7 +105,7 @@ func TestSnapshotKeys(t *testing.T) {
 	const n = 3000
 	everyLayer(t, func(t *testing.T, build builder[int]) {
 		for _, name := range []string{"", "named"} {
-			q := build(options[int]{name: name, provider: &testkit.Recorder{}}).(keyReader[int])
+			q := build(options[int]{name: name, provider: &testkit.Recorder{}})
 			delaying, delays := q.(delayer[int])
 			want := make(map[int]workqueue.KeyState)
 			for key := range n {
@@ -162,7 +162,7 @@ func TestSnapshotKeys(t *testing.T) {
 func TestSnapshotKey(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
 		c := testkit.NewFakeClock()
-		q := build(options[string]{name: "q", provider: &testkit.Recorder{}, clock: c}).(keyReader[string])
+		q := build(options[string]{name: "q", provider: &testkit.Recorder{}, clock: c})
 		want := func(key, description string, state workqueue.KeyState) {
 			t.Helper()
 			k, found := q.SnapshotKey(key)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/metrics"
+	"github.com/keyedqueue/workqueue/metrics"
 	"github.com/keyedqueue/workqueue/worker"
 )
 

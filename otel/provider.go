@@ -32,8 +32,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/metrics"
-	"github.com/keyedqueue/workqueue/internal/totals"
+	"github.com/keyedqueue/workqueue/metrics"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -49,8 +48,8 @@ type Options struct {
 type Provider struct {
 	bounds []float64
 	start  time.Time
-	queues *totals.Set[workqueue.Stats]
-	pools  *totals.Set[worker.Stats]
+	queues *metrics.Set[workqueue.Stats]
+	pools  *metrics.Set[worker.Stats]
 }
 
 var (
@@ -133,7 +132,7 @@ func newInstruments[S any](meter metric.Meter, table []metrics.Metric[S], all *[
 }
 
 // observe reports the metrics of table, read from the numbers of one name, to the instruments.
-func observe[S any](o metric.Observer, t *totals.Total[S], table []metrics.Metric[S], instruments []metric.Float64Observable) {
+func observe[S any](o metric.Observer, t *metrics.Total[S], table []metrics.Metric[S], instruments []metric.Float64Observable) {
 	name := attribute.String("name", t.Name)
 	attributes := metric.WithAttributeSet(attribute.NewSet(name))
 	for i := range table {
@@ -162,7 +161,7 @@ func (p *Provider) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 }
 
 // histograms reads all sources of set and returns the histograms of table.
-func histograms[S any](start time.Time, set *totals.Set[S], table []metrics.Metric[S]) (all []metricdata.Metrics) {
+func histograms[S any](start time.Time, set *metrics.Set[S], table []metrics.Metric[S]) (all []metricdata.Metrics) {
 	sums := slices.Collect(set.All())
 	now := time.Now()
 	for _, m := range table {

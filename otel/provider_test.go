@@ -20,7 +20,7 @@ import (
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/debug"
-	"github.com/keyedqueue/workqueue/internal/metrics"
+	"github.com/keyedqueue/workqueue/metrics"
 	"github.com/keyedqueue/workqueue/otel"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"

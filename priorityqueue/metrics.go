@@ -13,10 +13,7 @@ import (
 
 // beginObserving gives q metrics if it has a name and a provider.
 func (q *Queue[T]) beginObserving() {
-	provider, _ := q.config.MetricsProvider.(workqueue.StatsProvider)
-	if global := observe.Global.Load(); provider == nil && global != nil {
-		provider, _ = (*global).(workqueue.StatsProvider)
-	}
+	provider := workqueue.StatsProviderFor(q.config.MetricsProvider)
 	if q.config.Name == "" || provider == nil {
 		return
 	}

@@ -412,10 +412,6 @@ func (m *slowQueue) done(key int) {
 	k.again, k.timed = false, false
 }
 
-func (m *slowQueue) isHeld(key int) bool {
-	return m.keys[key] != nil && m.keys[key].state == workqueue.KeyProcessing
-}
-
 func (m *slowQueue) forget(key int) {
 	m.limiter.Forget(key)
 	delete(m.failures, key)

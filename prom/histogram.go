@@ -10,7 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/metrics"
+	"github.com/keyedqueue/workqueue/metrics"
 )
 
 // buckets describe the histograms, and turn those of the queues into Prometheus' classic and native ones.

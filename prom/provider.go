@@ -14,9 +14,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/metrics"
 	"github.com/keyedqueue/workqueue/internal/observe"
-	"github.com/keyedqueue/workqueue/internal/totals"
+	"github.com/keyedqueue/workqueue/metrics"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -68,8 +67,8 @@ type Provider struct {
 	poolFamilies []family[worker.Stats]
 	buckets      *buckets
 	poolBuckets  *buckets
-	queues       *totals.Set[workqueue.Stats]
-	pools        *totals.Set[worker.Stats]
+	queues       *metrics.Set[workqueue.Stats]
+	pools        *metrics.Set[worker.Stats]
 	joined       *joined // nil for a provider that is not made by Join
 
 	mu struct {

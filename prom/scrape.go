@@ -11,15 +11,14 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/metrics"
-	"github.com/keyedqueue/workqueue/internal/totals"
+	"github.com/keyedqueue/workqueue/metrics"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
 // Collect reads all queues and pools and sends their metrics, which blocks until they are received. If reading one of them panics, this
 // scrape fails with an error that has the stack, and lacks the metrics that come after it.
 func (p *Provider) Collect(ch chan<- prometheus.Metric) {
-	var pools []totals.Total[worker.Stats] // Read first: they know which keys are on hold.
+	var pools []metrics.Total[worker.Stats] // Read first: they know which keys are on hold.
 	p.guarded(ch, func() { pools = slices.Collect(p.pools.All()) })
 	p.guarded(ch, func() { p.collectQueues(ch, metrics.ByQueue(pools)) })
 	p.guarded(ch, func() { p.sendPools(ch, pools) })
@@ -43,18 +42,18 @@ func (p *Provider) collectQueues(ch chan<- prometheus.Metric, pools map[string]w
 	p.mu.Lock()
 	pushed := maps.Clone(p.mu.pushed)
 	p.mu.Unlock()
-	var queues totals.Total[workqueue.Stats] // It would be allocated for every name if it were the loop's.
+	var queues metrics.Total[workqueue.Stats] // It would be allocated for every name if it were the loop's.
 	for queues = range p.queues.All() {
 		metrics.LeaveOutHolds(&queues.Sum, pools[queues.Name])
 		p.sendName(ch, s, &queues, true, pushed[queues.Name])
 		delete(pushed, queues.Name)
 	}
 	for name, own := range pushed {
-		p.sendName(ch, s, &totals.Total[workqueue.Stats]{Name: name}, false, own)
+		p.sendName(ch, s, &metrics.Total[workqueue.Stats]{Name: name}, false, own)
 	}
 }
 
-func (p *Provider) sendPools(ch chan<- prometheus.Metric, pools []totals.Total[worker.Stats]) {
+func (p *Provider) sendPools(ch chan<- prometheus.Metric, pools []metrics.Total[worker.Stats]) {
 	s := newScrape(p, p.poolFamilies)
 	for j := range pools {
 		t := &pools[j]
@@ -73,7 +72,7 @@ func (p *Provider) sendPools(ch chan<- prometheus.Metric, pools []totals.Total[w
 
 // sendName sends the metrics of one name: the sum of its queues, if watched reports that there have ever been any, and
 // of what was pushed, which is nil if nothing was.
-func (p *Provider) sendName(ch chan<- prometheus.Metric, s *scrape, queues *totals.Total[workqueue.Stats], watched bool, own *pushed) {
+func (p *Provider) sendName(ch chan<- prometheus.Metric, s *scrape, queues *metrics.Total[workqueue.Stats], watched bool, own *pushed) {
 	if own != nil {
 		own.addTo(&queues.Sum, p.buckets)
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/observe"
 )
 
 // totals count what this replica has done. Guarded by the queue's mutex.
@@ -17,41 +16,35 @@ type totals struct {
 }
 
 // histogram counts times, and nothing without metrics.
-type histogram struct{ *observe.Histogram }
+type histogram struct{ *workqueue.Durations }
 
 func (h histogram) observe(d time.Duration) {
-	if h.Histogram != nil {
-		h.Observe(max(d, 0))
+	if h.Durations != nil {
+		h.Observe(d)
 	}
 }
 
 func (h histogram) read() *workqueue.Histogram {
-	if h.Histogram == nil {
+	if h.Durations == nil {
 		return nil
 	}
-	return (*workqueue.Histogram)(h.Read())
+	return h.Read()
 }
 
 // observe shows a new queue to its provider of metrics: that of the config or, without one, that of workqueue.SetProvider.
 func (q *Queue[T]) observe() error {
-	provider := q.config.MetricsProvider
-	if global := observe.Global.Load(); provider == nil && global != nil {
-		provider, _ = (*global).(workqueue.MetricsProvider)
-	}
-	stats, ok := provider.(workqueue.StatsProvider)
-	if !ok {
+	stats := workqueue.StatsProviderFor(q.config.MetricsProvider)
+	if stats == nil {
 		return nil
 	}
-	buckets, err := observe.SharedBuckets(stats.HistogramBounds())
-	if err != nil {
-		return fmt.Errorf("redisqueue: StatsProvider: %w", err)
-	}
 	for _, h := range []*histogram{&q.mu.totals.latency, &q.mu.totals.workDuration, &q.mu.totals.calls} {
-		made := observe.NewHistogram(buckets)
-		h.Histogram = &made
+		var err error
+		if h.Durations, err = workqueue.NewDurations(stats.HistogramBounds()); err != nil {
+			return fmt.Errorf("redisqueue: StatsProvider: %w", err)
+		}
 	}
 	stats.WatchQueue(q.config.Name, q.latestStats)
-	if inspector, ok := provider.(workqueue.InspectorProvider); ok {
+	if inspector, ok := stats.(workqueue.InspectorProvider); ok {
 		i := workqueue.Inspect[T](q)
 		i.Stats, i.Facts = q.latestStats, q.Facts
 		inspector.InspectQueue(q.config.Name, i)

@@ -69,7 +69,7 @@ func TestCauses(t *testing.T) {
 // Without a queue or a call that has any, there are no causes.
 func TestCausesOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		caused := newQueue().(notifying)
+		caused := newQueue()
 		caused.AddCause("a", workqueue.Cause{Reason: "changed"})
 		uncaused := newQueue()
 		uncaused.Add("b")
@@ -97,7 +97,7 @@ func TestCausesAreAskedForLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, _ := newLogger()
 		for want, o := range []options{{}, {Logger: logger}} {
-			q := &askedCauses{notifying: newQueue().(notifying)}
+			q := &askedCauses{notifying: newQueue()}
 			q.Add("a")
 			run(t, worker.New(q, fine, o)).endCleanly()
 			if q.asked != want {

@@ -193,7 +193,7 @@ func (k *kubeClient) fieldOf(kind schema.GroupVersionKind, o client.Object, r fi
 	case r.Field == "metadata.namespace":
 		return []string{o.GetNamespace()}, nil
 	}
-	return nil, fmt.Errorf("Index with name field:%s does not exist", r.Field)
+	return nil, fmt.Errorf("controllerruntime/handlertest: an index with the name field:%s does not exist", r.Field)
 }
 
 // write calls do, which changes the truth, when the time of a call has passed. If it is for one version,

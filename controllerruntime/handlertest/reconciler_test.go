@@ -188,6 +188,7 @@ func (r *waits) Reconcile(ctx context.Context, request reconcile.Request) (recon
 		return reconcile.Result{}, err
 	}
 	if from.Data["ready"] == "" {
+		//lint:ignore SA1019 the controller obeys Requeue until it is removed
 		return reconcile.Result{Requeue: from.Data["poll"] != ""}, nil
 	}
 	if o.Data["ready"] == from.Data["ready"] {

@@ -1,5 +1,4 @@
-// Package totals adds up the numbers of all queues, or of all pools, that have one name.
-package totals
+package metrics
 
 import (
 	"iter"
@@ -20,10 +19,10 @@ type Set[S any] struct {
 	sorted []*group[S]
 }
 
-// New returns an empty set. The function add adds part to sum, and must not change what the pointers in either point
+// NewSet returns an empty set. The function add adds part to sum, and must not change what the pointers in either point
 // to. The function end reports whether the numbers of a source will not change any more. It may remove from them what
 // must not stay in the sum.
-func New[S any](add func(sum *S, part S), end func(*S) bool) *Set[S] {
+func NewSet[S any](add func(sum *S, part S), end func(*S) bool) *Set[S] {
 	return &Set[S]{add: add, end: end, byName: map[string]*group[S]{}}
 }
 

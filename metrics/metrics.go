@@ -1,5 +1,5 @@
-// Package metrics has the metrics of queues and pools, and adds up those with one name, for the packages that export
-// them.
+// Package metrics has the metrics of queues and pools, and adds up those with one name. It is for packages that export
+// them, as prom and otel do; other programs need none of it.
 package metrics
 
 import (

@@ -5,20 +5,19 @@ import (
 	"slices"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/totals"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-func Queues() *totals.Set[workqueue.Stats] { return totals.New(addQueue, endQueue) }
+func Queues() *Set[workqueue.Stats] { return NewSet(addQueue, endQueue) }
 
-func Pools() *totals.Set[worker.Stats] {
-	return totals.New(
+func Pools() *Set[worker.Stats] {
+	return NewSet(
 		func(sum *worker.Stats, part worker.Stats) { *sum = sum.Plus(part) },
 		func(st *worker.Stats) bool { return st.Ended })
 }
 
 // ByQueue adds up the numbers of pools, given by the names of the pools, by the names of their queues.
-func ByQueue(pools []totals.Total[worker.Stats]) map[string]worker.Stats {
+func ByQueue(pools []Total[worker.Stats]) map[string]worker.Stats {
 	all := make(map[string]worker.Stats, len(pools))
 	for i := range pools {
 		if p := &pools[i]; p.Live {

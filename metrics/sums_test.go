@@ -9,8 +9,10 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// source returns a source whose numbers are always st.
-func source(st workqueue.Stats) func() workqueue.Stats { return func() workqueue.Stats { return st } }
+// statsSource returns a statsSource whose numbers are always st.
+func statsSource(st workqueue.Stats) func() workqueue.Stats {
+	return func() workqueue.Stats { return st }
+}
 
 // Everything that Stats has is added up, except for the two longest times, the name, the state, and what all processes
 // that share a queue see of it.
@@ -44,8 +46,8 @@ func TestEveryField(t *testing.T) {
 	}
 	one, two := full(3), full(4)
 	s := Queues()
-	s.Watch("q", source(one))
-	s.Watch("q", source(two))
+	s.Watch("q", statsSource(one))
+	s.Watch("q", statsSource(two))
 	want := full(7)
 	want.OldestQueued, want.LongestRunning = 4, 4
 	want.Latency.Counts, want.WorkDuration.Counts = []uint64{7, 2}, []uint64{4, 7}
@@ -57,7 +59,7 @@ func TestEveryField(t *testing.T) {
 		}
 	}
 	if !reflect.DeepEqual(one, full(3)) || !reflect.DeepEqual(two, full(4)) {
-		t.Error("adding has changed the numbers of a source")
+		t.Error("adding has changed the numbers of a statsSource")
 	}
 }
 
@@ -74,7 +76,7 @@ func TestEndOfAQueue(t *testing.T) {
 		{workqueue.Stats{ShuttingDown: true, Waiting: 1}, true},
 	} {
 		s := Queues()
-		s.Watch("q", source(c.st))
+		s.Watch("q", statsSource(c.st))
 		if live := slices.Collect(s.All())[0].Live; live != c.live {
 			t.Errorf("%+v: live = %v", c.st, live)
 		}
@@ -86,7 +88,7 @@ func TestEndOfAQueue(t *testing.T) {
 func TestWhatStaysOfEndedQueues(t *testing.T) {
 	s := Queues()
 	for priority, down := range []bool{true, false} {
-		s.Watch("q", source(workqueue.Stats{
+		s.Watch("q", statsSource(workqueue.Stats{
 			ShuttingDown: down, Paused: down,
 			ByPriority: &workqueue.PriorityDepths{Depths: []workqueue.PriorityDepth{{Priority: priority}}},
 			Shared:     &workqueue.SharedStats{Outage: down, Unsent: 1, Errors: 1, LostLeases: 1, LostDones: 1, GivenUp: 1},
@@ -107,7 +109,7 @@ func TestManyPriorities(t *testing.T) {
 		for p := range 16 {
 			st.ByPriority.Depths = append(st.ByPriority.Depths, workqueue.PriorityDepth{Priority: 15*i + p, Queued: 1})
 		}
-		s.Watch("q", source(st))
+		s.Watch("q", statsSource(st))
 	}
 	sum := slices.Collect(s.All())[0].Sum.ByPriority
 	queued := sum.Others
