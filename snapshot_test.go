@@ -84,9 +84,6 @@ func TestSnapshot(t *testing.T) {
 	})
 }
 
-// keyReader is a queue that lists its keys.
-type keyReader[T comparable] = workqueue.Extended[T]
-
 func wantState(t *testing.T, what string, keys []workqueue.KeySnapshot[int], state workqueue.KeyState, n int) {
 	t.Helper()
 	if len(keys) != n {
