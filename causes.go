@@ -90,11 +90,7 @@ func (c Causes) Plus(cause Cause) Causes {
 
 // AddCause adds key to queue and says why, if the queue is an [Extended]. Otherwise it is Add.
 func AddCause[T comparable](queue TypedInterface[T], key T, cause Cause) {
-	if q, ok := queue.(Extended[T]); ok {
-		q.AddCause(key, cause)
-	} else {
-		queue.Add(key)
-	}
+	Extend(queue).AddCause(key, cause)
 }
 
 // AddCause is that of [Extended]. It allocates, and a key with causes takes a few hundred bytes more.

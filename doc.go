@@ -65,8 +65,12 @@
 //
 // # Seeing into it
 //
-// [Extended] has Stats, which returns numbers in constant time, and Snapshot, which lists the first keys that are being
-// processed, are queued, wait, and keep failing. A [KeyReader] goes over all keys in steps. A queue with a name and a
+// Beyond client-go's interfaces a queue can have four, and no other: [Extended], which every queue of this project is, at
+// every layer and behind every wrapper; [ExtendedRateLimiting], which counts failures; [Operable], for operators; [Leaser].
+// [Extend] and [ExtendRateLimiting] make the first two of any other queue.
+//
+// Extended has Stats, which returns numbers in constant time, Snapshot, which lists the first keys that are being
+// processed, are queued, wait, and keep failing, and SnapshotKeys, which goes over all keys in steps. A queue with a name and a
 // [MetricsProvider] also knows since when each key has been processed or queued. A [StatsProvider], such as that of
 // package prom, reads the numbers when it needs them; to others the queue pushes every change, as in client-go. Package
 // debug shows all this as a page.

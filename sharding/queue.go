@@ -47,8 +47,8 @@ type Queue[T comparable] interface {
 func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) Queue[T] {
 	q := newQueue(inner, member, config)
 	defer member.register(q)
-	if o, ok := inner.(workqueue.Operable[T]); ok {
-		return &operableQueue[T]{q, checked[T]{o, q}}
+	if q.operable != nil {
+		return &operableQueue[T]{q, checked[T]{q.operable, q}}
 	}
 	return q
 }
@@ -56,10 +56,11 @@ func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], membe
 type queue[T comparable] struct {
 	// ExtendedRateLimiting is inner, or what Extend makes of it.
 	workqueue.ExtendedRateLimiting[T]
-	inner  workqueue.TypedRateLimitingInterface[T]
-	member *Member
-	keys   func(context.Context) ([]T, error)
-	name   string
+	operable workqueue.Operable[T] // inner, or nil
+	inner    workqueue.TypedRateLimitingInterface[T]
+	member   *Member
+	keys     func(context.Context) ([]T, error)
+	name     string
 
 	hasher hasher[T]
 	seed   maphash.Seed // for tokens, if the hash is the user's
@@ -110,8 +111,8 @@ func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], membe
 	q.add = func(key T, _ int) { q.ExtendedRateLimiting.Add(key) }
 	q.priorityOf = func(T) int { return 0 }
 	if o, ok := inner.(workqueue.Operable[T]); ok {
+		q.operable, q.priorityOf = o, o.PriorityOf
 		q.add = func(key T, priority int) { o.AddWithPriority(key, priority, 0) }
-		q.priorityOf = o.PriorityOf
 	}
 	q.mu.parked = make(map[int]map[T]int)
 	q.mu.unlisted = make(map[int]time.Duration)
@@ -309,8 +310,8 @@ func NewOptsQueue[T comparable, O any](inner OptsQueue[T, O], member *Member, co
 	q := &optsQueue[T, O]{newQueue(inner, member, config), inner}
 	q.add = func(key T, priority int) { inner.AddWithOpts(opts(priority), key) }
 	defer member.register(q)
-	if o, ok := inner.(workqueue.Operable[T]); ok {
-		return &operableOptsQueue[T, O]{q, checked[T]{o, q.queue}}
+	if q.operable != nil {
+		return &operableOptsQueue[T, O]{q, checked[T]{q.operable, q.queue}}
 	}
 	return q
 }

@@ -92,10 +92,10 @@ func (p *Pool[T]) claimRun() error {
 	if p.handler == nil {
 		errs = append(errs, errors.New("worker: the handler is nil"))
 	}
-	switch _, extended := p.tracker.raw.(workqueue.Extended[T]); {
+	switch {
 	case p.queue == nil:
 		errs = append(errs, errors.New("worker: the queue is nil"))
-	case p.options.KeepQueue && !extended:
+	case p.options.KeepQueue && !p.tracker.knowsItsKeys:
 		errs = append(errs, errors.New("worker: Options.KeepQueue needs a queue that is Extended: a Get that is given up would keep its key"))
 	}
 	p.mu.Lock()

@@ -227,9 +227,8 @@ func (t *Tracker[T]) ownStats() Stats {
 	ended := false
 	if t.queue.ShuttingDown() {
 		// Other queues do not say how many keys are processed, and one may be on its way to Begin.
-		_, extended := t.raw.(workqueue.Extended[T])
 		q := t.queue.Stats()
-		ended = extended && q.Queued+q.Processing == 0
+		ended = t.knowsItsKeys && q.Queued+q.Processing == 0
 	}
 	s := t.callStats(t.options.Clock.Now())
 	s.Wanted, s.Living, s.Ended = s.Busy, s.Busy, ended && s.Busy == 0

@@ -43,7 +43,9 @@ type Tracker[T comparable] struct {
 
 	priorities workqueue.Operable[T] // the queue, or nil
 	leaser     workqueue.Leaser[T]   // the queue, or nil
-	addTimes   bool                  // The queue knows when keys were added.
+	// knowsItsKeys: the queue is an Extended by itself, so a Get that is given up keeps no key.
+	knowsItsKeys bool
+	addTimes     bool // The queue knows when keys were added.
 
 	loop   *dueloop.Loop                        // of the holds
 	hasher func() (stablehash.Hasher[T], error) // for Every
@@ -112,6 +114,7 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	b.loop = dueloop.New(b.options.Clock, b.endDue)
 	if queue != nil {
 		b.queue = workqueue.ExtendRateLimiting(queue)
+		_, b.knowsItsKeys = queue.(workqueue.Extended[T])
 		b.priorities, _ = queue.(workqueue.Operable[T])
 		b.leaser, _ = queue.(workqueue.Leaser[T])
 		stats := b.queue.Stats()

@@ -15,14 +15,19 @@
 //
 // Each case is a subtest. It reports what was promised, what happened, and how to repeat it. [Cases] lists them.
 //
-// A queue that has AddAfter, AddRateLimited or the methods of [workqueue.Extended] is tested for those as well. Use a
-// [Suite] to declare what the queue does not promise, and which cases it is known to fail:
+// The suite is strict: a case that needs what the queue lacks fails. Use a [Suite] to declare, each with its reason, what
+// the queue lacks, what it does not promise, and which cases it is known to fail:
 //
 //	workqueuetest.Suite{
 //		New:       func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] { return myqueue.New(c.Clock) },
 //		NoMetrics: true,
+//		Lacks:     map[string]string{workqueuetest.Failures: "its users count failures themselves"},
 //		Known:     map[string]string{"AddAfterTies": "keys due at the same time come in any order"},
 //	}.Run(t)
+//
+// [Wraps] checks that a wrapper has each interface of what it wraps.
+//
+// A new promise of queues is a case here: a script in scripts.go, and a broken queue in broken_test.go that fails it.
 //
 // # How it works
 //

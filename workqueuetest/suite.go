@@ -37,8 +37,8 @@ type Suite struct {
 	// IgnoresClock declares that the queue only uses the real clock. Most cases run in a bubble of testing/synctest,
 	// where the real clock is virtual too.
 	IgnoresClock bool
-	// NoMetrics declares that the queue makes no metrics of the MetricsProvider. (If it is a [workqueue.AddTimes], the provider of
-	// the cases about that is a [workqueue.StatsProvider], by which the queue must keep times.)
+	// NoMetrics declares that the queue makes no metrics of the MetricsProvider. (The provider of the cases about AddedAt is
+	// a [workqueue.StatsProvider], by which the queue must keep times.)
 	NoMetrics bool
 	// PartialStats declares that only Queued is right in the queue's Stats.
 	PartialStats bool
