@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keyedqueue/workqueue/internal/stablehash"
+	"github.com/keyedqueue/workqueue/stablehash"
 )
 
 // A controller looks at each of its keys once in each period. It lists them all when it starts, and is restarted twice.

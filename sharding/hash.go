@@ -2,38 +2,32 @@ package sharding
 
 import (
 	"fmt"
-	"math/bits"
 	"reflect"
 	"slices"
 	"unsafe"
 
-	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/stablehash"
 )
 
 // HashString is the hash of the string key s. Use it in a QueueConfig.Hash:
 //
 //	Hash: func(key types.NamespacedName) uint64 { return sharding.HashString(key.Namespace) }
-func HashString(s string) uint64 { return hashString(s) }
+func HashString(s string) uint64 { return stablehash.String(s) }
 
-var hashString, _ = workqueue.StableHash[string]() // It knows strings.
-
-// slotOf maps a hash to one of n slots. Like [workqueue.StableHash], it must never change: all replicas must find a key in the same slot.
-func slotOf(hash uint64, n int) int {
-	slot, _ := bits.Mul64(hash, uint64(n))
-	return int(slot)
-}
+// slotOf maps a hash to one of n slots. Like package stablehash, it must never change: all replicas must find a key in the same slot.
+func slotOf(hash uint64, n int) int { return int(stablehash.Scale(hash, uint64(n))) }
 
 // hasher computes the hash of keys of one type.
 type hasher[T comparable] struct {
 	custom func(T) uint64 // QueueConfig.Hash, or nil
-	stable func(T) uint64
+	stable stablehash.Hasher[T]
 	// isName: the key is a Namespace and a Name, or a struct with one that is. It has the hash of the string "namespace/name".
 	isName bool
 }
 
 // newHasher returns the hasher for keys that have a stable hash.
 func newHasher[T comparable]() (hasher[T], error) {
-	stable, err := workqueue.StableHash[T]()
+	stable, err := stablehash.New[T]()
 	if err != nil {
 		return hasher[T]{}, fmt.Errorf("sharding: keys of type %v need a QueueConfig.Hash: %w", reflect.TypeFor[T](), err)
 	}
@@ -55,15 +49,15 @@ func (f *hasher[T]) hash(key T) uint64 {
 	case f.custom != nil:
 		return f.custom(key)
 	case !f.isName:
-		return f.stable(key)
+		return f.stable.Hash(key)
 	}
 	n := (*namespacedName)(unsafe.Pointer(&key))
 	if n.Namespace == "" { // As in client-go's caches, the key is then the name alone.
-		return hashString(n.Name)
+		return stablehash.String(n.Name)
 	}
 	path := append(make([]byte, 0, 128), n.Namespace...)
 	path = append(append(path, '/'), n.Name...)
-	return hashString(unsafe.String(unsafe.SliceData(path), len(path)))
+	return stablehash.String(unsafe.String(unsafe.SliceData(path), len(path)))
 }
 
 // fingerprint identifies the hash by what it makes of some keys. A hash that panics for these has none, and is not checked.
@@ -73,7 +67,7 @@ func (f *hasher[T]) fingerprint() string {
 	for i := range 3 {
 		var key T
 		fill(reflect.ValueOf(&key).Elem(), i)
-		h = hashString(fmt.Sprint(h, f.hash(key)))
+		h = stablehash.String(fmt.Sprint(h, f.hash(key)))
 	}
 	return fmt.Sprintf("%016x", h)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/observe"
-	"github.com/keyedqueue/workqueue/internal/stablehash"
+	"github.com/keyedqueue/workqueue/stablehash"
 )
 
 // Tracker keeps account of the calls of a handler: which are running and for how long, why keys have failed, which are on hold,

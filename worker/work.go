@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/stablehash"
+	"github.com/keyedqueue/workqueue/stablehash"
 )
 
 // This file follows a key from top to bottom: work gets it, process begins its call in the tracker, handle calls the handler,
