@@ -36,6 +36,7 @@ func Extend[T comparable](queue TypedInterface[T]) Extended[T] {
 type extension[T comparable] struct {
 	TypedInterface[T]
 	shuttingDown atomic.Bool // A method that shuts down was called here.
+	dropping     atomic.Bool // DropQueued was called after that.
 	// dropTurn has room for the caller that drops keys: a Done must not drop what DropQueued is to return.
 	dropTurn chan struct{}
 
@@ -45,9 +46,10 @@ type extension[T comparable] struct {
 
 		// keys has the keys that were handed out here and are not Done, and those with causes. A held key is dirty if an add
 		// here may interrupt its worker.
-		keys  keytable.Table[T, sets]
-		notes notes.Notes[Causes]
-		held  int
+		keys    keytable.Table[T, sets]
+		notes   notes.Notes[Causes]
+		held    int
+		dropped uint64
 		// calls counts the calls of the queue's Get and Done that have not returned. While there is one, a key may be on its
 		// way, and the queue does not count as empty.
 		calls int
@@ -56,9 +58,6 @@ type extension[T comparable] struct {
 		fetching bool        // A goroutine, the fetcher, is in Get for them. It leaves what it gets in fetched.
 		fetched  *fetched[T] // or nil
 		down     bool        // Get has reported the shutdown. From then on it does not block.
-
-		dropping bool // See DropQueued.
-		dropped  uint64
 	}
 }
 
@@ -68,12 +67,43 @@ type fetched[T any] struct {
 	panicked any
 }
 
-// errAskQueue says that the queue's Get does not block.
-var errAskQueue = errors.New("workqueue: the queue is shut down")
+// locked calls f under the lock. Afterwards it wakes a getter, or ends the drain, if it is time.
+func (e *extension[T]) locked(f func()) {
+	idle := false
+	func() {
+		e.mu.Lock()
+		defer e.unlock()
+		f()
+		idle = e.mu.Watched() && e.mu.held+e.mu.calls == 0 && e.mu.fetched == nil
+	}()
+	// If a call begins after the length is read, there was nothing left for it.
+	if idle && e.ShuttingDown() && e.TypedInterface.Len() == 0 {
+		e.endDrains(nil)
+	}
+}
+
+func (e *extension[T]) unlock() {
+	if e.mu.fetched != nil || e.mu.down && !e.mu.fetching {
+		e.mu.Wake()
+	}
+	e.mu.Unlock()
+}
+
+func (e *extension[T]) endDrains(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.mu.EndDrain(err)
+}
 
 // Get is that of the queue, unless there is a fetcher, which may have the only key.
 func (e *extension[T]) Get() (item T, shutdown bool) {
-	if e.beginGet() {
+	alone := false
+	e.locked(func() {
+		if alone = !e.mu.fetching && e.mu.fetched == nil; alone {
+			e.mu.calls++
+		}
+	})
+	if alone {
 		if item, err := e.get(); err == nil {
 			return item, false
 		}
@@ -82,39 +112,21 @@ func (e *extension[T]) Get() (item T, shutdown bool) {
 	return item, err != nil
 }
 
-// beginGet counts a call of the queue's Get, unless that must be left to the fetcher.
-func (e *extension[T]) beginGet() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.mu.fetching || e.mu.fetched != nil {
-		return false
-	}
-	e.mu.calls++
-	return true
-}
-
 // get is the queue's Get, whose call was counted.
 func (e *extension[T]) get() (item T, err error) {
 	got, shutdown := false, false
-	defer func() {
-		e.endGet(item, got, shutdown)
-		e.endDrain()
-	}()
+	defer e.locked(func() {
+		e.mu.calls--
+		e.mu.down = e.mu.down || shutdown
+		if got {
+			e.takeLocked(item)
+		}
+	})
 	if item, shutdown = e.TypedInterface.Get(); shutdown {
 		return item, ErrShutDown
 	}
 	got = true
 	return item, nil
-}
-
-func (e *extension[T]) endGet(item T, got, shutdown bool) {
-	e.mu.Lock()
-	defer e.unlock()
-	e.mu.calls--
-	e.mu.down = e.mu.down || shutdown
-	if got {
-		e.takeLocked(item)
-	}
 }
 
 func (e *extension[T]) takeLocked(item T) {
@@ -126,6 +138,9 @@ func (e *extension[T]) takeLocked(item T) {
 	k.Value = in
 	e.mu.held++
 }
+
+// errAskQueue says that the queue's Get does not block, and was counted.
+var errAskQueue = errors.New("workqueue: the queue is shut down")
 
 func (e *extension[T]) GetContext(ctx context.Context) (item T, err error) {
 	if err := ctx.Err(); err != nil {
@@ -143,7 +158,7 @@ func (e *extension[T]) GetContext(ctx context.Context) (item T, err error) {
 	return f.item, nil
 }
 
-// await waits for the fetcher, and takes what it has fetched. If it returns errAskQueue, it has counted a call of Get.
+// await waits for the fetcher, and takes what it has fetched.
 func (e *extension[T]) await(done <-chan struct{}) (*fetched[T], error) {
 	e.mu.Lock()
 	defer e.unlock()
@@ -186,47 +201,38 @@ func (e *extension[T]) fetch() {
 		defer func() { f.panicked = recover() }()
 		f.item, shutdown = e.TypedInterface.Get()
 	}()
-	e.endFetch(f, shutdown)
-	e.endDrain()
-}
-
-func (e *extension[T]) endFetch(f *fetched[T], shutdown bool) {
-	e.mu.Lock()
-	defer e.unlock()
-	e.mu.fetching = false
-	e.mu.calls--
-	if shutdown {
-		e.mu.down = true
-	} else {
-		e.mu.fetched = f
-	}
-}
-
-// unlock wakes a getter if there is something for it.
-func (e *extension[T]) unlock() {
-	if e.mu.fetched != nil || e.mu.down && !e.mu.fetching {
-		e.mu.Wake()
-	}
-	e.mu.Unlock()
+	e.locked(func() {
+		e.mu.fetching = false
+		e.mu.calls--
+		if e.mu.down = e.mu.down || shutdown; !shutdown {
+			e.mu.fetched = f
+		}
+	})
 }
 
 // Done of a key that was not handed out here is the queue's own.
 func (e *extension[T]) Done(item T) {
-	if !e.finish(item) {
+	if e.finish(item) {
+		e.doneBelow(item, 0)
+	} else {
 		e.TypedInterface.Done(item)
-		return
 	}
-	defer e.endDrain()
-	defer e.endCall()
-	e.TypedInterface.Done(item)
-	if e.isDropping() {
-		e.dropTurn <- struct{}{}
-		defer func() { <-e.dropTurn }()
+	if e.dropping.Load() {
 		e.dropAll() // The key may be queued again.
 	}
 }
 
-// finish notes that a key is Done, and counts the call that says so to the queue. Afterwards another worker may get the key.
+// doneBelow is the queue's Done, whose call was counted.
+func (e *extension[T]) doneBelow(item T, dropped uint64) {
+	defer e.locked(func() {
+		e.mu.calls--
+		e.mu.dropped += dropped
+	})
+	e.TypedInterface.Done(item)
+}
+
+// finish notes that a key is Done, and counts the call that says so to the queue: then another worker may get the key. It
+// reports whether the key was handed out here.
 func (e *extension[T]) finish(item T) bool {
 	h := keytable.HashOf(item)
 	e.mu.Lock()
@@ -243,12 +249,6 @@ func (e *extension[T]) finish(item T) bool {
 	e.mu.held--
 	e.mu.calls++
 	return true
-}
-
-func (e *extension[T]) endCall() {
-	e.mu.Lock()
-	defer e.unlock()
-	e.mu.calls--
 }
 
 // Len counts the key that the fetcher has got.
@@ -273,39 +273,13 @@ func (e *extension[T]) ShutDownWithDrain() { _ = e.ShutDownContext(context.Backg
 func (e *extension[T]) ShutDownContext(ctx context.Context) error {
 	e.shuttingDown.Store(true)
 	e.TypedInterface.ShutDown()
-	drain := e.beginDrain()
-	e.endDrain()
+	var drain *gate.Drain
+	e.locked(func() { drain = e.mu.Drain() })
 	return drain.Wait(ctx)
 }
 
 func (e *extension[T]) ShuttingDown() bool {
 	return e.shuttingDown.Load() || e.TypedInterface.ShuttingDown()
-}
-
-func (e *extension[T]) beginDrain() *gate.Drain {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.mu.Drain()
-}
-
-func (e *extension[T]) endDrains(err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.mu.EndDrain(err)
-}
-
-// endDrain ends the drain if nothing is left. If a call begins after the length is read, there was nothing left for it.
-func (e *extension[T]) endDrain() {
-	if e.isIdle() && e.TypedInterface.Len() == 0 {
-		e.endDrains(nil)
-	}
-}
-
-// isIdle reports whether a drain waits, and no key is here or on its way.
-func (e *extension[T]) isIdle() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.mu.Watched() && e.mu.held+e.mu.calls == 0 && e.mu.fetched == nil
 }
 
 // dropPatience is how long DropQueued waits for a key that the queue holds back, as a queue with limits may.
@@ -316,34 +290,21 @@ func (e *extension[T]) DropQueued() []T {
 	if !e.ShuttingDown() {
 		return nil
 	}
-	e.dropTurn <- struct{}{}
-	defer func() { <-e.dropTurn }()
-	e.setDropping()
 	return e.dropAll()
 }
 
-func (e *extension[T]) setDropping() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.mu.dropping = true
-}
-
-func (e *extension[T]) isDropping() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.mu.dropping
-}
-
 func (e *extension[T]) dropAll() (keys []T) {
+	e.dropTurn <- struct{}{}
+	defer func() { <-e.dropTurn }()
+	e.dropping.Store(true)
 	for {
 		key, err := e.getWithin(dropPatience)
 		if err != nil {
 			return keys
 		}
 		keys = append(keys, key)
-		if e.finish(key) {
-			e.drop(key)
-		}
+		e.finish(key)
+		e.doneBelow(key, 1)
 	}
 }
 
@@ -353,28 +314,13 @@ func (e *extension[T]) getWithin(d time.Duration) (T, error) {
 	return e.GetContext(ctx)
 }
 
-func (e *extension[T]) drop(key T) {
-	defer e.endDrain()
-	defer func() {
-		e.mu.Lock()
-		defer e.unlock()
-		e.mu.calls--
-		e.mu.dropped++
-	}()
-	e.TypedInterface.Done(key)
-}
+func (e *extension[T]) Add(item T) { e.AddCause(item, Cause{}) }
 
-func (e *extension[T]) Add(item T) { e.addCause(item, Cause{}) }
-
+// AddCause notes the add before the queue knows of it: later the key may have been handed out again.
 func (e *extension[T]) AddCause(item T, cause Cause) {
 	if cause.Time.IsZero() {
 		cause.Time = time.Now()
 	}
-	e.addCause(item, cause)
-}
-
-// addCause notes the add before the queue knows of it: later the key may have been handed out again.
-func (e *extension[T]) addCause(item T, cause Cause) {
 	if !e.ShuttingDown() {
 		e.noteAdd(item, cause)
 	}
