@@ -102,3 +102,22 @@ func TestFilesAtTheTop(t *testing.T) {
 		}
 	}
 }
+
+// Modules that users upgrade by themselves import no internal package: those may change in any release of the root.
+func TestSubmodulesUseExportedNames(t *testing.T) {
+	for _, module := range []string{"controllerruntime", "otel", "redisqueue", "sharding"} {
+		err := filepath.WalkDir(module, func(name string, entry fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(name)
+			if strings.Contains(string(text), `"github.com/keyedqueue/workqueue/internal/`) {
+				t.Errorf("%s imports an internal package of the root", name)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -22,6 +22,24 @@ git -C "$scratch/repository" commit --quiet --message "what is to be released"
 version=$(git -C "$scratch/repository" describe --abbrev=0 --match 'v*') # The tags lie on the branch.
 git -C "$scratch/repository" diff --exit-code --stat HEAD~3 HEAD -- '*.go' '*.mod' '*.sum' # The branch builds as before.
 
+# compile_with_root compiles each of our submodules, as tagged last in the repository $1, with the root in $2: programs
+# upgrade the one without the other.
+compile_with_root() {
+	local module tag
+	for module in controllerruntime otel redisqueue sharding; do
+		tag=$(git -C "$1" tag --list "$module/v*" --sort=-version:refname | head -n 1)
+		[ -n "$tag" ] || continue # It was not released yet.
+		rm -rf "$scratch/last" && mkdir "$scratch/last"
+		git -C "$1" archive "$tag" "$module" | tar --extract --directory "$scratch/last"
+		(cd "$scratch/last/$module" && go mod edit -replace "$path=$2" && quietly go build -mod=mod ./...)
+		say "$tag compiles"
+	done
+}
+
+say "submodules as released last, and as cut now, with the root of this tree"
+compile_with_root "$PWD" "$PWD"
+compile_with_root "$scratch/repository" "$PWD"
+
 say "a module proxy that serves $version"
 export GOSUMDB=off # Our version is in no database. All other sums are in our go.sum files.
 others="file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)"
