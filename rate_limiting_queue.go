@@ -33,7 +33,8 @@ type RateLimitingQueueConfig = TypedRateLimitingQueueConfig[any]
 
 // TypedRateLimitingQueueConfig configures [NewTypedRateLimitingQueueWithConfig].
 type TypedRateLimitingQueueConfig[T comparable] struct {
-	// Name, MetricsProvider and Clock are those of [TypedQueueConfig]. The limiter has a clock of its own.
+	// Name, MetricsProvider and Clock are those of [TypedQueueConfig]. Clock also measures how long the delay of a failure
+	// lasts, over any DelayingQueue. The limiter has a clock of its own.
 	Name            string
 	MetricsProvider MetricsProvider
 	Clock           clock.WithTicker
