@@ -11,8 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	clientgo "k8s.io/client-go/util/workqueue"
-
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
@@ -93,13 +91,15 @@ func allDone(tested workqueue.TypedInterface[string]) error {
 	return nil
 }
 
-// Over client-go's queue, which has none of the contract's interfaces, the wrapper has them all the same.
+// Over a foreign queue, which has none of the contract's interfaces, the wrapper has them all the same.
 func TestWrapperKeepsInterfaces(t *testing.T) {
 	config := QueueConfig[string]{Keys: noKeys[string]}
 	for _, inner := range []workqueue.TypedRateLimitingInterface[string]{
 		workqueue.NewTypedRateLimitingQueue[string](nil),
 		priorityqueue.New(priorityqueue.Config[string]{}),
-		clientgo.NewTypedRateLimitingQueue(clientgo.DefaultTypedControllerRateLimiter[string]()),
+		struct {
+			workqueue.TypedRateLimitingInterface[string]
+		}{workqueue.NewTypedRateLimitingQueue[string](nil)},
 	} {
 		q := NewQueue(inner, holdingAll(1), config)
 		workqueuetest.Wraps(t, workqueue.TypedInterface[string](q), workqueue.TypedInterface[string](inner))

@@ -52,7 +52,7 @@ func TestCollector(t *testing.T) {
 		queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]()), a,
 			sharding.QueueConfig[int]{Keys: func(context.Context) ([]int, error) { return nil, nil }})
 		defer queue.ShutDown()
-		synctest.Wait() // until the keys are listed
+		time.Sleep(2 * time.Second) // until the slots are here and the keys are listed
 		registry := prometheus.NewPedanticRegistry()
 		registry.MustRegister(shardingprom.NewCollector(a, map[string]shardingprom.Queue{"numbers": queue}))
 		want := func(want map[string]float64) {
@@ -70,6 +70,10 @@ func TestCollector(t *testing.T) {
 			"keys_of_others_total": 0,
 		})
 		b := join("b")
+		queueOfB := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]()), b,
+			sharding.QueueConfig[int]{Keys: func(context.Context) ([]int, error) { return nil, nil }})
+		defer queueOfB.ShutDown()
+		time.Sleep(5 * time.Second)
 		others := 0
 		for key := range 100 {
 			if !queue.Holds(key) {
@@ -87,7 +91,7 @@ func TestCollector(t *testing.T) {
 	})
 }
 
-// A listing that hangs, and a member that holds slots and has no queue, are in the metrics. Such a member is in touch.
+// A listing that hangs, and a member that has no queue, and so no slots, are in the metrics. Such a member is in touch.
 func TestTroubleIsVisible(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, err := sharding.Join(t.Context(), sharding.Memory(), sharding.Config{Group: "test"})
@@ -102,14 +106,14 @@ func TestTroubleIsVisible(t *testing.T) {
 			return values(t, registry)
 		}
 		got := gather()
-		if got["workqueue_sharding_queues"] != 0 || got["workqueue_sharding_slots_held"] != 256 || got["workqueue_sharding_in_touch"] != 1 {
+		if got["workqueue_sharding_queues"] != 0 || got["workqueue_sharding_slots_held"] != 0 || got["workqueue_sharding_in_touch"] != 1 {
 			t.Error(got)
 		}
 		queues["numbers"] = sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]()), m,
 			sharding.QueueConfig[int]{Keys: func(ctx context.Context) ([]int, error) { <-ctx.Done(); return nil, ctx.Err() }})
 		time.Sleep(time.Minute)
 		got = gather()
-		if got["workqueue_sharding_queues"] != 1 || got["workqueue_sharding_unlisted_slots"] != 256 || got["workqueue_sharding_unlisted_seconds"] != 60 {
+		if got["workqueue_sharding_queues"] != 1 || got["workqueue_sharding_unlisted_slots"] != 256 || got["workqueue_sharding_unlisted_seconds"] < 55 {
 			t.Error(got)
 		}
 		if err := m.Leave(context.Background()); err != nil {
