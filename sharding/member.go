@@ -43,6 +43,8 @@ type Member struct {
 	logger *slog.Logger
 	// start is time zero for all times of the member. They are readings of the clock's monotonic part, but for moment.wall.
 	start time.Time
+	// lackedQueue: work has found that the member lacks a queue. Only its goroutine uses it.
+	lackedQueue bool
 	// seen counts the records of members that this one has seen.
 	seen atomic.Int64
 
@@ -275,9 +277,10 @@ func (m *Member) work() (next time.Duration, failed bool) {
 		next = min(next, m.mu.handOverAt)
 	}
 	m.unlock()
-	if lacksQueue != nil {
-		m.report("No slots", lacksQueue)
+	if lacksQueue != nil && !m.lackedQueue {
+		m.report("No slots", lacksQueue) // Once, until it has one.
 	}
+	m.lackedQueue = lacksQueue != nil
 	for _, step := range []func(now time.Duration) (time.Duration, error){m.makeTable, m.buryDead, m.findHolders, m.writeTable, m.giveUp} {
 		due, err := step(now)
 		if err != nil {

@@ -43,7 +43,7 @@ func TestStartLimit(t *testing.T) {
 func TestStartLimitIsNotAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{})
-		limit := rate.NewLimiter(0, 1)
+		limit := rate.NewLimiter(rate.Every(1000*time.Hour), 1)
 		calls := 0
 		p := worker.New(q, func(context.Context, string) error { calls++; return nil }, options{Workers: 4, StartLimit: limit})
 		addAll(q, "a b c")
