@@ -154,7 +154,7 @@ func (q *Queue[T]) addHeldLocked(s keytable.Slot, it *item, r *request, now time
 	if r.keepPriority {
 		priority = it.priority
 	}
-	d.quiet = r.isQuiet() && (d.quiet || it.state == processing)
+	it.quiet = r.isQuiet() && (it.quiet || it.state == processing)
 	it.failed = it.failed || r.RateLimited
 	switch it.state {
 	case processing:

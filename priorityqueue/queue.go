@@ -53,6 +53,8 @@ type item struct {
 	limited bool
 	// failed reports, of a held key, that a failure was counted since its hand-out.
 	failed bool
+	// quiet reports, in state rerun or rerunLater, that all adds since the hand-out were quiet: they do not interrupt the worker.
+	quiet bool
 	// noted reports that there is a note about the key: causes, or somebody who waits for its next add.
 	noted bool
 	// added reports what details.added is.
@@ -65,8 +67,6 @@ type item struct {
 type details struct {
 	// rerunPriority is the priority of a key in state rerun or rerunLater for its next hand-out.
 	rerunPriority int
-	// quiet reports, in these states, that all adds since the hand-out were quiet, so that they do not interrupt the worker.
-	quiet bool
 	// placed is when a key that stands in a line took its place there, with Aging.
 	placed time.Duration
 	// added is when the key was first added since its last hand-out, unless item.added is addedUnknown.

@@ -155,7 +155,7 @@ func (q *Queue[T]) AddedAgain(key T) <-chan struct{} {
 
 // isInterruptedLocked reports whether the key at s is to be queued at its Done because of an add that was not quiet.
 func (q *Queue[T]) isInterruptedLocked(s keytable.Slot, it *item) bool {
-	return it.state == rerun && !q.mu.details.At(s).quiet
+	return it.state == rerun && !it.quiet
 }
 
 // interruptLocked closes the channel of AddedAgain for the key at s if it is time.

@@ -116,12 +116,13 @@ func (o *Observer) Canceled(s keytable.Slot) {
 func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 	o.Unqueued(s)
 	k := o.keys.Existing(s)
-	// A queue may read its clock before it is locked, so another call may have come between. Sums of times must not fall.
-	latency := max(0, now-k.addedAt)
+	latency := now - k.addedAt
 	k.startedAt, k.cameAt, k.in = now, k.addedAt, inRunning
 	o.lists.Append(&o.running, s)
 	o.startedMicros += now.Microseconds()
-	o.Latency.Observe(latency)
+	// A queue may read its clock before it is locked, so another call may have come between. Sums of times must not fall.
+	// (What is pushed is client-go's, which knows times below zero on a clock that is set back.)
+	o.Latency.Observe(max(0, latency))
 	if o.push != nil {
 		o.push.Latency.Observe(latency.Seconds())
 		o.push.Depth.Dec()
@@ -130,9 +131,9 @@ func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 
 // Finished notes that the worker for which Taken was called is done with the key at s now.
 func (o *Observer) Finished(s keytable.Slot, now time.Duration) {
-	d := max(0, now-o.keys.Existing(s).startedAt)
+	d := now - o.keys.Existing(s).startedAt
 	o.Untake(s)
-	o.WorkDuration.Observe(d)
+	o.WorkDuration.Observe(max(0, d))
 	if o.push != nil {
 		o.push.WorkDuration.Observe(d.Seconds())
 	}

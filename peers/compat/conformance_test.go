@@ -93,6 +93,10 @@ func TestConformanceOfClientGo(t *testing.T) {
 		New:    newPeer[string],
 		NewAny: newPeer[any],
 		Known:  knownOfClientGo,
+		Lacks: map[string]string{
+			workqueuetest.Extended: "it has client-go's methods alone",
+			workqueuetest.Failures: "the same",
+		},
 		Skip: map[string]string{
 			"StressDrain":                   "a drain that returns early need not be seen doing so",
 			"LinearizableWithUnmatchedDone": "two workers that hold one key need not be seen doing so",
