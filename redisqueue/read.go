@@ -79,7 +79,7 @@ func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
 	now, until := check.number(f["now"]), check.number(f["pausedUntil"])
 	if check.offset = int64(check.number(f["offset"])); until > now {
 		c.Paused, c.PausedBy, c.PausedSince = true, f["pausedBy"], check.time(f["pausedAt"])
-		if until < forever {
+		if int64(until) < forever {
 			c.PausedUntil = check.at(int64(until))
 		}
 	}
