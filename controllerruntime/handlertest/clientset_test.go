@@ -3,19 +3,15 @@ package handlertest_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keyedqueue/workqueue/controllerruntime/handlertest"
-	core "github.com/keyedqueue/workqueue/handlertest"
 )
 
 // An object with a finalizer stays until the last one is removed, by an update or a patch. A patch that changes nothing makes
@@ -67,39 +63,4 @@ func TestClientset(t *testing.T) {
 			t.Errorf("without finalizers it is not gone: %v", err)
 		}
 	}, nil)
-}
-
-// A program with informers of its own sees what others do, and lists anew after a crash.
-func TestProgram(t *testing.T) {
-	t.Setenv("HANDLERTEST_RUNS", "20")
-	core.Converges(t, func(s *core.Scenario[string]) {
-		cluster := handlertest.NewCluster(s, scheme.Scheme)
-		for _, name := range []string{"a", "b"} {
-			cluster.Create(&corev1.ConfigMap{ObjectMeta: meta(name)})
-		}
-		s.At(time.Second, func() { cluster.Delete(&corev1.ConfigMap{ObjectMeta: meta("a")}) })
-		shown, starts := 0, 0
-		s.Check(func() error {
-			if shown != 1 || starts == 0 {
-				t.Errorf("its cache shows %d objects after %d starts", shown, starts)
-			}
-			return nil
-		})
-		s.Measure = func() any { return nil }
-		s.Program = func(p *core.Process) {
-			starts++
-			clientset := &fake.Clientset{}
-			cluster.Attach(&clientset.Fake, p)
-			factory := informers.NewSharedInformerFactory(clientset, 0)
-			store := factory.Core().V1().ConfigMaps().Informer().GetStore()
-			factory.Start(p.Context().Done())
-			factory.WaitForCacheSync(p.Context().Done())
-			for p.Context().Err() == nil {
-				shown = len(store.List())
-				p.Point(p.Context(), "looks")
-				time.Sleep(time.Minute)
-			}
-			factory.Shutdown()
-		}
-	})
 }
