@@ -21,6 +21,11 @@ func ExampleJoin() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	// A member takes slots once it has a queue.
+	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue[string](nil), member, sharding.QueueConfig[string]{
+		Keys: func(context.Context) ([]string, error) { return nil, nil },
+	})
+	defer queue.ShutDown()
 	for member.Stats().Held == 0 { // Programs need not wait: their queues hand out keys as soon as there are some.
 		time.Sleep(10 * time.Millisecond)
 	}

@@ -338,6 +338,13 @@ func (q *optsQueue[T, O]) AddWithOpts(o O, keys ...T) {
 	}
 }
 
+// Get is GetWithPriority: a key that is kept aside must come back with its priority. (GetContext of a queue that is not of this
+// project knows none.)
+func (q *optsQueue[T, O]) Get() (key T, shutdown bool) {
+	key, _, shutdown = q.GetWithPriority()
+	return key, shutdown
+}
+
 func (q *optsQueue[T, O]) GetWithPriority() (key T, priority int, shutdown bool) {
 	for {
 		key, priority, shutdown = q.inner.GetWithPriority()

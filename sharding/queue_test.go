@@ -22,7 +22,6 @@ func TestParkedKeysKeepTheirPriority(t *testing.T) {
 	for name, get := range map[string]func(q Queue[string]){
 		"GetWithPriority": func(q Queue[string]) { q.(OptsQueue[string, priorityqueue.AddOpts]).GetWithPriority() },
 		"Get":             func(q Queue[string]) { q.Get() },
-		"GetContext":      func(q Queue[string]) { _, _ = q.GetContext(context.Background()) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			m := holdingAll(1)
