@@ -15,19 +15,19 @@ import (
 // Keys has a count for each key, and each key has its own time to live. There is no goroutine: calls for other keys give
 // back the memory of keys that have expired. It is made by [New].
 //
-// Invariants, which Check asserts in tests:
-//   - The slots of Table are those in order.
+// Invariants, which checkExpiring asserts in the tests of the limiters:
+//   - The slots of Table are those in Order.
 //   - Now is not above Horizon, and what a key has left to live is below it, or the key lives forever.
 type Keys[T comparable] struct {
 	clock clock.PassiveClock
 
 	// Mu guards what follows, and what else its user has. Nothing of the caller's but the clock is called under it.
 	Mu sync.Mutex
-	// Table has the keys, and order when each expires, on the scale of Now.
+	// Table has the keys, and Order when each expires, on the scale of Now.
 	Table keytable.Table[T, Value]
-	order slotheap.Heap
-	// readAt is the clock's last reading, zero before the first. Now is by how much the readings have advanced, at most Horizon. It
-	// does not go back with the clock, and goes on from where it was.
+	Order slotheap.Heap
+	// readAt is the clock's last reading, zero before the first. Now is by how much the readings have advanced, at most
+	// Horizon. It does not go back with the clock, and goes on from where it was.
 	readAt time.Time
 	Now    time.Duration
 }
@@ -72,10 +72,10 @@ func (k *Keys[T]) AdvanceLocked() {
 func (k *Keys[T]) TickLocked() {
 	k.AdvanceLocked()
 	for range maxDropped {
-		if k.order.Len() == 0 || k.order.First().Rank > int64(k.Now) {
+		if k.Order.Len() == 0 || k.Order.First().Rank > int64(k.Now) {
 			return
 		}
-		k.DropLocked(k.order.First().Slot)
+		k.DropLocked(k.Order.First().Slot)
 	}
 }
 
@@ -90,10 +90,10 @@ func (k *Keys[T]) Tick() {
 
 // ExpiredLocked returns up to limit keys that have expired, in no particular order.
 func (k *Keys[T]) ExpiredLocked(limit int) (keys []T) {
-	if k.order.Len() == 0 || k.order.First().Rank > int64(k.Now) {
+	if k.Order.Len() == 0 || k.Order.First().Rank > int64(k.Now) {
 		return nil
 	}
-	for e := range k.order.InOrder() {
+	for e := range k.Order.InOrder() {
 		if len(keys) == limit || e.Rank > int64(k.Now) {
 			break
 		}
@@ -104,7 +104,7 @@ func (k *Keys[T]) ExpiredLocked(limit int) (keys []T) {
 
 // ExpiresLocked returns when the key at s expires.
 func (k *Keys[T]) ExpiresLocked(s keytable.Slot) time.Duration {
-	return time.Duration(k.order.At(s).Rank)
+	return time.Duration(k.Order.At(s).Rank)
 }
 
 // FindOrInsertLocked returns the slot of key, whose hash is h, what is known of it, and when it expires, which is Now if
@@ -127,10 +127,10 @@ func (k *Keys[T]) SetLifeLocked(s keytable.Slot, length time.Duration) {
 	if length < Horizon {
 		e.Rank = int64(k.Now + length)
 	}
-	if k.order.Has(s) {
-		k.order.Replace(e)
+	if k.Order.Has(s) {
+		k.Order.Replace(e)
 	} else {
-		k.order.Push(e)
+		k.Order.Push(e)
 	}
 }
 
@@ -164,4 +164,4 @@ func (k *Keys[T]) Find(key T, locked func(keytable.Slot)) {
 }
 
 // DropLocked drops the key at s.
-func (k *Keys[T]) DropLocked(s keytable.Slot) { slotheap.Drop(&k.order, &k.Table, s) }
+func (k *Keys[T]) DropLocked(s keytable.Slot) { slotheap.Drop(&k.Order, &k.Table, s) }
