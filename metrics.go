@@ -34,13 +34,16 @@ type HistogramMetric interface {
 	Observe(float64)
 }
 
-// MetricsProvider makes the metrics of a queue that has a name, each once. The queue calls them under its lock, so they
-// should be quick and must not call the queue. A method that returns nil leaves that metric out.
+// MetricsProvider makes the metrics of a queue that has a name, each once. The queue calls them under its
+// lock, so they should be quick and must not call the queue. A method that returns nil leaves that metric
+// out.
 //
-// A panic of a metric reaches the caller of the queue's method. The queue stays usable and loses no key. Where there is
-// no caller, when a delayed key comes due or at a tick, it ends the program, as in any goroutine.
+// A panic of a metric reaches the caller of the queue's method. The queue stays usable and loses no key.
+// Where there is no caller, when a delayed key comes due or at a tick, it ends the program, as in any
+// goroutine.
 type MetricsProvider interface {
-	// NewDepthMetric makes the number of keys that need processing: queued, or added again while a worker holds them.
+	// NewDepthMetric makes the number of keys that need processing: queued, or added again while a worker holds
+	// them.
 	NewDepthMetric(name string) GaugeMetric
 	// NewAddsMetric makes the number of adds that changed something: those of a key that needed
 	// processing already are not counted.
@@ -49,8 +52,9 @@ type MetricsProvider interface {
 	NewLatencyMetric(name string) HistogramMetric
 	// NewWorkDurationMetric makes the seconds from Get to Done.
 	NewWorkDurationMetric(name string) HistogramMetric
-	// NewUnfinishedWorkSecondsMetric makes the seconds for which keys have been held by workers that are not Done,
-	// summed over these keys. It is set every 500 ms of the queue's clock and, after shutdown, with every Done.
+	// NewUnfinishedWorkSecondsMetric makes the seconds for which keys have been held by workers that are not
+	// Done, summed over these keys. It is set every 500 ms of the queue's clock and, after shutdown, with every
+	// Done.
 	NewUnfinishedWorkSecondsMetric(name string) SettableGaugeMetric
 	// NewLongestRunningProcessorSecondsMetric makes that time of the key that was handed out first.
 	NewLongestRunningProcessorSecondsMetric(name string) SettableGaugeMetric
@@ -58,8 +62,9 @@ type MetricsProvider interface {
 	NewRetriesMetric(name string) CounterMetric
 }
 
-// StatsProvider is a [MetricsProvider] that reads a queue's Stats when it needs them. With one, a queue makes no
-// metrics and starts no goroutine: it counts inside itself, which is several times as fast as pushing every change.
+// StatsProvider is a [MetricsProvider] that reads a queue's Stats when it needs them. With one, a queue makes
+// no metrics and starts no goroutine: it counts inside itself, which is several times as fast as pushing
+// every change.
 type StatsProvider interface {
 	MetricsProvider
 	// HistogramBounds returns the longest times that each bucket of the histograms in Stats takes, in
@@ -67,11 +72,12 @@ type StatsProvider interface {
 	// controller-runtime. If they are anything else, making a queue panics.
 	HistogramBounds() []float64
 	// WatchQueue is called once for a queue that is made with that name, however many layers it has. What stats
-	// returns is the whole queue's: a key that moves between the layers may be counted twice, but is never missing.
-	// (A delaying queue that is made on top of an existing queue, by config.Queue, is watched on its own. The numbers of
-	// both add up, and a key may be missing from both for a moment.) The function stats may be called at any time, takes
-	// constant time and does not block. When ShuttingDown is set and Queued, Processing and Waiting are zero, nothing
-	// changes any more but UnmatchedDones. A queue that is never shut down lives as long as its stats.
+	// returns is the whole queue's: a key that moves between the layers may be counted twice, but is never
+	// missing. (A delaying queue that is made on top of an existing queue, by config.Queue, is watched on its
+	// own. The numbers of both add up, and a key may be missing from both for a moment.) The function stats may
+	// be called at any time, takes constant time and does not block. When ShuttingDown is set and Queued,
+	// Processing and Waiting are zero, nothing changes any more but UnmatchedDones. A queue that is never shut
+	// down lives as long as its stats.
 	WatchQueue(name string, stats func() Stats)
 }
 
@@ -83,8 +89,8 @@ func SetProvider(metricsProvider MetricsProvider) {
 	}
 }
 
-// StatsProviderFor returns configured or, if that is nil, the provider of SetProvider, if it is a StatsProvider, and
-// otherwise nil. It is for queues of other packages.
+// StatsProviderFor returns configured or, if that is nil, the provider of SetProvider, if it is a
+// StatsProvider, and otherwise nil. It is for queues of other packages.
 func StatsProviderFor(configured MetricsProvider) StatsProvider {
 	p, _ := providerFor("a queue", configured).(StatsProvider)
 	return p

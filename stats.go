@@ -12,8 +12,8 @@ type Stats struct {
 
 	// Queued is the number of keys that wait for a worker.
 	Queued int
-	// Blocked is how many of those cannot be handed out, because their group is at its limit or paused. Paused reports
-	// that none can be. Only queues with such features set them.
+	// Blocked is how many of those cannot be handed out, because their group is at its limit or paused. Paused
+	// reports that none can be. Only queues with such features set them.
 	Blocked int
 	Paused  bool
 	// PausedUntil is when a pause of the queue ends, zero if it has no end.
@@ -22,26 +22,29 @@ type Stats struct {
 	Processing int
 	// Again is how many of those were added meanwhile, so that they are queued when their worker is Done.
 	Again int
-	// Held is how many of them are on hold, so that no worker has them. Queues leave it zero: package debug and the metrics
-	// set it, as far as the queue's pools say so. LongestRunning and UnfinishedWork are then those of running calls.
+	// Held is how many of them are on hold, so that no worker has them. Queues leave it zero: package debug and
+	// the metrics set it, as far as the queue's pools say so. LongestRunning and UnfinishedWork are then those
+	// of running calls.
 	Held int
-	// Waiting is the number of keys that wait for their time. A key can wait and be queued or held at once. If Queued,
-	// Processing and Waiting are all zero, the queue had no key at some moment.
+	// Waiting is the number of keys that wait for their time. A key can wait and be queued or held at once. If
+	// Queued, Processing and Waiting are all zero, the queue had no key at some moment.
 	Waiting int
 
 	// Adds counts the adds that changed something, as the metric does.
 	Adds uint64
-	// Retries counts the calls of AddAfter, AddRateLimited and Fail before shutdown that add a key, whatever the delay.
+	// Retries counts the calls of AddAfter, AddRateLimited and Fail before shutdown that add a key, whatever the
+	// delay.
 	Retries uint64
-	// Dropped is the number of keys that were still waiting for their time at shutdown, and of those that DropQueued has
-	// dropped. (A shared queue counts the adds that were not sent to the server.)
+	// Dropped is the number of keys that were still waiting for their time at shutdown, and of those that
+	// DropQueued has dropped. (A shared queue counts the adds that were not sent to the server.)
 	Dropped uint64
-	// UnmatchedDones counts the calls of Done for a key that no worker held. Each of them is a bug in the caller.
+	// UnmatchedDones counts the calls of Done for a key that no worker held. Each of them is a bug in the
+	// caller.
 	UnmatchedDones uint64
 
-	// OldestQueued is how long ago the key that has been queued for longest was added or came due. (A key that was added
-	// while a worker held it counts from that add.) Like the other times, it is zero in a queue without metrics. It is also
-	// zero in a queue with a custom Queue, whose head is unknown.
+	// OldestQueued is how long ago the key that has been queued for longest was added or came due. (A key that
+	// was added while a worker held it counts from that add.) Like the other times, it is zero in a queue
+	// without metrics. It is also zero in a queue with a custom Queue, whose head is unknown.
 	OldestQueued time.Duration
 	// ShuttingDown reports whether one of the ShutDown methods was called.
 	ShuttingDown bool
@@ -58,8 +61,8 @@ type Stats struct {
 	Shared *SharedStats
 }
 
-// SharedStats are the further numbers of a queue that several processes share on a server, as those of package
-// redisqueue.
+// SharedStats are the further numbers of a queue that several processes share on a server, as those of
+// package redisqueue.
 type SharedStats struct {
 	// Outage reports that this process's last attempt to reach the server failed.
 	Outage bool
@@ -67,20 +70,21 @@ type SharedStats struct {
 	Unsent int
 	// Errors counts this process's attempts to reach the server that failed.
 	Errors uint64
-	// LostLeases counts the keys whose lease was lost while a worker of this process held them, LostDones the calls of
-	// Done that came too late.
+	// LostLeases counts the keys whose lease was lost while a worker of this process held them, LostDones the
+	// calls of Done that came too late.
 	LostLeases, LostDones uint64
-	// CallDuration has the times of this process's calls of the server that succeeded. It is nil without metrics.
+	// CallDuration has the times of this process's calls of the server that succeeded. It is nil without
+	// metrics.
 	CallDuration *Histogram
 
-	// The others are of the whole queue, as every process of it sees them: Failing is the number of keys with failures,
-	// GivenUp that of keys that are not tried any more, SetAside that of keys that a process could not decode, Repaired
-	// that of entries on the server that did not fit together.
+	// The others are of the whole queue, as every process of it sees them: Failing is the number of keys with
+	// failures, GivenUp that of keys that are not tried any more, SetAside that of keys that a process could not
+	// decode, Repaired that of entries on the server that did not fit together.
 	Failing, GivenUp, SetAside, Repaired int
 }
 
-// PriorityDepths are the numbers of keys of each priority that need processing: queued, or added again while a worker
-// holds them.
+// PriorityDepths are the numbers of keys of each priority that need processing: queued, or added again while
+// a worker holds them.
 type PriorityDepths struct {
 	// Depths are those of the priorities that the queue has met first, 25 at most so that metrics have
 	// few labels, highest priority first.
@@ -112,8 +116,8 @@ func (h *Histogram) Count() uint64 {
 	return n
 }
 
-// Plus returns the sum of two histograms, and changes neither. Each may be nil. Histograms whose bounds differ cannot be
-// added: then it returns h.
+// Plus returns the sum of two histograms, and changes neither. Each may be nil. Histograms whose bounds
+// differ cannot be added: then it returns h.
 func (h *Histogram) Plus(other *Histogram) *Histogram {
 	if h == nil {
 		return other

@@ -7,11 +7,12 @@ import (
 	"github.com/keyedqueue/workqueue/internal/observe"
 )
 
-// Durations counts times for a [workqueue.Histogram]. It is for queues of other packages, and not safe for concurrent use.
+// Durations counts times for a [workqueue.Histogram]. It is for queues of other packages, and not safe for
+// concurrent use.
 type Durations struct{ counts observe.Histogram }
 
-// NewDurations returns Durations without any. The bounds are those of a [workqueue.StatsProvider]: they must ascend and be
-// finite.
+// NewDurations returns Durations without any. The bounds are those of a [workqueue.StatsProvider]: they must
+// ascend and be finite.
 func NewDurations(bounds []float64) (*Durations, error) {
 	buckets, err := observe.SharedBuckets(bounds)
 	if err != nil {

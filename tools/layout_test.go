@@ -137,10 +137,10 @@ func TestNamesOfTestFiles(t *testing.T) {
 }
 
 // Packages that have longer lines yet.
-var longLines = strings.Fields(`. controllerruntime debug handlertest internal metrics otel priorityqueue prom redisqueue sharding wait
-	worker workqueuetest cmd examples peers stablehash tools`)
+var longLines = strings.Fields(`controllerruntime debug handlertest otel priorityqueue prom redisqueue sharding wait
+	worker workqueuetest cmd examples peers tools`)
 
-// A line of Go outside of tests has at most 110 characters.
+// A line of Go outside of tests has at most 110 characters, unless it is the signature of a function.
 func TestLengthOfLines(t *testing.T) {
 	const most = 110
 	for dir, names := range goFiles(t) {
@@ -155,7 +155,7 @@ func TestLengthOfLines(t *testing.T) {
 			n := 0
 			for line := range strings.Lines(read(t, path.Join(dir, name))) {
 				n++
-				if length := utf8.RuneCountInString(strings.TrimRight(line, "\r\n")); length > most {
+				if length := utf8.RuneCountInString(strings.TrimRight(line, "\r\n")); length > most && !strings.HasPrefix(line, "func ") {
 					t.Errorf("%s/%s:%d has %d characters", dir, name, n, length)
 				}
 			}
