@@ -16,13 +16,13 @@ import (
 // caller's clock. ([TypedBucketRateLimiter] always reads the real one.) Nil for c means the real clock, and a
 // nil limiter never delays.
 //
-// When takes a token, and returns how long it takes on c until that token is there: zero if it is there already, and
-// forever (math.MaxInt64) if the bucket's burst is zero and its limit is not infinite. A key that waits for its token takes
-// no other: When returns what is left. So sixty adds of a noisy key, which the queue merges, do not make all other keys
-// wait for sixty tokens (argoproj/argo-cd#17257). NumRequeues returns 0, as a bucket does not count by key. Forget gives no
-// token back, but the key's next call takes one. All methods may be called by many goroutines at once, take logarithmic
-// time, and allocate nothing once the table of waiting keys has its size. The caller may go on using limiter, with times
-// of the same clock.
+// When takes a token, and returns how long it takes on c until that token is there: zero if it is there
+// already, and forever (math.MaxInt64) if the bucket's burst is zero and its limit is not infinite. A key
+// that waits for its token takes no other: When returns what is left. So sixty adds of a noisy key, which the
+// queue merges, do not make all other keys wait for sixty tokens (argoproj/argo-cd#17257). NumRequeues
+// returns 0, as a bucket does not count by key. Forget gives no token back, but the key's next call takes
+// one. All methods may be called by many goroutines at once, take logarithmic time, and allocate nothing once
+// the table of waiting keys has its size. The caller may go on using limiter, with times of the same clock.
 func NewTypedBucketRateLimiter[T comparable](limiter *rate.Limiter, c clock.PassiveClock) TypedRateLimiter[T] {
 	if limiter == nil {
 		limiter = rate.NewLimiter(rate.Inf, 0)
@@ -75,8 +75,8 @@ func (r *bucketRateLimiter[T]) Requeued() (iter.Seq2[T, int], bool) { return req
 //
 //	When = max(0, start + (taken - burst) · interval - now)    rounded up to nanoseconds
 //
-// computed in float64. The bucket is full again at start + taken · interval. A full bucket carries no information, so
-// it is dropped: by calls for any key.
+// computed in float64. The bucket is full again at start + taken · interval. A full bucket carries no
+// information, so it is dropped: by calls for any key.
 //
 // As in golang.org/x/time/rate, an infinite limit (rate.Inf or above) never delays, whatever burst is,
 // and otherwise a burst of zero lets nothing through: When is math.MaxInt64. A limit of zero gives each
@@ -84,10 +84,11 @@ func (r *bucketRateLimiter[T]) Requeued() (iter.Seq2[T, int], bool) { return req
 // memory until Forget. A negative limit and NaN count as zero, a negative burst as zero, and a burst
 // above math.MaxInt32 as that. After 2^32 - 1 tokens without being full, a bucket is replaced by a full one.
 //
-// NumRequeues returns 0, as a bucket does not count failures. Forget drops the bucket: the key's next one is full. Nil
-// for c means the real clock; it is read under the limiter's lock, and when it is set back, time goes on from there.
-// All methods may be called by many goroutines at once, and take logarithmic time and no allocation once the table has
-// its size. A key takes its own size, 36 bytes, and 11 to 22 bytes in the index.
+// NumRequeues returns 0, as a bucket does not count failures. Forget drops the bucket: the key's next one is
+// full. Nil for c means the real clock; it is read under the limiter's lock, and when it is set back, time
+// goes on from there. All methods may be called by many goroutines at once, and take logarithmic time and no
+// allocation once the table has its size. A key takes its own size, 36 bytes, and 11 to 22 bytes in the
+// index.
 func NewTypedItemBucketRateLimiter[T comparable](limit rate.Limit, burst int, c clock.PassiveClock) TypedRateLimiter[T] {
 	r := &itemBucketRateLimiter[T]{
 		interval:  newTokenInterval(limit),
@@ -156,11 +157,12 @@ func (r *itemBucketRateLimiter[T]) Forget(item T) { r.keys.Forget(item) }
 
 func (r *itemBucketRateLimiter[T]) Requeued() (iter.Seq2[T, int], bool) { return requeuedOf[T](nil) }
 
-// tokenInterval is the time in which a bucket gets a token, in nanoseconds. It is infinite if the bucket gets none.
+// tokenInterval is the time in which a bucket gets a token, in nanoseconds. It is infinite if the bucket gets
+// none.
 type tokenInterval float64
 
-// newTokenInterval returns 1 s / limit. If a whole number of nanoseconds comes so close that its rate.Every is limit,
-// it returns that number.
+// newTokenInterval returns 1 s / limit. If a whole number of nanoseconds comes so close that its rate.Every
+// is limit, it returns that number.
 func newTokenInterval(limit rate.Limit) tokenInterval {
 	if !(limit > 0) { // Also true of NaN.
 		return tokenInterval(math.Inf(1))

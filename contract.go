@@ -8,35 +8,39 @@ import (
 	"time"
 )
 
-// This file is the contract beyond client-go's interfaces: what every queue has (Extended), what a rate-limiting queue has
-// (ExtendedRateLimiting), what operators do (Operable), and leases (Leaser). A queue has no other optional interface.
+// This file is the contract beyond client-go's interfaces: what every queue has (Extended), what a
+// rate-limiting queue has (ExtendedRateLimiting), what operators do (Operable), and leases (Leaser). A queue
+// has no other optional interface.
 
 // ErrShutDown is returned by GetContext when the queue is shutting down and nothing is queued, and by
 // ShutDownContext when a call of ShutDown ended its wait before everything was finished.
 var ErrShutDown = errors.New("workqueue: queue is shut down")
 
-// ExtendedRateLimiting is a rate-limiting queue that also says what a failure means, and counts it. Every rate-limiting
-// queue of this project implements it, and [ExtendRateLimiting] makes one of any other.
+// ExtendedRateLimiting is a rate-limiting queue that also says what a failure means, and counts it. Every
+// rate-limiting queue of this project implements it, and [ExtendRateLimiting] makes one of any other.
 //
-// A worker whose call has failed calls Fail instead of AddRateLimited. The queue counts the failure, unless the delay of
-// the failure before it has not passed yet: then an event has brought the key early, and it is the same failure, due when
-// it was due before. So events inflate no delay and use up no retries (kubernetes/kubernetes#132805). The queue keeps the
-// count and the end of the delay for failing keys alone, on its own monotonic clock: the wall clock plays no part, nor does
-// a limiter that forgets by itself. Forget, Remove and giving up end the count. A success must call Forget, as always.
+// A worker whose call has failed calls Fail instead of AddRateLimited. The queue counts the failure, unless
+// the delay of the failure before it has not passed yet: then an event has brought the key early, and it is
+// the same failure, due when it was due before. So events inflate no delay and use up no retries
+// (kubernetes/kubernetes#132805). The queue keeps the count and the end of the delay for failing keys alone,
+// on its own monotonic clock: the wall clock plays no part, nor does a limiter that forgets by itself.
+// Forget, Remove and giving up end the count. A success must call Forget, as always.
 type ExtendedRateLimiting[T comparable] interface {
 	TypedRateLimitingInterface[T]
 	Extended[T]
-	// Fail says that the call for key, which the caller holds, has failed. It counts the failure and makes the key come
-	// again after the limiter's delay, or after f.AtLeast if that is longer; an add may bring it earlier. Or it gives the
-	// key up and forgets its failures. The caller still has to call Done. After shutdown Fail counts, and adds nothing.
+	// Fail says that the call for key, which the caller holds, has failed. It counts the failure and makes the
+	// key come again after the limiter's delay, or after f.AtLeast if that is longer; an add may bring it
+	// earlier. Or it gives the key up and forgets its failures. The caller still has to call Done. After
+	// shutdown Fail counts, and adds nothing.
 	//
-	// It returns an error only if a server keeps the count and has not answered before ctx is done, and then what this
-	// process knows: the failure is counted and the key added when the server is back. Queues in memory ignore ctx. A panic
-	// of the limiter reaches the caller, and then nothing was counted or added.
+	// It returns an error only if a server keeps the count and has not answered before ctx is done, and then
+	// what this process knows: the failure is counted and the key added when the server is back. Queues in
+	// memory ignore ctx. A panic of the limiter reaches the caller, and then nothing was counted or added.
 	Fail(ctx context.Context, key T, f Failure) (Retry, error)
-	// Failures returns how many calls for key have failed in a row, by Fail, and what is left of the delay after the last.
-	// Both are zero for a key that has not failed, was forgotten, removed or given up. A call for a key that a worker
-	// holds is attempt n+1, or attempt n if it fails before the delay is over. While nothing fails it costs next to nothing.
+	// Failures returns how many calls for key have failed in a row, by Fail, and what is left of the delay after
+	// the last. Both are zero for a key that has not failed, was forgotten, removed or given up. A call for a
+	// key that a worker holds is attempt n+1, or attempt n if it fails before the delay is over. While nothing
+	// fails it costs next to nothing.
 	Failures(key T) (n int, left time.Duration)
 }
 
@@ -46,8 +50,8 @@ type Failure struct {
 	Err error
 	// AtLeast is the shortest time until the key comes again, as for a server that says how long to stay away.
 	AtLeast time.Duration
-	// MaxRetries is how many failures in a row are retried: the next one gives the key up. Zero means all, and less than
-	// zero none.
+	// MaxRetries is how many failures in a row are retried: the next one gives the key up. Zero means all, and
+	// less than zero none.
 	MaxRetries int
 	// Terminal gives the key up now, whatever MaxRetries is.
 	Terminal bool
@@ -57,8 +61,8 @@ type Failure struct {
 type Retry struct {
 	// Attempt is how many calls have failed in a row, this one included. The same failure counts once.
 	Attempt int
-	// Delay is how long the key waits, unless an add brings it earlier. It is zero if the key is given up, and if a queue
-	// that is not of this project keeps it to itself.
+	// Delay is how long the key waits, unless an add brings it earlier. It is zero if the key is given up, and
+	// if a queue that is not of this project keeps it to itself.
 	Delay time.Duration
 	// Same reports that the call failed before the delay of the failure before it was over.
 	Same bool
@@ -66,22 +70,22 @@ type Retry struct {
 	GivenUp bool
 }
 
-// Operable is a queue whose keys operators and schedulers can do more with: package priorityqueue, queues that processes
-// share, and their wrappers. A method that makes no sense for a queue says so honestly: without groups PausedGroups returns
-// nil and a pause of one does nothing, without priorities all are zero.
+// Operable is a queue whose keys operators and schedulers can do more with: package priorityqueue, queues
+// that processes share, and their wrappers. A method that makes no sense for a queue says so honestly:
+// without groups PausedGroups returns nil and a pause of one does nothing, without priorities all are zero.
 type Operable[T comparable] interface {
-	// AddWithPriority adds key with that priority after the given time, or at once unless that is positive. It is for the
-	// worker that holds the key and asks for another run, and for schedulers.
+	// AddWithPriority adds key with that priority after the given time, or at once unless that is positive. It
+	// is for the worker that holds the key and asks for another run, and for schedulers.
 	AddWithPriority(key T, priority int, after time.Duration)
-	// PriorityOf returns the priority with which key was handed out, if a worker holds it, and otherwise that with which it
-	// will be. It is zero for a key that is not in the queue.
+	// PriorityOf returns the priority with which key was handed out, if a worker holds it, and otherwise that
+	// with which it will be. It is zero for a key that is not in the queue.
 	PriorityOf(key T) int
-	// Remove takes key out of the queue, forgets its failures and reports whether it was there. A key that a worker holds
-	// stays with that worker, but does not come again.
+	// Remove takes key out of the queue, forgets its failures and reports whether it was there. A key that a
+	// worker holds stays with that worker, but does not come again.
 	Remove(key T) bool
-	// Pause makes the queue hand out nothing for d, or until Resume with [UntilResumed]. It does nothing if d is not positive.
-	// Of several pauses the latest end counts. Keys are still added and come due. A shutdown ends all pauses. Stats.Paused
-	// and PausedUntil show it.
+	// Pause makes the queue hand out nothing for d, or until Resume with [UntilResumed]. It does nothing if d is
+	// not positive. Of several pauses the latest end counts. Keys are still added and come due. A shutdown ends
+	// all pauses. Stats.Paused and PausedUntil show it.
 	Pause(d time.Duration)
 	// Resume ends a pause of the queue. Groups that are paused stay so.
 	Resume()
@@ -89,13 +93,14 @@ type Operable[T comparable] interface {
 	PauseGroup(group string, d time.Duration)
 	// ResumeGroup ends a pause of the group.
 	ResumeGroup(group string)
-	// PausedGroups returns the groups that are paused, sorted. It is nil in a queue without groups, and otherwise not nil.
+	// PausedGroups returns the groups that are paused, sorted. It is nil in a queue without groups, and
+	// otherwise not nil.
 	PausedGroups() []string
 	// SnapshotGroup returns what is known of a group. It takes constant time.
 	SnapshotGroup(group string) GroupSnapshot
-	// GivenUpKeys returns up to limit keys that the queue itself keeps because they are not tried any more, the latest
-	// first. RetryGivenUp adds one of them again, ForgetGivenUp forgets it; they report whether it was there. A queue in
-	// memory keeps none: package worker does.
+	// GivenUpKeys returns up to limit keys that the queue itself keeps because they are not tried any more, the
+	// latest first. RetryGivenUp adds one of them again, ForgetGivenUp forgets it; they report whether it was
+	// there. A queue in memory keeps none: package worker does.
 	GivenUpKeys(limit int) []GivenUpKey[T]
 	RetryGivenUp(key T) bool
 	ForgetGivenUp(key T) bool
@@ -123,15 +128,15 @@ type GivenUpKey[T comparable] struct {
 	Time     time.Time
 }
 
-// Leaser is a queue that hands out keys for a limited time, such as one that many processes share. A worker that got a
-// key from it calls Lease before it handles the key, and passes the returned context to the handler. That context is
-// derived from ctx and ends, with a cause, when another worker may have got the key. The worker calls the returned
-// function after the handler has returned, and Done as always. Lease does not block. For a key that no worker holds
-// it returns ctx. Package worker does all this.
+// Leaser is a queue that hands out keys for a limited time, such as one that many processes share. A worker
+// that got a key from it calls Lease before it handles the key, and passes the returned context to the
+// handler. That context is derived from ctx and ends, with a cause, when another worker may have got the key.
+// The worker calls the returned function after the handler has returned, and Done as always. Lease does not
+// block. For a key that no worker holds it returns ctx. Package worker does all this.
 type Leaser[T comparable] interface {
 	Lease(ctx context.Context, key T) (context.Context, context.CancelFunc)
-	// LeaseHeld is Lease for a key that is on hold: its handler has returned, and its Done comes later. The context also
-	// ends when the queue wants the key back.
+	// LeaseHeld is Lease for a key that is on hold: its handler has returned, and its Done comes later. The
+	// context also ends when the queue wants the key back.
 	LeaseHeld(ctx context.Context, key T) (context.Context, context.CancelFunc)
 	// Facts returns what only this kind of queue knows of its part, for people.
 	Facts() []Fact
@@ -139,8 +144,8 @@ type Leaser[T comparable] interface {
 	Below() any
 }
 
-// Extended is what this package's queues offer beyond client-go's interfaces. Every queue of this project implements it, at
-// every layer and behind every wrapper, and [Extend] makes one of any other:
+// Extended is what this package's queues offer beyond client-go's interfaces. Every queue of this project
+// implements it, at every layer and behind every wrapper, and [Extend] makes one of any other:
 //
 //	q := workqueue.NewTypedRateLimitingQueue(limiter).(workqueue.Extended[string])
 type Extended[T comparable] interface {
@@ -148,39 +153,43 @@ type Extended[T comparable] interface {
 	// GetContext is Get that gives up when ctx is done, also if keys are queued: then it takes none and returns
 	// ctx.Err(). After shutdown, when nothing is queued, it returns ErrShutDown. It panics if ctx is nil.
 	GetContext(ctx context.Context) (item T, err error)
-	// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when nothing is queued and
-	// nothing is being processed, ctx.Err() if ctx was done first, and ErrShutDown if a call of ShutDown ended the
-	// wait. In every case the queue is shutting down afterwards, and ShutDownContext may be called again to wait on.
+	// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when nothing is queued
+	// and nothing is being processed, ctx.Err() if ctx was done first, and ErrShutDown if a call of ShutDown
+	// ended the wait. In every case the queue is shutting down afterwards, and ShutDownContext may be called
+	// again to wait on.
 	ShutDownContext(ctx context.Context) error
-	// DropQueued takes all queued keys out of a queue that is shutting down, and returns them in their order: for an end at
-	// which nobody will handle them. From then on nothing is queued any more, not even a key that was added while a worker
-	// holds it, and drains wait only for keys that are held. Stats.Dropped counts what is dropped. Before shutdown, and in
-	// a queue that processes share, it changes nothing and returns nil.
+	// DropQueued takes all queued keys out of a queue that is shutting down, and returns them in their order:
+	// for an end at which nobody will handle them. From then on nothing is queued any more, not even a key that
+	// was added while a worker holds it, and drains wait only for keys that are held. Stats.Dropped counts what
+	// is dropped. Before shutdown, and in a queue that processes share, it changes nothing and returns nil.
 	DropQueued() []T
 
 	// AddCause is Add that says why. The causes of adds that are merged are merged, too: see Causes.
 	AddCause(key T, cause Cause)
-	// Causes returns, for a key that a worker holds, the causes of the adds that this hand-out answers, and for a queued
-	// key those so far. (A queue on a server knows them of held keys alone.) They are forgotten when the worker is Done.
+	// Causes returns, for a key that a worker holds, the causes of the adds that this hand-out answers, and for
+	// a queued key those so far. (A queue on a server knows them of held keys alone.) They are forgotten when
+	// the worker is Done.
 	Causes(key T) Causes
-	// AddedAgain returns a channel that is closed when key, which the caller holds, is added again, at once or because
-	// its time has come. If that has happened since the key was handed out, it is closed already. Adds with a Quiet
-	// cause do not count. After Done nothing closes it any more. For a key that no worker holds it is nil.
+	// AddedAgain returns a channel that is closed when key, which the caller holds, is added again, at once or
+	// because its time has come. If that has happened since the key was handed out, it is closed already. Adds
+	// with a Quiet cause do not count. After Done nothing closes it any more. For a key that no worker holds it
+	// is nil.
 	AddedAgain(key T) <-chan struct{}
-	// AddedAt returns when key, which a worker holds, was first added or came due before it was handed out, whatever was
-	// added since. It is zero in a queue without metrics, in one that does not know, and for a key that no worker holds.
+	// AddedAt returns when key, which a worker holds, was first added or came due before it was handed out,
+	// whatever was added since. It is zero in a queue without metrics, in one that does not know, and for a key
+	// that no worker holds.
 	AddedAt(key T) time.Time
 
 	// Stats returns the queue's numbers in constant time.
 	Stats() Stats
 	// Snapshot returns Stats and up to limit keys of each state, at most 512 of each, oldest first.
 	Snapshot(limit int) Snapshot[T]
-	// SnapshotKey returns what the queue knows of key, and whether key is in the queue. A key that a worker holds
-	// or that is queued, and that waits for its time as well, is shown as processing or queued with the Due of its
-	// waiting.
+	// SnapshotKey returns what the queue knows of key, and whether key is in the queue. A key that a worker
+	// holds or that is queued, and that waits for its time as well, is shown as processing or queued with the
+	// Due of its waiting.
 	SnapshotKey(key T) (k KeySnapshot[T], found bool)
-	// SnapshotKeys yields the keys of every state, in no particular order. It copies a few hundred keys at a time and
-	// holds no lock while it yields them. A key that is in two states is yielded once for each. A key that moves
-	// meanwhile may be yielded twice, or not at all.
+	// SnapshotKeys yields the keys of every state, in no particular order. It copies a few hundred keys at a
+	// time and holds no lock while it yields them. A key that is in two states is yielded once for each. A key
+	// that moves meanwhile may be yielded twice, or not at all.
 	SnapshotKeys() iter.Seq[KeySnapshot[T]]
 }

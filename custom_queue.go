@@ -2,9 +2,9 @@ package workqueue
 
 import "github.com/keyedqueue/workqueue/internal/keytable"
 
-// Queue holds the keys that wait for a worker, and decides their order. [TypedQueueConfig] takes one. Its methods are
-// called under the queue's lock: never two at once, and they must not call the queue back. A panic of one of them does
-// what that of a metric does: see [MetricsProvider].
+// Queue holds the keys that wait for a worker, and decides their order. [TypedQueueConfig] takes one. Its
+// methods are called under the queue's lock: never two at once, and they must not call the queue back. A
+// panic of one of them does what that of a metric does: see [MetricsProvider].
 type Queue[T comparable] interface {
 	// Touch is called when a key is added that is in the Queue already: queued, and not held by a worker.
 	Touch(item T)
@@ -16,9 +16,9 @@ type Queue[T comparable] interface {
 	Pop() (item T)
 }
 
-// DefaultQueue returns a [Queue] that is first in, first out, for Queues that order some keys themselves and leave the
-// rest to it. (A queue that is built without a Queue has this order too, and is faster.) It has no lock of its own. Pop of an empty one
-// panics.
+// DefaultQueue returns a [Queue] that is first in, first out, for Queues that order some keys themselves and
+// leave the rest to it. (A queue that is built without a Queue has this order too, and is faster.) It has no
+// lock of its own. Pop of an empty one panics.
 func DefaultQueue[T comparable]() Queue[T] { return &fifo[T]{} }
 
 type fifo[T comparable] struct{ ring[T] }

@@ -19,8 +19,8 @@ type RateLimiter TypedRateLimiter[any]
 // TypedRateLimiter decides how long a key waits before it is processed again. Its methods are called
 // by many goroutines at once.
 type TypedRateLimiter[T comparable] interface {
-	// When counts one more failure of item, and returns how long it must wait. (Some limiters count a failure once for
-	// each delay that was served: see [NewTypedControllerRateLimiter].)
+	// When counts one more failure of item, and returns how long it must wait. (Some limiters count a failure
+	// once for each delay that was served: see [NewTypedControllerRateLimiter].)
 	When(item T) time.Duration
 	// Forget forgets the failures of item, whether it has succeeded or is given up.
 	Forget(item T)
@@ -28,20 +28,21 @@ type TypedRateLimiter[T comparable] interface {
 	NumRequeues(item T) int
 }
 
-// RequeueLister is a [TypedRateLimiter] that lists the keys that keep failing, for a queue's Snapshot. The limiters
-// of this package do so, and those that ask other limiters pass on their lists.
+// RequeueLister is a [TypedRateLimiter] that lists the keys that keep failing, for a queue's Snapshot. The
+// limiters of this package do so, and those that ask other limiters pass on their lists.
 type RequeueLister[T comparable] interface {
-	// Requeued yields the keys whose failures were counted, with their numbers, in no particular order. It holds no lock
-	// while it yields them, and may yield a key twice. complete is false if another limiter that it asks does not list.
+	// Requeued yields the keys whose failures were counted, with their numbers, in no particular order. It holds
+	// no lock while it yields them, and may yield a key twice. complete is false if another limiter that it asks
+	// does not list.
 	Requeued() (keys iter.Seq2[T, int], complete bool)
 }
 
 // Deprecated: Use DefaultTypedControllerRateLimiter.
 func DefaultControllerRateLimiter() RateLimiter { return DefaultTypedControllerRateLimiter[any]() }
 
-// DefaultTypedControllerRateLimiter returns what most controllers use: a key waits 5 ms after its
-// first failure and twice as long after each further one, up to 1000 s, and all keys together come no
-// faster than 10 a second after a burst of 100. A failing key that events bring too reaches 1000 s within 18 of them: see
+// DefaultTypedControllerRateLimiter returns what most controllers use: a key waits 5 ms after its first
+// failure and twice as long after each further one, up to 1000 s, and all keys together come no faster than
+// 10 a second after a burst of 100. A failing key that events bring too reaches 1000 s within 18 of them: see
 // [NewTypedControllerRateLimiter].
 func DefaultTypedControllerRateLimiter[T comparable]() TypedRateLimiter[T] {
 	return NewTypedMaxOfRateLimiter(
@@ -79,9 +80,9 @@ func (r *TypedBucketRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete
 // Deprecated: Use TypedItemExponentialFailureRateLimiter.
 type ItemExponentialFailureRateLimiter = TypedItemExponentialFailureRateLimiter[any]
 
-// TypedItemExponentialFailureRateLimiter makes a key wait baseDelay after its first failure and twice as long after each
-// further one, up to maxDelay. Negative delays count as zero. It keeps each failed key until Forget. Its zero value never
-// delays.
+// TypedItemExponentialFailureRateLimiter makes a key wait baseDelay after its first failure and twice as long
+// after each further one, up to maxDelay. Negative delays count as zero. It keeps each failed key until
+// Forget. Its zero value never delays.
 type TypedItemExponentialFailureRateLimiter[T comparable] struct {
 	failureCounts[T]
 	baseDelay time.Duration
@@ -164,12 +165,12 @@ func (r *TypedItemFastSlowRateLimiter[T]) When(item T) time.Duration {
 // Deprecated: Use TypedMaxOfRateLimiter.
 type MaxOfRateLimiter = TypedMaxOfRateLimiter[any]
 
-// TypedMaxOfRateLimiter asks several limiters every time, and takes the longest of their delays, and the largest of
-// their numbers of requeues. A token bucket gives a token also for a key that another limiter delays for longer, so
-// more keys than its burst may come at once. Its zero value never delays.
+// TypedMaxOfRateLimiter asks several limiters every time, and takes the longest of their delays, and the
+// largest of their numbers of requeues. A token bucket gives a token also for a key that another limiter
+// delays for longer, so more keys than its burst may come at once. Its zero value never delays.
 //
-// Asked about a failure that one of the limiters knows already, as those of [NewTypedItemBackoffRateLimiter] do, it asks
-// none, and returns what is left of the longest delay.
+// Asked about a failure that one of the limiters knows already, as those of [NewTypedItemBackoffRateLimiter]
+// do, it asks none, and returns what is left of the longest delay.
 type TypedMaxOfRateLimiter[T comparable] struct {
 	limiters []TypedRateLimiter[T]
 	keepers  []delayKeeper[T] // those of limiters that are
@@ -245,7 +246,8 @@ func (r *TypedMaxOfRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete 
 // Deprecated: Use TypedWithMaxWaitRateLimiter.
 type WithMaxWaitRateLimiter = TypedWithMaxWaitRateLimiter[any]
 
-// TypedWithMaxWaitRateLimiter cuts the delays of another limiter at maxDelay. A maxDelay below zero counts as zero.
+// TypedWithMaxWaitRateLimiter cuts the delays of another limiter at maxDelay. A maxDelay below zero counts as
+// zero.
 type TypedWithMaxWaitRateLimiter[T comparable] struct {
 	limiter  TypedRateLimiter[T]
 	maxDelay time.Duration
@@ -327,8 +329,8 @@ func requeuedOf[T comparable](limiters []TypedRateLimiter[T]) (keys iter.Seq2[T,
 	}, complete
 }
 
-// failureCounts counts failures by key, for the limiters that embed it. A key that was never counted, or was forgotten,
-// takes no memory.
+// failureCounts counts failures by key, for the limiters that embed it. A key that was never counted, or was
+// forgotten, takes no memory.
 type failureCounts[T comparable] struct {
 	// some reports whether keys is not empty. It is written under mu and read without, so that forgetting a key
 	// costs next to nothing while no key fails: a worker forgets each key.
@@ -376,5 +378,6 @@ func (c *failureCounts[T]) Forget(item T) {
 
 // Requeued is that of [RequeueLister]. It looks at all keys that have failed, a few hundred at a time.
 func (c *failureCounts[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
-	return failures.List(&c.keys, c.mu.Lock, c.mu.Unlock, func(s keytable.Slot) int { return int(c.keys.At(s).Value) }), true
+	count := func(s keytable.Slot) int { return int(c.keys.At(s).Value) }
+	return failures.List(&c.keys, c.mu.Lock, c.mu.Unlock, count), true
 }

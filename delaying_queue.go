@@ -19,8 +19,8 @@ type DelayingInterface TypedDelayingInterface[any]
 type TypedDelayingInterface[T comparable] interface {
 	TypedInterface[T]
 	// AddAfter adds item when duration has passed, or at once if duration is not positive. If item waits
-	// already, the earlier time counts. Until it comes due, item can be added as well, and then comes twice. In the
-	// queues of this package AddAfter never blocks. After shutdown it does nothing.
+	// already, the earlier time counts. Until it comes due, item can be added as well, and then comes twice. In
+	// the queues of this package AddAfter never blocks. After shutdown it does nothing.
 	AddAfter(item T, duration time.Duration)
 }
 
@@ -29,8 +29,9 @@ type DelayingQueueConfig = TypedDelayingQueueConfig[any]
 
 // TypedDelayingQueueConfig configures [NewTypedDelayingQueueWithConfig].
 type TypedDelayingQueueConfig[T comparable] struct {
-	// Logger logs how many keys were still waiting at shutdown. The queue adds no name to it. Nil means no log. It may
-	// be called on the queue's own goroutine, for which a shutdown waits, so it must not shut the queue down.
+	// Logger logs how many keys were still waiting at shutdown. The queue adds no name to it. Nil means no log.
+	// It may be called on the queue's own goroutine, for which a shutdown waits, so it must not shut the queue
+	// down.
 	Logger *logr.Logger
 
 	// Name, MetricsProvider and Clock are those of [TypedQueueConfig].
@@ -46,7 +47,8 @@ type TypedDelayingQueueConfig[T comparable] struct {
 // Deprecated: Use NewTypedDelayingQueue.
 func NewDelayingQueue() DelayingInterface { return NewDelayingQueueWithConfig(DelayingQueueConfig{}) }
 
-// NewTypedDelayingQueue returns a delaying queue without metrics. It has a goroutine only while a key waits for its time.
+// NewTypedDelayingQueue returns a delaying queue without metrics. It has a goroutine only while a key waits
+// for its time.
 func NewTypedDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 	return NewTypedDelayingQueueWithConfig(TypedDelayingQueueConfig[T]{})
 }
@@ -61,8 +63,8 @@ func TypedNewDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 	return NewTypedDelayingQueue[T]()
 }
 
-// NewTypedDelayingQueueWithConfig returns a delaying queue configured by config. The result is also an [Extended],
-// whatever config.Queue is.
+// NewTypedDelayingQueueWithConfig returns a delaying queue configured by config. The result is also an
+// [Extended], whatever config.Queue is.
 func NewTypedDelayingQueueWithConfig[T comparable](config TypedDelayingQueueConfig[T]) TypedDelayingInterface[T] {
 	provider := providerFor(config.Name, config.MetricsProvider)
 	q := newDelayingQueue(config, provider)
@@ -79,7 +81,8 @@ func newDelayingQueue[T comparable](config TypedDelayingQueueConfig[T], provider
 	retriesMetric := newRetriesMetric(config.Name, provider)
 	ownsQueue := config.Queue == nil
 	if ownsQueue {
-		config.Queue = newQueue(TypedQueueConfig[T]{Name: config.Name, Clock: config.Clock}, provider, unfinishedWorkUpdatePeriod)
+		below := TypedQueueConfig[T]{Name: config.Name, Clock: config.Clock}
+		config.Queue = newQueue(below, provider, unfinishedWorkUpdatePeriod)
 	}
 	q := &delayingType[T]{
 		Extended:      Extend(config.Queue),
@@ -114,8 +117,8 @@ func NewDelayingQueueWithCustomClock(clock clock.WithTicker, name string) Delayi
 	return NewDelayingQueueWithConfig(DelayingQueueConfig{Name: name, Clock: clock})
 }
 
-// delayingType puts AddAfter on top of a queue. Keys wait in a heap. While there is one, the goroutine of loop adds
-// them to the queue below when they are due.
+// delayingType puts AddAfter on top of a queue. Keys wait in a heap. While there is one, the goroutine of
+// loop adds them to the queue below when they are due.
 type delayingType[T comparable] struct {
 	Extended[T] // the queue below
 
@@ -124,8 +127,8 @@ type delayingType[T comparable] struct {
 	retriesMetric CounterMetric
 	loop          *dueloop.Loop
 
-	// mu guards its fields and the loop's. No method of the queue below, of the clock, the metric or the logger is
-	// called under it.
+	// mu guards its fields and the loop's. No method of the queue below, of the clock, the metric or the logger
+	// is called under it.
 	mu struct {
 		sync.Mutex
 
@@ -159,8 +162,8 @@ func (q *delayingType[T]) AddAfter(item T, duration time.Duration) {
 	}
 }
 
-// countRetry counts a call of AddAfter. It returns false, and does not count, if a shutdown has begun: the numbers of a
-// queue that is shut down and empty do not change any more.
+// countRetry counts a call of AddAfter. It returns false, and does not count, if a shutdown has begun: the
+// numbers of a queue that is shut down and empty do not change any more.
 func (q *delayingType[T]) countRetry() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -174,7 +177,8 @@ func (q *delayingType[T]) countRetryLocked() bool {
 	return !q.mu.stopped
 }
 
-// putWaiting counts a call of AddAfter and puts item into the heap. It reports whether the loop must be woken.
+// putWaiting counts a call of AddAfter and puts item into the heap. It reports whether the loop must be
+// woken.
 func (q *delayingType[T]) putWaiting(item T, h keytable.Hash, now, d time.Duration) (wake bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -187,8 +191,8 @@ func (q *delayingType[T]) putWaiting(item T, h keytable.Hash, now, d time.Durati
 	return q.loop.TendLocked(q.mu.waiting.next())
 }
 
-// moveDue adds some of the keys that are due to the queue below, and returns when to look again. It returns false if no
-// key waits any more.
+// moveDue adds some of the keys that are due to the queue below, and returns when to look again. It returns
+// false if no key waits any more.
 func (q *delayingType[T]) moveDue() (until time.Duration, ok bool) {
 	due, until, ok := q.takeDue()
 	if len(due) > 0 {
@@ -218,11 +222,11 @@ func (q *delayingType[T]) takeDue() (due []keytable.Hashed[T], until time.Durati
 	return q.mu.moving, until, ok
 }
 
-// addDue adds keys that have come due to the queue below. If that is shut down, they count as dropped. (Nobody
-// notices if a queue that is not ours is shut down at the moment of an Add.)
+// addDue adds keys that have come due to the queue below. If that is shut down, they count as dropped.
+// (Nobody notices if a queue that is not ours is shut down at the moment of an Add.)
 func (q *delayingType[T]) addDue(keys []keytable.Hashed[T]) {
-	// Our own layer 1 takes a batch under one lock. Asking for an interface would also find that method in a user's
-	// queue that embeds ours, and miss an Add of that queue's own.
+	// Our own layer 1 takes a batch under one lock. Asking for an interface would also find that method in a
+	// user's queue that embeds ours, and miss an Add of that queue's own.
 	if below, ok := q.Extended.(*Typed[T]); ok {
 		keys = keys[below.addDue(keys):]
 	}
@@ -237,8 +241,9 @@ func (q *delayingType[T]) addDue(keys []keytable.Hashed[T]) {
 	}
 }
 
-// ShutDown drops the keys that still wait for their time. It waits for the goroutines of the queue, which end at once; so
-// the configured Queue, Clock and Logger, which such a goroutine may be calling, must not call it.
+// ShutDown drops the keys that still wait for their time. It waits for the goroutines of the queue, which end
+// at once; so the configured Queue, Clock and Logger, which such a goroutine may be calling, must not call
+// it.
 func (q *delayingType[T]) ShutDown() {
 	defer q.logDropped(q.stopWaiting()) // Last, because a logger may panic.
 	q.Extended.ShutDown()
@@ -258,8 +263,8 @@ func (q *delayingType[T]) ShutDownContext(ctx context.Context) error {
 	return q.Extended.ShutDownContext(ctx)
 }
 
-// stopWaiting drops all waiting keys, lets no other wait, and so ends the waiting loop. It returns how many keys
-// it has dropped.
+// stopWaiting drops all waiting keys, lets no other wait, and so ends the waiting loop. It returns how many
+// keys it has dropped.
 func (q *delayingType[T]) stopWaiting() int {
 	defer q.loop.Wake()
 	q.mu.Lock()

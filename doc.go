@@ -1,12 +1,13 @@
 // Package workqueue is a deduplicating work queue with delays and rate limits, with the API of
-// k8s.io/client-go/util/workqueue: a program that imports that package works with this one after changing the import path.
-// It queues the keys of things that have changed. A worker takes a key, looks the thing up, and does what the change needs.
+// k8s.io/client-go/util/workqueue: a program that imports that package works with this one after changing the
+// import path. It queues the keys of things that have changed. A worker takes a key, looks the thing up, and
+// does what the change needs.
 //
 // # A key's life
 //
-// What is queued is not the change but the key of the thing: its name, its path, its number. The worker looks the thing
-// up when it gets the key, and so handles all changes up to then at once. A key is in one of four states, by its
-// membership in two sets, dirty (it needs processing) and processing (a worker holds it):
+// What is queued is not the change but the key of the thing: its name, its path, its number. The worker looks
+// the thing up when it gets the key, and so handles all changes up to then at once. A key is in one of four
+// states, by its membership in two sets, dirty (it needs processing) and processing (a worker holds it):
 //
 //	absent ──Add──▶ queued ──Get──▶ processing ──Done──▶ absent
 //	                  ▲                 │ Add
@@ -29,9 +30,9 @@
 //   - A rate-limiting queue, made by [NewTypedRateLimitingQueue], adds AddRateLimited: add this key when
 //     a [TypedRateLimiter] says. Most programs want this one.
 //
-// Each layer works on the one below through its interface, so a queue of your own can take the place
-// of ours in the configs. All queues of this package are also [Extended]. The usual worker is this loop, in one goroutine
-// per worker:
+// Each layer works on the one below through its interface, so a queue of your own can take the place of ours
+// in the configs. All queues of this package are also [Extended]. The usual worker is this loop, in one
+// goroutine per worker:
 //
 //	for {
 //		key, shutdown := queue.Get()
@@ -50,30 +51,32 @@
 //
 // # Shutdown
 //
-// ShutDown makes a queue ignore what is added and hand out what it still has. Then each Get reports the shutdown.
-// ShutDownWithDrain waits, in addition, until the workers are done with everything, and ShutDownContext does so for a
-// limited time. All may be called any number of times. Keys that wait for their time are dropped; [Stats] counts them.
+// ShutDown makes a queue ignore what is added and hand out what it still has. Then each Get reports the
+// shutdown. ShutDownWithDrain waits, in addition, until the workers are done with everything, and
+// ShutDownContext does so for a limited time. All may be called any number of times. Keys that wait for their
+// time are dropped; [Stats] counts them.
 //
 // # Costs
 //
 // Add, Get and Done take constant time; AddAfter takes logarithmic time at worst, and constant time on
 // average when times are in no particular order. Once the queue has had as many keys before, none of them
-// allocates, except that the first key that waits starts a goroutine and a timer. A queue that holds nothing has
-// no goroutine, no timer and little memory, and is garbage when it is no longer referred to, with or without
-// shutdown. (A queue with metrics lives until shutdown: its provider reads it, or a goroutine refreshes its metrics
-// every 500 ms.) After a burst of keys the memory goes back to the collector.
+// allocates, except that the first key that waits starts a goroutine and a timer. A queue that holds nothing
+// has no goroutine, no timer and little memory, and is garbage when it is no longer referred to, with or
+// without shutdown. (A queue with metrics lives until shutdown: its provider reads it, or a goroutine
+// refreshes its metrics every 500 ms.) After a burst of keys the memory goes back to the collector.
 //
 // # Seeing into it
 //
-// Beyond client-go's interfaces a queue can have four, and no other: [Extended], which every queue of this project is, at
-// every layer and behind every wrapper; [ExtendedRateLimiting], which counts failures; [Operable], for operators; [Leaser].
-// [Extend] and [ExtendRateLimiting] make the first two of any other queue.
+// Beyond client-go's interfaces a queue can have four, and no other: [Extended], which every queue of this
+// project is, at every layer and behind every wrapper; [ExtendedRateLimiting], which counts failures;
+// [Operable], for operators; [Leaser]. [Extend] and [ExtendRateLimiting] make the first two of any other
+// queue.
 //
-// Extended has Stats, which returns numbers in constant time, Snapshot, which lists the first keys that are being
-// processed, are queued, wait, and keep failing, and SnapshotKeys, which goes over all keys in steps. A queue with a name and a
-// [MetricsProvider] also knows since when each key has been processed or queued. A [StatsProvider], such as that of
-// package prom, reads the numbers when it needs them; to others the queue pushes every change, as in client-go. Package
-// debug shows all this as a page.
+// Extended has Stats, which returns numbers in constant time, Snapshot, which lists the first keys that are
+// being processed, are queued, wait, and keep failing, and SnapshotKeys, which goes over all keys in steps. A
+// queue with a name and a [MetricsProvider] also knows since when each key has been processed or queued. A
+// [StatsProvider], such as that of package prom, reads the numbers when it needs them; to others the queue
+// pushes every change, as in client-go. Package debug shows all this as a page.
 //
 // # Time
 //
@@ -84,13 +87,14 @@
 //
 // # Code of yours that the queue calls
 //
-// The methods of a clock, a context or a metric must not call [runtime.Goexit]. A context whose Done channel is closed must
-// return an error from Err. A metric must not call the queue, because it runs under the queue's lock. If one of them panics, the
-// panic reaches the caller of the queue's method, and the queue stays unlocked and whole.
+// The methods of a clock, a context or a metric must not call [runtime.Goexit]. A context whose Done channel
+// is closed must return an error from Err. A metric must not call the queue, because it runs under the
+// queue's lock. If one of them panics, the panic reaches the caller of the queue's method, and the queue
+// stays unlocked and whole.
 //
 // # Keys
 //
-// A key is any comparable value; small ones are best. A method that is given a key of an interface type that cannot
-// be hashed panics with a runtime error that names the type, like a map. It also panics if the key is not equal to
-// itself (NaN), because such a key could never be found again. Neither harms the queue.
+// A key is any comparable value; small ones are best. A method that is given a key of an interface type that
+// cannot be hashed panics with a runtime error that names the type, like a map. It also panics if the key is
+// not equal to itself (NaN), because such a key could never be found again. Neither harms the queue.
 package workqueue

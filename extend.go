@@ -13,18 +13,18 @@ import (
 	"github.com/keyedqueue/workqueue/internal/notes"
 )
 
-// Extend returns queue as an [Extended]: queue itself if it is one, or a wrapper that builds what is missing from queue's
-// public methods. Use the wrapper instead of queue from then on. It knows of keys that it has handed out, and of adds that
-// came through it. So AddedAgain misses keys that queue adds by itself when they come due, SnapshotKey finds held keys
-// alone, and AddedAt knows nothing. Its drains are its own: they shut queue down, and wait until nothing is queued and
-// every key that the wrapper has handed out is Done.
+// Extend returns queue as an [Extended]: queue itself if it is one, or a wrapper that builds what is missing
+// from queue's public methods. Use the wrapper instead of queue from then on. It knows of keys that it has
+// handed out, and of adds that came through it. So AddedAgain misses keys that queue adds by itself when they
+// come due, SnapshotKey finds held keys alone, and AddedAt knows nothing. Its drains are its own: they shut
+// queue down, and wait until nothing is queued and every key that the wrapper has handed out is Done.
 //
-// A Get of such a queue cannot be interrupted, so GetContext calls it on another goroutine. That stays, waiting for a key,
-// when GetContext gives up, and ends when it has one or the queue shuts down. The key is handed out next. A panic of Get
-// there reaches one caller of GetContext.
+// A Get of such a queue cannot be interrupted, so GetContext calls it on another goroutine. That stays,
+// waiting for a key, when GetContext gives up, and ends when it has one or the queue shuts down. The key is
+// handed out next. A panic of Get there reaches one caller of GetContext.
 //
-// A queue of yours that embeds an Extended is one by the methods that it inherits: if it has a Get of its own, give it a
-// GetContext too.
+// A queue of yours that embeds an Extended is one by the methods that it inherits: if it has a Get of its
+// own, give it a GetContext too.
 func Extend[T comparable](queue TypedInterface[T]) Extended[T] {
 	if e, ok := queue.(Extended[T]); ok {
 		return e
@@ -44,14 +44,14 @@ type extension[T comparable] struct {
 	mu struct {
 		gate.Gate
 
-		// keys has the keys that were handed out here and are not Done, and those with causes. A held key is dirty if an add
-		// here may interrupt its worker.
+		// keys has the keys that were handed out here and are not Done, and those with causes. A held key is dirty
+		// if an add here may interrupt its worker.
 		keys    keytable.Table[T, sets]
 		notes   notes.Notes[Causes]
 		held    int
 		dropped uint64
-		// calls counts the calls of the queue's Get and Done that have not returned. While there is one, a key may be on its
-		// way, and the queue does not count as empty.
+		// calls counts the calls of the queue's Get and Done that have not returned. While there is one, a key may
+		// be on its way, and the queue does not count as empty.
 		calls int
 
 		waiting  int         // the callers of GetContext that wait
@@ -231,8 +231,8 @@ func (e *extension[T]) doneBelow(item T, dropped uint64) {
 	e.TypedInterface.Done(item)
 }
 
-// finish notes that a key is Done, and counts the call that says so to the queue: then another worker may get the key. It
-// reports whether the key was handed out here.
+// finish notes that a key is Done, and counts the call that says so to the queue: then another worker may get
+// the key. It reports whether the key was handed out here.
 func (e *extension[T]) finish(item T) bool {
 	h := keytable.HashOf(item)
 	e.mu.Lock()
@@ -285,7 +285,8 @@ func (e *extension[T]) ShuttingDown() bool {
 // dropPatience is how long DropQueued waits for a key that the queue holds back, as a queue with limits may.
 const dropPatience = 100 * time.Millisecond
 
-// DropQueued gets the keys and calls Done for each. A key that the queue holds back follows when another one is Done.
+// DropQueued gets the keys and calls Done for each. A key that the queue holds back follows when another one
+// is Done.
 func (e *extension[T]) DropQueued() []T {
 	if !e.ShuttingDown() {
 		return nil

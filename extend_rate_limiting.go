@@ -7,11 +7,12 @@ import (
 	"github.com/keyedqueue/workqueue/internal/failures"
 )
 
-// ExtendRateLimiting is [Extend] for a rate-limiting queue: it returns queue itself if it is an [ExtendedRateLimiting], or
-// a wrapper. The wrapper counts failures for itself, on the real clock, and calls queue's AddRateLimited, which does not
-// say how long the key waits. So it knows that a failure is the same as the one before it only from a limiter that does not
-// count it again, as ours, and a call that fails early once MaxRetries are used up gives the key up. With AtLeast it calls
-// AddAfter, and queue's limiter is not asked. It forgets a count an hour after the failure unless a worker holds the key.
+// ExtendRateLimiting is [Extend] for a rate-limiting queue: it returns queue itself if it is an
+// [ExtendedRateLimiting], or a wrapper. The wrapper counts failures for itself, on the real clock, and calls
+// queue's AddRateLimited, which does not say how long the key waits. So it knows that a failure is the same
+// as the one before it only from a limiter that does not count it again, as ours, and a call that fails early
+// once MaxRetries are used up gives the key up. With AtLeast it calls AddAfter, and queue's limiter is not
+// asked. It forgets a count an hour after the failure unless a worker holds the key.
 func ExtendRateLimiting[T comparable](queue TypedRateLimitingInterface[T]) ExtendedRateLimiting[T] {
 	if e, ok := queue.(ExtendedRateLimiting[T]); ok {
 		return e

@@ -8,8 +8,9 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// dueHeap has keys that wait for their time, each at most once: the one that is due first is on top. Keys that
-// are due at the same time come out in the order in which they were put in. Times are those of a [dueloop.Loop].
+// dueHeap has keys that wait for their time, each at most once: the one that is due first is on top. Keys
+// that are due at the same time come out in the order in which they were put in. Times are those of a
+// [dueloop.Loop].
 //
 // Invariant, which checkInvariants in the tests asserts: the slots of keys are those in order.
 type dueHeap[T comparable] struct {
@@ -22,7 +23,8 @@ type dueHeap[T comparable] struct {
 
 func (h *dueHeap[T]) len() int { return h.order.Len() }
 
-// put makes key, whose hash is hash, due after the delay from now on, or leaves it at its time if that is earlier.
+// put makes key, whose hash is hash, due after the delay from now on, or leaves it at its time if that is
+// earlier.
 func (h *dueHeap[T]) put(hash keytable.Hash, key T, now, delay time.Duration) {
 	s, k, inserted := h.keys.FindOrInsert(hash, key)
 	e := slotheap.Entry{Rank: int64(dueloop.AddSaturated(now, delay)), Tie: h.seq, Slot: s}

@@ -8,11 +8,12 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Inspector shows a queue to tools, such as package debug, that do not know the type of its keys. Its functions are the
-// methods of the queue, or of what [Extend] makes of it, and those with a key panic if that is of another type.
+// Inspector shows a queue to tools, such as package debug, that do not know the type of its keys. Its
+// functions are the methods of the queue, or of what [Extend] makes of it, and those with a key panic if that
+// is of another type.
 type Inspector struct {
-	// Queue is the queue itself, to recognize it by. Below is the queue that the program has put this one on top of, so
-	// that tools show only one of them: nil if the queue has made its lower layers itself.
+	// Queue is the queue itself, to recognize it by. Below is the queue that the program has put this one on top
+	// of, so that tools show only one of them: nil if the queue has made its lower layers itself.
 	Queue, Below any
 
 	// These are those of [Extended].
@@ -27,7 +28,8 @@ type Inspector struct {
 	// Forget makes the queue and its limiter forget the key's failures. It is nil if the queue has no limiter.
 	Forget func(key any)
 
-	// These are those of [Operable], and nil if the queue is none. Those with groups are also nil in a queue without.
+	// These are those of [Operable], and nil if the queue is none. Those with groups are also nil in a queue
+	// without.
 
 	AddWithPriority             func(key any, priority int, after time.Duration)
 	Remove                      func(key any) bool
@@ -127,8 +129,8 @@ func (s Snapshot[T]) untyped() Snapshot[any] {
 		return all
 	}
 	return Snapshot[any]{
-		Stats: s.Stats, Processing: keys(s.Processing), Queued: keys(s.Queued), Waiting: keys(s.Waiting), Failing: keys(s.Failing),
-		FailingUnlisted: s.FailingUnlisted,
+		Stats: s.Stats, Processing: keys(s.Processing), Queued: keys(s.Queued), Waiting: keys(s.Waiting),
+		Failing: keys(s.Failing), FailingUnlisted: s.FailingUnlisted,
 	}
 }
 

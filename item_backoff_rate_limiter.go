@@ -14,9 +14,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Jitter is how [NewTypedItemBackoffRateLimiter] makes delays random, so that keys (and the replicas of a program)
-// that have failed together do not come back together. The kinds and their names are those of Marc Brooker's
-// "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015); docs/backoff.md compares them.
+// Jitter is how [NewTypedItemBackoffRateLimiter] makes delays random, so that keys (and the replicas of a
+// program) that have failed together do not come back together. The kinds and their names are those of Marc
+// Brooker's "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015); docs/backoff.md compares them.
 type Jitter uint8
 
 const (
@@ -38,9 +38,9 @@ func (j Jitter) String() string {
 	return [...]string{"NoJitter", "FullJitter", "EqualJitter", "DecorrelatedJitter"}[j]
 }
 
-// BackoffConfig configures how long a key waits after a failure, for [NewTypedItemBackoffRateLimiter]. Its zero value is
-// ready to use, with the numbers of client-go's default. With n the failures of the key that were counted before this
-// one, the ceiling of the delay is
+// BackoffConfig configures how long a key waits after a failure, for [NewTypedItemBackoffRateLimiter]. Its
+// zero value is ready to use, with the numbers of client-go's default. With n the failures of the key that
+// were counted before this one, the ceiling of the delay is
 //
 //	ceiling(n) = min(Base · Factor^n, Max)
 //
@@ -52,9 +52,9 @@ func (j Jitter) String() string {
 //	EqualJitter         random(ceiling(n)/2, ceiling(n))
 //	DecorrelatedJitter  random(Base, min(3 · last, Max))    last: the key's last delay, Base if none
 //
-// So no delay is above Max or below zero, and keys that have reached Max are still spread. (By the article's last
-// formula, min(Max, random(Base, 3 · last)), a key that has waited for Max waits for exactly Max again two times out of
-// three.)
+// So no delay is above Max or below zero, and keys that have reached Max are still spread. (By the article's
+// last formula, min(Max, random(Base, 3 · last)), a key that has waited for Max waits for exactly Max again
+// two times out of three.)
 type BackoffConfig[T comparable] struct {
 	// Base is the ceiling of the first delay. 5 ms unless positive, and Max if it is above Max.
 	Base time.Duration
@@ -62,46 +62,49 @@ type BackoffConfig[T comparable] struct {
 	// Max is the longest delay. 1000 s unless positive.
 	Max time.Duration
 
-	// ForKey, unless nil, returns Base and Max of a key: one that is not positive is that of the config. Each call of
-	// When calls it, without a lock.
+	// ForKey, unless nil, returns Base and Max of a key: one that is not positive is that of the config. Each
+	// call of When calls it, without a lock.
 	ForKey func(key T) (base, longest time.Duration)
 
-	// Factor is by how much the ceiling grows with each failure. Zero and NaN mean 2. A factor below 1 counts as 1,
-	// which is no growth, because a wrong factor should not make a busy loop. It plays no part in DecorrelatedJitter.
+	// Factor is by how much the ceiling grows with each failure. Zero and NaN mean 2. A factor below 1 counts as
+	// 1, which is no growth, because a wrong factor should not make a busy loop. It plays no part in
+	// DecorrelatedJitter.
 	Factor float64
 
 	// Jitter makes delays random. NoJitter unless it is one of the other constants.
 	Jitter Jitter
 
-	// A key is forgotten without a call of Forget when ForgetAfter has passed since the end of its last delay. This
-	// should be longer than it takes until the key fails again: it may wait for another limiter, then in the queue, and
-	// is then processed. Unless positive, ForgetAfter is twice Max (as in client-go's util/flowcontrol), but at least
-	// 10 minutes. If it is math.MaxInt64, keys take memory until Forget (or for 36 years).
+	// A key is forgotten without a call of Forget when ForgetAfter has passed since the end of its last delay.
+	// This should be longer than it takes until the key fails again: it may wait for another limiter, then in
+	// the queue, and is then processed. Unless positive, ForgetAfter is twice Max (as in client-go's
+	// util/flowcontrol), but at least 10 minutes. If it is math.MaxInt64, keys take memory until Forget (or for
+	// 36 years).
 	ForgetAfter time.Duration
 
-	// Clock measures delays and ForgetAfter, so it should be the queue's. The limiter reads it under its lock. Nil means
-	// the real clock. When the clock is set back, time goes on from there.
+	// Clock measures delays and ForgetAfter, so it should be the queue's. The limiter reads it under its lock.
+	// Nil means the real clock. When the clock is set back, time goes on from there.
 	Clock clock.PassiveClock
 }
 
-// NewTypedItemBackoffRateLimiter returns a limiter that makes a key wait longer after each failure, as configured by
-// config, and counts a failure once for each delay that was served: a call that fails before the delay of the failure
-// before it has passed is the same failure. When then returns what is left of that delay, and NumRequeues stays. So events
-// that bring a failing key early cannot inflate its delay (kubernetes/kubernetes#132805): with Factor 2, once its cause is
-// repaired, the key comes again within the time for which it was broken (with FullJitter four times that, with the others
-// three). With Factor 3 that is 2.1 times, with 10 it is 9 times.
+// NewTypedItemBackoffRateLimiter returns a limiter that makes a key wait longer after each failure, as
+// configured by config, and counts a failure once for each delay that was served: a call that fails before
+// the delay of the failure before it has passed is the same failure. When then returns what is left of that
+// delay, and NumRequeues stays. So events that bring a failing key early cannot inflate its delay
+// (kubernetes/kubernetes#132805): with Factor 2, once its cause is repaired, the key comes again within the
+// time for which it was broken (with FullJitter four times that, with the others three). With Factor 3 that
+// is 2.1 times, with 10 it is 9 times.
 //
-// In a [TypedMaxOfRateLimiter] the longest delay is the one to be served, and the other limiters, such as a token bucket,
-// are not asked about the same failure. In a [TypedWithMaxWaitRateLimiter] it is the delay that was cut.
+// In a [TypedMaxOfRateLimiter] the longest delay is the one to be served, and the other limiters, such as a
+// token bucket, are not asked about the same failure. In a [TypedWithMaxWaitRateLimiter] it is the delay that
+// was cut.
 //
 // Unlike [TypedItemExponentialFailureRateLimiter], it forgets keys that have not failed for a while
-// (kubernetes/kubernetes#138743). So a program that never calls Forget keeps about as many keys as have failed in
-// the time delay + ForgetAfter: each call drops up to 4,096 that have expired.
+// (kubernetes/kubernetes#138743). So a program that never calls Forget keeps about as many keys as have
+// failed in the time delay + ForgetAfter: each call drops up to 4,096 that have expired.
 //
-// Each method takes logarithmic time, and no allocation once the table has its size; no goroutine or timer
-// is started. A key takes its own size,
-// 36 bytes, and 11 to 22 bytes in the index. All methods may be called by many goroutines at once. No value in config
-// makes a method panic: its fields say what wrong values mean.
+// Each method takes logarithmic time, and no allocation once the table has its size; no goroutine or timer is
+// started. A key takes its own size, 36 bytes, and 11 to 22 bytes in the index. All methods may be called by
+// many goroutines at once. No value in config makes a method panic: its fields say what wrong values mean.
 func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig[T]) TypedRateLimiter[T] {
 	r := &itemBackoffRateLimiter[T]{
 		forKey: config.ForKey,
@@ -124,10 +127,11 @@ func NewTypedItemBackoffRateLimiter[T comparable](config BackoffConfig[T]) Typed
 // maxForgetAfter leaves room above it, so that a key's expiry says when its delay ends: see delayLeftLocked.
 const maxForgetAfter = expiring.Horizon / 4
 
-// NewTypedControllerRateLimiter returns a limiter with the numbers of [DefaultTypedControllerRateLimiter] (5 ms to 1000 s for
-// each key; for all together 10 a second after a burst of 100) that counts a failure once for each delay that was
-// served, as [NewTypedItemBackoffRateLimiter] does. It mends a controller whose failing keys are also brought by events,
-// on any queue. Nil for c, which should be the queue's clock, means the real one.
+// NewTypedControllerRateLimiter returns a limiter with the numbers of [DefaultTypedControllerRateLimiter] (5
+// ms to 1000 s for each key; for all together 10 a second after a burst of 100) that counts a failure once
+// for each delay that was served, as [NewTypedItemBackoffRateLimiter] does. It mends a controller whose
+// failing keys are also brought by events, on any queue. Nil for c, which should be the queue's clock, means
+// the real one.
 func NewTypedControllerRateLimiter[T comparable](c clock.PassiveClock) TypedRateLimiter[T] {
 	return NewTypedMaxOfRateLimiter(
 		NewTypedItemBackoffRateLimiter(BackoffConfig[T]{Clock: c}),
@@ -142,8 +146,8 @@ func positiveOr(d, otherwise time.Duration) time.Duration {
 	return otherwise
 }
 
-// delayKeeper is a limiter that counts a failure once for each delay that was served. Limiters that ask others make
-// what they return themselves the delay that is to be served.
+// delayKeeper is a limiter that counts a failure once for each delay that was served. Limiters that ask
+// others make what they return themselves the delay that is to be served.
 type delayKeeper[T comparable] interface {
 	// delayLeft returns what is left of the delay of item's last failure, and zero if that has passed.
 	delayLeft(item T) time.Duration
@@ -158,8 +162,8 @@ type itemBackoffRateLimiter[T comparable] struct {
 	factor      float64
 	jitter      Jitter
 
-	// keys counts the failures. A key's span is the last delay that was computed for it. It expires forgetAfter after the
-	// end of the delay that it was given.
+	// keys counts the failures. A key's span is the last delay that was computed for it. It expires forgetAfter
+	// after the end of the delay that it was given.
 	keys expiring.Keys[T]
 	// random returns a number below n. Tests have their own, so keys.mu guards it.
 	random func(n uint64) uint64
@@ -211,7 +215,8 @@ func (r *itemBackoffRateLimiter[T]) rangeOf(item T) backoffRange {
 	return backoffRange{min(positiveOr(base, r.base), longest), longest}
 }
 
-// delayLeftLocked returns what is left of the delay of a key that expires then. It is not positive if the delay has passed.
+// delayLeftLocked returns what is left of the delay of a key that expires then. It is not positive if the
+// delay has passed.
 func (r *itemBackoffRateLimiter[T]) delayLeftLocked(expires time.Duration) time.Duration {
 	return expires - r.forgetAfter - r.keys.Now
 }
@@ -222,14 +227,15 @@ func (r *itemBackoffRateLimiter[T]) delayLeft(item T) (left time.Duration) {
 }
 
 func (r *itemBackoffRateLimiter[T]) setDelay(item T, delay time.Duration) {
-	r.keys.Find(item, func(s keytable.Slot) { r.keys.SetLifeLocked(s, dueloop.AddSaturated(delay, r.forgetAfter)) })
+	life := dueloop.AddSaturated(delay, r.forgetAfter)
+	r.keys.Find(item, func(s keytable.Slot) { r.keys.SetLifeLocked(s, life) })
 }
 
 func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) int { return int(r.keys.Count(item)) }
 func (r *itemBackoffRateLimiter[T]) Forget(item T)          { r.keys.Forget(item) }
 
-// Requeued leaves out the keys that have expired. It looks at all keys, a few hundred at a time, and other calls come
-// in between.
+// Requeued leaves out the keys that have expired. It looks at all keys, a few hundred at a time, and other
+// calls come in between.
 func (r *itemBackoffRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
 	r.keys.Tick()
 	return failures.List(&r.keys.Table, r.keys.Mu.Lock, r.keys.Mu.Unlock, func(s keytable.Slot) int {
@@ -240,8 +246,8 @@ func (r *itemBackoffRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete
 	}), true
 }
 
-// delay returns how long a key with these limits waits that has failed now, and failures times before. The last of those
-// delays was last.
+// delay returns how long a key with these limits waits that has failed now, and failures times before. The
+// last of those delays was last.
 func (r *itemBackoffRateLimiter[T]) delay(limits backoffRange, failures uint32, last time.Duration) time.Duration {
 	ceiling := limits.ceiling(failures, r.factor)
 	switch r.jitter {

@@ -1,7 +1,6 @@
 package workqueue
 
 import (
-	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
@@ -35,13 +34,16 @@ type HistogramMetric interface {
 	Observe(float64)
 }
 
-// MetricsProvider makes the metrics of a queue that has a name, each once. The queue calls them under its lock, so they
-// should be quick and must not call the queue. A method that returns nil leaves that metric out.
+// MetricsProvider makes the metrics of a queue that has a name, each once. The queue calls them under its
+// lock, so they should be quick and must not call the queue. A method that returns nil leaves that metric
+// out.
 //
-// A panic of a metric reaches the caller of the queue's method. The queue stays usable and loses no key. Where there is
-// no caller, when a delayed key comes due or at a tick, it ends the program, as in any goroutine.
+// A panic of a metric reaches the caller of the queue's method. The queue stays usable and loses no key.
+// Where there is no caller, when a delayed key comes due or at a tick, it ends the program, as in any
+// goroutine.
 type MetricsProvider interface {
-	// NewDepthMetric makes the number of keys that need processing: queued, or added again while a worker holds them.
+	// NewDepthMetric makes the number of keys that need processing: queued, or added again while a worker holds
+	// them.
 	NewDepthMetric(name string) GaugeMetric
 	// NewAddsMetric makes the number of adds that changed something: those of a key that needed
 	// processing already are not counted.
@@ -50,8 +52,9 @@ type MetricsProvider interface {
 	NewLatencyMetric(name string) HistogramMetric
 	// NewWorkDurationMetric makes the seconds from Get to Done.
 	NewWorkDurationMetric(name string) HistogramMetric
-	// NewUnfinishedWorkSecondsMetric makes the seconds for which keys have been held by workers that are not Done,
-	// summed over these keys. It is set every 500 ms of the queue's clock and, after shutdown, with every Done.
+	// NewUnfinishedWorkSecondsMetric makes the seconds for which keys have been held by workers that are not
+	// Done, summed over these keys. It is set every 500 ms of the queue's clock and, after shutdown, with every
+	// Done.
 	NewUnfinishedWorkSecondsMetric(name string) SettableGaugeMetric
 	// NewLongestRunningProcessorSecondsMetric makes that time of the key that was handed out first.
 	NewLongestRunningProcessorSecondsMetric(name string) SettableGaugeMetric
@@ -59,8 +62,9 @@ type MetricsProvider interface {
 	NewRetriesMetric(name string) CounterMetric
 }
 
-// StatsProvider is a [MetricsProvider] that reads a queue's Stats when it needs them. With one, a queue makes no
-// metrics and starts no goroutine: it counts inside itself, which is several times as fast as pushing every change.
+// StatsProvider is a [MetricsProvider] that reads a queue's Stats when it needs them. With one, a queue makes
+// no metrics and starts no goroutine: it counts inside itself, which is several times as fast as pushing
+// every change.
 type StatsProvider interface {
 	MetricsProvider
 	// HistogramBounds returns the longest times that each bucket of the histograms in Stats takes, in
@@ -68,11 +72,12 @@ type StatsProvider interface {
 	// controller-runtime. If they are anything else, making a queue panics.
 	HistogramBounds() []float64
 	// WatchQueue is called once for a queue that is made with that name, however many layers it has. What stats
-	// returns is the whole queue's: a key that moves between the layers may be counted twice, but is never missing.
-	// (A delaying queue that is made on top of an existing queue, by config.Queue, is watched on its own. The numbers of
-	// both add up, and a key may be missing from both for a moment.) The function stats may be called at any time, takes
-	// constant time and does not block. When ShuttingDown is set and Queued, Processing and Waiting are zero, nothing
-	// changes any more but UnmatchedDones. A queue that is never shut down lives as long as its stats.
+	// returns is the whole queue's: a key that moves between the layers may be counted twice, but is never
+	// missing. (A delaying queue that is made on top of an existing queue, by config.Queue, is watched on its
+	// own. The numbers of both add up, and a key may be missing from both for a moment.) The function stats may
+	// be called at any time, takes constant time and does not block. When ShuttingDown is set and Queued,
+	// Processing and Waiting are zero, nothing changes any more but UnmatchedDones. A queue that is never shut
+	// down lives as long as its stats.
 	WatchQueue(name string, stats func() Stats)
 }
 
@@ -84,8 +89,8 @@ func SetProvider(metricsProvider MetricsProvider) {
 	}
 }
 
-// StatsProviderFor returns configured or, if that is nil, the provider of SetProvider, if it is a StatsProvider, and
-// otherwise nil. It is for queues of other packages.
+// StatsProviderFor returns configured or, if that is nil, the provider of SetProvider, if it is a
+// StatsProvider, and otherwise nil. It is for queues of other packages.
 func StatsProviderFor(configured MetricsProvider) StatsProvider {
 	p, _ := providerFor("a queue", configured).(StatsProvider)
 	return p
@@ -104,147 +109,6 @@ func providerFor(name string, configured MetricsProvider) MetricsProvider {
 	}
 	return nil
 }
-
-// Stats are a queue's numbers at one moment.
-type Stats struct {
-	// Name is the queue's name, or empty.
-	Name string
-
-	// Queued is the number of keys that wait for a worker.
-	Queued int
-	// Blocked is how many of those cannot be handed out, because their group is at its limit or paused. Paused reports
-	// that none can be. Only queues with such features set them.
-	Blocked int
-	Paused  bool
-	// PausedUntil is when a pause of the queue ends, zero if it has no end.
-	PausedUntil time.Time
-	// Processing is the number of keys that workers hold.
-	Processing int
-	// Again is how many of those were added meanwhile, so that they are queued when their worker is Done.
-	Again int
-	// Held is how many of them are on hold, so that no worker has them. Queues leave it zero: package debug and the metrics
-	// set it, as far as the queue's pools say so. LongestRunning and UnfinishedWork are then those of running calls.
-	Held int
-	// Waiting is the number of keys that wait for their time. A key can wait and be queued or held at once. If Queued,
-	// Processing and Waiting are all zero, the queue had no key at some moment.
-	Waiting int
-
-	// Adds counts the adds that changed something, as the metric does.
-	Adds uint64
-	// Retries counts the calls of AddAfter, AddRateLimited and Fail before shutdown that add a key, whatever the delay.
-	Retries uint64
-	// Dropped is the number of keys that were still waiting for their time at shutdown, and of those that DropQueued has
-	// dropped. (A shared queue counts the adds that were not sent to the server.)
-	Dropped uint64
-	// UnmatchedDones counts the calls of Done for a key that no worker held. Each of them is a bug in the caller.
-	UnmatchedDones uint64
-
-	// OldestQueued is how long ago the key that has been queued for longest was added or came due. (A key that was added
-	// while a worker held it counts from that add.) Like the other times, it is zero in a queue without metrics. It is also
-	// zero in a queue with a custom Queue, whose head is unknown.
-	OldestQueued time.Duration
-	// ShuttingDown reports whether one of the ShutDown methods was called.
-	ShuttingDown bool
-	// LongestRunning is for how long the worker that got its key first has held it.
-	LongestRunning time.Duration
-	// UnfinishedWork is the sum, over all keys that workers hold, of how long they have held them.
-	UnfinishedWork time.Duration
-	// Latency has the times from a key's first add until a worker got it, WorkDuration those from Get to
-	// Done. They are nil in a queue without metrics.
-	Latency, WorkDuration *Histogram
-	// ByPriority divides Queued and Again together. It is nil in a queue without priorities, or without metrics.
-	ByPriority *PriorityDepths
-	// Shared is nil in a queue of one process.
-	Shared *SharedStats
-}
-
-// SharedStats are the further numbers of a queue that several processes share on a server, as those of package
-// redisqueue.
-type SharedStats struct {
-	// Outage reports that this process's last attempt to reach the server failed.
-	Outage bool
-	// Unsent is the number of operations that this process has not brought to the server yet.
-	Unsent int
-	// Errors counts this process's attempts to reach the server that failed.
-	Errors uint64
-	// LostLeases counts the keys whose lease was lost while a worker of this process held them, LostDones the calls of
-	// Done that came too late.
-	LostLeases, LostDones uint64
-	// CallDuration has the times of this process's calls of the server that succeeded. It is nil without metrics.
-	CallDuration *Histogram
-
-	// The others are of the whole queue, as every process of it sees them: Failing is the number of keys with failures,
-	// GivenUp that of keys that are not tried any more, SetAside that of keys that a process could not decode, Repaired
-	// that of entries on the server that did not fit together.
-	Failing, GivenUp, SetAside, Repaired int
-}
-
-// PriorityDepths are the numbers of keys of each priority that need processing: queued, or added again while a worker
-// holds them.
-type PriorityDepths struct {
-	// Depths are those of the priorities that the queue has met first, 25 at most so that metrics have
-	// few labels, highest priority first.
-	Depths []PriorityDepth
-	// Others is the number of such keys of all other priorities.
-	Others int
-}
-
-// PriorityDepth is the number of such keys of one priority.
-type PriorityDepth struct{ Priority, Queued int }
-
-// Histogram counts times by their length. It is a copy and does not change.
-type Histogram struct {
-	// Bounds are the longest times that each bucket takes, in seconds, ascending. They are shared, and
-	// must not be changed.
-	Bounds []float64
-	// Counts are the numbers of times in each bucket alone and, last, of those above all bounds.
-	Counts []uint64
-	// Sum is the sum of all times, in seconds.
-	Sum float64
-}
-
-// Count returns the number of times.
-func (h *Histogram) Count() uint64 {
-	n := uint64(0)
-	for _, c := range h.Counts {
-		n += c
-	}
-	return n
-}
-
-// Plus returns the sum of two histograms, and changes neither. Each may be nil. Histograms whose bounds differ cannot be added: then
-// it returns h.
-func (h *Histogram) Plus(other *Histogram) *Histogram {
-	if h == nil {
-		return other
-	}
-	if other == nil || len(h.Counts) != len(other.Counts) || !slices.Equal(h.Bounds, other.Bounds) {
-		return h
-	}
-	counts := slices.Clone(h.Counts)
-	for i, n := range other.Counts {
-		counts[i] += n
-	}
-	return &Histogram{Bounds: h.Bounds, Counts: counts, Sum: h.Sum + other.Sum}
-}
-
-// Durations counts times for a Histogram. It is for queues of other packages, and not safe for concurrent use.
-type Durations struct{ counts observe.Histogram }
-
-// NewDurations returns Durations without any. The bounds are those of a [StatsProvider]; they must ascend and be finite.
-func NewDurations(bounds []float64) (*Durations, error) {
-	buckets, err := observe.SharedBuckets(bounds)
-	if err != nil {
-		return nil, err
-	}
-	return &Durations{observe.NewHistogram(buckets)}, nil
-}
-
-// Observe counts a time. One below zero counts as zero.
-func (d *Durations) Observe(t time.Duration) { d.counts.Observe(max(t, 0)) }
-
-// Read returns a copy of the counts.
-func (d *Durations) Read() *Histogram { return (*Histogram)(d.counts.Read()) }
 
 // newObserver returns what keeps a queue's times and pushes its metrics, or nil without a provider.
 func newObserver(name string, provider MetricsProvider, c clock.WithTicker) *observe.Observer {
@@ -298,35 +162,4 @@ func (q *Typed[T]) refreshMetrics() {
 	if !q.shuttingDown.Load() {
 		q.observer.Refresh()
 	}
-}
-
-// Stats is that of [Extended].
-func (q *Typed[T]) Stats() Stats {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.statsLocked()
-}
-
-func (q *Typed[T]) statsLocked() Stats {
-	st := Stats{
-		Name:           q.name,
-		ShuttingDown:   q.shuttingDown.Load(),
-		Queued:         q.lenLocked(),
-		Processing:     q.mu.processing,
-		Again:          q.mu.again,
-		Adds:           q.mu.adds,
-		Dropped:        q.mu.dropped,
-		UnmatchedDones: q.mu.unmatchedDones,
-	}
-	if q.observer == nil {
-		return st
-	}
-	now := q.observer.Now()
-	if q.custom == nil && q.mu.ready.n > 0 {
-		st.OldestQueued = q.observer.SinceAdded(q.mu.ready.ahead(1)[0], now)
-	}
-	st.UnfinishedWork, st.LongestRunning = q.observer.Unfinished(now)
-	st.Latency = (*Histogram)(q.observer.Latency.Read())
-	st.WorkDuration = (*Histogram)(q.observer.WorkDuration.Read())
-	return st
 }

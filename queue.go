@@ -25,18 +25,18 @@ type TypedInterface[T comparable] interface {
 	Add(item T)
 	// Len returns the number of queued keys. Keys that workers hold are not counted.
 	Len() int
-	// Get blocks until a key is queued and hands it to the caller, who must call Done with it. After
-	// shutdown it hands out what is still queued, and then returns shutdown = true. (A queue with limits may block then,
+	// Get blocks until a key is queued and hands it to the caller, who must call Done with it. After shutdown it
+	// hands out what is still queued, and then returns shutdown = true. (A queue with limits may block then,
 	// until a limit lets a queued key go.)
 	Get() (item T, shutdown bool)
 	// Done says that the caller has finished with an item from Get. If the item was added in the
 	// meantime, it goes to the end of the line.
 	Done(item T)
-	// ShutDown makes the queue ignore later adds, and wakes every Get. What is queued is still handed out. It ends a
-	// ShutDownWithDrain that is waiting.
+	// ShutDown makes the queue ignore later adds, and wakes every Get. What is queued is still handed out. It
+	// ends a ShutDownWithDrain that is waiting.
 	ShutDown()
-	// ShutDownWithDrain is ShutDown that waits until every queued key has been handed out and every key that was handed
-	// out is Done, which includes the keys that were added while workers held them.
+	// ShutDownWithDrain is ShutDown that waits until every queued key has been handed out and every key that was
+	// handed out is Done, which includes the keys that were added while workers held them.
 	ShutDownWithDrain()
 	// ShuttingDown reports whether one of the ShutDown methods has been called.
 	ShuttingDown() bool
@@ -75,8 +75,8 @@ func NewTyped[T comparable]() *Typed[T] {
 // Deprecated: Use NewTypedWithConfig.
 func NewWithConfig(config QueueConfig) *Type { return NewTypedWithConfig(config) }
 
-// NewTypedWithConfig returns a queue configured by config. Only one with a name and a provider of metrics starts a
-// goroutine, which refreshes two of its metrics every 500 ms until shutdown.
+// NewTypedWithConfig returns a queue configured by config. Only one with a name and a provider of metrics
+// starts a goroutine, which refreshes two of its metrics every 500 ms until shutdown.
 func NewTypedWithConfig[T comparable](config TypedQueueConfig[T]) *Typed[T] {
 	return newQueueWithConfig(config, unfinishedWorkUpdatePeriod)
 }
@@ -96,8 +96,8 @@ func newQueueWithConfig[T comparable](config TypedQueueConfig[T], updatePeriod t
 	return q
 }
 
-// newQueue builds a queue whose Stats no provider watches yet. The layers of a queue must have the same provider, and
-// SetProvider may be called while they are built, so it does not look for the global one.
+// newQueue builds a queue whose Stats no provider watches yet. The layers of a queue must have the same
+// provider, and SetProvider may be called while they are built, so it does not look for the global one.
 func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider, updatePeriod time.Duration) *Typed[T] {
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
@@ -115,15 +115,15 @@ func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider
 // Deprecated: Use Typed.
 type Type = Typed[any]
 
-// Typed is a queue as the package comment describes it. It is made by [NewTyped] or [NewTypedWithConfig]; its zero
-// value is not usable. Add, Get and Done take constant time, and no allocation once the queue has held as many keys
-// before.
+// Typed is a queue as the package comment describes it. It is made by [NewTyped] or [NewTypedWithConfig]; its
+// zero value is not usable. Add, Get and Done take constant time, and no allocation once the queue has held
+// as many keys before.
 type Typed[T comparable] struct {
 	name   string
 	clock  clock.WithTicker
 	ticker observe.Ticker
-	// custom and observer are used under the lock. No foreign code runs under it but that of a user's Queue, of push
-	// metrics and of their clock.
+	// custom and observer are used under the lock. No foreign code runs under it but that of a user's Queue, of
+	// push metrics and of their clock.
 	custom   Queue[T]          // nil without
 	observer *observe.Observer // nil without metrics
 
@@ -267,8 +267,8 @@ func (q *Typed[T]) lenLocked() int {
 	return q.mu.ready.n
 }
 
-// Get is that of [TypedInterface]. After shutdown, when nothing is queued, it does not block, also while other workers
-// hold keys that will be queued again.
+// Get is that of [TypedInterface]. After shutdown, when nothing is queued, it does not block, also while
+// other workers hold keys that will be queued again.
 func (q *Typed[T]) Get() (item T, shutdown bool) {
 	item, err := q.getUntil(nil)
 	return item, err != nil
@@ -315,8 +315,8 @@ func (q *Typed[T]) popLocked() (keytable.Slot, *entry[T]) {
 	return keytable.None, nil
 }
 
-// takeLocked gives the key at s, which was just popped, to a worker. If a metric panics, the caller of Get does
-// not get the key, so it goes back into the line: into ready, because a custom Queue may panic as well.
+// takeLocked gives the key at s, which was just popped, to a worker. If a metric panics, the caller of Get
+// does not get the key, so it goes back into the line: into ready, because a custom Queue may panic as well.
 func (q *Typed[T]) takeLocked(s keytable.Slot, k *entry[T]) {
 	if q.observer != nil {
 		taken := false
@@ -349,7 +349,8 @@ func (q *Typed[T]) preloadLocked() {
 	}
 }
 
-// Done is that of [TypedInterface]. Done of a key that no worker holds changes nothing but [Stats].UnmatchedDones.
+// Done is that of [TypedInterface]. Done of a key that no worker holds changes nothing but
+// [Stats].UnmatchedDones.
 func (q *Typed[T]) Done(item T) {
 	h := keytable.HashOf(item)
 	q.mu.Lock()

@@ -11,13 +11,13 @@ import (
 // Deprecated: Use TypedRateLimitingInterface.
 type RateLimitingInterface TypedRateLimitingInterface[any]
 
-// TypedRateLimitingInterface is a queue to which a key can be added when a [TypedRateLimiter] allows it. A worker
-// that fails calls AddRateLimited, one that succeeds or gives up calls Forget, and both call Done.
+// TypedRateLimitingInterface is a queue to which a key can be added when a [TypedRateLimiter] allows it. A
+// worker that fails calls AddRateLimited, one that succeeds or gives up calls Forget, and both call Done.
 type TypedRateLimitingInterface[T comparable] interface {
 	TypedDelayingInterface[T]
 
-	// AddRateLimited asks the limiter, which counts a failure of item, and adds item after the limiter's delay. After
-	// shutdown it adds nothing.
+	// AddRateLimited asks the limiter, which counts a failure of item, and adds item after the limiter's delay.
+	// After shutdown it adds nothing.
 	AddRateLimited(item T)
 
 	// Forget makes the limiter forget the failures of item, whether it has succeeded or is given up.
@@ -33,14 +33,15 @@ type RateLimitingQueueConfig = TypedRateLimitingQueueConfig[any]
 
 // TypedRateLimitingQueueConfig configures [NewTypedRateLimitingQueueWithConfig].
 type TypedRateLimitingQueueConfig[T comparable] struct {
-	// Name, MetricsProvider and Clock are those of [TypedQueueConfig]. Clock also measures how long the delay of a failure
-	// lasts, over any DelayingQueue. The limiter has a clock of its own.
+	// Name, MetricsProvider and Clock are those of [TypedQueueConfig]. Clock also measures how long the delay of
+	// a failure lasts, over any DelayingQueue. The limiter has a clock of its own.
 	Name            string
 	MetricsProvider MetricsProvider
 	Clock           clock.WithTicker
 
-	// DelayingQueue is where keys go with the limiter's delay. Nil means one from NewTypedDelayingQueueWithConfig
-	// with the fields above, which have no effect on a DelayingQueue that is given here.
+	// DelayingQueue is where keys go with the limiter's delay. Nil means one from
+	// NewTypedDelayingQueueWithConfig with the fields above, which have no effect on a DelayingQueue that is
+	// given here.
 	DelayingQueue TypedDelayingInterface[T]
 }
 
@@ -60,8 +61,9 @@ func NewRateLimitingQueueWithConfig(rateLimiter RateLimiter, config RateLimiting
 	return NewTypedRateLimitingQueueWithConfig(rateLimiter, config)
 }
 
-// NewTypedRateLimitingQueueWithConfig returns a rate-limiting queue configured by config. A nil rateLimiter means
-// [DefaultTypedControllerRateLimiter]. The result is also an [ExtendedRateLimiting], whatever config.DelayingQueue is.
+// NewTypedRateLimitingQueueWithConfig returns a rate-limiting queue configured by config. A nil rateLimiter
+// means [DefaultTypedControllerRateLimiter]. The result is also an [ExtendedRateLimiting], whatever
+// config.DelayingQueue is.
 //
 // Most limiters of this package remember a failed key until it is forgotten, so call Forget for every
 // key that has succeeded or is given up. (That of [NewTypedItemBackoffRateLimiter] forgets by itself.)
@@ -71,7 +73,8 @@ func NewTypedRateLimitingQueueWithConfig[T comparable](rateLimiter TypedRateLimi
 	}
 	below, provider := config.DelayingQueue, providerFor(config.Name, config.MetricsProvider)
 	if config.DelayingQueue == nil {
-		config.DelayingQueue = newDelayingQueue(TypedDelayingQueueConfig[T]{Name: config.Name, Clock: config.Clock}, provider)
+		delaying := TypedDelayingQueueConfig[T]{Name: config.Name, Clock: config.Clock}
+		config.DelayingQueue = newDelayingQueue(delaying, provider)
 	}
 	q := &rateLimitingType[T]{
 		Extended:    Extend(TypedInterface[T](config.DelayingQueue)),

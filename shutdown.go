@@ -7,8 +7,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// ShutDown is that of [TypedInterface]. It may be called any number of times, also while or after the queue is drained.
-// It waits for the goroutine that refreshes metrics, if there is one, and for nothing else.
+// ShutDown is that of [TypedInterface]. It may be called any number of times, also while or after the queue
+// is drained. It waits for the goroutine that refreshes metrics, if there is one, and for nothing else.
 func (q *Typed[T]) ShutDown() {
 	defer q.ticker.Wait()
 	q.mu.Lock()
@@ -17,8 +17,9 @@ func (q *Typed[T]) ShutDown() {
 	q.beginShutDownLocked()
 }
 
-// ShutDownWithDrain is that of [TypedInterface]. It waits forever if no worker takes the queued keys, or one of them
-// never calls Done, unless ShutDown is called meanwhile. Use ShutDownContext to wait no longer than a limit.
+// ShutDownWithDrain is that of [TypedInterface]. It waits forever if no worker takes the queued keys, or one
+// of them never calls Done, unless ShutDown is called meanwhile. Use ShutDownContext to wait no longer than a
+// limit.
 func (q *Typed[T]) ShutDownWithDrain() {
 	// The caller asked for no error: a ShutDown that ends the wait is as good as an empty queue.
 	_ = q.ShutDownContext(context.Background())
@@ -33,7 +34,8 @@ func (q *Typed[T]) ShutDownContext(ctx context.Context) error {
 // ShuttingDown is that of [TypedInterface].
 func (q *Typed[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
-// beginDrain shuts the queue down and returns what to wait for. If the queue is empty, unlock ends the drain at once.
+// beginDrain shuts the queue down and returns what to wait for. If the queue is empty, unlock ends the drain
+// at once.
 func (q *Typed[T]) beginDrain() *gate.Drain {
 	q.mu.Lock()
 	defer q.unlock()
@@ -54,7 +56,8 @@ func (q *Typed[T]) beginShutDownLocked() {
 // maxPerLock is how many keys are dropped under one lock.
 const maxPerLock = 512
 
-// DropQueued is that of [Extended]. It takes a microsecond or two for each key, and other calls come in between.
+// DropQueued is that of [Extended]. It takes a microsecond or two for each key, and other calls come in
+// between.
 func (q *Typed[T]) DropQueued() []T {
 	var keys []T
 	for more := true; more; {

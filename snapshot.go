@@ -9,23 +9,23 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Snapshot shows people what is in a queue at one moment. It holds copies: keeping it does not harm the queue. Each list
-// has at most 512 keys; SnapshotKeys of [Extended] yields the others.
+// Snapshot shows people what is in a queue at one moment. It holds copies: keeping it does not harm the
+// queue. Each list has at most 512 keys; SnapshotKeys of [Extended] yields the others.
 type Snapshot[T comparable] struct {
 	// Stats are those of the same moment, or nearly so. They count all keys.
 	Stats Stats
 	// Processing are keys that workers hold: the one that has been held for longest first.
 	Processing []KeySnapshot[T]
-	// Queued are keys that wait for a worker: the next one first or, in a queue with a custom Queue, the one that
-	// was added first.
+	// Queued are keys that wait for a worker: the next one first or, in a queue with a custom Queue, the one
+	// that was added first.
 	Queued []KeySnapshot[T]
 	// Waiting are keys that wait for their time: the next one that is due first.
 	Waiting []KeySnapshot[T]
-	// Failing are keys whose failures the queue or its limiter has counted, in whatever state they are: the one with
-	// the most failures first.
+	// Failing are keys whose failures the queue or its limiter has counted, in whatever state they are: the one
+	// with the most failures first.
 	Failing []KeySnapshot[T]
-	// FailingUnlisted reports that Failing lacks keys that were added by AddRateLimited alone, because a limiter is not a
-	// [RequeueLister], as those of client-go.
+	// FailingUnlisted reports that Failing lacks keys that were added by AddRateLimited alone, because a limiter
+	// is not a [RequeueLister], as those of client-go.
 	FailingUnlisted bool
 }
 
@@ -44,15 +44,17 @@ type KeySnapshot[T comparable] struct {
 	Key T
 	// State is where the key is in its life. It is empty for a key that is not in the queue.
 	State KeyState
-	// Since is when a worker got the key, when it was queued, or when it began to wait. In a queue without metrics it
-	// is zero but for waiting keys. It is zero for a key that has come due and is on its way to its line.
+	// Since is when a worker got the key, when it was queued, or when it began to wait. In a queue without
+	// metrics it is zero but for waiting keys. It is zero for a key that has come due and is on its way to its
+	// line.
 	Since time.Time
-	// Due is when the time of a waiting key comes, and zero for other keys. If the wall clock has been set since the
-	// queue was made or its first key began to wait, Since and Due are off by as much.
+	// Due is when the time of a waiting key comes, and zero for other keys. If the wall clock has been set since
+	// the queue was made or its first key began to wait, Since and Due are off by as much.
 	Due time.Time
 	// Again reports that a key that is being processed was added meanwhile, so that it comes again.
 	Again bool
-	// Requeues is the number of failures in a row: those that Fail has counted, or the limiter if it has counted more.
+	// Requeues is the number of failures in a row: those that Fail has counted, or the limiter if it has counted
+	// more.
 	Requeues int
 	// Priority and Group are those of the key, in a queue that has such.
 	Priority int
@@ -63,16 +65,16 @@ type KeySnapshot[T comparable] struct {
 	Causes *Causes
 }
 
-// maxSnapshot is how many keys of a state Snapshot copies at most: all under one lock, which no call may hold for
-// milliseconds.
+// maxSnapshot is how many keys of a state Snapshot copies at most: all under one lock, which no call may hold
+// for milliseconds.
 const maxSnapshot = 512
 
-// Snapshot returns Stats and copies of up to limit keys of each state, at most 512 of each, as they are at one moment.
-// Ten keys of a million cost no more than ten of ten.
+// Snapshot returns Stats and copies of up to limit keys of each state, at most 512 of each, as they are at
+// one moment. Ten keys of a million cost no more than ten of ten.
 //
-// A queue without metrics looks through all keys for those that are being processed, and a queue with a custom Queue
-// for those that are queued, with the lock given back every few hundred keys. The first that it finds need not be the
-// oldest.
+// A queue without metrics looks through all keys for those that are being processed, and a queue with a
+// custom Queue for those that are queued, with the lock given back every few hundred keys. The first that it
+// finds need not be the oldest.
 func (q *Typed[T]) Snapshot(limit int) Snapshot[T] {
 	limit = min(max(limit, 0), maxSnapshot)
 	s := q.copyLists(limit)
@@ -88,7 +90,8 @@ func (q *Typed[T]) Snapshot(limit int) Snapshot[T] {
 	return s
 }
 
-// copyLists returns Stats and copies of up to limit keys of the states whose keys are in a list, under one lock.
+// copyLists returns Stats and copies of up to limit keys of the states whose keys are in a list, under one
+// lock.
 func (q *Typed[T]) copyLists(limit int) (s Snapshot[T]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -148,9 +151,9 @@ func (q *Typed[T]) AddedAt(key T) (at time.Time) {
 
 func (q *Typed[T]) snapshotLocked(s keytable.Slot) KeySnapshot[T] {
 	k := q.mu.keys.At(s)
-	c := KeySnapshot[T]{Key: k.Key, State: KeyQueued, Again: k.Value&(dirty|processing) == dirty|processing, Causes: q.causesLocked(s, k)}
+	c := KeySnapshot[T]{Key: k.Key, State: KeyQueued, Causes: q.causesLocked(s, k)}
 	if k.Value&processing != 0 {
-		c.State = KeyProcessing
+		c.State, c.Again = KeyProcessing, k.Value&dirty != 0
 	}
 	if q.observer != nil {
 		since := q.observer.AddedAt(s)
@@ -210,8 +213,8 @@ func (q *delayingType[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	return k, true
 }
 
-// snapshotWaiting returns what this layer knows of key. A key that has come due, and is on its way to the queue below,
-// counts as queued.
+// snapshotWaiting returns what this layer knows of key. A key that has come due, and is on its way to the
+// queue below, counts as queued.
 func (q *delayingType[T]) snapshotWaiting(key T) (k KeySnapshot[T], found bool) {
 	h := keytable.HashOf(key)
 	q.mu.Lock()
@@ -236,8 +239,9 @@ func (q *delayingType[T]) snapshotWaitingLocked(s keytable.Slot) KeySnapshot[T] 
 	}
 }
 
-// Snapshot asks the limiter for the requeues of each key that it returns, and for the keys with the most. For the latter
-// our limiters look at all keys that have failed, a few hundred at a time with the lock given back in between.
+// Snapshot asks the limiter for the requeues of each key that it returns, and for the keys with the most. For
+// the latter our limiters look at all keys that have failed, a few hundred at a time with the lock given back
+// in between.
 func (q *rateLimitingType[T]) Snapshot(limit int) Snapshot[T] {
 	s := q.Extended.Snapshot(limit)
 	for _, keys := range [][]KeySnapshot[T]{s.Processing, s.Queued, s.Waiting} {

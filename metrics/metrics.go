@@ -1,5 +1,5 @@
-// Package metrics has the metrics of queues and pools, and adds up those with one name. It is for packages that export
-// them, as prom and otel do; other programs need none of it.
+// Package metrics has the metrics of queues and pools, and adds up those with one name. It is for packages
+// that export them, as prom and otel do; other programs need none of it.
 package metrics
 
 import (
@@ -11,12 +11,13 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Metric is a metric that can be read from numbers S. Its name is that in Prometheus. One of Value, Histogram and Split
-// is set.
+// Metric is a metric that can be read from numbers S. Its name is that in Prometheus. One of Value, Histogram
+// and Split is set.
 type Metric[S any] struct {
 	Name, Help string
 
-	// Gauge reports that the metric has no value without a live source. All but gauges and histograms are counters.
+	// Gauge reports that the metric has no value without a live source. All but gauges and histograms are
+	// counters.
 	Gauge bool
 
 	// Has reports whether these numbers have the metric. Nil means that all have it.
@@ -133,13 +134,15 @@ var Queue = []Metric[workqueue.Stats]{
 		"Total number of calls of Done for a key that no worker held. Each is a bug in the caller.",
 		func(st *workqueue.Stats) float64 { return float64(st.UnmatchedDones) }),
 	HeldQueueKeys: gauge("workqueue_held_keys",
-		"Number of keys that are on hold: workers have handled them, and the queue does not hand them out again yet.",
+		"Number of keys that are on hold: workers have handled them, and the queue does not hand them out "+
+			"again yet.",
 		func(st *workqueue.Stats) float64 { return float64(st.Held) }).onlyIf(hasHolds),
 	BlockedKeys: gauge("workqueue_blocked_keys", "Number of queued keys whose group is at its limit or paused.",
 		func(st *workqueue.Stats) float64 { return float64(st.Blocked) }).onlyIf(hasPriorities),
 	Paused: gauge("workqueue_paused", "Whether the queue is paused: 1 or 0.",
 		func(st *workqueue.Stats) float64 { return oneIf(st.Paused) }).onlyIf(canBePaused),
-	Outage: gauge("workqueue_shared_outage", "Whether the last attempt to reach the queue's server failed: 1 or 0.",
+	Outage: gauge("workqueue_shared_outage",
+		"Whether the last attempt to reach the queue's server failed: 1 or 0.",
 		func(st *workqueue.Stats) float64 { return oneIf(st.Shared.Outage) }).onlyIf(isShared),
 	UnsentOperations: gauge("workqueue_shared_unsent_operations",
 		"Number of adds and other operations that the process has not brought to the queue's server yet.",
@@ -254,23 +257,28 @@ var Pool = []Metric[worker.Stats]{
 	FailingKeys: gauge("workqueue_pool_failing_keys", "Number of keys that failed and will be tried again.",
 		func(st *worker.Stats) float64 { return float64(st.Failing) }),
 	LoopingKeys: gauge("workqueue_pool_looping_keys",
-		"Number of keys whose handler was interrupted, or whose hold was released at once, more than five times in a row.",
+		"Number of keys whose handler was interrupted, or whose hold was released at once, "+
+			"more than five times in a row.",
 		func(st *worker.Stats) float64 { return float64(st.Looping) }).onlyIf(always),
 	HeldKeys: gauge("workqueue_pool_held_keys", "Number of keys that are on hold.",
 		func(st *worker.Stats) float64 { return float64(st.Held) }).onlyIf(always),
-	HeldToLimit: counter("workqueue_pool_held_to_limit_total", "Total number of holds that came to their limit, because nobody released the key.",
+	HeldToLimit: counter("workqueue_pool_held_to_limit_total",
+		"Total number of holds that came to their limit, because nobody released the key.",
 		func(st *worker.Stats) float64 { return float64(st.HeldToLimit) }).onlyIf(always),
-	PoolGivenUpKeys: gauge("workqueue_pool_given_up_keys", "Number of keys that were given up and that the pool remembers.",
+	PoolGivenUpKeys: gauge("workqueue_pool_given_up_keys",
+		"Number of keys that were given up and that the pool remembers.",
 		func(st *worker.Stats) float64 { return float64(st.GivenUpKeys) }).onlyIf(always),
 	PoolChangeDuration: histogram("workqueue_pool_change_duration_seconds",
-		"How long in seconds it took from the first add of a key until a call of the handler succeeded, retries included.",
+		"How long in seconds it took from the first add of a key until a call of the handler "+
+			"succeeded, retries included.",
 		func(st *worker.Stats) *workqueue.Histogram { return st.Changes }).onlyIf(knowsChanges),
 	PoolOldestChange: gauge("workqueue_pool_oldest_change_age_seconds",
 		"How many seconds ago the key was added for which no call of the handler has succeeded for longest.",
 		func(st *worker.Stats) float64 { return st.OldestUnanswered.Seconds() }).onlyIf(knowsChanges),
 }
 
-// ChangesAlone reports whether the numbers are of changes and held keys, and not of calls: they come from a program that counts its calls itself.
+// ChangesAlone reports whether the numbers are of changes and held keys, and not of calls: they come from a
+// program that counts its calls itself.
 func ChangesAlone(st *worker.Stats) bool { return st.Durations == nil && st.Changes != nil }
 
 func init() {

@@ -28,7 +28,8 @@ func ByQueue(pools []Total[worker.Stats]) map[string]worker.Stats {
 	return all
 }
 
-// LeaveOutHolds leaves keys on hold out of a queue's times, because no worker has them: the queue counts from Get to Done.
+// LeaveOutHolds leaves keys on hold out of a queue's times, because no worker has them: the queue counts from
+// Get to Done.
 func LeaveOutHolds(queue *workqueue.Stats, pools worker.Stats) {
 	if pools.Held > 0 {
 		queue.Held = pools.Held
@@ -93,7 +94,8 @@ func addShared(a, b *workqueue.SharedStats) *workqueue.SharedStats {
 	}
 }
 
-// MaxPriorities is the number of priorities for which a sum has a number of their own, as in the Stats of one queue.
+// MaxPriorities is the number of priorities for which a sum has a number of their own, as in the Stats of one
+// queue.
 const MaxPriorities = 25
 
 func addPriorities(a, b *workqueue.PriorityDepths) *workqueue.PriorityDepths {
@@ -105,7 +107,8 @@ func addPriorities(a, b *workqueue.PriorityDepths) *workqueue.PriorityDepths {
 	}
 	sum := &workqueue.PriorityDepths{Depths: slices.Clone(a.Depths), Others: a.Others + b.Others}
 	for _, d := range b.Depths {
-		i := slices.IndexFunc(sum.Depths, func(known workqueue.PriorityDepth) bool { return known.Priority == d.Priority })
+		isSame := func(known workqueue.PriorityDepth) bool { return known.Priority == d.Priority }
+		i := slices.IndexFunc(sum.Depths, isSame)
 		switch {
 		case i >= 0:
 			sum.Depths[i].Queued += d.Queued

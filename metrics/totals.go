@@ -7,8 +7,9 @@ import (
 	"sync"
 )
 
-// Set has the sources of numbers S, such as queues, and adds up those with the same name. It drops a source that has
-// ended, and keeps what it counted, so that no sum of a counter falls. It is safe for concurrent use.
+// Set has the sources of numbers S, such as queues, and adds up those with the same name. It drops a source
+// that has ended, and keeps what it counted, so that no sum of a counter falls. It is safe for concurrent
+// use.
 type Set[S any] struct {
 	add func(sum *S, part S)
 	end func(*S) bool
@@ -19,9 +20,9 @@ type Set[S any] struct {
 	sorted []*group[S]
 }
 
-// NewSet returns an empty set. The function add adds part to sum, and must not change what the pointers in either point
-// to. The function end reports whether the numbers of a source will not change any more. It may remove from them what
-// must not stay in the sum.
+// NewSet returns an empty set. The function add adds part to sum, and must not change what the pointers in
+// either point to. The function end reports whether the numbers of a source will not change any more. It may
+// remove from them what must not stay in the sum.
 func NewSet[S any](add func(sum *S, part S), end func(*S) bool) *Set[S] {
 	return &Set[S]{add: add, end: end, byName: map[string]*group[S]{}}
 }
@@ -38,7 +39,8 @@ type Total[S any] struct {
 type group[S any] struct {
 	name string
 
-	// reading is locked while the sources are read, before mu. It guards ended, the sum of those that have ended.
+	// reading is locked while the sources are read, before mu. It guards ended, the sum of those that have
+	// ended.
 	reading sync.Mutex
 	ended   S
 
@@ -57,8 +59,8 @@ type source[S any] struct {
 // minSweep is the number of sources of one name that may pile up without being read.
 const minSweep = 64
 
-// Watch adds a source, which is read by that function, to those of that name. It takes constant time and does not call
-// read. What is not UTF-8 in the name is replaced, because Prometheus and OpenTelemetry refuse it.
+// Watch adds a source, which is read by that function, to those of that name. It takes constant time and does
+// not call read. What is not UTF-8 in the name is replaced, because Prometheus and OpenTelemetry refuse it.
 func (s *Set[S]) Watch(name string, read func() S) {
 	g := s.group(strings.ToValidUTF8(name, "\uFFFD"))
 	g.mu.Lock()
@@ -83,8 +85,8 @@ func (s *Set[S]) group(name string) *group[S] {
 	return g
 }
 
-// All reads all sources, one name after the other in the order of the names, and yields their sums. If a source
-// panics, so does All, and nothing is lost.
+// All reads all sources, one name after the other in the order of the names, and yields their sums. If a
+// source panics, so does All, and nothing is lost.
 func (s *Set[S]) All() iter.Seq[Total[S]] {
 	return func(yield func(Total[S]) bool) {
 		r := new(reading[S])
@@ -109,7 +111,8 @@ func (s *Set[S]) groups() []*group[S] {
 	return s.sorted
 }
 
-// reading has the numbers that read works with. As variables of read they would be allocated anew for every name.
+// reading has the numbers that read works with. As variables of read they would be allocated anew for every
+// name.
 type reading[S any] struct{ sum, ended, part S }
 
 // read reads the sources of g, and sets r.sum to their sum. It reports whether one of them has not ended.

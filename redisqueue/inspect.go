@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/metrics"
 )
 
 // totals count what this replica has done. Guarded by the queue's mutex.
@@ -16,7 +17,7 @@ type totals struct {
 }
 
 // histogram counts times, and nothing without metrics.
-type histogram struct{ *workqueue.Durations }
+type histogram struct{ *metrics.Durations }
 
 func (h histogram) observe(d time.Duration) {
 	if h.Durations != nil {
@@ -39,7 +40,7 @@ func (q *Queue[T]) observe() error {
 	}
 	for _, h := range []*histogram{&q.mu.totals.latency, &q.mu.totals.workDuration, &q.mu.totals.calls} {
 		var err error
-		if h.Durations, err = workqueue.NewDurations(stats.HistogramBounds()); err != nil {
+		if h.Durations, err = metrics.NewDurations(stats.HistogramBounds()); err != nil {
 			return fmt.Errorf("redisqueue: StatsProvider: %w", err)
 		}
 	}

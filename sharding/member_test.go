@@ -74,17 +74,21 @@ func mustJoin(t *testing.T, store Store, config Config) *Member {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.end)
-	m.register(noHandlers{}) // Without a queue it takes no slots.
+	addIdleQueue(m) // Without a queue it takes no slots.
 	return m
 }
 
-// noHandlers is a queue that hands out nothing.
-type noHandlers struct{}
+// addIdleQueue gives a member a queue that hands out nothing, and that is not among its names.
+func addIdleQueue(m *Member) {
+	m.queues.Store(&[]slotQueue{idleQueue{}})
+	signal(m.toRenew)
+}
 
-func (noHandlers) handlers(int) int              { return 0 }
-func (noHandlers) gained([]int)                  {}
-func (noHandlers) stopEnded([]int)               {}
-func (noHandlers) fingerprint() (_, hash string) { return "", "" }
+type idleQueue struct{ slotQueue }
+
+func (idleQueue) handlers(int) int { return 0 }
+func (idleQueue) gained([]int)     {}
+func (idleQueue) stopEnded([]int)  {}
 
 func newRoot() workqueue.TypedRateLimitingInterface[string] {
 	return workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
@@ -232,10 +236,9 @@ func TestSeveralQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
 		list := func(key string) QueueConfig[string] {
-			return QueueConfig[string]{Keys: func(context.Context) ([]string, error) { return []string{key}, nil }}
+			return QueueConfig[string]{Name: key, Keys: func(context.Context) ([]string, error) { return []string{key}, nil }}
 		}
-		a := mustJoin(t, store, Config{Name: "a", Slots: 1})
-		time.Sleep(time.Second)
+		a := mustJoin(t, store, Config{Name: "a", Slots: 1, Queues: []string{"first", "second"}})
 		first, second := NewQueue(newRoot(), a, list("first")), NewQueue(newRoot(), a, list("second"))
 		one, _ := first.Get()
 		two, _ := second.Get()

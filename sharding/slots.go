@@ -95,12 +95,12 @@ func (m *Member) register(q slotQueue) {
 	name, hash := q.fingerprint()
 	var incompatible error
 	m.mu.Lock()
-	switch known := m.mu.hashes[name]; {
-	case hash == "" || hash == known:
-	case known != "":
+	if all, made := m.config.Queues, m.mu.made; slices.Contains(made, name) || !slices.Contains(all, name) && len(all)+len(made) > 0 {
 		m.mu.Unlock()
-		panic(fmt.Sprintf("sharding: two queues have the name %q and do not hash their keys in the same way: set QueueConfig.Name", name))
-	default:
+		panic(fmt.Sprintf("sharding: a queue %q beside %q: give each queue of a member a name of its own, and Config.Queues all names", name, made))
+	}
+	m.mu.made = append(m.mu.made, name)
+	if hash != "" {
 		m.mu.hashes = maps.Collect(maps.All(m.mu.hashes))
 		m.mu.hashes[name] = hash
 		if view := &m.mu.view; view.isThere() && view.incompatible == nil {
@@ -109,7 +109,7 @@ func (m *Member) register(q slotQueue) {
 		}
 		signal(m.toConfirm)
 	}
-	signal(m.toRenew) // The record says how many queues there are.
+	signal(m.toRenew) // The record says whether the member takes slots.
 	queues := append(slices.Clone(*m.queues.Load()), q)
 	m.queues.Store(&queues)
 	m.mu.Unlock()

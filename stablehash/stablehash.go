@@ -1,9 +1,10 @@
-// Package stablehash hashes keys such that all processes compute the same hash, whatever their version of this library, their
-// architecture and their endianness. Package sharding finds a key's slot by it, and package worker a key's moment within a
-// period. What it computes must never change.
+// Package stablehash hashes keys such that all processes compute the same hash, whatever their version of
+// this library, their architecture and their endianness. Package sharding finds a key's slot by it, and
+// package worker a key's moment within a period. What it computes must never change.
 //
-// The package hash/maphash is out of the question because it has a seed for each process, and FNV-1a because the last
-// characters of a key do not reach its upper bits (and those of keys with the same beginning hardly differ in the lower ones).
+// The package hash/maphash is out of the question because it has a seed for each process, and FNV-1a because
+// the last characters of a key do not reach its upper bits (and those of keys with the same beginning hardly
+// differ in the lower ones).
 package stablehash
 
 import (
@@ -59,15 +60,16 @@ func Scale(hash, n uint64) uint64 {
 	return scaled
 }
 
-// Phase returns the moment within a period that belongs to the hash of a key: from 0 to period, which must be positive.
+// Phase returns the moment within a period that belongs to the hash of a key: from 0 to period, which must be
+// positive.
 func Phase(hash uint64, period time.Duration) time.Duration {
 	return time.Duration(Scale(hash, uint64(period)))
 }
 
-// UntilPhase returns how long after now the next moment is that is phase after a multiple of period since the Unix epoch. It
-// takes the one after if the next is less than a thousandth of the period away: a timer comes that early if the clock is
-// slewed meanwhile (NTP does that by up to one in 2,000), and what it has begun would come twice. So it is never more than
-// 1.001 periods.
+// UntilPhase returns how long after now the next moment is that is phase after a multiple of period since the
+// Unix epoch. It takes the one after if the next is less than a thousandth of the period away: a timer comes
+// that early if the clock is slewed meanwhile (NTP does that by up to one in 2,000), and what it has begun
+// would come twice. So it is never more than 1.001 periods.
 func UntilPhase(phase, period time.Duration, now time.Time) time.Duration {
 	into := time.Duration(now.UnixNano()) % period
 	d := (phase - into) % period
@@ -89,9 +91,9 @@ type leaf struct {
 // Hasher computes the hash of keys of one type.
 type Hasher[T comparable] struct{ leaves []leaf }
 
-// New returns the Hasher for keys that are strings, numbers, booleans, or structs and arrays of such. It returns
-// an error for others: they have no value that other processes could know (pointers, channels), or need not have
-// one (interfaces), or are equal and look different (floats).
+// New returns the Hasher for keys that are strings, numbers, booleans, or structs and arrays of such. It
+// returns an error for others: they have no value that other processes could know (pointers, channels), or
+// need not have one (interfaces), or are equal and look different (floats).
 func New[T comparable]() (Hasher[T], error) {
 	leaves, err := leavesOf(reflect.TypeFor[T](), 0, nil)
 	return Hasher[T]{leaves: leaves}, err

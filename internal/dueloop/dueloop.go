@@ -1,5 +1,5 @@
-// Package dueloop is the part of a delaying queue that knows the clock: the queue's time, and the goroutine that
-// sleeps until the next key is due.
+// Package dueloop is the part of a delaying queue that knows the clock: the queue's time, and the goroutine
+// that sleeps until the next key is due.
 package dueloop
 
 import (
@@ -11,12 +11,12 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Loop is the goroutine of a queue that makes keys ready when they are due. It runs only while a key waits. The queue
-// has the keys and their lock. When it lets a key wait it calls TendLocked under the lock and, if that returns true, Wake
-// after unlocking.
+// Loop is the goroutine of a queue that makes keys ready when they are due. It runs only while a key waits.
+// The queue has the keys and their lock. When it lets a key wait it calls TendLocked under the lock and, if
+// that returns true, Wake after unlocking.
 //
-// A Loop's times are durations since it first read its clock. They saturate at 146 years, so that no difference of two
-// overflows.
+// A Loop's times are durations since it first read its clock. They saturate at 146 years, so that no
+// difference of two overflows.
 type Loop struct {
 	clock   clock.Clock
 	epoch   atomic.Pointer[time.Time] // nil until the clock was first read
@@ -36,16 +36,16 @@ const (
 	// Never is the time that does not come.
 	Never time.Duration = math.MaxInt64
 
-	// MaxSleep is the longest time for which the goroutine sleeps. If a clock is set forward and its timers do not
-	// notice, keys are late by no more than that.
+	// MaxSleep is the longest time for which the goroutine sleeps. If a clock is set forward and its timers do
+	// not notice, keys are late by no more than that.
 	MaxSleep = 10 * time.Second
 
 	past    = -Never
 	horizon = 1<<62 - MaxSleep
 )
 
-// New returns a Loop on that clock. Its goroutine calls moveDue whenever keys may be due. This makes them ready, and
-// returns the answer of PlanLocked.
+// New returns a Loop on that clock. Its goroutine calls moveDue whenever keys may be due. This makes them
+// ready, and returns the answer of PlanLocked.
 func New(c clock.Clock, moveDue func() (until time.Duration, ok bool)) *Loop {
 	return &Loop{clock: c, moveDue: moveDue, wakeUps: make(chan struct{}, 1)}
 }
@@ -64,7 +64,8 @@ func (l *Loop) Now() time.Duration {
 	return min(max(l.clock.Since(l.zero()), -horizon), horizon)
 }
 
-// zero returns the time from which the loop's times count. A queue whose keys never wait does not read the clock.
+// zero returns the time from which the loop's times count. A queue whose keys never wait does not read the
+// clock.
 func (l *Loop) zero() time.Time {
 	if l.epoch.Load() == nil {
 		now := l.clock.Now()
@@ -76,8 +77,9 @@ func (l *Loop) zero() time.Time {
 // Time returns t as the clock shows it.
 func (l *Loop) Time(t time.Duration) time.Time { return l.zero().Add(t) }
 
-// TendLocked starts the goroutine if a key waits and there is none. The first key is due at next, which is Never if no
-// key waits. TendLocked reports whether the goroutine must be woken, because it sleeps beyond next.
+// TendLocked starts the goroutine if a key waits and there is none. The first key is due at next, which is
+// Never if no key waits. TendLocked reports whether the goroutine must be woken, because it sleeps beyond
+// next.
 func (l *Loop) TendLocked(next time.Duration) (wake bool) {
 	switch {
 	case next == Never:
@@ -90,8 +92,8 @@ func (l *Loop) TendLocked(next time.Duration) (wake bool) {
 	return false
 }
 
-// PlanLocked is called by moveDue when it has looked at the keys, the first of which is due at next. It returns until
-// when the goroutine sleeps, and false if next is Never: then the goroutine ends.
+// PlanLocked is called by moveDue when it has looked at the keys, the first of which is due at next. It
+// returns until when the goroutine sleeps, and false if next is Never: then the goroutine ends.
 func (l *Loop) PlanLocked(now, next time.Duration) (until time.Duration, ok bool) {
 	l.running = next != Never
 	l.until = min(next, now+MaxSleep)
@@ -142,9 +144,9 @@ const maxStarts = 10
 
 // set makes the timer fire at that time, and returns false if it is past.
 //
-// A fake clock may be stepped after it was read and before the timer starts, which then fires too late by that step. So
-// set reads the clock again, and starts the timer again if the time has changed. The number of starts is bounded,
-// because some clocks always move. The real clock cannot be stepped.
+// A fake clock may be stepped after it was read and before the timer starts, which then fires too late by
+// that step. So set reads the clock again, and starts the timer again if the time has changed. The number of
+// starts is bounded, because some clocks always move. The real clock cannot be stepped.
 func (t Timer) set(until time.Duration) bool {
 	_, isReal := t.loop.clock.(clock.RealClock)
 	left := until - t.loop.Now()
@@ -169,3 +171,12 @@ func (t Timer) restart(d time.Duration) {
 	}
 	t.timer.Reset(d)
 }
+
+// Packed is a Duration in two halves, the lower one first.
+type Packed [2]uint32
+
+// Pack returns d in two halves.
+func Pack(d time.Duration) Packed { return Packed{uint32(d), uint32(d >> 32)} }
+
+// Duration returns what was packed.
+func (p Packed) Duration() time.Duration { return time.Duration(p[1])<<32 | time.Duration(p[0]) }

@@ -12,42 +12,43 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Keys has a count for each key, and each key has its own time to live. There is no goroutine: calls for other keys give
-// back the memory of keys that have expired. It is made by [New].
+// Keys has a count for each key, and each key has its own time to live. There is no goroutine: calls for
+// other keys give back the memory of keys that have expired. It is made by [New].
 //
-// Invariants, which Check asserts in tests:
-//   - The slots of Table are those in order.
+// Invariants, which checkExpiring asserts in the tests of the limiters:
+//   - The slots of Table are those in Order.
 //   - Now is not above Horizon, and what a key has left to live is below it, or the key lives forever.
 type Keys[T comparable] struct {
 	clock clock.PassiveClock
 
-	// Mu guards what follows, and what else its user has. Nothing of the caller's but the clock is called under it.
+	// Mu guards what follows, and what else its user has. Nothing of the caller's but the clock is called under
+	// it.
 	Mu sync.Mutex
-	// Table has the keys, and order when each expires, on the scale of Now.
+	// Table has the keys, and Order when each expires, on the scale of Now.
 	Table keytable.Table[T, Value]
-	order slotheap.Heap
-	// readAt is the clock's last reading, zero before the first. Now is by how much the readings have advanced, at most Horizon. It
-	// does not go back with the clock, and goes on from where it was.
+	Order slotheap.Heap
+	// readAt is the clock's last reading, zero before the first. Now is by how much the readings have advanced,
+	// at most Horizon. It does not go back with the clock, and goes on from where it was.
 	readAt time.Time
 	Now    time.Duration
 }
 
-// Value is what is known of a key. It has no field of 64 bits: with the 32 bits of the hash beside it, that would leave a
-// gap in the table.
+// Value is what is known of a key. It has no field of 64 bits: with the 32 bits of the hash beside it, that
+// would leave a gap in the table.
 type Value struct {
 	Count uint32
 	Span  dueloop.Packed // the user's own
 }
 
 const (
-	// Horizon is half of what a Duration expresses, so that a sum of two times does not overflow. A longer life does
-	// not end.
+	// Horizon is half of what a Duration expresses, so that a sum of two times does not overflow. A longer life
+	// does not end.
 	Horizon = time.Duration(1 << 62)
 	// Forever is a life without end.
 	Forever = time.Duration(math.MaxInt64)
 
-	// maxDropped is how many expired keys a call drops: so many that a burst is given back within some hundred calls, and
-	// so few that they take a millisecond at most.
+	// maxDropped is how many expired keys a call drops: so many that a burst is given back within some hundred
+	// calls, and so few that they take a millisecond at most.
 	maxDropped = 1 << 12
 )
 
@@ -72,10 +73,10 @@ func (k *Keys[T]) AdvanceLocked() {
 func (k *Keys[T]) TickLocked() {
 	k.AdvanceLocked()
 	for range maxDropped {
-		if k.order.Len() == 0 || k.order.First().Rank > int64(k.Now) {
+		if k.Order.Len() == 0 || k.Order.First().Rank > int64(k.Now) {
 			return
 		}
-		k.DropLocked(k.order.First().Slot)
+		k.DropLocked(k.Order.First().Slot)
 	}
 }
 
@@ -90,10 +91,10 @@ func (k *Keys[T]) Tick() {
 
 // ExpiredLocked returns up to limit keys that have expired, in no particular order.
 func (k *Keys[T]) ExpiredLocked(limit int) (keys []T) {
-	if k.order.Len() == 0 || k.order.First().Rank > int64(k.Now) {
+	if k.Order.Len() == 0 || k.Order.First().Rank > int64(k.Now) {
 		return nil
 	}
-	for e := range k.order.InOrder() {
+	for e := range k.Order.InOrder() {
 		if len(keys) == limit || e.Rank > int64(k.Now) {
 			break
 		}
@@ -104,11 +105,12 @@ func (k *Keys[T]) ExpiredLocked(limit int) (keys []T) {
 
 // ExpiresLocked returns when the key at s expires.
 func (k *Keys[T]) ExpiresLocked(s keytable.Slot) time.Duration {
-	return time.Duration(k.order.At(s).Rank)
+	return time.Duration(k.Order.At(s).Rank)
 }
 
-// FindOrInsertLocked returns the slot of key, whose hash is h, what is known of it, and when it expires, which is Now if
-// it is new or has expired: then Count is zero. The pointer is valid until the next call, which must be SetLifeLocked.
+// FindOrInsertLocked returns the slot of key, whose hash is h, what is known of it, and when it expires,
+// which is Now if it is new or has expired: then Count is zero. The pointer is valid until the next call,
+// which must be SetLifeLocked.
 func (k *Keys[T]) FindOrInsertLocked(h keytable.Hash, key T) (keytable.Slot, *Value, time.Duration) {
 	s, e, inserted := k.Table.FindOrInsert(h, key)
 	expires := k.Now
@@ -127,10 +129,10 @@ func (k *Keys[T]) SetLifeLocked(s keytable.Slot, length time.Duration) {
 	if length < Horizon {
 		e.Rank = int64(k.Now + length)
 	}
-	if k.order.Has(s) {
-		k.order.Replace(e)
+	if k.Order.Has(s) {
+		k.Order.Replace(e)
 	} else {
-		k.order.Push(e)
+		k.Order.Push(e)
 	}
 }
 
@@ -147,8 +149,8 @@ func (k *Keys[T]) Count(key T) (n uint32) {
 // Forget drops key.
 func (k *Keys[T]) Forget(key T) { k.Find(key, k.DropLocked) }
 
-// Find calls locked with the slot of key, if it is there. Like Tick it reads no clock if there are no keys: workers call
-// Forget for every key, and most programs have no failures.
+// Find calls locked with the slot of key, if it is there. Like Tick it reads no clock if there are no keys:
+// workers call Forget for every key, and most programs have no failures.
 func (k *Keys[T]) Find(key T, locked func(keytable.Slot)) {
 	keytable.CheckKey(key)
 	h := keytable.HashOf(key)
@@ -164,4 +166,4 @@ func (k *Keys[T]) Find(key T, locked func(keytable.Slot)) {
 }
 
 // DropLocked drops the key at s.
-func (k *Keys[T]) DropLocked(s keytable.Slot) { slotheap.Drop(&k.order, &k.Table, s) }
+func (k *Keys[T]) DropLocked(s keytable.Slot) { slotheap.Drop(&k.Order, &k.Table, s) }

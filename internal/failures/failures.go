@@ -1,5 +1,5 @@
-// Package failures counts, for a queue in memory, how often each key has failed in a row. It has the rule of what a
-// failure is: see Fail of workqueue.ExtendedRateLimiting.
+// Package failures counts, for a queue in memory, how often each key has failed in a row. It has the rule of
+// what a failure is: see Fail of workqueue.ExtendedRateLimiting.
 package failures
 
 import (
@@ -30,9 +30,9 @@ type (
 	}
 )
 
-// Counts has the number of failures, and the end of the last delay, of each key that fails. A key whose user never calls
-// Forget is dropped an hour after its delay has ended, unless it is in the queue then. While no key fails, Of and Forget
-// cost one atomic load.
+// Counts has the number of failures, and the end of the last delay, of each key that fails. A key whose user
+// never calls Forget is dropped an hour after its delay has ended, unless it is in the queue then. While no
+// key fails, Of and Forget cost one atomic load.
 //
 // No foreign code but the clock runs under its lock. It is made by [New].
 type Counts[T comparable] struct {
@@ -50,7 +50,8 @@ const (
 	maxSwept = 1 << 10
 )
 
-// New returns Counts on that clock. The function inQueue reports whether a key is in the queue, in whatever state.
+// New returns Counts on that clock. The function inQueue reports whether a key is in the queue, in whatever
+// state.
 func New[T comparable](c clock.PassiveClock, inQueue func(key T) bool) *Counts[T] {
 	return &Counts[T]{keys: expiring.New[T](c), inQueue: inQueue}
 }
@@ -74,8 +75,8 @@ func (c *Counts[T]) leftLocked(v *expiring.Value) time.Duration {
 	return max(0, v.Span.Duration()-c.keys.Now)
 }
 
-// Fail applies the rule to a failure of key, which a worker holds. Only if it is a new one that is retried, Fail asks the
-// limiter. If that panics, nothing is counted.
+// Fail applies the rule to a failure of key, which a worker holds. Only if it is a new one that is retried,
+// Fail asks the limiter. If that panics, nothing is counted.
 func (c *Counts[T]) Fail(key T, f Failure, limiter Limiter[T]) Retry {
 	r := c.Judge(key, f)
 	if !r.Same && !r.GivenUp {
@@ -85,8 +86,8 @@ func (c *Counts[T]) Fail(key T, f Failure, limiter Limiter[T]) Retry {
 	return r
 }
 
-// Judge finds out what the failure is. It changes nothing but the end of a delay that f makes longer, and drops a key that
-// is given up. The caller counts a new failure.
+// Judge finds out what the failure is. It changes nothing but the end of a delay that f makes longer, and
+// drops a key that is given up. The caller counts a new failure.
 func (c *Counts[T]) Judge(key T, f Failure) (r Retry) {
 	c.sweep()
 	h := keytable.HashOf(key)
@@ -172,7 +173,8 @@ func (c *Counts[T]) expired() []T {
 	return c.keys.ExpiredLocked(maxSwept)
 }
 
-// settle drops an expired key, or keeps it for another hour. A key that has failed again meanwhile has not expired.
+// settle drops an expired key, or keeps it for another hour. A key that has failed again meanwhile has not
+// expired.
 func (c *Counts[T]) settle(key T, inQueue bool) {
 	h := keytable.HashOf(key)
 	c.keys.Mu.Lock()
@@ -203,9 +205,9 @@ type Limiter[T comparable] interface{ When(key T) time.Duration }
 // IsNew marks a call of a limiter about a failure that the queue knows to be a new one.
 type IsNew struct{}
 
-// Ask asks the limiter about a new failure. Some of our limiters count a failure once for each delay that was served. They
-// measure their own delay, and the queue may have served a shorter one: WhenNew makes them count. Its second parameter has
-// a type that no limiter outside of this module can name.
+// Ask asks the limiter about a new failure. Some of our limiters count a failure once for each delay that was
+// served. They measure their own delay, and the queue may have served a shorter one: WhenNew makes them
+// count. Its second parameter has a type that no limiter outside of this module can name.
 func Ask[T comparable](limiter Limiter[T], key T) time.Duration {
 	if l, ok := limiter.(interface{ WhenNew(T, IsNew) time.Duration }); ok {
 		return l.WhenNew(key, IsNew{})

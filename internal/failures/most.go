@@ -14,8 +14,8 @@ type Failing[T comparable] struct {
 	N   int
 }
 
-// List yields the keys of t with what count returns of their slots, without those of which that is zero. It copies a few
-// hundred under one lock and holds none while it yields them.
+// List yields the keys of t with what count returns of their slots, without those of which that is zero. It
+// copies a few hundred under one lock and holds none while it yields them.
 func List[T comparable, V any](t *keytable.Table[T, V], lock, unlock func(), count func(keytable.Slot) int) iter.Seq2[T, int] {
 	add := func(counts []Failing[T], s keytable.Slot) []Failing[T] {
 		if n := count(s); n > 0 {
@@ -32,9 +32,9 @@ func List[T comparable, V any](t *keytable.Table[T, V], lock, unlock func(), cou
 	}
 }
 
-// Most returns up to limit of the keys of all lists that have failed most, those with the most first. A key that is there
-// twice is listed once, with the larger number: several limiters may have counted it, or it was forgotten and has failed
-// again meanwhile.
+// Most returns up to limit of the keys of all lists that have failed most, those with the most first. A key
+// that is there twice is listed once, with the larger number: several limiters may have counted it, or it was
+// forgotten and has failed again meanwhile.
 func Most[T comparable](limit int, lists ...iter.Seq2[T, int]) (most []Failing[T]) {
 	for _, list := range lists {
 		for key, n := range list {

@@ -1,5 +1,5 @@
-// Package gate is the lock of a queue, and everything that waits for the queue: getters that sleep until there
-// is a key, and drains that wait until there is none.
+// Package gate is the lock of a queue, and everything that waits for the queue: getters that sleep until
+// there is a key, and drains that wait until there is none.
 package gate
 
 import (
@@ -8,12 +8,12 @@ import (
 	"sync"
 )
 
-// Gate is a lock with waiters. The queue locks it, changes its own state, calls Wake or EndDrain if that is what
-// sleepers or drains wait for, and unlocks it. The zero Gate is unlocked and ready to use.
+// Gate is a lock with waiters. The queue locks it, changes its own state, calls Wake or EndDrain if that is
+// what sleepers or drains wait for, and unlocks it. The zero Gate is unlocked and ready to use.
 //
-// A burst of adds wakes one getter. That getter wakes the next one when it unlocks, if there is still something to do. So one
-// producer does not wake 64 workers for 64 keys that three of them could handle, and a getter that gives up takes no
-// wake-up with it.
+// A burst of adds wakes one getter. That getter wakes the next one when it unlocks, if there is still
+// something to do. So one producer does not wake 64 workers for 64 keys that three of them could handle, and
+// a getter that gives up takes no wake-up with it.
 type Gate struct {
 	mu sync.Mutex
 
@@ -42,8 +42,8 @@ func (g *Gate) Unlock() {
 	g.mu.Unlock()
 }
 
-// unlockAndWake sends a wake-up after unlocking, so that the woken getter does not run into the lock. This cannot block,
-// because there is room for all that are pending.
+// unlockAndWake sends a wake-up after unlocking, so that the woken getter does not run into the lock. This
+// cannot block, because there is room for all that are pending.
 func (g *Gate) unlockAndWake() {
 	g.wake = false
 	wakeUps := g.wakeUps
@@ -51,16 +51,17 @@ func (g *Gate) unlockAndWake() {
 	wakeUps <- struct{}{}
 }
 
-// Watched reports whether anything sleeps or drains, so that Wake or EndDrain can have an effect. The gate must be
-// locked, as in all methods below.
+// Watched reports whether anything sleeps or drains, so that Wake or EndDrain can have an effect. The gate
+// must be locked, as in all methods below.
 func (g *Gate) Watched() bool { return g.sleeping > 0 || g.drain != nil }
 
 // Wake wakes a sleeping getter at Unlock, unless none sleeps or one is being woken already.
 func (g *Gate) Wake() { g.wakeUpTo(1) }
 
-// WakeAnother is Wake that wakes a second getter if one is being woken already. It is for goroutines that are about to
-// block, such as a loop that waits for keys to come due: the getter then takes over their processor at once. The first
-// getter may have to wait until the goroutine that woke it leaves its processor, which takes 10 ms if that is busy.
+// WakeAnother is Wake that wakes a second getter if one is being woken already. It is for goroutines that are
+// about to block, such as a loop that waits for keys to come due: the getter then takes over their processor
+// at once. The first getter may have to wait until the goroutine that woke it leaves its processor, which
+// takes 10 ms if that is busy.
 func (g *Gate) WakeAnother() { g.wakeUpTo(maxPending) }
 
 func (g *Gate) wakeUpTo(pending int) {
@@ -70,9 +71,9 @@ func (g *Gate) wakeUpTo(pending int) {
 	}
 }
 
-// Sleep unlocks the gate, waits for a wake-up or for done, and locks it again. It returns false if done is closed;
-// a nil done never is. Before it locks the gate again it calls awake, unless that is nil. It locks the gate
-// also if awake panics, so that the caller's deferred unlock passes the wake-up on.
+// Sleep unlocks the gate, waits for a wake-up or for done, and locks it again. It returns false if done is
+// closed; a nil done never is. Before it locks the gate again it calls awake, unless that is nil. It locks
+// the gate also if awake panics, so that the caller's deferred unlock passes the wake-up on.
 func (g *Gate) Sleep(done <-chan struct{}, awake func()) bool {
 	if g.wakeUps == nil {
 		g.wakeUps = make(chan struct{}, maxPending)
@@ -127,8 +128,8 @@ func (g *Gate) EndDrain(err error) {
 	}
 }
 
-// Wait waits until d has ended, and returns the error that it ended with, or ctx.Err() if ctx is done first. The gate
-// must not be locked.
+// Wait waits until d has ended, and returns the error that it ended with, or ctx.Err() if ctx is done first.
+// The gate must not be locked.
 func (d *Drain) Wait(ctx context.Context) error {
 	select {
 	case <-d.ended:

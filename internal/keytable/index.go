@@ -67,8 +67,8 @@ func (x *index) has(h Hash, s Slot) bool {
 // probe returns the slot and the entry of key, whose hash is h, or None and nil. The index must not be empty,
 // as old is when no keys are moving.
 func (t *Table[K, V]) probe(x *index, h Hash, key K) (Slot, *Entry[K, V]) {
-	// The search ends at the first bucket that no key has passed. There may be no such bucket, if each was full at
-	// some time and the keys that passed it are still there. Then the search ends after one round.
+	// The search ends at the first bucket that no key has passed. There may be no such bucket, if each was full
+	// at some time and the keys that passed it are still there. Then the search ends after one round.
 	home := x.home(h)
 	for n, last := home, home+len(x.buckets)-1; ; n++ {
 		g := x.bucket(n)
@@ -104,11 +104,12 @@ const (
 	highBits = lowBits << 7
 )
 
-// tagOf returns the byte by which a bucket distinguishes its keys. Its highest bit is set, so it is not zero. The others
-// are the last ones of the hash, because the first ones have led to the bucket.
+// tagOf returns the byte by which a bucket distinguishes its keys. Its highest bit is set, so it is not zero.
+// The others are the last ones of the hash, because the first ones have led to the bucket.
 func tagOf(h Hash) uint64 { return uint64(h)&0x7f | 0x80 }
 
-// match returns a set, for placeOf, of the places that have the tag of h. It has all of them, and rarely another.
+// match returns a set, for placeOf, of the places that have the tag of h. It has all of them, and rarely
+// another.
 func (g *bucket) match(h Hash) uint64 {
 	// The usual search for zero bytes (Warren, "Hacker's Delight", section 6-1). The borrow of one can make
 	// the next byte look like one if it is 1, which is why callers look closer.
@@ -153,13 +154,13 @@ func (g *bucket) pass(n int) {
 	}
 }
 
-// The index grows by doubling. To move all keys at once would make one caller wait for tens of milliseconds where there
-// are a million. So the old index stays for a while. Each Delete, and every eighth FindOrInsert, moves the keys of one
-// slab, where their hashes lie side by side in memory, until all have been moved; meanwhile a look-up goes to both.
-// That is over long before the index is too small or too large again.
+// The index grows by doubling. To move all keys at once would make one caller wait for tens of milliseconds
+// where there are a million. So the old index stays for a while. Each Delete, and every eighth FindOrInsert,
+// moves the keys of one slab, where their hashes lie side by side in memory, until all have been moved;
+// meanwhile a look-up goes to both. That is over long before the index is too small or too large again.
 
-// callsPerMove is how many calls of FindOrInsert there are for each slab that they move. To move a slab takes ten
-// microseconds, and a queue inserts hundreds of keys under one lock.
+// callsPerMove is how many calls of FindOrInsert there are for each slab that they move. To move a slab takes
+// ten microseconds, and a queue inserts hundreds of keys under one lock.
 const callsPerMove = 8
 
 // isMoving reports whether there are keys that are in old and not in index.
@@ -187,8 +188,8 @@ func (t *Table[K, V]) shrink() {
 	t.moveTo(t.spare.Get(max(keptBuckets, len(t.index.buckets)/4)))
 }
 
-// moveTo makes buckets, which are empty, the table's index, and begins to move the keys there. It moves those of a small
-// index at once.
+// moveTo makes buckets, which are empty, the table's index, and begins to move the keys there. It moves those
+// of a small index at once.
 func (t *Table[K, V]) moveTo(buckets []bucket) {
 	t.moveAll()
 	t.old, t.moved = t.index, 0
@@ -205,8 +206,8 @@ func (t *Table[K, V]) moveAll() {
 	}
 }
 
-// moveSome moves the keys of the next slab, and forgets old if no later one has any. Moved keys also stay in old until it
-// is dropped as a whole; only Delete takes single keys out of it.
+// moveSome moves the keys of the next slab, and forgets old if no later one has any. Moved keys also stay in
+// old until it is dropped as a whole; only Delete takes single keys out of it.
 func (t *Table[K, V]) moveSome() {
 	t.moveSlab(t.moved)
 	slabs := t.slots.slabs
@@ -231,8 +232,8 @@ func (t *Table[K, V]) moveSlab(n int) {
 	}
 }
 
-// forgetOld keeps the memory of old for the next burst, unless it is so large that clearing it would make the caller
-// wait for milliseconds.
+// forgetOld keeps the memory of old for the next burst, unless it is so large that clearing it would make the
+// caller wait for milliseconds.
 func (t *Table[K, V]) forgetOld() {
 	if n := len(t.old.buckets); n >= keptBuckets && n <= largestSpare {
 		clear(t.old.buckets)

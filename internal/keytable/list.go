@@ -2,8 +2,8 @@ package keytable
 
 import "iter"
 
-// List is a doubly linked list of slots of one table, for keys that have an order. Each slot has [Links]: in the table's
-// values or, with [Lists], in a column beside the table. The zero List is empty.
+// List is a doubly linked list of slots of one table, for keys that have an order. Each slot has [Links]: in
+// the table's values or, with [Lists], in a column beside the table. The zero List is empty.
 type List struct {
 	first, last Slot
 	n           uint32
@@ -21,7 +21,8 @@ func (l *List) Last() Slot  { return l.last }
 
 func (l *List) Len() int { return int(l.n) }
 
-// Append puts s, whose links are at, at the end of l. Last are the links of l.Last(), which are not used if l is empty.
+// Append puts s, whose links are at, at the end of l. Last are the links of l.Last(), which are not used if l
+// is empty.
 func (l *List) Append(s Slot, at, last *Links) {
 	*at = Links{prev: l.last}
 	if l.last == None {
@@ -33,8 +34,8 @@ func (l *List) Append(s Slot, at, last *Links) {
 	l.n++
 }
 
-// Remove takes out the slot with the links at. Prev and next are those of its neighbours, which are not used if there is
-// none.
+// Remove takes out the slot with the links at. Prev and next are those of its neighbours, which are not used
+// if there is none.
 func (l *List) Remove(at, prev, next *Links) {
 	if at.prev == None {
 		l.first = at.next
@@ -83,7 +84,8 @@ func (ls *Lists) All(l *List) iter.Seq[Slot] {
 	}
 }
 
-// Release gives back the memory that s, which must be in no list, shares with its neighbours, as [Column.Release] does.
+// Release gives back the memory that s, which must be in no list, shares with its neighbours, as
+// [Column.Release] does.
 func (ls *Lists) Release(s Slot) { ls.links.Release(s) }
 
 // Prev returns the slot before s in its list, or None.

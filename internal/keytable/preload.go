@@ -2,8 +2,8 @@ package keytable
 
 import "runtime"
 
-// If the index does not fit into the processor's cache, each look-up waits for memory. Preload reads the homes of
-// several keys ahead: a processor waits for several independent readings no longer than for one.
+// If the index does not fit into the processor's cache, each look-up waits for memory. Preload reads the
+// homes of several keys ahead: a processor waits for several independent readings no longer than for one.
 
 // PreloadLen is a good number of keys to preload at once: as many readings as a processor has under way.
 const PreloadLen = 8

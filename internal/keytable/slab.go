@@ -15,8 +15,8 @@ const (
 	// firstSlabLen is what the first slab starts with. It grows by copying, so that a queue of three
 	// keys does not pay for 512.
 	firstSlabLen = 8
-	// keptBytes is how much memory of empty slabs is kept for the next burst. One empty slab is kept even if it is
-	// larger, so that a key that comes and goes at the edge of a slab does not take a new one each time.
+	// keptBytes is how much memory of empty slabs is kept for the next burst. One empty slab is kept even if it
+	// is larger, so that a key that comes and goes at the edge of a slab does not take a new one each time.
 	keptBytes = 128 << 10
 )
 
@@ -33,7 +33,8 @@ func (e *Entry[K, V]) Hash() Hash { return e.hash }
 // slab is a run of slots with consecutive numbers.
 type slab[K comparable, V any] struct {
 	entries []Entry[K, V]
-	// free has a bit for each entry, which is set if no key lives there. Like entries it is nil in a slab without memory.
+	// free has a bit for each entry, which is set if no key lives there. Like entries it is nil in a slab
+	// without memory.
 	free *[slabLen / 64]uint64
 	// live is the number of the other entries. None counts as one.
 	live int
@@ -224,10 +225,10 @@ func shortened[E any](s []E, n int) []E {
 
 func log2(n int) int { return bits.Len(uint(n)) - 1 }
 
-// Column is one more value for each slot of a table, apart from the table so that it takes no memory
-// where it is not used. It does not notice when a key is deleted: the next key at that slot finds what the
-// last one left or, after Release, what one at another slot left or the zero V. V must not have pointers: they
-// would keep alive what they lead to. The zero Column is ready to use.
+// Column is one more value for each slot of a table, apart from the table so that it takes no memory where it
+// is not used. It does not notice when a key is deleted: the next key at that slot finds what the last one
+// left or, after Release, what one at another slot left or the zero V. V must not have pointers: they would
+// keep alive what they lead to. The zero Column is ready to use.
 type Column[V any] struct {
 	slabs [][]V
 	// spare has the slabs that were given back.
@@ -244,8 +245,8 @@ func (c *Column[V]) At(s Slot) *V {
 	return c.provide(s)
 }
 
-// Existing is At of a slot for which there is memory: At was called since the last Release. The compiler inlines it;
-// At is too long for that.
+// Existing is At of a slot for which there is memory: At was called since the last Release. The compiler
+// inlines it; At is too long for that.
 func (c *Column[V]) Existing(s Slot) *V { return &c.slabs[s/slabLen][s%slabLen] }
 
 // provide is At where there is no memory for s yet. As in a table, only the first slab starts small.
@@ -280,7 +281,7 @@ func (c *Column[V]) Release(s Slot) {
 	c.slabs = shortened(c.slabs, n)
 }
 
-// Trim gives back the memory behind s of a column that has values up to there, as in an array. Each call may give back
-// one slab, so it is for an array that ends at one slot after the other. It keeps a slab until the one before is half
-// empty: values that come and go at the edge do not allocate.
+// Trim gives back the memory behind s of a column that has values up to there, as in an array. Each call may
+// give back one slab, so it is for an array that ends at one slot after the other. It keeps a slab until the
+// one before is half empty: values that come and go at the edge do not allocate.
 func (c *Column[V]) Trim(s Slot) { c.Release(s + slabLen + slabLen/2) }

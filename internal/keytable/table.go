@@ -1,28 +1,31 @@
 // Package keytable keeps a set of keys in numbered slots, each with a value beside it.
 //
-// The queues and the rate limiters of this module remember their keys in it. A [Table] differs from a map in what a work
-// queue needs:
+// The queues and the rate limiters of this module remember their keys in it. A [Table] differs from a map in
+// what a work queue needs:
 //
 //   - FindOrInsert is one look-up, where a map takes two, and Delete takes the slot and no key.
 //   - A slot keeps its number for as long as its key lives, so that lists and heaps can be made of
 //     four-byte numbers instead of copies of keys or pointers that the garbage collector follows.
-//   - Memory is given back while keys are deleted. Neither that nor growing makes one call wait for a million keys.
+//   - Memory is given back while keys are deleted. Neither that nor growing makes one call wait for a million
+//     keys.
 //
 // # Shape
 //
-// An index leads from a key's hash to the number of its slot. It is an array of buckets of 32 bytes, each with room
-// for six slots and a byte of each one's hash, the tag. The slots live in slabs of [slabLen] entries, which never
-// move once they are full-sized, so growing copies no keys. index.go describes how the index grows.
+// An index leads from a key's hash to the number of its slot. It is an array of buckets of 32 bytes, each
+// with room for six slots and a byte of each one's hash, the tag. The slots live in slabs of [slabLen]
+// entries, which never move once they are full-sized, so growing copies no keys. index.go describes how the
+// index grows.
 //
 //	hash ──▶ index  [ tags │ 7 · 2 · · · ][ tags │ · 9 · · · · ][ …
 //	                         │   │                   │
 //	                         ▼   ▼                   ▼
 //	         slabs  0: [ key value hash ][ … ] …  1: [ … ] …      number = slab·slabLen + place
 //
-// The leading bits of a key's hash are the number of a bucket, its home. If the home is full, the key lives in the
-// next bucket that has a place, and each bucket that it passed counts it, so that a look-up knows whether to go on.
-// A deletion counts down again and leaves nothing behind, so look-ups stay short however long a table lives.
-// (The counters are those of Meta's F14; the comparison of all tags at once is that of Swiss tables.)
+// The leading bits of a key's hash are the number of a bucket, its home. If the home is full, the key lives
+// in the next bucket that has a place, and each bucket that it passed counts it, so that a look-up knows
+// whether to go on. A deletion counts down again and leaves nothing behind, so look-ups stay short however
+// long a table lives. (The counters are those of Meta's F14; the comparison of all tags at once is that of
+// Swiss tables.)
 //
 // A Table is not safe for concurrent use.
 package keytable
@@ -62,8 +65,8 @@ const (
 // Hash is what a table needs to know of a key. It does not depend on the table.
 type Hash uint32
 
-// seed is one for all tables of the process. (Copying one table to another of the same seed, in the order of the index,
-// would fill bucket after bucket. Tables do not show that order.)
+// seed is one for all tables of the process. (Copying one table to another of the same seed, in the order of
+// the index, would fill bucket after bucket. Tables do not show that order.)
 var seed = maphash.MakeSeed()
 
 // HashOf hashes key. It needs no lock, so callers do it before they take theirs. Like a map, it panics
@@ -83,7 +86,8 @@ type Table[K comparable, V any] struct {
 	count int
 	// limit is the count at which the index must grow.
 	limit int
-	// old is what index was before it grew or shrank, while keys are moving. Those of slabs below moved are done.
+	// old is what index was before it grew or shrank, while keys are moving. Those of slabs below moved are
+	// done.
 	old   index
 	moved int
 	calls uint32 // of FindOrInsert while keys are moving
@@ -95,8 +99,8 @@ type Table[K comparable, V any] struct {
 
 func (t *Table[K, V]) Len() int { return t.count }
 
-// Find returns the slot and the entry of key, whose hash is h, or None and nil. It panics if key is not equal to
-// itself, as a float that is NaN or a struct with one in it.
+// Find returns the slot and the entry of key, whose hash is h, or None and nil. It panics if key is not equal
+// to itself, as a float that is NaN or a struct with one in it.
 func (t *Table[K, V]) Find(h Hash, key K) (s Slot, e *Entry[K, V]) {
 	if t.count != 0 {
 		if t.isMoving() {
@@ -111,8 +115,8 @@ func (t *Table[K, V]) Find(h Hash, key K) (s Slot, e *Entry[K, V]) {
 	return s, e
 }
 
-// FindOrInsert returns the slot and the entry of key, whose hash is h, and whether it was inserted just now, with the
-// zero V. It panics, with the table unchanged, at the 2³¹st key, and if key is not equal to itself.
+// FindOrInsert returns the slot and the entry of key, whose hash is h, and whether it was inserted just now,
+// with the zero V. It panics, with the table unchanged, at the 2³¹st key, and if key is not equal to itself.
 func (t *Table[K, V]) FindOrInsert(h Hash, key K) (s Slot, e *Entry[K, V], inserted bool) {
 	if t.count >= t.limit {
 		t.grow()
@@ -162,8 +166,8 @@ func (t *Table[K, V]) Delete(s Slot) {
 // Slabs returns the number of slabs, for [Table.LiveSlots].
 func (t *Table[K, V]) Slabs() int { return len(t.slots.slabs) }
 
-// LiveSlots returns the slots of slab n in which keys live, a few hundred at most, none if there is no such slab. The
-// table must not change meanwhile.
+// LiveSlots returns the slots of slab n in which keys live, a few hundred at most, none if there is no such
+// slab. The table must not change meanwhile.
 func (t *Table[K, V]) LiveSlots(n int) iter.Seq[Slot] { return t.slots.live(n) }
 
 // HasMemory reports whether the table keeps memory for s, whether or not a key lives there.
@@ -175,8 +179,8 @@ func (t *Table[K, V]) HasMemory(s Slot) bool {
 // At returns the entry at s, in which a key must live.
 func (t *Table[K, V]) At(s Slot) *Entry[K, V] { return t.slots.at(s) }
 
-// CheckKey panics for an unusable key (NaN, unhashable), without hashing it. A table calls it only if it has not found a
-// key, because a key that is not equal to itself is never found.
+// CheckKey panics for an unusable key (NaN, unhashable), without hashing it. A table calls it only if it has
+// not found a key, because a key that is not equal to itself is never found.
 func CheckKey[K comparable](key K) {
 	if key != key {
 		// The type alone: this may be under a lock, and %v would call a String method of the caller's.
@@ -184,8 +188,8 @@ func CheckKey[K comparable](key K) {
 	}
 }
 
-// InSteps yields what add appends for the slots of t in which keys live, a value or two for each. It locks t for one
-// slab at a time, and nothing is locked while values are yielded.
+// InSteps yields what add appends for the slots of t in which keys live, a value or two for each. It locks t
+// for one slab at a time, and nothing is locked while values are yielded.
 func InSteps[K comparable, V, E any](t *Table[K, V], lock, unlock func(), add func(all []E, s Slot) []E) iter.Seq[E] {
 	return func(yield func(E) bool) {
 		var found []E

@@ -1,5 +1,5 @@
-// Package notes keeps what a queue knows of only a few of its keys: why they were added, and who wants to hear that they
-// are added again.
+// Package notes keeps what a queue knows of only a few of its keys: why they were added, and who wants to
+// hear that they are added again.
 package notes
 
 import (
@@ -8,8 +8,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Notes are kept by the slots of a queue's table. The queue marks, beside a key's state, that there is a note, so that
-// other keys cost nothing. C is what the queue keeps of causes. The zero Notes is ready to use.
+// Notes are kept by the slots of a queue's table. The queue marks, beside a key's state, that there is a
+// note, so that other keys cost nothing. C is what the queue keeps of causes. The zero Notes is ready to use.
 type Notes[C any] struct {
 	bySlot map[keytable.Slot]*note[C]
 	most   int // how many there have been since the map was made
@@ -17,8 +17,8 @@ type Notes[C any] struct {
 
 // note is about a key. Its fields are nil if there is nothing to keep.
 type note[C any] struct {
-	// next are the causes collected for the next hand-out, current those of the hand-out that a worker has. What they
-	// point to does not change.
+	// next are the causes collected for the next hand-out, current those of the hand-out that a worker has. What
+	// they point to does not change.
 	next, current *C
 	// added is closed when a key that is held is added again, and then nil.
 	added chan struct{}
@@ -59,8 +59,8 @@ func (n *Notes[C]) AddCause(s keytable.Slot, merge func(C) C) {
 	k.next = &after
 }
 
-// Causes returns the causes of the key at s: those with which it was handed out, and those for its next hand-out. Nil
-// means none. They must not be changed.
+// Causes returns the causes of the key at s: those with which it was handed out, and those for its next
+// hand-out. Nil means none. They must not be changed.
 func (n *Notes[C]) Causes(s keytable.Slot) (current, next *C) {
 	if k := n.bySlot[s]; k != nil {
 		return k.current, k.next
@@ -93,8 +93,8 @@ func (n *Notes[C]) Taken(s keytable.Slot) bool {
 	return n.tidy(s)
 }
 
-// Done notes that the worker that held the key at s has finished, and the key stays in the queue. It reports whether
-// there still is a note.
+// Done notes that the worker that held the key at s has finished, and the key stays in the queue. It reports
+// whether there still is a note.
 func (n *Notes[C]) Done(s keytable.Slot) bool {
 	if k := n.bySlot[s]; k != nil {
 		k.current, k.added = nil, nil
@@ -118,7 +118,8 @@ func (n *Notes[C]) tidy(s keytable.Slot) bool {
 	return true
 }
 
-// Remove removes the note of the key at s, if there is one. It must be called before another key gets the slot.
+// Remove removes the note of the key at s, if there is one. It must be called before another key gets the
+// slot.
 func (n *Notes[C]) Remove(s keytable.Slot) {
 	delete(n.bySlot, s)
 	// A map does not shrink. To copy what is left takes a millisecond or two after a burst of a million.

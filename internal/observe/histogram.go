@@ -13,19 +13,21 @@ import (
 // histograms share them.
 type Buckets struct {
 	seconds []float64
-	// bounds are the same in nanoseconds, rounded down. A Duration is at most one of them if and only if it is at
-	// most so many seconds.
+	// bounds are the same in nanoseconds, rounded down. A Duration is at most one of them if and only if it is
+	// at most so many seconds.
 	bounds []time.Duration
 	// start[n] is the first bucket to which a duration of n bits can belong.
 	start [64]uint32
 }
 
-// DefaultBuckets are those of controller-runtime: powers of ten from 10 ns to 1,000 s. (Kubernetes' own end at 10 s.)
+// DefaultBuckets are those of controller-runtime: powers of ten from 10 ns to 1,000 s. (Kubernetes' own end
+// at 10 s.)
 var DefaultBuckets = NewBuckets([]float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100, 1000})
 
 // HandlerBounds are the upper bounds of the buckets, in seconds, for the times that handlers take.
 var HandlerBounds = []float64{
-	1e-5, 1e-4, 1e-3, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 150, 300, 600, 1800,
+	1e-5, 1e-4, 1e-3, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25,
+	60, 150, 300, 600, 1800,
 }
 
 // shared have what SharedBuckets returned last, for two kinds of histograms: of queues and of pools.

@@ -1,5 +1,5 @@
-// Package observe measures a queue: since when each key has been queued or held by a worker, how long that took for
-// keys that are done, and the metrics to which every change is pushed.
+// Package observe measures a queue: since when each key has been queued or held by a worker, how long that
+// took for keys that are done, and the metrics to which every change is pushed.
 package observe
 
 import (
@@ -11,11 +11,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Observer has the times of one queue's keys, counts how long they were queued and held, each in a [Histogram], and pushes
-// all this to the queue's [Push] metrics.
+// Observer has the times of one queue's keys, counts how long they were queued and held, each in a
+// [Histogram], and pushes all this to the queue's [Push] metrics.
 //
-// Its methods are called under the queue's lock. They change the observer's own state before they push to a metric,
-// because a metric is foreign code and may panic.
+// Its methods are called under the queue's lock. They change the observer's own state before they push to a
+// metric, because a metric is foreign code and may panic.
 type Observer struct {
 	clock clock.WithTicker
 	// since is the clock's Since, or time.Since if it is the real one.
@@ -87,8 +87,8 @@ func (o *Observer) Added(s keytable.Slot, now time.Duration) {
 	}
 }
 
-// Queued notes that the key at s waits for a worker. It is for queues that do not know which of their keys has waited
-// longest. It does nothing if that was noted before.
+// Queued notes that the key at s waits for a worker. It is for queues that do not know which of their keys
+// has waited longest. It does nothing if that was noted before.
 func (o *Observer) Queued(s keytable.Slot) {
 	if k := o.keys.At(s); k.in == inNone {
 		k.in = inQueued
@@ -96,7 +96,8 @@ func (o *Observer) Queued(s keytable.Slot) {
 	}
 }
 
-// Unqueued notes that the key at s does not wait for a worker any more. It does nothing without a call of Queued.
+// Unqueued notes that the key at s does not wait for a worker any more. It does nothing without a call of
+// Queued.
 func (o *Observer) Unqueued(s keytable.Slot) {
 	if k := o.keys.At(s); k.in == inQueued {
 		k.in = inNone
@@ -120,8 +121,8 @@ func (o *Observer) Taken(s keytable.Slot, now time.Duration) {
 	k.startedAt, k.cameAt, k.in = now, k.addedAt, inRunning
 	o.lists.Append(&o.running, s)
 	o.startedMicros += now.Microseconds()
-	// A queue may read its clock before it is locked, so another call may have come between. Sums of times must not fall.
-	// (What is pushed is client-go's, which knows times below zero on a clock that is set back.)
+	// A queue may read its clock before it is locked, so another call may have come between. Sums of times must
+	// not fall. (What is pushed is client-go's, which knows times below zero on a clock that is set back.)
 	o.Latency.Observe(max(0, latency))
 	if o.push != nil {
 		o.push.Latency.Observe(latency.Seconds())
@@ -154,7 +155,8 @@ func (o *Observer) Release(s keytable.Slot) {
 	o.lists.Release(s)
 }
 
-// AddedAt and StartedAt return when the key at s became dirty, and when a worker got it, after the observer was made.
+// AddedAt and StartedAt return when the key at s became dirty, and when a worker got it, after the observer
+// was made.
 func (o *Observer) AddedAt(s keytable.Slot) time.Duration   { return o.keys.At(s).addedAt }
 func (o *Observer) StartedAt(s keytable.Slot) time.Duration { return o.keys.At(s).startedAt }
 
@@ -164,8 +166,8 @@ func (o *Observer) CameAt(s keytable.Slot) time.Duration { return o.keys.At(s).c
 // Time returns the time that was or is d after the observer was made.
 func (o *Observer) Time(d time.Duration) time.Time { return o.epoch.Add(d) }
 
-// Running and InLine return the slots of the keys that workers hold, in the order in which they got them, and of those
-// for which Queued was called, in that order. The observer must not change meanwhile.
+// Running and InLine return the slots of the keys that workers hold, in the order in which they got them, and
+// of those for which Queued was called, in that order. The observer must not change meanwhile.
 func (o *Observer) Running() iter.Seq[keytable.Slot] { return o.lists.All(&o.running) }
 func (o *Observer) InLine() iter.Seq[keytable.Slot]  { return o.lists.All(&o.queued) }
 
@@ -174,8 +176,8 @@ func (o *Observer) SinceAdded(s keytable.Slot, now time.Duration) time.Duration 
 	return max(0, now-o.keys.At(s).addedAt)
 }
 
-// Unfinished returns for how long workers have held their keys, summed, and how long the first of them has. Both
-// are zero if they are negative because the clock was set back. The sum is in whole microseconds.
+// Unfinished returns for how long workers have held their keys, summed, and how long the first of them has.
+// Both are zero if they are negative because the clock was set back. The sum is in whole microseconds.
 func (o *Observer) Unfinished(now time.Duration) (sum, longest time.Duration) {
 	micros, longest := o.unfinished(now)
 	sum = math.MaxInt64

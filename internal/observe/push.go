@@ -30,8 +30,8 @@ func (o *Observer) Refresh() {
 	o.push.LongestRunning.Set(longest.Seconds())
 }
 
-// RefreshLast is Refresh, unless the metrics are zero already and stay so. After shutdown there are no ticks: without
-// RefreshLast the metrics would keep their last values forever.
+// RefreshLast is Refresh, unless the metrics are zero already and stay so. After shutdown there are no ticks:
+// without RefreshLast the metrics would keep their last values forever.
 func (o *Observer) RefreshLast() {
 	if o.push != nil && (o.pushed || o.running.Len() > 0) {
 		o.Refresh()

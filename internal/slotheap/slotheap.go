@@ -29,8 +29,8 @@ func (e Entry) before(f Entry) bool {
 // A node has four children, so the heap is half as deep as a binary one, and the four lie in one cache line.
 // An entry has no pointers, so the collector does not look at the heap.
 //
-// Invariants, which checkInvariants in the tests asserts: no entry is before its parent, and positions has at each slot
-// the position of its entry.
+// Invariants, which checkInvariants in the tests asserts: no entry is before its parent, and positions has at
+// each slot the position of its entry.
 //
 // The zero Heap is empty and ready to use. It is not safe for concurrent use.
 type Heap struct {
@@ -124,7 +124,8 @@ func (h *Heap) up(p position, e Entry) {
 	h.set(p, e)
 }
 
-// down puts e into p or, as long as a child is before e, moves the first child up and tries again one level down.
+// down puts e into p or, as long as a child is before e, moves the first child up and tries again one level
+// down.
 func (h *Heap) down(p position, e Entry) {
 	for end := h.end(); p.children() < end; {
 		children := h.family(p.children())
@@ -157,7 +158,8 @@ func (p position) parent() position { return p/arity + 2 }
 // children returns the first of the positions of p's children, which are arity in a row.
 func (p position) children() position { return arity * (p - 2) }
 
-// family has the entries of one parent. The root is the last of the first family, whose other places stay empty.
+// family has the entries of one parent. The root is the last of the first family, whose other places stay
+// empty.
 type family [arity]Entry
 
 // first returns the place of the least of the first n entries, or of all if n is more than there are.
@@ -195,8 +197,8 @@ func (p position) slot() keytable.Slot { return keytable.Slot(p / arity) }
 // O(k log k).
 func (h *Heap) InOrder() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
-		// next has the entries that may come next: those whose parents were yielded. In it, the slot of an entry is an
-		// index of positions, which has their positions in h.
+		// next has the entries that may come next: those whose parents were yielded. In it, the slot of an entry is
+		// an index of positions, which has their positions in h.
 		var next Heap
 		var positions []position
 		push := func(p, n position) {

@@ -6,9 +6,9 @@ import (
 	"weak"
 )
 
-// A Stash holds slices that are not needed now, until one of that length is needed or the garbage
-// collector runs: it refers to them weakly. So each burst of a busy queue reuses the memory of the last
-// one, and a quiet queue loses that memory with the next collection. The zero Stash is empty and ready to use.
+// A Stash holds slices that are not needed now, until one of that length is needed or the garbage collector
+// runs: it refers to them weakly. So each burst of a busy queue reuses the memory of the last one, and a
+// quiet queue loses that memory with the next collection. The zero Stash is empty and ready to use.
 type Stash[E any] struct {
 	// held is one weak pointer to all of them: a weak pointer takes memory of its own.
 	held weak.Pointer[[][]E]

@@ -18,8 +18,8 @@ var Epoch = time.Date(2024, time.February, 29, 12, 0, 0, 0, time.UTC)
 // NewFakeClock returns a clock that stands still at Epoch until it is stepped.
 func NewFakeClock() *testingclock.FakeClock { return testingclock.NewFakeClock(Epoch) }
 
-// HookedClock calls its hooks, unless they are nil, before each reading and each Reset of a timer. Without a clock inside,
-// every use of it panics.
+// HookedClock calls its hooks, unless they are nil, before each reading and each Reset of a timer. Without a
+// clock inside, every use of it panics.
 type HookedClock struct {
 	clock.WithTicker
 	OnNow, OnReset func()
@@ -50,8 +50,8 @@ func (h hookedTimer) Reset(d time.Duration) bool {
 	return h.Timer.Reset(d)
 }
 
-// Recorder is a MetricsProvider that remembers everything. Its metrics have short names: depth, adds, retries,
-// latency, work, unfinished and longest.
+// Recorder is a MetricsProvider that remembers everything. Its metrics have short names: depth, adds,
+// retries, latency, work, unfinished and longest.
 type Recorder struct {
 	// LeaveOut is the metric that it does not make.
 	LeaveOut string

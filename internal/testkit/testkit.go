@@ -1,5 +1,5 @@
-// Package testkit holds what the tests of several packages need: calls that may block, a metrics provider that
-// records what happens, clocks with hooks, and measurements of memory.
+// Package testkit holds what the tests of several packages need: calls that may block, a metrics provider
+// that records what happens, clocks with hooks, and measurements of memory.
 //
 // It imports the root package, so the root's tests use it only in package workqueue_test.
 package testkit
@@ -47,11 +47,12 @@ func PanicOf(f func()) (value any) {
 	return nil
 }
 
-// Patience is how much real time a case of workqueuetest may take, in addition to the time of the stress cases.
+// Patience is how much real time a case of workqueuetest may take, in addition to the time of the stress
+// cases.
 var Patience = time.Minute
 
-// Eventually polls until f returns true, for a third of Patience. It is for tests outside of bubbles, which have no
-// virtual time.
+// Eventually polls until f returns true, for a third of Patience. It is for tests outside of bubbles, which
+// have no virtual time.
 func Eventually(t TB, what string, f func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience / 3); !f(); time.Sleep(100 * time.Microsecond) {
@@ -61,8 +62,8 @@ func Eventually(t TB, what string, f func() bool) {
 	}
 }
 
-// InBubble runs f, a property that rapid checks, in a bubble of testing/synctest. A panic of f, by which rapid ends a
-// property that fails, leaves the bubble.
+// InBubble runs f, a property that rapid checks, in a bubble of testing/synctest. A panic of f, by which
+// rapid ends a property that fails, leaves the bubble.
 func InBubble(t *testing.T, f func()) {
 	var value any
 	synctest.Test(t, func(*testing.T) { value = PanicOf(f) })
@@ -94,8 +95,8 @@ func (c *Call[R]) MustBlock(t TB, what string) {
 	}
 }
 
-// MustReturn returns the result of the call. It fails the test if the call still blocks when all goroutines of the
-// bubble are blocked.
+// MustReturn returns the result of the call. It fails the test if the call still blocks when all goroutines
+// of the bubble are blocked.
 func (c *Call[R]) MustReturn(t TB, what string) R {
 	t.Helper()
 	synctest.Wait()
@@ -112,8 +113,8 @@ func Stacks() []byte {
 	return b.Bytes()
 }
 
-// GoroutineSet has the stacks of a bubble's goroutines, by their numbers. Unlike runtime.NumGoroutine it leaves out
-// other tests' goroutines, and those that have ended but are still counted.
+// GoroutineSet has the stacks of a bubble's goroutines, by their numbers. Unlike runtime.NumGoroutine it
+// leaves out other tests' goroutines, and those that have ended but are still counted.
 type GoroutineSet map[string][]byte
 
 // inBubble matches the start of a stack: the goroutine's number, and what names its bubble.
@@ -146,7 +147,8 @@ func (set GoroutineSet) Since(before GoroutineSet) []byte {
 	return bytes.Join(stacks, []byte("\n\n"))
 }
 
-// WantMore waits until all goroutines of the bubble are blocked. Then there must be this many more than in set.
+// WantMore waits until all goroutines of the bubble are blocked. Then there must be this many more than in
+// set.
 func (set GoroutineSet) WantMore(t TB, when string, more int) {
 	t.Helper()
 	synctest.Wait()

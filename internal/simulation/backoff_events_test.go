@@ -1,10 +1,11 @@
-package workqueue_test
+package simulation
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -52,7 +53,7 @@ var retriers = []struct {
 func jittered(jitter workqueue.Jitter) func(seed uint64) retrier {
 	return func(seed uint64) retrier {
 		l := workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{Jitter: jitter})
-		workqueue.SeedJitter(l, seed)
+		setRandom(l, rand.New(rand.NewPCG(seed, 0)).Uint64N)
 		return retries(workqueue.NewTypedRateLimitingQueue(l))
 	}
 }
@@ -151,7 +152,7 @@ func TestBackoffWithEvents(t *testing.T) {
 			tables.WriteString("\n")
 		}
 	}
-	workqueue.GoldenPart(t, "docs/backoff.md", tables.String()+"\n")
+	goldenPart(t, "backoff.md", tables.String()+"\n")
 }
 
 // spoken returns d as people say it: three digits of milliseconds or seconds, or minutes and seconds.

@@ -1,21 +1,20 @@
-package workqueue
+package simulation
 
 import (
 	"container/heap"
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-var updateBackoff = flag.Bool("update", false, "write the figure and the table of docs/backoff.md anew")
-
 // A fleet of replicas, each with one key, finds the service that they all need failed at the same
-// moment. Each replica has a limiter of its own and retries after that limiter's delays. The service is back after a
+// moment. Each replica has a limiter of its own and attempts after that limiter's delays. The service is back after a
 // while, but answers only a limited number of requests a second.
 const (
 	fleetSize     = 1000
@@ -28,45 +27,44 @@ const (
 
 // fleetRun is what the service has seen.
 type fleetRun struct {
-	jitter           Jitter
+	jitter           workqueue.Jitter
 	refused, granted [fleetSeconds]int // in each second
 }
 
-type retry struct {
+type attempt struct {
 	at      time.Duration
 	replica int
 }
 
-type retries []retry
+type attempts []attempt
 
-func (r retries) Len() int { return len(r) }
-func (r retries) Less(i, j int) bool {
+func (r attempts) Len() int { return len(r) }
+func (r attempts) Less(i, j int) bool {
 	return r[i].at < r[j].at || r[i].at == r[j].at && r[i].replica < r[j].replica
 }
-func (r retries) Swap(i, j int) { r[i], r[j] = r[j], r[i] }
-func (r *retries) Push(x any)   { *r = append(*r, x.(retry)) }
-func (r *retries) Pop() any {
+func (r attempts) Swap(i, j int) { r[i], r[j] = r[j], r[i] }
+func (r *attempts) Push(x any)   { *r = append(*r, x.(attempt)) }
+func (r *attempts) Pop() any {
 	last := (*r)[len(*r)-1]
 	*r = (*r)[:len(*r)-1]
 	return last
 }
 
-func simulateFleet(jitter Jitter) *fleetRun {
+func simulateFleet(jitter workqueue.Jitter) *fleetRun {
 	run := &fleetRun{jitter: jitter}
-	clock := newPassiveClock()
+	clock := testkit.NewFakeClock()
 	random := rand.New(rand.NewPCG(2015, uint64(jitter))).Uint64N
-	limiters := make([]TypedRateLimiter[string], fleetSize)
-	due := &retries{}
+	limiters := make([]workqueue.TypedRateLimiter[string], fleetSize)
+	due := &attempts{}
 	for i := range limiters {
-		l := NewTypedItemBackoffRateLimiter(BackoffConfig[string]{
+		limiters[i] = workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{
 			Base: fleetBase, Max: fleetMax, Jitter: jitter, Clock: clock,
-		}).(*itemBackoffRateLimiter[string])
-		l.random = random
-		limiters[i] = l
-		heap.Push(due, retry{0, i})
+		})
+		setRandom(limiters[i], random)
+		heap.Push(due, attempt{0, i})
 	}
 	for due.Len() > 0 {
-		next := heap.Pop(due).(retry)
+		next := heap.Pop(due).(attempt)
 		second := int(next.at / time.Second)
 		if second >= fleetSeconds {
 			break
@@ -76,7 +74,7 @@ func simulateFleet(jitter Jitter) *fleetRun {
 			continue
 		}
 		run.refused[second]++
-		clock.SetTime(limiterEpoch.Add(next.at))
+		clock.SetTime(testkit.Epoch.Add(next.at))
 		next.at += limiters[next.replica].When("service")
 		heap.Push(due, next)
 	}
@@ -114,13 +112,15 @@ func (r *fleetRun) back(replicas int) int {
 // in docs/backoff.md, if called with -update, and otherwise asserts that they are what it would write.
 func TestBackoffSimulation(t *testing.T) {
 	var runs []*fleetRun
-	for _, jitter := range []Jitter{NoJitter, FullJitter, EqualJitter, DecorrelatedJitter} {
+	for _, jitter := range []workqueue.Jitter{
+		workqueue.NoJitter, workqueue.FullJitter, workqueue.EqualJitter, workqueue.DecorrelatedJitter,
+	} {
 		r := simulateFleet(jitter)
 		runs = append(runs, r)
 		if n := total(r.granted[:]); n != fleetSize {
 			t.Errorf("%v: %d replicas got their answer", jitter, n)
 		}
-		if jitter == NoJitter {
+		if jitter == workqueue.NoJitter {
 			if r.busiest(60) != fleetSize {
 				t.Errorf("%v: %d requests in the busiest second, want all at once", jitter, r.busiest(60))
 			}
@@ -133,41 +133,8 @@ func TestBackoffSimulation(t *testing.T) {
 			t.Errorf("%v: all replicas are back after %d s", jitter, back)
 		}
 	}
-	goldenBackoff(t, "docs/backoff.svg", func(string) string { return fleetFigure(runs) })
-	GoldenPart(t, "docs/backoff.md", fleetTable(runs))
-}
-
-// GoldenPart asserts that the part of a file that belongs to the test t is text, or makes it so if the flag says so.
-func GoldenPart(t *testing.T, name, text string) {
-	t.Helper()
-	goldenBackoff(t, name, func(page string) string {
-		begin, end := "<!-- "+t.Name()+" writes from here -->\n", "<!-- to here -->\n"
-		before, rest, found := strings.Cut(page, begin)
-		_, after, closed := strings.Cut(rest, end)
-		if !found || !closed {
-			t.Fatalf("%s has no place for what %s writes", name, t.Name())
-		}
-		return before + begin + text + end + after
-	})
-}
-
-// goldenBackoff asserts that a file is what want makes of it, or makes it so if the flag says so.
-func goldenBackoff(t *testing.T, name string, want func(is string) string) {
-	t.Helper()
-	is, err := os.ReadFile(name)
-	if err != nil && !*updateBackoff {
-		t.Fatal(err)
-	}
-	should := want(string(is))
-	if string(is) == should {
-		return
-	}
-	if !*updateBackoff {
-		t.Fatalf("%s is not what the simulation says: go test -run '^%s$' . -update", name, t.Name())
-	}
-	if err := os.WriteFile(name, []byte(should), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	golden(t, "backoff.svg", func(string) string { return fleetFigure(runs) })
+	goldenPart(t, "backoff.md", fleetTable(runs))
 }
 
 func fleetTable(runs []*fleetRun) string {
@@ -232,21 +199,4 @@ func fleetFigure(runs []*fleetRun) string {
 	return b.String()
 }
 
-// figureBars draws a bar for each of so many seconds that has requests. x is the place of a second, and the rest that of figureY.
-func figureBars(seconds, height int, most float64, x func(second int) float64, requests func(second int) int) string {
-	var b strings.Builder
-	for s := range seconds {
-		if n := requests(s); n > 0 {
-			// The scale begins a little below 1, so that a single request is seen.
-			fmt.Fprintf(&b, "M%.1f %dV%.1f", x(s)+(x(1)-x(0))/2, height, figureY(n, height, most))
-		}
-	}
-	return b.String()
-}
-
 func figureX(second int) float64 { return figureLeft + figureSecond*float64(second) }
-
-// figureY returns how far from the top of a panel of that height a number of requests is, on a logarithmic scale up to most.
-func figureY(requests, height int, most float64) float64 {
-	return float64(height-4) * (1 - math.Log10(float64(requests))/math.Log10(most))
-}

@@ -3,7 +3,6 @@ package workqueue
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"time"
 
@@ -201,9 +200,4 @@ func CountFailures[T comparable](limiter TypedRateLimiter[T], item T, n uint32) 
 	}
 	_, k, _ := counts.keys.FindOrInsert(keytable.HashOf(item), item)
 	k.Value = n
-}
-
-// SeedJitter makes the random delays of a limiter of NewTypedItemBackoffRateLimiter those of seed.
-func SeedJitter[T comparable](limiter TypedRateLimiter[T], seed uint64) {
-	limiter.(*itemBackoffRateLimiter[T]).random = rand.New(rand.NewPCG(seed, 0)).Uint64N
 }

@@ -1,4 +1,4 @@
-package workqueue
+package simulation
 
 import (
 	"fmt"
@@ -76,7 +76,7 @@ func TestPeriodicSimulation(t *testing.T) {
 			t.Errorf("%s: %d calls in the busiest second, want up to %d", runs[i].name, n, most)
 		}
 	}
-	goldenBackoff(t, "docs/periodic.svg", func(string) string { return periodicFigure(runs) })
+	golden(t, "periodic.svg", func(string) string { return periodicFigure(runs) })
 }
 
 func periodicFigure(runs []*periodicRun) string {

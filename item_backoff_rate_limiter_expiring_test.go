@@ -1,12 +1,14 @@
 package workqueue
 
 import (
+	"fmt"
 	"math"
 	"runtime"
 	"testing"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/expiring"
+	"github.com/keyedqueue/workqueue/internal/keytable"
 	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
@@ -222,8 +224,23 @@ func scripted(t rapid.TB, script []byte, c *testingclock.FakePassiveClock, keys 
 		if got, want := l.NumRequeues(key), m.requeues(key); got != want {
 			t.Fatalf("call %d at %v: NumRequeues(%d) = %d, want %d", i/2, now.now, key, got, want)
 		}
-		if err := keys.Check(); err != nil {
+		if err := checkExpiring(keys); err != nil {
 			t.Fatalf("call %d at %v: %v", i/2, now.now, err)
 		}
 	}
+}
+
+// checkExpiring returns an error if an invariant of k does not hold.
+func checkExpiring[T comparable](k *expiring.Keys[T]) error {
+	if k.Now < 0 || k.Now > expiring.Horizon || k.Order.Len() != k.Table.Len() {
+		return fmt.Errorf("now is %d, %d keys are in order of %d", k.Now, k.Order.Len(), k.Table.Len())
+	}
+	for e := range k.Order.InOrder() {
+		key := k.Table.At(e.Slot).Key
+		expires := time.Duration(e.Rank)
+		if s, _ := k.Table.Find(keytable.HashOf(key), key); s != e.Slot || expires != expiring.Forever && expires-k.Now >= expiring.Horizon {
+			return fmt.Errorf("key %v of slot %d is found in slot %d, expires at %d, now is %d", key, e.Slot, s, expires, k.Now)
+		}
+	}
+	return nil
 }
