@@ -1,2 +1,3 @@
-// Package handlers tests public controllers, and the queue of client-go, with package handlertest. docs/testing-handlers.md says what was found.
+// Package handlers tests public controllers, and the queue of client-go, with package handlertest. Its README
+// says what was found.
 package handlers

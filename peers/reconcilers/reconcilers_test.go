@@ -1,0 +1,49 @@
+package reconcilers
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/keyedqueue/workqueue/controllerruntime/handlertest"
+)
+
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+// schemeWith returns a scheme with the kinds of Kubernetes and those that add registers.
+func schemeWith(add ...func(*runtime.Scheme) error) *runtime.Scheme {
+	all := runtime.NewScheme()
+	for _, add := range append(add, scheme.AddToScheme) {
+		must(add(all))
+	}
+	return all
+}
+
+// report is a TB that keeps the report.
+type report struct {
+	*testing.T
+	text string
+}
+
+func (r *report) Fatalf(format string, args ...any) { r.text = fmt.Sprintf(format, args...) }
+
+// wantReport wants a mistake to be found, under that schedule if there is one, and those words in the report.
+func wantReport(t *testing.T, scenario func(*handlertest.Scenario), schedule string, words ...string) {
+	t.Helper()
+	t.Setenv("HANDLERTEST", schedule)
+	found := report{T: t}
+	handlertest.Converges(&found, scenario)
+	t.Log(found.text)
+	for _, word := range words {
+		if !strings.Contains(found.text, word) {
+			t.Errorf("the report does not say %q", word)
+		}
+	}
+}
