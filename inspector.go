@@ -31,6 +31,7 @@ type Inspector struct {
 	// These are those of [Operable], and nil if the queue is none. Those with groups are also nil in a queue
 	// without.
 
+	AddWithPriority             func(key any, priority int, after time.Duration)
 	Remove                      func(key any) bool
 	Pause                       func(d time.Duration)
 	Resume                      func()
@@ -82,7 +83,7 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 	}
 	if q, ok := q.(Operable[T]); ok {
 		o := operable[T]{q}
-		i.Below, i.Pause, i.Resume, i.Remove = q.Below(), q.Pause, q.Resume, o.remove
+		i.Below, i.Pause, i.Resume, i.Remove, i.AddWithPriority = q.Below(), q.Pause, q.Resume, o.remove, o.addWithPriority
 		i.GivenUp, i.RetryGivenUp, i.ForgetGivenUp = o.givenUp, o.retryGivenUp, o.forgetGivenUp
 		if q.PausedGroups() != nil {
 			i.PauseGroup, i.ResumeGroup = q.PauseGroup, q.ResumeGroup
@@ -98,6 +99,9 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 // operable is an Operable whose keys have no particular type.
 type operable[T comparable] struct{ Operable[T] }
 
+func (q operable[T]) addWithPriority(key any, priority int, after time.Duration) {
+	q.AddWithPriority(typed[T](key), priority, after)
+}
 func (q operable[T]) remove(key any) bool        { return q.Remove(typed[T](key)) }
 func (q operable[T]) retryGivenUp(key any) bool  { return q.RetryGivenUp(typed[T](key)) }
 func (q operable[T]) forgetGivenUp(key any) bool { return q.ForgetGivenUp(typed[T](key)) }

@@ -63,7 +63,7 @@ func (h *Handler) actionsOf(r *reading) (can actionSet) {
 		}
 	}
 	q, hasPools := r.entry.queue, len(r.pools) > 0
-	offer("retry", q.Add != nil && !r.stats.ShuttingDown)
+	offer("retry", r.entry.hasQueue() && !r.stats.ShuttingDown)
 	offer("remove", q.Remove != nil)
 	offer("forget", q.Forget != nil || q.ForgetGivenUp != nil || hasPools)
 	offer("cancel", hasPools)
@@ -297,7 +297,7 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values, don
 		if r.refused([]any{key}) > 0 {
 			return "", errShutDown
 		}
-		return r.retryText(before), nil
+		return r.retryText(key, before.State), nil
 	case "forget":
 		if !r.forget(key, true) {
 			kept := slices.ContainsFunc(r.keys.givenUp, func(k workqueue.GivenUpKey[any]) bool { return k.Key == key })
@@ -323,29 +323,26 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values, don
 	return done, nil
 }
 
-// retryText says when a key comes that was retried. It was queued before if before says so: then the retry has changed nothing.
-func (r *reading) retryText(before workqueue.KeySnapshot[any]) string {
-	q, name := r.entry.queue, cmp.Or(short(keyText(before.Key), maxKey), "(empty)")
-	now, _ := q.SnapshotKey(before.Key)
-	stats := q.Stats()
-	text := "Added " + name + ": it comes as soon as a worker is free."
-	onHold := r.anyPool(func(p *worker.Inspector) bool { return p.SnapshotKey(before.Key).Held != nil })
-	switch {
-	case onHold:
-		text = "Added " + name + ": it is on hold, and comes when the hold ends."
-	case now.State == workqueue.KeyProcessing:
-		text = "Added " + name + ": a worker has it, and it comes again afterwards."
-	case now.State == workqueue.KeyQueued && before.State == workqueue.KeyQueued:
-		place := slices.IndexFunc(r.keys.Queued, func(k workqueue.KeySnapshot[any]) bool { return k.Key == before.Key })
-		text = fmt.Sprintf("%s was queued already, number %s of %s in the line.", name, number(place+1), number(stats.Queued))
-		if place < 0 {
-			first := len(r.keys.Queued)
-			text = fmt.Sprintf("%s was queued already, behind the first %s of %s in the line.", name, number(first), number(stats.Queued))
-		}
-	case now.State == workqueue.KeyQueued && stats.Queued > 1:
-		text = fmt.Sprintf("Added %s: it is in the line, with %s others.", name, number(stats.Queued-1))
+// retryText says when a key comes that was retried and that was in this state before. If it is queued behind others, it moves to the
+// front if the queue has priorities.
+func (r *reading) retryText(key any, before workqueue.KeyState) string {
+	q, name := r.entry.queue, cmp.Or(short(keyText(key), maxKey), "(empty)")
+	now, _ := q.SnapshotKey(key)
+	text := "Added " + name + ": "
+	if before == workqueue.KeyQueued {
+		text = name + " was queued already: "
 	}
 	switch {
+	case r.anyPool(func(p *worker.Inspector) bool { return p.SnapshotKey(key).Held != nil }):
+		text += "it is on hold, and comes when the hold ends."
+	case now.State == workqueue.KeyProcessing:
+		text += "a worker has it, and it comes again afterwards."
+	case now.State == workqueue.KeyQueued:
+		text += r.moveToFront(key)
+	default:
+		text += "it comes as soon as a worker is free."
+	}
+	switch stats := q.Stats(); {
 	case stats.Paused:
 		text += " The queue is paused."
 	case now.Blocked:
@@ -354,17 +351,31 @@ func (r *reading) retryText(before workqueue.KeySnapshot[any]) string {
 	return text
 }
 
+// moveToFront gives a queued key a priority above that of the line's head, if the queue has priorities, and says which place it has.
+func (r *reading) moveToFront(key any) string {
+	q := r.entry.queue
+	line := q.Snapshot(searchLimit)
+	isKey := func(k workqueue.KeySnapshot[any]) bool { return k.Key == key }
+	if q.AddWithPriority != nil && len(line.Queued) > 0 && !isKey(line.Queued[0]) {
+		q.AddWithPriority(key, line.Queued[0].Priority+1, 0)
+		line = q.Snapshot(searchLimit)
+	}
+	switch place := slices.IndexFunc(line.Queued, isKey); {
+	case place == 0:
+		return "it comes as soon as a worker is free."
+	case place > 0:
+		return fmt.Sprintf("it is number %s of %s in the line.", number(place+1), number(line.Stats.Queued))
+	}
+	return fmt.Sprintf("it is behind the first %s of %s in the line.", number(len(line.Queued)), number(line.Stats.Queued))
+}
+
 // retry adds key now. If the queue itself keeps it as given up, the queue retries it; then false means that it was gone.
 func (r *reading) retry(key any, kept bool) bool {
 	q := r.entry.queue
-	switch {
-	case kept && q.RetryGivenUp != nil:
+	if kept && q.RetryGivenUp != nil {
 		return q.RetryGivenUp(key)
-	case q.AddCause != nil:
-		q.AddCause(key, workqueue.Cause{Reason: "retried by hand"})
-	default:
-		q.Add(key)
 	}
+	q.AddCause(key, workqueue.Cause{Reason: "retried by hand"})
 	return true
 }
 
@@ -425,8 +436,8 @@ func (r *reading) groupCalled(text, id string) (name string, err error) {
 	for _, k := range slices.Concat(r.keys.Processing, r.keys.Queued, r.keys.Waiting, r.keys.Failing) {
 		look(k.Group)
 	}
-	if all := r.entry.queue.SnapshotKeys; all != nil && (len(found) == 0 || id == "") {
-		for k := range all() {
+	if len(found) == 0 || id == "" {
+		for k := range r.entry.queue.SnapshotKeys() {
 			look(k.Group)
 		}
 	}

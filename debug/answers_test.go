@@ -15,15 +15,17 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// The answer to a retry promises what comes: of a key that was queued already, its place.
+// The answer to a retry promises what comes. A key that is queued behind others moves to the front if the queue has priorities; in
+// another queue the answer says its place.
 func TestAnswersToRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)
 		q := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: h})
 		defer q.ShutDown()
+		queue := "q"
 		retry := func(key, want string) {
 			t.Helper()
-			if a := h.act(t, 200, "q", "retry", "key", key); a.Text != want {
+			if a := h.act(t, 200, queue, "retry", "key", key); a.Text != want {
 				t.Errorf("%q, want %q", a.Text, want)
 			}
 		}
@@ -33,13 +35,26 @@ func TestAnswersToRetry(t *testing.T) {
 			q.Add(fmt.Sprint("key ", n))
 		}
 		q.AddAfter("later", time.Hour)
-		retry("key 41", "key 41 was queued already, number 43 of 2,500 in the line.")
-		retry("key 2000", "key 2000 was queued already, behind the first 512 of 2,500 in the line.")
-		retry("later", "Added later: it is in the line, with 2,500 others.")
-		q.Get()
+		retry("key 2000", "key 2000 was queued already: it comes as soon as a worker is free.")
+		retry("later", "Added later: it comes as soon as a worker is free.")
+		for _, want := range []string{"later", "key 2000", "first"} {
+			if got, _ := q.Get(); got != want {
+				t.Errorf("%s comes, want %s", got, want)
+			}
+		}
 		retry("first", "Added first: a worker has it, and it comes again afterwards.")
 		q.Pause(workqueue.UntilResumed)
-		retry("key 0", "key 0 was queued already, number 1 of 2,500 in the line. The queue is paused.")
+		retry("key 0", "key 0 was queued already: it comes as soon as a worker is free. The queue is paused.")
+
+		fifo := newRateLimited[string](t, "fifo", h)
+		for n := range 2500 {
+			fifo.Add(fmt.Sprint("key ", n))
+		}
+		fifo.AddAfter("later", time.Hour)
+		queue = "fifo"
+		retry("key 41", "key 41 was queued already: it is number 42 of 2,500 in the line.")
+		retry("key 2000", "key 2000 was queued already: it is behind the first 512 of 2,500 in the line.")
+		retry("later", "Added later: it is behind the first 512 of 2,501 in the line.")
 	})
 }
 

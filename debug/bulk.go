@@ -158,12 +158,8 @@ func (r *reading) refused(keys []any) (n int) {
 		return 0
 	}
 	for _, key := range keys {
-		taken := false
-		if q.SnapshotKey != nil {
-			k, found := q.SnapshotKey(key)
-			taken = found && (k.State == workqueue.KeyQueued || k.State == workqueue.KeyProcessing && k.Again)
-		}
-		if !taken {
+		k, found := q.SnapshotKey(key)
+		if !found || k.State != workqueue.KeyQueued && !(k.State == workqueue.KeyProcessing && k.Again) {
 			n++
 		}
 	}

@@ -38,3 +38,31 @@ func Example() {
 	fmt.Println(response.Status, strings.Contains(string(answer), `"queued":[{"key":"acme/17"`))
 	// Output: 200 OK true
 }
+
+// An audit log has all of an action: who, what, how many keys, and what went wrong.
+func ExampleOptions_audit() {
+	h := debug.NewHandler(debug.Options{
+		Actions: true,
+		Audit: func(r *http.Request, a debug.Action) {
+			fmt.Printf("%s: %v\n", r.Header.Get("X-Forwarded-User"), a)
+		},
+	})
+	defer h.Close()
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
+	defer queue.ShutDown()
+	debug.Register(h, "orders", queue)
+	queue.AddRateLimited("acme/17")
+
+	act := func(form string) {
+		r := httptest.NewRequest("POST", "/debug/workqueue", strings.NewReader(form))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("X-Workqueue-Action", "1")
+		r.Header.Set("X-Forwarded-User", "bob") // The proxy that asks for a login sets it.
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	act("action=retry&queue=orders&of=failing")
+	act("action=cancel&queue=orders&key=acme/18")
+	// Output:
+	// bob: retry orders of="failing" keys=1
+	// bob: cancel orders key="acme/18" keys=0: This queue has no such action.
+}

@@ -256,7 +256,7 @@ func (r *detailReport) listErrors(ctx context.Context, h *Handler, read *reading
 // askEach calls f for each of keys that the queue has, with what it knows of the key now.
 func (r *reading) askEach(ctx context.Context, keys []keyReport, f func(k *keyReport, now workqueue.KeySnapshot[any])) {
 	for i := range keys {
-		if r.entry.queue.SnapshotKey == nil || ctx.Err() != nil {
+		if !r.entry.hasQueue() || ctx.Err() != nil {
 			return
 		}
 		r.askQueue(func() {

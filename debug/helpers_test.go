@@ -334,6 +334,9 @@ func wantBody(t *testing.T, w *httptest.ResponseRecorder, texts ...string) {
 func inspect(h interface {
 	InspectQueue(name string, q workqueue.Inspector)
 }, name string, q workqueue.Inspector) {
+	if q.Snapshot == nil {
+		q.Snapshot = func(int) workqueue.Snapshot[any] { return workqueue.Snapshot[any]{} }
+	}
 	if q.SnapshotKey == nil {
 		q.SnapshotKey = func(key any) (workqueue.KeySnapshot[any], bool) { return workqueue.KeySnapshot[any]{Key: key}, false }
 	}

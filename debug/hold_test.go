@@ -50,11 +50,15 @@ func TestKeysOnHold(t *testing.T) {
 		if d := getJSON[detail](t, h, "?queue=q&keys=2"); len(d.Running) != 1 || d.Running[0].Key != "busy" {
 			t.Errorf("running %+v", d.Running)
 		}
+		for _, query := range []string{"", "?queue=q"} { // The oldest change is that of a key on hold, and no trouble.
+			wantBody(t, get(h, query), `<b class="">10m</b> on hold, <a href="?id=`, "held/00")
+		}
 		// They are in a state of their own: no work, and no trouble.
 		if q := d.Queue; q.Held != 30 || q.Longest != 600 || q.Unfinished != 600 {
 			t.Errorf("%d held, longest %v s, unfinished %v s", q.Held, q.Longest, q.Unfinished)
 		}
 		wantBody(t, get(h, "?queue=q"), `<dt>In work</dt><dd><a href="#running">1</a>`, `<dt>On hold</dt><dd><a href="#held">30</a>`,
+			`<span class="sign b">in work <b>1</b>`,
 			`<span class="sign d">on hold <b>30</b>`)
 		wantBody(t, get(h, ""), "<b>1</b> in work", "<b>30</b> on hold", "30 on hold</span></td>")
 		for state, want := range map[string]int{"held": 30, "processing": 1} {

@@ -3,6 +3,8 @@ package debug_test
 import (
 	"context"
 	"errors"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -97,4 +99,28 @@ func TestMoreFailingKeysThanAreListed(t *testing.T) {
 	if c := count(t, known, "failing"); c != (counted{2000, false}) {
 		t.Errorf("the pool knows all: %+v", c)
 	}
+}
+
+// Numbers say what they count: adds for later are no retries, and the rates beside a chart are those of the list.
+func TestNumbersSayWhatTheyCount(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		q := newRateLimited[string](t, "q", h)
+		start(t, worker.New(q, func(context.Context, string) error { return errors.New("broken") },
+			worker.Options[string]{MetricsProvider: h, Logger: silent}))
+		for range 20 { // Adds of a key that waits are no retries of it either.
+			q.AddAfter("later", time.Hour)
+		}
+		time.Sleep(12 * time.Second)
+		q.Add("fails")
+		time.Sleep(216 * time.Millisecond)
+		d := getJSON[detail](t, h, "?queue=q")
+		page := get(h, "?queue=q")
+		wantBody(t, page, "<b>1</b> adds, <b>21</b> delayed adds since the start", ">Failing for</th>", `data-label="Failing for"><time`, ">216 ms</time>")
+		if strings.Contains(page.Body.String(), "Fails since") {
+			t.Error("a duration is said to be a time")
+		}
+		rate := strconv.FormatFloat(d.Queue.Minute.Adds, 'g', 2, 64)
+		wantBody(t, page, "<b>Per second</b>", ">adds <b>"+rate+"</b>", "in the last minute")
+		wantBody(t, get(h, ""), `data-label="Adds/s">`+rate+"<")
+	})
 }

@@ -317,7 +317,7 @@ type callReport struct {
 func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *oneKeyReport {
 	text, id := query.Get("key"), query.Get("id")
 	limit := searchLimit
-	if len(e.recall(text, id)) > 0 && e.queue.SnapshotKey != nil {
+	if len(e.recall(text, id)) > 0 && e.hasQueue() {
 		limit = 0
 	}
 	now := h.clock.Now()
@@ -353,7 +353,7 @@ func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *oneK
 // alone.
 func (r *reading) lookUp(k *keyReport, known *poolKeys) {
 	k.Calls = nil
-	if q := r.entry.queue; q.SnapshotKey != nil {
+	if q := r.entry.queue; r.entry.hasQueue() {
 		r.askQueue(func() {
 			now, ok := q.SnapshotKey(k.raw)
 			switch {

@@ -194,8 +194,8 @@ type queueReport struct {
 	Unanswered *seconds `json:"unanswered_seconds,omitempty"`
 
 	// Workers is the sum of the pools. GivenUp counts the given-up keys: the pools', or of a shared queue those of all processes.
-	Workers worker.Stats `json:"-"`
-	GivenUp int          `json:"-"`
+	Workers *worker.Stats `json:"-"`
+	GivenUp int           `json:"-"`
 	// HasQueue reports that more is known than pools, Late that the queue does not answer, and Missing that its keys are not
 	// known, or not all.
 	HasQueue bool `json:"-"`
@@ -213,7 +213,9 @@ type unansweredReport struct {
 	Age   seconds   `json:"age_seconds"`
 	// Key is nil if it is not known.
 	Key *string `json:"key,omitempty"`
-	raw any
+	// OnHold reports that the key is on hold: that it has no answer is meant so.
+	OnHold bool `json:"on_hold,omitempty"`
+	raw    any
 }
 
 // oldest returns the oldest change that no call has answered, or nil.
@@ -222,7 +224,7 @@ func (r *reading) oldest() *unansweredReport {
 	if age == 0 {
 		return nil
 	}
-	u := &unansweredReport{Queue: queueName{r.entry.id, r.entry.name}, Age: seconds(age)}
+	u := &unansweredReport{Queue: queueName{r.entry.id, r.entry.name}, Age: seconds(age), OnHold: r.unansweredOnHold}
 	if k := r.unanswered; k != nil {
 		text := cut(keyText(k.Key), maxKey)
 		u.Key, u.raw = &text, k.Key

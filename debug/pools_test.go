@@ -180,7 +180,7 @@ func TestFailingKeysThatCannotBeListed(t *testing.T) {
 	for name, q := range map[string]workqueue.TypedRateLimitingInterface[string]{"layered": layered, "priority": priority} {
 		defer q.ShutDown()
 		q.AddRateLimited("fails")
-		wantBody(t, get(h, "?queue="+name), "Failing</h2>", "Cannot be listed", "Waiting</h2>", `data-label="Requeues">1<`)
+		wantBody(t, get(h, "?queue="+name), "Failing</h2>", "Cannot be listed", "Waiting</h2>", `<td class="n">1</td>`)
 	}
 }
 

@@ -38,12 +38,13 @@ type reading struct {
 	began time.Time // the same in real time
 	stats workqueue.Stats
 	pools []poolReading
-	// workers is the sum of the pools' numbers.
-	workers worker.Stats
+	// workers is the sum of the pools' numbers: without pools noWorkers, because a list has many such queues.
+	workers *worker.Stats
 	// past are the last keys that were failing when a pool ended: the next pool does not know why.
 	past []worker.FailedKey[any]
-	// unanswered is the key of the oldest change of the pools, or nil if it is not known.
-	unanswered *worker.UnansweredKey[any]
+	// unanswered is the key of the oldest change of the pools, or nil if it is not known. It may be on hold, which is no trouble.
+	unanswered       *worker.UnansweredKey[any]
+	unansweredOnHold bool
 	// pausedGroups are those of the queue, sorted.
 	pausedGroups []string
 
@@ -70,8 +71,11 @@ type queueKeys struct {
 	pools   []worker.Snapshot[any]
 }
 
-// noKeys are the keys of a reading that did not ask for any.
-var noKeys queueKeys
+// noKeys are the keys of a reading that did not ask for any, and noWorkers the numbers of one without pools.
+var (
+	noKeys    queueKeys
+	noWorkers worker.Stats
+)
 
 type poolReading struct {
 	pool  *worker.Inspector
@@ -146,7 +150,7 @@ func (r *reading) askQueue(f func()) {
 
 // read asks e's queue and pools for their numbers, and for up to limit keys of each state. They may block.
 func (h *Handler) read(e *entry, limit int) *reading {
-	r := &reading{entry: e, at: h.clock.Now(), began: time.Now(), keys: &noKeys}
+	r := &reading{entry: e, at: h.clock.Now(), began: time.Now(), keys: &noKeys, workers: &noWorkers}
 	if last := e.last.Load(); last != nil {
 		r.past = last.past
 	}
@@ -177,12 +181,10 @@ func (r *reading) readQueue(limit int) {
 	if q.Facts != nil {
 		r.guard(func() { r.keys.facts = q.Facts() })
 	}
-	if q.Snapshot != nil {
-		r.askQueue(func() {
-			r.keys.Snapshot = q.Snapshot(limit)
-			r.stats.Shared = cmp.Or(r.keys.Stats.Shared, r.stats.Shared) // It may have met an outage.
-		})
-	}
+	r.askQueue(func() {
+		r.keys.Snapshot = q.Snapshot(limit)
+		r.stats.Shared = cmp.Or(r.keys.Stats.Shared, r.stats.Shared) // It may have met an outage.
+	})
 	if q.GivenUp != nil {
 		r.askQueue(func() { r.keys.givenUp = q.GivenUp(max(limit, searchLimit)) })
 	}
@@ -212,11 +214,13 @@ func (r *reading) readPools(h *Handler, limit int) {
 			}
 			if s.Stats.OldestUnanswered > r.workers.OldestUnanswered {
 				r.unanswered = s.Unanswered
+				r.unansweredOnHold = r.unanswered != nil && p.SnapshotKey(r.unanswered.Key).Held != nil
 			}
-			r.workers = r.workers.Plus(s.Stats)
+			sum := r.workers.Plus(s.Stats)
+			r.workers = &sum
 		}
 	}
-	metrics.LeaveOutHolds(&r.stats, r.workers)
+	metrics.LeaveOutHolds(&r.stats, *r.workers)
 }
 
 // ask reads e, one goroutine at a time. It returns nil if ctx ends while another one reads, and at once if that has taken more than
@@ -247,7 +251,7 @@ func (h *Handler) ask(ctx context.Context, e *entry, limit int) *reading {
 
 // lastAnswer returns the last answer of e, which is late if it was asked for before began.
 func (e *entry) lastAnswer(began time.Time) *reading {
-	r := reading{entry: e, late: true, keys: &noKeys}
+	r := reading{entry: e, late: true, keys: &noKeys, workers: &noWorkers}
 	if last := e.last.Load(); last != nil {
 		if !last.began.Before(began) {
 			return last

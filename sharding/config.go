@@ -23,6 +23,9 @@ type Config struct {
 	// Name is shown to people wherever this member is. If a process of that name dies again and again, and no other one lives, it gets its
 	// slots later and later. Empty means the host's name, which is that of the pod.
 	Name string
+	// Queues has the names of all queues that the program makes with this member, if it makes several. The member takes no
+	// slots before it has them all. Empty means one queue of any name.
+	Queues []string
 
 	// Slots is the number of slots, at most 4,096. Zero means 256. A few slots for each replica are enough to divide keys
 	// evenly; more slots make each move smaller. To change it, stop all replicas, and give the group another name
@@ -54,8 +57,8 @@ type Config struct {
 
 // QueueConfig configures [NewQueue].
 type QueueConfig[T comparable] struct {
-	// Name is the queue's name in the group. Empty means that of the queue below, which may be empty too. Members compare how queues of
-	// the same name hash their keys, so keep it from one version of the program to the next.
+	// Name is the queue's name in the group. Empty means that of the queue below, which may be empty too. Members compare how
+	// queues of the same name hash their keys, so keep it from one version of the program to the next.
 	Name string
 	// Keys lists all keys of the source, for example those of an informer's cache, also those of other replicas. It is
 	// called when the member has got slots, and again and again until it returns no error. It must contain a change

@@ -178,7 +178,7 @@ type memberData struct {
 	// left (then Left is set as well) or gave up.
 	Dead bool `json:"dead,omitempty"`
 	Left bool `json:"left,omitempty"`
-	// Queues is how many queues the member has. Without one it takes no slots.
+	// Queues is how many queues the member has, if it has all that its program makes. At 0 it takes no slots.
 	Queues int `json:"queues,omitempty"`
 
 	unknown map[string]json.RawMessage

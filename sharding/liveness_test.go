@@ -236,7 +236,7 @@ func TestMembersWithOtherSlots(t *testing.T) {
 		for i := range members {
 			joins.Go(func() {
 				members[i], _ = Join(t.Context(), store, Config{Group: "g", Name: fmt.Sprint("m", i), Slots: 4 + 4*i})
-				members[i].register(noHandlers{})
+				addIdleQueue(members[i])
 			})
 		}
 		joins.Wait()
@@ -411,7 +411,7 @@ func TestSlotThatMovesInLargeGroup(t *testing.T) {
 				for i := range members {
 					joins.Go(func() {
 						members[i], _ = Join(t.Context(), store, Config{Group: "g", Name: fmt.Sprint("m", i)})
-						members[i].register(noHandlers{})
+						addIdleQueue(members[i])
 					})
 				}
 				joins.Wait()

@@ -9,13 +9,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
 )
 
-// The causes with which handlers' contexts end; see [Queue].
+// The causes with which handlers' contexts end, besides [workqueue.ErrLeaseLost]; see [Queue].
 var (
-	// ErrLeaseLost: the member could not renew its lease, or read the table, in time, so another one may soon hold the
-	// key's slot.
-	ErrLeaseLost = errors.New("sharding: the lease is lost")
 	// ErrHandover: the key's slot is to move to another member, and HandoverTimeout has passed.
 	ErrHandover = errors.New("sharding: the slot of the key moves to another member")
 	// ErrNotHeld: the slot was not held any more when Lease was called after Get.
@@ -28,9 +27,9 @@ var (
 // number of slots, or not written by this library.
 var ErrIncompatible = errors.New("sharding: incompatible record")
 
-// ErrNoQueue is what [Member.Err] returns if the member has had no queue for a lease: it takes no slots, and the others do all the
-// work. A controller that waits to be the leader makes none: its NeedLeaderElection must be false.
-var ErrNoQueue = errors.New("sharding: the member has no queue, so it takes no slots: call NewQueue soon after Join, in each replica")
+// ErrNoQueue is in what [Member.Err] returns if the member has had no queue for a lease, or not all of Config.Queues: it takes no
+// slots, and the others do all the work. A controller that waits to be the leader makes none: its NeedLeaderElection must be false.
+var ErrNoQueue = errors.New("sharding: the member takes no slots, because it lacks a queue: call NewQueue soon after Join, in each replica")
 
 // errNoTable is what Err returns in the first moments after Join, and while a lost table is replaced.
 var errNoTable = errors.New("sharding: the member waits for a table of its group")
@@ -85,7 +84,9 @@ type Member struct {
 		handedOver bool
 		// barred: the member has given up its slots, and must not renew its record until this has happened.
 		barred barrier
-		// hashes has the fingerprint of each queue's hash, by the queue's name. The map does not change: there is a new one.
+		// made are the names of the member's queues. hashes has the fingerprint of each one's hash, by its name. The map does not
+		// change: there is a new one.
+		made   []string
 		hashes map[string]string
 		// changes are to be carried out when mu is unlocked; see unlock.
 		changes changes
@@ -104,7 +105,7 @@ type Member struct {
 			unplanned time.Duration // The table is not as planned.
 			refused   time.Duration // The table cannot be written.
 			unusable  time.Duration // The table cannot be used, although the record is renewed.
-			idle      time.Duration // The member has no queue.
+			idle      time.Duration // The member lacks a queue.
 			unlisted  time.Duration // The others' records cannot be listed, although the member's own is renewed.
 			leaving   time.Duration // The member leaves, and none of its handlers runs.
 		}
@@ -202,7 +203,7 @@ func (m *Member) ID() string {
 // Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it is not. It also returns an
 // error if the member has not been able for a lease to write the table, or to mark the record of a dead member, so that slots, or
 // those of the dead, cannot move, or to list the others' records. From all these it recovers by itself. It returns [ErrNoQueue] if the
-// member is in touch and has no queue.
+// member is in touch and lacks a queue.
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -218,7 +219,7 @@ func (m *Member) Err() error {
 	if m.validLocked() {
 		return cmp.Or(m.unmarkedLocked(), m.lacksQueueLocked())
 	}
-	lost := ErrLeaseLost
+	lost := workqueue.ErrLeaseLost
 	if m.mu.view.confirmed == neverMoment {
 		lost = errNoTable
 	}

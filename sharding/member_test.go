@@ -74,17 +74,21 @@ func mustJoin(t *testing.T, store Store, config Config) *Member {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.end)
-	m.register(noHandlers{}) // Without a queue it takes no slots.
+	addIdleQueue(m) // Without a queue it takes no slots.
 	return m
 }
 
-// noHandlers is a queue that hands out nothing.
-type noHandlers struct{}
+// addIdleQueue gives a member a queue that hands out nothing, and that is not among its names.
+func addIdleQueue(m *Member) {
+	m.queues.Store(&[]slotQueue{idleQueue{}})
+	signal(m.toRenew)
+}
 
-func (noHandlers) handlers(int) int              { return 0 }
-func (noHandlers) gained([]int)                  {}
-func (noHandlers) stopEnded([]int)               {}
-func (noHandlers) fingerprint() (_, hash string) { return "", "" }
+type idleQueue struct{ slotQueue }
+
+func (idleQueue) handlers(int) int { return 0 }
+func (idleQueue) gained([]int)     {}
+func (idleQueue) stopEnded([]int)  {}
 
 func newRoot() workqueue.TypedRateLimitingInterface[string] {
 	return workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
@@ -185,7 +189,7 @@ func TestHandoverTimeout(t *testing.T) {
 		q.Add("stuck")
 		key, _ := q.Get()
 		ctx, release := q.Lease(t.Context(), key)
-		first, _ := Epoch(ctx)
+		first, _ := Fence(ctx)
 		go func() { // The slot can move only if its member leaves.
 			_ = a.Leave(context.Background())
 		}()
@@ -216,7 +220,7 @@ func TestHandoverTimeout(t *testing.T) {
 		key, _ = later.Get()
 		ctx, release = later.Lease(t.Context(), key)
 		defer release()
-		if second, ok := Epoch(ctx); !ok || second <= first {
+		if second, ok := Fence(ctx); !ok || second <= first {
 			t.Errorf("epoch %d after %d", second, first)
 		}
 		if q.KeysOfOthers() != 1 {
@@ -232,10 +236,9 @@ func TestSeveralQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
 		list := func(key string) QueueConfig[string] {
-			return QueueConfig[string]{Keys: func(context.Context) ([]string, error) { return []string{key}, nil }}
+			return QueueConfig[string]{Name: key, Keys: func(context.Context) ([]string, error) { return []string{key}, nil }}
 		}
-		a := mustJoin(t, store, Config{Name: "a", Slots: 1})
-		time.Sleep(time.Second)
+		a := mustJoin(t, store, Config{Name: "a", Slots: 1, Queues: []string{"first", "second"}})
 		first, second := NewQueue(newRoot(), a, list("first")), NewQueue(newRoot(), a, list("second"))
 		one, _ := first.Get()
 		two, _ := second.Get()
@@ -347,7 +350,7 @@ func TestServerIsAway(t *testing.T) {
 			t.Error("too early", context.Cause(ctx), m.Err())
 		}
 		time.Sleep(6 * time.Second)
-		if err := context.Cause(ctx); !errors.Is(err, ErrLeaseLost) {
+		if err := context.Cause(ctx); !errors.Is(err, workqueue.ErrLeaseLost) {
 			t.Error(err)
 		}
 		if err := m.Err(); err == nil || !strings.Contains(err.Error(), "the server is away") {

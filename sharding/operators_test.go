@@ -46,14 +46,8 @@ func (s *switchable) cutOff(is bool) {
 // backup of all records, which a newcomer that knows nothing else reads first. b got half of the slots meanwhile.
 func TestOperatorRestoresTable(t *testing.T) {
 	for name, restore := range map[string]func(server *simServer, store Store, old Record, all backup){
-		"replaced": func(server *simServer, _ Store, old Record, _ backup) { setData(server, "g-table", old.Data) },
-		"made anew": func(_ *simServer, store Store, old Record, _ backup) {
-			mustDelete(t, store, "g-table")
-			old.Version = ""
-			if _, err := store.Create(t.Context(), old); err != nil {
-				t.Error(err)
-			}
-		},
+		"replaced":               func(server *simServer, _ Store, old Record, _ backup) { setData(server, "g-table", old.Data) },
+		"made anew":              func(_ *simServer, store Store, old Record, _ backup) { mustRemake(t, store, old) },
 		"backup":                 func(server *simServer, _ Store, _ Record, all backup) { server.restore(all, 0) },
 		"backup, later versions": func(server *simServer, _ Store, _ Record, all backup) { server.restore(all, 1000) },
 	} {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 // What happens in ordinary life: rollouts, proxies that end watches, members without queues.
@@ -108,6 +110,32 @@ func TestMemberWithoutQueueTakesNoSlots(t *testing.T) {
 	})
 }
 
+// A slot comes with its keys in all queues, so a member takes none while it lacks one of several, here because that waits to be
+// the leader.
+func TestMemberWithSomeQueuesTakesNoSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		a, b := join(t, store, "g", "a", "sites", "teams"), join(t, store, "g", "b", "sites", "teams")
+		for _, m := range []*Member{a, b} {
+			newQueueOf(m, QueueConfig[string]{Name: "sites"})
+		}
+		time.Sleep(20 * time.Second)
+		wantHeld(t, 0, 0)(a, b)
+		newQueueOf(a, QueueConfig[string]{Name: "teams"})
+		time.Sleep(time.Second)
+		wantHeld(t, 256, 0)(a, b)
+		if err := b.Err(); !errors.Is(err, ErrNoQueue) || !strings.Contains(err.Error(), `it has ["sites"], and Config.Queues also ["teams"]`) {
+			t.Error("FAILURE:", err)
+		}
+		newQueueOf(b, QueueConfig[string]{Name: "teams"})
+		time.Sleep(time.Second)
+		wantHeld(t, 128, 128)(a, b)
+		if err := b.Err(); err != nil {
+			t.Error("FAILURE:", err)
+		}
+	})
+}
+
 // A member that cannot list the others after an outage takes no slots of the dead, and says so.
 func TestListThatFailsForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -136,7 +164,7 @@ func TestListThatFailsForGood(t *testing.T) {
 func TestErrAfterJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mustJoin(t, &distant{Store: Memory(), trip: 100 * time.Millisecond}, Config{})
-		if err := m.Err(); err == nil || errors.Is(err, ErrLeaseLost) {
+		if err := m.Err(); err == nil || errors.Is(err, workqueue.ErrLeaseLost) {
 			t.Error("FAILURE:", err)
 		}
 		time.Sleep(2 * time.Second)

@@ -158,7 +158,7 @@ func (m *Member) selfRecordLocked(follows string, isDead bool) Record {
 	d := memberData{
 		Format: formatVersion, ID: self.id, Sequence: self.sequence, Lease: int64(m.config.Lease), Slots: m.config.Slots, Hashes: m.mu.hashes,
 		Table: follows, Earlier: view.earlier, Epoch: view.epoch, LongestLease: int64(view.lease), Dead: isDead, Left: isDead && m.mu.leaving,
-		Busy: m.busyWithoutLocked(), Queues: len(*m.queues.Load()),
+		Busy: m.busyWithoutLocked(), Queues: m.usableQueuesLocked(),
 	}
 	if view.table != nil && view.table.id == follows {
 		d.TableEpoch = view.table.epoch

@@ -106,7 +106,7 @@ func (m *Member) newDraftLocked(t *table, now time.Duration) *draft {
 			d.takes[id], d.dead[id] = s.isAlive(now) && s.data.Queues > 0 && fits, s.life(now) == dead
 		}
 	}
-	d.takes[d.self] = !m.mu.leaving && len(*m.queues.Load()) > 0
+	d.takes[d.self] = !m.mu.leaving && m.usableQueuesLocked() > 0
 	maps.DeleteFunc(d.takes, func(id string, takes bool) bool { return !takes || slices.Contains(t.leaving, id) })
 	for id, until := range d.newcomers() {
 		if until > now {

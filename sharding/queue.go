@@ -22,7 +22,7 @@ import (
 type Queue[T comparable] interface {
 	workqueue.ExtendedRateLimiting[T]
 	// Lease returns a context for the handler of a key that Get has returned. It is derived from ctx, carries the
-	// [Epoch], and ends, with a cause, when somebody else may get the key: with ErrLeaseLost when the member's validity
+	// [Fence], and ends, with a cause, when somebody else may get the key: with workqueue.ErrLeaseLost when its validity
 	// ends, with ErrHandover when the slot is to move and HandoverTimeout has passed, with ErrLeft when Leave could not
 	// wait. If the slot has moved since Get, the context has ended already. Package worker calls it; a program without
 	// that package must call it, and the returned function when the handler has returned. For a key that no handler has,
@@ -41,9 +41,9 @@ type Queue[T comparable] interface {
 // used by itself. The result is a [workqueue.ExtendedRateLimiting] whatever inner is, and a [workqueue.Operable] if inner is
 // one. Its facts on the debug page are who holds which slots, and what moves.
 //
-// Several queues may share a member: make all of them soon after Join. A slot comes with its keys in all queues of the group, so a
-// replica that lacks one of them leaves these keys unhandled. NewQueue panics if member is nil, if config has no Keys, or if T
-// needs a Hash and there is none.
+// Several queues may share a member, which takes slots when it has all of [Config].Queues: a slot comes with its keys in all queues.
+// NewQueue panics if member is nil, if config has no Keys, if T needs a Hash and there is none, or if the member has a queue and
+// Config.Queues does not name both.
 func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) Queue[T] {
 	q := newQueue(inner, member, config)
 	defer member.register(q)

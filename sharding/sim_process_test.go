@@ -26,7 +26,7 @@ type process struct {
 	member *Member
 	// intruder: it has other Slots, or hashes keys in another way.
 	intruder bool
-	queues   [2]simQueue        // of the keys with even and with odd numbers
+	queues   []simQueue         // of the keys with even and, if its version has that, with odd numbers
 	end      context.CancelFunc // of the workers
 	ended    chan struct{}
 	// logging and listing stop a part of the process.
@@ -115,7 +115,9 @@ func (p *process) hear(key string, version int, later time.Duration) {
 	p.cacheMu.Lock()
 	p.cache[key] = max(p.cache[key], version)
 	p.cacheMu.Unlock()
-	p.queues[queueOf(key)].add(key)
+	if i := queueOf(key); i < len(p.queues) {
+		p.queues[i].add(key)
+	}
 }
 
 func queueOf(key string) int { return int(key[len(key)-1]-'0') % 2 }
@@ -189,8 +191,12 @@ func (w *world) start(f faults, slots int, hash func(string) uint64) *process {
 		rate: 1 + simDrift*[]float64{-1, 0, 1}[w.rand.IntN(3)], stop: stop,
 	}
 	life := 0
+	queues := []string{"0", "1"}
+	if w.addsQueue && w.rand.IntN(2) == 0 {
+		queues = queues[:1]
+	}
 	config := Config{
-		Group: "g", Name: p.name, Slots: slots, Lease: p.lease, HandoverTimeout: simHandover, Clock: p.clock,
+		Group: "g", Name: p.name, Queues: queues, Slots: slots, Lease: p.lease, HandoverTimeout: simHandover, Clock: p.clock,
 		Logger: slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey || a.Key == "group" || a.Key == slog.LevelKey {
 				return slog.Attr{}
@@ -202,7 +208,7 @@ func (w *world) start(f faults, slots int, hash func(string) uint64) *process {
 			return fmt.Sprintf("%s-%s.%d", name, p.name, life)
 		},
 	}
-	w.logf("%s joins with a clock of speed %.3f and %d slots, an intruder: %v", p.name, p.clock.rate, slots, p.intruder)
+	w.logf("%s joins with a clock of speed %.3f and %d slots, an intruder: %v, queues: %d", p.name, p.clock.rate, slots, p.intruder, len(queues))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var err error
@@ -210,24 +216,26 @@ func (w *world) start(f faults, slots int, hash func(string) uint64) *process {
 		w.logf("%s cannot join: %v", p.name, err)
 		return nil
 	}
-	if w.rand.IntN(4) == 0 { // It makes its queues later, and must hold nothing before.
-		time.Sleep(p.random(3 * time.Second))
-		if p.member.Stats().Held > 0 {
-			w.failf("%s holds slots without a queue", p.name)
-		}
-	}
+	late := w.rand.IntN(4) == 0 // It makes its queues later, and must hold nothing before.
 	var running context.Context
 	running, p.end = context.WithCancel(context.Background())
 	var workers sync.WaitGroup
 	names := w.rand.IntN(2) == 0 // A version of the program whose keys are no strings.
-	for i := range p.queues {
-		if names && hash == nil {
-			p.queues[i] = newSimQueue(p, i, nil, toName, toPath)
-		} else {
-			p.queues[i] = newSimQueue(p, i, hash, asIs, asIs)
+	for i := range config.Queues {
+		if late {
+			time.Sleep(p.random(3 * time.Second))
+			if p.member.Stats().Held > 0 {
+				w.failf("%s holds slots with %d of its queues", p.name, i)
+			}
 		}
+		if names && hash == nil {
+			p.queues = append(p.queues, newSimQueue(p, i, nil, toName, toPath))
+		} else {
+			p.queues = append(p.queues, newSimQueue(p, i, hash, asIs, asIs))
+		}
+		q := p.queues[i]
 		workers.Go(func() {
-			if err := p.queues[i].run(running); err != nil && !p.isDead() {
+			if err := q.run(running); err != nil && !p.isDead() {
 				w.logf("%s: the workers end: %v", p.name, err)
 			}
 		})
@@ -333,7 +341,7 @@ func (w *world) begin(key string, h *handling) {
 			w.failLocked("%s handles %s while a handler of %s, which lives, has not returned", h.p.name, key, other.p.name)
 		}
 	}
-	epoch, _ := Epoch(h.ctx)
+	epoch, _ := Fence(h.ctx)
 	if last := w.mu.epochs[key]; epoch < last.epoch || epoch == last.epoch && epoch > 0 && h.p != last.p {
 		// After a restore a newcomer may take the slots of a dead member before somebody who knows later epochs has read the table.
 		if !w.mu.deletes {

@@ -104,6 +104,8 @@ type world struct {
 	rand   *rand.Rand
 	began  time.Time
 	leases bool // processes have different ones
+	// addsQueue: a rolling update adds or removes a queue, so some processes have one queue less.
+	addsQueue bool
 
 	processes []*process // those that are not dead
 	intruders []*process // those of other Slots
@@ -183,7 +185,7 @@ func (w *world) run() {
 func (w *world) storm() {
 	level := []float64{0, 0.02, 0.1, 0.25}[w.rand.IntN(4)]
 	f := faults{fail: level, lost: level, slow: level, watch: level / 2, limit: w.rand.IntN(8) == 0}
-	w.leases = w.rand.IntN(4) == 0
+	w.leases, w.addsQueue = w.rand.IntN(4) == 0, w.rand.IntN(4) == 0
 	w.mu.Lock()
 	w.mu.stuck = w.rand.IntN(2) == 0
 	w.mu.deletes = w.rand.IntN(4) == 0 && os.Getenv("SHARDING_OPERATORS") != "0"
@@ -273,6 +275,13 @@ func (w *world) calm() {
 	w.mu.Lock()
 	w.mu.stuck = false
 	w.mu.Unlock()
+	w.addsQueue = false
+	for i, p := range slices.Backward(w.processes) {
+		if len(p.queues) == 1 { // The rolling update ends.
+			w.remove(i)
+			go w.leave(p)
+		}
+	}
 	for len(w.processes) < 2 {
 		w.join(faults{})
 	}

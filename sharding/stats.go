@@ -120,7 +120,7 @@ func (m *Member) fewerQueues(queues int) string {
 	defer m.mu.Unlock()
 	var fewer []string
 	for id, s := range m.mu.members {
-		if s.isAlive(m.now()) && s.data.Queues < queues && id != m.mu.self.id {
+		if s.isAlive(m.now()) && 0 < s.data.Queues && s.data.Queues < queues && id != m.mu.self.id {
 			fewer = append(fewer, fmt.Sprintf("%s has %d", id, s.data.Queues))
 		}
 	}
@@ -131,15 +131,31 @@ func (m *Member) fewerQueues(queues int) string {
 	return "; keys of some queues are not handled: " + strings.Join(fewer[:min(len(fewer), maxFacts)], ", ")
 }
 
-// lacksQueueLocked returns ErrNoQueue if the member has had no queue for a lease.
+// usableQueuesLocked returns how many queues the member has, or 0 if it lacks one: others would take its slots, and handle all keys.
+func (m *Member) usableQueuesLocked() int {
+	if len(m.lackingLocked()) > 0 {
+		return 0
+	}
+	return len(*m.queues.Load())
+}
+
+// lackingLocked returns the names of the queues that are still to be made.
+func (m *Member) lackingLocked() []string {
+	return slices.DeleteFunc(slices.Clone(m.config.Queues), func(name string) bool { return slices.Contains(m.mu.made, name) })
+}
+
+// lacksQueueLocked returns ErrNoQueue if the member has lacked a queue for a lease.
 func (m *Member) lacksQueueLocked() error {
 	now, idle := m.now(), &m.mu.since.idle
-	if len(*m.queues.Load()) > 0 {
+	if m.usableQueuesLocked() > 0 {
 		*idle = 0
 		return nil
 	}
-	if *idle = cmp.Or(*idle, now); now-*idle < m.config.Lease {
+	switch *idle = cmp.Or(*idle, now); {
+	case now-*idle < m.config.Lease:
 		return nil
+	case len(m.mu.made) > 0:
+		return fmt.Errorf("%w: it has %q, and Config.Queues also %q", ErrNoQueue, m.mu.made, m.lackingLocked())
 	}
 	return ErrNoQueue
 }

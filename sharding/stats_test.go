@@ -149,7 +149,7 @@ func TestMemberWithoutQueueSaysSo(t *testing.T) {
 			t.Errorf("%+v", st)
 		}
 		synctest.Wait()
-		if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "has no queue") {
+		if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "lacks a queue") {
 			t.Error(log.String())
 		}
 		q := NewQueue(newRoot(), m, QueueConfig[string]{Keys: noKeys[string]})
@@ -164,19 +164,13 @@ func TestMemberWithoutQueueSaysSo(t *testing.T) {
 func TestFactsNameMembersWithFewerQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, name := Memory(), func(name string) string { return name }
-		var q [2]Queue[string]
-		a := mustJoin(t, store, Config{Name: "a", newID: name})
-		for i := range q {
-			q[i] = NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
-		}
+		a := mustJoin(t, store, Config{Name: "a", newID: name, Queues: []string{"sites", "teams"}})
+		q := newQueueOf(a, QueueConfig[string]{Name: "sites"})
+		newQueueOf(a, QueueConfig[string]{Name: "teams"})
 		b := mustJoin(t, store, Config{Name: "canary", newID: name})
-		ofB := NewQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string]})
 		time.Sleep(10 * time.Second)
-		wantFacts(t, q[0], "Queues: 3; keys of some queues are not handled: canary has 2")
-		wantFacts(t, ofB, "Queues: 2") // mustJoin makes one
-		NewQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string]})
-		time.Sleep(10 * time.Second)
-		wantFacts(t, q[0], "Queues: 3")
+		wantFacts(t, q, "Queues: 3; keys of some queues are not handled: canary has 1") // mustJoin makes one
+		wantFacts(t, newQueueOf(b, QueueConfig[string]{}), "Queues: 2")
 	})
 }
 

@@ -20,10 +20,10 @@ func newQueueOf[T comparable](m *Member, config QueueConfig[T]) Queue[T] {
 	return NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[T]()), m, config)
 }
 
-// join is mustJoin without a queue.
-func join(t *testing.T, store Store, group, name string) *Member {
+// join is mustJoin without a queue. queues are those that the program makes.
+func join(t *testing.T, store Store, group, name string, queues ...string) *Member {
 	t.Helper()
-	m, err := Join(t.Context(), store, Config{Group: group, Name: name})
+	m, err := Join(t.Context(), store, Config{Group: group, Name: name, Queues: queues})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,6 +75,7 @@ func TestRollingUpdateOfHashes(t *testing.T) {
 			newQueueOf(new, QueueConfig[string]{Hash: byNamespace})
 		},
 		"the hash of another queue": func(old, new *Member) {
+			old.config.Queues, new.config.Queues = []string{"q", "r"}, []string{"q", "r"}
 			newQueueOf(old, QueueConfig[string]{Name: "q"})
 			newQueueOf(old, QueueConfig[string]{Name: "r", Hash: byNamespace})
 			newQueueOf(new, QueueConfig[string]{Name: "q", Hash: byNamespace})
@@ -130,18 +131,80 @@ func TestChangeOfKeys(t *testing.T) {
 	})
 }
 
-// Two queues of one member that differ need names.
+// Several queues of one member need names, which Config.Queues has.
 func TestQueuesNeedNames(t *testing.T) {
-	m := holdingAll(4)
-	newQueueOf(m, QueueConfig[string]{})
-	newQueueOf(m, QueueConfig[int]{Name: "numbers"})
-	newQueueOf(m, QueueConfig[namespacedName]{}) // has the hash of strings
-	defer func() {
-		if text := fmt.Sprint(recover()); !strings.Contains(text, "set QueueConfig.Name") {
-			t.Error("FAILURE:", text)
+	for _, queues := range [][]string{nil, {"sites"}, {"sites", "teams"}} {
+		m := holdingAll(4)
+		m.config.Queues = queues
+		newQueueOf(m, QueueConfig[string]{Name: "sites"})
+		for _, name := range []string{"", "sites", "teams"} {
+			text := func() (text string) {
+				defer func() { text = fmt.Sprint(recover()) }()
+				newQueueOf(m, QueueConfig[string]{Name: name})
+				return ""
+			}()
+			if strings.Contains(text, "Config.Queues all names") == (name == "teams" && len(queues) == 2) {
+				t.Errorf("FAILURE: Config.Queues %q, and a second queue %q: %s", queues, name, text)
+			}
 		}
-	}()
-	newQueueOf(m, QueueConfig[int]{})
+	}
+}
+
+// A rolling update adds a queue, and the next one removes it. All the while each key of the other queue is with one replica, and
+// shares are even. When the first update ends, so is each key of the new queue.
+func TestRollingUpdateOfQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		queues := make(map[*Member]map[string]Queue[string])
+		var members []*Member
+		start := func(names ...string) {
+			m := join(t, store, "g", fmt.Sprint("pod-", len(queues)), names...)
+			queues[m] = make(map[string]Queue[string])
+			for _, name := range names {
+				queues[m][name] = newQueueOf(m, QueueConfig[string]{Name: name})
+			}
+			members = append(members, m)
+			time.Sleep(3 * time.Second)
+		}
+		check := func(names ...string) {
+			t.Helper()
+			for _, name := range names {
+				for i := range 100 {
+					holders := 0
+					for _, m := range members {
+						if q := queues[m][name]; q != nil && q.Holds(fmt.Sprint(i)) {
+							holders++
+						}
+					}
+					if holders != 1 {
+						t.Fatalf("FAILURE: %d replicas handle key %d of %s", holders, i, name)
+					}
+				}
+			}
+			for _, m := range members {
+				if n := m.Stats().Held; n < 256/len(members) || m.Err() != nil {
+					t.Fatalf("FAILURE: one of %d replicas holds %d slots: %v", len(members), n, m.Err())
+				}
+			}
+		}
+		for range 3 {
+			start("sites")
+		}
+		check("sites")
+		for _, version := range [][]string{{"sites", "teams"}, {"sites"}} {
+			for range 3 {
+				start(version...)
+				check("sites")
+				if err := members[0].Leave(t.Context()); err != nil {
+					t.Error(err)
+				}
+				members = members[1:]
+				time.Sleep(time.Second)
+				check("sites")
+			}
+			check(version...)
+		}
+	})
 }
 
 // nextVersion is the connection of a member of a later version of the library: its records have a field more, and tell which formats it
