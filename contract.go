@@ -128,6 +128,10 @@ type GivenUpKey[T comparable] struct {
 	Time     time.Time
 }
 
+// ErrLeaseLost is the cause with which a handler's context ends when the lease of its key is lost, so that
+// another replica may have the key: see [Leaser].
+var ErrLeaseLost = errors.New("workqueue: the lease is lost")
+
 // Leaser is a queue that hands out keys for a limited time, such as one that many processes share. A worker
 // that got a key from it calls Lease before it handles the key, and passes the returned context to the
 // handler. That context is derived from ctx and ends, with a cause, when another worker may have got the key.

@@ -63,7 +63,7 @@ func TestNoAllocations(t *testing.T) {
 		q.Add(key)
 		got, _ := q.Get()
 		leased, release := q.Lease(ctx, got)
-		if _, ok := Epoch(leased); !ok {
+		if _, ok := Fence(leased); !ok {
 			t.Fatal("no epoch")
 		}
 		release()

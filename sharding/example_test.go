@@ -59,7 +59,7 @@ func ExampleNewQueue() {
 	handled := 0
 	err = worker.Run(ctx, queue, func(ctx context.Context, key string) error {
 		// ctx ends before another replica may get the key.
-		_, ok := sharding.Epoch(ctx)
+		_, ok := sharding.Fence(ctx)
 		fmt.Println(key, ok)
 		if handled++; handled == 3 {
 			stop()

@@ -205,7 +205,7 @@ func TestEpochsGoOnAfterTableWasDeleted(t *testing.T) {
 		ofA := &switchable{Store: store}
 		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2, Clock: fast})
 		time.Sleep(10 * time.Second)
-		before := a.Slots()[0].Epoch
+		before := a.Slots()[0].Fence
 		ofA.away.Store(true)
 		ofA.silent.Store(true)
 		mustDelete(t, store, "g-table")
@@ -216,8 +216,8 @@ func TestEpochsGoOnAfterTableWasDeleted(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		wantHeld(t, 1, 1)(a, b)
 		for i, s := range b.Slots() {
-			if s.Epoch <= before {
-				t.Errorf("slot %d has the epoch %d, after %d", i, s.Epoch, before)
+			if s.Fence <= before {
+				t.Errorf("slot %d has the epoch %d, after %d", i, s.Fence, before)
 			}
 		}
 	})

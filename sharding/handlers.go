@@ -110,16 +110,16 @@ type lease struct {
 	parent context.Context
 }
 
-type epochKey struct{}
+type fenceKey struct{}
 
-// Epoch returns a number that grows each time that the key's slot gets another holder, and true, if ctx is a handler's
+// Fence returns a number that grows each time that the key's slot gets another holder, and true, if ctx is a handler's
 // context (see Lease of a [Queue]). A handler that stores it beside what it writes, and refuses to write where a greater one
 // is stored, cannot overwrite the work of a later holder although its process was stopped and does not know yet that it
 // has lost its lease. It starts at about the milliseconds since 1970 when the group is new. For another context,
-// Epoch returns 0 and false.
-func Epoch(ctx context.Context) (int64, bool) {
-	epoch, ok := ctx.Value(epochKey{}).(int64)
-	return epoch, ok
+// Fence returns 0 and false.
+func Fence(ctx context.Context) (int64, bool) {
+	fence, ok := ctx.Value(fenceKey{}).(int64)
+	return fence, ok
 }
 
 // end ends the holding and its leases with that cause, unless it has ended already.
@@ -156,7 +156,7 @@ func (h *holding) lease(ctx context.Context) (context.Context, context.CancelFun
 	if l := h.shared.Load(); l != nil && l.parent == ctx {
 		return l, noRelease
 	}
-	leased, cancel := context.WithCancelCause(context.WithValue(ctx, epochKey{}, h.epoch))
+	leased, cancel := context.WithCancelCause(context.WithValue(ctx, fenceKey{}, h.epoch))
 	l := &lease{leased, ctx}
 	if !reflect.ValueOf(ctx).Comparable() {
 		l.parent = nil // == would panic.

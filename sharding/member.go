@@ -9,13 +9,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
 )
 
-// The causes with which handlers' contexts end; see [Queue].
+// The causes with which handlers' contexts end, besides [workqueue.ErrLeaseLost]; see [Queue].
 var (
-	// ErrLeaseLost: the member could not renew its lease, or read the table, in time, so another one may soon hold the
-	// key's slot.
-	ErrLeaseLost = errors.New("sharding: the lease is lost")
 	// ErrHandover: the key's slot is to move to another member, and HandoverTimeout has passed.
 	ErrHandover = errors.New("sharding: the slot of the key moves to another member")
 	// ErrNotHeld: the slot was not held any more when Lease was called after Get.
@@ -220,7 +219,7 @@ func (m *Member) Err() error {
 	if m.validLocked() {
 		return cmp.Or(m.unmarkedLocked(), m.lacksQueueLocked())
 	}
-	lost := ErrLeaseLost
+	lost := workqueue.ErrLeaseLost
 	if m.mu.view.confirmed == neverMoment {
 		lost = errNoTable
 	}

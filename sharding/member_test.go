@@ -189,7 +189,7 @@ func TestHandoverTimeout(t *testing.T) {
 		q.Add("stuck")
 		key, _ := q.Get()
 		ctx, release := q.Lease(t.Context(), key)
-		first, _ := Epoch(ctx)
+		first, _ := Fence(ctx)
 		go func() { // The slot can move only if its member leaves.
 			_ = a.Leave(context.Background())
 		}()
@@ -220,7 +220,7 @@ func TestHandoverTimeout(t *testing.T) {
 		key, _ = later.Get()
 		ctx, release = later.Lease(t.Context(), key)
 		defer release()
-		if second, ok := Epoch(ctx); !ok || second <= first {
+		if second, ok := Fence(ctx); !ok || second <= first {
 			t.Errorf("epoch %d after %d", second, first)
 		}
 		if q.KeysOfOthers() != 1 {
@@ -350,7 +350,7 @@ func TestServerIsAway(t *testing.T) {
 			t.Error("too early", context.Cause(ctx), m.Err())
 		}
 		time.Sleep(6 * time.Second)
-		if err := context.Cause(ctx); !errors.Is(err, ErrLeaseLost) {
+		if err := context.Cause(ctx); !errors.Is(err, workqueue.ErrLeaseLost) {
 			t.Error(err)
 		}
 		if err := m.Err(); err == nil || !strings.Contains(err.Error(), "the server is away") {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 // What happens in ordinary life: rollouts, proxies that end watches, members without queues.
@@ -162,7 +164,7 @@ func TestListThatFailsForGood(t *testing.T) {
 func TestErrAfterJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mustJoin(t, &distant{Store: Memory(), trip: 100 * time.Millisecond}, Config{})
-		if err := m.Err(); err == nil || errors.Is(err, ErrLeaseLost) {
+		if err := m.Err(); err == nil || errors.Is(err, workqueue.ErrLeaseLost) {
 			t.Error("FAILURE:", err)
 		}
 		time.Sleep(2 * time.Second)

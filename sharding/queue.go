@@ -22,7 +22,7 @@ import (
 type Queue[T comparable] interface {
 	workqueue.ExtendedRateLimiting[T]
 	// Lease returns a context for the handler of a key that Get has returned. It is derived from ctx, carries the
-	// [Epoch], and ends, with a cause, when somebody else may get the key: with ErrLeaseLost when the member's validity
+	// [Fence], and ends, with a cause, when somebody else may get the key: with workqueue.ErrLeaseLost when its validity
 	// ends, with ErrHandover when the slot is to move and HandoverTimeout has passed, with ErrLeft when Leave could not
 	// wait. If the slot has moved since Get, the context has ended already. Package worker calls it; a program without
 	// that package must call it, and the returned function when the handler has returned. For a key that no handler has,

@@ -136,7 +136,7 @@ func TestLeaseOfContextThatCannotBeCompared(t *testing.T) {
 	for range 2 {
 		ctx, release := h.lease(parent)
 		defer release()
-		if h.end(ErrLeaseLost); context.Cause(ctx) != ErrLeaseLost {
+		if h.end(workqueue.ErrLeaseLost); context.Cause(ctx) != workqueue.ErrLeaseLost {
 			t.Error("the lease has not ended with its holding:", context.Cause(ctx))
 		}
 	}

@@ -341,7 +341,7 @@ func (w *world) begin(key string, h *handling) {
 			w.failLocked("%s handles %s while a handler of %s, which lives, has not returned", h.p.name, key, other.p.name)
 		}
 	}
-	epoch, _ := Epoch(h.ctx)
+	epoch, _ := Fence(h.ctx)
 	if last := w.mu.epochs[key]; epoch < last.epoch || epoch == last.epoch && epoch > 0 && h.p != last.p {
 		// After a restore a newcomer may take the slots of a dead member before somebody who knows later epochs has read the table.
 		if !w.mu.deletes {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/keyedqueue/workqueue"
 )
 
 // slotState is what a member may do with the keys of a slot.
@@ -130,8 +132,8 @@ type Slot struct {
 	// Holder is the id of the member that holds the slot, and Next of the one that it is to move to. They are empty
 	// if there is none.
 	Holder, Next string
-	// Epoch is what [Epoch] returns for handlers of this holder.
-	Epoch int64
+	// Fence is what [Fence] returns for handlers of this holder: the epoch in which it got the slot.
+	Fence int64
 	// Held reports whether this member holds the slot now. A member that is not valid holds none, whatever Holder says.
 	Held bool
 	// Stopping is for how long the slot has been about to move, if this member holds it, and Handlers is how many of
@@ -152,7 +154,7 @@ func (m *Member) Slots() []Slot {
 	slots := make([]Slot, len(t.slots))
 	for i, s := range t.slots {
 		state := m.state(i)
-		slots[i] = Slot{Holder: s.holder, Next: s.next, Epoch: s.epoch, Held: state != absent, Handlers: m.handlers(i)}
+		slots[i] = Slot{Holder: s.holder, Next: s.next, Fence: s.epoch, Held: state != absent, Handlers: m.handlers(i)}
 		if state == stopping {
 			slots[i].Stopping = m.now() - m.slots[i].stop.since
 		}
@@ -206,7 +208,7 @@ func (m *Member) unlock() {
 // applyLocked lets each slot be held or not, as the table and the member's validity demand.
 func (m *Member) applyLocked() {
 	valid, was := m.validLocked(), m.mu.wasValid
-	cause := ErrLeaseLost
+	cause := workqueue.ErrLeaseLost
 	switch {
 	case valid:
 		cause = ErrNotHeld

@@ -170,7 +170,7 @@ func (r *reconciler) Reconcile(ctx context.Context, key request) (reconcile.Resu
 	if err := r.client.Get(ctx, key.NamespacedName, &m); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	epoch, _ := sharding.Epoch(ctx)
-	r.logger.Info("Reconciled", "configmap", key.String(), "version", m.ResourceVersion, "epoch", epoch)
+	fence, _ := sharding.Fence(ctx)
+	r.logger.Info("Reconciled", "configmap", key.String(), "version", m.ResourceVersion, "fence", fence)
 	return reconcile.Result{}, nil
 }

@@ -43,7 +43,7 @@ func (ledByAnother) Identity() string   { return "this" }
 func (ledByAnother) Describe() string   { return "lock" }
 func (ledByAnother) RecordEvent(string) {}
 
-// seen notes which replica has reconciled each key last, and whether it had an epoch.
+// seen notes which replica has reconciled each key last, and whether it had an fence.
 type seen struct {
 	mu sync.Mutex
 	by map[string]int
@@ -51,8 +51,8 @@ type seen struct {
 
 func (s *seen) reconciler(t *testing.T, replica int) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, key request) (reconcile.Result, error) {
-		if epoch, ok := sharding.Epoch(ctx); !ok || epoch == 0 {
-			t.Errorf("%v has no epoch", key)
+		if fence, ok := sharding.Fence(ctx); !ok || fence == 0 {
+			t.Errorf("%v has no fence", key)
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -34,7 +34,7 @@ const (
 	group              = "sharded-example"
 	label              = "sharded-example=true"
 	checksumAnnotation = "sharded-example/checksum"
-	epochAnnotation    = "sharded-example/epoch"
+	fenceAnnotation    = "sharded-example/fence"
 )
 
 type options struct {
@@ -126,7 +126,7 @@ type controller struct {
 	logger *slog.Logger
 }
 
-// handle writes the checksum of a ConfigMap's data into an annotation, and the epoch of the slot beside it.
+// handle writes the checksum of a ConfigMap's data into an annotation, and the fence of the slot beside it.
 func (c *controller) handle(ctx context.Context, key cache.ObjectName) error {
 	object, found, err := c.store.GetByKey(key.String())
 	if err != nil || !found {
@@ -141,20 +141,20 @@ func (c *controller) handle(ctx context.Context, key cache.ObjectName) error {
 		return nil
 	}
 	// A process that was stopped, for example with its machine, may go on here after another replica has got the slot.
-	// That one has a greater epoch. Until it has written that, the update below still conflicts, if the cache is old.
-	epoch, _ := sharding.Epoch(ctx)
-	if written, _ := strconv.ParseInt(m.Annotations[epochAnnotation], 10, 64); written > epoch {
-		return fmt.Errorf("epoch %d of this replica is older than %d: another one holds the slot", epoch, written)
+	// That one has a greater fence. Until it has written that, the update below still conflicts, if the cache is old.
+	fence, _ := sharding.Fence(ctx)
+	if written, _ := strconv.ParseInt(m.Annotations[fenceAnnotation], 10, 64); written > fence {
+		return fmt.Errorf("fence %d of this replica is older than %d: another one holds the slot", fence, written)
 	}
 	m = m.DeepCopy()
 	if m.Annotations == nil {
 		m.Annotations = make(map[string]string)
 	}
-	m.Annotations[checksumAnnotation], m.Annotations[epochAnnotation] = sum, strconv.FormatInt(epoch, 10)
+	m.Annotations[checksumAnnotation], m.Annotations[fenceAnnotation] = sum, strconv.FormatInt(fence, 10)
 	_, err = c.client.CoreV1().ConfigMaps(m.Namespace).Update(ctx, m, metav1.UpdateOptions{})
 	switch {
 	case err == nil:
-		c.logger.Info("Wrote the checksum", "configmap", key.String(), "epoch", epoch)
+		c.logger.Info("Wrote the checksum", "configmap", key.String(), "fence", fence)
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil // It has changed since, and comes again with that change.
 	}

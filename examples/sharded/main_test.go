@@ -123,7 +123,7 @@ func TestControl(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, m := range list.Items {
-				if sum, err := checksum(&m); err != nil || m.Annotations[checksumAnnotation] != sum || m.Annotations[epochAnnotation] == "" {
+				if sum, err := checksum(&m); err != nil || m.Annotations[checksumAnnotation] != sum || m.Annotations[fenceAnnotation] == "" {
 					t.Errorf("%s has the annotations %v, want the checksum %s (%v)", m.Name, m.Annotations, sum, err)
 				}
 			}
@@ -159,9 +159,9 @@ func TestControl(t *testing.T) {
 }
 
 // A replica that was stopped, and does not know that it has lost the slot, does not write over a later one.
-func TestOldEpoch(t *testing.T) {
+func TestOldFence(t *testing.T) {
 	m := configMap(1, "data")
-	m.Annotations = map[string]string{epochAnnotation: "7"}
+	m.Annotations = map[string]string{fenceAnnotation: "7"}
 	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
 	if err := store.Add(m); err != nil {
 		t.Fatal(err)
