@@ -83,7 +83,8 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 	}
 	if q, ok := q.(Operable[T]); ok {
 		o := operable[T]{q}
-		i.Below, i.Pause, i.Resume, i.Remove, i.AddWithPriority = q.Below(), q.Pause, q.Resume, o.remove, o.addWithPriority
+		i.Below, i.Pause, i.Resume = q.Below(), q.Pause, q.Resume
+		i.AddWithPriority, i.Remove = o.addWithPriority, o.remove
 		i.GivenUp, i.RetryGivenUp, i.ForgetGivenUp = o.givenUp, o.retryGivenUp, o.forgetGivenUp
 		if q.PausedGroups() != nil {
 			i.PauseGroup, i.ResumeGroup = q.PauseGroup, q.ResumeGroup
