@@ -280,7 +280,8 @@ var Pool = []Metric[worker.Stats]{
 	PoolLastList: gauge("workqueue_pool_last_list_timestamp_seconds",
 		"When the keys were last listed, in seconds since 1970.",
 		func(st *worker.Stats) float64 { return float64(st.ListedAt.UnixMilli()) / 1000 }).onlyIf(hasListed),
-	PoolListsFailed: counter("workqueue_pool_list_failures_total", "Total number of lists of all keys that failed.",
+	PoolListsFailed: counter("workqueue_pool_list_failures_total",
+		"Total number of lists of all keys that failed.",
 		func(st *worker.Stats) float64 { return float64(st.ListsFailed) }).onlyIf(lists),
 }
 
