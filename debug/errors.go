@@ -29,19 +29,22 @@ type errorGroups map[string]*errorGroup
 // given-up keys of the queue that were read, each key once. It returns how many keys it has counted.
 func (r *reading) countErrors() (groups errorGroups, keys int) {
 	groups, seen := make(errorGroups), make(map[any]struct{})
-	count := func(f failure) bool {
+	count := func(f failure) {
 		if _, again := seen[f.Key]; !again {
 			seen[f.Key] = struct{}{}
 			groups.add(keyText(f.Key), f)
 		}
-		return true
 	}
 	for _, p := range r.pools {
 		for k := range p.pool.KeptFailures() {
 			count(failure{FailedKey: k, state: stateFailing})
 		}
 	}
-	r.givenUpInPools(count)
+	for _, p := range r.pools { // Without its Stats, which may ask a server.
+		for k := range p.pool.GivenUpKeys() {
+			count(failure{FailedKey: k, state: stateGivenUp})
+		}
+	}
 	for _, k := range r.keys.givenUp {
 		count(keptFailure(k))
 	}

@@ -18,14 +18,14 @@ import (
 // ErrNoQueue is returned by [Attach] if there is no queue of that name.
 var ErrNoQueue = errors.New("redisqueue: there is no such queue on the server")
 
-// Admin is an end of a queue for operators and their tools; [Attach] makes one. Its keys are the strings that the server has, whatever
-// type of keys the program has. Its own methods return errors and work on many keys; of the Queue's, those are of use that look, add,
-// remove, pause and end it. It should not process keys.
+// Admin is an end of a queue for operators and their tools; [Attach] makes one. Its keys are the strings that the
+// server has, whatever type of keys the program has. Beside its own methods an operator may call those of Queue that
+// look, add, remove, pause and shut down. An Admin should not process keys.
 type Admin struct{ *Queue[string] }
 
-// Attach returns an Admin of an existing queue. It takes over no keys of replicas that are gone, gives up none, and forgets nothing. Without the
-// right to write it can read. When the server answers a change with an error, that error is returned, and the change is not tried
-// again. Nothing is logged.
+// Attach returns an Admin of an existing queue. It takes over no keys of replicas that are gone, gives up none,
+// and forgets nothing. Without the right to write it can read. When the server answers a change with an error, that
+// error is returned, and the change is not tried again. Nothing is logged.
 //
 // Attach returns ErrNoQueue if there is no such queue, [ErrIncompatible] for one of another version of this package or whose
 // description makes no sense, and otherwise what the client returns.

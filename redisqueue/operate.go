@@ -77,7 +77,7 @@ func (q *Queue[T]) SnapshotGroup(string) (g workqueue.GroupSnapshot) { return g 
 // Pause makes all replicas hand out nothing for d on the server's clock, or until Resume with [workqueue.UntilResumed]. A pause with
 // an end needs no process to end it. It does nothing if d is not positive, and of several pauses the latest end counts. Workers finish
 // what they have. Pause does not block; Flush waits until the server knows it. After shutdown it does nothing, and a shutdown ends no
-// pause: that is the whole queue's. Stats has Paused and PausedUntil, and Counts says who has paused the queue.
+// pause: that is the whole queue's. Stats has Paused and PausedUntil, and [Admin.Counts] says who has paused the queue.
 func (q *Queue[T]) Pause(d time.Duration) {
 	switch {
 	case d == workqueue.UntilResumed:
@@ -108,8 +108,8 @@ func (q *Queue[T]) Remove(item T) bool {
 	return q.changed(codeDiscard, item)
 }
 
-// GivenUpKeys returns up to limit keys that were given up, the latest first: a worker has called GiveUp, or the key's lease was
-// lost MaxLostLeases times in a row. It asks the server for up to a second, and returns what it has until then. It works after
+// GivenUpKeys returns up to limit keys that were given up, the latest first: by Fail, or because their leases were lost
+// MaxLostLeases times in a row. It asks the server for up to a second, and returns what it has until then. It works after
 // shutdown too. [Admin.Keys] of [ListGivenUp] is the same with errors.
 func (q *Queue[T]) GivenUpKeys(limit int) (keys []workqueue.GivenUpKey[T]) {
 	if limit <= 0 {

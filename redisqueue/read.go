@@ -239,7 +239,7 @@ func (q *Queue[T]) key(ctx context.Context, key T) (KeyInfo[T], error) {
 
 // Snapshot returns Stats and up to limit keys of each state, at most 512, of the whole queue. The server executes what was called
 // before first. A key that changes its state meanwhile may be in two lists. If more than limit keys are processed, these are any of
-// them, not the oldest. Snapshot asks the server for up to two seconds; without an answer it lacks the keys of a state, where Keys
+// them, not the oldest. Snapshot asks the server for up to two seconds; without an answer it lacks the keys of a state, where [Admin.Keys]
 // would return an error. After shutdown it still reads the keys.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	snapshot := workqueue.Snapshot[T]{Stats: q.Stats()}
@@ -263,7 +263,7 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	return snapshot
 }
 
-// SnapshotKey is Key for tools. It asks the server for up to a second, and returns false if that does not answer, and for a key
+// SnapshotKey is [Admin.Key] without errors. It asks the server for up to a second, and returns false if that does not answer, and for a key
 // that is not in the queue.
 func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -275,7 +275,7 @@ func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	return info.KeySnapshot, true
 }
 
-// SnapshotKeys is Keys of ListAll for tools. The iteration ends early if the server does not answer for a second.
+// SnapshotKeys is [Admin.Keys] of ListAll without errors. The iteration ends early if the server does not answer for a second.
 func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	return func(yield func(workqueue.KeySnapshot[T]) bool) {
 		ctx, cancel := context.WithCancel(context.Background())
