@@ -87,8 +87,7 @@ func (r *bucketRateLimiter[T]) Requeued() (iter.Seq2[T, int], bool) { return req
 // NumRequeues returns 0, as a bucket does not count failures. Forget drops the bucket: the key's next one is
 // full. Nil for c means the real clock; it is read under the limiter's lock, and when it is set back, time
 // goes on from there. All methods may be called by many goroutines at once, and take logarithmic time and no
-// allocation once the table has its size. A key takes its own size, 36 bytes, and 11 to 22 bytes in the
-// index.
+// allocation once the table has its size. A key takes its own size, 36 bytes, and 11 to 22 in the index.
 func NewTypedItemBucketRateLimiter[T comparable](limit rate.Limit, burst int, c clock.PassiveClock) TypedRateLimiter[T] {
 	r := &itemBucketRateLimiter[T]{
 		interval:  newTokenInterval(limit),

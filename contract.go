@@ -50,8 +50,8 @@ type Failure struct {
 	Err error
 	// AtLeast is the shortest time until the key comes again, as for a server that says how long to stay away.
 	AtLeast time.Duration
-	// MaxRetries is how many failures in a row are retried: the next one gives the key up. Zero means all, and
-	// less than zero none.
+	// MaxRetries is how many failures in a row are retried: the next one gives the key up. Zero means all,
+	// negative none.
 	MaxRetries int
 	// Terminal gives the key up now, whatever MaxRetries is.
 	Terminal bool
@@ -93,8 +93,7 @@ type Operable[T comparable] interface {
 	PauseGroup(group string, d time.Duration)
 	// ResumeGroup ends a pause of the group.
 	ResumeGroup(group string)
-	// PausedGroups returns the groups that are paused, sorted. It is nil in a queue without groups, and
-	// otherwise not nil.
+	// PausedGroups returns the groups that are paused, sorted. Without groups it is nil, and only then.
 	PausedGroups() []string
 	// SnapshotGroup returns what is known of a group. It takes constant time.
 	SnapshotGroup(group string) GroupSnapshot
@@ -159,8 +158,7 @@ type Extended[T comparable] interface {
 	GetContext(ctx context.Context) (item T, err error)
 	// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when nothing is queued
 	// and nothing is being processed, ctx.Err() if ctx was done first, and ErrShutDown if a call of ShutDown
-	// ended the wait. In every case the queue is shutting down afterwards, and ShutDownContext may be called
-	// again to wait on.
+	// ended the wait. Afterwards the queue is shutting down in every case. A further call waits on.
 	ShutDownContext(ctx context.Context) error
 	// DropQueued takes all queued keys out of a queue that is shutting down, and returns them in their order:
 	// for an end at which nobody will handle them. From then on nothing is queued any more, not even a key that
@@ -171,13 +169,12 @@ type Extended[T comparable] interface {
 	// AddCause is Add that says why. The causes of adds that are merged are merged, too: see Causes.
 	AddCause(key T, cause Cause)
 	// Causes returns, for a key that a worker holds, the causes of the adds that this hand-out answers, and for
-	// a queued key those so far. (A queue on a server knows them of held keys alone.) They are forgotten when
-	// the worker is Done.
+	// a queued key those so far. (A queue on a server knows them of held keys alone.) Done forgets them.
 	Causes(key T) Causes
 	// AddedAgain returns a channel that is closed when key, which the caller holds, is added again, at once or
 	// because its time has come. If that has happened since the key was handed out, it is closed already. Adds
-	// with a Quiet cause do not count. After Done nothing closes it any more. For a key that no worker holds it
-	// is nil.
+	// with a Quiet cause do not count. After Done nothing closes it any more. If no worker holds the key, it is
+	// nil.
 	AddedAgain(key T) <-chan struct{}
 	// AddedAt returns when key, which a worker holds, was first added or came due before it was handed out,
 	// whatever was added since. It is zero in a queue without metrics, in one that does not know, and for a key

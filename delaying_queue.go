@@ -30,8 +30,7 @@ type DelayingQueueConfig = TypedDelayingQueueConfig[any]
 // TypedDelayingQueueConfig configures [NewTypedDelayingQueueWithConfig].
 type TypedDelayingQueueConfig[T comparable] struct {
 	// Logger logs how many keys were still waiting at shutdown. The queue adds no name to it. Nil means no log.
-	// It may be called on the queue's own goroutine, for which a shutdown waits, so it must not shut the queue
-	// down.
+	// A shutdown waits for the goroutine that may call it, so it must not shut the queue down.
 	Logger *logr.Logger
 
 	// Name, MetricsProvider and Clock are those of [TypedQueueConfig].
@@ -47,8 +46,7 @@ type TypedDelayingQueueConfig[T comparable] struct {
 // Deprecated: Use NewTypedDelayingQueue.
 func NewDelayingQueue() DelayingInterface { return NewDelayingQueueWithConfig(DelayingQueueConfig{}) }
 
-// NewTypedDelayingQueue returns a delaying queue without metrics. It has a goroutine only while a key waits
-// for its time.
+// NewTypedDelayingQueue returns a delaying queue without metrics. It has a goroutine only while a key waits.
 func NewTypedDelayingQueue[T comparable]() TypedDelayingInterface[T] {
 	return NewTypedDelayingQueueWithConfig(TypedDelayingQueueConfig[T]{})
 }
@@ -127,8 +125,8 @@ type delayingType[T comparable] struct {
 	retriesMetric CounterMetric
 	loop          *dueloop.Loop
 
-	// mu guards its fields and the loop's. No method of the queue below, of the clock, the metric or the logger
-	// is called under it.
+	// mu guards its fields and the loop's. Under it no method of the queue below, the clock, the metric or the
+	// logger is called.
 	mu struct {
 		sync.Mutex
 
@@ -177,8 +175,7 @@ func (q *delayingType[T]) countRetryLocked() bool {
 	return !q.mu.stopped
 }
 
-// putWaiting counts a call of AddAfter and puts item into the heap. It reports whether the loop must be
-// woken.
+// putWaiting counts a call of AddAfter and puts item into the heap. It reports whether to wake the loop.
 func (q *delayingType[T]) putWaiting(item T, h keytable.Hash, now, d time.Duration) (wake bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -242,8 +239,7 @@ func (q *delayingType[T]) addDue(keys []keytable.Hashed[T]) {
 }
 
 // ShutDown drops the keys that still wait for their time. It waits for the goroutines of the queue, which end
-// at once; so the configured Queue, Clock and Logger, which such a goroutine may be calling, must not call
-// it.
+// at once; so the configured Queue, Clock and Logger, which one may be calling, must not call it.
 func (q *delayingType[T]) ShutDown() {
 	defer q.logDropped(q.stopWaiting()) // Last, because a logger may panic.
 	q.Extended.ShutDown()
@@ -263,8 +259,7 @@ func (q *delayingType[T]) ShutDownContext(ctx context.Context) error {
 	return q.Extended.ShutDownContext(ctx)
 }
 
-// stopWaiting drops all waiting keys, lets no other wait, and so ends the waiting loop. It returns how many
-// keys it has dropped.
+// stopWaiting drops all waiting keys, lets no other wait, and so ends the waiting loop. It returns how many.
 func (q *delayingType[T]) stopWaiting() int {
 	defer q.loop.Wake()
 	q.mu.Lock()

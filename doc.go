@@ -69,8 +69,7 @@
 //
 // Beyond client-go's interfaces a queue can have four, and no other: [Extended], which every queue of this
 // project is, at every layer and behind every wrapper; [ExtendedRateLimiting], which counts failures;
-// [Operable], for operators; [Leaser]. [Extend] and [ExtendRateLimiting] make the first two of any other
-// queue.
+// [Operable], for operators; [Leaser]. [Extend] and [ExtendRateLimiting] make the first two of others.
 //
 // Extended has Stats, which returns numbers in constant time, Snapshot, which lists the first keys that are
 // being processed, are queued, wait, and keep failing, and SnapshotKeys, which goes over all keys in steps. A

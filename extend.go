@@ -285,8 +285,7 @@ func (e *extension[T]) ShuttingDown() bool {
 // dropPatience is how long DropQueued waits for a key that the queue holds back, as a queue with limits may.
 const dropPatience = 100 * time.Millisecond
 
-// DropQueued gets the keys and calls Done for each. A key that the queue holds back follows when another one
-// is Done.
+// DropQueued gets the keys and calls Done for each. What the queue holds back follows at a later Done.
 func (e *extension[T]) DropQueued() []T {
 	if !e.ShuttingDown() {
 		return nil

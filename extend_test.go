@@ -225,30 +225,48 @@ func TestForeignGetAfterShutDown(t *testing.T) {
 	})
 }
 
-// A plain Get that waits below does not see the key that another goroutine fetched for a caller that gave
-// up. When it sees the shutdown, it must look for such a key first. Which of the two the queue
-// below gives a key to is left to chance; hence the rounds.
+// latestFirst is a queue that hands a key to the getter that came last.
+type latestFirst struct {
+	workqueue.TypedInterface[string]
+	getters []chan string
+}
+
+func (q *latestFirst) Get() (string, bool) {
+	if q.ShuttingDown() {
+		return "", true
+	}
+	c := make(chan string)
+	q.getters = append(q.getters, c)
+	key, ok := <-c
+	return key, !ok
+}
+
+func (q *latestFirst) Add(key string) { q.getters[len(q.getters)-1] <- key }
+
+func (q *latestFirst) ShutDown() {
+	q.TypedInterface.ShutDown()
+	close(q.getters[0])
+}
+
+// A plain Get that waits below does not see the key that another goroutine fetched for a caller that gave up. When it
+// sees the shutdown, it must look for such a key first.
 func TestForeignGetThatSeesTheShutDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for range 30 {
-			q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
-				Queue: newPlain[string](),
-			}).(delayer[string])
-			plain := startGet[string](q)
-			synctest.Wait()
-			ctx, cancel := context.WithCancel(t.Context())
-			gone := startGetContext(ctx, q)
-			synctest.Wait()
-			cancel()
-			gone.MustReturn(t, "GetContext")
-			q.Add("a")
-			synctest.Wait()
-			q.ShutDown()
-			if g := plain.MustReturn(t, "Get"); g.key != "a" || g.err != nil {
-				t.Fatalf("Get() = %v, want a", g)
-			}
-			wantShutDown(t, q)
+		q := workqueue.Extend[string](&latestFirst{TypedInterface: newPlain[string]()})
+		plain := startGet[string](q)
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		gone := startGetContext(ctx, q)
+		synctest.Wait()
+		cancel()
+		gone.MustReturn(t, "GetContext")
+		q.Add("a")
+		plain.MustBlock(t, "Get, while the key was fetched for another caller")
+		q.ShutDown()
+		if g := plain.MustReturn(t, "Get"); g.key != "a" || g.err != nil {
+			t.Fatalf("Get() = %v, want a", g)
 		}
+		wantShutDown(t, q)
 	})
 }
 

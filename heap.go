@@ -23,8 +23,7 @@ type dueHeap[T comparable] struct {
 
 func (h *dueHeap[T]) len() int { return h.order.Len() }
 
-// put makes key, whose hash is hash, due after the delay from now on, or leaves it at its time if that is
-// earlier.
+// put makes key, whose hash is hash, due after the delay from now on, or leaves it at an earlier time.
 func (h *dueHeap[T]) put(hash keytable.Hash, key T, now, delay time.Duration) {
 	s, k, inserted := h.keys.FindOrInsert(hash, key)
 	e := slotheap.Entry{Rank: int64(dueloop.AddSaturated(now, delay)), Tie: h.seq, Slot: s}

@@ -9,11 +9,11 @@ import (
 )
 
 // Inspector shows a queue to tools, such as package debug, that do not know the type of its keys. Its
-// functions are the methods of the queue, or of what [Extend] makes of it, and those with a key panic if that
-// is of another type.
+// functions are the methods of the queue, or of what [Extend] makes of it, and panic if a key is of another
+// type.
 type Inspector struct {
-	// Queue is the queue itself, to recognize it by. Below is the queue that the program has put this one on top
-	// of, so that tools show only one of them: nil if the queue has made its lower layers itself.
+	// Queue is the queue itself, to recognize it by. Below is the queue that the program has put this one on
+	// top of, so that tools show only one of them: nil if the queue has made its lower layers itself.
 	Queue, Below any
 
 	// These are those of [Extended].
@@ -28,8 +28,7 @@ type Inspector struct {
 	// Forget makes the queue and its limiter forget the key's failures. It is nil if the queue has no limiter.
 	Forget func(key any)
 
-	// These are those of [Operable], and nil if the queue is none. Those with groups are also nil in a queue
-	// without.
+	// These are those of [Operable], and nil if the queue is none. Without groups, theirs are nil, too.
 
 	AddWithPriority             func(key any, priority int, after time.Duration)
 	Remove                      func(key any) bool
@@ -55,8 +54,8 @@ type Fact struct {
 // InspectorProvider is a [StatsProvider] that looks at keys, too.
 type InspectorProvider interface {
 	StatsProvider
-	// InspectQueue is called once for each queue that is made with that name. For a queue of several layers it
-	// is called for the outermost one. What WatchQueue says of its function holds for those of q, except that a
+	// InspectQueue is called once for each queue that is made with that name. For a queue of several layers
+	// it is called for the outermost one. What WatchQueue says of its function holds for those of q, but a
 	// Snapshot takes longer.
 	InspectQueue(name string, q Inspector)
 }
@@ -82,9 +81,19 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 		i.Forget = func(key any) { q.Forget(typed[T](key)) }
 	}
 	if q, ok := q.(Operable[T]); ok {
-		o := operable[T]{q}
-		i.Below, i.Pause, i.Resume, i.Remove, i.AddWithPriority = q.Below(), q.Pause, q.Resume, o.remove, o.addWithPriority
-		i.GivenUp, i.RetryGivenUp, i.ForgetGivenUp = o.givenUp, o.retryGivenUp, o.forgetGivenUp
+		i.Below, i.Pause, i.Resume = q.Below(), q.Pause, q.Resume
+		i.Remove = func(key any) bool { return q.Remove(typed[T](key)) }
+		i.RetryGivenUp = func(key any) bool { return q.RetryGivenUp(typed[T](key)) }
+		i.ForgetGivenUp = func(key any) bool { return q.ForgetGivenUp(typed[T](key)) }
+		i.AddWithPriority = func(key any, priority int, after time.Duration) {
+			q.AddWithPriority(typed[T](key), priority, after)
+		}
+		i.GivenUp = func(limit int) (keys []GivenUpKey[any]) {
+			for _, k := range q.GivenUpKeys(limit) {
+				keys = append(keys, GivenUpKey[any]{k.Key, k.Attempts, k.Err, k.Time})
+			}
+			return keys
+		}
 		if q.PausedGroups() != nil {
 			i.PauseGroup, i.ResumeGroup = q.PauseGroup, q.ResumeGroup
 			i.PausedGroups, i.SnapshotGroup = q.PausedGroups, q.SnapshotGroup
@@ -94,23 +103,6 @@ func Inspect[T comparable](q TypedInterface[T]) Inspector {
 		i.Below, i.Facts = q.Below(), q.Facts
 	}
 	return i
-}
-
-// operable is an Operable whose keys have no particular type.
-type operable[T comparable] struct{ Operable[T] }
-
-func (q operable[T]) addWithPriority(key any, priority int, after time.Duration) {
-	q.AddWithPriority(typed[T](key), priority, after)
-}
-func (q operable[T]) remove(key any) bool        { return q.Remove(typed[T](key)) }
-func (q operable[T]) retryGivenUp(key any) bool  { return q.RetryGivenUp(typed[T](key)) }
-func (q operable[T]) forgetGivenUp(key any) bool { return q.ForgetGivenUp(typed[T](key)) }
-
-func (q operable[T]) givenUp(limit int) (keys []GivenUpKey[any]) {
-	for _, k := range q.GivenUpKeys(limit) {
-		keys = append(keys, GivenUpKey[any]{k.Key, k.Attempts, k.Err, k.Time})
-	}
-	return keys
 }
 
 func (k KeySnapshot[T]) untyped() KeySnapshot[any] {

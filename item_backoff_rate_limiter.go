@@ -77,8 +77,7 @@ type BackoffConfig[T comparable] struct {
 	// A key is forgotten without a call of Forget when ForgetAfter has passed since the end of its last delay.
 	// This should be longer than it takes until the key fails again: it may wait for another limiter, then in
 	// the queue, and is then processed. Unless positive, ForgetAfter is twice Max (as in client-go's
-	// util/flowcontrol), but at least 10 minutes. If it is math.MaxInt64, keys take memory until Forget (or for
-	// 36 years).
+	// util/flowcontrol), but at least 10 minutes. math.MaxInt64 means until Forget (or 36 years).
 	ForgetAfter time.Duration
 
 	// Clock measures delays and ForgetAfter, so it should be the queue's. The limiter reads it under its lock.
@@ -95,8 +94,7 @@ type BackoffConfig[T comparable] struct {
 // is 2.1 times, with 10 it is 9 times.
 //
 // In a [TypedMaxOfRateLimiter] the longest delay is the one to be served, and the other limiters, such as a
-// token bucket, are not asked about the same failure. In a [TypedWithMaxWaitRateLimiter] it is the delay that
-// was cut.
+// token bucket, are not asked about the same failure. In a [TypedWithMaxWaitRateLimiter] it is the cut one.
 //
 // Unlike [TypedItemExponentialFailureRateLimiter], it forgets keys that have not failed for a while
 // (kubernetes/kubernetes#138743). So a program that never calls Forget keeps about as many keys as have
@@ -234,8 +232,7 @@ func (r *itemBackoffRateLimiter[T]) setDelay(item T, delay time.Duration) {
 func (r *itemBackoffRateLimiter[T]) NumRequeues(item T) int { return int(r.keys.Count(item)) }
 func (r *itemBackoffRateLimiter[T]) Forget(item T)          { r.keys.Forget(item) }
 
-// Requeued leaves out the keys that have expired. It looks at all keys, a few hundred at a time, and other
-// calls come in between.
+// Requeued leaves out the keys that have expired. It looks at all keys, a few hundred under one lock.
 func (r *itemBackoffRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
 	r.keys.Tick()
 	return failures.List(&r.keys.Table, r.keys.Mu.Lock, r.keys.Mu.Unlock, func(s keytable.Slot) int {

@@ -35,12 +35,10 @@ type HistogramMetric interface {
 }
 
 // MetricsProvider makes the metrics of a queue that has a name, each once. The queue calls them under its
-// lock, so they should be quick and must not call the queue. A method that returns nil leaves that metric
-// out.
+// lock, so they should be quick and must not call the queue. A method may return nil to leave a metric out.
 //
 // A panic of a metric reaches the caller of the queue's method. The queue stays usable and loses no key.
-// Where there is no caller, when a delayed key comes due or at a tick, it ends the program, as in any
-// goroutine.
+// Where there is no caller, when a delayed key comes due or at a tick, it ends the program.
 type MetricsProvider interface {
 	// NewDepthMetric makes the number of keys that need processing: queued, or added again while a worker holds
 	// them.
@@ -53,8 +51,7 @@ type MetricsProvider interface {
 	// NewWorkDurationMetric makes the seconds from Get to Done.
 	NewWorkDurationMetric(name string) HistogramMetric
 	// NewUnfinishedWorkSecondsMetric makes the seconds for which keys have been held by workers that are not
-	// Done, summed over these keys. It is set every 500 ms of the queue's clock and, after shutdown, with every
-	// Done.
+	// Done, summed. It is set every 500 ms of the queue's clock and, after shutdown, with every Done.
 	NewUnfinishedWorkSecondsMetric(name string) SettableGaugeMetric
 	// NewLongestRunningProcessorSecondsMetric makes that time of the key that was handed out first.
 	NewLongestRunningProcessorSecondsMetric(name string) SettableGaugeMetric
@@ -63,8 +60,7 @@ type MetricsProvider interface {
 }
 
 // StatsProvider is a [MetricsProvider] that reads a queue's Stats when it needs them. With one, a queue makes
-// no metrics and starts no goroutine: it counts inside itself, which is several times as fast as pushing
-// every change.
+// no metrics and starts no goroutine: it counts inside itself, several times as fast as pushing every change.
 type StatsProvider interface {
 	MetricsProvider
 	// HistogramBounds returns the longest times that each bucket of the histograms in Stats takes, in

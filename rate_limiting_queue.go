@@ -40,8 +40,7 @@ type TypedRateLimitingQueueConfig[T comparable] struct {
 	Clock           clock.WithTicker
 
 	// DelayingQueue is where keys go with the limiter's delay. Nil means one from
-	// NewTypedDelayingQueueWithConfig with the fields above, which have no effect on a DelayingQueue that is
-	// given here.
+	// NewTypedDelayingQueueWithConfig with the fields above, which have no effect on one given here.
 	DelayingQueue TypedDelayingInterface[T]
 }
 

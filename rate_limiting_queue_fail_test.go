@@ -137,10 +137,12 @@ func TestFailOverLimiterThatForgets(t *testing.T) {
 	})
 }
 
-// A queue that serves a shorter delay than its limiter has asked for counts each failure.
-func TestFailAfterShorterDelay(t *testing.T) {
+// The queue decides what a new failure is, also over a limiter that measures its delays itself: here on a clock that stands
+// still.
+func TestFailOverLimiterWithAnotherClock(t *testing.T) {
 	c := testkit.NewFakeClock()
-	limiter := workqueue.NewTypedWithMaxWaitRateLimiter(workqueue.NewTypedControllerRateLimiter[string](c), time.Second)
+	limiter := workqueue.NewTypedWithMaxWaitRateLimiter(
+		workqueue.NewTypedControllerRateLimiter[string](testkit.NewFakeClock()), time.Second)
 	config := workqueue.TypedRateLimitingQueueConfig[string]{Clock: c}
 	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config).(workqueue.ExtendedRateLimiting[string])
 	defer q.ShutDown()

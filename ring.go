@@ -80,8 +80,7 @@ func (r *ring[E]) pop() E {
 	return e
 }
 
-// emptied takes the first block, which has no element left, out of the chain. If it is the only one, it is
-// reused.
+// emptied takes the first block, which has no element left, out of the chain. The only one is reused.
 func (r *ring[E]) emptied() {
 	b, spare := r.head, r.free
 	b.first, b.end = 0, 0

@@ -18,8 +18,7 @@ func (q *Typed[T]) ShutDown() {
 }
 
 // ShutDownWithDrain is that of [TypedInterface]. It waits forever if no worker takes the queued keys, or one
-// of them never calls Done, unless ShutDown is called meanwhile. Use ShutDownContext to wait no longer than a
-// limit.
+// of them never calls Done, unless ShutDown is called meanwhile. ShutDownContext has a limit.
 func (q *Typed[T]) ShutDownWithDrain() {
 	// The caller asked for no error: a ShutDown that ends the wait is as good as an empty queue.
 	_ = q.ShutDownContext(context.Background())
@@ -34,8 +33,7 @@ func (q *Typed[T]) ShutDownContext(ctx context.Context) error {
 // ShuttingDown is that of [TypedInterface].
 func (q *Typed[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
-// beginDrain shuts the queue down and returns what to wait for. If the queue is empty, unlock ends the drain
-// at once.
+// beginDrain shuts the queue down and returns what to wait for. Unlock ends the drain of an empty queue.
 func (q *Typed[T]) beginDrain() *gate.Drain {
 	q.mu.Lock()
 	defer q.unlock()
@@ -56,8 +54,7 @@ func (q *Typed[T]) beginShutDownLocked() {
 // maxPerLock is how many keys are dropped under one lock.
 const maxPerLock = 512
 
-// DropQueued is that of [Extended]. It takes a microsecond or two for each key, and other calls come in
-// between.
+// DropQueued is that of [Extended]. It takes a microsecond or two for each key. Other calls come in between.
 func (q *Typed[T]) DropQueued() []T {
 	var keys []T
 	for more := true; more; {

@@ -53,8 +53,7 @@ type KeySnapshot[T comparable] struct {
 	Due time.Time
 	// Again reports that a key that is being processed was added meanwhile, so that it comes again.
 	Again bool
-	// Requeues is the number of failures in a row: those that Fail has counted, or the limiter if it has counted
-	// more.
+	// Requeues is the number of failures in a row: those that Fail has counted, or the limiter if that is more.
 	Requeues int
 	// Priority and Group are those of the key, in a queue that has such.
 	Priority int
@@ -65,8 +64,7 @@ type KeySnapshot[T comparable] struct {
 	Causes *Causes
 }
 
-// maxSnapshot is how many keys of a state Snapshot copies at most: all under one lock, which no call may hold
-// for milliseconds.
+// maxSnapshot is how many keys of a state Snapshot copies at most: no call may hold a lock for milliseconds.
 const maxSnapshot = 512
 
 // Snapshot returns Stats and copies of up to limit keys of each state, at most 512 of each, as they are at
@@ -90,8 +88,7 @@ func (q *Typed[T]) Snapshot(limit int) Snapshot[T] {
 	return s
 }
 
-// copyLists returns Stats and copies of up to limit keys of the states whose keys are in a list, under one
-// lock.
+// copyLists returns Stats and up to limit keys of the states whose keys are in a list, under one lock.
 func (q *Typed[T]) copyLists(limit int) (s Snapshot[T]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -240,8 +237,7 @@ func (q *delayingType[T]) snapshotWaitingLocked(s keytable.Slot) KeySnapshot[T] 
 }
 
 // Snapshot asks the limiter for the requeues of each key that it returns, and for the keys with the most. For
-// the latter our limiters look at all keys that have failed, a few hundred at a time with the lock given back
-// in between.
+// the latter our limiters look at all keys that have failed, a few hundred under one lock.
 func (q *rateLimitingType[T]) Snapshot(limit int) Snapshot[T] {
 	s := q.Extended.Snapshot(limit)
 	for _, keys := range [][]KeySnapshot[T]{s.Processing, s.Queued, s.Waiting} {

@@ -23,8 +23,8 @@ type Stats struct {
 	// Again is how many of those were added meanwhile, so that they are queued when their worker is Done.
 	Again int
 	// Held is how many of them are on hold, so that no worker has them. Queues leave it zero: package debug and
-	// the metrics set it, as far as the queue's pools say so. LongestRunning and UnfinishedWork are then those
-	// of running calls.
+	// the metrics set it, as far as the queue's pools say so. LongestRunning and UnfinishedWork are then of
+	// calls.
 	Held int
 	// Waiting is the number of keys that wait for their time. A key can wait and be queued or held at once. If
 	// Queued, Processing and Waiting are all zero, the queue had no key at some moment.
@@ -32,14 +32,12 @@ type Stats struct {
 
 	// Adds counts the adds that changed something, as the metric does.
 	Adds uint64
-	// Retries counts the calls of AddAfter, AddRateLimited and Fail before shutdown that add a key, whatever the
-	// delay.
+	// Retries counts the calls of AddAfter, AddRateLimited and Fail before shutdown that add a key.
 	Retries uint64
 	// Dropped is the number of keys that were still waiting for their time at shutdown, and of those that
 	// DropQueued has dropped. (A shared queue counts the adds that were not sent to the server.)
 	Dropped uint64
-	// UnmatchedDones counts the calls of Done for a key that no worker held. Each of them is a bug in the
-	// caller.
+	// UnmatchedDones counts the calls of Done for a key that no worker held. Each is a bug in the caller.
 	UnmatchedDones uint64
 
 	// OldestQueued is how long ago the key that has been queued for longest was added or came due. (A key that
@@ -61,8 +59,7 @@ type Stats struct {
 	Shared *SharedStats
 }
 
-// SharedStats are the further numbers of a queue that several processes share on a server, as those of
-// package redisqueue.
+// SharedStats are further numbers of a queue that several processes share, as those of package redisqueue.
 type SharedStats struct {
 	// Outage reports that this process's last attempt to reach the server failed.
 	Outage bool
@@ -73,8 +70,7 @@ type SharedStats struct {
 	// LostLeases counts the keys whose lease was lost while a worker of this process held them, LostDones the
 	// calls of Done that came too late.
 	LostLeases, LostDones uint64
-	// CallDuration has the times of this process's calls of the server that succeeded. It is nil without
-	// metrics.
+	// CallDuration has the times of this process's calls of the server that succeeded, nil without metrics.
 	CallDuration *Histogram
 
 	// The others are of the whole queue, as every process of it sees them: Failing is the number of keys with
@@ -98,8 +94,8 @@ type PriorityDepth struct{ Priority, Queued int }
 
 // Histogram counts times by their length. It is a copy and does not change.
 type Histogram struct {
-	// Bounds are the longest times that each bucket takes, in seconds, ascending. They are shared, and
-	// must not be changed.
+	// Bounds are the longest times that each bucket takes, in seconds, ascending. They are shared: do not change
+	// them.
 	Bounds []float64
 	// Counts are the numbers of times in each bucket alone and, last, of those above all bounds.
 	Counts []uint64

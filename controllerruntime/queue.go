@@ -24,8 +24,8 @@
 // [WrapReconciler] makes one wrapper for the queue and the reconciler of a controller. With it a reconciler can stop waiting
 // when there is something newer (UntilAdded of worker.Call), and learns why it was called (Causes) and how often it has failed
 // (Attempt). The page of package debug shows the last attempts and can cancel, retry and forget. [WithCauses] makes
-// event handlers say why they add a request. The program examples/manager has all of it; docs/events.md says what an event
-// handler should say.
+// event handlers say why they add a request. The program examples/manager has all of it; the documentation of package worker
+// says what an event handler should say.
 //
 // # Differences from controller-runtime's priority queue
 //

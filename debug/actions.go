@@ -18,13 +18,14 @@ import (
 
 // Action is a request to change a queue.
 type Action struct {
-	// Name is "retry", "forget", "remove", "cancel", "release", "pause", "resume", "pause_group" or "resume_group", or whatever else
-	// was asked for.
+	// Name is "retry", "forget", "remove", "cancel", "release", "pause", "resume", "pause_group" or
+	// "resume_group", or whatever else was asked for.
 	Name string
-	// Queue is the id of the queue, Key the text of the key, and Group the name of the group, if there is one. They are
-	// printable, and long ones are cut, as what follows.
+	// Queue is the id of the queue, Key the text of the key, and Group the name of the group, if there is one.
+	// They are printable, and long ones are cut, as what follows.
 	Queue, Key, Group string
-	// Of is the set of keys that an action on many keys is for, and ErrorContains the text that their errors contain.
+	// Of is the set of keys that an action on many keys is for, and ErrorContains the text that their errors
+	// contain.
 	Of, ErrorContains string
 	// For is how long a pause lasts, or zero without an end.
 	For time.Duration
@@ -34,15 +35,18 @@ type Action struct {
 	Err error
 }
 
-// actionHeader is what a request for an action needs: browsers let scripts of other sites send it only if the server
-// agrees beforehand, and forms cannot send it at all.
+// actionHeader is what a request for an action needs: browsers let scripts of other sites send it only if the
+// server agrees beforehand, and forms cannot send it at all.
 const actionHeader = "X-Workqueue-Action"
 
 // actionSet names what the page offers for a queue, or for a key.
 type actionSet []string
 
 // buttons are the texts of the buttons for a key.
-var buttons = map[string]string{"retry": "Retry now", "remove": "Remove", "forget": "Forget failures", "cancel": "Cancel", "release": "Release"}
+var buttons = map[string]string{
+	"retry": "Retry now", "remove": "Remove", "forget": "Forget failures", "cancel": "Cancel",
+	"release": "Release",
+}
 
 // Has reports whether the action is offered.
 func (a actionSet) Has(action string) bool { return slices.Contains(a, action) }
@@ -78,7 +82,8 @@ func (a actionSet) forKey(k keyReport) actionSet {
 	inQueue := k.State != stateGivenUp && k.State != stateFailing
 	can := map[string]bool{
 		"retry": true, "remove": inQueue, "forget": !inQueue || k.Error != "" || k.Requeues > 0,
-		"cancel": k.State == string(workqueue.KeyProcessing) && k.Held == nil, "release": k.Held != nil, "pause_group": k.Group != "",
+		"cancel":  k.State == string(workqueue.KeyProcessing) && k.Held == nil,
+		"release": k.Held != nil, "pause_group": k.Group != "",
 	}
 	return slices.DeleteFunc(slices.Clone(a), func(action string) bool { return !can[action] })
 }
@@ -140,7 +145,8 @@ func (a Action) doneText(outOfReach bool) string {
 func (a Action) String() string {
 	var b strings.Builder
 	b.WriteString(a.Name + " " + a.Queue)
-	for _, field := range [][2]string{{"key", a.Key}, {"group", a.Group}, {"of", a.Of}, {"errorContains", a.ErrorContains}} {
+	fields := [][2]string{{"key", a.Key}, {"group", a.Group}, {"of", a.Of}, {"errorContains", a.ErrorContains}}
+	for _, field := range fields {
 		if field[1] != "" {
 			fmt.Fprintf(&b, " %s=%q", field[0], field[1])
 		}
@@ -181,7 +187,8 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 	if err == nil {
 		result, text, err = h.act(r.Context(), a, form)
 	}
-	status, report = http.StatusOK, actionReport{Action: a.Name, Queue: a.Queue, Key: a.Key, Group: a.Group, bulkResult: result}
+	report = actionReport{Action: a.Name, Queue: a.Queue, Key: a.Key, Group: a.Group, bulkResult: result}
+	status = http.StatusOK
 	switch {
 	case result != nil:
 		a.Keys, report.Text = result.Keys, result.text
@@ -213,13 +220,8 @@ func checkOrigin(r *http.Request) error {
 
 // logAction is the audit hook of a program that has none.
 func logAction(r *http.Request, a Action) {
-	log := slog.With("action", a.Name, "queue", a.Queue, "key", a.Key, "remote", r.RemoteAddr)
-	if a.Group != "" {
-		log = log.With("group", a.Group)
-	}
-	if a.Of != "" {
-		log = log.With("of", a.Of, "errorContains", a.ErrorContains, "keys", a.Keys)
-	}
+	log := slog.With("action", a.Name, "queue", a.Queue, "key", a.Key, "group", a.Group, "of", a.Of,
+		"errorContains", a.ErrorContains, "for", a.For, "keys", a.Keys, "remote", r.RemoteAddr)
 	if a.Err != nil {
 		log.WarnContext(r.Context(), "workqueue/debug: an action was not done", "error", a.Err)
 		return
@@ -227,7 +229,8 @@ func logAction(r *http.Request, a Action) {
 	log.InfoContext(r.Context(), "workqueue/debug: an action was done")
 }
 
-// act does what form, which a describes, asks for. The result is nil unless that was for many keys; text says what was done.
+// act does what form, which a describes, asks for. The result is nil unless that was for many keys; text says
+// what was done.
 func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *bulkResult, text string, err error) {
 	if !form.Has("queue") { // It may be in the query, or in a body of another type.
 		return nil, "", refuse(http.StatusBadRequest,
@@ -237,18 +240,18 @@ func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *b
 	if e == nil {
 		return nil, "", refuse(http.StatusNotFound, "No such queue is registered.")
 	}
-	r, q := h.readOne(ctx, e, searchLimit), e.queue
+	r, q, lasts := h.readOne(ctx, e, searchLimit), e.queue, cmp.Or(a.For, workqueue.UntilResumed)
 	panicked := guarded("queue", func() {
 		text = a.doneText(r.missing == errOutage)
 		switch action := form.Get("action"); {
 		case r.late:
 			err = r.missing
 		case action == "pause" && q.Pause != nil:
-			q.Pause(cmp.Or(a.For, workqueue.UntilResumed))
+			q.Pause(lasts)
 		case action == "resume" && q.Resume != nil:
 			q.Resume()
 		case action == "pause_group" && q.PauseGroup != nil:
-			text, err = r.actOnGroup(func(group string) { q.PauseGroup(group, cmp.Or(a.For, workqueue.UntilResumed)) }, form, text)
+			text, err = r.actOnGroup(func(group string) { q.PauseGroup(group, lasts) }, form, text)
 		case action == "resume_group" && q.ResumeGroup != nil:
 			text, err = r.actOnGroup(q.ResumeGroup, form, text)
 		case action == "retry" && r.stats.ShuttingDown:
@@ -281,7 +284,7 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values, don
 	case (!found.Exact || found.isAbsent()) && action == "cancel":
 		return "", refuse(http.StatusNotFound, "No handler has a key that is called that: it may just have ended.")
 	case (!found.Exact || found.isAbsent()) && action == "release":
-		return "", refuse(http.StatusNotFound, "No key that is called that is on hold: the hold may just have ended.")
+		return "", refuse(http.StatusNotFound, "No key on hold is called that: the hold may just have ended.")
 	case !found.Exact || found.isAbsent():
 		return "", refuse(http.StatusNotFound, "No key is called that.")
 	case len(found.Keys) > 1:
@@ -323,8 +326,8 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values, don
 	return done, nil
 }
 
-// retryText says when a key comes that was retried and that was in this state before. If it is queued behind others, it moves to the
-// front if the queue has priorities.
+// retryText says when a key comes that was retried and that was in this state before. If it is queued behind
+// others, it moves to the front if the queue has priorities.
 func (r *reading) retryText(key any, before workqueue.KeyState) string {
 	q, name := r.entry.queue, cmp.Or(short(keyText(key), maxKey), "(empty)")
 	now, _ := q.SnapshotKey(key)
@@ -351,7 +354,8 @@ func (r *reading) retryText(key any, before workqueue.KeyState) string {
 	return text
 }
 
-// moveToFront gives a queued key a priority above that of the line's head, if the queue has priorities, and says which place it has.
+// moveToFront gives a queued key a priority above that of the line's head, if the queue has priorities, and
+// says which place it has.
 func (r *reading) moveToFront(key any) string {
 	q := r.entry.queue
 	line := q.Snapshot(searchLimit)
@@ -366,10 +370,12 @@ func (r *reading) moveToFront(key any) string {
 	case place > 0:
 		return fmt.Sprintf("it is number %s of %s in the line.", number(place+1), number(line.Stats.Queued))
 	}
-	return fmt.Sprintf("it is behind the first %s of %s in the line.", number(len(line.Queued)), number(line.Stats.Queued))
+	first, all := number(len(line.Queued)), number(line.Stats.Queued)
+	return fmt.Sprintf("it is behind the first %s of %s in the line.", first, all)
 }
 
-// retry adds key now. If the queue itself keeps it as given up, the queue retries it; then false means that it was gone.
+// retry adds key now. If the queue itself keeps it as given up, the queue retries it; then false means that
+// it was gone.
 func (r *reading) retry(key any, kept bool) bool {
 	q := r.entry.queue
 	if kept && q.RetryGivenUp != nil {
@@ -379,8 +385,8 @@ func (r *reading) retry(key any, kept bool) bool {
 	return true
 }
 
-// forget makes the queue's limiter, the pools and, if the queue itself keeps it as given up, the queue forget key's failures.
-// It returns false if the queue does not keep it any more.
+// forget makes the queue's limiter, the pools and, if the queue itself keeps it as given up, the queue forget
+// key's failures. It returns false if the queue does not keep it any more.
 func (r *reading) forget(key any, kept bool) bool {
 	q := r.entry.queue
 	was := !kept || q.ForgetGivenUp == nil || q.ForgetGivenUp(key)
@@ -391,63 +397,11 @@ func (r *reading) forget(key any, kept bool) bool {
 	return was
 }
 
-// anyPool calls f for each pool, and reports whether it is true for one. A pool that only has the name of this queue may have keys of
-// another type. Then it panics, and knows nothing of the key.
+// anyPool calls f for each pool, and reports whether it is true for one. A pool that only has the name of
+// this queue may have keys of another type. Then it panics, and knows nothing of the key.
 func (r *reading) anyPool(f func(*worker.Inspector) bool) (is bool) {
 	for _, p := range r.pools {
 		_ = guarded("pool", func() { is = f(p.pool) || is })
 	}
 	return is
-}
-
-// actOnGroup does it with the group that form names. It returns done, and that no key has that group if that is so: its name may be
-// mistyped.
-func (r *reading) actOnGroup(do func(group string), form url.Values, done string) (string, error) {
-	if !form.Has("group") {
-		return "", refuse(http.StatusBadRequest, "The form lacks the field group.")
-	}
-	group, err := r.groupCalled(form.Get("group"), form.Get("group_id"))
-	if err != nil {
-		return "", err
-	}
-	do(group)
-	if of := r.entry.queue.SnapshotGroup; of != nil && of(group).Keys == 0 {
-		done += " No key has that group now: is it called so?"
-	}
-	return done, nil
-}
-
-// groupCalled returns the group with that id or, without an id, the one that is called text or that the page shows so. A group that
-// has no keys and is not paused is called text.
-func (r *reading) groupCalled(text, id string) (name string, err error) {
-	var found []string
-	look := func(group string) {
-		fits := groupID(group) == id
-		if id == "" {
-			fits = group == text || short(group, maxName) == text
-		}
-		if fits && !slices.Contains(found, group) {
-			found = append(found, group)
-		}
-	}
-	for _, group := range r.pausedGroups {
-		look(group)
-	}
-	for _, k := range slices.Concat(r.keys.Processing, r.keys.Queued, r.keys.Waiting, r.keys.Failing) {
-		look(k.Group)
-	}
-	if len(found) == 0 || id == "" {
-		for k := range r.entry.queue.SnapshotKeys() {
-			look(k.Group)
-		}
-	}
-	switch {
-	case len(found) > 1:
-		return "", refuse(http.StatusConflict, "More than one group is called that: the field group_id distinguishes them.")
-	case len(found) == 1:
-		return found[0], nil
-	case id != "":
-		return "", refuse(http.StatusNotFound, "No key is in that group any more, and it is not paused.")
-	}
-	return text, nil
 }

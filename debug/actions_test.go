@@ -72,7 +72,8 @@ func newAudited(t *testing.T) *audited {
 
 func (a *audited) last() debug.Action { return a.actions[len(a.actions)-1] }
 
-// act asks for an action on a queue as the page does. It asserts the answer's status, and that the action is reported once.
+// act asks for an action on a queue as the page does. It asserts the answer's status, and that the action is
+// reported once.
 func (a *audited) act(t *testing.T, want int, queue string, form ...string) answered {
 	t.Helper()
 	before := len(a.actions)
@@ -315,7 +316,8 @@ func TestActionThatPanics(t *testing.T) {
 	}
 }
 
-// Groups that look alike are different groups: an action is for the one of the button, and a text that fits two is refused.
+// Groups that look alike are different groups: an action is for the one of the button, and a text that fits
+// two is refused.
 func TestGroupsThatLookAlike(t *testing.T) {
 	h := newAudited(t)
 	long := strings.Repeat("x", 200)
@@ -361,8 +363,8 @@ func TestGroupsThatLookAlike(t *testing.T) {
 	h.act(t, 404, "q", "pause_group", "group", "b", "group_id", "what?")
 }
 
-// Groups can be paused and resumed. Those that are paused are listed even if none of their keys is, and the list of queues
-// says that there are any.
+// Groups can be paused and resumed. Those that are paused are listed even if none of their keys is, and the
+// list of queues says that there are any.
 func TestGroups(t *testing.T) {
 	h := newAudited(t)
 	q := priorityqueue.New(priorityqueue.Config[string]{

@@ -16,8 +16,8 @@ type bulkResult struct {
 	// Keys is to how many it was done. Gone were there before, and not any more.
 	Keys int `json:"keys"`
 	Gone int `json:"gone"`
-	// Left is how many were not done: the time was over, the queue was shut down, or its server did not answer. LeftMore reports that
-	// there may be more than these.
+	// Left is how many were not done: the time was over, the queue was shut down, or its server did not answer.
+	// LeftMore reports that there may be more than these.
 	Left     int  `json:"left"`
 	LeftMore bool `json:"left_more,omitempty"`
 	text     string
@@ -50,7 +50,7 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 	}
 	set := form.Get("of")
 	if !isSet(set) {
-		return nil, refuse(http.StatusBadRequest, noSuchSet)
+		return nil, errNoSuchSet
 	}
 	ctx, next, noTurn := searchTurn(ctx, h.acting, bulkTime+countTime)
 	defer next()
@@ -111,11 +111,12 @@ func (b *bulk) one(f failure) {
 	}
 }
 
-// endStep takes back the keys of the step that the queue did not take, and decides what the unsure ones are. It asks the queue, perhaps a
-// server, so it is not called for each key.
+// endStep takes back the keys of the step that the queue did not take, and decides what the unsure ones are.
+// It asks the queue, perhaps a server, so it is not called for each key.
 func (b *bulk) endStep() {
 	if refused := b.refused(b.step); refused > 0 {
-		b.result.Keys, b.result.Left, b.failed = b.result.Keys-refused, b.result.Left+refused, cmp.Or(b.failed, errShutDown)
+		b.result.Keys, b.result.Left = b.result.Keys-refused, b.result.Left+refused
+		b.failed = cmp.Or(b.failed, errShutDown)
 	}
 	b.step = b.step[:0]
 	if b.unsure > 0 && b.hasShutDown() {

@@ -31,7 +31,8 @@ func count(t *testing.T, h http.Handler, set string) counted {
 	return getJSON[counted](t, h, "?queue=q&count="+set)
 }
 
-// All failing keys, all that were given up, or all with an error can be retried and forgotten, with their number before.
+// All failing keys, all that were given up, or all with an error can be retried and forgotten, with their
+// number before.
 func TestManyKeysAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)
@@ -164,8 +165,8 @@ func TestVeryManyKeys(t *testing.T) {
 	})
 }
 
-// The time to list keys counts: an action that lists for four seconds acts for about six. One that has listed for longer than there
-// was time has done nothing, and says that there may be keys.
+// The time to list keys counts: an action that lists for four seconds acts for about six. One that has listed
+// for longer than there was time has done nothing, and says that there may be keys.
 func TestSlowList(t *testing.T) {
 	for listing, did := range map[time.Duration]int{4500 * time.Millisecond: 6, 16 * time.Second: 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -268,8 +269,8 @@ func TestGivenUpKeysWhileShuttingDown(t *testing.T) {
 	}
 }
 
-// Keys that the queue itself keeps as given up are listed beside those of the pools, each once, and are retried and forgotten
-// by the queue.
+// Keys that the queue itself keeps as given up are listed beside those of the pools, each once, and are
+// retried and forgotten by the queue.
 func TestGivenUpKeysOfTheQueue(t *testing.T) {
 	h := newAudited(t)
 	kept := map[any]string{"a": "broken <b>", "b": "broken", "c": "too large"}
@@ -364,7 +365,8 @@ func keeper(h *debug.Handler, n int) (left func() int) {
 	return func() int { return n - len(retried) }
 }
 
-// A list that has not all keys is no secret: neither in a count nor in the answer to an action, nor on the page.
+// A list that has not all keys is no secret: neither in a count nor in the answer to an action, nor on the
+// page.
 func TestMoreKeysThanAreListed(t *testing.T) {
 	h := newAudited(t)
 	left := keeper(h.Handler, 15_000)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// chart is a few numbers over the last minutes, drawn in a box of chartWidth by chartHeight that the page stretches.
-// The labels are text beside the box, so that they are not stretched.
+// chart is a few numbers over the last minutes, drawn in a box of chartWidth by chartHeight that the page
+// stretches. The labels are text beside the box, so that they are not stretched.
 type chart struct {
 	Title, Note string
 	Series      []series
@@ -55,7 +55,8 @@ var (
 	workMost    = source{"b most", "99% in work", func(p point) float64 { return float64(p.workMost) }}
 )
 
-// boundText returns a function that says a time, for a histogram whose last bound is last: +Inf is what is longer.
+// boundText returns a function that says a time, for a histogram whose last bound is last: +Inf is what is
+// longer.
 func boundText(last float64) func(float64) string {
 	return func(s float64) string {
 		switch {
@@ -74,7 +75,8 @@ func countText(v float64) string { return number(int64(math.Round(v))) }
 func (r *detailReport) Charts() []chart {
 	q := &r.Queue
 	if !q.HasQueue {
-		return []chart{newChart("Errors per second", q.timeline, linear, perSecondText, failures).withRates(q.Minute.Errors)}
+		all := newChart("Errors per second", q.timeline, linear, perSecondText, failures)
+		return []chart{all.withRates(q.Minute.Errors)}
 	}
 	third, rate := retries, q.Minute.Retries // Only pools know errors.
 	if len(q.Pools) > 0 {
@@ -86,19 +88,22 @@ func (r *detailReport) Charts() []chart {
 	}
 	all := []chart{
 		newChart("Keys", q.timeline, whole, countText, keys...),
-		newChart("Per second", q.timeline, linear, perSecondText, adds, dones, third).withRates(q.Minute.Adds, q.Minute.Dones, rate),
+		newChart("Per second", q.timeline, linear, perSecondText, adds, dones, third).
+			withRates(q.Minute.Adds, q.Minute.Dones, rate),
 	}
 	if q.Timed {
 		last := max(r.Latency.last, r.Work.last)
 		sources := []source{latency, latencyMost, work, workMost}
-		times := newChart("Times", q.timeline, logarithmic(last), boundText(last), sources...)
+		scale := func(values []float64) axis { return logarithmic(values, last) }
+		times := newChart("Times", q.timeline, scale, boundText(last), sources...)
 		times.Note = "means, dotted 99%"
 		all = append(all, times)
 	}
 	return all
 }
 
-// withRates shows the rates of the last minute as the values of now, which every page shows: those of the last seconds jump.
+// withRates shows the rates of the last minute as the values of now, which every page shows: those of the
+// last seconds jump.
 func (c chart) withRates(rates ...float64) chart {
 	for i := range c.Series {
 		c.Series[i].Now = perSecondText(rates[i])
@@ -107,8 +112,8 @@ func (c chart) withRates(rates ...float64) chart {
 	return c
 }
 
-// Sparks returns what is drawn in the queue's row of the list, each number on its own scale. What came and went
-// between two samples is in no depth, but in the adds.
+// Sparks returns what is drawn in the queue's row of the list, each number on its own scale. What came and
+// went between two samples is in no depth, but in the adds.
 func (q queueReport) Sparks() []chart {
 	return []chart{
 		newChart("Queued", q.timeline, whole, countText, queued),
@@ -143,7 +148,8 @@ func newChart(title string, t timeline, scale func([]float64) axis, text func(fl
 	return c
 }
 
-// newSeries draws values as a line from the left edge of the box to the right one, with a gap where there is none.
+// newSeries draws values as a line from the left edge of the box to the right one, with a gap where there is
+// none.
 func newSeries(s source, values, ends []float64, y axis) series {
 	var line strings.Builder
 	open := false
@@ -200,13 +206,9 @@ func linear(values []float64) axis {
 	return axis{func(v float64) float64 { return v / top }, []float64{top, top / 2, 0}}
 }
 
-// logarithmic returns axes between two powers of ten, without the values that are zero. They are for times in buckets: +Inf is
-// above the last bound, and drawn there, or where the longest time is.
-func logarithmic(last float64) func(values []float64) axis {
-	return func(values []float64) axis { return logarithmicAxis(values, last) }
-}
-
-func logarithmicAxis(values []float64, last float64) axis {
+// logarithmic returns axes between two powers of ten, without the values that are zero. They are for times in
+// buckets: +Inf is above the last bound, and drawn there, or where the longest time is.
+func logarithmic(values []float64, last float64) axis {
 	least, most := math.Inf(1), 0.0
 	for _, v := range values {
 		if math.IsInf(v, 1) {
@@ -264,7 +266,8 @@ func newHistoryReport(points []point) historyReport {
 		})
 	}
 	return historyReport{
-		Queued: mapped(points, queued.of), Processing: mapped(points, inWork.of), Held: mapped(points, onHold.of), Waiting: mapped(points, waiting.of),
+		Queued: mapped(points, queued.of), Processing: mapped(points, inWork.of),
+		Held: mapped(points, onHold.of), Waiting: mapped(points, waiting.of),
 		Adds: mapped(points, adds.of), Dones: mapped(points, dones.of),
 		Errors: mapped(points, failures.of), Retries: mapped(points, retries.of),
 		Latency: known(latency.of), Work: known(work.of),

@@ -1,100 +1,103 @@
-// Package debug shows what is in a program's queues right now, what its workers do and why keys fail: as a page for
-// people, and as JSON.
+// Package debug shows what is in a program's queues right now, what its workers do and why keys fail: as a
+// page for people, and as JSON.
 //
 //	h := debug.NewHandler(debug.Options{})
 //	defer h.Close()
 //	workqueue.SetProvider(h) // queues and pools with a name appear by themselves
 //	mux.Handle("/debug/workqueue", h)
 //
-// A program with metrics passes its provider to the handler: debug.Options{Metrics: prom.NewProvider(…)}. A queue
-// that has no name, or another provider, is shown by [Register]. A queue without a provider does not read the clock, so the page
-// has no times for it: give it [Times].
+// A program with metrics passes its provider to the handler: debug.Options{Metrics: prom.NewProvider(…)}. A
+// queue that has no name, or another provider, is shown by [Register]. A queue without a provider does not
+// read the clock, so the page has no times for it: give it [Times].
 //
-// Nothing is mounted by importing the package, and nothing can be changed through the handler unless Options.Actions
-// is set. But keys and errors may name what is not for everyone, and a reader of the page may make the program look
-// at its queues: mount it where only operators come, beside pprof. It has one address, wherever it is mounted and
-// with or without [net/http.StripPrefix]; what is shown depends on the query alone:
+// Nothing is mounted by importing the package, and nothing can be changed through the handler unless
+// Options.Actions is set. But keys and errors may name what is not for everyone, and a reader of the page may
+// make the program look at its queues: mount it where only operators come, beside pprof. It has one address,
+// wherever it is mounted and with or without [net/http.StripPrefix]; what is shown depends on the query
+// alone:
 //
 //	?sort=…&search=…&page=…   the list of queues, 50 a page, those in most trouble first
 //	?key=…                    the keys with that text, in all queues
 //	?queue=ID&keys=…          one queue, and of each state up to that many keys (25, at most 250)
 //	?queue=ID&error=…         the same, with the failing and given-up keys whose errors contain that text
-//	?queue=ID&state=…&page=…  all its keys of a state (processing, held, queued, waiting, failing, given_up), 250 a page
+//	?queue=ID&state=…&page=…  all its keys that are processing, held, queued, waiting, failing or given_up
 //	?queue=ID&key=…           the same, and what is known of the key with that text
 //	?queue=ID&key=…&id=…      one key. All keys link there; id distinguishes those whose texts look alike.
 //	?queue=ID&count=…&error=… how many keys an action would be for: see below
 //	&format=json              each of them as JSON (or format=html, whatever the Accept header says)
 //
-// Sort is one of trouble, queued, processing, waiting, oldest, longest, unfinished, unanswered (the oldest change without a success),
-// failing, given_up, errors, adds, retries and name. By trouble, queues that do not answer come first, then red ones, then amber ones;
-// among equals the one whose key has been held or queued for longest.
+// Sort is one of trouble, queued, processing, waiting, oldest, longest, unfinished, unanswered (the oldest
+// change without a success), failing, given_up, errors, adds, retries and name. By trouble, queues that do
+// not answer come first, then red ones, then amber ones; among equals the one whose key has been held or
+// queued for longest.
 //
-// A key is found by its whole text, as it is or as the page shows it. If no key has that text, the keys whose texts contain it are
-// shown. A search goes over all keys, a few hundred at a time; a million take less than a second. One search runs at a time, for a
-// minute at most, and ends when its reader leaves. Actions do not wait for it. A key that was found once is not searched for again: its page asks for that key alone. A page that would
-// have to search all keys again does not refresh itself. A search of all queues names those that gave no answer.
+// A key is found by its whole text, as it is or as the page shows it. If no key has that text, the keys whose
+// texts contain it are shown. A search goes over all keys, a few hundred at a time; a million take less than
+// a second. One search runs at a time, for a minute at most, and ends when its reader leaves. Actions do not
+// wait for it. A key that was found once is looked up, and not searched for again.
 //
 // # Queues that do not answer
 //
-// Queues are read side by side. A list waits until all have answered, or none has for a second. A queue that has not answered then is
-// shown with its last numbers and their age, and is not asked again until it has. Except for a search, a page takes five seconds at most.
+// Queues are read side by side. A list waits until all have answered, or none has for a second. A queue that
+// has not answered then is shown with its last numbers and their age, and is not asked again until it has.
+// Except for a search, a page takes five seconds at most. A search names the queues that gave no answer.
 //
-// A queue that keeps its keys on a server, as those of package redisqueue do, answers even if the server does not. Then, or if an answer
-// takes more than a second, its keys are not known: the page says so, a search names the queue, and an action on keys gets status 503,
-// except for cancel and release, which need the pools alone. A pause or its end reaches the server when the queue does.
+// A queue that keeps its keys on a server, as those of package redisqueue do, answers even if the server does
+// not. Then, or if an answer takes more than a second, its keys are not known: the page says so, and an
+// action on keys gets status 503, except for cancel and release, which need the pools alone. A pause or its
+// end reaches the server when the queue does.
 //
 // # Errors
 //
-// Package worker knows why a key has failed. A pool is shown on the page of its queue. If that is not shown, the pool is on the page of
-// the queue that has its name; if several have that name, it is on each of them, and counted once. Keys that the queue itself keeps as
-// given up ([workqueue.Operable]) are listed with those of the pools. Of a queue without a pool the page shows what its limiter
-// knows: how often a key was requeued. Limiters of client-go know that of a key, but cannot list their keys.
+// Package worker knows why a key has failed. A pool is shown on the page of its queue. If that is not shown,
+// the pool is on the pages of all queues that have its name, and counted once. Of a queue without a pool the
+// page shows how often its limiter says that a key was requeued. client-go's limiters cannot list their keys.
 //
 // # Actions
 //
 // With Options.Actions, a POST changes a queue. Its form has these fields:
 //
-//	action   retry     adds the key now
-//	         forget    makes the limiter and the pools forget its failures; what was given up leaves the list
+//	action   retry     adds the key now, in a queue with priorities before all others
+//	         forget    makes the limiter and the pools forget its failures; a given-up key leaves the list
 //	         remove    takes it out of the queue and forgets its failures
 //	         cancel    ends the context of the handler that has it: see [worker.Pool.Cancel]
 //	         release   ends the hold of the key: see [worker.Pool.Release]
 //	         pause, resume, pause_group, resume_group
 //	queue    the queue's id
-//	key      the text of the key, whole or as the page shows it. If it fits several keys, nothing is done, unless
-//	id       distinguishes them. Without id all keys are looked at; for cancel and release only if no list of the page has the key.
+//	key, id  the text of the key, whole or as the page shows it. If it fits several, nothing is done, unless
+//	         id distinguishes them. Without id all keys are looked at.
 //	of       instead of key, for retry and forget: failing, given_up, or all of both
 //	error    with of: only the keys whose last error contains this text
 //	count    with of: how many keys the reader has confirmed. The answer says how many of these were gone.
-//	group    the name of the group, for pause_group and resume_group. If it fits several, nothing is done, unless
-//	group_id distinguishes them
+//	group, group_id  the name of the group, and what distinguishes it from others that look alike
 //	for      how long a pause lasts, such as 15m. Without it, it has no end.
 //
-// Every queue can retry until it is shut down. Those of package priorityqueue can do the rest; see [workqueue.Operable]. Forget needs a
-// limiter or a pool, cancel and release a pool. A key that was retried has the cause "retried by hand", unless the queue itself kept
-// it as given up.
+// Every queue can retry until it is shut down; see [workqueue.Operable] for the rest. Forget needs a limiter
+// or a pool, cancel and release a pool. A key that was retried has the cause "retried by hand", unless the
+// queue itself kept it as given up.
 //
-// The answer is an object with action, queue, key, group, and text, which says what was done; error, if not all was done. With of, also:
-// keys, how many it was done to; gone, how many were there before and not any more; left, how many were not done: the time was over (an
-// action takes ten seconds at most), the queue was shut down, or its server did not answer; left_more, if there may be others. There may
-// be others because a pool remembers the errors of 10,000 failing keys and the last Options.KeepGivenUp given-up ones; a queue is asked
-// for its last 10,000 given-up keys; and without a pool, of the failing keys that are not in the queue only 512 are known. Unless there
-// is an error, repeat the action while left is not 0 and, if left_more is there, once these keys are done: a list may have others then.
-// A count has more if there may be others.
+// The answer is an object with action, queue, key, group, and text, which says what was done; error, if not
+// all was done. With of, also: keys, how many it was done to; gone, how many were there before and not any
+// more; left, how many were not done in ten seconds, or because the queue was shut down or its server did not
+// answer; left_more, if there may be others. There may be, because a pool remembers the errors of 10,000
+// failing keys and the last Options.KeepGivenUp given-up ones, a queue is asked for 10,000 given-up keys, and
+// without a pool only 512 of the failing keys are known that are not in the queue. Repeat the action while
+// left is not 0 and, if left_more is there, once these keys are done.
 //
-// A page of another site cannot send such a request: it needs the header X-Workqueue-Action, with any value, which
-// forms cannot send and scripts of other origins may not, and the browser must not say that it comes from another
-// origin (see [net/http.CrossOriginProtection]). Programs that are no browsers need only the header:
+// A page of another site cannot send such a request: it needs the header X-Workqueue-Action, with any value,
+// which forms cannot send and scripts of other origins may not, and the browser must not say that it comes
+// from another origin (see [net/http.CrossOriginProtection]). Programs that are no browsers need only the
+// header:
 //
-//	curl -H 'X-Workqueue-Action: 1' -d action=retry -d queue=orders -d key=acme/17 localhost:8080/debug/workqueue
-//	curl 'localhost:8080/debug/workqueue?queue=orders&count=failing&error=timeout'
-//	curl -H 'X-Workqueue-Action: 1' -d action=retry -d queue=orders -d of=failing -d error=timeout localhost:8080/debug/workqueue
+//	curl -H 'X-Workqueue-Action: 1' -d action=retry -d queue=orders -d key=acme/17 $PAGE
+//	curl "$PAGE?queue=orders&count=failing&error=timeout"
+//	curl -H 'X-Workqueue-Action: 1' -d action=retry -d queue=orders -d of=failing -d error=timeout $PAGE
 //
 // This does not replace a login. Each request is reported to Options.Audit once, also one that was refused.
 //
 // # JSON
 //
-// A request that prefers application/json to text/html, or has format=json, gets the same as an object, whose fields are
-// listed in docs/debug.md. Fields may be added; those that are there keep their names and meanings. A request for a queue
-// that is not registered gets status 404 and an object with the field error.
+// A request that prefers application/json to text/html, or has format=json, gets the same as an object, whose
+// fields are listed in docs/debug.md. Fields may be added; those that are there keep their names and
+// meanings.
 package debug

@@ -2,13 +2,10 @@ package debug
 
 import (
 	"cmp"
-	"iter"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/keyedqueue/workqueue/worker"
 )
 
 // maxErrorGroups is how many errors a page lists.
@@ -20,41 +17,36 @@ type errorGroup struct {
 	Error   string `json:"error"`
 	Failing int    `json:"failing"`
 	GivenUp int    `json:"given_up"`
-	// Contains is the longest part that they have in common: ?error= with it shows these keys. It is empty if that is too short.
+	// Contains is the longest part that they have in common: ?error= with it shows these keys. It is empty if
+	// that is too short.
 	Contains string `json:"contains,omitempty"`
 }
 
 // errorGroups are counted by their Error.
 type errorGroups map[string]*errorGroup
 
-// countErrors counts the errors of all failing and given-up keys that the pools remember, and of those given-up keys of the queue that
-// were read, each key once. It returns how many keys it has counted.
+// countErrors counts the errors of all failing and given-up keys that the pools remember, and of those
+// given-up keys of the queue that were read, each key once. It returns how many keys it has counted.
 func (r *reading) countErrors() (groups errorGroups, keys int) {
 	groups, seen := make(errorGroups), make(map[any]struct{})
-	count := func(state string, of iter.Seq[worker.FailedKey[any]]) {
-		for k := range of {
-			if _, again := seen[k.Key]; !again {
-				seen[k.Key] = struct{}{}
-				groups.add(keyText(k.Key), failure{FailedKey: k, state: state})
-			}
+	count := func(f failure) {
+		if _, again := seen[f.Key]; !again {
+			seen[f.Key] = struct{}{}
+			groups.add(keyText(f.Key), f)
 		}
 	}
-	for i, p := range r.pools {
-		failing := slices.Values(r.keys.pools[i].Failing)
-		if p.pool.KeptFailures != nil {
-			failing = p.pool.KeptFailures()
+	for _, p := range r.pools {
+		for k := range p.pool.KeptFailures() {
+			count(failure{FailedKey: k, state: stateFailing})
 		}
-		count(stateFailing, failing)
 	}
-	for i, p := range r.pools {
-		givenUp := slices.Values(r.keys.pools[i].GivenUp)
-		if p.pool.GivenUpKeys != nil {
-			givenUp = p.pool.GivenUpKeys()
+	for _, p := range r.pools { // Without its Stats, which may ask a server.
+		for k := range p.pool.GivenUpKeys() {
+			count(failure{FailedKey: k, state: stateGivenUp})
 		}
-		count(stateGivenUp, givenUp)
 	}
 	for _, k := range r.keys.givenUp {
-		count(stateGivenUp, slices.Values([]worker.FailedKey[any]{keptFailure(k).FailedKey}))
+		count(keptFailure(k))
 	}
 	return groups, len(seen)
 }
@@ -99,7 +91,8 @@ const gap = "…"
 // separators are between the words of an error.
 const separators = " \t\r\n:;,\"'()[]{}="
 
-// patternOf returns an error with a gap for the key, and for each word that has a digit, except for the status of an HTTP answer.
+// patternOf returns an error with a gap for the key, and for each word that has a digit, except for the
+// status of an HTTP answer.
 func patternOf(err, key string) string {
 	if len(key) > 2 { // A shorter one is a part of many words.
 		err = strings.ReplaceAll(err, key, gap)
@@ -125,7 +118,8 @@ func patternOf(err, key string) string {
 	return pattern.String()
 }
 
-// isStatus reports whether a word is the status of an HTTP answer, such as 503 in "status code 503" and "503 Service Unavailable".
+// isStatus reports whether a word is the status of an HTTP answer, such as 503 in "status code 503" and "503
+// Service Unavailable".
 func isStatus(before, word, rest string) bool {
 	code, err := strconv.Atoi(word)
 	text := http.StatusText(code)
@@ -137,5 +131,6 @@ func isStatus(before, word, rest string) bool {
 		return strings.HasSuffix(before, name)
 	})
 	rest = strings.TrimLeft(rest, " ")
-	return named || strings.HasPrefix(before, "http/") || len(rest) >= len(text) && strings.EqualFold(rest[:len(text)], text)
+	return named || strings.HasPrefix(before, "http/") ||
+		len(rest) >= len(text) && strings.EqualFold(rest[:len(text)], text)
 }

@@ -26,8 +26,8 @@ func failAll(t *testing.T, h *debug.Handler, errorOf func(key string) error, key
 	}
 }
 
-// An outage is not hidden by other failures that came after it: the errors of all failing and given-up keys are counted, and the page
-// says the same with a key that is searched for.
+// An outage is not hidden by other failures that came after it: the errors of all failing and given-up keys
+// are counted, and the page says the same with a key that is searched for.
 func TestErrorsOfAllKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var keys []string
@@ -63,7 +63,8 @@ func TestErrorsOfAllKeys(t *testing.T) {
 	})
 }
 
-// Numbers of any length differ from key to key. Three digits stay only where they are the status of an HTTP answer.
+// Numbers of any length differ from key to key. Three digits stay only where they are the status of an HTTP
+// answer.
 func TestErrorPatterns(t *testing.T) {
 	for errs, want := range map[[2]string]string{
 		{"order 150 conflicts", "order 151 conflicts"}:                               "order … conflicts",

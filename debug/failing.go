@@ -16,7 +16,8 @@ import (
 const (
 	// countTime is how long it may take to go over all these keys.
 	countTime = 5 * time.Second
-	// maxSeen is how many keys a count or an action is for, and bounds the memory that it takes to meet each once.
+	// maxSeen is how many keys a count or an action is for, and bounds the memory that it takes to meet each
+	// once.
 	maxSeen = 1 << 20
 	// maxGivenUp is how many given-up keys a queue is asked for.
 	maxGivenUp = 10_000
@@ -25,7 +26,7 @@ const (
 // allSets names all keys that fail or were given up. The other sets are named as these states.
 const allSets = "all"
 
-const noSuchSet = "The sets of keys are failing, given_up and all."
+var errNoSuchSet = refuse(http.StatusBadRequest, "The sets of keys are failing, given_up and all.")
 
 func isSet(name string) bool {
 	return name == stateFailing || name == stateGivenUp || name == allSets
@@ -47,15 +48,22 @@ func keptFailure(k workqueue.GivenUpKey[any]) failure {
 	return failure{FailedKey: known, state: stateGivenUp, kept: true}
 }
 
+// report returns what is shown of the key, as far as its failure says.
+func (f failure) report() keyReport {
+	k := keyReport{raw: f.Key, State: f.state}
+	k.addFailure(f)
+	return k
+}
+
 // countedFailure returns the failure of a key that only the limiter counts.
 func countedFailure(k workqueue.KeySnapshot[any]) failure {
 	return failure{FailedKey: worker.FailedKey[any]{Key: k.Key}, state: stateFailing}
 }
 
-// troubled yields the keys of a set whose errors contain a text, each once: the given-up keys that the queue keeps, and the keys that
-// its pools know. With limiter, and without a text, also the failing keys that only the limiter counts: their errors are not known.
-// It sets r.partial if there may be keys that are in no list.
-func (r *reading) troubled(ctx context.Context, set, text string, limiter bool) iter.Seq[failure] {
+// keysOfSet yields the keys of a set whose errors contain a text, each once: the given-up keys that the queue
+// keeps, and the keys that its pools know. With limiter, and without a text, also the failing keys that only
+// the limiter counts: their errors are not known. It sets r.partial if there may be keys that are in no list.
+func (r *reading) keysOfSet(ctx context.Context, set, text string, limiter bool) iter.Seq[failure] {
 	return func(yield func(failure) bool) {
 		seen, seed := make(map[uint64]struct{}), maphash.MakeSeed() // Hashes take less memory than keys.
 		each := func(keys iter.Seq[failure]) (more bool) {
@@ -179,11 +187,12 @@ type countReport struct {
 	status int
 }
 
-// visit calls f for the keys of a set whose errors contain a text, until ctx, which is that of the caller's searchTurn, ends.
-// It reports whether there may be more keys: there was no time for all, or only a part was listed.
+// visit calls f for the keys of a set whose errors contain a text, until ctx, which is that of the caller's
+// searchTurn, ends. It reports whether there may be more keys: there was no time for all, or only a part was
+// listed.
 func (r *reading) visit(ctx context.Context, set, text string, f func(failure)) (more bool) {
 	r.guard(func() {
-		for k := range r.troubled(ctx, set, text, true) {
+		for k := range r.keysOfSet(ctx, set, text, true) {
 			if more = ctx.Err() != nil; more {
 				return
 			}
@@ -205,7 +214,7 @@ func (h *Handler) count(ctx context.Context, e *entry, query url.Values) *countR
 
 func (c *countReport) count(ctx context.Context, h *Handler, e *entry, set, text string) error {
 	if !isSet(set) {
-		return refuse(http.StatusBadRequest, noSuchSet)
+		return errNoSuchSet
 	}
 	r := h.readOne(ctx, e, searchLimit)
 	if r.missing != nil {
@@ -229,8 +238,8 @@ type matchingReport struct {
 	More bool `json:"more,omitempty"`
 }
 
-// listErrors lists the keys whose errors contain r.Errors, which the buttons for all of them are for, instead of all that fail or were
-// given up.
+// listErrors lists the keys whose errors contain r.Errors, which the buttons for all of them are for, instead
+// of all that fail or were given up.
 func (r *detailReport) listErrors(ctx context.Context, h *Handler, read *reading) {
 	groups := make(errorGroups)
 	r.Failing, r.GivenUp, r.Matching = []keyReport{}, []keyReport{}, new(matchingReport)
@@ -242,8 +251,8 @@ func (r *detailReport) listErrors(ctx context.Context, h *Handler, read *reading
 			keys, n = &r.GivenUp, &r.Matching.GivenUp
 		}
 		if *n++; len(*keys) < r.limit {
-			k := keyReport{raw: f.Key}
-			k.addFailure(f)
+			k := f.report()
+			k.State = "" // the list says it
 			*keys = append(*keys, k)
 		}
 		groups.add(keyText(f.Key), f)

@@ -88,7 +88,8 @@ func TestQueueThatHasEndedGoes(t *testing.T) {
 	})
 }
 
-// A queue or a pool that has ended is let go of even if no page is asked for, and the goroutine goes with the last one.
+// A queue or a pool that has ended is let go of even if no page is asked for, and the goroutine goes with the
+// last one.
 func TestSamplerLetsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := debug.NewHandler(debug.Options{})
@@ -326,8 +327,8 @@ func took(t *testing.T, h *debug.Handler, query string) (list, time.Duration) {
 	return a, time.Since(began)
 }
 
-// Queues that do not answer make no list wait for more than a second, are asked once, and are shown as they were. The
-// others have their charts.
+// Queues that do not answer make no list wait for more than a second, are asked once, and are shown as they
+// were. The others have their charts.
 func TestQueuesThatDoNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHandler(t, debug.Options{SampleEvery: 4 * time.Second})

@@ -104,11 +104,12 @@ func inspectorOf(snapshot func(limit int) worker.Snapshot[any]) worker.Inspector
 			k.Failing, k.GivenUp = find(s.Failing), find(s.GivenUp)
 			return k
 		},
-		FailingKeys: func() iter.Seq[worker.FailedKey[any]] { return slices.Values(snapshot(1000).Failing) },
-		GivenUpKeys: func() iter.Seq[worker.FailedKey[any]] { return slices.Values(snapshot(1000).GivenUp) },
-		HeldKeys:    func() iter.Seq[worker.HeldKey[any]] { return slices.Values(snapshot(1000).Held) },
-		Cancel:      func(any) bool { return false },
-		Forget:      func(any) {},
+		FailingKeys:  func() iter.Seq[worker.FailedKey[any]] { return slices.Values(snapshot(1000).Failing) },
+		KeptFailures: func() iter.Seq[worker.FailedKey[any]] { return slices.Values(snapshot(1000).Failing) },
+		GivenUpKeys:  func() iter.Seq[worker.FailedKey[any]] { return slices.Values(snapshot(1000).GivenUp) },
+		HeldKeys:     func() iter.Seq[worker.HeldKey[any]] { return slices.Values(snapshot(1000).Held) },
+		Cancel:       func(any) bool { return false },
+		Forget:       func(any) {},
 	}
 }
 

@@ -14,21 +14,22 @@ import (
 const (
 	// historyLen is the number of samples that are kept.
 	historyLen = 120
-	// recentFor is the shortest time that the summaries of times cover, once the queue is that old. The longest one is
-	// twice that.
+	// recentFor is the shortest time that the summaries of times cover, once the queue is that old. The longest
+	// one is twice that.
 	recentFor = 5 * time.Minute
 )
 
-// history has the last samples of a queue. Counters are compared with those of the sample before, so what happens
-// between two samples is in the rates, however short it was.
+// history has the last samples of a queue. Counters are compared with those of the sample before, so what
+// happens between two samples is in the rates, however short it was.
 type history struct {
 	mu struct {
 		sync.Mutex
 		// points are what happened between the samples, oldest first. They stand for kept samples in all.
 		points []point
 		kept   int
-		// last is the last sample; started and middle are older ones, for the times of the last minutes. When middle is
-		// recentFor old, it becomes started: at 12 minutes started is that of 5 minutes, and middle that of 10.
+		// last is the last sample; started and middle are older ones, for the times of the last minutes. When
+		// middle is recentFor old, it becomes started: at 12 minutes started is that of 5 minutes, and middle that
+		// of 10.
 		last, started, middle measure
 	}
 }
@@ -51,7 +52,8 @@ func (r *reading) measure() measure {
 	if s.WorkDuration != nil {
 		m.dones = s.WorkDuration.Count()
 	} else if open := uint64(max(0, s.Queued+s.Again+s.Processing)); s.Shared == nil && open <= s.Adds {
-		m.dones = s.Adds - open // Without times: what was added is done, or still there. (A shared queue's adds are those of this process.)
+		// Without times: what was added is done, or still there. (A shared queue counts its own adds alone.)
+		m.dones = s.Adds - open
 	}
 	return m
 }
@@ -63,7 +65,8 @@ type point struct {
 	seconds                       float32
 	queued, inWork, held, waiting uint32
 	adds, dones, errors, retries  uint32
-	// What follows are seconds, 0 if no key was taken or done. The last two are bounds, and +Inf above the last one.
+	// What follows are seconds, 0 if no key was taken or done. The last two are bounds, and +Inf above the last
+	// one.
 	latencyMean, workMean, latencyMost, workMost float32
 }
 
@@ -80,7 +83,8 @@ func pointBetween(a, b measure) point {
 		samples: 1, seconds: float32(b.at.Sub(a.at).Seconds()),
 		queued: size(b.queued), inWork: size(b.inWork), held: size(b.held), waiting: size(b.waiting),
 		adds: growth(a.adds, b.adds), dones: growth(a.dones, b.dones),
-		errors:  growth(min(a.errors, b.errors), b.errors), // A sum that falls lacks a pool that has ended: what is left is not new.
+		// A sum that falls lacks a pool that has ended: what is left is not new.
+		errors:  growth(min(a.errors, b.errors), b.errors),
 		retries: growth(a.retries, b.retries),
 	}
 }
@@ -92,7 +96,8 @@ func (p point) withTimes(a, b measure) point {
 	return p
 }
 
-// growth returns by how much a counter has grown. One that starts again has grown from 0 (for errors see pointBetween).
+// growth returns by how much a counter has grown. One that starts again has grown from 0 (for errors see
+// pointBetween).
 func growth(before, now uint64) uint32 {
 	if now < before {
 		before = 0
@@ -113,10 +118,12 @@ func meanAndMost(h *workqueue.Histogram) (mean, most float32) {
 
 // difference returns what now has counted since before, or nil without times.
 func difference(now, before *workqueue.Histogram) *workqueue.Histogram {
-	if now == nil || before == nil || len(now.Counts) != len(before.Counts) || len(now.Counts) != len(now.Bounds)+1 {
+	if now == nil || before == nil || len(now.Counts) != len(before.Counts) ||
+		len(now.Counts) != len(now.Bounds)+1 {
 		return now
 	}
-	d := &workqueue.Histogram{Bounds: now.Bounds, Counts: make([]uint64, len(now.Counts)), Sum: now.Sum - before.Sum}
+	d := &workqueue.Histogram{Bounds: now.Bounds, Sum: now.Sum - before.Sum}
+	d.Counts = make([]uint64, len(now.Counts))
 	for i := range d.Counts {
 		if now.Counts[i] < before.Counts[i] {
 			return now
@@ -135,7 +142,8 @@ func (h *history) begin(m measure) {
 	}
 }
 
-// add adds a sample, unless the queue has not answered since the one before. The next answer's sample is for the whole gap.
+// add adds a sample, unless the queue has not answered since the one before. The next answer's sample is for
+// the whole gap.
 func (h *history) add(m measure) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -174,14 +182,15 @@ func (h *history) dropFirstLocked() {
 
 // timeline is a history up to now.
 type timeline struct {
-	// points are what happened between the samples, oldest first, and last what happened since. The last ends are at 1, and
-	// the others at the part of the whole time that had passed then.
+	// points are what happened between the samples, oldest first, and last what happened since. The last ends
+	// are at 1, and the others at the part of the whole time that had passed then.
 	points []point
 	ends   []float64
 	covers time.Duration
 }
 
-// timeline returns the history up to now. If the last sample is too recent to know a rate since, its rates are taken.
+// timeline returns the history up to now. If the last sample is too recent to know a rate since, its rates
+// are taken.
 func (h *history) timeline(now measure, every time.Duration) (t timeline) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

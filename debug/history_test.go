@@ -16,8 +16,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// withQueue calls f in a bubble, with a handler and a queue of it. The handler takes its samples every five seconds from
-// then on.
+// withQueue calls f in a bubble, with a handler and a queue of it. The handler takes its samples every five
+// seconds from then on.
 func withQueue(t *testing.T, f func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int])) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "q", MetricsProvider: h})
@@ -71,7 +71,8 @@ func TestBurstBetweenSamples(t *testing.T) {
 	})
 }
 
-// A page that takes long may have read a queue before a sample of it. What was counted in between is not a restart.
+// A page that takes long may have read a queue before a sample of it. What was counted in between is not a
+// restart.
 func TestPageThatIsOlderThanASample(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var adds atomic.Uint64
@@ -159,7 +160,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// The chart of times never claims more than the buckets say: what is beyond the last bound is drawn there, and said to be longer.
+// The chart of times never claims more than the buckets say: what is beyond the last bound is drawn there,
+// and said to be longer.
 func TestChartBeyondBounds(t *testing.T) {
 	for _, c := range []struct {
 		bounds []float64
@@ -268,7 +270,8 @@ func TestHistoryOfQueueThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// A queue that takes more than a second for its numbers has charts, too, although each list comes before its answer.
+// A queue that takes more than a second for its numbers has charts, too, although each list comes before its
+// answer.
 func TestHistoryOfSlowQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var adds atomic.Uint64
@@ -283,7 +286,8 @@ func TestHistoryOfSlowQueue(t *testing.T) {
 	})
 }
 
-// The keys of a shared queue are those of all processes, and its adds those of this one. So how many are done is not known.
+// The keys of a shared queue are those of all processes, and its adds those of this one. So how many are done
+// is not known.
 func TestDonesOfSharedQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var queued atomic.Int64
@@ -299,7 +303,8 @@ func TestDonesOfSharedQueue(t *testing.T) {
 	})
 }
 
-// When one of two pools ends, the failures of the other are no news. The one that has ended goes, whatever name it was shown under.
+// When one of two pools ends, the failures of the other are no news. The one that has ended goes, whatever
+// name it was shown under.
 func TestErrorsOfPoolThatEnds(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var ended atomic.Bool

@@ -69,7 +69,8 @@ type keyReport struct {
 	ID    string     `json:"id,omitempty"`
 	Queue *queueName `json:"queue,omitempty"`
 
-	// QueueID is the id of its queue and Actions what can be done with it. Linked reports that the page is not its own.
+	// QueueID is the id of its queue and Actions what can be done with it. Linked reports that the page is not
+	// its own.
 	QueueID string    `json:"-"`
 	Actions actionSet `json:"-"`
 	Linked  bool      `json:"-"`
@@ -90,7 +91,8 @@ type holdReport struct {
 func newKeyReport(k workqueue.KeySnapshot[any]) keyReport {
 	return keyReport{
 		State: string(k.State), Since: k.Since.UTC(), Due: k.Due.UTC(), Again: k.Again, Requeues: k.Requeues,
-		Priority: k.Priority, Group: short(k.Group, maxName), Blocked: k.Blocked, Causes: newCauses(k.Causes), raw: k.Key, group: k.Group,
+		Priority: k.Priority, Group: short(k.Group, maxName), Blocked: k.Blocked, Causes: newCauses(k.Causes),
+		raw: k.Key, group: k.Group,
 	}
 }
 
@@ -110,8 +112,8 @@ func newCauses(c *workqueue.Causes) *workqueue.Causes {
 // poolKeys is what pools know of keys, and the queue of those that it keeps as given up.
 type poolKeys struct {
 	running []worker.RunningKey[any] // longest first
-	// failures has each key once: those that fail now, those that were given up, and what a pool that has ended knew; the
-	// last failure of each kind first.
+	// failures has each key once: those that fail now, those that were given up, and what a pool that has ended
+	// knew; the last failure of each kind first.
 	failures []failure
 	held     []worker.HeldKey[any] // the one whose hold began first at the front
 	// calls are the running keys by key, holds those that are on hold, and known the failures.
@@ -121,7 +123,8 @@ type poolKeys struct {
 }
 
 func (r *reading) poolKeys() *poolKeys {
-	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), holds: make(map[any]worker.HeldKey[any]), known: make(map[any]failure)}
+	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), holds: make(map[any]worker.HeldKey[any])}
+	p.known = make(map[any]failure)
 	var failing, gone []worker.FailedKey[any]
 	for _, k := range r.keys.givenUp {
 		gone = append(gone, keptFailure(k).FailedKey)
@@ -132,7 +135,9 @@ func (r *reading) poolKeys() *poolKeys {
 		failing = append(failing, s.Failing...)
 		gone = append(gone, s.GivenUp...)
 	}
-	slices.SortStableFunc(p.running, func(a, b worker.RunningKey[any]) int { return cmp.Compare(b.Duration, a.Duration) })
+	slices.SortStableFunc(p.running, func(a, b worker.RunningKey[any]) int {
+		return cmp.Compare(b.Duration, a.Duration)
+	})
 	slices.SortStableFunc(p.held, func(a, b worker.HeldKey[any]) int { return a.Since.Compare(b.Since) })
 	for _, k := range p.running {
 		p.calls[k.Key] = k
@@ -207,7 +212,10 @@ func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
 		Failing: []keyReport{}, GivenUp: []keyReport{},
 	}
 	// The queue counts a key that is on hold as being processed.
-	l.Running = slices.DeleteFunc(l.Running, func(k keyReport) bool { _, held := pools.holds[k.raw]; return held })
+	l.Running = slices.DeleteFunc(l.Running, func(k keyReport) bool {
+		_, held := pools.holds[k.raw]
+		return held
+	})
 	for _, k := range pools.held {
 		l.Held = append(l.Held, keyReport{raw: k.Key})
 	}
@@ -313,7 +321,8 @@ type callReport struct {
 	Stack   string    `json:"stack,omitempty"`
 }
 
-// keyPage reports the key of e that query asks for. A key that has been found once is looked up, and not searched for again.
+// keyPage reports the key of e that query asks for. A key that has been found once is looked up, and not
+// searched for again.
 func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *oneKeyReport {
 	text, id := query.Get("key"), query.Get("id")
 	limit := searchLimit
@@ -327,7 +336,7 @@ func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *oneK
 		r = h.readOne(ctx, e, searchLimit)
 		found = h.search(ctx, h.searching, r, text, id, false)
 	}
-	p := &oneKeyReport{Time: now.UTC(), Queue: queueName{e.id, e.name}, Incomplete: found.Incomplete}
+	p := &oneKeyReport{Time: now.UTC(), Queue: e.named(), Incomplete: found.Incomplete}
 	if err := cmp.Or(r.err, r.missing); err != nil {
 		p.Error = err.Error()
 	}
@@ -348,9 +357,9 @@ func (h *Handler) keyPage(ctx context.Context, e *entry, query url.Values) *oneK
 	return p
 }
 
-// lookUp asks the queue and its pools for k anew. Later answers win: the queue's, then what the pools' lists say (describe), then each
-// pool's own answer (addPool). A failing or given-up key that is not in the queue keeps its state, because that may come from a list
-// alone.
+// lookUp asks the queue and its pools for k anew. Later answers win: the queue's, then what the pools' lists
+// say (describe), then each pool's own answer (addPool). A failing or given-up key that is not in the queue
+// keeps its state, because that may come from a list alone.
 func (r *reading) lookUp(k *keyReport, known *poolKeys) {
 	k.Calls = nil
 	if q := r.entry.queue; r.entry.hasQueue() {
@@ -409,7 +418,8 @@ func (k *keyReport) addPool(s worker.KeySnapshot[any]) {
 	}
 }
 
-// keyID distinguishes keys whose texts are alike. It is the same in each run of the program, except for pointers.
+// keyID distinguishes keys whose texts are alike. It is the same in each run of the program, except for
+// pointers.
 func keyID(key any) (id string) {
 	defer func() {
 		if recover() != nil { // See keyText.

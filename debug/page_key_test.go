@@ -339,7 +339,8 @@ func TestKeyPageOfASilentQueue(t *testing.T) {
 	})
 }
 
-// Of queues with one name, each shows what its own pool knows of a key, and hands on what is done to that one.
+// Of queues with one name, each shows what its own pool knows of a key, and hands on what is done to that
+// one.
 func TestPoolOfTheKeysQueue(t *testing.T) {
 	h := newAudited(t)
 	cancelled := make(map[string]int)

@@ -29,13 +29,14 @@ type keysReport struct {
 	Section section `json:"-"`
 }
 
-// keysPage lists the keys of e that have the state, and, if they fail or were given up, the errors that query asks for.
+// keysPage lists the keys of e that have the state, and, if they fail or were given up, the errors that query
+// asks for.
 func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *keysReport {
 	ctx, cancel := context.WithTimeout(ctx, maxPatience)
 	defer cancel()
 	now := h.clock.Now()
 	r := h.readOne(ctx, e, searchLimit)
-	p := &keysReport{Time: now.UTC(), Queue: queueName{e.id, e.name}, State: query.Get("state"), Keys: []keyReport{}}
+	p := &keysReport{Time: now.UTC(), Queue: e.named(), State: query.Get("state"), Keys: []keyReport{}}
 	turn, next, noTurn := searchTurn(ctx, h.searching, maxPatience)
 	defer next()
 	known := r.poolKeys()
@@ -47,14 +48,12 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 	case set == stateFailing || set == stateGivenUp:
 		p.More = r.visit(turn, set, errors, func(f failure) {
 			if len(keys) < maxListed {
-				k := keyReport{raw: f.Key, State: f.state}
-				k.addFailure(f)
-				keys = append(keys, k)
+				keys = append(keys, f.report())
 			}
 			p.Total++
 		})
 	default:
-		keys, p.More = r.keysIn(turn, set)
+		keys, p.More = r.keysInState(turn, set)
 		p.Total = len(keys)
 	}
 	p.More = p.More || r.missing != nil || p.Total > len(keys)
@@ -88,8 +87,9 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 	return p
 }
 
-// completeKeys adds what the queue and its pools know of keys. A failing or given-up key is looked up, because the lists of pools do not
-// have the time of its next try. It keeps its state only if it was given up and is in the queue again.
+// completeKeys adds what the queue and its pools know of keys. A failing or given-up key is looked up,
+// because the lists of pools do not have the time of its next try. It keeps its state only if it was given up
+// and is in the queue again.
 func (r *reading) completeKeys(ctx context.Context, keys []keyReport, known *poolKeys) {
 	for i := range keys {
 		k := &keys[i]
@@ -107,9 +107,9 @@ func (r *reading) completeKeys(ctx context.Context, keys []keyReport, known *poo
 	}
 }
 
-// keysIn returns the keys of the queue that are in that state, the oldest first, those that wait by their time, and whether there may
-// be more. Keys on hold are in a state of their own.
-func (r *reading) keysIn(ctx context.Context, state string) (keys []keyReport, more bool) {
+// keysInState returns the keys of the queue that are in that state, the oldest first, those that wait by
+// their time, and whether there may be more. Keys on hold are in a state of their own.
+func (r *reading) keysInState(ctx context.Context, state string) (keys []keyReport, more bool) {
 	onHold := make(map[any]bool)
 	for _, p := range r.pools {
 		if p.stats.Held == 0 {

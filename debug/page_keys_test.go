@@ -15,8 +15,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// All keys of a state can be paged, in the order of their times. Failing ones have the time of the next try, and with an error only
-// those that have it.
+// All keys of a state can be paged, in the order of their times. Failing ones have the time of the next try,
+// and with an error only those that have it.
 func TestAllKeysOfAState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)

@@ -183,8 +183,8 @@ func TestKeysOfAQueue(t *testing.T) {
 	}
 }
 
-// The head of a priority queue is in the order in which its keys will be handed out, with priorities and groups, and
-// a pause and what is blocked are shown. A key that is held or queued may wait as well.
+// The head of a priority queue is in the order in which its keys will be handed out, with priorities and
+// groups, and a pause and what is blocked are shown. A key that is held or queued may wait as well.
 func TestKeysOfAPriorityQueue(t *testing.T) {
 	h := newAudited(t)
 	q := priorityqueue.New(priorityqueue.Config[string]{

@@ -21,11 +21,13 @@ type detailReport struct {
 	Changes     *timesReport  `json:"changes,omitempty"`
 	Recent      *recentReport `json:"recent"`
 	History     historyReport `json:"history"`
-	// Errors is the text that the listed errors must contain. Matching then counts the keys that have such an error.
+	// Errors is the text that the listed errors must contain. Matching then counts the keys that have such an
+	// error.
 	Errors   string          `json:"error_contains,omitempty"`
 	Matching *matchingReport `json:"matching,omitempty"`
 	keyLists
-	// ErrorGroups are the errors that most of the failing and given-up keys have or, with Errors, most of those that match.
+	// ErrorGroups are the errors that most of the failing and given-up keys have or, with Errors, most of those
+	// that match.
 	ErrorGroups []errorGroup `json:"errors,omitempty"`
 	// Found is not nil if a key was searched for.
 	Found  *foundReport     `json:"found,omitempty"`
@@ -40,23 +42,6 @@ type detailReport struct {
 	limit           int
 	// Uncounted is how many keys fail or were given up whose errors are not known.
 	Uncounted int `json:"-"`
-}
-
-// groupReport is a group that is paused, or that listed keys have.
-type groupReport struct {
-	Group  string `json:"group"`
-	ID     string `json:"id"`
-	Paused bool   `json:"paused"`
-	// PausedUntil is when the pause ends, and PausedFor how long that is, if it ends by itself.
-	PausedUntil time.Time `json:"paused_until,omitzero"`
-	PausedFor   *seconds  `json:"paused_for_seconds,omitempty"`
-	// Listed is how many of the listed keys it has, and Keys how many of all, or Listed if the queue does not know.
-	Listed int `json:"listed"`
-	Keys   int `json:"keys"`
-
-	// Called is Group or, if another one looks like it, the name in full, in quotes.
-	Called string `json:"-"`
-	name   string
 }
 
 // recentReport is about the last minutes.
@@ -91,7 +76,10 @@ func newTimesReport(h *workqueue.Histogram) *timesReport {
 	if h == nil {
 		return nil
 	}
-	r := &timesReport{Count: h.Count(), last: lastBound(h)}
+	r := &timesReport{Count: h.Count()}
+	if n := len(h.Bounds); n > 0 {
+		r.last = h.Bounds[n-1]
+	}
 	if r.Count > 0 {
 		r.Mean = h.Sum / float64(r.Count)
 		r.Half = atMost(h, r.Count, 0.5)
@@ -99,14 +87,6 @@ func newTimesReport(h *workqueue.Histogram) *timesReport {
 		r.Most = atMost(h, r.Count, 0.99)
 	}
 	return r
-}
-
-// lastBound returns the greatest bound, in seconds.
-func lastBound(h *workqueue.Histogram) float64 {
-	if h == nil || len(h.Bounds) == 0 {
-		return 0
-	}
-	return h.Bounds[len(h.Bounds)-1]
 }
 
 // atMost returns the bound that a part of count times does not exceed, or nil if there is none.
@@ -159,8 +139,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 		*keys = (*keys)[:min(limit, len(*keys))]
 	}
 	if e.queue.PauseGroup != nil && !read.late {
-		r.Groups = newGroups(read.pausedGroups, r.keyLists)
-		read.guard(func() { describeGroups(r.Groups, e.queue, now) })
+		read.guard(func() { r.Groups = read.groups(r.keyLists, now) })
 	}
 	for _, f := range read.keys.facts {
 		r.Facts = append(r.Facts, workqueue.Fact{Name: short(f.Name, maxName), Value: short(f.Value, maxKey)})
@@ -174,7 +153,9 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 		r.ErrorGroups, r.Uncounted = groups.sorted(), max(0, read.workers.Failing+read.givenUp()-counted)
 	}
 	// What was given up may be in the queue again.
-	read.askEach(ctx, r.GivenUp, func(k *keyReport, now workqueue.KeySnapshot[any]) { k.State = string(now.State) })
+	read.askEach(ctx, r.GivenUp, func(k *keyReport, now workqueue.KeySnapshot[any]) {
+		k.State = string(now.State)
+	})
 	if query.Has("key") {
 		r.Found = h.search(searching, h.searching, read, query.Get("key"), "", false)
 		finish(r.Found.Keys, e.id, now)
@@ -201,57 +182,6 @@ func (h *Handler) sharing(r *reading) (n int) {
 		}
 	}
 	return n
-}
-
-// newGroups returns the paused groups, and those of the listed keys.
-func newGroups(paused []string, lists keyLists) (groups []groupReport) {
-	index := make(map[string]int)
-	at := func(name string) *groupReport {
-		i, ok := index[name]
-		if !ok {
-			i, groups = len(groups), append(groups, groupReport{Group: short(name, maxName), ID: groupID(name), name: name})
-			index[name] = i
-		}
-		return &groups[i]
-	}
-	for _, name := range paused {
-		at(name).Paused = true
-	}
-	seen := make(map[any]bool) // A key may be in two lists.
-	for _, keys := range lists.all() {
-		for _, k := range *keys {
-			if k.Group != "" && !seen[k.raw] {
-				seen[k.raw] = true
-				at(k.group).Listed++
-			}
-		}
-	}
-	groups = groups[:min(len(groups), maxKeys)]
-	alike := make(map[string]int)
-	for _, g := range groups {
-		alike[g.Group]++
-	}
-	for i := range groups {
-		g := &groups[i]
-		if g.Called = g.Group; alike[g.Group] > 1 {
-			g.Called = short(strconv.Quote(g.name), maxError)
-		}
-	}
-	return groups
-}
-
-// describeGroups adds what the queue knows of groups.
-func describeGroups(groups []groupReport, q workqueue.Inspector, now time.Time) {
-	for i := range groups {
-		g := &groups[i]
-		if g.Keys = g.Listed; q.SnapshotGroup == nil {
-			continue
-		}
-		group := q.SnapshotGroup(g.name)
-		if g.Keys = group.Keys; g.Paused {
-			g.PausedUntil, g.PausedFor = group.PausedUntil.UTC(), between(now, group.PausedUntil)
-		}
-	}
 }
 
 // HrefAll returns the address of the same page with as many keys as can be had, or "" if that is this one.
@@ -303,15 +233,16 @@ type section struct {
 	Keys                     []keyReport
 	// Total is the number of keys in that state, or -1 if it is not known.
 	Total int
-	// Prioritized reports that some of them have a priority other than 0, and Attempts that it is known how often each of
-	// them was handled.
+	// Prioritized reports that some of them have a priority other than 0, and Attempts that it is known how
+	// often each of them was handled.
 	Prioritized, Attempts bool
 	// QueueID is the id of the queue, and Actions what can be done with each key.
 	QueueID string
 	Actions actionSet
 	// State is what the page of all such keys is for, or empty if there is none or these are all.
 	State string
-	// Set is the value of an action's field of, Errors that of its field error, and ForAll the actions on all of them.
+	// Set is the value of an action's field of, Errors that of its field error, and ForAll the actions on all of
+	// them.
 	Set, Errors string
 	ForAll      actionSet
 
@@ -321,7 +252,8 @@ type section struct {
 // sections are the lists of keys of a queue's page. Keys on hold are being processed, too.
 var sections = []section{
 	{
-		Kind: "running", State: string(workqueue.KeyProcessing), of: func(l *keyLists) *[]keyReport { return &l.Running },
+		Kind: "running", State: string(workqueue.KeyProcessing),
+		of:    func(l *keyLists) *[]keyReport { return &l.Running },
 		Title: "Running", Hint: "held by workers, longest first", Empty: "No worker holds a key.",
 	},
 	{
@@ -333,7 +265,8 @@ var sections = []section{
 		Title: "Head of the line", Hint: "wait for a worker, next first", Empty: "No key waits for a worker.",
 	},
 	{
-		Kind: "waiting", State: string(workqueue.KeyWaiting), of: func(l *keyLists) *[]keyReport { return &l.Waiting },
+		Kind: "waiting", State: string(workqueue.KeyWaiting),
+		of:    func(l *keyLists) *[]keyReport { return &l.Waiting },
 		Title: "Waiting", Hint: "wait for their time, next due first", Empty: "No key waits for its time.",
 	},
 	{
@@ -342,7 +275,8 @@ var sections = []section{
 	},
 	{
 		Kind: "given-up", State: stateGivenUp, of: func(l *keyLists) *[]keyReport { return &l.GivenUp },
-		Title: "Given up", Hint: "will not come again by themselves, the last one first", Empty: "No key is given up.",
+		Title: "Given up", Hint: "will not come again by themselves, the last one first",
+		Empty: "No key is given up.",
 	},
 }
 
@@ -358,14 +292,16 @@ func (r *detailReport) Section(kind string) section {
 	if kind == "failing" && !r.HasErrors() {
 		s.Hint, s.Empty = "most requeues first", "No key has failed, as far as the limiter knows."
 		if r.FailingUnlisted {
-			s.Empty = "Cannot be listed: the queue's limiter counts failures and does not list its keys. The other lists show the requeues of theirs."
+			s.Empty = "Cannot be listed: the queue's limiter counts failures and does not list its keys. " +
+				"The other lists show the requeues of theirs."
 		}
 	}
 	return r.fill(s, *s.of(&r.keyLists))
 }
 
-// fill returns s with keys, which are the first ones or all, and with what r knows of them. Of the texts for an empty list the last
-// one counts: that of the state, that of the errors that were looked for, and that keys are not known.
+// fill returns s with keys, which are the first ones or all, and with what r knows of them. Of the texts for
+// an empty list the last one counts: that of the state, that of the errors that were looked for, and that
+// keys are not known.
 func (r *detailReport) fill(s section, keys []keyReport) section {
 	s.Keys, s.Total, s.QueueID = keys, -1, r.Queue.ID
 	workers, pools, can := r.Queue.Workers, len(r.Queue.Pools) > 0, r.Actions

@@ -24,14 +24,16 @@ const (
 // inWork returns how many keys workers have, without those on hold.
 func (r *reading) inWork() int { return max(0, r.stats.Processing-r.stats.Held) }
 
-// isUnworked reports that keys are queued in a queue that nobody has taken a key from and no pool works, as on a replica that
-// waits to be the leader. Such a queue is not late. Without times that is not known.
+// isUnworked reports that keys are queued in a queue that nobody has taken a key from and no pool works, as
+// on a replica that waits to be the leader. Such a queue is not late. Without times that is not known.
 func (r *reading) isUnworked() bool {
 	s := r.stats
-	return s.Queued > 0 && s.Processing == 0 && s.Latency != nil && s.Latency.Count() == 0 && r.workers.Wanted == 0 && !s.Paused
+	return s.Queued > 0 && s.Processing == 0 && s.Latency != nil && s.Latency.Count() == 0 &&
+		r.workers.Wanted == 0 && !s.Paused
 }
 
-// reading is what an entry's queue and pools reported at one moment. The one in entry.last is shared: copy it before a change.
+// reading is what an entry's queue and pools reported at one moment. The one in entry.last is shared: copy it
+// before a change.
 type reading struct {
 	entry *entry
 	at    time.Time // right before they were asked
@@ -42,7 +44,8 @@ type reading struct {
 	workers *worker.Stats
 	// past are the last keys that were failing when a pool ended: the next pool does not know why.
 	past []worker.FailedKey[any]
-	// unanswered is the key of the oldest change of the pools, or nil if it is not known. It may be on hold, which is no trouble.
+	// unanswered is the key of the oldest change of the pools, or nil if it is not known. It may be on hold,
+	// which is no trouble.
 	unanswered       *worker.UnansweredKey[any]
 	unansweredOnHold bool
 	// pausedGroups are those of the queue, sorted.
@@ -82,8 +85,8 @@ type poolReading struct {
 	stats worker.Stats
 }
 
-// guarded calls f, which is foreign code, and reports whether it has panicked. It names the type of the value, because
-// the value may have methods that panic as well.
+// guarded calls f, which is foreign code, and reports whether it has panicked. It names the type of the
+// value, because the value may have methods that panic as well.
 func guarded(what string, f func()) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -94,7 +97,8 @@ func guarded(what string, f func()) (err error) {
 	return nil
 }
 
-// givenUp returns how many keys are given up: those that the pools know, or of a queue on a server those of all processes.
+// givenUp returns how many keys are given up: those that the pools know, or of a queue on a server those of
+// all processes.
 func (r *reading) givenUp() int {
 	if s := r.stats.Shared; s != nil {
 		return max(s.GivenUp, r.workers.GivenUpKeys)
@@ -120,13 +124,15 @@ func (r *reading) guard(f func()) {
 
 // These are why keys of a queue are not known.
 var (
-	errLate   = refuse(http.StatusServiceUnavailable, "The queue does not answer.")
-	errSlow   = refuse(http.StatusServiceUnavailable, "The queue takes more than a second to answer. Some of its keys are not known.")
-	errOutage = refuse(http.StatusServiceUnavailable, "The queue does not reach its server. Its numbers are those of the last answer, and its keys are not known.")
+	errLate = refuse(http.StatusServiceUnavailable, "The queue does not answer.")
+	errSlow = refuse(http.StatusServiceUnavailable,
+		"The queue takes more than a second to answer. Some of its keys are not known.")
+	errOutage = refuse(http.StatusServiceUnavailable,
+		"The queue does not reach its server. Its numbers are those of its last answer, its keys are not known.")
 )
 
-// noteMissing notes why the queue's server may not have answered since began (in real time): the queue reports an outage, or it took a
-// second, after which a queue gives up. It returns r.missing.
+// noteMissing notes why the queue's server may not have answered since began (in real time): the queue
+// reports an outage, or it took a second, after which a queue gives up. It returns r.missing.
 func (r *reading) noteMissing(began time.Time) error {
 	switch {
 	case r.stats.Shared != nil && r.stats.Shared.Outage:
@@ -137,8 +143,8 @@ func (r *reading) noteMissing(began time.Time) error {
 	return r.missing
 }
 
-// askQueue calls f, which asks the queue's server for something small, unless an earlier call got no answer. It notes a panic of f,
-// and if the server has not answered.
+// askQueue calls f, which asks the queue's server for something small, unless an earlier call got no answer.
+// It notes a panic of f, and if the server has not answered.
 func (r *reading) askQueue(f func()) {
 	if r.missing != nil {
 		return
@@ -223,8 +229,8 @@ func (r *reading) readPools(h *Handler, limit int) {
 	metrics.LeaveOutHolds(&r.stats, *r.workers)
 }
 
-// ask reads e, one goroutine at a time. It returns nil if ctx ends while another one reads, and at once if that has taken more than
-// a second already.
+// ask reads e, one goroutine at a time. It returns nil if ctx ends while another one reads, and at once if
+// that has taken more than a second already.
 func (h *Handler) ask(ctx context.Context, e *entry, limit int) *reading {
 	if asked := e.asked.Load(); asked != nil && time.Since(*asked) >= patience {
 		return nil
@@ -262,7 +268,8 @@ func (e *entry) lastAnswer(began time.Time) *reading {
 	return &r
 }
 
-// sideBySide asks all entries, n of them at a time, and returns a channel of the answers. After Close these are zero.
+// sideBySide asks all entries, n of them at a time, and returns a channel of the answers. After Close these
+// are zero.
 func sideBySide[A any](h *Handler, n int, entries []*entry, ask func(*entry) A) <-chan A {
 	next, answers := make(chan *entry, len(entries)), make(chan A, len(entries))
 	for _, e := range entries {
@@ -283,8 +290,8 @@ func sideBySide[A any](h *Handler, n int, entries []*entry, ask func(*entry) A) 
 	return answers
 }
 
-// readOne asks e, on a goroutine of its own, because e may never answer. Then it returns the last answer. The caller may change
-// what it gets.
+// readOne asks e, on a goroutine of its own, because e may never answer. Then it returns the last answer. The
+// caller may change what it gets.
 func (h *Handler) readOne(ctx context.Context, e *entry, limit int) *reading {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, maxPatience)
@@ -304,8 +311,8 @@ func (h *Handler) readOne(ctx context.Context, e *entry, limit int) *reading {
 	return &r
 }
 
-// readAll asks all queues side by side, and returns their answers in no order: the last ones of those that do not
-// answer now. It forgets queues and pools that have ended.
+// readAll asks all queues side by side, and returns their answers in no order: the last ones of those that do
+// not answer now. It forgets queues and pools that have ended.
 func (h *Handler) readAll(ctx context.Context) []*reading {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, maxPatience)

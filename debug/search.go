@@ -18,8 +18,8 @@ const (
 	maxFound = 25
 	// searchTime is how long a search may take. A million keys take less than a second.
 	searchTime = time.Minute
-	// searchLimit is how many keys of each state a search asks for, before it goes over all keys of the queue. A queue
-	// returns no more.
+	// searchLimit is how many keys of each state a search asks for, before it goes over all keys of the queue. A
+	// queue returns no more.
 	searchLimit = 512
 	// searchers is how many queues are searched at once.
 	searchers = 4
@@ -72,7 +72,8 @@ func (f *foundReport) fits(key any) (exact, fits bool) {
 	return false, f.id == "" && f.Text != "" && strings.Contains(text, f.Text)
 }
 
-// add adds k, unless it is there already. The first key that is called exactly so takes the place of those that contain it.
+// add adds k, unless it is there already. The first key that is called exactly so takes the place of those
+// that contain it.
 func (f *foundReport) add(k keyReport, exact bool) {
 	if exact && !f.Exact {
 		f.Exact, f.Keys, f.More = true, f.Keys[:0], false
@@ -86,10 +87,11 @@ func (f *foundReport) add(k keyReport, exact bool) {
 	}
 }
 
-// search looks for the keys that are called text (and have that id, unless it is empty), or else for those whose texts contain
-// it: among those that r has, the keys that were found so before, and, when turn lets it, all keys of the queue and its pools.
-// A key that was found by its id before is found again, as absent, when it has left the queue. With every and no id it looks at all keys
-// even if one fits: an action must notice that several have that text.
+// search looks for the keys that are called text (and have that id, unless it is empty), or else for those
+// whose texts contain it: among those that r has, the keys that were found so before, and, when turn lets it,
+// all keys of the queue and its pools. A key that was found by its id before is found again, as absent, when
+// it has left the queue. With every and no id it looks at all keys even if one fits: an action must notice
+// that several have that text.
 func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, text, id string, every bool) *foundReport {
 	f := newFoundReport(text, id)
 	f.of = r.entry
@@ -137,9 +139,9 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 	return f
 }
 
-// searchTurn waits for the token of turn, with which one caller at a time goes over all keys of a queue. It returns a context
-// for this caller, which ends with ctx or after limit, and a function that lets the next one begin. It returns an error if others
-// have kept the token for so long.
+// searchTurn waits for the token of turn, with which one caller at a time goes over all keys of a queue. It
+// returns a context for this caller, which ends with ctx or after limit, and a function that lets the next
+// one begin. It returns an error if others have kept the token for so long.
 func searchTurn(ctx context.Context, turn chan struct{}, limit time.Duration) (_ context.Context, done func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	select {
@@ -149,12 +151,13 @@ func searchTurn(ctx context.Context, turn chan struct{}, limit time.Duration) (_
 			<-turn
 		}, nil
 	case <-ctx.Done():
-		return ctx, cancel, refuse(http.StatusServiceUnavailable, "Others are going over all keys: try again in a minute.")
+		err = refuse(http.StatusServiceUnavailable, "Others are going over all keys: try again in a minute.")
+		return ctx, cancel, err
 	}
 }
 
-// queueKeys yields all keys of the queue, a few hundred at a time, until ctx ends or the queue's server does not answer: then r.missing
-// says so.
+// queueKeys yields all keys of the queue, a few hundred at a time, until ctx ends or the queue's server does
+// not answer: then r.missing says so.
 func (r *reading) queueKeys(ctx context.Context) iter.Seq[workqueue.KeySnapshot[any]] {
 	return func(yield func(workqueue.KeySnapshot[any]) bool) {
 		if r.missing != nil || !r.entry.hasQueue() {
@@ -178,7 +181,8 @@ func (r *reading) queueKeys(ctx context.Context) iter.Seq[workqueue.KeySnapshot[
 	}
 }
 
-// searchAll looks at all keys that the queue and its pools have. It returns how many it has seen, and whether it has missed any.
+// searchAll looks at all keys that the queue and its pools have. It returns how many it has seen, and whether
+// it has missed any.
 func (r *reading) searchAll(ctx context.Context, f *foundReport) (n int, incomplete bool) {
 	look := func(key any, state string) (more bool) {
 		if exact, fits := f.fits(key); fits {
@@ -193,7 +197,7 @@ func (r *reading) searchAll(ctx context.Context, f *foundReport) (n int, incompl
 		}
 	}
 	r.guard(func() {
-		for k := range r.troubled(ctx, allSets, "", false) {
+		for k := range r.keysOfSet(ctx, allSets, "", false) {
 			if !look(k.Key, k.state) {
 				return
 			}
@@ -272,12 +276,14 @@ func (h *Handler) findPage(ctx context.Context, text string) *findReport {
 	}
 	for _, r := range all {
 		if !answered[r.entry] {
-			p.Found.Unanswered = append(p.Found.Unanswered, queueName{r.entry.id, r.entry.name})
+			p.Found.Unanswered = append(p.Found.Unanswered, r.entry.named())
 		}
 	}
 	p.Found.Incomplete = len(p.Found.Unanswered) > 0
 	slices.SortFunc(p.Found.Unanswered, func(a, b queueName) int { return cmp.Compare(a.ID, b.ID) })
-	slices.SortStableFunc(p.Found.Keys, func(a, b keyReport) int { return cmp.Compare(a.Queue.Name, b.Queue.Name) })
+	slices.SortStableFunc(p.Found.Keys, func(a, b keyReport) int {
+		return cmp.Compare(a.Queue.Name, b.Queue.Name)
+	})
 	finish(p.Found.Keys, "", p.Time)
 	return p
 }

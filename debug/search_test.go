@@ -92,7 +92,8 @@ func TestSearchFindsKeys(t *testing.T) {
 	})
 }
 
-// manyKeys is a queue with the keys "key 0" to "key n-1", all queued, that counts how often all of them were read.
+// manyKeys is a queue with the keys "key 0" to "key n-1", all queued, that counts how often all of them were
+// read.
 type manyKeys struct {
 	n     int
 	reads int
@@ -160,8 +161,8 @@ func liveHeap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A key that was found is looked up the next time, and only a search that goes over all keys is not repeated by the
-// page itself.
+// A key that was found is looked up the next time, and only a search that goes over all keys is not repeated
+// by the page itself.
 func TestSearchAgain(t *testing.T) {
 	h := newHandler(t, debug.Options{})
 	m := &manyKeys{n: 20_000}
@@ -382,8 +383,8 @@ func TestFindEverywhereWithoutTurn(t *testing.T) {
 	})
 }
 
-// Cancel and release, which need the pools alone, do not go over all keys. Other actions without an id do, because several keys may be
-// called so.
+// Cancel and release, which need the pools alone, do not go over all keys. Other actions without an id do,
+// because several keys may be called so.
 func TestActionsWithoutID(t *testing.T) {
 	h := newAudited(t)
 	q := &manyKeys{n: 10}

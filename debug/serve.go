@@ -65,8 +65,8 @@ func write(w http.ResponseWriter, r *http.Request, status int, template string, 
 	}
 }
 
-// wantsJSON reports whether format=json is in the query or, without a format, the Accept header names application/json
-// and rates it above text/html.
+// wantsJSON reports whether format=json is in the query or, without a format, the Accept header names
+// application/json and rates it above text/html.
 func wantsJSON(r *http.Request) bool {
 	switch r.URL.Query().Get("format") {
 	case "json":
@@ -106,7 +106,8 @@ func (h *Handler) answer(r *http.Request) (status int, template string, report a
 		c := h.count(ctx, e, query)
 		return c.status, "", c
 	case query.Has("state") && sectionOf(query.Get("state")) < 0:
-		return http.StatusBadRequest, "gone", nothing{"No such state", "The states of keys are processing, held, queued, waiting, failing and given_up."}
+		states := "The states of keys are processing, held, queued, waiting, failing and given_up."
+		return http.StatusBadRequest, "gone", nothing{"No such state", states}
 	case query.Has("state"):
 		return http.StatusOK, "allkeys", h.keysPage(ctx, e, query)
 	case query.Has("key") && query.Has("id"):

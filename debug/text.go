@@ -105,12 +105,14 @@ const (
 	maxCauses = 80
 	// longError is how many bytes of an error are shown in a list before it is unfolded.
 	longError = 160
-	// maxError and maxStack are how many bytes of an error and of a stack are shown, which is what package worker keeps.
+	// maxError and maxStack are how many bytes of an error and of a stack are shown, which is what package
+	// worker keeps.
 	maxError = 1024
 	maxStack = 8 << 10
 )
 
-// cut returns the first bytes of a text from outside, at most limit, made harmless: valid UTF-8, and printable.
+// cut returns the first bytes of a text from outside, at most limit, made harmless: valid UTF-8, and
+// printable.
 func cut(s string, limit int) string {
 	if len(s) > limit {
 		end := limit

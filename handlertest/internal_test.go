@@ -230,3 +230,27 @@ func TestHang(t *testing.T) {
 		t.Errorf("got %+v, want a failure that says that it hangs, with the stack", res.failed)
 	}
 }
+
+// What somebody does sometime, he does once at each moment, and early in half of the random runs.
+func TestSometimeIsEarly(t *testing.T) {
+	deleted := site{sometime, "deletes web", 1}
+	moments := []time.Duration{time.Millisecond, 2 * time.Millisecond}
+	all := oneByOne(result{sites: []site{deleted}, moments: moments})
+	if len(all) != 2 || all[0][deleted] != moments[0] || all[1][deleted] != moments[1] {
+		t.Errorf("one by one: %v", all)
+	}
+	early := 0
+	for seed := range uint64(200) {
+		d := newDecider(nil, seed)
+		by := d.decide(sometime, "deletes web")
+		if by <= 0 {
+			t.Fatalf("seed %d: it is not done", seed)
+		}
+		if by <= 64*stepTime && !slices.Contains(sizes, by) {
+			early++
+		}
+	}
+	if early < 60 {
+		t.Errorf("%d of 200 runs are early", early)
+	}
+}

@@ -129,6 +129,47 @@ var wrongCalls = []wrongHandler{
 		}
 	}, words: []string{"missing: pods/web", "unavailable", "fail:web#1=3ms"}},
 
+	{name: "takes a read that fails for an object that is gone", scenario: func(s scenario, right bool) {
+		apps, pods := apps(s), handlertest.NewWorld(s, "pods", nothing)
+		apps.Set("web", app{Spec: 1})
+		pods.Set("web", app{Owner: "web"})
+		s.Start = func(p process) handler {
+			apps, pods := apps.Client(p), pods.Client(p)
+			return func(ctx context.Context, key string) error {
+				_, err := apps.Get(ctx, key)
+				if right && ignoring(err, handlertest.ErrNotFound) != nil || err == nil {
+					return err
+				}
+				return ignoring(pods.Delete(ctx, key), handlertest.ErrNotFound)
+			}
+		}
+	}, words: []string{"missing: pods/web", "reads: the call: unavailable", "fail:web#1=3ms"}},
+
+	{name: "gives up after the second conflict", scenario: func(s scenario, right bool) {
+		apps, counts := apps(s), handlertest.NewWorld(s, "counts", nothing) // Nobody comes back when these change.
+		apps.Set("web", app{})
+		counts.Set("web", app{})
+		s.Start = func(p process) handler {
+			counts := counts.Client(p)
+			return func(ctx context.Context, key string) (err error) {
+				for range 2 {
+					var o object
+					if o, err = counts.Get(ctx, key); err != nil {
+						return err
+					}
+					o.Value.Status = 1
+					if _, err = counts.Update(ctx, o); ignoring(err, handlertest.ErrConflict) != nil || err == nil {
+						return err
+					}
+				}
+				if right {
+					return err
+				}
+				return nil
+			}
+		}
+	}, words: []string{"missing: counts/web", "HANDLERTEST='conflict:web#1=3ms'"}},
+
 	{name: "takes a lost answer for a call that has failed", scenario: func(s scenario, right bool) {
 		apps, pods := apps(s), handlertest.NewWorld(s, "pods", nothing)
 		apps.Set("web", app{Spec: 1})

@@ -225,6 +225,8 @@ const (
 	PoolGivenUpKeys
 	PoolChangeDuration
 	PoolOldestChange
+	PoolLastList
+	PoolListsFailed
 )
 
 // Pool are the metrics of pools.
@@ -275,6 +277,12 @@ var Pool = []Metric[worker.Stats]{
 	PoolOldestChange: gauge("workqueue_pool_oldest_change_age_seconds",
 		"How many seconds ago the key was added for which no call of the handler has succeeded for longest.",
 		func(st *worker.Stats) float64 { return st.OldestUnanswered.Seconds() }).onlyIf(knowsChanges),
+	PoolLastList: gauge("workqueue_pool_last_list_timestamp_seconds",
+		"When the keys were last listed, in seconds since 1970.",
+		func(st *worker.Stats) float64 { return float64(st.ListedAt.UnixMilli()) / 1000 }).onlyIf(hasListed),
+	PoolListsFailed: counter("workqueue_pool_list_failures_total",
+		"Total number of lists of all keys that failed.",
+		func(st *worker.Stats) float64 { return float64(st.ListsFailed) }).onlyIf(lists),
 }
 
 // ChangesAlone reports whether the numbers are of changes and held keys, and not of calls: they come from a
@@ -290,6 +298,9 @@ func init() {
 }
 
 func always(*worker.Stats) bool { return true }
+
+func hasListed(st *worker.Stats) bool { return !st.ListedAt.IsZero() }
+func lists(st *worker.Stats) bool     { return st.ListsFailed > 0 || hasListed(st) }
 
 func knowsChanges(st *worker.Stats) bool { return st.Changes != nil }
 

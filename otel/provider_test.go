@@ -209,7 +209,7 @@ func TestNamesInPrometheus(t *testing.T) {
 	})
 	p.InspectPool("p", worker.Inspector{Stats: func() worker.Stats {
 		times := &workqueue.Histogram{Counts: []uint64{0}}
-		return worker.Stats{Queue: "shared", Held: 1, LongestRunning: time.Second, Durations: times, Changes: times}
+		return worker.Stats{Queue: "shared", Held: 1, LongestRunning: time.Second, Durations: times, Changes: times, ListedAt: time.Now()}
 	}})
 	var all metricdata.ResourceMetrics
 	if err := reader.Collect(context.Background(), &all); err != nil {

@@ -63,6 +63,11 @@
 //	workqueue_pool_change_duration_seconds       histogram  from the first add of a key to the first success, retries included
 //	workqueue_pool_oldest_change_age_seconds     gauge      age of the oldest add that no success has answered
 //
+// A pool with Options.List has these, from its first list on:
+//
+//	workqueue_pool_last_list_timestamp_seconds   gauge      when its keys were last listed, in seconds since 1970
+//	workqueue_pool_list_failures_total           counter    lists that failed
+//
 // With [Options].ControllerRuntime, the metrics that controller-runtime has as well get its names.
 //
 // A key on hold has been handled, and its Done comes later, so the queue counts its time as work. While a queue's pool has keys on

@@ -4,29 +4,32 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/keyedqueue/workqueue"
 	"github.com/redis/go-redis/v9"
 )
 
 // ErrNoQueue is returned by [Attach] if there is no queue of that name.
 var ErrNoQueue = errors.New("redisqueue: there is no such queue on the server")
 
-// Attach returns an end of an existing queue for tools: its keys are the strings that the server has, whatever type of keys the
-// program has. It may look, add, discard, retry, pause and purge; it should not process keys. It takes over no keys of replicas that
-// are gone, gives up none, and forgets nothing. Without the right to write it can read. When the server answers a change with an
-// error, that error is returned, and the change is not tried again. Nothing is logged.
+// Admin is an end of a queue for operators and their tools; [Attach] makes one. Its keys are the strings that the
+// server has, whatever type of keys the program has. Beside its own methods an operator may call those of Queue that
+// look, add, remove, pause and shut down. An Admin should not process keys.
+type Admin struct{ *Queue[string] }
+
+// Attach returns an Admin of an existing queue. It takes over no keys of replicas that are gone, gives up none,
+// and forgets nothing. Without the right to write it can read. When the server answers a change with an error, that
+// error is returned, and the change is not tried again. Nothing is logged.
 //
 // Attach returns ErrNoQueue if there is no such queue, [ErrIncompatible] for one of another version of this package or whose
 // description makes no sense, and otherwise what the client returns.
-func Attach(ctx context.Context, client redis.UniversalClient, name string) (*Queue[string], error) {
+func Attach(ctx context.Context, client redis.UniversalClient, name string) (*Admin, error) {
 	if isNil(client) {
 		return nil, errors.New("redisqueue: Attach without a client")
 	}
@@ -50,7 +53,7 @@ func Attach(ctx context.Context, client redis.UniversalClient, name string) (*Qu
 	config.description = description
 	q := newQueue(client, config, batchScript)
 	q.tool = true
-	return q, nil
+	return &Admin{q}, nil
 }
 
 // Queues returns the names of the queues on the server, sorted, with a scan of all of its keys in steps.
@@ -73,128 +76,46 @@ func Queues(ctx context.Context, client redis.UniversalClient) (names []string, 
 }
 
 // Description says which format of data, how many shards and which type of keys the queue has.
-func (q *Queue[T]) Description() string { return q.config.description }
+func (a *Admin) Description() string { return a.config.description }
 
-// Pause makes all replicas hand out nothing for d on the server's clock, or until Resume with [workqueue.UntilResumed]. A pause with
-// an end needs no process to end it. It does nothing if d is not positive, and of several pauses the latest end counts. Workers finish
-// what they have. Pause does not block; Flush waits until the server knows it. After shutdown it does nothing, and a shutdown ends no
-// pause: that is the whole queue's. Stats has Paused and PausedUntil, and Counts says who has paused the queue.
-func (q *Queue[T]) Pause(d time.Duration) {
-	switch {
-	case d == workqueue.UntilResumed:
-		q.pauseAll("inf")
-	case d > 0:
-		q.pauseAll(strconv.FormatUint(ceilMicros(d), 10))
-	}
+// Keys yields up to limit keys of a list in its order or, if limit is not positive, all of them in no order. It calls the server for
+// every few hundred. Without a limit, every key that stays in the list is yielded; one that moves may be yielded twice, or
+// not at all. With a limit above 256, a key may also be missed because others leave the list.
+//
+// Keys that cannot be decoded are left out. If a shard does not answer, if ctx ends, or if what the server has makes no sense, the
+// others are yielded, and an error last. Keys reads alone, and works after shutdown too.
+func (a *Admin) Keys(ctx context.Context, list List, limit int) iter.Seq2[KeyInfo[string], error] {
+	return a.keys(ctx, list, limit)
 }
 
-// Resume lets all replicas hand out keys again, as Pause.
-func (q *Queue[T]) Resume() { q.pauseAll("0") }
-
-func (q *Queue[T]) pauseAll(length string) {
-	_ = q.whileOpen(context.Background(), func() {
-		for _, s := range q.shards {
-			s.enqueueLocked(newOp(codePause, length+" "+q.config.Replica))
-		}
-	})
-}
-
-// Remove takes item out of the queue, on all replicas, and forgets its failures. It reports whether the server knew it or
-// its failures. A key that a worker holds stays with that worker, but does not come again. Remove asks the server for up to a
-// second, and returns false if that does not answer, and after shutdown; the server may still do it later.
-func (q *Queue[T]) Remove(item T) bool {
-	q.mu.Lock()
-	q.forgetHeldLocked(item)
-	q.mu.Unlock()
-	return q.changed(codeDiscard, item)
-}
+// Key returns what the server knows of key; its State is empty if it is not in the queue. It returns an error if the server does not
+// answer, if ctx ends, or if what the server has makes no sense. It reads alone, and works after shutdown too.
+func (a *Admin) Key(ctx context.Context, key string) (KeyInfo[string], error) { return a.key(ctx, key) }
 
 // DiscardContext is Remove of several keys. It returns those that the server knew. It sends a few hundred at a time, and the next
 // ones when the server has answered. If it does not answer until ctx ends, DiscardContext returns an error beside the keys that the
 // server is known to have removed; it may still remove the few hundred that were under way. After shutdown it returns ErrShutDown.
-func (q *Queue[T]) DiscardContext(ctx context.Context, items ...T) (discarded []T, err error) {
-	return change(ctx, q, codeDiscard, items, q.locate)
+func (a *Admin) DiscardContext(ctx context.Context, keys ...string) (discarded []string, err error) {
+	return a.change(ctx, codeDiscard, keys)
 }
-
-// changed sends an operation on one key, and reports whether the server knows the key.
-func (q *Queue[T]) changed(c code, item T) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	found, _ := change(ctx, q, c, []T{item}, q.locate)
-	return len(found) > 0
-}
-
-// change sends an operation on each key, and returns the keys that the server knows.
-func change[T comparable, K any](ctx context.Context, q *Queue[T], c code, keys []K, locate func(K) (string, *shard[T])) (found []K, err error) {
-	for some := range slices.Chunk(keys, maxWork) {
-		encoded := make([]string, len(some))
-		for i, key := range some {
-			encoded[i], _ = locate(key)
-		}
-		answers, err := q.ask(ctx, c, encoded...)
-		for i, a := range answers {
-			if a.n > 0 {
-				found = append(found, some[i])
-			}
-		}
-		if err != nil {
-			return found, err
-		}
-	}
-	return found, nil
-}
-
-// GiveUp lists item on the server as a key that is not tried any more, for all replicas, until Forget, Remove, RetryGivenUp or
-// ForgetGivenUp takes it off the list, or Config.GivenUpLimit or Config.GivenUpAge is reached. It changes nothing else. It does
-// not block. After shutdown it does nothing, as Add. Package worker calls it.
-func (q *Queue[T]) GiveUp(item T, attempts int, err error) {
-	reason := reasonOf(err)
-	q.enqueue(item, func(s *shard[T], encoded string) (seq uint64) {
-		text := fmt.Sprintf("%016d%s%d %s", len(encoded), encoded, max(attempts, 0), reason)
-		return s.enqueueLocked(newOp(codeGiveUp, text))
-	})
-}
-
-// GivenUpKeys returns up to limit keys that were given up, the latest first: a worker has called GiveUp, or the key's lease was
-// lost MaxLostLeases times in a row. It asks the server for up to a second, and returns what it has until then. It works after
-// shutdown too. Keys of [ListGivenUp] is the same with errors.
-func (q *Queue[T]) GivenUpKeys(limit int) (keys []workqueue.GivenUpKey[T]) {
-	if limit <= 0 {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	for k, err := range q.Keys(ctx, ListGivenUp, limit) {
-		if err == nil {
-			keys = append(keys, *k.GivenUp)
-		}
-	}
-	return keys
-}
-
-// RetryGivenUp adds item again, without its failures, if it was given up, and reports whether it was. It asks the server as Remove.
-func (q *Queue[T]) RetryGivenUp(item T) bool { return q.changed(codeRetryGivenUp, item) }
 
 // RetryGivenUpContext is RetryGivenUp of several keys. It returns those that had been given up. It sends them as DiscardContext.
-func (q *Queue[T]) RetryGivenUpContext(ctx context.Context, items ...T) (retried []T, err error) {
-	return change(ctx, q, codeRetryGivenUp, items, q.locate)
+func (a *Admin) RetryGivenUpContext(ctx context.Context, keys ...string) (retried []string, err error) {
+	return a.change(ctx, codeRetryGivenUp, keys)
 }
 
-// ForgetGivenUp forgets that item was given up, and reports whether it was. It asks the server as Remove.
-func (q *Queue[T]) ForgetGivenUp(item T) bool { return q.changed(codeForgetGivenUp, item) }
-
 // ForgetGivenUpContext is ForgetGivenUp of several keys. It returns those that had been given up. It sends them as DiscardContext.
-func (q *Queue[T]) ForgetGivenUpContext(ctx context.Context, items ...T) (forgotten []T, err error) {
-	return change(ctx, q, codeForgetGivenUp, items, q.locate)
+func (a *Admin) ForgetGivenUpContext(ctx context.Context, keys ...string) (forgotten []string, err error) {
+	return a.change(ctx, codeForgetGivenUp, keys)
 }
 
 // SetAsideKeys returns up to limit strings that could not be decoded, all if limit is not positive, in no order. They stay on the
 // server, and stop nothing, until they are requeued or dropped. It returns an error if the server does not answer or ctx ends, with
 // what it has until then. It reads alone, and works after shutdown too.
-func (q *Queue[T]) SetAsideKeys(ctx context.Context, limit int) (encoded []string, err error) {
-	for _, s := range q.shards {
+func (a *Admin) SetAsideKeys(ctx context.Context, limit int) (encoded []string, err error) {
+	for _, s := range a.shards {
 		for from := "0"; from != ""; {
-			var rows []row[T]
+			var rows []row[string]
 			if rows, from, err = s.readRows(ctx, "scan", "aside", from, maxPage); err != nil {
 				return encoded, err
 			}
@@ -210,24 +131,24 @@ func (q *Queue[T]) SetAsideKeys(ctx context.Context, limit int) (encoded []strin
 
 // RequeueSetAside queues strings again that were set aside, and returns those that were. A replica that still cannot decode one sets it
 // aside again. It sends them as DiscardContext.
-func (q *Queue[T]) RequeueSetAside(ctx context.Context, encoded ...string) (requeued []string, err error) {
-	return change(ctx, q, codeRequeueSetAside, encoded, q.locateString)
+func (a *Admin) RequeueSetAside(ctx context.Context, encoded ...string) (requeued []string, err error) {
+	return a.change(ctx, codeRequeueSetAside, encoded)
 }
 
 // DropSetAside forgets strings that were set aside, and returns those that were. It sends them as DiscardContext.
-func (q *Queue[T]) DropSetAside(ctx context.Context, encoded ...string) (dropped []string, err error) {
-	return change(ctx, q, codeDropSetAside, encoded, q.locateString)
+func (a *Admin) DropSetAside(ctx context.Context, encoded ...string) (dropped []string, err error) {
+	return a.change(ctx, codeDropSetAside, encoded)
 }
 
 // Purge deletes the queue from the server, with its keys, delays, failures and what was set aside. Keys that are being
 // processed, on any replica, lose their leases with the replica's next call. It deletes without blocking the server, one shard
 // after the other; what is added meanwhile may be deleted or not, and the replicas go on with an empty queue. It returns
 // an error if the server does not answer, or ctx ends; then a part may be deleted. It works after shutdown too.
-func (q *Queue[T]) Purge(ctx context.Context) error {
-	for _, s := range q.shards {
+func (a *Admin) Purge(ctx context.Context) error {
+	for _, s := range a.shards {
 		session := newSession()
 		for {
-			left, err := purgeScript.Run(ctx, q.client, s.names.of(session), session).Int()
+			left, err := purgeScript.Run(ctx, a.client, s.names.of(session), session).Int()
 			if err != nil {
 				return fmt.Errorf("redisqueue: purge: %w", err)
 			}

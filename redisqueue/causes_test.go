@@ -142,7 +142,7 @@ func TestCausesOfUnfinishedKeys(t *testing.T) {
 	mustGet(t, other, "held")
 	other.AddCause("held", second)
 	for _, key := range []string{"removed", "held"} {
-		if found, err := other.DiscardContext(ctx, key); len(found) != 1 || err != nil {
+		if found, err := (&Admin{other}).DiscardContext(ctx, key); len(found) != 1 || err != nil {
 			t.Fatal(found, err)
 		}
 	}

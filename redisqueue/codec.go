@@ -23,7 +23,7 @@ type Codec[T comparable] interface {
 	// panics with that error. Short strings cost less: the server keeps each two to four times.
 	Encode(key T) (string, error)
 	// Decode returns the key of a string. A string for which it returns an error, or panics, is set aside; see
-	// [Queue.SetAsideKeys].
+	// [Admin.SetAsideKeys].
 	Decode(encoded string) (T, error)
 }
 

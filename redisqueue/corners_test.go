@@ -25,7 +25,7 @@ func TestAddBehindDiscardThatTimedOut(t *testing.T) {
 	q.Add("holds up the call")
 	waitForCall(t, q)
 	q.Add("x")
-	if found, err := q.DiscardContext(within(t, 50*time.Millisecond), "x"); len(found) > 0 || err == nil {
+	if found, err := (&Admin{q}).DiscardContext(within(t, 50*time.Millisecond), "x"); len(found) > 0 || err == nil {
 		t.Errorf("DiscardContext() = %q, %v", found, err)
 	}
 	confirmed := make(chan error, 1)
@@ -53,7 +53,7 @@ func TestAddOfKeyThatIsGivenUp(t *testing.T) {
 	if c := q.Causes("x"); c.String() != "why" {
 		t.Errorf("Causes() = %v", c)
 	}
-	if k, err := q.Key(within(t, 10*time.Second), "x"); err != nil || k.GivenUp == nil {
+	if k, err := q.key(within(t, 10*time.Second), "x"); err != nil || k.GivenUp == nil {
 		t.Errorf("Key() = %+v, %v, want one that was given up", k, err)
 	}
 	q.Done("x")
@@ -68,7 +68,7 @@ func (e *nilError) Error() string { return e.text }
 // An error whose Error method panics does not end the caller.
 func TestGiveUpWithNilError(t *testing.T) {
 	q := newTestQueue(t, startServer(t).client(), Config[string]{})
-	q.GiveUp("x", 1, (*nilError)(nil))
+	giveUp(q, "x", (*nilError)(nil))
 	flush(t, q)
 	if given := q.GivenUpKeys(1); len(given) != 1 || given[0].Err != "<nil>" {
 		t.Errorf("GivenUpKeys() = %+v", given)
@@ -376,7 +376,7 @@ func TestWaitingTakesNoConnection(t *testing.T) {
 			go q.Get() // which reads
 			waitForGetters(t, q, 1)
 			for range 5 {
-				if _, err := q.Counts(within(t, 3*time.Second)); err != nil {
+				if _, err := (&Admin{q}).Counts(within(t, 3*time.Second)); err != nil {
 					t.Error(err)
 				}
 			}

@@ -17,7 +17,7 @@
 // A replica holds its keys under a lease ([Config].Lease), which it renews every third of it. While the lease lives, no other
 // replica gets the keys. If the server hears nothing from the replica for a lease (it was killed or paused, or the network was
 // down), the keys come again elsewhere, before all queued ones. The replica itself counts them as lost a twentieth of the lease
-// before that (at least 100 ms), by its own monotonic clock: its handlers' contexts end with the cause [ErrLeaseLost], and Done
+// before that (at least 100 ms), by its own monotonic clock: its handlers' contexts end with the cause [workqueue.ErrLeaseLost], and Done
 // changes nothing on the server. The process does not get such a key again before its Done.
 //
 // The server counts the leases of a key that end, because its handler may have ended the process. From the second one in a row
@@ -62,7 +62,7 @@
 //   - A key that arrives for a Get that has just given up may go to a later Get; if it was added meanwhile, it may come once more.
 //   - A Done that is called before the Get of its key has returned, a mistake of the caller, may count as unmatched.
 //   - A key that cannot be decoded (another version of the program may have added it) is set aside, counted in [Info],
-//     listed by [Queue.SetAsideKeys], and stops nothing.
+//     listed by [Admin.SetAsideKeys], and stops nothing.
 //
 // # Cost
 //

@@ -101,7 +101,7 @@ func TestLeaseLostDuringShutdown(t *testing.T) {
 	q.Add("early") // It is not given up while a worker still holds a key.
 	mustGet(t, other, "x")
 	waitUntil(t, func() bool { return ctx.Err() != nil })
-	wantErr(t, context.Cause(ctx), ErrLeaseLost)
+	wantErr(t, context.Cause(ctx), workqueue.ErrLeaseLost)
 	waitUntil(t, func() bool { return time.Since(down) > 2*q.config.Lease })
 	q.Add("late")
 	q.Done("x")

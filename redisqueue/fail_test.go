@@ -185,7 +185,7 @@ func TestLostLeasesAreNoFailures(t *testing.T) {
 		pass(10 * time.Minute)
 	}
 	mustGet(t, q, "x")
-	k, err := q.Key(within(t, 10*time.Second), "x")
+	k, err := q.key(within(t, 10*time.Second), "x")
 	if err != nil || k.LostLeases != 3 {
 		t.Errorf("Key() = %+v, %v, want three lost leases", k, err)
 	}
@@ -204,7 +204,7 @@ func TestPauseUntil(t *testing.T) {
 	endQueue(t, gone)
 	q.Add("x")
 	flush(t, q)
-	c, err := q.Counts(t.Context())
+	c, err := (&Admin{q}).Counts(t.Context())
 	left := time.Until(c.PausedUntil)
 	if err != nil || !c.Paused || c.PausedBy != "operator" || left > time.Hour || left < 55*time.Minute || time.Since(c.PausedSince) > time.Minute {
 		t.Errorf("Counts() = %+v, %v", c, err)
@@ -225,7 +225,7 @@ func TestPauseUntil(t *testing.T) {
 	q.Add("x")
 	flush(t, q)
 	shiftClock(t, client, 1000*time.Hour)
-	if c, err := q.Counts(t.Context()); err != nil || !c.Paused || !c.PausedUntil.IsZero() {
+	if c, err := (&Admin{q}).Counts(t.Context()); err != nil || !c.Paused || !c.PausedUntil.IsZero() {
 		t.Errorf("Counts() = %+v, %v", c, err)
 	}
 	getNothing(t, q, 20*time.Millisecond)

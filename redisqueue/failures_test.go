@@ -88,7 +88,7 @@ func TestLostLeaseDuringADelay(t *testing.T) {
 		freshStats(t, q)
 	}
 	mustGet(t, q, "x")
-	k, err := q.Key(within(t, 10*time.Second), "x")
+	k, err := q.key(within(t, 10*time.Second), "x")
 	if err != nil || k.LostLeases != 1 {
 		t.Errorf("Key() = %+v, %v, want a lost lease", k, err)
 	}

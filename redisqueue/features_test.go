@@ -103,9 +103,6 @@ func TestNoKeys(t *testing.T) {
 		"AddContext":  func(key any) { _ = q.AddContext(context.Background(), key) },
 		"NumRequeues": func(key any) { q.NumRequeues(key) },
 		"Lease":       func(key any) { q.Lease(context.Background(), key) },
-		"DropSetAside": func(key any) {
-			_, _ = q.DropSetAside(context.Background(), key.(string)) // It takes nothing but strings.
-		},
 	} {
 		keys := []any{[]string{"not hashable"}}
 		if name != "Done" && name != "Lease" { // These only look for a key.
@@ -148,12 +145,12 @@ func TestSetAside(t *testing.T) {
 	})})
 	getEach(t, numbers, "1", "3")
 	wantNoKeys(t, numbers)
-	aside, err := numbers.SetAsideKeys(ctx, 10)
+	aside, err := (&Admin{numbers}).SetAsideKeys(ctx, 10)
 	if !slices.Equal(aside, []string{"two"}) || err != nil || numbers.Info().SetAside != 1 || reported == nil {
 		t.Errorf("SetAsideKeys() = %q, %v; %+v, reported %v", aside, err, numbers.Info(), reported)
 	}
 	cannot.Store(false)
-	if requeued, err := numbers.RequeueSetAside(ctx, "one", "two"); !slices.Equal(requeued, []string{"two"}) || err != nil {
+	if requeued, err := (&Admin{numbers}).RequeueSetAside(ctx, "one", "two"); !slices.Equal(requeued, []string{"two"}) || err != nil {
 		t.Errorf("RequeueSetAside() = %q, %v", requeued, err)
 	}
 	getEach(t, numbers, "two")
@@ -161,10 +158,10 @@ func TestSetAside(t *testing.T) {
 	addAll(texts, "two")
 	flush(t, texts)
 	getNothing(t, numbers, 200*time.Millisecond)
-	if dropped, err := numbers.DropSetAside(ctx, "one", "two"); !slices.Equal(dropped, []string{"two"}) || err != nil {
+	if dropped, err := (&Admin{numbers}).DropSetAside(ctx, "one", "two"); !slices.Equal(dropped, []string{"two"}) || err != nil {
 		t.Errorf("DropSetAside() = %q, %v", dropped, err)
 	}
-	if aside, err := numbers.SetAsideKeys(ctx, 0); len(aside) != 0 || err != nil {
+	if aside, err := (&Admin{numbers}).SetAsideKeys(ctx, 0); len(aside) != 0 || err != nil {
 		t.Errorf("SetAsideKeys() = %q, %v", aside, err)
 	}
 }
@@ -271,7 +268,7 @@ func TestSnapshotAndPurge(t *testing.T) {
 			t.Errorf("%d shards: Processing = %+v", shards, p)
 		}
 		ctx, release := q.Lease(context.Background(), "held")
-		must(t, q.Purge(within(t, 5*time.Second)))
+		must(t, (&Admin{q}).Purge(within(t, 5*time.Second)))
 		freshStats(t, q) // The replica learns it with its next call.
 		<-ctx.Done()
 		release()
@@ -307,9 +304,9 @@ func TestACL(t *testing.T) {
 	getEach(t, q, "a", "b")
 	q.Forget("a")
 	q.Snapshot(10)
-	_, err1 := q.SetAsideKeys(ctx, 1)
-	_, err2 := q.DropSetAside(ctx, "x")
-	must(t, errors.Join(err1, err2, q.Flush(ctx), q.Purge(ctx), q.ShutDownContext(ctx)))
+	_, err1 := (&Admin{q}).SetAsideKeys(ctx, 1)
+	_, err2 := (&Admin{q}).DropSetAside(ctx, "x")
+	must(t, errors.Join(err1, err2, q.Flush(ctx), (&Admin{q}).Purge(ctx), q.ShutDownContext(ctx)))
 	if len(failures) > 0 {
 		t.Error(failures)
 	}

@@ -103,7 +103,7 @@ func TestProm(t *testing.T) {
 	})
 	f.down.Store(true)
 	q.AddRateLimited("failing")
-	q.GiveUp("given up", 3, nil)
+	giveUp(q, "given up", nil)
 	waitUntil(t, func() bool { return q.Info().Errors > 0 })
 	f.down.Store(false)
 	flush(t, q)

@@ -4,14 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
-)
 
-// ErrLeaseLost is the cause of the end of a handler's context when the lease of its key is lost: another replica may have the key.
-var ErrLeaseLost = errors.New("redisqueue: the lease of the key is lost")
+	"github.com/keyedqueue/workqueue"
+)
 
 // session is one life of this replica in a shard. Its lease covers the keys that it was handed out; each batch renews it. When the
 // lease has ended by our own clock, a margin before the server's, the session's keys are lost: their handlers' contexts end, and
@@ -65,7 +63,7 @@ func (q *Queue[T]) unlock() {
 }
 
 // Lease returns a context for the handler of a key that Get has returned. It is derived from ctx, carries the key's
-// [Fence], and ends with the cause [ErrLeaseLost] when the lease of the key is lost. Package worker calls it. The
+// [Fence], and ends with the cause [workqueue.ErrLeaseLost] when the lease of the key is lost. Package worker calls it. The
 // caller must call the returned function when the handler has returned. For a key that is not held, Lease
 // returns ctx itself. It does not block, and works in the same way during shutdown. It panics for a key that cannot be hashed.
 func (q *Queue[T]) Lease(ctx context.Context, item T) (context.Context, context.CancelFunc) {
@@ -79,7 +77,7 @@ func (q *Queue[T]) Lease(ctx context.Context, item T) (context.Context, context.
 	h.cancel = append(h.cancel, cancel)
 	q.mu.Unlock()
 	if lost {
-		cancel(ErrLeaseLost)
+		cancel(workqueue.ErrLeaseLost)
 	}
 	return leased, func() { cancel(context.Canceled) }
 }
@@ -138,7 +136,7 @@ func (s *shard[T]) loseKeysLocked() {
 			h.lost = true
 			lost++
 			for _, cancel := range h.cancel {
-				q.mu.foreign = append(q.mu.foreign, func() { cancel(ErrLeaseLost) })
+				q.mu.foreign = append(q.mu.foreign, func() { cancel(workqueue.ErrLeaseLost) })
 			}
 			h.cancel = nil
 		}
@@ -146,7 +144,7 @@ func (s *shard[T]) loseKeysLocked() {
 	s.session.held = 0
 	if lost > 0 {
 		q.mu.totals.info.LostLeases += uint64(lost)
-		q.reportLocked("Lost the lease of keys that are being processed", fmt.Errorf("%w (%d keys)", ErrLeaseLost, lost))
+		q.reportLocked("Lost the lease of keys that are being processed", fmt.Errorf("%w (%d keys)", workqueue.ErrLeaseLost, lost))
 	}
 }
 

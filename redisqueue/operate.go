@@ -1,7 +1,10 @@
 package redisqueue
 
 import (
+	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -70,3 +73,88 @@ func (q *Queue[T]) PausedGroups() []string { return nil }
 
 // SnapshotGroup returns nothing: the queue has no groups.
 func (q *Queue[T]) SnapshotGroup(string) (g workqueue.GroupSnapshot) { return g }
+
+// Pause makes all replicas hand out nothing for d on the server's clock, or until Resume with [workqueue.UntilResumed]. A pause with
+// an end needs no process to end it. It does nothing if d is not positive, and of several pauses the latest end counts. Workers finish
+// what they have. Pause does not block; Flush waits until the server knows it. After shutdown it does nothing, and a shutdown ends no
+// pause: that is the whole queue's. Stats has Paused and PausedUntil, and [Admin.Counts] says who has paused the queue.
+func (q *Queue[T]) Pause(d time.Duration) {
+	switch {
+	case d == workqueue.UntilResumed:
+		q.pauseAll("inf")
+	case d > 0:
+		q.pauseAll(strconv.FormatUint(ceilMicros(d), 10))
+	}
+}
+
+// Resume lets all replicas hand out keys again, as Pause.
+func (q *Queue[T]) Resume() { q.pauseAll("0") }
+
+func (q *Queue[T]) pauseAll(length string) {
+	_ = q.whileOpen(context.Background(), func() {
+		for _, s := range q.shards {
+			s.enqueueLocked(newOp(codePause, length+" "+q.config.Replica))
+		}
+	})
+}
+
+// Remove takes item out of the queue, on all replicas, and forgets its failures. It reports whether the server knew it or
+// its failures. A key that a worker holds stays with that worker, but does not come again. Remove asks the server for up to a
+// second, and returns false if that does not answer, and after shutdown; the server may still do it later.
+func (q *Queue[T]) Remove(item T) bool {
+	q.mu.Lock()
+	q.forgetHeldLocked(item)
+	q.mu.Unlock()
+	return q.changed(codeDiscard, item)
+}
+
+// GivenUpKeys returns up to limit keys that were given up, the latest first: by Fail, or because their leases were lost
+// MaxLostLeases times in a row. It asks the server for up to a second, and returns what it has until then. It works after
+// shutdown too. [Admin.Keys] of [ListGivenUp] is the same with errors.
+func (q *Queue[T]) GivenUpKeys(limit int) (keys []workqueue.GivenUpKey[T]) {
+	if limit <= 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for k, err := range q.keys(ctx, ListGivenUp, limit) {
+		if err == nil {
+			keys = append(keys, *k.GivenUp)
+		}
+	}
+	return keys
+}
+
+// RetryGivenUp adds item again, without its failures, if it was given up, and reports whether it was. It asks the server as Remove.
+func (q *Queue[T]) RetryGivenUp(item T) bool { return q.changed(codeRetryGivenUp, item) }
+
+// ForgetGivenUp forgets that item was given up, and reports whether it was. It asks the server as Remove.
+func (q *Queue[T]) ForgetGivenUp(item T) bool { return q.changed(codeForgetGivenUp, item) }
+
+// changed sends an operation on one key, and reports whether the server knows the key.
+func (q *Queue[T]) changed(c code, item T) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	encoded, _ := q.locate(item)
+	found, _ := q.change(ctx, c, []string{encoded})
+	return len(found) > 0
+}
+
+// change sends an operation on each string, and returns those that the server knows.
+func (q *Queue[T]) change(ctx context.Context, c code, keys []string) (found []string, err error) {
+	for _, key := range keys {
+		q.locateString(key) // It panics for the reserved one.
+	}
+	for some := range slices.Chunk(keys, maxWork) {
+		answers, err := q.ask(ctx, c, some...)
+		for i, a := range answers {
+			if a.n > 0 {
+				found = append(found, some[i])
+			}
+		}
+		if err != nil {
+			return found, err
+		}
+	}
+	return found, nil
+}

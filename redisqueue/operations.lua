@@ -2,10 +2,10 @@
 -- They write by themselves what concerns one key alone and does no harm if it is done twice.
 
 -- An operation is a letter and a key. A capital letter has an argument of 16 characters in front of the key: the delay of ADD_AFTER in
--- microseconds; the fence of a held key; for ADD_WHY, ADD_PRIORITY, FAIL and GIVE_UP the key's length, because more follows the key.
+-- microseconds; the fence of a held key; for ADD_WHY, ADD_PRIORITY and FAIL the key's length, because more follows the key.
 -- protocol.go has the same list.
 local ADD, ADD_WHY, ADD_AFTER, ADD_PRIORITY, FAIL = 'a', 'C', 'L', 'P', 'F'
-local FORGET, NUM_REQUEUES, GIVE_UP = 'f', 'n', 'G'
+local FORGET, NUM_REQUEUES = 'f', 'n'
 local DONE, HAND_BACK, SET_ASIDE, ADDED_AGAIN = 'D', 'B', 'U', 'W'
 local DISCARD, RETRY_GIVEN_UP, FORGET_GIVEN_UP, REQUEUE_SET_ASIDE, DROP_SET_ASIDE = 'x', 't', 'y', 's', 'v'
 local PAUSE, IDENTIFY, QUIT = 'p', 'i', 'q'
@@ -19,7 +19,7 @@ for i = FIRST_OP, #ARGV do
 	codes[opCount] = code
 	if byte(code) < 97 then
 		local argument, key = sub(op, 2, 17), sub(op, 18)
-		if code == ADD_WHY or code == ADD_PRIORITY or code == GIVE_UP or code == FAIL then
+		if code == ADD_WHY or code == ADD_PRIORITY or code == FAIL then
 			rests[opCount], key = sub(key, argument + 1), sub(key, 1, argument)
 		end
 		keys[opCount], arguments[opCount] = key, argument
@@ -480,8 +480,6 @@ for i, code in ipairs(codes) do
 		forget(key)
 	elseif code == NUM_REQUEUES then
 		answer(failuresOf(key))
-	elseif code == GIVE_UP then -- The rest is the number of attempts and the error.
-		giveUp(key, rests[i])
 	elseif code == DISCARD then -- The worker that holds the key keeps it.
 		local state, isWaiting = states[key], call('ZREM', DELAYS, key) > 0
 		waiting, due[key] = nil, nil

@@ -59,7 +59,7 @@ func TestDiscard(t *testing.T) {
 	q.AddRateLimited("queued")
 	flush(t, q)
 	for _, key := range []string{"held", "queued", "waiting"} {
-		if found, err := other.DiscardContext(ctx, key); len(found) != 1 || err != nil {
+		if found, err := (&Admin{other}).DiscardContext(ctx, key); len(found) != 1 || err != nil {
 			t.Errorf("DiscardContext(%q) = %v, %v", key, found, err)
 		}
 	}
@@ -88,12 +88,12 @@ func TestKeysPartly(t *testing.T) {
 		return encoded, nil
 	})})
 	for i := range 40 {
-		q.GiveUp(fmt.Sprint(i), 1, nil)
+		giveUp(q, fmt.Sprint(i), nil)
 		flush(t, q)
 	}
 	var given []time.Time
 	var last error
-	for k, err := range q.Keys(ctx, ListGivenUp, 30) {
+	for k, err := range q.keys(ctx, ListGivenUp, 30) {
 		if last = err; err == nil {
 			given = append(given, k.GivenUp.Time)
 		}
@@ -111,7 +111,7 @@ func TestGivenUp(t *testing.T) {
 	list := func() (keys []string) {
 		t.Helper()
 		freshStats(t, q)
-		for k, err := range q.Keys(ctx, ListGivenUp, 100) {
+		for k, err := range q.keys(ctx, ListGivenUp, 100) {
 			must(t, err)
 			keys = append(keys, k.Key)
 		}
@@ -122,21 +122,21 @@ func TestGivenUp(t *testing.T) {
 		return keys
 	}
 	for i := range 8 {
-		q.GiveUp(fmt.Sprint("key ", i), i, errors.New(strings.Repeat("x", 2000)))
+		giveUp(q, fmt.Sprint("key ", i), errors.New(strings.Repeat("x", 2000)))
 		flush(t, q)
 	}
 	if got := list(); !slices.Equal(got, []string{"key 3", "key 4", "key 5", "key 6", "key 7"}) {
 		t.Errorf("GivenUp() = %q", got)
 	}
-	if given := q.GivenUpKeys(1); len(given) != 1 || given[0].Key != "key 7" || given[0].Attempts != 7 || len(given[0].Err) > 1100 {
+	if given := q.GivenUpKeys(1); len(given) != 1 || given[0].Key != "key 7" || given[0].Attempts != 1 || len(given[0].Err) > 1100 {
 		t.Errorf("GivenUpKeys(1) = %+v", given)
 	}
-	if k, err := q.Key(ctx, "key 7"); err != nil || k.State != "" || k.GivenUp == nil || k.GivenUp.Attempts != 7 {
+	if k, err := q.key(ctx, "key 7"); err != nil || k.State != "" || k.GivenUp == nil || k.GivenUp.Attempts != 1 {
 		t.Errorf("Key() = %+v, %v", k, err)
 	}
-	forgotten, err1 := q.ForgetGivenUpContext(ctx, "key 3", "unknown")
-	retried, err2 := q.RetryGivenUpContext(ctx, "key 3", "key 4")
-	again, err3 := q.RetryGivenUpContext(ctx, "key 4")
+	forgotten, err1 := (&Admin{q}).ForgetGivenUpContext(ctx, "key 3", "unknown")
+	retried, err2 := (&Admin{q}).RetryGivenUpContext(ctx, "key 3", "key 4")
+	again, err3 := (&Admin{q}).RetryGivenUpContext(ctx, "key 4")
 	if must(t, errors.Join(err1, err2, err3)); !slices.Equal(forgotten, []string{"key 3"}) || !slices.Equal(retried, []string{"key 4"}) || len(again) > 0 {
 		t.Errorf("forgotten: %v, retried: %v, and again: %v", forgotten, retried, again)
 	}
@@ -150,11 +150,11 @@ func TestGivenUp(t *testing.T) {
 	tool, err := Attach(ctx, q.client, "test")
 	must(t, err)
 	tool.script = q.script
-	freshStats(t, tool)
+	freshStats(t, tool.Queue)
 	if given := tool.GivenUpKeys(10); len(given) != 2 {
 		t.Errorf("GivenUpKeys() for a tool = %+v", given)
 	}
-	endQueue(t, tool)
+	endQueue(t, tool.Queue)
 	freshStats(t, q)
 	if got := list(); len(got) != 0 {
 		t.Errorf("GivenUp() two hours later = %q", got)
@@ -259,11 +259,11 @@ func TestInspector(t *testing.T) {
 	i.Resume()
 	waitUntil(t, func() bool { return !i.Stats().Paused })
 
-	q.GiveUp(17, 3, errors.New("the card was declined"))
-	q.GiveUp(18, 1, nil)
+	giveUp(q, 17, errors.New("the card was declined"))
+	giveUp(q, 18, nil)
 	var given []workqueue.GivenUpKey[any]
 	waitUntil(t, func() bool { given = i.GivenUp(10); return len(given) == 2 })
-	if k := given[1]; k.Key != 17 || k.Attempts != 3 || k.Err != "the card was declined" || time.Since(k.Time) > time.Hour {
+	if k := given[1]; k.Key != 17 || k.Attempts != 1 || k.Err != "the card was declined" || time.Since(k.Time) > time.Hour {
 		t.Errorf("GivenUp() = %+v", given)
 	}
 	if !i.RetryGivenUp(17) || i.RetryGivenUp(17) || !i.ForgetGivenUp(18) || i.ForgetGivenUp(18) || len(i.GivenUp(10)) != 0 {
@@ -302,12 +302,12 @@ func TestReadersOfHangingServer(t *testing.T) {
 		"Keys": func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 			defer cancel()
-			for _, err := range q.Keys(ctx, ListGivenUp, 10) {
+			for _, err := range q.keys(ctx, ListGivenUp, 10) {
 				wantErr(t, err, context.DeadlineExceeded)
 			}
-			_, err := q.Counts(ctx)
+			_, err := (&Admin{q}).Counts(ctx)
 			wantErr(t, err, context.DeadlineExceeded)
-			_, err = q.Key(ctx, "x")
+			_, err = q.key(ctx, "x")
 			wantErr(t, err, context.DeadlineExceeded)
 		},
 	} {
@@ -327,7 +327,7 @@ func TestKeysNamedLikeLists(t *testing.T) {
 	q := newTestQueue(t, startServer(t).client(), Config[string]{})
 	for _, key := range []string{"aside", "processing"} {
 		must(t, q.AddContext(t.Context(), key))
-		if info, err := q.Key(t.Context(), key); err != nil || info.Key != key || info.State != workqueue.KeyQueued || info.SetAside {
+		if info, err := q.key(t.Context(), key); err != nil || info.Key != key || info.State != workqueue.KeyQueued || info.SetAside {
 			t.Errorf("%s: %+v, %v", key, info, err)
 		}
 	}

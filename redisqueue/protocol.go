@@ -69,7 +69,7 @@ const (
 )
 
 // code is the letter of an operation. operations.lua has the same list. A capital letter has an argument of 16 characters in front of
-// the key; for codeAddWhy, codeAddPriority, codeFail and codeGiveUp that is the length of the key, because more follows the key.
+// the key; for codeAddWhy, codeAddPriority and codeFail that is the length of the key, because more follows the key.
 type code byte
 
 const (
@@ -82,7 +82,6 @@ const (
 
 	codeForget      code = 'f'
 	codeNumRequeues code = 'n' // has an answer
-	codeGiveUp      code = 'G'
 
 	codeDone       code = 'D'
 	codeHandBack   code = 'B'

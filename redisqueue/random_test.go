@@ -270,7 +270,7 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 		_, last = anyReplica()
 		killerEnded := h.killer == ""
 		if !killerEnded {
-			k, err := last.q.Key(context.Background(), h.killer)
+			k, err := last.q.key(context.Background(), h.killer)
 			killerEnded = err == nil && k.GivenUp != nil
 		}
 		if len(h.unhandled()) == 0 && killerEnded {

@@ -20,7 +20,7 @@ type Counts struct {
 	Failing, GivenUp, SetAside, Repaired int
 	OldestQueued                         time.Duration
 	// Paused reports that nothing is handed out, until PausedUntil, or without an end if that is zero. PausedBy is the
-	// [Config].Replica that has paused the queue, and PausedSince when it did: only [Queue.Counts] knows these.
+	// [Config].Replica that has paused the queue, and PausedSince when it did: only [Admin.Counts] knows these.
 	Paused                   bool
 	PausedUntil, PausedSince time.Time
 	PausedBy                 string
@@ -30,8 +30,8 @@ type Counts struct {
 
 // Counts asks the server for the numbers of the queue. It returns an error, and no numbers, if the server does not answer, if ctx
 // ends, or if what it has makes no sense. It reads alone, and works after shutdown too.
-func (q *Queue[T]) Counts(ctx context.Context) (sum Counts, err error) {
-	for _, s := range q.shards {
+func (a *Admin) Counts(ctx context.Context) (sum Counts, err error) {
+	for _, s := range a.shards {
 		c, err := s.readCounts(ctx)
 		if err != nil {
 			return Counts{}, err
@@ -90,7 +90,7 @@ func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
 	return c, check.err
 }
 
-// List names the keys that [Queue.Keys] yields, with a limit in this order.
+// List names the keys that [Admin.Keys] yields, with a limit in this order.
 type List string
 
 // The lists of keys.
@@ -106,7 +106,7 @@ const (
 
 // KeyInfo is what the server knows of a key.
 type KeyInfo[T comparable] struct {
-	// State is empty for a key that is not in the queue. Only [Queue.Key] has the Causes.
+	// State is empty for a key that is not in the queue. Only [Admin.Key] has the Causes.
 	workqueue.KeySnapshot[T]
 	// Holder is the [Config].Replica that holds the key, or a random name if the server does not know that. Fence is that of the
 	// hand-out, see [Fence]. They are empty for a key that is not held.
@@ -120,13 +120,8 @@ type KeyInfo[T comparable] struct {
 	SetAside bool
 }
 
-// Keys yields up to limit keys of a list in its order or, if limit is not positive, all of them in no order. It calls the server for
-// every few hundred. Without a limit, every key that stays in the list is yielded; one that moves may be yielded twice, or
-// not at all. With a limit above 256, a key may also be missed because others leave the list.
-//
-// Keys that cannot be decoded are left out. If a shard does not answer, if ctx ends, or if what the server has makes no sense, the
-// others are yielded, and an error last. Keys reads alone, and works after shutdown too.
-func (q *Queue[T]) Keys(ctx context.Context, list List, limit int) iter.Seq2[KeyInfo[T], error] {
+// keys is [Admin.Keys] with keys of the program's type.
+func (q *Queue[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[KeyInfo[T], error] {
 	how, parts := "page", []List{list}
 	if limit <= 0 {
 		how, limit = "scan", math.MaxInt
@@ -229,9 +224,8 @@ func order[T comparable](list List, a, b KeyInfo[T]) int {
 	return 0
 }
 
-// Key returns what the server knows of key; its State is empty if it is not in the queue. It returns an error if the server does not
-// answer, if ctx ends, or if what the server has makes no sense. It reads alone, and works after shutdown too.
-func (q *Queue[T]) Key(ctx context.Context, key T) (KeyInfo[T], error) {
+// key is [Admin.Key] with a key of the program's type.
+func (q *Queue[T]) key(ctx context.Context, key T) (KeyInfo[T], error) {
 	encoded, s := q.locate(key)
 	rows, _, err := s.readRows(ctx, "key", encoded)
 	if err != nil {
@@ -245,7 +239,7 @@ func (q *Queue[T]) Key(ctx context.Context, key T) (KeyInfo[T], error) {
 
 // Snapshot returns Stats and up to limit keys of each state, at most 512, of the whole queue. The server executes what was called
 // before first. A key that changes its state meanwhile may be in two lists. If more than limit keys are processed, these are any of
-// them, not the oldest. Snapshot asks the server for up to two seconds; without an answer it lacks the keys of a state, where Keys
+// them, not the oldest. Snapshot asks the server for up to two seconds; without an answer it lacks the keys of a state, where [Admin.Keys]
 // would return an error. After shutdown it still reads the keys.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	snapshot := workqueue.Snapshot[T]{Stats: q.Stats()}
@@ -255,7 +249,7 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 		if limit <= 0 {
 			return nil
 		}
-		for k, err := range q.Keys(ctx, list, min(limit, maxSnapshot)) {
+		for k, err := range q.keys(ctx, list, min(limit, maxSnapshot)) {
 			if err == nil {
 				keys = append(keys, k.KeySnapshot)
 			}
@@ -269,25 +263,25 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	return snapshot
 }
 
-// SnapshotKey is Key for tools. It asks the server for up to a second, and returns false if that does not answer, and for a key
+// SnapshotKey is [Admin.Key] without errors. It asks the server for up to a second, and returns false if that does not answer, and for a key
 // that is not in the queue.
 func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	info, err := q.Key(ctx, key)
+	info, err := q.key(ctx, key)
 	if err != nil || info.State == "" {
 		return workqueue.KeySnapshot[T]{Key: key}, false
 	}
 	return info.KeySnapshot, true
 }
 
-// SnapshotKeys is Keys of ListAll for tools. The iteration ends early if the server does not answer for a second.
+// SnapshotKeys is [Admin.Keys] of ListAll without errors. The iteration ends early if the server does not answer for a second.
 func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	return func(yield func(workqueue.KeySnapshot[T]) bool) {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		timer := time.AfterFunc(patience, cancel)
-		for k, err := range q.Keys(ctx, ListAll, 0) {
+		for k, err := range q.keys(ctx, ListAll, 0) {
 			timer.Stop() // The caller may take its time.
 			if err != nil || !yield(k.KeySnapshot) {
 				return

@@ -324,6 +324,13 @@ func endQueue[T comparable](t testing.TB, q *Queue[T]) {
 	t.Errorf("the queue has not ended a minute after ShutDown: %+v", q.Info())
 }
 
+// giveUp makes the server give key up. If the server does not answer, it does so later.
+func giveUp[T comparable](q *Queue[T], key T, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	_, _ = q.Fail(ctx, key, workqueue.Failure{Err: err, Terminal: true})
+}
+
 func within(t testing.TB, d time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	t.Cleanup(cancel)

@@ -14,18 +14,18 @@ import (
 )
 
 // attach returns a tool on the queue "test", which is shut down with the test.
-func attach(t testing.TB, client redis.UniversalClient) *Queue[string] {
+func attach(t testing.TB, client redis.UniversalClient) *Admin {
 	t.Helper()
 	tool, err := Attach(within(t, 10*time.Second), client, "test")
 	must(t, err)
-	t.Cleanup(func() { endQueue(t, tool) })
+	t.Cleanup(func() { endQueue(t, tool.Queue) })
 	return tool
 }
 
 // listed returns the keys of a list.
 func listed(t testing.TB, q *Queue[string], list List, limit int) (keys []string) {
 	t.Helper()
-	for k, err := range q.Keys(within(t, 20*time.Second), list, limit) {
+	for k, err := range q.keys(within(t, 20*time.Second), list, limit) {
 		must(t, err)
 		keys = append(keys, k.Key)
 	}
@@ -45,7 +45,7 @@ func TestTool(t *testing.T) {
 		must(t, tool.AddContext(ctx, "held"))
 		keys := keysNamed("k", 700)
 		for i, key := range keys {
-			q.GiveUp(key, 3, errors.New("broken"))
+			giveUp(q, key, errors.New("broken"))
 			q.AddAfter(key, time.Hour+time.Duration(i)*time.Second)
 		}
 		flush(t, q)
@@ -53,13 +53,13 @@ func TestTool(t *testing.T) {
 		if c, err := tool.Counts(ctx); err != nil || c != want {
 			t.Errorf("%d shards: Counts() = %+v, %v, want %+v", shards, c, err, want)
 		}
-		if got := listed(t, tool, ListWaiting, 600); !slices.Equal(got, keys[:600]) {
+		if got := listed(t, tool.Queue, ListWaiting, 600); !slices.Equal(got, keys[:600]) {
 			t.Errorf("%d shards: %d waiting keys, %.100q", shards, len(got), got)
 		}
-		if n := len(listed(t, tool, ListGivenUp, 0)); n != 700 {
+		if n := len(listed(t, tool.Queue, ListGivenUp, 0)); n != 700 {
 			t.Errorf("%d shards: %d keys were given up", shards, n)
 		}
-		if n := len(listed(t, tool, ListAll, 0)); n != 701 {
+		if n := len(listed(t, tool.Queue, ListAll, 0)); n != 701 {
 			t.Errorf("%d shards: %d keys", shards, n)
 		}
 		k, err := tool.Key(ctx, "held")
@@ -100,7 +100,7 @@ func TestListsMissNoKey(t *testing.T) {
 	wantAll := func(list List, leave func(key string)) {
 		t.Helper()
 		seen := make(map[string]bool)
-		for k, err := range q.Keys(within(t, time.Minute), list, 0) {
+		for k, err := range q.keys(within(t, time.Minute), list, 0) {
 			must(t, err)
 			leave(k.Key)
 			seen[k.Key] = true
@@ -112,8 +112,8 @@ func TestListsMissNoKey(t *testing.T) {
 	wantAll(ListProcessing, q.Done)
 	for _, key := range keys {
 		q.AddAfter(key, time.Hour)
+		giveUp(q, key, nil)
 		q.addRateLimitedAfter(key, time.Hour)
-		q.GiveUp(key, 1, nil)
 		q.Add(key)
 	}
 	flush(t, q)
@@ -136,7 +136,7 @@ func TestToolMayReadOnly(t *testing.T) {
 	ctx := within(t, time.Minute)
 	q := newTestQueue(t, s.client(), Config[string]{})
 	must(t, q.AddContext(ctx, "x"))
-	q.GiveUp("y", 1, nil)
+	giveUp(q, "y", nil)
 	flush(t, q)
 	must(t, s.client().Do(ctx, "ACL", "SETUSER", "reader", "on", ">x", "%R~workqueue:{test/0}:*", "+@read", "+evalsha_ro", "+eval_ro", "+time", "-keys").Err())
 	replica := startServer(t, "--replicaof", "127.0.0.1", s.port(), "--repl-diskless-sync-delay", "0")
@@ -155,7 +155,7 @@ func TestToolMayReadOnly(t *testing.T) {
 		if k, err := tool.Key(ctx, "x"); err != nil || k.State != workqueue.KeyQueued {
 			t.Errorf("%s: Key() = %+v, %v", name, k, err)
 		}
-		if got := listed(t, tool, ListGivenUp, 0); len(got) != 1 {
+		if got := listed(t, tool.Queue, ListGivenUp, 0); len(got) != 1 {
 			t.Errorf("%s: Keys() = %q", name, got)
 		}
 		began := time.Now()
@@ -227,7 +227,7 @@ func TestToolReclaimsNothing(t *testing.T) {
 	before := clocks()
 	for i := range 100 {
 		shiftClock(t, client, time.Duration(i)*time.Hour)
-		freshStats(t, tool)
+		freshStats(t, tool.Queue)
 	}
 	if c, err := tool.Counts(within(t, 10*time.Second)); err != nil || c.Processing != 1 || c.Failing != 1 {
 		t.Errorf("Counts() = %+v, %v", c, err)
@@ -421,7 +421,7 @@ func TestToolForgetsNothing(t *testing.T) {
 		t.Errorf("the tool sees %d failures", n)
 	}
 	tool.AddRateLimited("x")
-	flush(t, tool)
+	flush(t, tool.Queue)
 	if n := q.NumRequeues("x"); n != 2 {
 		t.Errorf("%d failures after one more", n)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"time"
 
@@ -34,6 +35,18 @@ type Options[T comparable] struct {
 	// they take a key, so keys stay queued meanwhile, where they are merged and ordered; the end, SetWorkers and Cancel do not
 	// wait for it. Its burst must be at least 1. It may be changed at any time. Nil means no limit. See Stats.StartLimited.
 	StartLimit *rate.Limiter
+
+	// List returns all keys that there are. It is for programs that may miss an event of a key: Run calls it when it starts the
+	// workers, and adds each key, which need not be new. Without Resync it does so once, at once. A list that fails is logged and
+	// counted, and tried again after 1 s, then after twice as long each time, up to a minute. List runs on a goroutine of the
+	// pool, and should return when its context ends: as soon as the pool is to end. If it panics, or an add does, the pool ends.
+	List func(ctx context.Context) (iter.Seq[T], error)
+	// Resync is the period of List: it is called again so long after it has returned, and every key that it named last comes
+	// once in a period, from its first one on, at a moment that belongs to the key. (It is that of [Every], so replicas that
+	// share a queue add a key at the same time.) So the work is spread evenly. The adds do not end a [Call.UntilAdded], and in
+	// a queue with priorities they have that of controller-runtime's LowPriority, -100. The pool keeps all keys in memory. A
+	// paused pool adds, too; once it is to end it adds no more. Zero means that the keys do not come again.
+	Resync time.Duration
 
 	// Drain says what Run still finishes when its context ends.
 	Drain Drain
@@ -121,6 +134,10 @@ func (o *Options[T]) check() error {
 	refuseIf(o.CancelGrace < 0 && o.CancelGrace != NoGrace, "CancelGrace", o.CancelGrace)
 	refuseIf(o.HandlerTimeout < 0, "HandlerTimeout", o.HandlerTimeout)
 	refuseIf(o.StuckAfter < 0, "StuckAfter", o.StuckAfter)
+	refuseIf(o.Resync < 0, "Resync", o.Resync)
+	if o.Resync > 0 && o.List == nil {
+		errs = append(errs, errors.New("worker: Options.Resync needs List"))
+	}
 	if o.Drain > Nothing {
 		errs = append(errs, fmt.Errorf("worker: Options.Drain is none of Running, All and Nothing: %d", o.Drain))
 	}

@@ -132,11 +132,17 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 		p.growLocked()
 	})
 	endWatch := p.tracker.watchForStuck()
+	endResync, resyncEnded := p.startResync()
 	cause := ErrStopped // if drain panics
-	p.catchPanic(func() { cause = p.drain(ctx) })
+	p.catchPanic(func() { cause = p.drain(ctx, endResync) })
+	endResync()
 	p.endHandlers(cause)
 	endWatch()
 	p.endQueue()
+	select {
+	case <-resyncEnded:
+	case <-time.After(patience): // List goes on although its context has ended.
+	}
 	p.tracker.sweeps.Wait() // The last one has ended with startCtx, as soon as the queue has answered.
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -342,6 +342,8 @@ func TestBadInput(t *testing.T) {
 		{"drain timeout", newQueue(), handle, options{DrainTimeout: -time.Second}, "worker: Options.DrainTimeout is negative: -1s"},
 		{"nearly NoGrace", newQueue(), handle, options{CancelGrace: -2}, "worker: Options.CancelGrace is negative: -2ns"},
 		{"handler timeout", newQueue(), handle, options{HandlerTimeout: -1}, "worker: Options.HandlerTimeout is negative: -1ns"},
+		{"resync", newQueue(), handle, options{Resync: -1}, "worker: Options.Resync is negative: -1ns"},
+		{"resync of nothing", newQueue(), handle, options{Resync: 1}, "worker: Options.Resync needs List"},
 		{"stuck after", newQueue(), handle, options{StuckAfter: -1}, "worker: Options.StuckAfter is negative: -1ns"},
 		{"drain", newQueue(), handle, options{Drain: 7}, "worker: Options.Drain is none of Running, All and Nothing: 7"},
 		{"drain of a queue to keep", newQueue(), handle, options{Drain: worker.All, KeepQueue: true}, "worker: Options.Drain is All, which shuts the queue down, and KeepQueue forbids that"},

@@ -127,8 +127,8 @@ func (p *Pool[T]) fail(err error) {
 }
 
 // drain waits until the pool is to end, and then until its workers have left or the time to finish is over. It returns the cause with
-// which the contexts of handlers that still run must end. Meanwhile it looks for records that are over.
-func (p *Pool[T]) drain(ctx context.Context) (cause error) {
+// which the contexts of handlers that still run must end. Meanwhile it looks for records that are over. It calls endResync as soon as the pool is to end.
+func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 	var timeout, sweep <-chan time.Time
 	ended := ctx.Done() // nil once that has been noticed
 	for {
@@ -142,6 +142,7 @@ func (p *Pool[T]) drain(ctx context.Context) (cause error) {
 			timer := p.options.Clock.NewTimer(p.options.DrainTimeout)
 			defer timer.Stop()
 			timeout = timer.C()
+			endResync()
 		}
 		if reached == phaseEmptying && !p.queue.ShuttingDown() {
 			p.catchPanic(p.shutDownQueue)

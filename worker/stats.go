@@ -81,12 +81,19 @@ type Stats struct {
 	// OldestUnanswered is the age of the oldest change of a key that is queued, handled, failing or interrupted, or zero.
 	OldestUnanswered time.Duration `json:"oldest_unanswered_ns"`
 
+	// Listed is how many keys the last list of Options.List had that did not fail, ListedAt when it ended, or zero before the
+	// first, and ListTook how long it took. ListsFailed counts those that failed.
+	Listed      int           `json:"listed,omitempty"`
+	ListedAt    time.Time     `json:"listed_at,omitzero"`
+	ListTook    time.Duration `json:"list_took_ns,omitempty"`
+	ListsFailed uint64        `json:"lists_failed,omitempty"`
+
 	// Ended reports that Run has returned and no handler is running: nothing will change any more.
 	Ended bool `json:"ended"`
 }
 
 // Plus returns the sums of the numbers of two pools. Name is that of s or, if s has none, that of t. Ended is set if
-// both pools have ended. So the zero Stats changes nothing but Ended, which it clears. Neither s nor t is changed.
+// both pools have ended; ListedAt is the older one. So the zero Stats changes nothing but Ended, which it clears. Neither s nor t is changed.
 func (s Stats) Plus(t Stats) Stats {
 	if s.Name == "" {
 		s.Name = t.Name
@@ -119,6 +126,12 @@ func (s Stats) Plus(t Stats) Stats {
 	s.Durations = s.Durations.Plus(t.Durations)
 	s.Changes = s.Changes.Plus(t.Changes)
 	s.OldestUnanswered = max(s.OldestUnanswered, t.OldestUnanswered)
+	s.Listed += t.Listed
+	if s.ListedAt.IsZero() || !t.ListedAt.IsZero() && t.ListedAt.Before(s.ListedAt) {
+		s.ListedAt = t.ListedAt
+	}
+	s.ListTook = max(s.ListTook, t.ListTook)
+	s.ListsFailed += t.ListsFailed
 	s.Ended = s.Ended && t.Ended
 	return s
 }

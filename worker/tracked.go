@@ -151,7 +151,7 @@ func (e *Tracked[T]) decide() {
 	r.Next, r.After = e.answer.next, e.answer.after
 	switch {
 	case e.answer.every > 0 && r.Next == NextRequeue:
-		e.answer.after = e.tracker.untilMoment(r.Key, e.answer.every)
+		e.answer.after = e.tracker.untilMoment(r.Key, e.answer.every, e.tracker.options.Clock.Now())
 		r.After = e.answer.after
 	case r.Next == NextRetry || r.Next == NextGiveUp:
 		e.fail()

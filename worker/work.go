@@ -253,13 +253,13 @@ func (p *Pool[T]) addAfter(e *Tracked[T], after time.Duration) {
 	}
 }
 
-// untilMoment returns the time until the key's next moment. See Every.
-func (t *Tracker[T]) untilMoment(key T, period time.Duration) time.Duration {
+// untilMoment returns the time from now until the key's next moment. See Every.
+func (t *Tracker[T]) untilMoment(key T, period time.Duration, now time.Time) time.Duration {
 	var hash uint64
 	if hasher, err := t.hasher(); err == nil {
 		hash = hasher.Hash(key)
 	} else {
 		hash = stablehash.String(fmt.Sprint(key)) // T has pointers, interfaces or floats.
 	}
-	return stablehash.UntilPhase(stablehash.Phase(hash, period), period, t.options.Clock.Now())
+	return stablehash.UntilPhase(stablehash.Phase(hash, period), period, now)
 }

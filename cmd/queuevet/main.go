@@ -1,9 +1,10 @@
-// Command queuevet finds programs in which the metrics of this project's queues have vanished.
+// Command queuevet finds programs in which the metrics of this project's queues have vanished, and queues
+// whose keys are pointers.
 //
 //	go vet -vettool=$(which queuevet) ./...
 //
-// "queuevet ./..." is short for that. go vet loads one package at a time and caches results. The README beside this file
-// describes what it reports.
+// "queuevet ./..." is short for that. go vet loads one package at a time and caches results. The README
+// beside this file describes what it reports.
 package main
 
 import (
@@ -20,7 +21,7 @@ import (
 func main() {
 	args := os.Args[1:]
 	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || calledByVet(args) {
-		unitchecker.Main(analyzer.Metrics)
+		unitchecker.Main(analyzer.Metrics, analyzer.Keys)
 	}
 	self, err := os.Executable()
 	if err != nil {

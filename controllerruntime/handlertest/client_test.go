@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -261,4 +262,42 @@ func TestClientOfProcess(t *testing.T) {
 			t.Errorf("no call has seen: %s", what)
 		}
 	}
+}
+
+// Lists, deletes of many and watches see only what has the labels that they ask for.
+func TestLabels(t *testing.T) {
+	others(t, func(ctx context.Context, cluster *handlertest.Cluster, c client.Client) {
+		clientset := &fake.Clientset{}
+		cluster.Attach(&clientset.Fake, nil)
+		watch, err := clientset.CoreV1().Pods("d").Watch(ctx, metav1.ListOptions{LabelSelector: "x=1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range []string{"1", "2"} {
+			pod := &corev1.Pod{ObjectMeta: meta("pod-" + x)}
+			pod.Labels = map[string]string{"x": x}
+			cluster.Create(pod)
+		}
+		want := func(what string, opts []client.ListOption, names ...string) {
+			var list corev1.PodList
+			err := c.List(ctx, &list, opts...)
+			var found []string
+			for _, pod := range list.Items {
+				found = append(found, pod.Name)
+			}
+			if err != nil || !slices.Equal(found, names) {
+				t.Errorf("%s: %v, %v, want %v", what, found, err, names)
+			}
+		}
+		want("a label", []client.ListOption{client.MatchingLabels{"x": "1"}}, "pod-1")
+		for len(watch.ResultChan()) > 0 {
+			if o := (<-watch.ResultChan()).Object.(*corev1.Pod); o.Name != "pod-1" {
+				t.Errorf("the watch sees %s", o.Name)
+			}
+		}
+		if err := c.DeleteAllOf(ctx, &corev1.Pod{}, client.MatchingLabels{"x": "1"}); err != nil {
+			t.Error(err)
+		}
+		want("all that are left", nil, "pod-2")
+	}, nil)
 }

@@ -41,6 +41,7 @@ type Cluster struct {
 	truth    map[schema.GroupVersionKind]map[types.NamespacedName]client.Object
 	version  int
 	uids     map[types.UID]bool                       // of what exists
+	global   map[schema.GroupVersionKind]bool         // kinds whose objects are in no namespace
 	managers []*Manager                               // of the processes that have not crashed
 	watchers []*watcher                               // of clientsets
 	log      []logged                                 // all changes, for them
@@ -52,6 +53,7 @@ func NewCluster[K comparable](s *core.Scenario[K], scheme *runtime.Scheme) *Clus
 	scenario, _ := any(s).(*Scenario)
 	return &Cluster{scheme: scheme, scenario: scenario, tell: s.Tell, at: s.At, began: time.Now(), uids: make(map[types.UID]bool),
 		truth:  make(map[schema.GroupVersionKind]map[types.NamespacedName]client.Object),
+		global: make(map[schema.GroupVersionKind]bool),
 		fields: make(map[types.UID]map[string]map[string]bool)}
 }
 
@@ -170,6 +172,7 @@ func (c *Cluster) create(kind schema.GroupVersionKind, o client.Object) (client.
 	}
 	o.SetUID(types.UID("uid-" + strconv.Itoa(c.version+1)))
 	o.SetGeneration(1)
+	c.global[kind] = o.GetNamespace() == ""
 	o.SetCreationTimestamp(metav1.Time{Time: time.Now().Truncate(time.Second)})
 	o.SetDeletionTimestamp(nil)
 	return o, c.put(kind, nil, o)

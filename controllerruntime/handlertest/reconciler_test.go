@@ -243,3 +243,32 @@ func TestWatchesAndRequeue(t *testing.T) {
 		})
 	}
 }
+
+// An owner without a namespace owns objects in namespaces.
+func TestOwnerWithoutNamespace(t *testing.T) {
+	t.Setenv("HANDLERTEST_RUNS", "1")
+	var seen []string
+	handlertest.Converges(t, func(s *handlertest.Scenario) {
+		cluster := handlertest.NewCluster(s, scheme.Scheme)
+		owner := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}
+		cluster.Create(owner)
+		s.At(time.Second, func() {
+			owned := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "a"}}
+			if err := controllerutil.SetControllerReference(owner, owned, scheme.Scheme); err != nil {
+				t.Error(err)
+			}
+			cluster.Create(owned)
+		})
+		cluster.Start(func(m *handlertest.Manager) reconcile.Reconciler {
+			m.For(&corev1.Namespace{})
+			m.Owns(&corev1.ConfigMap{})
+			return reconcile.Func(func(_ context.Context, request reconcile.Request) (reconcile.Result, error) {
+				seen = append(seen, request.String())
+				return reconcile.Result{}, nil
+			})
+		})
+	})
+	if len(seen) < 2 || seen[0] != "/owner" || seen[1] != "/owner" {
+		t.Errorf("requests are %v", seen)
+	}
+}

@@ -82,7 +82,13 @@ func (m *Manager) Owns(kind client.Object, predicates ...predicate.Predicate) {
 		if owner == nil || owner.Kind != m.forKind.Kind || schema.FromAPIVersionAndKind(owner.APIVersion, "").Group != m.forKind.Group {
 			return nil
 		}
-		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: owner.Name}}}
+		name := types.NamespacedName{Name: owner.Name}
+		m.cluster.mu.Lock()
+		defer m.cluster.mu.Unlock()
+		if !m.cluster.global[m.forKind] {
+			name.Namespace = o.GetNamespace()
+		}
+		return []reconcile.Request{{NamespacedName: name}}
 	})
 }
 

@@ -9,9 +9,10 @@ import (
 	"github.com/keyedqueue/workqueue/priorityqueue"
 )
 
-// After an action the focus is on the button that was pressed or, when that is gone, on the one in its place; at the end of a
-// list on the section's last link or button, and with none left on the page itself. Buttons have names that say which key they
-// are for, and a pause asks first. An answer that is none of ours is not called silence.
+// After an action the focus is on the button that was pressed or, when that is gone, on the one in its place;
+// at the end of a list on the section's last link or button, and with none left on the page itself. Buttons
+// have names that say which key they are for, and a pause asks first. An answer that is none of ours is not
+// called silence.
 func TestFocusAfterAnAction(t *testing.T) {
 	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})
 	q := priorityqueue.New(priorityqueue.Config[string]{Name: "exports", Clock: p.clock, MetricsProvider: p.page})
@@ -43,7 +44,8 @@ func TestFocusAfterAnAction(t *testing.T) {
 	}
 	press(`[data-action=resume]`, "Resumed the queue.", "Pause queue")
 	eval[bool](b, `document.getElementById("done").textContent = "", true`)
-	// What answers is a login page, or a program whose actions were switched off: it has answered, and did nothing.
+	// What answers is a login page, or a program whose actions were switched off: it has answered, and did
+	// nothing.
 	eval[bool](b, `window.real = fetch, window.fetch = async () => new Response("", { status: 405, headers: { "Content-Type": "text/plain" } }), true`)
 	eval[bool](b, `document.querySelector("[data-action=pause]").click(), true`)
 	b.wait(`document.getElementById("note").textContent === "The program did not do it: status 405."`)

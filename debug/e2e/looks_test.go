@@ -51,8 +51,8 @@ func (p *program) keyPage(t *testing.T, queue, key string) string {
 	return "?" + url.Values{"queue": {queue}, "key": {key}, "id": {answer.Found.Keys[0].ID}}.Encode()
 }
 
-// The pages fit the screen: nothing needs scrolling sideways, no tile is empty, lines have the whole width of their
-// chart, and text stands out from its ground.
+// The pages fit the screen: nothing needs scrolling sideways, no tile is empty, lines have the whole width of
+// their chart, and text stands out from its ground.
 func TestFits(t *testing.T) {
 	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})
 	p.reports(t)

@@ -238,7 +238,8 @@ func TestPage(t *testing.T) {
 	if title := eval[string](b, `document.title`); title != "orders · Work queues" {
 		t.Errorf("the title is %q", title)
 	}
-	// The style was let in, and with it the hash in the header is right. The refresh shows the same of the script.
+	// The style was let in, and with it the hash in the header is right. The refresh shows the same of the
+	// script.
 	if font := eval[string](b, `getComputedStyle(document.body).fontVariantNumeric`); font != "tabular-nums" {
 		t.Errorf("numbers are %s", font)
 	}
@@ -371,8 +372,8 @@ func TestActionsFromAnotherSite(t *testing.T) {
 	}
 }
 
-// What an operator does: find a key in all queues, read its story, cancel a stuck handler, retry what fails with one
-// error, forget what was given up, and pause the group of a broken tenant.
+// What an operator does: find a key in all queues, read its story, cancel a stuck handler, retry what fails
+// with one error, forget what was given up, and pause the group of a broken tenant.
 func TestOperator(t *testing.T) {
 	actions := make(chan debug.Action, 10)
 	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(_ *http.Request, a debug.Action) { actions <- a }})

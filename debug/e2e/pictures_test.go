@@ -16,8 +16,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// rollouts is a queue in an outage: 5,000 keys are queued behind four busy workers, one of which is stuck. Fifty keys fail because a
-// database is down, and others since. Fifty are on hold, and some were given up.
+// rollouts is a queue in an outage: 5,000 keys are queued behind four busy workers, one of which is stuck.
+// Fifty keys fail because a database is down, and others since. Fifty are on hold, and some were given up.
 func (p *program) rollouts(t *testing.T) {
 	q := p.limited(t, "rollouts", time.Hour) // No retry comes, so that the pictures are always the same.
 	gate := make(chan struct{})
@@ -84,8 +84,9 @@ const structure = `[
 		: "columns " + [...e.querySelectorAll("th")].map((head) => head.textContent).join(" | ")),
 ].join("\n")`
 
-// The pictures in docs/debug.md show pages as they are: their tiles, charts, sections and columns are those in pictures.txt. If they are
-// not, make pictures and text anew. They are here so that they are not in the zip of the module that users download:
+// The pictures in docs/debug.md show pages as they are: their tiles, charts, sections and columns are those
+// in pictures.txt. If they are not, make pictures and text anew. They are here so that they are not in the
+// zip of the module that users download:
 //
 //	WORKQUEUE_PICTURES=1 go test -run TestPictures .
 func TestPictures(t *testing.T) {
@@ -117,8 +118,8 @@ func TestPictures(t *testing.T) {
 	b.wantNoComplaints()
 }
 
-// What is wrong comes first, on a desk and on a phone: the stuck key is on the first screens, each tile leads to its section, and the
-// forms leave room for the page.
+// What is wrong comes first, on a desk and on a phone: the stuck key is on the first screens, each tile leads
+// to its section, and the forms leave room for the page.
 func TestWhatIsWrongComesFirst(t *testing.T) {
 	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})
 	p.rollouts(t)

@@ -10,12 +10,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"log"
 	"math"
 	"os"
 	"os/signal"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -125,6 +127,12 @@ func (s *syncer) run(ctx context.Context, stdout, stderr io.Writer) (err error) 
 		return err
 	} else {
 		defer s.watcher.Close()
+		// Events may be lost. Once a minute "." comes, and with it everything.
+		options.Resync = time.Minute
+		options.List = func(context.Context) (iter.Seq[string], error) {
+			s.asked.Add(1) // by the pool
+			return slices.Values([]string{"."}), nil
+		}
 	}
 	pool := worker.New(s.queue, s.sync, options)
 	s.add(".") // Looking at a directory adds all that it holds.
@@ -304,7 +312,7 @@ func (s *syncer) syncDir(key string, from, to fs.FileInfo) error {
 			s.seen.Add(1)
 		}
 	}
-	return cannotWatch // Changes wait for the next rescan.
+	return cannotWatch // Changes wait for the next resync.
 }
 
 func (s *syncer) syncFile(ctx context.Context, key string, from, to fs.FileInfo) error {
@@ -374,17 +382,13 @@ func (s *syncer) replace(key string, to fs.FileInfo, write func(temp string) err
 	return nil
 }
 
-// watch adds the paths that the file system reports, and every path at each rescan, until ctx ends.
+// watch adds the paths that the file system reports, until ctx ends.
 func (s *syncer) watch(ctx context.Context) {
-	rescan := time.NewTicker(time.Minute)
-	defer rescan.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			s.log.Printf("finishing what is queued (Ctrl-C again quits at once)")
 			return
-		case <-rescan.C:
-			s.add(".")
 		case err := <-s.watcher.Errors:
 			s.log.Printf("events were lost (%v): looking at everything", err)
 			s.add(".")

@@ -64,8 +64,7 @@ func (l *Loop) Now() time.Duration {
 	return min(max(l.clock.Since(l.zero()), -horizon), horizon)
 }
 
-// zero returns the time from which the loop's times count. A queue whose keys never wait does not read the
-// clock.
+// zero returns the time from which the loop's times count. Before a key waits, no clock is read.
 func (l *Loop) zero() time.Time {
 	if l.epoch.Load() == nil {
 		now := l.clock.Now()
@@ -78,8 +77,7 @@ func (l *Loop) zero() time.Time {
 func (l *Loop) Time(t time.Duration) time.Time { return l.zero().Add(t) }
 
 // TendLocked starts the goroutine if a key waits and there is none. The first key is due at next, which is
-// Never if no key waits. TendLocked reports whether the goroutine must be woken, because it sleeps beyond
-// next.
+// Never if no key waits. TendLocked reports whether to wake the goroutine, which sleeps beyond next.
 func (l *Loop) TendLocked(next time.Duration) (wake bool) {
 	switch {
 	case next == Never:

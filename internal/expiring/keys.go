@@ -21,8 +21,7 @@ import (
 type Keys[T comparable] struct {
 	clock clock.PassiveClock
 
-	// Mu guards what follows, and what else its user has. Nothing of the caller's but the clock is called under
-	// it.
+	// Mu guards what follows, and what else its user has. No foreign code but the clock runs under it.
 	Mu sync.Mutex
 	// Table has the keys, and Order when each expires, on the scale of Now.
 	Table keytable.Table[T, Value]

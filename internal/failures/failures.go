@@ -50,8 +50,7 @@ const (
 	maxSwept = 1 << 10
 )
 
-// New returns Counts on that clock. The function inQueue reports whether a key is in the queue, in whatever
-// state.
+// New returns Counts on that clock. The function inQueue reports whether a key is in the queue.
 func New[T comparable](c clock.PassiveClock, inQueue func(key T) bool) *Counts[T] {
 	return &Counts[T]{keys: expiring.New[T](c), inQueue: inQueue}
 }
@@ -173,8 +172,7 @@ func (c *Counts[T]) expired() []T {
 	return c.keys.ExpiredLocked(maxSwept)
 }
 
-// settle drops an expired key, or keeps it for another hour. A key that has failed again meanwhile has not
-// expired.
+// settle drops an expired key, or keeps it for another hour. One that has failed again has not expired.
 func (c *Counts[T]) settle(key T, inQueue bool) {
 	h := keytable.HashOf(key)
 	c.keys.Mu.Lock()

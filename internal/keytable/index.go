@@ -108,8 +108,7 @@ const (
 // The others are the last ones of the hash, because the first ones have led to the bucket.
 func tagOf(h Hash) uint64 { return uint64(h)&0x7f | 0x80 }
 
-// match returns a set, for placeOf, of the places that have the tag of h. It has all of them, and rarely
-// another.
+// match returns a set, for placeOf, of the places that have the tag of h. Rarely it has another.
 func (g *bucket) match(h Hash) uint64 {
 	// The usual search for zero bytes (Warren, "Hacker's Delight", section 6-1). The borrow of one can make
 	// the next byte look like one if it is 1, which is why callers look closer.

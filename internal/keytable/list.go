@@ -21,8 +21,7 @@ func (l *List) Last() Slot  { return l.last }
 
 func (l *List) Len() int { return int(l.n) }
 
-// Append puts s, whose links are at, at the end of l. Last are the links of l.Last(), which are not used if l
-// is empty.
+// Append puts s, whose links are at, at the end of l. Last are the links of l.Last(), unused if l is empty.
 func (l *List) Append(s Slot, at, last *Links) {
 	*at = Links{prev: l.last}
 	if l.last == None {

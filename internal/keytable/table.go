@@ -13,8 +13,7 @@
 //
 // An index leads from a key's hash to the number of its slot. It is an array of buckets of 32 bytes, each
 // with room for six slots and a byte of each one's hash, the tag. The slots live in slabs of [slabLen]
-// entries, which never move once they are full-sized, so growing copies no keys. index.go describes how the
-// index grows.
+// entries, which never move once they are full-sized, so growing copies no keys. See index.go.
 //
 //	hash ──▶ index  [ tags │ 7 · 2 · · · ][ tags │ · 9 · · · · ][ …
 //	                         │   │                   │
@@ -86,8 +85,7 @@ type Table[K comparable, V any] struct {
 	count int
 	// limit is the count at which the index must grow.
 	limit int
-	// old is what index was before it grew or shrank, while keys are moving. Those of slabs below moved are
-	// done.
+	// old is what index was before it grew or shrank, while keys are moving. Slabs below moved are done.
 	old   index
 	moved int
 	calls uint32 // of FindOrInsert while keys are moving

@@ -118,8 +118,7 @@ func (n *Notes[C]) tidy(s keytable.Slot) bool {
 	return true
 }
 
-// Remove removes the note of the key at s, if there is one. It must be called before another key gets the
-// slot.
+// Remove removes the note of the key at s, if there is one. Another key must not have the slot yet.
 func (n *Notes[C]) Remove(s keytable.Slot) {
 	delete(n.bySlot, s)
 	// A map does not shrink. To copy what is left takes a millisecond or two after a burst of a million.

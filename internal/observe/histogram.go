@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Buckets divide durations into classes by their upper bounds. They do not change, and any number of
-// histograms share them.
+// Buckets divide durations into classes by their upper bounds. They do not change. Histograms share them.
 type Buckets struct {
 	seconds []float64
 	// bounds are the same in nanoseconds, rounded down. A Duration is at most one of them if and only if it is

@@ -96,8 +96,7 @@ func (o *Observer) Queued(s keytable.Slot) {
 	}
 }
 
-// Unqueued notes that the key at s does not wait for a worker any more. It does nothing without a call of
-// Queued.
+// Unqueued notes that the key at s does not wait for a worker any more. Without Queued it does nothing.
 func (o *Observer) Unqueued(s keytable.Slot) {
 	if k := o.keys.At(s); k.in == inQueued {
 		k.in = inNone

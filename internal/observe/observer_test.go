@@ -19,7 +19,7 @@ func TestObserverAgainstModel(t *testing.T) {
 		c := testingclock.NewFakeClock(time.Unix(1_000_000, 0))
 		o := New(c, NewBuckets([]float64{1}), nil)
 		added, started := map[keytable.Slot]time.Time{}, map[keytable.Slot]time.Time{}
-		worked := 0.0
+		worked, waited := 0.0, 0.0
 		var order []keytable.Slot // those that run, in the order in which they were taken
 		drop := func(s keytable.Slot) {
 			order = slices.DeleteFunc(order, func(o keytable.Slot) bool { return o == s })
@@ -40,6 +40,7 @@ func TestObserverAgainstModel(t *testing.T) {
 						o.Added(s, o.Now())
 						added[s] = c.Now()
 					}
+					waited += max(0, c.Now().Sub(added[s])).Seconds()
 					o.Taken(s, o.Now())
 					started[s] = c.Now()
 					order = append(order, s)
@@ -53,8 +54,11 @@ func TestObserverAgainstModel(t *testing.T) {
 				}
 				drop(s)
 			}
-			if sum := o.WorkDuration.Read().Sum; math.Abs(sum-worked) > 1e-6*max(1, math.Abs(worked)) {
+			if sum := o.WorkDuration.Read().Sum; math.Abs(sum-worked) > 1e-6*max(1, worked) {
 				t.Fatalf("seed %d, step %d: workers worked for %v s, want %v", seed, step, sum, worked)
+			}
+			if sum := o.Latency.Read().Sum; math.Abs(sum-waited) > 1e-6*max(1, waited) {
+				t.Fatalf("seed %d, step %d: keys waited for %v s, want %v", seed, step, sum, waited)
 			}
 			if err := compare(o, c.Now(), added, started, order); err != nil {
 				t.Fatalf("seed %d, step %d: %v", seed, step, err)

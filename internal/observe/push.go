@@ -44,8 +44,7 @@ type Ticker struct {
 	running sync.WaitGroup
 }
 
-// Start calls f every period of the observer's clock, until Stop. It does nothing if the observer has no
-// push metrics.
+// Start calls f every period of the observer's clock, until Stop. Without push metrics it does nothing.
 func (t *Ticker) Start(o *Observer, period time.Duration, f func()) {
 	if o == nil || o.push == nil {
 		return

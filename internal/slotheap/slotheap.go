@@ -124,8 +124,7 @@ func (h *Heap) up(p position, e Entry) {
 	h.set(p, e)
 }
 
-// down puts e into p or, as long as a child is before e, moves the first child up and tries again one level
-// down.
+// down puts e into p or, as long as a child is before e, moves the first child up and goes on below.
 func (h *Heap) down(p position, e Entry) {
 	for end := h.end(); p.children() < end; {
 		children := h.family(p.children())
@@ -158,8 +157,7 @@ func (p position) parent() position { return p/arity + 2 }
 // children returns the first of the positions of p's children, which are arity in a row.
 func (p position) children() position { return arity * (p - 2) }
 
-// family has the entries of one parent. The root is the last of the first family, whose other places stay
-// empty.
+// family has the entries of one parent. The root is the last of the first family, which is else empty.
 type family [arity]Entry
 
 // first returns the place of the least of the first n entries, or of all if n is more than there are.

@@ -47,12 +47,10 @@ func PanicOf(f func()) (value any) {
 	return nil
 }
 
-// Patience is how much real time a case of workqueuetest may take, in addition to the time of the stress
-// cases.
+// Patience is how much real time a case of workqueuetest may take, beside that of its stress cases.
 var Patience = time.Minute
 
-// Eventually polls until f returns true, for a third of Patience. It is for tests outside of bubbles, which
-// have no virtual time.
+// Eventually polls until f returns true, for a third of Patience. It is for tests outside of bubbles.
 func Eventually(t TB, what string, f func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience / 3); !f(); time.Sleep(100 * time.Microsecond) {
@@ -147,8 +145,7 @@ func (set GoroutineSet) Since(before GoroutineSet) []byte {
 	return bytes.Join(stacks, []byte("\n\n"))
 }
 
-// WantMore waits until all goroutines of the bubble are blocked. Then there must be this many more than in
-// set.
+// WantMore waits until all goroutines of the bubble are blocked. Then so many more than in set must be there.
 func (set GoroutineSet) WantMore(t TB, when string, more int) {
 	t.Helper()
 	synctest.Wait()

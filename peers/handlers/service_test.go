@@ -137,7 +137,7 @@ func services(nodesChange, release bool) func(s *handlertest.Scenario[string]) {
 // The service controller of cloud-provider brings each Service a balancer with its ports and hosts.
 func TestServiceController(t *testing.T) { handlertest.Converges(t, services(false, false)) }
 
-// What was found in it. Each story is in docs/testing-handlers.md.
+// What was found in it. Each story is in the README.
 func TestServiceControllerFindings(t *testing.T) {
 	for _, c := range []struct {
 		name     string

@@ -110,8 +110,8 @@ func connector(c cloud) managed.ExternalConnecter {
 
 func (cloud) Disconnect(context.Context) error { return nil }
 
-// buckets is a scenario of a bucket in the cloud that somebody writes a label to: at any moment, or when it has
-// long been there. Then somebody also deletes it.
+// buckets is a scenario of a bucket in the cloud that somebody writes a label to: at any moment, or when it
+// has long been there. Then somebody also deletes it.
 func buckets(anyMoment bool) func(s *handlertest.Scenario) {
 	group := schema.GroupVersion{Group: "example.org", Version: "v1"}
 	kinds := schemeWith(func(s *runtime.Scheme) error {

@@ -43,8 +43,8 @@ func finish(s *handlertest.Scenario, cluster *handlertest.Cluster, fails func(*b
 	}
 }
 
-// jobSets is a scenario of a JobSet with a driver and workers. One of the workers fails if restarts is 1: then
-// all Jobs are deleted and made anew.
+// jobSets is a scenario of a JobSet with a driver and workers. One of the workers fails if restarts is 1:
+// then all Jobs are deleted and made anew.
 func jobSets(workers, restarts int32) func(s *handlertest.Scenario) {
 	kinds := schemeWith(jobset.AddToScheme)
 	return func(s *handlertest.Scenario) {

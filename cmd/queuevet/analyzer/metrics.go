@@ -1,4 +1,4 @@
-// Package analyzer has the analyzer of queuevet, for other drivers of go/analysis.
+// Package analyzer has the analyzers of queuevet, for other drivers of go/analysis.
 package analyzer
 
 import (
@@ -16,8 +16,8 @@ const (
 	oursPath     = "github.com/keyedqueue/workqueue"
 )
 
-// Metrics reports programs that have one of our queues under a name, and whose metrics are client-go's alone. Tests are not
-// checked.
+// Metrics reports programs that have one of our queues under a name, and whose metrics are client-go's alone.
+// Tests are not checked.
 var Metrics = &analysis.Analyzer{
 	Name: "queuemetrics",
 	Doc: `report queues whose metrics no registry has
@@ -110,7 +110,8 @@ func (p *program) note(pass *analysis.Pass, n ast.Node) {
 	}
 }
 
-// isConfig reports whether a type called so configures a queue. Others have names that are those of other things.
+// isConfig reports whether a type called so configures a queue. Others have names that are those of other
+// things.
 func isConfig(name string) bool {
 	return strings.HasSuffix(name, "Config") || strings.HasSuffix(name, "Options")
 }

@@ -88,7 +88,7 @@ func TestNoAnswerHalfway(t *testing.T) {
 	server := startRedis(t, nil)
 	q := newQueue(t, server.client, redisqueue.Config[string]{})
 	must(t, q.AddContext(t.Context(), "a"))
-	q.GiveUp("a", 1, nil)
+	giveUp(q, "a", nil)
 	must(t, q.Flush(t.Context()))
 	command := queueAt(t, startProxy(t, server.addr, 0, "eval", "scan"))
 	for _, args := range [][]string{

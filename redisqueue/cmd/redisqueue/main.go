@@ -67,7 +67,7 @@ type command struct {
 	server server
 	client redis.UniversalClient
 	name   string
-	queue  *redisqueue.Queue[string]
+	queue  *redisqueue.Admin
 }
 
 func main() {

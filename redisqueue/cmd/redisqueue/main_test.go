@@ -32,14 +32,14 @@ func TestCommands(t *testing.T) {
 		q.Add(order{"a", i})
 	}
 	q.AddAfter(order{"later", 1}, 90*time.Minute)
-	q.GiveUp(order{"bad", 1}, 6, errors.New("the card was declined"))
+	giveUp(q, order{"bad", 1}, errors.New("the card was declined"))
 	must(t, q.Flush(t.Context()))
 
 	command("queues").prints(t, "orders\n")
 	command("stats").prints(t, "queued      3, the oldest for", "waiting     1", "given up    1", "2 shards, keys: {Shop string, Number int}")
 	command("ls").prints(t, `{"Shop":"a","Number":1}`, `{"Shop":"later","Number":1}`, "(the card was declined)", "in 1h")
 	command("show", `{"Shop":"a","Number":1}`).prints(t, "state       queued")
-	command("show", `{"Shop":"bad","Number":1}`).prints(t, "not in the queue", "declined", "after 6 attempts")
+	command("show", `{"Shop":"bad","Number":1}`).prints(t, "not in the queue", "declined", "after 1 attempts")
 	command("rm", `{"Shop":"a","Number":1}`).prints(t, "removed: 1 in the queue, 0 given up, 0 set aside")
 	command("retry", "-all").prints(t, "queued again: 1 given up, 0 set aside")
 	command("stats", "-json").prints(t, `"queued": 3`)
@@ -78,8 +78,10 @@ func TestCommands(t *testing.T) {
 			t.Errorf("%q: exit code %d, want %d and %q: %s", wrong.args, r.code, wrong.code, wrong.want, r.errors)
 		}
 	}
+	admin, err := redisqueue.Attach(t.Context(), server.client, "orders")
+	must(t, err)
 	command("purge", "-yes").prints(t)
-	if n, err := q.Counts(t.Context()); err != nil || n.Queued+n.Waiting != 0 {
+	if n, err := admin.Counts(t.Context()); err != nil || n.Queued+n.Waiting != 0 {
 		t.Errorf("after purge: %+v, %v", n, err)
 	}
 }
@@ -90,7 +92,7 @@ func TestReadOnlyReplica(t *testing.T) {
 	master := startRedis(t, nil)
 	q := newQueue(t, master.client, redisqueue.Config[string]{})
 	must(t, q.AddContext(t.Context(), "a"))
-	q.GiveUp("bad", 3, errors.New("declined"))
+	giveUp(q, "bad", errors.New("declined"))
 	must(t, q.Flush(t.Context()))
 	replica := startRedis(t, nil, "--replicaof", "127.0.0.1", freePort(t)) // There is no such master.
 	command := queueAt(t, replica.addr)
@@ -138,7 +140,7 @@ func TestFullServer(t *testing.T) {
 	server := startRedis(t, nil)
 	q := newQueue(t, server.client, redisqueue.Config[string]{})
 	must(t, q.AddContext(t.Context(), "a"))
-	q.GiveUp("bad", 3, errors.New("declined"))
+	giveUp(q, "bad", errors.New("declined"))
 	must(t, q.Flush(t.Context()))
 	must(t, server.client.Set(t.Context(), "ballast", strings.Repeat("x", 10<<20), 0).Err())
 	must(t, server.client.ConfigSet(t.Context(), "maxmemory", "3mb").Err())
@@ -163,7 +165,7 @@ func TestRemoveWhereverItIs(t *testing.T) {
 	q := newQueue(t, server.client, redisqueue.Config[string]{})
 	setAside(t, server, "odd", "odder", "oddest")
 	for _, key := range []string{"bad", "worse", "worst", "both"} {
-		q.GiveUp(key, 3, errors.New("declined"))
+		giveUp(q, key, errors.New("declined"))
 	}
 	must(t, q.AddContext(t.Context(), "both"))
 	command := queueAt(t, server.addr)
@@ -174,7 +176,7 @@ func TestRemoveWhereverItIs(t *testing.T) {
 	command("retry", "worst", "oddest", "-json").prints(t, `"given_up": 1`, `"set_aside": 1`, `"absent": []`)
 	command("stats").prints(t, "queued      2", "given up    0", "set aside   0")
 	setAside(t, server, "odd")
-	q.GiveUp("bad", 3, errors.New("declined"))
+	giveUp(q, "bad", errors.New("declined"))
 	must(t, q.Flush(t.Context()))
 	command("retry", "-all", "aside").prints(t, "queued again: 1 set aside\n")
 	command("drop", "-all", "givenup", "-yes").prints(t, "dropped: 1 given up\n")
@@ -200,9 +202,9 @@ func TestRetryAllFromAfar(t *testing.T) {
 	q := newQueue(t, server.client, redisqueue.Config[string]{})
 	giveUpAll := func() {
 		t.Helper()
-		for i := range 10_000 {
-			q.GiveUp(fmt.Sprintf("order/%d", i), 3, errors.New("declined"))
-		}
+		workqueue.ParallelizeUntil(t.Context(), 64, 10_000, func(i int) {
+			giveUp(q, fmt.Sprintf("order/%d", i), errors.New("declined"))
+		})
 		must(t, q.Flush(t.Context()))
 	}
 	giveUpAll()
@@ -216,9 +218,11 @@ func TestRetryAllFromAfar(t *testing.T) {
 	command("stats").prints(t, "queued      10001", "given up    0")
 
 	giveUpAll()
+	admin, err := redisqueue.Attach(t.Context(), server.client, "orders")
+	must(t, err)
 	go func() {
 		for {
-			n, err := q.Counts(context.Background())
+			n, err := admin.Counts(context.Background())
 			if err != nil || n.GivenUp < 9000 {
 				_ = server.process.Signal(syscall.SIGSTOP)
 				return
@@ -231,7 +235,7 @@ func TestRetryAllFromAfar(t *testing.T) {
 	if _, err := fmt.Sscanf(r.out, "queued again at least: %d given up", &done); err != nil || r.code != 3 || !strings.Contains(r.errors, "has not answered for 2s") {
 		t.Fatalf("interrupted: exit code %d: %v: %s%s", r.code, err, r.out, r.errors)
 	}
-	n, err := q.Counts(t.Context())
+	n, err := admin.Counts(t.Context())
 	must(t, err)
 	// What was under way when the server was stopped may be done.
 	if left := 10_000 - done; done == 0 || left < n.GivenUp || left > n.GivenUp+512 {
@@ -248,7 +252,7 @@ func TestUnprintable(t *testing.T) {
 	q, err := redisqueue.New(t.Context(), server.client, config)
 	must(t, err)
 	defer q.ShutDown()
-	q.GiveUp(key, 3, errors.New("red \x1b[31m and \u009b\nmore"))
+	giveUp(q, key, errors.New("red \x1b[31m and \u009b\nmore"))
 	q.AddCause(key, workqueue.Cause{Reason: "cause \x1b]0;title\a"})
 	must(t, q.Flush(t.Context()))
 	must(t, server.client.SAdd(t.Context(), "workqueue:{"+name+"/0}:aside", key+"2").Err())

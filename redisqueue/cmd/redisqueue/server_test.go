@@ -26,6 +26,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/redisqueue"
 	"github.com/redis/go-redis/v9"
 )
@@ -96,6 +97,11 @@ func (r result) fails(t *testing.T, code int, words ...string) result {
 		}
 	}
 	return r
+}
+
+// giveUp makes the server give key up.
+func giveUp[T comparable](q *redisqueue.Queue[T], key T, err error) {
+	_, _ = q.Fail(context.Background(), key, workqueue.Failure{Err: err, Terminal: true})
 }
 
 func must(t testing.TB, err error) {

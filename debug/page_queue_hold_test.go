@@ -11,8 +11,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Keys on hold are listed on the queue's page with what they wait for, and not as running. Their own pages say it too, and
-// release them.
+// Keys on hold are listed on the queue's page with what they wait for, and not as running. Their own pages
+// say it too, and release them.
 func TestKeysOnHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)

@@ -13,7 +13,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// onServer is a queue on a server. While that is silent, each call waits for a second and then returns what it has: nothing.
+// onServer is a queue on a server. While that is silent, each call waits for a second and then returns what
+// it has: nothing.
 type onServer struct {
 	silent atomic.Bool // The handler's goroutine reads it, too.
 	known  bool
@@ -53,8 +54,8 @@ func (s *onServer) inspector() workqueue.Inspector {
 	}
 }
 
-// A queue that asks its server for a second before it returns its numbers, as one in Redis does without metrics, is late in each list of
-// an outage. The list says why.
+// A queue that asks its server for a second before it returns its numbers, as one in Redis does without
+// metrics, is late in each list of an outage. The list says why.
 func TestOutageOfQueueThatIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)
@@ -72,7 +73,8 @@ func TestOutageOfQueueThatIsLate(t *testing.T) {
 	})
 }
 
-// When the server of a queue is silent, no page takes longer than five seconds, and none says that there is no such key.
+// When the server of a queue is silent, no page takes longer than five seconds, and none says that there is
+// no such key.
 func TestOutageOfAServer(t *testing.T) {
 	for name, known := range map[string]bool{"known to be": true, "not known to be": false} {
 		t.Run(name, func(t *testing.T) {
@@ -160,7 +162,8 @@ func TestPauseOfQueueThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// When the server falls silent in the middle of an action, nothing is known of the keys that it did not answer for: they are not gone.
+// When the server falls silent in the middle of an action, nothing is known of the keys that it did not
+// answer for: they are not gone.
 func TestOutageInTheMiddleOfAnAction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)
@@ -216,7 +219,8 @@ func TestPauseInAnOutage(t *testing.T) {
 	})
 }
 
-// A queue whose server falls silent in the middle of a list ends it early. The page and a count say that there may be more.
+// A queue whose server falls silent in the middle of a list ends it early. The page and a count say that
+// there may be more.
 func TestOutageInTheMiddleOfAList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)

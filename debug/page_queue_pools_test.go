@@ -13,8 +13,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// The page says since when a key fails, that Cancel was pressed, how many calls were interrupted, and how many given-up keys are not
-// listed any more.
+// The page says since when a key fails, that Cancel was pressed, how many calls were interrupted, and how
+// many given-up keys are not listed any more.
 func TestWhatPoolsKnow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)

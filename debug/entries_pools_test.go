@@ -118,7 +118,8 @@ func TestPoolBeforeItsQueue(t *testing.T) {
 	})
 }
 
-// A queue's page does not show the pool of another queue, whatever that pool is called: its keys are none of this queue.
+// A queue's page does not show the pool of another queue, whatever that pool is called: its keys are none of
+// this queue.
 func TestPoolWithTheNameOfAnotherQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		q, other := workqueue.NewTypedRateLimitingQueue[string](nil), workqueue.NewTypedRateLimitingQueue[string](nil)
@@ -136,7 +137,8 @@ func TestPoolWithTheNameOfAnotherQueue(t *testing.T) {
 	})
 }
 
-// Pools without a queue whose names look alike are two rows, and what is done on the page of one is done to that one.
+// Pools without a queue whose names look alike are two rows, and what is done on the page of one is done to
+// that one.
 func TestPoolsThatLookAlike(t *testing.T) {
 	h := newAudited(t)
 	debug.Register(h.Handler, "pool queue", workqueue.NewTyped[string]())

@@ -15,8 +15,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// The answer to a retry promises what comes. A key that is queued behind others moves to the front if the queue has priorities; in
-// another queue the answer says its place.
+// The answer to a retry promises what comes. A key that is queued behind others moves to the front if the
+// queue has priorities; in another queue the answer says its place.
 func TestAnswersToRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)
@@ -58,7 +58,8 @@ func TestAnswersToRetry(t *testing.T) {
 	})
 }
 
-// A retry of a key on hold waits for the hold. What has just ended cannot be canceled or released, and is not called unknown.
+// A retry of a key on hold waits for the hold. What has just ended cannot be canceled or released, and is not
+// called unknown.
 func TestAnswersOfPools(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)
@@ -73,7 +74,7 @@ func TestAnswersOfPools(t *testing.T) {
 		}
 		for action, want := range map[string]string{
 			"cancel":  "No handler has a key that is called that: it may just have ended.",
-			"release": "No key that is called that is on hold: the hold may just have ended.",
+			"release": "No key on hold is called that: the hold may just have ended.",
 		} {
 			if a := h.act(t, 404, "q", action, "key", "ended"); a.Error != want {
 				t.Errorf("%s: %q", action, a.Error)
@@ -82,7 +83,8 @@ func TestAnswersOfPools(t *testing.T) {
 	})
 }
 
-// A pause of a group says if no key has that group, because its name may be mistyped, and pauses can end by themselves.
+// A pause of a group says if no key has that group, because its name may be mistyped, and pauses can end by
+// themselves.
 func TestAnswersToPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)
@@ -125,7 +127,8 @@ func TestActionAsText(t *testing.T) {
 	}
 }
 
-// A queue that nobody takes keys from, like that of a replica that waits to be the leader, is not in trouble because its keys are old.
+// A queue that nobody takes keys from, like that of a replica that waits to be the leader, is not in trouble
+// because its keys are old.
 func TestQueueThatNobodyWorks(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		follower := newRateLimited[string](t, "follower", h)

@@ -15,8 +15,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// However many keys fail, each is counted and retried once, also those whose errors are not known any more. By error there may be
-// more than are known.
+// However many keys fail, each is counted and retried once, also those whose errors are not known any more.
+// By error there may be more than are known.
 func TestEachKeyOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 30_000
@@ -101,7 +101,8 @@ func TestMoreFailingKeysThanAreListed(t *testing.T) {
 	}
 }
 
-// Numbers say what they count: adds for later are no retries, and the rates beside a chart are those of the list.
+// Numbers say what they count: adds for later are no retries, and the rates beside a chart are those of the
+// list.
 func TestNumbersSayWhatTheyCount(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		q := newRateLimited[string](t, "q", h)

@@ -1,0 +1,102 @@
+package analyzer
+
+import (
+	"go/ast"
+	"go/types"
+	"strings"
+
+	"golang.org/x/tools/go/analysis"
+)
+
+// Keys reports queues whose keys are pointers, of this project, of client-go and of controller-runtime. Tests
+// are not checked.
+var Keys = &analysis.Analyzer{
+	Name: "queuekeys",
+	Doc: `report queues whose keys are pointers
+
+Two pointers to equal values are two keys: adds do not merge, two workers handle the same thing at once, and failures
+are counted apart. A key is what names the thing: a string, or a struct of strings.`,
+	URL: "https://github.com/keyedqueue/workqueue/tree/main/cmd/queuevet",
+	Run: runKeys,
+}
+
+// hasQueues reports whether path is a package whose queues have keys.
+func hasQueues(path string) bool {
+	return isOurs(path) || path == clientGoPath || path == "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+}
+
+func runKeys(pass *analysis.Pass) (any, error) {
+	if hasQueues(pass.Pkg.Path()) {
+		return nil, nil
+	}
+	for _, file := range pass.Files {
+		if strings.HasSuffix(pass.Fset.Position(file.FileStart).Filename, "_test.go") {
+			continue
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if key := keyOf(pass, call); isPointer(key) {
+				name := types.TypeString(key, types.RelativeTo(pass.Pkg))
+				pass.Reportf(call.Pos(), "keys of type %s do not merge: two pointers to equal values are two keys; "+
+					"use what names the value, such as a string or a struct of strings", name)
+			}
+			return true
+		})
+	}
+	return nil, nil
+}
+
+func isPointer(key types.Type) bool {
+	if key == nil {
+		return false
+	}
+	_, is := key.Underlying().(*types.Pointer)
+	return is
+}
+
+// keyOf returns the type of a queue's keys if the call makes a queue of them, or adds one to a queue of any
+// keys.
+func keyOf(pass *analysis.Pass, call *ast.CallExpr) types.Type {
+	f, _ := calleeOf(pass, call).(*types.Func)
+	if f == nil || f.Pkg() == nil || !hasQueues(f.Pkg().Path()) {
+		return nil
+	}
+	made, ok := types.Unalias(pass.TypesInfo.TypeOf(call)).(*types.Named)
+	if pointer, is := pass.TypesInfo.TypeOf(call).(*types.Pointer); is {
+		made, ok = types.Unalias(pointer.Elem()).(*types.Named)
+	}
+	if ok && made.TypeArgs().Len() > 0 && handsOutKeys(made) {
+		return made.TypeArgs().At(0)
+	}
+	if f.Signature().Recv() == nil || !strings.HasPrefix(f.Name(), "Add") {
+		return nil
+	}
+	for i, arg := range call.Args {
+		if params := f.Signature().Params(); i < params.Len() && types.IsInterface(params.At(i).Type()) {
+			return pass.TypesInfo.TypeOf(arg)
+		}
+	}
+	return nil
+}
+
+// calleeOf returns what is called.
+func calleeOf(pass *analysis.Pass, call *ast.CallExpr) types.Object {
+	switch fun := ast.Unparen(call.Fun).(type) {
+	case *ast.Ident:
+		return pass.TypesInfo.Uses[fun]
+	case *ast.SelectorExpr:
+		return pass.TypesInfo.Uses[fun.Sel]
+	case *ast.IndexExpr: // f[T]
+		return calleeOf(pass, &ast.CallExpr{Fun: fun.X})
+	}
+	return nil
+}
+
+// handsOutKeys reports whether a type is a queue, and not a limiter.
+func handsOutKeys(t types.Type) bool {
+	get, _, _ := types.LookupFieldOrMethod(t, true, nil, "Get")
+	return get != nil
+}

@@ -1,0 +1,197 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// With Options.List a pool brings all keys by itself. One goroutine lists. Another one adds the keys of the last list that
+// succeeded, each at its moment of the period, round after round: a list that fails or takes long delays no key that is known.
+
+// listPriority is that of controller-runtime's LowPriority, with which its informers add what has not changed.
+const listPriority = -100
+
+// A list that fails is tried again after listRetry, then twice that and so on, up to listRetryMax or Resync.
+const (
+	listRetry    = time.Second
+	listRetryMax = time.Minute
+)
+
+// resync lists the keys, and adds them at their moments.
+type resync[T comparable] struct {
+	*Pool[T]
+	round[T]
+	next int // the place in the round
+}
+
+// round is a list of keys in the order of their moments.
+type round[T comparable] struct {
+	begun time.Time
+	keys  []listedKey[T]
+}
+
+// listedKey is a key that comes so long after its round has begun.
+type listedKey[T comparable] struct {
+	after time.Duration
+	key   T
+}
+
+// startResync starts what Options.List asks for. It has ended when the channel is closed.
+func (p *Pool[T]) startResync() (end func(), ended <-chan struct{}) {
+	ctx, end := context.WithCancel(p.startCtx)
+	done := make(chan struct{})
+	if p.options.List == nil {
+		close(done)
+		return end, done
+	}
+	go func() {
+		defer close(done)
+		p.catchPanic(func() { (&resync[T]{Pool: p}).run(ctx) })
+	}()
+	return end, done
+}
+
+// run lists and adds until ctx ends, or all keys were added and none is to come again.
+func (r *resync[T]) run(ctx context.Context) {
+	rounds := make(chan round[T])
+	go r.catchPanic(func() { r.keepListing(ctx, rounds) })
+	for {
+		var moment <-chan time.Time
+		stop := func() bool { return false }
+		if len(r.keys) > 0 {
+			timer := r.options.Clock.NewTimer(r.until())
+			moment, stop = timer.C(), timer.Stop
+		}
+		select {
+		case <-moment:
+			r.addDue(ctx)
+		case next, open := <-rounds:
+			r.addDue(ctx)
+			if !open {
+				stop()
+				return
+			}
+			r.round, r.next = next, 0
+			if r.options.Resync == 0 {
+				r.addDue(ctx)
+				r.keys = nil
+			}
+		case <-ctx.Done():
+			stop()
+			for range rounds { // until List has returned
+			}
+			return
+		}
+		stop()
+	}
+}
+
+// until returns the time until the next key's moment.
+func (r *resync[T]) until() time.Duration {
+	return r.keys[r.next].after - r.options.Clock.Since(r.begun)
+}
+
+// addDue adds the keys whose moment has come, each once: after a long sleep of the machine it goes round once.
+func (r *resync[T]) addDue(ctx context.Context) {
+	for range r.keys {
+		if r.until() > 0 || ctx.Err() != nil {
+			return
+		}
+		r.addListed(r.keys[r.next].key)
+		if r.next++; r.next == len(r.keys) {
+			r.next, r.begun = 0, r.begun.Add(r.options.Resync)
+		}
+	}
+}
+
+// addListed adds a key quietly, behind the others. To add with a priority is never quiet, so a key that is being handled here keeps
+// its priority.
+func (p *Pool[T]) addListed(key T) {
+	t := p.tracker
+	t.mu.Lock()
+	handled := t.findLocked(key) != nil
+	t.mu.Unlock()
+	if t.priorities != nil && !handled {
+		t.priorities.AddWithPriority(key, listPriority, 0)
+	} else {
+		p.queue.AddCause(key, workqueue.Cause{Reason: "resync", Quiet: true})
+	}
+}
+
+// keepListing sends a round for each list that succeeds, until ctx ends or no further list is wanted. Then it closes rounds.
+func (r *resync[T]) keepListing(ctx context.Context, rounds chan<- round[T]) {
+	defer close(rounds)
+	for retry := listRetry; ; {
+		pause := r.options.Resync
+		keys, err := r.list(ctx)
+		if err != nil && ctx.Err() == nil {
+			pause, retry = retry, min(2*retry, listRetryMax)
+			if r.options.Resync > 0 {
+				pause = min(pause, r.options.Resync)
+			}
+			r.tracker.logger.Error("The keys could not be listed", "err", err, "again", pause)
+		} else if err == nil {
+			retry = listRetry
+			select {
+			case rounds <- r.placed(keys):
+			case <-ctx.Done():
+			}
+		}
+		if pause == 0 {
+			return
+		}
+		timer := r.options.Clock.NewTimer(pause)
+		select {
+		case <-timer.C():
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// list calls Options.List, and counts. A panic ends the pool.
+func (r *resync[T]) list(ctx context.Context) (keys []T, err error) {
+	started := r.options.Clock.Now()
+	err = ErrGoexit
+	apart(r.catchPanic, func() {
+		all, listErr := r.options.List(ctx)
+		if listErr == nil && all != nil {
+			for key := range all {
+				if listErr = ctx.Err(); listErr != nil {
+					break
+				}
+				keys = append(keys, key)
+			}
+		}
+		err = listErr
+	})
+	ended := r.options.Clock.Now()
+	t := r.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c := &t.mu.counted; err == nil {
+		c.Listed, c.ListedAt, c.ListTook = len(keys), ended, ended.Sub(started)
+	} else if ctx.Err() == nil {
+		c.ListsFailed++
+	}
+	return keys, err
+}
+
+// placed returns a round that begins now. Without Resync all keys come at once.
+func (r *resync[T]) placed(keys []T) round[T] {
+	period := r.options.Resync
+	placed := round[T]{r.options.Clock.Now(), make([]listedKey[T], len(keys))}
+	for i, key := range keys {
+		placed.keys[i].key = key
+		if period > 0 {
+			placed.keys[i].after = (r.tracker.untilMoment(key, period, placed.begun)-1)%period + 1
+		}
+	}
+	slices.SortStableFunc(placed.keys, func(a, b listedKey[T]) int { return cmp.Compare(a.after, b.after) })
+	return placed
+}
