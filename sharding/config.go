@@ -17,33 +17,35 @@ import (
 // Config configures [Join]. All members of a group must have the same Group and Slots. The other fields may
 // differ between them, for example during a rollout.
 type Config struct {
-	// Group names the records, and so who shares keys with whom: use the name of the controller. It is required, and
-	// must consist of up to 40 lower-case letters, digits and "-".
+	// Group names the records, and so who shares keys with whom: use the name of the controller. It is
+	// required, and must consist of up to 40 lower-case letters, digits and "-".
 	Group string
-	// Name is shown to people wherever this member is. If a process of that name dies again and again, and no other one lives, it gets its
-	// slots later and later. Empty means the host's name, which is that of the pod.
+	// Name is shown to people wherever this member is. If a process of that name dies again and again, and no
+	// other one lives, it gets its slots later and later. Empty means the host's name, which is that of the pod.
 	Name string
-	// Queues has the names of all queues that the program makes with this member, if it makes several. The member takes no
-	// slots before it has them all. Empty means one queue of any name.
+	// Queues has the names of all queues that the program makes with this member, if it makes several. The
+	// member takes no slots before it has them all. Empty means one queue of any name.
 	Queues []string
 
-	// Slots is the number of slots, at most 4,096. Zero means 256. A few slots for each replica are enough to divide keys
-	// evenly; more slots make each move smaller. To change it, stop all replicas, and give the group another name
-	// or delete its Leases.
+	// Slots is the number of slots, at most 4,096. Zero means 256. A few slots for each replica are enough to
+	// divide keys evenly; more slots make each move smaller. To change it, stop all replicas, and give the
+	// group another name or delete its Leases.
 	Slots int
-	// Lease is how long the others wait for a member that has died, and how long one goes on that cannot reach the
-	// server, less Margin. Zero means 15 seconds. A member writes to the server and reads from it three times in a lease.
-	// While members differ in it, as during a rollout, the longest counts wherever a member's own is not known. The group remembers the
-	// longest that it ever had, at most 24 hours: it is how long all slots rest after the table was lost.
+	// Lease is how long the others wait for a member that has died, and how long one goes on that cannot
+	// reach the server, less Margin. Zero means 15 seconds. A member writes to the server and reads from it
+	// three times in a lease. While members differ in it, as during a rollout, the longest counts wherever a
+	// member's own is not known. The group remembers the longest that it ever had, at most 24 hours: it is
+	// how long all slots rest after the table was lost.
 	Lease time.Duration
-	// Margin is what makes up for clocks of different speed: keys are with one member at a time as long as the slowest
-	// clock advances by more than Lease-Margin while the fastest advances by Lease. Zero means a sixth of Lease: then each clock may
-	// be 9 % too fast or too slow, and chrony, while it corrects a clock, makes it 8.3 % wrong at most.
+	// Margin is what makes up for clocks of different speed: keys are with one member at a time as long as
+	// the slowest clock advances by more than Lease-Margin while the fastest advances by Lease. Zero means a
+	// sixth of Lease: then each clock may be 9 % too fast or too slow, and chrony, while it corrects a clock,
+	// makes it 8.3 % wrong at most.
 	Margin time.Duration
-	// HandoverTimeout is how long a slot that is to move waits for its handlers before their contexts end. If a handler
-	// does not return within another half of it, the member keeps the slot, and tries again after four times that long.
-	// While the server does not answer, each of these times may be longer, up to a lease.
-	// Zero means 10 seconds.
+	// HandoverTimeout is how long a slot that is to move waits for its handlers before their contexts end. If
+	// a handler does not return within another half of it, the member keeps the slot, and tries again after
+	// four times that long. While the server does not answer, each of these times may be longer, up to a
+	// lease. Zero means 10 seconds.
 	HandoverTimeout time.Duration
 
 	// Clock is where all times come from. Nil means the real clock. Since must be monotonic.
@@ -57,17 +59,19 @@ type Config struct {
 
 // QueueConfig configures [NewQueue].
 type QueueConfig[T comparable] struct {
-	// Name is the queue's name in the group. Empty means that of the queue below, which may be empty too. Members compare how
-	// queues of the same name hash their keys, so keep it from one version of the program to the next.
+	// Name is the queue's name in the group. Empty means that of the queue below, which may be empty too.
+	// Members compare how queues of the same name hash their keys, so keep it from one version of the program
+	// to the next.
 	Name string
-	// Keys lists all keys of the source, for example those of an informer's cache, also those of other replicas. It is
-	// called when the member has got slots, and again and again until it returns no error. It must contain a change
-	// when, or before, the change is added to the queue, as an informer's cache does. If it returns keys and
-	// an error, these keys are used, and it is called again. It is required.
+	// Keys lists all keys of the source, for example those of an informer's cache, also those of other
+	// replicas. It is called when the member has got slots, and again and again until it returns no error. It
+	// must contain a change when, or before, the change is added to the queue, as an informer's cache does.
+	// If it returns keys and an error, these keys are used, and it is called again. It is required.
 	Keys func(ctx context.Context) ([]T, error)
-	// Hash replaces the hash of keys, for example to keep all keys of a namespace with one replica; see [HashString].
-	// All replicas must have the same one, in all versions of the program that run side by side. The slot is chosen by its upper
-	// bits. It is needed for keys that are not strings, numbers, booleans, or structs and arrays of such.
+	// Hash replaces the hash of keys, for example to keep all keys of a namespace with one replica; see
+	// [HashString]. All replicas must have the same one, in all versions of the program that run side by
+	// side. The slot is chosen by its upper bits. It is needed for keys that are not strings, numbers,
+	// booleans, or structs and arrays of such.
 	Hash func(key T) uint64
 	// ListPriority is the priority with which the keys of Keys are added, if the queue has priorities.
 	ListPriority int
@@ -115,7 +119,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// newID returns an id that no member or table ever had: a member that was believed dead and comes back is a new one.
+// newID returns an id that no member or table ever had: a member that was believed dead and comes back is a
+// new one.
 func newID(name string) string {
 	return fmt.Sprintf("%s-%s", name, strings.ToLower(rand.Text()[:10]))
 }

@@ -23,9 +23,9 @@ func holdingAll(slots int) *Member {
 	if err != nil {
 		panic(err)
 	}
-	m := &Member{config: config, logger: config.Logger, start: time.Now(), slots: make([]slot, slots), states: make([]atomic.Uint32, slots), toWork: make(chan struct{}, 1)}
+	m := &Member{config: config, logger: config.Logger, start: time.Now(), slots: make([]ownSlot, slots), states: make([]atomic.Uint32, slots), toWork: make(chan struct{}, 1)}
 	m.ctx, m.end = context.WithCancel(context.Background())
-	m.queues.Store(&[]slotQueue{})
+	m.queues.Store(&[]memberQueue{})
 	m.validUntil.Store(math.MaxInt64)
 	m.wallUntil.Store(math.MaxInt64)
 	for s := range m.slots {

@@ -1,5 +1,6 @@
-// Package sharding divides the keys of a program's queues among its replicas, with Lease objects of the Kubernetes API
-// server alone. All replicas work; each key is with one of them at a time; replicas come and go.
+// Package sharding divides the keys of a program's queues among its replicas, with Lease objects of the
+// Kubernetes API server alone. All replicas work; each key is with one of them at a time; replicas come and
+// go.
 //
 //	member, err := sharding.Join(ctx, sharding.Leases(client.CoordinationV1(), "my-system"), sharding.Config{Group: "website-controller"})
 //	inner := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedControllerRateLimiter[string](nil)) // any in-memory queue
@@ -7,11 +8,12 @@
 //	err = worker.Run(ctx, queue, reconcile, worker.Options[string]{Workers: 8})            // as always
 //	err = member.Leave(context.WithoutCancel(ctx))                                         // hands over what it holds, now
 //
-// Every replica still watches all objects and adds all keys; its queue drops the keys of the others. So this is for
-// sources that every replica can see and list. A change that only one replica hears of and no list contains, such as
-// a webhook's, cannot be divided in this way: use package redisqueue.
+// Every replica still watches all objects and adds all keys; its queue drops the keys of the others. So this
+// is for sources that every replica can see and list. A change that only one replica hears of and no list
+// contains, such as a webhook's, cannot be divided in this way: use package redisqueue.
 //
-// A key is handed out by at most one replica at a time, none is forgotten when it moves, and the context of a handler ends before another
-// replica can get its key. docs/sharding.md says under which conditions, what it costs, and what to do when something goes wrong. docs/project/sharding.md says how it
-// works, for those who change it.
+// A key is handed out by at most one replica at a time, none is forgotten when it moves, and the context of a
+// handler ends before another replica can get its key. docs/sharding.md says under which conditions, what it
+// costs, and what to do when something goes wrong. docs/project/sharding.md says how it works, for those who
+// change it.
 package sharding

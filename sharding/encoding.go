@@ -10,17 +10,18 @@ import (
 	"time"
 )
 
-// formatVersion is the newest format of records that this version of the library knows. It reads all older ones. A change that older
-// members may ignore adds a field, and the number stays: members keep fields that they do not know in all records that they write
-// again. A change that they must not ignore takes the next number, which a table gets when no older member lives; its members refuse
-// older ones that come later. See TestRollingUpdateOfFormats.
+// formatVersion is the newest format of records that this version of the library knows. It reads all older
+// ones. A change that older members may ignore adds a field, and the number stays: members keep fields that
+// they do not know in all records that they write again. A change that they must not ignore takes the next
+// number, which a table gets when no older member lives; its members refuse older ones that come later. See
+// TestRollingUpdateOfFormats.
 const formatVersion = 1
 
 // maxSlots keeps a table below 64 KB: a Lease has room for 256 KB.
 const maxSlots = 4096
 
-// The greatest epoch and the longest lease that a record may have. With more, epochs could overflow, and members would
-// wait forever.
+// The greatest epoch and the longest lease that a record may have. With more, epochs could overflow, and
+// members would wait forever.
 const (
 	maxEpoch = 1 << 53
 	maxLease = 24 * time.Hour
@@ -39,7 +40,8 @@ type tableData struct {
 	Leaving  []string `json:"leaving,omitempty"`
 	Slots    int      `json:"slots"`
 	Epoch    int64    `json:"epoch"`
-	// UID is that of the record, once that is known. In a record that was deleted and made again from a copy it is another.
+	// UID is that of the record, once that is known. In a record that was deleted and made again from a copy
+	// it is another.
 	UID string `json:"uid,omitempty"`
 	// These are the table's, the lease in nanoseconds.
 	Replaces bool              `json:"replaces,omitempty"`
@@ -48,9 +50,9 @@ type tableData struct {
 	Deaths   map[string]deaths `json:"deaths,omitempty"`
 
 	Members []string `json:"members"`
-	// Holders has a word for each run of equal slots, in order: the number of the holder in Members, or "-"; ">" and
-	// the number of the next holder, if the slot is to move; "@" and how many epochs ago it got its holder; "*" and
-	// the length of the run, if that is not 1. For example "0@3*64 0>2@3 -@1".
+	// Holders has a word for each run of equal slots, in order: the number of the holder in Members, or "-";
+	// ">" and the number of the next holder, if the slot is to move; "@" and how many epochs ago it got its
+	// holder; "*" and the length of the run, if that is not 1. For example "0@3*64 0>2@3 -@1".
 	Holders string `json:"holders"`
 }
 
@@ -160,22 +162,23 @@ type memberData struct {
 	Sequence int64 `json:"sequence"`
 	// Lease is how long the member lives after a write, in nanoseconds.
 	Lease int64 `json:"lease"`
-	// Slots is into how many slots the member divides keys, and Hashes has the fingerprint of each queue's hash, by the queue's name.
+	// Slots is into how many slots the member divides keys, and Hashes has the fingerprint of each queue's
+	// hash, by the queue's name.
 	Slots  int               `json:"slots"`
 	Hashes map[string]string `json:"hashes,omitempty"`
 	// Table is the last table that the member has seen and can use. It holds slots by no other.
 	Table string `json:"table,omitempty"`
-	// Earlier: the process has known another table before that one. Busy are slots that it held by that one, and whose
-	// handlers still run.
+	// Earlier: the process has known another table before that one. Busy are slots that it held by that one,
+	// and whose handlers still run.
 	Earlier bool  `json:"earlier,omitempty"`
 	Busy    []int `json:"busy,omitempty"`
-	// Epoch is the greatest that the member has seen, in any table, and TableEpoch that of Table. LongestLease is the longest lease that
-	// the member knows of.
+	// Epoch is the greatest that the member has seen, in any table, and TableEpoch that of Table.
+	// LongestLease is the longest lease that the member knows of.
 	Epoch        int64 `json:"epoch,omitempty"`
 	TableEpoch   int64 `json:"tableEpoch,omitempty"`
 	LongestLease int64 `json:"longestLease,omitempty"`
-	// Dead: the member's life has ended. Another one has set this after a lease without a renewal, or the member itself when it
-	// left (then Left is set as well) or gave up.
+	// Dead: the member's life has ended. Another one has set this after a lease without a renewal, or the
+	// member itself when it left (then Left is set as well) or gave up.
 	Dead bool `json:"dead,omitempty"`
 	Left bool `json:"left,omitempty"`
 	// Queues is how many queues the member has, if it has all that its program makes. At 0 it takes no slots.
@@ -243,7 +246,8 @@ func foreign(r Record, err error) error {
 		ErrIncompatible, r.Name, err)
 }
 
-// otherSlots is the error for a record of a member, or of a table, that divides keys into another number of slots.
+// otherSlots is the error for a record of a member, or of a table, that divides keys into another number of
+// slots.
 func otherSlots(r Record, theirs, ours int) error {
 	return fmt.Errorf("%w: %s divides keys into %d slots, and this replica into %d: to change Slots, stop all replicas and delete the group's Leases, or use another group",
 		ErrIncompatible, r.Name, theirs, ours)

@@ -7,11 +7,12 @@ import (
 	"sync/atomic"
 )
 
-// cells are the keys of one slot that are being handled, as tokens: numbers that are not zero, and almost always differ for
-// different keys. They fill a cache line. More keys than that have a chain of cells.
+// cells are the keys of one slot that are being handled, as tokens: numbers that are not zero, and almost
+// always differ for different keys. They fill a cache line. More keys than that have a chain of cells.
 //
-// Keys are put and taken out without a lock. A key is put before the slot's state is read, and the state is set before
-// cells are looked at, so a member that has made a slot stop sees each key that was handed out before.
+// Keys are put and taken out without a lock. A key is put before the slot's state is read, and the state is
+// set before cells are looked at, so a member that has made a slot stop sees each key that was handed out
+// before.
 type cells struct {
 	tokens [7]atomic.Uint64
 	next   atomic.Pointer[cells]
@@ -112,11 +113,11 @@ type lease struct {
 
 type fenceKey struct{}
 
-// Fence returns a number that grows each time that the key's slot gets another holder, and true, if ctx is a handler's
-// context (see Lease of a [Queue]). A handler that stores it beside what it writes, and refuses to write where a greater one
-// is stored, cannot overwrite the work of a later holder although its process was stopped and does not know yet that it
-// has lost its lease. It starts at about the milliseconds since 1970 when the group is new. For another context,
-// Fence returns 0 and false.
+// Fence returns a number that grows each time that the key's slot gets another holder, and true, if ctx is a
+// handler's context (see Lease of a [Queue]). A handler that stores it beside what it writes, and refuses to
+// write where a greater one is stored, cannot overwrite the work of a later holder although its process was
+// stopped and does not know yet that it has lost its lease. It starts at about the milliseconds since 1970
+// when the group is new. For another context, Fence returns 0 and false.
 func Fence(ctx context.Context) (int64, bool) {
 	fence, ok := ctx.Value(fenceKey{}).(int64)
 	return fence, ok
@@ -188,7 +189,7 @@ func (q *queue[T]) Lease(ctx context.Context, key T) (context.Context, context.C
 // holdingOf returns the holding of the slot, or one that has ended.
 func (m *Member) holdingOf(slot int) *holding {
 	if m.expired() {
-		m.look() // The timer is late.
+		m.reapply() // The timer is late.
 	}
 	h := m.slots[slot].holding.Load()
 	if h == nil {
@@ -198,8 +199,8 @@ func (m *Member) holdingOf(slot int) *holding {
 	return h
 }
 
-// LeaseHeld is that of [workqueue.Leaser]: its context also ends when the slot is to move. So keys on hold do not delay a
-// handover. It takes nothing from ctx, and the keys of a slot share one context.
+// LeaseHeld is that of [workqueue.Leaser]: its context also ends when the slot is to move. So keys on hold do
+// not delay a handover. It takes nothing from ctx, and the keys of a slot share one context.
 func (q *queue[T]) LeaseHeld(ctx context.Context, key T) (context.Context, context.CancelFunc) {
 	slot, token := q.locate(key)
 	if !q.cells[slot].has(token) {

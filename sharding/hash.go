@@ -14,14 +14,16 @@ import (
 //	Hash: func(key types.NamespacedName) uint64 { return sharding.HashString(key.Namespace) }
 func HashString(s string) uint64 { return stablehash.String(s) }
 
-// slotOf maps a hash to one of n slots. Like package stablehash, it must never change: all replicas must find a key in the same slot.
+// slotOf maps a hash to one of n slots. Like package stablehash, it must never change: all replicas must find
+// a key in the same slot.
 func slotOf(hash uint64, n int) int { return int(stablehash.Scale(hash, uint64(n))) }
 
 // hasher computes the hash of keys of one type.
 type hasher[T comparable] struct {
 	custom func(T) uint64 // QueueConfig.Hash, or nil
 	stable stablehash.Hasher[T]
-	// isName: the key is a Namespace and a Name, or a struct with one that is. It has the hash of the string "namespace/name".
+	// isName: the key is a Namespace and a Name, or a struct with one that is. It has the hash of the string
+	// "namespace/name".
 	isName bool
 }
 
@@ -60,7 +62,8 @@ func (f *hasher[T]) hash(key T) uint64 {
 	return stablehash.String(unsafe.String(unsafe.SliceData(path), len(path)))
 }
 
-// fingerprint identifies the hash by what it makes of some keys. A hash that panics for these has none, and is not checked.
+// fingerprint identifies the hash by what it makes of some keys. A hash that panics for these has none, and
+// is not checked.
 func (f *hasher[T]) fingerprint() string {
 	h := uint64(0)
 	defer func() { _ = recover() }()
@@ -72,7 +75,8 @@ func (f *hasher[T]) fingerprint() string {
 	return fmt.Sprintf("%016x", h)
 }
 
-// fill makes v the i-th sample of its type, as far as its fields are exported. Names are samples as strings are.
+// fill makes v the i-th sample of its type, as far as its fields are exported. Names are samples as strings
+// are.
 func fill(v reflect.Value, i int) {
 	switch {
 	case v.Kind() == reflect.Struct && isName(v.Type()) && v.NumField() == 2:
@@ -96,8 +100,8 @@ func fill(v reflect.Value, i int) {
 	}
 }
 
-// contradictions returns the names of the queues that have another fingerprint in a than in b. A name that only one of them has may
-// still come: members make their queues one after the other.
+// contradictions returns the names of the queues that have another fingerprint in a than in b. A name that
+// only one of them has may still come: members make their queues one after the other.
 func contradictions(a, b map[string]string) (queues []string) {
 	for name, hash := range a {
 		if other, ok := b[name]; ok && other != hash {

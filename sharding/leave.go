@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// Leave makes the member hand over its slots to the others and leave the group. From now on its queues hand out
-// nothing. Slots without running handlers move at once; others when their handlers have returned, whose contexts
-// end after HandoverTimeout. If no other member is there, nobody holds the slots until one joins.
+// Leave makes the member hand over its slots to the others and leave the group. From now on its queues hand
+// out nothing. Slots without running handlers move at once; others when their handlers have returned, whose
+// contexts end after HandoverTimeout. If no other member is there, nobody holds the slots until one joins.
 //
-// Leave returns nil when the member holds nothing any more, and its record is deleted, or marked so that the others can take at
-// once what it held. If ctx is done while it still has slots, it returns an error: the contexts of the handlers that still run end, and
-// the others take over what is left after a lease. Leave gives up in the same way a lease after the last handler has returned, if the server refuses
-// what the member has to write. All queues still exist, and hold their keys, but hand out no more. Further calls wait with the first and
-// return the same: the first context that is done ends all of them.
+// Leave returns nil when the member holds nothing any more, and its record is deleted, or marked so that the
+// others can take at once what it held. If ctx is done while it still has slots, it returns an error: the
+// contexts of the handlers that still run end, and the others take over what is left after a lease. Leave
+// gives up in the same way a lease after the last handler has returned, if the server refuses what the member
+// has to write. All queues still exist, and hold their keys, but hand out no more. Further calls wait with
+// the first and return the same: the first context that is done ends all of them.
 //
 // Call it when the workers have ended. Call it with a context that does not end with the signal to stop.
 func (m *Member) Leave(ctx context.Context) error {
@@ -56,8 +57,9 @@ func (m *Member) Leave(ctx context.Context) error {
 	return nil
 }
 
-// tryLeave lets a member leave when none of its handlers runs. It marks its record, so that the first of the others can give away
-// all that it and others that leave at the same time held. It reports whether the member has left.
+// tryLeave lets a member leave when none of its handlers runs. It marks its record, so that the first of the
+// others can give away all that it and others that leave at the same time held. It reports whether the member
+// has left.
 func (m *Member) tryLeave() bool {
 	m.mu.Lock()
 	view, id, now := &m.mu.view, m.mu.self.id, m.now()
@@ -95,17 +97,17 @@ func (m *Member) tryLeave() bool {
 	return true
 }
 
-// retire stores r, which marks the member's record, and deletes the record as soon as the table gives the member no slot any
-// more. If that takes too long, or it cannot wait, the others delete the record, or those who join next. Without the mark they would wait
-// for a lease.
+// retire stores r, which marks the member's record, and deletes the record as soon as the table gives the
+// member no slot any more. If that takes too long, or it cannot wait, the others delete the record, or those
+// who join next. Without the mark they would wait for a lease.
 func (m *Member) retire(r Record, waits bool) error {
 	marked, err := m.markSelf(r)
-	for until := m.now() + 2*time.Second; waits && marked && !m.isRid() && m.now() < until; {
+	for until := m.now() + 2*time.Second; waits && marked && !m.holdsNothing() && m.now() < until; {
 		if m.sleep(m.ctx, soon, m.toWork) != nil {
 			return nil
 		}
 	}
-	if marked && !m.isRid() {
+	if marked && !m.holdsNothing() {
 		return nil
 	}
 	deletion := m.deleteSelf(m.ctx)
@@ -145,8 +147,8 @@ func (m *Member) markSelf(r Record) (marked bool, err error) {
 	return false, err
 }
 
-// isRid reports whether the table gives the member no slot any more.
-func (m *Member) isRid() bool {
+// holdsNothing reports whether the table gives the member no slot any more.
+func (m *Member) holdsNothing() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	view := &m.mu.view

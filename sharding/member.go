@@ -23,36 +23,38 @@ var (
 	ErrLeft = errors.New("sharding: the member has left its group")
 )
 
-// ErrIncompatible is in the errors for records that this member must not work with: of a newer format, of another
-// number of slots, or not written by this library.
+// ErrIncompatible is in the errors for records that this member must not work with: of a newer format, of
+// another number of slots, or not written by this library.
 var ErrIncompatible = errors.New("sharding: incompatible record")
 
-// ErrNoQueue is in what [Member.Err] returns if the member has had no queue for a lease, or not all of Config.Queues: it takes no
-// slots, and the others do all the work. A controller that waits to be the leader makes none: its NeedLeaderElection must be false.
+// ErrNoQueue is in what [Member.Err] returns if the member has had no queue for a lease, or not all of
+// Config.Queues: it takes no slots, and the others do all the work. A controller that waits to be the leader
+// makes none: its NeedLeaderElection must be false.
 var ErrNoQueue = errors.New("sharding: the member takes no slots, because it lacks a queue: call NewQueue soon after Join, in each replica")
 
 // errNoTable is what Err returns in the first moments after Join, and while a lost table is replaced.
 var errNoTable = errors.New("sharding: the member waits for a table of its group")
 
-// Member is a process's part in a group. It holds slots, whose keys the queues of [NewQueue] hand out. It is made by
-// [Join]; all methods are safe for concurrent use.
+// Member is a process's part in a group. It holds slots, whose keys the queues of [NewQueue] hand out. It is
+// made by [Join]; all methods are safe for concurrent use.
 type Member struct {
 	config Config
 	store  Store
 	logger *slog.Logger
-	// start is time zero for all times of the member. They are readings of the clock's monotonic part, but for moment.wall.
+	// start is time zero for all times of the member. They are readings of the clock's monotonic part, but
+	// for moment.wall.
 	start time.Time
 	// lackedQueue: work has found that the member lacks a queue. Only its goroutine uses it.
 	lackedQueue bool
-	// seen counts the records of members that this one has seen.
-	seen atomic.Int64
+	// recordsSeen counts the records of members that this one has seen.
+	recordsSeen atomic.Int64
 
-	slots []slot
+	slots []ownSlot
 	// states has the state of each slot, together, because queues read one for each key.
 	states []atomic.Uint32
-	queues atomic.Pointer[[]slotQueue]
-	// validUntil is when the member stops holding slots unless it hears from the store again, and wallUntil is that by the wall clock.
-	// They are written under mu.
+	queues atomic.Pointer[[]memberQueue]
+	// validUntil is when the member stops holding slots unless it hears from the store again, and wallUntil
+	// is that by the wall clock. They are written under mu.
 	validUntil, wallUntil atomic.Int64
 
 	// ctx is that of all loops and calls, and ends when the member has left.
@@ -61,8 +63,8 @@ type Member struct {
 	loops sync.WaitGroup
 	// Each of these has room for one signal to a loop: that it should look again.
 	toRenew, toConfirm, toWork, toExpire chan struct{}
-	// left is closed when the member holds nothing any more, even if it could not mark its record (leaveErr), and written when all log
-	// lines are.
+	// left is closed when the member holds nothing any more, even if it could not mark its record (leaveErr),
+	// and written when all log lines are.
 	left    chan struct{}
 	written <-chan struct{}
 
@@ -71,21 +73,22 @@ type Member struct {
 		self own
 		view view
 		// members has what is known of each member, by its id.
-		members map[string]*seen
+		members map[string]*knownMember
 		// formers are the ids of earlier lives of this process.
 		formers map[string]bool
-		// listed is the version from which to watch, and heard when a list or the watch showed something last.
-		listed string
-		heard  time.Duration
+		// listVersion is the version from which to watch, and heard when a list or the watch showed something last.
+		listVersion string
+		heard       time.Duration
 		// leaving: Leave was called. finished: the member's record must not be renewed any more.
 		leaving, finished bool
-		// leaveErr is why Leave ended early. handedOver: the record was marked or deleted all the same, so that is no error.
+		// leaveErr is why Leave ended early. handedOver: the record was marked or deleted all the same, so
+		// that is no error.
 		leaveErr   error
 		handedOver bool
 		// barred: the member has given up its slots, and must not renew its record until this has happened.
 		barred barrier
-		// made are the names of the member's queues. hashes has the fingerprint of each one's hash, by its name. The map does not
-		// change: there is a new one.
+		// made are the names of the member's queues. hashes has the fingerprint of each one's hash, by its
+		// name. The map does not change: there is a new one.
 		made   []string
 		hashes map[string]string
 		// changes are to be carried out when mu is unlocked; see unlock.
@@ -96,9 +99,9 @@ type Member struct {
 		handOverAt time.Duration
 		// failed is when a try to renew the record or to read the table last failed.
 		failed time.Duration
-		// unanswered is when a call or the watch last ended without an answer of the server, and distrusted is when the member's own record
-		// last showed that a backup may have been restored.
-		unanswered, distrusted time.Duration
+		// unanswered is when a call or the watch last ended without an answer of the server, and
+		// restoreSuspected is when the member's own record last showed that a backup may have been restored.
+		unanswered, restoreSuspected time.Duration
 		// since is when each of these was first seen, or zero.
 		since struct {
 			missing   time.Duration // There is no table, or it must be replaced. If that has failed: when to try it again.
@@ -118,15 +121,16 @@ type Member struct {
 	}
 }
 
-// Join makes this process a member of a group. It returns when the member is stored, and the group's records are known; the
-// member gets its share of the slots soon after that. It tries until ctx is done, and then returns the last error. Records
-// that are not of this library or not of this version, and another number of slots, are errors at once
-// ([ErrIncompatible]). It first tries each verb that the client needs. If the client lacks one for a whole lease, Join returns an
-// error that names it. A member that could not join deletes its record again, for which it takes up to a fifth of a lease.
-// What happens to ctx after Join does not matter: a member stays until [Member.Leave].
+// Join makes this process a member of a group. It returns when the member is stored, and the group's records
+// are known; the member gets its share of the slots soon after that. It tries until ctx is done, and then
+// returns the last error. Records that are not of this library or not of this version, and another number of
+// slots, are errors at once ([ErrIncompatible]). It first tries each verb that the client needs. If the
+// client lacks one for a whole lease, Join returns an error that names it. A member that could not join
+// deletes its record again, for which it takes up to a fifth of a lease. What happens to ctx after Join does
+// not matter: a member stays until [Member.Leave].
 //
-// Join after the caches that QueueConfig.Keys lists are filled, so that slots do not move to a replica that cannot
-// handle their keys yet.
+// Join after the caches that QueueConfig.Keys lists are filled, so that slots do not move to a replica that
+// cannot handle their keys yet.
 func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -137,17 +141,17 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 	}
 	m := &Member{
 		config: config, store: store, start: config.Clock.Now(),
-		slots: make([]slot, config.Slots), states: make([]atomic.Uint32, config.Slots),
+		slots: make([]ownSlot, config.Slots), states: make([]atomic.Uint32, config.Slots),
 		toRenew: make(chan struct{}, 1), toConfirm: make(chan struct{}, 1), toWork: make(chan struct{}, 1),
 		toExpire: make(chan struct{}, 1), left: make(chan struct{}),
 	}
-	m.queues.Store(&[]slotQueue{})
+	m.queues.Store(&[]memberQueue{})
 	m.ctx, m.end = context.WithCancel(context.WithoutCancel(ctx))
 	m.logger, m.written = newLateLogger(m.ctx, config.Logger.With("group", config.Group))
 	m.mu.self = m.newSelf()
-	m.mu.view, m.mu.members = view{adopted: never, confirmed: neverMoment, lease: config.Lease}, make(map[string]*seen)
+	m.mu.view, m.mu.members = view{adoptBegan: never, confirmed: neverMoment, lease: config.Lease}, make(map[string]*knownMember)
 	m.mu.formers = make(map[string]bool)
-	m.mu.failed, m.mu.unanswered, m.mu.distrusted = never, never, never
+	m.mu.failed, m.mu.unanswered, m.mu.restoreSuspected = never, never, never
 	stop := context.AfterFunc(ctx, m.end)
 	err = m.begin(ctx)
 	if !stop() {
@@ -200,10 +204,11 @@ func (m *Member) ID() string {
 	return m.mu.self.id
 }
 
-// Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it is not. It also returns an
-// error if the member has not been able for a lease to write the table, or to mark the record of a dead member, so that slots, or
-// those of the dead, cannot move, or to list the others' records. From all these it recovers by itself. It returns [ErrNoQueue] if the
-// member is in touch and lacks a queue.
+// Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it
+// is not. It also returns an error if the member has not been able for a lease to write the table, or to mark
+// the record of a dead member, so that slots, or those of the dead, cannot move, or to list the others'
+// records. From all these it recovers by itself. It returns [ErrNoQueue] if the member is in touch and lacks
+// a queue.
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -226,8 +231,8 @@ func (m *Member) Err() error {
 	return cmp.Or(m.mu.view.incompatible, m.mu.problem.confirm, m.mu.problem.renew, lost)
 }
 
-// everyThird calls f three times in a lease, at each signal, and soon after an error. what describes f in the log; *problem holds
-// its last error.
+// everyThird calls f three times in a lease, at each signal, and soon after an error. what describes f in the
+// log; *problem holds its last error.
 func (m *Member) everyThird(f func() error, what string, problem *error, signals <-chan struct{}) {
 	for {
 		delay, wake, err := m.config.Lease/3, signals, f()
@@ -253,7 +258,8 @@ func (m *Member) everyThird(f func() error, what string, problem *error, signals
 	}
 }
 
-// workLoop takes over from dead members, plans, and hands over: everything that writes the table, and the records of others.
+// workLoop takes over from dead members, plans, and hands over: everything that writes the table, and the
+// records of others.
 func (m *Member) workLoop() {
 	for !m.tryLeave() {
 		next, failed := m.work()
@@ -267,12 +273,13 @@ func (m *Member) workLoop() {
 	}
 }
 
-// work does what there is to do, and returns when to look again if nothing changes, and whether something failed.
+// work does what there is to do, and returns when to look again if nothing changes, and whether something
+// failed.
 func (m *Member) work() (next time.Duration, failed bool) {
-	m.look()
+	m.reapply()
 	m.mu.Lock()
 	now := m.now()
-	next = m.hurryLocked(now)
+	next = m.endOverdueLocked(now)
 	lacksQueue := m.lacksQueueLocked()
 	if m.mu.handOverAt > now {
 		next = min(next, m.mu.handOverAt)
@@ -282,7 +289,7 @@ func (m *Member) work() (next time.Duration, failed bool) {
 		m.report("No slots", lacksQueue) // Once, until it has one.
 	}
 	m.lackedQueue = lacksQueue != nil
-	for _, step := range []func(now time.Duration) (time.Duration, error){m.makeTable, m.buryDead, m.findHolders, m.writeTable, m.giveUp} {
+	for _, step := range []func(now time.Duration) (time.Duration, error){m.makeTable, m.markSilent, m.findHolders, m.writeTable, m.giveUp} {
 		due, err := step(now)
 		if err != nil {
 			m.report("Cannot move slots", err)
@@ -293,7 +300,8 @@ func (m *Member) work() (next time.Duration, failed bool) {
 	return next, failed
 }
 
-// turnLocked returns how long this member waits before it does what any member could do: the first one does it at once.
+// turnLocked returns how long this member waits before it does what any member could do: the first one does
+// it at once.
 func (m *Member) turnLocked(now time.Duration) time.Duration {
 	rank := 0
 	for id, s := range m.mu.members {
@@ -344,7 +352,8 @@ func (m *Member) call(ctx context.Context, f func(context.Context) error) error 
 	return err
 }
 
-// noAnswer notes that the server may have been away, and may have been restored from a backup before it answers again.
+// noAnswer notes that the server may have been away, and may have been restored from a backup before it
+// answers again.
 func (m *Member) noAnswer() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -380,7 +389,8 @@ func (m *Member) listRecords() (records []Record, version string, err error) {
 	return records, version, err
 }
 
-// sleep waits until d has passed, there is a signal, or ctx or the member ends, for which it returns an error.
+// sleep waits until d has passed, there is a signal, or ctx or the member ends, for which it returns an
+// error.
 func (m *Member) sleep(ctx context.Context, d time.Duration, signals <-chan struct{}) error {
 	timer := m.config.Clock.NewTimer(d)
 	defer timer.Stop()

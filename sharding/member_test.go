@@ -80,11 +80,11 @@ func mustJoin(t *testing.T, store Store, config Config) *Member {
 
 // addIdleQueue gives a member a queue that hands out nothing, and that is not among its names.
 func addIdleQueue(m *Member) {
-	m.queues.Store(&[]slotQueue{idleQueue{}})
+	m.queues.Store(&[]memberQueue{idleQueue{}})
 	signal(m.toRenew)
 }
 
-type idleQueue struct{ slotQueue }
+type idleQueue struct{ memberQueue }
 
 func (idleQueue) handlers(int) int { return 0 }
 func (idleQueue) gained([]int)     {}

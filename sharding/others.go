@@ -17,7 +17,8 @@ import (
 //	   │  its record is gone: somebody else has deleted it, perhaps a person          for a lease │
 //	   └──────────────────────────────────┴───────────────────────────────▶ gone ────────────────┘
 //
-// A record that is gone may be that of a member that does not know it yet, so its slots stay with it for another lease.
+// A record that is gone may be that of a member that does not know it yet, so its slots stay with it for
+// another lease.
 type life int
 
 const (
@@ -27,32 +28,33 @@ const (
 	dead // Only then may its slots be given away.
 )
 
-// seen is another member's record, or the member's own, as others see it.
-type seen struct {
+// knownMember is another member's record, or the member's own, as others see it.
+type knownMember struct {
 	data    memberData
 	version string
 	// usable: data is of this library and version, and of the same number of slots.
 	usable bool
-	// known is when the member was seen for the first time. since is when this version was, or when the record was found to be gone, or
-	// later: see forgiveSilenceLocked.
-	known, since time.Duration
-	isGone       bool
-	// order is this version's number among all records that were seen. renewed: there was another version before it.
-	order   int64
+	// known is when the member was seen for the first time. leaseFrom is when this version was, or when the
+	// record was found to be gone, or later: see extendLeasesLocked.
+	known, leaseFrom time.Duration
+	isGone           bool
+	// serial is this version's number among all records that were seen. renewed: there was another version
+	// before it.
+	serial  int64
 	renewed bool
-	// toRead: the record must be read, because it vanished from the watch or a list, or came back.
-	toRead bool
-	// byMe: this member has marked the record. former: it is that of an earlier life of this process.
-	byMe, former bool
+	// mustRead: the record must be read, because it vanished from the watch or a list, or came back.
+	mustRead bool
+	// markedByMe: this member has marked the record. former: it is that of an earlier life of this process.
+	markedByMe, former bool
 	// unmarked is why the record could not be marked, if that has failed, and retry is when to try it again.
 	unmarked error
 	retry    time.Duration
 }
 
-func (s *seen) life(now time.Duration) life {
+func (s *knownMember) life(now time.Duration) life {
 	expired := now >= s.expires()
 	switch {
-	case s.data.Dead, s.isGone && expired && !s.toRead:
+	case s.data.Dead, s.isGone && expired && !s.mustRead:
 		return dead
 	case s.isGone:
 		return gone
@@ -63,32 +65,32 @@ func (s *seen) life(now time.Duration) life {
 }
 
 // expires returns until when the member lives if nothing is heard of it.
-func (s *seen) expires() time.Duration {
+func (s *knownMember) expires() time.Duration {
 	if s.former { // This process has given that life up, so nobody renews the record.
 		return s.known
 	}
-	return s.since + time.Duration(s.data.Lease)
+	return s.leaseFrom + time.Duration(s.data.Lease)
 }
 
 // isAlive reports whether the member takes part in the group, as far as is known.
-func (s *seen) isAlive(now time.Duration) bool {
-	return s.usable && !s.toRead && s.life(now) == present
+func (s *knownMember) isAlive(now time.Duration) bool {
+	return s.usable && !s.mustRead && s.life(now) == present
 }
 
-func (s *seen) noteGone(now time.Duration) {
+func (s *knownMember) noteGone(now time.Duration) {
 	if !s.isGone {
-		s.isGone, s.since = true, now
+		s.isGone, s.leaseFrom = true, now
 	}
-	s.toRead = false
+	s.mustRead = false
 }
 
 // missLocked notes that the watch or a list does not show a member's record any more.
-func (m *Member) missLocked(s *seen) {
+func (m *Member) missLocked(s *knownMember) {
 	switch {
 	case s.data.Dead: // For good, so it is not read. Otherwise each member would read the records of all that leave.
 		s.noteGone(m.now())
 	case !s.isGone:
-		s.toRead = true // It is still there if only its label has changed.
+		s.mustRead = true // It is still there if only its label has changed.
 	}
 	signal(m.toWork)
 }
@@ -114,11 +116,11 @@ func (m *Member) watchLoop() {
 	}
 }
 
-// watch follows the records from the last list on, until the watch ends. The member's own renewals come back by it. A watch
-// that does not report them has stalled, and is ended.
+// watch follows the records from the last list on, until the watch ends. The member's own renewals come back
+// by it. A watch that does not report them has stalled, and is ended.
 func (m *Member) watch() error {
 	m.mu.Lock()
-	from := m.mu.listed
+	from := m.mu.listVersion
 	m.mu.heard = m.now()
 	m.mu.Unlock()
 	ctx, cancel := context.WithCancel(m.ctx)
@@ -150,7 +152,7 @@ func (m *Member) list() error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mu.listed = version
+	m.mu.listVersion = version
 	for id, s := range m.mu.members {
 		if !listed[id] && s.known < began {
 			m.missLocked(s)
@@ -190,11 +192,11 @@ func (m *Member) memberChanged(id string, e Event) {
 	}
 }
 
-// sawMemberLocked notes a member's record. A late watch may show an older one: then the member counts as alive for up to a lease too long,
-// which is harmless. It reports whether there is other news than a renewal.
+// sawMemberLocked notes a member's record. A late watch may show an older one: then the member counts as
+// alive for up to a lease too long, which is harmless. It reports whether there is other news than a renewal.
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	s := m.memberLocked(id)
-	s.toRead = false
+	s.mustRead = false
 	d, err := m.decodeOther(id, r)
 	if s.version == r.Version && !s.isGone && s.usable == (err == nil) &&
 		(err != nil || s.data.Sequence == d.Sequence && s.data.Dead == d.Dead) { // After a restore versions repeat.
@@ -202,10 +204,10 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	}
 	before, was := *s, s.life(m.now())
 	if (s.isGone || s.data.Dead && err == nil && !d.Dead) && !isRead {
-		s.toRead = true // The watch is late, or a restore has brought the record back.
+		s.mustRead = true // The watch is late, or a restore has brought the record back.
 		return true
 	}
-	s.version, s.since, s.isGone, s.order = r.Version, m.now(), false, m.seen.Add(1)
+	s.version, s.leaseFrom, s.isGone, s.serial = r.Version, m.now(), false, m.recordsSeen.Add(1)
 	s.renewed = before.version != ""
 	if s.usable = err == nil; !s.usable {
 		// The member keeps the lease that was known last.
@@ -244,40 +246,44 @@ func (m *Member) learnLocked(d memberData) {
 }
 
 // isAheadOf reports whether the member has known a later state of the table.
-func (s *seen) isAheadOf(t *table) bool { return s.data.Table == t.id && s.data.TableEpoch > t.epoch }
+func (s *knownMember) isAheadOf(t *table) bool {
+	return s.data.Table == t.id && s.data.TableEpoch > t.epoch
+}
 
-// isOutdatedLocked reports whether one of the records that were seen up to that order names a later state of the table. A table that
-// was read after that has gone back.
-func (m *Member) isOutdatedLocked(t *table, order int64) bool {
+// isOutdatedLocked reports whether one of the records that were seen up to that serial number names a later
+// state of the table. A table that was read after that has gone back.
+func (m *Member) isOutdatedLocked(t *table, upTo int64) bool {
 	for _, s := range m.mu.members {
-		if s.order <= order && s.isAheadOf(t) {
+		if s.serial <= upTo && s.isAheadOf(t) {
 			return true
 		}
 	}
 	return false
 }
 
-// distrustsUntilLocked returns until when the member gives away no slots but its own. The table may be one of a backup: others may hold
-// what it gives to the dead, or to nobody. They notice it, or lose their validity, within a lease.
-func (m *Member) distrustsUntilLocked(now time.Duration) time.Duration {
-	switch until := m.mu.distrusted + m.mu.view.lease; {
+// takesNothingUntilLocked returns until when the member gives away no slots but its own. The table may be one
+// of a backup: others may hold what it gives to the dead, or to nobody. They notice it, or lose their
+// validity, within a lease.
+func (m *Member) takesNothingUntilLocked(now time.Duration) time.Duration {
+	switch until := m.mu.restoreSuspected + m.mu.view.lease; {
 	case until > now:
 		return until
 	case !m.hasRenewedSinceLocked(never):
 		signal(m.toRenew) // which makes this loop look again
-	case !m.isNewLocked(now):
+	case !m.mustHearOthersLocked(now):
 		return now
 	}
 	return now + m.config.Lease
 }
 
-// isNewLocked reports whether this member has joined, or was out of touch, so recently that others may hold slots that a table
-// from a backup or a copy does not show as theirs. They notice it when they read that table, or their records show it when they
-// are renewed. So each of the members that were there before must have renewed its record since, or be dead.
-func (m *Member) isNewLocked(now time.Duration) bool {
-	listed := m.mu.self.listed
+// mustHearOthersLocked reports whether this member has joined, or was out of touch, so recently that others
+// may hold slots that a table from a backup or a copy does not show as theirs. They notice it when they read
+// that table, or their records show it when they are renewed. So each of the members that were there before
+// must have renewed its record since, or be dead.
+func (m *Member) mustHearOthersLocked(now time.Duration) bool {
+	listed := m.mu.self.listedUpTo
 	for id, s := range m.mu.members {
-		if id != m.mu.self.id && 0 < s.order && s.order <= listed && s.life(now) != dead {
+		if id != m.mu.self.id && 0 < s.serial && s.serial <= listed && s.life(now) != dead {
 			return true
 		}
 	}
@@ -285,19 +291,19 @@ func (m *Member) isNewLocked(now time.Duration) bool {
 }
 
 // memberLocked returns what is known of a member. Of a new one that is only how long it may live.
-func (m *Member) memberLocked(id string) *seen {
+func (m *Member) memberLocked(id string) *knownMember {
 	s := m.mu.members[id]
 	if s == nil {
 		now := m.now()
-		s = &seen{data: memberData{Lease: int64(m.mu.view.lease)}, known: now, since: now, former: m.mu.formers[id]}
+		s = &knownMember{data: memberData{Lease: int64(m.mu.view.lease)}, known: now, leaseFrom: now, former: m.mu.formers[id]}
 		m.mu.members[id] = s
 	}
 	return s
 }
 
-// buryDead marks the records of members that have not renewed them for a whole lease. Such a member can then not renew
-// its record any more, although it may not know it yet; by its own clock its validity is over.
-func (m *Member) buryDead(now time.Duration) (due time.Duration, err error) {
+// markSilent marks the records of members that have not renewed them for a whole lease. Such a member can
+// then not renew its record any more, although it may not know it yet; by its own clock its validity is over.
+func (m *Member) markSilent(now time.Duration) (due time.Duration, err error) {
 	m.mu.Lock()
 	wait := m.turnLocked(now)
 	due = now + m.config.Lease
@@ -318,7 +324,7 @@ func (m *Member) buryDead(now time.Duration) (due time.Duration, err error) {
 	}
 	m.mu.Unlock()
 	for _, id := range silents {
-		if err := m.bury(id); err != nil {
+		if err := m.markDead(id); err != nil {
 			m.mu.Lock()
 			s := m.memberLocked(id)
 			s.unmarked, s.retry = err, m.now()+m.retryDelay() // Each try takes a renewal as well.
@@ -329,8 +335,8 @@ func (m *Member) buryDead(now time.Duration) (due time.Duration, err error) {
 	return due, nil
 }
 
-// unmarkedLocked returns why another member still counts as silent a lease after it could have been taken for dead, if this member cannot
-// mark its record.
+// unmarkedLocked returns why another member still counts as silent a lease after it could have been taken for
+// dead, if this member cannot mark its record.
 func (m *Member) unmarkedLocked() error {
 	now := m.now()
 	for id, s := range m.mu.members {
@@ -341,22 +347,24 @@ func (m *Member) unmarkedLocked() error {
 	return nil
 }
 
-// hasRenewedSinceLocked reports whether the member has renewed its own record since then, and since the server was last away.
-// Only that shows that no backup was restored meanwhile, which would have taken back what others have written.
+// hasRenewedSinceLocked reports whether the member has renewed its own record since then, and since the
+// server was last away. Only that shows that no backup was restored meanwhile, which would have taken back
+// what others have written.
 func (m *Member) hasRenewedSinceLocked(then time.Duration) bool {
 	return m.mu.self.renewed.mono >= max(then, m.mu.unanswered)
 }
 
-// bury reads the record once more, because what the watch has shown may be old, and marks it on condition that it has not changed since.
-// A mark shows everybody, and for good, that the member did not just lose its record.
-func (m *Member) bury(id string) error {
+// markDead reads the record once more, because what the watch has shown may be old, and marks it on condition
+// that it has not changed since. A mark shows everybody, and for good, that the member did not just lose its
+// record.
+func (m *Member) markDead(id string) error {
 	r, err := m.findMember(id)
 	m.mu.Lock()
 	s := m.memberLocked(id)
-	buries := err == nil && s.life(m.now()) == silent
+	isSilent := err == nil && s.life(m.now()) == silent
 	d := s.data
 	m.mu.Unlock()
-	if !buries {
+	if !isSilent {
 		return err
 	}
 	d.Format, d.ID, d.Slots, d.Dead = formatVersion, id, m.config.Slots, true // Of a record that cannot be read nothing else is known.
@@ -370,13 +378,13 @@ func (m *Member) bury(id string) error {
 	m.mu.Lock()
 	defer m.unlock()
 	m.sawMemberLocked(id, r, true)
-	m.mu.members[id].byMe = true
+	m.mu.members[id].markedByMe = true
 	m.logger.Warn("A member has not renewed its lease: taking over", "dead", id, "lease", time.Duration(d.Lease))
 	return nil
 }
 
-// findHolders looks for members that the table names and the watch has not shown, and for those that have vanished from it. It
-// deletes marked records that the table names no more.
+// findHolders looks for members that the table names and the watch has not shown, and for those that have
+// vanished from it. It deletes marked records that the table names no more.
 func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 	var lost []string
 	remains, version := "", "" // One at a time: each costs two calls.
@@ -391,7 +399,7 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 		}
 		for id, s := range m.mu.members {
 			switch {
-			case s.toRead:
+			case s.mustRead:
 				lost = append(lost, id)
 			case named[id] || s.life(now) != dead || !m.validLocked():
 			case s.isGone && s.former: // It may still be created.
@@ -399,7 +407,7 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 				delete(m.mu.members, id)
 			case m.mu.leaving: // Others do it.
 			default:
-				if at := s.since + m.turnLocked(now); at > now {
+				if at := s.leaseFrom + m.turnLocked(now); at > now {
 					due = min(due, at)
 				} else {
 					remains, version = id, s.version
@@ -422,13 +430,13 @@ func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
 		return now, err
 	}
 	m.mu.Lock()
-	m.mu.members[remains].since = m.now() + m.config.Lease // Then it is tried again. A marked record stays dead.
+	m.mu.members[remains].leaseFrom = m.now() + m.config.Lease // Then it is tried again. A marked record stays dead.
 	m.mu.Unlock()
 	return due, err
 }
 
-// findMember reads a member's record that the watch has not shown. Only that shows that it is gone: the watch may lag
-// behind the table that names the member. So the table must have been read before.
+// findMember reads a member's record that the watch has not shown. Only that shows that it is gone: the watch
+// may lag behind the table that names the member. So the table must have been read before.
 func (m *Member) findMember(id string) (Record, error) {
 	r, err := m.get(m.recordName(id))
 	m.mu.Lock()

@@ -10,10 +10,11 @@ import (
 
 // own is the member's own record, as the member knows it.
 //
-// client-go's tools/leaderelection (0.29 to 0.37) cannot keep it. It creates a record that was deleted again, with the same
-// identity, and goes on; here others have given the member's slots away by then. It goes on for RetryPeriod and RenewDeadline
-// from the end of a renewal, and others count from its beginning or any time up to the end, so a slow call takes it past their
-// lease. And it keeps neither the id of the table nor a sequence in the record.
+// client-go's tools/leaderelection (0.29 to 0.37) cannot keep it. It creates a record that was deleted again,
+// with the same identity, and goes on; here others have given the member's slots away by then. It goes on for
+// RetryPeriod and RenewDeadline from the end of a renewal, and others count from its beginning or any time up
+// to the end, so a slow call takes it past their lease. And it keeps neither the id of the table nor a
+// sequence in the record.
 type own struct {
 	id      string
 	version string // empty until the record is stored
@@ -22,16 +23,17 @@ type own struct {
 	attempts map[int64]attempt
 	// stored is the sequence that the record had when it was seen last.
 	stored int64
-	// alive: nobody has ended this life, as far as the member knows. While its record is there, unmarked, nobody gives its slots
-	// away.
+	// alive: nobody has ended this life, as far as the member knows. While its record is there, unmarked,
+	// nobody gives its slots away.
 	alive bool
 	// renewed is when the last attempt began that is known to have succeeded.
 	renewed moment
 	// follows is the table that the record names. The record has been stored with it at followsSince or earlier.
 	follows      string
 	followsSince time.Duration
-	// listed is the value of seen after the first list since the member joined or was out of touch, and notListed before it.
-	listed int64
+	// listedUpTo is the value of recordsSeen after the first list since the member joined or was out of
+	// touch, and notListed before it.
+	listedUpTo int64
 }
 
 // notListed is that of a member that has not listed the others yet.
@@ -42,8 +44,8 @@ type attempt struct {
 	follows string
 }
 
-// moment is a reading of both clocks: the monotonic one, which people cannot set, and the wall clock, which goes on while a machine
-// is suspended.
+// moment is a reading of both clocks: the monotonic one, which people cannot set, and the wall clock, which
+// goes on while a machine is suspended.
 type moment struct{ mono, wall time.Duration }
 
 // never is a time before all others.
@@ -53,7 +55,8 @@ var neverMoment = moment{never, never}
 
 func (a moment) earliest(b moment) moment { return moment{min(a.mono, b.mono), min(a.wall, b.wall)} }
 
-// latest returns the later of two moments. If the wall clock was set back in between, its reading may be the smaller one.
+// latest returns the later of two moments. If the wall clock was set back in between, its reading may be the
+// smaller one.
 func (a moment) latest(b moment) moment {
 	if a.mono > b.mono {
 		return a
@@ -71,7 +74,7 @@ func (m *Member) moment() moment {
 func (m *Member) newSelf() own {
 	return own{
 		id: m.config.newID(idName(m.config.Name)), attempts: make(map[int64]attempt), alive: true,
-		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows, listed: notListed,
+		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows, listedUpTo: notListed,
 	}
 }
 
@@ -85,7 +88,7 @@ func (m *Member) renew() error {
 		if upToDate, err := m.writeSelf(r, sequence); err != nil {
 			return err
 		} else if upToDate {
-			return m.meet()
+			return m.listOnce()
 		}
 	}
 	return ErrConflict
@@ -95,8 +98,8 @@ func (m *Member) renew() error {
 func (m *Member) writeSelf(r Record, sequence int64) (upToDate bool, err error) {
 	creates := r.Version == ""
 	if creates && sequence > 1 {
-		// The first attempt to create it has reported an error. If it succeeded nevertheless, others may have ended the record's
-		// life by now, and a second one could bring back a member that they take for dead.
+		// The first attempt to create it has reported an error. If it succeeded nevertheless, others may have
+		// ended the record's life by now, and a second one could bring back a member that they take for dead.
 		return m.readSelf()
 	}
 	r, err = m.put(r)
@@ -117,10 +120,10 @@ func (m *Member) writeSelf(r Record, sequence int64) (upToDate bool, err error) 
 	return false, err
 }
 
-// meet lists the others' records if the member was out of touch, or has just come.
-func (m *Member) meet() error {
+// listOnce lists the others' records if the member was out of touch, or has just come.
+func (m *Member) listOnce() error {
 	m.mu.Lock()
-	id, listed := m.mu.self.id, m.mu.self.listed
+	id, listed := m.mu.self.id, m.mu.self.listedUpTo
 	m.mu.Unlock()
 	if listed < notListed {
 		return nil
@@ -133,7 +136,7 @@ func (m *Member) meet() error {
 		return fmt.Errorf("list the members: %w", err)
 	}
 	if m.mu.since.unlisted = 0; m.mu.self.id == id {
-		m.mu.self.listed = m.seen.Load()
+		m.mu.self.listedUpTo = m.recordsSeen.Load()
 	}
 	return nil
 }
@@ -170,8 +173,9 @@ func (m *Member) selfRecordLocked(follows string, isDead bool) Record {
 	}
 }
 
-// followLocked returns the id of the table that the record should name. A member that names a new one says that it
-// holds nothing by the last one any more, but for the slots whose handlers still run, which it names as well.
+// followLocked returns the id of the table that the record should name. A member that names a new one says
+// that it holds nothing by the last one any more, but for the slots whose handlers still run, which it names
+// as well.
 func (m *Member) followLocked() string {
 	if t := m.mu.view.table; t != nil && m.mu.view.incompatible == nil && m.mu.view.broken == nil {
 		return t.id
@@ -179,12 +183,12 @@ func (m *Member) followLocked() string {
 	return m.mu.self.follows
 }
 
-// busyWithoutLocked returns the slots that the member does not hold and whose handlers still run. Only a table that has yet to be
-// filled leaves them with the member.
+// busyWithoutLocked returns the slots that the member does not hold and whose handlers still run. Only a
+// table that has yet to be filled leaves them with the member.
 func (m *Member) busyWithoutLocked() (slots []int) {
 	if t := m.mu.view.table; t != nil && t.settling {
 		for s := range m.slots {
-			if m.slots[s].by == m.mu.self.id && m.isBusy(s) { // Those of an earlier life are others' now.
+			if m.slots[s].heldAs == m.mu.self.id && m.isBusy(s) { // Those of an earlier life are others' now.
 				slots = append(slots, s)
 			}
 		}
@@ -192,25 +196,25 @@ func (m *Member) busyWithoutLocked() (slots []int) {
 	return slots
 }
 
-// stored notes that an attempt is in the record, which has that version. The member's validity counts from the
-// beginning of the attempt: others may have seen it at any time since.
+// stored notes that an attempt is in the record, which has that version. The member's validity counts from
+// the beginning of the attempt: others may have seen it at any time since.
 func (m *Member) stored(sequence int64, version string) (upToDate bool) {
 	m.mu.Lock()
 	defer m.unlock()
 	self := &m.mu.self
 	if sequence < self.stored {
-		m.distrustLocked()
+		m.suspectRestoreLocked()
 	}
 	self.version, self.stored = version, sequence
 	if a, ok := self.attempts[sequence]; ok {
 		switch {
 		case a.began.since(self.renewed) > m.config.Lease*2/3:
-			m.forgiveSilenceLocked(1)
+			m.extendLeasesLocked(1)
 		case self.renewed.mono < m.mu.failed:
-			m.forgiveSilenceLocked(1. / 3)
+			m.extendLeasesLocked(1. / 3)
 		}
 		self.renewed = self.renewed.latest(a.began)
-		signal(m.toWork) // buryDead may wait for it.
+		signal(m.toWork) // markSilent may wait for it.
 		if self.follows != a.follows || self.followsSince == never {
 			self.follows, self.followsSince = a.follows, m.now()
 			signal(m.toConfirm)
@@ -224,7 +228,8 @@ func (m *Member) stored(sequence int64, version string) (upToDate bool) {
 	return sequence == self.sequence
 }
 
-// readSelf reads the record after a conflict, or a creation that reported an error. It returns true if the last attempt has succeeded.
+// readSelf reads the record after a conflict, or a creation that reported an error. It returns true if the
+// last attempt has succeeded.
 func (m *Member) readSelf() (upToDate bool, err error) {
 	id := m.ID()
 	r, err := m.get(m.recordName(id))
@@ -244,8 +249,8 @@ func (m *Member) readSelf() (upToDate bool, err error) {
 	return false, nil
 }
 
-// died ends the life of a member whose record is gone, or marked: others may give its slots away at any time. The process goes on
-// as a new member, without slots.
+// died ends the life of a member whose record is gone, or marked: others may give its slots away at any time.
+// The process goes on as a new member, without slots.
 func (m *Member) died() {
 	m.mu.Lock()
 	defer m.unlock()
@@ -265,29 +270,30 @@ func (m *Member) died() {
 	m.mu.self.alive = false
 	m.applyLocked() // It drops all slots.
 	m.mu.self = m.newSelf()
-	m.distrustLocked()
+	m.suspectRestoreLocked()
 }
 
-// distrustLocked is called when the member's own record shows that a backup may have been restored.
-func (m *Member) distrustLocked() {
-	m.mu.distrusted = m.now()
-	m.forgiveSilenceLocked(1)
+// suspectRestoreLocked is called when the member's own record shows that a backup may have been restored.
+func (m *Member) suspectRestoreLocked() {
+	m.mu.restoreSuspected = m.now()
+	m.extendLeasesLocked(1)
 	signal(m.toConfirm)
 }
 
-// forgiveSilenceLocked gives each other member that part of its lease to renew its record: a renewal that this member has not seen may have
-// been taken back by a backup. A third is enough for a member that has noticed the outage; with more, each failed call would put off a
-// takeover. A member that was stopped notices nothing until its validity ends, so after a long outage all get a whole lease.
-func (m *Member) forgiveSilenceLocked(part float64) {
+// extendLeasesLocked gives each other member that part of its lease to renew its record: a renewal that this
+// member has not seen may have been taken back by a backup. A third is enough for a member that has noticed
+// the outage; with more, each failed call would put off a takeover. A member that was stopped notices nothing
+// until its validity ends, so after a long outage all get a whole lease.
+func (m *Member) extendLeasesLocked(part float64) {
 	for _, s := range m.mu.members {
 		if !s.isGone {
-			s.since = max(s.since, m.now()-time.Duration((1-part)*float64(s.data.Lease)))
+			s.leaseFrom = max(s.leaseFrom, m.now()-time.Duration((1-part)*float64(s.data.Lease)))
 		}
 	}
 }
 
-// validLocked reports whether the member may hold slots now: for a lease less the margin after the beginnings of its last
-// renewal, and of the last call that showed that its table is still there.
+// validLocked reports whether the member may hold slots now: for a lease less the margin after the beginnings
+// of its last renewal, and of the last call that showed that its table is still there.
 func (m *Member) validLocked() bool {
 	self, view := &m.mu.self, &m.mu.view
 	from := self.renewed.earliest(view.confirmed)
@@ -309,14 +315,14 @@ func (m *Member) expired() bool {
 	return now.mono >= time.Duration(m.validUntil.Load()) || now.wall >= time.Duration(m.wallUntil.Load())
 }
 
-// expireLoop ends the holding of slots when the member's validity ends. It looks more often because timers stand still while a machine is
-// suspended.
+// expireLoop ends the holding of slots when the member's validity ends. It looks more often because timers
+// stand still while a machine is suspended.
 func (m *Member) expireLoop() {
 	for {
 		now := m.moment()
 		left := min(time.Duration(m.validUntil.Load())-now.mono, time.Duration(m.wallUntil.Load())-now.wall)
 		if m.expired() {
-			m.look()
+			m.reapply()
 			left = m.config.Lease
 		}
 		if m.sleep(m.ctx, min(left, m.config.Lease/60), m.toExpire) != nil {
@@ -330,7 +336,8 @@ type barrier int
 
 const (
 	notBarred barrier = iota
-	// untilWritten: a write of the table must succeed first. untilRead: it must read a table that it can use, or that there is none.
+	// untilWritten: a write of the table must succeed first. untilRead: it must read a table that it can use,
+	// or that there is none.
 	untilWritten
 	untilRead
 )
@@ -341,8 +348,8 @@ func (m *Member) barLocked(until barrier, why string, err error) {
 	signal(m.toWork)
 }
 
-// admitLocked is called when what the member has waited for has happened. Until it has another id it must wait: its old record may
-// get a mark at any time.
+// admitLocked is called when what the member has waited for has happened. Until it has another id it must
+// wait: its old record may get a mark at any time.
 func (m *Member) admitLocked(until barrier) {
 	if m.mu.barred == until && m.mu.self.version == "" {
 		m.mu.barred, m.mu.self.alive = notBarred, true
@@ -350,8 +357,9 @@ func (m *Member) admitLocked(until barrier) {
 	}
 }
 
-// giveUp ends the life of a member that renews its record and has not been able to use the table for a lease: nobody else could get its
-// slots. When no handler runs any more, it marks the record of a member that is barred, so that the others can have the slots at once.
+// giveUp ends the life of a member that renews its record and has not been able to use the table for a lease:
+// nobody else could get its slots. When no handler runs any more, it marks the record of a member that is
+// barred, so that the others can have the slots at once.
 func (m *Member) giveUp(now time.Duration) (due time.Duration, err error) {
 	m.mu.Lock()
 	due = now + m.config.Lease

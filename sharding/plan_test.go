@@ -13,10 +13,10 @@ import (
 func TestPlan(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
-		slots, members, takes := make([]tableSlot, 1+r.IntN(40)), 1+r.IntN(8), make(map[string]bool)
+		slots, members, takers := make([]tableSlot, 1+r.IntN(40)), 1+r.IntN(8), make(map[string]bool)
 		for m := range members {
 			if r.IntN(4) > 0 {
-				takes[planMember(m)] = true
+				takers[planMember(m)] = true
 			}
 		}
 		anyone := func() string {
@@ -31,14 +31,14 @@ func TestPlan(t *testing.T) {
 				slots[s].next = anyone()
 			}
 		}
-		target := plan(slots, takes)
-		if len(takes) == 0 {
+		target := assign(slots, takers)
+		if len(takers) == 0 {
 			if slices.ContainsFunc(target, func(id string) bool { return id != "" }) {
 				t.Fatal("a plan without members")
 			}
 			continue
 		}
-		checkPlan(t, slots, takes, target)
+		checkPlan(t, slots, takers, target)
 		for s := range slots { // The plan is written,
 			slots[s].next = ""
 			if target[s] != slots[s].holder {
@@ -46,8 +46,8 @@ func TestPlan(t *testing.T) {
 			}
 		}
 		for _, s := range r.Perm(len(slots)) { // and carried out.
-			if got := plan(slots, takes); !slices.Equal(got, target) {
-				t.Fatalf("the plan for %v (%v) was %v, and then %v", slots, takes, target, got)
+			if got := assign(slots, takers); !slices.Equal(got, target) {
+				t.Fatalf("the plan for %v (%v) was %v, and then %v", slots, takers, target, got)
 			}
 			slots[s] = tableSlot{holder: target[s]}
 		}
@@ -56,26 +56,26 @@ func TestPlan(t *testing.T) {
 
 func planMember(m int) string { return fmt.Sprintf("member-%02d", m) }
 
-func checkPlan(t *testing.T, slots []tableSlot, takes map[string]bool, target []string) {
+func checkPlan(t *testing.T, slots []tableSlot, takers map[string]bool, target []string) {
 	t.Helper()
 	share, held, moves := make(map[string]int), make(map[string]int), 0
 	for s, id := range target {
-		if !takes[id] {
-			t.Fatalf("slot %d goes to %q of %v", s, id, takes)
+		if !takers[id] {
+			t.Fatalf("slot %d goes to %q of %v", s, id, takers)
 		}
 		share[id]++
-		if h := slots[s].holder; takes[h] {
+		if h := slots[s].holder; takers[h] {
 			held[h]++
 			if h != id {
 				moves++
 			}
 		}
 	}
-	base, extra := len(slots)/len(takes), len(slots)%len(takes)
+	base, extra := len(slots)/len(takers), len(slots)%len(takers)
 	needed := 0
-	for id := range takes {
+	for id := range takers {
 		if share[id] < base || share[id] > base+1 {
-			t.Fatalf("shares %v of %v", share, takes)
+			t.Fatalf("shares %v of %v", share, takers)
 		}
 		// Of what a member has above the base it must give away all, or one less if it is one of the extra.
 		over := max(0, held[id]-base)
@@ -86,38 +86,38 @@ func checkPlan(t *testing.T, slots []tableSlot, takes map[string]bool, target []
 		needed += over
 	}
 	if moves != needed {
-		t.Fatalf("%d slots move, and %d have to: %v to %v (%v)", moves, needed, slots, target, takes)
+		t.Fatalf("%d slots move, and %d have to: %v to %v (%v)", moves, needed, slots, target, takers)
 	}
 }
 
 // TestPlanOfManyIsQuick: a hundred members, of which a tenth is new and a tenth is dead, and 4,096 slots.
 func TestPlanOfManyIsQuick(t *testing.T) {
-	slots, takes := largePlan()
+	slots, takers := largePlan()
 	best := time.Hour
 	for range 20 {
 		began := time.Now()
-		plan(slots, takes)
+		assign(slots, takers)
 		best = min(best, time.Since(began))
 	}
 	if best > 5*time.Millisecond {
-		t.Errorf("a plan takes %v", best)
+		t.Errorf("a plan takers %v", best)
 	}
 }
 
-func largePlan() (slots []tableSlot, takes map[string]bool) {
-	takes = make(map[string]bool)
+func largePlan() (slots []tableSlot, takers map[string]bool) {
+	takers = make(map[string]bool)
 	for m := 10; m < 100; m++ {
-		takes[planMember(m)] = true
+		takers[planMember(m)] = true
 	}
 	for s := range maxSlots {
 		slots = append(slots, tableSlot{holder: planMember(s % 90)})
 	}
-	return slots, takes
+	return slots, takers
 }
 
 func BenchmarkPlan(b *testing.B) {
-	slots, takes := largePlan()
+	slots, takers := largePlan()
 	for b.Loop() {
-		plan(slots, takes)
+		assign(slots, takers)
 	}
 }

@@ -21,29 +21,33 @@ import (
 // All else is as in the queue that it was made of.
 type Queue[T comparable] interface {
 	workqueue.ExtendedRateLimiting[T]
-	// Lease returns a context for the handler of a key that Get has returned. It is derived from ctx, carries the
-	// [Fence], and ends, with a cause, when somebody else may get the key: with workqueue.ErrLeaseLost when its validity
-	// ends, with ErrHandover when the slot is to move and HandoverTimeout has passed, with ErrLeft when Leave could not
-	// wait. If the slot has moved since Get, the context has ended already. Package worker calls it; a program without
-	// that package must call it, and the returned function when the handler has returned. For a key that no handler has,
-	// Lease returns ctx itself. It does not block.
+	// Lease returns a context for the handler of a key that Get has returned. It is derived from ctx, carries
+	// the [Fence], and ends, with a cause, when somebody else may get the key: with workqueue.ErrLeaseLost
+	// when its validity ends, with ErrHandover when the slot is to move and HandoverTimeout has passed, with
+	// ErrLeft when Leave could not wait. If the slot has moved since Get, the context has ended already.
+	// Package worker calls it; a program without that package must call it, and the returned function when
+	// the handler has returned. For a key that no handler has, Lease returns ctx itself. It does not block.
 	workqueue.Leaser[T]
-	// Holds reports whether the member hands out the key now: it holds the slot, and has not stopped handing out its keys to move it.
+	// Holds reports whether the member hands out the key now: it holds the slot, and has not stopped handing
+	// out its keys to move it.
 	Holds(key T) bool
-	// KeysOfOthers returns how many adds and queued keys were dropped because the member did not hold their slots.
+	// KeysOfOthers returns how many adds and queued keys were dropped because the member did not hold their
+	// slots.
 	KeysOfOthers() uint64
-	// Unlisted returns how many slots the member has got whose keys QueueConfig.Keys has not listed yet, and for how long
-	// the first of them has been waiting: a listing hangs or fails if that is more than a listing takes.
+	// Unlisted returns how many slots the member has got whose keys QueueConfig.Keys has not listed yet, and
+	// for how long the first of them has been waiting: a listing hangs or fails if that is more than a
+	// listing takes.
 	Unlisted() (slots int, age time.Duration)
 }
 
-// NewQueue returns a queue that hands out those keys of inner whose slots the member holds. From now on inner must not be
-// used by itself. The result is a [workqueue.ExtendedRateLimiting] whatever inner is, and a [workqueue.Operable] if inner is
-// one. Its facts on the debug page are who holds which slots, and what moves.
+// NewQueue returns a queue that hands out those keys of inner whose slots the member holds. From now on inner
+// must not be used by itself. The result is a [workqueue.ExtendedRateLimiting] whatever inner is, and a
+// [workqueue.Operable] if inner is one. Its facts on the debug page are who holds which slots, and what
+// moves.
 //
-// Several queues may share a member, which takes slots when it has all of [Config].Queues: a slot comes with its keys in all queues.
-// NewQueue panics if member is nil, if config has no Keys, if T needs a Hash and there is none, or if the member has a queue and
-// Config.Queues does not name both.
+// Several queues may share a member, which takes slots when it has all of [Config].Queues: a slot comes with
+// its keys in all queues. NewQueue panics if member is nil, if config has no Keys, if T needs a Hash and
+// there is none, or if the member has a queue and Config.Queues does not name both.
 func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) Queue[T] {
 	q := newQueue(inner, member, config)
 	defer member.register(q)
@@ -66,8 +70,8 @@ type queue[T comparable] struct {
 	seed   maphash.Seed // for tokens, if the hash is the user's
 	cells  []cells
 
-	// add adds a key with its priority, and priorityOf returns that of a key that is being handled. In a queue without
-	// priorities they add it, and return zero.
+	// add adds a key with its priority, and priorityOf returns that of a key that is being handled. In a
+	// queue without priorities they add it, and return zero.
 	add          func(key T, priority int)
 	priorityOf   func(key T) int
 	listPriority int
@@ -79,8 +83,8 @@ type queue[T comparable] struct {
 		sync.Mutex
 		// parked are keys that came out of the queue while their slot was stopping, with their priorities.
 		parked map[int]map[T]int
-		// unlisted are the slots whose keys are to be listed, and listed those of the listing that runs, each with the
-		// time when the member got it.
+		// unlisted are the slots whose keys are to be listed, and listed those of the listing that runs, each
+		// with the time when the member got it.
 		unlisted, listed map[int]time.Duration
 		// listing: listLoop runs. listError is why the last listing failed.
 		listing   bool
@@ -146,8 +150,8 @@ func (q *queue[T]) Holds(key T) bool {
 
 func (q *queue[T]) KeysOfOthers() uint64 { return q.ofOthers.Load() }
 
-// Add adds the key if the member holds its slot, even if that is about to move: the key is dropped then when its turn
-// comes, unless the slot has stayed.
+// Add adds the key if the member holds its slot, even if that is about to move: the key is dropped then when
+// its turn comes, unless the slot has stayed.
 func (q *queue[T]) Add(key T) {
 	if q.mayAdd(key) {
 		q.ExtendedRateLimiting.Add(key)
@@ -167,8 +171,8 @@ func (q *queue[T]) AddAfter(key T, after time.Duration) {
 	}
 }
 
-// AddRateLimited and Fail are those of the queue below. They are for handlers that have failed, whose slots are checked when
-// the keys' time has come: a key that is dropped then is forgotten, too.
+// AddRateLimited and Fail are those of the queue below. They are for handlers that have failed, whose slots
+// are checked when the keys' time has come: a key that is dropped then is forgotten, too.
 
 func (q *queue[T]) Get() (key T, shutdown bool) {
 	for {
@@ -197,11 +201,13 @@ func (q *queue[T]) take(key T, priorityOf func(T) int) bool {
 		if state == held {
 			return true
 		}
-		// If a Done of this key still runs, it may be its token that goes, and that Done removes this one: they are equal.
+		// If a Done of this key still runs, it may be its token that goes, and that Done removes this one:
+		// they are equal.
 		q.cells[slot].remove(token)
 		signal(q.member.toWork)
 		if state == absent {
-			// The state was read before Done: if the slot has come back since, its listing adds the key, and Done queues it.
+			// The state was read before Done: if the slot has come back since, its listing adds the key, and
+			// Done queues it.
 			q.ofOthers.Add(1)
 			q.Forget(key)
 		} else if !q.park(slot, key, priorityOf(key)) {
@@ -225,7 +231,8 @@ func (q *queue[T]) Done(key T) {
 	}
 }
 
-// park keeps a key of a slot that is stopping, in case that it stays. It returns false if the slot is not stopping.
+// park keeps a key of a slot that is stopping, in case that it stays. It returns false if the slot is not
+// stopping.
 func (q *queue[T]) park(slot int, key T, priority int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -294,8 +301,8 @@ type OptsQueue[T comparable, O any] interface {
 	GetWithPriority() (key T, priority int, shutdown bool)
 }
 
-// NewOptsQueue is [NewQueue] for a queue with the interface of controller-runtime's PriorityQueue, and returns one.
-// The function opts returns the options to add a key with a priority:
+// NewOptsQueue is [NewQueue] for a queue with the interface of controller-runtime's PriorityQueue, and
+// returns one. The function opts returns the options to add a key with a priority:
 //
 //	controller.Options{NewQueue: func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 //		inner := priorityqueue.New(name, func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limiter })
@@ -338,8 +345,8 @@ func (q *optsQueue[T, O]) AddWithOpts(o O, keys ...T) {
 	}
 }
 
-// Get is GetWithPriority: a key that is kept aside must come back with its priority. (GetContext of a queue that is not of this
-// project knows none.)
+// Get is GetWithPriority: a key that is kept aside must come back with its priority. (GetContext of a queue
+// that is not of this project knows none.)
 func (q *optsQueue[T, O]) Get() (key T, shutdown bool) {
 	key, _, shutdown = q.GetWithPriority()
 	return key, shutdown

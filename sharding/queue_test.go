@@ -108,12 +108,12 @@ func TestContextsEndBeforeTheSlotIsKept(t *testing.T) {
 		m.setState(0, stopping)
 		now := m.now()
 		m.slots[0].stop = stop{since: now - 2*time.Second} // It was busy all that time.
-		m.hurryLocked(now)
+		m.endOverdueLocked(now)
 		for _, e := range m.mu.changes.ended {
 			e.holding.end(e.cause)
 		}
 		m.mu.changes = changes{}
-		keep := m.slots[0].keep
+		keep := m.slots[0].keepUntil
 		m.setState(0, held)
 		m.mu.Unlock()
 		if ctx.Err() == nil || keep != 0 {

@@ -14,15 +14,17 @@ import (
 type slotState uint32
 
 const (
-	// absent: the member does not hold the slot. Adds are ignored, and queued keys are dropped when their turn comes.
+	// absent: the member does not hold the slot. Adds are ignored, and queued keys are dropped when their
+	// turn comes.
 	absent slotState = iota
 	// held: the member hands out the slot's keys.
 	held
-	// stopping: the slot is to move. Its keys are no longer handed out, but those that are being handled may go on.
+	// stopping: the slot is to move. Its keys are no longer handed out, but those that are being handled may
+	// go on.
 	stopping
 )
 
-// slot is a member's part in a slot.
+// ownSlot is what a member knows of a slot, for itself.
 //
 //	         the table says so               the table says that it is to move, and it is this member's turn
 //	absent ─────────────────────▶ held ─────────────────────────────────────▶ stopping
@@ -34,32 +36,36 @@ const (
 // A slot that the member gets while it is already to move goes from absent to stopping.
 //
 // Queues read states and holdings without a lock. All else is guarded by the member's mu.
-type slot struct {
+type ownSlot struct {
 	// holding is there unless the slot is absent.
 	holding  atomic.Pointer[holding]
 	stop     stop
 	handover handover
-	// keep is until when the slot must not stop again, because a handler did not return or the server refused the handover.
-	keep time.Duration
-	// by is the member's id when it held the slot last.
-	by string
+	// keepUntil is until when the slot must not stop again, because a handler did not return or the server
+	// refused the handover.
+	keepUntil time.Duration
+	// heldAs is the member's id when it held the slot last.
+	heldAs string
 }
 
 // stop is what is known of a slot that is stopping.
 type stop struct {
-	// since is when it began, and ended when the contexts of its handlers ended because HandoverTimeout had passed, or zero.
+	// since is when it began, and ended when the contexts of its handlers ended because HandoverTimeout had
+	// passed, or zero.
 	since, ended time.Duration
 	// unlisted: the slot has been stopping since it was absent, so its keys are still to be listed.
 	unlisted bool
 }
 
-// handover is one of a slot that was tried on the table of that id and epoch. The slot stays absent until a newer table
-// shows what has become of it: an attempt that reported an error may still succeed. unsure: there was such an error.
+// handover is one of a slot that was tried on the table of that id and epoch. The slot stays absent until a
+// newer table shows what has become of it: an attempt that reported an error may still succeed. unsure: there
+// was such an error.
 type handover struct {
 	table  string
 	epoch  int64
 	unsure bool
-	// took is how long the slot was stopping. uncounted: no table has shown yet whether the handover has succeeded.
+	// took is how long the slot was stopping. uncounted: no table has shown yet whether the handover has
+	// succeeded.
 	took      time.Duration
 	uncounted bool
 }
@@ -81,11 +87,12 @@ func (m *Member) heldLocked() (n int) {
 
 func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(to)) }
 
-// slotQueue is a queue of a member, as the member sees it.
-type slotQueue interface {
+// memberQueue is a queue of a member, as the member sees it.
+type memberQueue interface {
 	// handlers returns how many keys of the slot are being handled.
 	handlers(slot int) int
-	// gained makes the queue list the keys of these slots, and does not block. stopEnded is called when slots are held or absent again.
+	// gained makes the queue list the keys of these slots, and does not block. stopEnded is called when slots
+	// are held or absent again.
 	gained(slots []int)
 	stopEnded(slots []int)
 	// fingerprint returns the queue's name, and what identifies its hash.
@@ -93,7 +100,7 @@ type slotQueue interface {
 }
 
 // register adds a queue. The slots that are held already count as gained.
-func (m *Member) register(q slotQueue) {
+func (m *Member) register(q memberQueue) {
 	name, hash := q.fingerprint()
 	var incompatible error
 	m.mu.Lock()
@@ -116,7 +123,7 @@ func (m *Member) register(q slotQueue) {
 	m.queues.Store(&queues)
 	m.mu.Unlock()
 	if incompatible != nil {
-		m.look() // The next answer of the server may take long.
+		m.reapply() // The next answer of the server may take long.
 	}
 	var slots []int
 	for s := range m.slots {
@@ -129,21 +136,22 @@ func (m *Member) register(q slotQueue) {
 
 // Slot is what a member knows of a slot.
 type Slot struct {
-	// Holder is the id of the member that holds the slot, and Next of the one that it is to move to. They are empty
-	// if there is none.
+	// Holder is the id of the member that holds the slot, and Next of the one that it is to move to. They are
+	// empty if there is none.
 	Holder, Next string
 	// Fence is what [Fence] returns for handlers of this holder: the epoch in which it got the slot.
 	Fence int64
-	// Held reports whether this member holds the slot now. A member that is not valid holds none, whatever Holder says.
+	// Held reports whether this member holds the slot now. A member that is not valid holds none, whatever
+	// Holder says.
 	Held bool
-	// Stopping is for how long the slot has been about to move, if this member holds it, and Handlers is how many of
-	// its keys are being handled here.
+	// Stopping is for how long the slot has been about to move, if this member holds it, and Handlers is how
+	// many of its keys are being handled here.
 	Stopping time.Duration
 	Handlers int
 }
 
-// Slots returns what the member knows of all slots: of its own it knows all, and of others what the table said last.
-// It returns nil if the member has not seen a table.
+// Slots returns what the member knows of all slots: of its own it knows all, and of others what the table
+// said last. It returns nil if the member has not seen a table.
 func (m *Member) Slots() []Slot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -175,14 +183,14 @@ type ending struct {
 	cause   error
 }
 
-// look lets slots be held, or not, as what is known now and the time demand.
-func (m *Member) look() {
+// reapply lets slots be held, or not, as what is known now and the time demand.
+func (m *Member) reapply() {
 	m.mu.Lock()
 	m.unlock()
 }
 
-// unlock unlocks mu after something may have changed that decides which slots are held. Then contexts end, and the queues
-// hear of gained slots.
+// unlock unlocks mu after something may have changed that decides which slots are held. Then contexts end,
+// and the queues hear of gained slots.
 func (m *Member) unlock() {
 	m.applyLocked()
 	c := m.mu.changes
@@ -213,25 +221,25 @@ func (m *Member) applyLocked() {
 	case valid:
 		cause = ErrNotHeld
 		if !was {
-			signal(m.toRenew) // Those who have just joined wait for it; see isNewLocked.
+			signal(m.toRenew) // Those who have just joined wait for it; see mustHearOthersLocked.
 			signal(m.toWork)
 		}
 	case m.mu.leaving:
 		cause = ErrLeft
 	case was:
-		m.mu.self.listed = notListed
+		m.mu.self.listedUpTo = notListed
 		signal(m.toRenew) // If the clock has jumped, it is valid again at once.
 		signal(m.toConfirm)
 	}
 	m.mu.wasValid = valid
 	now, lost, before := m.now(), 0, len(m.mu.changes.gained)
 	if valid {
-		m.orderLocked()
+		m.timeHandoversLocked()
 	}
 	for i := range m.slots {
 		m.countHandoverLocked(i, valid)
 		if valid && m.mu.view.table.slots[i].holder == m.mu.self.id {
-			m.applyMineLocked(i, now)
+			m.applyToOwnLocked(i, now)
 		} else if m.state(i) != absent {
 			m.dropLocked(i, cause)
 			lost++
@@ -251,10 +259,11 @@ func (m *Member) applyLocked() {
 	}
 }
 
-// orderLocked finds out when this member may begin to hand over its slots that are to move: members do so in the order of their ids,
-// because each write makes those of others fail, and meanwhile their slots would have no holder. It waits for each of those before it
-// for spacing after the last change of the table, no longer: that one may be waiting for its handlers.
-func (m *Member) orderLocked() {
+// timeHandoversLocked finds out when this member may begin to hand over its slots that are to move: members
+// do so in the order of their ids, because each write makes those of others fail, and meanwhile their slots
+// would have no holder. It waits for each of those before it for spacing after the last change of the table,
+// no longer: that one may be waiting for its handlers.
+func (m *Member) timeHandoversLocked() {
 	before := make(map[string]bool)
 	view := &m.mu.view
 	for _, s := range view.table.slots {
@@ -265,15 +274,15 @@ func (m *Member) orderLocked() {
 	m.mu.handOverAt = view.learned + spacing*time.Duration(len(before))
 }
 
-// applyMineLocked is applyLocked for a slot that the table says this member holds.
-func (m *Member) applyMineLocked(i int, now time.Duration) {
+// applyToOwnLocked is applyLocked for a slot that the table says this member holds.
+func (m *Member) applyToOwnLocked(i int, now time.Duration) {
 	s, t, c := &m.slots[i], m.mu.view.table, &m.mu.changes
 	if s.handover.mayStillSucceed(t) {
 		return
 	}
 	s.handover = handover{}
 	from, to := m.state(i), held
-	if m.mu.leaving || t.slots[i].next != "" && now >= s.keep && (from == stopping || now >= m.mu.handOverAt) {
+	if m.mu.leaving || t.slots[i].next != "" && now >= s.keepUntil && (from == stopping || now >= m.mu.handOverAt) {
 		to = stopping
 	}
 	if from == to {
@@ -282,7 +291,7 @@ func (m *Member) applyMineLocked(i int, now time.Duration) {
 	if from == absent || from == stopping && s.stop.ended > 0 {
 		s.holding.Store(&holding{epoch: t.slots[i].epoch})
 	}
-	s.by = m.mu.self.id
+	s.heldAs = m.mu.self.id
 	m.setState(i, to) // Before the queues list their keys.
 	if to == stopping {
 		s.stop = stop{since: now, unlisted: from == absent}
@@ -306,8 +315,8 @@ func (m *Member) dropLocked(i int, cause error) {
 	c.stopEnded = append(c.stopEnded, i)
 }
 
-// releaseLocked makes slot i absent if none of its keys is being handled, so that it can be given away by a write on
-// table t. It reports whether it did, or had done so before.
+// releaseLocked makes slot i absent if none of its keys is being handled, so that it can be given away by a
+// write on table t. It reports whether it did, or had done so before.
 func (m *Member) releaseLocked(i int, t *table) bool {
 	s := &m.slots[i]
 	// In this order: a key that is handed out now is seen by isBusy, or sees that the slot is not held.
@@ -337,16 +346,16 @@ func (m *Member) countHandoverLocked(i int, valid bool) {
 	}
 }
 
-// hurryLocked ends the contexts of the handlers of slots that have been stopping for HandoverTimeout, and keeps slots
-// whose handlers do not return even then. It returns when to look again.
-func (m *Member) hurryLocked(now time.Duration) (next time.Duration) {
+// endOverdueLocked ends the contexts of the handlers of slots that have been stopping for HandoverTimeout,
+// and keeps slots whose handlers do not return even then. It returns when to look again.
+func (m *Member) endOverdueLocked(now time.Duration) (next time.Duration) {
 	limit, patience := m.config.HandoverTimeout, m.config.HandoverTimeout/2
 	next = now + m.config.Lease
 	stuck := 0
 	for i := range m.slots {
 		s := &m.slots[i]
-		if s.keep > now {
-			next = min(next, s.keep)
+		if s.keepUntil > now {
+			next = min(next, s.keepUntil)
 		}
 		if m.state(i) != stopping || !m.isBusy(i) {
 			continue
@@ -354,8 +363,8 @@ func (m *Member) hurryLocked(now time.Duration) (next time.Duration) {
 		switch passed := now - s.stop.since; {
 		case s.stop.ended > 0 && now >= s.stop.ended+patience && !m.mu.leaving:
 			stuck++
-			s.keep = now + 4*limit
-			next = min(next, s.keep)
+			s.keepUntil = now + 4*limit
+			next = min(next, s.keepUntil)
 			m.mu.stats.Kept++
 		case passed >= limit:
 			if s.stop.ended == 0 {

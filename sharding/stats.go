@@ -25,15 +25,15 @@ type Stats struct {
 	Queues, Slots int
 	// Held is the number of slots that the member holds, and Stopping how many of them are about to move.
 	Held, Stopping int
-	// Gained is how many slots the member has got, HandedOver how many it has given away by a write of the table, and Lost how many it
-	// stopped to hold without that, because it was not valid any more.
+	// Gained is how many slots the member has got, HandedOver how many it has given away by a write of the
+	// table, and Lost how many it stopped to hold without that, because it was not valid any more.
 	Gained, HandedOver, Lost uint64
 	// Kept is how often a slot was not handed over because a handler did not return.
 	Kept uint64
 	// LostLeases is how often others took the member for dead.
 	LostLeases uint64
-	// HandoverTime is how long all handovers took together, and LongestHandover the longest, from when the slot
-	// stopped until its last handler had returned.
+	// HandoverTime is how long all handovers took together, and LongestHandover the longest, from when the
+	// slot stopped until its last handler had returned.
 	HandoverTime, LongestHandover time.Duration
 }
 
@@ -114,7 +114,8 @@ func (m *Member) facts() []workqueue.Fact {
 	return append(facts, factsOf(m.Slots(), old)...)
 }
 
-// fewerQueues names the members with fewer queues than this one: keys of their slots in the others are not handled.
+// fewerQueues names the members with fewer queues than this one: keys of their slots in the others are not
+// handled.
 func (m *Member) fewerQueues(queues int) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,7 +132,8 @@ func (m *Member) fewerQueues(queues int) string {
 	return "; keys of some queues are not handled: " + strings.Join(fewer[:min(len(fewer), maxFacts)], ", ")
 }
 
-// usableQueuesLocked returns how many queues the member has, or 0 if it lacks one: others would take its slots, and handle all keys.
+// usableQueuesLocked returns how many queues the member has, or 0 if it lacks one: others would take its
+// slots, and handle all keys.
 func (m *Member) usableQueuesLocked() int {
 	if len(m.lackingLocked()) > 0 {
 		return 0
@@ -166,7 +168,7 @@ func (m *Member) kept() []workqueue.Fact {
 	defer m.mu.Unlock()
 	n, next, now := 0, time.Duration(math.MaxInt64), m.now()
 	for s := range m.slots {
-		if wait := m.slots[s].keep - now; wait > 0 && m.state(s) != absent {
+		if wait := m.slots[s].keepUntil - now; wait > 0 && m.state(s) != absent {
 			n, next = n+1, min(next, wait)
 		}
 	}

@@ -19,32 +19,34 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Store keeps the records of groups, each conditional on its version. [Leases] and [Memory] return one. All safety rests
-// on three promises:
+// Store keeps the records of groups, each conditional on its version. [Leases] and [Memory] return one. All
+// safety rests on three promises:
 //
 //   - Get and List return what is stored at some moment after the call began, and never an older state.
 //   - Create, Update and Delete are atomic, and take effect only under their condition.
 //   - Each change gives the record a version that no record of that name ever had before.
 //
-// They may be broken by a restore, which takes all records back to an earlier state, with the versions of that time.
+// They may be broken by a restore, which takes all records back to an earlier state, with the versions of
+// that time.
 //
-// A call that returns any other error than those below may still take effect, at once or later. All methods are safe for
-// concurrent use. They return soon after ctx is done.
+// A call that returns any other error than those below may still take effect, at once or later. All methods
+// are safe for concurrent use. They return soon after ctx is done.
 type Store interface {
 	// Get returns the record of that name, or ErrNotFound.
 	Get(ctx context.Context, name string) (Record, error)
 	// List returns the records of a group, and the version from which to watch them.
 	List(ctx context.Context, group string) (records []Record, version string, err error)
-	// Watch calls changed for each change of the group's records after version, in order, until ctx is done, the
-	// watch ends or version is too old. It may be late and may leave out versions of a record that was changed again.
-	// Its error is only for logs: the caller lists and watches again.
+	// Watch calls changed for each change of the group's records after version, in order, until ctx is done,
+	// the watch ends or version is too old. It may be late and may leave out versions of a record that was
+	// changed again. Its error is only for logs: the caller lists and watches again.
 	Watch(ctx context.Context, group, version string, changed func(Event)) error
 	// Create stores a new record and returns it with its version, or ErrExists.
 	Create(ctx context.Context, r Record) (Record, error)
-	// Update replaces the record if its version still is r.Version, and returns it with its new one. Otherwise it
-	// returns ErrConflict, or ErrNotFound.
+	// Update replaces the record if its version still is r.Version, and returns it with its new one.
+	// Otherwise it returns ErrConflict, or ErrNotFound.
 	Update(ctx context.Context, r Record) (Record, error)
-	// Delete deletes the record if its version still is version. Otherwise it returns ErrConflict, or ErrNotFound.
+	// Delete deletes the record if its version still is version. Otherwise it returns ErrConflict, or
+	// ErrNotFound.
 	Delete(ctx context.Context, name, version string) error
 }
 
@@ -90,10 +92,10 @@ const (
 	slotsAnnotation = "keyedqueue.github.io/slots"
 )
 
-// Leases returns a store that keeps its records as Leases of a namespace, each labelled with its group. The client needs
-// the verbs get, list, watch, create, update and delete for leases of coordination.k8s.io in that namespace, and nothing
-// else. Its own limit of requests should leave room for two requests each third of a lease, and for a few more when
-// members come and go:
+// Leases returns a store that keeps its records as Leases of a namespace, each labelled with its group. The
+// client needs the verbs get, list, watch, create, update and delete for leases of coordination.k8s.io in
+// that namespace, and nothing else. Its own limit of requests should leave room for two requests each third
+// of a lease, and for a few more when members come and go:
 //
 //	member, err := sharding.Join(ctx, sharding.Leases(client.CoordinationV1(), "my-system"), config)
 func Leases(client coordination.LeasesGetter, namespace string) Store {
@@ -172,9 +174,10 @@ func (s *leases) Delete(ctx context.Context, name, version string) error {
 	}))
 }
 
-// versionOf returns the Version of a record: the UID of its Lease, and the resource version. The UID must be in each update,
-// because the API server creates a Lease that is updated after it was deleted, whatever resource version the update
-// names: a dead member could renew its record. With a UID the server answers "conflict".
+// versionOf returns the Version of a record: the UID of its Lease, and the resource version. The UID must be
+// in each update, because the API server creates a Lease that is updated after it was deleted, whatever
+// resource version the update names: a dead member could renew its record. With a UID the server answers
+// "conflict".
 func versionOf(lease *coordinationv1.Lease) string {
 	return string(lease.UID) + "/" + lease.ResourceVersion
 }
@@ -184,8 +187,8 @@ func splitVersion(version string) (types.UID, string) {
 	return types.UID(uid), resourceVersion
 }
 
-// recordOf returns a Lease as a record. One that is being deleted, and that a finalizer keeps, is not there: its owner must
-// not go on with it, because those who deleted it believe that it is gone.
+// recordOf returns a Lease as a record. One that is being deleted, and that a finalizer keeps, is not there:
+// its owner must not go on with it, because those who deleted it believe that it is gone.
 func recordOf(lease *coordinationv1.Lease, err error) (Record, error) {
 	if err != nil {
 		return Record{}, storeError(err)
@@ -196,8 +199,8 @@ func recordOf(lease *coordinationv1.Lease, err error) (Record, error) {
 	return toRecord(lease), nil
 }
 
-// storeError adds a Store's error to the server's. A server that answers "already exists" or "conflict" has not done
-// what it was asked to.
+// storeError adds a Store's error to the server's. A server that answers "already exists" or "conflict" has
+// not done what it was asked to.
 func storeError(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
@@ -242,7 +245,8 @@ func toLease(r Record) *coordinationv1.Lease {
 	return lease
 }
 
-// Memory returns a store in the memory of this process: for tests, and for programs that show how sharding works.
+// Memory returns a store in the memory of this process: for tests, and for programs that show how sharding
+// works.
 func Memory() Store { return &memory{records: make(map[string]Record), changed: make(chan struct{})} }
 
 // memory keeps records, and the last changes of them. Versions count changes.
@@ -310,8 +314,8 @@ func (m *memory) Watch(ctx context.Context, group, version string, changed func(
 	}
 }
 
-// since returns the changes after a version, and a channel that is closed when there are more. It returns false if they
-// are forgotten.
+// since returns the changes after a version, and a channel that is closed when there are more. It returns
+// false if they are forgotten.
 func (m *memory) since(version int) (events []Event, more <-chan struct{}, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

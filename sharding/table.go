@@ -11,22 +11,24 @@ import (
 type table struct {
 	// id names the table. A table that was deleted and made again has another id.
 	id string
-	// epoch grows with each write. It starts at the milliseconds since 1970, so that a new group's are probably greater than
-	// those of an earlier one. If the table was deleted, the new one goes on from the epochs in the members' records.
+	// epoch grows with each write. It starts at the milliseconds since 1970, so that a new group's are
+	// probably greater than those of an earlier one. If the table was deleted, the new one goes on from the
+	// epochs in the members' records.
 	epoch int64
-	// settling: the table is new, and somebody may still hold slots by another one; see settle. replaces: there certainly was another
-	// one.
+	// settling: the table is new, and somebody may still hold slots by another one; see settle. replaces:
+	// there certainly was another one.
 	settling, replaces bool
-	// lease is the longest that a member ever had: one that was cut off may still count on it. It never gets shorter. hashes has
-	// the fingerprint of how each queue hashes its keys, by the queue's name.
+	// lease is the longest that a member ever had: one that was cut off may still count on it. It never gets
+	// shorter. hashes has the fingerprint of how each queue hashes its keys, by the queue's name.
 	lease  time.Duration
 	hashes map[string]string
 	// leaving are members that hand over what they hold, and must not get more.
 	leaving []string
-	// slots has the holder of each slot, its next one if it is to move (else ""), and the epoch in which it got this
-	// holder.
+	// slots has the holder of each slot, its next one if it is to move (else ""), and the epoch in which it
+	// got this holder.
 	slots []tableSlot
-	// deaths has the deaths of members that held slots and had not left, by what their ids begin with; see newcomers.
+	// deaths has the deaths of members that held slots and had not left, by what their ids begin with; see
+	// newcomers.
 	deaths map[string]deaths
 	// uid is that of the record. copied: the table is a copy, by hand, of what was in another one.
 	uid    string
@@ -35,8 +37,8 @@ type table struct {
 	unknown map[string]json.RawMessage
 }
 
-// deaths is how many members of a name have died, and when the last one was found, in seconds since 1970. It only decides how long a
-// newcomer waits, so clocks need not agree.
+// deaths is how many members of a name have died, and when the last one was found, in seconds since 1970. It
+// only decides how long a newcomer waits, so clocks need not agree.
 type deaths struct {
 	N    int   `json:"n"`
 	Last int64 `json:"last"`
@@ -95,7 +97,8 @@ func (t *table) gives(id string) bool {
 	return slices.ContainsFunc(t.slots, func(s tableSlot) bool { return s.holder == id || s.next == id })
 }
 
-// same reports whether t says the same as another table of its id, but for deaths, which decide only about newcomers.
+// same reports whether t says the same as another table of its id, but for deaths, which decide only about
+// newcomers.
 func (t *table) same(clone *table) bool {
 	return t.settling == clone.settling && t.lease == clone.lease && slices.Equal(t.leaving, clone.leaving) &&
 		maps.Equal(t.hashes, clone.hashes) && slices.Equal(t.slots, clone.slots)
@@ -127,9 +130,10 @@ const (
 	contrary
 )
 
-// relationTo compares t with the known table, or nil. Epochs grow with each write, and that of a slot each time that it gets a holder. So
-// a table that has come back, from a backup or a copy, is older or contrary, even if others have written it since.
-// greatest is the greatest epoch of all known tables: that of a new one is no smaller.
+// relationTo compares t with the known table, or nil. Epochs grow with each write, and that of a slot each
+// time that it gets a holder. So a table that has come back, from a backup or a copy, is older or contrary,
+// even if others have written it since. greatest is the greatest epoch of all known tables: that of a new one
+// is no smaller.
 func (t *table) relationTo(known *table, greatest int64) relation {
 	switch {
 	case t.copied:

@@ -9,23 +9,25 @@ import (
 	"time"
 )
 
-// view is what a member knows of the table. It may be old: what must be known for certain is read from the store, or is a
-// condition of a write.
+// view is what a member knows of the table. It may be old: what must be known for certain is read from the
+// store, or is a condition of a write.
 type view struct {
-	// table is the newest table that was seen, in a record of that version, and learned is when. A slot is given away by its holder alone
-	// or, once the holder's life has ended, by others. So a member that is valid holds what an old table says that it holds.
+	// table is the newest table that was seen, in a record of that version, and learned is when. A slot is
+	// given away by its holder alone or, once the holder's life has ended, by others. So a member that is
+	// valid holds what an old table says that it holds.
 	table   *table
 	version string
 	learned time.Duration
-	// A read that began at adopted was the first that showed a table of this id. It returned at since. confirmed is when the last read began
-	// that showed such a table after the member's record had named it.
-	adopted, since time.Duration
-	confirmed      moment
-	// epoch is the greatest one, and lease the longest, that was seen anywhere. A new table goes on from there, and waits as
-	// long. greatest is the greatest epoch of a table that was known.
+	// A read that began at adoptBegan was the first that showed a table of this id. It returned at adoptEnded.
+	// confirmed is when the last read began that showed such a table after the member's record had named it.
+	adoptBegan, adoptEnded time.Duration
+	confirmed              moment
+	// epoch is the greatest one, and lease the longest, that was seen anywhere. A new table goes on from
+	// there, and waits as long. greatest is the greatest epoch of a table that was known.
 	epoch, greatest int64
 	lease           time.Duration
-	// earlier: there was another table before this one. claims are slots whose handlers still run by that one, and with whom.
+	// earlier: there was another table before this one. claims are slots whose handlers still run by that
+	// one, and with whom.
 	earlier bool
 	claims  map[int]string
 	obstacle
@@ -43,17 +45,17 @@ func (v *view) isThere() bool { return v.table != nil && !v.missing && v.broken 
 
 // confirm reads the table: a member that cannot does not know whether there is another one.
 func (m *Member) confirm() error {
-	began, order := m.moment(), m.seen.Load()
+	began, upTo := m.moment(), m.recordsSeen.Load()
 	r, err := m.get(m.tableName())
 	if err == nil {
-		return m.sawTable(r, began, order)
+		return m.sawTable(r, began, upTo)
 	}
 	if !errors.Is(err, ErrNotFound) {
 		return err
 	}
 	m.mu.Lock()
 	defer m.unlock()
-	if view := &m.mu.view; view.table == nil || began.mono >= view.adopted {
+	if view := &m.mu.view; view.table == nil || began.mono >= view.adoptBegan {
 		signal(m.toWork)
 		view.obstacle = obstacle{missing: true}
 		m.admitLocked(untilRead)
@@ -61,8 +63,8 @@ func (m *Member) confirm() error {
 	return nil
 }
 
-// tableChanged is called with each change of the table that the watch reports. A watch may be late, so it only shows
-// newer revisions of the table that is known.
+// tableChanged is called with each change of the table that the watch reports. A watch may be late, so it
+// only shows newer revisions of the table that is known.
 func (m *Member) tableChanged(e Event) {
 	m.mu.Lock()
 	defer m.unlock()
@@ -81,15 +83,16 @@ func (m *Member) tableChanged(e Event) {
 	}
 }
 
-// sawTable notes the table that a read or a write has returned. The call began at that time. order is how many records of members had
-// been seen before: a read must show the tables that these name. It is 0 after a write.
-func (m *Member) sawTable(r Record, began moment, order int64) error {
+// sawTable notes the table that a read or a write has returned. The call began at that time. upTo is how many
+// records of members had been seen before: a read must show the tables that these name. It is 0 after a
+// write.
+func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 	t, err := decodeTable(r, m.config.Slots)
 	m.mu.Lock()
 	defer signal(m.toWork)
 	defer m.unlock()
 	view := &m.mu.view
-	if view.table != nil && began.mono < view.adopted {
+	if view.table != nil && began.mono < view.adoptBegan {
 		return nil // It may have been replaced since.
 	}
 	if err == nil {
@@ -100,7 +103,7 @@ func (m *Member) sawTable(r Record, began moment, order int64) error {
 		return err
 	}
 	relation := t.relationTo(view.table, view.greatest)
-	if relation != older && m.isOutdatedLocked(t, order) {
+	if relation != older && m.isOutdatedLocked(t, upTo) {
 		relation = contrary
 	}
 	switch relation {
@@ -113,7 +116,7 @@ func (m *Member) sawTable(r Record, began moment, order int64) error {
 			m.logger.Log(m.ctx, level, "There is a new table", "table", t.id, "before", view.table.id)
 			m.knowsEarlierLocked()
 		}
-		view.adopted, view.since, view.confirmed = began.mono, m.now(), neverMoment
+		view.adoptBegan, view.adoptEnded, view.confirmed = began.mono, m.now(), neverMoment
 		m.adoptLocked(t, r.Version)
 	case newer:
 		m.adoptLocked(t, r.Version)
@@ -154,7 +157,8 @@ func (m *Member) adoptLocked(t *table, version string) {
 	view.epoch, view.greatest, view.lease = max(view.epoch, t.epoch), max(view.greatest, t.epoch), max(view.lease, t.lease)
 }
 
-// knowsEarlierLocked notes, also in the member's record, that there was another table before the present or the next one.
+// knowsEarlierLocked notes, also in the member's record, that there was another table before the present or
+// the next one.
 func (m *Member) knowsEarlierLocked() {
 	if !m.mu.view.earlier {
 		m.mu.view.earlier = true
@@ -210,7 +214,8 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	return m.mu.since.missing, err
 }
 
-// writeTable writes what follows from the plan, from dead members, and from slots whose handlers have returned.
+// writeTable writes what follows from the plan, from dead members, and from slots whose handlers have
+// returned.
 func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 	for range 20 {
 		m.mu.Lock()
@@ -255,8 +260,8 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 	return m.now() + soon, nil
 }
 
-// settle reports whether the new table t may be filled, and when to look again if not. It may be filled when no member can hold slots by an
-// earlier one:
+// settle reports whether the new table t may be filled, and when to look again if not. It may be filled when
+// no member can hold slots by an earlier one:
 //
 //   - If there was an earlier one, it has been gone for a lease. Then no member is valid by it, not even one that is cut off
 //     and whose record is gone.
@@ -266,7 +271,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 // The records also have the epochs of earlier tables, and the longest lease.
 func (m *Member) settle(t *table) (ready bool, due time.Duration, err error) {
 	m.mu.Lock()
-	ripe, earlier := m.mu.view.since+m.mu.view.lease, t.replaces || m.mu.view.earlier
+	ripe, earlier := m.mu.view.adoptEnded+m.mu.view.lease, t.replaces || m.mu.view.earlier
 	m.mu.Unlock()
 	if earlier && ripe > m.now() {
 		return false, ripe, nil
@@ -296,7 +301,7 @@ func (m *Member) settle(t *table) (ready bool, due time.Duration, err error) {
 		if err == nil && (d.Dead || d.Slots != m.config.Slots) { // A group of other slots had another table.
 			continue
 		}
-		if !follows && (err != nil || len(contradictions(t.hashes, d.Hashes)) > 0) && view.since+view.lease <= m.now() {
+		if !follows && (err != nil || len(contradictions(t.hashes, d.Hashes)) > 0) && view.adoptEnded+view.lease <= m.now() {
 			continue
 		}
 		named = named && follows
@@ -316,7 +321,7 @@ func (m *Member) settle(t *table) (ready bool, due time.Duration, err error) {
 	if earlier {
 		m.knowsEarlierLocked()
 	}
-	switch ripe = view.since + view.lease; {
+	switch ripe = view.adoptEnded + view.lease; {
 	case earlier && ripe > m.now():
 		return false, ripe, nil
 	case !named:

@@ -36,8 +36,8 @@ type collector struct {
 	ofOthers, unlisted, unlistedAge *prometheus.Desc
 }
 
-// NewCollector returns a collector of the member's metrics, and of those of its queues, whose names it gives to the
-// label name. The queues may be nil. It keeps the member and the queues. It panics if member is nil.
+// NewCollector returns a collector of the member's metrics, and of those of its queues, whose names it gives
+// to the label name. The queues may be nil. It keeps the member and the queues. It panics if member is nil.
 func NewCollector(member *sharding.Member, queues map[string]Queue) prometheus.Collector {
 	if member == nil {
 		panic("shardingprom: the member is nil: make the collector after sharding.Join has returned one")
