@@ -3,7 +3,9 @@ package debug_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -93,6 +95,27 @@ func TestPoolAlone(t *testing.T) {
 			}
 			remove()
 		}
+	})
+}
+
+// The page of a queue says when its pool has listed its keys.
+func TestListedKeys(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		fails := true
+		start(t, worker.New(newRateLimited[string](t, "sites", h), func(context.Context, string) error { return nil },
+			worker.Options[string]{Name: "sites", MetricsProvider: h, Resync: time.Hour,
+				List: func(context.Context) (iter.Seq[string], error) {
+					if fails {
+						fails = false
+						return nil, errors.New("no list")
+					}
+					time.Sleep(1500 * time.Millisecond)
+					return slices.Values([]string{"a", "b"}), nil
+				}}))
+		synctest.Wait()
+		wantBody(t, get(h, "?queue=sites"), `sites has not listed its keys; <b class="warn">1 list failed</b>`)
+		time.Sleep(3 * time.Second)
+		wantBody(t, get(h, "?queue=sites"), `sites listed 2 keys on 2000-01-01 00:00:02 UTC, in 1.5s; <b class="warn">1 list failed`)
 	})
 }
 

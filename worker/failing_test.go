@@ -259,7 +259,9 @@ func TestMemoryOfFailingKeys(t *testing.T) {
 			q.Forget(key)
 		}
 		r.after(2 * time.Minute)
-		if grown := testkit.Heap() - before; grown > n*6 {
+		// What stays is no more for 900,000 keys than for 30,000: the free memory that each of a dozen tables, of the
+		// queue, its limiters and the pool, keeps for the next burst (128 KiB or one slab), 1.42 MB in all.
+		if grown := testkit.Heap() - before; grown > 1_800_000 {
 			t.Errorf("%d keys that are gone leave %d bytes", n, grown)
 		}
 		r.endCleanly()

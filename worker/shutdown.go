@@ -11,17 +11,20 @@ import (
 )
 
 // Left is what a pool left undone when Run returned. A key is in one of the lists at most.
+//
+// With Options.KeepQueue keys stay in the queue, and NotStarted and Failing are empty, with two exceptions: somebody else has
+// shut the queue down, or the queue or its limiter has panicked when a key was added or its failure counted. That panic ends
+// the pool, and the key may not be in the queue.
 type Left[T comparable] struct {
 	// Unfinished are the keys that workers still had: their handlers were running, or Done had not returned.
 	Unfinished []T `json:"unfinished"`
-	// NotStarted are the keys that were queued, in their order, and after them those whose handler asked for them again at once, or put them
-	// on hold, when the queue was shut down already. With Options.KeepQueue it is empty, because the keys stay queued, unless somebody else
-	// has shut the queue down.
+	// NotStarted are the keys that were queued, in their order, and after them those whose handler asked for them again at
+	// once, or put them on hold, when the queue was shut down already.
 	NotStarted []T `json:"not_started"`
-	// Failing are the keys whose last call has failed and that Run did not retry: those that were waiting for their retry, which
-	// Run never awaits, and those that failed during the end, if only because their context had ended. Keys that wait because of
-	// RequeueAfter are not among them, and neither are keys that were given up: the log and [Pool.Snapshot] have those. With
-	// Options.KeepQueue it is empty, unless somebody else has shut the queue down.
+	// Failing are the keys whose last call has failed and that Run did not retry: those that were waiting for their retry,
+	// which Run never awaits, and those that failed during the end, if only because their context had ended. Keys that wait
+	// because of RequeueAfter are not among them, and neither are keys that were given up: the log and [Pool.Snapshot] have
+	// those.
 	Failing []T `json:"failing"`
 }
 

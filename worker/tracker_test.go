@@ -251,6 +251,37 @@ func TestStatsOfTracker(t *testing.T) {
 	})
 }
 
+// endingQueue makes its last key handled and Done while somebody asks whether it is shut down.
+type endingQueue struct {
+	extended
+	handleLast func()
+}
+
+func (q *endingQueue) ShuttingDown() bool {
+	if f := q.handleLast; f != nil {
+		q.handleLast = nil
+		f()
+	}
+	return q.extended.ShuttingDown()
+}
+
+// The Stats with Ended are the last ones of a tracker, too: a call that ends while they are read is in them.
+func TestStatsOfTrackerWithEndedAreTheLast(t *testing.T) {
+	q := &endingQueue{extended: newQueue()}
+	tracker := worker.NewTracker(q, options{})
+	q.Add("a")
+	key, _ := q.Get()
+	q.ShutDown()
+	q.handleLast = func() {
+		e := tracker.Begin(t.Context(), key)
+		e.End(nil)
+		e.AfterHold(func() { q.Done(key) })
+	}
+	if s := tracker.Stats(); !s.Ended || s.Handled != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // Tracker find out that a key that fails there has succeeded elsewhere. A queue that is not Extended must be made so.
 func TestTrackerOfTwoPrograms(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
