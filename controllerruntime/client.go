@@ -16,21 +16,24 @@ import (
 	"github.com/keyedqueue/workqueue/controllerruntime/ownwrites"
 )
 
-// ReadYourWrites returns a client that is c, and that notes what a reconciler writes with it: objects of the given kinds, which the
-// reconciler reads from the manager's cache. Its request is not reconciled again before the cache shows these writes, a later
-// version, or that the object is gone, and limit at most. Meanwhile no worker waits, the request's adds are merged, and nothing
-// counts as a failure. The reconciler must be wrapped by [WrapReconciler], and pass on its context.
+// ReadYourWrites returns a client that is c, and that notes what a reconciler writes with it: objects of the
+// given kinds, which the reconciler reads from the manager's cache. Its request is not reconciled again
+// before the cache shows these writes, a later version, or that the object is gone, and limit at most.
+// Meanwhile no worker waits, the request's adds are merged, and nothing counts as a failure. The reconciler
+// must be wrapped by [WrapReconciler], and pass on its context.
 //
 //	c, err := controllerruntime.ReadYourWrites(ctx, mgr.GetClient(), mgr.GetCache(), 10*time.Second, &corev1.ConfigMap{})
 //
-// A kind must be given as the reconciler reads it: as a typed object, unstructured or PartialObjectMetadata. ReadYourWrites gets
-// the informers of all kinds from informers, as GetInformer does: call it before the manager starts, as SetupWithManager is. Kinds that only are written, such
-// as Events, need not be watched.
+// A kind must be given as the reconciler reads it: as a typed object, unstructured or PartialObjectMetadata.
+// ReadYourWrites gets the informers of all kinds from informers, as GetInformer does: call it before the
+// manager starts, as SetupWithManager is. Kinds that only are written, such as Events, need not be watched.
 //
-// It notes Create, Update, Patch and Delete, and those of Status. It does not note Apply, DeleteAllOf and other subresources, nor what is
-// a dry run. A request that nothing adds meanwhile does not come again after the hold.
+// It notes Create, Update, Patch and Delete, and those of Status. It does not note Apply, DeleteAllOf and
+// other subresources, nor what is a dry run. A request that nothing adds meanwhile does not come again after
+// the hold.
 //
-// It returns an error if limit is not positive, no kind is given, a kind is not in the client's scheme, or the cache fails.
+// It returns an error if limit is not positive, no kind is given, a kind is not in the client's scheme, or
+// the cache fails.
 func ReadYourWrites(ctx context.Context, c client.Client, informers cache.Cache, limit time.Duration, kinds ...client.Object) (client.Client, error) {
 	if c == nil || informers == nil {
 		return nil, errors.New("controllerruntime: ReadYourWrites needs a client and a cache")

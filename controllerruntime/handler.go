@@ -21,22 +21,24 @@ import (
 type Event[object any] struct {
 	// Type is "Create", "Update", "Delete" or "Generic".
 	Type string
-	// Old is the object before an Update, and otherwise the zero value. New is the object, for a Delete its last state.
+	// Old is the object before an Update, and otherwise the zero value. New is the object, for a Delete its
+	// last state.
 	Old, New object
 	// Initial reports that the object was there when the controller started. It is of a Create alone.
 	Initial bool
 }
 
-// WithCauses returns an event handler that is h, and whose adds say why: decide is called for each event, and its cause is
-// given to all requests that h adds before it returns. A nil decide is [CauseOf]. The priorities are those of h.
+// WithCauses returns an event handler that is h, and whose adds say why: decide is called for each event, and
+// its cause is given to all requests that h adds before it returns. A nil decide is [CauseOf]. The priorities
+// are those of h.
 //
 //	Watches(&corev1.ConfigMap{}, controllerruntime.WithCauses(&handler.EnqueueRequestForObject{}, nil))
 //
-// It must be the outermost handler. With a queue that is no [Queue], or is wrapped by another handler (also by
-// controller-runtime's handler.Funcs), the adds have no causes.
+// It must be the outermost handler. With a queue that is no [Queue], or is wrapped by another handler (also
+// by controller-runtime's handler.Funcs), the adds have no causes.
 //
-// An add with a Quiet cause does not end the contexts of UntilAdded. All others do, also those of handlers without
-// WithCauses, as builder's For and Owns have them.
+// An add with a Quiet cause does not end the contexts of UntilAdded. All others do, also those of handlers
+// without WithCauses, as builder's For and Owns have them.
 func WithCauses[object any, request comparable](h handler.TypedEventHandler[object, request], decide func(Event[object]) workqueue.Cause) handler.TypedEventHandler[object, request] {
 	if decide == nil {
 		decide = CauseOf[object]
@@ -75,10 +77,11 @@ func (h *causingHandler[object, request]) because(q clientgo.TypedRateLimitingIn
 	return &Queue[request]{ours.Queue, ours.calls, ours.metrics, &cause}
 }
 
-// CauseOf returns the cause that [WithCauses] uses by default, such as "Update Deployment default/web, generation 3". It is
-// Quiet for an update that leaves alone what people ask for: the generation, the labels, the annotations and the owners are
-// those of before, and so is whether the object is being deleted. Such an update is one of the status, often the controller's
-// own, or of a finalizer, or a resync. For an object that has no generation, as a ConfigMap, only a resync is Quiet.
+// CauseOf returns the cause that [WithCauses] uses by default, such as "Update Deployment default/web,
+// generation 3". It is Quiet for an update that leaves alone what people ask for: the generation, the labels,
+// the annotations and the owners are those of before, and so is whether the object is being deleted. Such an
+// update is one of the status, often the controller's own, or of a finalizer, or a resync. For an object that
+// has no generation, as a ConfigMap, only a resync is Quiet.
 //
 // Of something that is no client.Object it says the type of the event alone.
 func CauseOf[object any](e Event[object]) workqueue.Cause {
@@ -126,7 +129,8 @@ func asObject(v any) (client.Object, bool) {
 	return o, true
 }
 
-// kindOf returns the object's kind. Typed objects often do not have it, but their Go types are called like it.
+// kindOf returns the object's kind. Typed objects often do not have it, but their Go types are called like
+// it.
 func kindOf(o client.Object) string {
 	if kind := o.GetObjectKind().GroupVersionKind().Kind; kind != "" {
 		return kind

@@ -1,59 +1,63 @@
-// Package controllerruntime makes the controllers of sigs.k8s.io/controller-runtime work on a [priorityqueue.Queue]:
+// Package controllerruntime makes the controllers of sigs.k8s.io/controller-runtime work on a
+// [priorityqueue.Queue]:
 //
 //	ctrl.NewControllerManagedBy(mgr).
 //		For(&corev1.ConfigMap{}).
 //		WithOptions(controller.Options{NewQueue: controllerruntime.NewQueue}).
 //		Complete(reconciler)
 //
-// The queue implements controller-runtime's PriorityQueue, so the priorities of its handlers and of reconcile.Result arrive.
-// With [With] it can do more: aging, fairness between namespaces, a least time between two reconciliations of an object.
+// The queue implements controller-runtime's PriorityQueue, so the priorities of its handlers and of
+// reconcile.Result arrive. With [With] it can do more: aging, fairness between namespaces, a least time
+// between two reconciliations of an object.
 //
 // # Failures
 //
-// controller-runtime hands the controller's limiter to NewQueue, and its default doubles the delay with each call that fails,
-// also with those that events have brought: an object that is broken for ten seconds, with an event every 50 ms, is reconciled 16
-// minutes after its repair. [NewRateLimiter] counts a failure once for each delay that was served:
+// controller-runtime hands the controller's limiter to NewQueue, and its default doubles the delay with each
+// call that fails, also with those that events have brought: an object that is broken for ten seconds, with
+// an event every 50 ms, is reconciled 16 minutes after its repair. [NewRateLimiter] counts a failure once for
+// each delay that was served:
 //
 //	controller.Options{NewQueue: controllerruntime.NewQueue, RateLimiter: controllerruntime.NewRateLimiter()}
 //
-// A failure can have a least delay, as a server asks for by a Retry-After. controller-runtime ignores a RequeueAfter that is returned
-// with an error. With [WrapReconciler] it counts: see there.
+// A failure can have a least delay, as a server asks for by a Retry-After. controller-runtime ignores a
+// RequeueAfter that is returned with an error. With [WrapReconciler] it counts: see there.
 //
 // # One wrapper for all
 //
-// [WrapReconciler] makes one wrapper for the queue and the reconciler of a controller. With it a reconciler can stop waiting
-// when there is something newer (UntilAdded of worker.Call), and learns why it was called (Causes) and how often it has failed
-// (Attempt). The page of package debug shows the last attempts and can cancel, retry and forget. [WithCauses] makes
-// event handlers say why they add a request. The program examples/manager has all of it; the documentation of package worker
-// says what an event handler should say.
+// [WrapReconciler] makes one wrapper for the queue and the reconciler of a controller. With it a reconciler
+// can stop waiting when there is something newer (UntilAdded of worker.Call), and learns why it was called
+// (Causes) and how often it has failed (Attempt). The page of package debug shows the last attempts and can
+// cancel, retry and forget. [WithCauses] makes event handlers say why they add a request. The program
+// examples/manager has all of it; the documentation of package worker says what an event handler should say.
 //
 // # Differences from controller-runtime's priority queue
 //
-// All 16 specs of controller-runtime's queue pass with this one, and so do its other tests but for those of its
-// internals (see peers/crspecs). What differs is this:
+// All 16 specs of controller-runtime's queue pass with this one, and so do its other tests but for those of
+// its internals (see peers/crspecs). What differs is this:
 //
 //   - What is added is there when the call returns. No goroutine runs while no key waits for its time.
-//   - The limiter is asked only if its answer can matter: several rate-limited adds of a key that waits for its
-//     retry count as one failure. It is not asked for an add with a negative After.
-//   - A waiting key that is added without a delay has the place in line of that add. In controller-runtime it has
-//     that of its first add.
-//   - Both count the keys of up to 25 priorities separately. When a 26th comes, controller-runtime counts every key
-//     as exceeded_cardinality_limit from then on, and never changes the 25 counts again. Here the 25 go on counting,
-//     and only keys of further priorities count as exceeded_cardinality_limit.
+//   - The limiter is asked only if its answer can matter: several rate-limited adds of a key that waits for
+//     its retry count as one failure. It is not asked for an add with a negative After.
+//   - A waiting key that is added without a delay has the place in line of that add. In controller-runtime it
+//     has that of its first add.
+//   - Both count the keys of up to 25 priorities separately. When a 26th comes, controller-runtime counts
+//     every key as exceeded_cardinality_limit from then on, and never changes the 25 counts again. Here the
+//     25 go on counting, and only keys of further priorities count as exceeded_cardinality_limit.
 //   - ShutDown may be called more than once. It drops what is queued, so nothing stays counted.
-//     ShutDownWithDrain waits until nothing is queued and nothing is being processed; controller-runtime does not call
-//     it.
+//     ShutDownWithDrain waits until nothing is queued and nothing is being processed; controller-runtime does
+//     not call it.
 //   - A key that could not be found again, because it is not equal to itself, is refused with a panic.
 //
 // # Metrics
 //
-// The queue's metrics are in controller-runtime's registry, under controller-runtime's names, with its labels and
-// help, beside those of controllers on the default queue. The manager serves them without any configuration. With [WrapReconciler]
-// there is also how long it takes from the first add of a request to the first reconciliation that succeeds:
-// workqueue_pool_change_duration_seconds, and workqueue_pool_oldest_change_age_seconds for what has not succeeded yet; and
-// workqueue_pool_held_keys and workqueue_pool_held_to_limit_total, of requests on hold; workqueue_pool_looping_keys, of requests
-// that interrupt themselves; and workqueue_pool_given_up_keys.
-// Config.MetricsProvider replaces them; a provider of workqueue.SetProvider does not.
+// The queue's metrics are in controller-runtime's registry, under controller-runtime's names, with its labels
+// and help, beside those of controllers on the default queue. The manager serves them without any
+// configuration. With [WrapReconciler] there is also how long it takes from the first add of a request to the
+// first reconciliation that succeeds: workqueue_pool_change_duration_seconds, and
+// workqueue_pool_oldest_change_age_seconds for what has not succeeded yet; and workqueue_pool_held_keys and
+// workqueue_pool_held_to_limit_total, of requests on hold; workqueue_pool_looping_keys, of requests that
+// interrupt themselves; and workqueue_pool_given_up_keys. Config.MetricsProvider replaces them; a provider of
+// workqueue.SetProvider does not.
 package controllerruntime
 
 import (
@@ -73,8 +77,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// NewQueue returns a queue for a controller: it is for the field NewQueue of controller.Options. The queue has
-// the controller's name and limiter.
+// NewQueue returns a queue for a controller: it is for the field NewQueue of controller.Options. The queue
+// has the controller's name and limiter.
 func NewQueue(name string, rateLimiter clientgo.TypedRateLimiter[reconcile.Request]) clientgo.TypedRateLimitingInterface[reconcile.Request] {
 	return NewTypedQueue(name, rateLimiter)
 }
@@ -84,9 +88,10 @@ func NewTypedQueue[request comparable](name string, rateLimiter clientgo.TypedRa
 	return With(priorityqueue.Config[request]{})(name, rateLimiter)
 }
 
-// NewRateLimiter returns a limiter for the field RateLimiter of controller.Options, with the numbers of client-go's default: 5 ms
-// to 1000 s, and for all objects together 10 a second after a burst of 100. Unlike it, it counts a failure once for each
-// delay that was served, see [workqueue.NewTypedControllerRateLimiter]. It works on controller-runtime's own queues as well.
+// NewRateLimiter returns a limiter for the field RateLimiter of controller.Options, with the numbers of
+// client-go's default: 5 ms to 1000 s, and for all objects together 10 a second after a burst of 100. Unlike
+// it, it counts a failure once for each delay that was served, see [workqueue.NewTypedControllerRateLimiter].
+// It works on controller-runtime's own queues as well.
 func NewRateLimiter() clientgo.TypedRateLimiter[reconcile.Request] {
 	return NewTypedRateLimiter[reconcile.Request]()
 }
@@ -96,9 +101,9 @@ func NewTypedRateLimiter[request comparable]() clientgo.TypedRateLimiter[request
 	return workqueue.NewTypedControllerRateLimiter[request](nil)
 }
 
-// With returns a NewQueue whose queues are configured by config. If config has no name or no limiter, each queue
-// has that of its controller. Each queue is passed to the functions onNew before its controller gets it, so that a
-// program can show it on its debug page, pause it or look into it.
+// With returns a NewQueue whose queues are configured by config. If config has no name or no limiter, each
+// queue has that of its controller. Each queue is passed to the functions onNew before its controller gets
+// it, so that a program can show it on its debug page, pause it or look into it.
 //
 //	controller.Options{NewQueue: controllerruntime.With(priorityqueue.Config[reconcile.Request]{
 //		Group: func(r reconcile.Request) string { return r.Namespace },
@@ -128,8 +133,8 @@ func With[request comparable](config priorityqueue.Config[request], onNew ...fun
 }
 
 // registryMetrics returns the provider of the queues that have no provider of their own. Its metrics are in
-// controller-runtime's registry, beside those of the controllers on the default queue: the first call joins it. It
-// returns nil if that fails, which is logged once.
+// controller-runtime's registry, beside those of the controllers on the default queue: the first call joins
+// it. It returns nil if that fails, which is logged once.
 var registryMetrics = sync.OnceValue(func() workqueue.StatsProvider {
 	p, err := prom.Join(metrics.Registry, prom.Options{ControllerRuntime: true})
 	if err != nil {
@@ -140,30 +145,32 @@ var registryMetrics = sync.OnceValue(func() workqueue.StatsProvider {
 	return p
 })
 
-// Queue is a [priorityqueue.Queue] with the interface and the rules of controller-runtime's PriorityQueue. It is
-// made by [NewQueue], [NewTypedQueue] or what [With] returns. The methods that controller-runtime does not know
-// are those of the priorityqueue.Queue.
+// Queue is a [priorityqueue.Queue] with the interface and the rules of controller-runtime's PriorityQueue. It
+// is made by [NewQueue], [NewTypedQueue] or what [With] returns. The methods that controller-runtime does not
+// know are those of the priorityqueue.Queue.
 type Queue[request comparable] struct {
 	*priorityqueue.Queue[request]
 	calls   *reconcilerState[request]
 	metrics workqueue.MetricsProvider
-	// cause is that of all adds, in the copy of a queue that an event handler of WithCauses gets. Otherwise it is nil.
+	// cause is that of all adds, in the copy of a queue that an event handler of WithCauses gets. Otherwise
+	// it is nil.
 	cause *workqueue.Cause
 }
 
 // reconcilerState is what a [Reconciler] leaves for its queue. The copies of a queue share it.
 type reconcilerState[request comparable] struct {
-	books atomic.Pointer[worker.Tracker[request]] // nil without a Reconciler
-	// interrupted has the requests whose failures the controller's next Forget must leave alone, and held the calls whose
-	// requests are put on hold by the controller's Done.
+	tracker atomic.Pointer[worker.Tracker[request]] // nil without a Reconciler
+	// interrupted has the requests whose failures the controller's next Forget must leave alone, and held the
+	// calls whose requests are put on hold by the controller's Done.
 	interrupted, held sync.Map
 }
 
 var _ crpriority.PriorityQueue[int] = (*Queue[int])(nil)
 
 // AddWithOpts adds items as o says. No priority means zero, and of After and the limiter's delay the shorter
-// one counts. A negative After is now, whatever the limiter would say. A delayed add of a key that is being reconciled
-// counts as its reconciler's RequeueAfter, which Config.MaxDelay does not bound. After shutdown it does nothing.
+// one counts. A negative After is now, whatever the limiter would say. A delayed add of a key that is being
+// reconciled counts as its reconciler's RequeueAfter, which Config.MaxDelay does not bound. After shutdown it
+// does nothing.
 func (q *Queue[request]) AddWithOpts(o crpriority.AddOpts, items ...request) {
 	opts := priorityqueue.AddOpts{After: o.After, RateLimited: o.RateLimited && o.After >= 0, Cause: q.cause}
 	if o.Priority != nil {
@@ -198,26 +205,26 @@ func (q *Queue[request]) AddRateLimited(item request) {
 	q.AddWithOpts(crpriority.AddOpts{RateLimited: true}, item)
 }
 
-// Len returns the number of keys that need processing, as in controller-runtime: also those that were added again
-// while a worker holds them.
+// Len returns the number of keys that need processing, as in controller-runtime: also those that were added
+// again while a worker holds them.
 func (q *Queue[request]) Len() int {
 	st := q.Stats()
 	return st.Queued + st.Again
 }
 
-// ShutDown makes the queue ignore what is added from now on, and hand out no more, as in controller-runtime: a
-// controller must not begin anything when its context has ended, or when it is no longer the leader. What is
-// queued is dropped, and every getter returns at once with shutdown = true. Keys that workers hold are finished as
-// usual; all holds end. It may be called any number of times.
+// ShutDown makes the queue ignore what is added from now on, and hand out no more, as in controller-runtime:
+// a controller must not begin anything when its context has ended, or when it is no longer the leader. What
+// is queued is dropped, and every getter returns at once with shutdown = true. Keys that workers hold are
+// finished as usual; all holds end. It may be called any number of times.
 func (q *Queue[request]) ShutDown() {
 	q.ShutDownNow()
-	if books := q.calls.books.Load(); books != nil {
-		books.EndHolds()
+	if tracker := q.calls.tracker.Load(); tracker != nil {
+		tracker.EndHolds()
 	}
 }
 
-// Done says that the controller has finished with item, from Get. If the call of a [Reconciler] that has just ended for it has put it on hold, it
-// is done when that ends.
+// Done says that the controller has finished with item, from Get. If the call of a [Reconciler] that has just
+// ended for it has put it on hold, it is done when that ends.
 func (q *Queue[request]) Done(item request) {
 	if call, held := q.calls.held.LoadAndDelete(item); held {
 		call.(*worker.Tracked[request]).AfterHold(func() { q.Queue.Done(item) })
@@ -226,8 +233,8 @@ func (q *Queue[request]) Done(item request) {
 	q.Queue.Done(item)
 }
 
-// Forget makes the limiter forget the failures of item. It does not if the call of a [Reconciler] that has just ended for item
-// was interrupted, or put it on hold.
+// Forget makes the limiter forget the failures of item. It does not if the call of a [Reconciler] that has
+// just ended for item was interrupted, or put it on hold.
 func (q *Queue[request]) Forget(item request) {
 	if _, interrupted := q.calls.interrupted.LoadAndDelete(item); !interrupted {
 		q.Queue.Forget(item)

@@ -35,19 +35,20 @@ type passesOn interface {
 type Options[request comparable] struct {
 	// Page shows the controller's queue and what the reconciler does. Nil means none.
 	Page Page
-	// StuckAfter is how long a reconciliation may take before it is reported as stuck, once, to OnStuck, in the log and on
-	// the page, with the stack of its goroutine. See [worker.Options]. Zero means never.
+	// StuckAfter is how long a reconciliation may take before it is reported as stuck, once, to OnStuck, in
+	// the log and on the page, with the stack of its goroutine. See [worker.Options]. Zero means never.
 	StuckAfter time.Duration
 	// OnStuck is called for a reconciliation that is stuck, with its context, in another goroutine.
 	OnStuck func(ctx context.Context, r worker.RunningKey[request])
 }
 
-// Reconciler calls another reconciler and knows what package worker knows of the calls of a handler. It is made by
-// [WrapReconciler]. All methods may be called from any goroutine.
+// Reconciler calls another reconciler and knows what package worker knows of the calls of a handler. It is
+// made by [WrapReconciler]. All methods may be called from any goroutine.
 type Reconciler[request comparable] struct {
 	reconciler reconcile.TypedReconciler[request]
 	options    Options[request]
-	// controller is nil until the controller has made its queue. complain is for calls before, and if there are several.
+	// controller is nil until the controller has made its queue. complain is for calls before, and if there
+	// are several.
 	controller atomic.Pointer[controller[request]]
 	queues     atomic.Int32
 	complain   sync.Once
@@ -56,12 +57,12 @@ type Reconciler[request comparable] struct {
 // controller is what a Reconciler knows of its controller.
 type controller[request comparable] struct {
 	queue *Queue[request]
-	books *worker.Tracker[request]
+	tracker *worker.Tracker[request]
 }
 
-// WrapReconciler returns a reconciler that calls r, and passes on its results, errors and panics. A controller needs both
-// it and its queue, [Reconciler.NewQueue] or what [Reconciler.With] returns. Without the queue r is called directly, nothing of
-// what follows works, and the first call logs an error.
+// WrapReconciler returns a reconciler that calls r, and passes on its results, errors and panics. A
+// controller needs both it and its queue, [Reconciler.NewQueue] or what [Reconciler.With] returns. Without
+// the queue r is called directly, nothing of what follows works, and the first call logs an error.
 //
 //	r := controllerruntime.WrapReconciler(mine, page)
 //	ctrl.NewControllerManagedBy(mgr).
@@ -70,30 +71,35 @@ type controller[request comparable] struct {
 //
 // Then, in r:
 //
-//   - [worker.CallOf] returns what the books know of the call that has the context. The context ends when r
-//     returns, or with the cause [worker.ErrCanceled] by [Reconciler.Cancel].
+//   - [worker.CallOf] returns what the tracker knows of the call that has the context. The context ends when
+//     r returns, or with the cause [worker.ErrCanceled] by [Reconciler.Cancel].
 //
-//   - When r returns an error because of UntilAdded of [worker.Call], that is no failure: the request comes again at once, its failures
-//     are neither counted nor forgotten, and the limiter hears nothing. The controller sees a success.
+//   - When r returns an error because of UntilAdded of [worker.Call], that is no failure: the request comes
+//     again at once, its failures are neither counted nor forgotten, and the limiter hears nothing. The
+//     controller sees a success.
 //
-//   - When r returns an error with a RequeueAfter, which controller-runtime ignores, the request has failed and does not come before
-//     that: it comes again after the longer of that and the limiter's delay, or when an event adds it. The same holds for
-//     [worker.RetryAfter], and for an error of the API server that suggests a delay, as one with the status 429 and a
-//     Retry-After does. The controller gets, and logs, an error that names the delay and wraps that of r.
+//   - When r returns an error with a RequeueAfter, which controller-runtime ignores, the request has failed
+//     and does not come before that: it comes again after the longer of that and the limiter's delay, or when
+//     an event adds it. The same holds for [worker.RetryAfter], and for an error of the API server that
+//     suggests a delay, as one with the status 429 and a Retry-After does. The controller gets, and logs, an
+//     error that names the delay and wraps that of r.
 //
-//   - When r returns an error of [worker.Hold], the request is put on hold: no worker waits, nothing counts as a failure, and it
-//     comes again when it is released or its limit has passed. [worker.Call.Hold] does so after any result; [ReadYourWrites]
-//     uses it. Joined with a failure, the controller sees the failure, and the request is held all the same. Until the hold ends
-//     the queue counts the request as processed, because only then its Done is called; the controller does not.
+//   - When r returns an error of [worker.Hold], the request is put on hold: no worker waits, nothing counts
+//     as a failure, and it comes again when it is released or its limit has passed. [worker.Call.Hold] does
+//     so after any result; [ReadYourWrites] uses it. Joined with a failure, the controller sees the failure,
+//     and the request is held all the same. Until the hold ends the queue counts the request as processed,
+//     because only then its Done is called; the controller does not.
 //
-//   - worker.RequeueAfter, [worker.Requeue], [worker.Terminal] and [worker.Fatal] mean what they mean to a pool, but Fatal does not
-//     end the controller: for it, both of the last two are a reconcile.TerminalError. [worker.Every] is an error.
+//   - worker.RequeueAfter, [worker.Requeue], [worker.Terminal] and [worker.Fatal] mean what they mean to a
+//     pool, but Fatal does not end the controller: for it, both of the last two are a
+//     reconcile.TerminalError. [worker.Every] is an error.
 //
-// The page has the controller's queue, the requests that are being reconciled, those that fail or were given up (by
-// reconcile.TerminalError), and their last attempts, as a [worker.Pool] keeps them. The page may be nil. [WrapReconcilerWithOptions]
-// also finds reconciliations that are stuck.
+// The page has the controller's queue, the requests that are being reconciled, those that fail or were given
+// up (by reconcile.TerminalError), and their last attempts, as a [worker.Pool] keeps them. The page may be
+// nil. [WrapReconcilerWithOptions] also finds reconciliations that are stuck.
 //
-// Each controller needs one of its own; if two share one, a call logs an error. A call takes a few microseconds more.
+// Each controller needs one of its own; if two share one, a call logs an error. A call takes a few
+// microseconds more.
 func WrapReconciler[request comparable](r reconcile.TypedReconciler[request], page Page) *Reconciler[request] {
 	return WrapReconcilerWithOptions(r, Options[request]{Page: page})
 }
@@ -103,8 +109,8 @@ func WrapReconcilerWithOptions[request comparable](r reconcile.TypedReconciler[r
 	return &Reconciler[request]{reconciler: r, options: options}
 }
 
-// NewQueue returns the queue of the controller, and shows it and the reconciler on the page, under the queue's name. It is for
-// the field NewQueue of controller.Options.
+// NewQueue returns the queue of the controller, and shows it and the reconciler on the page, under the
+// queue's name. It is for the field NewQueue of controller.Options.
 func (r *Reconciler[request]) NewQueue(name string, rateLimiter clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
 	return r.With(priorityqueue.Config[request]{})(name, rateLimiter)
 }
@@ -116,17 +122,18 @@ func (r *Reconciler[request]) With(config priorityqueue.Config[request]) func(st
 
 // watch makes q the queue of the controller.
 func (r *Reconciler[request]) watch(q *Queue[request]) {
-	c := &controller[request]{queue: q, books: worker.NewTracker(q, worker.Options[request]{
+	c := &controller[request]{queue: q, tracker: worker.NewTracker(q, worker.Options[request]{
 		StuckAfter: r.options.StuckAfter, OnStuck: r.onStuck, Logger: slog.New(slog.DiscardHandler), // The controller logs.
 		MetricsProvider: q.metrics,
 	})}
-	q.calls.books.Store(c.books)
+	q.calls.tracker.Store(c.tracker)
 	r.controller.Store(c)
 	r.queues.Add(1)
-	name, page, inspector := q.Stats().Name, r.options.Page, c.books.Inspector()
+	name, page, inspector := q.Stats().Name, r.options.Page, c.tracker.Inspector()
 	if provider, ok := q.metrics.(*prom.Provider); ok {
 		if p, ok := page.(passesOn); ok && p.Metrics() == provider {
-			// The page passes Stats on to the provider, which must get only these. The page itself reads Snapshot, which has all.
+			// The page passes Stats on to the provider, which must get only these. The page itself reads
+			// Snapshot, which has all.
 			inspector.Stats = c.changes
 		} else {
 			provider.InspectPool(name, worker.Inspector{Stats: c.changes})
@@ -139,9 +146,10 @@ func (r *Reconciler[request]) watch(q *Queue[request]) {
 	page.InspectPool(name, inspector)
 }
 
-// changes returns the numbers of the books that controller-runtime's own metrics do not have, and those that a page asks for.
+// changes returns the numbers of the tracker that controller-runtime's own metrics do not have, and those
+// that a page asks for.
 func (c *controller[request]) changes() worker.Stats {
-	s := c.books.Stats()
+	s := c.tracker.Stats()
 	return worker.Stats{
 		Name: s.Name, Changes: s.Changes, OldestUnanswered: s.OldestUnanswered, Held: s.Held, HeldToLimit: s.HeldToLimit, Ended: s.Ended,
 		Queue: s.Queue, LongestRunning: s.LongestRunning, UnfinishedWork: s.UnfinishedWork,
@@ -181,13 +189,14 @@ func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (recon
 		r.complainOnce(ctx, errTwoQueues)
 	}
 	c.queue.calls.interrupted.Delete(req) // In case the controller did not call Forget after an earlier call.
-	entry := c.books.Begin(ctx, req)
+	entry := c.tracker.Begin(ctx, req)
 	result, err := r.handle(c, entry, req)
 	interrupted := entry.Interrupted()
 	return c.answerFor(req, c.end(entry, req, meaning(result, err)), interrupted, result, err)
 }
 
-// handle makes the call. Some of r's errors it replaces by others, which say the same to the books and more to the controller.
+// handle makes the call. Some of r's errors it replaces by others, which say the same to the tracker and more
+// to the controller.
 func (r *Reconciler[request]) handle(c *controller[request], entry *worker.Tracked[request], req request) (result reconcile.Result, err error) {
 	returned := false
 	defer func() {
@@ -222,10 +231,10 @@ func (c *controller[request]) end(entry *worker.Tracked[request], req request, e
 	return end
 }
 
-// answerFor returns what the controller must get after a call that has ended so, and does what the controller does not. After it the
-// controller calls
+// answerFor returns what the controller must get after a call that has ended so, and does what the controller
+// does not. After it the controller calls
 //
-//	for an error        AddWithOpts(RateLimited), or nothing if it is a TerminalError. The books have called the queue's Fail
+//	for an error        AddWithOpts(RateLimited), or nothing if it is a TerminalError. The tracker has called the queue's Fail
 //	                    before, so this is the same failure
 //	for RequeueAfter    Forget, AddWithOpts(After)
 //	for Requeue         AddWithOpts(RateLimited)
@@ -262,8 +271,8 @@ func requeueIn(err error) (again *worker.Requeue) {
 	return again
 }
 
-// leastDelay returns for how long a request that has failed with err should not come: the longer of what the reconciler and the API
-// server have asked for.
+// leastDelay returns for how long a request that has failed with err should not come: the longer of what the
+// reconciler and the API server have asked for.
 func leastDelay(result reconcile.Result, err error) time.Duration {
 	if err == nil || errors.Is(err, reconcile.TerminalError(nil)) {
 		return 0
@@ -272,7 +281,8 @@ func leastDelay(result reconcile.Result, err error) time.Duration {
 	return max(result.RequeueAfter, time.Duration(seconds)*time.Second)
 }
 
-// meaning returns the error by which a handler of package worker says what the result means to the controller.
+// meaning returns the error by which a handler of package worker says what the result means to the
+// controller.
 func meaning(result reconcile.Result, err error) error {
 	switch {
 	//lint:ignore SA1019 the controller obeys Requeue until it is removed
@@ -294,9 +304,9 @@ func (r *Reconciler[request]) AddCause(req request, cause workqueue.Cause) {
 	}
 }
 
-// Cancel ends the context of the call that reconciles req, with the cause [worker.ErrCanceled], and reports whether there is
-// one. See [worker.Pool.Cancel].
+// Cancel ends the context of the call that reconciles req, with the cause [worker.ErrCanceled], and reports
+// whether there is one. See [worker.Pool.Cancel].
 func (r *Reconciler[request]) Cancel(req request) bool {
 	c := r.controller.Load()
-	return c != nil && c.books.Cancel(req)
+	return c != nil && c.tracker.Cancel(req)
 }

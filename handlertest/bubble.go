@@ -63,7 +63,8 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 		}
 		switch res := b.sim.result(); {
 		case locks >= 2 && res.crashed:
-			// The crash may have ended a goroutine that held a lock, for which another one of the dead process waits.
+			// The crash may have ended a goroutine that held a lock, for which another one of the dead
+			// process waits.
 			res.hangs = true
 			return res
 		case locks >= 2:

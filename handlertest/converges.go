@@ -29,36 +29,36 @@ var searchTime = time.Second
 // all other fields make sense.
 type Scenario[K comparable] struct {
 	// Start is called whenever the process starts, and returns its handler, which a [worker.Pool] runs over a
-	// queue. What the handler remembers must be made here: a crash loses it. When Start has returned, the keys
-	// of all that the caches have listed are added.
+	// queue. What the handler remembers must be made here: a crash loses it. When Start has returned, the
+	// keys of all that the caches have listed are added.
 	Start func(p *Process) worker.Handler[K]
-	// Program is called instead of Start for a program that runs queues and workers of its own. It returns when
-	// p's context has ended.
+	// Program is called instead of Start for a program that runs queues and workers of its own. It returns
+	// when p's context has ended.
 	Program func(p *Process)
-	// Queue makes the queue of a process. Nil means a rate-limiting queue whose delays begin at 5 ms. It may be
-	// any of ours or client-go's.
+	// Queue makes the queue of a process. Nil means a rate-limiting queue whose delays begin at 5 ms. It may
+	// be any of ours or client-go's.
 	Queue func() workqueue.TypedRateLimitingInterface[K]
 	// Options are the pool's options. Drain, CancelGrace and KeepQueue are ignored. Workers are 2 unless set,
 	// and failures are not logged. With MaxRetries, calls do not fail by themselves: too many in a row would
 	// give a key up.
 	Options worker.Options[K]
-	// Shared declares that the queue is one that processes share, such as a redisqueue: it outlives crashes, and
-	// leases of keys end while handlers have them. Then the context of the handler ends, and another worker gets
-	// the key at once.
+	// Shared declares that the queue is one that processes share, such as a redisqueue: it outlives crashes,
+	// and leases of keys end while handlers have them. Then the context of the handler ends, and another
+	// worker gets the key at once.
 	Shared bool
-	// Replicas is how many processes run at once. Each has its own memory, caches and queue, or the one queue if
-	// Shared is set. Zero means 1.
+	// Replicas is how many processes run at once. Each has its own memory, caches and queue, or the one queue
+	// if Shared is set. Zero means 1.
 	Replicas int
 	// Measure returns what must be equal in all runs, read at the end of each: usually a part of the truth.
 	// Leave out what may differ: times (also virtual ones, such as a condition's), made-up names, counters of
 	// tries. Versions and UIDs differ, too: while it runs, World.All returns objects without them. Values are
-	// compared by [reflect.DeepEqual]. Nil means the values of all objects of all worlds, which also are equal
-	// if their texts are.
+	// compared by [reflect.DeepEqual]. Nil means the values of all objects of all worlds, which also are
+	// equal if their texts are.
 	Measure func() any
-	// Settle is how long nothing must change until a run ends. A key that still comes back by itself must also
-	// have come twice since, undisturbed. If something outside the Worlds becomes ready by time, set Settle
-	// longer than that, or let At make it ready. Zero means 10 s, and 20 minutes for a Program or a queue that
-	// is not [workqueue.Extended], because these do not say what still waits.
+	// Settle is how long nothing must change until a run ends. A key that still comes back by itself must
+	// also have come twice since, undisturbed. If something outside the Worlds becomes ready by time, set
+	// Settle longer than that, or let At make it ready. Zero means 10 s, and 20 minutes for a Program or a
+	// queue that is not [workqueue.Extended], because these do not say what still waits.
 	Settle time.Duration
 
 	run *run[K]

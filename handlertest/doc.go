@@ -25,11 +25,13 @@
 // [Converges] runs the scenario once undisturbed. That run must come to rest, and its outcome is what all
 // other runs must come to. In these
 //
-//   - the process crashes after a write, at a [Process.Point] or when a handler has returned, and starts again with an empty memory and queue and a new
-//     listing. At the crash its contexts end, and nothing that still runs, deferred calls included, gets past its next use of the world.
+//   - the process crashes after a write, at a [Process.Point] or when a handler has returned, and starts
+//     again with an empty memory and queue and a new listing. At the crash its contexts end, and nothing that
+//     still runs, deferred calls included, gets past its next use of the world.
 //   - the cache lags, or loses its watch and lists anew, so that versions are skipped
 //   - calls of clients, and so handlers, take longer
-//   - adds reach the queue late, and so in another order; keys are added once more, while they are held or later
+//   - adds reach the queue late, and so in another order; keys are added once more, while they are held or
+//     later
 //   - with [Scenario].Shared, the leases of keys end while handlers have them
 //
 // # A failure

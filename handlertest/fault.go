@@ -5,14 +5,15 @@ package handlertest
 type Fault uint16
 
 const (
-	// Late lets some adds reach the queue later: keys come in another order, and adds merge that would not have.
+	// Late lets some adds reach the queue later: keys come in another order, and adds merge that would not
+	// have.
 	Late Fault = 1 << iota
 	// Again adds some keys once more after they were handed out: while they are held, or later.
 	Again
 	// Leases takes some keys away: the context of the handler ends, with the cause ErrLeaseEnded, and another
-	// worker gets the key while the first one still has it. The Done of the first, which comes late, is ignored.
-	// It is for handlers that must bear a queue that processes share. Perturb then returns a [workqueue.Leaser];
-	// a loop that does not call Lease loses no key.
+	// worker gets the key while the first one still has it. The Done of the first, which comes late, is
+	// ignored. It is for handlers that must bear a queue that processes share. Perturb then returns a
+	// [workqueue.Leaser]; a loop that does not call Lease loses no key.
 	Leases
 	// Crash ends the process after a write, at a [Process.Point] or at the end of a call, and starts it anew.
 	Crash
@@ -26,8 +27,8 @@ const (
 	FailedCall
 	// LostAnswer lets writes take effect and then fail with ErrUnavailable, as after a timeout.
 	LostAnswer
-	// Conflict lets somebody write to an object just before a handler does, which so writes to an old version,
-	// for some time.
+	// Conflict lets somebody write to an object just before a handler does, which so writes to an old
+	// version, for some time.
 	Conflict
 )
 

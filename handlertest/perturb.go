@@ -21,8 +21,8 @@ var ErrLeaseEnded = errors.New("handlertest: the lease of the key has ended")
 // 10 s at most. Without faults, it is Late and Again.
 //
 // Queue is any of ours or client-go's. Use the returned one instead of it from then on. It has the methods of
-// queue that package workqueue names: it is a [workqueue.ExtendedRateLimiting], and a [workqueue.Operable] and
-// [workqueue.Leaser] if queue is.
+// queue that package workqueue names: it is a [workqueue.ExtendedRateLimiting], and a [workqueue.Operable]
+// and [workqueue.Leaser] if queue is.
 func Perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], seed uint64, faults ...Fault) workqueue.TypedRateLimitingInterface[K] {
 	var all Fault
 	for _, f := range faults {

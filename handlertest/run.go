@@ -35,8 +35,8 @@ type run[K comparable] struct {
 	members []*member[K] // the processes that live, or will start again
 	// running are the calls that go on. The sim's mu guards it.
 	running map[*call]struct{}
-	// failing is why the last call of a key has failed, if its handler does not say when it wants to be called
-	// again. It is guarded likewise.
+	// failing is why the last call of a key has failed, if its handler does not say when it wants to be
+	// called again. It is guarded likewise.
 	failing  map[any]error
 	always   []invariant
 	checks   []func() error
@@ -315,9 +315,9 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 		s := m.queue.Snapshot(512)
 		busy = busy || s.Stats.Queued+s.Stats.Processing > 0
 		for _, k := range s.Waiting {
-			// A key that comes back by itself must have come twice per process: it may fail once on each replica and
-			// then succeed. Calls that were disturbed do not count, unless the key waits for so long that it has not
-			// failed.
+			// A key that comes back by itself must have come twice per process: it may fail once on each
+			// replica and then succeed. Calls that were disturbed do not count, unless the key waits for so
+			// long that it has not failed.
 			came := calm[k.Key]
 			if time.Until(k.Due) > stuckAfter {
 				came = calls[k.Key]

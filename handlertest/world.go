@@ -44,12 +44,12 @@ type Object[K comparable, V any] struct {
 // All methods may be called by the function of Converges and by the functions of Scenario.At. They do not
 // block.
 type World[K comparable, V any] struct {
-	// Clone copies a value: each time it is written, and each time it is read. Nil means V's method DeepCopy()
-	// V, if it has one.
+	// Clone copies a value: each time it is written, and each time it is read. Nil means V's method
+	// DeepCopy() V, if it has one.
 	Clone func(V) V
-	// OnChange, if set, is called before each change, of handlers and of others, at its moment: old is nil when
-	// an object is created, new when it is deleted. It counts, or refuses a change as an admission webhook does,
-	// by an error, which is what the caller gets. It must not change this world.
+	// OnChange, if set, is called before each change, of handlers and of others, at its moment: old is nil
+	// when an object is created, new when it is deleted. It counts, or refuses a change as an admission
+	// webhook does, by an error, which is what the caller gets. It must not change this world.
 	OnChange func(old, new *Object[K, V]) error
 
 	sim  *sim
@@ -80,8 +80,8 @@ func NewWorld[K comparable, V any, Q comparable](s *Scenario[Q], name string, ke
 		}
 	}
 	w := &World[K, V]{sim: s.run.sim, name: name, truth: make(map[K]Object[K, V]), clients: make(map[*Process]*Client[K, V])}
-	// Which keys were added at this moment is in added: it would depend on the scheduler of Go whether a second
-	// add merges with the first.
+	// Which keys were added at this moment is in added: it would depend on the scheduler of Go whether a
+	// second add merges with the first.
 	add := func(queue *perturbed[Q], what string, added map[Q]struct{}, objects []Object[K, V]) {
 		for _, o := range objects {
 			for _, key := range keys(o) {

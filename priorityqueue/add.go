@@ -8,23 +8,25 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Add says that item needs processing, with priority 0. After shutdown it does nothing, as all that add. See the package
-// comment for what it means in which state, and for the costs.
+// Add says that item needs processing, with priority 0. After shutdown it does nothing, as all that add. See
+// the package comment for what it means in which state, and for the costs.
 func (q *Queue[T]) Add(item T) {
 	r := q.newRequest(AddOpts{})
 	q.add(item, &r)
 }
 
-// AddAfter adds item when duration has passed, or at once if it is not positive. A key that a worker holds keeps the priority
-// of its hand-out, and counts as added by that worker: see [AddOpts].MaxDelay. Any other gets priority 0. It never blocks.
+// AddAfter adds item when duration has passed, or at once if it is not positive. A key that a worker holds
+// keeps the priority of its hand-out, and counts as added by that worker: see [AddOpts].MaxDelay. Any other
+// gets priority 0. It never blocks.
 func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
 	r := q.newRequest(AddOpts{After: duration})
 	r.byWorker, r.keepPriority = true, true
 	q.add(item, &r)
 }
 
-// AddWithPriority is AddWithOpts with a priority and a time. It is for workers that ask for another run of their key, as those
-// of package worker: a key that a worker holds counts as added by that worker. See [AddOpts].MaxDelay.
+// AddWithPriority is AddWithOpts with a priority and a time. It is for workers that ask for another run of
+// their key, as those of package worker: a key that a worker holds counts as added by that worker. See
+// [AddOpts].MaxDelay.
 func (q *Queue[T]) AddWithPriority(key T, priority int, after time.Duration) {
 	r := q.newRequest(AddOpts{Priority: priority, After: after})
 	r.byWorker = true
@@ -37,9 +39,10 @@ func (q *Queue[T]) AddCause(key T, cause workqueue.Cause) {
 	q.add(key, &r)
 }
 
-// AddWithOpts adds the keys as o says. Up to 512 of them are added at one moment, so that none is handed out before the
-// others are there, and more in several steps; but with RateLimited each is added for itself. It panics if o.Delay is not
-// one of the policies. If a key, Group, Weight, Limit or the limiter makes it panic, keys of earlier steps have been added.
+// AddWithOpts adds the keys as o says. Up to 512 of them are added at one moment, so that none is handed out
+// before the others are there, and more in several steps; but with RateLimited each is added for itself. It
+// panics if o.Delay is not one of the policies. If a key, Group, Weight, Limit or the limiter makes it panic,
+// keys of earlier steps have been added.
 func (q *Queue[T]) AddWithOpts(o AddOpts, keys ...T) {
 	r := q.newRequest(o)
 	if r.RateLimited || len(keys) == 1 {
@@ -89,7 +92,8 @@ type newKey[T comparable] struct {
 	weight, limit int
 }
 
-// newKey hashes key and asks for its group. It panics for a key that cannot be one, before any foreign code is asked.
+// newKey hashes key and asks for its group. It panics for a key that cannot be one, before any foreign code
+// is asked.
 func (q *Queue[T]) newKey(key T) newKey[T] {
 	k := newKey[T]{key: key, hash: keytable.HashOf(key), weight: 1}
 	keytable.CheckKey(key)
@@ -107,8 +111,8 @@ func (q *Queue[T]) newKey(key T) newKey[T] {
 	return k
 }
 
-// addLocked adds a key. The clock must have been read if r needs the time. This is what an add means in each state, line by
-// line; the limiter, which is asked before for rate-limited adds, is in rate_limited.go:
+// addLocked adds a key. The clock must have been read if r needs the time. This is what an add means in each
+// state, line by line; the limiter, which is asked before for rate-limited adds, is in rate_limited.go:
 //
 //	state        priority            comes                        limiter
 //	absent       r's                 at r's time                  is asked
@@ -183,7 +187,8 @@ func (q *Queue[T]) beginLocked(s keytable.Slot, it *item, k *newKey[T]) {
 	it.state, it.added, it.limited = absent, addedUnknown, false
 }
 
-// comeLocked makes the key at s, which is not in a line, come at the time asked for, moved by MaxDelay and MinInterval.
+// comeLocked makes the key at s, which is not in a line, come at the time asked for, moved by MaxDelay and
+// MinInterval.
 func (q *Queue[T]) comeLocked(s keytable.Slot, it *item, r *request, asked, now time.Duration) {
 	q.noteAddedLocked(s, it, r, now)
 	if r.isBounded() && it.added == addedByEvent {
@@ -202,7 +207,8 @@ func (q *Queue[T]) comeLocked(s keytable.Slot, it *item, r *request, asked, now 
 	q.dueLocked(s, it, at, now)
 }
 
-// mergePriorityLocked merges the priority of an add into that of the key at s, which is queued or in state rerun.
+// mergePriorityLocked merges the priority of an add into that of the key at s, which is queued or in state
+// rerun.
 func (q *Queue[T]) mergePriorityLocked(s keytable.Slot, it *item, priority *int, asked int, r *request, now time.Duration) {
 	before := *priority
 	after := r.mergePriority(before, asked)
@@ -217,7 +223,8 @@ func (q *Queue[T]) mergePriorityLocked(s keytable.Slot, it *item, priority *int,
 	}
 }
 
-// noteAddedLocked notes when the key was first added since its hand-out, by an event if there is one: MaxDelay counts from it.
+// noteAddedLocked notes when the key was first added since its hand-out, by an event if there is one:
+// MaxDelay counts from it.
 func (q *Queue[T]) noteAddedLocked(s keytable.Slot, it *item, r *request, now time.Duration) {
 	by := addedByWorker
 	if r.isEvent(it.state.isHeld()) {

@@ -9,21 +9,23 @@ import (
 
 // AddOpts decide when and how urgently keys come. The zero AddOpts are those of Add: now, with priority 0.
 type AddOpts struct {
-	// Priority is how urgent the key is. Higher ones come first. A key that is queued or waits with a higher one keeps that,
-	// and so does a key that was added since a worker got it. The priority with which a worker got it does not count.
+	// Priority is how urgent the key is. Higher ones come first. A key that is queued or waits with a higher
+	// one keeps that, and so does a key that was added since a worker got it. The priority with which a
+	// worker got it does not count.
 	Priority int
 
 	// After is how long the key waits. Zero and less mean not at all.
 	After time.Duration
 
-	// RateLimited makes the key wait for the limiter's delay, or for After if that is positive and shorter. The limiter is
-	// asked only if its answer can matter: not for a key that is queued, nor for one that waits for the limiter already. For a
-	// key that a worker holds, the first rate-limited add since its hand-out is a failure, as of Fail; later ones are the same.
+	// RateLimited makes the key wait for the limiter's delay, or for After if that is positive and shorter.
+	// The limiter is asked only if its answer can matter: not for a key that is queued, nor for one that
+	// waits for the limiter already. For a key that a worker holds, the first rate-limited add since its
+	// hand-out is a failure, as of Fail; later ones are the same.
 	RateLimited bool
 
-	// AtLeast, with RateLimited, is the shortest time that the key waits, whatever After and the limiter say: for a server
-	// that says how long to stay away. A call that fails before that time is the same failure. Another add may bring the key
-	// earlier. Without RateLimited, AtLeast has no effect.
+	// AtLeast, with RateLimited, is the shortest time that the key waits, whatever After and the limiter say:
+	// for a server that says how long to stay away. A call that fails before that time is the same failure.
+	// Another add may bring the key earlier. Without RateLimited, AtLeast has no effect.
 	AtLeast time.Duration
 
 	// SetPriority gives the key this Priority even if the key has a higher one.
@@ -32,21 +34,24 @@ type AddOpts struct {
 	// Delay decides how the new time is merged with the one that the key waits for already.
 	Delay DelayPolicy
 
-	// MaxDelay, if positive, bounds how far Latest and Replace can put off a key: it comes no later than that after
-	// the first event since its last hand-out. Events are all adds but rate-limited ones, and but those that ask for
-	// the key's next run while a worker holds the key: AddAfter and AddWithPriority. What these ask for is bounded only
-	// once there is an event, and Latest does not bring forward a key that waits for the limiter's time.
+	// MaxDelay, if positive, bounds how far Latest and Replace can put off a key: it comes no later than that
+	// after the first event since its last hand-out. Events are all adds but rate-limited ones, and but those
+	// that ask for the key's next run while a worker holds the key: AddAfter and AddWithPriority. What these
+	// ask for is bounded only once there is an event, and Latest does not bring forward a key that waits for
+	// the limiter's time.
 	//
-	// A rate-limited add with a MaxDelay of its own is an event. With Latest or Replace, its own time is bounded too: the
-	// key may come before the limiter's delay or AtLeast has passed.
+	// A rate-limited add with a MaxDelay of its own is an event. With Latest or Replace, its own time is
+	// bounded too: the key may come before the limiter's delay or AtLeast has passed.
 	MaxDelay time.Duration
 
-	// Cause, unless nil, is why the keys are added. It stays with a key that has to wait. A Quiet add does not interrupt
-	// the worker that holds the key, unless it is merged with one that is not. See [Queue.Causes] and [Queue.AddedAgain].
+	// Cause, unless nil, is why the keys are added. It stays with a key that has to wait. A Quiet add does
+	// not interrupt the worker that holds the key, unless it is merged with one that is not. See
+	// [Queue.Causes] and [Queue.AddedAgain].
 	Cause *workqueue.Cause
 }
 
-// DelayPolicy decides what an add means for a key that waits for its time, or will do so when its worker is Done.
+// DelayPolicy decides what an add means for a key that waits for its time, or will do so when its worker is
+// Done.
 type DelayPolicy uint8
 
 const (
@@ -91,7 +96,8 @@ func (q *Queue[T]) newRequest(o AddOpts) request {
 	return request{AddOpts: o}
 }
 
-// needsTime reports whether r depends on the time: its own, or that of the first add if a later one may put off the key.
+// needsTime reports whether r depends on the time: its own, or that of the first add if a later one may put
+// off the key.
 func (r *request) needsTime() bool { return r.After > 0 || r.RateLimited || r.isBounded() }
 
 // isBounded reports whether MaxDelay bounds the time of a key after r.
@@ -131,12 +137,14 @@ func (r *request) merge(before, now time.Duration) time.Duration {
 	}
 }
 
-// mergeLimited reports whether the key waits for the limiter's time after r, if before says that for the time before r.
+// mergeLimited reports whether the key waits for the limiter's time after r, if before says that for the time
+// before r.
 func (r *request) mergeLimited(before bool) bool {
 	return r.RateLimited || before && r.Delay != Replace
 }
 
-// mergePriority returns the new priority of a key whose priority was before, if r asks for the priority asked.
+// mergePriority returns the new priority of a key whose priority was before, if r asks for the priority
+// asked.
 func (r *request) mergePriority(before, asked int) int {
 	if r.SetPriority {
 		return asked

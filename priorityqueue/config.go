@@ -8,58 +8,65 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Config configures [New]. The zero Config is a queue with priorities, the real clock and a limiter for controllers.
+// Config configures [New]. The zero Config is a queue with priorities, the real clock and a limiter for
+// controllers.
 type Config[T comparable] struct {
 	// Name is the queue's name in Stats and metrics. A queue without a name has no metrics.
 	Name string
 
-	// MetricsProvider must be a [workqueue.StatsProvider], such as one of package prom: New panics for any other. (Metrics that
-	// are pushed at every change are not supported: foreign code would run under the queue's lock.) Nil means the one of
-	// [workqueue.SetProvider], if it is a StatsProvider. With metrics the queue reads the clock in every call.
+	// MetricsProvider must be a [workqueue.StatsProvider], such as one of package prom: New panics for any
+	// other. (Metrics that are pushed at every change are not supported: foreign code would run under the
+	// queue's lock.) Nil means the one of [workqueue.SetProvider], if it is a StatsProvider. With metrics the
+	// queue reads the clock in every call.
 	MetricsProvider workqueue.MetricsProvider
 
-	// Clock is where all times come from, except those of a limiter in RateLimiter. Nil means the real clock. It is read
-	// without the queue's lock.
+	// Clock is where all times come from, except those of a limiter in RateLimiter. Nil means the real clock.
+	// It is read without the queue's lock.
 	Clock clock.WithTicker
 
 	// RateLimiter decides how long a key that is added with RateLimited waits. Nil means
-	// [workqueue.NewTypedControllerRateLimiter] on the queue's clock: client-go's numbers, but a key that fails again
-	// before its delay has passed has not failed more often. It is called without the queue's lock, and When by one goroutine
-	// at a time. It may call the queue, but not Fail or add with RateLimited.
+	// [workqueue.NewTypedControllerRateLimiter] on the queue's clock: client-go's numbers, but a key that
+	// fails again before its delay has passed has not failed more often. It is called without the queue's
+	// lock, and When by one goroutine at a time. It may call the queue, but not Fail or add with RateLimited.
 	RateLimiter workqueue.TypedRateLimiter[T]
 
-	// Delay is the policy of all adds whose AddOpts have none, Add and AddAfter included. The zero value means Earliest.
+	// Delay is the policy of all adds whose AddOpts have none, Add and AddAfter included. The zero value
+	// means Earliest.
 	Delay DelayPolicy
 
 	// MaxDelay is the MaxDelay of all adds whose AddOpts have none, except those that are rate-limited.
 	MaxDelay time.Duration
 
-	// PlaceOfAdd makes a key that is added while a worker holds it keep the place in line of that add. Without
-	// it, the key takes its place when the worker is Done. With it, such keys stand in line while they are held, and
-	// each call steps over those at the front of a line. That is fast unless many thousands of keys are held at once.
+	// PlaceOfAdd makes a key that is added while a worker holds it keep the place in line of that add.
+	// Without it, the key takes its place when the worker is Done. With it, such keys stand in line while
+	// they are held, and each call steps over those at the front of a line. That is fast unless many
+	// thousands of keys are held at once.
 	PlaceOfAdd bool
 
-	// Aging, unless zero, raises the priority of a queued key by one each time the key has been queued for so long: see
-	// "Order" in the package comment. With Aging the queue reads the clock in every call.
+	// Aging, unless zero, raises the priority of a queued key by one each time the key has been queued for so
+	// long: see "Order" in the package comment. With Aging the queue reads the clock in every call.
 	Aging time.Duration
 
-	// Group, unless nil, returns the group of a key. Groups take turns among keys of equal priority. It is called once for each add
-	// of a key, before the queue is locked. A key keeps the group with which it came into the queue until it leaves.
+	// Group, unless nil, returns the group of a key. Groups take turns among keys of equal priority. It is
+	// called once for each add of a key, before the queue is locked. A key keeps the group with which it came
+	// into the queue until it leaves.
 	Group func(key T) string
 
-	// Weight returns how many keys of a group are handed out in one of its turns. Nil means one, and so does an answer below one. It
-	// is called after each call of Group. An answer for a key that was not in the queue counts from the group's next turn on.
+	// Weight returns how many keys of a group are handed out in one of its turns. Nil means one, and so does
+	// an answer below one. It is called after each call of Group. An answer for a key that was not in the
+	// queue counts from the group's next turn on.
 	Weight func(group string) int
 
 	// Limit returns how many keys of a group may be processed at once. Its other keys are blocked: they stay
-	// queued, and out of the way of other groups' keys. Nil means no limit, and so does an answer below one: to stop a
-	// group, use PauseGroup. It is called as Weight is, and an answer for a key that was not in the queue counts from then on.
+	// queued, and out of the way of other groups' keys. Nil means no limit, and so does an answer below one:
+	// to stop a group, use PauseGroup. It is called as Weight is, and an answer for a key that was not in the
+	// queue counts from then on.
 	Limit func(group string) int
 
 	// MinInterval, unless zero, is the shortest time from one hand-out of a key to the next. A key that is
 	// added sooner waits. With MinInterval the queue reads the clock in every call, and remembers each key
-	// until its interval is over. (Later calls that read the clock then forget a few hundred of them each.) A shutdown ends all
-	// intervals: what was added comes before a drain ends.
+	// until its interval is over. (Later calls that read the clock then forget a few hundred of them each.) A
+	// shutdown ends all intervals: what was added comes before a drain ends.
 	MinInterval time.Duration
 }
 

@@ -1,7 +1,8 @@
-// Package priorityqueue queues keys of things that have changed, as package workqueue does, and decides in one place when each
-// of them comes: by priority, time, age, and what other keys of its group have had. It has the interfaces of package
-// workqueue, [workqueue.ExtendedRateLimiting] and [workqueue.Operable] included, and four methods more: [Queue.AddWithOpts],
-// [Queue.GetBatch], [Queue.ShutDownNow] and [Queue.GetWithPriority].
+// Package priorityqueue queues keys of things that have changed, as package workqueue does, and decides in
+// one place when each of them comes: by priority, time, age, and what other keys of its group have had. It
+// has the interfaces of package workqueue, [workqueue.ExtendedRateLimiting] and [workqueue.Operable]
+// included, and four methods more: [Queue.AddWithOpts], [Queue.GetBatch], [Queue.ShutDownNow] and
+// [Queue.GetWithPriority].
 //
 // # A key's life
 //
@@ -12,15 +13,16 @@
 //	   │          its time ──┘ └──Done──┐       ▼
 //	   └──add, later──▶ waiting ◀──Done── processing, to come again
 //
-// A key is held by at most one worker. A key that is added while a worker holds it comes again once, at the worker's
-// Done or at a time. When a call returns, what was added can be taken, and what is due can be seen. (Of many thousand
-// keys that come due at once, each call queues a thousand, and the queue's goroutine the others.)
+// A key is held by at most one worker. A key that is added while a worker holds it comes again once, at the
+// worker's Done or at a time. When a call returns, what was added can be taken, and what is due can be seen.
+// (Of many thousand keys that come due at once, each call queues a thousand, and the queue's goroutine the
+// others.)
 //
 // # What an add means
 //
-// Adds of a key merge. The priority becomes the highest one (or, with SetPriority, the new one). A key whose priority rises goes
-// to the end of that priority. [AddOpts].Delay decides how times are merged. Its default is [Config].Delay, whose
-// default is Earliest:
+// Adds of a key merge. The priority becomes the highest one (or, with SetPriority, the new one). A key whose
+// priority rises goes to the end of that priority. [AddOpts].Delay decides how times are merged. Its default
+// is [Config].Delay, whose default is Earliest:
 //
 //	the key is          Earliest     Latest     Replace
 //	absent              new time     new time   new time
@@ -30,33 +32,40 @@
 //	  to come again     at once      at once    at once
 //	  to come at a time, as if it were waiting; to come again at once when that time has come
 //
-// where the new time is now if the add has no delay. What is asked for a key after its hand-out is for the next one.
+// where the new time is now if the add has no delay. What is asked for a key after its hand-out is for the
+// next one.
 //
-// With [AddOpts].MaxDelay, events put off a key by Latest and Replace until MaxDelay after the first of them: a debounce.
+// With [AddOpts].MaxDelay, events put off a key by Latest and Replace until MaxDelay after the first of them:
+// a debounce.
 //
 // # Failures
 //
-// The limiter is asked about a rate-limited add if its answer can matter: not for a key that is queued, nor for one that waits for
-// the limiter already. For a key that a worker holds, the first rate-limited add since its hand-out is a failure, as of
-// [Queue.Fail], also if an event has brought the key meanwhile; all others of that hand-out are the same failure.
+// The limiter is asked about a rate-limited add if its answer can matter: not for a key that is queued, nor
+// for one that waits for the limiter already. For a key that a worker holds, the first rate-limited add since
+// its hand-out is a failure, as of [Queue.Fail], also if an event has brought the key meanwhile; all others
+// of that hand-out are the same failure.
 //
-// An event brings a failing key at once, since it may be the repair. If the key fails again before its delay has passed, that is
-// the same failure: the limiter is not asked, and the key comes when it was to come. So events do not prolong its delay. The
-// delay is the one that is served: the limiter's, or what After, AtLeast and MaxDelay make of it.
+// An event brings a failing key at once, since it may be the repair. If the key fails again before its delay
+// has passed, that is the same failure: the limiter is not asked, and the key comes when it was to come. So
+// events do not prolong its delay. The delay is the one that is served: the limiter's, or what After, AtLeast
+// and MaxDelay make of it.
 //
-// Keys of a group come in any order after a failure, because the failed one waits. A handler that needs them in order makes the
-// group the key, and works off what there is to do for it, in order, until something fails.
+// Keys of a group come in any order after a failure, because the failed one waits. A handler that needs them
+// in order makes the group the key, and works off what there is to do for it, in order, until something
+// fails.
 //
 // # Order
 //
-// Keys of higher priority come first, and keys of equal priority in the order in which they took their places in line: at an add,
-// when their time came, or at the Done of the worker that held them (with [Config].PlaceOfAdd at the add in between).
+// Keys of higher priority come first, and keys of equal priority in the order in which they took their places
+// in line: at an add, when their time came, or at the Done of the worker that held them (with
+// [Config].PlaceOfAdd at the add in between).
 //
-// With [Config].Aging a key gains one level of priority for each Aging that it has been in line. So there is a
-// bound: a key of priority p is handed out before every key of priority P that is queued more than
-// (P-p)·Aging after it. To raise a key's priority never makes it come later in a queue without groups; to lower it with
-// SetPriority does. With groups and Aging, a raised key becomes the last of its group at the new priority, and waits for the
-// group's turns there. So it can come later than it would have; the bound under "Fairness" holds from then on.
+// With [Config].Aging a key gains one level of priority for each Aging that it has been in line. So there is
+// a bound: a key of priority p is handed out before every key of priority P that is queued more than
+// (P-p)·Aging after it. To raise a key's priority never makes it come later in a queue without groups; to
+// lower it with SetPriority does. With groups and Aging, a raised key becomes the last of its group at the
+// new priority, and waits for the group's turns there. So it can come later than it would have; the bound
+// under "Fairness" holds from then on.
 //
 // # Fairness
 //
@@ -64,36 +73,40 @@
 // group's Weight. A group whose first key is queued is the last of the round. So one group with a million
 // keys delays another one's first key by one turn. Groups share turns within a priority, not across.
 //
-// With [Config].Limit no more keys of a group than that are processed at once. The other keys of a group at its
-// limit are blocked: the group leaves the round, and comes back, as the last one, when one of its keys is
-// Done. Blocked keys count as queued. After shutdown Get waits for them. [Queue.PauseGroup] blocks the keys of a group for a
-// time, such as that for which a tenant's server asks, or until [Queue.ResumeGroup] or a shutdown. [Queue.Pause] stops all.
+// With [Config].Limit no more keys of a group than that are processed at once. The other keys of a group at
+// its limit are blocked: the group leaves the round, and comes back, as the last one, when one of its keys is
+// Done. Blocked keys count as queued. After shutdown Get waits for them. [Queue.PauseGroup] blocks the keys
+// of a group for a time, such as that for which a tenant's server asks, or until [Queue.ResumeGroup] or a
+// shutdown. [Queue.Pause] stops all.
 //
-// Aging and Group together: a priority is as old as its oldest key that can be handed out, and whose turn it is
-// within the priority does not depend on age. So the bound is a number of keys. It counts from the moment (P-p)·Aging
-// after a key of priority p was queued, where P is the highest priority there is. From then on at most n·W keys
-// are handed out before it, where n is the number of queued keys that by age and priority are not behind it,
-// and W the sum of the weights of the groups. Time for which its group is blocked does not count.
+// Aging and Group together: a priority is as old as its oldest key that can be handed out, and whose turn it
+// is within the priority does not depend on age. So the bound is a number of keys. It counts from the moment
+// (P-p)·Aging after a key of priority p was queued, where P is the highest priority there is. From then on at
+// most n·W keys are handed out before it, where n is the number of queued keys that by age and priority are
+// not behind it, and W the sum of the weights of the groups. Time for which its group is blocked does not
+// count.
 //
 // # Costs
 //
-// With n waiting keys, l the number of priorities (or, with groups, of priorities and groups) that have queued keys: Add, Get,
-// Done and Remove take constant time if all priorities are equal, and O(log l) at worst; a delayed key takes O(log n) when it
-// begins and ends to wait. A call that blocks a group, or unblocks it, takes as many steps as the group has priorities with
-// queued keys. No call walks past keys that cannot be handed out, except with [Config].PlaceOfAdd.
+// With n waiting keys, l the number of priorities (or, with groups, of priorities and groups) that have
+// queued keys: Add, Get, Done and Remove take constant time if all priorities are equal, and O(log l) at
+// worst; a delayed key takes O(log n) when it begins and ends to wait. A call that blocks a group, or
+// unblocks it, takes as many steps as the group has priorities with queued keys. No call walks past keys that
+// cannot be handed out, except with [Config].PlaceOfAdd.
 //
-// No call holds the lock for more than about a thousand keys, about a millisecond at a million: longer calls give it
-// back in between.
+// No call holds the lock for more than about a thousand keys, about a millisecond at a million: longer calls
+// give it back in between.
 //
-// Once warm, no call for a single key allocates, unless it has a Cause, or starts the goroutine and timer that the queue has while a
-// key waits; there are no others. Adds of many keys, batches, snapshots and ShutDown allocate slices of keys, and Stats the
-// numbers of the priorities. After a burst the memory goes back to the collector. A cycle of Add, Get and Done takes up to twice that of package
-// workqueue. The clock is read only while a key waits, with Aging, MinInterval or metrics, or if a policy needs the time.
+// Once warm, no call for a single key allocates, unless it has a Cause, or starts the goroutine and timer
+// that the queue has while a key waits; there are no others. Adds of many keys, batches, snapshots and
+// ShutDown allocate slices of keys, and Stats the numbers of the priorities. After a burst the memory goes
+// back to the collector. A cycle of Add, Get and Done takes up to twice that of package workqueue. The clock
+// is read only while a key waits, with Aging, MinInterval or metrics, or if a policy needs the time.
 //
 // # Differences from package workqueue
 //
-//   - An add without delay of a waiting key queues it, and it does not come a second time. There, it comes again
-//     when its time has come.
+//   - An add without delay of a waiting key queues it, and it does not come a second time. There, it comes
+//     again when its time has come.
 //   - Rate-limited adds merge, and the limiter may not be asked.
 //   - The default limiter is [workqueue.NewTypedControllerRateLimiter].
 //   - AddAfter and AddRateLimited of a key that a worker holds keep its priority.

@@ -2,8 +2,9 @@ package priorityqueue
 
 import "github.com/keyedqueue/workqueue/internal/keytable"
 
-// A group that is at its limit or paused is blocked: its lines are moved from the rings and the order to the heap blocked, and
-// back when one of its keys is Done, or the pause ends. So no call walks past keys that cannot be handed out.
+// A group that is at its limit or paused is blocked: its lines are moved from the rings and the order to the
+// heap blocked, and back when one of its keys is Done, or the pause ends. So no call walks past keys that
+// cannot be handed out.
 
 // group is what the queue knows of a group. It is kept as long as one of its keys is queued, waiting or held.
 type group struct {

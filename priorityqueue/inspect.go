@@ -11,8 +11,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// PriorityOf returns the priority with which key was handed out, if a worker holds it, and with which it will be
-// handed out otherwise. It is 0 if key is not in the queue.
+// PriorityOf returns the priority with which key was handed out, if a worker holds it, and with which it will
+// be handed out otherwise. It is 0 if key is not in the queue.
 func (q *Queue[T]) PriorityOf(key T) int {
 	h := keytable.HashOf(key)
 	q.lockAndAdvance(q.readClock(false))
@@ -23,7 +23,8 @@ func (q *Queue[T]) PriorityOf(key T) int {
 	return 0
 }
 
-// findLocked returns the slot and the item of a key in the queue, or None and nil. A resting key is not in the queue.
+// findLocked returns the slot and the item of a key in the queue, or None and nil. A resting key is not in
+// the queue.
 func (q *Queue[T]) findLocked(h keytable.Hash, key T) (keytable.Slot, *item) {
 	if s, e := q.mu.keys.Find(h, key); e != nil && e.Value.state != resting {
 		return s, &e.Value
@@ -39,12 +40,14 @@ func (q *Queue[T]) has(key T) bool {
 	return it != nil
 }
 
-// Snapshot returns Stats and up to limit keys of each state, 512 at most, as they are at one moment. SnapshotKeys returns all.
+// Snapshot returns Stats and up to limit keys of each state, 512 at most, as they are at one moment.
+// SnapshotKeys returns all.
 //
-// Queued keys come by priority and age: as they would be handed out now in a queue without groups. In one with groups, those of
-// one priority take turns regardless of weights, and keys of blocked groups come last. A key of Processing that is also to come
-// again at a time is among Waiting, too. A queue without metrics does not know who has been held for longest: it looks through
-// its keys, a few hundred under one lock, until it has found limit held ones or all. The limiter is asked without the lock.
+// Queued keys come by priority and age: as they would be handed out now in a queue without groups. In one
+// with groups, those of one priority take turns regardless of weights, and keys of blocked groups come last.
+// A key of Processing that is also to come again at a time is among Waiting, too. A queue without metrics
+// does not know who has been held for longest: it looks through its keys, a few hundred under one lock, until
+// it has found limit held ones or all. The limiter is asked without the lock.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	limit = min(max(limit, 0), maxPerLock)
 	s := q.copyFirst(limit)
@@ -91,8 +94,8 @@ func (q *Queue[T]) copyFirst(limit int) (s workqueue.Snapshot[T]) {
 	return s
 }
 
-// appendLinesLocked appends the queued keys of the lines of a heap, up to the capacity of keys: the first key of the
-// first line, and then that line stands in the order where its second key puts it.
+// appendLinesLocked appends the queued keys of the lines of a heap, up to the capacity of keys: the first key
+// of the first line, and then that line stands in the order where its second key puts it.
 func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slotheap.Heap) []workqueue.KeySnapshot[T] {
 	var order slotheap.Heap
 	next := map[keytable.Slot]keytable.Slot{} // the next key of each line
@@ -162,7 +165,8 @@ func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	return k, true
 }
 
-// SnapshotKeys is that of [workqueue.Extended]. A held key that comes again at a time is yielded as Processing and as Waiting.
+// SnapshotKeys is that of [workqueue.Extended]. A held key that comes again at a time is yielded as
+// Processing and as Waiting.
 func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	return keytable.Map(inSteps(q, q.appendSnapshotsLocked), func(k workqueue.KeySnapshot[T]) workqueue.KeySnapshot[T] {
 		k.Requeues = q.requeues(k.Key)
@@ -179,7 +183,8 @@ func (q *Queue[T]) appendSnapshotsLocked(keys []workqueue.KeySnapshot[T], s keyt
 	return keys
 }
 
-// snapshotLocked returns what is known of the key at s, except its failures. A key that is in two states is shown in that one.
+// snapshotLocked returns what is known of the key at s, except its failures. A key that is in two states is
+// shown in that one.
 func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqueue.KeySnapshot[T] {
 	e := q.mu.keys.At(s)
 	it := &e.Value
@@ -226,8 +231,8 @@ func (s state) public() workqueue.KeyState {
 	return workqueue.KeyQueued
 }
 
-// inSteps yields what appendLocked appends for each slot of a key in the queue. It takes the lock for a few hundred
-// keys at a time, and holds none while it yields them.
+// inSteps yields what appendLocked appends for each slot of a key in the queue. It takes the lock for a few
+// hundred keys at a time, and holds none while it yields them.
 func inSteps[T comparable, R any](q *Queue[T], appendLocked func([]R, keytable.Slot) []R) iter.Seq[R] {
 	lock := func() { q.lockAndAdvance(q.readClock(false)) }
 	return keytable.InSteps(&q.mu.keys, lock, q.unlock, func(all []R, s keytable.Slot) []R {
@@ -246,8 +251,8 @@ func (q *Queue[T]) Causes(key T) (causes workqueue.Causes) {
 	return causes
 }
 
-// causesLocked returns the causes of the key at s, or nil. A held key has those of its hand-out; as a waiting key, it has those
-// of the next.
+// causesLocked returns the causes of the key at s, or nil. A held key has those of its hand-out; as a waiting
+// key, it has those of the next.
 func (q *Queue[T]) causesLocked(s keytable.Slot, in workqueue.KeyState) *workqueue.Causes {
 	current, next := q.mu.notes.Causes(s)
 	if in == workqueue.KeyProcessing {

@@ -38,13 +38,14 @@ func (q *Queue[T]) countAddLocked(s keytable.Slot, priority int, now time.Durati
 	}
 }
 
-// countGoneLocked counts a key, for which countAddLocked was called, that is handed out or does not come any more.
+// countGoneLocked counts a key, for which countAddLocked was called, that is handed out or does not come any
+// more.
 func (q *Queue[T]) countGoneLocked(priority int) {
 	q.mu.depths.add(priority, -1)
 }
 
-// Stats takes constant time, except for keys that have just come due. A key that a worker holds and that must not come
-// again before its time counts as Processing and as Waiting.
+// Stats takes constant time, except for keys that have just come due. A key that a worker holds and that must
+// not come again before its time counts as Processing and as Waiting.
 func (q *Queue[T]) Stats() workqueue.Stats {
 	now := q.readClock(false)
 	q.lockAndAdvance(now)
@@ -84,7 +85,8 @@ func (q *Queue[T]) statsLocked(now time.Duration) workqueue.Stats {
 	return st
 }
 
-// depths counts the queued and rerun keys of each of the first priorities that it meets, and those of all others together.
+// depths counts the queued and rerun keys of each of the first priorities that it meets, and those of all
+// others together.
 type depths struct {
 	known  []workqueue.PriorityDepth
 	others int

@@ -9,16 +9,18 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// The queued keys stand in lines, one for each priority and, in a queue with groups, each group: first in, first out.
+// The queued keys stand in lines, one for each priority and, in a queue with groups, each group: first in,
+// first out.
 //
 //	order   (a heap, the next line first)      priority 7, group a:   k1  k9
 //	                                           priority 7, group b:   k2
 //	                                           priority 0, group a:   k3  k4  k5
 //	blocked (a heap, of blocked groups)        priority 7, group c:   k6  k7
 //
-// Without Aging a line's rank is its priority. With Aging it is the time at which its first queued key took its place, less Aging
-// for each level of priority: a level counts as much as having come Aging earlier. Ranks do not change as time passes, so no
-// timer moves lines. A line's keys stand in the order in which they took their places, so the first queued one decides.
+// Without Aging a line's rank is its priority. With Aging it is the time at which its first queued key took
+// its place, less Aging for each level of priority: a level counts as much as having come Aging earlier.
+// Ranks do not change as time passes, so no timer moves lines. A line's keys stand in the order in which they
+// took their places, so the first queued one decides.
 //
 // With PlaceOfAdd, a key in state rerun stands in its line, and is stepped over until it is queued.
 
@@ -32,8 +34,8 @@ type lineKey struct {
 //
 // Invariants, which checkInvariants in the tests asserts:
 //   - Its keys are in the order of the times at which they took their places, if there is Aging.
-//   - It is in order or in blocked if and only if one of its keys is queued; in blocked if and only if its group is
-//     blocked. It is in the ring of its priority if it is in order and there are groups.
+//   - It is in order or in blocked if and only if one of its keys is queued; in blocked if and only if its
+//     group is blocked. It is in the ring of its priority if it is in order and there are groups.
 //   - A line without keys is lastLine, in a queue without groups.
 type line struct {
 	keys keytable.List
@@ -41,11 +43,13 @@ type line struct {
 	in *slotheap.Heap
 	// queued is the number of queued keys.
 	queued int
-	// turnLeft is, with groups, how many keys may still be handed out in its turn. It is zero if the turn has not begun.
+	// turnLeft is, with groups, how many keys may still be handed out in its turn. It is zero if the turn has
+	// not begun.
 	turnLeft int
 }
 
-// joinLineLocked puts the key at s at the end of that priority's line, as of now or, if the clock was set back, of the last key.
+// joinLineLocked puts the key at s at the end of that priority's line, as of now or, if the clock was set
+// back, of the last key.
 func (q *Queue[T]) joinLineLocked(s keytable.Slot, it *item, priority int, now time.Duration) {
 	if q.config.Aging > 0 {
 		q.mu.lastPlaced = max(q.mu.lastPlaced, now)
@@ -86,8 +90,8 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, it *item) {
 	}
 }
 
-// changeLineLocked moves the key at s, which stands in a line, to the end of the line of its new priority. If the key is
-// ahead of that place by its age, it stays where it is: a higher priority must not cost it time.
+// changeLineLocked moves the key at s, which stands in a line, to the end of the line of its new priority. If
+// the key is ahead of that place by its age, it stays where it is: a higher priority must not cost it time.
 func (q *Queue[T]) changeLineLocked(s keytable.Slot, it *item, before, after int, now time.Duration) {
 	if q.config.Aging > 0 && after > before {
 		here := q.rank(q.mu.details.At(s).placed, q.mu.lines.At(it.line).Key.priority)
@@ -225,7 +229,8 @@ func (q *Queue[T]) placeLineLocked(n keytable.Slot) {
 // maxTie bounds the ties of lines, because ties that are 2^31 apart cannot be compared.
 const maxTie = 1<<30 - 1
 
-// entryLocked returns line n's place in a heap if s is its first queued key. Of equal ranks, the higher priority comes first.
+// entryLocked returns line n's place in a heap if s is its first queued key. Of equal ranks, the higher
+// priority comes first.
 func (q *Queue[T]) entryLocked(n, s keytable.Slot) slotheap.Entry {
 	priority := q.mu.lines.At(n).Key.priority
 	behind := int64(^priority) // This is -priority-1, and cannot overflow.

@@ -10,8 +10,9 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// pauses are the names of the paused groups, also of those without keys, and when each pause ends: dueloop.Never for some. They
-// are not part of Queue, because in the next larger size of memory a cycle took 8 % longer.
+// pauses are the names of the paused groups, also of those without keys, and when each pause ends:
+// dueloop.Never for some. They are not part of Queue, because in the next larger size of memory a cycle took
+// 8 % longer.
 type pauses struct {
 	names keytable.Table[string, struct{}]
 	ends  slotheap.Heap
@@ -19,8 +20,9 @@ type pauses struct {
 	ofQueue time.Duration
 }
 
-// Pause is that of [workqueue.Operable]. Everything but Get goes on: keys are added, come due, and count in Len. While a pause
-// with an end lasts, the queue has its goroutine and timer. After shutdown it does nothing.
+// Pause is that of [workqueue.Operable]. Everything but Get goes on: keys are added, come due, and count in
+// Len. While a pause with an end lasts, the queue has its goroutine and timer. After shutdown it does
+// nothing.
 func (q *Queue[T]) Pause(d time.Duration) {
 	now := q.loop.Now()
 	q.lockAndAdvance(now)
@@ -64,10 +66,11 @@ func (q *Queue[T]) endNextPauseLocked(now time.Duration) {
 	q.endPauseLocked(q.mu.pauses.ends.First().Slot)
 }
 
-// PauseGroup is that of [workqueue.Operable]. The keys of a paused group are blocked: they stay queued, are added, come due,
-// and count in Len. Keys that workers hold are finished as usual. The pause also holds for later keys, and has nothing to do
-// with Config.Limit. It is for a tenant whose server says "slow down". While a group is paused for a time, the queue has
-// its goroutine and timer. After shutdown and without Config.Group, PauseGroup does nothing.
+// PauseGroup is that of [workqueue.Operable]. The keys of a paused group are blocked: they stay queued, are
+// added, come due, and count in Len. Keys that workers hold are finished as usual. The pause also holds for
+// later keys, and has nothing to do with Config.Limit. It is for a tenant whose server says "slow down".
+// While a group is paused for a time, the queue has its goroutine and timer. After shutdown and without
+// Config.Group, PauseGroup does nothing.
 func (q *Queue[T]) PauseGroup(name string, d time.Duration) {
 	if q.config.Group == nil {
 		return
@@ -129,8 +132,8 @@ func (q *Queue[T]) notePauseEndLocked() {
 	}
 }
 
-// PausedGroups returns the groups that are paused, sorted, and nil in a queue without Config.Group. SnapshotGroup says
-// until when.
+// PausedGroups returns the groups that are paused, sorted, and nil in a queue without Config.Group.
+// SnapshotGroup says until when.
 func (q *Queue[T]) PausedGroups() []string {
 	if q.config.Group == nil {
 		return nil

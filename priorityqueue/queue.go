@@ -46,14 +46,16 @@ func (s state) isHeld() bool { return s == processing || s == rerun || s == reru
 type item struct {
 	// priority is that of a queued or waiting key, and that with which a held one was handed out.
 	priority int
-	// line is the one in which a queued key stands or, with PlaceOfAdd, a key in state rerun. It is None for others.
+	// line is the one in which a queued key stands or, with PlaceOfAdd, a key in state rerun. It is None for
+	// others.
 	line  keytable.Slot
 	state state
 	// limited reports, of a waiting or rerunLater key, that its time has the limiter's delay in it.
 	limited bool
 	// failed reports, of a held key, that a failure was counted since its hand-out.
 	failed bool
-	// quiet reports, in state rerun or rerunLater, that all adds since the hand-out were quiet: they do not interrupt the worker.
+	// quiet reports, in state rerun or rerunLater, that all adds since the hand-out were quiet: they do not
+	// interrupt the worker.
 	quiet bool
 	// noted reports that there is a note about the key: causes, or somebody who waits for its next add.
 	noted bool
@@ -62,8 +64,9 @@ type item struct {
 	links keytable.Links
 }
 
-// details are about keys that have waited or are added while held, and with Aging or MinInterval about every key. What a
-// field means is said only in the states and with the settings that it names; otherwise it holds anything.
+// details are about keys that have waited or are added while held, and with Aging or MinInterval about every
+// key. What a field means is said only in the states and with the settings that it names; otherwise it holds
+// anything.
 type details struct {
 	// rerunPriority is the priority of a key in state rerun or rerunLater for its next hand-out.
 	rerunPriority int
@@ -73,12 +76,13 @@ type details struct {
 	added time.Duration
 	// started is when the key was last handed out, with MinInterval, or longAgo.
 	started time.Duration
-	// asked is when a waiting or rerunLater key is to come, with MinInterval: the key is in due with this time, or with the
-	// end of its interval if that is later.
+	// asked is when a waiting or rerunLater key is to come, with MinInterval: the key is in due with this
+	// time, or with the end of its interval if that is later.
 	asked time.Duration
 }
 
-// addedBy is whose add details.added is about. The greater counts: events, which MaxDelay bounds, before worker and limiter.
+// addedBy is whose add details.added is about. The greater counts: events, which MaxDelay bounds, before
+// worker and limiter.
 type addedBy uint8
 
 const (
@@ -87,8 +91,8 @@ const (
 	addedByEvent
 )
 
-// Queue is a queue as the package comment describes it. It is made by [New]; its zero value is not usable. All methods
-// are safe for concurrent use. Package workqueue says what keys can be.
+// Queue is a queue as the package comment describes it. It is made by [New]; its zero value is not usable.
+// All methods are safe for concurrent use. Package workqueue says what keys can be.
 type Queue[T comparable] struct {
 	config Config[T]
 	// alwaysTimed makes every call read the clock.
@@ -96,8 +100,8 @@ type Queue[T comparable] struct {
 
 	// shuttingDown is written under the lock and read without.
 	shuttingDown atomic.Bool
-	// anyWaits reports whether a key is in due, or a pause has an end, to callers that may have to read the clock before they
-	// lock the queue.
+	// anyWaits reports whether a key is in due, or a pause has an end, to callers that may have to read the
+	// clock before they lock the queue.
 	anyWaits atomic.Bool
 
 	// asking is held while the limiter is asked, and locked before mu. See addRateLimited.
@@ -121,10 +125,12 @@ type Queue[T comparable] struct {
 		// notes are about the keys that are noted.
 		notes notes.Notes[workqueue.Causes]
 
-		// lines are the queued keys. order has those from which a key can be taken, blocked those of blocked groups. See order.go.
+		// lines are the queued keys. order has those from which a key can be taken, blocked those of blocked
+		// groups. See order.go.
 		lines          keytable.Table[lineKey, line]
 		order, blocked slotheap.Heap
-		// lastLine is the line that was looked up last, in a queue without groups. It is kept while it is empty.
+		// lastLine is the line that was looked up last, in a queue without groups. It is kept while it is
+		// empty.
 		lastLine keytable.Slot
 		// lastPlaced is the latest of the times at which keys took their places in lines, with Aging.
 		lastPlaced time.Duration
@@ -140,7 +146,8 @@ type Queue[T comparable] struct {
 		rings     keytable.Table[int, keytable.List]
 		ringLinks keytable.Lists
 
-		// due has the waiting and rerunLater keys, the earliest first. dueSeq numbers them in the order of their adds, and pauses.
+		// due has the waiting and rerunLater keys, the earliest first. dueSeq numbers them in the order of
+		// their adds, and pauses.
 		due    slotheap.Heap
 		dueSeq uint32
 		// pauseEnd is when the next pause of a group ends, or dueloop.Never. Each call looks at it.
@@ -153,8 +160,8 @@ type Queue[T comparable] struct {
 		// queued, blockedKeys (of blocked groups), held and reruns (of state rerun) count keys.
 		queued, blockedKeys, held, reruns int
 
-		// lastTaken is the key that was handed out last, or None if it is Done. It saves a single worker's Done from
-		// hashing its key and looking it up, a third of a cycle.
+		// lastTaken is the key that was handed out last, or None if it is Done. It saves a single worker's
+		// Done from hashing its key and looking it up, a third of a cycle.
 		lastTaken keytable.Slot
 
 		paused bool // the queue itself
@@ -171,12 +178,13 @@ var (
 	_ workqueue.Operable[int]             = (*Queue[int])(nil)
 )
 
-// maxPerLock is how many keys are added, taken, copied or dropped under one lock. Each takes up to two microseconds.
+// maxPerLock is how many keys are added, taken, copied or dropped under one lock. Each takes up to two
+// microseconds.
 const maxPerLock = 512
 
-// New returns a queue configured by config. It starts no goroutine, and a queue that is no longer referred to is collected
-// without ShutDown unless a key waits, or a pause has an end. New panics if config makes no sense: a negative value, or Weight or
-// Limit without Group.
+// New returns a queue configured by config. It starts no goroutine, and a queue that is no longer referred to
+// is collected without ShutDown unless a key waits, or a pause has an end. New panics if config makes no
+// sense: a negative value, or Weight or Limit without Group.
 func New[T comparable](config Config[T]) *Queue[T] {
 	config.check()
 	if config.Clock == nil {
@@ -197,8 +205,8 @@ func New[T comparable](config Config[T]) *Queue[T] {
 	return q
 }
 
-// lockAndAdvance locks the queue, and queues what is due at now, a reading of readClock: so each call sees it, also before the
-// loop has.
+// lockAndAdvance locks the queue, and queues what is due at now, a reading of readClock: so each call sees
+// it, also before the loop has.
 func (q *Queue[T]) lockAndAdvance(now time.Duration) {
 	q.mu.Lock()
 	q.advanceLocked(now)
@@ -225,7 +233,8 @@ func (q *Queue[T]) unlock() {
 
 func (q *Queue[T]) canTakeLocked() bool { return q.mu.order.Len() > 0 && !q.mu.paused && !q.mu.stopped }
 
-// isExhaustedLocked reports whether no key will be handed out any more, unless a held one is added again before its Done.
+// isExhaustedLocked reports whether no key will be handed out any more, unless a held one is added again
+// before its Done.
 func (q *Queue[T]) isExhaustedLocked() bool {
 	return q.shuttingDown.Load() && (q.mu.queued == 0 || q.mu.stopped)
 }

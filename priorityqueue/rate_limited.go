@@ -11,25 +11,28 @@ import (
 
 // This file is about keys that the limiter makes wait.
 //
-// The limiter is foreign code: it may be slow, call the queue or panic. So it is asked without the queue's lock, and the key is
-// not touched until there is an answer. If the key was added in between, the answer is merged as any other add. The limiter and
-// the clock run under one lock, asking, which only rate-limited adds take: of many adds at once one asks, and a slow limiter
-// delays those of all keys. (client-go asks for each: kubernetes/kubernetes#112325.)
+// The limiter is foreign code: it may be slow, call the queue or panic. So it is asked without the queue's
+// lock, and the key is not touched until there is an answer. If the key was added in between, the answer is
+// merged as any other add. The limiter and the clock run under one lock, asking, which only rate-limited adds
+// take: of many adds at once one asks, and a slow limiter delays those of all keys. (client-go asks for each:
+// kubernetes/kubernetes#112325.)
 //
-// A rate-limited add of a key that a worker holds says that the worker has failed, as Fail does: controller-runtime's
-// controllers say it so. The queue counts it once a hand-out, whether or not an event has brought the key meanwhile. What
-// it keeps as the end of the failure's delay is what the add itself asks for, with After, AtLeast and MaxDelay.
+// A rate-limited add of a key that a worker holds says that the worker has failed, as Fail does:
+// controller-runtime's controllers say it so. The queue counts it once a hand-out, whether or not an event
+// has brought the key meanwhile. What it keeps as the end of the failure's delay is what the add itself asks
+// for, with After, AtLeast and MaxDelay.
 
-// AddRateLimited adds item after the limiter's delay. A key that a worker holds keeps the priority of its hand-out, and this is
-// a failure as of Fail; any other gets priority 0. The limiter is asked only if its answer can matter: see [AddOpts].RateLimited.
+// AddRateLimited adds item after the limiter's delay. A key that a worker holds keeps the priority of its
+// hand-out, and this is a failure as of Fail; any other gets priority 0. The limiter is asked only if its
+// answer can matter: see [AddOpts].RateLimited.
 func (q *Queue[T]) AddRateLimited(item T) {
 	r := q.newRequest(AddOpts{RateLimited: true})
 	r.keepPriority = true
 	q.add(item, &r)
 }
 
-// Fail is that of [workqueue.ExtendedRateLimiting]. The key keeps the priority of its hand-out. What fails again for the same
-// hand-out, with Fail or by a rate-limited add, is the same failure.
+// Fail is that of [workqueue.ExtendedRateLimiting]. The key keeps the priority of its hand-out. What fails
+// again for the same hand-out, with Fail or by a rate-limited add, is the same failure.
 func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueue.Retry, error) {
 	r := q.newRequest(AddOpts{RateLimited: true, AtLeast: f.AtLeast})
 	r.keepPriority = true
@@ -87,8 +90,8 @@ func (q *Queue[T]) addUnasked(k *newKey[T], r *request) (state state, added bool
 	return it.state, false
 }
 
-// fail counts a failure of the key, and adds the key after its delay, or gives it up. If the limiter panics, nothing is
-// counted or added.
+// fail counts a failure of the key, and adds the key after its delay, or gives it up. If the limiter panics,
+// nothing is counted or added.
 func (q *Queue[T]) fail(k *newKey[T], r *request, f failures.Failure) (retry failures.Retry) {
 	failed, longest := q.lookAtFailure(k, r)
 	if failed {

@@ -27,7 +27,8 @@ func (q *Queue[T]) remove(key T) bool {
 	return true
 }
 
-// GivenUpKeys returns nil: the queue keeps no keys that are given up. RetryGivenUp and ForgetGivenUp return false.
+// GivenUpKeys returns nil: the queue keeps no keys that are given up. RetryGivenUp and ForgetGivenUp return
+// false.
 func (q *Queue[T]) GivenUpKeys(int) []workqueue.GivenUpKey[T] { return nil }
 
 func (q *Queue[T]) RetryGivenUp(T) bool { return false }
@@ -37,7 +38,8 @@ func (q *Queue[T]) ForgetGivenUp(T) bool { return false }
 // Below returns nil: the queue has no other below it.
 func (q *Queue[T]) Below() any { return nil }
 
-// removeLocked takes the key at s out of the queue, or makes a held one not come again. It leaves a resting one alone.
+// removeLocked takes the key at s out of the queue, or makes a held one not come again. It leaves a resting
+// one alone.
 func (q *Queue[T]) removeLocked(s keytable.Slot, it *item, now time.Duration) {
 	switch it.state {
 	case queued:
@@ -58,7 +60,8 @@ func (q *Queue[T]) removeLocked(s keytable.Slot, it *item, now time.Duration) {
 	}
 }
 
-// deleteLocked forgets the key at s, which is in no line and not in due: at once, or when its MinInterval is over.
+// deleteLocked forgets the key at s, which is in no line and not in due: at once, or when its MinInterval is
+// over.
 func (q *Queue[T]) deleteLocked(s keytable.Slot, it *item, now time.Duration) {
 	if it.noted {
 		q.mu.notes.Remove(s)

@@ -10,14 +10,15 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// ShutDown makes the queue ignore what is added from now on, ends all pauses and intervals, and drops the keys that still wait for
-// their time; [workqueue.Stats].Dropped counts them. Queued keys are still handed out, and drains that wait return. It may be
-// called any number of times. It waits for the goroutine of the queue, which ends at once. If a key waits, it goes over all keys,
-// a few hundred under one lock.
+// ShutDown makes the queue ignore what is added from now on, ends all pauses and intervals, and drops the
+// keys that still wait for their time; [workqueue.Stats].Dropped counts them. Queued keys are still handed
+// out, and drains that wait return. It may be called any number of times. It waits for the goroutine of the
+// queue, which ends at once. If a key waits, it goes over all keys, a few hundred under one lock.
 func (q *Queue[T]) ShutDown() { q.shutDown(false) }
 
-// ShutDownNow is ShutDown that also drops the queued keys: every getter returns at once with shutdown = true, and no key is
-// handed out any more. Held keys are finished as usual, and do not come again. Later drains wait for their Dones alone.
+// ShutDownNow is ShutDown that also drops the queued keys: every getter returns at once with shutdown = true,
+// and no key is handed out any more. Held keys are finished as usual, and do not come again. Later drains
+// wait for their Dones alone.
 func (q *Queue[T]) ShutDownNow() { q.shutDown(true) }
 
 func (q *Queue[T]) shutDown(stop bool) {
@@ -45,7 +46,8 @@ func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 // ShuttingDown reports whether a method that shuts the queue down has been called.
 func (q *Queue[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
-// beginShutDown shuts the queue down, calls andLocked under the same lock, and drops the keys that do not come any more.
+// beginShutDown shuts the queue down, calls andLocked under the same lock, and drops the keys that do not
+// come any more.
 func (q *Queue[T]) beginShutDown(andLocked func()) {
 	now := q.readClock(false)
 	if q.config.MinInterval > 0 {
@@ -56,8 +58,8 @@ func (q *Queue[T]) beginShutDown(andLocked func()) {
 	q.dropSlabs()
 }
 
-// endIntervals makes each key come when it is to come, whatever its interval: an event that came while a worker held the key
-// must be handled before a drain ends.
+// endIntervals makes each key come when it is to come, whatever its interval: an event that came while a
+// worker held the key must be handled before a drain ends.
 func (q *Queue[T]) endIntervals(now time.Duration) {
 	lock := func() {
 		q.lockAndAdvance(now)
@@ -74,8 +76,8 @@ func (q *Queue[T]) endIntervals(now time.Duration) {
 	}
 }
 
-// tryShutDown shuts the queue down. It returns false if there is more to do before than one call does: keys that are due must
-// not be dropped, and pauses end.
+// tryShutDown shuts the queue down. It returns false if there is more to do before than one call does: keys
+// that are due must not be dropped, and pauses end.
 func (q *Queue[T]) tryShutDown(now time.Duration, andLocked func()) bool {
 	q.lockAndAdvance(now)
 	defer q.unlock()
@@ -94,13 +96,15 @@ func (q *Queue[T]) tryShutDown(now time.Duration, andLocked func()) bool {
 	return true
 }
 
-// dropSlabs drops the keys that do not come any more. Every shutdown calls it, so all are dropped when the first one returns.
+// dropSlabs drops the keys that do not come any more. Every shutdown calls it, so all are dropped when the
+// first one returns.
 func (q *Queue[T]) dropSlabs() {
 	for n := 0; q.dropSlab(n); n++ {
 	}
 }
 
-// dropSlab drops those keys of slab n that do not come any more, and returns false if there is none in any slab.
+// dropSlab drops those keys of slab n that do not come any more, and returns false if there is none in any
+// slab.
 func (q *Queue[T]) dropSlab(n int) (more bool) {
 	q.mu.Lock()
 	defer q.unlock()
@@ -132,7 +136,8 @@ func (q *Queue[T]) dropLocked(s keytable.Slot) {
 	q.removeLocked(s, it, notRead)
 }
 
-// DropQueued is that of [workqueue.Extended]. No key is handed out any more. Keys of groups at their limit come last.
+// DropQueued is that of [workqueue.Extended]. No key is handed out any more. Keys of groups at their limit
+// come last.
 func (q *Queue[T]) DropQueued() (keys []T) {
 	if !q.ShuttingDown() {
 		return nil
@@ -144,7 +149,8 @@ func (q *Queue[T]) DropQueued() (keys []T) {
 	return keys
 }
 
-// dropInOrder drops a few hundred queued keys, and appends them to keys. It returns false when there are none.
+// dropInOrder drops a few hundred queued keys, and appends them to keys. It returns false when there are
+// none.
 func (q *Queue[T]) dropInOrder(keys []T) (all []T, more bool) {
 	q.mu.Lock()
 	defer q.unlock()

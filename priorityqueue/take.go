@@ -11,14 +11,16 @@ import (
 	"github.com/keyedqueue/workqueue/internal/notes"
 )
 
-// Get blocks until a key can be handed out, and hands it to the caller, who must call Done with it. After shutdown it
-// hands out what is still queued, waiting for a Done where a group is at its limit, and then returns shutdown = true.
+// Get blocks until a key can be handed out, and hands it to the caller, who must call Done with it. After
+// shutdown it hands out what is still queued, waiting for a Done where a group is at its limit, and then
+// returns shutdown = true.
 func (q *Queue[T]) Get() (item T, shutdown bool) {
 	item, _, err := q.take(nil)
 	return item, err != nil
 }
 
-// GetWithPriority is Get that also returns the key's priority: that of its adds, whatever it has gained by Aging.
+// GetWithPriority is Get that also returns the key's priority: that of its adds, whatever it has gained by
+// Aging.
 func (q *Queue[T]) GetWithPriority() (item T, priority int, shutdown bool) {
 	item, priority, err := q.take(nil)
 	return item, priority, err != nil
@@ -83,8 +85,8 @@ func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
 	return s
 }
 
-// Done says that the caller is finished with an item from Get. If the item was added in the meantime, it is queued, or
-// waits for the time that was asked for. Otherwise see [workqueue.Typed.Done].
+// Done says that the caller is finished with an item from Get. If the item was added in the meantime, it is
+// queued, or waits for the time that was asked for. Otherwise see [workqueue.Typed.Done].
 func (q *Queue[T]) Done(item T) {
 	now := q.readClock(false)
 	q.lockAndAdvance(now)
@@ -136,8 +138,9 @@ func (q *Queue[T]) finishAtLocked(s keytable.Slot, it *item, now time.Duration) 
 	q.becomeQueuedLocked(s, it)
 }
 
-// AddedAgain is that of [workqueue.Extended]. An add counts when it lets the key be queued at the Done: not while
-// the key still has to wait. One with a Quiet cause does not count, unless it is merged with one that is not.
+// AddedAgain is that of [workqueue.Extended]. An add counts when it lets the key be queued at the Done: not
+// while the key still has to wait. One with a Quiet cause does not count, unless it is merged with one that
+// is not.
 func (q *Queue[T]) AddedAgain(key T) <-chan struct{} {
 	h := keytable.HashOf(key)
 	q.lockAndAdvance(q.readClock(false))
@@ -153,7 +156,8 @@ func (q *Queue[T]) AddedAgain(key T) <-chan struct{} {
 	return q.mu.notes.Await(s)
 }
 
-// isInterruptedLocked reports whether the key at s is to be queued at its Done because of an add that was not quiet.
+// isInterruptedLocked reports whether the key at s is to be queued at its Done because of an add that was not
+// quiet.
 func (q *Queue[T]) isInterruptedLocked(s keytable.Slot, it *item) bool {
 	return it.state == rerun && !it.quiet
 }
@@ -165,9 +169,10 @@ func (q *Queue[T]) interruptLocked(s keytable.Slot, it *item) {
 	}
 }
 
-// GetBatch waits like GetContext until a key can be handed out, and then takes that one and others that can be handed out
-// now, up to limit. The caller must call Done with each. It returns what SnapshotKey does, but does not ask the limiter:
-// Requeues are the failures that the queue has counted. It panics if limit is below 1.
+// GetBatch waits like GetContext until a key can be handed out, and then takes that one and others that can
+// be handed out now, up to limit. The caller must call Done with each. It returns what SnapshotKey does, but
+// does not ask the limiter: Requeues are the failures that the queue has counted. It panics if limit is below
+// 1.
 func (q *Queue[T]) GetBatch(ctx context.Context, limit int) (batch []workqueue.KeySnapshot[T], err error) {
 	if limit < 1 {
 		panic("priorityqueue: a batch of less than one key")
@@ -191,7 +196,8 @@ func (q *Queue[T]) GetBatch(ctx context.Context, limit int) (batch []workqueue.K
 	return batch, nil
 }
 
-// takeSome appends a few hundred keys to batch, up to limit in all, and reports whether there are more. It waits for the first.
+// takeSome appends a few hundred keys to batch, up to limit in all, and reports whether there are more. It
+// waits for the first.
 func (q *Queue[T]) takeSome(
 	done <-chan struct{}, now time.Duration, batch []workqueue.KeySnapshot[T], limit int,
 ) (all []workqueue.KeySnapshot[T], more bool, err error) {

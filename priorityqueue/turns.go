@@ -2,8 +2,9 @@ package priorityqueue
 
 import "github.com/keyedqueue/workqueue/internal/keytable"
 
-// Groups share turns by deficit round-robin: the lines of one priority stand in a ring, and each hands out as many keys
-// as its group weighs before the next one's turn. A line that begins to have queued keys is the last of the round.
+// Groups share turns by deficit round-robin: the lines of one priority stand in a ring, and each hands out as
+// many keys as its group weighs before the next one's turn. A line that begins to have queued keys is the
+// last of the round.
 
 // joinRingLocked makes line n the last of the round among those of its priority.
 func (q *Queue[T]) joinRingLocked(n keytable.Slot) {
@@ -22,7 +23,8 @@ func (q *Queue[T]) leaveRingLocked(n keytable.Slot) {
 	}
 }
 
-// turnLocked returns the line whose turn it is among those of the same priority as line n, and counts a key that it hands out.
+// turnLocked returns the line whose turn it is among those of the same priority as line n, and counts a key
+// that it hands out.
 func (q *Queue[T]) turnLocked(n keytable.Slot) keytable.Slot {
 	priority := q.mu.lines.At(n).Key.priority
 	_, ring := q.mu.rings.Find(keytable.HashOf(priority), priority)

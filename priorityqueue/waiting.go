@@ -19,7 +19,8 @@ const (
 	atOnce = longAgo
 )
 
-// readClock returns the loop's time, or notRead if the queue has no use for it. Call it without the lock: the clock is foreign.
+// readClock returns the loop's time, or notRead if the queue has no use for it. Call it without the lock: the
+// clock is foreign.
 func (q *Queue[T]) readClock(needed bool) time.Duration {
 	if !needed && !q.alwaysTimed && !q.anyWaits.Load() {
 		return notRead
@@ -67,7 +68,8 @@ func (q *Queue[T]) rerunNowLocked(s keytable.Slot, it *item, now time.Duration) 
 	}
 }
 
-// cancelRerunLocked makes the key at s, in state rerun or rerunLater, one that is processing and does not come again.
+// cancelRerunLocked makes the key at s, in state rerun or rerunLater, one that is processing and does not
+// come again.
 func (q *Queue[T]) cancelRerunLocked(s keytable.Slot, it *item) {
 	if it.state == rerunLater {
 		q.mu.due.Remove(s)
@@ -100,7 +102,8 @@ func (q *Queue[T]) askedTimeLocked(s keytable.Slot) time.Duration {
 	return q.dueAtLocked(s)
 }
 
-// nextDueLocked returns when the next key comes due or the next pause ends, or [dueloop.Never]. After shutdown nothing does.
+// nextDueLocked returns when the next key comes due or the next pause ends, or [dueloop.Never]. After
+// shutdown nothing does.
 func (q *Queue[T]) nextDueLocked() time.Duration {
 	if q.mu.due.Len() == 0 || q.shuttingDown.Load() {
 		return q.mu.pauseEnd
@@ -108,7 +111,8 @@ func (q *Queue[T]) nextDueLocked() time.Duration {
 	return min(q.mu.pauseEnd, time.Duration(q.mu.due.First().Rank))
 }
 
-// advanceLocked brings the queue up to the time now: it queues due keys, ends pauses and forgets keys that have rested.
+// advanceLocked brings the queue up to the time now: it queues due keys, ends pauses and forgets keys that
+// have rested.
 func (q *Queue[T]) advanceLocked(now time.Duration) {
 	if q.nextDueLocked() <= now {
 		q.moveDueLocked(now)
@@ -118,11 +122,12 @@ func (q *Queue[T]) advanceLocked(now time.Duration) {
 	}
 }
 
-// maxMoved is how many due keys are queued under one lock: a few hundred microseconds, for which all other calls wait.
-// (A quarter of it would cost 6 % of the speed where a million come due.)
+// maxMoved is how many due keys are queued under one lock: a few hundred microseconds, for which all other
+// calls wait. (A quarter of it would cost 6 % of the speed where a million come due.)
 const maxMoved = 1 << 10
 
-// moveDueLocked queues what is due at now, and ends pauses, the earliest first, up to maxMoved. A held key is queued at its Done.
+// moveDueLocked queues what is due at now, and ends pauses, the earliest first, up to maxMoved. A held key is
+// queued at its Done.
 func (q *Queue[T]) moveDueLocked(now time.Duration) {
 	for n := 0; n < maxMoved; n++ {
 		next := q.nextDueLocked()
@@ -144,7 +149,8 @@ func (q *Queue[T]) moveDueLocked(now time.Duration) {
 	}
 }
 
-// tendLoopLocked starts the waiting loop if a key or a pause's end waits and there is none. It reports whether the loop must be woken.
+// tendLoopLocked starts the waiting loop if a key or a pause's end waits and there is none. It reports
+// whether the loop must be woken.
 func (q *Queue[T]) tendLoopLocked() (wake bool) {
 	next := q.nextDueLocked()
 	if waits := next != dueloop.Never; waits != q.anyWaits.Load() {
@@ -161,12 +167,14 @@ func (q *Queue[T]) moveDue() (until time.Duration, ok bool) {
 	return q.loop.PlanLocked(now, q.nextDueLocked())
 }
 
-// A key that is Done rests until its MinInterval is over, so that the queue knows when it was handed out. Keys rest in
-// the order of their Dones, in a list and not a heap: all intervals up to a key's have ended when MinInterval has
-// passed since its Done. No timer is needed: each call forgets keys at the front of the list.
+// A key that is Done rests until its MinInterval is over, so that the queue knows when it was handed out.
+// Keys rest in the order of their Dones, in a list and not a heap: all intervals up to a key's have ended
+// when MinInterval has passed since its Done. No timer is needed: each call forgets keys at the front of the
+// list.
 
-// maxSwept is how many of the keys that have rested one call forgets: more than come to rest, also with batches, and so many
-// that a million are forgotten in hours if only a scrape comes by every few seconds. 256 take about ten microseconds.
+// maxSwept is how many of the keys that have rested one call forgets: more than come to rest, also with
+// batches, and so many that a million are forgotten in hours if only a scrape comes by every few seconds. 256
+// take about ten microseconds.
 const maxSwept = 256
 
 // nextStartLocked returns when the key at s may be handed out again, in a queue with MinInterval.

@@ -9,23 +9,26 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// Add queues item, from any replica. It does not block: the key goes to a buffer, in which further adds of it are
-// merged, and from there to the server as soon as the last call to it has returned. The buffer survives an outage of the
-// server, but not of this process: see AddContext and Flush. Once this replica has shut down and its workers hold no
-// key, Add does nothing; until then, other replicas can process what handlers add that still run.
+// Add queues item, from any replica. It does not block: the key goes to a buffer, in which further adds of it
+// are merged, and from there to the server as soon as the last call to it has returned. The buffer survives
+// an outage of the server, but not of this process: see AddContext and Flush. Once this replica has shut down
+// and its workers hold no key, Add does nothing; until then, other replicas can process what handlers add
+// that still run.
 func (q *Queue[T]) Add(item T) { q.enqueue(item, (*shard[T]).addLocked) }
 
-// AddContext is Add that returns nil when the server, and WaitReplicas replicas of it, have item. That takes one round trip, shared
-// with concurrent callers, or two if a call is under way, and another one for the replicas. If ctx has already ended, it adds
-// nothing. If ctx ends later, it returns ctx.Err(), joined with the server's failure if there is one; the add stays on its way.
-// It returns [ErrNotReplicated] if too few replicas confirm, and ErrShutDown if Add would do nothing or the add was dropped.
+// AddContext is Add that returns nil when the server, and WaitReplicas replicas of it, have item. That takes
+// one round trip, shared with concurrent callers, or two if a call is under way, and another one for the
+// replicas. If ctx has already ended, it adds nothing. If ctx ends later, it returns ctx.Err(), joined with
+// the server's failure if there is one; the add stays on its way. It returns [ErrNotReplicated] if too few
+// replicas confirm, and ErrShutDown if Add would do nothing or the add was dropped.
 func (q *Queue[T]) AddContext(ctx context.Context, item T) error {
 	return q.confirm(ctx, item, (*shard[T]).addLocked)
 }
 
-// AddAfter adds item when duration has passed on the queue's clock, or at once if duration is not positive. It
-// does not block. If several replicas add a key, the earliest time counts. Delays are rounded up to microseconds. The key waits on
-// the server, and any replica may get it. After shutdown AddAfter does nothing, as Add.
+// AddAfter adds item when duration has passed on the queue's clock, or at once if duration is not positive.
+// It does not block. If several replicas add a key, the earliest time counts. Delays are rounded up to
+// microseconds. The key waits on the server, and any replica may get it. After shutdown AddAfter does
+// nothing, as Add.
 func (q *Queue[T]) AddAfter(item T, duration time.Duration) { q.enqueue(item, after[T](duration)) }
 
 // AddAfterContext is AddAfter with the confirmation of [Queue.AddContext].
@@ -33,7 +36,8 @@ func (q *Queue[T]) AddAfterContext(ctx context.Context, item T, duration time.Du
 	return q.confirm(ctx, item, after[T](duration))
 }
 
-// putter puts an operation on a key into the buffer of its shard, and returns the operation's seq. It runs under the lock.
+// putter puts an operation on a key into the buffer of its shard, and returns the operation's seq. It runs
+// under the lock.
 type putter[T comparable] func(s *shard[T], encoded string) (seq uint64)
 
 // enqueue calls put for item, unless this replica has ended.
@@ -77,10 +81,11 @@ func after[T comparable](delay time.Duration) putter[T] {
 // ceilMicros returns d in microseconds, rounded up, and zero if it is negative.
 func ceilMicros(d time.Duration) uint64 { return (uint64(max(d, 0)) + 999) / 1000 }
 
-// AddCause is Add that says why. The server keeps the causes with the key, and merges those of all replicas, as
-// workqueue.Causes does; their times are rounded down to microseconds. They come with the key to the worker that gets it, again
-// if its lease is lost, and are forgotten when a worker is Done with it. A key with causes takes up to 3 KB more on the server, and
-// twice that if it is added again while it is being handled.
+// AddCause is Add that says why. The server keeps the causes with the key, and merges those of all replicas,
+// as workqueue.Causes does; their times are rounded down to microseconds. They come with the key to the
+// worker that gets it, again if its lease is lost, and are forgotten when a worker is Done with it. A key
+// with causes takes up to 3 KB more on the server, and twice that if it is added again while it is being
+// handled.
 func (q *Queue[T]) AddCause(item T, cause workqueue.Cause) {
 	if cause.Time.IsZero() {
 		cause.Time = time.Now()
@@ -88,8 +93,8 @@ func (q *Queue[T]) AddCause(item T, cause workqueue.Cause) {
 	q.enqueue(item, func(s *shard[T], encoded string) (seq uint64) { return s.addCauseLocked(encoded, &cause) })
 }
 
-// Causes returns the causes with which item was handed out to a worker of this replica, none for any other key. It does not ask
-// the server; SnapshotKey has those of every key.
+// Causes returns the causes with which item was handed out to a worker of this replica, none for any other
+// key. It does not ask the server; SnapshotKey has those of every key.
 func (q *Queue[T]) Causes(item T) (causes workqueue.Causes) {
 	if h := q.holdOf(item); h != nil {
 		causes, _ = decodeCauses(h.causes)
@@ -97,7 +102,8 @@ func (q *Queue[T]) Causes(item T) (causes workqueue.Causes) {
 	return causes
 }
 
-// encode returns the operation as operations.lua reads it, when it is sent: until then, adds may merge their causes into it.
+// encode returns the operation as operations.lua reads it, when it is sent: until then, adds may merge their
+// causes into it.
 func (o *op) encode() string {
 	switch {
 	case o.code != codeAdd:
@@ -111,8 +117,9 @@ func (o *op) encode() string {
 // volume is the letter for Cause.Quiet.
 var volume = map[bool]string{true: "q", false: "l"}
 
-// encodeCauses returns causes as addCauses in operations.lua describes them, nothing if there are none. Behind its time and volume, a
-// cause is the length of TraceParent in two digits, TraceParent and Reason. Causes that agree in these are the same.
+// encodeCauses returns causes as addCauses in operations.lua describes them, nothing if there are none.
+// Behind its time and volume, a cause is the length of TraceParent in two digits, TraceParent and Reason.
+// Causes that agree in these are the same.
 func encodeCauses(causes workqueue.Causes) string {
 	if causes.IsZero() {
 		return ""
@@ -152,13 +159,15 @@ func decodeCauses(text string) (causes workqueue.Causes, ok bool) {
 // watchInterval is how often the server is asked for keys that other replicas have added again.
 const watchInterval = 400 * time.Millisecond
 
-// AddedAgain returns a channel that is closed when item, which a worker of this replica holds, is added again or becomes due:
-// immediately if this replica adds it without a delay, otherwise within a second, on whichever replica that happens.
-// It asks the server, for up to a second, whether that has happened already; if so, the channel is closed. A second
-// call for the same hand-out returns the same channel, and does not wait. Adds with a Quiet cause do not count. After Done,
-// and when the lease is lost, nothing closes it any more. For a key that is not held it is nil.
+// AddedAgain returns a channel that is closed when item, which a worker of this replica holds, is added again
+// or becomes due: immediately if this replica adds it without a delay, otherwise within a second, on
+// whichever replica that happens. It asks the server, for up to a second, whether that has happened already;
+// if so, the channel is closed. A second call for the same hand-out returns the same channel, and does not
+// wait. Adds with a Quiet cause do not count. After Done, and when the lease is lost, nothing closes it any
+// more. For a key that is not held it is nil.
 //
-// While there are such channels that are not closed, the server is asked every 400 ms, for all of these keys together.
+// While there are such channels that are not closed, the server is asked every 400 ms, for all of these keys
+// together.
 func (q *Queue[T]) AddedAgain(item T) <-chan struct{} {
 	checkHashable(item)
 	q.mu.Lock()

@@ -18,17 +18,17 @@ import (
 // ErrNoQueue is returned by [Attach] if there is no queue of that name.
 var ErrNoQueue = errors.New("redisqueue: there is no such queue on the server")
 
-// Admin is an end of a queue for operators and their tools; [Attach] makes one. Its keys are the strings that the
-// server has, whatever type of keys the program has. Beside its own methods an operator may call those of Queue that
-// look, add, remove, pause and shut down. An Admin should not process keys.
+// Admin is an end of a queue for operators and their tools; [Attach] makes one. Its keys are the strings that
+// the server has, whatever type of keys the program has. Beside its own methods an operator may call those of
+// Queue that look, add, remove, pause and shut down. An Admin should not process keys.
 type Admin struct{ *Queue[string] }
 
-// Attach returns an Admin of an existing queue. It takes over no keys of replicas that are gone, gives up none,
-// and forgets nothing. Without the right to write it can read. When the server answers a change with an error, that
-// error is returned, and the change is not tried again. Nothing is logged.
+// Attach returns an Admin of an existing queue. It takes over no keys of replicas that are gone, gives up
+// none, and forgets nothing. Without the right to write it can read. When the server answers a change with an
+// error, that error is returned, and the change is not tried again. Nothing is logged.
 //
-// Attach returns ErrNoQueue if there is no such queue, [ErrIncompatible] for one of another version of this package or whose
-// description makes no sense, and otherwise what the client returns.
+// Attach returns ErrNoQueue if there is no such queue, [ErrIncompatible] for one of another version of this
+// package or whose description makes no sense, and otherwise what the client returns.
 func Attach(ctx context.Context, client redis.UniversalClient, name string) (*Admin, error) {
 	if isNil(client) {
 		return nil, errors.New("redisqueue: Attach without a client")
@@ -78,40 +78,47 @@ func Queues(ctx context.Context, client redis.UniversalClient) (names []string, 
 // Description says which format of data, how many shards and which type of keys the queue has.
 func (a *Admin) Description() string { return a.config.description }
 
-// Keys yields up to limit keys of a list in its order or, if limit is not positive, all of them in no order. It calls the server for
-// every few hundred. Without a limit, every key that stays in the list is yielded; one that moves may be yielded twice, or
-// not at all. With a limit above 256, a key may also be missed because others leave the list.
+// Keys yields up to limit keys of a list in its order or, if limit is not positive, all of them in no order.
+// It calls the server for every few hundred. Without a limit, every key that stays in the list is yielded;
+// one that moves may be yielded twice, or not at all. With a limit above 256, a key may also be missed
+// because others leave the list.
 //
-// Keys that cannot be decoded are left out. If a shard does not answer, if ctx ends, or if what the server has makes no sense, the
-// others are yielded, and an error last. Keys reads alone, and works after shutdown too.
+// Keys that cannot be decoded are left out. If a shard does not answer, if ctx ends, or if what the server
+// has makes no sense, the others are yielded, and an error last. Keys reads alone, and works after shutdown
+// too.
 func (a *Admin) Keys(ctx context.Context, list List, limit int) iter.Seq2[KeyInfo[string], error] {
 	return a.keys(ctx, list, limit)
 }
 
-// Key returns what the server knows of key; its State is empty if it is not in the queue. It returns an error if the server does not
-// answer, if ctx ends, or if what the server has makes no sense. It reads alone, and works after shutdown too.
+// Key returns what the server knows of key; its State is empty if it is not in the queue. It returns an error
+// if the server does not answer, if ctx ends, or if what the server has makes no sense. It reads alone, and
+// works after shutdown too.
 func (a *Admin) Key(ctx context.Context, key string) (KeyInfo[string], error) { return a.key(ctx, key) }
 
-// DiscardContext is Remove of several keys. It returns those that the server knew. It sends a few hundred at a time, and the next
-// ones when the server has answered. If it does not answer until ctx ends, DiscardContext returns an error beside the keys that the
-// server is known to have removed; it may still remove the few hundred that were under way. After shutdown it returns ErrShutDown.
+// DiscardContext is Remove of several keys. It returns those that the server knew. It sends a few hundred at
+// a time, and the next ones when the server has answered. If it does not answer until ctx ends,
+// DiscardContext returns an error beside the keys that the server is known to have removed; it may still
+// remove the few hundred that were under way. After shutdown it returns ErrShutDown.
 func (a *Admin) DiscardContext(ctx context.Context, keys ...string) (discarded []string, err error) {
 	return a.change(ctx, codeDiscard, keys)
 }
 
-// RetryGivenUpContext is RetryGivenUp of several keys. It returns those that had been given up. It sends them as DiscardContext.
+// RetryGivenUpContext is RetryGivenUp of several keys. It returns those that had been given up. It sends them
+// as DiscardContext.
 func (a *Admin) RetryGivenUpContext(ctx context.Context, keys ...string) (retried []string, err error) {
 	return a.change(ctx, codeRetryGivenUp, keys)
 }
 
-// ForgetGivenUpContext is ForgetGivenUp of several keys. It returns those that had been given up. It sends them as DiscardContext.
+// ForgetGivenUpContext is ForgetGivenUp of several keys. It returns those that had been given up. It sends
+// them as DiscardContext.
 func (a *Admin) ForgetGivenUpContext(ctx context.Context, keys ...string) (forgotten []string, err error) {
 	return a.change(ctx, codeForgetGivenUp, keys)
 }
 
-// SetAsideKeys returns up to limit strings that could not be decoded, all if limit is not positive, in no order. They stay on the
-// server, and stop nothing, until they are requeued or dropped. It returns an error if the server does not answer or ctx ends, with
-// what it has until then. It reads alone, and works after shutdown too.
+// SetAsideKeys returns up to limit strings that could not be decoded, all if limit is not positive, in no
+// order. They stay on the server, and stop nothing, until they are requeued or dropped. It returns an error
+// if the server does not answer or ctx ends, with what it has until then. It reads alone, and works after
+// shutdown too.
 func (a *Admin) SetAsideKeys(ctx context.Context, limit int) (encoded []string, err error) {
 	for _, s := range a.shards {
 		for from := "0"; from != ""; {
@@ -129,21 +136,23 @@ func (a *Admin) SetAsideKeys(ctx context.Context, limit int) (encoded []string, 
 	return encoded, nil
 }
 
-// RequeueSetAside queues strings again that were set aside, and returns those that were. A replica that still cannot decode one sets it
-// aside again. It sends them as DiscardContext.
+// RequeueSetAside queues strings again that were set aside, and returns those that were. A replica that still
+// cannot decode one sets it aside again. It sends them as DiscardContext.
 func (a *Admin) RequeueSetAside(ctx context.Context, encoded ...string) (requeued []string, err error) {
 	return a.change(ctx, codeRequeueSetAside, encoded)
 }
 
-// DropSetAside forgets strings that were set aside, and returns those that were. It sends them as DiscardContext.
+// DropSetAside forgets strings that were set aside, and returns those that were. It sends them as
+// DiscardContext.
 func (a *Admin) DropSetAside(ctx context.Context, encoded ...string) (dropped []string, err error) {
 	return a.change(ctx, codeDropSetAside, encoded)
 }
 
-// Purge deletes the queue from the server, with its keys, delays, failures and what was set aside. Keys that are being
-// processed, on any replica, lose their leases with the replica's next call. It deletes without blocking the server, one shard
-// after the other; what is added meanwhile may be deleted or not, and the replicas go on with an empty queue. It returns
-// an error if the server does not answer, or ctx ends; then a part may be deleted. It works after shutdown too.
+// Purge deletes the queue from the server, with its keys, delays, failures and what was set aside. Keys that
+// are being processed, on any replica, lose their leases with the replica's next call. It deletes without
+// blocking the server, one shard after the other; what is added meanwhile may be deleted or not, and the
+// replicas go on with an empty queue. It returns an error if the server does not answer, or ctx ends; then a
+// part may be deleted. It works after shutdown too.
 func (a *Admin) Purge(ctx context.Context) error {
 	for _, s := range a.shards {
 		session := newSession()

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// shard is the pipe to one shard of the queue: a buffer of operations, and at most one call of the server that executes
-// a batch of them. While a call is in flight the next batch collects, so that concurrent callers share it.
+// shard is the pipe to one shard of the queue: a buffer of operations, and at most one call of the server
+// that executes a batch of them. While a call is in flight the next batch collects, so that concurrent
+// callers share it.
 //
 // All fields but q and names are guarded by q.mu.
 type shard[T comparable] struct {
@@ -68,7 +69,8 @@ func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
 	return s
 }
 
-// enqueueLocked puts an operation into the buffer and sends it, now or after the call in flight. It returns its seq.
+// enqueueLocked puts an operation into the buffer and sends it, now or after the call in flight. It returns
+// its seq.
 func (s *shard[T]) enqueueLocked(o *op) (seq uint64) {
 	seq = s.buffer.put(o)
 	s.kickLocked()
@@ -117,7 +119,8 @@ func (s *shard[T]) send() {
 	}
 }
 
-// nextBatch returns the batch to send. It returns nil if there is nothing to send: then the goroutine of send must end.
+// nextBatch returns the batch to send. It returns nil if there is nothing to send: then the goroutine of send
+// must end.
 func (s *shard[T]) nextBatch() *batch {
 	s.q.mu.Lock()
 	defer s.q.unlock()
@@ -153,8 +156,8 @@ func (s *shard[T]) nextBatch() *batch {
 	return b
 }
 
-// deliver calls the server until it answers, or returns nil after a shutdown. It may send a batch several times: the server
-// executes each number once.
+// deliver calls the server until it answers, or returns nil after a shutdown. It may send a batch several
+// times: the server executes each number once.
 func (s *shard[T]) deliver(b *batch) (r *reply) {
 	keys := s.names.of(b.session.id)
 	s.untilAnswered(func() error {
@@ -188,8 +191,8 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	case r == nil:
 		s.dropLocked(b.ops)
 	case r.status == "GONE":
-		// All was done but the adds that a full server refused. The answers are lost, and are not asked for again: a second Remove could
-		// remove a later add.
+		// All was done but the adds that a full server refused. The answers are lost, and are not asked for
+		// again: a second Remove could remove a later add.
 		for _, o := range b.ops {
 			if o.answer != nil && !(r.full && o.code.isAdd()) {
 				o.answer(answer{}, errAnswerLost)
@@ -202,7 +205,8 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	default:
 		s.executedLocked(b, r, keys, now)
 	}
-	// Only now: while a call is in flight, the server may hand out keys to the session, so expireLocked must not forget it.
+	// Only now: while a call is in flight, the server may hand out keys to the session, so expireLocked must
+	// not forget it.
 	s.inFlight = false
 	if b.want > 0 {
 		q.kickLocked() // Other shards may serve the getters that this one has not served.

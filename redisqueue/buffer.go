@@ -57,8 +57,9 @@ func (b *buffer) put(o *op) (seq uint64) {
 
 // add returns the key's add that was not sent yet, into which further ones are merged, and whether it is new.
 //
-// The older add need not move to the end. The server has executed nothing of the buffer, so no worker has the key because of
-// that add; and if a worker has the key, its Done, which may stand behind the add, queues the key again.
+// The older add need not move to the end. The server has executed nothing of the buffer, so no worker has the
+// key because of that add; and if a worker has the key, its Done, which may stand behind the add, queues the
+// key again.
 func (b *buffer) add(key string) (o *op, isNew bool) {
 	if o := b.merging[key]; o != nil && o.seq > b.discarded {
 		return o, false
@@ -69,7 +70,8 @@ func (b *buffer) add(key string) (o *op, isNew bool) {
 	return o, true
 }
 
-// take removes and returns the operations of the next batch. work is what else the batch does; with noAdds it leaves the adds.
+// take removes and returns the operations of the next batch. work is what else the batch does; with noAdds it
+// leaves the adds.
 func (b *buffer) take(work int, noAdds bool) (ops []*op, encoded []any) {
 	for size := 0; work < maxWork && size < maxBytes; {
 		from := &b.others
@@ -114,7 +116,8 @@ func (b *buffer) hasAboutHeld() bool {
 	return slices.ContainsFunc(b.others, func(o *op) bool { return o.code.isAboutHeld() })
 }
 
-// dropAboutHeld removes the operations about keys that the session holds, and returns how many Dones were among them.
+// dropAboutHeld removes the operations about keys that the session holds, and returns how many Dones were
+// among them.
 func (b *buffer) dropAboutHeld() (dones int) {
 	b.others = slices.DeleteFunc(b.others, func(o *op) bool {
 		if o.code == codeDone {

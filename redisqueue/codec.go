@@ -12,23 +12,24 @@ import (
 	"strings"
 )
 
-// Codec translates between keys and the strings that Redis keeps. Equal keys must have equal strings, and Decode must
-// return a key that is equal to the one that was encoded, on every replica. Its methods are called by many
-// goroutines at once, without a lock: Encode by the caller of a method, Decode by the queue's goroutines.
+// Codec translates between keys and the strings that Redis keeps. Equal keys must have equal strings, and
+// Decode must return a key that is equal to the one that was encoded, on every replica. Its methods are
+// called by many goroutines at once, without a lock: Encode by the caller of a method, Decode by the queue's
+// goroutines.
 //
-// The server compares strings, not keys: if two strings decode to equal keys (an older program wrote them differently),
-// two replicas may have that key at once.
+// The server compares strings, not keys: if two strings decode to equal keys (an older program wrote them
+// differently), two replicas may have that key at once.
 type Codec[T comparable] interface {
-	// Encode returns key's string. A method of the queue that is given a key for which Encode returns an error
-	// panics with that error. Short strings cost less: the server keeps each two to four times.
+	// Encode returns key's string. A method of the queue that is given a key for which Encode returns an
+	// error panics with that error. Short strings cost less: the server keeps each two to four times.
 	Encode(key T) (string, error)
-	// Decode returns the key of a string. A string for which it returns an error, or panics, is set aside; see
-	// [Admin.SetAsideKeys].
+	// Decode returns the key of a string. A string for which it returns an error, or panics, is set aside;
+	// see [Admin.SetAsideKeys].
 	Decode(encoded string) (T, error)
 }
 
-// defaultCodec returns the codec of Config's documentation and what its strings look like, or an error for a type whose keys
-// would not come back equal.
+// defaultCodec returns the codec of Config's documentation and what its strings look like, or an error for a
+// type whose keys would not come back equal.
 func defaultCodec[T comparable]() (codec Codec[T], description string, err error) {
 	t := reflect.TypeFor[T]()
 	if description, err = describe(t); err != nil {
@@ -48,8 +49,8 @@ func defaultCodec[T comparable]() (codec Codec[T], description string, err error
 	return codec, description, nil
 }
 
-// textOrJSON returns an error for a key that would not come back equal: JSON replaces invalid UTF-8, and leaves out fields that
-// have the same name.
+// textOrJSON returns an error for a key that would not come back equal: JSON replaces invalid UTF-8, and
+// leaves out fields that have the same name.
 type textOrJSON[T comparable] struct {
 	marshal   func(key any) ([]byte, error)
 	unmarshal func(text []byte, key any) error
@@ -109,8 +110,8 @@ func isText(t reflect.Type) bool {
 		reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// describe says what the strings of a type of keys look like. It leaves out the names of types, which may differ in two programs. It
-// returns an error if a value may differ from what JSON makes of it.
+// describe says what the strings of a type of keys look like. It leaves out the names of types, which may
+// differ in two programs. It returns an error if a value may differ from what JSON makes of it.
 func describe(t reflect.Type) (string, error) {
 	switch k := t.Kind(); {
 	case isText(t):

@@ -17,77 +17,88 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Config configures [New]. All replicas of a queue should have the same, except for OnError, Logger, MetricsProvider and Replica. What may
-// differ for a while, as in a rollout, is in docs/replicas.md.
+// Config configures [New]. All replicas of a queue should have the same, except for OnError, Logger,
+// MetricsProvider and Replica. What may differ for a while, as in a rollout, is in docs/replicas.md.
 type Config[T comparable] struct {
 	// Name identifies the queue on the server, and in metrics. It is required, and must not contain braces.
 	Name string
-	// Lease is how long a key stays with a replica from which the server hears nothing. 30 s if zero, at least 1 s. It should
-	// be longer than the server's failover and the replicas' pauses.
+	// Lease is how long a key stays with a replica from which the server hears nothing. 30 s if zero, at
+	// least 1 s. It should be longer than the server's failover and the replicas' pauses.
 	Lease time.Duration
-	// PollInterval is how often a replica with waiting getters looks for keys, should a wake-up be lost. 1 s if zero,
-	// at most a third of Lease, and if it is below a second at most half of the client's ReadTimeout.
+	// PollInterval is how often a replica with waiting getters looks for keys, should a wake-up be lost. 1 s
+	// if zero, at most a third of Lease, and if it is below a second at most half of the client's
+	// ReadTimeout.
 	PollInterval time.Duration
-	// Shards spreads the queue over that many hash tags, and so over the nodes of a cluster. A key is always in
-	// the same one; order holds within a shard. All replicas must have the same number; to change it, let the queue run empty, stop
-	// all replicas and call Purge. 1 if zero, at most 1,024. A replica uses a connection for each, another while getters wait, and
-	// another with WaitReplicas.
+	// Shards spreads the queue over that many hash tags, and so over the nodes of a cluster. A key is always
+	// in the same one; order holds within a shard. All replicas must have the same number; to change it, let
+	// the queue run empty, stop all replicas and call Purge. 1 if zero, at most 1,024. A replica uses a
+	// connection for each, another while getters wait, and another with WaitReplicas.
 	Shards int
-	// Codec translates keys. Nil means: strings and integers as they are, types with MarshalText and UnmarshalText
-	// by these, others as JSON. New returns an error for types that would not come back equal or have several strings (0.0
-	// and -0.0 are equal), and a method panics that is given such a key: JSON replaces invalid UTF-8, and a time.Time with a
-	// monotonic clock reading loses it.
+	// Codec translates keys. Nil means: strings and integers as they are, types with MarshalText and
+	// UnmarshalText by these, others as JSON. New returns an error for types that would not come back equal
+	// or have several strings (0.0 and -0.0 are equal), and a method panics that is given such a key: JSON
+	// replaces invalid UTF-8, and a time.Time with a monotonic clock reading loses it.
 	Codec Codec[T]
-	// Backoff is how long a key waits after each failure (AddRateLimited). The server counts failures and computes delays, for all
-	// replicas, in microseconds. Its Clock is not used, and its ForKey must be nil: a limiter with ForKey goes into RateLimiter.
+	// Backoff is how long a key waits after each failure (AddRateLimited). The server counts failures and
+	// computes delays, for all replicas, in microseconds. Its Clock is not used, and its ForKey must be nil:
+	// a limiter with ForKey goes into RateLimiter.
 	Backoff workqueue.BackoffConfig[T]
-	// Limit is how many keys a second come back after failures, all replicas together; Burst is how many may come at once. The
-	// delay of a key is the longer one of the backoff's and the bucket's. A Limit of zero means none; a Burst below 1 means 1. Each
-	// shard has its part of both, the Burst rounded up: keys that fall into few of the shards come back more slowly.
+	// Limit is how many keys a second come back after failures, all replicas together; Burst is how many may
+	// come at once. The delay of a key is the longer one of the backoff's and the bucket's. A Limit of zero
+	// means none; a Burst below 1 means 1. Each shard has its part of both, the Burst rounded up: keys that
+	// fall into few of the shards come back more slowly.
 	Limit float64
 	Burst int
-	// RateLimiter, unless nil, replaces Backoff, Limit and Burst. It counts in this process alone: a key that fails on two
-	// replicas has one failure on each. AddRateLimited, Forget and NumRequeues call it, without a lock.
+	// RateLimiter, unless nil, replaces Backoff, Limit and Burst. It counts in this process alone: a key that
+	// fails on two replicas has one failure on each. AddRateLimited, Forget and NumRequeues call it, without
+	// a lock.
 	RateLimiter workqueue.TypedRateLimiter[T]
-	// StartLimit bounds how many keys are handed out, by all replicas together, whatever has brought the keys. Keys beyond it stay
-	// queued. Each shard has its part of both numbers, the Burst rounded up: if all keys are in one of ten shards, a tenth of
-	// the Rate is what they get. The page, Stats (Blocked) and the command say when the limit holds keys back.
+	// StartLimit bounds how many keys are handed out, by all replicas together, whatever has brought the
+	// keys. Keys beyond it stay queued. Each shard has its part of both numbers, the Burst rounded up: if all
+	// keys are in one of ten shards, a tenth of the Rate is what they get. The page, Stats (Blocked) and the
+	// command say when the limit holds keys back.
 	StartLimit StartLimit
-	// PriorityStep is how much earlier a key seems to have been queued for each step of its priority; see [Queue.AddWithPriority].
-	// All replicas need the same. A minute if zero.
+	// PriorityStep is how much earlier a key seems to have been queued for each step of its priority; see
+	// [Queue.AddWithPriority]. All replicas need the same. A minute if zero.
 	PriorityStep time.Duration
-	// MaxLostLeases is after how many lost leases in a row, without a Done, a key is given up: its handler may end its process.
-	// From the second one on the key waits, at first for half a lease to a lease, then twice as long each time, at most for
-	// Backoff.Max. All keys that a process held when it ended have lost a lease, whichever of them ended it: the waits, of random
-	// length, keep them apart the next time. But a key whose handler always runs for long beside one that ends its processes may
-	// be given up with it. A lease that a replica gives back itself, because it could not reach the server for a while, does not
+	// MaxLostLeases is after how many lost leases in a row, without a Done, a key is given up: its handler
+	// may end its process. From the second one on the key waits, at first for half a lease to a lease, then
+	// twice as long each time, at most for Backoff.Max. All keys that a process held when it ended have lost
+	// a lease, whichever of them ended it: the waits, of random length, keep them apart the next time. But a
+	// key whose handler always runs for long beside one that ends its processes may be given up with it. A
+	// lease that a replica gives back itself, because it could not reach the server for a while, does not
 	// count. 10 if zero, never if negative.
 	MaxLostLeases int
 	// The server keeps GivenUpLimit keys that were given up, for GivenUpAge. 10,000 and a week if zero.
 	GivenUpLimit int
 	GivenUpAge   time.Duration
-	// WaitReplicas is how many replicas of the server must have an add before AddContext and Flush confirm it. None if
-	// zero. Nothing else waits for them. In a cluster it needs go-redis's ClusterClient.
+	// WaitReplicas is how many replicas of the server must have an add before AddContext and Flush confirm
+	// it. None if zero. Nothing else waits for them. In a cluster it needs go-redis's ClusterClient.
 	WaitReplicas int
-	// WaitTimeout bounds the wait for these. It must be below the client's ReadTimeout. If zero, half of that, at most 1 s.
+	// WaitTimeout bounds the wait for these. It must be below the client's ReadTimeout. If zero, half of
+	// that, at most 1 s.
 	WaitTimeout time.Duration
-	// OnError is called when the server does not answer, or refuses what it is asked for, and again for each attempt that
-	// fails; when a lease is lost; and when a key cannot be decoded. It is called without a lock, by a goroutine of the queue
-	// or a caller of Done, which waits for it: while it takes its time, nothing is sent. It must not panic.
+	// OnError is called when the server does not answer, or refuses what it is asked for, and again for each
+	// attempt that fails; when a lease is lost; and when a key cannot be decoded. It is called without a
+	// lock, by a goroutine of the queue or a caller of Done, which waits for it: while it takes its time,
+	// nothing is sent. It must not panic.
 	OnError func(error)
-	// Logger is for the same events, an outage once when it begins and once when it ends. Nil means slog's default.
+	// Logger is for the same events, an outage once when it begins and once when it ends. Nil means slog's
+	// default.
 	Logger *slog.Logger
 	// MetricsProvider must be a [workqueue.StatsProvider], such as one of package prom. Nil means the one of
-	// [workqueue.SetProvider], if it is such a provider. One that inspects queues, such as package debug's, shows this one.
+	// [workqueue.SetProvider], if it is such a provider. One that inspects queues, such as package debug's,
+	// shows this one.
 	MetricsProvider workqueue.MetricsProvider
-	// Replica names this process to people, who see it beside the keys that it holds. Host name and process number if empty.
+	// Replica names this process to people, who see it beside the keys that it holds. Host name and process
+	// number if empty.
 	Replica string
 
 	description string // what all replicas must have in common
 }
 
-// StartLimit is a token bucket: at most Rate hand-outs a second, and Burst at once after a while without any. A Rate of zero means no
-// limit, a Burst below 1 means 1.
+// StartLimit is a token bucket: at most Rate hand-outs a second, and Burst at once after a while without any.
+// A Rate of zero means no limit, a Burst below 1 means 1.
 type StartLimit struct {
 	Rate  float64
 	Burst int
@@ -117,7 +128,8 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	c.PollInterval = min(positiveOr(c.PollInterval, time.Second), c.Lease/3)
 	c.Shards = max(c.Shards, 1)
 	if c.PollInterval < time.Second {
-		// From a second on, readWakeUp calls BLPop with whole seconds, for which the client extends its ReadTimeout.
+		// From a second on, readWakeUp calls BLPop with whole seconds, for which the client extends its
+		// ReadTimeout.
 		c.PollInterval = max(min(c.PollInterval, readTimeout/2), time.Millisecond)
 	}
 	// Redis counts both in milliseconds, and zero means forever.
@@ -151,7 +163,8 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 
 const maxShards = 1024
 
-// format is the version of the data on the server and of batch.lua. Replicas of different formats refuse to work together.
+// format is the version of the data on the server and of batch.lua. Replicas of different formats refuse to
+// work together.
 const format = 4
 
 // settings are what batch.lua must know of the configuration, with times in microseconds.
@@ -179,11 +192,12 @@ func positiveOr[N int | time.Duration](n, otherwise N) N {
 	return otherwise
 }
 
-// ErrIncompatible is returned by [New], and reported by a queue, if the replicas before it have another format of data, another
-// number of shards or another type of keys: together they would corrupt the queue.
+// ErrIncompatible is returned by [New], and reported by a queue, if the replicas before it have another
+// format of data, another number of shards or another type of keys: together they would corrupt the queue.
 var ErrIncompatible = errors.New("redisqueue: the queue does not match the one on the server")
 
-// ErrEviction is returned by [New] if the server may evict keys when its memory is full, and so parts of a queue.
+// ErrEviction is returned by [New] if the server may evict keys when its memory is full, and so parts of a
+// queue.
 var ErrEviction = errors.New("redisqueue: the server must have maxmemory-policy noeviction")
 
 // onEachNode calls f with each master of a cluster, concurrently, or with a client of one server.
@@ -239,7 +253,8 @@ func readTimeout(client redis.UniversalClient) (timeout time.Duration) {
 	return positiveOr(timeout, math.MaxInt64)
 }
 
-// checkScripts returns an error unless the server executes the queue's scripts, and the queue on it matches the config.
+// checkScripts returns an error unless the server executes the queue's scripts, and the queue on it matches
+// the config.
 func (q *Queue[T]) checkScripts(ctx context.Context) error {
 	for _, s := range q.shards {
 		b := &batch{session: session{id: newSession()}} // Its number is 0.

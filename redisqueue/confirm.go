@@ -10,10 +10,11 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// Flush returns nil when the server, and WaitReplicas replicas of it, have all that this replica was asked for before:
-// adds, Done and the rest. Its errors are those of AddContext, joined if several shards fail. After shutdown it returns nil
-// if the server has everything, and ErrShutDown if something was given up or replicas would have to confirm. In a tool (see Attach)
-// it returns the server's error, once, if that has refused something since the last Flush.
+// Flush returns nil when the server, and WaitReplicas replicas of it, have all that this replica was asked
+// for before: adds, Done and the rest. Its errors are those of AddContext, joined if several shards fail.
+// After shutdown it returns nil if the server has everything, and ErrShutDown if something was given up or
+// replicas would have to confirm. In a tool (see Attach) it returns the server's error, once, if that has
+// refused something since the last Flush.
 func (q *Queue[T]) Flush(ctx context.Context) error {
 	err := q.confirmAll(ctx, func(s *shard[T]) *confirmation { return s.confirmLocked(s.buffer.newest) })
 	q.mu.Lock()
@@ -31,7 +32,8 @@ const patience = time.Second
 type confirmations struct {
 	waiting  []*confirmation
 	executed uint64 // all operations up to here were executed
-	// replicating have been executed and wait for the server's replicas. Batches go on meanwhile: only confirmations wait.
+	// replicating have been executed and wait for the server's replicas. Batches go on meanwhile: only
+	// confirmations wait.
 	replicating []*confirmation
 	replicator  bool    // the goroutine that runs replicate exists
 	session     session // of the newest batch that one of replicating waits for; seq is that batch's
@@ -49,13 +51,15 @@ type confirmation struct {
 func (s *shard[T]) confirmLocked(target uint64) *confirmation {
 	c := &confirmation{target: target}
 	if s.q.config.WaitReplicas > 0 {
-		// replicated.lua looks for a session and seq. The server may have forgotten an old batch, so this waits for a new one.
+		// replicated.lua looks for a session and seq. The server may have forgotten an old batch, so this
+		// waits for a new one.
 		c.replicated, c.after = true, s.batches+1
 	}
 	return s.awaitLocked(c)
 }
 
-// refreshLocked returns a confirmation of a batch that is built after the call, and so brings news of the queue.
+// refreshLocked returns a confirmation of a batch that is built after the call, and so brings news of the
+// queue.
 func (s *shard[T]) refreshLocked() *confirmation {
 	c := &confirmation{target: s.buffer.newest, after: s.batches + 1}
 	if !s.server.fullSince.IsZero() {
@@ -79,7 +83,8 @@ func (s *shard[T]) awaitLocked(c *confirmation) *confirmation {
 	return c
 }
 
-// confirmedLocked answers the confirmations that batch b has reached, or lets them wait for the server's replicas.
+// confirmedLocked answers the confirmations that batch b has reached, or lets them wait for the server's
+// replicas.
 func (s *shard[T]) confirmedLocked(b *batch) {
 	s.confirmations.waiting = slices.DeleteFunc(s.confirmations.waiting, func(c *confirmation) bool {
 		switch {
@@ -146,7 +151,8 @@ func (q *Queue[T]) confirmAll(ctx context.Context, request func(s *shard[T]) *co
 	return errors.Join(errs...)
 }
 
-// ask sends an operation on each key and returns the answers. If ctx ends first, those that have not come are zero.
+// ask sends an operation on each key and returns the answers. If ctx ends first, those that have not come are
+// zero.
 func (q *Queue[T]) ask(ctx context.Context, c code, keys ...string) ([]answer, error) {
 	answers := make([]answer, len(keys)) // Guarded by mu: some may come after ask has returned.
 	left, result := len(keys), make(chan error, len(keys))
@@ -173,7 +179,8 @@ func (q *Queue[T]) ask(ctx context.Context, c code, keys ...string) ([]answer, e
 
 var errAnswerLost = errors.New("redisqueue: the server has done it, but its answer is lost with the lease")
 
-// wait returns what result brings or, if ctx ends first, ctx.Err() joined with why the server does not answer.
+// wait returns what result brings or, if ctx ends first, ctx.Err() joined with why the server does not
+// answer.
 func (q *Queue[T]) wait(ctx context.Context, result <-chan error) error {
 	select {
 	case err := <-result:

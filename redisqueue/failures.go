@@ -11,9 +11,10 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// AddRateLimited counts a failure of item and adds it after the delay that Backoff, Limit and Burst give. While the delay of the last
-// failure has not passed, another failure, on whichever replica, is the same one: it is not counted, and item comes at the end of that
-// delay. With a RateLimiter, AddRateLimited is AddAfter with the limiter's delay. It does not block. After shutdown it does nothing, as Add.
+// AddRateLimited counts a failure of item and adds it after the delay that Backoff, Limit and Burst give.
+// While the delay of the last failure has not passed, another failure, on whichever replica, is the same one:
+// it is not counted, and item comes at the end of that delay. With a RateLimiter, AddRateLimited is AddAfter
+// with the limiter's delay. It does not block. After shutdown it does nothing, as Add.
 func (q *Queue[T]) AddRateLimited(item T) { q.enqueue(item, q.addRateLimited(item)) }
 
 // AddRateLimitedContext is AddRateLimited with the confirmation of [Queue.AddContext].
@@ -31,14 +32,16 @@ func (q *Queue[T]) addRateLimited(item T) putter[T] {
 	return q.putFailure(item, workqueue.Failure{}, 0, false, nil)
 }
 
-// Fail says that the call for item, which a worker of this replica holds, has failed; see workqueue.ExtendedRateLimiting. The server
-// does all of it in one operation, for all replicas: it counts the failure unless the delay of the last one has not passed, and adds
-// item after the delay that Backoff, Limit and Burst give, or gives it up and keeps it with its error; see GivenUpKeys. A RateLimiter is
-// asked on this replica, for a failure that counts; if it panics, nothing was counted or added.
+// Fail says that the call for item, which a worker of this replica holds, has failed; see
+// workqueue.ExtendedRateLimiting. The server does all of it in one operation, for all replicas: it counts the
+// failure unless the delay of the last one has not passed, and adds item after the delay that Backoff, Limit
+// and Burst give, or gives it up and keeps it with its error; see GivenUpKeys. A RateLimiter is asked on this
+// replica, for a failure that counts; if it panics, nothing was counted or added.
 //
-// Fail waits for the server's answer until ctx ends, but for no longer than a second. Then it returns an error, and what this replica
-// knows: the count of the hand-out, and no Delay. The failure is counted and item added, or given up, when the server is back. After
-// shutdown Fail works as long as the worker holds item: other replicas go on with it.
+// Fail waits for the server's answer until ctx ends, but for no longer than a second. Then it returns an
+// error, and what this replica knows: the count of the hand-out, and no Delay. The failure is counted and
+// item added, or given up, when the server is back. After shutdown Fail works as long as the worker holds
+// item: other replicas go on with it.
 func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workqueue.Retry, error) {
 	failures, left := q.failuresOfHeld(item)
 	guess := workqueue.Retry{Attempt: failures + 1, Same: left > 0}
@@ -79,8 +82,8 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 	return retry, err
 }
 
-// putFailure returns the putter of a failure. The RateLimiter, if there is one, has given the delay, or same is set. The server's jitter
-// needs a random number; min keeps its digits from being rounded up to 1.
+// putFailure returns the putter of a failure. The RateLimiter, if there is one, has given the delay, or same
+// is set. The server's jitter needs a random number; min keeps its digits from being rounded up to 1.
 func (q *Queue[T]) putFailure(item T, f workqueue.Failure, delay time.Duration, same bool, answered func(answer, error)) putter[T] {
 	flags, own := "", "-"
 	if f.Terminal {
@@ -130,9 +133,10 @@ func reasonOf(err error) string {
 	return reason
 }
 
-// Failures returns how many calls for item have failed in a row, on all replicas, and what is left of the delay after the last. For a
-// key that a worker of this replica holds it knows that from the hand-out, which brought it along, and from Fail. For any other key it
-// asks the server, after what was called before, for up to a second, and returns zero if that does not answer, and after shutdown.
+// Failures returns how many calls for item have failed in a row, on all replicas, and what is left of the
+// delay after the last. For a key that a worker of this replica holds it knows that from the hand-out, which
+// brought it along, and from Fail. For any other key it asks the server, after what was called before, for up
+// to a second, and returns zero if that does not answer, and after shutdown.
 func (q *Queue[T]) Failures(item T) (n int, left time.Duration) {
 	if q.holdOf(item) != nil {
 		return q.failuresOfHeld(item)
@@ -159,8 +163,8 @@ func (q *Queue[T]) forgetHeldLocked(item T) {
 	}
 }
 
-// Forget forgets the failures of item, and that it was given up: the next failure counts as the first. It does not block. After shutdown
-// it does nothing, as Add.
+// Forget forgets the failures of item, and that it was given up: the next failure counts as the first. It
+// does not block. After shutdown it does nothing, as Add.
 func (q *Queue[T]) Forget(item T) {
 	if limiter := q.config.RateLimiter; limiter != nil {
 		limiter.Forget(item)
@@ -171,9 +175,9 @@ func (q *Queue[T]) Forget(item T) {
 	})
 }
 
-// NumRequeues returns how many failures of item were counted, on all replicas, since it was forgotten. It asks the server,
-// after what was called before, for up to a second, and returns 0 if that does not answer, and after shutdown. With a
-// RateLimiter it asks that.
+// NumRequeues returns how many failures of item were counted, on all replicas, since it was forgotten. It
+// asks the server, after what was called before, for up to a second, and returns 0 if that does not answer,
+// and after shutdown. With a RateLimiter it asks that.
 func (q *Queue[T]) NumRequeues(item T) int {
 	if limiter := q.config.RateLimiter; limiter != nil {
 		return limiter.NumRequeues(item)

@@ -11,15 +11,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Get waits for a key and hands it to the caller, who must call Done with it. It waits through outages of the server.
-// After shutdown it returns shutdown = true at once, also if keys are queued: those are for the other replicas. The getter
-// that has waited longest gets the next key. Getters share the calls of the server.
+// Get waits for a key and hands it to the caller, who must call Done with it. It waits through outages of the
+// server. After shutdown it returns shutdown = true at once, also if keys are queued: those are for the other
+// replicas. The getter that has waited longest gets the next key. Getters share the calls of the server.
 func (q *Queue[T]) Get() (item T, shutdown bool) {
 	item, err := q.GetContext(context.Background())
 	return item, err != nil
 }
 
-// GetContext is Get that gives up when ctx is done, and returns ctx.Err() then. After shutdown it returns ErrShutDown.
+// GetContext is Get that gives up when ctx is done, and returns ctx.Err() then. After shutdown it returns
+// ErrShutDown.
 func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
 	if err := ctx.Err(); err != nil {
 		return item, err
@@ -40,10 +41,11 @@ func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
 	return item, nil
 }
 
-// Done ends the processing of item. It does not block: the server hears of it with the next call, which begins at once; see
-// Flush. If the key was added meanwhile, it is queued again. If its lease was lost, Done changes nothing on the server and is
-// counted in [Info]. For a key that this process does not hold it changes nothing and counts as unmatched in Stats. During
-// shutdown it works as before; the last Done lets the replica end.
+// Done ends the processing of item. It does not block: the server hears of it with the next call, which
+// begins at once; see Flush. If the key was added meanwhile, it is queued again. If its lease was lost, Done
+// changes nothing on the server and is counted in [Info]. For a key that this process does not hold it
+// changes nothing and counts as unmatched in Stats. During shutdown it works as before; the last Done lets
+// the replica end.
 func (q *Queue[T]) Done(item T) {
 	checkHashable(item)
 	q.mu.Lock()
@@ -129,7 +131,8 @@ type getter struct {
 type getterState struct {
 	drained bool
 	asleep  bool // the server knows that getters sleep here
-	// woken: a wake-up has come since the call in flight began, and may have overtaken its reply: that reply does not set drained.
+	// woken: a wake-up has come since the call in flight began, and may have overtaken its reply: that reply
+	// does not set drained.
 	woken   bool
 	nextDue time.Time // when the next delayed key is due, zero if none waits
 	asked   time.Time // when the last reply came to a batch that wants keys
@@ -165,7 +168,8 @@ func (s *shard[T]) setDrainedLocked(drained bool) {
 	s.getter.drained = drained
 }
 
-// demandLocked returns how many keys the next batch asks for: this shard's part of the getters that no call in flight may serve.
+// demandLocked returns how many keys the next batch asks for: this shard's part of the getters that no call
+// in flight may serve.
 func (s *shard[T]) demandLocked() int {
 	unserved := len(s.q.mu.getters) - s.q.mu.requested
 	if s.getter.drained || unserved <= 0 || s.session.abandoned {
@@ -181,7 +185,8 @@ func (s *shard[T]) requestLocked(n int) {
 	s.getter.requested = n
 }
 
-// wakesUpLocked reports whether the session should leave SLEEPERS: the server counts it as asleep, but no getter waits.
+// wakesUpLocked reports whether the session should leave SLEEPERS: the server counts it as asleep, but no
+// getter waits.
 func (s *shard[T]) wakesUpLocked() bool { return s.getter.asleep && len(s.q.mu.getters) == 0 }
 
 // arrival is a key that was handed out, decoded.
@@ -209,7 +214,8 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 	case h == nil:
 		s.handLocked(key.handedOut, key.item, now)
 	case h.encoded != key.encoded:
-		// A second string of a key that a worker has: finish this one, and add the worker's again in its place.
+		// A second string of a key that a worker has: finish this one, and add the worker's again in its
+		// place.
 		h.shard.addLocked(h.encoded)
 		s.enqueueLocked(aboutHeld(codeDone, key.handedOut))
 	default:
@@ -235,8 +241,9 @@ func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 	g <- item
 }
 
-// sleepLocked waits for a wake-up, the next delayed key or the poll interval, if getters wait and the shard has no keys for them. The timer
-// also polls, because a read on a dead connection returns much later than it should.
+// sleepLocked waits for a wake-up, the next delayed key or the poll interval, if getters wait and the shard
+// has no keys for them. The timer also polls, because a read on a dead connection returns much later than it
+// should.
 func (s *shard[T]) sleepLocked() {
 	if !s.getter.drained || s.sending || len(s.q.mu.getters) == 0 || s.session.id == "" {
 		return
@@ -259,8 +266,9 @@ func (s *shard[T]) wakeLocked() {
 	s.kickLocked()
 }
 
-// ownConnections returns a client of the same server with at most n connections, for the calls that wait: in the client's own pool
-// they would hold the connections that others need. It returns a client that is not go-redis's own as it is.
+// ownConnections returns a client of the same server with at most n connections, for the calls that wait: in
+// the client's own pool they would hold the connections that others need. It returns a client that is not
+// go-redis's own as it is.
 func ownConnections(client redis.UniversalClient, n int) redis.UniversalClient {
 	// In the options of a client that exists, zero means none. For a new client, that is -1.
 	bounds := []string{"ReadTimeout", "WriteTimeout", "MaxRetries"}
@@ -275,8 +283,9 @@ func ownConnections(client redis.UniversalClient, n int) redis.UniversalClient {
 	return client
 }
 
-// unshared returns the options of a second client: with n connections, and with defaults for what a client writes to while it
-// connects. In the fields none, zero becomes -1. Only newer versions of go-redis have some fields, so the code finds them by name.
+// unshared returns the options of a second client: with n connections, and with defaults for what a client
+// writes to while it connects. In the fields none, zero becomes -1. Only newer versions of go-redis have some
+// fields, so the code finds them by name.
 func unshared[O any](options O, n int, none ...string) *O {
 	fields := reflect.ValueOf(&options).Elem()
 	for _, name := range []string{"MinIdleConns", "MaxIdleConns", "MaxActiveConns", "MaintNotificationsConfig", "PushNotificationProcessor"} {

@@ -11,14 +11,16 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// session is one life of this replica in a shard. Its lease covers the keys that it was handed out; each batch renews it. When the
-// lease has ended by our own clock, a margin before the server's, the session's keys are lost: their handlers' contexts end, and
-// their Dones are not sent. If the server may still hold keys for it, the session is abandoned: one more batch makes it quit, when its
-// keys' handlers have had the margin to notice it. After that, or if the server does not know the session, the next batch begins another.
+// session is one life of this replica in a shard. Its lease covers the keys that it was handed out; each
+// batch renews it. When the lease has ended by our own clock, a margin before the server's, the session's
+// keys are lost: their handlers' contexts end, and their Dones are not sent. If the server may still hold
+// keys for it, the session is abandoned: one more batch makes it quit, when its keys' handlers have had the
+// margin to notice it. After that, or if the server does not know the session, the next batch begins another.
 type session struct {
 	id  string // empty: the next batch begins one
 	seq uint64 // of its last batch
-	// leaseFrom is when the last answered batch was first sent. The server counts from a later moment, so the lease ends here first.
+	// leaseFrom is when the last answered batch was first sent. The server counts from a later moment, so the
+	// lease ends here first.
 	leaseFrom time.Time
 	lastFence string
 	held      int       // keys that it holds
@@ -40,8 +42,8 @@ type hold[T comparable] struct {
 	lost   bool
 	added  chan struct{}             // closed when the key is added again; nil before the first call of AddedAgain
 	cancel []context.CancelCauseFunc // of the contexts that Lease has returned
-	// parked is the same key, handed out to this process again before its Done: after its lease was lost, or because the
-	// server has lost the first hand-out. Two workers of one process never have the same key.
+	// parked is the same key, handed out to this process again before its Done: after its lease was lost, or
+	// because the server has lost the first hand-out. Two workers of one process never have the same key.
 	parked *handedOut
 }
 
@@ -62,10 +64,11 @@ func (q *Queue[T]) unlock() {
 	}
 }
 
-// Lease returns a context for the handler of a key that Get has returned. It is derived from ctx, carries the key's
-// [Fence], and ends with the cause [workqueue.ErrLeaseLost] when the lease of the key is lost. Package worker calls it. The
-// caller must call the returned function when the handler has returned. For a key that is not held, Lease
-// returns ctx itself. It does not block, and works in the same way during shutdown. It panics for a key that cannot be hashed.
+// Lease returns a context for the handler of a key that Get has returned. It is derived from ctx, carries the
+// key's [Fence], and ends with the cause [workqueue.ErrLeaseLost] when the lease of the key is lost. Package
+// worker calls it. The caller must call the returned function when the handler has returned. For a key that
+// is not held, Lease returns ctx itself. It does not block, and works in the same way during shutdown. It
+// panics for a key that cannot be hashed.
 func (q *Queue[T]) Lease(ctx context.Context, item T) (context.Context, context.CancelFunc) {
 	h := q.holdOf(item)
 	if h == nil {
@@ -89,18 +92,19 @@ func (q *Queue[T]) LeaseHeld(ctx context.Context, item T) (context.Context, cont
 
 type fenceKey struct{}
 
-// Fence returns the number of the hand-out that ctx, a handler's context (see [Queue.Lease]), belongs to, and true; for other
-// contexts 0 and false. It grows with each hand-out of a key, on whichever replica. A handler that stores it beside what it writes,
-// and refuses to write where a greater one is stored, cannot overwrite the work of a later holder after it has lost its lease
-// unawares. Numbers are positive, about the microseconds since 1970 on the server's clock; those of different shards are unordered.
+// Fence returns the number of the hand-out that ctx, a handler's context (see [Queue.Lease]), belongs to, and
+// true; for other contexts 0 and false. It grows with each hand-out of a key, on whichever replica. A handler
+// that stores it beside what it writes, and refuses to write where a greater one is stored, cannot overwrite
+// the work of a later holder after it has lost its lease unawares. Numbers are positive, about the
+// microseconds since 1970 on the server's clock; those of different shards are unordered.
 func Fence(ctx context.Context) (int64, bool) {
 	fence, _ := ctx.Value(fenceKey{}).(string)
 	n, err := strconv.ParseInt(fence, 10, 64)
 	return n, err == nil
 }
 
-// expiresAt returns when the lease ends by our clock: a margin before the server hands the keys out again, so that a handler
-// whose context ends has the time to notice.
+// expiresAt returns when the lease ends by our clock: a margin before the server hands the keys out again, so
+// that a handler whose context ends has the time to notice.
 func (s *shard[T]) expiresAt() time.Time {
 	return s.session.leaseFrom.Add(s.q.config.Lease - s.q.config.margin())
 }
@@ -156,8 +160,8 @@ func (s *shard[T]) endSessionLocked() {
 	s.setDrainedLocked(false)
 }
 
-// sessionLostLocked handles LOST and GONE: the lease has ended, or the server has lost data. The next session sends again what does
-// not depend on this one.
+// sessionLostLocked handles LOST and GONE: the lease has ended, or the server has lost data. The next session
+// sends again what does not depend on this one.
 func (s *shard[T]) sessionLostLocked(b *batch) {
 	s.endSessionLocked()
 	s.wantsAll = s.wantsAll || b.wantsAll

@@ -19,8 +19,8 @@ var (
 // DropQueued returns nil: other replicas handle the keys.
 func (q *Queue[T]) DropQueued() []T { return nil }
 
-// AddedAt returns when item, which a worker of this replica holds, was added or came due before it was handed out, by this process's
-// clock. It is zero for any other key.
+// AddedAt returns when item, which a worker of this replica holds, was added or came due before it was handed
+// out, by this process's clock. It is zero for any other key.
 func (q *Queue[T]) AddedAt(item T) time.Time {
 	if h := q.holdOf(item); h != nil {
 		return h.addedAt
@@ -31,11 +31,12 @@ func (q *Queue[T]) AddedAt(item T) time.Time {
 // maxPriority bounds priorities, so that places in the line stay exact.
 const maxPriority = 1_000_000
 
-// AddWithPriority adds item with a priority after the given time, or at once unless that is positive. A key of priority 1 is handed out
-// before all keys of priority 0 that were queued up to Config.PriorityStep earlier or later than it, one of priority 2 up to twice that,
-// and so on: no key starves. Of several adds for the same hand-out the highest priority counts; those without one have priority 0. A key that
-// fails, or whose lease is lost, keeps its priority. Priorities beyond a million count as a million. It does not block. After shutdown it
-// does nothing, as Add.
+// AddWithPriority adds item with a priority after the given time, or at once unless that is positive. A key
+// of priority 1 is handed out before all keys of priority 0 that were queued up to Config.PriorityStep
+// earlier or later than it, one of priority 2 up to twice that, and so on: no key starves. Of several adds
+// for the same hand-out the highest priority counts; those without one have priority 0. A key that fails, or
+// whose lease is lost, keeps its priority. Priorities beyond a million count as a million. It does not block.
+// After shutdown it does nothing, as Add.
 func (q *Queue[T]) AddWithPriority(item T, priority int, after time.Duration) {
 	priority = max(-maxPriority, min(priority, maxPriority))
 	q.enqueue(item, func(s *shard[T], encoded string) (seq uint64) {
@@ -49,8 +50,8 @@ func (q *Queue[T]) AddWithPriority(item T, priority int, after time.Duration) {
 	})
 }
 
-// PriorityOf returns the priority with which item was handed out, if a worker of this replica holds it. For any other key it asks the
-// server for up to a second, and returns 0 if that does not answer.
+// PriorityOf returns the priority with which item was handed out, if a worker of this replica holds it. For
+// any other key it asks the server for up to a second, and returns 0 if that does not answer.
 func (q *Queue[T]) PriorityOf(item T) int {
 	if h := q.holdOf(item); h != nil {
 		return h.priority
@@ -74,10 +75,11 @@ func (q *Queue[T]) PausedGroups() []string { return nil }
 // SnapshotGroup returns nothing: the queue has no groups.
 func (q *Queue[T]) SnapshotGroup(string) (g workqueue.GroupSnapshot) { return g }
 
-// Pause makes all replicas hand out nothing for d on the server's clock, or until Resume with [workqueue.UntilResumed]. A pause with
-// an end needs no process to end it. It does nothing if d is not positive, and of several pauses the latest end counts. Workers finish
-// what they have. Pause does not block; Flush waits until the server knows it. After shutdown it does nothing, and a shutdown ends no
-// pause: that is the whole queue's. Stats has Paused and PausedUntil, and [Admin.Counts] says who has paused the queue.
+// Pause makes all replicas hand out nothing for d on the server's clock, or until Resume with
+// [workqueue.UntilResumed]. A pause with an end needs no process to end it. It does nothing if d is not
+// positive, and of several pauses the latest end counts. Workers finish what they have. Pause does not block;
+// Flush waits until the server knows it. After shutdown it does nothing, and a shutdown ends no pause: that
+// is the whole queue's. Stats has Paused and PausedUntil, and [Admin.Counts] says who has paused the queue.
 func (q *Queue[T]) Pause(d time.Duration) {
 	switch {
 	case d == workqueue.UntilResumed:
@@ -98,9 +100,10 @@ func (q *Queue[T]) pauseAll(length string) {
 	})
 }
 
-// Remove takes item out of the queue, on all replicas, and forgets its failures. It reports whether the server knew it or
-// its failures. A key that a worker holds stays with that worker, but does not come again. Remove asks the server for up to a
-// second, and returns false if that does not answer, and after shutdown; the server may still do it later.
+// Remove takes item out of the queue, on all replicas, and forgets its failures. It reports whether the
+// server knew it or its failures. A key that a worker holds stays with that worker, but does not come again.
+// Remove asks the server for up to a second, and returns false if that does not answer, and after shutdown;
+// the server may still do it later.
 func (q *Queue[T]) Remove(item T) bool {
 	q.mu.Lock()
 	q.forgetHeldLocked(item)
@@ -108,9 +111,9 @@ func (q *Queue[T]) Remove(item T) bool {
 	return q.changed(codeDiscard, item)
 }
 
-// GivenUpKeys returns up to limit keys that were given up, the latest first: by Fail, or because their leases were lost
-// MaxLostLeases times in a row. It asks the server for up to a second, and returns what it has until then. It works after
-// shutdown too. [Admin.Keys] of [ListGivenUp] is the same with errors.
+// GivenUpKeys returns up to limit keys that were given up, the latest first: by Fail, or because their leases
+// were lost MaxLostLeases times in a row. It asks the server for up to a second, and returns what it has
+// until then. It works after shutdown too. [Admin.Keys] of [ListGivenUp] is the same with errors.
 func (q *Queue[T]) GivenUpKeys(limit int) (keys []workqueue.GivenUpKey[T]) {
 	if limit <= 0 {
 		return nil
@@ -125,7 +128,8 @@ func (q *Queue[T]) GivenUpKeys(limit int) (keys []workqueue.GivenUpKey[T]) {
 	return keys
 }
 
-// RetryGivenUp adds item again, without its failures, if it was given up, and reports whether it was. It asks the server as Remove.
+// RetryGivenUp adds item again, without its failures, if it was given up, and reports whether it was. It asks
+// the server as Remove.
 func (q *Queue[T]) RetryGivenUp(item T) bool { return q.changed(codeRetryGivenUp, item) }
 
 // ForgetGivenUp forgets that item was given up, and reports whether it was. It asks the server as Remove.

@@ -15,8 +15,9 @@ type health struct {
 	retryAddsAt time.Time // when adds are tried again on a full server
 }
 
-// untilAnswered calls ask until it succeeds, and returns true. It gives up and returns false in a tool when the server has answered with
-// an error, and otherwise only after a shutdown: when no key is held and a lease has passed.
+// untilAnswered calls ask until it succeeds, and returns true. It gives up and returns false in a tool when
+// the server has answered with an error, and otherwise only after a shutdown: when no key is held and a lease
+// has passed.
 func (s *shard[T]) untilAnswered(ask func() error) bool {
 	q, began := s.q, time.Now()
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -94,8 +95,9 @@ const fullRetry = 250 * time.Millisecond
 // refusesAddsAt reports whether the server has refused adds a moment ago, because its memory is full.
 func (s *shard[T]) refusesAddsAt(now time.Time) bool { return now.Before(s.server.retryAddsAt) }
 
-// fullLocked notes whether the server's memory was full when it executed b. If so, b's adds were not executed, and go back into the
-// buffer. It reports whether the caller should drop that: after a shutdown, when the server has been full for a lease.
+// fullLocked notes whether the server's memory was full when it executed b. If so, b's adds were not
+// executed, and go back into the buffer. It reports whether the caller should drop that: after a shutdown,
+// when the server has been full for a lease.
 func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
 	if r.status != "FULL" {
 		s.server.fullSince, s.server.retryAddsAt = time.Time{}, time.Time{}

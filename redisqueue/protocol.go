@@ -60,16 +60,17 @@ func (n keyNames) of(session string) []string {
 // filler is what batch.lua puts into hashes and sorted sets.
 var filler = strings.Repeat("\x00", 80)
 
-// Bounds on what one call asks the server to do, so that it takes no longer than a few milliseconds. batch.lua has the
-// others: on the bytes that it hands out, and on what it does for other replicas.
+// Bounds on what one call asks the server to do, so that it takes no longer than a few milliseconds.
+// batch.lua has the others: on the bytes that it hands out, and on what it does for other replicas.
 const (
 	maxWork  = 512 // see code.work; a key that is handed out is worth one
 	maxWant  = 256
 	maxBytes = 64 << 10
 )
 
-// code is the letter of an operation. operations.lua has the same list. A capital letter has an argument of 16 characters in front of
-// the key; for codeAddWhy, codeAddPriority and codeFail that is the length of the key, because more follows the key.
+// code is the letter of an operation. operations.lua has the same list. A capital letter has an argument of
+// 16 characters in front of the key; for codeAddWhy, codeAddPriority and codeFail that is the length of the
+// key, because more follows the key.
 type code byte
 
 const (
@@ -105,7 +106,8 @@ func (c code) isAdd() bool {
 	return c == codeAdd || c == codeAddWhy || c == codeAddAfter || c == codeAddPriority || c == codeFail
 }
 
-// isAboutHeld reports whether the operation is about a key that the session holds: without that session it means nothing.
+// isAboutHeld reports whether the operation is about a key that the session holds: without that session it
+// means nothing.
 func (c code) isAboutHeld() bool {
 	return c == codeDone || c == codeHandBack || c == codeSetAside || c == codeAddedAgain
 }
@@ -152,8 +154,8 @@ func (s *shard[T]) argv(b *batch) []any {
 
 // reply is what batch.lua returned.
 type reply struct {
-	// status is OK; FULL: only the adds were not executed; LOST: nothing was executed, the session is over; GONE: it was executed as
-	// with OK or, if full, as with FULL; then the session ended.
+	// status is OK; FULL: only the adds were not executed; LOST: nothing was executed, the session is over;
+	// GONE: it was executed as with OK or, if full, as with FULL; then the session ended.
 	status             string
 	full               bool
 	now                int64  // microseconds of the queue's clock
@@ -179,7 +181,8 @@ type handedOut struct {
 	encoded string
 	fence   string
 	since   int64 // microseconds
-	// failures are those that were counted when the key was handed out, and left what was left of the delay of the last one.
+	// failures are those that were counted when the key was handed out, and left what was left of the delay
+	// of the last one.
 	failures int
 	left     time.Duration
 	priority int

@@ -10,11 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Queue is one replica's end of a queue on a server; [New] makes one. Its methods are safe for concurrent use. It implements
-// workqueue's ExtendedRateLimiting, Operable and Leaser, with the differences that the package comment lists.
+// Queue is one replica's end of a queue on a server; [New] makes one. Its methods are safe for concurrent
+// use. It implements workqueue's ExtendedRateLimiting, Operable and Leaser, with the differences that the
+// package comment lists.
 //
-// Methods with a key panic, without a lock, for one that cannot be hashed or is not equal to itself, for one that the codec cannot
-// encode, and for the reserved one. What is added while the server does not answer is kept in memory without a bound: see [Info].
+// Methods with a key panic, without a lock, for one that cannot be hashed or is not equal to itself, for one
+// that the codec cannot encode, and for the reserved one. What is added while the server does not answer is
+// kept in memory without a bound: see [Info].
 type Queue[T comparable] struct {
 	config   Config[T]
 	client   redis.UniversalClient
@@ -32,26 +34,29 @@ type Queue[T comparable] struct {
 		sync.Mutex
 		// held has the keys that this process's workers have, those included whose lease is lost, until Done.
 		held map[T]*hold[T]
-		// getters are the calls of Get that wait, the longest first. Each channel has room for the one key. Shutdown closes and
-		// removes them all.
+		// getters are the calls of Get that wait, the longest first. Each channel has room for the one key.
+		// Shutdown closes and removes them all.
 		getters   []chan T
 		requested int // how many keys the calls of all shards may bring; a cancelled getter counts until the reply
 		askable   int // how many shards may have keys: those whose getter is not drained
 		ending    ending
 		totals    totals
-		// foreign is other people's code, which q.unlock runs once mu is free: hooks, loggers and ends of handlers' contexts.
+		// foreign is other people's code, which q.unlock runs once mu is free: hooks, loggers and ends of
+		// handlers' contexts.
 		foreign []func()
 	}
 }
 
-// New returns a replica's end of the queue with that name. It checks that the server answers, is new enough, does not evict keys
-// and runs the queue's scripts, and that earlier replicas had the same number of shards and type of keys. ctx bounds only these
-// checks. New returns an error for a config that makes no sense or a type of key that needs a Codec, [ErrEviction],
-// [ErrIncompatible], and the client's error if the server does not answer or refuses. An idle queue has no goroutine and no
-// timer, and need not be shut down, unless the client is a redis.Ring: the queue has one of its own, which pings its nodes until then. The
-// caller must keep the client open until shutdown has ended.
+// New returns a replica's end of the queue with that name. It checks that the server answers, is new enough,
+// does not evict keys and runs the queue's scripts, and that earlier replicas had the same number of shards
+// and type of keys. ctx bounds only these checks. New returns an error for a config that makes no sense or a
+// type of key that needs a Codec, [ErrEviction], [ErrIncompatible], and the client's error if the server does
+// not answer or refuses. An idle queue has no goroutine and no timer, and need not be shut down, unless the
+// client is a redis.Ring: the queue has one of its own, which pings its nodes until then. The caller must
+// keep the client open until shutdown has ended.
 //
-// The client's ReadTimeout should be well below the lease, as it is by default: a server that hangs is asked again only after it.
+// The client's ReadTimeout should be well below the lease, as it is by default: a server that hangs is asked
+// again only after it.
 func New[T comparable](ctx context.Context, client redis.UniversalClient, config Config[T]) (*Queue[T], error) {
 	if isNil(client) {
 		return nil, errors.New("redisqueue: New without a client")
@@ -95,8 +100,8 @@ func newQueue[T comparable](client redis.UniversalClient, config Config[T], scri
 	return q
 }
 
-// ErrNotSent is returned by ShutDownContext if operations in the buffer were dropped: their adds are lost, and the keys of their
-// Dones come again.
+// ErrNotSent is returned by ShutDownContext if operations in the buffer were dropped: their adds are lost,
+// and the keys of their Dones come again.
 var ErrNotSent = errors.New("redisqueue: the server has not received everything")
 
 // ending is how far the shutdown of this replica has got.
@@ -109,12 +114,13 @@ type ending struct {
 	shutDown chan struct{} // closed by ShutDown, which ends the drains that wait
 }
 
-// ShutDown ends this replica's part in the queue. Get returns, and keys on their way to this process go back to the server.
-// Workers finish the keys that they hold; until the last one is Done, leases are renewed and adds accepted. The queue's
-// goroutines end when the buffer is empty, or when the server has not answered, or has been full, for a lease.
+// ShutDown ends this replica's part in the queue. Get returns, and keys on their way to this process go back
+// to the server. Workers finish the keys that they hold; until the last one is Done, leases are renewed and
+// adds accepted. The queue's goroutines end when the buffer is empty, or when the server has not answered, or
+// has been full, for a lease.
 //
-// ShutDown does not wait for that, and may be called again. Before a process exits it should call ShutDownContext or Flush.
-// Stats counts the adds that were dropped.
+// ShutDown does not wait for that, and may be called again. Before a process exits it should call
+// ShutDownContext or Flush. Stats counts the adds that were dropped.
 func (q *Queue[T]) ShutDown() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -123,14 +129,15 @@ func (q *Queue[T]) ShutDown() {
 	q.mu.ending.shutDown = make(chan struct{}) // for the next drain
 }
 
-// ShutDownWithDrain is a ShutDown that waits until the workers of this process have finished the keys that they hold, and
-// the server knows it: without a bound for a worker that does not call Done, and up to a lease after the last Done for a
-// server that does not answer. It does not wait for keys that are queued: other replicas have them.
+// ShutDownWithDrain is a ShutDown that waits until the workers of this process have finished the keys that
+// they hold, and the server knows it: without a bound for a worker that does not call Done, and up to a lease
+// after the last Done for a server that does not answer. It does not wait for keys that are queued: other
+// replicas have them.
 func (q *Queue[T]) ShutDownWithDrain() { _ = q.ShutDownContext(context.Background()) }
 
-// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when this replica has ended and the server
-// has everything, [ErrNotSent] if something was dropped, ctx.Err() if ctx was done first, and ErrShutDown if a call of ShutDown
-// ended the wait. It may be called again to wait on.
+// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when this replica has
+// ended and the server has everything, [ErrNotSent] if something was dropped, ctx.Err() if ctx was done
+// first, and ErrShutDown if a call of ShutDown ended the wait. It may be called again to wait on.
 func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 	q.mu.Lock()
 	q.stopLocked()
@@ -155,7 +162,8 @@ func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 	return nil
 }
 
-// ShuttingDown reports whether one of the methods that shut down was called on this replica. It does not ask the server.
+// ShuttingDown reports whether one of the methods that shut down was called on this replica. It does not ask
+// the server.
 func (q *Queue[T]) ShuttingDown() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -179,7 +187,8 @@ func (s *shard[T]) quitsLocked() bool {
 	return s.q.mu.ending.stopping && len(s.q.mu.held) == 0 && s.buffer.len() == 0 && s.session.id != "" && s.getter.requested == 0
 }
 
-// endLocked ends this replica if it has been shut down and nothing is left to do, and kicks the shards if there is.
+// endLocked ends this replica if it has been shut down and nothing is left to do, and kicks the shards if
+// there is.
 func (q *Queue[T]) endLocked() {
 	e := &q.mu.ending
 	if !e.stopping || e.over || len(q.mu.held) > 0 {
@@ -204,13 +213,15 @@ func (q *Queue[T]) endLocked() {
 	}
 }
 
-// givesUpLocked reports whether to drop what is not sent: after a shutdown, when the last Done and since are at least a lease ago.
+// givesUpLocked reports whether to drop what is not sent: after a shutdown, when the last Done and since are
+// at least a lease ago.
 func (q *Queue[T]) givesUpLocked(since time.Time) bool {
 	e, lease := &q.mu.ending, q.config.Lease
 	return e.stopping && len(q.mu.held) == 0 && time.Since(e.since) >= lease && time.Since(since) >= lease
 }
 
-// dropLocked drops unsent and the whole buffer: for a tool because the server refused them, otherwise at the end of a shutdown.
+// dropLocked drops unsent and the whole buffer: for a tool because the server refused them, otherwise at the
+// end of a shutdown.
 func (s *shard[T]) dropLocked(unsent []*op) {
 	e, err := &s.q.mu.ending, s.server.outage
 	unsent = append(unsent, s.buffer.drop()...)

@@ -12,15 +12,17 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// Counts are the numbers of a whole queue, as the server has them at one moment. With several shards each has its own moment.
+// Counts are the numbers of a whole queue, as the server has them at one moment. With several shards each has
+// its own moment.
 type Counts struct {
 	// Queued, Processing, Again, Waiting, Paused and OldestQueued are those of [workqueue.Stats].
 	Queued, Processing, Again, Waiting int
 	// Failing, GivenUp, SetAside and Repaired are those of [Info].
 	Failing, GivenUp, SetAside, Repaired int
 	OldestQueued                         time.Duration
-	// Paused reports that nothing is handed out, until PausedUntil, or without an end if that is zero. PausedBy is the
-	// [Config].Replica that has paused the queue, and PausedSince when it did: only [Admin.Counts] knows these.
+	// Paused reports that nothing is handed out, until PausedUntil, or without an end if that is zero.
+	// PausedBy is the [Config].Replica that has paused the queue, and PausedSince when it did: only
+	// [Admin.Counts] knows these.
 	Paused                   bool
 	PausedUntil, PausedSince time.Time
 	PausedBy                 string
@@ -28,8 +30,9 @@ type Counts struct {
 	Limited bool
 }
 
-// Counts asks the server for the numbers of the queue. It returns an error, and no numbers, if the server does not answer, if ctx
-// ends, or if what it has makes no sense. It reads alone, and works after shutdown too.
+// Counts asks the server for the numbers of the queue. It returns an error, and no numbers, if the server
+// does not answer, if ctx ends, or if what it has makes no sense. It reads alone, and works after shutdown
+// too.
 func (a *Admin) Counts(ctx context.Context) (sum Counts, err error) {
 	for _, s := range a.shards {
 		c, err := s.readCounts(ctx)
@@ -108,11 +111,12 @@ const (
 type KeyInfo[T comparable] struct {
 	// State is empty for a key that is not in the queue. Only [Admin.Key] has the Causes.
 	workqueue.KeySnapshot[T]
-	// Holder is the [Config].Replica that holds the key, or a random name if the server does not know that. Fence is that of the
-	// hand-out, see [Fence]. They are empty for a key that is not held.
+	// Holder is the [Config].Replica that holds the key, or a random name if the server does not know that.
+	// Fence is that of the hand-out, see [Fence]. They are empty for a key that is not held.
 	Holder string
 	Fence  int64
-	// LostLeases is how often in a row the key's lease was lost. It need not be a whole number: see [Config].MaxLostLeases.
+	// LostLeases is how often in a row the key's lease was lost. It need not be a whole number: see
+	// [Config].MaxLostLeases.
 	LostLeases float64
 	// GivenUp is nil for a key that was not given up.
 	GivenUp *workqueue.GivenUpKey[T]
@@ -188,7 +192,8 @@ func (c *cursor[T]) fill(ctx context.Context, count int) error {
 	return nil
 }
 
-// listed decodes a key and returns what a list shows of it. It returns false for a key that does not belong there or cannot be decoded.
+// listed decodes a key and returns what a list shows of it. It returns false for a key that does not belong
+// there or cannot be decoded.
 func (q *Queue[T]) listed(r row[T], list List) (k KeyInfo[T], ok bool) {
 	item, err := q.decode(r.encoded)
 	if err != nil {
@@ -237,10 +242,11 @@ func (q *Queue[T]) key(ctx context.Context, key T) (KeyInfo[T], error) {
 	return rows[0].of(key), nil
 }
 
-// Snapshot returns Stats and up to limit keys of each state, at most 512, of the whole queue. The server executes what was called
-// before first. A key that changes its state meanwhile may be in two lists. If more than limit keys are processed, these are any of
-// them, not the oldest. Snapshot asks the server for up to two seconds; without an answer it lacks the keys of a state, where [Admin.Keys]
-// would return an error. After shutdown it still reads the keys.
+// Snapshot returns Stats and up to limit keys of each state, at most 512, of the whole queue. The server
+// executes what was called before first. A key that changes its state meanwhile may be in two lists. If more
+// than limit keys are processed, these are any of them, not the oldest. Snapshot asks the server for up to
+// two seconds; without an answer it lacks the keys of a state, where [Admin.Keys] would return an error.
+// After shutdown it still reads the keys.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	snapshot := workqueue.Snapshot[T]{Stats: q.Stats()}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -256,15 +262,16 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 		}
 		return keys
 	}
-	// In the order in which a key passes through them: one that goes on meanwhile is seen twice rather than not at all.
+	// In the order in which a key passes through them: one that goes on meanwhile is seen twice rather than
+	// not at all.
 	snapshot.Failing, snapshot.Waiting = read(ListFailing), read(ListWaiting)
 	snapshot.Queued, snapshot.Processing = read(ListQueued), read(ListProcessing)
 	slices.SortStableFunc(snapshot.Processing, func(a, b workqueue.KeySnapshot[T]) int { return a.Since.Compare(b.Since) })
 	return snapshot
 }
 
-// SnapshotKey is [Admin.Key] without errors. It asks the server for up to a second, and returns false if that does not answer, and for a key
-// that is not in the queue.
+// SnapshotKey is [Admin.Key] without errors. It asks the server for up to a second, and returns false if that
+// does not answer, and for a key that is not in the queue.
 func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -275,7 +282,8 @@ func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	return info.KeySnapshot, true
 }
 
-// SnapshotKeys is [Admin.Keys] of ListAll without errors. The iteration ends early if the server does not answer for a second.
+// SnapshotKeys is [Admin.Keys] of ListAll without errors. The iteration ends early if the server does not
+// answer for a second.
 func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	return func(yield func(workqueue.KeySnapshot[T]) bool) {
 		ctx, cancel := context.WithCancel(context.Background())

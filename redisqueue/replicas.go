@@ -9,11 +9,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrNotReplicated is returned by the calls that wait for the server if fewer replicas than WaitReplicas have confirmed in time,
-// or if a server has taken over that lacks what was confirmed before. Otherwise the server itself has what was added.
+// ErrNotReplicated is returned by the calls that wait for the server if fewer replicas than WaitReplicas have
+// confirmed in time, or if a server has taken over that lacks what was confirmed before. Otherwise the server
+// itself has what was added.
 var ErrNotReplicated = errors.New("redisqueue: too few replicas have confirmed")
 
-// replicate answers the confirmations that wait for the server's replicas. Those that come while it waits share the next wait.
+// replicate answers the confirmations that wait for the server's replicas. Those that come while it waits
+// share the next wait.
 func (s *shard[T]) replicate() {
 	q := s.q
 	for {
@@ -35,7 +37,8 @@ func (s *shard[T]) replicate() {
 	}
 }
 
-// waitForReplicas waits until WaitReplicas replicas have batch session.seq of the session, and all that came before.
+// waitForReplicas waits until WaitReplicas replicas have batch session.seq of the session, and all that came
+// before.
 func (s *shard[T]) waitForReplicas(session session) error {
 	var found bool
 	var replicas int
@@ -54,8 +57,8 @@ func (s *shard[T]) waitForReplicas(session session) error {
 	return nil
 }
 
-// askForReplicas returns whether the server has that batch, and how many replicas have it. WAIT waits for what its own connection has
-// written, so replicated.lua first writes something on that connection.
+// askForReplicas returns whether the server has that batch, and how many replicas have it. WAIT waits for
+// what its own connection has written, so replicated.lua first writes something on that connection.
 func (s *shard[T]) askForReplicas(session session) (found bool, replicas int, err error) {
 	ctx, q, node, keys := context.Background(), s.q, s.q.blocking, s.names.of(session.id)
 	cluster, isCluster := node.(*redis.ClusterClient)

@@ -33,7 +33,8 @@ func (r row[T]) of(key T) KeyInfo[T] {
 	return r.info
 }
 
-// readRows returns the rows that read.lua has for args, and where the next page begins, empty at the end of the list.
+// readRows returns the rows that read.lua has for args, and where the next page begins, empty at the end of
+// the list.
 func (s *shard[T]) readRows(ctx context.Context, args ...any) (rows []row[T], next string, err error) {
 	reply, err := s.runRead(ctx, args...)
 	if err != nil {
@@ -71,7 +72,8 @@ func infoOf[T comparable](check *checker, f map[string]string) (k KeyInfo[T]) {
 	return k
 }
 
-// setState parses a state (batch.lua describes its forms) into k. k already has Due and the holder's name, if the server knows that.
+// setState parses a state (batch.lua describes its forms) into k. k already has Due and the holder's name, if
+// the server knows that.
 func setState[T comparable](k *KeyInfo[T], state string, check *checker) {
 	p := parser{rest: state}
 	switch len(state) {
@@ -96,8 +98,8 @@ func setState[T comparable](k *KeyInfo[T], state string, check *checker) {
 	}
 }
 
-// runRead runs read.lua. When ctx ends, it returns at once; the goroutine of the call ends at the latest with the client's
-// ReadTimeout, because by default go-redis does not interrupt a call.
+// runRead runs read.lua. When ctx ends, it returns at once; the goroutine of the call ends at the latest with
+// the client's ReadTimeout, because by default go-redis does not interrupt a call.
 func (s *shard[T]) runRead(ctx context.Context, args ...any) (reply []any, err error) {
 	result := make(chan *redis.Cmd, 1)
 	go func() { result <- readScript.RunRO(ctx, s.q.client, s.names.shard, args...) }()
@@ -116,7 +118,8 @@ func (s *shard[T]) runRead(ctx context.Context, args ...any) (reply []any, err e
 	return reply, nil
 }
 
-// checker parses what read.lua has returned. Another program may have written it, so each value is checked. err is the first mistake.
+// checker parses what read.lua has returned. Another program may have written it, so each value is checked.
+// err is the first mistake.
 type checker struct {
 	offset int64 // by how many microseconds the queue's clock is ahead of the server's
 	err    error

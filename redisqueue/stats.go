@@ -32,7 +32,8 @@ func (h histogram) read() *workqueue.Histogram {
 	return h.Read()
 }
 
-// observe shows a new queue to its provider of metrics: that of the config or, without one, that of workqueue.SetProvider.
+// observe shows a new queue to its provider of metrics: that of the config or, without one, that of
+// workqueue.SetProvider.
 func (q *Queue[T]) observe() error {
 	stats := workqueue.StatsProviderFor(q.config.MetricsProvider)
 	if stats == nil {
@@ -55,30 +56,31 @@ func (q *Queue[T]) observe() error {
 
 // Info is what a replica knows beside [workqueue.Stats]. Its counters begin with [New].
 type Info struct {
-	// Unsent is the number of operations in the buffer, which grows while the server does not answer: each takes the
-	// encoded key and about 150 bytes.
+	// Unsent is the number of operations in the buffer, which grows while the server does not answer: each
+	// takes the encoded key and about 150 bytes.
 	Unsent int
 	// Outage is why the last attempt to reach the server failed, nil if it succeeded.
 	Outage error
 	// Errors counts the attempts that failed.
 	Errors uint64
-	// LostLeases counts the keys of this replica whose lease was lost while a worker had them. LostDones counts the calls
-	// of Done that came too late.
+	// LostLeases counts the keys of this replica whose lease was lost while a worker had them. LostDones
+	// counts the calls of Done that came too late.
 	LostLeases, LostDones uint64
-	// Failing is the number of keys of the whole queue with failures that are counted, SetAside that of keys that could
-	// not be decoded, GivenUp that of keys that are not tried any more. Repaired counts the entries on the server that did not
-	// fit together, and were repaired or skipped; places of removed keys in a long line are among them. All are as of the
-	// last Stats or scrape of metrics.
+	// Failing is the number of keys of the whole queue with failures that are counted, SetAside that of keys
+	// that could not be decoded, GivenUp that of keys that are not tried any more. Repaired counts the
+	// entries on the server that did not fit together, and were repaired or skipped; places of removed keys
+	// in a long line are among them. All are as of the last Stats or scrape of metrics.
 	Failing, SetAside, GivenUp, Repaired int
 	// Held is the number of keys that this replica's workers have.
 	Held int
-	// Calls counts the batches that this replica has sent. CallDuration has the times until the server answered them, nil
-	// without metrics.
+	// Calls counts the batches that this replica has sent. CallDuration has the times until the server
+	// answered them, nil without metrics.
 	Calls        uint64
 	CallDuration *workqueue.Histogram
 }
 
-// Info returns the replica's numbers, without asking the server, also after shutdown. Its cost grows with the shards alone.
+// Info returns the replica's numbers, without asking the server, also after shutdown. Its cost grows with the
+// shards alone.
 func (q *Queue[T]) Info() Info {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -147,13 +149,14 @@ func (q *Queue[T]) limited() bool {
 	return q.countsLocked().Limited
 }
 
-// Len returns the number of keys that are queued, on all replicas. It asks the server, and blocks, as Stats does.
+// Len returns the number of keys that are queued, on all replicas. It asks the server, and blocks, as Stats
+// does.
 func (q *Queue[T]) Len() int { return q.Stats().Queued }
 
-// Stats returns the numbers of the queue. Queued, Processing, Again, Waiting, Paused and OldestQueued are of the whole queue; all
-// others are of this replica. Stats asks the server, after what was called before, for up to a second; if it does not answer,
-// and after shutdown, the numbers are those of its last reply. Its cost grows with the keys that this replica's workers hold,
-// not with those that are queued.
+// Stats returns the numbers of the queue. Queued, Processing, Again, Waiting, Paused and OldestQueued are of
+// the whole queue; all others are of this replica. Stats asks the server, after what was called before, for
+// up to a second; if it does not answer, and after shutdown, the numbers are those of its last reply. Its
+// cost grows with the keys that this replica's workers hold, not with those that are queued.
 func (q *Queue[T]) Stats() workqueue.Stats {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -163,8 +166,8 @@ func (q *Queue[T]) Stats() workqueue.Stats {
 	return q.statsLocked(time.Now())
 }
 
-// latestStats is Stats for a provider of metrics, which must not wait: it returns the numbers of the last reply, and asks
-// for new ones if no call is under way. A replica that has ended sees no keys any more.
+// latestStats is Stats for a provider of metrics, which must not wait: it returns the numbers of the last
+// reply, and asks for new ones if no call is under way. A replica that has ended sees no keys any more.
 func (q *Queue[T]) latestStats() workqueue.Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()

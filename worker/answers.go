@@ -17,15 +17,18 @@ const (
 	NextForget Next = iota
 	// NextRequeue: the handler asked for the key again. See [Requeue], [RequeueAfter] and [Every].
 	NextRequeue
-	// NextRetry: the handler has failed, and the key comes again when the queue's limiter says, see also [RetryAfter]. If the
-	// delay of the failure before has not passed, it is the same failure: it comes at the end of that delay, and is not counted.
+	// NextRetry: the handler has failed, and the key comes again when the queue's limiter says, see also
+	// [RetryAfter]. If the delay of the failure before has not passed, it is the same failure: it comes at
+	// the end of that delay, and is not counted.
 	NextRetry
 	// NextGiveUp: the handler has failed, and the key does not come again.
 	NextGiveUp
-	// NextInterrupted: the key was added again and interrupted its handler. It comes again at once, or after a pause if that happens more
-	// than five times in a row. Failures are neither counted nor forgotten, and the queue's limiter is not called. See [Call.UntilAdded].
+	// NextInterrupted: the key was added again and interrupted its handler. It comes again at once, or after
+	// a pause if that happens more than five times in a row. Failures are neither counted nor forgotten, and
+	// the queue's limiter is not called. See [Call.UntilAdded].
 	NextInterrupted
-	// NextHold: the key comes again when it is released, or a limit has passed. Failures are neither counted nor forgotten. See [Hold].
+	// NextHold: the key comes again when it is released, or a limit has passed. Failures are neither counted
+	// nor forgotten. See [Hold].
 	NextHold
 )
 
@@ -40,8 +43,8 @@ func (n Next) String() string {
 // Result is what a call of the handler has come to.
 type Result[T comparable] struct {
 	Key T
-	// Attempt is 1 for the first call, and one more after each failure in a row. In a pool, a call that fails before the delay after the last
-	// failure is over has the number of that failure. The number is the
+	// Attempt is 1 for the first call, and one more after each failure in a row. In a pool, a call that fails
+	// before the delay after the last failure is over has the number of that failure. The number is the
 	// queue's: if processes share it, for all of them.
 	Attempt int
 	// Started is when the call began, and Duration how long the handler took.
@@ -51,19 +54,21 @@ type Result[T comparable] struct {
 	Err error
 	// Next is what becomes of the key.
 	Next Next
-	// After is the delay of a Requeue or, with NextRetry, of a [RetryAfter]. For [Every], only a pool sets it.
+	// After is the delay of a Requeue or, with NextRetry, of a [RetryAfter]. For [Every], only a pool sets
+	// it.
 	After time.Duration
 }
 
 // ErrGoexit is the failure of a handler that called [runtime.Goexit], as t.FailNow does.
 var ErrGoexit = errors.New("worker: runtime.Goexit was called")
 
-// Requeue is an error for a handler to return, bare or wrapped, that wants its key again. As with nil, earlier failures are forgotten.
+// Requeue is an error for a handler to return, bare or wrapped, that wants its key again. As with nil,
+// earlier failures are forgotten.
 type Requeue struct {
 	// After is when the key comes again: after this time, or at once unless it is positive.
 	After time.Duration
-	// Priority is the key's new priority; nil keeps the one that it has. If the key was added meanwhile with a higher one, it
-	// keeps that. In a queue that is no [workqueue.Operable] it means nothing.
+	// Priority is the key's new priority; nil keeps the one that it has. If the key was added meanwhile with
+	// a higher one, it keeps that. In a queue that is no [workqueue.Operable] it means nothing.
 	Priority *int
 }
 
@@ -80,11 +85,12 @@ func (r Requeue) Error() string {
 
 type everyError struct{ period time.Duration }
 
-// Every returns an error for a handler to return, bare or wrapped, that wants its key again once in each period, at a
-// moment of the period that belongs to the key, without having failed. The moments follow from a hash of the key, on every
-// replica and after every restart the same, so the work of many keys spreads over the period. Keys come for the first time
-// within a period and a thousandth of one. Other adds make a key come in between, and change nothing. Keys that hold pointers,
-// interfaces or floats are hashed by their text, as fmt.Sprint has it. It panics unless period is positive.
+// Every returns an error for a handler to return, bare or wrapped, that wants its key again once in each
+// period, at a moment of the period that belongs to the key, without having failed. The moments follow from a
+// hash of the key, on every replica and after every restart the same, so the work of many keys spreads over
+// the period. Keys come for the first time within a period and a thousandth of one. Other adds make a key
+// come in between, and change nothing. Keys that hold pointers, interfaces or floats are hashed by their
+// text, as fmt.Sprint has it. It panics unless period is positive.
 func Every(period time.Duration) error {
 	if period <= 0 {
 		panic(fmt.Sprintf("worker: Every(%v): a period is positive", period))
@@ -99,14 +105,15 @@ type retryAfterError struct {
 	after time.Duration
 }
 
-// RetryAfter wraps an error so that its key does not come again before d by itself: for servers that say how long to stay away. An event
-// that adds the key brings it all the same. The call has failed and is counted, and the key comes again after the longer of d and the
-// limiter's delay; of several RetryAfters the longest counts. A queue that is not of this project brings it after d, and does not ask its
-// limiter. (The root package's queue cannot move a waiting key: it comes at the end of an earlier delay, if the call has failed within that.)
-// It returns nil if err is nil.
+// RetryAfter wraps an error so that its key does not come again before d by itself: for servers that say how
+// long to stay away. An event that adds the key brings it all the same. The call has failed and is counted,
+// and the key comes again after the longer of d and the limiter's delay; of several RetryAfters the longest
+// counts. A queue that is not of this project brings it after d, and does not ask its limiter. (The root
+// package's queue cannot move a waiting key: it comes at the end of an earlier delay, if the call has failed
+// within that.) It returns nil if err is nil.
 //
-// errors.Join(err, RequeueAfter(d)) means the same. If a Kubernetes API server's error says how long to stay away, this package does not
-// look for that: see apierrors.SuggestsClientDelay and docs/backoff.md.
+// errors.Join(err, RequeueAfter(d)) means the same. If a Kubernetes API server's error says how long to stay
+// away, this package does not look for that: see apierrors.SuggestsClientDelay and docs/backoff.md.
 func RetryAfter(err error, d time.Duration) error {
 	if err == nil {
 		return nil
@@ -126,7 +133,8 @@ func (w wrapper) Unwrap() error { return w.error }
 
 type terminalError struct{ wrapper }
 
-// Terminal wraps an error so that its key does not come again: it would only fail in the same way. It returns nil if err is nil.
+// Terminal wraps an error so that its key does not come again: it would only fail in the same way. It returns
+// nil if err is nil.
 func Terminal(err error) error {
 	if err == nil {
 		return nil
@@ -171,9 +179,9 @@ type answer struct {
 	priority *int          // of NextRequeue: the key's new priority, nil if it keeps the one that it has
 }
 
-// classify returns what err asks for, and its Holds, which then keep the key from starting: none after Fatal or Terminal. An error that asks
-// for nothing else is a failure. If interrupted is set, context.Canceled comes from a context of UntilAdded, and is an interruption like
-// ErrAdded.
+// classify returns what err asks for, and its Holds, which then keep the key from starting: none after Fatal
+// or Terminal. An error that asks for nothing else is a failure. If interrupted is set, context.Canceled
+// comes from a context of UntilAdded, and is an interruption like ErrAdded.
 func classify(err error, interrupted bool) (answer, []*hold) {
 	if err == nil {
 		return answer{next: NextForget}, nil
@@ -257,8 +265,9 @@ func isInterruption(err error, interrupted bool) bool {
 	return errors.Is(err, ErrAdded) || interrupted && errors.Is(err, context.Canceled)
 }
 
-// NextOf returns, for a function that wraps a handler, what becomes of the key if its call returns err. A failure is
-// NextRetry even if the key will be given up for having failed too often. The context is that of the call or made from it.
+// NextOf returns, for a function that wraps a handler, what becomes of the key if its call returns err. A
+// failure is NextRetry even if the key will be given up for having failed too often. The context is that of
+// the call or made from it.
 func NextOf(ctx context.Context, err error) Next {
 	c := CallOf(ctx)
 	a, _ := classify(err, c.anyCall != nil && c.wasInterrupted())

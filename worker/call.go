@@ -8,8 +8,8 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// Call is a running call of a handler, as the handler sees it. After the call, and for the zero Call, there is no attempt, priority or cause.
-// All methods may be called from any goroutine, and take constant time.
+// Call is a running call of a handler, as the handler sees it. After the call, and for the zero Call, there
+// is no attempt, priority or cause. All methods may be called from any goroutine, and take constant time.
 type Call struct {
 	ctx context.Context
 	anyCall
@@ -55,18 +55,20 @@ func (c Call) Attempt() int {
 	return v.attempt
 }
 
-// LastAttempt reports whether the key is given up if this call fails now: it has failed Options.MaxRetries times, and the delay
-// after the last failure has passed. A handler may note that in the thing that it works on. Over a queue that processes share,
-// the failures of all count.
+// LastAttempt reports whether the key is given up if this call fails now: it has failed Options.MaxRetries
+// times, and the delay after the last failure has passed. A handler may note that in the thing that it works
+// on. Over a queue that processes share, the failures of all count.
 func (c Call) LastAttempt() bool { return c.anyCall != nil && c.lastAttempt() }
 
-// Priority returns the priority that the key had when the call began, or false if the queue is no [workqueue.Operable].
+// Priority returns the priority that the key had when the call began, or false if the queue is no
+// [workqueue.Operable].
 func (c Call) Priority() (priority int, ok bool) {
 	v, _ := c.view()
 	return v.priority, v.hasPriority
 }
 
-// Logger returns Options.Logger with the attributes "queue", if the pool has a name, and "key". Without a call it is [slog.Default].
+// Logger returns Options.Logger with the attributes "queue", if the pool has a name, and "key". Without a
+// call it is [slog.Default].
 func (c Call) Logger() *slog.Logger {
 	if c.anyCall == nil {
 		return slog.Default()
@@ -74,8 +76,8 @@ func (c Call) Logger() *slog.Logger {
 	return c.logger()
 }
 
-// Causes returns why the key came, for people and traces: a handler must do without them, because many adds have none and retries
-// have none. Over a queue that is not of this project they are those of adds by a Pool.
+// Causes returns why the key came, for people and traces: a handler must do without them, because many adds
+// have none and retries have none. Over a queue that is not of this project they are those of adds by a Pool.
 func (c Call) Causes() (causes workqueue.Causes) {
 	if c.anyCall != nil {
 		causes = c.causes()
@@ -83,17 +85,20 @@ func (c Call) Causes() (causes workqueue.Causes) {
 	return causes
 }
 
-// UntilAdded returns a context for the waits that are worth interrupting. It is made from the context that CallOf got, and ends
-// also when the key of the call is added again, with the cause [ErrAdded]. If the key was added after the queue handed it out and
-// before UntilAdded was called, it has ended already. Adds with a Quiet [workqueue.Cause] do not end it. A key that an earlier
-// call has asked for again, by RequeueAfter, is added when its time comes.
+// UntilAdded returns a context for the waits that are worth interrupting. It is made from the context that
+// CallOf got, and ends also when the key of the call is added again, with the cause [ErrAdded]. If the key
+// was added after the queue handed it out and before UntilAdded was called, it has ended already. Adds with a
+// Quiet [workqueue.Cause] do not end it. A key that an earlier call has asked for again, by RequeueAfter, is
+// added when its time comes.
 //
-// A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has been interrupted.
-// That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC status has, return context.Cause instead.)
+// A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has
+// been interrupted. That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC
+// status has, return context.Cause instead.)
 //
-// It may be called in a loop: called again with the same context, it returns the context of the last time. What it makes for a context that
-// ends is garbage. Its first use starts a goroutine, which ends with the call or when the key is added again. Over a queue
-// that is not of this project it ends only by adds of the pool itself. Without a call UntilAdded returns the context that CallOf got.
+// It may be called in a loop: called again with the same context, it returns the context of the last time.
+// What it makes for a context that ends is garbage. Its first use starts a goroutine, which ends with the
+// call or when the key is added again. Over a queue that is not of this project it ends only by adds of the
+// pool itself. Without a call UntilAdded returns the context that CallOf got.
 func (c Call) UntilAdded() context.Context {
 	if c.anyCall == nil {
 		return c.ctx
@@ -101,20 +106,23 @@ func (c Call) UntilAdded() context.Context {
 	return c.untilAdded(c.ctx)
 }
 
-// Hold makes the key wait after this call, whatever the handler answers: the key does not start again until release is called or limit
-// has passed, as with the function [Hold]. After nil it comes again only if it is added, before, meanwhile or afterwards. So it
-// suits a cache that does not show yet what the handler has written: the next call must not come before, and need not come at all.
+// Hold makes the key wait after this call, whatever the handler answers: the key does not start again until
+// release is called or limit has passed, as with the function [Hold]. After nil it comes again only if it is
+// added, before, meanwhile or afterwards. So it suits a cache that does not show yet what the handler has
+// written: the next call must not come before, and need not come at all.
 //
-// It may be called more than once in a call: the key is held until each hold was released or has come to its limit. If the handler
-// also returns [Hold], that is one more. Without a call, and after its end, it does nothing, and does not call arrange. A key whose
-// handler fails or panics is held all the same. It panics as Hold does.
+// It may be called more than once in a call: the key is held until each hold was released or has come to its
+// limit. If the handler also returns [Hold], that is one more. Without a call, and after its end, it does
+// nothing, and does not call arrange. A key whose handler fails or panics is held all the same. It panics as
+// Hold does.
 func (c Call) Hold(reason string, limit time.Duration, arrange func(release func())) {
 	if _, running := c.view(); running {
 		c.addHold(Hold(reason, limit, arrange).(*hold))
 	}
 }
 
-// What follows are the methods of anyCall. They look at the entry only while this call is running: afterwards it serves other calls.
+// What follows are the methods of anyCall. They look at the entry only while this call is running: afterwards
+// it serves other calls.
 
 func (c *callContext[T]) view() (v callView, running bool) {
 	running = c.ifRunning(func(e *Tracked[T]) {

@@ -8,12 +8,13 @@ type UnansweredKey[T comparable] struct {
 	Since time.Time `json:"since"`
 }
 
-// A change of a key begins when the key is added or comes due. Later adds belong to it until the key is handed out. It ends
-// with the first call that answers it: one that returns nil or asks for the key again. A failure or an interruption is no
-// answer, so the change goes on. It ends unanswered, and is not counted, if the key is given up or forgotten, or removed from
-// the queue. An add during a call begins the next.
+// A change of a key begins when the key is added or comes due. Later adds belong to it until the key is
+// handed out. It ends with the first call that answers it: one that returns nil or asks for the key again. A
+// failure or an interruption is no answer, so the change goes on. It ends unanswered, and is not counted, if
+// the key is given up or forgotten, or removed from the queue. An add during a call begins the next.
 
-// oldestCalled returns the oldest change for which a handler was called, or nil, and whether its key is being handled.
+// oldestCalled returns the oldest change for which a handler was called, or nil, and whether its key is being
+// handled.
 func (t *Tracker[T]) oldestCalled() (oldest *UnansweredKey[T], running bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -30,8 +31,8 @@ func (t *Tracker[T]) oldestCalled() (oldest *UnansweredKey[T], running bool) {
 	return oldest, running
 }
 
-// oldestUnanswered returns the oldest change of all keys and its age. If its key is queued, it returns only the age: see oldestQueued. It
-// ends records that are over, for up to sweepFor.
+// oldestUnanswered returns the oldest change of all keys and its age. If its key is queued, it returns only
+// the age: see oldestQueued. It ends records that are over, for up to sweepFor.
 func (t *Tracker[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Duration) {
 	if !t.addTimes {
 		return nil, 0

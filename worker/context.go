@@ -17,8 +17,9 @@ import (
 //	-- the handler gets the context made so far --
 //	UntilAdded            also ends when the key is added again
 
-// A handler's context ends with its call, and with Run if the handler has not returned by then. If Run ends it, its [context.Cause] is
-// ErrDrainTimeout, ErrStopped or, if Run's context has ended and Options.Drain is [Nothing], that of Run's context.
+// A handler's context ends with its call, and with Run if the handler has not returned by then. If Run ends
+// it, its [context.Cause] is ErrDrainTimeout, ErrStopped or, if Run's context has ended and Options.Drain is
+// [Nothing], that of Run's context.
 var (
 	// ErrDrainTimeout is the cause when Options.DrainTimeout is over.
 	ErrDrainTimeout = errors.New("worker: the handler did not finish within Options.DrainTimeout")
@@ -26,12 +27,14 @@ var (
 	ErrStopped = errors.New("worker: the pool was stopped, and does not wait for its handlers")
 	// ErrCanceled is the cause after [Pool.Cancel].
 	ErrCanceled = errors.New("worker: Cancel was called for the key")
-	// ErrAdded is the cause of the end of a context of [Call.UntilAdded]. To return it is no failure: see [NextInterrupted].
+	// ErrAdded is the cause of the end of a context of [Call.UntilAdded]. To return it is no failure: see
+	// [NextInterrupted].
 	ErrAdded = errors.New("worker: the key was added again")
 )
 
-// callContext is the context of one call. It is not reused, because the handler may keep it. A standard context costs allocations and a
-// place in its parent, and few handlers wait for its end. So a callContext makes one, own, when somebody first needs it.
+// callContext is the context of one call. It is not reused, because the handler may keep it. A standard
+// context costs allocations and a place in its parent, and few handlers wait for its end. So a callContext
+// makes one, own, when somebody first needs it.
 type callContext[T comparable] struct {
 	entry *Tracked[T]
 	// own is nil until it is needed. If the call ends before that, it is the entry's endedCtx.
@@ -62,7 +65,8 @@ func (c *callContext[T]) ensureOwn() *ownContext {
 	return c.own.Load()
 }
 
-// end ends the context. A call that has made no own context gets endedCtx, so that Done and Err of a context that was kept report the end.
+// end ends the context. A call that has made no own context gets endedCtx, so that Done and Err of a context
+// that was kept report the end.
 func (c *callContext[T]) end() {
 	if !c.own.CompareAndSwap(nil, c.entry.endedCtx) {
 		c.own.Load().cancel(nil)
@@ -79,8 +83,8 @@ func (c *callContext[T]) Err() error {
 	return c.ensureOwn().Err()
 }
 
-// Value lets CallOf find the callContext, and lets the context package find the standard context in own. (If it did not find that one,
-// each context made from the callContext would cost a goroutine.)
+// Value lets CallOf find the callContext, and lets the context package find the standard context in own. (If
+// it did not find that one, each context made from the callContext would cost a goroutine.)
 func (c *callContext[T]) Value(key any) any {
 	if _, ok := key.(callKey); ok {
 		return c
@@ -102,8 +106,8 @@ func (c *callContext[T]) ifRunning(f func(e *Tracked[T])) (running bool) {
 	return running
 }
 
-// wasInterrupted reports whether an add has ended a context of UntilAdded, and nothing else has canceled the handler. Then a
-// context.Canceled that the handler returns is an interruption.
+// wasInterrupted reports whether an add has ended a context of UntilAdded, and nothing else has canceled the
+// handler. Then a context.Canceled that the handler returns is an interruption.
 func (c *callContext[T]) wasInterrupted() bool {
 	own := c.own.Load()
 	if own == nil || !own.until.interrupted.Load() {
@@ -114,8 +118,8 @@ func (c *callContext[T]) wasInterrupted() bool {
 	return !running || !errors.Is(handlerCtx.Err(), context.Canceled)
 }
 
-// Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether there is one. The
-// handler's answer then decides as always: an error is a failure. Cancel does not wait.
+// Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether
+// there is one. The handler's answer then decides as always: an error is a failure. Cancel does not wait.
 func (t *Tracker[T]) Cancel(key T) bool {
 	t.mu.Lock()
 	e := t.findLocked(key)

@@ -13,14 +13,15 @@ type FailedKey[T comparable] struct {
 	Key T `json:"key"`
 	// Attempt is how many calls have failed in a row.
 	Attempt int `json:"attempt"`
-	// Since is when the first of these calls ended, or the first since the pool remembers the key's errors: see Failing of
-	// [Snapshot].
+	// Since is when the first of these calls ended, or the first since the pool remembers the key's errors:
+	// see Failing of [Snapshot].
 	Since time.Time `json:"since"`
 	// Err is the text of the last error, at most 1 KiB of it.
 	Err string `json:"error"`
 	// Time is when the last call ended.
 	Time time.Time `json:"time"`
-	// NextTry is when the key comes due. It is zero if the key does not wait or the time is not known: see [Pool.Snapshot].
+	// NextTry is when the key comes due. It is zero if the key does not wait or the time is not known: see
+	// [Pool.Snapshot].
 	NextTry time.Time `json:"next_try,omitzero"`
 }
 
@@ -35,7 +36,8 @@ type FailedCall struct {
 	Causes string `json:"causes,omitempty"`
 	// Err is the text of the error, at most 1 KiB of it.
 	Err string `json:"error"`
-	// Stack is that of a panic, at most 8 KiB of it, and otherwise empty. Only a key's last call that panicked has it.
+	// Stack is that of a panic, at most 8 KiB of it, and otherwise empty. Only a key's last call that
+	// panicked has it.
 	Stack string `json:"stack,omitempty"`
 }
 

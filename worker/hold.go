@@ -14,19 +14,20 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// A key on hold has been handled, but the queue's Done is called only when the hold ends. Until then any queue merges what is added, and
-// does not hand the key out. A handler that returns Hold wants its key again, so the key is added before the hold begins.
+// A key on hold has been handled, but the queue's Done is called only when the hold ends. Until then any
+// queue merges what is added, and does not hand the key out. A handler that returns Hold wants its key again,
+// so the key is added before the hold begins.
 
-// hold is one reason to keep a key from starting, and the error that [Hold] returns. It ends when it is released, at its limit, with the
-// key's lease, or with the pool.
+// hold is one reason to keep a key from starting, and the error that [Hold] returns. It ends when it is
+// released, at its limit, with the key's lease, or with the pool.
 type hold struct {
 	reason string
 	limit  time.Duration
 	pause  bool // the pool itself has made it, see interrupted.go
 
 	returned atomic.Bool // a call of the handler has returned it
-	// released is nil until AfterHold attaches what release must call, and &nothing, compared by address, once the hold was released or
-	// has ended.
+	// released is nil until AfterHold attaches what release must call, and &nothing, compared by address,
+	// once the hold was released or has ended.
 	released atomic.Pointer[func()]
 }
 
@@ -39,22 +40,25 @@ const maxReason = 200
 // errHoldTwice is the failure of a call that returns the error of an earlier one.
 var errHoldTwice = errors.New("worker: an error of Hold was returned a second time: each call of the handler needs its own")
 
-// Hold returns an error for a handler to return, bare or wrapped, that makes its key wait for something outside the program. The worker
-// is free at once. The key does not start, whatever is added meanwhile, until release is called or limit has passed, whichever is first.
-// Then it comes at once, with the priority that it has. This is no failure: nothing is counted or forgotten. But a key whose holds are
-// released within a millisecond more than five times in a row is slowed down: see [Stats].Looping.
+// Hold returns an error for a handler to return, bare or wrapped, that makes its key wait for something
+// outside the program. The worker is free at once. The key does not start, whatever is added meanwhile, until
+// release is called or limit has passed, whichever is first. Then it comes at once, with the priority that it
+// has. This is no failure: nothing is counted or forgotten. But a key whose holds are released within a
+// millisecond more than five times in a row is slowed down: see [Stats].Looping.
 //
 //	return worker.Hold("web is rolled out", 10*time.Minute, func(release func()) {
 //		rollouts.Notify("web", release)
 //	})
 //
-// Hold calls arrange at once, which must see to it that release is called later. A held key needs no goroutine and no timer of
-// its own: for the end of a context, context.AfterFunc(ctx, release) does it. release may be called from any goroutine, any
-// number of times, also before the handler has returned and after the pool has ended. It calls the queue's Done.
+// Hold calls arrange at once, which must see to it that release is called later. A held key needs no
+// goroutine and no timer of its own: for the end of a context, context.AfterFunc(ctx, release) does it.
+// release may be called from any goroutine, any number of times, also before the handler has returned and
+// after the pool has ended. It calls the queue's Done.
 //
-// The reason is short text for people, of which 200 bytes are kept. If the error is joined with a failure, with RequeueAfter or with
-// Every, that counts as it would alone, and the key does not start before its hold has ended either. Of several Holds all must have ended.
-// An error of Hold is for one call: to return it again is a failure. Hold panics if limit is not positive or arrange is nil.
+// The reason is short text for people, of which 200 bytes are kept. If the error is joined with a failure,
+// with RequeueAfter or with Every, that counts as it would alone, and the key does not start before its hold
+// has ended either. Of several Holds all must have ended. An error of Hold is for one call: to return it
+// again is a failure. Hold panics if limit is not positive or arrange is nil.
 //
 // See [Call.Hold] for a hold after any answer, also nil, and the package comment for what ends a hold early.
 func Hold(reason string, limit time.Duration, arrange func(release func())) error {
@@ -112,11 +116,13 @@ type held[T comparable] struct {
 	endLease       func()        // nil without a lease
 }
 
-// heldState is how far a hold has come. Its limit, the end of its lease, Release and EndHolds end it from any state.
+// heldState is how far a hold has come. Its limit, the end of its lease, Release and EndHolds end it from any
+// state.
 type heldState uint8
 
 const (
-	// heldForParts: a hold of the handler is open. When all are released, the hold ends or, if that came at once too often, becomes a pause.
+	// heldForParts: a hold of the handler is open. When all are released, the hold ends or, if that came at
+	// once too often, becomes a pause.
 	heldForParts heldState = iota
 	// heldToPause: only a pause is open, which passes by itself. See interrupted.go.
 	heldToPause
@@ -126,9 +132,10 @@ const (
 // Held reports, after End, whether the key must be held. See [Tracked.AfterHold].
 func (e *Tracked[T]) Held() bool { return len(e.current.parts) > 0 }
 
-// AfterHold must be called after End and after the adds of the key, instead of the queue's Done, with a function that calls Done. AfterHold
-// calls it at once or, if the key is put on hold, when the hold ends: by a release, by its limit, by [Tracker.Release] or [Tracker.EndHolds],
-// or because the key's lease ends or a [workqueue.Leaser] wants the key back. done is called once, on any goroutine.
+// AfterHold must be called after End and after the adds of the key, instead of the queue's Done, with a
+// function that calls Done. AfterHold calls it at once or, if the key is put on hold, when the hold ends: by
+// a release, by its limit, by [Tracker.Release] or [Tracker.EndHolds], or because the key's lease ends or a
+// [workqueue.Leaser] wants the key back. done is called once, on any goroutine.
 func (e *Tracked[T]) AfterHold(done func()) {
 	e.afterHold(func(T) { done() })
 }
@@ -152,7 +159,8 @@ func (e *Tracked[T]) afterHold(done func(key T)) {
 		return
 	}
 	k.endWithLease()
-	// A release before this line only marks its part; partReleased below notices. So the lease begins before Done can be called.
+	// A release before this line only marks its part; partReleased below notices. So the lease begins before
+	// Done can be called.
 	released := k.partReleased
 	for _, part := range parts {
 		part.released.CompareAndSwap(nil, &released)
@@ -163,8 +171,9 @@ func (e *Tracked[T]) afterHold(done func(key T)) {
 	}
 }
 
-// comesNoMore reports whether the queue is shut down, and no earlier add brings key, whose handler has returned, again. Of a queue with
-// leases that is not known: the answer is false. Of a queue that is not of this project only adds by the pool are known.
+// comesNoMore reports whether the queue is shut down, and no earlier add brings key, whose handler has
+// returned, again. Of a queue with leases that is not known: the answer is false. Of a queue that is not of
+// this project only adds by the pool are known.
 func (t *Tracker[T]) comesNoMore(key T) bool {
 	if t.leaser != nil || !t.queue.ShuttingDown() {
 		return false
@@ -173,8 +182,8 @@ func (t *Tracker[T]) comesNoMore(key T) bool {
 	return found && !k.Again
 }
 
-// partReleased is called when a part was released. When all are, the hold ends or becomes a pause. Until then the limits of the open parts
-// count.
+// partReleased is called when a part was released. When all are, the hold ends or becomes a pause. Until then
+// the limits of the open parts count.
 func (k *held[T]) partReleased() {
 	b := k.tracker
 	now, shutDown := b.loop.Now(), b.queue.ShuttingDown() // Not under mu: foreign code.
@@ -198,8 +207,8 @@ func (k *held[T]) partReleased() {
 	}
 }
 
-// waitLocked makes the hold end when the last of its open parts comes to its limit. If only a pause is open, the key is heldToPause from now
-// on.
+// waitLocked makes the hold end when the last of its open parts comes to its limit. If only a pause is open,
+// the key is heldToPause from now on.
 func (k *held[T]) waitLocked(open []*hold) {
 	if len(open) == 1 && open[0].pause {
 		k.state, k.parts = heldToPause, open
@@ -209,8 +218,8 @@ func (k *held[T]) waitLocked(open []*hold) {
 	k.tracker.mu.records.limits.Replace(slotheap.Entry{Rank: int64(k.until), Slot: k.slot})
 }
 
-// openLocked returns the parts that hold the key at that time: not those that have come to their limits. A pause holds nothing
-// after endPauses.
+// openLocked returns the parts that hold the key at that time: not those that have come to their limits. A
+// pause holds nothing after endPauses.
 func (k *held[T]) openLocked(now time.Duration) []*hold {
 	noPauses := k.tracker.mu.holds.noPauses
 	return slices.DeleteFunc(slices.Clone(k.parts), func(h *hold) bool {

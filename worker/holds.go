@@ -11,8 +11,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// holds are the keys on hold. Their records have them. The tracker's mu guards it. One goroutine, the tracker's loop, waits
-// for all limits, and runs only while there are any.
+// holds are the keys on hold. Their records have them. The tracker's mu guards it. One goroutine, the
+// tracker's loop, waits for all limits, and runs only while there are any.
 type holds struct {
 	unfinished int           // holds whose Done has not returned
 	finished   uint64        // holds whose Done has returned
@@ -22,7 +22,8 @@ type holds struct {
 	toLimit    uint64        // holds that have come to their limit
 }
 
-// put puts k on hold, or returns false: after EndHolds, or if the key is on hold already, which only a broken queue allows.
+// put puts k on hold, or returns false: after EndHolds, or if the key is on hold already, which only a broken
+// queue allows.
 func (t *Tracker[T]) put(k *held[T]) bool {
 	t.mu.Lock()
 	defer t.unlockHolds()
@@ -40,8 +41,8 @@ func (t *Tracker[T]) put(k *held[T]) bool {
 	return true
 }
 
-// takeLocked ends the hold of k. If it returns true, the caller must unlock and call k.finish; false means that the hold has
-// ended before. Until Done has returned, the record has k.
+// takeLocked ends the hold of k. If it returns true, the caller must unlock and call k.finish; false means
+// that the hold has ended before. Until Done has returned, the record has k.
 func (t *Tracker[T]) takeLocked(k *held[T]) bool {
 	if k.state == heldEnded {
 		return false
@@ -68,7 +69,8 @@ func (t *Tracker[T]) noteDone(k *held[T]) {
 	}
 }
 
-// unlockHolds unlocks mu after holds have changed. The loop wakes if a limit comes earlier now, and ends without keys.
+// unlockHolds unlocks mu after holds have changed. The loop wakes if a limit comes earlier now, and ends
+// without keys.
 func (t *Tracker[T]) unlockHolds() {
 	wake := t.loop.TendLocked(t.firstLimitLocked())
 	t.mu.Unlock()
@@ -88,7 +90,8 @@ func (t *Tracker[T]) firstLimitLocked() time.Duration {
 // mostDue bounds how many holds end in one go under the lock.
 const mostDue = 64
 
-// endDue ends the holds that have come to their limits. The loop calls it, and again at the time that it returns.
+// endDue ends the holds that have come to their limits. The loop calls it, and again at the time that it
+// returns.
 func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 	now := t.loop.Now()
 	var due []*held[T]
@@ -142,8 +145,8 @@ func (t *Tracker[T]) endPauses() {
 	}
 }
 
-// watchHolds returns how many holds have ended, and a channel that is closed when the next one ends, or nil if no key is on
-// hold.
+// watchHolds returns how many holds have ended, and a channel that is closed when the next one ends, or nil
+// if no key is on hold.
 func (t *Tracker[T]) watchHolds() (finished uint64, changed <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -190,8 +193,8 @@ func (t *Tracker[T]) Release(key T) bool {
 	return k != nil && k.end()
 }
 
-// EndHolds ends all holds, and waits for their Dones. From now on no key is held. It is for the end of a program with workers
-// of its own.
+// EndHolds ends all holds, and waits for their Dones. From now on no key is held. It is for the end of a
+// program with workers of its own.
 func (t *Tracker[T]) EndHolds() {
 	t.mu.Lock()
 	t.mu.holds.closed = true

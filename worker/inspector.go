@@ -11,16 +11,19 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// InspectorProvider is what a [workqueue.MetricsProvider] implements, beside [workqueue.StatsProvider], to discover pools. If it
-// also has a method PoolHistogramBounds() []float64, these are the bounds of the buckets, in seconds, of the pools' Durations.
+// InspectorProvider is what a [workqueue.MetricsProvider] implements, beside [workqueue.StatsProvider], to
+// discover pools. If it also has a method PoolHistogramBounds() []float64, these are the bounds of the
+// buckets, in seconds, of the pools' Durations.
 type InspectorProvider interface {
-	// InspectPool is called when Run begins, once for each pool with a name. Several pools may have the same one. The functions of
-	// i may be called at any time. Stats asks the queue for its numbers; Snapshot, SnapshotKey and FailingKeys ask about keys, for up to
-	// a second. When Stats.Ended is set, nothing changes any more, and i should be dropped: until then it keeps the pool in memory.
+	// InspectPool is called when Run begins, once for each pool with a name. Several pools may have the same
+	// one. The functions of i may be called at any time. Stats asks the queue for its numbers; Snapshot,
+	// SnapshotKey and FailingKeys ask about keys, for up to a second. When Stats.Ended is set, nothing
+	// changes any more, and i should be dropped: until then it keeps the pool in memory.
 	InspectPool(name string, i Inspector)
 }
 
-// Inspector shows a pool to tools that do not know the type of its keys. Its functions panic if a key is of another type.
+// Inspector shows a pool to tools that do not know the type of its keys. Its functions panic if a key is of
+// another type.
 type Inspector struct {
 	// Queue is the queue whose keys the pool handles, to recognize it by.
 	Queue any
@@ -30,10 +33,11 @@ type Inspector struct {
 	Snapshot func(limit int) Snapshot[any]
 	// SnapshotKey returns what the pool knows of one key.
 	SnapshotKey func(key any) KeySnapshot[any]
-	// FailingKeys and GivenUpKeys yield all keys that fail or were given up and whose errors are known, the last failure first.
+	// FailingKeys and GivenUpKeys yield all keys that fail or were given up and whose errors are known, the
+	// last failure first.
 	FailingKeys, GivenUpKeys func() iter.Seq[FailedKey[any]]
-	// KeptFailures yields what is remembered of failing keys, as FailingKeys, without asking the queue whether they still fail: for
-	// tools that count errors again and again.
+	// KeptFailures yields what is remembered of failing keys, as FailingKeys, without asking the queue
+	// whether they still fail: for tools that count errors again and again.
 	KeptFailures func() iter.Seq[FailedKey[any]]
 	// HeldKeys yields all keys on hold, the one whose hold began first at the front.
 	HeldKeys func() iter.Seq[HeldKey[any]]

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// A handler whose own add interrupts it, such as one that writes a status and does not mark that add as Quiet, would be called again
-// and again without a pause. So would one that returns a Hold for what has happened already, but does not show in the cache that it
-// reads. So a key that was interrupted, or released at once, a few times in a row is slowed down as if it had failed.
+// A handler whose own add interrupts it, such as one that writes a status and does not mark that add as
+// Quiet, would be called again and again without a pause. So would one that returns a Hold for what has
+// happened already, but does not show in the cache that it reads. So a key that was interrupted, or released
+// at once, a few times in a row is slowed down as if it had failed.
 
 const (
 	// maxInterruptions is how often in a row a key comes at once after it was interrupted.
@@ -39,16 +40,17 @@ func (t *Tracker[T]) forgetInterruptions(key T) {
 	}
 }
 
-// pauseIfLooping holds the key if it was interrupted too often in a row. While it pauses, the key still uses its place in a group with a
-// Limit.
+// pauseIfLooping holds the key if it was interrupted too often in a row. While it pauses, the key still uses
+// its place in a group with a Limit.
 func (e *Tracked[T]) pauseIfLooping() {
 	if n := e.tracker.interruptions(e.result.Key); n > maxInterruptions && !e.tracker.queue.ShuttingDown() {
 		e.current.parts = append(e.current.parts, pauseAfter("it was interrupted", n))
 	}
 }
 
-// pauseAfterReleaseLocked is called when all parts of k are released. If that was at once, and the key comes again by itself, it counts as
-// an interruption; after too many in a row pauseAfterReleaseLocked returns a pause, otherwise nil.
+// pauseAfterReleaseLocked is called when all parts of k are released. If that was at once, and the key comes
+// again by itself, it counts as an interruption; after too many in a row pauseAfterReleaseLocked returns a
+// pause, otherwise nil.
 func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) []*hold {
 	if !k.wantsAgain || now-k.since >= shortestHold {
 		return nil

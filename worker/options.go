@@ -19,54 +19,66 @@ type Handler[T comparable] func(ctx context.Context, key T) error
 
 // Options configure a [Pool]. The zero Options are one worker that retries without limit.
 //
-// Workers call the hooks while they hold the key, several at once if there are several workers: hooks should be quick. OnStuck
-// has a goroutine of its own, which calls it for one key at a time while its handler is running. Run calls OnLeft.
+// Workers call the hooks while they hold the key, several at once if there are several workers: hooks should
+// be quick. OnStuck has a goroutine of its own, which calls it for one key at a time while its handler is
+// running. Run calls OnLeft.
 type Options[T comparable] struct {
 	// Name is the pool's name in logs and metrics. Empty means the one in the queue's Stats.
 	Name string
 	// Workers is how many handlers run at once. Zero means 1. See [Pool.SetWorkers].
 	Workers int
-	// MaxRetries is how many times a failing key comes again before it is given up: at its failure MaxRetries+1 in a row. Zero
-	// means [UnlimitedRetries]; see also [NoRetries]. The queue counts the failures: those in all processes that share it, and those
-	// in an earlier pool. (Lost leases have a budget of their own: see package redisqueue.) A key is never given up because of a call that fails after DrainTimeout: it may have failed only because its context had ended.
+	// MaxRetries is how many times a failing key comes again before it is given up: at its failure
+	// MaxRetries+1 in a row. Zero means [UnlimitedRetries]; see also [NoRetries]. The queue counts the
+	// failures: those in all processes that share it, and those in an earlier pool. (Lost leases have a
+	// budget of their own: see package redisqueue.) A key is never given up because of a call that fails
+	// after DrainTimeout: it may have failed only because its context had ended.
 	MaxRetries int
 
-	// StartLimit bounds how many calls of the handler begin in a time, whatever has brought their keys. Workers wait for it before
-	// they take a key, so keys stay queued meanwhile, where they are merged and ordered; the end, SetWorkers and Cancel do not
-	// wait for it. Its burst must be at least 1. It may be changed at any time. Nil means no limit. See Stats.StartLimited.
+	// StartLimit bounds how many calls of the handler begin in a time, whatever has brought their keys.
+	// Workers wait for it before they take a key, so keys stay queued meanwhile, where they are merged and
+	// ordered; the end, SetWorkers and Cancel do not wait for it. Its burst must be at least 1. It may be
+	// changed at any time. Nil means no limit. See Stats.StartLimited.
 	StartLimit *rate.Limiter
 
-	// List returns all keys that there are. It is for programs that may miss an event of a key: Run calls it when it starts the
-	// workers, and adds each key, which need not be new. Without Resync it does so once, at once. A list that fails is logged and
-	// counted, and tried again after 1 s, then after twice as long each time, up to a minute. List runs on a goroutine of the
-	// pool, and should return when its context ends: as soon as the pool is to end. If it panics, or an add does, the pool ends.
+	// List returns all keys that there are. It is for programs that may miss an event of a key: Run calls it
+	// when it starts the workers, and adds each key, which need not be new. Without Resync it does so once,
+	// at once. A list that fails is logged and counted, and tried again after 1 s, then after twice as long
+	// each time, up to a minute. List runs on a goroutine of the pool, and should return when its context
+	// ends: as soon as the pool is to end. If it panics, or an add does, the pool ends.
 	List func(ctx context.Context) (iter.Seq[T], error)
-	// Resync is the period of List: it is called again so long after it has returned, and every key that it named last comes
-	// once in a period, from its first one on, at a moment that belongs to the key. (It is that of [Every], so replicas that
-	// share a queue add a key at the same time.) So the work is spread evenly. The adds do not end a [Call.UntilAdded], and in
-	// a queue with priorities they have that of controller-runtime's LowPriority, -100. The pool keeps all keys in memory. A
-	// paused pool adds, too; once it is to end it adds no more. Zero means that the keys do not come again.
+	// Resync is the period of List: it is called again so long after it has returned, and every key that it
+	// named last comes once in a period, from its first one on, at a moment that belongs to the key. (It is
+	// that of [Every], so replicas that share a queue add a key at the same time.) So the work is spread
+	// evenly. The adds do not end a [Call.UntilAdded], and in a queue with priorities they have that of
+	// controller-runtime's LowPriority, -100. The pool keeps all keys in memory. A paused pool adds, too;
+	// once it is to end it adds no more. Zero means that the keys do not come again.
 	Resync time.Duration
 
 	// Drain says what Run still finishes when its context ends.
 	Drain Drain
-	// DrainTimeout is how long Run waits, from the end of its context, for what Drain says. Zero means 30 s, math.MaxInt64 no limit.
+	// DrainTimeout is how long Run waits, from the end of its context, for what Drain says. Zero means 30 s,
+	// math.MaxInt64 no limit.
 	DrainTimeout time.Duration
-	// CancelGrace is how long Run then waits for handlers whose contexts have ended. Zero means 1 s; see also [NoGrace].
+	// CancelGrace is how long Run then waits for handlers whose contexts have ended. Zero means 1 s; see also
+	// [NoGrace].
 	CancelGrace time.Duration
-	// KeepQueue leaves the queue open, with its keys, when Run returns: for a program that runs again, with a new Pool, after it
-	// has lost its leadership. The queue must be [workqueue.Extended], and Drain must not be All.
+	// KeepQueue leaves the queue open, with its keys, when Run returns: for a program that runs again, with a
+	// new Pool, after it has lost its leadership. The queue must be [workqueue.Extended], and Drain must not
+	// be All.
 	KeepQueue bool
 
-	// HandlerTimeout is how long a call may take until its context ends with [context.DeadlineExceeded]. Zero means no limit.
+	// HandlerTimeout is how long a call may take until its context ends with [context.DeadlineExceeded]. Zero
+	// means no limit.
 	HandlerTimeout time.Duration
-	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its start) before it is reported as stuck,
-	// once per call, to OnStuck and in the log. It keeps its key. Zero means never. The report has the goroutine's stack, unless the
-	// program has more than 3,000 goroutines. To read stacks stops the whole program, once for all handlers that are found stuck
-	// together: for 2.5 µs per goroutine if the stacks have a frame or two, 6.5 µs if they have ten, 14 µs if they have thirty.
+	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its start)
+	// before it is reported as stuck, once per call, to OnStuck and in the log. It keeps its key. Zero means
+	// never. The report has the goroutine's stack, unless the program has more than 3,000 goroutines. To read
+	// stacks stops the whole program, once for all handlers that are found stuck together: for 2.5 µs per
+	// goroutine if the stacks have a frame or two, 6.5 µs if they have ten, 14 µs if they have thirty.
 	StuckAfter time.Duration
 
-	// KeepGivenUp is how many given-up keys the pool remembers. Zero means 1,000, a negative number none. See [Pool.Snapshot].
+	// KeepGivenUp is how many given-up keys the pool remembers. Zero means 1,000, a negative number none. See
+	// [Pool.Snapshot].
 	KeepGivenUp int
 
 	// OnFinish is called after the handler, when the key has been given back to the queue or forgotten, but
@@ -74,26 +86,32 @@ type Options[T comparable] struct {
 	OnFinish func(ctx context.Context, r Result[T])
 	// OnGiveUp is called before OnFinish for a key that has failed and does not come again.
 	OnGiveUp func(ctx context.Context, r Result[T])
-	// OnStuck is called once for a call of the handler that is stuck, with its context. It may still run when Run has returned.
+	// OnStuck is called once for a call of the handler that is stuck, with its context. It may still run when
+	// Run has returned.
 	OnStuck func(ctx context.Context, r RunningKey[T])
 	// OnLeft is called before Run returns if something is left undone.
 	OnLeft func(left Left[T])
 
-	// Ready is for caches that must have synced: Run calls it first, and starts the workers when it has returned nil. It should return
-	// when its context ends, which is made from Run's. An error is fatal, unless that context has ended. Nil means ready at once.
+	// Ready is for caches that must have synced: Run calls it first, and starts the workers when it has
+	// returned nil. It should return when its context ends, which is made from Run's. An error is fatal,
+	// unless that context has ended. Nil means ready at once.
 	Ready func(ctx context.Context) error
 
-	// CrashOnPanic makes a panic end the process, as it does without this package, instead of failing the key.
+	// CrashOnPanic makes a panic end the process, as it does without this package, instead of failing the
+	// key.
 	CrashOnPanic bool
 
-	// Logger logs failures, panics, keys that are given up, stuck handlers and what is left undone at the end; of a key that
-	// fails again and again the first failure and each doubling of its attempts. At level Debug it logs every call. Nil means
-	// [slog.Default]; for silence take slog.New(slog.DiscardHandler). Handlers get it by [Call.Logger].
+	// Logger logs failures, panics, keys that are given up, stuck handlers and what is left undone at the
+	// end; of a key that fails again and again the first failure and each doubling of its attempts. At level
+	// Debug it logs every call. Nil means [slog.Default]; for silence take slog.New(slog.DiscardHandler).
+	// Handlers get it by [Call.Logger].
 	Logger *slog.Logger
-	// MetricsProvider discovers a pool with a name if it is an [InspectorProvider]. Nil means that of [workqueue.SetProvider].
+	// MetricsProvider discovers a pool with a name if it is an [InspectorProvider]. Nil means that of
+	// [workqueue.SetProvider].
 	MetricsProvider workqueue.MetricsProvider
-	// Clock is where all times come from, except those of the queue. It must be the queue's clock, or show the same time: the pool
-	// compares its own times with those at which the queue says that keys are due or were added. Nil means the real clock.
+	// Clock is where all times come from, except those of the queue. It must be the queue's clock, or show
+	// the same time: the pool compares its own times with those at which the queue says that keys are due or
+	// were added. Nil means the real clock.
 	Clock clock.Clock
 }
 
@@ -113,8 +131,9 @@ type Drain uint8
 const (
 	// Running finishes the handlers that run. Queued keys are not started.
 	Running Drain = iota
-	// All finishes what is queued too: the queue is shut down, which drops keys that wait for their time, and its keys are handled.
-	// A key that fails meanwhile is left failing. A paused pool has no workers that would finish anything.
+	// All finishes what is queued too: the queue is shut down, which drops keys that wait for their time, and
+	// its keys are handled. A key that fails meanwhile is left failing. A paused pool has no workers that
+	// would finish anything.
 	All
 	// Nothing ends the handlers' contexts at once.
 	Nothing

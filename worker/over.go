@@ -8,18 +8,20 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Others may deal with a key that has a record here: another process handles it, an operator removes it. The queue knows,
-// and is asked when a record is read, and about all of them once a minute while there are calls or somebody reads Stats.
+// Others may deal with a key that has a record here: another process handles it, an operator removes it. The
+// queue knows, and is asked when a record is read, and about all of them once a minute while there are calls
+// or somebody reads Stats.
 
 const (
 	sweepEvery = time.Minute
-	// sweepFor bounds a sweep: if a server is in trouble, very many keys fail, and it must not be asked all the time.
+	// sweepFor bounds a sweep: if a server is in trouble, very many keys fail, and it must not be asked all
+	// the time.
 	sweepFor = time.Second
 )
 
-// isOver asks the queue whether others have dealt with key. Of a failing key it has forgotten the failures then. Any other
-// is at rest: the queue does not have it. A queue of others does not know all its keys; then nothing must have happened for
-// a while either.
+// isOver asks the queue whether others have dealt with key. Of a failing key it has forgotten the failures
+// then. Any other is at rest: the queue does not have it. A queue of others does not know all its keys; then
+// nothing must have happened for a while either.
 func (t *Tracker[T]) isOver(key T, rec record[T]) bool {
 	if rec.trouble == failing {
 		n, _ := t.queue.Failures(key)
@@ -33,8 +35,8 @@ func (t *Tracker[T]) isOver(key T, rec record[T]) bool {
 	return !found && (t.priorities != nil || !rec.since.IsZero() || !lately)
 }
 
-// endIfOver ends the record of key if others have dealt with the key, and reports whether it did. It does not while a call
-// for key is running, which will write the record.
+// endIfOver ends the record of key if others have dealt with the key, and reports whether it did. It does not
+// while a call for key is running, which will write the record.
 func (t *Tracker[T]) endIfOver(key T) bool {
 	before, ok := t.idleRecord(key)
 	if !ok || !t.isOver(key, before) {
@@ -60,7 +62,8 @@ func (t *Tracker[T]) idleRecord(key T) (record[T], bool) {
 	return record[T]{}, false
 }
 
-// sweepIfDue starts a sweep if the last one began sweepEvery ago. It is for a tracker without a pool: a pool's Run starts sweeps.
+// sweepIfDue starts a sweep if the last one began sweepEvery ago. It is for a tracker without a pool: a
+// pool's Run starts sweeps.
 func (t *Tracker[T]) sweepIfDue() {
 	if !t.mu.records.some.Load() {
 		return
@@ -71,8 +74,8 @@ func (t *Tracker[T]) sweepIfDue() {
 	}
 }
 
-// startSweep sweeps on a goroutine, because the queue may be slow to answer. It begins where the last sweep has stopped. It
-// does nothing while a sweep goes on, or once the queue is shut down.
+// startSweep sweeps on a goroutine, because the queue may be slow to answer. It begins where the last sweep
+// has stopped. It does nothing while a sweep goes on, or once the queue is shut down.
 func (t *Tracker[T]) startSweep(ctx context.Context) {
 	if t.queue.ShuttingDown() || !t.sweeping.CompareAndSwap(false, true) {
 		return
@@ -85,8 +88,8 @@ func (t *Tracker[T]) startSweep(ctx context.Context) {
 	})
 }
 
-// sweep calls endIfOver for all keys until ctx ends. It skips the first from keys, and returns the from with which the next
-// sweep goes on.
+// sweep calls endIfOver for all keys until ctx ends. It skips the first from keys, and returns the from with
+// which the next sweep goes on.
 func (t *Tracker[T]) sweep(ctx context.Context, from int) (next int) {
 	for key := range t.recordedKeys(func(*record[T]) bool { return true }) {
 		switch {
@@ -112,8 +115,8 @@ func (t *Tracker[T]) recordedKeys(such func(*record[T]) bool) iter.Seq[T] {
 	})
 }
 
-// Forget makes the queue and the pool forget that key has failed or was given up: for a program that removes a key, or
-// handles it, by itself.
+// Forget makes the queue and the pool forget that key has failed or was given up: for a program that removes
+// a key, or handles it, by itself.
 func (t *Tracker[T]) Forget(key T) {
 	t.queue.Forget(key)
 	t.forgetRecord(key)

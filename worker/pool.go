@@ -40,17 +40,19 @@ type Pool[T comparable] struct {
 	poolCtx    context.Context // the parent of all calls' contexts: ends when Run stops waiting for handlers
 	endPoolCtx context.CancelCauseFunc
 
-	// mu is locked before the tracker's mu if both are needed. No foreign code runs under it, and no worker holds it while it
-	// waits for a key, handles one or calls Done. It also guards fields of the workers.
+	// mu is locked before the tracker's mu if both are needed. No foreign code runs under it, and no worker
+	// holds it while it waits for a key, handles one or calls Done. It also guards fields of the workers.
 	mu struct {
 		sync.Mutex
 		runCalled bool
 		phase     phase
-		// target is how many workers are wanted. While the pool works there are as many, and in addition surplus ones that still have a key.
+		// target is how many workers are wanted. While the pool works there are as many, and in addition
+		// surplus ones that still have a key.
 		target   int
 		workers  []*worker[T]
 		departed uint64 // how many workers have left
-		// getCtx is the context of the workers' Gets. SetWorkers ends it to wake surplus workers; those that stay get a new one.
+		// getCtx is the context of the workers' Gets. SetWorkers ends it to wake surplus workers; those that
+		// stay get a new one.
 		getCtx    context.Context
 		endGetCtx context.CancelFunc
 		// endStartCtx is called without mu, because it may call methods of Run's context.
@@ -58,7 +60,8 @@ type Pool[T comparable] struct {
 		fatal       error
 		notStarted  []T // keys that were got too late to be started
 		notRetried  []T // keys that have failed, and then the queue or its limiter has panicked
-		// refused are keys that handlers asked for again after the shutdown, in vain unless an earlier add still brings them.
+		// refused are keys that handlers asked for again after the shutdown, in vain unless an earlier add
+		// still brings them.
 		refused map[T]struct{}
 		left    Left[T]
 	}
@@ -75,7 +78,8 @@ const (
 	phaseReturned               // Run has returned, or is about to; handlers may have been left behind
 )
 
-// New returns a pool that handles the keys of queue when Run is called. It starts nothing. Run reports wrong arguments.
+// New returns a pool that handles the keys of queue when Run is called. It starts nothing. Run reports wrong
+// arguments.
 func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) *Pool[T] {
 	queue = notNilPointer(queue)
 	p := &Pool[T]{handler: handler, tracker: newTracker(queue, options), changed: make(chan struct{}, 1), gate: make(chan struct{}, 1)}
@@ -110,11 +114,12 @@ func (p *Pool[T]) claimRun() error {
 	return err
 }
 
-// Run starts the workers, and returns when they have ended or were given up, as the package comment describes: with nil unless
-// there was a fatal error. [Pool.Left] has what was left undone. If the queue is shut down already, Run handles what is left in it.
+// Run starts the workers, and returns when they have ended or were given up, as the package comment
+// describes: with nil unless there was a fatal error. [Pool.Left] has what was left undone. If the queue is
+// shut down already, Run handles what is left in it.
 //
-// It returns an error at once, and leaves the queue alone, if the handler is nil, the queue is nil or a nil pointer, an
-// option makes no sense, or Run was called before.
+// It returns an error at once, and leaves the queue alone, if the handler is nil, the queue is nil or a nil
+// pointer, an option makes no sense, or Run was called before.
 func (p *Pool[T]) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")
@@ -188,10 +193,11 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 	})
 }
 
-// SetWorkers changes how many handlers run at once. New workers start at once; surplus ones end at once if they have no key, and otherwise
-// when their handlers have returned. A surplus worker may still start a key that it was getting when SetWorkers was called. With 0 the pool
-// pauses: Run does not return, even if somebody else shuts the queue down. SetWorkers may be called before Run, and replaces
-// Options.Workers. It returns an error if n is negative, and does nothing once Run has returned.
+// SetWorkers changes how many handlers run at once. New workers start at once; surplus ones end at once if
+// they have no key, and otherwise when their handlers have returned. A surplus worker may still start a key
+// that it was getting when SetWorkers was called. With 0 the pool pauses: Run does not return, even if
+// somebody else shuts the queue down. SetWorkers may be called before Run, and replaces Options.Workers. It
+// returns an error if n is negative, and does nothing once Run has returned.
 func (p *Pool[T]) SetWorkers(n int) error {
 	if n < 0 {
 		return fmt.Errorf("worker: SetWorkers of a negative number: %d", n)
@@ -204,7 +210,8 @@ func (p *Pool[T]) SetWorkers(n int) error {
 	}
 	p.growLocked()
 	if len(p.mu.workers) > n {
-		// This wakes all workers that wait for a key. Surplus ones leave in nextGet, and busy ones after their key.
+		// This wakes all workers that wait for a key. Surplus ones leave in nextGet, and busy ones after
+		// their key.
 		p.mu.endGetCtx()
 		p.mu.getCtx, p.mu.endGetCtx = context.WithCancel(p.startCtx)
 	}
@@ -245,8 +252,8 @@ func (p *Pool[T]) catchPanic(f func()) {
 	f()
 }
 
-// apart runs a hook that is called seldom on a goroutine of its own, and waits for it: runtime.Goexit, as of t.FailNow, ends
-// that goroutine alone.
+// apart runs a hook that is called seldom on a goroutine of its own, and waits for it: runtime.Goexit, as of
+// t.FailNow, ends that goroutine alone.
 func apart(catchPanic func(f func()), hook func()) {
 	returned := make(chan struct{})
 	go func() {
@@ -264,8 +271,8 @@ func (p *Pool[T]) panicked(v any) {
 	p.fail(newPanicError(v))
 }
 
-// newPanicError must be called while the deferred function that has recovered v is still running, by it or by what it calls: until it
-// returns, the stack shows the line that panicked.
+// newPanicError must be called while the deferred function that has recovered v is still running, by it or by
+// what it calls: until it returns, the stack shows the line that panicked.
 func newPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
 // announce shows the pool to the provider of metrics.
@@ -275,9 +282,10 @@ func (p *Pool[T]) announce() {
 	}
 }
 
-// WaitIdle waits until nothing is left to do: no key is queued, waits for its time, is with a worker or on hold. It is for tests. It
-// returns ctx.Err() if ctx ends first. A key that always comes again, as with [Every], never lets it return. A queue that is not
-// [workqueue.Extended] knows only its queued keys: others may come afterwards.
+// WaitIdle waits until nothing is left to do: no key is queued, waits for its time, is with a worker or on
+// hold. It is for tests. It returns ctx.Err() if ctx ends first. A key that always comes again, as with
+// [Every], never lets it return. A queue that is not [workqueue.Extended] knows only its queued keys: others
+// may come afterwards.
 func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	if p.queue == nil {
 		return errors.New("worker: the queue is nil")

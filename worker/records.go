@@ -8,11 +8,12 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// record is what a tracker knows of a key that is not at rest: its call has failed, was interrupted, or was no answer to the
-// change that brought the key. A key that is at rest and has never failed has none.
+// record is what a tracker knows of a key that is not at rest: its call has failed, was interrupted, or was
+// no answer to the change that brought the key. A key that is at rest and has never failed has none.
 //
-// A record ends with the call that answers the key (nil, or asking for it again), when the key is forgotten, and when others
-// have dealt with it: see isOver. That of a key that was given up stays until the next call, as long as there is room.
+// A record ends with the call that answers the key (nil, or asking for it again), when the key is forgotten,
+// and when others have dealt with it: see isOver. That of a key that was given up stays until the next call,
+// as long as there is room.
 //
 // How often a key has failed is not here: the queue counts that.
 type record[T comparable] struct {
@@ -35,8 +36,9 @@ const (
 
 // records has the records of all keys. The tracker's mu guards it.
 //
-// Invariants: failing and givenUp have the keys in that trouble whose errors are there, those of the last failure last.
-// unanswered has the keys with a since, the oldest first. bytes is the sum of the sizes of all errors.
+// Invariants: failing and givenUp have the keys in that trouble whose errors are there, those of the last
+// failure last. unanswered has the keys with a since, the oldest first. bytes is the sum of the sizes of all
+// errors.
 type records[T comparable] struct {
 	table            keytable.Table[T, record[T]]
 	links            keytable.Lists
@@ -51,9 +53,9 @@ type records[T comparable] struct {
 	unlisted               uint64      // given-up keys whose records had to go
 }
 
-// The memory of errors is bounded by maxErrors failing keys, and by maxBytes for these and the given-up keys together. What
-// has failed longest ago goes first: of a failing key only its errors, a given-up key as a whole. The rest of a record is
-// as small as what the queue keeps of the key.
+// The memory of errors is bounded by maxErrors failing keys, and by maxBytes for these and the given-up keys
+// together. What has failed longest ago goes first: of a failing key only its errors, a given-up key as a
+// whole. The rest of a record is as small as what the queue keeps of the key.
 const (
 	maxErrors = 10_000
 	maxBytes  = 16 << 20
@@ -139,7 +141,8 @@ func (r *records[T]) makeRoom() {
 	}
 }
 
-// noteNoAnswer notes a call that was neither a failure nor an answer, and when the change began that brought the key.
+// noteNoAnswer notes a call that was neither a failure nor an answer, and when the change began that brought
+// the key.
 func (r *records[T]) noteNoAnswer(key T, since time.Time, now int64, interrupted bool) {
 	s, rec := r.find(key)
 	if rec == nil {

@@ -9,10 +9,12 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// With Options.List a pool brings all keys by itself. One goroutine lists. Another one adds the keys of the last list that
-// succeeded, each at its moment of the period, round after round: a list that fails or takes long delays no key that is known.
+// With Options.List a pool brings all keys by itself. One goroutine lists. Another one adds the keys of the
+// last list that succeeded, each at its moment of the period, round after round: a list that fails or takes
+// long delays no key that is known.
 
-// listPriority is that of controller-runtime's LowPriority, with which its informers add what has not changed.
+// listPriority is that of controller-runtime's LowPriority, with which its informers add what has not
+// changed.
 const listPriority = -100
 
 // A list that fails is tried again after listRetry, then twice that and so on, up to listRetryMax or Resync.
@@ -95,7 +97,8 @@ func (r *resync[T]) until() time.Duration {
 	return r.keys[r.next].after - r.options.Clock.Since(r.begun)
 }
 
-// addDue adds the keys whose moment has come, each once: after a long sleep of the machine it goes round once.
+// addDue adds the keys whose moment has come, each once: after a long sleep of the machine it goes round
+// once.
 func (r *resync[T]) addDue(ctx context.Context) {
 	for range r.keys {
 		if r.until() > 0 || ctx.Err() != nil {
@@ -108,8 +111,8 @@ func (r *resync[T]) addDue(ctx context.Context) {
 	}
 }
 
-// addListed adds a key quietly, behind the others. To add with a priority is never quiet, so a key that is being handled here keeps
-// its priority.
+// addListed adds a key quietly, behind the others. To add with a priority is never quiet, so a key that is
+// being handled here keeps its priority.
 func (p *Pool[T]) addListed(key T) {
 	t := p.tracker
 	t.mu.Lock()
@@ -122,7 +125,8 @@ func (p *Pool[T]) addListed(key T) {
 	}
 }
 
-// keepListing sends a round for each list that succeeds, until ctx ends or no further list is wanted. Then it closes rounds.
+// keepListing sends a round for each list that succeeds, until ctx ends or no further list is wanted. Then it
+// closes rounds.
 func (r *resync[T]) keepListing(ctx context.Context, rounds chan<- round[T]) {
 	defer close(rounds)
 	for retry := listRetry; ; {

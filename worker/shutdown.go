@@ -12,19 +12,19 @@ import (
 
 // Left is what a pool left undone when Run returned. A key is in one of the lists at most.
 //
-// With Options.KeepQueue keys stay in the queue, and NotStarted and Failing are empty, with two exceptions: somebody else has
-// shut the queue down, or the queue or its limiter has panicked when a key was added or its failure counted. That panic ends
-// the pool, and the key may not be in the queue.
+// With Options.KeepQueue keys stay in the queue, and NotStarted and Failing are empty, with two exceptions:
+// somebody else has shut the queue down, or the queue or its limiter has panicked when a key was added or its
+// failure counted. That panic ends the pool, and the key may not be in the queue.
 type Left[T comparable] struct {
 	// Unfinished are the keys that workers still had: their handlers were running, or Done had not returned.
 	Unfinished []T `json:"unfinished"`
-	// NotStarted are the keys that were queued, in their order, and after them those whose handler asked for them again at
-	// once, or put them on hold, when the queue was shut down already.
+	// NotStarted are the keys that were queued, in their order, and after them those whose handler asked for
+	// them again at once, or put them on hold, when the queue was shut down already.
 	NotStarted []T `json:"not_started"`
-	// Failing are the keys whose last call has failed and that Run did not retry: those that were waiting for their retry,
-	// which Run never awaits, and those that failed during the end, if only because their context had ended. Keys that wait
-	// because of RequeueAfter are not among them, and neither are keys that were given up: the log and [Pool.Snapshot] have
-	// those.
+	// Failing are the keys whose last call has failed and that Run did not retry: those that were waiting for
+	// their retry, which Run never awaits, and those that failed during the end, if only because their
+	// context had ended. Keys that wait because of RequeueAfter are not among them, and neither are keys that
+	// were given up: the log and [Pool.Snapshot] have those.
 	Failing []T `json:"failing"`
 }
 
@@ -65,8 +65,9 @@ func (p *Pool[T]) Left() Left[T] {
 	return p.mu.left
 }
 
-// Stop makes Run end, as the end of its context does, but with the given Drain. It does not wait. It may be called any number of times,
-// also before Run. The strictest Drain of all calls wins, and the time to finish does not begin anew. With KeepQueue, All means Running.
+// Stop makes Run end, as the end of its context does, but with the given Drain. It does not wait. It may be
+// called any number of times, also before Run. The strictest Drain of all calls wins, and the time to finish
+// does not begin anew. With KeepQueue, All means Running.
 func (p *Pool[T]) Stop(drain Drain) {
 	switch {
 	case drain == Nothing:
@@ -105,7 +106,8 @@ func (p *Pool[T]) signal() {
 	}
 }
 
-// updatePhase moves a pool that is to end and has no workers, for example because it is paused, on to its end. It returns the phase.
+// updatePhase moves a pool that is to end and has no workers, for example because it is paused, on to its
+// end. It returns the phase.
 func (p *Pool[T]) updatePhase() phase {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,8 +131,9 @@ func (p *Pool[T]) fail(err error) {
 	}
 }
 
-// drain waits until the pool is to end, and then until its workers have left or the time to finish is over. It returns the cause with
-// which the contexts of handlers that still run must end. Meanwhile it looks for records that are over. It calls endResync as soon as the pool is to end.
+// drain waits until the pool is to end, and then until its workers have left or the time to finish is over.
+// It returns the cause with which the contexts of handlers that still run must end. Meanwhile it looks for
+// records that are over. It calls endResync as soon as the pool is to end.
 func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 	var timeout, sweep <-chan time.Time
 	ended := ctx.Done() // nil once that has been noticed
@@ -167,8 +170,8 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 	}
 }
 
-// shutDownQueue shuts the queue down, which drops the keys that wait. The sweep comes first, because after the shutdown a removed key cannot
-// be distinguished from a dropped one, and Left must list only the latter.
+// shutDownQueue shuts the queue down, which drops the keys that wait. The sweep comes first, because after
+// the shutdown a removed key cannot be distinguished from a dropped one, and Left must list only the latter.
 func (p *Pool[T]) shutDownQueue() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -190,7 +193,8 @@ func (p *Pool[T]) endHandlers(cause error) {
 	})
 }
 
-// awaitNoWorker waits until condition is true of no worker, or for timeout. Both mus are held while condition runs.
+// awaitNoWorker waits until condition is true of no worker, or for timeout. Both mus are held while condition
+// runs.
 func (p *Pool[T]) awaitNoWorker(condition func(w *worker[T]) bool, timeout <-chan time.Time) {
 	for p.anyWorker(condition) {
 		select {
@@ -207,7 +211,8 @@ func (p *Pool[T]) isShutDown() (down bool) {
 	return down
 }
 
-// endQueue ends the holds, shuts the queue down and drops its keys unless it is to be kept, and reports what is left undone.
+// endQueue ends the holds, shuts the queue down and drops its keys unless it is to be kept, and reports what
+// is left undone.
 func (p *Pool[T]) endQueue() {
 	unfinished := append(p.unfinished(), p.endHolds()...)
 	var queued []T
@@ -230,8 +235,9 @@ func (p *Pool[T]) endQueue() {
 	}
 }
 
-// unfinished returns the keys of the handlers that are left behind. Before, it waits for the other workers to leave: for those in Done up to
-// patience; for those that are getting a key without limit, because their context has ended.
+// unfinished returns the keys of the handlers that are left behind. Before, it waits for the other workers to
+// leave: for those in Done up to patience; for those that are getting a key without limit, because their
+// context has ended.
 func (p *Pool[T]) unfinished() (keys []T) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -245,7 +251,8 @@ func (p *Pool[T]) unfinished() (keys []T) {
 	return keys
 }
 
-// endHolds ends the holds. If a Done blocks for as long as patience, it returns the keys whose Done has not returned.
+// endHolds ends the holds. If a Done blocks for as long as patience, it returns the keys whose Done has not
+// returned.
 func (p *Pool[T]) endHolds() (unfinished []T) {
 	ended := make(chan struct{})
 	go func() {
@@ -279,11 +286,13 @@ func (p *Pool[T]) anyWorker(condition func(w *worker[T]) bool) bool {
 	return slices.ContainsFunc(p.mu.workers, condition)
 }
 
-// patience bounds each wait for the queue at the end of Run, on the real clock: for its Dones, for what it says about failing
-// keys, and, when it is shut down, for each further key that it hands out. (Run also waits until the queue has answered a sweep that goes on.)
+// patience bounds each wait for the queue at the end of Run, on the real clock: for its Dones, for what it
+// says about failing keys, and, when it is shut down, for each further key that it hands out. (Run also waits
+// until the queue has answered a sweep that goes on.)
 const patience = 100 * time.Millisecond
 
-// leftUndone puts together what is left, each key once. Lists without an order are sorted by text, to make reports repeatable.
+// leftUndone puts together what is left, each key once. Lists without an order are sorted by text, to make
+// reports repeatable.
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failed []T
 	if p.isShutDown() {

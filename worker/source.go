@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// logHandler is the log handler of the books. A line that this package writes has as its source the place where the
-// program made the pool: a line number of this package helps no reader. Lines of handlers, by [Call.Logger], keep theirs.
+// logHandler is the log handler of a tracker. A line that this package writes has as its source the place
+// where the program made the pool: a line number of this package helps no reader. Lines of handlers, by
+// [Call.Logger], keep theirs.
 type logHandler struct {
 	slog.Handler
 	madeAt uintptr
@@ -43,7 +44,8 @@ func callerOutside() uintptr {
 	return 0
 }
 
-// isOurs reports whether a function is of this package, or of the module that wraps controller-runtime's reconcilers.
+// isOurs reports whether a function is of this package, or of the module that wraps controller-runtime's
+// reconcilers.
 func isOurs(function string) bool {
 	rest, found := strings.CutPrefix(function, "github.com/keyedqueue/workqueue/")
 	return found && (strings.HasPrefix(rest, "worker.") || strings.HasPrefix(rest, "controllerruntime."))

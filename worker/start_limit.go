@@ -7,9 +7,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// With Options.StartLimit workers wait before they take a key, so keys stay in the queue, where they are merged and ordered.
-// One worker at a time waits for the limit and then for a key; the others wait behind it, at the gate. So no worker has a
-// token without a key, and after an idle time no more start at once than the limit's burst.
+// With Options.StartLimit workers wait before they take a key, so keys stay in the queue, where they are
+// merged and ordered. One worker at a time waits for the limit and then for a key; the others wait behind it,
+// at the gate. So no worker has a token without a key, and after an idle time no more start at once than the
+// limit's burst.
 
 // maxStartWait is how long a worker waits until it looks at the limit again, which may have been changed.
 const maxStartWait = time.Second
@@ -35,7 +36,8 @@ func (p *Pool[T]) get(ctx context.Context) (key T, err error) {
 	return key, err
 }
 
-// awaitStart waits until the limit has a token, which it does not take, or nothing is left to be limited, or ctx ends.
+// awaitStart waits until the limit has a token, which it does not take, or nothing is left to be limited, or
+// ctx ends.
 func (p *Pool[T]) awaitStart(ctx context.Context) error {
 	defer p.limited.Store(false)
 	for {

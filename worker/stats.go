@@ -1,20 +1,16 @@
 package worker
 
 import (
-	"context"
 	"fmt"
-	"iter"
-	"math"
-	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/observe"
 )
 
-// Stats are a pool's numbers at one moment. Each call of the handler that has ended is one of: succeeded, which
-// is Handled - Failed - Requeued - Interrupted - Holds; requeued; interrupted; on hold; retried, which is Failed - GivenUp; given up.
+// Stats are a pool's numbers at one moment. Each call of the handler that has ended is one of: succeeded,
+// which is Handled - Failed - Requeued - Interrupted - Holds; requeued; interrupted; on hold; retried, which
+// is Failed - GivenUp; given up.
 type Stats struct {
 	// Name is the pool's name, or empty.
 	Name string `json:"name"`
@@ -27,12 +23,14 @@ type Stats struct {
 	Living int `json:"living"`
 	// Busy is the number of workers that handle a key.
 	Busy int `json:"busy"`
-	// StartLimited reports that keys are queued, and Options.StartLimit is what keeps them from being handled.
+	// StartLimited reports that keys are queued, and Options.StartLimit is what keeps them from being
+	// handled.
 	StartLimited bool `json:"start_limited"`
 	// Stuck is the number of those whose handler was reported as stuck.
 	Stuck int `json:"stuck"`
-	// LongestRunning is how long the oldest running call has taken so far, and UnfinishedWork that time of all running calls
-	// together. Unlike the queue's numbers of that name they leave out keys on hold, which no worker has.
+	// LongestRunning is how long the oldest running call has taken so far, and UnfinishedWork that time of
+	// all running calls together. Unlike the queue's numbers of that name they leave out keys on hold, which
+	// no worker has.
 	LongestRunning time.Duration `json:"longest_running_ns"`
 	UnfinishedWork time.Duration `json:"unfinished_work_ns"`
 
@@ -48,41 +46,46 @@ type Stats struct {
 	Requeued uint64 `json:"requeued"`
 	// RequeuedAfter counts those of Requeued that asked for a delay.
 	RequeuedAfter uint64 `json:"requeued_after"`
-	// Interrupted counts the calls that were interrupted because their key was added again. See [Call.UntilAdded].
+	// Interrupted counts the calls that were interrupted because their key was added again. See
+	// [Call.UntilAdded].
 	Interrupted uint64 `json:"interrupted"`
-	// Looping is the number of keys whose handler was interrupted, or whose hold was released at once, more than five times in a row. Their
-	// calls come ever more slowly.
+	// Looping is the number of keys whose handler was interrupted, or whose hold was released at once, more
+	// than five times in a row. Their calls come ever more slowly.
 	Looping int `json:"looping"`
 	// Holds counts the calls that returned [Hold].
 	Holds uint64 `json:"holds"`
-	// Held is the number of keys on hold or slowed down after interruptions. HeldToLimit counts the holds that have come to their limit.
+	// Held is the number of keys on hold or slowed down after interruptions. HeldToLimit counts the holds
+	// that have come to their limit.
 	Held        int    `json:"held"`
 	HeldToLimit uint64 `json:"held_to_limit"`
 	// GivenUp counts the calls that failed and whose key did not come again.
 	GivenUp uint64 `json:"given_up"`
 
 	// Failing is the number of keys whose last call has failed and that are to come again. A key that was
-	// removed from the queue, or that somebody else has handled, counts until the tracker look at it: within about a
-	// minute, or later if a server must be asked about very many.
+	// removed from the queue, or that somebody else has handled, counts until the tracker looks at it: within
+	// about a minute, or later if a server must be asked about very many.
 	Failing int `json:"failing"`
 	// GivenUpKeys is the number of keys in the list GivenUp of [Snapshot], without its limit.
 	GivenUpKeys int `json:"given_up_keys"`
-	// GivenUpUnlisted counts the keys that left that list because it was full, or the errors of all keys took more than 16 MiB: what has become of them is not known.
+	// GivenUpUnlisted counts the keys that left that list because it was full, or the errors of all keys took
+	// more than 16 MiB: what has become of them is not known.
 	GivenUpUnlisted uint64 `json:"given_up_unlisted"`
 
 	// Durations has the times that the handler took.
 	Durations *workqueue.Histogram `json:"durations"`
 
-	// Changes has the times from the first add of a key until a call succeeded or asked for the key again, with the failed calls and
-	// waits in between. A key that is added while it is handled begins the next change. Keys that are given up,
-	// forgotten or removed are not in it. A delay that was asked for before the key was handled, as by AddAfter, does not count. It is
-	// nil if the queue has no metrics or does not know when its keys were added. The buckets are those of Durations.
+	// Changes has the times from the first add of a key until a call succeeded or asked for the key again,
+	// with the failed calls and waits in between. A key that is added while it is handled begins the next
+	// change. Keys that are given up, forgotten or removed are not in it. A delay that was asked for before
+	// the key was handled, as by AddAfter, does not count. It is nil if the queue has no metrics or does not
+	// know when its keys were added. The buckets are those of Durations.
 	Changes *workqueue.Histogram `json:"changes"`
-	// OldestUnanswered is the age of the oldest change of a key that is queued, handled, failing or interrupted, or zero.
+	// OldestUnanswered is the age of the oldest change of a key that is queued, handled, failing or
+	// interrupted, or zero.
 	OldestUnanswered time.Duration `json:"oldest_unanswered_ns"`
 
-	// Listed is how many keys the last list of Options.List had that did not fail, ListedAt when it ended, or zero before the
-	// first, and ListTook how long it took. ListsFailed counts those that failed.
+	// Listed is how many keys the last list of Options.List had that did not fail, ListedAt when it ended, or
+	// zero before the first, and ListTook how long it took. ListsFailed counts those that failed.
 	Listed      int           `json:"listed,omitempty"`
 	ListedAt    time.Time     `json:"listed_at,omitzero"`
 	ListTook    time.Duration `json:"list_took_ns,omitempty"`
@@ -92,8 +95,9 @@ type Stats struct {
 	Ended bool `json:"ended"`
 }
 
-// Plus returns the sums of the numbers of two pools. Name is that of s or, if s has none, that of t. Ended is set if
-// both pools have ended; ListedAt is the older one. So the zero Stats changes nothing but Ended, which it clears. Neither s nor t is changed.
+// Plus returns the sums of the numbers of two pools. Name is that of s or, if s has none, that of t. Ended is
+// set if both pools have ended; ListedAt is the older one. So the zero Stats changes nothing but Ended, which
+// it clears. Neither s nor t is changed.
 func (s Stats) Plus(t Stats) Stats {
 	if s.Name == "" {
 		s.Name = t.Name
@@ -136,64 +140,6 @@ func (s Stats) Plus(t Stats) Stats {
 	return s
 }
 
-// RunningKey is a key whose handler is running.
-type RunningKey[T comparable] struct {
-	Key T `json:"key"`
-	// Attempt is 1, and one more for each failure in a row before this call.
-	Attempt int `json:"attempt"`
-	// Started is when the call began, and Duration how long ago.
-	Started  time.Time     `json:"started"`
-	Duration time.Duration `json:"duration_ns"`
-	// Stuck reports that the call has taken too long. See Options.StuckAfter.
-	Stuck bool `json:"stuck"`
-	// Canceled reports that [Pool.Cancel] has ended the call's context.
-	Canceled bool `json:"canceled"`
-	// Stack is that of the handler's goroutine when it was found stuck, at most 8 KiB of it. OnStuck and [Pool.SnapshotKey] have
-	// it; in [Pool.Snapshot], which may list many keys, it is empty.
-	Stack string `json:"stack,omitempty"`
-}
-
-// Snapshot is what a pool does at one moment, for people. It holds copies.
-type Snapshot[T comparable] struct {
-	// Stats count all keys, also those that the lists leave out.
-	Stats Stats `json:"stats"`
-	// Running are the keys that are being handled, the one that started first at the front.
-	Running []RunningKey[T] `json:"running"`
-	// Held are the keys that are on hold, the one whose hold began first at the front.
-	Held []HeldKey[T] `json:"held"`
-	// Failing are the keys whose last call has failed, the last failure first. The pool remembers the errors of 10,000.
-	Failing []FailedKey[T] `json:"failing"`
-	// GivenUp are the last keys that were given up, the last one first: Options.KeepGivenUp at most. A key leaves
-	// the list when this pool handles it and does not give it up again, and by Forget.
-	GivenUp []FailedKey[T] `json:"given_up"`
-	// Unanswered is the key of the oldest change in Stats.OldestUnanswered. It is nil if there is none, and if the queue cannot name it:
-	// it is queued behind others, in a queue with priorities or with an order of its own.
-	Unanswered *UnansweredKey[T] `json:"unanswered,omitempty"`
-}
-
-// KeySnapshot is what a pool knows of a key. It holds copies.
-type KeySnapshot[T comparable] struct {
-	Key T `json:"key"`
-	// Running is the running call, or nil.
-	Running *RunningKey[T] `json:"running,omitempty"`
-	// Held is set while the key is on hold.
-	Held *HeldKey[T] `json:"held,omitempty"`
-	// Failing is set if the last call has failed and the key is to come again, GivenUp if the key was given up.
-	Failing *FailedKey[T] `json:"failing,omitempty"`
-	GivenUp *FailedKey[T] `json:"given_up,omitempty"`
-	// FailedCalls are the first and the last four calls that have failed in a row, the last one last. The pool keeps them of the 10,000
-	// failing keys that failed last and of Options.KeepGivenUp that were given up, 16 MiB in all: beyond that, those of the keys that
-	// failed longest ago go, and given-up keys as a whole.
-	FailedCalls []FailedCall `json:"failed_calls,omitempty"`
-	// Causes are why the running call came.
-	Causes workqueue.Causes `json:"causes,omitzero"`
-	// Interruptions is how often in a row the last calls were interrupted, or their holds released at once. After five a pool calls the key
-	// ever more slowly.
-	Interruptions int `json:"interruptions,omitempty"`
-	// MaxAttempts is how often the key is tried before it is given up, or 0 without a limit.
-	MaxAttempts int `json:"max_attempts,omitempty"`
-}
-
 // durationBuckets returns the buckets of Stats.Durations: the provider's, or our own.
 func (o *Options[T]) durationBuckets() (*observe.Buckets, error) {
 	bounds := observe.HandlerBounds
@@ -218,14 +164,16 @@ func (o *Options[T]) provider() any {
 	return o.MetricsProvider
 }
 
-// Stats returns the numbers of the calls. Tracker do not know the workers: Wanted and Living are the running calls, like Busy. Ended
-// reports that the queue is shut down, and no key is left in it or held. It is false if the queue is not [workqueue.Extended].
+// Stats returns the numbers of the calls. A tracker does not know the workers: Wanted and Living are the
+// running calls, like Busy. Ended reports that the queue is shut down, and no key is left in it or held. It
+// is false if the queue is not [workqueue.Extended].
 func (t *Tracker[T]) Stats() Stats {
 	s, _ := t.stats()
 	return s
 }
 
-// stats returns Stats and the key of OldestUnanswered, which is nil if there is none or the key is queued: see oldestQueued.
+// stats returns Stats and the key of OldestUnanswered, which is nil if there is none or the key is queued:
+// see oldestQueued.
 func (t *Tracker[T]) stats() (Stats, *UnansweredKey[T]) {
 	s := t.readStats()
 	s.StartLimited = s.StartLimited && t.queue.Len() > 0
@@ -234,7 +182,8 @@ func (t *Tracker[T]) stats() (Stats, *UnansweredKey[T]) {
 	return s, oldest
 }
 
-// ownStats is readStats without a pool. The queue comes first: what is read later, when no key is left, changes no more.
+// ownStats is readStats without a pool. The queue comes first: what is read later, when no key is left,
+// changes no more.
 func (t *Tracker[T]) ownStats() Stats {
 	t.sweepIfDue()
 	ended := false
@@ -287,7 +236,8 @@ func (p *Pool[T]) readStats() Stats {
 	return s
 }
 
-// Stats returns the pool's numbers. It asks the queue for its own, and takes time in proportion to the workers and the interrupted keys.
+// Stats returns the pool's numbers. It asks the queue for its own, and takes time in proportion to the
+// workers and the interrupted keys.
 func (p *Pool[T]) Stats() Stats { return p.tracker.Stats() }
 
 // Snapshot is that of [Tracker].
@@ -307,130 +257,3 @@ func (p *Pool[T]) Forget(key T) { p.tracker.Forget(key) }
 
 // Inspector returns an Inspector of the pool.
 func (p *Pool[T]) Inspector() Inspector { return p.tracker.Inspector() }
-
-// maxSnapshot bounds the failing keys of a Snapshot, because it asks the queue about each.
-const maxSnapshot = 512
-
-// Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue about
-// these: it forgets those that the queue does not count as failing, because they were removed or others have handled them, and shows
-// when the others come due. After a second it asks no more, and returns the rest as the pool knows them.
-func (t *Tracker[T]) Snapshot(limit int) Snapshot[T] {
-	s := t.snapshot(limit, maxSnapshot)
-	for i := range s.Running {
-		s.Running[i].Stack = ""
-	}
-	return s
-}
-
-// snapshot is Snapshot with stacks, and at most so many failing keys.
-func (t *Tracker[T]) snapshot(limit, mostFailing int) Snapshot[T] {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	s := Snapshot[T]{Running: t.running(limit), Held: t.heldKeys(limit), Failing: []FailedKey[T]{}}
-	for k := range keytable.Take(limit, t.failing(ctx, mostFailing)) {
-		k.NextTry = t.nextTry(ctx, k.Key)
-		s.Failing = append(s.Failing, k)
-	}
-	s.GivenUp = t.givenUp(limit)
-	s.Stats, s.Unanswered = t.stats()
-	if s.Unanswered == nil && s.Stats.OldestUnanswered > 0 {
-		s.Unanswered = t.oldestQueued(s.Stats.OldestUnanswered)
-	}
-	return s
-}
-
-// failing yields, of the last limit keys that failed, those that still fail, the last failure first. Until ctx ends it forgets stale ones.
-func (t *Tracker[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]] {
-	return func(yield func(FailedKey[T]) bool) {
-		for _, k := range t.listed(&t.mu.records.failing, limit) {
-			fails := ctx.Err() != nil || !t.endIfOver(k.Key)
-			if fails && !yield(k) {
-				return
-			}
-		}
-	}
-}
-
-func (t *Tracker[T]) givenUp(limit int) []FailedKey[T] { return t.listed(&t.mu.records.givenUp, limit) }
-
-func (t *Tracker[T]) listed(list *keytable.List, limit int) []FailedKey[T] {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.mu.records.listed(list, limit)
-}
-
-// nextTry asks the queue when a failing key comes due, unless ctx has ended. It is zero if the key does not wait.
-func (t *Tracker[T]) nextTry(ctx context.Context, key T) (due time.Time) {
-	if ctx.Err() == nil {
-		if k, _ := t.queue.SnapshotKey(key); k.State == workqueue.KeyWaiting {
-			due = k.Due
-		}
-	}
-	return due
-}
-
-// running returns up to limit keys that are being handled, the one that started first at the front.
-func (t *Tracker[T]) running(limit int) []RunningKey[T] {
-	keys := []RunningKey[T]{}
-	t.mu.Lock()
-	for _, e := range t.mu.running {
-		keys = append(keys, e.current.RunningKey)
-	}
-	t.mu.Unlock()
-	now := t.options.Clock.Now() // After the keys were read: none of them has started since.
-	for i := range keys {
-		keys[i].Duration = now.Sub(keys[i].Started)
-	}
-	slices.SortStableFunc(keys, func(a, b RunningKey[T]) int { return a.Started.Compare(b.Started) })
-	return keys[:max(0, min(limit, len(keys)))]
-}
-
-// SnapshotKey returns what the pool knows of one key. It asks the queue as [Pool.Snapshot] does, and looks through the workers.
-func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	t.endIfOver(key)
-	s := t.readRecord(key)
-	if k := t.holdOf(key); k != nil {
-		h := k.describe()
-		s.Held = &h
-	}
-	if t.options.MaxRetries != UnlimitedRetries {
-		s.MaxAttempts = max(t.options.MaxRetries, 0) + 1 // NoRetries is negative.
-	}
-	if s.Failing != nil {
-		if s.Failing.Attempt == 0 { // Its errors had to go.
-			s.Failing.Attempt, _ = t.queue.Failures(key)
-		}
-		s.Failing.NextTry = t.nextTry(ctx, key)
-	}
-	for _, r := range t.running(math.MaxInt) {
-		if r.Key == key {
-			s.Running, s.Causes = &r, t.queue.Causes(key)
-		}
-	}
-	return s
-}
-
-// readRecord returns what is known of key here.
-func (t *Tracker[T]) readRecord(key T) KeySnapshot[T] {
-	k := KeySnapshot[T]{Key: key}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, rec := t.mu.records.find(key)
-	if rec == nil {
-		return k
-	}
-	k.Interruptions = int(rec.interruptions)
-	failed := FailedKey[T]{Key: key}
-	if rec.errors != nil {
-		failed, k.FailedCalls = describe(key, rec.errors), slices.Clone(rec.errors.calls)
-	}
-	switch rec.trouble {
-	case failing:
-		k.Failing = &failed
-	case givenUp:
-		k.GivenUp = &failed
-	}
-	return k
-}

@@ -25,8 +25,8 @@ func (t *Tracker[T]) watchForStuck() (end func()) {
 	}
 }
 
-// watchHandlers sleeps until the handler that has run for longest would be stuck. Handlers that start while it
-// sleeps need not wake it, because none of them can be stuck before limit has passed.
+// watchHandlers sleeps until the handler that has run for longest would be stuck. Handlers that start while
+// it sleeps need not wake it, because none of them can be stuck before limit has passed.
 func (t *Tracker[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 	limit := dueloop.AddSaturated(t.options.HandlerTimeout, t.options.StuckAfter)
 	timer := loop.NewTimer()
@@ -75,8 +75,8 @@ func (t *Tracker[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuc
 	return stuck, next
 }
 
-// readStacks sets the stacks of calls. It stops all goroutines of the program for as long as it takes to write their stacks
-// down, so it does that once for all calls that were found stuck together.
+// readStacks sets the stacks of calls. It stops all goroutines of the program for as long as it takes to
+// write their stacks down, so it does that once for all calls that were found stuck together.
 func (t *Tracker[T]) readStacks(calls []stuckCall[T]) {
 	if len(calls) == 0 {
 		return
@@ -103,17 +103,19 @@ func (t *Tracker[T]) readStacks(calls []stuckCall[T]) {
 	}
 }
 
-// maxGoroutines is the number of goroutines above which no stacks are read: that takes 2 to 14 µs a goroutine.
+// maxGoroutines is the number of goroutines above which no stacks are read: that takes 2 to 14 µs a
+// goroutine.
 const maxGoroutines = 3000
 
-// allStacks returns the stacks of all goroutines, as far as the buffer has room, and a text to show for a goroutine that is not among them.
+// allStacks returns the stacks of all goroutines, as far as the buffer has room, and a text to show for a
+// goroutine that is not among them.
 func allStacks() (stacks []byte, instead string) {
 	n := runtime.NumGoroutine()
 	if n > maxGoroutines {
 		return nil, fmt.Sprintf("not read: there are %d goroutines", n)
 	}
-	// runtime.Stack walks all goroutines even if the buffer is full, so it is called once, with a buffer that is probably large enough:
-	// 16 KiB a goroutine up to 8 MiB in all, and never less than 2 KiB a goroutine.
+	// runtime.Stack walks all goroutines even if the buffer is full, so it is called once, with a buffer that
+	// is probably large enough: 16 KiB a goroutine up to 8 MiB in all, and never less than 2 KiB a goroutine.
 	stacks = make([]byte, 64<<10+max(n*2<<10, min(n*16<<10, 8<<20)))
 	return stacks[:runtime.Stack(stacks, true)], "not read: the stacks of the other goroutines are too long"
 }

@@ -15,10 +15,12 @@ type Tracked[T comparable] struct {
 	// base is the parent of the calls' contexts. A pool's worker uses one entry for all its calls.
 	base     context.Context
 	contexts []callContext[T] // for the next calls
-	// endedCtx is a context that has ended. A call that ends before anybody needed its own context takes this one. Nil after Begin.
+	// endedCtx is a context that has ended. A call that ends before anybody needed its own context takes this
+	// one. Nil after Begin.
 	endedCtx *ownContext
 
-	// callState belongs to the goroutine of the call. current is the copy that other goroutines may read, under the tracker's mu.
+	// callState belongs to the goroutine of the call. current is the copy that other goroutines may read,
+	// under the tracker's mu.
 
 	callState[T]
 
@@ -28,15 +30,16 @@ type Tracked[T comparable] struct {
 		RunningKey[T]                 // without Duration
 		callCtx       *callContext[T] // that of callState from startCall to endCall, otherwise nil
 		priority      int
-		// parts delay the Done of the key: the holds of the handler and pauseIfLooping. After the call only its goroutine uses them,
-		// without mu.
+		// parts delay the Done of the key: the holds of the handler and pauseIfLooping. After the call only
+		// its goroutine uses them, without mu.
 		parts []*hold
 	}
 	place     int    // the index in the tracker's running
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
 }
 
-// callState is what the goroutine of a call knows. During the call others may read ctx and since, and Forget clears since, under mu.
+// callState is what the goroutine of a call knows. During the call others may read ctx and since, and Forget
+// clears since, under mu.
 type callState[T comparable] struct {
 	result   Result[T] // what hooks see
 	answer   answer    // what the handler's error asks for
@@ -51,10 +54,11 @@ type callState[T comparable] struct {
 	sameFailure bool // it has failed within the delay of the failure before it
 }
 
-// Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context, [Tracked.Context], is
-// made from ctx. A key may be in one entry at a time. Over a [workqueue.Leaser], such as a queue in Redis, that context may have ended
-// already: another process may have got the key. Then the handler should not be called, and End ignores what it is given, counts nothing,
-// and returns NextInterrupted with the context's cause.
+// Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context,
+// [Tracked.Context], is made from ctx. A key may be in one entry at a time. Over a [workqueue.Leaser], such
+// as a queue in Redis, that context may have ended already: another process may have got the key. Then the
+// handler should not be called, and End ignores what it is given, counts nothing, and returns NextInterrupted
+// with the context's cause.
 func (t *Tracker[T]) Begin(ctx context.Context, key T) *Tracked[T] {
 	e := &Tracked[T]{tracker: t, base: ctx, contexts: make([]callContext[T], 1)}
 	e.noteGoroutine()
@@ -73,15 +77,18 @@ func (t *Tracker[T]) Begin(ctx context.Context, key T) *Tracked[T] {
 	return e
 }
 
-// Context returns the handler's context. [CallOf] works with it. It ends with the call, and earlier as Options say and by [Tracker.Cancel].
+// Context returns the handler's context. [CallOf] works with it. It ends with the call, and earlier as
+// Options say and by [Tracker.Cancel].
 func (e *Tracked[T]) Context() context.Context { return e.ctx }
 
-// Interrupted reports, before End, whether a context of [Call.UntilAdded] has ended because the key was added again. If not and
-// End returns NextInterrupted, ErrAdded came from elsewhere: the caller must add the key, unless Begin's context had already ended.
+// Interrupted reports, before End, whether a context of [Call.UntilAdded] has ended because the key was added
+// again. If not and End returns NextInterrupted, ErrAdded came from elsewhere: the caller must add the key,
+// unless Begin's context had already ended.
 func (e *Tracked[T]) Interrupted() bool { return e.callCtx.wasInterrupted() }
 
-// End ends the call, whose handler has returned err, counts it, logs it and calls the hooks. It must be called once, and before the queue's
-// Done. If the handler has panicked, err must be a [*PanicError]; if it has called runtime.Goexit, [ErrGoexit].
+// End ends the call, whose handler has returned err, counts it, logs it and calls the hooks. It must be
+// called once, and before the queue's Done. If the handler has panicked, err must be a [*PanicError]; if it
+// has called runtime.Goexit, [ErrGoexit].
 func (e *Tracked[T]) End(err error) Result[T] {
 	defer e.endCall()
 	if e.lost {
@@ -117,7 +124,8 @@ func (e *Tracked[T]) prepare(key T) {
 	e.makeContext()
 }
 
-// endCall counts the call, after its hooks, ends its contexts, and pauses a key that loops. A call that was not started is not counted.
+// endCall counts the call, after its hooks, ends its contexts, and pauses a key that loops. A call that was
+// not started is not counted.
 func (e *Tracked[T]) endCall() {
 	if e.crashing {
 		return
@@ -158,7 +166,8 @@ func (e *Tracked[T]) decide() {
 	}
 }
 
-// failTimeout bounds how long a server that counts the failures may take. (It gets to know of the failure all the same.)
+// failTimeout bounds how long a server that counts the failures may take. (It gets to know of the failure all
+// the same.)
 const failTimeout = time.Second
 
 // fail lets the queue decide what becomes of the key.
@@ -184,8 +193,8 @@ func (e *Tracked[T]) fail() {
 	}
 }
 
-// classify sets the answer to what the handler's error asks for. The error's methods are the handler's code: if one of them panics,
-// the call has failed with that panic.
+// classify sets the answer to what the handler's error asks for. The error's methods are the handler's code:
+// if one of them panics, the call has failed with that panic.
 func (e *Tracked[T]) classify() {
 	defer func() {
 		if v := recover(); v != nil {
@@ -204,9 +213,9 @@ func (e *Tracked[T]) classify() {
 	}
 }
 
-// panicked notes that the handler, or a method of its error, has panicked with v. It must be called by the deferred function that has
-// recovered v. With CrashOnPanic it panics again, to end the process. Before that the call is not counted, and Done is not
-// called, as in a program without this package.
+// panicked notes that the handler, or a method of its error, has panicked with v. It must be called by the
+// deferred function that has recovered v. With CrashOnPanic it panics again, to end the process. Before that
+// the call is not counted, and Done is not called, as in a program without this package.
 func (e *Tracked[T]) panicked(v any) {
 	e.result.Err = newPanicError(v)
 	if b := e.tracker; b.options.CrashOnPanic {
@@ -228,7 +237,8 @@ func (e *Tracked[T]) report() {
 	}
 }
 
-// log logs the call: at level Warn or above if it is a key's first failure, if the attempts have doubled, or if the key is given up.
+// log logs the call: at level Warn or above if it is a key's first failure, if the attempts have doubled, or
+// if the key is given up.
 func (e *Tracked[T]) log() {
 	r := &e.result
 	level, message := slog.LevelDebug, "Handled a key"

@@ -15,23 +15,25 @@ import (
 	"github.com/keyedqueue/workqueue/stablehash"
 )
 
-// Tracker keeps account of the calls of a handler: which are running and for how long, why keys have failed, which are on hold,
-// which were given up. A [Pool] has one. [NewTracker] is for programs and libraries that have workers of their own:
+// Tracker keeps account of the calls of a handler: which are running and for how long, why keys have failed,
+// which are on hold, which were given up. A [Pool] has one. [NewTracker] is for programs and libraries that
+// have workers of their own:
 //
 //	call := tracker.Begin(ctx, key)
 //	err := handle(call.Context(), key)
 //	result := call.End(err)
 //
-// If the call has failed, End has called the queue's Fail: the key comes again, or was given up. After [NextForget] the program
-// calls the queue's Forget, after [NextRequeue] its AddAfter with result.After and then Forget, after [NextHold] its Add. Then, in
-// every case, it calls [Tracked.AfterHold], which calls the queue's Done: at once, or later if the handler has put the key on hold
-// or the key is interrupted again and again. All methods may be called from any goroutine.
+// If the call has failed, End has called the queue's Fail: the key comes again, or was given up. After
+// [NextForget] the program calls the queue's Forget, after [NextRequeue] its AddAfter with result.After and
+// then Forget, after [NextHold] its Add. Then, in every case, it calls [Tracked.AfterHold], which calls the
+// queue's Done: at once, or later if the handler has put the key on hold or the key is interrupted again and
+// again. All methods may be called from any goroutine.
 //
 // A queue that is not of this project counts no failures. So make it an [workqueue.ExtendedRateLimiting] by
 // [workqueue.ExtendRateLimiting], and use only that, for the tracker and for the workers.
 //
-// A panic of a hook, the queue or its limiter reaches the caller of a method. On a goroutine of the tracker, which looks for stuck
-// handlers, ends holds or asks the queue about records, it is logged.
+// A panic of a hook, the queue or its limiter reaches the caller of a method. On a goroutine of the tracker,
+// which looks for stuck handlers, ends holds or asks the queue about records, it is logged.
 type Tracker[T comparable] struct {
 	queue     workqueue.ExtendedRateLimiting[T] // made of raw, if that is none
 	raw       workqueue.TypedRateLimitingInterface[T]
@@ -52,7 +54,8 @@ type Tracker[T comparable] struct {
 
 	// readStats returns Stats without OldestUnanswered.
 	readStats func() Stats
-	// catchPanic runs foreign code on a goroutine of the tracker. A panic ends the pool. A Tracker without a pool only logs it.
+	// catchPanic runs foreign code on a goroutine of the tracker. A panic ends the pool. A Tracker without a
+	// pool only logs it.
 	catchPanic func(f func())
 
 	lastSweep atomic.Int64 // when a sweep was last started, in nanoseconds since 1970
@@ -76,9 +79,10 @@ type Tracker[T comparable] struct {
 	}
 }
 
-// NewTracker returns a tracker for the keys of queue. It uses the options that are about calls: Name, MaxRetries, HandlerTimeout, StuckAfter,
-// KeepGivenUp, OnFinish, OnGiveUp, OnStuck, Logger, Clock and, for the buckets of histograms, MetricsProvider. That does not discover the
-// tracker: see [Tracker.Inspector]. NewTracker panics if an option makes no sense, or queue is nil or a nil pointer.
+// NewTracker returns a tracker for the keys of queue. It uses the options that are about calls: Name,
+// MaxRetries, HandlerTimeout, StuckAfter, KeepGivenUp, OnFinish, OnGiveUp, OnStuck, Logger, Clock and, for
+// the buckets of histograms, MetricsProvider. That does not discover the tracker: see [Tracker.Inspector].
+// NewTracker panics if an option makes no sense, or queue is nil or a nil pointer.
 func NewTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Tracker[T] {
 	if queue = notNilPointer(queue); queue == nil {
 		panic("worker: NewTracker without a queue")
@@ -93,7 +97,8 @@ func NewTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	return b
 }
 
-// notNilPointer returns queue, or nil if it holds a nil pointer, as when a variable of a concrete type of queue was never set.
+// notNilPointer returns queue, or nil if it holds a nil pointer, as when a variable of a concrete type of
+// queue was never set.
 func notNilPointer[T comparable](queue workqueue.TypedRateLimitingInterface[T]) workqueue.TypedRateLimitingInterface[T] {
 	if v := reflect.ValueOf(queue); v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil

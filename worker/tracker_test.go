@@ -282,7 +282,7 @@ func TestStatsOfTrackerWithEndedAreTheLast(t *testing.T) {
 	}
 }
 
-// Tracker find out that a key that fails there has succeeded elsewhere. A queue that is not Extended must be made so.
+// A tracker finds out that a key that fails there has succeeded elsewhere. A queue that is not Extended must be made so.
 func TestTrackerOfTwoPrograms(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		defer q.ShutDown()

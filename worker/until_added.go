@@ -7,20 +7,23 @@ import (
 	"sync/atomic"
 )
 
-// untilAdded makes the contexts of UntilAdded in one call. One goroutine waits for the add, however many contexts there are.
+// untilAdded makes the contexts of UntilAdded in one call. One goroutine waits for the add, however many
+// contexts there are.
 type untilAdded struct {
 	// interrupted is set when one of the contexts ends because the key was added again.
 	interrupted atomic.Bool
 
 	mu sync.Mutex
-	// added ends with the call and, with the cause ErrAdded, when the key is added again. The first UntilAdded makes it.
+	// added ends with the call and, with the cause ErrAdded, when the key is added again. The first
+	// UntilAdded makes it.
 	added    context.Context
 	endAdded context.CancelCauseFunc
 	// last is the context that was returned last. It was made from parent.
 	parent, last context.Context
 }
 
-// from returns a context made from ctx that also ends when again is closed, and when call, the context of the whole call, ends.
+// from returns a context made from ctx that also ends when again is closed, and when call, the context of the
+// whole call, ends.
 func (u *untilAdded) from(ctx, call context.Context, again <-chan struct{}) context.Context {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -53,7 +56,8 @@ func (u *untilAdded) from(ctx, call context.Context, again <-chan struct{}) cont
 		end()
 		return until
 	}
-	// added ends until, also at the end of the call, which ctx may outlive. When ctx ends until first, added must forget it.
+	// added ends until, also at the end of the call, which ctx may outlive. When ctx ends until first, added
+	// must forget it.
 	stop := context.AfterFunc(u.added, end)
 	context.AfterFunc(until, func() { stop() })
 	u.parent, u.last = ctx, until

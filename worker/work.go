@@ -10,8 +10,8 @@ import (
 	"github.com/keyedqueue/workqueue/stablehash"
 )
 
-// This file follows a key from top to bottom: work gets it, process begins its call in the tracker, handle calls the handler,
-// and carryOut does with the key what was decided. Done comes last.
+// This file follows a key from top to bottom: work gets it, process begins its call in the tracker, handle
+// calls the handler, and carryOut does with the key what was decided. Done comes last.
 
 // worker is one of a pool's workers. A goroutine runs work for it; if a handler ends that goroutine with
 // runtime.Goexit, another one takes its place.
@@ -63,7 +63,8 @@ func (p *Pool[T]) work(w *worker[T]) {
 	}
 }
 
-// nextGet returns the context for w's next GetContext, or takes w from the pool and returns false. getErr is what the last one returned.
+// nextGet returns the context for w's next GetContext, or takes w from the pool and returns false. getErr is
+// what the last one returned.
 func (p *Pool[T]) nextGet(w *worker[T], getErr error) (context.Context, bool) {
 	shutDown := errors.Is(getErr, workqueue.ErrShutDown) // Not under mu: the error may be foreign.
 	p.mu.Lock()
@@ -72,7 +73,8 @@ func (p *Pool[T]) nextGet(w *worker[T], getErr error) (context.Context, bool) {
 	// The queue is shut down and empty, but the Done of another worker may still queue its key. So:
 	//   - w leaves if there are other workers: each of them asks the queue again after its Done.
 	//   - The last worker ends the pool,
-	//   - unless another one has left since w asked the queue: the Done of that one may have queued a key. Then w asks once more.
+	//   - unless another one has left since w asked the queue: the Done of that one may have queued a key.
+	//     Then w asks once more.
 	if shutDown && isLast && w.departedSeen == p.mu.departed {
 		p.moveOnLocked(phaseFinishing)
 	}
@@ -85,8 +87,9 @@ func (p *Pool[T]) nextGet(w *worker[T], getErr error) (context.Context, bool) {
 	return p.mu.getCtx, true
 }
 
-// awaitHeld is called when the queue is shut down and empty. It ends all pauses. Then, if keys are on hold, it waits for the end of one,
-// which may queue the key. It returns false, and w may leave, if no key is on hold and no hold has ended since w last asked.
+// awaitHeld is called when the queue is shut down and empty. It ends all pauses. Then, if keys are on hold,
+// it waits for the end of one, which may queue the key. It returns false, and w may leave, if no key is on
+// hold and no hold has ended since w last asked.
 func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
 	p.tracker.endPauses()
 	ended, changed := p.tracker.watchHolds()
@@ -102,7 +105,8 @@ func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
 	return true
 }
 
-// process does everything with a key that a worker has got. Done comes last, exactly once whatever panics or ends the goroutine before.
+// process does everything with a key that a worker has got. Done comes last, exactly once whatever panics or
+// ends the goroutine before.
 func (p *Pool[T]) process(w *worker[T], key T) {
 	e := w.Tracked
 	defer e.afterHold(p.done)
@@ -139,7 +143,8 @@ func (p *Pool[T]) mayStartLocked() bool {
 	return p.startCtx.Err() == nil && p.mu.phase < phaseFinishing
 }
 
-// giveBack adds a key that was not started to the queue again. It reports the key if somebody has shut the queue down, or the add panics.
+// giveBack adds a key that was not started to the queue again. It reports the key if somebody has shut the
+// queue down, or the add panics.
 func (p *Pool[T]) giveBack(e *Tracked[T]) {
 	key, added := e.result.Key, false
 	defer func() {
@@ -151,8 +156,8 @@ func (p *Pool[T]) giveBack(e *Tracked[T]) {
 	p.addAfter(e, 0)
 	added = true
 	if len(causes.Last) > 0 && e.priority >= 0 { // An add with a cause has priority 0, and the higher one counts.
-		// The queue takes Causes.First from the first cause that it gets. So it gets the oldest cause twice: first with that time, which may
-		// be before its own, and then as it is, which replaces it in Last.
+		// The queue takes Causes.First from the first cause that it gets. So it gets the oldest cause twice:
+		// first with that time, which may be before its own, and then as it is, which replaces it in Last.
 		oldest := causes.Last[0]
 		oldest.Time = causes.First
 		workqueue.AddCause(p.queue, key, oldest)
@@ -167,7 +172,8 @@ func (p *Pool[T]) noteNotStarted(key T) {
 	p.locked(func() { p.mu.notStarted = append(p.mu.notStarted, key) })
 }
 
-// handle calls the handler, and does what its answer asks for, also if the handler panics or ends the goroutine.
+// handle calls the handler, and does what its answer asks for, also if the handler panics or ends the
+// goroutine.
 func (p *Pool[T]) handle(e *Tracked[T]) {
 	returned := false
 	defer func() {
@@ -192,7 +198,8 @@ func (p *Pool[T]) handle(e *Tracked[T]) {
 	returned = true
 }
 
-// decide decides what becomes of the key. If the queue or its limiter panics, the key has failed and does not come again.
+// decide decides what becomes of the key. If the queue or its limiter panics, the key has failed and does not
+// come again.
 func (p *Pool[T]) decide(e *Tracked[T]) {
 	decided := false
 	defer func() {
@@ -204,7 +211,8 @@ func (p *Pool[T]) decide(e *Tracked[T]) {
 	decided = true
 }
 
-// carryOut does in the queue what was decided, but for failures, which the queue has dealt with. Done comes later.
+// carryOut does in the queue what was decided, but for failures, which the queue has dealt with. Done comes
+// later.
 func (p *Pool[T]) carryOut(e *Tracked[T]) {
 	r := &e.result
 	if p.queue.ShuttingDown() { // The key has come after all, by an add from before the shutdown.

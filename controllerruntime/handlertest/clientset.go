@@ -21,16 +21,18 @@ import (
 	core "github.com/keyedqueue/workqueue/handlertest"
 )
 
-// logErrorsOnce takes out the handler of apimachinery's HandleError that makes its caller sleep until a millisecond after the last
-// error. It remembers that error's time from the bubble of an earlier run, which may be hours later in virtual time, and a worker
-// would sleep for as long. The one that logs is kept.
+// logErrorsOnce takes out the handler of apimachinery's HandleError that makes its caller sleep until a
+// millisecond after the last error. It remembers that error's time from the bubble of an earlier run, which
+// may be hours later in virtual time, and a worker would sleep for as long. The one that logs is kept.
 var logErrorsOnce = sync.OnceFunc(func() { utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1] })
 
-// Attach makes fake, the Fake of an empty fake clientset of client-go, one of a process, for controllers on client-go that run
-// as Scenario.Program: its calls take time, its watches lag, and the process may crash after each of its writes. With a nil
-// process it is for others, whose calls take no time, and who may create an object with its status.
+// Attach makes fake, the Fake of an empty fake clientset of client-go, one of a process, for controllers on
+// client-go that run as Scenario.Program: its calls take time, its watches lag, and the process may crash
+// after each of its writes. With a nil process it is for others, whose calls take no time, and who may create
+// an object with its status.
 //
-// A fake clientset does not see the contexts of calls, so one that has ended stops no write. Its watches do not list anew.
+// A fake clientset does not see the contexts of calls, so one that has ended stops no write. Its watches do
+// not list anew.
 func (c *Cluster) Attach(fake *clienttesting.Fake, p *core.Process) {
 	logErrorsOnce()
 	k := &kubeClient{cluster: c}
@@ -43,8 +45,8 @@ func (c *Cluster) Attach(fake *clienttesting.Fake, p *core.Process) {
 		kinds[plural] = kind
 	}
 	fake.AddReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		// Invokes holds this lock, which serves its own list of actions, while it calls this function. Nobody must wait for a
-		// lock while virtual time passes, and other calls go on meanwhile.
+		// Invokes holds this lock, which serves its own list of actions, while it calls this function. Nobody
+		// must wait for a lock while virtual time passes, and other calls go on meanwhile.
 		action = action.DeepCopy() // What the controller has in hand does not change.
 		fake.Unlock()
 		defer fake.Lock()

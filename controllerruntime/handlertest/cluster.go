@@ -26,9 +26,9 @@ import (
 
 // Cluster has the truth of one run: the objects, as an API server has them. [NewCluster] makes one.
 type Cluster struct {
-	// OnChange, if set, is called before each change, of reconcilers and of others: old is nil when an object is
-	// created, new when it is gone. It counts, or refuses a change as an admission webhook does, by an error,
-	// which is what the caller gets.
+	// OnChange, if set, is called before each change, of reconcilers and of others: old is nil when an object
+	// is created, new when it is gone. It counts, or refuses a change as an admission webhook does, by an
+	// error, which is what the caller gets.
 	OnChange func(old, new client.Object) error
 
 	scheme   *runtime.Scheme

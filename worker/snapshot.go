@@ -1,0 +1,205 @@
+package worker
+
+import (
+	"context"
+	"iter"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/keytable"
+)
+
+// RunningKey is a key whose handler is running.
+type RunningKey[T comparable] struct {
+	Key T `json:"key"`
+	// Attempt is 1, and one more for each failure in a row before this call.
+	Attempt int `json:"attempt"`
+	// Started is when the call began, and Duration how long ago.
+	Started  time.Time     `json:"started"`
+	Duration time.Duration `json:"duration_ns"`
+	// Stuck reports that the call has taken too long. See Options.StuckAfter.
+	Stuck bool `json:"stuck"`
+	// Canceled reports that [Pool.Cancel] has ended the call's context.
+	Canceled bool `json:"canceled"`
+	// Stack is that of the handler's goroutine when it was found stuck, at most 8 KiB of it. OnStuck and
+	// [Pool.SnapshotKey] have it; in [Pool.Snapshot], which may list many keys, it is empty.
+	Stack string `json:"stack,omitempty"`
+}
+
+// Snapshot is what a pool does at one moment, for people. It holds copies.
+type Snapshot[T comparable] struct {
+	// Stats count all keys, also those that the lists leave out.
+	Stats Stats `json:"stats"`
+	// Running are the keys that are being handled, the one that started first at the front.
+	Running []RunningKey[T] `json:"running"`
+	// Held are the keys that are on hold, the one whose hold began first at the front.
+	Held []HeldKey[T] `json:"held"`
+	// Failing are the keys whose last call has failed, the last failure first. The pool remembers the errors
+	// of 10,000.
+	Failing []FailedKey[T] `json:"failing"`
+	// GivenUp are the last keys that were given up, the last one first: Options.KeepGivenUp at most. A key
+	// leaves the list when this pool handles it and does not give it up again, and by Forget.
+	GivenUp []FailedKey[T] `json:"given_up"`
+	// Unanswered is the key of the oldest change in Stats.OldestUnanswered. It is nil if there is none, and
+	// if the queue cannot name it: it is queued behind others, in a queue with priorities or with an order of
+	// its own.
+	Unanswered *UnansweredKey[T] `json:"unanswered,omitempty"`
+}
+
+// KeySnapshot is what a pool knows of a key. It holds copies.
+type KeySnapshot[T comparable] struct {
+	Key T `json:"key"`
+	// Running is the running call, or nil.
+	Running *RunningKey[T] `json:"running,omitempty"`
+	// Held is set while the key is on hold.
+	Held *HeldKey[T] `json:"held,omitempty"`
+	// Failing is set if the last call has failed and the key is to come again, GivenUp if the key was given
+	// up.
+	Failing *FailedKey[T] `json:"failing,omitempty"`
+	GivenUp *FailedKey[T] `json:"given_up,omitempty"`
+	// FailedCalls are the first and the last four calls that have failed in a row, the last one last. The
+	// pool keeps them of the 10,000 failing keys that failed last and of Options.KeepGivenUp that were given
+	// up, 16 MiB in all: beyond that, those of the keys that failed longest ago go, and given-up keys as a
+	// whole.
+	FailedCalls []FailedCall `json:"failed_calls,omitempty"`
+	// Causes are why the running call came.
+	Causes workqueue.Causes `json:"causes,omitzero"`
+	// Interruptions is how often in a row the last calls were interrupted, or their holds released at once.
+	// After five a pool calls the key ever more slowly.
+	Interruptions int `json:"interruptions,omitempty"`
+	// MaxAttempts is how often the key is tried before it is given up, or 0 without a limit.
+	MaxAttempts int `json:"max_attempts,omitempty"`
+}
+
+// maxSnapshot bounds the failing keys of a Snapshot, because it asks the queue about each.
+const maxSnapshot = 512
+
+// Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue
+// about these: it forgets those that the queue does not count as failing, because they were removed or others
+// have handled them, and shows when the others come due. After a second it asks no more, and returns the rest
+// as the pool knows them.
+func (t *Tracker[T]) Snapshot(limit int) Snapshot[T] {
+	s := t.snapshot(limit, maxSnapshot)
+	for i := range s.Running {
+		s.Running[i].Stack = ""
+	}
+	return s
+}
+
+// snapshot is Snapshot with stacks, and at most so many failing keys.
+func (t *Tracker[T]) snapshot(limit, mostFailing int) Snapshot[T] {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	s := Snapshot[T]{Running: t.running(limit), Held: t.heldKeys(limit), Failing: []FailedKey[T]{}}
+	for k := range keytable.Take(limit, t.failing(ctx, mostFailing)) {
+		k.NextTry = t.nextTry(ctx, k.Key)
+		s.Failing = append(s.Failing, k)
+	}
+	s.GivenUp = t.givenUp(limit)
+	s.Stats, s.Unanswered = t.stats()
+	if s.Unanswered == nil && s.Stats.OldestUnanswered > 0 {
+		s.Unanswered = t.oldestQueued(s.Stats.OldestUnanswered)
+	}
+	return s
+}
+
+// failing yields, of the last limit keys that failed, those that still fail, the last failure first. Until
+// ctx ends it forgets stale ones.
+func (t *Tracker[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]] {
+	return func(yield func(FailedKey[T]) bool) {
+		for _, k := range t.listed(&t.mu.records.failing, limit) {
+			fails := ctx.Err() != nil || !t.endIfOver(k.Key)
+			if fails && !yield(k) {
+				return
+			}
+		}
+	}
+}
+
+func (t *Tracker[T]) givenUp(limit int) []FailedKey[T] { return t.listed(&t.mu.records.givenUp, limit) }
+
+func (t *Tracker[T]) listed(list *keytable.List, limit int) []FailedKey[T] {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.mu.records.listed(list, limit)
+}
+
+// nextTry asks the queue when a failing key comes due, unless ctx has ended. It is zero if the key does not
+// wait.
+func (t *Tracker[T]) nextTry(ctx context.Context, key T) (due time.Time) {
+	if ctx.Err() == nil {
+		if k, _ := t.queue.SnapshotKey(key); k.State == workqueue.KeyWaiting {
+			due = k.Due
+		}
+	}
+	return due
+}
+
+// running returns up to limit keys that are being handled, the one that started first at the front.
+func (t *Tracker[T]) running(limit int) []RunningKey[T] {
+	keys := []RunningKey[T]{}
+	t.mu.Lock()
+	for _, e := range t.mu.running {
+		keys = append(keys, e.current.RunningKey)
+	}
+	t.mu.Unlock()
+	now := t.options.Clock.Now() // After the keys were read: none of them has started since.
+	for i := range keys {
+		keys[i].Duration = now.Sub(keys[i].Started)
+	}
+	slices.SortStableFunc(keys, func(a, b RunningKey[T]) int { return a.Started.Compare(b.Started) })
+	return keys[:max(0, min(limit, len(keys)))]
+}
+
+// SnapshotKey returns what the pool knows of one key. It asks the queue as [Pool.Snapshot] does, and looks
+// through the workers.
+func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	t.endIfOver(key)
+	s := t.readRecord(key)
+	if k := t.holdOf(key); k != nil {
+		h := k.describe()
+		s.Held = &h
+	}
+	if t.options.MaxRetries != UnlimitedRetries {
+		s.MaxAttempts = max(t.options.MaxRetries, 0) + 1 // NoRetries is negative.
+	}
+	if s.Failing != nil {
+		if s.Failing.Attempt == 0 { // Its errors had to go.
+			s.Failing.Attempt, _ = t.queue.Failures(key)
+		}
+		s.Failing.NextTry = t.nextTry(ctx, key)
+	}
+	for _, r := range t.running(math.MaxInt) {
+		if r.Key == key {
+			s.Running, s.Causes = &r, t.queue.Causes(key)
+		}
+	}
+	return s
+}
+
+// readRecord returns what is known of key here.
+func (t *Tracker[T]) readRecord(key T) KeySnapshot[T] {
+	k := KeySnapshot[T]{Key: key}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, rec := t.mu.records.find(key)
+	if rec == nil {
+		return k
+	}
+	k.Interruptions = int(rec.interruptions)
+	failed := FailedKey[T]{Key: key}
+	if rec.errors != nil {
+		failed, k.FailedCalls = describe(key, rec.errors), slices.Clone(rec.errors.calls)
+	}
+	switch rec.trouble {
+	case failing:
+		k.Failing = &failed
+	case givenUp:
+		k.GivenUp = &failed
+	}
+	return k
+}
