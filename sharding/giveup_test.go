@@ -93,7 +93,7 @@ func TestNewTableDoesNotWaitForever(t *testing.T) {
 				stuck.Add(0)
 				stuck.Add(1) // One of them is b's.
 				_, _ = stuck.Get()
-				b.config.Queues = []string{""}
+				expectQueues(b, "")
 				NewQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string], Hash: func(string) uint64 { return 1 << 63 }})
 			}
 			mustDelete(t, store, "g-table")

@@ -31,6 +31,13 @@ func join(t *testing.T, store Store, group, name string, queues ...string) *Memb
 	return m
 }
 
+// expectQueues changes Config.Queues of a member that runs.
+func expectQueues(m *Member, queues ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.config.Queues = queues
+}
+
 // objects are the keys of a hundred objects as two versions of a program name them.
 func objects() (paths []string, names []namespacedName) {
 	for i := range 100 {
@@ -75,7 +82,8 @@ func TestRollingUpdateOfHashes(t *testing.T) {
 			newQueueOf(new, QueueConfig[string]{Hash: byNamespace})
 		},
 		"the hash of another queue": func(old, new *Member) {
-			old.config.Queues, new.config.Queues = []string{"q", "r"}, []string{"q", "r"}
+			expectQueues(old, "q", "r")
+			expectQueues(new, "q", "r")
 			newQueueOf(old, QueueConfig[string]{Name: "q"})
 			newQueueOf(old, QueueConfig[string]{Name: "r", Hash: byNamespace})
 			newQueueOf(new, QueueConfig[string]{Name: "q", Hash: byNamespace})
