@@ -56,7 +56,7 @@ type Reconciler[request comparable] struct {
 
 // controller is what a Reconciler knows of its controller.
 type controller[request comparable] struct {
-	queue *Queue[request]
+	queue   *Queue[request]
 	tracker *worker.Tracker[request]
 }
 
