@@ -221,6 +221,9 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now tim
 	c, before := r.counts, s.counts
 	if !b.wantsAll { // The reply lacks these.
 		c.Failing, c.GivenUp, c.SetAside, c.Repaired, c.OldestQueued = before.Failing, before.GivenUp, before.SetAside, before.Repaired, before.OldestQueued
+		if c.Paused {
+			c.PausedBy, c.PausedSince = before.PausedBy, before.PausedSince
+		}
 	}
 	s.counts = c
 	q.mu.totals.stats.Adds += uint64(r.changed)

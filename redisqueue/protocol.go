@@ -174,6 +174,13 @@ type answer struct {
 	givenUp bool
 }
 
+// pausedBy splits the field of META with that name. It leaves at zero if another program has written the field.
+func pausedBy(field string) (at int64, by string) {
+	p := parser{rest: field}
+	at = p.digits(16)
+	return at, p.rest
+}
+
 func fromMicros(n int64) time.Duration { return time.Duration(min(n, 1<<62/1000)) * time.Microsecond }
 
 // handedOut is a key from the server.
@@ -240,6 +247,9 @@ func parseReply(text string) (*reply, error) {
 			causes := int(p.number())
 			key.encoded, key.causes = p.take(n), p.take(causes)
 			r.keys = append(r.keys, key)
+		case "p":
+			at, by := pausedBy(p.take(int(p.number())))
+			c.PausedSince, c.PausedBy = time.Now().Add(-fromMicros(r.now-at)), by
 		default:
 			p.bad = true
 		}
