@@ -39,7 +39,7 @@ const maxPriority = 1_000_000
 // After shutdown it does nothing, as Add.
 func (q *Queue[T]) AddWithPriority(item T, priority int, after time.Duration) {
 	priority = max(-maxPriority, min(priority, maxPriority))
-	q.enqueue(item, func(s *shard[T], encoded string) (seq uint64) {
+	q.enqueue(item, func(s *shard[T], encoded string) opSeq {
 		if after > 0 {
 			q.mu.totals.stats.Retries++
 		} else if len(s.watched) > 0 {

@@ -141,8 +141,8 @@ func (s *shard[T]) argv(b *batch) []any {
 		}
 	}
 	args := make([]any, 0, 9+len(b.encoded))
-	args = append(args, b.session.id, b.session.seq, s.q.config.Lease.Microseconds(), b.want, flags, s.q.settings, s.q.config.description)
-	if b.session.seq == 1 {
+	args = append(args, b.session.id, b.session.batchSeq, s.q.config.Lease.Microseconds(), b.want, flags, s.q.settings, s.q.config.description)
+	if b.session.batchSeq == 1 {
 		args = append(args, string(codeIdentify)+s.q.config.Replica)
 	}
 	args = append(args, b.encoded...)

@@ -115,9 +115,8 @@ type KeyInfo[T comparable] struct {
 	// Fence is that of the hand-out, see [Fence]. They are empty for a key that is not held.
 	Holder string
 	Fence  int64
-	// LostLeases is how often in a row the key's lease was lost. It need not be a whole number: see
-	// [Config].MaxLostLeases.
-	LostLeases float64
+	// LostLeases is how often in a row the key's lease was lost.
+	LostLeases int
 	// GivenUp is nil for a key that was not given up.
 	GivenUp *workqueue.GivenUpKey[T]
 	// SetAside: a replica could not decode the key. Only Key says so.

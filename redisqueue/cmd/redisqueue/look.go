@@ -108,7 +108,7 @@ type keyRow struct {
 	Holder     *text       `json:"holder"`
 	Fence      *int64      `json:"fence"`
 	Failures   *int        `json:"failures"`
-	LostLeases *float64    `json:"lost_leases"`
+	LostLeases *int        `json:"lost_leases"`
 	GivenUp    *givenUpRow `json:"given_up"`
 	SetAside   *bool       `json:"set_aside"`
 	Causes     *causesRow  `json:"causes"`
@@ -296,7 +296,7 @@ func (c *command) show(ctx context.Context, args []string) error {
 		field("due", "%s, %s", age(r.Due), stamp(r.Due))
 	}
 	field("failures", "%d", *r.Failures)
-	field("lost leases", "%g in a row", *r.LostLeases)
+	field("lost leases", "%d in a row", *r.LostLeases)
 	if g := r.GivenUp; g != nil {
 		field("given up", "%s, %s, after %d attempts: %s", age(g.At), stamp(g.At), g.Attempts, escaped(string(g.Reason), false))
 	}
