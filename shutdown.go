@@ -8,8 +8,8 @@ import (
 )
 
 // ShutDown makes the queue ignore adds, and Get return once nothing is queued. It may be called any number of
-// times, also while or after the queue is drained. It waits for the goroutine that refreshes metrics, if there
-// is one, and for nothing else.
+// times, also while or after the queue is drained. It waits for the goroutine that refreshes metrics, if any,
+// and for nothing else.
 func (q *Typed[T]) ShutDown() {
 	defer q.ticker.Wait()
 	q.mu.Lock()
