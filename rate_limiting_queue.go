@@ -20,8 +20,7 @@ type TypedRateLimitingInterface[T comparable] interface {
 	// After shutdown it adds nothing.
 	AddRateLimited(item T)
 
-	// Forget makes the limiter forget the failures of item, whether it has succeeded or is given up.
-	// The worker still has to call Done.
+	// Forget makes the limiter forget item's failures, after a success or when it is given up. It is no Done.
 	Forget(item T)
 
 	// NumRequeues returns how many failures of item the limiter has counted since it was forgotten.
