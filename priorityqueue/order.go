@@ -61,7 +61,8 @@ func (q *Queue[T]) joinLineLocked(s keytable.Slot, it *item, priority int, now t
 
 // becomeQueuedLocked makes the key at s, which stands in a line, one that can be taken.
 func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, it *item) {
-	it.state, it.limited = queued, false
+	it.state = queued
+	it.set(limited, false)
 	l := &q.mu.lines.At(it.line).Value
 	q.countQueuedLocked(l, 1)
 	if l.queued == 1 || q.config.PlaceOfAdd && q.firstQueuedLocked(l) == s {
@@ -185,7 +186,8 @@ func (q *Queue[T]) deleteLineLocked(n keytable.Slot) {
 	}
 }
 
-// placeLineLocked puts line n into the heap where it belongs, by its first queued key.
+// placeLineLocked puts line n where it belongs: by its first queued key into order, or into blocked if its
+// group is blocked, or into neither if no key is queued.
 func (q *Queue[T]) placeLineLocked(n keytable.Slot) {
 	e := q.mu.lines.At(n)
 	l := &e.Value
@@ -203,25 +205,20 @@ func (q *Queue[T]) placeLineLocked(n keytable.Slot) {
 		return
 	}
 	l.in = after
-	if before != nil {
-		before.Remove(n)
-	}
-	if after != nil {
-		after.Push(q.entryLocked(n, q.firstQueuedLocked(l)))
-	}
-	if q.config.Group == nil {
-		return
-	}
 	switch before {
 	case &q.mu.order:
+		q.mu.order.Remove(n)
 		q.leaveRingLocked(n)
 	case &q.mu.blocked:
+		q.mu.blocked.Remove(n)
 		q.mu.blockedKeys -= l.queued
 	}
 	switch after {
 	case &q.mu.order:
+		q.mu.order.Push(q.entryLocked(n, q.firstQueuedLocked(l)))
 		q.joinRingLocked(n)
 	case &q.mu.blocked:
+		q.mu.blocked.Push(q.entryLocked(n, q.firstQueuedLocked(l)))
 		q.mu.blockedKeys += l.queued
 	}
 }

@@ -42,43 +42,56 @@ const (
 
 func (s state) isHeld() bool { return s == processing || s == rerun || s == rerunLater }
 
-// item is what the queue knows of every key.
+// item is what the queue knows of every key, and details is what it knows of some. What a field means is said
+// here for the states in which it means something. In others it is zero where the table says so, and anything
+// where not. A key "comes again" in the states rerun and rerunLater.
+//
+//	field          in the states                 is
+//	priority       queued, waiting               that of the next hand-out
+//	               held                          that with which the key was handed out
+//	line           queued; rerun by PlaceOfAdd   the line in which the key stands, otherwise None
+//	links          the same, and resting         its neighbours there
+//	added          all but resting               what details.added is
+//	limited        waiting, rerunLater           the key's time has the limiter's delay in it, otherwise false
+//	failed         held                          a failure was counted since the hand-out
+//	quiet          comes again                   all adds since the hand-out were quiet: they do not interrupt
+//	noted          all but resting               there is a note: causes, or somebody waits for the next add
+//	rerunPriority  comes again                   the priority of the next hand-out
+//	placed         like line, with Aging         when the key took its place there
+//	details.added  unless addedUnknown           when the key was first added since its last hand-out
+//	started        all, with MinInterval         when the key was last handed out, or longAgo
+//	asked          waiting, rerunLater,          when the key is to come. It is in due with this time, or with
+//	               with MinInterval              the end of its interval if that is later
 type item struct {
-	// priority is that of a queued or waiting key, and that with which a held one was handed out.
 	priority int
-	// line is the one in which a queued key stands or, with PlaceOfAdd, a key in state rerun. It is None for
-	// others.
-	line  keytable.Slot
-	state state
-	// limited reports, of a waiting or rerunLater key, that its time has the limiter's delay in it.
-	limited bool
-	// failed reports, of a held key, that a failure was counted since its hand-out.
-	failed bool
-	// quiet reports, in state rerun or rerunLater, that all adds since the hand-out were quiet: they do not
-	// interrupt the worker.
-	quiet bool
-	// noted reports that there is a note about the key: causes, or somebody who waits for its next add.
-	noted bool
-	// added reports what details.added is.
+	line     keytable.Slot
+	state    state
+	flags
 	added addedBy
 	links keytable.Links
 }
 
-// details are about keys that have waited or are added while held, and with Aging or MinInterval about every
-// key. What a field means is said only in the states and with the settings that it names; otherwise it holds
-// anything.
 type details struct {
-	// rerunPriority is the priority of a key in state rerun or rerunLater for its next hand-out.
-	rerunPriority int
-	// placed is when a key that stands in a line took its place there, with Aging.
-	placed time.Duration
-	// added is when the key was first added since its last hand-out, unless item.added is addedUnknown.
-	added time.Duration
-	// started is when the key was last handed out, with MinInterval, or longAgo.
-	started time.Duration
-	// asked is when a waiting or rerunLater key is to come, with MinInterval: the key is in due with this
-	// time, or with the end of its interval if that is later.
-	asked time.Duration
+	rerunPriority                 int
+	placed, added, started, asked time.Duration
+}
+
+// flags are several of limited, failed, quiet and noted.
+type flags uint8
+
+const (
+	limited flags = 1 << iota
+	failed
+	quiet
+	noted
+)
+
+func (f flags) has(one flags) bool { return f&one != 0 }
+
+func (f *flags) set(one flags, on bool) {
+	if *f &^= one; on {
+		*f |= one
+	}
 }
 
 // addedBy is whose add details.added is about. The greater counts: events, which MaxDelay bounds, before
@@ -197,7 +210,10 @@ func New[T comparable](config Config[T]) *Queue[T] {
 		config.Delay = Earliest
 	}
 	q := &Queue[T]{config: config, alwaysTimed: config.Aging > 0 || config.MinInterval > 0}
-	q.failures = failures.New(config.Clock, q.has)
+	q.failures = failures.New(config.Clock, func(key T) bool {
+		_, found := q.snapshotKey(key)
+		return found
+	})
 	q.loop = dueloop.New(config.Clock, q.moveDue)
 	q.mu.lastPlaced = longAgo
 	q.mu.pauses, q.mu.pauseEnd = new(pauses), dueloop.Never

@@ -83,13 +83,12 @@ end
 
 -- The fields of META:
 --   description  what all replicas must have in common     pausedUntil  when the queue's pause ends, FOREVER without an end
---   pausedBy     who has paused the queue                   pausedAt     when
+--   pausedBy     when that was set, and by which replica   limitedAt    since when the start limit holds keys back
 --   keeper       the session that wakes at keeperCalls     leaseTime    the lease clock
 --   time         the queue's clock at the last batch       offset       how far that clock is ahead of the server's
 --   fence        the last fence or place                   dirty        how many keys are processing+dirty
 --   repaired     how many entries were repaired            repairAt     where the scan for such entries goes on
 --   tokens       what the token bucket had at filled       startsAt     see the start limit in handout.lua
---   limitedAt    since when the start limit holds keys back
 local description, pausedUntil, keeper, keeperCalls, timeBefore, offsetBefore, leaseTime, fence, dirty, repairedBefore, tokens, filled, startsAt, limitedAt = unpack(call(
 	'HMGET', META, 'description', 'pausedUntil', 'keeper', 'keeperCalls', 'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'tokens', 'filled',
 	'startsAt', 'limitedAt'))

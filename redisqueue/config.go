@@ -23,7 +23,9 @@ type Config[T comparable] struct {
 	// Name identifies the queue on the server, and in metrics. It is required, and must not contain braces.
 	Name string
 	// Lease is how long a key stays with a replica from which the server hears nothing. 30 s if zero, at
-	// least 1 s. It should be longer than the server's failover and the replicas' pauses.
+	// least 1 s. It should be longer than the server's failover and the replicas' pauses. If replicas differ
+	// in it, as in a rollout, and the server's clock is set forward meanwhile, one with a shorter Lease may
+	// notice up to a third of it too late that it has lost a key.
 	Lease time.Duration
 	// PollInterval is how often a replica with waiting getters looks for keys, should a wake-up be lost. 1 s
 	// if zero, at most a third of Lease, and if it is below a second at most half of the client's

@@ -345,6 +345,10 @@ if wantsAll then
 	local oldest = state and #state == 16 and not find(state, '%D') and state or '0'
 	occasional = format('%d %d %d %d %s', math.max(0, call('ZCARD', FAILURES) - 1), call('SCARD', ASIDE), givenUp or call('ZCARD', GIVEN), allRepaired, oldest)
 end
+if wantsAll and paused then
+	local by = call('HGET', META, 'pausedBy') or ''
+	results[#results + 1] = 'p' .. #by .. ' ' .. by
+end
 local pauseLeft = not paused and 0 or pausedUntil == FOREVER and -1 or pausedUntil - now
 local reply = format('%s %s %d %d %d %d %d %d %.0f %.0f %d %s %d ', full and 'FULL' or 'OK', since, queued, math.max(0, processing),
 	math.max(0, dirty), math.max(0, waiting), changed, unmatched, nextDue, pauseLeft, limited and 1 or 0, occasional, got) .. table.concat(results)

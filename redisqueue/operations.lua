@@ -512,7 +512,7 @@ for i, code in ipairs(codes) do
 		local ends = length == '0' and 0 or length == 'inf' and FOREVER or math.max(pausedUntil, now + length)
 		if ends ~= pausedUntil then
 			pausedUntil = ends
-			call('HSET', META, 'pausedUntil', whole(ends), 'pausedBy', by, 'pausedAt', since)
+			call('HSET', META, 'pausedUntil', whole(ends), 'pausedBy', since .. by)
 		end
 	elseif code == IDENTIFY then -- the name of the replica;
 		call('HSET', META, 'name:' .. session, key)

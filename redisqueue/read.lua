@@ -25,12 +25,12 @@ local SCAN = {
 }
 
 if what == 'counts' then
-	local meta = call('HMGET', META, 'dirty', 'repaired', 'pausedUntil', 'offset', 'time', 'pausedBy', 'pausedAt', 'limitedAt')
+	local meta = call('HMGET', META, 'dirty', 'repaired', 'pausedUntil', 'offset', 'time', 'pausedBy', 'limitedAt')
 	local time, head = call('TIME'), call('ZRANGE', LINE, 0, 0)[1]
 	return {
 		'queued', call('ZCARD', LINE), 'held', call('ZCARD', HELD), 'delays', call('ZCARD', DELAYS), 'failures', call('ZCARD', FAILURES),
 		'givenUp', call('ZCARD', GIVEN), 'aside', call('SCARD', ASIDE), 'dirty', meta[1], 'repaired', meta[2], 'pausedUntil', meta[3], 'offset', meta[4],
-		'head', head and call('HGET', STATES, head) or false, 'pausedBy', meta[6], 'pausedAt', meta[7], 'limitedAt', meta[8],
+		'head', head and call('HGET', STATES, head) or false, 'pausedBy', meta[6], 'limitedAt', meta[7],
 		'now', string.format('%.0f', math.max(time[1] * 1000000 + time[2] + (meta[4] or 0), meta[5] or 0)),
 	}
 end
