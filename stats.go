@@ -125,7 +125,7 @@ func (h *Histogram) Plus(other *Histogram) *Histogram {
 	return &Histogram{Bounds: h.Bounds, Counts: counts, Sum: h.Sum + other.Sum}
 }
 
-// Stats is that of [Extended].
+// Stats returns the queue's numbers in constant time.
 func (q *Typed[T]) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()

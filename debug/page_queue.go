@@ -149,7 +149,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 	case r.Errors != "":
 		r.listErrors(ctx, h, read)
 	default:
-		groups, counted := read.countErrors()
+		groups, counted := read.countErrors(ctx)
 		r.ErrorGroups, r.Uncounted = groups.sorted(), max(0, read.workers.Failing+read.givenUp()-counted)
 	}
 	// What was given up may be in the queue again.

@@ -53,8 +53,6 @@ type reading struct {
 
 	// late: the queue did not answer, and the numbers are older.
 	late bool
-	// partial: all answered, but there are more failing or given-up keys than are listed.
-	partial bool
 	// missing is why not all of its keys are known, or nil.
 	missing error
 	// err is the first panic, or nil.
@@ -152,6 +150,20 @@ func (r *reading) askQueue(f func()) {
 	began := time.Now()
 	r.guard(f)
 	r.noteMissing(began)
+}
+
+// askEach calls f for each of keys that the queue has, with what it knows of the key now.
+func (r *reading) askEach(ctx context.Context, keys []keyReport, f func(k *keyReport, now workqueue.KeySnapshot[any])) {
+	for i := range keys {
+		if !r.entry.hasQueue() || ctx.Err() != nil {
+			return
+		}
+		r.askQueue(func() {
+			if now, ok := r.entry.queue.SnapshotKey(keys[i].raw); ok {
+				f(&keys[i], now)
+			}
+		})
+	}
 }
 
 // read asks e's queue and pools for their numbers, and for up to limit keys of each state. They may block.
