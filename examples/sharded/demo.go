@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -146,11 +148,12 @@ func (c *cluster) join(ctx context.Context, r *replica) (err error) {
 	}
 	inner := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[int](50*time.Millisecond, time.Second))
 	r.queue = sharding.NewQueue(inner, r.member, sharding.QueueConfig[int]{
-		Keys: func(context.Context) (keys []int, err error) {
+		Keys: func(context.Context) (iter.Seq[int], error) {
+			var keys []int
 			for i := range slots {
 				keys = append(keys, i)
 			}
-			return keys, nil
+			return slices.Values(keys), nil
 		},
 		// So that site i is the one of slot i. Real programs do without.
 		Hash: func(key int) uint64 { return uint64(key) << 58 },
