@@ -90,7 +90,7 @@ func AddCause[T comparable](queue TypedInterface[T], key T, cause Cause) {
 	Extend(queue).AddCause(key, cause)
 }
 
-// AddCause is that of [Extended]. It allocates, and a key with causes takes a few hundred bytes more.
+// AddCause is Add that says why. It allocates, and a key with causes takes a few hundred bytes more.
 func (q *Typed[T]) AddCause(item T, cause Cause) {
 	h := keytable.HashOf(item)
 	if cause.Time.IsZero() {
@@ -104,7 +104,7 @@ func (q *Typed[T]) AddCause(item T, cause Cause) {
 	}
 }
 
-// Causes is that of [Extended].
+// Causes returns why key, which is queued or held, was added: see [Extended].
 func (q *Typed[T]) Causes(item T) Causes {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
@@ -129,7 +129,7 @@ func (q *Typed[T]) causesLocked(s keytable.Slot, k *entry[T]) *Causes {
 	return current
 }
 
-// AddedAgain is that of [Extended].
+// AddedAgain returns a channel that is closed when key, which a worker holds, is added again: see [Extended].
 func (q *Typed[T]) AddedAgain(item T) <-chan struct{} {
 	h := keytable.HashOf(item)
 	q.mu.Lock()

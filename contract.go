@@ -140,7 +140,7 @@ type Leaser[T comparable] interface {
 	LeaseHeld(ctx context.Context, key T) (context.Context, context.CancelFunc)
 	// Facts returns what only this kind of queue knows of its part, for people.
 	Facts() []Fact
-	// Below is that of [Operable].
+	// Below returns the queue that this one wraps, as in [Operable], or nil.
 	Below() any
 }
 

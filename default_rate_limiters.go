@@ -371,7 +371,7 @@ func (c *failureCounts[T]) Forget(item T) {
 	}
 }
 
-// Requeued is that of [RequeueLister]. It looks at all keys that have failed, a few hundred at a time.
+// Requeued yields all keys that have failed with their numbers, a few hundred under one lock.
 func (c *failureCounts[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
 	count := func(s keytable.Slot) int { return int(c.keys.At(s).Value) }
 	return failures.List(&c.keys, c.mu.Lock, c.mu.Unlock, count), true

@@ -179,7 +179,7 @@ func (q *Typed[T]) notifyAndUnlock() {
 	}
 }
 
-// Add is that of [TypedInterface].
+// Add queues item, unless it is queued already. If a worker holds it, Done queues it.
 func (q *Typed[T]) Add(item T) {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
@@ -249,7 +249,7 @@ func (q *Typed[T]) pushLocked(s keytable.Slot, k *entry[T]) {
 	}
 }
 
-// Len is that of [TypedInterface].
+// Len returns how many keys are queued. Keys that workers hold do not count.
 func (q *Typed[T]) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -263,14 +263,14 @@ func (q *Typed[T]) lenLocked() int {
 	return q.mu.ready.n
 }
 
-// Get is that of [TypedInterface]. After shutdown, when nothing is queued, it does not block, also while
-// other workers hold keys that will be queued again.
+// Get waits for a key and hands it out until Done. After shutdown, when nothing is queued, it does not block,
+// also while other workers hold keys that will be queued again.
 func (q *Typed[T]) Get() (item T, shutdown bool) {
 	item, err := q.getUntil(nil)
 	return item, err != nil
 }
 
-// GetContext is that of [Extended].
+// GetContext is Get that gives up when ctx is done: see [Extended].
 func (q *Typed[T]) GetContext(ctx context.Context) (item T, err error) {
 	// Methods of ctx are foreign code, which must not run under the lock.
 	if err := ctx.Err(); err != nil {
@@ -345,7 +345,8 @@ func (q *Typed[T]) preloadLocked() {
 	}
 }
 
-// Done is that of [TypedInterface]. Of a key that no worker holds it only counts [Stats].UnmatchedDones.
+// Done ends the work on item, and queues it if it was added meanwhile. Of a key that no worker holds it only
+// counts [Stats].UnmatchedDones.
 func (q *Typed[T]) Done(item T) {
 	h := keytable.HashOf(item)
 	q.mu.Lock()

@@ -113,12 +113,12 @@ func (q *Typed[T]) keysIn(wanted func(sets) bool) iter.Seq[KeySnapshot[T]] {
 	return keytable.InSteps(&q.mu.keys, q.mu.Lock, q.mu.Unlock, add)
 }
 
-// SnapshotKeys is that of [Extended].
+// SnapshotKeys yields the keys of every state, a few hundred under one lock: see [Extended].
 func (q *Typed[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
 	return q.keysIn(func(sets) bool { return true })
 }
 
-// SnapshotKey is that of [Extended]. It takes constant time.
+// SnapshotKey returns what the queue knows of key, in constant time.
 func (q *Typed[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	h := keytable.HashOf(key)
 	q.mu.Lock()
@@ -129,7 +129,7 @@ func (q *Typed[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	return KeySnapshot[T]{Key: key}, false
 }
 
-// AddedAt is that of [Extended].
+// AddedAt returns when key, which a worker holds, was first added before it was handed out.
 func (q *Typed[T]) AddedAt(key T) (at time.Time) {
 	if q.observer == nil {
 		return at

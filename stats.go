@@ -12,8 +12,8 @@ type Stats struct {
 
 	// Queued is the number of keys that wait for a worker.
 	Queued int
-	// Blocked is how many of those cannot be handed out, because their group is at its limit or paused. Paused
-	// reports that none can be. Only queues with such features set them.
+	// Blocked is how many of those cannot be handed out, because their group is at its limit or paused, or
+	// because of a limit for the whole queue. Paused reports that none can be. Only queues with such features set them.
 	Blocked int
 	Paused  bool
 	// PausedUntil is when a pause of the queue ends, zero if it has no end.
@@ -74,6 +74,10 @@ type SharedStats struct {
 	// failures, GivenUp that of keys that are not tried any more, SetAside that of keys that a process could not
 	// decode, Repaired that of entries on the server that did not fit together.
 	Failing, GivenUp, SetAside, Repaired int
+	// PausedBy is the process that has paused the queue, and PausedSince when. They are zero if the queue is not
+	// paused, and until this process knows it.
+	PausedBy    string
+	PausedSince time.Time
 }
 
 // PriorityDepths are the numbers of keys of each priority that are queued, or added again while held.
@@ -121,7 +125,7 @@ func (h *Histogram) Plus(other *Histogram) *Histogram {
 	return &Histogram{Bounds: h.Bounds, Counts: counts, Sum: h.Sum + other.Sum}
 }
 
-// Stats is that of [Extended].
+// Stats returns the queue's numbers in constant time.
 func (q *Typed[T]) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()

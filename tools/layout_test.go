@@ -108,7 +108,7 @@ func TestRootNeedsNoClientGo(t *testing.T) {
 }
 
 // Packages whose test files are not named by the rule yet.
-var otherNames = strings.Fields(`controllerruntime debug handlertest otel prom redisqueue sharding wait worker
+var otherNames = strings.Fields(`controllerruntime debug handlertest otel prom redisqueue sharding wait
 	workqueuetest cmd/swap examples peers`)
 
 // A test file is named after a source file: x_test.go or x_<what>_test.go for x.go. Every package may also have examples,

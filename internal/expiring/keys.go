@@ -44,8 +44,8 @@ const (
 	// Forever is a life without end.
 	Forever = time.Duration(math.MaxInt64)
 
-	// maxDropped is how many expired keys a call drops: so many that a burst is given back within some hundred
-	// calls, and so few that they take a millisecond at most.
+	// maxDropped is how many expired keys a call drops: so many that a burst is given back within a few
+	// hundred calls, and so few that they take a millisecond at most.
 	maxDropped = 1 << 12
 )
 

@@ -45,7 +45,7 @@ type Observer struct {
 type keyTimes struct {
 	addedAt   time.Duration // when it became dirty
 	startedAt time.Duration // when a worker got it
-	cameAt    time.Duration // what addedAt was then
+	cameAt    time.Duration // addedAt before a worker got it
 	in        listName
 }
 
