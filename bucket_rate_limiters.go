@@ -62,89 +62,61 @@ func (r *bucketRateLimiter[T]) Forget(item T)     { r.waiting.Forget(item) }
 
 func (r *bucketRateLimiter[T]) Requeued() (iter.Seq2[T, int], bool) { return requeuedOf[T](nil) }
 
-// NewTypedItemBucketRateLimiter returns a limiter with a token bucket for each key. A bucket has burst
-// tokens at first and never more, gets limit tokens a second, and may owe tokens. When takes one, and
-// returns how long it takes on c until that token is there: with
+// NewTypedItemBucketRateLimiter returns a limiter with a token bucket for each key, which has burst tokens at
+// first and never more, gets limit tokens a second, and may owe tokens. When takes one, and returns how long
+// it takes on c until that token is there. It is the generic cell rate algorithm (ITU-T I.371), with
 //
-//	interval  1 s / limit, which may have a fraction of a nanosecond; but if limit is rate.Every(d),
-//	          exactly d (up to 13 days)
-//	start     when the bucket was last full and a token was taken
-//	taken     the number of tokens that were taken from start on, with this one
+//	interval  1 s / limit, rounded to nanoseconds
+//	full      when the bucket will be full: at first, and after a while without calls, now
 //
-// it is
+// Each call adds interval to full, and returns max(0, full - burst · interval - now). A full bucket carries
+// no information, so it is dropped: by calls for any key.
 //
-//	When = max(0, start + (taken - burst) · interval - now)    rounded up to nanoseconds
-//
-// computed in float64. The bucket is full again at start + taken · interval. A full bucket carries no
-// information, so it is dropped: by calls for any key.
-//
-// As in golang.org/x/time/rate, an infinite limit (rate.Inf or above) never delays, whatever burst is,
-// and otherwise a burst of zero lets nothing through: When is math.MaxInt64. A limit of zero gives each
-// key its first burst tokens and nothing after them; those buckets are never full again, and take
-// memory until Forget. A negative limit and NaN count as zero, a negative burst as zero, and a burst
-// above math.MaxInt32 as that. After 2^32 - 1 tokens without being full, a bucket is replaced by a full one.
+// An infinite limit never delays, whatever burst is. If limit or burst is not positive, or limit is NaN, When
+// is math.MaxInt64.
 //
 // NumRequeues returns 0, as a bucket does not count failures. Forget drops the bucket: the key's next one is
 // full. Nil for c means the real clock; it is read under the limiter's lock, and when it is set back, time
 // goes on from there. All methods may be called by many goroutines at once, and take logarithmic time and no
 // allocation once the table has its size. A key takes its own size, 36 bytes, and 11 to 22 in the index.
 func NewTypedItemBucketRateLimiter[T comparable](limit rate.Limit, burst int, c clock.PassiveClock) TypedRateLimiter[T] {
-	r := &itemBucketRateLimiter[T]{
-		interval:  newTokenInterval(limit),
-		unlimited: limit >= rate.Inf,
-		burst:     uint32(min(max(burst, 0), math.MaxInt32)),
-		keys:      expiring.New[T](c),
-	}
+	r := &itemBucketRateLimiter[T]{keys: expiring.New[T](c)}
 	r.keys.AdvanceLocked()
+	interval := math.Round(float64(time.Second) / float64(limit))
+	switch {
+	case limit >= rate.Inf:
+	case limit > 0 && burst > 0: // So it is not NaN.
+		r.interval = time.Duration(min(interval, float64(expiring.Horizon)))
+		r.room = time.Duration(min(interval*float64(burst), float64(expiring.Horizon)))
+	default:
+		r.constant = math.MaxInt64
+	}
 	return r
 }
 
 type itemBucketRateLimiter[T comparable] struct {
-	interval  tokenInterval
-	unlimited bool
-	burst     uint32
+	interval, room time.Duration // room is burst intervals
+	constant       time.Duration // what When returns if interval is zero
 
-	// keys counts the tokens that were taken from start on. A key expires when its bucket is full, and
-	// its span is how long after start that is.
-	keys expiring.Keys[T]
+	keys expiring.Keys[T] // A key expires when its bucket is full.
 }
 
 func (r *itemBucketRateLimiter[T]) When(item T) time.Duration {
 	keytable.CheckKey(item)
-	switch {
-	case r.unlimited:
-		return 0
-	case r.burst == 0:
-		return math.MaxInt64
+	if r.interval == 0 {
+		return r.constant
 	}
 	h := keytable.HashOf(item)
 	r.keys.Mu.Lock()
 	defer r.keys.Mu.Unlock()
 	r.keys.TickLocked()
-	now := r.keys.Now
-	s, key, expires := r.keys.FindOrInsertLocked(h, item)
-	start := now
-	if key.Count == math.MaxUint32 {
-		key.Count = 0 // A new bucket: more tokens cannot be counted.
+	s, _, full := r.keys.FindOrInsertLocked(h, item)
+	full = dueloop.AddSaturated(full, r.interval)
+	r.keys.SetLifeLocked(s, full-r.keys.Now)
+	if full == expiring.Forever {
+		return expiring.Forever
 	}
-	if key.Count > 0 {
-		start = expires - key.Span.Duration()
-	}
-	key.Count++
-	taken, fill := key.Count, r.interval.times(key.Count)
-	key.Span = dueloop.Pack(fill)
-	if fill == expiring.Forever || expires == expiring.Forever {
-		r.keys.SetLifeLocked(s, expiring.Forever)
-		if taken <= r.burst {
-			return 0
-		}
-		return math.MaxInt64
-	}
-	r.keys.SetLifeLocked(s, start+fill-now)
-	if taken <= r.burst {
-		return 0
-	}
-	return max(0, start+r.interval.times(taken-r.burst)-now)
+	return max(0, full-r.room-r.keys.Now)
 }
 
 func (r *itemBucketRateLimiter[T]) NumRequeues(item T) int {
@@ -155,29 +127,3 @@ func (r *itemBucketRateLimiter[T]) NumRequeues(item T) int {
 func (r *itemBucketRateLimiter[T]) Forget(item T) { r.keys.Forget(item) }
 
 func (r *itemBucketRateLimiter[T]) Requeued() (iter.Seq2[T, int], bool) { return requeuedOf[T](nil) }
-
-// tokenInterval is the time in which a bucket gets a token, in nanoseconds. It is infinite if the bucket gets
-// none.
-type tokenInterval float64
-
-// newTokenInterval returns 1 s / limit. If a whole number of nanoseconds comes so close that its rate.Every
-// is limit, it returns that number.
-func newTokenInterval(limit rate.Limit) tokenInterval {
-	if !(limit > 0) { // Also true of NaN.
-		return tokenInterval(math.Inf(1))
-	}
-	interval := float64(time.Second) / float64(limit)
-	if d := math.Round(interval); d < float64(expiring.Horizon) && rate.Every(time.Duration(d)) == limit {
-		interval = d
-	}
-	return tokenInterval(interval)
-}
-
-// times returns n intervals, rounded up, or expiring.Forever if they reach expiring.Horizon.
-func (i tokenInterval) times(n uint32) time.Duration {
-	d := math.Ceil(float64(n) * float64(i))
-	if d >= float64(expiring.Horizon) {
-		return expiring.Forever
-	}
-	return time.Duration(d)
-}

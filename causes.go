@@ -13,11 +13,9 @@ import (
 // Cause is why a key was added. It explains, and is no payload: a handler must do the same without it,
 // because causes are merged and cut, and many adds have none.
 type Cause struct {
-	// Reason says in a few words what has happened, such as "Secret default/db changed". 256 bytes of it are
-	// kept.
+	// Reason says in a few words what has happened: "Secret default/db changed". It is cut at 256 bytes.
 	Reason string `json:"reason,omitempty"`
-	// TraceParent is the span in which it happened, as the header traceparent of W3C's Trace Context has it, or
-	// empty. One of more than 64 bytes is dropped.
+	// TraceParent is the span in which it happened: a W3C traceparent of at most 64 bytes, or empty.
 	TraceParent string `json:"traceparent,omitempty"`
 	// Quiet makes the add one that does not interrupt the handler that holds the key: it does not close the
 	// channel of AddedAgain. The key comes again all the same. An add that is not quiet interrupts, whatever
@@ -33,8 +31,7 @@ const (
 	maxCauses      = 8
 )
 
-// Causes are why a key was handed out. The zero Causes says that no add had a cause. The queue shares Last
-// with all callers: do not change its elements.
+// Causes are why a key was handed out; the zero Causes, that no add had a cause. All callers share Last.
 type Causes struct {
 	// Last are the last eight different causes, the latest one last. They differ in Reason or TraceParent.
 	Last []Cause `json:"last,omitempty"`
@@ -61,8 +58,7 @@ func (c Causes) String() string {
 	return strings.Join(reasons, "; ")
 }
 
-// Plus returns c with one more cause, cut to its bounds. It does not change c. A cause without Reason and
-// TraceParent is none.
+// Plus returns c, unchanged itself, with one more cause, unless that has no Reason and no TraceParent.
 func (c Causes) Plus(cause Cause) Causes {
 	if len(cause.Reason) > maxReason {
 		cause.Reason = strings.ToValidUTF8(cause.Reason[:maxReason], "")
@@ -94,7 +90,7 @@ func AddCause[T comparable](queue TypedInterface[T], key T, cause Cause) {
 	Extend(queue).AddCause(key, cause)
 }
 
-// AddCause is that of [Extended]. It allocates, and a key with causes takes a few hundred bytes more.
+// AddCause is Add that says why. It allocates, and a key with causes takes a few hundred bytes more.
 func (q *Typed[T]) AddCause(item T, cause Cause) {
 	h := keytable.HashOf(item)
 	if cause.Time.IsZero() {
@@ -108,7 +104,7 @@ func (q *Typed[T]) AddCause(item T, cause Cause) {
 	}
 }
 
-// Causes is that of [Extended].
+// Causes returns why key, which is queued or held, was added: see [Extended].
 func (q *Typed[T]) Causes(item T) Causes {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
@@ -133,7 +129,7 @@ func (q *Typed[T]) causesLocked(s keytable.Slot, k *entry[T]) *Causes {
 	return current
 }
 
-// AddedAgain is that of [Extended].
+// AddedAgain returns a channel that is closed when key, which a worker holds, is added again: see [Extended].
 func (q *Typed[T]) AddedAgain(item T) <-chan struct{} {
 	h := keytable.HashOf(item)
 	q.mu.Lock()

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// This file is the contract beyond client-go's interfaces: what every queue has (Extended), what a
-// rate-limiting queue has (ExtendedRateLimiting), what operators do (Operable), and leases (Leaser). A queue
-// has no other optional interface.
+// This file is the contract beyond client-go's interfaces: what every queue has (Extended), a rate-limiting
+// queue (ExtendedRateLimiting), operators (Operable) and leases (Leaser). There is nothing else optional.
 
 // ErrShutDown is returned by GetContext when the queue is shutting down and nothing is queued, and by
 // ShutDownContext when a call of ShutDown ended its wait before everything was finished.
@@ -37,10 +36,9 @@ type ExtendedRateLimiting[T comparable] interface {
 	// what this process knows: the failure is counted and the key added when the server is back. Queues in
 	// memory ignore ctx. A panic of the limiter reaches the caller, and then nothing was counted or added.
 	Fail(ctx context.Context, key T, f Failure) (Retry, error)
-	// Failures returns how many calls for key have failed in a row, by Fail, and what is left of the delay after
-	// the last. Both are zero for a key that has not failed, was forgotten, removed or given up. A call for a
-	// key that a worker holds is attempt n+1, or attempt n if it fails before the delay is over. While nothing
-	// fails it costs next to nothing.
+	// Failures returns how many calls for key have failed in a row, by Fail, and what is left of the delay
+	// after the last: zero for a key that has not failed, was forgotten, removed or given up. A call for a
+	// held key is attempt n+1, or n if it fails before the delay is over. It is cheap while nothing fails.
 	Failures(key T) (n int, left time.Duration)
 }
 
@@ -50,8 +48,7 @@ type Failure struct {
 	Err error
 	// AtLeast is the shortest time until the key comes again, as for a server that says how long to stay away.
 	AtLeast time.Duration
-	// MaxRetries is how many failures in a row are retried: the next one gives the key up. Zero means all,
-	// negative none.
+	// MaxRetries is how many failures in a row are retried. Zero means all, a negative number none.
 	MaxRetries int
 	// Terminal gives the key up now, whatever MaxRetries is.
 	Terminal bool
@@ -143,7 +140,7 @@ type Leaser[T comparable] interface {
 	LeaseHeld(ctx context.Context, key T) (context.Context, context.CancelFunc)
 	// Facts returns what only this kind of queue knows of its part, for people.
 	Facts() []Fact
-	// Below is that of [Operable].
+	// Below returns the queue that this one wraps, as in [Operable], or nil.
 	Below() any
 }
 
@@ -171,23 +168,20 @@ type Extended[T comparable] interface {
 	// Causes returns, for a key that a worker holds, the causes of the adds that this hand-out answers, and for
 	// a queued key those so far. (A queue on a server knows them of held keys alone.) Done forgets them.
 	Causes(key T) Causes
-	// AddedAgain returns a channel that is closed when key, which the caller holds, is added again, at once or
-	// because its time has come. If that has happened since the key was handed out, it is closed already. Adds
-	// with a Quiet cause do not count. After Done nothing closes it any more. If no worker holds the key, it is
-	// nil.
+	// AddedAgain returns a channel that is closed when key, which the caller holds, is added again, at once
+	// or because its time has come, and closed already if that has happened since the hand-out. Adds with a
+	// Quiet cause do not count, nor any after Done. It is nil if no worker holds the key.
 	AddedAgain(key T) <-chan struct{}
 	// AddedAt returns when key, which a worker holds, was first added or came due before it was handed out,
-	// whatever was added since. It is zero in a queue without metrics, in one that does not know, and for a key
-	// that no worker holds.
+	// whatever was added since. It is zero for other keys, and in a queue without metrics.
 	AddedAt(key T) time.Time
 
 	// Stats returns the queue's numbers in constant time.
 	Stats() Stats
 	// Snapshot returns Stats and up to limit keys of each state, at most 512 of each, oldest first.
 	Snapshot(limit int) Snapshot[T]
-	// SnapshotKey returns what the queue knows of key, and whether key is in the queue. A key that a worker
-	// holds or that is queued, and that waits for its time as well, is shown as processing or queued with the
-	// Due of its waiting.
+	// SnapshotKey returns what the queue knows of key, and whether key is in the queue. A key that is queued
+	// or held, and waits for its time as well, is shown as queued or processing with the Due of its waiting.
 	SnapshotKey(key T) (k KeySnapshot[T], found bool)
 	// SnapshotKeys yields the keys of every state, in no particular order. It copies a few hundred keys at a
 	// time and holds no lock while it yields them. A key that is in two states is yielded once for each. A key

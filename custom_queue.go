@@ -17,8 +17,7 @@ type Queue[T comparable] interface {
 }
 
 // DefaultQueue returns a [Queue] that is first in, first out, for Queues that order some keys themselves and
-// leave the rest to it. (A queue that is built without a Queue has this order too, and is faster.) It has no
-// lock of its own. Pop of an empty one panics.
+// leave the rest to it. It has no lock of its own. Pop of an empty one panics.
 func DefaultQueue[T comparable]() Queue[T] { return &fifo[T]{} }
 
 type fifo[T comparable] struct{ ring[T] }

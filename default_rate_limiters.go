@@ -16,8 +16,7 @@ import (
 // Deprecated: Use TypedRateLimiter.
 type RateLimiter TypedRateLimiter[any]
 
-// TypedRateLimiter decides how long a key waits before it is processed again. Its methods are called
-// by many goroutines at once.
+// TypedRateLimiter decides how long a key waits before it comes again. It is safe for concurrent use.
 type TypedRateLimiter[T comparable] interface {
 	// When counts one more failure of item, and returns how long it must wait. (Some limiters count a failure
 	// once for each delay that was served: see [NewTypedControllerRateLimiter].)
@@ -31,9 +30,8 @@ type TypedRateLimiter[T comparable] interface {
 // RequeueLister is a [TypedRateLimiter] that lists the keys that keep failing, for a queue's Snapshot. The
 // limiters of this package do so, and those that ask other limiters pass on their lists.
 type RequeueLister[T comparable] interface {
-	// Requeued yields the keys whose failures were counted, with their numbers, in no particular order. It holds
-	// no lock while it yields them, and may yield a key twice. complete is false if another limiter that it asks
-	// does not list.
+	// Requeued yields the keys whose failures were counted, with their numbers, in any order, perhaps twice,
+	// and holds no lock meanwhile. complete is false if another limiter that it asks does not list.
 	Requeued() (keys iter.Seq2[T, int], complete bool)
 }
 
@@ -81,8 +79,7 @@ func (r *TypedBucketRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete
 type ItemExponentialFailureRateLimiter = TypedItemExponentialFailureRateLimiter[any]
 
 // TypedItemExponentialFailureRateLimiter makes a key wait baseDelay after its first failure and twice as long
-// after each further one, up to maxDelay. Negative delays count as zero. It keeps each failed key until
-// Forget. Its zero value never delays.
+// after each further one, up to maxDelay. It keeps each failed key until Forget. Its zero value never delays.
 type TypedItemExponentialFailureRateLimiter[T comparable] struct {
 	failureCounts[T]
 	baseDelay time.Duration
@@ -104,8 +101,7 @@ func NewTypedItemExponentialFailureRateLimiter[T comparable](baseDelay time.Dura
 // Deprecated: Use DefaultTypedItemBasedRateLimiter.
 func DefaultItemBasedRateLimiter() RateLimiter { return DefaultTypedItemBasedRateLimiter[any]() }
 
-// DefaultTypedItemBasedRateLimiter makes a key wait 1 ms after its first failure and twice as long
-// after each further one, up to 1000 s.
+// DefaultTypedItemBasedRateLimiter makes a key wait 1 ms, and twice as long after each failure, up to 1000 s.
 func DefaultTypedItemBasedRateLimiter[T comparable]() TypedRateLimiter[T] {
 	return NewTypedItemExponentialFailureRateLimiter[T](time.Millisecond, 1000*time.Second)
 }
@@ -246,8 +242,7 @@ func (r *TypedMaxOfRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete 
 // Deprecated: Use TypedWithMaxWaitRateLimiter.
 type WithMaxWaitRateLimiter = TypedWithMaxWaitRateLimiter[any]
 
-// TypedWithMaxWaitRateLimiter cuts the delays of another limiter at maxDelay. A maxDelay below zero counts as
-// zero.
+// TypedWithMaxWaitRateLimiter cuts the delays of another limiter at maxDelay, which is zero if negative.
 type TypedWithMaxWaitRateLimiter[T comparable] struct {
 	limiter  TypedRateLimiter[T]
 	maxDelay time.Duration
@@ -376,7 +371,7 @@ func (c *failureCounts[T]) Forget(item T) {
 	}
 }
 
-// Requeued is that of [RequeueLister]. It looks at all keys that have failed, a few hundred at a time.
+// Requeued yields all keys that have failed with their numbers, a few hundred under one lock.
 func (c *failureCounts[T]) Requeued() (keys iter.Seq2[T, int], complete bool) {
 	count := func(s keytable.Slot) int { return int(c.keys.At(s).Value) }
 	return failures.List(&c.keys, c.mu.Lock, c.mu.Unlock, count), true

@@ -125,8 +125,7 @@ type delayingType[T comparable] struct {
 	retriesMetric CounterMetric
 	loop          *dueloop.Loop
 
-	// mu guards its fields and the loop's. Under it no method of the queue below, the clock, the metric or the
-	// logger is called.
+	// mu guards its fields and the loop's. Under it no queue, clock, metric or logger is called.
 	mu struct {
 		sync.Mutex
 
@@ -188,8 +187,7 @@ func (q *delayingType[T]) putWaiting(item T, h keytable.Hash, now, d time.Durati
 	return q.loop.TendLocked(q.mu.waiting.next())
 }
 
-// moveDue adds some of the keys that are due to the queue below, and returns when to look again. It returns
-// false if no key waits any more.
+// moveDue adds some of the keys that are due to the queue below, and returns when to look again.
 func (q *delayingType[T]) moveDue() (until time.Duration, ok bool) {
 	due, until, ok := q.takeDue()
 	if len(due) > 0 {

@@ -8,8 +8,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Inspector shows a queue to tools, such as package debug, that do not know the type of its keys. Its
-// functions are the methods of the queue, or of what [Extend] makes of it, and panic if a key is of another
+// Inspector shows a queue to tools that do not know the type of its keys, such as package debug. Its
+// functions are the queue's methods, or those of what [Extend] makes of it, and panic if a key is of another
 // type.
 type Inspector struct {
 	// Queue is the queue itself, to recognize it by. Below is the queue that the program has put this one on
@@ -54,9 +54,8 @@ type Fact struct {
 // InspectorProvider is a [StatsProvider] that looks at keys, too.
 type InspectorProvider interface {
 	StatsProvider
-	// InspectQueue is called once for each queue that is made with that name. For a queue of several layers
-	// it is called for the outermost one. What WatchQueue says of its function holds for those of q, but a
-	// Snapshot takes longer.
+	// InspectQueue is called once for each queue that is made with that name, with its outermost layer. What
+	// WatchQueue says of its function holds for those of q, but a Snapshot takes longer.
 	InspectQueue(name string, q Inspector)
 }
 

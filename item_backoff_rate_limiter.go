@@ -52,9 +52,8 @@ func (j Jitter) String() string {
 //	EqualJitter         random(ceiling(n)/2, ceiling(n))
 //	DecorrelatedJitter  random(Base, min(3 · last, Max))    last: the key's last delay, Base if none
 //
-// So no delay is above Max or below zero, and keys that have reached Max are still spread. (By the article's
-// last formula, min(Max, random(Base, 3 · last)), a key that has waited for Max waits for exactly Max again
-// two times out of three.)
+// So no delay is above Max or below zero, and keys that have reached Max are still spread: by the article's
+// min(Max, random(Base, 3 · last)), they wait for exactly Max two times out of three.
 type BackoffConfig[T comparable] struct {
 	// Base is the ceiling of the first delay. 5 ms unless positive, and Max if it is above Max.
 	Base time.Duration
@@ -62,13 +61,11 @@ type BackoffConfig[T comparable] struct {
 	// Max is the longest delay. 1000 s unless positive.
 	Max time.Duration
 
-	// ForKey, unless nil, returns Base and Max of a key: one that is not positive is that of the config. Each
-	// call of When calls it, without a lock.
+	// ForKey, unless nil, returns Base and Max of a key at each When: the config's unless positive.
 	ForKey func(key T) (base, longest time.Duration)
 
-	// Factor is by how much the ceiling grows with each failure. Zero and NaN mean 2. A factor below 1 counts as
-	// 1, which is no growth, because a wrong factor should not make a busy loop. It plays no part in
-	// DecorrelatedJitter.
+	// Factor is by how much the ceiling grows with each failure. Zero and NaN mean 2, and one below 1 means
+	// 1, lest a mistake make a busy loop. It plays no part in DecorrelatedJitter.
 	Factor float64
 
 	// Jitter makes delays random. NoJitter unless it is one of the other constants.
@@ -160,8 +157,7 @@ type itemBackoffRateLimiter[T comparable] struct {
 	factor      float64
 	jitter      Jitter
 
-	// keys counts the failures. A key's span is the last delay that was computed for it. It expires forgetAfter
-	// after the end of the delay that it was given.
+	// keys counts failures. A span is the key's last delay. It expires forgetAfter after its delay.
 	keys expiring.Keys[T]
 	// random returns a number below n. Tests have their own, so keys.mu guards it.
 	random func(n uint64) uint64
@@ -213,8 +209,7 @@ func (r *itemBackoffRateLimiter[T]) rangeOf(item T) backoffRange {
 	return backoffRange{min(positiveOr(base, r.base), longest), longest}
 }
 
-// delayLeftLocked returns what is left of the delay of a key that expires then. It is not positive if the
-// delay has passed.
+// delayLeftLocked returns what is left of the delay of a key that expires then, if that is positive.
 func (r *itemBackoffRateLimiter[T]) delayLeftLocked(expires time.Duration) time.Duration {
 	return expires - r.forgetAfter - r.keys.Now
 }
@@ -243,8 +238,7 @@ func (r *itemBackoffRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete
 	}), true
 }
 
-// delay returns how long a key with these limits waits that has failed now, and failures times before. The
-// last of those delays was last.
+// delay returns the delay after so many failures before this one, of which the last had the delay last.
 func (r *itemBackoffRateLimiter[T]) delay(limits backoffRange, failures uint32, last time.Duration) time.Duration {
 	ceiling := limits.ceiling(failures, r.factor)
 	switch r.jitter {

@@ -40,11 +40,9 @@ type HistogramMetric interface {
 // A panic of a metric reaches the caller of the queue's method. The queue stays usable and loses no key.
 // Where there is no caller, when a delayed key comes due or at a tick, it ends the program.
 type MetricsProvider interface {
-	// NewDepthMetric makes the number of keys that need processing: queued, or added again while a worker holds
-	// them.
+	// NewDepthMetric makes the number of keys that are queued, or were added again while workers hold them.
 	NewDepthMetric(name string) GaugeMetric
-	// NewAddsMetric makes the number of adds that changed something: those of a key that needed
-	// processing already are not counted.
+	// NewAddsMetric makes the number of adds, without those of keys that needed processing already.
 	NewAddsMetric(name string) CounterMetric
 	// NewLatencyMetric makes the seconds from a key's first add until a worker gets it.
 	NewLatencyMetric(name string) HistogramMetric

@@ -25,12 +25,11 @@ type TypedInterface[T comparable] interface {
 	Add(item T)
 	// Len returns the number of queued keys. Keys that workers hold are not counted.
 	Len() int
-	// Get blocks until a key is queued and hands it to the caller, who must call Done with it. After shutdown it
-	// hands out what is still queued, and then returns shutdown = true. (A queue with limits may block then,
-	// until a limit lets a queued key go.)
+	// Get blocks until a key is queued and hands it to the caller, who must call Done with it. After shutdown
+	// it hands out what is still queued, when a queue with limits lets it go, and then returns shutdown =
+	// true.
 	Get() (item T, shutdown bool)
-	// Done says that the caller has finished with an item from Get. If the item was added in the
-	// meantime, it goes to the end of the line.
+	// Done says that the caller has finished with an item from Get. If it was added meanwhile, it is queued.
 	Done(item T)
 	// ShutDown makes the queue ignore later adds, and wakes every Get. What is queued is still handed out. It
 	// ends a ShutDownWithDrain that is waiting.
@@ -45,11 +44,9 @@ type TypedInterface[T comparable] interface {
 // Deprecated: Use TypedQueueConfig.
 type QueueConfig = TypedQueueConfig[any]
 
-// TypedQueueConfig configures [NewTypedWithConfig]. The zero config is a FIFO queue without
-// metrics on the real clock.
+// TypedQueueConfig configures [NewTypedWithConfig]. Its zero value is a FIFO queue without metrics.
 type TypedQueueConfig[T comparable] struct {
-	// Name is the queue's name in its metrics. A queue without a name has no metrics, and reads the
-	// clock in AddCause alone.
+	// Name is the queue's name in its metrics. Without one it has no metrics, and needs no clock.
 	Name string
 
 	// MetricsProvider makes the queue's metrics. Nil means the one of SetProvider.
@@ -115,9 +112,8 @@ func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider
 // Deprecated: Use Typed.
 type Type = Typed[any]
 
-// Typed is a queue as the package comment describes it. It is made by [NewTyped] or [NewTypedWithConfig]; its
-// zero value is not usable. Add, Get and Done take constant time, and no allocation once the queue has held
-// as many keys before.
+// Typed is a queue as the package comment describes it, made by [NewTyped] or [NewTypedWithConfig]. Add, Get
+// and Done take constant time, and no allocation once the queue has held as many keys before.
 type Typed[T comparable] struct {
 	name   string
 	clock  clock.WithTicker
@@ -183,7 +179,7 @@ func (q *Typed[T]) notifyAndUnlock() {
 	}
 }
 
-// Add is that of [TypedInterface].
+// Add queues item, unless it is queued already. If a worker holds it, Done queues it.
 func (q *Typed[T]) Add(item T) {
 	h := keytable.HashOf(item)
 	q.mu.Lock()
@@ -253,7 +249,7 @@ func (q *Typed[T]) pushLocked(s keytable.Slot, k *entry[T]) {
 	}
 }
 
-// Len is that of [TypedInterface].
+// Len returns how many keys are queued. Keys that workers hold do not count.
 func (q *Typed[T]) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -267,14 +263,14 @@ func (q *Typed[T]) lenLocked() int {
 	return q.mu.ready.n
 }
 
-// Get is that of [TypedInterface]. After shutdown, when nothing is queued, it does not block, also while
-// other workers hold keys that will be queued again.
+// Get waits for a key and hands it out until Done. After shutdown, when nothing is queued, it does not block,
+// also while other workers hold keys that will be queued again.
 func (q *Typed[T]) Get() (item T, shutdown bool) {
 	item, err := q.getUntil(nil)
 	return item, err != nil
 }
 
-// GetContext is that of [Extended].
+// GetContext is Get that gives up when ctx is done: see [Extended].
 func (q *Typed[T]) GetContext(ctx context.Context) (item T, err error) {
 	// Methods of ctx are foreign code, which must not run under the lock.
 	if err := ctx.Err(); err != nil {
@@ -349,8 +345,8 @@ func (q *Typed[T]) preloadLocked() {
 	}
 }
 
-// Done is that of [TypedInterface]. Done of a key that no worker holds changes nothing but
-// [Stats].UnmatchedDones.
+// Done ends the work on item, and queues it if it was added meanwhile. Of a key that no worker holds it only
+// counts [Stats].UnmatchedDones.
 func (q *Typed[T]) Done(item T) {
 	h := keytable.HashOf(item)
 	q.mu.Lock()

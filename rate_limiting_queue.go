@@ -20,8 +20,7 @@ type TypedRateLimitingInterface[T comparable] interface {
 	// After shutdown it adds nothing.
 	AddRateLimited(item T)
 
-	// Forget makes the limiter forget the failures of item, whether it has succeeded or is given up.
-	// The worker still has to call Done.
+	// Forget makes the limiter forget item's failures, after a success or when it is given up. It is no Done.
 	Forget(item T)
 
 	// NumRequeues returns how many failures of item the limiter has counted since it was forgotten.
@@ -113,7 +112,8 @@ func (q *rateLimitingType[T]) AddRateLimited(item T) {
 	q.delaying.AddAfter(item, q.rateLimiter.When(item))
 }
 
-// Fail is that of [ExtendedRateLimiting]. It takes logarithmic time.
+// Fail counts a failure of key and adds it again after its delay, in logarithmic time: see
+// [ExtendedRateLimiting].
 func (q *rateLimitingType[T]) Fail(_ context.Context, key T, f Failure) (Retry, error) {
 	r := q.failures.Fail(key, failures.Failure(f), q.rateLimiter)
 	if r.GivenUp {
@@ -124,7 +124,7 @@ func (q *rateLimitingType[T]) Fail(_ context.Context, key T, f Failure) (Retry, 
 	return Retry(r), nil
 }
 
-// Failures is that of [ExtendedRateLimiting].
+// Failures returns how often key has failed in a row, and what is left of its delay.
 func (q *rateLimitingType[T]) Failures(key T) (n int, left time.Duration) { return q.failures.Of(key) }
 
 func (q *rateLimitingType[T]) Forget(item T) {

@@ -7,8 +7,9 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// ShutDown is that of [TypedInterface]. It may be called any number of times, also while or after the queue
-// is drained. It waits for the goroutine that refreshes metrics, if there is one, and for nothing else.
+// ShutDown makes the queue ignore adds, and Get return once nothing is queued. It may be called any number of
+// times, also while or after the queue is drained. It waits for the goroutine that refreshes metrics, if any,
+// and for nothing else.
 func (q *Typed[T]) ShutDown() {
 	defer q.ticker.Wait()
 	q.mu.Lock()
@@ -17,20 +18,21 @@ func (q *Typed[T]) ShutDown() {
 	q.beginShutDownLocked()
 }
 
-// ShutDownWithDrain is that of [TypedInterface]. It waits forever if no worker takes the queued keys, or one
-// of them never calls Done, unless ShutDown is called meanwhile. ShutDownContext has a limit.
+// ShutDownWithDrain shuts the queue down and waits until no key is queued or held. It waits
+// forever if no worker takes the queued keys, or one of them never calls Done, unless ShutDown is called
+// meanwhile. ShutDownContext has a limit.
 func (q *Typed[T]) ShutDownWithDrain() {
 	// The caller asked for no error: a ShutDown that ends the wait is as good as an empty queue.
 	_ = q.ShutDownContext(context.Background())
 }
 
-// ShutDownContext is that of [Extended].
+// ShutDownContext is ShutDownWithDrain that waits no longer than ctx: see [Extended].
 func (q *Typed[T]) ShutDownContext(ctx context.Context) error {
 	defer q.ticker.Wait()
 	return q.beginDrain().Wait(ctx)
 }
 
-// ShuttingDown is that of [TypedInterface].
+// ShuttingDown reports whether the queue has been shut down.
 func (q *Typed[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
 // beginDrain shuts the queue down and returns what to wait for. Unlock ends the drain of an empty queue.
@@ -54,7 +56,8 @@ func (q *Typed[T]) beginShutDownLocked() {
 // maxPerLock is how many keys are dropped under one lock.
 const maxPerLock = 512
 
-// DropQueued is that of [Extended]. It takes a microsecond or two for each key. Other calls come in between.
+// DropQueued takes all queued keys out of a queue that is shutting down: see [Extended]. It takes a
+// microsecond or two for each key. Other calls come in between.
 func (q *Typed[T]) DropQueued() []T {
 	var keys []T
 	for more := true; more; {

@@ -16,13 +16,11 @@ type Snapshot[T comparable] struct {
 	Stats Stats
 	// Processing are keys that workers hold: the one that has been held for longest first.
 	Processing []KeySnapshot[T]
-	// Queued are keys that wait for a worker: the next one first or, in a queue with a custom Queue, the one
-	// that was added first.
+	// Queued are keys that wait for a worker: the next one first, or the oldest with a custom Queue.
 	Queued []KeySnapshot[T]
 	// Waiting are keys that wait for their time: the next one that is due first.
 	Waiting []KeySnapshot[T]
-	// Failing are keys whose failures the queue or its limiter has counted, in whatever state they are: the one
-	// with the most failures first.
+	// Failing are keys of any state whose failures the queue or its limiter has counted, the most first.
 	Failing []KeySnapshot[T]
 	// FailingUnlisted reports that Failing lacks keys that were added by AddRateLimited alone, because a limiter
 	// is not a [RequeueLister], as those of client-go.
@@ -44,9 +42,8 @@ type KeySnapshot[T comparable] struct {
 	Key T
 	// State is where the key is in its life. It is empty for a key that is not in the queue.
 	State KeyState
-	// Since is when a worker got the key, when it was queued, or when it began to wait. In a queue without
-	// metrics it is zero but for waiting keys. It is zero for a key that has come due and is on its way to its
-	// line.
+	// Since is when a worker got the key, when it was queued, or when it began to wait. It is zero for a key
+	// on its way from there to its line and, without metrics, for all but waiting keys.
 	Since time.Time
 	// Due is when the time of a waiting key comes, and zero for other keys. If the wall clock has been set since
 	// the queue was made or its first key began to wait, Since and Due are off by as much.
@@ -116,12 +113,12 @@ func (q *Typed[T]) keysIn(wanted func(sets) bool) iter.Seq[KeySnapshot[T]] {
 	return keytable.InSteps(&q.mu.keys, q.mu.Lock, q.mu.Unlock, add)
 }
 
-// SnapshotKeys is that of [Extended].
+// SnapshotKeys yields the keys of every state, a few hundred under one lock: see [Extended].
 func (q *Typed[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
 	return q.keysIn(func(sets) bool { return true })
 }
 
-// SnapshotKey is that of [Extended]. It takes constant time.
+// SnapshotKey returns what the queue knows of key, in constant time.
 func (q *Typed[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	h := keytable.HashOf(key)
 	q.mu.Lock()
@@ -132,7 +129,7 @@ func (q *Typed[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	return KeySnapshot[T]{Key: key}, false
 }
 
-// AddedAt is that of [Extended].
+// AddedAt returns when key, which a worker holds, was first added before it was handed out.
 func (q *Typed[T]) AddedAt(key T) (at time.Time) {
 	if q.observer == nil {
 		return at
@@ -210,8 +207,7 @@ func (q *delayingType[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	return k, true
 }
 
-// snapshotWaiting returns what this layer knows of key. A key that has come due, and is on its way to the
-// queue below, counts as queued.
+// snapshotWaiting returns what this layer knows of key. On its way to the queue below it counts as queued.
 func (q *delayingType[T]) snapshotWaiting(key T) (k KeySnapshot[T], found bool) {
 	h := keytable.HashOf(key)
 	q.mu.Lock()

@@ -12,8 +12,8 @@ type Stats struct {
 
 	// Queued is the number of keys that wait for a worker.
 	Queued int
-	// Blocked is how many of those cannot be handed out, because their group is at its limit or paused. Paused
-	// reports that none can be. Only queues with such features set them.
+	// Blocked is how many of those cannot be handed out, because their group is at its limit or paused, or
+	// because of a limit for the whole queue. Paused reports that none can be. Only queues with such features set them.
 	Blocked int
 	Paused  bool
 	// PausedUntil is when a pause of the queue ends, zero if it has no end.
@@ -22,9 +22,8 @@ type Stats struct {
 	Processing int
 	// Again is how many of those were added meanwhile, so that they are queued when their worker is Done.
 	Again int
-	// Held is how many of them are on hold, so that no worker has them. Queues leave it zero: package debug and
-	// the metrics set it, as far as the queue's pools say so. LongestRunning and UnfinishedWork are then of
-	// calls.
+	// Held is how many of them are on hold, so that no worker has them. Queues leave it zero: package debug
+	// and the metrics set it if the pools say so. LongestRunning and UnfinishedWork are then of calls.
 	Held int
 	// Waiting is the number of keys that wait for their time. A key can wait and be queued or held at once. If
 	// Queued, Processing and Waiting are all zero, the queue had no key at some moment.
@@ -50,8 +49,7 @@ type Stats struct {
 	LongestRunning time.Duration
 	// UnfinishedWork is the sum, over all keys that workers hold, of how long they have held them.
 	UnfinishedWork time.Duration
-	// Latency has the times from a key's first add until a worker got it, WorkDuration those from Get to
-	// Done. They are nil in a queue without metrics.
+	// Latency has the times from first add to Get, WorkDuration from Get to Done; nil without metrics.
 	Latency, WorkDuration *Histogram
 	// ByPriority divides Queued and Again together. It is nil in a queue without priorities, or without metrics.
 	ByPriority *PriorityDepths
@@ -67,8 +65,7 @@ type SharedStats struct {
 	Unsent int
 	// Errors counts this process's attempts to reach the server that failed.
 	Errors uint64
-	// LostLeases counts the keys whose lease was lost while a worker of this process held them, LostDones the
-	// calls of Done that came too late.
+	// LostLeases counts keys whose lease was lost while a worker here held them, LostDones their Dones.
 	LostLeases, LostDones uint64
 	// CallDuration has the times of this process's calls of the server that succeeded, nil without metrics.
 	CallDuration *Histogram
@@ -77,13 +74,15 @@ type SharedStats struct {
 	// failures, GivenUp that of keys that are not tried any more, SetAside that of keys that a process could not
 	// decode, Repaired that of entries on the server that did not fit together.
 	Failing, GivenUp, SetAside, Repaired int
+	// PausedBy is the process that has paused the queue, and PausedSince when. They are zero if the queue is not
+	// paused, and until this process knows it.
+	PausedBy    string
+	PausedSince time.Time
 }
 
-// PriorityDepths are the numbers of keys of each priority that need processing: queued, or added again while
-// a worker holds them.
+// PriorityDepths are the numbers of keys of each priority that are queued, or added again while held.
 type PriorityDepths struct {
-	// Depths are those of the priorities that the queue has met first, 25 at most so that metrics have
-	// few labels, highest priority first.
+	// Depths are those of the priorities that the queue has met first, 25 at most, highest priority first.
 	Depths []PriorityDepth
 	// Others is the number of such keys of all other priorities.
 	Others int
@@ -94,8 +93,7 @@ type PriorityDepth struct{ Priority, Queued int }
 
 // Histogram counts times by their length. It is a copy and does not change.
 type Histogram struct {
-	// Bounds are the longest times that each bucket takes, in seconds, ascending. They are shared: do not change
-	// them.
+	// Bounds are the longest times that each bucket takes, in seconds, ascending. All callers share them.
 	Bounds []float64
 	// Counts are the numbers of times in each bucket alone and, last, of those above all bounds.
 	Counts []uint64
@@ -112,8 +110,7 @@ func (h *Histogram) Count() uint64 {
 	return n
 }
 
-// Plus returns the sum of two histograms, and changes neither. Each may be nil. Histograms whose bounds
-// differ cannot be added: then it returns h.
+// Plus returns the sum of two histograms, of which each may be nil; or h if their bounds differ.
 func (h *Histogram) Plus(other *Histogram) *Histogram {
 	if h == nil {
 		return other
@@ -128,7 +125,7 @@ func (h *Histogram) Plus(other *Histogram) *Histogram {
 	return &Histogram{Bounds: h.Bounds, Counts: counts, Sum: h.Sum + other.Sum}
 }
 
-// Stats is that of [Extended].
+// Stats returns the queue's numbers in constant time.
 func (q *Typed[T]) Stats() Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()

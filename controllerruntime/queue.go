@@ -227,7 +227,7 @@ func (q *Queue[request]) ShutDown() {
 // ended for it has put it on hold, it is done when that ends.
 func (q *Queue[request]) Done(item request) {
 	if call, held := q.calls.held.LoadAndDelete(item); held {
-		call.(*worker.Tracked[request]).AfterHold(func() { q.Queue.Done(item) })
+		call.(*worker.Tracked[request]).Done(func() { q.Queue.Done(item) })
 		return
 	}
 	q.Queue.Done(item)

@@ -29,6 +29,8 @@ type Action struct {
 	Of, ErrorContains string
 	// For is how long a pause lasts, or zero without an end.
 	For time.Duration
+	// Selected are the texts of the keys, if it is for several that were chosen one by one. Then Key is empty.
+	Selected []string
 	// Keys is to how many keys it was done.
 	Keys int
 	// Err is why nothing was done, or not all, or nil.
@@ -42,10 +44,20 @@ const actionHeader = "X-Workqueue-Action"
 // actionSet names what the page offers for a queue, or for a key.
 type actionSet []string
 
-// buttons are the texts of the buttons for a key.
-var buttons = map[string]string{
-	"retry": "Retry now", "remove": "Remove", "forget": "Forget failures", "cancel": "Cancel",
-	"release": "Release",
+// keyActions are the actions on keys: the button's text, what was done to a key and to several, and the
+// answer if no key is called so.
+var keyActions = map[string]struct{ button, done, several, noKey string }{
+	"retry":  {"Retry now", "", "Retried", "No key is called that."},
+	"forget": {"Forget failures", "Forgot the failures of %s.", "Forgot the failures of", "No key is called that."},
+	"remove": {"Remove", "Removed %s, and forgot its failures.", "Removed", "No key in the queue is called that."},
+	"cancel": {
+		"Cancel", "Ended the context of the handler of %s. What it returns decides what follows.",
+		"Canceled the handlers of", "No handler has a key that is called that: it may just have ended.",
+	},
+	"release": {
+		"Release", "Ended the hold of %s. If it was added, it comes as soon as a worker is free.",
+		"Ended the holds of", "No key on hold is called that: the hold may just have ended.",
+	},
 }
 
 // Has reports whether the action is offered.
@@ -121,24 +133,24 @@ type actionReport struct {
 	Error string `json:"error,omitempty"`
 }
 
-// doneText says what a, which was done, has done, or will do after the outage of the queue's server.
-func (a Action) doneText(outOfReach bool) string {
-	if outOfReach && (a.Name == "pause" || a.Name == "resume") {
-		return "The queue does not reach its server. It is " + a.Name + "d as soon as it does."
-	}
-	key, group := cmp.Or(a.Key, "(empty)"), cmp.Or(a.Group, "(empty)")
+// doneText says what a pause or its end has done, or will do after the outage of the queue's server.
+func (a Action) doneText(outage bool) string {
 	lasts := ""
 	if a.For > 0 {
 		lasts = " for " + human(a.For)
 	}
-	return map[string]string{
-		"forget":  "Forgot the failures of " + key + ".",
-		"remove":  "Removed " + key + ", and forgot its failures.",
-		"cancel":  "Ended the context of the handler of " + key + ". What it returns decides what follows.",
-		"release": "Ended the hold of " + key + ". If it was added, it comes as soon as a worker is free.",
-		"pause":   "Paused the queue" + lasts + ".", "resume": "Resumed the queue.",
-		"pause_group": "Paused group " + group + lasts + ".", "resume_group": "Resumed group " + group + ".",
-	}[a.Name]
+	group := cmp.Or(a.Group, "(empty)")
+	switch {
+	case outage && (a.Name == "pause" || a.Name == "resume"):
+		return "The queue does not reach its server. It is " + a.Name + "d as soon as it does."
+	case a.Name == "pause":
+		return "Paused the queue" + lasts + "."
+	case a.Name == "resume":
+		return "Resumed the queue."
+	case a.Name == "pause_group":
+		return "Paused group " + group + lasts + "."
+	}
+	return "Resumed group " + group + "."
 }
 
 // String returns what was asked for and what came of it, in one line: retry orders key="acme/17" keys=1.
@@ -151,6 +163,9 @@ func (a Action) String() string {
 			fmt.Fprintf(&b, " %s=%q", field[0], field[1])
 		}
 	}
+	if len(a.Selected) > 0 {
+		fmt.Fprintf(&b, " selected=%q", a.Selected)
+	}
 	if a.For > 0 {
 		fmt.Fprintf(&b, " for=%v", a.For)
 	}
@@ -162,7 +177,7 @@ func (a Action) String() string {
 }
 
 // maxForm bounds the size of a request for an action.
-const maxForm = 64 << 10
+const maxForm = 512 << 10
 
 // serveAction does what a POST asks for, and reports it to the audit hook.
 func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status int, report actionReport) {
@@ -177,26 +192,23 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 		Key: short(form.Get("key"), maxKey), Group: short(form.Get("group"), maxName),
 		Of: short(form.Get("of"), maxName), ErrorContains: short(form.Get("error"), maxKey),
 	}
+	if keys := form["key"]; len(keys) > 1 {
+		a.Key, a.Selected = "", mapped(keys, func(key string) string { return short(key, maxKey) })
+	}
 	if form.Get("for") != "" && err == nil {
 		if a.For, err = time.ParseDuration(form.Get("for")); err != nil || a.For <= 0 {
 			err = refuse(http.StatusBadRequest, "The field for is no time, such as 15m.")
 		}
 	}
-	var result *bulkResult
-	text := ""
+	status, report = http.StatusOK, actionReport{Action: a.Name, Queue: a.Queue, Key: a.Key, Group: a.Group}
 	if err == nil {
-		result, text, err = h.act(r.Context(), a, form)
+		report.bulkResult, report.Text, err = h.act(r.Context(), a, form)
 	}
-	report = actionReport{Action: a.Name, Queue: a.Queue, Key: a.Key, Group: a.Group, bulkResult: result}
-	status = http.StatusOK
 	switch {
-	case result != nil:
-		a.Keys, report.Text = result.Keys, result.text
-	case err == nil:
-		report.Text = text
-		if form.Has("key") {
-			a.Keys = 1
-		}
+	case report.bulkResult != nil:
+		a.Keys = report.Keys
+	case err == nil && form.Has("key"):
+		a.Keys = 1
 	}
 	if a.Err = err; err != nil {
 		status, report.Error = statusOf(err), err.Error()
@@ -220,8 +232,8 @@ func checkOrigin(r *http.Request) error {
 
 // logAction is the audit hook of a program that has none.
 func logAction(r *http.Request, a Action) {
-	log := slog.With("action", a.Name, "queue", a.Queue, "key", a.Key, "group", a.Group, "of", a.Of,
-		"errorContains", a.ErrorContains, "for", a.For, "keys", a.Keys, "remote", r.RemoteAddr)
+	log := slog.With("action", a.Name, "queue", a.Queue, "key", a.Key, "selected", a.Selected, "group", a.Group,
+		"of", a.Of, "errorContains", a.ErrorContains, "for", a.For, "keys", a.Keys, "remote", r.RemoteAddr)
 	if a.Err != nil {
 		log.WarnContext(r.Context(), "workqueue/debug: an action was not done", "error", a.Err)
 		return
@@ -242,26 +254,28 @@ func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *b
 	}
 	r, q, lasts := h.readOne(ctx, e, searchLimit), e.queue, cmp.Or(a.For, workqueue.UntilResumed)
 	panicked := guarded("queue", func() {
-		text = a.doneText(r.missing == errOutage)
+		done := a.doneText(r.missing == errOutage)
 		switch action := form.Get("action"); {
 		case r.late:
 			err = r.missing
 		case action == "pause" && q.Pause != nil:
 			q.Pause(lasts)
+			text = done
 		case action == "resume" && q.Resume != nil:
 			q.Resume()
+			text = done
 		case action == "pause_group" && q.PauseGroup != nil:
-			text, err = r.actOnGroup(func(group string) { q.PauseGroup(group, lasts) }, form, text)
+			text, err = r.actOnGroup(func(group string) { q.PauseGroup(group, lasts) }, form, done)
 		case action == "resume_group" && q.ResumeGroup != nil:
-			text, err = r.actOnGroup(q.ResumeGroup, form, text)
+			text, err = r.actOnGroup(q.ResumeGroup, form, done)
 		case action == "retry" && r.stats.ShuttingDown:
 			err = refuse(http.StatusConflict, "The queue is shut down: it takes no more keys.")
 		case !h.actionsOf(r).Has(action):
 			err = refuse(http.StatusBadRequest, "This queue has no such action.")
-		case form.Has("of") && (action == "retry" || action == "forget"):
-			result, err = h.actOnMany(ctx, r, form)
+		case form.Has("of") && (action == "retry" || action == "forget"), len(form["key"]) > 1:
+			result, text, err = h.actOnMany(ctx, r, form)
 		case form.Has("key"):
-			text, err = h.actOnKey(ctx, r, form, text)
+			text, err = h.actOnKey(ctx, r, form)
 		default:
 			err = refuse(http.StatusBadRequest, "The form lacks the field key (or, for retry and forget, of).")
 		}
@@ -269,70 +283,51 @@ func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *b
 	return result, text, cmp.Or(err, panicked)
 }
 
-// actOnKey does what form asks for with the key that it names. It returns done, or what a retry comes to.
-func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values, done string) (string, error) {
+// needsQueue reports whether an action is for keys of the queue. Those of the others are in the pools' lists.
+func needsQueue(action string) bool { return action != "cancel" && action != "release" }
+
+var errNoTime = refuse(http.StatusServiceUnavailable, "There was no time to look at all keys.")
+
+// actOnKey does what form asks for to the key that it names, and returns what came of it.
+func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) (string, error) {
 	action := form.Get("action")
-	needsQueue := action != "cancel" && action != "release" // Their keys are in the pools' lists.
-	found := h.search(ctx, h.acting, r, form.Get("key"), form.Get("id"), needsQueue)
+	texts := keyActions[action]
+	noKey := refuse(http.StatusNotFound, "%s", texts.noKey)
+	found := h.search(ctx, h.acting, r, form.Get("key"), form.Get("id"), needsQueue(action))
 	switch {
 	case r.err != nil:
 		return "", r.err
-	case r.missing != nil && needsQueue:
+	case r.missing != nil && needsQueue(action):
 		return "", r.missing
 	case found.Incomplete && r.missing == nil:
-		return "", refuse(http.StatusServiceUnavailable, "There was no time to look at all keys.")
-	case (!found.Exact || found.isAbsent()) && action == "cancel":
-		return "", refuse(http.StatusNotFound, "No handler has a key that is called that: it may just have ended.")
-	case (!found.Exact || found.isAbsent()) && action == "release":
-		return "", refuse(http.StatusNotFound, "No key on hold is called that: the hold may just have ended.")
+		return "", errNoTime
 	case !found.Exact || found.isAbsent():
-		return "", refuse(http.StatusNotFound, "No key is called that.")
+		return "", noKey
 	case len(found.Keys) > 1:
 		return "", refuse(http.StatusConflict, "More than one key is called that.")
 	}
-	began := time.Now()
-	switch key := found.Keys[0].raw; action {
-	case "retry":
-		before, _ := r.entry.queue.SnapshotKey(key)
-		if !r.retry(key, true) {
-			r.retry(key, false)
-		}
-		if r.refused([]any{key}) > 0 {
-			return "", errShutDown
-		}
-		return r.retryText(key, before.State), nil
-	case "forget":
-		if !r.forget(key, true) {
-			kept := slices.ContainsFunc(r.keys.givenUp, func(k workqueue.GivenUpKey[any]) bool { return k.Key == key })
-			if err := r.noteMissing(began); err != nil || !kept || !r.hasShutDown() {
-				return done, err // nil: it was no given-up key of the queue, or is gone.
-			}
-			return "", errShutDown
-		}
-	case "cancel":
-		if !r.anyPool(func(p *worker.Inspector) bool { return p.Cancel(key) }) {
-			return "", refuse(http.StatusNotFound, "No handler has the key: it may just have ended.")
-		}
-	case "release":
-		if !r.anyPool(func(p *worker.Inspector) bool { return p.Release(key) }) {
-			return "", refuse(http.StatusNotFound, "The key is not on hold: its hold may just have ended.")
-		}
-	case "remove":
-		if !r.entry.queue.Remove(key) {
-			return "", cmp.Or(r.noteMissing(began), refuse(http.StatusNotFound, "The key was not in the queue."))
-		}
-		r.forget(key, false)
+	key := found.Keys[0].raw
+	b := &bulk{reading: r, action: action}
+	b.one(r.asNamed(key))
+	b.endStep()
+	switch {
+	case b.failed != nil:
+		return "", b.failed
+	case b.result.Gone > 0 && action != "forget":
+		return "", noKey
+	case action == "retry":
+		return r.retryText(key, found.Keys[0].State), nil
 	}
-	return done, nil
+	return fmt.Sprintf(texts.done, cmp.Or(short(form.Get("key"), maxKey), "(empty)")), nil
 }
 
 // retryText says when a key comes that was retried and that was in this state before. If it is queued behind
 // others, it moves to the front if the queue has priorities.
-func (r *reading) retryText(key any, before workqueue.KeyState) string {
+func (r *reading) retryText(key any, before string) string {
 	q, name := r.entry.queue, cmp.Or(short(keyText(key), maxKey), "(empty)")
 	now, _ := q.SnapshotKey(key)
 	text := "Added " + name + ": "
-	if before == workqueue.KeyQueued {
+	if before == string(workqueue.KeyQueued) {
 		text = name + " was queued already: "
 	}
 	switch {
@@ -374,26 +369,41 @@ func (r *reading) moveToFront(key any) string {
 	return fmt.Sprintf("it is behind the first %s of %s in the line.", first, all)
 }
 
-// retry adds key now. If the queue itself keeps it as given up, the queue retries it; then false means that
-// it was gone.
-func (r *reading) retry(key any, kept bool) bool {
+// do does the action to a key. It returns false if there is nothing to do it to, any more.
+func (r *reading) do(action string, k knownKey) bool {
 	q := r.entry.queue
-	if kept && q.RetryGivenUp != nil {
-		return q.RetryGivenUp(key)
+	switch action {
+	case "retry":
+		if q.RetryGivenUp != nil && (k.kept || k.named) {
+			if was := q.RetryGivenUp(k.key); was || !k.named {
+				return was
+			}
+		}
+		q.AddCause(k.key, workqueue.Cause{Reason: "retried by hand"})
+		return true
+	case "cancel":
+		return r.anyPool(func(p *worker.Inspector) bool { return p.Cancel(k.key) })
+	case "release":
+		return r.anyPool(func(p *worker.Inspector) bool { return p.Release(k.key) })
+	case "remove":
+		return q.Remove(k.key) && r.forget(knownKey{key: k.key})
+	default:
+		return r.forget(k)
 	}
-	q.AddCause(key, workqueue.Cause{Reason: "retried by hand"})
-	return true
 }
 
 // forget makes the queue's limiter, the pools and, if the queue itself keeps it as given up, the queue forget
-// key's failures. It returns false if the queue does not keep it any more.
-func (r *reading) forget(key any, kept bool) bool {
-	q := r.entry.queue
-	was := !kept || q.ForgetGivenUp == nil || q.ForgetGivenUp(key)
-	if q.Forget != nil {
-		q.Forget(key)
+// the key's failures. It returns false if the queue does not keep it any more.
+func (r *reading) forget(k knownKey) bool {
+	q, was := r.entry.queue, true
+	if q.ForgetGivenUp != nil && (k.kept || k.named) {
+		began := time.Now()
+		was = q.ForgetGivenUp(k.key) || !k.kept && r.noteMissing(began) == nil
 	}
-	r.anyPool(func(p *worker.Inspector) bool { p.Forget(key); return true })
+	if q.Forget != nil {
+		q.Forget(k.key)
+	}
+	r.anyPool(func(p *worker.Inspector) bool { p.Forget(k.key); return true })
 	return was
 }
 

@@ -33,7 +33,7 @@ func post(t *testing.T, h http.Handler, header []string, form ...string) (status
 	t.Helper()
 	values := url.Values{}
 	for i := 0; i < len(form); i += 2 {
-		values.Set(form[i], form[i+1])
+		values.Add(form[i], form[i+1])
 	}
 	r := httptest.NewRequest("POST", "http://internal:8080/debug/workqueue", strings.NewReader(values.Encode()))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
@@ -307,7 +307,7 @@ func TestActionThatPanics(t *testing.T) {
 	if a := h.last(); a.Queue != `no\nsuch` || a.Key != `\x1b[31m` || len(a.Name) > 140 || a.Err == nil {
 		t.Errorf("%+v", a)
 	}
-	if status, a := post(t, h, asPage, "queue", "broken", "key", strings.Repeat("x", 100_000)); status != 400 || !strings.Contains(a.Error, "form") {
+	if status, a := post(t, h, asPage, "queue", "broken", "key", strings.Repeat("x", 1_000_000)); status != 400 || !strings.Contains(a.Error, "form") {
 		t.Errorf("a long form: %d %+v", status, a)
 	}
 	inspect(h, "panics", workqueue.Inspector{Stats: noStats, Pause: func(time.Duration) { panic("pause") }})

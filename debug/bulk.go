@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -20,7 +21,6 @@ type bulkResult struct {
 	// LeftMore reports that there may be more than these.
 	Left     int  `json:"left"`
 	LeftMore bool `json:"left_more,omitempty"`
-	text     string
 }
 
 const (
@@ -33,8 +33,8 @@ const (
 // bulk is an action on many keys.
 type bulk struct {
 	*reading
-	retries bool
-	result  bulkResult
+	action string
+	result bulkResult
 	// step are the keys that were retried since the queue was last known to be open.
 	step []any
 	// unsure counts given-up keys that the queue did not find since then: they are gone, or it is shut down.
@@ -43,66 +43,117 @@ type bulk struct {
 	failed error
 }
 
-// actOnMany retries or forgets all keys of the set that form names, as far as the time suffices.
-func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*bulkResult, error) {
-	if r.missing != nil {
-		return nil, r.missing
-	}
-	set := form.Get("of")
-	if !isSet(set) {
-		return nil, errNoSuchSet
+// actOnMany does what form asks for to the keys that it names or, to retry and forget, to all of a set, as
+// far as the time suffices.
+func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*bulkResult, string, error) {
+	ofSet, set := form.Has("of"), form.Get("of")
+	switch {
+	case r.missing != nil && (ofSet || needsQueue(form.Get("action"))):
+		return nil, "", r.missing
+	case ofSet && !isSet(set):
+		return nil, "", errNoSuchSet
+	case !ofSet && len(form["id"]) != len(form["key"]):
+		return nil, "", refuse(http.StatusBadRequest, "Of several keys each needs the field id.")
 	}
 	ctx, next, noTurn := searchTurn(ctx, h.acting, bulkTime+countTime)
 	defer next()
 	if noTurn != nil {
-		return nil, noTurn
+		return nil, "", noTurn
 	}
 	acting, cancel := context.WithTimeout(ctx, bulkTime)
 	defer cancel()
-	b := &bulk{reading: r, retries: form.Get("action") == "retry"}
+	b := &bulk{reading: r, action: form.Get("action")}
 	r.err = nil
-	more := r.visit(ctx, set, form.Get("error"), func(f failure) {
+	act := func(k knownKey) bool {
 		if b.failed != nil || acting.Err() != nil {
 			b.result.Left++
 		} else {
-			b.one(f)
+			b.one(k)
 		}
-	})
+		return true
+	}
+	confirmed, err := len(form["key"]), error(nil)
+	if ofSet {
+		confirmed, err = strconv.Atoi(form.Get("count"))
+		b.result.LeftMore = r.visit(ctx, keyFilter{state: set, error: form.Get("error")}, act)
+	} else {
+		keys, err := r.named(acting, form["key"], form["id"])
+		if err != nil {
+			return nil, "", err
+		}
+		for _, k := range keys {
+			act(k)
+		}
+	}
 	b.endStep()
-	b.result.LeftMore = more
-	if confirmed, err := strconv.Atoi(form.Get("count")); err == nil {
+	if err == nil {
 		b.result.Gone = max(b.result.Gone, confirmed-b.result.Keys-b.result.Left)
 	}
-	done := "Forgot the failures of"
-	if b.retries {
-		done = "Retried"
-	}
-	b.result.text = b.result.sentence(done)
+	text := b.result.sentence(keyActions[b.action].several)
 	if b.failed != nil {
-		b.failed = refuse(statusOf(b.failed), "%s %s", b.failed, b.result.text)
+		b.failed = refuse(statusOf(b.failed), "%s %s", b.failed, text)
 	}
-	return &b.result, cmp.Or(b.failed, r.err)
+	return &b.result, text, cmp.Or(b.failed, r.err)
+}
+
+// named returns the keys that the page shows with these texts and ids, as far as they are there, unless not
+// all keys could be looked at.
+func (r *reading) named(ctx context.Context, texts, ids []string) (keys []knownKey, err error) {
+	called, wanted := make(map[string]bool), make(map[[2]string]bool)
+	for i, text := range texts {
+		called[text], wanted[[2]string{text, ids[i]}] = true, true
+	}
+	look := func(k knownKey) (goOn bool) {
+		text := keyText(k.key)
+		if !called[text] {
+			text = cut(text, maxKey)
+		}
+		if !called[text] {
+			return true // Ids are not cheap.
+		}
+		if name := [2]string{text, keyID(k.key)}; wanted[name] {
+			delete(wanted, name)
+			keys = append(keys, r.asNamed(k.key))
+		}
+		return len(wanted) > 0
+	}
+	lists, _ := r.keyLists()
+	for _, list := range lists.all() {
+		for _, k := range *list {
+			look(knownKey{key: k.raw})
+		}
+	}
+	if len(wanted) == 0 || r.missing != nil {
+		return keys, nil
+	}
+	r.visit(ctx, keyFilter{}, look)
+	if err = cmp.Or(r.missing, r.err); err == nil && ctx.Err() != nil {
+		err = errNoTime
+	}
+	return keys, err
+}
+
+// asNamed returns a key that was asked for by its name.
+func (r *reading) asNamed(key any) knownKey {
+	isKey := func(k workqueue.GivenUpKey[any]) bool { return k.Key == key }
+	return knownKey{key: key, named: true, kept: slices.ContainsFunc(r.keys.givenUp, isKey)}
 }
 
 // one acts on a key.
-func (b *bulk) one(f failure) {
-	do := b.forget
-	if b.retries {
-		do = b.retry
-	}
+func (b *bulk) one(k knownKey) {
 	began := time.Now()
 	switch {
-	case !f.isGone() && do(f.Key, f.kept):
+	case !k.isForgotten() && b.do(b.action, k):
 		b.result.Keys++
-		if b.retries {
-			b.step = append(b.step, f.Key)
+		if b.action == "retry" {
+			b.step = append(b.step, k.key)
 		}
 		if len(b.step) == stepKeys {
 			b.endStep()
 		}
-	case b.noteMissing(began) != nil: // It may be there still.
+	case needsQueue(b.action) && b.noteMissing(began) != nil: // It may be there still.
 		b.result.Left, b.failed = b.result.Left+1, b.missing
-	case f.kept: // So may this one, if the queue has ended.
+	case k.kept: // So may this one, if the queue has ended.
 		if b.unsure++; b.unsure == stepKeys {
 			b.endStep()
 		}

@@ -65,7 +65,7 @@
 //	         pause, resume, pause_group, resume_group
 //	queue    the queue's id
 //	key, id  the text of the key, whole or as the page shows it. If it fits several, nothing is done, unless
-//	         id distinguishes them. Without id all keys are looked at.
+//	         id distinguishes them. Without id all keys are looked at. Several keys have both fields each.
 //	of       instead of key, for retry and forget: failing, given_up, or all of both
 //	error    with of: only the keys whose last error contains this text
 //	count    with of: how many keys the reader has confirmed. The answer says how many of these were gone.
@@ -77,7 +77,7 @@
 // queue itself kept it as given up.
 //
 // The answer is an object with action, queue, key, group, and text, which says what was done; error, if not
-// all was done. With of, also: keys, how many it was done to; gone, how many were there before and not any
+// all was done. For several keys, also: keys, how many it was done to; gone, how many were there before and not any
 // more; left, how many were not done in ten seconds, or because the queue was shut down or its server did not
 // answer; left_more, if there may be others. There may be, because a pool remembers the errors of 10,000
 // failing keys and the last Options.KeepGivenUp given-up ones, a queue is asked for 10,000 given-up keys, and

@@ -2,6 +2,7 @@ package debug
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 	"slices"
 	"strconv"
@@ -25,38 +26,54 @@ type errorGroup struct {
 // errorGroups are counted by their Error.
 type errorGroups map[string]*errorGroup
 
-// countErrors counts the errors of all failing and given-up keys that the pools remember, and of those
-// given-up keys of the queue that were read, each key once. It returns how many keys it has counted.
-func (r *reading) countErrors() (groups errorGroups, keys int) {
-	groups, seen := make(errorGroups), make(map[any]struct{})
-	count := func(f failure) {
-		if _, again := seen[f.Key]; !again {
-			seen[f.Key] = struct{}{}
-			groups.add(keyText(f.Key), f)
-		}
-	}
-	for _, p := range r.pools {
-		for k := range p.pool.KeptFailures() {
-			count(failure{FailedKey: k, state: stateFailing})
-		}
-	}
-	for _, p := range r.pools { // Without its Stats, which may ask a server.
-		for k := range p.pool.GivenUpKeys() {
-			count(failure{FailedKey: k, state: stateGivenUp})
-		}
-	}
-	for _, k := range r.keys.givenUp {
-		count(keptFailure(k))
-	}
-	return groups, len(seen)
+// matchingReport counts keys with certain errors.
+type matchingReport struct {
+	Failing int `json:"failing"`
+	GivenUp int `json:"given_up"`
+	// More reports that there was no time to count all.
+	More bool `json:"more,omitempty"`
 }
 
-// add counts a key with that text.
-func (g errorGroups) add(key string, f failure) {
-	if f.Err == "" {
+// listErrors lists the keys whose errors contain r.Errors, which the buttons for all of them are for, instead
+// of all that fail or were given up.
+func (r *detailReport) listErrors(ctx context.Context, h *Handler, read *reading) {
+	groups := make(errorGroups)
+	r.Failing, r.GivenUp, r.Matching = []keyReport{}, []keyReport{}, new(matchingReport)
+	ctx, next, noTurn := searchTurn(ctx, h.searching, countTime)
+	defer next()
+	filter := keyFilter{state: allSets, error: r.Errors}
+	r.Matching.More = noTurn != nil || read.visit(ctx, filter, func(k knownKey) bool {
+		keys, n := &r.Failing, &r.Matching.Failing
+		if k.state == stateGivenUp {
+			keys, n = &r.GivenUp, &r.Matching.GivenUp
+		}
+		if *n++; len(*keys) < r.limit {
+			*keys = append(*keys, k.report())
+		}
+		groups.add(k)
+		return true
+	})
+	r.ErrorGroups = groups.sorted()
+	read.complete(ctx, r.Failing)
+}
+
+// countErrors counts the errors of all failing and given-up keys that the pools remember, and of those
+// given-up keys of the queue that were read. It returns how many keys it has counted.
+func (r *reading) countErrors(ctx context.Context) (groups errorGroups, keys int) {
+	groups = make(errorGroups)
+	r.visit(ctx, keyFilter{state: allSets, atHand: true}, func(k knownKey) bool {
+		groups.add(k)
+		keys++
+		return true
+	})
+	return groups, keys
+}
+
+func (g errorGroups) add(k knownKey) {
+	if k.failed.Err == "" {
 		return
 	}
-	pattern := patternOf(f.Err, key)
+	pattern := patternOf(k.failed.Err, keyText(k.key))
 	e := g[pattern]
 	if e == nil {
 		parts := strings.Split(pattern, gap)
@@ -67,7 +84,7 @@ func (g errorGroups) add(key string, f failure) {
 		}
 		g[pattern] = e
 	}
-	if f.state == stateGivenUp {
+	if k.state == stateGivenUp {
 		e.GivenUp++
 	} else {
 		e.Failing++

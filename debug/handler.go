@@ -15,17 +15,17 @@ import (
 type Options struct {
 	// Clock is the clock of the queues. Nil means the real one.
 	Clock clock.WithTicker
-	// SampleEvery is how often each queue's numbers are read: every 5 s unless it is positive. 120 samples are
-	// kept, so the charts cover 10 minutes by default.
+	// SampleEvery is how often each queue's numbers are read. Zero means 5 s: the charts show the last 120
+	// samples, which are then 10 minutes.
 	SampleEvery time.Duration
-	// Metrics is the program's own provider of metrics, if it has one. The handler, which takes its place,
-	// passes all queues and pools on to it. See [Handler].
+	// Metrics is the program's own provider of metrics, or nil. The handler takes its place, and passes all
+	// queues and pools on to it.
 	Metrics workqueue.StatsProvider
 	// Actions lets readers of the page change the queues: retry, forget and remove keys, cancel handlers, end
 	// holds, pause and resume queues and groups. See "Actions" in the package comment.
 	Actions bool
-	// Audit is called for each request for an action, also for those that were refused or have failed, before it
-	// is answered. Several goroutines may call it at once. Nil means a line in the log of [log/slog].
+	// Audit is called for each request for an action before it is answered, also if it was refused or has
+	// failed. Several goroutines may call it at once. Nil means a line in the log of [log/slog].
 	Audit func(r *http.Request, a Action)
 }
 
@@ -39,11 +39,11 @@ type Options struct {
 //
 // [Register] shows other queues.
 //
-// While something is shown the handler has one goroutine, which reads the numbers of all queues every few
-// seconds, so that the charts are there at the first look. That takes a few milliseconds for a thousand
-// queues, up to 10 KB for each queue that was busy in the last ten minutes, and less than 2 KB for others. A
-// queue that does not answer holds up no other queue, the list for a second, and its own page for five. It
-// keeps a goroutine until it answers.
+// While it shows something, the handler has a goroutine that reads the numbers of all queues every few
+// seconds, so that the charts are there at the first look. For a thousand queues that takes a few
+// milliseconds. It takes up to 10 KB for each queue that was busy in the last ten minutes, and less than 2 KB
+// for others. A queue that does not answer delays the list by a second, and its own page by five. It keeps a
+// goroutine until it answers.
 type Handler struct {
 	// Times has the methods of a provider that makes no metrics.
 	Times
@@ -55,29 +55,28 @@ type Handler struct {
 
 	// running counts the goroutines. It grows under mu, and not after Close.
 	running sync.WaitGroup
-	// searching has one token, so that one search runs at a time. acting has one for actions, which no reader
-	// holds up.
+	// searching has room for one search at a time, and acting for one action, which waits for no search.
 	searching, acting chan struct{}
 
-	// No method of a queue is called under mu.
+	// No method of a queue is called under mu. An entry is a row of the list.
 	mu struct {
 		sync.Mutex
-		// byID has all entries, and byQueue those of queues that can be compared.
+		// byID has all entries. byQueue has those of queues that can be the key of a map.
 		byID    map[string]*entry
 		byQueue map[any]*entry
-		// poolEntries has the entries of pools, by name. They are in byID too, and hidden while queues show their
-		// pools. poolsByQueue has the pools whose queues can be compared.
+		// poolEntries has, by the name of pools, an entry for those whose queue is not shown. It stays, hidden, if
+		// their queue comes. poolsByQueue has the pools whose queues can be the key of a map.
 		poolEntries  map[string]*entry
 		poolsByQueue map[any][]*worker.Inspector
 		// madeUp counts the ids that had to be made up.
 		madeUp int
-		// stop ends the sampler, which runs while there are queues or pools. Otherwise it is nil.
+		// stop ends the sampler. It is nil while nothing is shown.
 		stop   context.CancelFunc
 		closed bool
 	}
 }
 
-// NewHandler returns a handler that shows no queue yet. Without queues it has no goroutine, and needs no
+// NewHandler returns a handler that shows no queue yet. Until it shows one it has no goroutine, and needs no
 // Close.
 func NewHandler(o Options) *Handler {
 	if o.Clock == nil {
@@ -101,25 +100,24 @@ func NewHandler(o Options) *Handler {
 	return h
 }
 
-// Register makes h show q under that name, or under the one in its Stats if name is empty. Names may be given
-// twice. A queue that is shown already, because h is its MetricsProvider, gets the new name. After Close
-// Register does nothing.
+// Register makes h show q under that name, or under the one in its Stats if name is empty. Several queues may
+// have one name. A queue that is shown already, because h is its MetricsProvider, gets the new name. After
+// Close Register does nothing.
 //
-// h keeps q alive until unregister is called (any number of times), h is closed, or, within
-// Options.SampleEvery, q is shut down and empty. Register asks q for its Stats, for up to five seconds, and
-// so does the constructor of a queue that has h as its MetricsProvider.
+// h keeps q alive until unregister is called (any number of times), h is closed, or q is shut down and empty,
+// which h notices within Options.SampleEvery. Register asks q for its Stats, for up to five seconds, and so
+// does the constructor of a queue that has h as its MetricsProvider.
 //
 // Of a queue that lacks Stats and Snapshot, which all queues of package workqueue have, only the length is
-// shown. A queue that panics is shown as one that panics. The methods of keys by which package fmt prints
-// them (String, Error, Format, GoString) are called when a queue's page is asked for, outside of all locks. A
-// pointer that lacks them is shown as an address.
+// shown. Keys are printed as package fmt does, so that their methods (String, Error, Format, GoString) are
+// called when a page is asked for, outside of all locks. A pointer without such a method is shown as an
+// address.
 func Register[T comparable](h *Handler, name string, q workqueue.TypedInterface[T]) (unregister func()) {
 	return h.register(name, workqueue.Inspect(q))
 }
 
-// Close forgets all queues and pools and ends the goroutines, which it waits for: when it returns, no method
-// of a queue is being called. h goes on to answer requests, and shows no queues. Close may be called any
-// number of times.
+// Close forgets all queues and pools. When it returns, h has no goroutines, and calls no method of a queue. h
+// still answers requests, and shows no queues. Close may be called any number of times.
 func (h *Handler) Close() {
 	defer h.running.Wait()
 	h.mu.Lock()

@@ -58,7 +58,7 @@
 			become(live, wanted);
 			return;
 		}
-		const focusable = (of) => [...of.querySelectorAll("a, button, summary")];
+		const focusable = (of) => [...of.querySelectorAll("a, button, summary, input")];
 		const was = name(at);
 		const section = at.closest("[aria-labelledby]")?.getAttribute("aria-labelledby");
 		const sectionNow = () => document.getElementById(section)?.closest("[aria-labelledby]") ?? live;
@@ -71,6 +71,31 @@
 		const beside = focusable(sectionNow());
 		const next = all.find((e) => name(e) === was) ?? beside[Math.min(place, beside.length - 1)] ?? live;
 		next.focus({ preventScroll: true });
+	}
+
+	// selected has the names of the boxes that are ticked: a refresh moves rows, and boxes do not move with them.
+	let selected = new Set();
+	const nameOfBox = (box) => `${box.closest("section").getAttribute("aria-labelledby")} ${box.dataset.id} ${box.dataset.key}`;
+	const boxesOf = (section) => [...section.querySelectorAll(".box")];
+
+	// showSelected ticks the boxes that were ticked before a refresh, and shows what can be done to several keys.
+	// What has left the page is not selected any more.
+	function showSelected() {
+		const there = new Set();
+		for (const section of live.querySelectorAll("section:has(.box)")) {
+			const boxes = boxesOf(section);
+			for (const box of boxes) {
+				if (box.checked = selected.has(nameOfBox(box))) {
+					there.add(nameOfBox(box));
+				}
+			}
+			const n = boxes.filter((box) => box.checked).length;
+			const all = section.querySelector(".all");
+			all.checked = n === boxes.length;
+			all.indeterminate = n > 0 && n < boxes.length;
+			section.querySelector(".selected").hidden = n === 0;
+		}
+		selected = there;
 	}
 
 	async function refresh() {
@@ -91,6 +116,7 @@
 			}
 			if (!paused) {
 				becomeWithFocus(fresh);
+				showSelected();
 				document.title = page.title;
 			}
 			note.textContent = "";
@@ -125,34 +151,36 @@
 		return answer;
 	}
 
-	// confirmed asks whether to do what a button is for. To an action on many keys it adds their number.
+	// confirmed asks whether to do what a button is for. To an action on a set of keys it adds their number.
 	async function confirmed(form) {
 		const { action, queue, key, group, of, error, given_up, for: lasts } = Object.fromEntries(form);
 		const called = key || "(empty)";
-		const lost = "That is the only record of what was given up: nothing adds it again by itself.";
+		let lost = of === "given_up" || of === "all" || given_up !== undefined;
+		let n = form.getAll("key").length;
+		let more = "";
 		if (of !== undefined) {
 			const query = new URLSearchParams({ queue, count: of, error });
 			const response = await fetch(`${location.pathname}?${query}`, {
 				headers: { Accept: "application/json" },
 				cache: "no-store",
 			});
-			const { count, more, error: failure } = await answerOf(response);
-			if (failure !== undefined) {
-				note.textContent = failure;
+			const answer = await answerOf(response);
+			if (answer.error !== undefined) {
+				note.textContent = answer.error;
 				return false;
 			}
-			form.set("count", count);
-			const keys = `${more ? "at least " : ""}${count.toLocaleString("en")} ${count === 1 ? "key" : "keys"}`;
-			if (action === "retry") {
-				return confirm(`Retry ${keys}?`);
-			}
-			return confirm(`Forget the failures of ${keys}?${of === "failing" ? "" : ` ${lost}`}`);
+			n = answer.count;
+			more = answer.more ? "at least " : "";
+			form.set("count", n);
 		}
+		const keys = of === undefined && n === 1 ? called : `${more}${n.toLocaleString("en")} ${n === 1 ? "key" : "keys"}`;
+		const s = n === 1 ? "" : "s";
 		switch (action) {
-			case "remove": return confirm(`Remove ${called} from the queue, and forget its failures?`);
-			case "release": return confirm(`End the hold of ${called}?`);
-			case "cancel": return confirm(`Cancel the handler of ${called}?`);
-			case "forget": return confirm(`Forget the failures of ${called}?${given_up === undefined ? "" : ` ${lost}`}`);
+			case "retry": return of === undefined && n === 1 || confirm(`Retry ${keys}?`);
+			case "remove": return confirm(`Remove ${keys} from the queue, and forget ${n === 1 ? "its" : "their"} failures?`);
+			case "release": return confirm(`End the hold${s} of ${keys}?`);
+			case "cancel": return confirm(`Cancel the handler${s} of ${keys}?`);
+			case "forget": return confirm(`Forget the failures of ${keys}?${lost ? " That is the only record of what was given up: nothing adds it again by itself." : ""}`);
 			case "pause": return confirm(`Pause queue ${document.querySelector("h1").textContent}${lasts === undefined ? "" : ` for ${lasts}`}? It hands out nothing until ${lasts === undefined ? "it is resumed" : "then, or until it is resumed"}.`);
 			case "pause_group": return confirm(`Pause group ${group || "(empty)"}?`);
 		}
@@ -161,7 +189,13 @@
 
 	// act asks for what a button is for. The header is one that forms and other sites cannot send.
 	async function act(button) {
-		const form = new URLSearchParams({ ...button.dataset });
+		const { selected: ofSelected, ...fields } = button.dataset;
+		const form = new URLSearchParams(fields);
+		if (ofSelected !== undefined) {
+			for (const box of boxesOf(button.closest("section")).filter((box) => box.checked)) {
+				Object.entries(box.dataset).forEach(([field, value]) => form.append(field, value));
+			}
+		}
 		if (button.ariaDisabled === "true") {
 			return; // A disabled button would lose the focus.
 		}
@@ -175,6 +209,10 @@
 					body: form,
 				});
 				const answer = await answerOf(response);
+				if (ofSelected !== undefined && answer.error === undefined) {
+					selected.clear();
+					showSelected();
+				}
 				await refresh();
 				note.textContent = answer.error ?? "";
 				done.textContent = answer.error === undefined ? answer.text ?? "" : "";
@@ -191,6 +229,15 @@
 		if (button !== null) {
 			act(button);
 		}
+	});
+	live.addEventListener("change", ({ target }) => {
+		if (!target.matches(".box, .all")) {
+			return;
+		}
+		for (const box of target.matches(".all") ? boxesOf(target.closest("section")) : [target]) {
+			selected[target.checked ? "add" : "delete"](nameOfBox(box));
+		}
+		showSelected();
 	});
 	pauseButton.addEventListener("click", () => {
 		paused = !paused;

@@ -114,20 +114,20 @@ type poolKeys struct {
 	running []worker.RunningKey[any] // longest first
 	// failures has each key once: those that fail now, those that were given up, and what a pool that has ended
 	// knew; the last failure of each kind first.
-	failures []failure
+	failures []knownKey
 	held     []worker.HeldKey[any] // the one whose hold began first at the front
 	// calls are the running keys by key, holds those that are on hold, and known the failures.
 	calls map[any]worker.RunningKey[any]
 	holds map[any]worker.HeldKey[any]
-	known map[any]failure
+	known map[any]knownKey
 }
 
 func (r *reading) poolKeys() *poolKeys {
 	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), holds: make(map[any]worker.HeldKey[any])}
-	p.known = make(map[any]failure)
+	p.known = make(map[any]knownKey)
 	var failing, gone []worker.FailedKey[any]
 	for _, k := range r.keys.givenUp {
-		gone = append(gone, keptFailure(k).FailedKey)
+		gone = append(gone, newKeptFailure(k).failed)
 	}
 	for _, s := range r.keys.pools {
 		p.running = append(p.running, s.Running...)
@@ -157,7 +157,7 @@ func (p *poolKeys) addFailures(keys []worker.FailedKey[any], state string) {
 	slices.SortStableFunc(keys, func(a, b worker.FailedKey[any]) int { return b.Time.Compare(a.Time) })
 	for _, k := range keys {
 		if _, ok := p.known[k.Key]; !ok {
-			p.known[k.Key] = failure{FailedKey: k, state: state}
+			p.known[k.Key] = knownKey{key: k.Key, state: state, failed: k}
 			p.failures = append(p.failures, p.known[k.Key])
 		}
 	}
@@ -173,7 +173,7 @@ func (p *poolKeys) describe(k *keyReport) {
 	}
 	// What a pool knew that has ended may be out of date.
 	if f, ok := p.known[k.raw]; ok && (f.state != "" || k.Requeues > 0) {
-		k.addFailure(f)
+		k.addFailure(f.failed, f.state)
 	}
 }
 
@@ -188,13 +188,35 @@ func (k *keyReport) addHold(h worker.HeldKey[any]) {
 	k.Held = &holdReport{Reason: short(h.Reason, maxKey), Since: h.Since.UTC(), Until: h.Until.UTC()}
 }
 
-func (k *keyReport) addFailure(f failure) {
-	k.givenUp = k.givenUp || f.state == stateGivenUp
+func (k *keyReport) addFailure(f worker.FailedKey[any], state string) {
+	k.givenUp = k.givenUp || state == stateGivenUp
 	k.Attempt = max(k.Attempt, f.Attempt)
 	k.Error = short(f.Err, maxError)
 	k.FailsSince, k.FailedAt = f.Since.UTC(), f.Time.UTC()
-	if k.Due.IsZero() && f.state != "" {
+	if k.Due.IsZero() && state != "" {
 		k.Due = f.NextTry.UTC()
+	}
+}
+
+// complete adds to failing or given-up keys what the queue knows of them: when a key comes again, which the
+// lists of pools lack, and the state of a given-up key that is in the queue again.
+func (r *reading) complete(ctx context.Context, keys []keyReport) {
+	for i := range keys {
+		if !r.entry.hasQueue() || ctx.Err() != nil {
+			return
+		}
+		k := &keys[i]
+		r.askQueue(func() {
+			if snapshot, ok := r.entry.queue.SnapshotKey(k.raw); ok {
+				now := newKeyReport(snapshot)
+				if !k.givenUp {
+					now.State = "" // the list says it
+				}
+				now.Attempt, now.Error, now.givenUp = k.Attempt, k.Error, k.givenUp
+				now.FailsSince, now.FailedAt = k.FailsSince, k.FailedAt
+				*k = now
+			}
+		})
 	}
 }
 
@@ -229,9 +251,9 @@ func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
 	for _, f := range pools.failures {
 		switch f.state {
 		case stateFailing:
-			l.Failing = append(l.Failing, keyReport{raw: f.Key, Requeues: f.Attempt})
+			l.Failing = append(l.Failing, keyReport{raw: f.key, Requeues: f.failed.Attempt})
 		case stateGivenUp:
-			l.GivenUp = append(l.GivenUp, keyReport{raw: f.Key})
+			l.GivenUp = append(l.GivenUp, keyReport{raw: f.key})
 		}
 	}
 	// Behind the failing keys whose errors are known come those that only the limiter knows.
@@ -389,11 +411,11 @@ func (k *keyReport) addPool(s worker.KeySnapshot[any]) {
 	state := k.State
 	if s.GivenUp != nil {
 		state = stateGivenUp
-		k.addFailure(failure{FailedKey: *s.GivenUp, state: state})
+		k.addFailure(*s.GivenUp, state)
 	}
 	if s.Failing != nil {
 		state = stateFailing
-		k.addFailure(failure{FailedKey: *s.Failing, state: state})
+		k.addFailure(*s.Failing, state)
 	}
 	if s.Running != nil {
 		state = string(workqueue.KeyProcessing)

@@ -23,6 +23,8 @@ type queueReport struct {
 	Blocked        int          `json:"blocked"`
 	Paused         bool         `json:"paused"`
 	PausedFor      *seconds     `json:"paused_for_seconds,omitempty"`
+	PausedAge      *seconds     `json:"paused_age_seconds,omitempty"`
+	PausedBy       string       `json:"paused_by,omitempty"`
 	PausedGroups   int          `json:"paused_groups,omitempty"`
 	Processing     int          `json:"processing"`
 	Held           int          `json:"held,omitempty"`
@@ -123,6 +125,9 @@ func (h *Handler) newQueueReport(r *reading, now time.Time) queueReport {
 		Minute: r.minute, Oldest: r.oldest(), GivenUp: r.givenUp(),
 		Pools: mapped(r.pools, newPoolReport), Workers: r.workers,
 		timeline: r.entry.history.timeline(r.measure(), h.every),
+	}
+	if s.Shared != nil {
+		q.PausedBy, q.PausedAge = short(s.Shared.PausedBy, maxName), between(s.Shared.PausedSince, now)
 	}
 	q.Depth = mapped(q.timeline.points, queued.of)
 	if err := cmp.Or(r.err, r.missing); err != nil {

@@ -53,8 +53,6 @@ type reading struct {
 
 	// late: the queue did not answer, and the numbers are older.
 	late bool
-	// partial: all answered, but there are more failing or given-up keys than are listed.
-	partial bool
 	// missing is why not all of its keys are known, or nil.
 	missing error
 	// err is the first panic, or nil.

@@ -3,14 +3,11 @@ package debug
 import (
 	"cmp"
 	"context"
-	"iter"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/keyedqueue/workqueue"
 )
 
 const (
@@ -122,7 +119,14 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 		defer done()
 		f.Incomplete = true
 		if noTurn == nil {
-			n, f.Incomplete = r.searchAll(ctx, f)
+			r.visit(ctx, keyFilter{}, func(k knownKey) bool {
+				n++
+				if exact, fits := f.fits(k.key); fits {
+					f.add(keyReport{raw: k.key, State: k.state}, exact)
+				}
+				return true
+			})
+			f.Incomplete = ctx.Err() != nil || r.missing != nil || r.err != nil
 		}
 	}
 	remembers := f.Exact && !ambiguous
@@ -154,56 +158,6 @@ func searchTurn(ctx context.Context, turn chan struct{}, limit time.Duration) (_
 		err = refuse(http.StatusServiceUnavailable, "Others are going over all keys: try again in a minute.")
 		return ctx, cancel, err
 	}
-}
-
-// queueKeys yields all keys of the queue, a few hundred at a time, until ctx ends or the queue's server does
-// not answer: then r.missing says so.
-func (r *reading) queueKeys(ctx context.Context) iter.Seq[workqueue.KeySnapshot[any]] {
-	return func(yield func(workqueue.KeySnapshot[any]) bool) {
-		if r.missing != nil || !r.entry.hasQueue() {
-			return
-		}
-		n, step := 0, time.Now()
-		r.guard(func() {
-			for k := range r.entry.queue.SnapshotKeys() {
-				if !yield(k) {
-					return
-				}
-				if n++; n%256 == 0 {
-					if ctx.Err() != nil || r.noteMissing(step) != nil {
-						return
-					}
-					step = time.Now()
-				}
-			}
-			r.noteMissing(step) // Those of a server that has stopped to answer end early.
-		})
-	}
-}
-
-// searchAll looks at all keys that the queue and its pools have. It returns how many it has seen, and whether
-// it has missed any.
-func (r *reading) searchAll(ctx context.Context, f *foundReport) (n int, incomplete bool) {
-	look := func(key any, state string) (more bool) {
-		if exact, fits := f.fits(key); fits {
-			f.add(keyReport{raw: key, State: state}, exact)
-		}
-		n++
-		return n%256 > 0 || ctx.Err() == nil
-	}
-	for k := range r.queueKeys(ctx) {
-		if !look(k.Key, string(k.State)) {
-			break
-		}
-	}
-	r.guard(func() {
-		for k := range r.keysOfSet(ctx, allSets, "", false) {
-			if !look(k.Key, k.state) {
-				return
-			}
-		}
-	})
-	return n, ctx.Err() != nil || r.missing != nil || r.err != nil
 }
 
 // recall returns the keys that were found by this text and id before.

@@ -54,7 +54,7 @@ func TestBadInput(t *testing.T) {
 				return err
 			}
 		}), []string{"the scenario fails undisturbed", "it never comes to rest", "updates apps/web@2"}},
-		{"writes for ever, slowly", with(func(_ process, apps client) handler {
+		{"writes forever, slowly", with(func(_ process, apps client) handler {
 			return func(ctx context.Context, key string) error {
 				web, _ := apps.Cached(key)
 				web.Value.Spec++

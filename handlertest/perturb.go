@@ -18,7 +18,7 @@ var ErrLeaseEnded = errors.New("handlertest: the lease of the key has ended")
 // Perturb returns a queue that does the worst that queue's contract allows, for programs with a world of
 // their own. What it does follows from the seed alone, and happens on the clock that the bubble of the
 // caller has, or on the real one. No add is lost: a shutdown first adds what is late. A key is delayed for
-// 10 s at most. Without faults, it is Late and Again.
+// 10 s at most. No faults means Late|Again.
 //
 // Queue is any of ours or client-go's. Use the returned one instead of it from then on. It has the methods of
 // queue that package workqueue names: it is a [workqueue.ExtendedRateLimiting], and a [workqueue.Operable]
@@ -80,9 +80,9 @@ type perturbed[K comparable] struct {
 
 	mu struct {
 		sync.Mutex
-		late   []*func()       // adds that have not reached the queue yet
-		leases map[K]*keyLease // of the keys that were handed out here, and are held
-		stale  map[K]int       // how many Dones are to be ignored, because their leases have ended
+		pending []*func()       // adds that have not reached the queue yet
+		leases  map[K]*keyLease // of the keys that were handed out here, and are held
+		stale   map[K]int       // how many Dones are to be ignored, because their leases have ended
 	}
 }
 
@@ -111,13 +111,13 @@ func (q *perturbed[K]) addLate(key K, add func()) {
 	}
 	entry := &add
 	q.mu.Lock()
-	q.mu.late = append(q.mu.late, entry)
+	q.mu.pending = append(q.mu.pending, entry)
 	q.mu.Unlock()
 	q.after(d, key, func() {
 		q.mu.Lock()
-		i := slices.Index(q.mu.late, entry)
+		i := slices.Index(q.mu.pending, entry)
 		if i >= 0 {
-			q.mu.late = slices.Delete(q.mu.late, i, i+1)
+			q.mu.pending = slices.Delete(q.mu.pending, i, i+1)
 		}
 		q.mu.Unlock()
 		if i >= 0 {
@@ -138,8 +138,8 @@ func (q *perturbed[K]) addPending() {
 func (q *perturbed[K]) takePending() []*func() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	pending := q.mu.late
-	q.mu.late = nil
+	pending := q.mu.pending
+	q.mu.pending = nil
 	return pending
 }
 
@@ -200,7 +200,7 @@ func (q *perturbed[K]) Snapshot(limit int) workqueue.Snapshot[K] {
 func (q *perturbed[K]) withLate(s workqueue.Stats) workqueue.Stats {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s.Waiting += len(q.mu.late)
+	s.Waiting += len(q.mu.pending)
 	return s
 }
 
@@ -321,7 +321,7 @@ type leasedQueue[K comparable] struct {
 	below workqueue.Leaser[K] // nil if the queue below is none
 }
 
-// Lease is that of [workqueue.Leaser].
+// Lease is the lease of the queue below, if it has any, which a disturbance may end early.
 func (q leasedQueue[K]) Lease(ctx context.Context, key K) (context.Context, context.CancelFunc) {
 	release := func() {}
 	if q.below != nil {
@@ -330,7 +330,7 @@ func (q leasedQueue[K]) Lease(ctx context.Context, key K) (context.Context, cont
 	return q.lease(ctx, key, release)
 }
 
-// LeaseHeld is that of [workqueue.Leaser].
+// LeaseHeld is Lease for a key on hold.
 func (q leasedQueue[K]) LeaseHeld(ctx context.Context, key K) (context.Context, context.CancelFunc) {
 	release := func() {}
 	if q.below != nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // ErrUnchanged is returned by the function of [Process.Write] if the truth already was as it must be. Write
-// then returns nil, and a handler that goes on writing the same comes to rest.
+// then returns nil, and a handler that keeps writing the same comes to rest.
 var ErrUnchanged = errors.New("handlertest: nothing has changed")
 
 // ErrUnavailable is returned, wrapped, by calls of clients that fail as the network fails. A read has not
@@ -322,7 +322,7 @@ func (r *run[K]) begin(c *call) (end func()) {
 	s.mu.Lock()
 	s.called++
 	s.calls[c.key]++
-	s.calm[c.key]++
+	s.callsSinceDisturbed[c.key]++
 	for other := range r.running {
 		oneQueue := r.Shared || other.process == c.process
 		twice = twice || oneQueue && other.key == c.key && other.ctx.Err() == nil

@@ -302,7 +302,8 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 	}
 	slices.Sort(running)
 	settled := time.Since(r.sim.changed) >= r.Settle
-	calls, calm, failing := maps.Clone(r.sim.calls), maps.Clone(r.sim.calm), maps.Clone(r.failing)
+	calls, failing := maps.Clone(r.sim.calls), maps.Clone(r.failing)
+	undisturbed := maps.Clone(r.sim.callsSinceDisturbed)
 	slowed := false // What is slow may be so for longer than the handler waits.
 	for at := range r.sim.used {
 		slowed = slowed || faultOf[at.kind]&(Slow|Leases) != 0
@@ -318,7 +319,7 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 			// A key that comes back by itself must have come twice per process: it may fail once on each
 			// replica and then succeed. Calls that were disturbed do not count, unless the key waits for so
 			// long that it has not failed.
-			came := calm[k.Key]
+			came := undisturbed[k.Key]
 			if time.Until(k.Due) > stuckAfter {
 				came = calls[k.Key]
 			}

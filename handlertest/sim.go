@@ -35,15 +35,16 @@ type sim struct {
 	made    int         // objects that others have made
 	changed time.Time   // when the truth, or what a cache shows of it, changed last
 	calls   map[any]int // the calls of each key since then
-	calm    map[any]int // those of them after the last disturbance of a call
-	story   []told      // nil unless telling
-	telling bool
-	failed  *failure
-	over    bool // the outcome is known
-	buried  bool // and the goroutines have ended
-	called  int  // how many calls of handlers have begun
-	atRest  []func()
-	moments []time.Duration // of events, since the run began, until the first of atRest is called; for drive
+	// callsSinceDisturbed are those of calls since the last disturbance of a call.
+	callsSinceDisturbed map[any]int
+	story               []told // nil unless telling
+	telling             bool
+	failed              *failure
+	over                bool // the outcome is known
+	buried              bool // and the goroutines have ended
+	called              int  // how many calls of handlers have begun
+	atRest              []func()
+	moments             []time.Duration // of events, since the run began, until the first of atRest is called; for drive
 
 	others      atomic.Bool // asOthers runs
 	driver      string      // the goroutine of drive
@@ -63,7 +64,7 @@ type event struct {
 func newSim(d decider, tell bool) *sim {
 	now := time.Now()
 	return &sim{began: now, moved: now, changed: now, wake: make(chan struct{}, 1), decider: d, telling: tell,
-		calls: make(map[any]int), calm: make(map[any]int), afterEvents: func() {}}
+		calls: make(map[any]int), callsSinceDisturbed: make(map[any]int), afterEvents: func() {}}
 }
 
 // bubbleYears is more virtual time than a run ever takes. A bubble's clock starts in the year 2000, so a
@@ -179,11 +180,11 @@ func (s *sim) fail(kind, format string, args ...any) {
 }
 
 // decide says whether the next site of a kind and name is disturbed. What disturbed calls did says nothing
-// about the calm ones that follow. The caller locks.
+// about the undisturbed ones that follow. The caller locks.
 func (s *sim) decide(kind, name string) time.Duration {
 	by := s.decider.decide(kind, name)
 	if by > 0 && faultOf[kind]&(Slow|Leases|failedCalls) != 0 {
-		clear(s.calm)
+		clear(s.callsSinceDisturbed)
 	}
 	return by
 }
@@ -193,7 +194,7 @@ func (s *sim) change(writes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.calls)
-	clear(s.calm)
+	clear(s.callsSinceDisturbed)
 	s.changed = time.Now()
 	s.writes += writes
 }

@@ -137,10 +137,11 @@ var Queue = []Metric[workqueue.Stats]{
 		"Number of keys that are on hold: workers have handled them, and the queue does not hand them out "+
 			"again yet.",
 		func(st *workqueue.Stats) float64 { return float64(st.Held) }).onlyIf(hasHolds),
-	BlockedKeys: gauge("workqueue_blocked_keys", "Number of queued keys whose group is at its limit or paused.",
-		func(st *workqueue.Stats) float64 { return float64(st.Blocked) }).onlyIf(hasPriorities),
+	BlockedKeys: gauge("workqueue_blocked_keys",
+		"Number of queued keys that a limit, or a pause of their group, holds back.",
+		func(st *workqueue.Stats) float64 { return float64(st.Blocked) }).onlyIf(holdsKeysBack),
 	Paused: gauge("workqueue_paused", "Whether the queue is paused: 1 or 0.",
-		func(st *workqueue.Stats) float64 { return oneIf(st.Paused) }).onlyIf(canBePaused),
+		func(st *workqueue.Stats) float64 { return oneIf(st.Paused) }).onlyIf(holdsKeysBack),
 	Outage: gauge("workqueue_shared_outage",
 		"Whether the last attempt to reach the queue's server failed: 1 or 0.",
 		func(st *workqueue.Stats) float64 { return oneIf(st.Shared.Outage) }).onlyIf(isShared),
@@ -183,7 +184,8 @@ func hasHolds(st *workqueue.Stats) bool { return st.Held > 0 }
 
 func isShared(st *workqueue.Stats) bool { return st.Shared != nil }
 
-func canBePaused(st *workqueue.Stats) bool { return hasPriorities(st) || isShared(st) }
+// holdsKeysBack reports whether such a queue has pauses and limits.
+func holdsKeysBack(st *workqueue.Stats) bool { return hasPriorities(st) || isShared(st) }
 
 func oneIf(is bool) float64 {
 	if is {

@@ -91,6 +91,8 @@ func addShared(a, b *workqueue.SharedStats) *workqueue.SharedStats {
 		GivenUp:      max(a.GivenUp, b.GivenUp),
 		SetAside:     max(a.SetAside, b.SetAside),
 		Repaired:     max(a.Repaired, b.Repaired),
+		PausedBy:     cmp.Or(a.PausedBy, b.PausedBy),
+		PausedSince:  cmp.Or(a.PausedSince, b.PausedSince),
 	}
 }
 

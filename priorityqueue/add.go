@@ -17,7 +17,7 @@ func (q *Queue[T]) Add(item T) {
 
 // AddAfter adds item when duration has passed, or at once if it is not positive. A key that a worker holds
 // keeps the priority of its hand-out, and counts as added by that worker: see [AddOpts].MaxDelay. Any other
-// gets priority 0. It never blocks.
+// gets priority 0.
 func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
 	r := q.newRequest(AddOpts{After: duration})
 	r.byWorker, r.keepPriority = true, true
@@ -25,8 +25,7 @@ func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
 }
 
 // AddWithPriority is AddWithOpts with a priority and a time. It is for workers that ask for another run of
-// their key, as those of package worker: a key that a worker holds counts as added by that worker. See
-// [AddOpts].MaxDelay.
+// their key, such as those of package worker: as in AddAfter, a held key counts as added by its worker.
 func (q *Queue[T]) AddWithPriority(key T, priority int, after time.Duration) {
 	r := q.newRequest(AddOpts{Priority: priority, After: after})
 	r.byWorker = true
@@ -114,14 +113,13 @@ func (q *Queue[T]) newKey(key T) newKey[T] {
 // addLocked adds a key. The clock must have been read if r needs the time. This is what an add means in each
 // state, line by line; the limiter, which is asked before for rate-limited adds, is in rate_limited.go:
 //
-//	state        priority            comes                        limiter
-//	absent       r's                 at r's time                  is asked
-//	resting      r's                 at r's time                  is asked
-//	queued       the higher one      as it is                     is not asked
-//	waiting      the higher one      at the merge of both times   is asked unless the key waits for it
-//	processing   r's                 at r's time                  failure, the first time in a hand-out
-//	rerun        the higher one      as it is                     failure, the first time in a hand-out
-//	rerunLater   the higher one      at the merge of both times   failure, the first time in a hand-out
+//	state            priority           comes                      limiter
+//	absent, resting  r's                at r's time                is asked
+//	processing       r's                at r's time                failure, the first time in a hand-out
+//	queued           the higher one     as it is                   is not asked
+//	rerun            the higher one     as it is                   failure, the first time in a hand-out
+//	waiting          the higher one     at the merge of the times  is asked unless the key waits for it
+//	rerunLater       the higher one     at the merge of the times  failure, the first time in a hand-out
 //
 // With SetPriority r's priority is always taken.
 func (q *Queue[T]) addLocked(k *newKey[T], r *request, now time.Duration) {
@@ -133,72 +131,67 @@ func (q *Queue[T]) addLocked(k *newKey[T], r *request, now time.Duration) {
 	if r.isRetry() {
 		q.mu.retries++
 	}
+	asked, next := r.Priority, &it.priority // next is the priority of the next hand-out.
+	if it.state.isHeld() {
+		next = &q.mu.details.At(s).rerunPriority
+		if r.keepPriority {
+			asked = it.priority
+		}
+		it.set(quiet, r.Cause != nil && r.Cause.Quiet && (it.has(quiet) || it.state == processing))
+		it.set(failed, it.has(failed) || r.RateLimited)
+	}
 	switch it.state {
 	case absent, resting:
-		q.beginLocked(s, it, k)
-		it.priority = r.Priority
-		q.comeLocked(s, it, r, r.time(now), now)
-	case queued:
-		q.mergePriorityLocked(s, it, &it.priority, r.Priority, r, now)
-	case waiting:
-		it.priority = r.mergePriority(it.priority, r.Priority)
-		q.comeLocked(s, it, r, r.merge(q.askedTimeLocked(s), now), now)
-	default:
-		q.addHeldLocked(s, it, r, now)
-	}
-	if c := r.Cause; c != nil && (c.Reason != "" || c.TraceParent != "") {
-		q.mu.notes.AddCause(s, func(before workqueue.Causes) workqueue.Causes { return before.Plus(*c) })
-		it.noted = true
-	}
-}
-
-// addHeldLocked adds the key at s, which a worker holds, for the time after that worker.
-func (q *Queue[T]) addHeldLocked(s keytable.Slot, it *item, r *request, now time.Duration) {
-	priority, d := r.Priority, q.mu.details.At(s)
-	if r.keepPriority {
-		priority = it.priority
-	}
-	it.quiet = r.isQuiet() && (it.quiet || it.state == processing)
-	it.failed = it.failed || r.RateLimited
-	switch it.state {
+		q.enterLocked(s, it, k)
+		fallthrough
 	case processing:
-		d.rerunPriority, it.limited, it.added = priority, false, addedUnknown
+		*next, it.added = asked, addedUnknown
 		q.comeLocked(s, it, r, r.time(now), now)
-	case rerun:
-		q.mergePriorityLocked(s, it, &d.rerunPriority, priority, r, now)
-	case rerunLater:
-		d.rerunPriority = r.mergePriority(d.rerunPriority, priority)
+	case queued, rerun:
+		q.setPriorityLocked(s, it, next, r.mergePriority(*next, asked), now)
+	case waiting, rerunLater:
+		*next = r.mergePriority(*next, asked)
 		q.comeLocked(s, it, r, r.merge(q.askedTimeLocked(s), now), now)
 	}
 	q.interruptLocked(s, it)
+	if c := r.Cause; c != nil && (c.Reason != "" || c.TraceParent != "") {
+		q.mu.notes.AddCause(s, func(before workqueue.Causes) workqueue.Causes { return before.Plus(*c) })
+		it.set(noted, true)
+	}
 }
 
-// beginLocked makes the key at s, which was absent or resting, one of the queue.
-func (q *Queue[T]) beginLocked(s keytable.Slot, it *item, k *newKey[T]) {
-	switch {
-	case it.state == resting:
+// enterLocked takes the key at s, which is absent or rests, into the queue.
+func (q *Queue[T]) enterLocked(s keytable.Slot, it *item, k *newKey[T]) {
+	if it.state == resting {
 		q.endRestLocked(s)
-	case q.config.MinInterval > 0:
+		it.state = absent
+	} else if q.config.MinInterval > 0 {
 		q.mu.details.At(s).started = longAgo
 	}
 	if q.config.Group != nil {
 		q.joinGroupLocked(s, k)
 	}
-	it.state, it.added, it.limited = absent, addedUnknown, false
 }
 
 // comeLocked makes the key at s, which is not in a line, come at the time asked for, moved by MaxDelay and
 // MinInterval.
 func (q *Queue[T]) comeLocked(s keytable.Slot, it *item, r *request, asked, now time.Duration) {
-	q.noteAddedLocked(s, it, r, now)
+	by := addedByWorker
+	if r.isEvent(it.state.isHeld()) {
+		by = addedByEvent
+	}
+	if now != notRead && it.added < by {
+		it.added = by
+		q.mu.details.At(s).added = now
+	}
 	if r.isBounded() && it.added == addedByEvent {
 		latest := dueloop.AddSaturated(q.mu.details.At(s).added, r.MaxDelay)
-		if it.limited && r.Delay == Latest {
+		if it.has(limited) && r.Delay == Latest {
 			latest = max(latest, q.askedTimeLocked(s)) // The limiter's time is not cut.
 		}
 		asked = min(asked, latest)
 	}
-	it.limited = r.mergeLimited(it.limited)
+	it.set(limited, r.RateLimited || it.has(limited) && r.Delay != Replace)
 	at := asked
 	if q.config.MinInterval > 0 {
 		q.mu.details.At(s).asked = asked
@@ -207,11 +200,9 @@ func (q *Queue[T]) comeLocked(s keytable.Slot, it *item, r *request, asked, now 
 	q.dueLocked(s, it, at, now)
 }
 
-// mergePriorityLocked merges the priority of an add into that of the key at s, which is queued or in state
-// rerun.
-func (q *Queue[T]) mergePriorityLocked(s keytable.Slot, it *item, priority *int, asked int, r *request, now time.Duration) {
+// setPriorityLocked changes the priority of the key at s, which is queued or in state rerun.
+func (q *Queue[T]) setPriorityLocked(s keytable.Slot, it *item, priority *int, after int, now time.Duration) {
 	before := *priority
-	after := r.mergePriority(before, asked)
 	if after == before {
 		return
 	}
@@ -220,18 +211,5 @@ func (q *Queue[T]) mergePriorityLocked(s keytable.Slot, it *item, priority *int,
 	q.mu.depths.add(after, 1)
 	if it.line != keytable.None {
 		q.changeLineLocked(s, it, before, after, now)
-	}
-}
-
-// noteAddedLocked notes when the key was first added since its hand-out, by an event if there is one:
-// MaxDelay counts from it.
-func (q *Queue[T]) noteAddedLocked(s keytable.Slot, it *item, r *request, now time.Duration) {
-	by := addedByWorker
-	if r.isEvent(it.state.isHeld()) {
-		by = addedByEvent
-	}
-	if now != notRead && it.added < by {
-		it.added = by
-		q.mu.details.At(s).added = now
 	}
 }

@@ -62,10 +62,8 @@
 //
 // With [Config].Aging a key gains one level of priority for each Aging that it has been in line. So there is
 // a bound: a key of priority p is handed out before every key of priority P that is queued more than
-// (P-p)·Aging after it. To raise a key's priority never makes it come later in a queue without groups; to
-// lower it with SetPriority does. With groups and Aging, a raised key becomes the last of its group at the
-// new priority, and waits for the group's turns there. So it can come later than it would have; the bound
-// under "Fairness" holds from then on.
+// (P-p)·Aging after it. To lower a key's priority with SetPriority makes it come later. To raise it never
+// does, except in a queue with both Aging and groups: see "Fairness".
 //
 // # Fairness
 //
@@ -85,6 +83,12 @@
 // most n·W keys are handed out before it, where n is the number of queued keys that by age and priority are
 // not behind it, and W the sum of the weights of the groups. Time for which its group is blocked does not
 // count.
+//
+// In such a queue a raise can make a key come later, because the key leaves its group's turn at the old
+// priority for one at the new. If all other queued keys are then behind it by age and priority, it comes
+// next: a raise that is high enough always helps. Otherwise those that are not behind it come first, with the
+// turns of their priorities. These are at most n·W keys as above, and may be more than were left before the
+// key's turn at the old priority.
 //
 // # Costs
 //

@@ -32,14 +32,6 @@ func (q *Queue[T]) findLocked(h keytable.Hash, key T) (keytable.Slot, *item) {
 	return keytable.None, nil
 }
 
-func (q *Queue[T]) has(key T) bool {
-	h := keytable.HashOf(key)
-	q.lockAndAdvance(q.readClock(false))
-	defer q.unlock()
-	_, it := q.findLocked(h, key)
-	return it != nil
-}
-
 // Snapshot returns Stats and up to limit keys of each state, 512 at most, as they are at one moment.
 // SnapshotKeys returns all.
 //
@@ -56,7 +48,7 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	}
 	for _, keys := range [][]workqueue.KeySnapshot[T]{s.Processing, s.Queued, s.Waiting} {
 		for i := range keys {
-			keys[i].Requeues = q.requeues(keys[i].Key)
+			keys[i] = q.withRequeues(keys[i])
 		}
 	}
 	s.FailingUnlisted = true
@@ -146,8 +138,7 @@ func (q *Queue[T]) AddedAt(key T) (at time.Time) {
 // SnapshotKey is that of [workqueue.Extended]. It takes constant time.
 func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	k, found = q.snapshotKey(key)
-	k.Requeues = q.requeues(key)
-	return k, found
+	return q.withRequeues(k), found
 }
 
 func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
@@ -168,10 +159,7 @@ func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 // SnapshotKeys is that of [workqueue.Extended]. A held key that comes again at a time is yielded as
 // Processing and as Waiting.
 func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
-	return keytable.Map(inSteps(q, q.appendSnapshotsLocked), func(k workqueue.KeySnapshot[T]) workqueue.KeySnapshot[T] {
-		k.Requeues = q.requeues(k.Key)
-		return k
-	})
+	return keytable.Map(inSteps(q, q.appendSnapshotsLocked), q.withRequeues)
 }
 
 func (q *Queue[T]) appendSnapshotsLocked(keys []workqueue.KeySnapshot[T], s keytable.Slot) []workqueue.KeySnapshot[T] {
@@ -193,7 +181,7 @@ func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqu
 	if comesAgain {
 		k.Priority = q.mu.details.At(s).rerunPriority
 	}
-	if it.noted {
+	if it.has(noted) {
 		k.Causes = q.causesLocked(s, in)
 	}
 	if q.config.Group != nil {
@@ -214,10 +202,11 @@ func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqu
 	return k
 }
 
-// requeues returns the failures of key that the queue has counted, or the limiter if it has counted more.
-func (q *Queue[T]) requeues(key T) int {
-	n, _ := q.failures.Of(key)
-	return max(n, q.NumRequeues(key))
+// withRequeues returns k with the failures that the queue has counted, or the limiter if it has counted more.
+func (q *Queue[T]) withRequeues(k workqueue.KeySnapshot[T]) workqueue.KeySnapshot[T] {
+	n, _ := q.failures.Of(k.Key)
+	k.Requeues = max(n, q.NumRequeues(k.Key))
+	return k
 }
 
 // public returns the state of a key in the queue as package workqueue has it.

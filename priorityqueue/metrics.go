@@ -38,12 +38,6 @@ func (q *Queue[T]) countAddLocked(s keytable.Slot, priority int, now time.Durati
 	}
 }
 
-// countGoneLocked counts a key, for which countAddLocked was called, that is handed out or does not come any
-// more.
-func (q *Queue[T]) countGoneLocked(priority int) {
-	q.mu.depths.add(priority, -1)
-}
-
 // Stats takes constant time, except for keys that have just come due. A key that a worker holds and that must
 // not come again before its time counts as Processing and as Waiting.
 func (q *Queue[T]) Stats() workqueue.Stats {

@@ -22,7 +22,8 @@ import (
 // Ranks do not change as time passes, so no timer moves lines. A line's keys stand in the order in which they
 // took their places, so the first queued one decides.
 //
-// With PlaceOfAdd, a key in state rerun stands in its line, and is stepped over until it is queued.
+// A key that is ahead by age when its priority is raised stays in its old line: see changeLineLocked. With
+// PlaceOfAdd, a key in state rerun stands in its line, and is stepped over until it is queued.
 
 // lineKey is what a line is found by. Without groups the group is None.
 type lineKey struct {
@@ -61,7 +62,8 @@ func (q *Queue[T]) joinLineLocked(s keytable.Slot, it *item, priority int, now t
 
 // becomeQueuedLocked makes the key at s, which stands in a line, one that can be taken.
 func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, it *item) {
-	it.state, it.limited = queued, false
+	it.state = queued
+	it.set(limited, false)
 	l := &q.mu.lines.At(it.line).Value
 	q.countQueuedLocked(l, 1)
 	if l.queued == 1 || q.config.PlaceOfAdd && q.firstQueuedLocked(l) == s {
@@ -92,6 +94,7 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, it *item) {
 
 // changeLineLocked moves the key at s, which stands in a line, to the end of the line of its new priority. If
 // the key is ahead of that place by its age, it stays where it is: a higher priority must not cost it time.
+// (With groups it can all the same: see the package comment.)
 func (q *Queue[T]) changeLineLocked(s keytable.Slot, it *item, before, after int, now time.Duration) {
 	if q.config.Aging > 0 && after > before {
 		here := q.rank(q.mu.details.At(s).placed, q.mu.lines.At(it.line).Key.priority)
@@ -143,7 +146,7 @@ func (q *Queue[T]) nextKeyLocked(s keytable.Slot) keytable.Slot { return q.links
 
 func (q *Queue[T]) linksLocked(s keytable.Slot) *keytable.Links { return &q.mu.keys.At(s).Value.links }
 
-// nextLocked returns the key to be handed out next. There must be one.
+// nextLocked returns the key to be handed out next, and counts it in its group's turn. There must be one.
 func (q *Queue[T]) nextLocked() keytable.Slot {
 	n := q.mu.order.First().Slot
 	if q.config.Group != nil {
@@ -185,43 +188,43 @@ func (q *Queue[T]) deleteLineLocked(n keytable.Slot) {
 	}
 }
 
-// placeLineLocked puts line n into the heap where it belongs, by its first queued key.
+// placeLineLocked puts line n where it belongs: by its first queued key into order, or into blocked if its
+// group is blocked, or into neither if no key is queued.
 func (q *Queue[T]) placeLineLocked(n keytable.Slot) {
 	e := q.mu.lines.At(n)
 	l := &e.Value
-	before, after := l.in, &q.mu.order
+	from, to := l.in, &q.mu.order
 	switch {
 	case l.queued == 0:
-		after = nil
+		to = nil
 	case q.config.Group != nil && q.mu.groups.At(e.Key.group).Value.isBlocked():
-		after = &q.mu.blocked
+		to = &q.mu.blocked
 	}
-	if after == before {
-		if after != nil && q.config.Aging > 0 {
-			after.Replace(q.entryLocked(n, q.firstQueuedLocked(l)))
+	if from == to {
+		if to != nil && q.config.Aging > 0 {
+			to.Replace(q.entryLocked(n, q.firstQueuedLocked(l)))
 		}
 		return
 	}
-	l.in = after
-	if before != nil {
-		before.Remove(n)
-	}
-	if after != nil {
-		after.Push(q.entryLocked(n, q.firstQueuedLocked(l)))
-	}
-	if q.config.Group == nil {
-		return
-	}
-	switch before {
+	l.in = to
+	switch from {
 	case &q.mu.order:
-		q.leaveRingLocked(n)
+		q.mu.order.Remove(n)
+		if q.config.Group != nil {
+			q.leaveRingLocked(n)
+		}
 	case &q.mu.blocked:
+		q.mu.blocked.Remove(n)
 		q.mu.blockedKeys -= l.queued
 	}
-	switch after {
+	switch to {
 	case &q.mu.order:
-		q.joinRingLocked(n)
+		q.mu.order.Push(q.entryLocked(n, q.firstQueuedLocked(l)))
+		if q.config.Group != nil {
+			q.joinRingLocked(n)
+		}
 	case &q.mu.blocked:
+		q.mu.blocked.Push(q.entryLocked(n, q.firstQueuedLocked(l)))
 		q.mu.blockedKeys += l.queued
 	}
 }

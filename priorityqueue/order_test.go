@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
@@ -131,4 +132,126 @@ func TestAgingOfExtremePriorities(t *testing.T) {
 		q.AddWithOpts(pq.AddOpts{Priority: math.MaxInt32}, "high")
 		drain(t, q, "high low")
 	})
+}
+
+// run hands out random keys, with or without a raise of one of them, and returns how many come before that key.
+func run(config pq.Config[int], seed uint64, raises bool) (before int) {
+	const keys, held = 120, 3
+	r := rand.New(rand.NewPCG(seed, 2))
+	raisedAt := 20 + r.IntN(keys-20)
+	raised, to := raisedAt-1-r.IntN(20), r.IntN(5)
+	c := testkit.NewFakeClock()
+	config.Clock = c
+	q := pq.New(config)
+	defer q.ShutDown()
+	var holds []int
+	came := false
+	get := func() {
+		if s := q.Stats(); s.Queued > s.Blocked && !came {
+			key, _ := q.Get()
+			holds = append(holds, key)
+			if came = key == raised; !came {
+				before++
+			}
+		}
+	}
+	for key := range keys {
+		q.AddWithOpts(pq.AddOpts{Priority: r.IntN(4)}, key)
+		if key == raisedAt && raises && !came {
+			q.AddWithOpts(pq.AddOpts{Priority: to}, raised)
+		}
+		if r.IntN(2) == 0 {
+			get()
+		}
+		if len(holds) > held {
+			q.Done(holds[0])
+			holds = holds[1:]
+		}
+		c.Step(time.Duration(r.IntN(1000)) * time.Millisecond)
+	}
+	for !came {
+		for _, key := range holds {
+			q.Done(key)
+		}
+		holds = nil
+		get()
+	}
+	return before
+}
+
+// To raise a key's priority never makes it come later, in a queue without groups or without Aging.
+func TestRaiseNeverDelays(t *testing.T) {
+	group := func(key int) string { return fmt.Sprint(key % 5) }
+	weight := func(group string) int { return 1 + int(group[0]-'0')*4 }
+	for name, config := range map[string]pq.Config[int]{
+		"priorities": {},
+		"Aging":      {Aging: 2 * time.Second},
+		"groups":     {Group: group, Weight: weight, Limit: func(string) int { return 1 }},
+	} {
+		earlier := 0
+		for seed := range uint64(300) {
+			unraised, raised := run(config, seed, false), run(config, seed, true)
+			if raised < unraised {
+				earlier++
+			}
+			if raised > unraised {
+				t.Errorf("%s, seed %d: %d keys come before one that is raised, and %d if it is not", name, seed, raised, unraised)
+			}
+		}
+		if earlier < 20 {
+			t.Errorf("%s: of 300 raised keys %d come earlier", name, earlier)
+		}
+	}
+}
+
+// With both it may. But no more than n·W keys come before one that is raised: n keys that, with it, rank no later. So one that
+// outranks all others comes next.
+func TestRaiseInAgingGroups(t *testing.T) {
+	const aging, keys, weights = time.Second, 60, 1 + 2 + 3
+	next, waits := 0, 0
+	for seed := range uint64(300) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		c := testkit.NewFakeClock()
+		q := pq.New(pq.Config[int]{
+			Aging:  aging,
+			Clock:  c,
+			Group:  func(key int) string { return fmt.Sprint(key % 3) },
+			Weight: func(group string) int { return int(group[0]-'0') + 1 },
+		})
+		rank := func(a arrival) time.Duration { return a.added - time.Duration(a.first)*aging }
+		ready := map[int]arrival{}
+		for key := range keys {
+			ready[key] = arrival{c.Since(testkit.Epoch), r.IntN(3)}
+			q.AddWithOpts(pq.AddOpts{Priority: ready[key].first}, key)
+			c.Step(time.Duration(r.IntN(300)) * time.Millisecond)
+		}
+		raised := arrival{c.Since(testkit.Epoch), 3 + r.IntN(15)}
+		key := r.IntN(keys)
+		ahead := rank(ready[key]) <= rank(raised) // by its age: the raise changes nothing
+		q.AddWithOpts(pq.AddOpts{Priority: raised.first}, key)
+		delete(ready, key)
+		n := 1
+		for _, other := range ready {
+			if rank(other) <= rank(raised) {
+				n++
+			}
+		}
+		before := 0
+		for got, _ := q.Get(); got != key; got, _ = q.Get() {
+			before++
+		}
+		q.ShutDown()
+		switch {
+		case ahead:
+		case n == 1 && before > 0, before > n*weights:
+			t.Errorf("seed %d: %d keys come before one that is raised, and %d rank no later", seed, before, n)
+		case n == 1:
+			next++
+		default:
+			waits++
+		}
+	}
+	if next < 20 || waits < 20 {
+		t.Errorf("of 300 raised keys %d come next, %d wait", next, waits)
+	}
 }

@@ -139,12 +139,8 @@ func (q *Queue[T]) PausedGroups() []string {
 		return nil
 	}
 	lock := func() { q.lockAndAdvance(q.readClock(false)) }
-	names := []string{}
-	for name := range keytable.InSteps(&q.mu.pauses.names, lock, q.unlock, func(names []string, s keytable.Slot) []string {
-		return append(names, q.mu.pauses.names.At(s).Key)
-	}) {
-		names = append(names, name)
-	}
+	add := func(names []string, s keytable.Slot) []string { return append(names, q.mu.pauses.names.At(s).Key) }
+	names := slices.AppendSeq([]string{}, keytable.InSteps(&q.mu.pauses.names, lock, q.unlock, add))
 	slices.Sort(names)
 	return slices.Compact(names) // A group that was resumed and paused meanwhile may be there twice.
 }

@@ -42,47 +42,59 @@ const (
 
 func (s state) isHeld() bool { return s == processing || s == rerun || s == rerunLater }
 
-// item is what the queue knows of every key.
+// item is what the queue knows of every key, and details what it knows of some. A field means something in
+// the states that are listed here, where "again" stands for rerun and rerunLater, and "held" for these and
+// processing. In other states line is None and limited false; whatever else is there is left over.
+//
+//	field          states                       meaning
+//	priority       queued, waiting              that of the next hand-out
+//	               held                         that with which the key was handed out
+//	line           queued; rerun by PlaceOfAdd  the line in which the key stands
+//	links          the same; resting            its neighbours there
+//	limited        waiting, rerunLater          the time at which the key comes has the limiter's delay in it
+//	failed         held                         a failure was counted since the hand-out
+//	quiet          again                        all adds since the hand-out were quiet: they do not interrupt
+//	noted          all but resting              there is a note: causes, or somebody waits for the next add
+//	added          queued, waiting, again       whose add details.added is about
+//	details.added  the same                     when the key was first added since its last hand-out
+//	rerunPriority  again                        the priority of the next hand-out
+//	placed         like line, with Aging        when the key took its place there
+//	started        all, with MinInterval        when the key was last handed out, or longAgo
+//	asked          waiting, rerunLater, with    when the key is to come: it is in due with this time, or with
+//	               MinInterval                  the end of its interval if that is later
 type item struct {
-	// priority is that of a queued or waiting key, and that with which a held one was handed out.
 	priority int
-	// line is the one in which a queued key stands or, with PlaceOfAdd, a key in state rerun. It is None for
-	// others.
-	line  keytable.Slot
-	state state
-	// limited reports, of a waiting or rerunLater key, that its time has the limiter's delay in it.
-	limited bool
-	// failed reports, of a held key, that a failure was counted since its hand-out.
-	failed bool
-	// quiet reports, in state rerun or rerunLater, that all adds since the hand-out were quiet: they do not
-	// interrupt the worker.
-	quiet bool
-	// noted reports that there is a note about the key: causes, or somebody who waits for its next add.
-	noted bool
-	// added reports what details.added is.
+	line     keytable.Slot
+	state    state
+	flags
 	added addedBy
 	links keytable.Links
 }
 
-// details are about keys that have waited or are added while held, and with Aging or MinInterval about every
-// key. What a field means is said only in the states and with the settings that it names; otherwise it holds
-// anything.
 type details struct {
-	// rerunPriority is the priority of a key in state rerun or rerunLater for its next hand-out.
-	rerunPriority int
-	// placed is when a key that stands in a line took its place there, with Aging.
-	placed time.Duration
-	// added is when the key was first added since its last hand-out, unless item.added is addedUnknown.
-	added time.Duration
-	// started is when the key was last handed out, with MinInterval, or longAgo.
-	started time.Duration
-	// asked is when a waiting or rerunLater key is to come, with MinInterval: the key is in due with this
-	// time, or with the end of its interval if that is later.
-	asked time.Duration
+	rerunPriority                 int
+	placed, added, started, asked time.Duration
 }
 
-// addedBy is whose add details.added is about. The greater counts: events, which MaxDelay bounds, before
-// worker and limiter.
+// flags are several of limited, failed, quiet and noted.
+type flags uint8
+
+const (
+	limited flags = 1 << iota
+	failed
+	quiet
+	noted
+)
+
+func (f flags) has(one flags) bool { return f&one != 0 }
+
+func (f *flags) set(one flags, on bool) {
+	if *f &^= one; on {
+		*f |= one
+	}
+}
+
+// addedBy is who added a key. MaxDelay bounds events, so they count before worker and limiter.
 type addedBy uint8
 
 const (
@@ -197,7 +209,10 @@ func New[T comparable](config Config[T]) *Queue[T] {
 		config.Delay = Earliest
 	}
 	q := &Queue[T]{config: config, alwaysTimed: config.Aging > 0 || config.MinInterval > 0}
-	q.failures = failures.New(config.Clock, q.has)
+	q.failures = failures.New(config.Clock, func(key T) bool {
+		_, found := q.snapshotKey(key)
+		return found
+	})
 	q.loop = dueloop.New(config.Clock, q.moveDue)
 	q.mu.lastPlaced = longAgo
 	q.mu.pauses, q.mu.pauseEnd = new(pauses), dueloop.Never

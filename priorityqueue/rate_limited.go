@@ -18,13 +18,11 @@ import (
 // kubernetes/kubernetes#112325.)
 //
 // A rate-limited add of a key that a worker holds says that the worker has failed, as Fail does:
-// controller-runtime's controllers say it so. The queue counts it once a hand-out, whether or not an event
-// has brought the key meanwhile. What it keeps as the end of the failure's delay is what the add itself asks
-// for, with After, AtLeast and MaxDelay.
+// controller-runtime's controllers say it so. The delay that is counted is the one that is served: the
+// limiter's, or what After, AtLeast and MaxDelay make of it.
 
-// AddRateLimited adds item after the limiter's delay. A key that a worker holds keeps the priority of its
-// hand-out, and this is a failure as of Fail; any other gets priority 0. The limiter is asked only if its
-// answer can matter: see [AddOpts].RateLimited.
+// AddRateLimited adds item after the limiter's delay: see [AddOpts].RateLimited. A key that a worker holds
+// keeps the priority of its hand-out, any other gets priority 0.
 func (q *Queue[T]) AddRateLimited(item T) {
 	r := q.newRequest(AddOpts{RateLimited: true})
 	r.keepPriority = true
@@ -81,7 +79,7 @@ func (q *Queue[T]) addUnasked(k *newKey[T], r *request) (state state, added bool
 	case it.state == queued:
 		q.addLocked(k, r, now)
 		return queued, true
-	case it.state == waiting && it.limited:
+	case it.state == waiting && it.has(limited):
 		unasked := *r
 		unasked.After = r.limit(max(now, q.askedTimeLocked(s)) - now) // The limiter's delay is in the key's time.
 		q.addLocked(k, &unasked, now)
@@ -93,8 +91,8 @@ func (q *Queue[T]) addUnasked(k *newKey[T], r *request) (state state, added bool
 // fail counts a failure of the key, and adds the key after its delay, or gives it up. If the limiter panics,
 // nothing is counted or added.
 func (q *Queue[T]) fail(k *newKey[T], r *request, f failures.Failure) (retry failures.Retry) {
-	failed, longest := q.lookAtFailure(k, r)
-	if failed {
+	same, longest := q.lookAtFailure(k, r)
+	if same {
 		retry.Same = true
 		retry.Attempt, retry.Delay = q.failures.Of(k.key)
 	}
@@ -119,7 +117,7 @@ func (q *Queue[T]) fail(k *newKey[T], r *request, f failures.Failure) (retry fai
 }
 
 // lookAtFailure reports whether the key has failed since its hand-out, and how long MaxDelay lets it wait.
-func (q *Queue[T]) lookAtFailure(k *newKey[T], r *request) (failed bool, longest time.Duration) {
+func (q *Queue[T]) lookAtFailure(k *newKey[T], r *request) (same bool, longest time.Duration) {
 	now := q.readClock(true)
 	q.lockAndAdvance(now)
 	defer q.unlock()
@@ -127,14 +125,14 @@ func (q *Queue[T]) lookAtFailure(k *newKey[T], r *request) (failed bool, longest
 	if it == nil || !it.state.isHeld() {
 		return false, dueloop.Never
 	}
-	if !r.isBounded() || it.limited && r.Delay == Latest { // The limiter's time is not cut.
-		return it.failed, dueloop.Never
+	if !r.isBounded() || it.has(limited) && r.Delay == Latest { // The limiter's time is not cut.
+		return it.has(failed), dueloop.Never
 	}
 	first := now
 	if it.state != processing && it.added == addedByEvent {
 		first = q.mu.details.At(s).added
 	}
-	return it.failed, max(0, dueloop.AddSaturated(first, r.MaxDelay)-now)
+	return it.has(failed), max(0, dueloop.AddSaturated(first, r.MaxDelay)-now)
 }
 
 // addAfter adds the key after the delay that the limiter and r ask for.

@@ -15,16 +15,14 @@ func (q *Queue[T]) Remove(key T) bool {
 }
 
 func (q *Queue[T]) remove(key T) bool {
-	h := keytable.HashOf(key)
-	now := q.readClock(false)
+	h, now := keytable.HashOf(key), q.readClock(false)
 	q.lockAndAdvance(now)
 	defer q.unlock()
 	s, it := q.findLocked(h, key)
-	if it == nil {
-		return false
+	if it != nil {
+		q.removeLocked(s, it, now)
 	}
-	q.removeLocked(s, it, now)
-	return true
+	return it != nil
 }
 
 // GivenUpKeys returns nil: the queue keeps no keys that are given up. RetryGivenUp and ForgetGivenUp return
@@ -46,7 +44,7 @@ func (q *Queue[T]) removeLocked(s keytable.Slot, it *item, now time.Duration) {
 		if q.observer != nil {
 			q.observer.Unqueued(s)
 		}
-		q.countGoneLocked(it.priority)
+		q.mu.depths.add(it.priority, -1)
 		q.leaveLineLocked(s, it)
 		q.deleteLocked(s, it, now)
 	case waiting:
@@ -54,7 +52,7 @@ func (q *Queue[T]) removeLocked(s keytable.Slot, it *item, now time.Duration) {
 		q.deleteLocked(s, it, now)
 	case rerun, rerunLater:
 		q.cancelRerunLocked(s, it)
-		if it.noted {
+		if it.has(noted) {
 			q.mu.notes.Canceled(s)
 		}
 	}
@@ -63,15 +61,14 @@ func (q *Queue[T]) removeLocked(s keytable.Slot, it *item, now time.Duration) {
 // deleteLocked forgets the key at s, which is in no line and not in due: at once, or when its MinInterval is
 // over.
 func (q *Queue[T]) deleteLocked(s keytable.Slot, it *item, now time.Duration) {
-	if it.noted {
+	if it.has(noted) {
 		q.mu.notes.Remove(s)
-		it.noted = false
 	}
 	if q.config.Group != nil {
 		q.leaveGroupLocked(s)
 	}
 	if q.config.MinInterval > 0 && !q.shuttingDown.Load() && q.nextStartLocked(s) > now {
-		it.state, it.limited = resting, false
+		it.state, it.flags = resting, 0
 		q.appendLocked(&q.mu.resting, s)
 		return
 	}

@@ -47,7 +47,8 @@ func (q *Queue[T]) take(done <-chan struct{}) (key T, priority int, err error) {
 	return e.Key, e.Value.priority, nil
 }
 
-// awaitLocked waits until a key can be handed out, or there is an error to return. It returns the time.
+// awaitLocked waits until a key can be handed out, or there is an error to return. It returns the time, which
+// it has read again if it has slept.
 func (q *Queue[T]) awaitLocked(done <-chan struct{}, now time.Duration) (time.Duration, error) {
 	for !q.canTakeLocked() {
 		if q.isExhaustedLocked() {
@@ -66,7 +67,8 @@ func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
 	s := q.nextLocked()
 	it := &q.mu.keys.At(s).Value
 	q.leaveLineLocked(s, it)
-	it.state, it.failed = processing, false
+	it.state = processing
+	it.set(failed, false)
 	q.mu.lastTaken = s
 	q.mu.held++
 	if q.config.Group != nil {
@@ -75,13 +77,13 @@ func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
 	if q.config.MinInterval > 0 {
 		q.mu.details.At(s).started = now
 	}
-	if it.noted {
-		it.noted = q.mu.notes.Taken(s)
+	if it.has(noted) {
+		it.set(noted, q.mu.notes.Taken(s))
 	}
 	if q.observer != nil {
 		q.observer.Taken(s, now)
 	}
-	q.countGoneLocked(it.priority)
+	q.mu.depths.add(it.priority, -1)
 	return s
 }
 
@@ -123,8 +125,8 @@ func (q *Queue[T]) finishAtLocked(s keytable.Slot, it *item, now time.Duration) 
 		q.deleteLocked(s, it, now)
 		return
 	}
-	if it.noted {
-		it.noted = q.mu.notes.Done(s)
+	if it.has(noted) {
+		it.set(noted, q.mu.notes.Done(s))
 	}
 	it.priority = q.mu.details.At(s).rerunPriority
 	if it.state == rerunLater {
@@ -149,22 +151,19 @@ func (q *Queue[T]) AddedAgain(key T) <-chan struct{} {
 	switch {
 	case it == nil || !it.state.isHeld():
 		return nil
-	case q.isInterruptedLocked(s, it):
+	case it.isInterrupted():
 		return notes.Closed
 	}
-	it.noted = true
+	it.set(noted, true)
 	return q.mu.notes.Await(s)
 }
 
-// isInterruptedLocked reports whether the key at s is to be queued at its Done because of an add that was not
-// quiet.
-func (q *Queue[T]) isInterruptedLocked(s keytable.Slot, it *item) bool {
-	return it.state == rerun && !it.quiet
-}
+// isInterrupted reports whether the key is to be queued at its Done because of an add that was not quiet.
+func (it *item) isInterrupted() bool { return it.state == rerun && !it.has(quiet) }
 
 // interruptLocked closes the channel of AddedAgain for the key at s if it is time.
 func (q *Queue[T]) interruptLocked(s keytable.Slot, it *item) {
-	if it.noted && q.isInterruptedLocked(s, it) {
+	if it.has(noted) && it.isInterrupted() {
 		q.mu.notes.Added(s)
 	}
 }

@@ -36,17 +36,18 @@ func (q *Queue[T]) dueLocked(s keytable.Slot, it *item, at, now time.Duration) {
 		}
 		q.mu.due.Remove(s)
 	}
-	switch held := it.state.isHeld(); {
-	case at <= now && held:
-		q.rerunNowLocked(s, it, now)
-	case at <= now:
-		q.enqueueLocked(s, it, now)
+	held := it.state.isHeld()
+	switch {
+	case at > now:
+		if it.state = waiting; held {
+			it.state = rerunLater
+		}
+		q.mu.due.Push(slotheap.Entry{Rank: int64(at), Tie: q.mu.dueSeq, Slot: s})
+		q.mu.dueSeq++
 	case held:
-		it.state = rerunLater
-		q.pushDueLocked(s, at)
+		q.rerunNowLocked(s, it, now)
 	default:
-		it.state = waiting
-		q.pushDueLocked(s, at)
+		q.enqueueLocked(s, it, now)
 	}
 }
 
@@ -59,7 +60,8 @@ func (q *Queue[T]) enqueueLocked(s keytable.Slot, it *item, now time.Duration) {
 
 // rerunNowLocked makes the held key at s, which is not in due, come again when its worker is Done.
 func (q *Queue[T]) rerunNowLocked(s keytable.Slot, it *item, now time.Duration) {
-	it.state, it.limited = rerun, false
+	it.state = rerun
+	it.set(limited, false)
 	q.mu.reruns++
 	priority := q.mu.details.At(s).rerunPriority
 	q.countAddLocked(s, priority, now)
@@ -75,18 +77,13 @@ func (q *Queue[T]) cancelRerunLocked(s keytable.Slot, it *item) {
 		q.mu.due.Remove(s)
 	} else {
 		q.mu.reruns--
-		q.countGoneLocked(q.mu.details.At(s).rerunPriority)
+		q.mu.depths.add(q.mu.details.At(s).rerunPriority, -1)
 		if it.line != keytable.None {
 			q.leaveLineLocked(s, it)
 		}
 	}
-	it.state, it.limited = processing, false
-}
-
-// pushDueLocked puts the key at s, which is not there, into due.
-func (q *Queue[T]) pushDueLocked(s keytable.Slot, at time.Duration) {
-	q.mu.due.Push(slotheap.Entry{Rank: int64(at), Tie: q.mu.dueSeq, Slot: s})
-	q.mu.dueSeq++
+	it.state = processing
+	it.set(limited, false)
 }
 
 // dueAtLocked returns when the key at s is due, which must be in due.

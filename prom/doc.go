@@ -22,12 +22,13 @@
 // Queues with priorities, like those of package priorityqueue, have three more. The last one has the label priority,
 // with a value for each of up to 25 priorities, and one for all "other".
 //
-//	workqueue_blocked_keys                       gauge      queued keys whose group is at its limit or paused
+//	workqueue_blocked_keys                       gauge      queued keys that a limit, or a pause of their group, holds back
 //	workqueue_paused                             gauge      1 while the queue is paused, otherwise 0
 //	workqueue_queued_keys                        gauge      keys that need processing, by priority
 //
-// Queues that several processes share on a server, like those of package redisqueue, have workqueue_paused and these. The depth and
-// the last four are of the whole queue: take their maximum over the processes, not the sum.
+// Queues that several processes share on a server, like those of package redisqueue, have workqueue_blocked_keys,
+// workqueue_paused and these. The depth, these two and the last four are of the whole queue: take their maximum over
+// the processes, not the sum.
 //
 //	workqueue_shared_outage                      gauge      1 if the last attempt to reach the server failed, otherwise 0
 //	workqueue_shared_unsent_operations           gauge      operations, such as adds, that have not reached the server yet

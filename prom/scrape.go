@@ -48,8 +48,8 @@ func (p *Provider) collectQueues(ch chan<- prometheus.Metric, pools map[string]w
 		p.sendName(ch, s, &queues, true, pushed[queues.Name])
 		delete(pushed, queues.Name)
 	}
-	for name, own := range pushed {
-		p.sendName(ch, s, &metrics.Total[workqueue.Stats]{Name: name}, false, own)
+	for name, pushes := range pushed {
+		p.sendName(ch, s, &metrics.Total[workqueue.Stats]{Name: name}, false, pushes)
 	}
 }
 
@@ -70,11 +70,11 @@ func (p *Provider) sendPools(ch chan<- prometheus.Metric, pools []metrics.Total[
 	}
 }
 
-// sendName sends the metrics of one name: the sum of its queues, if watched reports that there have ever been any, and
-// of what was pushed, which is nil if nothing was.
-func (p *Provider) sendName(ch chan<- prometheus.Metric, s *scrape, queues *metrics.Total[workqueue.Stats], watched bool, own *pushed) {
-	if own != nil {
-		own.addTo(&queues.Sum, p.buckets)
+// sendName sends the metrics of one name: the sum of its queues, if there have ever been any, and of what
+// was pushed, which is nil if nothing was.
+func (p *Provider) sendName(ch chan<- prometheus.Metric, s *scrape, queues *metrics.Total[workqueue.Stats], hasQueues bool, pushes *pushed) {
+	if pushes != nil {
+		pushes.addTo(&queues.Sum, p.buckets)
 	}
 	name := s.nameOf(queues.Name)
 	cache := p.cacheOf(name)
@@ -82,8 +82,8 @@ func (p *Provider) sendName(ch chan<- prometheus.Metric, s *scrape, queues *metr
 	unsplit := make([]metric, 0, len(p.families))
 	for i := range p.families {
 		f := &p.families[i]
-		isPushed := own != nil && i < numPushed && own[i] != nil
-		has := isPushed || watched && f.In(&queues.Sum, queues.Live)
+		isPushed := pushes != nil && i < numPushed && pushes[i] != nil
+		has := isPushed || hasQueues && f.In(&queues.Sum, queues.Live)
 		if s.descs[i] == nil || !has {
 			continue
 		}

@@ -3,7 +3,6 @@ package redisqueue
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -36,9 +35,9 @@ func (q *Queue[T]) AddAfterContext(ctx context.Context, item T, duration time.Du
 	return q.confirm(ctx, item, after[T](duration))
 }
 
-// putter puts an operation on a key into the buffer of its shard, and returns the operation's seq. It runs
+// putter puts an operation on a key into the buffer of its shard, and returns its opSeq. It runs
 // under the lock.
-type putter[T comparable] func(s *shard[T], encoded string) (seq uint64)
+type putter[T comparable] func(s *shard[T], encoded string) opSeq
 
 // enqueue calls put for item, unless this replica has ended.
 func (q *Queue[T]) enqueue(item T, put putter[T]) {
@@ -46,11 +45,11 @@ func (q *Queue[T]) enqueue(item T, put putter[T]) {
 	_ = q.whileOpen(context.Background(), func() { put(s, encoded) })
 }
 
-// addLocked puts an add into the buffer, or merges it into one of the same key, and returns its seq.
-func (s *shard[T]) addLocked(encoded string) (seq uint64) { return s.addCauseLocked(encoded, nil) }
+// addLocked puts an add into the buffer, or merges it into one of the same key, and returns its opSeq.
+func (s *shard[T]) addLocked(encoded string) opSeq { return s.addCauseLocked(encoded, nil) }
 
 // addCauseLocked is addLocked with a cause, if that is not nil.
-func (s *shard[T]) addCauseLocked(encoded string, cause *workqueue.Cause) (seq uint64) {
+func (s *shard[T]) addCauseLocked(encoded string, cause *workqueue.Cause) opSeq {
 	quiet := cause != nil && cause.Quiet
 	if len(s.watched) > 0 && !quiet {
 		s.addedAgainLocked(encoded)
@@ -69,7 +68,7 @@ func (s *shard[T]) addCauseLocked(encoded string, cause *workqueue.Cause) (seq u
 
 // after returns the putter of an add with a delay.
 func after[T comparable](delay time.Duration) putter[T] {
-	return func(s *shard[T], encoded string) (seq uint64) {
+	return func(s *shard[T], encoded string) opSeq {
 		s.q.mu.totals.stats.Retries++
 		if delay <= 0 {
 			return s.addLocked(encoded)
@@ -81,27 +80,6 @@ func after[T comparable](delay time.Duration) putter[T] {
 // ceilMicros returns d in microseconds, rounded up, and zero if it is negative.
 func ceilMicros(d time.Duration) uint64 { return (uint64(max(d, 0)) + 999) / 1000 }
 
-// AddCause is Add that says why. The server keeps the causes with the key, and merges those of all replicas,
-// as workqueue.Causes does; their times are rounded down to microseconds. They come with the key to the
-// worker that gets it, again if its lease is lost, and are forgotten when a worker is Done with it. A key
-// with causes takes up to 3 KB more on the server, and twice that if it is added again while it is being
-// handled.
-func (q *Queue[T]) AddCause(item T, cause workqueue.Cause) {
-	if cause.Time.IsZero() {
-		cause.Time = time.Now()
-	}
-	q.enqueue(item, func(s *shard[T], encoded string) (seq uint64) { return s.addCauseLocked(encoded, &cause) })
-}
-
-// Causes returns the causes with which item was handed out to a worker of this replica, none for any other
-// key. It does not ask the server; SnapshotKey has those of every key.
-func (q *Queue[T]) Causes(item T) (causes workqueue.Causes) {
-	if h := q.holdOf(item); h != nil {
-		causes, _ = decodeCauses(h.causes)
-	}
-	return causes
-}
-
 // encode returns the operation as operations.lua reads it, when it is sent: until then, adds may merge their
 // causes into it.
 func (o *op) encode() string {
@@ -112,48 +90,6 @@ func (o *op) encode() string {
 		return fmt.Sprintf("%c%016d%s%s%s", codeAddWhy, len(o.text), o.text, volume[o.quiet], encodeCauses(o.causes))
 	}
 	return string(codeAdd) + o.text
-}
-
-// volume is the letter for Cause.Quiet.
-var volume = map[bool]string{true: "q", false: "l"}
-
-// encodeCauses returns causes as addCauses in operations.lua describes them, nothing if there are none.
-// Behind its time and volume, a cause is the length of TraceParent in two digits, TraceParent and Reason.
-// Causes that agree in these are the same.
-func encodeCauses(causes workqueue.Causes) string {
-	if causes.IsZero() {
-		return ""
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "%d %s ", causes.Others, stamp(causes.First))
-	for _, c := range causes.Last {
-		cause := fmt.Sprintf("%s%s%02d%s%s", stamp(c.Time), volume[c.Quiet], len(c.TraceParent), c.TraceParent, c.Reason)
-		fmt.Fprintf(&b, "%d %s", len(cause), cause)
-	}
-	return b.String()
-}
-
-// stamp returns t in 16 digits, as microseconds since 1970.
-func stamp(t time.Time) string {
-	return fmt.Sprintf("%016d", min(max(t.UnixMicro(), 0), 9_999_999_999_999_999))
-}
-
-// decodeCauses reports whether text makes sense.
-func decodeCauses(text string) (causes workqueue.Causes, ok bool) {
-	if text == "" {
-		return causes, true
-	}
-	p := parser{rest: text}
-	causes.Others, causes.First = int(p.number()), time.UnixMicro(p.number())
-	for p.rest != "" && !p.bad {
-		own := parser{rest: p.take(int(p.number()))}
-		c := workqueue.Cause{Time: time.UnixMicro(own.digits(16)), Quiet: own.take(1) == "q"}
-		c.TraceParent = own.take(int(own.digits(2)))
-		c.Reason = own.rest
-		causes.Last = append(causes.Last, c)
-		p.bad = p.bad || own.bad
-	}
-	return causes, !p.bad
 }
 
 // watchInterval is how often the server is asked for keys that other replicas have added again.

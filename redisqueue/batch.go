@@ -25,7 +25,7 @@ type shard[T comparable] struct {
 	confirmations confirmations
 	session       session
 	watched       map[string]*hold[T] // the held keys with an open channel of AddedAgain
-	getter        getter
+	fetcher       fetcher
 	server        health
 	refused       error  // in a tool: why the server has refused operations since the last Flush
 	counts        Counts // the numbers of the whole shard in the last replies
@@ -40,7 +40,7 @@ type shard[T comparable] struct {
 // batch is what one call of the server executes.
 type batch struct {
 	number      uint64  // counts the shard's batches, over all sessions
-	session     session // a copy; its seq counts the batches of the session
+	session     session // a copy: its batchSeq is that of this batch
 	ops         []*op
 	encoded     []any // strings: ops as operations.lua reads them
 	want        int
@@ -65,14 +65,14 @@ func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
 		return t
 	}
 	s.timers.lease, s.timers.adds = lockedTimer(s.tickLocked), lockedTimer(s.kickLocked)
-	s.getter.timer, s.timers.watch = lockedTimer(s.wakeLocked), lockedTimer(s.watchLocked)
+	s.fetcher.timer, s.timers.watch = lockedTimer(s.wakeLocked), lockedTimer(s.watchLocked)
 	return s
 }
 
 // enqueueLocked puts an operation into the buffer and sends it, now or after the call in flight. It returns
-// its seq.
-func (s *shard[T]) enqueueLocked(o *op) (seq uint64) {
-	seq = s.buffer.put(o)
+// its opSeq.
+func (s *shard[T]) enqueueLocked(o *op) opSeq {
+	seq := s.buffer.put(o)
 	s.kickLocked()
 	return seq
 }
@@ -138,12 +138,12 @@ func (s *shard[T]) nextBatch() *batch {
 	if s.session.id == "" {
 		s.session = session{id: newSession(), lastFence: "0"}
 	}
-	s.session.seq++
+	s.session.batchSeq++
 	s.batches++
 	b := &batch{number: s.batches, session: s.session, began: now, noAdds: s.refusesAddsAt(now)}
 	b.wantsAll, s.wantsAll = s.wantsAll, false
 	b.want = s.demandLocked()
-	b.asleep = s.wakesUpLocked() || b.want > 0 && s.getter.asleep
+	b.asleep = s.wakesUpLocked() || b.want > 0 && s.fetcher.asleep
 	work := b.want
 	if !s.server.fullSince.IsZero() && !b.noAdds && len(s.buffer.adds) > 0 {
 		work = max(work, maxWork-16) // leaves room for a few adds, which find out whether the server is still full
@@ -151,7 +151,7 @@ func (s *shard[T]) nextBatch() *batch {
 	b.ops, b.encoded = s.buffer.take(work, b.noAdds)
 	b.quits = s.session.abandoned || s.quitsLocked()
 	s.requestLocked(b.want)
-	s.getter.woken = false
+	s.fetcher.woken = false
 	s.inFlight = true
 	return b
 }
@@ -221,6 +221,9 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now tim
 	c, before := r.counts, s.counts
 	if !b.wantsAll { // The reply lacks these.
 		c.Failing, c.GivenUp, c.SetAside, c.Repaired, c.OldestQueued = before.Failing, before.GivenUp, before.SetAside, before.Repaired, before.OldestQueued
+		if c.Paused {
+			c.PausedBy, c.PausedSince = before.PausedBy, before.PausedSince
+		}
 	}
 	s.counts = c
 	q.mu.totals.stats.Adds += uint64(r.changed)
@@ -249,7 +252,7 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now tim
 		}
 		s.armLocked(now)
 	}
-	next := s.getter.after(b, r, now)
+	next := s.fetcher.after(b, r, now)
 	s.setDrainedLocked(next.drained)
-	s.getter.getterState = next
+	s.fetcher.fetcherState = next
 }

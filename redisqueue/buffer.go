@@ -6,11 +6,14 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
+// opSeq is an operation's place among all of its shard.
+type opSeq uint64
+
 // op is an operation on the queue, as operations.lua executes it.
 type op struct {
 	code code
 	text string // of codeAdd the key, of others the whole operation as operations.lua reads it
-	seq  uint64 // the operation's place among all of its shard
+	seq  opSeq
 	// answer is called under the lock with the server's answer, or with why there will be none.
 	answer func(a answer, err error)
 	causes workqueue.Causes // of codeAdd: those of all adds that were merged into it
@@ -21,16 +24,16 @@ func newOp(c code, text string) *op { return &op{code: c, text: string(c) + text
 
 // buffer has the operations of a shard that were not sent yet, in the order of the calls.
 type buffer struct {
-	adds, others []*op          // each in the order of seq; a full server takes no adds
+	adds, others []*op          // each in the order of opSeq; a full server takes no adds
 	merging      map[string]*op // the adds of codeAdd in adds, the newest of each key: further adds of the key are merged into it
-	newest       uint64         // the seq of the newest operation
-	discarded    uint64         // the seq of the newest Remove: no add after it is merged into one before it
+	newest       opSeq          // that of the newest operation
+	discarded    opSeq          // that of the newest Remove: no add after it is merged into one before it
 }
 
 func (b *buffer) len() int { return len(b.adds) + len(b.others) }
 
-// executed returns the seq up to which the server has executed everything, if no call is in flight.
-func (b *buffer) executed() uint64 {
+// executed returns the opSeq up to which the server has executed everything, if no call is in flight.
+func (b *buffer) executed() opSeq {
 	seq := b.newest + 1
 	for _, ops := range [][]*op{b.adds, b.others} {
 		if len(ops) > 0 {
@@ -40,8 +43,8 @@ func (b *buffer) executed() uint64 {
 	return seq - 1
 }
 
-// put gives an operation its seq, and returns it.
-func (b *buffer) put(o *op) (seq uint64) {
+// put gives an operation its opSeq, and returns it.
+func (b *buffer) put(o *op) opSeq {
 	b.newest++
 	o.seq = b.newest
 	if o.code.isAdd() {

@@ -23,7 +23,9 @@ type Config[T comparable] struct {
 	// Name identifies the queue on the server, and in metrics. It is required, and must not contain braces.
 	Name string
 	// Lease is how long a key stays with a replica from which the server hears nothing. 30 s if zero, at
-	// least 1 s. It should be longer than the server's failover and the replicas' pauses.
+	// least 1 s. It should be longer than the server's failover and the replicas' pauses. If replicas differ
+	// in it, as in a rollout, and the server's clock is set forward meanwhile, one with a shorter Lease may
+	// notice up to a third of it too late that it has lost a key.
 	Lease time.Duration
 	// PollInterval is how often a replica with waiting getters looks for keys, should a wake-up be lost. 1 s
 	// if zero, at most a third of Lease, and if it is below a second at most half of the client's
@@ -179,7 +181,7 @@ func (c *Config[T]) settings() string {
 	forgetAfter := positiveOr(b.ForgetAfter, max(2*min(longest, math.MaxInt64/2), 10*time.Minute)) // min: no overflow
 	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 	part := func(n int) int { return (max(n, 1)-1)/c.Shards + 1 } // of each shard
-	return fmt.Sprintf("base=%.3f max=%.3f factor=%g jitter=%d forget=%.3f limit=%g burst=%d losses=%d keep=%d keepfor=%.3f step=%.0f startrate=%g startburst=%d",
+	return fmt.Sprintf(" base=%.3f max=%.3f factor=%g jitter=%d forget=%.3f limit=%g burst=%d losses=%d keep=%d keepfor=%.3f step=%.0f startrate=%g startburst=%d",
 		micros(base), micros(longest), min(max(factor, 1), 1e300), b.Jitter, micros(forgetAfter),
 		max(c.Limit, 0)/float64(c.Shards), min(int64(part(c.Burst)), 1<<50), c.MaxLostLeases, part(c.GivenUpLimit), micros(c.GivenUpAge),
 		micros(c.PriorityStep), c.StartLimit.Rate/float64(c.Shards), part(c.StartLimit.Burst))

@@ -31,27 +31,27 @@ const patience = time.Second
 // confirmations are the calls that wait for the server.
 type confirmations struct {
 	waiting  []*confirmation
-	executed uint64 // all operations up to here were executed
+	executed opSeq // all operations up to here were executed
 	// replicating have been executed and wait for the server's replicas. Batches go on meanwhile: only
 	// confirmations wait.
 	replicating []*confirmation
 	replicator  bool    // the goroutine that runs replicate exists
-	session     session // of the newest batch that one of replicating waits for; seq is that batch's
+	session     session // as it was with the newest batch that one of replicating waits for
 }
 
 // confirmation is a call that waits until the server has executed a batch.
 type confirmation struct {
-	target     uint64 // the operation that the server must have executed, with all before it
+	target     opSeq  // the operation that the server must have executed, with all before it
 	after      uint64 // the number of the first batch whose reply counts, 0 for any: an earlier one may show an older state
 	replicated bool   // replicas of the server must have it, too
 	result     chan error
 }
 
 // confirmLocked returns a confirmation of all operations up to target.
-func (s *shard[T]) confirmLocked(target uint64) *confirmation {
+func (s *shard[T]) confirmLocked(target opSeq) *confirmation {
 	c := &confirmation{target: target}
 	if s.q.config.WaitReplicas > 0 {
-		// replicated.lua looks for a session and seq. The server may have forgotten an old batch, so this
+		// replicated.lua looks for a session and batchSeq. The server may have forgotten an old batch, so this
 		// waits for a new one.
 		c.replicated, c.after = true, s.batches+1
 	}

@@ -207,22 +207,22 @@ func TestGetterAfterReply(t *testing.T) {
 	now := time.Now()
 	key := []handedOut{{}}
 	for name, c := range map[string]struct {
-		before getterState
+		before fetcherState
 		b      batch
 		r      reply
-		want   getterState
+		want   fetcherState
 	}{
-		"all that was wanted":    {b: batch{want: 1}, r: reply{keys: key}, want: getterState{}},
-		"nothing there":          {b: batch{want: 2}, r: reply{keys: key}, want: getterState{drained: true, asleep: true}},
-		"more is queued":         {b: batch{want: 2}, r: reply{keys: key, counts: Counts{Queued: 1}}, want: getterState{}},
-		"paused":                 {b: batch{want: 1}, r: reply{counts: Counts{Queued: 9, Paused: true}}, want: getterState{drained: true, asleep: true}},
-		"woken meanwhile":        {before: getterState{woken: true}, b: batch{want: 1}, want: getterState{woken: true, asleep: true}},
-		"the session has quit":   {b: batch{want: 1, quits: true}, want: getterState{drained: true}},
-		"more is due":            {b: batch{want: 1}, r: reply{nextDue: 0}, want: getterState{asleep: true}},
-		"due later":              {b: batch{want: 1}, r: reply{nextDue: time.Hour}, want: getterState{drained: true, asleep: true, nextDue: now.Add(time.Hour)}},
-		"nothing wanted":         {before: getterState{drained: true, asleep: true}, want: getterState{drained: true, asleep: true}},
-		"nothing wanted, queued": {before: getterState{drained: true, asleep: true}, r: reply{counts: Counts{Queued: 1}}, want: getterState{asleep: true}},
-		"no getter any more":     {before: getterState{drained: true, asleep: true}, b: batch{asleep: true}, want: getterState{}},
+		"all that was wanted":    {b: batch{want: 1}, r: reply{keys: key}, want: fetcherState{}},
+		"nothing there":          {b: batch{want: 2}, r: reply{keys: key}, want: fetcherState{drained: true, asleep: true}},
+		"more is queued":         {b: batch{want: 2}, r: reply{keys: key, counts: Counts{Queued: 1}}, want: fetcherState{}},
+		"paused":                 {b: batch{want: 1}, r: reply{counts: Counts{Queued: 9, Paused: true}}, want: fetcherState{drained: true, asleep: true}},
+		"woken meanwhile":        {before: fetcherState{woken: true}, b: batch{want: 1}, want: fetcherState{woken: true, asleep: true}},
+		"the session has quit":   {b: batch{want: 1, quits: true}, want: fetcherState{drained: true}},
+		"more is due":            {b: batch{want: 1}, r: reply{nextDue: 0}, want: fetcherState{asleep: true}},
+		"due later":              {b: batch{want: 1}, r: reply{nextDue: time.Hour}, want: fetcherState{drained: true, asleep: true, nextDue: now.Add(time.Hour)}},
+		"nothing wanted":         {before: fetcherState{drained: true, asleep: true}, want: fetcherState{drained: true, asleep: true}},
+		"nothing wanted, queued": {before: fetcherState{drained: true, asleep: true}, r: reply{counts: Counts{Queued: 1}}, want: fetcherState{asleep: true}},
+		"no getter any more":     {before: fetcherState{drained: true, asleep: true}, b: batch{asleep: true}, want: fetcherState{}},
 	} {
 		if c.r.nextDue == 0 && name != "more is due" {
 			c.r.nextDue = -1

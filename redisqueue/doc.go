@@ -23,7 +23,7 @@
 //
 // The server counts the leases of a key that end, because its handler may have ended the process. From the
 // second one in a row the key waits before it comes again, and after [Config].MaxLostLeases it is given up:
-// see [Queue.GivenUpKeys].
+// see [Queue.GivenUpKeys]. Each add of such a key, also while a dead replica holds it, gets one more attempt.
 //
 // A stopped process notices nothing, and runs on for a moment when it continues; the monotonic clock of a
 // suspended virtual machine may stand still. Guard what such a moment must not destroy with the [Fence] of
@@ -55,8 +55,8 @@
 //     for the others. Until the last held key is Done, what is added is accepted. Drains wait for the held
 //     keys alone.
 //   - Time is the server's, but never goes back: if its clock is set back, the queue's goes on from where it
-//     was. A fake clock does not drive the queue. Delays are rounded up to microseconds; keys that are due at
-//     the same time come in any order.
+//     was; if it is set forward, delays end early. A fake clock does not drive the queue. Delays are rounded
+//     up to microseconds; keys that are due at the same time come in any order.
 //   - Keys become strings; see [Codec]. The string of 80 zero bytes is reserved.
 //   - With several shards, order holds within each, and each has its part of Limit, Burst and StartLimit.
 //   - A delayed key may come up to a poll interval late, if the replica that was to fetch it dies meanwhile.

@@ -213,11 +213,14 @@ func TestPauseUntil(t *testing.T) {
 	if left := time.Until(st.PausedUntil); !st.Paused || left > time.Hour || left < 55*time.Minute {
 		t.Errorf("Stats() = %+v", st)
 	}
+	if s := st.Shared; s.PausedBy != "operator" || time.Since(s.PausedSince).Abs() > time.Minute {
+		t.Errorf("Stats().Shared = %+v", s)
+	}
 	getNothing(t, q, 20*time.Millisecond)
 	shiftClock(t, client, time.Hour)
 	mustGet(t, q, "x")
-	if st := freshStats(t, q); st.Paused || !st.PausedUntil.IsZero() {
-		t.Errorf("Stats() = %+v", st)
+	if st := freshStats(t, q); st.Paused || !st.PausedUntil.IsZero() || st.Shared.PausedBy != "" || !st.Shared.PausedSince.IsZero() {
+		t.Errorf("Stats() = %+v, %+v", st, st.Shared)
 	}
 	q.Done("x")
 	q.Pause(workqueue.UntilResumed)

@@ -97,7 +97,7 @@ func (q *Queue[T]) putFailure(item T, f workqueue.Failure, delay time.Duration, 
 	}
 	rest := fmt.Sprintf("%.14f %d %d %s %s %s", min(rand.Float64(), 0.99999999999999), ceilMicros(f.AtLeast), f.MaxRetries,
 		cmp.Or(flags, "-"), own, reasonOf(f.Err))
-	return func(s *shard[T], encoded string) (seq uint64) {
+	return func(s *shard[T], encoded string) opSeq {
 		held := q.mu.held[item]
 		o := newOp(codeFail, fmt.Sprintf("%016d%s%s", len(encoded), encoded, rest))
 		o.answer = func(a answer, err error) {
@@ -169,7 +169,7 @@ func (q *Queue[T]) Forget(item T) {
 	if limiter := q.config.RateLimiter; limiter != nil {
 		limiter.Forget(item)
 	}
-	q.enqueue(item, func(s *shard[T], encoded string) (seq uint64) {
+	q.enqueue(item, func(s *shard[T], encoded string) opSeq {
 		q.forgetHeldLocked(item)
 		return s.enqueueLocked(newOp(codeForget, encoded))
 	})

@@ -57,7 +57,7 @@ func (q *Queue[T]) Done(item T) {
 	}
 	s := h.shard
 	now := time.Now()
-	s.expireLocked(now) // A parked hand-out may be lost too.
+	s.expireLocked(now) // The nextHandOut may be lost too.
 	delete(q.mu.held, item)
 	delete(s.watched, h.encoded)
 	if q.mu.ending.stopping && len(q.mu.held) == 0 {
@@ -70,9 +70,9 @@ func (q *Queue[T]) Done(item T) {
 		s.session.held--
 		s.enqueueLocked(aboutHeld(codeDone, h.handedOut))
 	}
-	if h.parked != nil {
+	if h.nextHandOut != nil {
 		s.session.held--
-		s.handLocked(*h.parked, item, now)
+		s.handLocked(*h.nextHandOut, item, now)
 	}
 	q.endLocked()
 }
@@ -105,14 +105,14 @@ func (q *Queue[T]) cancel(g chan T) bool {
 	q.mu.getters = slices.Delete(q.mu.getters, i, i+1)
 	if len(q.mu.getters) == 0 {
 		for _, s := range q.shards {
-			s.getter.timer.Stop()
+			s.fetcher.timer.Stop()
 			s.kickLocked() // so that wake-ups go to others
 		}
 	}
 	return true
 }
 
-// getter gets keys for the callers of Get. It and the server agree on who moves next:
+// fetcher gets keys for the callers of Get. It and the server agree on who moves next:
 //
 //	drained = false   the next batch asks for keys, as many as getters wait (requested). If it brings fewer and none are
 //	                  queued, both sides know that this session sleeps: asleep here, SLEEPERS on the server.
@@ -120,15 +120,15 @@ func (q *Queue[T]) cancel(g chan T) bool {
 //	                  delayed key is due, or for two poll intervals. What makes drained false again: a wake-up, that
 //	                  time, the poll interval, an add from here, a reply that speaks of queued keys, and the end of the
 //	                  session.
-type getter struct {
-	getterState
+type fetcher struct {
+	fetcherState
 	requested int         // how many keys the call in flight may bring
 	reading   bool        // the goroutine that waits for a wake-up exists
 	timer     *time.Timer // for nextDue, and polls
 }
 
-// getterState is what changes with the answer to a batch.
-type getterState struct {
+// fetcherState is what changes with the answer to a batch.
+type fetcherState struct {
 	drained bool
 	asleep  bool // the server knows that getters sleep here
 	// woken: a wake-up has come since the call in flight began, and may have overtaken its reply: that reply
@@ -139,40 +139,40 @@ type getterState struct {
 }
 
 // after returns what follows from the reply to a batch that was executed.
-func (g getterState) after(b *batch, r *reply, now time.Time) getterState {
+func (f fetcherState) after(b *batch, r *reply, now time.Time) fetcherState {
 	nothingLeft := r.counts.Queued == 0 || r.counts.Paused || r.counts.Limited
 	switch {
 	case b.want > 0:
-		g.asked = now
-		g.drained = len(r.keys) < b.want && nothingLeft
-		g.asleep = g.drained && !b.quits
+		f.asked = now
+		f.drained = len(r.keys) < b.want && nothingLeft
+		f.asleep = f.drained && !b.quits
 	case b.asleep:
-		g.asleep, g.drained = false, false // No wake-up comes from now on, so the next getter must ask.
+		f.asleep, f.drained = false, false // No wake-up comes from now on, so the next getter must ask.
 	}
-	if !nothingLeft || g.woken || r.nextDue == 0 { // With 0, more keys are due than one batch moves.
-		g.drained = false
+	if !nothingLeft || f.woken || r.nextDue == 0 { // With 0, more keys are due than one batch moves.
+		f.drained = false
 	}
-	g.nextDue = time.Time{}
+	f.nextDue = time.Time{}
 	if r.nextDue > 0 {
-		g.nextDue = now.Add(r.nextDue)
+		f.nextDue = now.Add(r.nextDue)
 	}
-	return g
+	return f
 }
 
 func (s *shard[T]) setDrainedLocked(drained bool) {
-	if s.getter.drained && !drained {
+	if s.fetcher.drained && !drained {
 		s.q.mu.askable++
-	} else if !s.getter.drained && drained {
+	} else if !s.fetcher.drained && drained {
 		s.q.mu.askable--
 	}
-	s.getter.drained = drained
+	s.fetcher.drained = drained
 }
 
 // demandLocked returns how many keys the next batch asks for: this shard's part of the getters that no call
 // in flight may serve.
 func (s *shard[T]) demandLocked() int {
 	unserved := len(s.q.mu.getters) - s.q.mu.requested
-	if s.getter.drained || unserved <= 0 || s.session.abandoned {
+	if s.fetcher.drained || unserved <= 0 || s.session.abandoned {
 		return 0
 	}
 	askable := s.q.mu.askable
@@ -181,13 +181,13 @@ func (s *shard[T]) demandLocked() int {
 
 // requestLocked notes how many keys the call in flight may bring.
 func (s *shard[T]) requestLocked(n int) {
-	s.q.mu.requested += n - s.getter.requested
-	s.getter.requested = n
+	s.q.mu.requested += n - s.fetcher.requested
+	s.fetcher.requested = n
 }
 
 // wakesUpLocked reports whether the session should leave SLEEPERS: the server counts it as asleep, but no
 // getter waits.
-func (s *shard[T]) wakesUpLocked() bool { return s.getter.asleep && len(s.q.mu.getters) == 0 }
+func (s *shard[T]) wakesUpLocked() bool { return s.fetcher.asleep && len(s.q.mu.getters) == 0 }
 
 // arrival is a key that was handed out, decoded.
 type arrival[T comparable] struct {
@@ -214,15 +214,14 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 	case h == nil:
 		s.handLocked(key.handedOut, key.item, now)
 	case h.encoded != key.encoded:
-		// A second string of a key that a worker has: finish this one, and add the worker's again in its
-		// place.
+		// Another string of a key that a worker has: finish this one, and add the worker's string instead.
 		h.shard.addLocked(h.encoded)
 		s.enqueueLocked(aboutHeld(codeDone, key.handedOut))
 	default:
-		if h.parked == nil {
+		if h.nextHandOut == nil {
 			s.session.held++
 		}
-		h.parked = &key.handedOut
+		h.nextHandOut = &key.handedOut
 	}
 }
 
@@ -245,24 +244,24 @@ func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 // has no keys for them. The timer also polls, because a read on a dead connection returns much later than it
 // should.
 func (s *shard[T]) sleepLocked() {
-	if !s.getter.drained || s.sending || len(s.q.mu.getters) == 0 || s.session.id == "" {
+	if !s.fetcher.drained || s.sending || len(s.q.mu.getters) == 0 || s.session.id == "" {
 		return
 	}
-	if !s.getter.reading {
-		s.getter.reading = true
+	if !s.fetcher.reading {
+		s.fetcher.reading = true
 		go s.readWakeUp(s.names.wake(s.session.id))
 	}
-	poll := time.Until(s.getter.asked.Add(2 * s.q.config.PollInterval))
-	if !s.getter.nextDue.IsZero() {
-		poll = min(poll, time.Until(s.getter.nextDue))
+	poll := time.Until(s.fetcher.asked.Add(2 * s.q.config.PollInterval))
+	if !s.fetcher.nextDue.IsZero() {
+		poll = min(poll, time.Until(s.fetcher.nextDue))
 	}
-	s.getter.timer.Reset(poll)
+	s.fetcher.timer.Reset(poll)
 }
 
 // wakeLocked asks the server for keys, if getters wait.
 func (s *shard[T]) wakeLocked() {
 	s.setDrainedLocked(false)
-	s.getter.woken = true
+	s.fetcher.woken = true
 	s.kickLocked()
 }
 
@@ -316,6 +315,6 @@ func (s *shard[T]) readWakeUp(list string) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	s.getter.reading = false
+	s.fetcher.reading = false
 	s.wakeLocked() // Without getters this lets the session leave SLEEPERS, so that wake-ups go to others.
 }

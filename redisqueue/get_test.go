@@ -14,12 +14,12 @@ import (
 
 // A key whose lease was lost comes to the same process again before its Done. It waits there, under the lease of its new
 // hand-out, and goes to a getter with a new fence when it is Done.
-func TestParked(t *testing.T) {
+func TestNextHandOut(t *testing.T) {
 	_, f, q, other := oneFaulty(t, Config[string]{Lease: 2 * time.Second})
-	parked := func() bool {
+	nextHandOut := func() bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		return q.mu.held["x"] != nil && q.mu.held["x"].parked != nil
+		return q.mu.held["x"] != nil && q.mu.held["x"].nextHandOut != nil
 	}
 	// lose makes the lease of x end, and x come again, for a getter.
 	lose := func() (came <-chan string, stopGetting func()) {
@@ -35,7 +35,7 @@ func TestParked(t *testing.T) {
 				c <- key
 			}
 		}()
-		waitUntil(t, parked)
+		waitUntil(t, nextHandOut)
 		return c, func() { cancel(); waitForGetters(t, q, 0) }
 	}
 	addAndGet(t, q, "x")
@@ -59,13 +59,13 @@ func TestParked(t *testing.T) {
 	q.Done("x")
 	getEach(t, other, "x")
 	wantNoKeys(t, other)
-	// A parked key whose lease is lost too is forgotten here.
+	// A nextHandOut whose lease is lost too is forgotten here.
 	addAndGet(t, q, "x")
 	_, stopGetting = lose()
 	stopGetting()
 	f.down.Store(true)
 	mustGet(t, other, "x")
-	waitUntil(t, func() bool { return !parked() })
+	waitUntil(t, func() bool { return !nextHandOut() })
 	q.Done("x")
 	f.down.Store(false)
 	flush(t, q)
@@ -73,13 +73,13 @@ func TestParked(t *testing.T) {
 	other.Done("x")
 }
 
-// A parked key whose lease has ended is not handed out, also if its timer is late.
-func TestParkedForTooLong(t *testing.T) {
+// A nextHandOut whose lease has ended is not handed out, also if its timer is late.
+func TestNextHandOutForTooLong(t *testing.T) {
 	q := withoutServer(t)
 	s := q.shards[0]
 	s.sending = true // Nothing is to be sent.
-	s.session = session{id: newSession(), seq: 1, held: 1, leaseFrom: time.Now().Add(-q.config.Lease)}
-	q.mu.held["x"] = &hold[string]{handedOut: handedOut{encoded: "x"}, shard: s, lost: true, parked: &handedOut{encoded: "x"}}
+	s.session = session{id: newSession(), batchSeq: 1, held: 1, leaseFrom: time.Now().Add(-q.config.Lease)}
+	q.mu.held["x"] = &hold[string]{handedOut: handedOut{encoded: "x"}, shard: s, lost: true, nextHandOut: &handedOut{encoded: "x"}}
 	g := q.waitForKey()
 	q.Done("x")
 	if len(g) > 0 || len(q.mu.held) > 0 {
@@ -134,8 +134,8 @@ func TestShardedGettersGiveUp(t *testing.T) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		for _, shard := range q.shards {
-			if shard.getter.requested != 0 || shard.getter.asleep || shard.sending {
-				return fmt.Errorf("asked %d, registered %v, sending %v", shard.getter.requested, shard.getter.asleep, shard.sending)
+			if shard.fetcher.requested != 0 || shard.fetcher.asleep || shard.sending {
+				return fmt.Errorf("asked %d, registered %v, sending %v", shard.fetcher.requested, shard.fetcher.asleep, shard.sending)
 			}
 		}
 		if q.mu.requested != 0 || len(q.mu.getters) != 0 || len(q.mu.held) != 0 {

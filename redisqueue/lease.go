@@ -17,8 +17,8 @@ import (
 // keys for it, the session is abandoned: one more batch makes it quit, when its keys' handlers have had the
 // margin to notice it. After that, or if the server does not know the session, the next batch begins another.
 type session struct {
-	id  string // empty: the next batch begins one
-	seq uint64 // of its last batch
+	id       string // empty: the next batch begins one
+	batchSeq uint64 // counts its batches
 	// leaseFrom is when the last answered batch was first sent. The server counts from a later moment, so the
 	// lease ends here first.
 	leaseFrom time.Time
@@ -42,9 +42,9 @@ type hold[T comparable] struct {
 	lost   bool
 	added  chan struct{}             // closed when the key is added again; nil before the first call of AddedAgain
 	cancel []context.CancelCauseFunc // of the contexts that Lease has returned
-	// parked is the same key, handed out to this process again before its Done: after its lease was lost, or
-	// because the server has lost the first hand-out. Two workers of one process never have the same key.
-	parked *handedOut
+	// nextHandOut is the same key, handed out to this process again before its Done: after its lease was lost,
+	// or because the server has lost the first hand-out. Two workers of one process never have the same key.
+	nextHandOut *handedOut
 }
 
 // holdOf returns the hold of a key, nil if no worker of this process has it.
@@ -134,7 +134,7 @@ func (s *shard[T]) loseKeysLocked() {
 		if h.shard != s {
 			continue
 		}
-		h.parked = nil
+		h.nextHandOut = nil
 		delete(s.watched, h.encoded)
 		if !h.lost {
 			h.lost = true
@@ -156,7 +156,7 @@ func (s *shard[T]) loseKeysLocked() {
 func (s *shard[T]) endSessionLocked() {
 	s.loseKeysLocked()
 	s.session = session{}
-	s.getter.asleep = false // The next session's getters are not known to the server.
+	s.fetcher.asleep = false // The next session's getters are not known to the server.
 	s.setDrainedLocked(false)
 }
 

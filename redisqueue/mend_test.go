@@ -149,7 +149,7 @@ func TestLeaseMargin(t *testing.T) {
 		q := withoutServer(t)
 		s := q.shards[0]
 		s.sending = true // Nothing is to be sent.
-		s.session = session{id: newSession(), seq: 1, leaseFrom: time.Now()}
+		s.session = session{id: newSession(), batchSeq: 1, leaseFrom: time.Now()}
 		g := q.waitForKey()
 		q.mu.Lock()
 		s.handLocked(handedOut{encoded: "x", fence: "1"}, "x", time.Now())

@@ -39,7 +39,7 @@ const maxPriority = 1_000_000
 // After shutdown it does nothing, as Add.
 func (q *Queue[T]) AddWithPriority(item T, priority int, after time.Duration) {
 	priority = max(-maxPriority, min(priority, maxPriority))
-	q.enqueue(item, func(s *shard[T], encoded string) (seq uint64) {
+	q.enqueue(item, func(s *shard[T], encoded string) opSeq {
 		if after > 0 {
 			q.mu.totals.stats.Retries++
 		} else if len(s.watched) > 0 {
@@ -79,7 +79,7 @@ func (q *Queue[T]) SnapshotGroup(string) (g workqueue.GroupSnapshot) { return g 
 // [workqueue.UntilResumed]. A pause with an end needs no process to end it. It does nothing if d is not
 // positive, and of several pauses the latest end counts. Workers finish what they have. Pause does not block;
 // Flush waits until the server knows it. After shutdown it does nothing, and a shutdown ends no pause: that
-// is the whole queue's. Stats has Paused and PausedUntil, and [Admin.Counts] says who has paused the queue.
+// is the whole queue's. Stats says until when the queue is paused and, in Shared, since when and by whom.
 func (q *Queue[T]) Pause(d time.Duration) {
 	switch {
 	case d == workqueue.UntilResumed:

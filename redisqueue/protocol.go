@@ -141,8 +141,8 @@ func (s *shard[T]) argv(b *batch) []any {
 		}
 	}
 	args := make([]any, 0, 9+len(b.encoded))
-	args = append(args, b.session.id, b.session.seq, s.q.config.Lease.Microseconds(), b.want, flags, s.q.settings, s.q.config.description)
-	if b.session.seq == 1 {
+	args = append(args, b.session.id, b.session.batchSeq, s.q.config.Lease.Microseconds(), b.want, flags, s.q.settings, s.q.config.description)
+	if b.session.batchSeq == 1 {
 		args = append(args, string(codeIdentify)+s.q.config.Replica)
 	}
 	args = append(args, b.encoded...)
@@ -172,6 +172,13 @@ type answer struct {
 	left    time.Duration // of the delay of the last failure
 	same    bool          // of codeFail, see workqueue.Retry
 	givenUp bool
+}
+
+// pausedBy splits the field of META with that name. It leaves at zero if another program has written the field.
+func pausedBy(field string) (at int64, by string) {
+	p := parser{rest: field}
+	at = p.digits(16)
+	return at, p.rest
 }
 
 func fromMicros(n int64) time.Duration { return time.Duration(min(n, 1<<62/1000)) * time.Microsecond }
@@ -240,6 +247,9 @@ func parseReply(text string) (*reply, error) {
 			causes := int(p.number())
 			key.encoded, key.causes = p.take(n), p.take(causes)
 			r.keys = append(r.keys, key)
+		case "p":
+			at, by := pausedBy(p.take(int(p.number())))
+			c.PausedSince, c.PausedBy = time.Now().Add(-fromMicros(r.now-at)), by
 		default:
 			p.bad = true
 		}

@@ -38,7 +38,7 @@ type Queue[T comparable] struct {
 		// Shutdown closes and removes them all.
 		getters   []chan T
 		requested int // how many keys the calls of all shards may bring; a cancelled getter counts until the reply
-		askable   int // how many shards may have keys: those whose getter is not drained
+		askable   int // how many shards may have keys: those whose fetcher is not drained
 		ending    ending
 		totals    totals
 		// foreign is other people's code, which q.unlock runs once mu is free: hooks, loggers and ends of
@@ -184,7 +184,7 @@ func (q *Queue[T]) stopLocked() {
 
 // quitsLocked reports whether nothing is left to do for the session after a shutdown, so that it should quit.
 func (s *shard[T]) quitsLocked() bool {
-	return s.q.mu.ending.stopping && len(s.q.mu.held) == 0 && s.buffer.len() == 0 && s.session.id != "" && s.getter.requested == 0
+	return s.q.mu.ending.stopping && len(s.q.mu.held) == 0 && s.buffer.len() == 0 && s.session.id != "" && s.fetcher.requested == 0
 }
 
 // endLocked ends this replica if it has been shut down and nothing is left to do, and kicks the shards if
@@ -196,7 +196,7 @@ func (q *Queue[T]) endLocked() {
 	}
 	q.kickLocked()
 	for _, s := range q.shards {
-		if s.session.id != "" || s.buffer.len() > 0 || s.getter.requested > 0 || s.confirmations.replicator {
+		if s.session.id != "" || s.buffer.len() > 0 || s.fetcher.requested > 0 || s.confirmations.replicator {
 			return
 		}
 	}
@@ -206,7 +206,7 @@ func (q *Queue[T]) endLocked() {
 		go q.blocking.Close() // It may say goodbye to the server.
 	}
 	for _, s := range q.shards {
-		for _, t := range []*time.Timer{s.timers.lease, s.timers.adds, s.getter.timer, s.timers.watch} {
+		for _, t := range []*time.Timer{s.timers.lease, s.timers.adds, s.fetcher.timer, s.timers.watch} {
 			t.Stop()
 		}
 		s.failConfirmationsLocked(workqueue.ErrShutDown)

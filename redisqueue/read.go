@@ -21,8 +21,7 @@ type Counts struct {
 	Failing, GivenUp, SetAside, Repaired int
 	OldestQueued                         time.Duration
 	// Paused reports that nothing is handed out, until PausedUntil, or without an end if that is zero.
-	// PausedBy is the [Config].Replica that has paused the queue, and PausedSince when it did: only
-	// [Admin.Counts] knows these.
+	// PausedBy is the [Config].Replica that has paused the queue, and PausedSince when it did.
 	Paused                   bool
 	PausedUntil, PausedSince time.Time
 	PausedBy                 string
@@ -81,7 +80,8 @@ func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
 	c.Again, c.Repaired = check.number(f["dirty"]), check.number(f["repaired"])
 	now, until := check.number(f["now"]), check.number(f["pausedUntil"])
 	if check.offset = int64(check.number(f["offset"])); until > now {
-		c.Paused, c.PausedBy, c.PausedSince = true, f["pausedBy"], check.time(f["pausedAt"])
+		at, by := pausedBy(f["pausedBy"])
+		c.Paused, c.PausedBy, c.PausedSince = true, by, check.at(at)
 		if int64(until) < forever {
 			c.PausedUntil = check.at(int64(until))
 		}
@@ -115,9 +115,8 @@ type KeyInfo[T comparable] struct {
 	// Fence is that of the hand-out, see [Fence]. They are empty for a key that is not held.
 	Holder string
 	Fence  int64
-	// LostLeases is how often in a row the key's lease was lost. It need not be a whole number: see
-	// [Config].MaxLostLeases.
-	LostLeases float64
+	// LostLeases is how often in a row the key's lease was lost.
+	LostLeases int
 	// GivenUp is nil for a key that was not given up.
 	GivenUp *workqueue.GivenUpKey[T]
 	// SetAside: a replica could not decode the key. Only Key says so.

@@ -37,8 +37,7 @@ func (s *shard[T]) replicate() {
 	}
 }
 
-// waitForReplicas waits until WaitReplicas replicas have batch session.seq of the session, and all that came
-// before.
+// waitForReplicas waits until WaitReplicas replicas have the session's batch, and all that came before.
 func (s *shard[T]) waitForReplicas(session session) error {
 	var found bool
 	var replicas int
@@ -68,7 +67,7 @@ func (s *shard[T]) askForReplicas(session session) (found bool, replicas int, er
 		}
 	}
 	pipe := node.Pipeline()
-	has := pipe.Eval(ctx, replicatedSource, keys, session.id, session.seq)
+	has := pipe.Eval(ctx, replicatedSource, keys, session.id, session.batchSeq)
 	have := pipe.Do(ctx, "WAIT", q.config.WaitReplicas, q.config.WaitTimeout.Milliseconds())
 	_, _ = pipe.Exec(ctx) // Both results have their errors.
 	n, err := has.Int()

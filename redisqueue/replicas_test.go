@@ -66,7 +66,7 @@ func TestWaitReplicas(t *testing.T) {
 	session := sh.session
 	q.mu.Unlock()
 	must(t, sh.waitForReplicas(session))
-	session.seq++
+	session.batchSeq++
 	wantErr(t, sh.waitForReplicas(session), ErrNotReplicated)
 }
 

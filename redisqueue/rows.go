@@ -55,7 +55,7 @@ func (s *shard[T]) readRows(ctx context.Context, args ...any) (rows []row[T], ne
 }
 
 func infoOf[T comparable](check *checker, f map[string]string) (k KeyInfo[T]) {
-	k.Requeues, k.LostLeases = check.number(f["failures"]), check.float(f["losses"])
+	k.Requeues, k.LostLeases = check.number(f["failures"]), check.number(f["losses"])
 	k.Due, k.Holder, k.SetAside = check.time(f["due"]), f["holder"], f["aside"] == "1"
 	setState(&k, f["state"], check)
 	k.Priority, _ = strconv.Atoi(f["priority"])

@@ -204,6 +204,7 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 	st.Shared = &workqueue.SharedStats{
 		Outage: i.Outage != nil, Unsent: i.Unsent, Errors: i.Errors, LostLeases: i.LostLeases, LostDones: i.LostDones,
 		CallDuration: i.CallDuration, Failing: i.Failing, GivenUp: i.GivenUp, SetAside: i.SetAside, Repaired: i.Repaired,
+		PausedBy: c.PausedBy, PausedSince: c.PausedSince,
 	}
 	return st
 }

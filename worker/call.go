@@ -142,7 +142,7 @@ func (c *callContext[T]) lastAttempt() bool {
 }
 
 func (c *callContext[T]) addHold(h *hold) {
-	c.ifRunning(func(e *Tracked[T]) { e.current.parts = append(e.current.parts, h) })
+	c.ifRunning(func(e *Tracked[T]) { e.current.reasons = append(e.current.reasons, h) })
 }
 
 // key returns the key of the call, or false if it has ended.

@@ -167,6 +167,36 @@ func TestOldestUnanswered(t *testing.T) {
 	}
 }
 
+// A key that a handler has put on hold waits for the world. It does not hide a younger one that fails, and counts again
+// when its hold has ended.
+func TestOldestUnansweredIsNotOnHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := timedQueues["root"]()
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			if key == "fails" || worker.CallOf(ctx).Attempt() > 1 {
+				return errBroken
+			}
+			return errors.Join(errBroken, worker.Hold("the world", time.Hour, func(func()) {}))
+		}, options{})
+		q.Add("held")
+		r := run(t, p)
+		r.after(time.Minute)
+		if s := p.Stats(); s.OldestUnanswered != 0 || s.Held != 1 {
+			t.Errorf("on hold: %v, %d held", s.OldestUnanswered, s.Held)
+		}
+		q.Add("fails")
+		r.after(2 * time.Minute)
+		if u := p.Snapshot(0).Unanswered; u == nil || u.Key != "fails" {
+			t.Errorf("on hold, and another key fails: %+v", u)
+		}
+		r.after(time.Hour + time.Minute)
+		if u := p.Snapshot(0).Unanswered; u == nil || u.Key != "held" || time.Since(u.Since) < time.Hour {
+			t.Errorf("after the hold: %+v", u)
+		}
+		_ = r.end()
+	})
+}
+
 // A change ends without an answer when the pool forgets the key, or the key is removed from the queue.
 func TestForgottenChanges(t *testing.T) {
 	for name, end := range map[string]func(*priorityqueue.Queue[string], *worker.Pool[string]){

@@ -26,7 +26,7 @@ type hold struct {
 	pause  bool // the pool itself has made it, see interrupted.go
 
 	returned atomic.Bool // a call of the handler has returned it
-	// released is nil until AfterHold attaches what release must call, and &nothing, compared by address,
+	// released is nil until doneOrHold attaches what release must call, and &nothing, compared by address,
 	// once the hold was released or has ended.
 	released atomic.Pointer[func()]
 }
@@ -98,7 +98,7 @@ type HeldKey[T comparable] struct {
 	Until time.Time `json:"until"`
 }
 
-// held is a key that is on hold, for one or more reasons: its parts.
+// held is a key that is on hold, for one or more reasons.
 type held[T comparable] struct {
 	tracker    *Tracker[T]
 	key        T
@@ -111,8 +111,8 @@ type held[T comparable] struct {
 	state          heldState
 	releasedAtOnce bool // which was counted as an interruption
 	slot           keytable.Slot
-	parts          []*hold
-	until          time.Duration // when the last part comes to its limit
+	reasons        []*hold
+	until          time.Duration // when the last reason comes to its limit
 	endLease       func()        // nil without a lease
 }
 
@@ -121,51 +121,51 @@ type held[T comparable] struct {
 type heldState uint8
 
 const (
-	// heldForParts: a hold of the handler is open. When all are released, the hold ends or, if that came at
+	// heldForReasons: a hold of the handler is open. When all are released, the hold ends or, if that came at
 	// once too often, becomes a pause.
-	heldForParts heldState = iota
+	heldForReasons heldState = iota
 	// heldToPause: only a pause is open, which passes by itself. See interrupted.go.
 	heldToPause
 	heldEnded
 )
 
-// Held reports, after End, whether the key must be held. See [Tracked.AfterHold].
-func (e *Tracked[T]) Held() bool { return len(e.current.parts) > 0 }
+// Held reports, after End, whether the key must be held. See [Tracked.Done].
+func (e *Tracked[T]) Held() bool { return len(e.current.reasons) > 0 }
 
-// AfterHold must be called after End and after the adds of the key, instead of the queue's Done, with a
-// function that calls Done. AfterHold calls it at once or, if the key is put on hold, when the hold ends: by
-// a release, by its limit, by [Tracker.Release] or [Tracker.EndHolds], or because the key's lease ends or a
-// [workqueue.Leaser] wants the key back. done is called once, on any goroutine.
-func (e *Tracked[T]) AfterHold(done func()) {
-	e.afterHold(func(T) { done() })
+// Done must be called after End and after the adds of the key, with a function that calls the queue's Done.
+// That is called once, on any goroutine: at once or, if the key is put on hold, when the hold ends. A release
+// ends it, its limit, [Tracker.Release], [Tracker.EndHolds], the end of the key's lease, and a
+// [workqueue.Leaser] that wants the key back.
+func (e *Tracked[T]) Done(done func()) {
+	e.doneOrHold(func(T) { done() })
 }
 
-// afterHold is AfterHold with a function that gets the key: a pool has the same one for all keys.
-func (e *Tracked[T]) afterHold(done func(key T)) {
+// doneOrHold is Done with a function that gets the key: a pool has the same one for all keys.
+func (e *Tracked[T]) doneOrHold(done func(key T)) {
 	if e.crashing {
 		return
 	}
-	key, parts := e.result.Key, e.current.parts
-	e.current.parts = nil
-	if len(parts) == 0 {
+	key, reasons := e.result.Key, e.current.reasons
+	e.current.reasons = nil
+	if len(reasons) == 0 {
 		done(key)
 		return
 	}
 	b := e.tracker
-	k := &held[T]{tracker: b, key: key, wantsAgain: e.result.Next == NextHold, since: b.loop.Now(), done: done, parts: parts}
+	k := &held[T]{tracker: b, key: key, wantsAgain: e.result.Next == NextHold, since: b.loop.Now(), done: done, reasons: reasons}
 	if !b.put(k) {
-		k.endParts()
+		k.endReasons()
 		done(key)
 		return
 	}
 	k.endWithLease()
-	// A release before this line only marks its part; partReleased below notices. So the lease begins before
+	// A release before this line only marks its reason; reasonEnded below notices. So the lease begins before
 	// Done can be called.
-	released := k.partReleased
-	for _, part := range parts {
-		part.released.CompareAndSwap(nil, &released)
+	released := k.reasonEnded
+	for _, reason := range reasons {
+		reason.released.CompareAndSwap(nil, &released)
 	}
-	k.partReleased() // For parts that were released before.
+	k.reasonEnded() // For reasons that were released before.
 	if b.comesNoMore(key) {
 		k.end()
 	}
@@ -182,15 +182,15 @@ func (t *Tracker[T]) comesNoMore(key T) bool {
 	return found && !k.Again
 }
 
-// partReleased is called when a part was released. When all are, the hold ends or becomes a pause. Until then
-// the limits of the open parts count.
-func (k *held[T]) partReleased() {
+// reasonEnded is called when a reason was released. When all are, the hold ends or becomes a pause. Until then
+// the limits of the open reasons count.
+func (k *held[T]) reasonEnded() {
 	b := k.tracker
 	now, shutDown := b.loop.Now(), b.queue.ShuttingDown() // Not under mu: foreign code.
 	ends := false
 	b.mu.Lock()
 	noPauses := b.mu.holds.noPauses
-	if k.state == heldForParts || k.state == heldToPause && noPauses { // Otherwise it has ended, or is a pause that goes on.
+	if k.state == heldForReasons || k.state == heldToPause && noPauses { // Otherwise it has ended, or is a pause that goes on.
 		open := k.openLocked(now)
 		if len(open) == 0 && !shutDown && !noPauses {
 			open = k.pauseAfterReleaseLocked(now)
@@ -207,22 +207,24 @@ func (k *held[T]) partReleased() {
 	}
 }
 
-// waitLocked makes the hold end when the last of its open parts comes to its limit. If only a pause is open,
+// waitLocked makes the hold end when the last of its open reasons comes to its limit. If only a pause is open,
 // the key is heldToPause from now on.
 func (k *held[T]) waitLocked(open []*hold) {
 	if len(open) == 1 && open[0].pause {
-		k.state, k.parts = heldToPause, open
+		k.state, k.reasons = heldToPause, open
 	}
 	last := slices.MaxFunc(open, func(a, b *hold) int { return cmp.Compare(a.limit, b.limit) })
 	k.until = dueloop.AddSaturated(k.since, last.limit)
-	k.tracker.mu.records.limits.Replace(slotheap.Entry{Rank: int64(k.until), Slot: k.slot})
+	r := &k.tracker.mu.records
+	r.limits.Replace(slotheap.Entry{Rank: int64(k.until), Slot: k.slot})
+	r.tendUnanswered(k.slot, &r.table.At(k.slot).Value)
 }
 
-// openLocked returns the parts that hold the key at that time: not those that have come to their limits. A
+// openLocked returns the reasons that hold the key at that time: not those that have come to their limits. A
 // pause holds nothing after endPauses.
 func (k *held[T]) openLocked(now time.Duration) []*hold {
 	noPauses := k.tracker.mu.holds.noPauses
-	return slices.DeleteFunc(slices.Clone(k.parts), func(h *hold) bool {
+	return slices.DeleteFunc(slices.Clone(k.reasons), func(h *hold) bool {
 		return h.hasEnded() || h.pause && noPauses || dueloop.AddSaturated(k.since, h.limit) <= now
 	})
 }
@@ -262,11 +264,11 @@ func (k *held[T]) end() bool {
 	return took
 }
 
-// finish ends the parts and the lease of k, which takeLocked has taken out, and makes the key Done.
+// finish ends the reasons and the lease of k, which takeLocked has taken out, and makes the key Done.
 func (k *held[T]) finish() {
 	b := k.tracker
 	defer b.noteDone(k)
-	k.endParts()
+	k.endReasons()
 	b.catchPanic(func() {
 		defer k.done(k.key)
 		if k.endLease != nil {
@@ -278,21 +280,21 @@ func (k *held[T]) finish() {
 	})
 }
 
-// endParts makes the releases of the parts do nothing from now on.
-func (k *held[T]) endParts() {
-	for _, part := range k.parts {
-		part.released.Store(&nothing)
+// endReasons makes the releases of the reasons do nothing from now on.
+func (k *held[T]) endReasons() {
+	for _, reason := range k.reasons {
+		reason.released.Store(&nothing)
 	}
 }
 
 func (k *held[T]) reasonLocked(now time.Duration) string {
-	switch parts := k.openLocked(now); len(parts) {
+	switch reasons := k.openLocked(now); len(reasons) {
 	case 0: // The hold is about to end.
-		return k.parts[0].reason
+		return k.reasons[0].reason
 	case 1:
-		return parts[0].reason
+		return reasons[0].reason
 	default:
-		return fmt.Sprintf("%s, and %d more", parts[0].reason, len(parts)-1)
+		return fmt.Sprintf("%s, and %d more", reasons[0].reason, len(reasons)-1)
 	}
 }
 

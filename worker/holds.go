@@ -36,7 +36,7 @@ func (t *Tracker[T]) put(k *held[T]) bool {
 	}
 	rec.hold, k.slot = k, s
 	t.mu.records.limits.Push(slotheap.Entry{Slot: s}) // waitLocked replaces it.
-	k.waitLocked(k.parts)
+	k.waitLocked(k.reasons)
 	t.mu.holds.unfinished++
 	return true
 }
@@ -49,6 +49,7 @@ func (t *Tracker[T]) takeLocked(k *held[T]) bool {
 	}
 	k.state = heldEnded
 	t.mu.records.limits.Remove(k.slot)
+	t.mu.records.tendUnanswered(k.slot, &t.mu.records.table.At(k.slot).Value)
 	return true
 }
 
@@ -101,7 +102,7 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 		k := t.mu.records.table.At(t.mu.records.limits.First().Slot).Value.hold
 		due = append(due, k)
 		if k.state != heldToPause {
-			reason := k.reasonLocked(k.since) // Before finish ends the parts.
+			reason := k.reasonLocked(k.since) // Before finish ends the reasons.
 			reports = append(reports, func() {
 				t.logger.Warn("A key was held to its limit", "key", k.key, "held", k.until-k.since, "reason", reason)
 			})
@@ -172,7 +173,7 @@ func (t *Tracker[T]) heldKeys(limit int) []HeldKey[T] {
 	if t.numHeld() == 0 {
 		return []HeldKey[T]{}
 	}
-	all := t.eachHold(heldForParts, heldToPause)
+	all := t.eachHold(heldForReasons, heldToPause)
 	keys := slices.SortedStableFunc(all, func(a, b *held[T]) int { return cmp.Compare(a.since, b.since) })
 	return converted(keys[:max(0, min(limit, len(keys)))], (*held[T]).describe)
 }
@@ -199,7 +200,7 @@ func (t *Tracker[T]) EndHolds() {
 	t.mu.Lock()
 	t.mu.holds.closed = true
 	t.mu.Unlock()
-	for k := range t.eachHold(heldForParts, heldToPause) {
+	for k := range t.eachHold(heldForReasons, heldToPause) {
 		k.end()
 	}
 	for _, changed := t.watchHolds(); changed != nil; _, changed = t.watchHolds() {

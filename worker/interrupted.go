@@ -44,11 +44,11 @@ func (t *Tracker[T]) forgetInterruptions(key T) {
 // its place in a group with a Limit.
 func (e *Tracked[T]) pauseIfLooping() {
 	if n := e.tracker.interruptions(e.result.Key); n > maxInterruptions && !e.tracker.queue.ShuttingDown() {
-		e.current.parts = append(e.current.parts, pauseAfter("it was interrupted", n))
+		e.current.reasons = append(e.current.reasons, pauseAfter("it was interrupted", n))
 	}
 }
 
-// pauseAfterReleaseLocked is called when all parts of k are released. If that was at once, and the key comes
+// pauseAfterReleaseLocked is called when all reasons of k are released. If that was at once, and the key comes
 // again by itself, it counts as an interruption; after too many in a row pauseAfterReleaseLocked returns a
 // pause, otherwise nil.
 func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) []*hold {

@@ -3,7 +3,6 @@ package worker_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -196,59 +195,7 @@ func TestPauseWhileTheQueueIsDrained(t *testing.T) {
 	})
 }
 
-// TestNoKeyIsLost changes the number of workers all the time while keys come in, and ends at any moment.
-// Each key that was added is handled after its last add, or is reported.
-func TestNoKeyIsLost(t *testing.T) {
-	for seed := range uint64(40) {
-		inBubble(t, func(t *testing.T, q stringQueue) {
-			random, sizes := rand.New(rand.NewPCG(seed, 0)), rand.New(rand.NewPCG(seed, 1))
-			var mu sync.Mutex
-			owed := make(map[string]int) // by key: adds that no call has begun after
-			p := worker.New(q, func(ctx context.Context, key string) error {
-				mu.Lock()
-				delete(owed, key)
-				d := time.Duration(random.IntN(20)) * time.Millisecond
-				mu.Unlock()
-				time.Sleep(d)
-				return nil
-			}, options{Workers: 3, Drain: worker.Drain(seed % 2), DrainTimeout: 5 * time.Millisecond, CancelGrace: worker.NoGrace})
-			r := run(t, p)
-			var added sync.WaitGroup
-			added.Go(func() {
-				for range 100 {
-					setWorkers(t, p, sizes.IntN(5))
-					time.Sleep(3 * time.Millisecond)
-				}
-			})
-			for i := range 300 {
-				key := fmt.Sprint(i % 17)
-				mu.Lock()
-				if !q.ShuttingDown() {
-					owed[key]++
-					q.Add(key)
-				}
-				mu.Unlock()
-				time.Sleep(time.Millisecond)
-			}
-			added.Wait()
-			r.cancel()
-			time.Sleep(time.Second)
-			if err := r.returned(); err != nil {
-				t.Error(err)
-			}
-			// One that is unfinished may have been added again since it was started.
-			for _, key := range slices.Concat(p.Left().NotStarted, p.Left().Unfinished) {
-				delete(owed, key)
-			}
-			if len(owed) > 0 {
-				t.Errorf("seed %d: lost %v", seed, slices.Collect(maps.Keys(owed)))
-			}
-		})
-	}
-}
-
-// TestStress does the same with real goroutines, so that the race detector sees them. It checks that
-// every Get has its Done.
+// TestStress is for the race detector: real goroutines, and every Get has its Done.
 func TestStress(t *testing.T) {
 	for name, queue := range map[string]stringQueue{"extended": newFastQueue(), "plain": plain{newFastQueue()}} {
 		t.Run(name, func(t *testing.T) {

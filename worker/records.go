@@ -37,7 +37,7 @@ const (
 // records has the records of all keys. The tracker's mu guards it.
 //
 // Invariants: failing and givenUp have the keys in that trouble whose errors are there, those of the last
-// failure last. unanswered has the keys with a since, the oldest first. bytes is the sum of the sizes of all
+// failure last. unanswered has the keys with a since that no handler has put on hold, the oldest first. bytes is the sum of the sizes of all
 // errors.
 type records[T comparable] struct {
 	table            keytable.Table[T, record[T]]
@@ -163,15 +163,26 @@ func (r *records[T]) noteNoAnswer(key T, since time.Time, now int64, interrupted
 
 // setSince notes when the change of the key at s began, unless that is known.
 func (r *records[T]) setSince(s keytable.Slot, rec *record[T], since time.Time) {
-	if rec.since.IsZero() && !since.IsZero() {
+	if rec.since.IsZero() {
 		rec.since = since
-		r.unanswered.Push(slotheap.Entry{Rank: since.UnixNano(), Slot: s})
+		r.tendUnanswered(s, rec)
 	}
 }
 
 func (r *records[T]) clearSince(s keytable.Slot, rec *record[T]) {
-	if !rec.since.IsZero() {
-		rec.since = time.Time{}
+	rec.since = time.Time{}
+	r.tendUnanswered(s, rec)
+}
+
+// tendUnanswered must be called when since or hold of the key at s has changed. A key that a handler has put
+// on hold waits for the world: its age is no trouble.
+func (r *records[T]) tendUnanswered(s keytable.Slot, rec *record[T]) {
+	held := rec.hold != nil && rec.hold.state == heldForReasons
+	switch wanted := !rec.since.IsZero() && !held; {
+	case wanted == r.unanswered.Has(s):
+	case wanted:
+		r.unanswered.Push(slotheap.Entry{Rank: rec.since.UnixNano(), Slot: s})
+	default:
 		r.unanswered.Remove(s)
 	}
 }

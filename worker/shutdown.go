@@ -269,7 +269,7 @@ func (p *Pool[T]) endHolds() (unfinished []T) {
 		case <-changed:
 			timer.Reset(patience)
 		case <-timer.C:
-			for k := range p.tracker.eachHold(heldForParts, heldEnded) {
+			for k := range p.tracker.eachHold(heldForReasons, heldEnded) {
 				unfinished = append(unfinished, k.key)
 			}
 			return unfinished

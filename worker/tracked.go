@@ -30,9 +30,9 @@ type Tracked[T comparable] struct {
 		RunningKey[T]                 // without Duration
 		callCtx       *callContext[T] // that of callState from startCall to endCall, otherwise nil
 		priority      int
-		// parts delay the Done of the key: the holds of the handler and pauseIfLooping. After the call only
+		// reasons delay the Done of the key: the holds of the handler and pauseIfLooping. After the call only
 		// its goroutine uses them, without mu.
-		parts []*hold
+		reasons []*hold
 	}
 	place     int    // the index in the tracker's running
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter

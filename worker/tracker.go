@@ -25,7 +25,7 @@ import (
 //
 // If the call has failed, End has called the queue's Fail: the key comes again, or was given up. After
 // [NextForget] the program calls the queue's Forget, after [NextRequeue] its AddAfter with result.After and
-// then Forget, after [NextHold] its Add. Then, in every case, it calls [Tracked.AfterHold], which calls the
+// then Forget, after [NextHold] its Add. Then, in every case, it calls [Tracked.Done], which calls the
 // queue's Done: at once, or later if the handler has put the key on hold or the key is interrupted again and
 // again. All methods may be called from any goroutine.
 //

@@ -275,7 +275,7 @@ func TestStatsOfTrackerWithEndedAreTheLast(t *testing.T) {
 	q.handleLast = func() {
 		e := tracker.Begin(t.Context(), key)
 		e.End(nil)
-		e.AfterHold(func() { q.Done(key) })
+		e.Done(func() { q.Done(key) })
 	}
 	if s := tracker.Stats(); !s.Ended || s.Handled != 1 {
 		t.Errorf("%+v", s)
@@ -296,7 +296,7 @@ func TestTrackerOfTwoPrograms(t *testing.T) {
 			if err == nil {
 				q.Forget(key)
 			}
-			e.AfterHold(func() { q.Done(key) })
+			e.Done(func() { q.Done(key) })
 			return r
 		}
 		handle(first, errBroken)
@@ -353,7 +353,7 @@ func TestPanicsOnGoroutinesOfTracker(t *testing.T) {
 		bad = false
 		e := tracker.Begin(t.Context(), "held")
 		e.End(worker.Hold("the world", time.Minute, func(func()) {}))
-		e.AfterHold(func() { panic("a bad Done") })
+		e.Done(func() { panic("a bad Done") })
 		e = tracker.Begin(t.Context(), "stuck")
 		time.Sleep(time.Hour)
 		later := tracker.Begin(t.Context(), "stuck, too") // The watch goes on.
@@ -394,5 +394,5 @@ func TestStatsOfTrackerOverPlainQueue(t *testing.T) {
 	}
 	e := tracker.Begin(t.Context(), key)
 	e.End(nil)
-	e.AfterHold(func() { q.Done(key) })
+	e.Done(func() { q.Done(key) })
 }

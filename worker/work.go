@@ -109,7 +109,7 @@ func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
 // ends the goroutine before.
 func (p *Pool[T]) process(w *worker[T], key T) {
 	e := w.Tracked
-	defer e.afterHold(p.done)
+	defer e.doneOrHold(p.done)
 	defer e.endCall()
 	// A panic of prepare ends the pool, so startCall below returns false.
 	p.catchPanic(func() { e.prepare(key) })

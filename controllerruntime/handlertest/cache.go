@@ -45,7 +45,7 @@ func (c *Cluster) show(kind schema.GroupVersionKind, old, now client.Object) {
 		m.Process.ShowOrList(kind.Kind, what, func() { m.set(n, kind, key, now, what) }, func() { m.listAnew(kind) })
 	}
 	c.managers = living
-	c.watched(kind, old, now)
+	c.notifyWatches(kind, old, now)
 }
 
 // set makes the cache show the n-th change, unless it has listed anew since. Now is nil if the object is

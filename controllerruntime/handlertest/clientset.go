@@ -137,8 +137,8 @@ type watcher struct {
 	result    chan watch.Event
 }
 
-// watched passes the last change on to the watches. The caller locks.
-func (c *Cluster) watched(kind schema.GroupVersionKind, old, now client.Object) {
+// notifyWatches passes the last change on to the watches. The caller locks.
+func (c *Cluster) notifyWatches(kind schema.GroupVersionKind, old, now client.Object) {
 	e := logged{watch.Event{Type: watch.Modified, Object: now}, kind, c.version}
 	switch {
 	case old == nil:
@@ -190,12 +190,12 @@ func (w *watcher) pass(e logged) {
 	w.process.Show(e.kind.Kind, what, send)
 }
 
-// Stop is that of [watch.Interface]. The channel is not closed: a change that is late may still come.
+// Stop ends the watch. The channel is not closed: a change that is late may still come.
 func (w *watcher) Stop() {
 	w.cluster.mu.Lock()
 	defer w.cluster.mu.Unlock()
 	w.cluster.watchers = slices.DeleteFunc(w.cluster.watchers, func(other *watcher) bool { return other == w })
 }
 
-// ResultChan is that of [watch.Interface].
+// ResultChan returns the channel of the watch's events.
 func (w *watcher) ResultChan() <-chan watch.Event { return w.result }

@@ -28,7 +28,7 @@ func (k *kubeClient) Patch(ctx context.Context, o client.Object, patch client.Pa
 	return k.patch(ctx, o, patch, options, false)
 }
 
-// Apply is that of [client.Writer].
+// Apply is a server-side apply.
 func (k *kubeClient) Apply(ctx context.Context, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
 	data, err := json.Marshal(o)
 	if err != nil {

@@ -22,8 +22,9 @@ func TestFocusAfterAnAction(t *testing.T) {
 	}
 	b := newBrowser(t)
 	b.open(p.url + "?queue=exports")
-	if names := eval[string](b, `[...document.querySelectorAll("[data-action]")].map((button) => button.ariaLabel ?? button.innerText).join()`); names !=
-		"Pause queue,Pause for 15 minutes,Remove: key 0,Remove: key 1,Remove: key 2" {
+	if names := eval[string](b, `[...document.querySelectorAll("[data-action], input[type=checkbox]")].map((button) => button.ariaLabel ?? button.innerText).join()`); names !=
+		"Pause queue,Pause for 15 minutes,Select these keys: Head of the line,Remove: selected keys, Head of the line,"+
+			"Select key 0,Remove: key 0,Select key 1,Remove: key 1,Select key 2,Remove: key 2" {
 		t.Errorf("the buttons are called %q", names)
 	}
 	eval[bool](b, `window.asked = "", window.confirm = (q) => { asked = q; return true }, true`)
@@ -36,8 +37,8 @@ func TestFocusAfterAnAction(t *testing.T) {
 			t.Errorf("after %q the focus is on %q, want %q", done, got, focus)
 		}
 	}
-	press(`[data-key="key 1"]`, "Removed key 1, and forgot its failures.", "Remove: key 2")
-	press(`[data-key="key 2"]`, "Removed key 2, and forgot its failures.", "Remove: key 0")
+	press(`[data-action][data-key="key 1"]`, "Removed key 1, and forgot its failures.", "Remove: key 2")
+	press(`[data-action][data-key="key 2"]`, "Removed key 2, and forgot its failures.", "Remove: key 0")
 	press(`[data-action=pause]`, "Paused the queue.", "Resume queue")
 	if asked := eval[string](b, `asked`); asked != "Pause queue exports? It hands out nothing until it is resumed." {
 		t.Errorf("asked %q", asked)
@@ -50,6 +51,6 @@ func TestFocusAfterAnAction(t *testing.T) {
 	eval[bool](b, `document.querySelector("[data-action=pause]").click(), true`)
 	b.wait(`document.getElementById("note").textContent === "The program did not do it: status 405."`)
 	eval[bool](b, `window.fetch = real, true`)
-	press(`[data-key="key 0"]`, "Removed key 0, and forgot its failures.", "live"+eval[string](b, `document.getElementById("live").innerText.slice(0, 20)`))
+	press(`[data-action][data-key="key 0"]`, "Removed key 0, and forgot its failures.", "live"+eval[string](b, `document.getElementById("live").innerText.slice(0, 20)`))
 	b.wantNoComplaints()
 }

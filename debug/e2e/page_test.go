@@ -336,11 +336,11 @@ func TestActions(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	b.wait(`document.querySelector(".badge.warn")?.textContent === "paused"`)
-	if a := click(`[data-action=retry]`); a.Key != "later" || q.Len() != 1 {
+	if a := click(`[data-action=retry][data-key]`); a.Key != "later" || q.Len() != 1 {
 		t.Errorf("%+v, %d queued", a, q.Len())
 	}
 	b.wait(`document.querySelector("[aria-labelledby=queued] code")?.textContent === "later"`)
-	if a := click(`[data-action=remove]`); a.Key != "later" || q.Len() != 0 {
+	if a := click(`[data-action=remove][data-key]`); a.Key != "later" || q.Len() != 0 {
 		t.Errorf("%+v, %d queued", a, q.Len())
 	}
 	click(`[data-action=resume]`)

@@ -15,8 +15,7 @@ import (
 // The queue has the keys and their lock. When it lets a key wait it calls TendLocked under the lock and, if
 // that returns true, Wake after unlocking.
 //
-// A Loop's times are durations since it first read its clock. They saturate at 146 years, so that no
-// difference of two overflows.
+// A Loop's times are durations since it first read its clock. They saturate at half of the range.
 type Loop struct {
 	clock   clock.Clock
 	epoch   atomic.Pointer[time.Time] // nil until the clock was first read

@@ -32,22 +32,20 @@ type Keys[T comparable] struct {
 	Now    time.Duration
 }
 
-// Value is what is known of a key. It has no field of 64 bits: with the 32 bits of the hash beside it, that
-// would leave a gap in the table.
+// Value is what is known of a key. A field of 64 bits would leave a gap beside the hash, which has 32.
 type Value struct {
 	Count uint32
 	Span  dueloop.Packed // the user's own
 }
 
 const (
-	// Horizon is half of what a Duration expresses, so that a sum of two times does not overflow. A longer life
-	// does not end.
+	// Horizon is half of what a Duration expresses: no sum of two overflows. A longer life does not end.
 	Horizon = time.Duration(1 << 62)
 	// Forever is a life without end.
 	Forever = time.Duration(math.MaxInt64)
 
-	// maxDropped is how many expired keys a call drops: so many that a burst is given back within some hundred
-	// calls, and so few that they take a millisecond at most.
+	// maxDropped is how many expired keys a call drops: so many that a burst is given back within a few
+	// hundred calls, and so few that they take a millisecond at most.
 	maxDropped = 1 << 12
 )
 

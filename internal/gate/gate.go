@@ -51,8 +51,7 @@ func (g *Gate) unlockAndWake() {
 	wakeUps <- struct{}{}
 }
 
-// Watched reports whether anything sleeps or drains, so that Wake or EndDrain can have an effect. The gate
-// must be locked, as in all methods below.
+// Watched reports whether anything sleeps or drains, for Wake or EndDrain. From here on the gate is locked.
 func (g *Gate) Watched() bool { return g.sleeping > 0 || g.drain != nil }
 
 // Wake wakes a sleeping getter at Unlock, unless none sleeps or one is being woken already.
@@ -128,8 +127,7 @@ func (g *Gate) EndDrain(err error) {
 	}
 }
 
-// Wait waits until d has ended, and returns the error that it ended with, or ctx.Err() if ctx is done first.
-// The gate must not be locked.
+// Wait waits until d has ended, and returns its error, or ctx.Err() if ctx is done first. Call it unlocked.
 func (d *Drain) Wait(ctx context.Context) error {
 	select {
 	case <-d.ended:

@@ -64,8 +64,7 @@ func (x *index) has(h Hash, s Slot) bool {
 	return false
 }
 
-// probe returns the slot and the entry of key, whose hash is h, or None and nil. The index must not be empty,
-// as old is when no keys are moving.
+// probe returns the slot and the entry of key, whose hash is h, or None and nil. The index is not empty.
 func (t *Table[K, V]) probe(x *index, h Hash, key K) (Slot, *Entry[K, V]) {
 	// The search ends at the first bucket that no key has passed. There may be no such bucket, if each was full
 	// at some time and the keys that passed it are still there. Then the search ends after one round.
@@ -187,8 +186,7 @@ func (t *Table[K, V]) shrink() {
 	t.moveTo(t.spare.Get(max(keptBuckets, len(t.index.buckets)/4)))
 }
 
-// moveTo makes buckets, which are empty, the table's index, and begins to move the keys there. It moves those
-// of a small index at once.
+// moveTo makes buckets, which are empty, the table's index, and begins to move the keys there.
 func (t *Table[K, V]) moveTo(buckets []bucket) {
 	t.moveAll()
 	t.old, t.moved = t.index, 0
@@ -231,8 +229,7 @@ func (t *Table[K, V]) moveSlab(n int) {
 	}
 }
 
-// forgetOld keeps the memory of old for the next burst, unless it is so large that clearing it would make the
-// caller wait for milliseconds.
+// forgetOld keeps the memory of old for the next burst, unless clearing it would take milliseconds.
 func (t *Table[K, V]) forgetOld() {
 	if n := len(t.old.buckets); n >= keptBuckets && n <= largestSpare {
 		clear(t.old.buckets)

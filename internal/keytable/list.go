@@ -33,8 +33,7 @@ func (l *List) Append(s Slot, at, last *Links) {
 	l.n++
 }
 
-// Remove takes out the slot with the links at. Prev and next are those of its neighbours, which are not used
-// if there is none.
+// Remove takes out the slot with the links at. Prev and next are its neighbours' links, if it has them.
 func (l *List) Remove(at, prev, next *Links) {
 	if at.prev == None {
 		l.first = at.next
@@ -83,8 +82,7 @@ func (ls *Lists) All(l *List) iter.Seq[Slot] {
 	}
 }
 
-// Release gives back the memory that s, which must be in no list, shares with its neighbours, as
-// [Column.Release] does.
+// Release gives back the memory that s, which is in no list, shares with others: see [Column].
 func (ls *Lists) Release(s Slot) { ls.links.Release(s) }
 
 // Prev returns the slot before s in its list, or None.

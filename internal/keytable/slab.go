@@ -12,16 +12,14 @@ const (
 	// slabLen is the number of entries of a slab: small enough that a slab of usual keys is an
 	// allocation of a size class, large enough that a million keys have only 2,000 of them.
 	slabLen = 512
-	// firstSlabLen is what the first slab starts with. It grows by copying, so that a queue of three
-	// keys does not pay for 512.
+	// firstSlabLen is what the first slab starts with, and grows from by copying: three keys pay for eight.
 	firstSlabLen = 8
 	// keptBytes is how much memory of empty slabs is kept for the next burst. One empty slab is kept even if it
 	// is larger, so that a key that comes and goes at the edge of a slab does not take a new one each time.
 	keptBytes = 128 << 10
 )
 
-// Entry is a key and the value beside it. A pointer to one is valid until the next FindOrInsert or
-// Delete of its table.
+// Entry is a key and its value. A pointer to one is valid until the table's next FindOrInsert or Delete.
 type Entry[K comparable, V any] struct {
 	Key   K
 	Value V
@@ -33,8 +31,7 @@ func (e *Entry[K, V]) Hash() Hash { return e.hash }
 // slab is a run of slots with consecutive numbers.
 type slab[K comparable, V any] struct {
 	entries []Entry[K, V]
-	// free has a bit for each entry, which is set if no key lives there. Like entries it is nil in a slab
-	// without memory.
+	// free has a bit for each entry, set if no key lives there. It is nil in a slab without memory.
 	free *[slabLen / 64]uint64
 	// live is the number of the other entries. None counts as one.
 	live int
@@ -245,8 +242,7 @@ func (c *Column[V]) At(s Slot) *V {
 	return c.provide(s)
 }
 
-// Existing is At of a slot for which there is memory: At was called since the last Release. The compiler
-// inlines it; At is too long for that.
+// Existing is At of a slot whose memory is there. The compiler inlines it.
 func (c *Column[V]) Existing(s Slot) *V { return &c.slabs[s/slabLen][s%slabLen] }
 
 // provide is At where there is no memory for s yet. As in a table, only the first slab starts small.

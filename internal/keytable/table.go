@@ -56,8 +56,7 @@ const (
 	// keptBuckets is the length (64 KiB) down to which an index shrinks as its keys go. Staying there lets
 	// bursts of a few thousand keys come and go without allocation.
 	keptBuckets = 1 << 11
-	// largestSpare is the length (8 MiB, for a million keys) up to which an index that is not needed any more is
-	// cleared and kept for the next burst.
+	// largestSpare is the length (8 MiB, a million keys) up to which an index is kept for the next burst.
 	largestSpare = 1 << 18
 )
 
@@ -164,8 +163,7 @@ func (t *Table[K, V]) Delete(s Slot) {
 // Slabs returns the number of slabs, for [Table.LiveSlots].
 func (t *Table[K, V]) Slabs() int { return len(t.slots.slabs) }
 
-// LiveSlots returns the slots of slab n in which keys live, a few hundred at most, none if there is no such
-// slab. The table must not change meanwhile.
+// LiveSlots returns the slots of slab n in which keys live. The table must not change meanwhile.
 func (t *Table[K, V]) LiveSlots(n int) iter.Seq[Slot] { return t.slots.live(n) }
 
 // HasMemory reports whether the table keeps memory for s, whether or not a key lives there.

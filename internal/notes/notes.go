@@ -1,5 +1,4 @@
-// Package notes keeps what a queue knows of only a few of its keys: why they were added, and who wants to
-// hear that they are added again.
+// Package notes keeps what a queue knows of few keys: why they were added, and who waits for the next add.
 package notes
 
 import (
@@ -17,8 +16,7 @@ type Notes[C any] struct {
 
 // note is about a key. Its fields are nil if there is nothing to keep.
 type note[C any] struct {
-	// next are the causes collected for the next hand-out, current those of the hand-out that a worker has. What
-	// they point to does not change.
+	// next are the causes for the next hand-out, current those of the last one. Both are immutable.
 	next, current *C
 	// added is closed when a key that is held is added again, and then nil.
 	added chan struct{}
@@ -93,8 +91,7 @@ func (n *Notes[C]) Taken(s keytable.Slot) bool {
 	return n.tidy(s)
 }
 
-// Done notes that the worker that held the key at s has finished, and the key stays in the queue. It reports
-// whether there still is a note.
+// Done ends the worker's part of the note of the key at s, which stays. It reports whether there is a note.
 func (n *Notes[C]) Done(s keytable.Slot) bool {
 	if k := n.bySlot[s]; k != nil {
 		k.current, k.added = nil, nil

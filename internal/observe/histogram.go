@@ -12,15 +12,12 @@ import (
 // Buckets divide durations into classes by their upper bounds. They do not change. Histograms share them.
 type Buckets struct {
 	seconds []float64
-	// bounds are the same in nanoseconds, rounded down. A Duration is at most one of them if and only if it is
-	// at most so many seconds.
-	bounds []time.Duration
+	bounds  []time.Duration // the same in nanoseconds, rounded
 	// start[n] is the first bucket to which a duration of n bits can belong.
 	start [64]uint32
 }
 
-// DefaultBuckets are those of controller-runtime: powers of ten from 10 ns to 1,000 s. (Kubernetes' own end
-// at 10 s.)
+// DefaultBuckets are those of controller-runtime: powers of ten from 10 ns to 1,000 s.
 var DefaultBuckets = NewBuckets([]float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100, 1000})
 
 // HandlerBounds are the upper bounds of the buckets, in seconds, for the times that handlers take.
@@ -57,7 +54,10 @@ func SharedBuckets(seconds []float64) (*Buckets, error) {
 func NewBuckets(seconds []float64) *Buckets {
 	b := &Buckets{seconds: slices.Clone(seconds), bounds: make([]time.Duration, len(seconds))}
 	for i, s := range seconds {
-		b.bounds[i] = nanoseconds(s)
+		b.bounds[i] = math.MaxInt64
+		if n := math.Round(s * float64(time.Second)); n < math.MaxInt64 {
+			b.bounds[i] = time.Duration(max(n, math.MinInt64))
+		}
 	}
 	for n := range b.start {
 		shortest := time.Duration(uint64(1) << n >> 1)
@@ -65,26 +65,6 @@ func NewBuckets(seconds []float64) *Buckets {
 		b.start[n] = uint32(i)
 	}
 	return b
-}
-
-// nanoseconds returns the greatest Duration that is not longer than so many seconds.
-func nanoseconds(seconds float64) time.Duration {
-	n := seconds * float64(time.Second)
-	switch {
-	case n >= math.MaxInt64:
-		return math.MaxInt64
-	case n < math.MinInt64:
-		return math.MinInt64
-	}
-	d := time.Duration(n)
-	// The product was rounded. What counts is how d compares as the number of seconds that it is.
-	for (d + 1).Seconds() <= seconds {
-		d++
-	}
-	for d.Seconds() > seconds {
-		d--
-	}
-	return d
 }
 
 // Histogram counts durations by [Buckets]. It takes memory only when it has counted one.

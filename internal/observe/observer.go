@@ -33,8 +33,7 @@ type Observer struct {
 
 	// keys has the times of the queue's keys, by their slots there.
 	keys keytable.Column[keyTimes]
-	// queued has the keys for which Queued was called, and running those that workers hold, each in the order in
-	// which they became so.
+	// queued has the keys for which Queued was called, and running those that workers hold, in that order.
 	lists           keytable.Lists
 	queued, running keytable.List
 	// startedMicros is the sum of the startedAt of those that are running, each in whole microseconds. In
@@ -46,7 +45,7 @@ type Observer struct {
 type keyTimes struct {
 	addedAt   time.Duration // when it became dirty
 	startedAt time.Duration // when a worker got it
-	cameAt    time.Duration // what addedAt was then
+	cameAt    time.Duration // addedAt before a worker got it
 	in        listName
 }
 
@@ -154,8 +153,7 @@ func (o *Observer) Release(s keytable.Slot) {
 	o.lists.Release(s)
 }
 
-// AddedAt and StartedAt return when the key at s became dirty, and when a worker got it, after the observer
-// was made.
+// AddedAt and StartedAt return when the key at s became dirty, and when a worker got it, since the epoch.
 func (o *Observer) AddedAt(s keytable.Slot) time.Duration   { return o.keys.At(s).addedAt }
 func (o *Observer) StartedAt(s keytable.Slot) time.Duration { return o.keys.At(s).startedAt }
 

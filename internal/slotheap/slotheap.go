@@ -11,8 +11,7 @@ import (
 // Entry is a slot and its place in the order: by Rank, and by Tie where ranks are equal.
 type Entry struct {
 	Rank int64
-	// Tie is usually the next number of a counter, and may wrap around: one Tie is before another if it is
-	// less than 2^31 numbers before it.
+	// Tie is usually the next number of a counter, and may wrap around: see before.
 	Tie  uint32
 	Slot keytable.Slot
 }
@@ -191,8 +190,7 @@ func (h *Heap) family(p position) *family { return h.families.Existing(p.slot())
 // slot returns the place of the family of the entry at p among all families.
 func (p position) slot() keytable.Slot { return keytable.Slot(p / arity) }
 
-// InOrder returns the entries from the least on. The heap must not change meanwhile. To read k of them takes
-// O(k log k).
+// InOrder returns the entries from the least on, k of them in O(k log k). The heap must not change meanwhile.
 func (h *Heap) InOrder() iter.Seq[Entry] {
 	return func(yield func(Entry) bool) {
 		// next has the entries that may come next: those whose parents were yielded. In it, the slot of an entry is

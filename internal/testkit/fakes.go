@@ -18,8 +18,7 @@ var Epoch = time.Date(2024, time.February, 29, 12, 0, 0, 0, time.UTC)
 // NewFakeClock returns a clock that stands still at Epoch until it is stepped.
 func NewFakeClock() *testingclock.FakeClock { return testingclock.NewFakeClock(Epoch) }
 
-// HookedClock calls its hooks, unless they are nil, before each reading and each Reset of a timer. Without a
-// clock inside, every use of it panics.
+// HookedClock calls its hooks, unless nil, before each reading and each Reset of a timer.
 type HookedClock struct {
 	clock.WithTicker
 	OnNow, OnReset func()

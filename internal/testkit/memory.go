@@ -13,8 +13,7 @@ import (
 // Long reports whether WORKQUEUE_LONG is set. Tests that take seconds run only then: .ci/run sets it.
 var Long = os.Getenv("WORKQUEUE_LONG") != ""
 
-// RaceEnabled reports whether the race detector is on. It allocates memory of its own, so tests that measure
-// memory skip themselves.
+// RaceEnabled reports whether the race detector is on. Then tests that measure memory skip themselves.
 var RaceEnabled = func() bool {
 	info, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
@@ -44,8 +43,7 @@ func Keys(n int) []string {
 	return keys
 }
 
-// Object is something that a key points to. It is not tiny: the collector groups tiny objects, and keeps all
-// of a group as long as one of them is in use.
+// Object is something that a key points to. Tiny objects would be kept by the collector in groups.
 type Object [64]byte
 
 // Garbage counts the objects that the collector has freed.

@@ -93,8 +93,7 @@ func (c *Call[R]) MustBlock(t TB, what string) {
 	}
 }
 
-// MustReturn returns the result of the call. It fails the test if the call still blocks when all goroutines
-// of the bubble are blocked.
+// MustReturn returns the result of the call. The bubble must not come to rest before.
 func (c *Call[R]) MustReturn(t TB, what string) R {
 	t.Helper()
 	synctest.Wait()

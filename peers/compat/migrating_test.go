@@ -17,8 +17,8 @@ func TestMigratingCompiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(text, -1)
-	if len(blocks) != 8 {
-		t.Errorf("%d blocks of code, want 8", len(blocks))
+	if len(blocks) != 7 {
+		t.Errorf("%d blocks of code, want 7", len(blocks))
 	}
 	for i, block := range blocks {
 		file := filepath.Join(t.TempDir(), fmt.Sprintf("block%d.go", i))

@@ -13,9 +13,13 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write docs/project/inherit.md instead of comparing it")
+var update = flag.Bool("update", false, "write the table of docs/project/claims.md instead of comparing it")
 
-const page = "../../docs/project/inherit.md"
+const (
+	page  = "../../docs/project/claims.md"
+	begin = "<!-- TestInherit writes from here -->\n"
+	end   = "<!-- to here -->\n"
+)
 
 // programs are those of the table. Ours are the ones that a release is tried with.
 var programs = []struct{ name, what, ours, theirs string }{
@@ -32,12 +36,8 @@ type cost struct {
 	size             float64 // MB of the stripped program.
 }
 
-const head = `# What a program inherits
-
-Five programs, each on this library and on its peer. *Required* is what ` + "`go list -m all`" + ` prints for a tidy module with
-nothing but the program. *Linked* are the modules with a package in it. The size is that of the program, built with
-` + "`-trimpath -ldflags='-s -w'`" + `. client-go CLIENT, component-base COMPONENT, controller-runtime RUNTIME. Written by
-` + "`(cd peers && go test ./inherit -update)`" + `; without ` + "`-update`" + ` it fails if a number differs, or a size by more than a tenth.
+const head = `
+client-go CLIENT, component-base COMPONENT, controller-runtime RUNTIME.
 
 | program | on | modules required | modules linked | size |
 |---|---|---|---|---|
@@ -54,25 +54,30 @@ func TestInherit(t *testing.T) {
 		}
 	}
 	want := strings.NewReplacer("CLIENT", version(t, "k8s.io/client-go"), "COMPONENT", version(t, "k8s.io/component-base"),
-		"RUNTIME", version(t, "sigs.k8s.io/controller-runtime")).Replace(head) + strings.Join(rows, "")
+		"RUNTIME", version(t, "sigs.k8s.io/controller-runtime")).Replace(head) + strings.Join(rows, "") + "\n"
+	file, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, begins := strings.Cut(string(file), begin)
+	got, after, ends := strings.Cut(rest, end)
+	if !begins || !ends {
+		t.Fatal("docs/project/claims.md has no place for the table")
+	}
 	if *update {
-		if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+		if err := os.WriteFile(page, []byte(before+begin+want+end+after), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	got, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !similar(string(got), want) {
-		t.Errorf("docs/project/inherit.md is out of date (go test ./inherit -update). It should be\n%s", want)
+	if !similar(got, want) {
+		t.Errorf("docs/project/claims.md is out of date (go test ./inherit -update). It should have\n%s", want)
 	}
 }
 
 var size = regexp.MustCompile(`[0-9.]+ MB`)
 
-// similar compares two pages, the sizes in them by and large: they vary with the version of Go.
+// similar compares two tables, the sizes in them by and large: they vary with the version of Go.
 func similar(got, want string) bool {
 	gotSizes, wantSizes := size.FindAllString(got, -1), size.FindAllString(want, -1)
 	for i := range min(len(gotSizes), len(wantSizes)) {

@@ -74,23 +74,28 @@ func (c *command) stats(ctx context.Context, _ []string) error {
 	if n.OldestQueued > 0 {
 		oldest = fmt.Sprintf(", the oldest for %s", round(n.OldestQueued))
 	}
-	fmt.Fprintf(c.out, "queue       %s (%s)\npaused      %s\n", quoted(c.name), escaped(c.queue.Description(), false), pauseOf(n))
+	fmt.Fprintf(c.out, "queue       %s (%s)\npaused      %s\n", quoted(c.name), escaped(c.queue.Description(), false), c.pauseOf(n))
 	fmt.Fprintf(c.out, "queued      %d%s\nprocessing  %d, %d of them added again\n", n.Queued, oldest, n.Processing, n.Again)
 	fmt.Fprintf(c.out, "waiting     %d\nfailing     %d\ngiven up    %d\n", n.Waiting, n.Failing, n.GivenUp)
 	_, err = fmt.Fprintf(c.out, "set aside   %d\nrepaired    %d\n", n.SetAside, n.Repaired)
 	return err
 }
 
-// pauseOf says whether the queue is paused, who has paused it and since when, and until when that is so.
-func pauseOf(n redisqueue.Counts) string {
+// pauseOf says whether the queue is paused, who has paused it and since when, and until when that is so. On a
+// terminal a pause without an end is amber: somebody may have forgotten it.
+func (c *command) pauseOf(n redisqueue.Counts) string {
 	if !n.Paused {
 		return "no"
 	}
-	until := "until somebody resumes it"
+	by := fmt.Sprintf(", by %s since %s", escaped(n.PausedBy, false), n.PausedSince.UTC().Format(time.RFC3339))
 	if !n.PausedUntil.IsZero() {
-		until = "until " + n.PausedUntil.UTC().Format(time.RFC3339)
+		return "yes, until " + n.PausedUntil.UTC().Format(time.RFC3339) + by
 	}
-	return fmt.Sprintf("yes, %s, by %s since %s", until, escaped(n.PausedBy, false), n.PausedSince.UTC().Format(time.RFC3339))
+	text := "yes, until somebody resumes it" + by
+	if c.onTerminal {
+		text = "\x1b[33m" + text + "\x1b[0m"
+	}
+	return text
 }
 
 // keyRow is a key as ls and show print it. In JSON all that is not known, or that the key does not have, is null.
@@ -103,7 +108,7 @@ type keyRow struct {
 	Holder     *text       `json:"holder"`
 	Fence      *int64      `json:"fence"`
 	Failures   *int        `json:"failures"`
-	LostLeases *float64    `json:"lost_leases"`
+	LostLeases *int        `json:"lost_leases"`
 	GivenUp    *givenUpRow `json:"given_up"`
 	SetAside   *bool       `json:"set_aside"`
 	Causes     *causesRow  `json:"causes"`
@@ -291,7 +296,7 @@ func (c *command) show(ctx context.Context, args []string) error {
 		field("due", "%s, %s", age(r.Due), stamp(r.Due))
 	}
 	field("failures", "%d", *r.Failures)
-	field("lost leases", "%g in a row", *r.LostLeases)
+	field("lost leases", "%d in a row", *r.LostLeases)
 	if g := r.GivenUp; g != nil {
 		field("given up", "%s, %s, after %d attempts: %s", age(g.At), stamp(g.At), g.Attempts, escaped(string(g.Reason), false))
 	}

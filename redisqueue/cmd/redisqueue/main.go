@@ -56,6 +56,9 @@ var (
 type command struct {
 	out   *bufio.Writer
 	notes []string // for people, behind the answer
+	// onTerminal reports that out is one, and that its user has not asked for no colors.
+	onTerminal bool
+
 	json  bool
 	all   bool
 	yes   bool
@@ -80,7 +83,7 @@ func main() {
 // run is the program. It returns its exit code.
 func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	redis.SetLogger(silence{})
-	c := &command{out: bufio.NewWriter(out)}
+	c := &command{out: bufio.NewWriter(out), onTerminal: isTerminal(out) && os.Getenv("NO_COLOR") == ""}
 	err := c.run(ctx, args)
 	if flushed := c.out.Flush(); err == nil {
 		err = flushed

@@ -58,7 +58,7 @@ func TestHoldToLimitWithSlowLogger(t *testing.T) {
 				e := b.Begin(t.Context(), key)
 				worker.CallOf(e.Context()).Hold("it is ready", 2*time.Hour, func(func()) {})
 				e.End(nil)
-				e.AfterHold(func() { q.Done(key) })
+				e.Done(func() { q.Done(key) })
 			}()
 		}
 		time.Sleep(3*time.Hour + time.Minute)

@@ -383,7 +383,7 @@ func TestTrackerAskNoQueueThatIsShutDown(t *testing.T) {
 			q.Get()
 			e := tracker.Begin(t.Context(), "a")
 			e.End(errBroken)
-			e.AfterHold(func() { q.Done("a") })
+			e.Done(func() { q.Done("a") })
 		}
 		for _, want := range []int64{2, 3, 3} { // The second one is of a sweep.
 			if n := q.asked.Load(); n != want {

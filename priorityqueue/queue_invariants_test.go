@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"testing"
+	"unsafe"
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
@@ -46,7 +48,7 @@ func (q *Queue[T]) slots() iter.Seq[keytable.Slot] {
 
 // checkKeys: each key is where its state says, and the counts are right.
 func (q *Queue[T]) checkKeys() error {
-	counts, noted := map[state]int{}, 0
+	counts, notes := map[state]int{}, 0
 	for s := range q.slots() {
 		e := q.mu.keys.At(s)
 		it := &e.Value
@@ -67,13 +69,13 @@ func (q *Queue[T]) checkKeys() error {
 			return fmt.Errorf("key %v of state %d stands in line %d", e.Key, it.state, it.line)
 		case waits != q.mu.due.Has(s):
 			return fmt.Errorf("key %v of state %d is in due: %v", e.Key, it.state, q.mu.due.Has(s))
-		case it.limited && !waits:
+		case it.has(limited) && !waits:
 			return fmt.Errorf("key %v: %+v", e.Key, *it)
-		case it.noted != q.mu.notes.Has(s) || it.noted && it.state == resting:
-			return fmt.Errorf("key %v of state %d is noted: %v, has a note: %v", e.Key, it.state, it.noted, q.mu.notes.Has(s))
+		case it.has(noted) != q.mu.notes.Has(s) || it.flags != 0 && it.state == resting:
+			return fmt.Errorf("key %v of state %d has the flags %b, has a note: %v", e.Key, it.state, it.flags, q.mu.notes.Has(s))
 		}
-		if it.noted {
-			noted++
+		if it.has(noted) {
+			notes++
 		}
 		if stands {
 			l := q.mu.lines.At(it.line).Key
@@ -97,8 +99,8 @@ func (q *Queue[T]) checkKeys() error {
 	if last := q.mu.lastTaken; last != keytable.None && !q.mu.keys.At(last).Value.state.isHeld() {
 		return fmt.Errorf("slot %d of state %d was taken last", last, q.mu.keys.At(last).Value.state)
 	}
-	if q.mu.notes.Len() != noted {
-		return fmt.Errorf("%d notes about %d keys", q.mu.notes.Len(), noted)
+	if q.mu.notes.Len() != notes {
+		return fmt.Errorf("%d notes about %d keys", q.mu.notes.Len(), notes)
 	}
 	return nil
 }
@@ -278,4 +280,11 @@ func (q *Queue[T]) Remembered() (keys, groups, lines int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.mu.keys.Len(), q.mu.groups.Len(), q.mu.lines.Len()
+}
+
+// An item has 24 bytes: with 25, a key would take eight more.
+func TestSizeOfItem(t *testing.T) {
+	if n := unsafe.Sizeof(item{}); n != 24 {
+		t.Errorf("an item has %d bytes, want 24", n)
+	}
 }

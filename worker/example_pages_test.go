@@ -78,7 +78,7 @@ func TestDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	source, err := os.ReadFile("docs_test.go")
+	source, err := os.ReadFile("example_pages_test.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestDocs(t *testing.T) {
 	}
 	for _, block := range blocks {
 		if code, _, _ := strings.Cut(block, "```"); !strings.Contains(string(source), code) {
-			t.Errorf("docs_test.go lacks\n%s", code)
+			t.Errorf("example_pages_test.go lacks\n%s", code)
 		}
 	}
 }

@@ -462,7 +462,7 @@ func TestTrackerInterrupted(t *testing.T) {
 			}
 			began := time.Now()
 			done := make(chan struct{})
-			e.AfterHold(func() { q.Done(key); close(done) })
+			e.Done(func() { q.Done(key); close(done) })
 			<-done
 			pauses = append(pauses, time.Since(began))
 		}

@@ -388,30 +388,6 @@ func (m *slowQueue) timesPending() bool {
 	return m.count(workqueue.KeyWaiting) > 0
 }
 
-func (m *slowQueue) done(key int) {
-	k := m.keys[key]
-	if k == nil || k.state != workqueue.KeyProcessing {
-		m.stats.UnmatchedDones++
-		return
-	}
-	m.ended = append(m.ended, k.waits...)
-	k.currentCauses, k.waits = nil, nil
-	// Not held any more, and not ready yet: the group's other keys take their places first.
-	delete(m.keys, key)
-	m.update()
-	if !k.again {
-		return
-	}
-	m.keys[key] = k
-	k.priority = k.againPriority
-	if k.timed {
-		k.state = workqueue.KeyWaiting
-	} else {
-		m.becomeReady(k, m.now)
-	}
-	k.again, k.timed = false, false
-}
-
 func (m *slowQueue) forget(key int) {
 	m.limiter.Forget(key)
 	delete(m.failures, key)

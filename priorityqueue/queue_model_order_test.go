@@ -8,7 +8,7 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// This file has the part of slowQueue that decides which key comes next.
+// This file has the part of slowQueue that decides which key comes next, and what follows its Done.
 
 type slowTurn struct {
 	group string
@@ -121,6 +121,30 @@ func (m *slowQueue) get() (key, priority int) {
 	m.lastStart[k.key] = m.now
 	m.update()
 	return k.key, k.priority
+}
+
+func (m *slowQueue) done(key int) {
+	k := m.keys[key]
+	if k == nil || k.state != workqueue.KeyProcessing {
+		m.stats.UnmatchedDones++
+		return
+	}
+	m.ended = append(m.ended, k.waits...)
+	k.currentCauses, k.waits = nil, nil
+	// Not held any more, and not ready yet: the group's other keys take their places first.
+	delete(m.keys, key)
+	m.update()
+	if !k.again {
+		return
+	}
+	m.keys[key] = k
+	k.priority = k.againPriority
+	if k.timed {
+		k.state = workqueue.KeyWaiting
+	} else {
+		m.becomeReady(k, m.now)
+	}
+	k.again, k.timed = false, false
 }
 
 // inOrder sorts queued keys as Snapshot does in a queue without groups: by rank, and each line as it stands. With groups

@@ -1,0 +1,269 @@
+package debug
+
+import (
+	"context"
+	"hash/maphash"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+const (
+	// maxSeen bounds the failing and given-up keys that are visited, each of which is remembered by its hash.
+	maxSeen = 1 << 20
+	// maxGivenUp is how many given-up keys a queue is asked for.
+	maxGivenUp = 10_000
+)
+
+// allSets names all keys that fail or were given up. The other sets are named as these states.
+const allSets = "all"
+
+var errNoSuchSet = refuse(http.StatusBadRequest, "The sets of keys are failing, given_up and all.")
+
+func isSet(name string) bool {
+	return name == stateFailing || name == stateGivenUp || name == allSets
+}
+
+// keyFilter says which keys to visit.
+type keyFilter struct {
+	// state is the state of the keys, or allSets. Empty means all keys.
+	state string
+	// error is a text that their last errors contain.
+	error string
+	// atHand leaves out what a server would have to be asked for.
+	atHand bool
+}
+
+// knownKey is a key with what is known of it where it was found: in the queue, in a list of a pool, or among
+// the given-up keys of the queue.
+type knownKey struct {
+	key any
+	// state is that of the place where it was found, or "" if that is a pool that has ended.
+	state string
+	// snapshot, failed and hold are what is known there; pool is the pool that knows failed.
+	snapshot workqueue.KeySnapshot[any]
+	failed   worker.FailedKey[any]
+	hold     worker.HeldKey[any]
+	pool     *worker.Inspector
+	// kept reports that the queue itself keeps the key as given up. If it is named, somebody has asked for it by
+	// its name, and the queue may keep it in any case.
+	kept, named bool
+}
+
+// newKeptFailure returns a key that the queue itself keeps as given up.
+func newKeptFailure(k workqueue.GivenUpKey[any]) knownKey {
+	failed := worker.FailedKey[any]{Key: k.Key, Attempt: k.Attempts, Err: k.Err, Time: k.Time}
+	return knownKey{key: k.Key, state: stateGivenUp, failed: failed, kept: true}
+}
+
+// report returns what is shown of the key in the list of its state, without what finish sets.
+func (k knownKey) report() keyReport {
+	r := newKeyReport(k.snapshot)
+	r.raw = k.key
+	switch k.state {
+	case stateFailing, stateGivenUp:
+		r.addFailure(k.failed, k.state)
+	case stateHeld:
+		r.addHold(k.hold)
+	}
+	return r
+}
+
+// isForgotten reports that the pool has forgotten the key's failure since it was visited.
+func (k knownKey) isForgotten() bool {
+	if k.pool == nil {
+		return false
+	}
+	now := k.pool.SnapshotKey(k.key)
+	return now.Failing == nil && now.GivenUp == nil
+}
+
+// visit calls f for the keys that fit the filter until f returns false or ctx ends. All keys are first those
+// in the queue, then the others. A failing or given-up key comes once. It returns whether there may be more
+// keys: there was no time for all, the queue does not answer, or only a part of them is listed. A panic ends
+// it, and is noted.
+func (r *reading) visit(ctx context.Context, filter keyFilter, f func(knownKey) (goOn bool)) (more bool) {
+	v := visitor{reading: r, keyFilter: filter, ctx: ctx, f: f, more: r.missing != nil && !filter.atHand}
+	r.guard(func() {
+		switch {
+		case filter.state == "":
+			if v.queueKeys(v.offer) {
+				v.failures()
+			}
+		case isSet(filter.state):
+			v.failures()
+		case filter.state == stateHeld:
+			v.heldKeys()
+		default:
+			v.keysInState()
+		}
+	})
+	return v.more
+}
+
+// visitor goes over keys. Its methods return false if it is to end.
+type visitor struct {
+	*reading
+	keyFilter
+	ctx  context.Context
+	f    func(knownKey) bool
+	more bool
+	// seen has the hashes of the failing and given-up keys, which take less memory than keys.
+	seen map[uint64]struct{}
+	seed maphash.Seed
+}
+
+func (v *visitor) offer(k knownKey) (goOn bool) {
+	if v.more = v.more || v.ctx.Err() != nil; v.ctx.Err() != nil {
+		return false
+	}
+	if v.seen != nil {
+		hash := maphash.Comparable(v.seed, k.key)
+		if _, again := v.seen[hash]; again {
+			return true
+		}
+		if len(v.seen) == maxSeen {
+			v.more = true
+			return false
+		}
+		v.seen[hash] = struct{}{}
+	}
+	// A text may be what the page shows of an error.
+	fits := strings.Contains(k.failed.Err, v.error) ||
+		strings.Contains(v.error, `\`) && strings.Contains(printable(k.failed.Err), v.error)
+	return !fits || v.f(k)
+}
+
+// queueKeys calls f for the keys in the queue until its server does not answer.
+func (v *visitor) queueKeys(f func(knownKey) bool) bool {
+	if v.missing != nil || !v.entry.hasQueue() {
+		return true
+	}
+	n, step := 0, time.Now()
+	for k := range v.entry.queue.SnapshotKeys() {
+		if v.ctx.Err() != nil || !f(knownKey{key: k.Key, state: string(k.State), snapshot: k}) {
+			v.more = v.more || v.ctx.Err() != nil
+			return false
+		}
+		if n++; n%256 == 0 {
+			if v.noteMissing(step) != nil {
+				break
+			}
+			step = time.Now()
+		}
+	}
+	// A server that stops to answer ends the keys early.
+	v.more = v.noteMissing(step) != nil || v.more
+	return true
+}
+
+// keysInState offers the keys that are in the state in the queue. Keys on hold are in a state of their own.
+func (v *visitor) keysInState() {
+	onHold := make(map[any]bool)
+	v.eachHeld(func(k worker.HeldKey[any]) bool { onHold[k.Key] = true; return true })
+	v.queueKeys(func(k knownKey) bool { return k.state != v.state || onHold[k.key] || v.offer(k) })
+}
+
+func (v *visitor) heldKeys() {
+	n := 0
+	v.eachHeld(func(k worker.HeldKey[any]) bool {
+		n++
+		return v.offer(knownKey{key: k.Key, state: stateHeld, hold: k})
+	})
+	v.more = v.more || v.stats.Held > n
+}
+
+func (r *reading) eachHeld(f func(worker.HeldKey[any]) bool) {
+	for _, p := range r.pools {
+		if p.stats.Held > 0 {
+			p.pool.HeldKeys()(f)
+		}
+	}
+}
+
+// failures offers the given-up keys that the queue keeps, the keys that fail or were given up in the pools, and
+// then those of which only the limiter knows that they fail.
+func (v *visitor) failures() {
+	v.seen, v.seed = make(map[uint64]struct{}), maphash.MakeSeed()
+	failing, givenUp := v.state != stateGivenUp, v.state != stateFailing
+	unlisted := 0
+	switch {
+	case givenUp && !v.keptByQueue():
+	case failing && !v.failingInPools(&unlisted):
+	case givenUp && !v.givenUpInPools():
+	case !failing || v.atHand:
+	case v.state == "" || v.error != "": // Those of the limiter have no errors, and were visited in the queue.
+		v.more = v.more || unlisted > 0
+	default:
+		listed := len(v.seen)
+		if v.counted() {
+			v.more = v.more || len(v.seen)-listed < unlisted
+		}
+	}
+}
+
+// keptByQueue offers the keys that the queue itself keeps as given up.
+func (v *visitor) keptByQueue() bool {
+	kept := v.keys.givenUp
+	if q := v.entry.queue; q.GivenUp != nil && !v.atHand && v.missing == nil {
+		began := time.Now()
+		kept = q.GivenUp(maxGivenUp + 1)
+		endedEarly := v.stats.Shared != nil && time.Since(began) >= patience // A queue on a server gives up then.
+		v.more = v.more || endedEarly || len(kept) > maxGivenUp
+	}
+	for _, k := range kept[:min(len(kept), maxGivenUp)] {
+		if !v.offer(newKeptFailure(k)) {
+			return false
+		}
+	}
+	return true
+}
+
+// failingInPools offers the failing keys that the pools list, and counts in unlisted how many more they have.
+func (v *visitor) failingInPools(unlisted *int) bool {
+	for _, p := range v.pools {
+		list := p.pool.FailingKeys
+		if v.atHand {
+			list = p.pool.KeptFailures
+		}
+		for k := range list() {
+			*unlisted--
+			if !v.offer(knownKey{key: k.Key, state: stateFailing, failed: k, pool: p.pool}) {
+				return false
+			}
+		}
+		if !v.atHand { // Afterwards: a key that fails meanwhile is unlisted.
+			*unlisted += p.pool.Stats().Failing
+		}
+	}
+	return true
+}
+
+// givenUpInPools offers the keys that the pools list as given up.
+func (v *visitor) givenUpInPools() bool {
+	for _, p := range v.pools {
+		for k := range p.pool.GivenUpKeys() {
+			if !v.offer(knownKey{key: k.Key, state: stateGivenUp, failed: k, pool: p.pool}) {
+				return false
+			}
+		}
+		v.more = v.more || !v.atHand && p.pool.Stats().GivenUpUnlisted > 0
+	}
+	return true
+}
+
+// counted offers the keys whose failures the limiter counts.
+func (v *visitor) counted() bool {
+	offer := func(k workqueue.KeySnapshot[any]) bool { return v.offer(knownKey{key: k.Key, state: stateFailing}) }
+	for _, k := range v.keys.Failing {
+		if !offer(k) {
+			return false
+		}
+	}
+	// Without pools a full list may lack keys that are not in the queue.
+	v.more = v.more || len(v.pools) == 0 && len(v.keys.Failing) >= searchLimit
+	return v.queueKeys(func(k knownKey) bool { return k.snapshot.Requeues == 0 || offer(k.snapshot) })
+}
