@@ -198,6 +198,28 @@ func (k *keyReport) addFailure(f worker.FailedKey[any], state string) {
 	}
 }
 
+// complete adds to failing or given-up keys what the queue knows of them: when a key comes again, which the
+// lists of pools lack, and the state of a given-up key that is in the queue again.
+func (r *reading) complete(ctx context.Context, keys []keyReport) {
+	for i := range keys {
+		if !r.entry.hasQueue() || ctx.Err() != nil {
+			return
+		}
+		k := &keys[i]
+		r.askQueue(func() {
+			if snapshot, ok := r.entry.queue.SnapshotKey(k.raw); ok {
+				now := newKeyReport(snapshot)
+				if !k.givenUp {
+					now.State = "" // the list says it
+				}
+				now.Attempt, now.Error, now.givenUp = k.Attempt, k.Error, k.givenUp
+				now.FailsSince, now.FailedAt = k.FailsSince, k.FailedAt
+				*k = now
+			}
+		})
+	}
+}
+
 // keyLists returns what the queue and its pools know of their keys. It does not set what finish sets.
 func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
 	q, pools := r.keys, r.poolKeys()

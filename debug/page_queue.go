@@ -152,10 +152,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 		groups, counted := read.countErrors(ctx)
 		r.ErrorGroups, r.Uncounted = groups.sorted(), max(0, read.workers.Failing+read.givenUp()-counted)
 	}
-	// What was given up may be in the queue again.
-	read.askEach(ctx, r.GivenUp, func(k *keyReport, now workqueue.KeySnapshot[any]) {
-		k.State = string(now.State)
-	})
+	read.complete(ctx, r.GivenUp)
 	if query.Has("key") {
 		r.Found = h.search(searching, h.searching, read, query.Get("key"), "", false)
 		finish(r.Found.Keys, e.id, now)

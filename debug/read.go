@@ -152,20 +152,6 @@ func (r *reading) askQueue(f func()) {
 	r.noteMissing(began)
 }
 
-// askEach calls f for each of keys that the queue has, with what it knows of the key now.
-func (r *reading) askEach(ctx context.Context, keys []keyReport, f func(k *keyReport, now workqueue.KeySnapshot[any])) {
-	for i := range keys {
-		if !r.entry.hasQueue() || ctx.Err() != nil {
-			return
-		}
-		r.askQueue(func() {
-			if now, ok := r.entry.queue.SnapshotKey(keys[i].raw); ok {
-				f(&keys[i], now)
-			}
-		})
-	}
-}
-
 // read asks e's queue and pools for their numbers, and for up to limit keys of each state. They may block.
 func (h *Handler) read(e *entry, limit int) *reading {
 	r := &reading{entry: e, at: h.clock.Now(), began: time.Now(), keys: &noKeys, workers: &noWorkers}
