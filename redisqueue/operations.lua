@@ -342,22 +342,18 @@ end
 
 -- An interrupted attempt may have handed out keys that the replica does not know of: put them back.
 if knownFence then
-	local page, from = heldBy(session), 0
-	repeat -- A session holds as many keys as it has workers, and parts of batches.
-		local some = page(from, 256)
-		loadStates(some)
-		for _, key in ipairs(some) do
-			local state = states[key]
-			if not isHeldBy(session, state) then
-				released[#released + 1] = session .. key
-				repaired = repaired + 1
-			elseif fenceOf(state) > knownFence then
-				putBack(session, key, state)
-				repaired = repaired + 1
-			end
+	local all = heldBy(session)(0, -1) -- A session holds as many keys as it has workers, and parts of batches.
+	loadStates(all)
+	for _, key in ipairs(all) do
+		local state = states[key]
+		if not isHeldBy(session, state) then
+			released[#released + 1] = session .. key
+			repaired = repaired + 1
+		elseif fenceOf(state) > knownFence then
+			putBack(session, key, state)
+			repaired = repaired + 1
 		end
-		from = from + #some
-	until #some == 0
+	end
 end
 
 -- answer adds an answer to the reply: a number, which is 1 if the key was there; what is left of a delay; and what FAIL has found out: s
