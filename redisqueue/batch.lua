@@ -1,6 +1,6 @@
--- Executes one batch of a replica's operations, atomically and once. This is the first of three files that make one script. It
--- decides whether to execute the batch, and reads the clocks. operations.lua executes the operations. handout.lua takes keys back
--- from dead replicas, hands out keys, writes everything back and replies.
+-- Executes one batch of a replica's operations, atomically and once. Four files make one script. This one decides whether to execute
+-- the batch, and reads the clocks. keys.lua has what becomes of a key, operations.lua executes the operations, and handout.lua takes
+-- keys back from dead replicas, hands out keys, writes everything back and replies.
 --
 -- A key (of the queue, not of Redis) has one of the states of package workqueue. STATES keeps it as a string:
 --

@@ -1,4 +1,4 @@
--- The third part of batch.lua: it takes keys back from dead sessions, forgets what is old, hands out keys, writes and replies.
+-- The last part of batch.lua: it takes keys back from dead sessions, forgets what is old, hands out keys, writes and replies.
 
 -- lose takes a key from a session whose lease has ended: its handler may have ended the process. From its second loss on, the key
 -- waits before it comes again. The wait is random and grows, so that keys that were lost together come apart. In the end the key is
