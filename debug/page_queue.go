@@ -181,16 +181,6 @@ func (h *Handler) sharing(r *reading) (n int) {
 	return n
 }
 
-// HrefAll returns the address of the same page with as many keys as can be had, or "" if that is this one.
-func (r *detailReport) HrefAll() string {
-	for _, keys := range r.all() {
-		if len(*keys) == r.limit && r.limit < maxKeys {
-			return href("queue", r.Queue.ID, "keys", maxKeys, "error", r.Errors)
-		}
-	}
-	return ""
-}
-
 // HrefJSON returns the address of the same as JSON.
 func (r *detailReport) HrefJSON() string {
 	of := []any{"queue", r.Queue.ID, "format", "json", "error", r.Errors}
@@ -339,7 +329,7 @@ func (r *detailReport) fill(s section, keys []keyReport) section {
 	if s.Set != "" && len(s.Keys) > 0 {
 		s.ForAll = can.only("retry", "forget")
 	}
-	if s.Total <= len(s.Keys) {
+	if len(s.Keys) < r.limit || s.Total == len(s.Keys) {
 		s.State = ""
 	}
 	for i := range s.Keys {

@@ -44,10 +44,8 @@ type reading struct {
 	workers *worker.Stats
 	// past are the last keys that were failing when a pool ended: the next pool does not know why.
 	past []worker.FailedKey[any]
-	// unanswered is the key of the oldest change of the pools, or nil if it is not known. It may be on hold,
-	// which is no trouble.
-	unanswered       *worker.UnansweredKey[any]
-	unansweredOnHold bool
+	// unanswered is the key of the oldest change of the pools, or nil if it is not known.
+	unanswered *worker.UnansweredKey[any]
 	// pausedGroups are those of the queue, sorted.
 	pausedGroups []string
 
@@ -218,7 +216,6 @@ func (r *reading) readPools(h *Handler, limit int) {
 			}
 			if s.Stats.OldestUnanswered > r.workers.OldestUnanswered {
 				r.unanswered = s.Unanswered
-				r.unansweredOnHold = r.unanswered != nil && p.SnapshotKey(r.unanswered.Key).Held != nil
 			}
 			sum := r.workers.Plus(s.Stats)
 			r.workers = &sum
