@@ -17,7 +17,7 @@ func (q *Queue[T]) Add(item T) {
 
 // AddAfter adds item when duration has passed, or at once if it is not positive. A key that a worker holds
 // keeps the priority of its hand-out, and counts as added by that worker: see [AddOpts].MaxDelay. Any other
-// gets priority 0.
+// gets priority 0. It never blocks.
 func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
 	r := q.newRequest(AddOpts{After: duration})
 	r.byWorker, r.keepPriority = true, true

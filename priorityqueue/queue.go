@@ -42,9 +42,10 @@ const (
 
 func (s state) isHeld() bool { return s == processing || s == rerun || s == rerunLater }
 
-// item is what the queue knows of every key, and details what it knows of some. A field means something in
-// the states that are listed here, where "again" stands for rerun and rerunLater, and "held" for these and
-// processing. In other states line is None and limited false; whatever else is there is left over.
+// item is what the queue knows of every key. details are about keys that have waited or are added while held
+// and, with Aging or MinInterval, about all. A field has a meaning in the states that are listed here, where
+// "again" stands for rerun and rerunLater, and "held" for these and processing. In other states line is None
+// and limited false; whatever else is there is left over.
 //
 //	field          states                       meaning
 //	priority       queued, waiting              that of the next hand-out
