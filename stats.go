@@ -12,8 +12,9 @@ type Stats struct {
 
 	// Queued is the number of keys that wait for a worker.
 	Queued int
-	// Blocked is how many of those cannot be handed out, because their group is at its limit or paused, or because
-	// of a limit for the whole queue. Paused reports that none can be. Only queues with such features set them.
+	// Blocked is how many of those cannot be handed out, because their group is at its limit or paused, or
+	// because of a limit for the whole queue. Paused reports that none can be. Only queues with such features
+	// set them.
 	Blocked int
 	Paused  bool
 	// PausedUntil is when a pause of the queue ends, zero if it has no end.

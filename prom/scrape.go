@@ -15,8 +15,9 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Collect reads all queues and pools and sends their metrics, which blocks until they are received. If reading one of them panics, this
-// scrape fails with an error that has the stack, and lacks the metrics that come after it.
+// Collect reads all queues and pools and sends their metrics, which blocks until they are received. If
+// reading one of them panics, this scrape fails with an error that has the stack, and lacks the metrics that
+// come after it.
 func (p *Provider) Collect(ch chan<- prometheus.Metric) {
 	var pools []metrics.Total[worker.Stats] // Read first: they know which keys are on hold.
 	p.guarded(ch, func() { pools = slices.Collect(p.pools.All()) })
@@ -24,8 +25,8 @@ func (p *Provider) Collect(ch chan<- prometheus.Metric) {
 	p.guarded(ch, func() { p.sendPools(ch, pools) })
 }
 
-// guarded calls collect. It turns a panic into an error of the scrape: a registry calls Collect on goroutines of its own, where
-// client_golang before 1.24 does not recover, so that the program would end.
+// guarded calls collect. It turns a panic into an error of the scrape: a registry calls Collect on goroutines
+// of its own, where client_golang before 1.24 does not recover, so that the program would end.
 func (p *Provider) guarded(ch chan<- prometheus.Metric, collect func()) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -158,7 +159,8 @@ type family[S any] struct {
 	nameLabels []string
 	// earlierHelp is the help that earlier versions of the others have, or empty. It is for [Join].
 	earlierHelp string
-	// descs are set by the provider. They have the same labels and different help. All but the first are for [Join].
+	// descs are set by the provider. They have the same labels and different help. All but the first are for
+	// [Join].
 	descs []*prometheus.Desc
 }
 
@@ -170,7 +172,8 @@ func familiesOf[S any](table []metrics.Metric[S]) []family[S] {
 	return families
 }
 
-// controllerRuntimeFamilies returns the metrics of queues as controller-runtime has them, in pkg/internal/metrics.
+// controllerRuntimeFamilies returns the metrics of queues as controller-runtime has them, in
+// pkg/internal/metrics.
 func controllerRuntimeFamilies() []family[workqueue.Stats] {
 	f := familiesOf(metrics.Queue[:metrics.QueuedKeys]) // The values of QueuedKeys are those of Depth here.
 	f[metrics.Depth].Metric = metrics.Metric[workqueue.Stats]{
@@ -206,8 +209,8 @@ func depthByPriority(st *workqueue.Stats) []metrics.Labelled {
 	return values
 }
 
-// controllerRuntimePoolFamilies returns the metrics of pools, with the names of controller-runtime for those that it
-// has, in pkg/internal/controller/metrics.
+// controllerRuntimePoolFamilies returns the metrics of pools, with the names of controller-runtime for those
+// that it has, in pkg/internal/controller/metrics.
 func controllerRuntimePoolFamilies() []family[worker.Stats] {
 	f := familiesOf(metrics.Pool)
 	for i, own := range []struct{ name, help string }{
@@ -237,7 +240,8 @@ func controllerRuntimeResults(st *worker.Stats) []metrics.Labelled {
 	}
 }
 
-// sendTo reads the family's values from numbers and sends them, under the descriptor desc, which is one of f.descs.
+// sendTo reads the family's values from numbers and sends them, under the descriptor desc, which is one of
+// f.descs.
 func (f *family[S]) sendTo(ch chan<- prometheus.Metric, desc *prometheus.Desc, name string, numbers *S, b *buckets) {
 	switch {
 	case f.Value != nil:
@@ -251,13 +255,14 @@ func (f *family[S]) sendTo(ch chan<- prometheus.Metric, desc *prometheus.Desc, n
 	}
 }
 
-// labels returns the labels of a metric, sorted: those with the name, and the Label of the family, if it has one.
+// labels returns the labels of a metric, sorted: those with the name, and the Label of the family, if it has
+// one.
 func (f *family[S]) labels(name string, split ...string) []*dto.LabelPair {
 	return prometheus.MakeLabelPairs(f.descs[0], append(slices.Repeat([]string{name}, len(f.nameLabels)), split...))
 }
 
-// metric is one value of a family at one scrape. Once it is sent it does not change, so Write may be called by several
-// goroutines at once.
+// metric is one value of a family at one scrape. Once it is sent it does not change, so Write may be called
+// by several goroutines at once.
 type metric struct {
 	desc      *prometheus.Desc
 	labels    []*dto.LabelPair // sorted by name

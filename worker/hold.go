@@ -182,8 +182,8 @@ func (t *Tracker[T]) comesNoMore(key T) bool {
 	return found && !k.Again
 }
 
-// reasonEnded is called when a reason was released. When all are, the hold ends or becomes a pause. Until then
-// the limits of the open reasons count.
+// reasonEnded is called when a reason was released. When all are, the hold ends or becomes a pause. Until
+// then the limits of the open reasons count.
 func (k *held[T]) reasonEnded() {
 	b := k.tracker
 	now, shutDown := b.loop.Now(), b.queue.ShuttingDown() // Not under mu: foreign code.
@@ -207,8 +207,8 @@ func (k *held[T]) reasonEnded() {
 	}
 }
 
-// waitLocked makes the hold end when the last of its open reasons comes to its limit. If only a pause is open,
-// the key is heldToPause from now on.
+// waitLocked makes the hold end when the last of its open reasons comes to its limit. If only a pause is
+// open, the key is heldToPause from now on.
 func (k *held[T]) waitLocked(open []*hold) {
 	if len(open) == 1 && open[0].pause {
 		k.state, k.reasons = heldToPause, open

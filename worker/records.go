@@ -37,8 +37,8 @@ const (
 // records has the records of all keys. The tracker's mu guards it.
 //
 // Invariants: failing and givenUp have the keys in that trouble whose errors are there, those of the last
-// failure last. unanswered has the keys with a since that no handler has put on hold, the oldest first. bytes is the sum of the sizes of all
-// errors.
+// failure last. unanswered has the keys with a since that no handler has put on hold, the oldest first. bytes
+// is the sum of the sizes of all errors.
 type records[T comparable] struct {
 	table            keytable.Table[T, record[T]]
 	links            keytable.Lists

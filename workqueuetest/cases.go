@@ -100,7 +100,8 @@ func (r *run) newAny() anyQueue {
 
 type structOfAny struct{ field any }
 
-// tryBadKeys calls each method with each bad key. The panic must name the type, which is the key's index in bad.
+// tryBadKeys calls each method with each bad key. The panic must name the type, which is the key's index in
+// bad.
 func (r *run) tryBadKeys(wantRuntimeError bool, bad map[string]any) {
 	q := r.newAny()
 	r.atEnd(q.ShutDown)

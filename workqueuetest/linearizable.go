@@ -55,8 +55,8 @@ func (m slowFIFO) step(c fifoCall, result string) (bool, slowFIFO) {
 	return true, m
 }
 
-// history records calls. It numbers the beginnings and ends of calls instead of reading a clock, whose resolution
-// could make calls seem to overlap.
+// history records calls. It numbers the beginnings and ends of calls instead of reading a clock, whose
+// resolution could make calls seem to overlap.
 type history struct {
 	events atomic.Int64
 	mu     sync.Mutex
@@ -115,8 +115,8 @@ func (r *run) tryLinearizable(unmatchedDone bool) {
 	}
 }
 
-// makeHistory lets a few goroutines make a few calls each on a new queue, concurrently. In some rounds one of them
-// shuts the queue down; in the others that happens at the end.
+// makeHistory lets a few goroutines make a few calls each on a new queue, concurrently. In some rounds one of
+// them shuts the queue down; in the others that happens at the end.
 func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 	const producers, workers, calls = 2, 2, 8
 	q := r.queue(Config[string]{})

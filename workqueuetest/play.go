@@ -96,7 +96,8 @@ func (r *run) play(steps string, way int) {
 	p.compare()
 }
 
-// letTimePass are the steps that do. All others must not wait for the clock. (A shared queue may wait for its server.)
+// letTimePass are the steps that do. All others must not wait for the clock. (A shared queue may wait for its
+// server.)
 var letTimePass = []string{"pass", "jump", "sleep", "deadline", "giveup"}
 
 // player plays a script on a queue, and does the same to a model.
@@ -320,7 +321,8 @@ func (p *player) retry(key string, d time.Duration) {
 	}
 }
 
-// fail calls Fail of a key that a worker holds. The words are "least=1m" for AtLeast, "max=2" for MaxRetries and "terminal".
+// fail calls Fail of a key that a worker holds. The words are "least=1m" for AtLeast, "max=2" for MaxRetries
+// and "terminal".
 func (p *player) fail(key string, d time.Duration, words []string) {
 	f := workqueue.Failure{Err: errFailed}
 	for _, word := range words {
@@ -378,7 +380,8 @@ func (p *player) wantAgain(key, want string) {
 	}
 }
 
-// find looks for a key by SnapshotKey, SnapshotKeys and Snapshot. Its state is "none" if it is not in the queue.
+// find looks for a key by SnapshotKey, SnapshotKeys and Snapshot. Its state is "none" if it is not in the
+// queue.
 func (p *player) find(key, want string) {
 	e := p.q.(extended)
 	state := func(found bool, k workqueue.KeySnapshot[string]) string {
@@ -423,8 +426,8 @@ func (p *player) done(keys ...string) {
 	}
 }
 
-// giveUp makes a call with a context that is canceled or, if words is a time, has a deadline then, until which the call
-// must wait. It returns the errors of the call and of the context.
+// giveUp makes a call with a context that is canceled or, if words is a time, has a deadline then, until
+// which the call must wait. It returns the errors of the call and of the context.
 func (p *player) giveUp(words []string, what string, f func(context.Context) error) (got, want error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -17,8 +17,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// The cases of this file run outside of bubbles, in real time, so that goroutines really run at once and the race
-// detector sees them. The seed repeats the random calls, but not the order in which goroutines run.
+// The cases of this file run outside of bubbles, in real time, so that goroutines really run at once and the
+// race detector sees them. The seed repeats the random calls, but not the order in which goroutines run.
 
 var stressCases = []testCase{
 	stress("StressEveryAddIsProcessed", "With many producers and workers, delays, failures and retries, no two workers hold a key at once, and the last version of every key is processed.",
@@ -78,8 +78,8 @@ type versions struct {
 	}
 }
 
-// handle is what a worker does between Get and Done. It takes some time, so that adds happen meanwhile, and fails now
-// and then.
+// handle is what a worker does between Get and Done. It takes some time, so that adds happen meanwhile, and
+// fails now and then.
 func (v *versions) handle(name string, random *rand.Rand) {
 	n, _ := strconv.Atoi(name)
 	key := &v.keys[n]
@@ -135,8 +135,8 @@ func (v *versions) allSeen() bool {
 	return true
 }
 
-// stressVersions lets producers add versions of a few keys while workers process them. With early, the queue is shut
-// down meanwhile.
+// stressVersions lets producers add versions of a few keys while workers process them. With early, the queue
+// is shut down meanwhile.
 func (r *run) stressVersions(random *rand.Rand, early bool) {
 	// Few adds, because a lost add only shows if it was the last one of its key.
 	const producers, workers, adds = 3, 4, 30
@@ -331,8 +331,8 @@ func (r *run) stressClock(random *rand.Rand) {
 	}
 	c := testkit.NewFakeClock()
 	q := need[delaying](r, r.queue(Config[string]{Clock: c}), Delays)
-	// steps is held while the clock is stepped, so that the times in due are right. The queue does not use it: for the
-	// queue the clock may change at any moment.
+	// steps is held while the clock is stepped, so that the times in due are right. The queue does not use it:
+	// for the queue the clock may change at any moment.
 	var steps sync.Mutex
 	var due [keys]time.Time
 	var came atomic.Int32

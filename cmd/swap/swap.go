@@ -68,8 +68,8 @@ func (p *program) swap(queue queueModule) (_ *result, err error) {
 		return nil, err
 	}
 	r.notes = append(r.notes, notes...)
-	// Now the program builds with the copy, which is still client-go's own code. From here on go completes swap.mod
-	// and swap.sum, for the queue and for what it needs.
+	// Now the program builds with the copy, which is still client-go's own code. From here on go completes
+	// swap.mod and swap.sum, for the queue and for what it needs.
 	if _, err := p.swapped().run("list", "-deps", queuePath); err != nil {
 		return nil, err
 	}

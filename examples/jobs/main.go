@@ -1,5 +1,6 @@
-// Command jobs shows a queue that several processes share. It starts three replicas of itself, which handle orders from
-// one queue, and a redis-server (or uses another one, with -redis). One order in ten fails at first. Type
+// Command jobs shows a queue that several processes share. It starts three replicas of itself, which handle
+// orders from one queue, and a redis-server (or uses another one, with -redis). One order in ten fails at
+// first. Type
 //
 //	kill 2    to kill a replica in the middle of its work
 //	start     to start another one

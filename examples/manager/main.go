@@ -1,6 +1,7 @@
-// Command manager is a program on controller-runtime in which everything of this library is switched on: the debug page
-// beside the metrics, a reconciler that stops waiting when there is something newer, event handlers that say why, traces, and
-// stuck reconcilers. It waits for the rollouts of Deployments and logs how they end. README.md says where to look for what.
+// Command manager is a program on controller-runtime in which everything of this library is switched on: the
+// debug page beside the metrics, a reconciler that stops waiting when there is something newer, event
+// handlers that say why, traces, and stuck reconcilers. It waits for the rollouts of Deployments and logs how
+// they end. README.md says where to look for what.
 //
 //	go run ./examples/manager          # the cluster that kubectl uses, until Ctrl-C
 package main

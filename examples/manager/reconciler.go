@@ -22,7 +22,8 @@ type reconciler struct {
 	logger *slog.Logger
 }
 
-// Reconcile waits until a Deployment is what its spec asks for, or until there is something newer to wait for.
+// Reconcile waits until a Deployment is what its spec asks for, or until there is something newer to wait
+// for.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	var d appsv1.Deployment
 	if err := r.client.Get(ctx, request.NamespacedName, &d); err != nil {

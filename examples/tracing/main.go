@@ -71,8 +71,8 @@ func order(ctx context.Context, tracer trace.Tracer, queue workqueue.TypedRateLi
 	workqueue.AddCause(queue, key, otel.Cause(ctx, "a guest wants "+key))
 }
 
-// printSpans prints the handlers' spans, with the spans that they are linked to and their children, in the order in which they
-// ended.
+// printSpans prints the handlers' spans, with the spans that they are linked to and their children, in the
+// order in which they ended.
 func printSpans(out io.Writer, all tracetest.SpanStubs) {
 	for _, span := range all {
 		if span.SpanKind != trace.SpanKindConsumer {

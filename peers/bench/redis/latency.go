@@ -143,8 +143,8 @@ func (l *link) capacity() (float64, error) {
 // half is the load that is half of what a pair of processes manages.
 const half = -1
 
-// latency adds keys in this process, and returns percentiles of the milliseconds until another one got them, and how many keys
-// a second were added beside them.
+// latency adds keys in this process, and returns percentiles of the milliseconds until another one got them,
+// and how many keys a second were added beside them.
 func latency(s *server, im impl, load float64, interval time.Duration) (percentiles [3]float64, _ float64, err error) {
 	l, err := connect(s, im, interval)
 	if err != nil {

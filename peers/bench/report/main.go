@@ -1,5 +1,5 @@
-// Command report makes docs/performance.md and its figure of peers/bench/performance.txt, the raw output of the
-// benchmarks, which it first makes anew with -run. It is run from the root of the repository:
+// Command report makes docs/performance.md and its figure of peers/bench/performance.txt, the raw output of
+// the benchmarks, which it first makes anew with -run. It is run from the root of the repository:
 //
 //	go run ./peers/bench/report        # tables and figure
 //	go run ./peers/bench/report -run   # benchmarks, tables and figure
