@@ -52,7 +52,8 @@ type causingHandler[object any, request comparable] struct {
 }
 
 func (h *causingHandler[object, request]) Create(ctx context.Context, e event.TypedCreateEvent[object], q clientgo.TypedRateLimitingInterface[request]) {
-	h.handler.Create(ctx, e, h.because(q, Event[object]{Type: "Create", New: e.Object, Initial: e.IsInInitialList}))
+	h.handler.Create(ctx, e, h.because(q,
+		Event[object]{Type: "Create", New: e.Object, Initial: e.IsInInitialList}))
 }
 
 func (h *causingHandler[object, request]) Update(ctx context.Context, e event.TypedUpdateEvent[object], q clientgo.TypedRateLimitingInterface[request]) {

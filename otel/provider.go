@@ -123,9 +123,11 @@ func newInstruments[S any](meter metric.Meter, table []metrics.Metric[S], all *[
 		name, unit := nameOf(m.Name)
 		var err error
 		if m.Gauge {
-			instruments[i], err = meter.Float64ObservableGauge(name, metric.WithDescription(m.Help), metric.WithUnit(unit))
+			instruments[i], err = meter.Float64ObservableGauge(name, metric.WithDescription(m.Help),
+				metric.WithUnit(unit))
 		} else {
-			instruments[i], err = meter.Float64ObservableCounter(name, metric.WithDescription(m.Help), metric.WithUnit(unit))
+			instruments[i], err = meter.Float64ObservableCounter(name, metric.WithDescription(m.Help),
+				metric.WithUnit(unit))
 		}
 		if err != nil {
 			return nil, err

@@ -86,7 +86,8 @@ func (b *buckets) cached(last *atomic.Pointer[cachedHistogram], times *workqueue
 	if times == nil {
 		return b.histogram(nil)
 	}
-	if kept := last.Load(); kept != nil && slices.Equal(kept.times.Counts, times.Counts) && slices.Equal(kept.times.Bounds, times.Bounds) {
+	if kept := last.Load(); kept != nil && slices.Equal(kept.times.Counts, times.Counts) &&
+		slices.Equal(kept.times.Bounds, times.Bounds) {
 		return kept.histogram
 	}
 	now := &cachedHistogram{times, b.histogram(times)}
@@ -104,7 +105,8 @@ func (b *buckets) histogram(times *workqueue.Histogram) *dto.Histogram {
 		dto.Bucket
 		count uint64
 	}
-	all := make([]bucket, len(b.ends)+1) // One piece of memory, because a scrape makes many; the last one is +Inf.
+	// One piece of memory, because a scrape makes many; the last one is +Inf.
+	all := make([]bucket, len(b.ends)+1)
 	h := &dto.Histogram{Bucket: make([]*dto.Bucket, len(b.ends)), SampleSum: &times.Sum}
 	next, count := 0, uint64(0)
 	for i, end := range b.ends {
@@ -145,7 +147,8 @@ func (b *buckets) times(h *dto.Histogram) *workqueue.Histogram {
 	if h == nil {
 		return nil
 	}
-	times := &workqueue.Histogram{Bounds: b.bounds, Counts: make([]uint64, len(b.bounds)+1), Sum: h.GetSampleSum()}
+	times := &workqueue.Histogram{Bounds: b.bounds, Counts: make([]uint64, len(b.bounds)+1),
+		Sum: h.GetSampleSum()}
 	before := uint64(0)
 	for i := range b.bounds {
 		count := h.Bucket[i].GetCumulativeCount()

@@ -64,7 +64,8 @@ type joinedMark struct {
 
 // newMark returns the mark of p, whose descriptor is the same for the same options.
 func newMark(p *Provider, opts Options) joinedMark {
-	name := prometheus.BuildFQName(opts.Namespace, "", fmt.Sprintf("workqueue_joined_%x", sha256.Sum256(fmt.Appendf(nil, "%#v", opts))))
+	name := prometheus.BuildFQName(opts.Namespace, "",
+		fmt.Sprintf("workqueue_joined_%x", sha256.Sum256(fmt.Appendf(nil, "%#v", opts))))
 	return joinedMark{probe{prometheus.NewDesc(name, "", nil, nil)}, p}
 }
 
@@ -154,7 +155,8 @@ func (t theirs) addNames(names map[string]bool, label string) {
 	metrics := make(chan prometheus.Metric, 100)
 	go func() {
 		defer close(metrics)
-		defer func() { _ = recover() }() // The registry calls it, too, and from client_golang 1.24 on reports the panic.
+		// The registry calls it, too, and from client_golang 1.24 on reports the panic.
+		defer func() { _ = recover() }()
 		t.collector.Collect(metrics)
 	}()
 	for m := range metrics {

@@ -246,7 +246,8 @@ func pushTo[M prometheus.Metric](p *Provider, f int, name string, create func() 
 }
 
 // pusher has the interfaces of package workqueue.
-type pusher = Adapter[workqueue.GaugeMetric, workqueue.CounterMetric, workqueue.HistogramMetric, workqueue.SettableGaugeMetric]
+type pusher = Adapter[workqueue.GaugeMetric, workqueue.CounterMetric, workqueue.HistogramMetric,
+	workqueue.SettableGaugeMetric]
 
 // Adapter is a [Provider] whose methods return the interfaces of another package. It is made by [For].
 type Adapter[G, C, H, S any] struct{ provider *Provider }

@@ -60,7 +60,8 @@ func (p *Provider) sendPools(ch chan<- prometheus.Metric, pools []metrics.Total[
 		t := &pools[j]
 		name := s.nameOf(t.Name)
 		if metrics.ChangesAlone(&t.Sum) {
-			name = t.Name // Others export counts of calls under this name, and this pool has none, so no metric comes twice.
+			// Others export counts of calls under this name, and this pool has none, so no metric comes twice.
+			name = t.Name
 		}
 		for i := range p.poolFamilies {
 			f := &p.poolFamilies[i]
@@ -186,7 +187,8 @@ func controllerRuntimeFamilies() []family[workqueue.Stats] {
 		"the rate at which this increases."
 	f[metrics.Retries].Help = "Total number of items added to the workqueue with a non-zero delay (rate-limited requeues, " +
 		"explicit RequeueAfter or AddAfter calls)"
-	f[metrics.Retries].earlierHelp = "Total number of retries handled by workqueue" // up to controller-runtime 0.24
+	// up to controller-runtime 0.24
+	f[metrics.Retries].earlierHelp = "Total number of retries handled by workqueue"
 	return f
 }
 
@@ -197,7 +199,8 @@ func depthByPriority(st *workqueue.Stats) []metrics.Labelled {
 	}
 	values := metrics.ByPriority(st.ByPriority)
 	if len(values) == metrics.MaxPriorities {
-		values = append(values, metrics.Labelled{Label: "exceeded_cardinality_limit", Value: float64(st.ByPriority.Others)})
+		values = append(values, metrics.Labelled{Label: "exceeded_cardinality_limit",
+			Value: float64(st.ByPriority.Others)})
 	}
 	without := st.Queued + st.Again - st.ByPriority.Others // Other queues of the name may have no priorities.
 	for _, d := range st.ByPriority.Depths {
@@ -214,14 +217,17 @@ func depthByPriority(st *workqueue.Stats) []metrics.Labelled {
 func controllerRuntimePoolFamilies() []family[worker.Stats] {
 	f := familiesOf(metrics.Pool)
 	for i, own := range []struct{ name, help string }{
-		metrics.PoolResults:   {"reconcile_total", "Total number of reconciliations per controller"},
-		metrics.PoolErrors:    {"reconcile_errors_total", "Total number of reconciliation errors per controller"},
-		metrics.PoolGivenUp:   {"terminal_reconcile_errors_total", "Total number of terminal reconciliation errors per controller"},
-		metrics.PoolPanics:    {"reconcile_panics_total", "Total number of reconciliation panics per controller"},
-		metrics.PoolTimeouts:  {"reconcile_timeouts_total", "Total number of reconciliation timeouts per controller"},
-		metrics.PoolDuration:  {"reconcile_time_seconds", "Length of time per reconciliation per controller"},
-		metrics.WantedWorkers: {"max_concurrent_reconciles", "Maximum number of concurrent reconciles per controller"},
-		metrics.BusyWorkers:   {"active_workers", "Number of currently used workers per controller"},
+		metrics.PoolResults: {"reconcile_total", "Total number of reconciliations per controller"},
+		metrics.PoolErrors:  {"reconcile_errors_total", "Total number of reconciliation errors per controller"},
+		metrics.PoolGivenUp: {"terminal_reconcile_errors_total",
+			"Total number of terminal reconciliation errors per controller"},
+		metrics.PoolPanics: {"reconcile_panics_total", "Total number of reconciliation panics per controller"},
+		metrics.PoolTimeouts: {"reconcile_timeouts_total",
+			"Total number of reconciliation timeouts per controller"},
+		metrics.PoolDuration: {"reconcile_time_seconds", "Length of time per reconciliation per controller"},
+		metrics.WantedWorkers: {"max_concurrent_reconciles",
+			"Maximum number of concurrent reconciles per controller"},
+		metrics.BusyWorkers: {"active_workers", "Number of currently used workers per controller"},
 	} {
 		f[i].Name, f[i].Help = "controller_runtime_"+own.name, own.help
 		f[i].nameLabels = []string{controllerLabel}
@@ -258,7 +264,8 @@ func (f *family[S]) sendTo(ch chan<- prometheus.Metric, desc *prometheus.Desc, n
 // labels returns the labels of a metric, sorted: those with the name, and the Label of the family, if it has
 // one.
 func (f *family[S]) labels(name string, split ...string) []*dto.LabelPair {
-	return prometheus.MakeLabelPairs(f.descs[0], append(slices.Repeat([]string{name}, len(f.nameLabels)), split...))
+	return prometheus.MakeLabelPairs(f.descs[0],
+		append(slices.Repeat([]string{name}, len(f.nameLabels)), split...))
 }
 
 // metric is one value of a family at one scrape. Once it is sent it does not change, so Write may be called

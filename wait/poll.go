@@ -92,7 +92,8 @@ var ErrWaitTimeout = ErrorInterrupted(errors.New(timedOut))
 // a result of [ErrorInterrupted], context.Canceled or context.DeadlineExceeded. Interrupted(nil) is false. It
 // does not recognize the corresponding error of k8s.io/apimachinery, which is of another type.
 func Interrupted(err error) bool {
-	return errors.Is(err, interruption{}) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, interruption{}) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.DeadlineExceeded)
 }
 
 // ErrorInterrupted returns an error that has the text of cause, wraps it, and is one that [Interrupted]

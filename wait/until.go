@@ -47,7 +47,8 @@ func NonSlidingUntilWithContext(ctx context.Context, f func(context.Context), pe
 // JitterUntil is JitterUntilWithContext with a channel to stop it. Close stopCh to stop all loops that have
 // it. A value that is sent on it stops only the loop that receives it, between two calls of f.
 func JitterUntil(f func(), period time.Duration, jitterFactor float64, sliding bool, stopCh <-chan struct{}) {
-	JitterUntilWithContext(ContextForChannel(stopCh), func(context.Context) { f() }, period, jitterFactor, sliding)
+	JitterUntilWithContext(ContextForChannel(stopCh), func(context.Context) { f() }, period, jitterFactor,
+		sliding)
 }
 
 // JitterUntilWithContext calls f until ctx ends: the first time at once, then after pauses that last period,

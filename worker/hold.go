@@ -152,7 +152,8 @@ func (e *Tracked[T]) doneOrHold(done func(key T)) {
 		return
 	}
 	b := e.tracker
-	k := &held[T]{tracker: b, key: key, wantsAgain: e.result.Next == NextHold, since: b.loop.Now(), done: done, reasons: reasons}
+	k := &held[T]{tracker: b, key: key, wantsAgain: e.result.Next == NextHold, since: b.loop.Now(), done: done,
+		reasons: reasons}
 	if !b.put(k) {
 		k.endReasons()
 		done(key)
@@ -190,7 +191,8 @@ func (k *held[T]) reasonEnded() {
 	ends := false
 	b.mu.Lock()
 	noPauses := b.mu.holds.noPauses
-	if k.state == heldForReasons || k.state == heldToPause && noPauses { // Otherwise it has ended, or is a pause that goes on.
+	// Otherwise it has ended, or is a pause that goes on.
+	if k.state == heldForReasons || k.state == heldToPause && noPauses {
 		open := k.openLocked(now)
 		if len(open) == 0 && !shutDown && !noPauses {
 			open = k.pauseAfterReleaseLocked(now)
@@ -235,7 +237,8 @@ func (k *held[T]) endWithLease() {
 	if b.leaser == nil {
 		return
 	}
-	leased, release := b.leaser.LeaseHeld(context.Background(), k.key) // Not the pool's context: its end would wake a goroutine for each hold.
+	// Not the pool's context: its end would wake a goroutine for each hold.
+	leased, release := b.leaser.LeaseHeld(context.Background(), k.key)
 	stop := context.AfterFunc(leased, func() { k.end() })
 	endLease := func() {
 		stop()
@@ -303,5 +306,6 @@ func (k *held[T]) describe() HeldKey[T] {
 	now := b.loop.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return HeldKey[T]{Key: k.key, Reason: k.reasonLocked(now), Since: b.loop.Time(k.since), Until: b.loop.Time(k.until)}
+	return HeldKey[T]{Key: k.key, Reason: k.reasonLocked(now), Since: b.loop.Time(k.since),
+		Until: b.loop.Time(k.until)}
 }

@@ -21,7 +21,8 @@ import (
 var linearizableCases = []testCase{
 	unbubbled("Linearizable", "Concurrent calls have the effects of calls made one after another, each at some moment between its beginning and its end.",
 		func(r *run) { r.tryLinearizable(false) }),
-	unbubbled("LinearizableWithUnmatchedDone", "The same is true if Done is called for keys that another worker holds, or none.",
+	unbubbled("LinearizableWithUnmatchedDone",
+		"The same is true if Done is called for keys that another worker holds, or none.",
 		func(r *run) { r.tryLinearizable(true) }),
 }
 
@@ -86,7 +87,8 @@ func (h *history) String() string {
 	var b strings.Builder
 	for _, c := range h.calls {
 		in := c.Input.(fifoCall)
-		fmt.Fprintf(&b, "%3d to %3d, goroutine %d: %s(%s) %s\n", c.Call, c.Return, c.ClientId, in.method, in.key, c.Output)
+		fmt.Fprintf(&b, "%3d to %3d, goroutine %d: %s(%s) %s\n", c.Call, c.Return, c.ClientId, in.method, in.key,
+			c.Output)
 	}
 	return b.String()
 }

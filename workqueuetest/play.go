@@ -19,7 +19,8 @@ func (s script) try(r *run) {
 	}
 	parts := strings.Split(s.steps, " | ")
 	for _, steps := range parts {
-		if r.suite.NoMetrics && (strings.Contains(steps, "metrics") || strings.Contains(steps, "unnamed")) && !strings.Contains(steps, "added") {
+		if r.suite.NoMetrics && (strings.Contains(steps, "metrics") || strings.Contains(steps, "unnamed")) &&
+			!strings.Contains(steps, "added") {
 			r.skip("the queue makes no metrics")
 		}
 		q := r.queue(Config[string]{})
@@ -480,7 +481,8 @@ func (p *player) serve() {
 			continue
 		}
 		g := c.mustReturn(p.when)
-		if g.err == nil && g.key == "" || g.err != nil && (g.err != workqueue.ErrShutDown || !p.model.down || g.key != "") {
+		if g.err == nil && g.key == "" || g.err != nil &&
+			(g.err != workqueue.ErrShutDown || !p.model.down || g.key != "") {
 			p.Fatalf("%s: %s = %q, %v", p.when, c.what, g.key, g.err)
 		}
 		keys = append(keys, g.key)
@@ -509,7 +511,8 @@ func (p *player) wantEnded(want error) {
 const queueName = "conformance"
 
 func (p *player) wantMetrics(words []string) {
-	want := testkit.Values{"depth": 0, "adds": 0, "latency": 0, "work": 0, "unfinished": 0, "longest": 0, "retries": 0}
+	want := testkit.Values{"depth": 0, "adds": 0, "latency": 0, "work": 0, "unfinished": 0, "longest": 0,
+		"retries": 0}
 	for _, word := range words {
 		metric, value, _ := strings.Cut(word, "=")
 		if want[metric] = value; metric == "latency" || metric == "work" {

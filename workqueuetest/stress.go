@@ -27,7 +27,8 @@ var stressCases = []testCase{
 		func(r *run, random *rand.Rand) { r.stressVersions(random, true) }),
 	stress("StressCancel", "When a getter gives up at the moment at which a key arrives, it has the key, or another getter gets it.", (*run).stressCancel),
 	stress("StressDrain", "Several drains, with and without a limit, race with workers, keys that come due, and ShutDown. Each returns, and its result is true.", (*run).stressDrain),
-	stress("StressEveryMethod", "All methods may be called at once, and in the end nothing is left.", (*run).stressEveryMethod),
+	stress("StressEveryMethod", "All methods may be called at once, and in the end nothing is left.",
+		(*run).stressEveryMethod),
 	stress("StressClock", "When a fake clock is stepped at any moment, each delayed key comes once, and not before its time.", (*run).stressClock),
 }
 
@@ -140,7 +141,8 @@ func (v *versions) allSeen() bool {
 func (r *run) stressVersions(random *rand.Rand, early bool) {
 	// Few adds, because a lost add only shows if it was the last one of its key.
 	const producers, workers, adds = 3, 4, 30
-	q := r.queue(Config[string]{RateLimiter: workqueue.NewTypedItemFastSlowRateLimiter[string](time.Microsecond, 50*time.Microsecond, 3)})
+	q := r.queue(Config[string]{RateLimiter: workqueue.NewTypedItemFastSlowRateLimiter[string](time.Microsecond,
+		50*time.Microsecond, 3)})
 	v := &versions{r: r, q: q, dropsDelayed: early}
 	producing, working := group{r: r}, group{r: r}
 	for range workers {
@@ -161,7 +163,8 @@ func (r *run) stressVersions(random *rand.Rand, early bool) {
 		}
 	} else {
 		producing.Wait()
-		testkit.Eventually(r, "workers see the last version of every key, also of delayed ones", func() bool { return r.Failed() || v.allSeen() })
+		testkit.Eventually(r, "workers see the last version of every key, also of delayed ones",
+			func() bool { return r.Failed() || v.allSeen() })
 	}
 	v.ending.Store(true)
 	q.ShutDownWithDrain()
@@ -295,7 +298,8 @@ func randomCalls(q fifo, random *rand.Rand) map[string]func(key string) {
 }
 
 func (r *run) stressEveryMethod(random *rand.Rand) {
-	c := Config[string]{RateLimiter: workqueue.NewTypedItemFastSlowRateLimiter[string](time.Microsecond, time.Millisecond, 3)}
+	c := Config[string]{RateLimiter: workqueue.NewTypedItemFastSlowRateLimiter[string](time.Microsecond,
+		time.Millisecond, 3)}
 	m := &testkit.Recorder{}
 	if !r.suite.NoMetrics {
 		c.Name, c.MetricsProvider = queueName, m
@@ -379,7 +383,8 @@ func (r *run) stressClock(random *rand.Rand) {
 	// Step to the last due time and no further: a queue that started its timer while the clock was stepped, and
 	// therefore sleeps too long, would never wake.
 	c.Step(max(0, latest.Sub(c.Now())))
-	testkit.Eventually(r, "every key comes once the clock reads the last one's time", func() bool { return came.Load() >= keys })
+	testkit.Eventually(r, "every key comes once the clock reads the last one's time",
+		func() bool { return came.Load() >= keys })
 	q.ShutDown()
 	working.Wait()
 }

@@ -81,17 +81,23 @@ const (
 // begin with Shared take their place.
 var notIfShared = map[string][]string{
 	"shutdown concerns this process alone: what is queued or waits is for the others": {
-		"GetAfterShutDown", "ShutDownEndsDrain", "ShutDownDropsWaiting", "ShutDownContextGivesUp", "DrainWaitsForQueuedKeys",
-		"DrainWaitsForHeldKeys", "DrainWaitsForKeysAddedWhileHeld", "EveryDrainEnds", "AddAfterShutDownOfWaitingKey",
-		"ModelWithShutDown", "ModelWithTies", "StressShutDown", "StressDrain", "NothingWaitsForWorkers", "DropQueued",
+		"GetAfterShutDown", "ShutDownEndsDrain", "ShutDownDropsWaiting", "ShutDownContextGivesUp",
+		"DrainWaitsForQueuedKeys",
+		"DrainWaitsForHeldKeys", "DrainWaitsForKeysAddedWhileHeld", "EveryDrainEnds",
+		"AddAfterShutDownOfWaitingKey",
+		"ModelWithShutDown", "ModelWithTies", "StressShutDown", "StressDrain", "NothingWaitsForWorkers",
+		"DropQueued",
 	},
 	"a Done may come while the Get of its key is under way: the server has handed it out, and this process does not know yet": {
 		"LinearizableWithUnmatchedDone",
 	},
-	"what a handler adds after shutdown is for the other processes": {"AddAfterShutDown", "AddRateLimitedAfterShutDown", "FailAfterShutDown"},
-	"the clock is the server's":                                     {"FakeClock", "NoTimerWhileIdle", "ClockJumpsBack", "ClockJumpsForward"},
-	"keys that are due at once come in any order":                   {"AddAfterTies"},
-	"keys are on the server":                                        {"IdleQueueIsGarbage", "ProcessedKeysAreGarbage", "MemoryIsGivenBack"},
+	"what a handler adds after shutdown is for the other processes": {"AddAfterShutDown",
+		"AddRateLimitedAfterShutDown", "FailAfterShutDown"},
+	"the clock is the server's": {"FakeClock", "NoTimerWhileIdle",
+		"ClockJumpsBack", "ClockJumpsForward"},
+	"keys that are due at once come in any order": {"AddAfterTies"},
+	"keys are on the server": {"IdleQueueIsGarbage",
+		"ProcessedKeysAreGarbage", "MemoryIsGivenBack"},
 }
 
 // Run tests whether the queues that newQueue builds keep the whole contract, each case in a subtest. It takes
@@ -158,7 +164,8 @@ func (s Suite) report(t *testing.T, c testCase, seed uint64, o outcome) {
 	case len(o.failures) > 0 && known:
 		t.Logf("fails as it is known to (%s):\n%s", why, o)
 	case len(o.failures) > 0:
-		t.Errorf("promised: %s\nseen: %s\nrepeat: %s=%d go test -run '^%s$'", c.Promise, o, seedVariable, seed, t.Name())
+		t.Errorf("promised: %s\nseen: %s\nrepeat: %s=%d go test -run '^%s$'", c.Promise, o, seedVariable, seed,
+			t.Name())
 	case o.lacks != "":
 		if why, named := s.Lacks[o.lacks]; named {
 			t.Skipf("the queue lacks %s: %s", o.lacks, why)

@@ -43,7 +43,8 @@ func (p *program) forward() (names []string, err error) {
 			names = append(names, name)
 			f.add(object)
 			if ours.Lookup(name) == nil {
-				problems = append(problems, fmt.Errorf("%s is not in this version of %s: try a newer -version", name, queuePath))
+				problems = append(problems, fmt.Errorf("%s is not in this version of %s: try a newer -version", name,
+					queuePath))
 			}
 		}
 	}
@@ -143,7 +144,8 @@ func (f *forwarder) typeString(t types.Type) string {
 
 func (f *forwarder) file() []byte {
 	var source bytes.Buffer
-	source.WriteString(header + "// Package workqueue stands for " + queuePath + ": every name is that package's.\npackage workqueue\n\n")
+	source.WriteString(header + "// Package workqueue stands for " + queuePath +
+		": every name is that package's.\npackage workqueue\n\n")
 	for _, path := range slices.Sorted(maps.Keys(f.imports)) {
 		fmt.Fprintf(&source, "import %s %q\n", f.imports[path], path)
 	}

@@ -58,13 +58,15 @@ func run(args []string, stdout, stderr io.Writer) error {
 		flags.PrintDefaults()
 	}
 	version := flags.String("version", "latest", "`version` of github.com/keyedqueue/workqueue to use")
-	replace := flags.String("replace", "", "use the checkout of github.com/keyedqueue/workqueue in this `directory`")
+	replace := flags.String("replace", "",
+		"use the checkout of github.com/keyedqueue/workqueue in this `directory`")
 	remove := flags.Bool("remove", false, "remove swap.mod, swap.sum and .swap")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q: swap works on the module of the current directory (see -h)", flags.Arg(0))
+		return fmt.Errorf("unexpected argument %q: swap works on the module of the current directory (see -h)",
+			flags.Arg(0))
 	}
 	dir, err := os.Getwd()
 	if err != nil {

@@ -27,7 +27,8 @@ func (p *program) providerNote() (string, error) {
 		if len(fields) != 3 || len(setters) > 0 && setters[len(setters)-1] == fields[0] {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(fields[1], fields[2]), nil, parser.SkipObjectResolution)
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(fields[1], fields[2]), nil,
+			parser.SkipObjectResolution)
 		if err == nil && setsProvider(file) { // A file that is no Go is for the compiler to report.
 			setters = append(setters, fields[0])
 		}
@@ -36,7 +37,8 @@ func (p *program) providerNote() (string, error) {
 		return "", nil
 	}
 	return fmt.Sprintf("metrics: client-go's SetProvider is called by %s, and here sees the queues. When you change imports to %s, "+
-		"also call workqueue.SetProvider of that package, or the metrics vanish: see docs/migrating.md.", strings.Join(setters, ", "), queuePath), nil
+		"also call workqueue.SetProvider of that package, or the metrics vanish: see docs/migrating.md.",
+		strings.Join(setters, ", "), queuePath), nil
 }
 
 // setsProvider reports whether a file names client-go's SetProvider.

@@ -136,7 +136,8 @@ func (p *program) newerGo() (note string, err error) {
 		return "", nil
 	}
 	return fmt.Sprintf("%s says go %s and go.mod go %s, because the queue needs it. GODEBUG settings stay as they are, but vet, "+
-		"which go test runs, reports what it does for newer programs (-vet=off).", modName, versions[1], versions[0]), nil
+		"which go test runs, reports what it does for newer programs (-vet=off).", modName, versions[1],
+		versions[0]), nil
 }
 
 // addWorkspace does in file what the workspace does: its other modules, and what it replaces, take the place

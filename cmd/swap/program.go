@@ -46,7 +46,8 @@ func findProgram(dir string) (*program, error) {
 		return nil, errors.New("no go.mod here or above: run swap in the directory of a module")
 	}
 	if strings.Contains(env.GOFLAGS, "-modfile") {
-		return nil, fmt.Errorf("GOFLAGS has -modfile (%s): unset it, swap works with the module's own go.mod", env.GOFLAGS)
+		return nil, fmt.Errorf("GOFLAGS has -modfile (%s): unset it, swap works with the module's own go.mod",
+			env.GOFLAGS)
 	}
 	p := &program{root: filepath.Dir(env.GOMOD)}
 	if env.GOWORK != "" && env.GOWORK != "off" {
@@ -101,7 +102,8 @@ func (m *module) String() string {
 func (p *program) clientGo() (*module, error) {
 	out, err := p.unswapped().run("list", "-m", "-json", clientGoPath)
 	if err != nil {
-		return nil, fmt.Errorf("this program builds with no %s, or its go.mod is not in order: %w", clientGoPath, err)
+		return nil, fmt.Errorf("this program builds with no %s, or its go.mod is not in order: %w", clientGoPath,
+			err)
 	}
 	m := &module{}
 	if err := json.Unmarshal(out, m); err != nil {

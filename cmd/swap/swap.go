@@ -110,7 +110,8 @@ func (p *program) resolve(queue queueModule) (queueModule, error) {
 // modules returns the module of each package that those of the program and their tests import.
 func (p *program) modules(g goCommand) (map[string]module, error) {
 	// With -e, because swap is no judge of the program: a package may lack its generated files, say.
-	out, err := g.run("list", "-e", "-deps", "-test", "-f", "{{with .Module}}{{$.ImportPath}} {{.Path}} {{.Version}}{{end}}", "./...")
+	out, err := g.run("list", "-e", "-deps", "-test", "-f",
+		"{{with .Module}}{{$.ImportPath}} {{.Path}} {{.Version}}{{end}}", "./...")
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +175,8 @@ func (p *program) copyClientGo(from, version string) error {
 }
 
 func (p *program) remove() error {
-	for name, marked := range map[string]string{modName: modName, sumName: modName, dirName: filepath.Join(dirName, ".gitignore")} {
+	for name, marked := range map[string]string{modName: modName, sumName: modName,
+		dirName: filepath.Join(dirName, ".gitignore")} {
 		path := filepath.Join(p.root, name)
 		if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 			continue

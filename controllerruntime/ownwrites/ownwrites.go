@@ -85,13 +85,14 @@ func Watch(kind string, informer cache.SharedIndexInformer, limit time.Duration)
 	if informer == nil {
 		return nil, errors.New("ownwrites: the informer is nil")
 	}
-	return WatchReader(kind, informer, limit, func(_ context.Context, name types.NamespacedName) (metav1.Object, error) {
-		object, found, err := informer.GetIndexer().GetByKey(strings.TrimPrefix(name.String(), "/"))
-		if err != nil || !found {
-			return nil, err
-		}
-		return meta.Accessor(object)
-	})
+	return WatchReader(kind, informer, limit,
+		func(_ context.Context, name types.NamespacedName) (metav1.Object, error) {
+			object, found, err := informer.GetIndexer().GetByKey(strings.TrimPrefix(name.String(), "/"))
+			if err != nil || !found {
+				return nil, err
+			}
+			return meta.Accessor(object)
+		})
 }
 
 // WatchReader is Watch with a function that returns an object as the informer's cache has it, or nil if it
@@ -128,7 +129,8 @@ func (c *Cache) await(ctx context.Context, object metav1.Object, version string)
 	name := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 	reason := fmt.Sprintf("the cache shows %s %s", c.kind, strings.TrimPrefix(name.String(), "/"))
 	worker.CallOf(ctx).Hold(reason, c.limit, func(release func()) {
-		w := &wait{name: name, uid: object.GetUID(), version: version, expires: time.Now().Add(c.limit), release: release}
+		w := &wait{name: name, uid: object.GetUID(), version: version, expires: time.Now().Add(c.limit),
+			release: release}
 		for _, expired := range c.add(w) {
 			c.end(expired)
 		}
@@ -222,7 +224,8 @@ func (c *Cache) event(event any, deleted bool) {
 		c.mu.gone[c.mu.nextGone] = object.GetUID()
 		c.mu.nextGone = (c.mu.nextGone + 1) % len(c.mu.gone)
 	}
-	for _, w := range c.mu.waits[types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}] {
+	for _, w := range c.mu.waits[types.NamespacedName{Namespace: object.GetNamespace(),
+		Name: object.GetName()}] {
 		if deleted && w.isShownByEndOf(object) || !deleted && w.isShownBy(object) {
 			over = append(over, w)
 		}

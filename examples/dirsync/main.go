@@ -120,7 +120,10 @@ func (s *syncer) run(ctx context.Context, stdout, stderr io.Writer) (err error) 
 	stats := s.queue.(workqueue.Extended[string]).Stats
 	options := worker.Options[string]{
 		Workers: 4, MaxRetries: 8, Drain: worker.All, CancelGrace: math.MaxInt64, // A copy ends with its context.
-		OnGiveUp: func(_ context.Context, r worker.Result[string]) { s.log.Printf("gave up on %q: %v", r.Key, r.Err) },
+		OnGiveUp: func(_ context.Context, r worker.Result[string]) {
+			s.log.Printf("gave up on %q: %v", r.Key,
+				r.Err)
+		},
 	}
 	if s.once {
 		options.Drain = worker.Nothing
@@ -156,7 +159,8 @@ func (s *syncer) run(ctx context.Context, stdout, stderr io.Writer) (err error) 
 	left := len(pool.Left().NotStarted) + int(q.Dropped) + int(s.late.Load())
 	merged := s.asked.Load() + int64(q.Retries) - int64(q.Adds+q.Dropped)
 	fmt.Fprintf(stdout, "%d paths seen, %d merged, %d copied, %d updated, %d directories made, %d removed, %d failed, %v\n",
-		s.seen.Load(), merged, s.copied.Load(), s.updated.Load(), s.made.Load(), s.removed.Load(), failed, time.Since(s.start).Round(time.Millisecond))
+		s.seen.Load(), merged, s.copied.Load(), s.updated.Load(), s.made.Load(), s.removed.Load(), failed,
+		time.Since(s.start).Round(time.Millisecond))
 	switch {
 	case err != nil:
 		return err
@@ -176,7 +180,8 @@ func (s *syncer) waitUntilIdle(ctx context.Context, stats func() workqueue.Stats
 	for n := 0; ; n++ {
 		q := stats()
 		if terminal && n%10 == 0 {
-			fmt.Fprintf(stderr, "%d seen, %d queued, %d copied, %d removed\x1b[K\r", s.seen.Load(), q.Queued, s.copied.Load(), s.removed.Load())
+			fmt.Fprintf(stderr, "%d seen, %d queued, %d copied, %d removed\x1b[K\r", s.seen.Load(), q.Queued,
+				s.copied.Load(), s.removed.Load())
 		}
 		if q.Queued+q.Processing+q.Waiting == 0 {
 			return true
@@ -252,8 +257,10 @@ func (s *syncer) add(key string) {
 	s.queue.Add(key)
 }
 
-const tempPrefix = ".dirsync-tmp-"        // begins the names of temporary files
-const settleTime = 100 * time.Millisecond // While watching, a file is copied when it was not written to for so long.
+const tempPrefix = ".dirsync-tmp-" // begins the names of temporary files
+// While watching, a file is copied when it was not written to for so long.
+const settleTime = 100 * time.Millisecond
+
 var errChanging = errors.New("it is still being written")
 
 // sync is the handler. What it returns decides what becomes of the key: nil, it is equal; RequeueAfter, it is
@@ -319,7 +326,8 @@ func (s *syncer) syncDir(key string, from, to fs.FileInfo) error {
 }
 
 func (s *syncer) syncFile(ctx context.Context, key string, from, to fs.FileInfo) error {
-	if to != nil && to.Mode() == from.Mode().Perm() && to.Size() == from.Size() && to.ModTime().Equal(from.ModTime()) {
+	if to != nil && to.Mode() == from.Mode().Perm() && to.Size() == from.Size() &&
+		to.ModTime().Equal(from.ModTime()) {
 		return nil
 	}
 	age := time.Since(from.ModTime()) // A time in the future says nothing.
@@ -356,7 +364,8 @@ func (s *syncer) copyFile(ctx context.Context, key, temp string, from fs.FileInf
 	if err != nil || !os.SameFile(now, from) || n != now.Size() || !now.ModTime().Equal(from.ModTime()) {
 		return errChanging
 	}
-	return errors.Join(out.Chmod(from.Mode().Perm()), out.Close(), s.dst.Chtimes(temp, time.Time{}, from.ModTime()))
+	return errors.Join(out.Chmod(from.Mode().Perm()), out.Close(),
+		s.dst.Chtimes(temp, time.Time{}, from.ModTime()))
 }
 
 // tempName is how the names of this run's temporary files begin. Those of a run that was killed are removed.

@@ -63,7 +63,8 @@ func startRedis(ctx context.Context) (addr string, stop func(), err error) {
 	addr = l.Addr().String()
 	_, port, _ := net.SplitHostPort(addr)
 	_ = l.Close()
-	server := exec.Command("redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--loglevel", "warning")
+	server := exec.Command("redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--loglevel",
+		"warning")
 	if err := server.Start(); err != nil {
 		return "", nil, fmt.Errorf("%w: install redis-server, or give the address of one with -redis", err)
 	}

@@ -58,7 +58,8 @@ func (c *controller) handle(ctx context.Context, key cache.ObjectName) error {
 		fmt.Fprintf(c.out, "%s: the cache shows %d, nothing to do\n", key, len(shown))
 		return nil
 	}
-	created, err := c.client.CoreV1().ConfigMaps(key.Namespace).Create(ctx, c.newConfigMap(key), metav1.CreateOptions{})
+	created, err := c.client.CoreV1().ConfigMaps(key.Namespace).Create(ctx, c.newConfigMap(key),
+		metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,8 @@ func (c *controller) handle(ctx context.Context, key cache.ObjectName) error {
 func (c *controller) newConfigMap(key cache.ObjectName) *corev1.ConfigMap {
 	n := fmt.Sprint(c.created.Add(1))
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Namespace: key.Namespace, Name: key.Name + "-" + n, Labels: map[string]string{"for": key.Name}, UID: types.UID(n), ResourceVersion: n,
+		Namespace: key.Namespace, Name: key.Name + "-" + n, Labels: map[string]string{"for": key.Name},
+		UID: types.UID(n), ResourceVersion: n,
 	}}
 }
 

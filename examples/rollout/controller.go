@@ -47,8 +47,11 @@ func watch(ctx context.Context, client kubernetes.Interface, stdout, stderr io.W
 		deployments: deployments.Lister(), secrets: secrets.Lister(), out: stdout,
 	}
 	_, deploymentsErr := deployments.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { c.deploymentChanged(nil, object.(*appsv1.Deployment)) },
-		UpdateFunc: func(old, object any) { c.deploymentChanged(old.(*appsv1.Deployment), object.(*appsv1.Deployment)) },
+		AddFunc: func(object any) { c.deploymentChanged(nil, object.(*appsv1.Deployment)) },
+		UpdateFunc: func(old, object any) {
+			c.deploymentChanged(old.(*appsv1.Deployment),
+				object.(*appsv1.Deployment))
+		},
 		// There is nothing to wait for any more: the handler finds out by itself.
 		DeleteFunc: func(object any) {
 			if key, err := cache.DeletionHandlingObjectToName(object); err == nil {
@@ -111,7 +114,8 @@ func (c *controller) secretChanged(old, s *corev1.Secret) {
 	}
 	for _, d := range deployments {
 		if secretOf(d) == s.Name {
-			c.add(cache.MetaObjectToName(d), workqueue.Cause{Reason: fmt.Sprintf("Secret %s changed", cache.MetaObjectToName(s))})
+			c.add(cache.MetaObjectToName(d), workqueue.Cause{Reason: fmt.Sprintf("Secret %s changed",
+				cache.MetaObjectToName(s))})
 		}
 	}
 }

@@ -55,7 +55,8 @@ func run(ctx context.Context, out io.Writer) error {
 		return nil
 	}
 	handler := otel.Tracing(tracer, otel.TracingOptions{Name: "kitchen", Keys: true}, cook)
-	err := worker.Run(ctx, queue, handler, worker.Options[string]{Logger: slog.New(slog.DiscardHandler)}) // The spans say it all.
+	// The spans say it all.
+	err := worker.Run(ctx, queue, handler, worker.Options[string]{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}

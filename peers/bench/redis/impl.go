@@ -157,7 +157,8 @@ func (c *counted) ProcessTask(context.Context, *asynq.Task) error { c.handled();
 
 func asynqServer(client redis.UniversalClient, name string, workers int, interval time.Duration) *asynq.Server {
 	return asynq.NewServerFromRedisClient(client, asynq.Config{
-		Queues: map[string]int{name: 1}, Concurrency: workers, TaskCheckInterval: interval, LogLevel: asynq.FatalLevel,
+		Queues: map[string]int{name: 1}, Concurrency: workers, TaskCheckInterval: interval,
+		LogLevel: asynq.FatalLevel,
 	})
 }
 

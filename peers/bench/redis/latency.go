@@ -78,7 +78,8 @@ func connect(s *server, im impl, interval time.Duration) (*link, error) {
 		return nil, err
 	}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), consumerVariable+"="+s.addr, consumerVariable+"_IMPL="+im.name, consumerVariable+"_INTERVAL="+interval.String())
+	cmd.Env = append(os.Environ(), consumerVariable+"="+s.addr, consumerVariable+"_IMPL="+im.name,
+		consumerVariable+"_INTERVAL="+interval.String())
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err

@@ -122,7 +122,8 @@ func measure(mode string) error {
 				if c, err = cycle(s, fairly, goroutines, size[key]/3+1); err != nil {
 					return err
 				}
-				log.Printf("%s, fairly, %d goroutines: %.0f keys/s, %.2f calls a key, CPU %.1f and %.1f µs", impl.name, goroutines,
+				log.Printf("%s, fairly, %d goroutines: %.0f keys/s, %.2f calls a key, CPU %.1f and %.1f µs", impl.name,
+					goroutines,
 					c.keysPerSecond, c.callsPerKey, c.serverCPU, c.clientCPU)
 				results.add(fair, impl.name, c.keysPerSecond)
 			}
@@ -185,7 +186,8 @@ func measure(mode string) error {
 
 // order is what rows are sorted by.
 func order(row string) string {
-	for i, prefix := range []string{"Add+", "AddContext", "draining", "Add to", "half load", "bytes", "calls", "CPU of the server", "CPU of the client"} {
+	for i, prefix := range []string{"Add+", "AddContext", "draining", "Add to", "half load", "bytes", "calls",
+		"CPU of the server", "CPU of the client"} {
 		if strings.HasPrefix(row, prefix) {
 			return fmt.Sprint(i)
 		}
