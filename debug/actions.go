@@ -44,10 +44,20 @@ const actionHeader = "X-Workqueue-Action"
 // actionSet names what the page offers for a queue, or for a key.
 type actionSet []string
 
-// buttons are the texts of the buttons for a key.
-var buttons = map[string]string{
-	"retry": "Retry now", "remove": "Remove", "forget": "Forget failures", "cancel": "Cancel",
-	"release": "Release",
+// keyActions are the actions on keys: the button's text, what was done to a key and to several, and the
+// answer if no key is called so.
+var keyActions = map[string]struct{ button, done, several, noKey string }{
+	"retry":  {"Retry now", "", "Retried", "No key is called that."},
+	"forget": {"Forget failures", "Forgot the failures of %s.", "Forgot the failures of", "No key is called that."},
+	"remove": {"Remove", "Removed %s, and forgot its failures.", "Removed", "No key in the queue is called that."},
+	"cancel": {
+		"Cancel", "Ended the context of the handler of %s. What it returns decides what follows.",
+		"Canceled the handlers of", "No handler has a key that is called that: it may just have ended.",
+	},
+	"release": {
+		"Release", "Ended the hold of %s. If it was added, it comes as soon as a worker is free.",
+		"Ended the holds of", "No key on hold is called that: the hold may just have ended.",
+	},
 }
 
 // Has reports whether the action is offered.
@@ -123,24 +133,24 @@ type actionReport struct {
 	Error string `json:"error,omitempty"`
 }
 
-// doneText says what a, which was done, has done, or will do after the outage of the queue's server.
-func (a Action) doneText(outOfReach bool) string {
-	if outOfReach && (a.Name == "pause" || a.Name == "resume") {
-		return "The queue does not reach its server. It is " + a.Name + "d as soon as it does."
-	}
-	key, group := cmp.Or(a.Key, "(empty)"), cmp.Or(a.Group, "(empty)")
+// doneText says what a pause or its end has done, or will do after the outage of the queue's server.
+func (a Action) doneText(outage bool) string {
 	lasts := ""
 	if a.For > 0 {
 		lasts = " for " + human(a.For)
 	}
-	return map[string]string{
-		"forget":  "Forgot the failures of " + key + ".",
-		"remove":  "Removed " + key + ", and forgot its failures.",
-		"cancel":  "Ended the context of the handler of " + key + ". What it returns decides what follows.",
-		"release": "Ended the hold of " + key + ". If it was added, it comes as soon as a worker is free.",
-		"pause":   "Paused the queue" + lasts + ".", "resume": "Resumed the queue.",
-		"pause_group": "Paused group " + group + lasts + ".", "resume_group": "Resumed group " + group + ".",
-	}[a.Name]
+	group := cmp.Or(a.Group, "(empty)")
+	switch {
+	case outage && (a.Name == "pause" || a.Name == "resume"):
+		return "The queue does not reach its server. It is " + a.Name + "d as soon as it does."
+	case a.Name == "pause":
+		return "Paused the queue" + lasts + "."
+	case a.Name == "resume":
+		return "Resumed the queue."
+	case a.Name == "pause_group":
+		return "Paused group " + group + lasts + "."
+	}
+	return "Resumed group " + group + "."
 }
 
 // String returns what was asked for and what came of it, in one line: retry orders key="acme/17" keys=1.
@@ -190,21 +200,15 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 			err = refuse(http.StatusBadRequest, "The field for is no time, such as 15m.")
 		}
 	}
-	var result *bulkResult
-	text := ""
+	status, report = http.StatusOK, actionReport{Action: a.Name, Queue: a.Queue, Key: a.Key, Group: a.Group}
 	if err == nil {
-		result, text, err = h.act(r.Context(), a, form)
+		report.bulkResult, report.Text, err = h.act(r.Context(), a, form)
 	}
-	report = actionReport{Action: a.Name, Queue: a.Queue, Key: a.Key, Group: a.Group, bulkResult: result}
-	status = http.StatusOK
 	switch {
-	case result != nil:
-		a.Keys, report.Text = result.Keys, result.text
-	case err == nil:
-		report.Text = text
-		if form.Has("key") {
-			a.Keys = 1
-		}
+	case report.bulkResult != nil:
+		a.Keys = report.Keys
+	case err == nil && form.Has("key"):
+		a.Keys = 1
 	}
 	if a.Err = err; err != nil {
 		status, report.Error = statusOf(err), err.Error()
@@ -228,8 +232,8 @@ func checkOrigin(r *http.Request) error {
 
 // logAction is the audit hook of a program that has none.
 func logAction(r *http.Request, a Action) {
-	log := slog.With("action", a.Name, "queue", a.Queue, "key", a.Key, "selected", a.Selected, "group", a.Group, "of", a.Of,
-		"errorContains", a.ErrorContains, "for", a.For, "keys", a.Keys, "remote", r.RemoteAddr)
+	log := slog.With("action", a.Name, "queue", a.Queue, "key", a.Key, "selected", a.Selected, "group", a.Group,
+		"of", a.Of, "errorContains", a.ErrorContains, "for", a.For, "keys", a.Keys, "remote", r.RemoteAddr)
 	if a.Err != nil {
 		log.WarnContext(r.Context(), "workqueue/debug: an action was not done", "error", a.Err)
 		return
@@ -250,26 +254,28 @@ func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *b
 	}
 	r, q, lasts := h.readOne(ctx, e, searchLimit), e.queue, cmp.Or(a.For, workqueue.UntilResumed)
 	panicked := guarded("queue", func() {
-		text = a.doneText(r.missing == errOutage)
+		done := a.doneText(r.missing == errOutage)
 		switch action := form.Get("action"); {
 		case r.late:
 			err = r.missing
 		case action == "pause" && q.Pause != nil:
 			q.Pause(lasts)
+			text = done
 		case action == "resume" && q.Resume != nil:
 			q.Resume()
+			text = done
 		case action == "pause_group" && q.PauseGroup != nil:
-			text, err = r.actOnGroup(func(group string) { q.PauseGroup(group, lasts) }, form, text)
+			text, err = r.actOnGroup(func(group string) { q.PauseGroup(group, lasts) }, form, done)
 		case action == "resume_group" && q.ResumeGroup != nil:
-			text, err = r.actOnGroup(q.ResumeGroup, form, text)
+			text, err = r.actOnGroup(q.ResumeGroup, form, done)
 		case action == "retry" && r.stats.ShuttingDown:
 			err = refuse(http.StatusConflict, "The queue is shut down: it takes no more keys.")
 		case !h.actionsOf(r).Has(action):
 			err = refuse(http.StatusBadRequest, "This queue has no such action.")
 		case form.Has("of") && (action == "retry" || action == "forget"), len(form["key"]) > 1:
-			result, err = h.actOnMany(ctx, r, form)
+			result, text, err = h.actOnMany(ctx, r, form)
 		case form.Has("key"):
-			text, err = h.actOnKey(ctx, r, form, text)
+			text, err = h.actOnKey(ctx, r, form)
 		default:
 			err = refuse(http.StatusBadRequest, "The form lacks the field key (or, for retry and forget, of).")
 		}
@@ -280,25 +286,13 @@ func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *b
 // needsQueue reports whether an action is for keys of the queue. Those of the others are in the pools' lists.
 func needsQueue(action string) bool { return action != "cancel" && action != "release" }
 
-// noSuchKey says that there is no key for an action.
-func noSuchKey(action string) error {
-	text := "No key is called that."
-	switch action {
-	case "cancel":
-		text = "No handler has a key that is called that: it may just have ended."
-	case "release":
-		text = "No key on hold is called that: the hold may just have ended."
-	case "remove":
-		text = "No key in the queue is called that."
-	}
-	return refuse(http.StatusNotFound, "%s", text)
-}
-
 var errNoTime = refuse(http.StatusServiceUnavailable, "There was no time to look at all keys.")
 
-// actOnKey does what form asks for to the key that it names. It returns done, or what a retry comes to.
-func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values, done string) (string, error) {
+// actOnKey does what form asks for to the key that it names, and returns what came of it.
+func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) (string, error) {
 	action := form.Get("action")
+	texts := keyActions[action]
+	noKey := refuse(http.StatusNotFound, "%s", texts.noKey)
 	found := h.search(ctx, h.acting, r, form.Get("key"), form.Get("id"), needsQueue(action))
 	switch {
 	case r.err != nil:
@@ -308,12 +302,11 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values, don
 	case found.Incomplete && r.missing == nil:
 		return "", errNoTime
 	case !found.Exact || found.isAbsent():
-		return "", noSuchKey(action)
+		return "", noKey
 	case len(found.Keys) > 1:
 		return "", refuse(http.StatusConflict, "More than one key is called that.")
 	}
 	key := found.Keys[0].raw
-	before := found.Keys[0].State
 	b := &bulk{reading: r, action: action}
 	b.one(r.asNamed(key))
 	b.endStep()
@@ -321,11 +314,11 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values, don
 	case b.failed != nil:
 		return "", b.failed
 	case b.result.Gone > 0 && action != "forget":
-		return "", noSuchKey(action)
+		return "", noKey
 	case action == "retry":
-		return r.retryText(key, before), nil
+		return r.retryText(key, found.Keys[0].State), nil
 	}
-	return done, nil
+	return fmt.Sprintf(texts.done, cmp.Or(short(form.Get("key"), maxKey), "(empty)")), nil
 }
 
 // retryText says when a key comes that was retried and that was in this state before. If it is queued behind

@@ -21,7 +21,6 @@ type bulkResult struct {
 	// LeftMore reports that there may be more than these.
 	Left     int  `json:"left"`
 	LeftMore bool `json:"left_more,omitempty"`
-	text     string
 }
 
 const (
@@ -46,20 +45,20 @@ type bulk struct {
 
 // actOnMany does what form asks for to the keys that it names or, to retry and forget, to all of a set, as
 // far as the time suffices.
-func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*bulkResult, error) {
+func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*bulkResult, string, error) {
 	ofSet, set := form.Has("of"), form.Get("of")
 	switch {
 	case r.missing != nil && (ofSet || needsQueue(form.Get("action"))):
-		return nil, r.missing
+		return nil, "", r.missing
 	case ofSet && !isSet(set):
-		return nil, errNoSuchSet
+		return nil, "", errNoSuchSet
 	case !ofSet && len(form["id"]) != len(form["key"]):
-		return nil, refuse(http.StatusBadRequest, "Of several keys each needs the field id.")
+		return nil, "", refuse(http.StatusBadRequest, "Of several keys each needs the field id.")
 	}
 	ctx, next, noTurn := searchTurn(ctx, h.acting, bulkTime+countTime)
 	defer next()
 	if noTurn != nil {
-		return nil, noTurn
+		return nil, "", noTurn
 	}
 	acting, cancel := context.WithTimeout(ctx, bulkTime)
 	defer cancel()
@@ -78,9 +77,9 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 		confirmed, err = strconv.Atoi(form.Get("count"))
 		b.result.LeftMore = r.visit(ctx, keyFilter{state: set, error: form.Get("error")}, act)
 	} else {
-		keys, all := r.named(acting, form["key"], form["id"])
-		if !all {
-			return nil, errNoTime
+		keys, err := r.named(acting, form["key"], form["id"])
+		if err != nil {
+			return nil, "", err
 		}
 		for _, k := range keys {
 			act(k)
@@ -90,19 +89,16 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 	if err == nil {
 		b.result.Gone = max(b.result.Gone, confirmed-b.result.Keys-b.result.Left)
 	}
-	b.result.text = b.result.sentence(map[string]string{
-		"retry": "Retried", "forget": "Forgot the failures of", "remove": "Removed",
-		"cancel": "Canceled the handlers of", "release": "Ended the holds of",
-	}[b.action])
+	text := b.result.sentence(keyActions[b.action].several)
 	if b.failed != nil {
-		b.failed = refuse(statusOf(b.failed), "%s %s", b.failed, b.result.text)
+		b.failed = refuse(statusOf(b.failed), "%s %s", b.failed, text)
 	}
-	return &b.result, cmp.Or(b.failed, r.err)
+	return &b.result, text, cmp.Or(b.failed, r.err)
 }
 
-// named returns the keys that the page shows with these texts and ids, as far as they are there, and whether
-// there was time to look at all keys.
-func (r *reading) named(ctx context.Context, texts, ids []string) (keys []knownKey, all bool) {
+// named returns the keys that the page shows with these texts and ids, as far as they are there, unless not
+// all keys could be looked at.
+func (r *reading) named(ctx context.Context, texts, ids []string) (keys []knownKey, err error) {
 	called, wanted := make(map[string]bool), make(map[[2]string]bool)
 	for i, text := range texts {
 		called[text], wanted[[2]string{text, ids[i]}] = true, true
@@ -112,7 +108,10 @@ func (r *reading) named(ctx context.Context, texts, ids []string) (keys []knownK
 		if !called[text] {
 			text = cut(text, maxKey)
 		}
-		if name := [2]string{text, keyID(k.key)}; called[text] && wanted[name] {
+		if !called[text] {
+			return true // Ids are not cheap.
+		}
+		if name := [2]string{text, keyID(k.key)}; wanted[name] {
 			delete(wanted, name)
 			keys = append(keys, r.asNamed(k.key))
 		}
@@ -125,10 +124,13 @@ func (r *reading) named(ctx context.Context, texts, ids []string) (keys []knownK
 		}
 	}
 	if len(wanted) == 0 || r.missing != nil {
-		return keys, true
+		return keys, nil
 	}
 	r.visit(ctx, keyFilter{}, look)
-	return keys, ctx.Err() == nil
+	if err = cmp.Or(r.missing, r.err); err == nil && ctx.Err() != nil {
+		err = errNoTime
+	}
+	return keys, err
 }
 
 // asNamed returns a key that was asked for by its name.

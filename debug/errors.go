@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/keyedqueue/workqueue"
 )
 
 // maxErrorGroups is how many errors a page lists.
@@ -50,16 +48,13 @@ func (r *detailReport) listErrors(ctx context.Context, h *Handler, read *reading
 			keys, n = &r.GivenUp, &r.Matching.GivenUp
 		}
 		if *n++; len(*keys) < r.limit {
-			report := k.report()
-			report.State = "" // the list says it
-			*keys = append(*keys, report)
+			*keys = append(*keys, k.report())
 		}
 		groups.add(k)
 		return true
 	})
 	r.ErrorGroups = groups.sorted()
-	// The pools' lists do not have the time of the next try.
-	read.askEach(ctx, r.Failing, func(k *keyReport, now workqueue.KeySnapshot[any]) { k.Due = now.Due.UTC() })
+	read.complete(ctx, r.Failing)
 }
 
 // countErrors counts the errors of all failing and given-up keys that the pools remember, and of those

@@ -109,71 +109,73 @@ func newCauses(c *workqueue.Causes) *workqueue.Causes {
 	return &printable
 }
 
-// poolKeys is what pools know of keys, and the queue of those that it keeps as given up.
+// poolKeys is what pools know of keys, and the queue of those that it keeps as given up, each key once in a
+// list.
 type poolKeys struct {
 	running []worker.RunningKey[any] // longest first
-	// failures has each key once: those that fail now, those that were given up, and what a pool that has ended
-	// knew; the last failure of each kind first.
-	failures []knownKey
-	held     []worker.HeldKey[any] // the one whose hold began first at the front
-	// calls are the running keys by key, holds those that are on hold, and known the failures.
-	calls map[any]worker.RunningKey[any]
-	holds map[any]worker.HeldKey[any]
-	known map[any]knownKey
+	held    []worker.HeldKey[any]    // the one whose hold began first at the front
+	failing []worker.FailedKey[any]  // the last failure first
+	givenUp []worker.FailedKey[any]  // the same, without those that fail now
+	// of has all of these by key.
+	of map[any]*worker.KeySnapshot[any]
+	// past are the failures that pools knew that have ended.
+	past []worker.FailedKey[any]
 }
 
 func (r *reading) poolKeys() *poolKeys {
-	p := &poolKeys{calls: make(map[any]worker.RunningKey[any]), holds: make(map[any]worker.HeldKey[any])}
-	p.known = make(map[any]knownKey)
-	var failing, gone []worker.FailedKey[any]
+	p := &poolKeys{of: make(map[any]*worker.KeySnapshot[any]), past: r.past}
 	for _, k := range r.keys.givenUp {
-		gone = append(gone, newKeptFailure(k).failed)
+		p.givenUp = append(p.givenUp, newKeptFailure(k).failed)
 	}
 	for _, s := range r.keys.pools {
 		p.running = append(p.running, s.Running...)
 		p.held = append(p.held, s.Held...)
-		failing = append(failing, s.Failing...)
-		gone = append(gone, s.GivenUp...)
+		p.failing = append(p.failing, s.Failing...)
+		p.givenUp = append(p.givenUp, s.GivenUp...)
+	}
+	at := func(key any) *worker.KeySnapshot[any] {
+		if p.of[key] == nil {
+			p.of[key] = new(worker.KeySnapshot[any])
+		}
+		return p.of[key]
 	}
 	slices.SortStableFunc(p.running, func(a, b worker.RunningKey[any]) int {
 		return cmp.Compare(b.Duration, a.Duration)
 	})
+	for i, k := range p.running {
+		at(k.Key).Running = &p.running[i]
+	}
 	slices.SortStableFunc(p.held, func(a, b worker.HeldKey[any]) int { return a.Since.Compare(b.Since) })
-	for _, k := range p.running {
-		p.calls[k.Key] = k
+	for i, k := range p.held {
+		at(k.Key).Held = &p.held[i]
 	}
-	for _, k := range p.held {
-		p.holds[k.Key] = k
-	}
-	// A key that fails now may have been given up before.
-	p.addFailures(failing, stateFailing)
-	p.addFailures(gone, stateGivenUp)
-	p.addFailures(slices.Clone(r.past), "")
-	return p
-}
-
-// addFailures adds those of keys that are not known yet.
-func (p *poolKeys) addFailures(keys []worker.FailedKey[any], state string) {
-	slices.SortStableFunc(keys, func(a, b worker.FailedKey[any]) int { return b.Time.Compare(a.Time) })
-	for _, k := range keys {
-		if _, ok := p.known[k.Key]; !ok {
-			p.known[k.Key] = knownKey{key: k.Key, state: state, failed: k}
-			p.failures = append(p.failures, p.known[k.Key])
+	lastFirst := func(a, b worker.FailedKey[any]) int { return b.Time.Compare(a.Time) }
+	slices.SortStableFunc(p.failing, lastFirst)
+	p.failing = slices.DeleteFunc(p.failing, func(f worker.FailedKey[any]) (again bool) {
+		k := at(f.Key)
+		again, k.Failing = k.Failing != nil, cmp.Or(k.Failing, &f)
+		return again
+	})
+	slices.SortStableFunc(p.givenUp, lastFirst)
+	p.givenUp = slices.DeleteFunc(p.givenUp, func(f worker.FailedKey[any]) (again bool) {
+		k := at(f.Key)
+		if again = k.Failing != nil || k.GivenUp != nil; !again {
+			k.GivenUp = &f
 		}
-	}
+		return again
+	})
+	return p
 }
 
 // describe adds to k what the pools know of it.
 func (p *poolKeys) describe(k *keyReport) {
-	if r, ok := p.calls[k.raw]; ok {
-		k.addRunning(r)
-	}
-	if h, ok := p.holds[k.raw]; ok {
-		k.addHold(h)
-	}
-	// What a pool knew that has ended may be out of date.
-	if f, ok := p.known[k.raw]; ok && (f.state != "" || k.Requeues > 0) {
-		k.addFailure(f.failed, f.state)
+	known := cmp.Or(p.of[k.raw], new(worker.KeySnapshot[any]))
+	k.addPool(*known)
+	if known.Failing == nil && known.GivenUp == nil && k.Requeues > 0 { // Otherwise it may be out of date.
+		isKey := func(f worker.FailedKey[any]) bool { return f.Key == k.raw }
+		if i := slices.IndexFunc(p.past, isKey); i >= 0 {
+			k.addFailure(p.past[i], "")
+		}
 	}
 }
 
@@ -198,6 +200,28 @@ func (k *keyReport) addFailure(f worker.FailedKey[any], state string) {
 	}
 }
 
+// complete adds to failing or given-up keys what the queue knows of them: when a key comes again, which the
+// lists of pools lack, and the state of a given-up key that is in the queue again.
+func (r *reading) complete(ctx context.Context, keys []keyReport) {
+	for i := range keys {
+		if !r.entry.hasQueue() || ctx.Err() != nil {
+			return
+		}
+		k := &keys[i]
+		r.askQueue(func() {
+			if snapshot, ok := r.entry.queue.SnapshotKey(k.raw); ok {
+				now := newKeyReport(snapshot)
+				if !k.givenUp {
+					now.State = "" // the list says it
+				}
+				now.Attempt, now.Error, now.givenUp = k.Attempt, k.Error, k.givenUp
+				now.FailsSince, now.FailedAt = k.FailsSince, k.FailedAt
+				*k = now
+			}
+		})
+	}
+}
+
 // keyLists returns what the queue and its pools know of their keys. It does not set what finish sets.
 func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
 	q, pools := r.keys, r.poolKeys()
@@ -211,11 +235,9 @@ func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
 		Running: reports(q.Processing), Queued: reports(q.Queued), Waiting: reports(q.Waiting),
 		Failing: []keyReport{}, GivenUp: []keyReport{},
 	}
+	known := func(key any) worker.KeySnapshot[any] { return *cmp.Or(pools.of[key], new(worker.KeySnapshot[any])) }
 	// The queue counts a key that is on hold as being processed.
-	l.Running = slices.DeleteFunc(l.Running, func(k keyReport) bool {
-		_, held := pools.holds[k.raw]
-		return held
-	})
+	l.Running = slices.DeleteFunc(l.Running, func(k keyReport) bool { return known(k.raw).Held != nil })
 	for _, k := range pools.held {
 		l.Held = append(l.Held, keyReport{raw: k.Key})
 	}
@@ -226,20 +248,18 @@ func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
 			}
 		}
 	}
-	for _, f := range pools.failures {
-		switch f.state {
-		case stateFailing:
-			l.Failing = append(l.Failing, keyReport{raw: f.key, Requeues: f.failed.Attempt})
-		case stateGivenUp:
-			l.GivenUp = append(l.GivenUp, keyReport{raw: f.key})
-		}
+	for _, f := range pools.failing {
+		l.Failing = append(l.Failing, keyReport{raw: f.Key, Requeues: f.Attempt})
+	}
+	for _, f := range pools.givenUp {
+		l.GivenUp = append(l.GivenUp, keyReport{raw: f.Key})
 	}
 	// Behind the failing keys whose errors are known come those that only the limiter knows.
 	for _, k := range reports(q.Failing) {
-		if pools.known[k.raw].state != stateFailing {
-			l.Failing = append(l.Failing, k)
+		if i := slices.IndexFunc(l.Failing, func(f keyReport) bool { return f.raw == k.raw }); i >= 0 {
+			l.Failing[i] = k
 		} else {
-			l.Failing[slices.IndexFunc(l.Failing, func(f keyReport) bool { return f.raw == k.raw })] = k
+			l.Failing = append(l.Failing, k)
 		}
 	}
 	for _, keys := range l.all() {

@@ -63,7 +63,14 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 	p.Page = min(max(p.Page, 1), p.Pages)
 	keys = keys[(p.Page-1)*maxKeys:]
 	p.Keys = mapped(keys[:min(maxKeys, len(keys))], knownKey.report)
-	r.completeKeys(ctx, p.Keys)
+	if isSet(p.State) {
+		r.complete(ctx, p.Keys)
+	} else {
+		known := r.poolKeys()
+		for i := range p.Keys {
+			known.describe(&p.Keys[i])
+		}
+	}
 	finish(p.Keys, e.id, now)
 	report := &detailReport{Queue: h.newQueueReport(r, now), Actions: h.actionsOf(r), Errors: filter.error}
 	if filter.error != "" {
@@ -86,25 +93,4 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 		p.Section.Empty = "Not known."
 	}
 	return p
-}
-
-// completeKeys adds what the queue and its pools know of keys. A failing or given-up key is looked up,
-// because the lists of pools do not have the time of its next try. It keeps its state only if it was given up
-// and is in the queue again.
-func (r *reading) completeKeys(ctx context.Context, keys []keyReport) {
-	known := r.poolKeys()
-	for i := range keys {
-		k := &keys[i]
-		fails := k.State == stateFailing
-		if !fails && k.State != stateGivenUp {
-			known.describe(k)
-			continue
-		}
-		if ctx.Err() == nil {
-			r.lookUp(k, known)
-		}
-		if fails || k.State == stateGivenUp {
-			k.State = ""
-		}
-	}
 }

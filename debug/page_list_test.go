@@ -194,10 +194,7 @@ func TestKeysOfAQueue(t *testing.T) {
 		}
 	}
 	wantBody(t, get(h, "?queue=q"), `25 of <a href="?queue=q&amp;state=processing">300</a>, held by workers, longest first`, "<code>0</code>", "5m",
-		"most requeues first", "<code>5002</code>", `25 of <a href="?queue=q&amp;state=queued">700</a>`, `25 of <a href="?queue=q&amp;state=waiting">400</a>`, `href="?keys=250&amp;queue=q"`)
-	if w := get(h, "?queue=q&keys=250"); strings.Contains(w.Body.String(), "Show more keys") {
-		t.Error("there is more than all")
-	}
+		`>25 or more</a>, most requeues first`, "<code>5002</code>", `25 of <a href="?queue=q&amp;state=queued">700</a>`, `25 of <a href="?queue=q&amp;state=waiting">400</a>`)
 }
 
 // The head of a priority queue is in the order in which its keys will be handed out, with priorities and

@@ -152,10 +152,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 		groups, counted := read.countErrors(ctx)
 		r.ErrorGroups, r.Uncounted = groups.sorted(), max(0, read.workers.Failing+read.givenUp()-counted)
 	}
-	// What was given up may be in the queue again.
-	read.askEach(ctx, r.GivenUp, func(k *keyReport, now workqueue.KeySnapshot[any]) {
-		k.State = string(now.State)
-	})
+	read.complete(ctx, r.GivenUp)
 	if query.Has("key") {
 		r.Found = h.search(searching, h.searching, read, query.Get("key"), "", false)
 		finish(r.Found.Keys, e.id, now)
@@ -182,16 +179,6 @@ func (h *Handler) sharing(r *reading) (n int) {
 		}
 	}
 	return n
-}
-
-// HrefAll returns the address of the same page with as many keys as can be had, or "" if that is this one.
-func (r *detailReport) HrefAll() string {
-	for _, keys := range r.all() {
-		if len(*keys) == r.limit && r.limit < maxKeys {
-			return href("queue", r.Queue.ID, "keys", maxKeys, "error", r.Errors)
-		}
-	}
-	return ""
 }
 
 // HrefJSON returns the address of the same as JSON.
@@ -342,7 +329,7 @@ func (r *detailReport) fill(s section, keys []keyReport) section {
 	if s.Set != "" && len(s.Keys) > 0 {
 		s.ForAll = can.only("retry", "forget")
 	}
-	if s.Total <= len(s.Keys) {
+	if len(s.Keys) < r.limit || s.Total == len(s.Keys) {
 		s.State = ""
 	}
 	for i := range s.Keys {

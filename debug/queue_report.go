@@ -71,9 +71,7 @@ type unansweredReport struct {
 	Age   seconds   `json:"age_seconds"`
 	// Key is nil if it is not known.
 	Key *string `json:"key,omitempty"`
-	// OnHold reports that the key is on hold: that it has no answer is meant so.
-	OnHold bool `json:"on_hold,omitempty"`
-	raw    any
+	raw any
 }
 
 // oldest returns the oldest change that no call has answered, or nil.
@@ -82,7 +80,7 @@ func (r *reading) oldest() *unansweredReport {
 	if age == 0 {
 		return nil
 	}
-	u := &unansweredReport{Queue: r.entry.named(), Age: seconds(age), OnHold: r.unansweredOnHold}
+	u := &unansweredReport{Queue: r.entry.named(), Age: seconds(age)}
 	if k := r.unanswered; k != nil {
 		text := cut(keyText(k.Key), maxKey)
 		u.Key, u.raw = &text, k.Key

@@ -44,10 +44,8 @@ type reading struct {
 	workers *worker.Stats
 	// past are the last keys that were failing when a pool ended: the next pool does not know why.
 	past []worker.FailedKey[any]
-	// unanswered is the key of the oldest change of the pools, or nil if it is not known. It may be on hold,
-	// which is no trouble.
-	unanswered       *worker.UnansweredKey[any]
-	unansweredOnHold bool
+	// unanswered is the key of the oldest change of the pools, or nil if it is not known.
+	unanswered *worker.UnansweredKey[any]
 	// pausedGroups are those of the queue, sorted.
 	pausedGroups []string
 
@@ -152,20 +150,6 @@ func (r *reading) askQueue(f func()) {
 	r.noteMissing(began)
 }
 
-// askEach calls f for each of keys that the queue has, with what it knows of the key now.
-func (r *reading) askEach(ctx context.Context, keys []keyReport, f func(k *keyReport, now workqueue.KeySnapshot[any])) {
-	for i := range keys {
-		if !r.entry.hasQueue() || ctx.Err() != nil {
-			return
-		}
-		r.askQueue(func() {
-			if now, ok := r.entry.queue.SnapshotKey(keys[i].raw); ok {
-				f(&keys[i], now)
-			}
-		})
-	}
-}
-
 // read asks e's queue and pools for their numbers, and for up to limit keys of each state. They may block.
 func (h *Handler) read(e *entry, limit int) *reading {
 	r := &reading{entry: e, at: h.clock.Now(), began: time.Now(), keys: &noKeys, workers: &noWorkers}
@@ -232,7 +216,6 @@ func (r *reading) readPools(h *Handler, limit int) {
 			}
 			if s.Stats.OldestUnanswered > r.workers.OldestUnanswered {
 				r.unanswered = s.Unanswered
-				r.unansweredOnHold = r.unanswered != nil && p.SnapshotKey(r.unanswered.Key).Held != nil
 			}
 			sum := r.workers.Plus(s.Stats)
 			r.workers = &sum

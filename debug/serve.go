@@ -172,7 +172,7 @@ var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
 	"href":    href,
 	"plus":    func(a, b int) int { return a + b },
 	"brief":   func(s string) string { return short(s, maxCauses) },
-	"button":  func(action string) string { return buttons[action] },
+	"button":  func(action string) string { return keyActions[action].button },
 	"latest":  slices.Backward[[]workqueue.Cause],
 	"date":    func(t time.Time) string { return t.Format("2006-01-02 15:04:05") + " UTC" },
 	"clock":   func(t time.Time) string { return t.Format("15:04:05") + " UTC" },

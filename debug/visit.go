@@ -59,15 +59,14 @@ func newKeptFailure(k workqueue.GivenUpKey[any]) knownKey {
 	return knownKey{key: k.Key, state: stateGivenUp, failed: failed, kept: true}
 }
 
-// report returns what is shown of the key, without what finish sets.
+// report returns what is shown of the key in the list of its state, without what finish sets.
 func (k knownKey) report() keyReport {
 	r := newKeyReport(k.snapshot)
-	r.raw, r.State = k.key, k.state
+	r.raw = k.key
 	switch k.state {
 	case stateFailing, stateGivenUp:
 		r.addFailure(k.failed, k.state)
 	case stateHeld:
-		r.State = ""
 		r.addHold(k.hold)
 	}
 	return r

@@ -25,8 +25,7 @@ func (q *Queue[T]) AddAfter(item T, duration time.Duration) {
 }
 
 // AddWithPriority is AddWithOpts with a priority and a time. It is for workers that ask for another run of
-// their key, as those of package worker: a key that a worker holds counts as added by that worker. See
-// [AddOpts].MaxDelay.
+// their key, such as those of package worker: as in AddAfter, a held key counts as added by its worker.
 func (q *Queue[T]) AddWithPriority(key T, priority int, after time.Duration) {
 	r := q.newRequest(AddOpts{Priority: priority, After: after})
 	r.byWorker = true
@@ -138,7 +137,7 @@ func (q *Queue[T]) addLocked(k *newKey[T], r *request, now time.Duration) {
 		if r.keepPriority {
 			asked = it.priority
 		}
-		it.set(quiet, r.isQuiet() && (it.has(quiet) || it.state == processing))
+		it.set(quiet, r.Cause != nil && r.Cause.Quiet && (it.has(quiet) || it.state == processing))
 		it.set(failed, it.has(failed) || r.RateLimited)
 	}
 	switch it.state {
@@ -149,7 +148,7 @@ func (q *Queue[T]) addLocked(k *newKey[T], r *request, now time.Duration) {
 		*next, it.added = asked, addedUnknown
 		q.comeLocked(s, it, r, r.time(now), now)
 	case queued, rerun:
-		q.mergePriorityLocked(s, it, next, asked, r, now)
+		q.setPriorityLocked(s, it, next, r.mergePriority(*next, asked), now)
 	case waiting, rerunLater:
 		*next = r.mergePriority(*next, asked)
 		q.comeLocked(s, it, r, r.merge(q.askedTimeLocked(s), now), now)
@@ -177,7 +176,14 @@ func (q *Queue[T]) enterLocked(s keytable.Slot, it *item, k *newKey[T]) {
 // comeLocked makes the key at s, which is not in a line, come at the time asked for, moved by MaxDelay and
 // MinInterval.
 func (q *Queue[T]) comeLocked(s keytable.Slot, it *item, r *request, asked, now time.Duration) {
-	q.noteAddedLocked(s, it, r, now)
+	by := addedByWorker
+	if r.isEvent(it.state.isHeld()) {
+		by = addedByEvent
+	}
+	if now != notRead && it.added < by {
+		it.added = by
+		q.mu.details.At(s).added = now
+	}
 	if r.isBounded() && it.added == addedByEvent {
 		latest := dueloop.AddSaturated(q.mu.details.At(s).added, r.MaxDelay)
 		if it.has(limited) && r.Delay == Latest {
@@ -185,7 +191,7 @@ func (q *Queue[T]) comeLocked(s keytable.Slot, it *item, r *request, asked, now 
 		}
 		asked = min(asked, latest)
 	}
-	it.set(limited, r.mergeLimited(it.has(limited)))
+	it.set(limited, r.RateLimited || it.has(limited) && r.Delay != Replace)
 	at := asked
 	if q.config.MinInterval > 0 {
 		q.mu.details.At(s).asked = asked
@@ -194,11 +200,9 @@ func (q *Queue[T]) comeLocked(s keytable.Slot, it *item, r *request, asked, now 
 	q.dueLocked(s, it, at, now)
 }
 
-// mergePriorityLocked merges the priority of an add into that of the key at s, which is queued or in state
-// rerun.
-func (q *Queue[T]) mergePriorityLocked(s keytable.Slot, it *item, priority *int, asked int, r *request, now time.Duration) {
+// setPriorityLocked changes the priority of the key at s, which is queued or in state rerun.
+func (q *Queue[T]) setPriorityLocked(s keytable.Slot, it *item, priority *int, after int, now time.Duration) {
 	before := *priority
-	after := r.mergePriority(before, asked)
 	if after == before {
 		return
 	}
@@ -207,18 +211,5 @@ func (q *Queue[T]) mergePriorityLocked(s keytable.Slot, it *item, priority *int,
 	q.mu.depths.add(after, 1)
 	if it.line != keytable.None {
 		q.changeLineLocked(s, it, before, after, now)
-	}
-}
-
-// noteAddedLocked notes when the key was first added since its hand-out, by an event if there is one:
-// MaxDelay counts from it.
-func (q *Queue[T]) noteAddedLocked(s keytable.Slot, it *item, r *request, now time.Duration) {
-	by := addedByWorker
-	if r.isEvent(it.state.isHeld()) {
-		by = addedByEvent
-	}
-	if now != notRead && it.added < by {
-		it.added = by
-		q.mu.details.At(s).added = now
 	}
 }

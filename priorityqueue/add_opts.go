@@ -18,9 +18,8 @@ type AddOpts struct {
 	After time.Duration
 
 	// RateLimited makes the key wait for the limiter's delay, or for After if that is positive and shorter.
-	// The limiter is asked only if its answer can matter: not for a key that is queued, nor for one that
-	// waits for the limiter already. For a key that a worker holds, the first rate-limited add since its
-	// hand-out is a failure, as of Fail; later ones are the same.
+	// For a key that a worker holds it is a failure: see "Failures" in the package comment, which also says
+	// when the limiter is not asked.
 	RateLimited bool
 
 	// AtLeast, with RateLimited, is the shortest time that the key waits, whatever After and the limiter say:
@@ -65,9 +64,6 @@ const (
 	Replace
 )
 
-// postpones reports whether the policy can make a key come later than it was to come.
-func (d DelayPolicy) postpones() bool { return d == Latest || d == Replace }
-
 // request is what an add asks for. When it reaches the queue, After includes the limiter's delay.
 type request struct {
 	AddOpts // Delay is not DefaultDelay.
@@ -96,18 +92,14 @@ func (q *Queue[T]) newRequest(o AddOpts) request {
 	return request{AddOpts: o}
 }
 
-// needsTime reports whether r depends on the time: its own, or that of the first add if a later one may put
-// off the key.
+// needsTime reports whether r depends on the time: its own, or that of the first event.
 func (r *request) needsTime() bool { return r.After > 0 || r.RateLimited || r.isBounded() }
 
 // isBounded reports whether MaxDelay bounds the time of a key after r.
-func (r *request) isBounded() bool { return r.MaxDelay > 0 && r.Delay.postpones() }
+func (r *request) isBounded() bool { return r.MaxDelay > 0 && r.Delay != Earliest }
 
 // isRetry reports whether r counts in Stats.Retries.
 func (r *request) isRetry() bool { return r.After > 0 || r.RateLimited || r.keepPriority }
-
-// isQuiet reports whether r does not interrupt the worker that holds the key.
-func (r *request) isQuiet() bool { return r.Cause != nil && r.Cause.Quiet }
 
 // isEvent reports whether MaxDelay counts from r. See AddOpts.MaxDelay.
 func (r *request) isEvent(held bool) bool {
@@ -137,14 +129,7 @@ func (r *request) merge(before, now time.Duration) time.Duration {
 	}
 }
 
-// mergeLimited reports whether the key waits for the limiter's time after r, if before says that for the time
-// before r.
-func (r *request) mergeLimited(before bool) bool {
-	return r.RateLimited || before && r.Delay != Replace
-}
-
-// mergePriority returns the new priority of a key whose priority was before, if r asks for the priority
-// asked.
+// mergePriority returns the new priority of a key with the priority before, of which r asks for another.
 func (r *request) mergePriority(before, asked int) int {
 	if r.SetPriority {
 		return asked

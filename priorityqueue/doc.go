@@ -84,10 +84,11 @@
 // not behind it, and W the sum of the weights of the groups. Time for which its group is blocked does not
 // count.
 //
-// A key that is raised in such a queue leaves its group's turn at the old priority, and waits for one at the
-// new. If no other queued key is as old, less Aging for each level of priority, it comes next. Otherwise the
-// priorities of those keys come first, and it comes later than it would have if the other groups' turns there
-// are longer than what was left before its turn at the old priority: by n·W keys at most.
+// In such a queue a raise can make a key come later, because the key leaves its group's turn at the old
+// priority for one at the new. If all other queued keys are then behind it by age and priority, it comes
+// next: a raise that is high enough always helps. Otherwise those that are not behind it come first, with the
+// turns of their priorities. These are at most n·W keys as above, and may be more than were left before the
+// key's turn at the old priority.
 //
 // # Costs
 //

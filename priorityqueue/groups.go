@@ -72,12 +72,8 @@ func (q *Queue[T]) placeGroupLocked(g *group, wasBlocked bool) {
 // many keys as its group weighs before the next one's turn. A line that begins to have queued keys is the
 // last of the round.
 
-// joinRingLocked makes line n the last of the round among those of its priority. Without groups, it and
-// leaveRingLocked do nothing.
+// joinRingLocked makes line n the last of the round among those of its priority.
 func (q *Queue[T]) joinRingLocked(n keytable.Slot) {
-	if q.config.Group == nil {
-		return
-	}
 	e := q.mu.lines.At(n)
 	e.Value.turnLeft = 0
 	_, ring, _ := q.mu.rings.FindOrInsert(keytable.HashOf(e.Key.priority), e.Key.priority)
@@ -85,9 +81,6 @@ func (q *Queue[T]) joinRingLocked(n keytable.Slot) {
 }
 
 func (q *Queue[T]) leaveRingLocked(n keytable.Slot) {
-	if q.config.Group == nil {
-		return
-	}
 	priority := q.mu.lines.At(n).Key.priority
 	r, ring := q.mu.rings.Find(keytable.HashOf(priority), priority)
 	q.mu.ringLinks.Remove(&ring.Value, n)
@@ -96,8 +89,8 @@ func (q *Queue[T]) leaveRingLocked(n keytable.Slot) {
 	}
 }
 
-// turnLocked returns the line whose turn it is among those of the same priority as line n, and counts a key
-// that it hands out.
+// turnLocked returns the line whose turn it is among those of the priority of line n, and counts a key that
+// is taken from it.
 func (q *Queue[T]) turnLocked(n keytable.Slot) keytable.Slot {
 	priority := q.mu.lines.At(n).Key.priority
 	_, ring := q.mu.rings.Find(keytable.HashOf(priority), priority)

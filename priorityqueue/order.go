@@ -22,7 +22,8 @@ import (
 // Ranks do not change as time passes, so no timer moves lines. A line's keys stand in the order in which they
 // took their places, so the first queued one decides.
 //
-// With PlaceOfAdd, a key in state rerun stands in its line, and is stepped over until it is queued.
+// A key that is ahead by age when its priority is raised stays in its old line: see changeLineLocked. With
+// PlaceOfAdd, a key in state rerun stands in its line, and is stepped over until it is queued.
 
 // lineKey is what a line is found by. Without groups the group is None.
 type lineKey struct {
@@ -93,6 +94,7 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, it *item) {
 
 // changeLineLocked moves the key at s, which stands in a line, to the end of the line of its new priority. If
 // the key is ahead of that place by its age, it stays where it is: a higher priority must not cost it time.
+// (With groups it can all the same: see the package comment.)
 func (q *Queue[T]) changeLineLocked(s keytable.Slot, it *item, before, after int, now time.Duration) {
 	if q.config.Aging > 0 && after > before {
 		here := q.rank(q.mu.details.At(s).placed, q.mu.lines.At(it.line).Key.priority)
@@ -144,7 +146,7 @@ func (q *Queue[T]) nextKeyLocked(s keytable.Slot) keytable.Slot { return q.links
 
 func (q *Queue[T]) linksLocked(s keytable.Slot) *keytable.Links { return &q.mu.keys.At(s).Value.links }
 
-// nextLocked returns the key to be handed out next. There must be one.
+// nextLocked returns the key to be handed out next, and counts it in its group's turn. There must be one.
 func (q *Queue[T]) nextLocked() keytable.Slot {
 	n := q.mu.order.First().Slot
 	if q.config.Group != nil {
@@ -191,32 +193,36 @@ func (q *Queue[T]) deleteLineLocked(n keytable.Slot) {
 func (q *Queue[T]) placeLineLocked(n keytable.Slot) {
 	e := q.mu.lines.At(n)
 	l := &e.Value
-	before, after := l.in, &q.mu.order
+	from, to := l.in, &q.mu.order
 	switch {
 	case l.queued == 0:
-		after = nil
+		to = nil
 	case q.config.Group != nil && q.mu.groups.At(e.Key.group).Value.isBlocked():
-		after = &q.mu.blocked
+		to = &q.mu.blocked
 	}
-	if after == before {
-		if after != nil && q.config.Aging > 0 {
-			after.Replace(q.entryLocked(n, q.firstQueuedLocked(l)))
+	if from == to {
+		if to != nil && q.config.Aging > 0 {
+			to.Replace(q.entryLocked(n, q.firstQueuedLocked(l)))
 		}
 		return
 	}
-	l.in = after
-	switch before {
+	l.in = to
+	switch from {
 	case &q.mu.order:
 		q.mu.order.Remove(n)
-		q.leaveRingLocked(n)
+		if q.config.Group != nil {
+			q.leaveRingLocked(n)
+		}
 	case &q.mu.blocked:
 		q.mu.blocked.Remove(n)
 		q.mu.blockedKeys -= l.queued
 	}
-	switch after {
+	switch to {
 	case &q.mu.order:
 		q.mu.order.Push(q.entryLocked(n, q.firstQueuedLocked(l)))
-		q.joinRingLocked(n)
+		if q.config.Group != nil {
+			q.joinRingLocked(n)
+		}
 	case &q.mu.blocked:
 		q.mu.blocked.Push(q.entryLocked(n, q.firstQueuedLocked(l)))
 		q.mu.blockedKeys += l.queued

@@ -42,26 +42,27 @@ const (
 
 func (s state) isHeld() bool { return s == processing || s == rerun || s == rerunLater }
 
-// item is what the queue knows of every key, and details is what it knows of some. What a field means is said
-// here for the states in which it means something. In others it is zero where the table says so, and anything
-// where not. A key "comes again" in the states rerun and rerunLater.
+// item is what the queue knows of every key. details are about keys that have waited or are added while held
+// and, with Aging or MinInterval, about all. A field has a meaning in the states that are listed here, where
+// "again" stands for rerun and rerunLater, and "held" for these and processing. In other states line is None
+// and limited false; whatever else is there is left over.
 //
-//	field          in the states                 is
-//	priority       queued, waiting               that of the next hand-out
-//	               held                          that with which the key was handed out
-//	line           queued; rerun by PlaceOfAdd   the line in which the key stands, otherwise None
-//	links          the same, and resting         its neighbours there
-//	added          all but resting               what details.added is
-//	limited        waiting, rerunLater           the key's time has the limiter's delay in it, otherwise false
-//	failed         held                          a failure was counted since the hand-out
-//	quiet          comes again                   all adds since the hand-out were quiet: they do not interrupt
-//	noted          all but resting               there is a note: causes, or somebody waits for the next add
-//	rerunPriority  comes again                   the priority of the next hand-out
-//	placed         like line, with Aging         when the key took its place there
-//	details.added  unless addedUnknown           when the key was first added since its last hand-out
-//	started        all, with MinInterval         when the key was last handed out, or longAgo
-//	asked          waiting, rerunLater,          when the key is to come. It is in due with this time, or with
-//	               with MinInterval              the end of its interval if that is later
+//	field          states                       meaning
+//	priority       queued, waiting              that of the next hand-out
+//	               held                         that with which the key was handed out
+//	line           queued; rerun by PlaceOfAdd  the line in which the key stands
+//	links          the same; resting            its neighbours there
+//	limited        waiting, rerunLater          the time at which the key comes has the limiter's delay in it
+//	failed         held                         a failure was counted since the hand-out
+//	quiet          again                        all adds since the hand-out were quiet: they do not interrupt
+//	noted          all but resting              there is a note: causes, or somebody waits for the next add
+//	added          queued, waiting, again       whose add details.added is about
+//	details.added  the same                     when the key was first added since its last hand-out
+//	rerunPriority  again                        the priority of the next hand-out
+//	placed         like line, with Aging        when the key took its place there
+//	started        all, with MinInterval        when the key was last handed out, or longAgo
+//	asked          waiting, rerunLater, with    when the key is to come: it is in due with this time, or with
+//	               MinInterval                  the end of its interval if that is later
 type item struct {
 	priority int
 	line     keytable.Slot
@@ -94,8 +95,7 @@ func (f *flags) set(one flags, on bool) {
 	}
 }
 
-// addedBy is whose add details.added is about. The greater counts: events, which MaxDelay bounds, before
-// worker and limiter.
+// addedBy is who added a key. MaxDelay bounds events, so they count before worker and limiter.
 type addedBy uint8
 
 const (

@@ -18,13 +18,11 @@ import (
 // kubernetes/kubernetes#112325.)
 //
 // A rate-limited add of a key that a worker holds says that the worker has failed, as Fail does:
-// controller-runtime's controllers say it so. The queue counts it once a hand-out, whether or not an event
-// has brought the key meanwhile. What it keeps as the end of the failure's delay is what the add itself asks
-// for, with After, AtLeast and MaxDelay.
+// controller-runtime's controllers say it so. The delay that is counted is the one that is served: the
+// limiter's, or what After, AtLeast and MaxDelay make of it.
 
-// AddRateLimited adds item after the limiter's delay. A key that a worker holds keeps the priority of its
-// hand-out, and this is a failure as of Fail; any other gets priority 0. The limiter is asked only if its
-// answer can matter: see [AddOpts].RateLimited.
+// AddRateLimited adds item after the limiter's delay: see [AddOpts].RateLimited. A key that a worker holds
+// keeps the priority of its hand-out, any other gets priority 0.
 func (q *Queue[T]) AddRateLimited(item T) {
 	r := q.newRequest(AddOpts{RateLimited: true})
 	r.keepPriority = true

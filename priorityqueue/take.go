@@ -47,7 +47,8 @@ func (q *Queue[T]) take(done <-chan struct{}) (key T, priority int, err error) {
 	return e.Key, e.Value.priority, nil
 }
 
-// awaitLocked waits until a key can be handed out, or there is an error to return. It returns the time.
+// awaitLocked waits until a key can be handed out, or there is an error to return. It returns the time, which
+// it has read again if it has slept.
 func (q *Queue[T]) awaitLocked(done <-chan struct{}, now time.Duration) (time.Duration, error) {
 	for !q.canTakeLocked() {
 		if q.isExhaustedLocked() {

@@ -1,6 +1,6 @@
--- Executes one batch of a replica's operations, atomically and once. This is the first of three files that make one script. It decides
--- whether to execute the batch, and reads the clocks. operations.lua executes the operations. handout.lua takes keys back from dead
--- replicas, hands out keys, writes everything back and replies.
+-- Executes one batch of a replica's operations, atomically and once. This is the first of three files that make one script. It
+-- decides whether to execute the batch, and reads the clocks. operations.lua executes the operations. handout.lua takes keys back
+-- from dead replicas, hands out keys, writes everything back and replies.
 --
 -- A key (of the queue, not of Redis) has one of the states of package workqueue. STATES keeps it as a string:
 --
@@ -13,16 +13,14 @@
 -- with 16 digits; a <fence> is one, too, or a little more. A <session> has 11 characters: it is one life of one replica, which holds
 -- keys while its lease lives.
 --
--- The script writes states and places last, in an order that loses no key wherever it is interrupted: a key enters the line before it gets
--- its new state, and leaves its former place after that. docs/replicas.md says what becomes of a shard that has lost a part of these.
---
--- A shard's data share a hash tag. All that must not be lost is in KEYS, so that a cluster refuses the script (TRYAGAIN) while only
--- some of the keys have moved to another node.
+-- The script writes states and places last, in an order that loses no key wherever it is interrupted. docs/replicas.md says what
+-- becomes of a shard that has lost a part of its data. These share a hash tag, and all that must not be lost is in KEYS, so that a
+-- cluster refuses the script (TRYAGAIN) while only some of them have moved to another node.
 
 local META, STATES, LINE, DELAYS, FAILURES, RETRIES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local LEASES, HELD, SLEEPERS, ASIDE, REPLIES, GONE = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local GIVEN, TROUBLES, NOTES, WAKE = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
---   META      hash: the fields that are read by their names below, and name:<session>, the name of a session's replica
+--   META      hash: the fields NUMBERS below, and name:<session>, the name of a session's replica
 --   STATES    hash: key -> state                          LINE      sorted set: queued key -> its place, see placeOf
 --   DELAYS    sorted set: key -> when it is due           ASIDE     set: keys that a replica could not decode
 --   FAILURES  sorted set: key -> number of failures       RETRIES   sorted set: key -> when the delay of the last one ends
@@ -32,20 +30,16 @@ local GIVEN, TROUBLES, NOTES, WAKE = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
 --   REPLIES   hash: session -> seq of its last batch, when its lease ends, and the reply to that batch
 --   GONE      sorted set: session that has ended -> when its reply is forgotten, on the lease clock
 --   GIVEN     sorted set: key that was given up -> when
---   TROUBLES  hash: r<key> -> the number of attempts and the error of a key that was given up; l<key> -> how often in a row its lease was
---             lost, see lose
+--   TROUBLES  hash: r<key> -> the attempts and the error of a key that was given up; l<key> -> how often in a row its lease was lost
 --   NOTES     hash: n<key> -> why the key was added, for its next hand-out; h<key> -> the same of the hand-out that is held; and the
 --             priority, unless that is zero: p<key> of the next hand-out, q<key> of the one that is held, w<key> of a key that waits
---
 -- Only WAKE has a time to live: a server whose clock is set forward would delete the others too early.
 
 -- A long entry in each hash and sorted set. Redis keeps small ones as lists, and scans those at each look-up, unless an entry is long.
 local FILLER = string.rep('\0', 80)
 
--- ARGV: the session, the seq of its batch, the lease in microseconds, how many keys the replica wants, flags, its settings, what all
--- replicas must have in common, and the operations.
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
-local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8
+local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8 -- The description is what all replicas must have in common.
 local asleep = string.find(flags, 'r', 1, true) -- The session is in SLEEPERS, as far as the replica knows.
 local wantsAll = string.find(flags, 'o', 1, true) -- The batch asks for the numbers that not every reply has.
 local limitsStarts = string.find(flags, 's', 1, true) -- The settings have a start limit.
@@ -81,68 +75,53 @@ elseif not isFirst and not isCheck then
 	return 'LOST'
 end
 
--- The fields of META:
+-- The fields of META, beside the names of sessions:
 --   description  what all replicas must have in common     pausedUntil  when the queue's pause ends, FOREVER without an end
 --   pausedBy     when that was set, and by which replica   limitedAt    since when the start limit holds keys back
 --   keeper       the session that wakes at keeperCalls     leaseTime    the lease clock
 --   time         the queue's clock at the last batch       offset       how far that clock is ahead of the server's
 --   fence        the last fence or place                   dirty        how many keys are processing+dirty
 --   repaired     how many entries were repaired            repairAt     where the scan for such entries goes on
+--   leaseChecked the session that was looked at last, whether its lease is lost
 --   tokens       what the token bucket had at filled       startsAt     see the start limit in handout.lua
-local description, pausedUntil, keeper, keeperCalls, timeBefore, offsetBefore, leaseTime, fence, dirty, repairedBefore, tokens, filled, startsAt, limitedAt = unpack(call(
-	'HMGET', META, 'description', 'pausedUntil', 'keeper', 'keeperCalls', 'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'tokens', 'filled',
-	'startsAt', 'limitedAt'))
+local NUMBERS = {
+	'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limitedAt', 'keeperCalls', 'tokens', 'filled', 'startsAt',
+}
+local found, meta = call('HMGET', META, 'description', 'keeper', unpack(NUMBERS)), {}
+local description, keeper = found[1], found[2]
 if description and description ~= DESCRIPTION then
 	return 'REFUSED ' .. description .. ', in the field description of ' .. META
 end
-
--- number returns a field of META as a number. foreign becomes the name of a field that is none: another program has written that.
-local foreign
-local function number(field, value)
-	local n = tonumber(value)
-	if n and n >= -2 ^ 53 and n <= 2 ^ 53 then
-		return n
+for i, field in ipairs(NUMBERS) do
+	local n = tonumber(found[i + 2] or 0)
+	if not (n and n >= -2 ^ 53 and n <= 2 ^ 53) then
+		return redis.error_reply('ERR another program has written the field ' .. field .. ' of ' .. META .. ', which must be a number')
 	end
-	foreign = field
-	return 0
+	meta[field] = n
 end
-if not leaseTime then -- Without a lease clock, leases that others have would last as long as the lost clock has run.
+if meta.leaseTime == 0 then -- Without a lease clock, leases that others have would last as long as the lost clock has run.
 	local last = call('ZRANGE', LEASES, -1, -1, 'WITHSCORES')[2]
-	leaseTime = last and math.max(0, last - lease)
+	meta.leaseTime = last and math.max(0, last - lease) or 0
 end
-keeperCalls, offsetBefore, leaseTime = number('keeperCalls', keeperCalls or 0), number('offset', offsetBefore or 0), number('leaseTime', leaseTime or 0)
-startsAt, limitedAt = number('startsAt', startsAt or 0), number('limitedAt', limitedAt or 0)
-pausedUntil = number('pausedUntil', pausedUntil or 0)
-fence, dirty, repairedBefore = number('fence', fence or 0), number('dirty', dirty or 0), number('repaired', repairedBefore or 0)
-tokens, filled = tokens and number('tokens', tokens), filled and number('filled', filled)
 
 -- The queue's clock never goes back. So nothing waits longer when the server's clock is set back.
 local time = call('TIME')
-local now = time[1] * 1000000 + time[2] + offsetBefore
-timeBefore = number('time', timeBefore or now)
-local offset = offsetBefore + math.max(0, timeBefore - now)
-now = math.max(now, timeBefore)
-if foreign then
-	return redis.error_reply('ERR another program has written the field ' .. foreign .. ' of ' .. META .. ', which must be a number')
-end
+local now = time[1] * 1000000 + time[2] + meta.offset
+local before = meta.time > 0 and meta.time or now
+local offset = meta.offset + math.max(0, before - now)
+now = math.max(now, before)
 
 -- The lease clock moves at most half a lease from batch to batch, and live replicas send a batch every third of a lease. So no lease
 -- ends because the server's clock was set, or because the server hung or was down.
-local leaseClock = leaseTime + math.min(now - timeBefore, lease / 2)
-fence = math.max(fence, now)
-local repaired, since, FOREVER = 0, digits(now), 2 ^ 53
+local leaseClock = meta.leaseTime + math.min(now - before, lease / 2)
+local fence, dirty, repaired, since, FOREVER = math.max(meta.fence, now), meta.dirty, 0, digits(now), 2 ^ 53
 
 if isFirst or isCheck then
 	-- A user who may not call a command must find out before the first write. (Rights may change later: see knownFence.)
-	for _, command in ipairs(redis.acl_check_cmd and {
-		{ 'HGET', META, '' }, { 'HMGET', META, '' }, { 'HSET', META, '', '' }, { 'HDEL', META, '' }, { 'HLEN', META },
-		{ 'HSCAN', META, 0 }, { 'ZSCORE', HELD, '' }, { 'ZADD', HELD, 0, '' }, { 'ZREM', HELD, '' }, { 'ZCARD', HELD },
-		{ 'ZRANGE', HELD, 0, 0 }, { 'ZRANGEBYSCORE', HELD, 0, 0 }, { 'ZRANGEBYLEX', HELD, '-', '+' }, { 'RPUSH', WAKE, '' },
-		{ 'ZREMRANGEBYRANK', LINE, 0, 0 }, { 'LLEN', WAKE }, { 'SADD', ASIDE, '' }, { 'SREM', ASIDE, '' }, { 'SPOP', ASIDE, 1 }, { 'SCARD', ASIDE },
-		{ 'SISMEMBER', ASIDE, '' }, { 'SRANDMEMBER', ASIDE }, { 'PEXPIRE', WAKE, 1 },
-	} or {}) do
-		if not redis.acl_check_cmd(unpack(command)) then
-			return redis.error_reply('NOPERM the queue needs the command ' .. command[1])
+	for command in string.gmatch('HGET HMGET HSET HDEL HLEN HSCAN ZSCORE ZADD ZREM ZCARD ZRANGE ZRANGEBYSCORE ZRANGEBYLEX ' ..
+		'ZREMRANGEBYRANK RPUSH LLEN PEXPIRE SADD SREM SPOP SCARD SISMEMBER SRANDMEMBER', '%u+') do
+		if redis.acl_check_cmd and not redis.acl_check_cmd(command, META) then
+			return redis.error_reply('NOPERM the queue needs the command ' .. command)
 		end
 	end
 	if isCheck then
@@ -164,11 +143,4 @@ if full then
 	end
 	call('HDEL', REPLIES, FILLER)
 	call('ZADD', LEASES, whole(leaseEnds), session)
-end
-if isFirst then
-	call('HSET', STATES, FILLER, '')
-	call('ZADD', HELD, 0, FILLER)
-	for _, set in ipairs({ DELAYS, FAILURES, RETRIES }) do
-		call('ZADD', set, 'inf', FILLER)
-	end
 end

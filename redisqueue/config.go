@@ -181,7 +181,7 @@ func (c *Config[T]) settings() string {
 	forgetAfter := positiveOr(b.ForgetAfter, max(2*min(longest, math.MaxInt64/2), 10*time.Minute)) // min: no overflow
 	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 	part := func(n int) int { return (max(n, 1)-1)/c.Shards + 1 } // of each shard
-	return fmt.Sprintf("base=%.3f max=%.3f factor=%g jitter=%d forget=%.3f limit=%g burst=%d losses=%d keep=%d keepfor=%.3f step=%.0f startrate=%g startburst=%d",
+	return fmt.Sprintf(" base=%.3f max=%.3f factor=%g jitter=%d forget=%.3f limit=%g burst=%d losses=%d keep=%d keepfor=%.3f step=%.0f startrate=%g startburst=%d",
 		micros(base), micros(longest), min(max(factor, 1), 1e300), b.Jitter, micros(forgetAfter),
 		max(c.Limit, 0)/float64(c.Shards), min(int64(part(c.Burst)), 1<<50), c.MaxLostLeases, part(c.GivenUpLimit), micros(c.GivenUpAge),
 		micros(c.PriorityStep), c.StartLimit.Rate/float64(c.Shards), part(c.StartLimit.Burst))

@@ -26,14 +26,13 @@ local function lose(holder, key, state)
 	end
 end
 
--- Sessions whose leases have ended lose their keys. A busy replica looks for such sessions with one batch in four. The seq of a
--- session's last batch is kept, because its replica may send that batch again.
-local reclaims = not tool and (opCount == 0 or seq % 4 == 1)
-if not tool and (opCount == 0 or tidies) then
+if isFirst or not tool and (opCount == 0 or tidies) then
+	local lost = call('HSETNX', STATES, FILLER, '') + call('ZADD', HELD, 0, FILLER)
 	for _, set in ipairs({ DELAYS, FAILURES, RETRIES }) do -- The numbers count on it.
-		repaired = repaired + call('ZADD', set, 'inf', FILLER)
+		lost = lost + call('ZADD', set, 'inf', FILLER)
 	end
-	-- A session that holds keys has a lease. Each such batch checks one of them: a lost lease is restored from the session's last reply.
+	repaired = repaired + (meta.time > 0 and lost or 0)
+	-- A session that holds keys has a lease. Each such batch checks one session, and restores a lost lease from the last reply.
 	local after = call('HGET', META, 'leaseChecked') or ''
 	local member = call('ZRANGEBYLEX', HELD, '(' .. (after > FILLER and after or FILLER), '+', 'LIMIT', 0, 1)[1]
 	local holder = member and sub(member, 1, 11)
@@ -47,8 +46,11 @@ if not tool and (opCount == 0 or tidies) then
 		call('HSET', META, 'leaseChecked', checked)
 	end
 end
-local ended = reclaims and call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS) or {}
-for _, dead in ipairs(ended) do
+
+-- Sessions whose leases have ended lose their keys. A busy replica looks for such sessions with one batch in four. The seq of a
+-- session's last batch is kept, because its replica may send that batch again.
+local reclaims = not tool and (opCount == 0 or seq % 4 == 1)
+for _, dead in ipairs(reclaims and call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, SESSIONS) or {}) do
 	local quit = call('ZSCORE', LEASES, dead) + 0 < 0
 	local last = call('HGET', REPLIES, dead)
 	local lost, all = readSome(chores, heldBy(dead))
@@ -60,7 +62,7 @@ for _, dead in ipairs(ended) do
 		if not state then -- The server has lost the state alone.
 			add(key)
 			repaired = repaired + 1
-		elseif not isHeld(state) or holderOf(state) ~= dead then
+		elseif not isHeldBy(dead, state) then
 			-- HELD still has what this batch has released.
 		elseif quit then
 			putBack(dead, key, state)
@@ -77,8 +79,8 @@ for _, dead in ipairs(ended) do
 	call('HDEL', META, 'name:' .. dead)
 	call('ZADD', GONE, whole(leaseClock + REMEMBER), dead)
 	if last then
-		local refused = find(last, '^%d+ %-?%d+ FULL') and ' FULL' or '' -- The replica must know it, or it takes the adds for executed.
-		call('HSET', REPLIES, dead, string.match(last, '^%d+') .. ' -1 GONE' .. refused)
+		-- That the server was full the replica must know, or it takes the adds for executed.
+		call('HSET', REPLIES, dead, string.match(last, '^%d+') .. ' -1 GONE' .. (string.match(last, '^%d+ %-?%d+( FULL)') or ''))
 	end
 end
 
@@ -103,63 +105,52 @@ end
 
 -- Forget keys that were given up too long ago, and the oldest of too many.
 if tidies or gaveUp and not tool then
-	givenUp = givenUp or call('ZCARD', GIVEN)
-	local excess, old = math.min(givenUp - setting('keep'), 64), {}
-	if excess > 0 then
-		old = call('ZRANGE', GIVEN, 0, excess - 1)
-	elseif givenUp > 0 then
-		old = call('ZRANGEBYSCORE', GIVEN, '-inf', digits(now - setting('keepfor')), 'LIMIT', 0, 64)
-	end
-	for _, key in ipairs(old) do
+	local excess = math.min(call('ZCARD', GIVEN) - setting('keep'), 64)
+	for _, key in ipairs(excess > 0 and call('ZRANGE', GIVEN, 0, excess - 1) or
+		call('ZRANGEBYSCORE', GIVEN, '-inf', digits(now - setting('keepfor')), 'LIMIT', 0, 64)) do
 		dropGivenUp(key)
 	end
 end
 
 -- The start limit is a token bucket. startsAt is when the bucket is full again. So tokens are there for startBurst hand-outs, less those
 -- in the time until then.
-local startRate, startBurst, interval, allowed = 0, 0, 0, math.huge
-if limitsStarts then -- The settings are read only when they are needed: that takes a few microseconds.
+local startsAt, startRate, startBurst, interval, allowed = math.max(meta.startsAt, now), 0, 0, 0, math.huge
+if limitsStarts then
 	startRate, startBurst = setting('startrate'), setting('startburst')
-	interval, startsAt = 1000000 / startRate, math.max(startsAt, now)
+	interval = 1000000 / startRate
 	allowed = math.max(0, math.floor(startBurst - (startsAt - now) / interval + 1e-6))
 end
 
 -- Hand out keys: those of the line, in the order of their places. Keys that this batch puts back come before all others.
 local got, bytes, popped = 0, 0, 0
-local paused, failing = pausedUntil > now, nil
+local paused, failing = meta.pausedUntil > now, call('ZCARD', FAILURES) > 1
 local function wants() return not paused and got < want and got < allowed and bytes < BYTES end
-local moves = {} -- arguments for HSET of NOTES
+local dropped = {} -- fields of NOTES: the notes of queued keys that are handed out
 local function handOut(key)
 	fence = fence + 1
 	local itsFence = digits(fence)
-	local failures, delay = 0, 0
-	if failing == nil then
-		failing = call('ZCARD', FAILURES) > 1
-	end
+	local failures, delay, causes, rank = 0, 0, '', '0'
 	if failing then
 		failures, delay = failuresOf(key)
 	end
-	local causes, rank
 	if noted then
 		local notes = call('HMGET', NOTES, 'n' .. key, 'p' .. key)
-		causes, rank = notes[1], notes[2]
-		if causes then
-			moves[#moves + 1], moves[#moves + 2], dropped[#dropped + 1] = 'h' .. key, causes, 'n' .. key
+		causes, rank = notes[1] or '', notes[2] or '0'
+		for i, field in ipairs({ 'h' .. key, 'q' .. key }) do
+			if notes[i] then
+				call('HSET', NOTES, field, notes[i])
+			end
 		end
-		if rank then
-			moves[#moves + 1], moves[#moves + 2], dropped[#dropped + 1] = 'q' .. key, rank, 'p' .. key
-		end
+		dropped[#dropped + 1], dropped[#dropped + 2] = 'n' .. key, 'p' .. key
 	end
 	-- The state of a queued key is <since>.
 	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. states[key] .. ' ' .. whole(failures) .. ' ' .. whole(delay) .. ' ' ..
-		(rank or '0') .. ' ' .. #(causes or '') .. ' ' .. key .. (causes or '')
+		rank .. ' ' .. #causes .. ' ' .. key .. causes
 	results[#results + 1] = result
 	set(key, 'p' .. session .. itsFence)
 	got = got + 1
 	bytes = bytes + #result
-	local member = session .. key
-	held[2 * got - 1], held[2 * got] = '0', member
-	holds[member] = true
+	held[2 * got - 1], held[2 * got] = '0', session .. key
 end
 
 -- While the line is empty and no key has a priority, what this batch queues need not enter the line to be handed out.
@@ -168,12 +159,12 @@ local first = 1
 if queued == 0 and not noted then
 	while wants() and #front > 0 do
 		local key = table.remove(front)
-		if isQueued(key) then
+		if isQueued(states[key]) then
 			handOut(key)
 		end
 	end
 	while wants() and first <= #tail do
-		if isQueued(tail[first]) then
+		if isQueued(states[tail[first]]) then
 			handOut(tail[first])
 		end
 		first = first + 1
@@ -182,14 +173,14 @@ end
 local places = {} -- arguments for ZADD of LINE
 for i = first, #tail do
 	local key = tail[i]
-	if isQueued(key) then
+	if isQueued(states[key]) then
 		places[#places + 1], places[#places + 2] = whole(placeOf(key)), key
 	end
 end
 each('ZADD', LINE, places)
 local head = #front > 0 and (call('ZRANGE', LINE, 0, 0, 'WITHSCORES')[2] or fence)
 for i, key in ipairs(front) do -- The last one comes first.
-	if isQueued(key) then
+	if isQueued(states[key]) then
 		call('ZADD', LINE, whole(math.max(head - i, -2 ^ 53)), key)
 	end
 end
@@ -208,7 +199,7 @@ while wants() do
 			set(key, since)
 			repaired = repaired + 1
 		end
-		if isQueued(key) then
+		if isQueued(states[key]) then
 			handOut(key)
 		else
 			repaired = repaired + 1 -- An interrupted batch has handed it out.
@@ -238,22 +229,17 @@ each('HDEL', STATES, absent)
 if popped > 0 then
 	call('ZREMRANGEBYRANK', LINE, 0, popped - 1)
 end
-if noted then
-	each('HDEL', NOTES, dropped)
-	each('HSET', NOTES, moves)
-end
+each('HDEL', NOTES, dropped)
 local noLongerHeld = {}
 for _, member in ipairs(released) do
-	if not holds[member] then
+	if not isHeldBy(sub(member, 1, 11), states[sub(member, 12)]) then
 		noLongerHeld[#noLongerHeld + 1] = member
 	end
 end
 each('ZREM', HELD, noLongerHeld)
-local passed = {}
 for key in pairs(due) do
-	passed[#passed + 1] = key
+	call('ZREM', DELAYS, key)
 end
-each('ZREM', DELAYS, passed)
 
 -- A key with a state is either in the line or in HELD, as the numbers show. If they do not, an interrupted batch or a lost part of the
 -- data has left keys without their place: a scan finds them in steps.
@@ -265,8 +251,6 @@ if processing <= 0 then
 	processing, dirty = 0, 0
 end
 if call('HLEN', STATES) - 1 ~= processing + queued then
-	call('HSET', STATES, FILLER, '')
-	call('ZADD', HELD, 0, FILLER)
 	local step = call('HSCAN', STATES, string.match(call('HGET', META, 'repairAt') or '', '^%d+$') or '0', 'COUNT', 64)
 	call('HSET', META, 'repairAt', step[1])
 	for i = 1, #step[2], 2 do
@@ -291,7 +275,7 @@ if limitsStarts then
 		call('HSET', META, 'startsAt', whole(math.ceil(startsAt)))
 	end
 end
-if not tool and limited ~= (limitedAt > 0) then
+if not tool and limited ~= (meta.limitedAt > 0) then
 	call('HSET', META, 'limitedAt', limited and since or 0)
 end
 
@@ -311,13 +295,13 @@ end
 
 -- A sleeper, the keeper, calls at keeperCalls, when the next key is due, or a pause ends, or tokens of the start limit are there: this
 -- session if it sleeps, else, if need be, one that is woken.
-waiting = waiting or call('ZCARD', DELAYS) - 1
+local waiting = call('ZCARD', DELAYS) - 1
 local nextDue, at = -1, math.huge
 if waiting > 0 then
 	at = math.min(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2] + 0, 2 ^ 53) -- It may be infinite.
 end
-if queued > 0 and paused and pausedUntil < FOREVER then
-	at = math.min(at, pausedUntil)
+if queued > 0 and paused and meta.pausedUntil < FOREVER then
+	at = math.min(at, meta.pausedUntil)
 elseif limited then -- Not for each token: those of ten milliseconds come together, if the bucket has room for them.
 	local tokens = math.max(1, math.min(queued, startBurst, math.floor(startRate / 100)))
 	at = math.min(at, math.max(now + 1, math.ceil(startsAt - (startBurst - tokens) * interval)))
@@ -325,47 +309,44 @@ end
 if at < math.huge then
 	nextDue = math.max(0, at - now)
 	local sleeps = call('SISMEMBER', SLEEPERS, session) == 1
-	if sleeps or not keeper or keeperCalls > at or call('SISMEMBER', SLEEPERS, keeper) == 0 then
-		local before = keeper
+	if sleeps or not keeper or meta.keeperCalls > at or call('SISMEMBER', SLEEPERS, keeper) == 0 then
 		keeper = sleeps and session or call('SRANDMEMBER', SLEEPERS)
+		if keeper then
+			call('HSET', META, 'keeper', keeper, 'keeperCalls', whole(at))
+		end
 		if keeper and not sleeps then
 			wake(keeper)
-		end
-		if keeper and (keeper ~= before or at ~= keeperCalls) then
-			call('HSET', META, 'keeper', keeper, 'keeperCalls', whole(at))
 		end
 	end
 end
 
 -- These numbers cost time, so they are read only for a batch that asks for them.
-local allRepaired, occasional = repaired + repairedBefore, '0 0 0 0 0'
+local allRepaired, occasional = repaired + meta.repaired, '0 0 0 0 0'
 if wantsAll then
 	local head = queued > 0 and call('ZRANGE', LINE, 0, 0)[1]
 	local state = head and call('HGET', STATES, head)
-	local oldest = state and #state == 16 and not find(state, '%D') and state or '0'
-	occasional = format('%d %d %d %d %s', math.max(0, call('ZCARD', FAILURES) - 1), call('SCARD', ASIDE), givenUp or call('ZCARD', GIVEN), allRepaired, oldest)
+	local oldest = isQueued(state) and isState(state) and state or '0'
+	occasional = format('%d %d %d %d %s', math.max(0, call('ZCARD', FAILURES) - 1), call('SCARD', ASIDE), call('ZCARD', GIVEN), allRepaired, oldest)
 end
 if wantsAll and paused then
 	local by = call('HGET', META, 'pausedBy') or ''
 	results[#results + 1] = 'p' .. #by .. ' ' .. by
 end
-local pauseLeft = not paused and 0 or pausedUntil == FOREVER and -1 or pausedUntil - now
+local pauseLeft = not paused and 0 or meta.pausedUntil == FOREVER and -1 or meta.pausedUntil - now
 local reply = format('%s %s %d %d %d %d %d %d %.0f %.0f %d %s %d ', full and 'FULL' or 'OK', since, queued, math.max(0, processing),
 	math.max(0, dirty), math.max(0, waiting), changed, unmatched, nextDue, pauseLeft, limited and 1 or 0, occasional, got) .. table.concat(results)
 call('HSET', REPLIES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. reply)
-if not description or offset ~= offsetBefore or repaired > 0 then
+if not description or offset ~= meta.offset or repaired > 0 then
 	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired)
 end
 -- A tool leaves the clocks alone: its lease is short, so it would hold the lease clock back.
+call('HSET', META, 'dirty', dirty)
 if not tool then
-	call('HSET', META, 'leaseTime', whole(leaseClock), 'time', whole(now), 'fence', whole(fence), 'dirty', dirty)
-else
-	call('HSET', META, 'dirty', dirty)
-	if #places > 0 then
-		call('HSET', META, 'fence', whole(fence))
-	end
+	call('HSET', META, 'leaseTime', whole(leaseClock), 'time', whole(now), 'fence', whole(fence))
+elseif #places > 0 then
+	call('HSET', META, 'fence', whole(fence))
 end
 if bucketChanged then
-	call('HSET', META, 'tokens', format('%.6f', tokens), 'filled', whole(filled))
+	call('HSET', META, 'tokens', format('%.6f', meta.tokens), 'filled', whole(meta.filled))
 end
 return reply

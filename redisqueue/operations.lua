@@ -11,32 +11,26 @@ local DISCARD, RETRY_GIVEN_UP, FORGET_GIVEN_UP, REQUEUE_SET_ASIDE, DROP_SET_ASID
 local PAUSE, IDENTIFY, QUIT = 'p', 'i', 'q'
 local ADDS = 'aCLPF' -- A full server executes none of these; the replica sends them again.
 
-local codes, keys, arguments, rests, opCount = {}, {}, {}, {}, 0
-for i = FIRST_OP, #ARGV do
-	local op = ARGV[i]
-	local code = sub(op, 1, 1)
-	opCount = opCount + 1
-	codes[opCount] = code
+local codes, keys, arguments, rests, opCount = {}, {}, {}, {}, #ARGV + 1 - FIRST_OP
+for i = 1, opCount do
+	local op = ARGV[FIRST_OP - 1 + i]
+	local code, key = sub(op, 1, 1), sub(op, 2)
 	if byte(code) < 97 then
-		local argument, key = sub(op, 2, 17), sub(op, 18)
-		if code == ADD_WHY or code == ADD_PRIORITY or code == FAIL then
-			rests[opCount], key = sub(key, argument + 1), sub(key, 1, argument)
-		end
-		keys[opCount], arguments[opCount] = key, argument
-	else
-		keys[opCount] = sub(op, 2)
+		arguments[i], key = sub(key, 1, 16), sub(key, 17)
 	end
+	if code == ADD_WHY or code == ADD_PRIORITY or code == FAIL then
+		rests[i], key = sub(key, arguments[i] + 1), sub(key, 1, arguments[i])
+	end
+	codes[i], keys[i] = code, key
 end
 
 local states = {} -- key -> its state, as it was read or set; false if the key is absent
 local touched = {} -- set of the keys whose states are written back
-local held, holds = {}, {} -- what enters HELD, as arguments of ZADD and as a set
-local released = {} -- what leaves HELD
+local held = {} -- what enters HELD, as arguments of ZADD
+local released = {} -- what leaves HELD, unless it is held again
 local front, tail = {}, {} -- keys that this batch queues: before all others (in reverse order), and after all others
 local due = {} -- set of the keys whose delays have passed
-local dropped = {} -- fields of NOTES that are deleted
-local finished = {} -- the fields of TROUBLES with the losses of keys for which a worker has called Done
-local changed, unmatched, bucketChanged, results = 0, 0, false, {}
+local changed, unmatched, gaveUp, bucketChanged, results = 0, 0, false, false, {}
 local noted = call('HLEN', NOTES) > 0 -- false: no key has causes or a priority
 local troubled = call('HLEN', TROUBLES) > 0
 
@@ -70,24 +64,29 @@ local function set(key, state)
 	touched[key] = true
 end
 
+local function isQueued(state) return state and #state == 16 end
+local function isProcessing(state) return state and #state == 28 end -- and not dirty
+local function isDirty(state) return state and #state == 44 end
+local function isHeld(state) return isProcessing(state) or isDirty(state) end
+local function isLoud(state) return byte(state) == 100 end -- d: not all adds since the hand-out were quiet.
+local function holderOf(state) return sub(state, 2, 12) end
+local function fenceOf(state) return sub(state, 13, 28) end
+local function isHeldBy(holder, state) return isHeld(state) and holderOf(state) == holder end
 local function isState(text)
-	local kind, length = byte(text), #text
-	return not find(text, '%D', length == 16 and 1 or 13) and
-		(length == 16 or length == 28 and kind == 112 or length == 44 and (kind == 100 or kind == 101))
+	return (isQueued(text) or isProcessing(text) and byte(text) == 112 or isDirty(text) and find(text, '^[de]')) and
+		not find(text, '%D', isQueued(text) and 1 or 13)
 end
 
 -- loadStates reads the states of keys. It queues a key whose state makes no sense: another program has written that.
 local function loadStates(keys)
-	local missing, n = {}, 0 -- n is #missing, which Lua would search for.
+	local missing = {}
 	for _, key in ipairs(keys) do
 		if states[key] == nil then
-			states[key], n = false, n + 1
-			missing[n] = key
+			states[key], missing[#missing + 1] = false, key
 		end
 	end
-	for first = 1, n, 1000 do
-		local values = call('HMGET', STATES, unpack(missing, first, math.min(first + 999, n)))
-		for i, state in ipairs(values) do
+	for first = 1, #missing, 1000 do
+		for i, state in ipairs(call('HMGET', STATES, unpack(missing, first, math.min(first + 999, #missing)))) do
 			local key = missing[first + i - 1]
 			states[key] = state
 			if state and not isState(state) then
@@ -99,26 +98,8 @@ local function loadStates(keys)
 	end
 end
 
-local function isQueued(key)
-	local state = states[key]
-	return state and #state == 16
-end
-local function isHeld(state) return state and #state >= 28 end
-local function isDirty(state) return state and #state == 44 end
-local function isLoud(state) return byte(state) == 100 end -- d: not all adds since the hand-out were quiet.
-local function holderOf(state) return sub(state, 2, 12) end
-local function fenceOf(state) return sub(state, 13, 28) end
-
-local settings
-local function setting(name)
-	if not settings then
-		settings = {}
-		for field, value in string.gmatch(SETTINGS, '(%a+)=(%S+)') do
-			settings[field] = tonumber(value)
-		end
-	end
-	return settings[name]
-end
+-- setting returns one of the replica's settings, see Config.settings.
+local function setting(name) return tonumber(string.match(SETTINGS, ' ' .. name .. '=(%S+)')) end
 
 -- priority returns a priority of a key: p, q or w, see NOTES.
 local function priority(which, key) return noted and tonumber(call('HGET', NOTES, which .. key) or 0) or 0 end
@@ -158,7 +139,7 @@ local function add(key, quiet, to)
 		set(key, since)
 		tail[#tail + 1] = key
 		changed = changed + 1
-	elseif #state == 28 then
+	elseif isProcessing(state) then
 		set(key, (quiet and 'e' or 'd') .. sub(state, 2) .. since)
 		dirty = dirty + 1
 		changed = changed + 1
@@ -173,14 +154,14 @@ local function add(key, quiet, to)
 	end
 end
 
-local waiting = call('ZCARD', DELAYS) - 1 -- nil when it must be read again
 local function addLater(key, delay, to)
 	delay = delay + 0
 	if delay <= 0 then
 		add(key, false, to)
 		return
 	end
-	if to and to ~= 0 and not (noted and call('HGET', NOTES, 'w' .. key) and priority('w', key) >= to) then
+	local waits = noted and call('HGET', NOTES, 'w' .. key)
+	if to and to ~= 0 and not (waits and waits + 0 >= to) then
 		setPriority('w', key, to)
 	end
 	if due[key] then
@@ -188,14 +169,13 @@ local function addLater(key, delay, to)
 		call('ZREM', DELAYS, key)
 	end
 	call('ZADD', DELAYS, 'LT', digits(now + delay), key)
-	waiting = nil
 end
 
 -- release ends the processing of a key, and returns whether the key was added meanwhile. Such a key is queued again if isFinished.
 local function release(holder, key, state, isFinished)
 	released[#released + 1] = holder .. key
 	if noted then
-		dropped[#dropped + 1], dropped[#dropped + 2] = 'h' .. key, 'q' .. key
+		call('HDEL', NOTES, 'h' .. key, 'q' .. key)
 	end
 	local wasDirty = isDirty(state)
 	dirty = dirty - (wasDirty and 1 or 0)
@@ -206,21 +186,17 @@ local function release(holder, key, state, isFinished)
 	return wasDirty
 end
 
-local givenUp, gaveUp = nil, false -- how many keys were given up, when that was read
 local function dropGivenUp(key)
-	givenUp = givenUp or call('ZCARD', GIVEN)
-	if givenUp == 0 or call('ZREM', GIVEN, key) == 0 then
-		return false
+	local found = call('ZREM', GIVEN, key) > 0
+	if found then
+		call('HDEL', TROUBLES, 'r' .. key, 'l' .. key)
 	end
-	givenUp = givenUp - 1
-	call('HDEL', TROUBLES, 'r' .. key, 'l' .. key)
-	return true
+	return found
 end
 local function giveUp(key, attemptsAndReason)
 	call('ZADD', GIVEN, since, key)
-	givenUp, gaveUp = nil, true -- nil: it is read again
 	call('HSET', TROUBLES, 'r' .. key, attemptsAndReason)
-	troubled = true
+	gaveUp, troubled = true, true
 end
 
 local function forgetFailures(key)
@@ -249,12 +225,6 @@ local function failuresOf(key)
 	return math.min(math.max(0, (call('ZSCORE', FAILURES, key) or 0) + 0), 2 ^ 31), math.min(math.max(0, retry - now), 1e15)
 end
 
--- setFailures sets how many failures of a key are counted. The delay of the last one begins now.
-local function setFailures(key, failures, delay)
-	call('ZADD', FAILURES, failures, key)
-	call('ZADD', RETRIES, digits(now + delay), key)
-end
-
 -- wake ends a session's blocking read. That session's list is not in KEYS, so a cluster that moves it may refuse the read; then the
 -- session comes within its poll interval.
 local function wake(sleeper)
@@ -268,38 +238,31 @@ end
 -- addCauses merges causes into those that a key has, as workqueue.Causes.Plus does. Causes are a string: the number of others and the
 -- time of the first and, for each of the last eight, its length, time, q (quiet) or l (loud), and what it is.
 local function addCauses(key, later)
-	noted = true
-	local earlier = call('HGET', NOTES, 'n' .. key)
-	if earlier then
-		local others, first, last = 0, nil, {}
-		for _, text in ipairs({ earlier, later }) do
-			local more, began, at = string.match(text, '^(%d+) (%d+) ()') -- nil if another program has written it
-			others, first = others + (more or 0), first or began
-			while at and at <= #text do
-				local length, from = string.match(text, '^(%d+) ()', at)
-				if not from then
-					break
-				end
-				local cause = sub(text, from, from + length - 1)
-				at = from + length
-				for i = #last, 1, -1 do
-					if sub(last[i], 18) == sub(cause, 18) then
-						table.remove(last, i)
-					end
-				end
-				last[#last + 1] = cause
-				if #last > 8 then
-					table.remove(last, 1)
-					others = others + 1
+	local others, first, last = 0, nil, {}
+	for _, text in ipairs({ call('HGET', NOTES, 'n' .. key) or '', later }) do
+		local more, began, at = string.match(text, '^(%d+) (%d+) ()') -- nil if another program has written it
+		others, first = others + (more or 0), first or began
+		while at do
+			local length, from = string.match(text, '^(%d+) ()', at)
+			at = length and from + length
+			local cause = length and sub(text, from, at - 1)
+			for i = #last, 1, -1 do
+				if cause and sub(last[i], 18) == sub(cause, 18) then
+					table.remove(last, i)
 				end
 			end
+			last[#last + 1] = cause
+			if #last > 8 then
+				table.remove(last, 1)
+				others = others + 1
+			end
 		end
-		for i, cause in ipairs(last) do
-			last[i] = #cause .. ' ' .. cause
-		end
-		later = whole(others) .. ' ' .. (first or since) .. ' ' .. table.concat(last)
 	end
-	call('HSET', NOTES, 'n' .. key, later)
+	for i, cause in ipairs(last) do
+		last[i] = #cause .. ' ' .. cause
+	end
+	call('HSET', NOTES, 'n' .. key, whole(others) .. ' ' .. (first or since) .. ' ' .. table.concat(last))
+	noted = true
 end
 
 -- keepNotes keeps the causes and the priority of a hand-out that was not finished for the next one.
@@ -345,16 +308,16 @@ local function backoff(failures, random)
 	end
 	if limit > 0 then
 		local burst = setting('burst')
-		tokens = math.min(burst, (tokens or burst) + math.max(0, now - (filled or now)) * limit / 1000000) - 1
-		filled, bucketChanged = now, true
-		delay = math.max(delay, -tokens / limit * 1000000)
+		meta.tokens = math.min(burst, meta.tokens + math.max(0, now - meta.filled) * limit / 1000000) - 1
+		meta.filled, bucketChanged = now, true
+		delay = math.max(delay, -meta.tokens / limit * 1000000)
 	end
 	return math.ceil(delay)
 end
 
 -- Keys whose delays have passed are added before what the batch adds.
 local chores = CHORES
-if waiting > 0 then
+if call('ZCARD', DELAYS) > 1 then
 	local keys = readSome(DUE, function(from, n) return call('ZRANGEBYSCORE', DELAYS, '-inf', since, 'LIMIT', from, n) end)
 	chores = chores - #keys
 	loadStates(keys)
@@ -362,7 +325,6 @@ if waiting > 0 then
 		add(key, false, priority('w', key))
 		setPriority('w', key, 0)
 		due[key] = true
-		waiting = nil
 	end
 end
 
@@ -386,12 +348,11 @@ if knownFence then
 		loadStates(some)
 		for _, key in ipairs(some) do
 			local state = states[key]
-			local isHolder = isHeld(state) and holderOf(state) == session
-			if isHolder and fenceOf(state) > knownFence then
-				putBack(session, key, state)
-				repaired = repaired + 1
-			elseif not isHolder then
+			if not isHeldBy(session, state) then
 				released[#released + 1] = session .. key
+				repaired = repaired + 1
+			elseif fenceOf(state) > knownFence then
+				putBack(session, key, state)
 				repaired = repaired + 1
 			end
 		end
@@ -427,7 +388,8 @@ local function fail(key, rest)
 		left = tonumber(delay) or backoff(failures, random)
 	end
 	left = math.max(left, atLeast)
-	setFailures(key, attempt, left)
+	call('ZADD', FAILURES, attempt, key)
+	call('ZADD', RETRIES, digits(now + left), key)
 	addLater(key, left, isHeld(states[key]) and priority('q', key) or nil)
 	answer(attempt, left, same and 's')
 end
@@ -444,16 +406,14 @@ for i, code in ipairs(codes) do
 		local state = states[key]
 		local holds = state and fenceOf(state) == arguments[i] -- under that fence; no two hand-outs have the same
 		if code == DONE then
-			if troubled then
-				finished[#finished + 1] = 'l' .. key
+			if troubled then -- A process that has called Done has survived the key.
+				call('HDEL', TROUBLES, 'l' .. key)
 			end
 			if holds then
 				release(session, key, state, true)
 			else
 				unmatched = unmatched + 1
-				if not (isHeld(state) and holderOf(state) == session) then
-					released[#released + 1] = session .. key -- The server may have lost the state alone.
-				end
+				released[#released + 1] = session .. key -- The server may have lost the state alone.
 			end
 		elseif code == ADDED_AGAIN then
 			answer(holds and isDirty(state) and isLoud(state) and 1 or 0)
@@ -482,8 +442,8 @@ for i, code in ipairs(codes) do
 		answer(failuresOf(key))
 	elseif code == DISCARD then -- The worker that holds the key keeps it.
 		local state, isWaiting = states[key], call('ZREM', DELAYS, key) > 0
-		waiting, due[key] = nil, nil
-		if isQueued(key) then
+		due[key] = nil
+		if isQueued(state) then
 			set(key, false)
 			call('ZREM', LINE, key)
 		elseif isDirty(state) then
@@ -509,9 +469,9 @@ for i, code in ipairs(codes) do
 		answer(found)
 	elseif code == PAUSE then -- In place of a key these have: for how long, inf or 0 to resume, and the name of the replica;
 		local length, by = string.match(key, '^(%S+) (.*)$')
-		local ends = length == '0' and 0 or length == 'inf' and FOREVER or math.max(pausedUntil, now + length)
-		if ends ~= pausedUntil then
-			pausedUntil = ends
+		local ends = length == '0' and 0 or length == 'inf' and FOREVER or math.max(meta.pausedUntil, now + length)
+		if ends ~= meta.pausedUntil then
+			meta.pausedUntil = ends
 			call('HSET', META, 'pausedUntil', whole(ends), 'pausedBy', since .. by)
 		end
 	elseif code == IDENTIFY then -- the name of the replica;
@@ -522,5 +482,3 @@ for i, code in ipairs(codes) do
 		wake(session)
 	end
 end
--- A process that has called Done has survived the key.
-each('HDEL', TROUBLES, finished)

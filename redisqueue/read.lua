@@ -1,5 +1,5 @@
 -- Reads a shard for people and tools, and writes nothing: EVAL_RO runs it, also for a user who may not write, and on a read-only
--- replica. KEYS are those of batch.lua without the last; batch.lua describes them. ARGV says what to read:
+-- replica. KEYS are those of batch.lua, which describes them, without the last. ARGV says what to read:
 --
 --   counts                      the numbers of all states
 --   key, the key                what is known of one key
@@ -11,26 +11,19 @@
 -- A reply is a list of names and values. For a list it is followed by one such list for each key.
 local META, STATES, LINE, DELAYS, FAILURES, HELD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[8]
 local ASIDE, GIVEN, TROUBLES, NOTES = KEYS[10], KEYS[13], KEYS[14], KEYS[15]
+local LISTS = {
+	processing = HELD, queued = LINE, waiting = DELAYS, failing = FAILURES, givenup = GIVEN, aside = ASIDE, states = STATES,
+}
 local what, list, from, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local call, FILLER, BYTES = redis.call, string.rep('\0', 80), 65536 -- BYTES of keys fill a page.
-
--- How each list is read: the command, the key of Redis, and how many entries of a scan belong to one key (with its value or score).
-local PAGE = {
-	processing = { 'ZRANGE', HELD }, queued = { 'ZRANGE', LINE }, waiting = { 'ZRANGE', DELAYS },
-	failing = { 'ZREVRANGE', FAILURES }, givenup = { 'ZREVRANGE', GIVEN },
-}
-local SCAN = {
-	processing = { 'ZSCAN', HELD, 2 }, queued = { 'HSCAN', STATES, 2 }, waiting = { 'ZSCAN', DELAYS, 2 },
-	failing = { 'ZSCAN', FAILURES, 2 }, givenup = { 'ZSCAN', GIVEN, 2 }, aside = { 'SSCAN', ASIDE, 1 }, states = { 'HSCAN', STATES, 2 },
-}
 
 if what == 'counts' then
 	local meta = call('HMGET', META, 'dirty', 'repaired', 'pausedUntil', 'offset', 'time', 'pausedBy', 'limitedAt')
 	local time, head = call('TIME'), call('ZRANGE', LINE, 0, 0)[1]
 	return {
 		'queued', call('ZCARD', LINE), 'held', call('ZCARD', HELD), 'delays', call('ZCARD', DELAYS), 'failures', call('ZCARD', FAILURES),
-		'givenUp', call('ZCARD', GIVEN), 'aside', call('SCARD', ASIDE), 'dirty', meta[1], 'repaired', meta[2], 'pausedUntil', meta[3], 'offset', meta[4],
-		'head', head and call('HGET', STATES, head) or false, 'pausedBy', meta[6], 'limitedAt', meta[7],
+		'givenUp', call('ZCARD', GIVEN), 'aside', call('SCARD', ASIDE), 'dirty', meta[1], 'repaired', meta[2], 'pausedUntil', meta[3],
+		'offset', meta[4], 'pausedBy', meta[6], 'limitedAt', meta[7], 'head', head and call('HGET', STATES, head) or false,
 		'now', string.format('%.0f', math.max(time[1] * 1000000 + time[2] + (meta[4] or 0), meta[5] or 0)),
 	}
 end
@@ -44,18 +37,18 @@ end
 if what == 'key' then
 	keys = { ARGV[2] }
 elseif what == 'scan' then
-	local command, set, step = unpack(SCAN[list])
-	local reply = call(command, set, from, 'COUNT', count)
+	local command = list == 'aside' and 'SSCAN' or list == 'states' and 'HSCAN' or 'ZSCAN'
+	local reply = call(command, LISTS[list], from, 'COUNT', count)
 	next = reply[1] ~= '0' and reply[1] or ''
-	for i = 1, #reply[2], step do
+	for i = 1, #reply[2], list == 'aside' and 1 or 2 do -- The others have a value or score behind each key.
 		append(reply[2][i])
 	end
 else
 	-- Redis walks through a long list to the place of a read. So there are few: each is larger than the last, unless keys are long.
-	local command, set = unpack(PAGE[list])
+	local command = (list == 'failing' or list == 'givenup') and 'ZREVRANGE' or 'ZRANGE'
 	local first, at, bytes, asked, isEnd = tonumber(from), tonumber(from), 0, math.min(8, count), false
 	repeat
-		local members = call(command, set, at, at + asked - 1)
+		local members = call(command, LISTS[list], at, at + asked - 1)
 		for _, member in ipairs(members) do
 			append(member)
 			bytes = bytes + #member
@@ -67,25 +60,20 @@ else
 	next = isEnd and '' or string.format('%.0f', at)
 end
 
+local function isHeld(state) return state and #state > 16 end
 local reply = { { 'next', next, 'offset', call('HGET', META, 'offset') } } -- The queue's clock is ahead of the server's by offset.
 if #keys > 0 then
-	local states, failures, dues = call('HMGET', STATES, unpack(keys)), call('ZMSCORE', FAILURES, unpack(keys)), call('ZMSCORE', DELAYS, unpack(keys))
-	local given = call('ZMSCORE', GIVEN, unpack(keys))
+	local states, failures = call('HMGET', STATES, unpack(keys)), call('ZMSCORE', FAILURES, unpack(keys))
+	local dues, given = call('ZMSCORE', DELAYS, unpack(keys)), call('ZMSCORE', GIVEN, unpack(keys))
 	for i, key in ipairs(keys) do
-		local state = states[i]
-		local isHeld = state and #state > 16
-		local troubles = call('HMGET', TROUBLES, 'r' .. key, 'l' .. key)
-		local which = isHeld and 'q' or state and 'p' or 'w'
-		local row = {
+		local state, alone = states[i], what == 'key'
+		local held, troubles = isHeld(state), call('HMGET', TROUBLES, 'r' .. key, 'l' .. key)
+		reply[#reply + 1] = {
 			'key', key, 'state', state, 'failures', failures[i], 'due', dues[i], 'givenAt', given[i], 'reason', troubles[1],
-			'losses', troubles[2], 'holder', isHeld and call('HGET', META, 'name:' .. string.sub(state, 2, 12)),
-			'priority', call('HGET', NOTES, which .. key),
+			'losses', troubles[2], 'holder', held and call('HGET', META, 'name:' .. string.sub(state, 2, 12)),
+			'priority', call('HGET', NOTES, (held and 'q' or state and 'p' or 'w') .. key),
+			'causes', alone and call('HGET', NOTES, (held and 'h' or 'n') .. key), 'aside', alone and call('SISMEMBER', ASIDE, key),
 		}
-		if what == 'key' then -- behind the 18 values above, which may be false
-			row[19], row[20] = 'causes', call('HGET', NOTES, (isHeld and 'h' or 'n') .. key)
-			row[21], row[22] = 'aside', call('SISMEMBER', ASIDE, key)
-		end
-		reply[#reply + 1] = row
 	end
 end
 return reply

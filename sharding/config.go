@@ -5,9 +5,11 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"iter"
 	"log/slog"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -63,11 +65,11 @@ type QueueConfig[T comparable] struct {
 	// Members compare how queues of the same name hash their keys, so keep it from one version of the program
 	// to the next.
 	Name string
-	// Keys lists all keys of the source, for example those of an informer's cache, also those of other
-	// replicas. It is called when the member has got slots, and again and again until it returns no error. It
-	// must contain a change when, or before, the change is added to the queue, as an informer's cache does.
-	// If it returns keys and an error, these keys are used, and it is called again. It is required.
-	Keys func(ctx context.Context) ([]T, error)
+	// Keys lists all keys of the source, for example of an informer's cache, also those of other replicas.
+	// worker.Options.List can be the same function. It is called when the member has got slots, and again and
+	// again until it returns no error; keys that it returns beside an error are used. The source must show a
+	// change before the change is added to the queue, as an informer's cache does. It is required.
+	Keys func(ctx context.Context) (iter.Seq[T], error)
 	// Hash replaces the hash of keys, for example to keep all keys of a namespace with one replica; see
 	// [HashString]. All replicas must have the same one, in all versions of the program that run side by
 	// side. The slot is chosen by its upper bits. It is needed for keys that are not strings, numbers,
@@ -80,8 +82,11 @@ type QueueConfig[T comparable] struct {
 var groupPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
 
 func (c Config) withDefaults() (Config, error) {
+	wrong := func(field string, value any, want string) (Config, error) {
+		return c, fmt.Errorf("sharding: Config.%s is %v, want %s", field, value, want)
+	}
 	if !groupPattern.MatchString(c.Group) {
-		return c, fmt.Errorf("sharding: Config.Group is %q, want up to 40 lower-case letters, digits and hyphens", c.Group)
+		return wrong("Group", strconv.Quote(c.Group), "up to 40 lower-case letters, digits and hyphens")
 	}
 	if c.Name == "" {
 		c.Name, _ = os.Hostname()
@@ -91,21 +96,19 @@ func (c Config) withDefaults() (Config, error) {
 	c.Margin = cmp.Or(c.Margin, c.Lease/6)
 	c.HandoverTimeout = cmp.Or(c.HandoverTimeout, 10*time.Second)
 	if c.Slots < 1 || c.Slots > maxSlots {
-		return c, fmt.Errorf("sharding: Config.Slots is %d, want 1 to %d", c.Slots, maxSlots)
+		return wrong("Slots", c.Slots, fmt.Sprint("1 to ", maxSlots))
 	}
-	for _, t := range []struct {
-		field string
-		value time.Duration
-	}{{"Lease", c.Lease}, {"Margin", c.Margin}, {"HandoverTimeout", c.HandoverTimeout}} {
-		if t.value < time.Millisecond { // Lease: 15 is 15 ns.
-			return c, fmt.Errorf("sharding: Config.%s is %v, want a positive time with a unit, such as 15*time.Second", t.field, t.value)
+	for i, value := range []time.Duration{c.Lease, c.Margin, c.HandoverTimeout} {
+		if value < time.Millisecond { // Lease: 15 is 15 ns.
+			field := []string{"Lease", "Margin", "HandoverTimeout"}[i]
+			return wrong(field, value, "a positive time with a unit, such as 15*time.Second")
 		}
 	}
 	if c.Lease > maxLease {
-		return c, fmt.Errorf("sharding: Config.Lease is %v, want at most %v", c.Lease, maxLease)
+		return wrong("Lease", c.Lease, fmt.Sprint("at most ", maxLease))
 	}
 	if c.Margin > c.Lease/2 {
-		return c, fmt.Errorf("sharding: Config.Margin is %v, want at most half of the lease of %v", c.Margin, c.Lease)
+		return wrong("Margin", c.Margin, fmt.Sprint("at most half of the lease of ", c.Lease))
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}
@@ -121,9 +124,7 @@ func (c Config) withDefaults() (Config, error) {
 
 // newID returns an id that no member or table ever had: a member that was believed dead and comes back is a
 // new one.
-func newID(name string) string {
-	return fmt.Sprintf("%s-%s", name, strings.ToLower(rand.Text()[:10]))
-}
+func newID(name string) string { return fmt.Sprintf("%s-%s", name, strings.ToLower(rand.Text()[:10])) }
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 

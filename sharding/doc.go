@@ -2,11 +2,13 @@
 // Kubernetes API server alone. All replicas work; each key is with one of them at a time; replicas come and
 // go.
 //
-//	member, err := sharding.Join(ctx, sharding.Leases(client.CoordinationV1(), "my-system"), sharding.Config{Group: "website-controller"})
-//	inner := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedControllerRateLimiter[string](nil)) // any in-memory queue
-//	queue := sharding.NewQueue(inner, member, sharding.QueueConfig[string]{Keys: allKeys}) // allKeys lists the informer's cache
-//	err = worker.Run(ctx, queue, reconcile, worker.Options[string]{Workers: 8})            // as always
-//	err = member.Leave(context.WithoutCancel(ctx))                                         // hands over what it holds, now
+//	leases := sharding.Leases(client.CoordinationV1(), "my-system")
+//	member, err := sharding.Join(ctx, leases, sharding.Config{Group: "website-controller"})
+//	inner := workqueue.NewTypedRateLimitingQueue(limiter) // any in-memory queue
+//	// allKeys lists the informer's cache.
+//	queue := sharding.NewQueue(inner, member, sharding.QueueConfig[string]{Keys: allKeys})
+//	err = worker.Run(ctx, queue, reconcile, worker.Options[string]{Workers: 8}) // as always
+//	err = member.Leave(context.WithoutCancel(ctx)) // hands over what it holds, now
 //
 // Every replica still watches all objects and adds all keys; its queue drops the keys of the others. So this
 // is for sources that every replica can see and list. A change that only one replica hears of and no list

@@ -29,7 +29,8 @@ const (
 
 // inBounds reports whether the epochs are up to maxEpoch and the leases up to maxLease.
 func inBounds(epochs []int64, leases ...int64) bool {
-	return slices.Min(epochs) >= 0 && slices.Max(epochs) <= maxEpoch && slices.Min(leases) >= 0 && slices.Max(leases) <= int64(maxLease)
+	return slices.Min(epochs) >= 0 && slices.Max(epochs) <= maxEpoch &&
+		slices.Min(leases) >= 0 && slices.Max(leases) <= int64(maxLease)
 }
 
 // tableData is a table as its record has it.
@@ -64,13 +65,11 @@ func (t *table) encode() string {
 	}
 	numbers := map[string]string{"": "-"}
 	number := func(member string) string {
-		n, ok := numbers[member]
-		if !ok {
-			n = strconv.Itoa(len(d.Members))
-			numbers[member] = n
+		if numbers[member] == "" {
+			numbers[member] = strconv.Itoa(len(d.Members))
 			d.Members = append(d.Members, member)
 		}
-		return n
+		return numbers[member]
 	}
 	var words []string
 	for s := 0; s < len(t.slots); {
@@ -106,9 +105,9 @@ func decodeTable(r Record, slots int) (*table, error) {
 		return nil, foreign(r, fmt.Errorf("epoch %d, lease %v", d.Epoch, time.Duration(d.Lease)))
 	}
 	t := &table{
-		id: d.ID, epoch: d.Epoch, settling: d.Settling, leaving: d.Leaving, slots: make([]tableSlot, 0, slots), replaces: d.Replaces,
-		lease: time.Duration(d.Lease), hashes: d.Hashes, deaths: d.Deaths, uid: r.UID, copied: d.UID != r.UID && !(d.Settling && d.UID == ""),
-		unknown: unknownFields(r, d),
+		id: d.ID, epoch: d.Epoch, settling: d.Settling, leaving: d.Leaving, replaces: d.Replaces,
+		lease: time.Duration(d.Lease), hashes: d.Hashes, deaths: d.Deaths, unknown: unknownFields(r, d),
+		uid: r.UID, copied: d.UID != r.UID && !(d.Settling && d.UID == ""), slots: make([]tableSlot, 0, slots),
 	}
 	for word := range strings.FieldsSeq(d.Holders) {
 		slot, run, ok := d.parse(word)
@@ -195,7 +194,8 @@ func decodeMember(r Record) (memberData, error) {
 	if d.ID == "" || d.Lease == 0 {
 		return d, foreign(r, fmt.Errorf("no member"))
 	}
-	if !inBounds([]int64{d.Epoch, d.TableEpoch}, d.Lease, d.LongestLease) || len(d.Busy) > 0 && (slices.Min(d.Busy) < 0 || slices.Max(d.Busy) >= d.Slots) {
+	isWrong := !inBounds([]int64{d.Epoch, d.TableEpoch}, d.Lease, d.LongestLease)
+	if isWrong || slices.ContainsFunc(d.Busy, func(s int) bool { return s < 0 || s >= d.Slots }) {
 		return d, foreign(r, fmt.Errorf("epoch %d, lease %v, busy %v", d.Epoch, time.Duration(d.Lease), d.Busy))
 	}
 	d.unknown = unknownFields(r, d)
@@ -230,8 +230,8 @@ func decodeRecord(r Record, d any, format *int) error {
 	switch {
 	case *format > formatVersion:
 		// Of a newer format only the number is sure to be readable.
-		return fmt.Errorf("%w: %s has format %d, and this version of the library understands %d: upgrade this replica, or roll the others back",
-			ErrIncompatible, r.Name, *format, formatVersion)
+		return fmt.Errorf("%w: %s has format %d, and this version of the library understands %d: "+
+			"upgrade this replica, or roll the others back", ErrIncompatible, r.Name, *format, formatVersion)
 	case err != nil:
 		return foreign(r, err)
 	case *format < 1:
@@ -242,13 +242,13 @@ func decodeRecord(r Record, d any, format *int) error {
 
 // foreign is the error for a record that something else has written.
 func foreign(r Record, err error) error {
-	return fmt.Errorf("%w: %s is not a record of this library (%w): use another group, or delete it, after which all slots rest for a lease",
-		ErrIncompatible, r.Name, err)
+	return fmt.Errorf("%w: %s is not a record of this library (%w): "+
+		"use another group, or delete it, after which all slots rest for a lease", ErrIncompatible, r.Name, err)
 }
 
-// otherSlots is the error for a record of a member, or of a table, that divides keys into another number of
-// slots.
+// otherSlots is the error for the record of a member or a table with another number of slots.
 func otherSlots(r Record, theirs, ours int) error {
-	return fmt.Errorf("%w: %s divides keys into %d slots, and this replica into %d: to change Slots, stop all replicas and delete the group's Leases, or use another group",
+	return fmt.Errorf("%w: %s divides keys into %d slots, and this replica into %d: "+
+		"to change Slots, stop all replicas and delete the group's Leases, or use another group",
 		ErrIncompatible, r.Name, theirs, ours)
 }

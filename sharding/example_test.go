@@ -3,7 +3,9 @@ package sharding_test
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log"
+	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -23,7 +25,7 @@ func ExampleJoin() {
 	}
 	// A member takes slots once it has a queue.
 	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue[string](nil), member, sharding.QueueConfig[string]{
-		Keys: func(context.Context) ([]string, error) { return nil, nil },
+		Keys: func(context.Context) (iter.Seq[string], error) { return nil, nil },
 	})
 	defer queue.ShutDown()
 	for member.Stats().Held == 0 { // Programs need not wait: their queues hand out keys as soon as there are some.
@@ -53,7 +55,9 @@ func ExampleNewQueue() {
 	limiter := workqueue.DefaultTypedControllerRateLimiter[string]()
 	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(limiter), member, sharding.QueueConfig[string]{
 		// In a controller: the keys of the informer's store, as they are now.
-		Keys: func(context.Context) ([]string, error) { return []string{"shop", "blog", "wiki"}, nil },
+		Keys: func(context.Context) (iter.Seq[string], error) {
+			return slices.Values([]string{"shop", "blog", "wiki"}), nil
+		},
 	})
 	// An informer's event handlers call queue.Add with every key. The queue drops those of other replicas.
 	handled := 0
@@ -87,7 +91,7 @@ func ExampleNewOptsQueue() {
 		log.Fatal(err)
 	}
 	queue := sharding.NewOptsQueue(priorityqueue.New(priorityqueue.Config[string]{}), member, sharding.QueueConfig[string]{
-		Keys:         func(context.Context) ([]string, error) { return []string{"shop"}, nil },
+		Keys:         func(context.Context) (iter.Seq[string], error) { return slices.Values([]string{"shop"}), nil },
 		ListPriority: -100, // Changes come before what a new slot brings.
 	}, func(priority int) priorityqueue.AddOpts { return priorityqueue.AddOpts{Priority: priority} })
 	for range 2 {

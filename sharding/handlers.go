@@ -10,9 +10,8 @@ import (
 // cells are the keys of one slot that are being handled, as tokens: numbers that are not zero, and almost
 // always differ for different keys. They fill a cache line. More keys than that have a chain of cells.
 //
-// Keys are put and taken out without a lock. A key is put before the slot's state is read, and the state is
-// set before cells are looked at, so a member that has made a slot stop sees each key that was handed out
-// before.
+// Cells need no lock. A key is put before the slot's state is read, and the state is set before the cells are
+// counted, so a member that has made a slot stop sees each key that was handed out before.
 type cells struct {
 	tokens [7]atomic.Uint64
 	next   atomic.Pointer[cells]
@@ -90,25 +89,20 @@ func (m *Member) anyBusy() bool {
 // holding is a time during which handlers of a slot may run. Their contexts end with it.
 type holding struct {
 	epoch int64
-	// cause is why the holding has ended, if it has, and cancels has what ends each of its leases.
-	cause   atomic.Pointer[error]
-	cancels sync.Map
+	// cause is why the holding has ended, if it has. leases has its *lease of handlers.
+	cause  atomic.Pointer[error]
+	leases sync.Map
 	// shared is a lease that all handlers with the same parent context share: it allocates nothing.
 	shared atomic.Pointer[lease]
-	// onHold is the context of all keys on hold, or nil.
-	onHold atomic.Pointer[onHoldLease]
+	// onHold is the lease of all keys on hold, or nil. It also ends when the slot is to move.
+	onHold atomic.Pointer[lease]
 }
 
-// onHoldLease is a context that ends with a holding, and when the slot is to move.
-type onHoldLease struct {
-	context.Context
-	end context.CancelCauseFunc
-}
-
-// lease is a context that ends with a holding.
+// lease is a context that ends with a holding. Leases of keys on hold have no parent.
 type lease struct {
 	context.Context
 	parent context.Context
+	end    context.CancelCauseFunc
 }
 
 type fenceKey struct{}
@@ -126,8 +120,8 @@ func Fence(ctx context.Context) (int64, bool) {
 // end ends the holding and its leases with that cause, unless it has ended already.
 func (h *holding) end(cause error) {
 	h.cause.CompareAndSwap(nil, &cause)
-	h.cancels.Range(func(_, cancel any) bool {
-		cancel.(context.CancelCauseFunc)(cause)
+	h.leases.Range(func(l, _ any) bool {
+		l.(*lease).end(cause)
 		return true
 	})
 	h.endHolds(cause)
@@ -139,9 +133,8 @@ func (h *holding) leaseHeld() context.Context {
 		if l := h.onHold.Load(); l != nil {
 			return l
 		}
-		l := new(onHoldLease)
-		l.Context, l.end = context.WithCancelCause(context.Background())
-		h.onHold.CompareAndSwap(nil, l)
+		ctx, end := context.WithCancelCause(context.Background())
+		h.onHold.CompareAndSwap(nil, &lease{Context: ctx, end: end})
 	}
 }
 
@@ -157,21 +150,21 @@ func (h *holding) lease(ctx context.Context) (context.Context, context.CancelFun
 	if l := h.shared.Load(); l != nil && l.parent == ctx {
 		return l, noRelease
 	}
-	leased, cancel := context.WithCancelCause(context.WithValue(ctx, fenceKey{}, h.epoch))
-	l := &lease{leased, ctx}
+	leased, end := context.WithCancelCause(context.WithValue(ctx, fenceKey{}, h.epoch))
+	l := &lease{leased, ctx, end}
 	if !reflect.ValueOf(ctx).Comparable() {
 		l.parent = nil // == would panic.
 	}
-	h.cancels.Store(l, cancel)
+	h.leases.Store(l, nil)
 	if cause := h.cause.Load(); cause != nil { // after the Store
-		cancel(*cause)
+		end(*cause)
 	}
 	if h.shared.CompareAndSwap(nil, l) {
 		return l, noRelease // It is there for the next one.
 	}
 	return l, func() {
-		h.cancels.Delete(l)
-		cancel(nil)
+		h.leases.Delete(l)
+		end(nil)
 	}
 }
 

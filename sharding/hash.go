@@ -30,10 +30,11 @@ type hasher[T comparable] struct {
 // newHasher returns the hasher for keys that have a stable hash.
 func newHasher[T comparable]() (hasher[T], error) {
 	stable, err := stablehash.New[T]()
+	t := reflect.TypeFor[T]()
 	if err != nil {
-		return hasher[T]{}, fmt.Errorf("sharding: keys of type %v need a QueueConfig.Hash: %w", reflect.TypeFor[T](), err)
+		return hasher[T]{}, fmt.Errorf("sharding: keys of type %v need a QueueConfig.Hash: %w", t, err)
 	}
-	return hasher[T]{stable: stable, isName: isName(reflect.TypeFor[T]())}, nil
+	return hasher[T]{stable: stable, isName: isName(t)}, nil
 }
 
 // namespacedName has the layout of all types for which isName is true.

@@ -157,8 +157,9 @@ func (m *Member) holdsNothing() bool {
 
 // othersLocked reports whether there are other members that could take slots.
 func (m *Member) othersLocked() bool {
+	now, leaving := m.now(), m.mu.view.table.leaving
 	for id, s := range m.mu.members {
-		if id != m.mu.self.id && s.isAlive(m.now()) && s.data.Queues > 0 && !slices.Contains(m.mu.view.table.leaving, id) {
+		if id != m.mu.self.id && s.isAlive(now) && s.data.Queues > 0 && !slices.Contains(leaving, id) {
 			return true
 		}
 	}

@@ -33,7 +33,10 @@ func (q *queue[T]) listLoop() {
 			return
 		}
 		keys, err := q.keys(q.member.ctx)
-		for _, key := range keys {
+		if keys == nil {
+			keys = func(func(T) bool) {} // An empty sequence may be nil, as an empty slice may.
+		}
+		for key := range keys {
 			slot, _ := q.locate(key)
 			if _, ok := slots[slot]; ok && q.member.state(slot) != absent {
 				q.add(key, q.listPriority)
@@ -47,7 +50,8 @@ func (q *queue[T]) listLoop() {
 			continue
 		}
 		if q.member.ctx.Err() == nil {
-			q.member.logger.Warn("Cannot list the keys of new slots yet", "slots", len(slots), "retry_in", delay, "err", err)
+			q.member.logger.Warn("Cannot list the keys of new slots yet",
+				"slots", len(slots), "retry_in", delay, "err", err)
 		}
 		q.relist(slots)
 		_ = q.member.sleep(q.member.ctx, delay, nil)

@@ -50,13 +50,12 @@ func newLateLogger(ctx context.Context, logger *slog.Logger) (late *slog.Logger,
 	return slog.New(&lateHandler{logger.Handler(), lines, dropped}), done
 }
 
-func (h *lateHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &lateHandler{h.Handler.WithAttrs(attrs), h.lines, h.dropped}
+func (h *lateHandler) to(other slog.Handler) slog.Handler {
+	return &lateHandler{other, h.lines, h.dropped}
 }
 
-func (h *lateHandler) WithGroup(name string) slog.Handler {
-	return &lateHandler{h.Handler.WithGroup(name), h.lines, h.dropped}
-}
+func (h *lateHandler) WithAttrs(a []slog.Attr) slog.Handler { return h.to(h.Handler.WithAttrs(a)) }
+func (h *lateHandler) WithGroup(name string) slog.Handler   { return h.to(h.Handler.WithGroup(name)) }
 
 func (h *lateHandler) Enabled(context.Context, slog.Level) bool { return true }
 

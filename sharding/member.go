@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,7 +31,8 @@ var ErrIncompatible = errors.New("sharding: incompatible record")
 // ErrNoQueue is in what [Member.Err] returns if the member has had no queue for a lease, or not all of
 // Config.Queues: it takes no slots, and the others do all the work. A controller that waits to be the leader
 // makes none: its NeedLeaderElection must be false.
-var ErrNoQueue = errors.New("sharding: the member takes no slots, because it lacks a queue: call NewQueue soon after Join, in each replica")
+var ErrNoQueue = errors.New("sharding: the member takes no slots, because it lacks a queue: " +
+	"call NewQueue soon after Join, in each replica")
 
 // errNoTable is what Err returns in the first moments after Join, and while a lost table is replaced.
 var errNoTable = errors.New("sharding: the member waits for a table of its group")
@@ -41,13 +43,10 @@ type Member struct {
 	config Config
 	store  Store
 	logger *slog.Logger
-	// start is time zero for all times of the member. They are readings of the clock's monotonic part, but
-	// for moment.wall.
-	start time.Time
-	// lackedQueue: work has found that the member lacks a queue. Only its goroutine uses it.
-	lackedQueue bool
-	// recordsSeen counts the records of members that this one has seen.
-	recordsSeen atomic.Int64
+	// start is time zero for all times of the member. But for moment.wall they are monotonic.
+	start       time.Time
+	lackedQueue bool         // work has found that the member lacks a queue. Only its goroutine uses it.
+	recordsSeen atomic.Int64 // How many records of members this one has seen.
 
 	slots []ownSlot
 	// states has the state of each slot, together, because queues read one for each key.
@@ -57,7 +56,7 @@ type Member struct {
 	// is that by the wall clock. They are written under mu.
 	validUntil, wallUntil atomic.Int64
 
-	// ctx is that of all loops and calls, and ends when the member has left.
+	// ctx ends when the member has left, and with it all loops and calls.
 	ctx   context.Context
 	end   context.CancelFunc
 	loops sync.WaitGroup
@@ -85,15 +84,13 @@ type Member struct {
 		// that is no error.
 		leaveErr   error
 		handedOver bool
-		// barred: the member has given up its slots, and must not renew its record until this has happened.
-		barred barrier
+		barred     barrier
 		// made are the names of the member's queues. hashes has the fingerprint of each one's hash, by its
 		// name. The map does not change: there is a new one.
-		made   []string
-		hashes map[string]string
-		// changes are to be carried out when mu is unlocked; see unlock.
-		changes changes
-		// wasValid: the member was valid when slots were looked at last.
+		made    []string
+		hashes  map[string]string
+		changes changes // to carry out when mu is unlocked; see unlock
+		// wasValid: the member was valid at the last applyLocked.
 		wasValid bool
 		// handOverAt is when the member may begin to hand over slots, while others do.
 		handOverAt time.Duration
@@ -104,7 +101,7 @@ type Member struct {
 		unanswered, restoreSuspected time.Duration
 		// since is when each of these was first seen, or zero.
 		since struct {
-			missing   time.Duration // There is no table, or it must be replaced. If that has failed: when to try it again.
+			missing   time.Duration // There is no table, or it must be replaced. Or: when to try again to make it.
 			unplanned time.Duration // The table is not as planned.
 			refused   time.Duration // The table cannot be written.
 			unusable  time.Duration // The table cannot be used, although the record is renewed.
@@ -112,10 +109,8 @@ type Member struct {
 			unlisted  time.Duration // The others' records cannot be listed, although the member's own is renewed.
 			leaving   time.Duration // The member leaves, and none of its handlers runs.
 		}
-		// refusal is why the table could not be written last.
-		refusal error
-		// stats has what only grows.
-		stats Stats
+		refusal error // why the table could not be written last
+		stats   Stats // what only grows
 		// problem is why the member cannot read the table, or renew its lease, if it cannot, for Err.
 		problem struct{ confirm, renew error }
 	}
@@ -149,8 +144,8 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 	m.ctx, m.end = context.WithCancel(context.WithoutCancel(ctx))
 	m.logger, m.written = newLateLogger(m.ctx, config.Logger.With("group", config.Group))
 	m.mu.self = m.newSelf()
-	m.mu.view, m.mu.members = view{adoptBegan: never, confirmed: neverMoment, lease: config.Lease}, make(map[string]*knownMember)
-	m.mu.formers = make(map[string]bool)
+	m.mu.view = view{adoptBegan: never, confirmed: neverMoment, lease: config.Lease}
+	m.mu.members, m.mu.formers = make(map[string]*knownMember), make(map[string]bool)
 	m.mu.failed, m.mu.unanswered, m.mu.restoreSuspected = never, never, never
 	stop := context.AfterFunc(ctx, m.end)
 	err = m.begin(ctx)
@@ -222,7 +217,7 @@ func (m *Member) Err() error {
 		return fmt.Errorf("sharding: this member takes no slots of the dead: %w", m.mu.problem.renew)
 	}
 	if m.validLocked() {
-		return cmp.Or(m.unmarkedLocked(), m.lacksQueueLocked())
+		return cmp.Or(m.markErrLocked(), m.lacksQueueLocked())
 	}
 	lost := workqueue.ErrLeaseLost
 	if m.mu.view.confirmed == neverMoment {
@@ -245,8 +240,8 @@ func (m *Member) everyThird(f func() error, what string, problem *error, signals
 		if *problem = err; err != nil {
 			m.mu.failed = m.now()
 		}
-		switch {
-		case m.mu.problem.confirm == nil, m.now()-m.mu.self.renewed.mono > m.config.Lease*2/3: // It does not renew its record either.
+		switch { // Unusable is the table alone: the member still renews its record.
+		case m.mu.problem.confirm == nil, m.now()-m.mu.self.renewed.mono > m.config.Lease*2/3:
 			m.mu.since.unusable = 0
 		case m.mu.problem.renew == nil:
 			m.mu.since.unusable = cmp.Or(m.mu.since.unusable, m.now())
@@ -289,8 +284,9 @@ func (m *Member) work() (next time.Duration, failed bool) {
 		m.report("No slots", lacksQueue) // Once, until it has one.
 	}
 	m.lackedQueue = lacksQueue != nil
-	for _, step := range []func(now time.Duration) (time.Duration, error){m.makeTable, m.markSilent, m.findHolders, m.writeTable, m.giveUp} {
-		due, err := step(now)
+	type step func(now time.Duration) (due time.Duration, err error)
+	for _, f := range []step{m.makeTable, m.markSilent, m.findHolders, m.writeTable, m.giveUp} {
+		due, err := f(now)
 		if err != nil {
 			m.report("Cannot move slots", err)
 			failed = true
@@ -346,7 +342,8 @@ func (m *Member) call(ctx context.Context, f func(context.Context) error) error 
 		}
 	}()
 	err := f(ctx)
-	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrExists) && !errors.Is(err, ErrConflict) && !errors.Is(err, ErrRefused) {
+	answers := []error{nil, ErrNotFound, ErrExists, ErrConflict, ErrRefused}
+	if !slices.ContainsFunc(answers, func(answer error) bool { return errors.Is(err, answer) }) {
 		m.noAnswer()
 	}
 	return err

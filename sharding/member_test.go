@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"os"
 	"slices"
@@ -216,7 +217,7 @@ func TestHandoverTimeout(t *testing.T) {
 		q.Done(key)
 		time.Sleep(time.Second)
 		wantHeld(t, 0, 1)(a, b)
-		later := NewQueue(newRoot(), b, QueueConfig[string]{Keys: func(context.Context) ([]string, error) { return []string{"stuck"}, nil }})
+		later := NewQueue(newRoot(), b, QueueConfig[string]{Keys: listOf("stuck")})
 		key, _ = later.Get()
 		ctx, release = later.Lease(t.Context(), key)
 		defer release()
@@ -236,7 +237,7 @@ func TestSeveralQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
 		list := func(key string) QueueConfig[string] {
-			return QueueConfig[string]{Name: key, Keys: func(context.Context) ([]string, error) { return []string{key}, nil }}
+			return QueueConfig[string]{Name: key, Keys: listOf(key)}
 		}
 		a := mustJoin(t, store, Config{Name: "a", Slots: 1, Queues: []string{"first", "second"}})
 		first, second := NewQueue(newRoot(), a, list("first")), NewQueue(newRoot(), a, list("second"))
@@ -340,7 +341,10 @@ func TestServerIsAway(t *testing.T) {
 		m := mustJoin(t, store, Config{Name: "a"})
 		time.Sleep(time.Second)
 		var lists atomic.Int64
-		q := NewQueue(newRoot(), m, QueueConfig[string]{Keys: func(context.Context) ([]string, error) { lists.Add(1); return []string{"a"}, nil }})
+		q := NewQueue(newRoot(), m, QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string], error) {
+			lists.Add(1)
+			return slices.Values([]string{"a"}), nil
+		}})
 		key, _ := q.Get()
 		ctx, release := q.Lease(t.Context(), key)
 		defer release()
@@ -421,7 +425,7 @@ func TestPriorities(t *testing.T) {
 	}
 
 	m := holdingAll(4)
-	listed := QueueConfig[string]{Keys: func(context.Context) ([]string, error) { return []string{"listed"}, nil }, ListPriority: -100}
+	listed := QueueConfig[string]{Keys: listOf("listed"), ListPriority: -100}
 	o := NewOptsQueue(priorityqueue.New(priorityqueue.Config[string]{}), m, listed, func(priority int) priorityqueue.AddOpts {
 		return priorityqueue.AddOpts{Priority: priority}
 	})

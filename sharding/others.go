@@ -2,14 +2,13 @@ package sharding
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
 	"time"
 )
 
-// life is what a member knows of another one's life.
+// life is what a member knows about another one's life.
 //
 //	           not renewed for a lease          this or another member has marked its record
 //	present ──────────────────────────▶ silent ──────────────────────────────────────────────▶ dead
@@ -17,8 +16,7 @@ import (
 //	   │  its record is gone: somebody else has deleted it, perhaps a person          for a lease │
 //	   └──────────────────────────────────┴───────────────────────────────▶ gone ────────────────┘
 //
-// A record that is gone may be that of a member that does not know it yet, so its slots stay with it for
-// another lease.
+// A member whose record is gone may not know that yet, so its slots stay with it for another lease.
 type life int
 
 const (
@@ -34,21 +32,21 @@ type knownMember struct {
 	version string
 	// usable: data is of this library and version, and of the same number of slots.
 	usable bool
-	// known is when the member was seen for the first time. leaseFrom is when this version was, or when the
-	// record was found to be gone, or later: see extendLeasesLocked.
+	// known is when the member was seen first. Its lease counts from leaseFrom: when this version was seen, or
+	// the record was found to be gone. extendLeasesLocked may set it later.
 	known, leaseFrom time.Duration
 	isGone           bool
-	// serial is this version's number among all records that were seen. renewed: there was another version
-	// before it.
+	// serial counts the records of all members in the order in which they were seen. renewed: this is not the
+	// first version that was seen of this one.
 	serial  int64
 	renewed bool
 	// mustRead: the record must be read, because it vanished from the watch or a list, or came back.
 	mustRead bool
-	// markedByMe: this member has marked the record. former: it is that of an earlier life of this process.
+	// markedByMe: this member has marked the record. former: it belongs to an earlier life of this process.
 	markedByMe, former bool
-	// unmarked is why the record could not be marked, if that has failed, and retry is when to try it again.
-	unmarked error
-	retry    time.Duration
+	// markErr is why the record could not be marked, if that has failed, and retry is when to try it again.
+	markErr error
+	retry   time.Duration
 }
 
 func (s *knownMember) life(now time.Duration) life {
@@ -64,9 +62,9 @@ func (s *knownMember) life(now time.Duration) life {
 	return present
 }
 
-// expires returns until when the member lives if nothing is heard of it.
+// expires returns until when the member lives if it does not renew its record.
 func (s *knownMember) expires() time.Duration {
-	if s.former { // This process has given that life up, so nobody renews the record.
+	if s.former { // Nobody renews that record any more.
 		return s.known
 	}
 	return s.leaseFrom + time.Duration(s.data.Lease)
@@ -87,7 +85,7 @@ func (s *knownMember) noteGone(now time.Duration) {
 // missLocked notes that the watch or a list does not show a member's record any more.
 func (m *Member) missLocked(s *knownMember) {
 	switch {
-	case s.data.Dead: // For good, so it is not read. Otherwise each member would read the records of all that leave.
+	case s.data.Dead: // For good, so nobody reads it: else each member would read the records of all that leave.
 		s.noteGone(m.now())
 	case !s.isGone:
 		s.mustRead = true // It is still there if only its label has changed.
@@ -116,8 +114,8 @@ func (m *Member) watchLoop() {
 	}
 }
 
-// watch follows the records from the last list on, until the watch ends. The member's own renewals come back
-// by it. A watch that does not report them has stalled, and is ended.
+// watch follows the records from the last list on, until the watch ends. It ends a watch that does not show
+// the member's own renewals, because that one has stalled.
 func (m *Member) watch() error {
 	m.mu.Lock()
 	from := m.mu.listVersion
@@ -192,8 +190,9 @@ func (m *Member) memberChanged(id string, e Event) {
 	}
 }
 
-// sawMemberLocked notes a member's record. A late watch may show an older one: then the member counts as
-// alive for up to a lease too long, which is harmless. It reports whether there is other news than a renewal.
+// sawMemberLocked notes a member's record, and reports whether more has changed than its renewal. A late
+// watch may show an older record: then the member counts as alive for up to a lease too long, which is
+// harmless.
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	s := m.memberLocked(id)
 	s.mustRead = false
@@ -242,7 +241,8 @@ func (m *Member) decodeOther(id string, r Record) (memberData, error) {
 // learnLocked notes what a member's record says of all tables and members.
 func (m *Member) learnLocked(d memberData) {
 	view := &m.mu.view
-	view.epoch, view.lease = max(view.epoch, d.Epoch), max(view.lease, time.Duration(d.Lease), time.Duration(d.LongestLease))
+	view.epoch = max(view.epoch, d.Epoch)
+	view.lease = max(view.lease, time.Duration(d.Lease), time.Duration(d.LongestLease))
 }
 
 // isAheadOf reports whether the member has known a later state of the table.
@@ -250,8 +250,8 @@ func (s *knownMember) isAheadOf(t *table) bool {
 	return s.data.Table == t.id && s.data.TableEpoch > t.epoch
 }
 
-// isOutdatedLocked reports whether one of the records that were seen up to that serial number names a later
-// state of the table. A table that was read after that has gone back.
+// isOutdatedLocked reports whether a record that was seen with a serial number up to upTo names a later state
+// of the table. If t was read after such a record, the table was rolled back.
 func (m *Member) isOutdatedLocked(t *table, upTo int64) bool {
 	for _, s := range m.mu.members {
 		if s.serial <= upTo && s.isAheadOf(t) {
@@ -261,25 +261,24 @@ func (m *Member) isOutdatedLocked(t *table, upTo int64) bool {
 	return false
 }
 
-// takesNothingUntilLocked returns until when the member gives away no slots but its own. The table may be one
-// of a backup: others may hold what it gives to the dead, or to nobody. They notice it, or lose their
-// validity, within a lease.
+// takesNothingUntilLocked returns until when the member gives away no slots but its own. The table may come
+// from a backup, and others may hold slots that it gives to the dead, or to nobody. They notice that, or stop
+// being valid, within a lease.
 func (m *Member) takesNothingUntilLocked(now time.Duration) time.Duration {
 	switch until := m.mu.restoreSuspected + m.mu.view.lease; {
 	case until > now:
 		return until
 	case !m.hasRenewedSinceLocked(never):
-		signal(m.toRenew) // which makes this loop look again
+		signal(m.toRenew) // A renewal wakes this loop again.
 	case !m.mustHearOthersLocked(now):
 		return now
 	}
 	return now + m.config.Lease
 }
 
-// mustHearOthersLocked reports whether this member has joined, or was out of touch, so recently that others
-// may hold slots that a table from a backup or a copy does not show as theirs. They notice it when they read
-// that table, or their records show it when they are renewed. So each of the members that were there before
-// must have renewed its record since, or be dead.
+// mustHearOthersLocked reports whether this member, since it joined or was out of touch, has not heard yet
+// from all that were there before: each of them must have renewed its record, or be dead. A renewed record
+// shows whether its member knows a later table than this one, which may come from a backup or be a copy.
 func (m *Member) mustHearOthersLocked(now time.Duration) bool {
 	listed := m.mu.self.listedUpTo
 	for id, s := range m.mu.members {
@@ -290,165 +289,14 @@ func (m *Member) mustHearOthersLocked(now time.Duration) bool {
 	return listed == notListed
 }
 
-// memberLocked returns what is known of a member. Of a new one that is only how long it may live.
+// memberLocked returns what is known of a member. A new one may live for the longest lease of the group.
 func (m *Member) memberLocked(id string) *knownMember {
 	s := m.mu.members[id]
 	if s == nil {
 		now := m.now()
-		s = &knownMember{data: memberData{Lease: int64(m.mu.view.lease)}, known: now, leaseFrom: now, former: m.mu.formers[id]}
+		s = &knownMember{known: now, leaseFrom: now, former: m.mu.formers[id]}
+		s.data.Lease = int64(m.mu.view.lease)
 		m.mu.members[id] = s
 	}
 	return s
-}
-
-// markSilent marks the records of members that have not renewed them for a whole lease. Such a member can
-// then not renew its record any more, although it may not know it yet; by its own clock its validity is over.
-func (m *Member) markSilent(now time.Duration) (due time.Duration, err error) {
-	m.mu.Lock()
-	wait := m.turnLocked(now)
-	due = now + m.config.Lease
-	var silents []string
-	for id, s := range m.mu.members {
-		if id == m.mu.self.id || s.life(now) >= gone || !m.validLocked() || s.former && m.anyBusy() {
-			continue
-		}
-		expires := s.expires()
-		switch at := max(expires+wait, s.retry); {
-		case at > now:
-			due = min(due, at)
-		case !m.hasRenewedSinceLocked(expires):
-			signal(m.toRenew) // which makes this loop look again
-		default:
-			silents = append(silents, id)
-		}
-	}
-	m.mu.Unlock()
-	for _, id := range silents {
-		if err := m.markDead(id); err != nil {
-			m.mu.Lock()
-			s := m.memberLocked(id)
-			s.unmarked, s.retry = err, m.now()+m.retryDelay() // Each try takes a renewal as well.
-			m.mu.Unlock()
-			return due, err
-		}
-	}
-	return due, nil
-}
-
-// unmarkedLocked returns why another member still counts as silent a lease after it could have been taken for
-// dead, if this member cannot mark its record.
-func (m *Member) unmarkedLocked() error {
-	now := m.now()
-	for id, s := range m.mu.members {
-		if s.unmarked != nil && s.life(now) == silent && now >= s.expires()+m.config.Lease {
-			return fmt.Errorf("sharding: cannot mark the record of %s, which is dead: %w", id, s.unmarked)
-		}
-	}
-	return nil
-}
-
-// hasRenewedSinceLocked reports whether the member has renewed its own record since then, and since the
-// server was last away. Only that shows that no backup was restored meanwhile, which would have taken back
-// what others have written.
-func (m *Member) hasRenewedSinceLocked(then time.Duration) bool {
-	return m.mu.self.renewed.mono >= max(then, m.mu.unanswered)
-}
-
-// markDead reads the record once more, because what the watch has shown may be old, and marks it on condition
-// that it has not changed since. A mark shows everybody, and for good, that the member did not just lose its
-// record.
-func (m *Member) markDead(id string) error {
-	r, err := m.findMember(id)
-	m.mu.Lock()
-	s := m.memberLocked(id)
-	isSilent := err == nil && s.life(m.now()) == silent
-	d := s.data
-	m.mu.Unlock()
-	if !isSilent {
-		return err
-	}
-	d.Format, d.ID, d.Slots, d.Dead = formatVersion, id, m.config.Slots, true // Of a record that cannot be read nothing else is known.
-	r.Data = encode(d, d.unknown)
-	if r, err = m.put(r); errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) {
-		_, err = m.findMember(id)
-		return err
-	} else if err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.unlock()
-	m.sawMemberLocked(id, r, true)
-	m.mu.members[id].markedByMe = true
-	m.logger.Warn("A member has not renewed its lease: taking over", "dead", id, "lease", time.Duration(d.Lease))
-	return nil
-}
-
-// findHolders looks for members that the table names and the watch has not shown, and for those that have
-// vanished from it. It deletes marked records that the table names no more.
-func (m *Member) findHolders(now time.Duration) (due time.Duration, err error) {
-	var lost []string
-	remains, version := "", "" // One at a time: each costs two calls.
-	due = now + m.config.Lease
-	m.mu.Lock()
-	if t := m.mu.view.table; t != nil {
-		named := t.named()
-		for id := range named {
-			if m.mu.members[id] == nil && id != m.mu.self.id {
-				lost = append(lost, id)
-			}
-		}
-		for id, s := range m.mu.members {
-			switch {
-			case s.mustRead:
-				lost = append(lost, id)
-			case named[id] || s.life(now) != dead || !m.validLocked():
-			case s.isGone && s.former: // It may still be created.
-			case s.isGone:
-				delete(m.mu.members, id)
-			case m.mu.leaving: // Others do it.
-			default:
-				if at := s.leaseFrom + m.turnLocked(now); at > now {
-					due = min(due, at)
-				} else {
-					remains, version = id, s.version
-				}
-			}
-		}
-	}
-	m.mu.Unlock()
-	for _, id := range lost {
-		if _, err := m.findMember(id); err != nil {
-			return now, err
-		}
-	}
-	if remains == "" {
-		return due, nil
-	}
-	err = m.call(m.ctx, func(ctx context.Context) error { return m.store.Delete(ctx, m.recordName(remains), version) })
-	if err == nil || errors.Is(err, ErrNotFound) || errors.Is(err, ErrConflict) {
-		_, err = m.findMember(remains)
-		return now, err
-	}
-	m.mu.Lock()
-	m.mu.members[remains].leaseFrom = m.now() + m.config.Lease // Then it is tried again. A marked record stays dead.
-	m.mu.Unlock()
-	return due, err
-}
-
-// findMember reads a member's record that the watch has not shown. Only that shows that it is gone: the watch
-// may lag behind the table that names the member. So the table must have been read before.
-func (m *Member) findMember(id string) (Record, error) {
-	r, err := m.get(m.recordName(id))
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch s := m.memberLocked(id); {
-	case err == nil:
-		if m.sawMemberLocked(id, r, true) {
-			signal(m.toWork)
-		}
-	case errors.Is(err, ErrNotFound):
-		s.noteGone(m.now())
-		err = nil
-	}
-	return r, err
 }

@@ -8,13 +8,8 @@ import (
 	"time"
 )
 
-// own is the member's own record, as the member knows it.
-//
-// client-go's tools/leaderelection (0.29 to 0.37) cannot keep it. It creates a record that was deleted again,
-// with the same identity, and goes on; here others have given the member's slots away by then. It goes on for
-// RetryPeriod and RenewDeadline from the end of a renewal, and others count from its beginning or any time up
-// to the end, so a slow call takes it past their lease. And it keeps neither the id of the table nor a
-// sequence in the record.
+// own is the member's own record, as the member knows it. docs/project/sharding.md says why client-go's
+// leaderelection cannot keep it.
 type own struct {
 	id      string
 	version string // empty until the record is stored
@@ -36,7 +31,6 @@ type own struct {
 	listedUpTo int64
 }
 
-// notListed is that of a member that has not listed the others yet.
 const notListed = math.MaxInt64
 
 type attempt struct {
@@ -107,14 +101,15 @@ func (m *Member) writeSelf(r Record, sequence int64) (upToDate bool, err error) 
 	case err == nil:
 		m.stored(sequence, r.Version)
 		return true, nil
-	case creates && (errors.Is(err, ErrNotFound) || errors.Is(err, ErrRefused)): // The namespace is not there, or a quota is used up.
+	case creates && (errors.Is(err, ErrNotFound) || errors.Is(err, ErrRefused)):
+		// There is no namespace, or a quota is used up. It was not created, for certain.
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.mu.self.sequence = 0 // It was not created, for certain.
+		m.mu.self.sequence = 0
 	case errors.Is(err, ErrNotFound):
 		m.died()
 		return false, nil
-	case errors.Is(err, ErrConflict): // An earlier attempt may be in the record, or a mark that the member is dead.
+	case errors.Is(err, ErrConflict): // The record has an earlier attempt, or a mark.
 		return m.readSelf()
 	}
 	return false, err
@@ -159,23 +154,23 @@ func (m *Member) nextAttempt() (r Record, sequence int64, ok bool) {
 func (m *Member) selfRecordLocked(follows string, isDead bool) Record {
 	self, view := &m.mu.self, &m.mu.view
 	d := memberData{
-		Format: formatVersion, ID: self.id, Sequence: self.sequence, Lease: int64(m.config.Lease), Slots: m.config.Slots, Hashes: m.mu.hashes,
-		Table: follows, Earlier: view.earlier, Epoch: view.epoch, LongestLease: int64(view.lease), Dead: isDead, Left: isDead && m.mu.leaving,
-		Busy: m.busyWithoutLocked(), Queues: m.usableQueuesLocked(),
+		Format: formatVersion, ID: self.id, Sequence: self.sequence, Lease: int64(m.config.Lease),
+		Slots: m.config.Slots, Hashes: m.mu.hashes, Queues: m.usableQueuesLocked(), Busy: m.busyWithoutLocked(),
+		Table: follows, Earlier: view.earlier, Epoch: view.epoch, LongestLease: int64(view.lease),
+		Dead: isDead, Left: isDead && m.mu.leaving,
 	}
 	if view.table != nil && view.table.id == follows {
 		d.TableEpoch = view.table.epoch
 	}
+	held, _ := m.countLocked()
 	return Record{
 		Name: m.recordName(self.id), Group: m.config.Group, Version: self.version, Data: encode(d, nil),
-		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(),
-		Slots: m.heldLocked(),
+		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(), Slots: held,
 	}
 }
 
-// followLocked returns the id of the table that the record should name. A member that names a new one says
-// that it holds nothing by the last one any more, but for the slots whose handlers still run, which it names
-// as well.
+// followLocked returns the id of the table that the record should name. By naming a new one the member says
+// that it holds nothing by the last one any more, but for the slots that it lists as busy.
 func (m *Member) followLocked() string {
 	if t := m.mu.view.table; t != nil && m.mu.view.incompatible == nil && m.mu.view.broken == nil {
 		return t.id
@@ -183,8 +178,8 @@ func (m *Member) followLocked() string {
 	return m.mu.self.follows
 }
 
-// busyWithoutLocked returns the slots that the member does not hold and whose handlers still run. Only a
-// table that has yet to be filled leaves them with the member.
+// busyWithoutLocked returns the slots that the member does not hold and whose handlers still run, while the
+// table is still to be filled: then these stay with the member.
 func (m *Member) busyWithoutLocked() (slots []int) {
 	if t := m.mu.view.table; t != nil && t.settling {
 		for s := range m.slots {
@@ -196,8 +191,8 @@ func (m *Member) busyWithoutLocked() (slots []int) {
 	return slots
 }
 
-// stored notes that an attempt is in the record, which has that version. The member's validity counts from
-// the beginning of the attempt: others may have seen it at any time since.
+// stored notes that an attempt is in the record, which has that version. Validity counts from its beginning:
+// others may have seen it at any time since.
 func (m *Member) stored(sequence int64, version string) (upToDate bool) {
 	m.mu.Lock()
 	defer m.unlock()
@@ -242,7 +237,8 @@ func (m *Member) readSelf() (upToDate bool, err error) {
 		case d.ID == id && err == nil:
 			return m.stored(d.Sequence, r.Version), nil
 		default:
-			m.logger.Error("Something else writes the member's record. Going on as a new member", "member", id, "err", err)
+			m.logger.Error("Something else writes the member's record. Going on as a new member",
+				"member", id, "err", err)
 		}
 	}
 	m.died()
@@ -258,7 +254,8 @@ func (m *Member) died() {
 		return
 	}
 	if m.mu.self.version != "" && m.mu.barred == notBarred {
-		m.logger.Error("The member's record is gone: others believe that it is dead. Going on as a new member", "member", m.mu.self.id)
+		m.logger.Error("The member's record is gone: others believe that it is dead. Going on as a new member",
+			"member", m.mu.self.id)
 		m.mu.stats.LostLeases++
 	}
 	id := m.mu.self.id
@@ -280,10 +277,9 @@ func (m *Member) suspectRestoreLocked() {
 	signal(m.toConfirm)
 }
 
-// extendLeasesLocked gives each other member that part of its lease to renew its record: a renewal that this
-// member has not seen may have been taken back by a backup. A third is enough for a member that has noticed
-// the outage; with more, each failed call would put off a takeover. A member that was stopped notices nothing
-// until its validity ends, so after a long outage all get a whole lease.
+// extendLeasesLocked gives the others that part of their leases to renew their records: a backup may have
+// taken back a renewal that this member has not seen. A third is enough for those that have noticed the
+// outage; one that was stopped may notice nothing until its validity ends.
 func (m *Member) extendLeasesLocked(part float64) {
 	for _, s := range m.mu.members {
 		if !s.isGone {
@@ -292,12 +288,13 @@ func (m *Member) extendLeasesLocked(part float64) {
 	}
 }
 
-// validLocked reports whether the member may hold slots now: for a lease less the margin after the beginnings
-// of its last renewal, and of the last call that showed that its table is still there.
+// validLocked reports whether the member may hold slots now: for a lease less the margin after its last
+// renewal and its last look at the table began.
 func (m *Member) validLocked() bool {
 	self, view := &m.mu.self, &m.mu.view
 	from := self.renewed.earliest(view.confirmed)
-	if !self.alive || view.table == nil || view.incompatible != nil || view.broken != nil || self.follows != view.table.id {
+	if !self.alive || view.table == nil || self.follows != view.table.id ||
+		view.incompatible != nil || view.broken != nil {
 		from = neverMoment
 	}
 	valid := m.config.Lease - m.config.Margin
@@ -357,9 +354,9 @@ func (m *Member) admitLocked(until barrier) {
 	}
 }
 
-// giveUp ends the life of a member that renews its record and has not been able to use the table for a lease:
-// nobody else could get its slots. When no handler runs any more, it marks the record of a member that is
-// barred, so that the others can have the slots at once.
+// giveUp bars a member that renews its record and has not been able to use the table for a lease: nobody else
+// could get its slots. When no handler runs any more, it marks the record of a barred member, so that the
+// others get the slots at once.
 func (m *Member) giveUp(now time.Duration) (due time.Duration, err error) {
 	m.mu.Lock()
 	due = now + m.config.Lease

@@ -10,41 +10,37 @@ import (
 	"time"
 )
 
+// "Who waits how long for what" in docs/project/sharding.md has all these times, and why.
 const (
-	// batching is how long a plan waits for more members to come or go, and turn is how long each member lets
-	// the one before it write the plan.
-	batching = 200 * time.Millisecond
-	turn     = 150 * time.Millisecond
-	maxTurns = 4
-	// spacing is how long a member waits for each one that is to hand over slots before it.
-	spacing = 200 * time.Millisecond
-	// stagger keeps members apart that write the table at the same time.
-	stagger = 20 * time.Millisecond
-	// probation is how long a member must live before it gets slots, if there are others.
-	probation = time.Second
-	// remembersDeaths is for how long the deaths of a process are remembered. (The kubelet waits up to five
-	// minutes before it starts a container again.)
+	batching  = 200 * time.Millisecond // a plan, for more members that come or go
+	turn      = 150 * time.Millisecond // a member, for the one before it to write the plan
+	maxTurns  = 4
+	spacing   = 200 * time.Millisecond // a member, for each one that is to hand over slots before it
+	stagger   = 20 * time.Millisecond  // at most: members that have tried to write the table at the same time
+	probation = time.Second            // a new member, for slots, if there are others
+	// The kubelet waits up to five minutes before it starts a container again, so deaths count for longer.
 	remembersDeaths = 30 * time.Minute
 )
 
-// planner makes the next table from the present one.
+// planner makes the next table from the present one, t.
 type planner struct {
 	m    *Member
 	self string
 	t    *table
-	// takers has the members that should have a share, and dead those whose slots may be given away. "" is
-	// one of the dead.
+	// takers are the members that should have a share, and dead those whose slots may be given away. "" is
+	// one of the dead: nobody's slots.
 	takers, dead map[string]bool
-	// hashes are those of the table and of all in takers.
+	// hashes are those of the table and of all takers.
 	hashes map[string]string
-	// nextTaker is when takers may have one more.
+	// nextTaker is when there may be one more taker.
 	nextTaker time.Duration
 }
 
-// nextTable returns the table to write now, and the version that it is to replace, or nil if there is nothing
-// to write before due. The present table must be the one of that id, which may be filled: if there is another
-// one by now, it is time to look again. Changes that only one member can make, and that others wait for, do
-// not wait their turn.
+// nextTable returns the table to write now, and the version that it must replace, or nil if there is nothing
+// to write before due. The caller has found that the present table has that id, and is settled.
+//
+// A new plan may have to wait: for what this member must know first (takesNothingUntilLocked), and for others
+// that would write the same (plan). Handovers of this member's own slots never wait: only it can write them.
 func (m *Member) nextTable(id string, now time.Duration) (next *table, version string, due time.Duration) {
 	m.mu.Lock()
 	defer m.unlock()
@@ -60,7 +56,7 @@ func (m *Member) nextTable(id string, now time.Duration) (next *table, version s
 	case m.mu.self.version == "":
 		// A member without a record must be in no table. Others find no record then, and take it for deleted;
 		// a late attempt to create it would bring it back.
-		if m.mu.barred == untilWritten { // Can it write the table now?
+		if m.mu.barred == untilWritten { // This write shows whether it can write the table now.
 			return t.clone(), view.version, due
 		}
 		return nil, "", due
@@ -68,40 +64,42 @@ func (m *Member) nextTable(id string, now time.Duration) (next *table, version s
 	p := m.newPlannerLocked(t, now)
 	next, wait := p.plan(now)
 	due = min(due, p.nextTaker)
-	waits := false // with something that it has to write
+	isPending := false // There is something to write that must wait.
 	if !next.same(t) {
 		if until := m.takesNothingUntilLocked(now); until > now {
-			waits, due, next = true, min(due, until), t.clone()
+			isPending, due, next = true, min(due, until), t.clone()
 			p.nameLeaving(next)
 		}
 	}
 	since := &m.mu.since.unplanned
 	switch {
-	case waits && next.same(t): // Where watches do not work, that comes again and again. Only the turn begins anew.
+	case isPending && next.same(t):
+		// Only its turn begins anew, not the batching: without working watches this comes again and again.
 		*since = max(cmp.Or(*since, now), now-batching)
 	case next.same(t):
 		*since = 0
 	case cmp.Or(*since, now)+wait > now:
 		*since = cmp.Or(*since, now)
-		due, next = min(due, *since+wait), t.clone() // not yet
-	default: // The next plan waits again: two members that disagree must not overwrite each other without a pause.
+		due, next = min(due, *since+wait), t.clone()
+	default: // Now. The next plan waits again: two members that disagree must not overwrite each other at once.
 		*since = 0
 	}
 	p.handOverLocked(next)
-	if next.same(t) {
-		for s, slot := range t.slots { // A slot that is kept for now is tried again.
-			waits = waits || slot.holder == p.self && slot.next != "" && m.slots[s].keepUntil > now
-		}
-		if !waits && *since == 0 {
-			m.mu.since.refused = 0
-		}
-		return nil, "", due
+	if !next.same(t) {
+		return next, view.version, due
 	}
-	return next, view.version, due
+	for s, slot := range t.slots { // A slot that is kept for now is tried again.
+		isPending = isPending || slot.holder == p.self && slot.next != "" && m.slots[s].keepUntil > now
+	}
+	if !isPending && *since == 0 {
+		m.mu.since.refused = 0
+	}
+	return nil, "", due
 }
 
 func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
-	p := &planner{m: m, self: m.mu.self.id, t: t, nextTaker: now + m.config.Lease, takers: make(map[string]bool), dead: map[string]bool{"": true}}
+	p := &planner{m: m, self: m.mu.self.id, t: t, nextTaker: now + m.config.Lease}
+	p.takers, p.dead = make(map[string]bool), map[string]bool{"": true}
 	for id, s := range m.mu.members {
 		if id != p.self {
 			fits := len(contradictions(t.hashes, s.data.Hashes)) == 0
@@ -109,7 +107,8 @@ func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
 		}
 	}
 	p.takers[p.self] = !m.mu.leaving && m.usableQueuesLocked() > 0
-	maps.DeleteFunc(p.takers, func(id string, takes bool) bool { return !takes || slices.Contains(t.leaving, id) })
+	takesNone := func(id string, takes bool) bool { return !takes || slices.Contains(t.leaving, id) }
+	maps.DeleteFunc(p.takers, takesNone)
 	for id, until := range p.newcomers() {
 		if until > now {
 			delete(p.takers, id)
@@ -120,8 +119,8 @@ func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
 	return p
 }
 
-// agreeOnHashes makes the hashes of all that take slots part of the table, and leaves out the members that
-// differ from one before them.
+// agreeOnHashes collects the hashes of the table and the takers. A taker that contradicts an earlier one gets
+// no slots.
 func (p *planner) agreeOnHashes() {
 	p.hashes = maps.Collect(maps.All(p.t.hashes))
 	for _, id := range append([]string{p.self}, slices.Sorted(maps.Keys(p.takers))...) {
@@ -139,15 +138,16 @@ func (p *planner) agreeOnHashes() {
 	}
 }
 
-// plan returns the table as it should be, without handovers, and how long to wait before it is written.
+// plan returns the table as it should be, without handovers, and how long this member waits before it writes
+// that: others would write the same.
 func (p *planner) plan(now time.Duration) (next *table, wait time.Duration) {
 	next = p.t.clone()
 	if next.settling {
-		// Members may have followed a table that was deleted, so epochs go on from the greatest in their
-		// records. Slots whose handlers still run stay where they are.
+		// Epochs go on from the greatest that members have seen, perhaps in a table that was deleted. Slots
+		// whose handlers still run stay where they are.
 		next.settling, next.replaces, next.epoch = false, false, max(next.epoch, p.m.mu.view.epoch+1)
-		// With another id, so that members name it in their records before they hold slots by it. Otherwise
-		// somebody who puts the empty table back could have it filled a second time.
+		// Members name the new id in their records before they hold slots by it. With the old one, somebody
+		// who puts the empty table back could have it filled a second time.
 		next.id = p.m.config.newID("table")
 		for s, id := range p.m.mu.view.claims {
 			if s < len(next.slots) && !p.dead[id] {
@@ -155,7 +155,7 @@ func (p *planner) plan(now time.Duration) (next *table, wait time.Duration) {
 			}
 		}
 	}
-	// A member that does not know yet that one has left would give it slots again.
+	// Until all know that a member is dead, some would give it slots again.
 	next.leaving = slices.DeleteFunc(next.leaving, func(id string) bool { return p.dead[id] })
 	p.nameLeaving(next)
 	next.hashes = p.hashes
@@ -164,14 +164,16 @@ func (p *planner) plan(now time.Duration) (next *table, wait time.Duration) {
 		next.lease = max(next.lease, time.Duration(s.data.Lease))
 	}
 	target := assign(next.slots, p.takers)
-	urgent, mine, died := false, false, make(map[string]bool)
+	// urgent: slots have no holder. isMine: this member has marked the record of one of the dead, so the others
+	// wait for it.
+	urgent, isMine, died := false, false, make(map[string]bool)
 	for s := range next.slots {
 		slot, to := &next.slots[s], target[s]
 		switch {
 		case p.dead[slot.holder]:
 			left := slot.holder == "" || slices.Contains(p.t.leaving, slot.holder)
 			if member := p.m.mu.members[slot.holder]; member != nil {
-				urgent, mine, left = true, mine || member.markedByMe, left || member.data.Left
+				urgent, isMine, left = true, isMine || member.markedByMe, left || member.data.Left
 			}
 			if slot.holder != to {
 				if !left {
@@ -181,12 +183,13 @@ func (p *planner) plan(now time.Duration) (next *table, wait time.Duration) {
 			}
 		case slot.holder == to:
 			slot.next = ""
-		case p.canHandOver(slot.holder):
+		case p.takers[slot.holder], slot.holder == p.self, slices.Contains(p.t.leaving, slot.holder):
 			slot.next = to
+		default: // It is silent, and probably dead: its slots are given away as soon as that is certain.
 		}
 	}
 	next.countDeaths(died, p.m.config.Clock.Now())
-	if !p.m.mu.leaving && !mine {
+	if !p.m.mu.leaving && !isMine {
 		wait = p.m.turnLocked(now)
 		if !urgent {
 			wait += batching
@@ -195,18 +198,17 @@ func (p *planner) plan(now time.Duration) (next *table, wait time.Duration) {
 	return next, wait
 }
 
-// nameLeaving makes next say that this member leaves, if it does. Otherwise others would give it the slots
-// again that it hands over.
+// nameLeaving makes next say that this member leaves, if it does: then others give it no slots.
 func (p *planner) nameLeaving(next *table) {
 	if p.m.mu.leaving && !slices.Contains(next.leaving, p.self) {
 		next.leaving = append(next.leaving, p.self)
 	}
 }
 
-// newcomers returns until when members that have just come get no slots; see the table of waits in
-// docs/project/sharding.md. The predecessor of such a member is still there, and silent, or the table says
-// that it has died. Members of one name that live at the same time are not one process. If all members are
-// newcomers, nobody waits, except for holders that a backup does not show.
+// newcomers returns until when each taker without slots must wait for its first ones; see the table of waits
+// in docs/project/sharding.md. It waits longer if an earlier life of its process is silent, or has died
+// several times by the table. Members of one name that live at the same time are not one process. If all
+// takers are newcomers, nobody waits, except for holders that a backup does not show.
 func (p *planner) newcomers() map[string]time.Duration {
 	until := make(map[string]time.Duration)
 	holders := make(map[string]bool)
@@ -246,7 +248,7 @@ func (p *planner) newcomers() map[string]time.Duration {
 	return until
 }
 
-// nameOf returns what a member's id begins with, which is the same after its process has started anew.
+// nameOf returns the beginning of a member's id, which stays the same when its process starts anew.
 func nameOf(id string) string {
 	if i := strings.LastIndexByte(id, '-'); i >= 0 {
 		return id[:i]
@@ -254,15 +256,9 @@ func nameOf(id string) string {
 	return id
 }
 
-// canHandOver reports whether a holder can hand over its slots. A holder that does not live is probably dead:
-// its slots are given away as soon as that is certain.
-func (p *planner) canHandOver(id string) bool {
-	return p.takers[id] || id == p.self || slices.Contains(p.t.leaving, id)
-}
-
-// handOverLocked gives away those slots of the member that are to move and whose handlers have returned. If a
-// handover was tried of a slot that is to stay, it writes the member as its holder again: a newer table,
-// which ends that attempt.
+// handOverLocked gives away those slots of this member that are to move and whose handlers have returned. If
+// it has tried to hand over a slot that is to stay now, it writes itself as the holder again, which ends that
+// attempt.
 func (p *planner) handOverLocked(next *table) {
 	leavesAlone := p.m.mu.leaving && len(p.takers) == 0
 	n := 0
@@ -283,9 +279,9 @@ func (p *planner) handOverLocked(next *table) {
 	}
 }
 
-// wrote notes what has become of a write of the table. If the server has refused a handover for certain, the
-// member keeps these slots for a lease. If that is uncertain for a lease, the member gives up its record,
-// because nobody can hold these slots while it lives.
+// wrote notes how a write of table t has ended. If the server has refused a handover, the member keeps these
+// slots for a lease. If that stays uncertain for a lease, it gives up its record, because nobody can hold
+// these slots while it lives.
 func (m *Member) wrote(t *table, err error) {
 	m.mu.Lock()
 	defer m.unlock()
@@ -308,7 +304,7 @@ func (m *Member) wrote(t *table, err error) {
 		switch {
 		case !errors.Is(err, ErrRefused) || s.handover.unsure:
 			s.handover.unsure, uncertain = true, true
-		case !m.mu.leaving: // One that leaves would release the slot again at once, and try again without a pause.
+		case !m.mu.leaving: // A leaving member would release the slot at once, and try again without a pause.
 			s.handover, s.keepUntil = handover{}, now+m.config.Lease
 		}
 	}
@@ -317,12 +313,11 @@ func (m *Member) wrote(t *table, err error) {
 	}
 }
 
-// assign decides who should hold each slot. Only the members in takers get slots: the others leave, are
-// silent or dead, or have just come. If there is none, all slots go to "".
+// assign decides who should hold each slot. Only takers get slots: other members leave, are silent or dead,
+// or have just come. Without takers, all slots go to "".
 //
-// The shares of the members that take slots differ by at most one, and as few slots move as that allows. Of
-// two plans that are equally good it prefers the one that is under way, so the moves of a plan do not change
-// it.
+// The shares of takers differ by at most one, and as few slots move as that allows. Moves that are under way
+// are preferred, so that a plan stays the same while it is carried out.
 func assign(slots []tableSlot, takers map[string]bool) (target []string) {
 	target = make([]string, len(slots))
 	if len(takers) == 0 {
@@ -333,7 +328,7 @@ func assign(slots []tableSlot, takers map[string]bool) (target []string) {
 		target[s] = to
 		room[to]--
 	}
-	// A holder keeps the slots that are not to move, as many as its share, and then those that are to.
+	// Up to its share, a holder keeps first the slots that are not about to move, then those that are.
 	for _, moving := range []bool{false, true} {
 		for s, slot := range slots {
 			if room[slot.holder] > 0 && target[s] == "" && moving == (takers[slot.next] && slot.next != slot.holder) {
@@ -341,7 +336,7 @@ func assign(slots []tableSlot, takers map[string]bool) (target []string) {
 			}
 		}
 	}
-	// What is left moves, and where it was to move already if there is room.
+	// The other slots move: where they were about to move already, if there is room, or else to anybody.
 	for s, slot := range slots {
 		if target[s] == "" && room[slot.next] > 0 {
 			give(s, slot.next)
@@ -360,9 +355,9 @@ func assign(slots []tableSlot, takers map[string]bool) (target []string) {
 	return target
 }
 
-// shares returns how many slots each member should hold: the base, and some of them one more. A member that
-// has more than the base must give away one slot less if it is among these, so such members come first; then
-// those that would have more if all planned moves were done, and then by their ids.
+// shares returns how many slots each taker should hold: base, and extra of them one more. Those that hold
+// more than base are the first to get one more, because then one slot less moves. Next come those that would
+// hold most after all planned moves.
 func shares(slots []tableSlot, takers map[string]bool) map[string]int {
 	held, planned := make(map[string]int), make(map[string]int)
 	for _, slot := range slots {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"hash/maphash"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,7 +64,7 @@ type queue[T comparable] struct {
 	operable workqueue.Operable[T] // inner, or nil
 	inner    workqueue.TypedRateLimitingInterface[T]
 	member   *Member
-	keys     func(context.Context) ([]T, error)
+	keys     func(context.Context) (iter.Seq[T], error)
 	name     string
 
 	hasher hasher[T]
@@ -222,7 +223,8 @@ func (q *queue[T]) take(key T, priorityOf func(T) int) bool {
 func (q *queue[T]) Done(key T) {
 	q.ExtendedRateLimiting.Done(key)
 	if !q.leased.Load() && q.leased.CompareAndSwap(false, true) {
-		q.member.logger.Error("A key was handled without Queue.Lease: its handler goes on when the key moves, beside another one", "queue", q.name)
+		q.member.logger.Error("A key was handled without Queue.Lease: "+
+			"its handler goes on when the key moves, beside another one", "queue", q.name)
 	}
 	slot, token := q.locate(key)
 	q.cells[slot].remove(token)
@@ -279,8 +281,6 @@ type operableQueue[T comparable] struct {
 	checked[T]
 }
 
-func (q *operableQueue[T]) Below() any { return q.queue.Below() }
-
 // checked is an Operable that adds only keys whose slots the member holds.
 type checked[T comparable] struct {
 	workqueue.Operable[T]
@@ -302,14 +302,13 @@ type OptsQueue[T comparable, O any] interface {
 }
 
 // NewOptsQueue is [NewQueue] for a queue with the interface of controller-runtime's PriorityQueue, and
-// returns one. The function opts returns the options to add a key with a priority:
+// returns one. The function opts returns the options to add a key with a priority. In controller.Options's
+// NewQueue:
 //
-//	controller.Options{NewQueue: func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-//		inner := priorityqueue.New(name, func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limiter })
-//		return sharding.NewOptsQueue(inner, member, config, func(priority int) priorityqueue.AddOpts {
-//			return priorityqueue.AddOpts{Priority: &priority}
-//		})
-//	}}
+//	inner := priorityqueue.New(name, func(o *priorityqueue.Opts[request]) { o.RateLimiter = limiter })
+//	return sharding.NewOptsQueue(inner, member, config, func(priority int) priorityqueue.AddOpts {
+//		return priorityqueue.AddOpts{Priority: &priority}
+//	})
 func NewOptsQueue[T comparable, O any](inner OptsQueue[T, O], member *Member, config QueueConfig[T], opts func(priority int) O) interface {
 	Queue[T]
 	OptsQueue[T, O]

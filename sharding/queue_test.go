@@ -3,6 +3,7 @@ package sharding
 import (
 	"context"
 	"fmt"
+	"iter"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -98,7 +99,7 @@ func TestContextsEndBeforeTheSlotIsKept(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		inner := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 		defer inner.ShutDown()
-		q := NewQueue(inner, m, QueueConfig[string]{Keys: func(context.Context) ([]string, error) { return nil, nil }})
+		q := NewQueue(inner, m, QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string], error) { return nil, nil }})
 		synctest.Wait()
 		q.Add("a")
 		key, _ := q.Get()

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // right is a verb that the client needs, and a call that shows whether it may, and changes nothing.
@@ -42,8 +41,8 @@ func (m *Member) checkRights() error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("the client lacks the verbs %s for leases, and needs get, list, watch, create, update and delete: %w",
-		strings.Join(missing, ", "), first)
+	return fmt.Errorf("the client lacks the verbs %s for leases, "+
+		"and needs get, list, watch, create, update and delete: %w", strings.Join(missing, ", "), first)
 }
 
 // isDenied reports whether the server does not let this client do that, or does not know who it is.
@@ -56,7 +55,7 @@ func (s *leases) rights(group, name string) []right {
 		{"get", func(ctx context.Context) error { _, err := s.Get(ctx, name); return err }},
 		{"list", func(ctx context.Context) error { _, _, err := s.List(ctx, group); return err }},
 		{"watch", func(ctx context.Context) error {
-			w, err := s.client.Watch(ctx, metav1.ListOptions{LabelSelector: groupLabel + "=" + group, ResourceVersion: "0"})
+			w, err := s.client.Watch(ctx, inGroup(group, "0"))
 			if err == nil {
 				w.Stop()
 			}

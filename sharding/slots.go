@@ -24,7 +24,7 @@ const (
 	stopping
 )
 
-// ownSlot is what a member knows of a slot, for itself.
+// ownSlot is one slot as this member handles it.
 //
 //	         the table says so               the table says that it is to move, and it is this member's turn
 //	absent ─────────────────────▶ held ─────────────────────────────────────▶ stopping
@@ -33,11 +33,11 @@ const (
 //	  ├────────────────────────────┘ └──── does not return ───────────────────────┘ │
 //	  └──── its handlers have returned: now the table is written ───────────────────┘
 //
-// A slot that the member gets while it is already to move goes from absent to stopping.
+// A slot that is already to move when the member gets it goes from absent to stopping.
 //
-// Queues read states and holdings without a lock. All else is guarded by the member's mu.
+// Queues read states and holdings without a lock. The member's mu guards all else.
 type ownSlot struct {
-	// holding is there unless the slot is absent.
+	// holding is nil while the slot is absent.
 	holding  atomic.Pointer[holding]
 	stop     stop
 	handover handover
@@ -48,24 +48,23 @@ type ownSlot struct {
 	heldAs string
 }
 
-// stop is what is known of a slot that is stopping.
+// stop belongs to a slot that is stopping.
 type stop struct {
-	// since is when it began, and ended when the contexts of its handlers ended because HandoverTimeout had
+	// since is when it began. ended is when the contexts of its handlers ended because HandoverTimeout had
 	// passed, or zero.
 	since, ended time.Duration
-	// unlisted: the slot has been stopping since it was absent, so its keys are still to be listed.
+	// unlisted: the slot was never held, so its keys are still to be listed.
 	unlisted bool
 }
 
-// handover is one of a slot that was tried on the table of that id and epoch. The slot stays absent until a
-// newer table shows what has become of it: an attempt that reported an error may still succeed. unsure: there
-// was such an error.
+// handover is an attempt to give a slot away by a write on the table of that id and epoch. An attempt that
+// reported an error (unsure) may still succeed, so the slot stays absent until a newer table shows how it has
+// ended.
 type handover struct {
 	table  string
 	epoch  int64
 	unsure bool
-	// took is how long the slot was stopping. uncounted: no table has shown yet whether the handover has
-	// succeeded.
+	// took is how long the slot was stopping. uncounted: it is not in Stats yet.
 	took      time.Duration
 	uncounted bool
 }
@@ -75,14 +74,17 @@ func (h handover) mayStillSucceed(t *table) bool { return h.table == t.id && h.e
 
 func (m *Member) state(slot int) slotState { return slotState(m.states[slot].Load()) }
 
-// heldLocked returns how many slots the member holds.
-func (m *Member) heldLocked() (n int) {
+// countLocked returns how many slots the member holds, and how many of these are stopping.
+func (m *Member) countLocked() (all, stops int) {
 	for i := range m.states {
-		if m.state(i) != absent {
-			n++
+		switch m.state(i) {
+		case stopping:
+			all, stops = all+1, stops+1
+		case held:
+			all++
 		}
 	}
-	return n
+	return all, stops
 }
 
 func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(to)) }
@@ -104,9 +106,11 @@ func (m *Member) register(q memberQueue) {
 	name, hash := q.fingerprint()
 	var incompatible error
 	m.mu.Lock()
-	if all, made := m.config.Queues, m.mu.made; slices.Contains(made, name) || !slices.Contains(all, name) && len(all)+len(made) > 0 {
+	all, made := m.config.Queues, m.mu.made
+	if slices.Contains(made, name) || !slices.Contains(all, name) && len(all)+len(made) > 0 {
 		m.mu.Unlock()
-		panic(fmt.Sprintf("sharding: a queue %q beside %q: give each queue of a member a name of its own, and Config.Queues all names", name, made))
+		panic(fmt.Sprintf("sharding: a queue %q beside %q: give each queue of a member a name of its own, "+
+			"and Config.Queues all names", name, made))
 	}
 	m.mu.made = append(m.mu.made, name)
 	if hash != "" {
@@ -123,7 +127,7 @@ func (m *Member) register(q memberQueue) {
 	m.queues.Store(&queues)
 	m.mu.Unlock()
 	if incompatible != nil {
-		m.reapply() // The next answer of the server may take long.
+		m.reapply() // at once: the server's next answer may take long
 	}
 	var slots []int
 	for s := range m.slots {
@@ -134,9 +138,9 @@ func (m *Member) register(q memberQueue) {
 	q.gained(slots)
 }
 
-// Slot is what a member knows of a slot.
+// Slot is what [Member.Slots] shows of a slot.
 type Slot struct {
-	// Holder is the id of the member that holds the slot, and Next of the one that it is to move to. They are
+	// Holder is the id of the member that holds the slot. Next is the one to which it is to move. They are
 	// empty if there is none.
 	Holder, Next string
 	// Fence is what [Fence] returns for handlers of this holder: the epoch in which it got the slot.
@@ -144,14 +148,14 @@ type Slot struct {
 	// Held reports whether this member holds the slot now. A member that is not valid holds none, whatever
 	// Holder says.
 	Held bool
-	// Stopping is for how long the slot has been about to move, if this member holds it, and Handlers is how
-	// many of its keys are being handled here.
+	// Stopping is for how long this member has been waiting to hand over the slot. Handlers is how many of its
+	// keys are being handled here.
 	Stopping time.Duration
 	Handlers int
 }
 
-// Slots returns what the member knows of all slots: of its own it knows all, and of others what the table
-// said last. It returns nil if the member has not seen a table.
+// Slots returns all slots. The holders are those of the last table that the member has seen: nil before the
+// first one.
 func (m *Member) Slots() []Slot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -162,7 +166,9 @@ func (m *Member) Slots() []Slot {
 	slots := make([]Slot, len(t.slots))
 	for i, s := range t.slots {
 		state := m.state(i)
-		slots[i] = Slot{Holder: s.holder, Next: s.next, Fence: s.epoch, Held: state != absent, Handlers: m.handlers(i)}
+		slots[i] = Slot{
+			Holder: s.holder, Next: s.next, Fence: s.epoch, Held: state != absent, Handlers: m.handlers(i),
+		}
 		if state == stopping {
 			slots[i].Stopping = m.now() - m.slots[i].stop.since
 		}
@@ -170,10 +176,11 @@ func (m *Member) Slots() []Slot {
 	return slots
 }
 
-// changes are what follows from changed slots and must happen without the lock.
+// changes are what must happen after mu is unlocked, because slots have changed.
 type changes struct {
+	// gained and stopEnded are slots of which the queues must hear.
 	gained, stopEnded []int
-	// ended are holdings that must end, each with its cause, and stopping those whose slots are to move.
+	// ended are holdings that must end. stopping are holdings whose keys on hold must be released.
 	ended    []ending
 	stopping []*holding
 }
@@ -183,14 +190,14 @@ type ending struct {
 	cause   error
 }
 
-// reapply lets slots be held, or not, as what is known now and the time demand.
+// reapply brings the slots up to date after time has passed.
 func (m *Member) reapply() {
 	m.mu.Lock()
 	m.unlock()
 }
 
-// unlock unlocks mu after something may have changed that decides which slots are held. Then contexts end,
-// and the queues hear of gained slots.
+// unlock brings the slots up to date, unlocks mu, and carries out what follows. It takes the place of
+// mu.Unlock where something may have changed that decides which slots are held.
 func (m *Member) unlock() {
 	m.applyLocked()
 	c := m.mu.changes
@@ -208,12 +215,12 @@ func (m *Member) unlock() {
 	for _, q := range *m.queues.Load() {
 		q.gained(c.gained)
 		if len(c.stopEnded) > 0 {
-			go q.stopEnded(c.stopEnded) // It calls the queue below, which must not hold up a member's loops.
+			go q.stopEnded(c.stopEnded) // The queue below, which it calls, must not block a member's loops.
 		}
 	}
 }
 
-// applyLocked lets each slot be held or not, as the table and the member's validity demand.
+// applyLocked makes each slot held, stopping or absent, as the table and the member's validity demand.
 func (m *Member) applyLocked() {
 	valid, was := m.validLocked(), m.mu.wasValid
 	cause := workqueue.ErrLeaseLost
@@ -221,7 +228,7 @@ func (m *Member) applyLocked() {
 	case valid:
 		cause = ErrNotHeld
 		if !was {
-			signal(m.toRenew) // Those who have just joined wait for it; see mustHearOthersLocked.
+			signal(m.toRenew) // New members wait for that; see mustHearOthersLocked.
 			signal(m.toWork)
 		}
 	case m.mu.leaving:
@@ -259,10 +266,9 @@ func (m *Member) applyLocked() {
 	}
 }
 
-// timeHandoversLocked finds out when this member may begin to hand over its slots that are to move: members
-// do so in the order of their ids, because each write makes those of others fail, and meanwhile their slots
-// would have no holder. It waits for each of those before it for spacing after the last change of the table,
-// no longer: that one may be waiting for its handlers.
+// timeHandoversLocked sets when this member may begin to hand over its slots that are to move. Members do so
+// in the order of their ids: each write makes those of others fail, and their slots have no holder meanwhile.
+// A member waits for spacing for each one before it, not longer: that one may be waiting for its handlers.
 func (m *Member) timeHandoversLocked() {
 	before := make(map[string]bool)
 	view := &m.mu.view
@@ -274,7 +280,7 @@ func (m *Member) timeHandoversLocked() {
 	m.mu.handOverAt = view.learned + spacing*time.Duration(len(before))
 }
 
-// applyToOwnLocked is applyLocked for a slot that the table says this member holds.
+// applyToOwnLocked is applyLocked for a slot that the table gives this member.
 func (m *Member) applyToOwnLocked(i int, now time.Duration) {
 	s, t, c := &m.slots[i], m.mu.view.table, &m.mu.changes
 	if s.handover.mayStillSucceed(t) {
@@ -282,7 +288,8 @@ func (m *Member) applyToOwnLocked(i int, now time.Duration) {
 	}
 	s.handover = handover{}
 	from, to := m.state(i), held
-	if m.mu.leaving || t.slots[i].next != "" && now >= s.keepUntil && (from == stopping || now >= m.mu.handOverAt) {
+	isToMove := t.slots[i].next != "" && now >= s.keepUntil
+	if m.mu.leaving || isToMove && (from == stopping || now >= m.mu.handOverAt) {
 		to = stopping
 	}
 	if from == to {
@@ -292,7 +299,7 @@ func (m *Member) applyToOwnLocked(i int, now time.Duration) {
 		s.holding.Store(&holding{epoch: t.slots[i].epoch})
 	}
 	s.heldAs = m.mu.self.id
-	m.setState(i, to) // Before the queues list their keys.
+	m.setState(i, to) // before the queues list their keys
 	if to == stopping {
 		s.stop = stop{since: now, unlisted: from == absent}
 		c.stopping = append(c.stopping, s.holding.Load())
@@ -315,11 +322,11 @@ func (m *Member) dropLocked(i int, cause error) {
 	c.stopEnded = append(c.stopEnded, i)
 }
 
-// releaseLocked makes slot i absent if none of its keys is being handled, so that it can be given away by a
-// write on table t. It reports whether it did, or had done so before.
+// releaseLocked makes slot i absent if none of its keys is being handled, so that a write on table t can give
+// it away. It reports whether the slot is absent now.
 func (m *Member) releaseLocked(i int, t *table) bool {
 	s := &m.slots[i]
-	// In this order: a key that is handed out now is seen by isBusy, or sees that the slot is not held.
+	// The state comes first: a key that is handed out now is seen by isBusy, or sees that the slot is not held.
 	if m.state(i) == held || m.isBusy(i) {
 		return false
 	}
@@ -334,20 +341,20 @@ func (m *Member) releaseLocked(i int, t *table) bool {
 
 // countHandoverLocked counts a handover when the table shows that it has succeeded.
 func (m *Member) countHandoverLocked(i int, valid bool) {
-	g, t := &m.slots[i].handover, m.mu.view.table
-	if !g.uncounted || valid && g.mayStillSucceed(t) {
+	h, t := &m.slots[i].handover, m.mu.view.table
+	if !h.uncounted || valid && h.mayStillSucceed(t) {
 		return
 	}
-	g.uncounted = false
-	if stats := &m.mu.stats; valid && g.table == t.id && t.slots[i].holder != m.mu.self.id {
+	h.uncounted = false
+	if stats := &m.mu.stats; valid && h.table == t.id && t.slots[i].holder != m.mu.self.id {
 		stats.HandedOver++
-		stats.HandoverTime += g.took
-		stats.LongestHandover = max(stats.LongestHandover, g.took)
+		stats.HandoverTime += h.took
+		stats.LongestHandover = max(stats.LongestHandover, h.took)
 	}
 }
 
-// endOverdueLocked ends the contexts of the handlers of slots that have been stopping for HandoverTimeout,
-// and keeps slots whose handlers do not return even then. It returns when to look again.
+// endOverdueLocked ends the contexts of handlers whose slots have been stopping for HandoverTimeout. It keeps
+// slots whose handlers do not return even then, and returns when to look again.
 func (m *Member) endOverdueLocked(now time.Duration) (next time.Duration) {
 	limit, patience := m.config.HandoverTimeout, m.config.HandoverTimeout/2
 	next = now + m.config.Lease

@@ -51,12 +51,7 @@ func (m *Member) Stats() Stats {
 			st.Members++
 		}
 	}
-	st.Held = m.heldLocked()
-	for s := range m.slots {
-		if m.state(s) == stopping {
-			st.Stopping++
-		}
-	}
+	st.Held, st.Stopping = m.countLocked()
 	return st
 }
 
@@ -77,7 +72,8 @@ func (q *queue[T]) Facts() []workqueue.Fact {
 		if err != nil {
 			why = "the last listing failed: " + err.Error()
 		}
-		facts = append(facts, fact("Slots not listed yet", "%d, for %v: their keys are still unknown here; %s", unlisted, age.Round(time.Second), why))
+		facts = append(facts, fact("Slots not listed yet", "%d, for %v: their keys are still unknown here; %s",
+			unlisted, age.Round(time.Second), why))
 	}
 	return append(facts, fact("Keys of others", "%d dropped", q.KeysOfOthers()))
 }
@@ -94,8 +90,9 @@ func (m *Member) facts() []workqueue.Fact {
 	now, until, confirmed := m.now(), time.Duration(m.validUntil.Load()), m.mu.view.confirmed.mono
 	m.mu.Unlock()
 	if st.InTouch {
+		left := (until - now).Round(100 * time.Millisecond)
 		facts = append(facts, fact("Group", "%s, %d members", st.Group, st.Members),
-			fact("In touch", "yes, and for %v more if it cannot renew its lease", (until-now).Round(100*time.Millisecond)))
+			fact("In touch", "yes, and for %v more if it cannot renew its lease", left))
 		if st.Err != nil {
 			facts = append(facts, fact("Problem", "%v", st.Err))
 		}
@@ -109,7 +106,8 @@ func (m *Member) facts() []workqueue.Fact {
 		}
 		facts = append(facts, fact("Group", "%s", st.Group), fact("In touch", "no%s: %v", since, st.Err))
 	}
-	facts = append(facts, fact("Queues", "%d%s", st.Queues, m.fewerQueues(st.Queues)), fact("Slots held", "%d of %d", st.Held, st.Slots))
+	facts = append(facts, fact("Queues", "%d%s", st.Queues, m.fewerQueues(st.Queues)))
+	facts = append(facts, fact("Slots held", "%d of %d", st.Held, st.Slots))
 	facts = append(facts, m.kept()...)
 	return append(facts, factsOf(m.Slots(), old)...)
 }
@@ -132,8 +130,7 @@ func (m *Member) fewerQueues(queues int) string {
 	return "; keys of some queues are not handled: " + strings.Join(fewer[:min(len(fewer), maxFacts)], ", ")
 }
 
-// usableQueuesLocked returns how many queues the member has, or 0 if it lacks one: others would take its
-// slots, and handle all keys.
+// usableQueuesLocked returns how many queues the member has, or 0 if it lacks one.
 func (m *Member) usableQueuesLocked() int {
 	if len(m.lackingLocked()) > 0 {
 		return 0
@@ -143,7 +140,8 @@ func (m *Member) usableQueuesLocked() int {
 
 // lackingLocked returns the names of the queues that are still to be made.
 func (m *Member) lackingLocked() []string {
-	return slices.DeleteFunc(slices.Clone(m.config.Queues), func(name string) bool { return slices.Contains(m.mu.made, name) })
+	isMade := func(name string) bool { return slices.Contains(m.mu.made, name) }
+	return slices.DeleteFunc(slices.Clone(m.config.Queues), isMade)
 }
 
 // lacksQueueLocked returns ErrNoQueue if the member has lacked a queue for a lease.
@@ -179,7 +177,8 @@ func (m *Member) kept() []workqueue.Fact {
 	if m.mu.since.refused > 0 {
 		why = "the server refuses to store the table"
 	}
-	return []workqueue.Fact{fact("Slots that cannot move", "%d: %s; next try in %v", n, why, next.Round(time.Second))}
+	next = next.Round(time.Second)
+	return []workqueue.Fact{fact("Slots that cannot move", "%d: %s; next try in %v", n, why, next)}
 }
 
 // factsOf says who holds the slots, and what moves. If it is not up to date, old says its age.
@@ -218,5 +217,6 @@ func (m move) String() string {
 	if m.since == 0 { // Another member's, or not stopping yet.
 		return fmt.Sprintf("%d slots", m.slots)
 	}
-	return fmt.Sprintf("%d slots for %v, waiting for %d handlers", m.slots, m.since.Round(100*time.Millisecond), m.handlers)
+	since := m.since.Round(100 * time.Millisecond)
+	return fmt.Sprintf("%d slots for %v, waiting for %d handlers", m.slots, since, m.handlers)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -180,7 +181,7 @@ func TestListingThatHangsIsVisible(t *testing.T) {
 		m := mustJoin(t, Memory(), Config{Slots: 8})
 		time.Sleep(time.Second)
 		answer := make(chan error)
-		q := NewQueue(newRoot(), m, QueueConfig[string]{Keys: func(context.Context) ([]string, error) { return nil, <-answer }})
+		q := NewQueue(newRoot(), m, QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string], error) { return nil, <-answer }})
 		time.Sleep(40 * time.Second)
 		if n, age := q.Unlisted(); n != 8 || age != 40*time.Second {
 			t.Error(n, age)

@@ -95,15 +95,19 @@ const (
 // Leases returns a store that keeps its records as Leases of a namespace, each labelled with its group. The
 // client needs the verbs get, list, watch, create, update and delete for leases of coordination.k8s.io in
 // that namespace, and nothing else. Its own limit of requests should leave room for two requests each third
-// of a lease, and for a few more when members come and go:
-//
-//	member, err := sharding.Join(ctx, sharding.Leases(client.CoordinationV1(), "my-system"), config)
+// of a lease, and for a few more when members come and go.
 func Leases(client coordination.LeasesGetter, namespace string) Store {
 	return &leases{client.Leases(namespace)}
 }
 
 type leases struct {
 	client coordination.LeaseInterface
+}
+
+// inGroup selects the Leases of a group, from that version on. A list ignores AllowWatchBookmarks.
+func inGroup(group, version string) metav1.ListOptions {
+	label := groupLabel + "=" + group
+	return metav1.ListOptions{LabelSelector: label, ResourceVersion: version, AllowWatchBookmarks: true}
 }
 
 func (s *leases) Get(ctx context.Context, name string) (Record, error) {
@@ -113,7 +117,7 @@ func (s *leases) Get(ctx context.Context, name string) (Record, error) {
 }
 
 func (s *leases) List(ctx context.Context, group string) ([]Record, string, error) {
-	list, err := s.client.List(ctx, metav1.ListOptions{LabelSelector: groupLabel + "=" + group})
+	list, err := s.client.List(ctx, inGroup(group, ""))
 	if err != nil {
 		return nil, "", err
 	}
@@ -127,9 +131,7 @@ func (s *leases) List(ctx context.Context, group string) ([]Record, string, erro
 }
 
 func (s *leases) Watch(ctx context.Context, group, version string, changed func(Event)) error {
-	w, err := s.client.Watch(ctx, metav1.ListOptions{
-		LabelSelector: groupLabel + "=" + group, ResourceVersion: version, AllowWatchBookmarks: true,
-	})
+	w, err := s.client.Watch(ctx, inGroup(group, version))
 	if err != nil {
 		return err
 	}
@@ -146,7 +148,8 @@ func (s *leases) Watch(ctx context.Context, group, version string, changed func(
 				return apierrors.FromObject(e.Object)
 			}
 			if lease, ok := e.Object.(*coordinationv1.Lease); ok && e.Type != watch.Bookmark {
-				changed(Event{Record: toRecord(lease), Deleted: e.Type == watch.Deleted || lease.DeletionTimestamp != nil})
+				isDeleted := e.Type == watch.Deleted || lease.DeletionTimestamp != nil
+				changed(Event{Record: toRecord(lease), Deleted: isDeleted})
 			}
 		}
 	}
@@ -155,8 +158,10 @@ func (s *leases) Watch(ctx context.Context, group, version string, changed func(
 func (s *leases) Create(ctx context.Context, r Record) (Record, error) {
 	created, err := s.client.Create(ctx, toLease(r), metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		if old, getErr := s.client.Get(ctx, r.Name, metav1.GetOptions{}); getErr == nil && old.DeletionTimestamp != nil {
-			return Record{}, fmt.Errorf("sharding: the Lease %s is deleted, but kept by its finalizers %v: remove these", r.Name, old.Finalizers)
+		old, getErr := s.client.Get(ctx, r.Name, metav1.GetOptions{})
+		if getErr == nil && old.DeletionTimestamp != nil {
+			err = fmt.Errorf("sharding: the Lease %s is deleted, but kept by its finalizers %v: remove these",
+				r.Name, old.Finalizers)
 		}
 	}
 	return recordOf(created, err)
@@ -209,7 +214,8 @@ func storeError(err error) error {
 		return fmt.Errorf("%w: %w", ErrExists, err)
 	case apierrors.IsConflict(err):
 		return fmt.Errorf("%w: %w", ErrConflict, err)
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err),
+		apierrors.IsRequestEntityTooLargeError(err):
 		return fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	return err

@@ -57,16 +57,12 @@ func (t *table) countDeaths(names map[string]bool, now time.Time) {
 	if len(names) == 0 {
 		return
 	}
-	left := make(map[string]deaths)
-	for name, x := range t.deaths {
-		if x.count(now) > 0 {
-			left[name] = x
-		}
-	}
+	all := maps.Collect(maps.All(t.deaths))
+	maps.DeleteFunc(all, func(_ string, x deaths) bool { return x.count(now) == 0 })
 	for name := range names {
-		left[name] = deaths{left[name].N + 1, now.Unix()}
+		all[name] = deaths{all[name].N + 1, now.Unix()}
 	}
-	t.deaths = left
+	t.deaths = all
 }
 
 type tableSlot struct {
@@ -88,9 +84,7 @@ func (t *table) clone() *table {
 }
 
 // give makes holder the holder of slot s. All slots that one write gives away get the same epoch.
-func (t *table) give(s int, holder string) {
-	t.slots[s] = tableSlot{holder: holder, epoch: t.epoch}
-}
+func (t *table) give(s int, holder string) { t.slots[s] = tableSlot{holder: holder, epoch: t.epoch} }
 
 // gives reports whether a member holds a slot, or is to hold one next.
 func (t *table) gives(id string) bool {
@@ -130,10 +124,9 @@ const (
 	contrary
 )
 
-// relationTo compares t with the known table, or nil. Epochs grow with each write, and that of a slot each
-// time that it gets a holder. So a table that has come back, from a backup or a copy, is older or contrary,
-// even if others have written it since. greatest is the greatest epoch of all known tables: that of a new one
-// is no smaller.
+// relationTo compares t with the known table, or nil. A table that comes from a backup or a copy is older or
+// contrary, even if others have written it since. greatest is the greatest epoch of all known tables: that of
+// a new one is no smaller.
 func (t *table) relationTo(known *table, greatest int64) relation {
 	switch {
 	case t.copied:

@@ -10,11 +10,10 @@ import (
 )
 
 // view is what a member knows of the table. It may be old: what must be known for certain is read from the
-// store, or is a condition of a write.
+// store, or is a condition of a write. While a member is valid, nobody else gives its slots away, so it holds
+// what an old table gives it.
 type view struct {
-	// table is the newest table that was seen, in a record of that version, and learned is when. A slot is
-	// given away by its holder alone or, once the holder's life has ended, by others. So a member that is
-	// valid holds what an old table says that it holds.
+	// table is the newest table that was seen, in a record of that version, and learned is when.
 	table   *table
 	version string
 	learned time.Duration
@@ -83,9 +82,8 @@ func (m *Member) tableChanged(e Event) {
 	}
 }
 
-// sawTable notes the table that a read or a write has returned. The call began at that time. upTo is how many
-// records of members had been seen before: a read must show the tables that these name. It is 0 after a
-// write.
+// sawTable notes the table that a read or a write has returned. A read that began after upTo records of
+// members were seen must show the tables that these name. After a write upTo is 0.
 func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 	t, err := decodeTable(r, m.config.Slots)
 	m.mu.Lock()
@@ -127,11 +125,11 @@ func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 			return nil // It was read before the known one was there.
 		}
 		if view.broken == nil {
-			m.logger.Error("The table has gone back in time: a backup or a copy was restored. Replacing it, for which all slots rest for a lease",
-				"table", t.id, "epoch", t.epoch)
+			m.logger.Error("The table has gone back in time: a backup or a copy was restored. "+
+				"Replacing it, for which all slots rest for a lease", "table", t.id, "epoch", t.epoch)
 		}
 		view.obstacle = obstacle{broken: &r}
-		view.epoch, view.lease = max(view.epoch, t.epoch), max(view.lease, t.lease) // The next one goes on from there.
+		view.epoch, view.lease = max(view.epoch, t.epoch), max(view.lease, t.lease) // The next one goes on there.
 		m.knowsEarlierLocked()
 		return nil
 	}
@@ -154,7 +152,8 @@ func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 func (m *Member) adoptLocked(t *table, version string) {
 	view := &m.mu.view
 	view.table, view.version, view.learned = t, version, m.now()
-	view.epoch, view.greatest, view.lease = max(view.epoch, t.epoch), max(view.greatest, t.epoch), max(view.lease, t.lease)
+	view.epoch, view.greatest = max(view.epoch, t.epoch), max(view.greatest, t.epoch)
+	view.lease = max(view.lease, t.lease)
 }
 
 // knowsEarlierLocked notes, also in the member's record, that there was another table before the present or
@@ -169,9 +168,9 @@ func (m *Member) knowsEarlierLocked() {
 // checkHashesLocked returns an error if the members of the table hash keys in another way.
 func (m *Member) checkHashesLocked(t *table) error {
 	if queues := contradictions(t.hashes, m.mu.hashes); len(queues) > 0 {
-		return fmt.Errorf("%w: the group hashes the keys of the queues %q in another way than this replica, which has another type of keys or "+
-			"QueueConfig.Hash: to change that, give the group another name, and stop all old replicas before the first new one starts",
-			ErrIncompatible, queues)
+		return fmt.Errorf("%w: the group hashes the keys of the queues %q in another way than this replica, "+
+			"which has another type of keys or QueueConfig.Hash: to change that, give the group another name, "+
+			"and stop all old replicas before the first new one starts", ErrIncompatible, queues)
 	}
 	return nil
 }
@@ -214,8 +213,7 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	return m.mu.since.missing, err
 }
 
-// writeTable writes what follows from the plan, from dead members, and from slots whose handlers have
-// returned.
+// writeTable writes the next table, again and again while others change it first.
 func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 	for range 20 {
 		m.mu.Lock()
@@ -250,7 +248,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 		leaves := m.mu.leaving && !m.anyBusy()
 		m.mu.Unlock()
 		if leaves {
-			return m.now(), nil // Its slots have no holder now. tryLeave marks its record, for which it need not win against the others.
+			return m.now(), nil // Its slots have no holder now. It can still mark its record; see tryLeave.
 		}
 		// Not all members try again at once.
 		if m.sleep(m.ctx, rand.N(stagger), nil) != nil {
@@ -261,14 +259,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 }
 
 // settle reports whether the new table t may be filled, and when to look again if not. It may be filled when
-// no member can hold slots by an earlier one:
-//
-//   - If there was an earlier one, it has been gone for a lease. Then no member is valid by it, not even one that is cut off
-//     and whose record is gone.
-//   - A list, read after t, has no living member whose record names another one. Handlers of earlier times may still run: their
-//     member keeps these slots. A member that cannot use the table, or whose record cannot be read, is waited for no longer than a lease.
-//
-// The records also have the epochs of earlier tables, and the longest lease.
+// no member can hold slots by an earlier one; see "How a new table is filled" in docs/project/sharding.md.
 func (m *Member) settle(t *table) (ready bool, due time.Duration, err error) {
 	m.mu.Lock()
 	ripe, earlier := m.mu.view.adoptEnded+m.mu.view.lease, t.replaces || m.mu.view.earlier
@@ -301,7 +292,8 @@ func (m *Member) settle(t *table) (ready bool, due time.Duration, err error) {
 		if err == nil && (d.Dead || d.Slots != m.config.Slots) { // A group of other slots had another table.
 			continue
 		}
-		if !follows && (err != nil || len(contradictions(t.hashes, d.Hashes)) > 0) && view.adoptEnded+view.lease <= m.now() {
+		cannotFollow := err != nil || len(contradictions(t.hashes, d.Hashes)) > 0
+		if !follows && cannotFollow && view.adoptEnded+view.lease <= m.now() {
 			continue
 		}
 		named = named && follows
@@ -357,7 +349,8 @@ func (m *Member) addUnlisted(records []Record) ([]Record, error) {
 
 // tableRecord returns a record without a holder, which would look like a leader to people.
 func (m *Member) tableRecord(t *table, version string) Record {
-	r := Record{Name: m.tableName(), Group: m.config.Group, Version: version, Data: t.encode(), Renewed: m.config.Clock.Now()}
+	now := m.config.Clock.Now()
+	r := Record{Name: m.tableName(), Group: m.config.Group, Version: version, Data: t.encode(), Renewed: now}
 	for _, s := range t.slots {
 		if s.holder != "" {
 			r.Slots++

@@ -108,7 +108,7 @@ func TestRootNeedsNoClientGo(t *testing.T) {
 }
 
 // Packages whose test files are not named by the rule yet.
-var otherNames = strings.Fields(`controllerruntime debug handlertest otel prom redisqueue sharding wait
+var otherNames = strings.Fields(`controllerruntime debug handlertest otel prom redisqueue wait
 	workqueuetest cmd/swap examples peers`)
 
 // A test file is named after a source file: x_test.go or x_<what>_test.go for x.go. Every package may also have examples,
@@ -137,7 +137,7 @@ func TestNamesOfTestFiles(t *testing.T) {
 }
 
 // Packages that have longer lines yet.
-var longLines = strings.Fields(`controllerruntime handlertest otel prom redisqueue sharding wait
+var longLines = strings.Fields(`controllerruntime handlertest otel prom redisqueue wait
 	worker workqueuetest cmd examples peers tools`)
 
 // A line of Go outside of tests has at most 110 characters, unless it is the signature of a function.

@@ -10,8 +10,10 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"iter"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -119,7 +121,7 @@ func setUp(mgr manager.Manager, member *sharding.Member, r reconcile.Reconciler,
 	newQueue := func(name string, limiter clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
 		inner := priorityqueue.New(name, func(o *priorityqueue.Opts[request]) { o.RateLimiter = limiter })
 		q := sharding.NewOptsQueue(inner, member, sharding.QueueConfig[request]{
-			Keys: func(ctx context.Context) ([]request, error) { return keys(ctx, mgr.GetClient()) },
+			Keys: func(ctx context.Context) (iter.Seq[request], error) { return keys(ctx, mgr.GetClient()) },
 			// Like controller-runtime does with what it lists at the start: changes come first.
 			ListPriority: -100,
 		}, func(priority int) priorityqueue.AddOpts { return priorityqueue.AddOpts{Priority: &priority} })
@@ -136,13 +138,14 @@ func setUp(mgr manager.Manager, member *sharding.Member, r reconcile.Reconciler,
 }
 
 // keys lists what the cache has, also for other replicas.
-func keys(ctx context.Context, c client.Client) (keys []request, err error) {
+func keys(ctx context.Context, c client.Client) (iter.Seq[request], error) {
 	var list corev1.ConfigMapList
-	err = c.List(ctx, &list)
+	err := c.List(ctx, &list)
+	var keys []request
 	for i := range list.Items {
 		keys = append(keys, request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 	}
-	return keys, err
+	return slices.Values(keys), err
 }
 
 // shardedReconciler gives each call a context that ends when another replica may get the key. Package worker does this

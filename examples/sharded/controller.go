@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -67,11 +69,12 @@ func control(ctx context.Context, client kubernetes.Interface, store sharding.St
 		workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName](),
 		workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: "configmaps", MetricsProvider: provider},
 	), member, sharding.QueueConfig[cache.ObjectName]{
-		Keys: func(context.Context) (keys []cache.ObjectName, err error) {
+		Keys: func(context.Context) (iter.Seq[cache.ObjectName], error) {
+			var keys []cache.ObjectName
 			for _, object := range informer.GetStore().List() {
 				keys = append(keys, cache.MetaObjectToName(object.(*corev1.ConfigMap)))
 			}
-			return keys, nil
+			return slices.Values(keys), nil
 		},
 	})
 	registry.MustRegister(shardingprom.NewCollector(member, map[string]shardingprom.Queue{"configmaps": queue}))

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -76,6 +78,9 @@ func demo(ctx context.Context, out io.Writer, live bool) (err error) {
 	defer func() {
 		stop()
 		group.Wait()
+		for _, r := range c.running() { // All before the first one leaves: the others would list the keys of its slots.
+			r.stop()
+		}
 		for _, r := range c.running() {
 			err = errors.Join(err, r.end(false))
 		}
@@ -138,19 +143,22 @@ func (c *cluster) step(ctx context.Context, what string, do func() error) error 
 }
 
 func (c *cluster) join(ctx context.Context, r *replica) (err error) {
+	// The picture shows what happens, and the others have the keys that a replica leaves undone.
+	quiet := slog.New(slog.DiscardHandler)
 	r.member, err = sharding.Join(ctx, r, sharding.Config{
-		Group: "demo", Name: r.name, Slots: slots, Lease: demoLease, Logger: slog.New(slog.DiscardHandler), // Its report says it.
+		Group: "demo", Name: r.name, Slots: slots, Lease: demoLease, Logger: quiet,
 	})
 	if err != nil {
 		return err
 	}
 	inner := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[int](50*time.Millisecond, time.Second))
 	r.queue = sharding.NewQueue(inner, r.member, sharding.QueueConfig[int]{
-		Keys: func(context.Context) (keys []int, err error) {
+		Keys: func(context.Context) (iter.Seq[int], error) {
+			var keys []int
 			for i := range slots {
 				keys = append(keys, i)
 			}
-			return keys, nil
+			return slices.Values(keys), nil
 		},
 		// So that site i is the one of slot i. Real programs do without.
 		Hash: func(key int) uint64 { return uint64(key) << 58 },
@@ -160,7 +168,7 @@ func (c *cluster) join(ctx context.Context, r *replica) (err error) {
 	r.runs.Store(true)
 	go func() {
 		handle := func(ctx context.Context, key int) error { return c.handle(ctx, r, key) }
-		r.ended <- worker.Run(working, r.queue, handle, worker.Options[int]{Workers: 8})
+		r.ended <- worker.Run(working, r.queue, handle, worker.Options[int]{Workers: 8, Logger: quiet})
 	}()
 	return nil
 }

@@ -48,7 +48,7 @@ var retriers = []struct {
 		return retries(priorityqueue.New(priorityqueue.Config[string]{}))
 	}},
 	{"backoff", "", 1, jittered(workqueue.NoJitter)},
-	{"FullJitter", "with `FullJitter`, the slowest of three seeds", 4, jittered(workqueue.FullJitter)},
+	{"FullJitter", "`NewTypedItemBackoffRateLimiter` with `FullJitter`, the slowest of three seeds", 4, jittered(workqueue.FullJitter)},
 	{"EqualJitter", "", 2, jittered(workqueue.EqualJitter)},
 	{"DecorrelatedJitter", "", 3, jittered(workqueue.DecorrelatedJitter)},
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"iter"
 	"log/slog"
 	"maps"
 	"os"
@@ -103,7 +104,7 @@ func exportedBySharding(t *testing.T) map[string]bool {
 		t.Fatal(err)
 	}
 	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()), member,
-		sharding.QueueConfig[string]{Keys: func(context.Context) ([]string, error) { return nil, nil }})
+		sharding.QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string], error) { return nil, nil }})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(shardingprom.NewCollector(member, map[string]shardingprom.Queue{"q": queue}))
 	families, err := registry.Gather()

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"iter"
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -105,11 +107,12 @@ func (r *shardedReplica) runInformer(ctx context.Context) error {
 	}
 	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]()),
 		r.member, sharding.QueueConfig[cache.ObjectName]{
-			Keys: func(context.Context) (keys []cache.ObjectName, err error) {
+			Keys: func(context.Context) (iter.Seq[cache.ObjectName], error) {
+				var keys []cache.ObjectName
 				for _, object := range informer.GetStore().List() {
 					keys = append(keys, cache.MetaObjectToName(object.(*corev1.ConfigMap)))
 				}
-				return keys, nil
+				return slices.Values(keys), nil
 			},
 		})
 	enqueue := func(object any) {
@@ -163,14 +166,15 @@ func (r *shardedReplica) addController(mgr crmanager.Manager) error {
 	newQueue := func(name string, limiter clientgo.TypedRateLimiter[reconcile.Request]) clientgo.TypedRateLimitingInterface[reconcile.Request] {
 		inner := priorityqueue.New(name, func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limiter })
 		q := sharding.NewOptsQueue(inner, r.member, sharding.QueueConfig[reconcile.Request]{
-			Keys: func(ctx context.Context) (keys []reconcile.Request, err error) {
+			Keys: func(ctx context.Context) (iter.Seq[reconcile.Request], error) {
 				var list corev1.ConfigMapList
-				err = mgr.GetClient().List(ctx, &list)
+				err := mgr.GetClient().List(ctx, &list)
+				var keys []reconcile.Request
 				for i := range list.Items {
 					m := &list.Items[i]
 					keys = append(keys, reconcile.Request{NamespacedName: cache.MetaObjectToName(m).AsNamespacedName()})
 				}
-				return keys, err
+				return slices.Values(keys), err
 			},
 		}, func(priority int) priorityqueue.AddOpts { return priorityqueue.AddOpts{Priority: &priority} })
 		queue = q

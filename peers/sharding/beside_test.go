@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -101,7 +102,7 @@ func shards(t *testing.T, name string, s *server, c *connection) running {
 		t.Fatal(err)
 	}
 	inner := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
-	q := sharding.NewQueue(inner, m, sharding.QueueConfig[string]{Keys: func(context.Context) ([]string, error) { return nil, nil }})
+	q := sharding.NewQueue(inner, m, sharding.QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string], error) { return nil, nil }})
 	return running{q.Holds, func() {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()

@@ -11,7 +11,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"iter"
 	"log"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -57,7 +59,7 @@ func run(n, keys, workers int, wait time.Duration) (rate float64, shares []int64
 	for i := range source {
 		source[i] = fmt.Sprintf("namespace-%d/website-%d", i%50, i)
 	}
-	list := func(context.Context) ([]string, error) { return source, nil }
+	list := func(context.Context) (iter.Seq[string], error) { return slices.Values(source), nil }
 	handled := make([]atomic.Int64, n)
 	var total atomic.Int64
 	done := make(chan struct{})

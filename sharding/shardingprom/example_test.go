@@ -3,6 +3,7 @@ package shardingprom_test
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log"
 	"time"
 
@@ -22,7 +23,7 @@ func ExampleNewCollector() {
 	}
 	limiter := workqueue.DefaultTypedControllerRateLimiter[string]()
 	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(limiter), member, sharding.QueueConfig[string]{
-		Keys: func(context.Context) ([]string, error) { return nil, nil },
+		Keys: func(context.Context) (iter.Seq[string], error) { return nil, nil },
 	})
 	registry := prometheus.NewRegistry() // On controller-runtime: metrics.Registry.
 	registry.MustRegister(shardingprom.NewCollector(member, map[string]shardingprom.Queue{"websites": queue}))

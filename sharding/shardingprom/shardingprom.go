@@ -25,8 +25,10 @@ type Queue interface {
 type metric struct {
 	desc  *prometheus.Desc
 	kind  prometheus.ValueType
-	value func(s *sharding.Stats) float64
+	value func(s stats) float64
 }
+
+type stats = *sharding.Stats
 
 type collector struct {
 	member  *sharding.Member
@@ -43,47 +45,49 @@ func NewCollector(member *sharding.Member, queues map[string]Queue) prometheus.C
 		panic("shardingprom: the member is nil: make the collector after sharding.Join has returned one")
 	}
 	c := &collector{member: member, queues: maps.Clone(queues)}
-	labels := prometheus.Labels{"group": member.Stats().Group}
-	ofQueue := func(name, help string) *prometheus.Desc {
-		return prometheus.NewDesc("workqueue_sharding_"+name, help, []string{"name"}, labels)
+	group := prometheus.Labels{"group": member.Stats().Group}
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("workqueue_sharding_"+name, help, labels, group)
 	}
-	c.ofOthers = ofQueue("keys_of_others_total", "Total number of adds and queued keys that were dropped because this member did not hold their slots")
-	c.unlisted = ofQueue("unlisted_slots", "Slots that this member has got and whose keys are not listed yet")
-	c.unlistedAge = ofQueue("unlisted_seconds", "How long the first of these slots has been waiting: a listing hangs or fails if that grows")
-	add := func(kind prometheus.ValueType, name, help string, value func(s *sharding.Stats) float64) {
-		c.metrics = append(c.metrics, metric{prometheus.NewDesc("workqueue_sharding_"+name, help, nil, labels), kind, value})
-	}
+	c.ofOthers = desc("keys_of_others_total",
+		"Total number of adds and queued keys that were dropped because another member has their slots", "name")
+	c.unlisted = desc("unlisted_slots", "Slots of this member whose keys are not listed yet", "name")
+	c.unlistedAge = desc("unlisted_seconds",
+		"How long the first of these slots has been waiting: a listing hangs or fails if that grows", "name")
 	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
+	add := func(kind prometheus.ValueType, name, help string, value func(s stats) float64) {
+		c.metrics = append(c.metrics, metric{desc(name, help), kind, value})
+	}
 	add(gauge, "in_touch", "1 if this member is in touch with its group, so that it may hold slots, otherwise 0",
-		func(s *sharding.Stats) float64 { return number(s.InTouch) })
-	add(gauge, "table_refused", "1 if this member has not been able for a lease to write the table, or to mark the record of a dead member, so that slots cannot move, otherwise 0",
-		func(s *sharding.Stats) float64 {
+		func(s stats) float64 { return number(s.InTouch) })
+	add(gauge, "table_refused", "1 if slots cannot move, as this member cannot write the table for a lease, "+
+		"or mark the record of a dead member, otherwise 0",
+		func(s stats) float64 {
 			return number(s.InTouch && s.Err != nil && !errors.Is(s.Err, sharding.ErrNoQueue))
 		})
-	add(gauge, "queues", "Queues of this member; with fewer than others have, it leaves keys of its slots unhandled",
-		func(s *sharding.Stats) float64 { return float64(s.Queues) })
+	add(gauge, "queues", "Queues of this member; if others have more, it leaves keys of its slots unhandled",
+		func(s stats) float64 { return float64(s.Queues) })
 	add(gauge, "slots", "Slots of the group: all members together should hold that many",
-		func(s *sharding.Stats) float64 { return float64(s.Slots) })
+		func(s stats) float64 { return float64(s.Slots) })
 	add(gauge, "members", "Members of the group that are alive, as this one sees it",
-		func(s *sharding.Stats) float64 { return float64(s.Members) })
-	add(gauge, "slots_held", "Slots that this member holds",
-		func(s *sharding.Stats) float64 { return float64(s.Held) })
+		func(s stats) float64 { return float64(s.Members) })
+	add(gauge, "slots_held", "Slots that this member holds", func(s stats) float64 { return float64(s.Held) })
 	add(gauge, "slots_stopping", "Slots that this member holds and that are about to move to another one",
-		func(s *sharding.Stats) float64 { return float64(s.Stopping) })
+		func(s stats) float64 { return float64(s.Stopping) })
 	add(counter, "slots_gained_total", "Total number of slots that this member has got",
-		func(s *sharding.Stats) float64 { return float64(s.Gained) })
+		func(s stats) float64 { return float64(s.Gained) })
 	add(counter, "slots_handed_over_total", "Total number of slots that this member has handed over",
-		func(s *sharding.Stats) float64 { return float64(s.HandedOver) })
-	add(counter, "slots_lost_total", "Total number of slots that this member stopped to hold because it was not valid any more",
-		func(s *sharding.Stats) float64 { return float64(s.Lost) })
-	add(counter, "slots_kept_total", "Total number of times that a slot was not handed over because a handler did not return",
-		func(s *sharding.Stats) float64 { return float64(s.Kept) })
+		func(s stats) float64 { return float64(s.HandedOver) })
+	add(counter, "slots_lost_total", "Total number of slots that were lost because this member was not valid",
+		func(s stats) float64 { return float64(s.Lost) })
+	add(counter, "slots_kept_total", "Total number of slots that were kept because a handler did not return",
+		func(s stats) float64 { return float64(s.Kept) })
 	add(counter, "lost_leases_total", "Total number of times that others took this member for dead",
-		func(s *sharding.Stats) float64 { return float64(s.LostLeases) })
+		func(s stats) float64 { return float64(s.LostLeases) })
 	add(counter, "handover_seconds_total", "Total time that handovers took until the last handler had returned",
-		func(s *sharding.Stats) float64 { return s.HandoverTime.Seconds() })
-	add(gauge, "longest_handover_seconds", "Longest time that a handover took until the last handler had returned",
-		func(s *sharding.Stats) float64 { return s.LongestHandover.Seconds() })
+		func(s stats) float64 { return s.HandoverTime.Seconds() })
+	add(gauge, "longest_handover_seconds", "Longest time of a handover until the last handler had returned",
+		func(s stats) float64 { return s.LongestHandover.Seconds() })
 	return c
 }
 
@@ -112,7 +116,8 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	for name, queue := range c.queues {
 		slots, age := queue.Unlisted()
-		metrics <- prometheus.MustNewConstMetric(c.ofOthers, prometheus.CounterValue, float64(queue.KeysOfOthers()), name)
+		ofOthers := float64(queue.KeysOfOthers())
+		metrics <- prometheus.MustNewConstMetric(c.ofOthers, prometheus.CounterValue, ofOthers, name)
 		metrics <- prometheus.MustNewConstMetric(c.unlisted, prometheus.GaugeValue, float64(slots), name)
 		metrics <- prometheus.MustNewConstMetric(c.unlistedAge, prometheus.GaugeValue, age.Seconds(), name)
 	}

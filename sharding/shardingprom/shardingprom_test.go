@@ -2,6 +2,7 @@ package shardingprom_test
 
 import (
 	"context"
+	"iter"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -50,7 +51,7 @@ func TestCollector(t *testing.T) {
 		}
 		a := join("a")
 		queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]()), a,
-			sharding.QueueConfig[int]{Keys: func(context.Context) ([]int, error) { return nil, nil }})
+			sharding.QueueConfig[int]{Keys: func(context.Context) (iter.Seq[int], error) { return nil, nil }})
 		defer queue.ShutDown()
 		time.Sleep(2 * time.Second) // until the slots are here and the keys are listed
 		registry := prometheus.NewPedanticRegistry()
@@ -71,7 +72,7 @@ func TestCollector(t *testing.T) {
 		})
 		b := join("b")
 		queueOfB := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]()), b,
-			sharding.QueueConfig[int]{Keys: func(context.Context) ([]int, error) { return nil, nil }})
+			sharding.QueueConfig[int]{Keys: func(context.Context) (iter.Seq[int], error) { return nil, nil }})
 		defer queueOfB.ShutDown()
 		time.Sleep(5 * time.Second)
 		others := 0
@@ -110,7 +111,7 @@ func TestTroubleIsVisible(t *testing.T) {
 			t.Error(got)
 		}
 		queues["numbers"] = sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[int]()), m,
-			sharding.QueueConfig[int]{Keys: func(ctx context.Context) ([]int, error) { <-ctx.Done(); return nil, ctx.Err() }})
+			sharding.QueueConfig[int]{Keys: func(ctx context.Context) (iter.Seq[int], error) { <-ctx.Done(); return nil, ctx.Err() }})
 		time.Sleep(time.Minute)
 		got = gather()
 		if got["workqueue_sharding_queues"] != 1 || got["workqueue_sharding_unlisted_slots"] != 256 || got["workqueue_sharding_unlisted_seconds"] < 55 {

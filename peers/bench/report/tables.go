@@ -66,7 +66,7 @@ func fill(page string, r *results) (string, error) {
 			return "", fmt.Errorf("there is no table for %s", bench)
 		}
 	}
-	parts := map[string]string{"machine": machine(r), "growth": growth(r)}
+	parts := map[string]string{"machine": machine(r)}
 	for _, t := range tables {
 		if len(r.rows[t.bench]) == 0 {
 			return "", fmt.Errorf("there are no results of %s", t.bench)
@@ -150,50 +150,6 @@ func (r *results) varying(bench string) func(row string) []parameter {
 	return func(row string) []parameter {
 		return slices.DeleteFunc(parameters(row), func(p parameter) bool { return len(values[p.name]) == 1 })
 	}
-}
-
-// growth returns a table of what a key costs among the most keys, as a multiple of what it costs among a
-// thousand.
-func growth(r *results) string {
-	const few = 1000
-	var b strings.Builder
-	writeRow(&b, append([]string{"", "keys"}, columns...))
-	b.WriteString("|---|--:|" + strings.Repeat("--:|", len(columns)) + "\n")
-	for _, t := range tables {
-		for _, row := range r.rows[t.bench] {
-			if keys, _ := split(row); keys != few {
-				continue
-			}
-			most, many := r.most(t.bench, row)
-			if many <= few {
-				continue
-			}
-			label := t.bench
-			for _, p := range r.varying(t.bench)(row) {
-				if p.name != "keys" {
-					label += ", " + p.value
-				}
-			}
-			cells := []string{label, thousands(strconv.Itoa(many))}
-			for _, impl := range columns {
-				cells = append(cells, ratio(r.median(cell{t.bench, most, impl, "ns/key"}),
-					r.median(cell{t.bench, row, impl, "ns/key"})))
-			}
-			writeRow(&b, cells)
-		}
-	}
-	return b.String()
-}
-
-// most returns the row with the most keys whose other parameters are those of row.
-func (r *results) most(bench, row string) (most string, many int) {
-	_, others := split(row)
-	for _, other := range r.rows[bench] {
-		if keys, o := split(other); keys > many && slices.Equal(o, others) {
-			most, many = other, keys
-		}
-	}
-	return most, many
 }
 
 // machine says where and how the figures were measured.

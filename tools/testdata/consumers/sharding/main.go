@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 	"log"
+	"slices"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/sharding"
@@ -18,7 +20,7 @@ func main() {
 	}
 	inner := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 	queue := sharding.NewQueue(inner, member, sharding.QueueConfig[string]{
-		Keys: func(context.Context) ([]string, error) { return []string{"sharding"}, nil },
+		Keys: func(context.Context) (iter.Seq[string], error) { return slices.Values([]string{"sharding"}), nil },
 	})
 	key, _ := queue.Get()
 	fmt.Println(key)

@@ -22,7 +22,7 @@ import (
 // stopped; their clocks run too fast or too slow by all that the margin allows; calls are slow, fail, or succeed and report
 // an error; the server refuses writes of all, of the table, or of the records of others; watches stall, repeat or end; machines are suspended; loggers
 // block and listings hang; leases differ; handlers do not return, and create what their caches do not show; in a quarter of the
-// histories people delete and edit records and restore backups (sim_operators_test.go); processes of other Slots join. Then all
+// histories people delete and edit records and restore backups (member_sim_operators_test.go); processes of other Slots join. Then all
 // faults end, and the bounds of quiet times are checked as well. It cannot express wall clocks that are set, which have a test of
 // their own.
 //

@@ -27,7 +27,7 @@ func TestHandoverReleasesKeysOnHold(t *testing.T) {
 				a := mustJoin(t, store, Config{Name: "a", Slots: 1, HandoverTimeout: 4 * time.Minute})
 				var mu sync.Mutex
 				var calls []string
-				keys := QueueConfig[string]{Keys: func(context.Context) ([]string, error) { return []string{"key"}, nil }}
+				keys := QueueConfig[string]{Keys: listOf("key")}
 				pool := func(name string, m *Member) (*worker.Pool[string], func()) {
 					p := worker.New(NewQueue(inner(), m, keys), func(context.Context, string) error {
 						mu.Lock()

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"math"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -35,7 +37,11 @@ func holdingAll(slots int) *Member {
 	return m
 }
 
-func noKeys[T any](context.Context) ([]T, error) { return nil, nil }
+func noKeys[T any](context.Context) (iter.Seq[T], error) { return nil, nil }
+
+func listOf[T any](keys ...T) func(context.Context) (iter.Seq[T], error) {
+	return func(context.Context) (iter.Seq[T], error) { return slices.Values(keys), nil }
+}
 
 func rootQueue[T comparable](c workqueuetest.Config[T]) workqueue.TypedRateLimitingInterface[T] {
 	return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter,

@@ -3,6 +3,8 @@ package sharding
 import (
 	"context"
 	"errors"
+	"iter"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -235,7 +237,7 @@ func TestSlotThatComesBackWhileItMovesIsListed(t *testing.T) {
 		// All keys are in the slot that is to move.
 		q := NewQueue(newRoot(), a, QueueConfig[string]{
 			Hash: func(string) uint64 { return 1 << 63 },
-			Keys: func(context.Context) ([]string, error) { return keys, nil },
+			Keys: func(context.Context) (iter.Seq[string], error) { return slices.Values(keys), nil },
 		})
 		if key, _ := q.Get(); key != "stuck" {
 			t.Fatal(key)

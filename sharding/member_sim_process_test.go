@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -57,12 +58,15 @@ func newSimQueue[T comparable](p *process, queue int, hash func(T) uint64, keyOf
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[T](100*time.Millisecond, 2*time.Second)
 	q := NewQueue(workqueue.NewTypedRateLimitingQueue(limiter), p.member, QueueConfig[T]{
 		Name: strconv.Itoa(queue), Hash: hash,
-		Keys: func(context.Context) (keys []T, err error) {
+		Keys: func(context.Context) (iter.Seq[T], error) {
 			paths, err := p.list(queue)
-			for _, path := range paths {
-				keys = append(keys, keyOf(path))
-			}
-			return keys, err
+			return func(yield func(T) bool) {
+				for _, path := range paths {
+					if !yield(keyOf(path)) {
+						return
+					}
+				}
+			}, err
 		},
 	})
 	handle := func(ctx context.Context, key T) error { return p.handle(ctx, pathOf(key)) }

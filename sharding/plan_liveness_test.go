@@ -141,13 +141,11 @@ func TestNewMemberLeavesBesideOneThatLeaves(t *testing.T) {
 		b := mustJoin(t, store, Config{Name: "b", Slots: 4, HandoverTimeout: time.Hour})
 		time.Sleep(10 * time.Second)
 		wantHeld(t, 2, 2)(a, b)
-		q := NewQueue(newRoot(), b, QueueConfig[string]{Keys: func(context.Context) ([]string, error) {
-			var keys []string
-			for i := range 20 {
-				keys = append(keys, fmt.Sprint("key-", i))
-			}
-			return keys, nil
-		}})
+		var keys []string
+		for i := range 20 {
+			keys = append(keys, fmt.Sprint("key-", i))
+		}
+		q := NewQueue(newRoot(), b, QueueConfig[string]{Keys: listOf(keys...)})
 		key, _ := q.Get()
 		time.Sleep(5 * time.Second)
 		go func() { _ = b.Leave(context.Background()) }()
