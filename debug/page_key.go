@@ -65,8 +65,8 @@ type keyReport struct {
 	FailedAt      time.Time    `json:"failed_at,omitzero"`
 	Ago           *seconds     `json:"failed_ago_seconds,omitempty"`
 	Calls         []callReport `json:"failed_calls,omitempty"`
-	// ID is set for keys that were found, and Queue for those that were found in all queues.
-	ID    string     `json:"id,omitempty"`
+	ID            string       `json:"id,omitempty"`
+	// Queue is set for keys that were found in all queues.
 	Queue *queueName `json:"queue,omitempty"`
 
 	// QueueID is the id of its queue and Actions what can be done with it. Linked reports that the page is not
@@ -235,9 +235,10 @@ func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
 		Running: reports(q.Processing), Queued: reports(q.Queued), Waiting: reports(q.Waiting),
 		Failing: []keyReport{}, GivenUp: []keyReport{},
 	}
-	known := func(key any) worker.KeySnapshot[any] { return *cmp.Or(pools.of[key], new(worker.KeySnapshot[any])) }
 	// The queue counts a key that is on hold as being processed.
-	l.Running = slices.DeleteFunc(l.Running, func(k keyReport) bool { return known(k.raw).Held != nil })
+	l.Running = slices.DeleteFunc(l.Running, func(k keyReport) bool {
+		return pools.of[k.raw] != nil && pools.of[k.raw].Held != nil
+	})
 	for _, k := range pools.held {
 		l.Held = append(l.Held, keyReport{raw: k.Key})
 	}
@@ -280,7 +281,7 @@ func finish(keys []keyReport, queueID string, now time.Time) {
 		k := &keys[i]
 		k.QueueID = cmp.Or(k.QueueID, queueID)
 		text := keyText(k.raw)
-		k.Key, k.Bytes, k.Cut = cut(text, maxKey), len(text), len(text) > maxKey
+		k.Key, k.Bytes, k.Cut, k.ID = cut(text, maxKey), len(text), len(text) > maxKey, keyID(k.raw)
 		k.For, k.Ago, k.DueIn = between(k.Since, now), between(k.FailedAt, now), between(now, k.Due)
 		k.FailsFor = between(k.FailsSince, now)
 		if k.Held != nil {
@@ -314,9 +315,6 @@ func between(from, to time.Time) *seconds {
 
 // GroupID returns the id of the key's group.
 func (k keyReport) GroupID() string { return groupID(k.group) }
-
-// KeyID returns what the id of a key is, whether it was found or not.
-func (k keyReport) KeyID() string { return keyID(k.raw) }
 
 // oneKeyReport is what a key's own page shows.
 type oneKeyReport struct {

@@ -137,7 +137,6 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 	for i := range f.Keys {
 		// It may be in two states, or has moved meanwhile.
 		r.lookUp(&f.Keys[i], pools)
-		f.Keys[i].ID = keyID(f.Keys[i].raw)
 	}
 	f.Incomplete = f.Incomplete || r.missing != nil
 	return f

@@ -33,7 +33,7 @@ type keyFilter struct {
 	state string
 	// error is a text that their last errors contain.
 	error string
-	// atHand leaves out what a server would have to be asked for.
+	// atHand leaves out the keys for which a server would have to be asked.
 	atHand bool
 }
 
@@ -41,15 +41,15 @@ type keyFilter struct {
 // the given-up keys of the queue.
 type knownKey struct {
 	key any
-	// state is that of the place where it was found, or "" if that is a pool that has ended.
+	// state is that of the list. The key may be in another one, too.
 	state string
-	// snapshot, failed and hold are what is known there; pool is the pool that knows failed.
+	// snapshot is what the queue knows; failed and hold are what pool knows.
 	snapshot workqueue.KeySnapshot[any]
 	failed   worker.FailedKey[any]
 	hold     worker.HeldKey[any]
 	pool     *worker.Inspector
-	// kept reports that the queue itself keeps the key as given up. If it is named, somebody has asked for it by
-	// its name, and the queue may keep it in any case.
+	// kept reports that the queue itself keeps the key as given up. It may do so, too, if the key is named:
+	// somebody has asked for it by its name.
 	kept, named bool
 }
 
@@ -104,7 +104,7 @@ func (r *reading) visit(ctx context.Context, filter keyFilter, f func(knownKey) 
 	return v.more
 }
 
-// visitor goes over keys. Its methods return false if it is to end.
+// visitor goes over keys. Its methods return false when it has to end.
 type visitor struct {
 	*reading
 	keyFilter
@@ -116,8 +116,15 @@ type visitor struct {
 	seed maphash.Seed
 }
 
+// hasTime reports whether there is time for more keys, and notes if there is not.
+func (v *visitor) hasTime() bool {
+	v.more = v.more || v.ctx.Err() != nil
+	return v.ctx.Err() == nil
+}
+
+// offer calls f with a key, unless its error does not fit, or it was offered before.
 func (v *visitor) offer(k knownKey) (goOn bool) {
-	if v.more = v.more || v.ctx.Err() != nil; v.ctx.Err() != nil {
+	if !v.hasTime() {
 		return false
 	}
 	if v.seen != nil {
@@ -144,8 +151,7 @@ func (v *visitor) queueKeys(f func(knownKey) bool) bool {
 	}
 	n, step := 0, time.Now()
 	for k := range v.entry.queue.SnapshotKeys() {
-		if v.ctx.Err() != nil || !f(knownKey{key: k.Key, state: string(k.State), snapshot: k}) {
-			v.more = v.more || v.ctx.Err() != nil
+		if !v.hasTime() || !f(knownKey{key: k.Key, state: string(k.State), snapshot: k}) {
 			return false
 		}
 		if n++; n%256 == 0 {
@@ -178,14 +184,19 @@ func (v *visitor) heldKeys() {
 
 func (r *reading) eachHeld(f func(worker.HeldKey[any]) bool) {
 	for _, p := range r.pools {
-		if p.stats.Held > 0 {
-			p.pool.HeldKeys()(f)
+		if p.stats.Held == 0 {
+			continue
+		}
+		for k := range p.pool.HeldKeys() {
+			if !f(k) {
+				return
+			}
 		}
 	}
 }
 
-// failures offers the given-up keys that the queue keeps, the keys that fail or were given up in the pools, and
-// then those of which only the limiter knows that they fail.
+// failures offers the given-up keys that the queue keeps, the keys that fail or were given up in the pools,
+// and then those of which only the limiter knows that they fail.
 func (v *visitor) failures() {
 	v.seen, v.seed = make(map[uint64]struct{}), maphash.MakeSeed()
 	failing, givenUp := v.state != stateGivenUp, v.state != stateFailing
@@ -257,7 +268,9 @@ func (v *visitor) givenUpInPools() bool {
 
 // counted offers the keys whose failures the limiter counts.
 func (v *visitor) counted() bool {
-	offer := func(k workqueue.KeySnapshot[any]) bool { return v.offer(knownKey{key: k.Key, state: stateFailing}) }
+	offer := func(k workqueue.KeySnapshot[any]) bool {
+		return v.offer(knownKey{key: k.Key, state: stateFailing})
+	}
 	for _, k := range v.keys.Failing {
 		if !offer(k) {
 			return false

@@ -172,7 +172,7 @@ func (q *Queue[T]) appendSnapshotsLocked(keys []workqueue.KeySnapshot[T], s keyt
 }
 
 // snapshotLocked returns what is known of the key at s, except its failures. A key that is in two states is
-// shown in that one.
+// shown in that one: as a held key with the causes of its hand-out, as a waiting one with those of the next.
 func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqueue.KeySnapshot[T] {
 	e := q.mu.keys.At(s)
 	it := &e.Value
@@ -182,7 +182,10 @@ func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqu
 		k.Priority = q.mu.details.At(s).rerunPriority
 	}
 	if it.has(noted) {
-		k.Causes = q.causesLocked(s, in)
+		current, next := q.mu.notes.Causes(s)
+		if k.Causes = next; in == workqueue.KeyProcessing {
+			k.Causes = current
+		}
 	}
 	if q.config.Group != nil {
 		g := q.mu.groups.At(q.groupOfLocked(s))
@@ -238,14 +241,4 @@ func (q *Queue[T]) Causes(key T) (causes workqueue.Causes) {
 		causes = *k.Causes
 	}
 	return causes
-}
-
-// causesLocked returns the causes of the key at s, or nil. A held key has those of its hand-out; as a waiting
-// key, it has those of the next.
-func (q *Queue[T]) causesLocked(s keytable.Slot, in workqueue.KeyState) *workqueue.Causes {
-	current, next := q.mu.notes.Causes(s)
-	if in == workqueue.KeyProcessing {
-		return current
-	}
-	return next
 }

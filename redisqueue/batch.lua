@@ -1,6 +1,6 @@
--- Executes one batch of a replica's operations, atomically and once. This is the first of three files that make one script. It
--- decides whether to execute the batch, and reads the clocks. operations.lua executes the operations. handout.lua takes keys back
--- from dead replicas, hands out keys, writes everything back and replies.
+-- Executes one batch of a replica's operations, atomically and once. Four files make one script. This one decides whether to execute
+-- the batch, and reads the clocks. keys.lua has what becomes of a key, operations.lua executes the operations, and handout.lua takes
+-- keys back from dead replicas, hands out keys, writes everything back and replies.
 --
 -- A key (of the queue, not of Redis) has one of the states of package workqueue. STATES keeps it as a string:
 --
@@ -50,7 +50,7 @@ local isFirst, isCheck = seq == '1', seq == '0' -- With a check, a new replica a
 local tidies = not tool and (wantsAll or tonumber(seq) % 16 == 1)
 
 -- How much one batch does of the work that dead replicas and passed delays have left. The next batch goes on.
-local CHORES, SESSIONS, DUE, WAKE_UP, SKIP, BYTES = 192, 8, 128, 8, 256, 65536
+local CHORES, SESSIONS, DUE, WAKE_UP, BYTES = 192, 8, 128, 8, 65536
 local REMEMBER = math.max(10 * lease, 3600000000)
 
 local call, sub, byte, find, format = redis.call, string.sub, string.byte, string.find, string.format

@@ -1,4 +1,4 @@
--- The third part of batch.lua: it takes keys back from dead sessions, forgets what is old, hands out keys, writes and replies.
+-- The last part of batch.lua: it takes keys back from dead sessions, forgets what is old, hands out keys, writes and replies.
 
 -- lose takes a key from a session whose lease has ended: its handler may have ended the process. From its second loss on, the key
 -- waits before it comes again. The wait is random and grows, so that keys that were lost together come apart. In the end the key is
@@ -154,14 +154,10 @@ local function handOut(key)
 end
 
 -- While the line is empty and no key has a priority, what this batch queues need not enter the line to be handed out.
-local queued = call('ZCARD', LINE)
-local first = 1
+local queued, first = call('ZCARD', LINE), 1
 if queued == 0 and not noted then
-	while wants() and #front > 0 do
-		local key = table.remove(front)
-		if isQueued(states[key]) then
-			handOut(key)
-		end
+	while #front > 0 do
+		table.insert(tail, 1, table.remove(front, 1))
 	end
 	while wants() and first <= #tail do
 		if isQueued(states[tail[first]]) then
@@ -185,31 +181,22 @@ for i, key in ipairs(front) do -- The last one comes first.
 	end
 end
 
-local page = 2 -- how many places are read at once: few at first, because the keys may be very long
-while wants() do
-	local asked = math.min(want - got, allowed - got, page)
-	local line = call('ZRANGE', LINE, popped, popped + asked - 1)
-	loadStates(line)
-	for _, key in ipairs(line) do
-		if not wants() then
-			break
-		end
-		popped = popped + 1
-		if not states[key] then -- The server has lost the state alone, or an interrupted batch has not written it.
-			set(key, since)
-			repaired = repaired + 1
-		end
-		if isQueued(states[key]) then
-			handOut(key)
-		else
-			repaired = repaired + 1 -- An interrupted batch has handed it out.
-		end
-	end
-	if #line < asked or popped - got > SKIP then
+local asked = paused and 0 or math.min(want, allowed) - got
+local line = readSome(asked, function(from, n) return call('ZRANGE', LINE, from, from + n - 1) end)
+loadStates(line)
+for _, key in ipairs(line) do
+	if not wants() then
 		break
 	end
-	if got > 0 then
-		page = math.max(1, math.min(4 * page, math.floor((BYTES - bytes) * got / (bytes + 1))))
+	popped = popped + 1
+	if not states[key] then -- The server has lost the state alone, or an interrupted batch has not written it.
+		set(key, since)
+		repaired = repaired + 1
+	end
+	if isQueued(states[key]) then
+		handOut(key)
+	else
+		repaired = repaired + 1 -- An interrupted batch has handed it out.
 	end
 end
 

@@ -14,6 +14,8 @@ import (
 var (
 	//go:embed batch.lua
 	batchPart string
+	//go:embed keys.lua
+	keysPart string
 	//go:embed operations.lua
 	operationsPart string
 	//go:embed handout.lua
@@ -27,7 +29,7 @@ var (
 )
 
 var (
-	batchSource = batchPart + operationsPart + handOutPart
+	batchSource = batchPart + keysPart + operationsPart + handOutPart
 	batchScript = redis.NewScript(batchSource)
 	readScript  = redis.NewScript(readSource)
 	purgeScript = redis.NewScript(purgeSource)
@@ -68,9 +70,7 @@ const (
 	maxBytes = 64 << 10
 )
 
-// code is the letter of an operation. operations.lua has the same list. A capital letter has an argument of
-// 16 characters in front of the key; for codeAddWhy, codeAddPriority and codeFail that is the length of the
-// key, because more follows the key.
+// code is the letter of an operation. operations.lua has the same list, and says what follows each.
 type code byte
 
 const (
