@@ -235,9 +235,10 @@ func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
 		Running: reports(q.Processing), Queued: reports(q.Queued), Waiting: reports(q.Waiting),
 		Failing: []keyReport{}, GivenUp: []keyReport{},
 	}
-	known := func(key any) worker.KeySnapshot[any] { return *cmp.Or(pools.of[key], new(worker.KeySnapshot[any])) }
 	// The queue counts a key that is on hold as being processed.
-	l.Running = slices.DeleteFunc(l.Running, func(k keyReport) bool { return known(k.raw).Held != nil })
+	l.Running = slices.DeleteFunc(l.Running, func(k keyReport) bool {
+		return pools.of[k.raw] != nil && pools.of[k.raw].Held != nil
+	})
 	for _, k := range pools.held {
 		l.Held = append(l.Held, keyReport{raw: k.Key})
 	}

@@ -64,7 +64,9 @@ func TestSimulation(t *testing.T) {
 					calls, creates := simulate(t, first+uint64(i)-1)
 					handled.Add(int64(calls))
 					twice.Add(int64(creates))
-					histories.Add(1)
+					if done := histories.Add(1); done%500 == 0 {
+						t.Logf("%d histories", done)
+					}
 				}
 			})
 		}
