@@ -276,7 +276,8 @@ func compareStories(t *rapid.T, q workqueue.Extended[string]) {
 	})
 }
 
-// Handlers that wait for the next add, and callers that add in each way, at once: none waits forever, and no note stays.
+// Handlers that wait for the next add, and callers that add in each way, at once: none waits forever, and no
+// note stays.
 func TestStressOfCauses(t *testing.T) {
 	const keys, workers, adders, adds = 4, 3, 3, 300
 	for _, l := range layers[int]() {

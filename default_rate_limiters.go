@@ -143,11 +143,7 @@ func NewItemFastSlowRateLimiter(fastDelay, slowDelay time.Duration, maxFastAttem
 
 // NewTypedItemFastSlowRateLimiter returns a [TypedItemFastSlowRateLimiter].
 func NewTypedItemFastSlowRateLimiter[T comparable](fastDelay, slowDelay time.Duration, maxFastAttempts int) TypedRateLimiter[T] {
-	return &TypedItemFastSlowRateLimiter[T]{
-		fastDelay:       fastDelay,
-		slowDelay:       slowDelay,
-		maxFastAttempts: maxFastAttempts,
-	}
+	return &TypedItemFastSlowRateLimiter[T]{maxFastAttempts: maxFastAttempts, fastDelay: fastDelay, slowDelay: slowDelay}
 }
 
 // When counts a failure of item and returns how long it must wait.

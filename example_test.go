@@ -12,7 +12,8 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// A worker that retries. Package worker provides this loop, with retry limits, panic recovery and an orderly end.
+// A worker that retries. Package worker provides this loop, with retry limits, panic recovery and an orderly
+// end.
 func Example() {
 	queue := workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, time.Second))
@@ -231,8 +232,9 @@ func ExampleExtend() {
 	// drained: <nil>
 }
 
-// A key waits longer after each failure. If an event brings it before its delay has passed, and it fails, that is the same
-// failure. Once it has not failed for a while, it starts afresh, even if Forget was not called.
+// A key waits longer after each failure. If an event brings it before its delay has passed, and it fails,
+// that is the same failure. Once it has not failed for a while, it starts afresh, even if Forget was not
+// called.
 func ExampleNewTypedItemBackoffRateLimiter() {
 	clock := testingclock.NewFakeClock(time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC))
 	limiter := workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{
@@ -299,7 +301,8 @@ func ExampleNewTypedItemBucketRateLimiter() {
 	// a 16s
 }
 
-// Adds of a key that are merged keep their reasons. A queue that cannot keep them, such as client-go's, gets the key alone.
+// Adds of a key that are merged keep their reasons. A queue that cannot keep them, such as client-go's, gets
+// the key alone.
 func ExampleAddCause() {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 	defer queue.ShutDown()

@@ -146,7 +146,8 @@ func (q *panickyGet) Get() (string, bool) {
 	return q.TypedRateLimitingInterface.Get()
 }
 
-// A panic of the queue's Get comes out of one GetContext, and does not end the process on the fetcher's goroutine. The queue stays whole.
+// A panic of the queue's Get comes out of one GetContext, and does not end the process on the fetcher's
+// goroutine. The queue stays whole.
 func TestForeignGetThatPanics(t *testing.T) {
 	q := workqueue.Extend[string](&panickyGet{TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue[string](nil)})
 	q.Add("a")
@@ -248,8 +249,8 @@ func (q *latestFirst) ShutDown() {
 	close(q.getters[0])
 }
 
-// A plain Get that waits below does not see the key that another goroutine fetched for a caller that gave up. When it
-// sees the shutdown, it must look for such a key first.
+// A plain Get that waits below does not see the key that another goroutine fetched for a caller that gave up.
+// When it sees the shutdown, it must look for such a key first.
 func TestForeignGetThatSeesTheShutDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := workqueue.Extend[string](&latestFirst{TypedInterface: newPlain[string]()})
@@ -285,8 +286,8 @@ func TestGetOfAnotherQueueStartsNoGoroutine(t *testing.T) {
 	})
 }
 
-// A key that arrives when GetContext has given up is still queued: for Len, Stats, and whoever comes next. Its goroutine
-// has ended.
+// A key that arrives when GetContext has given up is still queued: for Len, Stats, and whoever comes next.
+// Its goroutine has ended.
 func TestForeignKeyAfterGetContextGaveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := testkit.Goroutines()

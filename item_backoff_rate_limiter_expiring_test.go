@@ -24,8 +24,8 @@ func newPassiveClock() *testingclock.FakePassiveClock {
 
 func stepClock(c *testingclock.FakePassiveClock, d time.Duration) { c.SetTime(c.Now().Add(d)) }
 
-// expiringLimiter is a limiter with its clock and the table of its keys, which die with the key i that failed once within
-// the given time.
+// expiringLimiter is a limiter with its clock and the table of its keys, which die with the key i that failed
+// once within the given time.
 type expiringLimiter struct {
 	TypedRateLimiter[int]
 	c    *testingclock.FakePassiveClock

@@ -75,7 +75,8 @@ func TestSameFailureOfKeysThatAreKept(t *testing.T) {
 	}
 }
 
-// A bucket beside the limiter gives no token for the same failure, also if it is the bucket that makes the key wait.
+// A bucket beside the limiter gives no token for the same failure, also if it is the bucket that makes the
+// key wait.
 func TestSameFailureTakesNoToken(t *testing.T) {
 	c := testkit.NewFakeClock()
 	for name, compose := range map[string]func(item, bucket workqueue.TypedRateLimiter[string]) workqueue.TypedRateLimiter[string]{

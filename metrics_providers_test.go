@@ -103,7 +103,8 @@ func (q *slowStats) Stats() workqueue.Stats {
 	return st
 }
 
-// A key that moves from layer to layer while both are read is counted in at least one, even if it moves there and back.
+// A key that moves from layer to layer while both are read is counted in at least one, even if it moves there
+// and back.
 func TestStatsOfAMovingKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		below := &slowStats{Extended: workqueue.NewTyped[string]()}
@@ -187,8 +188,8 @@ func (q *lateQueue) ShuttingDown() bool {
 	return down
 }
 
-// WatchQueue promises that the numbers of an empty queue do not change after shutdown, also if an AddAfter has found the
-// queue open before.
+// WatchQueue promises that the numbers of an empty queue do not change after shutdown, also if an AddAfter
+// has found the queue open before.
 func TestAddAfterDuringShutDownIsNotCounted(t *testing.T) {
 	for _, d := range []time.Duration{0, time.Hour} {
 		r, below := &reader{}, &lateQueue{plainQueue: newPlain[string]()}

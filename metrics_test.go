@@ -69,8 +69,8 @@ func TestMetricsTick(t *testing.T) {
 	})
 }
 
-// A drain must not return while the Done that ends it has yet to set the gauges: a program that waits for the drain
-// and then looks at them is to see zeros.
+// A drain must not return while the Done that ends it has yet to set the gauges: a program that waits for the
+// drain and then looks at them is to see zeros.
 func TestDrainReturnsAfterTheMetrics(t *testing.T) {
 	everyLayer(t, func(t *testing.T, build builder[string]) {
 		r := &testkit.Recorder{}

@@ -99,12 +99,8 @@ func newQueue[T comparable](config TypedQueueConfig[T], provider MetricsProvider
 	if config.Clock == nil {
 		config.Clock = clock.RealClock{}
 	}
-	q := &Typed[T]{
-		name:     config.Name,
-		clock:    config.Clock,
-		custom:   config.Queue,
-		observer: newObserver(config.Name, provider, config.Clock),
-	}
+	q := &Typed[T]{name: config.Name, clock: config.Clock, custom: config.Queue}
+	q.observer = newObserver(config.Name, provider, config.Clock)
 	q.ticker.Start(q.observer, updatePeriod, q.refreshMetrics)
 	return q
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/observe"
 )
 
-// This file is what the tests know of the inside of the queues. All that is guarded by a lock is read under it.
+// This file is what the tests know of the inside of the queues. All that is guarded by a lock is read under
+// it.
 
 // CheckInvariants returns an error if one of the invariants that the code's comments state does not hold
 // in q, at any of its layers. No other goroutine may be in the middle of a call of q.

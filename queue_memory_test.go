@@ -13,8 +13,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// The tests of this file put more on a queue than most programs do. The limits of memory are promises about a million
-// keys. The bytes of the keys' strings are allocated before, and do not count.
+// The tests of this file put more on a queue than most programs do. The limits of memory are promises about a
+// million keys. The bytes of the keys' strings are allocated before, and do not count.
 
 const million = 1_000_000
 
@@ -92,8 +92,9 @@ func TestTenThousandQueues(t *testing.T) {
 	})
 }
 
-// A program whose keys do not fit its memory limit (GOMEMLIMIT) collects garbage nearly all the time. The queue
-// is as slow as the rest of it, and loses nothing: what it keeps for the next burst is gone, what it holds is not.
+// A program whose keys do not fit its memory limit (GOMEMLIMIT) collects garbage nearly all the time. The
+// queue is as slow as the rest of it, and loses nothing: what it keeps for the next burst is gone, what it
+// holds is not.
 func TestMemoryLimitIsReached(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 20))
 	n := fewer(60_000)

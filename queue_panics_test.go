@@ -90,7 +90,8 @@ func tryPanics(t *testing.T, q workqueue.Extended[string], bad int, arm, disarm 
 	wantShutDown(t, q)
 }
 
-// aside calls f on a goroutine of its own, which f may end by a panic or, like t.FailNow in a handler, by runtime.Goexit.
+// aside calls f on a goroutine of its own, which f may end by a panic or, like t.FailNow in a handler, by
+// runtime.Goexit.
 func aside(f func()) {
 	done := make(chan struct{})
 	go func() {

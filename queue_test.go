@@ -13,7 +13,8 @@ import (
 	"github.com/keyedqueue/workqueue/workqueuetest"
 )
 
-// The constructors, those without Typed in their names included, build what their names say, with what they are given.
+// The constructors, those without Typed in their names included, build what their names say, with what they
+// are given.
 func TestConstructors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := testkit.NewFakeClock()

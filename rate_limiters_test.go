@@ -283,7 +283,8 @@ func TestDefaultRateLimiters(t *testing.T) {
 	})
 }
 
-// Failures are counted exactly, and listed once and in order, however many goroutines count them. (Buckets count none.)
+// Failures are counted exactly, and listed once and in order, however many goroutines count them. (Buckets
+// count none.)
 func TestRateLimitersAreConcurrent(t *testing.T) {
 	for _, limiter := range []workqueue.TypedRateLimiter[int]{
 		workqueue.NewTypedItemExponentialFailureRateLimiter[int](1, 1000),

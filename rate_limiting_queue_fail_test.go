@@ -137,8 +137,8 @@ func TestFailOverLimiterThatForgets(t *testing.T) {
 	})
 }
 
-// The queue decides what a new failure is, also over a limiter that measures its delays itself: here on a clock that stands
-// still.
+// The queue decides what a new failure is, also over a limiter that measures its delays itself: here on a
+// clock that stands still.
 func TestFailOverLimiterWithAnotherClock(t *testing.T) {
 	c := testkit.NewFakeClock()
 	limiter := workqueue.NewTypedWithMaxWaitRateLimiter(

@@ -8,8 +8,7 @@ import (
 )
 
 // ShutDown makes the queue ignore adds, and Get return once nothing is queued. It may be called any number of
-// times, also while or after the queue is drained. It waits for the goroutine that refreshes metrics, if any,
-// and for nothing else.
+// times, and ends a drain. It waits for the goroutine that refreshes metrics, if any, and for nothing else.
 func (q *Typed[T]) ShutDown() {
 	defer q.ticker.Wait()
 	q.mu.Lock()
@@ -18,9 +17,8 @@ func (q *Typed[T]) ShutDown() {
 	q.beginShutDownLocked()
 }
 
-// ShutDownWithDrain shuts the queue down and waits until no key is queued or held. It waits
-// forever if no worker takes the queued keys, or one of them never calls Done, unless ShutDown is called
-// meanwhile. ShutDownContext has a limit.
+// ShutDownWithDrain shuts the queue down and waits until no key is queued or held, or ShutDown is called:
+// forever if no worker takes a key, or one never calls Done. ShutDownContext has a limit.
 func (q *Typed[T]) ShutDownWithDrain() {
 	// The caller asked for no error: a ShutDown that ends the wait is as good as an empty queue.
 	_ = q.ShutDownContext(context.Background())

@@ -224,12 +224,8 @@ func (q *delayingType[T]) snapshotWaiting(key T) (k KeySnapshot[T], found bool) 
 
 func (q *delayingType[T]) snapshotWaitingLocked(s keytable.Slot) KeySnapshot[T] {
 	k := q.mu.waiting.keys.At(s)
-	return KeySnapshot[T]{
-		Key:   k.Key,
-		State: KeyWaiting,
-		Since: q.loop.Time(k.Value.Duration()),
-		Due:   q.loop.Time(time.Duration(q.mu.waiting.order.At(s).Rank)),
-	}
+	due := q.loop.Time(time.Duration(q.mu.waiting.order.At(s).Rank))
+	return KeySnapshot[T]{Key: k.Key, State: KeyWaiting, Since: q.loop.Time(k.Value.Duration()), Due: due}
 }
 
 // Snapshot asks the limiter for the requeues of each key that it returns, and for the keys with the most. For

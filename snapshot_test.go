@@ -96,8 +96,8 @@ func wantState(t *testing.T, what string, keys []workqueue.KeySnapshot[int], sta
 	}
 }
 
-// SnapshotKeys yields each key once, whatever happens to others meanwhile. Snapshot lists 512 of each state. Without
-// metrics there are no times.
+// SnapshotKeys yields each key once, whatever happens to others meanwhile. Snapshot lists 512 of each state.
+// Without metrics there are no times.
 func TestSnapshotKeys(t *testing.T) {
 	const n = 3000
 	everyLayer(t, func(t *testing.T, build builder[int]) {
@@ -195,8 +195,8 @@ func TestSnapshotKey(t *testing.T) {
 	})
 }
 
-// A key that has come due, and is not in the queue below yet, is found. SnapshotKeys and SnapshotKey know no more of a
-// queue that is not ours.
+// A key that has come due, and is not in the queue below yet, is found. SnapshotKeys and SnapshotKey know no
+// more of a queue that is not ours.
 func TestSnapshotKeyOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		arrived := make(chan struct{})
@@ -268,7 +268,8 @@ type timed interface {
 	workqueue.Extended[string]
 }
 
-// A queue with metrics knows when a held key was added, whatever was added since. A delayed key was added when its time came.
+// A queue with metrics knows when a held key was added, whatever was added since. A delayed key was added
+// when its time came.
 func TestAddedAt(t *testing.T) {
 	limiter := workqueue.DefaultTypedControllerRateLimiter[string]()
 	for name, newQueue := range map[string]func() timed{

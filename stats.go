@@ -12,9 +12,8 @@ type Stats struct {
 
 	// Queued is the number of keys that wait for a worker.
 	Queued int
-	// Blocked is how many of those cannot be handed out, because their group is at its limit or paused, or
-	// because of a limit for the whole queue. Paused reports that none can be. Only queues with such features
-	// set them.
+	// Blocked is how many of those cannot be handed out, because their group is at its limit or paused, or a
+	// limit holds all. Paused reports that none can be. Only queues with such features set them.
 	Blocked int
 	Paused  bool
 	// PausedUntil is when a pause of the queue ends, zero if it has no end.
@@ -75,8 +74,7 @@ type SharedStats struct {
 	// failures, GivenUp that of keys that are not tried any more, SetAside that of keys that a process could not
 	// decode, Repaired that of entries on the server that did not fit together.
 	Failing, GivenUp, SetAside, Repaired int
-	// PausedBy is the process that has paused the queue, and PausedSince when. They are zero if the queue is not
-	// paused, and until this process knows it.
+	// PausedBy is the process that has paused the queue, and PausedSince when, as far as this process knows.
 	PausedBy    string
 	PausedSince time.Time
 }
@@ -135,14 +133,9 @@ func (q *Typed[T]) Stats() Stats {
 
 func (q *Typed[T]) statsLocked() Stats {
 	st := Stats{
-		Name:           q.name,
-		ShuttingDown:   q.shuttingDown.Load(),
-		Queued:         q.lenLocked(),
-		Processing:     q.mu.processing,
-		Again:          q.mu.again,
-		Adds:           q.mu.adds,
-		Dropped:        q.mu.dropped,
-		UnmatchedDones: q.mu.unmatchedDones,
+		Name: q.name, ShuttingDown: q.shuttingDown.Load(),
+		Queued: q.lenLocked(), Processing: q.mu.processing, Again: q.mu.again,
+		Adds: q.mu.adds, Dropped: q.mu.dropped, UnmatchedDones: q.mu.unmatchedDones,
 	}
 	if q.observer == nil {
 		return st

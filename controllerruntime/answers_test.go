@@ -15,8 +15,9 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// The answers of package worker mean the same to the controller as to the page. If the controller knew nothing of them, a Terminal
-// would be retried while the page says that it was given up, and a RequeueAfter would be a failure with a growing delay.
+// The answers of package worker mean the same to the controller as to the page. If the controller knew
+// nothing of them, a Terminal would be retried while the page says that it was given up, and a RequeueAfter
+// would be a failure with a growing delay.
 func TestAnswersOfWorkerInManager(t *testing.T) {
 	for name, c := range map[string]struct {
 		err      error
@@ -81,7 +82,8 @@ func TestResultsThatRequeue(t *testing.T) {
 	}
 }
 
-// The controller sees a terminal error that is the reconciler's, and a request that wants to come at once has come back.
+// The controller sees a terminal error that is the reconciler's, and a request that wants to come at once has
+// come back.
 func TestAnswersOfWorkerOfACall(t *testing.T) {
 	var answer error
 	r := controllerruntime.WrapReconciler(reconcile.TypedFunc[int](func(context.Context, int) (reconcile.Result, error) {

@@ -51,14 +51,15 @@ func ReadYourWrites(ctx context.Context, c client.Client, informers cache.Cache,
 		if err != nil {
 			return nil, fmt.Errorf("controllerruntime: ReadYourWrites of %s: %w", gvk.Kind, err)
 		}
-		caches[gvk], err = ownwrites.WatchReader(gvk.Kind, informer, limit, func(ctx context.Context, name types.NamespacedName) (metav1.Object, error) {
-			object := kind.DeepCopyObject().(client.Object)
-			err := informers.Get(ctx, name, object)
-			if apierrors.IsNotFound(err) {
-				return nil, nil
-			}
-			return object, err
-		})
+		caches[gvk], err = ownwrites.WatchReader(gvk.Kind, informer, limit,
+			func(ctx context.Context, name types.NamespacedName) (metav1.Object, error) {
+				object := kind.DeepCopyObject().(client.Object)
+				err := informers.Get(ctx, name, object)
+				if apierrors.IsNotFound(err) {
+					return nil, nil
+				}
+				return object, err
+			})
 		if err != nil {
 			return nil, fmt.Errorf("controllerruntime: ReadYourWrites of %s: %w", gvk.Kind, err)
 		}

@@ -18,9 +18,9 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// The page of package debug in a manager, beside its metrics, with the controller's queue and last errors. Those who read the
-// metrics can read it. The reconciler stops waiting when there is something newer, and the event handler says why it adds a
-// request. examples/manager is the whole program, with traces.
+// The page of package debug in a manager, beside its metrics, with the controller's queue and last errors.
+// Those who read the metrics can read it. The reconciler stops waiting when there is something newer, and the
+// event handler says why it adds a request. examples/manager is the whole program, with traces.
 func ExampleWrapReconciler_page() {
 	mine := reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 		log.FromContext(ctx).Info("Reconciling", "attempt", worker.CallOf(ctx).Attempt(), "causes", worker.CallOf(ctx).Causes().String())

@@ -37,8 +37,8 @@ func ExampleWith() {
 	_ = controller.Options{MaxConcurrentReconciles: 50, NewQueue: newQueue}
 }
 
-// controller-runtime makes the queue and calls it. This shows what it calls: two adds of a request are one, and of all
-// that are queued the one with the highest priority comes first.
+// controller-runtime makes the queue and calls it. This shows what it calls: two adds of a request are one,
+// and of all that are queued the one with the highest priority comes first.
 func ExampleNewQueue() {
 	queue := controllerruntime.NewQueue("web", nil).(ctrlqueue.PriorityQueue[reconcile.Request])
 	request := func(name string) reconcile.Request {

@@ -52,7 +52,8 @@ type causingHandler[object any, request comparable] struct {
 }
 
 func (h *causingHandler[object, request]) Create(ctx context.Context, e event.TypedCreateEvent[object], q clientgo.TypedRateLimitingInterface[request]) {
-	h.handler.Create(ctx, e, h.because(q, Event[object]{Type: "Create", New: e.Object, Initial: e.IsInInitialList}))
+	h.handler.Create(ctx, e, h.because(q,
+		Event[object]{Type: "Create", New: e.Object, Initial: e.IsInInitialList}))
 }
 
 func (h *causingHandler[object, request]) Update(ctx context.Context, e event.TypedUpdateEvent[object], q clientgo.TypedRateLimitingInterface[request]) {
@@ -78,10 +79,10 @@ func (h *causingHandler[object, request]) because(q clientgo.TypedRateLimitingIn
 }
 
 // CauseOf returns the cause that [WithCauses] uses by default, such as "Update Deployment default/web,
-// generation 3". It is Quiet for an update that does not change what people ask for: the generation, the labels,
-// the annotations and the owners are those of before, and so is whether the object is being deleted. Such an
-// update is one of the status, often the controller's own, or of a finalizer, or a resync. For an object that
-// has no generation, as a ConfigMap, only a resync is Quiet.
+// generation 3". It is Quiet for an update that does not change what people ask for: the generation, the
+// labels, the annotations and the owners are those of before, and so is whether the object is being deleted.
+// Such an update is one of the status, often the controller's own, or of a finalizer, or a resync. For an
+// object that has no generation, as a ConfigMap, only a resync is Quiet.
 //
 // Of something that is no client.Object it says the type of the event alone.
 func CauseOf[object any](e Event[object]) workqueue.Cause {

@@ -140,7 +140,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// A delete and a generic event have causes, too, and the outermost decide has the last word. Another queue is left alone.
+// A delete and a generic event have causes, too, and the outermost decide has the last word. Another queue is
+// left alone.
 func TestWithCausesDecides(t *testing.T) {
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
 	inner := controllerruntime.WithCauses(&handler.EnqueueRequestForObject{}, nil)

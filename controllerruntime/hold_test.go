@@ -30,8 +30,8 @@ func (s *scene) add(name string) {
 	s.handler.Update(context.Background(), event.UpdateEvent{ObjectOld: object, ObjectNew: object}, s.queue)
 }
 
-// A request on hold comes when it is released or at its limit, and not before, whatever is added. Nothing is counted or forgotten, and no
-// worker waits. When the manager stops, no request is held any more.
+// A request on hold comes when it is released or at its limit, and not before, whatever is added. Nothing is
+// counted or forgotten, and no worker waits. When the manager stops, no request is held any more.
 func TestHoldInManager(t *testing.T) {
 	p := &page{}
 	onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: p}, func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
@@ -171,8 +171,8 @@ func (c watchedClient) Delete(ctx context.Context, object client.Object, opts ..
 	return err
 }
 
-// Two changes come 10 ms apart, and the cache lags by 50 ms: a reconciler that creates an object if the cache shows none creates two
-// without ReadYourWrites, and one with it.
+// Two changes come 10 ms apart, and the cache lags by 50 ms: a reconciler that creates an object if the cache
+// shows none creates two without ReadYourWrites, and one with it.
 func TestReadYourWrites(t *testing.T) {
 	for with, want := range map[bool]int{false: 2, true: 1} {
 		t.Run(fmt.Sprint("with=", with), func(t *testing.T) {
@@ -211,7 +211,8 @@ func TestReadYourWrites(t *testing.T) {
 	}
 }
 
-// Each kind of write holds the request until the cache shows it. What is not watched, a dry run and a failure hold nothing.
+// Each kind of write holds the request until the cache shows it. What is not watched, a dry run and a failure
+// hold nothing.
 func TestReadYourWritesOfEachKind(t *testing.T) {
 	configMap := func(name string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
@@ -277,7 +278,8 @@ func TestReadYourWritesOfEachKind(t *testing.T) {
 	}
 }
 
-// It compiles without kinds, and with a limit that is not one: each would be a client that silently does nothing.
+// It compiles without kinds, and with a limit that is not one: each would be a client that silently does
+// nothing.
 func TestReadYourWritesOfSenselessArguments(t *testing.T) {
 	onWrapped(t, controllerruntime.Options[reconcile.Request]{}, func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
 		lagging := &laggingCache{}

@@ -27,8 +27,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// served returns what the manager's /metrics has of the queue with that name, with "NAME" in its place. Durations
-// differ from run to run, so the values that depend on them are replaced by "TIME".
+// served returns what the manager's /metrics has of the queue with that name, with "NAME" in its place.
+// Durations differ from run to run, so the values that depend on them are replaced by "TIME".
 func served(t *testing.T, name string) string {
 	t.Helper()
 	families, err := metrics.Registry.Gather()
@@ -66,8 +66,8 @@ var ours = regexp.MustCompile(`(?m)^(# (HELP|TYPE) )?workqueue_(waiting_keys|blo
 
 var runs int
 
-// A queue that NewQueue makes has the series that controller-runtime's has, in the same registry: after the same calls
-// what is served differs in the name, in times, and in six metrics more.
+// A queue that NewQueue makes has the series that controller-runtime's has, in the same registry: after the
+// same calls what is served differs in the name, in times, and in six metrics more.
 func TestSameSeriesAsTheDefaultQueue(t *testing.T) {
 	runs++
 	theirName, ourName := fmt.Sprint("theirs-", runs), fmt.Sprint("ours-", runs)
@@ -103,8 +103,8 @@ func TestSameSeriesAsTheDefaultQueue(t *testing.T) {
 	}
 }
 
-// A stock queue with the name of one of ours does not cost the manager its /metrics, which answers 500 if one series is
-// there twice. Ours gets another name.
+// A stock queue with the name of one of ours does not cost the manager its /metrics, which answers 500 if one
+// series is there twice. Ours gets another name.
 func TestSameNameAsAStockQueue(t *testing.T) {
 	runs++
 	name := fmt.Sprint("both-", runs)
@@ -221,7 +221,8 @@ func TestPoolAmongControllers(t *testing.T) {
 	})
 }
 
-// Changes are measured from the add of a request to the first reconciliation that succeeds. The registry and the page have them.
+// Changes are measured from the add of a request to the first reconciliation that succeeds. The registry and
+// the page have them.
 func TestChangesInManager(t *testing.T) {
 	p := &page{}
 	onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: p}, func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
@@ -257,8 +258,8 @@ type changeTimes struct {
 	sum   float64
 }
 
-// changesServed returns what the manager's /metrics has of the changes of the controller "test". Beside them it must have the
-// numbers of requests that the manager does not count itself, and nothing else.
+// changesServed returns what the manager's /metrics has of the changes of the controller "test". Beside them
+// it must have the numbers of requests that the manager does not count itself, and nothing else.
 func changesServed(t *testing.T) (s changeTimes) {
 	families, err := metrics.Registry.Gather()
 	if err != nil {
@@ -289,8 +290,8 @@ func changesServed(t *testing.T) (s changeTimes) {
 	return s
 }
 
-// The page may pass on what it shows to the provider that has the queue's metrics. The registry then has each change once, and no
-// second count of the calls, which the manager counts itself.
+// The page may pass on what it shows to the provider that has the queue's metrics. The registry then has each
+// change once, and no second count of the calls, which the manager counts itself.
 func TestMetricsOfAPage(t *testing.T) {
 	p, err := prom.Join(metrics.Registry, prom.Options{ControllerRuntime: true})
 	if err != nil {

@@ -124,7 +124,8 @@ func With[request comparable](config priorityqueue.Config[request], onNew ...fun
 		}
 		// controller-runtime keeps the place of the add.
 		c.PlaceOfAdd = true
-		q := &Queue[request]{Queue: priorityqueue.New(c), calls: new(reconcilerState[request]), metrics: c.MetricsProvider}
+		q := &Queue[request]{Queue: priorityqueue.New(c), calls: new(reconcilerState[request]),
+			metrics: c.MetricsProvider}
 		for _, f := range onNew {
 			f(q)
 		}
@@ -177,7 +178,8 @@ func (q *Queue[request]) AddWithOpts(o crpriority.AddOpts, items ...request) {
 		opts.Priority = *o.Priority
 	}
 	switch {
-	case q.cause == nil && o.After > 0 && !opts.RateLimited: // The controller, when a reconciler has asked for RequeueAfter.
+	// The controller, when a reconciler has asked for RequeueAfter.
+	case q.cause == nil && o.After > 0 && !opts.RateLimited:
 		for _, item := range items {
 			q.AddWithPriority(item, opts.Priority, o.After)
 		}

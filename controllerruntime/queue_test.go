@@ -83,8 +83,8 @@ func TestAddWithOpts(t *testing.T) {
 	}
 }
 
-// The plain adds have priority zero, also of a key that is being processed with another one: it may be an event
-// that adds it.
+// The plain adds have priority zero, also of a key that is being processed with another one: it may be an
+// event that adds it.
 func TestPlainAddsWhileProcessing(t *testing.T) {
 	inBubble(t, func(t *testing.T, q queue) {
 		for _, add := range []func(){
@@ -103,8 +103,8 @@ func TestPlainAddsWhileProcessing(t *testing.T) {
 	})
 }
 
-// A key that is held keeps the place of its add, and Len counts it. A waiting key that is added has the place of that
-// add.
+// A key that is held keeps the place of its add, and Len counts it. A waiting key that is added has the place
+// of that add.
 func TestPlaceInLine(t *testing.T) {
 	inBubble(t, func(t *testing.T, q queue) {
 		q.AddAfter("waiting", time.Hour)
@@ -125,7 +125,8 @@ func TestPlaceInLine(t *testing.T) {
 	})
 }
 
-// A queue and its metrics have the controller's name, unless config has another. It is handed out before its controller gets it.
+// A queue and its metrics have the controller's name, unless config has another. It is handed out before its
+// controller gets it.
 func TestNameAndMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	provider := prom.NewProvider(registry, prom.Options{Namespace: "keyed"})
@@ -170,8 +171,8 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// After ShutDown nothing but the held keys is counted, every getter returns at once, also one that waits because the only group
-// is at its limit, and no drain waits for keys that no worker will get.
+// After ShutDown nothing but the held keys is counted, every getter returns at once, also one that waits
+// because the only group is at its limit, and no drain waits for keys that no worker will get.
 func TestShutDown(t *testing.T) {
 	one := func(string) int { return 1 }
 	for name, config := range map[string]priorityqueue.Config[string]{

@@ -123,7 +123,8 @@ func (r *Reconciler[request]) With(config priorityqueue.Config[request]) func(st
 // watch makes q the queue of the controller.
 func (r *Reconciler[request]) watch(q *Queue[request]) {
 	c := &controller[request]{queue: q, tracker: worker.NewTracker(q, worker.Options[request]{
-		StuckAfter: r.options.StuckAfter, OnStuck: r.onStuck, Logger: slog.New(slog.DiscardHandler), // The controller logs.
+		// The controller logs.
+		StuckAfter: r.options.StuckAfter, OnStuck: r.onStuck, Logger: slog.New(slog.DiscardHandler),
 		MetricsProvider: q.metrics,
 	})}
 	q.calls.tracker.Store(c.tracker)
@@ -151,7 +152,8 @@ func (r *Reconciler[request]) watch(q *Queue[request]) {
 func (c *controller[request]) changes() worker.Stats {
 	s := c.tracker.Stats()
 	return worker.Stats{
-		Name: s.Name, Changes: s.Changes, OldestUnanswered: s.OldestUnanswered, Held: s.Held, HeldToLimit: s.HeldToLimit, Ended: s.Ended,
+		Name: s.Name, Changes: s.Changes, OldestUnanswered: s.OldestUnanswered, Held: s.Held,
+		HeldToLimit: s.HeldToLimit, Ended: s.Ended,
 		Queue: s.Queue, LongestRunning: s.LongestRunning, UnfinishedWork: s.UnfinishedWork,
 		Looping: s.Looping, GivenUpKeys: s.GivenUpKeys, Failing: s.Failing, GivenUpUnlisted: s.GivenUpUnlisted,
 	}
@@ -243,18 +245,22 @@ func (c *controller[request]) end(entry *worker.Tracked[request], req request, e
 // and then, always, Done.
 func (c *controller[request]) answerFor(req request, end worker.Result[request], interrupted bool, result reconcile.Result, err error) (reconcile.Result, error) {
 	switch {
-	case err != nil && end.Next == worker.NextRequeue: // As RequeueAfter, with a priority: the controller forgets the failures.
+	// As RequeueAfter, with a priority: the controller forgets the failures.
+	case err != nil && end.Next == worker.NextRequeue:
 		priority := c.queue.PriorityOf(req)
 		if again := requeueIn(err); again != nil && again.Priority != nil {
 			priority = *again.Priority
 		}
 		c.queue.AddWithPriority(req, priority, end.After)
 		return reconcile.Result{}, nil
-	case end.Next == worker.NextGiveUp && !errors.Is(err, reconcile.TerminalError(nil)): // An error after which the controller does nothing.
+	// An error after which the controller does nothing.
+	case end.Next == worker.NextGiveUp && !errors.Is(err, reconcile.TerminalError(nil)):
 		err = reconcile.TerminalError(err)
-	case end.Next == worker.NextInterrupted || end.Next == worker.NextHold: // A success, after which Forget must do nothing.
+	// A success, after which Forget must do nothing.
+	case end.Next == worker.NextInterrupted || end.Next == worker.NextHold:
 		c.queue.calls.interrupted.Store(req, true)
-		if !interrupted || end.Next == worker.NextHold { // r has worker.ErrAdded from elsewhere, or wants its request after the hold.
+		// r has worker.ErrAdded from elsewhere, or wants its request after the hold.
+		if !interrupted || end.Next == worker.NextHold {
 			c.queue.AddWithPriority(req, c.queue.PriorityOf(req), 0)
 		}
 		return reconcile.Result{}, nil

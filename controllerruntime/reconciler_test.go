@@ -32,7 +32,8 @@ func (p *page) InspectQueue(name string, q workqueue.Inspector) { p.name, p.queu
 
 func (p *page) InspectPool(_ string, i worker.Inspector) { p.pool = i }
 
-// The page has Snapshots of running and failing requests with their errors. The controller sees nothing of it.
+// The page has Snapshots of running and failing requests with their errors. The controller sees nothing of
+// it.
 func TestReconcilerInManager(t *testing.T) {
 	p := &page{}
 	onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: p}, func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {

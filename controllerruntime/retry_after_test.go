@@ -42,8 +42,8 @@ var notBefore3s = map[string]failsWith{
 	"worker.RetryAfter":        {0, worker.RetryAfter(errNotYet, 3*time.Second), "3s"},
 }
 
-// A failure with a least delay is counted, and the request comes again after the longer of that and the limiter's delay. The
-// priority stays, and the page and the controller's log show the delay.
+// A failure with a least delay is counted, and the request comes again after the longer of that and the
+// limiter's delay. The priority stays, and the page and the controller's log show the delay.
 func TestRetryAfterInManager(t *testing.T) {
 	for name, c := range notBefore3s {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +100,8 @@ func TestNoRetryAfter(t *testing.T) {
 	}
 }
 
-// The controller gets an error that says the delay and is the reconciler's, and no RequeueAfter, about which it would warn.
+// The controller gets an error that says the delay and is the reconciler's, and no RequeueAfter, about which
+// it would warn.
 func TestRetryAfterOfACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		result, fails := reconcile.Result{RequeueAfter: time.Minute}, errNotYet

@@ -99,8 +99,8 @@ func (s *spec) measure() {
 // specQueues numbers the queues, because those of one name share their metrics.
 var specQueues int
 
-// controllerRuntimeMinor returns the minor version of the controller-runtime that the tests run with: go.mod names the
-// lowest one that works, and tools/test-newest.sh runs the tests with the newest.
+// controllerRuntimeMinor returns the minor version of the controller-runtime that the tests run with: go.mod
+// names the lowest one that works, and tools/test-newest.sh runs the tests with the newest.
 var controllerRuntimeMinor = sync.OnceValues(func() (minor int, err error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "sigs.k8s.io/controller-runtime").Output()
 	if err == nil {

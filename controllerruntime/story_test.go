@@ -31,8 +31,8 @@ func onWrapped(t *testing.T, options controllerruntime.Options[reconcile.Request
 	onManagerWith(t, r.NewQueue, func(inner *scene) reconcile.Reconciler { s = inner; return r }, func(s *scene) { f(s, r) })
 }
 
-// A reconciler that waits with UntilAdded is interrupted by an add that is not quiet. That is no failure and no success: the
-// request comes again at once, its failures are kept, and so is the limiter's delay.
+// A reconciler that waits with UntilAdded is interrupted by an add that is not quiet. That is no failure and
+// no success: the request comes again at once, its failures are kept, and so is the limiter's delay.
 func TestUntilAddedInManager(t *testing.T) {
 	onWrapped(t, controllerruntime.Options[reconcile.Request]{}, func(s *scene, r *controllerruntime.Reconciler[reconcile.Request]) {
 		var attempts []int
@@ -168,7 +168,8 @@ func TestRemovedAfterAnInterruption(t *testing.T) {
 	})
 }
 
-// The page has the last attempts with the stacks of panics, the stack of a stuck reconciler, the causes, and hands.
+// The page has the last attempts with the stacks of panics, the stack of a stuck reconciler, the causes, and
+// hands.
 func TestInspectorInManager(t *testing.T) {
 	p := &page{}
 	var stuck []worker.RunningKey[reconcile.Request]
@@ -246,7 +247,8 @@ func TestInspectorInManager(t *testing.T) {
 	}
 }
 
-// The priority is that of the request, and a Reconciler without a queue of its own passes calls on and says so, once.
+// The priority is that of the request, and a Reconciler without a queue of its own passes calls on and says
+// so, once.
 func TestContextOfReconciler(t *testing.T) {
 	var ctx context.Context
 	var p, attempt int
@@ -323,8 +325,8 @@ func TestReconcilerOfTwoControllers(t *testing.T) {
 
 type key struct{}
 
-// A request whose reconciler interrupts itself without an end is slowed down. The metric and the page know it, and the page lists
-// one queue, whoever shows it.
+// A request whose reconciler interrupts itself without an end is slowed down. The metric and the page know
+// it, and the page lists one queue, whoever shows it.
 func TestInterruptLoop(t *testing.T) {
 	for _, shownTwice := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -47,9 +47,9 @@ type actionSet []string
 // keyActions are the actions on keys: the button's text, what was done to a key and to several, and the
 // answer if no key is called so.
 var keyActions = map[string]struct{ button, done, several, noKey string }{
-	"retry":  {"Retry now", "", "Retried", "No key is called that."},
-	"forget": {"Forget failures", "Forgot the failures of %s.", "Forgot the failures of", "No key is called that."},
-	"remove": {"Remove", "Removed %s, and forgot its failures.", "Removed", "No key in the queue is called that."},
+	"retry":  {"Retry now", "", "Retried", "No such key."},
+	"forget": {"Forget failures", "Forgot the failures of %s.", "Forgot the failures of", "No such key."},
+	"remove": {"Remove", "Removed %s, and forgot its failures.", "Removed", "No such key in the queue."},
 	"cancel": {
 		"Cancel", "Ended the context of the handler of %s. What it returns decides what follows.",
 		"Canceled the handlers of", "No handler has a key that is called that: it may just have ended.",

@@ -33,27 +33,45 @@ const (
 	chartHeight = 60
 )
 
-// source is what a series shows.
+// source is what a series shows, and what it is called as JSON.
 type source struct {
-	class, name string
-	of          func(point) float64
+	class, name, json string
+	of                func(point) float64
 }
 
 var (
-	queued   = source{"a area", "queued", func(p point) float64 { return float64(p.queued) }}
-	inWork   = source{"b", "in work", func(p point) float64 { return float64(p.inWork) }}
-	onHold   = source{"d", "on hold", func(p point) float64 { return float64(p.held) }}
-	waiting  = source{"c", "waiting", func(p point) float64 { return float64(p.waiting) }}
-	adds     = source{"a area", "adds", func(p point) float64 { return p.rates().Adds }}
-	dones    = source{"b", "dones", func(p point) float64 { return p.rates().Dones }}
-	failures = source{"d", "errors", func(p point) float64 { return p.rates().Errors }}
-	retries  = source{"c", "delayed adds", func(p point) float64 { return p.rates().Retries }}
-	latency  = source{"a", "in the line", func(p point) float64 { return float64(p.latencyMean) }}
-	work     = source{"b", "in work", func(p point) float64 { return float64(p.workMean) }}
-
-	latencyMost = source{"a most", "99% in the line", func(p point) float64 { return float64(p.latencyMost) }}
-	workMost    = source{"b most", "99% in work", func(p point) float64 { return float64(p.workMost) }}
+	queued  = source{"a area", "queued", "queued", func(p point) float64 { return float64(p.queued) }}
+	inWork  = source{"b", "in work", "processing", func(p point) float64 { return float64(p.inWork) }}
+	onHold  = source{"d", "on hold", "held", func(p point) float64 { return float64(p.held) }}
+	waiting = source{"c", "waiting", "waiting", func(p point) float64 { return float64(p.waiting) }}
+	adds    = source{"a area", "adds", "adds_per_second", func(p point) float64 { return p.rates().Adds }}
+	dones   = source{"b", "dones", "dones_per_second", func(p point) float64 { return p.rates().Dones }}
+	failed  = source{"d", "errors", "errors_per_second", func(p point) float64 { return p.rates().Errors }}
+	delayed = source{"c", "delayed adds", "retries_per_second",
+		func(p point) float64 { return p.rates().Retries }}
+	latency = source{"a", "in the line", "latency_mean_seconds",
+		func(p point) float64 { return float64(p.latencyMean) }}
+	latencyMost = source{"a most", "99% in the line", "",
+		func(p point) float64 { return float64(p.latencyMost) }}
+	work     = source{"b", "in work", "work_mean_seconds", func(p point) float64 { return float64(p.workMean) }}
+	workMost = source{"b most", "99% in work", "", func(p point) float64 { return float64(p.workMost) }}
 )
+
+// newHistoryReport has one value for each of the last samples, oldest first, and the last ones since then. A
+// time is nil if no key was taken or done.
+func newHistoryReport(points []point) map[string][]*float64 {
+	report := make(map[string][]*float64)
+	for _, s := range []source{queued, inWork, onHold, waiting, adds, dones, failed, delayed, latency, work} {
+		report[s.json] = mapped(points, func(p point) *float64 {
+			v := s.of(p)
+			if v == 0 && strings.HasSuffix(s.json, "_mean_seconds") {
+				return nil
+			}
+			return &v
+		})
+	}
+	return report
+}
 
 // boundText returns a function that says a time, for a histogram whose last bound is last: +Inf is what is
 // longer.
@@ -75,12 +93,12 @@ func countText(v float64) string { return number(int64(math.Round(v))) }
 func (r *detailReport) Charts() []chart {
 	q := &r.Queue
 	if !q.HasQueue {
-		all := newChart("Errors per second", q.timeline, linear, perSecondText, failures)
+		all := newChart("Errors per second", q.timeline, linear, perSecondText, failed)
 		return []chart{all.withRates(q.Minute.Errors)}
 	}
-	third, rate := retries, q.Minute.Retries // Only pools know errors.
+	third, rate := delayed, q.Minute.Retries // Only pools know errors.
 	if len(q.Pools) > 0 {
-		third, rate = failures, q.Minute.Errors
+		third, rate = failed, q.Minute.Errors
 	}
 	keys := []source{queued, inWork, waiting}
 	if slices.ContainsFunc(q.timeline.points, func(p point) bool { return p.held > 0 }) {
@@ -117,7 +135,7 @@ func (c chart) withRates(rates ...float64) chart {
 func (q queueReport) Sparks() []chart {
 	return []chart{
 		newChart("Queued", q.timeline, whole, countText, queued),
-		newChart("Adds per second", q.timeline, linear, perSecondText, source{"c", adds.name, adds.of}),
+		newChart("Adds per second", q.timeline, linear, perSecondText, source{"c", adds.name, "", adds.of}),
 	}
 }
 
@@ -239,37 +257,5 @@ func logarithmic(values []float64, last float64) axis {
 			return min(max((math.Log10(min(v, most))-low)/(high-low), 0), 1)
 		},
 		[]float64{math.Pow(10, high), math.Pow(10, (low+high)/2), math.Pow(10, low)},
-	}
-}
-
-// historyReport has one value for each of the last samples, oldest first, and the last ones since then.
-type historyReport struct {
-	Queued     []float64  `json:"queued"`
-	Processing []float64  `json:"processing"`
-	Held       []float64  `json:"held"`
-	Waiting    []float64  `json:"waiting"`
-	Adds       []float64  `json:"adds_per_second"`
-	Dones      []float64  `json:"dones_per_second"`
-	Errors     []float64  `json:"errors_per_second"`
-	Retries    []float64  `json:"retries_per_second"`
-	Latency    []*float64 `json:"latency_mean_seconds"`
-	Work       []*float64 `json:"work_mean_seconds"`
-}
-
-func newHistoryReport(points []point) historyReport {
-	known := func(of func(point) float64) []*float64 {
-		return mapped(points, func(p point) *float64 {
-			if v := of(p); v > 0 {
-				return &v
-			}
-			return nil
-		})
-	}
-	return historyReport{
-		Queued: mapped(points, queued.of), Processing: mapped(points, inWork.of),
-		Held: mapped(points, onHold.of), Waiting: mapped(points, waiting.of),
-		Adds: mapped(points, adds.of), Dones: mapped(points, dones.of),
-		Errors: mapped(points, failures.of), Retries: mapped(points, retries.of),
-		Latency: known(latency.of), Work: known(work.of),
 	}
 }

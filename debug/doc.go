@@ -42,10 +42,10 @@
 // has not answered then is shown with its last numbers and their age, and is not asked again until it has.
 // Except for a search, a page takes five seconds at most. A search names the queues that gave no answer.
 //
-// A queue that keeps its keys on a server, as those of package redisqueue do, answers even if the server does
-// not. Then, or if an answer takes more than a second, its keys are not known: the page says so, and an
-// action on keys gets status 503, except for cancel and release, which need the pools alone. A pause or its
-// end reaches the server when the queue does.
+// A queue that keeps its keys on a server, as those of package redisqueue do, answers without it. If it does
+// not reach the server, or an answer takes more than a second, its keys are not known: the page says so, and
+// an action on keys gets status 503, except for cancel and release, which need the pools alone. A pause or
+// its end reaches the server when the queue does.
 //
 // # Errors
 //
@@ -64,12 +64,13 @@
 //	         release   ends the hold of the key: see [worker.Pool.Release]
 //	         pause, resume, pause_group, resume_group
 //	queue    the queue's id
-//	key, id  the text of the key, whole or as the page shows it. If it fits several, nothing is done, unless
-//	         id distinguishes them. Without id all keys are looked at. Several keys have both fields each.
+//	key, id  the text of the key, whole or as the page shows it, and what distinguishes it from others with
+//	         that text. Without id all keys are looked at, and nothing is done if several have the text. For
+//	         several keys at once, each has a field key and a field id.
 //	of       instead of key, for retry and forget: failing, given_up, or all of both
 //	error    with of: only the keys whose last error contains this text
 //	count    with of: how many keys the reader has confirmed. The answer says how many of these were gone.
-//	group, group_id  the name of the group, and what distinguishes it from others that look alike
+//	group    the whole name of the group
 //	for      how long a pause lasts, such as 15m. Without it, it has no end.
 //
 // Every queue can retry until it is shut down; see [workqueue.Operable] for the rest. Forget needs a limiter
@@ -77,12 +78,12 @@
 // queue itself kept it as given up.
 //
 // The answer is an object with action, queue, key, group, and text, which says what was done; error, if not
-// all was done. For several keys, also: keys, how many it was done to; gone, how many were there before and not any
-// more; left, how many were not done in ten seconds, or because the queue was shut down or its server did not
-// answer; left_more, if there may be others. There may be, because a pool remembers the errors of 10,000
-// failing keys and the last Options.KeepGivenUp given-up ones, a queue is asked for 10,000 given-up keys, and
-// without a pool only 512 of the failing keys are known that are not in the queue. Repeat the action while
-// left is not 0 and, if left_more is there, once these keys are done.
+// all was done. For several keys, also: keys, how many it was done to; gone, how many had left meanwhile;
+// left, how many were not done in ten seconds, or because the queue was shut down or its server did not
+// answer; left_more, if there may be others: a pool remembers the errors of 10,000 failing keys and the last
+// Options.KeepGivenUp given-up ones, a queue is asked for 10,000 given-up keys, and without a pool only 512
+// of the failing keys are known that are not in the queue. Repeat the action while left is not 0 and, if
+// left_more is there, once these keys are done.
 //
 // A page of another site cannot send such a request: it needs the header X-Workqueue-Action, with any value,
 // which forms cannot send and scripts of other origins may not, and the browser must not say that it comes
@@ -90,10 +91,9 @@
 // header:
 //
 //	curl -H 'X-Workqueue-Action: 1' -d action=retry -d queue=orders -d key=acme/17 $PAGE
-//	curl "$PAGE?queue=orders&count=failing&error=timeout"
-//	curl -H 'X-Workqueue-Action: 1' -d action=retry -d queue=orders -d of=failing -d error=timeout $PAGE
 //
-// This does not replace a login. Each request is reported to Options.Audit once, also one that was refused.
+// docs/operating.md has a recipe for each trouble. The header does not replace a login. Each request is
+// reported to Options.Audit once, also one that was refused.
 //
 // # JSON
 //

@@ -13,14 +13,14 @@ import (
 
 // detailReport is what a queue's own page shows.
 type detailReport struct {
-	Time        time.Time     `json:"time"`
-	SampleEvery seconds       `json:"sample_seconds"`
-	Queue       queueReport   `json:"queue"`
-	Latency     *timesReport  `json:"latency"`
-	Work        *timesReport  `json:"work"`
-	Changes     *timesReport  `json:"changes,omitempty"`
-	Recent      *recentReport `json:"recent"`
-	History     historyReport `json:"history"`
+	Time        time.Time             `json:"time"`
+	SampleEvery seconds               `json:"sample_seconds"`
+	Queue       queueReport           `json:"queue"`
+	Latency     *timesReport          `json:"latency"`
+	Work        *timesReport          `json:"work"`
+	Changes     *timesReport          `json:"changes,omitempty"`
+	Recent      *recentReport         `json:"recent"`
+	History     map[string][]*float64 `json:"history"`
 	// Errors is the text that the listed errors must contain. Matching then counts the keys that have such an
 	// error.
 	Errors   string          `json:"error_contains,omitempty"`

@@ -185,8 +185,8 @@ func TestJSON(t *testing.T) {
 		`,"latency":{"count":1,"mean_seconds":0,"p50_at_most_seconds":0.000001,"p90_at_most_seconds":0.000001,"p99_at_most_seconds":0.000001}` +
 		`,"work":{"count":0,"mean_seconds":0}` +
 		`,"recent":{"covers_seconds":2.5,"latency":{"count":1,"mean_seconds":0,"p50_at_most_seconds":0.000001,"p90_at_most_seconds":0.000001,"p99_at_most_seconds":0.000001},"work":{"count":0,"mean_seconds":0}}` +
-		`,"history":{"queued":[1],"processing":[1],"held":[0],"waiting":[1],"adds_per_second":[1.2],"dones_per_second":[0],` +
-		`"errors_per_second":[0],"retries_per_second":[0.8],"latency_mean_seconds":[null],"work_mean_seconds":[null]}` +
+		`,"history":{"adds_per_second":[1.2],"dones_per_second":[0],"errors_per_second":[0],"held":[0],"latency_mean_seconds":[null],` +
+		`"processing":[1],"queued":[1],"retries_per_second":[0.8],"waiting":[1],"work_mean_seconds":[null]}` +
 		`,"running":[{"key":"run","bytes":3,"since":"2026-11-20T09:14:03Z","for_seconds":2.5,"again":true,"requeues":0,"priority":0,"id":"1ASo8w"}]` +
 		`,"queued":[{"key":"next","bytes":4,"since":"2026-11-20T09:14:03Z","for_seconds":2.5,"again":false,"requeues":0,"priority":0,"id":"vR1Cxg"}]` +
 		`,"waiting":[{"key":"fails\\n","bytes":6,"since":"2026-11-20T09:14:03Z","for_seconds":2.5,"due":"2026-11-20T09:15:03Z","due_in_seconds":57.5,"again":false,"requeues":2,"priority":0,"id":"9swsng"}]` +

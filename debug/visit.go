@@ -195,8 +195,8 @@ func (r *reading) eachHeld(f func(worker.HeldKey[any]) bool) {
 	}
 }
 
-// failures offers the given-up keys that the queue keeps, the keys that fail or were given up in the pools, and
-// then those of which only the limiter knows that they fail.
+// failures offers the given-up keys that the queue keeps, the keys that fail or were given up in the pools,
+// and then those of which only the limiter knows that they fail.
 func (v *visitor) failures() {
 	v.seen, v.seed = make(map[uint64]struct{}), maphash.MakeSeed()
 	failing, givenUp := v.state != stateGivenUp, v.state != stateFailing
@@ -268,7 +268,9 @@ func (v *visitor) givenUpInPools() bool {
 
 // counted offers the keys whose failures the limiter counts.
 func (v *visitor) counted() bool {
-	offer := func(k workqueue.KeySnapshot[any]) bool { return v.offer(knownKey{key: k.Key, state: stateFailing}) }
+	offer := func(k workqueue.KeySnapshot[any]) bool {
+		return v.offer(knownKey{key: k.Key, state: stateFailing})
+	}
 	for _, k := range v.keys.Failing {
 		if !offer(k) {
 			return false

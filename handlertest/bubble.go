@@ -26,8 +26,9 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 		defer func() { // Goroutines are left when the bubble ends.
 			// What a crash leaves behind may wait for what the crash has ended.
 			if v := recover(); v != nil && res.failed == nil && !res.crashed {
-				res.failed = &failure{kind: "left", text: fmt.Sprintf("goroutines are left when the context of the process has ended "+
-					"(%v):\n%s", v, testkit.GoroutinesOf(b.bubble).Since(nil))}
+				res.failed = &failure{kind: "left",
+					text: fmt.Sprintf("goroutines are left when the context of the process has ended "+
+						"(%v):\n%s", v, testkit.GoroutinesOf(b.bubble).Since(nil))}
 			}
 			ended <- res
 		}()

@@ -111,7 +111,8 @@ func (c *Client[K, V]) List(ctx context.Context) (all []Object[K, V], err error)
 
 // Create creates an object, or returns ErrExists.
 func (c *Client[K, V]) Create(ctx context.Context, key K, value V) (Object[K, V], error) {
-	return c.write(ctx, fmt.Sprintf("creates %s/%s = %+v", c.world.name, textOf(key), value), Object[K, V]{Key: key, Value: value}, none, false)
+	return c.write(ctx, fmt.Sprintf("creates %s/%s = %+v", c.world.name, textOf(key), value),
+		Object[K, V]{Key: key, Value: value}, none, false)
 }
 
 // Update changes the value of an object, or returns ErrNotFound, or ErrConflict if its version is not o's.

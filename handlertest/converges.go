@@ -13,9 +13,10 @@ import (
 
 // Environment variables.
 const (
-	scheduleVariable = "HANDLERTEST"      // a schedule, to repeat a run
-	runsVariable     = "HANDLERTEST_RUNS" // how many random runs there are, instead of those that fit into a second
-	seedVariable     = "HANDLERTEST_SEED" // the seed of the first of them, instead of 1
+	scheduleVariable = "HANDLERTEST" // a schedule, to repeat a run
+	// how many random runs there are, instead of those that fit into a second
+	runsVariable = "HANDLERTEST_RUNS"
+	seedVariable = "HANDLERTEST_SEED" // the seed of the first of them, instead of 1
 )
 
 // How long the random runs, those with one disturbance each, and the search for a shorter schedule may take,

@@ -225,7 +225,8 @@ func (q *perturbed[K]) handedOut(key K) {
 	q.mu.leases[key] = l
 	q.mu.Unlock()
 	if q.dead() {
-		return // It depends on the scheduler of Go which keys the pool takes from a queue that the crash shuts down, too.
+		// It depends on the scheduler of Go which keys the pool takes from a queue that the crash shuts down, too.
+		return
 	}
 	if d := q.decide(again, key); d > 0 {
 		q.after(d, key, func() {
@@ -366,7 +367,9 @@ func (q leasedQueue[K]) lease(ctx context.Context, key K, release func()) (conte
 	if l == nil {
 		return ctx, release
 	}
-	if l.ends > 0 { // Only now: a worker that does not call Lease would not learn of the end, and its Done would give back what another one holds.
+	// Only now: a worker that does not call Lease would not learn of the end, and its Done would give back what
+	// another one holds.
+	if l.ends > 0 {
 		q.after(l.ends, key, func() { q.endLease(key, l) })
 	}
 	return ctx, func() {

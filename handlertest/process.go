@@ -85,7 +85,8 @@ func (p *Process) pass(ctx context.Context, what string, d time.Duration, maySlo
 		if by := s.decide(slow, name); by > 0 {
 			d += by
 			c := callOf(ctx)
-			s.tellSoonLocked(p, c.text, name, "%s: is slow: its next step takes %v longer", cmp.Or(c.named(), p.name), by)
+			s.tellSoonLocked(p, c.text, name, "%s: is slow: its next step takes %v longer", cmp.Or(c.named(), p.name),
+				by)
 		}
 	}
 	s.addLocked(time.Now().Add(d), name, p, func() { close(granted) })
@@ -140,7 +141,8 @@ func (p *Process) crashPoint(where string) {
 	}
 	s.mu.Unlock()
 	if down > 0 {
-		s.after(0, "", p, func() { p.crashed(down, where) }) // When everything has happened that happens at this moment without it.
+		// When everything has happened that happens at this moment without it.
+		s.after(0, "", p, func() { p.crashed(down, where) })
 		<-p.gone
 		runtime.Goexit()
 	}
@@ -222,7 +224,8 @@ func (p *Process) Conflict(ctx context.Context, what string) bool {
 func (p *Process) Read(ctx context.Context, read func() error) error {
 	p.step(ctx, "")
 	err := ctx.Err()
-	if err == nil && callOf(ctx).process != nil { // Informers list anew after random times, so their lists do not fail.
+	// Informers list anew after random times, so their lists do not fail.
+	if err == nil && callOf(ctx).process != nil {
 		if err = p.mayFail(ctx, fail, ""); err != nil {
 			p.tell(ctx, "reads: %v", err)
 		}

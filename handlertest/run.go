@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	maxSteps    = 20_000        // after which a run is considered endless; a 100th more for each object that others make
+	// after which a run is considered endless; a 100th more for each object that others make
+	maxSteps    = 20_000
 	maxWrites   = 1000          // of the truth, after which it is, too; likewise
 	stuckAfter  = time.Hour     // of virtual time, after which a call is considered stuck
 	onlyProcess = "the process" // its name, unless there are replicas
@@ -85,7 +86,8 @@ const outcome = "outcome"
 func (s *sim) result() result {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	res := result{failed: s.failed, used: maps.Clone(s.used), crashed: s.crashed > 0, story: slices.Clone(s.story), moments: s.moments}
+	res := result{failed: s.failed, used: maps.Clone(s.used), crashed: s.crashed > 0,
+		story: slices.Clone(s.story), moments: s.moments}
 	for at, n := range s.counts {
 		res.sites = append(res.sites, site{at.kind, at.name, n})
 	}
@@ -197,7 +199,8 @@ func (r *run[K]) perturb(queue workqueue.TypedRateLimitingInterface[K], p *Proce
 
 // start begins a life of the i-th process.
 func (r *run[K]) start(i int) {
-	p := &Process{sim: r.sim, name: onlyProcess, gone: make(chan struct{}), shown: make(map[string]time.Time), isProgram: r.Program != nil}
+	p := &Process{sim: r.sim, name: onlyProcess, gone: make(chan struct{}), shown: make(map[string]time.Time),
+		isProgram: r.Program != nil}
 	if r.Replicas > 1 {
 		p.name = fmt.Sprintf("process %d", i+1)
 	}
@@ -215,7 +218,8 @@ func (r *run[K]) start(i int) {
 		r.sim.tell("", "%s crashes %s; it starts again after %v", p.name, where, down)
 		p.kill()
 		if r.Shared {
-			for _, add := range m.queue.takePending() { // Each is an event, because a worker may get the key before it is added again.
+			// Each is an event, because a worker may get the key before it is added again.
+			for _, add := range m.queue.takePending() {
 				r.sim.after(0, "", nil, *add)
 			}
 			r.sim.after(down/2, p.name, nil, m.queue.endLeases) // Before it is back.
@@ -341,12 +345,14 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 	if busy || !settled {
 		return false
 	}
-	if len(fails) > 0 && !slowed && r.Options.MaxRetries == worker.UnlimitedRetries { // A handler that does nothing would pass.
+	// A handler that does nothing would pass.
+	if len(fails) > 0 && !slowed && r.Options.MaxRetries == worker.UnlimitedRetries {
 		r.sim.fail("fails", "nothing moves any more, but %s. A handler that must wait returns worker.RequeueAfter or worker.RetryAfter, one that gives up worker.Terminal",
 			strings.Join(fails, ", "))
 	}
 	if called == 0 && r.Start != nil {
-		r.sim.fail("idle", "no handler was called, so nothing is tested: no key was added to the queue. %s", r.whyIdle())
+		r.sim.fail("idle", "no handler was called, so nothing is tested: no key was added to the queue. %s",
+			r.whyIdle())
 	}
 	return true
 }
@@ -362,7 +368,8 @@ func (r *run[K]) whyIdle() string {
 		if w.outcome(all); len(all) == 0 {
 			why = append(why, w.name+" has no objects")
 		} else {
-			why = append(why, fmt.Sprintf("the function for the keys of %s returned none for its %d objects", w.name, len(all)))
+			why = append(why, fmt.Sprintf("the function for the keys of %s returned none for its %d objects", w.name,
+				len(all)))
 		}
 	}
 	return strings.Join(why, "; ")
@@ -417,7 +424,9 @@ func (r *run[K]) stop() {
 		r.endLine()
 		r.shared.ShutDown()
 	}
-	for range 3 { // Goroutines that poll notice the end when they next look at the clock, and what waits for them one round later.
+	// Goroutines that poll notice the end when they next look at the clock, and what waits for them one round
+	// later.
+	for range 3 {
 		synctest.Wait()
 		time.Sleep(time.Hour)
 	}

@@ -22,9 +22,10 @@ type site struct {
 
 // The kinds of disturbances. Their durations mean:
 const (
-	crashes  = "crash"    // how long the process is down
-	lag      = "lag"      // how much later the cache shows a change
-	relist   = "relist"   // how long the watch is lost before the cache lists anew, and so skips what was in between
+	crashes = "crash" // how long the process is down
+	lag     = "lag"   // how much later the cache shows a change
+	// how long the watch is lost before the cache lists anew, and so skips what was in between
+	relist   = "relist"
 	slow     = "slow"     // how much longer the beginning of a call, or a call of a client, takes
 	late     = "late"     // how much later an add reaches the queue
 	again    = "again"    // how long after a key was handed out it is added once more
@@ -82,7 +83,8 @@ func parseSchedule(text string) (schedule, error) {
 var kinds = []string{crashes, lag, relist, slow, late, again, lease, fail, lost, conflict, sometime}
 
 // sizes are the durations of random disturbances.
-var sizes = []time.Duration{3 * time.Millisecond, 10 * time.Millisecond, 30 * time.Millisecond, 100 * time.Millisecond,
+var sizes = []time.Duration{3 * time.Millisecond, 10 * time.Millisecond, 30 * time.Millisecond,
+	100 * time.Millisecond,
 	300 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second}
 
 // maxCrashes is how often the process crashes in a random run.

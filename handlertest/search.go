@@ -58,7 +58,8 @@ func (s *search) labelled(d decider, tell bool) (res result) {
 	} else if len(d.fixed) > 0 {
 		how = fmt.Sprintf("%s='%v'", scheduleVariable, d.fixed)
 	}
-	pprof.Do(context.Background(), pprof.Labels("handlertest", how), func(context.Context) { res = s.play(d, tell) })
+	pprof.Do(context.Background(), pprof.Labels("handlertest", how),
+		func(context.Context) { res = s.play(d, tell) })
 	return res
 }
 
@@ -86,12 +87,14 @@ func (s *search) report() string {
 func (s *search) find() string {
 	first := s.labelled(newDecider(schedule{}, 0), true)
 	if first.failed != nil {
-		return fmt.Sprintf("handlertest: the scenario fails undisturbed: %s\n\n%s", first.failed.text, storyOf(first.story))
+		return fmt.Sprintf("handlertest: the scenario fails undisturbed: %s\n\n%s", first.failed.text,
+			storyOf(first.story))
 	}
 	s.undisturbed = first
 	if second := s.under(newDecider(schedule{}, 0), false); second.failed != nil {
 		return fmt.Sprintf("handlertest: two undisturbed runs differ: the measure, the scenario or the handler depends on "+
-			"something else, such as random numbers, the order of a map, or what an earlier run has left\n%s", second.failed.text)
+			"something else, such as random numbers, the order of a map, or what an earlier run has left\n%s",
+			second.failed.text)
 	}
 	if text := os.Getenv(scheduleVariable); text != "" {
 		return s.only(text)
@@ -147,7 +150,10 @@ func oneByOne(first result) []schedule {
 			}
 		}
 	}
-	slices.SortStableFunc(failing, func(a, b schedule) int { return cmp.Compare(a.sites()[0].n, b.sites()[0].n) })
+	slices.SortStableFunc(failing, func(a, b schedule) int {
+		return cmp.Compare(a.sites()[0].n,
+			b.sites()[0].n)
+	})
 	var all []schedule
 	for i := range max(len(crashing), len(failing), len(meanwhile)) {
 		for _, kind := range [][]schedule{crashing, failing, meanwhile} {

@@ -108,7 +108,8 @@ func (l *line[K]) hand(key K) bool {
 		return false
 	}
 	g := slices.MinFunc(l.waiting, func(a, b *getter[K]) int {
-		return cmp.Or(cmp.Compare(l.turn[a.queue.name], l.turn[b.queue.name]), cmp.Compare(a.queue.name, b.queue.name))
+		return cmp.Or(cmp.Compare(l.turn[a.queue.name], l.turn[b.queue.name]),
+			cmp.Compare(a.queue.name, b.queue.name))
 	})
 	l.waiting = slices.DeleteFunc(l.waiting, func(other *getter[K]) bool { return other == g })
 	l.turn[g.queue.name]++

@@ -44,7 +44,8 @@ type sim struct {
 	buried              bool // and the goroutines have ended
 	called              int  // how many calls of handlers have begun
 	atRest              []func()
-	moments             []time.Duration // of events, since the run began, until the first of atRest is called; for drive
+	// of events, since the run began, until the first of atRest is called; for drive
+	moments []time.Duration
 
 	others      atomic.Bool // asOthers runs
 	driver      string      // the goroutine of drive
@@ -125,7 +126,10 @@ func (s *sim) next() (*event, time.Duration) {
 	if len(s.events) == 0 {
 		return nil, -1
 	}
-	e := slices.MinFunc(s.events, func(a, b *event) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.label, b.label)) })
+	e := slices.MinFunc(s.events, func(a, b *event) int {
+		return cmp.Or(a.at.Compare(b.at),
+			cmp.Compare(a.label, b.label))
+	})
 	if d := time.Until(e.at); d > 0 {
 		return nil, d
 	}
@@ -141,7 +145,8 @@ func (s *sim) tell(call, format string, args ...any) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.story = append(s.story, told{time.Since(s.began).Round(time.Microsecond), call, fmt.Sprintf(format, args...)})
+	s.story = append(s.story, told{time.Since(s.began).Round(time.Microsecond), call,
+		fmt.Sprintf(format, args...)})
 }
 
 // tellSoonLocked tells at this moment, but after what happens now, and in the order of labels: goroutines

@@ -79,7 +79,8 @@ func NewWorld[K comparable, V any, Q comparable](s *Scenario[Q], name string, ke
 			panic(fmt.Sprintf("handlertest: there are two worlds with the name %q: caches and the story need different ones", name))
 		}
 	}
-	w := &World[K, V]{sim: s.run.sim, name: name, truth: make(map[K]Object[K, V]), clients: make(map[*Process]*Client[K, V])}
+	w := &World[K, V]{sim: s.run.sim, name: name, truth: make(map[K]Object[K, V]),
+		clients: make(map[*Process]*Client[K, V])}
 	// Which keys were added at this moment is in added: it would depend on the scheduler of Go whether a
 	// second add merges with the first.
 	add := func(queue *perturbed[Q], what string, added map[Q]struct{}, objects []Object[K, V]) {

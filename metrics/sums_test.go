@@ -14,8 +14,8 @@ func statsSource(st workqueue.Stats) func() workqueue.Stats {
 	return func() workqueue.Stats { return st }
 }
 
-// Everything that Stats has is added up, except for the two longest times, the name, the state, and what all processes
-// that share a queue see of it.
+// Everything that Stats has is added up, except for the two longest times, the name, the state, and what all
+// processes that share a queue see of it.
 func TestEveryField(t *testing.T) {
 	full := func(n int) workqueue.Stats {
 		var st workqueue.Stats
@@ -83,8 +83,8 @@ func TestEndOfAQueue(t *testing.T) {
 	}
 }
 
-// A queue that has ended, or a process that has left a shared one, leaves its counters, and nothing that still changes:
-// its priorities do not take the places of others, and its pause does not count.
+// A queue that has ended, or a process that has left a shared one, leaves its counters, and nothing that
+// still changes: its priorities do not take the places of others, and its pause does not count.
 func TestWhatStaysOfEndedQueues(t *testing.T) {
 	s := Queues()
 	for priority, down := range []bool{true, false} {

@@ -46,8 +46,8 @@ func wantTotals(t *testing.T, s *metrics.Set[numbers], want ...metrics.Total[num
 	}
 }
 
-// Names are sorted, those that are not UTF-8 are replaced, and each has the sum of its own sources, also of those that
-// have ended.
+// Names are sorted, those that are not UTF-8 are replaced, and each has the sum of its own sources, also of
+// those that have ended.
 func TestTotals(t *testing.T) {
 	s := newSet()
 	for n, name := range []string{"b", "\xff", "a", "b", "ended", "a"} {

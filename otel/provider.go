@@ -6,16 +6,19 @@
 //	_, err = p.Register(meters.Meter("github.com/keyedqueue/workqueue/otel"))    // all others
 //	workqueue.SetProvider(p)
 //
-// where metric is go.opentelemetry.io/otel/sdk/metric. From then on every queue and every pool with a name has the
-// metrics of package prom, with the attribute name. Their names follow OpenTelemetry's conventions. Prometheus, if they are
-// sent there, translates these names into those of package prom: workqueue.adds becomes workqueue_adds_total, and
-// workqueue.queue_duration, in seconds, workqueue_queue_duration_seconds. Dashboards and alerts work with both.
+// where metric is go.opentelemetry.io/otel/sdk/metric. From then on every queue and every pool with a name
+// has the metrics of package prom, with the attribute name. Their names follow OpenTelemetry's conventions.
+// Prometheus, if they are sent there, translates these names into those of package prom: workqueue.adds
+// becomes workqueue_adds_total, and workqueue.queue_duration, in seconds, workqueue_queue_duration_seconds.
+// Dashboards and alerts work with both.
 //
-// Gauges and counters are asynchronous instruments of the metric API: a collection reads the queues. The API has no
-// asynchronous histogram, so a [Provider] produces the histograms itself, for a reader of the SDK. Without
-// metric.WithProducer they are missing. They are cumulative, whatever temporality the reader prefers, which counters follow.
+// Gauges and counters are asynchronous instruments of the metric API: a collection reads the queues. The API
+// has no asynchronous histogram, so a [Provider] produces the histograms itself, for a reader of the SDK.
+// Without metric.WithProducer they are missing. They are cumulative, whatever temporality the reader prefers,
+// which counters follow.
 //
-// Queues with the same name add up, as in package prom, and as there what they counted stays until the program ends.
+// Queues with the same name add up, as in package prom, and as there what they counted stays until the
+// program ends.
 package otel
 
 import (
@@ -38,13 +41,14 @@ import (
 
 // Options are the options of a [Provider].
 type Options struct {
-	// Bounds are the upper bounds of the buckets of the histograms, in seconds, ascending. Nil means powers of ten from 10 ns to
-	// 1,000 s, and for the handlers of pools 21 bounds from 10 µs to half an hour. An empty slice that is not nil means no buckets.
+	// Bounds are the upper bounds of the buckets of the histograms, in seconds, ascending. Nil means powers of
+	// ten from 10 ns to 1,000 s, and for the handlers of pools 21 bounds from 10 µs to half an hour. An empty
+	// slice that is not nil means no buckets.
 	Bounds []float64
 }
 
-// Provider is a [workqueue.StatsProvider] and a [worker.InspectorProvider] that exports their metrics. It is made by [New].
-// All methods are safe for concurrent use.
+// Provider is a [workqueue.StatsProvider] and a [worker.InspectorProvider] that exports their metrics. It is
+// made by [New]. All methods are safe for concurrent use.
 type Provider struct {
 	bounds []float64
 	start  time.Time
@@ -75,16 +79,16 @@ func (p *Provider) HistogramBounds() []float64 { return p.bounds }
 // PoolHistogramBounds returns Options.Bounds, in seconds. The caller must not change them.
 func (p *Provider) PoolHistogramBounds() []float64 { return p.bounds }
 
-// WatchQueue adds a queue to the metrics of that name. Every collection reads it until it was shut down and its last
-// key is done. WatchQueue takes constant time and does not block.
+// WatchQueue adds a queue to the metrics of that name. Every collection reads it until it was shut down and
+// its last key is done. WatchQueue takes constant time and does not block.
 func (p *Provider) WatchQueue(name string, stats func() workqueue.Stats) { p.queues.Watch(name, stats) }
 
 // InspectPool adds a pool to the metrics of that name. Every collection reads it until it has ended.
 func (p *Provider) InspectPool(name string, i worker.Inspector) { p.pools.Watch(name, i.Stats) }
 
-// Register makes the instruments of all gauges and counters, and lets meter read the queues and pools at every
-// collection, until the Registration is unregistered. Call it once for each MeterProvider. It returns an error if meter
-// refuses an instrument.
+// Register makes the instruments of all gauges and counters, and lets meter read the queues and pools at
+// every collection, until the Registration is unregistered. Call it once for each MeterProvider. It returns
+// an error if meter refuses an instrument.
 func (p *Provider) Register(meter metric.Meter) (metric.Registration, error) {
 	var all []metric.Observable
 	queues, err := newInstruments(meter, metrics.Queue, &all)
@@ -119,9 +123,11 @@ func newInstruments[S any](meter metric.Meter, table []metrics.Metric[S], all *[
 		name, unit := nameOf(m.Name)
 		var err error
 		if m.Gauge {
-			instruments[i], err = meter.Float64ObservableGauge(name, metric.WithDescription(m.Help), metric.WithUnit(unit))
+			instruments[i], err = meter.Float64ObservableGauge(name, metric.WithDescription(m.Help),
+				metric.WithUnit(unit))
 		} else {
-			instruments[i], err = meter.Float64ObservableCounter(name, metric.WithDescription(m.Help), metric.WithUnit(unit))
+			instruments[i], err = meter.Float64ObservableCounter(name, metric.WithDescription(m.Help),
+				metric.WithUnit(unit))
 		}
 		if err != nil {
 			return nil, err
@@ -149,7 +155,8 @@ func observe[S any](o metric.Observer, t *metrics.Total[S], table []metrics.Metr
 	}
 }
 
-// Produce reads all queues and pools and returns their histograms. It is for the SDK's readers: see [sdk.WithProducer].
+// Produce reads all queues and pools and returns their histograms. It is for the SDK's readers: see
+// [sdk.WithProducer].
 func (p *Provider) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 	all := append(histograms(p.start, p.queues, metrics.Queue), histograms(p.start, p.pools, metrics.Pool)...)
 	if len(all) == 0 {
@@ -192,7 +199,8 @@ func histograms[S any](start time.Time, set *metrics.Set[S], table []metrics.Met
 	return all
 }
 
-// nameOf returns the name by OpenTelemetry's conventions of a metric that has that name in Prometheus, and its unit.
+// nameOf returns the name by OpenTelemetry's conventions of a metric that has that name in Prometheus, and
+// its unit.
 func nameOf(prometheus string) (name, unit string) {
 	name = strings.TrimSuffix(prometheus, "_total")
 	if short, ok := strings.CutSuffix(name, "_seconds"); ok {

@@ -40,8 +40,8 @@ func newProvider(t *testing.T, opts otel.Options) (*otel.Provider, *sdk.ManualRe
 	return p, reader
 }
 
-// collect returns all values, by the name of the metric and its attributes. Histograms have a count, a sum and the
-// buckets that are not empty, by their bound.
+// collect returns all values, by the name of the metric and its attributes. Histograms have a count, a sum
+// and the buckets that are not empty, by their bound.
 func collect(t *testing.T, reader *sdk.ManualReader) map[string]float64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics

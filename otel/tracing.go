@@ -15,21 +15,25 @@ import (
 
 // TracingOptions are the options of [Tracing] and [TracingFunc].
 type TracingOptions struct {
-	// Name is that of the queue or the pool. It is the attribute workqueue.name, and the spans are called "handle NAME".
+	// Name is that of the queue or the pool. It is the attribute workqueue.name, and the spans are called
+	// "handle NAME".
 	Name string
-	// Keys also writes the keys, as fmt.Sprint has them, and the reasons of their causes into the spans: the attributes
-	// workqueue.key and workqueue.reason. They have as many values as there are keys, which some backends do not like.
+	// Keys also writes the keys, as fmt.Sprint has them, and the reasons of their causes into the spans: the
+	// attributes workqueue.key and workqueue.reason. They have as many values as there are keys, which some
+	// backends do not like.
 	Keys bool
 }
 
-// Tracing returns handler with a span, of the kind consumer, for each call. The span is in the handler's context:
+// Tracing returns handler with a span, of the kind consumer, for each call. The span is in the handler's
+// context:
 //
 //	worker.Run(ctx, queue, otel.Tracing(tracer, otel.TracingOptions{Name: "pods"}, handle), options)
 //
-// The span has the attributes workqueue.attempt, see [worker.Call], and workqueue.next, which is [worker.NextOf] the
-// handler's error. It is linked to the span of each cause that has one, see [Cause]; a TraceParent that cannot be parsed is
-// left out. An error that is a failure, or a panic with its stack, is recorded and makes the span one with an error.
-// A handler that wants its key again, or that was interrupted because its key was added again, has not failed.
+// The span has the attributes workqueue.attempt, see [worker.Call], and workqueue.next, which is
+// [worker.NextOf] the handler's error. It is linked to the span of each cause that has one, see [Cause]; a
+// TraceParent that cannot be parsed is left out. An error that is a failure, or a panic with its stack, is
+// recorded and makes the span one with an error. A handler that wants its key again, or that was interrupted
+// because its key was added again, has not failed.
 func Tracing[T comparable](tracer trace.Tracer, options TracingOptions, handler worker.Handler[T]) worker.Handler[T] {
 	traced := TracingFunc(tracer, options, func(ctx context.Context, key T) (struct{}, error) {
 		return struct{}{}, handler(ctx, key)
@@ -40,8 +44,8 @@ func Tracing[T comparable](tracer trace.Tracer, options TracingOptions, handler 
 	}
 }
 
-// TracingFunc returns f with the spans of [Tracing]. It is for a reconciler of controller-runtime, inside the one of package
-// controllerruntime's WrapReconciler:
+// TracingFunc returns f with the spans of [Tracing]. It is for a reconciler of controller-runtime, inside the
+// one of package controllerruntime's WrapReconciler:
 //
 //	reconcile.Func(otel.TracingFunc(tracer, otel.TracingOptions{Name: "pods"}, r.Reconcile))
 //
@@ -102,8 +106,8 @@ func record(span trace.Span, next worker.Next, err error, options ...trace.Event
 	}
 }
 
-// Cause returns a cause with that reason and, as its TraceParent, ctx's span, if there is one. The span of the handler that
-// gets the key is then linked to it:
+// Cause returns a cause with that reason and, as its TraceParent, ctx's span, if there is one. The span of
+// the handler that gets the key is then linked to it:
 //
 //	queue.AddCause(key, otel.Cause(ctx, "the order was paid"))
 func Cause(ctx context.Context, reason string) workqueue.Cause {

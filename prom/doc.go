@@ -1,10 +1,10 @@
-// Package prom exports the metrics of queues to Prometheus, under the names that Kubernetes gives them, so that
-// its dashboards and alerts work unchanged:
+// Package prom exports the metrics of queues to Prometheus, under the names that Kubernetes gives them, so
+// that its dashboards and alerts work unchanged:
 //
 //	workqueue.SetProvider(prom.NewProvider(prometheus.DefaultRegisterer, prom.Options{}))
 //
-// From then on every queue that is made with a name has these metrics, all with the label name. The first seven
-// are those of Kubernetes.
+// From then on every queue that is made with a name has these metrics, all with the label name. The first
+// seven are those of Kubernetes.
 //
 //	workqueue_depth                              gauge      keys that need processing
 //	workqueue_adds_total                         counter    adds that changed something
@@ -19,16 +19,16 @@
 //	workqueue_unmatched_dones_total              counter    calls of Done for a key that no worker held
 //	workqueue_held_keys                          gauge      keys on hold, while pools have any (see below)
 //
-// Queues with priorities, like those of package priorityqueue, have three more. The last one has the label priority,
-// with a value for each of up to 25 priorities, and one for all "other".
+// Queues with priorities, like those of package priorityqueue, have three more. The last one has the label
+// priority, with a value for each of up to 25 priorities, and one for all "other".
 //
 //	workqueue_blocked_keys                       gauge      queued keys that a limit, or a pause of their group, holds back
 //	workqueue_paused                             gauge      1 while the queue is paused, otherwise 0
 //	workqueue_queued_keys                        gauge      keys that need processing, by priority
 //
-// Queues that several processes share on a server, like those of package redisqueue, have workqueue_blocked_keys,
-// workqueue_paused and these. The depth, these two and the last four are of the whole queue: take their maximum over
-// the processes, not the sum.
+// Queues that several processes share on a server, like those of package redisqueue, have
+// workqueue_blocked_keys, workqueue_paused and these. The depth, these two and the last four are of the whole
+// queue: take their maximum over the processes, not the sum.
 //
 //	workqueue_shared_outage                      gauge      1 if the last attempt to reach the server failed, otherwise 0
 //	workqueue_shared_unsent_operations           gauge      operations, such as adds, that have not reached the server yet
@@ -59,7 +59,8 @@
 //	workqueue_pool_held_to_limit_total           counter    holds that came to their limit
 //	workqueue_pool_given_up_keys                 gauge      keys that were given up and that the pool remembers
 //
-// It also has these, if its queue is one of this module's in-memory queues and has metrics. See Changes of [worker.Stats]:
+// It also has these, if its queue is one of this module's in-memory queues and has metrics. See Changes of
+// [worker.Stats]:
 //
 //	workqueue_pool_change_duration_seconds       histogram  from the first add of a key to the first success, retries included
 //	workqueue_pool_oldest_change_age_seconds     gauge      age of the oldest add that no success has answered
@@ -71,32 +72,35 @@
 //
 // With [Options].ControllerRuntime, the metrics that controller-runtime has as well get its names.
 //
-// A key on hold has been handled, and its Done comes later, so the queue counts its time as work. While a queue's pool has keys on
-// hold, workqueue_unfinished_work_seconds and workqueue_longest_running_processor_seconds are those of the pool's running
-// calls: what workers really have. The pool's Stats say which queue it is by its name.
+// A key on hold has been handled, and its Done comes later, so the queue counts its time as work. While a
+// queue's pool has keys on hold, workqueue_unfinished_work_seconds and
+// workqueue_longest_running_processor_seconds are those of the pool's running calls: what workers really
+// have. The pool's Stats say which queue it is by its name.
 //
 // The folder docs has a Grafana dashboard, alert rules, and what to do about each alert.
 //
 // # What a scrape costs
 //
-// Queues of this module count inside themselves and call no metrics library. A scrape reads them: it locks one
-// queue after the other, each for as long as it takes to copy its numbers. The numbers of one queue are from one
-// moment. Histograms are kept until they change: 2.6 KB a name, and a tenth of an idle queue's scrape.
+// Queues of this module count inside themselves and call no metrics library. A scrape reads them: it locks
+// one queue after the other, each for as long as it takes to copy its numbers. The numbers of one queue are
+// from one moment. Histograms are kept until they change: 2.6 KB a name, and a tenth of an idle queue's
+// scrape.
 //
-// Ten thousand names in a plain registry take about 90 ms of CPU time if their queues are idle and 105 ms if all of them
-// have worked, most of it in the registry; client_golang's own metrics take 180 ms. BenchmarkScrape measures all steps
-// of a scrape.
+// Ten thousand names in a plain registry take about 90 ms of CPU time if their queues are idle and 105 ms if
+// all of them have worked, most of it in the registry; client_golang's own metrics take 180 ms.
+// BenchmarkScrape measures all steps of a scrape.
 //
 // # Queues with the same name
 //
-// Their numbers add up. Of the longest running worker and the oldest queued key, the longest of all queues counts.
-// When the last queue of a name has been shut down and its last key is done, the name's gauges disappear, and its
-// counters and histograms stay, so that they never fall. They stay until the program ends, so names should be few
-// and fixed. A queue that is never shut down is kept alive by its metrics.
+// Their numbers add up. Of the longest running worker and the oldest queued key, the longest of all queues
+// counts. When the last queue of a name has been shut down and its last key is done, the name's gauges
+// disappear, and its counters and histograms stay, so that they never fall. They stay until the program ends,
+// so names should be few and fixed. A queue that is never shut down is kept alive by its metrics.
 //
 // # Other queues
 //
-// For any other caller than this module's queues, a [Provider] is an ordinary provider of metrics to which every
-// change is pushed. Callers with the same name share its metrics. [For] adapts a Provider to a package that has
-// interfaces of its own, like client-go. [Join] is for programs whose registry has metrics of client-go's queues.
+// For any other caller than this module's queues, a [Provider] is an ordinary provider of metrics to which
+// every change is pushed. Callers with the same name share its metrics. [For] adapts a Provider to a package
+// that has interfaces of its own, like client-go. [Join] is for programs whose registry has metrics of
+// client-go's queues.
 package prom

@@ -31,8 +31,8 @@ func Example() {
 	// workqueue_depth{name="deployments"} 1
 }
 
-// In main of a program whose libraries have client-go's queues with metrics: both kinds are in one registry then, with the
-// same metrics.
+// In main of a program whose libraries have client-go's queues with metrics: both kinds are in one registry
+// then, with the same metrics.
 func ExampleJoin() {
 	registry := prometheus.NewRegistry() // In such a program: legacyregistry.Registerer().
 	depth := prometheus.NewGaugeVec(prometheus.GaugeOpts{

@@ -142,7 +142,8 @@ func wantLines(t *testing.T, text string, lines ...string) {
 	}
 }
 
-// wantBuckets fails unless the classic buckets below that bound have one count, and those from there on another.
+// wantBuckets fails unless the classic buckets below that bound have one count, and those from there on
+// another.
 func wantBuckets(t *testing.T, h *dto.Histogram, bound float64, below, from uint64) {
 	t.Helper()
 	for _, bucket := range h.Bucket {

@@ -15,8 +15,8 @@ import (
 
 // buckets describe the histograms, and turn those of the queues into Prometheus' classic and native ones.
 //
-// A queue counts by one list of bounds. It contains the bounds of all classic and all native buckets, so each of
-// these is the sum of neighbours in the list, and both kinds are exact.
+// A queue counts by one list of bounds. It contains the bounds of all classic and all native buckets, so each
+// of these is the sum of neighbours in the list, and both kinds are exact.
 type buckets struct {
 	// bounds are all upper bounds, in seconds, ascending.
 	bounds []float64
@@ -31,7 +31,8 @@ type buckets struct {
 // label le must be equal to the last digit for Prometheus to add up the buckets of several programs.
 var kubernetesBuckets = prometheus.ExponentialBuckets(10e-9, 10, 10)
 
-// controllerRuntimeBuckets and controllerRuntimePoolBuckets are those of controller-runtime's queues and reconcilers.
+// controllerRuntimeBuckets and controllerRuntimePoolBuckets are those of controller-runtime's queues and
+// reconcilers.
 var (
 	controllerRuntimeBuckets     = prometheus.ExponentialBuckets(10e-9, 10, 12)
 	controllerRuntimePoolBuckets = []float64{
@@ -40,8 +41,8 @@ var (
 	}
 )
 
-// farBounds are further bounds by which queues count without native buckets, for those who look at the queue itself, as package
-// debug does: a backlog of half an hour is longer than Kubernetes' last bound, 10 s.
+// farBounds are further bounds by which queues count without native buckets, for those who look at the queue
+// itself, as package debug does: a backlog of half an hour is longer than Kubernetes' last bound, 10 s.
 var farBounds = []float64{30, 60, 300, 600, 1800, 3600}
 
 func newBuckets(classic []float64, nativeFactor float64) (*buckets, error) {
@@ -85,7 +86,8 @@ func (b *buckets) cached(last *atomic.Pointer[cachedHistogram], times *workqueue
 	if times == nil {
 		return b.histogram(nil)
 	}
-	if kept := last.Load(); kept != nil && slices.Equal(kept.times.Counts, times.Counts) && slices.Equal(kept.times.Bounds, times.Bounds) {
+	if kept := last.Load(); kept != nil && slices.Equal(kept.times.Counts, times.Counts) &&
+		slices.Equal(kept.times.Bounds, times.Bounds) {
 		return kept.histogram
 	}
 	now := &cachedHistogram{times, b.histogram(times)}
@@ -103,7 +105,8 @@ func (b *buckets) histogram(times *workqueue.Histogram) *dto.Histogram {
 		dto.Bucket
 		count uint64
 	}
-	all := make([]bucket, len(b.ends)+1) // One piece of memory, because a scrape makes many; the last one is +Inf.
+	// One piece of memory, because a scrape makes many; the last one is +Inf.
+	all := make([]bucket, len(b.ends)+1)
 	h := &dto.Histogram{Bucket: make([]*dto.Bucket, len(b.ends)), SampleSum: &times.Sum}
 	next, count := 0, uint64(0)
 	for i, end := range b.ends {
@@ -125,8 +128,8 @@ func (b *buckets) histogram(times *workqueue.Histogram) *dto.Histogram {
 	return h
 }
 
-// fitting returns b or, if the sources of times have other bounds, as a controller has whose page is over this provider, buckets with
-// theirs, without native ones.
+// fitting returns b or, if the sources of times have other bounds, as a controller has whose page is over
+// this provider, buckets with theirs, without native ones.
 func (b *buckets) fitting(times *workqueue.Histogram) *buckets {
 	if slices.Equal(times.Bounds, b.bounds) {
 		return b
@@ -138,12 +141,14 @@ func (b *buckets) fitting(times *workqueue.Histogram) *buckets {
 	return theirs
 }
 
-// times is the inverse of histogram, for one whose classic buckets are all of b.bounds. It returns nil for nil.
+// times is the inverse of histogram, for one whose classic buckets are all of b.bounds. It returns nil for
+// nil.
 func (b *buckets) times(h *dto.Histogram) *workqueue.Histogram {
 	if h == nil {
 		return nil
 	}
-	times := &workqueue.Histogram{Bounds: b.bounds, Counts: make([]uint64, len(b.bounds)+1), Sum: h.GetSampleSum()}
+	times := &workqueue.Histogram{Bounds: b.bounds, Counts: make([]uint64, len(b.bounds)+1),
+		Sum: h.GetSampleSum()}
 	before := uint64(0)
 	for i := range b.bounds {
 		count := h.Bucket[i].GetCumulativeCount()
@@ -158,8 +163,8 @@ func (b *buckets) times(h *dto.Histogram) *workqueue.Histogram {
 // 2^(i/2^schema) seconds.
 //
 // Times are whole nanoseconds in an int64, so all positive ones lie between 2⁻³⁰ s, which is less than a
-// nanosecond, and 2³⁴ s. Zero is in the zero bucket, and so are negative times, which come from a clock that was
-// set back.
+// nanosecond, and 2³⁴ s. Zero is in the zero bucket, and so are negative times, which come from a clock that
+// was set back.
 type nativeBuckets struct {
 	schema int32
 	// bounds are the upper bounds in seconds. The first one is that of the bucket with index lowest.
@@ -172,8 +177,8 @@ const (
 	lowestExponent, highestExponent = -30, 34
 )
 
-// newNativeBuckets returns the coarsest buckets that grow by no more than factor from one to the next. The finest
-// ones grow by 0.3 %.
+// newNativeBuckets returns the coarsest buckets that grow by no more than factor from one to the next. The
+// finest ones grow by 0.3 %.
 func newNativeBuckets(factor float64) *nativeBuckets {
 	n := &nativeBuckets{schema: minSchema}
 	for n.schema < maxSchema && math.Exp2(math.Exp2(-float64(n.schema))) > factor {
@@ -210,8 +215,9 @@ func fractionsOf(schema int32) []float64 {
 // maxGap is the number of empty buckets in a row that take less space than a new span.
 const maxGap = 2
 
-// addTo adds the native buckets to h. The i-th of counts has the times up to bounds[i], and the last one those
-// above. Prometheus encodes buckets as spans of consecutive ones, and each count as the difference to the one before.
+// addTo adds the native buckets to h. The i-th of counts has the times up to bounds[i], and the last one
+// those above. Prometheus encodes buckets as spans of consecutive ones, and each count as the difference to
+// the one before.
 func (n *nativeBuckets) addTo(h *dto.Histogram, bounds []float64, counts []uint64) {
 	schema, threshold, zeros := n.schema, prometheus.DefNativeHistogramZeroThreshold, uint64(0)
 	h.Schema, h.ZeroThreshold, h.ZeroCount = &schema, &threshold, &zeros

@@ -11,25 +11,28 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Join returns a provider that adds its metrics to those of other queues in the same registry, under the same names.
-// NewProvider cannot do this, as a registry takes each name from one collector only. In a program on Kubernetes' libraries:
+// Join returns a provider that adds its metrics to those of other queues in the same registry, under the same
+// names. NewProvider cannot do this, as a registry takes each name from one collector only. In a program on
+// Kubernetes' libraries:
 //
 //	p, err := prom.Join(legacyregistry.Registerer(), prom.Options{})
 //
 // and then workqueue.SetProvider(p). Module controllerruntime does it for controller-runtime's registry, with
 // Options.ControllerRuntime.
 //
-// The help and the label names of a metric must be those of the others. (Join finds out how Kubernetes marks the metric's
-// stability, as in "[BETA] Current depth of workqueue".) It returns an error if a metric is registered that differs. One
-// that is registered later and differs hides ours of that name, because the registry would refuse to serve any metric.
+// The help and the label names of a metric must be those of the others. (Join finds out how Kubernetes marks
+// the metric's stability, as in "[BETA] Current depth of workqueue".) It returns an error if a metric is
+// registered that differs. One that is registered later and differs hides ours of that name, because the
+// registry would refuse to serve any metric.
 //
-// It would refuse, too, if one of our queues had the name of another queue. Ours is then exported as
-// "NAME (keyedqueue)", as soon as the other has that name, and so is a pool with the name of another's controller. A scrape fails
-// if the other queue is made during it; the next succeeds. Join sees only the names of collectors that have one metric
-// each, as those of Kubernetes and controller-runtime do.
+// It would refuse, too, if one of our queues had the name of another queue. Ours is then exported as "NAME
+// (keyedqueue)", as soon as the other has that name, and so is a pool with the name of another's controller.
+// A scrape fails if the other queue is made during it; the next succeeds. Join sees only the names of
+// collectors that have one metric each, as those of Kubernetes and controller-runtime do.
 //
-// A registry that was joined with the same options before gives back the provider of that time, so that queues with one name add up.
-// Two providers with other options do not see each other's names: then no queue of one may have the name of a queue of the other.
+// A registry that was joined with the same options before gives back the provider of that time, so that
+// queues with one name add up. Two providers with other options do not see each other's names: then no queue
+// of one may have the name of a queue of the other.
 func Join(registerer prometheus.Registerer, opts Options) (*Provider, error) {
 	if registerer == nil {
 		return nil, errors.New("prom: the registerer is nil")
@@ -52,8 +55,8 @@ func Join(registerer prometheus.Registerer, opts Options) (*Provider, error) {
 	return p, registerer.Register(p)
 }
 
-// joinedMark is a collector without metrics, by which Join finds the provider of an earlier call. A registry refuses a second collector
-// with the same descriptor, and names the first.
+// joinedMark is a collector without metrics, by which Join finds the provider of an earlier call. A registry
+// refuses a second collector with the same descriptor, and names the first.
 type joinedMark struct {
 	probe
 	provider *Provider
@@ -61,7 +64,8 @@ type joinedMark struct {
 
 // newMark returns the mark of p, whose descriptor is the same for the same options.
 func newMark(p *Provider, opts Options) joinedMark {
-	name := prometheus.BuildFQName(opts.Namespace, "", fmt.Sprintf("workqueue_joined_%x", sha256.Sum256(fmt.Appendf(nil, "%#v", opts))))
+	name := prometheus.BuildFQName(opts.Namespace, "",
+		fmt.Sprintf("workqueue_joined_%x", sha256.Sum256(fmt.Appendf(nil, "%#v", opts))))
 	return joinedMark{probe{prometheus.NewDesc(name, "", nil, nil)}, p}
 }
 
@@ -96,8 +100,8 @@ type theirs struct {
 	collector prometheus.Collector
 }
 
-// find returns what others have registered under the name that descs have. If nothing is registered, the descriptor
-// is the first one.
+// find returns what others have registered under the name that descs have. If nothing is registered, the
+// descriptor is the first one.
 func (j *joined) find(descs []*prometheus.Desc) theirs {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -121,10 +125,10 @@ func (j *joined) find(descs []*prometheus.Desc) theirs {
 	return found
 }
 
-// fits reports whether the registry could take a collector with that descriptor beside those that it has. A registry
-// does not list its descriptors, but refuses one that differs from an earlier one of the same name. It checks a
-// collector's descriptors in order, so an invalid one behind desc keeps anything from being registered: if the error
-// is about that one, desc fits.
+// fits reports whether the registry could take a collector with that descriptor beside those that it has. A
+// registry does not list its descriptors, but refuses one that differs from an earlier one of the same name.
+// It checks a collector's descriptors in order, so an invalid one behind desc keeps anything from being
+// registered: if the error is about that one, desc fits.
 func (j *joined) fits(desc *prometheus.Desc) bool {
 	err := j.registerer.Register(probe{desc, invalidDesc})
 	return err != nil && strings.Contains(err.Error(), invalidName)
@@ -151,7 +155,8 @@ func (t theirs) addNames(names map[string]bool, label string) {
 	metrics := make(chan prometheus.Metric, 100)
 	go func() {
 		defer close(metrics)
-		defer func() { _ = recover() }() // The registry calls it, too, and from client_golang 1.24 on reports the panic.
+		// The registry calls it, too, and from client_golang 1.24 on reports the panic.
+		defer func() { _ = recover() }()
 		t.collector.Collect(metrics)
 	}()
 	for m := range metrics {

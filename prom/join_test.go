@@ -75,8 +75,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// Two series with the same labels would make a registry refuse to serve anything. A queue or pool of ours with the name
-// of another one gets a name of its own, whichever came first. Everything else stays as it is.
+// Two series with the same labels would make a registry refuse to serve anything. A queue or pool of ours
+// with the name of another one gets a name of its own, whichever came first. Everything else stays as it is.
 func TestJoinWithANameThatOthersHave(t *testing.T) {
 	for how, wrap := range map[string]func(prometheus.Registerer) prometheus.Registerer{
 		"plain": func(r prometheus.Registerer) prometheus.Registerer { return r },
@@ -131,7 +131,8 @@ func TestJoinWithANameThatOthersHave(t *testing.T) {
 	}
 }
 
-// Others may have the same metrics with another constant label. No names are taken then, and theirs and ours are served.
+// Others may have the same metrics with another constant label. No names are taken then, and theirs and ours
+// are served.
 func TestJoinBesideOtherConstantLabels(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	theirs := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -160,8 +161,8 @@ func (r *countingRegisterer) Register(c prometheus.Collector) error {
 	return r.Registry.Register(c)
 }
 
-// A scrape asks the registry once for each metric, however many queues and pools there are. They could otherwise get
-// different help within one scrape, which the registry refuses.
+// A scrape asks the registry once for each metric, however many queues and pools there are. They could
+// otherwise get different help within one scrape, which the registry refuses.
 func TestJoinAsksOncePerScrape(t *testing.T) {
 	registerer := &countingRegisterer{Registry: prometheus.NewRegistry()}
 	p, err := prom.Join(registerer, prom.Options{})
@@ -183,8 +184,9 @@ func TestJoinAsksOncePerScrape(t *testing.T) {
 	}
 }
 
-// A program may join a registry in several places, as one with module controllerruntime does: it gets one provider, in which queues
-// with one name add up. Two providers would send each of their metrics twice, and the registry would serve nothing.
+// A program may join a registry in several places, as one with module controllerruntime does: it gets one
+// provider, in which queues with one name add up. Two providers would send each of their metrics twice, and
+// the registry would serve nothing.
 func TestJoinAgain(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	for range 2 {

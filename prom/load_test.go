@@ -13,8 +13,8 @@ import (
 	"github.com/keyedqueue/workqueue/prom"
 )
 
-// While workers are busy and queues with the same name come and go, the numbers of each scrape are consistent, and
-// no counter falls.
+// While workers are busy and queues with the same name come and go, the numbers of each scrape are
+// consistent, and no counter falls.
 func TestScrapeUnderLoad(t *testing.T) {
 	for name, keys := range map[string]int{
 		"many keys": 1000, // mostly added again while they are queued

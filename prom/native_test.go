@@ -31,7 +31,8 @@ func trickyTimes() []time.Duration {
 	return times
 }
 
-// Whatever the buckets, a queue's histogram is equal to one of client_golang that has observed the same times.
+// Whatever the buckets, a queue's histogram is equal to one of client_golang that has observed the same
+// times.
 func TestNativeHistograms(t *testing.T) {
 	for _, factor := range []float64{0, 1.0001, 1.005, 1.1, 1.2, 1.5, 2, 3, 4, 20, 70000} {
 		for name, classic := range map[string][]float64{
@@ -88,7 +89,8 @@ func firstDifference(got, want string) string {
 	return fmt.Sprintf("\n…%.400s…, want\n…%.400s…", got[from:], want[from:])
 }
 
-// The zero bucket has the times of all classic buckets up to zero. A clock that is set back makes a time zero, not negative.
+// The zero bucket has the times of all classic buckets up to zero. A clock that is set back makes a time
+// zero, not negative.
 func TestNegativeBuckets(t *testing.T) {
 	b := newBench(prom.Options{Buckets: []float64{-1, 0}, NativeHistogramBucketFactor: 1.1})
 	q := b.queue("q")

@@ -15,8 +15,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// watchPool lets the provider read the numbers of a pool, and calls scrape while the pool runs and after its end. That
-// a pool counts so is tested in package worker.
+// watchPool lets the provider read the numbers of a pool, and calls scrape while the pool runs and after its
+// end. That a pool counts so is tested in package worker.
 func watchPool(b *bench, scrape func(when string)) {
 	times := &workqueue.Histogram{Bounds: []float64{1, 60}, Counts: []uint64{7, 0, 0}}
 	changes := &workqueue.Histogram{Bounds: []float64{1, 60}, Counts: []uint64{2, 1, 0}, Sum: 100}
@@ -106,8 +106,8 @@ workqueue_pool_timeouts_total{name="q"} 1
 	wantBuckets(t, h, 60, 2, 3)
 }
 
-// Of a program that counts its calls in another way there are the changes and the numbers of keys alone, and no changes of one
-// that does not know them.
+// Of a program that counts its calls in another way there are the changes and the numbers of keys alone, and
+// no changes of one that does not know them.
 func TestChangesAlone(t *testing.T) {
 	b := newBench(prom.Options{})
 	changes := &workqueue.Histogram{Bounds: []float64{1, 2}, Counts: []uint64{4, 1, 0}, Sum: 3}
@@ -129,8 +129,9 @@ workqueue_pool_oldest_change_age_seconds{name="q"} 0
 	}
 }
 
-// Sources of one name may count by other buckets: a controller whose page is over this provider counts by those of its own. They
-// cannot be added up, so the first one counts, and each histogram has the buckets of its source.
+// Sources of one name may count by other buckets: a controller whose page is over this provider counts by
+// those of its own. They cannot be added up, so the first one counts, and each histogram has the buckets of
+// its source.
 func TestPoolsWithOtherBuckets(t *testing.T) {
 	b := newBench(prom.Options{})
 	few := &workqueue.Histogram{Bounds: []float64{1, 2}, Counts: []uint64{4, 1, 0}, Sum: 3}
@@ -178,8 +179,8 @@ workqueue_pool_stuck_workers{controller="q",name="q"} 1
 	})
 }
 
-// The histograms of a pool have the buckets that the program has chosen or, by default, those of handlers; those of
-// controller-runtime's reconcilers under their name.
+// The histograms of a pool have the buckets that the program has chosen or, by default, those of handlers;
+// those of controller-runtime's reconcilers under their name.
 func TestBucketsOfPools(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts    prom.Options
@@ -217,8 +218,8 @@ func TestBucketsOfPools(t *testing.T) {
 	}
 }
 
-// Keys on hold are no work: while a queue's pool has some, the queue's times are those of the pool's running calls, by the name
-// of the queue, whatever that of the pool is.
+// Keys on hold are no work: while a queue's pool has some, the queue's times are those of the pool's running
+// calls, by the name of the queue, whatever that of the pool is.
 func TestHeldKeys(t *testing.T) {
 	b := newBench(prom.Options{})
 	for _, name := range []string{"q", "other"} {
@@ -237,7 +238,8 @@ func TestHeldKeys(t *testing.T) {
 	}
 }
 
-// Queues count by bounds that reach an hour, for those who look at the queue. Kubernetes' buckets stay what they are.
+// Queues count by bounds that reach an hour, for those who look at the queue. Kubernetes' buckets stay what
+// they are.
 func TestFarBounds(t *testing.T) {
 	b := newBench(prom.Options{})
 	bounds := b.provider.HistogramBounds()

@@ -81,8 +81,8 @@ func TestPriorities(t *testing.T) {
 	wantSeries(t, bench, name, help)
 }
 
-// In the style of controller-runtime the depth is divided by priority, and those beyond the limit have one value. Queues
-// without priorities have the empty one, also beside a queue of the same name that has them.
+// In the style of controller-runtime the depth is divided by priority, and those beyond the limit have one
+// value. Queues without priorities have the empty one, also beside a queue of the same name that has them.
 func TestDepthByPriority(t *testing.T) {
 	const name, help = "workqueue_depth", "Current depth of workqueue by workqueue and priority"
 	b := newBench(prom.Options{ControllerRuntime: true})
@@ -124,7 +124,8 @@ func TestBlockedAndPaused(t *testing.T) {
 	wantSeries(t, b, "workqueue_paused", "Whether the queue is paused: 1 or 0.", `{name="q"} 1`)
 }
 
-// The numbers of a shared queue are exported for such a queue, and for no other. When it has ended its gauges disappear.
+// The numbers of a shared queue are exported for such a queue, and for no other. When it has ended its gauges
+// disappear.
 func TestSharedQueue(t *testing.T) {
 	bench := newBench(prom.Options{Buckets: []float64{1}})
 	down := false

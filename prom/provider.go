@@ -29,15 +29,15 @@ type Options struct {
 	ConstLabels prometheus.Labels
 
 	// ControllerRuntime makes the metrics look like controller-runtime's: they have the label controller, whose
-	// value is the name, too; workqueue_depth has the label priority, which is empty for a queue without priorities;
-	// those of pools have names like controller_runtime_reconcile_total; the help is controller-runtime's, and so are
-	// the defaults of the two fields below: powers of ten to 1,000 s, for pools the 40 buckets of
-	// controller_runtime_reconcile_time_seconds, and a factor of 1.1.
+	// value is the name, too; workqueue_depth has the label priority, which is empty for a queue without
+	// priorities; those of pools have names like controller_runtime_reconcile_total; the help is
+	// controller-runtime's, and so are the defaults of the two fields below: powers of ten to 1,000 s, for pools
+	// the 40 buckets of controller_runtime_reconcile_time_seconds, and a factor of 1.1.
 	ControllerRuntime bool
 
-	// Buckets are the upper bounds of the histograms' classic buckets, in seconds, ascending. Nil means Kubernetes' own,
-	// powers of ten from 10 ns to 10 s, and for the handlers of pools 21 bounds from 10 µs to half an hour. An empty slice
-	// that is not nil means none.
+	// Buckets are the upper bounds of the histograms' classic buckets, in seconds, ascending. Nil means
+	// Kubernetes' own, powers of ten from 10 ns to 10 s, and for the handlers of pools 21 bounds from 10 µs to
+	// half an hour. An empty slice that is not nil means none.
 	Buckets []float64
 
 	// NativeHistogramBucketFactor, if it is greater than one, adds native buckets to the histograms. A bucket's
@@ -58,8 +58,8 @@ const (
 )
 
 // Provider is a [workqueue.MetricsProvider], and the [prometheus.Collector] of its metrics. It is made by
-// [NewProvider] or [Join]; its zero value is not usable. All methods are safe for concurrent use. Its New…Metric methods, to
-// whose metrics other packages' queues push, are those of [Adapter].
+// [NewProvider] or [Join]; its zero value is not usable. All methods are safe for concurrent use. Its
+// New…Metric methods, to whose metrics other packages' queues push, are those of [Adapter].
 type Provider struct {
 	pusher // has the methods to which other packages' queues push
 
@@ -84,8 +84,9 @@ var (
 	_ prometheus.Collector     = (*Provider)(nil)
 )
 
-// NewProvider returns a provider and registers its metrics, unless registerer is nil: then the caller has to do that. It panics
-// if the options are wrong, or if the registerer has other metrics of these names with the same constant labels.
+// NewProvider returns a provider and registers its metrics, unless registerer is nil: then the caller has to
+// do that. It panics if the options are wrong, or if the registerer has other metrics of these names with the
+// same constant labels.
 func NewProvider(registerer prometheus.Registerer, opts Options) *Provider {
 	p, err := newProvider(opts)
 	if err != nil {
@@ -163,24 +164,24 @@ func (f *family[S]) setDescs(opts Options, nameLabels []string) {
 	}
 }
 
-// HistogramBounds returns the upper bounds, in seconds, of the buckets by which a queue has to count. The caller must
-// not change them.
+// HistogramBounds returns the upper bounds, in seconds, of the buckets by which a queue has to count. The
+// caller must not change them.
 func (p *Provider) HistogramBounds() []float64 { return p.buckets.bounds }
 
-// PoolHistogramBounds returns the upper bounds, in seconds, of the buckets by which a pool has to count. The caller must not
-// change them.
+// PoolHistogramBounds returns the upper bounds, in seconds, of the buckets by which a pool has to count. The
+// caller must not change them.
 func (p *Provider) PoolHistogramBounds() []float64 { return p.poolBuckets.bounds }
 
-// WatchQueue adds a queue to the metrics of that name. Every scrape reads it until it was shut down and its last
-// key is done. WatchQueue takes constant time and does not block.
+// WatchQueue adds a queue to the metrics of that name. Every scrape reads it until it was shut down and its
+// last key is done. WatchQueue takes constant time and does not block.
 func (p *Provider) WatchQueue(name string, stats func() workqueue.Stats) { p.queues.Watch(name, stats) }
 
-// InspectPool adds a pool of package worker to the metrics of that name. Every scrape reads it until it has ended. A pool
-// calls it when it runs.
+// InspectPool adds a pool of package worker to the metrics of that name. Every scrape reads it until it has
+// ended. A pool calls it when it runs.
 func (p *Provider) InspectPool(name string, i worker.Inspector) { p.pools.Watch(name, i.Stats) }
 
-// Describe sends the descriptors of all metrics. A provider that is made by [Join] sends none: to a registry, this
-// means that it may collect any metrics.
+// Describe sends the descriptors of all metrics. A provider that is made by [Join] sends none: to a registry,
+// this means that it may collect any metrics.
 func (p *Provider) Describe(ch chan<- *prometheus.Desc) {
 	if p.joined != nil {
 		return
@@ -196,7 +197,8 @@ func (p *Provider) Describe(ch chan<- *prometheus.Desc) {
 // numPushed is the number of the first metrics of queues, to which callers can push.
 const numPushed = metrics.Retries + 1
 
-// pushed are the metrics of one name that callers push to, by family. Those that no caller has asked for are nil.
+// pushed are the metrics of one name that callers push to, by family. Those that no caller has asked for are
+// nil.
 type pushed [numPushed]prometheus.Metric
 
 func (m *pushed) addTo(st *workqueue.Stats, b *buckets) {
@@ -244,13 +246,15 @@ func pushTo[M prometheus.Metric](p *Provider, f int, name string, create func() 
 }
 
 // pusher has the interfaces of package workqueue.
-type pusher = Adapter[workqueue.GaugeMetric, workqueue.CounterMetric, workqueue.HistogramMetric, workqueue.SettableGaugeMetric]
+type pusher = Adapter[workqueue.GaugeMetric, workqueue.CounterMetric, workqueue.HistogramMetric,
+	workqueue.SettableGaugeMetric]
 
 // Adapter is a [Provider] whose methods return the interfaces of another package. It is made by [For].
 type Adapter[G, C, H, S any] struct{ provider *Provider }
 
-// For returns p as the provider of a package that has metric interfaces of its own: gauges G with Inc and Dec, counters C
-// with Inc, histograms H with Observe, and settable gauges S with Set. This gives client-go's queues the same metrics:
+// For returns p as the provider of a package that has metric interfaces of its own: gauges G with Inc and
+// Dec, counters C with Inc, histograms H with Observe, and settable gauges S with Set. This gives client-go's
+// queues the same metrics:
 //
 //	clientgo.SetProvider(prom.For[clientgo.GaugeMetric, clientgo.CounterMetric,
 //		clientgo.HistogramMetric, clientgo.SettableGaugeMetric](p))
@@ -283,8 +287,8 @@ func (a Adapter[G, C, H, S]) NewUnfinishedWorkSecondsMetric(name string) S {
 	return convert[S](pushTo(a.provider, metrics.UnfinishedWork, name, newGauge))
 }
 
-// NewLongestRunningProcessorSecondsMetric returns the gauge workqueue_longest_running_processor_seconds of that
-// name, which all its callers share.
+// NewLongestRunningProcessorSecondsMetric returns the gauge workqueue_longest_running_processor_seconds of
+// that name, which all its callers share.
 func (a Adapter[G, C, H, S]) NewLongestRunningProcessorSecondsMetric(name string) S {
 	return convert[S](pushTo(a.provider, metrics.LongestRunning, name, newGauge))
 }
@@ -299,12 +303,14 @@ func (a Adapter[G, C, H, S]) NewRetriesMetric(name string) C {
 	return convert[C](pushTo(a.provider, metrics.Retries, name, newCounter))
 }
 
-// NewLatencyMetric returns the histogram workqueue_queue_duration_seconds of that name, which all its callers share.
+// NewLatencyMetric returns the histogram workqueue_queue_duration_seconds of that name, which all its callers
+// share.
 func (a Adapter[G, C, H, S]) NewLatencyMetric(name string) H {
 	return convert[H](pushTo(a.provider, metrics.QueueDuration, name, a.provider.buckets.newHistogram))
 }
 
-// NewWorkDurationMetric returns the histogram workqueue_work_duration_seconds of that name, which all its callers share.
+// NewWorkDurationMetric returns the histogram workqueue_work_duration_seconds of that name, which all its
+// callers share.
 func (a Adapter[G, C, H, S]) NewWorkDurationMetric(name string) H {
 	return convert[H](pushTo(a.provider, metrics.WorkDuration, name, a.provider.buckets.newHistogram))
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/keyedqueue/workqueue/prom"
 )
 
-// Callers with the same name share its metrics, as in Kubernetes, and what they push adds to the numbers of the
-// queues with that name.
+// Callers with the same name share its metrics, as in Kubernetes, and what they push adds to the numbers of
+// the queues with that name.
 func TestPushersAndQueuesOfOneName(t *testing.T) {
 	for name, opts := range map[string]prom.Options{
 		"classic": {}, "native": {NativeHistogramBucketFactor: 1.1}, "no buckets": {Buckets: []float64{}},
@@ -96,8 +96,8 @@ func TestConcurrentPush(t *testing.T) {
 	})
 }
 
-// A scrape reads without a lock what was there when it began, so a metric that is made meanwhile must not be written
-// into that: the next scrape is the first to see it.
+// A scrape reads without a lock what was there when it began, so a metric that is made meanwhile must not be
+// written into that: the next scrape is the first to see it.
 func TestMetricIsMadeDuringAScrape(t *testing.T) {
 	b := newBench(prom.Options{})
 	p := b.provider

@@ -15,8 +15,9 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Collect reads all queues and pools and sends their metrics, which blocks until they are received. If reading one of them panics, this
-// scrape fails with an error that has the stack, and lacks the metrics that come after it.
+// Collect reads all queues and pools and sends their metrics, which blocks until they are received. If
+// reading one of them panics, this scrape fails with an error that has the stack, and lacks the metrics that
+// come after it.
 func (p *Provider) Collect(ch chan<- prometheus.Metric) {
 	var pools []metrics.Total[worker.Stats] // Read first: they know which keys are on hold.
 	p.guarded(ch, func() { pools = slices.Collect(p.pools.All()) })
@@ -24,8 +25,8 @@ func (p *Provider) Collect(ch chan<- prometheus.Metric) {
 	p.guarded(ch, func() { p.sendPools(ch, pools) })
 }
 
-// guarded calls collect. It turns a panic into an error of the scrape: a registry calls Collect on goroutines of its own, where
-// client_golang before 1.24 does not recover, so that the program would end.
+// guarded calls collect. It turns a panic into an error of the scrape: a registry calls Collect on goroutines
+// of its own, where client_golang before 1.24 does not recover, so that the program would end.
 func (p *Provider) guarded(ch chan<- prometheus.Metric, collect func()) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -59,7 +60,8 @@ func (p *Provider) sendPools(ch chan<- prometheus.Metric, pools []metrics.Total[
 		t := &pools[j]
 		name := s.nameOf(t.Name)
 		if metrics.ChangesAlone(&t.Sum) {
-			name = t.Name // Others export counts of calls under this name, and this pool has none, so no metric comes twice.
+			// Others export counts of calls under this name, and this pool has none, so no metric comes twice.
+			name = t.Name
 		}
 		for i := range p.poolFamilies {
 			f := &p.poolFamilies[i]
@@ -158,7 +160,8 @@ type family[S any] struct {
 	nameLabels []string
 	// earlierHelp is the help that earlier versions of the others have, or empty. It is for [Join].
 	earlierHelp string
-	// descs are set by the provider. They have the same labels and different help. All but the first are for [Join].
+	// descs are set by the provider. They have the same labels and different help. All but the first are for
+	// [Join].
 	descs []*prometheus.Desc
 }
 
@@ -170,7 +173,8 @@ func familiesOf[S any](table []metrics.Metric[S]) []family[S] {
 	return families
 }
 
-// controllerRuntimeFamilies returns the metrics of queues as controller-runtime has them, in pkg/internal/metrics.
+// controllerRuntimeFamilies returns the metrics of queues as controller-runtime has them, in
+// pkg/internal/metrics.
 func controllerRuntimeFamilies() []family[workqueue.Stats] {
 	f := familiesOf(metrics.Queue[:metrics.QueuedKeys]) // The values of QueuedKeys are those of Depth here.
 	f[metrics.Depth].Metric = metrics.Metric[workqueue.Stats]{
@@ -183,7 +187,8 @@ func controllerRuntimeFamilies() []family[workqueue.Stats] {
 		"the rate at which this increases."
 	f[metrics.Retries].Help = "Total number of items added to the workqueue with a non-zero delay (rate-limited requeues, " +
 		"explicit RequeueAfter or AddAfter calls)"
-	f[metrics.Retries].earlierHelp = "Total number of retries handled by workqueue" // up to controller-runtime 0.24
+	// up to controller-runtime 0.24
+	f[metrics.Retries].earlierHelp = "Total number of retries handled by workqueue"
 	return f
 }
 
@@ -194,7 +199,8 @@ func depthByPriority(st *workqueue.Stats) []metrics.Labelled {
 	}
 	values := metrics.ByPriority(st.ByPriority)
 	if len(values) == metrics.MaxPriorities {
-		values = append(values, metrics.Labelled{Label: "exceeded_cardinality_limit", Value: float64(st.ByPriority.Others)})
+		values = append(values, metrics.Labelled{Label: "exceeded_cardinality_limit",
+			Value: float64(st.ByPriority.Others)})
 	}
 	without := st.Queued + st.Again - st.ByPriority.Others // Other queues of the name may have no priorities.
 	for _, d := range st.ByPriority.Depths {
@@ -206,19 +212,22 @@ func depthByPriority(st *workqueue.Stats) []metrics.Labelled {
 	return values
 }
 
-// controllerRuntimePoolFamilies returns the metrics of pools, with the names of controller-runtime for those that it
-// has, in pkg/internal/controller/metrics.
+// controllerRuntimePoolFamilies returns the metrics of pools, with the names of controller-runtime for those
+// that it has, in pkg/internal/controller/metrics.
 func controllerRuntimePoolFamilies() []family[worker.Stats] {
 	f := familiesOf(metrics.Pool)
 	for i, own := range []struct{ name, help string }{
-		metrics.PoolResults:   {"reconcile_total", "Total number of reconciliations per controller"},
-		metrics.PoolErrors:    {"reconcile_errors_total", "Total number of reconciliation errors per controller"},
-		metrics.PoolGivenUp:   {"terminal_reconcile_errors_total", "Total number of terminal reconciliation errors per controller"},
-		metrics.PoolPanics:    {"reconcile_panics_total", "Total number of reconciliation panics per controller"},
-		metrics.PoolTimeouts:  {"reconcile_timeouts_total", "Total number of reconciliation timeouts per controller"},
-		metrics.PoolDuration:  {"reconcile_time_seconds", "Length of time per reconciliation per controller"},
-		metrics.WantedWorkers: {"max_concurrent_reconciles", "Maximum number of concurrent reconciles per controller"},
-		metrics.BusyWorkers:   {"active_workers", "Number of currently used workers per controller"},
+		metrics.PoolResults: {"reconcile_total", "Total number of reconciliations per controller"},
+		metrics.PoolErrors:  {"reconcile_errors_total", "Total number of reconciliation errors per controller"},
+		metrics.PoolGivenUp: {"terminal_reconcile_errors_total",
+			"Total number of terminal reconciliation errors per controller"},
+		metrics.PoolPanics: {"reconcile_panics_total", "Total number of reconciliation panics per controller"},
+		metrics.PoolTimeouts: {"reconcile_timeouts_total",
+			"Total number of reconciliation timeouts per controller"},
+		metrics.PoolDuration: {"reconcile_time_seconds", "Length of time per reconciliation per controller"},
+		metrics.WantedWorkers: {"max_concurrent_reconciles",
+			"Maximum number of concurrent reconciles per controller"},
+		metrics.BusyWorkers: {"active_workers", "Number of currently used workers per controller"},
 	} {
 		f[i].Name, f[i].Help = "controller_runtime_"+own.name, own.help
 		f[i].nameLabels = []string{controllerLabel}
@@ -237,7 +246,8 @@ func controllerRuntimeResults(st *worker.Stats) []metrics.Labelled {
 	}
 }
 
-// sendTo reads the family's values from numbers and sends them, under the descriptor desc, which is one of f.descs.
+// sendTo reads the family's values from numbers and sends them, under the descriptor desc, which is one of
+// f.descs.
 func (f *family[S]) sendTo(ch chan<- prometheus.Metric, desc *prometheus.Desc, name string, numbers *S, b *buckets) {
 	switch {
 	case f.Value != nil:
@@ -251,13 +261,15 @@ func (f *family[S]) sendTo(ch chan<- prometheus.Metric, desc *prometheus.Desc, n
 	}
 }
 
-// labels returns the labels of a metric, sorted: those with the name, and the Label of the family, if it has one.
+// labels returns the labels of a metric, sorted: those with the name, and the Label of the family, if it has
+// one.
 func (f *family[S]) labels(name string, split ...string) []*dto.LabelPair {
-	return prometheus.MakeLabelPairs(f.descs[0], append(slices.Repeat([]string{name}, len(f.nameLabels)), split...))
+	return prometheus.MakeLabelPairs(f.descs[0],
+		append(slices.Repeat([]string{name}, len(f.nameLabels)), split...))
 }
 
-// metric is one value of a family at one scrape. Once it is sent it does not change, so Write may be called by several
-// goroutines at once.
+// metric is one value of a family at one scrape. Once it is sent it does not change, so Write may be called
+// by several goroutines at once.
 type metric struct {
 	desc      *prometheus.Desc
 	labels    []*dto.LabelPair // sorted by name

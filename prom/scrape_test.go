@@ -38,9 +38,10 @@ func manyQueues(tb testing.TB, n int, opts prom.Options) (*prometheus.Registry, 
 	return registry, queues
 }
 
-// BenchmarkScrape scrapes many queues with as many names through a registry: only what is gathered, and with what
-// promhttp makes of it, which is text (of native histograms: protobuf) that Prometheus asks to be compressed. Unless
-// they are idle, all queues have worked since the last scrape. The CPU time is that of all threads, with that of the collector.
+// BenchmarkScrape scrapes many queues with as many names through a registry: only what is gathered, and with
+// what promhttp makes of it, which is text (of native histograms: protobuf) that Prometheus asks to be
+// compressed. Unless they are idle, all queues have worked since the last scrape. The CPU time is that of all
+// threads, with that of the collector.
 func BenchmarkScrape(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		for kind, opts := range map[string]prom.Options{
@@ -63,7 +64,8 @@ func BenchmarkScrape(b *testing.B) {
 	}
 }
 
-// measure calls scrape b.N times and reports its CPU time. Before each call each of the queues hands out a key.
+// measure calls scrape b.N times and reports its CPU time. Before each call each of the queues hands out a
+// key.
 func measure(b *testing.B, queues []queue, scrape func()) {
 	b.ReportAllocs()
 	cpu := time.Duration(0)
@@ -114,8 +116,8 @@ func (w *discardingWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// BenchmarkScrape measures how long ten thousand names take. This test is for what grows faster than their number,
-// so its limit suits a slow and busy machine and the race detector.
+// BenchmarkScrape measures how long ten thousand names take. This test is for what grows faster than their
+// number, so its limit suits a slow and busy machine and the race detector.
 func TestTenThousandQueues(t *testing.T) {
 	const n, limit = 10_000, 5 * time.Second
 	registry, _ := manyQueues(t, n, prom.Options{})

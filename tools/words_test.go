@@ -1,5 +1,5 @@
-// Package tools_test checks that what the repository's texts name exists: the targets of links, the names in links of doc
-// comments, the paths of files in both, and tests. Hosts are asked only with WORKQUEUE_ONLINE=1.
+// Package tools_test checks that what the repository's texts name exists: the targets of links, the names in
+// links of doc comments, the paths of files in both, and tests. Hosts are asked only with WORKQUEUE_ONLINE=1.
 package tools_test
 
 import (
@@ -45,7 +45,8 @@ func files(t *testing.T, ending string) []string {
 	return slices.DeleteFunc(strings.Fields(string(out)), func(name string) bool { return !exists(name) })
 }
 
-// exists reports whether the repository has that file or folder, in these letters: some file systems ignore their case.
+// exists reports whether the repository has that file or folder, in these letters: some file systems ignore
+// their case.
 func exists(name string) bool {
 	_, err := fs.Stat(os.DirFS(root), path.Clean(name))
 	return err == nil
@@ -359,7 +360,8 @@ var online = os.Getenv("WORKQUEUE_ONLINE") == "1"
 // asked has the answer of each address, so that none is asked twice.
 var asked = map[string]error{}
 
-// checkURL checks an address: names of our own on pkg.go.dev in the source, and others, online, by asking the host.
+// checkURL checks an address: names of our own on pkg.go.dev in the source, and others, online, by asking the
+// host.
 func checkURL(t *testing.T, where string, u *url.URL) {
 	t.Helper()
 	if u.Scheme != "http" && u.Scheme != "https" {
@@ -393,7 +395,8 @@ func checkURL(t *testing.T, where string, u *url.URL) {
 	}
 }
 
-// ask returns an error if there is nothing at an address. Hosts that want no programs as readers count as an answer.
+// ask returns an error if there is nothing at an address. Hosts that want no programs as readers count as an
+// answer.
 func ask(address string) error {
 	var last error
 	for try := range 3 {

@@ -10,45 +10,46 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Backoff describes a sequence of delays. With the fields as they were before the first step, delay number n, counted
-// from 0, is
+// Backoff describes a sequence of delays. With the fields as they were before the first step, delay number n,
+// counted from 0, is
 //
 //	d(0)   = Duration
 //	d(n+1) = min(d(n)·Factor, Cap)  while steps are left
 //	d(n+1) = d(n)                   afterwards
 //
-// truncated to nanoseconds at each step, plus jitter: a new random part of Jitter·d(n) for each delay, which does not
-// change the delays that follow. A delay is never negative and never above the largest Duration.
+// truncated to nanoseconds at each step, plus jitter: a new random part of Jitter·d(n) for each delay, which
+// does not change the delays that follow. A delay is never negative and never above the largest Duration.
 //
-// The zero value has delays of zero. Step changes its receiver. All other methods work on a copy, so a Backoff in a
-// variable can be used any number of times. Goroutines that share one sequence of delays need [DelayFunc.Concurrent]
-// or [Backoff.DelayWithReset].
+// The zero value has delays of zero. Step changes its receiver. All other methods work on a copy, so a
+// Backoff in a variable can be used any number of times. Goroutines that share one sequence of delays need
+// [DelayFunc.Concurrent] or [Backoff.DelayWithReset].
 type Backoff struct {
 	// Duration is the first delay. Step stores the one to come here. Negative counts as zero.
 	Duration time.Duration
 
-	// Factor multiplies the delay at each step. One that is zero, negative or not a number leaves the delay as it is,
-	// because a wrong factor should not make a busy loop. Between 0 and 1 the delays shrink.
+	// Factor multiplies the delay at each step. One that is zero, negative or not a number leaves the delay as
+	// it is, because a wrong factor should not make a busy loop. Between 0 and 1 the delays shrink.
 	Factor float64
 
-	// Jitter is the largest random addition, as a share of the delay: with 0.1 a delay d lasts between d and 1.1·d.
-	// The addition comes after Cap, so a capped delay lasts up to Cap + Jitter·Cap. None unless positive.
+	// Jitter is the largest random addition, as a share of the delay: with 0.1 a delay d lasts between d and
+	// 1.1·d. The addition comes after Cap, so a capped delay lasts up to Cap + Jitter·Cap. None unless positive.
 	Jitter float64
 
-	// Steps counts down. It is the number of steps in which the delay may still change; after them the delays stay the
-	// same and do not end. For ExponentialBackoff and its WithContext form it is also the number of tries. (Two
-	// meanings of one field: kubernetes/kubernetes#81888.)
+	// Steps counts down. It is the number of steps in which the delay may still change; after them the delays
+	// stay the same and do not end. For ExponentialBackoff and its WithContext form it is also the number of
+	// tries. (Two meanings of one field: kubernetes/kubernetes#81888.)
 	Steps int
 
-	// Cap is an upper bound for the growing delay; none unless positive. The step that would exceed it sets Duration
-	// to Cap and Steps to zero. For Step that means Cap from then on; for ExponentialBackoff, that the tries are used
-	// up (kubernetes/kubernetes#131122). To go on at Cap for as long as it takes, use DelayFunc().Until. The first
-	// delay is Duration, even if that is above Cap.
+	// Cap is an upper bound for the growing delay; none unless positive. The step that would exceed it sets
+	// Duration to Cap and Steps to zero. For Step that means Cap from then on; for ExponentialBackoff, that the
+	// tries are used up (kubernetes/kubernetes#131122). To go on at Cap for as long as it takes, use
+	// DelayFunc().Until. The first delay is Duration, even if that is above Cap.
 	Cap time.Duration
 }
 
-// Step returns the next delay and advances b to the one after, by changing b.Duration and b.Steps. A nil Backoff
-// returns zero. Step does not sleep and does not allocate; b must not be used by another goroutine meanwhile.
+// Step returns the next delay and advances b to the one after, by changing b.Duration and b.Steps. A nil
+// Backoff returns zero. Step does not sleep and does not allocate; b must not be used by another goroutine
+// meanwhile.
 func (b *Backoff) Step() time.Duration {
 	if b == nil {
 		return 0
@@ -69,26 +70,28 @@ func (b *Backoff) Step() time.Duration {
 	return due
 }
 
-// DelayFunc returns a function whose calls return what calls of Step would. It works on a copy: b stays as it is, and
-// two functions of one Backoff are independent. The delays do not end; see Steps. Several goroutines must not call the
-// function at once, except through [DelayFunc.Concurrent].
+// DelayFunc returns a function whose calls return what calls of Step would. It works on a copy: b stays as it
+// is, and two functions of one Backoff are independent. The delays do not end; see Steps. Several goroutines
+// must not call the function at once, except through [DelayFunc.Concurrent].
 func (b Backoff) DelayFunc() DelayFunc {
 	return b.Step // b is this call's own copy
 }
 
-// DelayWithReset is DelayFunc with a function that regularly goes back to the first delay: a call that comes more than
-// resetInterval after it last went back (or after the call of DelayWithReset) gets the first delay, whatever the delays
-// were. For a backoff that starts afresh only after a quiet time, see [NewExponentialBackoffManager]. If Factor is not
-// positive, the function is that of DelayFunc. If resetInterval is not positive, every delay is the first one, plus jitter.
+// DelayWithReset is DelayFunc with a function that regularly goes back to the first delay: a call that comes
+// more than resetInterval after it last went back (or after the call of DelayWithReset) gets the first delay,
+// whatever the delays were. For a backoff that starts afresh only after a quiet time, see
+// [NewExponentialBackoffManager]. If Factor is not positive, the function is that of DelayFunc. If
+// resetInterval is not positive, every delay is the first one, plus jitter.
 //
-// The function may be called by several goroutines; they share one sequence. A nil clock is the real one. b stays as it is.
+// The function may be called by several goroutines; they share one sequence. A nil clock is the real one. b
+// stays as it is.
 func (b Backoff) DelayWithReset(c clock.Clock, resetInterval time.Duration) DelayFunc {
 	c = orReal(c)
 	return (&restarting{first: b, clock: c, after: resetInterval, since: c.Now(), next: b}).step
 }
 
-// restarting is a sequence of delays that goroutines share, and that goes back to the first delay: when more than
-// after has passed since it last did or, with fromEnd, since the end of the last delay.
+// restarting is a sequence of delays that goroutines share, and that goes back to the first delay: when more
+// than after has passed since it last did or, with fromEnd, since the end of the last delay.
 type restarting struct {
 	first   Backoff
 	clock   clock.Clock
@@ -118,10 +121,10 @@ func (r *restarting) step() time.Duration {
 	return delay
 }
 
-// Timer returns a Timer, not yet started, that fires in real time. With Jitter set, or more than one step to go, its
-// intervals are those of DelayFunc. Otherwise it fires every Duration like a time.Ticker, which drops ticks for a slow
-// receiver and keeps to its grid; Factor then has no effect, as in apimachinery. Without a positive Duration each interval
-// ends at once.
+// Timer returns a Timer, not yet started, that fires in real time. With Jitter set, or more than one step to
+// go, its intervals are those of DelayFunc. Otherwise it fires every Duration like a time.Ticker, which drops
+// ticks for a slow receiver and keeps to its grid; Factor then has no effect, as in apimachinery. Without a
+// positive Duration each interval ends at once.
 func (b Backoff) Timer() Timer {
 	if b.Steps > 1 || b.Jitter != 0 || b.Duration <= 0 {
 		return b.DelayFunc().Timer(nil)
@@ -129,12 +132,12 @@ func (b Backoff) Timer() Timer {
 	return &tickerTimer{every: b.Duration}
 }
 
-// DelayFunc returns how long to wait next. Zero and negative values mean no wait. [Backoff.DelayFunc] makes one out of
-// a Backoff; any function of this shape will do.
+// DelayFunc returns how long to wait next. Zero and negative values mean no wait. [Backoff.DelayFunc] makes
+// one out of a Backoff; any function of this shape will do.
 type DelayFunc func() time.Duration
 
-// Timer returns a Timer, not yet started, whose intervals are what fn returns, on the clock c; nil is the real clock.
-// fn is called once as each interval begins, by the caller of C or Next.
+// Timer returns a Timer, not yet started, whose intervals are what fn returns, on the clock c; nil is the
+// real clock. fn is called once as each interval begins, by the caller of C or Next.
 func (fn DelayFunc) Timer(c clock.Clock) Timer {
 	c = orReal(c)
 	return &startedTimer{start: func(t clock.Timer) clock.Timer {
@@ -146,19 +149,20 @@ func (fn DelayFunc) Timer(c clock.Clock) Timer {
 	}}
 }
 
-// Until calls condition, with pauses of the length that fn returns, until it returns true or an error, or ctx ends. It
-// returns nil, the condition's error or ctx's error accordingly; the number of calls is not limited. It blocks, and
-// waits in real time.
+// Until calls condition, with pauses of the length that fn returns, until it returns true or an error, or ctx
+// ends. It returns nil, the condition's error or ctx's error accordingly; the number of calls is not limited.
+// It blocks, and waits in real time.
 //
-// With immediate, the first call comes at once, even if ctx has already ended; without, after the first pause. With
-// sliding, a pause begins when the condition returns; without, when it is called, so that its running time is part of
-// the pause and a slow condition is called again at once. Once ctx has ended, Until does not call the condition again.
+// With immediate, the first call comes at once, even if ctx has already ended; without, after the first
+// pause. With sliding, a pause begins when the condition returns; without, when it is called, so that its
+// running time is part of the pause and a slow condition is called again at once. Once ctx has ended, Until
+// does not call the condition again.
 func (fn DelayFunc) Until(ctx context.Context, immediate, sliding bool, condition ConditionWithContextFunc) error {
 	return loop(ctx, fn.Timer(nil), immediate, sliding, condition)
 }
 
-// Concurrent returns a function that calls fn, and may itself be called by several goroutines: they share one sequence
-// and take turns. fn must not be called directly any more.
+// Concurrent returns a function that calls fn, and may itself be called by several goroutines: they share one
+// sequence and take turns. fn must not be called directly any more.
 func (fn DelayFunc) Concurrent() DelayFunc {
 	var mu sync.Mutex
 	return func() time.Duration {
@@ -168,30 +172,34 @@ func (fn DelayFunc) Concurrent() DelayFunc {
 	}
 }
 
-// BackoffManager decides how long [BackoffUntil] pauses. The managers of this package may be shared by several
-// goroutines and loops. Those of other packages may forbid that.
+// BackoffManager decides how long [BackoffUntil] pauses. The managers of this package may be shared by
+// several goroutines and loops. Those of other packages may forbid that.
 type BackoffManager interface {
 	// Backoff returns a timer, already running, that fires when the pause is over.
 	//
-	// The managers of this package return a new timer each time, which its caller waits for or stops. Another manager may
-	// return one timer again and again, as apimachinery's do; then it must have been received from before the next call.
+	// The managers of this package return a new timer each time, which its caller waits for or stops. Another
+	// manager may return one timer again and again, as apimachinery's do; then it must have been received from
+	// before the next call.
 	Backoff() clock.Timer
 }
 
-// NewExponentialBackoffManager returns a manager whose pauses start with initBackoff and grow by backoffFactor up to
-// maxBackoff, each with a random addition of up to jitter times its length; [Backoff] has the formula and says what
-// odd values mean. Growth does not end before maxBackoff is reached; without one (maxBackoff ≤ 0) it ends at the
-// largest Duration. The random addition is not subject to maxBackoff, nor is an initBackoff that exceeds it.
+// NewExponentialBackoffManager returns a manager whose pauses start with initBackoff and grow by
+// backoffFactor up to maxBackoff, each with a random addition of up to jitter times its length; [Backoff] has
+// the formula and says what odd values mean. Growth does not end before maxBackoff is reached; without one
+// (maxBackoff ≤ 0) it ends at the largest Duration. The random addition is not subject to maxBackoff, nor is
+// an initBackoff that exceeds it.
 //
-// A manager that has not been used for more than resetDuration starts again with initBackoff, because what failed has worked
-// for a while. Idle time begins at the end of the last pause (the latest end, if goroutines share the manager). Apimachinery
-// measures from the beginning: there, pauses that grow past resetDuration fall back to initBackoff while the failures go on,
-// and the failing service is retried at the highest rate. If resetDuration is not positive, every pause is the first one.
+// A manager that has not been used for more than resetDuration starts again with initBackoff, because what
+// failed has worked for a while. Idle time begins at the end of the last pause (the latest end, if goroutines
+// share the manager). Apimachinery measures from the beginning: there, pauses that grow past resetDuration
+// fall back to initBackoff while the failures go on, and the failing service is retried at the highest rate.
+// If resetDuration is not positive, every pause is the first one.
 //
-// The manager reads c, and its timers are those of c; nil is the real clock. Goroutines may share it: they share one
-// sequence of pauses, and each call returns a new timer.
+// The manager reads c, and its timers are those of c; nil is the real clock. Goroutines may share it: they
+// share one sequence of pauses, and each call returns a new timer.
 func NewExponentialBackoffManager(initBackoff, maxBackoff, resetDuration time.Duration, backoffFactor, jitter float64, c clock.Clock) BackoffManager {
-	first := Backoff{Duration: initBackoff, Factor: backoffFactor, Jitter: jitter, Steps: math.MaxInt, Cap: maxBackoff}
+	first := Backoff{Duration: initBackoff, Factor: backoffFactor, Jitter: jitter, Steps: math.MaxInt,
+		Cap: maxBackoff}
 	c = orReal(c)
 	pauses := &restarting{first: first, clock: c, after: resetDuration, fromEnd: true, next: first}
 	return delayManager{c, pauses.step}
@@ -206,16 +214,17 @@ type delayManager struct {
 func (m delayManager) Backoff() clock.Timer { return m.clock.NewTimer(m.delay()) }
 
 // NewJitteredBackoffManager returns a manager whose pauses all last duration, plus a random addition of up to
-// jitter·duration each time if jitter is positive. It waits on c; nil is the real clock. It may be shared by several
-// goroutines.
+// jitter·duration each time if jitter is positive. It waits on c; nil is the real clock. It may be shared by
+// several goroutines.
 func NewJitteredBackoffManager(duration time.Duration, jitter float64, c clock.Clock) BackoffManager {
 	pause := Backoff{Duration: duration, Jitter: jitter}
 	return delayManager{orReal(c), pause.DelayFunc().Concurrent()}
 }
 
-// Jitter returns a random duration between duration and duration + maxFactor·duration, so that callers that would act
-// at the same time spread out. A maxFactor that is not positive counts as 1. A negative duration counts as zero, and
-// the result never exceeds the largest Duration. Jitter may be called by several goroutines.
+// Jitter returns a random duration between duration and duration + maxFactor·duration, so that callers that
+// would act at the same time spread out. A maxFactor that is not positive counts as 1. A negative duration
+// counts as zero, and the result never exceeds the largest Duration. Jitter may be called by several
+// goroutines.
 func Jitter(duration time.Duration, maxFactor float64) time.Duration {
 	if !(maxFactor > 0) { // also true of NaN
 		maxFactor = 1
@@ -224,11 +233,11 @@ func Jitter(duration time.Duration, maxFactor float64) time.Duration {
 	return duration + min(scale(duration, rand.Float64()*maxFactor), math.MaxInt64-duration)
 }
 
-// scale returns d·factor for a d that is not negative, truncated to nanoseconds, at least zero and at most the largest
-// Duration.
+// scale returns d·factor for a d that is not negative, truncated to nanoseconds, at least zero and at most
+// the largest Duration.
 //
-// It tests the bounds before the conversion, whose result is negative on amd64 if it overflows: a backoff that has grown
-// for long would become a loop without a pause (juju/worker#12).
+// It tests the bounds before the conversion, whose result is negative on amd64 if it overflows: a backoff
+// that has grown for long would become a loop without a pause (juju/worker#12).
 func scale(d time.Duration, factor float64) time.Duration {
 	switch product := float64(d) * factor; {
 	case product >= math.MaxInt64: // as a float64: 2^63, the first value that does not fit

@@ -1,25 +1,28 @@
-// Package wait calls functions repeatedly: at intervals or with a backoff, until a condition is true or a context ends.
+// Package wait calls functions repeatedly: at intervals or with a backoff, until a condition is true or a
+// context ends.
 //
-// Its names and signatures are those of k8s.io/apimachinery/pkg/util/wait v0.37, without the polling functions that are
-// deprecated there, so that a program can change one import path. It depends on k8s.io/utils/clock and on nothing else.
+// Its names and signatures are those of k8s.io/apimachinery/pkg/util/wait v0.37, without the polling
+// functions that are deprecated there, so that a program can change one import path. It depends on
+// k8s.io/utils/clock and on nothing else.
 //
 // # What is here
 //
 // [Backoff] describes a growing delay. [Backoff.Step] takes the next one, [Backoff.DelayFunc] and
-// [Backoff.DelayWithReset] make a function of it, [DelayFunc.Until] runs a condition on that function's schedule.
+// [Backoff.DelayWithReset] make a function of it, [DelayFunc.Until] runs a condition on that function's
+// schedule.
 //
-// [Until], [NonSlidingUntil], [JitterUntil], [BackoffUntil] and their WithContext forms call a function again and
-// again until they are stopped.
+// [Until], [NonSlidingUntil], [JitterUntil], [BackoffUntil] and their WithContext forms call a function again
+// and again until they are stopped.
 //
-// [PollUntilContextCancel], [PollUntilContextTimeout], [ExponentialBackoff] and [ExponentialBackoffWithContext] call a
-// condition until it is true, fails, or the time or the tries are used up; [Interrupted] recognizes the error of the
-// last case.
+// [PollUntilContextCancel], [PollUntilContextTimeout], [ExponentialBackoff] and
+// [ExponentialBackoffWithContext] call a condition until it is true, fails, or the time or the tries are used
+// up; [Interrupted] recognizes the error of the last case.
 //
 // # Time
 //
-// A function that takes a clock reads and waits on that clock alone; a nil clock is the real one. Every other function
-// uses the time package, and creates its timers when it is called, so inside a testing/synctest bubble it runs on the
-// bubble's virtual time.
+// A function that takes a clock reads and waits on that clock alone; a nil clock is the real one. Every other
+// function uses the time package, and creates its timers when it is called, so inside a testing/synctest
+// bubble it runs on the bubble's virtual time.
 //
 // # Where it differs from its model
 //

@@ -8,13 +8,13 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// loop is the one loop of this package. It calls condition until that returns true or an error, with one of t's
-// intervals before each call, or without one before the first if immediate is set. With sliding, an interval begins
-// when condition has returned; otherwise before it is called.
+// loop is the one loop of this package. It calls condition until that returns true or an error, with one of
+// t's intervals before each call, or without one before the first if immediate is set. With sliding, an
+// interval begins when condition has returned; otherwise before it is called.
 //
 // It returns nil when the condition was true, and otherwise the condition's error or that of ctx. It makes an
-// immediate first call even if ctx has ended, and no other one once it has. It stops t at its end, also when a panic
-// or runtime.Goexit ends it.
+// immediate first call even if ctx has ended, and no other one once it has. It stops t at its end, also when
+// a panic or runtime.Goexit ends it.
 func loop(ctx context.Context, t Timer, immediate, sliding bool, condition ConditionWithContextFunc) error {
 	defer t.Stop()
 	for waits := !immediate; ; waits = true {
@@ -51,8 +51,8 @@ func await(ctx context.Context, tick <-chan time.Time) error {
 	}
 }
 
-// ended returns nil if ctx has not ended. It asks the channel, not ctx.Err, because a stop channel may have had a
-// value sent to it instead of being closed, which only a receiver notices.
+// ended returns nil if ctx has not ended. It asks the channel, not ctx.Err, because a stop channel may have
+// had a value sent to it instead of being closed, which only a receiver notices.
 func ended(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -62,13 +62,14 @@ func ended(ctx context.Context) error {
 	}
 }
 
-// reason returns the error of a ctx whose Done channel was received from. It is not nil even if ctx.Err is (see
-// ended), because nil would say that the condition was true.
+// reason returns the error of a ctx whose Done channel was received from. It is not nil even if ctx.Err is
+// (see ended), because nil would say that the condition was true.
 func reason(ctx context.Context) error { return cmp.Or(ctx.Err(), context.Canceled) }
 
 // ContextForChannel returns a context that ends when parentCh is closed: Done returns parentCh, and Err
-// context.Canceled from then on and nil before. It has no deadline and no values, and needs no goroutine and no release.
-// For a nil channel, and for [NeverStop], the context never ends and its Done is nil, as is that of context.Background.
+// context.Canceled from then on and nil before. It has no deadline and no values, and needs no goroutine and
+// no release. For a nil channel, and for [NeverStop], the context never ends and its Done is nil, as is that
+// of context.Background.
 func ContextForChannel(parentCh <-chan struct{}) context.Context {
 	if parentCh == NeverStop {
 		// It is never closed, and a package's variable belongs to no synctest bubble: time stands still in a bubble
@@ -97,24 +98,24 @@ func (c stopContext) Err() error {
 
 // Timer is what a loop waits on: one interval after the other.
 //
-// The first interval begins with the first call of C. Then, for each interval, receive from C once, and call Next to
-// begin another. A Timer belongs to one goroutine. The timers of this package hold no goroutine, and nothing at all
-// before the first C and after Stop.
+// The first interval begins with the first call of C. Then, for each interval, receive from C once, and call
+// Next to begin another. A Timer belongs to one goroutine. The timers of this package hold no goroutine, and
+// nothing at all before the first C and after Stop.
 type Timer interface {
-	// C returns the channel that receives when the interval ends, the same one until Stop. It must not be received
-	// from after Stop.
+	// C returns the channel that receives when the interval ends, the same one until Stop. It must not be
+	// received from after Stop.
 	C() <-chan time.Time
 
-	// Next begins the next interval. Call it only when the last interval has ended and its value was received, and not
-	// after Stop. On a timer that C has not started, Next does nothing.
+	// Next begins the next interval. Call it only when the last interval has ended and its value was received,
+	// and not after Stop. On a timer that C has not started, Next does nothing.
 	Next()
 
 	// Stop releases what the timer holds. It may be called at any time, and again.
 	Stop()
 }
 
-// RealTimer returns a clock.Timer that fires once, after the given duration of real time. It is for functions that
-// take a function which makes timers.
+// RealTimer returns a clock.Timer that fires once, after the given duration of real time. It is for functions
+// that take a function which makes timers.
 var RealTimer = clock.RealClock{}.NewTimer
 
 // startedTimer makes a Timer of clock.Timers.
@@ -137,9 +138,9 @@ func (t *startedTimer) Next() {
 	}
 }
 
-// Stop also takes out a tick that was not received, which not every clock's timer drops: a manager that returns one timer
-// again and again, as apimachinery's do, would give it to the next loop as the end of a pause. If the tick was received,
-// there is none, so Stop must not wait for it.
+// Stop also takes out a tick that was not received, which not every clock's timer drops: a manager that
+// returns one timer again and again, as apimachinery's do, would give it to the next loop as the end of a
+// pause. If the tick was received, there is none, so Stop must not wait for it.
 func (t *startedTimer) Stop() {
 	if t.timer == nil {
 		return
@@ -153,7 +154,8 @@ func (t *startedTimer) Stop() {
 	t.timer = nil
 }
 
-// tickerTimer fires on a fixed grid. Next has nothing to do: the ticker's next interval has begun with its last tick.
+// tickerTimer fires on a fixed grid. Next has nothing to do: the ticker's next interval has begun with its
+// last tick.
 type tickerTimer struct {
 	every  time.Duration
 	ticker *time.Ticker // nil: not started

@@ -14,24 +14,27 @@ func (cf ConditionFunc) WithContext() ConditionWithContextFunc {
 	return func(context.Context) (bool, error) { return cf() }
 }
 
-// ConditionWithContextFunc is a ConditionFunc that is given the context of the wait, and should return early when that ends.
+// ConditionWithContextFunc is a ConditionFunc that is given the context of the wait, and should return early
+// when that ends.
 type ConditionWithContextFunc func(context.Context) (done bool, err error)
 
-// PollUntilContextCancel calls condition every interval until it returns true or an error, or ctx ends, and returns
-// nil, the condition's error or ctx's error accordingly. A condition that returns true and an error has failed.
+// PollUntilContextCancel calls condition every interval until it returns true or an error, or ctx ends, and
+// returns nil, the condition's error or ctx's error accordingly. A condition that returns true and an error
+// has failed.
 //
-// With immediate, the first call comes at once, even if ctx has already ended; without, after the first interval. When
-// ctx ends, PollUntilContextCancel waits for a call that is being made, and makes no other. Calls keep to a fixed
-// grid: if one lasts beyond the next point of the grid, the next call follows at once, and other points that it has
-// missed are left out. If interval is not positive there is no pause.
+// With immediate, the first call comes at once, even if ctx has already ended; without, after the first
+// interval. When ctx ends, PollUntilContextCancel waits for a call that is being made, and makes no other.
+// Calls keep to a fixed grid: if one lasts beyond the next point of the grid, the next call follows at once,
+// and other points that it has missed are left out. If interval is not positive there is no pause.
 //
-// It blocks, and waits in real time. As in apimachinery, the error of a context that has ended is its Err, not its Cause.
+// It blocks, and waits in real time. As in apimachinery, the error of a context that has ended is its Err,
+// not its Cause.
 func PollUntilContextCancel(ctx context.Context, interval time.Duration, immediate bool, condition ConditionWithContextFunc) error {
 	return loop(ctx, Backoff{Duration: interval}.Timer(), immediate, false, condition)
 }
 
-// PollUntilContextTimeout is PollUntilContextCancel with a context that ends after timeout, or when ctx does. The
-// condition gets that context. When the time is over the error is context.DeadlineExceeded.
+// PollUntilContextTimeout is PollUntilContextCancel with a context that ends after timeout, or when ctx does.
+// The condition gets that context. When the time is over the error is context.DeadlineExceeded.
 func PollUntilContextTimeout(ctx context.Context, interval, timeout time.Duration, immediate bool, condition ConditionWithContextFunc) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -43,16 +46,18 @@ func ExponentialBackoff(backoff Backoff, condition ConditionFunc) error {
 	return ExponentialBackoffWithContext(context.Background(), backoff, condition.WithContext())
 }
 
-// ExponentialBackoffWithContext calls condition up to backoff.Steps times, the first time at once, with pauses of the
-// lengths that backoff.Step returns, until it returns true or an error, or ctx ends. It returns nil, the condition's error
-// or ctx's error accordingly, and [ErrWaitTimeout] when the tries are used up; [Interrupted] recognizes the last two.
+// ExponentialBackoffWithContext calls condition up to backoff.Steps times, the first time at once, with
+// pauses of the lengths that backoff.Step returns, until it returns true or an error, or ctx ends. It returns
+// nil, the condition's error or ctx's error accordingly, and [ErrWaitTimeout] when the tries are used up;
+// [Interrupted] recognizes the last two.
 //
-// The tries are also used up when the delay would grow above backoff.Cap, after the pause in which that happens. So no
-// pause ever lasts Cap, and the function waits for the last pause although no try follows it
-// (google/go-containerregistry#1823): callers have chosen their Steps by that. Use DelayFunc().Until to go on at Cap.
+// The tries are also used up when the delay would grow above backoff.Cap, after the pause in which that
+// happens. So no pause ever lasts Cap, and the function waits for the last pause although no try follows it
+// (google/go-containerregistry#1823): callers have chosen their Steps by that. Use DelayFunc().Until to go on
+// at Cap.
 //
-// It does not call condition if Steps is not positive, or once ctx has ended. It blocks, and waits in real time. The
-// caller's backoff remains as it is.
+// It does not call condition if Steps is not positive, or once ctx has ended. It blocks, and waits in real
+// time. The caller's backoff remains as it is.
 func ExponentialBackoffWithContext(ctx context.Context, backoff Backoff, condition ConditionWithContextFunc) error {
 	if backoff.Steps < 1 {
 		return ErrWaitTimeout
@@ -75,23 +80,25 @@ func ExponentialBackoffWithContext(ctx context.Context, backoff Backoff, conditi
 	})
 }
 
-// timedOut is the text of ErrWaitTimeout, and of an interruption without a cause. It is apimachinery's, word for word,
-// because programs and alerts look for it.
+// timedOut is the text of ErrWaitTimeout, and of an interruption without a cause. It is apimachinery's, word
+// for word, because programs and alerts look for it.
 const timedOut = "timed out waiting for the condition"
 
-// ErrWaitTimeout is returned when a wait has used up its tries. A wait whose context ends returns that context's error
-// instead: [Interrupted] recognizes both.
+// ErrWaitTimeout is returned when a wait has used up its tries. A wait whose context ends returns that
+// context's error instead: [Interrupted] recognizes both.
 var ErrWaitTimeout = ErrorInterrupted(errors.New(timedOut))
 
-// Interrupted reports whether a wait ended before the condition was true or failed: whether err is, or wraps, a result of
-// [ErrorInterrupted], context.Canceled or context.DeadlineExceeded. Interrupted(nil) is false. It does not recognize the
-// corresponding error of k8s.io/apimachinery, which is of another type.
+// Interrupted reports whether a wait ended before the condition was true or failed: whether err is, or wraps,
+// a result of [ErrorInterrupted], context.Canceled or context.DeadlineExceeded. Interrupted(nil) is false. It
+// does not recognize the corresponding error of k8s.io/apimachinery, which is of another type.
 func Interrupted(err error) bool {
-	return errors.Is(err, interruption{}) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, interruption{}) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.DeadlineExceeded)
 }
 
-// ErrorInterrupted returns an error that has the text of cause, wraps it, and is one that [Interrupted] recognizes. It
-// returns a cause that is itself a result of ErrorInterrupted. Without a cause the error says that a wait timed out.
+// ErrorInterrupted returns an error that has the text of cause, wraps it, and is one that [Interrupted]
+// recognizes. It returns a cause that is itself a result of ErrorInterrupted. Without a cause the error says
+// that a wait timed out.
 func ErrorInterrupted(cause error) error {
 	if already, ok := cause.(interruption); ok {
 		return already
@@ -99,7 +106,8 @@ func ErrorInterrupted(cause error) error {
 	return interruption{cause: cause}
 }
 
-// interruption marks an error as the end of a wait. It is a value, not a pointer, so that two marks of one cause are equal.
+// interruption marks an error as the end of a wait. It is a value, not a pointer, so that two marks of one
+// cause are equal.
 type interruption struct {
 	cause error // may be nil
 }

@@ -116,8 +116,8 @@ func TestUntil(t *testing.T) {
 	}
 }
 
-// TestUntilDoesNotCallWhenStopped before it begins, nor once more after its end when the next pause is over at the
-// same moment.
+// TestUntilDoesNotCallWhenStopped before it begins, nor once more after its end when the next pause is over
+// at the same moment.
 func TestUntilDoesNotCallWhenStopped(t *testing.T) {
 	eachUntil(t, func(t *testing.T, sliding bool, until func(context.Context, func())) {
 		stopped, cancel := context.WithCancel(t.Context())

@@ -30,8 +30,9 @@ func addEvery(ctx context.Context, q stringQueue, key string, period time.Durati
 	}
 }
 
-// A key whose handler fails for a while, while events add it, succeeds no later after the repair than it was broken: a failure
-// counts once for each delay that was served. That holds with client-go's limiters, too, which count every call.
+// A key whose handler fails for a while, while events add it, succeeds no later after the repair than it was
+// broken: a failure counts once for each delay that was served. That holds with client-go's limiters, too,
+// which count every call.
 func TestEventsDoNotInflateTheBackoff(t *testing.T) {
 	for name, newQueue := range map[string]func() stringQueue{
 		"root, default limiter": func() stringQueue {
@@ -69,8 +70,8 @@ func TestEventsDoNotInflateTheBackoff(t *testing.T) {
 						defer end()
 						latest, phase := broken, time.Duration(0)
 						if strings.HasPrefix(name, "priority") {
-							// An add just while the limiter is asked makes the next failure count, too. If each delay ended with an event, that
-							// could happen twice.
+							// An add just while the limiter is asked makes the next failure count, too. If each delay ended with
+							// an event, that could happen twice.
 							latest, phase = 2*broken, period/3
 						}
 						go func() {
@@ -92,7 +93,8 @@ func TestEventsDoNotInflateTheBackoff(t *testing.T) {
 	}
 }
 
-// Each call takes longer than events are apart, so there is one during each, and the key never waits. Such calls are the same failure, too.
+// Each call takes longer than events are apart, so there is one during each, and the key never waits. Such
+// calls are the same failure, too.
 func TestEventsDuringCallsAreNoAttempts(t *testing.T) {
 	for _, newQueue := range []func() stringQueue{
 		func() stringQueue { return newQueue() }, func() stringQueue { return newPriorityQueue(priorityqueue.Config[string]{}) },
@@ -119,8 +121,8 @@ func TestEventsDuringCallsAreNoAttempts(t *testing.T) {
 	}
 }
 
-// A call that fails before the delay of the failure before it has passed is the same failure: for Attempt, for MaxRetries, for the
-// limiter and for what the pool remembers.
+// A call that fails before the delay of the failure before it has passed is the same failure: for Attempt,
+// for MaxRetries, for the limiter and for what the pool remembers.
 func TestSameFailure(t *testing.T) {
 	for name, newQueue := range map[string]func() stringQueue{
 		"root": func() stringQueue { return newQueue() },
@@ -169,7 +171,8 @@ func TestOtherDelaysAreNoRetries(t *testing.T) {
 	})
 }
 
-// A server says how long to stay away. The failure counts, and the longer of that and the limiter's delay counts.
+// A server says how long to stay away. The failure counts, and the longer of that and the limiter's delay
+// counts.
 func TestRetryAfter(t *testing.T) {
 	joined := func(err error, d time.Duration) error { return errors.Join(err, worker.RequeueAfter(d)) }
 	for name, retryAfter := range map[string]func(error, time.Duration) error{
@@ -334,8 +337,8 @@ func TestInterruptLoopIsDrained(t *testing.T) {
 	})
 }
 
-// A worker that stays when the pool shrinks, or that has lost a lease, is not taken for one that still gets a key: the end does
-// not wait for its handler.
+// A worker that stays when the pool shrinks, or that has lost a lease, is not taken for one that still gets a
+// key: the end does not wait for its handler.
 func TestEndAfterShrinking(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		end := make(chan struct{})
@@ -392,7 +395,8 @@ func TestRetryAfterThenAnotherFailure(t *testing.T) {
 	})
 }
 
-// A server says to stay away while an earlier delay goes on: over a queue that can put the key off, it comes no earlier.
+// A server says to stay away while an earlier delay goes on: over a queue that can put the key off, it comes
+// no earlier.
 func TestRetryAfterDuringADelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, start := newPriorityQueue(priorityqueue.Config[string]{}), time.Now()

@@ -39,7 +39,8 @@ func wantChanges(t *testing.T, when string, st worker.Stats, count uint64, secon
 	}
 }
 
-// A change lasts from the add of a key to the first call that answers it. Each call takes a second, and is for the one key there is.
+// A change lasts from the add of a key to the first call that answers it. Each call takes a second, and is
+// for the one key there is.
 func TestChanges(t *testing.T) {
 	fails, s := errBroken, time.Second
 	for name, c := range map[string]struct {
@@ -167,8 +168,8 @@ func TestOldestUnanswered(t *testing.T) {
 	}
 }
 
-// A key that a handler has put on hold waits for the world. It does not hide a younger one that fails, and counts again
-// when its hold has ended.
+// A key that a handler has put on hold waits for the world. It does not hide a younger one that fails, and
+// counts again when its hold has ended.
 func TestOldestUnansweredIsNotOnHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := timedQueues["root"]()
@@ -281,7 +282,8 @@ func TestForgottenChangeOfInterruptedKey(t *testing.T) {
 	})
 }
 
-// Forget during a call ends the change that the call would answer: it is not counted, and does not go on after a failure.
+// Forget during a call ends the change that the call would answer: it is not counted, and does not go on
+// after a failure.
 func TestForgottenChangeOfRunningKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, err := range []error{nil, errBroken} {
@@ -315,7 +317,8 @@ func TestOldestUnansweredWithPriorities(t *testing.T) {
 	})
 }
 
-// Tracker measure the same. Without metrics, or over a queue that does not know when its keys were added, nothing is measured.
+// Tracker measure the same. Without metrics, or over a queue that does not know when its keys were added,
+// nothing is measured.
 func TestWhoMeasuresChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for kind, q := range map[string]stringQueue{

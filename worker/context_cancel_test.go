@@ -13,8 +13,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// However the handler's context was made, Cancel ends it with its cause, whether or not the handler has looked at it before. An
-// error is a failure.
+// However the handler's context was made, Cancel ends it with its cause, whether or not the handler has
+// looked at it before. An error is a failure.
 func TestCancel(t *testing.T) {
 	overContextKinds(t, func(t *testing.T, q stringQueue, o options) {
 		var results []string
@@ -93,8 +93,8 @@ func TestCancelOfALeftHandler(t *testing.T) {
 	})
 }
 
-// A handler's context ends after the hooks of its call, and no earlier, whether or not somebody has looked at it before. It keeps
-// its values.
+// A handler's context ends after the hooks of its call, and no earlier, whether or not somebody has looked at
+// it before. It keeps its values.
 func TestContextEndsWithTheCall(t *testing.T) {
 	overContextKinds(t, func(t *testing.T, q stringQueue, o options) {
 		kept := make(map[string]context.Context)
@@ -142,7 +142,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// A handler that has seen its context end sees the same cause after the call, also if it has only asked for the error.
+// A handler that has seen its context end sees the same cause after the call, also if it has only asked for
+// the error.
 func TestCauseStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()

@@ -48,8 +48,8 @@ func (q leasing) AddAfter(key string, d time.Duration) {
 }
 func (q leasing) Done(key string) { q.j.add("done " + key); q.stringQueue.Done(key) }
 
-// A handler's context is that of the key's lease, also with a HandlerTimeout, and ends when the lease is lost. The lease is
-// released before Done.
+// A handler's context is that of the key's lease, also with a HandlerTimeout, and ends when the lease is
+// lost. The lease is released before Done.
 func TestLease(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
@@ -81,8 +81,8 @@ func (q slowLeasing) AddAfter(key string, d time.Duration) {
 }
 func (q slowLeasing) ShutDown() { q.j.add("shut down"); q.leasing.ShutDown() }
 
-// A key that was got too late to be started goes back to a queue with leases: others handle it. After the shutdown a queue takes
-// no key back, so Run waits for that, also if it is in a hurry.
+// A key that was got too late to be started goes back to a queue with leases: others handle it. After the
+// shutdown a queue takes no key back, so Run waits for that, also if it is in a hurry.
 func TestLeaseOfKeyNotStarted(t *testing.T) {
 	for _, drain := range []worker.Drain{worker.Running, worker.Nothing} {
 		synctest.Test(t, func(t *testing.T) {
@@ -105,8 +105,8 @@ func TestLeaseOfKeyNotStarted(t *testing.T) {
 	}
 }
 
-// A key whose lease has ended before it is started belongs to another process: it is not handled, it has not failed, and
-// it is Done.
+// A key whose lease has ended before it is started belongs to another process: it is not handled, it has not
+// failed, and it is Done.
 func TestLeaseThatHasEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal

@@ -60,7 +60,8 @@ level=DEBUG msg="Handled a key" queue=pods key=a next=forget attempt=3 duration=
 	})
 }
 
-// A handler may ask UntilAdded in every turn of a loop: for the same context it is the same one, with one goroutine.
+// A handler may ask UntilAdded in every turn of a loop: for the same context it is the same one, with one
+// goroutine.
 func TestUntilAddedInALoop(t *testing.T) {
 	overContextKinds(t, func(t *testing.T, q stringQueue, o options) {
 		turns := 0

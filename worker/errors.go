@@ -92,7 +92,8 @@ func (e *Tracked[T]) failedCall() FailedCall {
 	r := &e.result
 	f := FailedCall{
 		Attempt: r.Attempt, Started: r.Started, Duration: r.Duration,
-		Causes: cut(e.tracker.queue.Causes(r.Key).String(), maxCauseText), Err: cut(fmt.Sprint(r.Err), maxErrorText),
+		Causes: cut(e.tracker.queue.Causes(r.Key).String(), maxCauseText),
+		Err:    cut(fmt.Sprint(r.Err), maxErrorText),
 	}
 	if p, ok := r.Err.(*PanicError); ok {
 		f.Stack = cut(string(p.Stack), maxStack)

@@ -8,15 +8,16 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// app is what the controller of the example watches. Its generation grows when somebody changes what is wanted. What the
-// controller itself writes into the status leaves it as it is.
+// app is what the controller of the example watches. Its generation grows when somebody changes what is
+// wanted. What the controller itself writes into the status leaves it as it is.
 type app struct {
 	name       string
 	generation int
 	status     string
 }
 
-// onUpdate is the event handler: a new generation interrupts the handler that has the key, a new status does not.
+// onUpdate is the event handler: a new generation interrupts the handler that has the key, a new status does
+// not.
 func onUpdate(queue workqueue.Extended[string], before, after app) {
 	cause := workqueue.Cause{Reason: fmt.Sprint("generation ", after.generation)}
 	if after.generation == before.generation {
@@ -25,8 +26,8 @@ func onUpdate(queue workqueue.Extended[string], before, after app) {
 	queue.AddCause(after.name, cause)
 }
 
-// A handler rolls out an app and waits until it is healthy. If the app is changed meanwhile, it does not wait for what is not wanted
-// any more. Its own update of the status does not interrupt it.
+// A handler rolls out an app and waits until it is healthy. If the app is changed meanwhile, it does not wait
+// for what is not wanted any more. Its own update of the status does not interrupt it.
 func ExampleCall_UntilAdded() {
 	queue := newExampleQueue()
 	adder := queue.(workqueue.Extended[string])

@@ -64,7 +64,8 @@ func ExampleRetryAfter() {
 	// end: <nil>
 }
 
-// Ten thousand certificates are looked at once an hour, each at its own moment, and not all of them when the hour begins.
+// Ten thousand certificates are looked at once an hour, each at its own moment, and not all of them when the
+// hour begins.
 func ExampleEvery() {
 	handler := func(ctx context.Context, certificate string) error {
 		if err := renew(ctx, certificate); err != nil {

@@ -152,7 +152,8 @@ func (e *Tracked[T]) doneOrHold(done func(key T)) {
 		return
 	}
 	b := e.tracker
-	k := &held[T]{tracker: b, key: key, wantsAgain: e.result.Next == NextHold, since: b.loop.Now(), done: done, reasons: reasons}
+	k := &held[T]{tracker: b, key: key, wantsAgain: e.result.Next == NextHold, since: b.loop.Now(), done: done,
+		reasons: reasons}
 	if !b.put(k) {
 		k.endReasons()
 		done(key)
@@ -182,15 +183,16 @@ func (t *Tracker[T]) comesNoMore(key T) bool {
 	return found && !k.Again
 }
 
-// reasonEnded is called when a reason was released. When all are, the hold ends or becomes a pause. Until then
-// the limits of the open reasons count.
+// reasonEnded is called when a reason was released. When all are, the hold ends or becomes a pause. Until
+// then the limits of the open reasons count.
 func (k *held[T]) reasonEnded() {
 	b := k.tracker
 	now, shutDown := b.loop.Now(), b.queue.ShuttingDown() // Not under mu: foreign code.
 	ends := false
 	b.mu.Lock()
 	noPauses := b.mu.holds.noPauses
-	if k.state == heldForReasons || k.state == heldToPause && noPauses { // Otherwise it has ended, or is a pause that goes on.
+	// Otherwise it has ended, or is a pause that goes on.
+	if k.state == heldForReasons || k.state == heldToPause && noPauses {
 		open := k.openLocked(now)
 		if len(open) == 0 && !shutDown && !noPauses {
 			open = k.pauseAfterReleaseLocked(now)
@@ -207,8 +209,8 @@ func (k *held[T]) reasonEnded() {
 	}
 }
 
-// waitLocked makes the hold end when the last of its open reasons comes to its limit. If only a pause is open,
-// the key is heldToPause from now on.
+// waitLocked makes the hold end when the last of its open reasons comes to its limit. If only a pause is
+// open, the key is heldToPause from now on.
 func (k *held[T]) waitLocked(open []*hold) {
 	if len(open) == 1 && open[0].pause {
 		k.state, k.reasons = heldToPause, open
@@ -235,7 +237,8 @@ func (k *held[T]) endWithLease() {
 	if b.leaser == nil {
 		return
 	}
-	leased, release := b.leaser.LeaseHeld(context.Background(), k.key) // Not the pool's context: its end would wake a goroutine for each hold.
+	// Not the pool's context: its end would wake a goroutine for each hold.
+	leased, release := b.leaser.LeaseHeld(context.Background(), k.key)
 	stop := context.AfterFunc(leased, func() { k.end() })
 	endLease := func() {
 		stop()
@@ -303,5 +306,6 @@ func (k *held[T]) describe() HeldKey[T] {
 	now := b.loop.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return HeldKey[T]{Key: k.key, Reason: k.reasonLocked(now), Since: b.loop.Time(k.since), Until: b.loop.Time(k.until)}
+	return HeldKey[T]{Key: k.key, Reason: k.reasonLocked(now), Since: b.loop.Time(k.since),
+		Until: b.loop.Time(k.until)}
 }

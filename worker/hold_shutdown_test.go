@@ -75,7 +75,8 @@ func TestHoldAtTheEnd(t *testing.T) {
 	}
 }
 
-// A hold that begins after the shutdown ends at once, because its key cannot come again, unless it was added before.
+// A hold that begins after the shutdown ends at once, because its key cannot come again, unless it was added
+// before.
 func TestHoldAfterTheShutdown(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		overHolding(t, func(t *testing.T, q stringQueue) {
@@ -108,7 +109,8 @@ func TestHoldAfterTheShutdown(t *testing.T) {
 	}
 }
 
-// The delaying queue below is not Extended, so the rate-limiting queue knows of no key whether it comes again.
+// The delaying queue below is not Extended, so the rate-limiting queue knows of no key whether it comes
+// again.
 func TestHoldAfterTheShutdownOfForeignQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		delaying := struct {

@@ -32,7 +32,8 @@ func overHolding(t *testing.T, test func(t *testing.T, q stringQueue)) {
 	}
 }
 
-// holder is a handler whose first answers are those that it is given, and the others nil. It notes when each call begins.
+// holder is a handler whose first answers are those that it is given, and the others nil. It notes when each
+// call begins.
 type holder struct {
 	mu       sync.Mutex
 	begun    time.Time
@@ -79,8 +80,8 @@ func (h *holder) releaseAll() {
 	}
 }
 
-// A held key comes at once when it is released, or at its limit, and not before, whatever is added. The worker is free meanwhile.
-// Nothing is counted or forgotten.
+// A held key comes at once when it is released, or at its limit, and not before, whatever is added. The
+// worker is free meanwhile. Nothing is counted or forgotten.
 func TestHold(t *testing.T) {
 	overHolding(t, func(t *testing.T, q stringQueue) {
 		h := newHolder()
@@ -193,7 +194,8 @@ func TestHoldOfSenselessArguments(t *testing.T) {
 	}
 }
 
-// After Call.Hold the key does not start again before the release, whatever the handler answers, and comes only if it is added.
+// After Call.Hold the key does not start again before the release, whatever the handler answers, and comes
+// only if it is added.
 func TestCallHold(t *testing.T) {
 	overHolding(t, func(t *testing.T, q stringQueue) {
 		h := newHolder()
@@ -381,7 +383,8 @@ func TestHoldKeepsPriority(t *testing.T) {
 	})
 }
 
-// A hold is no call in between: a key that is interrupted again and again stays one that loops, until a hold has lasted, however it ends.
+// A hold is no call in between: a key that is interrupted again and again stays one that loops, until a hold
+// has lasted, however it ends.
 func TestHoldKeepsInterruptions(t *testing.T) {
 	overNotifying(t, func(t *testing.T, q notifying) {
 		var calls atomic.Int64

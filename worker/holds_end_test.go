@@ -116,7 +116,8 @@ func TestHeldKeyIsRemovedCanceledForgottenReleased(t *testing.T) {
 	})
 }
 
-// A release that came before the handler has returned does not count a second time, for another hold of the key.
+// A release that came before the handler has returned does not count a second time, for another hold of the
+// key.
 func TestHoldReleasedBeforeAndAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHolder()

@@ -79,7 +79,8 @@ func (t *Tracker[T]) Inspector() Inspector {
 // typed returns key as a T. It panics if key is of another type.
 func typed[T comparable](key any) T {
 	k, ok := key.(T)
-	if isNilKey := key == nil && any(k) == nil; !ok && !isNilKey { // If T is an interface, nil is a T, but no assertion says so.
+	// If T is an interface, nil is a T, but no assertion says so.
+	if isNilKey := key == nil && any(k) == nil; !ok && !isNilKey {
 		panic(fmt.Sprintf("worker: a key of type %T in a pool whose keys are of type %T", key, k))
 	}
 	return k
@@ -89,7 +90,8 @@ func typed[T comparable](key any) T {
 
 func (s Snapshot[T]) anyKeys() Snapshot[any] {
 	return Snapshot[any]{
-		Stats: s.Stats, Running: converted(s.Running, RunningKey[T].anyKey), Held: converted(s.Held, HeldKey[T].anyKey),
+		Stats: s.Stats, Running: converted(s.Running, RunningKey[T].anyKey),
+		Held:    converted(s.Held, HeldKey[T].anyKey),
 		Failing: converted(s.Failing, FailedKey[T].anyKey), GivenUp: converted(s.GivenUp, FailedKey[T].anyKey),
 		Unanswered: convertedPointer(s.Unanswered, UnansweredKey[T].anyKey),
 	}
@@ -117,9 +119,11 @@ func (f FailedKey[T]) anyKey() FailedKey[any] {
 
 func (s KeySnapshot[T]) anyKey() KeySnapshot[any] {
 	return KeySnapshot[any]{
-		Key:     s.Key,
-		Running: convertedPointer(s.Running, RunningKey[T].anyKey), Held: convertedPointer(s.Held, HeldKey[T].anyKey),
-		Failing: convertedPointer(s.Failing, FailedKey[T].anyKey), GivenUp: convertedPointer(s.GivenUp, FailedKey[T].anyKey),
+		Key:         s.Key,
+		Running:     convertedPointer(s.Running, RunningKey[T].anyKey),
+		Held:        convertedPointer(s.Held, HeldKey[T].anyKey),
+		Failing:     convertedPointer(s.Failing, FailedKey[T].anyKey),
+		GivenUp:     convertedPointer(s.GivenUp, FailedKey[T].anyKey),
 		FailedCalls: s.FailedCalls, Causes: s.Causes, Interruptions: s.Interruptions, MaxAttempts: s.MaxAttempts,
 	}
 }

@@ -26,8 +26,8 @@ func failedCalls(start time.Time, calls []worker.FailedCall) (lines []string) {
 	return lines
 }
 
-// Only the first call of a failing key has causes, which are those of the adds that it answers. They are known as long as the key
-// fails, and when it was given up.
+// Only the first call of a failing key has causes, which are those of the adds that it answers. They are
+// known as long as the key fails, and when it was given up.
 func TestCausesOfFailedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))
@@ -59,7 +59,8 @@ func TestCausesOfFailedCalls(t *testing.T) {
 	})
 }
 
-// Of a key that fails, or was given up, the first call and the last four are known, until it succeeds or is forgotten.
+// Of a key that fails, or was given up, the first call and the last four are known, until it succeeds or is
+// forgotten.
 func TestFailedCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		start := time.Now()
@@ -148,8 +149,9 @@ func deep(n int) {
 	deep(n - 1)
 }
 
-// Of an error at most 1 KiB is kept, and no part of a letter, and of a stack at most 8 KiB, the last one of a key. The errors
-// of all keys take at most 16 MiB: beyond that, those of the keys that failed longest ago are forgotten.
+// Of an error at most 1 KiB is kept, and no part of a letter, and of a stack at most 8 KiB, the last one of a
+// key. The errors of all keys take at most 16 MiB: beyond that, those of the keys that failed longest ago are
+// forgotten.
 func TestFailedCallsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 2000

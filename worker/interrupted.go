@@ -48,9 +48,9 @@ func (e *Tracked[T]) pauseIfLooping() {
 	}
 }
 
-// pauseAfterReleaseLocked is called when all reasons of k are released. If that was at once, and the key comes
-// again by itself, it counts as an interruption; after too many in a row pauseAfterReleaseLocked returns a
-// pause, otherwise nil.
+// pauseAfterReleaseLocked is called when all reasons of k are released. If that was at once, and the key
+// comes again by itself, it counts as an interruption; after too many in a row pauseAfterReleaseLocked
+// returns a pause, otherwise nil.
 func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) []*hold {
 	if !k.wantsAgain || now-k.since >= shortestHold {
 		return nil

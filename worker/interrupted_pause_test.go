@@ -11,8 +11,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// A key that interrupts itself again and again, and has a hold, too, pauses when the hold is released before the pause ends. That is no
-// hold that has come to its limit, and a shutdown ends it.
+// A key that interrupts itself again and again, and has a hold, too, pauses when the hold is released before
+// the pause ends. That is no hold that has come to its limit, and a shutdown ends it.
 func TestPauseThatOutlastsHold(t *testing.T) {
 	overNotifying(t, func(t *testing.T, q notifying) {
 		var fine atomic.Bool
@@ -39,7 +39,8 @@ func TestPauseThatOutlastsHold(t *testing.T) {
 	})
 }
 
-// shutsDownMeanwhile is a queue that is shut down while ShuttingDown returns: once it is armed, to a function of this name.
+// shutsDownMeanwhile is a queue that is shut down while ShuttingDown returns: once it is armed, to a function
+// of this name.
 type shutsDownMeanwhile struct {
 	notifying
 	function string

@@ -71,18 +71,21 @@ type Pool[T comparable] struct {
 type phase uint8
 
 const (
-	phaseWorking   phase = iota // workers get keys and handle them, once Run has been called
-	phaseEmptying               // after Stop(All): the same, but the queue is shut down
-	phaseFinishing              // after Stop(Running), a fatal error, or when the queue has nothing left: no key is started any more
-	phaseEnding                 // after Stop(Nothing), DrainTimeout, or when all workers have left: the handlers' contexts end
-	phaseReturned               // Run has returned, or is about to; handlers may have been left behind
+	phaseWorking  phase = iota // workers get keys and handle them, once Run has been called
+	phaseEmptying              // after Stop(All): the same, but the queue is shut down
+	// after Stop(Running), a fatal error, or when the queue has nothing left: no key is started any more
+	phaseFinishing
+	// after Stop(Nothing), DrainTimeout, or when all workers have left: the handlers' contexts end
+	phaseEnding
+	phaseReturned // Run has returned, or is about to; handlers may have been left behind
 )
 
 // New returns a pool that handles the keys of queue when Run is called. It starts nothing. Run reports wrong
 // arguments.
 func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) *Pool[T] {
 	queue = notNilPointer(queue)
-	p := &Pool[T]{handler: handler, tracker: newTracker(queue, options), changed: make(chan struct{}, 1), gate: make(chan struct{}, 1)}
+	p := &Pool[T]{handler: handler, tracker: newTracker(queue, options), changed: make(chan struct{}, 1),
+		gate: make(chan struct{}, 1)}
 	p.queue, p.options = p.tracker.queue, &p.tracker.options
 	p.tracker.readStats, p.tracker.catchPanic = p.readStats, p.catchPanic
 	p.mu.refused = make(map[T]struct{})
@@ -291,7 +294,8 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 		return errors.New("worker: the queue is nil")
 	}
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		if s := p.queue.Stats(); s.Queued+s.Waiting+s.Processing+p.tracker.numHeld() == 0 && len(p.tracker.running(1)) == 0 {
+		if s := p.queue.Stats(); s.Queued+s.Waiting+s.Processing+p.tracker.numHeld() == 0 &&
+			len(p.tracker.running(1)) == 0 {
 			return nil
 		}
 		select {

@@ -19,9 +19,10 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// TestHistories runs pools in which everything happens at random: handlers give all kinds of answers, keys are held and
-// released, canceled, forgotten and removed, the number of workers changes, and the end comes at any moment in any way.
-// No key is lost, calls for a key do not overlap, each Get has its Done, and the numbers add up.
+// TestHistories runs pools in which everything happens at random: handlers give all kinds of answers, keys
+// are held and released, canceled, forgotten and removed, the number of workers changes, and the end comes at
+// any moment in any way. No key is lost, calls for a key do not overlap, each Get has its Done, and the
+// numbers add up.
 //
 //	WORKER_HISTORIES=10000 go test -run Histories ./worker
 func TestHistories(t *testing.T) {
@@ -201,7 +202,8 @@ func (h *history) add(key string, d debt, add func()) {
 	}
 }
 
-// forgive forgets a key, or removes it: then no more than d is owed. What was added comes, unless it was removed.
+// forgive forgets a key, or removes it: then no more than d is owed. What was added comes, unless it was
+// removed.
 func (h *history) forgive(key string, d debt, forget func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

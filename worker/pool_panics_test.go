@@ -208,8 +208,8 @@ func wantPanic(t *testing.T, err error, q stringQueue) {
 	}
 }
 
-// A panic outside the handler has no key to blame. It ends Run, which returns it, costs no Done, and what was not
-// handled is reported.
+// A panic outside the handler has no key to blame. It ends Run, which returns it, costs no Done, and what was
+// not handled is reported.
 func TestPanicIsFatal(t *testing.T) {
 	hook := func(context.Context, outcome) { panic("foreign") }
 	logs := func(at string) options {

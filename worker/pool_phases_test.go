@@ -13,8 +13,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// TestPhases stops a pool with the keys a and b, each of which takes 10 s, before Run and a second after it has begun. After each
-// Stop it asks for two workers, of which the pool has one otherwise.
+// TestPhases stops a pool with the keys a and b, each of which takes 10 s, before Run and a second after it
+// has begun. After each Stop it asks for two workers, of which the pool has one otherwise.
 func TestPhases(t *testing.T) {
 	const running, all, nothing = worker.Running, worker.All, worker.Nothing
 	type drains = []worker.Drain
@@ -110,8 +110,9 @@ func (q lateEnd) GetContext(ctx context.Context) (string, error) {
 	return key, err
 }
 
-// One of two workers holds a key that was added again, and the other one has heard that the queue, which is shut down, is empty.
-// Then one worker is wanted, and the first one leaves when it is done. The other one finds itself alone: it must look once more.
+// One of two workers holds a key that was added again, and the other one has heard that the queue, which is
+// shut down, is empty. Then one worker is wanted, and the first one leaves when it is done. The other one
+// finds itself alone: it must look once more.
 func TestKeyOfAWorkerThatLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := lateEnd{newQueue(), make(chan struct{})}

@@ -82,7 +82,8 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// WaitIdle waits for keys that are queued, held, or wait for their time, failing ones included, and for those that they bring.
+// WaitIdle waits for keys that are queued, held, or wait for their time, failing ones included, and for those
+// that they bring.
 func TestWaitIdle(t *testing.T) {
 	for name, newQueue := range map[string]func() stringQueue{
 		"FIFO":     func() stringQueue { return newQueue() },
@@ -136,8 +137,8 @@ func TestWaitIdle(t *testing.T) {
 	}
 }
 
-// Of a queue that is not Extended WaitIdle knows the queued keys and, from the pool, those that are handled. A pool without a queue
-// has nothing to wait for.
+// Of a queue that is not Extended WaitIdle knows the queued keys and, from the pool, those that are handled.
+// A pool without a queue has nothing to wait for.
 func TestWaitIdleOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := plain{newQueue()}

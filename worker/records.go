@@ -18,11 +18,12 @@ import (
 // How often a key has failed is not here: the queue counts that.
 type record[T comparable] struct {
 	trouble       trouble
-	interruptions uint32    // calls in a row that were interrupted, or whose hold was released at once
-	since         time.Time // when the change began that no call has answered, zero if there is none or that is unknown
-	changed       int64     // when the record was last written, in nanoseconds since 1970
-	errors        *errorsOf // of a key that fails or was given up; nil if they had to go
-	hold          *held[T]  // nil unless the key is on hold, or its Done has not returned
+	interruptions uint32 // calls in a row that were interrupted, or whose hold was released at once
+	// when the change began that no call has answered, zero if there is none or that is unknown
+	since   time.Time
+	changed int64     // when the record was last written, in nanoseconds since 1970
+	errors  *errorsOf // of a key that fails or was given up; nil if they had to go
+	hold    *held[T]  // nil unless the key is on hold, or its Done has not returned
 }
 
 // trouble is what is wrong with a key.
@@ -37,8 +38,8 @@ const (
 // records has the records of all keys. The tracker's mu guards it.
 //
 // Invariants: failing and givenUp have the keys in that trouble whose errors are there, those of the last
-// failure last. unanswered has the keys with a since that no handler has put on hold, the oldest first. bytes is the sum of the sizes of all
-// errors.
+// failure last. unanswered has the keys with a since that no handler has put on hold, the oldest first. bytes
+// is the sum of the sizes of all errors.
 type records[T comparable] struct {
 	table            keytable.Table[T, record[T]]
 	links            keytable.Lists

@@ -126,8 +126,8 @@ func TestKeepGivenUp(t *testing.T) {
 	}
 }
 
-// Keys that were removed from the queue, or forgotten by somebody else, are no longer failing: the pool does not
-// report them at the end, keeps no memory for them, and counts their failures from the beginning.
+// Keys that were removed from the queue, or forgotten by somebody else, are no longer failing: the pool does
+// not report them at the end, keeps no memory for them, and counts their failures from the beginning.
 func TestFailingKeysThatAreGone(t *testing.T) {
 	limiter := func() workqueue.TypedRateLimiter[string] {
 		return workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, 24*time.Hour)
@@ -238,8 +238,8 @@ type slowestLimiter struct {
 
 func (slowestLimiter) When(string) time.Duration { return time.Hour }
 
-// Very many keys that have failed, and were removed from the queue and forgotten, leave no memory, and are not
-// reported at the end.
+// Very many keys that have failed, and were removed from the queue and forgotten, leave no memory, and are
+// not reported at the end.
 func TestMemoryOfFailingKeys(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector takes memory")
@@ -259,8 +259,8 @@ func TestMemoryOfFailingKeys(t *testing.T) {
 			q.Forget(key)
 		}
 		r.after(2 * time.Minute)
-		// What stays is no more for 900,000 keys than for 30,000: the free memory that each of a dozen tables, of the
-		// queue, its limiters and the pool, keeps for the next burst (128 KiB or one slab), 1.42 MB in all.
+		// What stays is no more for 900,000 keys than for 30,000: the free memory that each of a dozen tables, of
+		// the queue, its limiters and the pool, keeps for the next burst (128 KiB or one slab), 1.42 MB in all.
 		if grown := testkit.Heap() - before; grown > 1_800_000 {
 			t.Errorf("%d keys that are gone leave %d bytes", n, grown)
 		}
@@ -285,8 +285,8 @@ func newServerQueue(down *bool) serverQueue {
 	return serverQueue{limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)), down}
 }
 
-// A queue that cannot reach its server has not forgotten its keys. Snapshot does not ask it about each of them, and SnapshotKey
-// does not wait for long.
+// A queue that cannot reach its server has not forgotten its keys. Snapshot does not ask it about each of
+// them, and SnapshotKey does not wait for long.
 func TestFailingKeysOfAQueueThatDoesNotKnow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
@@ -337,7 +337,8 @@ func (q *slowServer) Failures(key string) (int, time.Duration) {
 	return q.extended.Failures(key)
 }
 
-// However slowly the queue answers, and however many keys still fail, those that somebody else has handled are found in the end.
+// However slowly the queue answers, and however many keys still fail, those that somebody else has handled
+// are found in the end.
 func TestSweepReachesAllKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const failing, handled = 250, 100

@@ -25,7 +25,8 @@ func (q recordingQueue) Fail(ctx context.Context, key string, f workqueue.Failur
 	return r, err
 }
 
-// The queue hears of each failure once, before Done, and of nothing else: it forgets by itself what it gives up.
+// The queue hears of each failure once, before Done, and of nothing else: it forgets by itself what it gives
+// up.
 func TestGiveUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal

@@ -140,7 +140,8 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 	for {
 		reached := p.updatePhase()
 		switch {
-		case reached >= phaseEnding && p.options.Drain == Nothing && ctx.Err() != nil: // The end of ctx ends the handlers' contexts.
+		// The end of ctx ends the handlers' contexts.
+		case reached >= phaseEnding && p.options.Drain == Nothing && ctx.Err() != nil:
 			return context.Cause(ctx)
 		case reached >= phaseEnding:
 			return ErrStopped

@@ -117,7 +117,8 @@ func TestOldestUnansweredOfTwoPools(t *testing.T) {
 	})
 }
 
-// Of two holds the shorter one has passed, and the longer one is released: the hold has not come to its limit.
+// Of two holds the shorter one has passed, and the longer one is released: the hold has not come to its
+// limit.
 func TestReleaseAfterAShorterHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()

@@ -78,8 +78,8 @@ type badDrop struct{ *priorityqueue.Queue[string] }
 
 func (badDrop) DropQueued() []string { panic("foreign") }
 
-// heldBack returns a queue that holds back all keys but one as long as that is held, and a pool over what wrap makes of
-// it, with a handler that returns when release is closed.
+// heldBack returns a queue that holds back all keys but one as long as that is held, and a pool over what
+// wrap makes of it, with a handler that returns when release is closed.
 func heldBack(n int, wrap func(*priorityqueue.Queue[string]) stringQueue) (p *worker.Pool[string], release chan struct{}) {
 	q := newPriorityQueue(priorityqueue.Config[string]{
 		Group: func(string) string { return "" },

@@ -13,8 +13,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// With KeepQueue a program that has lost its leadership runs again, with a new pool, and no key is lost. The failures of the
-// first pool count.
+// With KeepQueue a program that has lost its leadership runs again, with a new pool, and no key is lost. The
+// failures of the first pool count.
 func TestKeepQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()

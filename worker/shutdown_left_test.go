@@ -15,7 +15,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// TestLeft has keys that fail, wait, run or are refused when Run ends. A key is reported once, by what it is then.
+// TestLeft has keys that fail, wait, run or are refused when Run ends. A key is reported once, by what it is
+// then.
 func TestLeft(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -44,7 +45,8 @@ func TestLeft(t *testing.T) {
 				}
 				return errBroken
 			}, 0, "1 failed and not retried: fails"},
-		// What its handler wants again at once, while the queue takes none back, unless it comes again all the same.
+		// What its handler wants again at once, while the queue takes none back, unless it comes again all the
+		// same.
 		{"refused keys", []string{"again", "refused 2", "refused 1"}, options{Drain: worker.All},
 			func(_ context.Context, q stringQueue, key string, call int) error {
 				if key == "again" && call == 2 {
@@ -54,8 +56,8 @@ func TestLeft(t *testing.T) {
 				time.Sleep(time.Second)
 				return fmt.Errorf("soon: %w", worker.RequeueAfter(-time.Second))
 			}, 0, "2 queued and not started: refused 1, refused 2"},
-		// A handler that gives up because its context has ended has not used up its last attempt. Answers that do not depend
-		// on the context count as always.
+		// A handler that gives up because its context has ended has not used up its last attempt. Answers that do
+		// not depend on the context count as always.
 		{"interrupted last attempts", []string{"interrupted", "terminal"}, options{Workers: 2, MaxRetries: 1, DrainTimeout: time.Second},
 			func(ctx context.Context, _ stringQueue, key string, call int) error {
 				if call == 1 {
@@ -210,8 +212,8 @@ func (q slowDone) Done(key string) {
 	q.stringQueue.Done(key)
 }
 
-// Neither Run nor the watcher waits long for the Done of somebody else's queue. Its key is unfinished: it may have been added again, which
-// nobody will hear of. It is not stuck.
+// Neither Run nor the watcher waits long for the Done of somebody else's queue. Its key is unfinished: it may
+// have been added again, which nobody will hear of. It is not stuck.
 func TestDoneThatTakesLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
@@ -229,7 +231,8 @@ func TestDoneThatTakesLong(t *testing.T) {
 	})
 }
 
-// The key of a handler that was left behind was added again. Nobody handles it, and it must not stay in the queue, which somebody may drain.
+// The key of a handler that was left behind was added again. Nobody handles it, and it must not stay in the
+// queue, which somebody may drain.
 func TestKeyLeftBehindIsNotQueuedForever(t *testing.T) {
 	for name, hook := range map[string]func(context.Context, outcome){"returns": nil, "panics": func(context.Context, outcome) { panic("hook") }} {
 		t.Run(name, func(t *testing.T) {
@@ -248,8 +251,8 @@ func TestKeyLeftBehindIsNotQueuedForever(t *testing.T) {
 	}
 }
 
-// A key whose handler has returned is handed out again when it is Done, because it was added meanwhile. That is not forgotten if Run
-// ends in between.
+// A key whose handler has returned is handed out again when it is Done, because it was added meanwhile. That
+// is not forgotten if Run ends in between.
 func TestLeftHasAKeyThatIsNotYetDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()

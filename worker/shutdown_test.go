@@ -15,9 +15,9 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// sleeper returns a handler that takes as long as the key says, whatever becomes of its context, and
-// writes into the journal when it starts, when its context ends and when it returns. The key "obeys" returns when its
-// context ends, and "obeys late" two seconds later.
+// sleeper returns a handler that takes as long as the key says, whatever becomes of its context, and writes
+// into the journal when it starts, when its context ends and when it returns. The key "obeys" returns when
+// its context ends, and "obeys late" two seconds later.
 func sleeper(j *journal) handler {
 	return func(ctx context.Context, key string) error {
 		if strings.HasPrefix(key, "obeys") {
@@ -189,8 +189,8 @@ func TestStopBeforeRun(t *testing.T) {
 	})
 }
 
-// A fatal error ends Run as the end of its context does, and is what Run returns. Of several the first one counts, also
-// in the log.
+// A fatal error ends Run as the end of its context does, and is what Run returns. Of several the first one
+// counts, also in the log.
 func TestFatal(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		logger, logs := newLogger()

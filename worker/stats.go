@@ -208,7 +208,8 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	}
 	s.Name, s.Queue = t.options.Name, t.queueName
 	all := &t.mu.records
-	s.Failing, s.GivenUpKeys, s.GivenUpUnlisted, s.Looping = all.numFailing, all.givenUp.Len(), all.unlisted, all.numLooping
+	s.Failing, s.GivenUpKeys, s.GivenUpUnlisted, s.Looping = all.numFailing, all.givenUp.Len(), all.unlisted,
+		all.numLooping
 	s.Held, s.HeldToLimit = t.mu.holds.unfinished, t.mu.holds.toLimit
 	s.Busy = len(t.mu.running)
 	for _, e := range t.mu.running {

@@ -323,8 +323,8 @@ func TestInspectPoolWithAName(t *testing.T) {
 	})
 }
 
-// The name of a pool is that of its queue, and its provider the global one, unless Options say otherwise. (This
-// is the only test that sets the provider of the process.)
+// The name of a pool is that of its queue, and its provider the global one, unless Options say otherwise.
+// (This is the only test that sets the provider of the process.)
 func TestInspectPoolByDefault(t *testing.T) {
 	workqueue.SetProvider(statsProvider{globalMetrics})
 	metrics := globalMetrics

@@ -96,7 +96,8 @@ func (t *Tracker[T]) readStacks(calls []stuckCall[T]) {
 	defer t.mu.Unlock()
 	for i := range calls {
 		c := &calls[i]
-		if c.entry.current.callCtx == c.callCtx { // Otherwise it has ended, and the stack may be that of the next one.
+		// Otherwise it has ended, and the stack may be that of the next one.
+		if c.entry.current.callCtx == c.callCtx {
 			c.Stack = stacks[c.goroutine]
 			c.entry.current.Stack = c.Stack
 		}
@@ -140,7 +141,8 @@ func (e *Tracked[T]) noteGoroutine() {
 }
 
 func (t *Tracker[T]) reportStuck(c stuckCall[T]) {
-	attrs := []slog.Attr{slog.Any("key", c.Key), slog.Duration("running", c.Duration), slog.String("stack", c.Stack)}
+	attrs := []slog.Attr{slog.Any("key", c.Key), slog.Duration("running", c.Duration),
+		slog.String("stack", c.Stack)}
 	t.logger.LogAttrs(c.entry.base, slog.LevelWarn, "A handler is stuck", t.withCauses(attrs, c.Key)...)
 	if t.options.OnStuck != nil {
 		t.options.OnStuck(c.ctx, c.RunningKey)

@@ -207,8 +207,8 @@ func sleepFarDown(n int, d time.Duration) {
 	sleepFarDown(n-1, d)
 }
 
-// The report of a stuck handler has the stack of its goroutine alone, at most 8 KiB, also if there are very many others and if
-// an earlier handler has ended the worker's first goroutine. So has SnapshotKey.
+// The report of a stuck handler has the stack of its goroutine alone, at most 8 KiB, also if there are very
+// many others and if an earlier handler has ended the worker's first goroutine. So has SnapshotKey.
 func TestStackOfStuckHandlers(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		logs := new(logBuffer)
@@ -302,8 +302,8 @@ func TestStuckAmongVeryManyGoroutines(t *testing.T) {
 	})
 }
 
-// Stacks are read once, into 8 MiB for that many goroutines. A stack for which there is no room any more is not read again.
-// Of few goroutines there is room for all, however long.
+// Stacks are read once, into 8 MiB for that many goroutines. A stack for which there is no room any more is
+// not read again. Of few goroutines there is room for all, however long.
 func TestStuckWithLongStacks(t *testing.T) {
 	for _, n := range []int{60, 1000} {
 		testLongStacks(t, n)

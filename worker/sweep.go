@@ -27,7 +27,8 @@ func (t *Tracker[T]) isOver(key T, rec record[T]) bool {
 		n, _ := t.queue.Failures(key)
 		return n == 0
 	}
-	if rec.trouble == givenUp || rec.hold != nil || t.queue.ShuttingDown() { // A shutdown drops keys; Left must have them.
+	// A shutdown drops keys; Left must have them.
+	if rec.trouble == givenUp || rec.hold != nil || t.queue.ShuttingDown() {
 		return false
 	}
 	lately := t.options.Clock.Now().UnixNano()-rec.changed < int64(sweepEvery)

@@ -112,7 +112,8 @@ func (t *Tracker[T]) newTracked(base context.Context) *Tracked[T] {
 // prepare finds out what is known of the key, and makes the handler's context.
 func (e *Tracked[T]) prepare(key T) {
 	b := e.tracker
-	e.callState = callState[T]{result: Result[T]{Key: key}} // First: Done needs the key even if the queue panics below.
+	// First: Done needs the key even if the queue panics below.
+	e.callState = callState[T]{result: Result[T]{Key: key}}
 	failed, _ := b.queue.Failures(key)
 	if b.priorities != nil {
 		e.priority = b.priorities.PriorityOf(key)
@@ -173,7 +174,8 @@ const failTimeout = time.Second
 // fail lets the queue decide what becomes of the key.
 func (e *Tracked[T]) fail() {
 	b, r := e.tracker, &e.result
-	f := workqueue.Failure{Err: r.Err, AtLeast: r.After, MaxRetries: b.options.MaxRetries, Terminal: r.Next == NextGiveUp}
+	f := workqueue.Failure{Err: r.Err, AtLeast: r.After, MaxRetries: b.options.MaxRetries,
+		Terminal: r.Next == NextGiveUp}
 	if e.base.Err() != nil {
 		f.MaxRetries = UnlimitedRetries // The pool has ended, and the call may have failed only because of that.
 	}

@@ -25,8 +25,9 @@ type wallClock struct {
 func (c *wallClock) Now() time.Time                  { return time.Now().Add(time.Duration(c.set.Load())) }
 func (c *wallClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// A key fails, with an event every 20 ms, and the clock is set forward by an hour. It is given up when five delays, the
-// first of a second, were served, and not when five events have come. The delay during which the clock is set ends then.
+// A key fails, with an event every 20 ms, and the clock is set forward by an hour. It is given up when five
+// delays, the first of a second, were served, and not when five events have come. The delay during which the
+// clock is set ends then.
 func TestGiveUpWhenTheClockIsSetForward(t *testing.T) {
 	const delays = (1 + 2 + 4 + 8 + 16) * time.Second
 	for _, c := range []struct{ set, left time.Duration }{

@@ -80,8 +80,8 @@ func TestLogByDefault(t *testing.T) {
 	}
 }
 
-// A key that fails again and again is logged at its first failure, at each doubling of its attempts and when it is given up. When it has
-// succeeded it begins anew. The level Debug has every call.
+// A key that fails again and again is logged at its first failure, at each doubling of its attempts and when
+// it is given up. When it has succeeded it begins anew. The level Debug has every call.
 func TestLogOfAKeyThatFails(t *testing.T) {
 	for level, want := range map[slog.Level]string{
 		slog.LevelInfo: "W1 W2 W4 W8 W16 E20 W1 W2",
@@ -126,8 +126,8 @@ func TestLogOfAKeyThatFails(t *testing.T) {
 	}
 }
 
-// A key that fails without an end, and is added meanwhile, is logged rarely, also if the queue's limiter says how often it has
-// failed.
+// A key that fails without an end, and is added meanwhile, is logged rarely, also if the queue's limiter says
+// how often it has failed.
 func TestLogOfAKeyThatIsAddedWhileItFails(t *testing.T) {
 	for _, isPlain := range []bool{false, true} {
 		t.Run(fmt.Sprint("plain=", isPlain), func(t *testing.T) {

@@ -9,8 +9,9 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// The Stats with Ended are the last ones: Stats that are being read while the last call is counted, and then Run returns,
-// either do not say Ended or have the call. The test holds the lock that they wait for, and does what the pool would.
+// The Stats with Ended are the last ones: Stats that are being read while the last call is counted, and then
+// Run returns, either do not say Ended or have the call. The test holds the lock that they wait for, and does
+// what the pool would.
 func TestStatsWithEndedHaveTheLastCall(t *testing.T) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 	p := New(queue, func(context.Context, string) error { return nil }, Options[string]{})

@@ -109,7 +109,8 @@ func TestTracker(t *testing.T) {
 	})
 }
 
-// A call is found stuck, with its stack, and can be canceled. The goroutine that watches ends when there are no calls.
+// A call is found stuck, with its stack, and can be canceled. The goroutine that watches ends when there are
+// no calls.
 func TestTrackerStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
@@ -204,8 +205,9 @@ func TestNewTrackerWithoutSense(t *testing.T) {
 	worker.NewTracker(unset, options{})
 }
 
-// Tracker have as many workers as there are calls, and are over when the queue is shut down and has given out all it had. Keys that
-// fail and are removed from the queue are forgotten within about a minute, as in a pool.
+// Tracker have as many workers as there are calls, and are over when the queue is shut down and has given out
+// all it had. Keys that fail and are removed from the queue are forgotten within about a minute, as in a
+// pool.
 func TestStatsOfTracker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := priorityqueue.New(priorityqueue.Config[string]{})
@@ -282,7 +284,8 @@ func TestStatsOfTrackerWithEndedAreTheLast(t *testing.T) {
 	}
 }
 
-// A tracker finds out that a key that fails there has succeeded elsewhere. A queue that is not Extended must be made so.
+// A tracker finds out that a key that fails there has succeeded elsewhere. A queue that is not Extended must
+// be made so.
 func TestTrackerOfTwoPrograms(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		defer q.ShutDown()
@@ -330,7 +333,8 @@ func (q badQueue) Failures(key string) (int, time.Duration) {
 	return q.extended.Failures(key)
 }
 
-// What foreign code does on a goroutine of the tracker, where no caller could recover it, does not end the program.
+// What foreign code does on a goroutine of the tracker, where no caller could recover it, does not end the
+// program.
 func TestPanicsOnGoroutinesOfTracker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var bad bool

@@ -47,7 +47,8 @@ func (leased) Lease(ctx context.Context, _ string) (context.Context, context.Can
 	return context.WithCancel(ctx)
 }
 
-// overContextKinds runs a test with each way in which a handler's context can be made, over each queue that is notifying.
+// overContextKinds runs a test with each way in which a handler's context can be made, over each queue that
+// is notifying.
 func overContextKinds(t *testing.T, test func(t *testing.T, q stringQueue, o options)) {
 	t.Helper()
 	logger, _ := newLogger()
@@ -74,8 +75,8 @@ func overContextKinds(t *testing.T, test func(t *testing.T, q stringQueue, o opt
 	}
 }
 
-// However the handler's context was made, one of UntilAdded ends when the key is added again, each time that it is called, and the
-// handler's own does not. The key comes again at once, and has not failed.
+// However the handler's context was made, one of UntilAdded ends when the key is added again, each time that
+// it is called, and the handler's own does not. The key comes again at once, and has not failed.
 func TestUntilAdded(t *testing.T) {
 	overContextKinds(t, func(t *testing.T, q stringQueue, o options) {
 		start := time.Now()
@@ -378,7 +379,8 @@ func TestNotInterrupted(t *testing.T) {
 	})
 }
 
-// At the end of Run a key whose handler was interrupted is queued, or was refused by the queue, and is reported.
+// At the end of Run a key whose handler was interrupted is queued, or was refused by the queue, and is
+// reported.
 func TestInterruptedAtTheEnd(t *testing.T) {
 	for _, added := range []bool{true, false} {
 		for _, drain := range []worker.Drain{worker.Running, worker.All} {
@@ -481,8 +483,8 @@ func TestTrackerInterrupted(t *testing.T) {
 	})
 }
 
-// A key that loops and is then removed from the queue, without a word to the pool, does not loop any more once the pool looks:
-// at the key, or at all within a minute.
+// A key that loops and is then removed from the queue, without a word to the pool, does not loop any more
+// once the pool looks: at the key, or at all within a minute.
 func TestLoopingKeyIsRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{})
@@ -511,7 +513,8 @@ func TestLoopingKeyIsRemoved(t *testing.T) {
 	})
 }
 
-// A handler that waits in a loop, each time with a context of its own, has one goroutine more, and no memory for the waits that are over.
+// A handler that waits in a loop, each time with a context of its own, has one goroutine more, and no memory
+// for the waits that are over.
 func TestUntilAddedOfManyContexts(t *testing.T) {
 	overNotifying(t, func(t *testing.T, q notifying) {
 		const turns = 20_000

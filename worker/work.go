@@ -155,7 +155,8 @@ func (p *Pool[T]) giveBack(e *Tracked[T]) {
 	causes := p.queue.Causes(key)
 	p.addAfter(e, 0)
 	added = true
-	if len(causes.Last) > 0 && e.priority >= 0 { // An add with a cause has priority 0, and the higher one counts.
+	// An add with a cause has priority 0, and the higher one counts.
+	if len(causes.Last) > 0 && e.priority >= 0 {
 		// The queue takes Causes.First from the first cause that it gets. So it gets the oldest cause twice:
 		// first with that time, which may be before its own, and then as it is, which replaces it in Last.
 		oldest := causes.Last[0]

@@ -14,8 +14,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Keys that always fail are given up, whatever their limiter forgets by itself meanwhile: here each waits far longer for the
-// worker than for its delay.
+// Keys that always fail are given up, whatever their limiter forgets by itself meanwhile: here each waits far
+// longer for the worker than for its delay.
 func TestManyKeysAreGivenUp(t *testing.T) {
 	limiter := func() workqueue.TypedRateLimiter[string] {
 		return workqueue.NewTypedControllerRateLimiter[string](nil)
@@ -67,7 +67,8 @@ func TestAttemptsAfterALongHold(t *testing.T) {
 	}
 }
 
-// Events during and between the calls use up no retries of a priority queue either: only each delay that was served does.
+// Events during and between the calls use up no retries of a priority queue either: only each delay that was
+// served does.
 func TestEventsUseUpNoRetriesOfAPriorityQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := priorityqueue.New(priorityqueue.Config[string]{

@@ -105,7 +105,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// A key that fails is handled once more than MaxRetries, whatever its limiter counts, and then given up: it starts afresh.
+// A key that fails is handled once more than MaxRetries, whatever its limiter counts, and then given up: it
+// starts afresh.
 func TestMaxRetries(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -159,8 +160,8 @@ func TestMaxRetries(t *testing.T) {
 	}
 }
 
-// Success and RequeueAfter both end a row of failures, also those that the limiter has counted for others, and whether or not
-// it counts.
+// Success and RequeueAfter both end a row of failures, also those that the limiter has counted for others,
+// and whether or not it counts.
 func TestWhatForgets(t *testing.T) {
 	answers := []error{
 		errBroken, errBroken, worker.RequeueAfter(time.Second), errBroken, worker.Requeue{After: time.Second},

@@ -15,8 +15,8 @@ import (
 type brokenQueue struct {
 	name   string
 	caught []string
-	// bug changes methods of a correct queue, which has one entry a key and merges retries if merges is set. Without a bug,
-	// new builds the queue.
+	// bug changes methods of a correct queue, which has one entry a key and merges retries if merges is set.
+	// Without a bug, new builds the queue.
 	bug    func(q *hooked, c Config[string])
 	new    func(Config[string]) fifo
 	newAny func(Config[any]) workqueue.TypedInterface[any]

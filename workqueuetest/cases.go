@@ -17,10 +17,12 @@ var orderCase = bubbled("Order", "Keys come in the order in which they became qu
 
 // functionCases are too long or too unusual for a script.
 var functionCases = []testCase{
-	bubbled("ManyDelays", "Keys come in the order of their times, whatever the order of the adds.", tryManyDelays),
+	bubbled("ManyDelays", "Keys come in the order of their times, whatever the order of the adds.",
+		tryManyDelays),
 	bubbled("UnhashableKey", "With an unhashable key every method panics with the name of the type, and the queue is unharmed.", func(r *run) {
 		r.tryBadKeys(true, map[string]any{
-			"[]int": []int{1}, "map[string]int": map[string]int{}, "func()": func() {}, "[]string": structOfAny{[]string{}},
+			"[]int": []int{1}, "map[string]int": map[string]int{}, "func()": func() {},
+			"[]string": structOfAny{[]string{}},
 		})
 	}),
 	bubbled("KeyUnequalToItself", "With a key that is not equal to itself every method panics with the name of the type, and the queue is unharmed.", func(r *run) {
@@ -29,10 +31,12 @@ var functionCases = []testCase{
 			"workqueuetest.structOfAny": structOfAny{math.NaN()},
 		})
 	}),
-	bubbled("KeysOfManyTypes", "Keys of an interface type are equal if their types and values are.", tryKeysOfManyTypes),
+	bubbled("KeysOfManyTypes", "Keys of an interface type are equal if their types and values are.",
+		tryKeysOfManyTypes),
 
 	unbubbled("IdleQueueIsGarbage", "A queue without references is garbage, with its keys, even if it was not shut down.", tryIdleQueueIsGarbage),
-	unbubbled("ProcessedKeysAreGarbage", "A queue does not keep alive what the keys that have left it point to.", tryProcessedKeysAreGarbage),
+	unbubbled("ProcessedKeysAreGarbage",
+		"A queue does not keep alive what the keys that have left it point to.", tryProcessedKeysAreGarbage),
 	unbubbled("MemoryIsGivenBack", "After a burst of keys a queue gives memory back.", tryMemoryIsGivenBack),
 }
 
@@ -100,7 +104,8 @@ func (r *run) newAny() anyQueue {
 
 type structOfAny struct{ field any }
 
-// tryBadKeys calls each method with each bad key. The panic must name the type, which is the key's index in bad.
+// tryBadKeys calls each method with each bad key. The panic must name the type, which is the key's index in
+// bad.
 func (r *run) tryBadKeys(wantRuntimeError bool, bad map[string]any) {
 	q := r.newAny()
 	r.atEnd(q.ShutDown)
@@ -234,7 +239,8 @@ func tryMemoryIsGivenBack(r *run) {
 		}
 		processAll(q, n)
 		if kept := testkit.Heap() - before; kept > most {
-			r.Fatalf("round %d: %d KiB are kept after %d keys were processed, at most %d are allowed", round, kept>>10, n, most>>10)
+			r.Fatalf("round %d: %d KiB are kept after %d keys were processed, at most %d are allowed", round,
+				kept>>10, n, most>>10)
 		}
 	}
 	runtime.KeepAlive(q)

@@ -7,8 +7,9 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// FuzzQueue reads a call from every two bytes of the script, and makes the calls on a rate-limiting queue on a fake clock
-// and on the model. The first byte chooses whether delays go through AddRateLimited, and whether there are metrics.
+// FuzzQueue reads a call from every two bytes of the script, and makes the calls on a rate-limiting queue on
+// a fake clock and on the model. The first byte chooses whether delays go through AddRateLimited, and whether
+// there are metrics.
 func FuzzQueue(f *testing.F) {
 	f.Fuzz(func(t *testing.T, script []byte) {
 		if len(script) == 0 {

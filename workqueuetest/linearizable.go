@@ -21,7 +21,8 @@ import (
 var linearizableCases = []testCase{
 	unbubbled("Linearizable", "Concurrent calls have the effects of calls made one after another, each at some moment between its beginning and its end.",
 		func(r *run) { r.tryLinearizable(false) }),
-	unbubbled("LinearizableWithUnmatchedDone", "The same is true if Done is called for keys that another worker holds, or none.",
+	unbubbled("LinearizableWithUnmatchedDone",
+		"The same is true if Done is called for keys that another worker holds, or none.",
 		func(r *run) { r.tryLinearizable(true) }),
 }
 
@@ -55,8 +56,8 @@ func (m slowFIFO) step(c fifoCall, result string) (bool, slowFIFO) {
 	return true, m
 }
 
-// history records calls. It numbers the beginnings and ends of calls instead of reading a clock, whose resolution
-// could make calls seem to overlap.
+// history records calls. It numbers the beginnings and ends of calls instead of reading a clock, whose
+// resolution could make calls seem to overlap.
 type history struct {
 	events atomic.Int64
 	mu     sync.Mutex
@@ -86,7 +87,8 @@ func (h *history) String() string {
 	var b strings.Builder
 	for _, c := range h.calls {
 		in := c.Input.(fifoCall)
-		fmt.Fprintf(&b, "%3d to %3d, goroutine %d: %s(%s) %s\n", c.Call, c.Return, c.ClientId, in.method, in.key, c.Output)
+		fmt.Fprintf(&b, "%3d to %3d, goroutine %d: %s(%s) %s\n", c.Call, c.Return, c.ClientId, in.method, in.key,
+			c.Output)
 	}
 	return b.String()
 }
@@ -115,8 +117,8 @@ func (r *run) tryLinearizable(unmatchedDone bool) {
 	}
 }
 
-// makeHistory lets a few goroutines make a few calls each on a new queue, concurrently. In some rounds one of them
-// shuts the queue down; in the others that happens at the end.
+// makeHistory lets a few goroutines make a few calls each on a new queue, concurrently. In some rounds one of
+// them shuts the queue down; in the others that happens at the end.
 func (r *run) makeHistory(round int, unmatchedDone bool, h *history) {
 	const producers, workers, calls = 2, 2, 8
 	q := r.queue(Config[string]{})

@@ -30,7 +30,8 @@ func (m *slowFIFO) drained() bool { return m.held == "" && (m.queued == "" || m.
 // empty reports whether nothing can be got.
 func (m *slowFIFO) empty() bool { return m.queued == "" || m.down && m.shared }
 
-// add returns whether it changed anything. Shutting down a shared queue ends that only when all workers are done.
+// add returns whether it changed anything. Shutting down a shared queue ends that only when all workers are
+// done.
 func (m *slowFIFO) add(key string) bool {
 	if m.down && (!m.shared || m.held == "") || strings.Contains(m.dirty, key) {
 		return false
@@ -195,7 +196,8 @@ var modelCases = []testCase{
 		func(r *run) { r.tryModel(modelOptions{ties: true, shutDown: true}) }),
 }
 
-// modelOptions choose the steps of random scripts. With ties, keys are often due at the same time, and never otherwise.
+// modelOptions choose the steps of random scripts. With ties, keys are often due at the same time, and never
+// otherwise.
 type modelOptions struct {
 	shutDown, unmatchedDone, ties   bool
 	delays, contexts, clockGoesBack bool // as the queue can
@@ -237,7 +239,8 @@ func (m modelOptions) step(n int, kind string, key int, d time.Duration) string 
 	return kind
 }
 
-// draw draws a script. Rapid leaves out some steps and simplifies others, until the shortest that still fails is left.
+// draw draws a script. Rapid leaves out some steps and simplifies others, until the shortest that still fails
+// is left.
 func (m modelOptions) draw(t *rapid.T) []string {
 	n := 0
 	one := rapid.Custom(func(t *rapid.T) string {

@@ -19,7 +19,8 @@ func (s script) try(r *run) {
 	}
 	parts := strings.Split(s.steps, " | ")
 	for _, steps := range parts {
-		if r.suite.NoMetrics && (strings.Contains(steps, "metrics") || strings.Contains(steps, "unnamed")) && !strings.Contains(steps, "added") {
+		if r.suite.NoMetrics && (strings.Contains(steps, "metrics") || strings.Contains(steps, "unnamed")) &&
+			!strings.Contains(steps, "added") {
 			r.skip("the queue makes no metrics")
 		}
 		q := r.queue(Config[string]{})
@@ -96,7 +97,8 @@ func (r *run) play(steps string, way int) {
 	p.compare()
 }
 
-// letTimePass are the steps that do. All others must not wait for the clock. (A shared queue may wait for its server.)
+// letTimePass are the steps that do. All others must not wait for the clock. (A shared queue may wait for its
+// server.)
 var letTimePass = []string{"pass", "jump", "sleep", "deadline", "giveup"}
 
 // player plays a script on a queue, and does the same to a model.
@@ -320,7 +322,8 @@ func (p *player) retry(key string, d time.Duration) {
 	}
 }
 
-// fail calls Fail of a key that a worker holds. The words are "least=1m" for AtLeast, "max=2" for MaxRetries and "terminal".
+// fail calls Fail of a key that a worker holds. The words are "least=1m" for AtLeast, "max=2" for MaxRetries
+// and "terminal".
 func (p *player) fail(key string, d time.Duration, words []string) {
 	f := workqueue.Failure{Err: errFailed}
 	for _, word := range words {
@@ -378,7 +381,8 @@ func (p *player) wantAgain(key, want string) {
 	}
 }
 
-// find looks for a key by SnapshotKey, SnapshotKeys and Snapshot. Its state is "none" if it is not in the queue.
+// find looks for a key by SnapshotKey, SnapshotKeys and Snapshot. Its state is "none" if it is not in the
+// queue.
 func (p *player) find(key, want string) {
 	e := p.q.(extended)
 	state := func(found bool, k workqueue.KeySnapshot[string]) string {
@@ -423,8 +427,8 @@ func (p *player) done(keys ...string) {
 	}
 }
 
-// giveUp makes a call with a context that is canceled or, if words is a time, has a deadline then, until which the call
-// must wait. It returns the errors of the call and of the context.
+// giveUp makes a call with a context that is canceled or, if words is a time, has a deadline then, until
+// which the call must wait. It returns the errors of the call and of the context.
 func (p *player) giveUp(words []string, what string, f func(context.Context) error) (got, want error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -477,7 +481,8 @@ func (p *player) serve() {
 			continue
 		}
 		g := c.mustReturn(p.when)
-		if g.err == nil && g.key == "" || g.err != nil && (g.err != workqueue.ErrShutDown || !p.model.down || g.key != "") {
+		if g.err == nil && g.key == "" || g.err != nil &&
+			(g.err != workqueue.ErrShutDown || !p.model.down || g.key != "") {
 			p.Fatalf("%s: %s = %q, %v", p.when, c.what, g.key, g.err)
 		}
 		keys = append(keys, g.key)
@@ -506,7 +511,8 @@ func (p *player) wantEnded(want error) {
 const queueName = "conformance"
 
 func (p *player) wantMetrics(words []string) {
-	want := testkit.Values{"depth": 0, "adds": 0, "latency": 0, "work": 0, "unfinished": 0, "longest": 0, "retries": 0}
+	want := testkit.Values{"depth": 0, "adds": 0, "latency": 0, "work": 0, "unfinished": 0, "longest": 0,
+		"retries": 0}
 	for _, word := range words {
 		metric, value, _ := strings.Cut(word, "=")
 		if want[metric] = value; metric == "latency" || metric == "work" {

@@ -28,10 +28,11 @@ const seedVariable = "WORKQUEUE_SEED"
 // forever is the virtual time after which a case is considered blocked. No case takes as long.
 const forever = 1000 * time.Hour
 
-// run is one run of a case. It collects failures instead of reporting them to the test, because some cases are expected
-// to fail. Its methods are safe for concurrent use.
+// run is one run of a case. It collects failures instead of reporting them to the test, because some cases
+// are expected to fail. Its methods are safe for concurrent use.
 //
-// A case ends when it returns or calls Fatalf or skip. Then its queues are shut down, and all goroutines must end.
+// A case ends when it returns or calls Fatalf or skip. Then its queues are shut down, and all goroutines must
+// end.
 type run struct {
 	suite *Suite
 	t     *testing.T // for bubbles
@@ -102,7 +103,8 @@ func (r *run) outcome() outcome {
 	return r.mu.outcome
 }
 
-// bubbled runs f in a bubble, and then ends what f has started. If goroutines are left after that, the bubble panics.
+// bubbled runs f in a bubble, and then ends what f has started. If goroutines are left after that, the bubble
+// panics.
 func (r *run) bubbled(f func()) {
 	r.within(testkit.Patience, func() {
 		var bubble string
@@ -141,8 +143,8 @@ func (r *run) unbubbled(f func()) {
 	}
 }
 
-// within runs f in a goroutine, and waits for it, but no longer than d: virtual time in a bubble, real time outside. Then
-// f is abandoned, because nothing can end a goroutine that waits for a mutex.
+// within runs f in a goroutine, and waits for it, but no longer than d: virtual time in a bubble, real time
+// outside. Then f is abandoned, because nothing can end a goroutine that waits for a mutex.
 func (r *run) within(d time.Duration, f func(), stacks func() []byte) {
 	done := make(chan struct{})
 	go func() {

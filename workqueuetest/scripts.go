@@ -38,9 +38,9 @@ package workqueuetest
 //	metrics depth=2 latency=1,3   the metrics have these values, or observed these times, and the others none
 //	unnamed      the queue has no name, and therefore no metrics
 //
-// After each of them, and an hour after the last, the queue must look as the model does, and its limiter must have been
-// asked for nothing else. What follows a | is played on another queue. Of several such parts, those are left out that need
-// what the queue lacks.
+// After each of them, and an hour after the last, the queue must look as the model does, and its limiter must
+// have been asked for nothing else. What follows a | is played on another queue. Of several such parts, those
+// are left out that need what the queue lacks.
 type script struct{ name, promise, steps string }
 
 var scripts = []script{
@@ -81,7 +81,8 @@ var scripts = []script{
 		"add a; take a; end; end; endall; endall"},
 	{"ShutDownWakesGetters", "A shutdown wakes every getter that waits for a key.",
 		"wait 5; end"},
-	// In client-go a drain waits for held keys only (kubernetes/kubernetes#141079), and one of several drains is woken.
+	// In client-go a drain waits for held keys only (kubernetes/kubernetes#141079), and one of several drains is
+	// woken.
 	{"DrainWaitsForQueuedKeys", "A drain waits for queued keys, even if no worker holds any.",
 		"add a b; end; hold a; done a; take b"},
 	{"DrainWaitsForHeldKeys", "A drain waits for the keys that workers hold.",

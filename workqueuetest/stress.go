@@ -17,8 +17,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// The cases of this file run outside of bubbles, in real time, so that goroutines really run at once and the race
-// detector sees them. The seed repeats the random calls, but not the order in which goroutines run.
+// The cases of this file run outside of bubbles, in real time, so that goroutines really run at once and the
+// race detector sees them. The seed repeats the random calls, but not the order in which goroutines run.
 
 var stressCases = []testCase{
 	stress("StressEveryAddIsProcessed", "With many producers and workers, delays, failures and retries, no two workers hold a key at once, and the last version of every key is processed.",
@@ -27,7 +27,8 @@ var stressCases = []testCase{
 		func(r *run, random *rand.Rand) { r.stressVersions(random, true) }),
 	stress("StressCancel", "When a getter gives up at the moment at which a key arrives, it has the key, or another getter gets it.", (*run).stressCancel),
 	stress("StressDrain", "Several drains, with and without a limit, race with workers, keys that come due, and ShutDown. Each returns, and its result is true.", (*run).stressDrain),
-	stress("StressEveryMethod", "All methods may be called at once, and in the end nothing is left.", (*run).stressEveryMethod),
+	stress("StressEveryMethod", "All methods may be called at once, and in the end nothing is left.",
+		(*run).stressEveryMethod),
 	stress("StressClock", "When a fake clock is stepped at any moment, each delayed key comes once, and not before its time.", (*run).stressClock),
 }
 
@@ -78,8 +79,8 @@ type versions struct {
 	}
 }
 
-// handle is what a worker does between Get and Done. It takes some time, so that adds happen meanwhile, and fails now
-// and then.
+// handle is what a worker does between Get and Done. It takes some time, so that adds happen meanwhile, and
+// fails now and then.
 func (v *versions) handle(name string, random *rand.Rand) {
 	n, _ := strconv.Atoi(name)
 	key := &v.keys[n]
@@ -135,12 +136,13 @@ func (v *versions) allSeen() bool {
 	return true
 }
 
-// stressVersions lets producers add versions of a few keys while workers process them. With early, the queue is shut
-// down meanwhile.
+// stressVersions lets producers add versions of a few keys while workers process them. With early, the queue
+// is shut down meanwhile.
 func (r *run) stressVersions(random *rand.Rand, early bool) {
 	// Few adds, because a lost add only shows if it was the last one of its key.
 	const producers, workers, adds = 3, 4, 30
-	q := r.queue(Config[string]{RateLimiter: workqueue.NewTypedItemFastSlowRateLimiter[string](time.Microsecond, 50*time.Microsecond, 3)})
+	q := r.queue(Config[string]{RateLimiter: workqueue.NewTypedItemFastSlowRateLimiter[string](time.Microsecond,
+		50*time.Microsecond, 3)})
 	v := &versions{r: r, q: q, dropsDelayed: early}
 	producing, working := group{r: r}, group{r: r}
 	for range workers {
@@ -161,7 +163,8 @@ func (r *run) stressVersions(random *rand.Rand, early bool) {
 		}
 	} else {
 		producing.Wait()
-		testkit.Eventually(r, "workers see the last version of every key, also of delayed ones", func() bool { return r.Failed() || v.allSeen() })
+		testkit.Eventually(r, "workers see the last version of every key, also of delayed ones",
+			func() bool { return r.Failed() || v.allSeen() })
 	}
 	v.ending.Store(true)
 	q.ShutDownWithDrain()
@@ -295,7 +298,8 @@ func randomCalls(q fifo, random *rand.Rand) map[string]func(key string) {
 }
 
 func (r *run) stressEveryMethod(random *rand.Rand) {
-	c := Config[string]{RateLimiter: workqueue.NewTypedItemFastSlowRateLimiter[string](time.Microsecond, time.Millisecond, 3)}
+	c := Config[string]{RateLimiter: workqueue.NewTypedItemFastSlowRateLimiter[string](time.Microsecond,
+		time.Millisecond, 3)}
 	m := &testkit.Recorder{}
 	if !r.suite.NoMetrics {
 		c.Name, c.MetricsProvider = queueName, m
@@ -331,8 +335,8 @@ func (r *run) stressClock(random *rand.Rand) {
 	}
 	c := testkit.NewFakeClock()
 	q := need[delaying](r, r.queue(Config[string]{Clock: c}), Delays)
-	// steps is held while the clock is stepped, so that the times in due are right. The queue does not use it: for the
-	// queue the clock may change at any moment.
+	// steps is held while the clock is stepped, so that the times in due are right. The queue does not use it:
+	// for the queue the clock may change at any moment.
 	var steps sync.Mutex
 	var due [keys]time.Time
 	var came atomic.Int32
@@ -379,7 +383,8 @@ func (r *run) stressClock(random *rand.Rand) {
 	// Step to the last due time and no further: a queue that started its timer while the clock was stepped, and
 	// therefore sleeps too long, would never wake.
 	c.Step(max(0, latest.Sub(c.Now())))
-	testkit.Eventually(r, "every key comes once the clock reads the last one's time", func() bool { return came.Load() >= keys })
+	testkit.Eventually(r, "every key comes once the clock reads the last one's time",
+		func() bool { return came.Load() >= keys })
 	q.ShutDown()
 	working.Wait()
 }

@@ -8,8 +8,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Config says how to build the queue for a case. A queue may ignore fields that it has no use for; declare that in
-// the [Suite].
+// Config says how to build the queue for a case. A queue may ignore fields that it has no use for; declare
+// that in the [Suite].
 type Config[T comparable] struct {
 	// Name and MetricsProvider are set if the case checks metrics. A queue without a name must not have any.
 	Name            string
@@ -20,49 +20,51 @@ type Config[T comparable] struct {
 	RateLimiter workqueue.TypedRateLimiter[T]
 }
 
-// Suite describes how to build a queue, and what it does not promise. New is required. The zero values of all other
-// fields stand for a queue that keeps the whole contract.
+// Suite describes how to build a queue, and what it does not promise. New is required. The zero values of all
+// other fields stand for a queue that keeps the whole contract.
 type Suite struct {
-	// New builds an empty queue. The suite tests it as a [workqueue.ExtendedRateLimiting]. A case that needs what the queue
-	// lacks fails, unless Lacks names it.
+	// New builds an empty queue. The suite tests it as a [workqueue.ExtendedRateLimiting]. A case that needs
+	// what the queue lacks fails, unless Lacks names it.
 	New func(Config[string]) workqueue.TypedInterface[string]
 
-	// NewAny builds the same queue for keys of any type. The cases about unhashable keys and about garbage need it.
+	// NewAny builds the same queue for keys of any type. The cases about unhashable keys and about garbage need
+	// it.
 	NewAny func(Config[any]) workqueue.TypedInterface[any]
 
-	// Check, unless nil, is called while no method of the queue runs. It returns an error if the queue violates one of
-	// its own invariants.
+	// Check, unless nil, is called while no method of the queue runs. It returns an error if the queue violates
+	// one of its own invariants.
 	Check func(workqueue.TypedInterface[string]) error
 
-	// IgnoresClock declares that the queue only uses the real clock. Most cases run in a bubble of testing/synctest,
-	// where the real clock is virtual too.
+	// IgnoresClock declares that the queue only uses the real clock. Most cases run in a bubble of
+	// testing/synctest, where the real clock is virtual too.
 	IgnoresClock bool
-	// NoMetrics declares that the queue makes no metrics of the MetricsProvider. (The provider of the cases about AddedAt is
-	// a [workqueue.StatsProvider], by which the queue must keep times.)
+	// NoMetrics declares that the queue makes no metrics of the MetricsProvider. (The provider of the cases
+	// about AddedAt is a [workqueue.StatsProvider], by which the queue must keep times.)
 	NoMetrics bool
 	// PartialStats declares that only Queued is right in the queue's Stats.
 	PartialStats bool
-	// OneEntry declares that the queue has one entry per key: of all adds since the key was handed out, the one with
-	// the earliest time counts. An Add of a waiting key then cancels its delay, and AddAfter does nothing for a key
-	// that is queued or will be queued by Done. In a queue without OneEntry the delay goes on, and the key comes again
-	// at its time.
+	// OneEntry declares that the queue has one entry per key: of all adds since the key was handed out, the one
+	// with the earliest time counts. An Add of a waiting key then cancels its delay, and AddAfter does nothing
+	// for a key that is queued or will be queued by Done. In a queue without OneEntry the delay goes on, and the
+	// key comes again at its time.
 	OneEntry bool
-	// MergesRetries declares that AddRateLimited need not ask the limiter if the key waits already. The key comes after
-	// the limiter's first answer or an earlier one.
+	// MergesRetries declares that AddRateLimited need not ask the limiter if the key waits already. The key
+	// comes after the limiter's first answer or an earlier one.
 	MergesRetries bool
-	// Shared declares that several processes share the queue, on a server whose clock counts. A shutdown concerns this
-	// process alone: Get hands out nothing more, and what is queued or waits stays. Drains wait for the keys that are
-	// held, and what is added until then is queued. Keys that are due at the same time come in any order.
+	// Shared declares that several processes share the queue, on a server whose clock counts. A shutdown
+	// concerns this process alone: Get hands out nothing more, and what is queued or waits stays. Drains wait
+	// for the keys that are held, and what is added until then is queued. Keys that are due at the same time
+	// come in any order.
 	Shared bool
 
-	// Known maps the cases that the queue is known to fail to the reasons. Such a case runs, and fails the test only
-	// if the queue passes it.
+	// Known maps the cases that the queue is known to fail to the reasons. Such a case runs, and fails the test
+	// only if the queue passes it.
 	Known map[string]string
-	// Skip maps the cases that must not run to the reasons. Prefer Known; Skip is for cases whose result differs from
-	// run to run.
+	// Skip maps the cases that must not run to the reasons. Prefer Known; Skip is for cases whose result differs
+	// from run to run.
 	Skip map[string]string
-	// Lacks maps what the queue lacks to the reasons: [Delays] and the other constants. Cases that need it are skipped. It is
-	// an error to name what no case misses.
+	// Lacks maps what the queue lacks to the reasons: [Delays] and the other constants. Cases that need it are
+	// skipped. It is an error to name what no case misses.
 	Lacks map[string]string
 }
 
@@ -75,28 +77,34 @@ const (
 	AnyKeys  = "NewAny"
 )
 
-// notIfShared are the cases that a queue with [Suite].Shared cannot pass, by the reason. Those whose names begin with
-// Shared take their place.
+// notIfShared are the cases that a queue with [Suite].Shared cannot pass, by the reason. Those whose names
+// begin with Shared take their place.
 var notIfShared = map[string][]string{
 	"shutdown concerns this process alone: what is queued or waits is for the others": {
-		"GetAfterShutDown", "ShutDownEndsDrain", "ShutDownDropsWaiting", "ShutDownContextGivesUp", "DrainWaitsForQueuedKeys",
-		"DrainWaitsForHeldKeys", "DrainWaitsForKeysAddedWhileHeld", "EveryDrainEnds", "AddAfterShutDownOfWaitingKey",
-		"ModelWithShutDown", "ModelWithTies", "StressShutDown", "StressDrain", "NothingWaitsForWorkers", "DropQueued",
+		"GetAfterShutDown", "ShutDownEndsDrain", "ShutDownDropsWaiting", "ShutDownContextGivesUp",
+		"DrainWaitsForQueuedKeys",
+		"DrainWaitsForHeldKeys", "DrainWaitsForKeysAddedWhileHeld", "EveryDrainEnds",
+		"AddAfterShutDownOfWaitingKey",
+		"ModelWithShutDown", "ModelWithTies", "StressShutDown", "StressDrain", "NothingWaitsForWorkers",
+		"DropQueued",
 	},
 	"a Done may come while the Get of its key is under way: the server has handed it out, and this process does not know yet": {
 		"LinearizableWithUnmatchedDone",
 	},
-	"what a handler adds after shutdown is for the other processes": {"AddAfterShutDown", "AddRateLimitedAfterShutDown", "FailAfterShutDown"},
-	"the clock is the server's":                                     {"FakeClock", "NoTimerWhileIdle", "ClockJumpsBack", "ClockJumpsForward"},
-	"keys that are due at once come in any order":                   {"AddAfterTies"},
-	"keys are on the server":                                        {"IdleQueueIsGarbage", "ProcessedKeysAreGarbage", "MemoryIsGivenBack"},
+	"what a handler adds after shutdown is for the other processes": {"AddAfterShutDown",
+		"AddRateLimitedAfterShutDown", "FailAfterShutDown"},
+	"the clock is the server's": {"FakeClock", "NoTimerWhileIdle",
+		"ClockJumpsBack", "ClockJumpsForward"},
+	"keys that are due at once come in any order": {"AddAfterTies"},
+	"keys are on the server": {"IdleQueueIsGarbage",
+		"ProcessedKeysAreGarbage", "MemoryIsGivenBack"},
 }
 
-// Run tests whether the queues that newQueue builds keep the whole contract, each case in a subtest. It takes a few
-// seconds.
+// Run tests whether the queues that newQueue builds keep the whole contract, each case in a subtest. It takes
+// a few seconds.
 //
-// Use [Suite.Run] for a queue with fewer methods than a TypedRateLimitingInterface, for one that keeps only some of the
-// contract, and to test keys of other types as well.
+// Use [Suite.Run] for a queue with fewer methods than a TypedRateLimitingInterface, for one that keeps only
+// some of the contract, and to test keys of other types as well.
 func Run(t *testing.T, newQueue func(Config[string]) workqueue.TypedRateLimitingInterface[string]) {
 	t.Helper()
 	Suite{
@@ -105,9 +113,9 @@ func Run(t *testing.T, newQueue func(Config[string]) workqueue.TypedRateLimiting
 	}.Run(t)
 }
 
-// Run tests the queues that s.New builds, each case in a subtest of its name. A call that blocks forever and a panic on
-// the caller's goroutine are failures like others: the remaining cases still run, beside the goroutines that block. A
-// panic on one of the queue's own goroutines ends the process, as in any program.
+// Run tests the queues that s.New builds, each case in a subtest of its name. A call that blocks forever and
+// a panic on the caller's goroutine are failures like others: the remaining cases still run, beside the
+// goroutines that block. A panic on one of the queue's own goroutines ends the process, as in any program.
 func (s Suite) Run(t *testing.T) {
 	t.Helper()
 	all := cases()
@@ -156,7 +164,8 @@ func (s Suite) report(t *testing.T, c testCase, seed uint64, o outcome) {
 	case len(o.failures) > 0 && known:
 		t.Logf("fails as it is known to (%s):\n%s", why, o)
 	case len(o.failures) > 0:
-		t.Errorf("promised: %s\nseen: %s\nrepeat: %s=%d go test -run '^%s$'", c.Promise, o, seedVariable, seed, t.Name())
+		t.Errorf("promised: %s\nseen: %s\nrepeat: %s=%d go test -run '^%s$'", c.Promise, o, seedVariable, seed,
+			t.Name())
 	case o.lacks != "":
 		if why, named := s.Lacks[o.lacks]; named {
 			t.Skipf("the queue lacks %s: %s", o.lacks, why)

@@ -6,8 +6,9 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// Wraps fails t unless wrapper, which was made of inner, has each interface of package workqueue's contract that inner has.
-// Every wrapper is an [workqueue.Extended], whatever inner is, and one with a limiter an [workqueue.ExtendedRateLimiting].
+// Wraps fails t unless wrapper, which was made of inner, has each interface of package workqueue's contract
+// that inner has. Every wrapper is an [workqueue.Extended], whatever inner is, and one with a limiter an
+// [workqueue.ExtendedRateLimiting].
 func Wraps[T comparable](t testing.TB, wrapper, inner workqueue.TypedInterface[T]) {
 	t.Helper()
 	has := func(what string, inInner, inWrapper bool) {

@@ -40,5 +40,6 @@ func main() {
 
 // calledByVet reports whether these are the arguments with which go vet calls a tool.
 func calledByVet(args []string) bool {
-	return strings.HasPrefix(args[0], "-V") || args[0] == "-flags" || strings.HasSuffix(args[len(args)-1], ".cfg")
+	return strings.HasPrefix(args[0], "-V") || args[0] == "-flags" ||
+		strings.HasSuffix(args[len(args)-1], ".cfg")
 }

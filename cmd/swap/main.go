@@ -1,19 +1,21 @@
-// Command swap tries github.com/keyedqueue/workqueue on a whole program that uses client-go's work queue, itself or
-// through its libraries, and leaves the program's own files alone. In the directory of any module:
+// Command swap tries github.com/keyedqueue/workqueue on a whole program that uses client-go's work queue,
+// itself or through its libraries, and leaves the program's own files alone. In the directory of any module:
 //
 //	go run github.com/keyedqueue/workqueue/cmd/swap@latest
 //	go test -modfile=swap.mod ./...
 //	go build -modfile=swap.mod ./...
 //
-// It writes a copy of the client-go version that the program builds with to .swap, and swap.mod and swap.sum, which
-// are the module's go.mod and go.sum with that copy in client-go's place. The copy's util/workqueue is replaced with
-// one in which every name stands for ours: types are aliases, functions are variables or call ours. So informers, leader election,
-// controller-runtime and the program itself run on our queues, and metrics registered with client-go's SetProvider,
-// as component-base and controller-runtime do, see them. (It names the packages that do so: a program that changes its
-// imports needs the provider of this project as well.)
+// It writes a copy of the client-go version that the program builds with to .swap, and swap.mod and swap.sum,
+// which are the module's go.mod and go.sum with that copy in client-go's place. The copy's util/workqueue is
+// replaced with one in which every name stands for ours: types are aliases, functions are variables or call
+// ours. So informers, leader election, controller-runtime and the program itself run on our queues, and
+// metrics registered with client-go's SetProvider, as component-base and controller-runtime do, see them. (It
+// names the packages that do so: a program that changes its imports needs the provider of this project as
+// well.)
 //
-// Every client-go from v0.31 on is supported, and so are replace directives (also of client-go), vendor directories
-// and workspaces: swap prints the commands to use. Run it again after a change of go.mod. To clean up:
+// Every client-go from v0.31 on is supported, and so are replace directives (also of client-go), vendor
+// directories and workspaces: swap prints the commands to use. Run it again after a change of go.mod. To
+// clean up:
 //
 //	go run github.com/keyedqueue/workqueue/cmd/swap@latest -remove
 package main
@@ -56,13 +58,15 @@ func run(args []string, stdout, stderr io.Writer) error {
 		flags.PrintDefaults()
 	}
 	version := flags.String("version", "latest", "`version` of github.com/keyedqueue/workqueue to use")
-	replace := flags.String("replace", "", "use the checkout of github.com/keyedqueue/workqueue in this `directory`")
+	replace := flags.String("replace", "",
+		"use the checkout of github.com/keyedqueue/workqueue in this `directory`")
 	remove := flags.Bool("remove", false, "remove swap.mod, swap.sum and .swap")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if flags.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q: swap works on the module of the current directory (see -h)", flags.Arg(0))
+		return fmt.Errorf("unexpected argument %q: swap works on the module of the current directory (see -h)",
+			flags.Arg(0))
 	}
 	dir, err := os.Getwd()
 	if err != nil {

@@ -11,8 +11,9 @@ import (
 	"strings"
 )
 
-// providerNote says which packages set client-go's provider of metrics, or is empty. Swapped, they see the queues; a program whose
-// imports are changed needs the queue's own provider. (cmd/queuevet finds one that lacks it.)
+// providerNote says which packages set client-go's provider of metrics, or is empty. Swapped, they see the
+// queues; a program whose imports are changed needs the queue's own provider. (cmd/queuevet finds one that
+// lacks it.)
 func (p *program) providerNote() (string, error) {
 	out, err := p.swapped().run("list", "-e", "-deps", "-f",
 		`{{range .Imports}}{{if eq . "`+workqueuePath+`"}}{{range $.GoFiles}}{{$.ImportPath}}	{{$.Dir}}	{{.}}
@@ -26,7 +27,8 @@ func (p *program) providerNote() (string, error) {
 		if len(fields) != 3 || len(setters) > 0 && setters[len(setters)-1] == fields[0] {
 			continue
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(fields[1], fields[2]), nil, parser.SkipObjectResolution)
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(fields[1], fields[2]), nil,
+			parser.SkipObjectResolution)
 		if err == nil && setsProvider(file) { // A file that is no Go is for the compiler to report.
 			setters = append(setters, fields[0])
 		}
@@ -35,7 +37,8 @@ func (p *program) providerNote() (string, error) {
 		return "", nil
 	}
 	return fmt.Sprintf("metrics: client-go's SetProvider is called by %s, and here sees the queues. When you change imports to %s, "+
-		"also call workqueue.SetProvider of that package, or the metrics vanish: see docs/migrating.md.", strings.Join(setters, ", "), queuePath), nil
+		"also call workqueue.SetProvider of that package, or the metrics vanish: see docs/migrating.md.",
+		strings.Join(setters, ", "), queuePath), nil
 }
 
 // setsProvider reports whether a file names client-go's SetProvider.

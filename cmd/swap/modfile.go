@@ -96,8 +96,8 @@ func replaceModule(file *modfile.File, path, dir string) error {
 	return file.AddReplace(path, "", dir, "")
 }
 
-// addQueue makes file require the queue. A program that uses it already keeps its version, if that is a newer one,
-// because the go command takes the highest version that anything requires.
+// addQueue makes file require the queue. A program that uses it already keeps its version, if that is a newer
+// one, because the go command takes the highest version that anything requires.
 func (p *program) addQueue(file *modfile.File, queue queueModule) error {
 	if queue.dir != "" {
 		if err := replaceModule(file, queuePath, queue.dir); err != nil {
@@ -112,8 +112,9 @@ func (p *program) addQueue(file *modfile.File, queue queueModule) error {
 	return file.AddRequire(queuePath, queue.version)
 }
 
-// keepGoDebug keeps the program's GODEBUG settings as they are. The queue needs a newer Go than many a program asks
-// for, so the go command raises the go line of swap.mod, and that would change the settings' defaults.
+// keepGoDebug keeps the program's GODEBUG settings as they are. The queue needs a newer Go than many a
+// program asks for, so the go command raises the go line of swap.mod, and that would change the settings'
+// defaults.
 func keepGoDebug(file *modfile.File) error {
 	if slices.ContainsFunc(file.Godebug, func(d *modfile.Godebug) bool { return d.Key == "default" }) {
 		return nil
@@ -135,11 +136,12 @@ func (p *program) newerGo() (note string, err error) {
 		return "", nil
 	}
 	return fmt.Sprintf("%s says go %s and go.mod go %s, because the queue needs it. GODEBUG settings stay as they are, but vet, "+
-		"which go test runs, reports what it does for newer programs (-vet=off).", modName, versions[1], versions[0]), nil
+		"which go test runs, reports what it does for newer programs (-vet=off).", modName, versions[1],
+		versions[0]), nil
 }
 
-// addWorkspace does in file what the workspace does: its other modules, and what it replaces, take the place of the
-// versions that are required.
+// addWorkspace does in file what the workspace does: its other modules, and what it replaces, take the place
+// of the versions that are required.
 func (p *program) addWorkspace(file *modfile.File) error {
 	data, err := os.ReadFile(p.work)
 	if err != nil {

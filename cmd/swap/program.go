@@ -46,7 +46,8 @@ func findProgram(dir string) (*program, error) {
 		return nil, errors.New("no go.mod here or above: run swap in the directory of a module")
 	}
 	if strings.Contains(env.GOFLAGS, "-modfile") {
-		return nil, fmt.Errorf("GOFLAGS has -modfile (%s): unset it, swap works with the module's own go.mod", env.GOFLAGS)
+		return nil, fmt.Errorf("GOFLAGS has -modfile (%s): unset it, swap works with the module's own go.mod",
+			env.GOFLAGS)
 	}
 	p := &program{root: filepath.Dir(env.GOMOD)}
 	if env.GOWORK != "" && env.GOWORK != "off" {
@@ -69,8 +70,9 @@ func (p *program) command(name string) string {
 	return line
 }
 
-// unswapped returns a go command that looks at the program as it is, and changes none of its files, whatever GOFLAGS
-// says. It looks at modules, not into a vendor directory, which has but some packages of each and no go.mod files.
+// unswapped returns a go command that looks at the program as it is, and changes none of its files, whatever
+// GOFLAGS says. It looks at modules, not into a vendor directory, which has but some packages of each and no
+// go.mod files.
 func (p *program) unswapped() goCommand {
 	return goCommand{dir: p.root, flags: []string{"-mod=readonly"}}
 }
@@ -100,7 +102,8 @@ func (m *module) String() string {
 func (p *program) clientGo() (*module, error) {
 	out, err := p.unswapped().run("list", "-m", "-json", clientGoPath)
 	if err != nil {
-		return nil, fmt.Errorf("this program builds with no %s, or its go.mod is not in order: %w", clientGoPath, err)
+		return nil, fmt.Errorf("this program builds with no %s, or its go.mod is not in order: %w", clientGoPath,
+			err)
 	}
 	m := &module{}
 	if err := json.Unmarshal(out, m); err != nil {

@@ -68,8 +68,8 @@ func (p *program) swap(queue queueModule) (_ *result, err error) {
 		return nil, err
 	}
 	r.notes = append(r.notes, notes...)
-	// Now the program builds with the copy, which is still client-go's own code. From here on go completes swap.mod
-	// and swap.sum, for the queue and for what it needs.
+	// Now the program builds with the copy, which is still client-go's own code. From here on go completes
+	// swap.mod and swap.sum, for the queue and for what it needs.
 	if _, err := p.swapped().run("list", "-deps", queuePath); err != nil {
 		return nil, err
 	}
@@ -110,7 +110,8 @@ func (p *program) resolve(queue queueModule) (queueModule, error) {
 // modules returns the module of each package that those of the program and their tests import.
 func (p *program) modules(g goCommand) (map[string]module, error) {
 	// With -e, because swap is no judge of the program: a package may lack its generated files, say.
-	out, err := g.run("list", "-e", "-deps", "-test", "-f", "{{with .Module}}{{$.ImportPath}} {{.Path}} {{.Version}}{{end}}", "./...")
+	out, err := g.run("list", "-e", "-deps", "-test", "-f",
+		"{{with .Module}}{{$.ImportPath}} {{.Path}} {{.Version}}{{end}}", "./...")
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +175,8 @@ func (p *program) copyClientGo(from, version string) error {
 }
 
 func (p *program) remove() error {
-	for name, marked := range map[string]string{modName: modName, sumName: modName, dirName: filepath.Join(dirName, ".gitignore")} {
+	for name, marked := range map[string]string{modName: modName, sumName: modName,
+		dirName: filepath.Join(dirName, ".gitignore")} {
 		path := filepath.Join(p.root, name)
 		if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 			continue

@@ -37,7 +37,8 @@ func Test(t *testing.T) {
 // forked are the names that the fork exports.
 var forked = []string{"NewTyped", "Typed", "TypedInterface", "TypedQueueConfig"}
 
-// fork is added to small: a client-go of its own, at another path, with the workqueue that the sources are added to.
+// fork is added to small: a client-go of its own, at another path, with the workqueue that the sources are
+// added to.
 const fork = `
 -- ../fork/go.mod --
 module example.com/fork
@@ -134,8 +135,8 @@ func TestVendor(t *testing.T) {
 }
 
 func TestWorkspace(t *testing.T) {
-	// The workspace has client-go, and another module that the program does not even require. What that one replaces is replaced for the
-	// program, too, unless the workspace replaces it otherwise.
+	// The workspace has client-go, and another module that the program does not even require. What that one
+	// replaces is replaced for the program, too, unless the workspace replaces it otherwise.
 	dir := write(t, strings.Replace(small, "queue := ", "_ = other.Version\nqueue := ", 1)+fork+`
 -- ../other/go.mod --
 module example.com/other

@@ -25,8 +25,8 @@ func TestEveryVersion(t *testing.T) {
 	}
 }
 
-// Informers, leader election, and the metrics of component-base and of controller-runtime: the oldest versions that
-// can be swapped, and newer ones.
+// Informers, leader election, and the metrics of component-base and of controller-runtime: the oldest
+// versions that can be swapped, and newer ones.
 func TestControllers(t *testing.T) {
 	long(t)
 	for _, test := range []struct{ clientGo, controllerRuntime string }{

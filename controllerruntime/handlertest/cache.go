@@ -42,7 +42,8 @@ func (c *Cluster) show(kind schema.GroupVersionKind, old, now client.Object) {
 		}
 		living = append(living, m)
 		key := client.ObjectKeyFromObject(cmp.Or(now, old))
-		m.Process.ShowOrList(kind.Kind, what, func() { m.set(n, kind, key, now, what) }, func() { m.listAnew(kind) })
+		m.Process.ShowOrList(kind.Kind, what, func() { m.set(n, kind, key, now, what) },
+			func() { m.listAnew(kind) })
 	}
 	c.managers = living
 	c.notifyWatches(kind, old, now)

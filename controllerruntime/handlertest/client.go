@@ -193,7 +193,8 @@ func (k *kubeClient) fieldOf(kind schema.GroupVersionKind, o client.Object, r fi
 	case r.Field == "metadata.namespace":
 		return []string{o.GetNamespace()}, nil
 	}
-	return nil, fmt.Errorf("controllerruntime/handlertest: an index with the name field:%s does not exist", r.Field)
+	return nil, fmt.Errorf("controllerruntime/handlertest: an index with the name field:%s does not exist",
+		r.Field)
 }
 
 // write calls do, which changes the truth, when the time of a call has passed. If it is for one version,
@@ -268,17 +269,19 @@ func (k *kubeClient) Delete(ctx context.Context, o client.Object, opts ...client
 	var options client.DeleteOptions
 	options.ApplyOptions(opts)
 	p := options.Preconditions
-	return k.write(ctx, "deletes", o, p != nil && p.ResourceVersion != nil, func(kind schema.GroupVersionKind) error {
-		old, err := k.cluster.get(kind, client.ObjectKeyFromObject(o))
-		if err != nil || len(options.DryRun) > 0 {
-			return err
-		}
-		if p != nil && (p.UID != nil && *p.UID != old.GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != old.GetResourceVersion()) {
-			return conflict(kind, o.GetName())
-		}
-		orphan := options.PropagationPolicy != nil && *options.PropagationPolicy == metav1.DeletePropagationOrphan
-		return k.cluster.remove(kind, old, orphan)
-	})
+	return k.write(ctx, "deletes", o, p != nil && p.ResourceVersion != nil,
+		func(kind schema.GroupVersionKind) error {
+			old, err := k.cluster.get(kind, client.ObjectKeyFromObject(o))
+			if err != nil || len(options.DryRun) > 0 {
+				return err
+			}
+			if p != nil && (p.UID != nil && *p.UID != old.GetUID() || p.ResourceVersion != nil &&
+				*p.ResourceVersion != old.GetResourceVersion()) {
+				return conflict(kind, o.GetName())
+			}
+			orphan := options.PropagationPolicy != nil && *options.PropagationPolicy == metav1.DeletePropagationOrphan
+			return k.cluster.remove(kind, old, orphan)
+		})
 }
 
 func (k *kubeClient) DeleteAllOf(ctx context.Context, o client.Object, opts ...client.DeleteAllOfOption) error {

@@ -104,7 +104,8 @@ func (k *kubeClient) act(kind schema.GroupVersionKind, action clienttesting.Acti
 		options.Force, options.FieldManager = a.PatchOptions.Force, a.PatchOptions.FieldManager
 		return o, k.patch(ctx, o, client.RawPatch(a.PatchType, a.Patch), options, status)
 	}
-	return nil, fmt.Errorf("handlertest: the cluster does not know how to %s %s", action.GetVerb(), action.GetResource().Resource)
+	return nil, fmt.Errorf("handlertest: the cluster does not know how to %s %s", action.GetVerb(),
+		action.GetResource().Resource)
 }
 
 func (k *kubeClient) listFor(ctx context.Context, kind schema.GroupVersionKind, a clienttesting.ListActionImpl) (runtime.Object, error) {
@@ -156,7 +157,8 @@ func (c *Cluster) notifyWatches(kind schema.GroupVersionKind, old, now client.Ob
 
 func (c *Cluster) watch(kind schema.GroupVersionKind, action clienttesting.WatchAction, p *core.Process) (watch.Interface, error) {
 	r := action.GetWatchRestrictions()
-	w := &watcher{cluster: c, process: p, kind: kind, namespace: action.GetNamespace(), labels: r.Labels, result: make(chan watch.Event, 10_000)}
+	w := &watcher{cluster: c, process: p, kind: kind, namespace: action.GetNamespace(), labels: r.Labels,
+		result: make(chan watch.Event, 10_000)}
 	since, err := strconv.Atoi(r.ResourceVersion)
 	if r.ResourceVersion != "" && err != nil {
 		return nil, err

@@ -14,8 +14,8 @@ import (
 	"github.com/keyedqueue/workqueue/controllerruntime/handlertest"
 )
 
-// An object with a finalizer stays until the last one is removed, by an update or a patch. A patch that changes nothing makes
-// no new version, and one that changes the spec counts the generation.
+// An object with a finalizer stays until the last one is removed, by an update or a patch. A patch that
+// changes nothing makes no new version, and one that changes the spec counts the generation.
 func TestClientset(t *testing.T) {
 	others(t, func(ctx context.Context, cluster *handlertest.Cluster, _ client.Client) {
 		clientset := &fake.Clientset{}

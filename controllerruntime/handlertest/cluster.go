@@ -37,7 +37,8 @@ type Cluster struct {
 	at       func(after time.Duration, do func())
 	began    time.Time
 
-	mu       sync.Mutex // guards what follows, and the caches of managers; a change happens at one moment of the run
+	// guards what follows, and the caches of managers; a change happens at one moment of the run
+	mu       sync.Mutex
 	truth    map[schema.GroupVersionKind]map[types.NamespacedName]client.Object
 	version  int
 	uids     map[types.UID]bool                       // of what exists
@@ -51,7 +52,8 @@ type Cluster struct {
 // NewCluster returns an empty cluster for a run of s, with the kinds in scheme.
 func NewCluster[K comparable](s *core.Scenario[K], scheme *runtime.Scheme) *Cluster {
 	scenario, _ := any(s).(*Scenario)
-	return &Cluster{scheme: scheme, scenario: scenario, tell: s.Tell, at: s.At, began: time.Now(), uids: make(map[types.UID]bool),
+	return &Cluster{scheme: scheme, scenario: scenario, tell: s.Tell, at: s.At, began: time.Now(),
+		uids:   make(map[types.UID]bool),
 		truth:  make(map[schema.GroupVersionKind]map[types.NamespacedName]client.Object),
 		global: make(map[schema.GroupVersionKind]bool),
 		fields: make(map[types.UID]map[string]map[string]bool)}
@@ -180,7 +182,8 @@ func (c *Cluster) create(kind schema.GroupVersionKind, o client.Object) (client.
 
 // update makes o the truth, or only its status if it is one. The old object is that of the truth.
 func (c *Cluster) update(kind schema.GroupVersionKind, old, o client.Object, status bool) (client.Object, error) {
-	if v := o.GetResourceVersion(); v != "" && v != old.GetResourceVersion() || o.GetUID() != "" && o.GetUID() != old.GetUID() {
+	if v := o.GetResourceVersion(); v != "" && v != old.GetResourceVersion() || o.GetUID() != "" &&
+		o.GetUID() != old.GetUID() {
 		return nil, conflict(kind, o.GetName())
 	}
 	before, err := runtime.DefaultUnstructuredConverter.ToUnstructured(old)
@@ -224,7 +227,8 @@ func (c *Cluster) update(kind schema.GroupVersionKind, old, o client.Object, sta
 	if old.GetDeletionTimestamp() != nil {
 		for _, f := range now.GetFinalizers() {
 			if !slices.Contains(old.GetFinalizers(), f) {
-				return nil, apierrors.NewForbidden(resource(kind), o.GetName(), fmt.Errorf("no new finalizers can be added if the object is being deleted"))
+				return nil, apierrors.NewForbidden(resource(kind), o.GetName(),
+					fmt.Errorf("no new finalizers can be added if the object is being deleted"))
 			}
 		}
 		if len(now.GetFinalizers()) == 0 {
@@ -362,7 +366,8 @@ func (c *Cluster) garbage() (garbage []change) {
 	for _, kind := range c.kinds() {
 		for _, o := range sorted(c.truth[kind]) {
 			exists := func(r metav1.OwnerReference) bool { return c.uids[r.UID] }
-			if refs := o.GetOwnerReferences(); len(refs) > 0 && !slices.ContainsFunc(refs, exists) && o.GetDeletionTimestamp() == nil {
+			if refs := o.GetOwnerReferences(); len(refs) > 0 && !slices.ContainsFunc(refs, exists) &&
+				o.GetDeletionTimestamp() == nil {
 				garbage = append(garbage, change{kind: kind, old: o})
 			}
 		}
@@ -371,7 +376,8 @@ func (c *Cluster) garbage() (garbage []change) {
 }
 
 func (c *Cluster) kinds() []schema.GroupVersionKind {
-	return slices.SortedFunc(maps.Keys(c.truth), func(a, b schema.GroupVersionKind) int { return cmp.Compare(a.String(), b.String()) })
+	return slices.SortedFunc(maps.Keys(c.truth),
+		func(a, b schema.GroupVersionKind) int { return cmp.Compare(a.String(), b.String()) })
 }
 
 // orphan takes an owner out of all references.

@@ -41,7 +41,8 @@ func (k *kubeClient) Apply(ctx context.Context, o runtime.ApplyConfiguration, op
 	var options client.ApplyOptions
 	options.ApplyOptions(opts)
 	return k.patch(ctx, u, client.RawPatch(types.ApplyPatchType, data),
-		client.PatchOptions{DryRun: options.DryRun, Force: options.Force, FieldManager: options.FieldManager}, false)
+		client.PatchOptions{DryRun: options.DryRun, Force: options.Force, FieldManager: options.FieldManager},
+		false)
 }
 
 func (k *kubeClient) patch(ctx context.Context, o client.Object, patch client.Patch, options client.PatchOptions, status bool) error {
@@ -57,7 +58,8 @@ func (k *kubeClient) patch(ctx context.Context, o client.Object, patch client.Pa
 	var meta struct {
 		Metadata struct{ ResourceVersion string }
 	}
-	if patch.Type() == types.JSONPatchType || json.Unmarshal(data, &meta) != nil || meta.Metadata.ResourceVersion == "" {
+	if patch.Type() == types.JSONPatchType || json.Unmarshal(data, &meta) != nil ||
+		meta.Metadata.ResourceVersion == "" {
 		named.SetResourceVersion("")
 	}
 	return k.write(ctx, verb, named, named.GetResourceVersion() != "", func(kind schema.GroupVersionKind) error {
@@ -154,7 +156,8 @@ func (c *Cluster) apply(kind schema.GroupVersionKind, old client.Object, data []
 		for other, theirs := range owners {
 			if other != owner && theirs[path] && found && !reflect.DeepEqual(current, value) {
 				if options.Force == nil || !*options.Force {
-					return nil, apierrors.NewApplyConflict(nil, fmt.Sprintf("conflict with %q: %s", other, strings.Join(fields, ".")))
+					return nil, apierrors.NewApplyConflict(nil,
+						fmt.Sprintf("conflict with %q: %s", other, strings.Join(fields, ".")))
 				}
 				delete(theirs, path)
 			}
@@ -193,7 +196,8 @@ func (c *Cluster) apply(kind schema.GroupVersionKind, old client.Object, data []
 
 // fixed reports whether a field names the object, and so belongs to nobody.
 func fixed(path string) bool {
-	return slices.Contains([]string{"apiVersion", "kind", "metadata\x00name", "metadata\x00namespace", "metadata\x00uid",
+	return slices.Contains([]string{"apiVersion", "kind", "metadata\x00name", "metadata\x00namespace",
+		"metadata\x00uid",
 		"metadata\x00resourceVersion"}, path)
 }
 
@@ -268,7 +272,8 @@ func withoutTimes(value any) {
 			lower := strings.ToLower(key)
 			if key == "deletionTimestamp" {
 				v[key] = "set"
-			} else if key == "uid" || key == "observedGeneration" || strings.HasSuffix(lower, "time") || strings.HasSuffix(lower, "timestamp") {
+			} else if key == "uid" || key == "observedGeneration" || strings.HasSuffix(lower, "time") ||
+				strings.HasSuffix(lower, "timestamp") {
 				delete(v, key)
 			} else {
 				withoutTimes(below)

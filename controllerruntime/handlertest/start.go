@@ -48,7 +48,8 @@ type Manager struct {
 	watches []source
 	cache   map[schema.GroupVersionKind]map[types.NamespacedName]client.Object // guarded by the cluster's mu
 	indexes map[index]client.IndexerFunc                                       // likewise
-	shown   map[schema.GroupVersionKind]int                                    // the last change of each kind; likewise
+	// the last change of each kind; likewise
+	shown map[schema.GroupVersionKind]int
 }
 
 type index struct {
@@ -79,7 +80,8 @@ func (m *Manager) Owns(kind client.Object, predicates ...predicate.Predicate) {
 	}
 	m.watch(kind, predicates, func(o client.Object) []reconcile.Request {
 		owner := metav1.GetControllerOf(o)
-		if owner == nil || owner.Kind != m.forKind.Kind || schema.FromAPIVersionAndKind(owner.APIVersion, "").Group != m.forKind.Group {
+		if owner == nil || owner.Kind != m.forKind.Kind ||
+			schema.FromAPIVersionAndKind(owner.APIVersion, "").Group != m.forKind.Group {
 			return nil
 		}
 		name := types.NamespacedName{Name: owner.Name}
@@ -95,7 +97,10 @@ func (m *Manager) Owns(kind client.Object, predicates ...predicate.Predicate) {
 // Watches adds the requests that requests returns for an object of that kind when it changes. It may read
 // from the cache.
 func (m *Manager) Watches(kind client.Object, requests handler.MapFunc, predicates ...predicate.Predicate) {
-	m.watch(kind, predicates, func(o client.Object) []reconcile.Request { return requests(m.Process.Context(), o) })
+	m.watch(kind, predicates, func(o client.Object) []reconcile.Request {
+		return requests(m.Process.Context(),
+			o)
+	})
 }
 
 func (m *Manager) watch(kind client.Object, predicates []predicate.Predicate, requests func(client.Object) []reconcile.Request) {
@@ -127,7 +132,8 @@ func (c *Cluster) Start(new func(m *Manager) reconcile.Reconciler) {
 	c.scenario.Start = func(p *core.Process) worker.Handler[reconcile.Request] {
 		m := &Manager{Scheme: c.scheme, Process: p, cluster: c, queue: c.scenario.QueueOf(p).Add,
 			indexes: make(map[index]client.IndexerFunc), shown: make(map[schema.GroupVersionKind]int)}
-		m.Client, m.APIReader = &kubeClient{cluster: c, manager: m, cached: true}, &kubeClient{cluster: c, manager: m}
+		m.Client, m.APIReader = &kubeClient{cluster: c, manager: m, cached: true},
+			&kubeClient{cluster: c, manager: m}
 		c.attach(m)
 		r := new(m)
 		m.addListed()

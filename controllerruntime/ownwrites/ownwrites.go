@@ -1,9 +1,10 @@
 // Package ownwrites makes a key wait until a cache shows what its handler has written.
 //
-// A handler that reads from an informer's cache, and runs again before that shows what it wrote, sees the world of before: "create
-// if the cache shows none" creates a second one. With this package the key is put on hold after such a call ([worker.Call.Hold]): the
-// worker is free, adds are merged, nothing is counted as a failure, and the key does not start before the cache shows the
-// write. There is no polling: one event handler for each kind releases the keys.
+// A handler that reads from an informer's cache, and runs again before that shows what it wrote, sees the
+// world of before: "create if the cache shows none" creates a second one. With this package the key is put on
+// hold after such a call ([worker.Call.Hold]): the worker is free, adds are merged, nothing is counted as a
+// failure, and the key does not start before the cache shows the write. There is no polling: one event
+// handler for each kind releases the keys.
 //
 //	configMaps, err := ownwrites.Watch("ConfigMap", informer, 10*time.Second) // before the informer starts
 //	…
@@ -12,11 +13,13 @@
 //		configMaps.Wrote(ctx, created)
 //	}
 //
-// ctx is the handler's context, or made from it. With controller-runtime, the client of controllerruntime.ReadYourWrites does it for
-// all writes. A key that is not added meanwhile does not come again: the writes' own events decide that, as always.
+// ctx is the handler's context, or made from it. With controller-runtime, the client of
+// controllerruntime.ReadYourWrites does it for all writes. A key that is not added meanwhile does not come
+// again: the writes' own events decide that, as always.
 //
-// The hold is one of this process. It does not replace names that follow from the key, nor preconditions: a process may end
-// between a write and the call of Wrote, and the next holder of a key may have a cache that is older than this one.
+// The hold is one of this process. It does not replace names that follow from the key, nor preconditions: a
+// process may end between a write and the call of Wrote, and the next holder of a key may have a cache that
+// is older than this one.
 package ownwrites
 
 import (
@@ -43,20 +46,22 @@ type Informer interface {
 	AddEventHandler(handler cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error)
 }
 
-// Cache holds keys until a cache shows objects of one kind as they were written. It is made by [Watch] or [WatchReader]. All methods may
-// be called from any goroutine.
+// Cache holds keys until a cache shows objects of one kind as they were written. It is made by [Watch] or
+// [WatchReader]. All methods may be called from any goroutine.
 type Cache struct {
 	kind  string
 	limit time.Duration
 	get   func(ctx context.Context, name types.NamespacedName) (metav1.Object, error)
 
-	// waiting is the number of waits, read without the lock: an event costs next to nothing while there are none.
+	// waiting is the number of waits, read without the lock: an event costs next to nothing while there are
+	// none.
 	waiting atomic.Int64
 	mu      struct {
 		sync.Mutex
 		waits map[types.NamespacedName][]*wait
 		order list.List // of *wait, the one that began first at the front
-		// gone has the last objects that were deleted. It distinguishes a deleted object from one that the cache does not show yet.
+		// gone has the last objects that were deleted. It distinguishes a deleted object from one that the cache
+		// does not show yet.
 		gone     [64]types.UID
 		nextGone int
 	}
@@ -72,23 +77,26 @@ type wait struct {
 	place   *list.Element
 }
 
-// Watch returns a Cache for the objects of an informer of client-go. The kind is a name for people. A key is held for no longer
-// than limit: an object that the cache never shows, because it has a selector or its watch is broken, costs that. It returns an
-// error if limit is not positive, or the informer refuses the event handler.
+// Watch returns a Cache for the objects of an informer of client-go. The kind is a name for people. A key is
+// held for no longer than limit: an object that the cache never shows, because it has a selector or its watch
+// is broken, costs that. It returns an error if limit is not positive, or the informer refuses the event
+// handler.
 func Watch(kind string, informer cache.SharedIndexInformer, limit time.Duration) (*Cache, error) {
 	if informer == nil {
 		return nil, errors.New("ownwrites: the informer is nil")
 	}
-	return WatchReader(kind, informer, limit, func(_ context.Context, name types.NamespacedName) (metav1.Object, error) {
-		object, found, err := informer.GetIndexer().GetByKey(strings.TrimPrefix(name.String(), "/"))
-		if err != nil || !found {
-			return nil, err
-		}
-		return meta.Accessor(object)
-	})
+	return WatchReader(kind, informer, limit,
+		func(_ context.Context, name types.NamespacedName) (metav1.Object, error) {
+			object, found, err := informer.GetIndexer().GetByKey(strings.TrimPrefix(name.String(), "/"))
+			if err != nil || !found {
+				return nil, err
+			}
+			return meta.Accessor(object)
+		})
 }
 
-// WatchReader is Watch with a function that returns an object as the informer's cache has it, or nil if it has none.
+// WatchReader is Watch with a function that returns an object as the informer's cache has it, or nil if it
+// has none.
 func WatchReader(kind string, informer Informer, limit time.Duration, get func(ctx context.Context, name types.NamespacedName) (metav1.Object, error)) (*Cache, error) {
 	if limit <= 0 {
 		return nil, fmt.Errorf("ownwrites: the limit for %s is not positive: %v", kind, limit)
@@ -103,24 +111,26 @@ func WatchReader(kind string, informer Informer, limit time.Duration, get func(c
 	return c, err
 }
 
-// Wrote is called with what the API server has answered to a create, update or patch. The key of ctx's call does not start again before
-// the cache shows that version of the object, a later one, or that the object is gone. Without a call, or for an object without a
-// resourceVersion, it does nothing: pass what the server answered, not what was sent.
+// Wrote is called with what the API server has answered to a create, update or patch. The key of ctx's call
+// does not start again before the cache shows that version of the object, a later one, or that the object is
+// gone. Without a call, or for an object without a resourceVersion, it does nothing: pass what the server
+// answered, not what was sent.
 func (c *Cache) Wrote(ctx context.Context, object metav1.Object) {
 	if version := object.GetResourceVersion(); version != "" {
 		c.await(ctx, object, version)
 	}
 }
 
-// Deleted is called after a delete of object, whose name suffices. The key of ctx's call does not start again before the cache shows the
-// object as being deleted, another one of that name, or none.
+// Deleted is called after a delete of object, whose name suffices. The key of ctx's call does not start again
+// before the cache shows the object as being deleted, another one of that name, or none.
 func (c *Cache) Deleted(ctx context.Context, object metav1.Object) { c.await(ctx, object, "") }
 
 func (c *Cache) await(ctx context.Context, object metav1.Object, version string) {
 	name := types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 	reason := fmt.Sprintf("the cache shows %s %s", c.kind, strings.TrimPrefix(name.String(), "/"))
 	worker.CallOf(ctx).Hold(reason, c.limit, func(release func()) {
-		w := &wait{name: name, uid: object.GetUID(), version: version, expires: time.Now().Add(c.limit), release: release}
+		w := &wait{name: name, uid: object.GetUID(), version: version, expires: time.Now().Add(c.limit),
+			release: release}
 		for _, expired := range c.add(w) {
 			c.end(expired)
 		}
@@ -190,7 +200,8 @@ func (w *wait) isShownBy(object metav1.Object) bool {
 	return object.GetDeletionTimestamp() != nil || w.uid != "" && object.GetUID() != w.uid
 }
 
-// isShownByEndOf reports whether the end of object shows it. The end of an older object of that name does not.
+// isShownByEndOf reports whether the end of object shows it. The end of an older object of that name does
+// not.
 func (w *wait) isShownByEndOf(object metav1.Object) bool {
 	return w.version == "" || w.uid == object.GetUID() || notBefore(object.GetResourceVersion(), w.version)
 }
@@ -213,7 +224,8 @@ func (c *Cache) event(event any, deleted bool) {
 		c.mu.gone[c.mu.nextGone] = object.GetUID()
 		c.mu.nextGone = (c.mu.nextGone + 1) % len(c.mu.gone)
 	}
-	for _, w := range c.mu.waits[types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}] {
+	for _, w := range c.mu.waits[types.NamespacedName{Namespace: object.GetNamespace(),
+		Name: object.GetName()}] {
 		if deleted && w.isShownByEndOf(object) || !deleted && w.isShownBy(object) {
 			over = append(over, w)
 		}
@@ -224,8 +236,9 @@ func (c *Cache) event(event any, deleted bool) {
 	}
 }
 
-// notBefore reports whether version a is b or a later one, by the rule of k8s.io/apimachinery/pkg/util/resourceversion: versions are decimal
-// numbers of any length without leading zeros. Others are only compared for equality.
+// notBefore reports whether version a is b or a later one, by the rule of
+// k8s.io/apimachinery/pkg/util/resourceversion: versions are decimal numbers of any length without leading
+// zeros. Others are only compared for equality.
 func notBefore(a, b string) bool {
 	switch {
 	case a == b || !isNumber(a) || !isNumber(b):

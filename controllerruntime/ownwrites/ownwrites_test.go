@@ -44,7 +44,8 @@ func deleting(o *corev1.ConfigMap) *corev1.ConfigMap {
 	return o
 }
 
-// What releases a key, and what does not. Each case says what the cache has when the handler reports its write, and what happens then.
+// What releases a key, and what does not. Each case says what the cache has when the handler reports its
+// write, and what happens then.
 func TestShown(t *testing.T) {
 	wrote := func(o *corev1.ConfigMap) func(context.Context, *Cache) {
 		return func(ctx context.Context, c *Cache) { c.Wrote(ctx, o) }
@@ -137,7 +138,8 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// What has expired is released and forgotten with the next event, whatever that is about, so that later events cost nothing.
+// What has expired is released and forgotten with the next event, whatever that is about, so that later
+// events cost nothing.
 func TestExpiredWaits(t *testing.T) {
 	s := new(shownObjects)
 	watched, err := WatchReader("ConfigMap", s, time.Minute, s.get)

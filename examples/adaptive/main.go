@@ -1,5 +1,5 @@
-// Command adaptive lets an adaptive limit of failsafe-go decide how many workers a pool has. What they call is a made-up server
-// whose capacity changes.
+// Command adaptive lets an adaptive limit of failsafe-go decide how many workers a pool has. What they call
+// is a made-up server whose capacity changes.
 package main
 
 import (
@@ -42,7 +42,8 @@ func run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// measure runs a pool over a backlog of keys while the server's capacity changes, and prints what the calls took.
+// measure runs a pool over a backlog of keys while the server's capacity changes, and prints what the calls
+// took.
 func measure(ctx context.Context, out io.Writer, adaptive bool) error {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedControllerRateLimiter[int](nil))
 	for key := range 100_000 {
@@ -79,8 +80,8 @@ func measure(ctx context.Context, out io.Writer, adaptive bool) error {
 	return <-ended
 }
 
-// adaptivePool returns a pool with as many workers as the limiter allows. The limiter measures how long calls take: when that
-// grows with their number, the server is full.
+// adaptivePool returns a pool with as many workers as the limiter allows. The limiter measures how long calls
+// take: when that grows with their number, the server is full.
 func adaptivePool(queue workqueue.TypedRateLimitingInterface[int], handle worker.Handler[int]) *worker.Pool[int] {
 	var pool *worker.Pool[int]
 	limiter := adaptivelimiter.NewBuilder[any]().

@@ -10,8 +10,8 @@ import (
 	"github.com/keyedqueue/workqueue/examples/internal/readme"
 )
 
-// TestRun runs the program in virtual time. What it prints has the shape of what README.md shows, and both show the same
-// difference. The numbers of README.md are those of a real run.
+// TestRun runs the program in virtual time. What it prints has the shape of what README.md shows, and both
+// show the same difference. The numbers of README.md are those of a real run.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// server handles as many calls at once as it has capacity, each in 20 ms. If there are more, they share the capacity, and each
-// call too many costs all of them 2 %: for threads that change places, memory, and locks.
+// server handles as many calls at once as it has capacity, each in 20 ms. If there are more, they share the
+// capacity, and each call too many costs all of them 2 %: for threads that change places, memory, and locks.
 type server struct{ running, capacity atomic.Int64 }
 
 func (s *server) call() {

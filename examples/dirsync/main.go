@@ -1,5 +1,6 @@
-// Command dirsync keeps a directory equal to another one. It shows what a keyed work queue is for: the keys are paths,
-// the file system's events add them, and a few workers make the two directories equal, path by path.
+// Command dirsync keeps a directory equal to another one. It shows what a keyed work queue is for: the keys
+// are paths, the file system's events add them, and a few workers make the two directories equal, path by
+// path.
 package main
 
 import (
@@ -119,7 +120,10 @@ func (s *syncer) run(ctx context.Context, stdout, stderr io.Writer) (err error) 
 	stats := s.queue.(workqueue.Extended[string]).Stats
 	options := worker.Options[string]{
 		Workers: 4, MaxRetries: 8, Drain: worker.All, CancelGrace: math.MaxInt64, // A copy ends with its context.
-		OnGiveUp: func(_ context.Context, r worker.Result[string]) { s.log.Printf("gave up on %q: %v", r.Key, r.Err) },
+		OnGiveUp: func(_ context.Context, r worker.Result[string]) {
+			s.log.Printf("gave up on %q: %v", r.Key,
+				r.Err)
+		},
 	}
 	if s.once {
 		options.Drain = worker.Nothing
@@ -155,7 +159,8 @@ func (s *syncer) run(ctx context.Context, stdout, stderr io.Writer) (err error) 
 	left := len(pool.Left().NotStarted) + int(q.Dropped) + int(s.late.Load())
 	merged := s.asked.Load() + int64(q.Retries) - int64(q.Adds+q.Dropped)
 	fmt.Fprintf(stdout, "%d paths seen, %d merged, %d copied, %d updated, %d directories made, %d removed, %d failed, %v\n",
-		s.seen.Load(), merged, s.copied.Load(), s.updated.Load(), s.made.Load(), s.removed.Load(), failed, time.Since(s.start).Round(time.Millisecond))
+		s.seen.Load(), merged, s.copied.Load(), s.updated.Load(), s.made.Load(), s.removed.Load(), failed,
+		time.Since(s.start).Round(time.Millisecond))
 	switch {
 	case err != nil:
 		return err
@@ -167,15 +172,16 @@ func (s *syncer) run(ctx context.Context, stdout, stderr io.Writer) (err error) 
 	return nil
 }
 
-// waitUntilIdle returns true when no key is in the queue any more, and false if ctx ends first. Until then it shows the
-// progress on a terminal.
+// waitUntilIdle returns true when no key is in the queue any more, and false if ctx ends first. Until then it
+// shows the progress on a terminal.
 func (s *syncer) waitUntilIdle(ctx context.Context, stats func() workqueue.Stats, stderr io.Writer) bool {
 	f, terminal := stderr.(*os.File)
 	terminal = terminal && !s.verbose && term.IsTerminal(int(f.Fd()))
 	for n := 0; ; n++ {
 		q := stats()
 		if terminal && n%10 == 0 {
-			fmt.Fprintf(stderr, "%d seen, %d queued, %d copied, %d removed\x1b[K\r", s.seen.Load(), q.Queued, s.copied.Load(), s.removed.Load())
+			fmt.Fprintf(stderr, "%d seen, %d queued, %d copied, %d removed\x1b[K\r", s.seen.Load(), q.Queued,
+				s.copied.Load(), s.removed.Load())
 		}
 		if q.Queued+q.Processing+q.Waiting == 0 {
 			return true
@@ -188,9 +194,10 @@ func (s *syncer) waitUntilIdle(ctx context.Context, stats func() workqueue.Stats
 	}
 }
 
-// syncer makes one path of DEST equal to the same path of SOURCE. It compares the two and never asks which event
-// brought it there, so events may be late, merged or lost. A path is with one worker at a time, and a directory is made,
-// listed and removed under its own path alone: no worker removes what another has just made.
+// syncer makes one path of DEST equal to the same path of SOURCE. It compares the two and never asks which
+// event brought it there, so events may be late, merged or lost. A path is with one worker at a time, and a
+// directory is made, listed and removed under its own path alone: no worker removes what another has just
+// made.
 type syncer struct {
 	once, verbose                        bool
 	start                                time.Time
@@ -202,7 +209,8 @@ type syncer struct {
 	seen, copied, updated, made, removed atomic.Int64
 }
 
-// tree is an [os.Root]: nothing that is done through it leads out of its directory. Tests have one that crashes.
+// tree is an [os.Root]: nothing that is done through it leads out of its directory. Tests have one that
+// crashes.
 type tree interface {
 	Name() string
 	FS() fs.FS
@@ -228,8 +236,8 @@ func look(dir tree, key string) (fs.FileInfo, error) {
 	return info, err
 }
 
-// alive returns an error that ends the program if a directory's name does not lead to it any more: one that was deleted,
-// or a disk that was unmounted, looks empty, and DEST would be emptied.
+// alive returns an error that ends the program if a directory's name does not lead to it any more: one that
+// was deleted, or a disk that was unmounted, looks empty, and DEST would be emptied.
 func (s *syncer) alive() error {
 	for _, dir := range []tree{s.src, s.dst} {
 		then, err1 := dir.Stat(".")
@@ -249,12 +257,14 @@ func (s *syncer) add(key string) {
 	s.queue.Add(key)
 }
 
-const tempPrefix = ".dirsync-tmp-"        // begins the names of temporary files
-const settleTime = 100 * time.Millisecond // While watching, a file is copied when it was not written to for so long.
+const tempPrefix = ".dirsync-tmp-" // begins the names of temporary files
+// While watching, a file is copied when it was not written to for so long.
+const settleTime = 100 * time.Millisecond
+
 var errChanging = errors.New("it is still being written")
 
-// sync is the handler. What it returns decides what becomes of the key: nil, it is equal; RequeueAfter, it is too
-// early; Fatal, the program ends; any other error, the limiter says when it comes again.
+// sync is the handler. What it returns decides what becomes of the key: nil, it is equal; RequeueAfter, it is
+// too early; Fatal, the program ends; any other error, the limiter says when it comes again.
 func (s *syncer) sync(ctx context.Context, key string) error {
 	from, err1 := look(s.src, key)
 	to, err2 := look(s.dst, key)
@@ -316,7 +326,8 @@ func (s *syncer) syncDir(key string, from, to fs.FileInfo) error {
 }
 
 func (s *syncer) syncFile(ctx context.Context, key string, from, to fs.FileInfo) error {
-	if to != nil && to.Mode() == from.Mode().Perm() && to.Size() == from.Size() && to.ModTime().Equal(from.ModTime()) {
+	if to != nil && to.Mode() == from.Mode().Perm() && to.Size() == from.Size() &&
+		to.ModTime().Equal(from.ModTime()) {
 		return nil
 	}
 	age := time.Since(from.ModTime()) // A time in the future says nothing.
@@ -330,7 +341,8 @@ func (s *syncer) syncFile(ctx context.Context, key string, from, to fs.FileInfo)
 	return err
 }
 
-// copyFile copies the file at key to temp. It returns errChanging if it is not the file that it was, or was written to.
+// copyFile copies the file at key to temp. It returns errChanging if it is not the file that it was, or was
+// written to.
 func (s *syncer) copyFile(ctx context.Context, key, temp string, from fs.FileInfo) error {
 	// O_NONBLOCK: a named pipe may have taken the file's place, and no writer may ever open it.
 	in, err := s.src.OpenFile(key, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -352,13 +364,15 @@ func (s *syncer) copyFile(ctx context.Context, key, temp string, from fs.FileInf
 	if err != nil || !os.SameFile(now, from) || n != now.Size() || !now.ModTime().Equal(from.ModTime()) {
 		return errChanging
 	}
-	return errors.Join(out.Chmod(from.Mode().Perm()), out.Close(), s.dst.Chtimes(temp, time.Time{}, from.ModTime()))
+	return errors.Join(out.Chmod(from.Mode().Perm()), out.Close(),
+		s.dst.Chtimes(temp, time.Time{}, from.ModTime()))
 }
 
 // tempName is how the names of this run's temporary files begin. Those of a run that was killed are removed.
 func (s *syncer) tempName() string { return fmt.Sprint(tempPrefix, s.start.UnixNano(), "-") }
 
-// replace lets write make a file or a link under another name and renames it to key: no reader sees half of a file.
+// replace lets write make a file or a link under another name and renames it to key: no reader sees half of a
+// file.
 func (s *syncer) replace(key string, to fs.FileInfo, write func(temp string) error) error {
 	temp := path.Join(path.Dir(key), s.tempName()+fmt.Sprint(time.Now().UnixNano()))
 	defer s.dst.Remove(temp)
@@ -403,7 +417,8 @@ func (s *syncer) watch(ctx context.Context) {
 	}
 }
 
-// unwatch forgets a directory that has another name now, and those in it: they would be reported under the old one.
+// unwatch forgets a directory that has another name now, and those in it: they would be reported under the
+// old one.
 func (s *syncer) unwatch(dir string) {
 	defer func() { recover() }() // fsnotify 1.10.1 panics if it watches one directory under two names.
 	for _, watched := range s.watcher.WatchList() {

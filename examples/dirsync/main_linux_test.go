@@ -1,4 +1,5 @@
-// The tests need named pipes, mounts and pseudo-terminals as Linux has them. (The program runs elsewhere, too.)
+// The tests need named pipes, mounts and pseudo-terminals as Linux has them. (The program runs elsewhere,
+// too.)
 
 package main
 
@@ -158,7 +159,8 @@ func TestWatch(t *testing.T) {
 	stop(0, "finishing what is queued")
 }
 
-// A file that cannot be written fails until it can be: a directory that DEST's user may not enter is in the way.
+// A file that cannot be written fails until it can be: a directory that DEST's user may not enter is in the
+// way.
 func TestFailure(t *testing.T) {
 	d := newDirs(t)
 	d.write(d.src, "ok", "1")

@@ -11,7 +11,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// Whatever becomes of leases and replicas, each order is handled. (The queue is one in memory that is shared, and has no fences.)
+// Whatever becomes of leases and replicas, each order is handled. (The queue is one in memory that is shared,
+// and has no fences.)
 func TestConverges(t *testing.T) {
 	handlertest.Converges(t, func(s *handlertest.Scenario[string]) {
 		s.Shared, s.Replicas = true, 3

@@ -1,5 +1,6 @@
-// Command jobs shows a queue that several processes share. It starts three replicas of itself, which handle orders from
-// one queue, and a redis-server (or uses another one, with -redis). One order in ten fails at first. Type
+// Command jobs shows a queue that several processes share. It starts three replicas of itself, which handle
+// orders from one queue, and a redis-server (or uses another one, with -redis). One order in ten fails at
+// first. Type
 //
 //	kill 2    to kill a replica in the middle of its work
 //	start     to start another one
@@ -62,7 +63,8 @@ func startRedis(ctx context.Context) (addr string, stop func(), err error) {
 	addr = l.Addr().String()
 	_, port, _ := net.SplitHostPort(addr)
 	_ = l.Close()
-	server := exec.Command("redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--loglevel", "warning")
+	server := exec.Command("redis-server", "--bind", "127.0.0.1", "--port", port, "--save", "", "--loglevel",
+		"warning")
 	if err := server.Start(); err != nil {
 		return "", nil, fmt.Errorf("%w: install redis-server, or give the address of one with -redis", err)
 	}

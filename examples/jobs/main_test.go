@@ -48,7 +48,8 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// shape replaces what differs from run to run: numbers, how many digits the time has, and how many orders are held.
+// shape replaces what differs from run to run: numbers, how many digits the time has, and how many orders are
+// held.
 func shape(text string) string {
 	text = regexp.MustCompile(`[0-9]+`).ReplaceAllString(text, "N")
 	text = regexp.MustCompile(`(?m)^ +`).ReplaceAllString(text, "")

@@ -1,5 +1,5 @@
-// Command lag runs a controller whose cache is 50 ms behind its cluster, which is made up: client-go's fake. Its handler creates a ConfigMap
-// if the cache shows none. README.md says where to look for what.
+// Command lag runs a controller whose cache is 50 ms behind its cluster, which is made up: client-go's fake.
+// Its handler creates a ConfigMap if the cache shows none. README.md says where to look for what.
 package main
 
 import (
@@ -58,7 +58,8 @@ func (c *controller) handle(ctx context.Context, key cache.ObjectName) error {
 		fmt.Fprintf(c.out, "%s: the cache shows %d, nothing to do\n", key, len(shown))
 		return nil
 	}
-	created, err := c.client.CoreV1().ConfigMaps(key.Namespace).Create(ctx, c.newConfigMap(key), metav1.CreateOptions{})
+	created, err := c.client.CoreV1().ConfigMaps(key.Namespace).Create(ctx, c.newConfigMap(key),
+		metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
@@ -69,11 +70,13 @@ func (c *controller) handle(ctx context.Context, key cache.ObjectName) error {
 	return nil
 }
 
-// newConfigMap returns one as an API server would answer it for a generateName: with another name each time, a UID and a version.
+// newConfigMap returns one as an API server would answer it for a generateName: with another name each time,
+// a UID and a version.
 func (c *controller) newConfigMap(key cache.ObjectName) *corev1.ConfigMap {
 	n := fmt.Sprint(c.created.Add(1))
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-		Namespace: key.Namespace, Name: key.Name + "-" + n, Labels: map[string]string{"for": key.Name}, UID: types.UID(n), ResourceVersion: n,
+		Namespace: key.Namespace, Name: key.Name + "-" + n, Labels: map[string]string{"for": key.Name},
+		UID: types.UID(n), ResourceVersion: n,
 	}}
 }
 

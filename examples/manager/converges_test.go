@@ -19,7 +19,8 @@ import (
 	"github.com/keyedqueue/workqueue/handlertest"
 )
 
-// reports is a handler of logs that keeps which rollouts were reported. After each report the process may crash.
+// reports is a handler of logs that keeps which rollouts were reported. After each report the process may
+// crash.
 type reports struct {
 	slog.Handler
 	process *handlertest.Process

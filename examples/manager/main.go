@@ -1,6 +1,7 @@
-// Command manager is a program on controller-runtime in which everything of this library is switched on: the debug page
-// beside the metrics, a reconciler that stops waiting when there is something newer, event handlers that say why, traces, and
-// stuck reconcilers. It waits for the rollouts of Deployments and logs how they end. README.md says where to look for what.
+// Command manager is a program on controller-runtime in which everything of this library is switched on: the
+// debug page beside the metrics, a reconciler that stops waiting when there is something newer, event
+// handlers that say why, traces, and stuck reconcilers. It waits for the rollouts of Deployments and logs how
+// they end. README.md says where to look for what.
 //
 //	go run ./examples/manager          # the cluster that kubectl uses, until Ctrl-C
 package main
@@ -30,13 +31,16 @@ import (
 )
 
 func main() {
-	metrics := flag.String("metrics", "localhost:8080", "the `address` of the metrics and of the page, /debug/workqueue")
-	actions := flag.Bool("actions", false, "let readers of the page cancel, retry and forget: only where others cannot reach it")
+	metrics := flag.String("metrics", "localhost:8080",
+		"the `address` of the metrics and of the page, /debug/workqueue")
+	actions := flag.Bool("actions", false,
+		"let readers of the page cancel, retry and forget: only where others cannot reach it")
 	flag.Parse() // controller-runtime adds -kubeconfig.
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	ctrl.SetLogger(logr.FromSlogHandler(logger.Handler()))
 	err := func() error {
-		mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(), ctrl.Options{Metrics: metricsserver.Options{BindAddress: *metrics}})
+		mgr, err := ctrl.NewManager(ctrl.GetConfigOrDie(),
+			ctrl.Options{Metrics: metricsserver.Options{BindAddress: *metrics}})
 		if err != nil {
 			return err
 		}
@@ -61,16 +65,19 @@ func main() {
 
 // setUp adds the controller to the manager.
 func setUp(mgr manager.Manager, page *debug.Handler, traces *sdktrace.TracerProvider, r *reconciler) error {
-	traced := otel.TracingFunc(traces.Tracer("manager"), otel.TracingOptions{Name: "rollouts", Keys: true}, r.Reconcile)
-	wrapped := controllerruntime.WrapReconcilerWithOptions(reconcile.Func(traced), controllerruntime.Options[reconcile.Request]{
-		Page:       page,
-		StuckAfter: 30 * time.Minute, // No rollout should take that long.
-	})
+	traced := otel.TracingFunc(traces.Tracer("manager"), otel.TracingOptions{Name: "rollouts", Keys: true},
+		r.Reconcile)
+	wrapped := controllerruntime.WrapReconcilerWithOptions(reconcile.Func(traced),
+		controllerruntime.Options[reconcile.Request]{
+			Page:       page,
+			StuckAfter: 30 * time.Minute, // No rollout should take that long.
+		})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("rollouts").
 		// Not For, whose adds have no causes, and interrupt with each new status.
 		Watches(&appsv1.Deployment{}, controllerruntime.WithCauses(&handler.EnqueueRequestForObject{}, nil)).
-		Watches(&corev1.Secret{}, controllerruntime.WithCauses(handler.EnqueueRequestsFromMapFunc(r.deploymentsOf), nil)).
+		Watches(&corev1.Secret{}, controllerruntime.WithCauses(handler.EnqueueRequestsFromMapFunc(r.deploymentsOf),
+			nil)).
 		WithOptions(controller.Options{
 			NewQueue:                wrapped.NewQueue,
 			MaxConcurrentReconciles: 20, // Each may wait for a rollout.

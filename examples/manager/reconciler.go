@@ -22,20 +22,23 @@ type reconciler struct {
 	logger *slog.Logger
 }
 
-// Reconcile waits until a Deployment is what its spec asks for, or until there is something newer to wait for.
+// Reconcile waits until a Deployment is what its spec asks for, or until there is something newer to wait
+// for.
 func (r *reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	var d appsv1.Deployment
 	if err := r.client.Get(ctx, request.NamespacedName, &d); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	logger := r.logger.With("deployment", request.String(), "generation", d.Generation)
-	logger.Info("Waiting", "attempt", worker.CallOf(ctx).Attempt(), "causes", worker.CallOf(ctx).Causes().String())
+	logger.Info("Waiting", "attempt", worker.CallOf(ctx).Attempt(), "causes",
+		worker.CallOf(ctx).Causes().String())
 	// ctx is for what must be finished, such as a write to the cluster. This is worth interrupting:
-	err := wait.PollUntilContextCancel(worker.CallOf(ctx).UntilAdded(), time.Second, true, func(ctx context.Context) (bool, error) {
-		var now appsv1.Deployment
-		err := r.client.Get(ctx, request.NamespacedName, &now)
-		return err == nil && isRolledOut(&now), err
-	})
+	err := wait.PollUntilContextCancel(worker.CallOf(ctx).UntilAdded(), time.Second, true,
+		func(ctx context.Context) (bool, error) {
+			var now appsv1.Deployment
+			err := r.client.Get(ctx, request.NamespacedName, &now)
+			return err == nil && isRolledOut(&now), err
+		})
 	if err != nil {
 		// If the request was added again, that is no failure, and it comes again at once.
 		return reconcile.Result{}, fmt.Errorf("waiting for the rollout: %w", err)

@@ -47,8 +47,11 @@ func watch(ctx context.Context, client kubernetes.Interface, stdout, stderr io.W
 		deployments: deployments.Lister(), secrets: secrets.Lister(), out: stdout,
 	}
 	_, deploymentsErr := deployments.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { c.deploymentChanged(nil, object.(*appsv1.Deployment)) },
-		UpdateFunc: func(old, object any) { c.deploymentChanged(old.(*appsv1.Deployment), object.(*appsv1.Deployment)) },
+		AddFunc: func(object any) { c.deploymentChanged(nil, object.(*appsv1.Deployment)) },
+		UpdateFunc: func(old, object any) {
+			c.deploymentChanged(old.(*appsv1.Deployment),
+				object.(*appsv1.Deployment))
+		},
 		// There is nothing to wait for any more: the handler finds out by itself.
 		DeleteFunc: func(object any) {
 			if key, err := cache.DeletionHandlingObjectToName(object); err == nil {
@@ -111,7 +114,8 @@ func (c *controller) secretChanged(old, s *corev1.Secret) {
 	}
 	for _, d := range deployments {
 		if secretOf(d) == s.Name {
-			c.add(cache.MetaObjectToName(d), workqueue.Cause{Reason: fmt.Sprintf("Secret %s changed", cache.MetaObjectToName(s))})
+			c.add(cache.MetaObjectToName(d), workqueue.Cause{Reason: fmt.Sprintf("Secret %s changed",
+				cache.MetaObjectToName(s))})
 		}
 	}
 }
@@ -119,8 +123,8 @@ func (c *controller) secretChanged(old, s *corev1.Secret) {
 // secretOf returns the name of the Secret that d uses, or nothing.
 func secretOf(d *appsv1.Deployment) string { return d.Spec.Template.Annotations["example.com/secret"] }
 
-// handle waits until the Deployment is what its spec and its Secret ask for. It waits no longer if one of them changes: then
-// the key comes again at once, and the wait begins anew, for something else.
+// handle waits until the Deployment is what its spec and its Secret ask for. It waits no longer if one of
+// them changes: then the key comes again at once, and the wait begins anew, for something else.
 func (c *controller) handle(ctx context.Context, key cache.ObjectName) error {
 	d, err := c.deployments.Deployments(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {

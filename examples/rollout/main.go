@@ -1,6 +1,6 @@
-// Command rollout waits for the rollouts of Deployments on a cluster that is made up, and prints how they end. It shows what
-// an event handler of client-go's informers says when it adds a key, and a handler that stops waiting when there is
-// something newer. README.md says where to look for what.
+// Command rollout waits for the rollouts of Deployments on a cluster that is made up, and prints how they
+// end. It shows what an event handler of client-go's informers says when it adds a key, and a handler that
+// stops waiting when there is something newer. README.md says where to look for what.
 package main
 
 import (
@@ -90,8 +90,8 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// deployment returns a Deployment of 3 replicas, as the API server would: each change has a new resourceVersion, and a change
-// of the spec a new generation.
+// deployment returns a Deployment of 3 replicas, as the API server would: each change has a new
+// resourceVersion, and a change of the spec a new generation.
 func deployment(version int, generation int64, newReplicas int32) *appsv1.Deployment {
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{
@@ -101,10 +101,12 @@ func deployment(version int, generation int64, newReplicas int32) *appsv1.Deploy
 			Replicas: new(int32(3)),
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"example.com/secret": "db"}}},
 		},
-		Status: appsv1.DeploymentStatus{ObservedGeneration: generation, UpdatedReplicas: newReplicas, ReadyReplicas: newReplicas},
+		Status: appsv1.DeploymentStatus{ObservedGeneration: generation, UpdatedReplicas: newReplicas,
+			ReadyReplicas: newReplicas},
 	}
 }
 
 func secret(version int) *corev1.Secret {
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db", ResourceVersion: strconv.Itoa(version)}}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db",
+		ResourceVersion: strconv.Itoa(version)}}
 }

@@ -55,7 +55,8 @@ func run(ctx context.Context, out io.Writer) error {
 		return nil
 	}
 	handler := otel.Tracing(tracer, otel.TracingOptions{Name: "kitchen", Keys: true}, cook)
-	err := worker.Run(ctx, queue, handler, worker.Options[string]{Logger: slog.New(slog.DiscardHandler)}) // The spans say it all.
+	// The spans say it all.
+	err := worker.Run(ctx, queue, handler, worker.Options[string]{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
@@ -71,8 +72,8 @@ func order(ctx context.Context, tracer trace.Tracer, queue workqueue.TypedRateLi
 	workqueue.AddCause(queue, key, otel.Cause(ctx, "a guest wants "+key))
 }
 
-// printSpans prints the handlers' spans, with the spans that they are linked to and their children, in the order in which they
-// ended.
+// printSpans prints the handlers' spans, with the spans that they are linked to and their children, in the
+// order in which they ended.
 func printSpans(out io.Writer, all tracetest.SpanStubs) {
 	for _, span := range all {
 		if span.SpanKind != trace.SpanKindConsumer {

@@ -10,7 +10,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// The goroutine runs while a key waits, and sleeps until the first is due, but no longer than dueloop.MaxSleep.
+// The goroutine runs while a key waits, and sleeps until the first is due, but no longer than
+// dueloop.MaxSleep.
 func TestLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := testkit.Goroutines()
@@ -96,8 +97,8 @@ func TestTimer(t *testing.T) {
 	})
 }
 
-// The clock is stepped between its reading and the start of the timer. One that always moves makes the timer late, and
-// does not keep the loop from sleeping.
+// The clock is stepped between its reading and the start of the timer. One that always moves makes the timer
+// late, and does not keep the loop from sleeping.
 func TestTimerOnAClockThatMoves(t *testing.T) {
 	for _, tt := range []struct {
 		name         string

@@ -84,8 +84,8 @@ func TestEmptySlabsAreKept(t *testing.T) {
 	}
 }
 
-// The index shrinks to a quarter when there are less keys than an eighth of its buckets, and stays where it is
-// otherwise.
+// The index shrinks to a quarter when there are less keys than an eighth of its buckets, and stays where it
+// is otherwise.
 func TestIndexShrinks(t *testing.T) {
 	const n = 100_000
 	table := fill[struct{}](n)
@@ -130,8 +130,8 @@ func TestIndexGrowsToThatOfTheLastBurst(t *testing.T) {
 	}
 }
 
-// Values are appended under a lock, so InSteps makes room for those of a slab before. When the queues did not, calls
-// waited for 280 ms while a snapshot of a million keys was made.
+// Values are appended under a lock, so InSteps makes room for those of a slab before. When the queues did
+// not, calls waited for 280 ms while a snapshot of a million keys was made.
 func TestInSteps(t *testing.T) {
 	const n = 50_000
 	table := fill[int](n)

@@ -142,7 +142,8 @@ func TestGrowthWhileKeysMove(t *testing.T) {
 	}
 }
 
-// A queue adds hundreds of keys under one lock. So few slabs are moved meanwhile, whether the keys are known or not.
+// A queue adds hundreds of keys under one lock. So few slabs are moved meanwhile, whether the keys are known
+// or not.
 func TestManyCallsMoveFewSlabs(t *testing.T) {
 	for _, what := range []string{"new", "known"} {
 		var table Table[int, int]
@@ -187,8 +188,8 @@ func TestKnownKeysEndTheMoving(t *testing.T) {
 	}
 }
 
-// To clear an index of 16 MiB takes a millisecond, and one of ten million keys tens of them: the caller holds a lock
-// meanwhile.
+// To clear an index of 16 MiB takes a millisecond, and one of ten million keys tens of them: the caller holds
+// a lock meanwhile.
 func TestHugeIndexIsNotClearedAndKept(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // A collection takes what is kept.
 	for n, kept := range map[int]bool{largestSpare: true, 2 * largestSpare: false} {

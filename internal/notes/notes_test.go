@@ -7,7 +7,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// What a note says of a key is compared with models where it is used: in the queues. Here is what they cannot see.
+// What a note says of a key is compared with models where it is used: in the queues. Here is what they cannot
+// see.
 func TestNoNoteStays(t *testing.T) {
 	var n Notes[int]
 	n.Added(7)

@@ -12,7 +12,9 @@ import (
 // Buckets divide durations into classes by their upper bounds. They do not change. Histograms share them.
 type Buckets struct {
 	seconds []float64
-	bounds  []time.Duration // the same in nanoseconds, rounded
+	// bounds are the same in nanoseconds, rounded down. A Duration is at most one of them if and only if it is
+	// at most so many seconds.
+	bounds []time.Duration
 	// start[n] is the first bucket to which a duration of n bits can belong.
 	start [64]uint32
 }
@@ -54,10 +56,7 @@ func SharedBuckets(seconds []float64) (*Buckets, error) {
 func NewBuckets(seconds []float64) *Buckets {
 	b := &Buckets{seconds: slices.Clone(seconds), bounds: make([]time.Duration, len(seconds))}
 	for i, s := range seconds {
-		b.bounds[i] = math.MaxInt64
-		if n := math.Round(s * float64(time.Second)); n < math.MaxInt64 {
-			b.bounds[i] = time.Duration(max(n, math.MinInt64))
-		}
+		b.bounds[i] = nanoseconds(s)
 	}
 	for n := range b.start {
 		shortest := time.Duration(uint64(1) << n >> 1)
@@ -65,6 +64,26 @@ func NewBuckets(seconds []float64) *Buckets {
 		b.start[n] = uint32(i)
 	}
 	return b
+}
+
+// nanoseconds returns the greatest Duration that is not longer than so many seconds.
+func nanoseconds(seconds float64) time.Duration {
+	n := seconds * float64(time.Second)
+	switch {
+	case n >= math.MaxInt64:
+		return math.MaxInt64
+	case n < math.MinInt64:
+		return math.MinInt64
+	}
+	d := time.Duration(n)
+	// The product was rounded. What counts is how d compares as the number of seconds that it is.
+	for (d + 1).Seconds() <= seconds {
+		d++
+	}
+	for d.Seconds() > seconds {
+		d--
+	}
+	return d
 }
 
 // Histogram counts durations by [Buckets]. It takes memory only when it has counted one.

@@ -15,8 +15,8 @@ import (
 func TestBuckets(t *testing.T) {
 	for name, bounds := range map[string][]float64{
 		"powers of ten": {1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100, 1000},
-		"fine":          {0.1, 0.100000001, 0.2, 0.29, 0.3},
-		"odd":           {-1, 0, 1e-9, 3e-9, 1, 9e9, 1e18, math.Inf(1)},
+		"fine":          {0.1, 0.100000001, 0.1000000015, 0.2, 0.3},
+		"odd":           {-1, 0, 1e-10, 1e-9, 2.5e-9, 1, 9e9, 1e18, math.Inf(1)},
 		"one":           {1},
 		"none":          {},
 	} {
@@ -25,9 +25,11 @@ func TestBuckets(t *testing.T) {
 				t.Helper()
 				checkBucket(t, bounds, d)
 			}
-			for _, n := range NewBuckets(bounds).bounds {
-				for d := time.Duration(-3); d <= 3 && n+d >= n-3; d++ {
-					check(n + d)
+			for _, b := range bounds {
+				for d := -3; d <= 3; d++ {
+					if n := nanoseconds(b); n > math.MinInt64+3 && n < math.MaxInt64-3 {
+						check(n + time.Duration(d))
+					}
 				}
 			}
 			rng := rand.New(rand.NewPCG(1, 2))
@@ -48,10 +50,7 @@ func checkBucket(t *testing.T, bounds []float64, d time.Duration) {
 	h.Observe(d)
 	times := h.Read()
 	got, counts, sum := times.Bounds, times.Counts, times.Sum
-	want := sort.Search(len(bounds), func(i int) bool {
-		bound := math.Round(bounds[i] * 1e9)
-		return bound >= math.MaxInt64 || bound >= math.MinInt64 && d <= time.Duration(bound)
-	})
+	want := sort.Search(len(bounds), func(i int) bool { return d.Seconds() <= bounds[i] })
 	if counts[want] != 1 || len(counts) != len(bounds)+1 || !slices.Equal(got, bounds) {
 		t.Fatalf("%v: %v, want it at %d", d, counts, want)
 	}

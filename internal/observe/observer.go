@@ -64,14 +64,8 @@ func New(c clock.WithTicker, buckets *Buckets, push *Push) *Observer {
 	if _, isReal := c.(clock.RealClock); isReal {
 		since = time.Since
 	}
-	return &Observer{
-		clock:        c,
-		since:        since,
-		epoch:        c.Now(),
-		push:         push,
-		Latency:      NewHistogram(buckets),
-		WorkDuration: NewHistogram(buckets),
-	}
+	h := NewHistogram(buckets)
+	return &Observer{clock: c, since: since, epoch: c.Now(), push: push, Latency: h, WorkDuration: h}
 }
 
 // Now returns the time since the observer was made.

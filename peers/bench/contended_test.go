@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// countedKey is a key that counts its adds. A worker answers those that it finds. If one is never answered, the
-// queue has lost it.
+// countedKey is a key that counts its adds. A worker answers those that it finds. If one is never answered,
+// the queue has lost it.
 type countedKey struct {
 	name string
 	adds *atomic.Int64

@@ -66,8 +66,8 @@ func makeWait(q queue[string], keys []string, delays []time.Duration) {
 }
 
 // settle returns when the queue, in which no key is queued, knows all that it was told: client-go's and
-// controller-runtime's take delayed keys from a buffer, on a goroutine of their own. One more key, which is due
-// at once, comes when all before it are in.
+// controller-runtime's take delayed keys from a buffer, on a goroutine of their own. One more key, which is
+// due at once, comes when all before it are in.
 func settle[T comparable](q queue[T], last T) {
 	q.AddAfter(last, 1)
 	q.Get()
@@ -85,8 +85,8 @@ func delaysOf(n int) []time.Duration {
 	return delays
 }
 
-// BenchmarkRequeue has n keys come, fail once and be forgotten. They come from a worker because our priority queue
-// does not ask the limiter for a key that waits for its retry already.
+// BenchmarkRequeue has n keys come, fail once and be forgotten. They come from a worker because our priority
+// queue does not ask the limiter for a key that waits for its retry already.
 func BenchmarkRequeue(b *testing.B) {
 	const n = 1000
 	keys := keysOf(n, stringKey)

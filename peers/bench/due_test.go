@@ -45,8 +45,8 @@ func dueAtOnce(newQueue func() queue[string], keys []string, lead *time.Duration
 	}
 }
 
-// BenchmarkLateness has a worker wait for delayed keys, and measures how long after their time it has them. An
-// iteration is a thousand keys within 50 ms.
+// BenchmarkLateness has a worker wait for delayed keys, and measures how long after their time it has them.
+// An iteration is a thousand keys within 50 ms.
 func BenchmarkLateness(b *testing.B) {
 	const n = 1000
 	delays := delaysOf(n)

@@ -18,8 +18,8 @@ func inUse() float64 {
 	return float64(m.HeapAlloc + m.StackInuse)
 }
 
-// atRest waits until the number of goroutines has been the same for a while, but no longer than some seconds: those
-// that have begun wait for something then, and those that were told to end are gone.
+// atRest waits until the number of goroutines has been the same for a while, but no longer than some seconds:
+// those that have begun wait for something then, and those that were told to end are gone.
 func atRest() {
 	const enough, most = 10, 5000
 	for same, looks, before := 0, 0, -1; same < enough && looks < most; looks++ {
@@ -59,7 +59,8 @@ func BenchmarkIdle(b *testing.B) {
 	})
 }
 
-// BenchmarkBytes measures the memory that a key takes in each state. What its string points to is there before.
+// BenchmarkBytes measures the memory that a key takes in each state. What its string points to is there
+// before.
 func BenchmarkBytes(b *testing.B) {
 	n := largest()
 	keys := keysOf(n, stringKey)

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// BenchmarkSaturatedLateness measures how late delayed keys come in a program that leaves no processor idle: four
-// producers add keys in a loop, and eight workers handle them, on two processors. An iteration is a hundred delayed
-// keys within 50 ms, each due at a time of its own. What a key waits for, beside the queue, is the scheduler: a
-// goroutine that does not block keeps its processor for 10 ms.
+// BenchmarkSaturatedLateness measures how late delayed keys come in a program that leaves no processor idle:
+// four producers add keys in a loop, and eight workers handle them, on two processors. An iteration is a
+// hundred delayed keys within 50 ms, each due at a time of its own. What a key waits for, beside the queue,
+// is the scheduler: a goroutine that does not block keeps its processor for 10 ms.
 func BenchmarkSaturatedLateness(b *testing.B) {
 	const producers, workers, perProducer, delayed = 4, 8, 1000, 100
 	// Controller-runtime's queue is left out: under this load an iteration took more than 40 s.

@@ -8,7 +8,8 @@ import (
 )
 
 // BenchmarkScrape gathers the metrics of queues in one registry, each of which a few keys have gone through.
-// That some tell their metrics of each change, and ask each queue twice a second, is in BenchmarkCycleMetrics.
+// That some tell their metrics of each change, and ask each queue twice a second, is in
+// BenchmarkCycleMetrics.
 func BenchmarkScrape(b *testing.B) {
 	keys := keysOf(10, stringKey)
 	for _, n := range []int{1, 100} {

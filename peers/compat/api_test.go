@@ -34,8 +34,8 @@ func loadTypes(t *testing.T, paths ...string) map[string]*types.Package {
 	return byPath
 }
 
-// TestAPI finds every exported name of client-go's workqueue and of apimachinery's wait in ours, with the same meaning
-// to the compiler.
+// TestAPI finds every exported name of client-go's workqueue and of apimachinery's wait in ours, with the
+// same meaning to the compiler.
 func TestAPI(t *testing.T) {
 	for _, tt := range []struct {
 		ours, peer string
@@ -66,9 +66,9 @@ func exportedNames(p *types.Package) []string {
 }
 
 // notInterchangeable are the interfaces whose values one package cannot take from the other. The methods of
-// MetricsProvider return interfaces of their package, and for the compiler two named interfaces are different results,
-// however alike. A provider that was written for client-go compiles for ours when its import path is changed, but one
-// value cannot serve both.
+// MetricsProvider return interfaces of their package, and for the compiler two named interfaces are different
+// results, however alike. A provider that was written for client-go compiles for ours when its import path is
+// changed, but one value cannot serve both.
 var notInterchangeable = map[string]bool{"MetricsProvider": true}
 
 // TestAssignable passes values from one package to the other: any of an interface type to the interface

@@ -12,9 +12,9 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// The tests in this file and in differences_limiter_test.go show client-go doing one thing and us another, beyond what
-// knownOfClientGo lists. Each is a difference that the documentation describes, and that a program may depend on when
-// it changes its import path.
+// The tests in this file and in differences_limiter_test.go show client-go doing one thing and us another,
+// beyond what knownOfClientGo lists. Each is a difference that the documentation describes, and that a
+// program may depend on when it changes its import path.
 
 // slowQueue is a queue whose Add takes as long as the test says.
 type slowQueue struct {
@@ -116,8 +116,8 @@ func TestMetricIsMissing(t *testing.T) {
 	}
 }
 
-// TestMetricPanics: when a metric panics during Get, client-go has taken the key out of the line and no worker has it.
-// As it still counts as queued, it can never be added again. Ours is queued again.
+// TestMetricPanics: when a metric panics during Get, client-go has taken the key out of the line and no
+// worker has it. As it still counts as queued, it can never be added again. Ours is queued again.
 func TestMetricPanics(t *testing.T) {
 	for maker, want := range map[string]int{theirs: 0, ours: 1} {
 		metrics := &testkit.Recorder{}

@@ -12,9 +12,9 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// TestOneLineMends: a key is broken for ten seconds, during which an event every 50 ms adds it. With the peers' default
-// limiters it succeeds a quarter of an hour after its repair, because each event doubles its delay
-// (kubernetes/kubernetes#132805). With ours in their queues it succeeds as if there were no events.
+// TestOneLineMends: a key is broken for ten seconds, during which an event every 50 ms adds it. With the
+// peers' default limiters it succeeds a quarter of an hour after its repair, because each event doubles its
+// delay (kubernetes/kubernetes#132805). With ours in their queues it succeeds as if there were no events.
 func TestOneLineMends(t *testing.T) {
 	for name, tt := range map[string]struct {
 		queue    func() peer.TypedRateLimitingInterface[string]

@@ -13,8 +13,8 @@ import (
 	clientgo "k8s.io/client-go/util/workqueue"
 )
 
-// Package worker over client-go's queue, which has no GetContext and no Get that can be given up. What becomes of a key
-// does not depend on the queue, and is tested in package worker.
+// Package worker over client-go's queue, which has no GetContext and no Get that can be given up. What
+// becomes of a key does not depend on the queue, and is tested in package worker.
 
 type workerRun struct {
 	cancel context.CancelFunc
@@ -138,8 +138,8 @@ func TestWorkerEnds(t *testing.T) {
 	}
 }
 
-// After the end of the context nothing that is added is started, though a Get is still blocked. A handler that runs keeps the
-// queue open meanwhile.
+// After the end of the context nothing that is added is started, though a Get is still blocked. A handler
+// that runs keeps the queue open meanwhile.
 func TestWorkerStartsNothingAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		defer endOfBubble()

@@ -27,8 +27,8 @@ var leftOut = map[string]string{
 	"TestPriorityQueueLogStateDoesNotRaceOnReadyAt":                      "it is about a log that our queue does not have",
 }
 
-// Controller-runtime's tests of its priority queue pass with ours: all 16 specs, and the tests beside them, without
-// those that are left out.
+// Controller-runtime's tests of its priority queue pass with ours: all 16 specs, and the tests beside them,
+// without those that are left out.
 func TestControllerRuntimesOwnTests(t *testing.T) {
 	dir := packageDir(t)
 	tests := filepath.Join(t.TempDir(), "tests.go")
@@ -91,8 +91,8 @@ func suite(t *testing.T, dir string) string {
 	return file
 }
 
-// copyTests writes the specs and tests in the file from to the file to. What they call stays behind: adapter_test.go
-// has it for our queue. It returns the names of the tests, and the number of the specs.
+// copyTests writes the specs and tests in the file from to the file to. What they call stays behind:
+// adapter_test.go has it for our queue. It returns the names of the tests, and the number of the specs.
 func copyTests(t *testing.T, from, to string) (names []string, specs int) {
 	t.Helper()
 	fset := token.NewFileSet()

@@ -166,7 +166,8 @@ func TestAlertScenarios(t *testing.T) {
 	}
 }
 
-// docs/operating.md has a section for every alert, and for no other. Each says what the alert means and what to do.
+// docs/operating.md has a section for every alert, and for no other. Each says what the alert means and what
+// to do.
 func TestOperatingGuide(t *testing.T) {
 	guide, err := os.ReadFile("../../docs/operating.md")
 	if err != nil {

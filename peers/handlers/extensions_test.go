@@ -35,8 +35,8 @@ func definition(plural string, structural bool) *apiextensions.CustomResourceDef
 	return crd
 }
 
-// The three controllers that write conditions into CustomResourceDefinitions: of names, of schemas and of approvals. They write to the same
-// objects, and conflict with each other.
+// The three controllers that write conditions into CustomResourceDefinitions: of names, of schemas and of
+// approvals. They write to the same objects, and conflict with each other.
 func TestConditionControllers(t *testing.T) {
 	handlertest.Converges(t, func(s *handlertest.Scenario[string]) {
 		cluster := kubetest.NewCluster(s, scheme.Scheme)

@@ -18,7 +18,8 @@ func clientGoQueue() workqueue.TypedRateLimitingInterface[string] {
 	return clientgo.NewTypedRateLimitingQueue(clientgo.NewTypedItemExponentialFailureRateLimiter[string](5*time.Millisecond, time.Minute))
 }
 
-// Over client-go's own queue, keys come in other orders, more often than they were added, and after a lease has ended, and none is lost.
+// Over client-go's own queue, keys come in other orders, more often than they were added, and after a lease
+// has ended, and none is lost.
 func TestPerturbClientGo(t *testing.T) {
 	orders, repeats, ended := make(map[string]bool), 0, 0
 	for seed := range uint64(40) {

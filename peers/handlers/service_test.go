@@ -67,8 +67,8 @@ func (c *cloud) EnsureLoadBalancerDeleted(ctx context.Context, _ string, s *core
 	return c.process.Write(ctx, "no longer balances "+s.Name, func() error { delete(c.balancers, s.Name); return nil })
 }
 
-// services is a scenario of the service controller: a Service gets another port and, if asked for, nodes come and go, and a Service wants no balancer
-// any more.
+// services is a scenario of the service controller: a Service gets another port and, if asked for, nodes come
+// and go, and a Service wants no balancer any more.
 func services(nodesChange, release bool) func(s *handlertest.Scenario[string]) {
 	return func(s *handlertest.Scenario[string]) {
 		cluster := kubetest.NewCluster(s, scheme.Scheme)
@@ -121,7 +121,8 @@ func services(nodesChange, release bool) func(s *handlertest.Scenario[string]) {
 		}
 		s.Program = func(p *handlertest.Process) {
 			client := &fake.Clientset{}
-			// Recorders of events have goroutines of their own. If their writes were steps, what is a crash's number would depend on the scheduler of Go.
+			// Recorders of events have goroutines of their own. If their writes were steps, what is a crash's number
+			// would depend on the scheduler of Go.
 			client.AddReactor("*", "events", func(clienttesting.Action) (bool, runtime.Object, error) { return true, &corev1.Event{}, nil })
 			cluster.Attach(&client.Fake, p)
 			factory := informers.NewSharedInformerFactory(client, 0)
@@ -145,10 +146,11 @@ func TestServiceControllerFindings(t *testing.T) {
 		schedule string
 		words    []string
 	}{
-		// When a Service wants no balancer any more, its finalizer goes first, and then the address in its status. After a crash in between
-		// the address stays: no later call finds something to clean up.
+		// When a Service wants no balancer any more, its finalizer goes first, and then the address in its status.
+		// After a crash in between the address stays: no later call finds something to clean up.
 		{"crash between two writes", services(false, true), "", []string{"api has the finalizers [] and the addresses [{192.0.2.1", "crashes after that write"}},
-		// The workers of Services and the one of nodes write the same balancer. If the older call ends last, its hosts stay.
+		// The workers of Services and the one of nodes write the same balancer. If the older call ends last, its
+		// hosts stay.
 		{"two queues, one balancer", services(true, false), "slow:balances+web%3A+port+443%2C+hosts+%5Ba+b%5D#1=3s",
 			[]string{"missing: web: port 443, hosts [b c]", "extra:   web: port 443, hosts [a b]"}},
 	} {

@@ -20,8 +20,8 @@ import (
 
 var joins int
 
-// A program's registry can have the metrics of client-go's queues and ours, under the same names. They differ in the
-// queue's name alone.
+// A program's registry can have the metrics of client-go's queues and ours, under the same names. They differ
+// in the queue's name alone.
 func TestJoinLegacyRegistry(t *testing.T) {
 	joins++
 	theirName, ourName := fmt.Sprint("their-join-", joins), fmt.Sprint("our-join-", joins)
@@ -56,7 +56,8 @@ func TestJoinLegacyRegistry(t *testing.T) {
 	}
 }
 
-// A queue of client-go's that has the name of ours does not cost the program its /metrics. Each has its own series.
+// A queue of client-go's that has the name of ours does not cost the program its /metrics. Each has its own
+// series.
 func TestJoinServesTheSameName(t *testing.T) {
 	joins++
 	name := fmt.Sprint("both-", joins)
@@ -94,8 +95,8 @@ func TestJoinServesTheSameName(t *testing.T) {
 	}
 }
 
-// The help may become that of another stability, and the metric may be registered after Join. If it differs then,
-// ours is left out, and the others are served.
+// The help may become that of another stability, and the metric may be registered after Join. If it differs
+// then, ours is left out, and the others are served.
 func TestJoinFindsTheHelp(t *testing.T) {
 	for _, stability := range []kubemetrics.StabilityLevel{kubemetrics.ALPHA, kubemetrics.BETA, kubemetrics.STABLE} {
 		for help, lines := range map[string]int{"Current depth of workqueue": 2, "Something else.": 1} {

@@ -94,7 +94,8 @@ func (s *subject) text(t *testing.T, name string) string {
 	return kept.String()
 }
 
-// rounds counts the runs of a test. Kubernetes' registry remembers the queues of earlier ones, also with -count 2.
+// rounds counts the runs of a test. Kubernetes' registry remembers the queues of earlier ones, also with
+// -count 2.
 var rounds int
 
 // The same random calls make the same metrics, to the letter.

@@ -1,5 +1,5 @@
-// Command record runs a program and draws what it prints as a moving picture: an SVG in which each line appears when the
-// program printed it. What the program writes to its standard error is not drawn.
+// Command record runs a program and draws what it prints as a moving picture: an SVG in which each line
+// appears when the program printed it. What the program writes to its standard error is not drawn.
 //
 //	go build -C examples -o /tmp/sharded ./sharded
 //	go run -C tools ./record -o ../docs/sharded.svg -title 'go run ./examples/sharded -demo' /tmp/sharded -demo

@@ -1,5 +1,6 @@
-// Command typecheck reports what does not compile for GOOS and GOARCH, in packages, their tests, and all that they import.
-// It reads sources, and generates no code: for Kubernetes' client that takes a tenth of the time.
+// Command typecheck reports what does not compile for GOOS and GOARCH, in packages, their tests, and all that
+// they import. It reads sources, and generates no code: for Kubernetes' client that takes a tenth of the
+// time.
 //
 //	GOOS=windows GOARCH=386 typecheck ./...
 package main

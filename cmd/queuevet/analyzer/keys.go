@@ -23,7 +23,8 @@ are counted apart. A key is what names the thing: a string, or a struct of strin
 
 // hasQueues reports whether path is a package whose queues have keys.
 func hasQueues(path string) bool {
-	return isOurs(path) || path == clientGoPath || path == "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	return isOurs(path) || path == clientGoPath ||
+		path == "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 }
 
 func runKeys(pass *analysis.Pass) (any, error) {

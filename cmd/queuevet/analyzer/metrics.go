@@ -99,7 +99,8 @@ func (p *program) note(pass *analysis.Pass, n ast.Node) {
 		}
 	case *ast.CompositeLit:
 		config, ok := types.Unalias(pass.TypesInfo.TypeOf(n)).(*types.Named)
-		if !ok || config.Obj().Pkg() == nil || !isOurs(config.Obj().Pkg().Path()) || !isConfig(config.Obj().Name()) {
+		if !ok || config.Obj().Pkg() == nil || !isOurs(config.Obj().Pkg().Path()) ||
+			!isConfig(config.Obj().Name()) {
 			return
 		}
 		for _, element := range n.Elts {

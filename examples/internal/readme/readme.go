@@ -1,4 +1,5 @@
-// Package readme reads what the examples' README.md files show, for tests that compare it with what the programs print.
+// Package readme reads what the examples' README.md files show, for tests that compare it with what the
+// programs print.
 package readme
 
 import (
@@ -7,8 +8,8 @@ import (
 	"testing"
 )
 
-// Output returns what README.md in the current directory shows below the line "$ command", up to the next command or
-// the end of the block.
+// Output returns what README.md in the current directory shows below the line "$ command", up to the next
+// command or the end of the block.
 func Output(t *testing.T, command string) string {
 	t.Helper()
 	text, err := os.ReadFile("README.md")

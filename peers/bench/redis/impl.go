@@ -22,8 +22,8 @@ import (
 // impl is a queue to measure.
 type impl struct {
 	name string
-	// run adds n distinct keys from that many goroutines, and lets as many handle them. It returns when all are handled,
-	// and what ends the queue.
+	// run adds n distinct keys from that many goroutines, and lets as many handle them. It returns when all are
+	// handled, and what ends the queue.
 	run func(client redis.UniversalClient, name string, goroutines, n int) (end func(), err error)
 	// fill adds n keys, and empty handles them with 64 workers.
 	fill, empty func(client redis.UniversalClient, name string, n int) error
@@ -37,7 +37,8 @@ var impls = []impl{
 // plainly is asynq with tasks that are not unique.
 var plainly = impl{"asynq, not unique", runAsynq(), nil, nil}
 
-// fairly is redisqueue as asynq is used: callers wait until the server has their keys, and workers handle them.
+// fairly is redisqueue as asynq is used: callers wait until the server has their keys, and workers handle
+// them.
 var fairly = impl{"redisqueue", runFairly, fillOurs, emptyOurs}
 
 func runFairly(client redis.UniversalClient, name string, goroutines, n int) (func(), error) {
@@ -156,7 +157,8 @@ func (c *counted) ProcessTask(context.Context, *asynq.Task) error { c.handled();
 
 func asynqServer(client redis.UniversalClient, name string, workers int, interval time.Duration) *asynq.Server {
 	return asynq.NewServerFromRedisClient(client, asynq.Config{
-		Queues: map[string]int{name: 1}, Concurrency: workers, TaskCheckInterval: interval, LogLevel: asynq.FatalLevel,
+		Queues: map[string]int{name: 1}, Concurrency: workers, TaskCheckInterval: interval,
+		LogLevel: asynq.FatalLevel,
 	})
 }
 

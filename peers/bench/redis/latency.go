@@ -78,7 +78,8 @@ func connect(s *server, im impl, interval time.Duration) (*link, error) {
 		return nil, err
 	}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), consumerVariable+"="+s.addr, consumerVariable+"_IMPL="+im.name, consumerVariable+"_INTERVAL="+interval.String())
+	cmd.Env = append(os.Environ(), consumerVariable+"="+s.addr, consumerVariable+"_IMPL="+im.name,
+		consumerVariable+"_INTERVAL="+interval.String())
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -143,8 +144,8 @@ func (l *link) capacity() (float64, error) {
 // half is the load that is half of what a pair of processes manages.
 const half = -1
 
-// latency adds keys in this process, and returns percentiles of the milliseconds until another one got them, and how many keys
-// a second were added beside them.
+// latency adds keys in this process, and returns percentiles of the milliseconds until another one got them,
+// and how many keys a second were added beside them.
 func latency(s *server, im impl, load float64, interval time.Duration) (percentiles [3]float64, _ float64, err error) {
 	l, err := connect(s, im, interval)
 	if err != nil {

@@ -1,17 +1,19 @@
-// Command redis measures redisqueue beside asynq on a redis-server of its own, which it starts on a port of the loopback
-// interface (see redisqueue/install-redis.sh), and prints tables:
+// Command redis measures redisqueue beside asynq on a redis-server of its own, which it starts on a port of
+// the loopback interface (see redisqueue/install-redis.sh), and prints tables:
 //
 //	go run ./bench/redis -rounds 11
 //
-// In each round the implementations take turns. A figure is the median of the rounds. Latencies are measured in three
-// rounds only: each has hundreds of them. asynq runs with unique tasks, without logs, and looks for new tasks every 10 ms
-// instead of every second, but for the rows that say otherwise. Half load is half of what this process and the consumer
-// manage, for each implementation by itself. The whole takes about a quarter of an hour.
+// In each round the implementations take turns. A figure is the median of the rounds. Latencies are measured
+// in three rounds only: each has hundreds of them. asynq runs with unique tasks, without logs, and looks for
+// new tasks every 10 ms instead of every second, but for the rows that say otherwise. Half load is half of
+// what this process and the consumer manage, for each implementation by itself. The whole takes about a
+// quarter of an hour.
 //
-// The rows "Add+Get+Done" favour redisqueue: its callers do not wait for the server, and one goroutine does all three. asynq's
-// Enqueue waits, and its server has goroutines of its own. The rows "AddContext and worker.Run" are the fair set-up: callers that
-// wait for the server, and as many workers beside them; there asynq is measured without unique tasks, too, which is faster, and
-// has the same task twice if it is added twice.
+// The rows "Add+Get+Done" favour redisqueue: its callers do not wait for the server, and one goroutine does
+// all three. asynq's Enqueue waits, and its server has goroutines of its own. The rows "AddContext and
+// worker.Run" are the fair set-up: callers that wait for the server, and as many workers beside them; there
+// asynq is measured without unique tasks, too, which is faster, and has the same task twice if it is added
+// twice.
 package main
 
 import (
@@ -120,7 +122,8 @@ func measure(mode string) error {
 				if c, err = cycle(s, fairly, goroutines, size[key]/3+1); err != nil {
 					return err
 				}
-				log.Printf("%s, fairly, %d goroutines: %.0f keys/s, %.2f calls a key, CPU %.1f and %.1f µs", impl.name, goroutines,
+				log.Printf("%s, fairly, %d goroutines: %.0f keys/s, %.2f calls a key, CPU %.1f and %.1f µs", impl.name,
+					goroutines,
 					c.keysPerSecond, c.callsPerKey, c.serverCPU, c.clientCPU)
 				results.add(fair, impl.name, c.keysPerSecond)
 			}
@@ -183,7 +186,8 @@ func measure(mode string) error {
 
 // order is what rows are sorted by.
 func order(row string) string {
-	for i, prefix := range []string{"Add+", "AddContext", "draining", "Add to", "half load", "bytes", "calls", "CPU of the server", "CPU of the client"} {
+	for i, prefix := range []string{"Add+", "AddContext", "draining", "Add to", "half load", "bytes", "calls",
+		"CPU of the server", "CPU of the client"} {
 		if strings.HasPrefix(row, prefix) {
 			return fmt.Sprint(i)
 		}

@@ -33,7 +33,8 @@ func startServer(appendOnly string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--loglevel", "warning", "--appendonly", "no"}
+	args := []string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--loglevel", "warning",
+		"--appendonly", "no"}
 	if appendOnly != "no" {
 		args = append(args[:len(args)-1], "yes", "--appendfsync", appendOnly)
 	}

@@ -1,5 +1,5 @@
-// Command report makes docs/performance.md and its figure of peers/bench/performance.txt, the raw output of the
-// benchmarks, which it first makes anew with -run. It is run from the root of the repository:
+// Command report makes docs/performance.md and its figure of peers/bench/performance.txt, the raw output of
+// the benchmarks, which it first makes anew with -run. It is run from the root of the repository:
 //
 //	go run ./peers/bench/report        # tables and figure
 //	go run ./peers/bench/report -run   # benchmarks, tables and figure
@@ -22,12 +22,14 @@ const (
 func main() {
 	var m measurement
 	run := flag.Bool("run", false, "run the benchmarks first, which takes an hour, and needs a quiet machine")
-	flag.IntVar(&m.rounds, "rounds", 11, "with -run: `times` that every benchmark is run, in turn with the others")
+	flag.IntVar(&m.rounds, "rounds", 11,
+		"with -run: `times` that every benchmark is run, in turn with the others")
 	flag.StringVar(&m.benchtime, "benchtime", "200ms", "with -run: how long each is run, or how often (`10x`)")
 	flag.BoolVar(&m.short, "short", false, "with -run: leave out the sizes that take seconds")
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "Usage, in the root of the repository: go run ./peers/bench/report [flags]\n\n"+
-			"Writes docs/performance.md and docs/performance.svg from peers/bench/performance.txt.\n\nFlags:")
+		fmt.Fprintln(flag.CommandLine.Output(),
+			"Usage, in the root of the repository: go run ./peers/bench/report [flags]\n\n"+
+				"Writes docs/performance.md and docs/performance.svg from peers/bench/performance.txt.\n\nFlags:")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
