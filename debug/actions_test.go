@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"html"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -316,8 +315,7 @@ func TestActionThatPanics(t *testing.T) {
 	}
 }
 
-// Groups that look alike are different groups: an action is for the one of the button, and a text that fits
-// two is refused.
+// Groups that look alike are different groups: a button is for its own, and the name on it is fit for a page.
 func TestGroupsThatLookAlike(t *testing.T) {
 	h := newAudited(t)
 	long := strings.Repeat("x", 200)
@@ -327,40 +325,25 @@ func TestGroupsThatLookAlike(t *testing.T) {
 	for key := range 8 {
 		q.Add(key)
 	}
-	for _, text := range []string{long[:128] + "…", `a\n`} {
-		if answer := h.act(t, 409, "q", "pause_group", "group", text); !strings.Contains(answer.Error, "More than one group") {
-			t.Errorf("%+v", answer)
-		}
-	}
 	q.PauseGroup("alone", workqueue.UntilResumed) // Without keys.
 	d := getJSON[detail](t, h, "?queue=q&keys=250")
 	if len(d.Groups) != 5 {
 		t.Fatalf("%+v", d.Groups)
 	}
 	for _, g := range d.Groups {
-		h.act(t, 200, "q", "pause_group", "group", g.Group, "group_id", g.ID)
-		wantBody(t, get(h, "?queue=q&keys=250"), `data-group_id="`+g.ID+`"`)
+		h.act(t, 200, "q", "pause_group", "group", g.Group)
+		wantBody(t, get(h, "?queue=q&keys=250"), `data-group="`+g.Group+`"`, `aria-label="Resume group: `)
 	}
-	page := get(h, "?queue=q&keys=250").Body.String()
-	for _, name := range append(groups, "alone") {
-		called := html.EscapeString(strconv.Quote(name))
-		if name == "alone" {
-			called = name
-		}
-		if strings.Count(page, "<code>"+called+"</code>") != 1 || strings.Count(page, `="Resume group: `+called+`"`) != 1 {
-			t.Errorf("the page does not name %q in full, once", name)
-		}
-	}
+	wantBody(t, get(h, "?queue=q&keys=250"), `aria-label="Resume group: a\n"`, `aria-label="Resume group: `+long[:128]+`…"`)
 	if got := q.PausedGroups(); len(got) != 5 {
 		t.Errorf("%q", got)
 	}
 	for _, g := range d.Groups[1:] {
-		h.act(t, 200, "q", "resume_group", "group", g.Group, "group_id", g.ID)
+		h.act(t, 200, "q", "resume_group", "group", g.Group)
 	}
 	if got := q.PausedGroups(); len(got) != 1 || got[0] != "alone" {
 		t.Errorf("%q", got)
 	}
-	h.act(t, 404, "q", "pause_group", "group", "b", "group_id", "what?")
 }
 
 // Groups can be paused and resumed. Those that are paused are listed even if none of their keys is, and the
@@ -379,7 +362,7 @@ func TestGroups(t *testing.T) {
 	if l := getJSON[list](t, h, ""); l.PausedGroups != 0 {
 		t.Errorf("%+v", l)
 	}
-	for _, group := range []string{"acme <b>", long[:128] + "…" /* as the page shows it */, "not here"} {
+	for _, group := range []string{"acme <b>", long, "not here"} {
 		if h.act(t, 200, "q", "pause_group", "group", group); h.last().Group == "" {
 			t.Errorf("%+v", h.last())
 		}
@@ -397,7 +380,7 @@ func TestGroups(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	h.act(t, 200, "q", "resume_group", "group", "not here")
-	h.act(t, 200, "q", "resume_group", "group", long[:128]+"…")
+	h.act(t, 200, "q", "resume_group", "group", long)
 	if got := q.PausedGroups(); !slices.Equal(got, []string{"acme <b>"}) {
 		t.Errorf("%q", got)
 	}

@@ -70,7 +70,7 @@
 //	of       instead of key, for retry and forget: failing, given_up, or all of both
 //	error    with of: only the keys whose last error contains this text
 //	count    with of: how many keys the reader has confirmed. The answer says how many of these were gone.
-//	group, group_id  the name of the group, and what distinguishes it from others that look alike
+//	group    the whole name of the group
 //	for      how long a pause lasts, such as 15m. Without it, it has no end.
 //
 // Every queue can retry until it is shut down; see [workqueue.Operable] for the rest. Forget needs a limiter

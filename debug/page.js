@@ -153,7 +153,7 @@
 
 	// confirmed asks whether to do what a button is for. To an action on a set of keys it adds their number.
 	async function confirmed(form) {
-		const { action, queue, key, group, of, error, given_up, for: lasts } = Object.fromEntries(form);
+		const { action, queue, key, called: group, of, error, given_up, for: lasts } = Object.fromEntries(form);
 		const called = key || "(empty)";
 		let lost = of === "given_up" || of === "all" || given_up !== undefined;
 		let n = form.getAll("key").length;

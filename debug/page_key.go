@@ -75,7 +75,6 @@ type keyReport struct {
 	Actions actionSet `json:"-"`
 	Linked  bool      `json:"-"`
 	raw     any
-	group   string // all of it
 	givenUp bool
 }
 
@@ -91,8 +90,8 @@ type holdReport struct {
 func newKeyReport(k workqueue.KeySnapshot[any]) keyReport {
 	return keyReport{
 		State: string(k.State), Since: k.Since.UTC(), Due: k.Due.UTC(), Again: k.Again, Requeues: k.Requeues,
-		Priority: k.Priority, Group: short(k.Group, maxName), Blocked: k.Blocked, Causes: newCauses(k.Causes),
-		raw: k.Key, group: k.Group,
+		Priority: k.Priority, Group: k.Group, Blocked: k.Blocked, Causes: newCauses(k.Causes),
+		raw: k.Key,
 	}
 }
 
@@ -313,9 +312,6 @@ func between(from, to time.Time) *seconds {
 	return &d
 }
 
-// GroupID returns the id of the key's group.
-func (k keyReport) GroupID() string { return groupID(k.group) }
-
 // oneKeyReport is what a key's own page shows.
 type oneKeyReport struct {
 	Time  time.Time `json:"time"`
@@ -448,14 +444,6 @@ func keyID(key any) (id string) {
 	if reflect.ValueOf(key).Kind() == reflect.Pointer {
 		format = "%T %p"
 	}
-	return hash(fmt.Appendf(nil, format, key, key), 4) // The text must fit, too.
-}
-
-// groupID distinguishes groups whose names look alike.
-func groupID(name string) string { return hash([]byte(name), 9) }
-
-// hash returns size bytes of a hash, as text.
-func hash(of []byte, size int) string {
-	sum := sha256.Sum256(of)
-	return base64.RawURLEncoding.EncodeToString(sum[:size])
+	sum := sha256.Sum256(fmt.Appendf(nil, format, key, key))
+	return base64.RawURLEncoding.EncodeToString(sum[:4]) // The text must fit, too.
 }

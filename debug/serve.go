@@ -171,6 +171,7 @@ var pages = template.Must(template.New("pages").Funcs(template.FuncMap{
 	"stamp":   func(t time.Time) string { return t.Format(time.RFC3339Nano) },
 	"href":    href,
 	"plus":    func(a, b int) int { return a + b },
+	"name":    func(s string) string { return short(s, maxName) },
 	"brief":   func(s string) string { return short(s, maxCauses) },
 	"button":  func(action string) string { return keyActions[action].button },
 	"latest":  slices.Backward[[]workqueue.Cause],

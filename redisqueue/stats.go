@@ -68,8 +68,8 @@ type Info struct {
 	LostLeases, LostDones uint64
 	// Failing is the number of keys of the whole queue with failures that are counted, SetAside that of keys
 	// that could not be decoded, GivenUp that of keys that are not tried any more. Repaired counts the
-	// entries on the server that did not fit together, and were repaired or skipped; places of removed keys
-	// in a long line are among them. All are as of the last Stats or scrape of metrics.
+	// entries on the server that did not fit together, and were repaired or skipped. All are as of the last
+	// Stats or scrape of metrics.
 	Failing, SetAside, GivenUp, Repaired int
 	// Held is the number of keys that this replica's workers have.
 	Held int
@@ -153,8 +153,9 @@ func (q *Queue[T]) limited() bool {
 // does.
 func (q *Queue[T]) Len() int { return q.Stats().Queued }
 
-// Stats returns the numbers of the queue. Queued, Processing, Again, Waiting, Paused and OldestQueued are of
-// the whole queue; all others are of this replica. Stats asks the server, after what was called before, for
+// Stats returns the numbers of the queue. Queued, Blocked, Processing, Again, Waiting, Paused, PausedUntil and
+// OldestQueued are of the whole queue; all others are of this replica, but for those of Shared that say
+// otherwise. Stats asks the server, after what was called before, for
 // up to a second; if it does not answer, and after shutdown, the numbers are those of its last reply. Its
 // cost grows with the keys that this replica's workers hold, not with those that are queued.
 func (q *Queue[T]) Stats() workqueue.Stats {
