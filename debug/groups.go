@@ -3,6 +3,7 @@ package debug
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 )
 
@@ -20,40 +21,29 @@ type groupReport struct {
 }
 
 // groups returns the paused groups, and those of the listed keys, with what the queue knows of them.
-func (r *reading) groups(lists keyLists, now time.Time) (groups []groupReport) {
-	index := make(map[string]int)
-	at := func(name string) *groupReport {
-		i, ok := index[name]
-		if !ok {
-			i, index[name] = len(groups), len(groups)
-			groups = append(groups, groupReport{Group: name})
-		}
-		return &groups[i]
-	}
-	for _, name := range r.pausedGroups {
-		at(name).Paused = true
-	}
+func (r *reading) groups(lists keyLists, now time.Time) []groupReport {
+	names, listed := slices.Clone(r.pausedGroups), make(map[string]int)
 	seen := make(map[any]bool) // A key may be in two lists.
 	for _, keys := range lists.all() {
 		for _, k := range *keys {
-			if k.Group != "" && !seen[k.raw] {
-				seen[k.raw] = true
-				at(k.Group).Listed++
+			if k.Group == "" || seen[k.raw] {
+				continue
+			}
+			seen[k.raw] = true
+			if listed[k.Group]++; listed[k.Group] == 1 && !slices.Contains(r.pausedGroups, k.Group) {
+				names = append(names, k.Group)
 			}
 		}
 	}
-	groups = groups[:min(len(groups), maxKeys)]
-	for i := range groups {
-		g := &groups[i]
-		if g.Keys = g.Listed; r.entry.queue.SnapshotGroup == nil {
-			continue
+	return mapped(names[:min(len(names), maxKeys)], func(name string) groupReport {
+		g := groupReport{Group: name, Listed: listed[name], Keys: listed[name]}
+		g.Paused = slices.Contains(r.pausedGroups, name)
+		if r.entry.queue.SnapshotGroup != nil {
+			group := r.entry.queue.SnapshotGroup(name)
+			g.Keys, g.PausedUntil, g.PausedFor = group.Keys, group.PausedUntil.UTC(), between(now, group.PausedUntil)
 		}
-		group := r.entry.queue.SnapshotGroup(g.Group)
-		if g.Keys = group.Keys; g.Paused {
-			g.PausedUntil, g.PausedFor = group.PausedUntil.UTC(), between(now, group.PausedUntil)
-		}
-	}
-	return groups
+		return g
+	})
 }
 
 // actOnGroup does it with the group that form names. It returns done, and that no key has that group if that
