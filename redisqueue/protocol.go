@@ -174,7 +174,7 @@ type answer struct {
 	givenUp bool
 }
 
-// pausedBy splits the field of META with that name. It leaves at zero if another program has written the field.
+// pausedBy splits the field of META with that name. If another program has written it, at is zero.
 func pausedBy(field string) (at int64, by string) {
 	p := parser{rest: field}
 	at = p.digits(16)
