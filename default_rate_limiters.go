@@ -143,7 +143,9 @@ func NewItemFastSlowRateLimiter(fastDelay, slowDelay time.Duration, maxFastAttem
 
 // NewTypedItemFastSlowRateLimiter returns a [TypedItemFastSlowRateLimiter].
 func NewTypedItemFastSlowRateLimiter[T comparable](fastDelay, slowDelay time.Duration, maxFastAttempts int) TypedRateLimiter[T] {
-	return &TypedItemFastSlowRateLimiter[T]{maxFastAttempts: maxFastAttempts, fastDelay: fastDelay, slowDelay: slowDelay}
+	return &TypedItemFastSlowRateLimiter[T]{
+		maxFastAttempts: maxFastAttempts, fastDelay: fastDelay, slowDelay: slowDelay,
+	}
 }
 
 // When counts a failure of item and returns how long it must wait.

@@ -15,33 +15,6 @@ import (
 
 // What operators, restores and other programs do to the records. The simulation does the same at random.
 
-func wantNoSlotTwiceFor(t *testing.T, d time.Duration, members ...*Member) {
-	t.Helper()
-	for began := time.Now(); time.Since(began) < d; time.Sleep(100 * time.Millisecond) {
-		wantNoSlotTwice(t, members...)
-	}
-}
-
-// setData changes what a record says.
-func setData(server *simServer, name, data string) bool {
-	return server.edit(name, func(l *coordinationv1.Lease) { l.Annotations[dataAnnotation] = data })
-}
-
-func mustGet(t *testing.T, store Store, name string) Record {
-	t.Helper()
-	r, err := store.Get(t.Context(), name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-// cutOff cuts a member off from its store, or ends that.
-func (s *switchable) cutOff(is bool) {
-	s.away.Store(is)
-	s.silent.Store(is)
-}
-
 // The table says that a holds all slots, in an old copy with which somebody replaces it, in one with which somebody makes it anew, and in a
 // backup of all records, which a newcomer that knows nothing else reads first. b got half of the slots meanwhile.
 func TestOperatorRestoresTable(t *testing.T) {

@@ -108,8 +108,7 @@ func TestRootNeedsNoClientGo(t *testing.T) {
 }
 
 // Packages whose test files are not named by the rule yet.
-var otherNames = strings.Fields(`controllerruntime debug handlertest otel prom redisqueue wait
-	workqueuetest cmd/swap examples peers`)
+var otherNames = strings.Fields(`debug redisqueue`)
 
 // A test file is named after a source file: x_test.go or x_<what>_test.go for x.go. Every package may also have examples,
 // benchmarks, and what its tests share. Packages without other sources than doc.go, which are tests alone, are free.
@@ -138,7 +137,7 @@ func TestNamesOfTestFiles(t *testing.T) {
 
 // Packages that have longer lines yet.
 var longLines = strings.Fields(`controllerruntime handlertest otel prom wait
-	worker workqueuetest cmd examples peers tools`)
+	workqueuetest cmd examples peers tools`)
 
 // A line of Go outside of tests has at most 110 characters, unless it is the signature of a function.
 func TestLengthOfLines(t *testing.T) {

@@ -28,12 +28,14 @@ type server struct {
 func (s *server) flags(flags *flag.FlagSet) {
 	// The value of $REDIS_URL is no default, because -h and errors would print it, with its password.
 	flags.StringVar(&s.url, "url", "",
-		"`where` the server is: redis://user:password@host:port/db, rediss:// for TLS, or\nunix:///path; $REDIS_URL if empty, redis://127.0.0.1:6379 if that is, too. Others on this\n"+
+		"`where` the server is: redis://user:password@host:port/db, rediss:// for TLS, or\n"+
+			"unix:///path; $REDIS_URL if empty, redis://127.0.0.1:6379 if that is, too. Others on this\n"+
 			"machine see the arguments of a command: keep passwords in $REDIS_URL")
 	flags.BoolVar(&s.cluster, "cluster", false,
 		"the server is a node of a Cluster; ?addr=host:port in the URL names further ones")
 	flags.StringVar(&s.sentinel, "sentinel", "",
-		"the server is a Sentinel that watches the master of this `name`; ?addr=host:port names\nfurther ones, ?sentinel_username= and ?sentinel_password= are for them")
+		"the server is a Sentinel that watches the master of this `name`; ?addr=host:port names\n"+
+			"further ones, ?sentinel_username= and ?sentinel_password= are for them")
 	flags.StringVar(&s.ca, "cacert", "",
 		"a PEM `file` with the CA of the server's certificate; the system's CAs if empty")
 	flags.StringVar(&s.cert, "cert", "", "a PEM `file` with the client's certificate")
