@@ -34,7 +34,8 @@ const (
 
 // String returns "forget", "requeue", "retry", "give_up", "interrupted" or "hold".
 func (n Next) String() string {
-	if names := [...]string{"forget", "requeue", "retry", "give_up", "interrupted", "hold"}; int(n) < len(names) {
+	names := [...]string{"forget", "requeue", "retry", "give_up", "interrupted", "hold"}
+	if int(n) < len(names) {
 		return names[n]
 	}
 	return fmt.Sprintf("Next(%d)", uint8(n))
@@ -128,7 +129,8 @@ func (e *retryAfterError) Error() string {
 // wrapper is an error with the text of the one that it wraps.
 type wrapper struct{ error }
 
-func (w wrapper) Error() string { return fmt.Sprint(w.error) } // Error itself panics for a nil pointer of many types.
+// Error survives a nil pointer in w, whose own Error panics in many types.
+func (w wrapper) Error() string { return fmt.Sprint(w.error) }
 func (w wrapper) Unwrap() error { return w.error }
 
 type terminalError struct{ wrapper }

@@ -23,9 +23,9 @@ func (t *Tracker[T]) oldestCalled() (oldest *UnansweredKey[T], running bool) {
 		oldest = &UnansweredKey[T]{first.Key, first.Value.since}
 		running = t.findLocked(oldest.Key) != nil
 	}
-	for _, e := range t.mu.running {
-		if !e.since.IsZero() && (oldest == nil || e.since.Before(oldest.Since)) {
-			oldest, running = &UnansweredKey[T]{e.current.Key, e.since}, true
+	for _, c := range t.mu.running {
+		if !c.since.IsZero() && (oldest == nil || c.since.Before(oldest.Since)) {
+			oldest, running = &UnansweredKey[T]{c.current.Key, c.since}, true
 		}
 	}
 	return oldest, running

@@ -88,11 +88,11 @@ func describe[T comparable](key T, e *errorsOf) FailedKey[T] {
 }
 
 // failedCall describes a call that has failed.
-func (e *Tracked[T]) failedCall() FailedCall {
-	r := &e.result
+func (c *Tracked[T]) failedCall() FailedCall {
+	r := &c.result
 	f := FailedCall{
 		Attempt: r.Attempt, Started: r.Started, Duration: r.Duration,
-		Causes: cut(e.tracker.queue.Causes(r.Key).String(), maxCauseText),
+		Causes: cut(c.tracker.queue.Causes(r.Key).String(), maxCauseText),
 		Err:    cut(fmt.Sprint(r.Err), maxErrorText),
 	}
 	if p, ok := r.Err.(*PanicError); ok {

@@ -38,7 +38,8 @@ var nothing = func() {}
 const maxReason = 200
 
 // errHoldTwice is the failure of a call that returns the error of an earlier one.
-var errHoldTwice = errors.New("worker: an error of Hold was returned a second time: each call of the handler needs its own")
+var errHoldTwice = errors.New(
+	"worker: an error of Hold was returned a second time: each call of the handler needs its own")
 
 // Hold returns an error for a handler to return, bare or wrapped, that makes its key wait for something
 // outside the program. The worker is free at once. The key does not start, whatever is added meanwhile, until
@@ -130,31 +131,31 @@ const (
 )
 
 // Held reports, after End, whether the key must be held. See [Tracked.Done].
-func (e *Tracked[T]) Held() bool { return len(e.current.reasons) > 0 }
+func (c *Tracked[T]) Held() bool { return len(c.current.reasons) > 0 }
 
 // Done must be called after End and after the adds of the key, with a function that calls the queue's Done.
 // That is called once, on any goroutine: at once or, if the key is put on hold, when the hold ends. A release
 // ends it, its limit, [Tracker.Release], [Tracker.EndHolds], the end of the key's lease, and a
 // [workqueue.Leaser] that wants the key back.
-func (e *Tracked[T]) Done(done func()) {
-	e.doneOrHold(func(T) { done() })
+func (c *Tracked[T]) Done(done func()) {
+	c.doneOrHold(func(T) { done() })
 }
 
 // doneOrHold is Done with a function that gets the key: a pool has the same one for all keys.
-func (e *Tracked[T]) doneOrHold(done func(key T)) {
-	if e.crashing {
+func (c *Tracked[T]) doneOrHold(done func(key T)) {
+	if c.crashing {
 		return
 	}
-	key, reasons := e.result.Key, e.current.reasons
-	e.current.reasons = nil
+	key, reasons := c.result.Key, c.current.reasons
+	c.current.reasons = nil
 	if len(reasons) == 0 {
 		done(key)
 		return
 	}
-	b := e.tracker
-	k := &held[T]{tracker: b, key: key, wantsAgain: e.result.Next == NextHold, since: b.loop.Now(), done: done,
+	t := c.tracker
+	k := &held[T]{tracker: t, key: key, wantsAgain: c.result.Next == NextHold, since: t.loop.Now(), done: done,
 		reasons: reasons}
-	if !b.put(k) {
+	if !t.put(k) {
 		k.endReasons()
 		done(key)
 		return
@@ -167,7 +168,7 @@ func (e *Tracked[T]) doneOrHold(done func(key T)) {
 		reason.released.CompareAndSwap(nil, &released)
 	}
 	k.reasonEnded() // For reasons that were released before.
-	if b.comesNoMore(key) {
+	if t.comesNoMore(key) {
 		k.end()
 	}
 }
@@ -186,11 +187,11 @@ func (t *Tracker[T]) comesNoMore(key T) bool {
 // reasonEnded is called when a reason was released. When all are, the hold ends or becomes a pause. Until
 // then the limits of the open reasons count.
 func (k *held[T]) reasonEnded() {
-	b := k.tracker
-	now, shutDown := b.loop.Now(), b.queue.ShuttingDown() // Not under mu: foreign code.
+	t := k.tracker
+	now, shutDown := t.loop.Now(), t.queue.ShuttingDown() // Not under mu: foreign code.
 	ends := false
-	b.mu.Lock()
-	noPauses := b.mu.holds.noPauses
+	t.mu.Lock()
+	noPauses := t.mu.holds.noPauses
 	// Otherwise it has ended, or is a pause that goes on.
 	if k.state == heldForReasons || k.state == heldToPause && noPauses {
 		open := k.openLocked(now)
@@ -200,10 +201,10 @@ func (k *held[T]) reasonEnded() {
 		if len(open) > 0 {
 			k.waitLocked(open)
 		} else {
-			ends = b.takeLocked(k)
+			ends = t.takeLocked(k)
 		}
 	}
-	b.unlockHolds()
+	t.unlockHolds()
 	if ends {
 		k.finish()
 	}
@@ -233,23 +234,23 @@ func (k *held[T]) openLocked(now time.Duration) []*hold {
 
 // endWithLease makes the hold of k end when the key's lease does.
 func (k *held[T]) endWithLease() {
-	b := k.tracker
-	if b.leaser == nil {
+	t := k.tracker
+	if t.leaser == nil {
 		return
 	}
 	// Not the pool's context: its end would wake a goroutine for each hold.
-	leased, release := b.leaser.LeaseHeld(context.Background(), k.key)
+	leased, release := t.leaser.LeaseHeld(context.Background(), k.key)
 	stop := context.AfterFunc(leased, func() { k.end() })
 	endLease := func() {
 		stop()
 		release()
 	}
-	b.mu.Lock()
+	t.mu.Lock()
 	ended := k.state == heldEnded
 	if !ended {
 		k.endLease = endLease
 	}
-	b.mu.Unlock()
+	t.mu.Unlock()
 	if ended { // Without this lease.
 		endLease()
 	}
@@ -257,10 +258,10 @@ func (k *held[T]) endWithLease() {
 
 // end ends the hold of k, and reports whether it has not ended before.
 func (k *held[T]) end() bool {
-	b := k.tracker
-	b.mu.Lock()
-	took := b.takeLocked(k)
-	b.unlockHolds()
+	t := k.tracker
+	t.mu.Lock()
+	took := t.takeLocked(k)
+	t.unlockHolds()
 	if took {
 		k.finish()
 	}
@@ -269,16 +270,16 @@ func (k *held[T]) end() bool {
 
 // finish ends the reasons and the lease of k, which takeLocked has taken out, and makes the key Done.
 func (k *held[T]) finish() {
-	b := k.tracker
-	defer b.noteDone(k)
+	t := k.tracker
+	defer t.noteDone(k)
 	k.endReasons()
-	b.catchPanic(func() {
+	t.catchPanic(func() {
 		defer k.done(k.key)
 		if k.endLease != nil {
 			k.endLease()
 		}
-		if k.wantsAgain && !k.releasedAtOnce && b.loop.Now()-k.since >= shortestHold {
-			b.forgetInterruptions(k.key) // A hold that lasts ends the row, however it ends.
+		if k.wantsAgain && !k.releasedAtOnce && t.loop.Now()-k.since >= shortestHold {
+			t.forgetInterruptions(k.key) // A hold that lasts ends the row, however it ends.
 		}
 	})
 }
@@ -302,10 +303,10 @@ func (k *held[T]) reasonLocked(now time.Duration) string {
 }
 
 func (k *held[T]) describe() HeldKey[T] {
-	b := k.tracker
-	now := b.loop.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return HeldKey[T]{Key: k.key, Reason: k.reasonLocked(now), Since: b.loop.Time(k.since),
-		Until: b.loop.Time(k.until)}
+	t := k.tracker
+	now := t.loop.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return HeldKey[T]{Key: k.key, Reason: k.reasonLocked(now), Since: t.loop.Time(k.since),
+		Until: t.loop.Time(k.until)}
 }

@@ -42,9 +42,9 @@ func (t *Tracker[T]) forgetInterruptions(key T) {
 
 // pauseIfLooping holds the key if it was interrupted too often in a row. While it pauses, the key still uses
 // its place in a group with a Limit.
-func (e *Tracked[T]) pauseIfLooping() {
-	if n := e.tracker.interruptions(e.result.Key); n > maxInterruptions && !e.tracker.queue.ShuttingDown() {
-		e.current.reasons = append(e.current.reasons, pauseAfter("it was interrupted", n))
+func (c *Tracked[T]) pauseIfLooping() {
+	if n := c.tracker.interruptions(c.result.Key); n > maxInterruptions && !c.tracker.queue.ShuttingDown() {
+		c.current.reasons = append(c.current.reasons, pauseAfter("it was interrupted", n))
 	}
 }
 
@@ -56,10 +56,10 @@ func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) []*hold {
 		return nil
 	}
 	k.releasedAtOnce = true
-	b := k.tracker
-	rec := &b.mu.records.table.At(k.slot).Value
-	rec.changed = b.loop.Time(now).UnixNano()
-	n := b.mu.records.countInterruption(rec)
+	t := k.tracker
+	rec := &t.mu.records.table.At(k.slot).Value
+	rec.changed = t.loop.Time(now).UnixNano()
+	n := t.mu.records.countInterruption(rec)
 	if n <= maxInterruptions {
 		return nil
 	}

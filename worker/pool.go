@@ -103,7 +103,8 @@ func (p *Pool[T]) claimRun() error {
 	case p.queue == nil:
 		errs = append(errs, errors.New("worker: the queue is nil"))
 	case p.options.KeepQueue && !p.tracker.knowsItsKeys:
-		errs = append(errs, errors.New("worker: Options.KeepQueue needs a queue that is Extended: a Get that is given up would keep its key"))
+		errs = append(errs, errors.New(
+			"worker: Options.KeepQueue needs a queue that is Extended: a Get that is given up would keep its key"))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -224,7 +225,7 @@ func (p *Pool[T]) SetWorkers(n int) error {
 // growLocked starts workers until there are enough.
 func (p *Pool[T]) growLocked() {
 	for len(p.mu.workers) < p.mu.target && p.mu.phase < phaseFinishing {
-		w := &worker[T]{Tracked: p.tracker.newTracked(p.poolCtx), getting: true}
+		w := &worker[T]{Tracked: &Tracked[T]{tracker: p.tracker, base: p.poolCtx}, getting: true}
 		p.mu.workers = append(p.mu.workers, w)
 		go p.work(w)
 	}

@@ -141,8 +141,8 @@ func (t *Tracker[T]) nextTry(ctx context.Context, key T) (due time.Time) {
 func (t *Tracker[T]) running(limit int) []RunningKey[T] {
 	keys := []RunningKey[T]{}
 	t.mu.Lock()
-	for _, e := range t.mu.running {
-		keys = append(keys, e.current.RunningKey)
+	for _, c := range t.mu.running {
+		keys = append(keys, c.current.RunningKey)
 	}
 	t.mu.Unlock()
 	now := t.options.Clock.Now() // After the keys were read: none of them has started since.

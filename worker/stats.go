@@ -204,7 +204,7 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	s := t.mu.counted
 	s.Durations = (*workqueue.Histogram)(t.mu.durations.Read())
 	if t.addTimes {
-		s.Changes = (*workqueue.Histogram)(t.mu.changes.Read())
+		s.Changes = (*workqueue.Histogram)(t.mu.changeTimes.Read())
 	}
 	s.Name, s.Queue = t.options.Name, t.queueName
 	all := &t.mu.records
@@ -212,10 +212,10 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 		all.numLooping
 	s.Held, s.HeldToLimit = t.mu.holds.unfinished, t.mu.holds.toLimit
 	s.Busy = len(t.mu.running)
-	for _, e := range t.mu.running {
-		running := max(0, now.Sub(e.current.Started))
+	for _, c := range t.mu.running {
+		running := max(0, now.Sub(c.current.Started))
 		s.LongestRunning, s.UnfinishedWork = max(s.LongestRunning, running), s.UnfinishedWork+running
-		if e.current.Stuck {
+		if c.current.Stuck {
 			s.Stuck++
 		}
 	}
