@@ -130,7 +130,7 @@ func (cc *callContext[T]) wasInterrupted() bool {
 // there is one. The handler's answer then decides as always: an error is a failure. Cancel does not wait.
 func (t *Tracker[T]) Cancel(key T) bool {
 	t.mu.Lock()
-	c := t.findLocked(key)
+	c := t.findRunningLocked(key)
 	if c == nil {
 		t.mu.Unlock()
 		return false
@@ -163,14 +163,14 @@ func (c *Tracked[T]) makeContext() {
 func (c *Tracked[T]) lease() {
 	parent, endTimeout := c.ctx, c.cancel
 	leased, release := c.tracker.leaser.Lease(parent, c.result.Key)
-	c.lost = leased.Err() != nil && parent.Err() == nil // It has ended by itself, and not with its parent.
+	c.leaseLost = leased.Err() != nil && parent.Err() == nil // It has ended by itself, and not with its parent.
 	c.ctx, c.cancel = leased, func() {
 		release()
 		if endTimeout != nil {
 			endTimeout()
 		}
 	}
-	if c.lost {
+	if c.leaseLost {
 		c.tracker.logger.Warn("The lease of a key ended before its handler was called", "key", c.result.Key)
 	}
 }

@@ -82,7 +82,8 @@ func (e *errorsOf) plus(call FailedCall) *errorsOf {
 	return all
 }
 
-func describe[T comparable](key T, e *errorsOf) FailedKey[T] {
+// newFailedKey describes a key by its errors.
+func newFailedKey[T comparable](key T, e *errorsOf) FailedKey[T] {
 	last := &e.calls[len(e.calls)-1]
 	return FailedKey[T]{Key: key, Attempt: last.Attempt, Since: e.since, Err: last.Err, Time: e.time}
 }

@@ -26,13 +26,13 @@ type hold struct {
 	pause  bool // the pool itself has made it, see interrupted.go
 
 	returned atomic.Bool // a call of the handler has returned it
-	// released is nil until doneOrHold attaches what release must call, and &nothing, compared by address,
+	// released is nil until doneOrHold attaches what release must call, and &endedMark, compared by address,
 	// once the hold was released or has ended.
 	released atomic.Pointer[func()]
 }
 
-// nothing marks a hold that has ended.
-var nothing = func() {}
+// endedMark marks a hold that has ended.
+var endedMark = func() {}
 
 // maxReason bounds the memory of a held key.
 const maxReason = 200
@@ -81,13 +81,13 @@ func (h *hold) Error() string {
 
 // release is the function that arrange gets.
 func (h *hold) release() {
-	if released := h.released.Swap(&nothing); released != nil {
+	if released := h.released.Swap(&endedMark); released != nil {
 		(*released)()
 	}
 }
 
 // hasEnded reports whether h was released, or has ended otherwise.
-func (h *hold) hasEnded() bool { return h.released.Load() == &nothing }
+func (h *hold) hasEnded() bool { return h.released.Load() == &endedMark }
 
 // HeldKey is a key that is on hold.
 type HeldKey[T comparable] struct {
@@ -155,7 +155,7 @@ func (c *Tracked[T]) doneOrHold(done func(key T)) {
 	t := c.tracker
 	k := &held[T]{tracker: t, key: key, wantsAgain: c.result.Next == NextHold, since: t.loop.Now(), done: done,
 		reasons: reasons}
-	if !t.put(k) {
+	if !t.beginHold(k) {
 		k.endReasons()
 		done(key)
 		return
@@ -184,8 +184,8 @@ func (t *Tracker[T]) comesNoMore(key T) bool {
 	return found && !k.Again
 }
 
-// reasonEnded is called when a reason was released. When all are, the hold ends or becomes a pause. Until
-// then the limits of the open reasons count.
+// reasonEnded is called when a reason was released. After the last one the hold ends or becomes a pause.
+// Until then the limits of the open reasons count.
 func (k *held[T]) reasonEnded() {
 	t := k.tracker
 	now, shutDown := t.loop.Now(), t.queue.ShuttingDown() // Not under mu: foreign code.
@@ -194,14 +194,14 @@ func (k *held[T]) reasonEnded() {
 	noPauses := t.mu.holds.noPauses
 	// Otherwise it has ended, or is a pause that goes on.
 	if k.state == heldForReasons || k.state == heldToPause && noPauses {
-		open := k.openLocked(now)
+		open := k.openReasonsLocked(now)
 		if len(open) == 0 && !shutDown && !noPauses {
 			open = k.pauseAfterReleaseLocked(now)
 		}
 		if len(open) > 0 {
-			k.waitLocked(open)
+			k.awaitReasonsLocked(open)
 		} else {
-			ends = t.takeLocked(k)
+			ends = k.endLocked()
 		}
 	}
 	t.unlockHolds()
@@ -210,9 +210,9 @@ func (k *held[T]) reasonEnded() {
 	}
 }
 
-// waitLocked makes the hold end when the last of its open reasons comes to its limit. If only a pause is
-// open, the key is heldToPause from now on.
-func (k *held[T]) waitLocked(open []*hold) {
+// awaitReasonsLocked makes the hold end when the last of its open reasons comes to its limit. If only a pause
+// is open, the key is heldToPause from now on.
+func (k *held[T]) awaitReasonsLocked(open []*hold) {
 	if len(open) == 1 && open[0].pause {
 		k.state, k.reasons = heldToPause, open
 	}
@@ -223,9 +223,9 @@ func (k *held[T]) waitLocked(open []*hold) {
 	r.tendUnanswered(k.slot, &r.table.At(k.slot).Value)
 }
 
-// openLocked returns the reasons that hold the key at that time: not those that have come to their limits. A
-// pause holds nothing after endPauses.
-func (k *held[T]) openLocked(now time.Duration) []*hold {
+// openReasonsLocked returns the reasons that hold the key at that time: not those that have come to their
+// limits. A pause holds nothing after endPauses.
+func (k *held[T]) openReasonsLocked(now time.Duration) []*hold {
 	noPauses := k.tracker.mu.holds.noPauses
 	return slices.DeleteFunc(slices.Clone(k.reasons), func(h *hold) bool {
 		return h.hasEnded() || h.pause && noPauses || dueloop.AddSaturated(k.since, h.limit) <= now
@@ -246,29 +246,42 @@ func (k *held[T]) endWithLease() {
 		release()
 	}
 	t.mu.Lock()
-	ended := k.state == heldEnded
-	if !ended {
+	already := k.state == heldEnded
+	if !already {
 		k.endLease = endLease
 	}
 	t.mu.Unlock()
-	if ended { // Without this lease.
+	if already { // The hold has ended without this lease.
 		endLease()
 	}
+}
+
+// endLocked ends the hold of k. If it returns true, the caller must unlock and call finish; false means that
+// the hold has ended before. Until Done has returned, the record has k.
+func (k *held[T]) endLocked() bool {
+	if k.state == heldEnded {
+		return false
+	}
+	k.state = heldEnded
+	t := k.tracker
+	t.mu.records.limits.Remove(k.slot)
+	t.mu.records.tendUnanswered(k.slot, &t.mu.records.table.At(k.slot).Value)
+	return true
 }
 
 // end ends the hold of k, and reports whether it has not ended before.
 func (k *held[T]) end() bool {
 	t := k.tracker
 	t.mu.Lock()
-	took := t.takeLocked(k)
+	ends := k.endLocked()
 	t.unlockHolds()
-	if took {
+	if ends {
 		k.finish()
 	}
-	return took
+	return ends
 }
 
-// finish ends the reasons and the lease of k, which takeLocked has taken out, and makes the key Done.
+// finish ends the reasons and the lease of k after endLocked, and makes the key Done.
 func (k *held[T]) finish() {
 	t := k.tracker
 	defer t.noteDone(k)
@@ -287,12 +300,12 @@ func (k *held[T]) finish() {
 // endReasons makes the releases of the reasons do nothing from now on.
 func (k *held[T]) endReasons() {
 	for _, reason := range k.reasons {
-		reason.released.Store(&nothing)
+		reason.released.Store(&endedMark)
 	}
 }
 
 func (k *held[T]) reasonLocked(now time.Duration) string {
-	switch reasons := k.openLocked(now); len(reasons) {
+	switch reasons := k.openReasonsLocked(now); len(reasons) {
 	case 0: // The hold is about to end.
 		return k.reasons[0].reason
 	case 1:

@@ -66,16 +66,11 @@ func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) []*hold {
 	return []*hold{pauseAfter("its hold was released at once", n)}
 }
 
-// doubled returns delay, doubled the given number of times, or longest if that is less.
-func doubled(delay time.Duration, times int, longest time.Duration) time.Duration {
-	return min(delay<<min(times, 20), longest)
-}
-
 // pauseAfter returns what holds a key for a pause because that has happened n times in a row.
 func pauseAfter(what string, n int) *hold {
 	return &hold{
 		reason: fmt.Sprintf("a pause ends: %s %d times in a row", what, n),
-		limit:  doubled(firstPause, n-maxInterruptions-1, lastPause),
+		limit:  min(firstPause<<min(n-maxInterruptions-1, 20), lastPause),
 		pause:  true,
 	}
 }

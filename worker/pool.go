@@ -31,8 +31,8 @@ type Pool[T comparable] struct {
 	// changed wakes Run: see signal.
 	changed chan struct{}
 
-	gate    chan struct{} // has room for the worker that waits for StartLimit
-	limited atomic.Bool   // It waits.
+	startGate     chan struct{} // has room for the worker that waits for StartLimit and then for a key
+	waitsForToken atomic.Bool   // It waits for StartLimit.
 
 	// prepareContexts sets these, before there are workers.
 
@@ -85,7 +85,7 @@ const (
 func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) *Pool[T] {
 	queue = notNilPointer(queue)
 	p := &Pool[T]{handler: handler, tracker: newTracker(queue, options), changed: make(chan struct{}, 1),
-		gate: make(chan struct{}, 1)}
+		startGate: make(chan struct{}, 1)}
 	p.queue, p.options = p.tracker.queue, &p.tracker.options
 	p.tracker.readStats, p.tracker.catchPanic = p.readStats, p.catchPanic
 	p.mu.refused = make(map[T]struct{})
@@ -95,14 +95,14 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 
 // claimRun makes this call of Run the only one, or returns an error that says why it cannot run.
 func (p *Pool[T]) claimRun() error {
-	errs := []error{p.tracker.wrong}
+	errs := []error{p.tracker.optionsErr}
 	if p.handler == nil {
 		errs = append(errs, errors.New("worker: the handler is nil"))
 	}
 	switch {
 	case p.queue == nil:
 		errs = append(errs, errors.New("worker: the queue is nil"))
-	case p.options.KeepQueue && !p.tracker.knowsItsKeys:
+	case p.options.KeepQueue && !p.tracker.isExtended:
 		errs = append(errs, errors.New(
 			"worker: Options.KeepQueue needs a queue that is Extended: a Get that is given up would keep its key"))
 	}
@@ -186,7 +186,7 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 	defer context.AfterFunc(p.startCtx, end)()
 	p.catchPanic(func() {
 		err := ErrGoexit
-		apart(p.catchPanic, func() { err = p.options.Ready(readyCtx) })
+		onOwnGoroutine(p.catchPanic, func() { err = p.options.Ready(readyCtx) })
 		switch {
 		case err == nil:
 		case readyCtx.Err() != nil: // Ready was cut short, so no key may be started.
@@ -256,9 +256,9 @@ func (p *Pool[T]) catchPanic(f func()) {
 	f()
 }
 
-// apart runs a hook that is called seldom on a goroutine of its own, and waits for it: runtime.Goexit, as of
-// t.FailNow, ends that goroutine alone.
-func apart(catchPanic func(f func()), hook func()) {
+// onOwnGoroutine runs a hook that is called seldom on a goroutine of its own, and waits for it:
+// runtime.Goexit, as of t.FailNow, ends that goroutine alone.
+func onOwnGoroutine(catchPanic func(f func()), hook func()) {
 	returned := make(chan struct{})
 	go func() {
 		defer close(returned)
@@ -296,7 +296,7 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	}
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		if s := p.queue.Stats(); s.Queued+s.Waiting+s.Processing+p.tracker.numHeld() == 0 &&
-			len(p.tracker.running(1)) == 0 {
+			len(p.tracker.runningKeys(1)) == 0 {
 			return nil
 		}
 		select {

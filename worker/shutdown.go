@@ -154,7 +154,7 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 		if reached == phaseEmptying && !p.queue.ShuttingDown() {
 			p.catchPanic(p.shutDownQueue)
 		}
-		if sweep == nil && p.tracker.mu.records.some.Load() { // An idle pool has no timer.
+		if sweep == nil && p.tracker.mu.records.notEmpty.Load() { // An idle pool has no timer.
 			sweep = p.options.Clock.After(sweepEvery)
 		}
 		select {
@@ -232,7 +232,7 @@ func (p *Pool[T]) endQueue() {
 			"notStarted", len(left.NotStarted), "failing", len(left.Failing), "left", left.String())
 	})
 	if p.options.OnLeft != nil {
-		apart(p.catchPanic, func() { p.options.OnLeft(left) })
+		onOwnGoroutine(p.catchPanic, func() { p.options.OnLeft(left) })
 	}
 }
 

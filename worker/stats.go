@@ -190,7 +190,7 @@ func (t *Tracker[T]) ownStats() Stats {
 	if t.queue.ShuttingDown() {
 		// Other queues do not say how many keys are processed, and one may be on its way to Begin.
 		q := t.queue.Stats()
-		ended = t.knowsItsKeys && q.Queued+q.Processing == 0
+		ended = t.isExtended && q.Queued+q.Processing == 0
 	}
 	s := t.callStats(t.options.Clock.Now())
 	s.Wanted, s.Living, s.Ended = s.Busy, s.Busy, ended && s.Busy == 0
@@ -203,12 +203,12 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	defer t.mu.Unlock()
 	s := t.mu.counted
 	s.Durations = (*workqueue.Histogram)(t.mu.durations.Read())
-	if t.addTimes {
+	if t.knowsAddTimes {
 		s.Changes = (*workqueue.Histogram)(t.mu.changeTimes.Read())
 	}
 	s.Name, s.Queue = t.options.Name, t.queueName
 	all := &t.mu.records
-	s.Failing, s.GivenUpKeys, s.GivenUpUnlisted, s.Looping = all.numFailing, all.givenUp.Len(), all.unlisted,
+	s.Failing, s.GivenUpKeys, s.GivenUpUnlisted, s.Looping = all.numFailing, all.givenUpKeys.Len(), all.unlisted,
 		all.numLooping
 	s.Held, s.HeldToLimit = t.mu.holds.unfinished, t.mu.holds.toLimit
 	s.Busy = len(t.mu.running)
@@ -222,6 +222,38 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	return s
 }
 
+// countLocked counts a call that has ended.
+func (t *Tracker[T]) countLocked(c *Tracked[T]) {
+	n, r := &t.mu.counted, &c.result
+	n.Handled++
+	if _, panicked := r.Err.(*PanicError); panicked {
+		n.Panicked++
+	}
+	if t.options.HandlerTimeout > 0 && r.Duration >= t.options.HandlerTimeout {
+		n.TimedOut++
+	}
+	t.mu.durations.Observe(r.Duration)
+	if r.Next.answers() && !c.since.IsZero() {
+		t.mu.changeTimes.Observe(max(0, r.Started.Add(r.Duration).Sub(c.since)))
+	}
+	switch r.Next {
+	case NextRequeue:
+		n.Requeued++
+		if c.answer.after > 0 {
+			n.RequeuedAfter++
+		}
+	case NextHold:
+		n.Holds++
+	case NextInterrupted:
+		n.Interrupted++
+	case NextRetry:
+		n.Failed++
+	case NextGiveUp:
+		n.Failed++
+		n.GivenUp++
+	}
+}
+
 // readStats is that of a pool. All is of one moment: with Ended the numbers are the last ones.
 func (p *Pool[T]) readStats() Stats {
 	now := p.options.Clock.Now() // Before the lock: the clock is foreign code.
@@ -229,7 +261,7 @@ func (p *Pool[T]) readStats() Stats {
 	defer p.mu.Unlock()
 	s := p.tracker.callStats(now)
 	s.Living = len(p.mu.workers)
-	s.StartLimited = p.limited.Load()
+	s.StartLimited = p.waitsForToken.Load()
 	s.Ended = p.mu.phase == phaseReturned && s.Living == 0
 	if p.mu.phase < phaseReturned {
 		s.Wanted = p.mu.target

@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -25,7 +24,7 @@ type Tracked[T comparable] struct {
 
 	current struct {
 		RunningKey[T]                 // without Duration
-		callCtx       *callContext[T] // that of callState from startCall to endCall, otherwise nil
+		callCtx       *callContext[T] // that of callState from addRunning to endCall, otherwise nil
 		priority      int
 		// reasons delay the Done of the key: the holds of the handler and pauseIfLooping. After the call only
 		// its goroutine uses them, without mu.
@@ -38,15 +37,15 @@ type Tracked[T comparable] struct {
 // callState is what the goroutine of a call knows. During the call others may read ctx and since, and Forget
 // clears since, under mu.
 type callState[T comparable] struct {
-	result   Result[T] // what hooks see
-	answer   answer    // what the handler's error asks for
-	callCtx  *callContext[T]
-	ctx      context.Context    // callCtx, or made from it
-	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
-	lost     bool               // the key's lease had ended before the handler could be called
-	crashing bool               // see panicked
-	priority int                // of a key of a PriorityQueue
-	since    time.Time          // when the change that the call answers began (see changes.go), zero if unknown
+	result    Result[T] // what hooks see
+	answer    answer    // what the handler's error asks for
+	callCtx   *callContext[T]
+	ctx       context.Context    // callCtx, or made from it
+	cancel    context.CancelFunc // nil without a HandlerTimeout or a lease
+	leaseLost bool               // the key's lease had ended before the handler could be called
+	crashing  bool               // see failWithPanic
+	priority  int                // of a key of a PriorityQueue
+	since     time.Time          // when the change that the call answers began (see changes.go), zero if unknown
 
 	sameFailure bool // it has failed within the delay of the failure before it
 }
@@ -61,10 +60,10 @@ func (t *Tracker[T]) Begin(ctx context.Context, key T) *Tracked[T] {
 	c.noteGoroutine()
 	t.sweepIfDue()
 	c.prepare(key)
-	if c.lost {
+	if c.leaseLost {
 		return c
 	}
-	t.startCall(c)
+	t.addRunning(c)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.mu.endWatch == nil {
@@ -87,13 +86,13 @@ func (c *Tracked[T]) Interrupted() bool { return c.callCtx.wasInterrupted() }
 // has called runtime.Goexit, [ErrGoexit].
 func (c *Tracked[T]) End(err error) Result[T] {
 	defer c.endCall()
-	if c.lost {
+	if c.leaseLost {
 		c.result.Err, c.result.Next = context.Cause(c.ctx), NextInterrupted
 		return c.result
 	}
 	c.result.Err = err
 	c.decide()
-	c.tracker.noteOutcome(c)
+	c.tracker.recordOutcome(c)
 	c.report()
 	return c.result
 }
@@ -107,7 +106,7 @@ func (c *Tracked[T]) prepare(key T) {
 	if t.priorities != nil {
 		c.priority = t.priorities.PriorityOf(key)
 	}
-	if t.addTimes {
+	if t.knowsAddTimes {
 		c.since = t.queue.AddedAt(key)
 	}
 	c.result.Attempt, c.result.Started = failed+1, t.options.Clock.Now()
@@ -124,7 +123,7 @@ func (c *Tracked[T]) endCall() {
 	t.mu.Lock()
 	if c.current.callCtx != nil {
 		t.countLocked(c)
-		t.removeCallLocked(c)
+		t.removeRunningLocked(c)
 	}
 	t.mu.Unlock()
 	if c.cancel != nil {
@@ -133,7 +132,7 @@ func (c *Tracked[T]) endCall() {
 	if c.callCtx != nil { // The queue may have panicked before there was one.
 		c.callCtx.end()
 	}
-	if c.result.Next == NextInterrupted && !c.lost {
+	if c.result.Next == NextInterrupted && !c.leaseLost {
 		c.pauseIfLooping()
 	}
 }
@@ -144,7 +143,7 @@ func (c *Tracked[T]) decide() {
 	r.Duration = c.tracker.options.Clock.Since(r.Started)
 	c.answer = answer{next: NextForget}
 	if r.Err != nil {
-		c.classify()
+		c.readAnswer()
 	}
 	r.Next, r.After = c.answer.next, c.answer.after
 	switch {
@@ -152,7 +151,7 @@ func (c *Tracked[T]) decide() {
 		c.answer.after = c.tracker.untilMoment(r.Key, c.answer.every, c.tracker.options.Clock.Now())
 		r.After = c.answer.after
 	case r.Next == NextRetry || r.Next == NextGiveUp:
-		c.fail()
+		c.countFailure()
 	}
 }
 
@@ -160,8 +159,8 @@ func (c *Tracked[T]) decide() {
 // the same.)
 const failTimeout = time.Second
 
-// fail lets the queue decide what becomes of the key.
-func (c *Tracked[T]) fail() {
+// countFailure lets the queue count the failure, and decide what becomes of the key.
+func (c *Tracked[T]) countFailure() {
 	t, r := c.tracker, &c.result
 	f := workqueue.Failure{Err: r.Err, AtLeast: r.After, MaxRetries: t.options.MaxRetries,
 		Terminal: r.Next == NextGiveUp}
@@ -184,12 +183,12 @@ func (c *Tracked[T]) fail() {
 	}
 }
 
-// classify sets the answer to what the handler's error asks for. The error's methods are the handler's code:
-// if one of them panics, the call has failed with that panic.
-func (c *Tracked[T]) classify() {
+// readAnswer sets the answer to what the handler's error asks for. The error's methods are the handler's
+// code: if one of them panics, the call has failed with that panic.
+func (c *Tracked[T]) readAnswer() {
 	defer func() {
 		if v := recover(); v != nil {
-			c.panicked(v)
+			c.failWithPanic(v)
 			c.answer = answer{next: NextRetry}
 		}
 	}()
@@ -204,10 +203,10 @@ func (c *Tracked[T]) classify() {
 	}
 }
 
-// panicked notes that the handler, or a method of its error, has panicked with v. It must be called by the
-// deferred function that has recovered v. With CrashOnPanic it panics again, to end the process. Before that
-// the call is not counted, and Done is not called, as in a program without this package.
-func (c *Tracked[T]) panicked(v any) {
+// failWithPanic notes that the handler, or a method of its error, has panicked with v. It must be called by
+// the deferred function that has recovered v. With CrashOnPanic it panics again, to end the process. Before
+// that the call is not counted, and Done is not called, as in a program without this package.
+func (c *Tracked[T]) failWithPanic(v any) {
 	c.result.Err = newPanicError(v)
 	if t := c.tracker; t.options.CrashOnPanic {
 		c.crashing = true
@@ -226,34 +225,4 @@ func (c *Tracked[T]) report() {
 	if o.OnFinish != nil {
 		o.OnFinish(c.ctx, c.result)
 	}
-}
-
-// log logs the call: at level Warn or above if it is a key's first failure, if the attempts have doubled, or
-// if the key is given up.
-func (c *Tracked[T]) log() {
-	r := &c.result
-	level, message := slog.LevelDebug, "Handled a key"
-	switch r.Next {
-	case NextHold:
-		message = "The handler has put its key on hold"
-	case NextRetry:
-		message = "The handler failed, its key comes again"
-		if r.Attempt&(r.Attempt-1) == 0 && !c.sameFailure { // The attempt is a power of two.
-			level = slog.LevelWarn
-		}
-	case NextGiveUp:
-		level, message = slog.LevelError, "The handler failed, its key is given up"
-	case NextInterrupted:
-		message = "The handler was interrupted, its key was added again"
-	}
-	// Not the handler's context, which may have ended.
-	if !c.tracker.logger.Enabled(c.base, level) {
-		return
-	}
-	attrs := []slog.Attr{slog.Any("key", r.Key), slog.String("next", r.Next.String()),
-		slog.Int("attempt", r.Attempt), slog.Duration("duration", r.Duration), slog.Any("err", r.Err)}
-	if p, ok := r.Err.(*PanicError); ok {
-		attrs = append(attrs, slog.String("stack", string(p.Stack)))
-	}
-	c.tracker.logger.LogAttrs(c.base, level, message, c.tracker.withCauses(attrs, r.Key)...)
 }

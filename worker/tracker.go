@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"reflect"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -35,19 +34,18 @@ import (
 // A panic of a hook, the queue or its limiter reaches the caller of a method. On a goroutine of the tracker,
 // which looks for stuck handlers, ends holds or asks the queue about records, it is logged.
 type Tracker[T comparable] struct {
-	queue     workqueue.ExtendedRateLimiting[T] // made of raw, if that is none
-	raw       workqueue.TypedRateLimitingInterface[T]
-	queueName string
-	madeAt    uintptr // where the program made the tracker or its pool
-	options   Options[T]
-	logger    *slog.Logger // with the name as attribute
-	wrong     error        // what makes no sense in the options
+	queue      workqueue.ExtendedRateLimiting[T] // made of raw, if that is none
+	raw        workqueue.TypedRateLimitingInterface[T]
+	queueName  string
+	madeAt     uintptr // where the program made the tracker or its pool
+	options    Options[T]
+	logger     *slog.Logger // with the name as attribute
+	optionsErr error        // what makes no sense in the options
 
-	priorities workqueue.Operable[T] // the queue, or nil
-	leaser     workqueue.Leaser[T]   // the queue, or nil
-	// knowsItsKeys: the queue is an Extended by itself, so a Get that is given up keeps no key.
-	knowsItsKeys bool
-	addTimes     bool // The queue knows when keys were added.
+	priorities    workqueue.Operable[T] // the queue, or nil
+	leaser        workqueue.Leaser[T]   // the queue, or nil
+	isExtended    bool                  // by itself, so a Get that is given up keeps no key
+	knowsAddTimes bool                  // The queue says when keys were added.
 
 	loop   *dueloop.Loop                        // of the holds
 	hasher func() (stablehash.Hasher[T], error) // for Every
@@ -89,8 +87,8 @@ func NewTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	}
 	options.CrashOnPanic = false // The caller calls the handler.
 	t := newTracker(queue, options)
-	if t.wrong != nil {
-		panic(t.wrong)
+	if t.optionsErr != nil {
+		panic(t.optionsErr)
 	}
 	t.lastSweep.Store(t.options.Clock.Now().UnixNano())
 	t.setLogger()
@@ -112,47 +110,25 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	t.options.setDefaults()
 	t.mu.records.maxGivenUp = t.options.KeepGivenUp
 	buckets, err := t.options.durationBuckets()
-	t.wrong = errors.Join(options.check(), err)
+	t.optionsErr = errors.Join(options.check(), err)
 	t.mu.durations, t.mu.changeTimes = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
 	t.catchPanic, t.readStats = t.logPanics, t.ownStats
 	t.hasher = sync.OnceValues(stablehash.New[T])
 	t.loop = dueloop.New(t.options.Clock, t.endDue)
 	if queue != nil {
 		t.queue = workqueue.ExtendRateLimiting(queue)
-		_, t.knowsItsKeys = queue.(workqueue.Extended[T])
+		_, t.isExtended = queue.(workqueue.Extended[T])
 		t.priorities, _ = queue.(workqueue.Operable[T])
 		t.leaser, _ = queue.(workqueue.Leaser[T])
 		stats := t.queue.Stats()
-		t.addTimes, t.queueName = stats.Latency != nil, stats.Name
+		t.knowsAddTimes, t.queueName = stats.Latency != nil, stats.Name
 		t.options.Name = cmp.Or(t.options.Name, stats.Name)
 	}
 	return t
 }
 
-// setLogger sets the logger. A pool does that in Run, so that a slog.SetDefault between New and Run counts.
-func (t *Tracker[T]) setLogger() {
-	t.logger = t.options.Logger
-	if t.logger == nil {
-		t.logger = slog.Default()
-	}
-	t.logger = slog.New(logHandler{t.logger.Handler(), t.madeAt})
-	if t.options.Name != "" { // The logger's handler is foreign code.
-		t.catchPanic(func() { t.logger = t.logger.With("queue", t.options.Name) })
-	}
-}
-
-// logPanics runs f, and logs a panic: without a pool there is nothing that it could end.
-func (t *Tracker[T]) logPanics(f func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			t.logger.Error("A hook, the queue or its limiter panicked", "panic", v, "stack", string(debug.Stack()))
-		}
-	}()
-	f()
-}
-
-// startCall makes c one of the running calls. From here on others see it.
-func (t *Tracker[T]) startCall(c *Tracked[T]) {
+// addRunning makes c one of the running calls. From here on others see it.
+func (t *Tracker[T]) addRunning(c *Tracked[T]) {
 	r := &c.result
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -173,8 +149,8 @@ func (t *Tracker[T]) noteKey(c *Tracked[T]) {
 	c.current.RunningKey = RunningKey[T]{Key: c.result.Key}
 }
 
-// removeCallLocked removes c from running, where the last one takes its place.
-func (t *Tracker[T]) removeCallLocked(c *Tracked[T]) {
+// removeRunningLocked removes c from running, where the last one takes its place.
+func (t *Tracker[T]) removeRunningLocked(c *Tracked[T]) {
 	end := len(t.mu.running) - 1
 	last := t.mu.running[end]
 	t.mu.running[c.place], last.place = last, c.place
@@ -187,78 +163,12 @@ func (t *Tracker[T]) removeCallLocked(c *Tracked[T]) {
 	}
 }
 
-// findLocked returns the running call of key, or nil.
-func (t *Tracker[T]) findLocked(key T) *Tracked[T] {
+// findRunningLocked returns the running call of key, or nil.
+func (t *Tracker[T]) findRunningLocked(key T) *Tracked[T] {
 	for _, c := range t.mu.running {
 		if c.current.Key == key {
 			return c
 		}
 	}
 	return nil
-}
-
-// noteOutcome writes down how c has ended.
-func (t *Tracker[T]) noteOutcome(c *Tracked[T]) {
-	r, all := &c.result, &t.mu.records
-	answered := r.Next == NextForget || r.Next == NextRequeue
-	if answered && !all.some.Load() {
-		return
-	}
-	var call FailedCall
-	if r.Next == NextRetry || r.Next == NextGiveUp {
-		call = c.failedCall() // Not under mu: foreign code.
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch s, rec := all.find(r.Key); {
-	case answered && rec != nil:
-		all.end(s)
-	case answered:
-	case r.Next == NextRetry:
-		all.noteFailure(r.Key, failing, call, c.since)
-	case r.Next == NextGiveUp:
-		all.noteFailure(r.Key, givenUp, call, c.since)
-	default:
-		all.noteNoAnswer(r.Key, c.since, r.Started.Add(r.Duration).UnixNano(), r.Next == NextInterrupted)
-	}
-}
-
-// withCauses appends to attrs the causes of a key that a worker has, if there are any.
-func (t *Tracker[T]) withCauses(attrs []slog.Attr, key T) []slog.Attr {
-	if causes := t.queue.Causes(key); !causes.IsZero() {
-		attrs = append(attrs, slog.String("causes", causes.String()))
-	}
-	return attrs
-}
-
-// countLocked counts a call that has ended.
-func (t *Tracker[T]) countLocked(c *Tracked[T]) {
-	n, r := &t.mu.counted, &c.result
-	n.Handled++
-	if _, panicked := r.Err.(*PanicError); panicked {
-		n.Panicked++
-	}
-	if t.options.HandlerTimeout > 0 && r.Duration >= t.options.HandlerTimeout {
-		n.TimedOut++
-	}
-	t.mu.durations.Observe(r.Duration)
-	if answered := r.Next == NextForget || r.Next == NextRequeue; answered && !c.since.IsZero() {
-		t.mu.changeTimes.Observe(max(0, r.Started.Add(r.Duration).Sub(c.since)))
-	}
-	switch r.Next {
-	case NextRequeue:
-		n.Requeued++
-		if c.answer.after > 0 {
-			n.RequeuedAfter++
-		}
-	case NextHold:
-		n.Holds++
-	case NextInterrupted:
-		n.Interrupted++
-	case NextRetry:
-		n.Failed++
-	case NextGiveUp:
-		n.Failed++
-		n.GivenUp++
-	}
 }

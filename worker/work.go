@@ -10,8 +10,8 @@ import (
 	"github.com/keyedqueue/workqueue/stablehash"
 )
 
-// This file follows a key from top to bottom: work gets it, process begins its call in the tracker, handle
-// calls the handler, and carryOut does with the key what was decided. Done comes last.
+// This file follows a key from top to bottom: work gets it; handleKey begins its call, and calls Done last;
+// callHandler calls the handler; settle decides by its answer what becomes of the key, and does that.
 
 // worker is one of a pool's workers. A goroutine runs work for it; if a handler ends that goroutine with
 // runtime.Goexit, another one takes its place.
@@ -52,7 +52,7 @@ func (p *Pool[T]) work(w *worker[T]) {
 		key, getErr = p.get(ctx)
 		switch {
 		case getErr == nil:
-			p.process(w, key)
+			p.handleKey(w, key)
 		case errors.Is(getErr, workqueue.ErrShutDown):
 			if p.awaitHeld(ctx, w) {
 				getErr = nil // The queue may have a key again.
@@ -105,19 +105,18 @@ func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
 	return true
 }
 
-// process does everything with a key that a worker has got. Done comes last, exactly once whatever panics or
-// ends the goroutine before.
-func (p *Pool[T]) process(w *worker[T], key T) {
+// handleKey does everything with a key that a worker has got. Done comes last, exactly once whatever panics
+// or ends the goroutine before.
+func (p *Pool[T]) handleKey(w *worker[T], key T) {
 	c := w.Tracked
 	defer c.doneOrHold(p.done)
 	defer c.endCall()
 	// A panic of prepare ends the pool, so startCall below returns false.
 	p.catchPanic(func() { c.prepare(key) })
 	switch {
-	case c.lost: // Another process may have got the key.
-		p.locked(func() { w.getting = false; p.tracker.noteKey(c) })
 	case p.startCall(w):
-		p.handle(c)
+		p.callHandler(c)
+	case c.leaseLost: // Another process may have got the key.
 	case p.options.KeepQueue || p.tracker.leaser != nil: // Somebody else will handle the key.
 		p.giveBack(c)
 	default:
@@ -125,16 +124,16 @@ func (p *Pool[T]) process(w *worker[T], key T) {
 	}
 }
 
-// startCall begins the call of w, or returns false if no key is started any more.
+// startCall begins the call of w. It returns false if the lease is lost or no key is started any more.
 func (p *Pool[T]) startCall(w *worker[T]) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w.getting = false
-	if !p.mayStartLocked() {
+	if w.leaseLost || !p.mayStartLocked() {
 		p.tracker.noteKey(w.Tracked) // Its Done may block.
 		return false
 	}
-	p.tracker.startCall(w.Tracked)
+	p.tracker.addRunning(w.Tracked)
 	return true
 }
 
@@ -173,23 +172,19 @@ func (p *Pool[T]) noteNotStarted(key T) {
 	p.locked(func() { p.mu.notStarted = append(p.mu.notStarted, key) })
 }
 
-// handle calls the handler, and does what its answer asks for, also if the handler panics or ends the
+// callHandler calls the handler, and does what its answer asks for, also if the handler panics or ends the
 // goroutine.
-func (p *Pool[T]) handle(c *Tracked[T]) {
+func (p *Pool[T]) callHandler(c *Tracked[T]) {
 	returned := false
 	defer func() {
 		if !returned {
 			if v := recover(); v != nil {
-				c.panicked(v)
+				c.failWithPanic(v)
 			} else {
 				c.result.Err = ErrGoexit
 			}
 		}
-		p.decide(c)
-		if p.tracker.noteOutcome(c); p.tracker.mu.records.some.Load() {
-			p.signal() // Run sweeps only while there are records.
-		} // Before the key is added, which may panic: it must not be lost.
-		p.carryOut(c)
+		p.settle(c)
 		if c.answer.fatal {
 			p.fail(c.result.Err)
 		}
@@ -199,38 +194,30 @@ func (p *Pool[T]) handle(c *Tracked[T]) {
 	returned = true
 }
 
-// decide decides what becomes of the key. If the queue or its limiter panics, the key has failed and does not
-// come again.
-func (p *Pool[T]) decide(c *Tracked[T]) {
-	decided := false
+// settle decides what becomes of the key, and does that in the queue. If the queue or its limiter panics,
+// Left has the key.
+func (p *Pool[T]) settle(c *Tracked[T]) {
+	r := &c.result
+	safe, list := false, &p.mu.notRetried
 	defer func() {
-		if !decided && !c.crashing {
-			p.locked(func() { p.mu.notRetried = append(p.mu.notRetried, c.result.Key) })
+		if !safe && !c.crashing {
+			p.locked(func() { *list = append(*list, r.Key) })
 		}
 	}()
-	c.decide()
-	decided = true
-}
-
-// carryOut does in the queue what was decided, but for failures, which the queue has dealt with. Done comes
-// later.
-func (p *Pool[T]) carryOut(c *Tracked[T]) {
-	r := &c.result
+	c.decide() // The queue itself deals with a failure.
+	safe, list = r.Next != NextRequeue && r.Next != NextHold && r.Next != NextInterrupted, &p.mu.notStarted
+	if p.tracker.recordOutcome(c); p.tracker.mu.records.notEmpty.Load() {
+		p.signal() // Run sweeps only while there are records.
+	}
 	if p.queue.ShuttingDown() { // The key has come after all, by an add from before the shutdown.
 		p.locked(func() { delete(p.mu.refused, r.Key) })
 	}
-	added := r.Next != NextRequeue && r.Next != NextHold && r.Next != NextInterrupted
-	defer func() {
-		if !added { // The queue or its limiter has panicked.
-			p.noteNotStarted(r.Key)
-		}
-	}()
 	switch r.Next {
 	case NextForget:
 		p.queue.Forget(r.Key)
 	case NextRequeue:
 		p.addAgain(c)
-		added = true
+		safe = true
 		p.queue.Forget(r.Key) // After the add: the limiter may panic, and the key must not be lost.
 	case NextHold:
 		p.addAgain(c)
@@ -239,7 +226,7 @@ func (p *Pool[T]) carryOut(c *Tracked[T]) {
 			p.addAgain(c)
 		}
 	}
-	added = true
+	safe = true
 }
 
 // addAgain adds the key for the time, and with the priority, that the handler has asked for.
