@@ -108,7 +108,7 @@ func (cc *callContext[T]) ifRunning(f func(c *Tracked[T])) (running bool) {
 	t := cc.tracked.tracker
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if running = cc.tracked.current.callCtx == cc; running {
+	if running = cc.tracked.shared.callCtx == cc; running {
 		f(cc.tracked)
 	}
 	return running
@@ -135,8 +135,8 @@ func (t *Tracker[T]) Cancel(key T) bool {
 		t.mu.Unlock()
 		return false
 	}
-	c.current.Canceled = true
-	callCtx := c.current.callCtx
+	c.shared.Canceled = true
+	callCtx := c.shared.callCtx
 	t.mu.Unlock()
 	callCtx.ensureOwn().cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
 	return true

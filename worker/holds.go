@@ -58,8 +58,8 @@ func (t *Tracker[T]) noteDone(k *held[T]) {
 	}
 }
 
-// unlockHolds unlocks mu after holds have changed. The loop wakes if a limit comes earlier now, and ends
-// without keys.
+// unlockHolds unlocks mu after holds have changed. It wakes the loop if a limit comes earlier now. The loop
+// ends when no key is on hold.
 func (t *Tracker[T]) unlockHolds() {
 	wake := t.loop.TendLocked(t.firstLimitLocked())
 	t.mu.Unlock()

@@ -140,7 +140,7 @@ func (t *Tracker[T]) runningKeys(limit int) []RunningKey[T] {
 	keys := []RunningKey[T]{}
 	t.mu.Lock()
 	for _, c := range t.mu.running {
-		keys = append(keys, c.current.RunningKey)
+		keys = append(keys, c.shared.RunningKey)
 	}
 	t.mu.Unlock()
 	now := t.options.Clock.Now() // After the keys were read: none of them has started since.
