@@ -176,5 +176,5 @@ func (cc *callContext[T]) untilAdded(ctx context.Context) context.Context {
 		return ctx
 	}
 	own := cc.ensureOwn()
-	return own.until.from(ctx, own, again)
+	return own.untilAdded.contextFrom(ctx, own, again)
 }

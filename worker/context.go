@@ -44,8 +44,8 @@ type callContext[T comparable] struct {
 // ownContext is a standard context of one call.
 type ownContext struct {
 	context.Context
-	cancel context.CancelCauseFunc
-	until  untilAdded
+	cancel     context.CancelCauseFunc
+	untilAdded untilAdded
 }
 
 // endedCtx is the own context of all calls that have ended before they needed one.
@@ -118,7 +118,7 @@ func (cc *callContext[T]) ifRunning(f func(c *Tracked[T])) (running bool) {
 // handler. Then a context.Canceled that the handler returns is an interruption.
 func (cc *callContext[T]) wasInterrupted() bool {
 	own := cc.own.Load()
-	if own == nil || !own.until.interrupted.Load() {
+	if own == nil || !own.untilAdded.interrupted.Load() {
 		return false
 	}
 	var handlerCtx context.Context

@@ -173,9 +173,9 @@ func (c *Tracked[T]) doneOrHold(done func(key T)) {
 	}
 }
 
-// comesNoMore reports whether the queue is shut down, and no earlier add brings key, whose handler has
-// returned, again. Of a queue with leases that is not known: the answer is false. Of a queue that is not of
-// this project only adds by the pool are known.
+// comesNoMore reports whether key, whose handler has returned, cannot come again: the queue is shut down, and
+// no add from before brings it. Over a queue with leases that is not known, so the answer is false. Of a
+// queue that is not of this project only the pool's own adds are known.
 func (t *Tracker[T]) comesNoMore(key T) bool {
 	if t.leaser != nil || !t.queue.ShuttingDown() {
 		return false

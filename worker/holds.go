@@ -11,7 +11,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// holds are the keys on hold. Their records have them. The tracker's mu guards it. One goroutine, the
+// holds counts the keys on hold, which stand in records. The tracker's mu guards it. One goroutine, the
 // tracker's loop, waits for all limits, and runs only while there are any.
 type holds struct {
 	unfinished int           // holds whose Done has not returned

@@ -34,7 +34,7 @@ import (
 // A panic of a hook, the queue or its limiter reaches the caller of a method. On a goroutine of the tracker,
 // which looks for stuck handlers, ends holds or asks the queue about records, it is logged.
 type Tracker[T comparable] struct {
-	queue      workqueue.ExtendedRateLimiting[T] // made of raw, if that is none
+	queue      workqueue.ExtendedRateLimiting[T] // raw, or made of it by ExtendRateLimiting
 	raw        workqueue.TypedRateLimitingInterface[T]
 	queueName  string
 	madeAt     uintptr // where the program made the tracker or its pool
