@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/keyedqueue/workqueue/stablehash"
 )
 
 // Next is what becomes of a key after a call of its handler. When the queue is shut down, and takes no keys
@@ -103,6 +105,17 @@ func Every(period time.Duration) error {
 }
 
 func (e everyError) Error() string { return fmt.Sprintf("again every %v", e.period) }
+
+// untilMoment returns the time from now until the key's next moment. See Every.
+func (t *Tracker[T]) untilMoment(key T, period time.Duration, now time.Time) time.Duration {
+	var hash uint64
+	if hasher, err := t.hasher(); err == nil {
+		hash = hasher.Hash(key)
+	} else {
+		hash = stablehash.String(fmt.Sprint(key)) // T has pointers, interfaces or floats.
+	}
+	return stablehash.UntilPhase(stablehash.Phase(hash, period), period, now)
+}
 
 type retryAfterError struct {
 	wrapper

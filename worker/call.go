@@ -126,7 +126,7 @@ func (c Call) Hold(reason string, limit time.Duration, arrange func(release func
 
 func (cc *callContext[T]) view() (v callView, running bool) {
 	running = cc.ifRunning(func(c *Tracked[T]) {
-		v = callView{c.current.Attempt, c.current.priority, c.tracker.priorities != nil}
+		v = callView{c.shared.Attempt, c.shared.priority, c.tracker.priorities != nil}
 	})
 	return v, running
 }
@@ -142,12 +142,12 @@ func (cc *callContext[T]) lastAttempt() bool {
 }
 
 func (cc *callContext[T]) addHold(h *hold) {
-	cc.ifRunning(func(c *Tracked[T]) { c.current.reasons = append(c.current.reasons, h) })
+	cc.ifRunning(func(c *Tracked[T]) { c.shared.reasons = append(c.shared.reasons, h) })
 }
 
 // key returns the key of the call, or false if it has ended.
 func (cc *callContext[T]) key() (key T, running bool) {
-	running = cc.ifRunning(func(c *Tracked[T]) { key = c.current.Key })
+	running = cc.ifRunning(func(c *Tracked[T]) { key = c.shared.Key })
 	return key, running
 }
 
@@ -176,5 +176,5 @@ func (cc *callContext[T]) untilAdded(ctx context.Context) context.Context {
 		return ctx
 	}
 	own := cc.ensureOwn()
-	return own.until.from(ctx, own, again)
+	return own.untilAdded.contextFrom(ctx, own, again)
 }

@@ -44,8 +44,8 @@ type callContext[T comparable] struct {
 // ownContext is a standard context of one call.
 type ownContext struct {
 	context.Context
-	cancel context.CancelCauseFunc
-	until  untilAdded
+	cancel     context.CancelCauseFunc
+	untilAdded untilAdded
 }
 
 // endedCtx is the own context of all calls that have ended before they needed one.
@@ -108,7 +108,7 @@ func (cc *callContext[T]) ifRunning(f func(c *Tracked[T])) (running bool) {
 	t := cc.tracked.tracker
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if running = cc.tracked.current.callCtx == cc; running {
+	if running = cc.tracked.shared.callCtx == cc; running {
 		f(cc.tracked)
 	}
 	return running
@@ -118,7 +118,7 @@ func (cc *callContext[T]) ifRunning(f func(c *Tracked[T])) (running bool) {
 // handler. Then a context.Canceled that the handler returns is an interruption.
 func (cc *callContext[T]) wasInterrupted() bool {
 	own := cc.own.Load()
-	if own == nil || !own.until.interrupted.Load() {
+	if own == nil || !own.untilAdded.interrupted.Load() {
 		return false
 	}
 	var handlerCtx context.Context
@@ -135,8 +135,8 @@ func (t *Tracker[T]) Cancel(key T) bool {
 		t.mu.Unlock()
 		return false
 	}
-	c.current.Canceled = true
-	callCtx := c.current.callCtx
+	c.shared.Canceled = true
+	callCtx := c.shared.callCtx
 	t.mu.Unlock()
 	callCtx.ensureOwn().cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
 	return true

@@ -131,7 +131,7 @@ const (
 )
 
 // Held reports, after End, whether the key must be held. See [Tracked.Done].
-func (c *Tracked[T]) Held() bool { return len(c.current.reasons) > 0 }
+func (c *Tracked[T]) Held() bool { return len(c.shared.reasons) > 0 }
 
 // Done must be called after End and after the adds of the key, with a function that calls the queue's Done.
 // That is called once, on any goroutine: at once or, if the key is put on hold, when the hold ends. A release
@@ -146,8 +146,8 @@ func (c *Tracked[T]) doneOrHold(done func(key T)) {
 	if c.crashing {
 		return
 	}
-	key, reasons := c.result.Key, c.current.reasons
-	c.current.reasons = nil
+	key, reasons := c.result.Key, c.shared.reasons
+	c.shared.reasons = nil
 	if len(reasons) == 0 {
 		done(key)
 		return
@@ -173,9 +173,9 @@ func (c *Tracked[T]) doneOrHold(done func(key T)) {
 	}
 }
 
-// comesNoMore reports whether the queue is shut down, and no earlier add brings key, whose handler has
-// returned, again. Of a queue with leases that is not known: the answer is false. Of a queue that is not of
-// this project only adds by the pool are known.
+// comesNoMore reports whether key, whose handler has returned, cannot come again: the queue is shut down, and
+// no add from before brings it. Over a queue with leases that is not known, so the answer is false. Of a
+// queue that is not of this project only the pool's own adds are known.
 func (t *Tracker[T]) comesNoMore(key T) bool {
 	if t.leaser != nil || !t.queue.ShuttingDown() {
 		return false

@@ -11,7 +11,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// holds are the keys on hold. Their records have them. The tracker's mu guards it. One goroutine, the
+// holds counts the keys on hold, which stand in records. The tracker's mu guards it. One goroutine, the
 // tracker's loop, waits for all limits, and runs only while there are any.
 type holds struct {
 	unfinished int           // holds whose Done has not returned
@@ -58,8 +58,8 @@ func (t *Tracker[T]) noteDone(k *held[T]) {
 	}
 }
 
-// unlockHolds unlocks mu after holds have changed. The loop wakes if a limit comes earlier now, and ends
-// without keys.
+// unlockHolds unlocks mu after holds have changed. It wakes the loop if a limit comes earlier now. The loop
+// ends when no key is on hold.
 func (t *Tracker[T]) unlockHolds() {
 	wake := t.loop.TendLocked(t.firstLimitLocked())
 	t.mu.Unlock()

@@ -306,3 +306,28 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 		}
 	}
 }
+
+// Stats returns the pool's numbers. It asks the queue for its own, and takes time in proportion to the
+// workers and the interrupted keys.
+func (p *Pool[T]) Stats() Stats { return p.tracker.Stats() }
+
+// Snapshot returns Stats and up to limit keys of each kind. It asks the queue about the failing ones: see
+// [Tracker.Snapshot].
+func (p *Pool[T]) Snapshot(limit int) Snapshot[T] { return p.tracker.Snapshot(limit) }
+
+// SnapshotKey returns what the pool knows of one key: see [Tracker.SnapshotKey].
+func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] { return p.tracker.SnapshotKey(key) }
+
+// Cancel ends the context of the handler that has key, also of one that Run has left behind, and reports
+// whether there is one: see [Tracker.Cancel].
+func (p *Pool[T]) Cancel(key T) bool { return p.tracker.Cancel(key) }
+
+// Release ends the hold of key, and reports whether there was one. It calls the queue's Done.
+func (p *Pool[T]) Release(key T) bool { return p.tracker.Release(key) }
+
+// Forget makes the queue and the pool forget that key has failed or was given up: for a program that removes
+// a key, or handles it, by itself.
+func (p *Pool[T]) Forget(key T) { p.tracker.Forget(key) }
+
+// Inspector shows the pool to tools that do not know the type of its keys.
+func (p *Pool[T]) Inspector() Inspector { return p.tracker.Inspector() }

@@ -83,8 +83,7 @@ func (r *records[T]) findOrInsert(key T) (keytable.Slot, *record[T]) {
 // recordOutcome writes down how the call has ended.
 func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	r, all := &c.result, &t.mu.records
-	answered := r.Next.answers()
-	if answered && !all.notEmpty.Load() {
+	if r.Next.answers() && !all.notEmpty.Load() {
 		return
 	}
 	var call FailedCall
@@ -93,10 +92,9 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	switch s, rec := all.find(r.Key); {
-	case answered && rec != nil:
-		all.end(s)
-	case answered:
+	switch {
+	case r.Next.answers():
+		all.end(r.Key)
 	case r.Next == NextRetry:
 		all.noteFailure(r.Key, failing, call, c.since)
 	case r.Next == NextGiveUp:
@@ -230,9 +228,12 @@ func (r *records[T]) clearInterruptions(rec *record[T]) {
 	rec.interruptions = 0
 }
 
-// end ends the record at s, but for a hold.
-func (r *records[T]) end(s keytable.Slot) {
-	rec := &r.table.At(s).Value
+// end ends the record of key, if there is one, but for a hold.
+func (r *records[T]) end(key T) {
+	s, rec := r.find(key)
+	if rec == nil {
+		return
+	}
 	r.clearTrouble(s, rec)
 	r.clearSince(s, rec)
 	r.clearInterruptions(rec)

@@ -77,9 +77,8 @@ type KeySnapshot[T comparable] struct {
 const maxSnapshot = 512
 
 // Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue
-// about these: it forgets those that the queue does not count as failing, because they were removed or others
-// have handled them, and shows when the others come due. After a second it asks no more, and returns the rest
-// as the pool knows them.
+// about each failing key: one that others have removed or handled is dropped, of any other it shows when it
+// comes due. After a second it asks no more, and returns the rest as the pool knows them.
 func (t *Tracker[T]) Snapshot(limit int) Snapshot[T] {
 	s := t.snapshot(limit, maxSnapshot)
 	for i := range s.Running {
@@ -88,7 +87,7 @@ func (t *Tracker[T]) Snapshot(limit int) Snapshot[T] {
 	return s
 }
 
-// snapshot is Snapshot with stacks, and at most so many failing keys.
+// snapshot is Snapshot with stacks, and at most mostFailing failing keys.
 func (t *Tracker[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -105,8 +104,8 @@ func (t *Tracker[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 	return s
 }
 
-// stillFailing yields, of the last limit keys that failed, those that still fail, the last failure first.
-// Until ctx ends it forgets stale ones.
+// stillFailing yields those of the last limit failing keys that still fail, the last failure first. Until ctx
+// ends it asks the queue, and forgets the others.
 func (t *Tracker[T]) stillFailing(ctx context.Context, limit int) iter.Seq[FailedKey[T]] {
 	return func(yield func(FailedKey[T]) bool) {
 		for _, k := range t.listed(&t.mu.records.failingKeys, limit) {
@@ -140,7 +139,7 @@ func (t *Tracker[T]) runningKeys(limit int) []RunningKey[T] {
 	keys := []RunningKey[T]{}
 	t.mu.Lock()
 	for _, c := range t.mu.running {
-		keys = append(keys, c.current.RunningKey)
+		keys = append(keys, c.shared.RunningKey)
 	}
 	t.mu.Unlock()
 	now := t.options.Clock.Now() // After the keys were read: none of them has started since.

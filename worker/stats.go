@@ -182,8 +182,8 @@ func (t *Tracker[T]) stats() (Stats, *UnansweredKey[T]) {
 	return s, oldest
 }
 
-// ownStats is readStats without a pool. The queue comes first: what is read later, when no key is left,
-// changes no more.
+// ownStats is the readStats of a tracker without a pool. It asks the queue first: once no key is left there,
+// the tracker's numbers change no more.
 func (t *Tracker[T]) ownStats() Stats {
 	t.sweepIfDue()
 	ended := false
@@ -213,9 +213,9 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	s.Held, s.HeldToLimit = t.mu.holds.unfinished, t.mu.holds.toLimit
 	s.Busy = len(t.mu.running)
 	for _, c := range t.mu.running {
-		running := max(0, now.Sub(c.current.Started))
+		running := max(0, now.Sub(c.shared.Started))
 		s.LongestRunning, s.UnfinishedWork = max(s.LongestRunning, running), s.UnfinishedWork+running
-		if c.current.Stuck {
+		if c.shared.Stuck {
 			s.Stuck++
 		}
 	}
@@ -254,7 +254,8 @@ func (t *Tracker[T]) countLocked(c *Tracked[T]) {
 	}
 }
 
-// readStats is that of a pool. All is of one moment: with Ended the numbers are the last ones.
+// readStats returns the pool's Stats without OldestUnanswered. All is of one moment: with Ended the numbers
+// are the last ones.
 func (p *Pool[T]) readStats() Stats {
 	now := p.options.Clock.Now() // Before the lock: the clock is foreign code.
 	p.mu.Lock()
@@ -268,25 +269,3 @@ func (p *Pool[T]) readStats() Stats {
 	}
 	return s
 }
-
-// Stats returns the pool's numbers. It asks the queue for its own, and takes time in proportion to the
-// workers and the interrupted keys.
-func (p *Pool[T]) Stats() Stats { return p.tracker.Stats() }
-
-// Snapshot is that of [Tracker].
-func (p *Pool[T]) Snapshot(limit int) Snapshot[T] { return p.tracker.Snapshot(limit) }
-
-// SnapshotKey is that of [Tracker].
-func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] { return p.tracker.SnapshotKey(key) }
-
-// Cancel is that of [Tracker]. It also reaches handlers that Run has left behind.
-func (p *Pool[T]) Cancel(key T) bool { return p.tracker.Cancel(key) }
-
-// Release is that of [Tracker].
-func (p *Pool[T]) Release(key T) bool { return p.tracker.Release(key) }
-
-// Forget is that of [Tracker].
-func (p *Pool[T]) Forget(key T) { p.tracker.Forget(key) }
-
-// Inspector returns an Inspector of the pool.
-func (p *Pool[T]) Inspector() Inspector { return p.tracker.Inspector() }

@@ -60,12 +60,12 @@ func (t *Tracker[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuc
 	defer t.mu.Unlock()
 	next = limit
 	for _, c := range t.mu.running {
-		running := now.Sub(c.current.Started)
+		running := now.Sub(c.shared.Started)
 		switch {
-		case c.current.Stuck:
+		case c.shared.Stuck:
 		case running >= limit:
-			c.current.Stuck = true
-			stuck = append(stuck, stuckCall[T]{c.current.RunningKey, c, c.current.callCtx, c.ctx, c.goroutine})
+			c.shared.Stuck = true
+			stuck = append(stuck, stuckCall[T]{c.shared.RunningKey, c, c.shared.callCtx, c.ctx, c.goroutine})
 			stuck[len(stuck)-1].Duration = running
 		default:
 			next = min(next, limit-running)
@@ -96,9 +96,9 @@ func (t *Tracker[T]) readStacks(calls []stuckCall[T]) {
 	for i := range calls {
 		c := &calls[i]
 		// Otherwise it has ended, and the stack may be that of the next one.
-		if c.tracked.current.callCtx == c.callCtx {
+		if c.tracked.shared.callCtx == c.callCtx {
 			c.Stack = stacks[c.goroutine]
-			c.tracked.current.Stack = c.Stack
+			c.tracked.shared.Stack = c.Stack
 		}
 	}
 }

@@ -45,11 +45,11 @@ func (t *Tracker[T]) endIfOver(key T) bool {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s, rec := t.mu.records.find(key)
+	_, rec := t.mu.records.find(key)
 	if rec == nil || *rec != before || t.findRunningLocked(key) != nil {
 		return false // Something has happened to the key meanwhile.
 	}
-	t.mu.records.end(s)
+	t.mu.records.end(key)
 	return true
 }
 
@@ -120,16 +120,10 @@ func (t *Tracker[T]) recordedKeys(match func(*record[T]) bool) iter.Seq[T] {
 // a key, or handles it, by itself.
 func (t *Tracker[T]) Forget(key T) {
 	t.queue.Forget(key)
-	t.forgetRecord(key)
-}
-
-func (t *Tracker[T]) forgetRecord(key T) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := t.findRunningLocked(key); c != nil {
 		c.since = time.Time{}
 	}
-	if s, rec := t.mu.records.find(key); rec != nil {
-		t.mu.records.end(s)
-	}
+	t.mu.records.end(key)
 }

@@ -15,14 +15,14 @@ type Tracked[T comparable] struct {
 	base     context.Context
 	contexts []callContext[T] // for the next calls
 
-	// callState belongs to the goroutine of the call. current is the copy that other goroutines may read,
+	// callState belongs to the goroutine of the call. shared is the copy that other goroutines may read,
 	// under the tracker's mu.
 
 	callState[T]
 
 	// The tracker's mu guards what follows.
 
-	current struct {
+	shared struct {
 		RunningKey[T]                 // without Duration
 		callCtx       *callContext[T] // that of callState from addRunning to endCall, otherwise nil
 		priority      int
@@ -121,7 +121,7 @@ func (c *Tracked[T]) endCall() {
 	}
 	t := c.tracker
 	t.mu.Lock()
-	if c.current.callCtx != nil {
+	if c.shared.callCtx != nil {
 		t.countLocked(c)
 		t.removeRunningLocked(c)
 	}

@@ -34,7 +34,7 @@ import (
 // A panic of a hook, the queue or its limiter reaches the caller of a method. On a goroutine of the tracker,
 // which looks for stuck handlers, ends holds or asks the queue about records, it is logged.
 type Tracker[T comparable] struct {
-	queue      workqueue.ExtendedRateLimiting[T] // made of raw, if that is none
+	queue      workqueue.ExtendedRateLimiting[T] // raw, or made of it by ExtendRateLimiting
 	raw        workqueue.TypedRateLimitingInterface[T]
 	queueName  string
 	madeAt     uintptr // where the program made the tracker or its pool
@@ -64,7 +64,7 @@ type Tracker[T comparable] struct {
 	// mu is held for moments only, and never while foreign code runs.
 	mu struct {
 		sync.Mutex
-		// running are the running calls. mu also guards the fields of each Tracked from current on.
+		// running are the running calls. mu also guards the fields of each Tracked from shared on.
 		running []*Tracked[T]
 		records records[T]
 		holds   holds
@@ -132,21 +132,21 @@ func (t *Tracker[T]) addRunning(c *Tracked[T]) {
 	r := &c.result
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c.current.RunningKey = RunningKey[T]{Key: r.Key, Attempt: r.Attempt, Started: r.Started}
-	c.current.priority = c.priority
+	c.shared.RunningKey = RunningKey[T]{Key: r.Key, Attempt: r.Attempt, Started: r.Started}
+	c.shared.priority = c.priority
 	if _, rec := t.mu.records.find(r.Key); rec != nil && !rec.since.IsZero() && !c.since.IsZero() {
 		c.since = rec.since // The change goes on that earlier calls did not answer.
 	}
 	c.place = len(t.mu.running)
 	t.mu.running = append(t.mu.running, c)
-	c.current.callCtx = c.callCtx // Last: it marks the call as running.
+	c.shared.callCtx = c.callCtx // Last: it marks the call as running.
 }
 
 // noteKey notes the key of c, whose call does not begin.
 func (t *Tracker[T]) noteKey(c *Tracked[T]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c.current.RunningKey = RunningKey[T]{Key: c.result.Key}
+	c.shared.RunningKey = RunningKey[T]{Key: c.result.Key}
 }
 
 // removeRunningLocked removes c from running, where the last one takes its place.
@@ -156,7 +156,7 @@ func (t *Tracker[T]) removeRunningLocked(c *Tracked[T]) {
 	t.mu.running[c.place], last.place = last, c.place
 	t.mu.running[end] = nil
 	t.mu.running = t.mu.running[:end]
-	c.current.callCtx = nil
+	c.shared.callCtx = nil
 	if end == 0 && t.mu.endWatch != nil {
 		t.mu.endWatch()
 		t.mu.endWatch = nil
@@ -166,7 +166,7 @@ func (t *Tracker[T]) removeRunningLocked(c *Tracked[T]) {
 // findRunningLocked returns the running call of key, or nil.
 func (t *Tracker[T]) findRunningLocked(key T) *Tracked[T] {
 	for _, c := range t.mu.running {
-		if c.current.Key == key {
+		if c.shared.Key == key {
 			return c
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/stablehash"
 )
 
 // This file follows a key from top to bottom: work gets it; handleKey begins its call, and calls Done last;
@@ -247,15 +246,4 @@ func (p *Pool[T]) addAfter(c *Tracked[T], after time.Duration) {
 	} else {
 		p.queue.AddAfter(c.result.Key, after)
 	}
-}
-
-// untilMoment returns the time from now until the key's next moment. See Every.
-func (t *Tracker[T]) untilMoment(key T, period time.Duration, now time.Time) time.Duration {
-	var hash uint64
-	if hasher, err := t.hasher(); err == nil {
-		hash = hasher.Hash(key)
-	} else {
-		hash = stablehash.String(fmt.Sprint(key)) // T has pointers, interfaces or floats.
-	}
-	return stablehash.UntilPhase(stablehash.Phase(hash, period), period, now)
 }
