@@ -22,7 +22,8 @@ import (
 // Meanwhile no worker waits, the request's adds are merged, and nothing counts as a failure. The reconciler
 // must be wrapped by [WrapReconciler], and pass on its context.
 //
-//	c, err := controllerruntime.ReadYourWrites(ctx, mgr.GetClient(), mgr.GetCache(), 10*time.Second, &corev1.ConfigMap{})
+//	c, err := controllerruntime.ReadYourWrites(ctx, mgr.GetClient(), mgr.GetCache(), 10*time.Second,
+//		&corev1.ConfigMap{})
 //
 // A kind must be given as the reconciler reads it: as a typed object, unstructured or PartialObjectMetadata.
 // ReadYourWrites gets the informers of all kinds from informers, as GetInformer does: call it before the
@@ -39,7 +40,8 @@ func ReadYourWrites(ctx context.Context, c client.Client, informers cache.Cache,
 		return nil, errors.New("controllerruntime: ReadYourWrites needs a client and a cache")
 	}
 	if len(kinds) == 0 {
-		return nil, errors.New("controllerruntime: ReadYourWrites without kinds: give those that the reconciler writes and reads from the cache")
+		return nil, errors.New("controllerruntime: ReadYourWrites without kinds: give those that the reconciler " +
+			"writes and reads from the cache")
 	}
 	caches := make(map[schema.GroupVersionKind]*ownwrites.Cache)
 	for _, kind := range kinds {

@@ -113,7 +113,8 @@ func NewTypedRateLimiter[request comparable]() clientgo.TypedRateLimiter[request
 // (controller-runtime's handlers give what they list at the start the priority -100. With this Aging it has
 // the same right as a new change after 100 seconds.)
 func With[request comparable](config priorityqueue.Config[request], onNew ...func(*Queue[request])) func(string, clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
-	return func(name string, rateLimiter clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
+	type limiter = clientgo.TypedRateLimiter[request]
+	return func(name string, rateLimiter limiter) clientgo.TypedRateLimitingInterface[request] {
 		c := config
 		c.Name = cmp.Or(c.Name, name)
 		if c.RateLimiter == nil {

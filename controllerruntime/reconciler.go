@@ -168,15 +168,19 @@ func (r *Reconciler[request]) onStuck(ctx context.Context, k worker.RunningKey[r
 }
 
 var (
-	errNoQueue   = errors.New("controllerruntime: WrapReconciler without its queue: set NewQueue of controller.Options to the Reconciler's NewQueue, or to what its With returns")
-	errTwoQueues = errors.New("controllerruntime: one Reconciler for two controllers: call WrapReconciler for each")
-	errEvery     = errors.New("controllerruntime: a reconciler cannot return worker.Every: return a Result with RequeueAfter")
+	errNoQueue = errors.New("controllerruntime: WrapReconciler without its queue: set NewQueue of " +
+		"controller.Options to the Reconciler's NewQueue, or to what its With returns")
+	errTwoQueues = errors.New("controllerruntime: one Reconciler for two controllers: call WrapReconciler " +
+		"for each")
+	errEvery = errors.New("controllerruntime: a reconciler cannot return worker.Every: return a Result " +
+		"with RequeueAfter")
 )
 
 // complainOnce logs that the Reconciler is not wired as it must be.
 func (r *Reconciler[request]) complainOnce(ctx context.Context, err error) {
 	r.complain.Do(func() {
-		log.FromContext(ctx).Error(err, "Attempts, causes and interruptions of the wrapped reconciler are missing, or those of another controller")
+		log.FromContext(ctx).Error(err, "Attempts, causes and interruptions of the wrapped reconciler are "+
+			"missing, or those of another controller")
 	})
 }
 
@@ -236,8 +240,8 @@ func (c *controller[request]) end(entry *worker.Tracked[request], req request, e
 // answerFor returns what the controller must get after a call that has ended so, and does what the controller
 // does not. After it the controller calls
 //
-//	for an error        AddWithOpts(RateLimited), or nothing if it is a TerminalError. The tracker has called the queue's Fail
-//	                    before, so this is the same failure
+//	for an error        AddWithOpts(RateLimited), or nothing if it is a TerminalError. The tracker has
+//	                    called the queue's Fail before, so this is the same failure
 //	for RequeueAfter    Forget, AddWithOpts(After)
 //	for Requeue         AddWithOpts(RateLimited)
 //	otherwise           Forget: that is a success

@@ -69,20 +69,21 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 			res.hangs = true
 			return res
 		case locks >= 2:
-			res.failed = hang("a goroutine waits for a lock, and all others wait, too. If one holds a sync.Mutex, RWMutex or Once while "+
-				"it calls the world: testing/synctest cannot see that the others wait. Set Options.Workers to 1, or use a channel of "+
-				"size 1 as the lock", stuck)
+			res.failed = hang("a goroutine waits for a lock, and all others wait, too. If one holds a sync.Mutex, "+
+				"RWMutex or Once while it calls the world: testing/synctest cannot see that the others wait. Set "+
+				"Options.Workers to 1, or use a channel of size 1 as the lock", stuck)
 			return res
 		case time.Since(start) > patience:
-			res.failed = hang(fmt.Sprintf("after %v of real time a goroutine computes, or waits for something outside its run", patience), stuck)
+			res.failed = hang(fmt.Sprintf("after %v of real time a goroutine computes, or waits for something "+
+				"outside its run", patience), stuck)
 			return res
 		}
 	}
 }
 
 func hang(why string, stuck testkit.GoroutineSet) *failure {
-	return &failure{kind: "hang", text: fmt.Sprintf("it hangs: %s. (The goroutines of this run stay until the test binary ends, since "+
-		"Go cannot end them.)\n%s", why, stuck.Since(nil))}
+	return &failure{kind: "hang", text: fmt.Sprintf("it hangs: %s. (The goroutines of this run stay until "+
+		"the test binary ends, since Go cannot end them.)\n%s", why, stuck.Since(nil))}
 }
 
 // waitsForLock reports whether one of the goroutines waits for a Mutex, RWMutex or Once, and none does

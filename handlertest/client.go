@@ -27,7 +27,8 @@ func (w *World[K, V]) Client(p *Process) *Client[K, V] {
 	c := w.clients[p]
 	w.mu.Unlock()
 	if c == nil {
-		panic(fmt.Sprintf("handlertest: the world %s was not made in the run of that process, or after its start: make it in the function of Converges, before Start", w.name))
+		panic(fmt.Sprintf("handlertest: the world %s was not made in the run of that process, or after its "+
+			"start: make it in the function of Converges, before Start", w.name))
 	}
 	return c
 }

@@ -67,7 +67,8 @@ func (p *Process) step(ctx context.Context, what string) {
 func (p *Process) pass(ctx context.Context, what string, d time.Duration, maySlow bool) {
 	s, name := p.sim, p.stepName(ctx, what)
 	if s.byOthers() {
-		panic("handlertest: a Client or a Process is used by At, Sometime, Measure, Check or Always, whose calls take no time: use the World")
+		panic("handlertest: a Client or a Process is used by At, Sometime, Measure, Check or Always, whose " +
+			"calls take no time: use the World")
 	}
 	if p.isDead() {
 		s.mu.Lock()

@@ -201,7 +201,8 @@ func outcomeDiffers(want, got any) *failure {
 	w, ok1 := lines(want)
 	g, ok2 := lines(got)
 	if !ok1 || !ok2 || slices.Equal(w, g) {
-		f.text = fmt.Sprintf("the outcome differs from that of the undisturbed run:\n\tundisturbed: %+v\n\there:        %+v", want, got)
+		f.text = fmt.Sprintf("the outcome differs from that of the undisturbed run:\n\tundisturbed: %+v\n"+
+			"\there:        %+v", want, got)
 		return f
 	}
 	f.text = "the outcome differs from that of the undisturbed run:"

@@ -106,7 +106,8 @@ func playInBubble[K comparable](scenario func(*Scenario[K]), s *sim, res *result
 		if v := recover(); v != nil {
 			s.failed = &failure{kind: "panic", text: fmt.Sprintf("panic: %v\n%s", v, debug.Stack())}
 		} else if !returned {
-			s.failed = &failure{kind: "panic", text: "the scenario has ended its goroutine (t.FailNow, runtime.Goexit)"}
+			s.failed = &failure{kind: "panic",
+				text: "the scenario has ended its goroutine (t.FailNow, runtime.Goexit)"}
 		}
 		s.over = true
 		s.mu.Unlock()
@@ -137,7 +138,8 @@ func (r *run[K]) prepare() {
 	}
 	if r.Queue == nil {
 		r.Queue = func() workqueue.TypedRateLimitingInterface[K] {
-			return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[K](5*time.Millisecond, 1000*time.Second))
+			delays := workqueue.NewTypedItemExponentialFailureRateLimiter[K](5*time.Millisecond, 1000*time.Second)
+			return workqueue.NewTypedRateLimitingQueue(delays)
 		}
 	}
 	queue := r.Queue()
@@ -347,7 +349,8 @@ func (r *run[K]) resting(quiet time.Duration) bool {
 	}
 	// A handler that does nothing would pass.
 	if len(fails) > 0 && !slowed && r.Options.MaxRetries == worker.UnlimitedRetries {
-		r.sim.fail("fails", "nothing moves any more, but %s. A handler that must wait returns worker.RequeueAfter or worker.RetryAfter, one that gives up worker.Terminal",
+		r.sim.fail("fails", "nothing moves any more, but %s. A handler that must wait returns "+
+			"worker.RequeueAfter or worker.RetryAfter, one that gives up worker.Terminal",
 			strings.Join(fails, ", "))
 	}
 	if called == 0 && r.Start != nil {

@@ -32,8 +32,9 @@ func (s *search) under(d decider, tell bool) result {
 	switch {
 	case res.failed != nil:
 	case res.hangs:
-		s.log("handlertest: a run hangs after its crash, and is not judged: the crash has ended a goroutine that held a "+
-			"sync.Mutex, RWMutex or Once without a deferred Unlock, for which others of that process wait\nschedule: %v", res.used)
+		s.log("handlertest: a run hangs after its crash, and is not judged: the crash has ended a goroutine "+
+			"that held a sync.Mutex, RWMutex or Once without a deferred Unlock, for which others of that process "+
+			"wait\nschedule: %v", res.used)
 	case !same(s.undisturbed.outcome, res.outcome):
 		res.failed = outcomeDiffers(s.undisturbed.outcome, res.outcome)
 	}
@@ -92,8 +93,9 @@ func (s *search) find() string {
 	}
 	s.undisturbed = first
 	if second := s.under(newDecider(schedule{}, 0), false); second.failed != nil {
-		return fmt.Sprintf("handlertest: two undisturbed runs differ: the measure, the scenario or the handler depends on "+
-			"something else, such as random numbers, the order of a map, or what an earlier run has left\n%s",
+		return fmt.Sprintf("handlertest: two undisturbed runs differ: the measure, the scenario or the handler "+
+			"depends on something else, such as random numbers, the order of a map, or what an earlier run has "+
+			"left\n%s",
 			second.failed.text)
 	}
 	if text := os.Getenv(scheduleVariable); text != "" {
@@ -123,7 +125,8 @@ func (s *search) only(text string) string {
 	}
 	for _, at := range fixed.sites() {
 		if _, ok := res.used[at]; !ok {
-			s.log("handlertest: the run never comes to %v: the handler or the scenario has changed since that schedule was found", at)
+			s.log("handlertest: the run never comes to %v: the handler or the scenario has changed since that "+
+				"schedule was found", at)
 		}
 	}
 	return ""
@@ -225,8 +228,9 @@ func (s *search) shrunk(found schedule, failed *failure, which string) string {
 		return res.failed != nil && res.failed.kind == failed.kind
 	}
 	if !fails(found) {
-		return fmt.Sprintf("handlertest: %s\nThis happened once (%srun %d), and not again under the same schedule: the handler "+
-			"or the scenario depends on something else, such as random numbers, the order of a map or of goroutines\nschedule: %v",
+		return fmt.Sprintf("handlertest: %s\nThis happened once (%srun %d), and not again under the same "+
+			"schedule: the handler or the scenario depends on something else, such as random numbers, the order of "+
+			"a map or of goroutines\nschedule: %v",
 			failed.text, which, runs, found)
 	}
 	shortest := shrink(found, within(searchTime), fails) // A run that never comes to rest takes long.

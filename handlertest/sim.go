@@ -93,13 +93,15 @@ func textOf(key any) string {
 // check is called by everything that a test may call at the wrong time or place.
 func (s *sim) check(what string) {
 	if time.Since(s.began) > bubbleYears {
-		panic(fmt.Sprintf("handlertest: %s is used outside the bubble of its run: make and use it in the function of Converges", what))
+		panic(fmt.Sprintf("handlertest: %s is used outside the bubble of its run: make and use it in the "+
+			"function of Converges", what))
 	}
 	s.mu.Lock()
 	over := s.over
 	s.mu.Unlock()
 	if over {
-		panic(fmt.Sprintf("handlertest: %s is used after its run: each run makes a new one, in the function of Converges", what))
+		panic(fmt.Sprintf("handlertest: %s is used after its run: each run makes a new one, in the function of "+
+			"Converges", what))
 	}
 }
 

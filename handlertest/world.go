@@ -69,14 +69,16 @@ type World[K comparable, V any] struct {
 func NewWorld[K comparable, V any, Q comparable](s *Scenario[Q], name string, keys func(Object[K, V]) []Q) *World[K, V] {
 	if keys == nil {
 		if reflect.TypeFor[K]() != reflect.TypeFor[Q]() {
-			panic(fmt.Sprintf("handlertest: NewWorld(%q) needs a function for the keys of the queue, because its own are %v and those of the queue %v",
+			panic(fmt.Sprintf("handlertest: NewWorld(%q) needs a function for the keys of the queue, because its "+
+				"own are %v and those of the queue %v",
 				name, reflect.TypeFor[K](), reflect.TypeFor[Q]()))
 		}
 		keys = func(o Object[K, V]) []Q { return []Q{any(o.Key).(Q)} }
 	}
 	for _, other := range s.run.worlds {
 		if other.name == name {
-			panic(fmt.Sprintf("handlertest: there are two worlds with the name %q: caches and the story need different ones", name))
+			panic(fmt.Sprintf("handlertest: there are two worlds with the name %q: caches and the story need "+
+				"different ones", name))
 		}
 	}
 	w := &World[K, V]{sim: s.run.sim, name: name, truth: make(map[K]Object[K, V]),

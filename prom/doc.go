@@ -22,7 +22,7 @@
 // Queues with priorities, like those of package priorityqueue, have three more. The last one has the label
 // priority, with a value for each of up to 25 priorities, and one for all "other".
 //
-//	workqueue_blocked_keys                       gauge      queued keys that a limit, or a pause of their group, holds back
+//	workqueue_blocked_keys                       gauge      queued keys that a limit or a pause holds back
 //	workqueue_paused                             gauge      1 while the queue is paused, otherwise 0
 //	workqueue_queued_keys                        gauge      keys that need processing, by priority
 //
@@ -30,12 +30,12 @@
 // workqueue_blocked_keys, workqueue_paused and these. The depth, these two and the last four are of the whole
 // queue: take their maximum over the processes, not the sum.
 //
-//	workqueue_shared_outage                      gauge      1 if the last attempt to reach the server failed, otherwise 0
-//	workqueue_shared_unsent_operations           gauge      operations, such as adds, that have not reached the server yet
+//	workqueue_shared_outage                      gauge      1 if the last call of the server failed, else 0
+//	workqueue_shared_unsent_operations           gauge      operations, such as adds, still to be sent
 //	workqueue_shared_errors_total                counter    attempts to reach the server that failed
 //	workqueue_shared_lost_leases_total           counter    keys whose lease was lost while a worker held them
 //	workqueue_shared_lost_dones_total            counter    calls of Done that came after that
-//	workqueue_shared_call_duration_seconds       histogram  the calls of the server, each with a batch of operations
+//	workqueue_shared_call_duration_seconds       histogram  calls of the server, with a batch each
 //	workqueue_shared_failing_keys                gauge      keys that have failed
 //	workqueue_shared_given_up_keys               gauge      keys that are not tried any more
 //	workqueue_shared_set_aside_keys              gauge      keys that a process could not decode
@@ -43,7 +43,8 @@
 //
 // A pool of package worker has these, with its name, which is that of its queue if it has no other:
 //
-//	workqueue_pool_results_total                 counter    calls of the handler, by result: success, requeue, interrupt, hold, retry, give_up
+//	workqueue_pool_results_total                 counter    calls of the handler, by result: success,
+//	                                                        requeue, interrupt, hold, retry, give_up
 //	workqueue_pool_errors_total                  counter    those that failed
 //	workqueue_pool_give_ups_total                counter    those that failed and whose key was given up
 //	workqueue_pool_panics_total                  counter    those that panicked
@@ -54,7 +55,8 @@
 //	workqueue_pool_busy_workers                  gauge      workers that handle a key
 //	workqueue_pool_stuck_workers                 gauge      workers whose handler takes too long
 //	workqueue_pool_failing_keys                  gauge      keys that failed and will be tried again
-//	workqueue_pool_looping_keys                  gauge      keys that were interrupted, or released at once, more than five times in a row
+//	workqueue_pool_looping_keys                  gauge      keys that were interrupted, or released at
+//	                                                        once, more than five times in a row
 //	workqueue_pool_held_keys                     gauge      keys that are on hold
 //	workqueue_pool_held_to_limit_total           counter    holds that came to their limit
 //	workqueue_pool_given_up_keys                 gauge      keys that were given up and that the pool remembers
@@ -62,12 +64,12 @@
 // It also has these, if its queue is one of this module's in-memory queues and has metrics. See Changes of
 // [worker.Stats]:
 //
-//	workqueue_pool_change_duration_seconds       histogram  from the first add of a key to the first success, retries included
+//	workqueue_pool_change_duration_seconds       histogram  from a key's first add to its next success
 //	workqueue_pool_oldest_change_age_seconds     gauge      age of the oldest add that no success has answered
 //
 // A pool with Options.List has these, from its first list on:
 //
-//	workqueue_pool_last_list_timestamp_seconds   gauge      when its keys were last listed, in seconds since 1970
+//	workqueue_pool_last_list_timestamp_seconds   gauge      when its keys were last listed (Unix time)
 //	workqueue_pool_list_failures_total           counter    lists that failed
 //
 // With [Options].ControllerRuntime, the metrics that controller-runtime has as well get its names.

@@ -208,7 +208,9 @@ func (m *pushed) addTo(st *workqueue.Stats, b *buckets) {
 			_ = m[f].Write(&read[f]) // The metrics of client_golang return no error.
 		}
 	}
-	seconds := func(f int) time.Duration { return time.Duration(read[f].Gauge.GetValue() * float64(time.Second)) }
+	seconds := func(f int) time.Duration {
+		return time.Duration(read[f].Gauge.GetValue() * float64(time.Second))
+	}
 	st.Queued += int(read[metrics.Depth].Gauge.GetValue())
 	st.UnfinishedWork += seconds(metrics.UnfinishedWork)
 	st.LongestRunning = max(st.LongestRunning, seconds(metrics.LongestRunning))

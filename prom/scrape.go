@@ -182,11 +182,11 @@ func controllerRuntimeFamilies() []family[workqueue.Stats] {
 		Gauge: true, Split: depthByPriority, Label: priorityLabel,
 	}
 	f[metrics.QueueDuration].Help = "How long in seconds an item stays in workqueue before being requested"
-	f[metrics.UnfinishedWork].Help = "How many seconds of work has been done that is in progress and hasn't been observed by " +
-		"work_duration. Large values indicate stuck threads. One can deduce the number of stuck threads by observing " +
-		"the rate at which this increases."
-	f[metrics.Retries].Help = "Total number of items added to the workqueue with a non-zero delay (rate-limited requeues, " +
-		"explicit RequeueAfter or AddAfter calls)"
+	f[metrics.UnfinishedWork].Help = "How many seconds of work has been done that is in progress and hasn't " +
+		"been observed by work_duration. Large values indicate stuck threads. One can deduce the number of " +
+		"stuck threads by observing the rate at which this increases."
+	f[metrics.Retries].Help = "Total number of items added to the workqueue with a non-zero delay " +
+		"(rate-limited requeues, explicit RequeueAfter or AddAfter calls)"
 	// up to controller-runtime 0.24
 	f[metrics.Retries].earlierHelp = "Total number of retries handled by workqueue"
 	return f

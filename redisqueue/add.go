@@ -87,7 +87,8 @@ func (o *op) encode() string {
 	case o.code != codeAdd:
 		return o.text
 	case o.quiet || !o.causes.IsZero():
-		return fmt.Sprintf("%c%016d%s%s%s", codeAddWhy, len(o.text), o.text, volume[o.quiet], encodeCauses(o.causes))
+		why := volume[o.quiet] + encodeCauses(o.causes)
+		return fmt.Sprintf("%c%016d%s%s", codeAddWhy, len(o.text), o.text, why)
 	}
 	return string(codeAdd) + o.text
 }

@@ -41,11 +41,12 @@ func Attach(ctx context.Context, client redis.UniversalClient, name string) (*Ad
 		return nil, fmt.Errorf("redisqueue: %w", err)
 	}
 	config := Config[string]{Name: name, Lease: time.Second, Logger: slog.New(slog.DiscardHandler)}
-	config.Backoff.ForgetAfter = math.MaxInt64 // A tool does not know after what time the replicas forget failures.
+	config.Backoff.ForgetAfter = math.MaxInt64 // A tool does not know when the replicas forget failures.
 	var version int
 	_, err = fmt.Sscanf(description, "format %d, %d shards", &version, &config.Shards)
 	if err != nil || version != format || config.Shards < 1 || config.Shards > maxShards {
-		return nil, fmt.Errorf("%w: on the server it has %.100q, this program knows format %d", ErrIncompatible, description, format)
+		return nil, fmt.Errorf("%w: on the server it has %.100q, this program knows format %d",
+			ErrIncompatible, description, format)
 	}
 	if err := config.complete(readTimeout(client)); err != nil {
 		return nil, err

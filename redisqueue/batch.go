@@ -47,13 +47,14 @@ type batch struct {
 	asleep      bool // the session is in SLEEPERS, and leaves it unless this batch finds too few keys
 	wantsAll    bool
 	quits       bool // ends the session
-	noAdds      bool // the batch leaves adds in the buffer: the server is full, and has refused some a moment ago
+	noAdds      bool // leaves adds in the buffer: the server is full, and has refused some a moment ago
 	interrupted bool // an attempt was answered by an error, so the server may have executed a part of the batch
 	began       time.Time
 }
 
 func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
-	s := &shard[T]{q: q, names: names, buffer: buffer{merging: make(map[string]*op)}, watched: make(map[string]*hold[T])}
+	s := &shard[T]{q: q, names: names, watched: make(map[string]*hold[T])}
+	s.buffer.merging = make(map[string]*op)
 	q.mu.askable++
 	lockedTimer := func(f func()) *time.Timer { // not started
 		t := time.AfterFunc(time.Hour, func() {
@@ -103,8 +104,8 @@ func (s *shard[T]) hasWorkLocked(now time.Time) bool {
 	// After an answer that has taken long, the lease needs another batch at once.
 	renews := s.session.held > 0 && now.Sub(s.session.leaseFrom) >= s.q.config.Lease/3
 	needed := func(c *confirmation) bool { return c.after > s.batches }
-	return !s.q.mu.ending.over && (ops > 0 || renews || s.wakesUpLocked() || s.quitsLocked() || s.demandLocked() > 0 ||
-		slices.ContainsFunc(s.confirmations.waiting, needed))
+	return !s.q.mu.ending.over && (ops > 0 || renews || s.wakesUpLocked() || s.quitsLocked() ||
+		s.demandLocked() > 0 || slices.ContainsFunc(s.confirmations.waiting, needed))
 }
 
 // send sends batches until nothing is left to send.
@@ -220,7 +221,8 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now tim
 	q := s.q
 	c, before := r.counts, s.counts
 	if !b.wantsAll { // The reply lacks these.
-		c.Failing, c.GivenUp, c.SetAside, c.Repaired, c.OldestQueued = before.Failing, before.GivenUp, before.SetAside, before.Repaired, before.OldestQueued
+		c.Failing, c.GivenUp, c.SetAside = before.Failing, before.GivenUp, before.SetAside
+		c.Repaired, c.OldestQueued = before.Repaired, before.OldestQueued
 		if c.Paused {
 			c.PausedBy, c.PausedSince = before.PausedBy, before.PausedSince
 		}

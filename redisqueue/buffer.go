@@ -25,7 +25,7 @@ func newOp(c code, text string) *op { return &op{code: c, text: string(c) + text
 // buffer has the operations of a shard that were not sent yet, in the order of the calls.
 type buffer struct {
 	adds, others []*op          // each in the order of opSeq; a full server takes no adds
-	merging      map[string]*op // the adds of codeAdd in adds, the newest of each key: further adds of the key are merged into it
+	merging      map[string]*op // the newest codeAdd of each key, into which further adds are merged
 	newest       opSeq          // that of the newest operation
 	discarded    opSeq          // that of the newest Remove: no add after it is merged into one before it
 }

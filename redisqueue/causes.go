@@ -42,7 +42,8 @@ func encodeCauses(causes workqueue.Causes) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d %s ", causes.Others, stamp(causes.First))
 	for _, c := range causes.Last {
-		cause := fmt.Sprintf("%s%s%02d%s%s", stamp(c.Time), volume[c.Quiet], len(c.TraceParent), c.TraceParent, c.Reason)
+		trace := fmt.Sprintf("%02d%s", len(c.TraceParent), c.TraceParent)
+		cause := stamp(c.Time) + volume[c.Quiet] + trace + c.Reason
 		fmt.Fprintf(&b, "%d %s", len(cause), cause)
 	}
 	return b.String()

@@ -134,7 +134,8 @@ func describe(t reflect.Type) (string, error) {
 			if err != nil {
 				return "", err
 			}
-			name, options, _ := strings.Cut(field.Tag.Get("json"), ",") // omitempty and string change what JSON makes of a value.
+			// The options omitempty and string change what JSON makes of a value.
+			name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
 			fields = append(fields, strings.TrimSuffix(cmp.Or(name, field.Name)+" "+value+","+options, ","))
 		}
 		return "{" + strings.Join(fields, ", ") + "}", nil

@@ -114,7 +114,8 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	case c.Lease != 0 && c.Lease < time.Second:
 		return fmt.Errorf("redisqueue: a Lease of %v is less than a second", c.Lease)
 	case c.Backoff.ForKey != nil:
-		return errors.New("redisqueue: Backoff.ForKey is a function of this process, and the server computes delays: use RateLimiter")
+		return errors.New("redisqueue: Backoff.ForKey is a function of this process, and the server " +
+			"computes delays: use RateLimiter")
 	case c.Backoff.Jitter == workqueue.DecorrelatedJitter:
 		return errors.New("redisqueue: the server has no decorrelated jitter: use RateLimiter")
 	case !(c.StartLimit.Rate >= 0 && c.StartLimit.Rate <= 1e9):
@@ -124,7 +125,8 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	case c.Shards < 0 || c.Shards > maxShards:
 		return fmt.Errorf("redisqueue: %d Shards are not between 0 and %d", c.Shards, maxShards)
 	case c.WaitReplicas > 0 && c.WaitTimeout >= readTimeout:
-		return fmt.Errorf("redisqueue: a WaitTimeout of %v needs a client with a longer ReadTimeout than %v", c.WaitTimeout, readTimeout)
+		return fmt.Errorf("redisqueue: a WaitTimeout of %v needs a client with a longer ReadTimeout than %v",
+			c.WaitTimeout, readTimeout)
 	}
 	c.Lease = cmp.Or(c.Lease, 30*time.Second)
 	c.PollInterval = min(positiveOr(c.PollInterval, time.Second), c.Lease/3)
@@ -178,13 +180,17 @@ func (c *Config[T]) settings() string {
 	if math.IsNaN(factor) {
 		factor = 2
 	}
-	forgetAfter := positiveOr(b.ForgetAfter, max(2*min(longest, math.MaxInt64/2), 10*time.Minute)) // min: no overflow
+	twice := 2 * min(longest, math.MaxInt64/2) // without overflow
+	forgetAfter := positiveOr(b.ForgetAfter, max(twice, 10*time.Minute))
 	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 	part := func(n int) int { return (max(n, 1)-1)/c.Shards + 1 } // of each shard
-	return fmt.Sprintf(" base=%.3f max=%.3f factor=%g jitter=%d forget=%.3f limit=%g burst=%d losses=%d keep=%d keepfor=%.3f step=%.0f startrate=%g startburst=%d",
-		micros(base), micros(longest), min(max(factor, 1), 1e300), b.Jitter, micros(forgetAfter),
-		max(c.Limit, 0)/float64(c.Shards), min(int64(part(c.Burst)), 1<<50), c.MaxLostLeases, part(c.GivenUpLimit), micros(c.GivenUpAge),
-		micros(c.PriorityStep), c.StartLimit.Rate/float64(c.Shards), part(c.StartLimit.Burst))
+	return fmt.Sprintf(" base=%.3f max=%.3f factor=%g jitter=%d forget=%.3f",
+		micros(base), micros(longest), min(max(factor, 1), 1e300), b.Jitter, micros(forgetAfter)) +
+		fmt.Sprintf(" limit=%g burst=%d", max(c.Limit, 0)/float64(c.Shards), min(int64(part(c.Burst)), 1<<50)) +
+		fmt.Sprintf(" losses=%d", c.MaxLostLeases) +
+		fmt.Sprintf(" keep=%d keepfor=%.3f", part(c.GivenUpLimit), micros(c.GivenUpAge)) +
+		fmt.Sprintf(" step=%.0f startrate=%g startburst=%d",
+			micros(c.PriorityStep), c.StartLimit.Rate/float64(c.Shards), part(c.StartLimit.Burst))
 }
 
 func positiveOr[N int | time.Duration](n, otherwise N) N {
@@ -205,7 +211,9 @@ var ErrEviction = errors.New("redisqueue: the server must have maxmemory-policy 
 // onEachNode calls f with each master of a cluster, concurrently, or with a client of one server.
 func onEachNode(ctx context.Context, client redis.UniversalClient, f func(context.Context, redis.UniversalClient) error) error {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
-		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return f(ctx, node) })
+		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			return f(ctx, node)
+		})
 	}
 	return f(ctx, client)
 }
@@ -265,8 +273,9 @@ func (q *Queue[T]) checkScripts(ctx context.Context) error {
 			return fmt.Errorf("redisqueue: the server does not execute the queue's scripts: %w", err)
 		}
 		if text != "OK" {
-			return fmt.Errorf("%w: here it has %s, on the server %s. Give all replicas the same, or let the queue run empty, stop "+
-				"them all and purge it", ErrIncompatible, q.config.description, strings.TrimPrefix(text, "REFUSED "))
+			return fmt.Errorf("%w: here it has %s, on the server %s. Give all replicas the same, or let the queue "+
+				"run empty, stop them all and purge it",
+				ErrIncompatible, q.config.description, strings.TrimPrefix(text, "REFUSED "))
 		}
 	}
 	return nil

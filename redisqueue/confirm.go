@@ -42,7 +42,7 @@ type confirmations struct {
 // confirmation is a call that waits until the server has executed a batch.
 type confirmation struct {
 	target     opSeq  // the operation that the server must have executed, with all before it
-	after      uint64 // the number of the first batch whose reply counts, 0 for any: an earlier one may show an older state
+	after      uint64 // the number of the first batch whose reply counts, 0 for any
 	replicated bool   // replicas of the server must have it, too
 	result     chan error
 }

@@ -95,8 +95,8 @@ func (q *Queue[T]) putFailure(item T, f workqueue.Failure, delay time.Duration, 
 	if q.config.RateLimiter != nil {
 		own = fmt.Sprint(ceilMicros(delay))
 	}
-	rest := fmt.Sprintf("%.14f %d %d %s %s %s", min(rand.Float64(), 0.99999999999999), ceilMicros(f.AtLeast), f.MaxRetries,
-		cmp.Or(flags, "-"), own, reasonOf(f.Err))
+	rest := fmt.Sprintf("%.14f %d %d %s %s %s", min(rand.Float64(), 0.99999999999999), ceilMicros(f.AtLeast),
+		f.MaxRetries, cmp.Or(flags, "-"), own, reasonOf(f.Err))
 	return func(s *shard[T], encoded string) opSeq {
 		held := q.mu.held[item]
 		o := newOp(codeFail, fmt.Sprintf("%016d%s%s", len(encoded), encoded, rest))

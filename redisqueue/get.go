@@ -114,12 +114,13 @@ func (q *Queue[T]) cancel(g chan T) bool {
 
 // fetcher gets keys for the callers of Get. It and the server agree on who moves next:
 //
-//	drained = false   the next batch asks for keys, as many as getters wait (requested). If it brings fewer and none are
-//	                  queued, both sides know that this session sleeps: asleep here, SLEEPERS on the server.
-//	drained = true    the shard asks for none. A goroutine reads the session's WAKE list, and a timer runs until the next
-//	                  delayed key is due, or for two poll intervals. What makes drained false again: a wake-up, that
-//	                  time, the poll interval, an add from here, a reply that speaks of queued keys, and the end of the
-//	                  session.
+//	drained = false  the next batch asks for keys, as many as getters wait (requested). If it brings fewer and
+//	                 none are queued, both sides know that this session sleeps: asleep here, SLEEPERS on the
+//	                 server.
+//	drained = true   the shard asks for none. A goroutine reads the session's WAKE list, and a timer runs until
+//	                 the next delayed key is due, or for two poll intervals. What makes drained false again: a
+//	                 wake-up, that time, the poll interval, an add from here, a reply that speaks of queued
+//	                 keys, and the end of the session.
 type fetcher struct {
 	fetcherState
 	requested int         // how many keys the call in flight may bring
@@ -287,7 +288,9 @@ func ownConnections(client redis.UniversalClient, n int) redis.UniversalClient {
 // fields, so the code finds them by name.
 func unshared[O any](options O, n int, none ...string) *O {
 	fields := reflect.ValueOf(&options).Elem()
-	for _, name := range []string{"MinIdleConns", "MaxIdleConns", "MaxActiveConns", "MaintNotificationsConfig", "PushNotificationProcessor"} {
+	for _, name := range []string{
+		"MinIdleConns", "MaxIdleConns", "MaxActiveConns", "MaintNotificationsConfig", "PushNotificationProcessor",
+	} {
 		if field := fields.FieldByName(name); field.IsValid() {
 			field.SetZero()
 		}
@@ -310,7 +313,8 @@ func (s *shard[T]) readWakeUp(list string) {
 	} else {
 		err = q.blocking.Do(ctx, "BLPOP", list, strconv.FormatFloat(interval.Seconds(), 'f', 3, 64)).Err()
 	}
-	if err != nil && err != redis.Nil { // Not errors.Is: a Sentinel without a master returns, at once, an error that wraps redis.Nil.
+	// Not errors.Is: a Sentinel without a master returns, at once, an error that wraps redis.Nil.
+	if err != nil && err != redis.Nil {
 		q.pause(interval)
 	}
 	q.mu.Lock()

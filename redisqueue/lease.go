@@ -40,7 +40,7 @@ type hold[T comparable] struct {
 	shard  *shard[T]
 	began  time.Time
 	lost   bool
-	added  chan struct{}             // closed when the key is added again; nil before the first call of AddedAgain
+	added  chan struct{}             // closed when the key is added again; nil before AddedAgain
 	cancel []context.CancelCauseFunc // of the contexts that Lease has returned
 	// nextHandOut is the same key, handed out to this process again before its Done: after its lease was lost,
 	// or because the server has lost the first hand-out. Two workers of one process never have the same key.
@@ -148,7 +148,8 @@ func (s *shard[T]) loseKeysLocked() {
 	s.session.held = 0
 	if lost > 0 {
 		q.mu.totals.info.LostLeases += uint64(lost)
-		q.reportLocked("Lost the lease of keys that are being processed", fmt.Errorf("%w (%d keys)", workqueue.ErrLeaseLost, lost))
+		q.reportLocked("Lost the lease of keys that are being processed",
+			fmt.Errorf("%w (%d keys)", workqueue.ErrLeaseLost, lost))
 	}
 }
 
@@ -168,7 +169,8 @@ func (s *shard[T]) sessionLostLocked(b *batch) {
 	s.buffer.putBack(b.ops)
 	s.q.mu.totals.info.LostDones += uint64(s.buffer.dropAboutHeld())
 	for _, c := range s.confirmations.waiting {
-		c.after = max(c.after, b.number+1) // Only the reply to a further batch answers c, even if no operation is left to send.
+		// Only the reply to a further batch answers c, even if no operation is left to send.
+		c.after = max(c.after, b.number+1)
 	}
 }
 

@@ -46,7 +46,8 @@ func (q *Queue[T]) AddWithPriority(item T, priority int, after time.Duration) {
 			s.addedAgainLocked(encoded)
 		}
 		s.setDrainedLocked(false)
-		return s.enqueueLocked(newOp(codeAddPriority, fmt.Sprintf("%016d%s%d %d", len(encoded), encoded, priority, ceilMicros(after))))
+		text := fmt.Sprintf("%016d%s%d %d", len(encoded), encoded, priority, ceilMicros(after))
+		return s.enqueueLocked(newOp(codeAddPriority, text))
 	})
 }
 

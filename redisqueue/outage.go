@@ -30,7 +30,8 @@ func (s *shard[T]) untilAnswered(ask func() error) bool {
 		q.unlock()
 		q.pause(pause)
 		q.mu.Lock()
-		givesUp := q.mu.ending.over || q.givesUpLocked(began) || q.tool && (isAnswer(err) || errors.Is(err, ErrIncompatible))
+		isRefused := isAnswer(err) || errors.Is(err, ErrIncompatible)
+		givesUp := q.mu.ending.over || q.givesUpLocked(began) || q.tool && isRefused
 		q.mu.Unlock()
 		if givesUp {
 			return false
@@ -66,7 +67,9 @@ func (s *shard[T]) answeredLocked(b *batch, now time.Time) {
 	q := s.q
 	q.mu.totals.calls.observe(now.Sub(b.began))
 	if s.server.outage != nil {
-		q.mu.foreign = append(q.mu.foreign, func() { q.config.Logger.Info("The queue's server answers again", "queue", q.config.Name) })
+		q.mu.foreign = append(q.mu.foreign, func() {
+			q.config.Logger.Info("The queue's server answers again", "queue", q.config.Name)
+		})
 	}
 	s.server.outage = nil
 }
@@ -106,7 +109,8 @@ func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
 	if s.server.fullSince.IsZero() {
 		s.server.fullSince = now
 	}
-	refused := slices.DeleteFunc(b.ops, func(o *op) bool { return !o.code.isAdd() }) // Nothing needs b.ops any more.
+	// Nothing needs b.ops any more.
+	refused := slices.DeleteFunc(b.ops, func(o *op) bool { return !o.code.isAdd() })
 	if len(refused) == 0 {
 		return false // The next add finds out whether there is room by now.
 	}

@@ -45,8 +45,8 @@ func newKeyNames(queue string, shard int) keyNames {
 	prefix := "workqueue:{" + queue + "/" + strconv.Itoa(shard) + "}:"
 	n := keyNames{prefix: prefix}
 	for _, name := range []string{
-		"meta", "states", "line", "delays", "failures", "retries", "leases", "held", "sleepers", "aside", "batches", "gone",
-		"givenup", "troubles", "notes",
+		"meta", "states", "line", "delays", "failures", "retries", "leases", "held", "sleepers", "aside", "batches",
+		"gone", "givenup", "troubles", "notes",
 	} {
 		n.shard = append(n.shard, prefix+name)
 	}
@@ -141,7 +141,8 @@ func (s *shard[T]) argv(b *batch) []any {
 		}
 	}
 	args := make([]any, 0, 9+len(b.encoded))
-	args = append(args, b.session.id, b.session.batchSeq, s.q.config.Lease.Microseconds(), b.want, flags, s.q.settings, s.q.config.description)
+	args = append(args, b.session.id, b.session.batchSeq, s.q.config.Lease.Microseconds(), b.want, flags,
+		s.q.settings, s.q.config.description)
 	if b.session.batchSeq == 1 {
 		args = append(args, string(codeIdentify)+s.q.config.Replica)
 	}
@@ -174,7 +175,7 @@ type answer struct {
 	givenUp bool
 }
 
-// pausedBy splits the field of META with that name. It leaves at zero if another program has written the field.
+// pausedBy splits the field of META with that name. If another program has written it, at is zero.
 func pausedBy(field string) (at int64, by string) {
 	p := parser{rest: field}
 	at = p.digits(16)
@@ -242,7 +243,8 @@ func parseReply(text string) (*reply, error) {
 			r.answers = append(r.answers, a)
 		case "k":
 			n := int(p.number())
-			key := handedOut{fence: p.word(), since: p.number(), failures: int(p.number()), left: fromMicros(p.number())}
+			key := handedOut{fence: p.word(), since: p.number(), failures: int(p.number())}
+			key.left = fromMicros(p.number())
 			key.priority = int(p.number())
 			causes := int(p.number())
 			key.encoded, key.causes = p.take(n), p.take(causes)

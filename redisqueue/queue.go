@@ -184,7 +184,8 @@ func (q *Queue[T]) stopLocked() {
 
 // quitsLocked reports whether nothing is left to do for the session after a shutdown, so that it should quit.
 func (s *shard[T]) quitsLocked() bool {
-	return s.q.mu.ending.stopping && len(s.q.mu.held) == 0 && s.buffer.len() == 0 && s.session.id != "" && s.fetcher.requested == 0
+	return s.q.mu.ending.stopping && len(s.q.mu.held) == 0 && s.buffer.len() == 0 &&
+		s.session.id != "" && s.fetcher.requested == 0
 }
 
 // endLocked ends this replica if it has been shut down and nothing is left to do, and kicks the shards if

@@ -56,8 +56,11 @@ func (c *Counts) add(other Counts) {
 	c.GivenUp += other.GivenUp
 	c.SetAside += other.SetAside
 	c.Repaired += other.Repaired
-	if other.Paused && (!c.Paused || !c.PausedUntil.IsZero() && (other.PausedUntil.IsZero() || other.PausedUntil.After(c.PausedUntil))) {
-		c.Paused, c.PausedUntil, c.PausedSince, c.PausedBy = true, other.PausedUntil, other.PausedSince, other.PausedBy
+	hasNoEnd := other.PausedUntil.IsZero()
+	endsLater := !c.PausedUntil.IsZero() && (hasNoEnd || other.PausedUntil.After(c.PausedUntil))
+	if other.Paused && (!c.Paused || endsLater) {
+		c.Paused, c.PausedUntil = true, other.PausedUntil
+		c.PausedSince, c.PausedBy = other.PausedSince, other.PausedBy
 	}
 	c.Limited = c.Limited || other.Limited
 	if other.Queued > 0 { // Otherwise its oldest key has been handed out since that was read.
@@ -74,7 +77,8 @@ func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
 	f := check.fields(reply)
 	// Each of these has a filler, once there was a batch.
 	withoutFiller := func(name string) int { return max(0, check.number(f[name])-1) }
-	c.Processing, c.Waiting, c.Failing = withoutFiller("held"), withoutFiller("delays"), withoutFiller("failures")
+	c.Processing, c.Waiting = withoutFiller("held"), withoutFiller("delays")
+	c.Failing = withoutFiller("failures")
 	c.Queued, c.Limited = check.number(f["queued"]), check.number(f["limitedAt"]) > 0
 	c.GivenUp, c.SetAside = check.number(f["givenUp"]), check.number(f["aside"])
 	c.Again, c.Repaired = check.number(f["dirty"]), check.number(f["repaired"])
@@ -98,7 +102,9 @@ type List string
 
 // The lists of keys.
 const (
-	ListAll        List = "all"        // what is queued, processed or waits, in no order; a key that waits and is queued or processed, too, comes twice
+	// ListAll is what is queued, processed or waits, in no order. A key that waits and is queued or processed,
+	// too, comes twice.
+	ListAll        List = "all"
 	ListProcessing List = "processing" // in no order
 	ListQueued     List = "queued"     // the next one first
 	ListWaiting    List = "waiting"    // the next one that is due first
@@ -139,7 +145,8 @@ func (q *Queue[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[Key
 			cursors = append(cursors, &cursor[T]{shard: s, how: how, parts: parts, from: "0"})
 		}
 		for left := limit; left > 0; left-- {
-			cursors = slices.DeleteFunc(cursors, func(c *cursor[T]) bool { // Each cursor reads on. This drops those that end or fail.
+			// Each cursor reads on. This drops those that end or fail.
+			cursors = slices.DeleteFunc(cursors, func(c *cursor[T]) bool {
 				err := c.fill(ctx, min(limit, maxPage))
 				if err != nil {
 					errs = append(errs, err)
@@ -265,7 +272,9 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	// not at all.
 	snapshot.Failing, snapshot.Waiting = read(ListFailing), read(ListWaiting)
 	snapshot.Queued, snapshot.Processing = read(ListQueued), read(ListProcessing)
-	slices.SortStableFunc(snapshot.Processing, func(a, b workqueue.KeySnapshot[T]) int { return a.Since.Compare(b.Since) })
+	slices.SortStableFunc(snapshot.Processing, func(a, b workqueue.KeySnapshot[T]) int {
+		return a.Since.Compare(b.Since)
+	})
 	return snapshot
 }
 

@@ -132,7 +132,8 @@ func (q *Queue[T]) Facts() []workqueue.Fact {
 		{Name: "Held by this process", Value: fmt.Sprint(i.Held)},
 		{Name: "Not sent yet", Value: fmt.Sprint(i.Unsent)},
 		{Name: "Calls of the server", Value: fmt.Sprint(i.Calls)},
-		{Name: "Leases lost here", Value: fmt.Sprintf("%d, and %d calls of Done after that", i.LostLeases, i.LostDones)},
+		{Name: "Leases lost here",
+			Value: fmt.Sprintf("%d, and %d calls of Done after that", i.LostLeases, i.LostDones)},
 		{Name: "Failing, given up, set aside", Value: fmt.Sprintf("%d, %d, %d", i.Failing, i.GivenUp, i.SetAside)},
 		{Name: "Repaired on the server", Value: fmt.Sprint(i.Repaired)},
 	}
@@ -153,8 +154,8 @@ func (q *Queue[T]) limited() bool {
 // does.
 func (q *Queue[T]) Len() int { return q.Stats().Queued }
 
-// Stats returns the numbers of the queue. Queued, Blocked, Processing, Again, Waiting, Paused, PausedUntil and
-// OldestQueued are of the whole queue; all others are of this replica, but for those of Shared that say
+// Stats returns the numbers of the queue. Queued, Blocked, Processing, Again, Waiting, Paused, PausedUntil
+// and OldestQueued are of the whole queue; all others are of this replica, but for those of Shared that say
 // otherwise. Stats asks the server, after what was called before, for
 // up to a second; if it does not answer, and after shutdown, the numbers are those of its last reply. Its
 // cost grows with the keys that this replica's workers hold, not with those that are queued.
@@ -203,8 +204,9 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 	}
 	i := q.infoLocked()
 	st.Shared = &workqueue.SharedStats{
-		Outage: i.Outage != nil, Unsent: i.Unsent, Errors: i.Errors, LostLeases: i.LostLeases, LostDones: i.LostDones,
-		CallDuration: i.CallDuration, Failing: i.Failing, GivenUp: i.GivenUp, SetAside: i.SetAside, Repaired: i.Repaired,
+		Outage: i.Outage != nil, Unsent: i.Unsent, Errors: i.Errors,
+		LostLeases: i.LostLeases, LostDones: i.LostDones, CallDuration: i.CallDuration,
+		Failing: i.Failing, GivenUp: i.GivenUp, SetAside: i.SetAside, Repaired: i.Repaired,
 		PausedBy: c.PausedBy, PausedSince: c.PausedSince,
 	}
 	return st

@@ -26,17 +26,18 @@
 //
 // # Where it differs from its model
 //
-//   - No delay overflows or becomes negative: it stops at the largest Duration. Apimachinery does not check a product
-//     before it converts it, so on amd64 a backoff that has grown for long enough becomes negative, and a busy loop.
-//     The fields of [Backoff] say what odd values mean.
-//   - [NewExponentialBackoffManager] does not count the delay that it returned as idle time; its comment explains the
-//     difference.
-//   - A [BackoffManager] of this package may be shared by goroutines: each call of Backoff returns a timer of its own,
-//     where apimachinery resets one timer that all its callers hold. The function that [Backoff.DelayWithReset]
-//     returns may always be shared, too.
-//   - A panic in a caller's function is neither caught nor logged. It passes through the loop, which stops its timer
-//     on the way, and up its goroutine.
-//   - No loop waits on [NeverStop], which is never closed anyway. So a loop that has it can run in a synctest bubble.
+//   - No delay overflows or becomes negative: it stops at the largest Duration. Apimachinery does not check
+//     a product before it converts it, so on amd64 a backoff that has grown for long enough becomes negative,
+//     and a busy loop. The fields of [Backoff] say what odd values mean.
+//   - [NewExponentialBackoffManager] does not count the delay that it returned as idle time; its comment
+//     explains the difference.
+//   - A [BackoffManager] of this package may be shared by goroutines: each call of Backoff returns a timer of
+//     its own, where apimachinery resets one timer that all its callers hold. The function that
+//     [Backoff.DelayWithReset] returns may always be shared, too.
+//   - A panic in a caller's function is neither caught nor logged. It passes through the loop, which stops
+//     its timer on the way, and up its goroutine.
+//   - No loop waits on [NeverStop], which is never closed anyway. So a loop that has it can run in a synctest
+//     bubble.
 //   - Where a loop is stopped by a value that was sent on the channel of [ContextForChannel], it returns
 //     context.Canceled. Apimachinery returns nil, as if the condition had been true.
 //   - Nothing is deprecated. Apimachinery recommends DelayWithReset instead of its exponential manager, but

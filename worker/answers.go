@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/keyedqueue/workqueue/stablehash"
 )
 
 // Next is what becomes of a key after a call of its handler. When the queue is shut down, and takes no keys
@@ -34,11 +36,15 @@ const (
 
 // String returns "forget", "requeue", "retry", "give_up", "interrupted" or "hold".
 func (n Next) String() string {
-	if names := [...]string{"forget", "requeue", "retry", "give_up", "interrupted", "hold"}; int(n) < len(names) {
+	names := [...]string{"forget", "requeue", "retry", "give_up", "interrupted", "hold"}
+	if int(n) < len(names) {
 		return names[n]
 	}
 	return fmt.Sprintf("Next(%d)", uint8(n))
 }
+
+// answers reports whether a call that ends so answers the change that brought its key: see changes.go.
+func (n Next) answers() bool { return n == NextForget || n == NextRequeue }
 
 // Result is what a call of the handler has come to.
 type Result[T comparable] struct {
@@ -100,6 +106,17 @@ func Every(period time.Duration) error {
 
 func (e everyError) Error() string { return fmt.Sprintf("again every %v", e.period) }
 
+// untilMoment returns the time from now until the key's next moment. See Every.
+func (t *Tracker[T]) untilMoment(key T, period time.Duration, now time.Time) time.Duration {
+	var hash uint64
+	if hasher, err := t.hasher(); err == nil {
+		hash = hasher.Hash(key)
+	} else {
+		hash = stablehash.String(fmt.Sprint(key)) // T has pointers, interfaces or floats.
+	}
+	return stablehash.UntilPhase(stablehash.Phase(hash, period), period, now)
+}
+
 type retryAfterError struct {
 	wrapper
 	after time.Duration
@@ -128,7 +145,8 @@ func (e *retryAfterError) Error() string {
 // wrapper is an error with the text of the one that it wraps.
 type wrapper struct{ error }
 
-func (w wrapper) Error() string { return fmt.Sprint(w.error) } // Error itself panics for a nil pointer of many types.
+// Error survives a nil pointer in w, whose own Error panics in many types.
+func (w wrapper) Error() string { return fmt.Sprint(w.error) }
 func (w wrapper) Unwrap() error { return w.error }
 
 type terminalError struct{ wrapper }

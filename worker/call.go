@@ -121,60 +121,60 @@ func (c Call) Hold(reason string, limit time.Duration, arrange func(release func
 	}
 }
 
-// What follows are the methods of anyCall. They look at the entry only while this call is running: afterwards
+// What follows are the methods of anyCall. They look at tracked only while this call is running: afterwards
 // it serves other calls.
 
-func (c *callContext[T]) view() (v callView, running bool) {
-	running = c.ifRunning(func(e *Tracked[T]) {
-		v = callView{e.current.Attempt, e.current.priority, e.tracker.priorities != nil}
+func (cc *callContext[T]) view() (v callView, running bool) {
+	running = cc.ifRunning(func(c *Tracked[T]) {
+		v = callView{c.shared.Attempt, c.shared.priority, c.tracker.priorities != nil}
 	})
 	return v, running
 }
 
-func (c *callContext[T]) lastAttempt() bool {
-	b := c.entry.tracker
-	key, running := c.key()
-	if !running || b.options.MaxRetries == UnlimitedRetries {
+func (cc *callContext[T]) lastAttempt() bool {
+	t := cc.tracked.tracker
+	key, running := cc.key()
+	if !running || t.options.MaxRetries == UnlimitedRetries {
 		return false
 	}
-	n, left := b.queue.Failures(key)
-	return left == 0 && n >= max(0, b.options.MaxRetries)
+	n, left := t.queue.Failures(key)
+	return left == 0 && n >= max(0, t.options.MaxRetries)
 }
 
-func (c *callContext[T]) addHold(h *hold) {
-	c.ifRunning(func(e *Tracked[T]) { e.current.reasons = append(e.current.reasons, h) })
+func (cc *callContext[T]) addHold(h *hold) {
+	cc.ifRunning(func(c *Tracked[T]) { c.shared.reasons = append(c.shared.reasons, h) })
 }
 
 // key returns the key of the call, or false if it has ended.
-func (c *callContext[T]) key() (key T, running bool) {
-	running = c.ifRunning(func(e *Tracked[T]) { key = e.current.Key })
+func (cc *callContext[T]) key() (key T, running bool) {
+	running = cc.ifRunning(func(c *Tracked[T]) { key = c.shared.Key })
 	return key, running
 }
 
-func (c *callContext[T]) logger() *slog.Logger {
-	logger := c.entry.tracker.logger
-	if key, running := c.key(); running {
+func (cc *callContext[T]) logger() *slog.Logger {
+	logger := cc.tracked.tracker.logger
+	if key, running := cc.key(); running {
 		return logger.With("key", key)
 	}
 	return logger
 }
 
-func (c *callContext[T]) causes() (causes workqueue.Causes) {
-	if key, running := c.key(); running {
-		causes = c.entry.tracker.queue.Causes(key)
+func (cc *callContext[T]) causes() (causes workqueue.Causes) {
+	if key, running := cc.key(); running {
+		causes = cc.tracked.tracker.queue.Causes(key)
 	}
 	return causes
 }
 
-func (c *callContext[T]) untilAdded(ctx context.Context) context.Context {
-	key, running := c.key()
+func (cc *callContext[T]) untilAdded(ctx context.Context) context.Context {
+	key, running := cc.key()
 	if !running {
 		return ctx
 	}
-	again := c.entry.tracker.queue.AddedAgain(key)
+	again := cc.tracked.tracker.queue.AddedAgain(key)
 	if again == nil {
 		return ctx
 	}
-	own := c.ensureOwn()
-	return own.until.from(ctx, own, again)
+	own := cc.ensureOwn()
+	return own.untilAdded.contextFrom(ctx, own, again)
 }

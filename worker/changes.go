@@ -21,11 +21,11 @@ func (t *Tracker[T]) oldestCalled() (oldest *UnansweredKey[T], running bool) {
 	if r := &t.mu.records; r.unanswered.Len() > 0 {
 		first := r.table.At(r.unanswered.First().Slot)
 		oldest = &UnansweredKey[T]{first.Key, first.Value.since}
-		running = t.findLocked(oldest.Key) != nil
+		running = t.findRunningLocked(oldest.Key) != nil
 	}
-	for _, e := range t.mu.running {
-		if !e.since.IsZero() && (oldest == nil || e.since.Before(oldest.Since)) {
-			oldest, running = &UnansweredKey[T]{e.current.Key, e.since}, true
+	for _, c := range t.mu.running {
+		if !c.since.IsZero() && (oldest == nil || c.since.Before(oldest.Since)) {
+			oldest, running = &UnansweredKey[T]{c.shared.Key, c.since}, true
 		}
 	}
 	return oldest, running
@@ -34,7 +34,7 @@ func (t *Tracker[T]) oldestCalled() (oldest *UnansweredKey[T], running bool) {
 // oldestUnanswered returns the oldest change of all keys and its age. If its key is queued, it returns only
 // the age: see oldestQueued. It ends records that are over, for up to sweepFor.
 func (t *Tracker[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Duration) {
-	if !t.addTimes {
+	if !t.knowsAddTimes {
 		return nil, 0
 	}
 	for started := time.Now(); time.Since(started) < sweepFor; {

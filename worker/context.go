@@ -36,17 +36,24 @@ var (
 // context costs allocations and a place in its parent, and few handlers wait for its end. So a callContext
 // makes one, own, when somebody first needs it.
 type callContext[T comparable] struct {
-	entry *Tracked[T]
-	// own is nil until it is needed. If the call ends before that, it is the entry's endedCtx.
+	tracked *Tracked[T]
+	// own is nil until it is needed. If the call ends before that, it is endedCtx.
 	own atomic.Pointer[ownContext]
 }
 
 // ownContext is a standard context of one call.
 type ownContext struct {
 	context.Context
-	cancel context.CancelCauseFunc
-	until  untilAdded
+	cancel     context.CancelCauseFunc
+	untilAdded untilAdded
 }
+
+// endedCtx is the own context of all calls that have ended before they needed one.
+var endedCtx = func() *ownContext {
+	own := newOwnContext(context.Background())
+	own.cancel(nil)
+	return own
+}()
 
 func newOwnContext(parent context.Context) *ownContext {
 	ctx, cancel := context.WithCancelCause(parent)
@@ -54,67 +61,68 @@ func newOwnContext(parent context.Context) *ownContext {
 }
 
 // ensureOwn returns own, which it makes if there is none.
-func (c *callContext[T]) ensureOwn() *ownContext {
-	if own := c.own.Load(); own != nil {
+func (cc *callContext[T]) ensureOwn() *ownContext {
+	if own := cc.own.Load(); own != nil {
 		return own
 	}
-	own := newOwnContext(c.entry.base)
-	if !c.own.CompareAndSwap(nil, own) {
+	own := newOwnContext(cc.tracked.base)
+	if !cc.own.CompareAndSwap(nil, own) {
 		own.cancel(nil) // Somebody else was quicker, or the call has ended.
 	}
-	return c.own.Load()
+	return cc.own.Load()
 }
 
-// end ends the context. A call that has made no own context gets endedCtx, so that Done and Err of a context
-// that was kept report the end.
-func (c *callContext[T]) end() {
-	if !c.own.CompareAndSwap(nil, c.entry.endedCtx) {
-		c.own.Load().cancel(nil)
+// end ends the context, also for a handler that has kept it.
+func (cc *callContext[T]) end() {
+	if !cc.own.CompareAndSwap(nil, endedCtx) {
+		cc.own.Load().cancel(nil)
 	}
 }
 
-func (c *callContext[T]) Deadline() (time.Time, bool) { return c.entry.base.Deadline() }
-func (c *callContext[T]) Done() <-chan struct{}       { return c.ensureOwn().Done() }
+func (cc *callContext[T]) Deadline() (time.Time, bool) { return cc.tracked.base.Deadline() }
+func (cc *callContext[T]) Done() <-chan struct{}       { return cc.ensureOwn().Done() }
 
-func (c *callContext[T]) Err() error {
-	if c.own.Load() == nil && c.entry.base.Err() == nil {
+func (cc *callContext[T]) Err() error {
+	if cc.own.Load() == nil && cc.tracked.base.Err() == nil {
 		return nil
 	}
-	return c.ensureOwn().Err()
+	return cc.ensureOwn().Err()
 }
 
 // Value lets CallOf find the callContext, and lets the context package find the standard context in own. (If
 // it did not find that one, each context made from the callContext would cost a goroutine.)
-func (c *callContext[T]) Value(key any) any {
+func (cc *callContext[T]) Value(key any) any {
 	if _, ok := key.(callKey); ok {
-		return c
+		return cc
 	}
-	if own := c.own.Load(); own != nil {
-		return own.Value(key)
+	if own := cc.own.Load(); own != nil {
+		if value := own.Value(key); value != nil {
+			return value
+		}
 	}
-	return c.entry.base.Value(key)
+	return cc.tracked.base.Value(key) // endedCtx has no values.
 }
 
 // ifRunning runs f under the tracker's mu if the call is still running, and reports whether it is.
-func (c *callContext[T]) ifRunning(f func(e *Tracked[T])) (running bool) {
-	b := c.entry.tracker
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if running = c.entry.current.callCtx == c; running {
-		f(c.entry)
+func (cc *callContext[T]) ifRunning(f func(c *Tracked[T])) (running bool) {
+	t := cc.tracked.tracker
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if running = cc.tracked.shared.callCtx == cc; running {
+		f(cc.tracked)
 	}
 	return running
 }
 
 // wasInterrupted reports whether an add has ended a context of UntilAdded, and nothing else has canceled the
 // handler. Then a context.Canceled that the handler returns is an interruption.
-func (c *callContext[T]) wasInterrupted() bool {
-	own := c.own.Load()
-	if own == nil || !own.until.interrupted.Load() {
+func (cc *callContext[T]) wasInterrupted() bool {
+	own := cc.own.Load()
+	if own == nil || !own.untilAdded.interrupted.Load() {
 		return false
 	}
 	var handlerCtx context.Context
-	running := c.ifRunning(func(e *Tracked[T]) { handlerCtx = e.ctx })
+	running := cc.ifRunning(func(c *Tracked[T]) { handlerCtx = c.ctx })
 	return !running || !errors.Is(handlerCtx.Err(), context.Canceled)
 }
 
@@ -122,48 +130,48 @@ func (c *callContext[T]) wasInterrupted() bool {
 // there is one. The handler's answer then decides as always: an error is a failure. Cancel does not wait.
 func (t *Tracker[T]) Cancel(key T) bool {
 	t.mu.Lock()
-	e := t.findLocked(key)
-	if e == nil {
+	c := t.findRunningLocked(key)
+	if c == nil {
 		t.mu.Unlock()
 		return false
 	}
-	e.current.Canceled = true
-	callCtx := e.current.callCtx
+	c.shared.Canceled = true
+	callCtx := c.shared.callCtx
 	t.mu.Unlock()
 	callCtx.ensureOwn().cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
 	return true
 }
 
 // makeContext makes the handler's context.
-func (e *Tracked[T]) makeContext() {
-	if len(e.contexts) == 0 { // One allocation serves many calls.
-		e.contexts = make([]callContext[T], 256)
+func (c *Tracked[T]) makeContext() {
+	if len(c.contexts) == 0 { // One allocation serves many calls.
+		c.contexts = make([]callContext[T], 256)
 	}
-	e.callCtx, e.contexts = &e.contexts[0], e.contexts[1:]
-	e.callCtx.entry = e
-	e.ctx = e.callCtx
-	b := e.tracker
-	if b.options.HandlerTimeout > 0 {
-		e.ctx, e.cancel = withTimeout(e.callCtx, b.options.Clock, b.options.HandlerTimeout)
+	c.callCtx, c.contexts = &c.contexts[0], c.contexts[1:]
+	c.callCtx.tracked = c
+	c.ctx = c.callCtx
+	t := c.tracker
+	if t.options.HandlerTimeout > 0 {
+		c.ctx, c.cancel = withTimeout(c.callCtx, t.options.Clock, t.options.HandlerTimeout)
 	}
-	if b.leaser != nil {
-		e.lease()
+	if t.leaser != nil {
+		c.lease()
 	}
 }
 
 // lease makes the handler's context end with the key's lease.
-func (e *Tracked[T]) lease() {
-	parent, endTimeout := e.ctx, e.cancel
-	leased, release := e.tracker.leaser.Lease(parent, e.result.Key)
-	e.lost = leased.Err() != nil && parent.Err() == nil // It has ended by itself, and not with its parent.
-	e.ctx, e.cancel = leased, func() {
+func (c *Tracked[T]) lease() {
+	parent, endTimeout := c.ctx, c.cancel
+	leased, release := c.tracker.leaser.Lease(parent, c.result.Key)
+	c.leaseLost = leased.Err() != nil && parent.Err() == nil // It has ended by itself, and not with its parent.
+	c.ctx, c.cancel = leased, func() {
 		release()
 		if endTimeout != nil {
 			endTimeout()
 		}
 	}
-	if e.lost {
-		e.tracker.logger.Warn("The lease of a key ended before its handler was called", "key", e.result.Key)
+	if c.leaseLost {
+		c.tracker.logger.Warn("The lease of a key ended before its handler was called", "key", c.result.Key)
 	}
 }
 

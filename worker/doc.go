@@ -36,8 +36,8 @@
 //	Fatal(err)          the same, and Run ends with err
 //	ErrAdded, after Call.UntilAdded has ended a wait
 //	                    the key comes again at once, because it was added; nothing is counted or forgotten
-//	any other error     a failure: the key comes again when the queue's limiter says. It is given up when it has
-//	                    failed MaxRetries times in a row and fails once more
+//	any other error     a failure: the key comes again when the queue's limiter says. It is given up when it
+//	                    has failed MaxRetries times in a row and fails once more
 //	a panic             is such an error, a *PanicError with the value and the stack
 //	runtime.Goexit      is such an error, ErrGoexit; another goroutine takes the worker's place
 //

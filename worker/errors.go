@@ -82,17 +82,18 @@ func (e *errorsOf) plus(call FailedCall) *errorsOf {
 	return all
 }
 
-func describe[T comparable](key T, e *errorsOf) FailedKey[T] {
+// newFailedKey describes a key by its errors.
+func newFailedKey[T comparable](key T, e *errorsOf) FailedKey[T] {
 	last := &e.calls[len(e.calls)-1]
 	return FailedKey[T]{Key: key, Attempt: last.Attempt, Since: e.since, Err: last.Err, Time: e.time}
 }
 
 // failedCall describes a call that has failed.
-func (e *Tracked[T]) failedCall() FailedCall {
-	r := &e.result
+func (c *Tracked[T]) failedCall() FailedCall {
+	r := &c.result
 	f := FailedCall{
 		Attempt: r.Attempt, Started: r.Started, Duration: r.Duration,
-		Causes: cut(e.tracker.queue.Causes(r.Key).String(), maxCauseText),
+		Causes: cut(c.tracker.queue.Causes(r.Key).String(), maxCauseText),
 		Err:    cut(fmt.Sprint(r.Err), maxErrorText),
 	}
 	if p, ok := r.Err.(*PanicError); ok {

@@ -26,19 +26,20 @@ type hold struct {
 	pause  bool // the pool itself has made it, see interrupted.go
 
 	returned atomic.Bool // a call of the handler has returned it
-	// released is nil until doneOrHold attaches what release must call, and &nothing, compared by address,
+	// released is nil until doneOrHold attaches what release must call, and &endedMark, compared by address,
 	// once the hold was released or has ended.
 	released atomic.Pointer[func()]
 }
 
-// nothing marks a hold that has ended.
-var nothing = func() {}
+// endedMark marks a hold that has ended.
+var endedMark = func() {}
 
 // maxReason bounds the memory of a held key.
 const maxReason = 200
 
 // errHoldTwice is the failure of a call that returns the error of an earlier one.
-var errHoldTwice = errors.New("worker: an error of Hold was returned a second time: each call of the handler needs its own")
+var errHoldTwice = errors.New(
+	"worker: an error of Hold was returned a second time: each call of the handler needs its own")
 
 // Hold returns an error for a handler to return, bare or wrapped, that makes its key wait for something
 // outside the program. The worker is free at once. The key does not start, whatever is added meanwhile, until
@@ -80,13 +81,13 @@ func (h *hold) Error() string {
 
 // release is the function that arrange gets.
 func (h *hold) release() {
-	if released := h.released.Swap(&nothing); released != nil {
+	if released := h.released.Swap(&endedMark); released != nil {
 		(*released)()
 	}
 }
 
 // hasEnded reports whether h was released, or has ended otherwise.
-func (h *hold) hasEnded() bool { return h.released.Load() == &nothing }
+func (h *hold) hasEnded() bool { return h.released.Load() == &endedMark }
 
 // HeldKey is a key that is on hold.
 type HeldKey[T comparable] struct {
@@ -130,31 +131,31 @@ const (
 )
 
 // Held reports, after End, whether the key must be held. See [Tracked.Done].
-func (e *Tracked[T]) Held() bool { return len(e.current.reasons) > 0 }
+func (c *Tracked[T]) Held() bool { return len(c.shared.reasons) > 0 }
 
 // Done must be called after End and after the adds of the key, with a function that calls the queue's Done.
 // That is called once, on any goroutine: at once or, if the key is put on hold, when the hold ends. A release
 // ends it, its limit, [Tracker.Release], [Tracker.EndHolds], the end of the key's lease, and a
 // [workqueue.Leaser] that wants the key back.
-func (e *Tracked[T]) Done(done func()) {
-	e.doneOrHold(func(T) { done() })
+func (c *Tracked[T]) Done(done func()) {
+	c.doneOrHold(func(T) { done() })
 }
 
 // doneOrHold is Done with a function that gets the key: a pool has the same one for all keys.
-func (e *Tracked[T]) doneOrHold(done func(key T)) {
-	if e.crashing {
+func (c *Tracked[T]) doneOrHold(done func(key T)) {
+	if c.crashing {
 		return
 	}
-	key, reasons := e.result.Key, e.current.reasons
-	e.current.reasons = nil
+	key, reasons := c.result.Key, c.shared.reasons
+	c.shared.reasons = nil
 	if len(reasons) == 0 {
 		done(key)
 		return
 	}
-	b := e.tracker
-	k := &held[T]{tracker: b, key: key, wantsAgain: e.result.Next == NextHold, since: b.loop.Now(), done: done,
+	t := c.tracker
+	k := &held[T]{tracker: t, key: key, wantsAgain: c.result.Next == NextHold, since: t.loop.Now(), done: done,
 		reasons: reasons}
-	if !b.put(k) {
+	if !t.beginHold(k) {
 		k.endReasons()
 		done(key)
 		return
@@ -167,14 +168,14 @@ func (e *Tracked[T]) doneOrHold(done func(key T)) {
 		reason.released.CompareAndSwap(nil, &released)
 	}
 	k.reasonEnded() // For reasons that were released before.
-	if b.comesNoMore(key) {
+	if t.comesNoMore(key) {
 		k.end()
 	}
 }
 
-// comesNoMore reports whether the queue is shut down, and no earlier add brings key, whose handler has
-// returned, again. Of a queue with leases that is not known: the answer is false. Of a queue that is not of
-// this project only adds by the pool are known.
+// comesNoMore reports whether key, whose handler has returned, cannot come again: the queue is shut down, and
+// no add from before brings it. Over a queue with leases that is not known, so the answer is false. Of a
+// queue that is not of this project only the pool's own adds are known.
 func (t *Tracker[T]) comesNoMore(key T) bool {
 	if t.leaser != nil || !t.queue.ShuttingDown() {
 		return false
@@ -183,35 +184,35 @@ func (t *Tracker[T]) comesNoMore(key T) bool {
 	return found && !k.Again
 }
 
-// reasonEnded is called when a reason was released. When all are, the hold ends or becomes a pause. Until
-// then the limits of the open reasons count.
+// reasonEnded is called when a reason was released. After the last one the hold ends or becomes a pause.
+// Until then the limits of the open reasons count.
 func (k *held[T]) reasonEnded() {
-	b := k.tracker
-	now, shutDown := b.loop.Now(), b.queue.ShuttingDown() // Not under mu: foreign code.
+	t := k.tracker
+	now, shutDown := t.loop.Now(), t.queue.ShuttingDown() // Not under mu: foreign code.
 	ends := false
-	b.mu.Lock()
-	noPauses := b.mu.holds.noPauses
+	t.mu.Lock()
+	noPauses := t.mu.holds.noPauses
 	// Otherwise it has ended, or is a pause that goes on.
 	if k.state == heldForReasons || k.state == heldToPause && noPauses {
-		open := k.openLocked(now)
+		open := k.openReasonsLocked(now)
 		if len(open) == 0 && !shutDown && !noPauses {
 			open = k.pauseAfterReleaseLocked(now)
 		}
 		if len(open) > 0 {
-			k.waitLocked(open)
+			k.awaitReasonsLocked(open)
 		} else {
-			ends = b.takeLocked(k)
+			ends = k.endLocked()
 		}
 	}
-	b.unlockHolds()
+	t.unlockHolds()
 	if ends {
 		k.finish()
 	}
 }
 
-// waitLocked makes the hold end when the last of its open reasons comes to its limit. If only a pause is
-// open, the key is heldToPause from now on.
-func (k *held[T]) waitLocked(open []*hold) {
+// awaitReasonsLocked makes the hold end when the last of its open reasons comes to its limit. If only a pause
+// is open, the key is heldToPause from now on.
+func (k *held[T]) awaitReasonsLocked(open []*hold) {
 	if len(open) == 1 && open[0].pause {
 		k.state, k.reasons = heldToPause, open
 	}
@@ -222,9 +223,9 @@ func (k *held[T]) waitLocked(open []*hold) {
 	r.tendUnanswered(k.slot, &r.table.At(k.slot).Value)
 }
 
-// openLocked returns the reasons that hold the key at that time: not those that have come to their limits. A
-// pause holds nothing after endPauses.
-func (k *held[T]) openLocked(now time.Duration) []*hold {
+// openReasonsLocked returns the reasons that hold the key at that time: not those that have come to their
+// limits. A pause holds nothing after endPauses.
+func (k *held[T]) openReasonsLocked(now time.Duration) []*hold {
 	noPauses := k.tracker.mu.holds.noPauses
 	return slices.DeleteFunc(slices.Clone(k.reasons), func(h *hold) bool {
 		return h.hasEnded() || h.pause && noPauses || dueloop.AddSaturated(k.since, h.limit) <= now
@@ -233,52 +234,65 @@ func (k *held[T]) openLocked(now time.Duration) []*hold {
 
 // endWithLease makes the hold of k end when the key's lease does.
 func (k *held[T]) endWithLease() {
-	b := k.tracker
-	if b.leaser == nil {
+	t := k.tracker
+	if t.leaser == nil {
 		return
 	}
 	// Not the pool's context: its end would wake a goroutine for each hold.
-	leased, release := b.leaser.LeaseHeld(context.Background(), k.key)
+	leased, release := t.leaser.LeaseHeld(context.Background(), k.key)
 	stop := context.AfterFunc(leased, func() { k.end() })
 	endLease := func() {
 		stop()
 		release()
 	}
-	b.mu.Lock()
-	ended := k.state == heldEnded
-	if !ended {
+	t.mu.Lock()
+	already := k.state == heldEnded
+	if !already {
 		k.endLease = endLease
 	}
-	b.mu.Unlock()
-	if ended { // Without this lease.
+	t.mu.Unlock()
+	if already { // The hold has ended without this lease.
 		endLease()
 	}
 }
 
-// end ends the hold of k, and reports whether it has not ended before.
-func (k *held[T]) end() bool {
-	b := k.tracker
-	b.mu.Lock()
-	took := b.takeLocked(k)
-	b.unlockHolds()
-	if took {
-		k.finish()
+// endLocked ends the hold of k. If it returns true, the caller must unlock and call finish; false means that
+// the hold has ended before. Until Done has returned, the record has k.
+func (k *held[T]) endLocked() bool {
+	if k.state == heldEnded {
+		return false
 	}
-	return took
+	k.state = heldEnded
+	t := k.tracker
+	t.mu.records.limits.Remove(k.slot)
+	t.mu.records.tendUnanswered(k.slot, &t.mu.records.table.At(k.slot).Value)
+	return true
 }
 
-// finish ends the reasons and the lease of k, which takeLocked has taken out, and makes the key Done.
+// end ends the hold of k, and reports whether it has not ended before.
+func (k *held[T]) end() bool {
+	t := k.tracker
+	t.mu.Lock()
+	ends := k.endLocked()
+	t.unlockHolds()
+	if ends {
+		k.finish()
+	}
+	return ends
+}
+
+// finish ends the reasons and the lease of k after endLocked, and makes the key Done.
 func (k *held[T]) finish() {
-	b := k.tracker
-	defer b.noteDone(k)
+	t := k.tracker
+	defer t.noteDone(k)
 	k.endReasons()
-	b.catchPanic(func() {
+	t.catchPanic(func() {
 		defer k.done(k.key)
 		if k.endLease != nil {
 			k.endLease()
 		}
-		if k.wantsAgain && !k.releasedAtOnce && b.loop.Now()-k.since >= shortestHold {
-			b.forgetInterruptions(k.key) // A hold that lasts ends the row, however it ends.
+		if k.wantsAgain && !k.releasedAtOnce && t.loop.Now()-k.since >= shortestHold {
+			t.forgetInterruptions(k.key) // A hold that lasts ends the row, however it ends.
 		}
 	})
 }
@@ -286,12 +300,12 @@ func (k *held[T]) finish() {
 // endReasons makes the releases of the reasons do nothing from now on.
 func (k *held[T]) endReasons() {
 	for _, reason := range k.reasons {
-		reason.released.Store(&nothing)
+		reason.released.Store(&endedMark)
 	}
 }
 
 func (k *held[T]) reasonLocked(now time.Duration) string {
-	switch reasons := k.openLocked(now); len(reasons) {
+	switch reasons := k.openReasonsLocked(now); len(reasons) {
 	case 0: // The hold is about to end.
 		return k.reasons[0].reason
 	case 1:
@@ -302,10 +316,10 @@ func (k *held[T]) reasonLocked(now time.Duration) string {
 }
 
 func (k *held[T]) describe() HeldKey[T] {
-	b := k.tracker
-	now := b.loop.Now()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return HeldKey[T]{Key: k.key, Reason: k.reasonLocked(now), Since: b.loop.Time(k.since),
-		Until: b.loop.Time(k.until)}
+	t := k.tracker
+	now := t.loop.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return HeldKey[T]{Key: k.key, Reason: k.reasonLocked(now), Since: t.loop.Time(k.since),
+		Until: t.loop.Time(k.until)}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// holds are the keys on hold. Their records have them. The tracker's mu guards it. One goroutine, the
+// holds counts the keys on hold, which stand in records. The tracker's mu guards it. One goroutine, the
 // tracker's loop, waits for all limits, and runs only while there are any.
 type holds struct {
 	unfinished int           // holds whose Done has not returned
@@ -22,9 +22,9 @@ type holds struct {
 	toLimit    uint64        // holds that have come to their limit
 }
 
-// put puts k on hold, or returns false: after EndHolds, or if the key is on hold already, which only a broken
-// queue allows.
-func (t *Tracker[T]) put(k *held[T]) bool {
+// beginHold puts k on hold, or returns false: after EndHolds, or if the key is on hold already, which only a
+// broken queue allows.
+func (t *Tracker[T]) beginHold(k *held[T]) bool {
 	t.mu.Lock()
 	defer t.unlockHolds()
 	if t.mu.holds.closed {
@@ -35,21 +35,9 @@ func (t *Tracker[T]) put(k *held[T]) bool {
 		return false
 	}
 	rec.hold, k.slot = k, s
-	t.mu.records.limits.Push(slotheap.Entry{Slot: s}) // waitLocked replaces it.
-	k.waitLocked(k.reasons)
+	t.mu.records.limits.Push(slotheap.Entry{Slot: s}) // awaitReasonsLocked replaces it.
+	k.awaitReasonsLocked(k.reasons)
 	t.mu.holds.unfinished++
-	return true
-}
-
-// takeLocked ends the hold of k. If it returns true, the caller must unlock and call k.finish; false means
-// that the hold has ended before. Until Done has returned, the record has k.
-func (t *Tracker[T]) takeLocked(k *held[T]) bool {
-	if k.state == heldEnded {
-		return false
-	}
-	k.state = heldEnded
-	t.mu.records.limits.Remove(k.slot)
-	t.mu.records.tendUnanswered(k.slot, &t.mu.records.table.At(k.slot).Value)
 	return true
 }
 
@@ -70,8 +58,8 @@ func (t *Tracker[T]) noteDone(k *held[T]) {
 	}
 }
 
-// unlockHolds unlocks mu after holds have changed. The loop wakes if a limit comes earlier now, and ends
-// without keys.
+// unlockHolds unlocks mu after holds have changed. It wakes the loop if a limit comes earlier now. The loop
+// ends when no key is on hold.
 func (t *Tracker[T]) unlockHolds() {
 	wake := t.loop.TendLocked(t.firstLimitLocked())
 	t.mu.Unlock()
@@ -107,7 +95,7 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 				t.logger.Warn("A key was held to its limit", "key", k.key, "held", k.until-k.since, "reason", reason)
 			})
 		}
-		t.takeLocked(k)
+		k.endLocked()
 	}
 	t.mu.holds.toLimit += uint64(len(reports))
 	until, ok = t.loop.PlanLocked(now, t.firstLimitLocked())

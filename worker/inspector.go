@@ -58,14 +58,15 @@ func (t *Tracker[T]) Inspector() Inspector {
 			return func(yield func(FailedKey[any]) bool) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				defer cancel()
-				keytable.Map(t.failing(ctx, maxErrors), FailedKey[T].anyKey)(yield)
+				keytable.Map(t.stillFailing(ctx, maxErrors), FailedKey[T].anyKey)(yield)
 			}
 		},
 		GivenUpKeys: func() iter.Seq[FailedKey[any]] {
-			return keytable.Map(slices.Values(t.givenUp(t.options.KeepGivenUp)), FailedKey[T].anyKey)
+			keys := t.listed(&t.mu.records.givenUpKeys, t.options.KeepGivenUp)
+			return keytable.Map(slices.Values(keys), FailedKey[T].anyKey)
 		},
 		KeptFailures: func() iter.Seq[FailedKey[any]] {
-			return keytable.Map(slices.Values(t.listed(&t.mu.records.failing, maxErrors)), FailedKey[T].anyKey)
+			return keytable.Map(slices.Values(t.listed(&t.mu.records.failingKeys, maxErrors)), FailedKey[T].anyKey)
 		},
 		HeldKeys: func() iter.Seq[HeldKey[any]] {
 			return keytable.Map(slices.Values(t.heldKeys(math.MaxInt)), HeldKey[T].anyKey)

@@ -42,9 +42,9 @@ func (t *Tracker[T]) forgetInterruptions(key T) {
 
 // pauseIfLooping holds the key if it was interrupted too often in a row. While it pauses, the key still uses
 // its place in a group with a Limit.
-func (e *Tracked[T]) pauseIfLooping() {
-	if n := e.tracker.interruptions(e.result.Key); n > maxInterruptions && !e.tracker.queue.ShuttingDown() {
-		e.current.reasons = append(e.current.reasons, pauseAfter("it was interrupted", n))
+func (c *Tracked[T]) pauseIfLooping() {
+	if n := c.tracker.interruptions(c.result.Key); n > maxInterruptions && !c.tracker.queue.ShuttingDown() {
+		c.shared.reasons = append(c.shared.reasons, pauseAfter("it was interrupted", n))
 	}
 }
 
@@ -56,26 +56,21 @@ func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) []*hold {
 		return nil
 	}
 	k.releasedAtOnce = true
-	b := k.tracker
-	rec := &b.mu.records.table.At(k.slot).Value
-	rec.changed = b.loop.Time(now).UnixNano()
-	n := b.mu.records.countInterruption(rec)
+	t := k.tracker
+	rec := &t.mu.records.table.At(k.slot).Value
+	rec.changed = t.loop.Time(now).UnixNano()
+	n := t.mu.records.countInterruption(rec)
 	if n <= maxInterruptions {
 		return nil
 	}
 	return []*hold{pauseAfter("its hold was released at once", n)}
 }
 
-// doubled returns delay, doubled the given number of times, or longest if that is less.
-func doubled(delay time.Duration, times int, longest time.Duration) time.Duration {
-	return min(delay<<min(times, 20), longest)
-}
-
 // pauseAfter returns what holds a key for a pause because that has happened n times in a row.
 func pauseAfter(what string, n int) *hold {
 	return &hold{
 		reason: fmt.Sprintf("a pause ends: %s %d times in a row", what, n),
-		limit:  doubled(firstPause, n-maxInterruptions-1, lastPause),
+		limit:  min(firstPause<<min(n-maxInterruptions-1, 20), lastPause),
 		pause:  true,
 	}
 }

@@ -161,7 +161,8 @@ func (o *Options[T]) check() error {
 		errs = append(errs, fmt.Errorf("worker: Options.Drain is none of Running, All and Nothing: %d", o.Drain))
 	}
 	if o.Drain == All && o.KeepQueue {
-		errs = append(errs, errors.New("worker: Options.Drain is All, which shuts the queue down, and KeepQueue forbids that"))
+		errs = append(errs, errors.New(
+			"worker: Options.Drain is All, which shuts the queue down, and KeepQueue forbids that"))
 	}
 	if o.StartLimit != nil && o.StartLimit.Burst() < 1 {
 		errs = append(errs, errors.New("worker: Options.StartLimit has no burst, so no call would ever begin"))

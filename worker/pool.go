@@ -31,8 +31,8 @@ type Pool[T comparable] struct {
 	// changed wakes Run: see signal.
 	changed chan struct{}
 
-	gate    chan struct{} // has room for the worker that waits for StartLimit
-	limited atomic.Bool   // It waits.
+	startGate     chan struct{} // has room for the worker that waits for StartLimit and then for a key
+	waitsForToken atomic.Bool   // It waits for StartLimit.
 
 	// prepareContexts sets these, before there are workers.
 
@@ -85,7 +85,7 @@ const (
 func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) *Pool[T] {
 	queue = notNilPointer(queue)
 	p := &Pool[T]{handler: handler, tracker: newTracker(queue, options), changed: make(chan struct{}, 1),
-		gate: make(chan struct{}, 1)}
+		startGate: make(chan struct{}, 1)}
 	p.queue, p.options = p.tracker.queue, &p.tracker.options
 	p.tracker.readStats, p.tracker.catchPanic = p.readStats, p.catchPanic
 	p.mu.refused = make(map[T]struct{})
@@ -95,15 +95,16 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 
 // claimRun makes this call of Run the only one, or returns an error that says why it cannot run.
 func (p *Pool[T]) claimRun() error {
-	errs := []error{p.tracker.wrong}
+	errs := []error{p.tracker.optionsErr}
 	if p.handler == nil {
 		errs = append(errs, errors.New("worker: the handler is nil"))
 	}
 	switch {
 	case p.queue == nil:
 		errs = append(errs, errors.New("worker: the queue is nil"))
-	case p.options.KeepQueue && !p.tracker.knowsItsKeys:
-		errs = append(errs, errors.New("worker: Options.KeepQueue needs a queue that is Extended: a Get that is given up would keep its key"))
+	case p.options.KeepQueue && !p.tracker.isExtended:
+		errs = append(errs, errors.New(
+			"worker: Options.KeepQueue needs a queue that is Extended: a Get that is given up would keep its key"))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,7 +186,7 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 	defer context.AfterFunc(p.startCtx, end)()
 	p.catchPanic(func() {
 		err := ErrGoexit
-		apart(p.catchPanic, func() { err = p.options.Ready(readyCtx) })
+		onOwnGoroutine(p.catchPanic, func() { err = p.options.Ready(readyCtx) })
 		switch {
 		case err == nil:
 		case readyCtx.Err() != nil: // Ready was cut short, so no key may be started.
@@ -224,7 +225,7 @@ func (p *Pool[T]) SetWorkers(n int) error {
 // growLocked starts workers until there are enough.
 func (p *Pool[T]) growLocked() {
 	for len(p.mu.workers) < p.mu.target && p.mu.phase < phaseFinishing {
-		w := &worker[T]{Tracked: p.tracker.newTracked(p.poolCtx), getting: true}
+		w := &worker[T]{Tracked: &Tracked[T]{tracker: p.tracker, base: p.poolCtx}, getting: true}
 		p.mu.workers = append(p.mu.workers, w)
 		go p.work(w)
 	}
@@ -255,9 +256,9 @@ func (p *Pool[T]) catchPanic(f func()) {
 	f()
 }
 
-// apart runs a hook that is called seldom on a goroutine of its own, and waits for it: runtime.Goexit, as of
-// t.FailNow, ends that goroutine alone.
-func apart(catchPanic func(f func()), hook func()) {
+// onOwnGoroutine runs a hook that is called seldom on a goroutine of its own, and waits for it:
+// runtime.Goexit, as of t.FailNow, ends that goroutine alone.
+func onOwnGoroutine(catchPanic func(f func()), hook func()) {
 	returned := make(chan struct{})
 	go func() {
 		defer close(returned)
@@ -295,7 +296,7 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	}
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
 		if s := p.queue.Stats(); s.Queued+s.Waiting+s.Processing+p.tracker.numHeld() == 0 &&
-			len(p.tracker.running(1)) == 0 {
+			len(p.tracker.runningKeys(1)) == 0 {
 			return nil
 		}
 		select {
@@ -305,3 +306,28 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 		}
 	}
 }
+
+// Stats returns the pool's numbers. It asks the queue for its own, and takes time in proportion to the
+// workers and the interrupted keys.
+func (p *Pool[T]) Stats() Stats { return p.tracker.Stats() }
+
+// Snapshot returns Stats and up to limit keys of each kind. It asks the queue about the failing ones: see
+// [Tracker.Snapshot].
+func (p *Pool[T]) Snapshot(limit int) Snapshot[T] { return p.tracker.Snapshot(limit) }
+
+// SnapshotKey returns what the pool knows of one key: see [Tracker.SnapshotKey].
+func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] { return p.tracker.SnapshotKey(key) }
+
+// Cancel ends the context of the handler that has key, also of one that Run has left behind, and reports
+// whether there is one: see [Tracker.Cancel].
+func (p *Pool[T]) Cancel(key T) bool { return p.tracker.Cancel(key) }
+
+// Release ends the hold of key, and reports whether there was one. It calls the queue's Done.
+func (p *Pool[T]) Release(key T) bool { return p.tracker.Release(key) }
+
+// Forget makes the queue and the pool forget that key has failed or was given up: for a program that removes
+// a key, or handles it, by itself.
+func (p *Pool[T]) Forget(key T) { p.tracker.Forget(key) }
+
+// Inspector shows the pool to tools that do not know the type of its keys.
+func (p *Pool[T]) Inspector() Inspector { return p.tracker.Inspector() }

@@ -37,18 +37,18 @@ const (
 
 // records has the records of all keys. The tracker's mu guards it.
 //
-// Invariants: failing and givenUp have the keys in that trouble whose errors are there, those of the last
+// Invariants: failingKeys and givenUpKeys have the keys in that trouble whose errors are there, the last
 // failure last. unanswered has the keys with a since that no handler has put on hold, the oldest first. bytes
 // is the sum of the sizes of all errors.
 type records[T comparable] struct {
-	table            keytable.Table[T, record[T]]
-	links            keytable.Lists
-	failing, givenUp keytable.List
-	unanswered       slotheap.Heap
-	limits           slotheap.Heap // of the keys on hold: when the hold ends at the latest, on the loop's clock
-	bytes            int
+	table                    keytable.Table[T, record[T]]
+	links                    keytable.Lists
+	failingKeys, givenUpKeys keytable.List
+	unanswered               slotheap.Heap
+	limits                   slotheap.Heap // when the keys on hold come at the latest, on the loop's clock
+	bytes                    int
 
-	some                   atomic.Bool // whether table has any; read without mu
+	notEmpty               atomic.Bool // whether table has a record; read without mu
 	numFailing, numLooping int         // keys that fail, and keys that were interrupted too often
 	maxGivenUp             int         // Options.KeepGivenUp
 	unlisted               uint64      // given-up keys whose records had to go
@@ -76,16 +76,42 @@ func (r *records[T]) find(key T) (keytable.Slot, *record[T]) {
 
 func (r *records[T]) findOrInsert(key T) (keytable.Slot, *record[T]) {
 	s, e, _ := r.table.FindOrInsert(keytable.HashOf(key), key)
-	r.some.Store(true)
+	r.notEmpty.Store(true)
 	return s, &e.Value
+}
+
+// recordOutcome writes down how the call has ended.
+func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
+	r, all := &c.result, &t.mu.records
+	if r.Next.answers() && !all.notEmpty.Load() {
+		return
+	}
+	var call FailedCall
+	if r.Next == NextRetry || r.Next == NextGiveUp {
+		call = c.failedCall() // Not under mu: foreign code.
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case r.Next.answers():
+		all.end(r.Key)
+	case r.Next == NextRetry:
+		all.noteFailure(r.Key, failing, call, c.since)
+	case r.Next == NextGiveUp:
+		all.noteFailure(r.Key, givenUp, call, c.since)
+	default:
+		all.noteNoAnswer(r.Key, c.since, r.Started.Add(r.Duration).UnixNano(), r.Next == NextInterrupted)
+	}
 }
 
 // noteFailure notes a call of key that has failed. Now the key fails, or was given up.
 func (r *records[T]) noteFailure(key T, to trouble, call FailedCall, since time.Time) {
 	s, rec := r.findOrInsert(key)
 	r.clearInterruptions(rec)
-	if r.setSince(s, rec, since); to == givenUp {
+	if to == givenUp {
 		r.clearSince(s, rec)
+	} else {
+		r.setSince(s, rec, since)
 	}
 	var before *errorsOf
 	if rec.trouble == failing {
@@ -97,9 +123,9 @@ func (r *records[T]) noteFailure(key T, to trouble, call FailedCall, since time.
 	r.bytes += rec.errors.size
 	if to == failing {
 		r.numFailing++
-		r.links.Append(&r.failing, s)
+		r.links.Append(&r.failingKeys, s)
 	} else {
-		r.links.Append(&r.givenUp, s)
+		r.links.Append(&r.givenUpKeys, s)
 	}
 	r.makeRoom()
 }
@@ -120,20 +146,20 @@ func (r *records[T]) dropErrors(s keytable.Slot, rec *record[T]) {
 	r.bytes -= rec.errors.size
 	rec.errors = nil
 	if rec.trouble == failing {
-		r.links.Remove(&r.failing, s)
+		r.links.Remove(&r.failingKeys, s)
 	} else {
-		r.links.Remove(&r.givenUp, s)
+		r.links.Remove(&r.givenUpKeys, s)
 	}
 }
 
 // makeRoom drops errors until the bounds hold.
 func (r *records[T]) makeRoom() {
-	for r.failing.Len() > maxErrors || r.bytes > maxBytes && r.failing.Len() > 0 {
-		s := r.failing.First()
+	for r.failingKeys.Len() > maxErrors || r.bytes > maxBytes && r.failingKeys.Len() > 0 {
+		s := r.failingKeys.First()
 		r.dropErrors(s, &r.table.At(s).Value)
 	}
-	for r.givenUp.Len() > max(0, r.maxGivenUp) || r.bytes > maxBytes {
-		s := r.givenUp.First()
+	for r.givenUpKeys.Len() > max(0, r.maxGivenUp) || r.bytes > maxBytes {
+		s := r.givenUpKeys.First()
 		r.clearTrouble(s, &r.table.At(s).Value)
 		r.endIfAtRest(s)
 		if r.maxGivenUp > 0 {
@@ -202,9 +228,12 @@ func (r *records[T]) clearInterruptions(rec *record[T]) {
 	rec.interruptions = 0
 }
 
-// end ends the record at s, but for a hold.
-func (r *records[T]) end(s keytable.Slot) {
-	rec := &r.table.At(s).Value
+// end ends the record of key, if there is one, but for a hold.
+func (r *records[T]) end(key T) {
+	s, rec := r.find(key)
+	if rec == nil {
+		return
+	}
 	r.clearTrouble(s, rec)
 	r.clearSince(s, rec)
 	r.clearInterruptions(rec)
@@ -218,7 +247,7 @@ func (r *records[T]) endIfAtRest(s keytable.Slot) {
 		return
 	}
 	r.table.Delete(s)
-	r.some.Store(r.table.Len() > 0)
+	r.notEmpty.Store(r.table.Len() > 0)
 	if !r.table.HasMemory(s) {
 		r.unanswered.Release(s)
 		r.limits.Release(s)
@@ -231,7 +260,7 @@ func (r *records[T]) listed(list *keytable.List, limit int) []FailedKey[T] {
 	keys := []FailedKey[T]{}
 	for s := list.Last(); s != keytable.None && len(keys) < limit; s = r.links.Prev(s) {
 		e := r.table.At(s)
-		keys = append(keys, describe(e.Key, e.Value.errors))
+		keys = append(keys, newFailedKey(e.Key, e.Value.errors))
 	}
 	return keys
 }

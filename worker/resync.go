@@ -65,7 +65,7 @@ func (r *resync[T]) run(ctx context.Context) {
 		var moment <-chan time.Time
 		stop := func() bool { return false }
 		if len(r.keys) > 0 {
-			timer := r.options.Clock.NewTimer(r.until())
+			timer := r.options.Clock.NewTimer(r.untilNext())
 			moment, stop = timer.C(), timer.Stop
 		}
 		select {
@@ -92,8 +92,8 @@ func (r *resync[T]) run(ctx context.Context) {
 	}
 }
 
-// until returns the time until the next key's moment.
-func (r *resync[T]) until() time.Duration {
+// untilNext returns the time until the next key's moment.
+func (r *resync[T]) untilNext() time.Duration {
 	return r.keys[r.next].after - r.options.Clock.Since(r.begun)
 }
 
@@ -101,7 +101,7 @@ func (r *resync[T]) until() time.Duration {
 // once.
 func (r *resync[T]) addDue(ctx context.Context) {
 	for range r.keys {
-		if r.until() > 0 || ctx.Err() != nil {
+		if r.untilNext() > 0 || ctx.Err() != nil {
 			return
 		}
 		r.addListed(r.keys[r.next].key)
@@ -116,7 +116,7 @@ func (r *resync[T]) addDue(ctx context.Context) {
 func (p *Pool[T]) addListed(key T) {
 	t := p.tracker
 	t.mu.Lock()
-	handled := t.findLocked(key) != nil
+	handled := t.findRunningLocked(key) != nil
 	t.mu.Unlock()
 	if t.priorities != nil && !handled {
 		t.priorities.AddWithPriority(key, listPriority, 0)
@@ -141,7 +141,7 @@ func (r *resync[T]) keepListing(ctx context.Context, rounds chan<- round[T]) {
 		} else if err == nil {
 			retry = listRetry
 			select {
-			case rounds <- r.placed(keys):
+			case rounds <- r.newRound(keys):
 			case <-ctx.Done():
 			}
 		}
@@ -162,7 +162,7 @@ func (r *resync[T]) keepListing(ctx context.Context, rounds chan<- round[T]) {
 func (r *resync[T]) list(ctx context.Context) (keys []T, err error) {
 	started := r.options.Clock.Now()
 	err = ErrGoexit
-	apart(r.catchPanic, func() {
+	onOwnGoroutine(r.catchPanic, func() {
 		all, listErr := r.options.List(ctx)
 		if listErr == nil && all != nil {
 			for key := range all {
@@ -186,8 +186,8 @@ func (r *resync[T]) list(ctx context.Context) (keys []T, err error) {
 	return keys, err
 }
 
-// placed returns a round that begins now. Without Resync all keys come at once.
-func (r *resync[T]) placed(keys []T) round[T] {
+// newRound returns a round of keys that begins now. Without Resync all keys come at once.
+func (r *resync[T]) newRound(keys []T) round[T] {
 	period := r.options.Resync
 	placed := round[T]{r.options.Clock.Now(), make([]listedKey[T], len(keys))}
 	for i, key := range keys {

@@ -154,7 +154,7 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 		if reached == phaseEmptying && !p.queue.ShuttingDown() {
 			p.catchPanic(p.shutDownQueue)
 		}
-		if sweep == nil && p.tracker.mu.records.some.Load() { // An idle pool has no timer.
+		if sweep == nil && p.tracker.mu.records.notEmpty.Load() { // An idle pool has no timer.
 			sweep = p.options.Clock.After(sweepEvery)
 		}
 		select {
@@ -170,6 +170,11 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 		}
 	}
 }
+
+// patience bounds each wait for the queue at the end of Run, on the real clock: for its Dones, for what it
+// says about failing keys, and, when it is shut down, for each further key that it hands out. (Run also waits
+// until the queue has answered a sweep that goes on.)
+const patience = 100 * time.Millisecond
 
 // shutDownQueue shuts the queue down, which drops the keys that wait. The sweep comes first, because after
 // the shutdown a removed key cannot be distinguished from a dropped one, and Left must list only the latter.
@@ -206,10 +211,13 @@ func (p *Pool[T]) awaitNoWorker(condition func(w *worker[T]) bool, timeout <-cha
 	}
 }
 
-// isShutDown reports whether the queue is shut down. If that panics, the pool ends, and the answer is false.
-func (p *Pool[T]) isShutDown() (down bool) {
-	p.catchPanic(func() { down = p.queue.ShuttingDown() })
-	return down
+// anyWorker reports whether condition is true of a worker.
+func (p *Pool[T]) anyWorker(condition func(w *worker[T]) bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tracker.mu.Lock()
+	defer p.tracker.mu.Unlock()
+	return slices.ContainsFunc(p.mu.workers, condition)
 }
 
 // endQueue ends the holds, shuts the queue down and drops its keys unless it is to be kept, and reports what
@@ -232,21 +240,20 @@ func (p *Pool[T]) endQueue() {
 			"notStarted", len(left.NotStarted), "failing", len(left.Failing), "left", left.String())
 	})
 	if p.options.OnLeft != nil {
-		apart(p.catchPanic, func() { p.options.OnLeft(left) })
+		onOwnGoroutine(p.catchPanic, func() { p.options.OnLeft(left) })
 	}
 }
 
-// unfinished returns the keys of the handlers that are left behind. Before, it waits for the other workers to
-// leave: for those in Done up to patience; for those that are getting a key without limit, because their
-// context has ended.
+// unfinished returns the keys of the handlers that are left behind. It first waits for the other workers: up
+// to patience for those in Done, and without limit for those that are getting a key, whose context has ended.
 func (p *Pool[T]) unfinished() (keys []T) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	p.awaitNoWorker(func(w *worker[T]) bool { return w.getting || w.current.callCtx == nil }, timer.C)
+	p.awaitNoWorker(func(w *worker[T]) bool { return w.getting || w.shared.callCtx == nil }, timer.C)
 	p.awaitNoWorker(func(w *worker[T]) bool { return w.getting }, nil)
 	p.locked(func() {
 		for _, w := range p.mu.workers {
-			keys = append(keys, w.current.Key) // No call begins any more that could write it.
+			keys = append(keys, w.shared.Key) // No call begins any more that could write it.
 		}
 	})
 	return keys
@@ -278,27 +285,15 @@ func (p *Pool[T]) endHolds() (unfinished []T) {
 	}
 }
 
-// anyWorker reports whether condition is true of a worker.
-func (p *Pool[T]) anyWorker(condition func(w *worker[T]) bool) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.tracker.mu.Lock()
-	defer p.tracker.mu.Unlock()
-	return slices.ContainsFunc(p.mu.workers, condition)
-}
-
-// patience bounds each wait for the queue at the end of Run, on the real clock: for its Dones, for what it
-// says about failing keys, and, when it is shut down, for each further key that it hands out. (Run also waits
-// until the queue has answered a sweep that goes on.)
-const patience = 100 * time.Millisecond
-
 // leftUndone puts together what is left, each key once. Lists without an order are sorted by text, to make
 // reports repeatable.
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failed []T
-	if p.isShutDown() {
-		failed = slices.Collect(p.tracker.recordedKeys(func(r *record[T]) bool { return r.trouble == failing }))
-	}
+	p.catchPanic(func() {
+		if p.queue.ShuttingDown() {
+			failed = slices.Collect(p.tracker.recordedKeys(func(r *record[T]) bool { return r.trouble == failing }))
+		}
+	})
 	var notStarted, refused []T
 	p.locked(func() {
 		notStarted, refused = p.mu.notStarted, slices.Collect(maps.Keys(p.mu.refused))

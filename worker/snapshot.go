@@ -77,9 +77,8 @@ type KeySnapshot[T comparable] struct {
 const maxSnapshot = 512
 
 // Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue
-// about these: it forgets those that the queue does not count as failing, because they were removed or others
-// have handled them, and shows when the others come due. After a second it asks no more, and returns the rest
-// as the pool knows them.
+// about each failing key: one that others have removed or handled is dropped, of any other it shows when it
+// comes due. After a second it asks no more, and returns the rest as the pool knows them.
 func (t *Tracker[T]) Snapshot(limit int) Snapshot[T] {
 	s := t.snapshot(limit, maxSnapshot)
 	for i := range s.Running {
@@ -88,16 +87,16 @@ func (t *Tracker[T]) Snapshot(limit int) Snapshot[T] {
 	return s
 }
 
-// snapshot is Snapshot with stacks, and at most so many failing keys.
+// snapshot is Snapshot with stacks, and at most mostFailing failing keys.
 func (t *Tracker[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	s := Snapshot[T]{Running: t.running(limit), Held: t.heldKeys(limit), Failing: []FailedKey[T]{}}
-	for k := range keytable.Take(limit, t.failing(ctx, mostFailing)) {
+	s := Snapshot[T]{Running: t.runningKeys(limit), Held: t.heldKeys(limit), Failing: []FailedKey[T]{}}
+	for k := range keytable.Take(limit, t.stillFailing(ctx, mostFailing)) {
 		k.NextTry = t.nextTry(ctx, k.Key)
 		s.Failing = append(s.Failing, k)
 	}
-	s.GivenUp = t.givenUp(limit)
+	s.GivenUp = t.listed(&t.mu.records.givenUpKeys, limit)
 	s.Stats, s.Unanswered = t.stats()
 	if s.Unanswered == nil && s.Stats.OldestUnanswered > 0 {
 		s.Unanswered = t.oldestQueued(s.Stats.OldestUnanswered)
@@ -105,11 +104,11 @@ func (t *Tracker[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 	return s
 }
 
-// failing yields, of the last limit keys that failed, those that still fail, the last failure first. Until
-// ctx ends it forgets stale ones.
-func (t *Tracker[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[T]] {
+// stillFailing yields those of the last limit failing keys that still fail, the last failure first. Until ctx
+// ends it asks the queue, and forgets the others.
+func (t *Tracker[T]) stillFailing(ctx context.Context, limit int) iter.Seq[FailedKey[T]] {
 	return func(yield func(FailedKey[T]) bool) {
-		for _, k := range t.listed(&t.mu.records.failing, limit) {
+		for _, k := range t.listed(&t.mu.records.failingKeys, limit) {
 			fails := ctx.Err() != nil || !t.endIfOver(k.Key)
 			if fails && !yield(k) {
 				return
@@ -117,8 +116,6 @@ func (t *Tracker[T]) failing(ctx context.Context, limit int) iter.Seq[FailedKey[
 		}
 	}
 }
-
-func (t *Tracker[T]) givenUp(limit int) []FailedKey[T] { return t.listed(&t.mu.records.givenUp, limit) }
 
 func (t *Tracker[T]) listed(list *keytable.List, limit int) []FailedKey[T] {
 	t.mu.Lock()
@@ -137,12 +134,12 @@ func (t *Tracker[T]) nextTry(ctx context.Context, key T) (due time.Time) {
 	return due
 }
 
-// running returns up to limit keys that are being handled, the one that started first at the front.
-func (t *Tracker[T]) running(limit int) []RunningKey[T] {
+// runningKeys returns up to limit keys that are being handled, the one that started first at the front.
+func (t *Tracker[T]) runningKeys(limit int) []RunningKey[T] {
 	keys := []RunningKey[T]{}
 	t.mu.Lock()
-	for _, e := range t.mu.running {
-		keys = append(keys, e.current.RunningKey)
+	for _, c := range t.mu.running {
+		keys = append(keys, c.shared.RunningKey)
 	}
 	t.mu.Unlock()
 	now := t.options.Clock.Now() // After the keys were read: none of them has started since.
@@ -173,7 +170,7 @@ func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] {
 		}
 		s.Failing.NextTry = t.nextTry(ctx, key)
 	}
-	for _, r := range t.running(math.MaxInt) {
+	for _, r := range t.runningKeys(math.MaxInt) {
 		if r.Key == key {
 			s.Running, s.Causes = &r, t.queue.Causes(key)
 		}
@@ -193,7 +190,7 @@ func (t *Tracker[T]) readRecord(key T) KeySnapshot[T] {
 	k.Interruptions = int(rec.interruptions)
 	failed := FailedKey[T]{Key: key}
 	if rec.errors != nil {
-		failed, k.FailedCalls = describe(key, rec.errors), slices.Clone(rec.errors.calls)
+		failed, k.FailedCalls = newFailedKey(key, rec.errors), slices.Clone(rec.errors.calls)
 	}
 	switch rec.trouble {
 	case failing:

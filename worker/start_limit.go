@@ -9,7 +9,7 @@ import (
 
 // With Options.StartLimit workers wait before they take a key, so keys stay in the queue, where they are
 // merged and ordered. One worker at a time waits for the limit and then for a key; the others wait behind it,
-// at the gate. So no worker has a token without a key, and after an idle time no more start at once than the
+// at startGate. So no worker has a token without a key, and after an idle time no more start at once than the
 // limit's burst.
 
 // maxStartWait is how long a worker waits until it looks at the limit again, which may have been changed.
@@ -22,11 +22,11 @@ func (p *Pool[T]) get(ctx context.Context) (key T, err error) {
 		return p.queue.GetContext(ctx)
 	}
 	select {
-	case p.gate <- struct{}{}:
+	case p.startGate <- struct{}{}:
 	case <-ctx.Done():
 		return key, ctx.Err()
 	}
-	defer func() { <-p.gate }()
+	defer func() { <-p.startGate }()
 	if err := p.awaitStart(ctx); err != nil {
 		return key, err
 	}
@@ -39,13 +39,13 @@ func (p *Pool[T]) get(ctx context.Context) (key T, err error) {
 // awaitStart waits until the limit has a token, which it does not take, or nothing is left to be limited, or
 // ctx ends.
 func (p *Pool[T]) awaitStart(ctx context.Context) error {
-	defer p.limited.Store(false)
+	defer p.waitsForToken.Store(false)
 	for {
 		wait := untilToken(p.options.StartLimit, p.options.Clock.Now())
 		if wait <= 0 || p.queue.ShuttingDown() && p.queue.Len() == 0 {
 			return nil
 		}
-		p.limited.Store(true)
+		p.waitsForToken.Store(true)
 		timer := p.options.Clock.NewTimer(min(wait, maxStartWait))
 		select {
 		case <-timer.C():

@@ -182,15 +182,15 @@ func (t *Tracker[T]) stats() (Stats, *UnansweredKey[T]) {
 	return s, oldest
 }
 
-// ownStats is readStats without a pool. The queue comes first: what is read later, when no key is left,
-// changes no more.
+// ownStats is the readStats of a tracker without a pool. It asks the queue first: once no key is left there,
+// the tracker's numbers change no more.
 func (t *Tracker[T]) ownStats() Stats {
 	t.sweepIfDue()
 	ended := false
 	if t.queue.ShuttingDown() {
 		// Other queues do not say how many keys are processed, and one may be on its way to Begin.
 		q := t.queue.Stats()
-		ended = t.knowsItsKeys && q.Queued+q.Processing == 0
+		ended = t.isExtended && q.Queued+q.Processing == 0
 	}
 	s := t.callStats(t.options.Clock.Now())
 	s.Wanted, s.Living, s.Ended = s.Busy, s.Busy, ended && s.Busy == 0
@@ -203,58 +203,69 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	defer t.mu.Unlock()
 	s := t.mu.counted
 	s.Durations = (*workqueue.Histogram)(t.mu.durations.Read())
-	if t.addTimes {
-		s.Changes = (*workqueue.Histogram)(t.mu.changes.Read())
+	if t.knowsAddTimes {
+		s.Changes = (*workqueue.Histogram)(t.mu.changeTimes.Read())
 	}
 	s.Name, s.Queue = t.options.Name, t.queueName
 	all := &t.mu.records
-	s.Failing, s.GivenUpKeys, s.GivenUpUnlisted, s.Looping = all.numFailing, all.givenUp.Len(), all.unlisted,
+	s.Failing, s.GivenUpKeys, s.GivenUpUnlisted, s.Looping = all.numFailing, all.givenUpKeys.Len(), all.unlisted,
 		all.numLooping
 	s.Held, s.HeldToLimit = t.mu.holds.unfinished, t.mu.holds.toLimit
 	s.Busy = len(t.mu.running)
-	for _, e := range t.mu.running {
-		running := max(0, now.Sub(e.current.Started))
+	for _, c := range t.mu.running {
+		running := max(0, now.Sub(c.shared.Started))
 		s.LongestRunning, s.UnfinishedWork = max(s.LongestRunning, running), s.UnfinishedWork+running
-		if e.current.Stuck {
+		if c.shared.Stuck {
 			s.Stuck++
 		}
 	}
 	return s
 }
 
-// readStats is that of a pool. All is of one moment: with Ended the numbers are the last ones.
+// countLocked counts a call that has ended.
+func (t *Tracker[T]) countLocked(c *Tracked[T]) {
+	n, r := &t.mu.counted, &c.result
+	n.Handled++
+	if _, panicked := r.Err.(*PanicError); panicked {
+		n.Panicked++
+	}
+	if t.options.HandlerTimeout > 0 && r.Duration >= t.options.HandlerTimeout {
+		n.TimedOut++
+	}
+	t.mu.durations.Observe(r.Duration)
+	if r.Next.answers() && !c.since.IsZero() {
+		t.mu.changeTimes.Observe(max(0, r.Started.Add(r.Duration).Sub(c.since)))
+	}
+	switch r.Next {
+	case NextRequeue:
+		n.Requeued++
+		if c.answer.after > 0 {
+			n.RequeuedAfter++
+		}
+	case NextHold:
+		n.Holds++
+	case NextInterrupted:
+		n.Interrupted++
+	case NextRetry:
+		n.Failed++
+	case NextGiveUp:
+		n.Failed++
+		n.GivenUp++
+	}
+}
+
+// readStats returns the pool's Stats without OldestUnanswered. All is of one moment: with Ended the numbers
+// are the last ones.
 func (p *Pool[T]) readStats() Stats {
 	now := p.options.Clock.Now() // Before the lock: the clock is foreign code.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.tracker.callStats(now)
 	s.Living = len(p.mu.workers)
-	s.StartLimited = p.limited.Load()
+	s.StartLimited = p.waitsForToken.Load()
 	s.Ended = p.mu.phase == phaseReturned && s.Living == 0
 	if p.mu.phase < phaseReturned {
 		s.Wanted = p.mu.target
 	}
 	return s
 }
-
-// Stats returns the pool's numbers. It asks the queue for its own, and takes time in proportion to the
-// workers and the interrupted keys.
-func (p *Pool[T]) Stats() Stats { return p.tracker.Stats() }
-
-// Snapshot is that of [Tracker].
-func (p *Pool[T]) Snapshot(limit int) Snapshot[T] { return p.tracker.Snapshot(limit) }
-
-// SnapshotKey is that of [Tracker].
-func (p *Pool[T]) SnapshotKey(key T) KeySnapshot[T] { return p.tracker.SnapshotKey(key) }
-
-// Cancel is that of [Tracker]. It also reaches handlers that Run has left behind.
-func (p *Pool[T]) Cancel(key T) bool { return p.tracker.Cancel(key) }
-
-// Release is that of [Tracker].
-func (p *Pool[T]) Release(key T) bool { return p.tracker.Release(key) }
-
-// Forget is that of [Tracker].
-func (p *Pool[T]) Forget(key T) { p.tracker.Forget(key) }
-
-// Inspector returns an Inspector of the pool.
-func (p *Pool[T]) Inspector() Inspector { return p.tracker.Inspector() }

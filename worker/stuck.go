@@ -39,7 +39,7 @@ func (t *Tracker[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 			if isClosed(stop) {
 				return
 			}
-			apart(t.catchPanic, func() { t.reportStuck(c) }) // A bad hook must not end the watch.
+			onOwnGoroutine(t.catchPanic, func() { t.reportStuck(c) }) // A bad hook must not end the watch.
 		}
 		timer.Sleep(dueloop.AddSaturated(now, next))
 	}
@@ -48,7 +48,7 @@ func (t *Tracker[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 // stuckCall is a call that is to be reported.
 type stuckCall[T comparable] struct {
 	RunningKey[T]
-	entry     *Tracked[T]
+	tracked   *Tracked[T]
 	callCtx   *callContext[T]
 	ctx       context.Context
 	goroutine string
@@ -59,15 +59,14 @@ func (t *Tracker[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuc
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	next = limit
-	for _, e := range t.mu.running {
-		running := now.Sub(e.current.Started)
+	for _, c := range t.mu.running {
+		running := now.Sub(c.shared.Started)
 		switch {
-		case e.current.Stuck:
+		case c.shared.Stuck:
 		case running >= limit:
-			e.current.Stuck = true
-			c := stuckCall[T]{e.current.RunningKey, e, e.current.callCtx, e.ctx, e.goroutine}
-			c.Duration = running
-			stuck = append(stuck, c)
+			c.shared.Stuck = true
+			stuck = append(stuck, stuckCall[T]{c.shared.RunningKey, c, c.shared.callCtx, c.ctx, c.goroutine})
+			stuck[len(stuck)-1].Duration = running
 		default:
 			next = min(next, limit-running)
 		}
@@ -97,9 +96,9 @@ func (t *Tracker[T]) readStacks(calls []stuckCall[T]) {
 	for i := range calls {
 		c := &calls[i]
 		// Otherwise it has ended, and the stack may be that of the next one.
-		if c.entry.current.callCtx == c.callCtx {
+		if c.tracked.shared.callCtx == c.callCtx {
 			c.Stack = stacks[c.goroutine]
-			c.entry.current.Stack = c.Stack
+			c.tracked.shared.Stack = c.Stack
 		}
 	}
 }
@@ -128,22 +127,22 @@ func goroutineOf(stack []byte) string {
 }
 
 // noteGoroutine notes the goroutine that makes the next calls.
-func (e *Tracked[T]) noteGoroutine() {
-	b := e.tracker
-	if b.options.StuckAfter == 0 {
+func (c *Tracked[T]) noteGoroutine() {
+	t := c.tracker
+	if t.options.StuckAfter == 0 {
 		return
 	}
 	var stack [64]byte
 	goroutine := goroutineOf(stack[:runtime.Stack(stack[:], false)])
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	e.goroutine = goroutine
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.goroutine = goroutine
 }
 
 func (t *Tracker[T]) reportStuck(c stuckCall[T]) {
 	attrs := []slog.Attr{slog.Any("key", c.Key), slog.Duration("running", c.Duration),
 		slog.String("stack", c.Stack)}
-	t.logger.LogAttrs(c.entry.base, slog.LevelWarn, "A handler is stuck", t.withCauses(attrs, c.Key)...)
+	t.logger.LogAttrs(c.tracked.base, slog.LevelWarn, "A handler is stuck", t.withCauses(attrs, c.Key)...)
 	if t.options.OnStuck != nil {
 		t.options.OnStuck(c.ctx, c.RunningKey)
 	}

@@ -19,9 +19,9 @@ const (
 	sweepFor = time.Second
 )
 
-// isOver asks the queue whether others have dealt with key. Of a failing key it has forgotten the failures
-// then. Any other is at rest: the queue does not have it. A queue of others does not know all its keys; then
-// nothing must have happened for a while either.
+// isOver asks the queue whether others have dealt with key. Then it counts no failures of a failing key, and
+// does not have any other key. Only a queue with priorities, or one that knows when keys were added,
+// certainly knows all its keys: over any other the record must be a minute old, too.
 func (t *Tracker[T]) isOver(key T, rec record[T]) bool {
 	if rec.trouble == failing {
 		n, _ := t.queue.Failures(key)
@@ -31,9 +31,9 @@ func (t *Tracker[T]) isOver(key T, rec record[T]) bool {
 	if rec.trouble == givenUp || rec.hold != nil || t.queue.ShuttingDown() {
 		return false
 	}
-	lately := t.options.Clock.Now().UnixNano()-rec.changed < int64(sweepEvery)
+	fresh := t.options.Clock.Now().UnixNano()-rec.changed < int64(sweepEvery)
 	_, found := t.queue.SnapshotKey(key)
-	return !found && (t.priorities != nil || !rec.since.IsZero() || !lately)
+	return !found && (t.priorities != nil || !rec.since.IsZero() || !fresh)
 }
 
 // endIfOver ends the record of key if others have dealt with the key, and reports whether it did. It does not
@@ -45,11 +45,11 @@ func (t *Tracker[T]) endIfOver(key T) bool {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s, rec := t.mu.records.find(key)
-	if rec == nil || *rec != before || t.findLocked(key) != nil { // Something has happened to the key meanwhile.
-		return false
+	_, rec := t.mu.records.find(key)
+	if rec == nil || *rec != before || t.findRunningLocked(key) != nil {
+		return false // Something has happened to the key meanwhile.
 	}
-	t.mu.records.end(s)
+	t.mu.records.end(key)
 	return true
 }
 
@@ -57,7 +57,7 @@ func (t *Tracker[T]) endIfOver(key T) bool {
 func (t *Tracker[T]) idleRecord(key T) (record[T], bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, rec := t.mu.records.find(key); rec != nil && t.findLocked(key) == nil {
+	if _, rec := t.mu.records.find(key); rec != nil && t.findRunningLocked(key) == nil {
 		return *rec, true
 	}
 	return record[T]{}, false
@@ -66,7 +66,7 @@ func (t *Tracker[T]) idleRecord(key T) (record[T], bool) {
 // sweepIfDue starts a sweep if the last one began sweepEvery ago. It is for a tracker without a pool: a
 // pool's Run starts sweeps.
 func (t *Tracker[T]) sweepIfDue() {
-	if !t.mu.records.some.Load() {
+	if !t.mu.records.notEmpty.Load() {
 		return
 	}
 	now, last := t.options.Clock.Now().UnixNano(), t.lastSweep.Load()
@@ -105,11 +105,11 @@ func (t *Tracker[T]) sweep(ctx context.Context, from int) (next int) {
 	return 0
 }
 
-// recordedKeys yields the keys whose records are such, without a lock. It copies a few hundred at a time.
-func (t *Tracker[T]) recordedKeys(such func(*record[T]) bool) iter.Seq[T] {
+// recordedKeys yields the keys whose records match, without a lock. It copies a few hundred at a time.
+func (t *Tracker[T]) recordedKeys(match func(*record[T]) bool) iter.Seq[T] {
 	r := &t.mu.records
 	return keytable.InSteps(&r.table, t.mu.Lock, t.mu.Unlock, func(keys []T, s keytable.Slot) []T {
-		if e := r.table.At(s); such(&e.Value) {
+		if e := r.table.At(s); match(&e.Value) {
 			keys = append(keys, e.Key)
 		}
 		return keys
@@ -120,16 +120,10 @@ func (t *Tracker[T]) recordedKeys(such func(*record[T]) bool) iter.Seq[T] {
 // a key, or handles it, by itself.
 func (t *Tracker[T]) Forget(key T) {
 	t.queue.Forget(key)
-	t.forgetRecord(key)
-}
-
-func (t *Tracker[T]) forgetRecord(key T) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if e := t.findLocked(key); e != nil {
-		e.since = time.Time{}
+	if c := t.findRunningLocked(key); c != nil {
+		c.since = time.Time{}
 	}
-	if s, rec := t.mu.records.find(key); rec != nil {
-		t.mu.records.end(s)
-	}
+	t.mu.records.end(key)
 }

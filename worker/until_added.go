@@ -22,9 +22,9 @@ type untilAdded struct {
 	parent, last context.Context
 }
 
-// from returns a context made from ctx that also ends when again is closed, and when call, the context of the
-// whole call, ends.
-func (u *untilAdded) from(ctx, call context.Context, again <-chan struct{}) context.Context {
+// contextFrom returns a context made from ctx that also ends when again is closed, and when call, the context
+// of the whole call, ends.
+func (u *untilAdded) contextFrom(ctx, call context.Context, again <-chan struct{}) context.Context {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.added == nil {

@@ -7,11 +7,10 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/stablehash"
 )
 
-// This file follows a key from top to bottom: work gets it, process begins its call in the tracker, handle
-// calls the handler, and carryOut does with the key what was decided. Done comes last.
+// This file follows a key from top to bottom: work gets it; handleKey begins its call, and calls Done last;
+// callHandler calls the handler; settle decides by its answer what becomes of the key, and does that.
 
 // worker is one of a pool's workers. A goroutine runs work for it; if a handler ends that goroutine with
 // runtime.Goexit, another one takes its place.
@@ -52,7 +51,7 @@ func (p *Pool[T]) work(w *worker[T]) {
 		key, getErr = p.get(ctx)
 		switch {
 		case getErr == nil:
-			p.process(w, key)
+			p.handleKey(w, key)
 		case errors.Is(getErr, workqueue.ErrShutDown):
 			if p.awaitHeld(ctx, w) {
 				getErr = nil // The queue may have a key again.
@@ -105,36 +104,35 @@ func (p *Pool[T]) awaitHeld(ctx context.Context, w *worker[T]) bool {
 	return true
 }
 
-// process does everything with a key that a worker has got. Done comes last, exactly once whatever panics or
-// ends the goroutine before.
-func (p *Pool[T]) process(w *worker[T], key T) {
-	e := w.Tracked
-	defer e.doneOrHold(p.done)
-	defer e.endCall()
+// handleKey does everything with a key that a worker has got. Done comes last, exactly once whatever panics
+// or ends the goroutine before.
+func (p *Pool[T]) handleKey(w *worker[T], key T) {
+	c := w.Tracked
+	defer c.doneOrHold(p.done)
+	defer c.endCall()
 	// A panic of prepare ends the pool, so startCall below returns false.
-	p.catchPanic(func() { e.prepare(key) })
+	p.catchPanic(func() { c.prepare(key) })
 	switch {
-	case e.lost: // Another process may have got the key.
-		p.locked(func() { w.getting = false; p.tracker.noteKey(e) })
 	case p.startCall(w):
-		p.handle(e)
+		p.callHandler(c)
+	case c.leaseLost: // Another process may have got the key.
 	case p.options.KeepQueue || p.tracker.leaser != nil: // Somebody else will handle the key.
-		p.giveBack(e)
+		p.giveBack(c)
 	default:
 		p.noteNotStarted(key)
 	}
 }
 
-// startCall begins the call of w, or returns false if no key is started any more.
+// startCall begins the call of w. It returns false if the lease is lost or no key is started any more.
 func (p *Pool[T]) startCall(w *worker[T]) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w.getting = false
-	if !p.mayStartLocked() {
+	if w.leaseLost || !p.mayStartLocked() {
 		p.tracker.noteKey(w.Tracked) // Its Done may block.
 		return false
 	}
-	p.tracker.startCall(w.Tracked)
+	p.tracker.addRunning(w.Tracked)
 	return true
 }
 
@@ -145,25 +143,25 @@ func (p *Pool[T]) mayStartLocked() bool {
 
 // giveBack adds a key that was not started to the queue again. It reports the key if somebody has shut the
 // queue down, or the add panics.
-func (p *Pool[T]) giveBack(e *Tracked[T]) {
-	key, added := e.result.Key, false
+func (p *Pool[T]) giveBack(c *Tracked[T]) {
+	key, added := c.result.Key, false
 	defer func() {
 		if !added || p.queue.ShuttingDown() {
 			p.noteNotStarted(key)
 		}
 	}()
 	causes := p.queue.Causes(key)
-	p.addAfter(e, 0)
+	p.addAfter(c, 0)
 	added = true
 	// An add with a cause has priority 0, and the higher one counts.
-	if len(causes.Last) > 0 && e.priority >= 0 {
+	if len(causes.Last) > 0 && c.priority >= 0 {
 		// The queue takes Causes.First from the first cause that it gets. So it gets the oldest cause twice:
 		// first with that time, which may be before its own, and then as it is, which replaces it in Last.
 		oldest := causes.Last[0]
 		oldest.Time = causes.First
 		workqueue.AddCause(p.queue, key, oldest)
-		for _, c := range causes.Last {
-			workqueue.AddCause(p.queue, key, c)
+		for _, cause := range causes.Last {
+			workqueue.AddCause(p.queue, key, cause)
 		}
 	}
 }
@@ -173,102 +171,79 @@ func (p *Pool[T]) noteNotStarted(key T) {
 	p.locked(func() { p.mu.notStarted = append(p.mu.notStarted, key) })
 }
 
-// handle calls the handler, and does what its answer asks for, also if the handler panics or ends the
+// callHandler calls the handler, and does what its answer asks for, also if the handler panics or ends the
 // goroutine.
-func (p *Pool[T]) handle(e *Tracked[T]) {
+func (p *Pool[T]) callHandler(c *Tracked[T]) {
 	returned := false
 	defer func() {
 		if !returned {
 			if v := recover(); v != nil {
-				e.panicked(v)
+				c.failWithPanic(v)
 			} else {
-				e.result.Err = ErrGoexit
+				c.result.Err = ErrGoexit
 			}
 		}
-		p.decide(e)
-		if p.tracker.noteOutcome(e); p.tracker.mu.records.some.Load() {
-			p.signal() // Run sweeps only while there are records.
-		} // Before the key is added, which may panic: it must not be lost.
-		p.carryOut(e)
-		if e.answer.fatal {
-			p.fail(e.result.Err)
+		p.settle(c)
+		if c.answer.fatal {
+			p.fail(c.result.Err)
 		}
-		e.report()
+		c.report()
 	}()
-	e.result.Err = p.handler(e.ctx, e.result.Key)
+	c.result.Err = p.handler(c.ctx, c.result.Key)
 	returned = true
 }
 
-// decide decides what becomes of the key. If the queue or its limiter panics, the key has failed and does not
-// come again.
-func (p *Pool[T]) decide(e *Tracked[T]) {
-	decided := false
+// settle decides what becomes of the key, and does that in the queue. If the queue or its limiter panics,
+// Left has the key.
+func (p *Pool[T]) settle(c *Tracked[T]) {
+	r := &c.result
+	safe, list := false, &p.mu.notRetried
 	defer func() {
-		if !decided && !e.crashing {
-			p.locked(func() { p.mu.notRetried = append(p.mu.notRetried, e.result.Key) })
+		if !safe && !c.crashing {
+			p.locked(func() { *list = append(*list, r.Key) })
 		}
 	}()
-	e.decide()
-	decided = true
-}
-
-// carryOut does in the queue what was decided, but for failures, which the queue has dealt with. Done comes
-// later.
-func (p *Pool[T]) carryOut(e *Tracked[T]) {
-	r := &e.result
+	c.decide() // The queue itself deals with a failure.
+	safe, list = r.Next != NextRequeue && r.Next != NextHold && r.Next != NextInterrupted, &p.mu.notStarted
+	if p.tracker.recordOutcome(c); p.tracker.mu.records.notEmpty.Load() {
+		p.signal() // Run sweeps only while there are records.
+	}
 	if p.queue.ShuttingDown() { // The key has come after all, by an add from before the shutdown.
 		p.locked(func() { delete(p.mu.refused, r.Key) })
 	}
-	added := r.Next != NextRequeue && r.Next != NextHold && r.Next != NextInterrupted
-	defer func() {
-		if !added { // The queue or its limiter has panicked.
-			p.noteNotStarted(r.Key)
-		}
-	}()
 	switch r.Next {
 	case NextForget:
 		p.queue.Forget(r.Key)
 	case NextRequeue:
-		p.addAgain(e)
-		added = true
+		p.addAgain(c)
+		safe = true
 		p.queue.Forget(r.Key) // After the add: the limiter may panic, and the key must not be lost.
 	case NextHold:
-		p.addAgain(e)
+		p.addAgain(c)
 	case NextInterrupted:
-		if !e.callCtx.wasInterrupted() { // ErrAdded came from elsewhere, so perhaps no add brings the key.
-			p.addAgain(e)
+		if !c.callCtx.wasInterrupted() { // ErrAdded came from elsewhere, so perhaps no add brings the key.
+			p.addAgain(c)
 		}
 	}
-	added = true
+	safe = true
 }
 
 // addAgain adds the key for the time, and with the priority, that the handler has asked for.
-func (p *Pool[T]) addAgain(e *Tracked[T]) {
-	if e.answer.priority != nil {
-		e.priority = *e.answer.priority
+func (p *Pool[T]) addAgain(c *Tracked[T]) {
+	if c.answer.priority != nil {
+		c.priority = *c.answer.priority
 	}
-	p.addAfter(e, e.answer.after)
-	if e.answer.after <= 0 && p.queue.ShuttingDown() {
-		p.locked(func() { p.mu.refused[e.result.Key] = struct{}{} })
+	p.addAfter(c, c.answer.after)
+	if c.answer.after <= 0 && p.queue.ShuttingDown() {
+		p.locked(func() { p.mu.refused[c.result.Key] = struct{}{} })
 	}
 }
 
 // addAfter adds the key with its priority.
-func (p *Pool[T]) addAfter(e *Tracked[T], after time.Duration) {
+func (p *Pool[T]) addAfter(c *Tracked[T], after time.Duration) {
 	if p.tracker.priorities != nil {
-		p.tracker.priorities.AddWithPriority(e.result.Key, e.priority, after)
+		p.tracker.priorities.AddWithPriority(c.result.Key, c.priority, after)
 	} else {
-		p.queue.AddAfter(e.result.Key, after)
+		p.queue.AddAfter(c.result.Key, after)
 	}
-}
-
-// untilMoment returns the time from now until the key's next moment. See Every.
-func (t *Tracker[T]) untilMoment(key T, period time.Duration, now time.Time) time.Duration {
-	var hash uint64
-	if hasher, err := t.hasher(); err == nil {
-		hash = hasher.Hash(key)
-	} else {
-		hash = stablehash.String(fmt.Sprint(key)) // T has pointers, interfaces or floats.
-	}
-	return stablehash.UntilPhase(stablehash.Phase(hash, period), period, now)
 }

@@ -19,22 +19,29 @@ var orderCase = bubbled("Order", "Keys come in the order in which they became qu
 var functionCases = []testCase{
 	bubbled("ManyDelays", "Keys come in the order of their times, whatever the order of the adds.",
 		tryManyDelays),
-	bubbled("UnhashableKey", "With an unhashable key every method panics with the name of the type, and the queue is unharmed.", func(r *run) {
-		r.tryBadKeys(true, map[string]any{
-			"[]int": []int{1}, "map[string]int": map[string]int{}, "func()": func() {},
-			"[]string": structOfAny{[]string{}},
-		})
-	}),
-	bubbled("KeyUnequalToItself", "With a key that is not equal to itself every method panics with the name of the type, and the queue is unharmed.", func(r *run) {
-		r.tryBadKeys(false, map[string]any{
-			"float64": math.NaN(), "float32": float32(math.NaN()), "complex128": complex(0, math.NaN()),
-			"workqueuetest.structOfAny": structOfAny{math.NaN()},
-		})
-	}),
+	bubbled("UnhashableKey",
+		"With an unhashable key every method panics with the name of the type, and the queue is unharmed.",
+		func(r *run) {
+			r.tryBadKeys(true, map[string]any{
+				"[]int": []int{1}, "map[string]int": map[string]int{}, "func()": func() {},
+				"[]string": structOfAny{[]string{}},
+			})
+		}),
+	bubbled("KeyUnequalToItself",
+		"With a key that is not equal to itself every method panics with the name of the type, and the queue is "+
+			"unharmed.",
+		func(r *run) {
+			r.tryBadKeys(false, map[string]any{
+				"float64": math.NaN(), "float32": float32(math.NaN()), "complex128": complex(0, math.NaN()),
+				"workqueuetest.structOfAny": structOfAny{math.NaN()},
+			})
+		}),
 	bubbled("KeysOfManyTypes", "Keys of an interface type are equal if their types and values are.",
 		tryKeysOfManyTypes),
 
-	unbubbled("IdleQueueIsGarbage", "A queue without references is garbage, with its keys, even if it was not shut down.", tryIdleQueueIsGarbage),
+	unbubbled("IdleQueueIsGarbage",
+		"A queue without references is garbage, with its keys, even if it was not shut down.",
+		tryIdleQueueIsGarbage),
 	unbubbled("ProcessedKeysAreGarbage",
 		"A queue does not keep alive what the keys that have left it point to.", tryProcessedKeysAreGarbage),
 	unbubbled("MemoryIsGivenBack", "After a burst of keys a queue gives memory back.", tryMemoryIsGivenBack),

@@ -20,7 +20,9 @@
 // reason, what the queue lacks, what it does not promise, and which cases it is known to fail:
 //
 //	workqueuetest.Suite{
-//		New:       func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] { return myqueue.New(c.Clock) },
+//		New: func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
+//			return myqueue.New(c.Clock)
+//		},
 //		NoMetrics: true,
 //		Lacks:     map[string]string{workqueuetest.Failures: "its users count failures themselves"},
 //		Known:     map[string]string{"AddAfterTies": "keys due at the same time come in any order"},
@@ -28,8 +30,8 @@
 //
 // [Wraps] checks that a wrapper has each interface of what it wraps.
 //
-// A new promise of queues is a case here: a script in scripts.go, and a broken queue in suite_broken_test.go that
-// fails it.
+// A new promise of queues is a case here: a script in scripts.go, and a broken queue in suite_broken_test.go
+// that fails it.
 //
 // # How it works
 //

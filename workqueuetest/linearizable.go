@@ -19,7 +19,9 @@ import (
 )
 
 var linearizableCases = []testCase{
-	unbubbled("Linearizable", "Concurrent calls have the effects of calls made one after another, each at some moment between its beginning and its end.",
+	unbubbled("Linearizable",
+		"Concurrent calls have the effects of calls made one after another, each at some moment between its "+
+			"beginning and its end.",
 		func(r *run) { r.tryLinearizable(false) }),
 	unbubbled("LinearizableWithUnmatchedDone",
 		"The same is true if Done is called for keys that another worker holds, or none.",

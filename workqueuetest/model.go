@@ -188,11 +188,16 @@ func (m *slowQueue) shutDown() {
 var modelCases = []testCase{
 	unbubbled("Model", "For any sequence of calls, the queue does what the model does.",
 		func(r *run) { r.tryModel(modelOptions{}) }),
-	unbubbled("ModelWithShutDown", "For any sequence of calls before, during and after shutdown, the queue does what the model does.",
+	unbubbled("ModelWithShutDown",
+		"For any sequence of calls before, during and after shutdown, the queue does what the model does.",
 		func(r *run) { r.tryModel(modelOptions{shutDown: true}) }),
-	unbubbled("ModelWithUnmatchedDone", "For any sequence of calls, also of Done for keys that no worker holds, the queue does what the model does.",
+	unbubbled("ModelWithUnmatchedDone",
+		"For any sequence of calls, also of Done for keys that no worker holds, the queue does what the model "+
+			"does.",
 		func(r *run) { r.tryModel(modelOptions{unmatchedDone: true}) }),
-	unbubbled("ModelWithTies", "For any sequence of calls, also with keys that are due at the same time, the queue does what the model does.",
+	unbubbled("ModelWithTies",
+		"For any sequence of calls, also with keys that are due at the same time, the queue does what the model "+
+			"does.",
 		func(r *run) { r.tryModel(modelOptions{ties: true, shutDown: true}) }),
 }
 

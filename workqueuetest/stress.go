@@ -21,15 +21,26 @@ import (
 // race detector sees them. The seed repeats the random calls, but not the order in which goroutines run.
 
 var stressCases = []testCase{
-	stress("StressEveryAddIsProcessed", "With many producers and workers, delays, failures and retries, no two workers hold a key at once, and the last version of every key is processed.",
+	stress("StressEveryAddIsProcessed",
+		"With many producers and workers, delays, failures and retries, no two workers hold a key at once, and "+
+			"the last version of every key is processed.",
 		func(r *run, random *rand.Rand) { r.stressVersions(random, false) }),
-	stress("StressShutDown", "When a shutdown comes at any moment, everything that was added before it is processed, once it is drained.",
+	stress("StressShutDown",
+		"When a shutdown comes at any moment, everything that was added before it is processed, once it is "+
+			"drained.",
 		func(r *run, random *rand.Rand) { r.stressVersions(random, true) }),
-	stress("StressCancel", "When a getter gives up at the moment at which a key arrives, it has the key, or another getter gets it.", (*run).stressCancel),
-	stress("StressDrain", "Several drains, with and without a limit, race with workers, keys that come due, and ShutDown. Each returns, and its result is true.", (*run).stressDrain),
+	stress("StressCancel",
+		"When a getter gives up at the moment at which a key arrives, it has the key, or another getter gets it.",
+		(*run).stressCancel),
+	stress("StressDrain",
+		"Several drains, with and without a limit, race with workers, keys that come due, and ShutDown. Each "+
+			"returns, and its result is true.",
+		(*run).stressDrain),
 	stress("StressEveryMethod", "All methods may be called at once, and in the end nothing is left.",
 		(*run).stressEveryMethod),
-	stress("StressClock", "When a fake clock is stepped at any moment, each delayed key comes once, and not before its time.", (*run).stressClock),
+	stress("StressClock",
+		"When a fake clock is stepped at any moment, each delayed key comes once, and not before its time.",
+		(*run).stressClock),
 }
 
 // stress is a case whose rounds are repeated for its part of the time of all stress cases.

@@ -88,7 +88,8 @@ var notIfShared = map[string][]string{
 		"ModelWithShutDown", "ModelWithTies", "StressShutDown", "StressDrain", "NothingWaitsForWorkers",
 		"DropQueued",
 	},
-	"a Done may come while the Get of its key is under way: the server has handed it out, and this process does not know yet": {
+	"a Done may come while the Get of its key is under way: the server has handed it out, and this process " +
+		"does not know yet": {
 		"LinearizableWithUnmatchedDone",
 	},
 	"what a handler adds after shutdown is for the other processes": {"AddAfterShutDown",

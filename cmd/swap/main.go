@@ -31,9 +31,9 @@ import (
 
 const usage = `Usage, in the directory of a module: swap [flags]
 
-Tries github.com/keyedqueue/workqueue on a whole program that uses client-go's util/workqueue, itself or through its
-libraries. Writes swap.mod, swap.sum and .swap, a copy of the program's client-go whose util/workqueue forwards every
-name to ours. All other files stay as they are. Then run:
+Tries github.com/keyedqueue/workqueue on a whole program that uses client-go's util/workqueue, itself or
+through its libraries. Writes swap.mod, swap.sum and .swap, a copy of the program's client-go whose
+util/workqueue forwards every name to ours. All other files stay as they are. Then run:
 
 	go test -modfile=swap.mod ./...
 	go build -modfile=swap.mod ./...
@@ -120,7 +120,8 @@ func (r *result) String() string {
 	if dir, err := os.Getwd(); err != nil || dir != r.root {
 		in = fmt.Sprintf(" in %s", r.root)
 	}
-	fmt.Fprintf(&s, "\nRun the program on it, and its tests%s:\n\n\t%s ./...\n\t%s ./...\n\nTo clean up, run swap -remove.\n",
+	fmt.Fprintf(&s, "\nRun the program on it, and its tests%s:\n\n\t%s ./...\n\t%s ./...\n\n"+
+		"To clean up, run swap -remove.\n",
 		in, r.command("build"), r.command("test"))
 	return s.String()
 }

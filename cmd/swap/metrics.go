@@ -36,8 +36,9 @@ func (p *program) providerNote() (string, error) {
 	if len(setters) == 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("metrics: client-go's SetProvider is called by %s, and here sees the queues. When you change imports to %s, "+
-		"also call workqueue.SetProvider of that package, or the metrics vanish: see docs/migrating.md.",
+	return fmt.Sprintf("metrics: client-go's SetProvider is called by %s, and here sees the queues. When you "+
+		"change imports to %s, also call workqueue.SetProvider of that package, or the metrics vanish: see "+
+		"docs/migrating.md.",
 		strings.Join(setters, ", "), queuePath), nil
 }
 

@@ -47,7 +47,8 @@ func (p *program) writeModFile(queue queueModule) (notes []string, err error) {
 		if err := p.addWorkspace(file); err != nil {
 			return nil, err
 		}
-		notes = append(notes, "go refuses -modfile in a workspace, so swap.mod replaces modules as "+p.work+" does.")
+		notes = append(notes,
+			"go refuses -modfile in a workspace, so swap.mod replaces modules as "+p.work+" does.")
 	}
 	if p.vendor {
 		notes = append(notes, "modules come from the module cache, not from the vendor directory.")
@@ -135,9 +136,9 @@ func (p *program) newerGo() (note string, err error) {
 	if version.Compare("go"+versions[0], "go"+versions[1]) >= 0 {
 		return "", nil
 	}
-	return fmt.Sprintf("%s says go %s and go.mod go %s, because the queue needs it. GODEBUG settings stay as they are, but vet, "+
-		"which go test runs, reports what it does for newer programs (-vet=off).", modName, versions[1],
-		versions[0]), nil
+	return fmt.Sprintf("%s says go %s and go.mod go %s, because the queue needs it. GODEBUG settings stay as "+
+		"they are, but vet, which go test runs, reports what it does for newer programs (-vet=off).",
+		modName, versions[1], versions[0]), nil
 }
 
 // addWorkspace does in file what the workspace does: its other modules, and what it replaces, take the place

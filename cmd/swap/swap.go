@@ -49,7 +49,8 @@ func (p *program) swap(queue queueModule) (_ *result, err error) {
 		return nil, err
 	}
 	if _, imported := before[workqueuePath]; !imported {
-		r.notes = append(r.notes, "no package or test of this module imports "+workqueuePath+", itself or through another package.")
+		r.notes = append(r.notes,
+			"no package or test of this module imports "+workqueuePath+", itself or through another package.")
 	}
 
 	defer func() {

@@ -96,8 +96,8 @@ func (k *kubeClient) act(kind schema.GroupVersionKind, action clienttesting.Acti
 		return o, k.Delete(ctx, o, &client.DeleteOptions{Preconditions: a.DeleteOptions.Preconditions,
 			PropagationPolicy: a.DeleteOptions.PropagationPolicy})
 	case clienttesting.DeleteCollectionActionImpl:
-		selector := a.ListRestrictions.Labels
-		return o, k.DeleteAllOf(ctx, o, &client.DeleteAllOfOptions{ListOptions: client.ListOptions{Namespace: a.GetNamespace(), LabelSelector: selector}})
+		of := client.ListOptions{Namespace: a.GetNamespace(), LabelSelector: a.ListRestrictions.Labels}
+		return o, k.DeleteAllOf(ctx, o, &client.DeleteAllOfOptions{ListOptions: of})
 	case clienttesting.PatchActionImpl:
 		o.SetName(a.Name)
 		var options client.PatchOptions

@@ -5,7 +5,8 @@
 //	func TestWebs(t *testing.T) {
 //		handlertest.Converges(t, func(s *handlertest.Scenario) {
 //			cluster := handlertest.NewCluster(s, scheme)
-//			cluster.Create(&Web{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "a"}, Spec: WebSpec{Replicas: 2}})
+//			web := metav1.ObjectMeta{Namespace: "d", Name: "a"}
+//			cluster.Create(&Web{ObjectMeta: web, Spec: WebSpec{Replicas: 2}})
 //			cluster.Start(func(m *handlertest.Manager) reconcile.Reconciler {
 //				m.For(&Web{})
 //				m.Owns(&corev1.Pod{})

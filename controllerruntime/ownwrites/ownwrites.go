@@ -154,9 +154,13 @@ func (c *Cache) add(w *wait) (expired []*wait) {
 
 func (c *Cache) takeExpiredLocked() (expired []*wait) {
 	now := time.Now()
-	for front := c.mu.order.Front(); front != nil && front.Value.(*wait).expires.Before(now); front = c.mu.order.Front() {
-		expired = append(expired, front.Value.(*wait))
-		c.removeLocked(front.Value.(*wait))
+	for c.mu.order.Len() > 0 {
+		first := c.mu.order.Front().Value.(*wait)
+		if !first.expires.Before(now) {
+			break
+		}
+		expired = append(expired, first)
+		c.removeLocked(first)
 	}
 	return expired
 }

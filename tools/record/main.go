@@ -29,7 +29,8 @@ func main() {
 	title := flag.String("title", "", "command line to show; empty for the one that runs")
 	pause := flag.Duration("pause", 5*time.Second, "how long the last picture stays before it begins again")
 	flag.Usage = func() {
-		fmt.Fprintln(flag.CommandLine.Output(), "usage: record [flags] PROGRAM [ARGUMENT...]\n\nDraws what a program prints as a moving SVG.")
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: record [flags] PROGRAM [ARGUMENT...]\n\n"+
+			"Draws what a program prints as a moving SVG.")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -87,15 +88,20 @@ func draw(w io.Writer, title string, lines []line, pause time.Duration) {
 	}
 	total := lines[len(lines)-1].at + pause
 	width, height := int(float64(widest)*charWidth)+2*margin, (len(lines)+1)*rowHeight+2*margin
-	fmt.Fprintf(w, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' font-family='ui-monospace,Menlo,Consolas,monospace' font-size='13'>\n", width, height)
-	fmt.Fprintf(w, "<title>%s</title>\n<style>\ntext{fill:#d7dce2;white-space:pre}\n.command{fill:#7ee787}\n@media (prefers-reduced-motion:no-preference){\n", html.EscapeString(title))
+	fmt.Fprintf(w, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' "+
+		"font-family='ui-monospace,Menlo,Consolas,monospace' font-size='13'>\n", width, height)
+	fmt.Fprintf(w, "<title>%s</title>\n<style>\ntext{fill:#d7dce2;white-space:pre}\n.command{fill:#7ee787}\n"+
+		"@media (prefers-reduced-motion:no-preference){\n", html.EscapeString(title))
 	for i, l := range lines {
 		percent := 100 * float64(l.at) / float64(total)
-		fmt.Fprintf(w, "#l%d{animation:k%d %.1fs infinite}@keyframes k%d{0%%,%.2f%%{opacity:0}%.2f%%,100%%{opacity:1}}\n", i, i, total.Seconds(), i, percent, percent+0.01)
+		fmt.Fprintf(w, "#l%d{animation:k%d %.1fs infinite}"+
+			"@keyframes k%d{0%%,%.2f%%{opacity:0}%.2f%%,100%%{opacity:1}}\n",
+			i, i, total.Seconds(), i, percent, percent+0.01)
 	}
 	fmt.Fprintf(w, "}\n</style>\n<rect width='%d' height='%d' rx='8' fill='#161b22'/>\n", width, height)
 	row := func(n int, attributes, content string) {
-		fmt.Fprintf(w, "<text x='%d' y='%d' xml:space='preserve' %s>%s</text>\n", margin, margin+(n+1)*rowHeight-5, attributes, html.EscapeString(content))
+		fmt.Fprintf(w, "<text x='%d' y='%d' xml:space='preserve' %s>%s</text>\n",
+			margin, margin+(n+1)*rowHeight-5, attributes, html.EscapeString(content))
 	}
 	row(0, "class='command'", "$ "+title)
 	for i, l := range lines {

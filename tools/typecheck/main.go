@@ -16,8 +16,9 @@ import (
 func main() {
 	tests := flag.Bool("tests", true, "check the tests of the packages, too")
 	flag.Parse()
-	const need = packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports |
-		packages.NeedDeps | packages.NeedTypes | packages.NeedTypesSizes | packages.NeedSyntax | packages.NeedTypesInfo
+	const need = packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles |
+		packages.NeedImports | packages.NeedDeps | packages.NeedTypes | packages.NeedTypesSizes |
+		packages.NeedSyntax | packages.NeedTypesInfo
 	found, err := packages.Load(&packages.Config{Mode: need, Tests: *tests}, flag.Args()...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -15,8 +15,8 @@ var Keys = &analysis.Analyzer{
 	Name: "queuekeys",
 	Doc: `report queues whose keys are pointers
 
-Two pointers to equal values are two keys: adds do not merge, two workers handle the same thing at once, and failures
-are counted apart. A key is what names the thing: a string, or a struct of strings.`,
+Two pointers to equal values are two keys: adds do not merge, two workers handle the same thing at once,
+and failures are counted apart. A key is what names the thing: a string, or a struct of strings.`,
 	URL: "https://github.com/keyedqueue/workqueue/tree/main/cmd/queuevet",
 	Run: runKeys,
 }

@@ -23,7 +23,8 @@ var Metrics = &analysis.Analyzer{
 	Doc: `report queues whose metrics no registry has
 
 A queue of this project with a name reports its metrics to this project's provider. A program that sets only
-client-go's provider, as component-base and controller-runtime do when they are imported, does not show them.`,
+client-go's provider, as component-base and controller-runtime do when they are imported, does not show
+them.`,
 	URL:       "https://github.com/keyedqueue/workqueue/tree/main/cmd/queuevet",
 	Run:       run,
 	FactTypes: []analysis.Fact{new(program)},

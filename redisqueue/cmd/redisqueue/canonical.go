@@ -11,14 +11,15 @@ import (
 	"strings"
 )
 
-// checkKey returns an error for a key that programs write as another string. To the server two strings are two keys, even if programs
-// read the same from both: two workers could have it at once.
+// checkKey returns an error for a key that programs write as another string. To the server two strings are
+// two keys, even if programs read the same from both: two workers could have it at once.
 //
-// It does what a program does, without the program's type: it makes a type from the queue's description, decodes the key into a
-// value of that type, and encodes it again.
+// It does what a program does, without the program's type: it makes a type from the queue's description,
+// decodes the key into a value of that type, and encodes it again.
 func checkKey(description, key string) error {
 	_, kind, _ := strings.Cut(description, "keys: ")
-	if _, basic := basicKinds[kind]; kind == "string" || !basic && !strings.HasPrefix(kind, "{") && !strings.HasPrefix(kind, "[") {
+	_, basic := basicKinds[kind]
+	if kind == "string" || !basic && !strings.HasPrefix(kind, "{") && !strings.HasPrefix(kind, "[") {
 		return nil // Any string is one of its keys, as far as is known here.
 	}
 	var parsed any
@@ -53,14 +54,16 @@ var basicKinds = make(map[string]reflect.Type)
 
 func init() {
 	for _, key := range []any{
-		false, "", 0, int8(0), int16(0), int32(0), int64(0), uint(0), uint8(0), uint16(0), uint32(0), uint64(0), uintptr(0),
+		false, "", 0, int8(0), int16(0), int32(0), int64(0),
+		uint(0), uint8(0), uint16(0), uint32(0), uint64(0), uintptr(0),
 	} {
 		t := reflect.TypeOf(key)
 		basicKinds[t.String()] = t
 	}
 }
 
-// written stands for a type with methods of its own. What these make of a string is not known here, but JSON has one way to write it.
+// written stands for a type with methods of its own. What these make of a string is not known here, but
+// JSON has one way to write it.
 type written json.RawMessage
 
 func (w *written) UnmarshalJSON(b []byte) error {
@@ -85,8 +88,9 @@ func (w written) MarshalJSON() ([]byte, error) {
 	return w, nil
 }
 
-// typeOf returns a type with the JSON of the type at the beginning of kind (see describe in package redisqueue), and the rest of kind.
-// parsed is what the key has there: it shows which structs are embedded, because the object around such a struct has its fields.
+// typeOf returns a type with the JSON of the type at the beginning of kind (see describe in package
+// redisqueue), and the rest of kind. parsed is what the key has there: it shows which structs are
+// embedded, because the object around such a struct has its fields.
 func typeOf(kind string, parsed any) (t reflect.Type, rest string, ok bool) {
 	switch {
 	case strings.HasPrefix(kind, "{"):
@@ -94,7 +98,8 @@ func typeOf(kind string, parsed any) (t reflect.Type, rest string, ok bool) {
 	case strings.HasPrefix(kind, "["):
 		length, element, _ := strings.Cut(kind[1:], "]")
 		n, err := strconv.Atoi(length)
-		if t, rest, ok = typeOf(element, nil); err != nil || !ok || n < 0 || n > 1<<16 || uintptr(n)*t.Size() > 1<<20 {
+		t, rest, ok = typeOf(element, nil)
+		if err != nil || !ok || n < 0 || n > 1<<16 || uintptr(n)*t.Size() > 1<<20 {
 			return nil, "", false
 		}
 		return reflect.ArrayOf(n, t), rest, true
@@ -137,7 +142,8 @@ func structOf(kind string, parsed any) (t reflect.Type, rest string, ok bool) {
 				fields = append(fields, t.Field(i))
 			}
 		} else {
-			fields = append(fields, reflect.StructField{Type: t, Tag: reflect.StructTag("json:" + strconv.Quote(name+options))})
+			tag := reflect.StructTag("json:" + strconv.Quote(name+options))
+			fields = append(fields, reflect.StructField{Type: t, Tag: tag})
 		}
 		kind = strings.TrimPrefix(rest[len(options):], ", ")
 	}

@@ -56,7 +56,8 @@ func (c *command) print(verb string, r report, err error) error {
 
 // step changes keys in one of the places where they may be.
 type step struct {
-	change func(ctx context.Context, keys ...string) ([]string, error) // returns those that were there, also with an error
+	// change returns those that were there, also with an error.
+	change func(ctx context.Context, keys ...string) ([]string, error)
 	count  **int
 	list   string // what -all means
 }
@@ -64,7 +65,8 @@ type step struct {
 func (c *command) retry(ctx context.Context, keys []string) error {
 	var r report
 	return c.change(ctx, "queued again", &r, keys,
-		step{c.queue.RetryGivenUpContext, &r.GivenUp, "givenup"}, step{c.queue.RequeueSetAside, &r.SetAside, "aside"})
+		step{c.queue.RetryGivenUpContext, &r.GivenUp, "givenup"},
+		step{c.queue.RequeueSetAside, &r.SetAside, "aside"})
 }
 
 func (c *command) drop(ctx context.Context, keys []string) error {

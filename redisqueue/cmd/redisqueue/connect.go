@@ -27,22 +27,32 @@ type server struct {
 
 func (s *server) flags(flags *flag.FlagSet) {
 	// The value of $REDIS_URL is no default, because -h and errors would print it, with its password.
-	flags.StringVar(&s.url, "url", "", "`where` the server is: redis://user:password@host:port/db, rediss:// for TLS, or\nunix:///path; $REDIS_URL if empty, redis://127.0.0.1:6379 if that is, too. Others on this\nmachine see the arguments of a command: keep passwords in $REDIS_URL")
-	flags.BoolVar(&s.cluster, "cluster", false, "the server is a node of a Cluster; ?addr=host:port in the URL names further ones")
-	flags.StringVar(&s.sentinel, "sentinel", "", "the server is a Sentinel that watches the master of this `name`; ?addr=host:port names\nfurther ones, ?sentinel_username= and ?sentinel_password= are for them")
-	flags.StringVar(&s.ca, "cacert", "", "a PEM `file` with the CA of the server's certificate; the system's CAs if empty")
+	flags.StringVar(&s.url, "url", "",
+		"`where` the server is: redis://user:password@host:port/db, rediss:// for TLS, or\n"+
+			"unix:///path; $REDIS_URL if empty, redis://127.0.0.1:6379 if that is, too. Others on this\n"+
+			"machine see the arguments of a command: keep passwords in $REDIS_URL")
+	flags.BoolVar(&s.cluster, "cluster", false,
+		"the server is a node of a Cluster; ?addr=host:port in the URL names further ones")
+	flags.StringVar(&s.sentinel, "sentinel", "",
+		"the server is a Sentinel that watches the master of this `name`; ?addr=host:port names\n"+
+			"further ones, ?sentinel_username= and ?sentinel_password= are for them")
+	flags.StringVar(&s.ca, "cacert", "",
+		"a PEM `file` with the CA of the server's certificate; the system's CAs if empty")
 	flags.StringVar(&s.cert, "cert", "", "a PEM `file` with the client's certificate")
 	flags.StringVar(&s.key, "key", "", "a PEM `file` with the private key of -cert")
 	flags.StringVar(&s.name, "sni", "", "the `name` in the server's certificate, if it is not the URL's host")
-	flags.DurationVar(&s.timeout, "timeout", 10*time.Second, "gives up when the server has not answered for so long")
+	flags.DurationVar(&s.timeout, "timeout", 10*time.Second,
+		"gives up when the server has not answered for so long")
 }
 
 // silent returns the error for a server that does not answer.
 func (s *server) silent() error { return fmt.Errorf("the server has not answered for %v", s.timeout) }
 
-// errURL does not quote the URL, nor what the parsers say of it: a password that is not escaped shows up anywhere in these.
-var errURL = fmt.Errorf("the URL of the server makes no sense: it should look like redis://user:password@host:6379/0, "+
-	"with rediss:// for TLS or unix:///path?db=0, special characters of the password as %%40 for @; %w", errUsage)
+// errURL does not quote the URL, nor what the parsers say of it: a password that is not escaped shows up
+// anywhere in these.
+var errURL = fmt.Errorf("the URL of the server makes no sense: it should look like "+
+	"redis://user:password@host:6379/0, with rediss:// for TLS or unix:///path?db=0, "+
+	"special characters of the password as %%40 for @; %w", errUsage)
 
 // open returns a client whose connections end with ctx: by default go-redis does not interrupt a call then.
 func (s *server) open(ctx context.Context) (redis.UniversalClient, error) {
@@ -99,8 +109,8 @@ func (s *server) open(ctx context.Context) (redis.UniversalClient, error) {
 	return redis.NewClient(options.Simple()), nil
 }
 
-// tls returns how to encrypt, nil if the URL does not ask for that. Without -sni the server's certificate must have the URL's
-// host, as in go-redis. Sentinels and their masters must each have their own.
+// tls returns how to encrypt, nil if the URL does not ask for that. Without -sni the server's certificate
+// must have the URL's host, as in go-redis. Sentinels and their masters must each have their own.
 func (s *server) tls(wanted *tls.Config) (*tls.Config, error) {
 	if wanted == nil {
 		if s.ca+s.cert+s.key+s.name != "" {

@@ -62,7 +62,8 @@ func (c *command) stats(ctx context.Context, _ []string) error {
 			SetAside            int        `json:"set_aside"`
 			Repaired            int        `json:"repaired"`
 		}{
-			text(c.name), text(c.queue.Description()), n.Paused, known(n.PausedUntil), known(n.PausedSince), pausedBy, n.Limited,
+			text(c.name), text(c.queue.Description()),
+			n.Paused, known(n.PausedUntil), known(n.PausedSince), pausedBy, n.Limited,
 			n.Queued, oldest, n.Processing, n.Again, n.Waiting,
 			n.Failing, n.GivenUp, n.SetAside, n.Repaired,
 		})
@@ -74,8 +75,9 @@ func (c *command) stats(ctx context.Context, _ []string) error {
 	if n.OldestQueued > 0 {
 		oldest = fmt.Sprintf(", the oldest for %s", round(n.OldestQueued))
 	}
-	fmt.Fprintf(c.out, "queue       %s (%s)\npaused      %s\n", quoted(c.name), escaped(c.queue.Description(), false), c.pauseOf(n))
-	fmt.Fprintf(c.out, "queued      %d%s\nprocessing  %d, %d of them added again\n", n.Queued, oldest, n.Processing, n.Again)
+	fmt.Fprintf(c.out, "queue       %s (%s)\n", quoted(c.name), escaped(c.queue.Description(), false))
+	fmt.Fprintf(c.out, "paused      %s\nqueued      %d%s\n", c.pauseOf(n), n.Queued, oldest)
+	fmt.Fprintf(c.out, "processing  %d, %d of them added again\n", n.Processing, n.Again)
 	fmt.Fprintf(c.out, "waiting     %d\nfailing     %d\ngiven up    %d\n", n.Waiting, n.Failing, n.GivenUp)
 	_, err = fmt.Fprintf(c.out, "set aside   %d\nrepaired    %d\n", n.SetAside, n.Repaired)
 	return err
@@ -98,7 +100,8 @@ func (c *command) pauseOf(n redisqueue.Counts) string {
 	return text
 }
 
-// keyRow is a key as ls and show print it. In JSON all that is not known, or that the key does not have, is null.
+// keyRow is a key as ls and show print it. In JSON all that is not known, or that the key does not have,
+// is null.
 type keyRow struct {
 	Key        text        `json:"key"`
 	State      *string     `json:"state"` // null: it is not in the queue
@@ -135,7 +138,8 @@ type causeRow struct {
 
 func rowOf(list string, k redisqueue.KeyInfo[string]) keyRow {
 	r := keyRow{
-		Key: text(k.Key), Since: known(k.Since), Due: known(k.Due), Failures: &k.Requeues, LostLeases: &k.LostLeases, list: list,
+		Key: text(k.Key), Since: known(k.Since), Due: known(k.Due),
+		Failures: &k.Requeues, LostLeases: &k.LostLeases, list: list,
 	}
 	if state := string(k.State); state != "" {
 		r.State = &state
@@ -179,7 +183,8 @@ func (c *command) list(ctx context.Context, wanted []string) error {
 			return err
 		}
 		if c.limit > 0 && n > c.limit {
-			c.notes = append(c.notes, fmt.Sprintf("there are more %s keys than these %d; -n 0 prints all", state, c.limit))
+			note := fmt.Sprintf("there are more %s keys than these %d; -n 0 prints all", state, c.limit)
+			c.notes = append(c.notes, note)
 		}
 	}
 	switch {
@@ -253,7 +258,8 @@ func (c *command) printRow(r keyRow, number int) error {
 	if g := r.GivenUp; g != nil && r.list == "givenup" {
 		since, failures, reason = g.At, fmt.Sprint(g.Attempts), "  ("+escaped(string(g.Reason), false)+")"
 	}
-	_, err := fmt.Fprintf(c.out, line, state, age(since), age(r.Due), failures, holder, quoted(string(r.Key))+reason)
+	key := quoted(string(r.Key)) + reason
+	_, err := fmt.Fprintf(c.out, line, state, age(since), age(r.Due), failures, holder, key)
 	return err
 }
 
@@ -298,7 +304,8 @@ func (c *command) show(ctx context.Context, args []string) error {
 	field("failures", "%d", *r.Failures)
 	field("lost leases", "%d in a row", *r.LostLeases)
 	if g := r.GivenUp; g != nil {
-		field("given up", "%s, %s, after %d attempts: %s", age(g.At), stamp(g.At), g.Attempts, escaped(string(g.Reason), false))
+		reason := escaped(string(g.Reason), false)
+		field("given up", "%s, %s, after %d attempts: %s", age(g.At), stamp(g.At), g.Attempts, reason)
 	}
 	if k.SetAside {
 		field("set aside", "a replica could not decode it")

@@ -1,5 +1,5 @@
-// Command redisqueue shows and changes queues of package redisqueue on a server, for people on call. It knows nothing of the
-// programs that use them: keys are shown as the server has them.
+// Command redisqueue shows and changes queues of package redisqueue on a server, for people on call. It
+// knows nothing of the programs that use them: keys are shown as the server has them.
 package main
 
 import (
@@ -25,22 +25,24 @@ Usage: redisqueue [flags] COMMAND [arguments]
 
   queues           the names of all queues on the server
   stats            how many keys are in which state
-  ls [STATE...]    keys that are queued, processing, waiting, failing, givenup or aside; of all states without one
+  ls [STATE...]    keys that are queued, processing, waiting, failing, givenup or aside; all without one
   show KEY         all that the server knows of a key: its state, holder and fence, failures, causes
 
   add KEY...       queues keys; -after 5m: when that time has passed
-  retry KEY...     queues keys again that were given up or set aside; -all: all of them; -all aside, -all givenup: all of these
+  retry KEY...     queues keys again that were given up or set aside; -all: all of them; -all aside or
+                   -all givenup: all of these
   drop KEY...      forgets that keys were given up or set aside; -all, as for retry, needs -yes
-  rm KEY...        removes keys from the queue and from what was given up or set aside; a worker that holds one finishes it
+  rm KEY...        removes keys from the queue and from what was given up or set aside; a worker that
+                   holds one finishes it
   pause, resume    whether any replica gets keys; pause -for 1h ends by itself
   purge            deletes the queue with all its keys (needs -yes)
 
-All but queues need -queue. Keys are written as the server has them: strings and numbers as they are, structs as JSON. Keys
-that cannot be printed are shown as $'…', which bash and other shells take for the same key. Flags may stand anywhere; what
-is behind "--" is no flag.
+All but queues need -queue. Keys are written as the server has them: strings and numbers as they are,
+structs as JSON. Keys that cannot be printed are shown as $'…', which bash and other shells take for the
+same key. Flags may stand anywhere; what is behind "--" is no flag.
 
-Exit codes: 0 it is as printed, or done; 1 there is no such key or queue; 2 wrong usage; 3 the server did not answer, or
-refused: what was not printed is not known, and what was not reported as done may be done or not.
+Exit codes: 0 it is as printed, or done; 1 there is no such key or queue; 2 wrong usage; 3 the server did not
+answer, or refused: what was not printed is not known, and what was not reported as done may be done or not.
 
 Flags:
 `
@@ -76,7 +78,8 @@ type command struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	context.AfterFunc(ctx, stop) // A second interrupt ends the program at once, also if nobody reads what it prints.
+	// A second interrupt ends the program at once, also if nobody reads what it prints.
+	context.AfterFunc(ctx, stop)
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -114,8 +117,10 @@ func (c *command) run(ctx context.Context, args []string) error {
 	flags.SetOutput(io.Discard)
 	c.server.flags(flags)
 	flags.StringVar(&c.name, "queue", "", "the `name` of the queue")
-	flags.BoolVar(&c.json, "json", false, "prints JSON: null is what is not known, {\"base64\": …} a key that is not UTF-8")
-	flags.IntVar(&c.limit, "n", 20, "for ls: at most so many `keys` of each state; 0 for all of them,\nin no order")
+	flags.BoolVar(&c.json, "json", false,
+		"prints JSON: null is what is not known, {\"base64\": …} a key that is not UTF-8")
+	flags.IntVar(&c.limit, "n", 20,
+		"for ls: at most so many `keys` of each state; 0 for all of them,\nin no order")
 	flags.DurationVar(&c.after, "after", 0, "for add: queues the keys when that `time` has passed")
 	flags.DurationVar(&c.pauseFor, "for", 0, "for pause: ends by itself after that `time`")
 	flags.BoolVar(&c.all, "all", false, "for retry and drop: all keys that were given up or set aside")
@@ -163,8 +168,8 @@ func (c *command) run(ctx context.Context, args []string) error {
 	})
 }
 
-// old returns an error for a replica of a server that is not in touch with its master: what it has may be old, and what it has not
-// may be there. Without the right to ask, it returns nil.
+// old returns an error for a replica of a server that is not in touch with its master: what it has may be
+// old, and what it has not may be there. Without the right to ask, it returns nil.
 func (c *command) old(ctx context.Context) error {
 	if c.server.cluster || c.server.sentinel != "" {
 		return nil // These lead to masters.
@@ -198,6 +203,7 @@ var commands = map[string]struct {
 func (c *command) check(name string, args []string) error {
 	command, known := commands[name]
 	noState := slices.IndexFunc(args, func(list string) bool { return !slices.Contains(states, list) })
+	isOtherList := func(list string) bool { return list != "givenup" && list != "aside" }
 	switch {
 	case !known:
 		return fmt.Errorf("there is no command %q", name)
@@ -209,7 +215,7 @@ func (c *command) check(name string, args []string) error {
 		return fmt.Errorf("there is no state %q, only %s", args[noState], strings.Join(states, ", "))
 	case c.all && command.needs != "keys, or -all":
 		return errors.New("-all is for retry and drop")
-	case c.all && slices.ContainsFunc(args, func(list string) bool { return list != "givenup" && list != "aside" }):
+	case c.all && slices.ContainsFunc(args, isOtherList):
 		return fmt.Errorf("%s -all may be about givenup or aside, and has no keys: %q", name, args)
 	case name == "show" && len(args) != 1, strings.HasPrefix(command.needs, "keys") && len(args) == 0 && !c.all:
 		return fmt.Errorf("%s needs %s", name, command.needs)
@@ -227,7 +233,8 @@ func (c *command) check(name string, args []string) error {
 	return nil
 }
 
-// connected calls f. f's context and the client's connections end when the server has not answered for the timeout.
+// connected calls f. f's context and the client's connections end when the server has not answered for the
+// timeout.
 func (c *command) connected(ctx context.Context, f func(context.Context) error) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -238,7 +245,8 @@ func (c *command) connected(ctx context.Context, f func(context.Context) error) 
 	defer timer.Stop()
 	answered := hook(func() { timer.Reset(c.server.timeout) })
 	if cluster, ok := c.client.(*redis.ClusterClient); ok {
-		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(answered) }) // A scan of a node goes past the cluster's hooks.
+		// A scan of a node goes past the cluster's hooks.
+		cluster.OnNewNode(func(node *redis.Client) { node.AddHook(answered) })
 	} else {
 		c.client.AddHook(answered)
 	}

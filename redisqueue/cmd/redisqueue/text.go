@@ -12,8 +12,9 @@ import (
 	"unicode/utf8"
 )
 
-// text is a string of the server: a key, the reason of a failure, a name. In JSON it is a string, and {"base64": "…"} if it is
-// not UTF-8: in a JSON string such bytes would be replaced, and the key would be another one.
+// text is a string of the server: a key, the reason of a failure, a name. In JSON it is a string, and
+// {"base64": "…"} if it is not UTF-8: in a JSON string such bytes would be replaced, and the key would be
+// another one.
 type text string
 
 func (t text) MarshalJSON() ([]byte, error) {
@@ -63,8 +64,8 @@ func escaped(s string, quotes bool) string {
 	return b.String()
 }
 
-// quoted returns a key as it is or, if it could not be seen or would change the terminal, as a shell reads it: bash and others
-// take what is behind $ in quotes for the same bytes.
+// quoted returns a key as it is or, if it could not be seen or would change the terminal, as a shell reads
+// it: bash and others take what is behind $ in quotes for the same bytes.
 func quoted(key string) string {
 	if key == "" || !isPlain(key) || strings.HasPrefix(key, "$'") || strings.TrimSpace(key) != key {
 		return `$'` + escaped(key, true) + `'`
@@ -72,7 +73,8 @@ func quoted(key string) string {
 	return key
 }
 
-// message returns the text of an error, which may have come from the server, without what would change the terminal.
+// message returns the text of an error, which may have come from the server, without what would change the
+// terminal.
 func message(err error) string {
 	var all []string
 	for line := range strings.SplitSeq(err.Error(), "\n") {

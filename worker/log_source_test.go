@@ -30,7 +30,7 @@ func TestLogSource(t *testing.T) {
 		r.after(time.Millisecond)
 		_ = r.end()
 		for line := range strings.Lines(log.String()) {
-			if !strings.Contains(line, "worker/source_test.go:") {
+			if !strings.Contains(line, "worker/log_source_test.go:") {
 				t.Errorf("the source is a line of the package: %s", line)
 			}
 		}
