@@ -393,41 +393,6 @@ func TestMoreKeysThanAreListed(t *testing.T) {
 	}
 }
 
-// Pages with the errors of a queue go over its keys one after another, and do not wait for long.
-func TestErrorsTakeTurns(t *testing.T) {
-	inBubble(t, func(t *testing.T, h *debug.Handler) {
-		var busy, calls atomic.Int32
-		inspect(h, "q", workqueue.Inspector{
-			Stats: noStats,
-			GivenUp: func(limit int) []workqueue.GivenUpKey[any] {
-				if limit > 512 { // It is not one of the page's lists.
-					if busy.Add(1) > 1 {
-						t.Error("two at once")
-					}
-					calls.Add(1)
-					time.Sleep(900 * time.Millisecond)
-					busy.Add(-1)
-				}
-				return []workqueue.GivenUpKey[any]{{Key: 1, Err: "broken"}}
-			},
-		})
-		began := time.Now()
-		var wg sync.WaitGroup
-		var late atomic.Int32
-		for range 20 {
-			wg.Go(func() {
-				if body := get(h, "?queue=q&error=broken").Body.String(); !strings.Contains(body, `data-refresh="5"`) {
-					late.Add(1)
-				}
-			})
-		}
-		wg.Wait()
-		if d := time.Since(began); d > 6*time.Second || calls.Load() > 6 || late.Load() < 14 || late.Load() == 20 {
-			t.Errorf("after %v: %d calls, %d pages without all keys", d, calls.Load(), late.Load())
-		}
-	})
-}
-
 // An action does not wait for a search.
 func TestActionsDoNotWaitForReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
