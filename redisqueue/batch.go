@@ -185,7 +185,7 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	q.mu.Lock()
 	now := time.Now()
 	s.requestLocked(0)
-	if r != nil && (r.status != "FULL" || s.server.outage != errFull) { // FULL ends any outage but that one.
+	if r != nil && (r.status != "FULL" || s.server.outage != errFull) { // On a full server errFull goes on.
 		s.answeredLocked(b, now)
 	}
 	switch {
@@ -230,6 +230,7 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now tim
 	s.counts = c
 	q.mu.totals.stats.Adds += uint64(r.changed)
 	q.mu.totals.info.LostDones += uint64(r.unmatched)
+	// They are in the order of the operations that have one and were executed: see answer in operations.lua.
 	answers := r.answers
 	for _, o := range b.ops {
 		if o.answer != nil && len(answers) > 0 && !(r.status == "FULL" && o.code.isAdd()) {

@@ -35,7 +35,8 @@ local GIVEN, TROUBLES, NOTES, WAKE = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
 --             priority, unless that is zero: p<key> of the next hand-out, q<key> of the one that is held, w<key> of a key that waits
 -- Only WAKE has a time to live: a server whose clock is set forward would delete the others too early.
 
--- A long entry in each hash and sorted set. Redis keeps small ones as lists, and scans those at each look-up, unless an entry is long.
+-- A long entry in STATES, HELD, DELAYS, FAILURES and RETRIES, which is not counted. Redis keeps small hashes and sorted sets as lists,
+-- and scans those at each look-up, unless an entry is long.
 local FILLER = string.rep('\0', 80)
 
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]

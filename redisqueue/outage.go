@@ -109,7 +109,7 @@ func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
 	if s.server.fullSince.IsZero() {
 		s.server.fullSince = now
 	}
-	// Nothing needs b.ops any more.
+	// DeleteFunc overwrites b.ops, which nothing reads any more.
 	refused := slices.DeleteFunc(b.ops, func(o *op) bool { return !o.code.isAdd() })
 	if len(refused) == 0 {
 		return false // The next add finds out whether there is room by now.

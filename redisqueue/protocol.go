@@ -59,7 +59,7 @@ func (n keyNames) of(session string) []string {
 	return append(n.shard[:len(n.shard):len(n.shard)], n.wake(session))
 }
 
-// filler is what batch.lua puts into hashes and sorted sets.
+// filler is what the script puts into some hashes and sorted sets: see FILLER in batch.lua.
 var filler = strings.Repeat("\x00", 80)
 
 // Bounds on what one call asks the server to do, so that it takes no longer than a few milliseconds.
