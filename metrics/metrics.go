@@ -128,7 +128,7 @@ var Queue = []Metric[workqueue.Stats]{
 		"How many seconds ago the key was added that is at the head of the line.",
 		func(st *workqueue.Stats) float64 { return st.OldestQueued.Seconds() }),
 	DroppedKeys: counter("workqueue_dropped_keys_total",
-		"Total number of keys that were still waiting for their time at shutdown.",
+		"Total number of keys that were dropped at shutdown: they waited for their time, or nobody took them.",
 		func(st *workqueue.Stats) float64 { return float64(st.Dropped) }),
 	UnmatchedDones: counter("workqueue_unmatched_dones_total",
 		"Total number of calls of Done for a key that no worker held. Each is a bug in the caller.",

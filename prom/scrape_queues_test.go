@@ -106,7 +106,7 @@ workqueue_adds_total{name="q"} 1
 # HELP workqueue_depth Current depth of workqueue
 # TYPE workqueue_depth gauge
 workqueue_depth{name="q"} 0
-# HELP workqueue_dropped_keys_total Total number of keys that were still waiting for their time at shutdown.
+# HELP workqueue_dropped_keys_total Total number of keys that were dropped at shutdown: they waited for their time, or nobody took them.
 # TYPE workqueue_dropped_keys_total counter
 workqueue_dropped_keys_total{name="q"} 0
 # HELP workqueue_longest_running_processor_seconds How many seconds has the longest running processor for workqueue been running.
