@@ -200,7 +200,7 @@ type answer struct {
 // classify returns what err asks for, and its Holds, which then keep the key from starting: none after Fatal
 // or Terminal. An error that asks for nothing else is a failure. If interrupted is set, context.Canceled
 // comes from a context of UntilAdded, and is an interruption like ErrAdded.
-func classify(err error, interrupted bool) (answer, []*hold) {
+func classify(err error, interrupted bool) (answer, []*holdReason) {
 	if err == nil {
 		return answer{next: NextForget}, nil
 	}
@@ -230,7 +230,7 @@ type contents struct {
 
 	after time.Duration // the longest of the RetryAfters
 	again answer        // of the first Requeue or, without one, the first Every
-	holds []*hold       // each once
+	holds []*holdReason // each once
 }
 
 // note notes err and the errors that it wraps or joins.
@@ -242,7 +242,7 @@ func (in *contents) note(err error, interrupted bool) {
 		in.terminal = true
 	case *retryAfterError:
 		in.retryAfter, in.after = true, max(in.after, e.after)
-	case *hold:
+	case *holdReason:
 		if !slices.Contains(in.holds, e) {
 			in.holds = append(in.holds, e)
 		}

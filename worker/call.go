@@ -32,7 +32,7 @@ type anyCall interface {
 	lastAttempt() bool
 	untilAdded(ctx context.Context) context.Context
 	wasInterrupted() bool
-	addHold(h *hold)
+	addHold(h *holdReason)
 }
 
 // callView is what a handler may read of its running call.
@@ -117,7 +117,7 @@ func (c Call) UntilAdded() context.Context {
 // Hold does.
 func (c Call) Hold(reason string, limit time.Duration, arrange func(release func())) {
 	if _, running := c.view(); running {
-		c.addHold(Hold(reason, limit, arrange).(*hold))
+		c.addHold(Hold(reason, limit, arrange).(*holdReason))
 	}
 }
 
@@ -141,7 +141,7 @@ func (cc *callContext[T]) lastAttempt() bool {
 	return left == 0 && n >= max(0, t.options.MaxRetries)
 }
 
-func (cc *callContext[T]) addHold(h *hold) {
+func (cc *callContext[T]) addHold(h *holdReason) {
 	cc.ifRunning(func(c *Tracked[T]) { c.shared.reasons = append(c.shared.reasons, h) })
 }
 

@@ -18,9 +18,9 @@ import (
 // queue merges what is added, and does not hand the key out. A handler that returns Hold wants its key again,
 // so the key is added before the hold begins.
 
-// hold is one reason to keep a key from starting, and the error that [Hold] returns. It ends when it is
+// holdReason is one reason to keep a key from starting, and the error that [Hold] returns. It ends when it is
 // released, at its limit, with the key's lease, or with the pool.
-type hold struct {
+type holdReason struct {
 	reason string
 	limit  time.Duration
 	pause  bool // the pool itself has made it, see interrupted.go
@@ -69,25 +69,25 @@ func Hold(reason string, limit time.Duration, arrange func(release func())) erro
 	if arrange == nil {
 		panic("worker: Hold without a function that arranges the release")
 	}
-	h := &hold{reason: cut(reason, maxReason), limit: limit}
+	h := &holdReason{reason: cut(reason, maxReason), limit: limit}
 	arrange(h.release)
 	return h
 }
 
 // Error says what the key waits for.
-func (h *hold) Error() string {
+func (h *holdReason) Error() string {
 	return fmt.Sprintf("on hold, for %v at most, until %s", h.limit, h.reason)
 }
 
 // release is the function that arrange gets.
-func (h *hold) release() {
+func (h *holdReason) release() {
 	if released := h.released.Swap(&endedMark); released != nil {
 		(*released)()
 	}
 }
 
 // hasEnded reports whether h was released, or has ended otherwise.
-func (h *hold) hasEnded() bool { return h.released.Load() == &endedMark }
+func (h *holdReason) hasEnded() bool { return h.released.Load() == &endedMark }
 
 // HeldKey is a key that is on hold.
 type HeldKey[T comparable] struct {
@@ -112,7 +112,7 @@ type held[T comparable] struct {
 	state          heldState
 	releasedAtOnce bool // which was counted as an interruption
 	slot           keytable.Slot
-	reasons        []*hold
+	reasons        []*holdReason
 	until          time.Duration // when the last reason comes to its limit
 	endLease       func()        // nil without a lease
 }
@@ -161,13 +161,13 @@ func (c *Tracked[T]) doneOrHold(done func(key T)) {
 		return
 	}
 	k.endWithLease()
-	// A release before this line only marks its reason; reasonEnded below notices. So the lease begins before
+	// A release before this line only marks its reason; recheckReasons below notices. So the lease begins before
 	// Done can be called.
-	released := k.reasonEnded
+	released := k.recheckReasons
 	for _, reason := range reasons {
 		reason.released.CompareAndSwap(nil, &released)
 	}
-	k.reasonEnded() // For reasons that were released before.
+	k.recheckReasons() // For reasons that were released before.
 	if t.comesNoMore(key) {
 		k.end()
 	}
@@ -184,22 +184,22 @@ func (t *Tracker[T]) comesNoMore(key T) bool {
 	return found && !k.Again
 }
 
-// reasonEnded is called when a reason was released. After the last one the hold ends or becomes a pause.
-// Until then the limits of the open reasons count.
-func (k *held[T]) reasonEnded() {
+// recheckReasons ends the hold, or makes it a pause, if its last reason was released. Until then the limits
+// of the open reasons count.
+func (k *held[T]) recheckReasons() {
 	t := k.tracker
 	now, shutDown := t.loop.Now(), t.queue.ShuttingDown() // Not under mu: foreign code.
 	ends := false
 	t.mu.Lock()
 	noPauses := t.mu.holds.noPauses
-	// Otherwise it has ended, or is a pause that goes on.
+	// A hold that has ended is over, and a pause passes by itself, unless pauses end now.
 	if k.state == heldForReasons || k.state == heldToPause && noPauses {
 		open := k.openReasonsLocked(now)
 		if len(open) == 0 && !shutDown && !noPauses {
 			open = k.pauseAfterReleaseLocked(now)
 		}
 		if len(open) > 0 {
-			k.awaitReasonsLocked(open)
+			k.setReasonsLocked(open)
 		} else {
 			ends = k.endLocked()
 		}
@@ -210,24 +210,24 @@ func (k *held[T]) reasonEnded() {
 	}
 }
 
-// awaitReasonsLocked makes the hold end when the last of its open reasons comes to its limit. If only a pause
+// setReasonsLocked makes the hold end when the last of its open reasons comes to its limit. If only a pause
 // is open, the key is heldToPause from now on.
-func (k *held[T]) awaitReasonsLocked(open []*hold) {
+func (k *held[T]) setReasonsLocked(open []*holdReason) {
 	if len(open) == 1 && open[0].pause {
 		k.state, k.reasons = heldToPause, open
 	}
-	last := slices.MaxFunc(open, func(a, b *hold) int { return cmp.Compare(a.limit, b.limit) })
+	last := slices.MaxFunc(open, func(a, b *holdReason) int { return cmp.Compare(a.limit, b.limit) })
 	k.until = dueloop.AddSaturated(k.since, last.limit)
 	r := &k.tracker.mu.records
 	r.limits.Replace(slotheap.Entry{Rank: int64(k.until), Slot: k.slot})
-	r.tendUnanswered(k.slot, &r.table.At(k.slot).Value)
+	r.syncUnanswered(k.slot, &r.table.At(k.slot).Value)
 }
 
 // openReasonsLocked returns the reasons that hold the key at that time: not those that have come to their
 // limits. A pause holds nothing after endPauses.
-func (k *held[T]) openReasonsLocked(now time.Duration) []*hold {
+func (k *held[T]) openReasonsLocked(now time.Duration) []*holdReason {
 	noPauses := k.tracker.mu.holds.noPauses
-	return slices.DeleteFunc(slices.Clone(k.reasons), func(h *hold) bool {
+	return slices.DeleteFunc(slices.Clone(k.reasons), func(h *holdReason) bool {
 		return h.hasEnded() || h.pause && noPauses || dueloop.AddSaturated(k.since, h.limit) <= now
 	})
 }
@@ -265,7 +265,7 @@ func (k *held[T]) endLocked() bool {
 	k.state = heldEnded
 	t := k.tracker
 	t.mu.records.limits.Remove(k.slot)
-	t.mu.records.tendUnanswered(k.slot, &t.mu.records.table.At(k.slot).Value)
+	t.mu.records.syncUnanswered(k.slot, &t.mu.records.table.At(k.slot).Value)
 	return true
 }
 

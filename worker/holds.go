@@ -35,8 +35,8 @@ func (t *Tracker[T]) beginHold(k *held[T]) bool {
 		return false
 	}
 	rec.hold, k.slot = k, s
-	t.mu.records.limits.Push(slotheap.Entry{Slot: s}) // awaitReasonsLocked replaces it.
-	k.awaitReasonsLocked(k.reasons)
+	t.mu.records.limits.Push(slotheap.Entry{Slot: s}) // setReasonsLocked replaces it.
+	k.setReasonsLocked(k.reasons)
 	t.mu.holds.unfinished++
 	return true
 }

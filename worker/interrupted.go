@@ -51,7 +51,7 @@ func (c *Tracked[T]) pauseIfLooping() {
 // pauseAfterReleaseLocked is called when all reasons of k are released. If that was at once, and the key
 // comes again by itself, it counts as an interruption; after too many in a row pauseAfterReleaseLocked
 // returns a pause, otherwise nil.
-func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) []*hold {
+func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) []*holdReason {
 	if !k.wantsAgain || now-k.since >= shortestHold {
 		return nil
 	}
@@ -63,12 +63,12 @@ func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) []*hold {
 	if n <= maxInterruptions {
 		return nil
 	}
-	return []*hold{pauseAfter("its hold was released at once", n)}
+	return []*holdReason{pauseAfter("its hold was released at once", n)}
 }
 
 // pauseAfter returns what holds a key for a pause because that has happened n times in a row.
-func pauseAfter(what string, n int) *hold {
-	return &hold{
+func pauseAfter(what string, n int) *holdReason {
+	return &holdReason{
 		reason: fmt.Sprintf("a pause ends: %s %d times in a row", what, n),
 		limit:  min(firstPause<<min(n-maxInterruptions-1, 20), lastPause),
 		pause:  true,

@@ -71,13 +71,16 @@ type Pool[T comparable] struct {
 type phase uint8
 
 const (
-	phaseWorking  phase = iota // workers get keys and handle them, once Run has been called
-	phaseEmptying              // after Stop(All): the same, but the queue is shut down
-	// after Stop(Running), a fatal error, or when the queue has nothing left: no key is started any more
+	// phaseWorking: workers get keys and handle them, once Run has been called.
+	phaseWorking phase = iota
+	// phaseEmptying, after Stop(All): the same, but the queue is shut down.
+	phaseEmptying
+	// phaseFinishing, after Stop(Running), a fatal error, or the queue's last key: no key is started any more.
 	phaseFinishing
-	// after Stop(Nothing), DrainTimeout, or when all workers have left: the handlers' contexts end
+	// phaseEnding, after Stop(Nothing), DrainTimeout, or the last worker: the handlers' contexts end.
 	phaseEnding
-	phaseReturned // Run has returned, or is about to; handlers may have been left behind
+	// phaseReturned: Run has returned, or is about to. Handlers may have been left behind.
+	phaseReturned
 )
 
 // New returns a pool that handles the keys of queue when Run is called. It starts nothing. Run reports wrong
@@ -152,7 +155,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	case <-resyncEnded:
 	case <-time.After(patience): // List goes on although its context has ended.
 	}
-	p.tracker.sweeps.Wait() // The last one has ended with startCtx, as soon as the queue has answered.
+	p.tracker.sweeps.Wait() // startCtx has ended, so a sweep ends when the queue has answered once more.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.fatal

@@ -192,18 +192,18 @@ func (r *records[T]) noteNoAnswer(key T, since time.Time, now int64, interrupted
 func (r *records[T]) setSince(s keytable.Slot, rec *record[T], since time.Time) {
 	if rec.since.IsZero() {
 		rec.since = since
-		r.tendUnanswered(s, rec)
+		r.syncUnanswered(s, rec)
 	}
 }
 
 func (r *records[T]) clearSince(s keytable.Slot, rec *record[T]) {
 	rec.since = time.Time{}
-	r.tendUnanswered(s, rec)
+	r.syncUnanswered(s, rec)
 }
 
-// tendUnanswered must be called when since or hold of the key at s has changed. A key that a handler has put
+// syncUnanswered must be called when since or hold of the key at s has changed. A key that a handler has put
 // on hold waits for the world: its age is no trouble.
-func (r *records[T]) tendUnanswered(s keytable.Slot, rec *record[T]) {
+func (r *records[T]) syncUnanswered(s keytable.Slot, rec *record[T]) {
 	held := rec.hold != nil && rec.hold.state == heldForReasons
 	switch wanted := !rec.since.IsZero() && !held; {
 	case wanted == r.unanswered.Has(s):

@@ -16,7 +16,7 @@ type Tracked[T comparable] struct {
 	contexts []callContext[T] // for the next calls
 
 	// callState belongs to the goroutine of the call. shared is the copy that other goroutines may read,
-	// under the tracker's mu.
+	// under the tracker's mu. A pool takes the steps of Begin and End itself, with others between: see work.go.
 
 	callState[T]
 
@@ -28,7 +28,7 @@ type Tracked[T comparable] struct {
 		priority      int
 		// reasons delay the Done of the key: the holds of the handler and pauseIfLooping. After the call only
 		// its goroutine uses them, without mu.
-		reasons []*hold
+		reasons []*holdReason
 	}
 	place     int    // the index in the tracker's running
 	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
@@ -192,7 +192,7 @@ func (c *Tracked[T]) readAnswer() {
 			c.answer = answer{next: NextRetry}
 		}
 	}()
-	var holds []*hold
+	var holds []*holdReason
 	c.answer, holds = classify(c.result.Err, c.callCtx.wasInterrupted())
 	for _, h := range holds {
 		if h.returned.Swap(true) {
