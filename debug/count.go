@@ -20,30 +20,30 @@ type countReport struct {
 	status int
 }
 
-// count reports how many keys of e there are in the set that query names.
-func (h *Handler) count(ctx context.Context, e *entry, query url.Values) *countReport {
+// newCountReport counts the keys of e in the set that the field count of query names.
+func (h *Handler) newCountReport(ctx context.Context, e *entry, query url.Values) *countReport {
 	c := &countReport{status: http.StatusOK}
-	if err := c.count(ctx, h, e, query.Get("count"), query.Get("error")); err != nil {
+	if err := c.fill(ctx, h, e, keyFilter{state: query.Get("count"), errorText: query.Get("error")}); err != nil {
 		c.Error, c.status = err.Error(), statusOf(err)
-		c.More = c.More || c.status == http.StatusServiceUnavailable
+		c.More = c.More || c.status == http.StatusServiceUnavailable // no answer of the queue, or no turn
 	}
 	return c
 }
 
-func (c *countReport) count(ctx context.Context, h *Handler, e *entry, set, text string) error {
-	if !isSet(set) {
+func (c *countReport) fill(ctx context.Context, h *Handler, e *entry, filter keyFilter) error {
+	if !isSet(filter.state) {
 		return errNoSuchSet
 	}
 	r := h.readOne(ctx, e, searchLimit)
 	if r.missing != nil {
 		return r.missing
 	}
-	ctx, next, noTurn := searchTurn(ctx, h.searching, countTime)
-	defer next()
+	ctx, done, noTurn := searchTurn(ctx, h.searching, countTime)
+	defer done()
 	if noTurn != nil {
 		return noTurn
 	}
-	r.err = nil
-	c.More = r.visit(ctx, keyFilter{state: set, error: text}, func(knownKey) bool { c.Count++; return true })
+	r.err = nil // A panic of the reading does not matter here, only one of the visit.
+	c.More = r.visit(ctx, filter, func(knownKey) bool { c.Count++; return true })
 	return r.err
 }
