@@ -14,24 +14,24 @@ const countTime = 5 * time.Second
 type countReport struct {
 	Count int `json:"count"`
 	// More reports that there may be more: there was no time to count all, or only a part was listed.
-	More  bool   `json:"more"`
-	Error string `json:"error,omitempty"`
-
-	status int
+	More   bool   `json:"more"`
+	Error  string `json:"error,omitempty"`
+	status int    // of the answer
 }
 
 // newCountReport counts the keys of e in the set that the field count of query names.
 func (h *Handler) newCountReport(ctx context.Context, e *entry, query url.Values) *countReport {
 	c := &countReport{status: http.StatusOK}
-	if err := c.fill(ctx, h, e, keyFilter{state: query.Get("count"), errorText: query.Get("error")}); err != nil {
+	set := keyFilter{state: query.Get("count"), errorText: query.Get("error")}
+	if err := c.fill(ctx, h, e, set); err != nil {
 		c.Error, c.status = err.Error(), statusOf(err)
 		c.More = c.More || c.status == http.StatusServiceUnavailable // no answer of the queue, or no turn
 	}
 	return c
 }
 
-func (c *countReport) fill(ctx context.Context, h *Handler, e *entry, filter keyFilter) error {
-	if !isSet(filter.state) {
+func (c *countReport) fill(ctx context.Context, h *Handler, e *entry, set keyFilter) error {
+	if !isSet(set.state) {
 		return errNoSuchSet
 	}
 	r := h.readOne(ctx, e, searchLimit)
@@ -44,6 +44,6 @@ func (c *countReport) fill(ctx context.Context, h *Handler, e *entry, filter key
 		return noTurn
 	}
 	r.err = nil // A panic of the reading does not matter here, only one of the visit.
-	c.More = r.visit(ctx, filter, func(knownKey) bool { c.Count++; return true })
+	c.More = r.visit(ctx, set, func(knownKey) bool { c.Count++; return true })
 	return r.err
 }
