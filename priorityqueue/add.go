@@ -91,8 +91,7 @@ type newKey[T comparable] struct {
 	weight, limit int
 }
 
-// newKey hashes key and asks for its group. It panics for a key that cannot be one, before any foreign code
-// is asked.
+// newKey hashes key and asks for its group. It panics for what cannot be a key before it asks foreign code.
 func (q *Queue[T]) newKey(key T) newKey[T] {
 	k := newKey[T]{key: key, hash: keytable.HashOf(key), weight: 1}
 	keytable.CheckKey(key)

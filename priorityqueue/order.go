@@ -120,7 +120,9 @@ func (q *Queue[T]) countQueuedLocked(l *line, n int) {
 	}
 }
 
-func (q *Queue[T]) firstQueuedLocked(l *line) keytable.Slot { return q.queuedFromLocked(l.members.First()) }
+func (q *Queue[T]) firstQueuedLocked(l *line) keytable.Slot {
+	return q.queuedFromLocked(l.members.First())
+}
 
 // queuedFromLocked returns the first queued key from s on in its line, or None.
 func (q *Queue[T]) queuedFromLocked(s keytable.Slot) keytable.Slot {
