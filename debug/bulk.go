@@ -55,8 +55,8 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 	case !ofSet && len(form["id"]) != len(form["key"]):
 		return nil, "", refuse(http.StatusBadRequest, "Of several keys each needs the field id.")
 	}
-	ctx, next, noTurn := searchTurn(ctx, h.acting, bulkTime+countTime)
-	defer next()
+	ctx, done, noTurn := searchTurn(ctx, h.acting, bulkTime+countTime)
+	defer done()
 	if noTurn != nil {
 		return nil, "", noTurn
 	}
@@ -75,7 +75,7 @@ func (h *Handler) actOnMany(ctx context.Context, r *reading, form url.Values) (*
 	confirmed, err := len(form["key"]), error(nil)
 	if ofSet {
 		confirmed, err = strconv.Atoi(form.Get("count"))
-		b.result.LeftMore = r.visit(ctx, keyFilter{state: set, error: form.Get("error")}, act)
+		b.result.LeftMore = r.visit(ctx, keyFilter{state: set, errorText: form.Get("error")}, act)
 	} else {
 		keys, err := r.named(acting, form["key"], form["id"])
 		if err != nil {

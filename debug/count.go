@@ -14,36 +14,36 @@ const countTime = 5 * time.Second
 type countReport struct {
 	Count int `json:"count"`
 	// More reports that there may be more: there was no time to count all, or only a part was listed.
-	More  bool   `json:"more"`
-	Error string `json:"error,omitempty"`
-
-	status int
+	More   bool   `json:"more"`
+	Error  string `json:"error,omitempty"`
+	status int    // of the answer
 }
 
-// count reports how many keys of e there are in the set that query names.
-func (h *Handler) count(ctx context.Context, e *entry, query url.Values) *countReport {
+// newCountReport counts the keys of e in the set that the field count of query names.
+func (h *Handler) newCountReport(ctx context.Context, e *entry, query url.Values) *countReport {
 	c := &countReport{status: http.StatusOK}
-	if err := c.count(ctx, h, e, query.Get("count"), query.Get("error")); err != nil {
+	set := keyFilter{state: query.Get("count"), errorText: query.Get("error")}
+	if err := c.fill(ctx, h, e, set); err != nil {
 		c.Error, c.status = err.Error(), statusOf(err)
-		c.More = c.More || c.status == http.StatusServiceUnavailable
+		c.More = c.More || c.status == http.StatusServiceUnavailable // no answer of the queue, or no turn
 	}
 	return c
 }
 
-func (c *countReport) count(ctx context.Context, h *Handler, e *entry, set, text string) error {
-	if !isSet(set) {
+func (c *countReport) fill(ctx context.Context, h *Handler, e *entry, set keyFilter) error {
+	if !isSet(set.state) {
 		return errNoSuchSet
 	}
 	r := h.readOne(ctx, e, searchLimit)
 	if r.missing != nil {
 		return r.missing
 	}
-	ctx, next, noTurn := searchTurn(ctx, h.searching, countTime)
-	defer next()
+	ctx, done, noTurn := searchTurn(ctx, h.searching, countTime)
+	defer done()
 	if noTurn != nil {
 		return noTurn
 	}
-	r.err = nil
-	c.More = r.visit(ctx, keyFilter{state: set, error: text}, func(knownKey) bool { c.Count++; return true })
+	r.err = nil // A panic of the reading does not matter here, only one of the visit.
+	c.More = r.visit(ctx, set, func(knownKey) bool { c.Count++; return true })
 	return r.err
 }

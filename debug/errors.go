@@ -39,9 +39,9 @@ type matchingReport struct {
 func (r *detailReport) listErrors(ctx context.Context, h *Handler, read *reading) {
 	groups := make(errorGroups)
 	r.Failing, r.GivenUp, r.Matching = []keyReport{}, []keyReport{}, new(matchingReport)
-	ctx, next, noTurn := searchTurn(ctx, h.searching, countTime)
-	defer next()
-	filter := keyFilter{state: allSets, error: r.Errors}
+	ctx, done, noTurn := searchTurn(ctx, h.searching, countTime)
+	defer done()
+	filter := keyFilter{state: allSets, errorText: r.Errors}
 	r.Matching.More = noTurn != nil || read.visit(ctx, filter, func(k knownKey) bool {
 		keys, n := &r.Failing, &r.Matching.Failing
 		if k.state == stateGivenUp {

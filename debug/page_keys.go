@@ -37,11 +37,11 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 	now := h.clock.Now()
 	r := h.readOne(ctx, e, searchLimit)
 	p := &keysReport{Time: now.UTC(), Queue: e.named(), State: query.Get("state")}
-	turn, next, noTurn := searchTurn(ctx, h.searching, maxPatience)
-	defer next()
+	turn, done, noTurn := searchTurn(ctx, h.searching, maxPatience)
+	defer done()
 	filter := keyFilter{state: p.State}
 	if isSet(p.State) {
-		filter.error = cut(query.Get("error"), maxError)
+		filter.errorText = cut(query.Get("error"), maxError)
 	}
 	var keys []knownKey
 	p.More = r.late || noTurn != nil || r.visit(turn, filter, func(k knownKey) bool {
@@ -72,8 +72,8 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 		}
 	}
 	finish(p.Keys, e.id, now)
-	report := &detailReport{Queue: h.newQueueReport(r, now), Actions: h.actionsOf(r), Errors: filter.error}
-	if filter.error != "" {
+	report := &detailReport{Queue: h.newQueueReport(r, now), Actions: h.actionsOf(r), Errors: filter.errorText}
+	if filter.errorText != "" {
 		report.Matching = &matchingReport{More: p.More}
 	}
 	p.Error = report.Queue.Error
@@ -89,7 +89,7 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 	}
 	p.Section = report.fill(all, p.Keys)
 	p.Section.Total, p.Section.State = p.Total, ""
-	if p.More && filter.error == "" {
+	if p.More && filter.errorText == "" {
 		p.Section.Empty = "Not known."
 	}
 	return p

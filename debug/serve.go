@@ -103,7 +103,7 @@ func (h *Handler) answer(r *http.Request) (status int, template string, report a
 		gone := fmt.Sprintf("No queue %s is registered, or none is any more.", cut(query.Get("queue"), maxName))
 		return http.StatusNotFound, "gone", nothing{"No such queue", gone}
 	case query.Has("count"):
-		c := h.count(ctx, e, query)
+		c := h.newCountReport(ctx, e, query)
 		return c.status, "", c
 	case query.Has("state") && sectionOf(query.Get("state")) < 0:
 		states := "The states of keys are processing, held, queued, waiting, failing and given_up."

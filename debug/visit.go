@@ -16,10 +16,9 @@ const (
 	maxSeen = 1 << 20
 	// maxGivenUp is how many given-up keys a queue is asked for.
 	maxGivenUp = 10_000
+	// allSets names all keys that fail or were given up. The other sets are named as these states.
+	allSets = "all"
 )
-
-// allSets names all keys that fail or were given up. The other sets are named as these states.
-const allSets = "all"
 
 var errNoSuchSet = refuse(http.StatusBadRequest, "The sets of keys are failing, given_up and all.")
 
@@ -29,12 +28,9 @@ func isSet(name string) bool {
 
 // keyFilter says which keys to visit.
 type keyFilter struct {
-	// state is the state of the keys, or allSets. Empty means all keys.
-	state string
-	// error is a text that their last errors contain.
-	error string
-	// atHand leaves out the keys for which a server would have to be asked.
-	atHand bool
+	state     string // the state of the keys, or allSets; empty means all keys
+	errorText string // a text that their last errors contain
+	atHand    bool   // leaves out the keys for which a server would have to be asked
 }
 
 // knownKey is a key with what is known of it where it was found: in the queue, in a list of a pool, or among
@@ -48,9 +44,10 @@ type knownKey struct {
 	failed   worker.FailedKey[any]
 	hold     worker.HeldKey[any]
 	pool     *worker.Inspector
-	// kept reports that the queue itself keeps the key as given up. It may do so, too, if the key is named:
-	// somebody has asked for it by its name.
-	kept, named bool
+	// kept: the queue itself is known to keep the key as given up.
+	kept bool
+	// named: the caller gave the key itself. Without kept, it is unknown whether the queue keeps it.
+	named bool
 }
 
 // newKeptFailure returns a key that the queue itself keeps as given up.
@@ -84,33 +81,33 @@ func (k knownKey) isForgotten() bool {
 // visit calls f for the keys that fit the filter until f returns false or ctx ends. All keys are first those
 // in the queue, then the others. A failing or given-up key comes once. It returns whether there may be more
 // keys: there was no time for all, the queue does not answer, or only a part of them is listed. A panic ends
-// it, and is noted.
+// it, and is noted in r.err, unless that has an earlier one.
 func (r *reading) visit(ctx context.Context, filter keyFilter, f func(knownKey) (goOn bool)) (more bool) {
-	v := visitor{reading: r, keyFilter: filter, ctx: ctx, f: f, more: r.missing != nil && !filter.atHand}
+	v := visitor{r: r, filter: filter, ctx: ctx, f: f, more: r.missing != nil && !filter.atHand}
 	r.guard(func() {
 		switch {
 		case filter.state == "":
-			if v.queueKeys(v.offer) {
-				v.failures()
+			if v.eachInQueue(v.offer) {
+				v.offerFailures()
 			}
 		case isSet(filter.state):
-			v.failures()
+			v.offerFailures()
 		case filter.state == stateHeld:
-			v.heldKeys()
+			v.offerHeld()
 		default:
-			v.keysInState()
+			v.offerInState()
 		}
 	})
 	return v.more
 }
 
-// visitor goes over keys. Its methods return false when it has to end.
+// visitor goes over keys. Those of its methods that return a bool return false when it has to end.
 type visitor struct {
-	*reading
-	keyFilter
-	ctx  context.Context
-	f    func(knownKey) bool
-	more bool
+	r      *reading
+	filter keyFilter
+	ctx    context.Context
+	f      func(knownKey) bool
+	more   bool
 	// seen has the hashes of the failing and given-up keys, which take less memory than keys.
 	seen map[uint64]struct{}
 	seed maphash.Seed
@@ -138,48 +135,48 @@ func (v *visitor) offer(k knownKey) (goOn bool) {
 		}
 		v.seen[hash] = struct{}{}
 	}
-	// A text may be what the page shows of an error.
-	fits := strings.Contains(k.failed.Err, v.error) ||
-		strings.Contains(v.error, `\`) && strings.Contains(printable(k.failed.Err), v.error)
+	text := v.filter.errorText // It may be what the page shows of an error.
+	fits := strings.Contains(k.failed.Err, text) ||
+		strings.Contains(text, `\`) && strings.Contains(printable(k.failed.Err), text)
 	return !fits || v.f(k)
 }
 
-// queueKeys calls f for the keys in the queue until its server does not answer.
-func (v *visitor) queueKeys(f func(knownKey) bool) bool {
-	if v.missing != nil || !v.entry.hasQueue() {
+// eachInQueue calls f for the keys in the queue. If its server stops answering, they end early, and the visit
+// goes on: eachInQueue returns true.
+func (v *visitor) eachInQueue(f func(knownKey) bool) bool {
+	if v.r.missing != nil || !v.r.entry.hasQueue() {
 		return true
 	}
 	n, step := 0, time.Now()
-	for k := range v.entry.queue.SnapshotKeys() {
+	for k := range v.r.entry.queue.SnapshotKeys() {
 		if !v.hasTime() || !f(knownKey{key: k.Key, state: string(k.State), snapshot: k}) {
 			return false
 		}
 		if n++; n%256 == 0 {
-			if v.noteMissing(step) != nil {
+			if v.r.noteMissing(step) != nil {
 				break
 			}
 			step = time.Now()
 		}
 	}
-	// A server that stops to answer ends the keys early.
-	v.more = v.noteMissing(step) != nil || v.more
+	v.more = v.r.noteMissing(step) != nil || v.more
 	return true
 }
 
-// keysInState offers the keys that are in the state in the queue. Keys on hold are in a state of their own.
-func (v *visitor) keysInState() {
+// offerInState offers the keys that are in the state in the queue. Keys on hold are in a state of their own.
+func (v *visitor) offerInState() {
 	onHold := make(map[any]bool)
-	v.eachHeld(func(k worker.HeldKey[any]) bool { onHold[k.Key] = true; return true })
-	v.queueKeys(func(k knownKey) bool { return k.state != v.state || onHold[k.key] || v.offer(k) })
+	v.r.eachHeld(func(k worker.HeldKey[any]) bool { onHold[k.Key] = true; return true })
+	v.eachInQueue(func(k knownKey) bool { return k.state != v.filter.state || onHold[k.key] || v.offer(k) })
 }
 
-func (v *visitor) heldKeys() {
+func (v *visitor) offerHeld() {
 	n := 0
-	v.eachHeld(func(k worker.HeldKey[any]) bool {
+	v.r.eachHeld(func(k worker.HeldKey[any]) bool {
 		n++
 		return v.offer(knownKey{key: k.Key, state: stateHeld, hold: k})
 	})
-	v.more = v.more || v.stats.Held > n
+	v.more = v.more || v.r.stats.Held > n
 }
 
 func (r *reading) eachHeld(f func(worker.HeldKey[any]) bool) {
@@ -195,34 +192,38 @@ func (r *reading) eachHeld(f func(worker.HeldKey[any]) bool) {
 	}
 }
 
-// failures offers the given-up keys that the queue keeps, the keys that fail or were given up in the pools,
-// and then those of which only the limiter knows that they fail.
-func (v *visitor) failures() {
+// offerFailures offers the given-up keys that the queue keeps, the keys that fail or were given up in the
+// pools, and then those of which only the limiter knows that they fail.
+func (v *visitor) offerFailures() {
 	v.seen, v.seed = make(map[uint64]struct{}), maphash.MakeSeed()
-	failing, givenUp := v.state != stateGivenUp, v.state != stateFailing
-	unlisted := 0
-	switch {
-	case givenUp && !v.keptByQueue():
-	case failing && !v.failingInPools(&unlisted):
-	case givenUp && !v.givenUpInPools():
-	case !failing || v.atHand:
-	case v.state == "" || v.error != "": // Those of the limiter have no errors, and were visited in the queue.
-		v.more = v.more || unlisted > 0
-	default:
-		listed := len(v.seen)
-		if v.counted() {
-			v.more = v.more || len(v.seen)-listed < unlisted
-		}
+	failing, givenUp := v.filter.state != stateGivenUp, v.filter.state != stateFailing
+	unlisted := 0 // failing keys that no pool lists
+	if givenUp && !v.offerKept() {
+		return
 	}
+	if failing && !v.offerFailing(&unlisted) {
+		return
+	}
+	if givenUp && !v.offerGivenUp() {
+		return
+	}
+	// Keys of the limiter have no errors, and a visit of all keys has met them in the queue.
+	limiterHasMore := failing && v.filter.state != "" && v.filter.errorText == "" && !v.filter.atHand
+	if limiterHasMore {
+		listed := len(v.seen)
+		v.offerCounted()
+		unlisted -= len(v.seen) - listed
+	}
+	v.more = v.more || unlisted > 0
 }
 
-// keptByQueue offers the keys that the queue itself keeps as given up.
-func (v *visitor) keptByQueue() bool {
-	kept := v.keys.givenUp
-	if q := v.entry.queue; q.GivenUp != nil && !v.atHand && v.missing == nil {
+// offerKept offers the keys that the queue itself keeps as given up.
+func (v *visitor) offerKept() bool {
+	kept := v.r.keys.givenUp
+	if q := v.r.entry.queue; q.GivenUp != nil && !v.filter.atHand && v.r.missing == nil {
 		began := time.Now()
 		kept = q.GivenUp(maxGivenUp + 1)
-		endedEarly := v.stats.Shared != nil && time.Since(began) >= patience // A queue on a server gives up then.
+		endedEarly := v.r.stats.Shared != nil && time.Since(began) >= patience // A queue on a server gives up then.
 		v.more = v.more || endedEarly || len(kept) > maxGivenUp
 	}
 	for _, k := range kept[:min(len(kept), maxGivenUp)] {
@@ -233,11 +234,11 @@ func (v *visitor) keptByQueue() bool {
 	return true
 }
 
-// failingInPools offers the failing keys that the pools list, and counts in unlisted how many more they have.
-func (v *visitor) failingInPools(unlisted *int) bool {
-	for _, p := range v.pools {
+// offerFailing offers the failing keys that the pools list, and counts in unlisted how many more they have.
+func (v *visitor) offerFailing(unlisted *int) bool {
+	for _, p := range v.r.pools {
 		list := p.pool.FailingKeys
-		if v.atHand {
+		if v.filter.atHand {
 			list = p.pool.KeptFailures
 		}
 		for k := range list() {
@@ -246,37 +247,36 @@ func (v *visitor) failingInPools(unlisted *int) bool {
 				return false
 			}
 		}
-		if !v.atHand { // Afterwards: a key that fails meanwhile is unlisted.
+		if !v.filter.atHand { // Afterwards: a key that fails meanwhile is unlisted.
 			*unlisted += p.pool.Stats().Failing
 		}
 	}
 	return true
 }
 
-// givenUpInPools offers the keys that the pools list as given up.
-func (v *visitor) givenUpInPools() bool {
-	for _, p := range v.pools {
+// offerGivenUp offers the keys that the pools list as given up.
+func (v *visitor) offerGivenUp() bool {
+	for _, p := range v.r.pools {
 		for k := range p.pool.GivenUpKeys() {
 			if !v.offer(knownKey{key: k.Key, state: stateGivenUp, failed: k, pool: p.pool}) {
 				return false
 			}
 		}
-		v.more = v.more || !v.atHand && p.pool.Stats().GivenUpUnlisted > 0
+		v.more = v.more || !v.filter.atHand && p.pool.Stats().GivenUpUnlisted > 0
 	}
 	return true
 }
 
-// counted offers the keys whose failures the limiter counts.
-func (v *visitor) counted() bool {
-	offer := func(k workqueue.KeySnapshot[any]) bool {
-		return v.offer(knownKey{key: k.Key, state: stateFailing})
-	}
-	for _, k := range v.keys.Failing {
-		if !offer(k) {
-			return false
+// offerCounted offers the keys whose failures the limiter counts.
+func (v *visitor) offerCounted() {
+	for _, k := range v.r.keys.Failing {
+		if !v.offer(knownKey{key: k.Key, state: stateFailing}) {
+			return
 		}
 	}
 	// Without pools a full list may lack keys that are not in the queue.
-	v.more = v.more || len(v.pools) == 0 && len(v.keys.Failing) >= searchLimit
-	return v.queueKeys(func(k knownKey) bool { return k.snapshot.Requeues == 0 || offer(k.snapshot) })
+	v.more = v.more || len(v.r.pools) == 0 && len(v.r.keys.Failing) >= searchLimit
+	v.eachInQueue(func(k knownKey) bool {
+		return k.snapshot.Requeues == 0 || v.offer(knownKey{key: k.key, state: stateFailing})
+	})
 }
