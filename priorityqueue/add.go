@@ -62,7 +62,7 @@ func (q *Queue[T]) AddWithOpts(o AddOpts, keys ...T) {
 }
 
 func (q *Queue[T]) addSome(keys []newKey[T], r *request) {
-	now := q.readClock(r.needsTime())
+	now := q.readClockFor(r)
 	q.lockAndAdvance(now)
 	defer q.unlock()
 	for i := range keys {
@@ -76,7 +76,7 @@ func (q *Queue[T]) add(key T, r *request) {
 		q.addRateLimited(&k, r)
 		return
 	}
-	now := q.readClock(r.needsTime())
+	now := q.readClockFor(r)
 	q.lockAndAdvance(now)
 	defer q.unlock()
 	q.addLocked(&k, r, now)
@@ -91,8 +91,7 @@ type newKey[T comparable] struct {
 	weight, limit int
 }
 
-// newKey hashes key and asks for its group. It panics for a key that cannot be one, before any foreign code
-// is asked.
+// newKey hashes key and asks for its group. It panics for what cannot be a key before it asks foreign code.
 func (q *Queue[T]) newKey(key T) newKey[T] {
 	k := newKey[T]{key: key, hash: keytable.HashOf(key), weight: 1}
 	keytable.CheckKey(key)
@@ -110,7 +109,7 @@ func (q *Queue[T]) newKey(key T) newKey[T] {
 	return k
 }
 
-// addLocked adds a key. The clock must have been read if r needs the time. This is what an add means in each
+// addLocked adds a key. The clock must have been read if r uses the time. This is what an add means in each
 // state, line by line; the limiter, which is asked before for rate-limited adds, is in rate_limited.go:
 //
 //	state            priority           comes                      limiter
@@ -131,26 +130,26 @@ func (q *Queue[T]) addLocked(k *newKey[T], r *request, now time.Duration) {
 	if r.isRetry() {
 		q.mu.retries++
 	}
-	asked, next := r.Priority, &it.priority // next is the priority of the next hand-out.
+	askedPriority, nextPriority := r.Priority, &it.priority // nextPriority is that of the next hand-out.
 	if it.state.isHeld() {
-		next = &q.mu.details.At(s).rerunPriority
+		nextPriority = &q.mu.details.At(s).rerunPriority
 		if r.keepPriority {
-			asked = it.priority
+			askedPriority = it.priority
 		}
-		it.set(quiet, r.Cause != nil && r.Cause.Quiet && (it.has(quiet) || it.state == processing))
+		it.set(quiet, it.staysQuiet(r))
 		it.set(failed, it.has(failed) || r.RateLimited)
 	}
 	switch it.state {
 	case absent, resting:
 		q.enterLocked(s, it, k)
-		fallthrough
+		fallthrough // Like a processing key, it is in no line and not in due. dueLocked sets its state.
 	case processing:
-		*next, it.added = asked, addedUnknown
+		*nextPriority, it.addedBy = askedPriority, addedUnknown
 		q.comeLocked(s, it, r, r.time(now), now)
 	case queued, rerun:
-		q.setPriorityLocked(s, it, next, r.mergePriority(*next, asked), now)
+		q.setPriorityLocked(s, it, nextPriority, r.mergePriority(*nextPriority, askedPriority), now)
 	case waiting, rerunLater:
-		*next = r.mergePriority(*next, asked)
+		*nextPriority = r.mergePriority(*nextPriority, askedPriority)
 		q.comeLocked(s, it, r, r.merge(q.askedTimeLocked(s), now), now)
 	}
 	q.interruptLocked(s, it)
@@ -160,13 +159,13 @@ func (q *Queue[T]) addLocked(k *newKey[T], r *request, now time.Duration) {
 	}
 }
 
-// enterLocked takes the key at s, which is absent or rests, into the queue.
+// enterLocked takes the key at s, which is absent or rests, out of resting and into its group.
 func (q *Queue[T]) enterLocked(s keytable.Slot, it *item, k *newKey[T]) {
 	if it.state == resting {
 		q.endRestLocked(s)
 		it.state = absent
 	} else if q.config.MinInterval > 0 {
-		q.mu.details.At(s).started = longAgo
+		q.mu.details.At(s).startedAt = longAgo
 	}
 	if q.config.Group != nil {
 		q.joinGroupLocked(s, k)
@@ -175,41 +174,41 @@ func (q *Queue[T]) enterLocked(s keytable.Slot, it *item, k *newKey[T]) {
 
 // comeLocked makes the key at s, which is not in a line, come at the time asked for, moved by MaxDelay and
 // MinInterval.
-func (q *Queue[T]) comeLocked(s keytable.Slot, it *item, r *request, asked, now time.Duration) {
+func (q *Queue[T]) comeLocked(s keytable.Slot, it *item, r *request, askedTime, now time.Duration) {
 	by := addedByWorker
 	if r.isEvent(it.state.isHeld()) {
 		by = addedByEvent
 	}
-	if now != notRead && it.added < by {
-		it.added = by
-		q.mu.details.At(s).added = now
+	if now != notRead && it.addedBy < by { // An event replaces a worker's add, not vice versa.
+		it.addedBy = by
+		q.mu.details.At(s).addedAt = now
 	}
-	if r.isBounded() && it.added == addedByEvent {
-		latest := dueloop.AddSaturated(q.mu.details.At(s).added, r.MaxDelay)
+	if r.isBounded() && it.addedBy == addedByEvent {
+		latest := dueloop.AddSaturated(q.mu.details.At(s).addedAt, r.MaxDelay)
 		if it.has(limited) && r.Delay == Latest {
 			latest = max(latest, q.askedTimeLocked(s)) // The limiter's time is not cut.
 		}
-		asked = min(asked, latest)
+		askedTime = min(askedTime, latest)
 	}
 	it.set(limited, r.RateLimited || it.has(limited) && r.Delay != Replace)
-	at := asked
+	at := askedTime
 	if q.config.MinInterval > 0 {
-		q.mu.details.At(s).asked = asked
+		q.mu.details.At(s).askedTime = askedTime
 		at = max(at, q.nextStartLocked(s))
 	}
 	q.dueLocked(s, it, at, now)
 }
 
 // setPriorityLocked changes the priority of the key at s, which is queued or in state rerun.
-func (q *Queue[T]) setPriorityLocked(s keytable.Slot, it *item, priority *int, after int, now time.Duration) {
-	before := *priority
-	if after == before {
+func (q *Queue[T]) setPriorityLocked(s keytable.Slot, it *item, priority *int, newPriority int, now time.Duration) {
+	oldPriority := *priority
+	if newPriority == oldPriority {
 		return
 	}
-	*priority = after
-	q.mu.depths.add(before, -1)
-	q.mu.depths.add(after, 1)
+	*priority = newPriority
+	q.mu.depths.add(oldPriority, -1)
+	q.mu.depths.add(newPriority, 1)
 	if it.line != keytable.None {
-		q.changeLineLocked(s, it, before, after, now)
+		q.changeLineLocked(s, it, oldPriority, newPriority, now)
 	}
 }

@@ -92,8 +92,13 @@ func (q *Queue[T]) newRequest(o AddOpts) request {
 	return request{AddOpts: o}
 }
 
-// needsTime reports whether r depends on the time: its own, or that of the first event.
-func (r *request) needsTime() bool { return r.After > 0 || r.RateLimited || r.isBounded() }
+// readClockFor is readClockIfUsed for r, which may use the time, too: its own, or that of the first event.
+func (q *Queue[T]) readClockFor(r *request) time.Duration {
+	if r.After > 0 || r.RateLimited || r.isBounded() {
+		return q.loop.Now()
+	}
+	return q.readClockIfUsed()
+}
 
 // isBounded reports whether MaxDelay bounds the time of a key after r.
 func (r *request) isBounded() bool { return r.MaxDelay > 0 && r.Delay != Earliest }
@@ -129,12 +134,12 @@ func (r *request) merge(before, now time.Duration) time.Duration {
 	}
 }
 
-// mergePriority returns the new priority of a key with the priority before, of which r asks for another.
-func (r *request) mergePriority(before, asked int) int {
+// mergePriority returns the new priority of a key with oldPriority, for which r asks for askedPriority.
+func (r *request) mergePriority(oldPriority, askedPriority int) int {
 	if r.SetPriority {
-		return asked
+		return askedPriority
 	}
-	return max(before, asked)
+	return max(oldPriority, askedPriority)
 }
 
 // limit returns how long the key waits if the limiter says delay.

@@ -38,7 +38,7 @@ func (q *Queue[T]) joinGroupLocked(s keytable.Slot, k *newKey[T]) {
 	wasBlocked := e.Value.isBlocked()
 	e.Value.keys++
 	e.Value.weight, e.Value.limit = k.weight, k.limit
-	q.placeGroupLocked(&e.Value, wasBlocked)
+	q.fileGroupLocked(&e.Value, wasBlocked)
 }
 
 // leaveGroupLocked takes the key at s, which is not held, out of its group, and forgets a group without keys.
@@ -55,16 +55,16 @@ func (q *Queue[T]) countHeldLocked(g keytable.Slot, n int) {
 	e := &q.mu.groups.At(g).Value
 	wasBlocked := e.isBlocked()
 	e.held += n
-	q.placeGroupLocked(e, wasBlocked)
+	q.fileGroupLocked(e, wasBlocked)
 }
 
-// placeGroupLocked moves the lines of g if it has become blocked, or is blocked no more.
-func (q *Queue[T]) placeGroupLocked(g *group, wasBlocked bool) {
+// fileGroupLocked moves the lines of g if it has become blocked, or is blocked no more.
+func (q *Queue[T]) fileGroupLocked(g *group, wasBlocked bool) {
 	if g.isBlocked() == wasBlocked {
 		return
 	}
-	for n := range q.mu.linesOfGroup.All(&g.lines) {
-		q.placeLineLocked(n)
+	for lineSlot := range q.mu.linesOfGroup.All(&g.lines) {
+		q.fileLineLocked(lineSlot)
 	}
 }
 
@@ -72,37 +72,37 @@ func (q *Queue[T]) placeGroupLocked(g *group, wasBlocked bool) {
 // many keys as its group weighs before the next one's turn. A line that begins to have queued keys is the
 // last of the round.
 
-// joinRingLocked makes line n the last of the round among those of its priority.
-func (q *Queue[T]) joinRingLocked(n keytable.Slot) {
-	e := q.mu.lines.At(n)
+// joinRingLocked makes a line the last of the round among those of its priority.
+func (q *Queue[T]) joinRingLocked(lineSlot keytable.Slot) {
+	e := q.mu.lines.At(lineSlot)
 	e.Value.turnLeft = 0
 	_, ring, _ := q.mu.rings.FindOrInsert(keytable.HashOf(e.Key.priority), e.Key.priority)
-	q.mu.ringLinks.Append(&ring.Value, n)
+	q.mu.ringLinks.Append(&ring.Value, lineSlot)
 }
 
-func (q *Queue[T]) leaveRingLocked(n keytable.Slot) {
-	priority := q.mu.lines.At(n).Key.priority
+func (q *Queue[T]) leaveRingLocked(lineSlot keytable.Slot) {
+	priority := q.mu.lines.At(lineSlot).Key.priority
 	r, ring := q.mu.rings.Find(keytable.HashOf(priority), priority)
-	q.mu.ringLinks.Remove(&ring.Value, n)
+	q.mu.ringLinks.Remove(&ring.Value, lineSlot)
 	if ring.Value.Len() == 0 {
 		q.mu.rings.Delete(r)
 	}
 }
 
-// turnLocked returns the line whose turn it is among those of the priority of line n, and counts a key that
-// is taken from it.
-func (q *Queue[T]) turnLocked(n keytable.Slot) keytable.Slot {
-	priority := q.mu.lines.At(n).Key.priority
+// turnLocked returns the line whose turn it is among those of that line's priority, and counts a key that is
+// taken from it.
+func (q *Queue[T]) turnLocked(lineSlot keytable.Slot) keytable.Slot {
+	priority := q.mu.lines.At(lineSlot).Key.priority
 	_, ring := q.mu.rings.Find(keytable.HashOf(priority), priority)
-	n = ring.Value.First()
-	e := q.mu.lines.At(n)
+	lineSlot = ring.Value.First()
+	e := q.mu.lines.At(lineSlot)
 	l := &e.Value
 	if l.turnLeft == 0 {
 		l.turnLeft = q.mu.groups.At(e.Key.group).Value.weight
 	}
 	if l.turnLeft--; l.turnLeft == 0 {
-		q.mu.ringLinks.Remove(&ring.Value, n)
-		q.mu.ringLinks.Append(&ring.Value, n)
+		q.mu.ringLinks.Remove(&ring.Value, lineSlot)
+		q.mu.ringLinks.Append(&ring.Value, lineSlot)
 	}
-	return n
+	return lineSlot
 }

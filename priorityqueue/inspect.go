@@ -15,7 +15,7 @@ import (
 // be handed out otherwise. It is 0 if key is not in the queue.
 func (q *Queue[T]) PriorityOf(key T) int {
 	h := keytable.HashOf(key)
-	q.lockAndAdvance(q.readClock(false))
+	q.lockAndAdvance(q.readClockIfUsed())
 	defer q.unlock()
 	if _, it := q.findLocked(h, key); it != nil {
 		return it.priority
@@ -67,7 +67,7 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 
 // copyFirst returns Stats and the first limit keys of the states whose keys the queue has in order.
 func (q *Queue[T]) copyFirst(limit int) (s workqueue.Snapshot[T]) {
-	now := q.readClock(false)
+	now := q.readClockIfUsed()
 	q.lockAndAdvance(now)
 	defer q.unlock()
 	s.Stats = q.statsLocked(now)
@@ -143,7 +143,7 @@ func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 
 func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	h := keytable.HashOf(key)
-	q.lockAndAdvance(q.readClock(false))
+	q.lockAndAdvance(q.readClockIfUsed())
 	defer q.unlock()
 	s, it := q.findLocked(h, key)
 	if it == nil {
@@ -193,7 +193,7 @@ func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqu
 	}
 	switch {
 	case in == workqueue.KeyWaiting:
-		k.Since, k.Due = q.loop.Time(q.mu.details.At(s).added), q.loop.Time(q.dueAtLocked(s))
+		k.Since, k.Due = q.loop.Time(q.mu.details.At(s).addedAt), q.loop.Time(q.dueAtLocked(s))
 		return k
 	case q.observer == nil:
 	case in == workqueue.KeyQueued:
@@ -226,7 +226,7 @@ func (s state) public() workqueue.KeyState {
 // inSteps yields what appendLocked appends for each slot of a key in the queue. It takes the lock for a few
 // hundred keys at a time, and holds none while it yields them.
 func inSteps[T comparable, R any](q *Queue[T], appendLocked func([]R, keytable.Slot) []R) iter.Seq[R] {
-	lock := func() { q.lockAndAdvance(q.readClock(false)) }
+	lock := func() { q.lockAndAdvance(q.readClockIfUsed()) }
 	return keytable.InSteps(&q.mu.keys, lock, q.unlock, func(all []R, s keytable.Slot) []R {
 		if q.mu.keys.At(s).Value.state == resting {
 			return all

@@ -41,7 +41,7 @@ func (q *Queue[T]) countAddLocked(s keytable.Slot, priority int, now time.Durati
 // Stats takes constant time, except for keys that have just come due. A key that a worker holds and that must
 // not come again before its time counts as Processing and as Waiting.
 func (q *Queue[T]) Stats() workqueue.Stats {
-	now := q.readClock(false)
+	now := q.readClockIfUsed()
 	q.lockAndAdvance(now)
 	defer q.unlock()
 	return q.statsLocked(now)

@@ -37,9 +37,9 @@ type lineKey struct {
 //   - Its keys are in the order of the times at which they took their places, if there is Aging.
 //   - It is in order or in blocked if and only if one of its keys is queued; in blocked if and only if its
 //     group is blocked. It is in the ring of its priority if it is in order and there are groups.
-//   - A line without keys is lastLine, in a queue without groups.
+//   - A line without keys is lastLine.
 type line struct {
-	keys keytable.List
+	members keytable.List
 	// in is the heap that the line is in: order, blocked or nil.
 	in *slotheap.Heap
 	// queued is the number of queued keys.
@@ -54,10 +54,10 @@ type line struct {
 func (q *Queue[T]) joinLineLocked(s keytable.Slot, it *item, priority int, now time.Duration) {
 	if q.config.Aging > 0 {
 		q.mu.lastPlaced = max(q.mu.lastPlaced, now)
-		q.mu.details.At(s).placed = q.mu.lastPlaced
+		q.mu.details.At(s).placedAt = q.mu.lastPlaced
 	}
 	it.line = q.lineLocked(lineKey{priority, q.groupOfLocked(s)})
-	q.appendLocked(&q.mu.lines.At(it.line).Value.keys, s)
+	q.appendLocked(&q.mu.lines.At(it.line).Value.members, s)
 }
 
 // becomeQueuedLocked makes the key at s, which stands in a line, one that can be taken.
@@ -66,8 +66,9 @@ func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, it *item) {
 	it.set(limited, false)
 	l := &q.mu.lines.At(it.line).Value
 	q.countQueuedLocked(l, 1)
+	// With Aging the heap entry depends on the first queued key. Only with PlaceOfAdd can s come before it.
 	if l.queued == 1 || q.config.PlaceOfAdd && q.firstQueuedLocked(l) == s {
-		q.placeLineLocked(it.line)
+		q.fileLineLocked(it.line)
 	}
 	if q.observer != nil {
 		q.observer.Queued(s)
@@ -76,34 +77,35 @@ func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, it *item) {
 
 // leaveLineLocked takes the key at s, which is queued or in state rerun, out of its line.
 func (q *Queue[T]) leaveLineLocked(s keytable.Slot, it *item) {
-	n := it.line
+	lineSlot := it.line
 	it.line = keytable.None
-	l := &q.mu.lines.At(n).Value
-	wasOldest := q.config.Aging > 0 && q.firstQueuedLocked(l) == s
-	q.unlinkLocked(&l.keys, s)
+	l := &q.mu.lines.At(lineSlot).Value
+	// With Aging the heap entry depends on the first queued key.
+	firstChanged := q.config.Aging > 0 && q.firstQueuedLocked(l) == s
+	q.unlinkLocked(&l.members, s)
 	if it.state == queued {
 		q.countQueuedLocked(l, -1)
 	}
-	if l.queued == 0 || wasOldest {
-		q.placeLineLocked(n)
+	if l.queued == 0 || firstChanged {
+		q.fileLineLocked(lineSlot)
 	}
-	if l.keys.Len() == 0 && (q.config.Group != nil || n != q.mu.lastLine) {
-		q.deleteLineLocked(n)
+	if l.members.Len() == 0 && lineSlot != q.mu.lastLine {
+		q.deleteLineLocked(lineSlot)
 	}
 }
 
 // changeLineLocked moves the key at s, which stands in a line, to the end of the line of its new priority. If
 // the key is ahead of that place by its age, it stays where it is: a higher priority must not cost it time.
-// (With groups it can all the same: see the package comment.)
-func (q *Queue[T]) changeLineLocked(s keytable.Slot, it *item, before, after int, now time.Duration) {
-	if q.config.Aging > 0 && after > before {
-		here := q.rank(q.mu.details.At(s).placed, q.mu.lines.At(it.line).Key.priority)
-		if here <= q.rank(max(q.mu.lastPlaced, now), after) {
+// (With groups it can, because the key leaves its group's turn at the old priority for one at the new.)
+func (q *Queue[T]) changeLineLocked(s keytable.Slot, it *item, oldPriority, newPriority int, now time.Duration) {
+	if q.config.Aging > 0 && newPriority > oldPriority {
+		here := q.rank(q.mu.details.At(s).placedAt, q.mu.lines.At(it.line).Key.priority)
+		if here <= q.rank(max(q.mu.lastPlaced, now), newPriority) {
 			return
 		}
 	}
 	q.leaveLineLocked(s, it)
-	q.joinLineLocked(s, it, after, now)
+	q.joinLineLocked(s, it, newPriority, now)
 	if it.state == queued {
 		q.becomeQueuedLocked(s, it)
 	}
@@ -119,7 +121,7 @@ func (q *Queue[T]) countQueuedLocked(l *line, n int) {
 }
 
 func (q *Queue[T]) firstQueuedLocked(l *line) keytable.Slot {
-	return q.queuedFromLocked(l.keys.First())
+	return q.queuedFromLocked(l.members.First())
 }
 
 // queuedFromLocked returns the first queued key from s on in its line, or None.
@@ -148,50 +150,52 @@ func (q *Queue[T]) linksLocked(s keytable.Slot) *keytable.Links { return &q.mu.k
 
 // nextLocked returns the key to be handed out next, and counts it in its group's turn. There must be one.
 func (q *Queue[T]) nextLocked() keytable.Slot {
-	n := q.mu.order.First().Slot
+	lineSlot := q.mu.order.First().Slot
 	if q.config.Group != nil {
-		n = q.turnLocked(n)
+		lineSlot = q.turnLocked(lineSlot)
 	}
-	return q.firstQueuedLocked(&q.mu.lines.At(n).Value)
+	return q.firstQueuedLocked(&q.mu.lines.At(lineSlot).Value)
 }
 
-// lineLocked returns the line of k, which is made if there is none. An empty one that is not the last one is
-// not kept, so their number does not grow with that of the priorities seen.
+// lineLocked returns the line of k, which is made if there is none. Most adds are to the line of the add
+// before: lastLine saves them looking it up and, since it is kept while empty, making it anew after each Get.
+// No other empty line is kept, so their number does not grow with that of the priorities seen. With groups
+// lastLine is None: a group's slot is used again after its last key, and its lines must not outlive it.
 func (q *Queue[T]) lineLocked(k lineKey) keytable.Slot {
 	if q.mu.lastLine != keytable.None && q.mu.lines.At(q.mu.lastLine).Key == k {
 		return q.mu.lastLine
 	}
-	n, _, inserted := q.mu.lines.FindOrInsert(keytable.HashOf(k), k)
+	lineSlot, _, inserted := q.mu.lines.FindOrInsert(keytable.HashOf(k), k)
 	if q.config.Group != nil {
 		if inserted {
-			q.mu.linesOfGroup.Append(&q.mu.groups.At(k.group).Value.lines, n)
+			q.mu.linesOfGroup.Append(&q.mu.groups.At(k.group).Value.lines, lineSlot)
 		}
-		return n
+		return lineSlot
 	}
-	if last := q.mu.lastLine; last != keytable.None && q.mu.lines.At(last).Value.keys.Len() == 0 {
+	if last := q.mu.lastLine; last != keytable.None && q.mu.lines.At(last).Value.members.Len() == 0 {
 		q.deleteLineLocked(last)
 	}
-	q.mu.lastLine = n
-	return n
+	q.mu.lastLine = lineSlot
+	return lineSlot
 }
 
-func (q *Queue[T]) deleteLineLocked(n keytable.Slot) {
+func (q *Queue[T]) deleteLineLocked(lineSlot keytable.Slot) {
 	if q.config.Group != nil {
-		q.mu.linesOfGroup.Remove(&q.mu.groups.At(q.mu.lines.At(n).Key.group).Value.lines, n)
+		q.mu.linesOfGroup.Remove(&q.mu.groups.At(q.mu.lines.At(lineSlot).Key.group).Value.lines, lineSlot)
 	}
-	q.mu.lines.Delete(n)
-	if !q.mu.lines.HasMemory(n) {
-		q.mu.order.Release(n)
-		q.mu.blocked.Release(n)
-		q.mu.linesOfGroup.Release(n)
-		q.mu.ringLinks.Release(n)
+	q.mu.lines.Delete(lineSlot)
+	if !q.mu.lines.HasMemory(lineSlot) {
+		q.mu.order.Release(lineSlot)
+		q.mu.blocked.Release(lineSlot)
+		q.mu.linesOfGroup.Release(lineSlot)
+		q.mu.ringLinks.Release(lineSlot)
 	}
 }
 
-// placeLineLocked puts line n where it belongs: by its first queued key into order, or into blocked if its
+// fileLineLocked puts a line where it belongs: by its first queued key into order, or into blocked if its
 // group is blocked, or into neither if no key is queued.
-func (q *Queue[T]) placeLineLocked(n keytable.Slot) {
-	e := q.mu.lines.At(n)
+func (q *Queue[T]) fileLineLocked(lineSlot keytable.Slot) {
+	e := q.mu.lines.At(lineSlot)
 	l := &e.Value
 	from, to := l.in, &q.mu.order
 	switch {
@@ -202,29 +206,29 @@ func (q *Queue[T]) placeLineLocked(n keytable.Slot) {
 	}
 	if from == to {
 		if to != nil && q.config.Aging > 0 {
-			to.Replace(q.entryLocked(n, q.firstQueuedLocked(l)))
+			to.Replace(q.entryLocked(lineSlot, q.firstQueuedLocked(l)))
 		}
 		return
 	}
 	l.in = to
 	switch from {
 	case &q.mu.order:
-		q.mu.order.Remove(n)
+		q.mu.order.Remove(lineSlot)
 		if q.config.Group != nil {
-			q.leaveRingLocked(n)
+			q.leaveRingLocked(lineSlot)
 		}
 	case &q.mu.blocked:
-		q.mu.blocked.Remove(n)
+		q.mu.blocked.Remove(lineSlot)
 		q.mu.blockedKeys -= l.queued
 	}
 	switch to {
 	case &q.mu.order:
-		q.mu.order.Push(q.entryLocked(n, q.firstQueuedLocked(l)))
+		q.mu.order.Push(q.entryLocked(lineSlot, q.firstQueuedLocked(l)))
 		if q.config.Group != nil {
-			q.joinRingLocked(n)
+			q.joinRingLocked(lineSlot)
 		}
 	case &q.mu.blocked:
-		q.mu.blocked.Push(q.entryLocked(n, q.firstQueuedLocked(l)))
+		q.mu.blocked.Push(q.entryLocked(lineSlot, q.firstQueuedLocked(l)))
 		q.mu.blockedKeys += l.queued
 	}
 }
@@ -232,14 +236,14 @@ func (q *Queue[T]) placeLineLocked(n keytable.Slot) {
 // maxTie bounds the ties of lines, because ties that are 2^31 apart cannot be compared.
 const maxTie = 1<<30 - 1
 
-// entryLocked returns line n's place in a heap if s is its first queued key. Of equal ranks, the higher
+// entryLocked returns a line's place in a heap if s is its first queued key. Of equal ranks, the higher
 // priority comes first.
-func (q *Queue[T]) entryLocked(n, s keytable.Slot) slotheap.Entry {
-	priority := q.mu.lines.At(n).Key.priority
+func (q *Queue[T]) entryLocked(lineSlot, s keytable.Slot) slotheap.Entry {
+	priority := q.mu.lines.At(lineSlot).Key.priority
 	behind := int64(^priority) // This is -priority-1, and cannot overflow.
-	entry := slotheap.Entry{Rank: behind, Tie: uint32(min(max(behind, -maxTie), maxTie)), Slot: n}
+	entry := slotheap.Entry{Rank: behind, Tie: uint32(min(max(behind, -maxTie), maxTie)), Slot: lineSlot}
 	if q.config.Aging > 0 {
-		entry.Rank = int64(q.rank(q.mu.details.At(s).placed, priority))
+		entry.Rank = int64(q.rank(q.mu.details.At(s).placedAt, priority))
 	}
 	return entry
 }

@@ -118,7 +118,7 @@ func (q *Queue[T]) setPausedLocked(h keytable.Hash, name string, paused bool) {
 	if _, e := q.mu.groups.Find(h, name); e != nil {
 		wasBlocked := e.Value.isBlocked()
 		e.Value.paused = paused
-		q.placeGroupLocked(&e.Value, wasBlocked)
+		q.fileGroupLocked(&e.Value, wasBlocked)
 	}
 }
 
@@ -138,7 +138,7 @@ func (q *Queue[T]) PausedGroups() []string {
 	if q.config.Group == nil {
 		return nil
 	}
-	lock := func() { q.lockAndAdvance(q.readClock(false)) }
+	lock := func() { q.lockAndAdvance(q.readClockIfUsed()) }
 	add := func(names []string, s keytable.Slot) []string { return append(names, q.mu.pauses.names.At(s).Key) }
 	names := slices.AppendSeq([]string{}, keytable.InSteps(&q.mu.pauses.names, lock, q.unlock, add))
 	slices.Sort(names)
@@ -148,7 +148,7 @@ func (q *Queue[T]) PausedGroups() []string {
 // SnapshotGroup is that of [workqueue.Operable].
 func (q *Queue[T]) SnapshotGroup(group string) (g workqueue.GroupSnapshot) {
 	h := keytable.HashOf(group)
-	q.lockAndAdvance(q.readClock(false))
+	q.lockAndAdvance(q.readClockIfUsed())
 	defer q.unlock()
 	if _, e := q.mu.groups.Find(h, group); e != nil {
 		g.Keys = e.Value.keys

@@ -56,25 +56,25 @@ func (s state) isHeld() bool { return s == processing || s == rerun || s == reru
 //	failed         held                         a failure was counted since the hand-out
 //	quiet          again                        all adds since the hand-out were quiet: they do not interrupt
 //	noted          all but resting              there is a note: causes, or somebody waits for the next add
-//	added          queued, waiting, again       whose add details.added is about
-//	details.added  the same                     when the key was first added since its last hand-out
+//	addedBy        queued, waiting, again       whose add addedAt is about
+//	addedAt        the same                     when the key was first added since its last hand-out
 //	rerunPriority  again                        the priority of the next hand-out
-//	placed         like line, with Aging        when the key took its place there
-//	started        all, with MinInterval        when the key was last handed out, or longAgo
-//	asked          waiting, rerunLater, with    when the key is to come: it is in due with this time, or with
+//	placedAt       like line, with Aging        when the key took its place there
+//	startedAt      all, with MinInterval        when the key was last handed out, or longAgo
+//	askedTime      waiting, rerunLater, with    when the key is to come: it is in due with this time, or with
 //	               MinInterval                  the end of its interval if that is later
 type item struct {
 	priority int
 	line     keytable.Slot
 	state    state
 	flags
-	added addedBy
-	links keytable.Links
+	addedBy adder
+	links   keytable.Links
 }
 
 type details struct {
-	rerunPriority                 int
-	placed, added, started, asked time.Duration
+	rerunPriority                           int
+	placedAt, addedAt, startedAt, askedTime time.Duration
 }
 
 // flags are several of limited, failed, quiet and noted.
@@ -95,11 +95,11 @@ func (f *flags) set(one flags, on bool) {
 	}
 }
 
-// addedBy is who added a key. MaxDelay bounds events, so they count before worker and limiter.
-type addedBy uint8
+// adder is who added a key, in the order in which they count: MaxDelay bounds events, so they count most.
+type adder uint8
 
 const (
-	addedUnknown addedBy = iota
+	addedUnknown adder = iota
 	addedByWorker
 	addedByEvent
 )
@@ -142,8 +142,7 @@ type Queue[T comparable] struct {
 		// groups. See order.go.
 		lines          keytable.Table[lineKey, line]
 		order, blocked slotheap.Heap
-		// lastLine is the line that was looked up last, in a queue without groups. It is kept while it is
-		// empty.
+		// lastLine is the line that was looked up last, or None in a queue with groups. See lineLocked.
 		lastLine keytable.Slot
 		// lastPlaced is the latest of the times at which keys took their places in lines, with Aging.
 		lastPlaced time.Duration
@@ -221,7 +220,7 @@ func New[T comparable](config Config[T]) *Queue[T] {
 	return q
 }
 
-// lockAndAdvance locks the queue, and queues what is due at now, a reading of readClock: so each call sees
+// lockAndAdvance locks the queue, and queues what is due at now, a reading of the clock: so each call sees
 // it, also before the loop has.
 func (q *Queue[T]) lockAndAdvance(now time.Duration) {
 	q.mu.Lock()
@@ -257,7 +256,7 @@ func (q *Queue[T]) isExhaustedLocked() bool {
 
 // Len returns the number of queued keys, including blocked ones.
 func (q *Queue[T]) Len() int {
-	q.lockAndAdvance(q.readClock(false))
+	q.lockAndAdvance(q.readClockIfUsed())
 	defer q.unlock()
 	return q.mu.queued
 }

@@ -33,23 +33,18 @@ func (q *Queue[T]) keysOf(l *keytable.List) iter.Seq[keytable.Slot] {
 	}
 }
 
-// slots returns the slots of all keys.
-func (q *Queue[T]) slots() iter.Seq[keytable.Slot] {
-	return func(yield func(keytable.Slot) bool) {
-		for n := range q.mu.keys.Slabs() {
-			for s := range q.mu.keys.LiveSlots(n) {
-				if !yield(s) {
-					return
-				}
-			}
-		}
+// slotsOf returns the slots of all keys of a table.
+func slotsOf[K comparable, V any](table *keytable.Table[K, V]) (slots []keytable.Slot) {
+	for n := range table.Slabs() {
+		slots = slices.AppendSeq(slots, table.LiveSlots(n))
 	}
+	return slots
 }
 
 // checkKeys: each key is where its state says, and the counts are right.
 func (q *Queue[T]) checkKeys() error {
 	counts, notes := map[state]int{}, 0
-	for s := range q.slots() {
+	for _, s := range slotsOf(&q.mu.keys) {
 		e := q.mu.keys.At(s)
 		it := &e.Value
 		if found, _ := q.mu.keys.Find(keytable.HashOf(e.Key), e.Key); found != s {
@@ -109,19 +104,19 @@ func (q *Queue[T]) checkKeys() error {
 func (q *Queue[T]) checkLines() error {
 	stand, blockedKeys := 0, 0
 	heaps, rings := map[*slotheap.Heap]int{}, map[int]int{}
-	for n := range q.lineSlots() {
+	for _, n := range slotsOf(&q.mu.lines) {
 		e := q.mu.lines.At(n)
 		l := &e.Value
-		stand += l.keys.Len()
+		stand += l.members.Len()
 		queuedKeys, before := 0, longAgo
-		for s := range q.keysOf(&l.keys) {
+		for s := range q.keysOf(&l.members) {
 			if q.mu.keys.At(s).Value.state == queued {
 				queuedKeys++
 			}
 			if q.mu.keys.At(s).Value.line != n {
 				return fmt.Errorf("slot %d stands in line %d, and is in the list of %d", s, q.mu.keys.At(s).Value.line, n)
 			}
-			if placed := q.mu.details.At(s).placed; q.config.Aging > 0 {
+			if placed := q.mu.details.At(s).placedAt; q.config.Aging > 0 {
 				if placed < before {
 					return fmt.Errorf("slot %d took its place before the one in front of it", s)
 				}
@@ -137,7 +132,7 @@ func (q *Queue[T]) checkLines() error {
 			blockedKeys += queuedKeys
 		}
 		heaps[want]++
-		if l.in != want || l.queued != queuedKeys || l.keys.Len() == 0 && n != q.mu.lastLine {
+		if l.in != want || l.queued != queuedKeys || l.members.Len() == 0 && n != q.mu.lastLine {
 			return fmt.Errorf("line %+v with %d queued keys counts %d, in heap %p, want %p", e.Key, queuedKeys, l.queued, l.in, want)
 		}
 		if want == nil {
@@ -167,18 +162,6 @@ func (q *Queue[T]) checkLines() error {
 	return nil
 }
 
-func (q *Queue[T]) lineSlots() iter.Seq[keytable.Slot] {
-	return func(yield func(keytable.Slot) bool) {
-		for n := range q.mu.lines.Slabs() {
-			for s := range q.mu.lines.LiveSlots(n) {
-				if !yield(s) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // checkGroups: there is a group for each that has keys, with their numbers and its lines.
 func (q *Queue[T]) checkGroups() error {
 	if q.config.Group == nil {
@@ -188,7 +171,7 @@ func (q *Queue[T]) checkGroups() error {
 		return nil
 	}
 	want := map[keytable.Slot]group{}
-	for s := range q.slots() {
+	for _, s := range slotsOf(&q.mu.keys) {
 		if it := &q.mu.keys.At(s).Value; it.state != resting {
 			g := want[q.groupOfLocked(s)]
 			if g.keys++; it.state.isHeld() {
@@ -229,7 +212,7 @@ func (q *Queue[T]) checkGroups() error {
 // checkMetrics: depths has the keys that need processing, and the observer the queued and the held ones.
 func (q *Queue[T]) checkMetrics() error {
 	want := map[int]int{}
-	for s := range q.slots() {
+	for _, s := range slotsOf(&q.mu.keys) {
 		switch it := &q.mu.keys.At(s).Value; it.state {
 		case queued:
 			want[it.priority]++

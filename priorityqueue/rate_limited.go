@@ -67,7 +67,7 @@ func (q *Queue[T]) addRateLimited(k *newKey[T], r *request) {
 
 // addUnasked adds the key if the limiter's answer does not matter. Otherwise it returns the key's state.
 func (q *Queue[T]) addUnasked(k *newKey[T], r *request) (state state, added bool) {
-	now := q.readClock(true)
+	now := q.loop.Now()
 	q.lockAndAdvance(now)
 	defer q.unlock()
 	s, it := q.findLocked(k.hash, k.key)
@@ -118,7 +118,7 @@ func (q *Queue[T]) fail(k *newKey[T], r *request, f failures.Failure) (retry fai
 
 // lookAtFailure reports whether the key has failed since its hand-out, and how long MaxDelay lets it wait.
 func (q *Queue[T]) lookAtFailure(k *newKey[T], r *request) (same bool, longest time.Duration) {
-	now := q.readClock(true)
+	now := q.loop.Now()
 	q.lockAndAdvance(now)
 	defer q.unlock()
 	s, it := q.findLocked(k.hash, k.key)
@@ -129,18 +129,18 @@ func (q *Queue[T]) lookAtFailure(k *newKey[T], r *request) (same bool, longest t
 		return it.has(failed), dueloop.Never
 	}
 	first := now
-	if it.state != processing && it.added == addedByEvent {
-		first = q.mu.details.At(s).added
+	if it.state != processing && it.addedBy == addedByEvent {
+		first = q.mu.details.At(s).addedAt
 	}
 	return it.has(failed), max(0, dueloop.AddSaturated(first, r.MaxDelay)-now)
 }
 
 // addAfter adds the key after the delay that the limiter and r ask for.
 func (q *Queue[T]) addAfter(k *newKey[T], r *request, delay time.Duration) {
-	asked := *r
-	asked.After = delay
-	now := q.readClock(true)
+	delayed := *r
+	delayed.After = delay
+	now := q.loop.Now()
 	q.lockAndAdvance(now)
 	defer q.unlock()
-	q.addLocked(k, &asked, now)
+	q.addLocked(k, &delayed, now)
 }

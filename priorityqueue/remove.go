@@ -15,7 +15,7 @@ func (q *Queue[T]) Remove(key T) bool {
 }
 
 func (q *Queue[T]) remove(key T) bool {
-	h, now := keytable.HashOf(key), q.readClock(false)
+	h, now := keytable.HashOf(key), q.readClockIfUsed()
 	q.lockAndAdvance(now)
 	defer q.unlock()
 	s, it := q.findLocked(h, key)
@@ -52,9 +52,7 @@ func (q *Queue[T]) removeLocked(s keytable.Slot, it *item, now time.Duration) {
 		q.deleteLocked(s, it, now)
 	case rerun, rerunLater:
 		q.cancelRerunLocked(s, it)
-		if it.has(noted) {
-			q.mu.notes.Canceled(s)
-		}
+		q.mu.notes.Canceled(s)
 	}
 }
 

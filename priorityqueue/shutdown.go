@@ -49,7 +49,7 @@ func (q *Queue[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 // beginShutDown shuts the queue down, calls andLocked under the same lock, and drops the keys that do not
 // come any more.
 func (q *Queue[T]) beginShutDown(andLocked func()) {
-	now := q.readClock(false)
+	now := q.readClockIfUsed()
 	if q.config.MinInterval > 0 {
 		q.endIntervals(now)
 	}

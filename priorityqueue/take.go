@@ -8,7 +8,6 @@ import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/gate"
 	"github.com/keyedqueue/workqueue/internal/keytable"
-	"github.com/keyedqueue/workqueue/internal/notes"
 )
 
 // Get blocks until a key can be handed out, and hands it to the caller, who must call Done with it. After
@@ -36,11 +35,11 @@ func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
 }
 
 // take waits until a key can be handed out, and takes it.
-func (q *Queue[T]) take(done <-chan struct{}) (key T, priority int, err error) {
-	now := q.readClock(false)
+func (q *Queue[T]) take(ctxDone <-chan struct{}) (key T, priority int, err error) {
+	now := q.readClockIfUsed()
 	q.lockAndAdvance(now)
 	defer q.unlock()
-	if now, err = q.awaitLocked(done, now); err != nil {
+	if now, err = q.awaitLocked(ctxDone, now); err != nil {
 		return key, 0, err
 	}
 	e := q.mu.keys.At(q.takeLocked(now))
@@ -49,12 +48,12 @@ func (q *Queue[T]) take(done <-chan struct{}) (key T, priority int, err error) {
 
 // awaitLocked waits until a key can be handed out, or there is an error to return. It returns the time, which
 // it has read again if it has slept.
-func (q *Queue[T]) awaitLocked(done <-chan struct{}, now time.Duration) (time.Duration, error) {
+func (q *Queue[T]) awaitLocked(ctxDone <-chan struct{}, now time.Duration) (time.Duration, error) {
 	for !q.canTakeLocked() {
 		if q.isExhaustedLocked() {
 			return now, workqueue.ErrShutDown
 		}
-		if !q.mu.Sleep(done, func() { now = q.readClock(false) }) {
+		if !q.mu.Sleep(ctxDone, func() { now = q.readClockIfUsed() }) {
 			return now, gate.ErrContextDone
 		}
 		q.advanceLocked(now)
@@ -75,7 +74,7 @@ func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
 		q.countHeldLocked(q.groupOfLocked(s), 1)
 	}
 	if q.config.MinInterval > 0 {
-		q.mu.details.At(s).started = now
+		q.mu.details.At(s).startedAt = now
 	}
 	if it.has(noted) {
 		it.set(noted, q.mu.notes.Taken(s))
@@ -90,7 +89,7 @@ func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
 // Done says that the caller is finished with an item from Get. If the item was added in the meantime, it is
 // queued, or waits for the time that was asked for. Otherwise see [workqueue.Typed.Done].
 func (q *Queue[T]) Done(item T) {
-	now := q.readClock(false)
+	now := q.readClockIfUsed()
 	q.lockAndAdvance(now)
 	defer q.unlock()
 	if s := q.mu.lastTaken; s != keytable.None && q.mu.keys.At(s).Key == item {
@@ -118,53 +117,30 @@ func (q *Queue[T]) finishAtLocked(s keytable.Slot, it *item, now time.Duration) 
 		q.observer.Finished(s, now)
 	}
 	if it.state == rerunLater && q.shuttingDown.Load() {
-		q.cancelRerunLocked(s, it)
+		q.cancelRerunLocked(s, it) // From here on it is processing.
 		q.mu.dropped++
 	}
-	if it.state == processing {
+	switch it.state {
+	case processing:
 		q.deleteLocked(s, it, now)
-		return
+	case rerunLater:
+		q.endHandOutLocked(s, it)
+		it.state = waiting
+	case rerun:
+		q.endHandOutLocked(s, it)
+		q.mu.reruns--
+		if it.line == keytable.None {
+			q.joinLineLocked(s, it, it.priority, now)
+		}
+		q.becomeQueuedLocked(s, it)
 	}
+}
+
+// endHandOutLocked makes what is known of the key at s, which comes again, about its next hand-out alone.
+func (q *Queue[T]) endHandOutLocked(s keytable.Slot, it *item) {
+	it.priority = q.mu.details.At(s).rerunPriority
 	if it.has(noted) {
 		it.set(noted, q.mu.notes.Done(s))
-	}
-	it.priority = q.mu.details.At(s).rerunPriority
-	if it.state == rerunLater {
-		it.state = waiting
-		return
-	}
-	q.mu.reruns--
-	if it.line == keytable.None {
-		q.joinLineLocked(s, it, it.priority, now)
-	}
-	q.becomeQueuedLocked(s, it)
-}
-
-// AddedAgain is that of [workqueue.Extended]. An add counts when it lets the key be queued at the Done: not
-// while the key still has to wait. One with a Quiet cause does not count, unless it is merged with one that
-// is not.
-func (q *Queue[T]) AddedAgain(key T) <-chan struct{} {
-	h := keytable.HashOf(key)
-	q.lockAndAdvance(q.readClock(false))
-	defer q.unlock()
-	s, it := q.findLocked(h, key)
-	switch {
-	case it == nil || !it.state.isHeld():
-		return nil
-	case it.isInterrupted():
-		return notes.Closed
-	}
-	it.set(noted, true)
-	return q.mu.notes.Await(s)
-}
-
-// isInterrupted reports whether the key is to be queued at its Done because of an add that was not quiet.
-func (it *item) isInterrupted() bool { return it.state == rerun && !it.has(quiet) }
-
-// interruptLocked closes the channel of AddedAgain for the key at s if it is time.
-func (q *Queue[T]) interruptLocked(s keytable.Slot, it *item) {
-	if it.has(noted) && it.isInterrupted() {
-		q.mu.notes.Added(s)
 	}
 }
 
@@ -179,7 +155,7 @@ func (q *Queue[T]) GetBatch(ctx context.Context, limit int) (batch []workqueue.K
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	now := q.readClock(false) // Once: a panic of the clock must not lose keys that were taken before.
+	now := q.readClockIfUsed() // Once: a panic of the clock must not lose keys that were taken before.
 	for more := true; more; {
 		if len(batch) > 0 {
 			// Without the lock, because it may move all keys of the batch.
@@ -198,12 +174,12 @@ func (q *Queue[T]) GetBatch(ctx context.Context, limit int) (batch []workqueue.K
 // takeSome appends a few hundred keys to batch, up to limit in all, and reports whether there are more. It
 // waits for the first.
 func (q *Queue[T]) takeSome(
-	done <-chan struct{}, now time.Duration, batch []workqueue.KeySnapshot[T], limit int,
+	ctxDone <-chan struct{}, now time.Duration, batch []workqueue.KeySnapshot[T], limit int,
 ) (all []workqueue.KeySnapshot[T], more bool, err error) {
 	q.lockAndAdvance(now)
 	defer q.unlock()
 	if len(batch) == 0 {
-		if now, err = q.awaitLocked(done, now); err != nil {
+		if now, err = q.awaitLocked(ctxDone, now); err != nil {
 			return nil, false, err
 		}
 	}

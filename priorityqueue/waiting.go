@@ -19,10 +19,10 @@ const (
 	atOnce = longAgo
 )
 
-// readClock returns the loop's time, or notRead if the queue has no use for it. Call it without the lock: the
-// clock is foreign.
-func (q *Queue[T]) readClock(needed bool) time.Duration {
-	if !needed && !q.alwaysTimed && !q.anyWaits.Load() {
+// readClockIfUsed returns the loop's time, or notRead if the queue has no use for it. Call it without the
+// lock: the clock is foreign.
+func (q *Queue[T]) readClockIfUsed() time.Duration {
+	if !q.alwaysTimed && !q.anyWaits.Load() {
 		return notRead
 	}
 	return q.loop.Now()
@@ -94,7 +94,7 @@ func (q *Queue[T]) dueAtLocked(s keytable.Slot) time.Duration {
 // askedTimeLocked returns when the key at s is to come, whatever its interval. It must be in due.
 func (q *Queue[T]) askedTimeLocked(s keytable.Slot) time.Duration {
 	if q.config.MinInterval > 0 {
-		return q.mu.details.At(s).asked
+		return q.mu.details.At(s).askedTime
 	}
 	return q.dueAtLocked(s)
 }
@@ -179,7 +179,7 @@ func (q *Queue[T]) nextStartLocked(s keytable.Slot) time.Duration {
 	if q.mu.intervalsOver {
 		return longAgo
 	}
-	return dueloop.AddSaturated(q.mu.details.At(s).started, q.config.MinInterval)
+	return dueloop.AddSaturated(q.mu.details.At(s).startedAt, q.config.MinInterval)
 }
 
 func (q *Queue[T]) sweepRestingLocked(now time.Duration) {
