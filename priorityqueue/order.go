@@ -17,8 +17,9 @@ import (
 //	                                           priority 0, group a:   k3  k4  k5
 //	blocked (a heap, of blocked groups)        priority 7, group c:   k6  k7
 //
-// Without Aging a line's rank is its priority. With Aging it is the time at which its first queued key took
-// its place, less Aging for each level of priority: a level counts as much as having come Aging earlier.
+// The line with the lowest rank is next. Without Aging the rank is the negated priority. With Aging it is the
+// time at which the line's first queued key took its place, less Aging for each level of priority: a level
+// counts as much as having come Aging earlier.
 // Ranks do not change as time passes, so no timer moves lines. A line's keys stand in the order in which they
 // took their places, so the first queued one decides.
 //
@@ -94,9 +95,9 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, it *item) {
 	}
 }
 
-// changeLineLocked moves the key at s, which stands in a line, to the end of the line of its new priority. If
-// the key is ahead of that place by its age, it stays where it is: a higher priority must not cost it time.
-// (With groups it can, because the key leaves its group's turn at the old priority for one at the new.)
+// changeLineLocked moves the key at s, which stands in a line, to the end of the line of its new priority. A
+// raise must not put it further back: if its rank here is no worse than it would be there, the key stays.
+// (With groups a raised key may come later all the same: it gives up its group's turn at the old priority.)
 func (q *Queue[T]) changeLineLocked(s keytable.Slot, it *item, oldPriority, newPriority int, now time.Duration) {
 	if q.config.Aging > 0 && newPriority > oldPriority {
 		here := q.rank(q.mu.details.At(s).placedAt, q.mu.lines.At(it.line).Key.priority)
@@ -240,8 +241,8 @@ const maxTie = 1<<30 - 1
 // priority comes first.
 func (q *Queue[T]) entryLocked(lineSlot, s keytable.Slot) slotheap.Entry {
 	priority := q.mu.lines.At(lineSlot).Key.priority
-	behind := int64(^priority) // This is -priority-1, and cannot overflow.
-	entry := slotheap.Entry{Rank: behind, Tie: uint32(min(max(behind, -maxTie), maxTie)), Slot: lineSlot}
+	negated := int64(^priority) // This is -priority-1, and cannot overflow.
+	entry := slotheap.Entry{Rank: negated, Tie: uint32(min(max(negated, -maxTie), maxTie)), Slot: lineSlot}
 	if q.config.Aging > 0 {
 		entry.Rank = int64(q.rank(q.mu.details.At(s).placedAt, priority))
 	}

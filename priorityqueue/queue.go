@@ -52,12 +52,12 @@ func (s state) isHeld() bool { return s == processing || s == rerun || s == reru
 //	               held                         that with which the key was handed out
 //	line           queued; rerun by PlaceOfAdd  the line in which the key stands
 //	links          the same; resting            its neighbours there
-//	limited        waiting, rerunLater          the time at which the key comes has the limiter's delay in it
+//	limited        waiting, rerunLater          the limiter was asked for this wait
 //	failed         held                         a failure was counted since the hand-out
 //	quiet          again                        all adds since the hand-out were quiet: they do not interrupt
 //	noted          all but resting              there is a note: causes, or somebody waits for the next add
 //	addedBy        queued, waiting, again       whose add addedAt is about
-//	addedAt        the same                     when the key was first added since its last hand-out
+//	addedAt        the same                     of the first event since the last hand-out; without, of an add
 //	rerunPriority  again                        the priority of the next hand-out
 //	placedAt       like line, with Aging        when the key took its place there
 //	startedAt      all, with MinInterval        when the key was last handed out, or longAgo

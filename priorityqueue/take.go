@@ -155,13 +155,14 @@ func (q *Queue[T]) GetBatch(ctx context.Context, limit int) (batch []workqueue.K
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	now := q.readClockIfUsed() // Once: a panic of the clock must not lose keys that were taken before.
+	// After the first key it is read no more: a panic of the clock must not lose keys that were taken.
+	now := q.readClockIfUsed()
 	for more := true; more; {
 		if len(batch) > 0 {
 			// Without the lock, because it may move all keys of the batch.
 			batch = slices.Grow(batch, min(limit-len(batch), maxPerLock))
 		}
-		if batch, more, err = q.takeSome(ctx.Done(), now, batch, limit); err != nil {
+		if batch, more, err = q.takeSome(ctx.Done(), &now, batch, limit); err != nil {
 			return nil, gate.PublicError(ctx, err)
 		}
 	}
@@ -172,21 +173,21 @@ func (q *Queue[T]) GetBatch(ctx context.Context, limit int) (batch []workqueue.K
 }
 
 // takeSome appends a few hundred keys to batch, up to limit in all, and reports whether there are more. It
-// waits for the first.
+// waits for the first, and sets now to the time of that.
 func (q *Queue[T]) takeSome(
-	ctxDone <-chan struct{}, now time.Duration, batch []workqueue.KeySnapshot[T], limit int,
+	ctxDone <-chan struct{}, now *time.Duration, batch []workqueue.KeySnapshot[T], limit int,
 ) (all []workqueue.KeySnapshot[T], more bool, err error) {
-	q.lockAndAdvance(now)
+	q.lockAndAdvance(*now)
 	defer q.unlock()
 	if len(batch) == 0 {
-		if now, err = q.awaitLocked(ctxDone, now); err != nil {
+		if *now, err = q.awaitLocked(ctxDone, *now); err != nil {
 			return nil, false, err
 		}
 	}
 	n := min(limit-len(batch), maxPerLock, q.mu.queued-q.mu.blockedKeys)
 	batch = slices.Grow(batch, n)
 	for ; n > 0 && q.canTakeLocked(); n-- {
-		batch = append(batch, q.snapshotLocked(q.takeLocked(now), workqueue.KeyProcessing))
+		batch = append(batch, q.snapshotLocked(q.takeLocked(*now), workqueue.KeyProcessing))
 	}
 	return batch, len(batch) < limit && q.canTakeLocked(), nil
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -82,4 +83,31 @@ func TestGetBatchAllocatesWhatItReturns(t *testing.T) {
 			t.Errorf("a batch of %d keys costs %v allocations", n, a)
 		}
 	}
+}
+
+// All keys of a batch are handed out at the time at which the wait for the first has ended.
+func TestBatchAfterAWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := pq.New(pq.Config[int]{MinInterval: time.Minute})
+		q.Pause(workqueue.UntilResumed)
+		for i := range 1000 {
+			q.Add(i)
+		}
+		batch := testkit.Start(func() []workqueue.KeySnapshot[int] {
+			batch, _ := q.GetBatch(t.Context(), 1000)
+			return batch
+		})
+		batch.MustBlock(t, "GetBatch of a paused queue")
+		time.Sleep(time.Hour)
+		q.Resume()
+		keys := batch.MustReturn(t, "GetBatch")
+		for _, k := range keys {
+			q.Add(k.Key)
+			q.Done(k.Key)
+		}
+		if n := q.Len(); len(keys) != 1000 || n != 0 {
+			t.Errorf("%d keys, of which %d come again within MinInterval", len(keys), n)
+		}
+		q.ShutDown()
+	})
 }
