@@ -8,9 +8,9 @@ import (
 // A note holds a key's causes and the channel that AddedAgain has returned: see package notes for when it
 // ends. The flag noted says that there is one.
 
-// AddedAgain returns a channel that is closed as soon as the key, which a worker holds, would be queued at its
-// Done: at once, or when the time comes that an add has asked for. Adds with a Quiet cause alone do not close
-// it. See [workqueue.Extended].
+// AddedAgain returns a channel that is closed as soon as the key, which a worker holds, would be queued at
+// its Done: at once, or when the time comes that an add has asked for. Adds with a Quiet cause alone do not
+// close it. See [workqueue.Extended].
 func (q *Queue[T]) AddedAgain(key T) <-chan struct{} {
 	h := keytable.HashOf(key)
 	q.lockAndAdvance(q.readClockIfUsed())
@@ -29,8 +29,8 @@ func (q *Queue[T]) AddedAgain(key T) <-chan struct{} {
 // isInterrupted reports whether the key is to be queued at its Done because of an add that was not quiet.
 func (it *item) isInterrupted() bool { return it.state == rerun && !it.has(quiet) }
 
-// staysQuiet reports whether all adds since the hand-out are quiet, with the add r. It must be called before r
-// changes the state: a key that is processing has had no add.
+// staysQuiet reports whether all adds since the hand-out are quiet, with the add r. It must be called before
+// r changes the state: a key that is processing has had no add.
 func (it *item) staysQuiet(r *request) bool {
 	return r.Cause != nil && r.Cause.Quiet && (it.has(quiet) || it.state == processing)
 }
