@@ -8,9 +8,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Inspector shows a queue to tools that do not know the type of its keys, such as package debug. Its
-// functions are the queue's methods, or those of what [Extend] makes of it, and panic if a key is of another
-// type.
+// Inspector shows a queue to tools that do not know the type of its keys, as package debug. Its functions are
+// the queue's methods, or those of what [Extend] makes of it. A key of another type makes them panic.
 type Inspector struct {
 	// Queue is the queue itself, to recognize it by. Below is the queue that the program has put this one on
 	// top of, so that tools show only one of them: nil if the queue has made its lower layers itself.

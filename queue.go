@@ -26,8 +26,7 @@ type TypedInterface[T comparable] interface {
 	// Len returns the number of queued keys. Keys that workers hold are not counted.
 	Len() int
 	// Get blocks until a key is queued and hands it to the caller, who must call Done with it. After shutdown
-	// it hands out what is still queued, when a queue with limits lets it go, and then returns shutdown =
-	// true.
+	// it hands out what is still queued, when limits let it go, and then returns shutdown = true.
 	Get() (item T, shutdown bool)
 	// Done says that the caller has finished with an item from Get. If it was added meanwhile, it is queued.
 	Done(item T)
