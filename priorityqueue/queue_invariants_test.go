@@ -267,7 +267,7 @@ func (q *Queue[T]) Remembered() (keys, groups, lines int) {
 
 // An item has 24 bytes: with 25, a key would take eight more.
 func TestSizeOfItem(t *testing.T) {
-	if n := unsafe.Sizeof(item{}); n != 24 {
-		t.Errorf("an item has %d bytes, want 24", n)
+	if n := unsafe.Sizeof(item{}); n > 24 {
+		t.Errorf("an item has %d bytes, more than 24", n)
 	}
 }
