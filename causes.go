@@ -13,7 +13,7 @@ import (
 // Cause is why a key was added. It explains, and is no payload: a handler must do the same without it,
 // because causes are merged and cut, and many adds have none.
 type Cause struct {
-	// Reason says in a few words what has happened: "Secret default/db changed". It is cut at 256 bytes.
+	// Reason says in a few words what has happened: "Secret db changed". 256 bytes of it are kept.
 	Reason string `json:"reason,omitempty"`
 	// TraceParent is the span in which it happened: a W3C traceparent of at most 64 bytes, or empty.
 	TraceParent string `json:"traceparent,omitempty"`
@@ -31,7 +31,7 @@ const (
 	maxCauses      = 8
 )
 
-// Causes are why a key was handed out; the zero Causes, that no add had a cause. All callers share Last.
+// Causes are why a key was handed out. All callers share Last: do not change its elements.
 type Causes struct {
 	// Last are the last eight different causes, the latest one last. They differ in Reason or TraceParent.
 	Last []Cause `json:"last,omitempty"`
@@ -58,7 +58,7 @@ func (c Causes) String() string {
 	return strings.Join(reasons, "; ")
 }
 
-// Plus returns c, unchanged itself, with one more cause, unless that has no Reason and no TraceParent.
+// Plus returns a copy of c with one more cause, cut to its bounds. Without Reason and TraceParent it is none.
 func (c Causes) Plus(cause Cause) Causes {
 	if len(cause.Reason) > maxReason {
 		cause.Reason = strings.ToValidUTF8(cause.Reason[:maxReason], "")

@@ -9,7 +9,7 @@ import (
 )
 
 // This file is the contract beyond client-go's interfaces: what every queue has (Extended), a rate-limiting
-// queue (ExtendedRateLimiting), operators (Operable) and leases (Leaser). There is nothing else optional.
+// queue (ExtendedRateLimiting), operators (Operable) and leases (Leaser). No queue has other ones.
 
 // ErrShutDown is returned by GetContext when the queue is shutting down and nothing is queued, and by
 // ShutDownContext when a call of ShutDown ended its wait before everything was finished.
@@ -173,7 +173,7 @@ type Extended[T comparable] interface {
 	// Quiet cause do not count, nor any after Done. It is nil if no worker holds the key.
 	AddedAgain(key T) <-chan struct{}
 	// AddedAt returns when key, which a worker holds, was first added or came due before it was handed out,
-	// whatever was added since. It is zero for other keys, and in a queue without metrics.
+	// whatever was added since. It is zero for other keys, without metrics, and if the queue does not know.
 	AddedAt(key T) time.Time
 
 	// Stats returns the queue's numbers in constant time.

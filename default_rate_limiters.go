@@ -79,7 +79,8 @@ func (r *TypedBucketRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete
 type ItemExponentialFailureRateLimiter = TypedItemExponentialFailureRateLimiter[any]
 
 // TypedItemExponentialFailureRateLimiter makes a key wait baseDelay after its first failure and twice as long
-// after each further one, up to maxDelay. It keeps each failed key until Forget. Its zero value never delays.
+// after each further one, up to maxDelay. Negative delays count as zero. It keeps each failed key until
+// Forget. Its zero value never delays.
 type TypedItemExponentialFailureRateLimiter[T comparable] struct {
 	failureCounts[T]
 	baseDelay time.Duration
@@ -101,7 +102,7 @@ func NewTypedItemExponentialFailureRateLimiter[T comparable](baseDelay time.Dura
 // Deprecated: Use DefaultTypedItemBasedRateLimiter.
 func DefaultItemBasedRateLimiter() RateLimiter { return DefaultTypedItemBasedRateLimiter[any]() }
 
-// DefaultTypedItemBasedRateLimiter makes a key wait 1 ms, and twice as long after each failure, up to 1000 s.
+// DefaultTypedItemBasedRateLimiter delays a key by 1 ms, then twice as long after each failure, up to 1000 s.
 func DefaultTypedItemBasedRateLimiter[T comparable]() TypedRateLimiter[T] {
 	return NewTypedItemExponentialFailureRateLimiter[T](time.Millisecond, 1000*time.Second)
 }
@@ -240,7 +241,7 @@ func (r *TypedMaxOfRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete 
 // Deprecated: Use TypedWithMaxWaitRateLimiter.
 type WithMaxWaitRateLimiter = TypedWithMaxWaitRateLimiter[any]
 
-// TypedWithMaxWaitRateLimiter cuts the delays of another limiter at maxDelay, which is zero if negative.
+// TypedWithMaxWaitRateLimiter cuts the delays of another limiter at maxDelay, or at zero if that is negative.
 type TypedWithMaxWaitRateLimiter[T comparable] struct {
 	limiter  TypedRateLimiter[T]
 	maxDelay time.Duration

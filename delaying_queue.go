@@ -187,7 +187,7 @@ func (q *delayingType[T]) putWaiting(item T, h keytable.Hash, now, d time.Durati
 	return q.loop.TendLocked(q.mu.waiting.next())
 }
 
-// moveDue adds some of the keys that are due to the queue below, and returns when to look again.
+// moveDue adds some of the keys that are due to the queue below, and returns when to look again, if ever.
 func (q *delayingType[T]) moveDue() (until time.Duration, ok bool) {
 	due, until, ok := q.takeDue()
 	if len(due) > 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Inspector shows a queue to tools that do not know the type of its keys, as package debug. Its functions are
+// Inspector shows a queue to tools that do not know the type of its keys. Its functions are
 // the queue's methods, or those of what [Extend] makes of it. A key of another type makes them panic.
 type Inspector struct {
 	// Queue is the queue itself, to recognize it by. Below is the queue that the program has put this one on

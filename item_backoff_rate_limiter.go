@@ -61,11 +61,11 @@ type BackoffConfig[T comparable] struct {
 	// Max is the longest delay. 1000 s unless positive.
 	Max time.Duration
 
-	// ForKey, unless nil, returns Base and Max of a key at each When: the config's unless positive.
+	// ForKey, unless nil, returns Base and Max of a key: 0 means the config's. When calls it, without a lock.
 	ForKey func(key T) (base, longest time.Duration)
 
-	// Factor is by how much the ceiling grows with each failure. Zero and NaN mean 2, and one below 1 means
-	// 1, lest a mistake make a busy loop. It plays no part in DecorrelatedJitter.
+	// Factor is by how much the ceiling grows with each failure. Zero and NaN mean 2. One below 1 means 1:
+	// a mistake must not make a busy loop. It plays no part in DecorrelatedJitter.
 	Factor float64
 
 	// Jitter makes delays random. NoJitter unless it is one of the other constants.
@@ -209,7 +209,7 @@ func (r *itemBackoffRateLimiter[T]) rangeOf(item T) backoffRange {
 	return backoffRange{min(positiveOr(base, r.base), longest), longest}
 }
 
-// delayLeftLocked returns what is left of the delay of a key that expires then, if that is positive.
+// delayLeftLocked returns what is left of the delay of a key that expires then: none if it is negative.
 func (r *itemBackoffRateLimiter[T]) delayLeftLocked(expires time.Duration) time.Duration {
 	return expires - r.forgetAfter - r.keys.Now
 }
@@ -238,7 +238,7 @@ func (r *itemBackoffRateLimiter[T]) Requeued() (keys iter.Seq2[T, int], complete
 	}), true
 }
 
-// delay returns the delay after so many failures before this one, of which the last had the delay last.
+// delay returns how long a key waits that has failed once more. The delay after its failures so far was last.
 func (r *itemBackoffRateLimiter[T]) delay(limits backoffRange, failures uint32, last time.Duration) time.Duration {
 	ceiling := limits.ceiling(failures, r.factor)
 	switch r.jitter {

@@ -42,7 +42,7 @@ type HistogramMetric interface {
 type MetricsProvider interface {
 	// NewDepthMetric makes the number of keys that are queued, or were added again while workers hold them.
 	NewDepthMetric(name string) GaugeMetric
-	// NewAddsMetric makes the number of adds, without those of keys that needed processing already.
+	// NewAddsMetric makes the number of adds but those of keys that needed processing already.
 	NewAddsMetric(name string) CounterMetric
 	// NewLatencyMetric makes the seconds from a key's first add until a worker gets it.
 	NewLatencyMetric(name string) HistogramMetric

@@ -28,7 +28,7 @@ type TypedInterface[T comparable] interface {
 	// Get blocks until a key is queued and hands it to the caller, who must call Done with it. After shutdown
 	// it hands out what is still queued, when limits let it go, and then returns shutdown = true.
 	Get() (item T, shutdown bool)
-	// Done says that the caller has finished with an item from Get. If it was added meanwhile, it is queued.
+	// Done says that the caller has finished with an item from Get. If it was added meanwhile, it is queued again.
 	Done(item T)
 	// ShutDown makes the queue ignore later adds, and wakes every Get. What is queued is still handed out. It
 	// ends a ShutDownWithDrain that is waiting.
@@ -45,7 +45,7 @@ type QueueConfig = TypedQueueConfig[any]
 
 // TypedQueueConfig configures [NewTypedWithConfig]. Its zero value is a FIFO queue without metrics.
 type TypedQueueConfig[T comparable] struct {
-	// Name is the queue's name in its metrics. Without one it has no metrics, and needs no clock.
+	// Name is the queue's name in its metrics. Without one it has none, and AddCause alone reads the clock.
 	Name string
 
 	// MetricsProvider makes the queue's metrics. Nil means the one of SetProvider.

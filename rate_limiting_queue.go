@@ -20,7 +20,7 @@ type TypedRateLimitingInterface[T comparable] interface {
 	// After shutdown it adds nothing.
 	AddRateLimited(item T)
 
-	// Forget makes the limiter forget item's failures, after a success or when it is given up. It is no Done.
+	// Forget makes the limiter forget item's failures, after a success or a last try. Done must be called, too.
 	Forget(item T)
 
 	// NumRequeues returns how many failures of item the limiter has counted since it was forgotten.

@@ -207,7 +207,7 @@ func (q *delayingType[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
 	return k, true
 }
 
-// snapshotWaiting returns what this layer knows of key. On its way to the queue below it counts as queued.
+// snapshotWaiting returns what this layer knows of key. One on its way to the queue below counts as queued.
 func (q *delayingType[T]) snapshotWaiting(key T) (k KeySnapshot[T], found bool) {
 	h := keytable.HashOf(key)
 	q.mu.Lock()

@@ -65,7 +65,7 @@ type SharedStats struct {
 	Unsent int
 	// Errors counts this process's attempts to reach the server that failed.
 	Errors uint64
-	// LostLeases counts keys whose lease was lost while a worker here held them, LostDones their Dones.
+	// LostLeases counts keys whose lease was lost while a worker here held them, LostDones their late Dones.
 	LostLeases, LostDones uint64
 	// CallDuration has the times of this process's calls of the server that succeeded, nil without metrics.
 	CallDuration *Histogram
@@ -92,7 +92,7 @@ type PriorityDepth struct{ Priority, Queued int }
 
 // Histogram counts times by their length. It is a copy and does not change.
 type Histogram struct {
-	// Bounds are the longest times that each bucket takes, in seconds, ascending. All callers share them.
+	// Bounds are the longest times that each bucket takes, in seconds, ascending. Do not change them.
 	Bounds []float64
 	// Counts are the numbers of times in each bucket alone and, last, of those above all bounds.
 	Counts []uint64
@@ -109,7 +109,7 @@ func (h *Histogram) Count() uint64 {
 	return n
 }
 
-// Plus returns the sum of two histograms, of which each may be nil; or h if their bounds differ.
+// Plus returns the sum of h and other. Either may be nil. If their bounds differ, it returns h.
 func (h *Histogram) Plus(other *Histogram) *Histogram {
 	if h == nil {
 		return other

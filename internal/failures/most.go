@@ -32,8 +32,8 @@ func List[T comparable, V any](t *keytable.Table[T, V], lock, unlock func(), cou
 	}
 }
 
-// Most returns up to limit of the keys of all lists, those that have failed most first. A key that is in two,
-// as two limiters have counted it, is listed once, with the larger number.
+// Most returns up to limit of the keys of all lists, those that have failed most first. A key that
+// stands in several is listed once, with the larger number.
 func Most[T comparable](limit int, lists ...iter.Seq2[T, int]) (most []Failing[T]) {
 	for _, list := range lists {
 		for key, n := range list {

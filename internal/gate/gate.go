@@ -51,7 +51,7 @@ func (g *Gate) unlockAndWake() {
 	wakeUps <- struct{}{}
 }
 
-// Watched reports whether anything sleeps or drains, for Wake or EndDrain. From here on the gate is locked.
+// Watched reports whether anything sleeps or drains. It and the methods below need the lock.
 func (g *Gate) Watched() bool { return g.sleeping > 0 || g.drain != nil }
 
 // Wake wakes a sleeping getter at Unlock, unless none sleeps or one is being woken already.
@@ -127,7 +127,7 @@ func (g *Gate) EndDrain(err error) {
 	}
 }
 
-// Wait waits until d has ended, and returns its error, or ctx.Err() if ctx is done first. Call it unlocked.
+// Wait waits until d has ended, and returns its error, or ctx.Err() if ctx is done first, without the lock.
 func (d *Drain) Wait(ctx context.Context) error {
 	select {
 	case <-d.ended:

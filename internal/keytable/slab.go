@@ -12,7 +12,7 @@ const (
 	// slabLen is the number of entries of a slab: small enough that a slab of usual keys is an
 	// allocation of a size class, large enough that a million keys have only 2,000 of them.
 	slabLen = 512
-	// firstSlabLen is what the first slab starts with, and grows from by copying: three keys pay for eight.
+	// firstSlabLen is what the first slab starts with. It grows by copying, so three keys do not pay for 512.
 	firstSlabLen = 8
 	// keptBytes is how much memory of empty slabs is kept for the next burst. One empty slab is kept even if it
 	// is larger, so that a key that comes and goes at the edge of a slab does not take a new one each time.
@@ -242,7 +242,7 @@ func (c *Column[V]) At(s Slot) *V {
 	return c.provide(s)
 }
 
-// Existing is At of a slot whose memory is there. The compiler inlines it.
+// Existing is At of a slot for which At was called since the last Release. The compiler inlines it.
 func (c *Column[V]) Existing(s Slot) *V { return &c.slabs[s/slabLen][s%slabLen] }
 
 // provide is At where there is no memory for s yet. As in a table, only the first slab starts small.

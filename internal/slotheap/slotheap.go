@@ -1,4 +1,4 @@
-// Package slotheap keeps slots of a [keytable.Table] in a heap, from which each can be taken out.
+// Package slotheap keeps slots of a [keytable.Table] in a heap: the least is on top, each can be taken out.
 package slotheap
 
 import (

@@ -93,7 +93,7 @@ func (c *Call[R]) MustBlock(t TB, what string) {
 	}
 }
 
-// MustReturn returns the result of the call. The bubble must not come to rest before.
+// MustReturn returns the result of the call. It fails the test if the bubble comes to rest before.
 func (c *Call[R]) MustReturn(t TB, what string) R {
 	t.Helper()
 	synctest.Wait()
