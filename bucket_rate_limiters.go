@@ -64,7 +64,7 @@ func (r *bucketRateLimiter[T]) Requeued() (iter.Seq2[T, int], bool) { return req
 
 // NewTypedItemBucketRateLimiter returns a limiter with a token bucket for each key, which has burst tokens at
 // first and never more, gets limit tokens a second, and may owe tokens. When takes one, and returns how long
-// it takes on c until that token is there. It is the generic cell rate algorithm (ITU-T I.371), with
+// it takes on c until that token is there, by the generic cell rate algorithm (ITU-T I.371): with
 //
 //	interval  1 s / limit, rounded to nanoseconds
 //	full      when the bucket will be full: at first, and after a while without calls, now
@@ -72,48 +72,52 @@ func (r *bucketRateLimiter[T]) Requeued() (iter.Seq2[T, int], bool) { return req
 // Each call adds interval to full, and returns max(0, full - burst · interval - now). A full bucket carries
 // no information, so it is dropped: by calls for any key.
 //
-// An infinite limit never delays, whatever burst is. If limit or burst is not positive, or limit is NaN, When
-// is math.MaxInt64.
+// An infinite limit never delays, whatever burst is. Otherwise a burst below 1 lets nothing through: When is
+// math.MaxInt64. A limit that is NaN or not positive gives each key its first burst tokens, and then nothing.
 //
 // NumRequeues returns 0, as a bucket does not count failures. Forget drops the bucket: the key's next one is
 // full. Nil for c means the real clock; it is read under the limiter's lock, and when it is set back, time
 // goes on from there. All methods may be called by many goroutines at once, and take logarithmic time and no
 // allocation once the table has its size. A key takes its own size, 36 bytes, and 11 to 22 in the index.
 func NewTypedItemBucketRateLimiter[T comparable](limit rate.Limit, burst int, c clock.PassiveClock) TypedRateLimiter[T] {
-	r := &itemBucketRateLimiter[T]{keys: expiring.New[T](c)}
-	r.keys.AdvanceLocked()
-	interval := math.Round(float64(time.Second) / float64(limit))
-	switch {
-	case limit >= rate.Inf:
-	case limit > 0 && burst > 0: // So it is not NaN.
-		r.interval = time.Duration(min(interval, float64(expiring.Horizon)))
-		r.room = time.Duration(min(interval*float64(burst), float64(expiring.Horizon)))
-	default:
-		r.constant = math.MaxInt64
+	interval := float64(expiring.Horizon)
+	if limit > 0 { // So it is not NaN.
+		interval = min(interval, math.Round(float64(time.Second)/float64(limit)))
 	}
+	room := min(interval*float64(burst), float64(expiring.Horizon))
+	r := &itemBucketRateLimiter[T]{time.Duration(interval), time.Duration(room), burst, expiring.New[T](c)}
+	r.keys.AdvanceLocked()
 	return r
 }
 
 type itemBucketRateLimiter[T comparable] struct {
 	interval, room time.Duration // room is burst intervals
-	constant       time.Duration // what When returns if interval is zero
+	burst          int
 
-	keys expiring.Keys[T] // A key expires when its bucket is full.
+	// keys expire when their buckets are full, and count the tokens that were taken before.
+	keys expiring.Keys[T]
 }
 
 func (r *itemBucketRateLimiter[T]) When(item T) time.Duration {
 	keytable.CheckKey(item)
-	if r.interval == 0 {
-		return r.constant
+	switch {
+	case r.interval == 0:
+		return 0
+	case r.burst < 1:
+		return expiring.Forever
 	}
 	h := keytable.HashOf(item)
 	r.keys.Mu.Lock()
 	defer r.keys.Mu.Unlock()
 	r.keys.TickLocked()
-	s, _, full := r.keys.FindOrInsertLocked(h, item)
+	s, v, full := r.keys.FindOrInsertLocked(h, item)
 	full = dueloop.AddSaturated(full, r.interval)
+	v.Count = min(v.Count+1, math.MaxInt32)
 	r.keys.SetLifeLocked(s, full-r.keys.Now)
-	if full == expiring.Forever {
+	switch {
+	case int(v.Count) <= r.burst:
+		return 0
+	case full == expiring.Forever:
 		return expiring.Forever
 	}
 	return max(0, full-r.room-r.keys.Now)

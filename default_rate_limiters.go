@@ -323,8 +323,7 @@ func requeuedOf[T comparable](limiters []TypedRateLimiter[T]) (keys iter.Seq2[T,
 	}, complete
 }
 
-// failureCounts counts failures by key, for the limiters that embed it. A key that was never counted, or was
-// forgotten, takes no memory.
+// failureCounts counts failures by key, for the limiters that embed it. Keys without any take no memory.
 type failureCounts[T comparable] struct {
 	// some reports whether keys is not empty. It is written under mu and read without, so that forgetting a key
 	// costs next to nothing while no key fails: a worker forgets each key.

@@ -275,9 +275,8 @@ func (q *delayingType[T]) logDropped(n int) {
 }
 
 func (q *delayingType[T]) Stats() Stats {
-	// A program may take a queue without keys as a sign that it is done. So a key that moves between the layers
-	// meanwhile must be counted, if need be twice: Waiting has all keys that have waited at any time until the
-	// queue below was read.
+	// A program may take a queue without keys for one that is done. So a key that moves meanwhile is counted,
+	// perhaps twice: Waiting has all keys that have waited at any time until the queue below was read.
 	waiting, arrivals := q.numWaiting()
 	st := q.Extended.Stats()
 	_, now := q.numWaiting()

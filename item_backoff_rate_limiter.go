@@ -125,8 +125,7 @@ const maxForgetAfter = expiring.Horizon / 4
 // NewTypedControllerRateLimiter returns a limiter with the numbers of [DefaultTypedControllerRateLimiter] (5
 // ms to 1000 s for each key; for all together 10 a second after a burst of 100) that counts a failure once
 // for each delay that was served, as [NewTypedItemBackoffRateLimiter] does. It mends a controller whose
-// failing keys are also brought by events, on any queue. Nil for c, which should be the queue's clock, means
-// the real one.
+// failing keys are also brought by events. c should be the queue's clock; nil means the real one.
 func NewTypedControllerRateLimiter[T comparable](c clock.PassiveClock) TypedRateLimiter[T] {
 	return NewTypedMaxOfRateLimiter(
 		NewTypedItemBackoffRateLimiter(BackoffConfig[T]{Clock: c}),

@@ -28,7 +28,7 @@ type TypedInterface[T comparable] interface {
 	// Get blocks until a key is queued and hands it to the caller, who must call Done with it. After shutdown
 	// it hands out what is still queued, when limits let it go, and then returns shutdown = true.
 	Get() (item T, shutdown bool)
-	// Done says that the caller has finished with an item from Get. If it was added meanwhile, it is queued again.
+	// Done ends the caller's work on an item from Get. One that was added meanwhile goes to the end of the line.
 	Done(item T)
 	// ShutDown makes the queue ignore later adds, and wakes every Get. What is queued is still handed out. It
 	// ends a ShutDownWithDrain that is waiting.

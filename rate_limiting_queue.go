@@ -112,8 +112,7 @@ func (q *rateLimitingType[T]) AddRateLimited(item T) {
 	q.delaying.AddAfter(item, q.rateLimiter.When(item))
 }
 
-// Fail counts a failure of key and adds it again after its delay, in logarithmic time: see
-// [ExtendedRateLimiting].
+// Fail counts a failure of key and adds it after its delay, in logarithmic time: see [ExtendedRateLimiting].
 func (q *rateLimitingType[T]) Fail(_ context.Context, key T, f Failure) (Retry, error) {
 	r := q.failures.Fail(key, failures.Failure(f), q.rateLimiter)
 	if r.GivenUp {
