@@ -53,7 +53,7 @@ func TestSelectedKeys(t *testing.T) {
 				defer mu.Unlock()
 				canceled[key] = true
 			case "held":
-				return worker.Hold("told so", time.Hour, func(func()) {})
+				return worker.Hold("the test ends", time.Hour, func(func()) {})
 			case "bad":
 				return worker.Terminal(errors.New("bad"))
 			case "fails":

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// maxSeen bounds the failing and given-up keys that are visited, each of which is remembered by its hash.
+	// maxSeen bounds the failing and given-up keys of a visit, which remembers the hash of each.
 	maxSeen = 1 << 20
 	// maxGivenUp is how many given-up keys a queue is asked for.
 	maxGivenUp = 10_000
@@ -193,7 +193,7 @@ func (r *reading) eachHeld(f func(worker.HeldKey[any]) bool) {
 }
 
 // offerFailures offers the given-up keys that the queue keeps, the keys that fail or were given up in the
-// pools, and then those of which only the limiter knows that they fail.
+// pools, and then those that only the limiter knows.
 func (v *visitor) offerFailures() {
 	v.seen, v.seed = make(map[uint64]struct{}), maphash.MakeSeed()
 	failing, givenUp := v.filter.state != stateGivenUp, v.filter.state != stateFailing

@@ -27,8 +27,8 @@ type planner struct {
 	m    *Member
 	self string
 	t    *table
-	// takers are the members that should have a share, and dead those whose slots may be given away. "" is
-	// one of the dead: nobody's slots.
+	// takers are the members that should have a share, and dead those whose slots may be given away. A slot
+	// without a holder has "", which is one of the dead.
 	takers, dead map[string]bool
 	// hashes are those of the table and of all takers.
 	hashes map[string]string

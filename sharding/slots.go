@@ -178,7 +178,7 @@ func (m *Member) Slots() []Slot {
 
 // changes are what must happen after mu is unlocked, because slots have changed.
 type changes struct {
-	// gained and stopEnded are slots of which the queues must hear.
+	// The queues must hear of the slots in gained and stopEnded.
 	gained, stopEnded []int
 	// ended are holdings that must end. stopping are holdings whose keys on hold must be released.
 	ended    []ending

@@ -313,7 +313,7 @@ func (p *player) wait(n int) {
 	}
 }
 
-// serve asserts that of the getters as many have returned as there are keys for them or, after shutdown, all.
+// serve asserts that a getter has returned for each key or, after shutdown, that all have returned.
 func (p *player) serve() {
 	waiting, want, keys := p.getters, "", []string{}
 	p.getters = nil

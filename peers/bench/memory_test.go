@@ -19,7 +19,7 @@ func inUse() float64 {
 }
 
 // atRest waits until the number of goroutines has been the same for a while, but no longer than some seconds:
-// those that have begun wait for something then, and those that were told to end are gone.
+// those that have begun wait for something then, and those that must end are gone.
 func atRest() {
 	const enough, most = 10, 5000
 	for same, looks, before := 0, 0, -1; same < enough && looks < most; looks++ {
