@@ -95,12 +95,10 @@ func (cc *callContext[T]) Value(key any) any {
 	if _, ok := key.(callKey); ok {
 		return cc
 	}
-	if own := cc.own.Load(); own != nil {
-		if value := own.Value(key); value != nil {
-			return value
-		}
+	if own := cc.own.Load(); own != nil && own != endedCtx { // That one has no values.
+		return own.Value(key)
 	}
-	return cc.tracked.base.Value(key) // endedCtx has no values.
+	return cc.tracked.base.Value(key)
 }
 
 // ifRunning runs f under the tracker's mu if the call is still running, and reports whether it is.
