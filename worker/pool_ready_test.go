@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,14 +48,15 @@ func TestReady(t *testing.T) {
 			inBubble(t, func(t *testing.T, q stringQueue) {
 				addAll(q, "a b")
 				var p *worker.Pool[string]
-				ready, calls := false, 0
+				ready := false
+				var calls atomic.Int32
 				c.o.Ready = func(ctx context.Context) error {
 					err := c.ready(ctx)
 					ready = err == nil
 					return err
 				}
 				p = worker.New(q, func(context.Context, string) error {
-					if calls++; !ready {
+					if calls.Add(1); !ready {
 						t.Error("a handler was called too early")
 					}
 					return nil
@@ -73,8 +75,8 @@ func TestReady(t *testing.T) {
 				if err := r.returned(); err != nil {
 					text = err.Error()
 				}
-				if text != c.failed || p.Left().String() != c.left || calls != c.calls {
-					t.Errorf("Run returned %q, left: %v, %d calls", text, p.Left(), calls)
+				if text != c.failed || p.Left().String() != c.left || int(calls.Load()) != c.calls {
+					t.Errorf("Run returned %q, left: %v, %d calls", text, p.Left(), calls.Load())
 				}
 				wantMatchedDones(t, q)
 			})
