@@ -192,3 +192,12 @@ func mapped[From, To any](all []From, to func(From) To) []To {
 	}
 	return results
 }
+
+// between returns how long it is from one time to the other, or nil if one is not known.
+func between(from, to time.Time) *seconds {
+	if from.IsZero() || to.IsZero() {
+		return nil
+	}
+	d := seconds(max(0, to.Sub(from)))
+	return &d
+}
