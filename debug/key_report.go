@@ -2,10 +2,6 @@ package debug
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/base64"
-	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
@@ -178,22 +174,6 @@ func (k *keyReport) addPool(s worker.KeySnapshot[any]) {
 			Causes: short(c.Causes, maxError), Error: short(c.Err, maxError), Stack: stackText(c.Stack),
 		})
 	}
-}
-
-// keyID distinguishes keys whose texts are alike. It is the same in each run of the program, except for
-// pointers.
-func keyID(key any) (id string) {
-	defer func() {
-		if recover() != nil { // See keyText.
-			id = fmt.Sprintf("%T", key)
-		}
-	}()
-	format := "%T %#v"
-	if reflect.ValueOf(key).Kind() == reflect.Pointer {
-		format = "%T %p"
-	}
-	sum := sha256.Sum256(fmt.Appendf(nil, format, key, key))
-	return base64.RawURLEncoding.EncodeToString(sum[:4]) // The text must fit, too.
 }
 
 // callReport is a call of a handler that has failed.
