@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -200,87 +198,12 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 	})
 }
 
-// SetWorkers changes how many handlers run at once. New workers start at once; surplus ones end at once if
-// they have no key, and otherwise when their handlers have returned. A surplus worker may still start a key
-// that it was getting when SetWorkers was called. With 0 the pool pauses: Run does not return, even if
-// somebody else shuts the queue down. SetWorkers may be called before Run, and replaces Options.Workers. It
-// returns an error if n is negative, and does nothing once Run has returned.
-func (p *Pool[T]) SetWorkers(n int) error {
-	if n < 0 {
-		return fmt.Errorf("worker: SetWorkers of a negative number: %d", n)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.target = n
-	if p.mu.getCtx == nil { // No worker was started yet.
-		return nil
-	}
-	p.growLocked()
-	if len(p.mu.workers) > n {
-		// This wakes all workers that wait for a key. Surplus ones leave in nextGet, and busy ones after
-		// their key.
-		p.mu.endGetCtx()
-		p.mu.getCtx, p.mu.endGetCtx = context.WithCancel(p.startCtx)
-	}
-	return nil
-}
-
-// growLocked starts workers until there are enough.
-func (p *Pool[T]) growLocked() {
-	for len(p.mu.workers) < p.mu.target && p.mu.phase < phaseFinishing {
-		w := &worker[T]{Tracked: &Tracked[T]{tracker: p.tracker, base: p.poolCtx}, getting: true}
-		p.mu.workers = append(p.mu.workers, w)
-		go p.work(w)
-	}
-}
-
-// leaveLocked takes w from the pool.
-func (p *Pool[T]) leaveLocked(w *worker[T]) {
-	i := slices.Index(p.mu.workers, w)
-	p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
-	p.mu.departed++
-	p.signal()
-}
-
 // locked runs f under mu.
 func (p *Pool[T]) locked(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f()
 }
-
-// catchPanic runs f, which calls foreign code other than the handler. If that panics, the pool ends.
-func (p *Pool[T]) catchPanic(f func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			p.panicked(v)
-		}
-	}()
-	f()
-}
-
-// onOwnGoroutine runs a hook that is called seldom on a goroutine of its own, and waits for it:
-// runtime.Goexit, as of t.FailNow, ends that goroutine alone.
-func onOwnGoroutine(catchPanic func(f func()), hook func()) {
-	returned := make(chan struct{})
-	go func() {
-		defer close(returned)
-		catchPanic(hook)
-	}()
-	<-returned
-}
-
-// panicked is called with what was recovered from foreign code other than the handler.
-func (p *Pool[T]) panicked(v any) {
-	if p.options.CrashOnPanic {
-		panic(v)
-	}
-	p.fail(newPanicError(v))
-}
-
-// newPanicError must be called while the deferred function that has recovered v is still running, by it or by
-// what it calls: until it returns, the stack shows the line that panicked.
-func newPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
 // announce shows the pool to the provider of metrics.
 func (p *Pool[T]) announce() {

@@ -270,11 +270,10 @@ func (p *Pool[T]) endHolds() (unfinished []T) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
-		_, changed := p.tracker.watchHolds()
 		select {
 		case <-ended:
 			return nil
-		case <-changed:
+		case <-p.tracker.nextHoldEnd():
 			timer.Reset(patience)
 		case <-timer.C:
 			for k := range p.tracker.eachHold(heldForReasons, heldEnded) {

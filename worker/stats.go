@@ -210,7 +210,7 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	all := &t.mu.records
 	s.Failing, s.GivenUpKeys, s.GivenUpUnlisted, s.Looping = all.numFailing, all.givenUpKeys.Len(), all.unlisted,
 		all.numLooping
-	s.Held, s.HeldToLimit = t.mu.holds.unfinished, t.mu.holds.toLimit
+	s.Held, s.HeldToLimit = t.mu.records.holds.unfinished, t.mu.records.holds.toLimit
 	s.Busy = len(t.mu.running)
 	for _, c := range t.mu.running {
 		running := max(0, now.Sub(c.shared.Started))

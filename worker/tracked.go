@@ -97,6 +97,17 @@ func (c *Tracked[T]) End(err error) Result[T] {
 	return c.result
 }
 
+// Held reports, after End, whether the key must be held. See [Tracked.Done].
+func (c *Tracked[T]) Held() bool { return len(c.shared.reasons) > 0 }
+
+// Done must be called after End and after the adds of the key, with a function that calls the queue's Done.
+// That is called once, on any goroutine: at once or, if the key is put on hold, when the hold ends. A release
+// ends it, its limit, [Tracker.Release], [Tracker.EndHolds], the end of the key's lease, and a
+// [workqueue.Leaser] that wants the key back.
+func (c *Tracked[T]) Done(done func()) {
+	c.doneOrHold(func(T) { done() })
+}
+
 // prepare finds out what is known of the key, and makes the handler's context.
 func (c *Tracked[T]) prepare(key T) {
 	t := c.tracker
@@ -200,18 +211,6 @@ func (c *Tracked[T]) readAnswer() {
 		} else {
 			c.callCtx.addHold(h)
 		}
-	}
-}
-
-// failWithPanic notes that the handler, or a method of its error, has panicked with v. It must be called by
-// the deferred function that has recovered v. With CrashOnPanic it panics again, to end the process. Before
-// that the call is not counted, and Done is not called, as in a program without this package.
-func (c *Tracked[T]) failWithPanic(v any) {
-	c.result.Err = newPanicError(v)
-	if t := c.tracker; t.options.CrashOnPanic {
-		c.crashing = true
-		t.logger.Error("The handler panicked", "key", c.result.Key, "panic", v)
-		panic(v) // The stack that the runtime prints is still that of the handler.
 	}
 }
 
