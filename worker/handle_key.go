@@ -34,7 +34,6 @@ func (p *Pool[T]) startCall(w *worker[T]) bool {
 	defer p.mu.Unlock()
 	w.getting = false
 	if w.leaseLost || !p.mayStartLocked() {
-		p.tracker.noteKey(w.Tracked) // Its Done may block.
 		return false
 	}
 	if len(p.mu.refused) > 0 { // The key has come after all, by an add from before the shutdown.
@@ -54,7 +53,7 @@ func (p *Pool[T]) giveBack(c *Tracked[T]) {
 		}
 	}()
 	causes := p.queue.Causes(key)
-	p.addAfter(c, 0)
+	p.addAfter(key, c.priority, 0)
 	added = true
 	// An add with a cause has priority 0, and the higher one counts.
 	if len(causes.Last) > 0 && c.priority >= 0 {
@@ -133,20 +132,20 @@ func (p *Pool[T]) listIfPanics(c *Tracked[T], list *[]T, step func()) {
 
 // addAgain adds the key for the time, and with the priority, that the handler has asked for.
 func (p *Pool[T]) addAgain(c *Tracked[T]) {
+	priority := c.priority
 	if c.answer.priority != nil {
-		c.priority = *c.answer.priority
+		priority = *c.answer.priority
 	}
-	p.listIfPanics(c, &p.mu.notStarted, func() { p.addAfter(c, c.answer.after) })
+	p.listIfPanics(c, &p.mu.notStarted, func() { p.addAfter(c.result.Key, priority, c.answer.after) })
 	if c.answer.after <= 0 && p.queue.ShuttingDown() {
 		p.locked(func() { p.mu.refused[c.result.Key] = struct{}{} })
 	}
 }
 
-// addAfter adds the key with its priority.
-func (p *Pool[T]) addAfter(c *Tracked[T], after time.Duration) {
+func (p *Pool[T]) addAfter(key T, priority int, after time.Duration) {
 	if p.tracker.priorities != nil {
-		p.tracker.priorities.AddWithPriority(c.result.Key, c.priority, after)
+		p.tracker.priorities.AddWithPriority(key, priority, after)
 	} else {
-		p.queue.AddAfter(c.result.Key, after)
+		p.queue.AddAfter(key, after)
 	}
 }

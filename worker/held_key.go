@@ -86,8 +86,8 @@ func (c *Tracked[T]) doneOrHold(done func(key T)) {
 	if c.crashing {
 		return
 	}
-	key, reasons := c.result.Key, c.shared.reasons
-	c.shared.reasons = nil
+	key, reasons := c.result.Key, c.reasons
+	c.reasons = nil
 	if len(reasons) == 0 {
 		done(key)
 		return

@@ -32,11 +32,8 @@ type Pool[T comparable] struct {
 	startGate     chan struct{} // has room for the worker that waits for StartLimit and then for a key
 	waitsForToken atomic.Bool   // It waits for StartLimit.
 
-	// prepareContexts sets these, before there are workers.
-
-	startCtx   context.Context // ends when no key may be started any more
-	poolCtx    context.Context // the parent of all calls' contexts: ends when Run stops waiting for handlers
-	endPoolCtx context.CancelCauseFunc
+	startCtx, poolCtx context.Context // Run sets them: see prepareContexts.
+	endPoolCtx        context.CancelCauseFunc
 
 	// mu is locked before the tracker's mu if both are needed. No foreign code runs under it, and no worker
 	// holds it while it waits for a key, handles one or calls Done. It also guards fields of the workers.
@@ -49,15 +46,15 @@ type Pool[T comparable] struct {
 		target   int
 		workers  []*worker[T]
 		departed uint64 // how many workers have left
-		// getCtx is the context of the workers' Gets. SetWorkers ends it to wake surplus workers; those that
-		// stay get a new one.
-		getCtx    context.Context
-		endGetCtx context.CancelFunc
-		// endStartCtx is called without mu, because it may call methods of Run's context.
-		endStartCtx context.CancelFunc
-		fatal       error
-		notStarted  []T // keys that were got too late to be started
-		notRetried  []T // keys that have failed, and then the queue or its limiter has panicked
+
+		getCtx      context.Context // nil before the first worker
+		endGetCtx   context.CancelFunc
+		endStartCtx context.CancelFunc // is called without mu: it may call methods of Run's context
+
+		fatal error
+		// What Left reports: keys that came too late to be started or whose add has panicked, and keys whose
+		// failure could not be counted because the queue or its limiter has panicked.
+		notStarted, notRetried []T
 		// refused are keys that handlers asked for again after the shutdown, in vain unless an earlier add
 		// still brings them.
 		refused map[T]struct{}
@@ -159,13 +156,19 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	return p.mu.fatal
 }
 
-// prepareContexts makes startCtx and poolCtx.
+// prepareContexts makes startCtx and poolCtx. All contexts of a pool are:
+//
+//	Run's context
+//	├─ readyCtx    of Options.Ready; ends with startCtx, too
+//	├─ startCtx    after its end no key is started; ends in phaseFinishing and, but for Drain All, with Run's
+//	│  └─ getCtx   of the workers' Gets; SetWorkers replaces it and ends the old one, to wake surplus workers
+//	└─ poolCtx     of the calls (see context.go); ends when Run stops waiting for handlers, not with Run's
 func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	values := context.WithoutCancel(ctx)
 	p.poolCtx, p.endPoolCtx = context.WithCancelCause(values)
 	startParent := ctx // With it no key is started once ctx has ended, not even after Stop(All).
 	if p.options.Drain == All {
-		startParent = values // The end of ctx must not stop the drain.
+		startParent = values
 	}
 	startCtx, end := context.WithCancel(startParent)
 	p.mu.Lock()
