@@ -13,12 +13,12 @@ import (
 //
 // Who reads and writes its fields:
 //
-//	tracker, base                              never change
-//	contexts, callState                        the goroutine that makes the calls, without a lock
+//	tracker, base         never change
+//	contexts, callState   the goroutine that makes the calls, without a lock, but for:
 //	result.Key, result.Started, attempt, priority, callCtx, ctx
-//	                                           prepare sets them before the call; while running is set, nobody
-//	                                           writes them, and others may read them under the tracker's mu
-//	from running on                            anyone under the tracker's mu; prepare sets since
+//	                      prepare sets them before the call. Nobody writes them while running is set, and
+//	                      then others may read them under the tracker's mu.
+//	from running on       anyone under the tracker's mu. (prepare sets since before the call.)
 type Tracked[T comparable] struct {
 	tracker  *Tracker[T]
 	base     context.Context  // the parent of the calls' contexts
