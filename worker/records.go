@@ -36,22 +36,22 @@ const (
 )
 
 // records has the records of all keys. The tracker's mu guards it.
-//
-// Invariants: failingKeys and givenUpKeys have the keys in that trouble whose errors are there, the last
-// failure last. unanswered has the keys with a since that no handler has put on hold, the oldest first. bytes
-// is the sum of the sizes of all errors.
 type records[T comparable] struct {
-	table                    keytable.Table[T, record[T]]
-	links                    keytable.Lists
+	table    keytable.Table[T, record[T]]
+	notEmpty atomic.Bool // whether table has a record; read without mu
+
+	// The keys in that trouble whose errors are there, the last failure last; bytes is the size of all errors.
 	failingKeys, givenUpKeys keytable.List
-	unanswered               slotheap.Heap
-	holds                    holds // of the keys on hold
+	links                    keytable.Lists // of these two lists
 	bytes                    int
 
-	notEmpty               atomic.Bool // whether table has a record; read without mu
-	numFailing, numLooping int         // keys that fail, and keys that were interrupted too often
-	maxGivenUp             int         // Options.KeepGivenUp
-	unlisted               uint64      // given-up keys whose records had to go
+	unanswered slotheap.Heap // keys with a since that no handler has put on hold, the oldest first
+	holds      holds         // of the keys with a hold
+
+	numFailing int    // keys that fail, whether or not their errors are there
+	numLooping int    // keys that were interrupted more than maxInterruptions times in a row
+	maxGivenUp int    // Options.KeepGivenUp
+	unlisted   uint64 // given-up keys whose records had to go
 }
 
 // The memory of errors is bounded by maxErrors failing keys, and by maxBytes for these and the given-up keys

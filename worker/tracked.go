@@ -8,10 +8,8 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// Tracked is a call of a handler in [Tracker]. A pool's worker uses one for all its calls, and takes the steps
-// of Begin and End itself, with others between: see handle_key.go.
-//
-// Who reads and writes its fields:
+// A pool's worker uses one Tracked for all its calls, and takes the steps of Begin and End itself, with
+// others between: see handle_key.go. Who reads and writes the fields:
 //
 //	tracker, base         never change
 //	contexts, callState   the goroutine that makes the calls, without a lock, but for:
@@ -19,6 +17,8 @@ import (
 //	                      prepare sets them before the call. Nobody writes them while running is set, and
 //	                      then others may read them under the tracker's mu.
 //	from running on       anyone under the tracker's mu. (prepare sets since before the call.)
+
+// Tracked is a call of a handler in [Tracker].
 type Tracked[T comparable] struct {
 	tracker  *Tracker[T]
 	base     context.Context  // the parent of the calls' contexts
