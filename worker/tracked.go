@@ -39,10 +39,9 @@ type Tracked[T comparable] struct {
 
 // callState is what the goroutine of a call knows.
 type callState[T comparable] struct {
-	result  Result[T] // what hooks see
-	attempt int       // result.Attempt before the call
-	// priority is that of the key in a PriorityQueue.
-	priority int
+	result   Result[T] // what hooks see
+	attempt  int       // what the handler sees; result.Attempt changes when a failure is counted
+	priority int       // of the key in a workqueue.Operable, when the call began
 	callCtx  *callContext[T]
 	ctx      context.Context    // callCtx, or made from it
 	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
@@ -114,8 +113,7 @@ func (c *Tracked[T]) Done(done func()) {
 // prepare finds out what is known of the key, and makes the handler's context.
 func (c *Tracked[T]) prepare(key T) {
 	t := c.tracker
-	// First: Done needs the key even if the queue panics below.
-	c.callState = callState[T]{result: Result[T]{Key: key}}
+	c.callState = callState[T]{result: Result[T]{Key: key}} // First: Done needs it if the queue panics below.
 	failed, _ := t.queue.Failures(key)
 	if t.priorities != nil {
 		c.priority = t.priorities.PriorityOf(key)
@@ -156,8 +154,7 @@ func (c *Tracked[T]) endCall() {
 func (c *Tracked[T]) decide() {
 	r := &c.result
 	r.Duration = c.tracker.options.Clock.Since(r.Started)
-	c.answer = answer{next: NextForget}
-	if r.Err != nil {
+	if r.Err != nil { // Otherwise the answer is NextForget.
 		c.readAnswer()
 	}
 	r.Next, r.After = c.answer.next, c.answer.after
