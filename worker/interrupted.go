@@ -52,10 +52,8 @@ func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) []*holdReason {
 		return nil
 	}
 	k.releasedAtOnce = true
-	t := k.tracker
-	rec := &t.mu.records.table.At(k.slot).Value
-	rec.changed = t.loop.Time(now).UnixNano()
-	n := t.mu.records.countInterruption(rec)
+	rs := &k.tracker.mu.records
+	n := rs.countInterruption(&rs.table.At(k.slot).Value)
 	if n <= maxInterruptions {
 		return nil
 	}

@@ -20,10 +20,9 @@ type record[T comparable] struct {
 	trouble       trouble
 	interruptions uint32 // calls in a row that were interrupted, or whose hold was released at once
 	// when the change began that no call has answered, zero if there is none or that is unknown
-	since   time.Time
-	changed int64     // when the record was last written, in nanoseconds since 1970
-	errors  *errorsOf // of a key that fails or was given up; nil if they had to go
-	hold    *held[T]  // nil unless the key is on hold, or its Done has not returned
+	since  time.Time
+	errors *errorsOf // of a key that fails or was given up; nil if they had to go
+	hold   *held[T]  // nil unless the key is on hold, or its Done has not returned
 }
 
 // trouble is what is wrong with a key.
@@ -100,7 +99,7 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	case r.Next == NextGiveUp:
 		rs.noteFailure(r.Key, givenUp, call, c.since)
 	default:
-		rs.noteNoAnswer(r.Key, c.since, r.Started.Add(r.Duration).UnixNano(), r.Next == NextInterrupted)
+		rs.noteNoAnswer(r.Key, c.since, r.Next == NextInterrupted)
 	}
 }
 
@@ -119,7 +118,6 @@ func (rs *records[T]) noteFailure(key T, to trouble, call FailedCall, since time
 	}
 	rs.clearTrouble(s, rec)
 	rec.trouble, rec.errors = to, before.plus(call)
-	rec.changed = rec.errors.time.UnixNano()
 	rs.bytes += rec.errors.size
 	if to == failing {
 		rs.numFailing++
@@ -170,7 +168,7 @@ func (rs *records[T]) makeRoom() {
 
 // noteNoAnswer notes a call that was neither a failure nor an answer, and when the change began that brought
 // the key.
-func (rs *records[T]) noteNoAnswer(key T, since time.Time, now int64, interrupted bool) {
+func (rs *records[T]) noteNoAnswer(key T, since time.Time, interrupted bool) {
 	s, rec := rs.find(key)
 	if rec == nil {
 		if since.IsZero() && !interrupted {
@@ -178,7 +176,7 @@ func (rs *records[T]) noteNoAnswer(key T, since time.Time, now int64, interrupte
 		}
 		s, rec = rs.findOrInsert(key)
 	}
-	if rec.changed = now; rec.trouble == givenUp {
+	if rec.trouble == givenUp {
 		rs.clearTrouble(s, rec)
 	}
 	rs.setSince(s, rec, since)

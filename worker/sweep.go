@@ -20,8 +20,8 @@ const (
 )
 
 // isOver asks the queue whether others have dealt with key. Then it counts no failures of a failing key, and
-// does not have any other key. Only a queue with priorities, or one that knows when keys were added,
-// certainly knows all its keys: over any other the record must be a minute old, too.
+// does not have any other key. Only a queue with priorities, or one that knows when keys were added, certainly
+// knows all its keys.
 func (t *Tracker[T]) isOver(key T, rec record[T]) bool {
 	if rec.trouble == failing {
 		n, _ := t.queue.Failures(key)
@@ -31,9 +31,8 @@ func (t *Tracker[T]) isOver(key T, rec record[T]) bool {
 	if rec.trouble == givenUp || rec.hold != nil || t.queue.ShuttingDown() {
 		return false
 	}
-	fresh := t.options.Clock.Now().UnixNano()-rec.changed < int64(sweepEvery)
 	_, found := t.queue.SnapshotKey(key)
-	return !found && (t.priorities != nil || !rec.since.IsZero() || !fresh)
+	return !found && (t.priorities != nil || !rec.since.IsZero())
 }
 
 // endIfOver ends the record of key if others have dealt with the key, and reports whether it did. It does not
