@@ -15,10 +15,12 @@ import (
 var luaFiles embed.FS
 
 var (
-	batchSource      = lua("batch", "states", "notes", "keys", "failures", "operations", "reclaim", "handout", "reply")
-	batchScript      = redis.NewScript(batchSource)
-	readScript       = redis.NewScript(lua("read"))
-	purgeScript      = redis.NewScript(lua("purge"))
+	batchSource = lua("batch", "states", "notes", "keys", "failures", "operations",
+		"reclaim", "handout", "reply")
+	batchScript = redis.NewScript(batchSource)
+	readScript  = redis.NewScript(lua("read"))
+	purgeScript = redis.NewScript(lua("purge"))
+
 	replicatedSource = lua("replicated")
 )
 
