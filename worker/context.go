@@ -106,7 +106,7 @@ func (cc *callContext[T]) ifRunning(f func(c *Tracked[T])) (running bool) {
 	t := cc.tracked.tracker
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if running = cc.tracked.shared.callCtx == cc; running {
+	if running = cc.tracked.running == cc; running {
 		f(cc.tracked)
 	}
 	return running
@@ -133,8 +133,8 @@ func (t *Tracker[T]) Cancel(key T) bool {
 		t.mu.Unlock()
 		return false
 	}
-	c.shared.Canceled = true
-	callCtx := c.shared.callCtx
+	c.canceled = true
+	callCtx := c.running
 	t.mu.Unlock()
 	callCtx.ensureOwn().cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
 	return true

@@ -44,7 +44,7 @@ func (t *Tracker[T]) forgetInterruptions(key T) {
 // its place in a group with a Limit.
 func (c *Tracked[T]) pauseIfLooping() {
 	if n := c.tracker.interruptions(c.result.Key); n > maxInterruptions && !c.tracker.queue.ShuttingDown() {
-		c.shared.reasons = append(c.shared.reasons, pauseAfter("it was interrupted", n))
+		c.reasons = append(c.reasons, pauseAfter("it was interrupted", n))
 	}
 }
 

@@ -139,7 +139,7 @@ func (t *Tracker[T]) runningKeys(limit int) []RunningKey[T] {
 	keys := []RunningKey[T]{}
 	t.mu.Lock()
 	for _, c := range t.mu.running {
-		keys = append(keys, c.shared.RunningKey)
+		keys = append(keys, c.runningKeyLocked())
 	}
 	t.mu.Unlock()
 	now := t.options.Clock.Now() // After the keys were read: none of them has started since.

@@ -210,12 +210,12 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	all := &t.mu.records
 	s.Failing, s.GivenUpKeys, s.GivenUpUnlisted, s.Looping = all.numFailing, all.givenUpKeys.Len(), all.unlisted,
 		all.numLooping
-	s.Held, s.HeldToLimit = t.mu.holds.unfinished, t.mu.holds.toLimit
+	s.Held, s.HeldToLimit = t.mu.records.holds.unfinished, t.mu.records.holds.toLimit
 	s.Busy = len(t.mu.running)
 	for _, c := range t.mu.running {
-		running := max(0, now.Sub(c.shared.Started))
+		running := max(0, now.Sub(c.result.Started))
 		s.LongestRunning, s.UnfinishedWork = max(s.LongestRunning, running), s.UnfinishedWork+running
-		if c.shared.Stuck {
+		if c.stuck {
 			s.Stuck++
 		}
 	}

@@ -64,7 +64,7 @@ type Tracker[T comparable] struct {
 	// mu is held for moments only, and never while foreign code runs.
 	mu struct {
 		sync.Mutex
-		// running are the running calls. mu also guards the fields of each Tracked from shared on.
+		// running are the running calls. mu also guards fields of each Tracked.
 		running []*Tracked[T]
 		records records[T]
 		holds   holds
@@ -129,24 +129,21 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 
 // addRunning makes c one of the running calls. From here on others see it.
 func (t *Tracker[T]) addRunning(c *Tracked[T]) {
-	r := &c.result
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c.shared.RunningKey = RunningKey[T]{Key: r.Key, Attempt: r.Attempt, Started: r.Started}
-	c.shared.priority = c.priority
-	if _, rec := t.mu.records.find(r.Key); rec != nil && !rec.since.IsZero() && !c.since.IsZero() {
+	c.stuck, c.canceled, c.stack = false, false, ""
+	if _, rec := t.mu.records.find(c.result.Key); rec != nil && !rec.since.IsZero() && !c.since.IsZero() {
 		c.since = rec.since // The change goes on that earlier calls did not answer.
 	}
 	c.place = len(t.mu.running)
 	t.mu.running = append(t.mu.running, c)
-	c.shared.callCtx = c.callCtx // Last: it marks the call as running.
+	c.running = c.callCtx
 }
 
-// noteKey notes the key of c, whose call does not begin.
-func (t *Tracker[T]) noteKey(c *Tracked[T]) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c.shared.RunningKey = RunningKey[T]{Key: c.result.Key}
+// runningKeyLocked describes a running call, without its Duration.
+func (c *Tracked[T]) runningKeyLocked() RunningKey[T] {
+	return RunningKey[T]{Key: c.result.Key, Attempt: c.attempt, Started: c.result.Started, Stuck: c.stuck,
+		Canceled: c.canceled, Stack: c.stack}
 }
 
 // removeRunningLocked removes c from running, where the last one takes its place.
@@ -156,7 +153,7 @@ func (t *Tracker[T]) removeRunningLocked(c *Tracked[T]) {
 	t.mu.running[c.place], last.place = last, c.place
 	t.mu.running[end] = nil
 	t.mu.running = t.mu.running[:end]
-	c.shared.callCtx = nil
+	c.running = nil
 	if end == 0 && t.mu.endWatch != nil {
 		t.mu.endWatch()
 		t.mu.endWatch = nil
@@ -166,7 +163,7 @@ func (t *Tracker[T]) removeRunningLocked(c *Tracked[T]) {
 // findRunningLocked returns the running call of key, or nil.
 func (t *Tracker[T]) findRunningLocked(key T) *Tracked[T] {
 	for _, c := range t.mu.running {
-		if c.shared.Key == key {
+		if c.result.Key == key {
 			return c
 		}
 	}
