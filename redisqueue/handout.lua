@@ -2,9 +2,10 @@
 
 -- The start limit is a token bucket. startsAt is when the bucket is full again. So tokens are there for startBurst hand-outs, less those
 -- in the time until then.
-local startRate, startBurst, startsAt = setting('startrate'), setting('startburst'), math.max(meta.startsAt, now)
+local startsAt, startRate, startBurst = math.max(meta.startsAt, now), 0, 0
 local interval, allowed = 0, math.huge -- time for one token; how many hand-outs the limit allows now
-if startRate > 0 then
+if not find(SETTINGS, ' startrate=0 ', 1, true) then -- setting would take longer.
+	startRate, startBurst = setting('startrate'), setting('startburst')
 	interval = 1000000 / startRate
 	allowed = math.max(0, math.floor(startBurst - (startsAt - now) / interval + 1e-6))
 end
@@ -32,11 +33,11 @@ local function handOut(key)
 		usedNotes[#usedNotes + 1], usedNotes[#usedNotes + 2] = NEXT_CAUSES .. key, NEXT_PRIORITY .. key
 	end
 	fence = fence + 1
-	local added = states[key] -- It is queued, so its state is only that.
-	local result = 'k' .. #key .. ' ' .. digits(fence) .. ' ' .. added .. ' ' .. whole(failures) .. ' ' .. whole(delay) .. ' ' ..
+	local itsFence, added = digits(fence), states[key] -- The state of a queued key is when it was added.
+	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. added .. ' ' .. whole(failures) .. ' ' .. whole(delay) .. ' ' ..
 		priority .. ' ' .. #causes .. ' ' .. key .. causes
 	results[#results + 1] = result
-	setState(key, 'p' .. session .. digits(fence))
+	setState(key, 'p' .. session .. itsFence)
 	handedOut = handedOut + 1
 	bytes = bytes + #result
 	newlyHeld[#newlyHeld + 1], newlyHeld[#newlyHeld + 2] = '0', session .. key

@@ -25,7 +25,7 @@ local codes, keys, arguments, details = {}, {}, {}, {}
 for i = 1, opCount do
 	local op = ARGV[FIRST_OP - 1 + i]
 	local code, key = sub(op, 1, 1), sub(op, 2)
-	if find(code, '%u') then
+	if byte(code) < 97 then -- a capital letter
 		arguments[i], key = sub(key, 1, 16), sub(key, 17)
 	end
 	if code == ADD_WHY or code == ADD_PRIORITY or code == FAIL then
