@@ -9,13 +9,12 @@ import (
 
 // The contexts of a call, each made from the one above:
 //
-//	Run's context         gives only its values; when it ends, Run begins to end
-//	the pool's context    ends when Run stops waiting for handlers
-//	callContext           ends with the call, and by Cancel
-//	HandlerTimeout        if there is one
-//	the key's lease       if the queue is a workqueue.Leaser
+//	base              the pool's poolCtx (see prepareContexts), or what Tracker.Begin gets
+//	callContext       ends with the call, and by Cancel
+//	HandlerTimeout    if there is one
+//	the key's lease   if the queue is a workqueue.Leaser
 //	-- the handler gets the context made so far --
-//	UntilAdded            also ends when the key is added again
+//	UntilAdded        also ends when the key is added again
 
 // A handler's context ends with its call, and with Run if the handler has not returned by then. If Run ends
 // it, its [context.Cause] is ErrDrainTimeout, ErrStopped or, if Run's context has ended and Options.Drain is
@@ -41,7 +40,7 @@ type callContext[T comparable] struct {
 	own atomic.Pointer[ownContext]
 }
 
-// ownContext is a standard context of one call.
+// ownContext is the standard context of one call, and what UntilAdded has made from it.
 type ownContext struct {
 	context.Context
 	cancel     context.CancelCauseFunc

@@ -7,7 +7,8 @@ import (
 )
 
 // This file follows a key from top to bottom: handleKey begins its call, and calls Done last; callHandler
-// calls the handler; settle decides by its answer what becomes of the key, and does that.
+// calls the handler; settle decides by its answer what becomes of the key, and does that. The steps that
+// pools and Trackers have in common are in tracked.go.
 
 // handleKey does everything with a key that a worker has got. Done comes last, exactly once whatever panics
 // or ends the goroutine before.
@@ -43,18 +44,18 @@ func (p *Pool[T]) startCall(w *worker[T]) bool {
 	return true
 }
 
-// giveBack adds a key that was not started to the queue again. It reports the key if somebody has shut the
-// queue down, or the add panics.
+// giveBack adds a key that was not started to the queue again, with its causes. It puts the key on the list
+// of Left if somebody has shut the queue down, or the add panics.
 func (p *Pool[T]) giveBack(c *Tracked[T]) {
-	key, added := c.result.Key, false
-	defer func() {
-		if !added || p.queue.ShuttingDown() {
-			p.noteNotStarted(key)
-		}
-	}()
-	causes := p.queue.Causes(key)
-	p.addAfter(key, c.priority, 0)
-	added = true
+	key := c.result.Key
+	var causes workqueue.Causes
+	p.listIfPanics(c, &p.mu.notStarted, func() {
+		causes = p.queue.Causes(key)
+		p.addAfter(key, c.priority, 0)
+	})
+	if p.queue.ShuttingDown() {
+		p.noteNotStarted(key)
+	}
 	// An add with a cause has priority 0, and the higher one counts.
 	if len(causes.Last) > 0 && c.priority >= 0 {
 		// The queue takes Causes.First from the first cause that it gets. So it gets the oldest cause twice:
@@ -99,7 +100,8 @@ func (p *Pool[T]) callHandler(c *Tracked[T]) {
 func (p *Pool[T]) settle(c *Tracked[T]) {
 	r := &c.result
 	p.listIfPanics(c, &p.mu.notRetried, c.decide) // For a failure this calls the queue's Fail.
-	if p.tracker.recordOutcome(c); p.tracker.mu.records.notEmpty.Load() {
+	p.tracker.recordOutcome(c)
+	if p.tracker.mu.records.notEmpty.Load() {
 		p.signal() // Run sweeps only while there are records.
 	}
 	switch r.Next {

@@ -12,7 +12,7 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// This file has the way of one key on hold; all_holds.go is about all of them.
+// This file follows one key on hold; all_holds.go is about all of them.
 //
 // A key on hold has been handled, but the queue's Done is called only when the hold ends. Until then any
 // queue merges what is added, and does not hand the key out. A handler that returns Hold wants its key again,
@@ -101,13 +101,11 @@ func (c *Tracked[T]) doneOrHold(done func(key T)) {
 		return
 	}
 	k.endWithLease()
-	// A release before this line only marks its reason; recheckReasons below notices. So the lease begins before
-	// Done can be called.
-	released := k.recheckReasons
-	for _, reason := range reasons {
+	released := k.endIfReleased
+	for _, reason := range reasons { // From here on a release ends the hold.
 		reason.released.CompareAndSwap(nil, &released)
 	}
-	k.recheckReasons() // For reasons that were released before.
+	k.endIfReleased() // Releases before that have only marked their reasons.
 	if t.comesNoMore(key) {
 		k.end()
 	}
@@ -168,9 +166,9 @@ func (t *Tracker[T]) comesNoMore(key T) bool {
 	return found && !k.Again
 }
 
-// recheckReasons ends the hold, or makes it a pause, if its last reason was released. Until then the limits
-// of the open reasons count.
-func (k *held[T]) recheckReasons() {
+// endIfReleased ends the hold, or makes it a pause, if its last reason was released. Until then the limits of
+// the open reasons count.
+func (k *held[T]) endIfReleased() {
 	t := k.tracker
 	now, shutDown := t.loop.Now(), t.queue.ShuttingDown() // Not under mu: foreign code.
 	ends := false

@@ -110,9 +110,7 @@ func (p *Pool[T]) claimRun() error {
 		errs = append(errs, errors.New("worker: Run was called before on this pool"))
 	}
 	err := errors.Join(errs...)
-	if err == nil {
-		p.mu.runCalled = true
-	}
+	p.mu.runCalled = p.mu.runCalled || err == nil
 	return err
 }
 
@@ -171,13 +169,8 @@ func (p *Pool[T]) prepareContexts(ctx context.Context) {
 		startParent = values
 	}
 	startCtx, end := context.WithCancel(startParent)
-	p.mu.Lock()
-	p.startCtx, p.mu.endStartCtx = startCtx, end
-	stopped := p.mu.phase >= phaseFinishing
-	p.mu.Unlock()
-	if stopped {
-		end()
-	}
+	p.locked(func() { p.startCtx, p.mu.endStartCtx = startCtx, end })
+	p.moveOn(phaseWorking) // If Stop was called before Run, this ends startCtx.
 }
 
 // awaitReady calls Options.Ready, with a context that ends with ctx or startCtx.
@@ -188,17 +181,15 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 	readyCtx, end := context.WithCancel(ctx)
 	defer end()
 	defer context.AfterFunc(p.startCtx, end)()
-	p.catchPanic(func() {
-		err := ErrGoexit
-		onOwnGoroutine(p.catchPanic, func() { err = p.options.Ready(readyCtx) })
-		switch {
-		case err == nil:
-		case readyCtx.Err() != nil: // Ready was cut short, so no key may be started.
-			p.Stop(Running)
-		default:
-			p.fail(fmt.Errorf("worker: Options.Ready: %w", err))
-		}
-	})
+	err := ErrGoexit
+	onOwnGoroutine(p.catchPanic, func() { err = p.options.Ready(readyCtx) })
+	switch {
+	case err == nil:
+	case readyCtx.Err() != nil: // Ready was cut short, so no key may be started.
+		p.Stop(Running)
+	default:
+		p.fail(fmt.Errorf("worker: Options.Ready: %w", err))
+	}
 }
 
 // locked runs f under mu.

@@ -20,10 +20,9 @@ type record[T comparable] struct {
 	trouble       trouble
 	interruptions uint32 // calls in a row that were interrupted, or whose hold was released at once
 	// when the change began that no call has answered, zero if there is none or that is unknown
-	since   time.Time
-	changed int64     // when the record was last written, in nanoseconds since 1970
-	errors  *errorsOf // of a key that fails or was given up; nil if they had to go
-	hold    *held[T]  // nil unless the key is on hold, or its Done has not returned
+	since  time.Time
+	errors *errorsOf // of a key that fails or was given up; nil if they had to go
+	hold   *held[T]  // nil unless the key is on hold, or its Done has not returned
 }
 
 // trouble is what is wrong with a key.
@@ -36,22 +35,22 @@ const (
 )
 
 // records has the records of all keys. The tracker's mu guards it.
-//
-// Invariants: failingKeys and givenUpKeys have the keys in that trouble whose errors are there, the last
-// failure last. unanswered has the keys with a since that no handler has put on hold, the oldest first. bytes
-// is the sum of the sizes of all errors.
 type records[T comparable] struct {
-	table                    keytable.Table[T, record[T]]
-	links                    keytable.Lists
+	table    keytable.Table[T, record[T]]
+	notEmpty atomic.Bool // whether table has a record; read without mu
+
+	// The keys in that trouble whose errors are there, the last failure last; bytes is the size of all errors.
 	failingKeys, givenUpKeys keytable.List
-	unanswered               slotheap.Heap
-	holds                    holds // of the keys on hold
+	links                    keytable.Lists // of these two lists
 	bytes                    int
 
-	notEmpty               atomic.Bool // whether table has a record; read without mu
-	numFailing, numLooping int         // keys that fail, and keys that were interrupted too often
-	maxGivenUp             int         // Options.KeepGivenUp
-	unlisted               uint64      // given-up keys whose records had to go
+	unanswered slotheap.Heap // keys with a since that no handler has put on hold, the oldest first
+	holds      holds         // of the keys with a hold
+
+	numFailing int    // keys that fail, whether or not their errors are there
+	numLooping int    // keys that were interrupted more than maxInterruptions times in a row
+	maxGivenUp int    // Options.KeepGivenUp
+	unlisted   uint64 // given-up keys whose records had to go
 }
 
 // The memory of errors is bounded by maxErrors failing keys, and by maxBytes for these and the given-up keys
@@ -100,7 +99,7 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	case r.Next == NextGiveUp:
 		rs.noteFailure(r.Key, givenUp, call, c.since)
 	default:
-		rs.noteNoAnswer(r.Key, c.since, r.Started.Add(r.Duration).UnixNano(), r.Next == NextInterrupted)
+		rs.noteNoAnswer(r.Key, c.since, r.Next == NextInterrupted)
 	}
 }
 
@@ -119,7 +118,6 @@ func (rs *records[T]) noteFailure(key T, to trouble, call FailedCall, since time
 	}
 	rs.clearTrouble(s, rec)
 	rec.trouble, rec.errors = to, before.plus(call)
-	rec.changed = rec.errors.time.UnixNano()
 	rs.bytes += rec.errors.size
 	if to == failing {
 		rs.numFailing++
@@ -170,7 +168,7 @@ func (rs *records[T]) makeRoom() {
 
 // noteNoAnswer notes a call that was neither a failure nor an answer, and when the change began that brought
 // the key.
-func (rs *records[T]) noteNoAnswer(key T, since time.Time, now int64, interrupted bool) {
+func (rs *records[T]) noteNoAnswer(key T, since time.Time, interrupted bool) {
 	s, rec := rs.find(key)
 	if rec == nil {
 		if since.IsZero() && !interrupted {
@@ -178,7 +176,7 @@ func (rs *records[T]) noteNoAnswer(key T, since time.Time, now int64, interrupte
 		}
 		s, rec = rs.findOrInsert(key)
 	}
-	if rec.changed = now; rec.trouble == givenUp {
+	if rec.trouble == givenUp {
 		rs.clearTrouble(s, rec)
 	}
 	rs.setSince(s, rec, since)

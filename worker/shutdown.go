@@ -20,13 +20,13 @@ func (p *Pool[T]) Stop(drain Drain) {
 	}
 }
 
-// moveOn moves the pool on to a phase, unless it has come further.
+// moveOn moves the pool on to a phase, unless it has come further, and ends startCtx when that is due.
 func (p *Pool[T]) moveOn(to phase) {
 	p.mu.Lock()
 	p.moveOnLocked(to)
-	endStartCtx := p.mu.endStartCtx
+	reached, endStartCtx := p.mu.phase, p.mu.endStartCtx
 	p.mu.Unlock()
-	if to >= phaseFinishing && endStartCtx != nil {
+	if reached >= phaseFinishing && endStartCtx != nil {
 		endStartCtx()
 	}
 }
@@ -112,9 +112,8 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 	}
 }
 
-// patience bounds each wait for the queue at the end of Run, on the real clock: for its Dones, for what it
-// says about failing keys, and, when it is shut down, for each further key that it hands out. (Run also waits
-// until the queue has answered a sweep that goes on.)
+// patience bounds each wait for the queue at the end of Run, on the real clock: for its Dones, and for what it
+// says about failing keys. (Run also waits until the queue has answered a sweep that goes on.)
 const patience = 100 * time.Millisecond
 
 // shutDownQueue shuts the queue down, which drops the keys that wait. The sweep comes first, because after
@@ -143,22 +142,20 @@ func (p *Pool[T]) endHandlers(cause error) {
 // awaitNoWorker waits until condition is true of no worker, or for timeout. Both mus are held while condition
 // runs.
 func (p *Pool[T]) awaitNoWorker(condition func(w *worker[T]) bool, timeout <-chan time.Time) {
-	for p.anyWorker(condition) {
+	anyWorker := func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.tracker.mu.Lock()
+		defer p.tracker.mu.Unlock()
+		return slices.ContainsFunc(p.mu.workers, condition)
+	}
+	for anyWorker() {
 		select {
 		case <-p.changed:
 		case <-timeout:
 			return
 		}
 	}
-}
-
-// anyWorker reports whether condition is true of a worker.
-func (p *Pool[T]) anyWorker(condition func(w *worker[T]) bool) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.tracker.mu.Lock()
-	defer p.tracker.mu.Unlock()
-	return slices.ContainsFunc(p.mu.workers, condition)
 }
 
 // endQueue ends the holds, shuts the queue down and drops its keys unless it is to be kept, and reports what

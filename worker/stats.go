@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -99,12 +100,7 @@ type Stats struct {
 // set if both pools have ended; ListedAt is the older one. So the zero Stats changes nothing but Ended, which
 // it clears. Neither s nor t is changed.
 func (s Stats) Plus(t Stats) Stats {
-	if s.Name == "" {
-		s.Name = t.Name
-	}
-	if s.Queue == "" {
-		s.Queue = t.Queue
-	}
+	s.Name, s.Queue = cmp.Or(s.Name, t.Name), cmp.Or(s.Queue, t.Queue)
 	s.Wanted += t.Wanted
 	s.Living += t.Living
 	s.Busy += t.Busy

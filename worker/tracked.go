@@ -8,10 +8,8 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// Tracked is a call of a handler in [Tracker]. A pool's worker uses one for all its calls, and takes the steps
-// of Begin and End itself, with others between: see handle_key.go.
-//
-// Who reads and writes its fields:
+// A pool's worker uses one Tracked for all its calls, and takes the steps of Begin and End itself, with
+// others between: see handle_key.go. Who reads and writes the fields:
 //
 //	tracker, base         never change
 //	contexts, callState   the goroutine that makes the calls, without a lock, but for:
@@ -19,6 +17,8 @@ import (
 //	                      prepare sets them before the call. Nobody writes them while running is set, and
 //	                      then others may read them under the tracker's mu.
 //	from running on       anyone under the tracker's mu. (prepare sets since before the call.)
+
+// Tracked is a call of a handler in [Tracker].
 type Tracked[T comparable] struct {
 	tracker  *Tracker[T]
 	base     context.Context  // the parent of the calls' contexts
@@ -39,10 +39,9 @@ type Tracked[T comparable] struct {
 
 // callState is what the goroutine of a call knows.
 type callState[T comparable] struct {
-	result  Result[T] // what hooks see
-	attempt int       // result.Attempt before the call
-	// priority is that of the key in a PriorityQueue.
-	priority int
+	result   Result[T] // what hooks see
+	attempt  int       // what the handler sees; result.Attempt changes when a failure is counted
+	priority int       // of the key in a workqueue.Operable, when the call began
 	callCtx  *callContext[T]
 	ctx      context.Context    // callCtx, or made from it
 	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
@@ -114,8 +113,7 @@ func (c *Tracked[T]) Done(done func()) {
 // prepare finds out what is known of the key, and makes the handler's context.
 func (c *Tracked[T]) prepare(key T) {
 	t := c.tracker
-	// First: Done needs the key even if the queue panics below.
-	c.callState = callState[T]{result: Result[T]{Key: key}}
+	c.callState = callState[T]{result: Result[T]{Key: key}} // First: Done needs it if the queue panics below.
 	failed, _ := t.queue.Failures(key)
 	if t.priorities != nil {
 		c.priority = t.priorities.PriorityOf(key)
@@ -156,8 +154,7 @@ func (c *Tracked[T]) endCall() {
 func (c *Tracked[T]) decide() {
 	r := &c.result
 	r.Duration = c.tracker.options.Clock.Since(r.Started)
-	c.answer = answer{next: NextForget}
-	if r.Err != nil {
+	if r.Err != nil { // Otherwise the answer is NextForget.
 		c.readAnswer()
 	}
 	r.Next, r.After = c.answer.next, c.answer.after
