@@ -48,7 +48,7 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 	if guess.Same {
 		guess.Attempt = max(failures, 1)
 	}
-	guess.GivenUp = f.Terminal || !guess.Same && f.MaxRetries != 0 && guess.Attempt > f.MaxRetries
+	guess.GivenUp = f.Terminal || f.MaxRetries != 0 && guess.Attempt > f.MaxRetries
 	same, limiter := false, q.config.RateLimiter
 	var delay time.Duration
 	switch {

@@ -89,7 +89,7 @@ local function fail(key, details)
 	local same = left > 0 or find(flags, 's', 1, true)
 	local attempt = same and math.max(failures, 1) or failures + 1
 	maxRetries = tonumber(maxRetries)
-	if find(flags, 't', 1, true) or not same and maxRetries ~= 0 and attempt > maxRetries then
+	if find(flags, 't', 1, true) or maxRetries ~= 0 and attempt > maxRetries then
 		giveUp(key, whole(attempt) .. ' ' .. reason)
 		forgetFailures(key)
 		return attempt, 0, same and 'sg' or 'g'
