@@ -21,7 +21,6 @@ type holds struct {
 	changed    chan struct{} // is closed when finished grows; nil if nothing waits for that
 	noPauses   bool          // by endPauses: no key pauses any more
 	closed     bool          // by EndHolds: no key is put on hold any more
-	toLimit    uint64        // holds that have come to their limit
 }
 
 // unlockHolds unlocks mu after holds have changed. It wakes the loop if a limit comes earlier now. The loop
@@ -63,7 +62,7 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 		}
 		k.endLocked()
 	}
-	t.mu.records.holds.toLimit += uint64(len(reports))
+	t.mu.counted.HeldToLimit += uint64(len(reports))
 	until, ok = t.loop.PlanLocked(now, t.firstLimitLocked())
 	t.mu.Unlock()
 	for _, k := range due {

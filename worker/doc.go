@@ -100,8 +100,8 @@
 //	resourceVersion is the same: the informer has listed the object again      is quiet
 //	another object, for which the handler waits, has a new status              is quiet: the wait sees it
 //
-// Programs examples/rollout (client-go's informers) and examples/manager (controller-runtime, whose WithCauses
-// decides by this table) have it all. A handler that changes the spec itself does so before it waits.
+// Programs examples/rollout (client-go's informers) and examples/manager (controller-runtime, whose
+// WithCauses decides by this table) have it all. A handler that changes the spec does so before it waits.
 //
 // # On hold
 //

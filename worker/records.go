@@ -39,10 +39,10 @@ type records[T comparable] struct {
 	table    keytable.Table[T, record[T]]
 	notEmpty atomic.Bool // whether table has a record; read without mu
 
-	// The keys in that trouble whose errors are there, the last failure last; bytes is the size of all errors.
-	failingKeys, givenUpKeys keytable.List
-	links                    keytable.Lists // of these two lists
-	bytes                    int
+	// inTrouble has for each trouble the keys whose errors are there, the last failure last.
+	inTrouble [givenUp + 1]keytable.List
+	links     keytable.Lists // of these lists
+	bytes     int            // the size of all errors
 
 	unanswered slotheap.Heap // keys with a since that no handler has put on hold, the oldest first
 	holds      holds         // of the keys with a hold
@@ -119,11 +119,9 @@ func (rs *records[T]) noteFailure(key T, to trouble, call FailedCall, since time
 	rs.clearTrouble(s, rec)
 	rec.trouble, rec.errors = to, before.plus(call)
 	rs.bytes += rec.errors.size
+	rs.links.Append(&rs.inTrouble[to], s)
 	if to == failing {
 		rs.numFailing++
-		rs.links.Append(&rs.failingKeys, s)
-	} else {
-		rs.links.Append(&rs.givenUpKeys, s)
 	}
 	rs.makeRoom()
 }
@@ -143,21 +141,18 @@ func (rs *records[T]) dropErrors(s keytable.Slot, rec *record[T]) {
 	}
 	rs.bytes -= rec.errors.size
 	rec.errors = nil
-	if rec.trouble == failing {
-		rs.links.Remove(&rs.failingKeys, s)
-	} else {
-		rs.links.Remove(&rs.givenUpKeys, s)
-	}
+	rs.links.Remove(&rs.inTrouble[rec.trouble], s)
 }
 
 // makeRoom drops errors until the bounds hold.
 func (rs *records[T]) makeRoom() {
-	for rs.failingKeys.Len() > maxErrors || rs.bytes > maxBytes && rs.failingKeys.Len() > 0 {
-		s := rs.failingKeys.First()
+	fail, gaveUp := &rs.inTrouble[failing], &rs.inTrouble[givenUp]
+	for fail.Len() > maxErrors || rs.bytes > maxBytes && fail.Len() > 0 {
+		s := fail.First()
 		rs.dropErrors(s, &rs.table.At(s).Value)
 	}
-	for rs.givenUpKeys.Len() > max(0, rs.maxGivenUp) || rs.bytes > maxBytes {
-		s := rs.givenUpKeys.First()
+	for gaveUp.Len() > max(0, rs.maxGivenUp) || rs.bytes > maxBytes {
+		s := gaveUp.First()
 		rs.clearTrouble(s, &rs.table.At(s).Value)
 		rs.endIfAtRest(s)
 		if rs.maxGivenUp > 0 {
@@ -251,14 +246,4 @@ func (rs *records[T]) endIfAtRest(s keytable.Slot) {
 		rs.holds.limits.Release(s)
 		rs.links.Release(s)
 	}
-}
-
-// listed returns up to limit keys of a list with their errors, the last failure first.
-func (rs *records[T]) listed(list *keytable.List, limit int) []FailedKey[T] {
-	keys := []FailedKey[T]{}
-	for s := list.Last(); s != keytable.None && len(keys) < limit; s = rs.links.Prev(s) {
-		e := rs.table.At(s)
-		keys = append(keys, newFailedKey(e.Key, e.Value.errors))
-	}
-	return keys
 }

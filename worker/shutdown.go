@@ -112,8 +112,8 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 	}
 }
 
-// patience bounds each wait for the queue at the end of Run, on the real clock: for its Dones, and for what it
-// says about failing keys. (Run also waits until the queue has answered a sweep that goes on.)
+// patience bounds each wait for the queue at the end of Run, on the real clock: for its Dones, and for what
+// it says about failing keys. (Run also waits until the queue has answered a sweep that goes on.)
 const patience = 100 * time.Millisecond
 
 // shutDownQueue shuts the queue down, which drops the keys that wait. The sweep comes first, because after

@@ -203,10 +203,9 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 		s.Changes = (*workqueue.Histogram)(t.mu.changeTimes.Read())
 	}
 	s.Name, s.Queue = t.options.Name, t.queueName
-	all := &t.mu.records
-	s.Failing, s.GivenUpKeys, s.GivenUpUnlisted, s.Looping = all.numFailing, all.givenUpKeys.Len(), all.unlisted,
-		all.numLooping
-	s.Held, s.HeldToLimit = t.mu.records.holds.unfinished, t.mu.records.holds.toLimit
+	rs := &t.mu.records
+	s.Failing, s.Looping, s.Held = rs.numFailing, rs.numLooping, rs.holds.unfinished
+	s.GivenUpKeys, s.GivenUpUnlisted = rs.inTrouble[givenUp].Len(), rs.unlisted
 	s.Busy = len(t.mu.running)
 	for _, c := range t.mu.running {
 		running := max(0, now.Sub(c.result.Started))

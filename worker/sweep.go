@@ -20,8 +20,8 @@ const (
 )
 
 // isOver asks the queue whether others have dealt with key. Then it counts no failures of a failing key, and
-// does not have any other key. Only a queue with priorities, or one that knows when keys were added, certainly
-// knows all its keys.
+// does not have any other key. Only a queue with priorities, or one that knows when keys were added,
+// certainly knows all its keys.
 func (t *Tracker[T]) isOver(key T, rec record[T]) bool {
 	if rec.trouble == failing {
 		n, _ := t.queue.Failures(key)

@@ -34,26 +34,27 @@ import (
 // A panic of a hook, the queue or its limiter reaches the caller of a method. On a goroutine of the tracker,
 // which looks for stuck handlers, ends holds or asks the queue about records, it is logged.
 type Tracker[T comparable] struct {
-	queue      workqueue.ExtendedRateLimiting[T] // raw, or made of it by ExtendRateLimiting
-	raw        workqueue.TypedRateLimitingInterface[T]
-	queueName  string
-	madeAt     uintptr // where the program made the tracker or its pool
 	options    Options[T]
-	logger     *slog.Logger // with the name as attribute
 	optionsErr error        // what makes no sense in the options
+	logger     *slog.Logger // with the name as attribute
+	madeAt     uintptr      // where the program made the tracker or its pool
 
-	priorities    workqueue.Operable[T] // the queue, or nil
-	leaser        workqueue.Leaser[T]   // the queue, or nil
-	isExtended    bool                  // by itself, so a Get that is given up keeps no key
-	knowsAddTimes bool                  // The queue says when keys were added.
+	raw   workqueue.TypedRateLimitingInterface[T] // the queue as the program has made it
+	queue workqueue.ExtendedRateLimiting[T]       // raw, or made of it by ExtendRateLimiting
+	// What the queue can do: priorities and leaser are raw, or nil; isExtended is false if only
+	// ExtendRateLimiting has made it Extended; with knowsAddTimes it says when keys were added.
+	priorities    workqueue.Operable[T]
+	leaser        workqueue.Leaser[T]
+	isExtended    bool
+	knowsAddTimes bool
+	queueName     string
 
 	loop   *dueloop.Loop                        // of the holds
 	hasher func() (stablehash.Hasher[T], error) // for Every
 
-	// readStats returns Stats without OldestUnanswered.
-	readStats func() Stats
-	// catchPanic runs foreign code on a goroutine of the tracker. A panic ends the pool. A Tracker without a
-	// pool only logs it.
+	// A pool replaces these two. readStats returns Stats without OldestUnanswered: ownStats. catchPanic runs
+	// foreign code on a goroutine of the tracker: logPanics.
+	readStats  func() Stats
 	catchPanic func(f func())
 
 	lastSweep atomic.Int64 // when a sweep was last started, in nanoseconds since 1970
@@ -67,8 +68,7 @@ type Tracker[T comparable] struct {
 		// running are the running calls. mu also guards fields of each Tracked.
 		running []*Tracked[T]
 		records records[T]
-		holds   holds
-		// counted has only the counters that countLocked increments.
+		// counted has only the numbers that countLocked, endDue and a resync's list write.
 		counted     Stats
 		durations   observe.Histogram
 		changeTimes observe.Histogram // how long answered changes took, see changes.go
