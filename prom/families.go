@@ -128,3 +128,18 @@ func (f *family[S]) setDescs(opts Options, nameLabels []string) {
 		}
 	}
 }
+
+// sendTo reads the family's values from numbers and sends them, under the descriptor desc, which is one of
+// f.descs.
+func (f *family[S]) sendTo(ch chan<- prometheus.Metric, desc *prometheus.Desc, name string, numbers *S, b *buckets) {
+	switch {
+	case f.Value != nil:
+		ch <- &metric{desc: desc, labels: f.labels(name), gauge: f.Gauge, value: f.Value(numbers)}
+	case f.Histogram != nil:
+		ch <- &metric{desc: desc, labels: f.labels(name), histogram: b.histogram(f.Histogram(numbers))}
+	default:
+		for _, v := range f.Split(numbers) {
+			ch <- &metric{desc: desc, labels: f.labels(name, v.Label), gauge: f.Gauge, value: v.Value}
+		}
+	}
+}
