@@ -53,7 +53,7 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 	var delay time.Duration
 	switch {
 	case limiter == nil || guess.GivenUp:
-	case guess.Same: // The delay was this replica's to give, and it decides.
+	case guess.Same: // The limiter would count it again. The server believes that it is the same.
 		same, f.AtLeast = true, max(f.AtLeast, left)
 	default:
 		delay = limiter.When(item)

@@ -272,8 +272,8 @@ func (t *Tracker[T]) noteDone(k *held[T]) {
 	hs := &rs.holds
 	hs.unfinished--
 	hs.finished.Add(1)
-	if hs.changed != nil {
-		close(hs.changed)
-		hs.changed = nil
+	if hs.nextEnd != nil {
+		close(hs.nextEnd)
+		hs.nextEnd = nil
 	}
 }
