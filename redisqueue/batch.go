@@ -231,11 +231,10 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now tim
 	q.mu.totals.stats.Adds += uint64(r.changed)
 	q.mu.totals.info.LostDones += uint64(r.unmatched)
 	// They are in the order of the operations that have one and were executed: see answer in operations.lua.
-	answers := r.answers
 	for _, o := range b.ops {
-		if o.answer != nil && len(answers) > 0 && !(r.status == "FULL" && o.code.isAdd()) {
-			o.answer(answers[0], nil)
-			answers = answers[1:]
+		if o.answer != nil && len(r.answers) > 0 && !(r.status == "FULL" && o.code.isAdd()) {
+			o.answer(r.answers[0], nil)
+			r.answers = r.answers[1:]
 		}
 	}
 	if s.fullLocked(b, r, now) {
