@@ -214,7 +214,7 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 	case h == nil:
 		s.handLocked(key.handedOut, key.item, now)
 	case h.encoded != key.encoded:
-		// Another string of a key that a worker has: finish this one, and add the worker's string instead.
+		// Another encoding of a key that a worker has: finish this one, and add the worker's instead.
 		h.shard.addLocked(h.encoded)
 		s.enqueueLocked(aboutHeld(codeDone, key.handedOut))
 	default:
