@@ -18,7 +18,7 @@ type holds struct {
 	limits     slotheap.Heap // when each key comes at the latest, on the loop's clock
 	unfinished int           // holds whose Done has not returned
 	finished   atomic.Uint64 // holds whose Done has returned; read without mu
-	changed    chan struct{} // is closed when finished grows; nil if nothing waits for that
+	nextEnd    chan struct{} // is closed when finished grows; nil if nothing waits for that
 	noPauses   bool          // by endPauses: no key pauses any more
 	closed     bool          // by EndHolds: no key is put on hold any more
 }
@@ -74,11 +74,11 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 	return until, ok
 }
 
-// eachHold yields the holds that are in one of the states from first to last. It holds no lock meanwhile.
-func (t *Tracker[T]) eachHold(first, last heldState) iter.Seq[*held[T]] {
+// eachHold yields the holds that are in one of states. It holds no lock meanwhile.
+func (t *Tracker[T]) eachHold(states ...heldState) iter.Seq[*held[T]] {
 	table := &t.mu.records.table
 	return keytable.InSteps(table, t.mu.Lock, t.mu.Unlock, func(keys []*held[T], s keytable.Slot) []*held[T] {
-		if k := table.At(s).Value.hold; k != nil && k.state >= first && k.state <= last {
+		if k := table.At(s).Value.hold; k != nil && slices.Contains(states, k.state) {
 			keys = append(keys, k)
 		}
 		return keys
@@ -94,7 +94,7 @@ func (t *Tracker[T]) endPauses() {
 	if ended { // Spares a walk over keys, which may be many.
 		return
 	}
-	for k := range t.eachHold(heldToPause, heldToPause) {
+	for k := range t.eachHold(heldToPause) {
 		k.end()
 	}
 }
@@ -105,10 +105,10 @@ func (t *Tracker[T]) nextHoldEnd() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	hs := &t.mu.records.holds
-	if hs.changed == nil && hs.unfinished > 0 {
-		hs.changed = make(chan struct{})
+	if hs.nextEnd == nil && hs.unfinished > 0 {
+		hs.nextEnd = make(chan struct{})
 	}
-	return hs.changed
+	return hs.nextEnd
 }
 
 // numHeld returns how many keys are held.

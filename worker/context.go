@@ -105,7 +105,7 @@ func (cc *callContext[T]) ifRunning(f func(c *Tracked[T])) (running bool) {
 	t := cc.tracked.tracker
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if running = cc.tracked.running == cc; running {
+	if running = cc.tracked.running && cc.tracked.callCtx == cc; running {
 		f(cc.tracked)
 	}
 	return running
@@ -133,7 +133,7 @@ func (t *Tracker[T]) Cancel(key T) bool {
 		return false
 	}
 	c.canceled = true
-	callCtx := c.running
+	callCtx := c.callCtx
 	t.mu.Unlock()
 	callCtx.ensureOwn().cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
 	return true

@@ -187,7 +187,7 @@ func (p *Pool[T]) endQueue() {
 func (p *Pool[T]) unfinished() (keys []T) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	p.awaitNoWorker(func(w *worker[T]) bool { return w.getting || w.running == nil }, timer.C)
+	p.awaitNoWorker(func(w *worker[T]) bool { return w.getting || !w.running }, timer.C)
 	p.awaitNoWorker(func(w *worker[T]) bool { return w.getting }, nil)
 	p.locked(func() {
 		for _, w := range p.mu.workers {
@@ -214,7 +214,7 @@ func (p *Pool[T]) endHolds() (unfinished []T) {
 		case <-p.tracker.nextHoldEnd():
 			timer.Reset(patience)
 		case <-timer.C:
-			for k := range p.tracker.eachHold(heldForReasons, heldEnded) {
+			for k := range p.tracker.eachHold(heldForReasons, heldToPause, heldEnded) {
 				unfinished = append(unfinished, k.key)
 			}
 			return unfinished

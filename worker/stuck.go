@@ -65,7 +65,7 @@ func (t *Tracker[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuc
 		case c.stuck:
 		case running >= limit:
 			c.stuck = true
-			stuck = append(stuck, stuckCall[T]{c.runningKeyLocked(), c, c.running, c.ctx, c.goroutine})
+			stuck = append(stuck, stuckCall[T]{c.runningKeyLocked(), c, c.callCtx, c.ctx, c.goroutine})
 			stuck[len(stuck)-1].Duration = running
 		default:
 			next = min(next, limit-running)
@@ -96,7 +96,7 @@ func (t *Tracker[T]) readStacks(calls []stuckCall[T]) {
 	for i := range calls {
 		c := &calls[i]
 		// Otherwise it has ended, and the stack may be that of the next one.
-		if c.tracked.running == c.callCtx {
+		if c.tracked.running && c.tracked.callCtx == c.callCtx {
 			c.Stack = stacks[c.goroutine]
 			c.tracked.stack = c.Stack
 		}

@@ -26,12 +26,12 @@ type Tracked[T comparable] struct {
 
 	callState[T]
 
-	running         *callContext[T] // callCtx from addRunning to endCall, otherwise nil
-	place           int             // the index in the tracker's running
-	since           time.Time       // when the change that the call answers began (see changes.go), or zero
-	stuck, canceled bool            // see RunningKey
-	stack           string          // of a stuck call
-	goroutine       string          // the number of the goroutine, empty without StuckAfter
+	running         bool      // from addRunning to endCall
+	place           int       // the index in the tracker's running
+	since           time.Time // when the change that the call answers began (see changes.go), or zero
+	stuck, canceled bool      // see RunningKey
+	stack           string    // of a stuck call
+	goroutine       string    // the number of the goroutine, empty without StuckAfter
 	// reasons delay the Done of the key: the holds of the handler and pauseIfLooping. After endCall no other
 	// goroutine uses them.
 	reasons []*holdReason
@@ -134,7 +134,7 @@ func (c *Tracked[T]) endCall() {
 	}
 	t := c.tracker
 	t.mu.Lock()
-	if c.running != nil {
+	if c.running {
 		t.countLocked(c)
 		t.removeRunningLocked(c)
 	}

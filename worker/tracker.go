@@ -137,7 +137,7 @@ func (t *Tracker[T]) addRunning(c *Tracked[T]) {
 	}
 	c.place = len(t.mu.running)
 	t.mu.running = append(t.mu.running, c)
-	c.running = c.callCtx
+	c.running = true
 }
 
 // runningKeyLocked describes a running call, without its Duration.
@@ -153,7 +153,7 @@ func (t *Tracker[T]) removeRunningLocked(c *Tracked[T]) {
 	t.mu.running[c.place], last.place = last, c.place
 	t.mu.running[end] = nil
 	t.mu.running = t.mu.running[:end]
-	c.running = nil
+	c.running = false
 	if end == 0 && t.mu.endWatch != nil {
 		t.mu.endWatch()
 		t.mu.endWatch = nil
