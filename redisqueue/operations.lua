@@ -1,5 +1,7 @@
--- Executes the operations of the batch. An operation is a letter and what follows here. protocol.go has the same list. The argument of a
--- capital letter has 16 characters. Those marked * have an answer in the reply; of most that is 1 if the key was there, otherwise 0.
+-- Executes the operations of the batch. An operation is a letter and what this table has behind it. A capital letter has an argument of 16
+-- characters before the key. The reply has an answer to those with a *: unless the table says otherwise, 1 if the key was there, or 0.
+-- protocol.go has the same letters.
+
 local ADD = 'a' --               key
 local ADD_WHY = 'C' --           length of the key, key, q (quiet) or l (loud), causes
 local ADD_AFTER = 'L' --         delay in microseconds, key
