@@ -27,7 +27,7 @@ func (m *Member) Leave(ctx context.Context) error {
 		m.mu.leaving = true
 		m.logger.Info("Leaving", "member", m.mu.self.id)
 	}
-	m.unlock()
+	m.updateAndUnlock()
 	signal(m.toWork)
 	select {
 	case <-m.left:
@@ -84,7 +84,7 @@ func (m *Member) tryLeave() bool {
 	m.mu.self.sequence++
 	r := m.selfRecordLocked(m.mu.self.follows, true)
 	waits := view.incompatible == nil // Otherwise it does not see what the others write.
-	m.unlock()
+	m.updateAndUnlock()
 	err := m.retire(r, waits)
 	m.mu.Lock()
 	m.mu.handedOver, m.mu.leaveErr = err == nil, cmp.Or(m.mu.leaveErr, err)
@@ -190,6 +190,6 @@ func (m *Member) abandon() (held int) {
 		}
 	}
 	m.mu.self.alive = false
-	m.unlock()
+	m.updateAndUnlock()
 	return held
 }

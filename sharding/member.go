@@ -90,7 +90,7 @@ type Member struct {
 		made    []string
 		hashes  map[string]string
 		changes changes // to carry out when mu is unlocked; see unlock
-		// wasValid: the member was valid at the last applyLocked.
+		// wasValid: the member was valid at the last updateSlotsLocked.
 		wasValid bool
 		// handOverAt is when the member may begin to hand over slots, while others do.
 		handOverAt time.Duration
@@ -271,21 +271,21 @@ func (m *Member) workLoop() {
 // work does what there is to do, and returns when to look again if nothing changes, and whether something
 // failed.
 func (m *Member) work() (next time.Duration, failed bool) {
-	m.reapply()
+	m.updateSlots()
 	m.mu.Lock()
 	now := m.now()
-	next = m.endOverdueLocked(now)
+	next = m.endTimedOutLocked(now)
 	lacksQueue := m.lacksQueueLocked()
 	if m.mu.handOverAt > now {
 		next = min(next, m.mu.handOverAt)
 	}
-	m.unlock()
+	m.updateAndUnlock()
 	if lacksQueue != nil && !m.lackedQueue {
 		m.report("No slots", lacksQueue) // Once, until it has one.
 	}
 	m.lackedQueue = lacksQueue != nil
 	type step func(now time.Duration) (due time.Duration, err error)
-	for _, f := range []step{m.makeTable, m.markSilent, m.findHolders, m.writeTable, m.giveUp} {
+	for _, f := range []step{m.makeTable, m.markOverdue, m.tidyRecords, m.writeTable, m.giveUp} {
 		due, err := f(now)
 		if err != nil {
 			m.report("Cannot move slots", err)
@@ -347,14 +347,6 @@ func (m *Member) call(ctx context.Context, f func(context.Context) error) error 
 		m.noAnswer()
 	}
 	return err
-}
-
-// noAnswer notes that the server may have been away, and may have been restored from a backup before it
-// answers again.
-func (m *Member) noAnswer() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.mu.unanswered = m.now()
 }
 
 func (m *Member) get(name string) (r Record, err error) {

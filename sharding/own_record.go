@@ -16,8 +16,8 @@ type own struct {
 	// sequence counts attempts to write the record. attempts has those that may be in it, or get into it.
 	sequence int64
 	attempts map[int64]attempt
-	// stored is the sequence that the record had when it was seen last.
-	stored int64
+	// storedSequence is the sequence that the record had when it was seen last.
+	storedSequence int64
 	// alive: nobody has ended this life, as far as the member knows. While its record is there, unmarked,
 	// nobody gives its slots away.
 	alive bool
@@ -99,7 +99,7 @@ func (m *Member) writeSelf(r Record, sequence int64) (upToDate bool, err error) 
 	r, err = m.put(r)
 	switch {
 	case err == nil:
-		m.stored(sequence, r.Version)
+		m.noteStored(sequence, r.Version)
 		return true, nil
 	case creates && (errors.Is(err, ErrNotFound) || errors.Is(err, ErrRefused)):
 		// There is no namespace, or a quota is used up. It was not created, for certain.
@@ -191,16 +191,16 @@ func (m *Member) busyWithoutLocked() (slots []int) {
 	return slots
 }
 
-// stored notes that an attempt is in the record, which has that version. Validity counts from its beginning:
+// noteStored notes that an attempt is in the record, which has that version. Validity counts from its beginning:
 // others may have seen it at any time since.
-func (m *Member) stored(sequence int64, version string) (upToDate bool) {
+func (m *Member) noteStored(sequence int64, version string) (upToDate bool) {
 	m.mu.Lock()
-	defer m.unlock()
+	defer m.updateAndUnlock()
 	self := &m.mu.self
-	if sequence < self.stored {
+	if sequence < self.storedSequence {
 		m.suspectRestoreLocked()
 	}
-	self.version, self.stored = version, sequence
+	self.version, self.storedSequence = version, sequence
 	if a, ok := self.attempts[sequence]; ok {
 		switch {
 		case a.began.since(self.renewed) > m.config.Lease*2/3:
@@ -209,7 +209,7 @@ func (m *Member) stored(sequence int64, version string) (upToDate bool) {
 			m.extendLeasesLocked(1. / 3)
 		}
 		self.renewed = self.renewed.latest(a.began)
-		signal(m.toWork) // markSilent may wait for it.
+		signal(m.toWork) // markOverdue may wait for it.
 		if self.follows != a.follows || self.followsSince == never {
 			self.follows, self.followsSince = a.follows, m.now()
 			signal(m.toConfirm)
@@ -235,7 +235,7 @@ func (m *Member) readSelf() (upToDate bool, err error) {
 		switch d, err := decodeMember(r); {
 		case d.ID == id && d.Dead:
 		case d.ID == id && err == nil:
-			return m.stored(d.Sequence, r.Version), nil
+			return m.noteStored(d.Sequence, r.Version), nil
 		default:
 			m.logger.Error("Something else writes the member's record. Going on as a new member",
 				"member", id, "err", err)
@@ -249,7 +249,7 @@ func (m *Member) readSelf() (upToDate bool, err error) {
 // The process goes on as a new member, without slots.
 func (m *Member) died() {
 	m.mu.Lock()
-	defer m.unlock()
+	defer m.updateAndUnlock()
 	if m.mu.finished { // It has marked the record itself.
 		return
 	}
@@ -265,27 +265,9 @@ func (m *Member) died() {
 		m.memberLocked(id).former = true
 	}
 	m.mu.self.alive = false
-	m.applyLocked() // It drops all slots.
+	m.updateSlotsLocked() // It drops all slots.
 	m.mu.self = m.newSelf()
 	m.suspectRestoreLocked()
-}
-
-// suspectRestoreLocked is called when the member's own record shows that a backup may have been restored.
-func (m *Member) suspectRestoreLocked() {
-	m.mu.restoreSuspected = m.now()
-	m.extendLeasesLocked(1)
-	signal(m.toConfirm)
-}
-
-// extendLeasesLocked gives the others that part of their leases to renew their records: a backup may have
-// taken back a renewal that this member has not seen. A third is enough for those that have noticed the
-// outage; one that was stopped may notice nothing until its validity ends.
-func (m *Member) extendLeasesLocked(part float64) {
-	for _, s := range m.mu.members {
-		if !s.isGone {
-			s.leaseFrom = max(s.leaseFrom, m.now()-time.Duration((1-part)*float64(s.data.Lease)))
-		}
-	}
 }
 
 // validLocked reports whether the member may hold slots now: for a lease less the margin after its last
@@ -319,7 +301,7 @@ func (m *Member) expireLoop() {
 		now := m.moment()
 		left := min(time.Duration(m.validUntil.Load())-now.mono, time.Duration(m.wallUntil.Load())-now.wall)
 		if m.expired() {
-			m.reapply()
+			m.updateSlots()
 			left = m.config.Lease
 		}
 		if m.sleep(m.ctx, min(left, m.config.Lease/60), m.toExpire) != nil {
@@ -366,11 +348,11 @@ func (m *Member) giveUp(now time.Duration) (due time.Duration, err error) {
 		}
 	}
 	if m.mu.barred == notBarred || m.mu.self.version == "" || m.anyBusy() {
-		m.unlock()
+		m.updateAndUnlock()
 		return due, nil
 	}
 	r := m.selfRecordLocked(m.mu.self.follows, true)
-	m.unlock()
+	m.updateAndUnlock()
 	switch _, err = m.put(r); {
 	case err == nil, errors.Is(err, ErrNotFound):
 		m.died()

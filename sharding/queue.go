@@ -248,8 +248,8 @@ func (q *queue[T]) park(slot int, key T, priority int) bool {
 	return true
 }
 
-// stopEnded adds the parked keys of slots that stay, and drops those of slots that have moved.
-func (q *queue[T]) stopEnded(slots []int) {
+// noLongerStopping adds the parked keys of slots that stay, and drops those of slots that have moved.
+func (q *queue[T]) noLongerStopping(slots []int) {
 	for _, slot := range slots {
 		keys := q.unpark(slot)
 		isHeld := q.member.state(slot) != absent

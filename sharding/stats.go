@@ -130,36 +130,6 @@ func (m *Member) fewerQueues(queues int) string {
 	return "; keys of some queues are not handled: " + strings.Join(fewer[:min(len(fewer), maxFacts)], ", ")
 }
 
-// usableQueuesLocked returns how many queues the member has, or 0 if it lacks one.
-func (m *Member) usableQueuesLocked() int {
-	if len(m.lackingLocked()) > 0 {
-		return 0
-	}
-	return len(*m.queues.Load())
-}
-
-// lackingLocked returns the names of the queues that are still to be made.
-func (m *Member) lackingLocked() []string {
-	isMade := func(name string) bool { return slices.Contains(m.mu.made, name) }
-	return slices.DeleteFunc(slices.Clone(m.config.Queues), isMade)
-}
-
-// lacksQueueLocked returns ErrNoQueue if the member has lacked a queue for a lease.
-func (m *Member) lacksQueueLocked() error {
-	now, idle := m.now(), &m.mu.since.idle
-	if m.usableQueuesLocked() > 0 {
-		*idle = 0
-		return nil
-	}
-	switch *idle = cmp.Or(*idle, now); {
-	case now-*idle < m.config.Lease:
-		return nil
-	case len(m.mu.made) > 0:
-		return fmt.Errorf("%w: it has %q, and Config.Queues also %q", ErrNoQueue, m.mu.made, m.lackingLocked())
-	}
-	return ErrNoQueue
-}
-
 // kept says how many slots cannot move, and why.
 func (m *Member) kept() []workqueue.Fact {
 	m.mu.Lock()
@@ -219,4 +189,55 @@ func (m move) String() string {
 	}
 	since := m.since.Round(100 * time.Millisecond)
 	return fmt.Sprintf("%d slots for %v, waiting for %d handlers", m.slots, since, m.handlers)
+}
+
+// Slot is what [Member.Slots] shows of a slot.
+type Slot struct {
+	// Holder is the id of the member that holds the slot. Next is the one to which it is to move. They are
+	// empty if there is none.
+	Holder, Next string
+	// Fence is what [Fence] returns for handlers of this holder: the epoch in which it got the slot.
+	Fence int64
+	// Held reports whether this member holds the slot now. A member that is not valid holds none, whatever
+	// Holder says.
+	Held bool
+	// Stopping is for how long this member has been waiting to hand over the slot. Handlers is how many of its
+	// keys are being handled here.
+	Stopping time.Duration
+	Handlers int
+}
+
+// Slots returns all slots. The holders are those of the last table that the member has seen: nil before the
+// first one.
+func (m *Member) Slots() []Slot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.mu.view.table
+	if t == nil {
+		return nil
+	}
+	slots := make([]Slot, len(t.slots))
+	for i, s := range t.slots {
+		state := m.state(i)
+		slots[i] = Slot{
+			Holder: s.holder, Next: s.next, Fence: s.epoch, Held: state != absent, Handlers: m.handlers(i),
+		}
+		if state == stopping {
+			slots[i].Stopping = m.now() - m.slots[i].stop.since
+		}
+	}
+	return slots
+}
+
+// countLocked returns how many slots the member holds, and how many of these are stopping.
+func (m *Member) countLocked() (all, stops int) {
+	for i := range m.states {
+		if m.state(i) != absent {
+			all++
+		}
+		if m.state(i) == stopping {
+			stops++
+		}
+	}
+	return all, stops
 }

@@ -3,7 +3,6 @@ package sharding
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"time"
@@ -53,7 +52,7 @@ func (m *Member) confirm() error {
 		return err
 	}
 	m.mu.Lock()
-	defer m.unlock()
+	defer m.updateAndUnlock()
 	if view := &m.mu.view; view.table == nil || began.mono >= view.adoptBegan {
 		signal(m.toWork)
 		view.obstacle = obstacle{missing: true}
@@ -66,7 +65,7 @@ func (m *Member) confirm() error {
 // only shows newer revisions of the table that is known.
 func (m *Member) tableChanged(e Event) {
 	m.mu.Lock()
-	defer m.unlock()
+	defer m.updateAndUnlock()
 	signal(m.toWork)
 	m.mu.heard = m.now()
 	view := &m.mu.view
@@ -88,7 +87,7 @@ func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 	t, err := decodeTable(r, m.config.Slots)
 	m.mu.Lock()
 	defer signal(m.toWork)
-	defer m.unlock()
+	defer m.updateAndUnlock()
 	view := &m.mu.view
 	if view.table != nil && began.mono < view.adoptBegan {
 		return nil // It may have been replaced since.
@@ -165,16 +164,6 @@ func (m *Member) knowsEarlierLocked() {
 	}
 }
 
-// checkHashesLocked returns an error if the members of the table hash keys in another way.
-func (m *Member) checkHashesLocked(t *table) error {
-	if queues := contradictions(t.hashes, m.mu.hashes); len(queues) > 0 {
-		return fmt.Errorf("%w: the group hashes the keys of the queues %q in another way than this replica, "+
-			"which has another type of keys or QueueConfig.Hash: to change that, give the group another name, "+
-			"and stop all old replicas before the first new one starts", ErrIncompatible, queues)
-	}
-	return nil
-}
-
 // makeTable makes a table if there is none, or if it has gone back in time.
 func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	m.mu.Lock()
@@ -223,7 +212,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 			return now + m.config.Lease, nil
 		}
 		if t.settling {
-			if ready, due, err := m.settle(t); err != nil || !ready {
+			if ready, due, err := m.mayFill(t); err != nil || !ready {
 				return due, err
 			}
 		}
@@ -260,7 +249,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 
 // settle reports whether the new table t may be filled, and when to look again if not. It may be filled when
 // no member can hold slots by an earlier one; see "How a new table is filled" in docs/project/sharding.md.
-func (m *Member) settle(t *table) (ready bool, due time.Duration, err error) {
+func (m *Member) mayFill(t *table) (ready bool, due time.Duration, err error) {
 	m.mu.Lock()
 	ripe, earlier := m.mu.view.adoptEnded+m.mu.view.lease, t.replaces || m.mu.view.earlier
 	m.mu.Unlock()
@@ -336,7 +325,7 @@ func (m *Member) addUnlisted(records []Record) ([]Record, error) {
 		delete(unlisted, m.idOf(r))
 	}
 	for id := range unlisted {
-		r, err := m.findMember(id)
+		r, err := m.readMember(id)
 		if err != nil {
 			return nil, err
 		}
@@ -357,4 +346,38 @@ func (m *Member) tableRecord(t *table, version string) Record {
 		}
 	}
 	return r
+}
+
+// wrote notes how a write of table t has ended. If the server has refused a handover, the member keeps these
+// slots for a lease. If that stays uncertain for a lease, it gives up its record, because nobody can hold
+// these slots while it lives.
+func (m *Member) wrote(t *table, err error) {
+	m.mu.Lock()
+	defer m.updateAndUnlock()
+	now := m.now()
+	switch {
+	case err == nil:
+		m.mu.since.refused = 0
+		m.admitLocked(untilWritten)
+		return
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound), errors.Is(err, ErrExists):
+		return
+	}
+	m.mu.since.refused, m.mu.refusal = cmp.Or(m.mu.since.refused, now), err
+	uncertain := false
+	for i := range m.slots {
+		s := &m.slots[i]
+		if s.handover.table != t.id || t.slots[i].epoch != t.epoch {
+			continue
+		}
+		switch {
+		case !errors.Is(err, ErrRefused) || s.handover.unsure:
+			s.handover.unsure, uncertain = true, true
+		case !m.mu.leaving: // A leaving member would release the slot at once, and try again without a pause.
+			s.handover, s.keepUntil = handover{}, now+m.config.Lease
+		}
+	}
+	if uncertain && !m.mu.leaving && m.validLocked() && now-m.mu.since.refused >= m.config.Lease {
+		m.barLocked(untilWritten, "Cannot write the table for a lease. Giving up all slots", err)
+	}
 }
