@@ -51,9 +51,8 @@ func (m *Member) markErrLocked() error {
 	return nil
 }
 
-// markDead ends the life of a member whose renewal is overdue. It reads the record once more, because the
-// watch may be late, and marks it on condition that it has not changed since. A mark stays, and all members
-// see it.
+// markDead ends the life of an overdue member. It reads the record once more, because the watch may be late,
+// and marks it on condition that it has not changed since. A mark stays, and all members see it.
 func (m *Member) markDead(id string) error {
 	r, err := m.readMember(id)
 	m.mu.Lock()
@@ -80,8 +79,8 @@ func (m *Member) markDead(id string) error {
 	return nil
 }
 
-// tidyRecords reads the records of which this member knows too little, and then deletes one that is not needed
-// any more. It deletes one at a time: each costs two calls.
+// tidyRecords reads records of which this member knows too little, and deletes one that nobody needs any
+// more. It deletes one at a time, because each costs two calls.
 func (m *Member) tidyRecords(now time.Duration) (due time.Duration, err error) {
 	m.mu.Lock()
 	if m.mu.view.table == nil {
@@ -111,8 +110,7 @@ func (m *Member) tidyRecords(now time.Duration) (due time.Duration, err error) {
 	return due, err
 }
 
-// unknownLocked returns the members that the table names and no watch or list has shown, and those that have
-// vanished from these.
+// unknownLocked returns members that the table names and no watch has shown, and those that must be read.
 func (m *Member) unknownLocked() (ids []string) {
 	for id := range m.mu.view.table.named() {
 		if m.mu.members[id] == nil && id != m.mu.self.id {

@@ -2,9 +2,8 @@ package sharding
 
 import "time"
 
-// handover is an attempt to give a slot away by a write on the table of that id and epoch. An attempt that
-// reported an error (unsure) may still succeed, so the slot stays absent until a newer table shows how it has
-// ended.
+// handover is an attempt to give a slot away by a write on the table of that id and epoch. While it may still
+// succeed, the slot stays absent. unsure: the write reported an error, and may take effect later.
 type handover struct {
 	table  string
 	epoch  int64
@@ -17,8 +16,8 @@ type handover struct {
 // mayStillSucceed reports whether the handover may still succeed although the table is t.
 func (h handover) mayStillSucceed(t *table) bool { return h.table == t.id && h.epoch >= t.epoch }
 
-// timeHandoversLocked sets when this member may begin to hand over its slots that are to move: in the order of
-// the members' ids. A member does not wait longer for one before it, which may be waiting for its handlers.
+// timeHandoversLocked sets when this member may begin to hand over slots: in the order of the members' ids.
+// It does not wait until others have done so, because they may be waiting for their handlers.
 func (m *Member) timeHandoversLocked() {
 	before := make(map[string]bool)
 	view := &m.mu.view
@@ -30,8 +29,8 @@ func (m *Member) timeHandoversLocked() {
 	m.mu.handOverAt = view.learned + spacing*time.Duration(len(before))
 }
 
-// endTimedOutLocked ends the contexts of handlers whose slots have been stopping for HandoverTimeout. It keeps
-// slots whose handlers do not return even then, and returns when to look again.
+// endTimedOutLocked ends the contexts of handlers whose slots have been stopping for HandoverTimeout, and
+// keeps slots whose handlers do not return even then. It returns when to look again.
 func (m *Member) endTimedOutLocked(now time.Duration) (next time.Duration) {
 	limit, patience := m.config.HandoverTimeout, m.config.HandoverTimeout/2
 	next = now + m.config.Lease
@@ -69,9 +68,8 @@ func (m *Member) endTimedOutLocked(now time.Duration) (next time.Duration) {
 	return next
 }
 
-// handOver makes next give away those slots of this member that are to move and whose handlers have returned.
-// A slot that is to stay after all, although a handover of it may still be written, gets its holder anew: that
-// ends the attempt.
+// handOver makes next give away the member's slots that are to move and whose handlers have returned. If a
+// slot is to stay after all while an attempt may still succeed, next names its holder anew: that ends it.
 func (p *planner) handOver(next *table) {
 	nobodyTakes := p.m.mu.leaving && len(p.takers) == 0
 	n := 0

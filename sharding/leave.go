@@ -57,9 +57,8 @@ func (m *Member) Leave(ctx context.Context) error {
 	return nil
 }
 
-// tryLeave lets a member leave when none of its handlers runs. It marks its record, so that the first of the
-// others can give away all that it and others that leave at the same time held. It reports whether the member
-// has left.
+// tryLeave reports whether the member has left. When none of its handlers runs, it marks its record, so that
+// the first of the others can give away all that it and others that leave at the same time held.
 func (m *Member) tryLeave() bool {
 	m.mu.Lock()
 	view, id, now := &m.mu.view, m.mu.self.id, m.now()

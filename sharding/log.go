@@ -20,8 +20,7 @@ type line struct {
 	record slog.Record
 }
 
-// newLateLogger returns a logger for logger's handler, and a channel that is closed when ctx has ended and
-// all lines are written.
+// newLateLogger returns a logger, and a channel that is closed when ctx has ended and all lines are written.
 func newLateLogger(ctx context.Context, logger *slog.Logger) (late *slog.Logger, written <-chan struct{}) {
 	lines, done, dropped := make(chan line, 256), make(chan struct{}), new(atomic.Int64)
 	write := func(l line) {

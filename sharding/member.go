@@ -80,8 +80,7 @@ type Member struct {
 		heard       time.Duration
 		// leaving: Leave was called. finished: the member's record must not be renewed any more.
 		leaving, finished bool
-		// leaveErr is why Leave ended early. handedOver: the record was marked or deleted all the same, so
-		// that is no error.
+		// leaveErr is why Leave ended early. It counts unless the record was marked or deleted (handedOver).
 		leaveErr   error
 		handedOver bool
 		barred     barrier
@@ -253,8 +252,7 @@ func (m *Member) everyThird(f func() error, what string, problem *error, signals
 	}
 }
 
-// workLoop takes over from dead members, plans, and hands over: everything that writes the table, and the
-// records of others.
+// workLoop does everything that writes the table and the records of others.
 func (m *Member) workLoop() {
 	for !m.tryLeave() {
 		next, failed := m.work()
@@ -268,8 +266,7 @@ func (m *Member) workLoop() {
 	}
 }
 
-// work does what there is to do, and returns when to look again if nothing changes, and whether something
-// failed.
+// work does what there is to do. It returns when to look again if nothing changes, and whether a step failed.
 func (m *Member) work() (next time.Duration, failed bool) {
 	m.updateSlots()
 	m.mu.Lock()
@@ -296,8 +293,7 @@ func (m *Member) work() (next time.Duration, failed bool) {
 	return next, failed
 }
 
-// turnLocked returns how long this member waits before it does what any member could do: the first one does
-// it at once.
+// turnLocked returns how long this member waits before it does what any could do. The first one never does.
 func (m *Member) turnLocked(now time.Duration) time.Duration {
 	rank := 0
 	for id, s := range m.mu.members {
@@ -378,8 +374,7 @@ func (m *Member) listRecords() (records []Record, version string, err error) {
 	return records, version, err
 }
 
-// sleep waits until d has passed, there is a signal, or ctx or the member ends, for which it returns an
-// error.
+// sleep waits for d, a signal, or the end of ctx or the member, for which it returns an error.
 func (m *Member) sleep(ctx context.Context, d time.Duration, signals <-chan struct{}) error {
 	timer := m.config.Clock.NewTimer(d)
 	defer timer.Stop()

@@ -11,9 +11,9 @@ import (
 type memberQueue interface {
 	// handlers returns how many keys of the slot are being handled.
 	handlers(slot int) int
-	// gained makes the queue list the keys of these slots, and does not block. noLongerStopping is called when slots
-	// are held or absent again.
+	// gained makes the queue list the keys of these slots, and does not block.
 	gained(slots []int)
+	// noLongerStopping is called when slots are held or absent again.
 	noLongerStopping(slots []int)
 	// fingerprint returns the queue's name, and what identifies its hash.
 	fingerprint() (name, hash string)
@@ -22,7 +22,6 @@ type memberQueue interface {
 // register adds a queue. The slots that are held already count as gained.
 func (m *Member) register(q memberQueue) {
 	name, hash := q.fingerprint()
-	var incompatible error
 	m.mu.Lock()
 	all, made := m.config.Queues, m.mu.made
 	if slices.Contains(made, name) || !slices.Contains(all, name) && len(all)+len(made) > 0 {
@@ -35,18 +34,14 @@ func (m *Member) register(q memberQueue) {
 		m.mu.hashes = maps.Collect(maps.All(m.mu.hashes))
 		m.mu.hashes[name] = hash
 		if view := &m.mu.view; view.isThere() && view.incompatible == nil {
-			incompatible = m.checkHashesLocked(view.table)
-			view.incompatible = incompatible
+			view.incompatible = m.checkHashesLocked(view.table)
 		}
 		signal(m.toConfirm)
 	}
 	signal(m.toRenew) // The record says whether the member takes slots.
 	queues := append(slices.Clone(*m.queues.Load()), q)
 	m.queues.Store(&queues)
-	m.mu.Unlock()
-	if incompatible != nil {
-		m.updateSlots() // at once: the server's next answer may take long
-	}
+	m.updateAndUnlock() // If its hash does not fit, the member holds no slots from now on.
 	var slots []int
 	for s := range m.slots {
 		if m.state(s) != absent {

@@ -34,16 +34,14 @@ type knownMember struct {
 	// extendLeasesLocked may set it later.
 	firstSeen, leaseFrom time.Duration
 	isGone               bool
-	// serial is the number of this version among all that were seen of any member. sawRenewal: it is not the
-	// first one of this member.
+	// serial is the number of this version among all members'. sawRenewal: it is not the first of this member.
 	serial     int64
 	sawRenewal bool
 	// mustRead: the record must be read, because it vanished from the watch or a list, or came back.
 	mustRead bool
 	// markedByMe: this member has marked the record. former: it belongs to an earlier life of this process.
 	markedByMe, former bool
-	// markErr is why the record could not be marked, if that has failed. retryAt is when to try again to mark
-	// or delete it.
+	// markErr is why the record could not be marked. retryAt is when to try again to mark or delete it.
 	markErr error
 	retryAt time.Duration
 }
@@ -112,10 +110,11 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	k.mustRead = false
 	d, err := m.decodeOther(id, r)
 	usable := err == nil
+	// After a restore, versions repeat.
 	saysSame := !usable || k.data.Sequence == d.Sequence && k.data.Dead == d.Dead
 	comesBack := k.isGone || usable && k.data.Dead && !d.Dead
 	switch {
-	case k.version == r.Version && k.usable == usable && saysSame && !k.isGone: // After a restore versions repeat.
+	case k.version == r.Version && k.usable == usable && saysSame && !k.isGone:
 		return false
 	case comesBack && !isRead:
 		k.mustRead = true // The watch is late, or a restore has brought the record back.

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// own is the member's own record, as the member knows it. docs/project/sharding.md says why client-go's
-// leaderelection cannot keep it.
+// own is the member's own record. docs/project/sharding.md says why client-go's leaderelection does not do.
 type own struct {
 	id      string
 	version string // empty until the record is stored
@@ -18,16 +17,14 @@ type own struct {
 	attempts map[int64]attempt
 	// storedSequence is the sequence that the record had when it was seen last.
 	storedSequence int64
-	// alive: nobody has ended this life, as far as the member knows. While its record is there, unmarked,
-	// nobody gives its slots away.
+	// alive: as far as the member knows, its record is there, unmarked, so nobody gives its slots away.
 	alive bool
 	// renewed is when the last attempt began that is known to have succeeded.
 	renewed moment
 	// follows is the table that the record names. The record has been stored with it at followsSince or earlier.
 	follows      string
 	followsSince time.Duration
-	// listedUpTo is the value of recordsSeen after the first list since the member joined or was out of
-	// touch, and notListed before it.
+	// listedUpTo is recordsSeen after the first list since the member joined or was out of touch, or notListed.
 	listedUpTo int64
 }
 
@@ -49,8 +46,7 @@ var neverMoment = moment{never, never}
 
 func (a moment) earliest(b moment) moment { return moment{min(a.mono, b.mono), min(a.wall, b.wall)} }
 
-// latest returns the later of two moments. If the wall clock was set back in between, its reading may be the
-// smaller one.
+// latest returns the later of two moments. Its wall may be the smaller one: that clock can be set back.
 func (a moment) latest(b moment) moment {
 	if a.mono > b.mono {
 		return a
@@ -191,8 +187,8 @@ func (m *Member) busyWithoutLocked() (slots []int) {
 	return slots
 }
 
-// noteStored notes that an attempt is in the record, which has that version. Validity counts from its beginning:
-// others may have seen it at any time since.
+// noteStored notes that an attempt is in the record, which has that version. Validity counts from its
+// beginning: others may have seen it at any time since.
 func (m *Member) noteStored(sequence int64, version string) (upToDate bool) {
 	m.mu.Lock()
 	defer m.updateAndUnlock()
@@ -223,8 +219,7 @@ func (m *Member) noteStored(sequence int64, version string) (upToDate bool) {
 	return sequence == self.sequence
 }
 
-// readSelf reads the record after a conflict, or a creation that reported an error. It returns true if the
-// last attempt has succeeded.
+// readSelf reads the record after a write that may have failed, and reports whether the last one succeeded.
 func (m *Member) readSelf() (upToDate bool, err error) {
 	id := m.ID()
 	r, err := m.get(m.recordName(id))
@@ -314,11 +309,9 @@ func (m *Member) expireLoop() {
 type barrier int
 
 const (
-	notBarred barrier = iota
-	// untilWritten: a write of the table must succeed first. untilRead: it must read a table that it can use,
-	// or that there is none.
-	untilWritten
-	untilRead
+	notBarred    barrier = iota
+	untilWritten         // a write of the table must succeed first
+	untilRead            // it must read a table that it can use, or that there is none
 )
 
 func (m *Member) barLocked(until barrier, why string, err error) {
@@ -336,9 +329,8 @@ func (m *Member) admitLocked(until barrier) {
 	}
 }
 
-// giveUp bars a member that renews its record and has not been able to use the table for a lease: nobody else
-// could get its slots. When no handler runs any more, it marks the record of a barred member, so that the
-// others get the slots at once.
+// giveUp bars a member that renews its record and cannot use the table for a lease: nobody else could get its
+// slots. It marks the record of a barred member without handlers, so that the others get the slots at once.
 func (m *Member) giveUp(now time.Duration) (due time.Duration, err error) {
 	m.mu.Lock()
 	due = now + m.config.Lease

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// "Who waits how long for what" in docs/project/sharding.md has all these times, and why.
+// Who waits, and for what. "Who waits how long for what" in docs/project/sharding.md says why.
 const (
 	batching  = 200 * time.Millisecond // a plan, for more members that come or go
 	turn      = 150 * time.Millisecond // a member, for the one before it to write the plan
@@ -30,8 +30,7 @@ type planner struct {
 	// takers are the members that should have a share, and dead those whose slots may be given away. A slot
 	// without a holder has "", which is one of the dead.
 	takers, dead map[string]bool
-	// hashes are those of the table and of all takers.
-	hashes map[string]string
+	hashes       map[string]string // of the table and all takers
 	// due is when to look again if nothing is written now.
 	due time.Duration
 }
@@ -82,8 +81,9 @@ func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
 		}
 	}
 	p.takers[p.self] = !m.mu.leaving && m.usableQueuesLocked() > 0
-	takesNone := func(id string, takes bool) bool { return !takes || slices.Contains(t.leaving, id) }
-	maps.DeleteFunc(p.takers, takesNone)
+	maps.DeleteFunc(p.takers, func(id string, takes bool) bool {
+		return !takes || slices.Contains(t.leaving, id)
+	})
 	for id, until := range p.newcomers() {
 		if until > now {
 			delete(p.takers, id)
@@ -94,8 +94,7 @@ func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
 	return p
 }
 
-// agreeOnHashes collects the hashes of the table and the takers. A taker that contradicts an earlier one gets
-// no slots.
+// agreeOnHashes collects the hashes of the table and the takers. A taker that contradicts them gets no slots.
 func (p *planner) agreeOnHashes() {
 	p.hashes = maps.Collect(maps.All(p.t.hashes))
 	for _, id := range append([]string{p.self}, slices.Sorted(maps.Keys(p.takers))...) {
@@ -113,8 +112,7 @@ func (p *planner) agreeOnHashes() {
 	}
 }
 
-// plan returns the table as it should be, without handovers, and how long this member waits before it writes
-// that.
+// plan returns the table as it should be, without handovers, and how long to wait before that is written.
 func (p *planner) plan() (next *table, wait time.Duration) {
 	next = p.t.clone()
 	if next.settling {
@@ -128,13 +126,13 @@ func (p *planner) plan() (next *table, wait time.Duration) {
 	for _, k := range p.m.mu.members {
 		next.lease = max(next.lease, time.Duration(k.data.Lease))
 	}
-	wait = p.waitBeforeWrite(next)
+	wait = p.waitBeforeWrite(next.slots)
 	p.applyTargets(next)
 	return next, wait
 }
 
-// fill makes a new table one that gives slots away. Its epochs go on from the greatest that members have seen,
-// perhaps in a table that was deleted. Slots whose handlers still run stay where they are.
+// fill ends the settling of a new table. Its epochs go on from the greatest that members have seen, perhaps
+// in a table that was deleted. Slots whose handlers still run stay where they are.
 func (p *planner) fill(next *table) {
 	next.settling, next.replaces, next.epoch = false, false, max(next.epoch, p.m.mu.view.epoch+1)
 	// Members name the new id in their records before they hold slots by it. With the old one, somebody who
@@ -154,18 +152,16 @@ func (p *planner) nameLeaving(next *table) {
 	}
 }
 
-// waitBeforeWrite returns how long this member waits before it writes next, because others would write the
-// same.
-func (p *planner) waitBeforeWrite(next *table) time.Duration {
+// waitBeforeWrite returns how long a plan for the slots waits, because others would write the same.
+func (p *planner) waitBeforeWrite(slots []tableSlot) time.Duration {
 	fromDead, isMine := false, p.m.mu.leaving
-	for _, slot := range next.slots {
+	for _, slot := range slots {
 		if slot.holder != "" && p.dead[slot.holder] {
-			// The others wait for the member that has marked the record.
 			fromDead, isMine = true, isMine || p.m.mu.members[slot.holder].markedByMe
 		}
 	}
 	switch {
-	case isMine:
+	case isMine: // The others wait for this member.
 		return 0
 	case fromDead:
 		return p.m.turnLocked(p.now)
@@ -180,12 +176,13 @@ func (p *planner) applyTargets(next *table) {
 		slot := &next.slots[i]
 		switch {
 		case p.dead[slot.holder]:
-			if slot.holder != target {
-				if p.hasCrashed(slot.holder) {
-					died[nameOf(slot.holder)] = true
-				}
-				next.give(i, target)
+			if slot.holder == target {
+				continue
 			}
+			if p.hasCrashed(slot.holder) {
+				died[nameOf(slot.holder)] = true
+			}
+			next.give(i, target)
 		case slot.holder == target:
 			slot.next = ""
 		case p.takers[slot.holder], slot.holder == p.self, slices.Contains(p.t.leaving, slot.holder):
@@ -207,14 +204,13 @@ func (p *planner) withholdPlan(next *table) (allowed *table, isWithheld bool) {
 	if next.same(p.t) {
 		return next, false
 	}
-	at := p.m.mayPlanAtLocked(p.now)
-	if at <= p.now {
-		return next, false
+	if at := p.m.mayPlanAtLocked(p.now); at > p.now {
+		p.due = min(p.due, at)
+		next = p.t.clone()
+		p.nameLeaving(next)
+		return next, true
 	}
-	p.due = min(p.due, at)
-	next = p.t.clone()
-	p.nameLeaving(next)
-	return next, true
+	return next, false
 }
 
 // waitForTurn returns the present table instead of next until the plan has been pending for wait. isWithheld:
@@ -259,8 +255,8 @@ func (p *planner) newcomers() map[string]time.Duration {
 		return until
 	}
 	isUsed := func(slot tableSlot) bool { return slot.holder != "" || slot.next != "" }
-	if p.t.settling || slices.ContainsFunc(p.t.slots, isUsed) ||
-		p.m.now()-p.m.mu.unanswered > p.m.mu.view.lease {
+	sinceOutage := p.m.now() - p.m.mu.unanswered
+	if p.t.settling || slices.ContainsFunc(p.t.slots, isUsed) || sinceOutage > p.m.mu.view.lease {
 		return nil
 	}
 	for id := range until {
@@ -269,9 +265,8 @@ func (p *planner) newcomers() map[string]time.Duration {
 	return until
 }
 
-// firstSlotsAt returns when a newcomer may get slots. It waits longer if an earlier life of its process may
-// still hold slots, or has died several times by the table. Members of one name that live at the same time
-// are not one process.
+// firstSlotsAt returns when a newcomer may get slots. It waits longer for an earlier life of its process, or
+// after several deaths of that one. Members of one name that live at the same time are not one process.
 func (p *planner) firstSlotsAt(id string, k *knownMember) time.Duration {
 	wait := probation
 	if x := p.t.deaths[nameOf(id)]; x.count(p.m.config.Clock.Now()) > 1 {

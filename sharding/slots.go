@@ -11,13 +11,11 @@ import (
 type slotState uint32
 
 const (
-	// absent: the member does not hold the slot. Adds are ignored, and queued keys are dropped when their
-	// turn comes.
+	// absent: not held. Adds are ignored, and queued keys are dropped when their turn comes.
 	absent slotState = iota
 	// held: the member hands out the slot's keys.
 	held
-	// stopping: the slot is to move. Its keys are no longer handed out, but those that are being handled may
-	// go on.
+	// stopping: the slot is to move. Its keys are no longer handed out, but running handlers may go on.
 	stopping
 )
 
@@ -38,8 +36,7 @@ type ownSlot struct {
 	holding  atomic.Pointer[holding]
 	stop     stop
 	handover handover
-	// keepUntil is until when the slot must not stop again, because a handler did not return or the server
-	// refused the handover.
+	// Until keepUntil it must not stop: a handler did not return, or the server refused the handover.
 	keepUntil time.Duration
 	// heldAs is the member's id when it held the slot last.
 	heldAs string
@@ -47,8 +44,7 @@ type ownSlot struct {
 
 // stop belongs to a slot that is stopping.
 type stop struct {
-	// since is when it began to stop. timedOutAt is when HandoverTimeout had passed, and the contexts of its
-	// handlers ended, or zero.
+	// since is when it began. timedOutAt is when the contexts of its handlers ended after that, or zero.
 	since, timedOutAt time.Duration
 	// unlisted: the slot was never held, so its keys are still to be listed.
 	unlisted bool
@@ -148,8 +144,7 @@ func (m *Member) updateSlotsLocked() {
 	}
 }
 
-// updateOwnLocked makes a slot that the table gives this member held or stopping. While a handover of it may
-// still succeed, it stays absent.
+// updateOwnLocked makes a slot of this member held or stopping, unless a handover of it may still succeed.
 func (m *Member) updateOwnLocked(i int, now time.Duration) {
 	s, t, c := &m.slots[i], m.mu.view.table, &m.mu.changes
 	if s.handover.mayStillSucceed(t) {

@@ -112,8 +112,7 @@ func (m *Member) facts() []workqueue.Fact {
 	return append(facts, factsOf(m.Slots(), old)...)
 }
 
-// fewerQueues names the members with fewer queues than this one: keys of their slots in the others are not
-// handled.
+// fewerQueues names members that lack queues: the keys of their slots in these queues are not handled.
 func (m *Member) fewerQueues(queues int) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

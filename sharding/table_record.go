@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// view is what a member knows of the table. It may be old: what must be known for certain is read from the
-// store, or is a condition of a write. While a member is valid, nobody else gives its slots away, so it holds
-// what an old table gives it.
+// view is what a member knows of the table. It may be old: what must be certain is read from the store, or is
+// a condition of a write. While a member is valid, nobody else gives away what even an old table gives it.
 type view struct {
 	// table is the newest table that was seen, in a record of that version, and learned is when.
 	table   *table
@@ -24,8 +23,7 @@ type view struct {
 	// there, and waits as long. greatest is the greatest epoch of a table that was known.
 	epoch, greatest int64
 	lease           time.Duration
-	// earlier: there was another table before this one. claims are slots whose handlers still run by that
-	// one, and with whom.
+	// earlier: there was another table before this one. claims says with whom handlers of its slots still run.
 	earlier bool
 	claims  map[int]string
 	obstacle
@@ -155,8 +153,7 @@ func (m *Member) adoptLocked(t *table, version string) {
 	view.lease = max(view.lease, t.lease)
 }
 
-// knowsEarlierLocked notes, also in the member's record, that there was another table before the present or
-// the next one.
+// knowsEarlierLocked notes, also in the member's record, that there was an earlier table.
 func (m *Member) knowsEarlierLocked() {
 	if !m.mu.view.earlier {
 		m.mu.view.earlier = true
@@ -348,9 +345,8 @@ func (m *Member) tableRecord(t *table, version string) Record {
 	return r
 }
 
-// wrote notes how a write of table t has ended. If the server has refused a handover, the member keeps these
-// slots for a lease. If that stays uncertain for a lease, it gives up its record, because nobody can hold
-// these slots while it lives.
+// wrote notes how a write of table t has ended. If the server has refused a handover, the member keeps the
+// slots for now. If that is uncertain for a lease, it gives up its record, so that others get them.
 func (m *Member) wrote(t *table, err error) {
 	m.mu.Lock()
 	defer m.updateAndUnlock()
