@@ -17,8 +17,7 @@ import (
 // TestRollingUpdateOfFormats.
 const formatVersion = 1
 
-// maxSlots keeps a table below 64 KB: a Lease has room for 256 KB.
-const maxSlots = 4096
+const maxSlots = 4096 // A table stays below 64 KB. A Lease has room for 256 KB.
 
 // With more than these, epochs could overflow, and members would wait forever.
 const (

@@ -78,8 +78,8 @@ func (m *Member) handlers(slot int) (n int) {
 
 // anyBusy reports whether any key is being handled.
 func (m *Member) anyBusy() bool {
-	for s := range m.slots {
-		if m.isBusy(s) {
+	for i := range m.slots {
+		if m.isBusy(i) {
 			return true
 		}
 	}

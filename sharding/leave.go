@@ -157,8 +157,8 @@ func (m *Member) holdsNothing() bool {
 // othersLocked reports whether there are other members that could take slots.
 func (m *Member) othersLocked() bool {
 	now, leaving := m.now(), m.mu.view.table.leaving
-	for id, s := range m.mu.members {
-		if id != m.mu.self.id && s.isAlive(now) && s.data.Queues > 0 && !slices.Contains(leaving, id) {
+	for id, k := range m.mu.members {
+		if id != m.mu.self.id && k.isAlive(now) && k.data.Queues > 0 && !slices.Contains(leaving, id) {
 			return true
 		}
 	}
@@ -182,8 +182,8 @@ func (m *Member) deleteSelf(ctx context.Context) error {
 func (m *Member) abandon() (held int) {
 	m.mu.Lock()
 	if t := m.mu.view.table; t != nil {
-		for _, s := range t.slots {
-			if s.holder == m.mu.self.id {
+		for _, slot := range t.slots {
+			if slot.holder == m.mu.self.id {
 				held++
 			}
 		}

@@ -49,11 +49,10 @@ type Member struct {
 	recordsSeen atomic.Int64 // How many records of members this one has seen.
 
 	slots []ownSlot
-	// states has the state of each slot, together, because queues read one for each key.
+	// states has the state of each slot: together, because queues read one for each key.
 	states []atomic.Uint32
 	queues atomic.Pointer[[]memberQueue]
-	// validUntil is when the member stops holding slots unless it hears from the store again, and wallUntil
-	// is that by the wall clock. They are written under mu.
+	// When the member stops holding slots, by both clocks, unless it hears from the store. Written under mu.
 	validUntil, wallUntil atomic.Int64
 
 	// ctx ends when the member has left, and with it all loops and calls.
@@ -62,8 +61,7 @@ type Member struct {
 	loops sync.WaitGroup
 	// Each of these has room for one signal to a loop: that it should look again.
 	toRenew, toConfirm, toWork, toExpire chan struct{}
-	// left is closed when the member holds nothing any more, even if it could not mark its record (leaveErr),
-	// and written when all log lines are.
+	// left is closed when the member holds nothing any more, and written when all log lines are.
 	left    chan struct{}
 	written <-chan struct{}
 
@@ -84,8 +82,7 @@ type Member struct {
 		leaveErr   error
 		handedOver bool
 		barred     barrier
-		// made are the names of the member's queues. hashes has the fingerprint of each one's hash, by its
-		// name. The map does not change: there is a new one.
+		// made are the names of the queues. hashes has the fingerprints of their hashes, in a new map each time.
 		made    []string
 		hashes  map[string]string
 		changes changes // to carry out when mu is unlocked; see unlock
@@ -225,8 +222,7 @@ func (m *Member) Err() error {
 	return cmp.Or(m.mu.view.incompatible, m.mu.problem.confirm, m.mu.problem.renew, lost)
 }
 
-// everyThird calls f three times in a lease, at each signal, and soon after an error. what describes f in the
-// log; *problem holds its last error.
+// everyThird calls f three times in a lease, at each signal, and soon after an error, which *problem holds.
 func (m *Member) everyThird(f func() error, what string, problem *error, signals <-chan struct{}) {
 	for {
 		delay, wake, err := m.config.Lease/3, signals, f()
@@ -296,8 +292,8 @@ func (m *Member) work() (next time.Duration, failed bool) {
 // turnLocked returns how long this member waits before it does what any could do. The first one never does.
 func (m *Member) turnLocked(now time.Duration) time.Duration {
 	rank := 0
-	for id, s := range m.mu.members {
-		if id < m.mu.self.id && s.isAlive(now) {
+	for id, k := range m.mu.members {
+		if id < m.mu.self.id && k.isAlive(now) {
 			rank++
 		}
 	}
@@ -317,8 +313,7 @@ func (m *Member) tableName() string           { return m.config.Group + "-table"
 // now is the time since the member's start by its own clock.
 func (m *Member) now() time.Duration { return m.config.Clock.Since(m.start) }
 
-// soon is when to look again after a failed write.
-const soon = 250 * time.Millisecond
+const soon = 250 * time.Millisecond // when to look again after a failed write
 
 // retryDelay is how long to wait after a call has failed, and callTimeout is when one counts as failed.
 func (m *Member) retryDelay() time.Duration  { return m.config.Lease / 15 }

@@ -43,9 +43,9 @@ func (m *Member) register(q memberQueue) {
 	m.queues.Store(&queues)
 	m.updateAndUnlock() // If its hash does not fit, the member holds no slots from now on.
 	var slots []int
-	for s := range m.slots {
-		if m.state(s) != absent {
-			slots = append(slots, s)
+	for i := range m.slots {
+		if m.state(i) != absent {
+			slots = append(slots, i)
 		}
 	}
 	q.gained(slots)

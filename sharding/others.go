@@ -31,7 +31,6 @@ type knownMember struct {
 	// usable: data is of this library and version, and of the same number of slots.
 	usable bool
 	// The lease counts from leaseFrom: when this version was seen, or the record was found to be gone.
-	// extendLeasesLocked may set it later.
 	firstSeen, leaseFrom time.Duration
 	isGone               bool
 	// serial is the number of this version among all members'. sawRenewal: it is not the first of this member.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"time"
 )
@@ -39,8 +40,7 @@ type attempt struct {
 // goes on while a machine is suspended.
 type moment struct{ mono, wall time.Duration }
 
-// never is a time before all others.
-const never = math.MinInt64 / 2
+const never = math.MinInt64 / 2 // a time before all others
 
 var neverMoment = moment{never, never}
 
@@ -178,9 +178,9 @@ func (m *Member) followLocked() string {
 // table is still to be filled: then these stay with the member.
 func (m *Member) busyWithoutLocked() (slots []int) {
 	if t := m.mu.view.table; t != nil && t.settling {
-		for s := range m.slots {
-			if m.slots[s].heldAs == m.mu.self.id && m.isBusy(s) { // Those of an earlier life are others' now.
-				slots = append(slots, s)
+		for i := range m.slots {
+			if m.slots[i].heldAs == m.mu.self.id && m.isBusy(i) { // Those of an earlier life are others' now.
+				slots = append(slots, i)
 			}
 		}
 	}
@@ -210,11 +210,8 @@ func (m *Member) noteStored(sequence int64, version string) (upToDate bool) {
 			self.follows, self.followsSince = a.follows, m.now()
 			signal(m.toConfirm)
 		}
-		for s := range self.attempts { // Earlier ones conflict with this one.
-			if s <= sequence {
-				delete(self.attempts, s)
-			}
-		}
+		// Earlier ones conflict with this one.
+		maps.DeleteFunc(self.attempts, func(s int64, _ attempt) bool { return s <= sequence })
 	}
 	return sequence == self.sequence
 }

@@ -27,8 +27,8 @@ type planner struct {
 	self string
 	t    *table
 	now  time.Duration
-	// takers are the members that should have a share, and dead those whose slots may be given away. A slot
-	// without a holder has "", which is one of the dead.
+	// takers are the members that should have a share, and dead those whose slots may be given away. "", which
+	// stands for nobody, is one of the dead.
 	takers, dead map[string]bool
 	hashes       map[string]string // of the table and all takers
 	// due is when to look again if nothing is written now.
@@ -198,8 +198,8 @@ func (p *planner) hasCrashed(id string) bool {
 	return id != "" && !slices.Contains(p.t.leaving, id) && !p.m.mu.members[id].data.Left
 }
 
-// withholdPlan returns the present table instead of next while this member must know more before it plans. A
-// member that leaves says so all the same.
+// withholdPlan returns the present table instead of next while this member must know more. A member that
+// leaves says so all the same.
 func (p *planner) withholdPlan(next *table) (allowed *table, isWithheld bool) {
 	if next.same(p.t) {
 		return next, false
@@ -213,8 +213,7 @@ func (p *planner) withholdPlan(next *table) (allowed *table, isWithheld bool) {
 	return next, false
 }
 
-// waitForTurn returns the present table instead of next until the plan has been pending for wait. isWithheld:
-// there is a plan, but it is withheld.
+// waitForTurn returns the present table instead of next until next, or a withheld plan, has waited for wait.
 func (p *planner) waitForTurn(next *table, wait time.Duration, isWithheld bool) *table {
 	since, isSame := &p.m.mu.since.unplanned, next.same(p.t)
 	switch first := cmp.Or(*since, p.now); {
@@ -293,7 +292,7 @@ func nameOf(id string) string {
 	return id
 }
 
-// assign decides who should hold each slot. Only takers get slots: other members leave, are silent or dead,
+// assign decides who should hold each slot. Only takers get slots: other members leave, are overdue or dead,
 // or have just come. Without takers, all slots go to "".
 //
 // The shares of takers differ by at most one, and as few slots move as that allows. Moves that are under way
@@ -304,33 +303,33 @@ func assign(slots []tableSlot, takers map[string]bool) (target []string) {
 		return target
 	}
 	room := shares(slots, takers)
-	give := func(s int, to string) {
-		target[s] = to
+	give := func(i int, to string) {
+		target[i] = to
 		room[to]--
 	}
 	// Up to its share, a holder keeps first the slots that are not about to move, then those that are.
 	for _, moving := range []bool{false, true} {
-		for s, slot := range slots {
-			if room[slot.holder] > 0 && target[s] == "" && moving == (takers[slot.next] && slot.next != slot.holder) {
-				give(s, slot.holder)
+		for i, slot := range slots {
+			if room[slot.holder] > 0 && target[i] == "" && moving == (takers[slot.next] && slot.next != slot.holder) {
+				give(i, slot.holder)
 			}
 		}
 	}
 	// The other slots move: where they were about to move already, if there is room, or else to anybody.
-	for s, slot := range slots {
-		if target[s] == "" && room[slot.next] > 0 {
-			give(s, slot.next)
+	for i, slot := range slots {
+		if target[i] == "" && room[slot.next] > 0 {
+			give(i, slot.next)
 		}
 	}
 	members := slices.Sorted(maps.Keys(takers))
-	for s := range target {
-		if target[s] != "" {
+	for i := range target {
+		if target[i] != "" {
 			continue
 		}
 		for room[members[0]] <= 0 {
 			members = members[1:]
 		}
-		give(s, members[0])
+		give(i, members[0])
 	}
 	return target
 }

@@ -2,9 +2,8 @@ package sharding
 
 import "time"
 
-// A backup of the API server may be restored, and people copy records. Both take records back in time. "When
-// the table has gone back in time" in docs/project/sharding.md says what a member does about that. This file
-// has what it knows, and until when it waits.
+// Restored backups and copies take records back in time. This file has how a member notices that, and until
+// when it waits then; see "When the table has gone back in time" in docs/project/sharding.md.
 
 // noAnswer notes that the server may have been away, and may have been restored before it answers again.
 func (m *Member) noAnswer() {

@@ -46,8 +46,8 @@ func (m *Member) Stats() Stats {
 	st.Group, st.Member, st.Err, st.InTouch = m.config.Group, m.mu.self.id, err, m.validLocked()
 	st.Queues, st.Slots = len(*m.queues.Load()), len(m.slots)
 	now := m.now()
-	for _, s := range m.mu.members {
-		if s.isAlive(now) {
+	for _, k := range m.mu.members {
+		if k.isAlive(now) {
 			st.Members++
 		}
 	}
@@ -55,8 +55,7 @@ func (m *Member) Stats() Stats {
 	return st
 }
 
-// maxFacts is how many members, and how many moves, Facts names.
-const maxFacts = 10
+const maxFacts = 10 // how many members, and how many moves, Facts names
 
 // Below returns the queue that q hands out from, so that tools show only one of them.
 func (q *queue[T]) Below() any { return q.inner }
@@ -106,10 +105,9 @@ func (m *Member) facts() []workqueue.Fact {
 		}
 		facts = append(facts, fact("Group", "%s", st.Group), fact("In touch", "no%s: %v", since, st.Err))
 	}
-	facts = append(facts, fact("Queues", "%d%s", st.Queues, m.fewerQueues(st.Queues)))
-	facts = append(facts, fact("Slots held", "%d of %d", st.Held, st.Slots))
-	facts = append(facts, m.kept()...)
-	return append(facts, factsOf(m.Slots(), old)...)
+	facts = append(facts, fact("Queues", "%d%s", st.Queues, m.fewerQueues(st.Queues)),
+		fact("Slots held", "%d of %d", st.Held, st.Slots))
+	return slices.Concat(facts, m.kept(), factsOf(m.Slots(), old))
 }
 
 // fewerQueues names members that lack queues: the keys of their slots in these queues are not handled.
@@ -117,9 +115,9 @@ func (m *Member) fewerQueues(queues int) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var fewer []string
-	for id, s := range m.mu.members {
-		if s.isAlive(m.now()) && 0 < s.data.Queues && s.data.Queues < queues && id != m.mu.self.id {
-			fewer = append(fewer, fmt.Sprintf("%s has %d", id, s.data.Queues))
+	for id, k := range m.mu.members {
+		if k.isAlive(m.now()) && 0 < k.data.Queues && k.data.Queues < queues && id != m.mu.self.id {
+			fewer = append(fewer, fmt.Sprintf("%s has %d", id, k.data.Queues))
 		}
 	}
 	if len(fewer) == 0 {
@@ -134,8 +132,8 @@ func (m *Member) kept() []workqueue.Fact {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n, next, now := 0, time.Duration(math.MaxInt64), m.now()
-	for s := range m.slots {
-		if wait := m.slots[s].keepUntil - now; wait > 0 && m.state(s) != absent {
+	for i := range m.slots {
+		if wait := m.slots[i].keepUntil - now; wait > 0 && m.state(i) != absent {
 			n, next = n+1, min(next, wait)
 		}
 	}

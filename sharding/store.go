@@ -264,8 +264,7 @@ type memory struct {
 	changed chan struct{}
 }
 
-// maxHistory is how many changes a watch may lag behind.
-const maxHistory = 1000
+const maxHistory = 1000 // how many changes a watch may lag behind
 
 func (m *memory) Get(ctx context.Context, name string) (Record, error) {
 	if err := ctx.Err(); err != nil {

@@ -96,8 +96,8 @@ func (t *table) same(clone *table) bool {
 // named returns the ids of all members in the table.
 func (t *table) named() map[string]bool {
 	named := make(map[string]bool)
-	for _, s := range t.slots {
-		named[s.holder], named[s.next] = true, true
+	for _, slot := range t.slots {
+		named[slot.holder], named[slot.next] = true, true
 	}
 	for _, id := range t.leaving {
 		named[id] = true
@@ -136,8 +136,8 @@ func (t *table) relationTo(known *table, greatest int64) relation {
 	case t.epoch == known.epoch:
 		return contrary
 	}
-	for i, s := range t.slots {
-		if k := known.slots[i]; s.epoch < k.epoch || s.epoch == k.epoch && s.holder != k.holder {
+	for i, slot := range t.slots {
+		if k := known.slots[i]; slot.epoch < k.epoch || slot.epoch == k.epoch && slot.holder != k.holder {
 			return contrary
 		}
 	}

@@ -39,14 +39,17 @@ type obstacle struct {
 // isThere reports whether there is a table that has led to the stored one, as far as is known.
 func (v *view) isThere() bool { return v.table != nil && !v.missing && v.broken == nil }
 
+// restEnds returns when nobody can hold slots by an earlier table any more.
+func (v *view) restEnds() time.Duration { return v.adoptEnded + v.lease }
+
 // confirm reads the table: a member that cannot does not know whether there is another one.
 func (m *Member) confirm() error {
 	began, upTo := m.moment(), m.recordsSeen.Load()
 	r, err := m.get(m.tableName())
-	if err == nil {
+	switch {
+	case err == nil:
 		return m.sawTable(r, began, upTo)
-	}
-	if !errors.Is(err, ErrNotFound) {
+	case !errors.Is(err, ErrNotFound):
 		return err
 	}
 	m.mu.Lock()
@@ -59,8 +62,7 @@ func (m *Member) confirm() error {
 	return nil
 }
 
-// tableChanged is called with each change of the table that the watch reports. A watch may be late, so it
-// only shows newer revisions of the table that is known.
+// tableChanged notes a change of the table. The watch may be late, so it shows newer revisions alone.
 func (m *Member) tableChanged(e Event) {
 	m.mu.Lock()
 	defer m.updateAndUnlock()
@@ -161,44 +163,6 @@ func (m *Member) knowsEarlierLocked() {
 	}
 }
 
-// makeTable makes a table if there is none, or if it has gone back in time.
-func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
-	m.mu.Lock()
-	view := &m.mu.view
-	if !view.missing && view.broken == nil || m.mu.leaving {
-		m.mu.since.missing = 0
-		m.mu.Unlock()
-		return now + m.config.Lease, nil
-	}
-	m.mu.since.missing = cmp.Or(m.mu.since.missing, now)
-	if due = m.mu.since.missing + m.turnLocked(now); due > now {
-		m.mu.Unlock()
-		return due, nil
-	}
-	t := newTable(m.config.newID("table"), m.config.Slots, max(m.config.Clock.Now().UnixMilli(), view.epoch+1))
-	version := ""
-	t.replaces = view.table != nil || view.broken != nil
-	t.lease, t.hashes = view.lease, m.mu.hashes
-	if view.broken != nil {
-		version, t.uid = view.broken.Version, view.broken.UID
-	}
-	m.mu.Unlock()
-	began := m.moment()
-	r, err := m.put(m.tableRecord(t, version))
-	m.wrote(t, err)
-	if err == nil {
-		m.logger.Info("Made a new table", "table", t.id)
-		return now, m.sawTable(r, began, 0)
-	}
-	if errors.Is(err, ErrExists) || errors.Is(err, ErrConflict) {
-		return m.now() + soon, m.confirm()
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.mu.since.missing = m.now() + m.retryDelay() // Each member tries it, so not four times a second.
-	return m.mu.since.missing, err
-}
-
 // writeTable writes the next table, again and again while others change it first.
 func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 	for range 20 {
@@ -244,101 +208,12 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 	return m.now() + soon, nil
 }
 
-// settle reports whether the new table t may be filled, and when to look again if not. It may be filled when
-// no member can hold slots by an earlier one; see "How a new table is filled" in docs/project/sharding.md.
-func (m *Member) mayFill(t *table) (ready bool, due time.Duration, err error) {
-	m.mu.Lock()
-	ripe, earlier := m.mu.view.adoptEnded+m.mu.view.lease, t.replaces || m.mu.view.earlier
-	m.mu.Unlock()
-	if earlier && ripe > m.now() {
-		return false, ripe, nil
-	}
-	records, _, err := m.listRecords()
-	if err == nil {
-		records, err = m.addUnlisted(records)
-	}
-	if err != nil {
-		return false, m.now() + soon, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	view := &m.mu.view
-	named, claims := true, make(map[int]string)
-	for _, r := range records {
-		id := m.idOf(r)
-		if id == "" {
-			continue
-		}
-		d, err := decodeMember(r)
-		if err == nil {
-			m.learnLocked(d)
-		}
-		follows := err == nil && (d.Table == "" || d.Table == t.id)
-		earlier = earlier || !follows || d.Earlier
-		if err == nil && (d.Dead || d.Slots != m.config.Slots) { // A group of other slots had another table.
-			continue
-		}
-		cannotFollow := err != nil || len(contradictions(t.hashes, d.Hashes)) > 0
-		if !follows && cannotFollow && view.adoptEnded+view.lease <= m.now() {
-			continue
-		}
-		named = named && follows
-		for _, s := range d.Busy {
-			if claims[s] == "" {
-				claims[s] = id
-			}
-		}
-	}
-	for _, s := range m.mu.members {
-		earlier = earlier || s.data.Table != "" && s.data.Table != t.id
-	}
-	if view.table.id != t.id {
-		return false, m.now() + soon, nil
-	}
-	view.claims = claims
-	if earlier {
-		m.knowsEarlierLocked()
-	}
-	switch ripe = view.adoptEnded + view.lease; {
-	case earlier && ripe > m.now():
-		return false, ripe, nil
-	case !named:
-		return false, m.now() + soon, nil
-	}
-	return true, 0, nil
-}
-
-// addUnlisted adds the records of members that are known and not in a list: they may have lost their label.
-func (m *Member) addUnlisted(records []Record) ([]Record, error) {
-	m.mu.Lock()
-	unlisted := make(map[string]bool)
-	for id, s := range m.mu.members {
-		if !s.isGone && !s.data.Dead {
-			unlisted[id] = true
-		}
-	}
-	m.mu.Unlock()
-	for _, r := range records {
-		delete(unlisted, m.idOf(r))
-	}
-	for id := range unlisted {
-		r, err := m.readMember(id)
-		if err != nil {
-			return nil, err
-		}
-		if r.Name != "" {
-			records = append(records, r)
-		}
-	}
-	return records, nil
-}
-
 // tableRecord returns a record without a holder, which would look like a leader to people.
 func (m *Member) tableRecord(t *table, version string) Record {
 	now := m.config.Clock.Now()
 	r := Record{Name: m.tableName(), Group: m.config.Group, Version: version, Data: t.encode(), Renewed: now}
-	for _, s := range t.slots {
-		if s.holder != "" {
+	for _, slot := range t.slots {
+		if slot.holder != "" {
 			r.Slots++
 		}
 	}

@@ -26,8 +26,7 @@ func (m *Member) watchLoop() {
 	}
 }
 
-// watch follows the records from the last list on, until the watch ends. It ends a watch that has stalled: it
-// does not even show the member's own renewals.
+// watch follows the records from the last list on. It ends a watch that does not even show its own renewals.
 func (m *Member) watch() error {
 	m.mu.Lock()
 	from := m.mu.listVersion
