@@ -57,8 +57,8 @@ func (m *Member) Leave(ctx context.Context) error {
 	return nil
 }
 
-// tryLeave reports whether the member has left. When none of its handlers runs, it marks its record, so that
-// the first of the others can give away all that it and others that leave at the same time held.
+// tryLeave lets the member leave if none of its handlers runs, and reports whether it has left. With the mark
+// on its record, the first of the others can give away all slots of members that leave at the same time.
 func (m *Member) tryLeave() bool {
 	m.mu.Lock()
 	view, id, now := &m.mu.view, m.mu.self.id, m.now()
@@ -69,8 +69,8 @@ func (m *Member) tryLeave() bool {
 	m.mu.since.leaving = cmp.Or(m.mu.since.leaving, now)
 	isLate := now-m.mu.since.leaving >= m.config.Lease // It cannot write the table.
 	usable := view.isThere() && view.incompatible == nil
-	givesNothing := usable && slices.Contains(view.table.leaving, id) && !view.table.gives(id)
-	if m.mu.self.version != "" && usable && !givesNothing && !m.othersLocked() && !isLate {
+	hasNoSlots := usable && slices.Contains(view.table.leaving, id) && !view.table.gives(id)
+	if m.mu.self.version != "" && usable && !hasNoSlots && !m.othersLocked() && !isLate {
 		m.mu.Unlock() // Nobody is there to take the slots, so it first writes a table that gives them to nobody.
 		return false
 	}

@@ -101,7 +101,7 @@ var breakages = []breakage{
 	{"a refused write of the table is no error", []change{{"member.go", "since > 0 && m.now()-since >= m.config.Lease {", "since > 1<<60 && m.now()-since >= m.config.Lease {"}}},
 	{"a member that leaves releases at once what it may not hand over", []change{{"table_record.go", "case !m.mu.leaving: // A", "default: //"}}},
 	{"a member of other slots has a share", []change{{"others.go", "case d.Slots != m.config.Slots:", "case false:"}}},
-	{"a member of another hash has a share", []change{{"plan.go", "k.data.Queues > 0 && fits,", "k.data.Queues > 0 && (fits || true),"}, {"plan.go", "case len(contradictions(p.hashes, hashes)) > 0:", "case false:"}, {"member_queues.go", "len(queues) > 0 {", "len(queues) > 1<<20 {"}}},
+	{"a member of another hash has a share", []change{{"plan.go", "k.data.Queues > 0 && fits\n", "k.data.Queues > 0 && (fits || true)\n"}, {"plan.go", "case len(contradictions(p.hashes, hashes)) > 0:", "case false:"}, {"member_queues.go", "len(queues) > 0 {", "len(queues) > 1<<20 {"}}},
 	{"Leave waits for a table that it cannot read", []change{{"leave.go", "view.isThere() && view.incompatible == nil", "view.isThere()"}}},
 	{"slots are released before it is their turn", []change{{"slots.go", "(from == stopping || now >= m.mu.handOverAt)", "true"}}},
 	{"a newcomer does not wait for its overdue predecessor", []change{{"plan.go", "predecessor = max(predecessor, o.leaseFrom+time.Duration(o.data.Lease))", "_ = o"}}},

@@ -102,8 +102,8 @@ func (m *Member) missLocked(k *knownMember) {
 }
 
 // sawMemberLocked notes a member's record, and reports whether more has changed than its renewal. isRead: it
-// comes from a read that began just now. A late watch may show an older record: then the member counts as
-// alive for up to a lease too long, which is harmless.
+// was read just now. A late watch may show an older record. Then the member counts as alive for up to a lease
+// too long, which is harmless.
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	k := m.memberLocked(id)
 	k.mustRead = false

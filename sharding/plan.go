@@ -77,7 +77,8 @@ func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
 	for id, k := range m.mu.members {
 		if id != p.self {
 			fits := len(contradictions(t.hashes, k.data.Hashes)) == 0
-			p.takers[id], p.dead[id] = k.isAlive(now) && k.data.Queues > 0 && fits, k.life(now) == dead
+			p.takers[id] = k.isAlive(now) && k.data.Queues > 0 && fits
+			p.dead[id] = k.life(now) == dead
 		}
 	}
 	p.takers[p.self] = !m.mu.leaving && m.usableQueuesLocked() > 0
@@ -126,7 +127,7 @@ func (p *planner) plan() (next *table, wait time.Duration) {
 	for _, k := range p.m.mu.members {
 		next.lease = max(next.lease, time.Duration(k.data.Lease))
 	}
-	wait = p.waitBeforeWrite(next.slots)
+	wait = p.waitBeforeWrite(next.slots) // while these show the dead
 	p.applyTargets(next)
 	return next, wait
 }
@@ -241,8 +242,8 @@ func (p *planner) keepsSlots() bool {
 	return false
 }
 
-// newcomers returns until when each taker without slots must wait for its first ones. If all takers are
-// newcomers, nobody waits, except for holders that a backup does not show.
+// newcomers returns until when each taker without slots must wait for its first ones. If there are no others,
+// none waits, but after an outage: holders that a restored table does not show must notice that first.
 func (p *planner) newcomers() map[string]time.Duration {
 	until := make(map[string]time.Duration)
 	for id := range p.takers {
