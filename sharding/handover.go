@@ -19,8 +19,7 @@ func (h handover) mayStillSucceed(t *table) bool { return h.table == t.id && h.e
 // timeHandoversLocked sets when this member may begin to hand over slots: in the order of the members' ids.
 // It does not wait until others have done so, because they may be waiting for their handlers.
 func (m *Member) timeHandoversLocked() {
-	before := make(map[string]bool)
-	view := &m.mu.view
+	before, view := make(map[string]bool), &m.mu.view
 	for _, slot := range view.table.slots {
 		if slot.next != "" && slot.holder < m.mu.self.id {
 			before[slot.holder] = true
@@ -71,8 +70,7 @@ func (m *Member) endTimedOutLocked(now time.Duration) (next time.Duration) {
 // handOver makes next give away the member's slots that are to move and whose handlers have returned. If a
 // slot is to stay after all while an attempt may still succeed, next names its holder anew: that ends it.
 func (p *planner) handOver(next *table) {
-	nobodyTakes := p.m.mu.leaving && len(p.takers) == 0
-	n := 0
+	n, nobodyTakes := 0, p.m.mu.leaving && len(p.takers) == 0
 	for i, slot := range next.slots {
 		switch {
 		case slot.holder != p.self:

@@ -72,11 +72,10 @@ func (m *Member) list() error {
 
 // idOf returns the id of the member whose record r is, or "" if it is none.
 func (m *Member) idOf(r Record) string {
-	id, ok := strings.CutPrefix(r.Name, m.recordName(""))
-	if !ok {
-		return ""
+	if id, ok := strings.CutPrefix(r.Name, m.recordName("")); ok {
+		return id
 	}
-	return id
+	return ""
 }
 
 func (m *Member) changed(e Event) {
