@@ -96,9 +96,8 @@ func (m *Member) tryLeave() bool {
 	return true
 }
 
-// retire stores r, which marks the member's record, and deletes the record as soon as the table gives the
-// member no slot any more. If that takes too long, or it cannot wait, the others delete the record, or those
-// who join next. Without the mark they would wait for a lease.
+// retire stores r, which marks the member's record, so that nobody waits for a lease. It deletes the record
+// when the table gives the member no slot any more. If that takes too long, or it cannot wait, others do it.
 func (m *Member) retire(r Record, waits bool) error {
 	marked, err := m.markSelf(r)
 	for until := m.now() + 2*time.Second; waits && marked && !m.holdsNothing() && m.now() < until; {

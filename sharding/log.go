@@ -6,9 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// lateHandler passes log lines to a handler in a goroutine of its own. Handlers may block, for example on a
-// pipe that nobody reads, and members log under their lock and before contexts end. Lines that find the
-// buffer full are dropped and counted.
+// lateHandler passes log lines on in a goroutine of its own: handlers may block, for example on a pipe that
+// nobody reads, and members log under their lock. Lines that find the buffer full are dropped and counted.
 type lateHandler struct {
 	slog.Handler
 	lines   chan<- line

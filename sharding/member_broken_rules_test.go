@@ -107,7 +107,7 @@ var breakages = []breakage{
 	{"a newcomer does not wait for its overdue predecessor", []change{{"plan.go", "predecessor = max(predecessor, o.leaseFrom+time.Duration(o.data.Lease))", "_ = o"}}},
 	{"a newcomer takes the slots of nobody just after an outage", []change{{"plan.go", "sinceOutage > p.m.mu.view.lease {", "true || sinceOutage > 0 {"}}},
 	{"a gone member that is shown again counts as dead", []change{{"others.go", "expired && !k.mustRead:", "expired:"}}},
-	{"a queue with another hash hands out keys until the table is read", []change{{"member_queues.go", "m.updateAndUnlock() // If its hash", "m.mu.Unlock() //"}}},
+	{"a queue with another hash hands out keys until the table is read", []change{{"member_queues.go", "m.updateAndUnlock() // at once", "m.mu.Unlock() //"}}},
 	{"deaths are not counted", []change{{"plan.go", "died[nameOf(slot.holder)] = true", "_ = 0"}}},
 	{"twins wait for each other's deaths", []change{{"plan.go", "\t\tdefault:\n\t\t\twait = probation", ""}}},
 	{"a member whose clock has jumped waits", []change{{"slots.go", "signal(m.toRenew) // If the clock has jumped, it is valid again at once.", ""}}},

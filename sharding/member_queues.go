@@ -41,7 +41,11 @@ func (m *Member) register(q memberQueue) {
 	signal(m.toRenew) // The record says whether the member takes slots.
 	queues := append(slices.Clone(*m.queues.Load()), q)
 	m.queues.Store(&queues)
-	m.updateAndUnlock() // If its hash does not fit, the member holds no slots from now on.
+	if m.mu.view.incompatible != nil {
+		m.updateAndUnlock() // at once: the server's next answer may take long
+	} else {
+		m.mu.Unlock()
+	}
 	var slots []int
 	for i := range m.slots {
 		if m.state(i) != absent {

@@ -66,9 +66,8 @@ func (m *Member) mayPlanAtLocked(now time.Duration) time.Duration {
 	return now + m.config.Lease
 }
 
-// mustHearOthersLocked reports whether this member, since it joined or was out of touch, has not heard yet
-// from all that were there before: each of them must have renewed its record, or be dead. A renewed record
-// shows whether its member knows a later table.
+// mustHearOthersLocked reports whether a member that is not dead has not renewed its record since this one
+// joined or was out of touch. A renewal shows whether its member knows a later table.
 func (m *Member) mustHearOthersLocked(now time.Duration) bool {
 	listed := m.mu.self.listedUpTo
 	for id, k := range m.mu.members {
