@@ -87,10 +87,10 @@ func (m *Member) tidyRecords(now time.Duration) (due time.Duration, err error) {
 		m.mu.Unlock()
 		return now + m.config.Lease, nil
 	}
-	unknown := m.unknownLocked()
+	toRead := m.toReadLocked()
 	toDelete, version, due := m.nextDeletionLocked(now)
 	m.mu.Unlock()
-	for _, id := range unknown {
+	for _, id := range toRead {
 		if _, err := m.readMember(id); err != nil {
 			return now, err
 		}
@@ -110,8 +110,8 @@ func (m *Member) tidyRecords(now time.Duration) (due time.Duration, err error) {
 	return due, err
 }
 
-// unknownLocked returns members that the table names and no watch has shown, and those that must be read.
-func (m *Member) unknownLocked() (ids []string) {
+// toReadLocked returns members that the table names and no watch has shown, and those that must be read.
+func (m *Member) toReadLocked() (ids []string) {
 	for id := range m.mu.view.table.named() {
 		if m.mu.members[id] == nil && id != m.mu.self.id {
 			ids = append(ids, id)
