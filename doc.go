@@ -1,7 +1,7 @@
 // Package workqueue is a deduplicating work queue with delays and rate limits, with the API of
 // k8s.io/client-go/util/workqueue: a program that imports that package works with this one after changing the
-// import path. It queues the keys of things that have changed. A worker takes a key, looks the thing up, and
-// does what the change needs.
+// import path (docs/migrating.md has the two exceptions). It queues the keys of things that have changed. A
+// worker takes a key, looks the thing up, and does what the change needs.
 //
 // # A key's life
 //

@@ -63,7 +63,6 @@ package controllerruntime
 import (
 	"cmp"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -157,14 +156,6 @@ type Queue[request comparable] struct {
 	// cause is that of all adds, in the copy of a queue that an event handler of WithCauses gets. Otherwise
 	// it is nil.
 	cause *workqueue.Cause
-}
-
-// reconcilerState is what a [Reconciler] leaves for its queue. The copies of a queue share it.
-type reconcilerState[request comparable] struct {
-	tracker atomic.Pointer[worker.Tracker[request]] // nil without a Reconciler
-	// interrupted has the requests whose failures the controller's next Forget must leave alone, and held the
-	// calls whose requests are put on hold by the controller's Done.
-	interrupted, held sync.Map
 }
 
 var _ crpriority.PriorityQueue[int] = (*Queue[int])(nil)

@@ -54,6 +54,14 @@ type Reconciler[request comparable] struct {
 	complain   sync.Once
 }
 
+// reconcilerState is what a [Reconciler] leaves for its queue. The copies of a queue share it.
+type reconcilerState[request comparable] struct {
+	tracker atomic.Pointer[worker.Tracker[request]] // nil without a Reconciler
+	// interrupted has the requests whose failures the controller's next Forget must leave alone, and held the
+	// calls whose requests are put on hold by the controller's Done.
+	interrupted, held sync.Map
+}
+
 // controller is what a Reconciler knows of its controller.
 type controller[request comparable] struct {
 	queue   *Queue[request]

@@ -415,3 +415,17 @@ func (r *reading) anyPool(f func(*worker.Inspector) bool) (is bool) {
 	}
 	return is
 }
+
+// actOnGroup does it with the group that form names. It returns done, and that no key has that group if that
+// is so: its name may be mistyped.
+func (r *reading) actOnGroup(do func(group string), form url.Values, done string) (string, error) {
+	if !form.Has("group") {
+		return "", refuse(http.StatusBadRequest, "The form lacks the field group.")
+	}
+	group := form.Get("group")
+	do(group)
+	if of := r.entry.queue.SnapshotGroup; of != nil && of(group).Keys == 0 {
+		done += " No key has that group now: is it called so?"
+	}
+	return done, nil
+}

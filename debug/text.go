@@ -1,6 +1,8 @@
 package debug
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"math"
 	"reflect"
@@ -191,4 +193,29 @@ func mapped[From, To any](all []From, to func(From) To) []To {
 		results[i] = to(v)
 	}
 	return results
+}
+
+// between returns how long it is from one time to the other, or nil if one is not known.
+func between(from, to time.Time) *seconds {
+	if from.IsZero() || to.IsZero() {
+		return nil
+	}
+	d := seconds(max(0, to.Sub(from)))
+	return &d
+}
+
+// keyID distinguishes keys whose texts are alike. It is the same in each run of the program, except for
+// pointers.
+func keyID(key any) (id string) {
+	defer func() {
+		if recover() != nil { // See keyText.
+			id = fmt.Sprintf("%T", key)
+		}
+	}()
+	format := "%T %#v"
+	if reflect.ValueOf(key).Kind() == reflect.Pointer {
+		format = "%T %p"
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, format, key, key))
+	return base64.RawURLEncoding.EncodeToString(sum[:4]) // The text must fit, too.
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"runtime/pprof"
 	"slices"
@@ -239,4 +240,38 @@ func (s *search) shrunk(found schedule, failed *failure, which string) string {
 		how += fmt.Sprintf("; shrunk from %d disturbances", len(found))
 	}
 	return s.describe(shortest, failed, how)
+}
+
+// shrink returns a schedule that still fails, from which nothing more can be taken: no disturbance, and no
+// time from one. It calls fails as long as goOn returns true.
+func shrink(s schedule, goOn func() bool, fails func(schedule) bool) schedule {
+	try := func(smaller schedule) bool {
+		if !goOn() || !fails(smaller) {
+			return false
+		}
+		s = smaller
+		return true
+	}
+	for part := (len(s) + 1) / 2; part > 0; part /= 2 { // Many at once first.
+		for again := true; again; {
+			again = false
+			for taken := range slices.Chunk(s.sites(), part) {
+				smaller := maps.Clone(s)
+				for _, at := range taken {
+					delete(smaller, at)
+				}
+				again = try(smaller) && part == 1 || again
+			}
+		}
+	}
+	for _, at := range s.sites() {
+		for _, size := range sizes {
+			smaller := maps.Clone(s)
+			smaller[at] = size
+			if size >= s[at] || try(smaller) {
+				break
+			}
+		}
+	}
+	return s
 }

@@ -2,7 +2,6 @@ package handlertest
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"reflect"
 	"runtime"
@@ -300,21 +299,4 @@ func (s *sim) goOn() bool {
 	s.moved = time.Now()
 	do()
 	return true
-}
-
-type call struct {
-	process *Process
-	key     any
-	text    string // the key's
-	ctx     context.Context
-}
-
-type callKey struct{}
-
-// callOf returns the call whose context ctx is, or is made from. Without one it returns an empty one.
-func callOf(ctx context.Context) *call {
-	if c, ok := ctx.Value(callKey{}).(*call); ok {
-		return c
-	}
-	return &call{}
 }

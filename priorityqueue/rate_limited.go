@@ -96,8 +96,12 @@ func (q *Queue[T]) fail(k *newKey[T], r *request, f failures.Failure) (retry fai
 		retry.Same = true
 		retry.Attempt, retry.Delay = q.failures.Of(k.key)
 	}
-	if retry.Attempt == 0 || f.Terminal { // It may have been forgotten since.
+	switch {
+	case retry.Attempt == 0: // It may have been forgotten since.
 		retry = q.failures.Judge(k.key, f)
+	case f.EndsRetries(retry.Attempt):
+		q.failures.Forget(k.key)
+		retry.GivenUp, retry.Delay = true, 0
 	}
 	if retry.GivenUp {
 		q.config.RateLimiter.Forget(k.key)

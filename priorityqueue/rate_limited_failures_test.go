@@ -50,6 +50,26 @@ func TestEachServedDelayIsAFailure(t *testing.T) {
 	}
 }
 
+// A handler that calls AddRateLimited itself and then fails has counted the failure already. It uses up its retries as
+// any other.
+func TestFailAfterAddRateLimited(t *testing.T) {
+	script(t, pq.Config[string]{RateLimiter: fixed(time.Minute)}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
+		for attempt := 1; attempt <= 3; attempt++ {
+			q.Get()
+			q.AddRateLimited("a")
+			r, _ := q.Fail(t.Context(), "a", workqueue.Failure{MaxRetries: 2})
+			if r.Attempt != attempt || r.GivenUp != (attempt == 3) {
+				t.Errorf("%+v at attempt %d", r, attempt)
+			}
+			q.Done("a")
+		}
+		if n, left := q.Failures("a"); n != 0 || left != 0 {
+			t.Errorf("%d failures, %v left of a key that was given up", n, left)
+		}
+	})
+}
+
 // Events do not use up retries: on this queue as on the root's, whether the worker calls Fail or, as in controller-runtime,
 // AddRateLimited. (The event during the call used to hide the failure, so that each later call was a new one.)
 func TestEventsUseUpNoRetries(t *testing.T) {

@@ -12,10 +12,10 @@
 //	workqueue_work_duration_seconds              histogram  from Get to Done
 //	workqueue_unfinished_work_seconds            gauge      for how long workers have had their keys, summed
 //	workqueue_longest_running_processor_seconds  gauge      the longest of these times
-//	workqueue_retries_total                      counter    calls of AddAfter and AddRateLimited
+//	workqueue_retries_total                      counter    calls of AddAfter, AddRateLimited and Fail
 //	workqueue_waiting_keys                       gauge      keys that wait for their time
 //	workqueue_oldest_queued_key_age_seconds      gauge      how long the head of the line has been queued
-//	workqueue_dropped_keys_total                 counter    keys that were still waiting at shutdown
+//	workqueue_dropped_keys_total                 counter    keys that a shutdown has dropped
 //	workqueue_unmatched_dones_total              counter    calls of Done for a key that no worker held
 //	workqueue_held_keys                          gauge      keys on hold, while pools have any (see below)
 //
@@ -27,8 +27,9 @@
 //	workqueue_queued_keys                        gauge      keys that need processing, by priority
 //
 // Queues that several processes share on a server, like those of package redisqueue, have
-// workqueue_blocked_keys, workqueue_paused and these. The depth, these two and the last four are of the whole
-// queue: take their maximum over the processes, not the sum.
+// workqueue_blocked_keys, workqueue_paused and these. These two, the last four of the list, the depth, the
+// waiting keys and the age of the oldest queued key are of the whole queue: take their maximum over the
+// processes, not the sum.
 //
 //	workqueue_shared_outage                      gauge      1 if the last call of the server failed, else 0
 //	workqueue_shared_unsent_operations           gauge      operations, such as adds, still to be sent

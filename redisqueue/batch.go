@@ -16,11 +16,11 @@ type shard[T comparable] struct {
 	q     *Queue[T]
 	names keyNames
 
-	buffer   buffer
-	sending  bool   // the goroutine that runs send exists
-	inFlight bool   // a call of the server is under way
-	batches  uint64 // the number of the newest batch
-	wantsAll bool   // the next batch asks for all counts
+	buffer    buffer
+	sending   bool   // the goroutine that runs send exists
+	inFlight  bool   // a call of the server is under way
+	batches   uint64 // the number of the newest batch
+	allCounts bool   // the next batch asks for all counts
 
 	confirmations confirmations
 	session       session
@@ -43,9 +43,9 @@ type batch struct {
 	session     session // a copy: its batchSeq is that of this batch
 	ops         []*op
 	encoded     []any // strings: ops as operations.lua reads them
-	want        int
-	asleep      bool // the session is in SLEEPERS, and leaves it unless this batch finds too few keys
-	wantsAll    bool
+	want        int   // how many keys to hand out at most
+	isSleeper   bool  // the session is in SLEEPERS, and leaves it unless this batch gets too few keys
+	allCounts   bool
 	quits       bool // ends the session
 	noAdds      bool // leaves adds in the buffer: the server is full, and has refused some a moment ago
 	interrupted bool // an attempt was answered by an error, so the server may have executed a part of the batch
@@ -55,7 +55,7 @@ type batch struct {
 func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
 	s := &shard[T]{q: q, names: names, watched: make(map[string]*hold[T])}
 	s.buffer.merging = make(map[string]*op)
-	q.mu.askable++
+	q.mu.nonEmpty++
 	lockedTimer := func(f func()) *time.Timer { // not started
 		t := time.AfterFunc(time.Hour, func() {
 			q.mu.Lock()
@@ -66,7 +66,7 @@ func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
 		return t
 	}
 	s.timers.lease, s.timers.adds = lockedTimer(s.tickLocked), lockedTimer(s.kickLocked)
-	s.fetcher.timer, s.timers.watch = lockedTimer(s.wakeLocked), lockedTimer(s.watchLocked)
+	s.fetcher.timer, s.timers.watch = lockedTimer(s.wakeUpLocked), lockedTimer(s.watchLocked)
 	return s
 }
 
@@ -104,8 +104,8 @@ func (s *shard[T]) hasWorkLocked(now time.Time) bool {
 	// After an answer that has taken long, the lease needs another batch at once.
 	renews := s.session.held > 0 && now.Sub(s.session.leaseFrom) >= s.q.config.Lease/3
 	needed := func(c *confirmation) bool { return c.after > s.batches }
-	return !s.q.mu.ending.over && (ops > 0 || renews || s.wakesUpLocked() || s.quitsLocked() ||
-		s.demandLocked() > 0 || slices.ContainsFunc(s.confirmations.waiting, needed))
+	return !s.q.mu.ending.over && (ops > 0 || renews || s.leavesSleepersLocked() || s.quitsLocked() ||
+		s.nextWantLocked() > 0 || slices.ContainsFunc(s.confirmations.waiting, needed))
 }
 
 // send sends batches until nothing is left to send.
@@ -132,7 +132,7 @@ func (s *shard[T]) nextBatch() *batch {
 		if !s.server.fullSince.IsZero() && s.buffer.len() > 0 {
 			s.timers.adds.Reset(s.server.retryAddsAt.Sub(now))
 		}
-		s.sleepLocked()
+		s.awaitWakeUpLocked()
 		s.q.endLocked() // A session that was just forgotten may have been all that the shutdown waits for.
 		return nil
 	}
@@ -142,16 +142,16 @@ func (s *shard[T]) nextBatch() *batch {
 	s.session.batchSeq++
 	s.batches++
 	b := &batch{number: s.batches, session: s.session, began: now, noAdds: s.refusesAddsAt(now)}
-	b.wantsAll, s.wantsAll = s.wantsAll, false
-	b.want = s.demandLocked()
-	b.asleep = s.wakesUpLocked() || b.want > 0 && s.fetcher.asleep
+	b.allCounts, s.allCounts = s.allCounts, false
+	b.want = s.nextWantLocked()
+	b.isSleeper = s.leavesSleepersLocked() || b.want > 0 && s.fetcher.isSleeper
 	work := b.want
 	if !s.server.fullSince.IsZero() && !b.noAdds && len(s.buffer.adds) > 0 {
 		work = max(work, maxWork-16) // leaves room for a few adds, which find out whether the server is still full
 	}
 	b.ops, b.encoded = s.buffer.take(work, b.noAdds)
 	b.quits = s.session.abandoned || s.quitsLocked()
-	s.requestLocked(b.want)
+	s.setWantedLocked(b.want)
 	s.fetcher.woken = false
 	s.inFlight = true
 	return b
@@ -184,7 +184,7 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	}
 	q.mu.Lock()
 	now := time.Now()
-	s.requestLocked(0)
+	s.setWantedLocked(0)
 	if r != nil && (r.status != "FULL" || s.server.outage != errFull) { // On a full server errFull goes on.
 		s.answeredLocked(b, now)
 	}
@@ -220,7 +220,7 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now time.Time) {
 	q := s.q
 	c, before := r.counts, s.counts
-	if !b.wantsAll { // The reply lacks these.
+	if !b.allCounts { // The reply lacks these.
 		c.Failing, c.GivenUp, c.SetAside = before.Failing, before.GivenUp, before.SetAside
 		c.Repaired, c.OldestQueued = before.Repaired, before.OldestQueued
 		if c.Paused {
@@ -231,11 +231,10 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now tim
 	q.mu.totals.stats.Adds += uint64(r.changed)
 	q.mu.totals.info.LostDones += uint64(r.unmatched)
 	// They are in the order of the operations that have one and were executed: see answer in operations.lua.
-	answers := r.answers
 	for _, o := range b.ops {
-		if o.answer != nil && len(answers) > 0 && !(r.status == "FULL" && o.code.isAdd()) {
-			o.answer(answers[0], nil)
-			answers = answers[1:]
+		if o.answer != nil && len(r.answers) > 0 && !(r.status == "FULL" && o.code.isAdd()) {
+			o.answer(r.answers[0], nil)
+			r.answers = r.answers[1:]
 		}
 	}
 	if s.fullLocked(b, r, now) {
@@ -256,6 +255,6 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now tim
 		s.armLocked(now)
 	}
 	next := s.fetcher.after(b, r, now)
-	s.setDrainedLocked(next.drained)
+	s.setEmptyLocked(next.empty)
 	s.fetcher.fetcherState = next
 }

@@ -1,25 +1,34 @@
--- Executes one batch of a replica's operations, atomically and once. Four files make one script. This one decides whether to execute
--- the batch, and reads the clocks. keys.lua has what becomes of a key, operations.lua executes the operations, and handout.lua takes
--- keys back from dead replicas, hands out keys, writes everything back and replies.
+-- Executes one batch of a replica's operations, atomically and once. Nine files, in this order, make one script:
+--
+--   batch.lua       decides whether to execute the batch, and reads the clocks
+--   states.lua      reads and checks the states of keys
+--   notes.lua       keeps causes and priorities
+--   keys.lua        adds keys, and releases those that are held
+--   failures.lua    counts failures and lost leases, and gives keys up
+--   operations.lua  executes the operations
+--   reclaim.lua     takes keys back from dead sessions, and forgets what is old
+--   handout.lua     hands out keys, and writes the states back
+--   reply.lua       mends what does not fit together, wakes sleepers, and replies
+--
+-- An error of Redis names a line of the whole script. This prints line 123:
+--   cat {batch,states,notes,keys,failures,operations,reclaim,handout,reply}.lua | sed -n 123p
 --
 -- A key (of the queue, not of Redis) has one of the states of package workqueue. STATES keeps it as a string:
 --
---   absent              queued    <since>                           16 characters
+--   absent              queued    <added>                           16 characters
 --   processing          p<session><fence>                           28
---   processing+dirty    d<session><fence><since>                    44
+--   processing+dirty    d<session><fence><added>                    44; e in place of d while all adds since the hand-out were quiet
 --                        2        13     29                         where each part begins
 --
--- An e stands in place of the d while all adds since the hand-out were quiet. <since> is a time of the queue's clock, in microseconds
--- with 16 digits; a <fence> is one, too, or a little more. A <session> has 11 characters: it is one life of one replica, which holds
--- keys while its lease lives.
+-- <added> is a time of the queue's clock, in microseconds with 16 digits. A <fence> numbers a hand-out: it is that time or, because no two
+-- are equal, a little more. A <session> has 11 characters: it is one life of one replica, which holds keys while its lease lives.
 --
 -- The script writes states and places last, in an order that loses no key wherever it is interrupted. docs/replicas.md says what
 -- becomes of a shard that has lost a part of its data. These share a hash tag, and all that must not be lost is in KEYS, so that a
 -- cluster refuses the script (TRYAGAIN) while only some of them have moved to another node.
 
-local META, STATES, LINE, DELAYS, FAILURES, RETRIES = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
-local LEASES, HELD, SLEEPERS, ASIDE, REPLIES, GONE = KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local GIVEN, TROUBLES, NOTES, WAKE = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+local META, STATES, LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD,
+	SLEEPERS, ASIDE, BATCHES, GONE, GIVEN_UP, TROUBLES, NOTES, WAKE = unpack(KEYS)
 --   META      hash: the fields NUMBERS below, and name:<session>, the name of a session's replica
 --   STATES    hash: key -> state                          LINE      sorted set: queued key -> its place, see placeOf
 --   DELAYS    sorted set: key -> when it is due           ASIDE     set: keys that a replica could not decode
@@ -27,12 +36,10 @@ local GIVEN, TROUBLES, NOTES, WAKE = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
 --   LEASES    sorted set: session -> when its lease ends on the lease clock, -1 if it has quit
 --   HELD      sorted set of <session><key>, all scores 0, so that a session's keys are one range
 --   SLEEPERS  set: sessions with getters that wait        WAKE      list: what this session's getters wait for
---   REPLIES   hash: session -> seq of its last batch, when its lease ends, and the reply to that batch
---   GONE      sorted set: session that has ended -> when its reply is forgotten, on the lease clock
---   GIVEN     sorted set: key that was given up -> when
---   TROUBLES  hash: r<key> -> the attempts and the error of a key that was given up; l<key> -> how often in a row its lease was lost
---   NOTES     hash: n<key> -> why the key was added, for its next hand-out; h<key> -> the same of the hand-out that is held; and the
---             priority, unless that is zero: p<key> of the next hand-out, q<key> of the one that is held, w<key> of a key that waits
+--   BATCHES   hash: session -> of its last batch the seq, when the lease ends that it has renewed, and the reply
+--   GONE      sorted set: session that has ended -> when its last batch is forgotten, on the lease clock
+--   GIVEN_UP  sorted set: key that was given up -> when
+--   TROUBLES  hash: see failures.lua                      NOTES     hash: see notes.lua
 -- Only WAKE has a time to live: a server whose clock is set forward would delete the others too early.
 
 -- A long entry in STATES, HELD, DELAYS, FAILURES and RETRIES, which is not counted. Redis keeps small hashes and sorted sets as lists,
@@ -41,37 +48,35 @@ local FILLER = string.rep('\0', 80)
 
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8 -- The description is what all replicas must have in common.
-local asleep = string.find(flags, 'r', 1, true) -- The session is in SLEEPERS, as far as the replica knows.
-local wantsAll = string.find(flags, 'o', 1, true) -- The batch asks for the numbers that not every reply has.
-local limitsStarts = string.find(flags, 's', 1, true) -- The settings have a start limit.
-local tool = string.find(flags, 't', 1, true) -- A tool takes no keys back and forgets nothing.
+local isSleeper = string.find(flags, 'isSleeper', 1, true) -- The session is in SLEEPERS, as far as the replica knows.
+local allCounts = string.find(flags, 'allCounts', 1, true) -- The batch asks for the numbers that not every reply has.
+local isTool = string.find(flags, 'isTool', 1, true) -- A tool takes no keys back and forgets nothing.
 -- Set if an attempt to execute this batch was answered by an error: the replica knows of the hand-outs up to this fence.
-local knownFence = string.match(flags, 'e(%d+)')
+local knownFence = string.match(flags, 'knownFence=(%d+)')
 local isFirst, isCheck = seq == '1', seq == '0' -- With a check, a new replica asks whether its batches would be executed.
-local tidies = not tool and (wantsAll or tonumber(seq) % 16 == 1)
 
--- How much one batch does of the work that dead replicas and passed delays have left. The next batch goes on.
-local CHORES, SESSIONS, DUE, WAKE_UP, BYTES = 192, 8, 128, 8, 65536
-local REMEMBER = math.max(10 * lease, 3600000000)
+-- How much one batch does at most of the work that has piled up: keys of dead sessions and of passed delays, dead sessions, passed delays,
+-- sleepers to wake, and the bytes of keys that it reads at a time. The next batch goes on.
+local MAX_KEYS, MAX_SESSIONS, MAX_DUE, MAX_WOKEN, MAX_BYTES = 192, 8, 128, 8, 65536
 
 local call, sub, byte, find, format = redis.call, string.sub, string.byte, string.find, string.format
 
--- digits and whole write whole numbers, also those that %d cannot.
+-- digits writes a whole number in 16 digits, whole in as many as it has. (%d cannot write large ones.)
 local function digits(n) return format('%016.0f', n) end
 local function whole(n) return format('%.0f', n) end
 
 -- A batch that was executed before gets the same reply, or GONE if the session has ended since. A batch that is not the next one was
 -- overtaken, or the server has lost batches and their hand-outs: the session is over.
-local stored, leaseEnds = call('HGET', REPLIES, session), nil
-if stored then
-	local last, ends, at = string.match(stored, '^(%d+) (%-?%d+) ()')
-	if last == seq then
-		return sub(stored, at)
+local lastBatch, leaseEnds = call('HGET', BATCHES, session), nil
+if lastBatch then
+	local lastSeq, ends, at = string.match(lastBatch, '^(%d+) (%-?%d+) ()') -- at: where the reply begins
+	if lastSeq == seq then
+		return sub(lastBatch, at)
 	end
-	if last + 1 ~= seq + 0 then
+	if tonumber(lastSeq) + 1 ~= tonumber(seq) then
 		return 'LOST'
 	end
-	leaseEnds = ends + 0
+	leaseEnds = tonumber(ends)
 elseif not isFirst and not isCheck then
 	return 'LOST'
 end
@@ -108,14 +113,16 @@ end
 -- The queue's clock never goes back. So nothing waits longer when the server's clock is set back.
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2] + meta.offset
-local before = meta.time > 0 and meta.time or now
-local offset = meta.offset + math.max(0, before - now)
-now = math.max(now, before)
+local lastNow = meta.time > 0 and meta.time or now
+local offset = meta.offset + math.max(0, lastNow - now)
+now = math.max(now, lastNow)
 
 -- The lease clock moves at most half a lease from batch to batch, and live replicas send a batch every third of a lease. So no lease
 -- ends because the server's clock was set, or because the server hung or was down.
-local leaseClock = meta.leaseTime + math.min(now - before, lease / 2)
-local fence, dirty, repaired, since, FOREVER = math.max(meta.fence, now), meta.dirty, 0, digits(now), 2 ^ 53
+local leaseClock = meta.leaseTime + math.min(now - lastNow, lease / 2)
+
+local nowDigits, FOREVER = digits(now), 2 ^ 53
+local fence, dirty, repaired = math.max(meta.fence, now), meta.dirty, 0 -- The batch changes them; repaired counts its own repairs.
 
 if isFirst or isCheck then
 	-- A user who may not call a command must find out before the first write. (Rights may change later: see knownFence.)
@@ -142,6 +149,10 @@ if full then
 	if not find(full, 'OOM', 1, true) then
 		return renewed
 	end
-	call('HDEL', REPLIES, FILLER)
+	call('HDEL', BATCHES, FILLER)
 	call('ZADD', LEASES, whole(leaseEnds), session)
 end
+
+local opCount = #ARGV + 1 - FIRST_OP
+-- A batch does the chores of reclaim.lua if it has nothing else to do or must count exactly; a busy replica does them now and then.
+local doesChores = not isTool and (opCount == 0 or allCounts or seq % 8 == 1)

@@ -129,7 +129,7 @@ func TestInterruptedHandOutOfManyHeldKeys(t *testing.T) {
 		last = reply.keys[len(reply.keys)-1].fence
 	}
 	r.send(number+1, 1, "azzz")
-	r.flags = "-e" + last
+	r.flags = "knownFence=" + last
 	reply, err := parseReply(r.send(number+2, 0))
 	if must(t, err); reply.counts.Queued != 1 || reply.counts.Processing != held {
 		t.Errorf("%+v, want one key that is queued", reply.counts)
@@ -213,22 +213,22 @@ func TestGetterAfterReply(t *testing.T) {
 		want   fetcherState
 	}{
 		"all that was wanted":    {b: batch{want: 1}, r: reply{keys: key}, want: fetcherState{}},
-		"nothing there":          {b: batch{want: 2}, r: reply{keys: key}, want: fetcherState{drained: true, asleep: true}},
+		"nothing there":          {b: batch{want: 2}, r: reply{keys: key}, want: fetcherState{empty: true, isSleeper: true}},
 		"more is queued":         {b: batch{want: 2}, r: reply{keys: key, counts: Counts{Queued: 1}}, want: fetcherState{}},
-		"paused":                 {b: batch{want: 1}, r: reply{counts: Counts{Queued: 9, Paused: true}}, want: fetcherState{drained: true, asleep: true}},
-		"woken meanwhile":        {before: fetcherState{woken: true}, b: batch{want: 1}, want: fetcherState{woken: true, asleep: true}},
-		"the session has quit":   {b: batch{want: 1, quits: true}, want: fetcherState{drained: true}},
-		"more is due":            {b: batch{want: 1}, r: reply{nextDue: 0}, want: fetcherState{asleep: true}},
-		"due later":              {b: batch{want: 1}, r: reply{nextDue: time.Hour}, want: fetcherState{drained: true, asleep: true, nextDue: now.Add(time.Hour)}},
-		"nothing wanted":         {before: fetcherState{drained: true, asleep: true}, want: fetcherState{drained: true, asleep: true}},
-		"nothing wanted, queued": {before: fetcherState{drained: true, asleep: true}, r: reply{counts: Counts{Queued: 1}}, want: fetcherState{asleep: true}},
-		"no getter any more":     {before: fetcherState{drained: true, asleep: true}, b: batch{asleep: true}, want: fetcherState{}},
+		"paused":                 {b: batch{want: 1}, r: reply{counts: Counts{Queued: 9, Paused: true}}, want: fetcherState{empty: true, isSleeper: true}},
+		"woken meanwhile":        {before: fetcherState{woken: true}, b: batch{want: 1}, want: fetcherState{woken: true, isSleeper: true}},
+		"the session has quit":   {b: batch{want: 1, quits: true}, want: fetcherState{empty: true}},
+		"more is due":            {b: batch{want: 1}, r: reply{nextDue: 0}, want: fetcherState{isSleeper: true}},
+		"due later":              {b: batch{want: 1}, r: reply{nextDue: time.Hour}, want: fetcherState{empty: true, isSleeper: true, nextDue: now.Add(time.Hour)}},
+		"nothing wanted":         {before: fetcherState{empty: true, isSleeper: true}, want: fetcherState{empty: true, isSleeper: true}},
+		"nothing wanted, queued": {before: fetcherState{empty: true, isSleeper: true}, r: reply{counts: Counts{Queued: 1}}, want: fetcherState{isSleeper: true}},
+		"no getter any more":     {before: fetcherState{empty: true, isSleeper: true}, b: batch{isSleeper: true}, want: fetcherState{}},
 	} {
 		if c.r.nextDue == 0 && name != "more is due" {
 			c.r.nextDue = -1
 		}
 		got := c.before.after(&c.b, &c.r, now)
-		got.asked = time.Time{}
+		got.lastFetch = time.Time{}
 		if got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
@@ -239,13 +239,11 @@ func TestGetterAfterReply(t *testing.T) {
 func TestCodes(t *testing.T) {
 	source, err := os.ReadFile("protocol.go")
 	must(t, err)
-	adds := regexp.MustCompile(`local ADDS = '(\w+)'`).FindStringSubmatch(operationsPart)[1]
+	operations := lua("operations")
+	adds := strings.Split(regexp.MustCompile(`local ADDS = ([A-Z_. ]+) --`).FindStringSubmatch(operations)[1], " .. ")
 	theirs := make(map[string]string) // name -> letter
-	for _, m := range regexp.MustCompile(`(?m)^local ([A-Z_, ]+) = ('\w'(?:, '\w')*)$`).FindAllStringSubmatch(operationsPart, -1) {
-		letters := strings.Split(m[2], ", ")
-		for i, name := range strings.Split(m[1], ", ") {
-			theirs[name] = strings.Trim(letters[i], "'")
-		}
+	for _, m := range regexp.MustCompile(`(?m)^local ([A-Z_]+) = '(\w)'`).FindAllStringSubmatch(operations, -1) {
+		theirs[m[1]] = m[2]
 	}
 	ours := make(map[string]bool)
 	for _, m := range regexp.MustCompile(`(?m)^\tcode(\w+)\s+code = '(.)'`).FindAllStringSubmatch(string(source), -1) {
@@ -257,10 +255,10 @@ func TestCodes(t *testing.T) {
 			t.Errorf("%s is there twice", m[2])
 		}
 		ours[m[2]] = true
-		if c := code(m[2][0]); c.isAdd() != strings.Contains(adds, m[2]) {
+		if c := code(m[2][0]); c.isAdd() != slices.Contains(adds, name) {
 			t.Errorf("is %s an add? %v", name, c.isAdd())
 		}
-		if !regexp.MustCompile(`code == ` + name + `\b`).MatchString(operationsPart) {
+		if !regexp.MustCompile(`code == ` + name + `\b`).MatchString(operations) {
 			t.Errorf("operations.lua does not execute %s", name)
 		}
 	}

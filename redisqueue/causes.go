@@ -32,7 +32,7 @@ func (q *Queue[T]) Causes(item T) (causes workqueue.Causes) {
 // volume is the letter for Cause.Quiet.
 var volume = map[bool]string{true: "q", false: "l"}
 
-// encodeCauses returns causes as addCauses in keys.lua describes them, nothing if there are none.
+// encodeCauses returns causes as addCauses in notes.lua describes them, nothing if there are none.
 // Behind its time and volume, a cause is the length of TraceParent in two digits, TraceParent and Reason.
 // Causes that agree in these are the same.
 func encodeCauses(causes workqueue.Causes) string {

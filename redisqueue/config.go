@@ -2,19 +2,16 @@ package redisqueue
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"os"
 	"reflect"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/redis/go-redis/v9"
 )
 
 // Config configures [New]. All replicas of a queue should have the same, except for OnError, Logger,
@@ -193,90 +190,12 @@ func (c *Config[T]) settings() string {
 			micros(c.PriorityStep), c.StartLimit.Rate/float64(c.Shards), part(c.StartLimit.Burst))
 }
 
+// margin is how long before the end of its lease a replica lets go of its keys.
+func (c *Config[T]) margin() time.Duration { return max(c.Lease/20, 100*time.Millisecond) }
+
 func positiveOr[N int | time.Duration](n, otherwise N) N {
 	if n > 0 {
 		return n
 	}
 	return otherwise
-}
-
-// ErrIncompatible is returned by [New], and reported by a queue, if the replicas before it have another
-// format of data, another number of shards or another type of keys: together they would corrupt the queue.
-var ErrIncompatible = errors.New("redisqueue: the queue does not match the one on the server")
-
-// ErrEviction is returned by [New] if the server may evict keys when its memory is full, and so parts of a
-// queue.
-var ErrEviction = errors.New("redisqueue: the server must have maxmemory-policy noeviction")
-
-// onEachNode calls f with each master of a cluster, concurrently, or with a client of one server.
-func onEachNode(ctx context.Context, client redis.UniversalClient, f func(context.Context, redis.UniversalClient) error) error {
-	if cluster, ok := client.(*redis.ClusterClient); ok {
-		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			return f(ctx, node)
-		})
-	}
-	return f(ctx, client)
-}
-
-// checkNode refuses a server on which keys could get lost. What it does not say of itself is not checked.
-func checkNode(ctx context.Context, node redis.UniversalClient) error {
-	if err := node.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("redisqueue: %w", err)
-	}
-	info, err := node.Info(ctx).Result()
-	if err != nil {
-		return nil // Without the right to ask, the user's word counts.
-	}
-	for line := range strings.Lines(info) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		switch name {
-		case "redis_version":
-			if major, err := strconv.Atoi(strings.Split(value, ".")[0]); err == nil && major < 7 {
-				return fmt.Errorf("redisqueue: the server is Redis %s; 7.0 or newer is needed", value)
-			}
-		case "maxmemory_policy":
-			if value != "noeviction" {
-				return fmt.Errorf("%w: maxmemory-policy is %s", ErrEviction, value)
-			}
-		}
-	}
-	return nil
-}
-
-// isNil also reports whether client is a nil pointer.
-func isNil(client redis.UniversalClient) bool {
-	v := reflect.ValueOf(client)
-	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
-}
-
-// margin is how long before the end of its lease a replica lets go of its keys.
-func (c *Config[T]) margin() time.Duration { return max(c.Lease/20, 100*time.Millisecond) }
-
-// readTimeout returns how long a client waits for a reply, forever if it has no bound or does not say.
-func readTimeout(client redis.UniversalClient) (timeout time.Duration) {
-	switch c := client.(type) {
-	case interface{ Options() *redis.Options }:
-		timeout = c.Options().ReadTimeout
-	case interface{ Options() *redis.ClusterOptions }:
-		timeout = c.Options().ReadTimeout
-	}
-	return positiveOr(timeout, math.MaxInt64)
-}
-
-// checkScripts returns an error unless the server executes the queue's scripts, and the queue on it matches
-// the config.
-func (q *Queue[T]) checkScripts(ctx context.Context) error {
-	for _, s := range q.shards {
-		b := &batch{session: session{id: newSession()}} // Its number is 0.
-		text, err := q.script.Run(ctx, q.client, s.names.of(b.session.id), s.argv(b)...).Text()
-		if err != nil {
-			return fmt.Errorf("redisqueue: the server does not execute the queue's scripts: %w", err)
-		}
-		if text != "OK" {
-			return fmt.Errorf("%w: here it has %s, on the server %s. Give all replicas the same, or let the queue "+
-				"run empty, stop them all and purge it",
-				ErrIncompatible, q.config.description, strings.TrimPrefix(text, "REFUSED "))
-		}
-	}
-	return nil
 }

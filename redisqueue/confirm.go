@@ -65,7 +65,7 @@ func (s *shard[T]) refreshLocked() *confirmation {
 	if !s.server.fullSince.IsZero() {
 		c.target = 0 // The server refuses what is in the buffer.
 	}
-	s.wantsAll = true
+	s.allCounts = true
 	return s.awaitLocked(c)
 }
 

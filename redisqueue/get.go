@@ -2,7 +2,6 @@ package redisqueue
 
 import (
 	"context"
-	"reflect"
 	"slices"
 	"strconv"
 	"time"
@@ -89,7 +88,7 @@ func (q *Queue[T]) waitForKey() chan T {
 	q.mu.getters = append(q.mu.getters, g)
 	for _, s := range q.shards {
 		s.kickLocked()
-		s.sleepLocked()
+		s.awaitWakeUpLocked()
 	}
 	return g
 }
@@ -112,31 +111,30 @@ func (q *Queue[T]) cancel(g chan T) bool {
 	return true
 }
 
-// fetcher gets keys for the callers of Get. It and the server agree on who moves next:
+// fetcher gets keys for the getters. A batch wants as many keys as getters wait, less those that a call in
+// flight wants for them, until the shard is empty: nothing is queued, or nothing may be handed out. Then
+// batches want none. Instead a goroutine reads the session's WAKE list, and a timer runs until the next
+// delayed key is due, or for two poll intervals. The shard may have keys again after a wake-up, that time,
+// the poll interval, an add from here, a reply that speaks of queued keys, and the end of the session.
 //
-//	drained = false  the next batch asks for keys, as many as getters wait (requested). If it brings fewer and
-//	                 none are queued, both sides know that this session sleeps: asleep here, SLEEPERS on the
-//	                 server.
-//	drained = true   the shard asks for none. A goroutine reads the session's WAKE list, and a timer runs until
-//	                 the next delayed key is due, or for two poll intervals. What makes drained false again: a
-//	                 wake-up, that time, the poll interval, an add from here, a reply that speaks of queued
-//	                 keys, and the end of the session.
+// The server wakes those that are in SLEEPERS. A session enters it with a batch that gets fewer keys than it
+// wants from an empty shard, and leaves it with the next batch that wants keys, or when no getter waits.
 type fetcher struct {
 	fetcherState
-	requested int         // how many keys the call in flight may bring
-	reading   bool        // the goroutine that waits for a wake-up exists
-	timer     *time.Timer // for nextDue, and polls
+	wanted  int         // how many keys the call in flight may bring
+	reading bool        // the goroutine that waits for a wake-up exists
+	timer   *time.Timer // for nextDue, and polls
 }
 
-// fetcherState is what changes with the answer to a batch.
+// fetcherState is what changes with the reply to a batch.
 type fetcherState struct {
-	drained bool
-	asleep  bool // the server knows that getters sleep here
+	empty     bool
+	isSleeper bool // the session is in SLEEPERS
 	// woken: a wake-up has come since the call in flight began, and may have overtaken its reply: that reply
-	// does not set drained.
-	woken   bool
-	nextDue time.Time // when the next delayed key is due, zero if none waits
-	asked   time.Time // when the last reply came to a batch that wants keys
+	// does not set empty.
+	woken     bool
+	nextDue   time.Time // when the next delayed key is due, zero if none waits
+	lastFetch time.Time // when the last reply came to a batch that wants keys
 }
 
 // after returns what follows from the reply to a batch that was executed.
@@ -144,14 +142,14 @@ func (f fetcherState) after(b *batch, r *reply, now time.Time) fetcherState {
 	nothingLeft := r.counts.Queued == 0 || r.counts.Paused || r.counts.Limited
 	switch {
 	case b.want > 0:
-		f.asked = now
-		f.drained = len(r.keys) < b.want && nothingLeft
-		f.asleep = f.drained && !b.quits
-	case b.asleep:
-		f.asleep, f.drained = false, false // No wake-up comes from now on, so the next getter must ask.
+		f.lastFetch = now
+		f.empty = len(r.keys) < b.want && nothingLeft
+		f.isSleeper = f.empty && !b.quits
+	case b.isSleeper:
+		f.isSleeper, f.empty = false, false // No wake-up comes from now on, so the next getter must look.
 	}
 	if !nothingLeft || f.woken || r.nextDue == 0 { // With 0, more keys are due than one batch moves.
-		f.drained = false
+		f.empty = false
 	}
 	f.nextDue = time.Time{}
 	if r.nextDue > 0 {
@@ -160,35 +158,36 @@ func (f fetcherState) after(b *batch, r *reply, now time.Time) fetcherState {
 	return f
 }
 
-func (s *shard[T]) setDrainedLocked(drained bool) {
-	if s.fetcher.drained && !drained {
-		s.q.mu.askable++
-	} else if !s.fetcher.drained && drained {
-		s.q.mu.askable--
+func (s *shard[T]) setEmptyLocked(empty bool) {
+	if s.fetcher.empty && !empty {
+		s.q.mu.nonEmpty++
+	} else if !s.fetcher.empty && empty {
+		s.q.mu.nonEmpty--
 	}
-	s.fetcher.drained = drained
+	s.fetcher.empty = empty
 }
 
-// demandLocked returns how many keys the next batch asks for: this shard's part of the getters that no call
-// in flight may serve.
-func (s *shard[T]) demandLocked() int {
-	unserved := len(s.q.mu.getters) - s.q.mu.requested
-	if s.fetcher.drained || unserved <= 0 || s.session.abandoned {
+// nextWantLocked returns how many keys the next batch wants: this shard's part of the getters that no call in
+// flight may serve.
+func (s *shard[T]) nextWantLocked() int {
+	unserved := len(s.q.mu.getters) - s.q.mu.wanted
+	if s.fetcher.empty || unserved <= 0 || s.session.abandoned {
 		return 0
 	}
-	askable := s.q.mu.askable
-	return min((unserved+askable-1)/askable, maxWant)
+	shards := s.q.mu.nonEmpty
+	return min((unserved+shards-1)/shards, maxWant)
 }
 
-// requestLocked notes how many keys the call in flight may bring.
-func (s *shard[T]) requestLocked(n int) {
-	s.q.mu.requested += n - s.fetcher.requested
-	s.fetcher.requested = n
+// setWantedLocked notes how many keys the call in flight may bring.
+func (s *shard[T]) setWantedLocked(n int) {
+	s.q.mu.wanted += n - s.fetcher.wanted
+	s.fetcher.wanted = n
 }
 
-// wakesUpLocked reports whether the session should leave SLEEPERS: the server counts it as asleep, but no
-// getter waits.
-func (s *shard[T]) wakesUpLocked() bool { return s.fetcher.asleep && len(s.q.mu.getters) == 0 }
+// leavesSleepersLocked reports whether the session should leave SLEEPERS, because no getter waits.
+func (s *shard[T]) leavesSleepersLocked() bool {
+	return s.fetcher.isSleeper && len(s.q.mu.getters) == 0
+}
 
 // arrival is a key that was handed out, decoded.
 type arrival[T comparable] struct {
@@ -215,7 +214,7 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 	case h == nil:
 		s.handLocked(key.handedOut, key.item, now)
 	case h.encoded != key.encoded:
-		// Another string of a key that a worker has: finish this one, and add the worker's string instead.
+		// Another encoding of a key that a worker has: finish this one, and add the worker's instead.
 		h.shard.addLocked(h.encoded)
 		s.enqueueLocked(aboutHeld(codeDone, key.handedOut))
 	default:
@@ -241,67 +240,29 @@ func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 	g <- item
 }
 
-// sleepLocked waits for a wake-up, the next delayed key or the poll interval, if getters wait and the shard
-// has no keys for them. The timer also polls, because a read on a dead connection returns much later than it
+// awaitWakeUpLocked lets the shard wait for a wake-up, the next delayed key or the poll interval, if getters
+// wait and it is empty. The timer also polls, because a read on a dead connection returns much later than it
 // should.
-func (s *shard[T]) sleepLocked() {
-	if !s.fetcher.drained || s.sending || len(s.q.mu.getters) == 0 || s.session.id == "" {
+func (s *shard[T]) awaitWakeUpLocked() {
+	if !s.fetcher.empty || s.sending || len(s.q.mu.getters) == 0 || s.session.id == "" {
 		return
 	}
 	if !s.fetcher.reading {
 		s.fetcher.reading = true
 		go s.readWakeUp(s.names.wake(s.session.id))
 	}
-	poll := time.Until(s.fetcher.asked.Add(2 * s.q.config.PollInterval))
+	poll := time.Until(s.fetcher.lastFetch.Add(2 * s.q.config.PollInterval))
 	if !s.fetcher.nextDue.IsZero() {
 		poll = min(poll, time.Until(s.fetcher.nextDue))
 	}
 	s.fetcher.timer.Reset(poll)
 }
 
-// wakeLocked asks the server for keys, if getters wait.
-func (s *shard[T]) wakeLocked() {
-	s.setDrainedLocked(false)
+// wakeUpLocked ends that wait: the next batch wants keys, if getters wait.
+func (s *shard[T]) wakeUpLocked() {
+	s.setEmptyLocked(false)
 	s.fetcher.woken = true
 	s.kickLocked()
-}
-
-// ownConnections returns a client of the same server with at most n connections, for the calls that wait: in
-// the client's own pool they would hold the connections that others need. It returns a client that is not
-// go-redis's own as it is.
-func ownConnections(client redis.UniversalClient, n int) redis.UniversalClient {
-	// In the options of a client that exists, zero means none. For a new client, that is -1.
-	bounds := []string{"ReadTimeout", "WriteTimeout", "MaxRetries"}
-	switch c := client.(type) {
-	case *redis.Client:
-		return redis.NewClient(unshared(*c.Options(), n, bounds...))
-	case *redis.ClusterClient:
-		return redis.NewClusterClient(unshared(*c.Options(), n, bounds...))
-	case *redis.Ring:
-		return redis.NewRing(unshared(*c.Options(), n, "MaxRetries"))
-	}
-	return client
-}
-
-// unshared returns the options of a second client: with n connections, and with defaults for what a client
-// writes to while it connects. In the fields none, zero becomes -1. Only newer versions of go-redis have some
-// fields, so the code finds them by name.
-func unshared[O any](options O, n int, none ...string) *O {
-	fields := reflect.ValueOf(&options).Elem()
-	for _, name := range []string{
-		"MinIdleConns", "MaxIdleConns", "MaxActiveConns", "MaintNotificationsConfig", "PushNotificationProcessor",
-	} {
-		if field := fields.FieldByName(name); field.IsValid() {
-			field.SetZero()
-		}
-	}
-	for _, name := range none {
-		if field := fields.FieldByName(name); field.IsZero() {
-			field.SetInt(-1)
-		}
-	}
-	fields.FieldByName("PoolSize").SetInt(int64(n))
-	return &options
 }
 
 // readWakeUp waits for a wake-up, no longer than the poll interval.
@@ -320,5 +281,5 @@ func (s *shard[T]) readWakeUp(list string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	s.fetcher.reading = false
-	s.wakeLocked() // Without getters this lets the session leave SLEEPERS, so that wake-ups go to others.
+	s.wakeUpLocked() // Without getters this lets the session leave SLEEPERS, so that wake-ups go to others.
 }

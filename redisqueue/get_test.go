@@ -95,7 +95,7 @@ func TestWakeUpBeforeReply(t *testing.T) {
 	q.waitForKey()
 	b := s.nextBatch()
 	q.mu.Lock()
-	s.wakeLocked()
+	s.wakeUpLocked()
 	q.mu.Unlock()
 	s.apply(b, &reply{status: "OK", nextDue: -1})
 	if again := s.nextBatch(); again == nil || again.want != 1 {
@@ -134,12 +134,12 @@ func TestShardedGettersGiveUp(t *testing.T) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		for _, shard := range q.shards {
-			if shard.fetcher.requested != 0 || shard.fetcher.asleep || shard.sending {
-				return fmt.Errorf("asked %d, registered %v, sending %v", shard.fetcher.requested, shard.fetcher.asleep, shard.sending)
+			if shard.fetcher.wanted != 0 || shard.fetcher.isSleeper || shard.sending {
+				return fmt.Errorf("wanted %d, in SLEEPERS %v, sending %v", shard.fetcher.wanted, shard.fetcher.isSleeper, shard.sending)
 			}
 		}
-		if q.mu.requested != 0 || len(q.mu.getters) != 0 || len(q.mu.held) != 0 {
-			return fmt.Errorf("asked %d, getters %d, held %d", q.mu.requested, len(q.mu.getters), len(q.mu.held))
+		if q.mu.wanted != 0 || len(q.mu.getters) != 0 || len(q.mu.held) != 0 {
+			return fmt.Errorf("wanted %d, getters %d, held %d", q.mu.wanted, len(q.mu.getters), len(q.mu.held))
 		}
 		return nil
 	})

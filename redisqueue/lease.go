@@ -47,23 +47,6 @@ type hold[T comparable] struct {
 	nextHandOut *handedOut
 }
 
-// holdOf returns the hold of a key, nil if no worker of this process has it.
-func (q *Queue[T]) holdOf(item T) *hold[T] {
-	q.mu.Lock()
-	defer q.mu.Unlock() // deferred, because the look-up panics for a key that cannot be hashed
-	return q.mu.held[item]
-}
-
-// unlock unlocks q.mu, and then calls the foreign code that must not run under it.
-func (q *Queue[T]) unlock() {
-	foreign := q.mu.foreign
-	q.mu.foreign = nil
-	q.mu.Unlock()
-	for _, f := range foreign {
-		f()
-	}
-}
-
 // Lease returns a context for the handler of a key that Get has returned. It is derived from ctx, carries the
 // key's [Fence], and ends with the cause [workqueue.ErrLeaseLost] when the lease of the key is lost. Package
 // worker calls it. The caller must call the returned function when the handler has returned. For a key that
@@ -157,15 +140,15 @@ func (s *shard[T]) loseKeysLocked() {
 func (s *shard[T]) endSessionLocked() {
 	s.loseKeysLocked()
 	s.session = session{}
-	s.fetcher.asleep = false // The next session's getters are not known to the server.
-	s.setDrainedLocked(false)
+	s.fetcher.isSleeper = false // The next session's getters are not known to the server.
+	s.setEmptyLocked(false)
 }
 
 // sessionLostLocked handles LOST and GONE: the lease has ended, or the server has lost data. The next session
 // sends again what does not depend on this one.
 func (s *shard[T]) sessionLostLocked(b *batch) {
 	s.endSessionLocked()
-	s.wantsAll = s.wantsAll || b.wantsAll
+	s.allCounts = s.allCounts || b.allCounts
 	s.buffer.putBack(b.ops)
 	s.q.mu.totals.info.LostDones += uint64(s.buffer.dropAboutHeld())
 	for _, c := range s.confirmations.waiting {

@@ -45,7 +45,7 @@ func (q *Queue[T]) AddWithPriority(item T, priority int, after time.Duration) {
 		} else if len(s.watched) > 0 {
 			s.addedAgainLocked(encoded)
 		}
-		s.setDrainedLocked(false)
+		s.setEmptyLocked(false)
 		text := fmt.Sprintf("%016d%s%d %d", len(encoded), encoded, priority, ceilMicros(after))
 		return s.enqueueLocked(newOp(codeAddPriority, text))
 	})

@@ -1,56 +1,55 @@
--- The third part of batch.lua: the operations of the batch.
+-- Executes the operations of the batch. An operation is a letter and what follows here. protocol.go has the same list. The argument of a
+-- capital letter has 16 characters. Those marked * have an answer in the reply; of most that is 1 if the key was there, otherwise 0.
+local ADD = 'a' --               key
+local ADD_WHY = 'C' --           length of the key, key, q (quiet) or l (loud), causes
+local ADD_AFTER = 'L' --         delay in microseconds, key
+local ADD_PRIORITY = 'P' --      length of the key, key, priority, blank, delay
+local FAIL = 'F' --              length of the key, key, what fail describes    * see fail
+local FORGET = 'f' --            key
+local NUM_REQUEUES = 'n' --      key                                            * the failures, and what is left of the delay
+local DONE = 'D' --              fence, key
+local HAND_BACK = 'B' --         fence, key
+local SET_ASIDE = 'U' --         fence, key that the replica cannot decode
+local ADDED_AGAIN = 'W' --       fence, key                                     * 1 if the key was added, and not quietly, meanwhile
+local DISCARD = 'x' --           key                                            *
+local RETRY_GIVEN_UP = 't' --    key                                            *
+local FORGET_GIVEN_UP = 'y' --   key                                            *
+local REQUEUE_SET_ASIDE = 's' -- key                                            *
+local DROP_SET_ASIDE = 'v' --    key                                            *
+local PAUSE = 'p' --             for how long, inf or 0 to resume, blank, name of the replica
+local IDENTIFY = 'i' --          name of the replica
+local QUIT = 'q' --              nothing: the session ends, and reclaim.lua puts its keys back
+local ADDS = ADD .. ADD_WHY .. ADD_AFTER .. ADD_PRIORITY .. FAIL -- A full server executes none of these; the replica sends them again.
 
--- An operation is a letter and a key. A capital letter has an argument of 16 characters in front of the key: the delay of ADD_AFTER in
--- microseconds; the fence of a held key; for ADD_WHY, ADD_PRIORITY and FAIL the key's length, because more follows the key.
--- protocol.go has the same list.
-local ADD, ADD_WHY, ADD_AFTER, ADD_PRIORITY, FAIL = 'a', 'C', 'L', 'P', 'F'
-local FORGET, NUM_REQUEUES = 'f', 'n'
-local DONE, HAND_BACK, SET_ASIDE, ADDED_AGAIN = 'D', 'B', 'U', 'W'
-local DISCARD, RETRY_GIVEN_UP, FORGET_GIVEN_UP, REQUEUE_SET_ASIDE, DROP_SET_ASIDE = 'x', 't', 'y', 's', 'v'
-local PAUSE, IDENTIFY, QUIT = 'p', 'i', 'q'
-local ADDS = 'aCLPF' -- A full server executes none of these; the replica sends them again.
-
-local codes, keys, arguments, rests, opCount = {}, {}, {}, {}, #ARGV + 1 - FIRST_OP
+local codes, keys, arguments, details = {}, {}, {}, {}
 for i = 1, opCount do
 	local op = ARGV[FIRST_OP - 1 + i]
 	local code, key = sub(op, 1, 1), sub(op, 2)
-	if byte(code) < 97 then
+	if byte(code) < 97 then -- a capital letter
 		arguments[i], key = sub(key, 1, 16), sub(key, 17)
 	end
 	if code == ADD_WHY or code == ADD_PRIORITY or code == FAIL then
-		rests[i], key = sub(key, arguments[i] + 1), sub(key, 1, arguments[i])
+		details[i], key = sub(key, arguments[i] + 1), sub(key, 1, arguments[i])
 	end
 	codes[i], keys[i] = code, key
 end
 
 -- Keys whose delays have passed are added before what the batch adds.
-local chores = CHORES
+local keysLeft = MAX_KEYS
 if call('ZCARD', DELAYS) > 1 then
-	local keys = readSome(DUE, function(from, n) return call('ZRANGEBYSCORE', DELAYS, '-inf', since, 'LIMIT', from, n) end)
-	chores = chores - #keys
+	local keys = readSome(MAX_DUE, function(from, n) return call('ZRANGEBYSCORE', DELAYS, '-inf', nowDigits, 'LIMIT', from, n) end)
+	keysLeft = keysLeft - #keys
 	loadStates(keys)
 	for _, key in ipairs(keys) do
-		add(key, false, priority('w', key))
-		setPriority('w', key, 0)
+		add(key, false, priorityOf(WAITING_PRIORITY, key))
+		setPriority(WAITING_PRIORITY, key, 0)
 		due[key] = true
-	end
-end
-
--- heldBy returns a function that reads a session's keys from HELD.
-local function heldBy(holder)
-	local past = sub(holder, 1, -2) .. string.char(byte(holder, -1) + 1)
-	return function(from, n)
-		local keys = call('ZRANGEBYLEX', HELD, '[' .. holder, '(' .. past, 'LIMIT', from, n)
-		for i, member in ipairs(keys) do
-			keys[i] = sub(member, #holder + 1)
-		end
-		return keys
 	end
 end
 
 -- An interrupted attempt may have handed out keys that the replica does not know of: put them back.
 if knownFence then
-	local all = heldBy(session)(0, -1) -- A session holds as many keys as it has workers, and parts of batches.
+	local all = keysHeldBy(session)(0, -1) -- A session holds as many keys as it has workers, and parts of batches.
 	loadStates(all)
 	for _, key in ipairs(all) do
 		local state = states[key]
@@ -64,104 +63,73 @@ if knownFence then
 	end
 end
 
--- answer adds an answer to the reply: a number, which is 1 if the key was there; what is left of a delay; and what FAIL has found out: s
--- if it was the same failure, g if the key was given up.
 local function answer(n, left, what) results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' .. (what or '') .. ' ' end
-
--- fail counts a failure of a key, and lets the key come again or gives it up. A failure before the end of the last one's delay, or which
--- the replica knows to be the same, is not counted. rest has a random number, see backoff; how long the key waits at least; after how many
--- retries it is given up, 0 for never; t if that is now; s if it is the same; the delay that the replica's limiter has given or -; and the
--- error.
-local function fail(key, rest)
-	local random, atLeast, maxRetries, flags, delay, reason = string.match(rest, '^(%S+) (%d+) (%-?%d+) (%S+) (%S+) (.*)$')
-	local failures, left = failuresOf(key)
-	if knownFence and call('ZSCORE', GIVEN, key) then -- An interrupted attempt has given it up.
-		answer(math.max(failures, 1), 0, 'g')
-		return
-	end
-	local same = left > 0 or find(flags, 's', 1, true)
-	local attempt = same and math.max(failures, 1) or failures + 1
-	maxRetries = tonumber(maxRetries)
-	if find(flags, 't', 1, true) or not same and maxRetries ~= 0 and attempt > maxRetries then
-		giveUp(key, whole(attempt) .. ' ' .. reason)
-		forgetFailures(key)
-		answer(attempt, 0, same and 'sg' or 'g')
-		return
-	end
-	if not same then
-		left = tonumber(delay) or backoff(failures, random)
-	end
-	left = math.max(left, atLeast)
-	call('ZADD', FAILURES, attempt, key)
-	call('ZADD', RETRIES, digits(now + left), key)
-	addLater(key, left, isHeld(states[key]) and priority('q', key) or nil)
-	answer(attempt, left, same and 's')
-end
 
 -- Branches, not a table of functions: each batch runs the whole script, and defining sixteen functions is 11 % of a batch of one key.
 loadStates(keys)
 for i, code in ipairs(codes) do
-	local key = keys[i]
+	local key, state = keys[i], states[keys[i]]
+	local holds = arguments[i] and state and fenceOf(state) == arguments[i] -- No two hand-outs have the same fence.
 	if full and find(ADDS, code, 1, true) then
 		-- nothing
 	elseif code == ADD then
 		add(key)
-	elseif code == DONE or code == HAND_BACK or code == SET_ASIDE or code == ADDED_AGAIN then
-		local state = states[key]
-		local holds = state and fenceOf(state) == arguments[i] -- under that fence; no two hand-outs have the same
-		if code == DONE then
-			if troubled then -- A process that has called Done has survived the key.
-				call('HDEL', TROUBLES, 'l' .. key)
-			end
-			if holds then
-				release(session, key, state, true)
-			else
-				unmatched = unmatched + 1
-				released[#released + 1] = session .. key -- The server may have lost the state alone.
-			end
-		elseif code == ADDED_AGAIN then
-			answer(holds and isDirty(state) and isLoud(state) and 1 or 0)
-		elseif holds and code == HAND_BACK then
+	elseif code == DONE then
+		if hasTroubles then -- A process that has called Done has survived the key.
+			call('HDEL', TROUBLES, LOSSES .. key)
+		end
+		if holds then
+			release(session, key, state, true)
+		else
+			unmatched = unmatched + 1
+			released[#released + 1] = session .. key -- The server may have lost the state alone.
+		end
+	elseif code == HAND_BACK then
+		if holds then
 			putBack(session, key, state)
-		elseif holds then -- SET_ASIDE: the replica cannot decode the key.
-			forgetNotes(key)
+		end
+	elseif code == SET_ASIDE then
+		if holds then
+			forgetNextNotes(key)
 			release(session, key, state)
 			call('SADD', ASIDE, key)
 		end
-	elseif code == ADD_WHY then -- The rest is q, for a quiet add, or l, and the causes.
-		add(key, byte(rests[i]) == 113)
-		if #rests[i] > 1 then
-			addCauses(key, sub(rests[i], 2))
+	elseif code == ADDED_AGAIN then
+		answer(holds and isDirty(state) and isLoud(state) and 1 or 0)
+	elseif code == ADD_WHY then
+		add(key, sub(details[i], 1, 1) == 'q')
+		if #details[i] > 1 then
+			addCauses(key, sub(details[i], 2))
 		end
 	elseif code == ADD_AFTER then
-		addLater(key, arguments[i])
-	elseif code == ADD_PRIORITY then -- The rest is the priority and the delay.
-		local to, delay = string.match(rests[i], '^(%-?%d+) (%d+)$')
-		addLater(key, delay, tonumber(to))
+		addAfter(key, arguments[i])
+	elseif code == ADD_PRIORITY then
+		local priority, delay = string.match(details[i], '^(%-?%d+) (%d+)$')
+		addAfter(key, delay, tonumber(priority))
 	elseif code == FAIL then
-		fail(key, rests[i])
+		answer(fail(key, details[i]))
 	elseif code == FORGET then
 		forget(key)
 	elseif code == NUM_REQUEUES then
 		answer(failuresOf(key))
 	elseif code == DISCARD then -- The worker that holds the key keeps it.
-		local state, isWaiting = states[key], call('ZREM', DELAYS, key) > 0
+		local wasWaiting = call('ZREM', DELAYS, key) > 0
 		due[key] = nil
 		if isQueued(state) then
-			set(key, false)
+			setState(key, false)
 			call('ZREM', LINE, key)
 		elseif isDirty(state) then
-			set(key, 'p' .. sub(state, 2, 28))
+			setState(key, 'p' .. sub(state, 2, 28))
 			dirty = dirty - 1
 		end
-		forgetNotes(key)
-		local hasLosses, hasFailures = call('HDEL', TROUBLES, 'l' .. key) > 0, call('ZSCORE', FAILURES, key)
+		forgetNextNotes(key)
+		local hadLosses, hadFailures = call('HDEL', TROUBLES, LOSSES .. key) > 0, call('ZSCORE', FAILURES, key)
 		forget(key)
-		answer((state or isWaiting or hasLosses or hasFailures) and 1 or 0)
+		answer((state or wasWaiting or hadLosses or hadFailures) and 1 or 0)
 	elseif code == RETRY_GIVEN_UP or code == FORGET_GIVEN_UP then
 		local found = dropGivenUp(key)
 		if found and code == RETRY_GIVEN_UP then
-			forget(key)
+			forgetFailures(key)
 			add(key)
 		end
 		answer(found and 1 or 0)
@@ -171,18 +139,18 @@ for i, code in ipairs(codes) do
 			add(key)
 		end
 		answer(found)
-	elseif code == PAUSE then -- In place of a key these have: for how long, inf or 0 to resume, and the name of the replica;
+	elseif code == PAUSE then
 		local length, by = string.match(key, '^(%S+) (.*)$')
 		local ends = length == '0' and 0 or length == 'inf' and FOREVER or math.max(meta.pausedUntil, now + length)
 		if ends ~= meta.pausedUntil then
 			meta.pausedUntil = ends
-			call('HSET', META, 'pausedUntil', whole(ends), 'pausedBy', since .. by)
+			call('HSET', META, 'pausedUntil', whole(ends), 'pausedBy', nowDigits .. by)
 		end
-	elseif code == IDENTIFY then -- the name of the replica;
+	elseif code == IDENTIFY then
 		call('HSET', META, 'name:' .. session, key)
-	elseif code == QUIT then -- nothing. The session's keys are reclaimed by handout.lua, and its blocking read is woken to end.
+	elseif code == QUIT then
 		leaseEnds = -1
 		call('ZADD', LEASES, leaseEnds, session)
-		wake(session)
+		wake(session) -- ends its blocking read
 	end
 end

@@ -51,7 +51,7 @@ func (s *shard[T]) failedLocked(err error) {
 	s.server.outage = err
 	q.mu.totals.info.Errors++
 	if err != errFull { // Other shards may serve the getters that this call was to serve.
-		s.requestLocked(0)
+		s.setWantedLocked(0)
 		q.kickLocked()
 	}
 	q.mu.foreign = append(q.mu.foreign, func() {

@@ -1,7 +1,7 @@
 package redisqueue
 
 import (
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"strconv"
@@ -11,29 +11,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var (
-	//go:embed batch.lua
-	batchPart string
-	//go:embed keys.lua
-	keysPart string
-	//go:embed operations.lua
-	operationsPart string
-	//go:embed handout.lua
-	handOutPart string
-	//go:embed read.lua
-	readSource string
-	//go:embed purge.lua
-	purgeSource string
-	//go:embed replicated.lua
-	replicatedSource string
-)
+//go:embed *.lua
+var luaFiles embed.FS
 
 var (
-	batchSource = batchPart + keysPart + operationsPart + handOutPart
-	batchScript = redis.NewScript(batchSource)
-	readScript  = redis.NewScript(readSource)
-	purgeScript = redis.NewScript(purgeSource)
+	batchLua      = lua("batch states notes keys failures operations reclaim handout reply")
+	batchScript   = redis.NewScript(batchLua)
+	readScript    = redis.NewScript(lua("read"))
+	purgeScript   = redis.NewScript(lua("purge"))
+	replicatedLua = lua("replicated")
 )
+
+// lua returns the text of files, whose names have blanks between them, one after the other.
+func lua(names string) (source string) {
+	for _, name := range strings.Fields(names) {
+		text, _ := luaFiles.ReadFile(name + ".lua")
+		source += string(text)
+	}
+	return source
+}
 
 // keyNames are the KEYS of the scripts: those of a shard, and the one of a session.
 type keyNames struct {
@@ -70,35 +66,30 @@ const (
 	maxBytes = 64 << 10
 )
 
-// code is the letter of an operation. operations.lua has the same list, and says what follows each.
+// code is the letter of an operation. operations.lua has the same list, and says what follows each letter and
+// which answer there is.
 type code byte
 
 const (
-	codeAdd      code = 'a'
-	codeAddWhy   code = 'C'
-	codeAddAfter code = 'L'
-	// codeAddPriority has a priority and a delay behind the key.
-	codeAddPriority code = 'P'
-	codeFail        code = 'F' // has an answer
-
-	codeForget      code = 'f'
-	codeNumRequeues code = 'n' // has an answer
-
-	codeDone       code = 'D'
-	codeHandBack   code = 'B'
-	codeSetAside   code = 'U'
-	codeAddedAgain code = 'W' // has an answer
-
-	// All of these have the answer 1 if the key was there.
+	codeAdd             code = 'a'
+	codeAddWhy          code = 'C'
+	codeAddAfter        code = 'L'
+	codeAddPriority     code = 'P'
+	codeFail            code = 'F'
+	codeForget          code = 'f'
+	codeNumRequeues     code = 'n'
+	codeDone            code = 'D'
+	codeHandBack        code = 'B'
+	codeSetAside        code = 'U'
+	codeAddedAgain      code = 'W'
 	codeDiscard         code = 'x'
 	codeRetryGivenUp    code = 't'
 	codeForgetGivenUp   code = 'y'
 	codeRequeueSetAside code = 's'
 	codeDropSetAside    code = 'v'
-
-	codePause    code = 'p' // for how long, or 0 to resume, and the name of this replica
-	codeIdentify code = 'i'
-	codeQuit     code = 'q'
+	codePause           code = 'p'
+	codeIdentify        code = 'i'
+	codeQuit            code = 'q'
 )
 
 // isAdd reports whether a full server does not execute the operation.
@@ -131,15 +122,15 @@ func aboutHeld(c code, key handedOut) *op {
 // argv is what batch.lua gets as ARGV. The comments there give its order and what the flags mean.
 func (s *shard[T]) argv(b *batch) []any {
 	var flags string
-	for _, f := range []struct {
-		is   bool
-		flag string
-	}{{b.asleep, "r"}, {b.wantsAll, "o"}, {s.q.tool, "t"}, {s.q.config.StartLimit.Rate > 0, "s"},
-		{b.interrupted, "e" + b.session.lastFence}} {
-		if f.is {
-			flags += f.flag
+	add := func(is bool, flag string) {
+		if is {
+			flags += flag
 		}
 	}
+	add(b.isSleeper, "isSleeper ")
+	add(b.allCounts, "allCounts ")
+	add(s.q.tool, "isTool ")
+	add(b.interrupted, "knownFence="+b.session.lastFence)
 	args := make([]any, 0, 9+len(b.encoded))
 	args = append(args, b.session.id, b.session.batchSeq, s.q.config.Lease.Microseconds(), b.want, flags,
 		s.q.settings, s.q.config.description)
@@ -160,7 +151,7 @@ type reply struct {
 	status             string
 	full               bool
 	now                int64  // microseconds of the queue's clock
-	counts             Counts // of the whole shard, some of them only if the batch wantsAll; see executedLocked
+	counts             Counts // of the whole shard, some of them only if the batch allCounts; see executedLocked
 	changed, unmatched int
 	nextDue            time.Duration // negative if no key waits
 	keys               []handedOut

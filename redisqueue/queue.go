@@ -3,6 +3,8 @@ package redisqueue
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,11 +38,11 @@ type Queue[T comparable] struct {
 		held map[T]*hold[T]
 		// getters are the calls of Get that wait, the longest first. Each channel has room for the one key.
 		// Shutdown closes and removes them all.
-		getters   []chan T
-		requested int // how many keys the calls of all shards may bring; a cancelled getter counts until the reply
-		askable   int // how many shards may have keys: those whose fetcher is not drained
-		ending    ending
-		totals    totals
+		getters  []chan T
+		wanted   int // how many keys the calls of all shards may bring; a cancelled getter counts until the reply
+		nonEmpty int // how many shards may have keys, see fetcher
+		ending   ending
+		totals   totals
 		// foreign is other people's code, which q.unlock runs once mu is free: hooks, loggers and ends of
 		// handlers' contexts.
 		foreign []func()
@@ -98,6 +100,45 @@ func newQueue[T comparable](client redis.UniversalClient, config Config[T], scri
 		q.shards = append(q.shards, newShard(q, newKeyNames(config.Name, i)))
 	}
 	return q
+}
+
+// ErrIncompatible is returned by [New], and reported by a queue, if the replicas before it have another
+// format of data, another number of shards or another type of keys: together they would corrupt the queue.
+var ErrIncompatible = errors.New("redisqueue: the queue does not match the one on the server")
+
+// checkScripts returns an error unless the server executes the queue's scripts, and the queue on it matches
+// the config.
+func (q *Queue[T]) checkScripts(ctx context.Context) error {
+	for _, s := range q.shards {
+		b := &batch{session: session{id: newSession()}} // Its number is 0.
+		text, err := q.script.Run(ctx, q.client, s.names.of(b.session.id), s.argv(b)...).Text()
+		if err != nil {
+			return fmt.Errorf("redisqueue: the server does not execute the queue's scripts: %w", err)
+		}
+		if text != "OK" {
+			return fmt.Errorf("%w: here it has %s, on the server %s. Give all replicas the same, or let the queue "+
+				"run empty, stop them all and purge it",
+				ErrIncompatible, q.config.description, strings.TrimPrefix(text, "REFUSED "))
+		}
+	}
+	return nil
+}
+
+// holdOf returns the hold of a key, nil if no worker of this process has it.
+func (q *Queue[T]) holdOf(item T) *hold[T] {
+	q.mu.Lock()
+	defer q.mu.Unlock() // deferred, because the look-up panics for a key that cannot be hashed
+	return q.mu.held[item]
+}
+
+// unlock unlocks q.mu, and then calls the foreign code that must not run under it.
+func (q *Queue[T]) unlock() {
+	foreign := q.mu.foreign
+	q.mu.foreign = nil
+	q.mu.Unlock()
+	for _, f := range foreign {
+		f()
+	}
 }
 
 // ErrNotSent is returned by ShutDownContext if operations in the buffer were dropped: their adds are lost,
@@ -185,7 +226,7 @@ func (q *Queue[T]) stopLocked() {
 // quitsLocked reports whether nothing is left to do for the session after a shutdown, so that it should quit.
 func (s *shard[T]) quitsLocked() bool {
 	return s.q.mu.ending.stopping && len(s.q.mu.held) == 0 && s.buffer.len() == 0 &&
-		s.session.id != "" && s.fetcher.requested == 0
+		s.session.id != "" && s.fetcher.wanted == 0
 }
 
 // endLocked ends this replica if it has been shut down and nothing is left to do, and kicks the shards if
@@ -197,7 +238,7 @@ func (q *Queue[T]) endLocked() {
 	}
 	q.kickLocked()
 	for _, s := range q.shards {
-		if s.session.id != "" || s.buffer.len() > 0 || s.fetcher.requested > 0 || s.confirmations.replicator {
+		if s.session.id != "" || s.buffer.len() > 0 || s.fetcher.wanted > 0 || s.confirmations.replicator {
 			return
 		}
 	}

@@ -1,5 +1,5 @@
 -- Reads a shard for people and tools, and writes nothing: EVAL_RO runs it, also for a user who may not write, and on a read-only
--- replica. KEYS are those of batch.lua, which describes them, without the last. ARGV says what to read:
+-- replica. KEYS are those of batch.lua, without the last; batch.lua, notes.lua and failures.lua describe them. ARGV says what to read:
 --
 --   counts                      the numbers of all states
 --   key, the key                what is known of one key
@@ -10,9 +10,9 @@
 --
 -- A reply is a list of names and values. For a list it is followed by one such list for each key.
 local META, STATES, LINE, DELAYS, FAILURES, HELD = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[8]
-local ASIDE, GIVEN, TROUBLES, NOTES = KEYS[10], KEYS[13], KEYS[14], KEYS[15]
+local ASIDE, GIVEN_UP, TROUBLES, NOTES = KEYS[10], KEYS[13], KEYS[14], KEYS[15]
 local LISTS = {
-	processing = HELD, queued = LINE, waiting = DELAYS, failing = FAILURES, givenup = GIVEN, aside = ASIDE, states = STATES,
+	processing = HELD, queued = LINE, waiting = DELAYS, failing = FAILURES, givenup = GIVEN_UP, aside = ASIDE, states = STATES,
 }
 local what, list, from, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local call, FILLER, BYTES = redis.call, string.rep('\0', 80), 65536 -- BYTES of keys fill a page.
@@ -22,7 +22,7 @@ if what == 'counts' then
 	local time, head = call('TIME'), call('ZRANGE', LINE, 0, 0)[1]
 	return {
 		'queued', call('ZCARD', LINE), 'held', call('ZCARD', HELD), 'delays', call('ZCARD', DELAYS), 'failures', call('ZCARD', FAILURES),
-		'givenUp', call('ZCARD', GIVEN), 'aside', call('SCARD', ASIDE), 'dirty', meta[1], 'repaired', meta[2], 'pausedUntil', meta[3],
+		'givenUp', call('ZCARD', GIVEN_UP), 'aside', call('SCARD', ASIDE), 'dirty', meta[1], 'repaired', meta[2], 'pausedUntil', meta[3],
 		'offset', meta[4], 'pausedBy', meta[6], 'limitedAt', meta[7], 'head', head and call('HGET', STATES, head) or false,
 		'now', string.format('%.0f', math.max(time[1] * 1000000 + time[2] + (meta[4] or 0), meta[5] or 0)),
 	}
@@ -64,7 +64,7 @@ local function isHeld(state) return state and #state > 16 end
 local reply = { { 'next', next, 'offset', call('HGET', META, 'offset') } } -- The queue's clock is ahead of the server's by offset.
 if #keys > 0 then
 	local states, failures = call('HMGET', STATES, unpack(keys)), call('ZMSCORE', FAILURES, unpack(keys))
-	local dues, given = call('ZMSCORE', DELAYS, unpack(keys)), call('ZMSCORE', GIVEN, unpack(keys))
+	local dues, given = call('ZMSCORE', DELAYS, unpack(keys)), call('ZMSCORE', GIVEN_UP, unpack(keys))
 	for i, key in ipairs(keys) do
 		local state, alone = states[i], what == 'key'
 		local held, troubles = isHeld(state), call('HMGET', TROUBLES, 'r' .. key, 'l' .. key)

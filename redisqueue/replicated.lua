@@ -1,11 +1,11 @@
 -- Returns 0 if the server lacks the batch with seq ARGV[2] of the session ARGV[1]: it has taken over without it. Otherwise the script
 -- writes something and returns 1: a WAIT behind it waits for that write, and so for all before it.
-local REPLIES = KEYS[11]
-local stored = redis.call('HGET', REPLIES, ARGV[1])
+local BATCHES = KEYS[11]
+local stored = redis.call('HGET', BATCHES, ARGV[1])
 if not stored or tonumber(string.match(stored, '^%d+')) < tonumber(ARGV[2]) then
 	return 0
 end
 -- A full server does not refuse these in this order: the first one frees memory.
-redis.call('HDEL', REPLIES, ARGV[1])
-redis.call('HSET', REPLIES, ARGV[1], stored)
+redis.call('HDEL', BATCHES, ARGV[1])
+redis.call('HSET', BATCHES, ARGV[1], stored)
 return 1

@@ -65,9 +65,6 @@ type Result[T comparable] struct {
 	After time.Duration
 }
 
-// ErrGoexit is the failure of a handler that called [runtime.Goexit], as t.FailNow does.
-var ErrGoexit = errors.New("worker: runtime.Goexit was called")
-
 // Requeue is an error for a handler to return, bare or wrapped, that wants its key again. As with nil,
 // earlier failures are forgotten.
 type Requeue struct {
@@ -169,23 +166,6 @@ func Fatal(err error) error {
 		return nil
 	}
 	return &fatalError{wrapper{err}}
-}
-
-// PanicError is the failure of a handler that panicked.
-type PanicError struct {
-	// Value is what panic was called with.
-	Value any
-	// Stack is the goroutine's stack as [debug.Stack] returns it, with the line that panicked.
-	Stack []byte
-}
-
-// Error returns the value's text, without the stack.
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
-
-// Unwrap returns the value if it is an error, and nil otherwise.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
 }
 
 // answer is what a handler's error asks for.

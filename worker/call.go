@@ -126,7 +126,7 @@ func (c Call) Hold(reason string, limit time.Duration, arrange func(release func
 
 func (cc *callContext[T]) view() (v callView, running bool) {
 	running = cc.ifRunning(func(c *Tracked[T]) {
-		v = callView{c.shared.Attempt, c.shared.priority, c.tracker.priorities != nil}
+		v = callView{c.attempt, c.priority, c.tracker.priorities != nil}
 	})
 	return v, running
 }
@@ -142,12 +142,12 @@ func (cc *callContext[T]) lastAttempt() bool {
 }
 
 func (cc *callContext[T]) addHold(h *holdReason) {
-	cc.ifRunning(func(c *Tracked[T]) { c.shared.reasons = append(c.shared.reasons, h) })
+	cc.ifRunning(func(c *Tracked[T]) { c.reasons = append(c.reasons, h) })
 }
 
 // key returns the key of the call, or false if it has ended.
 func (cc *callContext[T]) key() (key T, running bool) {
-	running = cc.ifRunning(func(c *Tracked[T]) { key = c.shared.Key })
+	running = cc.ifRunning(func(c *Tracked[T]) { key = c.result.Key })
 	return key, running
 }
 

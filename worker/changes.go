@@ -25,7 +25,7 @@ func (t *Tracker[T]) oldestCalled() (oldest *UnansweredKey[T], running bool) {
 	}
 	for _, c := range t.mu.running {
 		if !c.since.IsZero() && (oldest == nil || c.since.Before(oldest.Since)) {
-			oldest, running = &UnansweredKey[T]{c.shared.Key, c.since}, true
+			oldest, running = &UnansweredKey[T]{c.result.Key, c.since}, true
 		}
 	}
 	return oldest, running

@@ -9,13 +9,12 @@ import (
 
 // The contexts of a call, each made from the one above:
 //
-//	Run's context         gives only its values; when it ends, Run begins to end
-//	the pool's context    ends when Run stops waiting for handlers
-//	callContext           ends with the call, and by Cancel
-//	HandlerTimeout        if there is one
-//	the key's lease       if the queue is a workqueue.Leaser
+//	base              the pool's poolCtx (see prepareContexts), or what Tracker.Begin gets
+//	callContext       ends with the call, and by Cancel
+//	HandlerTimeout    if there is one
+//	the key's lease   if the queue is a workqueue.Leaser
 //	-- the handler gets the context made so far --
-//	UntilAdded            also ends when the key is added again
+//	UntilAdded        also ends when the key is added again
 
 // A handler's context ends with its call, and with Run if the handler has not returned by then. If Run ends
 // it, its [context.Cause] is ErrDrainTimeout, ErrStopped or, if Run's context has ended and Options.Drain is
@@ -41,7 +40,7 @@ type callContext[T comparable] struct {
 	own atomic.Pointer[ownContext]
 }
 
-// ownContext is a standard context of one call.
+// ownContext is the standard context of one call, and what UntilAdded has made from it.
 type ownContext struct {
 	context.Context
 	cancel     context.CancelCauseFunc
@@ -106,7 +105,7 @@ func (cc *callContext[T]) ifRunning(f func(c *Tracked[T])) (running bool) {
 	t := cc.tracked.tracker
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if running = cc.tracked.shared.callCtx == cc; running {
+	if running = cc.tracked.running && cc.tracked.callCtx == cc; running {
 		f(cc.tracked)
 	}
 	return running
@@ -133,8 +132,8 @@ func (t *Tracker[T]) Cancel(key T) bool {
 		t.mu.Unlock()
 		return false
 	}
-	c.shared.Canceled = true
-	callCtx := c.shared.callCtx
+	c.canceled = true
+	callCtx := c.callCtx
 	t.mu.Unlock()
 	callCtx.ensureOwn().cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
 	return true

@@ -64,11 +64,6 @@
 // says whether the key is given up if this call fails. For a queue that is not of this project see
 // [workqueue.ExtendRateLimiting].
 //
-// # When events are lost
-//
-// A program that misses an event, or has none, sets Options.List, which returns all keys, and Options.Resync,
-// within which each comes again. Programs for Kubernetes have informers for that.
-//
 // # The handler's context
 //
 // A handler's context has the values of Run's context. It ends after the call and its hooks, and earlier at
@@ -89,8 +84,9 @@
 //
 // An add can say why, by a [workqueue.Cause], and that it is Quiet: that it ends no UntilAdded. Adds of one
 // key are merged, and the last eight different causes kept, so a cause is for people: [Call.Causes], the log
-// and the debug page show it. A handler that behaves differently because of one is wrong as soon as two
-// events come together. Use the same words for the same thing, without counters and times, at most 256 bytes.
+// and the debug page show it. A handler must not depend on it. Use the same words for the same thing, without
+// counters and times, at most 256 bytes. (A program that misses events, or has none, sets Options.List and
+// Options.Resync, so that every key comes again within a time. Programs for Kubernetes have informers.)
 //
 // What a handler writes often comes back as an add of its key, for example a status. If that interrupted, a
 // handler that reports its progress would stop itself again and again. So compare what people ask for, not
@@ -104,9 +100,8 @@
 //	resourceVersion is the same: the informer has listed the object again      is quiet
 //	another object, for which the handler waits, has a new status              is quiet: the wait sees it
 //
-// The example of UntilAdded does so. Programs examples/rollout (client-go's informers) and examples/manager
-// (controller-runtime, whose WithCauses decides by this table) have it all. A handler that changes the spec
-// itself does so before it waits.
+// Programs examples/rollout (client-go's informers) and examples/manager (controller-runtime, whose
+// WithCauses decides by this table) have it all. A handler that changes the spec does so before it waits.
 //
 // # On hold
 //
@@ -148,10 +143,6 @@
 // key was added again meanwhile, that add is dropped, unless Options.KeepQueue is set. To end a pool and
 // other goroutines together, take golang.org/x/sync/errgroup.
 //
-// A priorityqueue whose group is at its limit hands its keys out only when a running handler returns. Run
-// waits a tenth of a second for such keys, lists them, and leaves a goroutine that drops them when they come
-// free.
-//
 // # A queue with leases
 //
 // Over a [workqueue.Leaser], such as a queue that several processes share, the handler's context is that of
@@ -170,10 +161,9 @@
 //
 // # A queue without GetContext
 //
-// A Get that blocks cannot be interrupted. If the queue is not [workqueue.Extended] and a worker stops
-// waiting, because the pool shrinks, pauses or ends, its Get continues, and the next worker takes it over. So
-// a paused pool may hold a key. It comes first when the pool resumes, and is reported as not started when it
-// ends. No Get outlives Run.
+// If the queue is not [workqueue.Extended] and a worker stops waiting for a key, because the pool shrinks,
+// pauses or ends, its Get goes on, and the next worker takes it over. So a paused pool may hold a key, which
+// comes first when it resumes, and is reported as not started when it ends. No Get outlives Run.
 //
 // # Cost
 //

@@ -62,11 +62,10 @@ func (t *Tracker[T]) Inspector() Inspector {
 			}
 		},
 		GivenUpKeys: func() iter.Seq[FailedKey[any]] {
-			keys := t.listed(&t.mu.records.givenUpKeys, t.options.KeepGivenUp)
-			return keytable.Map(slices.Values(keys), FailedKey[T].anyKey)
+			return keytable.Map(slices.Values(t.listed(givenUp, t.options.KeepGivenUp)), FailedKey[T].anyKey)
 		},
 		KeptFailures: func() iter.Seq[FailedKey[any]] {
-			return keytable.Map(slices.Values(t.listed(&t.mu.records.failingKeys, maxErrors)), FailedKey[T].anyKey)
+			return keytable.Map(slices.Values(t.listed(failing, maxErrors)), FailedKey[T].anyKey)
 		},
 		HeldKeys: func() iter.Seq[HeldKey[any]] {
 			return keytable.Map(slices.Values(t.heldKeys(math.MaxInt)), HeldKey[T].anyKey)

@@ -20,16 +20,6 @@ const (
 	shortestHold = time.Millisecond
 )
 
-// interruptions returns how often in a row the last calls of key were interrupted.
-func (t *Tracker[T]) interruptions(key T) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if _, rec := t.mu.records.find(key); rec != nil {
-		return int(rec.interruptions)
-	}
-	return 0
-}
-
 // forgetInterruptions forgets that key was interrupted.
 func (t *Tracker[T]) forgetInterruptions(key T) {
 	t.mu.Lock()
@@ -43,8 +33,14 @@ func (t *Tracker[T]) forgetInterruptions(key T) {
 // pauseIfLooping holds the key if it was interrupted too often in a row. While it pauses, the key still uses
 // its place in a group with a Limit.
 func (c *Tracked[T]) pauseIfLooping() {
-	if n := c.tracker.interruptions(c.result.Key); n > maxInterruptions && !c.tracker.queue.ShuttingDown() {
-		c.shared.reasons = append(c.shared.reasons, pauseAfter("it was interrupted", n))
+	t, n := c.tracker, 0
+	t.mu.Lock()
+	if _, rec := t.mu.records.find(c.result.Key); rec != nil {
+		n = int(rec.interruptions)
+	}
+	t.mu.Unlock()
+	if n > maxInterruptions && !t.queue.ShuttingDown() {
+		c.reasons = append(c.reasons, pauseAfter("it was interrupted", n))
 	}
 }
 
@@ -56,10 +52,8 @@ func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) []*holdReason {
 		return nil
 	}
 	k.releasedAtOnce = true
-	t := k.tracker
-	rec := &t.mu.records.table.At(k.slot).Value
-	rec.changed = t.loop.Time(now).UnixNano()
-	n := t.mu.records.countInterruption(rec)
+	rs := &k.tracker.mu.records
+	n := rs.countInterruption(&rs.table.At(k.slot).Value)
 	if n <= maxInterruptions {
 		return nil
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"runtime"
-	"runtime/debug"
 	"strings"
 )
 
@@ -56,16 +55,6 @@ func (t *Tracker[T]) withCauses(attrs []slog.Attr, key T) []slog.Attr {
 		attrs = append(attrs, slog.String("causes", causes.String()))
 	}
 	return attrs
-}
-
-// logPanics runs f, and logs a panic: without a pool there is nothing that it could end.
-func (t *Tracker[T]) logPanics(f func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			t.logger.Error("A hook, the queue or its limiter panicked", "panic", v, "stack", string(debug.Stack()))
-		}
-	}()
-	f()
 }
 
 // logHandler is the log handler of a tracker. A line that this package writes has as its source the place

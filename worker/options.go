@@ -142,31 +142,24 @@ const (
 // check returns an error that names every field with a value that makes no sense.
 func (o *Options[T]) check() error {
 	var errs []error
-	refuseIf := func(negative bool, field string, value any) {
-		if negative {
-			errs = append(errs, fmt.Errorf("worker: Options.%s is negative: %v", field, value))
+	refuseIf := func(bad bool, what string, args ...any) {
+		if bad {
+			errs = append(errs, fmt.Errorf("worker: Options."+what, args...))
 		}
 	}
-	refuseIf(o.Workers < 0, "Workers", o.Workers)
-	refuseIf(o.MaxRetries < 0 && o.MaxRetries != NoRetries, "MaxRetries", o.MaxRetries)
-	refuseIf(o.DrainTimeout < 0, "DrainTimeout", o.DrainTimeout)
-	refuseIf(o.CancelGrace < 0 && o.CancelGrace != NoGrace, "CancelGrace", o.CancelGrace)
-	refuseIf(o.HandlerTimeout < 0, "HandlerTimeout", o.HandlerTimeout)
-	refuseIf(o.StuckAfter < 0, "StuckAfter", o.StuckAfter)
-	refuseIf(o.Resync < 0, "Resync", o.Resync)
-	if o.Resync > 0 && o.List == nil {
-		errs = append(errs, errors.New("worker: Options.Resync needs List"))
-	}
-	if o.Drain > Nothing {
-		errs = append(errs, fmt.Errorf("worker: Options.Drain is none of Running, All and Nothing: %d", o.Drain))
-	}
-	if o.Drain == All && o.KeepQueue {
-		errs = append(errs, errors.New(
-			"worker: Options.Drain is All, which shuts the queue down, and KeepQueue forbids that"))
-	}
-	if o.StartLimit != nil && o.StartLimit.Burst() < 1 {
-		errs = append(errs, errors.New("worker: Options.StartLimit has no burst, so no call would ever begin"))
-	}
+	refuseIf(o.Workers < 0, "Workers is negative: %v", o.Workers)
+	refuseIf(o.MaxRetries < 0 && o.MaxRetries != NoRetries, "MaxRetries is negative: %v", o.MaxRetries)
+	refuseIf(o.DrainTimeout < 0, "DrainTimeout is negative: %v", o.DrainTimeout)
+	refuseIf(o.CancelGrace < 0 && o.CancelGrace != NoGrace, "CancelGrace is negative: %v", o.CancelGrace)
+	refuseIf(o.HandlerTimeout < 0, "HandlerTimeout is negative: %v", o.HandlerTimeout)
+	refuseIf(o.StuckAfter < 0, "StuckAfter is negative: %v", o.StuckAfter)
+	refuseIf(o.Resync < 0, "Resync is negative: %v", o.Resync)
+	refuseIf(o.Resync > 0 && o.List == nil, "Resync needs List")
+	refuseIf(o.Drain > Nothing, "Drain is none of Running, All and Nothing: %d", o.Drain)
+	refuseIf(o.Drain == All && o.KeepQueue,
+		"Drain is All, which shuts the queue down, and KeepQueue forbids that")
+	refuseIf(o.StartLimit != nil && o.StartLimit.Burst() < 1,
+		"StartLimit has no burst, so no call would ever begin")
 	return errors.Join(errs...)
 }
 

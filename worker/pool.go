@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,11 +32,8 @@ type Pool[T comparable] struct {
 	startGate     chan struct{} // has room for the worker that waits for StartLimit and then for a key
 	waitsForToken atomic.Bool   // It waits for StartLimit.
 
-	// prepareContexts sets these, before there are workers.
-
-	startCtx   context.Context // ends when no key may be started any more
-	poolCtx    context.Context // the parent of all calls' contexts: ends when Run stops waiting for handlers
-	endPoolCtx context.CancelCauseFunc
+	startCtx, poolCtx context.Context // Run sets them: see prepareContexts.
+	endPoolCtx        context.CancelCauseFunc
 
 	// mu is locked before the tracker's mu if both are needed. No foreign code runs under it, and no worker
 	// holds it while it waits for a key, handles one or calls Done. It also guards fields of the workers.
@@ -51,15 +46,15 @@ type Pool[T comparable] struct {
 		target   int
 		workers  []*worker[T]
 		departed uint64 // how many workers have left
-		// getCtx is the context of the workers' Gets. SetWorkers ends it to wake surplus workers; those that
-		// stay get a new one.
-		getCtx    context.Context
-		endGetCtx context.CancelFunc
-		// endStartCtx is called without mu, because it may call methods of Run's context.
-		endStartCtx context.CancelFunc
-		fatal       error
-		notStarted  []T // keys that were got too late to be started
-		notRetried  []T // keys that have failed, and then the queue or its limiter has panicked
+
+		getCtx      context.Context // nil before the first worker
+		endGetCtx   context.CancelFunc
+		endStartCtx context.CancelFunc // is called without mu: it may call methods of Run's context
+
+		fatal error
+		// What Left reports: keys that came too late to be started or whose add has panicked, and keys whose
+		// failure could not be counted because the queue or its limiter has panicked.
+		notStarted, notRetried []T
 		// refused are keys that handlers asked for again after the shutdown, in vain unless an earlier add
 		// still brings them.
 		refused map[T]struct{}
@@ -115,9 +110,7 @@ func (p *Pool[T]) claimRun() error {
 		errs = append(errs, errors.New("worker: Run was called before on this pool"))
 	}
 	err := errors.Join(errs...)
-	if err == nil {
-		p.mu.runCalled = true
-	}
+	p.mu.runCalled = p.mu.runCalled || err == nil
 	return err
 }
 
@@ -161,22 +154,23 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	return p.mu.fatal
 }
 
-// prepareContexts makes startCtx and poolCtx.
+// prepareContexts makes startCtx and poolCtx. All contexts of a pool are:
+//
+//	Run's context
+//	├─ readyCtx    of Options.Ready; ends with startCtx, too
+//	├─ startCtx    after its end no key is started; ends in phaseFinishing and, but for Drain All, with Run's
+//	│  └─ getCtx   of the workers' Gets; SetWorkers replaces it and ends the old one, to wake surplus workers
+//	└─ poolCtx     of the calls (see context.go); ends when Run stops waiting for handlers, not with Run's
 func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	values := context.WithoutCancel(ctx)
 	p.poolCtx, p.endPoolCtx = context.WithCancelCause(values)
 	startParent := ctx // With it no key is started once ctx has ended, not even after Stop(All).
 	if p.options.Drain == All {
-		startParent = values // The end of ctx must not stop the drain.
+		startParent = values
 	}
 	startCtx, end := context.WithCancel(startParent)
-	p.mu.Lock()
-	p.startCtx, p.mu.endStartCtx = startCtx, end
-	stopped := p.mu.phase >= phaseFinishing
-	p.mu.Unlock()
-	if stopped {
-		end()
-	}
+	p.locked(func() { p.startCtx, p.mu.endStartCtx = startCtx, end })
+	p.moveOn(phaseWorking) // If Stop was called before Run, this ends startCtx.
 }
 
 // awaitReady calls Options.Ready, with a context that ends with ctx or startCtx.
@@ -187,59 +181,15 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 	readyCtx, end := context.WithCancel(ctx)
 	defer end()
 	defer context.AfterFunc(p.startCtx, end)()
-	p.catchPanic(func() {
-		err := ErrGoexit
-		onOwnGoroutine(p.catchPanic, func() { err = p.options.Ready(readyCtx) })
-		switch {
-		case err == nil:
-		case readyCtx.Err() != nil: // Ready was cut short, so no key may be started.
-			p.Stop(Running)
-		default:
-			p.fail(fmt.Errorf("worker: Options.Ready: %w", err))
-		}
-	})
-}
-
-// SetWorkers changes how many handlers run at once. New workers start at once; surplus ones end at once if
-// they have no key, and otherwise when their handlers have returned. A surplus worker may still start a key
-// that it was getting when SetWorkers was called. With 0 the pool pauses: Run does not return, even if
-// somebody else shuts the queue down. SetWorkers may be called before Run, and replaces Options.Workers. It
-// returns an error if n is negative, and does nothing once Run has returned.
-func (p *Pool[T]) SetWorkers(n int) error {
-	if n < 0 {
-		return fmt.Errorf("worker: SetWorkers of a negative number: %d", n)
+	err := ErrGoexit
+	onOwnGoroutine(p.catchPanic, func() { err = p.options.Ready(readyCtx) })
+	switch {
+	case err == nil:
+	case readyCtx.Err() != nil: // Ready was cut short, so no key may be started.
+		p.Stop(Running)
+	default:
+		p.fail(fmt.Errorf("worker: Options.Ready: %w", err))
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.target = n
-	if p.mu.getCtx == nil { // No worker was started yet.
-		return nil
-	}
-	p.growLocked()
-	if len(p.mu.workers) > n {
-		// This wakes all workers that wait for a key. Surplus ones leave in nextGet, and busy ones after
-		// their key.
-		p.mu.endGetCtx()
-		p.mu.getCtx, p.mu.endGetCtx = context.WithCancel(p.startCtx)
-	}
-	return nil
-}
-
-// growLocked starts workers until there are enough.
-func (p *Pool[T]) growLocked() {
-	for len(p.mu.workers) < p.mu.target && p.mu.phase < phaseFinishing {
-		w := &worker[T]{Tracked: &Tracked[T]{tracker: p.tracker, base: p.poolCtx}, getting: true}
-		p.mu.workers = append(p.mu.workers, w)
-		go p.work(w)
-	}
-}
-
-// leaveLocked takes w from the pool.
-func (p *Pool[T]) leaveLocked(w *worker[T]) {
-	i := slices.Index(p.mu.workers, w)
-	p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
-	p.mu.departed++
-	p.signal()
 }
 
 // locked runs f under mu.
@@ -248,39 +198,6 @@ func (p *Pool[T]) locked(f func()) {
 	defer p.mu.Unlock()
 	f()
 }
-
-// catchPanic runs f, which calls foreign code other than the handler. If that panics, the pool ends.
-func (p *Pool[T]) catchPanic(f func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			p.panicked(v)
-		}
-	}()
-	f()
-}
-
-// onOwnGoroutine runs a hook that is called seldom on a goroutine of its own, and waits for it:
-// runtime.Goexit, as of t.FailNow, ends that goroutine alone.
-func onOwnGoroutine(catchPanic func(f func()), hook func()) {
-	returned := make(chan struct{})
-	go func() {
-		defer close(returned)
-		catchPanic(hook)
-	}()
-	<-returned
-}
-
-// panicked is called with what was recovered from foreign code other than the handler.
-func (p *Pool[T]) panicked(v any) {
-	if p.options.CrashOnPanic {
-		panic(v)
-	}
-	p.fail(newPanicError(v))
-}
-
-// newPanicError must be called while the deferred function that has recovered v is still running, by it or by
-// what it calls: until it returns, the stack shows the line that panicked.
-func newPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
 // announce shows the pool to the provider of metrics.
 func (p *Pool[T]) announce() {

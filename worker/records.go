@@ -20,10 +20,9 @@ type record[T comparable] struct {
 	trouble       trouble
 	interruptions uint32 // calls in a row that were interrupted, or whose hold was released at once
 	// when the change began that no call has answered, zero if there is none or that is unknown
-	since   time.Time
-	changed int64     // when the record was last written, in nanoseconds since 1970
-	errors  *errorsOf // of a key that fails or was given up; nil if they had to go
-	hold    *held[T]  // nil unless the key is on hold, or its Done has not returned
+	since  time.Time
+	errors *errorsOf // of a key that fails or was given up; nil if they had to go
+	hold   *held[T]  // nil unless the key is on hold, or its Done has not returned
 }
 
 // trouble is what is wrong with a key.
@@ -36,22 +35,22 @@ const (
 )
 
 // records has the records of all keys. The tracker's mu guards it.
-//
-// Invariants: failingKeys and givenUpKeys have the keys in that trouble whose errors are there, the last
-// failure last. unanswered has the keys with a since that no handler has put on hold, the oldest first. bytes
-// is the sum of the sizes of all errors.
 type records[T comparable] struct {
-	table                    keytable.Table[T, record[T]]
-	links                    keytable.Lists
-	failingKeys, givenUpKeys keytable.List
-	unanswered               slotheap.Heap
-	limits                   slotheap.Heap // when the keys on hold come at the latest, on the loop's clock
-	bytes                    int
+	table    keytable.Table[T, record[T]]
+	notEmpty atomic.Bool // whether table has a record; read without mu
 
-	notEmpty               atomic.Bool // whether table has a record; read without mu
-	numFailing, numLooping int         // keys that fail, and keys that were interrupted too often
-	maxGivenUp             int         // Options.KeepGivenUp
-	unlisted               uint64      // given-up keys whose records had to go
+	// inTrouble has for each trouble the keys whose errors are there, the last failure last.
+	inTrouble [givenUp + 1]keytable.List
+	links     keytable.Lists // of these lists
+	bytes     int            // the size of all errors
+
+	unanswered slotheap.Heap // keys with a since that no handler has put on hold, the oldest first
+	holds      holds         // of the keys with a hold
+
+	numFailing int    // keys that fail, whether or not their errors are there
+	numLooping int    // keys that were interrupted more than maxInterruptions times in a row
+	maxGivenUp int    // Options.KeepGivenUp
+	unlisted   uint64 // given-up keys whose records had to go
 }
 
 // The memory of errors is bounded by maxErrors failing keys, and by maxBytes for these and the given-up keys
@@ -63,27 +62,27 @@ const (
 )
 
 // find returns the record of key, or nil.
-func (r *records[T]) find(key T) (keytable.Slot, *record[T]) {
-	if r.table.Len() == 0 { // Nothing fails: spare the hash.
+func (rs *records[T]) find(key T) (keytable.Slot, *record[T]) {
+	if rs.table.Len() == 0 { // Nothing fails: spare the hash.
 		return keytable.None, nil
 	}
-	s, e := r.table.Find(keytable.HashOf(key), key)
+	s, e := rs.table.Find(keytable.HashOf(key), key)
 	if e == nil {
 		return keytable.None, nil
 	}
 	return s, &e.Value
 }
 
-func (r *records[T]) findOrInsert(key T) (keytable.Slot, *record[T]) {
-	s, e, _ := r.table.FindOrInsert(keytable.HashOf(key), key)
-	r.notEmpty.Store(true)
+func (rs *records[T]) findOrInsert(key T) (keytable.Slot, *record[T]) {
+	s, e, _ := rs.table.FindOrInsert(keytable.HashOf(key), key)
+	rs.notEmpty.Store(true)
 	return s, &e.Value
 }
 
 // recordOutcome writes down how the call has ended.
 func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
-	r, all := &c.result, &t.mu.records
-	if r.Next.answers() && !all.notEmpty.Load() {
+	r, rs := &c.result, &t.mu.records
+	if r.Next.answers() && !rs.notEmpty.Load() {
 		return
 	}
 	var call FailedCall
@@ -94,173 +93,157 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	defer t.mu.Unlock()
 	switch {
 	case r.Next.answers():
-		all.end(r.Key)
+		rs.end(r.Key)
 	case r.Next == NextRetry:
-		all.noteFailure(r.Key, failing, call, c.since)
+		rs.noteFailure(r.Key, failing, call, c.since)
 	case r.Next == NextGiveUp:
-		all.noteFailure(r.Key, givenUp, call, c.since)
+		rs.noteFailure(r.Key, givenUp, call, c.since)
 	default:
-		all.noteNoAnswer(r.Key, c.since, r.Started.Add(r.Duration).UnixNano(), r.Next == NextInterrupted)
+		rs.noteNoAnswer(r.Key, c.since, r.Next == NextInterrupted)
 	}
 }
 
 // noteFailure notes a call of key that has failed. Now the key fails, or was given up.
-func (r *records[T]) noteFailure(key T, to trouble, call FailedCall, since time.Time) {
-	s, rec := r.findOrInsert(key)
-	r.clearInterruptions(rec)
+func (rs *records[T]) noteFailure(key T, to trouble, call FailedCall, since time.Time) {
+	s, rec := rs.findOrInsert(key)
+	rs.clearInterruptions(rec)
 	if to == givenUp {
-		r.clearSince(s, rec)
+		rs.clearSince(s, rec)
 	} else {
-		r.setSince(s, rec, since)
+		rs.setSince(s, rec, since)
 	}
 	var before *errorsOf
 	if rec.trouble == failing {
 		before = rec.errors
 	}
-	r.clearTrouble(s, rec)
+	rs.clearTrouble(s, rec)
 	rec.trouble, rec.errors = to, before.plus(call)
-	rec.changed = rec.errors.time.UnixNano()
-	r.bytes += rec.errors.size
+	rs.bytes += rec.errors.size
+	rs.links.Append(&rs.inTrouble[to], s)
 	if to == failing {
-		r.numFailing++
-		r.links.Append(&r.failingKeys, s)
-	} else {
-		r.links.Append(&r.givenUpKeys, s)
+		rs.numFailing++
 	}
-	r.makeRoom()
+	rs.makeRoom()
 }
 
 // clearTrouble makes the key at s one that does not fail and was not given up.
-func (r *records[T]) clearTrouble(s keytable.Slot, rec *record[T]) {
-	r.dropErrors(s, rec)
+func (rs *records[T]) clearTrouble(s keytable.Slot, rec *record[T]) {
+	rs.dropErrors(s, rec)
 	if rec.trouble == failing {
-		r.numFailing--
+		rs.numFailing--
 	}
 	rec.trouble = noTrouble
 }
 
-func (r *records[T]) dropErrors(s keytable.Slot, rec *record[T]) {
+func (rs *records[T]) dropErrors(s keytable.Slot, rec *record[T]) {
 	if rec.errors == nil {
 		return
 	}
-	r.bytes -= rec.errors.size
+	rs.bytes -= rec.errors.size
 	rec.errors = nil
-	if rec.trouble == failing {
-		r.links.Remove(&r.failingKeys, s)
-	} else {
-		r.links.Remove(&r.givenUpKeys, s)
-	}
+	rs.links.Remove(&rs.inTrouble[rec.trouble], s)
 }
 
 // makeRoom drops errors until the bounds hold.
-func (r *records[T]) makeRoom() {
-	for r.failingKeys.Len() > maxErrors || r.bytes > maxBytes && r.failingKeys.Len() > 0 {
-		s := r.failingKeys.First()
-		r.dropErrors(s, &r.table.At(s).Value)
+func (rs *records[T]) makeRoom() {
+	fail, gaveUp := &rs.inTrouble[failing], &rs.inTrouble[givenUp]
+	for fail.Len() > maxErrors || rs.bytes > maxBytes && fail.Len() > 0 {
+		s := fail.First()
+		rs.dropErrors(s, &rs.table.At(s).Value)
 	}
-	for r.givenUpKeys.Len() > max(0, r.maxGivenUp) || r.bytes > maxBytes {
-		s := r.givenUpKeys.First()
-		r.clearTrouble(s, &r.table.At(s).Value)
-		r.endIfAtRest(s)
-		if r.maxGivenUp > 0 {
-			r.unlisted++
+	for gaveUp.Len() > max(0, rs.maxGivenUp) || rs.bytes > maxBytes {
+		s := gaveUp.First()
+		rs.clearTrouble(s, &rs.table.At(s).Value)
+		rs.endIfAtRest(s)
+		if rs.maxGivenUp > 0 {
+			rs.unlisted++
 		}
 	}
 }
 
 // noteNoAnswer notes a call that was neither a failure nor an answer, and when the change began that brought
 // the key.
-func (r *records[T]) noteNoAnswer(key T, since time.Time, now int64, interrupted bool) {
-	s, rec := r.find(key)
+func (rs *records[T]) noteNoAnswer(key T, since time.Time, interrupted bool) {
+	s, rec := rs.find(key)
 	if rec == nil {
 		if since.IsZero() && !interrupted {
 			return
 		}
-		s, rec = r.findOrInsert(key)
+		s, rec = rs.findOrInsert(key)
 	}
-	if rec.changed = now; rec.trouble == givenUp {
-		r.clearTrouble(s, rec)
+	if rec.trouble == givenUp {
+		rs.clearTrouble(s, rec)
 	}
-	r.setSince(s, rec, since)
+	rs.setSince(s, rec, since)
 	if interrupted {
-		r.countInterruption(rec)
+		rs.countInterruption(rec)
 	}
-	r.endIfAtRest(s)
+	rs.endIfAtRest(s)
 }
 
 // setSince notes when the change of the key at s began, unless that is known.
-func (r *records[T]) setSince(s keytable.Slot, rec *record[T], since time.Time) {
+func (rs *records[T]) setSince(s keytable.Slot, rec *record[T], since time.Time) {
 	if rec.since.IsZero() {
 		rec.since = since
-		r.syncUnanswered(s, rec)
+		rs.syncUnanswered(s, rec)
 	}
 }
 
-func (r *records[T]) clearSince(s keytable.Slot, rec *record[T]) {
+func (rs *records[T]) clearSince(s keytable.Slot, rec *record[T]) {
 	rec.since = time.Time{}
-	r.syncUnanswered(s, rec)
+	rs.syncUnanswered(s, rec)
 }
 
 // syncUnanswered must be called when since or hold of the key at s has changed. A key that a handler has put
 // on hold waits for the world: its age is no trouble.
-func (r *records[T]) syncUnanswered(s keytable.Slot, rec *record[T]) {
+func (rs *records[T]) syncUnanswered(s keytable.Slot, rec *record[T]) {
 	held := rec.hold != nil && rec.hold.state == heldForReasons
 	switch wanted := !rec.since.IsZero() && !held; {
-	case wanted == r.unanswered.Has(s):
+	case wanted == rs.unanswered.Has(s):
 	case wanted:
-		r.unanswered.Push(slotheap.Entry{Rank: rec.since.UnixNano(), Slot: s})
+		rs.unanswered.Push(slotheap.Entry{Rank: rec.since.UnixNano(), Slot: s})
 	default:
-		r.unanswered.Remove(s)
+		rs.unanswered.Remove(s)
 	}
 }
 
-func (r *records[T]) countInterruption(rec *record[T]) (inARow int) {
+func (rs *records[T]) countInterruption(rec *record[T]) (inARow int) {
 	if rec.interruptions++; rec.interruptions == maxInterruptions+1 {
-		r.numLooping++
+		rs.numLooping++
 	}
 	return int(rec.interruptions)
 }
 
-func (r *records[T]) clearInterruptions(rec *record[T]) {
+func (rs *records[T]) clearInterruptions(rec *record[T]) {
 	if rec.interruptions > maxInterruptions {
-		r.numLooping--
+		rs.numLooping--
 	}
 	rec.interruptions = 0
 }
 
 // end ends the record of key, if there is one, but for a hold.
-func (r *records[T]) end(key T) {
-	s, rec := r.find(key)
+func (rs *records[T]) end(key T) {
+	s, rec := rs.find(key)
 	if rec == nil {
 		return
 	}
-	r.clearTrouble(s, rec)
-	r.clearSince(s, rec)
-	r.clearInterruptions(rec)
-	r.endIfAtRest(s)
+	rs.clearTrouble(s, rec)
+	rs.clearSince(s, rec)
+	rs.clearInterruptions(rec)
+	rs.endIfAtRest(s)
 }
 
 // endIfAtRest deletes the record at s if nothing is in it.
-func (r *records[T]) endIfAtRest(s keytable.Slot) {
-	rec := &r.table.At(s).Value
+func (rs *records[T]) endIfAtRest(s keytable.Slot) {
+	rec := &rs.table.At(s).Value
 	if rec.trouble != noTrouble || !rec.since.IsZero() || rec.interruptions > 0 || rec.hold != nil {
 		return
 	}
-	r.table.Delete(s)
-	r.notEmpty.Store(r.table.Len() > 0)
-	if !r.table.HasMemory(s) {
-		r.unanswered.Release(s)
-		r.limits.Release(s)
-		r.links.Release(s)
+	rs.table.Delete(s)
+	rs.notEmpty.Store(rs.table.Len() > 0)
+	if !rs.table.HasMemory(s) {
+		rs.unanswered.Release(s)
+		rs.holds.limits.Release(s)
+		rs.links.Release(s)
 	}
-}
-
-// listed returns up to limit keys of a list with their errors, the last failure first.
-func (r *records[T]) listed(list *keytable.List, limit int) []FailedKey[T] {
-	keys := []FailedKey[T]{}
-	for s := list.Last(); s != keytable.None && len(keys) < limit; s = r.links.Prev(s) {
-		e := r.table.At(s)
-		keys = append(keys, newFailedKey(e.Key, e.Value.errors))
-	}
-	return keys
 }

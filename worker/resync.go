@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -26,14 +27,9 @@ const (
 // resync lists the keys, and adds them at their moments.
 type resync[T comparable] struct {
 	*Pool[T]
-	round[T]
-	next int // the place in the round
-}
-
-// round is a list of keys in the order of their moments.
-type round[T comparable] struct {
-	begun time.Time
-	keys  []listedKey[T]
+	begun time.Time      // when the round began
+	keys  []listedKey[T] // in the order of their moments
+	next  int            // the index of the key that comes next
 }
 
 // listedKey is a key that comes so long after its round has begun.
@@ -59,41 +55,52 @@ func (p *Pool[T]) startResync() (end func(), ended <-chan struct{}) {
 
 // run lists and adds until ctx ends, or all keys were added and none is to come again.
 func (r *resync[T]) run(ctx context.Context) {
-	rounds := make(chan round[T])
-	go r.catchPanic(func() { r.keepListing(ctx, rounds) })
-	for {
-		var moment <-chan time.Time
-		stop := func() bool { return false }
-		if len(r.keys) > 0 {
-			timer := r.options.Clock.NewTimer(r.untilNext())
-			moment, stop = timer.C(), timer.Stop
-		}
-		select {
-		case <-moment:
-			r.addDue(ctx)
-		case next, open := <-rounds:
-			r.addDue(ctx)
-			if !open {
-				stop()
-				return
-			}
-			r.round, r.next = next, 0
-			if r.options.Resync == 0 {
-				r.addDue(ctx)
-				r.keys = nil
-			}
-		case <-ctx.Done():
-			stop()
-			for range rounds { // until List has returned
-			}
-			return
-		}
-		stop()
+	lists := make(chan []T)
+	go r.catchPanic(func() { r.keepListing(ctx, lists) })
+	for r.await(ctx, lists) {
+		r.addDue(ctx)
 	}
+	for range lists { // until List has returned
+	}
+}
+
+// await waits for the next key's moment, or for a list, with which a new round begins. It returns false at
+// the end of ctx or of lists.
+func (r *resync[T]) await(ctx context.Context, lists <-chan []T) bool {
+	timer := r.options.Clock.NewTimer(r.untilNext())
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case keys, open := <-lists:
+		if !open {
+			return false
+		}
+		r.addDue(ctx) // the last ones of the old round
+		r.beginRound(keys)
+	case <-ctx.Done():
+		return false
+	}
+	return true
+}
+
+// beginRound begins a round of keys. Without Resync all of them come at once.
+func (r *resync[T]) beginRound(keys []T) {
+	r.begun, r.keys, r.next = r.options.Clock.Now(), make([]listedKey[T], len(keys)), 0
+	period := r.options.Resync
+	for i, key := range keys {
+		r.keys[i].key = key
+		if period > 0 {
+			r.keys[i].after = (r.tracker.untilMoment(key, period, r.begun)-1)%period + 1
+		}
+	}
+	slices.SortStableFunc(r.keys, func(a, b listedKey[T]) int { return cmp.Compare(a.after, b.after) })
 }
 
 // untilNext returns the time until the next key's moment.
 func (r *resync[T]) untilNext() time.Duration {
+	if len(r.keys) == 0 {
+		return math.MaxInt64
+	}
 	return r.keys[r.next].after - r.options.Clock.Since(r.begun)
 }
 
@@ -108,6 +115,9 @@ func (r *resync[T]) addDue(ctx context.Context) {
 		if r.next++; r.next == len(r.keys) {
 			r.next, r.begun = 0, r.begun.Add(r.options.Resync)
 		}
+	}
+	if r.options.Resync == 0 {
+		r.keys = nil
 	}
 }
 
@@ -125,10 +135,10 @@ func (p *Pool[T]) addListed(key T) {
 	}
 }
 
-// keepListing sends a round for each list that succeeds, until ctx ends or no further list is wanted. Then it
-// closes rounds.
-func (r *resync[T]) keepListing(ctx context.Context, rounds chan<- round[T]) {
-	defer close(rounds)
+// keepListing sends each list that succeeds, until ctx ends or no further list is wanted. Then it closes
+// lists.
+func (r *resync[T]) keepListing(ctx context.Context, lists chan<- []T) {
+	defer close(lists)
 	for retry := listRetry; ; {
 		pause := r.options.Resync
 		keys, err := r.list(ctx)
@@ -141,7 +151,7 @@ func (r *resync[T]) keepListing(ctx context.Context, rounds chan<- round[T]) {
 		} else if err == nil {
 			retry = listRetry
 			select {
-			case rounds <- r.newRound(keys):
+			case lists <- keys:
 			case <-ctx.Done():
 			}
 		}
@@ -184,18 +194,4 @@ func (r *resync[T]) list(ctx context.Context) (keys []T, err error) {
 		c.ListsFailed++
 	}
 	return keys, err
-}
-
-// newRound returns a round of keys that begins now. Without Resync all keys come at once.
-func (r *resync[T]) newRound(keys []T) round[T] {
-	period := r.options.Resync
-	placed := round[T]{r.options.Clock.Now(), make([]listedKey[T], len(keys))}
-	for i, key := range keys {
-		placed.keys[i].key = key
-		if period > 0 {
-			placed.keys[i].after = (r.tracker.untilMoment(key, period, placed.begun)-1)%period + 1
-		}
-	}
-	slices.SortStableFunc(placed.keys, func(a, b listedKey[T]) int { return cmp.Compare(a.after, b.after) })
-	return placed
 }

@@ -1,69 +1,10 @@
 package worker
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"time"
 )
-
-// Left is what a pool left undone when Run returned. A key is in one of the lists at most.
-//
-// With Options.KeepQueue keys stay in the queue, and NotStarted and Failing are empty, with two exceptions:
-// somebody else has shut the queue down, or the queue or its limiter has panicked when a key was added or its
-// failure counted. That panic ends the pool, and the key may not be in the queue.
-type Left[T comparable] struct {
-	// Unfinished are the keys that workers still had: their handlers were running, or Done had not returned.
-	Unfinished []T `json:"unfinished"`
-	// NotStarted are the keys that were queued, in their order, and after them those whose handler asked for
-	// them again at once, or put them on hold, when the queue was shut down already.
-	NotStarted []T `json:"not_started"`
-	// Failing are the keys whose last call has failed and that Run did not retry: those that were waiting for
-	// their retry, which Run never awaits, and those that failed during the end, if only because their
-	// context had ended. Keys that wait because of RequeueAfter are not among them, and neither are keys that
-	// were given up: the log and [Pool.Snapshot] have those.
-	Failing []T `json:"failing"`
-}
-
-// Empty reports whether nothing was left.
-func (l Left[T]) Empty() bool { return len(l.Unfinished)+len(l.NotStarted)+len(l.Failing) == 0 }
-
-// String returns how many keys there are of each kind, and the first few of them.
-func (l Left[T]) String() string {
-	var parts []string
-	add := func(what string, keys []T) {
-		if len(keys) > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s: %s", len(keys), what, few(keys)))
-		}
-	}
-	add("still running", l.Unfinished)
-	add("queued and not started", l.NotStarted)
-	add("failed and not retried", l.Failing)
-	if parts == nil {
-		return "nothing"
-	}
-	return strings.Join(parts, "; ")
-}
-
-// few lists at most ten keys.
-func few[T any](keys []T) string {
-	const most = 10
-	texts := converted(keys[:min(len(keys), most)], func(key T) string { return fmt.Sprint(key) })
-	if len(keys) > most {
-		texts = append(texts, "…")
-	}
-	return strings.Join(texts, ", ")
-}
-
-// Left returns what was left undone when Run returned, and nothing before that.
-func (p *Pool[T]) Left() Left[T] {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.mu.left
-}
 
 // Stop makes Run end, as the end of its context does, but with the given Drain. It does not wait. It may be
 // called any number of times, also before Run. The strictest Drain of all calls wins, and the time to finish
@@ -79,13 +20,13 @@ func (p *Pool[T]) Stop(drain Drain) {
 	}
 }
 
-// moveOn moves the pool on to a phase, unless it has come further.
+// moveOn moves the pool on to a phase, unless it has come further, and ends startCtx when that is due.
 func (p *Pool[T]) moveOn(to phase) {
 	p.mu.Lock()
 	p.moveOnLocked(to)
-	endStartCtx := p.mu.endStartCtx
+	reached, endStartCtx := p.mu.phase, p.mu.endStartCtx
 	p.mu.Unlock()
-	if to >= phaseFinishing && endStartCtx != nil {
+	if reached >= phaseFinishing && endStartCtx != nil {
 		endStartCtx()
 	}
 }
@@ -171,9 +112,8 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 	}
 }
 
-// patience bounds each wait for the queue at the end of Run, on the real clock: for its Dones, for what it
-// says about failing keys, and, when it is shut down, for each further key that it hands out. (Run also waits
-// until the queue has answered a sweep that goes on.)
+// patience bounds each wait for the queue at the end of Run, on the real clock: for its Dones, and for what
+// it says about failing keys. (Run also waits until the queue has answered a sweep that goes on.)
 const patience = 100 * time.Millisecond
 
 // shutDownQueue shuts the queue down, which drops the keys that wait. The sweep comes first, because after
@@ -202,22 +142,20 @@ func (p *Pool[T]) endHandlers(cause error) {
 // awaitNoWorker waits until condition is true of no worker, or for timeout. Both mus are held while condition
 // runs.
 func (p *Pool[T]) awaitNoWorker(condition func(w *worker[T]) bool, timeout <-chan time.Time) {
-	for p.anyWorker(condition) {
+	anyWorker := func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.tracker.mu.Lock()
+		defer p.tracker.mu.Unlock()
+		return slices.ContainsFunc(p.mu.workers, condition)
+	}
+	for anyWorker() {
 		select {
 		case <-p.changed:
 		case <-timeout:
 			return
 		}
 	}
-}
-
-// anyWorker reports whether condition is true of a worker.
-func (p *Pool[T]) anyWorker(condition func(w *worker[T]) bool) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.tracker.mu.Lock()
-	defer p.tracker.mu.Unlock()
-	return slices.ContainsFunc(p.mu.workers, condition)
 }
 
 // endQueue ends the holds, shuts the queue down and drops its keys unless it is to be kept, and reports what
@@ -249,11 +187,11 @@ func (p *Pool[T]) endQueue() {
 func (p *Pool[T]) unfinished() (keys []T) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	p.awaitNoWorker(func(w *worker[T]) bool { return w.getting || w.shared.callCtx == nil }, timer.C)
+	p.awaitNoWorker(func(w *worker[T]) bool { return w.getting || !w.running }, timer.C)
 	p.awaitNoWorker(func(w *worker[T]) bool { return w.getting }, nil)
 	p.locked(func() {
 		for _, w := range p.mu.workers {
-			keys = append(keys, w.shared.Key) // No call begins any more that could write it.
+			keys = append(keys, w.result.Key) // No call begins any more that could write it.
 		}
 	})
 	return keys
@@ -270,56 +208,16 @@ func (p *Pool[T]) endHolds() (unfinished []T) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for {
-		_, changed := p.tracker.watchHolds()
 		select {
 		case <-ended:
 			return nil
-		case <-changed:
+		case <-p.tracker.nextHoldEnd():
 			timer.Reset(patience)
 		case <-timer.C:
-			for k := range p.tracker.eachHold(heldForReasons, heldEnded) {
+			for k := range p.tracker.eachHold(heldForReasons, heldToPause, heldEnded) {
 				unfinished = append(unfinished, k.key)
 			}
 			return unfinished
 		}
 	}
-}
-
-// leftUndone puts together what is left, each key once. Lists without an order are sorted by text, to make
-// reports repeatable.
-func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
-	var failed []T
-	p.catchPanic(func() {
-		if p.queue.ShuttingDown() {
-			failed = slices.Collect(p.tracker.recordedKeys(func(r *record[T]) bool { return r.trouble == failing }))
-		}
-	})
-	var notStarted, refused []T
-	p.locked(func() {
-		notStarted, refused = p.mu.notStarted, slices.Collect(maps.Keys(p.mu.refused))
-		failed = append(failed, p.mu.notRetried...)
-	})
-	sortByText(failed) // Not under mu: a key's String method is foreign code.
-	sortByText(refused)
-	seen := make(map[T]struct{})
-	once := func(keys []T) []T {
-		return slices.DeleteFunc(keys, func(key T) bool {
-			_, known := seen[key]
-			seen[key] = struct{}{}
-			return known
-		})
-	}
-	return Left[T]{
-		Unfinished: once(unfinished),
-		NotStarted: once(slices.Concat(notStarted, queued, refused)),
-		Failing:    once(failed),
-	}
-}
-
-func sortByText[T comparable](keys []T) {
-	texts := make(map[T]string, len(keys))
-	for _, key := range keys {
-		texts[key] = fmt.Sprint(key)
-	}
-	slices.SortFunc(keys, func(a, b T) int { return cmp.Compare(texts[a], texts[b]) })
 }

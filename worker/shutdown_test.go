@@ -71,8 +71,6 @@ func TestEnd(t *testing.T) {
 		{"waits for ever", "10000h", options{DrainTimeout: math.MaxInt64, CancelGrace: noGrace}, cancel, 10000 * time.Hour, "nothing"},
 		{"drops what is added too late", "5s", options{Workers: 3},
 			func(e ending) { e.cancel(); e.q.Add("1s") }, 5 * time.Second, "1 queued and not started: 1s"},
-		{"drops what is added too late, Nothing", "5s", options{Workers: 3, Drain: worker.Nothing, CancelGrace: noGrace},
-			func(e ending) { e.cancel(); e.q.Add("1s") }, 0, "1 still running: 5s; 1 queued and not started: 1s"},
 
 		{"DrainTimeout", "5s 1h 1s 2s", options{Workers: 2, DrainTimeout: 10 * time.Second, CancelGrace: noGrace},
 			func(e ending) { e.cancel(); e.q.Add("3s") }, 10 * time.Second, "1 still running: 1h; 3 queued and not started: 1s, 2s, 3s"},

@@ -96,7 +96,7 @@ func (t *Tracker[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 		k.NextTry = t.nextTry(ctx, k.Key)
 		s.Failing = append(s.Failing, k)
 	}
-	s.GivenUp = t.listed(&t.mu.records.givenUpKeys, limit)
+	s.GivenUp = t.listed(givenUp, limit)
 	s.Stats, s.Unanswered = t.stats()
 	if s.Unanswered == nil && s.Stats.OldestUnanswered > 0 {
 		s.Unanswered = t.oldestQueued(s.Stats.OldestUnanswered)
@@ -108,7 +108,7 @@ func (t *Tracker[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 // ends it asks the queue, and forgets the others.
 func (t *Tracker[T]) stillFailing(ctx context.Context, limit int) iter.Seq[FailedKey[T]] {
 	return func(yield func(FailedKey[T]) bool) {
-		for _, k := range t.listed(&t.mu.records.failingKeys, limit) {
+		for _, k := range t.listed(failing, limit) {
 			fails := ctx.Err() != nil || !t.endIfOver(k.Key)
 			if fails && !yield(k) {
 				return
@@ -117,10 +117,17 @@ func (t *Tracker[T]) stillFailing(ctx context.Context, limit int) iter.Seq[Faile
 	}
 }
 
-func (t *Tracker[T]) listed(list *keytable.List, limit int) []FailedKey[T] {
+// listed returns up to limit keys in a trouble with their errors, the last failure first.
+func (t *Tracker[T]) listed(in trouble, limit int) []FailedKey[T] {
+	keys := []FailedKey[T]{}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.mu.records.listed(list, limit)
+	rs := &t.mu.records
+	for s := rs.inTrouble[in].Last(); s != keytable.None && len(keys) < limit; s = rs.links.Prev(s) {
+		e := rs.table.At(s)
+		keys = append(keys, newFailedKey(e.Key, e.Value.errors))
+	}
+	return keys
 }
 
 // nextTry asks the queue when a failing key comes due, unless ctx has ended. It is zero if the key does not
@@ -139,7 +146,7 @@ func (t *Tracker[T]) runningKeys(limit int) []RunningKey[T] {
 	keys := []RunningKey[T]{}
 	t.mu.Lock()
 	for _, c := range t.mu.running {
-		keys = append(keys, c.shared.RunningKey)
+		keys = append(keys, c.runningKeyLocked())
 	}
 	t.mu.Unlock()
 	now := t.options.Clock.Now() // After the keys were read: none of them has started since.

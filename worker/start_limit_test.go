@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,9 +16,12 @@ import (
 // StartLimit bounds the starts of all workers together. Keys that wait for it are in the queue.
 func TestStartLimit(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
+		var mu sync.Mutex // Two workers may have a token at the same time.
 		var starts []time.Duration
 		begun := time.Now()
 		p := worker.New(q, func(context.Context, string) error {
+			mu.Lock()
+			defer mu.Unlock()
 			starts = append(starts, time.Since(begun).Round(time.Millisecond))
 			return nil
 		}, options{Workers: 8, StartLimit: rate.NewLimiter(2, 3)})

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -99,12 +100,7 @@ type Stats struct {
 // set if both pools have ended; ListedAt is the older one. So the zero Stats changes nothing but Ended, which
 // it clears. Neither s nor t is changed.
 func (s Stats) Plus(t Stats) Stats {
-	if s.Name == "" {
-		s.Name = t.Name
-	}
-	if s.Queue == "" {
-		s.Queue = t.Queue
-	}
+	s.Name, s.Queue = cmp.Or(s.Name, t.Name), cmp.Or(s.Queue, t.Queue)
 	s.Wanted += t.Wanted
 	s.Living += t.Living
 	s.Busy += t.Busy
@@ -207,15 +203,14 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 		s.Changes = (*workqueue.Histogram)(t.mu.changeTimes.Read())
 	}
 	s.Name, s.Queue = t.options.Name, t.queueName
-	all := &t.mu.records
-	s.Failing, s.GivenUpKeys, s.GivenUpUnlisted, s.Looping = all.numFailing, all.givenUpKeys.Len(), all.unlisted,
-		all.numLooping
-	s.Held, s.HeldToLimit = t.mu.holds.unfinished, t.mu.holds.toLimit
+	rs := &t.mu.records
+	s.Failing, s.Looping, s.Held = rs.numFailing, rs.numLooping, rs.holds.unfinished
+	s.GivenUpKeys, s.GivenUpUnlisted = rs.inTrouble[givenUp].Len(), rs.unlisted
 	s.Busy = len(t.mu.running)
 	for _, c := range t.mu.running {
-		running := max(0, now.Sub(c.shared.Started))
+		running := max(0, now.Sub(c.result.Started))
 		s.LongestRunning, s.UnfinishedWork = max(s.LongestRunning, running), s.UnfinishedWork+running
-		if c.shared.Stuck {
+		if c.stuck {
 			s.Stuck++
 		}
 	}

@@ -60,12 +60,12 @@ func (t *Tracker[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuc
 	defer t.mu.Unlock()
 	next = limit
 	for _, c := range t.mu.running {
-		running := now.Sub(c.shared.Started)
+		running := now.Sub(c.result.Started)
 		switch {
-		case c.shared.Stuck:
+		case c.stuck:
 		case running >= limit:
-			c.shared.Stuck = true
-			stuck = append(stuck, stuckCall[T]{c.shared.RunningKey, c, c.shared.callCtx, c.ctx, c.goroutine})
+			c.stuck = true
+			stuck = append(stuck, stuckCall[T]{c.runningKeyLocked(), c, c.callCtx, c.ctx, c.goroutine})
 			stuck[len(stuck)-1].Duration = running
 		default:
 			next = min(next, limit-running)
@@ -96,9 +96,9 @@ func (t *Tracker[T]) readStacks(calls []stuckCall[T]) {
 	for i := range calls {
 		c := &calls[i]
 		// Otherwise it has ended, and the stack may be that of the next one.
-		if c.tracked.shared.callCtx == c.callCtx {
+		if c.tracked.running && c.tracked.callCtx == c.callCtx {
 			c.Stack = stacks[c.goroutine]
-			c.tracked.shared.Stack = c.Stack
+			c.tracked.stack = c.Stack
 		}
 	}
 }

@@ -21,7 +21,7 @@ const (
 
 // isOver asks the queue whether others have dealt with key. Then it counts no failures of a failing key, and
 // does not have any other key. Only a queue with priorities, or one that knows when keys were added,
-// certainly knows all its keys: over any other the record must be a minute old, too.
+// certainly knows all its keys.
 func (t *Tracker[T]) isOver(key T, rec record[T]) bool {
 	if rec.trouble == failing {
 		n, _ := t.queue.Failures(key)
@@ -31,36 +31,34 @@ func (t *Tracker[T]) isOver(key T, rec record[T]) bool {
 	if rec.trouble == givenUp || rec.hold != nil || t.queue.ShuttingDown() {
 		return false
 	}
-	fresh := t.options.Clock.Now().UnixNano()-rec.changed < int64(sweepEvery)
 	_, found := t.queue.SnapshotKey(key)
-	return !found && (t.priorities != nil || !rec.since.IsZero() || !fresh)
+	return !found && (t.priorities != nil || !rec.since.IsZero())
 }
 
 // endIfOver ends the record of key if others have dealt with the key, and reports whether it did. It does not
 // while a call for key is running, which will write the record.
 func (t *Tracker[T]) endIfOver(key T) bool {
-	before, ok := t.idleRecord(key)
-	if !ok || !t.isOver(key, before) {
+	t.mu.Lock()
+	before := t.idleRecordLocked(key)
+	t.mu.Unlock()
+	if before == (record[T]{}) || !t.isOver(key, before) {
 		return false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	_, rec := t.mu.records.find(key)
-	if rec == nil || *rec != before || t.findRunningLocked(key) != nil {
+	if t.idleRecordLocked(key) != before {
 		return false // Something has happened to the key meanwhile.
 	}
 	t.mu.records.end(key)
 	return true
 }
 
-// idleRecord returns the record of key, or false if there is none or a call for key is running.
-func (t *Tracker[T]) idleRecord(key T) (record[T], bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// idleRecordLocked returns the record of key, or the zero one if there is none or a call for key is running.
+func (t *Tracker[T]) idleRecordLocked(key T) (idle record[T]) {
 	if _, rec := t.mu.records.find(key); rec != nil && t.findRunningLocked(key) == nil {
-		return *rec, true
+		idle = *rec
 	}
-	return record[T]{}, false
+	return idle
 }
 
 // sweepIfDue starts a sweep if the last one began sweepEvery ago. It is for a tracker without a pool: a

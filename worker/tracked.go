@@ -8,45 +8,47 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
+// A pool's worker uses one Tracked for all its calls, and takes the steps of Begin and End itself, with
+// others between: see handle_key.go. Who reads and writes the fields:
+//
+//	tracker, base         never change
+//	contexts, callState   the goroutine that makes the calls, without a lock, but for:
+//	result.Key, result.Started, attempt, priority, callCtx, ctx
+//	                      prepare sets them before the call. Nobody writes them while running is set, and
+//	                      then others may read them under the tracker's mu.
+//	from running on       anyone under the tracker's mu. (prepare sets since before the call.)
+
 // Tracked is a call of a handler in [Tracker].
 type Tracked[T comparable] struct {
-	tracker *Tracker[T]
-	// base is the parent of the calls' contexts. A pool's worker uses one Tracked for all its calls.
-	base     context.Context
+	tracker  *Tracker[T]
+	base     context.Context  // the parent of the calls' contexts
 	contexts []callContext[T] // for the next calls
-
-	// callState belongs to the goroutine of the call. shared is the copy that other goroutines may read,
-	// under the tracker's mu. A pool takes the steps of Begin and End itself, with others between: see work.go.
 
 	callState[T]
 
-	// The tracker's mu guards what follows.
-
-	shared struct {
-		RunningKey[T]                 // without Duration
-		callCtx       *callContext[T] // that of callState from addRunning to endCall, otherwise nil
-		priority      int
-		// reasons delay the Done of the key: the holds of the handler and pauseIfLooping. After the call only
-		// its goroutine uses them, without mu.
-		reasons []*holdReason
-	}
-	place     int    // the index in the tracker's running
-	goroutine string // the number of the goroutine that makes the call, empty without StuckAfter
+	running         bool      // from addRunning to endCall
+	place           int       // the index in the tracker's running
+	since           time.Time // when the change that the call answers began (see changes.go), or zero
+	stuck, canceled bool      // see RunningKey
+	stack           string    // of a stuck call
+	goroutine       string    // the number of the goroutine, empty without StuckAfter
+	// reasons delay the Done of the key: the holds of the handler and pauseIfLooping. After endCall no other
+	// goroutine uses them.
+	reasons []*holdReason
 }
 
-// callState is what the goroutine of a call knows. During the call others may read ctx and since, and Forget
-// clears since, under mu.
+// callState is what the goroutine of a call knows.
 type callState[T comparable] struct {
-	result    Result[T] // what hooks see
-	answer    answer    // what the handler's error asks for
-	callCtx   *callContext[T]
-	ctx       context.Context    // callCtx, or made from it
-	cancel    context.CancelFunc // nil without a HandlerTimeout or a lease
-	leaseLost bool               // the key's lease had ended before the handler could be called
-	crashing  bool               // see failWithPanic
-	priority  int                // of a key of a PriorityQueue
-	since     time.Time          // when the change that the call answers began (see changes.go), zero if unknown
+	result   Result[T] // what hooks see
+	attempt  int       // what the handler sees; result.Attempt changes when a failure is counted
+	priority int       // of the key in a workqueue.Operable, when the call began
+	callCtx  *callContext[T]
+	ctx      context.Context    // callCtx, or made from it
+	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
+	answer   answer             // what the handler's error asks for
 
+	leaseLost   bool // the key's lease had ended before the handler could be called
+	crashing    bool // see failWithPanic
 	sameFailure bool // it has failed within the delay of the failure before it
 }
 
@@ -97,11 +99,21 @@ func (c *Tracked[T]) End(err error) Result[T] {
 	return c.result
 }
 
+// Held reports, after End, whether the key must be held. See [Tracked.Done].
+func (c *Tracked[T]) Held() bool { return len(c.reasons) > 0 }
+
+// Done must be called after End and after the adds of the key, with a function that calls the queue's Done.
+// That is called once, on any goroutine: at once or, if the key is put on hold, when the hold ends. A release
+// ends it, its limit, [Tracker.Release], [Tracker.EndHolds], the end of the key's lease, and a
+// [workqueue.Leaser] that wants the key back.
+func (c *Tracked[T]) Done(done func()) {
+	c.doneOrHold(func(T) { done() })
+}
+
 // prepare finds out what is known of the key, and makes the handler's context.
 func (c *Tracked[T]) prepare(key T) {
 	t := c.tracker
-	// First: Done needs the key even if the queue panics below.
-	c.callState = callState[T]{result: Result[T]{Key: key}}
+	c.callState = callState[T]{result: Result[T]{Key: key}} // First: Done needs it if the queue panics below.
 	failed, _ := t.queue.Failures(key)
 	if t.priorities != nil {
 		c.priority = t.priorities.PriorityOf(key)
@@ -109,7 +121,8 @@ func (c *Tracked[T]) prepare(key T) {
 	if t.knowsAddTimes {
 		c.since = t.queue.AddedAt(key)
 	}
-	c.result.Attempt, c.result.Started = failed+1, t.options.Clock.Now()
+	c.attempt, c.result.Started = failed+1, t.options.Clock.Now()
+	c.result.Attempt = c.attempt
 	c.makeContext()
 }
 
@@ -121,7 +134,7 @@ func (c *Tracked[T]) endCall() {
 	}
 	t := c.tracker
 	t.mu.Lock()
-	if c.shared.callCtx != nil {
+	if c.running {
 		t.countLocked(c)
 		t.removeRunningLocked(c)
 	}
@@ -141,8 +154,7 @@ func (c *Tracked[T]) endCall() {
 func (c *Tracked[T]) decide() {
 	r := &c.result
 	r.Duration = c.tracker.options.Clock.Since(r.Started)
-	c.answer = answer{next: NextForget}
-	if r.Err != nil {
+	if r.Err != nil { // Otherwise the answer is NextForget.
 		c.readAnswer()
 	}
 	r.Next, r.After = c.answer.next, c.answer.after
@@ -200,18 +212,6 @@ func (c *Tracked[T]) readAnswer() {
 		} else {
 			c.callCtx.addHold(h)
 		}
-	}
-}
-
-// failWithPanic notes that the handler, or a method of its error, has panicked with v. It must be called by
-// the deferred function that has recovered v. With CrashOnPanic it panics again, to end the process. Before
-// that the call is not counted, and Done is not called, as in a program without this package.
-func (c *Tracked[T]) failWithPanic(v any) {
-	c.result.Err = newPanicError(v)
-	if t := c.tracker; t.options.CrashOnPanic {
-		c.crashing = true
-		t.logger.Error("The handler panicked", "key", c.result.Key, "panic", v)
-		panic(v) // The stack that the runtime prints is still that of the handler.
 	}
 }
 

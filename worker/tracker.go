@@ -34,26 +34,27 @@ import (
 // A panic of a hook, the queue or its limiter reaches the caller of a method. On a goroutine of the tracker,
 // which looks for stuck handlers, ends holds or asks the queue about records, it is logged.
 type Tracker[T comparable] struct {
-	queue      workqueue.ExtendedRateLimiting[T] // raw, or made of it by ExtendRateLimiting
-	raw        workqueue.TypedRateLimitingInterface[T]
-	queueName  string
-	madeAt     uintptr // where the program made the tracker or its pool
 	options    Options[T]
-	logger     *slog.Logger // with the name as attribute
 	optionsErr error        // what makes no sense in the options
+	logger     *slog.Logger // with the name as attribute
+	madeAt     uintptr      // where the program made the tracker or its pool
 
-	priorities    workqueue.Operable[T] // the queue, or nil
-	leaser        workqueue.Leaser[T]   // the queue, or nil
-	isExtended    bool                  // by itself, so a Get that is given up keeps no key
-	knowsAddTimes bool                  // The queue says when keys were added.
+	raw   workqueue.TypedRateLimitingInterface[T] // the queue as the program has made it
+	queue workqueue.ExtendedRateLimiting[T]       // raw, or made of it by ExtendRateLimiting
+	// What the queue can do: priorities and leaser are raw, or nil; isExtended is false if only
+	// ExtendRateLimiting has made it Extended; with knowsAddTimes it says when keys were added.
+	priorities    workqueue.Operable[T]
+	leaser        workqueue.Leaser[T]
+	isExtended    bool
+	knowsAddTimes bool
+	queueName     string
 
 	loop   *dueloop.Loop                        // of the holds
 	hasher func() (stablehash.Hasher[T], error) // for Every
 
-	// readStats returns Stats without OldestUnanswered.
-	readStats func() Stats
-	// catchPanic runs foreign code on a goroutine of the tracker. A panic ends the pool. A Tracker without a
-	// pool only logs it.
+	// A pool replaces these two. readStats returns Stats without OldestUnanswered: ownStats. catchPanic runs
+	// foreign code on a goroutine of the tracker: logPanics.
+	readStats  func() Stats
 	catchPanic func(f func())
 
 	lastSweep atomic.Int64 // when a sweep was last started, in nanoseconds since 1970
@@ -64,11 +65,10 @@ type Tracker[T comparable] struct {
 	// mu is held for moments only, and never while foreign code runs.
 	mu struct {
 		sync.Mutex
-		// running are the running calls. mu also guards the fields of each Tracked from shared on.
+		// running are the running calls. mu also guards fields of each Tracked.
 		running []*Tracked[T]
 		records records[T]
-		holds   holds
-		// counted has only the counters that countLocked increments.
+		// counted has only the numbers that countLocked, endDue and a resync's list write.
 		counted     Stats
 		durations   observe.Histogram
 		changeTimes observe.Histogram // how long answered changes took, see changes.go
@@ -129,24 +129,21 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 
 // addRunning makes c one of the running calls. From here on others see it.
 func (t *Tracker[T]) addRunning(c *Tracked[T]) {
-	r := &c.result
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c.shared.RunningKey = RunningKey[T]{Key: r.Key, Attempt: r.Attempt, Started: r.Started}
-	c.shared.priority = c.priority
-	if _, rec := t.mu.records.find(r.Key); rec != nil && !rec.since.IsZero() && !c.since.IsZero() {
+	c.stuck, c.canceled, c.stack = false, false, ""
+	if _, rec := t.mu.records.find(c.result.Key); rec != nil && !rec.since.IsZero() && !c.since.IsZero() {
 		c.since = rec.since // The change goes on that earlier calls did not answer.
 	}
 	c.place = len(t.mu.running)
 	t.mu.running = append(t.mu.running, c)
-	c.shared.callCtx = c.callCtx // Last: it marks the call as running.
+	c.running = true
 }
 
-// noteKey notes the key of c, whose call does not begin.
-func (t *Tracker[T]) noteKey(c *Tracked[T]) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	c.shared.RunningKey = RunningKey[T]{Key: c.result.Key}
+// runningKeyLocked describes a running call, without its Duration.
+func (c *Tracked[T]) runningKeyLocked() RunningKey[T] {
+	return RunningKey[T]{Key: c.result.Key, Attempt: c.attempt, Started: c.result.Started, Stuck: c.stuck,
+		Canceled: c.canceled, Stack: c.stack}
 }
 
 // removeRunningLocked removes c from running, where the last one takes its place.
@@ -156,7 +153,7 @@ func (t *Tracker[T]) removeRunningLocked(c *Tracked[T]) {
 	t.mu.running[c.place], last.place = last, c.place
 	t.mu.running[end] = nil
 	t.mu.running = t.mu.running[:end]
-	c.shared.callCtx = nil
+	c.running = false
 	if end == 0 && t.mu.endWatch != nil {
 		t.mu.endWatch()
 		t.mu.endWatch = nil
@@ -166,7 +163,7 @@ func (t *Tracker[T]) removeRunningLocked(c *Tracked[T]) {
 // findRunningLocked returns the running call of key, or nil.
 func (t *Tracker[T]) findRunningLocked(key T) *Tracked[T] {
 	for _, c := range t.mu.running {
-		if c.shared.Key == key {
+		if c.result.Key == key {
 			return c
 		}
 	}

@@ -30,8 +30,8 @@
 //
 // [Wraps] checks that a wrapper has each interface of what it wraps.
 //
-// A new promise of queues is a case here: a script in scripts.go, and a broken queue in suite_broken_test.go
-// that fails it.
+// A new promise of queues is a case here: a script in script_cases.go, and a broken queue in
+// suite_broken_test.go that fails it.
 //
 // # How it works
 //

@@ -136,7 +136,7 @@ func (m *slowQueue) fail(key string, now time.Time, d time.Duration, f workqueue
 	if !r.Same {
 		r.Attempt++
 	}
-	if f.Terminal || !r.Same && f.MaxRetries != 0 && r.Attempt > f.MaxRetries {
+	if f.Terminal || f.MaxRetries != 0 && r.Attempt > f.MaxRetries {
 		delete(m.failures, key)
 		r.GivenUp = true
 		return r

@@ -1,7 +1,6 @@
 package workqueuetest
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -292,62 +291,6 @@ func (r *run) needFakeClock() *testingclock.FakeClock {
 	return r.fake
 }
 
-// call is a call that may block, in a bubble.
-type call[R any] struct {
-	r    *run
-	what string
-	testkit.Call[R]
-}
-
-func start[R any](r *run, what string, f func() R) *call[R] {
-	c := &call[R]{r: r, what: what}
-	go r.catch(func() { c.Return(f()) })
-	return c
-}
-
-// mustBlock fails the case unless the call is blocked when all goroutines are.
-func (c *call[R]) mustBlock(when string) { c.MustBlock(c.r, c.what+" "+when) }
-
-// mustReturn returns the result of the call, which must have returned when all goroutines are blocked.
-func (c *call[R]) mustReturn(when string) R { return c.MustReturn(c.r, c.what+" "+when) }
-
-type got struct {
-	key string
-	err error
-}
-
-func get(q fifo) got {
-	key, shutdown := q.Get()
-	if shutdown {
-		return got{key, workqueue.ErrShutDown}
-	}
-	return got{key, nil}
-}
-
-func (r *run) startGet(q fifo) *call[got] {
-	return start(r, "Get", func() got { return get(q) })
-}
-
-// ender is one of the ways to shut a queue down.
-type ender struct {
-	name string
-	end  func() error
-}
-
-// enders returns the ways to shut q down. All but the first wait for the keys.
-func enders(q fifo) []ender {
-	all := []ender{
-		{"ShutDown", func() error { q.ShutDown(); return nil }},
-		{"ShutDownWithDrain", func() error { q.ShutDownWithDrain(); return nil }},
-	}
-	if e, ok := q.(extended); ok {
-		all = append(all, ender{"ShutDownContext", func() error { return e.ShutDownContext(context.Background()) }})
-	}
-	return all
-}
-
-func (e ender) start(r *run) *call[error] { return start(r, e.name, e.end) }
-
 // hold gets keys, which must be want, and does not finish them.
 func (r *run) hold(q fifo, want ...string) {
 	for _, w := range want {
@@ -361,40 +304,4 @@ func (r *run) wantLen(q fifo, when string, want int) {
 	if n := q.Len(); n != want {
 		r.Fatalf("%s: Len() = %d, want %d", when, n, want)
 	}
-}
-
-// onlyReads is a provider for which queues keep times and make no metrics.
-type onlyReads struct{ workqueue.MetricsProvider }
-
-func (onlyReads) HistogramBounds() []float64                { return nil }
-func (onlyReads) WatchQueue(string, func() workqueue.Stats) {}
-
-// scriptedLimiter returns delays, and records its calls. It panics if no delay is left.
-type scriptedLimiter struct {
-	asked  []string
-	delays []time.Duration
-}
-
-const (
-	limiterPanic    = "no delay is left"
-	limiterRequeues = 42
-)
-
-func (l *scriptedLimiter) note(what string) { l.asked = append(l.asked, what) }
-
-func (l *scriptedLimiter) When(item string) time.Duration {
-	if len(l.delays) == 0 {
-		panic(limiterPanic)
-	}
-	l.note("When " + item)
-	d := l.delays[0]
-	l.delays = l.delays[1:]
-	return d
-}
-
-func (l *scriptedLimiter) Forget(item string) { l.note("Forget " + item) }
-
-func (l *scriptedLimiter) NumRequeues(item string) int {
-	l.note("NumRequeues " + item)
-	return limiterRequeues
 }

@@ -84,52 +84,6 @@ func (p *program) swapped() goCommand {
 
 func (p *program) swappedFlags() []string { return []string{"-modfile=" + modName, "-mod=mod"} }
 
-// module is a part of what go list -m -json prints.
-type module struct {
-	Path, Version, Dir string
-	Replace            *module
-}
-
-func (m *module) String() string {
-	s := strings.TrimSpace(m.Path + " " + m.Version)
-	if m.Replace != nil {
-		s += " => " + m.Replace.String()
-	}
-	return s
-}
-
-// clientGo returns the client-go that the program builds with. Its Dir exists.
-func (p *program) clientGo() (*module, error) {
-	out, err := p.unswapped().run("list", "-m", "-json", clientGoPath)
-	if err != nil {
-		return nil, fmt.Errorf("this program builds with no %s, or its go.mod is not in order: %w", clientGoPath,
-			err)
-	}
-	m := &module{}
-	if err := json.Unmarshal(out, m); err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
-	}
-	if m.Dir == "" {
-		wanted := m
-		if m.Replace != nil {
-			wanted = m.Replace
-		}
-		out, err := goCommand{dir: p.root}.run("mod", "download", "-json", wanted.Path+"@"+wanted.Version)
-		if err != nil {
-			return nil, err
-		}
-		var downloaded module
-		if err := json.Unmarshal(out, &downloaded); err != nil {
-			return nil, fmt.Errorf("go mod download: %w", err)
-		}
-		m.Dir = downloaded.Dir
-	}
-	if m.Dir == p.root {
-		return nil, errors.New("this module is client-go itself: run swap in a program that uses it")
-	}
-	return m, nil
-}
-
 type goCommand struct {
 	dir   string
 	env   []string // Added to the environment.

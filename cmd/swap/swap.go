@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
@@ -106,36 +105,6 @@ func (p *program) resolve(queue queueModule) (queueModule, error) {
 		run("list", "-m", "-f", "{{.Version}}", queuePath+"@"+queue.version)
 	queue.version = strings.TrimSpace(string(out))
 	return queue, err
-}
-
-// modules returns the module of each package that those of the program and their tests import.
-func (p *program) modules(g goCommand) (map[string]module, error) {
-	// With -e, because swap is no judge of the program: a package may lack its generated files, say.
-	out, err := g.run("list", "-e", "-deps", "-test", "-f",
-		"{{with .Module}}{{$.ImportPath}} {{.Path}} {{.Version}}{{end}}", "./...")
-	if err != nil {
-		return nil, err
-	}
-	modules := map[string]module{}
-	for line := range strings.Lines(string(out)) {
-		// The import path of a test variant has a space in it: "p [p.test]".
-		if fields := strings.Fields(line); len(fields) == 3 {
-			modules[fields[0]] = module{Path: fields[1], Version: fields[2]}
-		}
-	}
-	return modules, nil
-}
-
-// changed returns a line for every module whose version is another one in after.
-func changed(before, after map[string]module) []string {
-	var lines []string
-	for path, was := range before {
-		if now, ok := after[path]; ok && now != was {
-			lines = append(lines, fmt.Sprintf("%s %s (was %s)", now.Path, now.Version, was.Version))
-		}
-	}
-	slices.Sort(lines)
-	return slices.Compact(lines)
 }
 
 // copyClientGo copies client-go to .swap/client-go and lets it require the queue.

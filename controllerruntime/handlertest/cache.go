@@ -2,7 +2,6 @@ package handlertest
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"strings"
 
@@ -98,21 +97,4 @@ func (m *Manager) listAnew(kind schema.GroupVersionKind) {
 	}
 	m.Process.Tell("its cache lists %s anew: %s", kind.Kind, strings.Join(list, ", "))
 	m.changed(changes)
-}
-
-// measure is all of the cluster that must be equal in all runs.
-func (c *Cluster) measure() any {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	outcome := make(map[string]string)
-	for _, kind := range c.kinds() {
-		for _, o := range sorted(c.truth[kind]) {
-			label, text := c.comparable(kind, o)
-			for n := 2; outcome[label] != ""; n++ {
-				label = fmt.Sprintf("%s (%d)", strings.TrimSuffix(label, fmt.Sprintf(" (%d)", n-1)), n)
-			}
-			outcome[label] = text
-		}
-	}
-	return outcome
 }

@@ -30,6 +30,9 @@ type (
 	}
 )
 
+// EndsRetries reports whether f gives the key up, as its n-th failure in a row.
+func (f Failure) EndsRetries(n int) bool { return f.Terminal || f.MaxRetries != 0 && n > f.MaxRetries }
+
 // Counts has the number of failures, and the end of the last delay, of each key that fails. A key whose user
 // never calls Forget is dropped an hour after its delay has ended, unless it is in the queue then. While no
 // key fails, Of and Forget cost one atomic load.
@@ -102,7 +105,7 @@ func (c *Counts[T]) Judge(key T, f Failure) (r Retry) {
 		r.Attempt++
 	}
 	switch {
-	case f.Terminal, !r.Same && f.MaxRetries != 0 && r.Attempt > f.MaxRetries:
+	case f.EndsRetries(r.Attempt):
 		r.GivenUp, r.Delay = true, 0
 		if e != nil {
 			c.dropLocked(s)

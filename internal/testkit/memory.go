@@ -2,22 +2,10 @@ package testkit
 
 import (
 	"fmt"
-	"os"
 	"runtime"
-	"runtime/debug"
-	"slices"
 	"strings"
 	"sync/atomic"
 )
-
-// Long reports whether WORKQUEUE_LONG is set. Tests that take seconds run only then: .ci/run sets it.
-var Long = os.Getenv("WORKQUEUE_LONG") != ""
-
-// RaceEnabled reports whether the race detector is on. Then tests that measure memory skip themselves.
-var RaceEnabled = func() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
-}()
 
 // Heap returns how many bytes of memory are in use.
 func Heap() int64 {

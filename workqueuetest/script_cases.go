@@ -198,10 +198,12 @@ var scripts = []script{
 			"failures a 1 30s; done a; pass 30s; hold a; fail a 1m; done a; take | " +
 			"add a; hold a; fail a 1m; done a; add a; hold a; fail a 5s least=2m; failures a 1 2m0s; done a"},
 	{"FailGivesUp",
-		"Fail gives a key up when MaxRetries are used up, and at once if they are less than zero or it is " +
-			"terminal. Then its failures are forgotten.",
+		"Fail gives a key up when MaxRetries are used up, also by the same failure, and at once if they are " +
+			"less than zero or it is terminal. Then its failures are forgotten.",
 		"add a; hold a; fail a 1s max=1; done a; pass 1s; hold a; fail a 1s max=1; failures a 0 0s; done a; " +
-			"add a; hold a; fail a 1s max=-1; done a; add a; hold a; fail a 1m; done a; add a; hold a; " +
+			"add a; hold a; fail a 1s max=-1; done a; " +
+			"add a; hold a; fail a 1s; done a; pass 1s; hold a; fail a 1m; done a; add a; hold a; " +
+			"fail a 1m max=1; failures a 0 0s; done a; add a; hold a; fail a 1m; done a; add a; hold a; " +
 			"fail a 1m terminal; failures a 0 0s; done a"},
 	{"FailAfterShutDown", "After shutdown Fail counts, and adds nothing.",
 		"add a; hold a; shutdown; fail a 1s; failures a 1 1s; done a"},

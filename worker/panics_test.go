@@ -248,7 +248,7 @@ func TestPanicIsFatal(t *testing.T) {
 			left: "1 failed and not retried: a"},
 		{name: "Fail", queue: inQueue("Fail"), answer: fails, left: aFailed},
 		{name: "ShutDown", queue: inQueue("ShutDown")},
-		{name: "ShuttingDown", queue: inQueue("ShuttingDown")},
+		{name: "ShuttingDown", queue: inQueue("ShuttingDown"), answer: func() error { return worker.RequeueAfter(0) }},
 		{name: "Lease", queue: func(q extended) stringQueue { return panickyLeases{q} }, left: "2 queued and not started: b, a"},
 
 		{name: "log of a drop", o: logs("The handler failed"), left: bLeft},
@@ -295,17 +295,17 @@ func TestPanicIsFatal(t *testing.T) {
 	}
 }
 
-// panicsLate is a queue whose ShuttingDown panics from some time on.
+// panicsLate is a queue whose Forget panics from some time on.
 type panicsLate struct {
 	extended
 	on atomic.Bool
 }
 
-func (q *panicsLate) ShuttingDown() bool {
+func (q *panicsLate) Forget(key string) {
 	if q.on.Load() {
 		panic("foreign")
 	}
-	return q.extended.ShuttingDown()
+	q.extended.Forget(key)
 }
 
 // A queue that panics when a handler that was left behind returns does not end the process.

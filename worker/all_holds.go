@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"iter"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
@@ -11,51 +12,15 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// holds counts the keys on hold, which stand in records. The tracker's mu guards it. One goroutine, the
+// holds is what a tracker knows of all its keys on hold. The tracker's mu guards it. One goroutine, the
 // tracker's loop, waits for all limits, and runs only while there are any.
 type holds struct {
+	limits     slotheap.Heap // when each key comes at the latest, on the loop's clock
 	unfinished int           // holds whose Done has not returned
-	finished   uint64        // holds whose Done has returned
-	changed    chan struct{} // is closed when finished grows; nil if nothing waits for that
+	finished   atomic.Uint64 // holds whose Done has returned; read without mu
+	nextEnd    chan struct{} // is closed when finished grows; nil if nothing waits for that
 	noPauses   bool          // by endPauses: no key pauses any more
 	closed     bool          // by EndHolds: no key is put on hold any more
-	toLimit    uint64        // holds that have come to their limit
-}
-
-// beginHold puts k on hold, or returns false: after EndHolds, or if the key is on hold already, which only a
-// broken queue allows.
-func (t *Tracker[T]) beginHold(k *held[T]) bool {
-	t.mu.Lock()
-	defer t.unlockHolds()
-	if t.mu.holds.closed {
-		return false
-	}
-	s, rec := t.mu.records.findOrInsert(k.key)
-	if rec.hold != nil && rec.hold.state != heldEnded {
-		return false
-	}
-	rec.hold, k.slot = k, s
-	t.mu.records.limits.Push(slotheap.Entry{Slot: s}) // setReasonsLocked replaces it.
-	k.setReasonsLocked(k.reasons)
-	t.mu.holds.unfinished++
-	return true
-}
-
-// noteDone is called when the Done of a key whose hold has ended has returned.
-func (t *Tracker[T]) noteDone(k *held[T]) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	hs := &t.mu.holds
-	if s, rec := t.mu.records.find(k.key); rec != nil && rec.hold == k { // Otherwise the key is on hold again.
-		rec.hold = nil
-		t.mu.records.endIfAtRest(s)
-	}
-	hs.unfinished--
-	hs.finished++
-	if hs.changed != nil {
-		close(hs.changed)
-		hs.changed = nil
-	}
 }
 
 // unlockHolds unlocks mu after holds have changed. It wakes the loop if a limit comes earlier now. The loop
@@ -70,10 +35,10 @@ func (t *Tracker[T]) unlockHolds() {
 
 // firstLimitLocked returns when the first hold comes to its limit.
 func (t *Tracker[T]) firstLimitLocked() time.Duration {
-	if t.mu.records.limits.Len() == 0 {
+	if t.mu.records.holds.limits.Len() == 0 {
 		return dueloop.Never
 	}
-	return time.Duration(t.mu.records.limits.First().Rank)
+	return time.Duration(t.mu.records.holds.limits.First().Rank)
 }
 
 // mostDue bounds how many holds end in one go under the lock.
@@ -87,7 +52,7 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 	var reports []func()
 	t.mu.Lock()
 	for len(due) < mostDue && t.firstLimitLocked() <= now {
-		k := t.mu.records.table.At(t.mu.records.limits.First().Slot).Value.hold
+		k := t.mu.records.table.At(t.mu.records.holds.limits.First().Slot).Value.hold
 		due = append(due, k)
 		if k.state != heldToPause {
 			reason := k.reasonLocked(k.since) // Before finish ends the reasons.
@@ -97,7 +62,7 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 		}
 		k.endLocked()
 	}
-	t.mu.holds.toLimit += uint64(len(reports))
+	t.mu.counted.HeldToLimit += uint64(len(reports))
 	until, ok = t.loop.PlanLocked(now, t.firstLimitLocked())
 	t.mu.Unlock()
 	for _, k := range due {
@@ -109,11 +74,11 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 	return until, ok
 }
 
-// eachHold yields the holds that are in one of the states from first to last. It holds no lock meanwhile.
-func (t *Tracker[T]) eachHold(first, last heldState) iter.Seq[*held[T]] {
+// eachHold yields the holds that are in one of states. It holds no lock meanwhile.
+func (t *Tracker[T]) eachHold(states ...heldState) iter.Seq[*held[T]] {
 	table := &t.mu.records.table
 	return keytable.InSteps(table, t.mu.Lock, t.mu.Unlock, func(keys []*held[T], s keytable.Slot) []*held[T] {
-		if k := table.At(s).Value.hold; k != nil && k.state >= first && k.state <= last {
+		if k := table.At(s).Value.hold; k != nil && slices.Contains(states, k.state) {
 			keys = append(keys, k)
 		}
 		return keys
@@ -123,37 +88,34 @@ func (t *Tracker[T]) eachHold(first, last heldState) iter.Seq[*held[T]] {
 // endPauses ends all pauses. From now on no key pauses.
 func (t *Tracker[T]) endPauses() {
 	t.mu.Lock()
-	ended := t.mu.holds.noPauses
-	t.mu.holds.noPauses = true
+	ended := t.mu.records.holds.noPauses
+	t.mu.records.holds.noPauses = true
 	t.mu.Unlock()
 	if ended { // Spares a walk over keys, which may be many.
 		return
 	}
-	for k := range t.eachHold(heldToPause, heldToPause) {
+	for k := range t.eachHold(heldToPause) {
 		k.end()
 	}
 }
 
-// watchHolds returns how many holds have ended, and a channel that is closed when the next one ends, or nil
-// if no key is on hold.
-func (t *Tracker[T]) watchHolds() (finished uint64, changed <-chan struct{}) {
+// nextHoldEnd returns a channel that is closed when the next Done of a key on hold has returned, or nil if no
+// key is on hold.
+func (t *Tracker[T]) nextHoldEnd() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	hs := &t.mu.holds
-	if hs.unfinished == 0 {
-		return hs.finished, nil
+	hs := &t.mu.records.holds
+	if hs.nextEnd == nil && hs.unfinished > 0 {
+		hs.nextEnd = make(chan struct{})
 	}
-	if hs.changed == nil {
-		hs.changed = make(chan struct{})
-	}
-	return hs.finished, hs.changed
+	return hs.nextEnd
 }
 
 // numHeld returns how many keys are held.
 func (t *Tracker[T]) numHeld() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.mu.holds.unfinished
+	return t.mu.records.holds.unfinished
 }
 
 // heldKeys returns up to limit of the keys that are held, the one whose hold began first at the front.
@@ -186,13 +148,13 @@ func (t *Tracker[T]) Release(key T) bool {
 // program with workers of its own.
 func (t *Tracker[T]) EndHolds() {
 	t.mu.Lock()
-	t.mu.holds.closed = true
+	t.mu.records.holds.closed = true
 	t.mu.Unlock()
 	for k := range t.eachHold(heldForReasons, heldToPause) {
 		k.end()
 	}
-	for _, changed := t.watchHolds(); changed != nil; _, changed = t.watchHolds() {
-		<-changed
+	for next := t.nextHoldEnd(); next != nil; next = t.nextHoldEnd() {
+		<-next
 	}
 	t.loop.Wait()
 }

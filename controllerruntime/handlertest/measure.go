@@ -1,0 +1,76 @@
+package handlertest
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// comparable returns the label and the text of an object without what differs from run to run.
+func (c *Cluster) comparable(kind schema.GroupVersionKind, o client.Object) (label, text string) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		panic(err)
+	}
+	content = runtime.DeepCopyJSON(content)
+	delete(content, "apiVersion")
+	delete(content, "kind")
+	name := o.GetName()
+	meta, _ := content["metadata"].(map[string]any)
+	if o.GetGenerateName() != "" {
+		name = o.GetGenerateName() + "*"
+		delete(meta, "name")
+	}
+	for _, field := range []string{"resourceVersion", "generation", "managedFields", "uid"} {
+		delete(meta, field)
+	}
+	withoutTimes(content)
+	data, err := json.Marshal(content)
+	if err != nil {
+		panic(err)
+	}
+	return kind.Kind + "/" + strings.TrimPrefix(o.GetNamespace()+"/", "/") + name, string(data)
+}
+
+// withoutTimes takes times, UIDs and observed generations out.
+func withoutTimes(value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, below := range v {
+			lower := strings.ToLower(key)
+			if key == "deletionTimestamp" {
+				v[key] = "set"
+			} else if key == "uid" || key == "observedGeneration" || strings.HasSuffix(lower, "time") ||
+				strings.HasSuffix(lower, "timestamp") {
+				delete(v, key)
+			} else {
+				withoutTimes(below)
+			}
+		}
+	case []any:
+		for _, below := range v {
+			withoutTimes(below)
+		}
+	}
+}
+
+// measure is all of the cluster that must be equal in all runs.
+func (c *Cluster) measure() any {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	outcome := make(map[string]string)
+	for _, kind := range c.kinds() {
+		for _, o := range sorted(c.truth[kind]) {
+			label, text := c.comparable(kind, o)
+			for n := 2; outcome[label] != ""; n++ {
+				label = fmt.Sprintf("%s (%d)", strings.TrimSuffix(label, fmt.Sprintf(" (%d)", n-1)), n)
+			}
+			outcome[label] = text
+		}
+	}
+	return outcome
+}

@@ -1,0 +1,87 @@
+package handlertest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/keyedqueue/workqueue/worker"
+)
+
+type call struct {
+	process *Process
+	key     any
+	text    string // the key's
+	ctx     context.Context
+}
+
+type callKey struct{}
+
+// callOf returns the call whose context ctx is, or is made from. Without one it returns an empty one.
+func callOf(ctx context.Context) *call {
+	if c, ok := ctx.Value(callKey{}).(*call); ok {
+		return c
+	}
+	return &call{}
+}
+
+// named returns the key of the call, and its process if there are several; "" outside of calls.
+func (c *call) named() string {
+	if c.process == nil {
+		return ""
+	}
+	return c.process.named(c.text)
+}
+
+// handle returns what the workers of the process call.
+func handle[K comparable](r *run[K], p *Process, h worker.Handler[K]) worker.Handler[K] {
+	return func(ctx context.Context, key K) (err error) {
+		c := &call{process: p, key: key, text: textOf(key)}
+		c.ctx = context.WithValue(ctx, callKey{}, c)
+		p.step(c.ctx, "")
+		if err := ctx.Err(); err != nil {
+			return err // Its lease or its timeout ended before the handler was called.
+		}
+		p.tell(c.ctx, "the handler begins")
+		defer r.begin(c)()
+		returned := false
+		defer func() {
+			if v := recover(); v != nil {
+				r.sim.fail("panic", "%s: the handler panics: %v\n%s", c.named(), v, debug.Stack())
+				err = fmt.Errorf("panic: %v", v)
+			} else if !returned && !p.isDead() {
+				r.sim.fail("panic", "%s: the handler has ended its goroutine (runtime.Goexit)", c.named())
+			}
+		}()
+		err = h(c.ctx, key)
+		returned = true
+		p.tell(c.ctx, "the handler returns %v", cmp.Or[any](err, "nil"))
+		p.crashPoint("before the key is done")
+		return err
+	}
+}
+
+// begin notes that a call begins, and returns what notes its end. Two calls of one key at once are a failure,
+// unless the lease of the first one has ended.
+func (r *run[K]) begin(c *call) (end func()) {
+	s, twice := r.sim, false
+	s.mu.Lock()
+	s.called++
+	s.calls[c.key]++
+	s.callsSinceDisturbed[c.key]++
+	for other := range r.running {
+		oneQueue := r.Shared || other.process == c.process
+		twice = twice || oneQueue && other.key == c.key && other.ctx.Err() == nil
+	}
+	r.running[c] = struct{}{}
+	s.mu.Unlock()
+	if twice {
+		s.fail("twice", "%s: two calls of one key at once", c.named())
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(r.running, c)
+	}
+}

@@ -1,0 +1,131 @@
+-- Failures of keys, leases that keys have lost, and keys that were given up for one of these.
+
+-- The fields of TROUBLES, with the key behind each: why a key was given up; how many leases in a row a key has lost.
+local REASON, LOSSES = 'r', 'l'
+local hasTroubles = call('HLEN', TROUBLES) > 0 -- false: no key has any
+
+local function dropGivenUp(key)
+	local found = call('ZREM', GIVEN_UP, key) > 0
+	if found then
+		call('HDEL', TROUBLES, REASON .. key, LOSSES .. key)
+	end
+	return found
+end
+
+-- dropOldGivenUp forgets the oldest of too many keys that were given up, or those that were given up too long ago.
+local function dropOldGivenUp()
+	local excess = math.min(call('ZCARD', GIVEN_UP) - setting('keep'), 64)
+	for _, key in ipairs(excess > 0 and call('ZRANGE', GIVEN_UP, 0, excess - 1) or
+		call('ZRANGEBYSCORE', GIVEN_UP, '-inf', digits(now - setting('keepfor')), 'LIMIT', 0, 64)) do
+		dropGivenUp(key)
+	end
+end
+
+local function giveUp(key, attempts, reason)
+	call('ZADD', GIVEN_UP, nowDigits, key)
+	call('HSET', TROUBLES, REASON .. key, whole(attempts) .. ' ' .. reason)
+	hasTroubles = true
+	dropOldGivenUp()
+end
+
+-- forgetFailures forgets the failures of a key, forget also that it was given up.
+local function forgetFailures(key)
+	if call('ZREM', FAILURES, key) > 0 then
+		call('ZREM', RETRIES, key)
+	end
+end
+local function forget(key)
+	forgetFailures(key)
+	dropGivenUp(key)
+end
+
+-- failuresOf returns how many failures of a key are counted, and what is left of the last one's delay.
+-- The count expires, but not while the key is held.
+local function failuresOf(key)
+	local retry = call('ZSCORE', RETRIES, key)
+	if not retry then
+		return 0, 0
+	end
+	if retry + setting('forget') <= now and not isHeld(states[key]) then
+		forgetFailures(key)
+		return 0, 0
+	end
+	-- Another program may have written numbers that no reply can have.
+	return math.min(math.max(0, (call('ZSCORE', FAILURES, key) or 0) + 0), 2 ^ 31), math.min(math.max(0, retry - now), 1e15)
+end
+
+-- backoff returns how long a key waits after a further failure: the delay of workqueue.BackoffConfig or, if that is longer, the wait
+-- for a token. The replica sends random, from [0, 1): the server's own random numbers are the same in each script.
+local function backoff(failures, random)
+	local base, longest, jitter, limit = setting('base'), setting('max'), setting('jitter'), setting('limit')
+	local delay = math.min(base * setting('factor') ^ failures, longest)
+	if jitter == 1 then
+		delay = delay * random
+	elseif jitter == 2 then
+		delay = delay / 2 + delay / 2 * random
+	end
+	if limit > 0 then
+		meta.tokens = math.min(setting('burst'), meta.tokens + math.max(0, now - meta.filled) * limit / 1000000) - 1
+		meta.filled = now
+		call('HSET', META, 'tokens', format('%.6f', meta.tokens), 'filled', whole(now))
+		delay = math.max(delay, -meta.tokens / limit * 1000000)
+	end
+	return math.ceil(delay)
+end
+
+-- fail counts a failure of a key, and lets the key come again or gives it up. It returns how many failures are counted, what is left of
+-- the delay, and letters: s for the same failure, g if the key was given up. A failure before the end of the last one's delay is the same:
+-- it is not counted, and the key comes at the end of that delay. The details are
+--   random      see backoff                            atLeast  how long the key waits at least
+--   maxRetries  after how many it is given up, or 0    delay    what the replica's limiter has given, or -
+--   flags       t: it is given up at once; s: the replica knows that it is the same failure; or -
+--   reason      the error
+local function fail(key, details)
+	local random, atLeast, maxRetries, flags, delay, reason = string.match(details, '^(%S+) (%d+) (%-?%d+) (%S+) (%S+) (.*)$')
+	local failures, left = failuresOf(key)
+	if knownFence and call('ZSCORE', GIVEN_UP, key) then -- An interrupted attempt has given it up.
+		return math.max(failures, 1), 0, 'g'
+	end
+	local same = left > 0 or find(flags, 's', 1, true)
+	local attempt = same and math.max(failures, 1) or failures + 1
+	maxRetries = tonumber(maxRetries)
+	if find(flags, 't', 1, true) or maxRetries ~= 0 and attempt > maxRetries then
+		giveUp(key, attempt, reason)
+		forgetFailures(key)
+		return attempt, 0, same and 'sg' or 'g'
+	end
+	if not same then
+		left = tonumber(delay) or backoff(failures, random)
+	end
+	left = math.max(left, atLeast)
+	call('ZADD', FAILURES, attempt, key)
+	call('ZADD', RETRIES, digits(now + left), key)
+	addAfter(key, left, isHeld(states[key]) and priorityOf(HELD_PRIORITY, key) or nil)
+	return attempt, left, same and 's'
+end
+
+-- lose takes a key from a session whose lease has ended: its handler may have ended the process. From its second loss on, the key
+-- waits before it comes again. The wait is random and grows, so that keys that were lost together come apart. In the end the key is
+-- given up. A lost lease is no failure of the key: MaxRetries does not count it.
+local function lose(holder, key, state)
+	local losses, most, delay = tonumber(call('HGET', TROUBLES, LOSSES .. key) or 0) + 1, setting('losses'), 0
+	call('HSET', TROUBLES, LOSSES .. key, losses)
+	if losses > 1 then
+		local random = (now % 1000 * 7919 + #released * 104729) % 1000 / 1000
+		delay = math.ceil(math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease)) * (1 + random) / 2)
+	end
+	if most > 0 and losses >= most then
+		-- An add while the key was held may be confirmed, so it gets an attempt of its own.
+		if not release(holder, key, state, true) then
+			forgetNextNotes(key)
+		end
+		giveUp(key, losses, 'the lease was lost ' .. whole(losses) .. ' times in a row: the handler may end its process')
+	elseif delay > 0 then
+		keepNotes(key, state)
+		release(holder, key, state)
+		addAfter(key, delay, priorityOf(NEXT_PRIORITY, key))
+		setPriority(NEXT_PRIORITY, key, 0)
+	else
+		putBack(holder, key, state)
+	end
+end

@@ -1,0 +1,91 @@
+-- Why and with which priority keys are added.
+
+-- The fields of NOTES, with the key behind each: causes and priority of the key's next hand-out, of the one that is held, and the priority
+-- with which it waits. No causes and priority 0 have no field.
+local NEXT_CAUSES, NEXT_PRIORITY, HELD_CAUSES, HELD_PRIORITY, WAITING_PRIORITY = 'n', 'p', 'h', 'q', 'w'
+local hasNotes = call('HLEN', NOTES) > 0 -- false: no key has any
+
+-- The field of these two is one of the three for priorities.
+local function priorityOf(field, key) return hasNotes and tonumber(call('HGET', NOTES, field .. key) or 0) or 0 end
+local function setPriority(field, key, priority)
+	if priority ~= 0 then
+		call('HSET', NOTES, field .. key, whole(priority))
+		hasNotes = true
+	elseif hasNotes then
+		call('HDEL', NOTES, field .. key)
+	end
+end
+
+-- placeOf returns the place of a key that becomes queued now: in the order of time, but a key of priority 1 is before all that were
+-- queued up to a step before it, so that no key starves. Places are unique and below 2^53, so that a sorted set keeps them exactly.
+local function placeOf(key)
+	fence = fence + 1
+	local priority = priorityOf(NEXT_PRIORITY, key)
+	return priority == 0 and fence or math.max(-2 ^ 53, math.min(fence - priority * setting('step'), 2 ^ 53))
+end
+
+-- raise gives the next hand-out of a key a priority, unless that of an earlier add, if there is one, is higher.
+local function raise(key, priority, hasEarlierAdd)
+	local before = hasEarlierAdd and priorityOf(NEXT_PRIORITY, key) or 0
+	if priority == before or hasEarlierAdd and priority < before then
+		return
+	end
+	setPriority(NEXT_PRIORITY, key, priority)
+	local place = hasEarlierAdd and call('ZSCORE', LINE, key)
+	if place then -- Otherwise its place is found when it enters the line.
+		call('ZADD', LINE, whole(place - (priority - before) * setting('step')), key)
+	end
+end
+
+-- addCauses merges causes into those of a key's next hand-out, as workqueue.Causes.Plus does. Causes are a string: the number of others,
+-- the time of the first and, for each of the last eight, its length, time, q (quiet) or l (loud), and what it is.
+local function addCauses(key, later)
+	local others, first, last = 0, nil, {}
+	for _, text in ipairs({ call('HGET', NOTES, NEXT_CAUSES .. key) or '', later }) do
+		local more, began, at = string.match(text, '^(%d+) (%d+) ()') -- nil if another program has written it
+		others, first = others + (more or 0), first or began
+		local length, from = string.match(text, '^(%d+) ()', at or #text + 1)
+		while length do
+			local cause = sub(text, from, from + length - 1)
+			for i = #last, 1, -1 do
+				if sub(last[i], 18) == sub(cause, 18) then -- the same but for its time and loudness
+					table.remove(last, i)
+				end
+			end
+			last[#last + 1] = cause
+			if #last > 8 then
+				table.remove(last, 1)
+				others = others + 1
+			end
+			length, from = string.match(text, '^(%d+) ()', from + length)
+		end
+	end
+	for i, cause in ipairs(last) do
+		last[i] = #cause .. ' ' .. cause
+	end
+	call('HSET', NOTES, NEXT_CAUSES .. key, whole(others) .. ' ' .. (first or nowDigits) .. ' ' .. table.concat(last))
+	hasNotes = true
+end
+
+-- keepNotes keeps the notes of a hand-out that was not finished for the next one.
+local function keepNotes(key, state)
+	local causes = hasNotes and call('HGET', NOTES, HELD_CAUSES .. key)
+	if causes then
+		local later = call('HGET', NOTES, NEXT_CAUSES .. key)
+		call('HSET', NOTES, NEXT_CAUSES .. key, causes)
+		if later then
+			addCauses(key, later)
+		end
+	end
+	local priority = priorityOf(HELD_PRIORITY, key)
+	if priority ~= 0 then
+		raise(key, priority, isDirty(state))
+	end
+end
+
+-- forgetNextNotes forgets the notes of a hand-out and a delay that will not come.
+local function forgetNextNotes(key)
+	if hasNotes then
+		call('HDEL', NOTES, NEXT_CAUSES .. key, NEXT_PRIORITY .. key, WAITING_PRIORITY .. key)
+	end
+end

@@ -1,0 +1,79 @@
+-- Takes keys back from dead sessions, and forgets what is old. None of this is urgent: see doesChores.
+
+-- The fillers must be there: they are subtracted when keys are counted.
+if isFirst or doesChores then
+	local lost = call('HSETNX', STATES, FILLER, '') + call('ZADD', HELD, 0, FILLER)
+	for _, set in ipairs({ DELAYS, FAILURES, RETRIES }) do
+		lost = lost + call('ZADD', set, 'inf', FILLER)
+	end
+	repaired = repaired + (meta.time > 0 and lost or 0)
+end
+
+-- A session that holds keys has a lease. Each such batch checks one session, and restores a lost lease from its last batch.
+if doesChores then
+	local after = call('HGET', META, 'leaseChecked') or ''
+	local member = call('ZRANGEBYLEX', HELD, '(' .. (after > FILLER and after or FILLER), '+', 'LIMIT', 0, 1)[1]
+	local holder = member and sub(member, 1, 11)
+	if holder and not call('ZSCORE', LEASES, holder) then
+		local ends = tonumber(string.match(call('HGET', BATCHES, holder) or '', '^%d+ (%-?%d+)') or 0)
+		call('ZADD', LEASES, whole(math.min(ends, leaseClock + lease)), holder)
+		repaired = repaired + 1
+	end
+	local checked = holder and holder .. '\255' or ''
+	if checked ~= after then
+		call('HSET', META, 'leaseChecked', checked)
+	end
+end
+
+-- Sessions whose leases have ended lose their keys. The seq of a session's last batch is kept, because its replica may send that again.
+for _, dead in ipairs(doesChores and call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS) or {}) do
+	local hasQuit = tonumber(call('ZSCORE', LEASES, dead)) < 0
+	local last = call('HGET', BATCHES, dead)
+	local lost, all = readSome(keysLeft, keysHeldBy(dead))
+	loadStates(lost)
+	for i = #lost, 1, -1 do
+		local key = lost[i]
+		local state = states[key]
+		released[#released + 1] = dead .. key
+		if not state then -- The server has lost the state alone.
+			add(key)
+			repaired = repaired + 1
+		elseif not isHeldBy(dead, state) then
+			-- HELD still has what this batch has released.
+		elseif hasQuit then
+			putBack(dead, key, state)
+		else
+			lose(dead, key, state)
+		end
+	end
+	keysLeft = keysLeft - #lost
+	if not all then
+		break -- The next batch goes on with this session.
+	end
+	call('ZREM', LEASES, dead)
+	call('SREM', SLEEPERS, dead)
+	call('HDEL', META, 'name:' .. dead)
+	call('ZADD', GONE, whole(leaseClock + math.max(10 * lease, 3600000000)), dead)
+	if last then
+		-- That the server was full the replica must know, or it takes the adds for executed.
+		call('HSET', BATCHES, dead, string.match(last, '^%d+') .. ' -1 GONE' .. (string.match(last, '^%d+ %-?%d+( FULL)') or ''))
+	end
+end
+
+-- Forget sessions that have ended, failures, and keys that were given up.
+if doesChores then
+	local gone = call('ZRANGEBYSCORE', GONE, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS)
+	callAll('ZREM', GONE, gone)
+	callAll('HDEL', BATCHES, gone)
+	local before = whole(now - setting('forget'))
+	local failed = readSome(keysLeft, function(from, n) return call('ZRANGEBYSCORE', RETRIES, '-inf', before, 'LIMIT', from, n) end)
+	loadStates(failed)
+	for i = #failed, 1, -1 do
+		if isHeld(states[failed[i]]) then -- It keeps its count: its call may fail again.
+			call('ZADD', RETRIES, nowDigits, table.remove(failed, i))
+		end
+	end
+	callAll('ZREM', FAILURES, failed)
+	callAll('ZREM', RETRIES, failed)
+	dropOldGivenUp()
+end

@@ -1,0 +1,102 @@
+-- Mends what does not fit together, wakes sleepers, writes the clocks and replies.
+
+-- A key with a state is either in the line or in HELD, as the numbers show. If they do not, an interrupted batch or a lost part of the
+-- data has left keys without their place: a scan finds them in steps.
+local processing = math.max(0, call('ZCARD', HELD) - 1)
+if #places > 0 or #front > 0 or popped > 0 then
+	queued = call('ZCARD', LINE)
+end
+dirty = processing > 0 and math.max(0, dirty) or 0
+if call('HLEN', STATES) - 1 ~= processing + queued then
+	local step = call('HSCAN', STATES, string.match(call('HGET', META, 'repairAt') or '', '^%d+$') or '0', 'COUNT', 64)
+	call('HSET', META, 'repairAt', step[1])
+	for i = 1, #step[2], 2 do
+		local key, state = step[2][i], step[2][i + 1]
+		local holds = isHeld(state) and makesSense(state)
+		if key ~= FILLER and holds and not call('ZSCORE', HELD, holderOf(state) .. key) then
+			-- The worker may be alive: when its lease ends, the key comes again.
+			repaired = repaired + call('ZADD', HELD, 0, holderOf(state) .. key)
+		elseif key ~= FILLER and not holds and not call('ZSCORE', LINE, key) then
+			repaired = repaired + call('ZADD', LINE, whole(placeOf(key)), key)
+		end
+	end
+	processing, queued = math.max(0, call('ZCARD', HELD) - 1), call('ZCARD', LINE)
+end
+
+-- A session that gets fewer keys than it wants sleeps, if none are left or none may be handed out. A batch wakes a few sleepers, at most
+-- one per queued key; these wake further ones.
+local isLimited = queued > 0 and not isPaused and handedOut >= allowed -- The start limit holds keys back.
+local nothingLeft = queued == 0 or isPaused or isLimited
+if handedOut < want and nothingLeft then
+	call('SADD', SLEEPERS, session)
+elseif isSleeper then
+	call('SREM', SLEEPERS, session)
+end
+if not nothingLeft then
+	for _, sleeper in ipairs(call('SPOP', SLEEPERS, math.min(queued, MAX_WOKEN)) or {}) do
+		wake(sleeper)
+	end
+end
+
+-- A sleeper, the keeper, calls at keeperCalls, when the next key is due, or a pause ends, or tokens of the start limit are there: this
+-- session if it sleeps, else, if need be, one that is woken.
+local waiting = math.max(0, call('ZCARD', DELAYS) - 1)
+local nextDue, at = -1, math.huge
+if waiting > 0 then
+	at = math.min(tonumber(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2]), 2 ^ 53) -- It may be infinite.
+end
+if queued > 0 and isPaused and meta.pausedUntil < FOREVER then
+	at = math.min(at, meta.pausedUntil)
+elseif isLimited then -- Not for each token: those of ten milliseconds come together, if the bucket has room for them.
+	local tokens = math.max(1, math.min(queued, startBurst, math.floor(startRate / 100)))
+	at = math.min(at, math.max(now + 1, math.ceil(startsAt - (startBurst - tokens) * interval)))
+end
+if at < math.huge then
+	nextDue = math.max(0, at - now)
+	local sleeps = call('SISMEMBER', SLEEPERS, session) == 1
+	if sleeps or not keeper or meta.keeperCalls > at or call('SISMEMBER', SLEEPERS, keeper) == 0 then
+		keeper = sleeps and session or call('SRANDMEMBER', SLEEPERS)
+		if keeper then
+			call('HSET', META, 'keeper', keeper, 'keeperCalls', whole(at))
+		end
+		if keeper and not sleeps then
+			wake(keeper)
+		end
+	end
+end
+
+-- A tool leaves the clocks alone: its lease is short, so it would hold the lease clock back. It knows no start limit.
+call('HSET', META, 'dirty', dirty)
+if not isTool then
+	call('HSET', META, 'leaseTime', whole(leaseClock), 'time', whole(now), 'fence', whole(fence))
+elseif #places > 0 then
+	call('HSET', META, 'fence', whole(fence))
+end
+if not isTool and isLimited ~= (meta.limitedAt > 0) then
+	call('HSET', META, 'limitedAt', isLimited and nowDigits or 0)
+end
+local allRepaired = meta.repaired + repaired
+if not description or offset ~= meta.offset or repaired > 0 then
+	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired)
+end
+
+-- These cost time, so they are read only for a batch that asks for them.
+local failing, aside, givenUp, oldest = 0, 0, 0, '0'
+if allCounts then
+	failing, aside, givenUp = math.max(0, call('ZCARD', FAILURES) - 1), call('SCARD', ASIDE), call('ZCARD', GIVEN_UP)
+	local first = call('ZRANGE', LINE, 0, 0)[1]
+	local state = first and call('HGET', STATES, first)
+	oldest = isQueued(state) and makesSense(state) and state or oldest
+	if isPaused then
+		local by = call('HGET', META, 'pausedBy') or ''
+		results[#results + 1] = 'p' .. #by .. ' ' .. by
+	end
+end
+
+-- parseReply reads the same in this order.
+local pauseLeft = not isPaused and 0 or meta.pausedUntil == FOREVER and -1 or meta.pausedUntil - now
+local reply = format('%s %s %d %d %d %d ', full and 'FULL' or 'OK', nowDigits, queued, processing, dirty, waiting) ..
+	format('%d %d %.0f %.0f %d ', changed, unmatched, nextDue, pauseLeft, isLimited and 1 or 0) ..
+	format('%d %d %d %d %s %d ', failing, aside, givenUp, allRepaired, oldest, handedOut) .. table.concat(results)
+call('HSET', BATCHES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. reply)
+return reply

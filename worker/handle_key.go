@@ -1,0 +1,153 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// This file follows a key from top to bottom: handleKey begins its call, and calls Done last; callHandler
+// calls the handler; settle decides by its answer what becomes of the key, and does that. The steps that
+// pools and Trackers have in common are in tracked.go.
+
+// handleKey does everything with a key that a worker has got. Done comes last, exactly once whatever panics
+// or ends the goroutine before.
+func (p *Pool[T]) handleKey(w *worker[T], key T) {
+	c := w.Tracked
+	defer c.doneOrHold(p.done)
+	defer c.endCall()
+	// A panic of prepare ends the pool, so startCall below returns false.
+	p.catchPanic(func() { c.prepare(key) })
+	switch {
+	case p.startCall(w):
+		p.callHandler(c)
+	case c.leaseLost: // Another process may have got the key.
+	case p.options.KeepQueue || p.tracker.leaser != nil: // Somebody else will handle the key.
+		p.giveBack(c)
+	default:
+		p.noteNotStarted(key)
+	}
+}
+
+// startCall begins the call of w. It returns false if the lease is lost or no key is started any more.
+func (p *Pool[T]) startCall(w *worker[T]) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.getting = false
+	if w.leaseLost || !p.mayStartLocked() {
+		return false
+	}
+	if len(p.mu.refused) > 0 { // The key has come after all, by an add from before the shutdown.
+		delete(p.mu.refused, w.result.Key)
+	}
+	p.tracker.addRunning(w.Tracked)
+	return true
+}
+
+// giveBack adds a key that was not started to the queue again, with its causes. It puts the key on the list
+// of Left if somebody has shut the queue down, or the add panics.
+func (p *Pool[T]) giveBack(c *Tracked[T]) {
+	key := c.result.Key
+	var causes workqueue.Causes
+	p.listIfPanics(c, &p.mu.notStarted, func() {
+		causes = p.queue.Causes(key)
+		p.addAfter(key, c.priority, 0)
+	})
+	if p.queue.ShuttingDown() {
+		p.noteNotStarted(key)
+	}
+	// An add with a cause has priority 0, and the higher one counts.
+	if len(causes.Last) > 0 && c.priority >= 0 {
+		// The queue takes Causes.First from the first cause that it gets. So it gets the oldest cause twice:
+		// first with that time, which may be before its own, and then as it is, which replaces it in Last.
+		oldest := causes.Last[0]
+		oldest.Time = causes.First
+		workqueue.AddCause(p.queue, key, oldest)
+		for _, cause := range causes.Last {
+			workqueue.AddCause(p.queue, key, cause)
+		}
+	}
+}
+
+// noteNotStarted puts key, which came too late, on the list of Left.
+func (p *Pool[T]) noteNotStarted(key T) {
+	p.locked(func() { p.mu.notStarted = append(p.mu.notStarted, key) })
+}
+
+// callHandler calls the handler, and does what its answer asks for, also if the handler panics or ends the
+// goroutine.
+func (p *Pool[T]) callHandler(c *Tracked[T]) {
+	returned := false
+	defer func() {
+		if !returned {
+			if v := recover(); v != nil {
+				c.failWithPanic(v)
+			} else {
+				c.result.Err = ErrGoexit
+			}
+		}
+		p.settle(c)
+		if c.answer.fatal {
+			p.fail(c.result.Err)
+		}
+		c.report()
+	}()
+	c.result.Err = p.handler(c.ctx, c.result.Key)
+	returned = true
+}
+
+// settle decides what becomes of the key, and does that in the queue.
+func (p *Pool[T]) settle(c *Tracked[T]) {
+	r := &c.result
+	p.listIfPanics(c, &p.mu.notRetried, c.decide) // For a failure this calls the queue's Fail.
+	p.tracker.recordOutcome(c)
+	if p.tracker.mu.records.notEmpty.Load() {
+		p.signal() // Run sweeps only while there are records.
+	}
+	switch r.Next {
+	case NextRequeue:
+		p.addAgain(c)
+		p.queue.Forget(r.Key) // After the add: the limiter may panic, and the key must not be lost.
+	case NextForget:
+		p.queue.Forget(r.Key)
+	case NextHold:
+		p.addAgain(c)
+	case NextInterrupted:
+		if !c.callCtx.wasInterrupted() { // ErrAdded came from elsewhere, so perhaps no add brings the key.
+			p.addAgain(c)
+		}
+	}
+}
+
+// listIfPanics runs a step that brings the key again. If the queue or its limiter panics meanwhile, it puts
+// the key on a list of Left.
+func (p *Pool[T]) listIfPanics(c *Tracked[T], list *[]T, step func()) {
+	returned := false
+	defer func() {
+		if !returned && !c.crashing {
+			p.locked(func() { *list = append(*list, c.result.Key) })
+		}
+	}()
+	step()
+	returned = true
+}
+
+// addAgain adds the key for the time, and with the priority, that the handler has asked for.
+func (p *Pool[T]) addAgain(c *Tracked[T]) {
+	priority := c.priority
+	if c.answer.priority != nil {
+		priority = *c.answer.priority
+	}
+	p.listIfPanics(c, &p.mu.notStarted, func() { p.addAfter(c.result.Key, priority, c.answer.after) })
+	if c.answer.after <= 0 && p.queue.ShuttingDown() {
+		p.locked(func() { p.mu.refused[c.result.Key] = struct{}{} })
+	}
+}
+
+func (p *Pool[T]) addAfter(key T, priority int, after time.Duration) {
+	if p.tracker.priorities != nil {
+		p.tracker.priorities.AddWithPriority(key, priority, after)
+	} else {
+		p.queue.AddAfter(key, after)
+	}
+}

@@ -1,0 +1,90 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+)
+
+// Whose panic it is decides what it does, and so does runtime.Goexit, for example of t.FailNow:
+//
+//	the handler and its error   failWithPanic: the key fails, with a PanicError or ErrGoexit
+//	a pool's other foreign code catchPanic: the pool ends with a PanicError
+//	a hook that is called seldom, Ready, List
+//	                            onOwnGoroutine: the same, and Goexit does not end the caller's goroutine
+//	a Tracker without a pool    logPanics on its own goroutines; otherwise its caller gets the panic
+
+// PanicError is the failure of a handler that panicked.
+type PanicError struct {
+	// Value is what panic was called with.
+	Value any
+	// Stack is the goroutine's stack as [debug.Stack] returns it, with the line that panicked.
+	Stack []byte
+}
+
+// newPanicError must be called while the deferred function that has recovered v is still running, by it or by
+// what it calls: until it returns, the stack shows the line that panicked.
+func newPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
+
+// Error returns the value's text, without the stack.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Unwrap returns the value if it is an error, and nil otherwise.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// ErrGoexit is the failure of a handler that called [runtime.Goexit], as t.FailNow does.
+var ErrGoexit = errors.New("worker: runtime.Goexit was called")
+
+// failWithPanic notes that the handler, or a method of its error, has panicked with v. It must be called by
+// the deferred function that has recovered v. With CrashOnPanic it panics again, to end the process. Before
+// that the call is not counted, and Done is not called, as in a program without this package.
+func (c *Tracked[T]) failWithPanic(v any) {
+	c.result.Err = newPanicError(v)
+	if t := c.tracker; t.options.CrashOnPanic {
+		c.crashing = true
+		t.logger.Error("The handler panicked", "key", c.result.Key, "panic", v)
+		panic(v) // The stack that the runtime prints is still that of the handler.
+	}
+}
+
+// catchPanic runs f, which calls foreign code other than the handler. If that panics, the pool ends.
+func (p *Pool[T]) catchPanic(f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.panicked(v)
+		}
+	}()
+	f()
+}
+
+// panicked is called with what was recovered from foreign code other than the handler.
+func (p *Pool[T]) panicked(v any) {
+	if p.options.CrashOnPanic {
+		panic(v)
+	}
+	p.fail(newPanicError(v))
+}
+
+// logPanics runs f, and logs a panic: without a pool there is nothing that it could end.
+func (t *Tracker[T]) logPanics(f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			t.logger.Error("A hook, the queue or its limiter panicked", "panic", v, "stack", string(debug.Stack()))
+		}
+	}()
+	f()
+}
+
+// onOwnGoroutine runs foreign code on a goroutine of its own, and waits for it: runtime.Goexit ends that
+// goroutine alone.
+func onOwnGoroutine(catchPanic func(f func()), foreign func()) {
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		catchPanic(foreign)
+	}()
+	<-returned
+}

@@ -1,0 +1,146 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/keyedqueue/workqueue"
+)
+
+// worker is one of a pool's workers. A goroutine runs work for it; if a handler ends that goroutine with
+// runtime.Goexit, another one takes its place.
+type worker[T comparable] struct {
+	*Tracked[T]
+
+	// The pool's mu guards these.
+
+	getting  bool   // from nextGet to the start of the call, or to the end of the worker
+	doneSeen uint64 // doneElsewhereLocked at the last nextGet
+}
+
+// SetWorkers changes how many handlers run at once. New workers start at once; surplus ones end at once if
+// they have no key, and otherwise when their handlers have returned. A surplus worker may still start a key
+// that it was getting when SetWorkers was called. With 0 the pool pauses: Run does not return, even if
+// somebody else shuts the queue down. SetWorkers may be called before Run, and replaces Options.Workers. It
+// returns an error if n is negative, and does nothing once Run has returned.
+func (p *Pool[T]) SetWorkers(n int) error {
+	if n < 0 {
+		return fmt.Errorf("worker: SetWorkers of a negative number: %d", n)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.target = n
+	if p.mu.getCtx == nil { // No worker was started yet.
+		return nil
+	}
+	p.growLocked()
+	if len(p.mu.workers) > n {
+		// This wakes all workers that wait for a key. Surplus ones leave in nextGet, and busy ones after
+		// their key.
+		p.mu.endGetCtx()
+		p.mu.getCtx, p.mu.endGetCtx = context.WithCancel(p.startCtx)
+	}
+	return nil
+}
+
+// growLocked starts workers until there are enough.
+func (p *Pool[T]) growLocked() {
+	for len(p.mu.workers) < p.mu.target && p.mu.phase < phaseFinishing {
+		w := &worker[T]{Tracked: &Tracked[T]{tracker: p.tracker, base: p.poolCtx}, getting: true}
+		p.mu.workers = append(p.mu.workers, w)
+		go p.work(w)
+	}
+}
+
+// leaveLocked takes w from the pool.
+func (p *Pool[T]) leaveLocked(w *worker[T]) {
+	i := slices.Index(p.mu.workers, w)
+	p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
+	p.mu.departed++
+	p.signal()
+}
+
+// work gets keys and handles them until w has left the pool.
+func (p *Pool[T]) work(w *worker[T]) {
+	left := false
+	defer func() {
+		if left {
+			return
+		}
+		v := recover()
+		if v == nil { // A handler has called runtime.Goexit.
+			go p.work(w)
+			return
+		}
+		p.panicked(v) // A hook, the logger or the queue has panicked. (Handlers' panics do not get here.)
+		p.locked(func() { p.leaveLocked(w) })
+	}()
+	w.noteGoroutine()
+	for !left {
+		ctx, ok := p.nextGet(w)
+		if !ok {
+			left = true
+			return
+		}
+		key, err := p.get(ctx)
+		switch {
+		case err == nil:
+			p.handleKey(w, key)
+		case errors.Is(err, workqueue.ErrShutDown):
+			left = p.leaveAfterLastKey(ctx, w)
+		case ctx.Err() == nil:
+			p.fail(fmt.Errorf("worker: GetContext of the queue: %w", err))
+		}
+	}
+}
+
+// nextGet returns the context for w's next GetContext, or takes w from the pool and returns false.
+func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if isSurplus := len(p.mu.workers) > p.mu.target; isSurplus || !p.mayStartLocked() {
+		p.leaveLocked(w)
+		return nil, false
+	}
+	w.getting, w.doneSeen = true, p.doneElsewhereLocked()
+	return p.mu.getCtx, true
+}
+
+// leaveAfterLastKey is called when the queue has told w that it is shut down and empty. It returns false if w
+// must ask the queue again, because the Done of a key that was added again before may have queued that key:
+//   - While keys are on hold, w waits for the end of a hold, and asks again.
+//   - Otherwise w leaves if there are other workers: each of them asks again after its Done.
+//   - The last worker asks again if there was a Done elsewhere since it last asked. If not, it ends the pool.
+func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (left bool) {
+	p.tracker.endPauses()
+	if holdEnds := p.tracker.nextHoldEnd(); holdEnds != nil {
+		select {
+		case <-holdEnds:
+		case <-ctx.Done():
+		}
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if isLast := len(p.mu.workers) == 1; isLast {
+		if w.doneSeen != p.doneElsewhereLocked() {
+			return false
+		}
+		p.moveOnLocked(phaseFinishing)
+	}
+	p.leaveLocked(w)
+	return true
+}
+
+// doneElsewhereLocked changes after each Done after which no worker asks the queue again: that of a worker
+// that has left, and that at the end of a hold.
+func (p *Pool[T]) doneElsewhereLocked() uint64 {
+	return p.mu.departed + p.tracker.mu.records.holds.finished.Load()
+}
+
+// mayStartLocked reports whether keys are still started.
+func (p *Pool[T]) mayStartLocked() bool {
+	return p.startCtx.Err() == nil && p.mu.phase < phaseFinishing
+}
