@@ -72,7 +72,7 @@ loadStates(keys)
 for i, code in ipairs(codes) do
 	local key, state = keys[i], states[keys[i]]
 	local holds = arguments[i] and state and fenceOf(state) == arguments[i] -- No two hand-outs have the same fence.
-	if full and find(ADDS, code, 1, true) then
+	if full and find(ADDS, code, 1, true) or not holds and (code == HAND_BACK or code == SET_ASIDE) then
 		-- nothing
 	elseif code == ADD then
 		add(key)
@@ -87,15 +87,11 @@ for i, code in ipairs(codes) do
 			released[#released + 1] = session .. key -- The server may have lost the state alone.
 		end
 	elseif code == HAND_BACK then
-		if holds then
-			putBack(session, key, state)
-		end
+		putBack(session, key, state)
 	elseif code == SET_ASIDE then
-		if holds then
-			forgetNextNotes(key)
-			release(session, key, state)
-			call('SADD', ASIDE, key)
-		end
+		forgetNextNotes(key)
+		release(session, key, state)
+		call('SADD', ASIDE, key)
 	elseif code == ADDED_AGAIN then
 		answer(holds and isDirty(state) and isLoud(state) and 1 or 0)
 	elseif code == ADD_WHY then

@@ -29,7 +29,7 @@ local isLimited = queued > 0 and not isPaused and handedOut >= allowed -- The st
 local nothingLeft = queued == 0 or isPaused or isLimited
 if handedOut < want and nothingLeft then
 	call('SADD', SLEEPERS, session)
-elseif isSleeper then
+elseif leavesSleepers then
 	call('SREM', SLEEPERS, session)
 end
 if not nothingLeft then
