@@ -48,34 +48,35 @@ local FILLER = string.rep('\0', 80)
 
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8 -- The description is what all replicas must have in common.
-local isSleeper = string.find(flags, 'isSleeper', 1, true) -- The session is in SLEEPERS, as far as the replica knows.
+local leavesSleepers = string.find(flags, 'leavesSleepers', 1, true) -- unless the batch gets fewer keys than it wants
 local allCounts = string.find(flags, 'allCounts', 1, true) -- The batch asks for the numbers that not every reply has.
 local isTool = string.find(flags, 'isTool', 1, true) -- A tool takes no keys back and forgets nothing.
 -- Set if an attempt to execute this batch was answered by an error: the replica knows of the hand-outs up to this fence.
 local knownFence = string.match(flags, 'knownFence=(%d+)')
 local isFirst, isCheck = seq == '1', seq == '0' -- With a check, a new replica asks whether its batches would be executed.
 
--- How much one batch does at most of the work that has piled up. The next batch goes on.
+-- How much one batch does at most of the work that has piled up: keys of dead sessions and of passed delays, dead sessions, passed delays,
+-- sleepers to wake, and the bytes of keys that it reads at a time. The next batch goes on.
 local MAX_KEYS, MAX_SESSIONS, MAX_DUE, MAX_WOKEN, MAX_BYTES = 192, 8, 128, 8, 65536
 
 local call, sub, byte, find, format = redis.call, string.sub, string.byte, string.find, string.format
 
--- digits and whole write whole numbers, also those that %d cannot.
+-- digits writes a whole number in 16 digits, whole in as many as it has. (%d cannot write large ones.)
 local function digits(n) return format('%016.0f', n) end
 local function whole(n) return format('%.0f', n) end
 
 -- A batch that was executed before gets the same reply, or GONE if the session has ended since. A batch that is not the next one was
 -- overtaken, or the server has lost batches and their hand-outs: the session is over.
-local stored, leaseEnds = call('HGET', BATCHES, session), nil
-if stored then
-	local last, ends, at = string.match(stored, '^(%d+) (%-?%d+) ()')
-	if last == seq then
-		return sub(stored, at)
+local lastBatch, leaseEnds = call('HGET', BATCHES, session), nil
+if lastBatch then
+	local lastSeq, ends, at = string.match(lastBatch, '^(%d+) (%-?%d+) ()') -- at: where the reply begins
+	if lastSeq == seq then
+		return sub(lastBatch, at)
 	end
-	if last + 1 ~= seq + 0 then
+	if tonumber(lastSeq) + 1 ~= tonumber(seq) then
 		return 'LOST'
 	end
-	leaseEnds = ends + 0
+	leaseEnds = tonumber(ends)
 elseif not isFirst and not isCheck then
 	return 'LOST'
 end
@@ -112,14 +113,16 @@ end
 -- The queue's clock never goes back. So nothing waits longer when the server's clock is set back.
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2] + meta.offset
-local before = meta.time > 0 and meta.time or now
-local offset = meta.offset + math.max(0, before - now)
-now = math.max(now, before)
+local lastNow = meta.time > 0 and meta.time or now
+local offset = meta.offset + math.max(0, lastNow - now)
+now = math.max(now, lastNow)
 
 -- The lease clock moves at most half a lease from batch to batch, and live replicas send a batch every third of a lease. So no lease
 -- ends because the server's clock was set, or because the server hung or was down.
-local leaseClock = meta.leaseTime + math.min(now - before, lease / 2)
-local fence, dirty, repaired, nowDigits, FOREVER = math.max(meta.fence, now), meta.dirty, 0, digits(now), 2 ^ 53
+local leaseClock = meta.leaseTime + math.min(now - lastNow, lease / 2)
+
+local nowDigits, FOREVER = digits(now), 2 ^ 53
+local fence, dirty, repaired = math.max(meta.fence, now), meta.dirty, 0 -- The batch changes them; repaired counts its own repairs.
 
 if isFirst or isCheck then
 	-- A user who may not call a command must find out before the first write. (Rights may change later: see knownFence.)

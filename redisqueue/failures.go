@@ -44,16 +44,16 @@ func (q *Queue[T]) addRateLimited(item T) putter[T] {
 // item: other replicas go on with it.
 func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workqueue.Retry, error) {
 	failures, left := q.failuresOfHeld(item)
-	guess := workqueue.Retry{Attempt: failures + 1, Same: left > 0}
-	if guess.Same {
-		guess.Attempt = max(failures, 1)
+	retry := workqueue.Retry{Attempt: failures + 1, Same: left > 0} // what this replica knows
+	if retry.Same {
+		retry.Attempt = max(failures, 1)
 	}
-	guess.GivenUp = f.Terminal || f.MaxRetries != 0 && guess.Attempt > f.MaxRetries
+	retry.GivenUp = f.Terminal || f.MaxRetries != 0 && retry.Attempt > f.MaxRetries
 	same, limiter := false, q.config.RateLimiter
 	var delay time.Duration
 	switch {
-	case limiter == nil || guess.GivenUp:
-	case guess.Same: // The limiter would count it again. The server believes that it is the same.
+	case limiter == nil || retry.GivenUp:
+	case retry.Same: // The limiter would count it again. The server believes that it is the same.
 		same, f.AtLeast = true, max(f.AtLeast, left)
 	default:
 		delay = limiter.When(item)
@@ -72,7 +72,6 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 	if err == nil {
 		err = q.wait(ctx, result)
 	}
-	retry := guess
 	if err == nil {
 		retry = answered
 	}

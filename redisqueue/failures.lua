@@ -1,7 +1,6 @@
 -- Failures of keys, leases that keys have lost, and keys that were given up for one of these.
 
--- The fields of TROUBLES, with the key behind each: the attempts and the error of a key that was given up; how many leases in a row a key
--- has lost.
+-- The fields of TROUBLES, with the key behind each: why a key was given up; how many leases in a row a key has lost.
 local REASON, LOSSES = 'r', 'l'
 local hasTroubles = call('HLEN', TROUBLES) > 0 -- false: no key has any
 
@@ -22,19 +21,19 @@ local function dropOldGivenUp()
 	end
 end
 
-local function giveUp(key, attemptsAndReason)
+local function giveUp(key, attempts, reason)
 	call('ZADD', GIVEN_UP, nowDigits, key)
-	call('HSET', TROUBLES, REASON .. key, attemptsAndReason)
+	call('HSET', TROUBLES, REASON .. key, whole(attempts) .. ' ' .. reason)
 	hasTroubles = true
 	dropOldGivenUp()
 end
 
+-- forgetFailures forgets the failures of a key, forget also that it was given up.
 local function forgetFailures(key)
 	if call('ZREM', FAILURES, key) > 0 then
 		call('ZREM', RETRIES, key)
 	end
 end
-
 local function forget(key)
 	forgetFailures(key)
 	dropGivenUp(key)
@@ -74,12 +73,13 @@ local function backoff(failures, random)
 	return math.ceil(delay)
 end
 
--- fail counts a failure of a key, and lets the key come again or gives it up. It returns what answer takes: how many failures are counted,
--- what is left of the delay, and s if it was the same failure as the last, g if the key was given up. A failure before the end of the last
--- one's delay is the same: it is not counted, and the key comes at the end of that delay.
--- details are a random number, see backoff; how long the key waits at least; after how many retries it is given up, 0 for never; flags: t
--- if it is given up now, s if the replica knows that it is the same failure; the delay that the replica's limiter has given or -; and the
--- error.
+-- fail counts a failure of a key, and lets the key come again or gives it up. It returns how many failures are counted, what is left of
+-- the delay, and letters: s for the same failure, g if the key was given up. A failure before the end of the last one's delay is the same:
+-- it is not counted, and the key comes at the end of that delay. The details are
+--   random      see backoff                            atLeast  how long the key waits at least
+--   maxRetries  after how many it is given up, or 0    delay    what the replica's limiter has given, or -
+--   flags       t: it is given up at once; s: the replica knows that it is the same failure; or -
+--   reason      the error
 local function fail(key, details)
 	local random, atLeast, maxRetries, flags, delay, reason = string.match(details, '^(%S+) (%d+) (%-?%d+) (%S+) (%S+) (.*)$')
 	local failures, left = failuresOf(key)
@@ -90,7 +90,7 @@ local function fail(key, details)
 	local attempt = same and math.max(failures, 1) or failures + 1
 	maxRetries = tonumber(maxRetries)
 	if find(flags, 't', 1, true) or maxRetries ~= 0 and attempt > maxRetries then
-		giveUp(key, whole(attempt) .. ' ' .. reason)
+		giveUp(key, attempt, reason)
 		forgetFailures(key)
 		return attempt, 0, same and 'sg' or 'g'
 	end
@@ -119,7 +119,7 @@ local function lose(holder, key, state)
 		if not release(holder, key, state, true) then
 			forgetNextNotes(key)
 		end
-		giveUp(key, whole(losses) .. ' the lease was lost ' .. whole(losses) .. ' times in a row: the handler may end its process')
+		giveUp(key, losses, 'the lease was lost ' .. whole(losses) .. ' times in a row: the handler may end its process')
 	elseif delay > 0 then
 		keepNotes(key, state)
 		release(holder, key, state)

@@ -18,9 +18,9 @@ local anyFailing = call('ZCARD', FAILURES) > 1
 local function wantsMore() return not isPaused and handedOut < want and handedOut < allowed and bytes < MAX_BYTES end
 
 local function handOut(key)
-	local failures, delay, causes, priority = 0, 0, '', '0'
+	local failures, left, causes, priority = 0, 0, '', '0'
 	if anyFailing then
-		failures, delay = failuresOf(key)
+		failures, left = failuresOf(key)
 	end
 	if hasNotes then
 		local notes = call('HMGET', NOTES, NEXT_CAUSES .. key, NEXT_PRIORITY .. key)
@@ -34,7 +34,7 @@ local function handOut(key)
 	end
 	fence = fence + 1
 	local itsFence, added = digits(fence), states[key] -- The state of a queued key is when it was added.
-	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. added .. ' ' .. whole(failures) .. ' ' .. whole(delay) .. ' ' ..
+	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. added .. ' ' .. whole(failures) .. ' ' .. whole(left) .. ' ' ..
 		priority .. ' ' .. #causes .. ' ' .. key .. causes
 	results[#results + 1] = result
 	setState(key, 'p' .. session .. itsFence)
@@ -44,22 +44,22 @@ local function handOut(key)
 end
 
 -- While the line is empty and no key has a priority, what this batch queues need not enter the line to be handed out.
-local queued, first = call('ZCARD', LINE), 1
+local queued, firstLeft = call('ZCARD', LINE), 1 -- firstLeft: in tail
 if queued == 0 and not hasNotes then
 	while #front > 0 do -- Its last key comes first.
 		table.insert(tail, 1, table.remove(front, 1))
 	end
-	while wantsMore() and first <= #tail do
-		if isQueued(states[tail[first]]) then
-			handOut(tail[first])
+	while wantsMore() and firstLeft <= #tail do
+		if isQueued(states[tail[firstLeft]]) then
+			handOut(tail[firstLeft])
 		end
-		first = first + 1
+		firstLeft = firstLeft + 1
 	end
 end
 
 -- What this batch queues enters the line.
 local places = {} -- as arguments of ZADD
-for i = first, #tail do
+for i = firstLeft, #tail do
 	local key = tail[i]
 	if isQueued(states[key]) then
 		places[#places + 1], places[#places + 2] = whole(placeOf(key)), key

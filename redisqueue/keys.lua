@@ -1,5 +1,6 @@
 -- What becomes of a key: it is added, now or later, and it is released when its holder has finished, or puts it back.
 
+-- add queues a key, or notes that a key was added again which is held. Without a priority it means priority 0.
 local function add(key, isQuiet, priority)
 	local state, hasEarlierAdd = states[key], false
 	if not state then
@@ -21,6 +22,7 @@ local function add(key, isQuiet, priority)
 	end
 end
 
+-- addAfter adds a key after a delay in microseconds. Of several delays the earliest end counts, and the highest priority.
 local function addAfter(key, delay, priority)
 	delay = tonumber(delay)
 	if delay <= 0 then
@@ -44,13 +46,15 @@ local function release(holder, key, state, isFinished)
 	if hasNotes then
 		call('HDEL', NOTES, HELD_CAUSES .. key, HELD_PRIORITY .. key)
 	end
-	local wasDirty = isDirty(state)
-	dirty = dirty - (wasDirty and 1 or 0)
-	setState(key, wasDirty and isFinished and sub(state, 29) or false) -- Not nil: that would mean that it was not read.
-	if wasDirty and isFinished then
-		tail[#tail + 1] = key
+	setState(key, false)
+	if isDirty(state) then
+		dirty = dirty - 1
+		if isFinished then
+			setState(key, sub(state, 29)) -- It was queued when it was added again.
+			tail[#tail + 1] = key
+		end
 	end
-	return wasDirty
+	return isDirty(state)
 end
 
 -- putBack queues a key that was not finished, before all others. It counts as queued since it was handed out.

@@ -5,6 +5,7 @@
 local NEXT_CAUSES, NEXT_PRIORITY, HELD_CAUSES, HELD_PRIORITY, WAITING_PRIORITY = 'n', 'p', 'h', 'q', 'w'
 local hasNotes = call('HLEN', NOTES) > 0 -- false: no key has any
 
+-- The field of these two is one of the three for priorities.
 local function priorityOf(field, key) return hasNotes and tonumber(call('HGET', NOTES, field .. key) or 0) or 0 end
 local function setPriority(field, key, priority)
 	if priority ~= 0 then
@@ -43,12 +44,11 @@ local function addCauses(key, later)
 	for _, text in ipairs({ call('HGET', NOTES, NEXT_CAUSES .. key) or '', later }) do
 		local more, began, at = string.match(text, '^(%d+) (%d+) ()') -- nil if another program has written it
 		others, first = others + (more or 0), first or began
-		while at do
-			local length, from = string.match(text, '^(%d+) ()', at)
-			at = length and from + length
-			local cause = length and sub(text, from, at - 1)
+		local length, from = string.match(text, '^(%d+) ()', at or #text + 1)
+		while length do
+			local cause = sub(text, from, from + length - 1)
 			for i = #last, 1, -1 do
-				if cause and sub(last[i], 18) == sub(cause, 18) then
+				if sub(last[i], 18) == sub(cause, 18) then -- the same but for its time and loudness
 					table.remove(last, i)
 				end
 			end
@@ -57,6 +57,7 @@ local function addCauses(key, later)
 				table.remove(last, 1)
 				others = others + 1
 			end
+			length, from = string.match(text, '^(%d+) ()', from + length)
 		end
 	end
 	for i, cause in ipairs(last) do

@@ -15,18 +15,16 @@ import (
 var luaFiles embed.FS
 
 var (
-	batchSource = lua("batch", "states", "notes", "keys", "failures", "operations",
-		"reclaim", "handout", "reply")
-	batchScript = redis.NewScript(batchSource)
-	readScript  = redis.NewScript(lua("read"))
-	purgeScript = redis.NewScript(lua("purge"))
-
-	replicatedSource = lua("replicated")
+	batchLua      = lua("batch states notes keys failures operations reclaim handout reply")
+	batchScript   = redis.NewScript(batchLua)
+	readScript    = redis.NewScript(lua("read"))
+	purgeScript   = redis.NewScript(lua("purge"))
+	replicatedLua = lua("replicated")
 )
 
-// lua returns the text of these files, one after the other.
-func lua(names ...string) (source string) {
-	for _, name := range names {
+// lua returns the text of files, whose names have blanks between them, one after the other.
+func lua(names string) (source string) {
+	for _, name := range strings.Fields(names) {
 		text, _ := luaFiles.ReadFile(name + ".lua")
 		source += string(text)
 	}
@@ -129,7 +127,7 @@ func (s *shard[T]) argv(b *batch) []any {
 			flags += flag
 		}
 	}
-	add(b.isSleeper, "isSleeper ")
+	add(b.leavesSleepers, "leavesSleepers ")
 	add(b.allCounts, "allCounts ")
 	add(s.q.tool, "isTool ")
 	add(b.interrupted, "knownFence="+b.session.lastFence)

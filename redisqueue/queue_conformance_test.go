@@ -47,8 +47,8 @@ func bubbleScript() *redis.Script {
 
 // replacingTime returns batch.lua with another clock.
 func replacingTime(clock string) string {
-	replaced := strings.Replace(batchSource, "call('TIME')", clock, 1)
-	if replaced == batchSource {
+	replaced := strings.Replace(batchLua, "call('TIME')", clock, 1)
+	if replaced == batchLua {
 		panic("the script does not read the time")
 	}
 	return replaced

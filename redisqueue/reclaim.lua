@@ -1,6 +1,6 @@
 -- Takes keys back from dead sessions, and forgets what is old. None of this is urgent: see doesChores.
 
--- Numbers of keys count on the fillers.
+-- The fillers must be there: they are subtracted when keys are counted.
 if isFirst or doesChores then
 	local lost = call('HSETNX', STATES, FILLER, '') + call('ZADD', HELD, 0, FILLER)
 	for _, set in ipairs({ DELAYS, FAILURES, RETRIES }) do

@@ -67,7 +67,7 @@ func (s *shard[T]) askForReplicas(session session) (found bool, replicas int, er
 		}
 	}
 	pipe := node.Pipeline()
-	has := pipe.Eval(ctx, replicatedSource, keys, session.id, session.batchSeq)
+	has := pipe.Eval(ctx, replicatedLua, keys, session.id, session.batchSeq)
 	have := pipe.Do(ctx, "WAIT", q.config.WaitReplicas, q.config.WaitTimeout.Milliseconds())
 	_, _ = pipe.Exec(ctx) // Both results have their errors.
 	n, err := has.Int()

@@ -112,7 +112,9 @@ func (q *Queue[T]) countsLocked() (sum Counts) {
 
 // Facts returns Info for people. It does not ask the server.
 func (q *Queue[T]) Facts() []workqueue.Fact {
-	i := q.Info()
+	q.mu.Lock()
+	i, isLimited := q.infoLocked(), q.countsLocked().Limited
+	q.mu.Unlock()
 	server := "answers"
 	if i.Outage != nil {
 		server = "fails: " + i.Outage.Error()
@@ -120,7 +122,7 @@ func (q *Queue[T]) Facts() []workqueue.Fact {
 	startLimit := "none"
 	if l := q.config.StartLimit; l.Rate > 0 {
 		startLimit = fmt.Sprintf("%g a second, %d at once", l.Rate, l.Burst)
-		if q.limited() {
+		if isLimited {
 			startLimit += "; it holds keys back"
 		}
 	}
@@ -142,12 +144,6 @@ func (q *Queue[T]) Facts() []workqueue.Fact {
 		facts = append(facts, workqueue.Fact{Name: "A call takes", Value: fmt.Sprintf("%v on average", average)})
 	}
 	return facts
-}
-
-func (q *Queue[T]) limited() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.countsLocked().Limited
 }
 
 // Len returns the number of keys that are queued, on all replicas. It asks the server, and blocks, as Stats

@@ -122,8 +122,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// newID returns an id that no member or table ever had: a member that was believed dead and comes back is a
-// new one.
+// newID returns an id that no member or table ever had. A member that comes back from the dead has a new one.
 func newID(name string) string { return fmt.Sprintf("%s-%s", name, strings.ToLower(rand.Text()[:10])) }
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)

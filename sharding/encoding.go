@@ -17,11 +17,9 @@ import (
 // TestRollingUpdateOfFormats.
 const formatVersion = 1
 
-// maxSlots keeps a table below 64 KB: a Lease has room for 256 KB.
-const maxSlots = 4096
+const maxSlots = 4096 // A table stays below 64 KB. A Lease has room for 256 KB.
 
-// The greatest epoch and the longest lease that a record may have. With more, epochs could overflow, and
-// members would wait forever.
+// With more than these, epochs could overflow, and members would wait forever.
 const (
 	maxEpoch = 1 << 53
 	maxLease = 24 * time.Hour
@@ -41,8 +39,7 @@ type tableData struct {
 	Leaving  []string `json:"leaving,omitempty"`
 	Slots    int      `json:"slots"`
 	Epoch    int64    `json:"epoch"`
-	// UID is that of the record, once that is known. In a record that was deleted and made again from a copy
-	// it is another.
+	// UID is that of the record, once that is known. In a record made again from a copy it is another.
 	UID string `json:"uid,omitempty"`
 	// These are the table's, the lease in nanoseconds.
 	Replaces bool              `json:"replaces,omitempty"`
@@ -161,14 +158,12 @@ type memberData struct {
 	Sequence int64 `json:"sequence"`
 	// Lease is how long the member lives after a write, in nanoseconds.
 	Lease int64 `json:"lease"`
-	// Slots is into how many slots the member divides keys, and Hashes has the fingerprint of each queue's
-	// hash, by the queue's name.
+	// Slots is how many slots the group has. Hashes has the fingerprint of each queue's hash, by its name.
 	Slots  int               `json:"slots"`
 	Hashes map[string]string `json:"hashes,omitempty"`
 	// Table is the last table that the member has seen and can use. It holds slots by no other.
 	Table string `json:"table,omitempty"`
-	// Earlier: the process has known another table before that one. Busy are slots that it held by that one,
-	// and whose handlers still run.
+	// Earlier: the process has known a table before that one. Busy are slots of then whose handlers still run.
 	Earlier bool  `json:"earlier,omitempty"`
 	Busy    []int `json:"busy,omitempty"`
 	// Epoch is the greatest that the member has seen, in any table, and TableEpoch that of Table.

@@ -78,8 +78,8 @@ func (m *Member) handlers(slot int) (n int) {
 
 // anyBusy reports whether any key is being handled.
 func (m *Member) anyBusy() bool {
-	for s := range m.slots {
-		if m.isBusy(s) {
+	for i := range m.slots {
+		if m.isBusy(i) {
 			return true
 		}
 	}
@@ -182,7 +182,7 @@ func (q *queue[T]) Lease(ctx context.Context, key T) (context.Context, context.C
 // holdingOf returns the holding of the slot, or one that has ended.
 func (m *Member) holdingOf(slot int) *holding {
 	if m.expired() {
-		m.reapply() // The timer is late.
+		m.updateSlots() // The timer is late.
 	}
 	h := m.slots[slot].holding.Load()
 	if h == nil {

@@ -14,16 +14,14 @@ import (
 //	Hash: func(key types.NamespacedName) uint64 { return sharding.HashString(key.Namespace) }
 func HashString(s string) uint64 { return stablehash.String(s) }
 
-// slotOf maps a hash to one of n slots. Like package stablehash, it must never change: all replicas must find
-// a key in the same slot.
+// slotOf maps a hash to one of n slots. It must never change: all replicas must find a key in the same slot.
 func slotOf(hash uint64, n int) int { return int(stablehash.Scale(hash, uint64(n))) }
 
 // hasher computes the hash of keys of one type.
 type hasher[T comparable] struct {
 	custom func(T) uint64 // QueueConfig.Hash, or nil
 	stable stablehash.Hasher[T]
-	// isName: the key is a Namespace and a Name, or a struct with one that is. It has the hash of the string
-	// "namespace/name".
+	// isName: the key is a Namespace and a Name, perhaps in a struct. Its hash is that of "namespace/name".
 	isName bool
 }
 
@@ -63,8 +61,7 @@ func (f *hasher[T]) hash(key T) uint64 {
 	return stablehash.String(unsafe.String(unsafe.SliceData(path), len(path)))
 }
 
-// fingerprint identifies the hash by what it makes of some keys. A hash that panics for these has none, and
-// is not checked.
+// fingerprint identifies the hash by what it makes of some keys. It is empty if the hash panics for these.
 func (f *hasher[T]) fingerprint() string {
 	h := uint64(0)
 	defer func() { _ = recover() }()
@@ -76,8 +73,7 @@ func (f *hasher[T]) fingerprint() string {
 	return fmt.Sprintf("%016x", h)
 }
 
-// fill makes v the i-th sample of its type, as far as its fields are exported. Names are samples as strings
-// are.
+// fill makes v the i-th sample of its type, as far as its fields are exported.
 func fill(v reflect.Value, i int) {
 	switch {
 	case v.Kind() == reflect.Struct && isName(v.Type()) && v.NumField() == 2:

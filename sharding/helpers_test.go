@@ -81,9 +81,9 @@ func addIdleQueue(m *Member) {
 
 type idleQueue struct{ memberQueue }
 
-func (idleQueue) handlers(int) int { return 0 }
-func (idleQueue) gained([]int)     {}
-func (idleQueue) stopEnded([]int)  {}
+func (idleQueue) handlers(int) int       { return 0 }
+func (idleQueue) gained([]int)           {}
+func (idleQueue) noLongerStopping([]int) {}
 
 func newRoot() workqueue.TypedRateLimitingInterface[string] {
 	return workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())

@@ -27,7 +27,7 @@ func (m *Member) Leave(ctx context.Context) error {
 		m.mu.leaving = true
 		m.logger.Info("Leaving", "member", m.mu.self.id)
 	}
-	m.unlock()
+	m.updateAndUnlock()
 	signal(m.toWork)
 	select {
 	case <-m.left:
@@ -57,9 +57,8 @@ func (m *Member) Leave(ctx context.Context) error {
 	return nil
 }
 
-// tryLeave lets a member leave when none of its handlers runs. It marks its record, so that the first of the
-// others can give away all that it and others that leave at the same time held. It reports whether the member
-// has left.
+// tryLeave lets the member leave if none of its handlers runs, and reports whether it has left. With the mark
+// on its record, the first of the others can give away all slots of members that leave at the same time.
 func (m *Member) tryLeave() bool {
 	m.mu.Lock()
 	view, id, now := &m.mu.view, m.mu.self.id, m.now()
@@ -70,8 +69,8 @@ func (m *Member) tryLeave() bool {
 	m.mu.since.leaving = cmp.Or(m.mu.since.leaving, now)
 	isLate := now-m.mu.since.leaving >= m.config.Lease // It cannot write the table.
 	usable := view.isThere() && view.incompatible == nil
-	givesNothing := usable && slices.Contains(view.table.leaving, id) && !view.table.gives(id)
-	if m.mu.self.version != "" && usable && !givesNothing && !m.othersLocked() && !isLate {
+	hasNoSlots := usable && slices.Contains(view.table.leaving, id) && !view.table.gives(id)
+	if m.mu.self.version != "" && usable && !hasNoSlots && !m.othersLocked() && !isLate {
 		m.mu.Unlock() // Nobody is there to take the slots, so it first writes a table that gives them to nobody.
 		return false
 	}
@@ -84,7 +83,7 @@ func (m *Member) tryLeave() bool {
 	m.mu.self.sequence++
 	r := m.selfRecordLocked(m.mu.self.follows, true)
 	waits := view.incompatible == nil // Otherwise it does not see what the others write.
-	m.unlock()
+	m.updateAndUnlock()
 	err := m.retire(r, waits)
 	m.mu.Lock()
 	m.mu.handedOver, m.mu.leaveErr = err == nil, cmp.Or(m.mu.leaveErr, err)
@@ -97,9 +96,8 @@ func (m *Member) tryLeave() bool {
 	return true
 }
 
-// retire stores r, which marks the member's record, and deletes the record as soon as the table gives the
-// member no slot any more. If that takes too long, or it cannot wait, the others delete the record, or those
-// who join next. Without the mark they would wait for a lease.
+// retire stores r, which marks the member's record, so that nobody waits for a lease. It deletes the record
+// when the table gives the member no slot any more. If that takes too long, or it cannot wait, others do it.
 func (m *Member) retire(r Record, waits bool) error {
 	marked, err := m.markSelf(r)
 	for until := m.now() + 2*time.Second; waits && marked && !m.holdsNothing() && m.now() < until; {
@@ -158,8 +156,8 @@ func (m *Member) holdsNothing() bool {
 // othersLocked reports whether there are other members that could take slots.
 func (m *Member) othersLocked() bool {
 	now, leaving := m.now(), m.mu.view.table.leaving
-	for id, s := range m.mu.members {
-		if id != m.mu.self.id && s.isAlive(now) && s.data.Queues > 0 && !slices.Contains(leaving, id) {
+	for id, k := range m.mu.members {
+		if id != m.mu.self.id && k.isAlive(now) && k.data.Queues > 0 && !slices.Contains(leaving, id) {
 			return true
 		}
 	}
@@ -183,13 +181,13 @@ func (m *Member) deleteSelf(ctx context.Context) error {
 func (m *Member) abandon() (held int) {
 	m.mu.Lock()
 	if t := m.mu.view.table; t != nil {
-		for _, s := range t.slots {
-			if s.holder == m.mu.self.id {
+		for _, slot := range t.slots {
+			if slot.holder == m.mu.self.id {
 				held++
 			}
 		}
 	}
 	m.mu.self.alive = false
-	m.unlock()
+	m.updateAndUnlock()
 	return held
 }

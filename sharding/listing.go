@@ -6,10 +6,7 @@ import (
 )
 
 // How long to wait after a listing has failed: at first, and at most.
-const (
-	firstListDelay = 100 * time.Millisecond
-	lastListDelay  = 5 * time.Second
-)
+const firstListDelay, lastListDelay = 100 * time.Millisecond, 5 * time.Second
 
 // gained makes the queue list the keys of slots that the member has got, in a goroutine.
 func (q *queue[T]) gained(slots []int) {

@@ -6,9 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// lateHandler passes log lines to a handler in a goroutine of its own. Handlers may block, for example on a
-// pipe that nobody reads, and members log under their lock and before contexts end. Lines that find the
-// buffer full are dropped and counted.
+// lateHandler passes log lines on in a goroutine of its own: handlers may block, for example on a pipe that
+// nobody reads, and members log under their lock. Lines that find the buffer full are dropped and counted.
 type lateHandler struct {
 	slog.Handler
 	lines   chan<- line
@@ -20,8 +19,7 @@ type line struct {
 	record slog.Record
 }
 
-// newLateLogger returns a logger for logger's handler, and a channel that is closed when ctx has ended and
-// all lines are written.
+// newLateLogger returns a logger, and a channel that is closed when ctx has ended and all lines are written.
 func newLateLogger(ctx context.Context, logger *slog.Logger) (late *slog.Logger, written <-chan struct{}) {
 	lines, done, dropped := make(chan line, 256), make(chan struct{}), new(atomic.Int64)
 	write := func(l line) {

@@ -49,11 +49,10 @@ type Member struct {
 	recordsSeen atomic.Int64 // How many records of members this one has seen.
 
 	slots []ownSlot
-	// states has the state of each slot, together, because queues read one for each key.
+	// states has the state of each slot: together, because queues read one for each key.
 	states []atomic.Uint32
 	queues atomic.Pointer[[]memberQueue]
-	// validUntil is when the member stops holding slots unless it hears from the store again, and wallUntil
-	// is that by the wall clock. They are written under mu.
+	// When the member stops holding slots, by both clocks, unless it hears from the store. Written under mu.
 	validUntil, wallUntil atomic.Int64
 
 	// ctx ends when the member has left, and with it all loops and calls.
@@ -62,8 +61,7 @@ type Member struct {
 	loops sync.WaitGroup
 	// Each of these has room for one signal to a loop: that it should look again.
 	toRenew, toConfirm, toWork, toExpire chan struct{}
-	// left is closed when the member holds nothing any more, even if it could not mark its record (leaveErr),
-	// and written when all log lines are.
+	// left is closed when the member holds nothing any more, and written when all log lines are.
 	left    chan struct{}
 	written <-chan struct{}
 
@@ -80,17 +78,15 @@ type Member struct {
 		heard       time.Duration
 		// leaving: Leave was called. finished: the member's record must not be renewed any more.
 		leaving, finished bool
-		// leaveErr is why Leave ended early. handedOver: the record was marked or deleted all the same, so
-		// that is no error.
+		// leaveErr is why Leave ended early. It counts unless the record was marked or deleted (handedOver).
 		leaveErr   error
 		handedOver bool
 		barred     barrier
-		// made are the names of the member's queues. hashes has the fingerprint of each one's hash, by its
-		// name. The map does not change: there is a new one.
+		// made are the names of the queues. hashes has the fingerprints of their hashes, in a new map each time.
 		made    []string
 		hashes  map[string]string
 		changes changes // to carry out when mu is unlocked; see unlock
-		// wasValid: the member was valid at the last applyLocked.
+		// wasValid: the member was valid at the last updateSlotsLocked.
 		wasValid bool
 		// handOverAt is when the member may begin to hand over slots, while others do.
 		handOverAt time.Duration
@@ -226,8 +222,7 @@ func (m *Member) Err() error {
 	return cmp.Or(m.mu.view.incompatible, m.mu.problem.confirm, m.mu.problem.renew, lost)
 }
 
-// everyThird calls f three times in a lease, at each signal, and soon after an error. what describes f in the
-// log; *problem holds its last error.
+// everyThird calls f three times in a lease, at each signal, and soon after an error, which *problem holds.
 func (m *Member) everyThird(f func() error, what string, problem *error, signals <-chan struct{}) {
 	for {
 		delay, wake, err := m.config.Lease/3, signals, f()
@@ -253,8 +248,7 @@ func (m *Member) everyThird(f func() error, what string, problem *error, signals
 	}
 }
 
-// workLoop takes over from dead members, plans, and hands over: everything that writes the table, and the
-// records of others.
+// workLoop does everything that writes the table and the records of others.
 func (m *Member) workLoop() {
 	for !m.tryLeave() {
 		next, failed := m.work()
@@ -268,24 +262,23 @@ func (m *Member) workLoop() {
 	}
 }
 
-// work does what there is to do, and returns when to look again if nothing changes, and whether something
-// failed.
+// work does what there is to do. It returns when to look again if nothing changes, and whether a step failed.
 func (m *Member) work() (next time.Duration, failed bool) {
-	m.reapply()
+	m.updateSlots()
 	m.mu.Lock()
 	now := m.now()
-	next = m.endOverdueLocked(now)
+	next = m.endTimedOutLocked(now)
 	lacksQueue := m.lacksQueueLocked()
 	if m.mu.handOverAt > now {
 		next = min(next, m.mu.handOverAt)
 	}
-	m.unlock()
+	m.updateAndUnlock()
 	if lacksQueue != nil && !m.lackedQueue {
 		m.report("No slots", lacksQueue) // Once, until it has one.
 	}
 	m.lackedQueue = lacksQueue != nil
 	type step func(now time.Duration) (due time.Duration, err error)
-	for _, f := range []step{m.makeTable, m.markSilent, m.findHolders, m.writeTable, m.giveUp} {
+	for _, f := range []step{m.makeTable, m.markOverdue, m.tidyRecords, m.writeTable, m.giveUp} {
 		due, err := f(now)
 		if err != nil {
 			m.report("Cannot move slots", err)
@@ -296,12 +289,11 @@ func (m *Member) work() (next time.Duration, failed bool) {
 	return next, failed
 }
 
-// turnLocked returns how long this member waits before it does what any member could do: the first one does
-// it at once.
+// turnLocked returns how long this member waits before it does what any could do. The first one never does.
 func (m *Member) turnLocked(now time.Duration) time.Duration {
 	rank := 0
-	for id, s := range m.mu.members {
-		if id < m.mu.self.id && s.isAlive(now) {
+	for id, k := range m.mu.members {
+		if id < m.mu.self.id && k.isAlive(now) {
 			rank++
 		}
 	}
@@ -321,8 +313,7 @@ func (m *Member) tableName() string           { return m.config.Group + "-table"
 // now is the time since the member's start by its own clock.
 func (m *Member) now() time.Duration { return m.config.Clock.Since(m.start) }
 
-// soon is when to look again after a failed write.
-const soon = 250 * time.Millisecond
+const soon = 250 * time.Millisecond // when to look again after a failed write
 
 // retryDelay is how long to wait after a call has failed, and callTimeout is when one counts as failed.
 func (m *Member) retryDelay() time.Duration  { return m.config.Lease / 15 }
@@ -347,14 +338,6 @@ func (m *Member) call(ctx context.Context, f func(context.Context) error) error 
 		m.noAnswer()
 	}
 	return err
-}
-
-// noAnswer notes that the server may have been away, and may have been restored from a backup before it
-// answers again.
-func (m *Member) noAnswer() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.mu.unanswered = m.now()
 }
 
 func (m *Member) get(name string) (r Record, err error) {
@@ -386,8 +369,7 @@ func (m *Member) listRecords() (records []Record, version string, err error) {
 	return records, version, err
 }
 
-// sleep waits until d has passed, there is a signal, or ctx or the member ends, for which it returns an
-// error.
+// sleep waits for d, a signal, or the end of ctx or the member, for which it returns an error.
 func (m *Member) sleep(ctx context.Context, d time.Duration, signals <-chan struct{}) error {
 	timer := m.config.Clock.NewTimer(d)
 	defer timer.Stop()

@@ -4,30 +4,28 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"time"
 )
 
-// own is the member's own record, as the member knows it. docs/project/sharding.md says why client-go's
-// leaderelection cannot keep it.
+// own is the member's own record. docs/project/sharding.md says why client-go's leaderelection does not do.
 type own struct {
 	id      string
 	version string // empty until the record is stored
 	// sequence counts attempts to write the record. attempts has those that may be in it, or get into it.
 	sequence int64
 	attempts map[int64]attempt
-	// stored is the sequence that the record had when it was seen last.
-	stored int64
-	// alive: nobody has ended this life, as far as the member knows. While its record is there, unmarked,
-	// nobody gives its slots away.
+	// storedSequence is the sequence that the record had when it was seen last.
+	storedSequence int64
+	// alive: as far as the member knows, its record is there, unmarked, so nobody gives its slots away.
 	alive bool
 	// renewed is when the last attempt began that is known to have succeeded.
 	renewed moment
 	// follows is the table that the record names. The record has been stored with it at followsSince or earlier.
 	follows      string
 	followsSince time.Duration
-	// listedUpTo is the value of recordsSeen after the first list since the member joined or was out of
-	// touch, and notListed before it.
+	// listedUpTo is recordsSeen after the first list since the member joined or was out of touch, or notListed.
 	listedUpTo int64
 }
 
@@ -42,15 +40,13 @@ type attempt struct {
 // goes on while a machine is suspended.
 type moment struct{ mono, wall time.Duration }
 
-// never is a time before all others.
-const never = math.MinInt64 / 2
+const never = math.MinInt64 / 2 // a time before all others
 
 var neverMoment = moment{never, never}
 
 func (a moment) earliest(b moment) moment { return moment{min(a.mono, b.mono), min(a.wall, b.wall)} }
 
-// latest returns the later of two moments. If the wall clock was set back in between, its reading may be the
-// smaller one.
+// latest returns the later of two moments. Its wall may be the smaller one: that clock can be set back.
 func (a moment) latest(b moment) moment {
 	if a.mono > b.mono {
 		return a
@@ -99,7 +95,7 @@ func (m *Member) writeSelf(r Record, sequence int64) (upToDate bool, err error) 
 	r, err = m.put(r)
 	switch {
 	case err == nil:
-		m.stored(sequence, r.Version)
+		m.noteStored(sequence, r.Version)
 		return true, nil
 	case creates && (errors.Is(err, ErrNotFound) || errors.Is(err, ErrRefused)):
 		// There is no namespace, or a quota is used up. It was not created, for certain.
@@ -182,25 +178,25 @@ func (m *Member) followLocked() string {
 // table is still to be filled: then these stay with the member.
 func (m *Member) busyWithoutLocked() (slots []int) {
 	if t := m.mu.view.table; t != nil && t.settling {
-		for s := range m.slots {
-			if m.slots[s].heldAs == m.mu.self.id && m.isBusy(s) { // Those of an earlier life are others' now.
-				slots = append(slots, s)
+		for i := range m.slots {
+			if m.slots[i].heldAs == m.mu.self.id && m.isBusy(i) { // Those of an earlier life are others' now.
+				slots = append(slots, i)
 			}
 		}
 	}
 	return slots
 }
 
-// stored notes that an attempt is in the record, which has that version. Validity counts from its beginning:
-// others may have seen it at any time since.
-func (m *Member) stored(sequence int64, version string) (upToDate bool) {
+// noteStored notes that an attempt is in the record, which has that version. Validity counts from its
+// beginning: others may have seen it at any time since.
+func (m *Member) noteStored(sequence int64, version string) (upToDate bool) {
 	m.mu.Lock()
-	defer m.unlock()
+	defer m.updateAndUnlock()
 	self := &m.mu.self
-	if sequence < self.stored {
+	if sequence < self.storedSequence {
 		m.suspectRestoreLocked()
 	}
-	self.version, self.stored = version, sequence
+	self.version, self.storedSequence = version, sequence
 	if a, ok := self.attempts[sequence]; ok {
 		switch {
 		case a.began.since(self.renewed) > m.config.Lease*2/3:
@@ -209,22 +205,18 @@ func (m *Member) stored(sequence int64, version string) (upToDate bool) {
 			m.extendLeasesLocked(1. / 3)
 		}
 		self.renewed = self.renewed.latest(a.began)
-		signal(m.toWork) // markSilent may wait for it.
+		signal(m.toWork) // markOverdue may wait for it.
 		if self.follows != a.follows || self.followsSince == never {
 			self.follows, self.followsSince = a.follows, m.now()
 			signal(m.toConfirm)
 		}
-		for s := range self.attempts { // Earlier ones conflict with this one.
-			if s <= sequence {
-				delete(self.attempts, s)
-			}
-		}
+		// Earlier ones conflict with this one.
+		maps.DeleteFunc(self.attempts, func(s int64, _ attempt) bool { return s <= sequence })
 	}
 	return sequence == self.sequence
 }
 
-// readSelf reads the record after a conflict, or a creation that reported an error. It returns true if the
-// last attempt has succeeded.
+// readSelf reads the record after a write that may have failed, and reports whether the last one succeeded.
 func (m *Member) readSelf() (upToDate bool, err error) {
 	id := m.ID()
 	r, err := m.get(m.recordName(id))
@@ -235,7 +227,7 @@ func (m *Member) readSelf() (upToDate bool, err error) {
 		switch d, err := decodeMember(r); {
 		case d.ID == id && d.Dead:
 		case d.ID == id && err == nil:
-			return m.stored(d.Sequence, r.Version), nil
+			return m.noteStored(d.Sequence, r.Version), nil
 		default:
 			m.logger.Error("Something else writes the member's record. Going on as a new member",
 				"member", id, "err", err)
@@ -249,7 +241,7 @@ func (m *Member) readSelf() (upToDate bool, err error) {
 // The process goes on as a new member, without slots.
 func (m *Member) died() {
 	m.mu.Lock()
-	defer m.unlock()
+	defer m.updateAndUnlock()
 	if m.mu.finished { // It has marked the record itself.
 		return
 	}
@@ -265,27 +257,9 @@ func (m *Member) died() {
 		m.memberLocked(id).former = true
 	}
 	m.mu.self.alive = false
-	m.applyLocked() // It drops all slots.
+	m.updateSlotsLocked() // It drops all slots.
 	m.mu.self = m.newSelf()
 	m.suspectRestoreLocked()
-}
-
-// suspectRestoreLocked is called when the member's own record shows that a backup may have been restored.
-func (m *Member) suspectRestoreLocked() {
-	m.mu.restoreSuspected = m.now()
-	m.extendLeasesLocked(1)
-	signal(m.toConfirm)
-}
-
-// extendLeasesLocked gives the others that part of their leases to renew their records: a backup may have
-// taken back a renewal that this member has not seen. A third is enough for those that have noticed the
-// outage; one that was stopped may notice nothing until its validity ends.
-func (m *Member) extendLeasesLocked(part float64) {
-	for _, s := range m.mu.members {
-		if !s.isGone {
-			s.leaseFrom = max(s.leaseFrom, m.now()-time.Duration((1-part)*float64(s.data.Lease)))
-		}
-	}
 }
 
 // validLocked reports whether the member may hold slots now: for a lease less the margin after its last
@@ -319,7 +293,7 @@ func (m *Member) expireLoop() {
 		now := m.moment()
 		left := min(time.Duration(m.validUntil.Load())-now.mono, time.Duration(m.wallUntil.Load())-now.wall)
 		if m.expired() {
-			m.reapply()
+			m.updateSlots()
 			left = m.config.Lease
 		}
 		if m.sleep(m.ctx, min(left, m.config.Lease/60), m.toExpire) != nil {
@@ -332,11 +306,9 @@ func (m *Member) expireLoop() {
 type barrier int
 
 const (
-	notBarred barrier = iota
-	// untilWritten: a write of the table must succeed first. untilRead: it must read a table that it can use,
-	// or that there is none.
-	untilWritten
-	untilRead
+	notBarred    barrier = iota
+	untilWritten         // a write of the table must succeed first
+	untilRead            // it must read a table that it can use, or that there is none
 )
 
 func (m *Member) barLocked(until barrier, why string, err error) {
@@ -354,9 +326,8 @@ func (m *Member) admitLocked(until barrier) {
 	}
 }
 
-// giveUp bars a member that renews its record and has not been able to use the table for a lease: nobody else
-// could get its slots. When no handler runs any more, it marks the record of a barred member, so that the
-// others get the slots at once.
+// giveUp bars a member that renews its record and cannot use the table for a lease: nobody else could get its
+// slots. It marks the record of a barred member without handlers, so that the others get the slots at once.
 func (m *Member) giveUp(now time.Duration) (due time.Duration, err error) {
 	m.mu.Lock()
 	due = now + m.config.Lease
@@ -366,11 +337,11 @@ func (m *Member) giveUp(now time.Duration) (due time.Duration, err error) {
 		}
 	}
 	if m.mu.barred == notBarred || m.mu.self.version == "" || m.anyBusy() {
-		m.unlock()
+		m.updateAndUnlock()
 		return due, nil
 	}
 	r := m.selfRecordLocked(m.mu.self.follows, true)
-	m.unlock()
+	m.updateAndUnlock()
 	switch _, err = m.put(r); {
 	case err == nil, errors.Is(err, ErrNotFound):
 		m.died()

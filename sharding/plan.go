@@ -2,7 +2,6 @@ package sharding
 
 import (
 	"cmp"
-	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -10,7 +9,7 @@ import (
 	"time"
 )
 
-// "Who waits how long for what" in docs/project/sharding.md has all these times, and why.
+// Who waits, and for what. "Who waits how long for what" in docs/project/sharding.md says why.
 const (
 	batching  = 200 * time.Millisecond // a plan, for more members that come or go
 	turn      = 150 * time.Millisecond // a member, for the one before it to write the plan
@@ -22,29 +21,26 @@ const (
 	remembersDeaths = 30 * time.Minute
 )
 
-// planner makes the next table from the present one, t.
+// planner makes the next table from the present one, t. Its methods need the member's lock.
 type planner struct {
 	m    *Member
 	self string
 	t    *table
-	// takers are the members that should have a share, and dead those whose slots may be given away. A slot
-	// without a holder has "", which is one of the dead.
+	now  time.Duration
+	// takers are the members that should have a share, and dead those whose slots may be given away. "", which
+	// stands for nobody, is one of the dead.
 	takers, dead map[string]bool
-	// hashes are those of the table and of all takers.
-	hashes map[string]string
-	// nextTaker is when there may be one more taker.
-	nextTaker time.Duration
+	hashes       map[string]string // of the table and all takers
+	// due is when to look again if nothing is written now.
+	due time.Duration
 }
 
 // nextTable returns the table to write now, and the version that it must replace, or nil if there is nothing
 // to write before due. The caller has found that the present table has that id, and is settled.
-//
-// A new plan may have to wait: for what this member must know first (takesNothingUntilLocked), and for others
-// that would write the same (plan). Handovers of this member's own slots never wait: only it can write them.
 func (m *Member) nextTable(id string, now time.Duration) (next *table, version string, due time.Duration) {
 	m.mu.Lock()
-	defer m.unlock()
-	m.applyLocked()
+	defer m.updateAndUnlock()
+	m.updateSlotsLocked()
 	t, view := m.mu.view.table, &m.mu.view
 	due = now + m.config.Lease
 	switch {
@@ -62,65 +58,44 @@ func (m *Member) nextTable(id string, now time.Duration) (next *table, version s
 		return nil, "", due
 	}
 	p := m.newPlannerLocked(t, now)
-	next, wait := p.plan(now)
-	due = min(due, p.nextTaker)
-	isPending := false // There is something to write that must wait.
+	next, wait := p.plan()
+	next, isWithheld := p.withholdPlan(next)
+	next = p.waitForTurn(next, wait, isWithheld)
+	p.handOver(next) // This never waits: only the holder can write it.
 	if !next.same(t) {
-		if until := m.takesNothingUntilLocked(now); until > now {
-			isPending, due, next = true, min(due, until), t.clone()
-			p.nameLeaving(next)
-		}
+		return next, view.version, p.due
 	}
-	since := &m.mu.since.unplanned
-	switch {
-	case isPending && next.same(t):
-		// Only its turn begins anew, not the batching: without working watches this comes again and again.
-		*since = max(cmp.Or(*since, now), now-batching)
-	case next.same(t):
-		*since = 0
-	case cmp.Or(*since, now)+wait > now:
-		*since = cmp.Or(*since, now)
-		due, next = min(due, *since+wait), t.clone()
-	default: // Now. The next plan waits again: two members that disagree must not overwrite each other at once.
-		*since = 0
-	}
-	p.handOverLocked(next)
-	if !next.same(t) {
-		return next, view.version, due
-	}
-	for s, slot := range t.slots { // A slot that is kept for now is tried again.
-		isPending = isPending || slot.holder == p.self && slot.next != "" && m.slots[s].keepUntil > now
-	}
-	if !isPending && *since == 0 {
+	if m.mu.since.unplanned == 0 && !p.keepsSlots() {
 		m.mu.since.refused = 0
 	}
-	return nil, "", due
+	return nil, "", p.due
 }
 
 func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
-	p := &planner{m: m, self: m.mu.self.id, t: t, nextTaker: now + m.config.Lease}
+	p := &planner{m: m, self: m.mu.self.id, t: t, now: now, due: now + m.config.Lease}
 	p.takers, p.dead = make(map[string]bool), map[string]bool{"": true}
-	for id, s := range m.mu.members {
+	for id, k := range m.mu.members {
 		if id != p.self {
-			fits := len(contradictions(t.hashes, s.data.Hashes)) == 0
-			p.takers[id], p.dead[id] = s.isAlive(now) && s.data.Queues > 0 && fits, s.life(now) == dead
+			fits := len(contradictions(t.hashes, k.data.Hashes)) == 0
+			p.takers[id] = k.isAlive(now) && k.data.Queues > 0 && fits
+			p.dead[id] = k.life(now) == dead
 		}
 	}
 	p.takers[p.self] = !m.mu.leaving && m.usableQueuesLocked() > 0
-	takesNone := func(id string, takes bool) bool { return !takes || slices.Contains(t.leaving, id) }
-	maps.DeleteFunc(p.takers, takesNone)
+	maps.DeleteFunc(p.takers, func(id string, takes bool) bool {
+		return !takes || slices.Contains(t.leaving, id)
+	})
 	for id, until := range p.newcomers() {
 		if until > now {
 			delete(p.takers, id)
-			p.nextTaker = min(p.nextTaker, until)
+			p.due = min(p.due, until)
 		}
 	}
 	p.agreeOnHashes()
 	return p
 }
 
-// agreeOnHashes collects the hashes of the table and the takers. A taker that contradicts an earlier one gets
-// no slots.
+// agreeOnHashes collects the hashes of the table and the takers. A taker that contradicts them gets no slots.
 func (p *planner) agreeOnHashes() {
 	p.hashes = maps.Collect(maps.All(p.t.hashes))
 	for _, id := range append([]string{p.self}, slices.Sorted(maps.Keys(p.takers))...) {
@@ -138,64 +113,37 @@ func (p *planner) agreeOnHashes() {
 	}
 }
 
-// plan returns the table as it should be, without handovers, and how long this member waits before it writes
-// that: others would write the same.
-func (p *planner) plan(now time.Duration) (next *table, wait time.Duration) {
+// plan returns the table as it should be, without handovers, and how long to wait before that is written.
+func (p *planner) plan() (next *table, wait time.Duration) {
 	next = p.t.clone()
 	if next.settling {
-		// Epochs go on from the greatest that members have seen, perhaps in a table that was deleted. Slots
-		// whose handlers still run stay where they are.
-		next.settling, next.replaces, next.epoch = false, false, max(next.epoch, p.m.mu.view.epoch+1)
-		// Members name the new id in their records before they hold slots by it. With the old one, somebody
-		// who puts the empty table back could have it filled a second time.
-		next.id = p.m.config.newID("table")
-		for s, id := range p.m.mu.view.claims {
-			if s < len(next.slots) && !p.dead[id] {
-				next.give(s, id)
-			}
-		}
+		p.fill(next)
 	}
 	// Until all know that a member is dead, some would give it slots again.
 	next.leaving = slices.DeleteFunc(next.leaving, func(id string) bool { return p.dead[id] })
 	p.nameLeaving(next)
 	next.hashes = p.hashes
 	next.lease = max(next.lease, p.m.config.Lease)
-	for _, s := range p.m.mu.members {
-		next.lease = max(next.lease, time.Duration(s.data.Lease))
+	for _, k := range p.m.mu.members {
+		next.lease = max(next.lease, time.Duration(k.data.Lease))
 	}
-	target := assign(next.slots, p.takers)
-	// urgent: slots have no holder. isMine: this member has marked the record of one of the dead, so the others
-	// wait for it.
-	urgent, isMine, died := false, false, make(map[string]bool)
-	for s := range next.slots {
-		slot, to := &next.slots[s], target[s]
-		switch {
-		case p.dead[slot.holder]:
-			left := slot.holder == "" || slices.Contains(p.t.leaving, slot.holder)
-			if member := p.m.mu.members[slot.holder]; member != nil {
-				urgent, isMine, left = true, isMine || member.markedByMe, left || member.data.Left
-			}
-			if slot.holder != to {
-				if !left {
-					died[nameOf(slot.holder)] = true
-				}
-				next.give(s, to)
-			}
-		case slot.holder == to:
-			slot.next = ""
-		case p.takers[slot.holder], slot.holder == p.self, slices.Contains(p.t.leaving, slot.holder):
-			slot.next = to
-		default: // It is silent, and probably dead: its slots are given away as soon as that is certain.
-		}
-	}
-	next.countDeaths(died, p.m.config.Clock.Now())
-	if !p.m.mu.leaving && !isMine {
-		wait = p.m.turnLocked(now)
-		if !urgent {
-			wait += batching
-		}
-	}
+	wait = p.waitBeforeWrite(next.slots) // while these show the dead
+	p.applyTargets(next)
 	return next, wait
+}
+
+// fill ends the settling of a new table. Its epochs go on from the greatest that members have seen, perhaps
+// in a table that was deleted. Slots whose handlers still run stay where they are.
+func (p *planner) fill(next *table) {
+	next.settling, next.replaces, next.epoch = false, false, max(next.epoch, p.m.mu.view.epoch+1)
+	// Members name the new id in their records before they hold slots by it. With the old one, somebody who
+	// puts the empty table back could have it filled a second time.
+	next.id = p.m.config.newID("table")
+	for i, id := range p.m.mu.view.claims {
+		if i < len(next.slots) && !p.dead[id] {
+			next.give(i, id)
+		}
+	}
 }
 
 // nameLeaving makes next say that this member leaves, if it does: then others give it no slots.
@@ -205,47 +153,136 @@ func (p *planner) nameLeaving(next *table) {
 	}
 }
 
-// newcomers returns until when each taker without slots must wait for its first ones; see the table of waits
-// in docs/project/sharding.md. It waits longer if an earlier life of its process is silent, or has died
-// several times by the table. Members of one name that live at the same time are not one process. If all
-// takers are newcomers, nobody waits, except for holders that a backup does not show.
+// waitBeforeWrite returns how long a plan for the slots waits, because others would write the same.
+func (p *planner) waitBeforeWrite(slots []tableSlot) time.Duration {
+	fromDead, isMine := false, p.m.mu.leaving
+	for _, slot := range slots {
+		if slot.holder != "" && p.dead[slot.holder] {
+			fromDead, isMine = true, isMine || p.m.mu.members[slot.holder].markedByMe
+		}
+	}
+	switch {
+	case isMine: // The others wait for this member.
+		return 0
+	case fromDead:
+		return p.m.turnLocked(p.now)
+	}
+	return p.m.turnLocked(p.now) + batching
+}
+
+// applyTargets gives slots of the dead to those who should hold them, and names where others are to move.
+func (p *planner) applyTargets(next *table) {
+	died := make(map[string]bool)
+	for i, target := range assign(next.slots, p.takers) {
+		slot := &next.slots[i]
+		switch {
+		case p.dead[slot.holder]:
+			if slot.holder == target {
+				continue
+			}
+			if p.hasCrashed(slot.holder) {
+				died[nameOf(slot.holder)] = true
+			}
+			next.give(i, target)
+		case slot.holder == target:
+			slot.next = ""
+		case p.takers[slot.holder], slot.holder == p.self, slices.Contains(p.t.leaving, slot.holder):
+			slot.next = target
+		default: // Its renewal is overdue. Its slots are given away as soon as it is certain that it is dead.
+		}
+	}
+	next.countDeaths(died, p.m.config.Clock.Now())
+}
+
+// hasCrashed reports whether a dead member has not left in order.
+func (p *planner) hasCrashed(id string) bool {
+	return id != "" && !slices.Contains(p.t.leaving, id) && !p.m.mu.members[id].data.Left
+}
+
+// withholdPlan returns the present table instead of next while this member must know more. A member that
+// leaves says so all the same.
+func (p *planner) withholdPlan(next *table) (allowed *table, isWithheld bool) {
+	if next.same(p.t) {
+		return next, false
+	}
+	if at := p.m.mayPlanAtLocked(p.now); at > p.now {
+		p.due = min(p.due, at)
+		next = p.t.clone()
+		p.nameLeaving(next)
+		return next, true
+	}
+	return next, false
+}
+
+// waitForTurn returns the present table instead of next until next, or a withheld plan, has waited for wait.
+func (p *planner) waitForTurn(next *table, wait time.Duration, isWithheld bool) *table {
+	since, isSame := &p.m.mu.since.unplanned, next.same(p.t)
+	switch first := cmp.Or(*since, p.now); {
+	case isSame && isWithheld:
+		// Only its turn begins anew, not the batching: without working watches this comes again and again.
+		*since = max(first, p.now-batching)
+	case isSame:
+		*since = 0
+	case first+wait > p.now:
+		*since, p.due = first, min(p.due, first+wait)
+		return p.t.clone()
+	default: // Now. The next plan waits again: two members that disagree must not overwrite each other at once.
+		*since = 0
+	}
+	return next
+}
+
+// keepsSlots reports whether this member keeps slots that are to move for now.
+func (p *planner) keepsSlots() bool {
+	for i, slot := range p.t.slots {
+		if slot.holder == p.self && slot.next != "" && p.m.slots[i].keepUntil > p.now {
+			return true
+		}
+	}
+	return false
+}
+
+// newcomers returns until when each taker without slots must wait for its first ones. If there are no others,
+// none waits, but after an outage: holders that a restored table does not show must notice that first.
 func (p *planner) newcomers() map[string]time.Duration {
 	until := make(map[string]time.Duration)
-	holders := make(map[string]bool)
-	for _, s := range p.t.slots {
-		holders[s.holder], holders[s.next] = true, true
-	}
 	for id := range p.takers {
-		s := p.m.mu.members[id]
-		if s == nil || holders[id] {
-			continue
+		if k := p.m.mu.members[id]; k != nil && !p.t.gives(id) {
+			until[id] = p.firstSlotsAt(id, k)
 		}
-		wait := probation
-		if x := p.t.deaths[nameOf(id)]; x.count(p.m.config.Clock.Now()) > 1 {
-			wait = min(probation<<(2*min(x.N-1, 10)), time.Duration(s.data.Lease))
-		}
-		var predecessor time.Duration
-		for other, o := range p.m.mu.members {
-			switch {
-			case nameOf(other) != nameOf(id) || other == id || o.isGone || o.data.Dead:
-			case o.leaseFrom < s.known+probation:
-				predecessor = max(predecessor, o.leaseFrom+time.Duration(o.data.Lease))
-			default:
-				wait = probation
-			}
-		}
-		until[id] = max(s.known+wait, predecessor)
 	}
-	delete(holders, "")
-	if len(until) == len(p.takers) {
-		if p.t.settling || len(holders) > 0 || p.m.now()-p.m.mu.unanswered > p.m.mu.view.lease {
-			return nil
-		}
-		for id := range until {
-			until[id] = p.m.mu.members[id].known + p.m.mu.view.lease/3
-		}
+	if len(until) < len(p.takers) {
+		return until
+	}
+	isUsed := func(slot tableSlot) bool { return slot.holder != "" || slot.next != "" }
+	sinceOutage := p.m.now() - p.m.mu.unanswered
+	if p.t.settling || slices.ContainsFunc(p.t.slots, isUsed) || sinceOutage > p.m.mu.view.lease {
+		return nil
+	}
+	for id := range until {
+		until[id] = p.m.mu.members[id].firstSeen + p.m.mu.view.lease/3
 	}
 	return until
+}
+
+// firstSlotsAt returns when a newcomer may get slots. It waits longer for an earlier life of its process, or
+// after several deaths of that one. Members of one name that live at the same time are not one process.
+func (p *planner) firstSlotsAt(id string, k *knownMember) time.Duration {
+	wait := probation
+	if x := p.t.deaths[nameOf(id)]; x.count(p.m.config.Clock.Now()) > 1 {
+		wait = min(probation<<(2*min(x.N-1, 10)), time.Duration(k.data.Lease))
+	}
+	var predecessor time.Duration
+	for other, o := range p.m.mu.members {
+		switch {
+		case nameOf(other) != nameOf(id) || other == id || o.isGone || o.data.Dead:
+		case o.leaseFrom < k.firstSeen+probation:
+			predecessor = max(predecessor, o.leaseFrom+time.Duration(o.data.Lease))
+		default:
+			wait = probation
+		}
+	}
+	return max(k.firstSeen+wait, predecessor)
 }
 
 // nameOf returns the beginning of a member's id, which stays the same when its process starts anew.
@@ -256,64 +293,7 @@ func nameOf(id string) string {
 	return id
 }
 
-// handOverLocked gives away those slots of this member that are to move and whose handlers have returned. If
-// it has tried to hand over a slot that is to stay now, it writes itself as the holder again, which ends that
-// attempt.
-func (p *planner) handOverLocked(next *table) {
-	leavesAlone := p.m.mu.leaving && len(p.takers) == 0
-	n := 0
-	for s := range next.slots {
-		slot := next.slots[s]
-		switch {
-		case slot.holder != p.self:
-		case slot.next == "" && !p.m.mu.leaving && p.m.slots[s].handover.mayStillSucceed(p.t):
-			next.give(s, p.self)
-		case !p.takers[slot.next] && !leavesAlone:
-		case p.m.releaseLocked(s, p.t):
-			next.give(s, slot.next)
-			n++
-		}
-	}
-	if n > 0 {
-		p.m.logger.Info("Handing over slots", "member", p.self, "slots", n)
-	}
-}
-
-// wrote notes how a write of table t has ended. If the server has refused a handover, the member keeps these
-// slots for a lease. If that stays uncertain for a lease, it gives up its record, because nobody can hold
-// these slots while it lives.
-func (m *Member) wrote(t *table, err error) {
-	m.mu.Lock()
-	defer m.unlock()
-	now := m.now()
-	switch {
-	case err == nil:
-		m.mu.since.refused = 0
-		m.admitLocked(untilWritten)
-		return
-	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound), errors.Is(err, ErrExists):
-		return
-	}
-	m.mu.since.refused, m.mu.refusal = cmp.Or(m.mu.since.refused, now), err
-	uncertain := false
-	for i := range m.slots {
-		s := &m.slots[i]
-		if s.handover.table != t.id || t.slots[i].epoch != t.epoch {
-			continue
-		}
-		switch {
-		case !errors.Is(err, ErrRefused) || s.handover.unsure:
-			s.handover.unsure, uncertain = true, true
-		case !m.mu.leaving: // A leaving member would release the slot at once, and try again without a pause.
-			s.handover, s.keepUntil = handover{}, now+m.config.Lease
-		}
-	}
-	if uncertain && !m.mu.leaving && m.validLocked() && now-m.mu.since.refused >= m.config.Lease {
-		m.barLocked(untilWritten, "Cannot write the table for a lease. Giving up all slots", err)
-	}
-}
-
-// assign decides who should hold each slot. Only takers get slots: other members leave, are silent or dead,
+// assign decides who should hold each slot. Only takers get slots: other members leave, are overdue or dead,
 // or have just come. Without takers, all slots go to "".
 //
 // The shares of takers differ by at most one, and as few slots move as that allows. Moves that are under way
@@ -324,33 +304,33 @@ func assign(slots []tableSlot, takers map[string]bool) (target []string) {
 		return target
 	}
 	room := shares(slots, takers)
-	give := func(s int, to string) {
-		target[s] = to
+	give := func(i int, to string) {
+		target[i] = to
 		room[to]--
 	}
 	// Up to its share, a holder keeps first the slots that are not about to move, then those that are.
 	for _, moving := range []bool{false, true} {
-		for s, slot := range slots {
-			if room[slot.holder] > 0 && target[s] == "" && moving == (takers[slot.next] && slot.next != slot.holder) {
-				give(s, slot.holder)
+		for i, slot := range slots {
+			if room[slot.holder] > 0 && target[i] == "" && moving == (takers[slot.next] && slot.next != slot.holder) {
+				give(i, slot.holder)
 			}
 		}
 	}
 	// The other slots move: where they were about to move already, if there is room, or else to anybody.
-	for s, slot := range slots {
-		if target[s] == "" && room[slot.next] > 0 {
-			give(s, slot.next)
+	for i, slot := range slots {
+		if target[i] == "" && room[slot.next] > 0 {
+			give(i, slot.next)
 		}
 	}
 	members := slices.Sorted(maps.Keys(takers))
-	for s := range target {
-		if target[s] != "" {
+	for i := range target {
+		if target[i] != "" {
 			continue
 		}
 		for room[members[0]] <= 0 {
 			members = members[1:]
 		}
-		give(s, members[0])
+		give(i, members[0])
 	}
 	return target
 }

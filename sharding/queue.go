@@ -202,13 +202,11 @@ func (q *queue[T]) take(key T, priorityOf func(T) int) bool {
 		if state == held {
 			return true
 		}
-		// If a Done of this key still runs, it may be its token that goes, and that Done removes this one:
-		// they are equal.
+		// A Done of this key that still runs may remove this token, and this call that of Done: they are equal.
 		q.cells[slot].remove(token)
 		signal(q.member.toWork)
 		if state == absent {
-			// The state was read before Done: if the slot has come back since, its listing adds the key, and
-			// Done queues it.
+			// If the slot has come back since the state was read, its listing adds the key, and Done queues it.
 			q.ofOthers.Add(1)
 			q.Forget(key)
 		} else if !q.park(slot, key, priorityOf(key)) {
@@ -233,8 +231,7 @@ func (q *queue[T]) Done(key T) {
 	}
 }
 
-// park keeps a key of a slot that is stopping, in case that it stays. It returns false if the slot is not
-// stopping.
+// park keeps a key in case that its slot, which is stopping, stays. It returns false if it is not stopping.
 func (q *queue[T]) park(slot int, key T, priority int) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -248,8 +245,8 @@ func (q *queue[T]) park(slot int, key T, priority int) bool {
 	return true
 }
 
-// stopEnded adds the parked keys of slots that stay, and drops those of slots that have moved.
-func (q *queue[T]) stopEnded(slots []int) {
+// noLongerStopping adds the parked keys of slots that stay, and drops those of slots that have moved.
+func (q *queue[T]) noLongerStopping(slots []int) {
 	for _, slot := range slots {
 		keys := q.unpark(slot)
 		isHeld := q.member.state(slot) != absent

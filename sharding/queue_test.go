@@ -41,7 +41,7 @@ func TestParkedKeysKeepTheirPriority(t *testing.T) {
 			q.AddWithOpts(priorityqueue.AddOpts{}, "middle")
 			<-ended
 			q.Done("middle")
-			(*m.queues.Load())[0].stopEnded([]int{0})
+			(*m.queues.Load())[0].noLongerStopping([]int{0})
 			for _, want := range []string{"high 7", "low -100"} {
 				key, priority, _ := q.GetWithPriority()
 				if got := fmt.Sprint(key, " ", priority); got != want {
@@ -109,8 +109,8 @@ func TestContextsEndBeforeTheSlotIsKept(t *testing.T) {
 		m.setState(0, stopping)
 		now := m.now()
 		m.slots[0].stop = stop{since: now - 2*time.Second} // It was busy all that time.
-		m.endOverdueLocked(now)
-		for _, e := range m.mu.changes.ended {
+		m.endTimedOutLocked(now)
+		for _, e := range m.mu.changes.toEnd {
 			e.holding.end(e.cause)
 		}
 		m.mu.changes = changes{}

@@ -16,10 +16,9 @@ type right struct {
 	try  func(context.Context) error
 }
 
-// checkRights returns an error that names the verbs that the client lacks. Otherwise a missing verb would
-// show only much later: update after a third of a lease, delete when another member dies, and watch never,
-// but with six times the requests. Other errors do not count: members get along without a working watch. But
-// a server that does not answer at all must be asked again.
+// checkRights returns an error that names the verbs that the client lacks, which otherwise show much later:
+// delete when another member dies, and watch never, but with six times the requests. Other errors do not
+// count, because members get along without a working watch, unless the server does not answer at all.
 func (m *Member) checkRights() error {
 	store, ok := m.store.(interface {
 		rights(group, name string) []right

@@ -46,8 +46,8 @@ func (m *Member) Stats() Stats {
 	st.Group, st.Member, st.Err, st.InTouch = m.config.Group, m.mu.self.id, err, m.validLocked()
 	st.Queues, st.Slots = len(*m.queues.Load()), len(m.slots)
 	now := m.now()
-	for _, s := range m.mu.members {
-		if s.isAlive(now) {
+	for _, k := range m.mu.members {
+		if k.isAlive(now) {
 			st.Members++
 		}
 	}
@@ -55,8 +55,7 @@ func (m *Member) Stats() Stats {
 	return st
 }
 
-// maxFacts is how many members, and how many moves, Facts names.
-const maxFacts = 10
+const maxFacts = 10 // how many members, and how many moves, Facts names
 
 // Below returns the queue that q hands out from, so that tools show only one of them.
 func (q *queue[T]) Below() any { return q.inner }
@@ -106,21 +105,19 @@ func (m *Member) facts() []workqueue.Fact {
 		}
 		facts = append(facts, fact("Group", "%s", st.Group), fact("In touch", "no%s: %v", since, st.Err))
 	}
-	facts = append(facts, fact("Queues", "%d%s", st.Queues, m.fewerQueues(st.Queues)))
-	facts = append(facts, fact("Slots held", "%d of %d", st.Held, st.Slots))
-	facts = append(facts, m.kept()...)
-	return append(facts, factsOf(m.Slots(), old)...)
+	facts = append(facts, fact("Queues", "%d%s", st.Queues, m.fewerQueues(st.Queues)),
+		fact("Slots held", "%d of %d", st.Held, st.Slots))
+	return slices.Concat(facts, m.kept(), factsOf(m.Slots(), old))
 }
 
-// fewerQueues names the members with fewer queues than this one: keys of their slots in the others are not
-// handled.
+// fewerQueues names members that lack queues: the keys of their slots in these queues are not handled.
 func (m *Member) fewerQueues(queues int) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var fewer []string
-	for id, s := range m.mu.members {
-		if s.isAlive(m.now()) && 0 < s.data.Queues && s.data.Queues < queues && id != m.mu.self.id {
-			fewer = append(fewer, fmt.Sprintf("%s has %d", id, s.data.Queues))
+	for id, k := range m.mu.members {
+		if k.isAlive(m.now()) && 0 < k.data.Queues && k.data.Queues < queues && id != m.mu.self.id {
+			fewer = append(fewer, fmt.Sprintf("%s has %d", id, k.data.Queues))
 		}
 	}
 	if len(fewer) == 0 {
@@ -130,43 +127,13 @@ func (m *Member) fewerQueues(queues int) string {
 	return "; keys of some queues are not handled: " + strings.Join(fewer[:min(len(fewer), maxFacts)], ", ")
 }
 
-// usableQueuesLocked returns how many queues the member has, or 0 if it lacks one.
-func (m *Member) usableQueuesLocked() int {
-	if len(m.lackingLocked()) > 0 {
-		return 0
-	}
-	return len(*m.queues.Load())
-}
-
-// lackingLocked returns the names of the queues that are still to be made.
-func (m *Member) lackingLocked() []string {
-	isMade := func(name string) bool { return slices.Contains(m.mu.made, name) }
-	return slices.DeleteFunc(slices.Clone(m.config.Queues), isMade)
-}
-
-// lacksQueueLocked returns ErrNoQueue if the member has lacked a queue for a lease.
-func (m *Member) lacksQueueLocked() error {
-	now, idle := m.now(), &m.mu.since.idle
-	if m.usableQueuesLocked() > 0 {
-		*idle = 0
-		return nil
-	}
-	switch *idle = cmp.Or(*idle, now); {
-	case now-*idle < m.config.Lease:
-		return nil
-	case len(m.mu.made) > 0:
-		return fmt.Errorf("%w: it has %q, and Config.Queues also %q", ErrNoQueue, m.mu.made, m.lackingLocked())
-	}
-	return ErrNoQueue
-}
-
 // kept says how many slots cannot move, and why.
 func (m *Member) kept() []workqueue.Fact {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n, next, now := 0, time.Duration(math.MaxInt64), m.now()
-	for s := range m.slots {
-		if wait := m.slots[s].keepUntil - now; wait > 0 && m.state(s) != absent {
+	for i := range m.slots {
+		if wait := m.slots[i].keepUntil - now; wait > 0 && m.state(i) != absent {
 			n, next = n+1, min(next, wait)
 		}
 	}
@@ -219,4 +186,55 @@ func (m move) String() string {
 	}
 	since := m.since.Round(100 * time.Millisecond)
 	return fmt.Sprintf("%d slots for %v, waiting for %d handlers", m.slots, since, m.handlers)
+}
+
+// Slot is what [Member.Slots] shows of a slot.
+type Slot struct {
+	// Holder is the id of the member that holds the slot. Next is the one to which it is to move. They are
+	// empty if there is none.
+	Holder, Next string
+	// Fence is what [Fence] returns for handlers of this holder: the epoch in which it got the slot.
+	Fence int64
+	// Held reports whether this member holds the slot now. A member that is not valid holds none, whatever
+	// Holder says.
+	Held bool
+	// Stopping is for how long this member has been waiting to hand over the slot. Handlers is how many of its
+	// keys are being handled here.
+	Stopping time.Duration
+	Handlers int
+}
+
+// Slots returns all slots. The holders are those of the last table that the member has seen: nil before the
+// first one.
+func (m *Member) Slots() []Slot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.mu.view.table
+	if t == nil {
+		return nil
+	}
+	slots := make([]Slot, len(t.slots))
+	for i, s := range t.slots {
+		state := m.state(i)
+		slots[i] = Slot{
+			Holder: s.holder, Next: s.next, Fence: s.epoch, Held: state != absent, Handlers: m.handlers(i),
+		}
+		if state == stopping {
+			slots[i].Stopping = m.now() - m.slots[i].stop.since
+		}
+	}
+	return slots
+}
+
+// countLocked returns how many slots the member holds, and how many of these are stopping.
+func (m *Member) countLocked() (all, stops int) {
+	for i := range m.states {
+		if m.state(i) != absent {
+			all++
+		}
+		if m.state(i) == stopping {
+			stops++
+		}
+	}
+	return all, stops
 }

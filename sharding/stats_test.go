@@ -278,7 +278,7 @@ func TestCauses(t *testing.T) {
 			parked = below.queuedForTest() == 1
 		}
 		m.setState(0, held)
-		(*m.queues.Load())[0].stopEnded([]int{0})
+		(*m.queues.Load())[0].noLongerStopping([]int{0})
 		if key := <-got; key != "key" {
 			t.Errorf("%s: %s", name, key)
 		}

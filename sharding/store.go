@@ -179,10 +179,9 @@ func (s *leases) Delete(ctx context.Context, name, version string) error {
 	}))
 }
 
-// versionOf returns the Version of a record: the UID of its Lease, and the resource version. The UID must be
-// in each update, because the API server creates a Lease that is updated after it was deleted, whatever
-// resource version the update names: a dead member could renew its record. With a UID the server answers
-// "conflict".
+// versionOf returns the Version of a record: the UID of its Lease, and the resource version. An update must
+// name the UID. Without it the API server creates a Lease that was deleted meanwhile, whatever resource
+// version it names: a dead member could renew its record. With it, the server answers "conflict".
 func versionOf(lease *coordinationv1.Lease) string {
 	return string(lease.UID) + "/" + lease.ResourceVersion
 }
@@ -204,8 +203,7 @@ func recordOf(lease *coordinationv1.Lease, err error) (Record, error) {
 	return toRecord(lease), nil
 }
 
-// storeError adds a Store's error to the server's. A server that answers "already exists" or "conflict" has
-// not done what it was asked to.
+// storeError adds a Store's error to the server's. After those the request has had no effect.
 func storeError(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
@@ -266,8 +264,7 @@ type memory struct {
 	changed chan struct{}
 }
 
-// maxHistory is how many changes a watch may lag behind.
-const maxHistory = 1000
+const maxHistory = 1000 // how many changes a watch may lag behind
 
 func (m *memory) Get(ctx context.Context, name string) (Record, error) {
 	if err := ctx.Err(); err != nil {
@@ -320,8 +317,7 @@ func (m *memory) Watch(ctx context.Context, group, version string, changed func(
 	}
 }
 
-// since returns the changes after a version, and a channel that is closed when there are more. It returns
-// false if they are forgotten.
+// since returns the changes after a version, unless they are forgotten. more is closed when there are more.
 func (m *memory) since(version int) (events []Event, more <-chan struct{}, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

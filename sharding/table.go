@@ -11,12 +11,10 @@ import (
 type table struct {
 	// id names the table. A table that was deleted and made again has another id.
 	id string
-	// epoch grows with each write. It starts at the milliseconds since 1970, so that a new group's are
-	// probably greater than those of an earlier one. If the table was deleted, the new one goes on from the
-	// epochs in the members' records.
+	// epoch grows with each write. It starts at the milliseconds since 1970, so that it is probably greater than
+	// in an earlier group. A table that replaces another one goes on from the epochs in the members' records.
 	epoch int64
-	// settling: the table is new, and somebody may still hold slots by another one; see settle. replaces:
-	// there certainly was another one.
+	// settling: the table is new, and somebody may hold slots by another one. replaces: there was another one.
 	settling, replaces bool
 	// lease is the longest that a member ever had: one that was cut off may still count on it. It never gets
 	// shorter. hashes has the fingerprint of how each queue hashes its keys, by the queue's name.
@@ -24,11 +22,8 @@ type table struct {
 	hashes map[string]string
 	// leaving are members that hand over what they hold, and must not get more.
 	leaving []string
-	// slots has the holder of each slot, its next one if it is to move (else ""), and the epoch in which it
-	// got this holder.
-	slots []tableSlot
-	// deaths has the deaths of members that held slots and had not left, by what their ids begin with; see
-	// newcomers.
+	slots   []tableSlot
+	// deaths has the deaths of members that held slots and had not left, by nameOf their ids.
 	deaths map[string]deaths
 	// uid is that of the record. copied: the table is a copy, by hand, of what was in another one.
 	uid    string
@@ -65,6 +60,7 @@ func (t *table) countDeaths(names map[string]bool, now time.Time) {
 	t.deaths = all
 }
 
+// tableSlot has the holder of a slot since that epoch, and the next one if it is to move, else "".
 type tableSlot struct {
 	holder, next string
 	epoch        int64
@@ -91,8 +87,7 @@ func (t *table) gives(id string) bool {
 	return slices.ContainsFunc(t.slots, func(s tableSlot) bool { return s.holder == id || s.next == id })
 }
 
-// same reports whether t says the same as another table of its id, but for deaths, which decide only about
-// newcomers.
+// same reports whether t says the same as another table of its id. Deaths alone do not count.
 func (t *table) same(clone *table) bool {
 	return t.settling == clone.settling && t.lease == clone.lease && slices.Equal(t.leaving, clone.leaving) &&
 		maps.Equal(t.hashes, clone.hashes) && slices.Equal(t.slots, clone.slots)
@@ -101,8 +96,8 @@ func (t *table) same(clone *table) bool {
 // named returns the ids of all members in the table.
 func (t *table) named() map[string]bool {
 	named := make(map[string]bool)
-	for _, s := range t.slots {
-		named[s.holder], named[s.next] = true, true
+	for _, slot := range t.slots {
+		named[slot.holder], named[slot.next] = true, true
 	}
 	for _, id := range t.leaving {
 		named[id] = true
@@ -124,9 +119,8 @@ const (
 	contrary
 )
 
-// relationTo compares t with the known table, or nil. A table that comes from a backup or a copy is older or
-// contrary, even if others have written it since. greatest is the greatest epoch of all known tables: that of
-// a new one is no smaller.
+// relationTo compares t with the known table, or nil. A table from a backup or a copy is older or contrary,
+// even if others have written it since. No new table has a smaller epoch than greatest, that of all known.
 func (t *table) relationTo(known *table, greatest int64) relation {
 	switch {
 	case t.copied:
@@ -142,8 +136,8 @@ func (t *table) relationTo(known *table, greatest int64) relation {
 	case t.epoch == known.epoch:
 		return contrary
 	}
-	for i, s := range t.slots {
-		if k := known.slots[i]; s.epoch < k.epoch || s.epoch == k.epoch && s.holder != k.holder {
+	for i, slot := range t.slots {
+		if k := known.slots[i]; slot.epoch < k.epoch || slot.epoch == k.epoch && slot.holder != k.holder {
 			return contrary
 		}
 	}

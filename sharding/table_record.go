@@ -3,15 +3,13 @@ package sharding
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"time"
 )
 
-// view is what a member knows of the table. It may be old: what must be known for certain is read from the
-// store, or is a condition of a write. While a member is valid, nobody else gives its slots away, so it holds
-// what an old table gives it.
+// view is what a member knows of the table. It may be old: what must be certain is read from the store, or is
+// a condition of a write. While a member is valid, nobody else gives away what even an old table gives it.
 type view struct {
 	// table is the newest table that was seen, in a record of that version, and learned is when.
 	table   *table
@@ -25,8 +23,7 @@ type view struct {
 	// there, and waits as long. greatest is the greatest epoch of a table that was known.
 	epoch, greatest int64
 	lease           time.Duration
-	// earlier: there was another table before this one. claims are slots whose handlers still run by that
-	// one, and with whom.
+	// earlier: there was another table before this one. claims says with whom handlers of its slots still run.
 	earlier bool
 	claims  map[int]string
 	obstacle
@@ -42,18 +39,21 @@ type obstacle struct {
 // isThere reports whether there is a table that has led to the stored one, as far as is known.
 func (v *view) isThere() bool { return v.table != nil && !v.missing && v.broken == nil }
 
+// restEnds returns when nobody can hold slots by an earlier table any more.
+func (v *view) restEnds() time.Duration { return v.adoptEnded + v.lease }
+
 // confirm reads the table: a member that cannot does not know whether there is another one.
 func (m *Member) confirm() error {
 	began, upTo := m.moment(), m.recordsSeen.Load()
 	r, err := m.get(m.tableName())
-	if err == nil {
+	switch {
+	case err == nil:
 		return m.sawTable(r, began, upTo)
-	}
-	if !errors.Is(err, ErrNotFound) {
+	case !errors.Is(err, ErrNotFound):
 		return err
 	}
 	m.mu.Lock()
-	defer m.unlock()
+	defer m.updateAndUnlock()
 	if view := &m.mu.view; view.table == nil || began.mono >= view.adoptBegan {
 		signal(m.toWork)
 		view.obstacle = obstacle{missing: true}
@@ -62,11 +62,10 @@ func (m *Member) confirm() error {
 	return nil
 }
 
-// tableChanged is called with each change of the table that the watch reports. A watch may be late, so it
-// only shows newer revisions of the table that is known.
+// tableChanged notes a change of the table. The watch may be late, so it shows newer revisions alone.
 func (m *Member) tableChanged(e Event) {
 	m.mu.Lock()
-	defer m.unlock()
+	defer m.updateAndUnlock()
 	signal(m.toWork)
 	m.mu.heard = m.now()
 	view := &m.mu.view
@@ -88,7 +87,7 @@ func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 	t, err := decodeTable(r, m.config.Slots)
 	m.mu.Lock()
 	defer signal(m.toWork)
-	defer m.unlock()
+	defer m.updateAndUnlock()
 	view := &m.mu.view
 	if view.table != nil && began.mono < view.adoptBegan {
 		return nil // It may have been replaced since.
@@ -156,61 +155,12 @@ func (m *Member) adoptLocked(t *table, version string) {
 	view.lease = max(view.lease, t.lease)
 }
 
-// knowsEarlierLocked notes, also in the member's record, that there was another table before the present or
-// the next one.
+// knowsEarlierLocked notes, also in the member's record, that there was an earlier table.
 func (m *Member) knowsEarlierLocked() {
 	if !m.mu.view.earlier {
 		m.mu.view.earlier = true
 		signal(m.toRenew)
 	}
-}
-
-// checkHashesLocked returns an error if the members of the table hash keys in another way.
-func (m *Member) checkHashesLocked(t *table) error {
-	if queues := contradictions(t.hashes, m.mu.hashes); len(queues) > 0 {
-		return fmt.Errorf("%w: the group hashes the keys of the queues %q in another way than this replica, "+
-			"which has another type of keys or QueueConfig.Hash: to change that, give the group another name, "+
-			"and stop all old replicas before the first new one starts", ErrIncompatible, queues)
-	}
-	return nil
-}
-
-// makeTable makes a table if there is none, or if it has gone back in time.
-func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
-	m.mu.Lock()
-	view := &m.mu.view
-	if !view.missing && view.broken == nil || m.mu.leaving {
-		m.mu.since.missing = 0
-		m.mu.Unlock()
-		return now + m.config.Lease, nil
-	}
-	m.mu.since.missing = cmp.Or(m.mu.since.missing, now)
-	if due = m.mu.since.missing + m.turnLocked(now); due > now {
-		m.mu.Unlock()
-		return due, nil
-	}
-	t := newTable(m.config.newID("table"), m.config.Slots, max(m.config.Clock.Now().UnixMilli(), view.epoch+1))
-	version := ""
-	t.replaces = view.table != nil || view.broken != nil
-	t.lease, t.hashes = view.lease, m.mu.hashes
-	if view.broken != nil {
-		version, t.uid = view.broken.Version, view.broken.UID
-	}
-	m.mu.Unlock()
-	began := m.moment()
-	r, err := m.put(m.tableRecord(t, version))
-	m.wrote(t, err)
-	if err == nil {
-		m.logger.Info("Made a new table", "table", t.id)
-		return now, m.sawTable(r, began, 0)
-	}
-	if errors.Is(err, ErrExists) || errors.Is(err, ErrConflict) {
-		return m.now() + soon, m.confirm()
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.mu.since.missing = m.now() + m.retryDelay() // Each member tries it, so not four times a second.
-	return m.mu.since.missing, err
 }
 
 // writeTable writes the next table, again and again while others change it first.
@@ -223,7 +173,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 			return now + m.config.Lease, nil
 		}
 		if t.settling {
-			if ready, due, err := m.settle(t); err != nil || !ready {
+			if ready, due, err := m.mayFill(t); err != nil || !ready {
 				return due, err
 			}
 		}
@@ -258,103 +208,47 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 	return m.now() + soon, nil
 }
 
-// settle reports whether the new table t may be filled, and when to look again if not. It may be filled when
-// no member can hold slots by an earlier one; see "How a new table is filled" in docs/project/sharding.md.
-func (m *Member) settle(t *table) (ready bool, due time.Duration, err error) {
-	m.mu.Lock()
-	ripe, earlier := m.mu.view.adoptEnded+m.mu.view.lease, t.replaces || m.mu.view.earlier
-	m.mu.Unlock()
-	if earlier && ripe > m.now() {
-		return false, ripe, nil
-	}
-	records, _, err := m.listRecords()
-	if err == nil {
-		records, err = m.addUnlisted(records)
-	}
-	if err != nil {
-		return false, m.now() + soon, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	view := &m.mu.view
-	named, claims := true, make(map[int]string)
-	for _, r := range records {
-		id := m.idOf(r)
-		if id == "" {
-			continue
-		}
-		d, err := decodeMember(r)
-		if err == nil {
-			m.learnLocked(d)
-		}
-		follows := err == nil && (d.Table == "" || d.Table == t.id)
-		earlier = earlier || !follows || d.Earlier
-		if err == nil && (d.Dead || d.Slots != m.config.Slots) { // A group of other slots had another table.
-			continue
-		}
-		cannotFollow := err != nil || len(contradictions(t.hashes, d.Hashes)) > 0
-		if !follows && cannotFollow && view.adoptEnded+view.lease <= m.now() {
-			continue
-		}
-		named = named && follows
-		for _, s := range d.Busy {
-			if claims[s] == "" {
-				claims[s] = id
-			}
-		}
-	}
-	for _, s := range m.mu.members {
-		earlier = earlier || s.data.Table != "" && s.data.Table != t.id
-	}
-	if view.table.id != t.id {
-		return false, m.now() + soon, nil
-	}
-	view.claims = claims
-	if earlier {
-		m.knowsEarlierLocked()
-	}
-	switch ripe = view.adoptEnded + view.lease; {
-	case earlier && ripe > m.now():
-		return false, ripe, nil
-	case !named:
-		return false, m.now() + soon, nil
-	}
-	return true, 0, nil
-}
-
-// addUnlisted adds the records of members that are known and not in a list: they may have lost their label.
-func (m *Member) addUnlisted(records []Record) ([]Record, error) {
-	m.mu.Lock()
-	unlisted := make(map[string]bool)
-	for id, s := range m.mu.members {
-		if !s.isGone && !s.data.Dead {
-			unlisted[id] = true
-		}
-	}
-	m.mu.Unlock()
-	for _, r := range records {
-		delete(unlisted, m.idOf(r))
-	}
-	for id := range unlisted {
-		r, err := m.findMember(id)
-		if err != nil {
-			return nil, err
-		}
-		if r.Name != "" {
-			records = append(records, r)
-		}
-	}
-	return records, nil
-}
-
 // tableRecord returns a record without a holder, which would look like a leader to people.
 func (m *Member) tableRecord(t *table, version string) Record {
 	now := m.config.Clock.Now()
 	r := Record{Name: m.tableName(), Group: m.config.Group, Version: version, Data: t.encode(), Renewed: now}
-	for _, s := range t.slots {
-		if s.holder != "" {
+	for _, slot := range t.slots {
+		if slot.holder != "" {
 			r.Slots++
 		}
 	}
 	return r
+}
+
+// wrote notes how a write of table t has ended. If the server has refused a handover, the member keeps the
+// slots for now. If that is uncertain for a lease, it gives up its record, so that others get them.
+func (m *Member) wrote(t *table, err error) {
+	m.mu.Lock()
+	defer m.updateAndUnlock()
+	now := m.now()
+	switch {
+	case err == nil:
+		m.mu.since.refused = 0
+		m.admitLocked(untilWritten)
+		return
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound), errors.Is(err, ErrExists):
+		return
+	}
+	m.mu.since.refused, m.mu.refusal = cmp.Or(m.mu.since.refused, now), err
+	uncertain := false
+	for i := range m.slots {
+		s := &m.slots[i]
+		if s.handover.table != t.id || t.slots[i].epoch != t.epoch {
+			continue
+		}
+		switch {
+		case !errors.Is(err, ErrRefused) || s.handover.unsure:
+			s.handover.unsure, uncertain = true, true
+		case !m.mu.leaving: // A leaving member would release the slot at once, and try again without a pause.
+			s.handover, s.keepUntil = handover{}, now+m.config.Lease
+		}
+	}
+	if uncertain && !m.mu.leaving && m.validLocked() && now-m.mu.since.refused >= m.config.Lease {
+		m.barLocked(untilWritten, "Cannot write the table for a lease. Giving up all slots", err)
+	}
 }

@@ -101,9 +101,9 @@ func (c *Tracked[T]) doneOrHold(done func(key T)) {
 		return
 	}
 	k.endWithLease()
-	released := k.endIfReleased
-	for _, reason := range reasons { // From here on a release ends the hold.
-		reason.released.CompareAndSwap(nil, &released)
+	onRelease := k.endIfReleased
+	for _, reason := range reasons {
+		reason.onRelease.Store(&onRelease)
 	}
 	k.endIfReleased() // Releases before that have only marked their reasons.
 	if t.comesNoMore(key) {
@@ -208,7 +208,7 @@ func (k *held[T]) setReasonsLocked(open []*holdReason) {
 func (k *held[T]) openReasonsLocked(now time.Duration) []*holdReason {
 	noPauses := k.tracker.mu.records.holds.noPauses
 	return slices.DeleteFunc(slices.Clone(k.reasons), func(h *holdReason) bool {
-		return h.hasEnded() || h.pause && noPauses || dueloop.AddSaturated(k.since, h.limit) <= now
+		return h.ended.Load() || h.pause && noPauses || dueloop.AddSaturated(k.since, h.limit) <= now
 	})
 }
 
@@ -256,7 +256,8 @@ func (k *held[T]) finish() {
 // endReasons makes the releases of the reasons do nothing from now on.
 func (k *held[T]) endReasons() {
 	for _, reason := range k.reasons {
-		reason.released.Store(&endedMark)
+		reason.ended.Store(true)
+		reason.onRelease.Store(nil) // The program may keep the release: it must not keep k.
 	}
 }
 

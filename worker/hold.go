@@ -14,14 +14,10 @@ type holdReason struct {
 	limit  time.Duration
 	pause  bool // the pool itself has made it, see interrupted.go
 
-	returned atomic.Bool // a call of the handler has returned it
-	// released is nil until doneOrHold attaches what release must call, and &endedMark, compared by address,
-	// once the hold was released or has ended.
-	released atomic.Pointer[func()]
+	returned  atomic.Bool            // a call of the handler has returned it
+	ended     atomic.Bool            // it was released, or the hold has ended
+	onRelease atomic.Pointer[func()] // what release calls, while the key is on hold
 }
-
-// endedMark marks a hold that has ended.
-var endedMark = func() {}
 
 // maxReason bounds the memory of a held key.
 const maxReason = 200
@@ -70,10 +66,11 @@ func (h *holdReason) Error() string {
 
 // release is the function that arrange gets.
 func (h *holdReason) release() {
-	if released := h.released.Swap(&endedMark); released != nil {
-		(*released)()
+	if h.ended.Swap(true) {
+		return
+	}
+	// Afterwards: doneOrHold sets onRelease first, and then looks at ended.
+	if onRelease := h.onRelease.Load(); onRelease != nil {
+		(*onRelease)()
 	}
 }
-
-// hasEnded reports whether h was released, or has ended otherwise.
-func (h *holdReason) hasEnded() bool { return h.released.Load() == &endedMark }

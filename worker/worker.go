@@ -108,11 +108,11 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 	return p.mu.getCtx, true
 }
 
-// leaveAfterLastKey is called when the queue has told w that it is shut down and empty. A Done may still
-// queue its key, if that was added again before. So if keys are on hold, it waits for the end of a hold, and
-// returns false: w must ask the queue again. Otherwise w leaves if there are other workers: each of them asks
-// again after its Done. The last worker asks again if there was a Done elsewhere since it has asked; if not,
-// it ends the pool.
+// leaveAfterLastKey is called when the queue has told w that it is shut down and empty. It returns false if w
+// must ask the queue again, because the Done of a key that was added again before may have queued that key:
+//   - While keys are on hold, w waits for the end of a hold, and asks again.
+//   - Otherwise w leaves if there are other workers: each of them asks again after its Done.
+//   - The last worker asks again if there was a Done elsewhere since it last asked. If not, it ends the pool.
 func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (left bool) {
 	p.tracker.endPauses()
 	if holdEnds := p.tracker.nextHoldEnd(); holdEnds != nil {

@@ -1,0 +1,96 @@
+package sharding
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// memberQueue is a queue of a member, as the member sees it.
+type memberQueue interface {
+	// handlers returns how many keys of the slot are being handled.
+	handlers(slot int) int
+	// gained makes the queue list the keys of these slots, and does not block.
+	gained(slots []int)
+	// noLongerStopping is called when slots are held or absent again.
+	noLongerStopping(slots []int)
+	// fingerprint returns the queue's name, and what identifies its hash.
+	fingerprint() (name, hash string)
+}
+
+// register adds a queue. The slots that are held already count as gained.
+func (m *Member) register(q memberQueue) {
+	name, hash := q.fingerprint()
+	m.mu.Lock()
+	all, made := m.config.Queues, m.mu.made
+	if slices.Contains(made, name) || !slices.Contains(all, name) && len(all)+len(made) > 0 {
+		m.mu.Unlock()
+		panic(fmt.Sprintf("sharding: a queue %q beside %q: give each queue of a member a name of its own, "+
+			"and Config.Queues all names", name, made))
+	}
+	m.mu.made = append(m.mu.made, name)
+	if hash != "" {
+		m.mu.hashes = maps.Collect(maps.All(m.mu.hashes))
+		m.mu.hashes[name] = hash
+		if view := &m.mu.view; view.isThere() && view.incompatible == nil {
+			view.incompatible = m.checkHashesLocked(view.table)
+		}
+		signal(m.toConfirm)
+	}
+	signal(m.toRenew) // The record says whether the member takes slots.
+	queues := append(slices.Clone(*m.queues.Load()), q)
+	m.queues.Store(&queues)
+	if m.mu.view.incompatible != nil {
+		m.updateAndUnlock() // at once: the server's next answer may take long
+	} else {
+		m.mu.Unlock()
+	}
+	var slots []int
+	for i := range m.slots {
+		if m.state(i) != absent {
+			slots = append(slots, i)
+		}
+	}
+	q.gained(slots)
+}
+
+// usableQueuesLocked returns how many queues the member has, or 0 if it lacks one.
+func (m *Member) usableQueuesLocked() int {
+	if len(m.lackingLocked()) > 0 {
+		return 0
+	}
+	return len(*m.queues.Load())
+}
+
+// lackingLocked returns the names of the queues that are still to be made.
+func (m *Member) lackingLocked() []string {
+	isMade := func(name string) bool { return slices.Contains(m.mu.made, name) }
+	return slices.DeleteFunc(slices.Clone(m.config.Queues), isMade)
+}
+
+// lacksQueueLocked returns ErrNoQueue if the member has lacked a queue for a lease.
+func (m *Member) lacksQueueLocked() error {
+	now, idle := m.now(), &m.mu.since.idle
+	if m.usableQueuesLocked() > 0 {
+		*idle = 0
+		return nil
+	}
+	switch *idle = cmp.Or(*idle, now); {
+	case now-*idle < m.config.Lease:
+		return nil
+	case len(m.mu.made) > 0:
+		return fmt.Errorf("%w: it has %q, and Config.Queues also %q", ErrNoQueue, m.mu.made, m.lackingLocked())
+	}
+	return ErrNoQueue
+}
+
+// checkHashesLocked returns an error if the members of the table hash keys in another way.
+func (m *Member) checkHashesLocked(t *table) error {
+	if queues := contradictions(t.hashes, m.mu.hashes); len(queues) > 0 {
+		return fmt.Errorf("%w: the group hashes the keys of the queues %q in another way than this replica, "+
+			"which has another type of keys or QueueConfig.Hash: to change that, give the group another name, "+
+			"and stop all old replicas before the first new one starts", ErrIncompatible, queues)
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package sharding
+
+import (
+	"cmp"
+	"errors"
+	"time"
+)
+
+// makeTable makes a table if there is none, or if it has gone back in time.
+func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
+	m.mu.Lock()
+	view := &m.mu.view
+	if !view.missing && view.broken == nil || m.mu.leaving {
+		m.mu.since.missing = 0
+		m.mu.Unlock()
+		return now + m.config.Lease, nil
+	}
+	m.mu.since.missing = cmp.Or(m.mu.since.missing, now)
+	if due = m.mu.since.missing + m.turnLocked(now); due > now {
+		m.mu.Unlock()
+		return due, nil
+	}
+	t := newTable(m.config.newID("table"), m.config.Slots, max(m.config.Clock.Now().UnixMilli(), view.epoch+1))
+	version := ""
+	t.replaces = view.table != nil || view.broken != nil
+	t.lease, t.hashes = view.lease, m.mu.hashes
+	if view.broken != nil {
+		version, t.uid = view.broken.Version, view.broken.UID
+	}
+	m.mu.Unlock()
+	began := m.moment()
+	r, err := m.put(m.tableRecord(t, version))
+	m.wrote(t, err)
+	if err == nil {
+		m.logger.Info("Made a new table", "table", t.id)
+		return now, m.sawTable(r, began, 0)
+	}
+	if errors.Is(err, ErrExists) || errors.Is(err, ErrConflict) {
+		return m.now() + soon, m.confirm()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.since.missing = m.now() + m.retryDelay() // Each member tries it, so not four times a second.
+	return m.mu.since.missing, err
+}
+
+// mayFill reports whether the new table t may be filled, and when to look again if not. It may be filled when
+// no member can hold slots by an earlier one; see "How a new table is filled" in docs/project/sharding.md.
+func (m *Member) mayFill(t *table) (ready bool, due time.Duration, err error) {
+	m.mu.Lock()
+	restEnds, earlier := m.mu.view.restEnds(), t.replaces || m.mu.view.earlier
+	m.mu.Unlock()
+	if earlier && restEnds > m.now() {
+		return false, restEnds, nil
+	}
+	records, _, err := m.listRecords()
+	if err == nil {
+		records, err = m.addUnlisted(records)
+	}
+	if err != nil {
+		return false, m.now() + soon, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	view := &m.mu.view
+	allFollow, claims := true, make(map[int]string)
+	for _, r := range records {
+		id := m.idOf(r)
+		if id == "" {
+			continue
+		}
+		d, err := decodeMember(r)
+		if err == nil {
+			m.learnLocked(d)
+		}
+		follows := err == nil && (d.Table == "" || d.Table == t.id)
+		earlier = earlier || !follows || d.Earlier
+		cannotFollow := err != nil || len(contradictions(t.hashes, d.Hashes)) > 0
+		switch {
+		case err == nil && (d.Dead || d.Slots != m.config.Slots): // A group of other slots had another table.
+			continue
+		case !follows && cannotFollow && view.restEnds() <= m.now():
+			continue
+		}
+		allFollow = allFollow && follows
+		for _, slot := range d.Busy {
+			claims[slot] = cmp.Or(claims[slot], id)
+		}
+	}
+	for _, k := range m.mu.members {
+		earlier = earlier || k.data.Table != "" && k.data.Table != t.id
+	}
+	if view.table.id != t.id {
+		return false, m.now() + soon, nil
+	}
+	view.claims = claims
+	if earlier {
+		m.knowsEarlierLocked()
+	}
+	switch restEnds = view.restEnds(); {
+	case earlier && restEnds > m.now():
+		return false, restEnds, nil
+	case !allFollow:
+		return false, m.now() + soon, nil
+	}
+	return true, 0, nil
+}
+
+// addUnlisted adds the records of members that are known and not in a list: they may have lost their label.
+func (m *Member) addUnlisted(records []Record) ([]Record, error) {
+	m.mu.Lock()
+	unlisted := make(map[string]bool)
+	for id, k := range m.mu.members {
+		if !k.isGone && !k.data.Dead {
+			unlisted[id] = true
+		}
+	}
+	m.mu.Unlock()
+	for _, r := range records {
+		delete(unlisted, m.idOf(r))
+	}
+	for id := range unlisted {
+		r, err := m.readMember(id)
+		if err != nil {
+			return nil, err
+		}
+		if r.Name != "" {
+			records = append(records, r)
+		}
+	}
+	return records, nil
+}

@@ -1,0 +1,79 @@
+package sharding
+
+import "time"
+
+// Restored backups and copies take records back in time. This file has how a member notices that, and until
+// when it waits then; see "When the table has gone back in time" in docs/project/sharding.md.
+
+// noAnswer notes that the server may have been away, and may have been restored before it answers again.
+func (m *Member) noAnswer() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mu.unanswered = m.now()
+}
+
+// hasRenewedSinceLocked reports whether the member has renewed its own record since then, and since the
+// server was last away. That shows that no restore has taken back, meanwhile, what others have written.
+func (m *Member) hasRenewedSinceLocked(then time.Duration) bool {
+	return m.mu.self.renewed.mono >= max(then, m.mu.unanswered)
+}
+
+// suspectRestoreLocked is called when the member's own record shows that a backup may have been restored.
+func (m *Member) suspectRestoreLocked() {
+	m.mu.restoreSuspected = m.now()
+	m.extendLeasesLocked(1)
+	signal(m.toConfirm)
+}
+
+// extendLeasesLocked gives the others that part of their leases to renew their records: a restore may have
+// taken back a renewal that this member has not seen. A third is enough for those that have noticed the
+// outage; one that was stopped may notice nothing until its validity ends.
+func (m *Member) extendLeasesLocked(part float64) {
+	for _, k := range m.mu.members {
+		if !k.isGone {
+			k.leaseFrom = max(k.leaseFrom, m.now()-time.Duration((1-part)*float64(k.data.Lease)))
+		}
+	}
+}
+
+// isAheadOf reports whether the member has known a later state of the table.
+func (k *knownMember) isAheadOf(t *table) bool {
+	return k.data.Table == t.id && k.data.TableEpoch > t.epoch
+}
+
+// isOutdatedLocked reports whether a record that was seen with a serial number up to upTo names a later state
+// of the table. If t was read after such a record, it has gone back in time.
+func (m *Member) isOutdatedLocked(t *table, upTo int64) bool {
+	for _, k := range m.mu.members {
+		if k.serial <= upTo && k.isAheadOf(t) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayPlanAtLocked returns when this member may move slots that are not its own. Before that, the table may be
+// one from a backup, and others may hold slots that it gives to the dead, or to nobody.
+func (m *Member) mayPlanAtLocked(now time.Duration) time.Duration {
+	switch restEnds := m.mu.restoreSuspected + m.mu.view.lease; {
+	case restEnds > now:
+		return restEnds
+	case !m.hasRenewedSinceLocked(never):
+		signal(m.toRenew) // A renewal wakes this loop again.
+	case !m.mustHearOthersLocked(now):
+		return now
+	}
+	return now + m.config.Lease
+}
+
+// mustHearOthersLocked reports whether a member that is not dead has not renewed its record since this one
+// joined or was out of touch. A renewal shows whether its member knows a later table.
+func (m *Member) mustHearOthersLocked(now time.Duration) bool {
+	listed := m.mu.self.listedUpTo
+	for id, k := range m.mu.members {
+		if id != m.mu.self.id && 0 < k.serial && k.serial <= listed && k.life(now) != dead {
+			return true
+		}
+	}
+	return listed == notListed
+}
