@@ -59,8 +59,6 @@ type TypedBucketRateLimiter[T comparable] struct {
 	*rate.Limiter
 }
 
-var _ RateLimiter = &BucketRateLimiter{}
-
 // When takes a token and returns the time until it is there.
 func (r *TypedBucketRateLimiter[T]) When(item T) time.Duration { return r.Limiter.Reserve().Delay() }
 
@@ -86,8 +84,6 @@ type TypedItemExponentialFailureRateLimiter[T comparable] struct {
 	baseDelay time.Duration
 	maxDelay  time.Duration
 }
-
-var _ RateLimiter = &ItemExponentialFailureRateLimiter{}
 
 // Deprecated: Use NewTypedItemExponentialFailureRateLimiter.
 func NewItemExponentialFailureRateLimiter(baseDelay time.Duration, maxDelay time.Duration) RateLimiter {
@@ -134,8 +130,6 @@ type TypedItemFastSlowRateLimiter[T comparable] struct {
 	fastDelay       time.Duration
 	slowDelay       time.Duration
 }
-
-var _ RateLimiter = &ItemFastSlowRateLimiter{}
 
 // Deprecated: Use NewTypedItemFastSlowRateLimiter.
 func NewItemFastSlowRateLimiter(fastDelay, slowDelay time.Duration, maxFastAttempts int) RateLimiter {

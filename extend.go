@@ -52,7 +52,8 @@ type extension[T comparable] struct {
 		dropped uint64
 		// calls counts the calls of the queue's Get and Done that have not returned. While there is one, a key may
 		// be on its way, and the queue does not count as empty.
-		calls int
+		calls   int
+		changes uint64 // counts the calls of locked
 
 		waiting  int         // the callers of GetContext that wait
 		fetching bool        // A goroutine, the fetcher, is in Get for them. It leaves what it gets in fetched.
@@ -69,16 +70,20 @@ type fetched[T any] struct {
 
 // locked calls f under the lock. Afterwards it wakes a getter, or ends the drain, if it is time.
 func (e *extension[T]) locked(f func()) {
-	idle := false
+	idle, n := false, uint64(0)
 	func() {
 		e.mu.Lock()
 		defer e.unlock()
 		f()
-		idle = e.mu.Watched() && e.mu.held+e.mu.calls == 0 && e.mu.fetched == nil
+		e.mu.changes++
+		idle, n = e.mu.Watched() && e.idleLocked(), e.mu.changes
 	}()
-	// If a call begins after the length is read, there was nothing left for it.
 	if idle && e.ShuttingDown() && e.TypedInterface.Len() == 0 {
-		e.endDrains(nil)
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.mu.changes == n && e.idleLocked() { // Otherwise a call that began meanwhile may have the last key.
+			e.mu.EndDrain(nil)
+		}
 	}
 }
 
@@ -89,11 +94,7 @@ func (e *extension[T]) unlock() {
 	e.mu.Unlock()
 }
 
-func (e *extension[T]) endDrains(err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.mu.EndDrain(err)
-}
+func (e *extension[T]) idleLocked() bool { return e.mu.held+e.mu.calls == 0 && e.mu.fetched == nil }
 
 // Get is that of the queue, unless there is a fetcher, which may have the only key.
 func (e *extension[T]) Get() (item T, shutdown bool) {
@@ -264,7 +265,7 @@ func (e *extension[T]) Len() int {
 
 func (e *extension[T]) ShutDown() {
 	e.shuttingDown.Store(true)
-	defer e.endDrains(ErrShutDown)
+	defer e.locked(func() { e.mu.EndDrain(ErrShutDown) })
 	e.TypedInterface.ShutDown()
 }
 

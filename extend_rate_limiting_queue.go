@@ -17,36 +17,24 @@ func ExtendRateLimiting[T comparable](queue TypedRateLimitingInterface[T]) Exten
 	if e, ok := queue.(ExtendedRateLimiting[T]); ok {
 		return e
 	}
-	e := &rateLimitingExtension[T]{Extended: Extend[T](queue), queue: queue}
+	e := &rateLimitingExtension[T]{queue: queue}
+	e.Extended, e.delaying, e.rateLimiter = Extend[T](queue), queue, ownLimiter[T]{queue}
 	e.failures = failures.New(nil, e.has)
 	return e
 }
 
+// rateLimitingExtension has the queue's own limiter below it, which cannot be asked for a delay.
 type rateLimitingExtension[T comparable] struct {
-	Extended[T]
-	queue    TypedRateLimitingInterface[T]
-	failures *failures.Counts[T]
+	rateLimitingType[T]
+	queue TypedRateLimitingInterface[T]
 }
 
-func (e *rateLimitingExtension[T]) has(key T) bool {
-	_, found := e.SnapshotKey(key)
-	return found
-}
+// ownLimiter is the part of a queue's limiter that the queue lets others use.
+type ownLimiter[T comparable] struct{ TypedRateLimitingInterface[T] }
 
-func (e *rateLimitingExtension[T]) AddAfter(item T, duration time.Duration) {
-	if duration <= 0 {
-		e.Add(item)
-		return
-	}
-	e.queue.AddAfter(item, duration)
-}
+func (ownLimiter[T]) When(T) time.Duration { panic("workqueue: unreachable") }
 
-func (e *rateLimitingExtension[T]) AddRateLimited(item T)  { e.queue.AddRateLimited(item) }
-func (e *rateLimitingExtension[T]) NumRequeues(item T) int { return e.queue.NumRequeues(item) }
-func (e *rateLimitingExtension[T]) Forget(item T)          { e.failures.Forget(item); e.queue.Forget(item) }
-func (e *rateLimitingExtension[T]) Failures(key T) (n int, left time.Duration) {
-	return e.failures.Of(key)
-}
+func (e *rateLimitingExtension[T]) AddRateLimited(item T) { e.queue.AddRateLimited(item) }
 
 func (e *rateLimitingExtension[T]) Fail(_ context.Context, key T, f Failure) (Retry, error) {
 	r := e.failures.Judge(key, failures.Failure(f))

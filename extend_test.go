@@ -354,3 +354,53 @@ func TestForeignShutDownContextInTime(t *testing.T) {
 		base.WantMore(t, "after the drains", 0)
 	})
 }
+
+// busyLen is a queue in which something happens while its length is read.
+type busyLen struct {
+	workqueue.TypedInterface[string]
+	meanwhile func()
+}
+
+func (q *busyLen) Len() int {
+	if f := q.meanwhile; f != nil {
+		q.meanwhile = nil
+		f()
+	}
+	return q.TypedInterface.Len()
+}
+
+// A worker that takes the last key while a Done reads the length keeps the drain waiting.
+func TestForeignDrainAwaitsLastKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below := &busyLen{TypedInterface: newPlain[string]()}
+		q := workqueue.Extend[string](below)
+		q.Add("a")
+		q.Add("b")
+		hold(t, q, "a")
+		drain := testkit.Start(func() error { return q.ShutDownContext(t.Context()) })
+		drain.MustBlock(t, "ShutDownContext, while a is held")
+		below.meanwhile = func() { hold(t, q, "b") }
+		q.Done("a")
+		drain.MustBlock(t, "ShutDownContext, while b is held")
+		q.Done("b")
+		if err := drain.MustReturn(t, "ShutDownContext"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// AddAfter without a delay interrupts the worker, over any delaying queue.
+func TestForeignAddAfterNothingInterrupts(t *testing.T) {
+	everyForeign(t, func(t *testing.T, q delayer[string], _ workqueue.TypedInterface[string]) {
+		q.Add("a")
+		hold(t, q, "a")
+		again := q.AddedAgain("a")
+		q.AddAfter("a", 0)
+		select {
+		case <-again:
+		default:
+			t.Error("the worker does not notice")
+		}
+		q.Done("a")
+	})
+}

@@ -296,7 +296,9 @@ func (q *Typed[T]) getUntil(done <-chan struct{}) (item T, err error) {
 // popLocked takes the next key from the line. It returns nil if there is none.
 func (q *Typed[T]) popLocked() (keytable.Slot, *entry[T]) {
 	if q.mu.ready.n > 0 {
-		q.preloadLocked()
+		if q.mu.ready.head.first%keytable.PreloadLen == 0 { // Once for several keys, for their Dones.
+			q.mu.keys.Preload(q.mu.ready.ahead(keytable.PreloadLen))
+		}
 		s := q.mu.ready.pop()
 		return s, q.mu.keys.At(s)
 	}
@@ -331,13 +333,6 @@ func (q *Typed[T]) takeLocked(s keytable.Slot, k *entry[T]) {
 		k.Value = processing
 	}
 	q.mu.processing++
-}
-
-// preloadLocked prepares, once for several keys, for the Dones of the keys that come next.
-func (q *Typed[T]) preloadLocked() {
-	if q.mu.ready.head.first%keytable.PreloadLen == 0 {
-		q.mu.keys.Preload(q.mu.ready.ahead(keytable.PreloadLen))
-	}
 }
 
 // Done ends the work on item, and queues it if it was added meanwhile. Of a key that no worker holds it only

@@ -234,6 +234,9 @@ func TestFailOverForeignQueue(t *testing.T) {
 		}
 		q.Add("a")
 		fail(workqueue.Failure{}, workqueue.Retry{Attempt: 1})
+		if s := q.Snapshot(9); len(s.Failing) != 1 || s.Failing[0].Requeues != 1 {
+			t.Errorf("Snapshot has the failing keys %+v", s.Failing)
+		}
 		q.Add("a") // An event: the limiter does not count the same failure again.
 		fail(workqueue.Failure{MaxRetries: 9}, workqueue.Retry{Attempt: 1, Same: true})
 		time.Sleep(time.Second)

@@ -105,11 +105,15 @@ type rateLimitingType[T comparable] struct {
 var _ ExtendedRateLimiting[int] = (*rateLimitingType[int])(nil)
 
 func (q *rateLimitingType[T]) AddAfter(item T, duration time.Duration) {
-	q.delaying.AddAfter(item, duration)
+	if e, ok := q.Extended.(*extension[T]); ok && duration <= 0 {
+		e.Add(item) // So that the add interrupts.
+	} else {
+		q.delaying.AddAfter(item, duration)
+	}
 }
 
 func (q *rateLimitingType[T]) AddRateLimited(item T) {
-	q.delaying.AddAfter(item, q.rateLimiter.When(item))
+	q.AddAfter(item, q.rateLimiter.When(item))
 }
 
 // Fail counts a failure of key and adds it after its delay, in logarithmic time: see [ExtendedRateLimiting].
@@ -118,7 +122,7 @@ func (q *rateLimitingType[T]) Fail(_ context.Context, key T, f Failure) (Retry, 
 	if r.GivenUp {
 		q.rateLimiter.Forget(key)
 	} else {
-		q.delaying.AddAfter(key, r.Delay)
+		q.AddAfter(key, r.Delay)
 	}
 	return Retry(r), nil
 }

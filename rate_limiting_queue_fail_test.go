@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/testkit"
@@ -111,6 +112,24 @@ func TestFailAndTheClockIsSet(t *testing.T) {
 		q.Forget("a")
 		fail(1, false)
 	})
+}
+
+// A clock can begin at the zero time, as a fake one often does.
+func TestFailAtTheZeroTime(t *testing.T) {
+	c := testingclock.NewFakeClock(time.Time{})
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute)
+	config := workqueue.TypedRateLimitingQueueConfig[string]{Clock: c}
+	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, config).(workqueue.ExtendedRateLimiting[string])
+	defer q.ShutDown()
+	q.Add("a")
+	hold(t, q, "a")
+	for attempt := 1; attempt <= 3; attempt++ {
+		r, _ := q.Fail(t.Context(), "a", workqueue.Failure{})
+		if r.Attempt != attempt || r.Same {
+			t.Errorf("%+v at attempt %d", r, attempt)
+		}
+		c.Step(r.Delay)
+	}
 }
 
 // The queue counts on although its limiter forgets by itself.

@@ -28,8 +28,9 @@ type Keys[T comparable] struct {
 	Order slotheap.Heap
 	// readAt is the clock's last reading, zero before the first. Now is by how much the readings have advanced,
 	// at most Horizon. It does not go back with the clock, and goes on from where it was.
-	readAt time.Time
-	Now    time.Duration
+	readAt  time.Time
+	wasRead bool
+	Now     time.Duration
 }
 
 // Value is what is known of a key. A field of 64 bits would leave a gap beside the hash, which has 32.
@@ -60,10 +61,10 @@ func New[T comparable](c clock.PassiveClock) Keys[T] {
 // AdvanceLocked reads the clock. It comes before all calls below that depend on the time.
 func (k *Keys[T]) AdvanceLocked() {
 	t := k.clock.Now()
-	if d := t.Sub(k.readAt); d > 0 && !k.readAt.IsZero() {
-		k.Now = min(dueloop.AddSaturated(k.Now, d), Horizon)
+	if k.wasRead {
+		k.Now = min(dueloop.AddSaturated(k.Now, max(0, t.Sub(k.readAt))), Horizon)
 	}
-	k.readAt = t
+	k.readAt, k.wasRead = t, true
 }
 
 // TickLocked is AdvanceLocked, and drops keys that have expired.
@@ -149,14 +150,12 @@ func (k *Keys[T]) Forget(key T) { k.Find(key, k.DropLocked) }
 // Find calls locked with the slot of key, if it is there. Like Tick it reads no clock if there are no keys:
 // workers call Forget for every key, and most programs have no failures.
 func (k *Keys[T]) Find(key T, locked func(keytable.Slot)) {
-	keytable.CheckKey(key)
 	h := keytable.HashOf(key)
 	k.Mu.Lock()
 	defer k.Mu.Unlock()
-	if k.Table.Len() == 0 {
-		return
+	if k.Table.Len() > 0 {
+		k.TickLocked()
 	}
-	k.TickLocked()
 	if s, e := k.Table.Find(h, key); e != nil {
 		locked(s)
 	}

@@ -192,9 +192,6 @@ func (c *Counts[T]) settle(key T, inQueue bool) {
 
 // All yields the keys that fail, with their numbers. See List.
 func (c *Counts[T]) All() iter.Seq2[T, int] {
-	if !c.some.Load() {
-		return func(func(T, int) bool) {}
-	}
 	return List(&c.keys.Table, c.keys.Mu.Lock, c.keys.Mu.Unlock, func(s keytable.Slot) int {
 		return int(c.keys.Table.At(s).Value.Count)
 	})

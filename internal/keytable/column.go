@@ -1,8 +1,6 @@
 package keytable
 
-import (
-	"github.com/keyedqueue/workqueue/internal/stash"
-)
+import "github.com/keyedqueue/workqueue/internal/stash"
 
 // Column is one more value for each slot of a table, apart from the table so that it takes no memory where it
 // is not used. It does not notice when a key is deleted: the next key at that slot finds what the last one

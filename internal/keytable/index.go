@@ -1,8 +1,6 @@
 package keytable
 
-import (
-	"math/bits"
-)
+import "math/bits"
 
 // index leads from hashes to slots. The package comment describes its shape.
 type index struct {
