@@ -18,8 +18,8 @@ type Cause struct {
 	// TraceParent is the span in which it happened: a W3C traceparent of at most 64 bytes, or empty.
 	TraceParent string `json:"traceparent,omitempty"`
 	// Quiet makes the add one that does not interrupt the handler that holds the key: it does not close the
-	// channel of AddedAgain. The key comes again all the same. An add that is not quiet interrupts, whatever
-	// came before it or comes after: one without a cause, too, and one that comes due.
+	// channel of AddedAgain. The key comes again all the same. Every other add interrupts, whatever quiet ones
+	// came before: also one without a cause, and one that comes due.
 	Quiet bool `json:"quiet,omitempty"`
 	// Time is when the key was added. The queue sets it if it is zero.
 	Time time.Time `json:"time,omitzero"`
@@ -143,12 +143,4 @@ func (q *Typed[T]) AddedAgain(item T) <-chan struct{} {
 	}
 	k.Value |= noted
 	return q.mu.notes.Await(s)
-}
-
-// interruptLocked notes an add of the key at s that is not quiet.
-func (q *Typed[T]) interruptLocked(s keytable.Slot, k *entry[T]) {
-	k.Value &^= quiet
-	if k.Value&noted != 0 {
-		q.mu.notes.Added(s)
-	}
 }

@@ -15,6 +15,51 @@ import (
 // ShutDownContext when a call of ShutDown ended its wait before everything was finished.
 var ErrShutDown = errors.New("workqueue: queue is shut down")
 
+// Extended is what this package's queues offer beyond client-go's interfaces. Every queue of this project
+// implements it, at every layer and behind every wrapper, and [Extend] makes one of any other:
+//
+//	q := workqueue.NewTypedRateLimitingQueue(limiter).(workqueue.Extended[string])
+type Extended[T comparable] interface {
+	TypedInterface[T]
+	// GetContext is Get that gives up when ctx is done, also if keys are queued: then it takes none and returns
+	// ctx.Err(). After shutdown, when nothing is queued, it returns ErrShutDown. It panics if ctx is nil.
+	GetContext(ctx context.Context) (item T, err error)
+	// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when nothing is queued
+	// and nothing is being processed, ctx.Err() if ctx was done first, and ErrShutDown if a call of ShutDown
+	// ended the wait. Afterwards the queue is shutting down in every case. A further call waits on.
+	ShutDownContext(ctx context.Context) error
+	// DropQueued takes all queued keys out of a queue that is shutting down, and returns them in their order:
+	// for an end at which nobody will handle them. From then on nothing is queued any more, not even a key that
+	// was added while a worker holds it, and drains wait only for keys that are held. Stats.Dropped counts what
+	// is dropped. Before shutdown, and in a queue that processes share, it changes nothing and returns nil.
+	DropQueued() []T
+
+	// AddCause is Add that says why. The causes of adds that are merged are merged, too: see Causes.
+	AddCause(key T, cause Cause)
+	// Causes returns why key was added: of a held key until its hand-out, of a queued key so far. (A queue on a
+	// server knows it of held keys alone.) Done forgets it.
+	Causes(key T) Causes
+	// AddedAgain returns a channel that is closed when key, which the caller holds, is added again, at once
+	// or because its time has come, and closed already if that has happened since the hand-out. Adds with a
+	// Quiet cause do not count, nor any after Done. It is nil if no worker holds the key.
+	AddedAgain(key T) <-chan struct{}
+	// AddedAt returns when key, which a worker holds, was first added or came due before it was handed out,
+	// whatever was added since. It is zero for other keys, without metrics, and if the queue does not know.
+	AddedAt(key T) time.Time
+
+	// Stats returns the queue's numbers in constant time.
+	Stats() Stats
+	// Snapshot returns Stats and up to limit keys of each state, at most 512 of each, oldest first.
+	Snapshot(limit int) Snapshot[T]
+	// SnapshotKey returns what the queue knows of key, and whether key is in the queue. A key that is queued
+	// or held, and waits for its time as well, is shown as queued or processing with the Due of its waiting.
+	SnapshotKey(key T) (k KeySnapshot[T], found bool)
+	// SnapshotKeys yields the keys of every state, in no particular order. It copies a few hundred keys at a
+	// time and holds no lock while it yields them. A key that is in two states is yielded once for each. A key
+	// that moves meanwhile may be yielded twice, or not at all.
+	SnapshotKeys() iter.Seq[KeySnapshot[T]]
+}
+
 // ExtendedRateLimiting is a rate-limiting queue that also says what a failure means, and counts it. Every
 // rate-limiting queue of this project implements it, and [ExtendRateLimiting] makes one of any other.
 //
@@ -32,9 +77,9 @@ type ExtendedRateLimiting[T comparable] interface {
 	// earlier. Or it gives the key up and forgets its failures. The caller still has to call Done. After
 	// shutdown Fail counts, and adds nothing.
 	//
-	// It returns an error only if a server keeps the count and has not answered before ctx is done, and then
-	// what this process knows: the failure is counted and the key added when the server is back. Queues in
-	// memory ignore ctx. A panic of the limiter reaches the caller, and then nothing was counted or added.
+	// An error means that a server keeps the count, and has not answered before ctx was done. Retry is then
+	// what this process knows; the server gets the failure and the key when it is back. Queues in memory ignore
+	// ctx. A panic of the limiter reaches the caller, and then nothing was counted or added.
 	Fail(ctx context.Context, key T, f Failure) (Retry, error)
 	// Failures returns how many calls for key have failed in a row, by Fail, and what is left of the delay
 	// after the last: zero for a key that has not failed, was forgotten, removed or given up. A call for a
@@ -59,7 +104,7 @@ type Retry struct {
 	// Attempt is how many calls have failed in a row, this one included. The same failure counts once.
 	Attempt int
 	// Delay is how long the key waits, unless an add brings it earlier. It is zero if the key is given up, and
-	// if a queue that is not of this project keeps it to itself.
+	// if a foreign queue below does not say.
 	Delay time.Duration
 	// Same reports that the call failed before the delay of the failure before it was over.
 	Same bool
@@ -68,8 +113,8 @@ type Retry struct {
 }
 
 // Operable is a queue whose keys operators and schedulers can do more with: package priorityqueue, queues
-// that processes share, and their wrappers. A method that makes no sense for a queue says so honestly:
-// without groups PausedGroups returns nil and a pause of one does nothing, without priorities all are zero.
+// that processes share, and their wrappers. Without groups PausedGroups returns nil and PauseGroup does
+// nothing; without priorities each is zero.
 type Operable[T comparable] interface {
 	// AddWithPriority adds key with that priority after the given time, or at once unless that is positive. It
 	// is for the worker that holds the key and asks for another run, and for schedulers.
@@ -100,7 +145,7 @@ type Operable[T comparable] interface {
 	GivenUpKeys(limit int) []GivenUpKey[T]
 	RetryGivenUp(key T) bool
 	ForgetGivenUp(key T) bool
-	// Below returns the queue that this one was put on top of, so that tools show only one of them, or nil.
+	// Below returns the queue that this one wraps, or nil. Tools show only the outermost.
 	Below() any
 }
 
@@ -121,7 +166,7 @@ type GivenUpKey[T comparable] struct {
 	Key      T
 	Attempts int
 	Err      string
-	Time     time.Time
+	Time     time.Time // when it was given up
 }
 
 // ErrLeaseLost is the cause with which a handler's context ends when the lease of its key is lost, so that
@@ -142,49 +187,4 @@ type Leaser[T comparable] interface {
 	Facts() []Fact
 	// Below returns the queue that this one wraps, as in [Operable], or nil.
 	Below() any
-}
-
-// Extended is what this package's queues offer beyond client-go's interfaces. Every queue of this project
-// implements it, at every layer and behind every wrapper, and [Extend] makes one of any other:
-//
-//	q := workqueue.NewTypedRateLimitingQueue(limiter).(workqueue.Extended[string])
-type Extended[T comparable] interface {
-	TypedInterface[T]
-	// GetContext is Get that gives up when ctx is done, also if keys are queued: then it takes none and returns
-	// ctx.Err(). After shutdown, when nothing is queued, it returns ErrShutDown. It panics if ctx is nil.
-	GetContext(ctx context.Context) (item T, err error)
-	// ShutDownContext is ShutDownWithDrain, waiting no longer than ctx. It returns nil when nothing is queued
-	// and nothing is being processed, ctx.Err() if ctx was done first, and ErrShutDown if a call of ShutDown
-	// ended the wait. Afterwards the queue is shutting down in every case. A further call waits on.
-	ShutDownContext(ctx context.Context) error
-	// DropQueued takes all queued keys out of a queue that is shutting down, and returns them in their order:
-	// for an end at which nobody will handle them. From then on nothing is queued any more, not even a key that
-	// was added while a worker holds it, and drains wait only for keys that are held. Stats.Dropped counts what
-	// is dropped. Before shutdown, and in a queue that processes share, it changes nothing and returns nil.
-	DropQueued() []T
-
-	// AddCause is Add that says why. The causes of adds that are merged are merged, too: see Causes.
-	AddCause(key T, cause Cause)
-	// Causes returns, for a key that a worker holds, the causes of the adds that this hand-out answers, and for
-	// a queued key those so far. (A queue on a server knows them of held keys alone.) Done forgets them.
-	Causes(key T) Causes
-	// AddedAgain returns a channel that is closed when key, which the caller holds, is added again, at once
-	// or because its time has come, and closed already if that has happened since the hand-out. Adds with a
-	// Quiet cause do not count, nor any after Done. It is nil if no worker holds the key.
-	AddedAgain(key T) <-chan struct{}
-	// AddedAt returns when key, which a worker holds, was first added or came due before it was handed out,
-	// whatever was added since. It is zero for other keys, without metrics, and if the queue does not know.
-	AddedAt(key T) time.Time
-
-	// Stats returns the queue's numbers in constant time.
-	Stats() Stats
-	// Snapshot returns Stats and up to limit keys of each state, at most 512 of each, oldest first.
-	Snapshot(limit int) Snapshot[T]
-	// SnapshotKey returns what the queue knows of key, and whether key is in the queue. A key that is queued
-	// or held, and waits for its time as well, is shown as queued or processing with the Due of its waiting.
-	SnapshotKey(key T) (k KeySnapshot[T], found bool)
-	// SnapshotKeys yields the keys of every state, in no particular order. It copies a few hundred keys at a
-	// time and holds no lock while it yields them. A key that is in two states is yielded once for each. A key
-	// that moves meanwhile may be yielded twice, or not at all.
-	SnapshotKeys() iter.Seq[KeySnapshot[T]]
 }

@@ -30,7 +30,7 @@ type DelayingQueueConfig = TypedDelayingQueueConfig[any]
 // TypedDelayingQueueConfig configures [NewTypedDelayingQueueWithConfig].
 type TypedDelayingQueueConfig[T comparable] struct {
 	// Logger logs how many keys were still waiting at shutdown. The queue adds no name to it. Nil means no log.
-	// A shutdown waits for the goroutine that may call it, so it must not shut the queue down.
+	// A shutdown waits for the goroutine that may call Logger, so Logger must not shut the queue down.
 	Logger *logr.Logger
 
 	// Name, MetricsProvider and Clock are those of [TypedQueueConfig].
@@ -218,10 +218,10 @@ func (q *delayingType[T]) takeDue() (due []keytable.Hashed[T], until time.Durati
 }
 
 // addDue adds keys that have come due to the queue below. If that is shut down, they count as dropped.
-// (Nobody notices if a queue that is not ours is shut down at the moment of an Add.)
+// (A foreign queue that is shut down during an Add drops that key uncounted.)
 func (q *delayingType[T]) addDue(keys []keytable.Hashed[T]) {
-	// Our own layer 1 takes a batch under one lock. Asking for an interface would also find that method in a
-	// user's queue that embeds ours, and miss an Add of that queue's own.
+	// Our own layer 1 takes a batch under one lock. It is no interface: a user's queue that embeds ours would
+	// have the method too, and its own Add would be bypassed.
 	if below, ok := q.Extended.(*Typed[T]); ok {
 		keys = keys[below.addDue(keys):]
 	}
@@ -257,7 +257,7 @@ func (q *delayingType[T]) ShutDownContext(ctx context.Context) error {
 	return q.Extended.ShutDownContext(ctx)
 }
 
-// stopWaiting drops all waiting keys, lets no other wait, and so ends the waiting loop. It returns how many.
+// stopWaiting drops all waiting keys, returns how many, and lets no other wait. That ends the loop.
 func (q *delayingType[T]) stopWaiting() int {
 	defer q.loop.Wake()
 	q.mu.Lock()
@@ -275,12 +275,12 @@ func (q *delayingType[T]) logDropped(n int) {
 }
 
 func (q *delayingType[T]) Stats() Stats {
-	// A program may take a queue without keys for one that is done. So a key that moves meanwhile is counted,
-	// perhaps twice: Waiting has all keys that have waited at any time until the queue below was read.
+	// A program may take a queue without keys for one that is done. So what began to wait while the queue below
+	// was read is added: a key that moves meanwhile is counted, perhaps twice, and never missed.
 	waiting, arrivals := q.numWaiting()
 	st := q.Extended.Stats()
-	_, now := q.numWaiting()
-	st.Waiting += waiting + int(now-arrivals)
+	_, later := q.numWaiting()
+	st.Waiting += waiting + int(later-arrivals)
 	q.addStats(&st)
 	return st
 }

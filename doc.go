@@ -1,13 +1,13 @@
 // Package workqueue is a deduplicating work queue with delays and rate limits, with the API of
 // k8s.io/client-go/util/workqueue: a program that imports that package works with this one after changing the
-// import path (docs/migrating.md has the two exceptions). It queues the keys of things that have changed. A
-// worker takes a key, looks the thing up, and does what the change needs.
+// import path (docs/migrating.md has the two exceptions). It queues the keys of things that have changed: a
+// name, a path, a number. A worker looks the thing up when it gets the key, and so handles all changes up to
+// then at once.
 //
 // # A key's life
 //
-// What is queued is not the change but the key of the thing: its name, its path, its number. The worker looks
-// the thing up when it gets the key, and so handles all changes up to then at once. A key is in one of four
-// states, by its membership in two sets, dirty (it needs processing) and processing (a worker holds it):
+// A key is in one of four states, by its membership in two sets, dirty (it needs processing) and processing
+// (a worker holds it):
 //
 //	absent ──Add──▶ queued ──Get──▶ processing ──Done──▶ absent
 //	                  ▲                 │ Add
@@ -69,7 +69,8 @@
 //
 // Beyond client-go's interfaces a queue can have four, and no other: [Extended], which every queue of this
 // project is, at every layer and behind every wrapper; [ExtendedRateLimiting], which counts failures;
-// [Operable], for operators; [Leaser]. [Extend] and [ExtendRateLimiting] make the first two of others.
+// [Operable], for operators; [Leaser], which lends keys for a time. [Extend] and [ExtendRateLimiting] make
+// the first two of others.
 //
 // Extended has Stats, which returns numbers in constant time, Snapshot, which lists the first keys that are
 // being processed, are queued, wait, and keep failing, and SnapshotKeys, which goes over all keys in steps. A
@@ -88,8 +89,8 @@
 //
 // The methods of a clock, a context or a metric must not call [runtime.Goexit]. A context whose Done channel
 // is closed must return an error from Err. A metric must not call the queue, because it runs under the
-// queue's lock. If one of them panics, the panic reaches the caller of the queue's method, and the queue
-// stays unlocked and whole.
+// queue's lock. A panic in your code reaches the caller of the queue's method, and the queue stays unlocked
+// and whole. Where there is no caller, at a tick or when a key comes due, it ends the program.
 //
 // # Keys
 //

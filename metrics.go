@@ -1,9 +1,6 @@
 package workqueue
 
 import (
-	"time"
-
-	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/observe"
 	"k8s.io/utils/clock"
 )
@@ -34,8 +31,8 @@ type HistogramMetric interface {
 	Observe(float64)
 }
 
-// MetricsProvider makes the metrics of a queue that has a name, each once. The queue calls them under its
-// lock, so they should be quick and must not call the queue. A method may return nil to leave a metric out.
+// MetricsProvider makes the metrics of a queue that has a name, each once. Metrics are called under the
+// queue's lock, so they should be quick and must not call it. A method may return nil to leave a metric out.
 //
 // A panic of a metric reaches the caller of the queue's method. The queue stays usable and loses no key.
 // Where there is no caller, when a delayed key comes due or at a tick, it ends the program.
@@ -138,16 +135,6 @@ func newRetriesMetric(name string, provider MetricsProvider) CounterMetric {
 		return observe.OrNoop[CounterMetric](nil)
 	}
 	return observe.OrNoop(provider.NewRetriesMetric(name))
-}
-
-func (q *Typed[T]) observeDoneLocked(s keytable.Slot, now time.Duration) {
-	if !q.mu.keys.HasMemory(s) {
-		defer q.observer.Release(s)
-	}
-	q.observer.Finished(s, now)
-	if q.shuttingDown.Load() {
-		q.observer.RefreshLast()
-	}
 }
 
 func (q *Typed[T]) refreshMetrics() {

@@ -45,7 +45,7 @@ type QueueConfig = TypedQueueConfig[any]
 
 // TypedQueueConfig configures [NewTypedWithConfig]. Its zero value is a FIFO queue without metrics.
 type TypedQueueConfig[T comparable] struct {
-	// Name is the queue's name in its metrics. Without one it has none, and AddCause alone reads the clock.
+	// Name is the queue's name in its metrics. Without one it has none, and only AddCause reads the clock.
 	Name string
 
 	// MetricsProvider makes the queue's metrics. Nil means the one of SetProvider.
@@ -127,12 +127,12 @@ type Typed[T comparable] struct {
 
 		// keys has a slot for every key that is dirty or processing, and for no other.
 		keys keytable.Table[T, sets]
-		// ready has the keys that are dirty and not processing, in the order in which they became so. With a custom
-		// Queue, that has them, and ready only those that Get has put back because of a panic.
+		// ready has the keys that are dirty and not processing, in the order in which they became so. A custom
+		// Queue has them instead, and ready then only those that Get has put back because of a panic.
 		ready ring[keytable.Slot]
 		// notes are about the keys that are marked as noted. See causes.go.
 		notes notes.Notes[Causes]
-		// processing counts the keys that workers hold, and again those of them that are dirty.
+		// processing counts the held keys, and the field again those of them that are dirty.
 		processing, again int
 
 		// dropping: DropQueued was called, so nothing is queued any more.
@@ -373,5 +373,34 @@ func (q *Typed[T]) Done(item T) {
 	q.mu.processing--
 	if q.observer != nil {
 		q.observeDoneLocked(s, now)
+	}
+}
+
+// interruptLocked notes an add of the key at s that is not quiet.
+func (q *Typed[T]) interruptLocked(s keytable.Slot, k *entry[T]) {
+	k.Value &^= quiet
+	if k.Value&noted != 0 {
+		q.mu.notes.Added(s)
+	}
+}
+
+// cancelLocked makes the key at s, which a worker holds and which was added again, not come again.
+func (q *Typed[T]) cancelLocked(s keytable.Slot, k *entry[T]) {
+	k.Value &^= dirty
+	q.mu.again--
+	q.mu.dropped++
+	if q.observer != nil {
+		q.observer.Canceled(s)
+	}
+}
+
+// observeDoneLocked measures the work on the key at s, which has ended.
+func (q *Typed[T]) observeDoneLocked(s keytable.Slot, now time.Duration) {
+	if !q.mu.keys.HasMemory(s) {
+		defer q.observer.Release(s)
+	}
+	q.observer.Finished(s, now)
+	if q.shuttingDown.Load() {
+		q.observer.RefreshLast()
 	}
 }

@@ -38,8 +38,8 @@ type TypedRateLimitingQueueConfig[T comparable] struct {
 	MetricsProvider MetricsProvider
 	Clock           clock.WithTicker
 
-	// DelayingQueue is where keys go with the limiter's delay. Nil means one from
-	// NewTypedDelayingQueueWithConfig with the fields above, which have no effect on one given here.
+	// DelayingQueue is where keys go with the limiter's delay. Nil means one with the fields above; one that is
+	// given has its own. Its priorities, leases and failure counts are not seen through the result.
 	DelayingQueue TypedDelayingInterface[T]
 }
 

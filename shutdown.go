@@ -98,13 +98,3 @@ func (q *Typed[T]) dropLocked(s keytable.Slot, k *entry[T]) {
 		q.observer.Canceled(s)
 	}
 }
-
-// cancelLocked makes the key at s, which a worker holds and which was added again, not come again.
-func (q *Typed[T]) cancelLocked(s keytable.Slot, k *entry[T]) {
-	k.Value &^= dirty
-	q.mu.again--
-	q.mu.dropped++
-	if q.observer != nil {
-		q.observer.Canceled(s)
-	}
-}

@@ -13,7 +13,7 @@ type Stats struct {
 	// Queued is the number of keys that wait for a worker.
 	Queued int
 	// Blocked is how many of those cannot be handed out, because their group is at its limit or paused, or a
-	// limit holds all. Paused reports that none can be. Only queues with such features set them.
+	// limit holds all. Paused reports a pause of the queue. Only queues with such features set them.
 	Blocked int
 	Paused  bool
 	// PausedUntil is when a pause of the queue ends, zero if it has no end.
@@ -23,7 +23,7 @@ type Stats struct {
 	// Again is how many of those were added meanwhile, so that they are queued when their worker is Done.
 	Again int
 	// Held is how many of them are on hold, so that no worker has them. Queues leave it zero: package debug
-	// and the metrics set it if the pools say so. LongestRunning and UnfinishedWork are then of calls.
+	// and the metrics set it, and then LongestRunning and UnfinishedWork leave these keys out.
 	Held int
 	// Waiting is the number of keys that wait for their time. A key can wait and be queued or held at once. If
 	// Queued, Processing and Waiting are all zero, the queue had no key at some moment.
@@ -31,7 +31,7 @@ type Stats struct {
 
 	// Adds counts the adds that changed something, as the metric does.
 	Adds uint64
-	// Retries counts the calls of AddAfter, AddRateLimited and Fail before shutdown that add a key.
+	// Retries counts the calls of AddAfter, AddRateLimited and Fail before shutdown, but those that give up.
 	Retries uint64
 	// Dropped is the number of keys that were still waiting for their time at shutdown, and of those that
 	// DropQueued has dropped. (A shared queue counts the adds that were not sent to the server.)
@@ -51,7 +51,7 @@ type Stats struct {
 	UnfinishedWork time.Duration
 	// Latency has the times from first add to Get, WorkDuration from Get to Done; nil without metrics.
 	Latency, WorkDuration *Histogram
-	// ByPriority divides Queued and Again together. It is nil in a queue without priorities, or without metrics.
+	// ByPriority divides Queued and Again together. It is nil in a queue without priorities.
 	ByPriority *PriorityDepths
 	// Shared is nil in a queue of one process.
 	Shared *SharedStats

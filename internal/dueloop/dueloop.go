@@ -25,7 +25,7 @@ type Loop struct {
 
 	// The queue's lock guards what follows.
 
-	// running reports whether the goroutine runs. It does whenever a key waits.
+	// running reports whether the goroutine runs. It does whenever a key waits that will come due.
 	running bool
 	// until is when the goroutine looks at the keys again if it is not woken.
 	until time.Duration

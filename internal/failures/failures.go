@@ -88,8 +88,8 @@ func (c *Counts[T]) Fail(key T, f Failure, limiter Limiter[T]) Retry {
 	return r
 }
 
-// Judge finds out what the failure is. It changes nothing but the end of a delay that f makes longer, and
-// drops a key that is given up. The caller counts a new failure.
+// Judge applies the rule before the limiter is asked: it prolongs the delay of the same failure to f.AtLeast,
+// and drops a key that is given up. The caller counts a new failure.
 func (c *Counts[T]) Judge(key T, f Failure) (r Retry) {
 	c.sweep()
 	h := keytable.HashOf(key)

@@ -58,9 +58,8 @@ func (g *Gate) Watched() bool { return g.sleeping > 0 || g.drain != nil }
 func (g *Gate) Wake() { g.wakeUpTo(1) }
 
 // WakeAnother is Wake that wakes a second getter if one is being woken already. It is for goroutines that are
-// about to block, such as a loop that waits for keys to come due: the getter then takes over their processor
-// at once. The first getter may have to wait until the goroutine that woke it leaves its processor, which
-// takes 10 ms if that is busy.
+// about to block: the second getter takes over their processor at once, where the first one may have to wait
+// for that of the goroutine that woke it, up to 10 ms if that is busy.
 func (g *Gate) WakeAnother() { g.wakeUpTo(maxPending) }
 
 func (g *Gate) wakeUpTo(pending int) {
@@ -142,7 +141,7 @@ func (d *Drain) Wait(ctx context.Context) error {
 	}
 }
 
-// ErrContextDone stands under the lock for the error of a getter's context, whose methods are foreign code.
+// ErrContextDone stands for ctx.Err() while the gate is locked, because a context is foreign code.
 var ErrContextDone = errors.New("workqueue: the context is done")
 
 // PublicError returns err, or ctx.Err() if it is ErrContextDone. The gate must not be locked.
