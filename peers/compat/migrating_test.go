@@ -39,7 +39,7 @@ func TestMigratingCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	command := regexp.MustCompile(`(?m)^gofmt -r .*$`).Find(text)
-	before := regexp.MustCompile("(?s)\nBefore\\..*?```go\n(.*?)```").FindSubmatch(text)
+	before := regexp.MustCompile("(?s)\nBefore[.,].*?```go\n(.*?)```").FindSubmatch(text)
 	if command == nil || before == nil {
 		t.Fatal("docs/migrating.md has no command, or no program, any more")
 	}
