@@ -63,7 +63,7 @@ type Retry struct {
 	Delay time.Duration
 	// Same reports that the call failed before the delay of the failure before it was over.
 	Same bool
-	// GivenUp reports that the key does not come again.
+	// GivenUp reports that this failure does not bring the key again.
 	GivenUp bool
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Add says that item needs processing, with priority 0. After shutdown it does nothing, as all that add. See
-// the package comment for what it means in which state, and for the costs.
+// Add says that item needs processing, with priority 0. After shutdown no add has an effect. See the
+// package comment for what it means in which state, and for the costs.
 func (q *Queue[T]) Add(item T) {
 	r := q.newRequest(AddOpts{})
 	q.add(item, &r)
@@ -109,18 +109,16 @@ func (q *Queue[T]) newKey(key T) newKey[T] {
 	return k
 }
 
-// addLocked adds a key. The clock must have been read if r uses the time. This is what an add means in each
-// state, line by line; the limiter, which is asked before for rate-limited adds, is in rate_limited.go:
+// addLocked adds a key. The clock must have been read if r uses the time. What an add means in each state:
 //
-//	state            priority           comes                      limiter
-//	absent, resting  r's                at r's time                is asked
-//	processing       r's                at r's time                failure, the first time in a hand-out
-//	queued           the higher one     as it is                   is not asked
-//	rerun            the higher one     as it is                   failure, the first time in a hand-out
-//	waiting          the higher one     at the merge of the times  is asked unless the key waits for it
-//	rerunLater       the higher one     at the merge of the times  failure, the first time in a hand-out
+//	state            priority         comes
+//	absent, resting  the one asked    at the time asked
+//	processing       the one asked    at the time asked
+//	queued, rerun    the higher one   as before
+//	waiting          the higher one   at the merge of the times
+//	rerunLater       the higher one   at the merge of the times
 //
-// With SetPriority r's priority is always taken.
+// With SetPriority the priority that is asked for is always taken.
 func (q *Queue[T]) addLocked(k *newKey[T], r *request, now time.Duration) {
 	if q.shuttingDown.Load() {
 		return
@@ -130,7 +128,8 @@ func (q *Queue[T]) addLocked(k *newKey[T], r *request, now time.Duration) {
 	if r.isRetry() {
 		q.mu.retries++
 	}
-	askedPriority, nextPriority := r.Priority, &it.priority // nextPriority is that of the next hand-out.
+	askedPriority := r.Priority
+	nextPriority := &it.priority // that of the next hand-out
 	if it.state.isHeld() {
 		nextPriority = &q.mu.details.At(s).rerunPriority
 		if r.keepPriority {
@@ -142,7 +141,7 @@ func (q *Queue[T]) addLocked(k *newKey[T], r *request, now time.Duration) {
 	switch it.state {
 	case absent, resting:
 		q.enterLocked(s, it, k)
-		fallthrough // Like a processing key, it is in no line and not in due. dueLocked sets its state.
+		fallthrough // Like a processing key, it is in no line and not in due. Its state is set there.
 	case processing:
 		*nextPriority, it.addedBy = askedPriority, addedUnknown
 		q.comeLocked(s, it, r, r.time(now), now)
@@ -159,19 +158,6 @@ func (q *Queue[T]) addLocked(k *newKey[T], r *request, now time.Duration) {
 	}
 }
 
-// enterLocked takes the key at s, which is absent or rests, out of resting and into its group.
-func (q *Queue[T]) enterLocked(s keytable.Slot, it *item, k *newKey[T]) {
-	if it.state == resting {
-		q.endRestLocked(s)
-		it.state = absent
-	} else if q.config.MinInterval > 0 {
-		q.mu.details.At(s).startedAt = longAgo
-	}
-	if q.config.Group != nil {
-		q.joinGroupLocked(s, k)
-	}
-}
-
 // comeLocked makes the key at s, which is not in a line, come at the time asked for, moved by MaxDelay and
 // MinInterval.
 func (q *Queue[T]) comeLocked(s keytable.Slot, it *item, r *request, askedTime, now time.Duration) {
@@ -179,7 +165,8 @@ func (q *Queue[T]) comeLocked(s keytable.Slot, it *item, r *request, askedTime, 
 	if r.isEvent(it.state.isHeld()) {
 		by = addedByEvent
 	}
-	if now != notRead && it.addedBy < by { // An event replaces a worker's add, not vice versa.
+	// The first event sets addedAt, and a worker's add does so until then; neither if the clock was not read.
+	if now != notRead && it.addedBy < by {
 		it.addedBy = by
 		q.mu.details.At(s).addedAt = now
 	}
@@ -194,9 +181,9 @@ func (q *Queue[T]) comeLocked(s keytable.Slot, it *item, r *request, askedTime, 
 	at := askedTime
 	if q.config.MinInterval > 0 {
 		q.mu.details.At(s).askedTime = askedTime
-		at = max(at, q.nextStartLocked(s))
+		at = max(at, q.nextStartLocked(s, now))
 	}
-	q.dueLocked(s, it, at, now)
+	q.scheduleLocked(s, it, at, now)
 }
 
 // setPriorityLocked changes the priority of the key at s, which is queued or in state rerun.

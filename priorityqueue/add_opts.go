@@ -9,9 +9,9 @@ import (
 
 // AddOpts decide when and how urgently keys come. The zero AddOpts are those of Add: now, with priority 0.
 type AddOpts struct {
-	// Priority is how urgent the key is. Higher ones come first. A key that is queued or waits with a higher
-	// one keeps that, and so does a key that was added since a worker got it. The priority with which a
-	// worker got it does not count.
+	// Priority is how urgent the key is: higher priorities come first. If the key is queued, waits, or was
+	// added since its hand-out, the higher of the two priorities counts. The priority of the hand-out itself
+	// does not.
 	Priority int
 
 	// After is how long the key waits. Zero and less mean not at all.
@@ -33,18 +33,15 @@ type AddOpts struct {
 	// Delay decides how the new time is merged with the one that the key waits for already.
 	Delay DelayPolicy
 
-	// MaxDelay, if positive, bounds how far Latest and Replace can put off a key: it comes no later than that
-	// after the first event since its last hand-out. Events are all adds but rate-limited ones, and but those
-	// that ask for the key's next run while a worker holds the key: AddAfter and AddWithPriority. What these
-	// ask for is bounded only once there is an event, and Latest does not bring forward a key that waits for
-	// the limiter's time.
-	//
-	// A rate-limited add with a MaxDelay of its own is an event. With Latest or Replace, its own time is
-	// bounded too: the key may come before the limiter's delay or AtLeast has passed.
+	// MaxDelay, if positive, is how long after the first event since the last hand-out Latest and Replace can
+	// put off a key. Zero means Config.MaxDelay, and a negative one no bound. Every add is an event, except
+	// AddAfter and AddWithPriority of a key that a worker holds, and rate-limited adds without a MaxDelay of
+	// their own. Before the first event nothing is bounded. With Latest, a key that waits for the limiter is
+	// not brought forward. A rate-limited add with a MaxDelay may come before the limiter's delay or AtLeast.
 	MaxDelay time.Duration
 
 	// Cause, unless nil, is why the keys are added. It stays with a key that has to wait. A Quiet add does
-	// not interrupt the worker that holds the key, unless it is merged with one that is not. See
+	// not interrupt the worker that holds the key, if all adds since the hand-out were quiet. See
 	// [Queue.Causes] and [Queue.AddedAgain].
 	Cause *workqueue.Cause
 }
@@ -92,7 +89,7 @@ func (q *Queue[T]) newRequest(o AddOpts) request {
 	return request{AddOpts: o}
 }
 
-// readClockFor is readClockIfUsed for r, which may use the time, too: its own, or that of the first event.
+// readClockFor reads the clock if r has a delay or a bound, or if the queue needs the time anyway.
 func (q *Queue[T]) readClockFor(r *request) time.Duration {
 	if r.After > 0 || r.RateLimited || r.isBounded() {
 		return q.loop.Now()
@@ -103,7 +100,7 @@ func (q *Queue[T]) readClockFor(r *request) time.Duration {
 // isBounded reports whether MaxDelay bounds the time of a key after r.
 func (r *request) isBounded() bool { return r.MaxDelay > 0 && r.Delay != Earliest }
 
-// isRetry reports whether r counts in Stats.Retries.
+// isRetry reports whether r counts in Stats.Retries. Each AddAfter, which has keepPriority, does.
 func (r *request) isRetry() bool { return r.After > 0 || r.RateLimited || r.keepPriority }
 
 // isEvent reports whether MaxDelay counts from r. See AddOpts.MaxDelay.

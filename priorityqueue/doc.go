@@ -30,7 +30,7 @@
 //	waiting             the earlier  the later  new time
 //	processing          new time     new time   new time
 //	  to come again     at once      at once    at once
-//	  to come at a time, as if it were waiting; to come again at once when that time has come
+//	  to come at a time: as waiting, and again at once when the time has come
 //
 // where the new time is now if the add has no delay. What is asked for a key after its hand-out is for the
 // next one.

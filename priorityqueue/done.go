@@ -56,7 +56,7 @@ func (q *Queue[T]) finishAtLocked(s keytable.Slot, it *item, now time.Duration) 
 	}
 }
 
-// endHandOutLocked makes what is known of the key at s, which comes again, about its next hand-out alone.
+// endHandOutLocked drops what was about the hand-out that ends. The key at s comes again.
 func (q *Queue[T]) endHandOutLocked(s keytable.Slot, it *item) {
 	it.priority = q.mu.details.At(s).rerunPriority
 	if it.has(noted) {

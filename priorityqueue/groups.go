@@ -50,7 +50,7 @@ func (q *Queue[T]) leaveGroupLocked(s keytable.Slot) {
 	}
 }
 
-// countHeldLocked counts a key of group g that is handed out or, if n is -1, Done.
+// countHeldLocked adds n to the held keys of group g.
 func (q *Queue[T]) countHeldLocked(g keytable.Slot, n int) {
 	e := &q.mu.groups.At(g).Value
 	wasBlocked := e.isBlocked()
@@ -89,12 +89,10 @@ func (q *Queue[T]) leaveRingLocked(lineSlot keytable.Slot) {
 	}
 }
 
-// turnLocked returns the line whose turn it is among those of that line's priority, and counts a key that is
-// taken from it.
-func (q *Queue[T]) turnLocked(lineSlot keytable.Slot) keytable.Slot {
-	priority := q.mu.lines.At(lineSlot).Key.priority
+// turnLocked returns the line whose turn it is at that priority, and counts a key that is taken from it.
+func (q *Queue[T]) turnLocked(priority int) keytable.Slot {
 	_, ring := q.mu.rings.Find(keytable.HashOf(priority), priority)
-	lineSlot = ring.Value.First()
+	lineSlot := ring.Value.First()
 	e := q.mu.lines.At(lineSlot)
 	l := &e.Value
 	if l.turnLeft == 0 {

@@ -23,15 +23,6 @@ func (q *Queue[T]) PriorityOf(key T) int {
 	return 0
 }
 
-// findLocked returns the slot and the item of a key in the queue, or None and nil. A resting key is not in
-// the queue.
-func (q *Queue[T]) findLocked(h keytable.Hash, key T) (keytable.Slot, *item) {
-	if s, e := q.mu.keys.Find(h, key); e != nil && e.Value.state != resting {
-		return s, &e.Value
-	}
-	return keytable.None, nil
-}
-
 // Snapshot returns Stats and up to limit keys of each state, 512 at most, as they are at one moment.
 // SnapshotKeys returns all.
 //
@@ -86,20 +77,20 @@ func (q *Queue[T]) copyFirst(limit int) (s workqueue.Snapshot[T]) {
 	return s
 }
 
-// appendLinesLocked appends the queued keys of the lines of a heap, up to the capacity of keys: the first key
-// of the first line, and then that line stands in the order where its second key puts it.
+// appendLinesLocked appends the queued keys of the lines of a heap, up to the capacity of keys. It merges the
+// lines by the ranks of their heads: when a line's first key is taken, the second one is its head.
 func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slotheap.Heap) []workqueue.KeySnapshot[T] {
-	var order slotheap.Heap
+	var heads slotheap.Heap
 	next := map[keytable.Slot]keytable.Slot{} // the next key of each line
 	for e := range lines.InOrder() {
-		if order.Len() == cap(keys)-len(keys) {
+		if heads.Len() == cap(keys)-len(keys) {
 			break
 		}
-		order.Push(e)
+		heads.Push(e)
 		next[e.Slot] = q.firstQueuedLocked(&q.mu.lines.At(e.Slot).Value)
 	}
-	for len(keys) < cap(keys) && order.Len() > 0 {
-		e := order.Pop()
+	for len(keys) < cap(keys) && heads.Len() > 0 {
+		e := heads.Pop()
 		s := next[e.Slot]
 		keys = append(keys, q.snapshotLocked(s, workqueue.KeyQueued))
 		if s = q.queuedFromLocked(q.nextKeyLocked(s)); s != keytable.None {
@@ -108,7 +99,7 @@ func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slo
 			if q.config.Aging == 0 {
 				again.Tie = e.Tie + 1 // Groups of one priority take turns.
 			}
-			order.Push(again)
+			heads.Push(again)
 		}
 	}
 	return keys
@@ -171,8 +162,9 @@ func (q *Queue[T]) appendSnapshotsLocked(keys []workqueue.KeySnapshot[T], s keyt
 	return keys
 }
 
-// snapshotLocked returns what is known of the key at s, except its failures. A key that is in two states is
-// shown in that one: as a held key with the causes of its hand-out, as a waiting one with those of the next.
+// snapshotLocked returns what is known of the key at s, except its failures. Of a key that has two states, in
+// says which to show: as a held key with the causes of its hand-out, as a waiting one with those of the next.
+// The priority is that of the next hand-out, if there is to be one.
 func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqueue.KeySnapshot[T] {
 	e := q.mu.keys.At(s)
 	it := &e.Value
@@ -235,10 +227,13 @@ func inSteps[T comparable, R any](q *Queue[T], appendLocked func([]R, keytable.S
 	})
 }
 
-// Causes is that of [workqueue.Extended]. A waiting key has the causes so far, as a queued one.
-func (q *Queue[T]) Causes(key T) (causes workqueue.Causes) {
-	if k, _ := q.snapshotKey(key); k.Causes != nil {
-		causes = *k.Causes
-	}
-	return causes
-}
+// GivenUpKeys returns nil: the queue keeps no keys that are given up. RetryGivenUp and ForgetGivenUp return
+// false.
+func (q *Queue[T]) GivenUpKeys(int) []workqueue.GivenUpKey[T] { return nil }
+
+func (q *Queue[T]) RetryGivenUp(T) bool { return false }
+
+func (q *Queue[T]) ForgetGivenUp(T) bool { return false }
+
+// Below returns nil: the queue has no other below it.
+func (q *Queue[T]) Below() any { return nil }

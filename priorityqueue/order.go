@@ -81,7 +81,6 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, it *item) {
 	lineSlot := it.line
 	it.line = keytable.None
 	l := &q.mu.lines.At(lineSlot).Value
-	// With Aging the heap entry depends on the first queued key.
 	firstChanged := q.config.Aging > 0 && q.firstQueuedLocked(l) == s
 	q.unlinkLocked(&l.members, s)
 	if it.state == queued {
@@ -149,11 +148,11 @@ func (q *Queue[T]) nextKeyLocked(s keytable.Slot) keytable.Slot { return q.links
 
 func (q *Queue[T]) linksLocked(s keytable.Slot) *keytable.Links { return &q.mu.keys.At(s).Value.links }
 
-// nextLocked returns the key to be handed out next, and counts it in its group's turn. There must be one.
-func (q *Queue[T]) nextLocked() keytable.Slot {
+// chooseLocked returns the key to be handed out next, and counts it in its group's turn. There must be one.
+func (q *Queue[T]) chooseLocked() keytable.Slot {
 	lineSlot := q.mu.order.First().Slot
 	if q.config.Group != nil {
-		lineSlot = q.turnLocked(lineSlot)
+		lineSlot = q.turnLocked(q.mu.lines.At(lineSlot).Key.priority)
 	}
 	return q.firstQueuedLocked(&q.mu.lines.At(lineSlot).Value)
 }

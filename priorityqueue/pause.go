@@ -21,8 +21,8 @@ type pauses struct {
 }
 
 // Pause is that of [workqueue.Operable]. Everything but Get goes on: keys are added, come due, and count in
-// Len. While a pause with an end lasts, the queue has its goroutine and timer. After shutdown it does
-// nothing.
+// Len. While a pause with an end lasts, of the queue or of a group, the queue has its goroutine and timer.
+// After shutdown it does nothing.
 func (q *Queue[T]) Pause(d time.Duration) {
 	now := q.loop.Now()
 	q.lockAndAdvance(now)
@@ -69,8 +69,7 @@ func (q *Queue[T]) endNextPauseLocked(now time.Duration) {
 // PauseGroup is that of [workqueue.Operable]. The keys of a paused group are blocked: they stay queued, are
 // added, come due, and count in Len. Keys that workers hold are finished as usual. The pause also holds for
 // later keys, and has nothing to do with Config.Limit. It is for a tenant whose server says "slow down".
-// While a group is paused for a time, the queue has its goroutine and timer. After shutdown and without
-// Config.Group, PauseGroup does nothing.
+// After shutdown and without Config.Group, PauseGroup does nothing.
 func (q *Queue[T]) PauseGroup(name string, d time.Duration) {
 	if q.config.Group == nil {
 		return

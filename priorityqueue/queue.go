@@ -16,99 +16,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// A key in the queue is in one of these states:
-//
-//	              Add                 Get                    Done
-//	(absent) ────────────▶ queued ───────────▶ processing ──────────▶ (absent)
-//	    │                  ▲    ▲               │      │          or resting, with MinInterval
-//	    │ AddAfter    time │    │ Done      Add │      │ AddAfter
-//	    ▼                  │    │               ▼      ▼
-//	 waiting ──────────────┘    └───────────── rerun ◀──── rerunLater
-//	    ▲                                           time    │
-//	    └───────────────────────── Done ────────────────────┘
-//
-// A worker holds the key in the states processing, rerun and rerunLater.
-type state uint8
-
-const (
-	absent     state = iota // of a slot that is new
-	queued                  // in a line, until a worker gets it
-	waiting                 // in due, until its time comes
-	processing              // held by a worker, and not added since
-	rerun                   // held by a worker, and queued when that is Done
-	rerunLater              // held by a worker, and in due: is queued or waits when the worker is Done
-	resting                 // in resting: only remembered, until its MinInterval is over
-)
-
-func (s state) isHeld() bool { return s == processing || s == rerun || s == rerunLater }
-
-// item is what the queue knows of every key. details are about keys that have waited or are added while held
-// and, with Aging or MinInterval, about all. A field has a meaning in the states that are listed here, where
-// "again" stands for rerun and rerunLater, and "held" for these and processing. In other states line is None
-// and limited false; whatever else is there is left over.
-//
-//	field          states                       meaning
-//	priority       queued, waiting              that of the next hand-out
-//	               held                         that with which the key was handed out
-//	line           queued; rerun by PlaceOfAdd  the line in which the key stands
-//	links          the same; resting            its neighbours there
-//	limited        waiting, rerunLater          the limiter was asked for this wait
-//	failed         held                         a failure was counted since the hand-out
-//	quiet          again                        all adds since the hand-out were quiet: they do not interrupt
-//	noted          all but resting              there is a note: causes, or somebody waits for the next add
-//	addedBy        queued, waiting, again       whose add addedAt is about
-//	addedAt        the same                     of the first event since the last hand-out; without, of an add
-//	rerunPriority  again                        the priority of the next hand-out
-//	placedAt       like line, with Aging        when the key took its place there
-//	startedAt      all, with MinInterval        when the key was last handed out, or longAgo
-//	askedTime      waiting, rerunLater, with    when the key is to come: it is in due with this time, or with
-//	               MinInterval                  the end of its interval if that is later
-type item struct {
-	priority int
-	line     keytable.Slot
-	state    state
-	flags
-	addedBy adder
-	links   keytable.Links
-}
-
-type details struct {
-	rerunPriority                           int
-	placedAt, addedAt, startedAt, askedTime time.Duration
-}
-
-// flags are several of limited, failed, quiet and noted.
-type flags uint8
-
-const (
-	limited flags = 1 << iota
-	failed
-	quiet
-	noted
-)
-
-func (f flags) has(one flags) bool { return f&one != 0 }
-
-func (f *flags) set(one flags, on bool) {
-	if *f &^= one; on {
-		*f |= one
-	}
-}
-
-// adder is who added a key, in the order in which they count: MaxDelay bounds events, so they count most.
-type adder uint8
-
-const (
-	addedUnknown adder = iota
-	addedByWorker
-	addedByEvent
-)
-
 // Queue is a queue as the package comment describes it. It is made by [New]; its zero value is not usable.
 // All methods are safe for concurrent use. Package workqueue says what keys can be.
 type Queue[T comparable] struct {
 	config Config[T]
-	// alwaysTimed makes every call read the clock.
+	// alwaysTimed makes readClockIfUsed always read.
 	alwaysTimed bool
 
 	// shuttingDown is written under the lock and read without.
@@ -169,7 +81,7 @@ type Queue[T comparable] struct {
 		// intervalsOver reports that a shutdown has begun, and no MinInterval counts any more.
 		intervalsOver bool
 
-		// queued, blockedKeys (of blocked groups), held and reruns (of state rerun) count keys.
+		// queued, blockedKeys (of blocked groups), held and reruns (state rerun, not rerunLater) count keys.
 		queued, blockedKeys, held, reruns int
 
 		// lastTaken is the key that was handed out last, or None if it is Done. It saves a single worker's
@@ -195,8 +107,8 @@ var (
 const maxPerLock = 512
 
 // New returns a queue configured by config. It starts no goroutine, and a queue that is no longer referred to
-// is collected without ShutDown unless a key waits, or a pause has an end. New panics if config makes no
-// sense: a negative value, or Weight or Limit without Group.
+// is collected without ShutDown unless it has metrics, a key waits, or a pause has an end. New panics if
+// config makes no sense: see the fields.
 func New[T comparable](config Config[T]) *Queue[T] {
 	config.check()
 	if config.Clock == nil {
@@ -228,7 +140,7 @@ func (q *Queue[T]) lockAndAdvance(now time.Duration) {
 }
 
 // unlock ends every critical section after which there may be something to do for others: for a sleeping
-// fetcher, a key to take or a shutdown to notice; for the loop, another time to wait for; and for
+// getter, a key to take or a shutdown to notice; for the loop, another time to wait for; and for
 // drains, that nothing is left. It is deferred, so that it also happens when the caller panics.
 func (q *Queue[T]) unlock() {
 	if q.mu.Watched() {
@@ -248,8 +160,8 @@ func (q *Queue[T]) unlock() {
 
 func (q *Queue[T]) canTakeLocked() bool { return q.mu.order.Len() > 0 && !q.mu.paused && !q.mu.stopped }
 
-// isExhaustedLocked reports whether no key will be handed out any more, unless a held one is added again
-// before its Done.
+// isExhaustedLocked reports whether no key will be handed out any more, except held ones that are queued at
+// their Done (state rerun).
 func (q *Queue[T]) isExhaustedLocked() bool {
 	return q.shuttingDown.Load() && (q.mu.queued == 0 || q.mu.stopped)
 }
@@ -259,4 +171,13 @@ func (q *Queue[T]) Len() int {
 	q.lockAndAdvance(q.readClockIfUsed())
 	defer q.unlock()
 	return q.mu.queued
+}
+
+// findLocked returns the slot and the item of a key in the queue, or None and nil. A resting key is not in
+// the queue.
+func (q *Queue[T]) findLocked(h keytable.Hash, key T) (keytable.Slot, *item) {
+	if s, e := q.mu.keys.Find(h, key); e != nil && e.Value.state != resting {
+		return s, &e.Value
+	}
+	return keytable.None, nil
 }

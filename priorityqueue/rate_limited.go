@@ -17,9 +17,7 @@ import (
 // take: of many adds at once one asks, and a slow limiter delays those of all keys. (client-go asks for each:
 // kubernetes/kubernetes#112325.)
 //
-// A rate-limited add of a key that a worker holds says that the worker has failed, as Fail does:
-// controller-runtime's controllers say it so. The delay that is counted is the one that is served: the
-// limiter's, or what After, AtLeast and MaxDelay make of it.
+// A rate-limited add of a key that a worker holds says that the worker has failed, as Fail does.
 
 // AddRateLimited adds item after the limiter's delay: see [AddOpts].RateLimited. A key that a worker holds
 // keeps the priority of its hand-out, any other gets priority 0.
@@ -30,7 +28,8 @@ func (q *Queue[T]) AddRateLimited(item T) {
 }
 
 // Fail is that of [workqueue.ExtendedRateLimiting]. The key keeps the priority of its hand-out. What fails
-// again for the same hand-out, with Fail or by a rate-limited add, is the same failure.
+// again for the same hand-out, with Fail or by a rate-limited add, is the same failure, unless the key was
+// given up or forgotten in between.
 func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueue.Retry, error) {
 	r := q.newRequest(AddOpts{RateLimited: true, AtLeast: f.AtLeast})
 	r.keepPriority = true
@@ -56,17 +55,18 @@ func (q *Queue[T]) NumRequeues(item T) int { return q.config.RateLimiter.NumRequ
 func (q *Queue[T]) addRateLimited(k *newKey[T], r *request) {
 	q.asking.Lock()
 	defer q.asking.Unlock()
-	switch state, added := q.addUnasked(k, r); {
-	case added:
-	case state.isHeld():
+	switch st, settled := q.addUnasked(k, r); {
+	case settled:
+	case st.isHeld():
 		q.fail(k, r, failures.Failure{AtLeast: r.AtLeast})
 	default:
 		q.addAfter(k, r, r.limit(q.config.RateLimiter.When(k.key)))
 	}
 }
 
-// addUnasked adds the key if the limiter's answer does not matter. Otherwise it returns the key's state.
-func (q *Queue[T]) addUnasked(k *newKey[T], r *request) (state state, added bool) {
+// addUnasked adds the key if the limiter's answer does not matter, as it does after shutdown. Then all is
+// settled. Otherwise it returns the key's state.
+func (q *Queue[T]) addUnasked(k *newKey[T], r *request) (st state, settled bool) {
 	now := q.loop.Now()
 	q.lockAndAdvance(now)
 	defer q.unlock()
@@ -81,7 +81,7 @@ func (q *Queue[T]) addUnasked(k *newKey[T], r *request) (state state, added bool
 		return queued, true
 	case it.state == waiting && it.has(limited):
 		unasked := *r
-		unasked.After = r.limit(max(now, q.askedTimeLocked(s)) - now) // The limiter's delay is in the key's time.
+		unasked.After = r.limit(max(now, q.askedTimeLocked(s)) - now) // That time includes the limiter's delay.
 		q.addLocked(k, &unasked, now)
 		return waiting, true
 	}
@@ -91,13 +91,13 @@ func (q *Queue[T]) addUnasked(k *newKey[T], r *request) (state state, added bool
 // fail counts a failure of the key, and adds the key after its delay, or gives it up. If the limiter panics,
 // nothing is counted or added.
 func (q *Queue[T]) fail(k *newKey[T], r *request, f failures.Failure) (retry failures.Retry) {
-	same, longest := q.lookAtFailure(k, r)
+	same, maxDelay := q.lookAtFailure(k, r)
 	if same {
 		retry.Same = true
 		retry.Attempt, retry.Delay = q.failures.Of(k.key)
 	}
 	switch {
-	case retry.Attempt == 0: // It may have been forgotten since.
+	case retry.Attempt == 0: // A new failure, or the count was forgotten since.
 		retry = q.failures.Judge(k.key, f)
 	case f.EndsRetries(retry.Attempt):
 		q.failures.Forget(k.key)
@@ -111,7 +111,7 @@ func (q *Queue[T]) fail(k *newKey[T], r *request, f failures.Failure) (retry fai
 	if !retry.Same {
 		delay = failures.Ask(q.config.RateLimiter, k.key)
 	}
-	delay = min(r.limit(delay), longest)
+	delay = min(r.limit(delay), maxDelay)
 	if !retry.Same || delay != retry.Delay {
 		retry.Delay = delay
 		q.failures.Count(k.key, retry)
@@ -121,7 +121,7 @@ func (q *Queue[T]) fail(k *newKey[T], r *request, f failures.Failure) (retry fai
 }
 
 // lookAtFailure reports whether the key has failed since its hand-out, and how long MaxDelay lets it wait.
-func (q *Queue[T]) lookAtFailure(k *newKey[T], r *request) (same bool, longest time.Duration) {
+func (q *Queue[T]) lookAtFailure(k *newKey[T], r *request) (same bool, maxDelay time.Duration) {
 	now := q.loop.Now()
 	q.lockAndAdvance(now)
 	defer q.unlock()

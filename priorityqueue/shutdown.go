@@ -58,26 +58,8 @@ func (q *Queue[T]) beginShutDown(andLocked func()) {
 	q.dropSlabs()
 }
 
-// endIntervals makes each key come when it is to come, whatever its interval: an event that came while a
-// worker held the key must be handled before a drain ends.
-func (q *Queue[T]) endIntervals(now time.Duration) {
-	lock := func() {
-		q.lockAndAdvance(now)
-		q.mu.intervalsOver = true
-	}
-	for range keytable.InSteps(&q.mu.keys, lock, q.unlock, func(none []struct{}, s keytable.Slot) []struct{} {
-		if st := q.mu.keys.At(s).Value.state; st == waiting || st == rerunLater {
-			due := q.mu.due.At(s)
-			due.Rank = min(due.Rank, int64(max(now, q.askedTimeLocked(s))))
-			q.mu.due.Replace(due)
-		}
-		return none
-	}) {
-	}
-}
-
-// tryShutDown shuts the queue down. It returns false if there is more to do before than one call does: keys
-// that are due must not be dropped, and pauses end.
+// tryShutDown shuts the queue down, unless more pauses have to end, or more keys are due, than one lock is
+// for: then it returns false.
 func (q *Queue[T]) tryShutDown(now time.Duration, andLocked func()) bool {
 	q.lockAndAdvance(now)
 	defer q.unlock()
@@ -103,8 +85,7 @@ func (q *Queue[T]) dropSlabs() {
 	}
 }
 
-// dropSlab drops those keys of slab n that do not come any more, and returns false if there is none in any
-// slab.
+// dropSlab drops those keys of slab n that do not come any more, and reports whether there may be others.
 func (q *Queue[T]) dropSlab(n int) (more bool) {
 	q.mu.Lock()
 	defer q.unlock()
@@ -159,7 +140,7 @@ func (q *Queue[T]) dropInOrder(keys []T) (all []T, more bool) {
 		var s keytable.Slot
 		switch {
 		case q.mu.order.Len() > 0:
-			s = q.nextLocked()
+			s = q.chooseLocked()
 		case q.mu.blocked.Len() > 0:
 			s = q.firstQueuedLocked(&q.mu.lines.At(q.mu.blocked.First().Slot).Value)
 		default:

@@ -63,7 +63,7 @@ func (q *Queue[T]) awaitLocked(ctxDone <-chan struct{}, now time.Duration) (time
 
 // takeLocked hands out the next key, and returns its slot. There must be one.
 func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
-	s := q.nextLocked()
+	s := q.chooseLocked()
 	it := &q.mu.keys.At(s).Value
 	q.leaveLineLocked(s, it)
 	it.state = processing
@@ -97,7 +97,7 @@ func (q *Queue[T]) GetBatch(ctx context.Context, limit int) (batch []workqueue.K
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	// After the first key it is read no more: a panic of the clock must not lose keys that were taken.
+	// All keys are taken at the time at which the first one is.
 	now := q.readClockIfUsed()
 	for more := true; more; {
 		if len(batch) > 0 {
@@ -115,7 +115,7 @@ func (q *Queue[T]) GetBatch(ctx context.Context, limit int) (batch []workqueue.K
 }
 
 // takeSome appends a few hundred keys to batch, up to limit in all, and reports whether there are more. It
-// waits for the first, and sets now to the time of that.
+// waits for the first, and sets now to the time of its hand-out.
 func (q *Queue[T]) takeSome(
 	ctxDone <-chan struct{}, now *time.Duration, batch []workqueue.KeySnapshot[T], limit int,
 ) (all []workqueue.KeySnapshot[T], more bool, err error) {

@@ -9,13 +9,12 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// longAgo is before every other time.
-const longAgo time.Duration = math.MinInt64
-
 const (
+	// longAgo is before every other time.
+	longAgo time.Duration = math.MinInt64
 	// notRead is the time of a caller that has not read the clock.
 	notRead = longAgo
-	// atOnce is the time of a key that is to come now. It is not after notRead.
+	// atOnce is when a key comes that has no delay. It has come at every time, notRead included.
 	atOnce = longAgo
 )
 
@@ -28,8 +27,9 @@ func (q *Queue[T]) readClockIfUsed() time.Duration {
 	return q.loop.Now()
 }
 
-// dueLocked makes the key at s, which is not in a line, come at that time, instead of any other.
-func (q *Queue[T]) dueLocked(s keytable.Slot, it *item, at, now time.Duration) {
+// scheduleLocked makes the key at s, which is not in a line, come at that time, whatever was planned before.
+// If the time has come, the key is queued or, if held, will be at its Done.
+func (q *Queue[T]) scheduleLocked(s keytable.Slot, it *item, at, now time.Duration) {
 	if it.state == waiting || it.state == rerunLater {
 		if at == q.dueAtLocked(s) {
 			return
@@ -49,41 +49,6 @@ func (q *Queue[T]) dueLocked(s keytable.Slot, it *item, at, now time.Duration) {
 	default:
 		q.enqueueLocked(s, it, now)
 	}
-}
-
-// enqueueLocked queues the key at s, which no worker holds, at the end of the line of its priority.
-func (q *Queue[T]) enqueueLocked(s keytable.Slot, it *item, now time.Duration) {
-	q.countAddLocked(s, it.priority, now)
-	q.joinLineLocked(s, it, it.priority, now)
-	q.becomeQueuedLocked(s, it)
-}
-
-// rerunNowLocked makes the held key at s, which is not in due, come again when its worker is Done.
-func (q *Queue[T]) rerunNowLocked(s keytable.Slot, it *item, now time.Duration) {
-	it.state = rerun
-	it.set(limited, false)
-	q.mu.reruns++
-	priority := q.mu.details.At(s).rerunPriority
-	q.countAddLocked(s, priority, now)
-	if q.config.PlaceOfAdd {
-		q.joinLineLocked(s, it, priority, now)
-	}
-}
-
-// cancelRerunLocked makes the key at s, in state rerun or rerunLater, one that is processing and does not
-// come again.
-func (q *Queue[T]) cancelRerunLocked(s keytable.Slot, it *item) {
-	if it.state == rerunLater {
-		q.mu.due.Remove(s)
-	} else {
-		q.mu.reruns--
-		q.mu.depths.add(q.mu.details.At(s).rerunPriority, -1)
-		if it.line != keytable.None {
-			q.leaveLineLocked(s, it)
-		}
-	}
-	it.state = processing
-	it.set(limited, false)
 }
 
 // dueAtLocked returns when the key at s is due, which must be in due.
@@ -163,34 +128,3 @@ func (q *Queue[T]) moveDue() (until time.Duration, ok bool) {
 	defer q.unlock()
 	return q.loop.PlanLocked(now, q.nextDueLocked())
 }
-
-// A key that is Done rests until its MinInterval is over, so that the queue knows when it was handed out.
-// Keys rest in the order of their Dones, in a list and not a heap: all intervals up to a key's have ended
-// when MinInterval has passed since its Done. No timer is needed: each call forgets keys at the front of the
-// list.
-
-// maxSwept is how many of the keys that have rested one call forgets: more than come to rest, also with
-// batches, and so many that a million are forgotten in hours if only a scrape comes by every few seconds. 256
-// take about ten microseconds.
-const maxSwept = 256
-
-// nextStartLocked returns when the key at s may be handed out again, in a queue with MinInterval.
-func (q *Queue[T]) nextStartLocked(s keytable.Slot) time.Duration {
-	if q.mu.intervalsOver {
-		return longAgo
-	}
-	return dueloop.AddSaturated(q.mu.details.At(s).startedAt, q.config.MinInterval)
-}
-
-func (q *Queue[T]) sweepRestingLocked(now time.Duration) {
-	for range maxSwept {
-		s := q.mu.resting.First()
-		if s == keytable.None || q.nextStartLocked(s) > now {
-			return
-		}
-		q.endRestLocked(s)
-		q.freeLocked(s)
-	}
-}
-
-func (q *Queue[T]) endRestLocked(s keytable.Slot) { q.unlinkLocked(&q.mu.resting, s) }

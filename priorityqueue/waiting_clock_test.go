@@ -54,3 +54,19 @@ func TestFarTimes(t *testing.T) {
 		wantAt(t, q, "b", "absent")
 	})
 }
+
+// A clock that is set back does not prolong an interval by as much.
+func TestClockSetBackWithinInterval(t *testing.T) {
+	c := testkit.NewFakeClock()
+	script(t, pq.Config[string]{Clock: c, MinInterval: 10 * time.Second}, func(t *testing.T, q *pq.Queue[string]) {
+		c.Step(24 * time.Hour)
+		q.Add("a")
+		drain(t, q, "a")
+		c.Step(-24 * time.Hour)
+		q.Add("a")
+		drain(t, q, "")
+		synctest.Wait()
+		c.Step(10 * time.Second)
+		drain(t, q, "a")
+	})
+}

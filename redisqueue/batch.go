@@ -39,17 +39,17 @@ type shard[T comparable] struct {
 
 // batch is what one call of the server executes.
 type batch struct {
-	number      uint64  // counts the shard's batches, over all sessions
-	session     session // a copy: its batchSeq is that of this batch
-	ops         []*op
-	encoded     []any // strings: ops as operations.lua reads them
-	want        int   // how many keys to hand out at most
-	isSleeper   bool  // the session is in SLEEPERS, and leaves it unless this batch gets too few keys
-	allCounts   bool
-	quits       bool // ends the session
-	noAdds      bool // leaves adds in the buffer: the server is full, and has refused some a moment ago
-	interrupted bool // an attempt was answered by an error, so the server may have executed a part of the batch
-	began       time.Time
+	number         uint64  // counts the shard's batches, over all sessions
+	session        session // a copy: its batchSeq is that of this batch
+	ops            []*op
+	encoded        []any // strings: ops as operations.lua reads them
+	want           int   // how many keys to hand out at most
+	leavesSleepers bool  // unless it gets fewer keys than it wants, the session leaves SLEEPERS
+	allCounts      bool
+	quits          bool // ends the session
+	noAdds         bool // leaves adds in the buffer: the server is full, and has refused some a moment ago
+	interrupted    bool // an attempt was answered by an error: the server may have executed a part of it
+	began          time.Time
 }
 
 func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
@@ -104,7 +104,7 @@ func (s *shard[T]) hasWorkLocked(now time.Time) bool {
 	// After an answer that has taken long, the lease needs another batch at once.
 	renews := s.session.held > 0 && now.Sub(s.session.leaseFrom) >= s.q.config.Lease/3
 	needed := func(c *confirmation) bool { return c.after > s.batches }
-	return !s.q.mu.ending.over && (ops > 0 || renews || s.leavesSleepersLocked() || s.quitsLocked() ||
+	return !s.q.mu.ending.over && (ops > 0 || renews || s.mustLeaveSleepersLocked() || s.quitsLocked() ||
 		s.nextWantLocked() > 0 || slices.ContainsFunc(s.confirmations.waiting, needed))
 }
 
@@ -144,7 +144,7 @@ func (s *shard[T]) nextBatch() *batch {
 	b := &batch{number: s.batches, session: s.session, began: now, noAdds: s.refusesAddsAt(now)}
 	b.allCounts, s.allCounts = s.allCounts, false
 	b.want = s.nextWantLocked()
-	b.isSleeper = s.leavesSleepersLocked() || b.want > 0 && s.fetcher.isSleeper
+	b.leavesSleepers = s.mustLeaveSleepersLocked() || b.want > 0 && s.fetcher.isSleeper
 	work := b.want
 	if !s.server.fullSince.IsZero() && !b.noAdds && len(s.buffer.adds) > 0 {
 		work = max(work, maxWork-16) // leaves room for a few adds, which find out whether the server is still full

@@ -48,7 +48,7 @@ local FILLER = string.rep('\0', 80)
 
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8 -- The description is what all replicas must have in common.
-local isSleeper = string.find(flags, 'isSleeper', 1, true) -- The session is in SLEEPERS, as far as the replica knows.
+local leavesSleepers = string.find(flags, 'leavesSleepers', 1, true) -- unless the batch gets fewer keys than it wants
 local allCounts = string.find(flags, 'allCounts', 1, true) -- The batch asks for the numbers that not every reply has.
 local isTool = string.find(flags, 'isTool', 1, true) -- A tool takes no keys back and forgets nothing.
 -- Set if an attempt to execute this batch was answered by an error: the replica knows of the hand-outs up to this fence.

@@ -222,7 +222,7 @@ func TestGetterAfterReply(t *testing.T) {
 		"due later":              {b: batch{want: 1}, r: reply{nextDue: time.Hour}, want: fetcherState{empty: true, isSleeper: true, nextDue: now.Add(time.Hour)}},
 		"nothing wanted":         {before: fetcherState{empty: true, isSleeper: true}, want: fetcherState{empty: true, isSleeper: true}},
 		"nothing wanted, queued": {before: fetcherState{empty: true, isSleeper: true}, r: reply{counts: Counts{Queued: 1}}, want: fetcherState{isSleeper: true}},
-		"no getter any more":     {before: fetcherState{empty: true, isSleeper: true}, b: batch{isSleeper: true}, want: fetcherState{}},
+		"no getter any more":     {before: fetcherState{empty: true, isSleeper: true}, b: batch{leavesSleepers: true}, want: fetcherState{}},
 	} {
 		if c.r.nextDue == 0 && name != "more is due" {
 			c.r.nextDue = -1

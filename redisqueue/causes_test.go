@@ -160,7 +160,7 @@ func TestCausesCostNothingUnused(t *testing.T) {
 	commands := func(ops ...string) string {
 		t.Helper()
 		must(t, client.ConfigResetStat(context.Background()).Err())
-		for range 16 { // Every sixteenth batch tidies.
+		for range 4 { // Every eighth batch does the chores.
 			number++
 			reply, err := parseReply(r.send(number, 1, ops...))
 			if err != nil || len(reply.keys) != 1 {

@@ -145,7 +145,7 @@ func (f fetcherState) after(b *batch, r *reply, now time.Time) fetcherState {
 		f.lastFetch = now
 		f.empty = len(r.keys) < b.want && nothingLeft
 		f.isSleeper = f.empty && !b.quits
-	case b.isSleeper:
+	case b.leavesSleepers:
 		f.isSleeper, f.empty = false, false // No wake-up comes from now on, so the next getter must look.
 	}
 	if !nothingLeft || f.woken || r.nextDue == 0 { // With 0, more keys are due than one batch moves.
@@ -184,8 +184,8 @@ func (s *shard[T]) setWantedLocked(n int) {
 	s.fetcher.wanted = n
 }
 
-// leavesSleepersLocked reports whether the session should leave SLEEPERS, because no getter waits.
-func (s *shard[T]) leavesSleepersLocked() bool {
+// mustLeaveSleepersLocked reports whether the session is in SLEEPERS although no getter waits.
+func (s *shard[T]) mustLeaveSleepersLocked() bool {
 	return s.fetcher.isSleeper && len(s.q.mu.getters) == 0
 }
 

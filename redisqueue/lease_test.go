@@ -115,7 +115,7 @@ func TestBatchRunsOnce(t *testing.T) {
 	if !known() {
 		t.Errorf("the reply was forgotten before an hour")
 	}
-	pass(40, lease/2) // One batch in sixteen looks for what can be forgotten.
+	pass(40, lease/2) // The chores forget a few at a time.
 	if known() {
 		t.Errorf("the reply is kept for longer than an hour")
 	}

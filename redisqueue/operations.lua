@@ -1,5 +1,7 @@
--- Executes the operations of the batch. An operation is a letter and what follows here. protocol.go has the same list. The argument of a
--- capital letter has 16 characters. Those marked * have an answer in the reply; of most that is 1 if the key was there, otherwise 0.
+-- Executes the operations of the batch. An operation is a letter and what this table has behind it. A capital letter has an argument of 16
+-- characters before the key. The reply has an answer to those with a *: unless the table says otherwise, 1 if the key was there, or 0.
+-- protocol.go has the same letters.
+
 local ADD = 'a' --               key
 local ADD_WHY = 'C' --           length of the key, key, q (quiet) or l (loud), causes
 local ADD_AFTER = 'L' --         delay in microseconds, key
@@ -70,7 +72,7 @@ loadStates(keys)
 for i, code in ipairs(codes) do
 	local key, state = keys[i], states[keys[i]]
 	local holds = arguments[i] and state and fenceOf(state) == arguments[i] -- No two hand-outs have the same fence.
-	if full and find(ADDS, code, 1, true) then
+	if full and find(ADDS, code, 1, true) or not holds and (code == HAND_BACK or code == SET_ASIDE) then
 		-- nothing
 	elseif code == ADD then
 		add(key)
@@ -85,15 +87,11 @@ for i, code in ipairs(codes) do
 			released[#released + 1] = session .. key -- The server may have lost the state alone.
 		end
 	elseif code == HAND_BACK then
-		if holds then
-			putBack(session, key, state)
-		end
+		putBack(session, key, state)
 	elseif code == SET_ASIDE then
-		if holds then
-			forgetNextNotes(key)
-			release(session, key, state)
-			call('SADD', ASIDE, key)
-		end
+		forgetNextNotes(key)
+		release(session, key, state)
+		call('SADD', ASIDE, key)
 	elseif code == ADDED_AGAIN then
 		answer(holds and isDirty(state) and isLoud(state) and 1 or 0)
 	elseif code == ADD_WHY then

@@ -127,7 +127,7 @@ func (s *shard[T]) argv(b *batch) []any {
 			flags += flag
 		}
 	}
-	add(b.isSleeper, "isSleeper ")
+	add(b.leavesSleepers, "leavesSleepers ")
 	add(b.allCounts, "allCounts ")
 	add(s.q.tool, "isTool ")
 	add(b.interrupted, "knownFence="+b.session.lastFence)

@@ -44,19 +44,19 @@ elseif what == 'scan' then
 		append(reply[2][i])
 	end
 else
-	-- Redis walks through a long list to the place of a read. So there are few: each is larger than the last, unless keys are long.
+	-- Redis walks through a long list to the place of a read. So there are few reads: each is larger than the last, unless keys are long.
 	local command = (list == 'failing' or list == 'givenup') and 'ZREVRANGE' or 'ZRANGE'
-	local first, at, bytes, asked, isEnd = tonumber(from), tonumber(from), 0, math.min(8, count), false
+	local first, at, bytes, size, isEnd = tonumber(from), tonumber(from), 0, math.min(8, count), false
 	repeat
-		local members = call(command, LISTS[list], at, at + asked - 1)
+		local members = call(command, LISTS[list], at, at + size - 1)
 		for _, member in ipairs(members) do
 			append(member)
 			bytes = bytes + #member
 		end
 		at = at + #members
-		isEnd = #members < asked
-		asked = math.min(count - (at - first), 4 * asked, math.floor((BYTES - bytes) * (at - first) / (bytes + 1)))
-	until isEnd or asked <= 0
+		isEnd = #members < size
+		size = math.min(count - (at - first), 4 * size, math.floor((BYTES - bytes) * (at - first) / (bytes + 1)))
+	until isEnd or size <= 0
 	next = isEnd and '' or string.format('%.0f', at)
 end
 

@@ -29,7 +29,7 @@ local isLimited = queued > 0 and not isPaused and handedOut >= allowed -- The st
 local nothingLeft = queued == 0 or isPaused or isLimited
 if handedOut < want and nothingLeft then
 	call('SADD', SLEEPERS, session)
-elseif isSleeper then
+elseif leavesSleepers then
 	call('SREM', SLEEPERS, session)
 end
 if not nothingLeft then
@@ -41,23 +41,23 @@ end
 -- A sleeper, the keeper, calls at keeperCalls, when the next key is due, or a pause ends, or tokens of the start limit are there: this
 -- session if it sleeps, else, if need be, one that is woken.
 local waiting = math.max(0, call('ZCARD', DELAYS) - 1)
-local nextDue, at = -1, math.huge
+local nextDue, callAt = -1, math.huge
 if waiting > 0 then
-	at = math.min(tonumber(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2]), 2 ^ 53) -- It may be infinite.
+	callAt = math.min(tonumber(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2]), 2 ^ 53) -- It may be infinite.
 end
 if queued > 0 and isPaused and meta.pausedUntil < FOREVER then
-	at = math.min(at, meta.pausedUntil)
+	callAt = math.min(callAt, meta.pausedUntil)
 elseif isLimited then -- Not for each token: those of ten milliseconds come together, if the bucket has room for them.
 	local tokens = math.max(1, math.min(queued, startBurst, math.floor(startRate / 100)))
-	at = math.min(at, math.max(now + 1, math.ceil(startsAt - (startBurst - tokens) * interval)))
+	callAt = math.min(callAt, math.max(now + 1, math.ceil(startsAt - (startBurst - tokens) * interval)))
 end
-if at < math.huge then
-	nextDue = math.max(0, at - now)
+if callAt < math.huge then
+	nextDue = math.max(0, callAt - now)
 	local sleeps = call('SISMEMBER', SLEEPERS, session) == 1
-	if sleeps or not keeper or meta.keeperCalls > at or call('SISMEMBER', SLEEPERS, keeper) == 0 then
+	if sleeps or not keeper or meta.keeperCalls > callAt or call('SISMEMBER', SLEEPERS, keeper) == 0 then
 		keeper = sleeps and session or call('SRANDMEMBER', SLEEPERS)
 		if keeper then
-			call('HSET', META, 'keeper', keeper, 'keeperCalls', whole(at))
+			call('HSET', META, 'keeper', keeper, 'keeperCalls', whole(callAt))
 		end
 		if keeper and not sleeps then
 			wake(keeper)

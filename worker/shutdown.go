@@ -73,8 +73,8 @@ func (p *Pool[T]) fail(err error) {
 }
 
 // drain waits until the pool is to end, and then until its workers have left or the time to finish is over.
-// It returns the cause with which the contexts of handlers that still run must end. Meanwhile it looks for
-// records that are over. It calls endResync as soon as the pool is to end.
+// It returns the cause with which the contexts of handlers that still run must end. Meanwhile it starts a
+// sweep every minute while there are records. It calls endResync as soon as the pool is to end.
 func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 	var timeout, sweep <-chan time.Time
 	ended := ctx.Done() // nil once that has been noticed

@@ -1,12 +1,21 @@
 package priorityqueue
 
 import (
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/notes"
 )
 
 // A note holds a key's causes and the channel that AddedAgain has returned: see package notes for when it
 // ends. The flag noted says that there is one.
+
+// Causes is that of [workqueue.Extended]. A waiting key has the causes so far, as a queued one.
+func (q *Queue[T]) Causes(key T) (causes workqueue.Causes) {
+	if k, _ := q.snapshotKey(key); k.Causes != nil {
+		causes = *k.Causes
+	}
+	return causes
+}
 
 // AddedAgain returns a channel that is closed as soon as the key, which a worker holds, would be queued at
 // its Done: at once, or when the time comes that an add has asked for. Adds with a Quiet cause alone do not
