@@ -67,7 +67,7 @@ type Member struct {
 
 	mu struct {
 		sync.Mutex
-		self own
+		self ownRecord
 		view view
 		// members has what is known of each member, by its id.
 		members map[string]*knownMember
@@ -82,10 +82,10 @@ type Member struct {
 		leaveErr   error
 		handedOver bool
 		barred     barrier
-		// made are the names of the queues. hashes has the fingerprints of their hashes, in a new map each time.
+		// made are the names of the queues, and hashes their fingerprints. Each change makes a new map.
 		made    []string
 		hashes  map[string]string
-		changes changes // to carry out when mu is unlocked; see unlock
+		changes changes // to carry out when mu is unlocked; see updateAndUnlock
 		// wasValid: the member was valid at the last updateSlotsLocked.
 		wasValid bool
 		// handOverAt is when the member may begin to hand over slots, while others do.

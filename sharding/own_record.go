@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// own is the member's own record. docs/project/sharding.md says why client-go's leaderelection does not do.
-type own struct {
+// ownRecord is the member's record. docs/project/sharding.md says why client-go cannot keep it.
+type ownRecord struct {
 	id      string
 	version string // empty until the record is stored
 	// sequence counts attempts to write the record. attempts has those that may be in it, or get into it.
@@ -61,8 +61,8 @@ func (m *Member) moment() moment {
 	return moment{m.now(), m.config.Clock.Now().Round(0).Sub(m.start.Round(0))}
 }
 
-func (m *Member) newSelf() own {
-	return own{
+func (m *Member) newSelf() ownRecord {
+	return ownRecord{
 		id: m.config.newID(idName(m.config.Name)), attempts: make(map[int64]attempt), alive: true,
 		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows, listedUpTo: notListed,
 	}
