@@ -44,8 +44,8 @@ func (t *Tracker[T]) firstLimitLocked() time.Duration {
 // mostDue bounds how many holds end in one go under the lock.
 const mostDue = 64
 
-// endDue ends the holds that have come to their limits. The loop calls it, and again at the time that it
-// returns.
+// endDue ends the holds that have come to their limits. It is the loop's moveDue: called again at the time
+// that it returns.
 func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 	now := t.loop.Now()
 	var due []*held[T]

@@ -49,9 +49,9 @@ func (n Next) answers() bool { return n == NextForget || n == NextRequeue }
 // Result is what a call of the handler has come to.
 type Result[T comparable] struct {
 	Key T
-	// Attempt is 1 for the first call, and one more after each failure in a row. In a pool, a call that fails
-	// before the delay after the last failure is over has the number of that failure. The number is the
-	// queue's: if processes share it, for all of them.
+	// Attempt is 1 for the first call, and one more after each failure in a row. A call that fails before the
+	// delay after the last failure is over has the number of that failure. The number is the queue's: if
+	// processes share it, for all of them.
 	Attempt int
 	// Started is when the call began, and Duration how long the handler took.
 	Started  time.Time
@@ -60,8 +60,7 @@ type Result[T comparable] struct {
 	Err error
 	// Next is what becomes of the key.
 	Next Next
-	// After is the delay of a Requeue or, with NextRetry, of a [RetryAfter]. For [Every], only a pool sets
-	// it.
+	// After is the delay of a Requeue or [Every] or, with NextRetry, of a [RetryAfter].
 	After time.Duration
 }
 

@@ -31,8 +31,8 @@ func (t *Tracker[T]) oldestCalled() (oldest *UnansweredKey[T], running bool) {
 	return oldest, running
 }
 
-// oldestUnanswered returns the oldest change of all keys and its age. If its key is queued, it returns only
-// the age: see oldestQueued. It ends records that are over, for up to sweepFor.
+// oldestUnanswered returns the oldest change of all keys and its age, or only the age of the queue's oldest
+// key if that is older: see oldestQueued. It ends records that are over, for up to sweepFor.
 func (t *Tracker[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Duration) {
 	if !t.knowsAddTimes {
 		return nil, 0

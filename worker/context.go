@@ -94,7 +94,7 @@ func (cc *callContext[T]) Value(key any) any {
 	if _, ok := key.(callKey); ok {
 		return cc
 	}
-	if own := cc.own.Load(); own != nil && own != endedCtx { // That one has no values.
+	if own := cc.own.Load(); own != nil && own != endedCtx { // endedCtx has no values.
 		return own.Value(key)
 	}
 	return cc.tracked.base.Value(key)
@@ -121,22 +121,6 @@ func (cc *callContext[T]) wasInterrupted() bool {
 	var handlerCtx context.Context
 	running := cc.ifRunning(func(c *Tracked[T]) { handlerCtx = c.ctx })
 	return !running || !errors.Is(handlerCtx.Err(), context.Canceled)
-}
-
-// Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether
-// there is one. The handler's answer then decides as always: an error is a failure. Cancel does not wait.
-func (t *Tracker[T]) Cancel(key T) bool {
-	t.mu.Lock()
-	c := t.findRunningLocked(key)
-	if c == nil {
-		t.mu.Unlock()
-		return false
-	}
-	c.canceled = true
-	callCtx := c.callCtx
-	t.mu.Unlock()
-	callCtx.ensureOwn().cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
-	return true
 }
 
 // makeContext makes the handler's context.

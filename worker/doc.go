@@ -17,7 +17,7 @@
 //     each time, until it is given up; the log, [Pool.Snapshot] and [Pool.Left] have each key that does not
 //     come again.
 //   - A panic of the handler fails its key alone.
-//   - Run returns after DrainTimeout and CancelGrace at the latest, whatever handlers do.
+//   - Run waits for handlers no longer than DrainTimeout and CancelGrace, whatever they do.
 //
 // # What becomes of a key
 //

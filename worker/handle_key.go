@@ -35,6 +35,7 @@ func (p *Pool[T]) startCall(w *worker[T]) bool {
 	defer p.mu.Unlock()
 	w.getting = false
 	if w.leaseLost || !p.mayStartLocked() {
+		p.signal()
 		return false
 	}
 	if len(p.mu.refused) > 0 { // The key has come after all, by an add from before the shutdown.
@@ -101,7 +102,7 @@ func (p *Pool[T]) settle(c *Tracked[T]) {
 	r := &c.result
 	p.listIfPanics(c, &p.mu.notRetried, c.decide) // For a failure this calls the queue's Fail.
 	p.tracker.recordOutcome(c)
-	if p.tracker.mu.records.notEmpty.Load() {
+	if p.tracker.mu.records.notEmpty.Load() && !p.willSweep.Load() {
 		p.signal() // Run sweeps only while there are records.
 	}
 	switch r.Next {

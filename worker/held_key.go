@@ -39,7 +39,7 @@ type held[T comparable] struct {
 	// The mu of the tracker guards what follows. Once the hold has ended nobody writes it.
 
 	state          heldState
-	releasedAtOnce bool // which was counted as an interruption
+	releasedAtOnce bool // within shortestHold, and counted as an interruption
 	slot           keytable.Slot
 	reasons        []*holdReason
 	until          time.Duration // when the last reason comes to its limit

@@ -69,7 +69,7 @@ func (h *holdReason) release() {
 	if h.ended.Swap(true) {
 		return
 	}
-	// Afterwards: doneOrHold sets onRelease first, and then looks at ended.
+	// doneOrHold does these two in the other order, so one of both sees the other.
 	if onRelease := h.onRelease.Load(); onRelease != nil {
 		(*onRelease)()
 	}

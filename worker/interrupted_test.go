@@ -251,6 +251,31 @@ func TestTrackerInterrupted(t *testing.T) {
 	})
 }
 
+// An interrupted key that somebody else has handled is not interrupted any more, once the pool looks: at the
+// key, or at all within a minute.
+func TestInterruptedKeyIsHandledElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.Add("a")
+		var p *worker.Pool[string]
+		p = worker.New(q, func(ctx context.Context, key string) error {
+			setWorkers(t, p, 0)
+			q.Add(key)
+			return worker.ErrAdded
+		}, options{})
+		r := run(t, p)
+		if n := p.SnapshotKey("a").Interruptions; n != 1 {
+			t.Errorf("%d interruptions, want 1", n)
+		}
+		q.Get()
+		q.Done("a")
+		if n := p.SnapshotKey("a").Interruptions; n != 0 {
+			t.Errorf("%d interruptions of a key that is gone", n)
+		}
+		r.end()
+	})
+}
+
 // A key that loops and is then removed from the queue, without a word to the pool, does not loop any more
 // once the pool looks: at the key, or at all within a minute.
 func TestLoopingKeyIsRemoved(t *testing.T) {

@@ -36,8 +36,8 @@ type Options[T comparable] struct {
 
 	// StartLimit bounds how many calls of the handler begin in a time, whatever has brought their keys.
 	// Workers wait for it before they take a key, so keys stay queued meanwhile, where they are merged and
-	// ordered; the end, SetWorkers and Cancel do not wait for it. Its burst must be at least 1. It may be
-	// changed at any time. Nil means no limit. See Stats.StartLimited.
+	// ordered; SetWorkers, Cancel and the end do not wait for it, or a second at most. Its burst must be at
+	// least 1. It may be changed at any time. Nil means no limit. See Stats.StartLimited.
 	StartLimit *rate.Limiter
 
 	// List returns all keys that there are. It is for programs that may miss an event of a key: Run calls it
@@ -49,9 +49,9 @@ type Options[T comparable] struct {
 	// Resync is the period of List: it is called again so long after it has returned, and every key that it
 	// named last comes once in a period, from its first one on, at a moment that belongs to the key. (It is
 	// that of [Every], so replicas that share a queue add a key at the same time.) So the work is spread
-	// evenly. The adds do not end a [Call.UntilAdded], and in a queue with priorities they have that of
-	// controller-runtime's LowPriority, -100. The pool keeps all keys in memory. A paused pool adds, too;
-	// once it is to end it adds no more. Zero means that the keys do not come again.
+	// evenly. The adds do not end a [Call.UntilAdded] of this pool, and in a queue with priorities they have
+	// that of controller-runtime's LowPriority, -100. The pool keeps all keys in memory. A paused pool adds,
+	// too; once it is to end it adds no more. Zero means that the keys do not come again.
 	Resync time.Duration
 
 	// Drain says what Run still finishes when its context ends.

@@ -19,7 +19,7 @@ func Run[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInt
 // Pool runs a handler in a number of workers that can be changed. It is made by [New]. All methods may
 // be called from any goroutine, handlers and hooks included, except that those must not call Run.
 type Pool[T comparable] struct {
-	queue   workqueue.ExtendedRateLimiting[T] // the tracker's one
+	queue   workqueue.ExtendedRateLimiting[T] // tracker.queue
 	handler Handler[T]
 	options *Options[T] // the tracker's copy, which has the defaults
 	tracker *Tracker[T]
@@ -30,7 +30,9 @@ type Pool[T comparable] struct {
 	changed chan struct{}
 
 	startGate     chan struct{} // has room for the worker that waits for StartLimit and then for a key
-	waitsForToken atomic.Bool   // It waits for StartLimit.
+	waitsForToken atomic.Bool   // that worker waits for StartLimit
+
+	willSweep atomic.Bool // Run has a timer for the next sweep
 
 	startCtx, poolCtx context.Context // Run sets them: see prepareContexts.
 	endPoolCtx        context.CancelCauseFunc
@@ -190,6 +192,31 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 	default:
 		p.fail(fmt.Errorf("worker: Options.Ready: %w", err))
 	}
+}
+
+// SetWorkers changes how many handlers run at once. New workers start at once; surplus ones end at once if
+// they have no key, and otherwise when their handlers have returned. A surplus worker may still start a key
+// that it was getting when SetWorkers was called. With 0 the pool pauses: Run does not return, even if
+// somebody else shuts the queue down. SetWorkers may be called before Run, and replaces Options.Workers. It
+// returns an error if n is negative, and does nothing once Run has returned.
+func (p *Pool[T]) SetWorkers(n int) error {
+	if n < 0 {
+		return fmt.Errorf("worker: SetWorkers of a negative number: %d", n)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mu.target = n
+	if p.mu.getCtx == nil { // No worker was started yet.
+		return nil
+	}
+	p.growLocked()
+	if len(p.mu.workers) > n {
+		// This wakes all workers that wait for a key. Surplus ones leave in nextGet, and busy ones after
+		// their key.
+		p.mu.endGetCtx()
+		p.mu.getCtx, p.mu.endGetCtx = context.WithCancel(p.startCtx)
+	}
+	return nil
 }
 
 // locked runs f under mu.

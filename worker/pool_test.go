@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -192,6 +193,36 @@ func TestPauseWhileTheQueueIsDrained(t *testing.T) {
 		r.returnedLeaving("nothing")
 		equal(t, "handled", g.handled, "a", "a")
 		<-drained
+	})
+}
+
+// pausingQueue calls pause as soon as a worker has learned that the queue is shut down.
+type pausingQueue struct {
+	extended
+	pause func()
+}
+
+func (q *pausingQueue) GetContext(ctx context.Context) (string, error) {
+	key, err := q.extended.GetContext(ctx)
+	if errors.Is(err, workqueue.ErrShutDown) {
+		q.pause()
+	}
+	return key, err
+}
+
+// A pool that is paused just when its last worker finds the queue shut down does not end before the pause does.
+func TestPauseAtTheShutDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &pausingQueue{extended: newQueue().(extended)}
+		p := worker.New(q, fine, options{})
+		q.pause = sync.OnceFunc(func() { setWorkers(t, p, 0) })
+		r := run(t, p)
+		q.ShutDown()
+		r.after(time.Hour)
+		r.goesOn()
+		setWorkers(t, p, 1)
+		r.after(2 * time.Hour)
+		r.returnedLeaving("nothing")
 	})
 }
 

@@ -54,8 +54,8 @@ type records[T comparable] struct {
 }
 
 // The memory of errors is bounded by maxErrors failing keys, and by maxBytes for these and the given-up keys
-// together. What has failed longest ago goes first: of a failing key only its errors, a given-up key as a
-// whole. The rest of a record is as small as what the queue keeps of the key.
+// together. The errors of failing keys go first, those that failed longest ago before the others, and then
+// given-up keys as a whole.
 const (
 	maxErrors = 10_000
 	maxBytes  = 16 << 20

@@ -97,6 +97,7 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 		}
 		if sweep == nil && p.tracker.mu.records.notEmpty.Load() { // An idle pool has no timer.
 			sweep = p.options.Clock.After(sweepEvery)
+			p.willSweep.Store(true)
 		}
 		select {
 		case <-p.changed:
@@ -107,13 +108,14 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 			return ErrDrainTimeout
 		case <-sweep:
 			sweep = nil
+			p.willSweep.Store(false)
 			p.tracker.startSweep(p.startCtx)
 		}
 	}
 }
 
-// patience bounds each wait for the queue at the end of Run, on the real clock: for its Dones, and for what
-// it says about failing keys. (Run also waits until the queue has answered a sweep that goes on.)
+// patience bounds the waits at the end of Run, on the real clock: for Dones, the last sweep and List. (Run
+// also waits until the queue has answered a sweep that goes on.)
 const patience = 100 * time.Millisecond
 
 // shutDownQueue shuts the queue down, which drops the keys that wait. The sweep comes first, because after
@@ -135,13 +137,13 @@ func (p *Pool[T]) endHandlers(cause error) {
 	p.catchPanic(func() {
 		timer := p.options.Clock.NewTimer(p.options.CancelGrace)
 		defer timer.Stop()
-		p.awaitNoWorker(func(*worker[T]) bool { return true }, timer.C())
+		p.waitWhileAny(func(*worker[T]) bool { return true }, timer.C())
 	})
 }
 
-// awaitNoWorker waits until condition is true of no worker, or for timeout. Both mus are held while condition
+// waitWhileAny waits while condition is true of a worker, up to timeout. Both mus are held while condition
 // runs.
-func (p *Pool[T]) awaitNoWorker(condition func(w *worker[T]) bool, timeout <-chan time.Time) {
+func (p *Pool[T]) waitWhileAny(condition func(w *worker[T]) bool, timeout <-chan time.Time) {
 	anyWorker := func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -187,8 +189,8 @@ func (p *Pool[T]) endQueue() {
 func (p *Pool[T]) unfinished() (keys []T) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	p.awaitNoWorker(func(w *worker[T]) bool { return w.getting || !w.running }, timer.C)
-	p.awaitNoWorker(func(w *worker[T]) bool { return w.getting }, nil)
+	p.waitWhileAny(func(w *worker[T]) bool { return w.getting || !w.running }, timer.C)
+	p.waitWhileAny(func(w *worker[T]) bool { return w.getting }, nil)
 	p.locked(func() {
 		for _, w := range p.mu.workers {
 			keys = append(keys, w.result.Key) // No call begins any more that could write it.

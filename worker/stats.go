@@ -27,7 +27,7 @@ type Stats struct {
 	// StartLimited reports that keys are queued, and Options.StartLimit is what keeps them from being
 	// handled.
 	StartLimited bool `json:"start_limited"`
-	// Stuck is the number of those whose handler was reported as stuck.
+	// Stuck is the number of running calls that were reported as stuck.
 	Stuck int `json:"stuck"`
 	// LongestRunning is how long the oldest running call has taken so far, and UnfinishedWork that time of
 	// all running calls together. Unlike the queue's numbers of that name they leave out keys on hold, which
@@ -85,8 +85,8 @@ type Stats struct {
 	// interrupted, or zero. Keys that a handler has put on hold do not count.
 	OldestUnanswered time.Duration `json:"oldest_unanswered_ns"`
 
-	// Listed is how many keys the last list of Options.List had that did not fail, ListedAt when it ended, or
-	// zero before the first, and ListTook how long it took. ListsFailed counts those that failed.
+	// Listed is how many keys the last successful list of Options.List had, ListedAt when it ended, or zero
+	// before the first, and ListTook how long it took. ListsFailed counts those that failed.
 	Listed      int           `json:"listed,omitempty"`
 	ListedAt    time.Time     `json:"listed_at,omitzero"`
 	ListTook    time.Duration `json:"list_took_ns,omitempty"`

@@ -19,9 +19,8 @@ const (
 	sweepFor = time.Second
 )
 
-// isOver asks the queue whether others have dealt with key. Then it counts no failures of a failing key, and
-// does not have any other key. Only a queue with priorities, or one that knows when keys were added,
-// certainly knows all its keys.
+// isOver reports whether others have dealt with key: the queue counts no failure of a failing key, or does
+// not have another one. A queue that only ExtendRateLimiting has made Extended does not know all its keys.
 func (t *Tracker[T]) isOver(key T, rec record[T]) bool {
 	if rec.trouble == failing {
 		n, _ := t.queue.Failures(key)
@@ -32,7 +31,7 @@ func (t *Tracker[T]) isOver(key T, rec record[T]) bool {
 		return false
 	}
 	_, found := t.queue.SnapshotKey(key)
-	return !found && (t.priorities != nil || !rec.since.IsZero())
+	return !found && (t.isExtended || !rec.since.IsZero())
 }
 
 // endIfOver ends the record of key if others have dealt with the key, and reports whether it did. It does not
@@ -112,16 +111,4 @@ func (t *Tracker[T]) recordedKeys(match func(*record[T]) bool) iter.Seq[T] {
 		}
 		return keys
 	})
-}
-
-// Forget makes the queue and the pool forget that key has failed or was given up: for a program that removes
-// a key, or handles it, by itself.
-func (t *Tracker[T]) Forget(key T) {
-	t.queue.Forget(key)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if c := t.findRunningLocked(key); c != nil {
-		c.since = time.Time{}
-	}
-	t.mu.records.end(key)
 }

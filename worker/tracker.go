@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/dueloop"
@@ -31,8 +32,9 @@ import (
 // A queue that is not of this project counts no failures. So make it an [workqueue.ExtendedRateLimiting] by
 // [workqueue.ExtendRateLimiting], and use only that, for the tracker and for the workers.
 //
-// A panic of a hook, the queue or its limiter reaches the caller of a method. On a goroutine of the tracker,
-// which looks for stuck handlers, ends holds or asks the queue about records, it is logged.
+// A panic of a hook, the queue or its limiter reaches the caller of a method, but one of Done at the end of a
+// hold is logged. So is one on a goroutine of the tracker, which looks for stuck handlers, ends holds or asks
+// the queue about records.
 type Tracker[T comparable] struct {
 	options    Options[T]
 	optionsErr error        // what makes no sense in the options
@@ -52,8 +54,8 @@ type Tracker[T comparable] struct {
 	loop   *dueloop.Loop                        // of the holds
 	hasher func() (stablehash.Hasher[T], error) // for Every
 
-	// A pool replaces these two. readStats returns Stats without OldestUnanswered: ownStats. catchPanic runs
-	// foreign code on a goroutine of the tracker: logPanics.
+	// These are ownStats and logPanics; a pool replaces them. readStats returns Stats without OldestUnanswered,
+	// and catchPanic runs foreign code on a goroutine of the tracker.
 	readStats  func() Stats
 	catchPanic func(f func())
 
@@ -125,6 +127,34 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 		t.options.Name = cmp.Or(t.options.Name, stats.Name)
 	}
 	return t
+}
+
+// Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether
+// there is one. The handler's answer then decides as always: an error is a failure. Cancel does not wait.
+func (t *Tracker[T]) Cancel(key T) bool {
+	t.mu.Lock()
+	c := t.findRunningLocked(key)
+	if c == nil {
+		t.mu.Unlock()
+		return false
+	}
+	c.canceled = true
+	callCtx := c.callCtx
+	t.mu.Unlock()
+	callCtx.ensureOwn().cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
+	return true
+}
+
+// Forget makes the queue and the pool forget that key has failed or was given up: for a program that removes
+// a key, or handles it, by itself.
+func (t *Tracker[T]) Forget(key T) {
+	t.queue.Forget(key)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c := t.findRunningLocked(key); c != nil {
+		c.since = time.Time{}
+	}
+	t.mu.records.end(key)
 }
 
 // addRunning makes c one of the running calls. From here on others see it.

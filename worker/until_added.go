@@ -56,8 +56,8 @@ func (u *untilAdded) contextFrom(ctx, call context.Context, again <-chan struct{
 		end()
 		return until
 	}
-	// added ends until, also at the end of the call, which ctx may outlive. When ctx ends until first, added
-	// must forget it.
+	// added ends the context until, also at the end of the call, which ctx may outlive. If ctx ends it first,
+	// added must forget it.
 	stop := context.AfterFunc(u.added, end)
 	context.AfterFunc(until, func() { stop() })
 	u.parent, u.last = ctx, until

@@ -16,33 +16,8 @@ type worker[T comparable] struct {
 
 	// The pool's mu guards these.
 
-	getting  bool   // from nextGet to the start of the call, or to the end of the worker
+	getting  bool   // from nextGet until startCall, or to the end of the worker
 	doneSeen uint64 // doneElsewhereLocked at the last nextGet
-}
-
-// SetWorkers changes how many handlers run at once. New workers start at once; surplus ones end at once if
-// they have no key, and otherwise when their handlers have returned. A surplus worker may still start a key
-// that it was getting when SetWorkers was called. With 0 the pool pauses: Run does not return, even if
-// somebody else shuts the queue down. SetWorkers may be called before Run, and replaces Options.Workers. It
-// returns an error if n is negative, and does nothing once Run has returned.
-func (p *Pool[T]) SetWorkers(n int) error {
-	if n < 0 {
-		return fmt.Errorf("worker: SetWorkers of a negative number: %d", n)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.mu.target = n
-	if p.mu.getCtx == nil { // No worker was started yet.
-		return nil
-	}
-	p.growLocked()
-	if len(p.mu.workers) > n {
-		// This wakes all workers that wait for a key. Surplus ones leave in nextGet, and busy ones after
-		// their key.
-		p.mu.endGetCtx()
-		p.mu.getCtx, p.mu.endGetCtx = context.WithCancel(p.startCtx)
-	}
-	return nil
 }
 
 // growLocked starts workers until there are enough.
@@ -80,8 +55,7 @@ func (p *Pool[T]) work(w *worker[T]) {
 	w.noteGoroutine()
 	for !left {
 		ctx, ok := p.nextGet(w)
-		if !ok {
-			left = true
+		if left = !ok; left {
 			return
 		}
 		key, err := p.get(ctx)
@@ -109,7 +83,7 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 }
 
 // leaveAfterLastKey is called when the queue has told w that it is shut down and empty. It returns false if w
-// must ask the queue again, because the Done of a key that was added again before may have queued that key:
+// must ask the queue again, because a Done may have queued a key that was added while it was held:
 //   - While keys are on hold, w waits for the end of a hold, and asks again.
 //   - Otherwise w leaves if there are other workers: each of them asks again after its Done.
 //   - The last worker asks again if there was a Done elsewhere since it last asked. If not, it ends the pool.
@@ -124,7 +98,7 @@ func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (left boo
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if isLast := len(p.mu.workers) == 1; isLast {
+	if isLast := len(p.mu.workers) == 1; isLast && p.mu.target > 0 { // With 0 the pool pauses.
 		if w.doneSeen != p.doneElsewhereLocked() {
 			return false
 		}
@@ -134,8 +108,8 @@ func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (left boo
 	return true
 }
 
-// doneElsewhereLocked changes after each Done after which no worker asks the queue again: that of a worker
-// that has left, and that at the end of a hold.
+// doneElsewhereLocked counts the Dones after which their worker does not ask the queue again: of workers that
+// have left, and of holds.
 func (p *Pool[T]) doneElsewhereLocked() uint64 {
 	return p.mu.departed + p.tracker.mu.records.holds.finished.Load()
 }
