@@ -60,6 +60,25 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
+// Of several delayed adds the highest priority counts, and one without a priority has 0.
+func TestPriorityOfDelays(t *testing.T) {
+	q := newShiftedQueue(t, startServer(t).client(), Config[string]{})
+	q.AddAfter("a", time.Minute)
+	q.AddWithPriority("a", -5, time.Hour)
+	q.AddWithPriority("b", -5, time.Hour)
+	q.AddAfter("b", time.Minute)
+	q.AddWithPriority("c", -5, time.Hour)
+	q.AddWithPriority("c", -7, time.Minute)
+	q.AddWithPriority("d", 3, time.Minute)
+	q.AddAfter("d", time.Hour)
+	flush(t, q)
+	for key, want := range map[string]int{"a": 0, "b": 0, "c": -5, "d": 3} {
+		if p := q.PriorityOf(key); p != want {
+			t.Errorf("PriorityOf(%s) = %d, want %d", key, p, want)
+		}
+	}
+}
+
 // A key keeps its priority while it waits, when it fails, when its replica gives it back or loses its lease, and forgets it when it is done.
 func TestPriorityStays(t *testing.T) {
 	client := startServer(t).client()

@@ -222,7 +222,7 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now tim
 	c, before := r.counts, s.counts
 	if !b.allCounts { // The reply lacks these.
 		c.Failing, c.GivenUp, c.SetAside = before.Failing, before.GivenUp, before.SetAside
-		c.Repaired, c.OldestQueued = before.Repaired, before.OldestQueued
+		c.OldestQueued = before.OldestQueued
 		if c.Paused {
 			c.PausedBy, c.PausedSince = before.PausedBy, before.PausedSince
 		}

@@ -285,6 +285,11 @@ func TestNewRefuses(t *testing.T) {
 	if q, err := New(context.Background(), client, Config[string]{Name: "test", MetricsProvider: badBounds{}}); q != nil || err == nil {
 		t.Errorf("New() with bounds that do not ascend = %v, %v", q, err)
 	}
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": client.Options().Addr, "b": client.Options().Addr}})
+	defer ring.Close()
+	if q, err := New(context.Background(), ring, Config[string]{Name: "test", WaitReplicas: 1}); q != nil || err == nil || !strings.Contains(err.Error(), "Ring") {
+		t.Errorf("New() with WaitReplicas over a Ring = %v, %v", q, err)
+	}
 	for i, config := range []Config[string]{
 		{}, {Name: "{"}, {Name: "}"}, {Name: "test", Lease: time.Second - 1}, {Name: "test", Lease: -1},
 		{Name: "test", Shards: -1}, {Name: "test", Shards: maxShards + 1},

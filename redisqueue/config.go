@@ -62,17 +62,18 @@ type Config[T comparable] struct {
 	PriorityStep time.Duration
 	// MaxLostLeases is after how many lost leases in a row, without a Done, a key is given up: its handler
 	// may end its process. From the second one on the key waits, at first for half a lease to a lease, then
-	// twice as long each time, at most for Backoff.Max. All keys that a process held when it ended have lost
-	// a lease, whichever of them ended it: the waits, of random length, keep them apart the next time. But a
-	// key whose handler always runs for long beside one that ends its processes may be given up with it. A
-	// lease that a replica gives back itself, because it could not reach the server for a while, does not
-	// count. 10 if zero, never if negative.
+	// twice as long each time, at most for Backoff.Max, or a lease if that is longer. All keys that a process
+	// held when it ended have lost a lease, whichever of them ended it: the waits, of random length, keep them
+	// apart the next time. But a key whose handler always runs for long beside one that ends its processes may
+	// be given up with it. A lease that a replica gives back itself, because it could not reach the server for
+	// a while, does not count. 10 if zero, never if negative.
 	MaxLostLeases int
 	// The server keeps GivenUpLimit keys that were given up, for GivenUpAge. 10,000 and a week if zero.
 	GivenUpLimit int
 	GivenUpAge   time.Duration
 	// WaitReplicas is how many replicas of the server must have an add before AddContext and Flush confirm
-	// it. None if zero. Nothing else waits for them. In a cluster it needs go-redis's ClusterClient.
+	// it. None if zero. Nothing else waits for them. In a cluster it needs go-redis's ClusterClient;
+	// New refuses it with a Ring of several nodes.
 	WaitReplicas int
 	// WaitTimeout bounds the wait for these. It must be below the client's ReadTimeout. If zero, half of
 	// that, at most 1 s.

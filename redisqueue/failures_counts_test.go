@@ -235,6 +235,12 @@ func TestPauseUntil(t *testing.T) {
 	q.Resume()
 	mustGet(t, q, "x")
 	q.Done("x")
+	q.Pause(workqueue.UntilResumed - 1) // 292 years: more than a number of the server can be.
+	flush(t, q)
+	q.Add("y")
+	q.Resume()
+	mustGet(t, q, "y")
+	q.Done("y")
 }
 
 // A getter that sleeps gets a key when a pause ends, without a poll.

@@ -121,5 +121,5 @@ for key in pairs(due) do
 end
 startsAt = startsAt + handedOut * interval
 if startRate > 0 and handedOut > 0 then
-	call('HSET', META, 'startsAt', whole(math.ceil(startsAt)))
+	call('HSET', META, 'startsAt', whole(math.min(FOREVER, math.ceil(startsAt))))
 end

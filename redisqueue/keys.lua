@@ -29,13 +29,14 @@ local function addAfter(key, delay, priority)
 		add(key, false, priority)
 		return
 	end
-	local before = hasNotes and call('HGET', NOTES, WAITING_PRIORITY .. key)
-	if priority and priority ~= 0 and not (before and tonumber(before) >= priority) then
-		setPriority(WAITING_PRIORITY, key, priority)
-	end
 	if due[key] then -- Its last delay has passed, and must not count as the next one.
 		due[key] = nil
 		call('ZREM', DELAYS, key)
+	end
+	priority = priority or 0
+	if hasNotes or priority ~= 0 then
+		local before = call('ZSCORE', DELAYS, key) and priorityOf(WAITING_PRIORITY, key)
+		setPriority(WAITING_PRIORITY, key, before and math.max(before, priority) or priority)
 	end
 	call('ZADD', DELAYS, 'LT', digits(now + delay), key)
 end

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -126,6 +127,21 @@ func TestQuitRunsOnce(t *testing.T) {
 	a := rawSession{t: t, client: startServer(t).client(), s: batchScript, id: "aaaaaaaaaaa", lease: time.Minute}
 	a.want(a.send(1, 0, "ax", "q"), 1, "ax", "q")
 	a.want("LOST", 2, "ax")
+}
+
+// A key whose Done is in the last batch of its session is finished, also if that batch takes keys back.
+func TestQuitWithDone(t *testing.T) {
+	client := startServer(t).client()
+	a := rawSession{t: t, client: client, s: batchScript, id: "aaaaaaaaaaa", lease: time.Minute, flags: "allCounts"}
+	reply := a.send(1, 1, "ax")
+	fence := regexp.MustCompile(` k1 (\d{16}) `).FindStringSubmatch(reply)
+	if fence == nil {
+		t.Fatalf("the reply %q has no fence", reply)
+	}
+	a.want("OK ", 2, "D"+fence[1]+"x", "q")
+	if n := client.HLen(context.Background(), newKeyNames("test", 0).shard[1]).Val(); n != 1 { // the filler
+		t.Errorf("%d keys are left", n-1)
+	}
 }
 
 // No key of a queue but the lists of wake-ups has a time to live: a server whose clock is set forward would lose it.

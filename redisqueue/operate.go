@@ -32,11 +32,11 @@ func (q *Queue[T]) AddedAt(item T) time.Time {
 const maxPriority = 1_000_000
 
 // AddWithPriority adds item with a priority after the given time, or at once unless that is positive. A key
-// of priority 1 is handed out before all keys of priority 0 that were queued up to Config.PriorityStep
-// earlier or later than it, one of priority 2 up to twice that, and so on: no key starves. Of several adds
-// for the same hand-out the highest priority counts; those without one have priority 0. A key that fails, or
-// whose lease is lost, keeps its priority. Priorities beyond a million count as a million. It does not block.
-// After shutdown it does nothing, as Add.
+// of priority 1 is handed out before all keys of priority 0, except those that were queued more than
+// Config.PriorityStep before it, one of priority 2 more than twice that, and so on: no key starves. Of
+// several adds for the same hand-out the highest priority counts; those without one have priority 0. A key
+// that fails, or whose lease is lost, keeps its priority. Priorities beyond a million count as a million. It
+// does not block. After shutdown it does nothing, as Add.
 func (q *Queue[T]) AddWithPriority(item T, priority int, after time.Duration) {
 	priority = max(-maxPriority, min(priority, maxPriority))
 	q.enqueue(item, func(s *shard[T], encoded string) opSeq {
@@ -106,6 +106,7 @@ func (q *Queue[T]) pauseAll(length string) {
 // Remove asks the server for up to a second, and returns false if that does not answer, and after shutdown;
 // the server may still do it later.
 func (q *Queue[T]) Remove(item T) bool {
+	checkHashable(item)
 	q.mu.Lock()
 	q.forgetHeldLocked(item)
 	q.mu.Unlock()

@@ -139,7 +139,7 @@ for i, code in ipairs(codes) do
 		answer(found)
 	elseif code == PAUSE then
 		local length, by = string.match(key, '^(%S+) (.*)$')
-		local ends = length == '0' and 0 or length == 'inf' and FOREVER or math.max(meta.pausedUntil, now + length)
+		local ends = length == '0' and 0 or length == 'inf' and FOREVER or math.min(FOREVER, math.max(meta.pausedUntil, now + length))
 		if ends ~= meta.pausedUntil then
 			meta.pausedUntil = ends
 			call('HSET', META, 'pausedUntil', whole(ends), 'pausedBy', nowDigits .. by)

@@ -66,6 +66,10 @@ func New[T comparable](ctx context.Context, client redis.UniversalClient, config
 	if err := config.complete(readTimeout(client)); err != nil {
 		return nil, err
 	}
+	if ring, ok := client.(*redis.Ring); ok && config.WaitReplicas > 0 && len(ring.Options().Addrs) > 1 {
+		// A WAIT may ask another node than the one that has the key.
+		return nil, errors.New("redisqueue: WaitReplicas does not work over a redis.Ring of several nodes")
+	}
 	if err := onEachNode(ctx, client, checkNode); err != nil {
 		return nil, err
 	}

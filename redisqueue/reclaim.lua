@@ -2,11 +2,11 @@
 
 -- The fillers must be there: they are subtracted when keys are counted.
 if isFirst or doesChores then
-	local lost = call('HSETNX', STATES, FILLER, '') + call('ZADD', HELD, 0, FILLER)
+	local missing = call('HSETNX', STATES, FILLER, '') + call('ZADD', HELD, 0, FILLER)
 	for _, set in ipairs({ DELAYS, FAILURES, RETRIES }) do
-		lost = lost + call('ZADD', set, 'inf', FILLER)
+		missing = missing + call('ZADD', set, 'inf', FILLER)
 	end
-	repaired = repaired + (meta.time > 0 and lost or 0)
+	repaired = repaired + (meta.time > 0 and missing or 0)
 end
 
 -- A session that holds keys has a lease. Each such batch checks one session, and restores a lost lease from its last batch.
@@ -29,13 +29,13 @@ end
 for _, dead in ipairs(doesChores and call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS) or {}) do
 	local hasQuit = tonumber(call('ZSCORE', LEASES, dead)) < 0
 	local last = call('HGET', BATCHES, dead)
-	local lost, all = readSome(keysLeft, keysHeldBy(dead))
-	loadStates(lost)
-	for i = #lost, 1, -1 do
-		local key = lost[i]
+	local held, all = readSome(keysLeft, keysHeldBy(dead))
+	loadStates(held)
+	for i = #held, 1, -1 do
+		local key = held[i]
 		local state = states[key]
 		released[#released + 1] = dead .. key
-		if not state then -- The server has lost the state alone.
+		if not state and not touched[key] then -- The server has lost the state alone.
 			add(key)
 			repaired = repaired + 1
 		elseif not isHeldBy(dead, state) then
@@ -46,7 +46,7 @@ for _, dead in ipairs(doesChores and call('ZRANGEBYSCORE', LEASES, '-inf', whole
 			lose(dead, key, state)
 		end
 	end
-	keysLeft = keysLeft - #lost
+	keysLeft = keysLeft - #held
 	if not all then
 		break -- The next batch goes on with this session.
 	end

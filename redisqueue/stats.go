@@ -189,8 +189,10 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 	st.Latency, st.WorkDuration = t.latency.read(), t.workDuration.read()
 	c := q.countsLocked()
 	st.Queued, st.Processing, st.Again, st.Waiting = c.Queued, c.Processing, c.Again, c.Waiting
-	if c.Limited {
-		st.Blocked = c.Queued
+	for _, s := range q.shards {
+		if s.counts.Limited {
+			st.Blocked += s.counts.Queued
+		}
 	}
 	st.Paused, st.PausedUntil, st.OldestQueued = c.Paused, c.PausedUntil, c.OldestQueued
 	for _, h := range q.mu.held {

@@ -225,6 +225,8 @@ func (c *command) check(name string, args []string) error {
 		return errors.New("purge deletes the queue with all its keys, for all replicas: add -yes if that is meant")
 	case c.after != 0 && name != "add" || c.after < 0:
 		return errors.New("-after is for add, and not negative")
+	case c.pauseFor != 0 && name != "pause" || c.pauseFor < 0:
+		return errors.New("-for is for pause, and not negative")
 	case c.limit < 0:
 		return errors.New("-n is negative; 0 is for all keys")
 	case c.server.timeout <= 0:

@@ -69,6 +69,8 @@ func TestCommands(t *testing.T) {
 		{2, "-all may be about givenup or aside", []string{"drop", "-all", "-yes", "x"}},
 		{2, "-all is for", []string{"rm", "-all", "x"}},
 		{2, "-after is for", []string{"rm", "-after", "1s", "x"}},
+		{2, "-for is for", []string{"resume", "-for", "1h"}},
+		{2, "-for is for", []string{"pause", "-for", "-1h"}},
 		{2, "-n is negative", []string{"ls", "-n", "-1"}},
 		{2, "-timeout must be", []string{"stats", "-timeout", "0"}},
 		{2, "needs keys", []string{"add"}},
