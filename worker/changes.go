@@ -40,7 +40,7 @@ func (t *Tracker[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Dura
 	for started := time.Now(); time.Since(started) < sweepFor; {
 		var running bool
 		oldest, running = t.oldestCalled()
-		if oldest == nil || running || !t.endIfOver(oldest.Key) {
+		if oldest == nil || running || !t.sweepKey(oldest.Key) {
 			break
 		}
 		oldest = nil

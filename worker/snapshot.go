@@ -109,7 +109,7 @@ func (t *Tracker[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 func (t *Tracker[T]) stillFailing(ctx context.Context, limit int) iter.Seq[FailedKey[T]] {
 	return func(yield func(FailedKey[T]) bool) {
 		for _, k := range t.listed(failing, limit) {
-			fails := ctx.Err() != nil || !t.endIfOver(k.Key)
+			fails := ctx.Err() != nil || !t.sweepKey(k.Key)
 			if fails && !yield(k) {
 				return
 			}
@@ -162,7 +162,7 @@ func (t *Tracker[T]) runningKeys(limit int) []RunningKey[T] {
 func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	t.endIfOver(key)
+	t.sweepKey(key)
 	s := t.readRecord(key)
 	if k := t.holdOf(key); k != nil {
 		h := k.describe()

@@ -34,9 +34,9 @@ func (t *Tracker[T]) isOver(key T, rec record[T]) bool {
 	return !found && (t.isExtended || !rec.since.IsZero())
 }
 
-// endIfOver ends the record of key if others have dealt with the key, and reports whether it did. It does not
+// sweepKey ends the record of key if others have dealt with the key, and reports whether it did. It does not
 // while a call for key is running, which will write the record.
-func (t *Tracker[T]) endIfOver(key T) bool {
+func (t *Tracker[T]) sweepKey(key T) bool {
 	t.mu.Lock()
 	before := t.idleRecordLocked(key)
 	t.mu.Unlock()
@@ -86,7 +86,7 @@ func (t *Tracker[T]) startSweep(ctx context.Context) {
 	})
 }
 
-// sweep calls endIfOver for all keys until ctx ends. It skips the first from keys, and returns the from with
+// sweep calls sweepKey for all keys until ctx ends. It skips the first from keys, and returns the from with
 // which the next sweep goes on.
 func (t *Tracker[T]) sweep(ctx context.Context, from int) (next int) {
 	for key := range t.recordedKeys(func(*record[T]) bool { return true }) {
@@ -95,7 +95,7 @@ func (t *Tracker[T]) sweep(ctx context.Context, from int) (next int) {
 			next++
 		case ctx.Err() != nil:
 			return next
-		case !t.endIfOver(key): // Otherwise the next key has its place.
+		case !t.sweepKey(key): // Otherwise the next key has its place.
 			next++
 		}
 	}
