@@ -213,7 +213,7 @@ func (q *pausingQueue) GetContext(ctx context.Context) (string, error) {
 // A pool that is paused just when its last worker finds the queue shut down does not end before the pause does.
 func TestPauseAtTheShutDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := &pausingQueue{extended: newQueue().(extended)}
+		q := &pausingQueue{extended: newQueue()}
 		p := worker.New(q, fine, options{})
 		q.pause = sync.OnceFunc(func() { setWorkers(t, p, 0) })
 		r := run(t, p)
