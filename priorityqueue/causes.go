@@ -9,7 +9,8 @@ import (
 // A note holds a key's causes and the channel that AddedAgain has returned: see package notes for when it
 // ends. The flag noted says that there is one.
 
-// Causes is that of [workqueue.Extended]. A waiting key has the causes so far, as a queued one.
+// Causes returns why key was added: of a held key until its hand-out, of a queued or waiting key so far. They
+// are empty for any other key, and for one that was added without a cause.
 func (q *Queue[T]) Causes(key T) (causes workqueue.Causes) {
 	if k, _ := q.snapshotKey(key); k.Causes != nil {
 		causes = *k.Causes

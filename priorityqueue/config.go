@@ -34,7 +34,7 @@ type Config[T comparable] struct {
 	// means Earliest.
 	Delay DelayPolicy
 
-	// MaxDelay is that of all adds whose AddOpts have none, except those that are rate-limited.
+	// MaxDelay is the MaxDelay of adds whose AddOpts have none, except rate-limited ones.
 	MaxDelay time.Duration
 
 	// PlaceOfAdd makes a key that is added while a worker holds it keep the place in line of that add.

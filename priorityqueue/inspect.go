@@ -164,7 +164,7 @@ func (q *Queue[T]) appendSnapshotsLocked(keys []workqueue.KeySnapshot[T], s keyt
 
 // snapshotLocked returns what is known of the key at s, except its failures. Of a key that has two states, in
 // says which to show: as a held key with the causes of its hand-out, as a waiting one with those of the next.
-// The priority is that of the next hand-out, if there is to be one.
+// A key that comes again is shown with the priority of its next hand-out.
 func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqueue.KeySnapshot[T] {
 	e := q.mu.keys.At(s)
 	it := &e.Value

@@ -40,7 +40,7 @@ type shard[T comparable] struct {
 // batch is what one call of the server executes.
 type batch struct {
 	number         uint64  // counts the shard's batches, over all sessions
-	session        session // a copy: its batchSeq is that of this batch
+	session        session // a copy: batchSeq is this batch's
 	ops            []*op
 	encoded        []any // strings: ops as operations.lua reads them
 	want           int   // how many keys to hand out at most

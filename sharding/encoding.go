@@ -39,7 +39,7 @@ type tableData struct {
 	Leaving  []string `json:"leaving,omitempty"`
 	Slots    int      `json:"slots"`
 	Epoch    int64    `json:"epoch"`
-	// UID is that of the record, once that is known. In a record made again from a copy it is another.
+	// UID is the record's, empty until it is known. A record that was made again from a copy has another one.
 	UID string `json:"uid,omitempty"`
 	// These are the table's, the lease in nanoseconds.
 	Replaces bool              `json:"replaces,omitempty"`

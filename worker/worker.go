@@ -82,8 +82,8 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 	return p.mu.getCtx, true
 }
 
-// leaveAfterLastKey is called when the queue has told w that it is shut down and empty. It returns false if w
-// must ask the queue again, because a Done may have queued a key that was added while it was held:
+// leaveAfterLastKey is called when w has got ErrShutDown: the queue is shut down and empty. It returns false
+// if w must ask the queue again, because a Done may have queued a key that was added while it was held:
 //   - While keys are on hold, w waits for the end of a hold, and asks again.
 //   - Otherwise w leaves if there are other workers: each of them asks again after its Done.
 //   - The last worker asks again if there was a Done elsewhere since it last asked. If not, it ends the pool.
