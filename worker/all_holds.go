@@ -2,7 +2,9 @@ package worker
 
 import (
 	"cmp"
+	"context"
 	"iter"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -57,7 +59,8 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 		if k.state != heldToPause {
 			reason := k.reasonLocked(k.since) // Before finish ends the reasons.
 			reports = append(reports, func() {
-				t.logger.Warn("A key was held to its limit", "key", k.key, "held", k.until-k.since, "reason", reason)
+				t.log(context.Background(), slog.LevelWarn, "A key was held to its limit",
+					"key", k.key, "held", k.until-k.since, "reason", reason)
 			})
 		}
 		k.endLocked()

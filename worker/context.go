@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync/atomic"
 	"time"
 )
@@ -152,7 +153,7 @@ func (c *Tracked[T]) lease() {
 		}
 	}
 	if c.leaseLost {
-		c.tracker.logger.Warn("The lease of a key ended before its handler was called", "key", c.result.Key)
+		c.tracker.log(c.base, slog.LevelWarn, "The lease of a key ended before its handler was called", "key", c.result.Key)
 	}
 }
 

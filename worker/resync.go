@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"math"
 	"slices"
 	"time"
@@ -147,7 +148,7 @@ func (r *resync[T]) keepListing(ctx context.Context, lists chan<- []T) {
 			if r.options.Resync > 0 {
 				pause = min(pause, r.options.Resync)
 			}
-			r.tracker.logger.Error("The keys could not be listed", "err", err, "again", pause)
+			r.tracker.log(ctx, slog.LevelError, "The keys could not be listed", "err", err, "again", pause)
 		} else if err == nil {
 			retry = listRetry
 			select {

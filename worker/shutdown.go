@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 )
@@ -68,7 +69,9 @@ func (p *Pool[T]) fail(err error) {
 	p.mu.Unlock()
 	p.Stop(Running)
 	if first {
-		p.catchPanic(func() { p.tracker.logger.Error("The workers end because of a fatal error", "err", err) })
+		p.catchPanic(func() {
+			p.tracker.log(context.Background(), slog.LevelError, "The workers end because of a fatal error", "err", err)
+		})
 	}
 }
 
@@ -176,7 +179,7 @@ func (p *Pool[T]) endQueue() {
 	}
 	p.catchPanic(func() {
 		// There may be very many.
-		p.tracker.logger.Warn("Keys are left undone", "unfinished", len(left.Unfinished),
+		p.tracker.log(context.Background(), slog.LevelWarn, "Keys are left undone", "unfinished", len(left.Unfinished),
 			"notStarted", len(left.NotStarted), "failing", len(left.Failing), "left", left.String())
 	})
 	if p.options.OnLeft != nil {

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -187,7 +188,7 @@ func (c *Tracked[T]) countFailure() {
 	}
 	retry, err := t.queue.Fail(ctx, r.Key, f)
 	if err != nil {
-		t.logger.Debug("The queue's server has not answered to a failure", "key", r.Key, "err", err)
+		t.log(ctx, slog.LevelDebug, "The queue's server has not answered to a failure", "key", r.Key, "err", err)
 	}
 	r.Attempt, c.sameFailure = retry.Attempt, retry.Same
 	if retry.GivenUp {
