@@ -23,7 +23,8 @@ var ErrLeaseEnded = errors.New("handlertest: the lease of the key has ended")
 // Queue is any of ours or client-go's. Use the returned one instead of it from then on. It has the methods of
 // queue that package workqueue names: it is a [workqueue.ExtendedRateLimiting], and a [workqueue.Operable]
 // and [workqueue.Leaser] if queue is.
-func Perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], seed uint64, faults ...Fault) workqueue.TypedRateLimitingInterface[K] {
+func Perturb[K comparable](queue workqueue.TypedRateLimitingInterface[K], seed uint64,
+	faults ...Fault) workqueue.TypedRateLimitingInterface[K] {
 	var all Fault
 	for _, f := range faults {
 		if f == 0 || f&^(Late|Again|Leases) != 0 {
@@ -357,7 +358,8 @@ func (q leasedQueue[K]) Below() (queue any) {
 }
 
 // lease ends a lease of key when that is decided.
-func (q leasedQueue[K]) lease(ctx context.Context, key K, release func()) (context.Context, context.CancelFunc) {
+func (q leasedQueue[K]) lease(ctx context.Context, key K, release func()) (context.Context,
+	context.CancelFunc) {
 	q.mu.Lock()
 	l := q.mu.leases[key]
 	if l != nil {
