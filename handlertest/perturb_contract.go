@@ -7,7 +7,7 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// The other interfaces that a perturbed queue may have: those of operators, and leases, which it also ends early.
+// The other interfaces that a perturbed queue may have: operators' calls, and leases, some of which end early.
 
 // operable is what operators do to the queue below.
 type operable[K comparable] struct {
