@@ -30,58 +30,41 @@ type HeldKey[T comparable] struct {
 
 // held is a key that is on hold, for one or more reasons.
 type held[T comparable] struct {
-	tracker    *Tracker[T]
-	key        T
-	wantsAgain bool          // the call has returned Hold
-	since      time.Duration // on the loop's clock
-	done       func(key T)   // calls the queue's Done
+	tracker      *Tracker[T]
+	key          T
+	returnedHold bool          // the handler has returned Hold, so the key comes again after the hold
+	since        time.Duration // on the loop's clock
+	done         func(key T)   // calls the queue's Done
 
 	// The mu of the tracker guards what follows. Once the hold has ended nobody writes it.
 
-	state          heldState
-	releasedAtOnce bool // within shortestHold, and counted as an interruption
-	slot           keytable.Slot
-	reasons        []*holdReason
-	until          time.Duration // when the last reason comes to its limit
-	endLease       func()        // nil without a lease
+	ended    bool
+	slot     keytable.Slot
+	reasons  []*holdReason // why the key is held, also those that do not hold it any more
+	until    time.Duration // when the last open reason comes to its limit
+	endLease func()        // nil without a lease
 }
 
-// heldState is how far a hold has come. Its limit, the end of its lease, Release and EndHolds end it from any
-// state.
-type heldState uint8
+func (k *held[T]) lastsLocked() bool { return !k.ended }
 
-const (
-	// heldForReasons: a hold of the handler is open. When all are released, the hold ends or, if that came at
-	// once too often, becomes a pause.
-	heldForReasons heldState = iota
-	// heldToPause: only a pause is open, which passes by itself. See interrupted.go.
-	heldToPause
-	heldEnded
-)
+// isPauseLocked reports whether only a pause is open, which passes by itself: see interrupted.go.
+func (k *held[T]) isPauseLocked() bool { return len(k.reasons) == 1 && k.reasons[0].pause }
 
-// describe returns what people see of k.
-func (k *held[T]) describe() HeldKey[T] {
+// describeLocked returns what people see of k at that time.
+func (k *held[T]) describeLocked(now time.Duration) HeldKey[T] {
 	t := k.tracker
-	now := t.loop.Now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return HeldKey[T]{Key: k.key, Reason: k.reasonLocked(now), Since: t.loop.Time(k.since),
-		Until: t.loop.Time(k.until)}
-}
-
-// reasonLocked returns what k waits for at that time.
-func (k *held[T]) reasonLocked(now time.Duration) string {
-	switch reasons := k.openReasonsLocked(now); len(reasons) {
-	case 0: // The hold is about to end.
-		return k.reasons[0].reason
-	case 1:
-		return reasons[0].reason
-	default:
-		return fmt.Sprintf("%s, and %d more", reasons[0].reason, len(reasons)-1)
+	reason := k.reasons[0].reason // if the hold is about to end
+	if open := k.openLocked(now); len(open) > 0 {
+		reason = open[0].reason
+		if len(open) > 1 {
+			reason = fmt.Sprintf("%s, and %d more", reason, len(open)-1)
+		}
 	}
+	return HeldKey[T]{k.key, reason, t.loop.Time(k.since), t.loop.Time(k.until)}
 }
 
-// doneOrHold is Done with a function that gets the key: a pool has the same one for all keys.
+// doneOrHold calls done, at once or, if there are reasons to hold the key, when the hold ends. done gets the
+// key, so a pool has the same function for all keys.
 func (c *Tracked[T]) doneOrHold(done func(key T)) {
 	if c.crashing {
 		return
@@ -93,7 +76,7 @@ func (c *Tracked[T]) doneOrHold(done func(key T)) {
 		return
 	}
 	t := c.tracker
-	k := &held[T]{tracker: t, key: key, wantsAgain: c.result.Next == NextHold, since: t.loop.Now(), done: done,
+	k := &held[T]{tracker: t, key: key, returnedHold: c.result.Next == NextHold, since: t.loop.Now(), done: done,
 		reasons: reasons}
 	if !t.beginHold(k) {
 		k.endReasons()
@@ -101,11 +84,7 @@ func (c *Tracked[T]) doneOrHold(done func(key T)) {
 		return
 	}
 	k.endWithLease()
-	onRelease := k.endIfReleased
-	for _, reason := range reasons {
-		reason.onRelease.Store(&onRelease)
-	}
-	k.endIfReleased() // Releases before that have only marked their reasons.
+	k.update() // Releases before beginHold have only marked their reasons.
 	if t.comesNoMore(key) {
 		k.end()
 	}
@@ -114,6 +93,7 @@ func (c *Tracked[T]) doneOrHold(done func(key T)) {
 // beginHold puts k on hold, or returns false: after EndHolds, or if the key is on hold already, which only a
 // broken queue allows.
 func (t *Tracker[T]) beginHold(k *held[T]) bool {
+	update := k.update
 	t.mu.Lock()
 	defer t.unlockHolds()
 	rs := &t.mu.records
@@ -121,12 +101,15 @@ func (t *Tracker[T]) beginHold(k *held[T]) bool {
 		return false
 	}
 	s, rec := rs.findOrInsert(k.key)
-	if rec.hold != nil && rec.hold.state != heldEnded {
+	if rec.hold != nil && !rec.hold.ended {
 		return false
 	}
 	rec.hold, k.slot = k, s
-	rs.holds.limits.Push(slotheap.Entry{Slot: s}) // setReasonsLocked replaces it.
-	k.setReasonsLocked(k.reasons)
+	for _, reason := range k.reasons {
+		reason.onRelease.Store(&update)
+	}
+	rs.holds.limits.Push(slotheap.Entry{Slot: s})
+	k.holdForLocked(k.reasons) // This replaces the entry.
 	rs.holds.unfinished++
 	return true
 }
@@ -145,12 +128,12 @@ func (k *held[T]) endWithLease() {
 		release()
 	}
 	t.mu.Lock()
-	already := k.state == heldEnded
-	if !already {
+	ended := k.ended
+	if !ended {
 		k.endLease = endLease
 	}
 	t.mu.Unlock()
-	if already { // The hold has ended without this lease.
+	if ended { // Nobody else will end the lease.
 		endLease()
 	}
 }
@@ -166,22 +149,22 @@ func (t *Tracker[T]) comesNoMore(key T) bool {
 	return found && !k.Again
 }
 
-// endIfReleased ends the hold, or makes it a pause, if its last reason was released. Until then the limits of
-// the open reasons count.
-func (k *held[T]) endIfReleased() {
+// update ends the hold, or makes it a pause, if no reason is open any more. Otherwise the hold lasts until the
+// latest of the limits of the open reasons.
+func (k *held[T]) update() {
 	t := k.tracker
 	now, shutDown := t.loop.Now(), t.queue.ShuttingDown() // Not under mu: foreign code.
 	ends := false
 	t.mu.Lock()
-	if k.state != heldEnded {
-		open := k.openReasonsLocked(now)
-		if len(open) == 0 && !shutDown && !t.mu.records.holds.noPauses {
+	if !k.ended {
+		open := k.openLocked(now)
+		if len(open) == 0 && !shutDown {
 			open = k.pauseAfterReleaseLocked(now)
 		}
 		if len(open) > 0 {
-			k.setReasonsLocked(open)
+			k.holdForLocked(open)
 		} else {
-			ends = k.endLocked()
+			ends = k.endLocked(now)
 		}
 	}
 	t.unlockHolds()
@@ -190,46 +173,46 @@ func (k *held[T]) endIfReleased() {
 	}
 }
 
-// setReasonsLocked makes the hold end when the last of its open reasons comes to its limit. If only a pause
-// is open, the key is heldToPause from now on.
-func (k *held[T]) setReasonsLocked(open []*holdReason) {
+// holdForLocked makes the hold end when the last of its open reasons comes to its limit.
+func (k *held[T]) holdForLocked(open []*holdReason) {
 	if len(open) == 1 && open[0].pause {
-		k.state, k.reasons = heldToPause, open
+		k.reasons = open // Now isPauseLocked.
 	}
 	last := slices.MaxFunc(open, func(a, b *holdReason) int { return cmp.Compare(a.limit, b.limit) })
 	k.until = dueloop.AddSaturated(k.since, last.limit)
-	rs := &k.tracker.mu.records
-	rs.holds.limits.Replace(slotheap.Entry{Rank: int64(k.until), Slot: k.slot})
-	rs.syncUnanswered(k.slot, &rs.table.At(k.slot).Value)
+	k.tracker.mu.records.holds.limits.Replace(slotheap.Entry{Rank: int64(k.until), Slot: k.slot})
 }
 
-// openReasonsLocked returns the reasons that hold the key at that time: not those that have come to their
-// limits. A pause holds nothing after endPauses.
-func (k *held[T]) openReasonsLocked(now time.Duration) []*holdReason {
+// openLocked returns the reasons that hold the key at that time: not those that have come to their limits. A
+// pause holds nothing after endPauses.
+func (k *held[T]) openLocked(now time.Duration) []*holdReason {
 	noPauses := k.tracker.mu.records.holds.noPauses
 	return slices.DeleteFunc(slices.Clone(k.reasons), func(h *holdReason) bool {
 		return h.ended.Load() || h.pause && noPauses || dueloop.AddSaturated(k.since, h.limit) <= now
 	})
 }
 
-// endLocked ends the hold of k. If it returns true, the caller must unlock and call finish; false means that
-// the hold has ended before. Until Done has returned, the record has k.
-func (k *held[T]) endLocked() bool {
-	if k.state == heldEnded {
+// endLocked ends the hold. If it returns true, the caller must unlock and call finish; false means that the
+// hold has ended before. Until Done has returned, the record has k.
+func (k *held[T]) endLocked(now time.Duration) bool {
+	if k.ended {
 		return false
 	}
-	k.state = heldEnded
+	k.ended = true
 	rs := &k.tracker.mu.records
 	rs.holds.limits.Remove(k.slot)
-	rs.syncUnanswered(k.slot, &rs.table.At(k.slot).Value)
+	if k.returnedHold && !k.isPauseLocked() && now-k.since >= shortestHold {
+		rs.clearInterruptions(&rs.table.At(k.slot).Value) // A hold that lasts ends the row, however it ends.
+	}
 	return true
 }
 
 // end ends the hold of k, and reports whether it has not ended before.
 func (k *held[T]) end() bool {
 	t := k.tracker
+	now := t.loop.Now() // Not under mu: foreign code.
 	t.mu.Lock()
-	ends := k.endLocked()
+	ends := k.endLocked(now)
 	t.unlockHolds()
 	if ends {
 		k.finish()
@@ -237,7 +220,7 @@ func (k *held[T]) end() bool {
 	return ends
 }
 
-// finish ends the reasons and the lease of k after endLocked, and makes the key Done.
+// finish ends the reasons and the lease of k after endLocked, and calls Done.
 func (k *held[T]) finish() {
 	t := k.tracker
 	defer t.noteDone(k)
@@ -246,9 +229,6 @@ func (k *held[T]) finish() {
 		defer k.done(k.key)
 		if k.endLease != nil {
 			k.endLease()
-		}
-		if k.wantsAgain && !k.releasedAtOnce && t.loop.Now()-k.since >= shortestHold {
-			t.forgetInterruptions(k.key) // A hold that lasts ends the row, however it ends.
 		}
 	})
 }
@@ -266,7 +246,7 @@ func (t *Tracker[T]) noteDone(k *held[T]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rs := &t.mu.records
-	if s, rec := rs.find(k.key); rec != nil && rec.hold == k { // Otherwise the key is on hold again.
+	if s, rec := rs.find(k.key); rec != nil && rec.hold == k { // After Done the key may be on hold again.
 		rec.hold = nil
 		rs.endIfAtRest(s)
 	}

@@ -69,8 +69,8 @@ func (h *holdReason) release() {
 	if h.ended.Swap(true) {
 		return
 	}
-	// doneOrHold does these two in the other order, so one of both sees the other.
-	if onRelease := h.onRelease.Load(); onRelease != nil {
+	// doneOrHold first stores onRelease and then looks at ended, so no release is missed.
+	if onRelease := h.onRelease.Swap(nil); onRelease != nil { // The program may keep the release, but not k.
 		(*onRelease)()
 	}
 }

@@ -242,7 +242,7 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 		return errors.New("worker: the queue is nil")
 	}
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		if s := p.queue.Stats(); s.Queued+s.Waiting+s.Processing+p.tracker.numHeld() == 0 &&
+		if s := p.queue.Stats(); s.Queued+s.Waiting+s.Processing == 0 && p.tracker.nextHoldEnd() == nil &&
 			len(p.tracker.runningKeys(1)) == 0 {
 			return nil
 		}

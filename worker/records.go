@@ -1,11 +1,11 @@
 package worker
 
 import (
+	"iter"
 	"sync/atomic"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
-	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
 // record is what a tracker knows of a key that is not at rest: its call has failed, was interrupted, or was
@@ -44,8 +44,7 @@ type records[T comparable] struct {
 	links     keytable.Lists // of these lists
 	bytes     int            // the size of all errors
 
-	unanswered slotheap.Heap // keys with a since that no handler has put on hold, the oldest first
-	holds      holds         // of the keys with a hold
+	holds holds // what all keys on hold have in common
 
 	numFailing int    // keys that fail, whether or not their errors are there
 	numLooping int    // keys that were interrupted more than maxInterruptions times in a row
@@ -79,6 +78,19 @@ func (rs *records[T]) findOrInsert(key T) (keytable.Slot, *record[T]) {
 	return s, &e.Value
 }
 
+// eachRecord yields what read returns for each record, unless that is false. read runs under mu, and nothing
+// is locked while values are yielded. A few hundred are copied at a time.
+func eachRecord[T comparable, E any](t *Tracker[T], read func(key T, rec *record[T]) (E, bool)) iter.Seq[E] {
+	table := &t.mu.records.table
+	return keytable.InSteps(table, t.mu.Lock, t.mu.Unlock, func(all []E, s keytable.Slot) []E {
+		e := table.At(s)
+		if value, ok := read(e.Key, &e.Value); ok {
+			all = append(all, value)
+		}
+		return all
+	})
+}
+
 // recordOutcome writes down how the call has ended.
 func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	r, rs := &c.result, &t.mu.records
@@ -108,9 +120,9 @@ func (rs *records[T]) noteFailure(key T, to trouble, call FailedCall, since time
 	s, rec := rs.findOrInsert(key)
 	rs.clearInterruptions(rec)
 	if to == givenUp {
-		rs.clearSince(s, rec)
+		rec.since = time.Time{}
 	} else {
-		rs.setSince(s, rec, since)
+		rec.setSince(since)
 	}
 	var before *errorsOf
 	if rec.trouble == failing {
@@ -174,36 +186,17 @@ func (rs *records[T]) noteNoAnswer(key T, since time.Time, interrupted bool) {
 	if rec.trouble == givenUp {
 		rs.clearTrouble(s, rec)
 	}
-	rs.setSince(s, rec, since)
+	rec.setSince(since)
 	if interrupted {
 		rs.countInterruption(rec)
 	}
 	rs.endIfAtRest(s)
 }
 
-// setSince notes when the change of the key at s began, unless that is known.
-func (rs *records[T]) setSince(s keytable.Slot, rec *record[T], since time.Time) {
+// setSince notes when the change of the key began, unless that is known.
+func (rec *record[T]) setSince(since time.Time) {
 	if rec.since.IsZero() {
 		rec.since = since
-		rs.syncUnanswered(s, rec)
-	}
-}
-
-func (rs *records[T]) clearSince(s keytable.Slot, rec *record[T]) {
-	rec.since = time.Time{}
-	rs.syncUnanswered(s, rec)
-}
-
-// syncUnanswered must be called when since or hold of the key at s has changed. A key that a handler has put
-// on hold waits for the world: its age is no trouble.
-func (rs *records[T]) syncUnanswered(s keytable.Slot, rec *record[T]) {
-	held := rec.hold != nil && rec.hold.state == heldForReasons
-	switch wanted := !rec.since.IsZero() && !held; {
-	case wanted == rs.unanswered.Has(s):
-	case wanted:
-		rs.unanswered.Push(slotheap.Entry{Rank: rec.since.UnixNano(), Slot: s})
-	default:
-		rs.unanswered.Remove(s)
 	}
 }
 
@@ -228,7 +221,7 @@ func (rs *records[T]) end(key T) {
 		return
 	}
 	rs.clearTrouble(s, rec)
-	rs.clearSince(s, rec)
+	rec.since = time.Time{}
 	rs.clearInterruptions(rec)
 	rs.endIfAtRest(s)
 }
@@ -242,7 +235,6 @@ func (rs *records[T]) endIfAtRest(s keytable.Slot) {
 	rs.table.Delete(s)
 	rs.notEmpty.Store(rs.table.Len() > 0)
 	if !rs.table.HasMemory(s) {
-		rs.unanswered.Release(s)
 		rs.holds.limits.Release(s)
 		rs.links.Release(s)
 	}

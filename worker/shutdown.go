@@ -219,7 +219,7 @@ func (p *Pool[T]) endHolds() (unfinished []T) {
 		case <-p.tracker.nextHoldEnd():
 			timer.Reset(patience)
 		case <-timer.C:
-			for k := range p.tracker.eachHold(heldForReasons, heldToPause, heldEnded) {
+			for k := range p.tracker.eachHold(func(*held[T]) bool { return true }) {
 				unfinished = append(unfinished, k.key)
 			}
 			return unfinished

@@ -2,10 +2,7 @@ package worker
 
 import (
 	"context"
-	"iter"
 	"time"
-
-	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
 // Others may deal with a key that has a record here: another process handles it, an operator removes it. The
@@ -19,8 +16,9 @@ const (
 	sweepFor = time.Second
 )
 
-// isOver reports whether others have dealt with key: the queue counts no failure of a failing key, or does
-// not have another one. A queue that only ExtendRateLimiting has made Extended does not know all its keys.
+// isOver reports whether others have dealt with key. A failing key is over if the queue counts no failure of
+// it, any other key if it is not in the queue. (A queue that only ExtendRateLimiting has made Extended does
+// not know all its keys.)
 func (t *Tracker[T]) isOver(key T, rec record[T]) bool {
 	if rec.trouble == failing {
 		n, _ := t.queue.Failures(key)
@@ -31,7 +29,7 @@ func (t *Tracker[T]) isOver(key T, rec record[T]) bool {
 		return false
 	}
 	_, found := t.queue.SnapshotKey(key)
-	return !found && (t.isExtended || !rec.since.IsZero())
+	return !found && t.isExtended
 }
 
 // sweepKey ends the record of key if others have dealt with the key, and reports whether it did. It does not
@@ -89,7 +87,7 @@ func (t *Tracker[T]) startSweep(ctx context.Context) {
 // sweep calls sweepKey for all keys until ctx ends. It skips the first from keys, and returns the from with
 // which the next sweep goes on.
 func (t *Tracker[T]) sweep(ctx context.Context, from int) (next int) {
-	for key := range t.recordedKeys(func(*record[T]) bool { return true }) {
+	for key := range eachRecord(t, func(key T, _ *record[T]) (T, bool) { return key, true }) {
 		switch {
 		case next < from:
 			next++
@@ -100,15 +98,4 @@ func (t *Tracker[T]) sweep(ctx context.Context, from int) (next int) {
 		}
 	}
 	return 0
-}
-
-// recordedKeys yields the keys whose records match, without a lock. It copies a few hundred at a time.
-func (t *Tracker[T]) recordedKeys(match func(*record[T]) bool) iter.Seq[T] {
-	r := &t.mu.records
-	return keytable.InSteps(&r.table, t.mu.Lock, t.mu.Unlock, func(keys []T, s keytable.Slot) []T {
-		if e := r.table.At(s); match(&e.Value) {
-			keys = append(keys, e.Key)
-		}
-		return keys
-	})
 }
