@@ -81,13 +81,15 @@ func (t *Tracker[T]) logPanics(f func()) {
 	f()
 }
 
-// onOwnGoroutine runs foreign code on a goroutine of its own, and waits for it: runtime.Goexit ends that
-// goroutine alone.
-func onOwnGoroutine(catchPanic func(f func()), foreign func()) {
+// onOwnGoroutine runs foreign code on a goroutine of its own, and returns its error, or ErrGoexit if it has
+// panicked or called runtime.Goexit, which ends that goroutine alone.
+func (t *Tracker[T]) onOwnGoroutine(foreign func() error) error {
+	err := ErrGoexit
 	returned := make(chan struct{})
 	go func() {
 		defer close(returned)
-		catchPanic(foreign)
+		t.catchPanic(func() { err = foreign() })
 	}()
 	<-returned
+	return err
 }

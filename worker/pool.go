@@ -183,9 +183,7 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 	readyCtx, end := context.WithCancel(ctx)
 	defer end()
 	defer context.AfterFunc(p.startCtx, end)()
-	err := ErrGoexit
-	onOwnGoroutine(p.catchPanic, func() { err = p.options.Ready(readyCtx) })
-	switch {
+	switch err := p.tracker.onOwnGoroutine(func() error { return p.options.Ready(readyCtx) }); {
 	case err == nil:
 	case readyCtx.Err() != nil: // Ready was cut short, so no key may be started.
 		p.Stop(Running)

@@ -183,7 +183,7 @@ func (p *Pool[T]) endQueue() {
 			"notStarted", len(left.NotStarted), "failing", len(left.Failing), "left", left.String())
 	})
 	if p.options.OnLeft != nil {
-		onOwnGoroutine(p.catchPanic, func() { p.options.OnLeft(left) })
+		_ = p.tracker.onOwnGoroutine(func() error { p.options.OnLeft(left); return nil })
 	}
 }
 

@@ -39,7 +39,7 @@ func (t *Tracker[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 			if isClosed(stop) {
 				return
 			}
-			onOwnGoroutine(t.catchPanic, func() { t.reportStuck(c) }) // A bad hook must not end the watch.
+			_ = t.onOwnGoroutine(func() error { t.reportStuck(c); return nil }) // A bad hook must not end the watch.
 		}
 		timer.Sleep(dueloop.AddSaturated(now, next))
 	}
