@@ -16,12 +16,12 @@ import (
 // holds is what a tracker knows of all its keys on hold. The tracker's mu guards it. One goroutine, the
 // tracker's loop, waits for all limits, and runs only while there are any.
 type holds struct {
-	limits     slotheap.Heap // when each key comes at the latest, on the loop's clock
-	unfinished int           // holds whose Done has not returned
-	finished   atomic.Uint64 // holds whose Done has returned; read without mu
-	nextEnd    chan struct{} // is closed when finished grows; nil if nothing waits for that
-	noPauses   bool          // by endPauses: no key pauses any more
-	closed     bool          // by EndHolds: no key is put on hold any more
+	limits   slotheap.Heap // when each key comes at the latest, on the loop's clock
+	notDone  int           // how many holds there are whose Done has not returned
+	done     atomic.Uint64 // how many there were whose Done has returned; read without mu
+	nextDone chan struct{} // is closed when done grows; nil if nothing waits for that
+	noPauses bool          // by endPauses: no key pauses any more
+	closed   bool          // by EndHolds: no key is put on hold any more
 }
 
 // unlockHolds unlocks mu after holds have changed. It wakes the loop if a limit comes earlier now. The loop
@@ -58,7 +58,7 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 		if !k.isPauseLocked() {
 			toLimit = append(toLimit, k.describeLocked(k.since)) // Before finish ends the reasons.
 		}
-		k.endLocked(now)
+		k.markEndedLocked(now)
 	}
 	t.mu.counted.HeldToLimit += uint64(len(toLimit))
 	until, ok = t.loop.PlanLocked(now, t.firstLimitLocked())
@@ -96,16 +96,16 @@ func (t *Tracker[T]) endPauses() {
 	}
 }
 
-// nextHoldEnd returns a channel that is closed when the next Done of a key on hold has returned, or nil if no
-// key is on hold.
-func (t *Tracker[T]) nextHoldEnd() <-chan struct{} {
+// nextHoldDone returns a channel that is closed when the next Done of a key on hold has returned, or nil if
+// no key is on hold.
+func (t *Tracker[T]) nextHoldDone() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	hs := &t.mu.records.holds
-	if hs.nextEnd == nil && hs.unfinished > 0 {
-		hs.nextEnd = make(chan struct{})
+	if hs.nextDone == nil && hs.notDone > 0 {
+		hs.nextDone = make(chan struct{})
 	}
-	return hs.nextEnd
+	return hs.nextDone
 }
 
 // heldKeys returns up to limit of the keys that are held, the one whose hold began first at the front.
@@ -141,7 +141,7 @@ func (t *Tracker[T]) EndHolds() {
 	for k := range t.eachHold((*held[T]).lastsLocked) {
 		k.end()
 	}
-	for next := t.nextHoldEnd(); next != nil; next = t.nextHoldEnd() {
+	for next := t.nextHoldDone(); next != nil; next = t.nextHoldDone() {
 		<-next
 	}
 	t.loop.Wait()

@@ -51,7 +51,8 @@ func (c *Tracked[T]) log() {
 	if !t.logger.Enabled(c.base, level) {
 		return
 	}
-	args := []any{"key", r.Key, "next", r.Next.String(), "attempt", r.Attempt, "duration", r.Duration, "err", r.Err}
+	args := []any{"key", r.Key, "next", r.Next.String(), "attempt", r.Attempt, "duration", r.Duration,
+		"err", r.Err}
 	if p, ok := r.Err.(*PanicError); ok {
 		args = append(args, "stack", string(p.Stack))
 	}

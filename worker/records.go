@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"iter"
 	"sync/atomic"
 	"time"
@@ -8,8 +9,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// record is what a tracker knows of a key that is not at rest: its call has failed, was interrupted, or was
-// no answer to the change that brought the key. A key that is at rest and has never failed has none.
+// record is what a tracker knows of a key that is not at rest: its call has failed, was interrupted, was no
+// answer to the change that brought the key, or has put it on hold. A key at rest has none.
 //
 // A record ends with the call that answers the key (nil, or asking for it again), when the key is forgotten,
 // and when others have dealt with it: see isOver. That of a key that was given up stays until the next call,
@@ -18,11 +19,10 @@ import (
 // How often a key has failed is not here: the queue counts that.
 type record[T comparable] struct {
 	trouble       trouble
-	interruptions uint32 // calls in a row that were interrupted, or whose hold was released at once
-	// when the change began that no call has answered, zero if there is none or that is unknown
-	since  time.Time
-	errors *errorsOf // of a key that fails or was given up; nil if they had to go
-	hold   *held[T]  // nil unless the key is on hold, or its Done has not returned
+	interruptions uint32       // calls in a row that were interrupted, or whose hold was released at once
+	since         time.Time    // when the change began that no call has answered; zero without one
+	errors        *failedCalls // of a key that fails or was given up; nil if they had to go
+	hold          *held[T]     // nil unless the key is on hold, or its Done has not returned
 }
 
 // trouble is what is wrong with a key.
@@ -39,10 +39,9 @@ type records[T comparable] struct {
 	table    keytable.Table[T, record[T]]
 	notEmpty atomic.Bool // whether table has a record; read without mu
 
-	// inTrouble has for each trouble the keys whose errors are there, the last failure last.
-	inTrouble [givenUp + 1]keytable.List
-	links     keytable.Lists // of these lists
-	bytes     int            // the size of all errors
+	keysIn [givenUp + 1]keytable.List // by trouble: the keys whose errors are there, the last failure last
+	links  keytable.Lists             // of these lists
+	bytes  int                        // the size of all errors
 
 	holds holds // what all keys on hold have in common
 
@@ -124,14 +123,14 @@ func (rs *records[T]) noteFailure(key T, to trouble, call FailedCall, since time
 	} else {
 		rec.setSince(since)
 	}
-	var before *errorsOf
+	var before *failedCalls
 	if rec.trouble == failing {
 		before = rec.errors
 	}
 	rs.clearTrouble(s, rec)
 	rec.trouble, rec.errors = to, before.plus(call)
 	rs.bytes += rec.errors.size
-	rs.links.Append(&rs.inTrouble[to], s)
+	rs.links.Append(&rs.keysIn[to], s)
 	if to == failing {
 		rs.numFailing++
 	}
@@ -153,12 +152,12 @@ func (rs *records[T]) dropErrors(s keytable.Slot, rec *record[T]) {
 	}
 	rs.bytes -= rec.errors.size
 	rec.errors = nil
-	rs.links.Remove(&rs.inTrouble[rec.trouble], s)
+	rs.links.Remove(&rs.keysIn[rec.trouble], s)
 }
 
 // makeRoom drops errors until the bounds hold.
 func (rs *records[T]) makeRoom() {
-	fail, gaveUp := &rs.inTrouble[failing], &rs.inTrouble[givenUp]
+	fail, gaveUp := &rs.keysIn[failing], &rs.keysIn[givenUp]
 	for fail.Len() > maxErrors || rs.bytes > maxBytes && fail.Len() > 0 {
 		s := fail.First()
 		rs.dropErrors(s, &rs.table.At(s).Value)
@@ -166,7 +165,7 @@ func (rs *records[T]) makeRoom() {
 	for gaveUp.Len() > max(0, rs.maxGivenUp) || rs.bytes > maxBytes {
 		s := gaveUp.First()
 		rs.clearTrouble(s, &rs.table.At(s).Value)
-		rs.endIfAtRest(s)
+		rs.deleteIfEmpty(s)
 		if rs.maxGivenUp > 0 {
 			rs.unlisted++
 		}
@@ -190,7 +189,7 @@ func (rs *records[T]) noteNoAnswer(key T, since time.Time, interrupted bool) {
 	if interrupted {
 		rs.countInterruption(rec)
 	}
-	rs.endIfAtRest(s)
+	rs.deleteIfEmpty(s)
 }
 
 // setSince notes when the change of the key began, unless that is known.
@@ -223,11 +222,11 @@ func (rs *records[T]) end(key T) {
 	rs.clearTrouble(s, rec)
 	rec.since = time.Time{}
 	rs.clearInterruptions(rec)
-	rs.endIfAtRest(s)
+	rs.deleteIfEmpty(s)
 }
 
-// endIfAtRest deletes the record at s if nothing is in it.
-func (rs *records[T]) endIfAtRest(s keytable.Slot) {
+// deleteIfEmpty deletes the record at s if nothing is in it.
+func (rs *records[T]) deleteIfEmpty(s keytable.Slot) {
 	rec := &rs.table.At(s).Value
 	if rec.trouble != noTrouble || !rec.since.IsZero() || rec.interruptions > 0 || rec.hold != nil {
 		return
@@ -238,4 +237,99 @@ func (rs *records[T]) endIfAtRest(s keytable.Slot) {
 		rs.holds.limits.Release(s)
 		rs.links.Release(s)
 	}
+}
+
+// Others may deal with a key that has a record here: another process handles it, an operator removes it. The
+// queue knows, and is asked when a record is read, and about all of them once a minute while there are calls
+// or somebody reads Stats.
+
+const (
+	sweepEvery = time.Minute
+	// sweepFor bounds a sweep: if a server is in trouble, very many keys fail, and it must not be asked all
+	// the time.
+	sweepFor = time.Second
+)
+
+// isOver reports whether others have dealt with key. A failing key is over if the queue counts no failure of
+// it, any other key if it is not in the queue. (A queue that only ExtendRateLimiting has made Extended does
+// not know all its keys.)
+func (t *Tracker[T]) isOver(key T, rec record[T]) bool {
+	if rec.trouble == failing {
+		n, _ := t.queue.Failures(key)
+		return n == 0
+	}
+	// A shutdown drops keys; Left must have them.
+	if rec.trouble == givenUp || rec.hold != nil || t.queue.ShuttingDown() {
+		return false
+	}
+	_, found := t.queue.SnapshotKey(key)
+	return !found && t.knowsAllKeys
+}
+
+// sweepKey ends the record of key if others have dealt with the key, and reports whether it did. It does not
+// while a call for key is running, which will write the record.
+func (t *Tracker[T]) sweepKey(key T) bool {
+	t.mu.Lock()
+	before := t.idleRecordLocked(key)
+	t.mu.Unlock()
+	if before == (record[T]{}) || !t.isOver(key, before) {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.idleRecordLocked(key) != before {
+		return false // Something has happened to the key meanwhile.
+	}
+	t.mu.records.end(key)
+	return true
+}
+
+// idleRecordLocked returns the record of key, or the zero one if there is none or a call for key is running.
+func (t *Tracker[T]) idleRecordLocked(key T) (idle record[T]) {
+	if _, rec := t.mu.records.find(key); rec != nil && t.findRunningLocked(key) == nil {
+		idle = *rec
+	}
+	return idle
+}
+
+// sweepIfDue starts a sweep if the last one began sweepEvery ago. It is for a tracker without a pool: a
+// pool's Run starts sweeps.
+func (t *Tracker[T]) sweepIfDue() {
+	if !t.mu.records.notEmpty.Load() {
+		return
+	}
+	now, last := t.options.Clock.Now().UnixNano(), t.lastSweep.Load()
+	if now-last >= int64(sweepEvery) && t.lastSweep.CompareAndSwap(last, now) {
+		t.startSweep(context.Background())
+	}
+}
+
+// startSweep sweeps on a goroutine, because the queue may be slow to answer. It begins where the last sweep
+// has stopped. It does nothing while a sweep goes on, or once the queue is shut down.
+func (t *Tracker[T]) startSweep(ctx context.Context) {
+	if t.queue.ShuttingDown() || !t.sweeping.CompareAndSwap(false, true) {
+		return
+	}
+	t.sweeps.Go(func() {
+		defer t.sweeping.Store(false)
+		ctx, cancel := context.WithTimeout(ctx, sweepFor)
+		defer cancel()
+		t.catchPanic(func() { t.sweepFrom = t.sweep(ctx, t.sweepFrom) })
+	})
+}
+
+// sweep calls sweepKey for all keys until ctx ends. It skips the first from keys, and returns the from with
+// which the next sweep goes on.
+func (t *Tracker[T]) sweep(ctx context.Context, from int) (next int) {
+	for key := range eachRecord(t, func(key T, _ *record[T]) (T, bool) { return key, true }) {
+		switch {
+		case next < from:
+			next++
+		case ctx.Err() != nil:
+			return next
+		case !t.sweepKey(key): // Otherwise the next key has its place.
+			next++
+		}
+	}
+	return 0
 }

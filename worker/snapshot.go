@@ -123,7 +123,7 @@ func (t *Tracker[T]) listed(in trouble, limit int) []FailedKey[T] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rs := &t.mu.records
-	for s := rs.inTrouble[in].Last(); s != keytable.None && len(keys) < limit; s = rs.links.Prev(s) {
+	for s := rs.keysIn[in].Last(); s != keytable.None && len(keys) < limit; s = rs.links.Prev(s) {
 		e := rs.table.At(s)
 		keys = append(keys, newFailedKey(e.Key, e.Value.errors))
 	}
