@@ -58,7 +58,7 @@ func (q *Queue[T]) joinLineLocked(s keytable.Slot, it *item, priority int, now t
 		q.mu.details.At(s).placedAt = q.mu.lastPlaced
 	}
 	it.line = q.lineLocked(lineKey{priority, q.groupOfLocked(s)})
-	q.appendLocked(&q.mu.lines.At(it.line).Value.members, s)
+	q.mu.lists.Append(&q.mu.lines.At(it.line).Value.members, s)
 }
 
 // becomeQueuedLocked makes the key at s, which stands in a line, one that can be taken.
@@ -82,7 +82,7 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, it *item) {
 	it.line = keytable.None
 	l := &q.mu.lines.At(lineSlot).Value
 	firstChanged := q.config.Aging > 0 && q.firstQueuedLocked(l) == s
-	q.unlinkLocked(&l.members, s)
+	q.mu.lists.Remove(&l.members, s)
 	if it.state == queued {
 		q.countQueuedLocked(l, -1)
 	}
@@ -128,25 +128,11 @@ func (q *Queue[T]) firstQueuedLocked(l *line) keytable.Slot {
 func (q *Queue[T]) queuedFromLocked(s keytable.Slot) keytable.Slot {
 	if q.config.PlaceOfAdd {
 		for s != keytable.None && q.mu.keys.At(s).Value.state == rerun {
-			s = q.nextKeyLocked(s)
+			s = q.mu.lists.Next(s)
 		}
 	}
 	return s
 }
-
-// appendLocked puts the key at s, which is in no list, at the end of l: a line's keys, or the resting ones.
-func (q *Queue[T]) appendLocked(l *keytable.List, s keytable.Slot) {
-	l.Append(s, q.linksLocked(s), q.linksLocked(l.Last()))
-}
-
-func (q *Queue[T]) unlinkLocked(l *keytable.List, s keytable.Slot) {
-	at := q.linksLocked(s)
-	l.Remove(at, q.linksLocked(at.Prev()), q.linksLocked(at.Next()))
-}
-
-func (q *Queue[T]) nextKeyLocked(s keytable.Slot) keytable.Slot { return q.linksLocked(s).Next() }
-
-func (q *Queue[T]) linksLocked(s keytable.Slot) *keytable.Links { return &q.mu.keys.At(s).Value.links }
 
 // chooseLocked returns the key to be handed out next, and counts it in its group's turn. There must be one.
 func (q *Queue[T]) chooseLocked() keytable.Slot {

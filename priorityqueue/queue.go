@@ -50,6 +50,9 @@ type Queue[T comparable] struct {
 		// notes are about the keys that are noted.
 		notes notes.Notes[workqueue.Causes]
 
+		// lists chains the keys of each line, and the resting ones.
+		lists keytable.Lists
+
 		// lines are the queued keys. order has those from which a key can be taken, blocked those of blocked
 		// groups. See order.go.
 		lines          keytable.Table[lineKey, line]

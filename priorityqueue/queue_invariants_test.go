@@ -2,7 +2,6 @@ package priorityqueue
 
 import (
 	"fmt"
-	"iter"
 	"slices"
 	"testing"
 	"unsafe"
@@ -23,14 +22,6 @@ func (q *Queue[T]) CheckInvariants() error {
 		}
 	}
 	return nil
-}
-
-// keysOf returns the slots of l, a line's keys or the resting ones.
-func (q *Queue[T]) keysOf(l *keytable.List) iter.Seq[keytable.Slot] {
-	return func(yield func(keytable.Slot) bool) {
-		for s := l.First(); s != keytable.None && yield(s); s = q.nextKeyLocked(s) {
-		}
-	}
 }
 
 // slotsOf returns the slots of all keys of a table.
@@ -80,7 +71,7 @@ func (q *Queue[T]) checkKeys() error {
 		}
 	}
 	n := 0
-	for s := range q.keysOf(&q.mu.resting) {
+	for s := range q.mu.lists.All(&q.mu.resting) {
 		if n++; q.mu.keys.At(s).Value.state != resting {
 			return fmt.Errorf("slot %d of state %d rests", s, q.mu.keys.At(s).Value.state)
 		}
@@ -109,7 +100,7 @@ func (q *Queue[T]) checkLines() error {
 		l := &e.Value
 		stand += l.members.Len()
 		queuedKeys, before := 0, longAgo
-		for s := range q.keysOf(&l.members) {
+		for s := range q.mu.lists.All(&l.members) {
 			if q.mu.keys.At(s).Value.state == queued {
 				queuedKeys++
 			}
