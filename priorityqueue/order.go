@@ -38,7 +38,7 @@ type lineKey struct {
 //   - Its keys are in the order of the times at which they took their places, if there is Aging.
 //   - It is in order or in blocked if and only if one of its keys is queued; in blocked if and only if its
 //     group is blocked. It is in the ring of its priority if it is in order and there are groups.
-//   - A line without keys is lastLine.
+//   - A line without keys is zeroLine.
 type line struct {
 	members keytable.List
 	// in is the heap that the line is in: order, blocked or nil.
@@ -89,7 +89,7 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, it *item) {
 	if l.queued == 0 || firstChanged {
 		q.fileLineLocked(lineSlot)
 	}
-	if l.members.Len() == 0 && lineSlot != q.mu.lastLine {
+	if l.members.Len() == 0 && lineSlot != q.mu.zeroLine {
 		q.deleteLineLocked(lineSlot)
 	}
 }
@@ -143,25 +143,18 @@ func (q *Queue[T]) chooseLocked() keytable.Slot {
 	return q.firstQueuedLocked(&q.mu.lines.At(lineSlot).Value)
 }
 
-// lineLocked returns the line of k, which is made if there is none. Most adds are to the line of the add
-// before: lastLine saves them looking it up and, since it is kept while empty, making it anew after each Get.
-// No other empty line is kept, so their number does not grow with that of the priorities seen. With groups
-// lastLine is None: a group's slot is used again after its last key, and its lines must not outlive it.
+// lineLocked returns the line of k, which is made if there is none.
 func (q *Queue[T]) lineLocked(k lineKey) keytable.Slot {
-	if q.mu.lastLine != keytable.None && q.mu.lines.At(q.mu.lastLine).Key == k {
-		return q.mu.lastLine
+	if k == (lineKey{}) && q.mu.zeroLine != keytable.None {
+		return q.mu.zeroLine
 	}
 	lineSlot, _, inserted := q.mu.lines.FindOrInsert(keytable.HashOf(k), k)
-	if q.config.Group != nil {
-		if inserted {
-			q.mu.linesOfGroup.Append(&q.mu.groups.At(k.group).Value.lines, lineSlot)
-		}
-		return lineSlot
+	switch {
+	case k == lineKey{}:
+		q.mu.zeroLine = lineSlot
+	case inserted && q.config.Group != nil:
+		q.mu.linesOfGroup.Append(&q.mu.groups.At(k.group).Value.lines, lineSlot)
 	}
-	if last := q.mu.lastLine; last != keytable.None && q.mu.lines.At(last).Value.members.Len() == 0 {
-		q.deleteLineLocked(last)
-	}
-	q.mu.lastLine = lineSlot
 	return lineSlot
 }
 

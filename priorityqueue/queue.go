@@ -57,8 +57,9 @@ type Queue[T comparable] struct {
 		// groups. See order.go.
 		lines          keytable.Table[lineKey, line]
 		order, blocked slotheap.Heap
-		// lastLine is the line that was looked up last, or None in a queue with groups. See lineLocked.
-		lastLine keytable.Slot
+		// zeroLine is the line of priority 0 in a queue without groups, where most keys are: it is not looked up,
+		// and stays when it has no keys. It is None before the first of them, and in a queue with groups.
+		zeroLine keytable.Slot
 		// lastPlaced is the latest of the times at which keys took their places in lines, with Aging.
 		lastPlaced time.Duration
 
