@@ -78,7 +78,7 @@ type Queue[T comparable] struct {
 		// their adds, and pauses.
 		due    slotheap.Heap
 		dueSeq uint32
-		// pauseEnd is when the next pause of a group ends, or dueloop.Never. Each call looks at it.
+		// pauseEnd is when the next pause ends, or dueloop.Never. Each call looks at it.
 		pauseEnd time.Duration
 		// resting are the keys that rest, in the order of their Dones.
 		resting keytable.List
