@@ -28,7 +28,7 @@ func (q *Queue[T]) groupOfLocked(s keytable.Slot) keytable.Slot {
 	return *q.mu.groupOf.Existing(s)
 }
 
-func (q *Queue[T]) joinGroupLocked(s keytable.Slot, k *newKey[T]) {
+func (q *Queue[T]) joinGroupLocked(s keytable.Slot, k *prepared[T]) {
 	g, e, inserted := q.mu.groups.FindOrInsert(k.groupHash, k.group)
 	*q.mu.groupOf.At(s) = g
 	if inserted && q.mu.pauses.paused.Len() > 0 {

@@ -17,8 +17,8 @@ func (q *Queue[T]) PriorityOf(key T) int {
 	h := keytable.HashOf(key)
 	q.lockAndAdvance(q.readClockIfUsed())
 	defer q.unlock()
-	if _, it := q.findLocked(h, key); it != nil {
-		return it.priority
+	if _, info := q.findLocked(h, key); info != nil {
+		return info.priority
 	}
 	return 0
 }
@@ -120,7 +120,7 @@ func (q *Queue[T]) AddedAt(key T) (at time.Time) {
 	h := keytable.HashOf(key)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if s, it := q.findLocked(h, key); it != nil && it.state.isHeld() {
+	if s, info := q.findLocked(h, key); info != nil && info.state.isHeld() {
 		at = q.loop.Time(q.observer.CameAt(s))
 	}
 	return at
@@ -136,12 +136,12 @@ func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	h := keytable.HashOf(key)
 	q.lockAndAdvance(q.readClockIfUsed())
 	defer q.unlock()
-	s, it := q.findLocked(h, key)
-	if it == nil {
+	s, info := q.findLocked(h, key)
+	if info == nil {
 		return workqueue.KeySnapshot[T]{Key: key}, false
 	}
-	k = q.snapshotLocked(s, it.state.public())
-	if it.state == rerunLater {
+	k = q.snapshotLocked(s, info.state.public())
+	if info.state == rerunLater {
 		k.Due = q.loop.Time(q.dueAtLocked(s))
 	}
 	return k, true
@@ -167,13 +167,13 @@ func (q *Queue[T]) appendSnapshotsLocked(keys []workqueue.KeySnapshot[T], s keyt
 // A key that comes again is shown with the priority of its next hand-out.
 func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqueue.KeySnapshot[T] {
 	e := q.mu.keys.At(s)
-	it := &e.Value
-	k := workqueue.KeySnapshot[T]{Key: e.Key, State: in, Priority: it.priority}
-	comesAgain := it.state == rerun || it.state == rerunLater
+	info := &e.Value
+	k := workqueue.KeySnapshot[T]{Key: e.Key, State: in, Priority: info.priority}
+	comesAgain := info.state == rerun || info.state == rerunLater
 	if comesAgain {
-		k.Priority = q.mu.details.At(s).rerunPriority
+		k.Priority = q.mu.details.At(s).nextPriority
 	}
-	if it.has(noted) {
+	if info.noted {
 		current, next := q.mu.notes.Causes(s)
 		if k.Causes = next; in == workqueue.KeyProcessing {
 			k.Causes = current
@@ -181,7 +181,7 @@ func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqu
 	}
 	if q.config.Group != nil {
 		g := q.mu.groups.At(q.groupOfLocked(s))
-		k.Group, k.Blocked = g.Key, it.state == queued && g.Value.isBlocked()
+		k.Group, k.Blocked = g.Key, info.state == queued && g.Value.isBlocked()
 	}
 	switch {
 	case in == workqueue.KeyWaiting:

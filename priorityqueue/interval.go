@@ -31,12 +31,10 @@ func (q *Queue[T]) sweepRestingLocked(now time.Duration) {
 		if s == keytable.None || q.nextStartLocked(s, now) > now {
 			return
 		}
-		q.endRestLocked(s)
+		q.mu.lists.Remove(&q.mu.resting, s)
 		q.freeLocked(s)
 	}
 }
-
-func (q *Queue[T]) endRestLocked(s keytable.Slot) { q.mu.lists.Remove(&q.mu.resting, s) }
 
 // endIntervals makes each key come when it is to come, whatever its interval: an event that came while a
 // worker held the key must be handled before a drain ends.
@@ -46,7 +44,7 @@ func (q *Queue[T]) endIntervals(now time.Duration) {
 		q.mu.intervalsOver = true
 	}
 	for range keytable.InSteps(&q.mu.keys, lock, q.unlock, func(none []struct{}, s keytable.Slot) []struct{} {
-		if st := q.mu.keys.At(s).Value.state; st == waiting || st == rerunLater {
+		if q.mu.keys.At(s).Value.state.isInDue() {
 			due := q.mu.due.At(s)
 			due.Rank = min(due.Rank, int64(max(now, q.askedTimeLocked(s))))
 			q.mu.due.Replace(due)

@@ -52,24 +52,23 @@ type line struct {
 
 // joinLineLocked puts the key at s at the end of that priority's line, as of now or, if the clock was set
 // back, of the last key.
-func (q *Queue[T]) joinLineLocked(s keytable.Slot, it *item, priority int, now time.Duration) {
+func (q *Queue[T]) joinLineLocked(s keytable.Slot, info *keyInfo, priority int, now time.Duration) {
 	if q.config.Aging > 0 {
 		q.mu.lastPlaced = max(q.mu.lastPlaced, now)
 		q.mu.details.At(s).placedAt = q.mu.lastPlaced
 	}
-	it.line = q.lineLocked(lineKey{priority, q.groupOfLocked(s)})
-	q.mu.lists.Append(&q.mu.lines.At(it.line).Value.members, s)
+	info.line = q.lineLocked(lineKey{priority, q.groupOfLocked(s)})
+	q.mu.lists.Append(&q.mu.lines.At(info.line).Value.members, s)
 }
 
 // becomeQueuedLocked makes the key at s, which stands in a line, one that can be taken.
-func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, it *item) {
-	it.state = queued
-	it.set(limited, false)
-	l := &q.mu.lines.At(it.line).Value
+func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, info *keyInfo) {
+	info.state, info.byLimiter = queued, false
+	l := &q.mu.lines.At(info.line).Value
 	q.countQueuedLocked(l, 1)
 	// With Aging the heap entry depends on the first queued key. Only with PlaceOfAdd can s come before it.
 	if l.queued == 1 || q.config.PlaceOfAdd && q.firstQueuedLocked(l) == s {
-		q.fileLineLocked(it.line)
+		q.fileLineLocked(info.line)
 	}
 	if q.observer != nil {
 		q.observer.Queued(s)
@@ -77,13 +76,13 @@ func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, it *item) {
 }
 
 // leaveLineLocked takes the key at s, which is queued or in state rerun, out of its line.
-func (q *Queue[T]) leaveLineLocked(s keytable.Slot, it *item) {
-	lineSlot := it.line
-	it.line = keytable.None
+func (q *Queue[T]) leaveLineLocked(s keytable.Slot, info *keyInfo) {
+	lineSlot := info.line
+	info.line = keytable.None
 	l := &q.mu.lines.At(lineSlot).Value
 	firstChanged := q.config.Aging > 0 && q.firstQueuedLocked(l) == s
 	q.mu.lists.Remove(&l.members, s)
-	if it.state == queued {
+	if info.state == queued {
 		q.countQueuedLocked(l, -1)
 	}
 	if l.queued == 0 || firstChanged {
@@ -97,17 +96,17 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, it *item) {
 // changeLineLocked moves the key at s, which stands in a line, to the end of the line of its new priority. A
 // raise must not put it further back: if its rank here is no worse than it would be there, the key stays.
 // (With groups a raised key may come later all the same: it gives up its group's turn at the old priority.)
-func (q *Queue[T]) changeLineLocked(s keytable.Slot, it *item, oldPriority, newPriority int, now time.Duration) {
+func (q *Queue[T]) changeLineLocked(s keytable.Slot, info *keyInfo, oldPriority, newPriority int, now time.Duration) {
 	if q.config.Aging > 0 && newPriority > oldPriority {
-		here := q.rank(q.mu.details.At(s).placedAt, q.mu.lines.At(it.line).Key.priority)
+		here := q.rank(q.mu.details.At(s).placedAt, q.mu.lines.At(info.line).Key.priority)
 		if here <= q.rank(max(q.mu.lastPlaced, now), newPriority) {
 			return
 		}
 	}
-	q.leaveLineLocked(s, it)
-	q.joinLineLocked(s, it, newPriority, now)
-	if it.state == queued {
-		q.becomeQueuedLocked(s, it)
+	q.leaveLineLocked(s, info)
+	q.joinLineLocked(s, info, newPriority, now)
+	if info.state == queued {
+		q.becomeQueuedLocked(s, info)
 	}
 }
 

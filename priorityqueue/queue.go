@@ -45,7 +45,7 @@ type Queue[T comparable] struct {
 		gate.Gate
 
 		// keys has a slot for every key in the queue, and details is a column beside it.
-		keys    keytable.Table[T, item]
+		keys    keytable.Table[T, keyInfo]
 		details keytable.Column[details]
 		// notes are about the keys that are noted.
 		notes notes.Notes[workqueue.Causes]
@@ -179,7 +179,7 @@ func (q *Queue[T]) Len() int {
 
 // findLocked returns the slot and the item of a key in the queue, or None and nil. A resting key is not in
 // the queue.
-func (q *Queue[T]) findLocked(h keytable.Hash, key T) (keytable.Slot, *item) {
+func (q *Queue[T]) findLocked(h keytable.Hash, key T) (keytable.Slot, *keyInfo) {
 	if s, e := q.mu.keys.Find(h, key); e != nil && e.Value.state != resting {
 		return s, &e.Value
 	}

@@ -99,10 +99,10 @@ func (q *Queue[T]) dropSlab(n int) (more bool) {
 
 // dropLocked drops the key at s if it does not come any more.
 func (q *Queue[T]) dropLocked(s keytable.Slot) {
-	it := &q.mu.keys.At(s).Value
-	switch it.state {
+	info := &q.mu.keys.At(s).Value
+	switch info.state {
 	case resting:
-		q.endRestLocked(s)
+		q.mu.lists.Remove(&q.mu.resting, s)
 		q.freeLocked(s)
 		return
 	case queued, rerun:
@@ -113,7 +113,7 @@ func (q *Queue[T]) dropLocked(s keytable.Slot) {
 		return
 	}
 	q.mu.dropped++
-	q.removeLocked(s, it, notRead)
+	q.removeLocked(s, info, notRead)
 }
 
 // DropQueued is that of [workqueue.Extended]. No key is handed out any more. Keys of groups at their limit

@@ -13,25 +13,25 @@ import (
 // Get blocks until a key can be handed out, and hands it to the caller, who must call Done with it. After
 // shutdown it hands out what is still queued, waiting for a Done where a group is at its limit, and then
 // returns shutdown = true.
-func (q *Queue[T]) Get() (item T, shutdown bool) {
-	item, _, err := q.take(nil)
-	return item, err != nil
+func (q *Queue[T]) Get() (key T, shutdown bool) {
+	key, _, err := q.take(nil)
+	return key, err != nil
 }
 
 // GetWithPriority is Get that also returns the key's priority: that of its adds, whatever it has gained by
 // Aging.
-func (q *Queue[T]) GetWithPriority() (item T, priority int, shutdown bool) {
-	item, priority, err := q.take(nil)
-	return item, priority, err != nil
+func (q *Queue[T]) GetWithPriority() (key T, priority int, shutdown bool) {
+	key, priority, err := q.take(nil)
+	return key, priority, err != nil
 }
 
 // GetContext is that of [workqueue.Extended].
-func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
+func (q *Queue[T]) GetContext(ctx context.Context) (key T, err error) {
 	if err := ctx.Err(); err != nil {
-		return item, err
+		return key, err
 	}
-	item, _, err = q.take(ctx.Done())
-	return item, gate.PublicError(ctx, err)
+	key, _, err = q.take(ctx.Done())
+	return key, gate.PublicError(ctx, err)
 }
 
 // take waits until a key can be handed out, and takes it.
@@ -64,10 +64,9 @@ func (q *Queue[T]) awaitLocked(ctxDone <-chan struct{}, now time.Duration) (time
 // takeLocked hands out the next key, and returns its slot. There must be one.
 func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
 	s := q.chooseLocked()
-	it := &q.mu.keys.At(s).Value
-	q.leaveLineLocked(s, it)
-	it.state = processing
-	it.set(failed, false)
+	info := &q.mu.keys.At(s).Value
+	q.leaveLineLocked(s, info)
+	info.state = processing
 	q.mu.lastTaken = s
 	q.mu.held++
 	if q.config.Group != nil {
@@ -76,13 +75,13 @@ func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
 	if q.config.MinInterval > 0 {
 		q.mu.details.At(s).startedAt = now
 	}
-	if it.has(noted) {
-		it.set(noted, q.mu.notes.Taken(s))
+	if info.noted {
+		info.noted = q.mu.notes.Taken(s)
 	}
 	if q.observer != nil {
 		q.observer.Taken(s, now)
 	}
-	q.mu.depths.add(it.priority, -1)
+	q.mu.depths.add(info.priority, -1)
 	return s
 }
 
