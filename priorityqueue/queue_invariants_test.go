@@ -123,8 +123,8 @@ func (q *Queue[T]) checkLines() error {
 			blockedKeys += queuedKeys
 		}
 		heaps[want]++
-		if l.in != want || l.queued != queuedKeys || l.members.Len() == 0 && n != q.mu.zeroLine {
-			return fmt.Errorf("line %+v with %d queued keys counts %d, in heap %p, want %p", e.Key, queuedKeys, l.queued, l.in, want)
+		if l.heap != want || l.queued != queuedKeys || l.members.Len() == 0 && n != q.mu.zeroLine {
+			return fmt.Errorf("line %+v with %d queued keys counts %d, in heap %p, want %p", e.Key, queuedKeys, l.queued, l.heap, want)
 		}
 		if want == nil {
 			continue

@@ -139,7 +139,7 @@ func (q *Queue[T]) dropInOrder(keys []T) (all []T, more bool) {
 		var s keytable.Slot
 		switch {
 		case q.mu.order.Len() > 0:
-			s = q.chooseLocked()
+			s = q.takeTurnLocked()
 		case q.mu.blocked.Len() > 0:
 			s = q.firstQueuedLocked(&q.mu.lines.At(q.mu.blocked.First().Slot).Value)
 		default:
