@@ -48,29 +48,16 @@ func (q *Queue[T]) AddWithOpts(o AddOpts, keys ...T) {
 		for _, key := range keys[:min(len(keys), maxPerLock)] {
 			step = append(step, q.prepare(key))
 		}
-		q.addStep(step, &r)
+		q.addPrepared(&r, step...)
 		keys = keys[len(step):]
 	}
 }
 
 func (q *Queue[T]) add(key T, r request) {
-	k := q.prepare(key)
-	if r.RateLimited {
-		q.addRateLimited(&k, r)
-		return
-	}
-	now := q.readClockFor(&r)
-	q.lockAndAdvance(now)
-	defer q.unlock()
-	q.addLocked(&k, &r, now)
-}
-
-func (q *Queue[T]) addStep(keys []prepared[T], r *request) {
-	now := q.readClockFor(r)
-	q.lockAndAdvance(now)
-	defer q.unlock()
-	for i := range keys {
-		q.addLocked(&keys[i], r, now)
+	if k := q.prepare(key); r.RateLimited {
+		q.addRateLimited(k, r)
+	} else {
+		q.addPrepared(&r, k)
 	}
 }
 
@@ -99,6 +86,16 @@ func (q *Queue[T]) prepare(key T) prepared[T] {
 		k.limit = max(0, q.config.Limit(k.group))
 	}
 	return k
+}
+
+// addPrepared adds keys at one moment. Of a rate-limited add the limiter has been asked.
+func (q *Queue[T]) addPrepared(r *request, keys ...prepared[T]) {
+	now := q.readClockFor(r)
+	q.lockAndAdvance(now)
+	defer q.unlock()
+	for i := range keys {
+		q.addLocked(&keys[i], r, now)
+	}
 }
 
 // addLocked adds a key. The clock must have been read if r uses the time. What an add means in each state:
@@ -136,7 +133,7 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 		*priority = askedPriority
 		q.planLocked(s, info, r, r.time(now), now)
 	case queued, rerun:
-		q.setPriorityLocked(s, info, priority, r.mergePriorities(*priority, askedPriority), now)
+		q.setPriorityLocked(s, info, r.mergePriorities(*priority, askedPriority), now)
 		q.interruptLocked(s, info)
 	case waiting, rerunLater:
 		*priority = r.mergePriorities(*priority, askedPriority)
@@ -181,20 +178,4 @@ func (q *Queue[T]) planLocked(s keytable.Slot, info *keyInfo, r *request, askedT
 		at = max(at, q.nextStartLocked(s, now))
 	}
 	q.scheduleLocked(s, info, at, now)
-}
-
-// setPriorityLocked changes the priority of the key at s, which is queued or in state rerun.
-func (q *Queue[T]) setPriorityLocked(
-	s keytable.Slot, info *keyInfo, priority *int, newPriority int, now time.Duration,
-) {
-	oldPriority := *priority
-	if newPriority == oldPriority {
-		return
-	}
-	*priority = newPriority
-	q.mu.depths.add(oldPriority, -1)
-	q.mu.depths.add(newPriority, 1)
-	if info.line != keytable.None {
-		q.changeLineLocked(s, info, oldPriority, newPriority, now)
-	}
 }

@@ -24,7 +24,7 @@ import (
 // took their places, so the first queued one decides.
 //
 // With Aging a key whose priority is raised stays in its old line if its age counts more: see
-// changeLineLocked. With PlaceOfAdd a key in state rerun stands in its line, and is stepped over until it is
+// setPriorityLocked. With PlaceOfAdd a key in state rerun stands in its line, and is stepped over until it is
 // queued.
 
 // lineKey is what a line is found by. Without groups the group is None.
@@ -93,10 +93,22 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, info *keyInfo) {
 	}
 }
 
-// changeLineLocked moves the key at s, which stands in a line, to the end of the line of its new priority. A
-// raise must not put it further back: if its rank here is no worse than it would be there, the key stays.
-// (With groups a raised key may come later all the same: it gives up its group's turn at the old priority.)
-func (q *Queue[T]) changeLineLocked(s keytable.Slot, info *keyInfo, oldPriority, newPriority int, now time.Duration) {
+// setPriorityLocked changes the priority of the key at s, which is queued or in state rerun, and moves a key in
+// a line to the end of the line of its new priority. A raise must not put it further back: if its rank here is
+// no worse than it would be there, the key stays. (With groups a raised key may come later all the same: it
+// gives up its group's turn at the old priority.)
+func (q *Queue[T]) setPriorityLocked(s keytable.Slot, info *keyInfo, newPriority int, now time.Duration) {
+	priority := q.nextPriorityLocked(s, info)
+	oldPriority := *priority
+	if newPriority == oldPriority {
+		return
+	}
+	*priority = newPriority
+	q.mu.depths.add(oldPriority, -1)
+	q.mu.depths.add(newPriority, 1)
+	if info.line == keytable.None {
+		return
+	}
 	if q.config.Aging > 0 && newPriority > oldPriority {
 		rankHere := q.rank(q.mu.details.At(s).placedAt, q.mu.lines.At(info.line).Key.priority)
 		if rankHere <= q.rank(max(q.mu.lastPlaced, now), newPriority) {

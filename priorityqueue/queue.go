@@ -155,7 +155,11 @@ func (q *Queue[T]) unlock() {
 			q.mu.EndDrain(nil)
 		}
 	}
-	wake := q.tendLoopLocked()
+	next := q.nextDueLocked()
+	if waits := next != dueloop.Never; waits != q.anyWaits.Load() {
+		q.anyWaits.Store(waits)
+	}
+	wake := q.loop.TendLocked(next)
 	q.mu.Unlock()
 	if wake {
 		q.loop.Wake()

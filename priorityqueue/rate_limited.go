@@ -33,7 +33,7 @@ func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueu
 	k := q.prepare(key)
 	q.asking.Lock()
 	defer q.asking.Unlock()
-	return workqueue.Retry(q.fail(&k, r, failures.Failure(f))), nil
+	return workqueue.Retry(q.fail(k, r, failures.Failure(f))), nil
 }
 
 // Failures is that of [workqueue.ExtendedRateLimiting].
@@ -49,7 +49,7 @@ func (q *Queue[T]) Forget(key T) {
 func (q *Queue[T]) NumRequeues(key T) int { return q.config.RateLimiter.NumRequeues(key) }
 
 // addRateLimited adds the key after the limiter's delay. It does not ask if the answer cannot matter.
-func (q *Queue[T]) addRateLimited(k *prepared[T], r request) {
+func (q *Queue[T]) addRateLimited(k prepared[T], r request) {
 	q.asking.Lock()
 	defer q.asking.Unlock()
 	switch added, held := q.addUnasked(k, r); {
@@ -57,13 +57,14 @@ func (q *Queue[T]) addRateLimited(k *prepared[T], r request) {
 	case held:
 		q.fail(k, r, failures.Failure{AtLeast: r.AtLeast})
 	default:
-		q.addAfter(k, r, r.delayWith(q.config.RateLimiter.When(k.key)))
+		r.After = r.delayWith(q.config.RateLimiter.When(k.key))
+		q.addPrepared(&r, k)
 	}
 }
 
 // addUnasked adds the key if the limiter's answer cannot matter, and after shutdown does nothing. Otherwise
 // it reports whether a worker holds the key.
-func (q *Queue[T]) addUnasked(k *prepared[T], r request) (added, held bool) {
+func (q *Queue[T]) addUnasked(k prepared[T], r request) (added, held bool) {
 	now := q.loop.Now()
 	q.lockAndAdvance(now)
 	defer q.unlock()
@@ -79,13 +80,13 @@ func (q *Queue[T]) addUnasked(k *prepared[T], r request) (added, held bool) {
 	case info.state != queued:
 		return false, info.state.isHeld()
 	}
-	q.addLocked(k, &r, now)
+	q.addLocked(&k, &r, now)
 	return true, false
 }
 
 // fail counts a failure of the key, and adds the key after its delay, or gives it up. If the limiter panics,
 // nothing is counted or added.
-func (q *Queue[T]) fail(k *prepared[T], r request, f failures.Failure) failures.Retry {
+func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure) failures.Retry {
 	hasFailed, maxDelay := q.sinceHandOut(k, &r)
 	retry := failures.Retry{Same: true}
 	retry.Attempt, retry.Delay = q.failures.Of(k.key)
@@ -109,14 +110,14 @@ func (q *Queue[T]) fail(k *prepared[T], r request, f failures.Failure) failures.
 		retry.Delay = delay
 		q.failures.Count(k.key, retry)
 	}
-	r.isFailure = true
-	q.addAfter(k, r, delay)
+	r.After, r.isFailure = delay, true
+	q.addPrepared(&r, k)
 	return retry
 }
 
 // sinceHandOut reports whether the worker that holds the key has failed already, and how long MaxDelay lets
 // the key wait.
-func (q *Queue[T]) sinceHandOut(k *prepared[T], r *request) (hasFailed bool, maxDelay time.Duration) {
+func (q *Queue[T]) sinceHandOut(k prepared[T], r *request) (hasFailed bool, maxDelay time.Duration) {
 	now := q.loop.Now()
 	q.lockAndAdvance(now)
 	defer q.unlock()
@@ -135,13 +136,4 @@ func (q *Queue[T]) sinceHandOut(k *prepared[T], r *request) (hasFailed bool, max
 		maxDelay = max(0, dueloop.AddSaturated(firstEvent, r.MaxDelay)-now)
 	}
 	return wasAdded && d.failed, maxDelay
-}
-
-// addAfter adds the key after a delay that includes what the limiter and r ask for.
-func (q *Queue[T]) addAfter(k *prepared[T], r request, delay time.Duration) {
-	r.After = delay
-	now := q.loop.Now()
-	q.lockAndAdvance(now)
-	defer q.unlock()
-	q.addLocked(k, &r, now)
 }

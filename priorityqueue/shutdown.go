@@ -92,28 +92,20 @@ func (q *Queue[T]) dropSlab(n int) (more bool) {
 		return false
 	}
 	for _, s := range slices.Collect(q.mu.keys.LiveSlots(n)) {
-		q.dropLocked(s)
+		switch st := q.mu.keys.At(s).Value.state; {
+		case st == resting:
+			q.mu.lists.Remove(&q.mu.resting, s)
+			q.freeLocked(s)
+		case st.isInDue() || q.mu.stopped && st != processing:
+			q.dropLocked(s)
+		}
 	}
 	return true
 }
 
-// dropLocked drops the key at s if it does not come any more.
 func (q *Queue[T]) dropLocked(s keytable.Slot) {
-	info := &q.mu.keys.At(s).Value
-	switch info.state {
-	case resting:
-		q.mu.lists.Remove(&q.mu.resting, s)
-		q.freeLocked(s)
-		return
-	case queued, rerun:
-		if !q.mu.stopped {
-			return
-		}
-	case processing:
-		return
-	}
 	q.mu.dropped++
-	q.removeLocked(s, info, notRead)
+	q.removeLocked(s, &q.mu.keys.At(s).Value, notRead)
 }
 
 // DropQueued is that of [workqueue.Extended]. No key is handed out any more. Keys of groups at their limit

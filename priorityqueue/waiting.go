@@ -4,7 +4,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
@@ -101,16 +100,6 @@ func (q *Queue[T]) moveDueLocked(now time.Duration) {
 		due := q.mu.due.Pop()
 		q.makeReadyLocked(due.Slot, &q.mu.keys.At(due.Slot).Value, time.Duration(due.Rank))
 	}
-}
-
-// tendLoopLocked starts the waiting loop if a key or a pause's end waits and there is none. It reports
-// whether the loop must be woken.
-func (q *Queue[T]) tendLoopLocked() (wake bool) {
-	next := q.nextDueLocked()
-	if waits := next != dueloop.Never; waits != q.anyWaits.Load() {
-		q.anyWaits.Store(waits)
-	}
-	return q.loop.TendLocked(next)
 }
 
 // moveDue queues what is due, and returns when to look again. It returns false if no key waits.
