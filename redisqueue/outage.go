@@ -28,7 +28,7 @@ func (s *shard[T]) untilAnswered(ask func() error) bool {
 		q.mu.Lock()
 		s.failedLocked(err)
 		q.unlock()
-		q.pause(pause)
+		q.sleep(pause)
 		q.mu.Lock()
 		isRefused := isAnswer(err) || errors.Is(err, ErrIncompatible)
 		givesUp := q.mu.ending.over || q.givesUpLocked(began) || q.tool && isRefused
@@ -52,7 +52,7 @@ func (s *shard[T]) failedLocked(err error) {
 	q.mu.totals.info.Errors++
 	if err != errFull { // Other shards may serve the getters that this call was to serve.
 		s.setWantedLocked(0)
-		q.kickLocked()
+		q.kickAllLocked()
 	}
 	q.mu.foreign = append(q.mu.foreign, func() {
 		if before == nil {
@@ -83,7 +83,7 @@ func (q *Queue[T]) reportLocked(what string, err error) {
 }
 
 // pause waits for d, no longer than until this replica has ended.
-func (q *Queue[T]) pause(d time.Duration) {
+func (q *Queue[T]) sleep(d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-q.ended:
