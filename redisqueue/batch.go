@@ -186,7 +186,8 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	now := time.Now()
 	s.setWantedLocked(0)
 	if r != nil && (r.status != "FULL" || s.server.outage != errFull) { // On a full server errFull goes on.
-		s.answeredLocked(b, now)
+		q.mu.totals.calls.observe(now.Sub(b.began))
+		s.noteAnswerLocked()
 	}
 	switch {
 	case r == nil:

@@ -83,7 +83,8 @@ end
 local function fail(key, details)
 	local random, atLeast, maxRetries, flags, delay, reason = string.match(details, '^(%S+) (%d+) (%-?%d+) (%S+) (%S+) (.*)$')
 	local failures, left = failuresOf(key)
-	if knownFence and call('ZSCORE', GIVEN_UP, key) then -- An interrupted attempt has given it up.
+	local givenUpAt = knownFence and call('ZSCORE', GIVEN_UP, key)
+	if givenUpAt and givenUpAt + 0 >= knownFence + 0 then -- An interrupted attempt has given it up: it was handed out before.
 		return math.max(failures, 1), 0, 'g'
 	end
 	local same = left > 0 or find(flags, 's', 1, true)

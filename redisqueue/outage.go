@@ -62,10 +62,9 @@ func (s *shard[T]) failedLocked(err error) {
 	})
 }
 
-// answeredLocked notes that the server has answered b.
-func (s *shard[T]) answeredLocked(b *batch, now time.Time) {
+// noteAnswerLocked notes that the server has answered: an outage is over.
+func (s *shard[T]) noteAnswerLocked() {
 	q := s.q
-	q.mu.totals.calls.observe(now.Sub(b.began))
 	if s.server.outage != nil {
 		q.mu.foreign = append(q.mu.foreign, func() {
 			q.config.Logger.Info("The queue's server answers again", "queue", q.config.Name)
