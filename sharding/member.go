@@ -43,25 +43,26 @@ type Member struct {
 	config Config
 	store  Store
 	logger *slog.Logger
-	// start is time zero for all times of the member. But for moment.wall they are monotonic.
+	// All times of the member are durations since start, by the monotonic clock (but for moment.wall).
 	start       time.Time
-	lackedQueue bool         // work has found that the member lacks a queue. Only its goroutine uses it.
-	recordsSeen atomic.Int64 // How many records of members this one has seen.
+	lackedQueue bool         // The last work found that the member lacks a queue. Only workLoop uses it.
+	recordsSeen atomic.Int64 // how many versions of members' records this one has seen
 
 	slots []ownSlot
-	// states has the state of each slot: together, because queues read one for each key.
+	// states has the state of each slot. They lie close together, because queues read one for each key.
 	states []atomic.Uint32
 	queues atomic.Pointer[[]memberQueue]
-	// When the member stops holding slots, by both clocks, unless it hears from the store. Written under mu.
+	// The member's validity ends at validUntil by the monotonic clock, and at wallUntil by the wall clock. Both
+	// are written under mu.
 	validUntil, wallUntil atomic.Int64
 
 	// ctx ends when the member has left, and with it all loops and calls.
 	ctx   context.Context
 	end   context.CancelFunc
 	loops sync.WaitGroup
-	// Each of these has room for one signal to a loop: that it should look again.
+	// A signal in one of these makes a loop look again at once.
 	toRenew, toConfirm, toWork, toExpire chan struct{}
-	// left is closed when the member holds nothing any more, and written when all log lines are.
+	// left is closed when the member holds nothing any more, and written when all log lines are written.
 	left    chan struct{}
 	written <-chan struct{}
 
@@ -73,12 +74,12 @@ type Member struct {
 		members map[string]*knownMember
 		// formers are the ids of earlier lives of this process.
 		formers map[string]bool
-		// listVersion is the version from which to watch, and heard when a list or the watch showed something last.
+		// listVersion is that of the last list, from which on to watch. heard is when the last record came.
 		listVersion string
 		heard       time.Duration
 		// leaving: Leave was called. finished: the member's record must not be renewed any more.
 		leaving, finished bool
-		// leaveErr is why Leave ended early. It counts unless the record was marked or deleted (handedOver).
+		// leaveErr is why Leave ended early. handedOver: the record was marked or deleted all the same.
 		leaveErr   error
 		handedOver bool
 		barred     barrier
@@ -88,26 +89,26 @@ type Member struct {
 		changes changes // to carry out when mu is unlocked; see updateAndUnlock
 		// wasValid: the member was valid at the last updateSlotsLocked.
 		wasValid bool
-		// handOverAt is when the member may begin to hand over slots, while others do.
+		// handOverAt is when the member may begin to hand over slots; see timeHandoversLocked.
 		handOverAt time.Duration
-		// failed is when a try to renew the record or to read the table last failed.
+		// failed is when a call to renew the record or to read the table last failed.
 		failed time.Duration
 		// unanswered is when a call or the watch last ended without an answer of the server, and
 		// restoreSuspected is when the member's own record last showed that a backup may have been restored.
 		unanswered, restoreSuspected time.Duration
-		// since is when each of these was first seen, or zero.
+		// since is when each of these began, or zero if it is not so.
 		since struct {
-			missing   time.Duration // There is no table, or it must be replaced. Or: when to try again to make it.
-			unplanned time.Duration // The table is not as planned.
+			missing   time.Duration // There is no table, or it must be replaced. Or: when to try that again.
+			unplanned time.Duration // The table is not as it should be, and a plan waits for its turn.
 			refused   time.Duration // The table cannot be written.
 			unusable  time.Duration // The table cannot be used, although the record is renewed.
 			idle      time.Duration // The member lacks a queue.
 			unlisted  time.Duration // The others' records cannot be listed, although the member's own is renewed.
-			leaving   time.Duration // The member leaves, and none of its handlers runs.
+			leaving   time.Duration // The member leaves, and none of its handlers runs any more.
 		}
-		refusal error // why the table could not be written last
-		stats   Stats // what only grows
-		// problem is why the member cannot read the table, or renew its lease, if it cannot, for Err.
+		refusal error // why the last write of the table failed
+		stats   Stats // only the numbers that grow
+		// problem is why the last call to read the table, or to renew the record, failed, or nil. Err returns it.
 		problem struct{ confirm, renew error }
 	}
 }
@@ -196,10 +197,10 @@ func (m *Member) ID() string {
 }
 
 // Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it
-// is not. It also returns an error if the member has not been able for a lease to write the table, or to mark
-// the record of a dead member, so that slots, or those of the dead, cannot move, or to list the others'
-// records. From all these it recovers by itself. It returns [ErrNoQueue] if the member is in touch and lacks
-// a queue.
+// is not. It also returns an error if the member has not been able for a lease to write the table, to mark
+// the record of a dead member, or to list the others' records: then slots, or those of the dead, cannot move.
+// From all these it recovers by itself. It returns [ErrNoQueue] if the member is in touch and has lacked a
+// queue for a lease.
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -222,7 +223,8 @@ func (m *Member) Err() error {
 	return cmp.Or(m.mu.view.incompatible, m.mu.problem.confirm, m.mu.problem.renew, lost)
 }
 
-// everyThird calls f three times in a lease, at each signal, and soon after an error, which *problem holds.
+// everyThird calls f three times in a lease, at each signal, and soon after an error. It keeps the last error,
+// or nil, in *problem.
 func (m *Member) everyThird(f func() error, what string, problem *error, signals <-chan struct{}) {
 	for {
 		delay, wake, err := m.config.Lease/3, signals, f()
@@ -235,7 +237,7 @@ func (m *Member) everyThird(f func() error, what string, problem *error, signals
 		if *problem = err; err != nil {
 			m.mu.failed = m.now()
 		}
-		switch { // Unusable is the table alone: the member still renews its record.
+		switch { // The table alone is unusable while the member's record is renewed.
 		case m.mu.problem.confirm == nil, m.now()-m.mu.self.renewed.mono > m.config.Lease*2/3:
 			m.mu.since.unusable = 0
 		case m.mu.problem.renew == nil:
@@ -262,7 +264,7 @@ func (m *Member) workLoop() {
 	}
 }
 
-// work does what there is to do. It returns when to look again if nothing changes, and whether a step failed.
+// work does what is due. It returns when to look again if nothing changes, and whether a step failed.
 func (m *Member) work() (next time.Duration, failed bool) {
 	m.updateSlots()
 	m.mu.Lock()
@@ -289,7 +291,8 @@ func (m *Member) work() (next time.Duration, failed bool) {
 	return next, failed
 }
 
-// turnLocked returns how long this member waits before it does what any could do. The first one never does.
+// turnLocked returns how long this member waits before it does what each member could do: one turn for each
+// living member with a smaller id, up to maxTurns. So one does it, and the others see that.
 func (m *Member) turnLocked(now time.Duration) time.Duration {
 	rank := 0
 	for id, k := range m.mu.members {
@@ -313,9 +316,9 @@ func (m *Member) tableName() string           { return m.config.Group + "-table"
 // now is the time since the member's start by its own clock.
 func (m *Member) now() time.Duration { return m.config.Clock.Since(m.start) }
 
-const soon = 250 * time.Millisecond // when to look again after a failed write
+const soon = 250 * time.Millisecond // the pause after a failed write
 
-// retryDelay is how long to wait after a call has failed, and callTimeout is when one counts as failed.
+// retryDelay is the pause after a failed call, and callTimeout how long a call may take.
 func (m *Member) retryDelay() time.Duration  { return m.config.Lease / 15 }
 func (m *Member) callTimeout() time.Duration { return m.config.Lease / 5 }
 

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// life is what a member knows about another one's life.
+// life says whether another member lives, as far as this one knows.
 //
 //	           not renewed for a lease           this or another member has marked its record
 //	present ──────────────────────────▶ overdue ──────────────────────────────────────────────▶ dead
@@ -14,7 +14,7 @@ import (
 //	   │  its record is gone: somebody else has deleted it, perhaps a person           for a lease │
 //	   └───────────────────────────────────┴───────────────────────────────▶ gone ────────────────┘
 //
-// A member whose record is gone may not know that yet, so its slots stay with it for another lease.
+// A member whose record was deleted may not know that yet, so it keeps its slots for another lease.
 type life int
 
 const (
@@ -24,19 +24,20 @@ const (
 	dead // Only then may its slots be given away.
 )
 
-// knownMember is what a member knows of another one, or of itself, from the records that it has seen.
+// knownMember is what this member knows of another one, or of itself, from the records that it has seen.
 type knownMember struct {
-	data    memberData
-	version string
-	// usable: data is of this library and version, and of the same number of slots.
+	data    memberData // from the last usable record; before that one, only its Lease is set
+	version string     // of the last record
+	// usable: the last record is of this library and version, and of the same number of slots.
 	usable bool
-	// The lease counts from leaseFrom: when this version was seen, or the record was found to be gone.
+	// firstSeen is when the member became known. Its lease counts from leaseFrom: when this version was seen,
+	// or the record was found to be gone, or later after an outage (see extendLeasesLocked).
 	firstSeen, leaseFrom time.Duration
 	isGone               bool
-	// serial is the number of this version among all members'. sawRenewal: it is not the first of this member.
+	// serial is what recordsSeen was when this version was seen. sawRenewal: an earlier one was seen, too.
 	serial     int64
 	sawRenewal bool
-	// mustRead: the record must be read, because it vanished from the watch or a list, or came back.
+	// mustRead: the record must be read, because the watch or a list lacks it, or shows it again.
 	mustRead bool
 	// markedByMe: this member has marked the record. former: it belongs to an earlier life of this process.
 	markedByMe, former bool
@@ -58,7 +59,7 @@ func (k *knownMember) life(now time.Duration) life {
 	return present
 }
 
-// expires returns until when the member lives if it does not renew its record.
+// expires returns when the member's lease ends, unless it renews its record before.
 func (k *knownMember) expires() time.Duration {
 	if k.former { // Nobody renews that record any more.
 		return k.firstSeen
@@ -78,7 +79,7 @@ func (k *knownMember) noteGone(now time.Duration) {
 	k.mustRead = false
 }
 
-// memberLocked returns what is known of a member. A new one may live for the longest lease of the group.
+// memberLocked returns what is known of a member. It has the group's longest lease until its record is seen.
 func (m *Member) memberLocked(id string) *knownMember {
 	k := m.mu.members[id]
 	if k == nil {
@@ -93,23 +94,23 @@ func (m *Member) memberLocked(id string) *knownMember {
 // missLocked notes that the watch or a list does not show a member's record any more.
 func (m *Member) missLocked(k *knownMember) {
 	switch {
-	case k.data.Dead: // For good, so nobody reads it: else each member would read the records of all that leave.
+	case k.data.Dead: // It stays dead. A read for each member that leaves would cost much in a large group.
 		k.noteGone(m.now())
 	case !k.isGone:
-		k.mustRead = true // It is still there if only its label has changed.
+		k.mustRead = true // It is still there if it has only lost its label.
 	}
 	signal(m.toWork)
 }
 
-// sawMemberLocked notes a member's record, and reports whether more has changed than its renewal. isRead: it
-// was read just now. A late watch may show an older record. Then the member counts as alive for up to a lease
-// too long, which is harmless.
+// sawMemberLocked notes a member's record, and reports whether the plan may change with it: a mere renewal
+// does not count. isRead: a read has shown the record. Otherwise it is from the watch or a list, which may be
+// late: then the member counts as alive for up to a lease too long, which is harmless.
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	k := m.memberLocked(id)
 	k.mustRead = false
 	d, err := m.decodeOther(id, r)
 	usable := err == nil
-	// After a restore, versions repeat.
+	// After a restore of a backup, a version may come a second time, with other data.
 	saysSame := !usable || k.data.Sequence == d.Sequence && k.data.Dead == d.Dead
 	comesBack := k.isGone || usable && k.data.Dead && !d.Dead
 	switch {
@@ -122,7 +123,7 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	before, lifeBefore, isFirst := *k, k.life(m.now()), k.version == ""
 	k.version, k.leaseFrom, k.isGone, k.serial = r.Version, m.now(), false, m.recordsSeen.Add(1)
 	k.usable, k.sawRenewal = usable, !isFirst
-	if !usable { // Its lease stays the one that was known last.
+	if !usable { // k.data stays, and with it the member's lease.
 		if before.usable || isFirst {
 			m.logger.Error("Ignoring a member", "member", id, "err", err)
 		}
@@ -138,7 +139,7 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 		!maps.Equal(before.data.Hashes, d.Hashes) || before.data.Queues != d.Queues
 }
 
-// decodeOther returns a member's data, and an error if this member cannot share slots with it.
+// decodeOther returns the data of a member's record, and an error if this member cannot share slots with it.
 func (m *Member) decodeOther(id string, r Record) (memberData, error) {
 	d, err := decodeMember(r)
 	switch {
@@ -152,7 +153,7 @@ func (m *Member) decodeOther(id string, r Record) (memberData, error) {
 	return d, nil
 }
 
-// learnLocked notes what a member's record says of all tables and members.
+// learnLocked notes the greatest epoch and the longest lease that a member's record names.
 func (m *Member) learnLocked(d memberData) {
 	view := &m.mu.view
 	view.epoch = max(view.epoch, d.Epoch)
