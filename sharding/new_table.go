@@ -72,7 +72,7 @@ func (m *Member) mayFill(t *table) (ready bool, due time.Duration, err error) {
 		}
 		d, err := decodeMember(r)
 		if err == nil {
-			m.learnLocked(d)
+			m.noteBoundsLocked(d)
 		}
 		follows := err == nil && (d.Table == "" || d.Table == t.id)
 		earlier = earlier || !follows || d.Earlier

@@ -17,6 +17,7 @@ const (
 	spacing   = 200 * time.Millisecond // before a member hands over slots, for each one that does so before it
 	stagger   = 20 * time.Millisecond  // at most, after another member has written the table first
 	probation = time.Second            // before a new member gets slots, if there are others
+	soon      = 250 * time.Millisecond // before another try, after a failed write
 	// The kubelet waits up to five minutes before it starts a container again, so deaths count for longer.
 	remembersDeaths = 30 * time.Minute
 )
@@ -51,17 +52,15 @@ func (m *Member) nextTable(id string, now time.Duration) (next *table, version s
 		view.incompatible != nil, view.broken != nil, !m.mu.self.alive:
 		return nil, "", due
 	case m.mu.self.version == "":
-		// A member without a record must be in no table. Others find no record then, and take it for deleted;
-		// a late attempt to create it would bring it back.
+		// A member without a record must be in no table: others would look for its record, find none, and take
+		// it for dead. A late attempt to create the record would then bring the member back.
 		if m.mu.barred == untilWritten { // This write shows whether it can write the table now.
 			return t.clone(), view.version, due
 		}
 		return nil, "", due
 	}
 	p := m.newPlannerLocked(t, now)
-	next, wait := p.plan()
-	next, isWithheld := p.withholdPlan(next)
-	next = p.waitForTurn(next, wait, isWithheld)
+	next = p.allowed(p.plan())
 	p.handOver(next) // This never waits: only the holder can write it.
 	if !next.same(t) {
 		return next, view.version, p.due
@@ -76,16 +75,17 @@ func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
 	p := &planner{m: m, self: m.mu.self.id, t: t, now: now, due: now + m.config.Lease}
 	p.takers, p.dead = make(map[string]bool), map[string]bool{"": true}
 	for id, k := range m.mu.members {
-		if id != p.self {
-			fits := len(contradictions(t.hashes, k.data.Hashes)) == 0
-			p.takers[id] = k.isAlive(now) && k.data.Queues > 0 && fits
-			p.dead[id] = k.life(now) == dead
+		if id == p.self {
+			continue
+		}
+		p.dead[id] = k.life(now) == dead
+		if k.takesSlots(id, t, now) {
+			p.takers[id] = true
 		}
 	}
-	p.takers[p.self] = !m.mu.leaving && m.usableQueuesLocked() > 0
-	maps.DeleteFunc(p.takers, func(id string, takes bool) bool {
-		return !takes || slices.Contains(t.leaving, id)
-	})
+	if !m.mu.leaving && m.usableQueuesLocked() > 0 && !slices.Contains(t.leaving, p.self) {
+		p.takers[p.self] = true
+	}
 	for id, until := range p.newcomers() {
 		if until > now {
 			delete(p.takers, id)
@@ -114,9 +114,9 @@ func (p *planner) agreeOnHashes() {
 	}
 }
 
-// plan returns the table as it should be, without handovers, and how long it must wait before it is written.
-func (p *planner) plan() (next *table, wait time.Duration) {
-	next = p.t.clone()
+// plan returns the table as it should be, without handovers.
+func (p *planner) plan() *table {
+	next := p.t.clone()
 	if next.settling {
 		p.fill(next)
 	}
@@ -128,9 +128,8 @@ func (p *planner) plan() (next *table, wait time.Duration) {
 	for _, k := range p.m.mu.members {
 		next.lease = max(next.lease, time.Duration(k.data.Lease))
 	}
-	wait = p.waitBeforeWrite(next.slots) // before applyTargets, which replaces the dead
 	p.applyTargets(next)
-	return next, wait
+	return next
 }
 
 // fill ends the settling of a new table. The epoch goes on from the greatest that members have seen, perhaps
@@ -147,28 +146,11 @@ func (p *planner) fill(next *table) {
 	}
 }
 
-// nameLeaving makes next say that this member leaves, if it does: then others give it no slots.
+// nameLeaving adds this member to next.leaving if it leaves: then others give it no slots.
 func (p *planner) nameLeaving(next *table) {
 	if p.m.mu.leaving && !slices.Contains(next.leaving, p.self) {
 		next.leaving = append(next.leaving, p.self)
 	}
-}
-
-// waitBeforeWrite returns how long a plan must wait before this member writes it. slots are those before it.
-func (p *planner) waitBeforeWrite(slots []tableSlot) time.Duration {
-	fromDead, isMine := false, p.m.mu.leaving
-	for _, slot := range slots {
-		if slot.holder != "" && p.dead[slot.holder] {
-			fromDead, isMine = true, isMine || p.m.mu.members[slot.holder].markedByMe
-		}
-	}
-	switch {
-	case isMine: // The other members leave it to this one.
-		return 0
-	case fromDead:
-		return p.m.turnLocked(p.now)
-	}
-	return p.m.turnLocked(p.now) + batching
 }
 
 // applyTargets gives slots of the dead to those who should hold them, and names where others are to move.
@@ -189,7 +171,9 @@ func (p *planner) applyTargets(next *table) {
 			slot.next = ""
 		case p.takers[slot.holder], slot.holder == p.self, slices.Contains(p.t.leaving, slot.holder):
 			slot.next = target
-		default: // The holder is overdue. Its slots are given away as soon as it is dead.
+		default:
+			// The holder cannot hand the slot over now: it is overdue, gone, or lacks a queue, or its record
+			// cannot be used. It keeps the slot until it is dead.
 		}
 	}
 	next.countDeaths(died, p.m.config.Clock.Now())
@@ -200,37 +184,45 @@ func (p *planner) hasCrashed(id string) bool {
 	return id != "" && !slices.Contains(p.t.leaving, id) && !p.m.mu.members[id].data.Left
 }
 
-// withholdPlan returns the present table instead of next while this member must not move slots of others; see
-// mayPlanAtLocked. A member that leaves says so even then.
-func (p *planner) withholdPlan(next *table) (allowed *table, isWithheld bool) {
-	if next.same(p.t) {
-		return next, false
+// allowed returns the planned table if it may be written now, and otherwise the present one. See
+// mayPlanAtLocked and waitBeforeWrite for what a plan waits for.
+func (p *planner) allowed(planned *table) *table {
+	since := &p.m.mu.since.unplanned
+	if planned.same(p.t) {
+		*since = 0
+		return planned
 	}
+	plannedAt := cmp.Or(*since, p.now)
 	if at := p.m.mayPlanAtLocked(p.now); at > p.now {
-		p.due = min(p.due, at)
-		next = p.t.clone()
+		// Meanwhile its batching passes, but not its turn. Without watches, plans come here again and again.
+		*since, p.due = max(plannedAt, p.now-batching), min(p.due, at)
+		next := p.t.clone()
 		p.nameLeaving(next)
-		return next, true
+		return next
 	}
-	return next, false
+	if at := plannedAt + p.waitBeforeWrite(); at > p.now {
+		*since, p.due = plannedAt, min(p.due, at)
+		return p.t.clone()
+	}
+	*since = 0 // The next plan waits again: two members that disagree must not overwrite each other at once.
+	return planned
 }
 
-// waitForTurn returns next if a plan has been waiting for that long, and until then the present table.
-func (p *planner) waitForTurn(next *table, wait time.Duration, isWithheld bool) *table {
-	since, isSame := &p.m.mu.since.unplanned, next.same(p.t)
-	switch first := cmp.Or(*since, p.now); {
-	case isSame && isWithheld:
-		// Meanwhile its batching passes, but not its turn. Without watches a plan is withheld again and again.
-		*since = max(first, p.now-batching)
-	case isSame:
-		*since = 0
-	case first+wait > p.now:
-		*since, p.due = first, min(p.due, first+wait)
-		return p.t.clone()
-	default: // The next plan waits again: two members that disagree must not overwrite each other at once.
-		*since = 0
+// waitBeforeWrite returns how long a plan waits before this member writes it. Others would write the same.
+func (p *planner) waitBeforeWrite() time.Duration {
+	hasDead, goesFirst := false, p.m.mu.leaving
+	for _, slot := range p.t.slots {
+		if slot.holder != "" && p.dead[slot.holder] {
+			hasDead, goesFirst = true, goesFirst || p.m.mu.members[slot.holder].markedByMe
+		}
 	}
-	return next
+	switch {
+	case goesFirst: // The others wait for who leaves, or has marked the record of a dead one.
+		return 0
+	case hasDead:
+		return p.m.turnLocked(p.now)
+	}
+	return p.m.turnLocked(p.now) + batching
 }
 
 // keepsSlots reports whether this member keeps slots for now although they are to move.
@@ -257,11 +249,11 @@ func (p *planner) newcomers() map[string]time.Duration {
 	// There are only newcomers. They need not wait, unless the table was restored after an outage: then holders
 	// that it does not show must notice first that their records are gone.
 	isUsed := func(slot tableSlot) bool { return slot.holder != "" || slot.next != "" }
-	sinceOutage := p.m.now() - p.m.mu.unanswered
+	sinceOutage := p.m.now() - p.m.mu.unansweredAt
 	if p.t.settling || slices.ContainsFunc(p.t.slots, isUsed) || sinceOutage > p.m.mu.view.lease {
 		return nil
 	}
-	for id := range until {
+	for id := range until { // Those that join after the outage; others have waited long enough.
 		until[id] = p.m.mu.members[id].firstSeen + p.m.mu.view.lease/3
 	}
 	return until
@@ -272,13 +264,14 @@ func (p *planner) newcomers() map[string]time.Duration {
 // record beside it is another process, for which it does not wait.
 func (p *planner) firstSlotsAt(id string, k *knownMember) time.Duration {
 	wait := probation
-	if x := p.t.deaths[nameOf(id)]; x.count(p.m.config.Clock.Now()) > 1 {
-		wait = min(probation<<(2*min(x.N-1, 10)), time.Duration(k.data.Lease))
+	if n := p.t.deaths[nameOf(id)].count(p.m.config.Clock.Now()); n > 1 {
+		wait = min(probation<<(2*min(n-1, 10)), time.Duration(k.data.Lease))
 	}
 	var predecessor time.Duration
 	for other, o := range p.m.mu.members {
 		switch {
 		case nameOf(other) != nameOf(id) || other == id || o.isGone || o.data.Dead:
+			continue
 		case o.leaseFrom < k.firstSeen+probation:
 			predecessor = max(predecessor, o.leaseFrom+time.Duration(o.data.Lease))
 		default:

@@ -28,7 +28,8 @@ const (
 //	  ├────────────────────────────┘ └──── does not return ───────────────────────┘ │
 //	  └──── its handlers have returned: now the table is written ───────────────────┘
 //
-// A slot that is already to move when the member gets it goes from absent to stopping.
+// A slot that is already to move when the member gets it goes from absent to stopping. Any slot becomes
+// absent when the member is not valid, or when the table gives the slot to another one.
 //
 // Queues read states and holdings without a lock. The member's mu guards all else.
 type ownSlot struct {
@@ -93,7 +94,8 @@ func (m *Member) updateAndUnlock() {
 	for _, q := range *m.queues.Load() {
 		q.gained(c.gained)
 		if len(c.noLongerStopping) > 0 {
-			go q.noLongerStopping(c.noLongerStopping) // The queue below must not block a member's loops.
+			// The queue below must not block a member's loops. A late call does no harm: it reads the state again.
+			go q.noLongerStopping(c.noLongerStopping)
 		}
 	}
 }
@@ -118,9 +120,6 @@ func (m *Member) updateSlotsLocked() {
 	}
 	m.mu.wasValid = valid
 	now, lost, before := m.now(), 0, len(m.mu.changes.gained)
-	if valid {
-		m.timeHandoversLocked()
-	}
 	for i := range m.slots {
 		m.countHandoverLocked(i, valid)
 		if valid && m.mu.view.table.slots[i].holder == m.mu.self.id {

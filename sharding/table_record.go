@@ -11,10 +11,10 @@ import (
 // view is what a member knows of the table. It may be old: what must be certain is read from the store, or is
 // a condition of a write. While a member is valid, nobody else gives away what even an old table gives it.
 type view struct {
-	// table is the newest table that was seen, at the time learned, in a record of that version.
-	table   *table
-	version string
-	learned time.Duration
+	// table is the newest table that was seen, at learnedAt, in a record of that version.
+	table     *table
+	version   string
+	learnedAt time.Duration
 	// The first read that showed a table of this id began at adoptBegan and returned at adoptEnded.
 	adoptBegan, adoptEnded time.Duration
 	// confirmed is when the last read began that showed a table of this id when the member's record named it.
@@ -69,7 +69,7 @@ func (m *Member) tableChanged(e Event) {
 	m.mu.Lock()
 	defer m.updateAndUnlock()
 	signal(m.toWork)
-	m.mu.heard = m.now()
+	m.mu.heardAt = m.now()
 	view := &m.mu.view
 	if !e.Deleted && e.Record.Version == view.version {
 		return
@@ -122,7 +122,7 @@ func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 	case same:
 		view.version = r.Version // It changes if a person edits the Lease, for example its labels.
 	default:
-		if relation == older && began.mono <= view.learned {
+		if relation == older && began.mono <= view.learnedAt {
 			return nil // It was read before the known one was seen.
 		}
 		if view.broken == nil {
@@ -152,9 +152,10 @@ func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 // adoptLocked makes t the known table.
 func (m *Member) adoptLocked(t *table, version string) {
 	view := &m.mu.view
-	view.table, view.version, view.learned = t, version, m.now()
+	view.table, view.version, view.learnedAt = t, version, m.now()
 	view.epoch, view.greatest = max(view.epoch, t.epoch), max(view.greatest, t.epoch)
 	view.lease = max(view.lease, t.lease)
+	m.timeHandoversLocked()
 }
 
 // knowsEarlierLocked notes, also in the member's record, that there was an earlier table.
