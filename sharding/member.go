@@ -45,7 +45,7 @@ type Member struct {
 	logger *slog.Logger
 	// All times of the member are durations since start, by the monotonic clock (but for moment.wall).
 	start       time.Time
-	lackedQueue bool         // The last work found that the member lacks a queue. Only workLoop uses it.
+	lackedQueue bool         // The last call of work has found that the member lacks a queue.
 	recordsSeen atomic.Int64 // how many versions of members' records this one has seen
 
 	slots []ownSlot
@@ -83,7 +83,8 @@ type Member struct {
 		leaveErr   error
 		handedOver bool
 		barred     barrier
-		// hashes has the fingerprint of each queue by its name. Each change makes a new map.
+		// queueNames are those of the member's queues. hashes has their fingerprints by name; each change makes a
+		// new map.
 		queueNames []string
 		hashes     map[string]string
 		changes    changes // to carry out when mu is unlocked; see updateAndUnlock
@@ -205,7 +206,7 @@ func (m *Member) ID() string {
 //     dead.
 //   - has lacked a queue ([ErrNoQueue]): then it takes no slots.
 //
-// From the others it recovers by itself.
+// From all but the last it recovers by itself.
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -284,6 +285,7 @@ func (m *Member) work() (next time.Duration, failed bool) {
 		m.report("No slots", lacksQueue) // Once, until it has one.
 	}
 	m.lackedQueue = lacksQueue != nil
+	// A step reads the clock again where the time that the last ones took matters.
 	type step func(now time.Duration) (due time.Duration, err error)
 	for _, f := range []step{m.makeTable, m.markOverdue, m.tidyRecords, m.writeTable, m.giveUp} {
 		due, err := f(now)

@@ -15,9 +15,9 @@ import (
 //	   │  its record is gone: somebody else has deleted it, perhaps a person           for a lease │
 //	   └───────────────────────────────────┴───────────────────────────────▶ gone ────────────────┘
 //
-// An overdue member is present again when it renews its record, and a gone one when a read shows its record. A
-// member that leaves or gives up marks its own record, and is dead at once. A member whose record was deleted
-// may not know that yet, so it keeps its slots for another lease.
+// An overdue member is present again when it renews its record, and a gone one when a read shows its record.
+// A member that leaves or gives up marks its own record, and is dead at once. A member whose record was
+// deleted may not know that yet, so it keeps its slots for another lease.
 type life int
 
 const (
@@ -111,8 +111,8 @@ func (m *Member) noteMissingLocked(k *knownMember) {
 }
 
 // sawMemberLocked notes a member's record, and reports whether the plan may change with it: a mere renewal
-// does not count. isRead: a read has shown the record. The watch and lists may be late: then the member counts
-// as alive for up to a lease too long, which is harmless.
+// does not count. isRead: a read has shown the record. The watch and lists may be late: then the member
+// counts as alive for up to a lease too long, which is harmless.
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	k := m.memberLocked(id)
 	k.mustRead = false

@@ -136,8 +136,8 @@ func (m *Member) updateSlotsLocked() {
 	if lost > 0 {
 		m.mu.stats.Lost += uint64(lost)
 		log := m.logger.Warn
-		if valid {
-			log = m.logger.Info
+		if valid { // Others took it for dead too early: a clock is wrong, or a person has edited records.
+			log = m.logger.Error
 		}
 		log("Lost slots", "member", m.mu.self.id, "slots", lost, "why", cause)
 	}
