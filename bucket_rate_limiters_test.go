@@ -170,7 +170,8 @@ func checkItemBucket(t rapid.TB, interval time.Duration, burst int, script []byt
 	t.Helper()
 	c := newPassiveClock()
 	l := NewTypedItemBucketRateLimiter[int](rate.Every(interval), burst, c).(*itemBucketRateLimiter[int])
-	m := &itemBucketModel{modelTime: &modelTime{}, interval: interval, burst: burst, taken: map[int][]time.Duration{}}
+	m := &itemBucketModel{modelTime: &modelTime{}, interval: interval, burst: burst,
+		taken: map[int][]time.Duration{}}
 	scripted(t, script, c, &l.keys, l, m, m.modelTime)
 }
 

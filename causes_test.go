@@ -88,7 +88,8 @@ func TestCausesOverForeignQueues(t *testing.T) {
 	plain := plainDelayingQueue[string]{newPlain[string]()}
 	for _, s := range []storied[string]{
 		over(plain),
-		workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: plain}).(storied[string]),
+		workqueue.NewTypedDelayingQueueWithConfig(
+			workqueue.TypedDelayingQueueConfig[string]{Queue: plain}).(storied[string]),
 	} {
 		s.AddCause("a", because("1"))
 		wantCauses(t, s, "a", "1")
@@ -146,7 +147,8 @@ func TestCausesPlus(t *testing.T) {
 		}
 	}
 	traced := all.Plus(workqueue.Cause{Reason: "7", TraceParent: "00-…"})
-	if got := traced.String(); got != "1; 2; 3; 4; 5; 6; 7; 1 others before" || traced.Last[7].TraceParent == "" {
+	if got := traced.String(); got != "1; 2; 3; 4; 5; 6; 7; 1 others before" ||
+		traced.Last[7].TraceParent == "" {
 		t.Errorf("causes that differ in the trace are %q: %+v", got, traced.Last)
 	}
 	var only workqueue.Causes
@@ -198,7 +200,8 @@ func compareStories(t *rapid.T, q workqueue.Extended[string]) {
 	}
 	addCause := func(t *rapid.T) {
 		name := names.Draw(t, "key")
-		cause := workqueue.Cause{Reason: rapid.SampledFrom([]string{"", "1", "2", "3"}).Draw(t, "reason"), Quiet: rapid.Bool().Draw(t, "quiet")}
+		cause := workqueue.Cause{Reason: rapid.SampledFrom([]string{"", "1", "2", "3"}).Draw(t, "reason"),
+			Quiet: rapid.Bool().Draw(t, "quiet")}
 		s.AddCause(name, cause)
 		add(keys[name], cause)
 	}

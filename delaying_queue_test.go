@@ -105,7 +105,8 @@ func TestShutDownWhileKeysComeDue(t *testing.T) {
 				}
 			}, 1},
 		} {
-			q = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Clock: c, Queue: tt.below})
+			q = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Clock: c,
+				Queue: tt.below})
 			for key := range 3 {
 				q.AddAfter(key, time.Second)
 			}
@@ -126,7 +127,8 @@ func TestShutDownWhileKeysComeDue(t *testing.T) {
 func TestStatsOfTwoDelayingQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		below := workqueue.NewTypedDelayingQueue[int]()
-		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Queue: below}).(delayer[int])
+		q := workqueue.NewTypedDelayingQueueWithConfig(
+			workqueue.TypedDelayingQueueConfig[int]{Queue: below}).(delayer[int])
 		below.AddAfter(1, time.Second)
 		q.AddAfter(2, time.Second)
 		q.AddAfter(3, time.Second)
@@ -224,7 +226,8 @@ func TestLoggerPanics(t *testing.T) {
 			"ShutDownWithDrain": func(q workqueue.Extended[int]) { q.ShutDownWithDrain() },
 			"ShutDownContext":   func(q workqueue.Extended[int]) { _ = q.ShutDownContext(t.Context()) },
 		} {
-			q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Logger: &logger}).(delayer[int])
+			q := workqueue.NewTypedDelayingQueueWithConfig(
+				workqueue.TypedDelayingQueueConfig[int]{Logger: &logger}).(delayer[int])
 			q.AddAfter(1, time.Hour)
 			get := startGet[int](q)
 			get.MustBlock(t, "Get")

@@ -311,7 +311,8 @@ func ExampleAddCause() {
 
 	key, _ := queue.Get()
 	defer queue.Done(key)
-	if q, ok := queue.(workqueue.Extended[string]); ok { // A handler of package worker has them from CallOf(ctx).Causes().
+	// A handler of package worker has them from CallOf(ctx).Causes().
+	if q, ok := queue.(workqueue.Extended[string]); ok {
 		fmt.Println(key, "because of:", q.Causes(key))
 	}
 	// Output:

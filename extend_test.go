@@ -13,13 +13,15 @@ import (
 )
 
 // everyForeign runs f for each of our layers on top of a queue that is not ours.
-func everyForeign(t *testing.T, f func(t *testing.T, q delayer[string], below workqueue.TypedInterface[string])) {
+func everyForeign(t *testing.T, f func(t *testing.T, q delayer[string],
+	below workqueue.TypedInterface[string])) {
 	t.Helper()
 	over := func(below workqueue.TypedInterface[string]) workqueue.TypedDelayingInterface[string] {
 		return workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: below})
 	}
 	limiting := func(below workqueue.TypedDelayingInterface[string]) workqueue.TypedDelayingInterface[string] {
-		return workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{DelayingQueue: below})
+		return workqueue.NewTypedRateLimitingQueueWithConfig(nil,
+			workqueue.TypedRateLimitingQueueConfig[string]{DelayingQueue: below})
 	}
 	for name, build := range map[string]func(*plainQueue[string]) workqueue.TypedDelayingInterface[string]{
 		"delaying": func(below *plainQueue[string]) workqueue.TypedDelayingInterface[string] { return over(below) },
@@ -149,7 +151,8 @@ func (q *panickyGet) Get() (string, bool) {
 // A panic of the queue's Get comes out of one GetContext, and does not end the process on the fetcher's
 // goroutine. The queue stays whole.
 func TestForeignGetThatPanics(t *testing.T) {
-	q := workqueue.Extend[string](&panickyGet{TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue[string](nil)})
+	q := workqueue.Extend[string](
+		&panickyGet{TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue[string](nil)})
 	q.Add("a")
 	func() {
 		defer func() {
@@ -274,7 +277,8 @@ func TestForeignGetThatSeesTheShutDown(t *testing.T) {
 // Without GetContext, Get is that of the queue below, without a goroutine.
 func TestGetOfAnotherQueueStartsNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: newPlain[string]()})
+		q := workqueue.NewTypedDelayingQueueWithConfig(
+			workqueue.TypedDelayingQueueConfig[string]{Queue: newPlain[string]()})
 		base := testkit.Goroutines()
 		get := startGet[string](q)
 		get.MustBlock(t, "Get of an empty queue")
@@ -343,7 +347,8 @@ func TestForeignShutDownContextInTime(t *testing.T) {
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			defer cancel()
-			if err := q.ShutDownContext(ctx); err != context.DeadlineExceeded || time.Since(began) != 10*time.Millisecond {
+			if err := q.ShutDownContext(ctx); err != context.DeadlineExceeded ||
+				time.Since(began) != 10*time.Millisecond {
 				t.Errorf("ShutDownContext() = %v after %v", err, time.Since(began))
 			}
 			if !q.ShuttingDown() || below.asked > 5 {

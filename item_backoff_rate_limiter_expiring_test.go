@@ -195,7 +195,8 @@ type modelTime struct{ now time.Duration }
 const scriptKeys = 4
 
 // scripted runs script, two bytes a call, on a limiter and its model, which must agree at every step.
-func scripted(t rapid.TB, script []byte, c *testingclock.FakePassiveClock, keys *expiring.Keys[int], l TypedRateLimiter[int], m limiterModel, now *modelTime) {
+func scripted(t rapid.TB, script []byte, c *testingclock.FakePassiveClock, keys *expiring.Keys[int],
+	l TypedRateLimiter[int], m limiterModel, now *modelTime) {
 	t.Helper()
 	elapse := func(d time.Duration) {
 		stepClock(c, d)
@@ -238,8 +239,10 @@ func checkExpiring[T comparable](k *expiring.Keys[T]) error {
 	for e := range k.Order.InOrder() {
 		key := k.Table.At(e.Slot).Key
 		expires := time.Duration(e.Rank)
-		if s, _ := k.Table.Find(keytable.HashOf(key), key); s != e.Slot || expires != expiring.Forever && expires-k.Now >= expiring.Horizon {
-			return fmt.Errorf("key %v of slot %d is found in slot %d, expires at %d, now is %d", key, e.Slot, s, expires, k.Now)
+		if s, _ := k.Table.Find(keytable.HashOf(key), key); s != e.Slot || expires != expiring.Forever &&
+			expires-k.Now >= expiring.Horizon {
+			return fmt.Errorf("key %v of slot %d is found in slot %d, expires at %d, now is %d", key, e.Slot, s,
+				expires, k.Now)
 		}
 	}
 	return nil

@@ -19,7 +19,8 @@ type failure struct {
 	requeues  int
 }
 
-func wantFailures(t *testing.T, l workqueue.TypedRateLimiter[string], c *testingclock.FakeClock, failures ...failure) {
+func wantFailures(t *testing.T, l workqueue.TypedRateLimiter[string], c *testingclock.FakeClock,
+	failures ...failure) {
 	t.Helper()
 	for _, f := range failures {
 		c.SetTime(testkit.Epoch.Add(f.at))
@@ -35,7 +36,8 @@ func wantFailures(t *testing.T, l workqueue.TypedRateLimiter[string], c *testing
 const second = time.Second
 
 func bySecond(c *testingclock.FakeClock) workqueue.TypedRateLimiter[string] {
-	return workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{Base: second, Max: 10 * second, Clock: c})
+	return workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{Base: second,
+		Max: 10 * second, Clock: c})
 }
 
 // A call that fails before the delay of the failure before it has passed is the same failure.
@@ -63,10 +65,13 @@ func TestSameFailure(t *testing.T) {
 // A key without end, and one that is kept forever, have their delays too.
 func TestSameFailureOfKeysThatAreKept(t *testing.T) {
 	c := testkit.NewFakeClock()
-	l := workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{Base: second, ForgetAfter: math.MaxInt64, Clock: c})
-	wantFailures(t, l, c, failure{0, second, 1}, failure{second / 4, 3 * second / 4, 1}, failure{second, 2 * second, 2},
+	l := workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{Base: second,
+		ForgetAfter: math.MaxInt64, Clock: c})
+	wantFailures(t, l, c, failure{0, second, 1}, failure{second / 4, 3 * second / 4, 1},
+		failure{second, 2 * second, 2},
 		failure{century / 4, 4 * second, 3}, failure{century/4 + second, 3 * second, 3})
-	l = workqueue.NewTypedMaxOfRateLimiter(l, workqueue.NewTypedBucketRateLimiter[string](rate.NewLimiter(1, 0), c))
+	l = workqueue.NewTypedMaxOfRateLimiter(l, workqueue.NewTypedBucketRateLimiter[string](rate.NewLimiter(1, 0),
+		c))
 	l.Forget("key")
 	wantFailures(t, l, c, failure{century / 4, math.MaxInt64, 1})
 	c.Step(century / 4)
@@ -79,7 +84,8 @@ func TestSameFailureOfKeysThatAreKept(t *testing.T) {
 // key wait.
 func TestSameFailureTakesNoToken(t *testing.T) {
 	c := testkit.NewFakeClock()
-	for name, compose := range map[string]func(item, bucket workqueue.TypedRateLimiter[string]) workqueue.TypedRateLimiter[string]{
+	for name, compose := range map[string]func(item,
+		bucket workqueue.TypedRateLimiter[string]) workqueue.TypedRateLimiter[string]{
 		"first": func(item, bucket workqueue.TypedRateLimiter[string]) workqueue.TypedRateLimiter[string] {
 			return workqueue.NewTypedMaxOfRateLimiter(bucket, item)
 		},
@@ -90,7 +96,8 @@ func TestSameFailureTakesNoToken(t *testing.T) {
 			return workqueue.NewTypedMaxOfRateLimiter(bucket, workqueue.NewTypedWithMaxWaitRateLimiter(
 				workqueue.NewTypedMaxOfRateLimiter(item), time.Hour))
 		},
-		"a client-go limiter too": func(item, bucket workqueue.TypedRateLimiter[string]) workqueue.TypedRateLimiter[string] {
+		"a client-go limiter too": func(item,
+			bucket workqueue.TypedRateLimiter[string]) workqueue.TypedRateLimiter[string] {
 			fastSlow := workqueue.NewTypedItemFastSlowRateLimiter[string](0, 0, 5)
 			return workqueue.NewTypedMaxOfRateLimiter(item, bucket, fastSlow)
 		},
@@ -115,14 +122,16 @@ func TestSameFailureTakesNoToken(t *testing.T) {
 func TestSameFailureWithMaxWait(t *testing.T) {
 	c := testkit.NewFakeClock()
 	l := workqueue.NewTypedWithMaxWaitRateLimiter(bySecond(c), 3*second)
-	wantFailures(t, l, c, failure{0, second, 1}, failure{second, 2 * second, 2}, failure{3 * second, 3 * second, 3},
+	wantFailures(t, l, c, failure{0, second, 1}, failure{second, 2 * second, 2},
+		failure{3 * second, 3 * second, 3},
 		failure{5 * second, second, 3}, failure{6 * second, 3 * second, 4}, failure{9 * second, 3 * second, 5})
 }
 
 // NewTypedControllerRateLimiter has the numbers of client-go's default.
 func TestControllerRateLimiter(t *testing.T) {
 	c := testkit.NewFakeClock()
-	l, theirs := workqueue.NewTypedControllerRateLimiter[int](c), workqueue.DefaultTypedControllerRateLimiter[int]()
+	l, theirs := workqueue.NewTypedControllerRateLimiter[int](c),
+		workqueue.DefaultTypedControllerRateLimiter[int]()
 	for range 25 {
 		d := l.When(1)
 		if want := theirs.When(1); d != want {
@@ -131,7 +140,8 @@ func TestControllerRateLimiter(t *testing.T) {
 		c.Step(d)
 	}
 	synctest.Test(t, func(t *testing.T) { // their bucket has the real clock
-		l, theirs := workqueue.NewTypedControllerRateLimiter[int](nil), workqueue.DefaultTypedControllerRateLimiter[int]()
+		l, theirs := workqueue.NewTypedControllerRateLimiter[int](nil),
+			workqueue.DefaultTypedControllerRateLimiter[int]()
 		for key := range 200 {
 			if d, want := l.When(key), theirs.When(key); d != want {
 				t.Errorf("When(%d) = %v, client-go's default says %v", key, d, want)
@@ -168,7 +178,8 @@ func TestBackoffForKey(t *testing.T) {
 		})
 		for key, want := range map[string][]time.Duration{
 			"quick": {second / 10, second / 5, second / 5},
-			"slow":  {60 * second, 120 * second, 240 * second, 480 * second, 960 * second, 1920 * second, 3600 * second, 3600 * second},
+			"slow": {60 * second, 120 * second, 240 * second, 480 * second, 960 * second, 1920 * second,
+				3600 * second, 3600 * second},
 			"later": {2 * second, 4 * second, 4 * second},
 			"short": {second / 2, second / 2},
 			"odd":   {second, 2 * second, 4 * second, 4 * second},

@@ -19,11 +19,15 @@ func TestItemBackoffDelays(t *testing.T) {
 		config BackoffConfig[string]
 		want   []time.Duration
 	}{
-		"zero":     {BackoffConfig[string]{}, []time.Duration{5 * ms, 10 * ms, 20 * ms, 40 * ms, 80 * ms}},
-		"max":      {BackoffConfig[string]{Base: 200 * time.Second}, []time.Duration{200e9, 400e9, 800e9, 1000e9, 1000e9}},
-		"cap":      {BackoffConfig[string]{Base: ms, Max: 5 * ms}, []time.Duration{1 * ms, 2 * ms, 4 * ms, 5 * ms, 5 * ms}},
-		"1.5":      {BackoffConfig[string]{Base: 1, Max: 100, Factor: 1.5}, []time.Duration{1, 1, 2, 3, 5, 7, 11, 17, 25, 38, 57, 86, 100}},
-		"3":        {BackoffConfig[string]{Base: 7, Max: 1000, Factor: 3}, []time.Duration{7, 21, 63, 189, 567, 1000}},
+		"zero": {BackoffConfig[string]{}, []time.Duration{5 * ms, 10 * ms, 20 * ms, 40 * ms, 80 * ms}},
+		"max": {BackoffConfig[string]{Base: 200 * time.Second},
+			[]time.Duration{200e9, 400e9, 800e9, 1000e9, 1000e9}},
+		"cap": {BackoffConfig[string]{Base: ms, Max: 5 * ms}, []time.Duration{1 * ms, 2 * ms, 4 * ms,
+			5 * ms, 5 * ms}},
+		"1.5": {BackoffConfig[string]{Base: 1, Max: 100, Factor: 1.5},
+			[]time.Duration{1, 1, 2, 3, 5, 7, 11, 17, 25, 38, 57, 86, 100}},
+		"3": {BackoffConfig[string]{Base: 7, Max: 1000, Factor: 3},
+			[]time.Duration{7, 21, 63, 189, 567, 1000}},
 		"1":        {BackoffConfig[string]{Base: 7, Max: 1000, Factor: 1}, []time.Duration{7, 7, 7}},
 		"0.5":      {BackoffConfig[string]{Base: 7, Max: 1000, Factor: .5}, []time.Duration{7, 7, 7}},
 		"-2":       {BackoffConfig[string]{Base: 7, Max: 1000, Factor: -2}, []time.Duration{7, 7, 7}},
@@ -34,8 +38,9 @@ func TestItemBackoffDelays(t *testing.T) {
 		"base>max": {BackoffConfig[string]{Base: 2000, Max: 1000}, []time.Duration{1000, 1000}},
 		"base=max": {BackoffConfig[string]{Base: 1000, Max: 1000}, []time.Duration{1000, 1000}},
 		"max<5ms":  {BackoffConfig[string]{Max: 1000}, []time.Duration{1000, 1000}},
-		"negative": {BackoffConfig[string]{Base: -1, Max: -1, ForgetAfter: -1, Factor: -1}, []time.Duration{5 * ms, 5 * ms}},
-		"min":      {BackoffConfig[string]{Base: math.MinInt64, Max: math.MinInt64}, []time.Duration{5 * ms, 10 * ms}},
+		"negative": {BackoffConfig[string]{Base: -1, Max: -1, ForgetAfter: -1, Factor: -1},
+			[]time.Duration{5 * ms, 5 * ms}},
+		"min": {BackoffConfig[string]{Base: math.MinInt64, Max: math.MinInt64}, []time.Duration{5 * ms, 10 * ms}},
 		"huge": {
 			BackoffConfig[string]{Base: 1<<62 - 1, Max: math.MaxInt64, ForgetAfter: math.MaxInt64},
 			[]time.Duration{1<<62 - 1},
@@ -75,7 +80,8 @@ func TestItemBackoffCeilings(t *testing.T) {
 		limit := rapid.Int64Range(1, math.MaxInt64).Draw(t, "max")
 		base := rapid.Int64Range(1, limit).Draw(t, "base")
 		factor := rapid.OneOf(
-			rapid.Float64Range(1, 4), rapid.Float64Range(1, math.MaxFloat64), rapid.SampledFrom([]float64{1.5, 2, 3, 1.25, 10}),
+			rapid.Float64Range(1, 4), rapid.Float64Range(1, math.MaxFloat64),
+			rapid.SampledFrom([]float64{1.5, 2, 3, 1.25, 10}),
 		).Draw(t, "factor")
 		l := NewTypedItemBackoffRateLimiter(BackoffConfig[int]{
 			Base: time.Duration(base), Max: time.Duration(limit), Factor: factor,
@@ -132,7 +138,8 @@ func TestItemBackoffJitterEnds(t *testing.T) {
 		{EqualJitter, math.MaxInt64, 1 << 62, math.MaxInt64},
 		{DecorrelatedJitter, math.MaxInt64, math.MaxInt64, math.MaxInt64},
 	} {
-		l := NewTypedItemBackoffRateLimiter(BackoffConfig[int]{Base: c.max, Max: c.max, Jitter: c.jitter}).(*itemBackoffRateLimiter[int])
+		l := NewTypedItemBackoffRateLimiter(BackoffConfig[int]{Base: c.max, Max: c.max,
+			Jitter: c.jitter}).(*itemBackoffRateLimiter[int])
 		l.random = func(uint64) uint64 { return 0 }
 		if d := l.When(0); d != c.low {
 			t.Errorf("%v up to %d: %d, want %d", c.jitter, c.max, d, c.low)
@@ -144,7 +151,8 @@ func TestItemBackoffJitterEnds(t *testing.T) {
 	}
 	// Three times the last delay, or Max.
 	for longest, want := range map[time.Duration]time.Duration{8: 8, 9: 9, 10: 9, 11: 9, 12: 9} {
-		l := NewTypedItemBackoffRateLimiter(BackoffConfig[int]{Base: 3, Max: longest, Jitter: DecorrelatedJitter}).(*itemBackoffRateLimiter[int])
+		l := NewTypedItemBackoffRateLimiter(BackoffConfig[int]{Base: 3, Max: longest,
+			Jitter: DecorrelatedJitter}).(*itemBackoffRateLimiter[int])
 		l.random = func(n uint64) uint64 { return n - 1 }
 		if d := l.When(0); d != want {
 			t.Errorf("up to %d: %d, want %d", longest, d, want)
@@ -265,10 +273,14 @@ func TestItemBackoffModel(t *testing.T) {
 
 func FuzzItemBackoff(f *testing.F) {
 	f.Add(int64(1), int64(1000), 2.0, uint8(FullJitter), int64(10), uint64(1), []byte("0000@@PP0000"))
-	f.Add(int64(5e6), int64(1e12), 1.5, uint8(DecorrelatedJitter), int64(0), uint64(2), []byte{0, 0, 0, 0, 13, 0, 13, 1, 13, 2, 0, 0})
-	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), math.Inf(1), uint8(EqualJitter), int64(math.MaxInt64), uint64(3), []byte{0, 0, 10, 62, 0, 0, 10, 62, 10, 62, 0, 0})
-	f.Add(int64(-1), int64(math.MinInt64), math.NaN(), uint8(9), int64(-1), uint64(4), []byte{0, 0, 12, 62, 0, 0, 9, 0})
-	f.Fuzz(func(t *testing.T, base, longest int64, factor float64, jitter uint8, forgetAfter int64, seed uint64, script []byte) {
+	f.Add(int64(5e6), int64(1e12), 1.5, uint8(DecorrelatedJitter), int64(0), uint64(2),
+		[]byte{0, 0, 0, 0, 13, 0, 13, 1, 13, 2, 0, 0})
+	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), math.Inf(1), uint8(EqualJitter), int64(math.MaxInt64),
+		uint64(3), []byte{0, 0, 10, 62, 0, 0, 10, 62, 10, 62, 0, 0})
+	f.Add(int64(-1), int64(math.MinInt64), math.NaN(), uint8(9), int64(-1), uint64(4),
+		[]byte{0, 0, 12, 62, 0, 0, 9, 0})
+	f.Fuzz(func(t *testing.T, base, longest int64, factor float64, jitter uint8, forgetAfter int64, seed uint64,
+		script []byte) {
 		checkItemBackoff(t, BackoffConfig[int]{
 			Base: time.Duration(base), Max: time.Duration(longest), Factor: factor,
 			Jitter: Jitter(jitter), ForgetAfter: time.Duration(forgetAfter),

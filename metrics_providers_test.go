@@ -108,7 +108,8 @@ func (q *slowStats) Stats() workqueue.Stats {
 func TestStatsOfAMovingKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		below := &slowStats{Extended: workqueue.NewTyped[string]()}
-		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Queue: below}).(delayer[string])
+		q := workqueue.NewTypedDelayingQueueWithConfig(
+			workqueue.TypedDelayingQueueConfig[string]{Queue: below}).(delayer[string])
 		defer q.ShutDown()
 		wait := func() {
 			below.Get()
@@ -158,7 +159,8 @@ func TestLayersThatAreWatchedTogether(t *testing.T) {
 		r := &reader{}
 		config := workqueue.TypedDelayingQueueConfig[string]{Name: "q", MetricsProvider: r}
 		if ready {
-			config.Queue = workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "q", MetricsProvider: r})
+			config.Queue = workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "q",
+				MetricsProvider: r})
 		}
 		q := workqueue.NewTypedDelayingQueueWithConfig(config)
 		defer q.ShutDown()
@@ -210,7 +212,8 @@ func TestHistogramBounds(t *testing.T) {
 			Name: "q", MetricsProvider: &reader{bounds: bounds},
 		})
 	}
-	if bounds := build(nil).Stats().Latency.Bounds; len(bounds) != 12 || bounds[0] != 1e-8 || bounds[11] != 1000 {
+	if bounds := build(nil).Stats().Latency.Bounds; len(bounds) != 12 || bounds[0] != 1e-8 ||
+		bounds[11] != 1000 {
 		t.Errorf("by default the bounds are %v", bounds)
 	}
 	if bounds := build([]float64{}).Stats().Latency.Bounds; len(bounds) != 0 {
@@ -249,7 +252,8 @@ func TestInspectorProvider(t *testing.T) {
 	defer delaying.ShutDown()
 	defer limiting.ShutDown()
 	workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{MetricsProvider: p}) // without a name
-	if len(p.queues) != 3 || p.queues[0].Queue != any(fifo) || p.queues[1].Queue != any(delaying) || p.queues[2].Queue != any(limiting) {
+	if len(p.queues) != 3 || p.queues[0].Queue != any(fifo) || p.queues[1].Queue != any(delaying) ||
+		p.queues[2].Queue != any(limiting) {
 		t.Fatalf("the provider saw %q", p.names)
 	}
 	if p.queues[0].Below != nil || p.queues[1].Below != any(fifo) || p.queues[2].Below != nil {
@@ -263,7 +267,8 @@ func TestInspectorProvider(t *testing.T) {
 	limiting.AddRateLimited("failed")
 	s := q.Snapshot(10)
 	if len(s.Queued) != 1 || s.Queued[0].Key != any("added") || len(s.Waiting) != 1 || len(s.Failing) != 1 ||
-		s.Failing[0].Key != any("failed") || s.Failing[0].Requeues != 1 || s.Failing[0].Due.IsZero() || q.Stats().Queued != 1 {
+		s.Failing[0].Key != any("failed") || s.Failing[0].Requeues != 1 || s.Failing[0].Due.IsZero() ||
+		q.Stats().Queued != 1 {
 		t.Errorf("%+v", s)
 	}
 	defer func() {
@@ -319,7 +324,8 @@ func TestGlobalProviderIsReadOnce(t *testing.T) {
 			setGlobalProvider(first)
 			build()
 			if n := len(first.stats); n != 1 || len(late.stats) != 0 {
-				t.Errorf("layer %d: %d parts are watched by the first provider, %d by a later one", layer+1, n, len(late.stats))
+				t.Errorf("layer %d: %d parts are watched by the first provider, %d by a later one", layer+1, n,
+					len(late.stats))
 			}
 		}
 	})

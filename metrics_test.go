@@ -59,7 +59,8 @@ func TestMetricsTick(t *testing.T) {
 		} {
 			c.Step(step.d)
 			synctest.Wait()
-			r.Want(t, fmt.Sprintf("after %v more", step.d), testkit.Values{"unfinished": step.want, "longest": step.want})
+			r.Want(t, fmt.Sprintf("after %v more", step.d), testkit.Values{"unfinished": step.want,
+				"longest": step.want})
 		}
 		q.ShutDown()
 		base.WantMore(t, "after shutdown", 0)
@@ -229,7 +230,8 @@ func TestSumOfHistograms(t *testing.T) {
 		a, b *workqueue.Histogram
 		sum  float64
 		n    uint64
-	}{{few, few, 20, 10}, {few, many, 10, 5}, {many, few, 6, 3}, {few, other, 10, 5}, {nil, few, 10, 5}, {few, nil, 10, 5}} {
+	}{{few, few, 20, 10}, {few, many, 10, 5}, {many, few, 6, 3}, {few, other, 10, 5}, {nil, few, 10, 5},
+		{few, nil, 10, 5}} {
 		if got := c.a.Plus(c.b); got.Sum != c.sum || got.Count() != c.n {
 			t.Errorf("%+v plus %+v is %+v", c.a, c.b, got)
 		}

@@ -34,7 +34,8 @@ func TestParallelizeUntilDoesEachPieceOnce(t *testing.T) {
 
 func TestParallelizeUntilUsesItsWorkers(t *testing.T) {
 	for _, tt := range []struct{ workers, pieces, chunk, want int }{
-		{1, 10, 1, 1}, {3, 10, 1, 3}, {20, 10, 1, 10}, {0, 10, 1, 1}, {-5, 10, 1, 1}, {10, 10, 5, 2}, {10, 11, 5, 3},
+		{1, 10, 1, 1}, {3, 10, 1, 3}, {20, 10, 1, 10}, {0, 10, 1, 1}, {-5, 10, 1, 1}, {10, 10, 5, 2},
+		{10, 11, 5, 3},
 		{10, 10, math.MaxInt, 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {

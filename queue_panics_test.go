@@ -103,7 +103,8 @@ func aside(f func()) {
 }
 
 func TestForeignCodePanics(t *testing.T) {
-	for _, where := range []string{"Queue", "clock", "depth", "adds", "latency", "work", "unfinished", "longest"} {
+	for _, where := range []string{"Queue", "clock", "depth", "adds", "latency", "work", "unfinished",
+		"longest"} {
 		for bad, step := range panicSteps {
 			t.Run(where+","+step.name, func(t *testing.T) {
 				everyLayer(t, func(t *testing.T, build builder[string]) {
@@ -116,7 +117,8 @@ func TestForeignCodePanics(t *testing.T) {
 					fake := testkit.NewFakeClock()
 					r := &testkit.Recorder{On: called}
 					o := options[string]{
-						name: "q", provider: r, clock: &testkit.HookedClock{WithTicker: fake, OnNow: func() { called("clock") }},
+						name: "q", provider: r, clock: &testkit.HookedClock{WithTicker: fake,
+							OnNow: func() { called("clock") }},
 					}
 					if where == "Queue" {
 						o.order = &listQueue[string]{On: func(string) { called("Queue") }}
@@ -273,7 +275,8 @@ func TestPanicOnTheQueuesGoroutine(t *testing.T) {
 	const variable = "WORKQUEUE_TEST_PANIC"
 	if os.Getenv(variable) != "" {
 		var onLoop atomic.Bool
-		q := options[string]{clock: &testkit.HookedClock{WithTicker: clock.RealClock{}, OnReset: func() { onLoop.Store(true) },
+		q := options[string]{clock: &testkit.HookedClock{WithTicker: clock.RealClock{},
+			OnReset: func() { onLoop.Store(true) },
 			OnNow: func() {
 				if onLoop.Load() {
 					theFaultyClock()

@@ -25,28 +25,32 @@ func TestConstructors(t *testing.T) {
 			queue           workqueue.TypedInterface[any]
 			isNamed, onFake bool
 		}{
-			"New":                             {workqueue.New(), false, false},
-			"NewNamed":                        {workqueue.NewNamed("name"), true, false},
-			"NewWithConfig":                   {workqueue.NewWithConfig(workqueue.QueueConfig{}), false, false},
-			"NewTyped":                        {workqueue.NewTyped[any](), false, false},
-			"NewTypedWithConfig":              {workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[any]{}), false, false},
+			"New":           {workqueue.New(), false, false},
+			"NewNamed":      {workqueue.NewNamed("name"), true, false},
+			"NewWithConfig": {workqueue.NewWithConfig(workqueue.QueueConfig{}), false, false},
+			"NewTyped":      {workqueue.NewTyped[any](), false, false},
+			"NewTypedWithConfig": {workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[any]{}),
+				false, false},
 			"NewDelayingQueue":                {workqueue.NewDelayingQueue(), false, false},
 			"NewTypedDelayingQueue":           {workqueue.NewTypedDelayingQueue[any](), false, false},
 			"TypedNewDelayingQueue":           {workqueue.TypedNewDelayingQueue[any](), false, false},
 			"NewDelayingQueueWithConfig":      {workqueue.NewDelayingQueueWithConfig(config), true, true},
 			"NewTypedDelayingQueueWithConfig": {workqueue.NewTypedDelayingQueueWithConfig(config), true, true},
 			"NewNamedDelayingQueue":           {workqueue.NewNamedDelayingQueue("name"), true, false},
-			"NewDelayingQueueWithCustomQueue": {workqueue.NewDelayingQueueWithCustomQueue(workqueue.New(), "name"), true, false},
+			"NewDelayingQueueWithCustomQueue": {workqueue.NewDelayingQueueWithCustomQueue(workqueue.New(), "name"),
+				true, false},
 			"nil custom queue":                {workqueue.NewDelayingQueueWithCustomQueue(nil, "name"), true, false},
 			"NewDelayingQueueWithCustomClock": {workqueue.NewDelayingQueueWithCustomClock(fake, "name"), true, true},
 			"NewRateLimitingQueue":            {workqueue.NewRateLimitingQueue(limiter), false, false},
 			"NewTypedRateLimitingQueue":       {workqueue.NewTypedRateLimitingQueue[any](limiter), false, false},
-			"NewRateLimitingQueueWithConfig":  {workqueue.NewRateLimitingQueueWithConfig(limiter, limited), true, true},
+			"NewRateLimitingQueueWithConfig": {workqueue.NewRateLimitingQueueWithConfig(limiter, limited),
+				true, true},
 			"NewTypedRateLimitingQueueWithConfig": {
 				workqueue.NewTypedRateLimitingQueueWithConfig[any](limiter, limited), true, true},
 			"NewNamedRateLimitingQueue": {workqueue.NewNamedRateLimitingQueue(limiter, "name"), true, false},
 			"NewRateLimitingQueueWithDelayingInterface": {
-				workqueue.NewRateLimitingQueueWithDelayingInterface(workqueue.NewDelayingQueueWithConfig(config), limiter), true, true},
+				workqueue.NewRateLimitingQueueWithDelayingInterface(workqueue.NewDelayingQueueWithConfig(config),
+					limiter), true, true},
 			"nil delaying queue": {workqueue.NewRateLimitingQueueWithDelayingInterface(nil, limiter), false, false},
 		} {
 			if got := tt.queue.(workqueue.Extended[any]).Stats().Name == "name"; got != tt.isNamed {
@@ -158,12 +162,13 @@ func lacks(layer string) map[string]string {
 func TestConformanceOverForeignQueue(t *testing.T) {
 	workqueuetest.Suite{
 		New: func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
-			return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter, workqueue.TypedRateLimitingQueueConfig[string]{
-				Clock: c.Clock,
-				DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
-					Clock: c.Clock, Queue: newPlain[string](),
-				}),
-			})
+			return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter,
+				workqueue.TypedRateLimitingQueueConfig[string]{
+					Clock: c.Clock,
+					DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{
+						Clock: c.Clock, Queue: newPlain[string](),
+					}),
+				})
 		},
 		NoMetrics:    true,
 		PartialStats: true,

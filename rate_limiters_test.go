@@ -23,7 +23,8 @@ const (
 )
 
 // wantDelays asserts what limiter says to as many failures of key in a row.
-func wantDelays[T comparable](t *testing.T, limiter workqueue.TypedRateLimiter[T], key T, want ...time.Duration) {
+func wantDelays[T comparable](t *testing.T, limiter workqueue.TypedRateLimiter[T], key T,
+	want ...time.Duration) {
 	t.Helper()
 	for i, w := range want {
 		if d := limiter.When(key); d != w {
@@ -40,28 +41,32 @@ func TestLimitersThatCount(t *testing.T) {
 		limiter limiter
 		want    []time.Duration
 	}{
-		"doubles":           {exponential(ms, s), []time.Duration{1 * ms, 2 * ms, 4 * ms, 8 * ms, 16 * ms, 32 * ms, 64 * ms, 128 * ms, 256 * ms, 512 * ms, s, s}},
-		"max is no power":   {exponential(3, 10), []time.Duration{3, 6, 10, 10}},
-		"base is max":       {exponential(s, s), []time.Duration{s, s}},
-		"base above max":    {exponential(s, ms), []time.Duration{ms, ms}},
-		"no base":           {exponential(0, s), []time.Duration{0, 0, 0}},
-		"no max":            {exponential(s, 0), []time.Duration{0, 0}},
-		"negative base":     {exponential(-s, s), []time.Duration{0, 0}},
-		"negative max":      {exponential(s, -s), []time.Duration{0, 0}},
-		"both negative":     {exponential(lowest, lowest), []time.Duration{0, 0}},
-		"largest":           {exponential(longest, longest), []time.Duration{longest, longest, longest}},
-		"overflow":          {exponential(longest/2+1, longest), []time.Duration{longest/2 + 1, longest, longest}},
-		"just no overflow":  {exponential(longest/2, longest), []time.Duration{longest / 2, longest - 1, longest, longest}},
+		"doubles": {exponential(ms, s), []time.Duration{1 * ms, 2 * ms, 4 * ms, 8 * ms, 16 * ms, 32 * ms,
+			64 * ms, 128 * ms, 256 * ms, 512 * ms, s, s}},
+		"max is no power": {exponential(3, 10), []time.Duration{3, 6, 10, 10}},
+		"base is max":     {exponential(s, s), []time.Duration{s, s}},
+		"base above max":  {exponential(s, ms), []time.Duration{ms, ms}},
+		"no base":         {exponential(0, s), []time.Duration{0, 0, 0}},
+		"no max":          {exponential(s, 0), []time.Duration{0, 0}},
+		"negative base":   {exponential(-s, s), []time.Duration{0, 0}},
+		"negative max":    {exponential(s, -s), []time.Duration{0, 0}},
+		"both negative":   {exponential(lowest, lowest), []time.Duration{0, 0}},
+		"largest":         {exponential(longest, longest), []time.Duration{longest, longest, longest}},
+		"overflow":        {exponential(longest/2+1, longest), []time.Duration{longest/2 + 1, longest, longest}},
+		"just no overflow": {exponential(longest/2, longest), []time.Duration{longest / 2, longest - 1,
+			longest, longest}},
 		"fast, then slow":   {fastSlow(s, m, 3), []time.Duration{s, s, s, m, m}},
 		"never fast":        {fastSlow(s, m, 0), []time.Duration{m, m}},
 		"negative attempts": {fastSlow(s, m, math.MinInt), []time.Duration{m, m}},
 		"always fast":       {fastSlow(s, m, math.MaxInt), []time.Duration{s, s}},
 		"negative delays":   {fastSlow(-s, -m, 1), []time.Duration{0, 0}},
 		"largest and least": {fastSlow(longest, lowest, 1), []time.Duration{longest, 0}},
-		"several":           {workqueue.NewMaxOfRateLimiter(exponential(1, 4), fastSlow(3, 2, 1)), []time.Duration{3, 2, 4, 4}},
-		"cut":               {workqueue.NewWithMaxWaitRateLimiter(exponential(1, 4), 3), []time.Duration{1, 2, 3, 3}},
-		"zero exponential":  {&workqueue.ItemExponentialFailureRateLimiter{}, make([]time.Duration, 100)},
-		"zero fast, slow":   {&workqueue.ItemFastSlowRateLimiter{}, make([]time.Duration, 100)},
+		"several": {workqueue.NewMaxOfRateLimiter(exponential(1, 4), fastSlow(3, 2, 1)),
+			[]time.Duration{3, 2, 4, 4}},
+		"cut": {workqueue.NewWithMaxWaitRateLimiter(exponential(1, 4), 3),
+			[]time.Duration{1, 2, 3, 3}},
+		"zero exponential": {&workqueue.ItemExponentialFailureRateLimiter{}, make([]time.Duration, 100)},
+		"zero fast, slow":  {&workqueue.ItemFastSlowRateLimiter{}, make([]time.Duration, 100)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wantRequeues := func(key string, want int) {
@@ -99,7 +104,8 @@ func TestItemExponentialFailureRateLimiterAgainstFormula(t *testing.T) {
 // checkExponential asserts that the n delays after the first failures are those of the formula.
 func checkExponential(t rapid.TB, base, limit int64, first uint32, n int) {
 	t.Helper()
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[int](time.Duration(base), time.Duration(limit))
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[int](time.Duration(base),
+		time.Duration(limit))
 	workqueue.CountFailures(limiter, 1, first)
 	top := big.NewInt(max(limit, 0))
 	for failures := int(first); failures < int(first)+n; failures++ {
@@ -119,7 +125,8 @@ func checkExponential(t rapid.TB, base, limit int64, first uint32, n int) {
 // FuzzLimiters tries client-go's limiters by key with any arguments: the exponential one is exact; a longest
 // delay cuts, the longest of several counts, and none is ever negative or becomes shorter with a failure.
 func FuzzLimiters(f *testing.F) {
-	f.Fuzz(func(t *testing.T, base, limit int64, failures uint32, fast, slow int64, attempts int, longest int64) {
+	f.Fuzz(func(t *testing.T, base, limit int64, failures uint32, fast, slow int64, attempts int,
+		longest int64) {
 		failures %= math.MaxInt32 // where the count stops
 		checkExponential(t, base, limit, failures, 3)
 		exponential := func() workqueue.TypedRateLimiter[int] {
@@ -343,7 +350,8 @@ func (c *hurriedClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) 
 
 // hurried configures a limiter for which each delay has passed when it is called again.
 func hurried(jitter workqueue.Jitter) workqueue.BackoffConfig[int] {
-	return workqueue.BackoffConfig[int]{Max: time.Second, Jitter: jitter, ForgetAfter: math.MaxInt64, Clock: &hurriedClock{}}
+	return workqueue.BackoffConfig[int]{Max: time.Second, Jitter: jitter, ForgetAfter: math.MaxInt64,
+		Clock: &hurriedClock{}}
 }
 
 // A key that cannot be kept makes every method of a limiter that counts by key panic, whatever else is in it.
@@ -352,7 +360,10 @@ func TestLimitersRefuseBadKeys(t *testing.T) {
 		"exponential": func() workqueue.TypedRateLimiter[any] {
 			return workqueue.NewTypedItemExponentialFailureRateLimiter[any](1, 2)
 		},
-		"fast slow": func() workqueue.TypedRateLimiter[any] { return workqueue.NewTypedItemFastSlowRateLimiter[any](1, 2, 3) },
+		"fast slow": func() workqueue.TypedRateLimiter[any] {
+			return workqueue.NewTypedItemFastSlowRateLimiter[any](
+				1, 2, 3)
+		},
 		"backoff": func() workqueue.TypedRateLimiter[any] {
 			return workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[any]{})
 		},

@@ -135,7 +135,8 @@ func TestFailAtTheZeroTime(t *testing.T) {
 // The queue counts on although its limiter forgets by itself.
 func TestFailOverLimiterThatForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limiter := workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{Base: time.Second, ForgetAfter: time.Second})
+		limiter := workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{Base: time.Second,
+			ForgetAfter: time.Second})
 		q := workqueue.NewTypedRateLimitingQueue(limiter).(workqueue.ExtendedRateLimiting[string])
 		defer q.ShutDown()
 		q.Add("a")

@@ -84,7 +84,8 @@ func TestSnapshot(t *testing.T) {
 	})
 }
 
-func wantState(t *testing.T, what string, keys []workqueue.KeySnapshot[int], state workqueue.KeyState, n int) {
+func wantState(t *testing.T, what string, keys []workqueue.KeySnapshot[int],
+	state workqueue.KeyState, n int) {
 	t.Helper()
 	if len(keys) != n {
 		t.Errorf("%s has %d keys, want %d", what, len(keys), n)
@@ -201,7 +202,8 @@ func TestSnapshotKeyOnItsWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		arrived := make(chan struct{})
 		below := &plainQueue[int]{workqueue.NewTyped[int](), func() { <-arrived }}
-		q := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Queue: below}).(delayer[int])
+		q := workqueue.NewTypedDelayingQueueWithConfig(
+			workqueue.TypedDelayingQueueConfig[int]{Queue: below}).(delayer[int])
 		q.AddAfter(1, time.Second)
 		q.AddAfter(2, time.Hour)
 		time.Sleep(time.Second)
@@ -241,11 +243,13 @@ func TestSnapshotOfFailingKeys(t *testing.T) {
 		began := time.Now()
 		time.Sleep(500 * time.Millisecond)
 		s := q.Snapshot(2)
-		if len(s.Waiting) != 2 || s.Waiting[0].Key != 0 || len(s.Failing) != 2 || s.Waiting[0].Requeues != 1 || s.Queued[0].Requeues != 5 {
+		if len(s.Waiting) != 2 || s.Waiting[0].Key != 0 || len(s.Failing) != 2 || s.Waiting[0].Requeues != 1 ||
+			s.Queued[0].Requeues != 5 {
 			t.Fatalf("waiting %v, failing %v", s.Waiting, s.Failing)
 		}
 		first, second := s.Failing[0], s.Failing[1]
-		if first.Key != 7 || first.Requeues != 6 || first.State != workqueue.KeyWaiting || !first.Since.Equal(began) || !first.Due.Equal(began.Add(32*time.Second)) {
+		if first.Key != 7 || first.Requeues != 6 || first.State != workqueue.KeyWaiting ||
+			!first.Since.Equal(began) || !first.Due.Equal(began.Add(32*time.Second)) {
 			t.Errorf("failing most: %+v", first)
 		}
 		if second.Key != 8 || second.Requeues != 5 || second.State != workqueue.KeyQueued || !second.Due.IsZero() {
@@ -274,7 +278,8 @@ func TestAddedAt(t *testing.T) {
 	limiter := workqueue.DefaultTypedControllerRateLimiter[string]()
 	for name, newQueue := range map[string]func() timed{
 		"root": func() timed {
-			return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: debug.Times{}}).(timed)
+			return workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
+				workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: debug.Times{}}).(timed)
 		},
 		"priority": func() timed {
 			return priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: debug.Times{}})

@@ -13,10 +13,12 @@ import (
 
 // What a call of a wrapped reconciler costs.
 func BenchmarkReconcile(b *testing.B) {
-	r := controllerruntime.WrapReconciler(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+	r := controllerruntime.WrapReconciler(reconcile.Func(func(context.Context,
+		reconcile.Request) (reconcile.Result, error) {
 		return reconcile.Result{}, nil
 	}), &page{})
-	q := r.With(priorityqueue.Config[reconcile.Request]{})("", clientgo.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	q := r.With(priorityqueue.Config[reconcile.Request]{})("",
+		clientgo.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	defer q.ShutDown()
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()

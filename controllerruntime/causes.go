@@ -39,7 +39,8 @@ type Event[object any] struct {
 //
 // An add with a Quiet cause does not end the contexts of UntilAdded. All others do, also those of handlers
 // without WithCauses, as builder's For and Owns have them.
-func WithCauses[object any, request comparable](h handler.TypedEventHandler[object, request], decide func(Event[object]) workqueue.Cause) handler.TypedEventHandler[object, request] {
+func WithCauses[object any, request comparable](h handler.TypedEventHandler[object, request],
+	decide func(Event[object]) workqueue.Cause) handler.TypedEventHandler[object, request] {
 	if decide == nil {
 		decide = CauseOf[object]
 	}
@@ -51,25 +52,30 @@ type causingHandler[object any, request comparable] struct {
 	decide  func(Event[object]) workqueue.Cause
 }
 
-func (h *causingHandler[object, request]) Create(ctx context.Context, e event.TypedCreateEvent[object], q clientgo.TypedRateLimitingInterface[request]) {
+func (h *causingHandler[object, request]) Create(ctx context.Context, e event.TypedCreateEvent[object],
+	q clientgo.TypedRateLimitingInterface[request]) {
 	h.handler.Create(ctx, e, h.because(q,
 		Event[object]{Type: "Create", New: e.Object, Initial: e.IsInInitialList}))
 }
 
-func (h *causingHandler[object, request]) Update(ctx context.Context, e event.TypedUpdateEvent[object], q clientgo.TypedRateLimitingInterface[request]) {
+func (h *causingHandler[object, request]) Update(ctx context.Context, e event.TypedUpdateEvent[object],
+	q clientgo.TypedRateLimitingInterface[request]) {
 	h.handler.Update(ctx, e, h.because(q, Event[object]{Type: "Update", Old: e.ObjectOld, New: e.ObjectNew}))
 }
 
-func (h *causingHandler[object, request]) Delete(ctx context.Context, e event.TypedDeleteEvent[object], q clientgo.TypedRateLimitingInterface[request]) {
+func (h *causingHandler[object, request]) Delete(ctx context.Context, e event.TypedDeleteEvent[object],
+	q clientgo.TypedRateLimitingInterface[request]) {
 	h.handler.Delete(ctx, e, h.because(q, Event[object]{Type: "Delete", New: e.Object}))
 }
 
-func (h *causingHandler[object, request]) Generic(ctx context.Context, e event.TypedGenericEvent[object], q clientgo.TypedRateLimitingInterface[request]) {
+func (h *causingHandler[object, request]) Generic(ctx context.Context, e event.TypedGenericEvent[object],
+	q clientgo.TypedRateLimitingInterface[request]) {
 	h.handler.Generic(ctx, e, h.because(q, Event[object]{Type: "Generic", New: e.Object}))
 }
 
 // because returns q, whose adds have the cause of e.
-func (h *causingHandler[object, request]) because(q clientgo.TypedRateLimitingInterface[request], e Event[object]) clientgo.TypedRateLimitingInterface[request] {
+func (h *causingHandler[object, request]) because(q clientgo.TypedRateLimitingInterface[request],
+	e Event[object]) clientgo.TypedRateLimitingInterface[request] {
 	ours, ok := q.(*Queue[request])
 	if !ok || ours.cause != nil { // The outermost handler decides.
 		return q

@@ -23,7 +23,8 @@ import (
 // A new generation interrupts a reconciler, a new status does not.
 func TestCauseOf(t *testing.T) {
 	deployment := func(change func(*appsv1.Deployment)) client.Object {
-		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Generation: 2, ResourceVersion: "7"}}
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", Generation: 2,
+			ResourceVersion: "7"}}
 		if change != nil {
 			d.ResourceVersion = "8"
 			change(d)
@@ -34,27 +35,41 @@ func TestCauseOf(t *testing.T) {
 		return controllerruntime.Event[client.Object]{Type: "Update", Old: deployment(nil), New: deployment(change)}
 	}
 	configMap := func(version string) client.Object {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", ResourceVersion: version}}
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web",
+			ResourceVersion: version}}
 	}
-	custom := &unstructured.Unstructured{Object: map[string]any{"kind": "Widget", "metadata": map[string]any{"name": "cog"}}}
+	custom := &unstructured.Unstructured{Object: map[string]any{"kind": "Widget",
+		"metadata": map[string]any{"name": "cog"}}}
 	for _, c := range []struct {
 		event controllerruntime.Event[client.Object]
 		want  workqueue.Cause
 	}{
-		{controllerruntime.Event[client.Object]{Type: "Create", New: configMap("1")}, workqueue.Cause{Reason: "Create ConfigMap default/web"}},
-		{controllerruntime.Event[client.Object]{Type: "Delete", New: configMap("1")}, workqueue.Cause{Reason: "Delete ConfigMap default/web"}},
-		{controllerruntime.Event[client.Object]{Type: "Generic", New: custom}, workqueue.Cause{Reason: "Generic Widget cog"}},
+		{controllerruntime.Event[client.Object]{Type: "Create", New: configMap("1")},
+			workqueue.Cause{Reason: "Create ConfigMap default/web"}},
+		{controllerruntime.Event[client.Object]{Type: "Delete", New: configMap("1")},
+			workqueue.Cause{Reason: "Delete ConfigMap default/web"}},
+		{controllerruntime.Event[client.Object]{Type: "Generic", New: custom},
+			workqueue.Cause{Reason: "Generic Widget cog"}},
 		{controllerruntime.Event[client.Object]{Type: "Generic"}, workqueue.Cause{Reason: "Generic"}},
-		{controllerruntime.Event[client.Object]{Type: "Update", Old: (*corev1.ConfigMap)(nil), New: configMap("1")}, workqueue.Cause{Reason: "Update ConfigMap default/web"}},
-		{controllerruntime.Event[client.Object]{Type: "Update", Old: configMap("1"), New: configMap("2")}, workqueue.Cause{Reason: "Update ConfigMap default/web"}},
-		{controllerruntime.Event[client.Object]{Type: "Update", Old: configMap("1"), New: configMap("1")}, workqueue.Cause{Reason: "Update ConfigMap default/web, resync", Quiet: true}},
+		{controllerruntime.Event[client.Object]{Type: "Update", Old: (*corev1.ConfigMap)(nil), New: configMap("1")},
+			workqueue.Cause{Reason: "Update ConfigMap default/web"}},
+		{controllerruntime.Event[client.Object]{Type: "Update", Old: configMap("1"), New: configMap("2")},
+			workqueue.Cause{Reason: "Update ConfigMap default/web"}},
+		{controllerruntime.Event[client.Object]{Type: "Update", Old: configMap("1"), New: configMap("1")},
+			workqueue.Cause{Reason: "Update ConfigMap default/web, resync", Quiet: true}},
 		{updated(nil), workqueue.Cause{Reason: "Update Deployment default/web, resync", Quiet: true}},
-		{updated(func(d *appsv1.Deployment) { d.Status.Replicas = 3 }), workqueue.Cause{Reason: "Update Deployment default/web, status", Quiet: true}},
-		{updated(func(d *appsv1.Deployment) { d.Finalizers = []string{"x"} }), workqueue.Cause{Reason: "Update Deployment default/web, finalizers", Quiet: true}},
-		{updated(func(d *appsv1.Deployment) { d.OwnerReferences = []metav1.OwnerReference{{Name: "o", UID: "1"}} }), workqueue.Cause{Reason: "Update Deployment default/web, owners"}},
-		{updated(func(d *appsv1.Deployment) { d.Generation = 3 }), workqueue.Cause{Reason: "Update Deployment default/web, generation 3"}},
-		{updated(func(d *appsv1.Deployment) { d.Annotations = map[string]string{"a": "b"} }), workqueue.Cause{Reason: "Update Deployment default/web, metadata"}},
-		{updated(func(d *appsv1.Deployment) { d.Labels = map[string]string{"a": "b"} }), workqueue.Cause{Reason: "Update Deployment default/web, metadata"}},
+		{updated(func(d *appsv1.Deployment) { d.Status.Replicas = 3 }),
+			workqueue.Cause{Reason: "Update Deployment default/web, status", Quiet: true}},
+		{updated(func(d *appsv1.Deployment) { d.Finalizers = []string{"x"} }),
+			workqueue.Cause{Reason: "Update Deployment default/web, finalizers", Quiet: true}},
+		{updated(func(d *appsv1.Deployment) { d.OwnerReferences = []metav1.OwnerReference{{Name: "o", UID: "1"}} }),
+			workqueue.Cause{Reason: "Update Deployment default/web, owners"}},
+		{updated(func(d *appsv1.Deployment) { d.Generation = 3 }),
+			workqueue.Cause{Reason: "Update Deployment default/web, generation 3"}},
+		{updated(func(d *appsv1.Deployment) { d.Annotations = map[string]string{"a": "b"} }),
+			workqueue.Cause{Reason: "Update Deployment default/web, metadata"}},
+		{updated(func(d *appsv1.Deployment) { d.Labels = map[string]string{"a": "b"} }),
+			workqueue.Cause{Reason: "Update Deployment default/web, metadata"}},
 		{updated(func(d *appsv1.Deployment) {
 			d.Generation, d.DeletionTimestamp = 3, &metav1.Time{Time: time.Unix(9, 0)}
 		}), workqueue.Cause{Reason: "Update Deployment default/web, being deleted"}},
@@ -63,7 +78,8 @@ func TestCauseOf(t *testing.T) {
 			t.Errorf("%s of %v: %+v, want %+v", c.event.Type, c.event.New, got, c.want)
 		}
 	}
-	if got := controllerruntime.CauseOf(controllerruntime.Event[int]{Type: "Generic", New: 3}); got != (workqueue.Cause{Reason: "Generic"}) {
+	if got := controllerruntime.CauseOf(controllerruntime.Event[int]{Type: "Generic",
+		New: 3}); got != (workqueue.Cause{Reason: "Generic"}) {
 		t.Errorf("of a number: %+v", got)
 	}
 }
@@ -71,14 +87,16 @@ func TestCauseOf(t *testing.T) {
 // The adds of controller-runtime's handlers get causes and keep their priorities.
 func TestWithCauses(t *testing.T) {
 	object := func(version string) *corev1.ConfigMap {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", ResourceVersion: version}}
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a",
+			ResourceVersion: version}}
 	}
 	request := requestA
 	toItself := func(context.Context, client.Object) []reconcile.Request { return []reconcile.Request{request} }
 	for name, h := range map[string]handler.EventHandler{
-		"EnqueueRequestForObject":     &handler.EnqueueRequestForObject{},
-		"EnqueueRequestsFromMapFunc":  handler.EnqueueRequestsFromMapFunc(toItself),
-		"Funcs":                       handler.Funcs{CreateFunc: handler.EnqueueRequestsFromMapFunc(toItself).Create, UpdateFunc: (&handler.EnqueueRequestForObject{}).Update},
+		"EnqueueRequestForObject":    &handler.EnqueueRequestForObject{},
+		"EnqueueRequestsFromMapFunc": handler.EnqueueRequestsFromMapFunc(toItself),
+		"Funcs": handler.Funcs{CreateFunc: handler.EnqueueRequestsFromMapFunc(
+			toItself).Create, UpdateFunc: (&handler.EnqueueRequestForObject{}).Update},
 		"Funcs that add":              adds(func(q requestQueue) { q.Add(requestA) }),
 		"Funcs that add after":        adds(func(q requestQueue) { q.AddAfter(requestA, time.Second) }),
 		"Funcs that add rate limited": adds(func(q requestQueue) { q.AddRateLimited(requestA) }),
@@ -86,13 +104,16 @@ func TestWithCauses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := controllerruntime.WithCauses(h, nil)
-				q := controllerruntime.NewQueue("", clientgo.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Minute)).(*controllerruntime.Queue[reconcile.Request])
+				q := controllerruntime.NewQueue("",
+					clientgo.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second,
+						time.Minute)).(*controllerruntime.Queue[reconcile.Request])
 				defer q.ShutDown()
 				want := func(priority int, causes string) {
 					t.Helper()
 					time.Sleep(time.Minute)
 					synctest.Wait()
-					if k, ok := q.SnapshotKey(request); !ok || k.Priority != priority || q.Causes(request).String() != causes {
+					if k, ok := q.SnapshotKey(request); !ok || k.Priority != priority ||
+						q.Causes(request).String() != causes {
 						t.Errorf("priority %d because of %q, want %d, %q", k.Priority, q.Causes(request), priority, causes)
 					}
 				}

@@ -23,7 +23,8 @@ import (
 // event handler says why it adds a request. examples/manager is the whole program, with traces.
 func ExampleWrapReconciler_page() {
 	mine := reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
-		log.FromContext(ctx).Info("Reconciling", "attempt", worker.CallOf(ctx).Attempt(), "causes", worker.CallOf(ctx).Causes().String())
+		log.FromContext(ctx).Info("Reconciling", "attempt", worker.CallOf(ctx).Attempt(), "causes",
+			worker.CallOf(ctx).Causes().String())
 		// What must be finished has ctx, what is worth interrupting has this. Its error is no failure.
 		return reconcile.Result{}, waitUntilReady(worker.CallOf(ctx).UntilAdded(), r)
 	})
@@ -49,7 +50,8 @@ func waitUntilReady(ctx context.Context, _ reconcile.Request) error {
 
 // A reconciliation that takes longer than ten minutes is reported, with its stack, and canceled.
 func ExampleWrapReconcilerWithOptions() {
-	wrap := func(mine reconcile.Reconciler, page *debug.Handler) *controllerruntime.Reconciler[reconcile.Request] {
+	wrap := func(mine reconcile.Reconciler,
+		page *debug.Handler) *controllerruntime.Reconciler[reconcile.Request] {
 		var r *controllerruntime.Reconciler[reconcile.Request]
 		r = controllerruntime.WrapReconcilerWithOptions(mine, controllerruntime.Options[reconcile.Request]{
 			Page:       page,

@@ -78,12 +78,15 @@ import (
 
 // NewQueue returns a queue for a controller: it is for the field NewQueue of controller.Options. The queue
 // has the controller's name and limiter.
-func NewQueue(name string, rateLimiter clientgo.TypedRateLimiter[reconcile.Request]) clientgo.TypedRateLimitingInterface[reconcile.Request] {
+func NewQueue(
+	name string, rateLimiter clientgo.TypedRateLimiter[reconcile.Request],
+) clientgo.TypedRateLimitingInterface[reconcile.Request] {
 	return NewTypedQueue(name, rateLimiter)
 }
 
 // NewTypedQueue is NewQueue for controller.TypedOptions.
-func NewTypedQueue[request comparable](name string, rateLimiter clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
+func NewTypedQueue[request comparable](name string,
+	rateLimiter clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
 	return With(priorityqueue.Config[request]{})(name, rateLimiter)
 }
 
@@ -111,7 +114,9 @@ func NewTypedRateLimiter[request comparable]() clientgo.TypedRateLimiter[request
 //
 // (controller-runtime's handlers give what they list at the start the priority -100. With this Aging it has
 // the same right as a new change after 100 seconds.)
-func With[request comparable](config priorityqueue.Config[request], onNew ...func(*Queue[request])) func(string, clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
+func With[request comparable](config priorityqueue.Config[request],
+	onNew ...func(*Queue[request])) func(string,
+	clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
 	type limiter = clientgo.TypedRateLimiter[request]
 	return func(name string, rateLimiter limiter) clientgo.TypedRateLimitingInterface[request] {
 		c := config

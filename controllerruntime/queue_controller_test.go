@@ -101,7 +101,8 @@ func onManager(t *testing.T, newQueue newQueueFunc, f func(s *scene)) {
 }
 
 // onManagerWith is onManager of the reconciler that wrap returns.
-func onManagerWith(t *testing.T, newQueue newQueueFunc, wrap func(s *scene) reconcile.Reconciler, f func(s *scene)) {
+func onManagerWith(t *testing.T, newQueue newQueueFunc, wrap func(s *scene) reconcile.Reconciler,
+	f func(s *scene)) {
 	log.SetLogger(logr.Discard())
 	synctest.Test(t, func(t *testing.T) {
 		c := fake.NewClientBuilder().Build()
@@ -128,7 +129,8 @@ func onManagerWith(t *testing.T, newQueue newQueueFunc, wrap func(s *scene) reco
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := ctrl.Watch(source.Func(func(_ context.Context, q clientgo.TypedRateLimitingInterface[reconcile.Request]) error {
+		if err := ctrl.Watch(source.Func(func(_ context.Context,
+			q clientgo.TypedRateLimitingInterface[reconcile.Request]) error {
 			s.queue = q
 			return nil
 		})); err != nil {
@@ -167,7 +169,8 @@ func TestPrioritiesOfHandlers(t *testing.T) {
 
 // A handler that wants its key in an hour gets it then, whatever bounds a debounce of events.
 func TestRequeueAfter(t *testing.T) {
-	for _, config := range []priorityqueue.Config[reconcile.Request]{{}, {Delay: priorityqueue.Latest, MaxDelay: 5 * time.Second}} {
+	for _, config := range []priorityqueue.Config[reconcile.Request]{{},
+		{Delay: priorityqueue.Latest, MaxDelay: 5 * time.Second}} {
 		onManager(t, controllerruntime.With(config), func(s *scene) {
 			s.reconcile = func(context.Context, string) (reconcile.Result, error) {
 				return reconcile.Result{RequeueAfter: time.Hour}, nil

@@ -62,7 +62,8 @@ func served(t *testing.T, name string) string {
 var duration = regexp.MustCompile(`(?m)^(.*_seconds(?:_sum)?\{.*\}|.*le="(?:[0-9].*)"\}) .*\n`)
 
 // ours are the lines of metrics that controller-runtime does not have.
-var ours = regexp.MustCompile(`(?m)^(# (HELP|TYPE) )?workqueue_(waiting_keys|blocked_keys|paused|oldest_queued_key_age_seconds|dropped_keys_total|unmatched_dones_total)[ {].*\n`)
+var ours = regexp.MustCompile(
+	`(?m)^(# (HELP|TYPE) )?workqueue_(waiting_keys|blocked_keys|paused|oldest_queued_key_age_seconds|dropped_keys_total|unmatched_dones_total)[ {].*\n`)
 
 var runs int
 
@@ -114,11 +115,13 @@ func TestSameNameAsAStockQueue(t *testing.T) {
 	mine.Add("a")
 	served(t, name)
 	for _, theirs := range []clientgo.TypedInterface[string]{
-		clientgo.NewTypedRateLimitingQueueWithConfig(limiter, clientgo.TypedRateLimitingQueueConfig[string]{Name: name}),
+		clientgo.NewTypedRateLimitingQueueWithConfig(limiter,
+			clientgo.TypedRateLimitingQueueConfig[string]{Name: name}),
 		crpriority.New[string](name),
 	} {
 		defer theirs.ShutDown()
-		handler := promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})
+		handler := promhttp.HandlerFor(metrics.Registry,
+			promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})
 		response := httptest.NewRecorder()
 		handler.ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		if response.Code != http.StatusOK {
@@ -149,14 +152,16 @@ func TestManyPriorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		specQueues++
 		s := &spec{t: t, name: fmt.Sprint("spec ", specQueues)}
-		s.PriorityQueue = controllerruntime.NewTypedQueue(s.name, clientgo.DefaultTypedControllerRateLimiter[string]()).(crpriority.PriorityQueue[string])
+		s.PriorityQueue = controllerruntime.NewTypedQueue(s.name,
+			clientgo.DefaultTypedControllerRateLimiter[string]()).(crpriority.PriorityQueue[string])
 		defer s.ShutDown()
 		for i := range 30 {
 			s.add(fmt.Sprint(i), -i, 0)
 		}
 		s.measure()
 		got := strings.Join(s.log, "\n")
-		for _, want := range []string{"workqueue_depth{0} 1\n", "workqueue_depth{-24} 1\n", "workqueue_depth{exceeded_cardinality_limit} 5\n"} {
+		for _, want := range []string{"workqueue_depth{0} 1\n", "workqueue_depth{-24} 1\n",
+			"workqueue_depth{exceeded_cardinality_limit} 5\n"} {
 			if !strings.Contains(got+"\n", want) {
 				t.Errorf("no %q in\n%s", want, got)
 			}
@@ -206,11 +211,13 @@ func TestPoolAmongControllers(t *testing.T) {
 		both := 0
 		for _, f := range families {
 			text := f.String()
-			if strings.HasPrefix(f.GetName(), "controller_runtime_reconcile") && strings.Contains(text, `"test"`) && strings.Contains(text, name) {
+			if strings.HasPrefix(f.GetName(), "controller_runtime_reconcile") && strings.Contains(text, `"test"`) &&
+				strings.Contains(text, name) {
 				both++
 			}
 			for _, m := range f.GetMetric() { // The buckets can be added up.
-				if h := m.GetHistogram(); f.GetName() == "controller_runtime_reconcile_time_seconds" && (len(h.GetBucket()) != 40 || h.GetSchema() != 3) {
+				if h := m.GetHistogram(); f.GetName() == "controller_runtime_reconcile_time_seconds" &&
+					(len(h.GetBucket()) != 40 || h.GetSchema() != 3) {
 					s.t.Errorf("%v has %d buckets, schema %d", m.GetLabel(), len(h.GetBucket()), h.GetSchema())
 				}
 			}
@@ -225,32 +232,34 @@ func TestPoolAmongControllers(t *testing.T) {
 // the page have them.
 func TestChangesInManager(t *testing.T) {
 	p := &page{}
-	onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: p}, func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
-		calls := 0
-		s.reconcile = func(_ context.Context, name string) (reconcile.Result, error) {
-			time.Sleep(time.Second)
-			if calls++; name == "fails" && calls < 4 {
-				return reconcile.Result{}, errNotYet
+	onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: p},
+		func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
+			calls := 0
+			s.reconcile = func(_ context.Context, name string) (reconcile.Result, error) {
+				time.Sleep(time.Second)
+				if calls++; name == "fails" && calls < 4 {
+					return reconcile.Result{}, errNotYet
+				}
+				return reconcile.Result{}, nil
 			}
-			return reconcile.Result{}, nil
-		}
-		before := changesServed(t)
-		s.create(false, "fine")
-		time.Sleep(time.Minute)
-		s.create(false, "fails") // Its calls end after 1, 3 and 6 s.
-		time.Sleep(5500 * time.Millisecond)
-		if got := p.pool.Snapshot(1); got.Stats.OldestUnanswered != 5500*time.Millisecond || got.Unanswered == nil || got.Unanswered.Key != any(request("fails")) {
-			s.t.Errorf("%v, %+v", got.Stats.OldestUnanswered, got.Unanswered)
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if c := p.pool.Stats().Changes; c.Count() != 2 || c.Sum != 7 {
-			s.t.Errorf("%+v", c)
-		}
-		if now := changesServed(t); now.count != before.count+2 || now.sum != before.sum+7 {
-			s.t.Errorf("served: %+v, before: %+v", now, before)
-		}
-	})
+			before := changesServed(t)
+			s.create(false, "fine")
+			time.Sleep(time.Minute)
+			s.create(false, "fails") // Its calls end after 1, 3 and 6 s.
+			time.Sleep(5500 * time.Millisecond)
+			if got := p.pool.Snapshot(1); got.Stats.OldestUnanswered != 5500*time.Millisecond ||
+				got.Unanswered == nil || got.Unanswered.Key != any(request("fails")) {
+				s.t.Errorf("%v, %+v", got.Stats.OldestUnanswered, got.Unanswered)
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if c := p.pool.Stats().Changes; c.Count() != 2 || c.Sum != 7 {
+				s.t.Errorf("%+v", c)
+			}
+			if now := changesServed(t); now.count != before.count+2 || now.sum != before.sum+7 {
+				s.t.Errorf("served: %+v, before: %+v", now, before)
+			}
+		})
 }
 
 type changeTimes struct {
@@ -266,7 +275,8 @@ func changesServed(t *testing.T) (s changeTimes) {
 		t.Fatal(err)
 	}
 	others := []string{
-		"workqueue_pool_given_up_keys", "workqueue_pool_held_keys", "workqueue_pool_held_to_limit_total", "workqueue_pool_looping_keys",
+		"workqueue_pool_given_up_keys", "workqueue_pool_held_keys", "workqueue_pool_held_to_limit_total",
+		"workqueue_pool_looping_keys",
 		"workqueue_pool_oldest_change_age_seconds",
 	}
 	served := 0
@@ -298,24 +308,25 @@ func TestMetricsOfAPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := debug.NewHandler(debug.Options{Metrics: p, Actions: true})
-	onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: h}, func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
-		defer h.Close()
-		before := changesServed(t)
-		s.reconcile = func(_ context.Context, name string) (reconcile.Result, error) {
-			if name == "fails" {
-				return reconcile.Result{}, errNotYet
+	onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: h},
+		func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
+			defer h.Close()
+			before := changesServed(t)
+			s.reconcile = func(_ context.Context, name string) (reconcile.Result, error) {
+				if name == "fails" {
+					return reconcile.Result{}, errNotYet
+				}
+				return reconcile.Result{}, nil
 			}
-			return reconcile.Result{}, nil
-		}
-		s.create(false, "fine", "fails")
-		synctest.Wait()
-		if now := changesServed(t); now.count != before.count+1 {
-			t.Errorf("%d changes are served, want 1 more than %d", now.count, before.count)
-		}
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/?queue=test&count=failing&error=not", nil))
-		if got := strings.TrimSpace(w.Body.String()); got != `{"count":1,"more":false}` {
-			t.Errorf("the page counts %s", got)
-		}
-	})
+			s.create(false, "fine", "fails")
+			synctest.Wait()
+			if now := changesServed(t); now.count != before.count+1 {
+				t.Errorf("%d changes are served, want 1 more than %d", now.count, before.count)
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/?queue=test&count=failing&error=not", nil))
+			if got := strings.TrimSpace(w.Body.String()); got != `{"count":1,"more":false}` {
+				t.Errorf("the page counts %s", got)
+			}
+		})
 }

@@ -81,7 +81,8 @@ func (s *spec) measure() {
 		s.t.Error(err)
 	}
 	for _, f := range families {
-		if !slices.Contains([]string{"workqueue_depth", "workqueue_adds_total", "workqueue_retries_total"}, f.GetName()) {
+		if !slices.Contains([]string{"workqueue_depth", "workqueue_adds_total", "workqueue_retries_total"},
+			f.GetName()) {
 			continue
 		}
 		for _, m := range f.GetMetric() {
@@ -138,7 +139,8 @@ func onBoth(t *testing.T, f func(s *spec)) {
 		})
 	}
 	if !slices.Equal(logs[0], logs[1]) {
-		t.Errorf("controller-runtime's queue:\n%s\nours:\n%s", strings.Join(logs[0], "\n"), strings.Join(logs[1], "\n"))
+		t.Errorf("controller-runtime's queue:\n%s\nours:\n%s", strings.Join(logs[0], "\n"),
+			strings.Join(logs[1], "\n"))
 	}
 }
 

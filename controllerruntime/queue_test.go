@@ -140,7 +140,8 @@ func TestNameAndMetrics(t *testing.T) {
 		})("controller", clientgo.DefaultTypedControllerRateLimiter[string]()).(*controllerruntime.Queue[string])
 		defer q.ShutDown()
 		q.Add("a")
-		if st := q.Stats(); st.Name != want || !st.Paused || handedOut != clientgo.TypedRateLimitingInterface[string](q) {
+		if st := q.Stats(); st.Name != want || !st.Paused ||
+			handedOut != clientgo.TypedRateLimitingInterface[string](q) {
 			t.Errorf("%v was handed out: %+v, want the name %q", handedOut, st, want)
 		}
 	}
@@ -182,7 +183,8 @@ func TestShutDown(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := controllerruntime.With(config)("", clientgo.DefaultTypedControllerRateLimiter[string]()).(*controllerruntime.Queue[string])
+				q := controllerruntime.With(config)("",
+					clientgo.DefaultTypedControllerRateLimiter[string]()).(*controllerruntime.Queue[string])
 				q.Add("held")
 				q.Get()
 				q.Add("held") // It comes again, but not after ShutDown.
@@ -224,7 +226,8 @@ func TestShutDown(t *testing.T) {
 // NewRateLimiter is a controller's limiter that does not count events.
 func TestNewRateLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		options := controller.Options{NewQueue: controllerruntime.NewQueue, RateLimiter: controllerruntime.NewRateLimiter()}
+		options := controller.Options{NewQueue: controllerruntime.NewQueue,
+			RateLimiter: controllerruntime.NewRateLimiter()}
 		q := options.NewQueue("name", options.RateLimiter)
 		defer q.ShutDown()
 		key := reconcile.Request{}

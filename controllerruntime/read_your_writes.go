@@ -35,7 +35,8 @@ import (
 //
 // It returns an error if limit is not positive, no kind is given, a kind is not in the client's scheme, or
 // the cache fails.
-func ReadYourWrites(ctx context.Context, c client.Client, informers cache.Cache, limit time.Duration, kinds ...client.Object) (client.Client, error) {
+func ReadYourWrites(ctx context.Context, c client.Client, informers cache.Cache, limit time.Duration,
+	kinds ...client.Object) (client.Client, error) {
 	if c == nil || informers == nil {
 		return nil, errors.New("controllerruntime: ReadYourWrites needs a client and a cache")
 	}
@@ -76,7 +77,8 @@ type notingClient struct {
 }
 
 // note notes a write of object that has returned err, and returns err.
-func (c *notingClient) note(ctx context.Context, object client.Object, dryRun []string, deleted bool, err error) error {
+func (c *notingClient) note(ctx context.Context, object client.Object, dryRun []string, deleted bool,
+	err error) error {
 	if err != nil || len(dryRun) > 0 {
 		return err
 	}
@@ -101,7 +103,8 @@ func (c *notingClient) Update(ctx context.Context, object client.Object, opts ..
 	return c.note(ctx, object, dryRun, false, c.Client.Update(ctx, object, opts...))
 }
 
-func (c *notingClient) Patch(ctx context.Context, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+func (c *notingClient) Patch(ctx context.Context, object client.Object, patch client.Patch,
+	opts ...client.PatchOption) error {
 	dryRun := new(client.PatchOptions).ApplyOptions(opts).DryRun
 	return c.note(ctx, object, dryRun, false, c.Client.Patch(ctx, object, patch, opts...))
 }
@@ -121,7 +124,8 @@ type notingStatus struct {
 	client *notingClient
 }
 
-func (s *notingStatus) Update(ctx context.Context, object client.Object, opts ...client.SubResourceUpdateOption) error {
+func (s *notingStatus) Update(ctx context.Context, object client.Object,
+	opts ...client.SubResourceUpdateOption) error {
 	o := new(client.SubResourceUpdateOptions).ApplyOptions(opts)
 	err := s.SubResourceWriter.Update(ctx, object, opts...)
 	if o.SubResourceBody != nil { // The answer is in there.
@@ -130,7 +134,8 @@ func (s *notingStatus) Update(ctx context.Context, object client.Object, opts ..
 	return s.client.note(ctx, object, o.DryRun, false, err)
 }
 
-func (s *notingStatus) Patch(ctx context.Context, object client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+func (s *notingStatus) Patch(ctx context.Context, object client.Object, patch client.Patch,
+	opts ...client.SubResourcePatchOption) error {
 	o := new(client.SubResourcePatchOptions).ApplyOptions(opts)
 	err := s.SubResourceWriter.Patch(ctx, object, patch, opts...)
 	if o.SubResourceBody != nil {

@@ -108,23 +108,27 @@ type controller[request comparable] struct {
 //
 // Each controller needs one of its own; if two share one, a call logs an error. A call takes a few
 // microseconds more.
-func WrapReconciler[request comparable](r reconcile.TypedReconciler[request], page Page) *Reconciler[request] {
+func WrapReconciler[request comparable](r reconcile.TypedReconciler[request],
+	page Page) *Reconciler[request] {
 	return WrapReconcilerWithOptions(r, Options[request]{Page: page})
 }
 
 // WrapReconcilerWithOptions is [WrapReconciler] with more options.
-func WrapReconcilerWithOptions[request comparable](r reconcile.TypedReconciler[request], options Options[request]) *Reconciler[request] {
+func WrapReconcilerWithOptions[request comparable](r reconcile.TypedReconciler[request],
+	options Options[request]) *Reconciler[request] {
 	return &Reconciler[request]{reconciler: r, options: options}
 }
 
 // NewQueue returns the queue of the controller, and shows it and the reconciler on the page, under the
 // queue's name. It is for the field NewQueue of controller.Options.
-func (r *Reconciler[request]) NewQueue(name string, rateLimiter clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
+func (r *Reconciler[request]) NewQueue(name string,
+	rateLimiter clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
 	return r.With(priorityqueue.Config[request]{})(name, rateLimiter)
 }
 
 // With returns a [Reconciler.NewQueue] whose queue is configured by config, as the function [With] does.
-func (r *Reconciler[request]) With(config priorityqueue.Config[request]) func(string, clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
+func (r *Reconciler[request]) With(config priorityqueue.Config[request]) func(string,
+	clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
 	return With(config, r.watch)
 }
 
@@ -211,7 +215,8 @@ func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (recon
 
 // handle makes the call. Some of r's errors it replaces by others, which say the same to the tracker and more
 // to the controller.
-func (r *Reconciler[request]) handle(c *controller[request], entry *worker.Tracked[request], req request) (result reconcile.Result, err error) {
+func (r *Reconciler[request]) handle(c *controller[request], entry *worker.Tracked[request],
+	req request) (result reconcile.Result, err error) {
 	returned := false
 	defer func() {
 		if returned {
@@ -237,7 +242,8 @@ func (r *Reconciler[request]) handle(c *controller[request], entry *worker.Track
 }
 
 // end ends a call, and has the controller's Done put its request on hold if it must be.
-func (c *controller[request]) end(entry *worker.Tracked[request], req request, err error) worker.Result[request] {
+func (c *controller[request]) end(entry *worker.Tracked[request], req request,
+	err error) worker.Result[request] {
 	end := entry.End(err)
 	if entry.Held() {
 		c.queue.calls.held.Store(req, entry)
@@ -255,7 +261,8 @@ func (c *controller[request]) end(entry *worker.Tracked[request], req request, e
 //	otherwise           Forget: that is a success
 //
 // and then, always, Done.
-func (c *controller[request]) answerFor(req request, end worker.Result[request], interrupted bool, result reconcile.Result, err error) (reconcile.Result, error) {
+func (c *controller[request]) answerFor(req request, end worker.Result[request], interrupted bool,
+	result reconcile.Result, err error) (reconcile.Result, error) {
 	switch {
 	// As RequeueAfter, with a priority: the controller forgets the failures.
 	case err != nil && end.Next == worker.NextRequeue:

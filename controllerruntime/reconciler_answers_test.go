@@ -27,29 +27,38 @@ func TestAnswersOfWorkerInManager(t *testing.T) {
 		failed   uint64
 		priority int
 	}{
-		"Terminal":     {worker.Terminal(errNotYet), []string{"a@0s"}, 1, 0, 1, 0},
-		"Fatal":        {fmt.Errorf("a: %w", worker.Fatal(errNotYet)), []string{"a@0s"}, 1, 0, 1, 0},
-		"RequeueAfter": {fmt.Errorf("a: %w", worker.RequeueAfter(10*time.Second)), []string{"a@0s", "a@10s", "a@20s"}, 0, 3, 0, -100},
-		"Requeue":      {worker.Requeue{After: 20 * time.Second, Priority: ptr(7)}, []string{"a@0s", "a@20s"}, 0, 2, 0, 7},
-		"*Requeue":     {fmt.Errorf("a: %w", &worker.Requeue{After: 20 * time.Second, Priority: ptr(7)}), []string{"a@0s", "a@20s"}, 0, 2, 0, 7},
-		"Every":        {worker.Every(time.Second), []string{"a@0s", "a@1s", "a@3s", "a@7s", "a@15s"}, 0, 0, 5, -100}, // A failure.
+		"Terminal": {worker.Terminal(errNotYet), []string{"a@0s"}, 1, 0, 1, 0},
+		"Fatal":    {fmt.Errorf("a: %w", worker.Fatal(errNotYet)), []string{"a@0s"}, 1, 0, 1, 0},
+		"RequeueAfter": {fmt.Errorf("a: %w", worker.RequeueAfter(10*time.Second)),
+			[]string{"a@0s", "a@10s", "a@20s"}, 0, 3, 0, -100},
+		"Requeue": {worker.Requeue{After: 20 * time.Second, Priority: ptr(7)}, []string{"a@0s", "a@20s"},
+			0, 2, 0, 7},
+		"*Requeue": {fmt.Errorf("a: %w", &worker.Requeue{After: 20 * time.Second, Priority: ptr(7)}),
+			[]string{"a@0s", "a@20s"}, 0, 2, 0, 7},
+		// A failure.
+		"Every": {worker.Every(time.Second), []string{"a@0s", "a@1s", "a@3s", "a@7s", "a@15s"}, 0, 0, 5, -100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &page{}
-			onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: p}, func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
-				s.reconcile = func(context.Context, string) (reconcile.Result, error) { return reconcile.Result{}, c.err }
-				s.create(true, "a")
-				time.Sleep(29 * time.Second)
-				s.want(c.want...)
-				got := p.pool.Snapshot(9)
-				if len(got.GivenUp) != c.givenUp || got.Stats.Requeued != c.requeued || got.Stats.Failed != c.failed {
-					t.Errorf("%+v", got)
-				}
-				info, _ := s.queue.(*controllerruntime.Queue[reconcile.Request]).SnapshotKey(requestA)
-				if waits := c.givenUp == 0; waits != (info.State == workqueue.KeyWaiting) || waits && info.Priority != c.priority {
-					t.Errorf("%+v", info)
-				}
-			})
+			onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: p},
+				func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
+					s.reconcile = func(context.Context, string) (reconcile.Result,
+						error) {
+						return reconcile.Result{}, c.err
+					}
+					s.create(true, "a")
+					time.Sleep(29 * time.Second)
+					s.want(c.want...)
+					got := p.pool.Snapshot(9)
+					if len(got.GivenUp) != c.givenUp || got.Stats.Requeued != c.requeued || got.Stats.Failed != c.failed {
+						t.Errorf("%+v", got)
+					}
+					info, _ := s.queue.(*controllerruntime.Queue[reconcile.Request]).SnapshotKey(requestA)
+					if waits := c.givenUp == 0; waits != (info.State == workqueue.KeyWaiting) || waits &&
+						info.Priority != c.priority {
+						t.Errorf("%+v", info)
+					}
+				})
 		})
 	}
 }
@@ -57,7 +66,8 @@ func TestAnswersOfWorkerInManager(t *testing.T) {
 // A result counts as a requeue if the controller brings the request again because of it, and only then.
 func TestResultsThatRequeue(t *testing.T) {
 	withPriority := reconcile.Result{}
-	if p := reflect.ValueOf(&withPriority).Elem().FieldByName("Priority"); p.IsValid() { // From controller-runtime 0.23 on.
+	// From controller-runtime 0.23 on.
+	if p := reflect.ValueOf(&withPriority).Elem().FieldByName("Priority"); p.IsValid() {
 		p.Set(reflect.ValueOf(ptr(7)))
 	}
 	for n, c := range []struct {
@@ -70,7 +80,10 @@ func TestResultsThatRequeue(t *testing.T) {
 		{reconcile.Result{Requeue: true}, 1},
 	} {
 		p := &page{}
-		r := controllerruntime.WrapReconciler(reconcile.TypedFunc[int](func(context.Context, int) (reconcile.Result, error) { return c.result, nil }), p)
+		r := controllerruntime.WrapReconciler(reconcile.TypedFunc[int](func(context.Context, int) (reconcile.Result,
+			error) {
+			return c.result, nil
+		}), p)
 		q := r.NewQueue("q", nil)
 		if got, err := r.Reconcile(t.Context(), 1); got != c.result || err != nil {
 			t.Errorf("%d: Reconcile() = %+v, %v", n, got, err)
@@ -86,7 +99,8 @@ func TestResultsThatRequeue(t *testing.T) {
 // come back.
 func TestAnswersOfWorkerOfACall(t *testing.T) {
 	var answer error
-	r := controllerruntime.WrapReconciler(reconcile.TypedFunc[int](func(context.Context, int) (reconcile.Result, error) {
+	r := controllerruntime.WrapReconciler(reconcile.TypedFunc[int](func(context.Context,
+		int) (reconcile.Result, error) {
 		return reconcile.Result{}, answer
 	}), nil)
 	q := r.NewQueue("", nil)
@@ -96,7 +110,8 @@ func TestAnswersOfWorkerOfACall(t *testing.T) {
 		_, _ = q.Get()
 		_, err := r.Reconcile(t.Context(), 1)
 		q.Done(1)
-		if again := err == nil; again != (q.Len() == 1) || !again && (!errors.Is(err, reconcile.TerminalError(nil)) || !errors.Is(err, errNotYet)) {
+		if again := err == nil; again != (q.Len() == 1) || !again &&
+			(!errors.Is(err, reconcile.TerminalError(nil)) || !errors.Is(err, errNotYet)) {
 			t.Errorf("%v has become %v, and the queue has %d", answer, err, q.Len())
 		}
 		if q.Len() == 1 {

@@ -34,45 +34,48 @@ func (s *scene) add(name string) {
 // counted or forgotten, and no worker waits. When the manager stops, no request is held any more.
 func TestHoldInManager(t *testing.T) {
 	p := &page{}
-	onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: p}, func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
-		var calls atomic.Int32
-		releases := make(chan func(), 3)
-		hold := func(release func()) { releases <- release }
-		s.reconcile = func(ctx context.Context, name string) (reconcile.Result, error) {
-			if name != "a" {
+	onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: p},
+		func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
+			var calls atomic.Int32
+			releases := make(chan func(), 3)
+			hold := func(release func()) { releases <- release }
+			s.reconcile = func(ctx context.Context, name string) (reconcile.Result, error) {
+				if name != "a" {
+					return reconcile.Result{}, nil
+				}
+				switch calls.Add(1) {
+				case 1:
+					return reconcile.Result{}, errors.New("not yet")
+				case 2:
+					return reconcile.Result{}, fmt.Errorf("a: %w", worker.Hold("it is ready", time.Hour, hold))
+				case 3:
+					return reconcile.Result{}, worker.Hold("its limit", 10*time.Second, hold)
+				}
+				worker.CallOf(ctx).Hold("the end", time.Hour, hold)
 				return reconcile.Result{}, nil
 			}
-			switch calls.Add(1) {
-			case 1:
-				return reconcile.Result{}, errors.New("not yet")
-			case 2:
-				return reconcile.Result{}, fmt.Errorf("a: %w", worker.Hold("it is ready", time.Hour, hold))
-			case 3:
-				return reconcile.Result{}, worker.Hold("its limit", 10*time.Second, hold)
+			s.create(false, "a") // It fails, comes again after a second, and is held.
+			time.Sleep(5 * time.Second)
+			s.add("a")
+			s.create(false, "b")
+			s.want("a@0s", "a@1s", "b@5s")
+			if st := p.pool.Stats(); st.Held != 1 || st.Holds != 1 || st.Failed != 1 || st.Busy != 0 ||
+				s.queue.NumRequeues(requestA) != 1 {
+				t.Errorf("%+v, %d requeues", st, s.queue.NumRequeues(requestA))
 			}
-			worker.CallOf(ctx).Hold("the end", time.Hour, hold)
-			return reconcile.Result{}, nil
-		}
-		s.create(false, "a") // It fails, comes again after a second, and is held.
-		time.Sleep(5 * time.Second)
-		s.add("a")
-		s.create(false, "b")
-		s.want("a@0s", "a@1s", "b@5s")
-		if st := p.pool.Stats(); st.Held != 1 || st.Holds != 1 || st.Failed != 1 || st.Busy != 0 || s.queue.NumRequeues(requestA) != 1 {
-			t.Errorf("%+v, %d requeues", st, s.queue.NumRequeues(requestA))
-		}
-		if held := p.pool.Snapshot(9).Held; len(held) != 1 || held[0].Key != requestA || held[0].Reason != "it is ready" {
-			t.Errorf("%+v", held)
-		}
-		time.Sleep(5 * time.Second)
-		(<-releases)()
-		s.want("a@10s")
-		time.Sleep(time.Minute)
-		s.want("a@20s") // The limit. Then it is held, and does not come again.
-		if st := p.pool.Stats(); st.Held != 1 || st.HeldToLimit != 1 || s.queue.NumRequeues(requestA) != 0 {
-			t.Errorf("%+v, %d requeues", st, s.queue.NumRequeues(requestA))
-		}
-	})
+			if held := p.pool.Snapshot(9).Held; len(held) != 1 || held[0].Key != requestA ||
+				held[0].Reason != "it is ready" {
+				t.Errorf("%+v", held)
+			}
+			time.Sleep(5 * time.Second)
+			(<-releases)()
+			s.want("a@10s")
+			time.Sleep(time.Minute)
+			s.want("a@20s") // The limit. Then it is held, and does not come again.
+			if st := p.pool.Stats(); st.Held != 1 || st.HeldToLimit != 1 || s.queue.NumRequeues(requestA) != 0 {
+				t.Errorf("%+v, %d requeues", st, s.queue.NumRequeues(requestA))
+			}
+		})
 	if st := p.pool.Stats(); st.Held != 0 || !st.Ended {
 		t.Errorf("%+v", st)
 	}
@@ -91,18 +94,21 @@ type informer struct {
 	cache *laggingCache
 }
 
-func (i informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+func (i informer) AddEventHandler(
+	h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
 	i.cache.mu.Lock()
 	defer i.cache.mu.Unlock()
 	i.cache.handlers = append(i.cache.handlers, h)
 	return nil, nil
 }
 
-func (c *laggingCache) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+func (c *laggingCache) GetInformer(context.Context, client.Object,
+	...cache.InformerGetOption) (cache.Informer, error) {
 	return informer{cache: c}, nil
 }
 
-func (c *laggingCache) Get(_ context.Context, key client.ObjectKey, object client.Object, _ ...client.GetOption) error {
+func (c *laggingCache) Get(_ context.Context, key client.ObjectKey, object client.Object,
+	_ ...client.GetOption) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	shown, ok := c.objects[key]
@@ -159,7 +165,8 @@ func (c watchedClient) Update(ctx context.Context, object client.Object, opts ..
 	return err
 }
 
-func (c watchedClient) Patch(ctx context.Context, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+func (c watchedClient) Patch(ctx context.Context, object client.Object, patch client.Patch,
+	opts ...client.PatchOption) error {
 	err := c.Client.Patch(ctx, object, patch, opts...)
 	c.cache.show(object.(*corev1.ConfigMap), false)
 	return err
@@ -176,37 +183,40 @@ func (c watchedClient) Delete(ctx context.Context, object client.Object, opts ..
 func TestReadYourWrites(t *testing.T) {
 	for with, want := range map[bool]int{false: 2, true: 1} {
 		t.Run(fmt.Sprint("with=", with), func(t *testing.T) {
-			onWrapped(t, controllerruntime.Options[reconcile.Request]{}, func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
-				lagging := &laggingCache{objects: make(map[client.ObjectKey]*corev1.ConfigMap)}
-				var c client.Client = watchedClient{s.client, lagging}
-				if with {
-					var err error
-					if c, err = controllerruntime.ReadYourWrites(t.Context(), c, lagging, time.Minute, &corev1.ConfigMap{}); err != nil {
-						t.Fatal(err)
+			onWrapped(t, controllerruntime.Options[reconcile.Request]{},
+				func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
+					lagging := &laggingCache{objects: make(map[client.ObjectKey]*corev1.ConfigMap)}
+					var c client.Client = watchedClient{s.client, lagging}
+					if with {
+						var err error
+						if c, err = controllerruntime.ReadYourWrites(t.Context(), c, lagging, time.Minute,
+							&corev1.ConfigMap{}); err != nil {
+							t.Fatal(err)
+						}
 					}
-				}
-				var created atomic.Int32
-				s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
-					if lagging.len() > 0 {
-						return reconcile.Result{}, nil
+					var created atomic.Int32
+					s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
+						if lagging.len() > 0 {
+							return reconcile.Result{}, nil
+						}
+						created.Add(1)
+						return reconcile.Result{}, c.Create(ctx,
+							&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", GenerateName: "child-"}})
 					}
-					created.Add(1)
-					return reconcile.Result{}, c.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", GenerateName: "child-"}})
-				}
-				s.add("a")
-				time.Sleep(10 * time.Millisecond)
-				s.add("a")
-				time.Sleep(time.Hour)
-				synctest.Wait()
-				if n := int(created.Load()); n != want {
-					t.Errorf("created %d, want %d", n, want)
-				}
-				if with {
-					s.want("a@0s", "a@50ms")
-				} else {
-					s.want("a@0s", "a@10ms")
-				}
-			})
+					s.add("a")
+					time.Sleep(10 * time.Millisecond)
+					s.add("a")
+					time.Sleep(time.Hour)
+					synctest.Wait()
+					if n := int(created.Load()); n != want {
+						t.Errorf("created %d, want %d", n, want)
+					}
+					if with {
+						s.want("a@0s", "a@50ms")
+					} else {
+						s.want("a@0s", "a@10ms")
+					}
+				})
 		})
 	}
 }
@@ -248,32 +258,34 @@ func TestReadYourWritesOfEachKind(t *testing.T) {
 		"nothing": {func(context.Context, client.Client, *corev1.ConfigMap) error { return nil }, "a@10ms"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onWrapped(t, controllerruntime.Options[reconcile.Request]{}, func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
-				lagging := &laggingCache{objects: make(map[client.ObjectKey]*corev1.ConfigMap)}
-				inner := watchedClient{s.client, lagging}
-				object := configMap("child")
-				if err := inner.Create(t.Context(), object); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(time.Second)
-				s.began = time.Now()
-				noting, err := controllerruntime.ReadYourWrites(t.Context(), inner, lagging, time.Minute, &corev1.ConfigMap{})
-				if err != nil {
-					t.Fatal(err)
-				}
-				var called atomic.Bool
-				s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
-					if called.Swap(true) {
-						return reconcile.Result{}, nil
+			onWrapped(t, controllerruntime.Options[reconcile.Request]{},
+				func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
+					lagging := &laggingCache{objects: make(map[client.ObjectKey]*corev1.ConfigMap)}
+					inner := watchedClient{s.client, lagging}
+					object := configMap("child")
+					if err := inner.Create(t.Context(), object); err != nil {
+						t.Fatal(err)
 					}
-					return reconcile.Result{}, c.write(ctx, noting, object)
-				}
-				s.add("a")
-				time.Sleep(10 * time.Millisecond)
-				s.add("a")
-				time.Sleep(time.Hour)
-				s.want("a@0s", c.want)
-			})
+					time.Sleep(time.Second)
+					s.began = time.Now()
+					noting, err := controllerruntime.ReadYourWrites(t.Context(), inner, lagging, time.Minute,
+						&corev1.ConfigMap{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					var called atomic.Bool
+					s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
+						if called.Swap(true) {
+							return reconcile.Result{}, nil
+						}
+						return reconcile.Result{}, c.write(ctx, noting, object)
+					}
+					s.add("a")
+					time.Sleep(10 * time.Millisecond)
+					s.add("a")
+					time.Sleep(time.Hour)
+					s.want("a@0s", c.want)
+				})
 		})
 	}
 }
@@ -281,19 +293,22 @@ func TestReadYourWritesOfEachKind(t *testing.T) {
 // It compiles without kinds, and with a limit that is not one: each would be a client that silently does
 // nothing.
 func TestReadYourWritesOfSenselessArguments(t *testing.T) {
-	onWrapped(t, controllerruntime.Options[reconcile.Request]{}, func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
-		lagging := &laggingCache{}
-		if _, err := controllerruntime.ReadYourWrites(t.Context(), s.client, lagging, 0, &corev1.ConfigMap{}); err == nil {
-			t.Error("a limit of zero")
-		}
-		if _, err := controllerruntime.ReadYourWrites(t.Context(), s.client, nil, time.Second); err == nil {
-			t.Error("no cache")
-		}
-		if _, err := controllerruntime.ReadYourWrites(t.Context(), s.client, lagging, time.Second, &metav1.PartialObjectMetadata{}); err == nil {
-			t.Error("an object without a kind")
-		}
-		if _, err := controllerruntime.ReadYourWrites(t.Context(), s.client, lagging, time.Second); err == nil {
-			t.Error("no kinds: a client that notes nothing")
-		}
-	})
+	onWrapped(t, controllerruntime.Options[reconcile.Request]{},
+		func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
+			lagging := &laggingCache{}
+			if _, err := controllerruntime.ReadYourWrites(t.Context(), s.client, lagging, 0,
+				&corev1.ConfigMap{}); err == nil {
+				t.Error("a limit of zero")
+			}
+			if _, err := controllerruntime.ReadYourWrites(t.Context(), s.client, nil, time.Second); err == nil {
+				t.Error("no cache")
+			}
+			if _, err := controllerruntime.ReadYourWrites(t.Context(), s.client, lagging, time.Second,
+				&metav1.PartialObjectMetadata{}); err == nil {
+				t.Error("an object without a kind")
+			}
+			if _, err := controllerruntime.ReadYourWrites(t.Context(), s.client, lagging, time.Second); err == nil {
+				t.Error("no kinds: a client that notes nothing")
+			}
+		})
 }

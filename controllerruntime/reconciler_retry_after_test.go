@@ -48,28 +48,30 @@ func TestRetryAfterInManager(t *testing.T) {
 	for name, c := range notBefore3s {
 		t.Run(name, func(t *testing.T) {
 			p := &page{}
-			onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: p}, func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
-				s.reconcile = func(context.Context, string) (reconcile.Result, error) {
-					return reconcile.Result{RequeueAfter: c.after}, c.err
-				}
-				s.create(true, "a")
-				time.Sleep(20 * time.Second)
-				s.want("a@0s", "a@3s", "a@6s", "a@10s", "a@18s") // The limiter's delays are 1, 2, 4, 8 and 16 s.
-				info, _ := s.queue.(*controllerruntime.Queue[reconcile.Request]).SnapshotKey(requestA)
-				if info.Priority != -100 || info.Requeues != 5 {
-					s.t.Errorf("priority %d, %d failures", info.Priority, info.Requeues)
-				}
-				got := p.pool.Snapshot(9)
-				if got.Stats.Failed != 5 || got.Stats.Requeued != 0 || len(got.Failing) != 1 || strings.Count(got.Failing[0].Err, c.d) != 1 {
-					s.t.Errorf("%+v", got)
-				}
-				s.mu.Lock()
-				s.reconcile = func(context.Context, string) (reconcile.Result, error) { return reconcile.Result{}, nil }
-				s.mu.Unlock()
-				s.create(false, "b")
-				time.Sleep(time.Minute)
-				s.want("b@20s", "a@34s")
-			})
+			onWrapped(t, controllerruntime.Options[reconcile.Request]{Page: p},
+				func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
+					s.reconcile = func(context.Context, string) (reconcile.Result, error) {
+						return reconcile.Result{RequeueAfter: c.after}, c.err
+					}
+					s.create(true, "a")
+					time.Sleep(20 * time.Second)
+					s.want("a@0s", "a@3s", "a@6s", "a@10s", "a@18s") // The limiter's delays are 1, 2, 4, 8 and 16 s.
+					info, _ := s.queue.(*controllerruntime.Queue[reconcile.Request]).SnapshotKey(requestA)
+					if info.Priority != -100 || info.Requeues != 5 {
+						s.t.Errorf("priority %d, %d failures", info.Priority, info.Requeues)
+					}
+					got := p.pool.Snapshot(9)
+					if got.Stats.Failed != 5 || got.Stats.Requeued != 0 || len(got.Failing) != 1 ||
+						strings.Count(got.Failing[0].Err, c.d) != 1 {
+						s.t.Errorf("%+v", got)
+					}
+					s.mu.Lock()
+					s.reconcile = func(context.Context, string) (reconcile.Result, error) { return reconcile.Result{}, nil }
+					s.mu.Unlock()
+					s.create(false, "b")
+					time.Sleep(time.Minute)
+					s.want("b@20s", "a@34s")
+				})
 		})
 	}
 }
@@ -81,21 +83,23 @@ func TestNoRetryAfter(t *testing.T) {
 		err    error
 		want   []string
 	}{
-		"no failure":            {reconcile.Result{RequeueAfter: 25 * time.Second}, nil, []string{"a@0s", "a@25s"}},
-		"terminal":              {reconcile.Result{RequeueAfter: time.Second}, reconcile.TerminalError(tooMany), []string{"a@0s"}},
+		"no failure": {reconcile.Result{RequeueAfter: 25 * time.Second}, nil, []string{"a@0s", "a@25s"}},
+		"terminal": {reconcile.Result{RequeueAfter: time.Second}, reconcile.TerminalError(tooMany),
+			[]string{"a@0s"}},
 		"no delay":              {reconcile.Result{}, errNotYet, []string{"a@0s", "a@1s", "a@3s", "a@7s", "a@15s"}},
 		"an event in the delay": {reconcile.Result{RequeueAfter: time.Hour}, errNotYet, []string{"a@0s", "a@29s"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			onWrapped(t, controllerruntime.Options[reconcile.Request]{}, func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
-				s.reconcile = func(context.Context, string) (reconcile.Result, error) { return c.result, c.err }
-				s.create(false, "a")
-				time.Sleep(29 * time.Second)
-				if c.result.RequeueAfter == time.Hour {
-					s.queue.Add(requestA)
-				}
-				s.want(c.want...)
-			})
+			onWrapped(t, controllerruntime.Options[reconcile.Request]{},
+				func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) {
+					s.reconcile = func(context.Context, string) (reconcile.Result, error) { return c.result, c.err }
+					s.create(false, "a")
+					time.Sleep(29 * time.Second)
+					if c.result.RequeueAfter == time.Hour {
+						s.queue.Add(requestA)
+					}
+					s.want(c.want...)
+				})
 		})
 	}
 }
@@ -105,14 +109,16 @@ func TestNoRetryAfter(t *testing.T) {
 func TestRetryAfterOfACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		result, fails := reconcile.Result{RequeueAfter: time.Minute}, errNotYet
-		wrapped := controllerruntime.WrapReconciler(reconcile.TypedFunc[int](func(context.Context, int) (reconcile.Result, error) {
+		wrapped := controllerruntime.WrapReconciler(reconcile.TypedFunc[int](func(context.Context,
+			int) (reconcile.Result, error) {
 			return result, fails
 		}), nil)
 		limiter := clientgo.NewTypedItemExponentialFailureRateLimiter[int](time.Second, time.Hour)
 		q := wrapped.NewQueue("q", limiter).(*controllerruntime.Queue[int])
 		defer q.ShutDown()
 		got, err := wrapped.Reconcile(t.Context(), 1)
-		if got.RequeueAfter != 0 || !errors.Is(err, errNotYet) || err.Error() != "not yet (again after 1m0s at the earliest)" {
+		if got.RequeueAfter != 0 || !errors.Is(err, errNotYet) ||
+			err.Error() != "not yet (again after 1m0s at the earliest)" {
 			t.Errorf("Reconcile() = %+v, %v", got, err)
 		}
 		result.RequeueAfter = 0

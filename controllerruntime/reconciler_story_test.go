@@ -23,77 +23,83 @@ import (
 )
 
 // onWrapped is onManager with the queue of a Reconciler.
-func onWrapped(t *testing.T, options controllerruntime.Options[reconcile.Request], f func(s *scene, r *controllerruntime.Reconciler[reconcile.Request])) {
+func onWrapped(t *testing.T, options controllerruntime.Options[reconcile.Request],
+	f func(s *scene, r *controllerruntime.Reconciler[reconcile.Request])) {
 	var s *scene
-	r := controllerruntime.WrapReconcilerWithOptions(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
+	r := controllerruntime.WrapReconcilerWithOptions(reconcile.Func(func(ctx context.Context,
+		r reconcile.Request) (reconcile.Result, error) {
 		return s.Reconcile(ctx, r)
 	}), options)
-	onManagerWith(t, r.NewQueue, func(inner *scene) reconcile.Reconciler { s = inner; return r }, func(s *scene) { f(s, r) })
+	onManagerWith(t, r.NewQueue, func(inner *scene) reconcile.Reconciler { s = inner; return r },
+		func(s *scene) { f(s, r) })
 }
 
 // A reconciler that waits with UntilAdded is interrupted by an add that is not quiet. That is no failure and
 // no success: the request comes again at once, its failures are kept, and so is the limiter's delay.
 func TestUntilAddedInManager(t *testing.T) {
-	onWrapped(t, controllerruntime.Options[reconcile.Request]{}, func(s *scene, r *controllerruntime.Reconciler[reconcile.Request]) {
-		var attempts []int
-		var causes []string
-		var answers []error
-		s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
-			attempts, causes = append(attempts, worker.CallOf(ctx).Attempt()), append(causes, worker.CallOf(ctx).Causes().String())
-			if len(attempts) != 3 {
-				return reconcile.Result{}, errors.New("not yet")
+	onWrapped(t, controllerruntime.Options[reconcile.Request]{},
+		func(s *scene, r *controllerruntime.Reconciler[reconcile.Request]) {
+			var attempts []int
+			var causes []string
+			var answers []error
+			s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
+				attempts, causes = append(attempts, worker.CallOf(ctx).Attempt()),
+					append(causes, worker.CallOf(ctx).Causes().String())
+				if len(attempts) != 3 {
+					return reconcile.Result{}, errors.New("not yet")
+				}
+				until := worker.CallOf(ctx).UntilAdded()
+				<-until.Done()
+				if ctx.Err() != nil || context.Cause(until) != worker.ErrAdded {
+					t.Errorf("after the add: %v, %v", ctx.Err(), context.Cause(until))
+				}
+				err := fmt.Errorf("waiting for the rollout: %w", until.Err())
+				answers = append(answers, err)
+				return reconcile.Result{RequeueAfter: time.Hour}, err
 			}
-			until := worker.CallOf(ctx).UntilAdded()
-			<-until.Done()
-			if ctx.Err() != nil || context.Cause(until) != worker.ErrAdded {
-				t.Errorf("after the add: %v, %v", ctx.Err(), context.Cause(until))
+			r.AddCause(requestA, workqueue.Cause{Reason: "created"})
+			time.Sleep(10 * time.Second)
+			s.want("a@0s", "a@1s", "a@3s") // It waits.
+			r.AddCause(requestA, workqueue.Cause{Reason: "status", Quiet: true})
+			time.Sleep(10 * time.Second)
+			s.want()
+			if n := s.queue.NumRequeues(requestA); n != 2 {
+				t.Errorf("%d failures before the interruption, want 2", n)
 			}
-			err := fmt.Errorf("waiting for the rollout: %w", until.Err())
-			answers = append(answers, err)
-			return reconcile.Result{RequeueAfter: time.Hour}, err
-		}
-		r.AddCause(requestA, workqueue.Cause{Reason: "created"})
-		time.Sleep(10 * time.Second)
-		s.want("a@0s", "a@1s", "a@3s") // It waits.
-		r.AddCause(requestA, workqueue.Cause{Reason: "status", Quiet: true})
-		time.Sleep(10 * time.Second)
-		s.want()
-		if n := s.queue.NumRequeues(requestA); n != 2 {
-			t.Errorf("%d failures before the interruption, want 2", n)
-		}
-		r.AddCause(requestA, workqueue.Cause{Reason: "generation 2"})
-		time.Sleep(time.Second)
-		s.want("a@20s") // At once. It fails for the third time, and comes again after 4 s.
-		if n := s.queue.NumRequeues(requestA); n != 3 {
-			t.Errorf("%d failures after the interruption, want 3", n)
-		}
-		time.Sleep(4 * time.Second)
-		s.want("a@24s")
-		if got, want := fmt.Sprint(attempts), "[1 2 3 3 4]"; got != want {
-			t.Errorf("attempts %v, want %v", got, want)
-		}
-		if got, want := strings.Join(causes, ", "), "created, , , status; generation 2, "; got != want {
-			t.Errorf("causes %q, want %q", got, want)
-		}
-		if len(answers) != 1 {
-			t.Errorf("interrupted by %v", answers)
-		}
-		s.mu.Lock()
-		s.reconcile = func(context.Context, string) (reconcile.Result, error) { return reconcile.Result{}, nil }
-		s.mu.Unlock()
-		time.Sleep(time.Minute)
-		s.want("a@32s")
-		if n := s.queue.NumRequeues(requestA); n != 0 {
-			t.Errorf("%d failures after a success", n)
-		}
-	})
+			r.AddCause(requestA, workqueue.Cause{Reason: "generation 2"})
+			time.Sleep(time.Second)
+			s.want("a@20s") // At once. It fails for the third time, and comes again after 4 s.
+			if n := s.queue.NumRequeues(requestA); n != 3 {
+				t.Errorf("%d failures after the interruption, want 3", n)
+			}
+			time.Sleep(4 * time.Second)
+			s.want("a@24s")
+			if got, want := fmt.Sprint(attempts), "[1 2 3 3 4]"; got != want {
+				t.Errorf("attempts %v, want %v", got, want)
+			}
+			if got, want := strings.Join(causes, ", "), "created, , , status; generation 2, "; got != want {
+				t.Errorf("causes %q, want %q", got, want)
+			}
+			if len(answers) != 1 {
+				t.Errorf("interrupted by %v", answers)
+			}
+			s.mu.Lock()
+			s.reconcile = func(context.Context, string) (reconcile.Result, error) { return reconcile.Result{}, nil }
+			s.mu.Unlock()
+			time.Sleep(time.Minute)
+			s.want("a@32s")
+			if n := s.queue.NumRequeues(requestA); n != 0 {
+				t.Errorf("%d failures after a success", n)
+			}
+		})
 }
 
 // What was added between Get and the call interrupts, too. Without UntilAdded, an error is a failure.
 func TestAddedBeforeTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var err error
-		r := controllerruntime.WrapReconciler(reconcile.Func(func(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+		r := controllerruntime.WrapReconciler(reconcile.Func(func(ctx context.Context,
+			_ reconcile.Request) (reconcile.Result, error) {
 			until := worker.CallOf(ctx).UntilAdded()
 			if until.Err() == nil {
 				t.Error("the add was missed")
@@ -107,7 +113,8 @@ func TestAddedBeforeTheCall(t *testing.T) {
 			_, _ = q.Get()
 			q.Add(requestA)
 			_, got := r.Reconcile(t.Context(), requestA)
-			if interrupted := err == context.Canceled || err == worker.ErrAdded; (got == nil) != interrupted || got != nil && got != err {
+			if interrupted := err == context.Canceled || err == worker.ErrAdded; (got == nil) != interrupted ||
+				got != nil && got != err {
 				t.Errorf("%v has become %v", err, got)
 			}
 			q.Done(requestA)
@@ -121,10 +128,12 @@ func TestAddedBeforeTheCall(t *testing.T) {
 func TestErrAddedFromElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answer := worker.ErrAdded
-		r := controllerruntime.WrapReconciler(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+		r := controllerruntime.WrapReconciler(reconcile.Func(func(context.Context,
+			reconcile.Request) (reconcile.Result, error) {
 			return reconcile.Result{}, answer
 		}), nil)
-		q := r.NewQueue("", clientgo.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, time.Hour))
+		q := r.NewQueue("", clientgo.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second,
+			time.Hour))
 		defer q.ShutDown()
 		q.AddRateLimited(requestA)
 		_, _ = q.Get()
@@ -151,21 +160,22 @@ func TestErrAddedFromElsewhere(t *testing.T) {
 
 // A request that was removed after it had been interrupted does not come again.
 func TestRemovedAfterAnInterruption(t *testing.T) {
-	onWrapped(t, controllerruntime.Options[reconcile.Request]{}, func(s *scene, r *controllerruntime.Reconciler[reconcile.Request]) {
-		s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
-			until := worker.CallOf(ctx).UntilAdded()
-			<-until.Done()
+	onWrapped(t, controllerruntime.Options[reconcile.Request]{},
+		func(s *scene, r *controllerruntime.Reconciler[reconcile.Request]) {
+			s.reconcile = func(ctx context.Context, _ string) (reconcile.Result, error) {
+				until := worker.CallOf(ctx).UntilAdded()
+				<-until.Done()
+				time.Sleep(time.Second)
+				return reconcile.Result{}, until.Err()
+			}
+			r.AddCause(requestA, workqueue.Cause{Reason: "created"})
 			time.Sleep(time.Second)
-			return reconcile.Result{}, until.Err()
-		}
-		r.AddCause(requestA, workqueue.Cause{Reason: "created"})
-		time.Sleep(time.Second)
-		r.AddCause(requestA, workqueue.Cause{Reason: "changed"})
-		synctest.Wait()
-		s.queue.(*controllerruntime.Queue[reconcile.Request]).Remove(requestA)
-		time.Sleep(time.Minute)
-		s.want("a@0s")
-	})
+			r.AddCause(requestA, workqueue.Cause{Reason: "changed"})
+			synctest.Wait()
+			s.queue.(*controllerruntime.Queue[reconcile.Request]).Remove(requestA)
+			time.Sleep(time.Minute)
+			s.want("a@0s")
+		})
 }
 
 // The page has the last attempts with the stacks of panics, the stack of a stuck reconciler, the causes, and
@@ -197,7 +207,8 @@ func TestInspectorInManager(t *testing.T) {
 		}
 		r.AddCause(requestA, workqueue.Cause{Reason: "created"})
 		time.Sleep(500 * time.Millisecond)
-		if k := p.pool.SnapshotKey(requestA); k.Running == nil || k.Running.Attempt != 1 || k.Causes.String() != "created" {
+		if k := p.pool.SnapshotKey(requestA); k.Running == nil || k.Running.Attempt != 1 ||
+			k.Causes.String() != "created" {
 			t.Errorf("in the first call: %+v", k)
 		}
 		time.Sleep(time.Second * (7 + 1 + 2 + 4 + 8 + 16 + 32))
@@ -206,18 +217,21 @@ func TestInspectorInManager(t *testing.T) {
 		if k.Failing == nil || k.Failing.Attempt != 7 || k.Failing.NextTry.IsZero() || len(k.FailedCalls) != 5 {
 			t.Fatalf("after seven failures: %+v", k)
 		}
-		if first, last := k.FailedCalls[0], k.FailedCalls[4]; first.Err != "no 1" || first.Attempt != 1 || first.Duration != time.Second || first.Stack != "" ||
+		if first, last := k.FailedCalls[0], k.FailedCalls[4]; first.Err != "no 1" || first.Attempt != 1 ||
+			first.Duration != time.Second || first.Stack != "" ||
 			last.Err != "panic: bang" || !strings.Contains(last.Stack, "TestInspectorInManager") {
 			t.Errorf("attempts from %+v to %+v", first, last)
 		}
-		if s := p.pool.Snapshot(9); len(s.Failing) != 1 || s.Stats.Name != "test" || s.Stats.Panicked != 1 || s.Stats.Wanted != 0 {
+		if s := p.pool.Snapshot(9); len(s.Failing) != 1 || s.Stats.Name != "test" || s.Stats.Panicked != 1 ||
+			s.Stats.Wanted != 0 {
 			t.Errorf("after seven failures: %+v", s)
 		}
 
 		time.Sleep(64*time.Second + 61*time.Second)
 		synctest.Wait()
 		k = p.pool.SnapshotKey(requestA)
-		if k.Running == nil || !k.Running.Stuck || !strings.Contains(k.Running.Stack, "TestInspectorInManager") || len(stuck) != 1 || stuck[0].Stack != k.Running.Stack {
+		if k.Running == nil || !k.Running.Stuck || !strings.Contains(k.Running.Stack, "TestInspectorInManager") ||
+			len(stuck) != 1 || stuck[0].Stack != k.Running.Stack {
 			t.Errorf("stuck: %+v, reported %+v", k.Running, stuck)
 		}
 		if st := p.pool.Stats(); st.Busy != 1 || st.Wanted != 1 || st.Stuck != 1 || st.Ended {
@@ -228,7 +242,8 @@ func TestInspectorInManager(t *testing.T) {
 		}
 		synctest.Wait()
 		k = p.pool.SnapshotKey(requestA)
-		if k.Running != nil || k.Failing != nil || k.GivenUp == nil || !strings.Contains(k.GivenUp.Err, worker.ErrCanceled.Error()) {
+		if k.Running != nil || k.Failing != nil || k.GivenUp == nil ||
+			!strings.Contains(k.GivenUp.Err, worker.ErrCanceled.Error()) {
 			t.Errorf("after a terminal error: %+v", k)
 		}
 		p.pool.Forget(requestA)
@@ -252,7 +267,8 @@ func TestInspectorInManager(t *testing.T) {
 func TestContextOfReconciler(t *testing.T) {
 	var ctx context.Context
 	var p, attempt int
-	r := controllerruntime.WrapReconciler(reconcile.Func(func(c context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	r := controllerruntime.WrapReconciler(reconcile.Func(func(c context.Context,
+		_ reconcile.Request) (reconcile.Result, error) {
 		ctx, attempt = c, worker.CallOf(c).Attempt()
 		p, _ = worker.CallOf(c).Priority()
 		return reconcile.Result{RequeueAfter: worker.CallOf(c).UntilAdded().Value(key{}).(time.Duration)}, c.Err()
@@ -261,10 +277,12 @@ func TestContextOfReconciler(t *testing.T) {
 	logger := funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{})
 	caller := log.IntoContext(context.WithValue(t.Context(), key{}, time.Minute), logger)
 	r.AddCause(requestA, workqueue.Cause{})
-	if result, err := r.Reconcile(caller, requestA); result.RequeueAfter != time.Minute || err != nil || ctx != caller || r.Cancel(requestA) {
+	if result, err := r.Reconcile(caller, requestA); result.RequeueAfter != time.Minute || err != nil ||
+		ctx != caller || r.Cancel(requestA) {
 		t.Errorf("without a queue: %v, %v", result, err)
 	}
-	if _, _ = r.Reconcile(caller, requestA); len(logged) != 1 || !strings.Contains(logged[0], "set NewQueue of controller.Options") {
+	if _, _ = r.Reconcile(caller, requestA); len(logged) != 1 ||
+		!strings.Contains(logged[0], "set NewQueue of controller.Options") {
 		t.Errorf("without a queue it has logged %q", logged)
 	}
 	q := r.With(priorityqueue.Config[reconcile.Request]{})("", nil).(*controllerruntime.Queue[reconcile.Request])
@@ -283,7 +301,8 @@ func TestContextOfReconciler(t *testing.T) {
 // A program without a page may pass a nil pointer to one.
 func TestNilPage(t *testing.T) {
 	var page *debug.Handler
-	r := controllerruntime.WrapReconciler(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+	r := controllerruntime.WrapReconciler(reconcile.Func(func(context.Context,
+		reconcile.Request) (reconcile.Result, error) {
 		return reconcile.Result{}, nil
 	}), page)
 	q := r.NewQueue("without a page", nil)
@@ -298,11 +317,13 @@ func TestNilPage(t *testing.T) {
 
 // Two controllers with one Reconciler would see each other's attempts and causes. It says so, once.
 func TestReconcilerOfTwoControllers(t *testing.T) {
-	r := controllerruntime.WrapReconciler(reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) {
+	r := controllerruntime.WrapReconciler(reconcile.Func(func(context.Context,
+		reconcile.Request) (reconcile.Result, error) {
 		return reconcile.Result{}, nil
 	}), nil)
 	var logged []string
-	ctx := log.IntoContext(t.Context(), funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{}))
+	ctx := log.IntoContext(t.Context(), funcr.New(func(_, args string) { logged = append(logged, args) },
+		funcr.Options{}))
 	for _, name := range []string{"a", "b"} {
 		q := r.NewQueue(name, nil)
 		defer q.ShutDown()
@@ -334,7 +355,8 @@ func TestInterruptLoop(t *testing.T) {
 			var q clientgo.TypedRateLimitingInterface[reconcile.Request]
 			page := debug.NewHandler(debug.Options{})
 			defer page.Close()
-			r := controllerruntime.WrapReconciler(reconcile.Func(func(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+			r := controllerruntime.WrapReconciler(reconcile.Func(func(ctx context.Context,
+				req reconcile.Request) (reconcile.Result, error) {
 				calls++
 				until := worker.CallOf(ctx).UntilAdded()
 				q.Add(req)
@@ -365,7 +387,8 @@ func TestInterruptLoop(t *testing.T) {
 					t.Errorf("%s is not in %s", want, w.Body)
 				}
 			}
-			if got := served(t, "busy"); !shownTwice && !strings.Contains(got, `workqueue_pool_looping_keys{controller="NAME",name="NAME"} 1`) {
+			if got := served(t, "busy"); !shownTwice && !strings.Contains(got,
+				`workqueue_pool_looping_keys{controller="NAME",name="NAME"} 1`) {
 				t.Errorf("the metric does not know it: %s", got)
 			}
 			q.ShutDown()

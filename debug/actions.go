@@ -243,7 +243,8 @@ func logAction(r *http.Request, a Action) {
 
 // act does what form, which a describes, asks for. The result is nil unless that was for many keys; text says
 // what was done.
-func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *bulkResult, text string, err error) {
+func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *bulkResult, text string,
+	err error) {
 	if !form.Has("queue") { // It may be in the query, or in a body of another type.
 		return nil, "", refuse(http.StatusBadRequest,
 			"The request has no form (application/x-www-form-urlencoded) with the field queue.")

@@ -69,7 +69,8 @@ func TestAnswersOfPools(t *testing.T) {
 		}, worker.Options[string]{MetricsProvider: h, Drain: worker.Nothing, Logger: silent}))
 		q.Add("held")
 		synctest.Wait()
-		if a := h.act(t, 200, "q", "retry", "key", "held"); a.Text != "Added held: it is on hold, and comes when the hold ends." {
+		if a := h.act(t, 200, "q", "retry", "key",
+			"held"); a.Text != "Added held: it is on hold, and comes when the hold ends." {
 			t.Error(a.Text)
 		}
 		for action, want := range map[string]string{
@@ -117,9 +118,11 @@ func TestActionAsText(t *testing.T) {
 	for want, a := range map[string]debug.Action{
 		`retry orders key="acme/17" keys=1`: {Name: "retry", Queue: "orders", Key: "acme/17", Keys: 1},
 		`forget inventory of="failing" errorContains="no space" keys=21: late`: {
-			Name: "forget", Queue: "inventory", Of: "failing", ErrorContains: "no space", Keys: 21, Err: errors.New("late"),
+			Name: "forget", Queue: "inventory", Of: "failing", ErrorContains: "no space", Keys: 21,
+			Err: errors.New("late"),
 		},
-		`pause_group orders group="acme" for=15m0s keys=0`: {Name: "pause_group", Queue: "orders", Group: "acme", For: 15 * time.Minute},
+		`pause_group orders group="acme" for=15m0s keys=0`: {Name: "pause_group", Queue: "orders", Group: "acme",
+			For: 15 * time.Minute},
 	} {
 		if got := fmt.Sprint(a); got != want {
 			t.Errorf("%s, want %s", got, want)

@@ -80,7 +80,8 @@ func TestSelectedKeys(t *testing.T) {
 			if want.Action = action; status != 200 || got != want {
 				t.Errorf("%s: %d %+v, want %+v", action, status, got, want)
 			}
-			if a := h.last(); len(h.actions) != before+1 || !slices.Equal(a.Selected, texts) || a.Keys != want.Keys || a.Key != "" {
+			if a := h.last(); len(h.actions) != before+1 || !slices.Equal(a.Selected, texts) || a.Keys != want.Keys ||
+				a.Key != "" {
 				t.Errorf("%s: the audit got %+v", action, a)
 			}
 			synctest.Wait()
@@ -106,13 +107,16 @@ func TestSelectedKeys(t *testing.T) {
 		form := selected(t, h, "waiting", "remove", "later 593", "later 594")
 		h.act(t, 200, "q", "remove", "key", "later 594")
 		before := q.Stats().Waiting
-		if _, got := post(t, h, asPage, form...); got.Text != "Removed one key; one was gone." || q.Stats().Waiting != before-1 {
+		if _, got := post(t, h, asPage, form...); got.Text != "Removed one key; one was gone." ||
+			q.Stats().Waiting != before-1 {
 			t.Errorf("%+v, %d wait, %d before", got, q.Stats().Waiting, before)
 		}
-		if status, got := post(t, h, asPage, "queue", "q", "action", "remove", "key", "later 1", "key", "later 2"); status != 400 || !strings.Contains(got.Error, "id") {
+		if status, got := post(t, h, asPage, "queue", "q", "action", "remove", "key", "later 1", "key",
+			"later 2"); status != 400 || !strings.Contains(got.Error, "id") {
 			t.Errorf("keys without ids: %d %+v", status, got)
 		}
-		if got := fmt.Sprint(debug.Action{Name: "remove", Queue: "q", Selected: []string{"a b", "c"}, Keys: 2}); got != `remove q selected=["a b" "c"] keys=2` {
+		if got := fmt.Sprint(debug.Action{Name: "remove", Queue: "q", Selected: []string{"a b", "c"},
+			Keys: 2}); got != `remove q selected=["a b" "c"] keys=2` {
 			t.Error(got)
 		}
 	})

@@ -62,18 +62,21 @@ func TestManyKeysAtOnce(t *testing.T) {
 		}
 		synctest.Wait()
 		for set, want := range map[string]int{
-			"failing": 24, "given_up": 3, "all": 27, "failing&error=space": 21, `all&error=left%5Cnon`: 21, "all&error=bad+name": 3,
-			"failing&error=bad": 0, "all&error=nothing+like+it": 0,
+			"failing": 24, "given_up": 3, "all": 27, "failing&error=space": 21, `all&error=left%5Cnon`: 21,
+			"all&error=bad+name": 3,
+			"failing&error=bad":  0, "all&error=nothing+like+it": 0,
 		} {
 			if got := count(t, h, set); got != (counted{want, false}) {
 				t.Errorf("%s: %+v, want %d", set, got, want)
 			}
 		}
 		// The page lists the keys with that error, and its buttons are for these.
-		wantBody(t, get(h, "?queue=q&error=time"), `name="error" value="time"`, "Failing</h2>", "3 of 3, ", `data-action="retry" data-queue="q" data-of="failing" data-error="time"`,
+		wantBody(t, get(h, "?queue=q&error=time"), `name="error" value="time"`, "Failing</h2>", "3 of 3, ",
+			`data-action="retry" data-queue="q" data-of="failing" data-error="time"`,
 			"time 2", "Given up</h2>", "No key has such an error.")
 		d := getJSON[detail](t, h, "?queue=q&error=space&keys=5")
-		if len(d.Failing) != 5 || !strings.HasPrefix(d.Failing[0].Key, "disk") || d.Matching.Failing != 21 || len(d.Waiting) != 5 {
+		if len(d.Failing) != 5 || !strings.HasPrefix(d.Failing[0].Key, "disk") || d.Matching.Failing != 21 ||
+			len(d.Waiting) != 5 {
 			t.Errorf("%+v", d)
 		}
 		clear(handled)
@@ -89,7 +92,8 @@ func TestManyKeysAtOnce(t *testing.T) {
 		if len(handled) != 21 || handled["disk 7"] != "retried by hand" || count(t, h, "failing").Count != 3 {
 			t.Errorf("handled: %v", handled)
 		}
-		if b = h.act(t, 200, "q", "forget", "of", "failing"); b.Text != "Forgot the failures of 3 keys." || q.NumRequeues("time 1") != 0 ||
+		if b = h.act(t, 200, "q", "forget", "of", "failing"); b.Text != "Forgot the failures of 3 keys." ||
+			q.NumRequeues("time 1") != 0 ||
 			pool.SnapshotKey("time 1").Failing != nil || count(t, h, "failing").Count != 0 {
 			t.Errorf("%+v, %d requeues", b, q.NumRequeues("time 1"))
 		}
@@ -99,7 +103,8 @@ func TestManyKeysAtOnce(t *testing.T) {
 		if h.act(t, 200, "q", "forget", "key", "name 1"); count(t, h, "given_up").Count != 2 {
 			t.Errorf("given up are %+v", count(t, h, "given_up"))
 		}
-		if b = h.act(t, 200, "q", "forget", "of", "all"); b.Keys != 2 || count(t, h, "all").Count != 0 || pool.SnapshotKey("name 2").GivenUp != nil {
+		if b = h.act(t, 200, "q", "forget", "of", "all"); b.Keys != 2 || count(t, h, "all").Count != 0 ||
+			pool.SnapshotKey("name 2").GivenUp != nil {
 			t.Errorf("%+v", b)
 		}
 		h.act(t, 400, "q", "retry", "of", "everything")
@@ -127,7 +132,10 @@ func many(h *debug.Handler, n int, q workqueue.Inspector) {
 				}
 			}
 		},
-		SnapshotKey: func(any) worker.KeySnapshot[any] { return worker.KeySnapshot[any]{Failing: new(worker.FailedKey[any])} },
+		SnapshotKey: func(any) worker.KeySnapshot[any] {
+			return worker.KeySnapshot[any]{Failing: new(
+				worker.FailedKey[any])}
+		},
 	}))
 }
 
@@ -150,7 +158,8 @@ func TestVeryManyKeys(t *testing.T) {
 			t.Errorf("%+v", n)
 		}
 		before = liveHeap()
-		if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 100_000 || b.Left != 0 || kept == 0 || kept > 4<<20 {
+		if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 100_000 || b.Left != 0 || kept == 0 ||
+			kept > 4<<20 {
 			t.Errorf("%+v, kept %d bytes", b, kept)
 		}
 		slow.Store(int64(time.Millisecond))
@@ -159,7 +168,8 @@ func TestVeryManyKeys(t *testing.T) {
 		if d := time.Since(began); d < 10*time.Second || d > 11*time.Second {
 			t.Errorf("it took %v", d)
 		}
-		if b.Keys < 9000 || b.Keys > 10_001 || b.Gone != 0 || b.Keys+b.Left != 100_000 || !strings.HasSuffix(b.Text, " are left.") || h.last().Keys != b.Keys {
+		if b.Keys < 9000 || b.Keys > 10_001 || b.Gone != 0 || b.Keys+b.Left != 100_000 ||
+			!strings.HasSuffix(b.Text, " are left.") || h.last().Keys != b.Keys {
 			t.Errorf("%+v, audited %+v", b, h.last())
 		}
 	})
@@ -210,7 +220,8 @@ func TestRetryWhileShuttingDown(t *testing.T) {
 		}
 		many(h.Handler, 1000, i)
 		b := h.act(t, 409, "q", "retry", "of", "failing")
-		if b.Keys != at || b.Left != 1000-at || !strings.Contains(b.Error, "shut down meanwhile") || q.Len() != at || h.last().Keys != at {
+		if b.Keys != at || b.Left != 1000-at || !strings.Contains(b.Error, "shut down meanwhile") ||
+			q.Len() != at || h.last().Keys != at {
 			t.Errorf("at %d: %+v, %d queued, audited %+v", at, b, q.Len(), h.last())
 		}
 	}
@@ -262,7 +273,8 @@ func TestGivenUpKeysWhileShuttingDown(t *testing.T) {
 			},
 			RetryGivenUp: do, ForgetGivenUp: do,
 		})
-		if b := h.act(t, 409, "q", action, "of", "given_up", "count", "10"); b.Keys != 3 || b.Gone != 0 || b.Left != 7 || !strings.Contains(b.Error, "shut down meanwhile") {
+		if b := h.act(t, 409, "q", action, "of", "given_up", "count", "10"); b.Keys != 3 || b.Gone != 0 ||
+			b.Left != 7 || !strings.Contains(b.Error, "shut down meanwhile") {
 			t.Errorf("%s: %+v", action, b)
 		}
 		h.act(t, 409, "q", action, "key", "9")
@@ -301,13 +313,16 @@ func TestGivenUpKeysOfTheQueue(t *testing.T) {
 	if len(d.GivenUp) != 4 || d.GivenUp[3].Key != "d" || d.GivenUp[0].Attempt != 4 {
 		t.Errorf("%+v", d.GivenUp)
 	}
-	wantBody(t, get(h, "?queue=q"), "Given up</h2>", "4 of 4", "Facts</h2>", "Server &lt;b&gt;", "10.0.0.1 &lt;i&gt;")
+	wantBody(t, get(h, "?queue=q"), "Given up</h2>", "4 of 4", "Facts</h2>", "Server &lt;b&gt;",
+		"10.0.0.1 &lt;i&gt;")
 	wantBody(t, get(h, "?queue=q"), "broken &lt;b&gt;")
-	wantBody(t, get(h, "?queue=q", "Accept", "application/json"), `"facts":[{"name":"Server \u003cb\u003e","value":"10.0.0.1 \u003ci\u003e"}]`)
+	wantBody(t, get(h, "?queue=q", "Accept", "application/json"),
+		`"facts":[{"name":"Server \u003cb\u003e","value":"10.0.0.1 \u003ci\u003e"}]`)
 	if n, failing := count(t, h, "given_up"), count(t, h, "failing"); n.Count != 4 || failing.Count != 0 {
 		t.Errorf("%+v, failing %+v", n, failing)
 	}
-	if s := getJSON[story](t, h, linksToKeys(h, "?queue=q&key=a")[0]); s.Key.State != "given_up" || s.Key.Error != "broken <b>" || s.Key.Attempt != 4 {
+	if s := getJSON[story](t, h, linksToKeys(h, "?queue=q&key=a")[0]); s.Key.State != "given_up" ||
+		s.Key.Error != "broken <b>" || s.Key.Attempt != 4 {
 		t.Errorf("%+v", s)
 	}
 	if h.act(t, 200, "q", "retry", "key", "a"); strings.Join(did, ", ") != "retry a" {
@@ -320,7 +335,8 @@ func TestGivenUpKeysOfTheQueue(t *testing.T) {
 		t.Errorf("%+v %v", b, did)
 	}
 	kept["a"], did = "broken", nil
-	if b := h.act(t, 200, "q", "forget", "of", "given_up"); b.Keys != 3 || strings.Join(did, ", ") != "forget a" {
+	if b := h.act(t, 200, "q", "forget", "of", "given_up"); b.Keys != 3 ||
+		strings.Join(did, ", ") != "forget a" {
 		t.Errorf("%+v %v", b, did)
 	}
 }
@@ -341,7 +357,8 @@ func TestKeysThatAreGone(t *testing.T) {
 			return k
 		},
 	}))
-	if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 1 || b.Gone != 2 || !slices.Equal(added, []any{"b"}) {
+	if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 1 || b.Gone != 2 ||
+		!slices.Equal(added, []any{"b"}) {
 		t.Errorf("%+v, added %v", b, added)
 	}
 }
@@ -375,9 +392,11 @@ func TestMoreKeysThanAreListed(t *testing.T) {
 			t.Errorf("%s: %+v", set, c)
 		}
 	}
-	wantBody(t, get(h, "?queue=q&error=broken"), `<main id="live" tabindex="-1">`, "Not all errors were looked at.")
+	wantBody(t, get(h, "?queue=q&error=broken"), `<main id="live" tabindex="-1">`,
+		"Not all errors were looked at.")
 	b := h.act(t, 200, "q", "retry", "of", "given_up", "count", "10000")
-	if b.Keys != 10_000 || b.Gone != 0 || b.Left != 0 || !b.LeftMore || b.Text != "Retried 10,000 keys; there may be more." || left() != 5000 {
+	if b.Keys != 10_000 || b.Gone != 0 || b.Left != 0 || !b.LeftMore ||
+		b.Text != "Retried 10,000 keys; there may be more." || left() != 5000 {
 		t.Errorf("%+v, %d are left", b, left())
 	}
 	wantBody(t, get(h, "?queue=q&error=broken"), `data-refresh="5"`)
@@ -402,7 +421,8 @@ func TestActionsDoNotWaitForReaders(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET", "/?queue=endless&key=none", nil))
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, "GET",
+				"/?queue=endless&key=none", nil))
 		})
 		time.Sleep(time.Second)
 		began := time.Now()
@@ -410,7 +430,8 @@ func TestActionsDoNotWaitForReaders(t *testing.T) {
 			t.Errorf("after %v: %+v", time.Since(began), b)
 		}
 		// What does wait for it, and gives up, does not say that there are no keys.
-		if w := get(h, "?queue=q&count=failing"); w.Code != 503 || !strings.Contains(w.Body.String(), "try again in a minute") {
+		if w := get(h, "?queue=q&count=failing"); w.Code != 503 ||
+			!strings.Contains(w.Body.String(), "try again in a minute") {
 			t.Errorf("a count during a search: %d %s", w.Code, w.Body)
 		}
 		began = time.Now()
@@ -418,12 +439,15 @@ func TestActionsDoNotWaitForReaders(t *testing.T) {
 			t.Errorf("a count of no set: %d after %v", w.Code, time.Since(began))
 		}
 		for _, state := range []string{"failing", "queued"} {
-			wantBody(t, get(h, "?queue=q&state="+state), "try again in a minute", "There may be more keys", "Not known.")
+			wantBody(t, get(h, "?queue=q&state="+state), "try again in a minute", "There may be more keys",
+				"Not known.")
 		}
-		if p := getJSON[keysPage](t, h, "?queue=q&state=failing"); !strings.Contains(p.Error, "try again in a minute") {
+		if p := getJSON[keysPage](t, h, "?queue=q&state=failing"); !strings.Contains(p.Error,
+			"try again in a minute") {
 			t.Errorf("a page during a search: %+v", p)
 		}
-		wantBody(t, get(h, "?queue=q&state=failing&error=x"), "There may be more keys", "No key that was looked at has such an error.")
+		wantBody(t, get(h, "?queue=q&state=failing&error=x"), "There may be more keys",
+			"No key that was looked at has such an error.")
 		cancel()
 		wg.Wait()
 	})

@@ -139,7 +139,8 @@ func (q queueReport) Sparks() []chart {
 	}
 }
 
-func newChart(title string, t timeline, scale func([]float64) axis, text func(float64) string, sources ...source) chart {
+func newChart(title string, t timeline, scale func([]float64) axis, text func(float64) string,
+	sources ...source) chart {
 	values := make([][]float64, len(sources))
 	for i, s := range sources {
 		values[i] = mapped(t.points, s.of)

@@ -50,17 +50,22 @@ func TestPoolsAppear(t *testing.T) {
 		if len(d.Running) != 1 || d.Running[0].Attempt != 1 {
 			t.Errorf("running: %+v", d.Running)
 		}
-		if len(d.Failing) != 1 || len(d.Waiting) != 1 || d.Failing[0].Key != "fails" || d.Failing[0].Error != `no space left\non device <b>` ||
-			d.Failing[0].Attempt != 1 || time.Since(d.Failing[0].FailedAt) != time.Minute || time.Until(d.Failing[0].Due) != 59*time.Minute ||
+		if len(d.Failing) != 1 || len(d.Waiting) != 1 || d.Failing[0].Key != "fails" ||
+			d.Failing[0].Error != `no space left\non device <b>` ||
+			d.Failing[0].Attempt != 1 || time.Since(d.Failing[0].FailedAt) != time.Minute ||
+			time.Until(d.Failing[0].Due) != 59*time.Minute ||
 			d.Waiting[0].Error != d.Failing[0].Error {
 			t.Errorf("failing: %+v, waiting: %+v", d.Failing, d.Waiting)
 		}
-		if len(d.GivenUp) != 1 || d.GivenUp[0].Key != "is given up" || !strings.HasSuffix(d.GivenUp[0].Error, "bad name") {
+		if len(d.GivenUp) != 1 || d.GivenUp[0].Key != "is given up" ||
+			!strings.HasSuffix(d.GivenUp[0].Error, "bad name") {
 			t.Errorf("given up: %+v", d.GivenUp)
 		}
-		wantBody(t, get(h, "?queue=disk"), "<dt>Workers busy</dt>", "1 of 3", "Failing</h2>", "fails", `no space left\non device &lt;b&gt;`,
+		wantBody(t, get(h, "?queue=disk"), "<dt>Workers busy</dt>", "1 of 3", "Failing</h2>", "fails",
+			`no space left\non device &lt;b&gt;`,
 			"Given up</h2>", "is given up", "bad name")
-		wantBody(t, get(h, ""), "<b class=\"warn\">1 failing</b>", "<b class=\"bad\">1 given up</b>", `data-label="Workers">1 of 3</td>`)
+		wantBody(t, get(h, ""), "<b class=\"warn\">1 failing</b>", "<b class=\"bad\">1 given up</b>",
+			`data-label="Workers">1 of 3</td>`)
 		if strings.Join(metrics.pools, " ") != "disk" {
 			t.Errorf("the metrics heard of %v", metrics.pools)
 		}
@@ -86,7 +91,8 @@ func TestPoolAlone(t *testing.T) {
 		page := "?queue=" + queryEscape(l.Queues[0].ID)
 		wantBody(t, get(h, ""), "a pool whose queue is not known here")
 		wantBody(t, get(h, page), "Given up</h2>", "broken", "Workers</h2>")
-		for _, name := range []string{"another name", "alone"} { // Once its queue is known, the pool is there, whatever both are called.
+		// Once its queue is known, the pool is there, whatever both are called.
+		for _, name := range []string{"another name", "alone"} {
 			remove := debug.Register(h, name, q)
 			wantIDs(t, h, "?sort=name", name)
 			wantBody(t, get(h, "?queue="+queryEscape(name)), "Given up</h2>", "broken", "Workers</h2>")
@@ -102,7 +108,8 @@ func TestPoolAlone(t *testing.T) {
 func TestListedKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		fails := true
-		start(t, worker.New(newRateLimited[string](t, "sites", h), func(context.Context, string) error { return nil },
+		start(t, worker.New(newRateLimited[string](t, "sites", h),
+			func(context.Context, string) error { return nil },
 			worker.Options[string]{Name: "sites", MetricsProvider: h, Resync: time.Hour,
 				List: func(context.Context) (iter.Seq[string], error) {
 					if fails {
@@ -115,7 +122,8 @@ func TestListedKeys(t *testing.T) {
 		synctest.Wait()
 		wantBody(t, get(h, "?queue=sites"), `sites has not listed its keys; <b class="warn">1 list failed</b>`)
 		time.Sleep(3 * time.Second)
-		wantBody(t, get(h, "?queue=sites"), `sites listed 2 keys on 2000-01-01 00:00:02 UTC, in 1.5s; <b class="warn">1 list failed`)
+		wantBody(t, get(h, "?queue=sites"),
+			`sites listed 2 keys on 2000-01-01 00:00:02 UTC, in 1.5s; <b class="warn">1 list failed`)
 	})
 }
 
@@ -145,7 +153,8 @@ func TestPoolBeforeItsQueue(t *testing.T) {
 // this queue.
 func TestPoolWithTheNameOfAnotherQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
-		q, other := workqueue.NewTypedRateLimitingQueue[string](nil), workqueue.NewTypedRateLimitingQueue[string](nil)
+		q, other := workqueue.NewTypedRateLimitingQueue[string](nil),
+			workqueue.NewTypedRateLimitingQueue[string](nil)
 		defer other.ShutDown()
 		defer debug.Register(h, "q", q)()
 		defer debug.Register(h, "other", other)()
@@ -170,7 +179,8 @@ func TestPoolsThatLookAlike(t *testing.T) {
 	names := []string{long + "a", long + "b", "a\n", `a\n`, "queue"}
 	for _, name := range names {
 		i := inspectorOf(func(int) worker.Snapshot[any] {
-			return worker.Snapshot[any]{Stats: worker.Stats{Name: name}, Failing: []worker.FailedKey[any]{{Key: "key of " + name[len(name)-1:], Err: name}}}
+			return worker.Snapshot[any]{Stats: worker.Stats{Name: name},
+				Failing: []worker.FailedKey[any]{{Key: "key of " + name[len(name)-1:], Err: name}}}
 		})
 		i.Forget = func(any) { forgot[name] = true }
 		h.InspectPool(name, i)
@@ -200,12 +210,16 @@ func TestFailingKeysThatCannotBeListed(t *testing.T) {
 		return clientGo{workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)}
 	}
 	h := newHandler(t, debug.Options{})
-	layered := workqueue.NewTypedRateLimitingQueueWithConfig[string](limiter(), workqueue.TypedRateLimitingQueueConfig[string]{Name: "layered", MetricsProvider: h})
-	priority := priorityqueue.New(priorityqueue.Config[string]{Name: "priority", MetricsProvider: h, RateLimiter: limiter()})
-	for name, q := range map[string]workqueue.TypedRateLimitingInterface[string]{"layered": layered, "priority": priority} {
+	layered := workqueue.NewTypedRateLimitingQueueWithConfig[string](limiter(),
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "layered", MetricsProvider: h})
+	priority := priorityqueue.New(priorityqueue.Config[string]{Name: "priority", MetricsProvider: h,
+		RateLimiter: limiter()})
+	for name, q := range map[string]workqueue.TypedRateLimitingInterface[string]{"layered": layered,
+		"priority": priority} {
 		defer q.ShutDown()
 		q.AddRateLimited("fails")
-		wantBody(t, get(h, "?queue="+name), "Failing</h2>", "Cannot be listed", "Waiting</h2>", `<td class="n">1</td>`)
+		wantBody(t, get(h, "?queue="+name), "Failing</h2>", "Cannot be listed", "Waiting</h2>",
+			`<td class="n">1</td>`)
 	}
 }
 
@@ -225,7 +239,8 @@ func TestPoolsOfQueuesWithOneName(t *testing.T) {
 	for range 2 {
 		q := workqueue.NewTyped[int]()
 		debug.Register(h, "own", q)
-		i := inspectorOf(func(int) worker.Snapshot[any] { return worker.Snapshot[any]{Stats: worker.Stats{Name: "own"}} })
+		i := inspectorOf(
+			func(int) worker.Snapshot[any] { return worker.Snapshot[any]{Stats: worker.Stats{Name: "own"}} })
 		i.Queue = q
 		h.InspectPool("own", i)
 	}
@@ -242,13 +257,15 @@ func TestGivenUpKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		q := newRateLimited[string](t, "q", h)
 		err := worker.Terminal(errors.New("bad name"))
-		start(t, worker.New(q, func(context.Context, string) error { return err }, worker.Options[string]{MetricsProvider: h}))
+		start(t, worker.New(q, func(context.Context, string) error { return err },
+			worker.Options[string]{MetricsProvider: h}))
 		check := func(when string, givenUp, failing int) {
 			t.Helper()
 			synctest.Wait()
 			d := getJSON[detail](t, h, "?queue=q")
 			l := getJSON[list](t, h, "")
-			if len(d.GivenUp) != givenUp || len(d.Failing) != failing || l.GivenUp != givenUp || l.Failing != failing || d.Queue.Pools[0].GivenUpKeys != givenUp {
+			if len(d.GivenUp) != givenUp || len(d.Failing) != failing || l.GivenUp != givenUp ||
+				l.Failing != failing || d.Queue.Pools[0].GivenUpKeys != givenUp {
 				t.Errorf("%s: %+v, in all %+v", when, d, l)
 			}
 			if red := strings.Contains(get(h, "").Body.String(), `class="bad"`); red != (givenUp > 0) {
@@ -284,7 +301,8 @@ func TestKeyOfTwoPools(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	q.Add("b")
-	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}, GivenUp: []worker.FailedKey[any]{{Key: "b"}}})
+	showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "q"},
+		GivenUp: []worker.FailedKey[any]{{Key: "b"}}})
 	if d := getJSON[detail](t, h, "?queue=q"); len(d.GivenUp) != 1 || d.GivenUp[0].State != "queued" {
 		t.Errorf("given up and added again: %+v", d.GivenUp)
 	}
@@ -296,7 +314,10 @@ func TestErrorsOfAPoolThatHasEnded(t *testing.T) {
 		q := newRateLimited[string](t, "q", h)
 		q.Add("a")
 		run := func() (stop func()) {
-			stop = start(t, worker.New(q, func(context.Context, string) error { return errors.New("the disk is full") },
+			stop = start(t, worker.New(q, func(context.Context,
+				string) error {
+				return errors.New("the disk is full")
+			},
 				worker.Options[string]{MetricsProvider: h, KeepQueue: true}))
 			time.Sleep(time.Minute)
 			return stop

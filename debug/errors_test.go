@@ -67,15 +67,16 @@ func TestErrorsOfAllKeys(t *testing.T) {
 // answer.
 func TestErrorPatterns(t *testing.T) {
 	for errs, want := range map[[2]string]string{
-		{"order 150 conflicts", "order 151 conflicts"}:                               "order … conflicts",
-		{"order 404 conflicts", "order 405 conflicts"}:                               "order … conflicts",
-		{"unexpected status code 503", "unexpected status code 503"}:                 "unexpected status code 503",
-		{`GET "/a1": 503 Service Unavailable`, `GET "/a2": 503 Service Unavailable`}: `GET "…": 503 Service Unavailable`,
-		{"status=429: slow down 100", "status=429: slow down 200"}:                   "status=429: slow down …",
-		{"HTTP/1.1 404 for 12", "HTTP/1.1 404 for 13"}:                               "… 404 for …",
-		{"googleapi: Error 403: no", "googleapi: Error 403: no"}:                     "googleapi: Error 403: no",
-		{"status 999", "status 998"}:                                                 "status …",
-		{"a:1,2 (3)", "a:4,5 (6)"}:                                                   "a:…,… (…)",
+		{"order 150 conflicts", "order 151 conflicts"}:               "order … conflicts",
+		{"order 404 conflicts", "order 405 conflicts"}:               "order … conflicts",
+		{"unexpected status code 503", "unexpected status code 503"}: "unexpected status code 503",
+		{`GET "/a1": 503 Service Unavailable`,
+			`GET "/a2": 503 Service Unavailable`}: `GET "…": 503 Service Unavailable`,
+		{"status=429: slow down 100", "status=429: slow down 200"}: "status=429: slow down …",
+		{"HTTP/1.1 404 for 12", "HTTP/1.1 404 for 13"}:             "… 404 for …",
+		{"googleapi: Error 403: no", "googleapi: Error 403: no"}:   "googleapi: Error 403: no",
+		{"status 999", "status 998"}:                               "status …",
+		{"a:1,2 (3)", "a:4,5 (6)"}:                                 "a:…,… (…)",
 	} {
 		inBubble(t, func(t *testing.T, h *debug.Handler) {
 			failAll(t, h, func(key string) error {
@@ -84,7 +85,8 @@ func TestErrorPatterns(t *testing.T) {
 				}
 				return errors.New(errs[1])
 			}, "one", "two")
-			if d := getJSON[detail](t, h, "?queue=q"); len(d.Errors) != 1 || d.Errors[0].Error != want || d.Errors[0].Failing != 2 {
+			if d := getJSON[detail](t, h, "?queue=q"); len(d.Errors) != 1 || d.Errors[0].Error != want ||
+				d.Errors[0].Failing != 2 {
 				t.Errorf("%q: %+v", errs, d.Errors)
 			}
 		})
@@ -96,7 +98,8 @@ func BenchmarkErrors(b *testing.B) {
 	h := debug.NewHandler(debug.Options{})
 	defer h.Close()
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)
-	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: h})
+	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: h})
 	defer q.ShutDown()
 	pool := worker.New(q, func(_ context.Context, key string) error {
 		return fmt.Errorf("copying %s: write /srv/uploads/%s.part: no space left on device", key, key)

@@ -37,7 +37,8 @@ func TestNamesAndIDs(t *testing.T) {
 			t.Errorf("under %q is %q, want %q", q.ID, d.Queue.Name, q.Name)
 		}
 	}
-	want := map[string]int{"a": 2, "b": 1, "a~2": 1, "": 1, "its own": 1, strings.Repeat("long", 32) + "…": 1, `\x00<b>`: 1}
+	want := map[string]int{"a": 2, "b": 1, "a~2": 1, "": 1, "its own": 1, strings.Repeat("long", 32) + "…": 1,
+		`\x00<b>`: 1}
 	if fmt.Sprint(names) != fmt.Sprint(want) || l.Registered != 8 {
 		t.Errorf("%d names: %v, want %v", l.Registered, names, want)
 	}
@@ -95,7 +96,8 @@ func TestSamplerLetsGo(t *testing.T) {
 		h := debug.NewHandler(debug.Options{})
 		q := workqueue.NewTypedRateLimitingQueue[string](nil)
 		debug.Register(h, "q", q)
-		start(t, worker.New(q, func(context.Context, string) error { return nil }, worker.Options[string]{Name: "short", MetricsProvider: h}))()
+		start(t, worker.New(q, func(context.Context, string) error { return nil },
+			worker.Options[string]{Name: "short", MetricsProvider: h}))()
 		q.ShutDown()
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
@@ -191,7 +193,8 @@ func TestBrokenQueues(t *testing.T) {
 		if d := getJSON[detail](t, h, "?queue=broken"); d.Queue.Error == "" {
 			t.Errorf("%+v", d)
 		}
-		if d := getJSON[detail](t, h, "?queue=greedy&keys=7"); len(d.Queued) != 7 || slices.Max(d.Queue.Depth) != 0 {
+		if d := getJSON[detail](t, h, "?queue=greedy&keys=7"); len(d.Queued) != 7 ||
+			slices.Max(d.Queue.Depth) != 0 {
 			t.Errorf("%d keys, depth %v", len(d.Queued), d.Queue.Depth)
 		}
 	})
@@ -244,7 +247,8 @@ func TestQueuesAppear(t *testing.T) {
 	metrics := &watcher{bounds: []float64{1, 2}}
 	h := newHandler(t, debug.Options{Metrics: metrics})
 	fifo := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "fifo", MetricsProvider: h})
-	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Name: "delaying", MetricsProvider: h})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(
+		workqueue.TypedDelayingQueueConfig[string]{Name: "delaying", MetricsProvider: h})
 	limiting := newRateLimited[string](t, "limiting", h)
 	priority := priorityqueue.New(priorityqueue.Config[string]{Name: "priority", MetricsProvider: h})
 	workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{MetricsProvider: h}) // without a name
@@ -277,7 +281,8 @@ func TestQueuesAppear(t *testing.T) {
 // A queue that was put on top of another one takes its place, and Register gives a new name to what is shown.
 func TestLayersAndNames(t *testing.T) {
 	h := newHandler(t, debug.Options{})
-	below := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Name: "below", MetricsProvider: h})
+	below := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[int]{Name: "below",
+		MetricsProvider: h})
 	defer below.ShutDown()
 	q := workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[int]{
 		Name: "above", MetricsProvider: h, DelayingQueue: below,
@@ -337,7 +342,8 @@ func TestQueuesThatDoNotAnswer(t *testing.T) {
 		for n := range 100 {
 			inspect(h, fmt.Sprintf("far %03d", n), far.queue())
 		}
-		near := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "a near one", MetricsProvider: h})
+		near := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "a near one",
+			MetricsProvider: h})
 		defer near.ShutDown()
 		time.Sleep(41 * time.Second)
 		far.beSilent()
@@ -357,17 +363,20 @@ func TestQueuesThatDoNotAnswer(t *testing.T) {
 		if n := far.asked.Load(); n != 100 {
 			t.Errorf("100 queues were asked %d times", n)
 		}
-		if q := l.Queues[0]; q.Queued != 10 || q.Error != "" || q.Unanswered != nil || fmt.Sprint(q.Depth[len(q.Depth)-5:]) != "[7 8 9 10 10]" {
+		if q := l.Queues[0]; q.Queued != 10 || q.Error != "" || q.Unanswered != nil ||
+			fmt.Sprint(q.Depth[len(q.Depth)-5:]) != "[7 8 9 10 10]" {
 			t.Errorf("the one that answers: %+v", q)
 		}
 		for _, q := range l.Queues[1:] {
-			if q.Queued != 3 || q.Unanswered == nil || *q.Unanswered != 42 || !strings.Contains(q.Error, "does not answer") {
+			if q.Queued != 3 || q.Unanswered == nil || *q.Unanswered != 42 ||
+				!strings.Contains(q.Error, "does not answer") {
 				t.Errorf("one that does not: %+v", q)
 				break
 			}
 		}
 		wantBody(t, get(h, ""), "far 000", "no answer for 42 s")
-		wantBody(t, get(h, "?queue=far+007"), "no answer for 42 s", "These are its numbers of 42 s ago", "<dt>Queued</dt><dd><a href=\"#queued\">3")
+		wantBody(t, get(h, "?queue=far+007"), "no answer for 42 s", "These are its numbers of 42 s ago",
+			"<dt>Queued</dt><dd><a href=\"#queued\">3")
 		wantBody(t, get(h, "?queue=far+007&state=queued"), "does not answer", "There may be more", "Not known.")
 		if f := find(t, h, "far+007", "a"); !f.Incomplete {
 			t.Errorf("a search in a queue that does not answer: %+v", f)

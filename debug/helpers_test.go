@@ -63,7 +63,8 @@ func newQueue[T comparable](t *testing.T, name string, c *testingclock.FakeClock
 // newRateLimited returns a queue that h shows by itself.
 func newRateLimited[T comparable](t *testing.T, name string, h workqueue.MetricsProvider) queue[T] {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[T](time.Hour, time.Hour)
-	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[T]{Name: name, MetricsProvider: h})
+	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
+		workqueue.TypedRateLimitingQueueConfig[T]{Name: name, MetricsProvider: h})
 	t.Cleanup(q.ShutDown)
 	return q.(queue[T])
 }
@@ -339,7 +340,10 @@ func inspect(h interface {
 		q.Snapshot = func(int) workqueue.Snapshot[any] { return workqueue.Snapshot[any]{} }
 	}
 	if q.SnapshotKey == nil {
-		q.SnapshotKey = func(key any) (workqueue.KeySnapshot[any], bool) { return workqueue.KeySnapshot[any]{Key: key}, false }
+		q.SnapshotKey = func(key any) (workqueue.KeySnapshot[any],
+			bool) {
+			return workqueue.KeySnapshot[any]{Key: key}, false
+		}
 	}
 	if q.SnapshotKeys == nil {
 		q.SnapshotKeys = func() iter.Seq[workqueue.KeySnapshot[any]] { return func(func(workqueue.KeySnapshot[any]) bool) {} }

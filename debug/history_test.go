@@ -46,7 +46,8 @@ func TestBurstBetweenSamples(t *testing.T) {
 		if slices.Max(d.History.Queued) != 0 {
 			t.Errorf("queued %v", d.History.Queued)
 		}
-		if want := []float64{0, 0, 200, 0, 0, 0, 0}; !slices.Equal(d.History.Adds, want) || !slices.Equal(d.History.Dones, want) {
+		if want := []float64{0, 0, 200, 0, 0, 0, 0}; !slices.Equal(d.History.Adds, want) ||
+			!slices.Equal(d.History.Dones, want) {
 			t.Errorf("adds %v, dones %v, want %v", d.History.Adds, d.History.Dones, want)
 		}
 		if w := d.History.Work[2]; w == nil || math.Abs(*w-0.001) > 1e-6 || d.History.Work[3] != nil {
@@ -130,10 +131,12 @@ func TestRecentTimes(t *testing.T) {
 		time.Sleep(time.Hour)
 		pass(q, 10, 5*time.Millisecond)
 		r := getJSON[detail](t, h, "?queue=q").Recent
-		if r.Work.Count != 10 || math.Abs(r.Work.Mean-0.005) > 1e-9 || r.Work.Most != 0.01 || r.Covers < 300 || r.Covers > 600 {
+		if r.Work.Count != 10 || math.Abs(r.Work.Mean-0.005) > 1e-9 || r.Work.Most != 0.01 || r.Covers < 300 ||
+			r.Covers > 600 {
 			t.Errorf("%+v", r)
 		}
-		wantBody(t, get(h, "?queue=q"), "Times</h2>", "In work</th>", "5 ms", "≤ 10 ms", "In work, since the start", "2.5 s", "≤ 5 s")
+		wantBody(t, get(h, "?queue=q"), "Times</h2>", "In work</th>", "5 ms", "≤ 10 ms", "In work, since the start",
+			"2.5 s", "≤ 5 s")
 	})
 }
 
@@ -167,7 +170,8 @@ func TestChartBeyondBounds(t *testing.T) {
 		bounds []float64
 		want   []string
 	}{
-		{[]float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1, 10}, []string{"<span>1m 40s</span>", "at most &gt; 10 s"}},
+		{[]float64{1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1, 10},
+			[]string{"<span>1m 40s</span>", "at most &gt; 10 s"}},
 		{nil, []string{"<span>1m 40s</span>", "at most 1m 40s"}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -220,14 +224,16 @@ func TestChartsFillTheirWidth(t *testing.T) {
 				t.Errorf("after %v more: %v", wait, xs)
 			}
 		}
-		wantBody(t, get(h, "?queue=q"), `<div class="y" aria-hidden="true"><span>80</span><span>40</span><span>0</span></div>`,
+		wantBody(t, get(h, "?queue=q"),
+			`<div class="y" aria-hidden="true"><span>80</span><span>40</span><span>0</span></div>`,
 			`aria-label="Keys over the last 10m: queued now 70, at most 70;`,
 			`<div class="x" aria-hidden="true"><span>10m ago</span><span>5m ago</span><span>now</span></div>`)
 	})
 	withQueue(t, func(t *testing.T, h *debug.Handler, q *workqueue.Typed[int]) {
 		q.Add(1)
 		time.Sleep(30 * time.Second) // A chart of rates, too, has the labels 2, 1 and 0 as long as it has no rate.
-		wantBody(t, get(h, "?queue=q"), `<div class="y" aria-hidden="true"><span>2</span><span>1</span><span>0</span></div>`)
+		wantBody(t, get(h, "?queue=q"),
+			`<div class="y" aria-hidden="true"><span>2</span><span>1</span><span>0</span></div>`)
 		wantBody(t, get(h, "?queue=q"), `<span>30 s ago</span><span>15 s ago</span><span>now</span>`)
 	})
 }
@@ -292,7 +298,8 @@ func TestDonesOfSharedQueue(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		var queued atomic.Int64
 		inspect(h, "q", workqueue.Inspector{Stats: func() workqueue.Stats {
-			return workqueue.Stats{Name: "q", Adds: 1_000_000, Queued: int(queued.Load()), Shared: &workqueue.SharedStats{}}
+			return workqueue.Stats{Name: "q", Adds: 1_000_000, Queued: int(queued.Load()),
+				Shared: &workqueue.SharedStats{}}
 		}})
 		time.Sleep(12 * time.Second)
 		queued.Store(1) // by another process

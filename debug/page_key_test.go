@@ -114,7 +114,8 @@ func TestKeysOfOtherTypes(t *testing.T) {
 		}
 		return texts
 	}
-	got := texts(pair{"a", "b"}, slashed{"a", "b"}, stringer(4), id("named string"), math.Inf(1), nil, [2]string{"<a>", "\n"},
+	got := texts(pair{"a", "b"}, slashed{"a", "b"}, stringer(4), id("named string"), math.Inf(1), nil,
+		[2]string{"<a>", "\n"},
 		errors.New("an error"), evil(0), evil(1), (*slashed)(nil))
 	want := []string{"{Namespace:a Name:b}", "a/b", "error 4", "named string", "+Inf", "<nil>", `[<a> \n]`,
 		"an error", "%!v(PANIC=String method: no)", "(debug_test.evil: cannot be printed)", "<nil>"}
@@ -182,7 +183,8 @@ func TestKeyPage(t *testing.T) {
 		}, worker.Options[string]{Workers: 2, MaxRetries: 4, StuckAfter: time.Minute, MetricsProvider: h})
 		start(t, pool)
 		began := time.Now()
-		q.AddCause("fails", workqueue.Cause{Reason: "Secret <u> changed", TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
+		q.AddCause("fails", workqueue.Cause{Reason: "Secret <u> changed",
+			TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
 		q.AddCause("runs", workqueue.Cause{Reason: "it is time"})
 		time.Sleep(3*time.Minute + 5*time.Second) // "fails" was tried at 0, 62 and 182 s.
 
@@ -190,38 +192,52 @@ func TestKeyPage(t *testing.T) {
 		link := linksToKeys(h, "?queue=q&key=fails")[0]
 		s := page(link)
 		k := s.Key
-		if s.Queue.ID != "q" || k.Key != "fails" || k.State != "waiting" || k.Attempt != 3 || k.MaxAttempts != 5 || k.Requeues != 3 ||
-			k.Group != "f" || k.Error != "no answer to call 3 <i>" || k.Due.Sub(began) != 424*time.Second || k.Since.IsZero() {
+		if s.Queue.ID != "q" || k.Key != "fails" || k.State != "waiting" || k.Attempt != 3 || k.MaxAttempts != 5 ||
+			k.Requeues != 3 ||
+			k.Group != "f" || k.Error != "no answer to call 3 <i>" || k.Due.Sub(began) != 424*time.Second ||
+			k.Since.IsZero() {
 			t.Errorf("%+v", s)
 		}
-		if len(k.Calls) != 3 || k.Calls[0].Attempt != 3 || k.Calls[0].Took != 2 || k.Calls[1].Attempt != 2 || !strings.Contains(k.Calls[1].Stack, "TestKeyPage") ||
-			k.Calls[2].Error != "no answer to call 1 <i>" || k.Calls[2].Causes != "Secret <u> changed" || k.Calls[1].Causes != "" || !k.Calls[2].Started.Equal(began) {
+		if len(k.Calls) != 3 || k.Calls[0].Attempt != 3 || k.Calls[0].Took != 2 || k.Calls[1].Attempt != 2 ||
+			!strings.Contains(k.Calls[1].Stack, "TestKeyPage") ||
+			k.Calls[2].Error != "no answer to call 1 <i>" || k.Calls[2].Causes != "Secret <u> changed" ||
+			k.Calls[1].Causes != "" || !k.Calls[2].Started.Equal(began) {
 			t.Errorf("%+v", k.Calls)
 		}
-		wantBody(t, get(h, link), "<title>fails · Work queues</title>", `<a href="?queue=q">q</a>`, "It waits for its time: attempt 4 of 5 comes in 3m 59s.",
-			"<dd>3 of 5</dd>", "<dt>Last error</dt>", "call 3 &lt;i&gt;", `data-action="retry"`, `data-action="forget"`, `data-action="pause_group"`,
-			"Failed attempts</h2>", "call 3 &lt;i&gt;", "a bug &lt;b&gt;", "<details", "<pre>", "TestKeyPage", `call 1 &lt;i&gt; <span class="cause">Secret &lt;u&gt; changed</span>`)
+		wantBody(t, get(h, link), "<title>fails · Work queues</title>", `<a href="?queue=q">q</a>`,
+			"It waits for its time: attempt 4 of 5 comes in 3m 59s.",
+			"<dd>3 of 5</dd>", "<dt>Last error</dt>", "call 3 &lt;i&gt;", `data-action="retry"`,
+			`data-action="forget"`, `data-action="pause_group"`,
+			"Failed attempts</h2>", "call 3 &lt;i&gt;", "a bug &lt;b&gt;", "<details", "<pre>", "TestKeyPage",
+			`call 1 &lt;i&gt; <span class="cause">Secret &lt;u&gt; changed</span>`)
 
 		wantOffered(t, h, link, "retry remove forget pause_group")
 		wantOffered(t, h, linksToKeys(h, "?queue=q&key=runs")[0], "retry remove cancel pause_group")
 
 		running := page(linksToKeys(h, "?queue=q&key=runs")[0]).Key
-		if running.State != "processing" || !running.Stuck || !strings.Contains(running.Stack, "TestKeyPage") || running.Attempt != 1 ||
-			len(running.Causes.Last) != 1 || running.Causes.Last[0].Reason != "it is time" || !running.Causes.Last[0].Time.Equal(began) {
+		if running.State != "processing" || !running.Stuck || !strings.Contains(running.Stack, "TestKeyPage") ||
+			running.Attempt != 1 ||
+			len(running.Causes.Last) != 1 || running.Causes.Last[0].Reason != "it is time" ||
+			!running.Causes.Last[0].Time.Equal(began) {
 			t.Errorf("%+v", running)
 		}
-		wantBody(t, get(h, linksToKeys(h, "?queue=q&key=runs")[0]), "A worker has had it for 3m 05s: attempt 1 of 5.", `data-action="cancel"`,
+		wantBody(t, get(h, linksToKeys(h, "?queue=q&key=runs")[0]),
+			"A worker has had it for 3m 05s: attempt 1 of 5.", `data-action="cancel"`,
 			"Stack</h2>", "<pre>", "TestKeyPage", "Why it was added</h2>", "it is time")
 		// The list of running keys has the stack, too, folded, and why the key was added.
-		wantBody(t, get(h, "?queue=q"), "Running</h2>", "<code>runs</code>", `<span class="cause">it is time</span>`, "<details", "<summary>Stack</summary>", "TestKeyPage")
+		wantBody(t, get(h, "?queue=q"), "Running</h2>", "<code>runs</code>",
+			`<span class="cause">it is time</span>`, "<details", "<summary>Stack</summary>", "TestKeyPage")
 
-		q.AddCause("fails", workqueue.Cause{Reason: "Secret <u> changed", TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
+		q.AddCause("fails", workqueue.Cause{Reason: "Secret <u> changed",
+			TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
 		synctest.Wait()
 		k = page(link).Key // It runs, because of that add.
-		if k.State != "processing" || k.Attempt != 4 || len(k.Causes.Last) != 1 || k.Causes.Last[0].TraceParent == "" || len(k.Calls) != 3 {
+		if k.State != "processing" || k.Attempt != 4 || len(k.Causes.Last) != 1 ||
+			k.Causes.Last[0].TraceParent == "" || len(k.Calls) != 3 {
 			t.Errorf("%+v", k)
 		}
-		wantBody(t, get(h, link), "Secret &lt;u&gt; changed", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+		wantBody(t, get(h, link), "Secret &lt;u&gt; changed",
+			"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
 		time.Sleep(2 * time.Hour)
 		if k = page(link).Key; k.State != "given_up" || k.Attempt != 5 || len(k.Calls) != 5 {
 			t.Errorf("%+v", k)
@@ -240,7 +256,8 @@ func TestKeyPage(t *testing.T) {
 // Every key has its own page, however it is printed, and that page goes on after the key has left the lists.
 func TestPagesOfUnusualKeys(t *testing.T) {
 	long := strings.Repeat("long", 100)
-	keys := []any{"", "a\nb", `a\nb`, long + "1", long + "2", "\xff\x00", "</script>&\"'", "sp ace", nil, 17, "17", pair{"a", "b"}, pair{"a", "c"},
+	keys := []any{"", "a\nb", `a\nb`, long + "1", long + "2", "\xff\x00", "</script>&\"'", "sp ace", nil, 17,
+		"17", pair{"a", "b"}, pair{"a", "c"},
 		slashed{"x/y", "z"}, slashed{"x", "y/z"}, evil(0), evil(1), id("sp ace"), true, "a+b", "ä€"}
 	h := newAudited(t)
 	q := priorityqueue.New(priorityqueue.Config[any]{Name: "queue & more", MetricsProvider: h})
@@ -278,7 +295,8 @@ func TestPagesOfUnusualKeys(t *testing.T) {
 		}
 		h.act(t, 404, s.Queue.ID, "retry", "key", s.Key.Key, "id", s.Key.ID)
 	}
-	if s := getJSON[story](t, h, "?queue=queue+%26+more&key=filler&id=xyz"); s.Key.State != "absent" || s.Key.Key != "filler" {
+	if s := getJSON[story](t, h, "?queue=queue+%26+more&key=filler&id=xyz"); s.Key.State != "absent" ||
+		s.Key.Key != "filler" {
 		t.Errorf("%+v", s)
 	}
 	if w := get(h, "?queue=none&key=a&id=b"); w.Code != 404 {
@@ -295,7 +313,8 @@ func TestKeyPageIsCheap(t *testing.T) {
 	i.Snapshot = func(limit int) workqueue.Snapshot[any] { snapshots++; return workqueue.Snapshot[any]{} }
 	inspect(h, "q", i)
 	link := linksToKeys(h, "?queue=q&key=key+18765")[0]
-	wantBody(t, get(h, link), "<h1><code>key 18765</code></h1>", `<main id="live" tabindex="-1" data-refresh="5">`)
+	wantBody(t, get(h, link), "<h1><code>key 18765</code></h1>",
+		`<main id="live" tabindex="-1" data-refresh="5">`)
 	m.reads, snapshots = 0, 0
 	for range 10 {
 		if s := getJSON[story](t, h, link); s.Key.State != "queued" || s.Key.Key != "key 18765" {
@@ -310,7 +329,8 @@ func TestKeyPageIsCheap(t *testing.T) {
 		t.Errorf("%+v, all keys were read %d times", s, m.reads)
 	}
 	// Its page does not repeat that by itself: it takes a snapshot each time.
-	wantBody(t, get(h, link), `<main id="live" tabindex="-1">`, "This page does not refresh itself.", "nothing is known of it")
+	wantBody(t, get(h, link), `<main id="live" tabindex="-1">`, "This page does not refresh itself.",
+		"nothing is known of it")
 	m.n = 20_000
 	wantBody(t, get(h, link), "<h1><code>key 18765</code></h1>", `data-refresh="5"`)
 	body := get(h, "?queue=q&key=none&id=none").Body.String()

@@ -46,12 +46,14 @@ func TestAllKeysOfAState(t *testing.T) {
 			"processing":            "0 of 0 of 1 pages",
 		} {
 			p := getJSON[keysPage](t, h, "?queue=q&state="+query)
-			if got := fmt.Sprintf("%d of %d of %d pages", len(p.Keys), p.Total, p.Pages); got != want || p.More || p.Error != "" {
+			if got := fmt.Sprintf("%d of %d of %d pages", len(p.Keys), p.Total, p.Pages); got != want || p.More ||
+				p.Error != "" {
 				t.Errorf("%s: %s, %+v, want %s", query, got, p, want)
 			}
 		}
 		p := getJSON[keysPage](t, h, "?queue=q&state=failing&page=3")
-		if k := p.Keys[99]; k.Key != "even 000" || k.Error != "broken" || k.DueIn == nil || *k.DueIn != 3600 || k.State != "" {
+		if k := p.Keys[99]; k.Key != "even 000" || k.Error != "broken" || k.DueIn == nil || *k.DueIn != 3600 ||
+			k.State != "" {
 			t.Errorf("the last one is %+v", k)
 		}
 		// No list of a state that does not exist says that no key is in it.
@@ -60,7 +62,8 @@ func TestAllKeysOfAState(t *testing.T) {
 		}
 		wantBody(t, get(h, "?queue=q&state=what%3F"), "No such state", "given_up")
 		wantBody(t, get(h, "?queue=q"), `25 of <a href="?queue=q&amp;state=failing">600</a>`)
-		wantBody(t, get(h, "?queue=q&state=failing&page=2"), "does not refresh itself", "Failing</h2>", "250 of 600", `data-of="failing"`, "even 349", "Page 2 of 3")
+		wantBody(t, get(h, "?queue=q&state=failing&page=2"), "does not refresh itself", "Failing</h2>",
+			"250 of 600", `data-of="failing"`, "even 349", "Page 2 of 3")
 		wantBody(t, get(h, "?queue=q&state=waiting"), "Waiting</h2>", "250 of 600", "even 000", `rel="next"`)
 		// With Errors that contain, the next try is known, too.
 		d := getJSON[detail](t, h, "?queue=q&error=broken")
@@ -82,7 +85,8 @@ func TestErrorsTogether(t *testing.T) {
 			case 'b':
 				return fmt.Errorf("dial tcp 10.0.0.%d:443: connection refused", len(key))
 			case 'c':
-				return worker.Terminal(fmt.Errorf("got %d after %v", 500+len(key), time.Duration(len(key))*time.Millisecond))
+				return worker.Terminal(fmt.Errorf("got %d after %v", 500+len(key),
+					time.Duration(len(key))*time.Millisecond))
 			}
 			return errors.New(key)
 		}, worker.Options[string]{Name: "q", MetricsProvider: h}))
@@ -100,7 +104,9 @@ func TestErrorsTogether(t *testing.T) {
 		if got, want := fmt.Sprintf("%+v", d.Errors), fmt.Sprintf("%+v", want); got != want {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
-		wantBody(t, get(h, "?queue=q"), "Errors</h2>", `href="?error=no&#43;space&#43;left&#43;on&#43;device&amp;queue=q"`, `<td class="n" data-label="Failing">3</td>`)
+		wantBody(t, get(h, "?queue=q"), "Errors</h2>",
+			`href="?error=no&#43;space&#43;left&#43;on&#43;device&amp;queue=q"`,
+			`<td class="n" data-label="Failing">3</td>`)
 		if page := get(h, "?queue=q").Body.String(); strings.Contains(page, "not known;") {
 			t.Error("all keys are counted, and the page says that some are not")
 		}
@@ -111,7 +117,8 @@ func TestErrorsTogether(t *testing.T) {
 		if d := getJSON[detail](t, h, "?queue=q"); d.Errors[0].Failing != 152 {
 			t.Errorf("%+v", d.Errors)
 		}
-		wantBody(t, get(h, "?queue=q"), "of all keys that fail or were given up, as far as they are known, … where they differ, the most frequent first</p>")
+		wantBody(t, get(h, "?queue=q"),
+			"of all keys that fail or were given up, as far as they are known, … where they differ, the most frequent first</p>")
 		// A short key is left out where it is a word, and not where it is a part of one.
 		short := newRateLimited[int](t, "short", h)
 		start(t, worker.New(short, func(_ context.Context, key int) error {
@@ -126,7 +133,8 @@ func TestErrorsTogether(t *testing.T) {
 			letters.Add(string('a' + rune(n)))
 		}
 		synctest.Wait()
-		if e := getJSON[detail](t, h, "?queue=letters").Errors; len(e) != 1 || e[0].Error != "…: not ready" || e[0].Failing != 10 {
+		if e := getJSON[detail](t, h, "?queue=letters").Errors; len(e) != 1 || e[0].Error != "…: not ready" ||
+			e[0].Failing != 10 {
 			t.Errorf("%+v", e)
 		}
 		for _, e := range getJSON[detail](t, h, "?queue=short").Errors {
@@ -146,7 +154,8 @@ func TestLongErrors(t *testing.T) {
 		h := newAudited(t)
 		q := newRateLimited[string](t, "q", h)
 		long := strings.Repeat("no space left on device, ", 20)
-		start(t, worker.New(q, func(_ context.Context, key string) error { return errors.New(long + key) }, worker.Options[string]{MetricsProvider: h}))
+		start(t, worker.New(q, func(_ context.Context, key string) error { return errors.New(long + key) },
+			worker.Options[string]{MetricsProvider: h}))
 		q.Add("a")
 		q.Add("b")
 		synctest.Wait()

@@ -67,7 +67,8 @@ func TestSorting(t *testing.T) {
 		}
 	}
 	wantBody(t, get(h, "?sort=waiting"), `<option value="waiting" selected>`, ">sleepy</a>")
-	wantBody(t, get(h, ""), ">stuck</a>", `<td role="cell" class="n warn" data-label="Longest in work">2m 01s</td>`)
+	wantBody(t, get(h, ""), ">stuck</a>",
+		`<td role="cell" class="n warn" data-label="Longest in work">2m 01s</td>`)
 }
 
 // A pause without an end is amber; one that ends by itself is not. A shared queue says who has paused it, and
@@ -77,13 +78,15 @@ func TestWhoHasPaused(t *testing.T) {
 		since := time.Now()
 		shared := &workqueue.SharedStats{PausedBy: "pod <7>", PausedSince: since}
 		for name, st := range map[string]workqueue.Stats{
-			"open": {Paused: true, Shared: shared}, "ends": {Paused: true, PausedUntil: since.Add(time.Hour), Shared: shared},
+			"open": {Paused: true, Shared: shared}, "ends": {Paused: true, PausedUntil: since.Add(time.Hour),
+				Shared: shared},
 		} {
 			inspect(h, name, workqueue.Inspector{Stats: func() workqueue.Stats { return st }})
 		}
 		time.Sleep(15 * time.Minute)
 		wantBody(t, get(h, "?queue=open"), `<span class="badge warn">paused, by pod &lt;7&gt; 15m ago</span>`)
-		wantBody(t, get(h, "?queue=ends"), `<span class="badge">paused for 45m more, by pod &lt;7&gt; 15m ago</span>`)
+		wantBody(t, get(h, "?queue=ends"),
+			`<span class="badge">paused for 45m more, by pod &lt;7&gt; 15m ago</span>`)
 	})
 }
 
@@ -164,7 +167,8 @@ func TestPages(t *testing.T) {
 		}
 	}
 	wantBody(t, get(h, "?sort=name&page=2&search=q"),
-		`href="?page=1&amp;search=q&amp;sort=name" rel="prev"`, "Page 2 of 3", `href="?page=3&amp;search=q&amp;sort=name" rel="next"`)
+		`href="?page=1&amp;search=q&amp;sort=name" rel="prev"`, "Page 2 of 3",
+		`href="?page=3&amp;search=q&amp;sort=name" rel="next"`)
 }
 
 func TestKeysOfAQueue(t *testing.T) {
@@ -184,17 +188,22 @@ func TestKeysOfAQueue(t *testing.T) {
 			q.AddRateLimited(5000 + n)
 		}
 	}
-	for query, want := range map[string]int{"": 25, "&keys=3": 3, "&keys=0": 1, "&keys=-5": 1, "&keys=x": 25, "&keys=9999": 250} {
+	for query, want := range map[string]int{"": 25, "&keys=3": 3, "&keys=0": 1, "&keys=-5": 1, "&keys=x": 25,
+		"&keys=9999": 250} {
 		d := getJSON[detail](t, h, "?queue=q"+query)
 		if len(d.Running) != want || len(d.Queued) != want || len(d.Waiting) != want || len(d.Failing) != want {
 			t.Errorf("%q: %d, %d, %d, %d keys", query, len(d.Running), len(d.Queued), len(d.Waiting), len(d.Failing))
 		}
-		if d.Running[0].Key != "0" || d.Queued[0].Key != "300" || d.Waiting[0].Requeues < 1 || d.Failing[0].Requeues != 3 {
+		if d.Running[0].Key != "0" || d.Queued[0].Key != "300" || d.Waiting[0].Requeues < 1 ||
+			d.Failing[0].Requeues != 3 {
 			t.Errorf("%q: %+v", query, d)
 		}
 	}
-	wantBody(t, get(h, "?queue=q"), `25 of <a href="?queue=q&amp;state=processing">300</a>, held by workers, longest first`, "<code>0</code>", "5m",
-		`>25 or more</a>, most requeues first`, "<code>5002</code>", `25 of <a href="?queue=q&amp;state=queued">700</a>`, `25 of <a href="?queue=q&amp;state=waiting">400</a>`)
+	wantBody(t, get(h, "?queue=q"),
+		`25 of <a href="?queue=q&amp;state=processing">300</a>, held by workers, longest first`,
+		"<code>0</code>", "5m",
+		`>25 or more</a>, most requeues first`, "<code>5002</code>",
+		`25 of <a href="?queue=q&amp;state=queued">700</a>`, `25 of <a href="?queue=q&amp;state=waiting">400</a>`)
 }
 
 // The head of a priority queue is in the order in which its keys will be handed out, with priorities and
@@ -224,19 +233,23 @@ func TestKeysOfAPriorityQueue(t *testing.T) {
 		return strings.Join(all, ", ")
 	}
 	got := []string{names(d.Running), names(d.Queued), names(d.Waiting), names(d.Failing)}
-	if want := []string{"z held", "b high, a middle, a low, z blocked", "z held, fails", "fails"}; !slices.Equal(got, want) {
+	if want := []string{"z held", "b high, a middle, a low, z blocked", "z held, fails",
+		"fails"}; !slices.Equal(got, want) {
 		t.Fatalf("the keys are %q, want %q", got, want)
 	}
-	if k := d.Queued[0]; k.Priority != 7 || k.Group != "b" || k.Blocked || !d.Queued[3].Blocked || d.Queue.Blocked != 1 || d.Queue.Paused ||
+	if k := d.Queued[0]; k.Priority != 7 || k.Group != "b" || k.Blocked || !d.Queued[3].Blocked ||
+		d.Queue.Blocked != 1 || d.Queue.Paused ||
 		d.Waiting[1].Requeues != 1 {
 		t.Errorf("%+v", d)
 	}
 	if k := find(t, h, "q", "a low").Keys[0]; k.Priority != -5 || k.Group != "a" || k.State != "queued" {
 		t.Errorf("found %+v", k)
 	}
-	wantBody(t, get(h, "?queue=q"), `data-action="pause"`, "<dt>Blocked by a limit</dt>", ">1<", "Priority</th>", "b high", ">7<", "z blocked", "blocked</span>")
+	wantBody(t, get(h, "?queue=q"), `data-action="pause"`, "<dt>Blocked by a limit</dt>", ">1<", "Priority</th>",
+		"b high", ">7<", "z blocked", "blocked</span>")
 	q.Pause(workqueue.UntilResumed)
-	wantBody(t, get(h, "?queue=q"), `<span class="badge warn">paused</span>`, `data-action="resume"`, "Waiting</h2>", "fails")
+	wantBody(t, get(h, "?queue=q"), `<span class="badge warn">paused</span>`, `data-action="resume"`,
+		"Waiting</h2>", "fails")
 	wantBody(t, get(h, ""), `<span class="badge warn">paused</span>`)
 }
 
@@ -261,7 +274,8 @@ func TestManyQueuesAndKeys(t *testing.T) {
 	for _, c := range []struct {
 		query, accept string
 		bytes         int
-	}{{"", "text/html", 100_000}, {"", "application/json", 100_000}, {"?queue=q", "text/html", 50_000}, {"?queue=q&keys=250", "text/html", 225_000}} {
+	}{{"", "text/html", 100_000}, {"", "application/json", 100_000}, {"?queue=q", "text/html", 50_000},
+		{"?queue=q&keys=250", "text/html", 225_000}} {
 		if w := get(h, c.query, "Accept", c.accept); w.Body.Len() > c.bytes {
 			t.Errorf("%+v: %d bytes", c, w.Body.Len())
 		}
@@ -296,7 +310,8 @@ func TestMemoryOfAList(t *testing.T) {
 	h := newHandler(t, debug.Options{SampleEvery: time.Hour})
 	allocated := func(queues int) (bytes, objects uint64) {
 		for i := range queues {
-			workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: fmt.Sprint("queue ", i), MetricsProvider: h}).Add(i)
+			workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: fmt.Sprint("queue ", i),
+				MetricsProvider: h}).Add(i)
 		}
 		get(h, "")
 		var before, after runtime.MemStats

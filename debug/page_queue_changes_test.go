@@ -63,14 +63,16 @@ func TestChanges(t *testing.T) {
 		}
 		time.Sleep(14 * time.Minute)
 		l := getJSON[changesList](t, h, "")
-		if u := l.Oldest; u == nil || u.Age != 14*60 || u.Key == nil || *u.Key != "default/web" || u.Queue.Name != "q" {
+		if u := l.Oldest; u == nil || u.Age != 14*60 || u.Key == nil || *u.Key != "default/web" ||
+			u.Queue.Name != "q" {
 			t.Errorf("%+v", u)
 		}
 		if l := getJSON[changesList](t, h, "?search=other"); l.Oldest != nil {
 			t.Errorf("of the other: %+v", l.Oldest)
 		}
 		for _, page := range []string{"", "?queue=q"} {
-			if text := get(h, page).Body.String(); !strings.Contains(text, `<b class="bad">14m</b>, <a href="?id=`) || !strings.Contains(text, `<code>default/web</code></a>`) {
+			if text := get(h, page).Body.String(); !strings.Contains(text, `<b class="bad">14m</b>, <a href="?id=`) ||
+				!strings.Contains(text, `<code>default/web</code></a>`) {
 				t.Errorf("the page %q does not show the oldest change", page)
 			}
 		}
@@ -88,7 +90,8 @@ func TestChanges(t *testing.T) {
 		if p.Queue.Oldest != nil {
 			t.Errorf("after the success: %+v", p.Queue.Oldest)
 		}
-		if text := get(h, "?queue=q").Body.String(); !strings.Contains(text, "A change, since the start</th>") || !strings.Contains(text, "90% of them") {
+		if text := get(h, "?queue=q").Body.String(); !strings.Contains(text, "A change, since the start</th>") ||
+			!strings.Contains(text, "90% of them") {
 			t.Error("the page does not show how long changes take")
 		}
 	})

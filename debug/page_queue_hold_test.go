@@ -36,7 +36,8 @@ func TestKeysOnHold(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		for _, query := range []string{"", "?queue=q"} { // That they wait is no trouble.
-			if body := get(h, query).Body.String(); strings.Contains(strings.ToLower(body), "oldest unanswered: ") || strings.Contains(body, "<dt>Oldest unanswered") {
+			if body := get(h, query).Body.String(); strings.Contains(strings.ToLower(body), "oldest unanswered: ") ||
+				strings.Contains(body, "<dt>Oldest unanswered") {
 				t.Errorf("%q: a key on hold has no answer", query)
 			}
 		}
@@ -47,12 +48,15 @@ func TestKeysOnHold(t *testing.T) {
 			t.Fatalf("%d held, running %+v", len(d.Held), d.Running)
 		}
 		k := d.Held[0]
-		if k.Key != "held/00" || k.Hold.Reason != "the cache shows <held/00>" || k.Hold.For != 600 || k.Hold.UntilIn != 3000 {
+		if k.Key != "held/00" || k.Hold.Reason != "the cache shows <held/00>" || k.Hold.For != 600 ||
+			k.Hold.UntilIn != 3000 {
 			t.Errorf("%+v", k)
 		}
-		wantBody(t, get(h, "?queue=q"), "On hold</h2>", "25 of <a", `>30</a>`, "the cache shows &lt;held/00&gt;", "50m more", `data-action="release"`)
+		wantBody(t, get(h, "?queue=q"), "On hold</h2>", "25 of <a", `>30</a>`, "the cache shows &lt;held/00&gt;",
+			"50m more", `data-action="release"`)
 		wantBody(t, get(h, "?queue=q&key=held/01"),
-			"It is on hold until the cache shows &lt;held/01&gt;, and for 50m more at most. It comes again then.", "on hold</dd>", `data-action="release"`)
+			"It is on hold until the cache shows &lt;held/01&gt;, and for 50m more at most. It comes again then.",
+			"on hold</dd>", `data-action="release"`)
 		// Those that run are listed, however many are on hold.
 		if d := getJSON[detail](t, h, "?queue=q&keys=2"); len(d.Running) != 1 || d.Running[0].Key != "busy" {
 			t.Errorf("running %+v", d.Running)
@@ -62,12 +66,14 @@ func TestKeysOnHold(t *testing.T) {
 		if q := d.Queue; q.Held != 30 || q.Longest != 300 || q.Unfinished != 300 {
 			t.Errorf("%d held, longest %v s, unfinished %v s", q.Held, q.Longest, q.Unfinished)
 		}
-		wantBody(t, get(h, "?queue=q"), `<dt>In work</dt><dd><a href="#running">1</a>`, `<dt>On hold</dt><dd><a href="#held">30</a>`,
+		wantBody(t, get(h, "?queue=q"), `<dt>In work</dt><dd><a href="#running">1</a>`,
+			`<dt>On hold</dt><dd><a href="#held">30</a>`,
 			`<span class="sign b">in work <b>1</b>`,
 			`<span class="sign d">on hold <b>30</b>`)
 		wantBody(t, get(h, ""), "<b>1</b> in work", "<b>30</b> on hold", "30 on hold</span></td>")
 		for state, want := range map[string]int{"held": 30, "processing": 1} {
-			if p := getJSON[keysPage](t, h, "?queue=q&state="+state); p.Total != want || len(p.Keys) != want || p.More {
+			if p := getJSON[keysPage](t, h, "?queue=q&state="+state); p.Total != want ||
+				len(p.Keys) != want || p.More {
 				t.Errorf("%s: %d of %d keys, more %t", state, len(p.Keys), p.Total, p.More)
 			}
 		}
@@ -76,7 +82,8 @@ func TestKeysOnHold(t *testing.T) {
 		h.act(t, 404, "q", "release", "key", "busy")
 		h.act(t, 404, "q", "cancel", "key", "held/02")
 		synctest.Wait()
-		if k := getJSON[detail](t, h, "?queue=q&key=held/01").Found.Keys[0]; k.Hold == nil || k.Hold.For != 0 { // It was held again.
+		// It was held again.
+		if k := getJSON[detail](t, h, "?queue=q&key=held/01").Found.Keys[0]; k.Hold == nil || k.Hold.For != 0 {
 			t.Errorf("%+v", k)
 		}
 		cancel()

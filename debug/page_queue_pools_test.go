@@ -53,13 +53,15 @@ func TestWhatPoolsKnow(t *testing.T) {
 		if f := d.Failing[0]; f.FailsFor == nil || *f.FailsFor != 5400 || f.Attempt != 2 {
 			t.Errorf("%+v, want one that fails since 90 minutes", f)
 		}
-		if len(d.Running) != 2 || !d.Running[0].Canceled && !d.Running[1].Canceled || d.Running[0].Canceled && d.Running[1].Canceled {
+		if len(d.Running) != 2 || !d.Running[0].Canceled && !d.Running[1].Canceled || d.Running[0].Canceled &&
+			d.Running[1].Canceled {
 			t.Errorf("%+v, want one that was canceled", d.Running)
 		}
 		if p := d.Queue.Pools[0]; p.Interrupted != 1 || p.GivenUp != 5 || p.GivenUpKeys != 2 {
 			t.Errorf("%+v", p)
 		}
-		wantBody(t, get(h, "?queue=q"), "1h 30m</time>", "2 of 2, 3 earlier ones are not remembered any more", `canceled</span>`, `data-label="Interrupted">1<`)
+		wantBody(t, get(h, "?queue=q"), "1h 30m</time>", "2 of 2, 3 earlier ones are not remembered any more",
+			`canceled</span>`, `data-label="Interrupted">1<`)
 		for range 5 { // The sixth interruption in a row makes it a loop.
 			q.Add("waits")
 			synctest.Wait()
@@ -68,7 +70,8 @@ func TestWhatPoolsKnow(t *testing.T) {
 		if k := getJSON[story](t, h, linksToKeys(h, "?queue=q&key=waits")[0]).Key; k.Interruptions != 6 {
 			t.Errorf("%+v", k)
 		}
-		wantBody(t, get(h, linksToKeys(h, "?queue=q&key=ignores")[0]), "Its handler was canceled, and goes on", "running, canceled")
+		wantBody(t, get(h, linksToKeys(h, "?queue=q&key=ignores")[0]), "Its handler was canceled, and goes on",
+			"running, canceled")
 		if c := count(t, h, "given_up"); c != (counted{2, true}) {
 			t.Errorf("%+v", c)
 		}
@@ -82,16 +85,19 @@ func TestWhatPoolsKnow(t *testing.T) {
 func TestGroupsInFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newAudited(t)
-		q := priorityqueue.New(priorityqueue.Config[int]{Name: "q", MetricsProvider: h, Group: func(key int) string { return fmt.Sprint("g", key%2) }})
+		q := priorityqueue.New(priorityqueue.Config[int]{Name: "q", MetricsProvider: h,
+			Group: func(key int) string { return fmt.Sprint("g", key%2) }})
 		defer q.ShutDown()
 		for key := range 100 {
 			q.Add(key)
 		}
 		q.PauseGroup("g1", 90*time.Second)
 		d := getJSON[detail](t, h, "?queue=q&keys=4")
-		if len(d.Groups) != 2 || d.Groups[0].Keys != 50 || d.Groups[1].Keys != 50 || d.Groups[0].PausedFor == nil || *d.Groups[0].PausedFor != 90 || d.Groups[1].PausedFor != nil {
+		if len(d.Groups) != 2 || d.Groups[0].Keys != 50 || d.Groups[1].Keys != 50 || d.Groups[0].PausedFor == nil ||
+			*d.Groups[0].PausedFor != 90 || d.Groups[1].PausedFor != nil {
 			t.Errorf("%+v", d.Groups)
 		}
-		wantBody(t, get(h, "?queue=q"), "Blocked by a limit or a pause", "paused for 1m 30s more</span>", `<td class="n">50</td>`)
+		wantBody(t, get(h, "?queue=q"), "Blocked by a limit or a pause", "paused for 1m 30s more</span>",
+			`<td class="n">50</td>`)
 	})
 }

@@ -88,7 +88,8 @@ func (f *foundReport) add(k keyReport, exact bool) {
 // all keys of the queue and its pools. A key that was found by its id before is found again, as absent, when
 // it has left the queue. With every and no id it looks at all keys even if one fits: an action must notice
 // that several have that text.
-func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, text, id string, every bool) *foundReport {
+func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, text, id string,
+	every bool) *foundReport {
 	f := newFoundReport(text, id)
 	f.of = r.entry
 	if r.late {
@@ -144,7 +145,8 @@ func (h *Handler) search(ctx context.Context, turn chan struct{}, r *reading, te
 // searchTurn waits for the token of turn, with which one caller at a time goes over all keys of a queue. It
 // returns a context for this caller, which ends with ctx or after limit, and done, which lets the next one
 // begin. It returns an error if others have kept the token for so long: then, too, done has to be called.
-func searchTurn(ctx context.Context, turn chan struct{}, limit time.Duration) (_ context.Context, done func(), err error) {
+func searchTurn(ctx context.Context, turn chan struct{}, limit time.Duration) (_ context.Context, done func(),
+	err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	select {
 	case turn <- struct{}{}:

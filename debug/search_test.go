@@ -24,7 +24,8 @@ import (
 func TestSearchFindsKeys(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, time.Hour)
-		q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: h})
+		q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: h})
 		start(t, worker.New(q, func(ctx context.Context, key string) error {
 			switch {
 			case key == "runs":
@@ -59,7 +60,8 @@ func TestSearchFindsKeys(t *testing.T) {
 				continue
 			}
 			got := f.Keys[0]
-			if got.Key != name || got.State != want.State || got.Attempt != want.Attempt || got.Requeues != want.Requeues ||
+			if got.Key != name || got.State != want.State || got.Attempt != want.Attempt ||
+				got.Requeues != want.Requeues ||
 				!strings.HasSuffix(want.Error, got.Error) || (want.Error == "") != (got.Error == "") {
 				t.Errorf("%s: %+v, want %+v", name, got, want)
 			}
@@ -75,7 +77,8 @@ func TestSearchFindsKeys(t *testing.T) {
 		}
 		// Of a key in two states, what is known of either is shown.
 		q.Add("given up")
-		if k := find(t, h, "q", "given up").Keys; len(k) != 1 || k[0].State != "queued" || k[0].Attempt != 1 || !strings.HasSuffix(k[0].Error, "too large") {
+		if k := find(t, h, "q", "given up").Keys; len(k) != 1 || k[0].State != "queued" || k[0].Attempt != 1 ||
+			!strings.HasSuffix(k[0].Error, "too large") {
 			t.Errorf("given up and queued: %+v", k)
 		}
 		q.Add("later 7")
@@ -85,7 +88,8 @@ func TestSearchFindsKeys(t *testing.T) {
 		if d := getJSON[detail](t, h, "?queue=q"); d.Found != nil {
 			t.Errorf("nothing was searched for: %+v", d.Found)
 		}
-		wantBody(t, get(h, "?queue=q&key=fails"), `value="fails"`, "Found</h2>", "<dt>State</dt><dd>waiting", "<dt>Attempts</dt><dd>2", "the disk is full")
+		wantBody(t, get(h, "?queue=q&key=fails"), `value="fails"`, "Found</h2>", "<dt>State</dt><dd>waiting",
+			"<dt>Attempts</dt><dd>2", "the disk is full")
 		wantBody(t, get(h, "?queue=q&key=none"), "No key in this queue is called <code>none</code>")
 		// Every key leads to what is known of it.
 		wantBody(t, get(h, "?queue=q"), `href="?id=`, `&amp;key=fails&amp;queue=q"`)
@@ -168,7 +172,8 @@ func TestSearchAgain(t *testing.T) {
 	m := &manyKeys{n: 20_000}
 	inspect(h, "q", m.inspector())
 	for range 3 {
-		if f := find(t, h, "q", "key 18765"); len(f.Keys) != 1 || !f.Exact || f.Keys[0].Requeues != 1 || f.Keys[0].State != "queued" {
+		if f := find(t, h, "q", "key 18765"); len(f.Keys) != 1 || !f.Exact || f.Keys[0].Requeues != 1 ||
+			f.Keys[0].State != "queued" {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -215,7 +220,8 @@ func TestSearchEnds(t *testing.T) {
 		if d := time.Since(began); d < time.Minute || d > 61*time.Second {
 			t.Errorf("searches took %v", d)
 		}
-		wantBody(t, get(h, "?queue=q&key=none"), "No key that was looked at is called", "There was no time to look at all keys")
+		wantBody(t, get(h, "?queue=q&key=none"), "No key that was looked at is called",
+			"There was no time to look at all keys")
 		h.act(t, 503, "q", "retry", "key", "none")
 	})
 }
@@ -229,7 +235,8 @@ func TestSearchForHostileKeys(t *testing.T) {
 	q.Add("line\nbreak")
 	q.Add(long)
 	q.Add("<script>")
-	for search, want := range map[string]int{"line\nbreak": 1, `line\nbreak`: 1, long: 1, long[:256]: 1, "<script>": 1, long[:255]: 1} {
+	for search, want := range map[string]int{"line\nbreak": 1, `line\nbreak`: 1, long: 1, long[:256]: 1,
+		"<script>": 1, long[:255]: 1} {
 		if f := find(t, h, "q", search); len(f.Keys) != want || f.Exact != (search != long[:255]) {
 			t.Errorf("%.20q: %+v", search, f)
 		}
@@ -269,13 +276,16 @@ func TestFindEverywhere(t *testing.T) {
 		other := workqueue.NewTyped[pair]() // of another type of key
 		debug.Register(h, "pairs", other)
 		other.Add(pair{"globex", "1"})
-		showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "pairs", GivenUpKeys: 1}, GivenUp: []worker.FailedKey[any]{{Key: pair{"globex", "2"}, Err: "broken <i>"}}})
+		showPool(h, worker.Snapshot[any]{Stats: worker.Stats{Name: "pairs", GivenUpKeys: 1},
+			GivenUp: []worker.FailedKey[any]{{Key: pair{"globex", "2"}, Err: "broken <i>"}}})
 		e := getJSON[detail](t, h, "?key=globex/1")
-		if e.Registered != 61 || !e.Found.Exact || e.Found.More || e.Found.Incomplete || len(e.Found.Keys) != 3 || len(e.Found.Unanswered) != 0 {
+		if e.Registered != 61 || !e.Found.Exact || e.Found.More || e.Found.Incomplete || len(e.Found.Keys) != 3 ||
+			len(e.Found.Unanswered) != 0 {
 			t.Fatalf("%+v", e)
 		}
 		for i, k := range e.Found.Keys {
-			if k.Key != "globex/1" || k.State != "queued" || k.Queue.Name != []string{"q07 <b>", "q27 <b>", "q47 <b>"}[i] {
+			if k.Key != "globex/1" || k.State != "queued" || k.Queue.Name != []string{"q07 <b>", "q27 <b>",
+				"q47 <b>"}[i] {
 				t.Errorf("%+v", k)
 			}
 			s := getJSON[story](t, h, "?queue="+queryEscape(k.Queue.ID)+"&key="+queryEscape(k.Key)+"&id="+k.ID)
@@ -283,13 +293,15 @@ func TestFindEverywhere(t *testing.T) {
 				t.Errorf("%+v", s)
 			}
 		}
-		if e = getJSON[detail](t, h, "?key=globex"); e.Found.Exact || len(e.Found.Keys) != 5 || e.Found.Keys[0].Queue.ID != "pairs" {
+		if e = getJSON[detail](t, h, "?key=globex"); e.Found.Exact || len(e.Found.Keys) != 5 ||
+			e.Found.Keys[0].Queue.ID != "pairs" {
 			t.Errorf("%+v", e.Found)
 		}
 		if e = getJSON[detail](t, h, "?key=acme/1"); !e.Found.Exact || !e.Found.More || len(e.Found.Keys) != 25 {
 			t.Errorf("%+v", e.Found)
 		}
-		if e = getJSON[detail](t, h, "?key=Name:2"); len(e.Found.Keys) != 1 || e.Found.Keys[0].State != "given_up" || e.Found.Keys[0].Error != "broken <i>" {
+		if e = getJSON[detail](t, h, "?key=Name:2"); len(e.Found.Keys) != 1 ||
+			e.Found.Keys[0].State != "given_up" || e.Found.Keys[0].Error != "broken <i>" {
 			t.Errorf("%+v", e.Found)
 		}
 		if e = getJSON[detail](t, h, "?key="); len(e.Found.Keys) != 0 || e.Found.Exact {
@@ -309,10 +321,15 @@ func TestFindEverywhere(t *testing.T) {
 		if e = getJSON[detail](t, h, "?key=only+here"); !e.Found.Exact || e.Found.More || len(e.Found.Keys) != 1 {
 			t.Errorf("one key that is called so, in another queue: %+v", e.Found)
 		}
-		wantBody(t, get(h, ""), `<form method="get" role="search">`, "Find a key in all queues", `name="key" value=""`)
-		wantBody(t, get(h, "?key=globex"), `value="globex"`, "No key is called <code>globex</code>", "5 that contain it", "{Namespace:globex Name:2}", `<a href="?queue=pairs">pairs</a>`, "broken &lt;i&gt;", "q07 &lt;b&gt;")
-		wantBody(t, get(h, "?key=%3Cscript%3E"), `value="&lt;script&gt;"`, "No key is called <code>&lt;script&gt;</code>, or contains it.")
-		if body := get(h, "?key=globex").Body.String(); strings.Contains(body, "data-refresh") || strings.Contains(body, `http-equiv="refresh"`) {
+		wantBody(t, get(h, ""), `<form method="get" role="search">`, "Find a key in all queues",
+			`name="key" value=""`)
+		wantBody(t, get(h, "?key=globex"), `value="globex"`, "No key is called <code>globex</code>",
+			"5 that contain it", "{Namespace:globex Name:2}", `<a href="?queue=pairs">pairs</a>`, "broken &lt;i&gt;",
+			"q07 &lt;b&gt;")
+		wantBody(t, get(h, "?key=%3Cscript%3E"), `value="&lt;script&gt;"`,
+			"No key is called <code>&lt;script&gt;</code>, or contains it.")
+		if body := get(h, "?key=globex").Body.String(); strings.Contains(body, "data-refresh") ||
+			strings.Contains(body, `http-equiv="refresh"`) {
 			t.Error("a search of all queues repeats itself")
 		}
 	})
@@ -338,12 +355,16 @@ func TestFindEverywhereWithoutAnswers(t *testing.T) {
 		far.beSilent()
 		began := time.Now()
 		e := getJSON[detail](t, h, "?key=a")
-		if d := time.Since(began); d > 2*time.Second || len(e.Found.Keys) != 1 || e.Found.Keys[0].Queue.ID != "near" ||
-			!e.Found.Incomplete || len(e.Found.Unanswered) != 31 || e.Found.Unanswered[0].ID != "far 00 <b>" || e.Found.Unanswered[30].ID != "panics" {
+		if d := time.Since(began); d > 2*time.Second || len(e.Found.Keys) != 1 ||
+			e.Found.Keys[0].Queue.ID != "near" ||
+			!e.Found.Incomplete || len(e.Found.Unanswered) != 31 || e.Found.Unanswered[0].ID != "far 00 <b>" ||
+			e.Found.Unanswered[30].ID != "panics" {
 			t.Errorf("after %v: %+v", d, e.Found)
 		}
-		wantBody(t, get(h, "?key=a"), "31 queues gave no answer, or none in time: ", "far 00 &lt;b&gt;</a>, ", " and others.")
-		if e := getJSON[detail](t, h, "?key=key+0"); len(e.Found.Unanswered) != 32 || e.Found.Unanswered[31].ID != "panics later" {
+		wantBody(t, get(h, "?key=a"), "31 queues gave no answer, or none in time: ", "far 00 &lt;b&gt;</a>, ",
+			" and others.")
+		if e := getJSON[detail](t, h, "?key=key+0"); len(e.Found.Unanswered) != 32 ||
+			e.Found.Unanswered[31].ID != "panics later" {
 			t.Errorf("%+v", e.Found)
 		}
 		far.answer()
@@ -357,7 +378,8 @@ func TestFindEverywhereEnds(t *testing.T) {
 		inspect(h, "small", (&manyKeys{n: 10}).inspector())
 		began := time.Now()
 		e := getJSON[detail](t, h, "?key=key+7")
-		if d := time.Since(began); d < time.Minute || d > 61*time.Second || len(e.Found.Unanswered) != 1 || e.Found.Unanswered[0].ID != "endless" || len(e.Found.Keys) == 0 {
+		if d := time.Since(began); d < time.Minute || d > 61*time.Second || len(e.Found.Unanswered) != 1 ||
+			e.Found.Unanswered[0].ID != "endless" || len(e.Found.Keys) == 0 {
 			t.Errorf("after %v: %+v", d, e.Found)
 		}
 	})
@@ -367,14 +389,16 @@ func TestFindEverywhereEnds(t *testing.T) {
 func TestFindEverywhereWithoutTurn(t *testing.T) {
 	inBubble(t, func(t *testing.T, h *debug.Handler) {
 		end := make(chan struct{})
-		inspect(h, "q", workqueue.Inspector{Stats: noStats, SnapshotKeys: func() iter.Seq[workqueue.KeySnapshot[any]] {
-			return func(func(workqueue.KeySnapshot[any]) bool) { <-end }
-		}})
+		inspect(h, "q", workqueue.Inspector{Stats: noStats,
+			SnapshotKeys: func() iter.Seq[workqueue.KeySnapshot[any]] {
+				return func(func(workqueue.KeySnapshot[any]) bool) { <-end }
+			}})
 		var wg sync.WaitGroup
 		wg.Go(func() { find(t, h, "q", "a") })
 		synctest.Wait()
 		e := getJSON[detail](t, h, "?key=a")
-		if !strings.Contains(e.Error, "try again in a minute") || !e.Found.Incomplete || len(e.Found.Unanswered) != 0 {
+		if !strings.Contains(e.Error, "try again in a minute") || !e.Found.Incomplete ||
+			len(e.Found.Unanswered) != 0 {
 			t.Errorf("%+v", e)
 		}
 		wantBody(t, get(h, "?key=a"), "No key that was looked at is called", "try again in a minute")
@@ -390,7 +414,8 @@ func TestActionsWithoutID(t *testing.T) {
 	q := &manyKeys{n: 10}
 	inspect(h, "q", q.inspector())
 	pool := inspectorOf(func(int) worker.Snapshot[any] {
-		return worker.Snapshot[any]{Stats: worker.Stats{Name: "q"}, Running: []worker.RunningKey[any]{{Key: "key 1"}}}
+		return worker.Snapshot[any]{Stats: worker.Stats{Name: "q"},
+			Running: []worker.RunningKey[any]{{Key: "key 1"}}}
 	})
 	pool.Cancel = func(any) bool { return true }
 	h.InspectPool("q", pool)

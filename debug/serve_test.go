@@ -19,13 +19,15 @@ func TestOnlyGetAndHead(t *testing.T) {
 	h := newHandler(t, debug.Options{Clock: newClock()})
 	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "get"} {
 		w := do(h, method, "/")
-		if w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" || w.Header().Get("X-Frame-Options") == "" {
+		if w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" ||
+			w.Header().Get("X-Frame-Options") == "" {
 			t.Errorf("%s: status %d, header %v", method, w.Code, w.Header())
 		}
 	}
 	whole := do(h, "GET", "/")
 	w := do(h, "HEAD", "/")
-	if w.Code != http.StatusOK || w.Body.Len() != 0 || w.Header().Get("Content-Length") != strconv.Itoa(whole.Body.Len()) {
+	if w.Code != http.StatusOK || w.Body.Len() != 0 ||
+		w.Header().Get("Content-Length") != strconv.Itoa(whole.Body.Len()) {
 		t.Errorf("HEAD: status %d, %d bytes, header %v", w.Code, w.Body.Len(), w.Header())
 	}
 }
@@ -50,7 +52,8 @@ func TestHeaders(t *testing.T) {
 				}
 			}
 			policy := w.Header().Get("Content-Security-Policy")
-			for _, want := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'", "connect-src 'self'"} {
+			for _, want := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'",
+				"form-action 'self'", "connect-src 'self'"} {
 				if !strings.Contains(policy, want) {
 					t.Errorf("%s %s: policy %q lacks %q", accept, query, policy, want)
 				}
@@ -69,7 +72,8 @@ func TestScriptAndStyleAreThoseOfThePolicy(t *testing.T) {
 	for _, query := range []string{"", "?queue=a", "?queue=none"} {
 		w := get(h, query)
 		for _, element := range []string{"script", "style"} {
-			found := regexp.MustCompile(`(?s)<`+element+`[^>]*>(.*?)</`+element+`>`).FindAllStringSubmatch(w.Body.String(), -1)
+			found := regexp.MustCompile(`(?s)<`+element+`[^>]*>(.*?)</`+element+
+				`>`).FindAllStringSubmatch(w.Body.String(), -1)
 			if len(found) != 1 {
 				t.Fatalf("%s: %d elements %s", query, len(found), element)
 			}
@@ -81,7 +85,8 @@ func TestScriptAndStyleAreThoseOfThePolicy(t *testing.T) {
 		}
 		wantBody(t, w, `<noscript><meta http-equiv="refresh" content="5"></noscript>`)
 		body := regexp.MustCompile(`(?s)<script>.*?</script>`).ReplaceAllString(w.Body.String(), "")
-		if found := regexp.MustCompile(`(?i)\s(style|on\w+|src)=|https?:|url\(|@import`).FindAllString(body, -1); found != nil {
+		if found := regexp.MustCompile(`(?i)\s(style|on\w+|src)=|https?:|url\(|@import`).FindAllString(body,
+			-1); found != nil {
 			t.Errorf("%s: the page has %q", query, found)
 		}
 	}
@@ -110,7 +115,8 @@ func TestAccept(t *testing.T) {
 			t.Errorf("Accept: %s: JSON %t", accept, got)
 		}
 	}
-	if w := get(h, "", "Accept", "text/plain", "Accept", "application/json"); !strings.HasPrefix(w.Body.String(), "{") {
+	if w := get(h, "", "Accept", "text/plain", "Accept", "application/json"); !strings.HasPrefix(w.Body.String(),
+		"{") {
 		t.Error("only the first of two headers counts")
 	}
 }
@@ -127,13 +133,15 @@ func TestMounting(t *testing.T) {
 		wantBody(t, w, `href="?queue=a"`)
 		w = do(mux, "GET", path+"?queue=a")
 		wantBody(t, w, `href="?"`, "<h1>a</h1>")
-		for _, link := range regexp.MustCompile(`(href|action)="([^"]*)"`).FindAllStringSubmatch(w.Body.String(), -1) {
+		for _, link := range regexp.MustCompile(`(href|action)="([^"]*)"`).FindAllStringSubmatch(w.Body.String(),
+			-1) {
 			if !strings.HasPrefix(link[2], "?") && !strings.HasPrefix(link[2], "#") && link[2] != "data:," {
 				t.Errorf("%s: link to %q", path, link[2])
 			}
 		}
 	}
-	if _, pattern := http.DefaultServeMux.Handler(httptest.NewRequest("GET", "/debug/workqueue", nil)); pattern != "" {
+	if _, pattern := http.DefaultServeMux.Handler(httptest.NewRequest("GET", "/debug/workqueue",
+		nil)); pattern != "" {
 		t.Errorf("the default mux has %q", pattern)
 	}
 }
@@ -176,7 +184,8 @@ func TestJSON(t *testing.T) {
 		`"last_minute":{"adds_per_second":1.2,"dones_per_second":0,"errors_per_second":0,"retries_per_second":0.8},"depth":[1],"pools":[]}`
 	w := get(h, "", "Accept", "application/json")
 	want := `{"time":"2026-11-20T09:14:05.5Z","registered":1,"matching":1,"queued":1,"processing":1,"waiting":1,` +
-		`"failing":0,"given_up":0,"search":"","sort":"trouble","page":1,"pages":1,"sample_seconds":5,"queues":[` + queue + "]}\n"
+		`"failing":0,"given_up":0,"search":"","sort":"trouble","page":1,"pages":1,"sample_seconds":5,"queues":[` +
+		queue + "]}\n"
 	if got := w.Body.String(); got != want {
 		t.Errorf("the list is\n%s, want\n%s", got, want)
 	}
@@ -202,7 +211,8 @@ func TestJSONWithoutTimes(t *testing.T) {
 	q := workqueue.NewTyped[int]()
 	debug.Register(h, "plain", q)
 	w := get(h, "?queue=plain", "Accept", "application/json")
-	wantBody(t, w, `"timed":false`, `"latency":null`, `"work":null`, `"running":[],"queued":[],"waiting":[],"failing":[],"given_up":[]`)
+	wantBody(t, w, `"timed":false`, `"latency":null`, `"work":null`,
+		`"running":[],"queued":[],"waiting":[],"failing":[],"given_up":[]`)
 	q.Add(1)
 	w = get(h, "?queue=plain", "Accept", "application/json")
 	wantBody(t, w, `"queued":[{"key":"1","bytes":1,"again":false,"requeues":0,"priority":0,"id":"`)
@@ -222,14 +232,17 @@ func TestFormat(t *testing.T) {
 	} {
 		wantBody(t, get(h, query), link)
 		w := get(h, query+"&format=json", "Accept", "text/html")
-		if w.Header().Get("Content-Type") != "application/json" || w.Body.String() != get(h, query, "Accept", "application/json").Body.String() {
+		if w.Header().Get("Content-Type") != "application/json" ||
+			w.Body.String() != get(h, query, "Accept", "application/json").Body.String() {
 			t.Errorf("%s: %v %s", query, w.Header(), w.Body)
 		}
 	}
-	if w := get(h, "?format=html", "Accept", "application/json"); !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
+	if w := get(h, "?format=html", "Accept",
+		"application/json"); !strings.HasPrefix(w.Header().Get("Content-Type"), "text/html") {
 		t.Errorf("format=html: %v", w.Header())
 	}
-	if w := get(h, "?queue=none&format=json"); w.Code != 404 || w.Header().Get("Content-Type") != "application/json" {
+	if w := get(h, "?queue=none&format=json"); w.Code != 404 ||
+		w.Header().Get("Content-Type") != "application/json" {
 		t.Errorf("%d %v", w.Code, w.Header())
 	}
 }

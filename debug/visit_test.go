@@ -87,7 +87,8 @@ func TestMoreFailingKeysThanAreListed(t *testing.T) {
 	if c := count(t, h, "failing"); c != (counted{512, true}) {
 		t.Errorf("%+v", c)
 	}
-	if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 512 || !b.LeftMore || b.Text != "Retried 512 keys; there may be more." {
+	if b := h.act(t, 200, "q", "retry", "of", "failing"); b.Keys != 512 || !b.LeftMore ||
+		b.Text != "Retried 512 keys; there may be more." {
 		t.Errorf("%+v", b)
 	}
 	failing = 511
@@ -117,7 +118,8 @@ func TestNumbersSayWhatTheyCount(t *testing.T) {
 		time.Sleep(216 * time.Millisecond)
 		d := getJSON[detail](t, h, "?queue=q")
 		page := get(h, "?queue=q")
-		wantBody(t, page, "<b>1</b> adds, <b>21</b> delayed adds since the start", ">Failing for</th>", `data-label="Failing for"><time`, ">216 ms</time>")
+		wantBody(t, page, "<b>1</b> adds, <b>21</b> delayed adds since the start", ">Failing for</th>",
+			`data-label="Failing for"><time`, ">216 ms</time>")
 		if strings.Contains(page.Body.String(), "Fails since") {
 			t.Error("a duration is said to be a time")
 		}

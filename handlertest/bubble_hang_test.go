@@ -55,7 +55,8 @@ func TestHangOfMutex(t *testing.T) {
 	if !strings.Contains(storyOf(res.story), "a: the handler begins") {
 		t.Errorf("it has no story:\n%s", storyOf(res.story))
 	}
-	s := search{play: func(decider, bool) result { return result{hangs: true, crashed: true} }, log: func(string, ...any) {}, undisturbed: result{outcome: 1}}
+	s := search{play: func(decider, bool) result { return result{hangs: true, crashed: true} },
+		log: func(string, ...any) {}, undisturbed: result{outcome: 1}}
 	if res := s.under(newDecider(schedule{}, 0), false); res.failed != nil {
 		t.Errorf("a run that hangs after its crash is judged: %+v", res.failed)
 	}

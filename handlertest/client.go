@@ -137,7 +137,8 @@ func (c *Client[K, V]) DeleteVersion(ctx context.Context, o Object[K, V]) error 
 	return err
 }
 
-func (c *Client[K, V]) write(ctx context.Context, what string, o Object[K, V], want int64, deletes bool) (Object[K, V], error) {
+func (c *Client[K, V]) write(ctx context.Context, what string, o Object[K, V], want int64,
+	deletes bool) (Object[K, V], error) {
 	err := c.process.Write(ctx, what, func() (err error) {
 		if want > anyVersion && c.process.Conflict(ctx, what) {
 			c.world.touch(o.Key)

@@ -46,7 +46,8 @@ func TestWrongHandlers(t *testing.T) {
 				t.Fatalf("not found: %s", found.report)
 			}
 			t.Log(found.report)
-			if undisturbed := strings.Contains(found.report, "the scenario fails undisturbed"); undisturbed != c.undisturbed {
+			if undisturbed := strings.Contains(found.report,
+				"the scenario fails undisturbed"); undisturbed != c.undisturbed {
 				t.Errorf("found in the undisturbed run: %v", undisturbed)
 			}
 			wantReport(t, found.report, c.words...)

@@ -59,7 +59,8 @@ func TestClientOfOthers(t *testing.T) {
 				with(func(p process, apps client) handler { c = apps; return setsStatus(p, apps) })(s)
 				use(s, func() { _, _ = c.Get(context.Background(), "web") })
 			})
-			wantReport(t, found.report, "a Client or a Process is used by At, Sometime, Measure, Check or Always", "use the World")
+			wantReport(t, found.report, "a Client or a Process is used by At, Sometime, Measure, Check or Always",
+				"use the World")
 			// A goroutine that has ended is counted for a moment longer.
 			for since := time.Now(); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
 				if time.Since(since) > 10*time.Second {
@@ -182,7 +183,8 @@ func TestAcceptAndWithout(t *testing.T) {
 	if log.report != "" {
 		t.Error(log.report)
 	}
-	wantReport(t, log.log, `runs had a failure that is accepted: "note " (it is only a note)`, `no run had the failure that is accepted: "no such`)
+	wantReport(t, log.log, `runs had a failure that is accepted: "note " (it is only a note)`,
+		`no run had the failure that is accepted: "no such`)
 	handlertest.Converges(t, func(s scenario) {
 		twoMistakes(s)
 		s.Without(handlertest.Crash, handlertest.FailedCall, handlertest.LostAnswer, handlertest.Conflict)
@@ -215,7 +217,8 @@ func TestBothStories(t *testing.T) {
 			}
 		}
 	})
-	wantReport(t, found.report, "missing: apps/web", "undisturbed, from where the stories part", "lines about other keys are left out",
+	wantReport(t, found.report, "missing: apps/web", "undisturbed, from where the stories part",
+		"lines about other keys are left out",
 		"web: is slow: its next step takes 30ms longer", "the process: loses its watch of apps for 30ms")
 	here, undisturbed, _ := strings.Cut(found.report, "undisturbed, from")
 	if strings.Contains(found.report, "db: the handler") || !strings.Contains(here, "web: updates") ||
@@ -243,7 +246,8 @@ func TestPanicOfGoroutine(t *testing.T) {
 	if err == nil || !strings.Contains(string(output), "panic: ouch") {
 		t.Fatalf("%v: %s", err, output)
 	}
-	if !strings.HasPrefix(runtime.Version(), "go1.25") && !strings.Contains(string(output), "HANDLERTEST='crash#1=10ms'") {
+	if !strings.HasPrefix(runtime.Version(), "go1.25") && !strings.Contains(string(output),
+		"HANDLERTEST='crash#1=10ms'") {
 		t.Errorf("it does not say under which schedule:\n%s", output)
 	}
 }

@@ -105,7 +105,8 @@ func TestBadInput(t *testing.T) {
 			s.Replicas, s.Start = -1, func(process) handler { return nothing }
 		}, []string{"Replicas is negative: -1"}},
 		{"the queue of no process", func(s scenario) { s.QueueOf(nil) }, []string{"QueueOf needs the Process"}},
-		{"a program that ends", func(s scenario) { s.Program = func(process) {} }, []string{"the Program has returned"}},
+		{"a program that ends", func(s scenario) { s.Program = func(process) {} },
+			[]string{"the Program has returned"}},
 		{"keys of another type", func(s scenario) { handlertest.NewWorld[int, int](s, "numbers", nil) },
 			[]string{`NewWorld("numbers") needs a function`, "int", "string"}},
 		{"random measure", func(s scenario) {
@@ -178,7 +179,8 @@ func TestFailsOnceInEachReplica(t *testing.T) {
 	handlertest.Converges(t, func(s scenario) {
 		s.Shared, s.Replicas = true, 3
 		s.Queue = func() workqueue.TypedRateLimitingInterface[string] {
-			return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](6*time.Second, time.Minute))
+			return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](
+				6*time.Second, time.Minute))
 		}
 		handled, added := false, false
 		s.Measure = func() any {
@@ -216,7 +218,8 @@ func TestNotDeterministic(t *testing.T) {
 		}
 		s.Start = func(process) handler { return func(context.Context, string) error { return nil } }
 	})
-	wantReport(t, found.report, "This happened once (seed ", "and not again under the same schedule", "extra:   apps/web")
+	wantReport(t, found.report, "This happened once (seed ", "and not again under the same schedule",
+		"extra:   apps/web")
 }
 
 // Two calls of one key at once are the queue's mistake.
@@ -284,7 +287,8 @@ func TestCrashEndsEverything(t *testing.T) {
 			}
 		}
 	})
-	wantReport(t, found.report, "undisturbed: 4", "here:        2", "creates apps/by the handler", "crashes after that write; it starts again after 1s",
+	wantReport(t, found.report, "undisturbed: 4", "here:        2", "creates apps/by the handler",
+		"crashes after that write; it starts again after 1s",
 		"1.002s  the process: starts", "its cache lists apps/by the handler@2 apps/web@1")
 	disturbed, _, _ := strings.Cut(found.report, "undisturbed, from")
 	if strings.Contains(disturbed, "creates apps/by a") {
@@ -296,7 +300,8 @@ func TestCrashEndsEverything(t *testing.T) {
 }
 
 func TestEnvironment(t *testing.T) {
-	for variable, value := range map[string]string{"HANDLERTEST": "crash", "HANDLERTEST_RUNS": "many", "HANDLERTEST_SEED": "-1"} {
+	for variable, value := range map[string]string{"HANDLERTEST": "crash", "HANDLERTEST_RUNS": "many",
+		"HANDLERTEST_SEED": "-1"} {
 		t.Run(variable, func(t *testing.T) {
 			t.Setenv(variable, value)
 			var found collector

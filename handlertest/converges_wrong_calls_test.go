@@ -16,69 +16,71 @@ func nothing(object) []string { return nil }
 // wrongCalls are mistakes that a comparison of outcomes does not find: they need a check, an invariant, a
 // call that fails, or somebody who comes at the wrong moment.
 var wrongCalls = []wrongHandler{
-	{name: "takes what exists for its own: two owners", undisturbed: true, scenario: func(s scenario, right bool) {
-		apps, pods := apps(s), handlertest.NewWorld(s, "pods", nothing)
-		apps.Set("web", app{Spec: 1})
-		apps.Set("db", app{Spec: 1})
-		ready := func() (n int) {
-			for _, o := range apps.All() {
-				n += o.Value.Status
-			}
-			return n
-		}
-		s.Measure = func() any { return ready() }
-		s.Check(func() error {
-			if n := ready(); n != 1 {
-				return fmt.Errorf("%d apps have the one pod", n)
-			}
-			return nil
-		})
-		s.Start = func(p process) handler {
-			apps, pods := apps.Client(p), pods.Client(p)
-			return func(ctx context.Context, key string) error {
-				o, err := apps.Get(ctx, key)
-				if err != nil || o.Value.Status == 1 {
-					return err
+	{name: "takes what exists for its own: two owners", undisturbed: true,
+		scenario: func(s scenario, right bool) {
+			apps, pods := apps(s), handlertest.NewWorld(s, "pods", nothing)
+			apps.Set("web", app{Spec: 1})
+			apps.Set("db", app{Spec: 1})
+			ready := func() (n int) {
+				for _, o := range apps.All() {
+					n += o.Value.Status
 				}
-				_, err = pods.Create(ctx, "pod", app{Owner: key})
-				if errors.Is(err, handlertest.ErrExists) && right {
-					var pod object
-					if pod, err = pods.Get(ctx, "pod"); err == nil && pod.Value.Owner != key {
-						return nil // The name is taken.
+				return n
+			}
+			s.Measure = func() any { return ready() }
+			s.Check(func() error {
+				if n := ready(); n != 1 {
+					return fmt.Errorf("%d apps have the one pod", n)
+				}
+				return nil
+			})
+			s.Start = func(p process) handler {
+				apps, pods := apps.Client(p), pods.Client(p)
+				return func(ctx context.Context, key string) error {
+					o, err := apps.Get(ctx, key)
+					if err != nil || o.Value.Status == 1 {
+						return err
 					}
-				}
-				if ignoring(err, handlertest.ErrExists) != nil {
+					_, err = pods.Create(ctx, "pod", app{Owner: key})
+					if errors.Is(err, handlertest.ErrExists) && right {
+						var pod object
+						if pod, err = pods.Get(ctx, "pod"); err == nil && pod.Value.Owner != key {
+							return nil // The name is taken.
+						}
+					}
+					if ignoring(err, handlertest.ErrExists) != nil {
+						return err
+					}
+					o.Value.Status = 1
+					_, err = apps.Update(ctx, o)
 					return err
 				}
-				o.Value.Status = 1
-				_, err = apps.Update(ctx, o)
-				return err
 			}
-		}
-	}, words: []string{"fails undisturbed: Check: 2 apps have the one pod", "creates pods/pod"}},
+		}, words: []string{"fails undisturbed: Check: 2 apps have the one pod", "creates pods/pod"}},
 
-	{name: "fails forever after a crash between two writes, with the right outcome", scenario: func(s scenario, right bool) {
-		apps, pods := apps(s), handlertest.NewWorld(s, "pods", nothing)
-		apps.Set("web", app{Spec: 1})
-		s.Without(handlertest.LostAnswer)
-		s.Measure = func() any { return len(pods.All()) }
-		s.Start = func(p process) handler {
-			apps, pods := apps.Client(p), pods.Client(p)
-			return func(ctx context.Context, key string) error {
-				o, err := apps.Get(ctx, key)
-				if err != nil || o.Value.Status == 1 {
+	{name: "fails forever after a crash between two writes, with the right outcome",
+		scenario: func(s scenario, right bool) {
+			apps, pods := apps(s), handlertest.NewWorld(s, "pods", nothing)
+			apps.Set("web", app{Spec: 1})
+			s.Without(handlertest.LostAnswer)
+			s.Measure = func() any { return len(pods.All()) }
+			s.Start = func(p process) handler {
+				apps, pods := apps.Client(p), pods.Client(p)
+				return func(ctx context.Context, key string) error {
+					o, err := apps.Get(ctx, key)
+					if err != nil || o.Value.Status == 1 {
+						return err
+					}
+					_, err = pods.Create(ctx, key, app{Owner: key})
+					if err != nil && (!right || ignoring(err, handlertest.ErrExists) != nil) {
+						return err
+					}
+					o.Value.Status = 1
+					_, err = apps.Update(ctx, o)
 					return err
 				}
-				_, err = pods.Create(ctx, key, app{Owner: key})
-				if err != nil && (!right || ignoring(err, handlertest.ErrExists) != nil) {
-					return err
-				}
-				o.Value.Status = 1
-				_, err = apps.Update(ctx, o)
-				return err
 			}
-		}
-	}, words: []string{"web still fails: pods/web: exists already", "crashes after that write", "crash#1=3ms"}},
+		}, words: []string{"web still fails: pods/web: exists already", "crashes after that write", "crash#1=3ms"}},
 
 	{name: "breaks an invariant meanwhile: too many pods at once", scenario: func(s scenario, right bool) {
 		apps, pods := apps(s), pods(s)
@@ -220,7 +222,8 @@ var wrongCalls = []wrongHandler{
 				return err
 			}
 		}
-	}, words: []string{"it never comes to rest", "writes to apps/web@2, and changes nothing", "conflict:web#1=3ms"}},
+	}, words: []string{"it never comes to rest", "writes to apps/web@2, and changes nothing",
+		"conflict:web#1=3ms"}},
 
 	{name: "cleans up only after what it has finished", scenario: func(s scenario, right bool) {
 		apps, pods := apps(s), handlertest.NewWorld(s, "pods", nothing)
@@ -253,5 +256,6 @@ var wrongCalls = []wrongHandler{
 				return ignoring(err, handlertest.ErrNotFound)
 			}
 		}
-	}, words: []string{"extra:   pods/web", "somebody: deletes web", "somebody: deletes apps/web", "sometime:deletes+web#1="}},
+	}, words: []string{"extra:   pods/web", "somebody: deletes web", "somebody: deletes apps/web",
+		"sometime:deletes+web#1="}},
 }

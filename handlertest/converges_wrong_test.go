@@ -62,27 +62,28 @@ func ignoring(err error, those ...error) error {
 // wrongHandlers are mistakes. Each scenario has a handler with the mistake and, if right is set, one without
 // it.
 var wrongHandlers = []wrongHandler{
-	{name: "creates again because the cache does not show its own create", scenario: func(s scenario, right bool) {
-		apps, pods := apps(s), pods(s)
-		apps.Set("web", app{Spec: 2})
-		s.Measure = func() any { return len(pods.All()) }
-		s.Start = func(p process) handler {
-			apps, pods := apps.Client(p), pods.Client(p)
-			return func(ctx context.Context, key string) error {
-				web, _ := apps.Cached(key)
-				for n := len(owned(pods, key)); n < web.Value.Spec; n++ {
-					name := fmt.Sprint(key, "-", time.Now().UnixNano()) // a new one each time
-					if right {
-						name = fmt.Sprint(key, "-", n) // The same pod has the same name.
+	{name: "creates again because the cache does not show its own create",
+		scenario: func(s scenario, right bool) {
+			apps, pods := apps(s), pods(s)
+			apps.Set("web", app{Spec: 2})
+			s.Measure = func() any { return len(pods.All()) }
+			s.Start = func(p process) handler {
+				apps, pods := apps.Client(p), pods.Client(p)
+				return func(ctx context.Context, key string) error {
+					web, _ := apps.Cached(key)
+					for n := len(owned(pods, key)); n < web.Value.Spec; n++ {
+						name := fmt.Sprint(key, "-", time.Now().UnixNano()) // a new one each time
+						if right {
+							name = fmt.Sprint(key, "-", n) // The same pod has the same name.
+						}
+						if _, err := pods.Create(ctx, name, app{Owner: key}); ignoring(err, handlertest.ErrExists) != nil {
+							return err
+						}
 					}
-					if _, err := pods.Create(ctx, name, app{Owner: key}); ignoring(err, handlertest.ErrExists) != nil {
-						return err
-					}
+					return nil
 				}
-				return nil
 			}
-		}
-	}, words: []string{"undisturbed: 2", "here:        3"}},
+		}, words: []string{"undisturbed: 2", "here:        3"}},
 
 	{name: "counts events", scenario: func(s scenario, right bool) {
 		apps, counts := apps(s), handlertest.NewWorld(s, "counts", func(object) []string { return nil })
@@ -338,36 +339,37 @@ var wrongHandlers = []wrongHandler{
 		}
 	}},
 
-	{name: "ignores its context and writes after the key has gone elsewhere", scenario: func(s scenario, right bool) {
-		apps := apps(s)
-		apps.Set("web", app{Spec: 1})
-		s.At(50*time.Millisecond, func() { setSpec(apps, 2) })
-		sums := handlertest.NewWorld(s, "sums", func(object) []string { return nil })
-		sums.Set("web", app{})
-		s.Shared, s.Replicas = true, 2
-		s.Start = func(p process) handler {
-			apps, sums := apps.Client(p), sums.Client(p)
-			return func(ctx context.Context, key string) error {
-				if !right {
-					ctx = context.Background()
-				}
-				sum, err := sums.Get(ctx, key)
-				if err != nil {
+	{name: "ignores its context and writes after the key has gone elsewhere",
+		scenario: func(s scenario, right bool) {
+			apps := apps(s)
+			apps.Set("web", app{Spec: 1})
+			s.At(50*time.Millisecond, func() { setSpec(apps, 2) })
+			sums := handlertest.NewWorld(s, "sums", func(object) []string { return nil })
+			sums.Set("web", app{})
+			s.Shared, s.Replicas = true, 2
+			s.Start = func(p process) handler {
+				apps, sums := apps.Client(p), sums.Client(p)
+				return func(ctx context.Context, key string) error {
+					if !right {
+						ctx = context.Background()
+					}
+					sum, err := sums.Get(ctx, key)
+					if err != nil {
+						return err
+					}
+					web, err := apps.Get(ctx, key)
+					if err != nil {
+						return err
+					}
+					p.Point(ctx, "computes")
+					if sum.Value.Status = web.Value.Spec; !right {
+						sum.Version = 0 // Nobody else writes: it has the key.
+					}
+					_, err = sums.Update(ctx, sum)
 					return err
 				}
-				web, err := apps.Get(ctx, key)
-				if err != nil {
-					return err
-				}
-				p.Point(ctx, "computes")
-				if sum.Value.Status = web.Value.Spec; !right {
-					sum.Version = 0 // Nobody else writes: it has the key.
-				}
-				_, err = sums.Update(ctx, sum)
-				return err
 			}
-		}
-	}, words: []string{"its lease ends"}},
+		}, words: []string{"its lease ends"}},
 
 	{name: "assumes that Done comes before the next event", scenario: func(s scenario, right bool) {
 		apps := apps(s)

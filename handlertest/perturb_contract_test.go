@@ -19,9 +19,10 @@ func TestPerturbedQueueKeepsTheContract(t *testing.T) {
 	}
 	workqueuetest.Suite{
 		New: func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
-			return perturb(workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter, workqueue.TypedRateLimitingQueueConfig[string]{
-				Name: c.Name, MetricsProvider: c.MetricsProvider, Clock: c.Clock,
-			}), calm)
+			return perturb(workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter,
+				workqueue.TypedRateLimitingQueueConfig[string]{
+					Name: c.Name, MetricsProvider: c.MetricsProvider, Clock: c.Clock,
+				}), calm)
 		},
 		Lacks: map[string]string{workqueuetest.AnyKeys: "its hooks are for strings"},
 	}.Run(t)
@@ -42,7 +43,8 @@ func TestPerturbKeepsInterfaces(t *testing.T) {
 		}{root},
 	} {
 		for _, fault := range []Fault{Late, Leases} {
-			workqueuetest.Wraps(t, workqueue.TypedInterface[string](Perturb(inner, 1, fault)), workqueue.TypedInterface[string](inner))
+			workqueuetest.Wraps(t, workqueue.TypedInterface[string](Perturb(inner, 1, fault)),
+				workqueue.TypedInterface[string](inner))
 		}
 	}
 }

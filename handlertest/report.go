@@ -7,8 +7,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
-	"unicode"
 )
 
 // failure is what is wrong with a run. Shrinking keeps its kind.
@@ -16,15 +14,6 @@ type failure struct {
 	kind, text string
 	lines      []string // how an outcome differs; each may be known
 }
-
-// told is a line of a story.
-type told struct {
-	at   time.Duration
-	call string // the key that the line is about, or ""
-	text string
-}
-
-func (t told) String() string { return fmt.Sprintf("%9v  %s", t.at, t.text) }
 
 // acceptance is a failure that the scenario knows.
 type acceptance struct{ text, reason string }
@@ -67,107 +56,6 @@ func (s *search) describe(fixed schedule, failed *failure, how string) string {
 		story = storiesOf(res.story, s.undisturbed.story, failed.lines)
 	}
 	return fmt.Sprintf("handlertest: %s%s\n\n%s\n%s", failed.text, note, story, line)
-}
-
-// storyOf returns the lines of a story; the first and the last ones of a long one.
-func storyOf(lines []told) string { return cut(lines, 60, 20) }
-
-func cut(lines []told, first, last int) string {
-	var text strings.Builder
-	for i, line := range lines {
-		if n := len(lines) - first - last; n > 1 && i >= first && i < first+n {
-			if i == first {
-				fmt.Fprintf(&text, "           ... %d more lines ...\n", n)
-			}
-			continue
-		}
-		fmt.Fprintln(&text, line)
-	}
-	return text.String()
-}
-
-// storiesOf returns the story of a run, and that of the undisturbed one from where they part: only what
-// concerns the keys in differing, if any key is in it.
-func storiesOf(here, undisturbed []told, differing []string) string {
-	here, undisturbed, left := concerning(here, undisturbed, differing)
-	same := 0
-	for same < min(len(here), len(undisturbed)) && here[same] == undisturbed[same] {
-		same++
-	}
-	text := storyOf(here)
-	if left > 0 {
-		text += fmt.Sprintf("(%d lines about other keys are left out)\n", left)
-	}
-	if rest := undisturbed[same:]; len(rest) > 0 {
-		text += fmt.Sprintf("\nundisturbed, from where the stories part:\n%s", cut(rest, 20, 10))
-	}
-	return text
-}
-
-// concerning takes the lines about other keys out of two stories, and returns how many there were in the
-// first. Differing are the lines in which the outcomes differ. What concerns one of them: the calls for keys
-// that are in it or that say its words, and what the stories say about these keys.
-func concerning(here, undisturbed []told, differing []string) (_, _ []told, left int) {
-	both := slices.Concat(here, undisturbed)
-	words, calls := make(map[string]bool), make(map[string]bool)
-	for _, line := range differing {
-		label, _, _ := strings.Cut(line, " = ")
-		if strings.Contains(label, "/") && !strings.Contains(label, " ") {
-			words[label] = true // The label of an object.
-		}
-	}
-	for _, line := range both {
-		base := line.call[strings.LastIndex(line.call, "/")+1:]
-		for _, text := range differing {
-			if line.call != "" && (hasWord(text, line.call) || hasWord(text, base)) {
-				calls[line.call], words[base] = true, true
-			}
-		}
-	}
-	if len(words) == 0 {
-		return here, undisturbed, 0
-	}
-	saysOne := func(text string) bool {
-		for word := range words {
-			if hasWord(text, word) {
-				return true
-			}
-		}
-		return false
-	}
-	for _, line := range both {
-		if line.call != "" && saysOne(line.text) {
-			calls[line.call] = true
-		}
-	}
-	for call := range calls {
-		words[call[strings.LastIndex(call, "/")+1:]] = true
-	}
-	other := func(line told) bool {
-		aboutProcess := strings.HasSuffix(line.text, ": starts") || strings.Contains(line.text, " crashes ") ||
-			strings.Contains(line.text, ": loses its watch of ")
-		return !aboutProcess && !calls[line.call] && !saysOne(line.text)
-	}
-	kept := slices.DeleteFunc(slices.Clone(here), other)
-	return kept, slices.DeleteFunc(slices.Clone(undisturbed), other), len(here) - len(kept)
-}
-
-// hasWord reports whether word stands in text, and not as a part of another word.
-func hasWord(text, word string) bool {
-	part := func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || r == '-' || r == '_' }
-	for rest, before := text, ""; word != ""; {
-		i := strings.Index(rest, word)
-		if i < 0 {
-			break
-		}
-		before, rest = before+rest[:i], rest[i+len(word):]
-		runes := []rune(before)
-		if (len(runes) == 0 || !part(runes[len(runes)-1])) && (rest == "" || !part([]rune(rest)[0])) {
-			return true
-		}
-		before += word
-	}
-	return false
 }
 
 // same reports whether two outcomes are equal. Values whose texts are the same are, such as an empty slice

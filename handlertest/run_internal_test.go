@@ -30,7 +30,8 @@ func TestScheduleText(t *testing.T) {
 	if strings.ContainsAny(text, "'\"\n") {
 		t.Errorf("%s cannot stand between quotes of a shell", text)
 	}
-	for _, bad := range []string{"x", "crash", "crash#1", "crash#0=1s", "crash#1=0s", "crash#1=-1s", "boom#1=1s", "lag:%zz#1=1s", "crash#1=1"} {
+	for _, bad := range []string{"x", "crash", "crash#1", "crash#0=1s", "crash#1=0s", "crash#1=-1s", "boom#1=1s",
+		"lag:%zz#1=1s", "crash#1=1"} {
 		if s, err := parseSchedule(bad); err == nil {
 			t.Errorf("%q is read as %v, want an error", bad, s)
 		}
@@ -180,7 +181,8 @@ func TestEverythingHappens(t *testing.T) {
 			t.Errorf("no %s in a hundred runs", kind)
 		}
 	}
-	for _, words := range []string{"lists anew", "conflict", "crashes after that write", "crashes before the key is done", "its lease ends", "reaches the queue late"} {
+	for _, words := range []string{"lists anew", "conflict", "crashes after that write",
+		"crashes before the key is done", "its lease ends", "reaches the queue late"} {
 		if !strings.Contains(stories.String(), words) {
 			t.Errorf("no story says %q", words)
 		}
@@ -204,7 +206,8 @@ func TestDeadProcessAndQueue(t *testing.T) {
 	dead.Done("held")
 	dead.Forget("failing")
 	s := workqueue.Extend(raw).Stats()
-	if raw.Len() != 0 || s.Processing != 1 || s.Waiting > 1 || raw.NumRequeues("d") != 0 || raw.NumRequeues("failing") != 1 {
+	if raw.Len() != 0 || s.Processing != 1 || s.Waiting > 1 || raw.NumRequeues("d") != 0 ||
+		raw.NumRequeues("failing") != 1 {
 		t.Errorf("the queue has %+v", s)
 	}
 	raw.ShutDown()
@@ -226,7 +229,8 @@ func TestHang(t *testing.T) {
 			}
 		}
 	}, newDecider(schedule{}, 0), false)
-	if res.failed == nil || !strings.Contains(res.failed.text, "it hangs") || !strings.Contains(res.failed.text, "TestHang") {
+	if res.failed == nil || !strings.Contains(res.failed.text, "it hangs") ||
+		!strings.Contains(res.failed.text, "TestHang") {
 		t.Errorf("got %+v, want a failure that says that it hangs, with the stack", res.failed)
 	}
 }

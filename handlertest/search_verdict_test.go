@@ -270,7 +270,8 @@ func TestMeasureOfPointers(t *testing.T) {
 			return func(ctx context.Context, key string) error { p.Point(ctx, "begins"); return h(ctx, key) }
 		}
 	})
-	wantReport(t, found.report, `missing: sets/web = {"Replicas":1,"Names":null}`, `extra:   sets/web = {"Replicas":2,`)
+	wantReport(t, found.report, `missing: sets/web = {"Replicas":1,"Names":null}`,
+		`extra:   sets/web = {"Replicas":2,`)
 }
 
 // The report has the failure, whatever happens in the run for its story, and a line for a shell.
@@ -294,7 +295,8 @@ func TestReport(t *testing.T) {
 	}
 	var found collector
 	handlertest.Converges(&found, sometimes)
-	wantReport(t, found.report, "extra:   apps/web = {Spec:1 Status:7", "It did not fail again when it was run for its story", "the handler begins")
+	wantReport(t, found.report, "extra:   apps/web = {Spec:1 Status:7",
+		"It did not fail again when it was run for its story", "the handler begins")
 	if strings.Contains(found.report, "HANDLERTEST=''") {
 		t.Errorf("go test takes an empty schedule for none:\n%s", found.report)
 	}
@@ -305,7 +307,8 @@ func TestReport(t *testing.T) {
 		found := collector{name: c.test}
 		handlertest.Converges(&found, func(s scenario) { wrongHandlers[4].scenario(s, false) })
 		_, line, _ := strings.Cut(found.report, "repeat: HANDLERTEST='")
-		if wantReport(t, line, c.line); strings.ContainsAny(line[strings.LastIndex(line, "'"):], "();") && !strings.Contains(line, "  # ") {
+		if wantReport(t, line, c.line); strings.ContainsAny(line[strings.LastIndex(line, "'"):], "();") &&
+			!strings.Contains(line, "  # ") {
 			t.Errorf("a shell cannot read %s", line)
 		}
 		if strings.Contains(line, "from 1 disturbances") {
@@ -327,7 +330,8 @@ func TestUnusedSchedule(t *testing.T) {
 	t.Setenv("HANDLERTEST", "slow:web#1=3ms slow:renamed#1=3ms")
 	var found logging
 	handlertest.Converges(&found, with(setsStatus))
-	if found.report != "" || !strings.Contains(found.log, "never comes to slow:renamed#1") || strings.Contains(found.log, "web") {
+	if found.report != "" || !strings.Contains(found.log, "never comes to slow:renamed#1") ||
+		strings.Contains(found.log, "web") {
 		t.Errorf("reports %q and logs %q", found.report, found.log)
 	}
 }
@@ -405,7 +409,8 @@ func TestBadScenario(t *testing.T) {
 		scenario func(s scenario)
 		words    []string
 	}{
-		{"ended", func(scenario) { runtime.Goexit() }, []string{"the scenario has ended its goroutine (t.FailNow, runtime.Goexit)"}},
+		{"ended", func(scenario) { runtime.Goexit() },
+			[]string{"the scenario has ended its goroutine (t.FailNow, runtime.Goexit)"}},
 		{"ended in At", func(s scenario) {
 			with(setsStatus)(s)
 			s.At(time.Second, runtime.Goexit)
@@ -417,7 +422,8 @@ func TestBadScenario(t *testing.T) {
 		{"ended in Start", func(s scenario) {
 			s.Start = func(process) handler { runtime.Goexit(); return nil }
 		}, []string{"the process has ended its goroutine (t.FailNow, runtime.Goexit)"}},
-		{"two worlds of one name", func(s scenario) { apps(s); apps(s) }, []string{`two worlds with the name "apps"`}},
+		{"two worlds of one name", func(s scenario) { apps(s); apps(s) },
+			[]string{`two worlds with the name "apps"`}},
 		{"a world made too late", func(s scenario) {
 			s.Start = func(p process) handler { apps(s).Client(p); return nil }
 		}, []string{"make it in the function of Converges, before Start"}},

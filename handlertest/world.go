@@ -66,7 +66,8 @@ type World[K comparable, V any] struct {
 // maps an object to the keys of the queue to add. Nil means the object's own key. It is called with the new
 // object of each change, with the last one of each deletion, with the old one if the value differs, and with
 // every object listed at a start.
-func NewWorld[K comparable, V any, Q comparable](s *Scenario[Q], name string, keys func(Object[K, V]) []Q) *World[K, V] {
+func NewWorld[K comparable, V any, Q comparable](s *Scenario[Q], name string,
+	keys func(Object[K, V]) []Q) *World[K, V] {
 	if keys == nil {
 		if reflect.TypeFor[K]() != reflect.TypeFor[Q]() {
 			panic(fmt.Sprintf("handlertest: NewWorld(%q) needs a function for the keys of the queue, because its "+

@@ -29,7 +29,8 @@ func TestEveryField(t *testing.T) {
 			}
 		}
 		st.Latency = &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{uint64(n), 1}, Sum: float64(n)}
-		st.WorkDuration = &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{2, uint64(n)}, Sum: float64(n)}
+		st.WorkDuration = &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{2, uint64(n)},
+			Sum: float64(n)}
 		shared := &workqueue.SharedStats{CallDuration: st.Latency}
 		v = reflect.ValueOf(shared).Elem()
 		for i := range v.NumField() {
@@ -41,7 +42,8 @@ func TestEveryField(t *testing.T) {
 			}
 		}
 		st.Shared = shared
-		st.ByPriority = &workqueue.PriorityDepths{Depths: []workqueue.PriorityDepth{{Priority: 1, Queued: n}}, Others: n}
+		st.ByPriority = &workqueue.PriorityDepths{Depths: []workqueue.PriorityDepth{{Priority: 1, Queued: n}},
+			Others: n}
 		return st
 	}
 	one, two := full(3), full(4)
@@ -91,7 +93,8 @@ func TestWhatStaysOfEndedQueues(t *testing.T) {
 		s.Watch("q", statsSource(workqueue.Stats{
 			ShuttingDown: down, Paused: down,
 			ByPriority: &workqueue.PriorityDepths{Depths: []workqueue.PriorityDepth{{Priority: priority}}},
-			Shared:     &workqueue.SharedStats{Outage: down, Unsent: 1, Errors: 1, LostLeases: 1, LostDones: 1, GivenUp: 1},
+			Shared: &workqueue.SharedStats{Outage: down, Unsent: 1, Errors: 1, LostLeases: 1, LostDones: 1,
+				GivenUp: 1},
 		}))
 	}
 	sum := slices.Collect(s.All())[0].Sum
@@ -137,15 +140,18 @@ func TestPools(t *testing.T) {
 func TestHeldKeys(t *testing.T) {
 	st := worker.Stats{Held: 3, HeldToLimit: 4}
 	st = st.Plus(worker.Stats{Held: 10, HeldToLimit: 20, Holds: 1})
-	if held, toLimit := Pool[HeldKeys].Value(&st), Pool[HeldToLimit].Value(&st); held != 13 || toLimit != 24 || st.Holds != 1 {
+	if held, toLimit := Pool[HeldKeys].Value(&st), Pool[HeldToLimit].Value(&st); held != 13 || toLimit != 24 ||
+		st.Holds != 1 {
 		t.Errorf("held %v, to the limit %v, %+v", held, toLimit, st)
 	}
 }
 
 // Each call of a handler has one result.
 func TestPoolResults(t *testing.T) {
-	st := worker.Stats{Handled: 20, Holds: 5, Failed: 3, GivenUp: 1, Requeued: 2, RequeuedAfter: 1, Interrupted: 4}
-	want := []Labelled{{"success", 6}, {"requeue", 2}, {"interrupt", 4}, {"hold", 5}, {"retry", 2}, {"give_up", 1}}
+	st := worker.Stats{Handled: 20, Holds: 5, Failed: 3, GivenUp: 1, Requeued: 2, RequeuedAfter: 1,
+		Interrupted: 4}
+	want := []Labelled{{"success", 6}, {"requeue", 2}, {"interrupt", 4}, {"hold", 5}, {"retry", 2},
+		{"give_up", 1}}
 	if got := poolResults(&st); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -114,7 +114,8 @@ func (p *Provider) Register(meter metric.Meter) (metric.Registration, error) {
 }
 
 // newInstruments returns an instrument for each metric of table, nil for histograms, and appends them to all.
-func newInstruments[S any](meter metric.Meter, table []metrics.Metric[S], all *[]metric.Observable) ([]metric.Float64Observable, error) {
+func newInstruments[S any](meter metric.Meter, table []metrics.Metric[S],
+	all *[]metric.Observable) ([]metric.Float64Observable, error) {
 	instruments := make([]metric.Float64Observable, len(table))
 	for i, m := range table {
 		if m.Histogram != nil {
@@ -138,7 +139,8 @@ func newInstruments[S any](meter metric.Meter, table []metrics.Metric[S], all *[
 }
 
 // observe reports the metrics of table, read from the numbers of one name, to the instruments.
-func observe[S any](o metric.Observer, t *metrics.Total[S], table []metrics.Metric[S], instruments []metric.Float64Observable) {
+func observe[S any](o metric.Observer, t *metrics.Total[S], table []metrics.Metric[S],
+	instruments []metric.Float64Observable) {
 	name := attribute.String("name", t.Name)
 	attributes := metric.WithAttributeSet(attribute.NewSet(name))
 	for i := range table {
@@ -168,7 +170,8 @@ func (p *Provider) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 }
 
 // histograms reads all sources of set and returns the histograms of table.
-func histograms[S any](start time.Time, set *metrics.Set[S], table []metrics.Metric[S]) (all []metricdata.Metrics) {
+func histograms[S any](start time.Time, set *metrics.Set[S],
+	table []metrics.Metric[S]) (all []metricdata.Metrics) {
 	sums := slices.Collect(set.All())
 	now := time.Now()
 	for _, m := range table {

@@ -124,7 +124,8 @@ func TestQueue(t *testing.T) {
 		"workqueue.depth{q}": 1, "workqueue.adds{q}": 2, "workqueue.retries{q}": 1, "workqueue.waiting_keys{q}": 1,
 		"workqueue.unfinished_work{q}": 3, "workqueue.longest_running_processor{q}": 3,
 		"workqueue.oldest_queued_key_age{q}": 4, "workqueue.dropped_keys{q}": 0, "workqueue.unmatched_dones{q}": 1,
-		"workqueue.queue_duration{q} count": 1, "workqueue.queue_duration{q} sum": 1, "workqueue.queue_duration{q} le 1": 1,
+		"workqueue.queue_duration{q} count": 1, "workqueue.queue_duration{q} sum": 1,
+		"workqueue.queue_duration{q} le 1": 1,
 		"workqueue.work_duration{q} count": 0, "workqueue.work_duration{q} sum": 0,
 	}
 	for range 2 {
@@ -136,7 +137,8 @@ func TestQueue(t *testing.T) {
 	q.Done(key)
 	q.ShutDown()
 	wantValues(t, "ended", collect(t, reader), map[string]float64{
-		"workqueue.adds{q}": 2, "workqueue.retries{q}": 1, "workqueue.dropped_keys{q}": 1, "workqueue.unmatched_dones{q}": 1,
+		"workqueue.adds{q}": 2, "workqueue.retries{q}": 1, "workqueue.dropped_keys{q}": 1,
+		"workqueue.unmatched_dones{q}":      1,
 		"workqueue.queue_duration{q} count": 2, "workqueue.queue_duration{q} sum": 5,
 		"workqueue.queue_duration{q} le 1": 1, "workqueue.queue_duration{q} le 10": 1,
 		"workqueue.work_duration{q} count": 2, "workqueue.work_duration{q} sum": 63,
@@ -158,7 +160,8 @@ func TestPriorities(t *testing.T) {
 func TestPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, reader := newProvider(t, otel.Options{})
-		q := workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour),
+		q := workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: debug.Times{}})
 		q.Add("good")
 		q.Add("bad")
@@ -175,18 +178,23 @@ func TestPool(t *testing.T) {
 		}()
 		time.Sleep(time.Minute)
 		running := map[string]float64{
-			"workqueue.pool.wanted_workers{p}": 2, "workqueue.pool.living_workers{p}": 2, "workqueue.pool.busy_workers{p}": 0,
-			"workqueue.pool.stuck_workers{p}": 0, "workqueue.pool.failing_keys{p}": 1, "workqueue.pool.given_up_keys{p}": 0, "workqueue.pool.looping_keys{p}": 0,
+			"workqueue.pool.wanted_workers{p}": 2, "workqueue.pool.living_workers{p}": 2,
+			"workqueue.pool.busy_workers{p}":  0,
+			"workqueue.pool.stuck_workers{p}": 0, "workqueue.pool.failing_keys{p}": 1,
+			"workqueue.pool.given_up_keys{p}": 0, "workqueue.pool.looping_keys{p}": 0,
 			"workqueue.pool.oldest_change_age{p}": 60, "workqueue.pool.held_keys{p}": 0,
 		}
 		counted := map[string]float64{
 			"workqueue.pool.results{p success}": 1, "workqueue.pool.results{p retry}": 1,
-			"workqueue.pool.results{p requeue}": 0, "workqueue.pool.results{p interrupt}": 0, "workqueue.pool.results{p hold}": 0, "workqueue.pool.results{p give_up}": 0,
-			"workqueue.pool.errors{p}": 1, "workqueue.pool.give_ups{p}": 0, "workqueue.pool.panics{p}": 0, "workqueue.pool.held_to_limit{p}": 0,
+			"workqueue.pool.results{p requeue}": 0, "workqueue.pool.results{p interrupt}": 0,
+			"workqueue.pool.results{p hold}": 0, "workqueue.pool.results{p give_up}": 0,
+			"workqueue.pool.errors{p}": 1, "workqueue.pool.give_ups{p}": 0, "workqueue.pool.panics{p}": 0,
+			"workqueue.pool.held_to_limit{p}":         0,
 			"workqueue.pool.timeouts{p}":              0,
 			"workqueue.pool.handle_duration{p} count": 2, "workqueue.pool.handle_duration{p} sum": 2,
 			"workqueue.pool.handle_duration{p} le 1":  2,
-			"workqueue.pool.change_duration{p} count": 1, "workqueue.pool.change_duration{p} sum": 1, "workqueue.pool.change_duration{p} le 1": 1,
+			"workqueue.pool.change_duration{p} count": 1, "workqueue.pool.change_duration{p} sum": 1,
+			"workqueue.pool.change_duration{p} le 1": 1,
 		}
 		maps.Copy(running, counted)
 		wantValues(t, "while it runs", collect(t, reader), running)
@@ -209,7 +217,8 @@ func TestNamesInPrometheus(t *testing.T) {
 	})
 	p.InspectPool("p", worker.Inspector{Stats: func() worker.Stats {
 		times := &workqueue.Histogram{Counts: []uint64{0}}
-		return worker.Stats{Queue: "shared", Held: 1, LongestRunning: time.Second, Durations: times, Changes: times, ListedAt: time.Now()}
+		return worker.Stats{Queue: "shared", Held: 1, LongestRunning: time.Second, Durations: times, Changes: times,
+			ListedAt: time.Now()}
 	}})
 	var all metricdata.ResourceMetrics
 	if err := reader.Collect(context.Background(), &all); err != nil {
@@ -258,7 +267,8 @@ func TestUnregister(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "q", MetricsProvider: p}).ShutDown()
+	defer workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "q",
+		MetricsProvider: p}).ShutDown()
 	if got := collect(t, reader); len(got) != 9 {
 		t.Errorf("%d values without a producer, want 9: %v", len(got), got)
 	}
@@ -272,7 +282,8 @@ func TestUnregister(t *testing.T) {
 
 func TestBadBounds(t *testing.T) {
 	for _, bounds := range [][]float64{{1, 1}, {2, 1}, {math.NaN()}, {math.Inf(1)}} {
-		if p, err := otel.New(otel.Options{Bounds: bounds}); p != nil || err == nil || !strings.HasPrefix(err.Error(), "otel: ") {
+		if p, err := otel.New(otel.Options{Bounds: bounds}); p != nil || err == nil ||
+			!strings.HasPrefix(err.Error(), "otel: ") {
 			t.Errorf("New() with bounds %v = %v, %v", bounds, p, err)
 		}
 	}

@@ -34,7 +34,8 @@ type TracingOptions struct {
 // TraceParent that cannot be parsed is left out. An error that is a failure, or a panic with its stack, is
 // recorded and makes the span one with an error. A handler that wants its key again, or that was interrupted
 // because its key was added again, has not failed.
-func Tracing[T comparable](tracer trace.Tracer, options TracingOptions, handler worker.Handler[T]) worker.Handler[T] {
+func Tracing[T comparable](tracer trace.Tracer, options TracingOptions,
+	handler worker.Handler[T]) worker.Handler[T] {
 	traced := TracingFunc(tracer, options, func(ctx context.Context, key T) (struct{}, error) {
 		return struct{}{}, handler(ctx, key)
 	})
@@ -50,7 +51,8 @@ func Tracing[T comparable](tracer trace.Tracer, options TracingOptions, handler 
 //	reconcile.Func(otel.TracingFunc(tracer, otel.TracingOptions{Name: "pods"}, r.Reconcile))
 //
 // (The span does not know what f's result asks for.)
-func TracingFunc[T comparable, R any](tracer trace.Tracer, options TracingOptions, f func(context.Context, T) (R, error)) func(context.Context, T) (R, error) {
+func TracingFunc[T comparable, R any](tracer trace.Tracer, options TracingOptions,
+	f func(context.Context, T) (R, error)) func(context.Context, T) (R, error) {
 	name := attribute.String("workqueue.name", options.Name)
 	return func(ctx context.Context, key T) (result R, err error) {
 		attributes := []attribute.KeyValue{name, attribute.Int("workqueue.attempt", worker.CallOf(ctx).Attempt())}

@@ -54,7 +54,8 @@ func describe(s tracetest.SpanStub) string {
 func TestTracing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tracer, exporter := newTracer(t)
-		queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour))
+		queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](
+			time.Second, time.Hour))
 		began := time.Now()
 		handle := func(ctx context.Context, key string) error {
 			if !trace.SpanFromContext(ctx).IsRecording() {
@@ -86,18 +87,19 @@ func TestTracing(t *testing.T) {
 			queue.Add(key)
 		}
 		var panics []any
-		pool := worker.New(queue, otel.Tracing(tracer, otel.TracingOptions{Name: "q", Keys: true}, handle), worker.Options[string]{
-			Workers: len(keys),
-			OnFinish: func(_ context.Context, r worker.Result[string]) {
-				var p *worker.PanicError
-				if errors.As(r.Err, &p) {
-					if !strings.Contains(string(p.Stack), "TestTracing") {
-						t.Errorf("the panic has lost its stack: %s", p.Stack)
+		pool := worker.New(queue, otel.Tracing(tracer, otel.TracingOptions{Name: "q", Keys: true}, handle),
+			worker.Options[string]{
+				Workers: len(keys),
+				OnFinish: func(_ context.Context, r worker.Result[string]) {
+					var p *worker.PanicError
+					if errors.As(r.Err, &p) {
+						if !strings.Contains(string(p.Stack), "TestTracing") {
+							t.Errorf("the panic has lost its stack: %s", p.Stack)
+						}
+						panics = append(panics, p.Value)
 					}
-					panics = append(panics, p.Value)
-				}
-			},
-		})
+				},
+			})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- pool.Run(ctx) }()
@@ -153,10 +155,12 @@ func TestTracingLinks(t *testing.T) {
 				}
 				adder.AddCause("a", otel.Cause(t.Context(), "no span"))
 				adder.AddCause("a", workqueue.Cause{TraceParent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7"})
-				adder.AddCause("a", workqueue.Cause{TraceParent: "00-00000000000000000000000000000000-00f067aa0ba902b7-01"})
+				adder.AddCause("a",
+					workqueue.Cause{TraceParent: "00-00000000000000000000000000000000-00f067aa0ba902b7-01"})
 				adder.AddCause("a", workqueue.Cause{TraceParent: "nonsense"})
 				exporter.Reset()
-				handle := otel.Tracing(tracer, otel.TracingOptions{Name: "q", Keys: keys}, func(context.Context, string) error { return nil })
+				handle := otel.Tracing(tracer, otel.TracingOptions{Name: "q", Keys: keys},
+					func(context.Context, string) error { return nil })
 				key, _ := queue.Get()
 				entry := worker.NewTracker(queue, worker.Options[string]{}).Begin(t.Context(), key)
 				entry.End(handle(entry.Context(), key))
@@ -193,12 +197,13 @@ func TestTracingLinks(t *testing.T) {
 // A function with a result is traced like a handler, also outside a pool.
 func TestTracingFunc(t *testing.T) {
 	tracer, exporter := newTracer(t)
-	f := otel.TracingFunc(tracer, otel.TracingOptions{Name: "q"}, func(_ context.Context, n int) (string, error) {
-		if n == 2 {
-			return "", errors.New("no")
-		}
-		return fmt.Sprint(n), nil
-	})
+	f := otel.TracingFunc(tracer, otel.TracingOptions{Name: "q"},
+		func(_ context.Context, n int) (string, error) {
+			if n == 2 {
+				return "", errors.New("no")
+			}
+			return fmt.Sprint(n), nil
+		})
 	if s, err := f(t.Context(), 1); s != "1" || err != nil {
 		t.Errorf("%q, %v", s, err)
 	}
@@ -209,7 +214,8 @@ func TestTracingFunc(t *testing.T) {
 	for _, s := range exporter.GetSpans() {
 		got = append(got, describe(s))
 	}
-	if want := []string{"handle q name=q attempt=0 next=forget", "handle q name=q attempt=0 next=retry no exception"}; !slices.Equal(got, want) {
+	if want := []string{"handle q name=q attempt=0 next=forget",
+		"handle q name=q attempt=0 next=retry no exception"}; !slices.Equal(got, want) {
 		t.Errorf("spans %q, want %q", got, want)
 	}
 }

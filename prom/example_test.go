@@ -46,7 +46,8 @@ func ExampleJoin() {
 		fmt.Println(err)
 		return
 	}
-	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "deployments", MetricsProvider: provider})
+	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "deployments",
+		MetricsProvider: provider})
 	defer queue.ShutDown()
 	queue.Add("default/web")
 

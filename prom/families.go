@@ -131,7 +131,8 @@ func (f *family[S]) setDescs(opts Options, nameLabels []string) {
 
 // sendTo reads the family's values from numbers and sends them, under the descriptor desc, which is one of
 // f.descs.
-func (f *family[S]) sendTo(ch chan<- prometheus.Metric, desc *prometheus.Desc, name string, numbers *S, b *buckets) {
+func (f *family[S]) sendTo(ch chan<- prometheus.Metric, desc *prometheus.Desc, name string, numbers *S,
+	b *buckets) {
 	switch {
 	case f.Value != nil:
 		ch <- &metric{desc: desc, labels: f.labels(name), gauge: f.Gauge, value: f.Value(numbers)}

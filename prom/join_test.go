@@ -51,7 +51,8 @@ func TestJoin(t *testing.T) {
 			}
 			wantLines(t, text(t, plain),
 				`workqueue_depth{name="ours"} 0`, `workqueue_depth{name="theirs"} 0`,
-				`x_workqueue_depth{name="ours"} 0`, `x_workqueue_depth{name="theirs"} 0`, `workqueue_waiting_keys{name="ours"} 0`)
+				`x_workqueue_depth{name="ours"} 0`, `x_workqueue_depth{name="theirs"} 0`,
+				`workqueue_waiting_keys{name="ours"} 0`)
 		})
 	}
 	registry := prometheus.NewRegistry()
@@ -59,9 +60,11 @@ func TestJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "ours", MetricsProvider: p}).ShutDown()
+	defer workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[int]{Name: "ours",
+		MetricsProvider: p}).ShutDown()
 	text(t, registry)
-	later := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "workqueue_depth", Help: "[BETA] " + help}, []string{"name"})
+	later := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "workqueue_depth", Help: "[BETA] " + help},
+		[]string{"name"})
 	registry.MustRegister(later)
 	later.WithLabelValues("theirs")
 	if got := text(t, registry); strings.Count(got, "\nworkqueue_depth{") != 2 {
@@ -97,13 +100,15 @@ func TestJoinWithANameThatOthersHave(t *testing.T) {
 			p.NewDepthMetric("pushed").Inc()
 			text(t, registry)
 			adds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-				Name: "workqueue_work_duration_seconds", Help: "How long in seconds processing an item from workqueue takes.",
+				Name: "workqueue_work_duration_seconds",
+				Help: "How long in seconds processing an item from workqueue takes.",
 			}, []string{"name", "controller"})
 			depth := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 				Name: "workqueue_depth", Help: "Current depth of workqueue by workqueue and priority",
 			}, []string{"name", "controller", "priority"})
 			failed := prometheus.NewCounterVec(prometheus.CounterOpts{
-				Name: "controller_runtime_reconcile_errors_total", Help: "Total number of reconciliation errors per controller",
+				Name: "controller_runtime_reconcile_errors_total",
+				Help: "Total number of reconciliation errors per controller",
 			}, []string{"controller"})
 			wrap(registry).MustRegister(adds, depth, failed)
 			adds.WithLabelValues("a", "a").Observe(1)
@@ -136,7 +141,8 @@ func TestJoinWithANameThatOthersHave(t *testing.T) {
 func TestJoinBesideOtherConstantLabels(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	theirs := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "workqueue_adds_total", Help: "Total number of adds handled by workqueue", ConstLabels: prometheus.Labels{"zone": "b"},
+		Name: "workqueue_adds_total", Help: "Total number of adds handled by workqueue",
+		ConstLabels: prometheus.Labels{"zone": "b"},
 	}, []string{"name"})
 	registry.MustRegister(theirs)
 	theirs.WithLabelValues("q")
@@ -146,7 +152,8 @@ func TestJoinBesideOtherConstantLabels(t *testing.T) {
 	}
 	p.WatchQueue("q", func() workqueue.Stats { return workqueue.Stats{} })
 	for range 2 {
-		wantLines(t, text(t, registry), `workqueue_adds_total{name="q",zone="a"} 0`, `workqueue_adds_total{name="q",zone="b"} 0`)
+		wantLines(t, text(t, registry), `workqueue_adds_total{name="q",zone="a"} 0`,
+			`workqueue_adds_total{name="q",zone="b"} 0`)
 	}
 }
 
@@ -191,7 +198,8 @@ func TestJoinAgain(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	for range 2 {
 		for i, opts := range []prom.Options{{}, {Namespace: "own"}, {Namespace: "buckets", Buckets: []float64{}}} {
-			for _, registerer := range []prometheus.Registerer{registry, prometheus.WrapRegistererWithPrefix("x_", registry)} {
+			for _, registerer := range []prometheus.Registerer{registry,
+				prometheus.WrapRegistererWithPrefix("x_", registry)} {
 				p, err := prom.Join(registerer, opts)
 				if err != nil {
 					t.Fatal(err)

@@ -58,12 +58,16 @@ func TestBadOptions(t *testing.T) {
 		"equal buckets":      {prom.Options{Buckets: []float64{1, 1}}, "the one at 1 is 1"},
 		"NaN bucket":         {prom.Options{Buckets: []float64{nan, 1}}, "the one at 0 is NaN"},
 		"infinite bucket":    {prom.Options{Buckets: []float64{math.Inf(-1), 1}}, "finite"},
-		"factor 1":           {prom.Options{NativeHistogramBucketFactor: 1}, "NativeHistogramBucketFactor must be greater than 1"},
-		"factor NaN":         {prom.Options{NativeHistogramBucketFactor: nan}, "NativeHistogramBucketFactor must be greater than 1"},
-		"label name":         {prom.Options{ConstLabels: prometheus.Labels{"__x": ""}}, `"__x" is not a valid label name`},
-		"label value":        {prom.Options{ConstLabels: prometheus.Labels{"x": "\xff"}}, "not valid UTF-8"},
-		"label le":           {prom.Options{ConstLabels: prometheus.Labels{"le": ""}}, `"le"`},
-		"label name twice":   {prom.Options{ConstLabels: prometheus.Labels{"name": ""}}, `"name" is one that the metrics have themselves`},
+		"factor 1": {prom.Options{NativeHistogramBucketFactor: 1},
+			"NativeHistogramBucketFactor must be greater than 1"},
+		"factor NaN": {prom.Options{NativeHistogramBucketFactor: nan},
+			"NativeHistogramBucketFactor must be greater than 1"},
+		"label name": {prom.Options{ConstLabels: prometheus.Labels{"__x": ""}},
+			`"__x" is not a valid label name`},
+		"label value": {prom.Options{ConstLabels: prometheus.Labels{"x": "\xff"}}, "not valid UTF-8"},
+		"label le":    {prom.Options{ConstLabels: prometheus.Labels{"le": ""}}, `"le"`},
+		"label name twice": {prom.Options{ConstLabels: prometheus.Labels{"name": ""}},
+			`"name" is one that the metrics have themselves`},
 		"label controller twice": {
 			prom.Options{ConstLabels: prometheus.Labels{"controller": ""}, ControllerRuntime: true},
 			`"controller" is one that the metrics have themselves`,
@@ -72,20 +76,26 @@ func TestBadOptions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := prom.Join(prometheus.NewRegistry(), tt.opts)
-			if p != nil || err == nil || !strings.HasPrefix(err.Error(), "prom: ") || !strings.Contains(err.Error(), tt.want) {
+			if p != nil || err == nil || !strings.HasPrefix(err.Error(), "prom: ") ||
+				!strings.Contains(err.Error(), tt.want) {
 				t.Errorf("Join() = %v, %v, want %q", p, err, tt.want)
 			}
 			testkit.WantPanic(t, "NewProvider", func() { prom.NewProvider(nil, tt.opts) }, "prom: ", tt.want)
 		})
 	}
-	prom.NewProvider(nil, prom.Options{ConstLabels: prometheus.Labels{"controller": "x"}}) // Nothing else needs that label.
+	// Nothing else needs that label.
+	prom.NewProvider(nil, prom.Options{ConstLabels: prometheus.Labels{"controller": "x"}})
 }
 
 func TestRegistration(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	prom.NewProvider(registry, prom.Options{})
-	testkit.WantPanic(t, "NewProvider", func() { prom.NewProvider(registry, prom.Options{}) }, "prom: ", "already", "Namespace")
-	testkit.WantPanic(t, "NewProvider", func() { prom.NewProvider(registry, prom.Options{ControllerRuntime: true}) }, "prom: ", "label names")
+	testkit.WantPanic(t, "NewProvider", func() { prom.NewProvider(registry, prom.Options{}) }, "prom: ",
+		"already", "Namespace")
+	testkit.WantPanic(t, "NewProvider", func() {
+		prom.NewProvider(registry,
+			prom.Options{ControllerRuntime: true})
+	}, "prom: ", "label names")
 	prom.NewProvider(registry, prom.Options{ConstLabels: prometheus.Labels{"x": "1"}, Namespace: "other"})
 
 	var already prometheus.AlreadyRegisteredError

@@ -54,8 +54,9 @@ func TestPushersAndQueuesOfOneName(t *testing.T) {
 			q.Done("a")
 			q.ShutDown()
 			ended := grown(map[string]float64{
-				"adds_total": 4, "retries_total": 2, "dropped_keys_total": 1, "queue_duration_seconds": 4, "queue_duration_seconds_sum": 1000001,
-				"work_duration_seconds": 2, "work_duration_seconds_sum": 8,
+				"adds_total": 4, "retries_total": 2, "dropped_keys_total": 1, "queue_duration_seconds": 4,
+				"queue_duration_seconds_sum": 1000001,
+				"work_duration_seconds":      2, "work_duration_seconds_sum": 8,
 			})
 			ended["depth"], ended["unfinished_work_seconds"], ended["longest_running_processor_seconds"] = 2, 30, 7
 			b.want(t, "the queue has ended", "q", ended)
@@ -124,8 +125,10 @@ type resetter interface{ Reset() }
 func TestFor(t *testing.T) {
 	b := newBench(prom.Options{})
 	a := prom.For[theirGauge, theirCounter, theirHistogram, theirSettable](b.provider)
-	depth, unfinished, longest := a.NewDepthMetric("q"), a.NewUnfinishedWorkSecondsMetric("q"), a.NewLongestRunningProcessorSecondsMetric("q")
-	b.want(t, "new", "q", map[string]float64{"depth": 0, "unfinished_work_seconds": 0, "longest_running_processor_seconds": 0})
+	depth, unfinished, longest := a.NewDepthMetric("q"), a.NewUnfinishedWorkSecondsMetric("q"),
+		a.NewLongestRunningProcessorSecondsMetric("q")
+	b.want(t, "new", "q", map[string]float64{"depth": 0, "unfinished_work_seconds": 0,
+		"longest_running_processor_seconds": 0})
 	depth.Inc()
 	depth.Inc()
 	depth.Dec()
@@ -140,5 +143,8 @@ func TestFor(t *testing.T) {
 		"retries_total": 1, "queue_duration_seconds": 1, "queue_duration_seconds_sum": 4,
 		"work_duration_seconds": 1, "work_duration_seconds_sum": 5,
 	})
-	testkit.WantPanic(t, "For", func() { prom.For[theirGauge, resetter, theirHistogram, theirSettable](b.provider) }, "prom: ", "resetter")
+	testkit.WantPanic(t, "For", func() {
+		prom.For[theirGauge, resetter, theirHistogram,
+			theirSettable](b.provider)
+	}, "prom: ", "resetter")
 }

@@ -74,7 +74,8 @@ func (p *Provider) sendPools(ch chan<- prometheus.Metric, pools []metrics.Total[
 
 // sendName sends the metrics of one name: the sum of its queues, if there have ever been any, and of what
 // was pushed, which is nil if nothing was.
-func (p *Provider) sendName(ch chan<- prometheus.Metric, s *scrape, queues *metrics.Total[workqueue.Stats], hasQueues bool, pushes *pushed) {
+func (p *Provider) sendName(ch chan<- prometheus.Metric, s *scrape, queues *metrics.Total[workqueue.Stats],
+	hasQueues bool, pushes *pushed) {
 	if pushes != nil {
 		pushes.addTo(&queues.Sum, p.buckets)
 	}

@@ -114,7 +114,8 @@ func numbers(families []*dto.MetricFamily, name string) seen {
 // wantConsistent fails unless these are numbers of one moment.
 func wantConsistent(t *testing.T, families []*dto.MetricFamily, name string, keys int) {
 	t.Helper()
-	if v := numbers(families, name); v.depth != v.adds-v.got || v.depth > float64(keys) || v.done > v.got || v.got > v.done+4 {
+	if v := numbers(families, name); v.depth != v.adds-v.got || v.depth > float64(keys) || v.done > v.got ||
+		v.got > v.done+4 {
 		t.Errorf("%s: %+v, want as depth what was added and not got, and no more than four keys held", name, v)
 	}
 }

@@ -22,7 +22,8 @@ func watchPool(b *bench, scrape func(when string)) {
 	changes := &workqueue.Histogram{Bounds: []float64{1, 60}, Counts: []uint64{2, 1, 0}, Sum: 100}
 	st := worker.Stats{
 		Wanted: 2, Living: 2, Busy: 1, Stuck: 1, Failing: 2, Looping: 1, GivenUpKeys: 1, Durations: times,
-		Handled: 7, Failed: 3, Panicked: 1, Requeued: 2, RequeuedAfter: 1, GivenUp: 1, Changes: changes, OldestUnanswered: 1500 * time.Millisecond,
+		Handled: 7, Failed: 3, Panicked: 1, Requeued: 2, RequeuedAfter: 1, GivenUp: 1, Changes: changes,
+		OldestUnanswered: 1500 * time.Millisecond,
 	}
 	b.provider.InspectPool("q", worker.Inspector{Stats: func() worker.Stats { return st }})
 	scrape("while it runs")
@@ -111,7 +112,8 @@ workqueue_pool_timeouts_total{name="q"} 1
 func TestChangesAlone(t *testing.T) {
 	b := newBench(prom.Options{})
 	changes := &workqueue.Histogram{Bounds: []float64{1, 2}, Counts: []uint64{4, 1, 0}, Sum: 3}
-	b.provider.InspectPool("q", worker.Inspector{Stats: func() worker.Stats { return worker.Stats{Changes: changes} }})
+	b.provider.InspectPool("q",
+		worker.Inspector{Stats: func() worker.Stats { return worker.Stats{Changes: changes} }})
 	const want = `workqueue_pool_change_duration_seconds_count{name="q"} 5
 workqueue_pool_given_up_keys{name="q"} 0
 workqueue_pool_held_keys{name="q"} 0
@@ -123,7 +125,8 @@ workqueue_pool_oldest_change_age_seconds{name="q"} 0
 		t.Errorf("%s", got)
 	}
 	b = newBench(prom.Options{})
-	b.provider.InspectPool("q", worker.Inspector{Stats: func() worker.Stats { return worker.Stats{Durations: changes} }})
+	b.provider.InspectPool("q",
+		worker.Inspector{Stats: func() worker.Stats { return worker.Stats{Durations: changes} }})
 	if got := poolLines(t, b); strings.Contains(got, "change") || !strings.Contains(got, "handle_duration") {
 		t.Errorf("%s", got)
 	}
@@ -139,8 +142,10 @@ func TestPoolsWithOtherBuckets(t *testing.T) {
 	for _, st := range []worker.Stats{{Changes: few}, {Changes: more, Durations: more}, {Durations: few}} {
 		b.provider.InspectPool("q", worker.Inspector{Stats: func() worker.Stats { return st }})
 	}
-	for family, want := range map[string]*workqueue.Histogram{"pool_change_duration_seconds": few, "pool_handle_duration_seconds": more} {
-		if h := b.get(t, family, "q").GetHistogram(); h.GetSampleCount() != want.Count() || len(h.Bucket) != len(want.Bounds) || h.GetSampleSum() != want.Sum {
+	for family, want := range map[string]*workqueue.Histogram{"pool_change_duration_seconds": few,
+		"pool_handle_duration_seconds": more} {
+		if h := b.get(t, family, "q").GetHistogram(); h.GetSampleCount() != want.Count() ||
+			len(h.Bucket) != len(want.Bounds) || h.GetSampleSum() != want.Sum {
 			t.Errorf("%s: %v, want %+v", family, h, want)
 		}
 	}
@@ -188,19 +193,25 @@ func TestBucketsOfPools(t *testing.T) {
 		classic int
 		native  bool
 	}{
-		"default":                      {prom.Options{}, "workqueue_pool_handle_duration_seconds", 21, false},
-		"chosen":                       {prom.Options{Buckets: []float64{1, 2}}, "workqueue_pool_handle_duration_seconds", 2, false},
-		"native":                       {prom.Options{Buckets: []float64{}, NativeHistogramBucketFactor: 1.1}, "workqueue_pool_handle_duration_seconds", 0, true},
-		"controller-runtime":           {prom.Options{ControllerRuntime: true}, "controller_runtime_reconcile_time_seconds", 40, true},
-		"controller-runtime by choice": {prom.Options{ControllerRuntime: true, Buckets: []float64{1}}, "controller_runtime_reconcile_time_seconds", 1, true},
+		"default": {prom.Options{}, "workqueue_pool_handle_duration_seconds", 21, false},
+		"chosen": {prom.Options{Buckets: []float64{1, 2}},
+			"workqueue_pool_handle_duration_seconds", 2, false},
+		"native": {prom.Options{Buckets: []float64{}, NativeHistogramBucketFactor: 1.1},
+			"workqueue_pool_handle_duration_seconds", 0, true},
+		"controller-runtime": {prom.Options{ControllerRuntime: true},
+			"controller_runtime_reconcile_time_seconds", 40, true},
+		"controller-runtime by choice": {prom.Options{ControllerRuntime: true, Buckets: []float64{1}},
+			"controller_runtime_reconcile_time_seconds", 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(c.opts)
-			q := workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: b.provider})
+			q := workqueue.NewTypedRateLimitingQueueWithConfig(nil,
+				workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: b.provider})
 			q.Add("a")
 			ctx, cancel := context.WithCancel(t.Context())
 			handler := func(context.Context, string) error { cancel(); return nil }
-			if err := worker.Run(ctx, q, handler, worker.Options[string]{Name: "q", MetricsProvider: b.provider}); err != nil {
+			if err := worker.Run(ctx, q, handler, worker.Options[string]{Name: "q",
+				MetricsProvider: b.provider}); err != nil {
 				t.Fatal(err)
 			}
 			families, err := b.Gather()
@@ -211,7 +222,8 @@ func TestBucketsOfPools(t *testing.T) {
 				i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == name })
 				h := families[i].Metric[0].Histogram
 				if len(h.Bucket) != c.classic || (h.Schema != nil) != c.native || h.GetSampleCount() != 1 {
-					t.Errorf("%s: %d classic buckets, native %t, %d times", name, len(h.Bucket), h.Schema != nil, h.GetSampleCount())
+					t.Errorf("%s: %d classic buckets, native %t, %d times", name, len(h.Bucket), h.Schema != nil,
+						h.GetSampleCount())
 				}
 			}
 		})
@@ -227,10 +239,13 @@ func TestHeldKeys(t *testing.T) {
 			return workqueue.Stats{Processing: 4, LongestRunning: 20 * time.Minute, UnfinishedWork: 2 * time.Hour}
 		})
 	}
-	st := worker.Stats{Queue: "q", Held: 3, Busy: 1, LongestRunning: 2 * time.Second, UnfinishedWork: 3 * time.Second}
+	st := worker.Stats{Queue: "q", Held: 3, Busy: 1, LongestRunning: 2 * time.Second,
+		UnfinishedWork: 3 * time.Second}
 	b.provider.InspectPool("pool", worker.Inspector{Stats: func() worker.Stats { return st }})
-	wantLines(t, text(t, b), `workqueue_held_keys{name="q"} 3`, `workqueue_longest_running_processor_seconds{name="q"} 2`,
-		`workqueue_unfinished_work_seconds{name="q"} 3`, `workqueue_longest_running_processor_seconds{name="other"} 1200`)
+	wantLines(t, text(t, b), `workqueue_held_keys{name="q"} 3`,
+		`workqueue_longest_running_processor_seconds{name="q"} 2`,
+		`workqueue_unfinished_work_seconds{name="q"} 3`,
+		`workqueue_longest_running_processor_seconds{name="other"} 1200`)
 	st.Held = 0 // From here on the queue's own numbers count: others may take its keys, too.
 	wantLines(t, text(t, b), `workqueue_longest_running_processor_seconds{name="q"} 1200`)
 	if strings.Contains(text(t, b), `workqueue_held_keys`) {
@@ -250,7 +265,8 @@ func TestFarBounds(t *testing.T) {
 	times.Counts[slices.Index(bounds, 10)], times.Counts[slices.Index(bounds, 300)] = 1, 2
 	b.provider.WatchQueue("q", func() workqueue.Stats { return workqueue.Stats{Latency: times} })
 	wantLines(t, text(t, b), `workqueue_queue_duration_seconds_bucket{name="q",le="10"} 1`,
-		`workqueue_queue_duration_seconds_bucket{name="q",le="+Inf"} 3`, `workqueue_queue_duration_seconds_count{name="q"} 3`)
+		`workqueue_queue_duration_seconds_bucket{name="q",le="+Inf"} 3`,
+		`workqueue_queue_duration_seconds_count{name="q"} 3`)
 	if strings.Contains(text(t, b), `le="300"`) {
 		t.Error("a further bucket is exported")
 	}

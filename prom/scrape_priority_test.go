@@ -30,7 +30,8 @@ func wantSeries(t *testing.T, g prometheus.Gatherer, name, help string, series .
 }
 
 func (b *bench) priorityQueue(name string) *priorityqueue.Queue[string] {
-	return priorityqueue.New(priorityqueue.Config[string]{Name: name, MetricsProvider: b.provider, Clock: b.clock})
+	return priorityqueue.New(priorityqueue.Config[string]{Name: name, MetricsProvider: b.provider,
+		Clock: b.clock})
 }
 
 func TestPriorities(t *testing.T) {
@@ -120,7 +121,8 @@ func TestBlockedAndPaused(t *testing.T) {
 	b.provider.WatchQueue("q", func() workqueue.Stats {
 		return workqueue.Stats{Queued: 3, Blocked: 2, Paused: true, ByPriority: &workqueue.PriorityDepths{}}
 	})
-	wantSeries(t, b, "workqueue_blocked_keys", "Number of queued keys that a limit, or a pause of their group, holds back.", `{name="q"} 2`)
+	wantSeries(t, b, "workqueue_blocked_keys",
+		"Number of queued keys that a limit, or a pause of their group, holds back.", `{name="q"} 2`)
 	wantSeries(t, b, "workqueue_paused", "Whether the queue is paused: 1 or 0.", `{name="q"} 1`)
 }
 
@@ -132,7 +134,8 @@ func TestSharedQueue(t *testing.T) {
 	bench.queue("memory")
 	bench.provider.WatchQueue("q", func() workqueue.Stats {
 		return workqueue.Stats{ShuttingDown: down, Blocked: 4, Paused: true, Shared: &workqueue.SharedStats{
-			Outage: true, Unsent: 1, Errors: 2, LostLeases: 3, LostDones: 4, Failing: 5, GivenUp: 6, SetAside: 7, Repaired: 8,
+			Outage: true, Unsent: 1, Errors: 2, LostLeases: 3, LostDones: 4, Failing: 5, GivenUp: 6, SetAside: 7,
+			Repaired:     8,
 			CallDuration: &workqueue.Histogram{Bounds: []float64{1}, Counts: []uint64{9, 0}, Sum: 2},
 		}}
 	})
@@ -142,7 +145,8 @@ func TestSharedQueue(t *testing.T) {
 	}
 	bench.want(t, "a queue in memory", "memory", all(nil))
 	live := all(map[string]float64{
-		"blocked_keys": 4, "paused": 1, "shared_outage": 1, "shared_unsent_operations": 1, "shared_failing_keys": 5, "shared_given_up_keys": 6,
+		"blocked_keys": 4, "paused": 1, "shared_outage": 1, "shared_unsent_operations": 1, "shared_failing_keys": 5,
+		"shared_given_up_keys":  6,
 		"shared_set_aside_keys": 7, "shared_repaired_entries": 8,
 	})
 	maps.Copy(live, ofShared)

@@ -34,7 +34,8 @@ func all(different map[string]float64) map[string]float64 {
 func grown(different map[string]float64) map[string]float64 {
 	m := all(different)
 	for _, gauge := range []string{
-		"depth", "unfinished_work_seconds", "longest_running_processor_seconds", "waiting_keys", "oldest_queued_key_age_seconds",
+		"depth", "unfinished_work_seconds", "longest_running_processor_seconds", "waiting_keys",
+		"oldest_queued_key_age_seconds",
 	} {
 		delete(m, gauge)
 	}
@@ -166,7 +167,8 @@ func TestPanicOfASource(t *testing.T) {
 	})
 	b.provider.InspectPool("q", worker.Inspector{Stats: func() worker.Stats { return worker.Stats{Failed: 3} }})
 	families, err := b.Gather()
-	if err == nil || !strings.Contains(err.Error(), "panicked: oh") || !strings.Contains(err.Error(), "TestPanicOfASource") {
+	if err == nil || !strings.Contains(err.Error(), "panicked: oh") ||
+		!strings.Contains(err.Error(), "TestPanicOfASource") {
 		t.Errorf("Gather() = %v", err)
 	}
 	if m := find(families, "pool_errors_total", "q"); m.GetCounter().GetValue() != 3 {

@@ -91,7 +91,8 @@ func serve(b *testing.B, g prometheus.Gatherer, kind, encoding string) func() {
 	request := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 	request.Header.Set("Accept-Encoding", encoding)
 	if kind == "native" { // The text format has no native buckets.
-		request.Header.Set("Accept", "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")
+		request.Header.Set("Accept",
+			"application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited")
 	}
 	handler := promhttp.HandlerFor(g, promhttp.HandlerOpts{})
 	return func() {
@@ -167,6 +168,7 @@ func TestMemoryOfAScrape(t *testing.T) {
 		bytes = min(bytes, float64(after.TotalAlloc-before.TotalAlloc)/names)
 	}
 	if objects > maxObjects || bytes > maxBytes {
-		t.Errorf("a name takes %.1f objects and %.0f bytes, want at most %d and %d", objects, bytes, maxObjects, maxBytes)
+		t.Errorf("a name takes %.1f objects and %.0f bytes, want at most %d and %d", objects, bytes,
+			maxObjects, maxBytes)
 	}
 }

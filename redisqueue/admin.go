@@ -20,7 +20,8 @@ var ErrNoQueue = errors.New("redisqueue: there is no such queue on the server")
 
 // Admin is an end of a queue for operators and their tools; [Attach] makes one. Its keys are the strings that
 // the server has, whatever type of keys the program has. Beside its own methods an operator may call those of
-// Queue that look, add, remove, pause and shut down. An Admin should not process keys.
+// Queue that look, add, remove, pause and shut down. An Admin should not process keys. It does not know the
+// replicas' PriorityStep: its own AddWithPriority counts a minute for each step of a priority.
 type Admin struct{ *Queue[string] }
 
 // Attach returns an Admin of an existing queue. It takes over no keys of replicas that are gone, gives up

@@ -67,17 +67,12 @@ local function whole(n) return format('%.0f', n) end
 
 -- A batch that was executed before gets the same reply, or GONE if the session has ended since. A batch that is not the next one was
 -- overtaken, or the server has lost batches and their hand-outs: the session is over.
-local lastBatch, leaseEnds = call('HGET', BATCHES, session), nil
-if lastBatch then
-	local lastSeq, ends, at = string.match(lastBatch, '^(%d+) (%-?%d+) ()') -- at: where the reply begins
-	if lastSeq == seq then
-		return sub(lastBatch, at)
-	end
-	if tonumber(lastSeq) + 1 ~= tonumber(seq) then
-		return 'LOST'
-	end
-	leaseEnds = tonumber(ends)
-elseif not isFirst and not isCheck then
+local lastBatch = call('HGET', BATCHES, session) or ''
+local lastSeq, ends, at = string.match(lastBatch, '^(%d+) (%-?%d+) ()') -- at: where the reply begins
+if lastSeq == seq then
+	return sub(lastBatch, at)
+end
+if not isCheck and (lastSeq or 0) + 1 ~= tonumber(seq) then
 	return 'LOST'
 end
 
@@ -126,7 +121,7 @@ local fence, dirty, repaired = math.max(meta.fence, now), meta.dirty, 0 -- The b
 
 if isFirst or isCheck then
 	-- A user who may not call a command must find out before the first write. (Rights may change later: see knownFence.)
-	for command in string.gmatch('HGET HMGET HSET HDEL HLEN HSCAN ZSCORE ZADD ZREM ZCARD ZRANGE ZRANGEBYSCORE ZRANGEBYLEX ' ..
+	for command in string.gmatch('HGET HMGET HSET HSETNX HDEL HLEN HSCAN ZSCORE ZADD ZREM ZCARD ZRANGE ZRANGEBYSCORE ZRANGEBYLEX ' ..
 		'ZREMRANGEBYRANK RPUSH LLEN PEXPIRE SADD SREM SPOP SCARD SISMEMBER SRANDMEMBER', '%u+') do
 		if redis.acl_check_cmd and not redis.acl_check_cmd(command, META) then
 			return redis.error_reply('NOPERM the queue needs the command ' .. command)
@@ -136,10 +131,10 @@ if isFirst or isCheck then
 		redis.pcall('HSETNX', META, 'description', DESCRIPTION) -- A full server refuses that. The first batch does it, too.
 		return 'OK'
 	end
-elseif leaseEnds <= leaseClock then
+elseif tonumber(ends) <= leaseClock then
 	return 'LOST'
 end
-leaseEnds = leaseClock + lease
+local leaseEnds = leaseClock + lease
 
 -- A full server refuses a script's first write, unless that can only free memory; after such a write it refuses none. So on a full
 -- server a HDEL comes first, and then all operations but adds are executed: they take little memory, and Dones free some.

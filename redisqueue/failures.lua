@@ -108,7 +108,7 @@ end
 -- waits before it comes again. The wait is random and grows, so that keys that were lost together come apart. In the end the key is
 -- given up. A lost lease is no failure of the key: MaxRetries does not count it.
 local function lose(holder, key, state)
-	local losses, most, delay = tonumber(call('HGET', TROUBLES, LOSSES .. key) or 0) + 1, setting('losses'), 0
+	local losses, most, delay = (tonumber(call('HGET', TROUBLES, LOSSES .. key) or 0) or 0) + 1, setting('losses'), 0
 	call('HSET', TROUBLES, LOSSES .. key, losses)
 	if losses > 1 then
 		local random = (now % 1000 * 7919 + #released * 104729) % 1000 / 1000
@@ -116,9 +116,7 @@ local function lose(holder, key, state)
 	end
 	if most > 0 and losses >= most then
 		-- An add while the key was held may be confirmed, so it gets an attempt of its own.
-		if not release(holder, key, state, true) then
-			forgetNextNotes(key)
-		end
+		release(holder, key, state, true)
 		giveUp(key, losses, 'the lease was lost ' .. whole(losses) .. ' times in a row: the handler may end its process')
 	elseif delay > 0 then
 		keepNotes(key, state)

@@ -41,7 +41,7 @@ local function addAfter(key, delay, priority)
 	call('ZADD', DELAYS, 'LT', digits(now + delay), key)
 end
 
--- release ends the processing of a key, and returns whether the key was added meanwhile. Such a key is queued again if isFinished.
+-- release ends the processing of a key. A key that was added meanwhile is queued again if isFinished.
 local function release(holder, key, state, isFinished)
 	released[#released + 1] = holder .. key
 	if hasNotes then
@@ -55,7 +55,6 @@ local function release(holder, key, state, isFinished)
 			tail[#tail + 1] = key
 		end
 	end
-	return isDirty(state)
 end
 
 -- putBack queues a key that was not finished, before all others. It counts as queued since it was handed out.

@@ -83,9 +83,9 @@ local function keepNotes(key, state)
 	end
 end
 
--- forgetNextNotes forgets the notes of a hand-out and a delay that will not come.
+-- forgetNextNotes forgets the notes of a hand-out that will not come.
 local function forgetNextNotes(key)
 	if hasNotes then
-		call('HDEL', NOTES, NEXT_CAUSES .. key, NEXT_PRIORITY .. key, WAITING_PRIORITY .. key)
+		call('HDEL', NOTES, NEXT_CAUSES .. key, NEXT_PRIORITY .. key)
 	end
 end

@@ -36,9 +36,9 @@ for i = 1, opCount do
 	codes[i], keys[i] = code, key
 end
 
--- Keys whose delays have passed are added before what the batch adds.
+-- Keys whose delays have passed are added before what the batch adds. A tool leaves that to replicas: it does not know their PriorityStep.
 local keysLeft = MAX_KEYS
-if call('ZCARD', DELAYS) > 1 then
+if not isTool and call('ZCARD', DELAYS) > 1 then
 	local keys = readSome(MAX_DUE, function(from, n) return call('ZRANGEBYSCORE', DELAYS, '-inf', nowDigits, 'LIMIT', from, n) end)
 	keysLeft = keysLeft - #keys
 	loadStates(keys)
@@ -113,6 +113,7 @@ for i, code in ipairs(codes) do
 	elseif code == DISCARD then -- The worker that holds the key keeps it.
 		local wasWaiting = call('ZREM', DELAYS, key) > 0
 		due[key] = nil
+		setPriority(WAITING_PRIORITY, key, 0)
 		if isQueued(state) then
 			setState(key, false)
 			call('ZREM', LINE, key)

@@ -28,7 +28,7 @@ end
 -- Sessions whose leases have ended lose their keys. The seq of a session's last batch is kept, because its replica may send that again.
 for _, dead in ipairs(doesChores and call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS) or {}) do
 	local hasQuit = tonumber(call('ZSCORE', LEASES, dead)) < 0
-	local last = call('HGET', BATCHES, dead)
+	local lastBatch = call('HGET', BATCHES, dead) or ''
 	local held, all = readSome(keysLeft, keysHeldBy(dead))
 	loadStates(held)
 	for i = #held, 1, -1 do
@@ -54,9 +54,10 @@ for _, dead in ipairs(doesChores and call('ZRANGEBYSCORE', LEASES, '-inf', whole
 	call('SREM', SLEEPERS, dead)
 	call('HDEL', META, 'name:' .. dead)
 	call('ZADD', GONE, whole(leaseClock + math.max(10 * lease, 3600000000)), dead)
-	if last then
+	local lastSeq = string.match(lastBatch, '^%d+')
+	if lastSeq then
 		-- That the server was full the replica must know, or it takes the adds for executed.
-		call('HSET', BATCHES, dead, string.match(last, '^%d+') .. ' -1 GONE' .. (string.match(last, '^%d+ %-?%d+( FULL)') or ''))
+		call('HSET', BATCHES, dead, lastSeq .. ' -1 GONE' .. (string.match(lastBatch, '^%d+ %-?%d+( FULL)') or ''))
 	end
 end
 

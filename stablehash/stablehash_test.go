@@ -51,8 +51,10 @@ func TestPhases(t *testing.T) {
 func TestUntilPhase(t *testing.T) {
 	const ms, s = time.Millisecond, time.Second
 	for _, tt := range []struct{ phase, now, want time.Duration }{
-		{300 * s, 0, 300 * s}, {300 * s, 299 * s, 1 * s}, {300 * s, 299*s + 400*ms, 600*s + 600*ms}, {300 * s, 299*s + 399*ms, 601 * ms},
-		{300 * s, 300 * s, 600 * s}, {300 * s, 301 * s, 599 * s}, {0, 0, 600 * s}, {0, 599*s + 900*ms, 600*s + 100*ms},
+		{300 * s, 0, 300 * s}, {300 * s, 299 * s, 1 * s}, {300 * s, 299*s + 400*ms, 600*s + 600*ms},
+		{300 * s, 299*s + 399*ms, 601 * ms},
+		{300 * s, 300 * s, 600 * s}, {300 * s, 301 * s, 599 * s}, {0, 0, 600 * s},
+		{0, 599*s + 900*ms, 600*s + 100*ms},
 		{0, 1, 600*s - 1}, {600*s - 1, 0, 600*s - 1},
 		{300 * s, -100 * s, 400 * s}, {300 * s, -400 * s, 100 * s}, {300 * s, 6e9 * s, 300 * s},
 	} {

@@ -50,7 +50,8 @@ var (
 	inBackticks     = regexp.MustCompile("`([^`]+)`")
 )
 
-// The map of CONTRIBUTING.md lists every package of the root and every other module, and nothing that does not exist.
+// The map of CONTRIBUTING.md lists every package of the root and every other module, and nothing that does
+// not exist.
 func TestMapOfTheTree(t *testing.T) {
 	section := contributingMap.FindStringSubmatch(read(t, ".github/CONTRIBUTING.md"))
 	if section == nil {
@@ -85,7 +86,8 @@ func TestFilesAtTheTop(t *testing.T) {
 	}
 }
 
-// Modules that users upgrade by themselves import no internal package: those may change in any release of the root.
+// Modules that users upgrade by themselves import no internal package: those may change in any release of the
+// root.
 func TestSubmodulesUseExportedNames(t *testing.T) {
 	for dir, names := range goFiles(t) {
 		if !slices.Contains([]string{"controllerruntime", "otel", "redisqueue", "sharding"}, moduleOf(dir)) {
@@ -107,8 +109,9 @@ func TestRootNeedsNoClientGo(t *testing.T) {
 	}
 }
 
-// A test file is named after a source file: x_test.go or x_<what>_test.go for x.go. Every package may also have examples,
-// benchmarks, and what its tests share. Packages without other sources than doc.go, which are tests alone, are free.
+// A test file is named after a source file: x_test.go or x_<what>_test.go for x.go. Every package may also
+// have examples, benchmarks, and what its tests share. Packages without other sources than doc.go, which are
+// tests alone, are free.
 func TestNamesOfTestFiles(t *testing.T) {
 	free := regexp.MustCompile(`^(example|example_\w+|bench|helpers|export)_test\.go$`)
 	for dir, names := range goFiles(t) {
@@ -149,7 +152,8 @@ func TestLengthOfLines(t *testing.T) {
 			n := 0
 			for line := range strings.Lines(read(t, path.Join(dir, name))) {
 				n++
-				if length := utf8.RuneCountInString(strings.TrimRight(line, "\r\n")); length > most && !strings.HasPrefix(line, "func ") {
+				if length := utf8.RuneCountInString(strings.TrimRight(line, "\r\n")); length > most &&
+					!strings.HasPrefix(line, "func ") {
 					t.Errorf("%s/%s:%d has %d characters", dir, name, n, length)
 				}
 			}
@@ -161,7 +165,8 @@ func TestLengthOfLines(t *testing.T) {
 func TestPackageComments(t *testing.T) {
 	for dir, names := range goFiles(t) {
 		has := slices.ContainsFunc(names, func(name string) bool {
-			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, dir, name), nil, parser.PackageClauseOnly|parser.ParseComments)
+			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, dir, name), nil,
+				parser.PackageClauseOnly|parser.ParseComments)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -38,7 +38,8 @@ const (
 // files returns the tracked and new files of the repository with that ending.
 func files(t *testing.T, ending string) []string {
 	t.Helper()
-	out, err := exec.Command("git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard", "*"+ending).Output()
+	out, err := exec.Command("git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard",
+		"*"+ending).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +180,8 @@ func TestMarkdown(t *testing.T) {
 			}
 			if !exists(file) {
 				t.Errorf("%s: a link to %s, which does not exist", name, link)
-			} else if to, ok := pages[file]; target.Fragment != "" && (!ok || !slices.Contains(to.anchors, target.Fragment)) {
+			} else if to, ok := pages[file]; target.Fragment != "" &&
+				(!ok || !slices.Contains(to.anchors, target.Fragment)) {
 				t.Errorf("%s: a link to %s: no heading there has this anchor", name, link)
 			}
 		}
@@ -243,10 +245,12 @@ func declares(p *doc.Package, name string) bool {
 		return true
 	}
 	for _, declared := range p.Types {
-		if !isMember && (declared.Name == first || has(declared.Consts, first) || has(declared.Vars, first) || function(declared.Funcs, first)) {
+		if !isMember && (declared.Name == first || has(declared.Consts, first) || has(declared.Vars, first) ||
+			function(declared.Funcs, first)) {
 			return true
 		}
-		if isMember && declared.Name == first && (function(declared.Methods, second) || hasField(declared.Decl, first, second)) {
+		if isMember && declared.Name == first && (function(declared.Methods, second) ||
+			hasField(declared.Decl, first, second)) {
 			return true
 		}
 	}
@@ -273,7 +277,8 @@ func hasField(decl *ast.GenDecl, of, name string) (found bool) {
 var (
 	// notALink finds what was meant as a link and is none, because the name does not exist.
 	notALink  = regexp.MustCompile(`\[\*?([a-z]\w*\.)?[A-Z]\w*[a-z]\w*(\.[A-Z]\w*)?\]`)
-	pathInDoc = regexp.MustCompile(`\b(docs|examples|peers|tools|testdata|cmd|debug)(/[\w-]+)+\.(md|sh|yml|svg|json)\b`)
+	pathInDoc = regexp.MustCompile(
+		`\b(docs|examples|peers|tools|testdata|cmd|debug)(/[\w-]+)+\.(md|sh|yml|svg|json)\b`)
 )
 
 func TestDocComments(t *testing.T) {
@@ -371,13 +376,15 @@ func checkURL(t *testing.T, where string, u *url.URL) {
 		p, known := packages(t)[module+strings.TrimSuffix(dir, "/")]
 		if !known {
 			t.Errorf("%s: a link to %s: there is no such package", where, u)
-		} else if u.Fragment != "" && !strings.HasPrefix(u.Fragment, "pkg-") && !strings.HasPrefix(u.Fragment, "hdr-") &&
+		} else if u.Fragment != "" && !strings.HasPrefix(u.Fragment, "pkg-") &&
+			!strings.HasPrefix(u.Fragment, "hdr-") &&
 			!strings.HasPrefix(u.Fragment, "example-") && !declares(p, u.Fragment) {
 			t.Errorf("%s: a link to %s: there is no such name", where, u)
 		}
 		return
 	}
-	if file, ok := strings.CutPrefix(u.Host+u.Path, "github.com/keyedqueue/workqueue/blob/main/"); ok && !exists(file) {
+	if file, ok := strings.CutPrefix(u.Host+u.Path, "github.com/keyedqueue/workqueue/blob/main/"); ok &&
+		!exists(file) {
 		t.Errorf("%s: a link to %s: there is no such file", where, u)
 	}
 	if !online || strings.HasPrefix(u.Host+u.Path, module) {
@@ -423,7 +430,8 @@ func TestDependabot(t *testing.T) {
 	}
 	for _, name := range files(t, "go.mod") {
 		folder := "/" + strings.TrimSuffix(strings.TrimSuffix(name, "go.mod"), "/")
-		if !strings.Contains(name, "testdata/") && !regexp.MustCompile(`[\[ ]`+regexp.QuoteMeta(folder)+`[\],]`).Match(settings) {
+		if !strings.Contains(name, "testdata/") && !regexp.MustCompile(`[\[ ]`+regexp.QuoteMeta(folder)+
+			`[\],]`).Match(settings) {
 			t.Errorf(".github/dependabot.yml has no folder %s", folder)
 		}
 	}

@@ -157,7 +157,8 @@ func (fn DelayFunc) Timer(c clock.Clock) Timer {
 // pause. With sliding, a pause begins when the condition returns; without, when it is called, so that its
 // running time is part of the pause and a slow condition is called again at once. Once ctx has ended, Until
 // does not call the condition again.
-func (fn DelayFunc) Until(ctx context.Context, immediate, sliding bool, condition ConditionWithContextFunc) error {
+func (fn DelayFunc) Until(ctx context.Context, immediate, sliding bool,
+	condition ConditionWithContextFunc) error {
 	return loop(ctx, fn.Timer(nil), immediate, sliding, condition)
 }
 

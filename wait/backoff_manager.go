@@ -32,7 +32,8 @@ type BackoffManager interface {
 //
 // The manager reads c, and its timers are those of c; nil is the real clock. Goroutines may share it: they
 // share one sequence of pauses, and each call returns a new timer.
-func NewExponentialBackoffManager(initBackoff, maxBackoff, resetDuration time.Duration, backoffFactor, jitter float64, c clock.Clock) BackoffManager {
+func NewExponentialBackoffManager(initBackoff, maxBackoff, resetDuration time.Duration, backoffFactor,
+	jitter float64, c clock.Clock) BackoffManager {
 	first := Backoff{Duration: initBackoff, Factor: backoffFactor, Jitter: jitter, Steps: math.MaxInt,
 		Cap: maxBackoff}
 	c = orReal(c)

@@ -93,7 +93,8 @@ func TestExponentialManagerStartsAgain(t *testing.T) {
 func TestExponentialManagerCountsFromTheLatestEnd(t *testing.T) {
 	c := newTimerClock()
 	m := wait.NewExponentialBackoffManager(64*time.Second, 0, 10*time.Second, 0.25, 0, c)
-	equalDelays(t, "pauses", take(2, func() time.Duration { return c.pause(m) }), []time.Duration{64 * time.Second, 16 * time.Second})
+	equalDelays(t, "pauses", take(2, func() time.Duration { return c.pause(m) }),
+		[]time.Duration{64 * time.Second, 16 * time.Second})
 	c.Step(74 * time.Second) // 58 s after the end of the second, 10 s after that of the first
 	if got := c.pause(m); got != 4*time.Second {
 		t.Errorf("next pause %v, want 4s", got)
@@ -104,7 +105,8 @@ func TestJitteredManager(t *testing.T) {
 	for _, jitter := range []float64{0, -1, math.NaN()} {
 		c := newTimerClock()
 		m := wait.NewJitteredBackoffManager(time.Second, jitter, c)
-		equalDelays(t, "pauses", take(2, func() time.Duration { return c.pause(m) }), []time.Duration{time.Second, time.Second})
+		equalDelays(t, "pauses", take(2, func() time.Duration { return c.pause(m) }),
+			[]time.Duration{time.Second, time.Second})
 	}
 }
 

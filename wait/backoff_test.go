@@ -37,20 +37,27 @@ func TestBackoffSequence(t *testing.T) {
 		want  []time.Duration
 		steps int // left after them
 	}{
-		{"cap ends the steps", wait.Backoff{Duration: 10, Factor: 2, Steps: 9, Cap: 50}, []time.Duration{10, 20, 40, 50, 50}, 0},
-		{"cap equal to the next delay does not end them", wait.Backoff{Duration: 10, Factor: 2, Steps: 9, Cap: 40}, []time.Duration{10, 20}, 7},
+		{"cap ends the steps", wait.Backoff{Duration: 10, Factor: 2, Steps: 9, Cap: 50},
+			[]time.Duration{10, 20, 40, 50, 50}, 0},
+		{"cap equal to the next delay does not end them", wait.Backoff{Duration: 10, Factor: 2, Steps: 9, Cap: 40},
+			[]time.Duration{10, 20}, 7},
 
 		// Beyond apimachinery, with which peers/compat compares all else.
 		{"negative duration", wait.Backoff{Duration: -10, Factor: 2, Steps: 9}, []time.Duration{0, 0}, 7},
 		{"negative duration, no steps", wait.Backoff{Duration: -10}, []time.Duration{0, 0}, 0},
 		{"negative duration, jitter", wait.Backoff{Duration: -10, Jitter: 3}, []time.Duration{0, 0}, 0},
 		{"negative factor", wait.Backoff{Duration: 10, Factor: -2, Steps: 9, Cap: 5}, []time.Duration{10, 10}, 7},
-		{"factor is no number", wait.Backoff{Duration: 10, Factor: math.NaN(), Steps: 9}, []time.Duration{10, 10}, 7},
-		{"jitter is no number", wait.Backoff{Duration: 10, Factor: 2, Steps: 9, Jitter: math.NaN()}, []time.Duration{10, 20}, 7},
-		{"overflow", wait.Backoff{Duration: 1 << 61, Factor: 2, Steps: 9}, []time.Duration{1 << 61, 1 << 62, most, most, most}, 4},
-		{"overflow at once", wait.Backoff{Duration: 1, Factor: math.Inf(1), Steps: 9}, []time.Duration{1, most, most}, 6},
+		{"factor is no number", wait.Backoff{Duration: 10, Factor: math.NaN(), Steps: 9},
+			[]time.Duration{10, 10}, 7},
+		{"jitter is no number", wait.Backoff{Duration: 10, Factor: 2, Steps: 9, Jitter: math.NaN()},
+			[]time.Duration{10, 20}, 7},
+		{"overflow", wait.Backoff{Duration: 1 << 61, Factor: 2, Steps: 9},
+			[]time.Duration{1 << 61, 1 << 62, most, most, most}, 4},
+		{"overflow at once", wait.Backoff{Duration: 1, Factor: math.Inf(1), Steps: 9},
+			[]time.Duration{1, most, most}, 6},
 		{"overflow of nothing", wait.Backoff{Duration: 0, Factor: math.Inf(1), Steps: 9}, []time.Duration{0, 0}, 7},
-		{"overflow is capped", wait.Backoff{Duration: 1 << 62, Factor: 4, Steps: 9, Cap: 1<<62 + 1}, []time.Duration{1 << 62, 1<<62 + 1, 1<<62 + 1}, 0},
+		{"overflow is capped", wait.Backoff{Duration: 1 << 62, Factor: 4, Steps: 9, Cap: 1<<62 + 1},
+			[]time.Duration{1 << 62, 1<<62 + 1, 1<<62 + 1}, 0},
 		{"jitter overflows", wait.Backoff{Duration: most, Jitter: 1e9}, []time.Duration{most, most}, 0},
 	}
 	for _, tt := range tests {
@@ -84,7 +91,10 @@ func TestBackoffKeepsItsOwnersValue(t *testing.T) {
 	timer := owned.Timer()
 	timer.C()
 	timer.Stop()
-	if err := wait.ExponentialBackoff(owned, func() (bool, error) { return false, nil }); !wait.Interrupted(err) {
+	if err := wait.ExponentialBackoff(owned, func() (bool, error) {
+		return false,
+			nil
+	}); !wait.Interrupted(err) {
 		t.Errorf("ExponentialBackoff: %v", err)
 	}
 	if owned != before {

@@ -97,11 +97,12 @@ func ExampleTimer() {
 
 func ExampleExponentialBackoff() {
 	tries := 0
-	err := wait.ExponentialBackoff(wait.Backoff{Duration: time.Microsecond, Factor: 2, Steps: 5}, func() (bool, error) {
-		tries++
-		fmt.Println("try", tries)
-		return tries == 3, nil
-	})
+	err := wait.ExponentialBackoff(wait.Backoff{Duration: time.Microsecond, Factor: 2, Steps: 5},
+		func() (bool, error) {
+			tries++
+			fmt.Println("try", tries)
+			return tries == 3, nil
+		})
 	fmt.Println(err)
 	// Output:
 	// try 1

@@ -28,13 +28,15 @@ type ConditionWithContextFunc func(context.Context) (done bool, err error)
 //
 // It blocks, and waits in real time. As in apimachinery, the error of a context that has ended is its Err,
 // not its Cause.
-func PollUntilContextCancel(ctx context.Context, interval time.Duration, immediate bool, condition ConditionWithContextFunc) error {
+func PollUntilContextCancel(ctx context.Context, interval time.Duration, immediate bool,
+	condition ConditionWithContextFunc) error {
 	return loop(ctx, Backoff{Duration: interval}.Timer(), immediate, false, condition)
 }
 
 // PollUntilContextTimeout is PollUntilContextCancel with a context that ends after timeout, or when ctx does.
 // The condition gets that context. When the time is over the error is context.DeadlineExceeded.
-func PollUntilContextTimeout(ctx context.Context, interval, timeout time.Duration, immediate bool, condition ConditionWithContextFunc) error {
+func PollUntilContextTimeout(ctx context.Context, interval, timeout time.Duration, immediate bool,
+	condition ConditionWithContextFunc) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return PollUntilContextCancel(ctx, interval, immediate, condition)
@@ -57,7 +59,8 @@ func ExponentialBackoff(backoff Backoff, condition ConditionFunc) error {
 //
 // It does not call condition if Steps is not positive, or once ctx has ended. It blocks, and waits in real
 // time. The caller's backoff remains as it is.
-func ExponentialBackoffWithContext(ctx context.Context, backoff Backoff, condition ConditionWithContextFunc) error {
+func ExponentialBackoffWithContext(ctx context.Context, backoff Backoff,
+	condition ConditionWithContextFunc) error {
 	if backoff.Steps < 1 {
 		return ErrWaitTimeout
 	}

@@ -142,9 +142,10 @@ func TestValueOnTheChannelIsNoSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stop := make(chan struct{})
 		go func() { stop <- struct{}{} }()
-		err := wait.PollUntilContextCancel(wait.ContextForChannel(stop), time.Second, false, func(context.Context) (bool, error) {
-			return false, nil
-		})
+		err := wait.PollUntilContextCancel(wait.ContextForChannel(stop), time.Second, false,
+			func(context.Context) (bool, error) {
+				return false, nil
+			})
 		if err != context.Canceled {
 			t.Errorf("returns %v", err)
 		}
@@ -175,10 +176,11 @@ func TestConditionIsGivenTheContext(t *testing.T) {
 func TestPollTimeoutReleasesItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var given context.Context
-		err := wait.PollUntilContextTimeout(t.Context(), time.Second, time.Hour, false, func(ctx context.Context) (bool, error) {
-			given = ctx
-			return true, nil
-		})
+		err := wait.PollUntilContextTimeout(t.Context(), time.Second, time.Hour, false,
+			func(ctx context.Context) (bool, error) {
+				given = ctx
+				return true, nil
+			})
 		if err != nil || given.Err() != context.Canceled {
 			t.Errorf("returns %v, its context %v", err, given.Err())
 		}
@@ -190,7 +192,8 @@ func TestPollTimeoutOfItsCaller(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		begin := time.Now()
-		err := wait.PollUntilContextTimeout(ctx, 2*time.Second, time.Hour, true, func(context.Context) (bool, error) { return false, nil })
+		err := wait.PollUntilContextTimeout(ctx, 2*time.Second, time.Hour, true,
+			func(context.Context) (bool, error) { return false, nil })
 		if d := time.Since(begin); err != context.DeadlineExceeded || d != 3*time.Second {
 			t.Errorf("returns %v after %v, want DeadlineExceeded after 3s", err, d)
 		}

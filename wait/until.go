@@ -60,7 +60,8 @@ func JitterUntil(f func(), period time.Duration, jitterFactor float64, sliding b
 // JitterUntilWithContext blocks. It returns when ctx ends, but lets a call of f finish, and does not call f
 // at all if ctx has ended before. It waits in real time, allocates nothing from one call to the next, and
 // leaves no timer behind. It does not recover a panic of f.
-func JitterUntilWithContext(ctx context.Context, f func(context.Context), period time.Duration, jitterFactor float64, sliding bool) {
+func JitterUntilWithContext(ctx context.Context, f func(context.Context), period time.Duration,
+	jitterFactor float64, sliding bool) {
 	pause := Backoff{Duration: period, Jitter: jitterFactor}.DelayFunc()
 	until(ctx, f, pause.Timer(nil), sliding)
 }
@@ -73,7 +74,8 @@ func BackoffUntil(f func(), backoff BackoffManager, sliding bool, stopCh <-chan 
 // BackoffUntilWithContext calls f until ctx ends, as JitterUntilWithContext does, with the pauses that
 // backoff decides, on backoff's clock. It asks backoff for a pause when f has returned, or, without sliding,
 // before it calls f. It stops the last timer when it ends, also by a panic of f. It panics if backoff is nil.
-func BackoffUntilWithContext(ctx context.Context, f func(ctx context.Context), backoff BackoffManager, sliding bool) {
+func BackoffUntilWithContext(ctx context.Context, f func(ctx context.Context), backoff BackoffManager,
+	sliding bool) {
 	pauses := &startedTimer{start: func(clock.Timer) clock.Timer { return backoff.Backoff() }}
 	until(ctx, f, pauses, sliding)
 }

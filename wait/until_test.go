@@ -57,14 +57,20 @@ func untils(sliding bool) map[string]func(ctx context.Context, f func()) {
 		"JitterUntilWithContext": func(ctx context.Context, f func()) {
 			wait.JitterUntilWithContext(ctx, withContext(f), period, 0, sliding)
 		},
-		"BackoffUntil": func(ctx context.Context, f func()) { wait.BackoffUntil(f, manager(), sliding, ctx.Done()) },
+		"BackoffUntil": func(ctx context.Context, f func()) {
+			wait.BackoffUntil(f, manager(), sliding,
+				ctx.Done())
+		},
 		"BackoffUntilWithContext": func(ctx context.Context, f func()) {
 			wait.BackoffUntilWithContext(ctx, withContext(f), manager(), sliding)
 		},
 	}
 	if sliding {
 		all["Until"] = func(ctx context.Context, f func()) { wait.Until(f, period, ctx.Done()) }
-		all["UntilWithContext"] = func(ctx context.Context, f func()) { wait.UntilWithContext(ctx, withContext(f), period) }
+		all["UntilWithContext"] = func(ctx context.Context, f func()) {
+			wait.UntilWithContext(ctx,
+				withContext(f), period)
+		}
 	} else {
 		all["NonSlidingUntil"] = func(ctx context.Context, f func()) { wait.NonSlidingUntil(f, period, ctx.Done()) }
 		all["NonSlidingUntilWithContext"] = func(ctx context.Context, f func()) {
@@ -75,7 +81,8 @@ func untils(sliding bool) map[string]func(ctx context.Context, f func()) {
 }
 
 // eachUntil runs test for each of them, in a bubble.
-func eachUntil(t *testing.T, test func(t *testing.T, sliding bool, until func(ctx context.Context, f func()))) {
+func eachUntil(t *testing.T, test func(t *testing.T, sliding bool,
+	until func(ctx context.Context, f func()))) {
 	for _, sliding := range []bool{true, false} {
 		for name, until := range untils(sliding) {
 			t.Run(fmt.Sprintf("%s,sliding=%t", name, sliding), func(t *testing.T) {

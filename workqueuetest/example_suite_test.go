@@ -9,11 +9,12 @@ import (
 
 // newQueue stands for your queue. It is generic because some cases are about keys of other types.
 func newQueue[T comparable](c workqueuetest.Config[T]) workqueue.TypedInterface[T] {
-	return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter, workqueue.TypedRateLimitingQueueConfig[T]{
-		Name:            c.Name,
-		MetricsProvider: c.MetricsProvider,
-		Clock:           c.Clock,
-	})
+	return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter,
+		workqueue.TypedRateLimitingQueueConfig[T]{
+			Name:            c.Name,
+			MetricsProvider: c.MetricsProvider,
+			Clock:           c.Clock,
+		})
 }
 
 // In your test file, this function is TestMyQueue.

@@ -130,7 +130,8 @@ type slowFailure struct {
 }
 
 // fail is Fail, with a limiter that returns d if it is asked.
-func (m *slowQueue) fail(key string, now time.Time, d time.Duration, f workqueue.Failure) (r workqueue.Retry) {
+func (m *slowQueue) fail(key string, now time.Time, d time.Duration,
+	f workqueue.Failure) (r workqueue.Retry) {
 	known := m.failures[key]
 	r.Attempt, r.Same = known.n, now.Before(known.end)
 	if !r.Same {

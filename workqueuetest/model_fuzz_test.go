@@ -19,7 +19,8 @@ func FuzzQueue(f *testing.F) {
 		if script[0]&1 != 0 {
 			build = newLimited
 		}
-		m := modelOptions{ties: true, shutDown: true, unmatchedDone: true, delays: true, contexts: true, clockGoesBack: true}
+		m := modelOptions{ties: true, shutDown: true, unmatchedDone: true, delays: true, contexts: true,
+			clockGoesBack: true}
 		steps := stepsOf(m, script[1:min(len(script), 400)])
 		if script[0]&2 != 0 && len(steps)%2 != 0 { // Every second length has metrics.
 			steps = steps[1:]
@@ -42,7 +43,8 @@ func stepsOf(m modelOptions, script []byte) []string {
 		case 0xff:
 			kind = "shutdown"
 		}
-		steps = append(steps, m.step(len(steps), kind, int(script[0]&7), time.Duration(int8(script[1]))*time.Second/4))
+		steps = append(steps, m.step(len(steps), kind, int(script[0]&7),
+			time.Duration(int8(script[1]))*time.Second/4))
 	}
 	return steps
 }

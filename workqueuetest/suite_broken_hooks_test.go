@@ -15,15 +15,17 @@ type whole = failing
 
 // sound builds a correct queue.
 func sound(c Config[string]) whole {
-	return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter, workqueue.TypedRateLimitingQueueConfig[string]{
-		Name: c.Name, MetricsProvider: c.MetricsProvider, Clock: c.Clock,
-	}).(whole)
+	return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter,
+		workqueue.TypedRateLimitingQueueConfig[string]{
+			Name: c.Name, MetricsProvider: c.MetricsProvider, Clock: c.Clock,
+		}).(whole)
 }
 
 func soundAny(c Config[any]) workqueue.TypedInterface[any] {
-	return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter, workqueue.TypedRateLimitingQueueConfig[any]{
-		Name: c.Name, MetricsProvider: c.MetricsProvider, Clock: c.Clock,
-	})
+	return workqueue.NewTypedRateLimitingQueueWithConfig(c.RateLimiter,
+		workqueue.TypedRateLimitingQueueConfig[any]{
+			Name: c.Name, MetricsProvider: c.MetricsProvider, Clock: c.Clock,
+		})
 }
 
 // holding is a correct queue that knows which keys workers hold.
@@ -95,16 +97,18 @@ type hooked struct {
 	shutDownContext                   func(context.Context) error
 	stats                             func() workqueue.Stats
 	addedAt                           func(key string) time.Time
-	fail                              func(ctx context.Context, key string, f workqueue.Failure) (workqueue.Retry, error)
-	dropQueued                        func() []string
-	causes                            func(key string) workqueue.Causes
-	addedAgain                        func(key string) <-chan struct{}
-	snapshotKey                       func(key string) (workqueue.KeySnapshot[string], bool)
+	fail                              func(ctx context.Context, key string,
+		f workqueue.Failure) (workqueue.Retry, error)
+	dropQueued  func() []string
+	causes      func(key string) workqueue.Causes
+	addedAgain  func(key string) <-chan struct{}
+	snapshotKey func(key string) (workqueue.KeySnapshot[string], bool)
 }
 
 func hook(q whole) *hooked {
 	return &hooked{
-		q, q.Add, q.Done, q.AddRateLimited, q.Forget, q.AddAfter, q.Get, q.GetContext, q.Len, q.ShutDown, q.ShutDownWithDrain,
+		q, q.Add, q.Done, q.AddRateLimited, q.Forget, q.AddAfter, q.Get, q.GetContext, q.Len, q.ShutDown,
+		q.ShutDownWithDrain,
 		q.ShutDownContext, q.Stats, q.AddedAt, q.Fail, q.DropQueued, q.Causes, q.AddedAgain, q.SnapshotKey,
 	}
 }

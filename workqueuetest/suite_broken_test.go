@@ -25,7 +25,8 @@ type brokenQueue struct {
 }
 
 func (b brokenQueue) suite() Suite {
-	s := Suite{New: b.new, NewAny: b.newAny, NoMetrics: b.merges, OneEntry: b.merges, MergesRetries: b.merges, Shared: b.shared}
+	s := Suite{New: b.new, NewAny: b.newAny, NoMetrics: b.merges, OneEntry: b.merges, MergesRetries: b.merges,
+		Shared: b.shared}
 	if b.bug != nil {
 		s.New = func(c Config[string]) fifo {
 			q := hook(newHolding(c))
@@ -40,7 +41,8 @@ func (b brokenQueue) suite() Suite {
 }
 
 var broken = []brokenQueue{
-	{name: "loses adds of held keys", caught: []string{"AddWhileHeld", "GetWaits", "DrainWaitsForKeysAddedWhileHeld", "Model", "Linearizable", "StressEveryAddIsProcessed"},
+	{name: "loses adds of held keys", caught: []string{"AddWhileHeld", "GetWaits",
+		"DrainWaitsForKeysAddedWhileHeld", "Model", "Linearizable", "StressEveryAddIsProcessed"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.add = func(key string) {
 				if !q.holds(key) {
@@ -48,7 +50,8 @@ var broken = []brokenQueue{
 				}
 			}
 		}},
-	{name: "two workers hold a key", caught: []string{"AddWhileHeld", "GetWaits", "Model", "Linearizable", "StressEveryAddIsProcessed", "StressShutDown"},
+	{name: "two workers hold a key", caught: []string{"AddWhileHeld", "GetWaits", "Model", "Linearizable",
+		"StressEveryAddIsProcessed", "StressShutDown"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.add = func(key string) {
 				if h := q.whole.(*holding); h.note(key, false) {
@@ -57,7 +60,8 @@ var broken = []brokenQueue{
 				q.whole.Add(key)
 			}
 		}},
-	{name: "Done queues keys", caught: []string{"DoneOfUnheldKey", "ModelWithUnmatchedDone", "LinearizableWithUnmatchedDone"},
+	{name: "Done queues keys", caught: []string{"DoneOfUnheldKey", "ModelWithUnmatchedDone",
+		"LinearizableWithUnmatchedDone"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.done = func(key string) {
 				if !q.holds(key) {
@@ -128,7 +132,8 @@ var broken = []brokenQueue{
 		bug: func(q *hooked, _ Config[string]) { q.add = func(key string) { go q.whole.Add(key) } }},
 	{name: "Add panics", caught: []string{"Order", "Model", "Linearizable", "StressEveryMethod"},
 		bug: func(q *hooked, _ Config[string]) { q.add = func(string) { panic("index out of range") } }},
-	{name: "drains early", caught: []string{"DrainWaitsForQueuedKeys", "DrainWaitsForHeldKeys", "DrainWaitsForKeysAddedWhileHeld", "StressDrain"},
+	{name: "drains early", caught: []string{"DrainWaitsForQueuedKeys", "DrainWaitsForHeldKeys",
+		"DrainWaitsForKeysAddedWhileHeld", "StressDrain"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.shutDownWithDrain = q.ShutDown
 			q.shutDownContext = func(context.Context) error { q.ShutDown(); return nil }
@@ -138,7 +143,8 @@ var broken = []brokenQueue{
 			one := make(chan struct{}, 1)
 			q.shutDownWithDrain = func() { q.whole.ShutDownWithDrain(); one <- struct{}{} }
 		}},
-	{name: "Get does not report the shutdown", caught: []string{"GetAfterShutDown", "ShutDownWakesGetters", "ModelWithShutDown"},
+	{name: "Get does not report the shutdown", caught: []string{"GetAfterShutDown", "ShutDownWakesGetters",
+		"ModelWithShutDown"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.get = func() (string, bool) {
 				key, _ := q.whole.Get()
@@ -171,7 +177,8 @@ var broken = []brokenQueue{
 			down := make(chan struct{})
 			q.shutDown = func() { close(down); q.whole.ShutDown() }
 		}},
-	{name: "nothing comes after shutdown", caught: []string{"GetAfterShutDown", "ModelWithShutDown", "Linearizable"},
+	{name: "nothing comes after shutdown", caught: []string{"GetAfterShutDown", "ModelWithShutDown",
+		"Linearizable"},
 		bug: func(q *hooked, _ Config[string]) {
 			q.get = func() (string, bool) {
 				if q.ShuttingDown() {
@@ -206,12 +213,17 @@ var broken = []brokenQueue{
 		}},
 	{name: "a nanosecond early", caught: []string{"AddAfter", "NeverEarly"},
 		bug: delays(func(_ string, d time.Duration) time.Duration { return max(1, d-1) })},
-	{name: "a nanosecond late", caught: []string{"AddAfter", "NeverEarly", "AddAfterOrder", "AddAfterSame", "ManyDelays", "ModelWithTies"},
+	{name: "a nanosecond late", caught: []string{"AddAfter", "NeverEarly", "AddAfterOrder", "AddAfterSame",
+		"ManyDelays", "ModelWithTies"},
 		bug: delays(func(_ string, d time.Duration) time.Duration { return d + 1 })},
 	{name: "jitter", caught: []string{"AddAfterTies", "ModelWithTies"},
-		bug: delays(func(key string, d time.Duration) time.Duration { return d + time.Duration(len(key)*int(key[0]))%7 })},
+		bug: delays(func(key string, d time.Duration) time.Duration {
+			return d +
+				time.Duration(len(key)*int(key[0]))%7
+		})},
 	// It adds a key in a goroutine of its own for every call of AddAfter, until ShutDown.
-	{name: "each delay counts", caught: []string{"AddAfterEarlier", "AddAfterLater", "NoGoroutineAfterShutDown", "Model"},
+	{name: "each delay counts", caught: []string{"AddAfterEarlier", "AddAfterLater",
+		"NoGoroutineAfterShutDown", "Model"},
 		bug: func(q *hooked, c Config[string]) {
 			stop := q.atShutDown()
 			q.addAfter = func(key string, d time.Duration) {
@@ -241,15 +253,18 @@ var broken = []brokenQueue{
 			return hoardsAny{soundAny(c).(workqueue.TypedRateLimitingInterface[any]), new([]any)}
 		}},
 	{name: "ignores the clock", caught: []string{
-		"FakeClock", "AddAfter", "DueWhileHeld", "DueWhileQueued", "NeverEarly", "ClockJumpsForward", "ClockJumpsBack", "StressClock",
+		"FakeClock", "AddAfter", "DueWhileHeld", "DueWhileQueued", "NeverEarly", "ClockJumpsForward",
+		"ClockJumpsBack", "StressClock",
 	},
 		new: func(c Config[string]) fifo { c.Clock = clock.RealClock{}; return sound(c) }},
 	{name: "one entry a key, undeclared", caught: []string{
-		"AddOfWaitingKey", "AddAfterNothingOfWaitingKey", "AddAfterOfQueuedKey", "AddAfterOfKeyToComeAgain", "AddOfHeldWaitingKey", "Model",
+		"AddOfWaitingKey", "AddAfterNothingOfWaitingKey", "AddAfterOfQueuedKey", "AddAfterOfKeyToComeAgain",
+		"AddOfHeldWaitingKey", "Model",
 	},
 		new: func(c Config[string]) fifo { return newMerging(c) }},
 	{name: "two entries a key", merges: true, caught: []string{
-		"AddOfWaitingKey", "AddAfterNothingOfWaitingKey", "AddAfterOfQueuedKey", "AddAfterOfKeyToComeAgain", "AddOfHeldWaitingKey",
+		"AddOfWaitingKey", "AddAfterNothingOfWaitingKey", "AddAfterOfQueuedKey", "AddAfterOfKeyToComeAgain",
+		"AddOfHeldWaitingKey",
 		"Model", "ModelWithShutDown", "ModelWithUnmatchedDone", "ModelWithTies",
 	},
 		new: func(c Config[string]) fifo { return sound(c) }},
@@ -321,10 +336,12 @@ var broken = []brokenQueue{
 				q.whole.AddRateLimited(key)
 			}
 		}},
-	{name: "merges, and loses adds of held keys", merges: true, caught: []string{"AddWhileHeld", "Model", "Linearizable", "StressEveryAddIsProcessed"},
+	{name: "merges, and loses adds of held keys", merges: true, caught: []string{"AddWhileHeld", "Model",
+		"Linearizable", "StressEveryAddIsProcessed"},
 		bug: addsUnless(func(s keyInfo) bool { return s.State == workqueue.KeyProcessing })},
 	// It ignores an AddAfter that is due before the waiting entry.
-	{name: "only later times count", caught: []string{"AddAfterEarlier", "AddRateLimitedOfWaitingKey", "AddAfterNewFirst", "Model"},
+	{name: "only later times count", caught: []string{"AddAfterEarlier", "AddRateLimitedOfWaitingKey",
+		"AddAfterNewFirst", "Model"},
 		bug: func(q *hooked, c Config[string]) {
 			var mu sync.Mutex
 			dues := make(map[string]time.Time)
@@ -360,7 +377,8 @@ var broken = []brokenQueue{
 		new: func(Config[string]) fifo { return newPlain(plain{addsAfterShutDown: true}) }},
 	{name: "wakes one getter", caught: []string{"AddWakesGetters", "ShutDownWakesGetters"},
 		new: func(Config[string]) fifo { return newPlain(plain{wakesOne: true}) }},
-	{name: "keeps waiting keys", caught: []string{"AddAfterShutDownOfWaitingKey", "AddRateLimitedAfterShutDown", "ShutDownDropsWaiting"},
+	{name: "keeps waiting keys", caught: []string{"AddAfterShutDownOfWaitingKey", "AddRateLimitedAfterShutDown",
+		"ShutDownDropsWaiting"},
 		new: func(c Config[string]) fifo { return lateAdder{newPlain(plain{addsAfterShutDown: true}), c.Clock} }},
 	{name: "drain never gives up", caught: []string{"ShutDownContextGivesUp"},
 		bug: func(q *hooked, _ Config[string]) {
@@ -374,7 +392,10 @@ var broken = []brokenQueue{
 			return sound(c)
 		}},
 	{name: "knows keys by their looks", caught: []string{"KeysOfManyTypes"},
-		newAny: func(c Config[any]) workqueue.TypedInterface[any] { return looks{soundAny(c), make(map[string]bool)} }},
+		newAny: func(c Config[any]) workqueue.TypedInterface[any] {
+			return looks{soundAny(c),
+				make(map[string]bool)}
+		}},
 	{name: "grows", caught: []string{"IdleQueueIsGarbage", "MemoryIsGivenBack"},
 		bug: func(q *hooked, _ Config[string]) {
 			all := make(map[string]bool)
@@ -385,7 +406,8 @@ var broken = []brokenQueue{
 			neverFreed = append(neverFreed, q)
 			return q
 		}},
-	{name: "not shared", shared: true, caught: []string{"SharedShutDown", "SharedDrain", "SharedAddAfterShutDown"},
+	{name: "not shared", shared: true, caught: []string{"SharedShutDown", "SharedDrain",
+		"SharedAddAfterShutDown"},
 		new: func(c Config[string]) fifo { return sound(c) }},
 	// It counts every Add in its Stats, even one that changes nothing.
 	{name: "wrong Stats", caught: []string{"AddTwice", "Stats", "Model"},
@@ -398,7 +420,8 @@ var broken = []brokenQueue{
 				return st
 			}
 		}},
-	{name: "wrong depth", caught: []string{"Metrics", "MetricsOfDelays", "MetricsAfterShutDown", "StressEveryMethod"},
+	{name: "wrong depth", caught: []string{"Metrics", "MetricsOfDelays", "MetricsAfterShutDown",
+		"StressEveryMethod"},
 		new: func(c Config[string]) fifo {
 			if c.MetricsProvider != nil {
 				c.MetricsProvider = neverSinks{c.MetricsProvider}

@@ -10,7 +10,8 @@ import (
 // TestMain leaves the go.work of this repository out of account: the programs under test are not part of it.
 func TestMain(m *testing.M) {
 	os.Setenv("GOWORK", "")
-	os.Setenv("GOFLAGS", "-buildvcs=false -trimpath") // With trimpath, temporary directories share what is compiled.
+	// With trimpath, temporary directories share what is compiled.
+	os.Setenv("GOFLAGS", "-buildvcs=false -trimpath")
 	os.Exit(m.Run())
 }
 
@@ -41,11 +42,13 @@ func tryProgram(t *testing.T, version string) {
 	if !strings.Contains(r.String(), "SetProvider is called by example.com/library/metrics, and") {
 		t.Errorf("swap does not say who sets the provider of metrics:\n%s", r)
 	}
-	shell(t, dir, "go build -modfile=swap.mod ./... && go vet -modfile=swap.mod ./... && go test -modfile=swap.mod ./...")
+	shell(t, dir,
+		"go build -modfile=swap.mod ./... && go vet -modfile=swap.mod ./... && go test -modfile=swap.mod ./...")
 	shell(t, dir, "go mod verify && go build -modfile=swap.mod -mod=readonly "+workqueuePath+"/...")
 
 	// Without -modfile the program is what it was.
-	if out, err := tryShell(dir, "go test ./..."); err == nil || !strings.Contains(out, "is of package "+workqueuePath) {
+	if out, err := tryShell(dir, "go test ./..."); err == nil ||
+		!strings.Contains(out, "is of package "+workqueuePath) {
 		t.Errorf("the program itself is not on client-go's queue any more:\n%s", out)
 	}
 	swapIn(t, dir) // Again.

@@ -128,7 +128,8 @@ func TestVendor(t *testing.T) {
 	dir := writeFork(t, "")
 	shell(t, dir, "go mod vendor")
 	r := swapIn(t, dir)
-	if !strings.Contains(r.String(), "\tgo test -modfile=swap.mod -mod=mod ./...\n") || !strings.Contains(r.String(), "not from the vendor directory") {
+	if !strings.Contains(r.String(), "\tgo test -modfile=swap.mod -mod=mod ./...\n") ||
+		!strings.Contains(r.String(), "not from the vendor directory") {
 		t.Errorf("swap printed:\n%s", r)
 	}
 	shell(t, dir, r.command("test")+" ./...")
@@ -173,7 +174,8 @@ use (
 
 replace example.com/third => ./third
 `)
-	shell(t, dir, `sed -i 's/^module .*/module k8s.io\/client-go/' ../fork/go.mod && (cd ../fork && GOWORK=off go mod tidy)`)
+	shell(t, dir,
+		`sed -i 's/^module .*/module k8s.io\/client-go/' ../fork/go.mod && (cd ../fork && GOWORK=off go mod tidy)`)
 	shell(t, dir, `sed -i 's/^import (/import (\n"example.com\/other"/' small_test.go`)
 	shell(t, dir, `cat >>../other/go.mod <<'END'
 require (
@@ -200,14 +202,16 @@ go vet ./...`)
 // The program requires a queue already, and a newer one than swap would.
 func TestProgramUsesOurs(t *testing.T) {
 	dir := writeFork(t, "")
-	shell(t, dir, "go mod edit -require="+queuePath+"@v0.9.0 -replace "+queuePath+"=../nowhere -godebug=default=go1.22")
+	shell(t, dir, "go mod edit -require="+queuePath+"@v0.9.0 -replace "+queuePath+
+		"=../nowhere -godebug=default=go1.22")
 	swapIn(t, dir)
 	shell(t, dir, "go test -modfile=swap.mod ./...")
 	data, err := os.ReadFile(filepath.Join(dir, modName))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{queuePath + " v0.9.0", queuePath + " => " + inRepository.dir, "godebug default=go1.22\n"} {
+	for _, want := range []string{queuePath + " v0.9.0", queuePath + " => " + inRepository.dir,
+		"godebug default=go1.22\n"} {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("no %q in\n%s", want, data)
 		}
@@ -219,10 +223,13 @@ func TestRefused(t *testing.T) {
 		prepare string
 		want    string
 	}{
-		"no module":           {"rm go.mod", "no go.mod here or above"},
-		"no client-go":        {"go mod edit -droprequire k8s.io/client-go && rm *.go", "builds with no k8s.io/client-go"},
-		"client-go itself":    {"go mod edit -module k8s.io/client-go && go mod edit -droprequire k8s.io/client-go", "client-go itself"},
-		"untyped queues only": {"go mod edit -replace k8s.io/client-go=../old && go mod tidy", "swap needs client-go v0.31 or newer"},
+		"no module": {"rm go.mod", "no go.mod here or above"},
+		"no client-go": {"go mod edit -droprequire k8s.io/client-go && rm *.go",
+			"builds with no k8s.io/client-go"},
+		"client-go itself": {"go mod edit -module k8s.io/client-go && go mod edit -droprequire k8s.io/client-go",
+			"client-go itself"},
+		"untyped queues only": {"go mod edit -replace k8s.io/client-go=../old && go mod tidy",
+			"swap needs client-go v0.31 or newer"},
 		"somebody's swap.mod": {"touch swap.mod", "swap.mod exists, and swap did not write it"},
 		"somebody's swap.sum": {"touch swap.sum", "swap.sum exists, and swap did not write it"},
 		"somebody's .swap":    {"mkdir .swap", ".swap exists, and swap did not write it"},
@@ -260,7 +267,8 @@ func NewTyped[T any]() Interface { return nil }
 func TestCommandLine(t *testing.T) {
 	t.Chdir(write(t, small))
 	var stdout, stderr strings.Builder
-	if err := run([]string{"-h"}, &stdout, &stderr); err == nil || !strings.Contains(stderr.String(), "go test -modfile=swap.mod") {
+	if err := run([]string{"-h"}, &stdout, &stderr); err == nil ||
+		!strings.Contains(stderr.String(), "go test -modfile=swap.mod") {
 		t.Errorf("-h: %v\n%s", err, stderr.String())
 	}
 	wantError(t, run([]string{"./..."}, &stdout, &stderr), `unexpected argument "./..."`)

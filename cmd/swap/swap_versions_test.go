@@ -47,13 +47,16 @@ func TestControllers(t *testing.T) {
 func TestSampleController(t *testing.T) {
 	long(t)
 	dir := filepath.Join(t.TempDir(), "sample-controller")
-	from := strings.TrimSpace(shell(t, t.TempDir(), "go mod download -json k8s.io/sample-controller@v0.37.1 | sed -n 's/.*\"Dir\": \"\\(.*\\)\",/\\1/p'"))
+	from := strings.TrimSpace(shell(t, t.TempDir(),
+		"go mod download -json k8s.io/sample-controller@v0.37.1 | sed -n 's/.*\"Dir\": \"\\(.*\\)\",/\\1/p'"))
 	shell(t, ".", "cp -r '"+from+"' '"+dir+"' && chmod -R u+w '"+dir+"'")
 	stock := results(t, dir, "go test -trimpath -v ./...")
 	r := swapIn(t, dir)
 	t.Log(r)
-	shell(t, dir, "go build -trimpath -modfile=swap.mod -o controller . && ./controller -h 2>&1 | grep -q kubeconfig")
-	if swapped := results(t, dir, "go test -trimpath -v -modfile=swap.mod ./..."); len(stock) == 0 || !slices.Equal(stock, swapped) {
+	shell(t, dir,
+		"go build -trimpath -modfile=swap.mod -o controller . && ./controller -h 2>&1 | grep -q kubeconfig")
+	if swapped := results(t, dir, "go test -trimpath -v -modfile=swap.mod ./..."); len(stock) == 0 ||
+		!slices.Equal(stock, swapped) {
 		t.Errorf("stock:\n%q\nswapped:\n%q", stock, swapped)
 	}
 	if modules := shell(t, dir, "go version -m controller"); !strings.Contains(modules, queuePath) {

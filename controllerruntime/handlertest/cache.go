@@ -50,7 +50,8 @@ func (c *Cluster) show(kind schema.GroupVersionKind, old, now client.Object) {
 
 // set makes the cache show the n-th change, unless it has listed anew since. Now is nil if the object is
 // gone.
-func (m *Manager) set(n int, kind schema.GroupVersionKind, key types.NamespacedName, now client.Object, what string) {
+func (m *Manager) set(n int, kind schema.GroupVersionKind, key types.NamespacedName, now client.Object,
+	what string) {
 	c := m.cluster
 	c.mu.Lock()
 	if n <= m.shown[kind] {

@@ -75,7 +75,8 @@ func (k *kubeClient) objects(kind schema.GroupVersionKind) map[types.NamespacedN
 	return k.cluster.truth[kind]
 }
 
-func (k *kubeClient) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+func (k *kubeClient) Get(ctx context.Context, key client.ObjectKey, into client.Object,
+	_ ...client.GetOption) error {
 	kind, err := k.GroupVersionKindFor(into)
 	if err != nil {
 		return err
@@ -142,7 +143,8 @@ func (k *kubeClient) List(ctx context.Context, list client.ObjectList, opts ...c
 }
 
 // item returns a copy of o of the type that list has.
-func (k *kubeClient) item(list client.ObjectList, o client.Object, kind schema.GroupVersionKind) (client.Object, error) {
+func (k *kubeClient) item(list client.ObjectList, o client.Object,
+	kind schema.GroupVersionKind) (client.Object, error) {
 	var into client.Object
 	switch list.(type) {
 	case *unstructured.UnstructuredList:
@@ -157,7 +159,8 @@ func (k *kubeClient) item(list client.ObjectList, o client.Object, kind schema.G
 
 // matches reports whether o is one of those that are listed. A field needs an index in a cache; in the truth
 // it may be any indexed one, or the name.
-func (k *kubeClient) matches(kind schema.GroupVersionKind, o client.Object, opts client.ListOptions) (bool, error) {
+func (k *kubeClient) matches(kind schema.GroupVersionKind, o client.Object,
+	opts client.ListOptions) (bool, error) {
 	if opts.Namespace != "" && opts.Namespace != o.GetNamespace() ||
 		opts.LabelSelector != nil && !opts.LabelSelector.Matches(labelsOf(o)) {
 		return false, nil
@@ -181,7 +184,8 @@ func (k *kubeClient) matches(kind schema.GroupVersionKind, o client.Object, opts
 	return true, nil
 }
 
-func (k *kubeClient) fieldOf(kind schema.GroupVersionKind, o client.Object, r fields.Requirement) ([]string, error) {
+func (k *kubeClient) fieldOf(kind schema.GroupVersionKind, o client.Object,
+	r fields.Requirement) ([]string, error) {
 	if k.manager != nil {
 		if values := k.manager.indexes[index{kind, r.Field}]; values != nil {
 			return values(o), nil
@@ -199,7 +203,8 @@ func (k *kubeClient) fieldOf(kind schema.GroupVersionKind, o client.Object, r fi
 
 // write calls do, which changes the truth, when the time of a call has passed. If it is for one version,
 // somebody may have written before.
-func (k *kubeClient) write(ctx context.Context, verb string, o client.Object, oneVersion bool, do func(kind schema.GroupVersionKind) error) error {
+func (k *kubeClient) write(ctx context.Context, verb string, o client.Object, oneVersion bool,
+	do func(kind schema.GroupVersionKind) error) error {
 	kind, err := k.GroupVersionKindFor(o)
 	if err != nil {
 		return err
@@ -284,7 +289,8 @@ func (k *kubeClient) Delete(ctx context.Context, o client.Object, opts ...client
 		})
 }
 
-func (k *kubeClient) DeleteAllOf(ctx context.Context, o client.Object, opts ...client.DeleteAllOfOption) error {
+func (k *kubeClient) DeleteAllOf(ctx context.Context, o client.Object,
+	opts ...client.DeleteAllOfOption) error {
 	var options client.DeleteAllOfOptions
 	options.ApplyOptions(opts)
 	return k.write(ctx, "deletes all", o, false, func(kind schema.GroupVersionKind) error {
@@ -325,7 +331,8 @@ func (s subresource) check() error {
 	return nil
 }
 
-func (s subresource) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
+func (s subresource) Update(ctx context.Context, o client.Object,
+	opts ...client.SubResourceUpdateOption) error {
 	if err := s.check(); err != nil {
 		return err
 	}
@@ -337,7 +344,8 @@ func (s subresource) Update(ctx context.Context, o client.Object, opts ...client
 	return s.client.update(ctx, o, len(options.DryRun) > 0, true)
 }
 
-func (s subresource) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+func (s subresource) Patch(ctx context.Context, o client.Object, patch client.Patch,
+	opts ...client.SubResourcePatchOption) error {
 	if err := s.check(); err != nil {
 		return err
 	}

@@ -25,19 +25,24 @@ import (
 )
 
 // others runs a test with the client of others, at once, and what must hold a second later.
-func others(t *testing.T, now func(ctx context.Context, cluster *handlertest.Cluster, c client.Client), later func(client.Client)) {
+func others(t *testing.T, now func(ctx context.Context, cluster *handlertest.Cluster, c client.Client),
+	later func(client.Client)) {
 	t.Helper()
 	t.Setenv("HANDLERTEST", "slow:none#1=3ms")
 	handlertest.Converges(t, func(s *handlertest.Scenario) {
 		cluster := handlertest.NewCluster(s, scheme.Scheme)
-		cluster.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "keeps the reconciler busy"}})
+		cluster.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d",
+			Name: "keeps the reconciler busy"}})
 		s.At(time.Millisecond, func() { now(context.Background(), cluster, cluster.Others()) })
 		if later != nil {
 			s.At(time.Second, func() { later(cluster.Others()) })
 		}
 		cluster.Start(func(m *handlertest.Manager) reconcile.Reconciler {
 			m.For(&corev1.ConfigMap{})
-			return reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result, error) { return reconcile.Result{}, nil })
+			return reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result,
+				error) {
+				return reconcile.Result{}, nil
+			})
 		})
 	})
 }
@@ -54,21 +59,25 @@ func TestVersionsAndStatus(t *testing.T) {
 				t.Errorf("%s: %v, %+v", what, err, pod)
 			}
 		}
-		want("create", c.Create(ctx, pod), pod.Status.Phase == "" && pod.UID != "" && pod.Generation == 1 && !pod.CreationTimestamp.IsZero())
+		want("create", c.Create(ctx, pod), pod.Status.Phase == "" && pod.UID != "" && pod.Generation == 1 &&
+			!pod.CreationTimestamp.IsZero())
 		if err := c.Create(ctx, &corev1.Pod{ObjectMeta: meta("a")}); !apierrors.IsAlreadyExists(err) {
 			t.Errorf("created again: %v", err)
 		}
 		stale := pod.DeepCopy()
 		pod.Status.Phase, pod.Spec.NodeName = "Running", "n"
-		want("status", c.Status().Update(ctx, pod), pod.Status.Phase == "Running" && pod.Spec.NodeName == "" && pod.Generation == 1)
+		want("status", c.Status().Update(ctx, pod), pod.Status.Phase == "Running" && pod.Spec.NodeName == "" &&
+			pod.Generation == 1)
 		pod.Status.Phase, pod.Spec.NodeName = "Failed", "n"
-		want("update", c.Update(ctx, pod), pod.Status.Phase == "Running" && pod.Spec.NodeName == "n" && pod.Generation == 2)
+		want("update", c.Update(ctx, pod), pod.Status.Phase == "Running" && pod.Spec.NodeName == "n" &&
+			pod.Generation == 2)
 		version := pod.ResourceVersion
 		want("no change", c.Update(ctx, pod), pod.ResourceVersion == version)
 		if err := c.Update(ctx, stale); !apierrors.IsConflict(err) {
 			t.Errorf("an update of an old version: %v", err)
 		}
-		if err := c.Delete(ctx, pod, client.Preconditions{ResourceVersion: &stale.ResourceVersion}); !apierrors.IsConflict(err) {
+		if err := c.Delete(ctx, pod,
+			client.Preconditions{ResourceVersion: &stale.ResourceVersion}); !apierrors.IsConflict(err) {
 			t.Errorf("a delete of an old version: %v", err)
 		}
 		generated := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "d", GenerateName: "x-"}}
@@ -77,7 +86,8 @@ func TestVersionsAndStatus(t *testing.T) {
 		}
 		var u unstructured.Unstructured
 		u.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Pod"})
-		if err := c.Get(ctx, client.ObjectKeyFromObject(pod), &u); err != nil || u.Object["spec"].(map[string]any)["nodeName"] != "n" {
+		if err := c.Get(ctx, client.ObjectKeyFromObject(pod), &u); err != nil ||
+			u.Object["spec"].(map[string]any)["nodeName"] != "n" {
 			t.Errorf("unstructured: %v, %v", u.Object, err)
 		}
 		var list metav1.PartialObjectMetadataList
@@ -97,7 +107,8 @@ func TestVersionsAndStatus(t *testing.T) {
 func TestFinalizers(t *testing.T) {
 	others(t, func(ctx context.Context, _ *handlertest.Cluster, c client.Client) {
 		pod := &corev1.Pod{ObjectMeta: meta("a", "x/1", "x/2")}
-		if err := errors.Join(c.Create(ctx, pod), c.Delete(ctx, pod), c.Delete(ctx, pod), c.Get(ctx, client.ObjectKeyFromObject(pod), pod)); err != nil || pod.DeletionTimestamp == nil {
+		if err := errors.Join(c.Create(ctx, pod), c.Delete(ctx, pod), c.Delete(ctx, pod),
+			c.Get(ctx, client.ObjectKeyFromObject(pod), pod)); err != nil || pod.DeletionTimestamp == nil {
 			t.Fatalf("%v, %+v", err, pod)
 		}
 		more := pod.DeepCopy()
@@ -119,17 +130,21 @@ func TestGarbage(t *testing.T) {
 	owned := func(name string, owners ...client.Object) *corev1.Pod {
 		pod := &corev1.Pod{ObjectMeta: meta(name)}
 		for _, o := range owners {
-			pod.OwnerReferences = append(pod.OwnerReferences, metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: o.GetName(), UID: o.GetUID()})
+			pod.OwnerReferences = append(pod.OwnerReferences, metav1.OwnerReference{APIVersion: "apps/v1",
+				Kind: "ReplicaSet", Name: o.GetName(), UID: o.GetUID()})
 		}
 		return pod
 	}
 	others(t, func(ctx context.Context, _ *handlertest.Cluster, c client.Client) {
-		a, b, o := &appsv1.ReplicaSet{ObjectMeta: meta("a")}, &appsv1.ReplicaSet{ObjectMeta: meta("b")}, &appsv1.ReplicaSet{ObjectMeta: meta("o")}
+		a, b, o := &appsv1.ReplicaSet{ObjectMeta: meta("a")}, &appsv1.ReplicaSet{ObjectMeta: meta("b")},
+			&appsv1.ReplicaSet{ObjectMeta: meta("o")}
 		err := errors.Join(c.Create(ctx, a), c.Create(ctx, b), c.Create(ctx, o))
-		for _, pod := range []client.Object{owned("of-a", a), owned("of-both", a, b), owned("of-none"), owned("of-o", o)} {
+		for _, pod := range []client.Object{owned("of-a", a), owned("of-both", a, b), owned("of-none"),
+			owned("of-o", o)} {
 			err = errors.Join(err, c.Create(ctx, pod))
 		}
-		err = errors.Join(err, c.Delete(ctx, a), c.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationOrphan)),
+		err = errors.Join(err, c.Delete(ctx, a), c.Delete(ctx, o,
+			client.PropagationPolicy(metav1.DeletePropagationOrphan)),
 			c.Create(ctx, owned("too-late", a)))
 		if err != nil {
 			t.Error(err)
@@ -163,16 +178,20 @@ func TestPatches(t *testing.T) {
 			return c.Patch(ctx, o, client.RawPatch(kind, []byte(text)))
 		}
 		data("merge", raw(types.MergePatchType, `{"data":{"y":"2","x":null}}`), map[string]string{"y": "2"})
-		data("JSON", raw(types.JSONPatchType, `[{"op":"test","path":"/data/y","value":"2"},{"op":"add","path":"/data/z","value":"3"}]`), map[string]string{"y": "2", "z": "3"})
+		data("JSON", raw(types.JSONPatchType,
+			`[{"op":"test","path":"/data/y","value":"2"},{"op":"add","path":"/data/z","value":"3"}]`),
+			map[string]string{"y": "2", "z": "3"})
 		data("strategic", raw(types.StrategicMergePatchType, `{"data":{"z":null}}`), map[string]string{"y": "2"})
-		if err := raw(types.JSONPatchType, `[{"op":"test","path":"/data/y","value":"9"}]`); !apierrors.IsInvalid(err) {
+		if err := raw(types.JSONPatchType,
+			`[{"op":"test","path":"/data/y","value":"9"}]`); !apierrors.IsInvalid(err) {
 			t.Errorf("a test of a JSON patch that fails: %v", err)
 		}
 		stale := o.DeepCopy()
 		data("once more", raw(types.MergePatchType, `{"data":{"y":"4"}}`), map[string]string{"y": "4"})
 		changed := stale.DeepCopy()
 		changed.Data["y"] = "5"
-		if err := c.Patch(ctx, changed, client.MergeFromWithOptions(stale, client.MergeFromWithOptimisticLock{})); !apierrors.IsConflict(err) {
+		if err := c.Patch(ctx, changed, client.MergeFromWithOptions(stale,
+			client.MergeFromWithOptimisticLock{})); !apierrors.IsConflict(err) {
 			t.Errorf("a patch of an old version: %v", err)
 		}
 	}, nil)
@@ -182,7 +201,8 @@ func TestApply(t *testing.T) {
 	others(t, func(ctx context.Context, _ *handlertest.Cluster, c client.Client) {
 		o := &corev1.ConfigMap{}
 		apply := func(owner string, data map[string]string, opts ...client.PatchOption) error {
-			o = &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: meta("a"), Data: data}
+			o = &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+				ObjectMeta: meta("a"), Data: data}
 			//lint:ignore SA1019 The way of all released versions.
 			return c.Patch(ctx, o, client.Apply, append(opts, client.FieldOwner(owner))...)
 		}
@@ -198,12 +218,14 @@ func TestApply(t *testing.T) {
 		if o.ResourceVersion != version {
 			t.Error("applying the same makes a new version")
 		}
-		want("another owner", apply("two", map[string]string{"z": "2"}), map[string]string{"x": "1", "y": "1", "z": "2"})
+		want("another owner", apply("two", map[string]string{"z": "2"}),
+			map[string]string{"x": "1", "y": "1", "z": "2"})
 		want("a field less", apply("one", map[string]string{"x": "1"}), map[string]string{"x": "1", "z": "2"})
 		if err := apply("two", map[string]string{"x": "2", "z": "2"}); !apierrors.IsConflict(err) {
 			t.Errorf("a field of another owner: %v", err)
 		}
-		want("by force", apply("two", map[string]string{"x": "2", "z": "2"}, client.ForceOwnership), map[string]string{"x": "2", "z": "2"})
+		want("by force", apply("two", map[string]string{"x": "2", "z": "2"}, client.ForceOwnership),
+			map[string]string{"x": "2", "z": "2"})
 		want("no longer its", apply("one", map[string]string{}), map[string]string{"x": "2", "z": "2"})
 	}, nil)
 }
@@ -217,11 +239,13 @@ func TestOnChange(t *testing.T) {
 				created++
 			}
 			if now != nil && now.GetName() == "bad" {
-				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "bad", fmt.Errorf("denied by a webhook"))
+				return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "bad",
+					fmt.Errorf("denied by a webhook"))
 			}
 			return nil
 		}
-		good, bad := c.Create(ctx, &corev1.Pod{ObjectMeta: meta("good")}), c.Create(ctx, &corev1.Pod{ObjectMeta: meta("bad")})
+		good, bad := c.Create(ctx, &corev1.Pod{ObjectMeta: meta("good")}),
+			c.Create(ctx, &corev1.Pod{ObjectMeta: meta("bad")})
 		if good != nil || !apierrors.IsForbidden(bad) || created != 2 {
 			t.Errorf("%v, %v, %d creates", good, bad, created)
 		}
@@ -248,7 +272,8 @@ func TestClientOfProcess(t *testing.T) {
 						}
 					}
 				}
-				for what, is := range map[string]func(error) bool{"timeout": apierrors.IsTimeout, "conflict": apierrors.IsConflict} {
+				for what, is := range map[string]func(error) bool{"timeout": apierrors.IsTimeout,
+					"conflict": apierrors.IsConflict} {
 					if is(err) {
 						seen[what]++
 					}

@@ -108,7 +108,8 @@ func (k *kubeClient) act(kind schema.GroupVersionKind, action clienttesting.Acti
 		action.GetResource().Resource)
 }
 
-func (k *kubeClient) listFor(ctx context.Context, kind schema.GroupVersionKind, a clienttesting.ListActionImpl) (runtime.Object, error) {
+func (k *kubeClient) listFor(ctx context.Context, kind schema.GroupVersionKind,
+	a clienttesting.ListActionImpl) (runtime.Object, error) {
 	made, err := k.cluster.scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List"))
 	if err != nil {
 		return nil, err
@@ -155,7 +156,8 @@ func (c *Cluster) notifyWatches(kind schema.GroupVersionKind, old, now client.Ob
 	}
 }
 
-func (c *Cluster) watch(kind schema.GroupVersionKind, action clienttesting.WatchAction, p *core.Process) (watch.Interface, error) {
+func (c *Cluster) watch(kind schema.GroupVersionKind, action clienttesting.WatchAction,
+	p *core.Process) (watch.Interface, error) {
 	r := action.GetWatchRestrictions()
 	w := &watcher{cluster: c, process: p, kind: kind, namespace: action.GetNamespace(), labels: r.Labels,
 		result: make(chan watch.Event, 10_000)}

@@ -32,17 +32,21 @@ func TestClientset(t *testing.T) {
 			t.Helper()
 			return must(pods.Patch(ctx, "web", types.MergePatchType, []byte(text), metav1.PatchOptions{}))
 		}
-		created := must(pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Finalizers: []string{"a/b", "c/d"}},
+		created := must(pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web",
+			Finalizers: []string{"a/b", "c/d"}},
 			Status: corev1.PodStatus{Phase: "Pending"}}, metav1.CreateOptions{}))
 		if created.Status.Phase != "Pending" {
 			t.Errorf("somebody creates it with the status %+v", created.Status)
 		}
-		if again := patch(`{"metadata":{"finalizers":["a/b","c/d"]}}`); again.ResourceVersion != created.ResourceVersion {
-			t.Errorf("a patch that changes nothing makes version %s of %s", again.ResourceVersion, created.ResourceVersion)
+		if again := patch(
+			`{"metadata":{"finalizers":["a/b","c/d"]}}`); again.ResourceVersion != created.ResourceVersion {
+			t.Errorf("a patch that changes nothing makes version %s of %s", again.ResourceVersion,
+				created.ResourceVersion)
 		}
 		changed := patch(`{"spec":{"nodeName":"n"},"status":{"phase":"Running"}}`)
 		if changed.Generation != 2 || changed.Status.Phase != "Pending" {
-			t.Errorf("a patch of the spec makes generation %d, and the phase %q", changed.Generation, changed.Status.Phase)
+			t.Errorf("a patch of the spec makes generation %d, and the phase %q", changed.Generation,
+				changed.Status.Phase)
 		}
 		list, err := pods.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=web"})
 		if err != nil || len(list.Items) != 1 {

@@ -181,7 +181,8 @@ func (c *Cluster) create(kind schema.GroupVersionKind, o client.Object) (client.
 }
 
 // update makes o the truth, or only its status if it is one. The old object is that of the truth.
-func (c *Cluster) update(kind schema.GroupVersionKind, old, o client.Object, status bool) (client.Object, error) {
+func (c *Cluster) update(kind schema.GroupVersionKind, old, o client.Object,
+	status bool) (client.Object, error) {
 	if v := o.GetResourceVersion(); v != "" && v != old.GetResourceVersion() || o.GetUID() != "" &&
 		o.GetUID() != old.GetUID() {
 		return nil, conflict(kind, o.GetName())
@@ -247,7 +248,8 @@ func (c *Cluster) update(kind schema.GroupVersionKind, old, o client.Object, sta
 
 // typed returns a copy of o as an object of the type that the scheme has for its kind, after edit has changed
 // its content.
-func (c *Cluster) typed(kind schema.GroupVersionKind, o client.Object, edit func(map[string]any) map[string]any) (client.Object, error) {
+func (c *Cluster) typed(kind schema.GroupVersionKind, o client.Object,
+	edit func(map[string]any) map[string]any) (client.Object, error) {
 	if edit == nil {
 		edit = func(content map[string]any) map[string]any {
 			if c.hasStatus(o) {

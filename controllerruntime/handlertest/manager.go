@@ -103,13 +103,15 @@ func (m *Manager) Watches(kind client.Object, requests handler.MapFunc, predicat
 	})
 }
 
-func (m *Manager) watch(kind client.Object, predicates []predicate.Predicate, requests func(client.Object) []reconcile.Request) {
+func (m *Manager) watch(kind client.Object, predicates []predicate.Predicate,
+	requests func(client.Object) []reconcile.Request) {
 	m.watches = append(m.watches, source{m.cluster.kindOf(kind), predicates, requests})
 }
 
 // IndexField makes List of Client accept client.MatchingFields with that field. It is that of
 // [client.FieldIndexer].
-func (m *Manager) IndexField(_ context.Context, kind client.Object, field string, values client.IndexerFunc) error {
+func (m *Manager) IndexField(_ context.Context, kind client.Object, field string,
+	values client.IndexerFunc) error {
 	m.cluster.mu.Lock()
 	defer m.cluster.mu.Unlock()
 	m.indexes[index{m.cluster.kindOf(kind), field}] = values

@@ -32,11 +32,13 @@ func (r *webs) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	var pods corev1.PodList
-	if err := r.List(ctx, &pods, client.InNamespace(set.Namespace), client.MatchingLabels{"set": set.Name}); err != nil {
+	if err := r.List(ctx, &pods, client.InNamespace(set.Namespace),
+		client.MatchingLabels{"set": set.Name}); err != nil {
 		return reconcile.Result{}, err
 	}
 	for n := len(pods.Items); n < int(*set.Spec.Replicas); n++ {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: set.Namespace, Labels: map[string]string{"set": set.Name}}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: set.Namespace,
+			Labels: map[string]string{"set": set.Name}}}
 		if pod.GenerateName = set.Name + "-"; r.right {
 			pod.Name = fmt.Sprint(set.Name, "-", n)
 		}
@@ -55,7 +57,8 @@ func (r *webs) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 }
 
 func replicaSet(replicas int32) *appsv1.ReplicaSet {
-	return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "web"}, Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}}
+	return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "web"},
+		Spec: appsv1.ReplicaSetSpec{Replicas: &replicas}}
 }
 
 // collector is a TB that keeps the report.
@@ -94,7 +97,8 @@ func TestReconciler(t *testing.T) {
 	handlertest.Converges(t, scenarioOfWebs(true))
 	var found collector
 	handlertest.Converges(&found, scenarioOfWebs(false))
-	wantReport(t, found.report, "extra:   Pod/d/web-* (4)", "web: creates Pod d/web-*", "undisturbed, from where the stories part")
+	wantReport(t, found.report, "extra:   Pod/d/web-* (4)", "web: creates Pod d/web-*",
+		"undisturbed, from where the stories part")
 	t.Log(found.report)
 }
 
@@ -173,7 +177,8 @@ func TestDeletedSometime(t *testing.T) {
 	handlertest.Converges(t, scenario(true))
 	var found collector
 	handlertest.Converges(&found, scenario(false))
-	wantReport(t, found.report, "Check: the bucket is left", "somebody: deletes the bucket", "somebody: deletes ConfigMap d/a")
+	wantReport(t, found.report, "Check: the bucket is left", "somebody: deletes the bucket",
+		"somebody: deletes ConfigMap d/a")
 }
 
 // waits copies a ConfigMap's data to those that name it, when there is any.
@@ -204,14 +209,17 @@ func TestWatchesAndRequeue(t *testing.T) {
 		t.Setenv("HANDLERTEST_RUNS", "100")
 		handlertest.Converges(t, func(s *handlertest.Scenario) {
 			cluster := handlertest.NewCluster(s, scheme.Scheme)
-			from := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "source"}, Data: map[string]string{}}
+			from := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "source"},
+				Data: map[string]string{}}
 			if poll {
 				from.Data["poll"] = "true"
 			}
 			cluster.Create(from)
-			cluster.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "a", Annotations: map[string]string{"from": "source"}}})
+			cluster.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "a",
+				Annotations: map[string]string{"from": "source"}}})
 			s.At(3*time.Second, func() {
-				handlertest.Change(cluster, from, func(o *corev1.ConfigMap) { o.Data = map[string]string{"ready": "yes"} })
+				handlertest.Change(cluster, from,
+					func(o *corev1.ConfigMap) { o.Data = map[string]string{"ready": "yes"} })
 			})
 			s.Check(func() error {
 				var o corev1.ConfigMap
@@ -223,7 +231,8 @@ func TestWatchesAndRequeue(t *testing.T) {
 			})
 			cluster.Start(func(m *handlertest.Manager) reconcile.Reconciler {
 				r := &waits{m.Client}
-				_ = m.IndexField(t.Context(), &corev1.ConfigMap{}, "from", func(o client.Object) []string { return []string{o.GetAnnotations()["from"]} })
+				_ = m.IndexField(t.Context(), &corev1.ConfigMap{}, "from",
+					func(o client.Object) []string { return []string{o.GetAnnotations()["from"]} })
 				m.For(&corev1.ConfigMap{}, predicate.AnnotationChangedPredicate{})
 				if poll {
 					return r

@@ -22,14 +22,16 @@ import (
 	core "github.com/keyedqueue/workqueue/handlertest"
 )
 
-func (k *kubeClient) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+func (k *kubeClient) Patch(ctx context.Context, o client.Object, patch client.Patch,
+	opts ...client.PatchOption) error {
 	var options client.PatchOptions
 	options.ApplyOptions(opts)
 	return k.patch(ctx, o, patch, options, false)
 }
 
 // Apply is a server-side apply.
-func (k *kubeClient) Apply(ctx context.Context, o runtime.ApplyConfiguration, opts ...client.ApplyOption) error {
+func (k *kubeClient) Apply(ctx context.Context, o runtime.ApplyConfiguration,
+	opts ...client.ApplyOption) error {
 	data, err := json.Marshal(o)
 	if err != nil {
 		return err
@@ -45,7 +47,8 @@ func (k *kubeClient) Apply(ctx context.Context, o runtime.ApplyConfiguration, op
 		false)
 }
 
-func (k *kubeClient) patch(ctx context.Context, o client.Object, patch client.Patch, options client.PatchOptions, status bool) error {
+func (k *kubeClient) patch(ctx context.Context, o client.Object, patch client.Patch,
+	options client.PatchOptions, status bool) error {
 	data, err := patch.Data(o)
 	if err != nil {
 		return err
@@ -89,7 +92,8 @@ func (k *kubeClient) patch(ctx context.Context, o client.Object, patch client.Pa
 }
 
 // patched returns a copy of o with a patch.
-func (c *Cluster) patched(kind schema.GroupVersionKind, o client.Object, patchType types.PatchType, data []byte) (client.Object, error) {
+func (c *Cluster) patched(kind schema.GroupVersionKind, o client.Object, patchType types.PatchType,
+	data []byte) (client.Object, error) {
 	before, err := json.Marshal(o)
 	if err != nil {
 		return nil, err
@@ -122,7 +126,8 @@ func (c *Cluster) patched(kind schema.GroupVersionKind, o client.Object, patchTy
 }
 
 // apply sets the fields of an owner, and takes those out that it had set before. A list is one field.
-func (c *Cluster) apply(kind schema.GroupVersionKind, old client.Object, data []byte, options client.PatchOptions, status bool) (client.Object, error) {
+func (c *Cluster) apply(kind schema.GroupVersionKind, old client.Object, data []byte,
+	options client.PatchOptions, status bool) (client.Object, error) {
 	if options.FieldManager == "" {
 		return nil, apierrors.NewBadRequest("fieldManager is required for apply patch")
 	}

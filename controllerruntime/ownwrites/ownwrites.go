@@ -97,7 +97,8 @@ func Watch(kind string, informer cache.SharedIndexInformer, limit time.Duration)
 
 // WatchReader is Watch with a function that returns an object as the informer's cache has it, or nil if it
 // has none.
-func WatchReader(kind string, informer Informer, limit time.Duration, get func(ctx context.Context, name types.NamespacedName) (metav1.Object, error)) (*Cache, error) {
+func WatchReader(kind string, informer Informer, limit time.Duration,
+	get func(ctx context.Context, name types.NamespacedName) (metav1.Object, error)) (*Cache, error) {
 	if limit <= 0 {
 		return nil, fmt.Errorf("ownwrites: the limit for %s is not positive: %v", kind, limit)
 	}

@@ -23,7 +23,8 @@ type shownObjects struct {
 	refuses error
 }
 
-func (s *shownObjects) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+func (s *shownObjects) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration,
+	error) {
 	s.ResourceEventHandler = h
 	return nil, s.refuses
 }
@@ -36,7 +37,8 @@ func (s *shownObjects) get(_ context.Context, name types.NamespacedName) (metav1
 }
 
 func object(name, uid, version string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid), ResourceVersion: version}}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid),
+		ResourceVersion: version}}
 }
 
 func deleting(o *corev1.ConfigMap) *corev1.ConfigMap {
@@ -54,7 +56,12 @@ func TestShown(t *testing.T) {
 		return func(ctx context.Context, c *Cache) { c.Deleted(ctx, o) }
 	}
 	none := func(*shownObjects) {}
-	updated := func(o *corev1.ConfigMap) func(*shownObjects) { return func(s *shownObjects) { s.OnUpdate(o, o) } }
+	updated := func(o *corev1.ConfigMap) func(*shownObjects) {
+		return func(s *shownObjects) {
+			s.OnUpdate(o,
+				o)
+		}
+	}
 	gone := func(o *corev1.ConfigMap) func(*shownObjects) { return func(s *shownObjects) { s.OnDelete(o) } }
 	for name, c := range map[string]struct {
 		cached        *corev1.ConfigMap
@@ -63,32 +70,49 @@ func TestShown(t *testing.T) {
 		then          func(*shownObjects)
 		held, toLimit bool
 	}{
-		"shown already":       {object("a", "1", "10"), none, wrote(object("a", "1", "10")), none, false, false},
-		"what was sent":       {object("a", "1", "10"), none, wrote(object("a", "1", "")), none, false, false},
-		"later already":       {object("a", "1", "100"), none, wrote(object("a", "1", "99")), none, false, false},
-		"before":              {object("a", "1", "9"), none, wrote(object("a", "1", "10")), none, true, true},
-		"an event shows it":   {nil, none, wrote(object("a", "1", "10")), updated(object("a", "1", "10")), true, false},
-		"added":               {nil, none, wrote(object("a", "1", "10")), func(s *shownObjects) { s.OnAdd(object("a", "1", "10"), false) }, true, false},
-		"a later event":       {nil, none, wrote(object("a", "1", "99")), updated(object("a", "1", "100")), true, false},
-		"an earlier event":    {nil, none, wrote(object("a", "1", "100")), updated(object("a", "1", "99")), true, true},
-		"another name":        {nil, none, wrote(object("a", "1", "10")), updated(object("b", "1", "10")), true, true},
-		"gone":                {object("a", "1", "9"), none, wrote(object("a", "1", "10")), gone(object("a", "1", "11")), true, false},
-		"gone, last seen old": {object("a", "1", "9"), none, wrote(object("a", "1", "10")), gone(object("a", "1", "9")), true, false},
+		"shown already": {object("a", "1", "10"), none, wrote(object("a", "1", "10")), none, false, false},
+		"what was sent": {object("a", "1", "10"), none, wrote(object("a", "1", "")), none, false, false},
+		"later already": {object("a", "1", "100"), none, wrote(object("a", "1", "99")), none, false, false},
+		"before":        {object("a", "1", "9"), none, wrote(object("a", "1", "10")), none, true, true},
+		"an event shows it": {nil, none, wrote(object("a", "1", "10")), updated(object("a", "1", "10")),
+			true, false},
+		"added": {nil, none, wrote(object("a", "1", "10")),
+			func(s *shownObjects) { s.OnAdd(object("a", "1", "10"), false) }, true, false},
+		"a later event": {nil, none, wrote(object("a", "1", "99")), updated(object("a", "1", "100")),
+			true, false},
+		"an earlier event": {nil, none, wrote(object("a", "1", "100")), updated(object("a", "1", "99")),
+			true, true},
+		"another name": {nil, none, wrote(object("a", "1", "10")), updated(object("b", "1", "10")),
+			true, true},
+		"gone": {object("a", "1", "9"), none, wrote(object("a", "1", "10")),
+			gone(object("a", "1", "11")), true, false},
+		"gone, last seen old": {object("a", "1", "9"), none, wrote(object("a", "1", "10")),
+			gone(object("a", "1", "9")), true, false},
 		"gone, unknown": {object("a", "1", "9"), none, wrote(object("a", "1", "10")),
 			func(s *shownObjects) {
 				s.OnDelete(cache.DeletedFinalStateUnknown{Key: "ns/a", Obj: object("a", "1", "9")})
 			}, true, false},
-		"the one before it is gone": {object("a", "0", "9"), none, wrote(object("a", "1", "20")), gone(object("a", "0", "15")), true, true},
-		"gone already":              {nil, gone(object("a", "1", "11")), wrote(object("a", "1", "10")), none, false, false},
-		"another gone already":      {nil, gone(object("a", "0", "9")), wrote(object("a", "1", "10")), none, true, true},
-		"no number, equal":          {nil, none, wrote(object("a", "1", "x7")), updated(object("a", "1", "x7")), true, false},
-		"no number":                 {nil, none, wrote(object("a", "1", "x7")), updated(object("a", "1", "x8")), true, true},
-		"delete":                    {object("a", "1", "9"), none, deleted(object("a", "1", "9")), gone(object("a", "1", "10")), true, false},
-		"delete by name":            {object("a", "1", "9"), none, deleted(object("a", "", "")), gone(object("a", "1", "10")), true, false},
-		"delete with finalizer":     {object("a", "1", "9"), none, deleted(object("a", "1", "9")), updated(deleting(object("a", "1", "10"))), true, false},
-		"delete, only updated":      {object("a", "1", "9"), none, deleted(object("a", "1", "9")), updated(object("a", "1", "10")), true, true},
-		"delete, another one":       {object("a", "1", "9"), none, deleted(object("a", "1", "9")), updated(object("a", "2", "12")), true, false},
-		"delete of none":            {nil, none, deleted(object("a", "1", "9")), none, false, false},
+		"the one before it is gone": {object("a", "0", "9"), none, wrote(object("a", "1", "20")),
+			gone(object("a", "0", "15")), true, true},
+		"gone already": {nil, gone(object("a", "1", "11")), wrote(object("a", "1", "10")), none,
+			false, false},
+		"another gone already": {nil, gone(object("a", "0", "9")), wrote(object("a", "1", "10")), none,
+			true, true},
+		"no number, equal": {nil, none, wrote(object("a", "1", "x7")), updated(object("a", "1", "x7")),
+			true, false},
+		"no number": {nil, none, wrote(object("a", "1", "x7")), updated(object("a", "1", "x8")),
+			true, true},
+		"delete": {object("a", "1", "9"), none, deleted(object("a", "1", "9")),
+			gone(object("a", "1", "10")), true, false},
+		"delete by name": {object("a", "1", "9"), none, deleted(object("a", "", "")),
+			gone(object("a", "1", "10")), true, false},
+		"delete with finalizer": {object("a", "1", "9"), none, deleted(object("a", "1", "9")),
+			updated(deleting(object("a", "1", "10"))), true, false},
+		"delete, only updated": {object("a", "1", "9"), none, deleted(object("a", "1", "9")),
+			updated(object("a", "1", "10")), true, true},
+		"delete, another one": {object("a", "1", "9"), none, deleted(object("a", "1", "9")),
+			updated(object("a", "2", "12")), true, false},
+		"delete of none": {nil, none, deleted(object("a", "1", "9")), none, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -149,7 +173,8 @@ func TestExpiredWaits(t *testing.T) {
 	released := 0
 	watched.add(&wait{version: "9", expires: time.Now().Add(-time.Second), release: func() { released++ }})
 	s.OnUpdate(object("other", "1", "10"), object("other", "1", "10"))
-	if n := watched.waiting.Load(); n != 0 || released == 0 || watched.mu.order.Len() != 0 || len(watched.mu.waits) != 0 {
+	if n := watched.waiting.Load(); n != 0 || released == 0 || watched.mu.order.Len() != 0 ||
+		len(watched.mu.waits) != 0 {
 		t.Errorf("%d waits are kept, %d were released", n, released)
 	}
 }

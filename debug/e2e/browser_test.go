@@ -173,7 +173,8 @@ func (b *browser) picture(file string) {
 		}
 	}
 	var colours color.Palette
-	for _, c := range slices.SortedFunc(maps.Keys(uses), func(a, b color.RGBA) int { return uses[b] - uses[a] }) {
+	for _, c := range slices.SortedFunc(maps.Keys(uses),
+		func(a, b color.RGBA) int { return uses[b] - uses[a] }) {
 		if colours = append(colours, c); len(colours) == 256 {
 			break
 		}

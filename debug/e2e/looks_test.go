@@ -28,8 +28,10 @@ func (p *program) pages(t *testing.T) map[string]string {
 	return map[string]string{
 		"list": "", "queue": "?queue=uploads&keys=4", "stuck": "?queue=orders&keys=6",
 		"found": "?queue=uploads&key=2026-11-20/camera-57.raw", "none": "?queue=none",
-		"reports": "?queue=reports&keys=6", "search": "?queue=orders&key=acme", "everywhere": "?key=acme", "errors": "?queue=uploads&error=space&keys=4",
-		"allkeys": "?queue=uploads&state=waiting", "key": p.keyPage(t, "uploads", "2026-11-20/phone-14.heic"), "stuckkey": p.keyPage(t, "uploads", "ubuntu-26.04.iso"),
+		"reports": "?queue=reports&keys=6", "search": "?queue=orders&key=acme", "everywhere": "?key=acme",
+		"errors":  "?queue=uploads&error=space&keys=4",
+		"allkeys": "?queue=uploads&state=waiting", "key": p.keyPage(t, "uploads", "2026-11-20/phone-14.heic"),
+		"stuckkey":  p.keyPage(t, "uploads", "ubuntu-26.04.iso"),
 		"queuedkey": p.keyPage(t, "reports", "initech/monthly-02"),
 	}
 }
@@ -57,7 +59,8 @@ func TestFits(t *testing.T) {
 	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})
 	p.reports(t)
 	p.page.InspectPool("thumbnails", worker.Inspector{Snapshot: func(int) worker.Snapshot[any] {
-		return worker.Snapshot[any]{Stats: worker.Stats{Name: "thumbnails", Wanted: 1000, Living: 1000, Busy: 1000, Stuck: 100, Failing: 1_234_567}}
+		return worker.Snapshot[any]{Stats: worker.Stats{Name: "thumbnails", Wanted: 1000, Living: 1000, Busy: 1000,
+			Stuck: 100, Failing: 1_234_567}}
 	}})
 	debug.Register(p.page, strings.Repeat("long-name", 20), workqueue.NewTyped[string]())
 	p.orders.AddRateLimited(strings.Repeat("unbreakable", 100_000))
@@ -73,7 +76,8 @@ func TestFits(t *testing.T) {
 			if wide := eval[int64](b, `document.documentElement.scrollWidth`); wide > l.width {
 				t.Errorf("%s is %d wide on a screen of %d", name, wide, l.width)
 			}
-			if over := eval[string](b, `[...document.querySelectorAll("td, dd")].filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.innerText).join()`); over != "" {
+			if over := eval[string](b,
+				`[...document.querySelectorAll("td, dd")].filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.innerText).join()`); over != "" {
 				t.Errorf("in %s at %d these are wider than their cells: %s", name, l.width, over)
 			}
 			// The tiles of each row reach from edge to edge.
@@ -136,8 +140,10 @@ func (p *program) reports(t *testing.T) {
 		q.AddWithOpts(priorityqueue.AddOpts{Priority: i - 2}, fmt.Sprintf("%s/monthly-%02d", group, i+1))
 	}
 	q.AddAfter("initech/daily", time.Hour)
-	for _, what := range []string{"ConfigMap initech/report changed", "Secret initech/mail changed", "ConfigMap initech/report changed"} {
-		q.AddCause("initech/monthly-02", workqueue.Cause{Reason: what, TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
+	for _, what := range []string{"ConfigMap initech/report changed", "Secret initech/mail changed",
+		"ConfigMap initech/report changed"} {
+		q.AddCause("initech/monthly-02", workqueue.Cause{Reason: what,
+			TraceParent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"})
 	}
 	q.Pause(workqueue.UntilResumed)
 	q.PauseGroup("globex", workqueue.UntilResumed)

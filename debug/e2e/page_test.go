@@ -106,12 +106,15 @@ func (p *program) uploads(t *testing.T) {
 		case strings.HasSuffix(key, ".heic"):
 			panic("the thumbnail has no size")
 		case strings.HasSuffix(key, ".mp4"):
-			return worker.Terminal(&fs.PathError{Op: "write", Path: "/srv/uploads/" + key + ".part", Err: syscall.ENOSPC})
+			return worker.Terminal(&fs.PathError{Op: "write", Path: "/srv/uploads/" + key + ".part",
+				Err: syscall.ENOSPC})
 		case strings.HasSuffix(key, ".raw"):
-			return fmt.Errorf("copying %s: %w", key, &fs.PathError{Op: "write", Path: "/srv/uploads/" + key + ".part", Err: syscall.ENOSPC})
+			return fmt.Errorf("copying %s: %w", key, &fs.PathError{Op: "write", Path: "/srv/uploads/" + key + ".part",
+				Err: syscall.ENOSPC})
 		}
 		return nil
-	}, worker.Options[string]{Workers: 4, MaxRetries: 4, StuckAfter: time.Minute, Clock: p.clock, MetricsProvider: p.page})
+	}, worker.Options[string]{Workers: 4, MaxRetries: 4, StuckAfter: time.Minute, Clock: p.clock,
+		MetricsProvider: p.page})
 	ended := make(chan error)
 	go func() { ended <- pool.Run(t.Context()) }()
 	t.Cleanup(func() {
@@ -123,7 +126,8 @@ func (p *program) uploads(t *testing.T) {
 		handled++
 		key := fmt.Sprintf(name, n)
 		q.(workqueue.Extended[string]).AddCause(key, workqueue.Cause{
-			Reason: "upload of " + key + " ended", TraceParent: fmt.Sprintf("00-%032x-%016x-01", 0x5be91c2d+n, 0x2a1f+n),
+			Reason: "upload of " + key + " ended", TraceParent: fmt.Sprintf("00-%032x-%016x-01",
+				0x5be91c2d+n, 0x2a1f+n),
 		})
 		await(t, func() bool { return pool.Stats().Handled >= handled })
 	}
@@ -163,7 +167,8 @@ func (p *program) queue(t *testing.T, name string) workqueue.TypedRateLimitingIn
 }
 
 // limited returns a queue whose keys come again after base.
-func (p *program) limited(t *testing.T, name string, base time.Duration) workqueue.TypedRateLimitingInterface[string] {
+func (p *program) limited(t *testing.T, name string,
+	base time.Duration) workqueue.TypedRateLimitingInterface[string] {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](base, 24*time.Hour)
 	q := workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{
 		Name: name, Clock: p.clock, MetricsProvider: p.page,
@@ -256,7 +261,8 @@ func TestRefresh(t *testing.T) {
 	p.orders.Done("acme/web")
 	p.step(t, time.Minute)
 	b.wait(`document.querySelector("[aria-labelledby=running] code").textContent === "acme/api"`)
-	if !eval[bool](b, `kept.isConnected && scrollY === 500 && document.activeElement.textContent === "Work queues"`) {
+	if !eval[bool](b,
+		`kept.isConnected && scrollY === 500 && document.activeElement.textContent === "Work queues"`) {
 		t.Error("the page was made anew")
 	}
 
@@ -264,7 +270,8 @@ func TestRefresh(t *testing.T) {
 	asks := func() bool {
 		return eval[bool](b, `asked = 0, document.dispatchEvent(new Event("visibilitychange")), asked > 0`)
 	}
-	eval[bool](b, `window.asked = 0, window.fetch = (ask => (...of) => (asked++, ask(...of)))(window.fetch), true`)
+	eval[bool](b,
+		`window.asked = 0, window.fetch = (ask => (...of) => (asked++, ask(...of)))(window.fetch), true`)
 	if !asks() {
 		t.Error("it does not ask when it comes to the front")
 	}
@@ -309,8 +316,12 @@ func TestFocus(t *testing.T) {
 // A button does what it says, and the page shows that it was done.
 func TestActions(t *testing.T) {
 	actions := make(chan debug.Action, 10)
-	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(_ *http.Request, a debug.Action) { actions <- a }})
-	q := priorityqueue.New(priorityqueue.Config[string]{Name: "exports", Clock: p.clock, MetricsProvider: p.page})
+	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(_ *http.Request,
+		a debug.Action) {
+		actions <- a
+	}})
+	q := priorityqueue.New(priorityqueue.Config[string]{Name: "exports", Clock: p.clock,
+		MetricsProvider: p.page})
 	t.Cleanup(q.ShutDown)
 	q.AddAfter("later", time.Hour)
 	b := newBrowser(t)
@@ -351,11 +362,13 @@ func TestActions(t *testing.T) {
 // What the page's script can do, a page of another site cannot, with or without the header.
 func TestActionsFromAnotherSite(t *testing.T) {
 	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(*http.Request, debug.Action) {}})
-	q := priorityqueue.New(priorityqueue.Config[string]{Name: "exports", Clock: p.clock, MetricsProvider: p.page})
+	q := priorityqueue.New(priorityqueue.Config[string]{Name: "exports", Clock: p.clock,
+		MetricsProvider: p.page})
 	t.Cleanup(q.ShutDown)
 	q.Add("key")
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprint(w, `<!DOCTYPE html><link rel="icon" href="data:,"><form method="post" target="there"><input name="queue" value="exports"><input name="action" value="remove"><input name="key" value="key"></form><iframe name="there"></iframe>`)
+		fmt.Fprint(w,
+			`<!DOCTYPE html><link rel="icon" href="data:,"><form method="post" target="there"><input name="queue" value="exports"><input name="action" value="remove"><input name="key" value="key"></form><iframe name="there"></iframe>`)
 	}))
 	t.Cleanup(elsewhere.Close)
 	b := newBrowser(t)
@@ -376,7 +389,10 @@ func TestActionsFromAnotherSite(t *testing.T) {
 // with one error, forget what was given up, and pause the group of a broken tenant.
 func TestOperator(t *testing.T) {
 	actions := make(chan debug.Action, 10)
-	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(_ *http.Request, a debug.Action) { actions <- a }})
+	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(_ *http.Request,
+		a debug.Action) {
+		actions <- a
+	}})
 	p.reports(t)
 	b := newBrowser(t)
 	b.be(looks[2])
@@ -404,17 +420,21 @@ func TestOperator(t *testing.T) {
 	if h := eval[string](b, `document.querySelector("h1").innerText`); h != "ubuntu-26.04.iso" {
 		t.Errorf("the page of the key is about %q", h)
 	}
-	if stack := eval[string](b, `document.querySelector("[aria-labelledby=stack] pre").textContent`); !strings.Contains(stack, "uploads") {
+	if stack := eval[string](b,
+		`document.querySelector("[aria-labelledby=stack] pre").textContent`); !strings.Contains(stack, "uploads") {
 		t.Errorf("the stack is %q", stack)
 	}
-	if a := press("[data-action=cancel]", "Cancel the handler of ubuntu-26.04.iso?"); a.Key != "ubuntu-26.04.iso" {
+	if a := press("[data-action=cancel]",
+		"Cancel the handler of ubuntu-26.04.iso?"); a.Key != "ubuntu-26.04.iso" {
 		t.Errorf("%+v", a)
 	}
-	b.wait(`document.getElementById("done").textContent.startsWith("Ended the context of the handler of ubuntu-26.04.iso.")`)
+	b.wait(
+		`document.getElementById("done").textContent.startsWith("Ended the context of the handler of ubuntu-26.04.iso.")`)
 
 	b.open(p.url + "?queue=uploads")
 	// A stack that was unfolded stays so while the page refreshes itself.
-	eval[bool](b, `document.querySelector("details").open = true, document.querySelector("details summary").textContent = "old", document.dispatchEvent(new Event("visibilitychange"))`)
+	eval[bool](b,
+		`document.querySelector("details").open = true, document.querySelector("details summary").textContent = "old", document.dispatchEvent(new Event("visibilitychange"))`)
 	b.wait(`document.querySelector("details summary").textContent === "Stack"`)
 	if !eval[bool](b, `document.querySelector("details").open`) {
 		t.Error("a refresh has folded the stack")
@@ -422,23 +442,29 @@ func TestOperator(t *testing.T) {
 	eval[bool](b, `document.querySelector("[name=error]").value = "no space left", true`)
 	b.follow("form:has([name=error]) button")
 	failing := eval[int](b, `document.querySelectorAll("[aria-labelledby=failing] tbody tr").length`)
-	if a := press("[aria-labelledby=failing] .bulk [data-action=retry]", fmt.Sprintf("Retry %d keys?", failing)); a.Keys != failing || failing < 3 || a.ErrorContains != "no space left" {
+	if a := press("[aria-labelledby=failing] .bulk [data-action=retry]",
+		fmt.Sprintf("Retry %d keys?", failing)); a.Keys != failing || failing < 3 ||
+		a.ErrorContains != "no space left" {
 		t.Errorf("%d keys: %+v", failing, a)
 	}
 	b.wait(fmt.Sprintf(`document.getElementById("done").textContent === "Retried %d keys."`, failing))
-	if a := press("[aria-labelledby=given-up] .bulk [data-action=forget]", "Forget the failures of 2 keys? That is the only record of what was given up: nothing adds it again by itself."); a.Keys != 2 || a.Of != "given_up" {
+	if a := press("[aria-labelledby=given-up] .bulk [data-action=forget]",
+		"Forget the failures of 2 keys? That is the only record of what was given up: nothing adds it again by itself."); a.Keys != 2 || a.Of != "given_up" {
 		t.Errorf("%+v", a)
 	}
-	b.wait(`document.querySelector("[aria-labelledby=given-up]").textContent.includes("No key has such an error")`)
+	b.wait(
+		`document.querySelector("[aria-labelledby=given-up]").textContent.includes("No key has such an error")`)
 
 	b.open(p.url + "?queue=reports")
-	if a := press(`[data-action=pause_group][data-group=initech]`, "Pause group initech?"); a.Group != "initech" {
+	if a := press(`[data-action=pause_group][data-group=initech]`,
+		"Pause group initech?"); a.Group != "initech" {
 		t.Errorf("%+v", a)
 	}
 	press(`[data-action=resume_group][data-group=initech]`, "")
 	b.wait(`document.querySelector("[data-action=pause_group][data-group=initech]") !== null`)
 	b.open(p.url)
-	if sum := eval[string](b, `document.querySelector(".sum").innerText`); !strings.Contains(sum, "1 group paused") {
+	if sum := eval[string](b, `document.querySelector(".sum").innerText`); !strings.Contains(sum,
+		"1 group paused") {
 		t.Errorf("the list says %q", sum)
 	}
 	b.wantNoComplaints()

@@ -101,7 +101,8 @@ func TestPictures(t *testing.T) {
 		for _, l := range looks[:2] {
 			b.be(l)
 			b.open(p.url + page.query)
-			if file := page.name + map[bool]string{true: "-dark"}[l.dark] + ".png"; os.Getenv("WORKQUEUE_PICTURES") != "" {
+			if file := page.name + map[bool]string{true: "-dark"}[l.dark] +
+				".png"; os.Getenv("WORKQUEUE_PICTURES") != "" {
 				b.picture(filepath.Clean(file))
 			}
 		}
@@ -135,7 +136,8 @@ func TestWhatIsWrongComesFirst(t *testing.T) {
 		if !strings.Contains(first, "stuck/checkout") {
 			t.Errorf("%s: the first key that runs is %q", l.name, first)
 		}
-		if y := eval[float64](b, `document.querySelector("main").getBoundingClientRect().top`); y > float64(l.height)/4 {
+		if y := eval[float64](b, `document.querySelector("main").getBoundingClientRect().top`); y > float64(
+			l.height)/4 {
 			t.Errorf("%s: the page begins %v pixels down", l.name, y)
 		}
 		lost := eval[string](b, `[...document.querySelectorAll(".tiles a[href^='#']")]
@@ -152,7 +154,8 @@ func TestWhatIsWrongComesFirst(t *testing.T) {
 			t.Errorf("%s: on hold: %q", l.name, held)
 		}
 		// Normal holds are no trouble: keys on hold wait on one line each, and no time that is red is theirs.
-		if wraps := eval[bool](b, `document.querySelector("[aria-labelledby=held] tbody th code").getClientRects().length > 1`); wraps {
+		if wraps := eval[bool](b,
+			`document.querySelector("[aria-labelledby=held] tbody th code").getClientRects().length > 1`); wraps {
 			t.Errorf("%s: keys on hold wrap", l.name)
 		}
 	}

@@ -10,12 +10,16 @@ import (
 	"github.com/keyedqueue/workqueue/priorityqueue"
 )
 
-// Keys whose boxes are ticked stay selected while a refresh moves their rows, and an action on them asks first,
-// with their number. What leaves the page is not selected any more, and nothing takes its place.
+// Keys whose boxes are ticked stay selected while a refresh moves their rows, and an action on them asks
+// first, with their number. What leaves the page is not selected any more, and nothing takes its place.
 func TestSelection(t *testing.T) {
 	actions := make(chan debug.Action, 10)
-	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(_ *http.Request, a debug.Action) { actions <- a }})
-	q := priorityqueue.New(priorityqueue.Config[string]{Name: "exports", Clock: p.clock, MetricsProvider: p.page})
+	p := newProgramWith(t, debug.Options{Actions: true, Audit: func(_ *http.Request,
+		a debug.Action) {
+		actions <- a
+	}})
+	q := priorityqueue.New(priorityqueue.Config[string]{Name: "exports", Clock: p.clock,
+		MetricsProvider: p.page})
 	t.Cleanup(q.ShutDown)
 	for n := range 6 {
 		q.Add(fmt.Sprint("key ", n))
@@ -24,12 +28,14 @@ func TestSelection(t *testing.T) {
 	for _, l := range []look{{"desktop", 1280, 900, false}, {"phone", 390, 844, true}} {
 		b.be(l)
 		b.open(p.url + "?queue=exports")
-		if shown := eval[bool](b, `[...document.querySelectorAll(".box, .all")].every((box) => box.getClientRects().length > 0)`); !shown {
+		if shown := eval[bool](b,
+			`[...document.querySelectorAll(".box, .all")].every((box) => box.getClientRects().length > 0)`); !shown {
 			t.Errorf("%s: there are boxes that nobody sees", l.name)
 		}
 	}
 	ticked := func() string {
-		return eval[string](b, `[...document.querySelectorAll(".box:checked")].map((box) => box.dataset.key).join()`)
+		return eval[string](b,
+			`[...document.querySelectorAll(".box:checked")].map((box) => box.dataset.key).join()`)
 	}
 	want := func(keys, button string) {
 		t.Helper()

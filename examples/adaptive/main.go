@@ -82,7 +82,8 @@ func measure(ctx context.Context, out io.Writer, adaptive bool) error {
 
 // adaptivePool returns a pool with as many workers as the limiter allows. The limiter measures how long calls
 // take: when that grows with their number, the server is full.
-func adaptivePool(queue workqueue.TypedRateLimitingInterface[int], handle worker.Handler[int]) *worker.Pool[int] {
+func adaptivePool(queue workqueue.TypedRateLimitingInterface[int],
+	handle worker.Handler[int]) *worker.Pool[int] {
 	var pool *worker.Pool[int]
 	limiter := adaptivelimiter.NewBuilder[any]().
 		WithLimits(1, mostWorkers, 4).

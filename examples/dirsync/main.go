@@ -158,7 +158,8 @@ func (s *syncer) run(ctx context.Context, stdout, stderr io.Writer) (err error) 
 	q, failed := stats(), pool.Stats().GivenUp
 	left := len(pool.Left().NotStarted) + int(q.Dropped) + int(s.late.Load())
 	merged := s.asked.Load() + int64(q.Retries) - int64(q.Adds+q.Dropped)
-	fmt.Fprintf(stdout, "%d paths seen, %d merged, %d copied, %d updated, %d directories made, %d removed, %d failed, %v\n",
+	fmt.Fprintf(stdout,
+		"%d paths seen, %d merged, %d copied, %d updated, %d directories made, %d removed, %d failed, %v\n",
 		s.seen.Load(), merged, s.copied.Load(), s.updated.Load(), s.made.Load(), s.removed.Load(), failed,
 		time.Since(s.start).Round(time.Millisecond))
 	switch {
@@ -243,7 +244,8 @@ func (s *syncer) alive() error {
 		then, err1 := dir.Stat(".")
 		now, err2 := os.Lstat(dir.Name())
 		if err1 != nil || err2 != nil || !os.SameFile(then, now) {
-			return worker.Fatal(fmt.Errorf("%q is no longer the directory it was at the start; put it back and start again", dir.Name()))
+			return worker.Fatal(
+				fmt.Errorf("%q is no longer the directory it was at the start; put it back and start again", dir.Name()))
 		}
 	}
 	return nil

@@ -47,7 +47,8 @@ func (d *dirs) do(errs ...error) {
 
 func (d *dirs) write(dir, name, content string) {
 	d.Helper()
-	d.do(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
+	d.do(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755),
+		os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 }
 
 // run runs dirsync and checks its exit code and a part of what it prints.
@@ -120,7 +121,8 @@ func TestOnce(t *testing.T) {
 	d.write(d.src, "was a directory", "now a file")
 	d.write(d.src, "was a file/file", "in a directory")
 	d.write(d.src, "same size", "new")
-	d.do(os.Symlink("../nowhere", filepath.Join(d.src, "a/link")), os.Mkdir(filepath.Join(d.src, "empty"), 0o555))
+	d.do(os.Symlink("../nowhere", filepath.Join(d.src, "a/link")),
+		os.Mkdir(filepath.Join(d.src, "empty"), 0o555))
 	d.do(syscall.Mkfifo(filepath.Join(d.src, "pipe"), 0o644))
 	d.write(d.dst, "was a directory/file", "x")
 	d.write(d.dst, "was a file", "x")
@@ -190,7 +192,10 @@ func TestSourceDisappears(t *testing.T) {
 	stop := d.start()
 	d.do(os.Rename(d.src, d.src+" away"), os.Mkdir(d.src, 0o755))
 	d.write(d.src+" away", "new", "1")
-	d.eventually("noticed", func() bool { return strings.Contains(d.stderr.String(), "is no longer the directory") })
+	d.eventually("noticed", func() bool {
+		return strings.Contains(d.stderr.String(),
+			"is no longer the directory")
+	})
 	stop(1, "put it back and start again")
 	_, err := os.Stat(filepath.Join(d.dst, "file"))
 	d.do(err)
@@ -208,12 +213,14 @@ func TestRefused(t *testing.T) {
 		"want two arguments":             {d.src},
 		"not defined":                    {"-none", d.src, d.dst},
 	} {
-		if code := run(t.Context(), args, &d.stdout, &d.stderr); code != 2 || !strings.Contains(d.stderr.Take(), prints) {
+		if code := run(t.Context(), args, &d.stdout, &d.stderr); code != 2 ||
+			!strings.Contains(d.stderr.Take(), prints) {
 			t.Errorf("%q: exit code %d, want 2 and %q", args, code, prints)
 		}
 	}
 	d.run(t.Context(), 2, "SOURCE is empty")
-	if code := run(t.Context(), []string{"-h"}, &d.stdout, &d.stderr); code != 0 || !strings.Contains(d.stderr.String(), "Exit codes") {
+	if code := run(t.Context(), []string{"-h"}, &d.stdout, &d.stderr); code != 0 ||
+		!strings.Contains(d.stderr.String(), "Exit codes") {
 		t.Errorf("-h: exit code %d", code)
 	}
 }
@@ -241,14 +248,16 @@ func TestREADME(t *testing.T) {
 	base := t.TempDir()
 	const setUp = "mkdir -p /tmp/notes/drafts && echo milk >/tmp/notes/list && echo Dear >/tmp/notes/drafts/letter"
 	readme.Output(t, setUp)
-	if out, err := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(setUp, "/tmp", base)).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "sh", "-c", strings.ReplaceAll(setUp, "/tmp",
+		base)).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	var out locked.Buffer
 	run(t.Context(), []string{"-once", "-v", base + "/notes", base + "/copy"}, &out, &out)
 	elapsed := regexp.MustCompile(`failed, .*`)
 	lines := func(s string) []string { return slices.Sorted(strings.Lines(elapsed.ReplaceAllString(s, ""))) }
-	if want := lines(readme.Output(t, "go run ./examples/dirsync -once -v /tmp/notes /tmp/copy")); !slices.Equal(lines(out.String()), want) {
+	if want := lines(readme.Output(t, "go run ./examples/dirsync -once -v /tmp/notes /tmp/copy")); !slices.Equal(
+		lines(out.String()), want) {
 		t.Errorf("printed:\n%s\nREADME.md shows otherwise:\n%s", out.String(), strings.Join(want, ""))
 	}
 }

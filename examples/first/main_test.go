@@ -50,7 +50,8 @@ func TestREADME(t *testing.T) {
 	if err := command.Wait(); err != nil {
 		t.Errorf("after Ctrl-C: %v", err)
 	}
-	if slices.Sort(printed); !slices.Equal(printed, []string{"reconciled default/db", "reconciled default/web"}) {
+	if slices.Sort(printed); !slices.Equal(printed, []string{"reconciled default/db",
+		"reconciled default/web"}) {
 		t.Errorf("printed %q", printed)
 	}
 	for _, line := range printed {

@@ -30,7 +30,8 @@ func TestDemo(t *testing.T) {
 	if err := run(ctx, "", "127.0.0.1:0", true, strings.NewReader(""), &out); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	for _, want := range []string{"debug page: http://", "killing replica 2", "order/30 ", "fails", "all orders are handled"} {
+	for _, want := range []string{"debug page: http://", "killing replica 2", "order/30 ", "fails",
+		"all orders are handled"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the output does not have %q:\n%s", want, out.String())
 		}
@@ -62,7 +63,8 @@ func TestCommands(t *testing.T) {
 	var out locked.Buffer
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := run(ctx, "", "", false, strings.NewReader("kill 7\nfly\n\nadd 3\nstart\nquit\n"), &out); err != nil {
+	if err := run(ctx, "", "", false, strings.NewReader("kill 7\nfly\n\nadd 3\nstart\nquit\n"),
+		&out); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"no replica 7 runs", `"fly" is none of`, "added 3 orders"} {

@@ -45,7 +45,8 @@ func watch(ctx context.Context, client kubernetes.Interface, o options, stdout, 
 	}
 	// An informer tries forever, which does not help without permission.
 	refused := make(chan error, 1)
-	err = pods.Informer().SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+	err = pods.Informer().SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector,
+		err error) {
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
 			select {
 			case refused <- err:

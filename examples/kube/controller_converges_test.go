@@ -17,8 +17,8 @@ import (
 	"github.com/keyedqueue/workqueue/handlertest"
 )
 
-// However late its informer is, it reports a Pod that restarts too often, and no other. (A crash loses what it has counted, as its help says. It writes
-// nothing, so it does not crash here.)
+// However late its informer is, it reports a Pod that restarts too often, and no other. (A crash loses what
+// it has counted, as its help says. It writes nothing, so it does not crash here.)
 func TestConverges(t *testing.T) {
 	handlertest.Converges(t, func(s *handlertest.Scenario[string]) {
 		cluster := kubetest.NewCluster(s, scheme.Scheme)
@@ -38,7 +38,8 @@ func TestConverges(t *testing.T) {
 			must(pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{}))
 		}
 		for _, name := range []string{"bad", "good"} {
-			must(pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}, metav1.CreateOptions{}))
+			must(pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}},
+				metav1.CreateOptions{}))
 			restarted(name, 7) // Before the start.
 		}
 		for i := range int32(4) {
@@ -58,7 +59,8 @@ func TestConverges(t *testing.T) {
 		s.Program = func(p *handlertest.Process) {
 			client := &fake.Clientset{}
 			cluster.Attach(&client.Fake, p)
-			_ = watch(p.Context(), client, options{restarts: 3, within: 10 * time.Minute, workers: 2}, &out, io.Discard)
+			_ = watch(p.Context(), client, options{restarts: 3, within: 10 * time.Minute, workers: 2}, &out,
+				io.Discard)
 		}
 	})
 }

@@ -14,12 +14,14 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// demo runs the program on a cluster that is made up: client-go's fake, whose Pods restart as script says. It ends
-// when the script does. The program and the script print to stdout at the same time, which an [os.File] allows.
+// demo runs the program on a cluster that is made up: client-go's fake, whose Pods restart as script says. It
+// ends when the script does. The program and the script print to stdout at the same time, which an [os.File]
+// allows.
 func demo(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	client := fake.NewClientset()
 	for _, name := range []string{"db-0", "web-1", "web-2"} {
-		if _, err := client.CoreV1().Pods("default").Create(ctx, demoPod(name, 0), metav1.CreateOptions{}); err != nil {
+		if _, err := client.CoreV1().Pods("default").Create(ctx, demoPod(name, 0),
+			metav1.CreateOptions{}); err != nil {
 			return err
 		}
 	}
@@ -50,7 +52,8 @@ func script(ctx context.Context, client kubernetes.Interface, out io.Writer) err
 			return err
 		}
 		fmt.Fprintf(out, "  (the container of default/%s restarts: %d)\n", step.pod, step.restarts)
-		_, err := client.CoreV1().Pods("default").Update(ctx, demoPod(step.pod, step.restarts), metav1.UpdateOptions{})
+		_, err := client.CoreV1().Pods("default").Update(ctx, demoPod(step.pod, step.restarts),
+			metav1.UpdateOptions{})
 		if err != nil {
 			return err
 		}

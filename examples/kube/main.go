@@ -70,11 +70,13 @@ func main() {
 }
 
 // run is main with its surroundings as arguments, and the exit code as the result.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer, connect func(kubeconfig string) (kubernetes.Interface, error)) int {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer,
+	connect func(kubeconfig string) (kubernetes.Interface, error)) int {
 	var o options
 	flags := flag.NewFlagSet("kube", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // Errors are reported below, in our own words.
-	kubeconfig := flags.String("kubeconfig", "", "`file` that says where the cluster is; default: $KUBECONFIG, ~/.kube/config, or the cluster that this runs in")
+	kubeconfig := flags.String("kubeconfig", "",
+		"`file` that says where the cluster is; default: $KUBECONFIG, ~/.kube/config, or the cluster that this runs in")
 	flags.StringVar(&o.namespace, "namespace", "", "watch this namespace only")
 	flags.IntVar(&o.restarts, "restarts", 3, "how many restarts are too many")
 	flags.DurationVar(&o.within, "within", 10*time.Minute, "the time in which they are")

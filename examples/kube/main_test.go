@@ -36,7 +36,10 @@ func newCluster(t *testing.T, client *fake.Clientset, args ...string) *cluster {
 	ctx, cancel := context.WithCancel(t.Context())
 	c := &cluster{t: t, client: client, cancel: cancel, code: make(chan int, 1)}
 	go func() {
-		c.code <- run(ctx, args, &c.stdout, &c.stderr, func(string) (kubernetes.Interface, error) { return client, nil })
+		c.code <- run(ctx, args, &c.stdout, &c.stderr, func(string) (kubernetes.Interface,
+			error) {
+			return client, nil
+		})
 	}()
 	c.settle()
 	return c
@@ -82,8 +85,9 @@ func pod(name, uid string, restarts int32) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(uid)},
 		Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
 			Name: "app", RestartCount: restarts,
-			State:                corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
-			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "OOMKilled"}},
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}},
+			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137,
+				Reason: "OOMKilled"}},
 		}}},
 	}
 }
@@ -219,10 +223,12 @@ current-context: c
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := connect(config); err == nil || !strings.HasPrefix(err.Error(), "the cluster at http://127.0.0.1:1 does not answer: ") {
+	if _, err := connect(config); err == nil || !strings.HasPrefix(err.Error(),
+		"the cluster at http://127.0.0.1:1 does not answer: ") {
 		t.Errorf("connect returned %v", err)
 	}
-	if _, err := connect(filepath.Join(dir, "missing")); err == nil || !strings.HasPrefix(err.Error(), "no cluster: ") {
+	if _, err := connect(filepath.Join(dir, "missing")); err == nil ||
+		!strings.HasPrefix(err.Error(), "no cluster: ") {
 		t.Errorf("connect returned %v", err)
 	}
 }

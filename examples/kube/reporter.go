@@ -69,7 +69,8 @@ func (r *reporter) look(ctx context.Context, key cache.ObjectName) error {
 	if n < r.options.restarts || !h.news {
 		return nil
 	}
-	if err := r.print("%s: %d restarts within %v: %s\n", key, n, r.options.within, strings.Join(h.troubles(pod), ", ")); err != nil {
+	if err := r.print("%s: %d restarts within %v: %s\n", key, n, r.options.within,
+		strings.Join(h.troubles(pod), ", ")); err != nil {
 		return err // The line is still to be printed.
 	}
 	h.news = false
@@ -119,7 +120,8 @@ func (r *reporter) print(format string, args ...any) error {
 
 // containersOf returns the states of all containers of a Pod.
 func containersOf(pod *corev1.Pod) []corev1.ContainerStatus {
-	return append(append([]corev1.ContainerStatus(nil), pod.Status.InitContainerStatuses...), pod.Status.ContainerStatuses...)
+	return append(append([]corev1.ContainerStatus(nil), pod.Status.InitContainerStatuses...),
+		pod.Status.ContainerStatuses...)
 }
 
 // troubles names the containers that have restarted, with the reasons that the cluster gives.

@@ -17,7 +17,8 @@ import (
 // withContainers is a Pod whose containers "app" and "side" have restarted so often.
 func withContainers(name string, app, side int32) *corev1.Pod {
 	p := pod(name, name, app)
-	p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{Name: "side", RestartCount: side})
+	p.Status.ContainerStatuses = append(p.Status.ContainerStatuses,
+		corev1.ContainerStatus{Name: "side", RestartCount: side})
 	return p
 }
 

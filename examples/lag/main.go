@@ -50,7 +50,8 @@ type controller struct {
 
 // handle creates a ConfigMap if the cache shows none.
 func (c *controller) handle(ctx context.Context, key cache.ObjectName) error {
-	shown, err := c.configMaps.ConfigMaps(key.Namespace).List(labels.SelectorFromSet(labels.Set{"for": key.Name}))
+	shown,
+		err := c.configMaps.ConfigMaps(key.Namespace).List(labels.SelectorFromSet(labels.Set{"for": key.Name}))
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,8 @@ import (
 
 // Without ownwrites there are two ConfigMaps, with it one.
 func TestRun(t *testing.T) {
-	for command, without := range map[string]bool{"go run ./examples/lag -without": true, "go run ./examples/lag": false} {
+	for command, without := range map[string]bool{"go run ./examples/lag -without": true,
+		"go run ./examples/lag": false} {
 		t.Run(command, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out locked.Buffer

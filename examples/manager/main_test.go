@@ -38,8 +38,10 @@ type cluster struct {
 }
 
 func newCluster() *cluster {
-	c := &cluster{client: fake.NewClientBuilder().Build(), informers: &informertest.FakeInformers{Scheme: scheme.Scheme}}
-	for _, o := range []client.Object{&appsv1.Deployment{}, &corev1.Secret{}} { // Before the controller asks: the fake has no lock.
+	c := &cluster{client: fake.NewClientBuilder().Build(),
+		informers: &informertest.FakeInformers{Scheme: scheme.Scheme}}
+	// Before the controller asks: the fake has no lock.
+	for _, o := range []client.Object{&appsv1.Deployment{}, &corev1.Secret{}} {
 		if _, err := c.informers.FakeInformerFor(context.Background(), o); err != nil {
 			panic(err)
 		}
@@ -92,12 +94,14 @@ func deployment(generation int64, ready int32) *appsv1.Deployment {
 			Replicas: new(int32(3)),
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"example.com/secret": "db"}}},
 		},
-		Status: appsv1.DeploymentStatus{ObservedGeneration: generation, UpdatedReplicas: ready, ReadyReplicas: ready},
+		Status: appsv1.DeploymentStatus{ObservedGeneration: generation, UpdatedReplicas: ready,
+			ReadyReplicas: ready},
 	}
 }
 
 func secret(password string) *corev1.Secret {
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"}, Data: map[string][]byte{"password": []byte(password)}}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"},
+		Data: map[string][]byte{"password": []byte(password)}}
 }
 
 // The program runs on a fake client. What it logs has the whole story, and so has the page.
@@ -112,7 +116,8 @@ func TestManager(t *testing.T) {
 		page := debug.NewHandler(debug.Options{})
 		defer page.Close()
 		var log locked.Buffer
-		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string,
+			a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
 				return slog.Attr{}
 			}
@@ -146,7 +151,8 @@ func TestManager(t *testing.T) {
 		set(deployment(1, 0))
 		want(`msg=Waiting deployment=default/web generation=1 attempt=1 causes="Create Deployment default/web"`)
 		answer := httptest.NewRecorder()
-		page.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/debug/workqueue?queue=rollouts&format=json", nil))
+		page.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/debug/workqueue?queue=rollouts&format=json",
+			nil))
 		if got := answer.Body.String(); !strings.Contains(got, `"running":[{"key":"default/web"`) {
 			t.Errorf("the page does not show what is reconciled: %s", got)
 		}

@@ -42,7 +42,8 @@ func (r reports) Handle(_ context.Context, record slog.Record) error {
 		return nil
 	}
 	// The logger gets no context.
-	return r.process.Write(r.process.Context(), "reports "+r.name, func() error { r.seen[r.name] = true; return nil })
+	return r.process.Write(r.process.Context(), "reports "+r.name,
+		func() error { r.seen[r.name] = true; return nil })
 }
 
 // However late its caches are, and whenever it crashes, it reports the last generation of the Deployment.
@@ -80,7 +81,8 @@ func TestConverges(t *testing.T) {
 		s.Program = func(p *handlertest.Process) {
 			c := newCluster()
 			live, cached = p, c
-			for _, name := range slices.Sorted(maps.Keys(truth)) { // The listing: the fake informers call no handler that comes later than an object.
+			// The listing: the fake informers call no handler that comes later than an object.
+			for _, name := range slices.Sorted(maps.Keys(truth)) {
 				show(name)
 			}
 			mgr, err := c.manager()

@@ -43,12 +43,15 @@ func TestConverges(t *testing.T) {
 		}
 		ready := func(name string) {
 			d := get(name)
-			d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, UpdatedReplicas: *d.Spec.Replicas, ReadyReplicas: *d.Spec.Replicas}
+			d.Status = appsv1.DeploymentStatus{ObservedGeneration: d.Generation, UpdatedReplicas: *d.Spec.Replicas,
+				ReadyReplicas: *d.Spec.Replicas}
 			must(deployments.UpdateStatus(ctx, d, metav1.UpdateOptions{}))
 		}
-		must(secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"}}, metav1.CreateOptions{}))
+		must(secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db"}},
+			metav1.CreateOptions{}))
 		for _, name := range []string{"web", "api"} {
-			d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: appsv1.DeploymentSpec{Replicas: new(int32(2))}}
+			d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+				Spec: appsv1.DeploymentSpec{Replicas: new(int32(2))}}
 			d.Spec.Template.Annotations = map[string]string{"example.com/secret": "db"}
 			must(deployments.Create(ctx, d, metav1.CreateOptions{}))
 			s.At(time.Second, func() { ready(name) })

@@ -1,6 +1,6 @@
-// Command sharded-manager is a program on controller-runtime whose replicas all work: package sharding divides the keys of
-// its controller among them, in place of a leader election. It logs each ConfigMap that changes. docs/sharding.md
-// explains it.
+// Command sharded-manager is a program on controller-runtime whose replicas all work: package sharding
+// divides the keys of its controller among them, in place of a leader election. It logs each ConfigMap that
+// changes. docs/sharding.md explains it.
 //
 //	go run ./examples/sharded-manager -leases default    # the cluster that kubectl uses, until Ctrl-C
 //	go run ./examples/sharded-manager -leader-elect      # beside controllers that only the leader runs
@@ -37,7 +37,8 @@ import (
 
 func main() {
 	leases := flag.String("leases", "default", "the namespace of the Leases")
-	elect := flag.Bool("leader-elect", false, "elect a leader for other controllers of the program; the sharded one works on all replicas anyway")
+	elect := flag.Bool("leader-elect", false,
+		"elect a leader for other controllers of the program; the sharded one works on all replicas anyway")
 	addr := flag.String("metrics", "0", "address of the metrics, such as :8080; \"0\" means none")
 	flag.Parse() // controller-runtime adds -kubeconfig.
 	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
@@ -48,14 +49,15 @@ func main() {
 	}
 }
 
-// The default grace period of a pod is 30 s. Handlers and the handover must both end within it, or the pod is killed and its slots
-// rest for a lease. (The manager's own default for handlers is 30 s.)
+// The default grace period of a pod is 30 s. Handlers and the handover must both end within it, or the pod is
+// killed and its slots rest for a lease. (The manager's own default for handlers is 30 s.)
 const (
 	handlersMayTake = 15 * time.Second
 	leaveMayTake    = 10 * time.Second
 )
 
-func run(ctx context.Context, config *rest.Config, namespace, addr string, elect bool, logger *slog.Logger) error {
+func run(ctx context.Context, config *rest.Config, namespace, addr string, elect bool,
+	logger *slog.Logger) error {
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
 		LeaderElection: elect, LeaderElectionID: "sharded-manager-leader", LeaderElectionNamespace: namespace,
 		GracefulShutdownTimeout: new(handlersMayTake), Metrics: metricsserver.Options{BindAddress: addr},
@@ -67,11 +69,13 @@ func run(ctx context.Context, config *rest.Config, namespace, addr string, elect
 	if err != nil {
 		return err
 	}
-	return start(ctx, mgr, sharding.Leases(leases, namespace), &reconciler{mgr.GetClient(), logger}, metrics.Registry, logger)
+	return start(ctx, mgr, sharding.Leases(leases, namespace), &reconciler{mgr.GetClient(), logger},
+		metrics.Registry, logger)
 }
 
 // start runs the manager with a sharded controller until ctx ends, and then hands over.
-func start(ctx context.Context, mgr manager.Manager, store sharding.Store, r reconcile.Reconciler, registry prometheus.Registerer, logger *slog.Logger) error {
+func start(ctx context.Context, mgr manager.Manager, store sharding.Store, r reconcile.Reconciler,
+	registry prometheus.Registerer, logger *slog.Logger) error {
 	j := &joiner{mgr: mgr, store: store, reconciler: r, registry: registry, logger: logger}
 	if err := mgr.Add(j); err != nil {
 		return err
@@ -86,8 +90,8 @@ func start(ctx context.Context, mgr manager.Manager, store sharding.Store, r rec
 	return errors.Join(err, j.member.Leave(leaving))
 }
 
-// joiner joins when the manager has started, and adds the controller. It is no manager.RunnableFunc, because with LeaderElection: true
-// the manager runs these on the leader alone: one replica would hold all slots.
+// joiner joins when the manager has started, and adds the controller. It is no manager.RunnableFunc, because
+// with LeaderElection: true the manager runs these on the leader alone: one replica would hold all slots.
 type joiner struct {
 	mgr        manager.Manager
 	store      sharding.Store
@@ -104,7 +108,8 @@ func (j *joiner) Start(ctx context.Context) (err error) {
 	if _, err = j.mgr.GetCache().GetInformer(ctx, &corev1.ConfigMap{}); err != nil {
 		return err
 	}
-	if j.member, err = sharding.Join(ctx, j.store, sharding.Config{Group: "sharded-manager", Logger: j.logger}); err != nil {
+	if j.member, err = sharding.Join(ctx, j.store, sharding.Config{Group: "sharded-manager",
+		Logger: j.logger}); err != nil {
 		return err
 	}
 	return setUp(j.mgr, j.member, j.reconciler, j.registry)
@@ -116,9 +121,11 @@ type (
 )
 
 // setUp adds the controller to the manager.
-func setUp(mgr manager.Manager, member *sharding.Member, r reconcile.Reconciler, registry prometheus.Registerer) error {
+func setUp(mgr manager.Manager, member *sharding.Member, r reconcile.Reconciler,
+	registry prometheus.Registerer) error {
 	sharded := &shardedReconciler{Reconciler: r, queue: make(chan queue, 1)}
-	newQueue := func(name string, limiter clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
+	newQueue := func(name string,
+		limiter clientgo.TypedRateLimiter[request]) clientgo.TypedRateLimitingInterface[request] {
 		inner := priorityqueue.New(name, func(o *priorityqueue.Opts[request]) { o.RateLimiter = limiter })
 		q := sharding.NewOptsQueue(inner, member, sharding.QueueConfig[request]{
 			Keys: func(ctx context.Context) (iter.Seq[request], error) { return keys(ctx, mgr.GetClient()) },
@@ -131,9 +138,10 @@ func setUp(mgr manager.Manager, member *sharding.Member, r reconcile.Reconciler,
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&corev1.ConfigMap{}).
-		// Without NeedLeaderElection: false the controller would wait to be the leader, and hold slots that nobody handles meanwhile:
-		// Member.Err says so then.
-		WithOptions(controller.Options{NewQueue: newQueue, NeedLeaderElection: new(bool), MaxConcurrentReconciles: 4}).
+		// Without NeedLeaderElection: false the controller would wait to be the leader, and hold slots that nobody
+		// handles meanwhile: Member.Err says so then.
+		WithOptions(controller.Options{NewQueue: newQueue, NeedLeaderElection: new(bool),
+			MaxConcurrentReconciles: 4}).
 		Complete(sharded)
 }
 
@@ -148,8 +156,8 @@ func keys(ctx context.Context, c client.Client) (iter.Seq[request], error) {
 	return slices.Values(keys), err
 }
 
-// shardedReconciler gives each call a context that ends when another replica may get the key. Package worker does this
-// by itself; controller-runtime does not know it.
+// shardedReconciler gives each call a context that ends when another replica may get the key. Package worker
+// does this by itself; controller-runtime does not know it.
 type shardedReconciler struct {
 	reconcile.Reconciler
 	queue chan queue // has the controller's queue

@@ -35,7 +35,8 @@ type ledByAnother struct{ resourcelock.Interface }
 
 func (ledByAnother) Get(context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	now := metav1.Now()
-	record := &resourcelock.LeaderElectionRecord{HolderIdentity: "another", LeaseDurationSeconds: 15, AcquireTime: now, RenewTime: now}
+	record := &resourcelock.LeaderElectionRecord{HolderIdentity: "another", LeaseDurationSeconds: 15,
+		AcquireTime: now, RenewTime: now}
 	return record, []byte(now.String()), nil
 }
 
@@ -72,8 +73,8 @@ func (s *seen) take() (counts [2]int) {
 	return counts
 }
 
-// Two managers divide the ConfigMaps. When one ends, the other one reconciles what it had. That is so beside a leader election as well,
-// here of which both are followers.
+// Two managers divide the ConfigMaps. When one ends, the other one reconciles what it had. That is so beside
+// a leader election as well, here of which both are followers.
 func TestTwoManagers(t *testing.T) {
 	for _, elect := range []bool{false, true} {
 		t.Run(fmt.Sprintf("LeaderElection=%t", elect), func(t *testing.T) { twoManagers(t, elect) })
@@ -86,7 +87,8 @@ func twoManagers(t *testing.T, elect bool) {
 	synctest.Test(t, func(t *testing.T) {
 		objects := fake.NewClientBuilder()
 		for i := range n {
-			objects.WithObjects(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("map-", i)}})
+			objects.WithObjects(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default",
+				Name: fmt.Sprint("map-", i)}})
 		}
 		c := objects.Build()
 		store := sharding.Memory()
@@ -116,7 +118,8 @@ func twoManagers(t *testing.T, elect bool) {
 			ctx, stop[replica] = context.WithCancel(context.Background())
 			ended[replica] = make(chan error, 1)
 			go func() {
-				ended[replica] <- start(ctx, mgr, store, s.reconciler(t, replica), prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+				ended[replica] <- start(ctx, mgr, store, s.reconciler(t, replica), prometheus.NewRegistry(),
+					slog.New(slog.DiscardHandler))
 			}()
 			time.Sleep(30 * time.Second)
 		}

@@ -44,9 +44,11 @@ type options struct {
 	workers                 int
 }
 
-// control is a replica of the controller until ctx ends. Its group is in store. The order matters: the caches are filled before it joins, so
-// that no slot comes here too early, and it leaves when its handlers have returned.
-func control(ctx context.Context, client kubernetes.Interface, store sharding.Store, o options, stderr io.Writer) error {
+// control is a replica of the controller until ctx ends. Its group is in store. The order matters: the caches
+// are filled before it joins, so that no slot comes here too early, and it leaves when its handlers have
+// returned.
+func control(ctx context.Context, client kubernetes.Interface, store sharding.Store, o options,
+	stderr io.Writer) error {
 	logger := slog.New(slog.NewTextHandler(stderr, nil))
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(o.namespace),
 		informers.WithTweakListOptions(func(l *metav1.ListOptions) { l.LabelSelector = label }))
@@ -106,7 +108,8 @@ func control(ctx context.Context, client kubernetes.Interface, store sharding.St
 }
 
 // serve serves the metrics and the debug page until ctx ends.
-func serve(ctx context.Context, addr string, registry *prometheus.Registry, queue workqueue.TypedInterface[cache.ObjectName], logger *slog.Logger) error {
+func serve(ctx context.Context, addr string, registry *prometheus.Registry,
+	queue workqueue.TypedInterface[cache.ObjectName], logger *slog.Logger) error {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
@@ -119,7 +122,8 @@ func serve(ctx context.Context, addr string, registry *prometheus.Registry, queu
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	go func() { _ = server.Serve(l) }()
-	logger.Info("Serving", "metrics", fmt.Sprintf("http://%s/metrics", l.Addr()), "debug_page", fmt.Sprintf("http://%s/debug/workqueue/", l.Addr()))
+	logger.Info("Serving", "metrics", fmt.Sprintf("http://%s/metrics", l.Addr()), "debug_page",
+		fmt.Sprintf("http://%s/debug/workqueue/", l.Addr()))
 	return nil
 }
 
@@ -143,8 +147,9 @@ func (c *controller) handle(ctx context.Context, key cache.ObjectName) error {
 	if m.Annotations[checksumAnnotation] == sum {
 		return nil
 	}
-	// A process that was stopped, for example with its machine, may go on here after another replica has got the slot.
-	// That one has a greater fence. Until it has written that, the update below still conflicts, if the cache is old.
+	// A process that was stopped, for example with its machine, may go on here after another replica has got the
+	// slot. That one has a greater fence. Until it has written that, the update below still conflicts, if the
+	// cache is old.
 	fence, _ := sharding.Fence(ctx)
 	if written, _ := strconv.ParseInt(m.Annotations[fenceAnnotation], 10, 64); written > fence {
 		return fmt.Errorf("fence %d of this replica is older than %d: another one holds the slot", fence, written)

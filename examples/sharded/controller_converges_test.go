@@ -29,7 +29,8 @@ func TestConverges(t *testing.T) {
 		set := func(name, data string) {
 			m, err := maps.Get(context.Background(), name, metav1.GetOptions{})
 			if err != nil {
-				m = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"sharded-example": "true"}}}
+				m = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default",
+					Labels: map[string]string{"sharded-example": "true"}}}
 				m.Data = map[string]string{"data": data}
 				_, err = maps.Create(context.Background(), m, metav1.CreateOptions{})
 			} else {
@@ -53,7 +54,8 @@ func TestConverges(t *testing.T) {
 			var lines []string
 			for _, m := range all.Items {
 				sum, _ := checksum(&m)
-				lines = append(lines, fmt.Sprint(m.Name, " ", m.Data, " has its checksum: ", m.Annotations[checksumAnnotation] == sum))
+				lines = append(lines, fmt.Sprint(m.Name, " ", m.Data, " has its checksum: ",
+					m.Annotations[checksumAnnotation] == sum))
 			}
 			slices.Sort(lines)
 			return strings.Join(lines, "\n")

@@ -78,7 +78,8 @@ func demo(ctx context.Context, out io.Writer, live bool) (err error) {
 	defer func() {
 		stop()
 		group.Wait()
-		for _, r := range c.running() { // All before the first one leaves: the others would list the keys of its slots.
+		// All before the first one leaves: the others would list the keys of its slots.
+		for _, r := range c.running() {
 			r.stop()
 		}
 		for _, r := range c.running() {
@@ -90,10 +91,14 @@ func demo(ctx context.Context, out io.Writer, live bool) (err error) {
 		what string
 		do   func() error
 	}{
-		{"a, b and c join", func() error { return errors.Join(c.join(ctx, r[0]), c.join(ctx, r[1]), c.join(ctx, r[2])) }},
+		{"a, b and c join", func() error {
+			return errors.Join(c.join(ctx, r[0]), c.join(ctx, r[1]),
+				c.join(ctx, r[2]))
+		}},
 		{"d joins", func() error { return c.join(ctx, r[3]) }},
 		{"b leaves", func() error { return r[1].end(false) }},
-		{fmt.Sprintf("c is killed: its lease of %v must end before others may take over", demoLease), func() error { return r[2].end(true) }},
+		{fmt.Sprintf("c is killed: its lease of %v must end before others may take over", demoLease),
+			func() error { return r[2].end(true) }},
 	} {
 		if err := c.step(ctx, step.what, step.do); err != nil {
 			return err
@@ -137,7 +142,8 @@ func (c *cluster) step(ctx context.Context, what string, do func() error) error 
 	if err := errors.Join(err, <-ended); err != nil {
 		return err
 	}
-	c.screen.say("%d slots have moved, after %.2fs; none was without a holder for more than %.2fs", moved, time.Since(began).Seconds(), longest.Seconds())
+	c.screen.say("%d slots have moved, after %.2fs; none was without a holder for more than %.2fs", moved,
+		time.Since(began).Seconds(), longest.Seconds())
 	c.screen.draw()
 	return sleep(ctx, 2*time.Second)
 }
@@ -151,7 +157,8 @@ func (c *cluster) join(ctx context.Context, r *replica) (err error) {
 	if err != nil {
 		return err
 	}
-	inner := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[int](50*time.Millisecond, time.Second))
+	inner := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[int](
+		50*time.Millisecond, time.Second))
 	r.queue = sharding.NewQueue(inner, r.member, sharding.QueueConfig[int]{
 		Keys: func(context.Context) (iter.Seq[int], error) {
 			var keys []int
@@ -173,7 +180,8 @@ func (c *cluster) join(ctx context.Context, r *replica) (err error) {
 	return nil
 }
 
-// end ends a replica as SIGTERM would: its handlers return, and then it hands over. Or it ends it as SIGKILL would.
+// end ends a replica as SIGTERM would: its handlers return, and then it hands over. Or it ends it as SIGKILL
+// would.
 func (r *replica) end(kill bool) error {
 	r.killed.Store(kill)
 	r.stop()

@@ -1,5 +1,6 @@
-// Command sharded shows how replicas of one controller divide its keys with package sharding: as a demo on the terminal,
-// and as a real controller on a cluster. README.md says where to look for what, -h how to run it.
+// Command sharded shows how replicas of one controller divide its keys with package sharding: as a demo on
+// the terminal, and as a real controller on a cluster. README.md says where to look for what, -h how to run
+// it.
 package main
 
 import (
@@ -50,10 +51,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("sharded", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // Errors are reported below, in our own words.
 	isDemo := flags.Bool("demo", false, "show what happens, without a cluster")
-	kubeconfig := flags.String("kubeconfig", "", "`file` that says where the cluster is; default: $KUBECONFIG, ~/.kube/config, or the cluster that this runs in")
+	kubeconfig := flags.String("kubeconfig", "",
+		"`file` that says where the cluster is; default: $KUBECONFIG, ~/.kube/config, or the cluster that this runs in")
 	flags.StringVar(&o.namespace, "namespace", "", "look after this namespace only")
 	flags.StringVar(&o.leases, "leases", "default", "the namespace of the Leases")
-	flags.StringVar(&o.http, "http", "", "address of the metrics (/metrics) and the debug page (/debug/workqueue/); default: none")
+	flags.StringVar(&o.http, "http", "",
+		"address of the metrics (/metrics) and the debug page (/debug/workqueue/); default: none")
 	flags.IntVar(&o.workers, "workers", 4, "how many ConfigMaps a replica handles at a time")
 	err := flags.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {

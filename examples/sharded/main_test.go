@@ -91,7 +91,8 @@ func TestArguments(t *testing.T) {
 		{[]string{"-kubeconfig", "/does/not/exist"}, 1, "no cluster"},
 	} {
 		var out locked.Buffer
-		if code := run(t.Context(), test.args, &out, &out); code != test.code || !strings.Contains(out.String(), test.want) {
+		if code := run(t.Context(), test.args, &out, &out); code != test.code ||
+			!strings.Contains(out.String(), test.want) {
 			t.Errorf("%v: exit code %d, want %d, printed:\n%s", test.args, code, test.code, out.String())
 		}
 	}
@@ -99,8 +100,9 @@ func TestArguments(t *testing.T) {
 
 func configMap(i int, data string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("map-", i), Labels: map[string]string{"sharded-example": "true"}},
-		Data:       map[string]string{"data": data},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("map-", i),
+			Labels: map[string]string{"sharded-example": "true"}},
+		Data: map[string]string{"data": data},
 	}
 }
 
@@ -123,7 +125,8 @@ func TestControl(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, m := range list.Items {
-				if sum, err := checksum(&m); err != nil || m.Annotations[checksumAnnotation] != sum || m.Annotations[fenceAnnotation] == "" {
+				if sum, err := checksum(&m); err != nil || m.Annotations[checksumAnnotation] != sum ||
+					m.Annotations[fenceAnnotation] == "" {
 					t.Errorf("%s has the annotations %v, want the checksum %s (%v)", m.Name, m.Annotations, sum, err)
 				}
 			}
@@ -167,7 +170,8 @@ func TestOldFence(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &controller{client: fake.NewClientset(m), store: store, logger: slog.New(slog.DiscardHandler)}
-	if err := c.handle(t.Context(), cache.MetaObjectToName(m)); err == nil || !strings.Contains(err.Error(), "older than 7") {
+	if err := c.handle(t.Context(), cache.MetaObjectToName(m)); err == nil ||
+		!strings.Contains(err.Error(), "older than 7") {
 		t.Errorf("handle returned %v", err)
 	}
 }
@@ -179,7 +183,8 @@ func TestServe(t *testing.T) {
 		Name: "configmaps", MetricsProvider: prom.NewProvider(registry, prom.Options{}),
 	})
 	defer queue.ShutDown()
-	if err := serve(t.Context(), "127.0.0.1:0", registry, queue, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+	if err := serve(t.Context(), "127.0.0.1:0", registry, queue,
+		slog.New(slog.NewTextHandler(&log, nil))); err != nil {
 		t.Fatal(err)
 	}
 	urls := regexp.MustCompile(`http://\S+/`+`\S*`).FindAllString(log.String(), -1)

@@ -66,7 +66,8 @@ func run(ctx context.Context, out io.Writer) error {
 }
 
 // order adds a key, and says in which span.
-func order(ctx context.Context, tracer trace.Tracer, queue workqueue.TypedRateLimitingInterface[string], key string) {
+func order(ctx context.Context, tracer trace.Tracer, queue workqueue.TypedRateLimitingInterface[string],
+	key string) {
 	ctx, span := tracer.Start(ctx, "order "+key)
 	defer span.End()
 	workqueue.AddCause(queue, key, otel.Cause(ctx, "a guest wants "+key))

@@ -36,7 +36,8 @@ func TestLoop(t *testing.T) {
 			}
 			synctest.Wait()
 			if wake != wantWake || looks != wantLooks {
-				t.Errorf("a key is due at %v: wake = %v, want %v; the loop has looked %d times, want %d", at, wake, wantWake, looks, wantLooks)
+				t.Errorf("a key is due at %v: wake = %v, want %v; the loop has looked %d times, want %d", at, wake,
+					wantWake, looks, wantLooks)
 			}
 		}
 		tend(dueloop.Never, false, 0)
@@ -139,7 +140,8 @@ func TestAddSaturated(t *testing.T) {
 	const least, most = math.MinInt64, math.MaxInt64
 	for _, c := range []struct{ a, b, want time.Duration }{
 		{0, 0, 0}, {1, 2, 3}, {-1, -2, -3}, {5, -7, -2}, {-5, 7, 2},
-		{most, 0, most}, {0, most, most}, {most, 1, most}, {1, most, most}, {most, most, most}, {most, -1, most - 1},
+		{most, 0, most}, {0, most, most}, {most, 1, most}, {1, most, most}, {most, most, most},
+		{most, -1, most - 1},
 		{1 << 62, 1 << 62, most}, {1 << 62, 1<<62 - 1, most},
 		{least, 0, least}, {0, least, least}, {least, -1, least}, {-1, least, least}, {least, least, least},
 		{least, 1, least + 1}, {-1 << 62, -1 << 62, least}, {least, most, -1}, {most, least, -1},

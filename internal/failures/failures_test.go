@@ -54,7 +54,8 @@ func TestForgottenByItself(t *testing.T) {
 	if n, left := counts.Of(7); n != 1 || left != 0 {
 		t.Errorf("%d failures, %v left of a key in the queue", n, left)
 	}
-	if r := counts.Fail(7, failures.Failure{MaxRetries: 1}, always(0)); r != (failures.Retry{Attempt: 2, GivenUp: true}) {
+	if r := counts.Fail(7, failures.Failure{MaxRetries: 1}, always(0)); r != (failures.Retry{Attempt: 2,
+		GivenUp: true}) {
 		t.Errorf("%+v", r)
 	}
 }

@@ -71,7 +71,8 @@ func TestEveryBucketWasPassed(t *testing.T) {
 		table.FindOrInsert(hash(key), key)
 	}
 	table.checkHashed(t, hash)
-	if len(table.index.buckets) != 2 || table.index.buckets[0].passed() == 0 || table.index.buckets[1].passed() == 0 {
+	if len(table.index.buckets) != 2 || table.index.buckets[0].passed() == 0 ||
+		table.index.buckets[1].passed() == 0 {
 		t.Fatalf("of %d buckets, some were not passed", len(table.index.buckets))
 	}
 	for _, key := range []int{9, 19} {

@@ -33,8 +33,10 @@ func TestLists(t *testing.T) {
 					if len(want[i]) > 0 {
 						first = want[i][0]
 					}
-					if got := slices.Collect(all.All(&lists[i])); !slices.Equal(got, want[i]) || lists[i].Len() != len(got) || lists[i].First() != first {
-						t.Fatalf("list %d has %v, Len() %d, First() %d, want %v", i, got, lists[i].Len(), lists[i].First(), want[i])
+					if got := slices.Collect(all.All(&lists[i])); !slices.Equal(got, want[i]) ||
+						lists[i].Len() != len(got) || lists[i].First() != first {
+						t.Fatalf("list %d has %v, Len() %d, First() %d, want %v", i, got, lists[i].Len(),
+							lists[i].First(), want[i])
 					}
 				}
 			},

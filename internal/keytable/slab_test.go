@@ -152,7 +152,8 @@ func TestInSteps(t *testing.T) {
 		want++
 	}
 	if end := Slot(table.Slabs() * slabLen); want != n || !table.HasMemory(end-1) || table.HasMemory(end) {
-		t.Errorf("%d keys, want %d; memory for slot %d: %v, for slot %d: %v", want, n, end-1, table.HasMemory(end-1), end, table.HasMemory(end))
+		t.Errorf("%d keys, want %d; memory for slot %d: %v, for slot %d: %v", want, n, end-1,
+			table.HasMemory(end-1), end, table.HasMemory(end))
 	}
 	for _, some := range []int{-1, 0, 1, 700, n, n + 1} {
 		want := min(max(some, 0), n)

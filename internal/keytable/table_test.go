@@ -164,7 +164,8 @@ func TestColumnsMemory(t *testing.T) {
 		s    Slot
 		want int
 	}{
-		{1, firstSlabLen}, {firstSlabLen - 1, firstSlabLen}, {firstSlabLen, 2 * firstSlabLen}, {100, 128}, {128, 256},
+		{1, firstSlabLen}, {firstSlabLen - 1, firstSlabLen}, {firstSlabLen, 2 * firstSlabLen}, {100, 128},
+		{128, 256},
 		{slabLen - 1, slabLen}, {slabLen, slabLen}, {3*slabLen + 1, slabLen},
 	} {
 		column.At(c.s)

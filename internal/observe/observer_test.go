@@ -67,7 +67,8 @@ func TestObserverAgainstModel(t *testing.T) {
 	}
 }
 
-func compare(o *Observer, now time.Time, added, started map[keytable.Slot]time.Time, order []keytable.Slot) error {
+func compare(o *Observer, now time.Time, added, started map[keytable.Slot]time.Time,
+	order []keytable.Slot) error {
 	if got := slices.Collect(o.Running()); !slices.Equal(got, order) {
 		return fmt.Errorf("running are %v, want %v", got, order)
 	}
@@ -86,7 +87,8 @@ func compare(o *Observer, now time.Time, added, started map[keytable.Slot]time.T
 	if len(order) > 0 {
 		longest = now.Sub(started[order[0]])
 	}
-	if gotSum, gotLongest := o.Unfinished(o.Now()); (gotSum-max(0, sum)).Abs() > 2*time.Duration(len(order))*time.Microsecond || gotLongest != max(0, longest) {
+	if gotSum, gotLongest := o.Unfinished(o.Now()); (gotSum-max(0,
+		sum)).Abs() > 2*time.Duration(len(order))*time.Microsecond || gotLongest != max(0, longest) {
 		return fmt.Errorf("unfinished %v, longest %v, want %v, %v", gotSum, gotLongest, sum, longest)
 	}
 	return nil

@@ -18,14 +18,15 @@ import (
 )
 
 // A key's handler fails for a while, during which events add the key: somebody writes its status, or its own
-// writes come back. Then it is repaired, without an event. TestBackoffWithEvents writes what becomes of the key into
-// docs/backoff.md.
+// writes come back. Then it is repaired, without an event. TestBackoffWithEvents writes what becomes of the
+// key into docs/backoff.md.
 
-// retrier starts a queue, and one worker that calls handle for each key that it gets. It returns what adds the key and what
-// ends both.
+// retrier starts a queue, and one worker that calls handle for each key that it gets. It returns what adds
+// the key and what ends both.
 type retrier func(handle func() error) (add, stop func())
 
-// retriers are what a user may choose. Those with jitter get a seed, so that the table is the same on every machine.
+// retriers are what a user may choose. Those with jitter get a seed, so that the table is the same on every
+// machine.
 var retriers = []struct {
 	name string
 	// row is the name in the table of docs/backoff.md, if it is there.
@@ -38,9 +39,10 @@ var retriers = []struct {
 	{"default", "`DefaultTypedControllerRateLimiter`, as in client-go", 0, func(uint64) retrier {
 		return retries(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()))
 	}},
-	{"controller", "`NewTypedControllerRateLimiter`; `priorityqueue`; any limiter with `worker`", 1, func(uint64) retrier {
-		return retries(workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedControllerRateLimiter[string](nil)))
-	}},
+	{"controller", "`NewTypedControllerRateLimiter`; `priorityqueue`; any limiter with `worker`", 1,
+		func(uint64) retrier {
+			return retries(workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedControllerRateLimiter[string](nil)))
+		}},
 	{"worker", "", 1, func(uint64) retrier {
 		return runs(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()))
 	}},
@@ -48,7 +50,8 @@ var retriers = []struct {
 		return retries(priorityqueue.New(priorityqueue.Config[string]{}))
 	}},
 	{"backoff", "", 1, jittered(workqueue.NoJitter)},
-	{"FullJitter", "`NewTypedItemBackoffRateLimiter` with `FullJitter`, the slowest of three seeds", 4, jittered(workqueue.FullJitter)},
+	{"FullJitter", "`NewTypedItemBackoffRateLimiter` with `FullJitter`, the slowest of three seeds", 4,
+		jittered(workqueue.FullJitter)},
 	{"EqualJitter", "", 2, jittered(workqueue.EqualJitter)},
 	{"DecorrelatedJitter", "", 3, jittered(workqueue.DecorrelatedJitter)},
 }
@@ -92,9 +95,10 @@ func runs(queue workqueue.TypedRateLimitingInterface[string]) retrier {
 	}
 }
 
-// whileBroken returns how often a key was called that is broken for the time down, while events add it, and how long
-// after its repair it succeeded.
-func whileBroken(t *testing.T, start func(seed uint64) retrier, seed uint64, events, down time.Duration) (calls int, late time.Duration) {
+// whileBroken returns how often a key was called that is broken for the time down, while events add it, and
+// how long after its repair it succeeded.
+func whileBroken(t *testing.T, start func(seed uint64) retrier, seed uint64, events,
+	down time.Duration) (calls int, late time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		repair := time.Now().Add(down)
 		ctx, succeeded := context.WithCancel(t.Context())
@@ -120,9 +124,9 @@ func whileBroken(t *testing.T, start func(seed uint64) retrier, seed uint64, eve
 
 const never = 1000 * time.Hour
 
-// TestBackoffWithEvents writes the table of docs/backoff.md if called with -update, and otherwise asserts that it is
-// what it would write. Whatever the events, a limiter that counts each failure once has the key succeed when it would
-// without any, and the calls are those that it would have without, and the events.
+// TestBackoffWithEvents writes the table of docs/backoff.md if called with -update, and otherwise asserts
+// that it is what it would write. Whatever the events, a limiter that counts each failure once has the key
+// succeed when it would without any, and the calls are those that it would have without, and the events.
 func TestBackoffWithEvents(t *testing.T) {
 	if !testkit.Long {
 		t.Skip("simulates a million calls: set WORKQUEUE_LONG")
@@ -146,10 +150,12 @@ func TestBackoffWithEvents(t *testing.T) {
 					continue
 				}
 				if l != late || l.Seconds() > r.bound*down.Seconds() {
-					t.Errorf("%s, broken for %v, an event every %v: succeeds after %v, %v without events", r.name, down, every, l, late)
+					t.Errorf("%s, broken for %v, an event every %v: succeeds after %v, %v without events", r.name, down,
+						every, l, late)
 				}
 				if c < calls || c > calls+int(down/every) {
-					t.Errorf("%s, broken for %v, an event every %v: %d calls, %d without events", r.name, down, every, c, calls)
+					t.Errorf("%s, broken for %v, an event every %v: %d calls, %d without events", r.name, down,
+						every, c, calls)
 				}
 			}
 			if r.bound == 1 {

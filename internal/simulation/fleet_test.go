@@ -14,8 +14,8 @@ import (
 )
 
 // A fleet of replicas, each with one key, finds the service that they all need failed at the same
-// moment. Each replica has a limiter of its own and attempts after that limiter's delays. The service is back after a
-// while, but answers only a limited number of requests a second.
+// moment. Each replica has a limiter of its own and attempts after that limiter's delays. The service is back
+// after a while, but answers only a limited number of requests a second.
 const (
 	fleetSize     = 1000
 	fleetBase     = 100 * time.Millisecond
@@ -108,8 +108,8 @@ func (r *fleetRun) back(replicas int) int {
 	return math.MaxInt
 }
 
-// TestBackoffSimulation simulates the fleet with each jitter and without. It writes docs/backoff.svg, and the table
-// in docs/backoff.md, if called with -update, and otherwise asserts that they are what it would write.
+// TestBackoffSimulation simulates the fleet with each jitter and without. It writes docs/backoff.svg, and the
+// table in docs/backoff.md, if called with -update, and otherwise asserts that they are what it would write.
 func TestBackoffSimulation(t *testing.T) {
 	var runs []*fleetRun
 	for _, jitter := range []workqueue.Jitter{
@@ -139,7 +139,8 @@ func TestBackoffSimulation(t *testing.T) {
 
 func fleetTable(runs []*fleetRun) string {
 	var b strings.Builder
-	b.WriteString("| | requests while it is down | busiest second after 10 s | after 60 s | half are back after | all are back after | refused meanwhile |\n")
+	b.WriteString(
+		"| | requests while it is down | busiest second after 10 s | after 60 s | half are back after | all are back after | refused meanwhile |\n")
 	b.WriteString("|---|--:|--:|--:|--:|--:|--:|\n")
 	for _, r := range runs {
 		fmt.Fprintf(&b, "| `%v` | %d | %d | %d | %d s | %d s | %d |\n", r.jitter, total(r.refused[:fleetDown]),

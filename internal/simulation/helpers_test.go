@@ -17,14 +17,15 @@ import (
 
 var update = flag.Bool("update", false, "write the figures and the tables of docs/backoff.md anew")
 
-// setRandom makes the random delays of a limiter of NewTypedItemBackoffRateLimiter come from random, so that a simulation
-// has the same result on every machine. The limiter keeps its source to itself.
+// setRandom makes the random delays of a limiter of NewTypedItemBackoffRateLimiter come from random, so that
+// a simulation has the same result on every machine. The limiter keeps its source to itself.
 func setRandom(limiter any, random func(n uint64) uint64) {
 	field := reflect.ValueOf(limiter).Elem().FieldByName("random")
 	*(*func(uint64) uint64)(field.Addr().UnsafePointer()) = random
 }
 
-// goldenPart asserts that the part of a file of docs that belongs to the test t is text, or makes it so if the flag says so.
+// goldenPart asserts that the part of a file of docs that belongs to the test t is text, or makes it so if
+// the flag says so.
 func goldenPart(t *testing.T, name, text string) {
 	t.Helper()
 	golden(t, name, func(page string) string {
@@ -51,15 +52,18 @@ func golden(t *testing.T, name string, want func(is string) string) {
 		return
 	}
 	if !*update {
-		t.Fatalf("%s is not what the simulation says: go test -run '^%s$' ./internal/simulation -update", name, t.Name())
+		t.Fatalf("%s is not what the simulation says: go test -run '^%s$' ./internal/simulation -update",
+			name, t.Name())
 	}
 	if err := os.WriteFile(name, []byte(should), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// figureBars draws a bar for each of so many seconds that has requests. x is the place of a second, and the rest that of figureY.
-func figureBars(seconds, height int, most float64, x func(second int) float64, requests func(second int) int) string {
+// figureBars draws a bar for each of so many seconds that has requests. x is the place of a second, and the
+// rest that of figureY.
+func figureBars(seconds, height int, most float64, x func(second int) float64,
+	requests func(second int) int) string {
 	var b strings.Builder
 	for s := range seconds {
 		if n := requests(s); n > 0 {
@@ -70,7 +74,8 @@ func figureBars(seconds, height int, most float64, x func(second int) float64, r
 	return b.String()
 }
 
-// figureY returns how far from the top of a panel of that height a number of requests is, on a logarithmic scale up to most.
+// figureY returns how far from the top of a panel of that height a number of requests is, on a logarithmic
+// scale up to most.
 func figureY(requests, height int, most float64) float64 {
 	return float64(height-4) * (1 - math.Log10(float64(requests))/math.Log10(most))
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/keyedqueue/workqueue/stablehash"
 )
 
-// A controller looks at each of its keys once in each period. It lists them all when it starts, and is restarted twice.
+// A controller looks at each of its keys once in each period. It lists them all when it starts, and is
+// restarted twice.
 const (
 	periodicKeys    = 10_000
 	periodicPeriod  = 600 * time.Second
@@ -56,8 +57,8 @@ func (r *periodicRun) busiest() (n int) {
 	return n
 }
 
-// TestPeriodicSimulation simulates three ways of coming again. It writes docs/periodic.svg if called with -update, and
-// otherwise asserts that this is what it would write.
+// TestPeriodicSimulation simulates three ways of coming again. It writes docs/periodic.svg if called with
+// -update, and otherwise asserts that this is what it would write.
 func TestPeriodicSimulation(t *testing.T) {
 	random := rand.New(rand.NewPCG(32, 0))
 	epoch := time.Date(2026, time.March, 1, 0, 0, 0, 0, time.UTC)
@@ -66,10 +67,11 @@ func TestPeriodicSimulation(t *testing.T) {
 		simulatePeriodic("RequeueAfter(period ± 10 %)", func(int, time.Duration) time.Duration {
 			return periodicPeriod*9/10 + time.Duration(random.Int64N(int64(periodicPeriod/5)))
 		}),
-		simulatePeriodic("each key at its own moment of the period", func(key int, now time.Duration) time.Duration {
-			phase := stablehash.Phase(stablehash.String(fmt.Sprintf("cluster-%d", key)), periodicPeriod)
-			return stablehash.UntilPhase(phase, periodicPeriod, epoch.Add(now))
-		}),
+		simulatePeriodic("each key at its own moment of the period",
+			func(key int, now time.Duration) time.Duration {
+				phase := stablehash.Phase(stablehash.String(fmt.Sprintf("cluster-%d", key)), periodicPeriod)
+				return stablehash.UntilPhase(phase, periodicPeriod, epoch.Add(now))
+			}),
 	}
 	for i, most := range []int{periodicKeys, 200, 40} {
 		if n := runs[i].busiest(); n > most || n < most/3 {

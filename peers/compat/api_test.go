@@ -47,7 +47,9 @@ func TestAPI(t *testing.T) {
 	}{
 		{ourPath, peerPath, 70, nil},
 		// All functions that poll are deprecated there, but for PollUntilContextCancel and PollUntilContextTimeout.
-		{ourPath + "/wait", "k8s.io/apimachinery/pkg/util/wait", 42, regexp.MustCompile(`^Poll(|Infinite|InfiniteWithContext|Immediate.*|Until|WithContext|UntilWithContext): removed$`)},
+		{ourPath + "/wait", "k8s.io/apimachinery/pkg/util/wait", 42,
+			regexp.MustCompile(
+				`^Poll(|Infinite|InfiniteWithContext|Immediate.*|Until|WithContext|UntilWithContext): removed$`)},
 	} {
 		loaded := loadTypes(t, tt.ours, tt.peer)
 		for _, change := range apidiff.Changes(loaded[tt.peer], loaded[tt.ours]).Changes {
@@ -120,7 +122,8 @@ func TestAssignable(t *testing.T) {
 		}
 		// A loop over nothing would find nothing.
 		if interfaces != 15 || implementations < 14 {
-			t.Errorf("with %s: compared %d interfaces, want 15, and %d implementations", argument, interfaces, implementations)
+			t.Errorf("with %s: compared %d interfaces, want 15, and %d implementations", argument, interfaces,
+				implementations)
 		}
 	}
 }
@@ -135,7 +138,8 @@ func instantiate(t *testing.T, p *types.Package, T types.Type) map[string]types.
 			continue
 		}
 		byName[name] = object.Type()
-		if named, ok := types.Unalias(object.Type()).(*types.Named); ok && named.TypeParams().Len() > named.TypeArgs().Len() {
+		if named, ok := types.Unalias(object.Type()).(*types.Named); ok &&
+			named.TypeParams().Len() > named.TypeArgs().Len() {
 			instance, err := types.Instantiate(nil, named, []types.Type{T}, true)
 			if err != nil {
 				t.Fatalf("%s with %s: %v", name, T, err)

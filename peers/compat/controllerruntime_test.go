@@ -117,8 +117,10 @@ func TestControllerRuntime(t *testing.T) {
 		SkipNameValidation:      new(true),
 		MaxConcurrentReconciles: 3,
 		// The limiter is theirs, the queue is ours, and the controller asks for neither's.
-		RateLimiter: peer.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Millisecond, time.Second),
-		NewQueue: func(name string, limiter peer.TypedRateLimiter[reconcile.Request]) peer.TypedRateLimitingInterface[reconcile.Request] {
+		RateLimiter: peer.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Millisecond,
+			time.Second),
+		NewQueue: func(name string,
+			limiter peer.TypedRateLimiter[reconcile.Request]) peer.TypedRateLimitingInterface[reconcile.Request] {
 			queue = workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
 				workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{Name: name})
 			return queue
@@ -138,7 +140,8 @@ func TestControllerRuntime(t *testing.T) {
 		return requests
 	}
 	before, between := ask("from a function"), ask("from a channel")
-	if err := c.Watch(source.Func(func(_ context.Context, q peer.TypedRateLimitingInterface[reconcile.Request]) error {
+	if err := c.Watch(source.Func(func(_ context.Context,
+		q peer.TypedRateLimitingInterface[reconcile.Request]) error {
 		for _, request := range before {
 			q.Add(request)
 			q.Add(request)
@@ -149,7 +152,8 @@ func TestControllerRuntime(t *testing.T) {
 	}
 	events := make(chan event.TypedGenericEvent[reconcile.Request])
 	if err := c.Watch(source.TypedChannel(events, handler.TypedFuncs[reconcile.Request, reconcile.Request]{
-		GenericFunc: func(_ context.Context, e event.TypedGenericEvent[reconcile.Request], q peer.TypedRateLimitingInterface[reconcile.Request]) {
+		GenericFunc: func(_ context.Context, e event.TypedGenericEvent[reconcile.Request],
+			q peer.TypedRateLimitingInterface[reconcile.Request]) {
 			q.AddAfter(e.Object, time.Millisecond)
 		},
 	})); err != nil {
@@ -182,7 +186,8 @@ func TestControllerRuntime(t *testing.T) {
 
 // checkEnd finds the queue shut down, with nothing in it, and every failure forgotten that a controller
 // forgets: those that were followed by a success.
-func checkEnd(t *testing.T, queue workqueue.TypedRateLimitingInterface[reconcile.Request], want map[reconcile.Request]int) {
+func checkEnd(t *testing.T, queue workqueue.TypedRateLimitingInterface[reconcile.Request],
+	want map[reconcile.Request]int) {
 	t.Helper()
 	for request := range want {
 		if n := queue.NumRequeues(request); n != 0 {

@@ -98,8 +98,10 @@ func TestLongestRunningAfterJump(t *testing.T) {
 
 // metered returns a queue of each package with these metrics.
 func metered(provider workqueue.MetricsProvider) (theirs, ours peer.TypedInterface[string]) {
-	theirs = peer.NewTypedWithConfig(peer.TypedQueueConfig[string]{Name: "metered", MetricsProvider: theirProvider{provider}})
-	ours = workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "metered", MetricsProvider: provider})
+	theirs = peer.NewTypedWithConfig(peer.TypedQueueConfig[string]{Name: "metered",
+		MetricsProvider: theirProvider{provider}})
+	ours = workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: "metered",
+		MetricsProvider: provider})
 	return theirs, ours
 }
 

@@ -166,7 +166,8 @@ func runDropin(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "go", "run", "-overlay", overlayFile, "./"+filepath.ToSlash(dropinDir))
+	cmd := exec.CommandContext(t.Context(), "go", "run", "-overlay", overlayFile,
+		"./"+filepath.ToSlash(dropinDir))
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("with %s: %v\n%s", path, err, &stderr)

@@ -95,7 +95,8 @@ func failTwice(t *testing.T, q peer.TypedRateLimitingInterface[string]) {
 	synctest.Wait()
 	for _, key := range []string{"now", "later", "limited"} {
 		if got[key] != 3 || q.NumRequeues(key) != 0 {
-			t.Errorf("%s was processed %d times, want 3, and has %d requeues after it was forgotten", key, got[key], q.NumRequeues(key))
+			t.Errorf("%s was processed %d times, want 3, and has %d requeues after it was forgotten", key, got[key],
+				q.NumRequeues(key))
 		}
 	}
 	q.ShutDownWithDrain()

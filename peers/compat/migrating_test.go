@@ -57,7 +57,8 @@ func TestMigratingCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(string(after), "client-go/util/workqueue") || !strings.Contains(string(after), `"github.com/keyedqueue/workqueue"`) {
+	if strings.Contains(string(after), "client-go/util/workqueue") ||
+		!strings.Contains(string(after), `"github.com/keyedqueue/workqueue"`) {
 		t.Errorf("the command makes\n%s", after)
 	}
 	if out, err := exec.CommandContext(t.Context(), "go", "vet", file).CombinedOutput(); err != nil {

@@ -147,7 +147,8 @@ func TestWaitBackoffTimer(t *testing.T) {
 	}
 	compared := 0
 	manyWaitBackoffs(t, 2_000, func(_ *rand.Rand, b wait.Backoff) {
-		if b.Jitter > 0 || float64(b.Duration)*math.Pow(max(b.Factor, 1), 12) > 1e18 && b.Cap <= 0 || b.Duration > 1e16 || b.Cap > 1e16 {
+		if b.Jitter > 0 || float64(b.Duration)*math.Pow(max(b.Factor, 1), 12) > 1e18 && b.Cap <= 0 ||
+			b.Duration > 1e16 || b.Cap > 1e16 {
 			return // not comparable, or beyond the end of the bubble's time
 		}
 		synctest.Test(t, func(t *testing.T) {
@@ -204,7 +205,8 @@ func TestWaitExponentialManager(t *testing.T) {
 			want := c.last
 			ours.Backoff().Stop()
 			if c.last != want {
-				t.Fatalf("first %d, maximum %d, reset %d, factor %g: pause %d is %d, want %d", first, maximum, reset, factor, step, c.last, want)
+				t.Fatalf("first %d, maximum %d, reset %d, factor %g: pause %d is %d, want %d", first, maximum, reset,
+					factor, step, c.last, want)
 			}
 			if want > math.MaxInt64/16 {
 				break // the next one may overflow
@@ -353,7 +355,8 @@ func TestWaitLoops(t *testing.T) {
 			}
 			got, want := record(loop.ours), record(loop.theirs)
 			if !slices.Equal(got.calls, want.calls) || got.ends != want.ends || got.err != want.err {
-				t.Fatalf("%s, period %d, work %d, limit %d, immediate %t, sliding %t, %+v:\n\tcalls at %d, returns %s at %d\nwant\n\tcalls at %d, returns %s at %d",
+				t.Fatalf(
+					"%s, period %d, work %d, limit %d, immediate %t, sliding %t, %+v:\n\tcalls at %d, returns %s at %d\nwant\n\tcalls at %d, returns %s at %d",
 					name, period, work, limit, immediate, sliding, backoff,
 					got.calls, got.err, got.ends, want.calls, want.err, want.ends)
 			}

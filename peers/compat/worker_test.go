@@ -130,7 +130,8 @@ func TestWorkerEnds(t *testing.T) {
 					t.Errorf("Run returned after %v, want %v", took, c.after)
 				}
 				left := p.Left()
-				if err != nil || !slices.Equal(left.Unfinished, c.unfinished) || !slices.Equal(left.NotStarted, c.waiting) {
+				if err != nil || !slices.Equal(left.Unfinished, c.unfinished) ||
+					!slices.Equal(left.NotStarted, c.waiting) {
 					t.Errorf("Run returned %v, left: %+v", err, left)
 				}
 			})
@@ -181,7 +182,8 @@ func TestWorkerQueueIsShutDown(t *testing.T) {
 		if err := <-r.result; err != nil || handled != 5 {
 			t.Errorf("Run returned %v, %d were handled", err, handled)
 		}
-		if err := worker.Run(t.Context(), q, func(context.Context, string) error { return nil }, worker.Options[string]{}); err != nil {
+		if err := worker.Run(t.Context(), q, func(context.Context, string) error { return nil },
+			worker.Options[string]{}); err != nil {
 			t.Errorf("Run on a queue that is shut down, and empty, returned %v", err)
 		}
 	})

@@ -24,7 +24,8 @@ type AddOpts = crpriority.AddOpts
 
 // New makes a queue as controller-runtime's New does.
 func New[T comparable](name string) crpriority.PriorityQueue[T] {
-	return controllerruntime.NewTypedQueue(name, clientgo.DefaultTypedControllerRateLimiter[T]()).(crpriority.PriorityQueue[T])
+	return controllerruntime.NewTypedQueue(name,
+		clientgo.DefaultTypedControllerRateLimiter[T]()).(crpriority.PriorityQueue[T])
 }
 
 // queue is ours with the fields of controller-runtime's that its tests use.
@@ -65,7 +66,8 @@ func (*fakeMetricsProvider) HistogramBounds() []float64                { return 
 func (*fakeMetricsProvider) WatchQueue(string, func() workqueue.Stats) {}
 
 func newQueue() (*queue, *fakeMetricsProvider) {
-	q := &queue{rateLimiter: clientgo.DefaultTypedControllerRateLimiter[string](), metrics: &fakeMetricsProvider{}}
+	q := &queue{rateLimiter: clientgo.DefaultTypedControllerRateLimiter[string](),
+		metrics: &fakeMetricsProvider{}}
 	build := controllerruntime.With(priorityqueue.Config[string]{MetricsProvider: q.metrics})
 	q.Queue = build("test", limiter{q}).(*controllerruntime.Queue[string])
 	q.locked.stats = q.Stats

@@ -53,7 +53,8 @@ func TestControllerRuntimesOwnTests(t *testing.T) {
 		t.Fatal(err)
 	}
 	run := "^(" + strings.Join(append(names, "TestControllerWorkqueue"), "|") + ")$"
-	out, err := exec.Command("go", "test", "-count=1", "-timeout=5m", "-v", "-overlay", file, "-run", run, ".").CombinedOutput()
+	out, err := exec.Command("go", "test", "-count=1", "-timeout=5m", "-v", "-overlay", file, "-run", run,
+		".").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -70,7 +71,8 @@ func TestControllerRuntimesOwnTests(t *testing.T) {
 // packageDir returns the folder of controller-runtime's queue.
 func packageDir(t *testing.T) string {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-f", "{{.Dir}}", "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue").Output()
+	out, err := exec.Command("go", "list", "-f", "{{.Dir}}",
+		"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +87,8 @@ func suite(t *testing.T, dir string) string {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "suite.go")
-	if err := os.WriteFile(file, bytes.Replace(src, []byte("\npackage priorityqueue\n"), []byte("\npackage crspecs\n"), 1), 0o600); err != nil {
+	if err := os.WriteFile(file, bytes.Replace(src, []byte("\npackage priorityqueue\n"),
+		[]byte("\npackage crspecs\n"), 1), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return file

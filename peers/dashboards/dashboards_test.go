@@ -72,9 +72,11 @@ func exported(t *testing.T) map[string]bool {
 	provider := prom.NewProvider(registry, prom.Options{})
 	queue := priorityqueue.New(priorityqueue.Config[string]{Name: "q", MetricsProvider: provider})
 	defer queue.ShutDown()
-	provider.WatchQueue("shared", func() workqueue.Stats { return workqueue.Stats{Shared: &workqueue.SharedStats{}} })
+	provider.WatchQueue("shared",
+		func() workqueue.Stats { return workqueue.Stats{Shared: &workqueue.SharedStats{}} })
 	provider.InspectPool("p", worker.Inspector{Stats: func() worker.Stats {
-		times := &workqueue.Histogram{Bounds: provider.PoolHistogramBounds(), Counts: make([]uint64, len(provider.PoolHistogramBounds())+1)}
+		times := &workqueue.Histogram{Bounds: provider.PoolHistogramBounds(),
+			Counts: make([]uint64, len(provider.PoolHistogramBounds())+1)}
 		return worker.Stats{Queue: "q", Held: 1, Durations: times, Changes: times}
 	}})
 	families, err := registry.Gather()
@@ -103,7 +105,8 @@ func exportedBySharding(t *testing.T) map[string]bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()), member,
+	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(
+		workqueue.DefaultTypedControllerRateLimiter[string]()), member,
 		sharding.QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string], error) { return nil, nil }})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(shardingprom.NewCollector(member, map[string]shardingprom.Queue{"q": queue}))
@@ -206,7 +209,8 @@ func TestDashboardExpressions(t *testing.T) {
 				t.Errorf("panel %q: unknown variable in %s", p.Title, expr)
 			}
 			check(t, "panel "+p.Title, expr, names)
-			if n := strings.Count(target.Expr, `{job=~"$job", name=~"$name"`); n != strings.Count(target.Expr, "workqueue_") {
+			if n := strings.Count(target.Expr, `{job=~"$job", name=~"$name"`); n != strings.Count(target.Expr,
+				"workqueue_") {
 				t.Errorf("panel %q: not all metrics are those of $job and $name: %s", p.Title, target.Expr)
 			}
 		}
@@ -293,7 +297,8 @@ func readAlerts(t *testing.T) (alerts []rulefmt.Rule) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	groups, errs := rulefmt.Parse(content, false, model.UTF8Validation, parser.NewParser(parser.Options{}), slog.Default())
+	groups, errs := rulefmt.Parse(content, false, model.UTF8Validation, parser.NewParser(parser.Options{}),
+		slog.Default())
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}

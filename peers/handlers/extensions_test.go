@@ -24,14 +24,16 @@ import (
 )
 
 func definition(plural string, structural bool) *apiextensions.CustomResourceDefinition {
-	crd := &apiextensions.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: plural + ".example.k8s.io"}}
+	crd := &apiextensions.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: plural +
+		".example.k8s.io"}}
 	crd.Spec.Group = "example.k8s.io"
 	crd.Spec.Names = apiextensions.CustomResourceDefinitionNames{Plural: plural, Kind: "Kind" + plural}
 	schema := &apiextensions.JSONSchemaProps{Type: "object"}
 	if !structural {
 		schema.Properties = map[string]apiextensions.JSONSchemaProps{"x": {}} // It has no type.
 	}
-	crd.Spec.Versions = []apiextensions.CustomResourceDefinitionVersion{{Name: "v1", Schema: &apiextensions.CustomResourceValidation{OpenAPIV3Schema: schema}}}
+	crd.Spec.Versions = []apiextensions.CustomResourceDefinitionVersion{{Name: "v1",
+		Schema: &apiextensions.CustomResourceValidation{OpenAPIV3Schema: schema}}}
 	return crd
 }
 
@@ -62,7 +64,8 @@ func TestConditionControllers(t *testing.T) {
 		create(definition("foos", false))
 		create(definition("bars", true))
 		s.At(20*time.Second, func() {
-			change("foos.example.k8s.io", func(crd *apiextensions.CustomResourceDefinition) { crd.Spec = definition("foos", true).Spec })
+			change("foos.example.k8s.io",
+				func(crd *apiextensions.CustomResourceDefinition) { crd.Spec = definition("foos", true).Spec })
 		})
 		s.At(20*time.Second+5*time.Millisecond, func() {
 			change("bars.example.k8s.io", func(crd *apiextensions.CustomResourceDefinition) {

@@ -15,7 +15,8 @@ import (
 )
 
 func clientGoQueue() workqueue.TypedRateLimitingInterface[string] {
-	return clientgo.NewTypedRateLimitingQueue(clientgo.NewTypedItemExponentialFailureRateLimiter[string](5*time.Millisecond, time.Minute))
+	return clientgo.NewTypedRateLimitingQueue(clientgo.NewTypedItemExponentialFailureRateLimiter[string](
+		5*time.Millisecond, time.Minute))
 }
 
 // Over client-go's own queue, keys come in other orders, more often than they were added, and after a lease

@@ -50,10 +50,12 @@ func TestInherit(t *testing.T) {
 			{p.ours, "../../tools/testdata/consumers"}, {p.theirs, "testdata"},
 		} {
 			c := measure(t, filepath.Join(side.dir, p.name), p.name)
-			rows = append(rows, fmt.Sprintf("| %s | %s | %d | %d | %.1f MB |\n", p.what, side.on, c.required, c.linked, c.size))
+			rows = append(rows, fmt.Sprintf("| %s | %s | %d | %d | %.1f MB |\n", p.what, side.on, c.required,
+				c.linked, c.size))
 		}
 	}
-	want := strings.NewReplacer("CLIENT", version(t, "k8s.io/client-go"), "COMPONENT", version(t, "k8s.io/component-base"),
+	want := strings.NewReplacer("CLIENT", version(t, "k8s.io/client-go"), "COMPONENT",
+		version(t, "k8s.io/component-base"),
 		"RUNTIME", version(t, "sigs.k8s.io/controller-runtime")).Replace(head) + strings.Join(rows, "") + "\n"
 	file, err := os.ReadFile(page)
 	if err != nil {
@@ -103,13 +105,15 @@ func measure(t *testing.T, dir, output string) cost {
 		t.Fatal(err)
 	}
 	run(t, module, "go", "mod", "init", "example.com/program")
-	for _, path := range []string{"k8s.io/client-go", "k8s.io/component-base", "sigs.k8s.io/controller-runtime"} {
+	for _, path := range []string{"k8s.io/client-go", "k8s.io/component-base",
+		"sigs.k8s.io/controller-runtime"} {
 		if bytes.Contains(source, []byte(path)) {
 			run(t, module, "go", "mod", "edit", "-require="+path+"@"+version(t, path))
 		}
 	}
 	const root = "github.com/keyedqueue/workqueue"
-	for path, at := range map[string]string{root: "../..", root + "/controllerruntime": "../../controllerruntime"} {
+	for path, at := range map[string]string{root: "../..", root +
+		"/controllerruntime": "../../controllerruntime"} {
 		absolute, err := filepath.Abs(at)
 		if err != nil {
 			t.Fatal(err)

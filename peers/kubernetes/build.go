@@ -21,8 +21,8 @@ const (
 	repositoryDir    = "../.." // Seen from the module's directory.
 )
 
-// A variant is this module with one of the two queues. Its go.mod is a copy, so that the go command may complete the
-// copy's checksums for what only tests need, and the committed files stay as they are.
+// A variant is this module with one of the two queues. Its go.mod is a copy, so that the go command may
+// complete the copy's checksums for what only tests need, and the committed files stay as they are.
 type variant struct {
 	name    string
 	modFile string
@@ -98,7 +98,8 @@ func swap(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-C", filepath.Join(repositoryDir, "cmd", "swap"), "-o", program, ".")
+	cmd := exec.CommandContext(ctx, "go", "build", "-C", filepath.Join(repositoryDir, "cmd", "swap"), "-o",
+		program, ".")
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", cmd, err, out)
@@ -159,7 +160,8 @@ func (v variant) buildServers(ctx context.Context, programs []string) error {
 		return err
 	}
 	began := time.Now()
-	args := []string{"-ldflags=-w -X k8s.io/component-base/version.gitVersion=" + release, "-o", filepath.Join("bin", v.name) + string(filepath.Separator)}
+	args := []string{"-ldflags=-w -X k8s.io/component-base/version.gitVersion=" + release, "-o",
+		filepath.Join("bin", v.name) + string(filepath.Separator)}
 	for _, name := range programs {
 		args = append(args, kubernetesModule+"/cmd/"+name)
 	}
@@ -170,7 +172,8 @@ func (v variant) buildServers(ctx context.Context, programs []string) error {
 	if err := v.checkQueue(ctx, programs); err != nil {
 		return err
 	}
-	fmt.Printf("%s: %s %s built in %s\n", v, strings.Join(programs, " and "), release, time.Since(began).Round(time.Second))
+	fmt.Printf("%s: %s %s built in %s\n", v, strings.Join(programs, " and "), release,
+		time.Since(began).Round(time.Second))
 	return nil
 }
 
@@ -200,8 +203,8 @@ func build(ctx context.Context, args []string) error {
 	return err
 }
 
-// serversOf returns the variants of a list, after it has built their servers, if build is set, and printed the versions.
-// Without build, the servers of an earlier build are used.
+// serversOf returns the variants of a list, after it has built their servers, if build is set, and printed
+// the versions. Without build, the servers of an earlier build are used.
 func serversOf(ctx context.Context, list string, build bool) ([]variant, error) {
 	variants, err := variantsNamed(list)
 	if err != nil {

@@ -27,8 +27,10 @@ type credentials struct {
 // newCredentials makes the credentials of one control plane in dir.
 func newCredentials(dir string) (*credentials, error) {
 	c := &credentials{
-		caFile: filepath.Join(dir, "ca.crt"), certFile: filepath.Join(dir, "server.crt"), keyFile: filepath.Join(dir, "server.key"),
-		accountKeyFile: filepath.Join(dir, "accounts.key"), tokenFile: filepath.Join(dir, "tokens.csv"), token: rand.Text(),
+		caFile: filepath.Join(dir, "ca.crt"), certFile: filepath.Join(dir, "server.crt"),
+		keyFile:        filepath.Join(dir, "server.key"),
+		accountKeyFile: filepath.Join(dir, "accounts.key"), tokenFile: filepath.Join(dir, "tokens.csv"),
+		token: rand.Text(),
 	}
 	caKey, err := newKey("")
 	if err != nil {
@@ -76,7 +78,8 @@ func newKey(file string) (*ecdsa.PrivateKey, error) {
 }
 
 // writeCertificate writes a certificate of key, signed by parent's key, and returns it.
-func writeCertificate(file string, cert, parent *x509.Certificate, key, parentKey *ecdsa.PrivateKey) ([]byte, error) {
+func writeCertificate(file string, cert, parent *x509.Certificate, key,
+	parentKey *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.CreateCertificate(rand.Reader, cert, parent, key.Public(), parentKey)
 	if err != nil {
 		return nil, err

@@ -16,8 +16,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// A cluster is a control plane without nodes: etcd, kube-apiserver and kube-controller-manager on loopback, with a
-// directory of their own.
+// A cluster is a control plane without nodes: etcd, kube-apiserver and kube-controller-manager on loopback,
+// with a directory of their own.
 type cluster struct {
 	dir                   string
 	etcd, server, manager *process
@@ -81,16 +81,20 @@ func startAPI(ctx context.Context, v variant, dir string) (_ *cluster, err error
 func (c *cluster) startEtcd(ctx context.Context) error {
 	program, err := exec.LookPath("etcd")
 	if err != nil {
-		return fmt.Errorf("%w: install-etcd.sh installs it", err)
+		return fmt.Errorf("%w: tools/install-server.sh installs it", err)
 	}
 	c.etcd, err = startProcess(c.dir, "etcd", program, "--name=test", "--data-dir="+filepath.Join(c.dir, "etcd"),
 		"--listen-client-urls="+c.etcdURL, "--advertise-client-urls="+c.etcdURL,
-		"--listen-peer-urls="+c.peerURL, "--initial-advertise-peer-urls="+c.peerURL, "--initial-cluster=test="+c.peerURL,
+		"--listen-peer-urls="+c.peerURL, "--initial-advertise-peer-urls="+c.peerURL,
+		"--initial-cluster=test="+c.peerURL,
 		"--quota-backend-bytes=8589934592", "--log-level=warn")
 	if err != nil {
 		return err
 	}
-	return c.etcd.await(ctx, time.Minute, func(ctx context.Context) error { return answers(ctx, http.DefaultClient, c.etcdURL+"/health") })
+	return c.etcd.await(ctx, time.Minute, func(ctx context.Context) error {
+		return answers(ctx,
+			http.DefaultClient, c.etcdURL+"/health")
+	})
 }
 
 func (c *cluster) startServer(ctx context.Context, v variant) (err error) {
@@ -99,7 +103,8 @@ func (c *cluster) startServer(ctx context.Context, v variant) (err error) {
 		"--tls-cert-file="+c.credentials.certFile, "--tls-private-key-file="+c.credentials.keyFile,
 		"--token-auth-file="+c.credentials.tokenFile, "--authorization-mode=RBAC",
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+c.credentials.accountKeyFile, "--service-account-signing-key-file="+c.credentials.accountKeyFile,
+		"--service-account-key-file="+c.credentials.accountKeyFile, "--service-account-signing-key-file="+
+			c.credentials.accountKeyFile,
 		// The default limits protect a server from many clients. Here all load comes from one.
 		"--max-requests-inflight=4000", "--max-mutating-requests-inflight=2000")
 	if err != nil {
@@ -109,7 +114,10 @@ func (c *cluster) startServer(ctx context.Context, v variant) (err error) {
 	if err != nil {
 		return err
 	}
-	return c.server.await(ctx, 3*time.Minute, func(ctx context.Context) error { return answers(ctx, client, c.serverURL+"/readyz") })
+	return c.server.await(ctx, 3*time.Minute, func(ctx context.Context) error {
+		return answers(ctx, client,
+			c.serverURL+"/readyz")
+	})
 }
 
 func (c *cluster) startManager(ctx context.Context, v variant) (err error) {
@@ -131,12 +139,14 @@ func (c *cluster) startManager(ctx context.Context, v variant) (err error) {
 // connect writes the kubeconfig and makes a client that has no limit.
 func (c *cluster) connect() (err error) {
 	c.config = &rest.Config{
-		Host: c.serverURL, BearerToken: c.credentials.token, QPS: -1, Timeout: 5 * time.Minute, WarningHandler: rest.NoWarnings{},
+		Host: c.serverURL, BearerToken: c.credentials.token, QPS: -1, Timeout: 5 * time.Minute,
+		WarningHandler:  rest.NoWarnings{},
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.credentials.ca},
 	}
 	c.kubeconfig = filepath.Join(c.dir, "kubeconfig")
 	file := clientcmdapi.NewConfig()
-	file.Clusters["test"] = &clientcmdapi.Cluster{Server: c.serverURL, CertificateAuthorityData: c.credentials.ca}
+	file.Clusters["test"] = &clientcmdapi.Cluster{Server: c.serverURL,
+		CertificateAuthorityData: c.credentials.ca}
 	file.AuthInfos["admin"] = &clientcmdapi.AuthInfo{Token: c.credentials.token}
 	file.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "admin"}
 	file.CurrentContext = "test"
@@ -147,7 +157,8 @@ func (c *cluster) connect() (err error) {
 	return err
 }
 
-// stop ends the control plane, each part before those that it needs, and removes etcd's data. Calling it again is harmless.
+// stop ends the control plane, each part before those that it needs, and removes etcd's data. Calling it
+// again is harmless.
 func (c *cluster) stop() {
 	for _, p := range []*process{c.manager, c.server, c.etcd} {
 		if p != nil {

@@ -32,7 +32,8 @@ func controlPlane(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("Workload: %d Deployments of %d Pods, %d Jobs, in one namespace, which is deleted when all is done\n",
+	fmt.Printf(
+		"Workload: %d Deployments of %d Pods, %d Jobs, in one namespace, which is deleted when all is done\n",
 		w.deployments, w.pods, w.jobs)
 	var all []*observation
 	for range *rounds {
@@ -90,7 +91,10 @@ func observe(ctx context.Context, v variant, w workload, timeout time.Duration) 
 	if o.busy, err = c.steadyInventory(ctx, timeout); err != nil {
 		return nil, err
 	}
-	if err := o.measure(ctx, c, func(p *costs, f families) { p.goroutines = f.value("go_goroutines") }); err != nil {
+	if err := o.measure(ctx, c, func(p *costs,
+		f families) {
+		p.goroutines = f.value("go_goroutines")
+	}); err != nil {
 		return nil, err
 	}
 
@@ -109,7 +113,10 @@ func observe(ctx context.Context, v variant, w workload, timeout time.Duration) 
 	if o.gone, err = c.steadyInventory(ctx, timeout); err != nil {
 		return nil, err
 	}
-	if err := o.measure(ctx, c, func(p *costs, f families) { p.cpu = f.value("process_cpu_seconds_total") }); err != nil {
+	if err := o.measure(ctx, c, func(p *costs,
+		f families) {
+		p.cpu = f.value("process_cpu_seconds_total")
+	}); err != nil {
 		return nil, err
 	}
 	cancel()
@@ -118,12 +125,14 @@ func observe(ctx context.Context, v variant, w workload, timeout time.Duration) 
 	}
 	c.stop()
 	o.manager.peak, o.server.peak = c.manager.peakMemory(), c.server.peakMemory()
-	fmt.Printf("%s: converged in %.1f s with %d objects, deleted in %.1f s with %d left; %d Pods had their status set; load before it %s\n",
+	fmt.Printf(
+		"%s: converged in %.1f s with %d objects, deleted in %.1f s with %d left; %d Pods had their status set; load before it %s\n",
 		v, o.converged.Seconds(), o.busy.total(), o.deleted.Seconds(), o.gone.total(), kubelet.writes.Load(), load)
 	return o, nil
 }
 
-// measure reads both programs' metrics, and leaves to take what to keep of them. Latencies are those since the start.
+// measure reads both programs' metrics, and leaves to take what to keep of them. Latencies are those since
+// the start.
 func (o *observation) measure(ctx context.Context, c *cluster, take func(*costs, families)) error {
 	manager, err := scrape(ctx, insecure, c.managerURL)
 	if err != nil {
@@ -145,8 +154,8 @@ func (o *observation) measure(ctx context.Context, c *cluster, take func(*costs,
 	return nil
 }
 
-// poll calls done until it reports true. It returns an error if a part of the control plane ends, and after timeout one
-// with the state that done reported last.
+// poll calls done until it reports true. It returns an error if a part of the control plane ends, and after
+// timeout one with the state that done reported last.
 func (c *cluster) poll(ctx context.Context, timeout time.Duration, done func() (string, bool)) error {
 	deadline := time.Now().Add(timeout)
 	for {
@@ -190,7 +199,8 @@ func (c *cluster) steadyInventory(ctx context.Context, timeout time.Duration) (i
 			return now, nil
 		}
 		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("after %v the objects still change: %s", timeout, strings.Join(changes[:min(len(changes), 10)], "; "))
+			return nil, fmt.Errorf("after %v the objects still change: %s", timeout,
+				strings.Join(changes[:min(len(changes), 10)], "; "))
 		}
 		last = now
 	}

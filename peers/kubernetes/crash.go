@@ -56,7 +56,8 @@ func crashManager(ctx context.Context, c *cluster, objects int) error {
 	}
 	maps := c.client.CoreV1().ConfigMaps(namespace)
 	err := inParallel(ctx, objects, func(ctx context.Context, i int) error {
-		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: inputName(i)}, Data: map[string]string{"value": firstValue(i)}}
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: inputName(i)},
+			Data: map[string]string{"value": firstValue(i)}}
 		_, err := maps.Create(ctx, m, metav1.CreateOptions{})
 		return err
 	})
@@ -68,7 +69,8 @@ func crashManager(ctx context.Context, c *cluster, objects int) error {
 		if err != nil {
 			return nil, err
 		}
-		return startProcess(c.dir, "manager-"+run, program, "manager", "-kubeconfig="+c.kubeconfig, "-namespace="+namespace)
+		return startProcess(c.dir, "manager-"+run, program, "manager", "-kubeconfig="+c.kubeconfig,
+			"-namespace="+namespace)
 	}
 	first, err := start("first")
 	if err != nil {
@@ -111,7 +113,8 @@ func crashManager(ctx context.Context, c *cluster, objects int) error {
 		case <-second.ended:
 			return fmt.Errorf("the manager has ended (%v):\n%s", second.cmd.ProcessState, second.tail())
 		case <-ctx.Done():
-			return fmt.Errorf("%d objects are not in their final state: %s", len(wrong), strings.Join(wrong[:min(len(wrong), 10)], "; "))
+			return fmt.Errorf("%d objects are not in their final state: %s", len(wrong),
+				strings.Join(wrong[:min(len(wrong), 10)], "; "))
 		case <-time.After(2 * time.Second):
 		}
 	}
@@ -120,7 +123,8 @@ func crashManager(ctx context.Context, c *cluster, objects int) error {
 	if wrong, err := wrongMaps(ctx, c.client, namespace, objects); err != nil {
 		return err
 	} else if len(wrong) > 0 {
-		return fmt.Errorf("%d objects are no longer in their final state: %s", len(wrong), strings.Join(wrong, "; "))
+		return fmt.Errorf("%d objects are no longer in their final state: %s", len(wrong),
+			strings.Join(wrong, "; "))
 	}
 	second.stop()
 	fmt.Printf("manager: started again; finished after %s\n", second.summary())
@@ -139,7 +143,8 @@ func firstValue(i int) string { return fmt.Sprintf("first of %d", i) }
 func lastValue(i int) string  { return fmt.Sprintf("last of %d", i) }
 
 // wrongMaps describes every ConfigMap that is not in its final state.
-func wrongMaps(ctx context.Context, client kubernetes.Interface, namespace string, objects int) (wrong []string, err error) {
+func wrongMaps(ctx context.Context, client kubernetes.Interface, namespace string,
+	objects int) (wrong []string, err error) {
 	list, err := client.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -183,7 +188,8 @@ func wrongMaps(ctx context.Context, client kubernetes.Interface, namespace strin
 
 // summary counts the lines that a manager has printed.
 func (p *process) summary() string {
-	return fmt.Sprintf("%d reconciliations, %d with a cache that was behind, %d failed, %d at the same time as another of that object",
+	return fmt.Sprintf(
+		"%d reconciliations, %d with a cache that was behind, %d failed, %d at the same time as another of that object",
 		p.lines("reconciled "), p.lines("behind "), p.lines("failed "), p.lines("twice "))
 }
 
@@ -205,7 +211,8 @@ func (p *process) waitForLines(ctx context.Context, n int, prefix string) error 
 		case <-p.ended:
 			return fmt.Errorf("%s has ended (%v):\n%s", p.name, p.cmd.ProcessState, p.tail())
 		case <-ctx.Done():
-			return fmt.Errorf("%s has printed %d lines with %q, want %d:\n%s", p.name, p.lines(prefix), prefix, n, p.tail())
+			return fmt.Errorf("%s has printed %d lines with %q, want %d:\n%s", p.name, p.lines(prefix), prefix,
+				n, p.tail())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

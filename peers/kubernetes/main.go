@@ -23,7 +23,8 @@ Runs Kubernetes and its libraries on client-go's work queue ("stock") and on our
 run.sh command -h explains the flags of a command.
 `
 
-// errDiffer is the result of a comparison that ran and found a difference. The differences are printed by then.
+// errDiffer is the result of a comparison that ran and found a difference. The differences are printed by
+// then.
 var errDiffer = errors.New("stock and swapped differ")
 
 func main() {

@@ -34,8 +34,8 @@ const (
 	handled      = "workqueue.example/handled" // An annotation with the value that the output was made for.
 )
 
-// manager is a program with one controller on our queue, by way of controllerruntime.NewQueue. For every ConfigMap
-// input-N it keeps a ConfigMap output-N, and removes that with a finalizer.
+// manager is a program with one controller on our queue, by way of controllerruntime.NewQueue. For every
+// ConfigMap input-N it keeps a ConfigMap output-N, and removes that with a finalizer.
 func manager(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
 	kubeconfig := flags.String("kubeconfig", "", "`file` that says where the cluster is")
@@ -57,7 +57,10 @@ func manager(ctx context.Context, args []string) error {
 		return err
 	}
 	r := &reconciler{client: mgr.GetClient()}
-	inputs := predicate.NewPredicateFuncs(func(o client.Object) bool { return strings.HasPrefix(o.GetName(), inputPrefix) })
+	inputs := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		return strings.HasPrefix(o.GetName(),
+			inputPrefix)
+	})
 	err = ctrl.NewControllerManagedBy(mgr).
 		For(&corev1.ConfigMap{}, builder.WithPredicates(inputs)).
 		Owns(&corev1.ConfigMap{}).
@@ -100,7 +103,8 @@ func (r *reconciler) reconcile(ctx context.Context, request ctrl.Request) error 
 	if err := r.client.Get(ctx, request.NamespacedName, input); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	output := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: input.Namespace, Name: outputName(input.Name)}}
+	output := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: input.Namespace,
+		Name: outputName(input.Name)}}
 	if input.DeletionTimestamp != nil {
 		if err := r.client.Delete(ctx, output); client.IgnoreNotFound(err) != nil {
 			return err

@@ -16,12 +16,12 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// An inventory counts a cluster's objects by their descriptions, which leave out what differs from run to run. It also
-// counts the states that objects are in.
+// An inventory counts a cluster's objects by their descriptions, which leave out what differs from run to
+// run. It also counts the states that objects are in.
 type inventory map[string]int
 
-// unlisted are kinds whose objects differ from run to run: events are merged and expire, the names of leases come from
-// the machine, and a ComponentStatus is the answer of a health check.
+// unlisted are kinds whose objects differ from run to run: events are merged and expire, the names of leases
+// come from the machine, and a ComponentStatus is the answer of a health check.
 var unlisted = []string{"Event", "Lease", "ComponentStatus"}
 
 // takeInventory lists all objects of all kinds, and the states of Deployments, Jobs and Pods.

@@ -15,12 +15,15 @@ func TestObjectLine(t *testing.T) {
 	}{
 		{"Namespace", "Namespace load", metav1.ObjectMeta{Name: "load"}},
 		{"Pod", "Pod load/web-5d9-*, of ReplicaSet web-5d9", metav1.ObjectMeta{
-			Namespace: "load", Name: "web-5d9-x7k2p", GenerateName: "web-5d9-", OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web-5d9"}},
+			Namespace: "load", Name: "web-5d9-x7k2p", GenerateName: "web-5d9-",
+			OwnerReferences: []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web-5d9"}},
 		}},
 		{"Pod", "Pod load/web, finalizers a b, being deleted", metav1.ObjectMeta{
-			Namespace: "load", Name: "web", Finalizers: []string{"b", "a"}, DeletionTimestamp: &metav1.Time{Time: time.Now()},
+			Namespace: "load", Name: "web", Finalizers: []string{"b", "a"},
+			DeletionTimestamp: &metav1.Time{Time: time.Now()},
 		}},
-		{"ClusterTrustBundle", "ClusterTrustBundle signer:server:*", metav1.ObjectMeta{Name: "signer:server:033abd03"}},
+		{"ClusterTrustBundle", "ClusterTrustBundle signer:server:*",
+			metav1.ObjectMeta{Name: "signer:server:033abd03"}},
 		{"ClusterRole", "ClusterRole system:node", metav1.ObjectMeta{Name: "system:node"}},
 	} {
 		if got := objectLine(test.kind, &test.object); got != test.want {

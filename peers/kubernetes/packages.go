@@ -16,8 +16,8 @@ const (
 	controllerRuntime = "sigs.k8s.io/controller-runtime"
 )
 
-// libraries are the modules whose tests run wherever a work queue is linked into them, even if only by way of another
-// package.
+// libraries are the modules whose tests run wherever a work queue is linked into them, even if only by way of
+// another package.
 var libraries = []string{clientGo, controllerRuntime, "k8s.io/sample-controller"}
 
 // A testPackage is a package whose tests are run on both queues.
@@ -34,12 +34,13 @@ type listed struct {
 }
 
 func (l *listed) imports(path string) bool {
-	return slices.Contains(l.Imports, path) || slices.Contains(l.TestImports, path) || slices.Contains(l.XTestImports, path)
+	return slices.Contains(l.Imports, path) || slices.Contains(l.TestImports, path) ||
+		slices.Contains(l.XTestImports, path)
 }
 
-// packagesWithQueue returns the packages that have tests and a work queue: from Kubernetes' modules those that import
-// client-go's workqueue, and from the libraries those with it among their tests' dependencies. That package itself is left
-// out: its tests look into the stock queue, and swap replaces them.
+// packagesWithQueue returns the packages that have tests and a work queue: from Kubernetes' modules those
+// that import client-go's workqueue, and from the libraries those with it among their tests' dependencies.
+// That package itself is left out: its tests look into the stock queue, and swap replaces them.
 func packagesWithQueue(ctx context.Context) ([]testPackage, error) {
 	withQueue := map[string]bool{}
 	var patterns []string

@@ -25,8 +25,8 @@ type process struct {
 	ended chan struct{} // Closed when the process has ended.
 }
 
-// startProcess starts a program whose output goes to the file name.log in dir, after what an earlier process of that
-// name has written there.
+// startProcess starts a program whose output goes to the file name.log in dir, after what an earlier process
+// of that name has written there.
 func startProcess(dir, name, program string, args ...string) (*process, error) {
 	p := &process{name: name, log: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
@@ -72,7 +72,8 @@ func (p *process) peakMemory() int64 {
 	return usage.Maxrss << 10
 }
 
-// await calls ready until it returns no error. It gives up when ctx or the process ends, with the end of its log.
+// await calls ready until it returns no error. It gives up when ctx or the process ends, with the end of its
+// log.
 func (p *process) await(ctx context.Context, timeout time.Duration, ready func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -97,8 +98,8 @@ func (p *process) tail() []byte {
 	return data[max(0, len(data)-4000):]
 }
 
-// freePorts returns ports of the loopback interface that are free. Ports that the system hands out by itself would not do:
-// before a server starts, or while it is down, a connection may get its port.
+// freePorts returns ports of the loopback interface that are free. Ports that the system hands out by itself
+// would not do: before a server starts, or while it is down, a connection may get its port.
 func freePorts(n int) ([]string, error) {
 	const first, ports = 10000, 22000
 	var free []string
@@ -135,7 +136,8 @@ func killChildren() (killed int, err error) {
 		if len(fields) < 2 || fields[0] == "Z" || fields[1] != strconv.Itoa(os.Getpid()) {
 			continue
 		}
-		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil && syscall.Kill(pid, syscall.SIGKILL) == nil {
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil &&
+			syscall.Kill(pid, syscall.SIGKILL) == nil {
 			killed++
 		}
 	}

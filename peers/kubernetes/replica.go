@@ -37,8 +37,8 @@ import (
 // shardingSlots is the number of slots, so that those of a replica fit into a word of its log.
 const shardingSlots = 64
 
-// replica is one of several programs that divide the ConfigMaps of a namespace. It prints when it begins and ends to
-// handle each, and which slots it holds. See readLog.
+// replica is one of several programs that divide the ConfigMaps of a namespace. It prints when it begins and
+// ends to handle each, and which slots it holds. See readLog.
 func replica(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("replica", flag.ContinueOnError)
 	server := flags.String("server", "", "the `URL` of the API server, in place of the kubeconfig's")
@@ -46,7 +46,8 @@ func replica(ctx context.Context, args []string) error {
 	namespace := flags.String("namespace", "", "the namespace of the objects and Leases")
 	name := flags.String("name", "", "the member's name")
 	lease := flags.Duration("lease", 2*time.Second, "the member's lease")
-	onManager := flags.Bool("manager", false, "run on controller-runtime in place of informers and package worker")
+	onManager := flags.Bool("manager", false,
+		"run on controller-runtime in place of informers and package worker")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -63,7 +64,8 @@ func replica(ctx context.Context, args []string) error {
 	r := &shardedReplica{namespace: *namespace, client: client, logger: logger}
 	r.join = func(ctx context.Context) (err error) {
 		r.member, err = sharding.Join(ctx, sharding.Leases(client.CoordinationV1(), *namespace), sharding.Config{
-			Group: "replicas", Name: *name, Slots: shardingSlots, Lease: *lease, HandoverTimeout: 5 * time.Second, Logger: logger,
+			Group: "replicas", Name: *name, Slots: shardingSlots, Lease: *lease, HandoverTimeout: 5 * time.Second,
+			Logger: logger,
 		})
 		if err == nil {
 			go r.printHeld()
@@ -105,7 +107,8 @@ func (r *shardedReplica) runInformer(ctx context.Context) error {
 	if err := r.join(ctx); err != nil {
 		return err
 	}
-	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]()),
+	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(
+		workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]()),
 		r.member, sharding.QueueConfig[cache.ObjectName]{
 			Keys: func(context.Context) (iter.Seq[cache.ObjectName], error) {
 				var keys []cache.ObjectName
@@ -135,7 +138,8 @@ func (r *shardedReplica) runInformer(ctx context.Context) error {
 	}, worker.Options[cache.ObjectName]{Workers: 4, DrainTimeout: 5 * time.Second, Logger: r.logger})
 }
 
-// runManager works on a manager of controller-runtime until ctx ends. A request has the same hash as an ObjectName.
+// runManager works on a manager of controller-runtime until ctx ends. A request has the same hash as an
+// ObjectName.
 func (r *shardedReplica) runManager(ctx context.Context, config *rest.Config) error {
 	ctrl.SetLogger(logr.FromSlogHandler(r.logger.Handler()))
 	mgr, err := ctrl.NewManager(config, ctrl.Options{
@@ -163,7 +167,8 @@ func (r *shardedReplica) runManager(ctx context.Context, config *rest.Config) er
 func (r *shardedReplica) addController(mgr crmanager.Manager) error {
 	var queue sharding.Queue[reconcile.Request]
 	made := make(chan struct{})
-	newQueue := func(name string, limiter clientgo.TypedRateLimiter[reconcile.Request]) clientgo.TypedRateLimitingInterface[reconcile.Request] {
+	newQueue := func(name string,
+		limiter clientgo.TypedRateLimiter[reconcile.Request]) clientgo.TypedRateLimitingInterface[reconcile.Request] {
 		inner := priorityqueue.New(name, func(o *priorityqueue.Opts[reconcile.Request]) { o.RateLimiter = limiter })
 		q := sharding.NewOptsQueue(inner, r.member, sharding.QueueConfig[reconcile.Request]{
 			Keys: func(ctx context.Context) (iter.Seq[reconcile.Request], error) {
@@ -183,7 +188,8 @@ func (r *shardedReplica) addController(mgr crmanager.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&corev1.ConfigMap{}).
-		WithOptions(controller.Options{NewQueue: newQueue, NeedLeaderElection: new(bool), MaxConcurrentReconciles: 4}).
+		WithOptions(controller.Options{NewQueue: newQueue, NeedLeaderElection: new(bool),
+			MaxConcurrentReconciles: 4}).
 		Complete(reconcile.Func(func(ctx context.Context, key reconcile.Request) (reconcile.Result, error) {
 			<-made
 			ctx, release := queue.Lease(ctx, key)

@@ -13,7 +13,8 @@ import (
 // printVersions prints what the results depend on.
 func printVersions(ctx context.Context) error {
 	var versions []string
-	for _, module := range []string{kubernetesModule, "k8s.io/client-go", "sigs.k8s.io/controller-runtime", "k8s.io/sample-controller"} {
+	for _, module := range []string{kubernetesModule, "k8s.io/client-go", "sigs.k8s.io/controller-runtime",
+		"k8s.io/sample-controller"} {
 		v, err := version(ctx, module)
 		if err != nil {
 			return err
@@ -25,7 +26,8 @@ func printVersions(ctx context.Context) error {
 		first, _, _ := strings.Cut(string(out), "\n")
 		etcd = strings.Replace(first, "etcd Version:", "etcd", 1)
 	}
-	fmt.Printf("Versions: %s; %s; %s on %d CPUs\n", strings.Join(versions, ", "), etcd, runtime.Version(), runtime.NumCPU())
+	fmt.Printf("Versions: %s; %s; %s on %d CPUs\n", strings.Join(versions, ", "), etcd, runtime.Version(),
+		runtime.NumCPU())
 	return nil
 }
 
@@ -69,11 +71,14 @@ func printTable(all []*observation) {
 		{apiServer, func(o *observation) *costs { return &o.server }},
 	} {
 		row(program.name+": CPU, s", decimal(1), func(o *observation) float64 { return program.costs(o).cpu })
-		row(program.name+": peak memory, MiB", decimal(0), func(o *observation) float64 { return float64(program.costs(o).peak) / (1 << 20) })
-		row(program.name+": goroutines", decimal(0), func(o *observation) float64 { return program.costs(o).goroutines })
+		row(program.name+": peak memory, MiB", decimal(0),
+			func(o *observation) float64 { return float64(program.costs(o).peak) / (1 << 20) })
+		row(program.name+": goroutines", decimal(0),
+			func(o *observation) float64 { return program.costs(o).goroutines })
 	}
 	row("all converged after, s", decimal(1), func(o *observation) float64 { return o.converged.Seconds() })
-	row("the namespace was gone after, s", decimal(1), func(o *observation) float64 { return o.deleted.Seconds() })
+	row("the namespace was gone after, s", decimal(1),
+		func(o *observation) float64 { return o.deleted.Seconds() })
 	row("all queues: keys", decimal(0), func(o *observation) float64 { return float64(o.latency.keys) })
 	row("all queues: mean wait", duration, func(o *observation) float64 { return o.latency.mean })
 	fmt.Println()
@@ -114,7 +119,8 @@ func compareObjects(all []*observation) error {
 		return nil
 	}
 	first := all[0]
-	fmt.Printf("Objects when all had converged: %d, with %d different descriptions\n", first.busy.total(), len(first.busy))
+	fmt.Printf("Objects when all had converged: %d, with %d different descriptions\n", first.busy.total(),
+		len(first.busy))
 	for _, line := range first.busy.states() {
 		fmt.Println("\t" + line)
 	}

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// results are the outcomes of a package's tests, by name: pass, fail or skip. They include subtests, Ginkgo's specs, and
-// the package itself as wholePackage.
+// results are the outcomes of a package's tests, by name: pass, fail or skip. They include subtests, Ginkgo's
+// specs, and the package itself as wholePackage.
 type results map[string]string
 
 const (
@@ -40,8 +40,8 @@ func readResults(r io.Reader) (results, error) {
 	}
 }
 
-// addSpecs adds the specs of a Ginkgo suite, from its report in file. A suite without a report has failed early, which
-// the package's own result shows.
+// addSpecs adds the specs of a Ginkgo suite, from its report in file. A suite without a report has failed
+// early, which the package's own result shows.
 func (r results) addSpecs(file string) error {
 	data, err := os.ReadFile(file)
 	if os.IsNotExist(err) {
@@ -118,17 +118,20 @@ func (d *difference) see(stock, swapped results) {
 	add(&d.swapped, swapped.outcome(d.test))
 }
 
-// flaky reports whether both variants have had the same outcome at least once: then it is not the queue that decides.
+// flaky reports whether both variants have had the same outcome at least once: then it is not the queue that
+// decides.
 func (d *difference) flaky() bool {
 	return slices.ContainsFunc(d.stock, func(outcome string) bool { return slices.Contains(d.swapped, outcome) })
 }
 
 func (d *difference) String() string {
-	return fmt.Sprintf("%s: stock %s, swapped %s", d.test, strings.Join(d.stock, " and "), strings.Join(d.swapped, " and "))
+	return fmt.Sprintf("%s: stock %s, swapped %s", d.test, strings.Join(d.stock, " and "),
+		strings.Join(d.swapped, " and "))
 }
 
-// rerunPattern returns the -run pattern for the top-level tests with differences. It is that for all tests if a spec
-// differs, because the report lacks the name of the test that runs the suite, or if only the package itself does.
+// rerunPattern returns the -run pattern for the top-level tests with differences. It is that for all tests if
+// a spec differs, because the report lacks the name of the test that runs the suite, or if only the package
+// itself does.
 func rerunPattern(list []difference) string {
 	names := map[string]bool{}
 	for _, d := range list {

@@ -54,14 +54,16 @@ func TestReadResults(t *testing.T) {
 
 func TestDifferences(t *testing.T) {
 	stock := results{"TestA": "pass", "TestB/x": "pass", "TestC": "fail", wholePackage: "pass"}
-	swapped := results{"TestA": "pass", "TestB/x": "fail", "TestC": "fail", "TestD": "skip", wholePackage: "fail"}
+	swapped := results{"TestA": "pass", "TestB/x": "fail", "TestC": "fail", "TestD": "skip",
+		wholePackage: "fail"}
 	list := stock.differences(swapped)
 	var lines []string
 	for _, d := range list {
 		lines = append(lines, d.String())
 	}
 	want := []string{
-		"(package): stock pass, swapped fail", "TestB/x: stock pass, swapped fail", "TestD: stock missing, swapped skip",
+		"(package): stock pass, swapped fail", "TestB/x: stock pass, swapped fail",
+		"TestD: stock missing, swapped skip",
 	}
 	if !slices.Equal(lines, want) {
 		t.Errorf("got %q, want %q", lines, want)
@@ -88,7 +90,8 @@ func TestDifferences(t *testing.T) {
 }
 
 func TestChoose(t *testing.T) {
-	all := []testPackage{{path: "k8s.io/client-go/rest"}, {path: "k8s.io/kubernetes/test/integration"}, {path: "k8s.io/kubernetes/pkg"}}
+	all := []testPackage{{path: "k8s.io/client-go/rest"}, {path: "k8s.io/kubernetes/test/integration"},
+		{path: "k8s.io/kubernetes/pkg"}}
 	chosen, err := choose(all, "^k8s.io/kubernetes", "/test/")
 	if err != nil || len(chosen) != 1 || chosen[0].path != "k8s.io/kubernetes/pkg" {
 		t.Errorf("chose %v, %v", chosen, err)

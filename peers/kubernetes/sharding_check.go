@@ -33,9 +33,9 @@ type hold struct {
 // stopped is a time in which a process did not run.
 type stopped struct{ from, to time.Duration }
 
-// readLog reads a replica's log. A handler that has not ended has gone on until the process's end. A process that was stopped
-// while it held a key does not know that its time is over, and may go on for a moment afterwards: this part is left
-// out, as documented.
+// readLog reads a replica's log. A handler that has not ended has gone on until the process's end. A process
+// that was stopped while it held a key does not know that its time is over, and may go on for a moment
+// afterwards: this part is left out, as documented.
 func readLog(name, path string, end time.Duration, stops []stopped) (*shardingLog, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -76,7 +76,8 @@ func readLog(name, path string, end time.Duration, stops []stopped) (*shardingLo
 		}
 	}
 	for _, s := range stops { // It says nothing itself.
-		i, _ := slices.BinarySearchFunc(l.holds, s.from, func(h hold, at time.Duration) int { return cmp.Compare(h.at, at) })
+		i, _ := slices.BinarySearchFunc(l.holds, s.from,
+			func(h hold, at time.Duration) int { return cmp.Compare(h.at, at) })
 		l.holds = slices.Insert(l.holds, i, hold{s.from, 0})
 	}
 	l.holds = append(l.holds, hold{end, 0})
@@ -137,8 +138,8 @@ func unhandled(logs []*shardingLog, versions map[string]string) (keys []string) 
 	return keys
 }
 
-// gaps returns the times in which a slot had no holder, between the first time that all slots were held and the end. Replicas print what
-// they hold 20 ms late at most.
+// gaps returns the times in which a slot had no holder, between the first time that all slots were held and
+// the end. Replicas print what they hold 20 ms late at most.
 func gaps(logs []*shardingLog, end time.Duration) (found []stopped) {
 	type change struct {
 		at      time.Duration

@@ -21,7 +21,8 @@ func logOf(t *testing.T, name, text string, end time.Duration, stops ...stopped)
 	return l
 }
 
-// Two replicas with a key at once are found: also if one was killed in the middle. What a stopped process does is left out.
+// Two replicas with a key at once are found: also if one was killed in the middle. What a stopped process
+// does is left out.
 func TestCheckTwice(t *testing.T) {
 	const at100to200 = "start 100 key 1\nsomething else\ndone 200 key 1\n"
 	for _, test := range []struct {
@@ -38,7 +39,8 @@ func TestCheckTwice(t *testing.T) {
 		{"stopped before", "start 50 key 1\ndone 150 key 1\n", 1000, []stopped{{60, 140}}, 0},
 		{"stopped meanwhile", "start 50 key 1\ndone 250 key 1\n", 1000, []stopped{{120, 240}}, 1},
 	} {
-		errs := checkTwice([]*shardingLog{logOf(t, "a", at100to200, 1000), logOf(t, "b", test.other, test.end, test.stops...)})
+		errs := checkTwice([]*shardingLog{logOf(t, "a", at100to200, 1000),
+			logOf(t, "b", test.other, test.end, test.stops...)})
 		if len(errs) != test.errors {
 			t.Errorf("%s: %v, want %d errors", test.name, errs, test.errors)
 		}
@@ -47,7 +49,8 @@ func TestCheckTwice(t *testing.T) {
 
 func TestUnhandled(t *testing.T) {
 	l := logOf(t, "a", "start 1 x 1\ndone 2 x 1\nstart 3 y 2\nended 4 y 2\nstart 5 z 3\n", 10)
-	if got := unhandled([]*shardingLog{l}, map[string]string{"x": "1", "y": "2", "z": "3"}); !slices.Equal(got, []string{"y", "z"}) {
+	if got := unhandled([]*shardingLog{l}, map[string]string{"x": "1", "y": "2", "z": "3"}); !slices.Equal(got,
+		[]string{"y", "z"}) {
 		t.Errorf("unhandled are %v, want y, whose handler was ended, and z, whose handler did not return", got)
 	}
 }

@@ -28,7 +28,8 @@ func shardingCommand(ctx context.Context, args []string) error {
 	objects := flags.Int("objects", 100, "how many objects there are")
 	name := flags.String("variant", "swapped", "the control plane that they run on: stock or swapped")
 	build := flags.Bool("build", true, "build the server first; if not, that of the last build runs")
-	people := flags.Bool("people", false, "people restore backups of etcd, edit Leases and forbid writes in each history")
+	people := flags.Bool("people", false,
+		"people restore backups of etcd, edit Leases and forbid writes in each history")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -54,14 +55,16 @@ func shardingCommand(ctx context.Context, args []string) error {
 	total := &shardingTotal{gaps: make(map[string][]time.Duration)}
 	for seed := *first; seed < *first+uint64(*histories); seed++ {
 		h := &history{
-			cluster: c, variant: variants[0], seed: seed, random: rand.New(rand.NewPCG(seed, 0)), lease: *lease, isEdited: *people,
+			cluster: c, variant: variants[0], seed: seed, random: rand.New(rand.NewPCG(seed, 0)), lease: *lease,
+			isEdited:  *people,
 			namespace: fmt.Sprint("history-", seed), versions: make(map[string]string),
 		}
 		if err := h.run(ctx, *objects, total); err != nil {
 			return fmt.Errorf("history %d (its logs are in %s): %w", seed, c.dir, err)
 		}
 	}
-	fmt.Printf("\n%d histories, %d handlers: no key was with two replicas at once, and every key's last version was handled; %.0f s\n\n",
+	fmt.Printf(
+		"\n%d histories, %d handlers: no key was with two replicas at once, and every key's last version was handled; %.0f s\n\n",
 		*histories, total.handlers, time.Since(began).Seconds())
 	total.print(*lease)
 	return nil
@@ -70,11 +73,14 @@ func shardingCommand(ctx context.Context, args []string) error {
 // shardingTotal is what all histories have measured.
 type shardingTotal struct {
 	handlers int
-	gaps     map[string][]time.Duration // for each kind of event, the longest time that a slot had no holder after it
+	// for each kind of event, the longest time that a slot had no holder after it
+	gaps map[string][]time.Duration
 }
 
 func (t *shardingTotal) print(lease time.Duration) {
-	fmt.Printf("Longest time that a slot had no holder after each event, with a lease of %v:\n\n%-28s %6s %8s %8s\n", lease, "event", "times", "median", "longest")
+	fmt.Printf(
+		"Longest time that a slot had no holder after each event, with a lease of %v:\n\n%-28s %6s %8s %8s\n",
+		lease, "event", "times", "median", "longest")
 	var names []string
 	for name := range t.gaps {
 		names = append(names, name)
@@ -135,7 +141,8 @@ func (h *history) run(ctx context.Context, objects int, total *shardingTotal) (e
 		return err
 	}
 	err = inParallel(ctx, objects, func(ctx context.Context, i int) error {
-		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: objectName(i)}, Data: map[string]string{"version": "0"}}
+		m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: objectName(i)},
+			Data: map[string]string{"version": "0"}}
 		_, err := h.client.CoreV1().ConfigMaps(h.namespace).Create(ctx, m, metav1.CreateOptions{})
 		h.setVersion(objectName(i), "0")
 		return err
@@ -194,7 +201,8 @@ type shardingStep struct {
 	do   func(context.Context) error
 }
 
-// script returns what is to happen: three events, and now and then a rolling update or a restart of the API server.
+// script returns what is to happen: three events, and now and then a rolling update or a restart of the API
+// server.
 func (h *history) script() (steps []shardingStep) {
 	kinds := []shardingStep{
 		{"join", func(context.Context) error { return h.start() }},
@@ -213,7 +221,8 @@ func (h *history) script() (steps []shardingStep) {
 		steps[2] = shardingStep{"API server restarts", h.restartServer}
 	}
 	if people := h.people(); h.isEdited {
-		steps = append(steps[:min(len(steps), 2)], people[h.seed%uint64(len(people))], people[h.random.IntN(len(people))])
+		steps = append(steps[:min(len(steps), 2)], people[h.seed%uint64(len(people))],
+			people[h.random.IntN(len(people))])
 	}
 	return steps
 }
@@ -230,8 +239,10 @@ func (h *history) start() error {
 		return err
 	}
 	name := fmt.Sprintf("%s-replica-%d", h.namespace, h.started)
-	process, err := startProcess(h.dir, name, program, "replica", "-kubeconfig="+h.kubeconfig, "-server=https://"+p.listener.Addr().String(),
-		"-namespace="+h.namespace, fmt.Sprint("-name=replica-", h.started), "-lease="+h.lease.String(), fmt.Sprintf("-manager=%t", h.started%2 == 0))
+	process, err := startProcess(h.dir, name, program, "replica", "-kubeconfig="+h.kubeconfig,
+		"-server=https://"+p.listener.Addr().String(),
+		"-namespace="+h.namespace, fmt.Sprint("-name=replica-", h.started), "-lease="+h.lease.String(),
+		fmt.Sprintf("-manager=%t", h.started%2 == 0))
 	if err != nil {
 		return err
 	}
@@ -377,7 +388,8 @@ func (h *history) awaitAll(ctx context.Context) ([]*shardingLog, error) {
 			return logs, nil
 		}
 		if err := pause(ctx, 100*time.Millisecond); err != nil {
-			return nil, fmt.Errorf("the last versions of %d objects are not handled, such as version %s of %s: %w", len(left), h.versions[left[0]], left[0], err)
+			return nil, fmt.Errorf("the last versions of %d objects are not handled, such as version %s of %s: %w",
+				len(left), h.versions[left[0]], left[0], err)
 		}
 	}
 }
@@ -391,7 +403,8 @@ func (h *history) write(ctx context.Context, objects int) {
 		// With the server away, a patch may succeed and report an error. So it is repeated until it is known.
 		h.writing.Lock()
 		for {
-			_, err := h.client.CoreV1().ConfigMaps(h.namespace).Patch(context.WithoutCancel(ctx), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			_, err := h.client.CoreV1().ConfigMaps(h.namespace).Patch(context.WithoutCancel(ctx), name,
+				types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 			if err == nil {
 				h.setVersion(name, version)
 				break

@@ -16,12 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// What people do to the records while replicas work: they restore a backup of etcd, edit Leases by hand, and forbid writes. Keys must not be
-// with two replicas at once, and the slots must come back.
+// What people do to the records while replicas work: they restore a backup of etcd, edit Leases by hand, and
+// forbid writes. Keys must not be with two replicas at once, and the slots must come back.
 
 func (h *history) people() []shardingStep {
 	return []shardingStep{
-		{"etcd restored", h.restore}, {"table deleted", h.deleteTable}, {"old table put back", h.putTableBack}, {"record deleted", h.deleteRecord},
+		{"etcd restored", h.restore}, {"table deleted", h.deleteTable}, {"old table put back", h.putTableBack},
+		{"record deleted", h.deleteRecord},
 		{"label removed", h.removeLabel}, {"writes refused", h.refuseWrites},
 	}
 }
@@ -29,7 +30,8 @@ func (h *history) people() []shardingStep {
 const shardingData = "keyedqueue.github.io/sharding"
 
 // leasesOf waits until there are a table and records of members: the step before may have deleted some.
-func (h *history) leasesOf(ctx context.Context) (table *coordinationv1.Lease, members []*coordinationv1.Lease, err error) {
+func (h *history) leasesOf(ctx context.Context) (table *coordinationv1.Lease, members []*coordinationv1.Lease,
+	err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*h.lease)
 	defer cancel()
 	for {
@@ -68,7 +70,8 @@ func (h *history) deleteRecord(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return h.client.CoordinationV1().Leases(h.namespace).Delete(ctx, members[h.random.IntN(len(members))].Name, metav1.DeleteOptions{})
+	return h.client.CoordinationV1().Leases(h.namespace).Delete(ctx, members[h.random.IntN(len(members))].Name,
+		metav1.DeleteOptions{})
 }
 
 func (h *history) removeLabel(ctx context.Context) error {
@@ -76,7 +79,8 @@ func (h *history) removeLabel(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return h.edit(ctx, members[h.random.IntN(len(members))].Name, func(l *coordinationv1.Lease) { l.Labels = nil })
+	return h.edit(ctx, members[h.random.IntN(len(members))].Name,
+		func(l *coordinationv1.Lease) { l.Labels = nil })
 }
 
 // putTableBack replaces the table with what it said before two replicas came and one went.
@@ -88,7 +92,8 @@ func (h *history) putTableBack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return h.edit(ctx, old.Name, func(l *coordinationv1.Lease) { l.Annotations[shardingData] = old.Annotations[shardingData] })
+	return h.edit(ctx, old.Name,
+		func(l *coordinationv1.Lease) { l.Annotations[shardingData] = old.Annotations[shardingData] })
 }
 
 // edit changes a Lease whatever its version is, as "kubectl edit" does after a conflict.
@@ -99,7 +104,8 @@ func (h *history) edit(ctx context.Context, name string, change func(*coordinati
 			return err
 		}
 		change(l)
-		if _, err = h.client.CoordinationV1().Leases(h.namespace).Update(ctx, l, metav1.UpdateOptions{}); err == nil {
+		if _, err = h.client.CoordinationV1().Leases(h.namespace).Update(ctx, l,
+			metav1.UpdateOptions{}); err == nil {
 			return nil
 		}
 		if err := pause(ctx, h.lease/100); err != nil {
@@ -158,13 +164,14 @@ func (h *history) restore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// An informer goes on to watch where it was, and does not hear that an object is older again, so each is written once more.
-	// (After "etcdutl snapshot restore --mark-compacted" it would list all objects.)
+	// An informer goes on to watch where it was, and does not hear that an object is older again, so each is
+	// written once more. (After "etcdutl snapshot restore --mark-compacted" it would list all objects.)
 	patch := []byte(`{"metadata":{"annotations":{"restored":"` + before.ResourceVersion + `"}}}`)
 	for _, o := range objects.Items {
 		if strings.HasPrefix(o.Name, "object-") {
 			h.setVersion(o.Name, o.Data["version"])
-			if _, err := h.client.CoreV1().ConfigMaps(h.namespace).Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			if _, err := h.client.CoreV1().ConfigMaps(h.namespace).Patch(ctx, o.Name, types.MergePatchType, patch,
+				metav1.PatchOptions{}); err != nil {
 				return err
 			}
 		}
@@ -172,8 +179,8 @@ func (h *history) restore(ctx context.Context) error {
 	return nil
 }
 
-// raiseVersion writes until the server's version is past the one that it had. Meanwhile informers see no change, because they watch from a
-// version that is yet to come; that is so in every controller.
+// raiseVersion writes until the server's version is past the one that it had. Meanwhile informers see no
+// change, because they watch from a version that is yet to come; that is so in every controller.
 func (h *history) raiseVersion(ctx context.Context, version string) error {
 	past, err := strconv.Atoi(version)
 	if err != nil {
@@ -181,7 +188,8 @@ func (h *history) raiseVersion(ctx context.Context, version string) error {
 	}
 	maps := h.client.CoreV1().ConfigMaps(metav1.NamespaceDefault)
 	for {
-		m, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "raise-"}}, metav1.CreateOptions{})
+		m, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "raise-"}},
+			metav1.CreateOptions{})
 		if err != nil {
 			return err
 		}
@@ -194,22 +202,26 @@ func (h *history) raiseVersion(ctx context.Context, version string) error {
 // refuseWrites lets the API server refuse all updates of Leases in the namespace for twice the lease.
 func (h *history) refuseWrites(ctx context.Context) error {
 	name := "refuse-" + h.namespace
-	policies, bindings := h.client.AdmissionregistrationV1().ValidatingAdmissionPolicies(), h.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	policies, bindings := h.client.AdmissionregistrationV1().ValidatingAdmissionPolicies(),
+		h.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
 	fails := admissionv1.Fail
-	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.ValidatingAdmissionPolicySpec{
-		FailurePolicy: &fails,
-		MatchConstraints: &admissionv1.MatchResources{
-			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": h.namespace}},
-			ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
-				Operations: []admissionv1.OperationType{admissionv1.Update},
-				Rule:       admissionv1.Rule{APIGroups: []string{"coordination.k8s.io"}, APIVersions: []string{"v1"}, Resources: []string{"leases"}},
-			}}},
-		},
-		Validations: []admissionv1.Validation{{Expression: "false", Message: "writes are refused"}},
-	}}
-	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-		PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
-	}}
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy: &fails,
+			MatchConstraints: &admissionv1.MatchResources{
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": h.namespace}},
+				ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+					Operations: []admissionv1.OperationType{admissionv1.Update},
+					Rule: admissionv1.Rule{APIGroups: []string{"coordination.k8s.io"}, APIVersions: []string{"v1"},
+						Resources: []string{"leases"}},
+				}}},
+			},
+			Validations: []admissionv1.Validation{{Expression: "false", Message: "writes are refused"}},
+		}}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+		}}
 	_, err := policies.Create(ctx, policy, metav1.CreateOptions{})
 	if err == nil {
 		_, err = bindings.Create(ctx, binding, metav1.CreateOptions{})
@@ -220,13 +232,15 @@ func (h *history) refuseWrites(ctx context.Context) error {
 	if err == nil {
 		err = pause(ctx, 2*h.lease)
 	}
-	return errors.Join(err, bindings.Delete(ctx, name, metav1.DeleteOptions{}), policies.Delete(ctx, name, metav1.DeleteOptions{}))
+	return errors.Join(err, bindings.Delete(ctx, name, metav1.DeleteOptions{}),
+		policies.Delete(ctx, name, metav1.DeleteOptions{}))
 }
 
 // awaitRefusal waits until the policy works, which takes some time.
 func (h *history) awaitRefusal(ctx context.Context) error {
 	leases := h.client.CoordinationV1().Leases(h.namespace)
-	if _, err := leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "probe"}},
+		metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	for {

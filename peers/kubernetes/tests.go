@@ -59,7 +59,10 @@ func tests(ctx context.Context, args []string) error {
 		}
 		return nil
 	}
-	if slices.ContainsFunc(chosen, func(p testPackage) bool { return strings.HasPrefix(p.path, controllerRuntime) }) {
+	if slices.ContainsFunc(chosen, func(p testPackage) bool {
+		return strings.HasPrefix(p.path,
+			controllerRuntime)
+	}) {
 		if err := prepareEnvtest(ctx); err != nil {
 			return err
 		}
@@ -73,19 +76,20 @@ func tests(ctx context.Context, args []string) error {
 		return err
 	}
 	var t totals
-	workqueue.ParallelizeUntil(ctx, *parallel, len(chosen), func(i int) { t.add(compareTests(ctx, chosen[i], o)) })
+	workqueue.ParallelizeUntil(ctx, *parallel, len(chosen),
+		func(i int) { t.add(compareTests(ctx, chosen[i], o)) })
 	if _, err := killChildren(); err != nil {
 		return err
 	}
 	return errors.Join(t.print(len(chosen)), ctx.Err())
 }
 
-// prepareEnvtest puts the programs that controller-runtime's tests start into one directory for each variant: its
-// kube-apiserver, and etcd.
+// prepareEnvtest puts the programs that controller-runtime's tests start into one directory for each variant:
+// its kube-apiserver, and etcd.
 func prepareEnvtest(ctx context.Context) error {
 	etcd, err := exec.LookPath("etcd")
 	if err != nil {
-		return fmt.Errorf("%w: install-etcd.sh installs it", err)
+		return fmt.Errorf("%w: tools/install-server.sh installs it", err)
 	}
 	for _, v := range []variant{stock, swapped} {
 		if err := v.buildServers(ctx, servers); err != nil {
@@ -165,7 +169,8 @@ func runTests(ctx context.Context, v variant, p testPackage, o testOptions, patt
 	}
 	defer stderr.Close()
 	// Without vet, whose findings have nothing to do with the queue.
-	args := []string{"-json", "-vet=off", "-count=1", "-timeout=" + o.timeout.String(), "-run=" + pattern, p.path}
+	args := []string{"-json", "-vet=off", "-count=1", "-timeout=" + o.timeout.String(),
+		"-run=" + pattern, p.path}
 	if p.ginkgo {
 		args = append(args, "-args", "-ginkgo.seed=1", "-ginkgo.json-report="+specs)
 	}
@@ -233,7 +238,8 @@ func (t *totals) add(c *comparison) {
 			failing++
 		}
 	}
-	fmt.Printf("%s: %d tests alike (%d pass, %d skip, %d fail), %.0f s and %.0f s\n", c.path, alike, c.swapped.count("pass"),
+	fmt.Printf("%s: %d tests alike (%d pass, %d skip, %d fail), %.0f s and %.0f s\n", c.path, alike,
+		c.swapped.count("pass"),
 		c.swapped.count("skip"), c.swapped.count("fail"), c.took[0].Seconds(), c.took[1].Seconds())
 	slices.Sort(failed)
 	for _, test := range failed {

@@ -68,7 +68,8 @@ func (w workload) create(ctx context.Context, c *cluster) error {
 					Template: podTemplate(app, corev1.RestartPolicyAlways),
 				},
 			}
-			if _, err := c.client.AppsV1().Deployments(w.namespace).Create(ctx, d, metav1.CreateOptions{}); err != nil {
+			if _, err := c.client.AppsV1().Deployments(w.namespace).Create(ctx, d,
+				metav1.CreateOptions{}); err != nil {
 				return err
 			}
 		}
@@ -98,8 +99,8 @@ func (c *cluster) createNamespace(ctx context.Context, name string) error {
 	})
 }
 
-// A kubelet stands for all nodes of a cluster: it finishes the Pods of Jobs, and makes all others ready. (Pods stay
-// without a node, as there is no scheduler.)
+// A kubelet stands for all nodes of a cluster: it finishes the Pods of Jobs, and makes all others ready.
+// (Pods stay without a node, as there is no scheduler.)
 type kubelet struct {
 	cluster   *cluster
 	factory   informers.SharedInformerFactory
@@ -109,7 +110,8 @@ type kubelet struct {
 
 // newKubelet returns a kubelet for the workload's namespace. It does nothing before run.
 func newKubelet(c *cluster, w workload) *kubelet {
-	k := &kubelet{cluster: c, factory: informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithNamespace(w.namespace))}
+	k := &kubelet{cluster: c, factory: informers.NewSharedInformerFactoryWithOptions(c.client, 0,
+		informers.WithNamespace(w.namespace))}
 	deployments, jobs := k.factory.Apps().V1().Deployments().Lister(), k.factory.Batch().V1().Jobs().Lister()
 	k.converged = func() (string, bool) {
 		available, completed := 0, 0
@@ -125,7 +127,8 @@ func newKubelet(c *cluster, w workload) *kubelet {
 				completed++
 			}
 		}
-		return fmt.Sprintf("%d of %d Deployments are available, %d of %d Jobs complete", available, w.deployments, completed, w.jobs),
+		return fmt.Sprintf("%d of %d Deployments are available, %d of %d Jobs complete", available, w.deployments,
+				completed, w.jobs),
 			available == w.deployments && completed == w.jobs
 	}
 	return k
@@ -148,7 +151,8 @@ func (k *kubelet) run(ctx context.Context) error {
 	lister := pods.Lister()
 	handle := func(ctx context.Context, key cache.ObjectName) error {
 		pod, err := lister.Pods(key.Namespace).Get(key.Name)
-		if apierrors.IsNotFound(err) || err == nil && (pod.Status.Phase != corev1.PodPending || pod.DeletionTimestamp != nil) {
+		if apierrors.IsNotFound(err) || err == nil && (pod.Status.Phase != corev1.PodPending ||
+			pod.DeletionTimestamp != nil) {
 			return nil
 		}
 		if err != nil {

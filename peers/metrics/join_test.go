@@ -91,14 +91,16 @@ func TestJoinServesTheSameName(t *testing.T) {
 	theirs.Add(2)
 	for range 2 {
 		wantServed(`workqueue_adds_total{name="`+name+`"} 2`,
-			`workqueue_adds_total{name="`+name+` (keyedqueue)"} 1`, `workqueue_waiting_keys{name="`+name+` (keyedqueue)"} 0`)
+			`workqueue_adds_total{name="`+name+` (keyedqueue)"} 1`, `workqueue_waiting_keys{name="`+name+
+				` (keyedqueue)"} 0`)
 	}
 }
 
 // The help may become that of another stability, and the metric may be registered after Join. If it differs
 // then, ours is left out, and the others are served.
 func TestJoinFindsTheHelp(t *testing.T) {
-	for _, stability := range []kubemetrics.StabilityLevel{kubemetrics.ALPHA, kubemetrics.BETA, kubemetrics.STABLE} {
+	for _, stability := range []kubemetrics.StabilityLevel{kubemetrics.ALPHA, kubemetrics.BETA,
+		kubemetrics.STABLE} {
 		for help, lines := range map[string]int{"Current depth of workqueue": 2, "Something else.": 1} {
 			for _, joinFirst := range []bool{true, false} {
 				t.Run(fmt.Sprintf("stability=%s/help=%s/joinFirst=%v", stability, help, joinFirst), func(t *testing.T) {

@@ -1,9 +1,11 @@
-// Command sharding measures how much faster several replicas are than one, if handlers wait as those of controllers do:
+// Command sharding measures how much faster several replicas are than one, if handlers wait as those of
+// controllers do:
 //
 //	go run ./peers/sharding
 //
-// The replicas are members of one group in this process, with the records in memory, and each has its own queue and
-// workers. So it measures how evenly keys are divided and what sharding costs, and not an API server.
+// The replicas are members of one group in this process, with the records in memory, and each has its own
+// queue and workers. So it measures how evenly keys are divided and what sharding costs, and not an API
+// server.
 package main
 
 import (
@@ -30,7 +32,8 @@ func main() {
 	wait := flag.Duration("wait", 20*time.Millisecond, "how long a handler waits")
 	rounds := flag.Int("rounds", 3, "how often each number of replicas is tried; the fastest counts")
 	flag.Parse()
-	fmt.Printf("%d keys, %d workers a replica, handlers wait %v\n\nreplicas  keys/s  times one replica  keys of the replicas\n", *keys, *workers, *wait)
+	fmt.Printf(
+		"%d keys, %d workers a replica, handlers wait %v\n\nreplicas  keys/s  times one replica  keys of the replicas\n", *keys, *workers, *wait)
 	one := 0.0
 	for _, n := range []int{1, 2, 4, 8} {
 		best, shares := 0.0, []int64(nil)
@@ -65,7 +68,8 @@ func run(n, keys, workers int, wait time.Duration) (rate float64, shares []int64
 	done := make(chan struct{})
 	members, queues := make([]*sharding.Member, n), make([]sharding.Queue[string], n)
 	for i := range n {
-		members[i], err = sharding.Join(ctx, store, sharding.Config{Group: "throughput", Name: fmt.Sprint("replica-", i)})
+		members[i], err = sharding.Join(ctx, store, sharding.Config{Group: "throughput",
+			Name: fmt.Sprint("replica-", i)})
 		if err != nil {
 			return 0, nil, err
 		}

@@ -55,7 +55,8 @@ func leaderElection(release bool) func(*testing.T, string, *server, *connection)
 				LeaseMeta: metav1.ObjectMeta{Namespace: "ns", Name: "controller"}, Client: s.client(c).CoordinationV1(),
 				LockConfig: resourcelock.ResourceLockConfig{Identity: name},
 			},
-			LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second, ReleaseOnCancel: release,
+			LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+			ReleaseOnCancel: release,
 			Callbacks: leaderelection.LeaderCallbacks{
 				OnStartedLeading: func(context.Context) { leads.Store(true) },
 				OnStoppedLeading: func() { leads.Store(false) },
@@ -72,7 +73,8 @@ func buckets(lease, deadline, retry time.Duration) func(*testing.T, string, *ser
 	return func(t *testing.T, name string, s *server, c *connection) running {
 		ctx := logging.WithLogger(t.Context(), zap.NewNop().Sugar())
 		ctx = knative.WithStandardLeaderElectorBuilder(ctx, s.client(c), knative.ComponentConfig{
-			Component: "controller", Buckets: 10, LeaseDuration: lease, RenewDeadline: deadline, RetryPeriod: retry, Identity: name,
+			Component: "controller", Buckets: 10, LeaseDuration: lease, RenewDeadline: deadline, RetryPeriod: retry,
+			Identity: name,
 		})
 		held := new(reconciler.LeaderAwareFuncs)
 		elector, err := knative.BuildElector(ctx, held, "queue", func(reconciler.Bucket, types.NamespacedName) {})
@@ -102,7 +104,10 @@ func shards(t *testing.T, name string, s *server, c *connection) running {
 		t.Fatal(err)
 	}
 	inner := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
-	q := sharding.NewQueue(inner, m, sharding.QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string], error) { return nil, nil }})
+	q := sharding.NewQueue(inner, m, sharding.QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string],
+		error) {
+		return nil, nil
+	}})
 	return running{q.Holds, func() {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
@@ -182,7 +187,8 @@ type observation struct {
 // observe looks at all keys until done, and at least for d. Those who have left are looked at, too.
 func (f *fleet) observe(o *observation, also []*replica, d time.Duration) {
 	if o.none == nil {
-		o.none, o.without, o.twice = make([]time.Duration, len(f.keys)), make([]time.Duration, len(f.keys)), make(map[int]bool)
+		o.none, o.without, o.twice = make([]time.Duration, len(f.keys)), make([]time.Duration, len(f.keys)),
+			make(map[int]bool)
 	}
 	for began := time.Now(); time.Since(began) < d; time.Sleep(sample) {
 		for i, key := range f.keys {
@@ -245,8 +251,8 @@ func (f *fleet) rollout() (mean, longest time.Duration, twice int) {
 	return mean, o.longest, len(o.twice)
 }
 
-// TestBeside compares the ways to run four replicas of one controller, in one run and in virtual time, so that the figures depend on
-// no machine. Calls take no time. It prints the table of docs/sharding.md:
+// TestBeside compares the ways to run four replicas of one controller, in one run and in virtual time, so
+// that the figures depend on no machine. Calls take no time. It prints the table of docs/sharding.md:
 //
 //	go test -run Beside -v ./peers/sharding
 func TestBeside(t *testing.T) {
@@ -278,9 +284,11 @@ func TestBeside(t *testing.T) {
 				slices.Sort(times)
 				return fmt.Sprintf("%.1f s, %.1f s", times[len(times)/2].Seconds(), times[len(times)-1].Seconds())
 			}
-			table = append(table, fmt.Sprintf("| %s | %s | %.1f | %s | %s | %.1f s, %.1f s | %d |", a.name, strings.Trim(fmt.Sprint(shares), "[]"), requests,
+			table = append(table, fmt.Sprintf("| %s | %s | %.1f | %s | %s | %.1f s, %.1f s | %d |", a.name,
+				strings.Trim(fmt.Sprint(shares), "[]"), requests,
 				seconds(crashes), seconds(leaves), mean.Seconds(), longest.Seconds(), twice))
-			if a.name == "sharding" && (crashes[len(crashes)-1] > 16*time.Second || leaves[len(leaves)-1] > time.Second || longest > time.Second || twice > 0) {
+			if a.name == "sharding" && (crashes[len(crashes)-1] > 16*time.Second ||
+				leaves[len(leaves)-1] > time.Second || longest > time.Second || twice > 0) {
 				t.Error("sharding does not do what it promises")
 			}
 			for _, r := range f.replicas {

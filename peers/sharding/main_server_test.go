@@ -75,7 +75,8 @@ func (c *client) Get(_ context.Context, name string, _ metav1.GetOptions) (*coor
 	return nil, apierrors.NewNotFound(leases, name)
 }
 
-func (c *client) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+func (c *client) Create(_ context.Context, l *coordinationv1.Lease,
+	_ metav1.CreateOptions) (*coordinationv1.Lease, error) {
 	return c.put(l, func(now *coordinationv1.Lease) error {
 		if now != nil {
 			return apierrors.NewAlreadyExists(leases, l.Name)
@@ -84,7 +85,8 @@ func (c *client) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.Cre
 	})
 }
 
-func (c *client) Update(_ context.Context, l *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+func (c *client) Update(_ context.Context, l *coordinationv1.Lease,
+	_ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
 	return c.put(l, func(now *coordinationv1.Lease) error {
 		if now == nil || now.ResourceVersion != l.ResourceVersion {
 			return apierrors.NewConflict(leases, l.Name, nil)
@@ -93,7 +95,8 @@ func (c *client) Update(_ context.Context, l *coordinationv1.Lease, _ metav1.Upd
 	})
 }
 
-func (c *client) put(l *coordinationv1.Lease, check func(now *coordinationv1.Lease) error) (*coordinationv1.Lease, error) {
+func (c *client) put(l *coordinationv1.Lease,
+	check func(now *coordinationv1.Lease) error) (*coordinationv1.Lease, error) {
 	s := c.server
 	if err := s.pass(c.connection); err != nil {
 		return nil, err
@@ -126,7 +129,8 @@ func (s *store) Get(ctx context.Context, name string) (r sharding.Record, err er
 	return r, err
 }
 
-func (s *store) List(ctx context.Context, group string) (records []sharding.Record, version string, err error) {
+func (s *store) List(ctx context.Context, group string) (records []sharding.Record, version string,
+	err error) {
 	if err = s.server.pass(s.connection); err == nil {
 		records, version, err = s.Store.List(ctx, group)
 	}

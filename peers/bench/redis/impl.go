@@ -155,7 +155,8 @@ func (c *counted) handled() {
 // ProcessTask makes it an asynq.Handler.
 func (c *counted) ProcessTask(context.Context, *asynq.Task) error { c.handled(); return nil }
 
-func asynqServer(client redis.UniversalClient, name string, workers int, interval time.Duration) *asynq.Server {
+func asynqServer(client redis.UniversalClient, name string, workers int,
+	interval time.Duration) *asynq.Server {
 	return asynq.NewServerFromRedisClient(client, asynq.Config{
 		Queues: map[string]int{name: 1}, Concurrency: workers, TaskCheckInterval: interval,
 		LogLevel: asynq.FatalLevel,
@@ -163,7 +164,8 @@ func asynqServer(client redis.UniversalClient, name string, workers int, interva
 }
 
 func enqueue(c *asynq.Client, name string, i int, options ...asynq.Option) {
-	if _, err := c.Enqueue(asynq.NewTask("t", []byte(key(i))), append(options, asynq.Queue(name))...); err != nil {
+	if _, err := c.Enqueue(asynq.NewTask("t", []byte(key(i))),
+		append(options, asynq.Queue(name))...); err != nil {
 		log.Print(err)
 	}
 }

@@ -105,7 +105,8 @@ func connect(s *server, im impl, interval time.Duration) (*link, error) {
 	l.add = q.Add
 	if im.name == "asynq" {
 		l.add = func(key string) {
-			if _, err := c.Enqueue(asynq.NewTask("t", []byte(key)), asynq.Queue("latency"), asynq.Unique(time.Hour)); err != nil {
+			if _, err := c.Enqueue(asynq.NewTask("t", []byte(key)), asynq.Queue("latency"),
+				asynq.Unique(time.Hour)); err != nil {
 				log.Print(err)
 			}
 		}
@@ -146,7 +147,8 @@ const half = -1
 
 // latency adds keys in this process, and returns percentiles of the milliseconds until another one got them,
 // and how many keys a second were added beside them.
-func latency(s *server, im impl, load float64, interval time.Duration) (percentiles [3]float64, _ float64, err error) {
+func latency(s *server, im impl, load float64, interval time.Duration) (percentiles [3]float64, _ float64,
+	err error) {
 	l, err := connect(s, im, interval)
 	if err != nil {
 		return percentiles, 0, err

@@ -1,5 +1,5 @@
 // Command redis measures redisqueue beside asynq on a redis-server of its own, which it starts on a port of
-// the loopback interface (see redisqueue/install-redis.sh), and prints tables:
+// the loopback interface (see tools/install-server.sh), and prints tables:
 //
 //	go run ./bench/redis -rounds 11
 //
@@ -168,7 +168,8 @@ func measure(mode string) error {
 		}
 		log.Printf("append-only file %s: round %d of %d", mode, round+1, *rounds)
 	}
-	fmt.Printf("\nAppend-only file: %s\n\n| | redisqueue | asynq | asynq, tasks not unique |\n|---|---|---|---|\n", mode)
+	fmt.Printf(
+		"\nAppend-only file: %s\n\n| | redisqueue | asynq | asynq, tasks not unique |\n|---|---|---|---|\n", mode)
 	slices.SortStableFunc(rows, func(a, b string) int { return strings.Compare(order(a), order(b)) })
 	for _, name := range rows {
 		fmt.Printf("| %s", name)

@@ -104,8 +104,10 @@ func TestOutageOfAServer(t *testing.T) {
 					if took := time.Since(began); took > 5*time.Second {
 						t.Errorf("%s takes %v", query, took)
 					}
-					want = strings.Replace(want, "of its keys are", map[bool]string{true: "its keys are", false: "of its keys are"}[known], 1)
-					if !strings.Contains(body, want) || strings.Contains(body, "may be done") || strings.Contains(body, "No key waits") {
+					want = strings.Replace(want, "of its keys are", map[bool]string{true: "its keys are",
+						false: "of its keys are"}[known], 1)
+					if !strings.Contains(body, want) || strings.Contains(body, "may be done") ||
+						strings.Contains(body, "No key waits") {
 						t.Errorf("%s: no %q in %s", query, want, body)
 					}
 				}
@@ -185,7 +187,8 @@ func TestOutageInTheMiddleOfAnAction(t *testing.T) {
 		}
 		inspect(h, "q", q)
 		answers = 3
-		if b := h.act(t, 503, "q", "retry", "of", "given_up", "count", "10"); b.Keys != 3 || b.Gone != 0 || b.Left != 7 || !strings.Contains(b.Error, "Retried 3 keys; 7 are left") {
+		if b := h.act(t, 503, "q", "retry", "of", "given_up", "count", "10"); b.Keys != 3 || b.Gone != 0 ||
+			b.Left != 7 || !strings.Contains(b.Error, "Retried 3 keys; 7 are left") {
 			t.Errorf("%+v", b)
 		}
 		for _, action := range []string{"forget", "remove"} {
@@ -211,7 +214,8 @@ func TestPauseInAnOutage(t *testing.T) {
 		for _, silent := range []bool{false, true} {
 			s.silent.Store(silent)
 			for action, want := range map[string]string{"pause": "paused", "resume": "resumed"} {
-				if a := h.act(t, 200, "q", action); strings.HasSuffix(a.Text, "It is "+want+" as soon as it does.") != silent {
+				if a := h.act(t, 200, "q", action); strings.HasSuffix(a.Text, "It is "+want+
+					" as soon as it does.") != silent {
 					t.Errorf("silent %t: %+v", silent, a)
 				}
 			}
@@ -248,7 +252,8 @@ func TestEmptyListOfFailingKeys(t *testing.T) {
 		s := new(onServer)
 		inspect(h, "q", s.inspector())
 		wantBody(t, get(h, "?queue=q"), "Failing</h2>", "No key has failed, as far as the limiter knows.")
-		wantBody(t, get(h, "?queue=q&error=x"), "Failing</h2>", "No key has such an error.", "Head of the line</h2>")
+		wantBody(t, get(h, "?queue=q&error=x"), "Failing</h2>", "No key has such an error.",
+			"Head of the line</h2>")
 		s.silent.Store(true)
 		wantBody(t, get(h, "?queue=q"), "Failing</h2>", "Not known.", "Head of the line</h2>")
 		if body := get(h, "?queue=q").Body.String(); strings.Contains(body, "No key has failed") {

@@ -139,25 +139,6 @@ func (s *sim) next() (*event, time.Duration) {
 	return e, 0
 }
 
-// tell adds a line to the story. The call is the key whose call the line is about, or "".
-func (s *sim) tell(call, format string, args ...any) {
-	if !s.telling {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.story = append(s.story, told{time.Since(s.began).Round(time.Microsecond), call,
-		fmt.Sprintf(format, args...)})
-}
-
-// tellSoonLocked tells at this moment, but after what happens now, and in the order of labels: goroutines
-// that run at the same time may get here in any order.
-func (s *sim) tellSoonLocked(p *Process, call, label, format string, args ...any) {
-	if s.telling {
-		s.addLocked(time.Now(), label, p, func() { s.tell(call, format, args...) })
-	}
-}
-
 // asOthers calls a function of the scenario in the goroutine of drive.
 func (s *sim) asOthers(do func()) {
 	s.others.Store(true)
