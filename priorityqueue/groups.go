@@ -31,9 +31,8 @@ func (q *Queue[T]) groupOfLocked(s keytable.Slot) keytable.Slot {
 func (q *Queue[T]) joinGroupLocked(s keytable.Slot, k *newKey[T]) {
 	g, e, inserted := q.mu.groups.FindOrInsert(k.groupHash, k.group)
 	*q.mu.groupOf.At(s) = g
-	if inserted && q.mu.pauses.names.Len() > 0 {
-		_, pause := q.mu.pauses.names.Find(k.groupHash, k.group)
-		e.Value.paused = pause != nil
+	if inserted && q.mu.pauses.paused.Len() > 0 {
+		e.Value.paused, _ = q.pauseLocked(pausable{group: k.group})
 	}
 	wasBlocked := e.Value.isBlocked()
 	e.Value.keys++

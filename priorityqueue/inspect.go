@@ -93,7 +93,7 @@ func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slo
 		e := heads.Pop()
 		s := next[e.Slot]
 		keys = append(keys, q.snapshotLocked(s, workqueue.KeyQueued))
-		if s = q.queuedFromLocked(q.nextKeyLocked(s)); s != keytable.None {
+		if s = q.queuedFromLocked(q.mu.lists.Next(s)); s != keytable.None {
 			next[e.Slot] = s
 			again := q.entryLocked(e.Slot, s)
 			if q.config.Aging == 0 {

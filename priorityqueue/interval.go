@@ -36,7 +36,7 @@ func (q *Queue[T]) sweepRestingLocked(now time.Duration) {
 	}
 }
 
-func (q *Queue[T]) endRestLocked(s keytable.Slot) { q.unlinkLocked(&q.mu.resting, s) }
+func (q *Queue[T]) endRestLocked(s keytable.Slot) { q.mu.lists.Remove(&q.mu.resting, s) }
 
 // endIntervals makes each key come when it is to come, whatever its interval: an event that came while a
 // worker held the key must be handled before a drain ends.

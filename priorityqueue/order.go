@@ -38,7 +38,7 @@ type lineKey struct {
 //   - Its keys are in the order of the times at which they took their places, if there is Aging.
 //   - It is in order or in blocked if and only if one of its keys is queued; in blocked if and only if its
 //     group is blocked. It is in the ring of its priority if it is in order and there are groups.
-//   - A line without keys is lastLine.
+//   - A line without keys is zeroLine.
 type line struct {
 	members keytable.List
 	// in is the heap that the line is in: order, blocked or nil.
@@ -58,7 +58,7 @@ func (q *Queue[T]) joinLineLocked(s keytable.Slot, it *item, priority int, now t
 		q.mu.details.At(s).placedAt = q.mu.lastPlaced
 	}
 	it.line = q.lineLocked(lineKey{priority, q.groupOfLocked(s)})
-	q.appendLocked(&q.mu.lines.At(it.line).Value.members, s)
+	q.mu.lists.Append(&q.mu.lines.At(it.line).Value.members, s)
 }
 
 // becomeQueuedLocked makes the key at s, which stands in a line, one that can be taken.
@@ -82,14 +82,14 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, it *item) {
 	it.line = keytable.None
 	l := &q.mu.lines.At(lineSlot).Value
 	firstChanged := q.config.Aging > 0 && q.firstQueuedLocked(l) == s
-	q.unlinkLocked(&l.members, s)
+	q.mu.lists.Remove(&l.members, s)
 	if it.state == queued {
 		q.countQueuedLocked(l, -1)
 	}
 	if l.queued == 0 || firstChanged {
 		q.fileLineLocked(lineSlot)
 	}
-	if l.members.Len() == 0 && lineSlot != q.mu.lastLine {
+	if l.members.Len() == 0 && lineSlot != q.mu.zeroLine {
 		q.deleteLineLocked(lineSlot)
 	}
 }
@@ -128,25 +128,11 @@ func (q *Queue[T]) firstQueuedLocked(l *line) keytable.Slot {
 func (q *Queue[T]) queuedFromLocked(s keytable.Slot) keytable.Slot {
 	if q.config.PlaceOfAdd {
 		for s != keytable.None && q.mu.keys.At(s).Value.state == rerun {
-			s = q.nextKeyLocked(s)
+			s = q.mu.lists.Next(s)
 		}
 	}
 	return s
 }
-
-// appendLocked puts the key at s, which is in no list, at the end of l: a line's keys, or the resting ones.
-func (q *Queue[T]) appendLocked(l *keytable.List, s keytable.Slot) {
-	l.Append(s, q.linksLocked(s), q.linksLocked(l.Last()))
-}
-
-func (q *Queue[T]) unlinkLocked(l *keytable.List, s keytable.Slot) {
-	at := q.linksLocked(s)
-	l.Remove(at, q.linksLocked(at.Prev()), q.linksLocked(at.Next()))
-}
-
-func (q *Queue[T]) nextKeyLocked(s keytable.Slot) keytable.Slot { return q.linksLocked(s).Next() }
-
-func (q *Queue[T]) linksLocked(s keytable.Slot) *keytable.Links { return &q.mu.keys.At(s).Value.links }
 
 // chooseLocked returns the key to be handed out next, and counts it in its group's turn. There must be one.
 func (q *Queue[T]) chooseLocked() keytable.Slot {
@@ -157,25 +143,18 @@ func (q *Queue[T]) chooseLocked() keytable.Slot {
 	return q.firstQueuedLocked(&q.mu.lines.At(lineSlot).Value)
 }
 
-// lineLocked returns the line of k, which is made if there is none. Most adds are to the line of the add
-// before: lastLine saves them looking it up and, since it is kept while empty, making it anew after each Get.
-// No other empty line is kept, so their number does not grow with that of the priorities seen. With groups
-// lastLine is None: a group's slot is used again after its last key, and its lines must not outlive it.
+// lineLocked returns the line of k, which is made if there is none.
 func (q *Queue[T]) lineLocked(k lineKey) keytable.Slot {
-	if q.mu.lastLine != keytable.None && q.mu.lines.At(q.mu.lastLine).Key == k {
-		return q.mu.lastLine
+	if k == (lineKey{}) && q.mu.zeroLine != keytable.None {
+		return q.mu.zeroLine
 	}
 	lineSlot, _, inserted := q.mu.lines.FindOrInsert(keytable.HashOf(k), k)
-	if q.config.Group != nil {
-		if inserted {
-			q.mu.linesOfGroup.Append(&q.mu.groups.At(k.group).Value.lines, lineSlot)
-		}
-		return lineSlot
+	switch {
+	case k == lineKey{}:
+		q.mu.zeroLine = lineSlot
+	case inserted && q.config.Group != nil:
+		q.mu.linesOfGroup.Append(&q.mu.groups.At(k.group).Value.lines, lineSlot)
 	}
-	if last := q.mu.lastLine; last != keytable.None && q.mu.lines.At(last).Value.members.Len() == 0 {
-		q.deleteLineLocked(last)
-	}
-	q.mu.lastLine = lineSlot
 	return lineSlot
 }
 

@@ -50,12 +50,16 @@ type Queue[T comparable] struct {
 		// notes are about the keys that are noted.
 		notes notes.Notes[workqueue.Causes]
 
+		// lists chains the keys of each line, and the resting ones.
+		lists keytable.Lists
+
 		// lines are the queued keys. order has those from which a key can be taken, blocked those of blocked
 		// groups. See order.go.
 		lines          keytable.Table[lineKey, line]
 		order, blocked slotheap.Heap
-		// lastLine is the line that was looked up last, or None in a queue with groups. See lineLocked.
-		lastLine keytable.Slot
+		// zeroLine is the line of priority 0 in a queue without groups, where most keys are: it is not looked up,
+		// and stays when it has no keys. It is None before the first of them, and in a queue with groups.
+		zeroLine keytable.Slot
 		// lastPlaced is the latest of the times at which keys took their places in lines, with Aging.
 		lastPlaced time.Duration
 
@@ -74,7 +78,7 @@ type Queue[T comparable] struct {
 		// their adds, and pauses.
 		due    slotheap.Heap
 		dueSeq uint32
-		// pauseEnd is when the next pause of a group ends, or dueloop.Never. Each call looks at it.
+		// pauseEnd is when the next pause ends, or dueloop.Never. Each call looks at it.
 		pauseEnd time.Duration
 		// resting are the keys that rest, in the order of their Dones.
 		resting keytable.List

@@ -2,7 +2,6 @@ package priorityqueue
 
 import (
 	"fmt"
-	"iter"
 	"slices"
 	"testing"
 	"unsafe"
@@ -17,20 +16,12 @@ import (
 func (q *Queue[T]) CheckInvariants() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, check := range []func() error{q.checkKeys, q.checkLines, q.checkGroups, q.checkMetrics, q.checkLoop} {
+	for _, check := range []func() error{q.checkKeys, q.checkLines, q.checkGroups, q.checkPauses, q.checkMetrics, q.checkLoop} {
 		if err := check(); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// keysOf returns the slots of l, a line's keys or the resting ones.
-func (q *Queue[T]) keysOf(l *keytable.List) iter.Seq[keytable.Slot] {
-	return func(yield func(keytable.Slot) bool) {
-		for s := l.First(); s != keytable.None && yield(s); s = q.nextKeyLocked(s) {
-		}
-	}
 }
 
 // slotsOf returns the slots of all keys of a table.
@@ -80,7 +71,7 @@ func (q *Queue[T]) checkKeys() error {
 		}
 	}
 	n := 0
-	for s := range q.keysOf(&q.mu.resting) {
+	for s := range q.mu.lists.All(&q.mu.resting) {
 		if n++; q.mu.keys.At(s).Value.state != resting {
 			return fmt.Errorf("slot %d of state %d rests", s, q.mu.keys.At(s).Value.state)
 		}
@@ -109,7 +100,7 @@ func (q *Queue[T]) checkLines() error {
 		l := &e.Value
 		stand += l.members.Len()
 		queuedKeys, before := 0, longAgo
-		for s := range q.keysOf(&l.members) {
+		for s := range q.mu.lists.All(&l.members) {
 			if q.mu.keys.At(s).Value.state == queued {
 				queuedKeys++
 			}
@@ -132,7 +123,7 @@ func (q *Queue[T]) checkLines() error {
 			blockedKeys += queuedKeys
 		}
 		heaps[want]++
-		if l.in != want || l.queued != queuedKeys || l.members.Len() == 0 && n != q.mu.lastLine {
+		if l.in != want || l.queued != queuedKeys || l.members.Len() == 0 && n != q.mu.zeroLine {
 			return fmt.Errorf("line %+v with %d queued keys counts %d, in heap %p, want %p", e.Key, queuedKeys, l.queued, l.in, want)
 		}
 		if want == nil {
@@ -162,6 +153,17 @@ func (q *Queue[T]) checkLines() error {
 	return nil
 }
 
+// checkPauses: each pause has an end, the next one is noted, and so is whether the queue itself is paused.
+func (q *Queue[T]) checkPauses() error {
+	queue, _ := q.pauseLocked(pausable{queue: true})
+	n, end := q.mu.pauses.ends.Len(), q.mu.pauseEnd
+	if q.notePauseEndLocked(); n != q.mu.pauses.paused.Len() || end != q.mu.pauseEnd || queue != q.mu.paused {
+		return fmt.Errorf("%d pauses have ends, of %d; the next is noted as %d, and is %d; the queue is paused: %v, noted: %v",
+			n, q.mu.pauses.paused.Len(), end, q.mu.pauseEnd, queue, q.mu.paused)
+	}
+	return nil
+}
+
 // checkGroups: there is a group for each that has keys, with their numbers and its lines.
 func (q *Queue[T]) checkGroups() error {
 	if q.config.Group == nil {
@@ -169,6 +171,10 @@ func (q *Queue[T]) checkGroups() error {
 			return fmt.Errorf("%d groups and rings in a queue without", n)
 		}
 		return nil
+	}
+	var paused []pausable
+	for e := range q.mu.pauses.ends.InOrder() {
+		paused = append(paused, q.mu.pauses.paused.At(e.Slot).Key)
 	}
 	want := map[keytable.Slot]group{}
 	for _, s := range slotsOf(&q.mu.keys) {
@@ -183,18 +189,10 @@ func (q *Queue[T]) checkGroups() error {
 	if len(want) != q.mu.groups.Len() {
 		return fmt.Errorf("%d groups, counted %d", len(want), q.mu.groups.Len())
 	}
-	var paused []string
-	for e := range q.mu.pauses.ends.InOrder() {
-		paused = append(paused, q.mu.pauses.names.At(e.Slot).Key)
-	}
-	end := q.mu.pauseEnd
-	if q.notePauseEndLocked(); len(paused) != q.mu.pauses.names.Len() || end != q.mu.pauseEnd {
-		return fmt.Errorf("%d pauses have ends, of %d; the next is noted as %d, and is %d", len(paused), q.mu.pauses.names.Len(), end, q.mu.pauseEnd)
-	}
 	lines := 0
 	for g, w := range want {
 		e := q.mu.groups.At(g)
-		if e.Value.keys != w.keys || e.Value.held != w.held || e.Value.weight < 1 || e.Value.paused != slices.Contains(paused, e.Key) {
+		if e.Value.keys != w.keys || e.Value.held != w.held || e.Value.weight < 1 || e.Value.paused != slices.Contains(paused, pausable{group: e.Key}) {
 			return fmt.Errorf("group %q is %+v, counted %+v", e.Key, e.Value, w)
 		}
 		for n := range q.mu.linesOfGroup.All(&e.Value.lines) {

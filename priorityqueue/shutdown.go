@@ -73,7 +73,6 @@ func (q *Queue[T]) tryShutDown(now time.Duration, andLocked func()) bool {
 		return false
 	}
 	q.shuttingDown.Store(true)
-	q.resumeLocked()
 	andLocked()
 	return true
 }

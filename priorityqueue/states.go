@@ -41,7 +41,6 @@ func (s state) isHeld() bool { return s == processing || s == rerun || s == reru
 //	priority       queued, waiting              that of the next hand-out
 //	               held                         that with which the key was handed out
 //	line           queued; rerun by PlaceOfAdd  the line in which the key stands
-//	links          the same; resting            its neighbours there
 //	limited        waiting, rerunLater          the limiter was asked for this wait
 //	failed         held                         a failure was counted since the hand-out
 //	quiet          again                        all adds since the hand-out were quiet: they do not interrupt
@@ -59,7 +58,6 @@ type item struct {
 	state    state
 	flags
 	addedBy adder
-	links   keytable.Links
 }
 
 type details struct {
@@ -153,7 +151,7 @@ func (q *Queue[T]) deleteLocked(s keytable.Slot, it *item, now time.Duration) {
 	}
 	if q.config.MinInterval > 0 && !q.shuttingDown.Load() && q.nextStartLocked(s, now) > now {
 		it.state, it.flags = resting, 0
-		q.appendLocked(&q.mu.resting, s)
+		q.mu.lists.Append(&q.mu.resting, s)
 		return
 	}
 	q.freeLocked(s)
@@ -166,6 +164,7 @@ func (q *Queue[T]) freeLocked(s keytable.Slot) {
 		return
 	}
 	q.mu.details.Release(s)
+	q.mu.lists.Release(s)
 	q.mu.groupOf.Release(s)
 	q.mu.due.Release(s)
 	if q.observer != nil {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/observe"
 )
@@ -53,7 +52,6 @@ func (q *Queue[T]) statsLocked(now time.Duration) workqueue.Stats {
 		ShuttingDown:   q.shuttingDown.Load(),
 		Queued:         q.mu.queued,
 		Blocked:        q.mu.blockedKeys,
-		Paused:         q.mu.paused,
 		Processing:     q.mu.held,
 		Again:          q.mu.reruns,
 		Waiting:        q.mu.due.Len(),
@@ -63,9 +61,7 @@ func (q *Queue[T]) statsLocked(now time.Duration) workqueue.Stats {
 		UnmatchedDones: q.mu.unmatchedDones,
 		ByPriority:     q.mu.depths.public(),
 	}
-	if q.mu.paused && q.mu.pauses.ofQueue != dueloop.Never {
-		st.PausedUntil = q.loop.Time(q.mu.pauses.ofQueue)
-	}
+	st.Paused, st.PausedUntil = q.pauseLocked(pausable{queue: true})
 	if q.observer == nil {
 		return st
 	}

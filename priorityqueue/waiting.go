@@ -97,7 +97,7 @@ func (q *Queue[T]) moveDueLocked(now time.Duration) {
 			return
 		}
 		if next == q.mu.pauseEnd {
-			q.endNextPauseLocked(now)
+			q.endPauseLocked(q.mu.pauses.ends.First().Slot)
 			continue
 		}
 		due := q.mu.due.Pop()
