@@ -23,8 +23,8 @@ func (q *Queue[T]) PriorityOf(key T) int {
 	return 0
 }
 
-// Snapshot returns Stats and up to limit keys of each state, 512 at most, as they are at one moment.
-// SnapshotKeys returns all.
+// Snapshot returns Stats and up to limit keys of each state, 512 at most. Stats and the queued and waiting
+// keys are of one moment, and with metrics the held ones too. SnapshotKeys returns all.
 //
 // Queued keys come by priority and age: as they would be handed out now in a queue without groups. In one
 // with groups, those of one priority take turns regardless of weights, and keys of blocked groups come last.
@@ -78,7 +78,7 @@ func (q *Queue[T]) copyFirst(limit int) (s workqueue.Snapshot[T]) {
 }
 
 // appendLinesLocked appends the queued keys of the lines of a heap, up to the capacity of keys. It merges the
-// lines by the ranks of their heads: when a line's first key is taken, the second one is its head.
+// lines by the ranks of their heads: when a line's first key is copied, the second one is its head.
 func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slotheap.Heap) []workqueue.KeySnapshot[T] {
 	var heads slotheap.Heap
 	next := map[keytable.Slot]keytable.Slot{} // the next key of each line
@@ -97,7 +97,7 @@ func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slo
 			next[e.Slot] = s
 			again := q.entryLocked(e.Slot, s)
 			if q.config.Aging == 0 {
-				again.Tie = e.Tie + 1 // Groups of one priority take turns.
+				again.Tie = e.Tie + 1 // A group whose key was copied comes after the others of its priority.
 			}
 			heads.Push(again)
 		}
@@ -163,7 +163,7 @@ func (q *Queue[T]) appendSnapshotsLocked(keys []workqueue.KeySnapshot[T], s keyt
 }
 
 // snapshotLocked returns what is known of the key at s, except its failures. Of a key that has two states, in
-// says which to show: as a held key with the causes of its hand-out, as a waiting one with those of the next.
+// is the one to show: as a held key with the causes of its hand-out, as a waiting one with those of the next.
 // A key that comes again is shown with the priority of its next hand-out.
 func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqueue.KeySnapshot[T] {
 	e := q.mu.keys.At(s)

@@ -53,8 +53,8 @@ type Queue[T comparable] struct {
 		// lists chains the keys of each line, and the resting ones.
 		lists keytable.Lists
 
-		// lines are the queued keys. order has those from which a key can be taken, blocked those of blocked
-		// groups. See order.go.
+		// lines are the queued keys, and with PlaceOfAdd those in state rerun. order has the lines from which a
+		// key can be taken, blocked those of blocked groups. See order.go.
 		lines          keytable.Table[lineKey, line]
 		order, blocked slotheap.Heap
 		// zeroLine is the line of priority 0 in a queue without groups, where most keys are: it is not looked up,
@@ -74,8 +74,8 @@ type Queue[T comparable] struct {
 		rings     keytable.Table[int, keytable.List]
 		ringLinks keytable.Lists
 
-		// due has the waiting and rerunLater keys, the earliest first. dueSeq numbers them in the order of
-		// their adds, and pauses.
+		// due has the waiting and rerunLater keys, the earliest first. dueSeq is the next Tie, there and in the
+		// heap of pauses: what has the same time comes in the order of the calls.
 		due    slotheap.Heap
 		dueSeq uint32
 		// pauseEnd is when the next pause ends, or dueloop.Never. Each call looks at it.
@@ -168,8 +168,7 @@ func (q *Queue[T]) unlock() {
 
 func (q *Queue[T]) canTakeLocked() bool { return q.mu.order.Len() > 0 && !q.mu.paused && !q.mu.stopped }
 
-// isExhaustedLocked reports whether no key will be handed out any more, except held ones that are queued at
-// their Done (state rerun).
+// isExhaustedLocked reports whether Get returns shutdown. It does not wait for keys in state rerun.
 func (q *Queue[T]) isExhaustedLocked() bool {
 	return q.shuttingDown.Load() && (q.mu.queued == 0 || q.mu.stopped)
 }

@@ -12,10 +12,10 @@ import (
 // This file is about keys that the limiter makes wait.
 //
 // The limiter is foreign code: it may be slow, call the queue or panic. So it is asked without the queue's
-// lock, and the key is not touched until there is an answer. If the key was added in between, the answer is
-// merged as any other add. The limiter and the clock run under one lock, asking, which only rate-limited adds
-// take: of many adds at once one asks, and a slow limiter delays those of all keys. (client-go asks for each:
-// kubernetes/kubernetes#112325.)
+// lock, and the key is not touched until there is an answer. If the key was added or handed out meanwhile, the
+// answer is merged as any other add. The limiter and the clock run under one lock, asking, which only
+// rate-limited adds take: of many adds at once one asks, and a slow limiter delays those of all keys.
+// (client-go asks for each: kubernetes/kubernetes#112325.)
 //
 // A rate-limited add of a key that a worker holds says that the worker has failed, as Fail does.
 
@@ -39,13 +39,13 @@ func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueu
 // Failures is that of [workqueue.ExtendedRateLimiting].
 func (q *Queue[T]) Failures(key T) (n int, left time.Duration) { return q.failures.Of(key) }
 
-// Forget is that of the limiter, and ends the queue's own count. The worker still has to call Done.
+// Forget makes the limiter and the queue forget the key's failures. The worker still has to call Done.
 func (q *Queue[T]) Forget(key T) {
 	q.failures.Forget(key)
 	q.config.RateLimiter.Forget(key)
 }
 
-// NumRequeues is that of the limiter.
+// NumRequeues returns what the limiter's NumRequeues does.
 func (q *Queue[T]) NumRequeues(key T) int { return q.config.RateLimiter.NumRequeues(key) }
 
 // addRateLimited adds the key after the limiter's delay. It does not ask if the answer cannot matter.

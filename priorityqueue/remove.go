@@ -24,8 +24,7 @@ func (q *Queue[T]) remove(key T) bool {
 	return info != nil
 }
 
-// removeLocked takes the key at s out of the queue, or makes a held one not come again. It leaves a resting
-// one alone.
+// removeLocked takes the key at s out of the queue, or makes a held one not come again.
 func (q *Queue[T]) removeLocked(s keytable.Slot, info *keyInfo, now time.Duration) {
 	switch info.state {
 	case queued:

@@ -6,18 +6,18 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// A key in the queue is in one of these states:
+// The package comment has a picture of the states and of what moves a key from one to the other. An add or a
+// time that comes goes through these functions:
 //
-//	              Add                 Get                    Done
-//	(absent) ────────────▶ queued ───────────▶ processing ──────────▶ (absent)
-//	    │                  ▲    ▲               │      │          or resting, with MinInterval
-//	    │ AddAfter    time │    │ Done      Add │      │ AddAfter
-//	    ▼                  │    │               ▼      ▼
-//	 waiting ──────────────┘    └───────────── rerun ◀──── rerunLater
-//	    ▲                                           time    │
-//	    └───────────────────────── Done ────────────────────┘
-//
-// A worker holds the key in the states processing, rerun and rerunLater.
+//	addLocked            merges the add with what is known of the key
+//	  planLocked         moves the time that was asked for, by MaxDelay and MinInterval
+//	    scheduleLocked   lets the key wait in due, or makes it ready
+//	      makeReadyLocked          ready means queued or, of a held key, rerun
+//	        joinLineLocked         gives the key its place in a line
+//	        becomeQueuedLocked     lets workers take the key
+//	          moveLineLocked       puts the line into a heap, if the key is the first
+
+// state is what the queue is to do with a key.
 type state uint8
 
 const (
@@ -26,7 +26,7 @@ const (
 	waiting                 // in due, until its time comes
 	processing              // held by a worker, and not added since
 	rerun                   // held by a worker, and queued when that is Done
-	rerunLater              // held by a worker, and in due: rerun when its time comes, waiting when the worker is Done
+	rerunLater              // held by a worker, and in due: waits when the worker is Done, or is rerun by then
 	resting                 // in resting: only remembered, until its MinInterval is over
 )
 

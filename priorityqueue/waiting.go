@@ -27,7 +27,6 @@ func (q *Queue[T]) readClockIfUsed() time.Duration {
 }
 
 // scheduleLocked makes the key at s, which is not in a line, come at that time, whatever was planned before.
-// If the time has come, the key is queued or, if held, will be at its Done.
 func (q *Queue[T]) scheduleLocked(s keytable.Slot, info *keyInfo, at, now time.Duration) {
 	if info.state.isInDue() {
 		if at == q.dueAtLocked(s) {
@@ -85,8 +84,7 @@ func (q *Queue[T]) advanceLocked(now time.Duration) {
 // calls wait. (A quarter of it would cost 6 % of the speed where a million come due.)
 const maxMoved = 1 << 10
 
-// moveDueLocked queues what is due at now, and ends pauses, the earliest first, up to maxMoved. A held key is
-// queued at its Done.
+// moveDueLocked makes ready what is due at now, and ends pauses, the earliest first, up to maxMoved.
 func (q *Queue[T]) moveDueLocked(now time.Duration) {
 	for n := 0; n < maxMoved; n++ {
 		next := q.nextDueLocked()
