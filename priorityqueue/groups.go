@@ -88,7 +88,7 @@ func (q *Queue[T]) leaveRingLocked(lineSlot keytable.Slot) {
 	}
 }
 
-// lineOfTurnLocked returns the line whose turn it is at that priority, and counts a key that is taken from it.
+// lineOfTurnLocked returns the line whose turn it is at that priority, and counts a key taken from it.
 func (q *Queue[T]) lineOfTurnLocked(priority int) keytable.Slot {
 	_, ring := q.mu.rings.Find(keytable.HashOf(priority), priority)
 	lineSlot := ring.Value.First()

@@ -93,10 +93,10 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, info *keyInfo) {
 	}
 }
 
-// setPriorityLocked changes the priority of the key at s, which is queued or in state rerun. If it stands in a
-// line, it moves to the end of the line of its new priority. A raise must not put it further back: if its rank
-// here is no worse than it would be there, the key stays. (With groups a raised key may come later all the
-// same: it gives up its group's turn at the old priority.)
+// setPriorityLocked changes the priority of the key at s, which is queued or in state rerun. In a line, the
+// key moves to the end of the line of its new priority. A raise must not put it further back: if its rank
+// here is no worse than it would be there, the key stays. (With groups a raised key may come later all
+// the same: it gives up its group's turn at the old priority.)
 func (q *Queue[T]) setPriorityLocked(s keytable.Slot, info *keyInfo, newPriority int, now time.Duration) {
 	priority := q.nextPriorityLocked(s, info)
 	oldPriority := *priority

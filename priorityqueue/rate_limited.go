@@ -12,8 +12,8 @@ import (
 // This file is about keys that the limiter makes wait.
 //
 // The limiter is foreign code: it may be slow, call the queue or panic. So it is asked without the queue's
-// lock, and the key is not touched until there is an answer. If the key was added or handed out meanwhile, the
-// answer is merged as any other add. The limiter and the clock run under one lock, asking, which only
+// lock, and the key is not touched until there is an answer. If the key was added or handed out meanwhile,
+// the answer is merged as any other add. The limiter and the clock run under one lock, asking, which only
 // rate-limited adds take: of many adds at once one asks, and a slow limiter delays those of all keys.
 // (client-go asks for each: kubernetes/kubernetes#112325.)
 //
