@@ -7,7 +7,7 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// The other interfaces that a perturbed queue may have: operators' calls, and leases, some of which end early.
+// The other interfaces that a perturbed queue may have: for operators, and leases, some of which end early.
 
 // operable is what operators do to the queue below.
 type operable[K comparable] struct {

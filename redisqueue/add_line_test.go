@@ -126,6 +126,46 @@ func TestPriorityStays(t *testing.T) {
 	must(t, checkInvariants(client, q))
 }
 
+// A waiting key keeps its priority when it is set aside, or given up because its lease was lost too often.
+func TestPriorityOfAWaitingKeyStays(t *testing.T) {
+	client := startServer(t).client()
+	q := newShiftedQueue(t, client, Config[string]{MaxLostLeases: 1})
+	dead := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: 30 * time.Second, losses: 1}
+	hand, err := parseReply(dead.send(1, 2, "abad", "alost"))
+	must(t, err)
+	q.AddWithPriority("bad", 7, time.Hour)
+	q.AddWithPriority("lost", 7, time.Hour)
+	flush(t, q)
+	dead.send(2, 0, "U"+hand.keys[0].fence+"bad")
+	for i := range 4 {
+		shiftClock(t, client, time.Duration(i)*15*time.Second)
+		freshStats(t, q)
+	}
+	for _, key := range []string{"bad", "lost"} {
+		if k, err := q.key(t.Context(), key); err != nil || k.Priority != 7 || k.State != workqueue.KeyWaiting {
+			t.Errorf("%s is %+v, %v", key, k, err)
+		}
+	}
+}
+
+// A tool leaves it to the replicas to queue due keys: it does not know how much a priority is worth to them.
+func TestToolQueuesNoDueKeys(t *testing.T) {
+	client := startServer(t).client()
+	q := newShiftedQueue(t, client, Config[string]{PriorityStep: time.Hour})
+	q.Pause(workqueue.UntilResumed)
+	q.Add("old")
+	q.AddWithPriority("high", 1, 10*time.Minute)
+	flush(t, q)
+	tool := attach(t, client)
+	tool.script = shiftedScript()
+	shiftClock(t, client, 20*time.Minute)
+	tool.Add("new")
+	flush(t, tool.Queue)
+	q.Resume()
+	freshStats(t, q)
+	wantOrder(t, q, "high", "old", "new")
+}
+
 // All replicas and shards together start no more keys than the limit says, at any time, and no fewer if they are there.
 func TestStartLimit(t *testing.T) {
 	s := startServer(t)

@@ -312,6 +312,26 @@ func TestACL(t *testing.T) {
 	}
 }
 
+// Every command that the scripts call is in that list, and New finds out whether the user may call those of batch.lua.
+func TestCommandsAreListed(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "docs", "replicas.md"))
+	must(t, err)
+	_, checked, _ := strings.Cut(batchLua, "string.gmatch('")
+	checked, _, _ = strings.Cut(checked, "'%u+'")
+	calls := regexp.MustCompile(`\b(?:p?call|callAll)\('([A-Z]+)'|'(Z[A-Z]*SCAN|Z[A-Z]*RANGE|[SH]SCAN)'`)
+	for _, script := range []string{batchLua, lua("data read"), replicatedLua} {
+		for _, call := range calls.FindAllStringSubmatch(script, -1) {
+			command := call[1] + call[2]
+			if !regexp.MustCompile(`\+` + strings.ToLower(command) + `\b`).Match(page) {
+				t.Errorf("%s is not in the ACL of docs/replicas.md", command)
+			}
+			if script == batchLua && command != "TIME" && !regexp.MustCompile(`\b`+command+`\b`).MatchString(checked) {
+				t.Errorf("batch.lua calls %s before it knows whether the user may", command)
+			}
+		}
+	}
+}
+
 // The server computes delays, and cannot ask a function of this process.
 func TestBackoffForKeyIsRefused(t *testing.T) {
 	config := Config[string]{Name: "q", Backoff: workqueue.BackoffConfig[string]{

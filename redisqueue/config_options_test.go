@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"runtime"
 	"testing"
 	"time"
 
@@ -54,4 +55,34 @@ func TestClientsShareNoHandlers(t *testing.T) {
 	if p := processor(client); p.IsValid() && p.Interface() == processor(own).Interface() {
 		t.Error("two clients have the same handlers of notifications")
 	}
+}
+
+// The bounds that follow from a client's ReadTimeout hold for a ring, too.
+func TestReadTimeoutOfRing(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}, ReadTimeout: 100 * time.Millisecond})
+	defer ring.Close()
+	if d := readTimeout(ring); d != 100*time.Millisecond {
+		t.Errorf("readTimeout() = %v", d)
+	}
+}
+
+// When New refuses, it closes the ring that it has made for itself: that pings its nodes.
+func TestNewLeavesNoRing(t *testing.T) {
+	s := startServer(t)
+	ctx := within(t, time.Minute)
+	endQueue(t, newTestQueue(t, s.client(), Config[string]{}))
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": s.addr}})
+	defer ring.Close()
+	must(t, ring.Ping(ctx).Err())
+	before := runtime.NumGoroutine()
+	for range 20 {
+		_, err := New(ctx, ring, Config[int]{Name: "test", Logger: discard})
+		wantErr(t, err, ErrIncompatible)
+	}
+	eventually(t, 10*time.Second, func() error {
+		if n := runtime.NumGoroutine(); n > before+5 {
+			return fmt.Errorf("%d goroutines more", n-before)
+		}
+		return nil
+	})
 }

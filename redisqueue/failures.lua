@@ -65,10 +65,10 @@ local function backoff(failures, random)
 		delay = delay / 2 + delay / 2 * random
 	end
 	if limit > 0 then
-		meta.tokens = math.min(setting('burst'), meta.tokens + math.max(0, now - meta.filled) * limit / 1000000) - 1
-		meta.filled = now
-		call('HSET', META, 'tokens', format('%.6f', meta.tokens), 'filled', whole(now))
-		delay = math.max(delay, -meta.tokens / limit * 1000000)
+		local interval = 1000000 / limit
+		meta.retryFullAt = math.min(math.max(meta.retryFullAt, now) + interval, FOREVER)
+		call('HSET', META, 'retryFullAt', whole(meta.retryFullAt))
+		delay = math.max(delay, meta.retryFullAt - setting('burst') * interval - now)
 	end
 	return math.ceil(delay)
 end
@@ -83,7 +83,8 @@ end
 local function fail(key, details)
 	local random, atLeast, maxRetries, flags, delay, reason = string.match(details, '^(%S+) (%d+) (%-?%d+) (%S+) (%S+) (.*)$')
 	local failures, left = failuresOf(key)
-	if knownFence and call('ZSCORE', GIVEN_UP, key) then -- An interrupted attempt has given it up.
+	local givenUpAt = knownFence and call('ZSCORE', GIVEN_UP, key)
+	if givenUpAt and givenUpAt + 0 >= knownFence + 0 then -- An interrupted attempt has given it up: it was handed out before.
 		return math.max(failures, 1), 0, 'g'
 	end
 	local same = left > 0 or find(flags, 's', 1, true)
@@ -108,7 +109,7 @@ end
 -- waits before it comes again. The wait is random and grows, so that keys that were lost together come apart. In the end the key is
 -- given up. A lost lease is no failure of the key: MaxRetries does not count it.
 local function lose(holder, key, state)
-	local losses, most, delay = tonumber(call('HGET', TROUBLES, LOSSES .. key) or 0) + 1, setting('losses'), 0
+	local losses, most, delay = (tonumber(call('HGET', TROUBLES, LOSSES .. key) or 0) or 0) + 1, setting('losses'), 0
 	call('HSET', TROUBLES, LOSSES .. key, losses)
 	if losses > 1 then
 		local random = (now % 1000 * 7919 + #released * 104729) % 1000 / 1000
@@ -116,9 +117,7 @@ local function lose(holder, key, state)
 	end
 	if most > 0 and losses >= most then
 		-- An add while the key was held may be confirmed, so it gets an attempt of its own.
-		if not release(holder, key, state, true) then
-			forgetNextNotes(key)
-		end
+		release(holder, key, state, true)
 		giveUp(key, losses, 'the lease was lost ' .. whole(losses) .. ' times in a row: the handler may end its process')
 	elseif delay > 0 then
 		keepNotes(key, state)
@@ -126,6 +125,6 @@ local function lose(holder, key, state)
 		addAfter(key, delay, priorityOf(NEXT_PRIORITY, key))
 		setPriority(NEXT_PRIORITY, key, 0)
 	else
-		putBack(holder, key, state)
+		takeBack(holder, key, state)
 	end
 end

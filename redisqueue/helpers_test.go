@@ -46,11 +46,11 @@ type server struct {
 }
 
 // serverBinary returns the path of the server: redis-server, or what WORKQUEUE_REDIS_SERVER says. Without one the tests
-// fail: install-redis.sh installs it.
+// fail: tools/install-server.sh installs it.
 func serverBinary(t testing.TB) string {
 	path, err := exec.LookPath(cmp.Or(os.Getenv("WORKQUEUE_REDIS_SERVER"), "redis-server"))
 	if err != nil {
-		t.Fatalf("%v: run redisqueue/install-redis.sh, which installs it", err)
+		t.Fatalf("%v: run tools/install-server.sh redis-server, which installs it", err)
 	}
 	return path
 }

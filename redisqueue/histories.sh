@@ -4,6 +4,6 @@
 # happened in them; a failure prints its seed and all that handlers did. Takes about 200 ms each on two cores that are idle.
 set -euo pipefail
 cd "$(dirname "$0")"
-bash install-redis.sh
+bash ../tools/install-server.sh redis-server
 WORKQUEUE_HISTORIES=${1:-10000} WORKQUEUE_SEED=${2:-1} go test -v -count=1 -timeout 12h -run '^TestRandomHistories$' . |
 	grep -v -e '^=== ' -e '--- PASS: TestRandomHistories/'

@@ -5,9 +5,9 @@ local function add(key, isQuiet, priority)
 	local state, hasEarlierAdd = states[key], false
 	if not state then
 		setState(key, nowDigits)
-		tail[#tail + 1] = key
+		newlyQueued[#newlyQueued + 1] = key
 		changed = changed + 1
-	elseif isProcessing(state) then
+	elseif isClean(state) then
 		setState(key, (isQuiet and 'e' or 'd') .. sub(state, 2) .. nowDigits)
 		dirty = dirty + 1
 		changed = changed + 1
@@ -41,7 +41,7 @@ local function addAfter(key, delay, priority)
 	call('ZADD', DELAYS, 'LT', digits(now + delay), key)
 end
 
--- release ends the processing of a key, and returns whether the key was added meanwhile. Such a key is queued again if isFinished.
+-- release ends the processing of a key. A key that was added meanwhile is queued again if isFinished.
 local function release(holder, key, state, isFinished)
 	released[#released + 1] = holder .. key
 	if hasNotes then
@@ -52,18 +52,17 @@ local function release(holder, key, state, isFinished)
 		dirty = dirty - 1
 		if isFinished then
 			setState(key, sub(state, 29)) -- It was queued when it was added again.
-			tail[#tail + 1] = key
+			newlyQueued[#newlyQueued + 1] = key
 		end
 	end
-	return isDirty(state)
 end
 
--- putBack queues a key that was not finished, before all others. It counts as queued since it was handed out.
-local function putBack(holder, key, state)
+-- takeBack queues a key that was not finished, before all others. It counts as queued since it was handed out.
+local function takeBack(holder, key, state)
 	keepNotes(key, state)
 	release(holder, key, state)
 	setState(key, fenceOf(state))
-	front[#front + 1] = key
+	newlyQueued[#newlyQueued + 1], putBack[key] = key, true
 end
 
 -- keysHeldBy returns a function that reads the keys of a session from HELD, for readSome.

@@ -74,13 +74,22 @@ func New[T comparable](ctx context.Context, client redis.UniversalClient, config
 		return nil, err
 	}
 	q := newQueue(client, config, batchScript)
-	if err := q.checkScripts(ctx); err != nil {
-		return nil, err
+	err := q.checkScripts(ctx)
+	if err == nil {
+		err = q.observe()
 	}
-	if err := q.observe(); err != nil {
+	if err != nil {
+		q.closeBlocking()
 		return nil, err
 	}
 	return q, nil
+}
+
+// closeBlocking closes the client of the calls that wait, unless that is the caller's own.
+func (q *Queue[T]) closeBlocking() {
+	if q.blocking != q.client {
+		_ = q.blocking.Close()
+	}
 }
 
 // newQueue is New with a complete config and without the checks.
@@ -240,7 +249,7 @@ func (q *Queue[T]) endLocked() {
 	if !e.stopping || e.over || len(q.mu.held) > 0 {
 		return
 	}
-	q.kickLocked()
+	q.kickAllLocked()
 	for _, s := range q.shards {
 		if s.session.id != "" || s.buffer.len() > 0 || s.fetcher.wanted > 0 || s.confirmations.replicator {
 			return
@@ -248,9 +257,7 @@ func (q *Queue[T]) endLocked() {
 	}
 	e.over = true
 	close(q.ended)
-	if q.blocking != q.client {
-		go q.blocking.Close() // It may say goodbye to the server.
-	}
+	go q.closeBlocking() // It may say goodbye to the server.
 	for _, s := range q.shards {
 		for _, t := range []*time.Timer{s.timers.lease, s.timers.adds, s.fetcher.timer, s.timers.watch} {
 			t.Stop()

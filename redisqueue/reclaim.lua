@@ -11,8 +11,8 @@ end
 
 -- A session that holds keys has a lease. Each such batch checks one session, and restores a lost lease from its last batch.
 if doesChores then
-	local after = call('HGET', META, 'leaseChecked') or ''
-	local member = call('ZRANGEBYLEX', HELD, '(' .. (after > FILLER and after or FILLER), '+', 'LIMIT', 0, 1)[1]
+	local lastChecked = call('HGET', META, 'leaseChecked') or ''
+	local member = call('ZRANGEBYLEX', HELD, '(' .. (lastChecked > FILLER and lastChecked or FILLER), '+', 'LIMIT', 0, 1)[1]
 	local holder = member and sub(member, 1, 11)
 	if holder and not call('ZSCORE', LEASES, holder) then
 		local ends = tonumber(string.match(call('HGET', BATCHES, holder) or '', '^%d+ (%-?%d+)') or 0)
@@ -20,7 +20,7 @@ if doesChores then
 		repaired = repaired + 1
 	end
 	local checked = holder and holder .. '\255' or ''
-	if checked ~= after then
+	if checked ~= lastChecked then
 		call('HSET', META, 'leaseChecked', checked)
 	end
 end
@@ -28,7 +28,7 @@ end
 -- Sessions whose leases have ended lose their keys. The seq of a session's last batch is kept, because its replica may send that again.
 for _, dead in ipairs(doesChores and call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS) or {}) do
 	local hasQuit = tonumber(call('ZSCORE', LEASES, dead)) < 0
-	local last = call('HGET', BATCHES, dead)
+	local lastBatch = call('HGET', BATCHES, dead) or ''
 	local held, all = readSome(keysLeft, keysHeldBy(dead))
 	loadStates(held)
 	for i = #held, 1, -1 do
@@ -41,7 +41,7 @@ for _, dead in ipairs(doesChores and call('ZRANGEBYSCORE', LEASES, '-inf', whole
 		elseif not isHeldBy(dead, state) then
 			-- HELD still has what this batch has released.
 		elseif hasQuit then
-			putBack(dead, key, state)
+			takeBack(dead, key, state)
 		else
 			lose(dead, key, state)
 		end
@@ -54,9 +54,10 @@ for _, dead in ipairs(doesChores and call('ZRANGEBYSCORE', LEASES, '-inf', whole
 	call('SREM', SLEEPERS, dead)
 	call('HDEL', META, 'name:' .. dead)
 	call('ZADD', GONE, whole(leaseClock + math.max(10 * lease, 3600000000)), dead)
-	if last then
+	local lastSeq = string.match(lastBatch, '^%d+')
+	if lastSeq then
 		-- That the server was full the replica must know, or it takes the adds for executed.
-		call('HSET', BATCHES, dead, string.match(last, '^%d+') .. ' -1 GONE' .. (string.match(last, '^%d+ %-?%d+( FULL)') or ''))
+		call('HSET', BATCHES, dead, lastSeq .. ' -1 GONE' .. (string.match(lastBatch, '^%d+ %-?%d+( FULL)') or ''))
 	end
 end
 

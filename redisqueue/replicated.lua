@@ -1,8 +1,8 @@
 -- Returns 0 if the server lacks the batch with seq ARGV[2] of the session ARGV[1]: it has taken over without it. Otherwise the script
 -- writes something and returns 1: a WAIT behind it waits for that write, and so for all before it.
 local BATCHES = KEYS[11]
-local stored = redis.call('HGET', BATCHES, ARGV[1])
-if not stored or tonumber(string.match(stored, '^%d+')) < tonumber(ARGV[2]) then
+local stored = redis.call('HGET', BATCHES, ARGV[1]) or ''
+if tonumber(string.match(stored, '^%d+') or 0) < tonumber(ARGV[2]) then
 	return 0
 end
 -- A full server does not refuse these in this order: the first one frees memory.

@@ -81,7 +81,7 @@ func startAPI(ctx context.Context, v variant, dir string) (_ *cluster, err error
 func (c *cluster) startEtcd(ctx context.Context) error {
 	program, err := exec.LookPath("etcd")
 	if err != nil {
-		return fmt.Errorf("%w: install-etcd.sh installs it", err)
+		return fmt.Errorf("%w: tools/install-server.sh installs it", err)
 	}
 	c.etcd, err = startProcess(c.dir, "etcd", program, "--name=test", "--data-dir="+filepath.Join(c.dir, "etcd"),
 		"--listen-client-urls="+c.etcdURL, "--advertise-client-urls="+c.etcdURL,

@@ -3,7 +3,7 @@
 # It installs etcd if that is missing, which only root can.
 set -euo pipefail
 cd "$(dirname "$0")"
-bash install-etcd.sh
+bash ../../tools/install-server.sh etcd etcd-server
 export GOWORK=off # This module pins versions of Kubernetes, which a workspace would apply to all modules.
 go build -trimpath -o bin/kubernetes .
 exec bin/kubernetes "$@"

@@ -89,7 +89,7 @@ func tests(ctx context.Context, args []string) error {
 func prepareEnvtest(ctx context.Context) error {
 	etcd, err := exec.LookPath("etcd")
 	if err != nil {
-		return fmt.Errorf("%w: install-etcd.sh installs it", err)
+		return fmt.Errorf("%w: tools/install-server.sh installs it", err)
 	}
 	for _, v := range []variant{stock, swapped} {
 		if err := v.buildServers(ctx, servers); err != nil {

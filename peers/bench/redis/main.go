@@ -1,5 +1,5 @@
 // Command redis measures redisqueue beside asynq on a redis-server of its own, which it starts on a port of
-// the loopback interface (see redisqueue/install-redis.sh), and prints tables:
+// the loopback interface (see tools/install-server.sh), and prints tables:
 //
 //	go run ./bench/redis -rounds 11
 //

@@ -150,7 +150,7 @@ func startRedis(t testing.TB, config *tls.Config, settings ...string) *redisServ
 	t.Helper()
 	binary, err := exec.LookPath(cmp.Or(os.Getenv("WORKQUEUE_REDIS_SERVER"), "redis-server"))
 	if err != nil {
-		t.Fatalf("%v: run redisqueue/install-redis.sh, which installs it", err)
+		t.Fatalf("%v: run tools/install-server.sh redis-server, which installs it", err)
 	}
 	port := freePort(t)
 	listen := []string{"--port", port}
