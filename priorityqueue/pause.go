@@ -91,7 +91,7 @@ func (q *Queue[T]) setPausedLocked(p pausable, paused bool) {
 	} else if _, e := q.mu.groups.Find(keytable.HashOf(p.group), p.group); e != nil {
 		wasBlocked := e.Value.isBlocked()
 		e.Value.paused = paused
-		q.fileGroupLocked(&e.Value, wasBlocked)
+		q.moveLinesLocked(&e.Value, wasBlocked)
 	}
 }
 
