@@ -48,9 +48,9 @@ func (p *Pool[T]) signal() {
 	}
 }
 
-// updatePhase moves a pool that is to end and has no workers, for example because it is paused, on to its
-// end. It returns the phase.
-func (p *Pool[T]) updatePhase() phase {
+// currentPhase returns the phase. A pool that is to end and has no workers, for example because it is paused,
+// moves on to phaseEnding.
+func (p *Pool[T]) currentPhase() phase {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.phase > phaseWorking && len(p.mu.workers) == 0 {
@@ -76,21 +76,21 @@ func (p *Pool[T]) fail(err error) {
 	}
 }
 
-// drain waits until the pool is to end, and then until its workers have left or the time to finish is over.
-// It returns the cause with which the contexts of handlers that still run must end. Meanwhile it starts a
-// sweep every minute while there are records. It calls endResync as soon as the pool is to end.
+// drain waits until the pool is to end, calls endResync, and waits until the workers have left or the time to
+// finish is over. It returns the cause with which the contexts of handlers that still run must end. Meanwhile
+// it starts a sweep every minute while there are records.
 func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 	var timeout, sweep <-chan time.Time
 	ended := ctx.Done() // nil once that has been noticed
 	for {
-		reached := p.updatePhase()
-		switch {
-		// The end of ctx ends the handlers' contexts.
-		case reached >= phaseEnding && p.options.Drain == Nothing && ctx.Err() != nil:
-			return context.Cause(ctx)
-		case reached >= phaseEnding:
+		reached := p.currentPhase()
+		if reached >= phaseEnding {
+			if p.options.Drain == Nothing && ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			return ErrStopped
-		case reached > phaseWorking && timeout == nil:
+		}
+		if reached > phaseWorking && timeout == nil {
 			timer := p.options.Clock.NewTimer(p.options.DrainTimeout)
 			defer timer.Stop()
 			timeout = timer.C()
