@@ -56,7 +56,7 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 		k := t.mu.records.table.At(t.mu.records.holds.limits.First().Slot).Value.hold
 		due = append(due, k)
 		if !k.isPauseLocked() {
-			toLimit = append(toLimit, k.describeLocked(k.since)) // Before finish ends the reasons.
+			toLimit = append(toLimit, newHeldKeyLocked(k, k.key, k.since)) // Before finish ends the reasons.
 		}
 		k.markEndedLocked(now)
 	}
@@ -109,15 +109,15 @@ func (t *Tracker[T]) nextHoldDone() <-chan struct{} {
 }
 
 // heldKeys returns up to limit of the keys that are held, the one whose hold began first at the front.
-func (t *Tracker[T]) heldKeys(limit int) []HeldKey[T] {
+func heldKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []HeldKey[K] {
 	all := slices.SortedStableFunc(t.eachHold((*held[T]).lastsLocked), func(a, b *held[T]) int {
 		return cmp.Compare(a.since, b.since)
 	})
 	now := t.loop.Now()
-	return converted(all[:max(0, min(limit, len(all)))], func(k *held[T]) HeldKey[T] {
+	return converted(all[:max(0, min(limit, len(all)))], func(k *held[T]) HeldKey[K] {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		return k.describeLocked(now)
+		return newHeldKeyLocked(k, show(k.key), now)
 	})
 }
 

@@ -23,7 +23,7 @@ const (
 // pauseIfLooping slows the key down if it was interrupted too often in a row: it puts it on hold for a pause.
 // Meanwhile the key still uses its place in a group with a Limit.
 func (c *Tracked[T]) pauseIfLooping() {
-	n := c.tracker.readRecord(c.result.Key).Interruptions
+	n := readKey(c.tracker, c.result.Key, c.result.Key).Interruptions
 	if n > maxInterruptions && !c.tracker.queue.ShuttingDown() {
 		c.reasons = append(c.reasons, pauseAfter("it was interrupted", n))
 	}

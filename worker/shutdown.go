@@ -69,7 +69,7 @@ func (p *Pool[T]) fail(err error) {
 	p.mu.Unlock()
 	p.Stop(Running)
 	if first {
-		p.catchPanic(func() {
+		p.tracker.catchPanic(func() {
 			p.tracker.log(context.Background(), slog.LevelError,
 				"The workers end because of a fatal error", "err", err)
 		})
@@ -97,7 +97,7 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 			endResync()
 		}
 		if reached == phaseEmptying && !p.queue.ShuttingDown() {
-			p.catchPanic(p.shutDownQueue)
+			p.tracker.catchPanic(p.shutDownQueue)
 		}
 		if sweep == nil && p.tracker.mu.records.notEmpty.Load() { // An idle pool has no timer.
 			sweep = p.options.Clock.After(sweepEvery)
@@ -139,7 +139,7 @@ func (p *Pool[T]) endHandlers(cause error) {
 	if p.options.CancelGrace == NoGrace {
 		return
 	}
-	p.catchPanic(func() {
+	p.tracker.catchPanic(func() {
 		timer := p.options.Clock.NewTimer(p.options.CancelGrace)
 		defer timer.Stop()
 		p.waitWhileAny(func(*worker[T]) bool { return true }, timer.C())
@@ -171,15 +171,15 @@ func (p *Pool[T]) endQueue() {
 	unfinished := append(p.leftBehind(), p.endHolds()...)
 	var queued []T
 	if !p.options.KeepQueue {
-		p.catchPanic(p.shutDownQueue)
-		p.catchPanic(func() { queued = p.queue.DropQueued() })
+		p.tracker.catchPanic(p.shutDownQueue)
+		p.tracker.catchPanic(func() { queued = p.queue.DropQueued() })
 	}
 	left := p.leftUndone(unfinished, queued)
 	p.locked(func() { p.mu.left, p.mu.phase = left, phaseReturned })
 	if left.Empty() {
 		return
 	}
-	p.catchPanic(func() {
+	p.tracker.catchPanic(func() {
 		// There may be very many.
 		p.tracker.log(context.Background(), slog.LevelWarn, "Keys are left undone",
 			"unfinished", len(left.Unfinished), "notStarted", len(left.NotStarted),
