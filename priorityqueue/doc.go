@@ -6,7 +6,7 @@
 //
 // # A key's life
 //
-// A key has one entry, and is in one of four states:
+// A key in the queue has one entry, and is queued, waiting or processing:
 //
 //	absent ──────add─────▶ queued ──Get──▶ processing ──Done──▶ absent
 //	   │                     ▲ ▲                │ add

@@ -17,14 +17,14 @@ func (q *Queue[T]) PriorityOf(key T) int {
 	h := keytable.HashOf(key)
 	q.lockAndAdvance(q.readClockIfUsed())
 	defer q.unlock()
-	if _, it := q.findLocked(h, key); it != nil {
-		return it.priority
+	if _, info := q.findLocked(h, key); info != nil {
+		return info.priority
 	}
 	return 0
 }
 
-// Snapshot returns Stats and up to limit keys of each state, 512 at most, as they are at one moment.
-// SnapshotKeys returns all.
+// Snapshot returns Stats and up to limit keys of each state, 512 at most. Stats and the queued and waiting
+// keys are of one moment, and with metrics the held ones too. SnapshotKeys returns all.
 //
 // Queued keys come by priority and age: as they would be handed out now in a queue without groups. In one
 // with groups, those of one priority take turns regardless of weights, and keys of blocked groups come last.
@@ -78,7 +78,7 @@ func (q *Queue[T]) copyFirst(limit int) (s workqueue.Snapshot[T]) {
 }
 
 // appendLinesLocked appends the queued keys of the lines of a heap, up to the capacity of keys. It merges the
-// lines by the ranks of their heads: when a line's first key is taken, the second one is its head.
+// lines by the ranks of their heads: when a line's first key is copied, the second one is its head.
 func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slotheap.Heap) []workqueue.KeySnapshot[T] {
 	var heads slotheap.Heap
 	next := map[keytable.Slot]keytable.Slot{} // the next key of each line
@@ -93,11 +93,11 @@ func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slo
 		e := heads.Pop()
 		s := next[e.Slot]
 		keys = append(keys, q.snapshotLocked(s, workqueue.KeyQueued))
-		if s = q.queuedFromLocked(q.nextKeyLocked(s)); s != keytable.None {
+		if s = q.queuedFromLocked(q.mu.lists.Next(s)); s != keytable.None {
 			next[e.Slot] = s
 			again := q.entryLocked(e.Slot, s)
 			if q.config.Aging == 0 {
-				again.Tie = e.Tie + 1 // Groups of one priority take turns.
+				again.Tie = e.Tie + 1 // A group whose key was copied comes after the others of its priority.
 			}
 			heads.Push(again)
 		}
@@ -120,7 +120,7 @@ func (q *Queue[T]) AddedAt(key T) (at time.Time) {
 	h := keytable.HashOf(key)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if s, it := q.findLocked(h, key); it != nil && it.state.isHeld() {
+	if s, info := q.findLocked(h, key); info != nil && info.state.isHeld() {
 		at = q.loop.Time(q.observer.CameAt(s))
 	}
 	return at
@@ -136,12 +136,12 @@ func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	h := keytable.HashOf(key)
 	q.lockAndAdvance(q.readClockIfUsed())
 	defer q.unlock()
-	s, it := q.findLocked(h, key)
-	if it == nil {
+	s, info := q.findLocked(h, key)
+	if info == nil {
 		return workqueue.KeySnapshot[T]{Key: key}, false
 	}
-	k = q.snapshotLocked(s, it.state.public())
-	if it.state == rerunLater {
+	k = q.snapshotLocked(s, info.state.public())
+	if info.state == rerunLater {
 		k.Due = q.loop.Time(q.dueAtLocked(s))
 	}
 	return k, true
@@ -163,17 +163,17 @@ func (q *Queue[T]) appendSnapshotsLocked(keys []workqueue.KeySnapshot[T], s keyt
 }
 
 // snapshotLocked returns what is known of the key at s, except its failures. Of a key that has two states, in
-// says which to show: as a held key with the causes of its hand-out, as a waiting one with those of the next.
+// is the one to show: as a held key with the causes of its hand-out, as a waiting one with those of the next.
 // A key that comes again is shown with the priority of its next hand-out.
 func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqueue.KeySnapshot[T] {
 	e := q.mu.keys.At(s)
-	it := &e.Value
-	k := workqueue.KeySnapshot[T]{Key: e.Key, State: in, Priority: it.priority}
-	comesAgain := it.state == rerun || it.state == rerunLater
+	info := &e.Value
+	k := workqueue.KeySnapshot[T]{Key: e.Key, State: in, Priority: info.priority}
+	comesAgain := info.state == rerun || info.state == rerunLater
 	if comesAgain {
-		k.Priority = q.mu.details.At(s).rerunPriority
+		k.Priority = q.mu.details.At(s).nextPriority
 	}
-	if it.has(noted) {
+	if info.noted {
 		current, next := q.mu.notes.Causes(s)
 		if k.Causes = next; in == workqueue.KeyProcessing {
 			k.Causes = current
@@ -181,7 +181,7 @@ func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqu
 	}
 	if q.config.Group != nil {
 		g := q.mu.groups.At(q.groupOfLocked(s))
-		k.Group, k.Blocked = g.Key, it.state == queued && g.Value.isBlocked()
+		k.Group, k.Blocked = g.Key, info.state == queued && g.Value.isBlocked()
 	}
 	switch {
 	case in == workqueue.KeyWaiting:

@@ -45,17 +45,21 @@ type Queue[T comparable] struct {
 		gate.Gate
 
 		// keys has a slot for every key in the queue, and details is a column beside it.
-		keys    keytable.Table[T, item]
+		keys    keytable.Table[T, keyInfo]
 		details keytable.Column[details]
 		// notes are about the keys that are noted.
 		notes notes.Notes[workqueue.Causes]
 
-		// lines are the queued keys. order has those from which a key can be taken, blocked those of blocked
-		// groups. See order.go.
+		// lists chains the keys of each line, and the resting ones.
+		lists keytable.Lists
+
+		// lines are the queued keys, and with PlaceOfAdd those in state rerun. order has the lines from which a
+		// key can be taken, blocked those of blocked groups. See order.go.
 		lines          keytable.Table[lineKey, line]
 		order, blocked slotheap.Heap
-		// lastLine is the line that was looked up last, or None in a queue with groups. See lineLocked.
-		lastLine keytable.Slot
+		// zeroLine is the line of priority 0 in a queue without groups, where most keys are: it is not looked up,
+		// and stays when it has no keys. It is None before the first of them, and in a queue with groups.
+		zeroLine keytable.Slot
 		// lastPlaced is the latest of the times at which keys took their places in lines, with Aging.
 		lastPlaced time.Duration
 
@@ -70,11 +74,11 @@ type Queue[T comparable] struct {
 		rings     keytable.Table[int, keytable.List]
 		ringLinks keytable.Lists
 
-		// due has the waiting and rerunLater keys, the earliest first. dueSeq numbers them in the order of
-		// their adds, and pauses.
+		// due has the waiting and rerunLater keys, the earliest first. dueSeq is the next Tie, there and in the
+		// heap of pauses: what has the same time comes in the order of the calls.
 		due    slotheap.Heap
 		dueSeq uint32
-		// pauseEnd is when the next pause of a group ends, or dueloop.Never. Each call looks at it.
+		// pauseEnd is when the next pause ends, or dueloop.Never. Each call looks at it.
 		pauseEnd time.Duration
 		// resting are the keys that rest, in the order of their Dones.
 		resting keytable.List
@@ -151,7 +155,11 @@ func (q *Queue[T]) unlock() {
 			q.mu.EndDrain(nil)
 		}
 	}
-	wake := q.tendLoopLocked()
+	next := q.nextDueLocked()
+	if waits := next != dueloop.Never; waits != q.anyWaits.Load() {
+		q.anyWaits.Store(waits)
+	}
+	wake := q.loop.TendLocked(next)
 	q.mu.Unlock()
 	if wake {
 		q.loop.Wake()
@@ -160,8 +168,7 @@ func (q *Queue[T]) unlock() {
 
 func (q *Queue[T]) canTakeLocked() bool { return q.mu.order.Len() > 0 && !q.mu.paused && !q.mu.stopped }
 
-// isExhaustedLocked reports whether no key will be handed out any more, except held ones that are queued at
-// their Done (state rerun).
+// isExhaustedLocked reports whether Get returns shutdown. It does not wait for keys in state rerun.
 func (q *Queue[T]) isExhaustedLocked() bool {
 	return q.shuttingDown.Load() && (q.mu.queued == 0 || q.mu.stopped)
 }
@@ -175,7 +182,7 @@ func (q *Queue[T]) Len() int {
 
 // findLocked returns the slot and the item of a key in the queue, or None and nil. A resting key is not in
 // the queue.
-func (q *Queue[T]) findLocked(h keytable.Hash, key T) (keytable.Slot, *item) {
+func (q *Queue[T]) findLocked(h keytable.Hash, key T) (keytable.Slot, *keyInfo) {
 	if s, e := q.mu.keys.Find(h, key); e != nil && e.Value.state != resting {
 		return s, &e.Value
 	}

@@ -2,7 +2,6 @@ package priorityqueue
 
 import (
 	"fmt"
-	"iter"
 	"slices"
 	"testing"
 	"unsafe"
@@ -17,20 +16,12 @@ import (
 func (q *Queue[T]) CheckInvariants() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, check := range []func() error{q.checkKeys, q.checkLines, q.checkGroups, q.checkMetrics, q.checkLoop} {
+	for _, check := range []func() error{q.checkKeys, q.checkLines, q.checkGroups, q.checkPauses, q.checkMetrics, q.checkLoop} {
 		if err := check(); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// keysOf returns the slots of l, a line's keys or the resting ones.
-func (q *Queue[T]) keysOf(l *keytable.List) iter.Seq[keytable.Slot] {
-	return func(yield func(keytable.Slot) bool) {
-		for s := l.First(); s != keytable.None && yield(s); s = q.nextKeyLocked(s) {
-		}
-	}
 }
 
 // slotsOf returns the slots of all keys of a table.
@@ -46,41 +37,41 @@ func (q *Queue[T]) checkKeys() error {
 	counts, notes := map[state]int{}, 0
 	for _, s := range slotsOf(&q.mu.keys) {
 		e := q.mu.keys.At(s)
-		it := &e.Value
+		info := &e.Value
 		if found, _ := q.mu.keys.Find(keytable.HashOf(e.Key), e.Key); found != s {
 			return fmt.Errorf("key %v of slot %d is found in slot %d", e.Key, s, found)
 		}
-		counts[it.state]++
-		stands := it.state == queued || it.state == rerun && q.config.PlaceOfAdd
-		waits := it.state == waiting || it.state == rerunLater
-		priority := it.priority
-		if it.state == rerun {
-			priority = q.mu.details.At(s).rerunPriority
+		counts[info.state]++
+		stands := info.state == queued || info.state == rerun && q.config.PlaceOfAdd
+		waits := info.state.isInDue()
+		priority := info.priority
+		if info.state == rerun {
+			priority = q.mu.details.At(s).nextPriority
 		}
 		switch {
-		case it.state == absent:
+		case info.state == absent:
 			return fmt.Errorf("key %v has no state", e.Key)
-		case stands != (it.line != keytable.None):
-			return fmt.Errorf("key %v of state %d stands in line %d", e.Key, it.state, it.line)
+		case stands != (info.line != keytable.None):
+			return fmt.Errorf("key %v of state %d stands in line %d", e.Key, info.state, info.line)
 		case waits != q.mu.due.Has(s):
-			return fmt.Errorf("key %v of state %d is in due: %v", e.Key, it.state, q.mu.due.Has(s))
-		case it.has(limited) && !waits:
-			return fmt.Errorf("key %v: %+v", e.Key, *it)
-		case it.has(noted) != q.mu.notes.Has(s) || it.flags != 0 && it.state == resting:
-			return fmt.Errorf("key %v of state %d has the flags %b, has a note: %v", e.Key, it.state, it.flags, q.mu.notes.Has(s))
+			return fmt.Errorf("key %v of state %d is in due: %v", e.Key, info.state, q.mu.due.Has(s))
+		case info.byLimiter && !waits:
+			return fmt.Errorf("key %v: %+v", e.Key, *info)
+		case info.noted != q.mu.notes.Has(s) || info.state == resting && *info != (keyInfo{state: resting}):
+			return fmt.Errorf("key %v of state %d is %+v, has a note: %v", e.Key, info.state, *info, q.mu.notes.Has(s))
 		}
-		if it.has(noted) {
+		if info.noted {
 			notes++
 		}
 		if stands {
-			l := q.mu.lines.At(it.line).Key
+			l := q.mu.lines.At(info.line).Key
 			if l.group != q.groupOfLocked(s) || priority < l.priority || priority != l.priority && q.config.Aging == 0 {
 				return fmt.Errorf("key %v of priority %d stands in the line %+v", e.Key, priority, l)
 			}
 		}
 	}
 	n := 0
-	for s := range q.keysOf(&q.mu.resting) {
+	for s := range q.mu.lists.All(&q.mu.resting) {
 		if n++; q.mu.keys.At(s).Value.state != resting {
 			return fmt.Errorf("slot %d of state %d rests", s, q.mu.keys.At(s).Value.state)
 		}
@@ -109,7 +100,7 @@ func (q *Queue[T]) checkLines() error {
 		l := &e.Value
 		stand += l.members.Len()
 		queuedKeys, before := 0, longAgo
-		for s := range q.keysOf(&l.members) {
+		for s := range q.mu.lists.All(&l.members) {
 			if q.mu.keys.At(s).Value.state == queued {
 				queuedKeys++
 			}
@@ -132,8 +123,8 @@ func (q *Queue[T]) checkLines() error {
 			blockedKeys += queuedKeys
 		}
 		heaps[want]++
-		if l.in != want || l.queued != queuedKeys || l.members.Len() == 0 && n != q.mu.lastLine {
-			return fmt.Errorf("line %+v with %d queued keys counts %d, in heap %p, want %p", e.Key, queuedKeys, l.queued, l.in, want)
+		if l.heap != want || l.queued != queuedKeys || l.members.Len() == 0 && n != q.mu.zeroLine {
+			return fmt.Errorf("line %+v with %d queued keys counts %d, in heap %p, want %p", e.Key, queuedKeys, l.queued, l.heap, want)
 		}
 		if want == nil {
 			continue
@@ -162,6 +153,17 @@ func (q *Queue[T]) checkLines() error {
 	return nil
 }
 
+// checkPauses: each pause has an end, the next one is noted, and so is whether the queue itself is paused.
+func (q *Queue[T]) checkPauses() error {
+	queue, _ := q.pauseLocked(pausable{queue: true})
+	n, end := q.mu.pauses.ends.Len(), q.mu.pauseEnd
+	if q.notePauseEndLocked(); n != q.mu.pauses.paused.Len() || end != q.mu.pauseEnd || queue != q.mu.paused {
+		return fmt.Errorf("%d pauses have ends, of %d; the next is noted as %d, and is %d; the queue is paused: %v, noted: %v",
+			n, q.mu.pauses.paused.Len(), end, q.mu.pauseEnd, queue, q.mu.paused)
+	}
+	return nil
+}
+
 // checkGroups: there is a group for each that has keys, with their numbers and its lines.
 func (q *Queue[T]) checkGroups() error {
 	if q.config.Group == nil {
@@ -170,11 +172,15 @@ func (q *Queue[T]) checkGroups() error {
 		}
 		return nil
 	}
+	var paused []pausable
+	for e := range q.mu.pauses.ends.InOrder() {
+		paused = append(paused, q.mu.pauses.paused.At(e.Slot).Key)
+	}
 	want := map[keytable.Slot]group{}
 	for _, s := range slotsOf(&q.mu.keys) {
-		if it := &q.mu.keys.At(s).Value; it.state != resting {
+		if info := &q.mu.keys.At(s).Value; info.state != resting {
 			g := want[q.groupOfLocked(s)]
-			if g.keys++; it.state.isHeld() {
+			if g.keys++; info.state.isHeld() {
 				g.held++
 			}
 			want[q.groupOfLocked(s)] = g
@@ -183,18 +189,10 @@ func (q *Queue[T]) checkGroups() error {
 	if len(want) != q.mu.groups.Len() {
 		return fmt.Errorf("%d groups, counted %d", len(want), q.mu.groups.Len())
 	}
-	var paused []string
-	for e := range q.mu.pauses.ends.InOrder() {
-		paused = append(paused, q.mu.pauses.names.At(e.Slot).Key)
-	}
-	end := q.mu.pauseEnd
-	if q.notePauseEndLocked(); len(paused) != q.mu.pauses.names.Len() || end != q.mu.pauseEnd {
-		return fmt.Errorf("%d pauses have ends, of %d; the next is noted as %d, and is %d", len(paused), q.mu.pauses.names.Len(), end, q.mu.pauseEnd)
-	}
 	lines := 0
 	for g, w := range want {
 		e := q.mu.groups.At(g)
-		if e.Value.keys != w.keys || e.Value.held != w.held || e.Value.weight < 1 || e.Value.paused != slices.Contains(paused, e.Key) {
+		if e.Value.keys != w.keys || e.Value.held != w.held || e.Value.weight < 1 || e.Value.paused != slices.Contains(paused, pausable{group: e.Key}) {
 			return fmt.Errorf("group %q is %+v, counted %+v", e.Key, e.Value, w)
 		}
 		for n := range q.mu.linesOfGroup.All(&e.Value.lines) {
@@ -213,11 +211,11 @@ func (q *Queue[T]) checkGroups() error {
 func (q *Queue[T]) checkMetrics() error {
 	want := map[int]int{}
 	for _, s := range slotsOf(&q.mu.keys) {
-		switch it := &q.mu.keys.At(s).Value; it.state {
+		switch info := &q.mu.keys.At(s).Value; info.state {
 		case queued:
-			want[it.priority]++
+			want[info.priority]++
 		case rerun:
-			want[q.mu.details.At(s).rerunPriority]++
+			want[q.mu.details.At(s).nextPriority]++
 		}
 	}
 	n := q.mu.depths.others
@@ -267,7 +265,7 @@ func (q *Queue[T]) Remembered() (keys, groups, lines int) {
 
 // An item has 24 bytes: with 25, a key would take eight more.
 func TestSizeOfItem(t *testing.T) {
-	if n := unsafe.Sizeof(item{}); n > 24 {
+	if n := unsafe.Sizeof(keyInfo{}); n > 24 {
 		t.Errorf("an item has %d bytes, more than 24", n)
 	}
 }

@@ -17,29 +17,28 @@ func (q *Queue[T]) remove(key T) bool {
 	h, now := keytable.HashOf(key), q.readClockIfUsed()
 	q.lockAndAdvance(now)
 	defer q.unlock()
-	s, it := q.findLocked(h, key)
-	if it != nil {
-		q.removeLocked(s, it, now)
+	s, info := q.findLocked(h, key)
+	if info != nil {
+		q.removeLocked(s, info, now)
 	}
-	return it != nil
+	return info != nil
 }
 
-// removeLocked takes the key at s out of the queue, or makes a held one not come again. It leaves a resting
-// one alone.
-func (q *Queue[T]) removeLocked(s keytable.Slot, it *item, now time.Duration) {
-	switch it.state {
+// removeLocked takes the key at s out of the queue, or makes a held one not come again.
+func (q *Queue[T]) removeLocked(s keytable.Slot, info *keyInfo, now time.Duration) {
+	switch info.state {
 	case queued:
 		if q.observer != nil {
 			q.observer.Unqueued(s)
 		}
-		q.mu.depths.add(it.priority, -1)
-		q.leaveLineLocked(s, it)
-		q.deleteLocked(s, it, now)
+		q.mu.depths.add(info.priority, -1)
+		q.leaveLineLocked(s, info)
+		q.deleteLocked(s, info, now)
 	case waiting:
 		q.mu.due.Remove(s)
-		q.deleteLocked(s, it, now)
+		q.deleteLocked(s, info, now)
 	case rerun, rerunLater:
-		q.cancelRerunLocked(s, it)
+		q.cancelRerunLocked(s, info)
 		q.mu.notes.Canceled(s)
 	}
 }

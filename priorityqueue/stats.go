@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/dueloop"
-	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/observe"
 )
 
@@ -29,15 +27,6 @@ func (q *Queue[T]) beginObserving() {
 	}
 }
 
-// countAddLocked counts an add that queues the key at s, or will when its worker is Done, with that priority.
-func (q *Queue[T]) countAddLocked(s keytable.Slot, priority int, now time.Duration) {
-	q.mu.adds++
-	q.mu.depths.add(priority, 1)
-	if q.observer != nil {
-		q.observer.Added(s, now)
-	}
-}
-
 // Stats takes constant time, except for keys that have just come due. A key that a worker holds and that must
 // not come again before its time counts as Processing and as Waiting.
 func (q *Queue[T]) Stats() workqueue.Stats {
@@ -53,7 +42,6 @@ func (q *Queue[T]) statsLocked(now time.Duration) workqueue.Stats {
 		ShuttingDown:   q.shuttingDown.Load(),
 		Queued:         q.mu.queued,
 		Blocked:        q.mu.blockedKeys,
-		Paused:         q.mu.paused,
 		Processing:     q.mu.held,
 		Again:          q.mu.reruns,
 		Waiting:        q.mu.due.Len(),
@@ -63,9 +51,7 @@ func (q *Queue[T]) statsLocked(now time.Duration) workqueue.Stats {
 		UnmatchedDones: q.mu.unmatchedDones,
 		ByPriority:     q.mu.depths.public(),
 	}
-	if q.mu.paused && q.mu.pauses.ofQueue != dueloop.Never {
-		st.PausedUntil = q.loop.Time(q.mu.pauses.ofQueue)
-	}
+	st.Paused, st.PausedUntil = q.pauseLocked(pausable{queue: true})
 	if q.observer == nil {
 		return st
 	}

@@ -13,7 +13,7 @@ import (
 // an outage of the server, but not of this process: see AddContext and Flush. Once this replica has shut down
 // and its workers hold no key, Add does nothing; until then, other replicas can process what handlers add
 // that still run.
-func (q *Queue[T]) Add(item T) { q.enqueue(item, (*shard[T]).addLocked) }
+func (q *Queue[T]) Add(item T) { q.put(item, (*shard[T]).addLocked) }
 
 // AddContext is Add that returns nil when the server, and WaitReplicas replicas of it, have item. That takes
 // one round trip, shared with concurrent callers, or two if a call is under way, and another one for the
@@ -28,19 +28,19 @@ func (q *Queue[T]) AddContext(ctx context.Context, item T) error {
 // It does not block. If several replicas add a key, the earliest time counts. Delays are rounded up to
 // microseconds. The key waits on the server, and any replica may get it. After shutdown AddAfter does
 // nothing, as Add.
-func (q *Queue[T]) AddAfter(item T, duration time.Duration) { q.enqueue(item, after[T](duration)) }
+func (q *Queue[T]) AddAfter(item T, duration time.Duration) { q.put(item, delayed[T](duration)) }
 
 // AddAfterContext is AddAfter with the confirmation of [Queue.AddContext].
 func (q *Queue[T]) AddAfterContext(ctx context.Context, item T, duration time.Duration) error {
-	return q.confirm(ctx, item, after[T](duration))
+	return q.confirm(ctx, item, delayed[T](duration))
 }
 
 // putter puts an operation on a key into the buffer of its shard, and returns its opSeq. It runs
 // under the lock.
 type putter[T comparable] func(s *shard[T], encoded string) opSeq
 
-// enqueue calls put for item, unless this replica has ended.
-func (q *Queue[T]) enqueue(item T, put putter[T]) {
+// put calls putter for item, unless this replica has ended.
+func (q *Queue[T]) put(item T, put putter[T]) {
 	encoded, s := q.locate(item)
 	_ = q.whileOpen(context.Background(), func() { put(s, encoded) })
 }
@@ -66,14 +66,14 @@ func (s *shard[T]) addCauseLocked(encoded string, cause *workqueue.Cause) opSeq 
 	return o.seq
 }
 
-// after returns the putter of an add with a delay.
-func after[T comparable](delay time.Duration) putter[T] {
+// delayed returns the putter of an add with a delay.
+func delayed[T comparable](delay time.Duration) putter[T] {
 	return func(s *shard[T], encoded string) opSeq {
 		s.q.mu.totals.stats.Retries++
 		if delay <= 0 {
 			return s.addLocked(encoded)
 		}
-		return s.enqueueLocked(newOp(codeAddAfter, fmt.Sprintf("%16d%s", ceilMicros(delay), encoded)))
+		return s.putLocked(newOp(codeAddAfter, fmt.Sprintf("%16d%s", ceilMicros(delay), encoded)))
 	}
 }
 

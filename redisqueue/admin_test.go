@@ -359,7 +359,7 @@ func TestForeignEntryStopsNothing(t *testing.T) {
 func TestForeignNumber(t *testing.T) {
 	client := startServer(t).client()
 	ctx := within(t, time.Minute)
-	for i, field := range []string{"time", "offset", "leaseTime", "fence", "dirty", "tokens", "filled", "keeperCalls", "repaired", "description"} {
+	for i, field := range []string{"time", "offset", "leaseTime", "fence", "dirty", "retryFullAt", "keeperCalls", "repaired", "description"} {
 		t.Run(field, func(t *testing.T) {
 			reported := make(chan error, 1000)
 			q := newTestQueue(t, client, Config[string]{Name: fmt.Sprint("q", i), Limit: 100, Logger: discard, OnError: func(err error) { reported <- err }})

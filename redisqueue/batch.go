@@ -70,9 +70,9 @@ func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
 	return s
 }
 
-// enqueueLocked puts an operation into the buffer and sends it, now or after the call in flight. It returns
+// putLocked puts an operation into the buffer and sends it, now or after the call in flight. It returns
 // its opSeq.
-func (s *shard[T]) enqueueLocked(o *op) opSeq {
+func (s *shard[T]) putLocked(o *op) opSeq {
 	seq := s.buffer.put(o)
 	s.kickLocked()
 	return seq
@@ -86,7 +86,7 @@ func (s *shard[T]) kickLocked() {
 	}
 }
 
-func (q *Queue[T]) kickLocked() {
+func (q *Queue[T]) kickAllLocked() {
 	for _, s := range q.shards {
 		s.kickLocked()
 	}
@@ -186,7 +186,8 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	now := time.Now()
 	s.setWantedLocked(0)
 	if r != nil && (r.status != "FULL" || s.server.outage != errFull) { // On a full server errFull goes on.
-		s.answeredLocked(b, now)
+		q.mu.totals.calls.observe(now.Sub(b.began))
+		s.noteAnswerLocked()
 	}
 	switch {
 	case r == nil:
@@ -210,7 +211,7 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	// not forget it.
 	s.inFlight = false
 	if b.want > 0 {
-		q.kickLocked() // Other shards may serve the getters that this one has not served.
+		q.kickAllLocked() // Other shards may serve the getters that this one has not served.
 	}
 	q.endLocked()
 	q.unlock()

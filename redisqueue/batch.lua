@@ -1,7 +1,8 @@
--- Executes one batch of a replica's operations, atomically and once. Nine files, in this order, make one script:
+-- Executes one batch of a replica's operations, atomically and once. Ten files, in this order, make one script:
 --
+--   data.lua        says what a shard has on the server
 --   batch.lua       decides whether to execute the batch, and reads the clocks
---   states.lua      reads and checks the states of keys
+--   states.lua      loads the states of keys
 --   notes.lua       keeps causes and priorities
 --   keys.lua        adds keys, and releases those that are held
 --   failures.lua    counts failures and lost leases, and gives keys up
@@ -11,40 +12,9 @@
 --   reply.lua       mends what does not fit together, wakes sleepers, and replies
 --
 -- An error of Redis names a line of the whole script. This prints line 123:
---   cat {batch,states,notes,keys,failures,operations,reclaim,handout,reply}.lua | sed -n 123p
+--   cat {data,batch,states,notes,keys,failures,operations,reclaim,handout,reply}.lua | sed -n 123p
 --
--- A key (of the queue, not of Redis) has one of the states of package workqueue. STATES keeps it as a string:
---
---   absent              queued    <added>                           16 characters
---   processing          p<session><fence>                           28
---   processing+dirty    d<session><fence><added>                    44; e in place of d while all adds since the hand-out were quiet
---                        2        13     29                         where each part begins
---
--- <added> is a time of the queue's clock, in microseconds with 16 digits. A <fence> numbers a hand-out: it is that time or, because no two
--- are equal, a little more. A <session> has 11 characters: it is one life of one replica, which holds keys while its lease lives.
---
--- The script writes states and places last, in an order that loses no key wherever it is interrupted. docs/replicas.md says what
--- becomes of a shard that has lost a part of its data. These share a hash tag, and all that must not be lost is in KEYS, so that a
--- cluster refuses the script (TRYAGAIN) while only some of them have moved to another node.
-
-local META, STATES, LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD,
-	SLEEPERS, ASIDE, BATCHES, GONE, GIVEN_UP, TROUBLES, NOTES, WAKE = unpack(KEYS)
---   META      hash: the fields NUMBERS below, and name:<session>, the name of a session's replica
---   STATES    hash: key -> state                          LINE      sorted set: queued key -> its place, see placeOf
---   DELAYS    sorted set: key -> when it is due           ASIDE     set: keys that a replica could not decode
---   FAILURES  sorted set: key -> number of failures       RETRIES   sorted set: key -> when the delay of the last one ends
---   LEASES    sorted set: session -> when its lease ends on the lease clock, -1 if it has quit
---   HELD      sorted set of <session><key>, all scores 0, so that a session's keys are one range
---   SLEEPERS  set: sessions with getters that wait        WAKE      list: what this session's getters wait for
---   BATCHES   hash: session -> of its last batch the seq, when the lease ends that it has renewed, and the reply
---   GONE      sorted set: session that has ended -> when its last batch is forgotten, on the lease clock
---   GIVEN_UP  sorted set: key that was given up -> when
---   TROUBLES  hash: see failures.lua                      NOTES     hash: see notes.lua
--- Only WAKE has a time to live: a server whose clock is set forward would delete the others too early.
-
--- A long entry in STATES, HELD, DELAYS, FAILURES and RETRIES, which is not counted. Redis keeps small hashes and sorted sets as lists,
--- and scans those at each look-up, unless an entry is long.
-local FILLER = string.rep('\0', 80)
+-- The script writes states and places last, in an order that loses no key wherever it is interrupted.
 
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8 -- The description is what all replicas must have in common.
@@ -56,14 +26,8 @@ local knownFence = string.match(flags, 'knownFence=(%d+)')
 local isFirst, isCheck = seq == '1', seq == '0' -- With a check, a new replica asks whether its batches would be executed.
 
 -- How much one batch does at most of the work that has piled up: keys of dead sessions and of passed delays, dead sessions, passed delays,
--- sleepers to wake, and the bytes of keys that it reads at a time. The next batch goes on.
-local MAX_KEYS, MAX_SESSIONS, MAX_DUE, MAX_WOKEN, MAX_BYTES = 192, 8, 128, 8, 65536
-
-local call, sub, byte, find, format = redis.call, string.sub, string.byte, string.find, string.format
-
--- digits writes a whole number in 16 digits, whole in as many as it has. (%d cannot write large ones.)
-local function digits(n) return format('%016.0f', n) end
-local function whole(n) return format('%.0f', n) end
+-- and sleepers to wake. The next batch goes on.
+local MAX_KEYS, MAX_SESSIONS, MAX_DUE, MAX_WOKEN = 192, 8, 128, 8
 
 -- A batch that was executed before gets the same reply, or GONE if the session has ended since. A batch that is not the next one was
 -- overtaken, or the server has lost batches and their hand-outs: the session is over.
@@ -84,9 +48,9 @@ end
 --   fence        the last fence or place                   dirty        how many keys are processing+dirty
 --   repaired     how many entries were repaired            repairAt     where the scan for such entries goes on
 --   leaseChecked the session that was looked at last, whether its lease is lost
---   tokens       what the token bucket had at filled       startsAt     see the start limit in handout.lua
+--   retryFullAt  when the token bucket of Limit is full    startFullAt  the same of StartLimit
 local NUMBERS = {
-	'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limitedAt', 'keeperCalls', 'tokens', 'filled', 'startsAt',
+	'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limitedAt', 'keeperCalls', 'retryFullAt', 'startFullAt',
 }
 local found, meta = call('HMGET', META, 'description', 'keeper', unpack(NUMBERS)), {}
 local description, keeper = found[1], found[2]

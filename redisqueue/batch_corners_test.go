@@ -136,6 +136,36 @@ func TestInterruptedHandOutOfManyHeldKeys(t *testing.T) {
 	}
 }
 
+// A failure that is sent again counts, although the key was given up once, before its last hand-out.
+func TestFailureIsSentAgain(t *testing.T) {
+	r := rawSession{t: t, client: startServer(t).client(), s: batchScript, id: "aaaaaaaaaaa", lease: time.Minute}
+	fail := func(number int, flags string) *reply {
+		reply, err := parseReply(r.send(number, 1, "ak"))
+		must(t, err)
+		r.flags = "knownFence=" + reply.keys[0].fence
+		reply, err = parseReply(r.send(number+1, 0, "F0000000000000001k0.5 0 5 "+flags+" - error", "D"+reply.keys[0].fence+"k"))
+		must(t, err)
+		return reply
+	}
+	if last := fail(1, "t"); !last.answers[0].givenUp {
+		t.Errorf("%+v, want a key that is given up", last)
+	}
+	if last := fail(3, "-"); last.answers[0].givenUp || last.counts.Waiting != 1 {
+		t.Errorf("%+v, want a key that waits", last)
+	}
+}
+
+// Who asks whether a key was added again does not wait for an answer when its lease is lost.
+func TestLostQuestion(t *testing.T) {
+	b, answered := buffer{merging: make(map[string]*op)}, false
+	ask := newOp(codeAddedAgain, "x")
+	ask.answer = func(answer, error) { answered = true }
+	b.put(ask)
+	if b.dropAboutHeld(); !answered {
+		t.Error("no answer")
+	}
+}
+
 // A backlog of adds that a full server refuses costs the batches beside it nothing.
 func TestBacklogCostsNothing(t *testing.T) {
 	b := buffer{merging: make(map[string]*op)}

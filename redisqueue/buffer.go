@@ -126,6 +126,9 @@ func (b *buffer) dropAboutHeld() (dones int) {
 		if o.code == codeDone {
 			dones++
 		}
+		if o.code == codeAddedAgain {
+			o.answer(answer{}, workqueue.ErrLeaseLost)
+		}
 		return o.code.isAboutHeld()
 	})
 	return dones

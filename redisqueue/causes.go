@@ -17,7 +17,7 @@ func (q *Queue[T]) AddCause(item T, cause workqueue.Cause) {
 	if cause.Time.IsZero() {
 		cause.Time = time.Now()
 	}
-	q.enqueue(item, func(s *shard[T], encoded string) opSeq { return s.addCauseLocked(encoded, &cause) })
+	q.put(item, func(s *shard[T], encoded string) opSeq { return s.addCauseLocked(encoded, &cause) })
 }
 
 // Causes returns the causes with which item was handed out to a worker of this replica, none for any other

@@ -57,6 +57,15 @@ func TestClientsShareNoHandlers(t *testing.T) {
 	}
 }
 
+// The bounds that follow from a client's ReadTimeout hold for a ring, too.
+func TestReadTimeoutOfRing(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}, ReadTimeout: 100 * time.Millisecond})
+	defer ring.Close()
+	if d := readTimeout(ring); d != 100*time.Millisecond {
+		t.Errorf("readTimeout() = %v", d)
+	}
+}
+
 // When New refuses, it closes the ring that it has made for itself: that pings its nodes.
 func TestNewLeavesNoRing(t *testing.T) {
 	s := startServer(t)

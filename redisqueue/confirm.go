@@ -55,7 +55,7 @@ func (s *shard[T]) confirmLocked(target opSeq) *confirmation {
 		// waits for a new one.
 		c.replicated, c.after = true, s.batches+1
 	}
-	return s.awaitLocked(c)
+	return s.registerLocked(c)
 }
 
 // refreshLocked returns a confirmation of a batch that is built after the call, and so brings news of the
@@ -66,10 +66,10 @@ func (s *shard[T]) refreshLocked() *confirmation {
 		c.target = 0 // The server refuses what is in the buffer.
 	}
 	s.allCounts = true
-	return s.awaitLocked(c)
+	return s.registerLocked(c)
 }
 
-func (s *shard[T]) awaitLocked(c *confirmation) *confirmation {
+func (s *shard[T]) registerLocked(c *confirmation) *confirmation {
 	c.result = make(chan error, 1)
 	switch {
 	case c.after == 0 && c.target <= s.confirmations.executed:
@@ -166,7 +166,7 @@ func (q *Queue[T]) ask(ctx context.Context, c code, keys ...string) ([]answer, e
 				}
 			}
 			_, s := q.locateString(key)
-			s.enqueueLocked(o)
+			s.putLocked(o)
 		}
 	})
 	if err == nil {

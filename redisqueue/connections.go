@@ -26,6 +26,8 @@ func readTimeout(client redis.UniversalClient) (timeout time.Duration) {
 		timeout = c.Options().ReadTimeout
 	case interface{ Options() *redis.ClusterOptions }:
 		timeout = c.Options().ReadTimeout
+	case interface{ Options() *redis.RingOptions }:
+		timeout = c.Options().ReadTimeout
 	}
 	return positiveOr(timeout, math.MaxInt64)
 }

@@ -15,7 +15,7 @@ import (
 // While the delay of the last failure has not passed, another failure, on whichever replica, is the same one:
 // it is not counted, and item comes at the end of that delay. With a RateLimiter, AddRateLimited is AddAfter
 // with the limiter's delay. It does not block. After shutdown it does nothing, as Add.
-func (q *Queue[T]) AddRateLimited(item T) { q.enqueue(item, q.addRateLimited(item)) }
+func (q *Queue[T]) AddRateLimited(item T) { q.put(item, q.addRateLimited(item)) }
 
 // AddRateLimitedContext is AddRateLimited with the confirmation of [Queue.AddContext].
 func (q *Queue[T]) AddRateLimitedContext(ctx context.Context, item T) error {
@@ -27,7 +27,7 @@ func (q *Queue[T]) AddRateLimitedContext(ctx context.Context, item T) error {
 
 func (q *Queue[T]) addRateLimited(item T) putter[T] {
 	if limiter := q.config.RateLimiter; limiter != nil {
-		return after[T](limiter.When(item))
+		return delayed[T](limiter.When(item))
 	}
 	return q.putFailure(item, workqueue.Failure{}, 0, false, nil)
 }
@@ -113,7 +113,7 @@ func (q *Queue[T]) putFailure(item T, f workqueue.Failure, delay time.Duration, 
 				answered(a, err)
 			}
 		}
-		return s.enqueueLocked(o)
+		return s.putLocked(o)
 	}
 }
 
@@ -168,9 +168,9 @@ func (q *Queue[T]) Forget(item T) {
 	if limiter := q.config.RateLimiter; limiter != nil {
 		limiter.Forget(item)
 	}
-	q.enqueue(item, func(s *shard[T], encoded string) opSeq {
+	q.put(item, func(s *shard[T], encoded string) opSeq {
 		q.forgetHeldLocked(item)
-		return s.enqueueLocked(newOp(codeForget, encoded))
+		return s.putLocked(newOp(codeForget, encoded))
 	})
 }
 

@@ -65,10 +65,10 @@ local function backoff(failures, random)
 		delay = delay / 2 + delay / 2 * random
 	end
 	if limit > 0 then
-		meta.tokens = math.min(setting('burst'), meta.tokens + math.max(0, now - meta.filled) * limit / 1000000) - 1
-		meta.filled = now
-		call('HSET', META, 'tokens', format('%.6f', meta.tokens), 'filled', whole(now))
-		delay = math.max(delay, -meta.tokens / limit * 1000000)
+		local interval = 1000000 / limit
+		meta.retryFullAt = math.min(math.max(meta.retryFullAt, now) + interval, FOREVER)
+		call('HSET', META, 'retryFullAt', whole(meta.retryFullAt))
+		delay = math.max(delay, meta.retryFullAt - setting('burst') * interval - now)
 	end
 	return math.ceil(delay)
 end
@@ -83,7 +83,8 @@ end
 local function fail(key, details)
 	local random, atLeast, maxRetries, flags, delay, reason = string.match(details, '^(%S+) (%d+) (%-?%d+) (%S+) (%S+) (.*)$')
 	local failures, left = failuresOf(key)
-	if knownFence and call('ZSCORE', GIVEN_UP, key) then -- An interrupted attempt has given it up.
+	local givenUpAt = knownFence and call('ZSCORE', GIVEN_UP, key)
+	if givenUpAt and givenUpAt + 0 >= knownFence + 0 then -- An interrupted attempt has given it up: it was handed out before.
 		return math.max(failures, 1), 0, 'g'
 	end
 	local same = left > 0 or find(flags, 's', 1, true)
@@ -124,6 +125,6 @@ local function lose(holder, key, state)
 		addAfter(key, delay, priorityOf(NEXT_PRIORITY, key))
 		setPriority(NEXT_PRIORITY, key, 0)
 	else
-		putBack(holder, key, state)
+		takeBack(holder, key, state)
 	end
 end

@@ -262,5 +262,5 @@ func (q *Queue[T]) addRateLimitedAfter(item T, atLeast time.Duration) {
 		q.AddAfter(item, max(limiter.When(item), atLeast))
 		return
 	}
-	q.enqueue(item, q.putFailure(item, workqueue.Failure{AtLeast: atLeast}, 0, false, nil))
+	q.put(item, q.putFailure(item, workqueue.Failure{AtLeast: atLeast}, 0, false, nil))
 }

@@ -67,7 +67,7 @@ func (q *Queue[T]) Done(item T) {
 		q.mu.totals.info.LostDones++
 	} else {
 		s.session.held--
-		s.enqueueLocked(aboutHeld(codeDone, h.handedOut))
+		s.putLocked(aboutHeld(codeDone, h.handedOut))
 	}
 	if h.nextHandOut != nil {
 		s.session.held--
@@ -203,7 +203,7 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 	case s.session.abandoned || s.session.id == "":
 		return // It comes again when the session has quit.
 	case key.bad != nil:
-		s.enqueueLocked(aboutHeld(codeSetAside, key.handedOut))
+		s.putLocked(aboutHeld(codeSetAside, key.handedOut))
 		q.reportLocked("A key cannot be decoded and was set aside", key.bad)
 		return
 	}
@@ -216,7 +216,7 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 	case h.encoded != key.encoded:
 		// Another encoding of a key that a worker has: finish this one, and add the worker's instead.
 		h.shard.addLocked(h.encoded)
-		s.enqueueLocked(aboutHeld(codeDone, key.handedOut))
+		s.putLocked(aboutHeld(codeDone, key.handedOut))
 	default:
 		if h.nextHandOut == nil {
 			s.session.held++
@@ -229,7 +229,7 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 	q := s.q
 	if len(q.mu.getters) == 0 {
-		s.enqueueLocked(aboutHeld(codeHandBack, key))
+		s.putLocked(aboutHeld(codeHandBack, key))
 		return
 	}
 	g := q.mu.getters[0]
@@ -276,7 +276,7 @@ func (s *shard[T]) readWakeUp(list string) {
 	}
 	// Not errors.Is: a Sentinel without a master returns, at once, an error that wraps redis.Nil.
 	if err != nil && err != redis.Nil {
-		q.pause(interval)
+		q.sleep(interval)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()

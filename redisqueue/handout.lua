@@ -1,13 +1,13 @@
 -- Hands out keys, and writes back what the batch has changed.
 
--- The start limit is a token bucket. startsAt is when the bucket is full again. So tokens are there for startBurst hand-outs, less those
--- in the time until then.
-local startsAt, startRate, startBurst = math.max(meta.startsAt, now), 0, 0
+-- The start limit is a token bucket. fullAt is when the bucket is full again. So tokens are there for startBurst hand-outs, less those
+-- that come until then.
+local fullAt, startRate, startBurst = math.max(meta.startFullAt, now), 0, 0
 local interval, allowed = 0, math.huge -- time for one token; how many hand-outs the limit allows now
 if not find(SETTINGS, ' startrate=0 ', 1, true) then -- setting would take longer.
 	startRate, startBurst = setting('startrate'), setting('startburst')
 	interval = 1000000 / startRate
-	allowed = math.max(0, math.floor(startBurst - (startsAt - now) / interval + 1e-6))
+	allowed = math.max(0, math.floor(startBurst - (fullAt - now) / interval + 1e-6))
 end
 
 local isPaused = meta.pausedUntil > now
@@ -43,15 +43,12 @@ local function handOut(key)
 	newlyHeld[#newlyHeld + 1], newlyHeld[#newlyHeld + 2] = '0', session .. key
 end
 
--- While the line is empty and no key has a priority, what this batch queues need not enter the line to be handed out.
-local queued, firstLeft = call('ZCARD', LINE), 1 -- firstLeft: in tail
-if queued == 0 and not hasNotes then
-	while #front > 0 do -- Its last key comes first.
-		table.insert(tail, 1, table.remove(front, 1))
-	end
-	while wantsMore() and firstLeft <= #tail do
-		if isQueued(states[tail[firstLeft]]) then
-			handOut(tail[firstLeft])
+-- While the line is empty, and no key has a priority or was put back, what this batch queues need not enter the line to be handed out.
+local queued, firstLeft = call('ZCARD', LINE), 1 -- firstLeft: in newlyQueued
+if queued == 0 and not hasNotes and not next(putBack) then
+	while wantsMore() and firstLeft <= #newlyQueued do
+		if isQueued(states[newlyQueued[firstLeft]]) then
+			handOut(newlyQueued[firstLeft])
 		end
 		firstLeft = firstLeft + 1
 	end
@@ -59,19 +56,13 @@ end
 
 -- What this batch queues enters the line.
 local places = {} -- as arguments of ZADD
-for i = firstLeft, #tail do
-	local key = tail[i]
+for i = firstLeft, #newlyQueued do
+	local key = newlyQueued[i]
 	if isQueued(states[key]) then
 		places[#places + 1], places[#places + 2] = whole(placeOf(key)), key
 	end
 end
 callAll('ZADD', LINE, places)
-local head = #front > 0 and (call('ZRANGE', LINE, 0, 0, 'WITHSCORES')[2] or fence)
-for i, key in ipairs(front) do
-	if isQueued(states[key]) then
-		call('ZADD', LINE, whole(math.max(head - i, -2 ^ 53)), key)
-	end
-end
 
 -- The first keys of the line are handed out.
 local popped, most = 0, isPaused and 0 or math.min(want, allowed) - handedOut
@@ -94,7 +85,7 @@ for _, key in ipairs(line) do
 end
 
 -- Write back. A key has entered the line before it gets the state of a queued key, and leaves the line after it has lost that state.
-local present, absent, noLongerHeld = {}, {}, {}
+local present, absent = {}, {}
 for key in pairs(touched) do
 	local state = states[key]
 	if state then
@@ -103,23 +94,18 @@ for key in pairs(touched) do
 		absent[#absent + 1] = key
 	end
 end
-for _, member in ipairs(released) do
-	if not isHeldBy(sub(member, 1, 11), states[sub(member, 12)]) then
-		noLongerHeld[#noLongerHeld + 1] = member
-	end
-end
-callAll('ZADD', HELD, newlyHeld)
+callAll('ZREM', HELD, released)
+callAll('ZADD', HELD, newlyHeld) -- It may have been released by this batch.
 callAll('HSET', STATES, present)
 callAll('HDEL', STATES, absent)
 if popped > 0 then
 	call('ZREMRANGEBYRANK', LINE, 0, popped - 1)
 end
 callAll('HDEL', NOTES, usedNotes)
-callAll('ZREM', HELD, noLongerHeld)
 for key in pairs(due) do
 	call('ZREM', DELAYS, key)
 end
-startsAt = startsAt + handedOut * interval
+fullAt = fullAt + handedOut * interval
 if startRate > 0 and handedOut > 0 then
-	call('HSET', META, 'startsAt', whole(math.min(FOREVER, math.ceil(startsAt))))
+	call('HSET', META, 'startFullAt', whole(math.min(math.ceil(fullAt), FOREVER)))
 end

@@ -5,9 +5,9 @@ local function add(key, isQuiet, priority)
 	local state, hasEarlierAdd = states[key], false
 	if not state then
 		setState(key, nowDigits)
-		tail[#tail + 1] = key
+		newlyQueued[#newlyQueued + 1] = key
 		changed = changed + 1
-	elseif isProcessing(state) then
+	elseif isClean(state) then
 		setState(key, (isQuiet and 'e' or 'd') .. sub(state, 2) .. nowDigits)
 		dirty = dirty + 1
 		changed = changed + 1
@@ -52,17 +52,17 @@ local function release(holder, key, state, isFinished)
 		dirty = dirty - 1
 		if isFinished then
 			setState(key, sub(state, 29)) -- It was queued when it was added again.
-			tail[#tail + 1] = key
+			newlyQueued[#newlyQueued + 1] = key
 		end
 	end
 end
 
--- putBack queues a key that was not finished, before all others. It counts as queued since it was handed out.
-local function putBack(holder, key, state)
+-- takeBack queues a key that was not finished, before all others. It counts as queued since it was handed out.
+local function takeBack(holder, key, state)
 	keepNotes(key, state)
 	release(holder, key, state)
 	setState(key, fenceOf(state))
-	front[#front + 1] = key
+	newlyQueued[#newlyQueued + 1], putBack[key] = key, true
 end
 
 -- keysHeldBy returns a function that reads the keys of a session from HELD, for readSome.

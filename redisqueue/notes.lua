@@ -17,11 +17,15 @@ local function setPriority(field, key, priority)
 end
 
 -- placeOf returns the place of a key that becomes queued now: in the order of time, but a key of priority 1 is before all that were
--- queued up to a step before it, so that no key starves. Places are unique and below 2^53, so that a sorted set keeps them exactly.
+-- queued up to a step before it, so that no key starves. Keys that were put back are before all others, in the order of their hand-outs.
+-- Places without priorities are unique. All are between -2^53 and 2^53, so that a sorted set keeps them exactly.
 local function placeOf(key)
+	if putBack[key] then
+		return states[key] - 2 ^ 53
+	end
 	fence = fence + 1
 	local priority = priorityOf(NEXT_PRIORITY, key)
-	return priority == 0 and fence or math.max(-2 ^ 53, math.min(fence - priority * setting('step'), 2 ^ 53))
+	return priority == 0 and fence or math.max(0, math.min(fence - priority * setting('step'), 2 ^ 53))
 end
 
 -- raise gives the next hand-out of a key a priority, unless that of an earlier add, if there is one, is higher.

@@ -39,7 +39,7 @@ const maxPriority = 1_000_000
 // does not block. After shutdown it does nothing, as Add.
 func (q *Queue[T]) AddWithPriority(item T, priority int, after time.Duration) {
 	priority = max(-maxPriority, min(priority, maxPriority))
-	q.enqueue(item, func(s *shard[T], encoded string) opSeq {
+	q.put(item, func(s *shard[T], encoded string) opSeq {
 		if after > 0 {
 			q.mu.totals.stats.Retries++
 		} else if len(s.watched) > 0 {
@@ -47,7 +47,7 @@ func (q *Queue[T]) AddWithPriority(item T, priority int, after time.Duration) {
 		}
 		s.setEmptyLocked(false)
 		text := fmt.Sprintf("%016d%s%d %d", len(encoded), encoded, priority, ceilMicros(after))
-		return s.enqueueLocked(newOp(codeAddPriority, text))
+		return s.putLocked(newOp(codeAddPriority, text))
 	})
 }
 
@@ -96,7 +96,7 @@ func (q *Queue[T]) Resume() { q.pauseAll("0") }
 func (q *Queue[T]) pauseAll(length string) {
 	_ = q.whileOpen(context.Background(), func() {
 		for _, s := range q.shards {
-			s.enqueueLocked(newOp(codePause, length+" "+q.config.Replica))
+			s.putLocked(newOp(codePause, length+" "+q.config.Replica))
 		}
 	})
 }

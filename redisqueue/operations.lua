@@ -39,10 +39,10 @@ end
 -- Keys whose delays have passed are added before what the batch adds. A tool leaves that to replicas: it does not know their PriorityStep.
 local keysLeft = MAX_KEYS
 if not isTool and call('ZCARD', DELAYS) > 1 then
-	local keys = readSome(MAX_DUE, function(from, n) return call('ZRANGEBYSCORE', DELAYS, '-inf', nowDigits, 'LIMIT', from, n) end)
-	keysLeft = keysLeft - #keys
-	loadStates(keys)
-	for _, key in ipairs(keys) do
+	local dueKeys = readSome(MAX_DUE, function(from, n) return call('ZRANGEBYSCORE', DELAYS, '-inf', nowDigits, 'LIMIT', from, n) end)
+	keysLeft = keysLeft - #dueKeys
+	loadStates(dueKeys)
+	for _, key in ipairs(dueKeys) do
 		add(key, false, priorityOf(WAITING_PRIORITY, key))
 		setPriority(WAITING_PRIORITY, key, 0)
 		due[key] = true
@@ -59,7 +59,7 @@ if knownFence then
 			released[#released + 1] = session .. key
 			repaired = repaired + 1
 		elseif fenceOf(state) > knownFence then
-			putBack(session, key, state)
+			takeBack(session, key, state)
 			repaired = repaired + 1
 		end
 	end
@@ -84,10 +84,12 @@ for i, code in ipairs(codes) do
 			release(session, key, state, true)
 		else
 			unmatched = unmatched + 1
-			released[#released + 1] = session .. key -- The server may have lost the state alone.
+			if not isHeldBy(session, state) then -- The server may have lost the state alone.
+				released[#released + 1] = session .. key
+			end
 		end
 	elseif code == HAND_BACK then
-		putBack(session, key, state)
+		takeBack(session, key, state)
 	elseif code == SET_ASIDE then
 		forgetNextNotes(key)
 		release(session, key, state)

@@ -28,7 +28,7 @@ func (s *shard[T]) untilAnswered(ask func() error) bool {
 		q.mu.Lock()
 		s.failedLocked(err)
 		q.unlock()
-		q.pause(pause)
+		q.sleep(pause)
 		q.mu.Lock()
 		isRefused := isAnswer(err) || errors.Is(err, ErrIncompatible)
 		givesUp := q.mu.ending.over || q.givesUpLocked(began) || q.tool && isRefused
@@ -52,7 +52,7 @@ func (s *shard[T]) failedLocked(err error) {
 	q.mu.totals.info.Errors++
 	if err != errFull { // Other shards may serve the getters that this call was to serve.
 		s.setWantedLocked(0)
-		q.kickLocked()
+		q.kickAllLocked()
 	}
 	q.mu.foreign = append(q.mu.foreign, func() {
 		if before == nil {
@@ -62,10 +62,9 @@ func (s *shard[T]) failedLocked(err error) {
 	})
 }
 
-// answeredLocked notes that the server has answered b.
-func (s *shard[T]) answeredLocked(b *batch, now time.Time) {
+// noteAnswerLocked notes that the server has answered: an outage is over.
+func (s *shard[T]) noteAnswerLocked() {
 	q := s.q
-	q.mu.totals.calls.observe(now.Sub(b.began))
 	if s.server.outage != nil {
 		q.mu.foreign = append(q.mu.foreign, func() {
 			q.config.Logger.Info("The queue's server answers again", "queue", q.config.Name)
@@ -83,7 +82,7 @@ func (q *Queue[T]) reportLocked(what string, err error) {
 }
 
 // pause waits for d, no longer than until this replica has ended.
-func (q *Queue[T]) pause(d time.Duration) {
+func (q *Queue[T]) sleep(d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-q.ended:

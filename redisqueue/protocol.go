@@ -15,10 +15,9 @@ import (
 var luaFiles embed.FS
 
 var (
-	batchLua      = lua("batch states notes keys failures operations reclaim handout reply")
+	batchLua      = lua("data batch states notes keys failures operations reclaim handout reply")
 	batchScript   = redis.NewScript(batchLua)
-	readScript    = redis.NewScript(lua("read"))
-	purgeScript   = redis.NewScript(lua("purge"))
+	readScript    = redis.NewScript(lua("data read"))
 	replicatedLua = lua("replicated")
 )
 

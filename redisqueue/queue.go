@@ -249,7 +249,7 @@ func (q *Queue[T]) endLocked() {
 	if !e.stopping || e.over || len(q.mu.held) > 0 {
 		return
 	}
-	q.kickLocked()
+	q.kickAllLocked()
 	for _, s := range q.shards {
 		if s.session.id != "" || s.buffer.len() > 0 || s.fetcher.wanted > 0 || s.confirmations.replicator {
 			return

@@ -11,8 +11,8 @@ end
 
 -- A session that holds keys has a lease. Each such batch checks one session, and restores a lost lease from its last batch.
 if doesChores then
-	local after = call('HGET', META, 'leaseChecked') or ''
-	local member = call('ZRANGEBYLEX', HELD, '(' .. (after > FILLER and after or FILLER), '+', 'LIMIT', 0, 1)[1]
+	local lastChecked = call('HGET', META, 'leaseChecked') or ''
+	local member = call('ZRANGEBYLEX', HELD, '(' .. (lastChecked > FILLER and lastChecked or FILLER), '+', 'LIMIT', 0, 1)[1]
 	local holder = member and sub(member, 1, 11)
 	if holder and not call('ZSCORE', LEASES, holder) then
 		local ends = tonumber(string.match(call('HGET', BATCHES, holder) or '', '^%d+ (%-?%d+)') or 0)
@@ -20,7 +20,7 @@ if doesChores then
 		repaired = repaired + 1
 	end
 	local checked = holder and holder .. '\255' or ''
-	if checked ~= after then
+	if checked ~= lastChecked then
 		call('HSET', META, 'leaseChecked', checked)
 	end
 end
@@ -41,7 +41,7 @@ for _, dead in ipairs(doesChores and call('ZRANGEBYSCORE', LEASES, '-inf', whole
 		elseif not isHeldBy(dead, state) then
 			-- HELD still has what this batch has released.
 		elseif hasQuit then
-			putBack(dead, key, state)
+			takeBack(dead, key, state)
 		else
 			lose(dead, key, state)
 		end

@@ -45,6 +45,11 @@ func (s *shard[T]) waitForReplicas(session session) error {
 		found, replicas, err = s.askForReplicas(session)
 		return err
 	})
+	s.q.mu.Lock()
+	if answered && s.server.outage != errFull { // That the server is full ends with a batch.
+		s.noteAnswerLocked()
+	}
+	s.q.unlock()
 	switch want := s.q.config.WaitReplicas; {
 	case !answered:
 		return workqueue.ErrShutDown

@@ -70,6 +70,28 @@ func TestWaitReplicas(t *testing.T) {
 	wantErr(t, sh.waitForReplicas(session), ErrNotReplicated)
 }
 
+// An outage is over when the server answers a wait for its replicas, also if no batch follows.
+func TestOutageEndsWithWaitForReplicas(t *testing.T) {
+	s := startServer(t)
+	q := newTestQueue(t, s.client(), Config[string]{WaitReplicas: 1, WaitTimeout: 10 * time.Millisecond})
+	var failures atomic.Int64
+	q.blocking.AddHook(pipelineHook(func(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+		return func(ctx context.Context, cmds []redis.Cmder) error {
+			if failures.Add(1) == 1 {
+				for _, cmd := range cmds {
+					cmd.SetErr(errors.New("broken"))
+				}
+				return errors.New("broken")
+			}
+			return next(ctx, cmds)
+		}
+	}))
+	wantErr(t, q.AddContext(within(t, 20*time.Second), "x"), ErrNotReplicated)
+	if failures.Load() < 2 || q.Info().Outage != nil {
+		t.Errorf("after %d waits: %+v", failures.Load(), q.Info())
+	}
+}
+
 // Timeouts that cannot work are refused, and those that are not set are chosen so that they can.
 func TestTimeouts(t *testing.T) {
 	s := startServer(t)

@@ -3,7 +3,7 @@
 -- A key with a state is either in the line or in HELD, as the numbers show. If they do not, an interrupted batch or a lost part of the
 -- data has left keys without their place: a scan finds them in steps.
 local processing = math.max(0, call('ZCARD', HELD) - 1)
-if #places > 0 or #front > 0 or popped > 0 then
+if #places > 0 or popped > 0 then
 	queued = call('ZCARD', LINE)
 end
 dirty = processing > 0 and math.max(0, dirty) or 0
@@ -26,13 +26,13 @@ end
 -- A session that gets fewer keys than it wants sleeps, if none are left or none may be handed out. A batch wakes a few sleepers, at most
 -- one per queued key; these wake further ones.
 local isLimited = queued > 0 and not isPaused and handedOut >= allowed -- The start limit holds keys back.
-local nothingLeft = queued == 0 or isPaused or isLimited
-if handedOut < want and nothingLeft then
+local nothingToHandOut = queued == 0 or isPaused or isLimited
+if handedOut < want and nothingToHandOut then
 	call('SADD', SLEEPERS, session)
 elseif leavesSleepers then
 	call('SREM', SLEEPERS, session)
 end
-if not nothingLeft then
+if not nothingToHandOut then
 	for _, sleeper in ipairs(call('SPOP', SLEEPERS, math.min(queued, MAX_WOKEN)) or {}) do
 		wake(sleeper)
 	end
@@ -49,7 +49,7 @@ if queued > 0 and isPaused and meta.pausedUntil < FOREVER then
 	callAt = math.min(callAt, meta.pausedUntil)
 elseif isLimited then -- Not for each token: those of ten milliseconds come together, if the bucket has room for them.
 	local tokens = math.max(1, math.min(queued, startBurst, math.floor(startRate / 100)))
-	callAt = math.min(callAt, math.max(now + 1, math.ceil(startsAt - (startBurst - tokens) * interval)))
+	callAt = math.min(callAt, math.max(now + 1, math.ceil(fullAt - (startBurst - tokens) * interval)))
 end
 if callAt < math.huge then
 	nextDue = math.max(0, callAt - now)

@@ -53,7 +53,7 @@ func (s *shard[T]) askAddedLocked(h *hold[T], answered func()) {
 		}
 		answered()
 	}
-	s.enqueueLocked(ask)
+	s.putLocked(ask)
 }
 
 // watchLocked asks the server about all watched keys. Its timer starts again when all answers are there.

@@ -25,7 +25,7 @@ func (m *Member) timeHandoversLocked() {
 			before[slot.holder] = true
 		}
 	}
-	m.mu.handOverAt = view.learned + spacing*time.Duration(len(before))
+	m.mu.handOverAt = view.learnedAt + spacing*time.Duration(len(before))
 }
 
 // endTimedOutLocked ends the contexts of handlers whose slots have been stopping for HandoverTimeout, and
@@ -78,6 +78,9 @@ func (p *planner) handOver(next *table) {
 			next.give(i, p.self)
 		case !p.takers[slot.next] && !nobodyTakes:
 		case p.m.releaseLocked(i, p.t):
+			if nobodyTakes {
+				slot.next = ""
+			}
 			next.give(i, slot.next)
 			n++
 		}

@@ -66,8 +66,8 @@ func (m *Member) tryLeave() bool {
 		m.mu.Unlock()
 		return false
 	}
-	m.mu.since.leaving = cmp.Or(m.mu.since.leaving, now)
-	isLate := now-m.mu.since.leaving >= m.config.Lease // It cannot write the table.
+	m.mu.since.drained = cmp.Or(m.mu.since.drained, now)
+	isLate := now-m.mu.since.drained >= m.config.Lease // It cannot write the table.
 	usable := view.isThere() && view.incompatible == nil
 	hasNoSlots := usable && slices.Contains(view.table.leaving, id) && !view.table.gives(id)
 	if m.mu.self.version != "" && usable && !hasNoSlots && !m.othersLocked() && !isLate {
@@ -155,9 +155,9 @@ func (m *Member) holdsNothing() bool {
 
 // othersLocked reports whether there are other members that could take slots.
 func (m *Member) othersLocked() bool {
-	now, leaving := m.now(), m.mu.view.table.leaving
+	now, t := m.now(), m.mu.view.table
 	for id, k := range m.mu.members {
-		if id != m.mu.self.id && k.isAlive(now) && k.data.Queues > 0 && !slices.Contains(leaving, id) {
+		if id != m.mu.self.id && k.takesSlots(id, t, now) {
 			return true
 		}
 	}

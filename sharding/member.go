@@ -43,25 +43,26 @@ type Member struct {
 	config Config
 	store  Store
 	logger *slog.Logger
-	// start is time zero for all times of the member. But for moment.wall they are monotonic.
+	// All times of the member are durations since start, by the monotonic clock (but for moment.wall).
 	start       time.Time
-	lackedQueue bool         // work has found that the member lacks a queue. Only its goroutine uses it.
-	recordsSeen atomic.Int64 // How many records of members this one has seen.
+	lackedQueue bool         // The last call of work has found that the member lacks a queue.
+	recordsSeen atomic.Int64 // how many versions of members' records this one has seen
 
 	slots []ownSlot
-	// states has the state of each slot: together, because queues read one for each key.
+	// states has the state of each slot. They lie close together, because queues read one for each key.
 	states []atomic.Uint32
 	queues atomic.Pointer[[]memberQueue]
-	// When the member stops holding slots, by both clocks, unless it hears from the store. Written under mu.
+	// The member's validity ends at validUntil by the monotonic clock, and at wallUntil by the wall clock. Both
+	// are written under mu.
 	validUntil, wallUntil atomic.Int64
 
 	// ctx ends when the member has left, and with it all loops and calls.
 	ctx   context.Context
 	end   context.CancelFunc
 	loops sync.WaitGroup
-	// Each of these has room for one signal to a loop: that it should look again.
+	// A signal in one of these makes a loop look again at once.
 	toRenew, toConfirm, toWork, toExpire chan struct{}
-	// left is closed when the member holds nothing any more, and written when all log lines are.
+	// left is closed when the member holds nothing any more, and written when all log lines are written.
 	left    chan struct{}
 	written <-chan struct{}
 
@@ -73,42 +74,44 @@ type Member struct {
 		members map[string]*knownMember
 		// formers are the ids of earlier lives of this process.
 		formers map[string]bool
-		// listVersion is the version from which to watch, and heard when a list or the watch showed something last.
+		// listVersion is that of the last list, from which on to watch. heardAt is when the last record came.
 		listVersion string
-		heard       time.Duration
+		heardAt     time.Duration
 		// leaving: Leave was called. finished: the member's record must not be renewed any more.
 		leaving, finished bool
-		// leaveErr is why Leave ended early. It counts unless the record was marked or deleted (handedOver).
+		// leaveErr is why Leave ended early. handedOver: the record was marked or deleted all the same.
 		leaveErr   error
 		handedOver bool
 		barred     barrier
-		// made are the names of the queues, and hashes their fingerprints. Each change makes a new map.
-		made    []string
-		hashes  map[string]string
-		changes changes // to carry out when mu is unlocked; see updateAndUnlock
+		// queueNames are those of the member's queues. hashes has their fingerprints by name; each change makes a
+		// new map.
+		queueNames []string
+		hashes     map[string]string
+		changes    changes // to carry out when mu is unlocked; see updateAndUnlock
 		// wasValid: the member was valid at the last updateSlotsLocked.
 		wasValid bool
-		// handOverAt is when the member may begin to hand over slots, while others do.
+		// handOverAt is when the member may begin to hand over slots; see timeHandoversLocked.
 		handOverAt time.Duration
-		// failed is when a try to renew the record or to read the table last failed.
-		failed time.Duration
-		// unanswered is when a call or the watch last ended without an answer of the server, and
-		// restoreSuspected is when the member's own record last showed that a backup may have been restored.
-		unanswered, restoreSuspected time.Duration
-		// since is when each of these was first seen, or zero.
+		// failedAt is when a call to renew the record or to read the table last failed.
+		failedAt time.Duration
+		// unansweredAt is when a call or the watch last ended without an answer of the server, and
+		// restoreSuspectedAt is when the member's own record last showed that a backup may have been restored.
+		unansweredAt, restoreSuspectedAt time.Duration
+		// since is when each of these began, or zero if it is not so.
 		since struct {
-			missing   time.Duration // There is no table, or it must be replaced. Or: when to try again to make it.
-			unplanned time.Duration // The table is not as planned.
+			missing   time.Duration // There is no table, or it must be replaced. Or: when to try that again.
+			unplanned time.Duration // The table is not as it should be, and a plan waits for its turn.
 			refused   time.Duration // The table cannot be written.
 			unusable  time.Duration // The table cannot be used, although the record is renewed.
-			idle      time.Duration // The member lacks a queue.
+			noQueue   time.Duration // The member lacks a queue.
 			unlisted  time.Duration // The others' records cannot be listed, although the member's own is renewed.
-			leaving   time.Duration // The member leaves, and none of its handlers runs.
+			drained   time.Duration // The member leaves, and none of its handlers runs any more.
 		}
-		refusal error // why the table could not be written last
-		stats   Stats // what only grows
-		// problem is why the member cannot read the table, or renew its lease, if it cannot, for Err.
-		problem struct{ confirm, renew error }
+		refusal error // why the last write of the table failed
+		stats   Stats // only the numbers that grow
+		// problem is why the table could not be read last, the record renewed, or the others' records listed, or
+		// nil. Err returns it.
+		problem struct{ confirm, renew, list error }
 	}
 }
 
@@ -142,7 +145,7 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 	m.mu.self = m.newSelf()
 	m.mu.view = view{adoptBegan: never, confirmed: neverMoment, lease: config.Lease}
 	m.mu.members, m.mu.formers = make(map[string]*knownMember), make(map[string]bool)
-	m.mu.failed, m.mu.unanswered, m.mu.restoreSuspected = never, never, never
+	m.mu.failedAt, m.mu.unansweredAt, m.mu.restoreSuspectedAt = never, never, never
 	stop := context.AfterFunc(ctx, m.end)
 	err = m.begin(ctx)
 	if !stop() {
@@ -157,8 +160,8 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 		return nil, err
 	}
 	m.logger.Info("Joined", "member", m.ID(), "slots", config.Slots, "lease", config.Lease)
-	m.loops.Go(func() { m.everyThird(m.renew, "renew the lease", &m.mu.problem.renew, m.toRenew) })
-	m.loops.Go(func() { m.everyThird(m.confirm, "read the table", &m.mu.problem.confirm, m.toConfirm) })
+	m.loops.Go(func() { m.repeat(m.renew, "renew the lease", &m.mu.problem.renew, m.toRenew) })
+	m.loops.Go(func() { m.repeat(m.confirm, "read the table", &m.mu.problem.confirm, m.toConfirm) })
 	m.loops.Go(m.watchLoop)
 	m.loops.Go(m.expireLoop)
 	m.loops.Go(m.workLoop)
@@ -196,10 +199,14 @@ func (m *Member) ID() string {
 }
 
 // Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it
-// is not. It also returns an error if the member has not been able for a lease to write the table, or to mark
-// the record of a dead member, so that slots, or those of the dead, cannot move, or to list the others'
-// records. From all these it recovers by itself. It returns [ErrNoQueue] if the member is in touch and lacks
-// a queue.
+// is not. It also returns an error if for a lease the member
+//
+//   - could not write the table: then its slots cannot move.
+//   - could not mark the record of a dead member, or list the others' records: then it takes no slots of the
+//     dead.
+//   - has lacked a queue ([ErrNoQueue]): then it takes no slots.
+//
+// From all but the last it recovers by itself.
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -209,8 +216,8 @@ func (m *Member) Err() error {
 	if since := m.mu.since.refused; since > 0 && m.now()-since >= m.config.Lease {
 		return fmt.Errorf("sharding: cannot write the table: %w", m.mu.refusal)
 	}
-	if since := m.mu.since.unlisted; since > 0 && m.now() >= since+m.config.Lease {
-		return fmt.Errorf("sharding: this member takes no slots of the dead: %w", m.mu.problem.renew)
+	if since := m.mu.since.unlisted; since > 0 && m.now()-since >= m.config.Lease {
+		return fmt.Errorf("sharding: this member takes no slots of the dead: %w", m.mu.problem.list)
 	}
 	if m.validLocked() {
 		return cmp.Or(m.markErrLocked(), m.lacksQueueLocked())
@@ -222,8 +229,9 @@ func (m *Member) Err() error {
 	return cmp.Or(m.mu.view.incompatible, m.mu.problem.confirm, m.mu.problem.renew, lost)
 }
 
-// everyThird calls f three times in a lease, at each signal, and soon after an error, which *problem holds.
-func (m *Member) everyThird(f func() error, what string, problem *error, signals <-chan struct{}) {
+// repeat calls f three times in a lease, at each signal, and soon after an error. It keeps the last error,
+// or nil, in *problem.
+func (m *Member) repeat(f func() error, what string, problem *error, signals <-chan struct{}) {
 	for {
 		delay, wake, err := m.config.Lease/3, signals, f()
 		if err != nil {
@@ -233,9 +241,9 @@ func (m *Member) everyThird(f func() error, what string, problem *error, signals
 		}
 		m.mu.Lock()
 		if *problem = err; err != nil {
-			m.mu.failed = m.now()
+			m.mu.failedAt = m.now()
 		}
-		switch { // Unusable is the table alone: the member still renews its record.
+		switch { // The table alone is unusable while the member's record is renewed.
 		case m.mu.problem.confirm == nil, m.now()-m.mu.self.renewed.mono > m.config.Lease*2/3:
 			m.mu.since.unusable = 0
 		case m.mu.problem.renew == nil:
@@ -262,10 +270,10 @@ func (m *Member) workLoop() {
 	}
 }
 
-// work does what there is to do. It returns when to look again if nothing changes, and whether a step failed.
+// work does what is due. It returns when to look again if nothing changes, and whether a step failed.
 func (m *Member) work() (next time.Duration, failed bool) {
-	m.updateSlots()
 	m.mu.Lock()
+	m.updateSlotsLocked()
 	now := m.now()
 	next = m.endTimedOutLocked(now)
 	lacksQueue := m.lacksQueueLocked()
@@ -277,6 +285,7 @@ func (m *Member) work() (next time.Duration, failed bool) {
 		m.report("No slots", lacksQueue) // Once, until it has one.
 	}
 	m.lackedQueue = lacksQueue != nil
+	// A step reads the clock again where the time that the last ones took matters.
 	type step func(now time.Duration) (due time.Duration, err error)
 	for _, f := range []step{m.makeTable, m.markOverdue, m.tidyRecords, m.writeTable, m.giveUp} {
 		due, err := f(now)
@@ -289,7 +298,8 @@ func (m *Member) work() (next time.Duration, failed bool) {
 	return next, failed
 }
 
-// turnLocked returns how long this member waits before it does what any could do. The first one never does.
+// turnLocked returns how long this member waits before it does what each member could do: one turn for each
+// living member with a smaller id, up to maxTurns. So one does it, and the others see that.
 func (m *Member) turnLocked(now time.Duration) time.Duration {
 	rank := 0
 	for id, k := range m.mu.members {
@@ -313,9 +323,7 @@ func (m *Member) tableName() string           { return m.config.Group + "-table"
 // now is the time since the member's start by its own clock.
 func (m *Member) now() time.Duration { return m.config.Clock.Since(m.start) }
 
-const soon = 250 * time.Millisecond // when to look again after a failed write
-
-// retryDelay is how long to wait after a call has failed, and callTimeout is when one counts as failed.
+// retryDelay is the pause after a failed call, and callTimeout how long a call may take.
 func (m *Member) retryDelay() time.Duration  { return m.config.Lease / 15 }
 func (m *Member) callTimeout() time.Duration { return m.config.Lease / 5 }
 

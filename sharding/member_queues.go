@@ -23,13 +23,13 @@ type memberQueue interface {
 func (m *Member) register(q memberQueue) {
 	name, hash := q.fingerprint()
 	m.mu.Lock()
-	all, made := m.config.Queues, m.mu.made
+	all, made := m.config.Queues, m.mu.queueNames
 	if slices.Contains(made, name) || !slices.Contains(all, name) && len(all)+len(made) > 0 {
 		m.mu.Unlock()
 		panic(fmt.Sprintf("sharding: a queue %q beside %q: give each queue of a member a name of its own, "+
 			"and Config.Queues all names", name, made))
 	}
-	m.mu.made = append(m.mu.made, name)
+	m.mu.queueNames = append(m.mu.queueNames, name)
 	if hash != "" {
 		m.mu.hashes = maps.Collect(maps.All(m.mu.hashes))
 		m.mu.hashes[name] = hash
@@ -65,22 +65,23 @@ func (m *Member) usableQueuesLocked() int {
 
 // lackingLocked returns the names of the queues that are still to be made.
 func (m *Member) lackingLocked() []string {
-	isMade := func(name string) bool { return slices.Contains(m.mu.made, name) }
+	isMade := func(name string) bool { return slices.Contains(m.mu.queueNames, name) }
 	return slices.DeleteFunc(slices.Clone(m.config.Queues), isMade)
 }
 
 // lacksQueueLocked returns ErrNoQueue if the member has lacked a queue for a lease.
 func (m *Member) lacksQueueLocked() error {
-	now, idle := m.now(), &m.mu.since.idle
+	now, since := m.now(), &m.mu.since.noQueue
 	if m.usableQueuesLocked() > 0 {
-		*idle = 0
+		*since = 0
 		return nil
 	}
-	switch *idle = cmp.Or(*idle, now); {
-	case now-*idle < m.config.Lease:
+	switch *since = cmp.Or(*since, now); {
+	case now-*since < m.config.Lease:
 		return nil
-	case len(m.mu.made) > 0:
-		return fmt.Errorf("%w: it has %q, and Config.Queues also %q", ErrNoQueue, m.mu.made, m.lackingLocked())
+	case len(m.mu.queueNames) > 0:
+		lacking := m.lackingLocked()
+		return fmt.Errorf("%w: it has %q, and Config.Queues also %q", ErrNoQueue, m.mu.queueNames, lacking)
 	}
 	return ErrNoQueue
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// makeTable makes a table if there is none, or if it has gone back in time.
+// makeTable makes a table if there is none, or if the stored one has gone back in time.
 func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	m.mu.Lock()
 	view := &m.mu.view
@@ -40,7 +40,7 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mu.since.missing = m.now() + m.retryDelay() // Each member tries it, so not four times a second.
+	m.mu.since.missing = m.now() + m.retryDelay() // All members try it, so each must not do it at once.
 	return m.mu.since.missing, err
 }
 
@@ -63,6 +63,7 @@ func (m *Member) mayFill(t *table) (ready bool, due time.Duration, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	view := &m.mu.view
+	// follows: the member holds no slots by an earlier table. Its record names this one, or none.
 	allFollow, claims := true, make(map[int]string)
 	for _, r := range records {
 		id := m.idOf(r)
@@ -71,15 +72,15 @@ func (m *Member) mayFill(t *table) (ready bool, due time.Duration, err error) {
 		}
 		d, err := decodeMember(r)
 		if err == nil {
-			m.learnLocked(d)
+			m.noteBoundsLocked(d)
 		}
 		follows := err == nil && (d.Table == "" || d.Table == t.id)
 		earlier = earlier || !follows || d.Earlier
 		cannotFollow := err != nil || len(contradictions(t.hashes, d.Hashes)) > 0
 		switch {
-		case err == nil && (d.Dead || d.Slots != m.config.Slots): // A group of other slots had another table.
+		case err == nil && (d.Dead || d.Slots != m.config.Slots): // Those of other Slots had another table.
 			continue
-		case !follows && cannotFollow && view.restEnds() <= m.now():
+		case !follows && cannotFollow && view.restEnds() <= m.now(): // It has had its lease, and holds nothing.
 			continue
 		}
 		allFollow = allFollow && follows
@@ -90,7 +91,7 @@ func (m *Member) mayFill(t *table) (ready bool, due time.Duration, err error) {
 	for _, k := range m.mu.members {
 		earlier = earlier || k.data.Table != "" && k.data.Table != t.id
 	}
-	if view.table.id != t.id {
+	if view.table.id != t.id { // There is another one by now.
 		return false, m.now() + soon, nil
 	}
 	view.claims = claims

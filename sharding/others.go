@@ -3,10 +3,11 @@ package sharding
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 )
 
-// life is what a member knows about another one's life.
+// life says whether another member lives, as far as this one knows.
 //
 //	           not renewed for a lease           this or another member has marked its record
 //	present ──────────────────────────▶ overdue ──────────────────────────────────────────────▶ dead
@@ -14,7 +15,9 @@ import (
 //	   │  its record is gone: somebody else has deleted it, perhaps a person           for a lease │
 //	   └───────────────────────────────────┴───────────────────────────────▶ gone ────────────────┘
 //
-// A member whose record is gone may not know that yet, so its slots stay with it for another lease.
+// An overdue member is present again when it renews its record, and a gone one when a read shows its record.
+// A member that leaves or gives up marks its own record, and is dead at once. A member whose record was
+// deleted may not know that yet, so it keeps its slots for another lease.
 type life int
 
 const (
@@ -24,19 +27,19 @@ const (
 	dead // Only then may its slots be given away.
 )
 
-// knownMember is what a member knows of another one, or of itself, from the records that it has seen.
+// knownMember is what this member knows of another one, or of itself, from the records that it has seen.
 type knownMember struct {
-	data    memberData
-	version string
-	// usable: data is of this library and version, and of the same number of slots.
+	data    memberData // from the last usable record; before that one, only its Lease is set
+	version string     // of the last record
+	// usable: the last record is of this library and version, and of the same number of slots.
 	usable bool
-	// The lease counts from leaseFrom: when this version was seen, or the record was found to be gone.
+	// firstSeen is when the member became known. Its lease counts from leaseFrom: when this version was seen,
+	// or the record was found to be gone, or later after an outage (see extendLeasesLocked).
 	firstSeen, leaseFrom time.Duration
 	isGone               bool
-	// serial is the number of this version among all members'. sawRenewal: it is not the first of this member.
-	serial     int64
-	sawRenewal bool
-	// mustRead: the record must be read, because it vanished from the watch or a list, or came back.
+	// serial is what recordsSeen was when this version was seen.
+	serial int64
+	// mustRead: the record must be read, because the watch or a list lacks it, or shows it again.
 	mustRead bool
 	// markedByMe: this member has marked the record. former: it belongs to an earlier life of this process.
 	markedByMe, former bool
@@ -58,7 +61,7 @@ func (k *knownMember) life(now time.Duration) life {
 	return present
 }
 
-// expires returns until when the member lives if it does not renew its record.
+// expires returns when the member's lease ends, unless it renews its record before.
 func (k *knownMember) expires() time.Duration {
 	if k.former { // Nobody renews that record any more.
 		return k.firstSeen
@@ -71,6 +74,12 @@ func (k *knownMember) isAlive(now time.Duration) bool {
 	return k.usable && !k.mustRead && k.life(now) == present
 }
 
+// takesSlots reports whether the member of that id should have a share of the slots of table t.
+func (k *knownMember) takesSlots(id string, t *table, now time.Duration) bool {
+	fits := len(contradictions(t.hashes, k.data.Hashes)) == 0
+	return k.isAlive(now) && k.data.Queues > 0 && fits && !slices.Contains(t.leaving, id)
+}
+
 func (k *knownMember) noteGone(now time.Duration) {
 	if !k.isGone {
 		k.isGone, k.leaseFrom = true, now
@@ -78,7 +87,7 @@ func (k *knownMember) noteGone(now time.Duration) {
 	k.mustRead = false
 }
 
-// memberLocked returns what is known of a member. A new one may live for the longest lease of the group.
+// memberLocked returns what is known of a member. It has the group's longest lease until its record is seen.
 func (m *Member) memberLocked(id string) *knownMember {
 	k := m.mu.members[id]
 	if k == nil {
@@ -90,55 +99,57 @@ func (m *Member) memberLocked(id string) *knownMember {
 	return k
 }
 
-// missLocked notes that the watch or a list does not show a member's record any more.
-func (m *Member) missLocked(k *knownMember) {
+// noteMissingLocked notes that the watch or a list does not show a member's record any more.
+func (m *Member) noteMissingLocked(k *knownMember) {
 	switch {
-	case k.data.Dead: // For good, so nobody reads it: else each member would read the records of all that leave.
+	case k.data.Dead: // It stays dead. A read for each member that leaves would cost much in a large group.
 		k.noteGone(m.now())
 	case !k.isGone:
-		k.mustRead = true // It is still there if only its label has changed.
+		k.mustRead = true // It is still there if it has only lost its label.
 	}
 	signal(m.toWork)
 }
 
-// sawMemberLocked notes a member's record, and reports whether more has changed than its renewal. isRead: it
-// was read just now. A late watch may show an older record. Then the member counts as alive for up to a lease
-// too long, which is harmless.
+// sawMemberLocked notes a member's record, and reports whether the plan may change with it: a mere renewal
+// does not count. isRead: a read has shown the record. The watch and lists may be late: then the member
+// counts as alive for up to a lease too long, which is harmless.
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	k := m.memberLocked(id)
 	k.mustRead = false
 	d, err := m.decodeOther(id, r)
 	usable := err == nil
-	// After a restore, versions repeat.
-	saysSame := !usable || k.data.Sequence == d.Sequence && k.data.Dead == d.Dead
+	// After a restore of a backup, a version may come a second time, with other data.
+	sameContent := !usable || k.data.Sequence == d.Sequence && k.data.Dead == d.Dead
 	comesBack := k.isGone || usable && k.data.Dead && !d.Dead
 	switch {
-	case k.version == r.Version && k.usable == usable && saysSame && !k.isGone:
+	case k.version == r.Version && k.usable == usable && sameContent && !k.isGone:
 		return false
 	case comesBack && !isRead:
 		k.mustRead = true // The watch is late, or a restore has brought the record back.
 		return true
+	case !isRead && usable && k.usable && d.Sequence < k.data.Sequence && !d.Dead:
+		return false // The watch is late. An older record is no renewal; see mustHearOthersLocked.
 	}
 	before, lifeBefore, isFirst := *k, k.life(m.now()), k.version == ""
-	k.version, k.leaseFrom, k.isGone, k.serial = r.Version, m.now(), false, m.recordsSeen.Add(1)
-	k.usable, k.sawRenewal = usable, !isFirst
-	if !usable { // Its lease stays the one that was known last.
+	k.version, k.leaseFrom, k.isGone, k.usable = r.Version, m.now(), false, usable
+	k.serial = m.recordsSeen.Add(1)
+	if !usable { // k.data stays, and with it the member's lease.
 		if before.usable || isFirst {
 			m.logger.Error("Ignoring a member", "member", id, "err", err)
 		}
 		return true
 	}
 	k.data = d
-	m.learnLocked(d)
+	m.noteBoundsLocked(d)
 	if t := m.mu.view.table; t != nil && k.isAheadOf(t) {
 		signal(m.toConfirm)
 	}
-	// The first renewal is news for mustHearOthersLocked.
-	return !before.sawRenewal || !before.usable || lifeBefore != k.life(m.now()) ||
+	// The first renewal after a list is news for mustHearOthersLocked.
+	return before.serial <= m.mu.self.listedUpTo || !before.usable || lifeBefore != k.life(m.now()) ||
 		!maps.Equal(before.data.Hashes, d.Hashes) || before.data.Queues != d.Queues
 }
 
-// decodeOther returns a member's data, and an error if this member cannot share slots with it.
+// decodeOther returns the data of a member's record, and an error if this member cannot share slots with it.
 func (m *Member) decodeOther(id string, r Record) (memberData, error) {
 	d, err := decodeMember(r)
 	switch {
@@ -152,8 +163,8 @@ func (m *Member) decodeOther(id string, r Record) (memberData, error) {
 	return d, nil
 }
 
-// learnLocked notes what a member's record says of all tables and members.
-func (m *Member) learnLocked(d memberData) {
+// noteBoundsLocked notes the greatest epoch and the longest lease that a member's record names.
+func (m *Member) noteBoundsLocked(d memberData) {
 	view := &m.mu.view
 	view.epoch = max(view.epoch, d.Epoch)
 	view.lease = max(view.lease, time.Duration(d.Lease), time.Duration(d.LongestLease))

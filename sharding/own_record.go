@@ -123,8 +123,9 @@ func (m *Member) listOnce() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
+		m.mu.problem.list = fmt.Errorf("cannot list the members: %w", err)
 		m.mu.since.unlisted = cmp.Or(m.mu.since.unlisted, m.now())
-		return fmt.Errorf("list the members: %w", err)
+		return m.mu.problem.list
 	}
 	if m.mu.since.unlisted = 0; m.mu.self.id == id {
 		m.mu.self.listedUpTo = m.recordsSeen.Load()
@@ -201,7 +202,7 @@ func (m *Member) noteStored(sequence int64, version string) (upToDate bool) {
 		switch {
 		case a.began.since(self.renewed) > m.config.Lease*2/3:
 			m.extendLeasesLocked(1)
-		case self.renewed.mono < m.mu.failed:
+		case self.renewed.mono < m.mu.failedAt:
 			m.extendLeasesLocked(1. / 3)
 		}
 		self.renewed = self.renewed.latest(a.began)

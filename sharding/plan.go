@@ -9,14 +9,15 @@ import (
 	"time"
 )
 
-// Who waits, and for what. "Who waits how long for what" in docs/project/sharding.md says why.
+// The waits of members. "Who waits how long for what" in docs/project/sharding.md says why.
 const (
-	batching  = 200 * time.Millisecond // a plan, for more members that come or go
-	turn      = 150 * time.Millisecond // a member, for the one before it to write the plan
-	maxTurns  = 4
-	spacing   = 200 * time.Millisecond // a member, for each one that is to hand over slots before it
-	stagger   = 20 * time.Millisecond  // at most: members that have tried to write the table at the same time
-	probation = time.Second            // a new member, for slots, if there are others
+	batching  = 200 * time.Millisecond // before a plan is written: others may come or go
+	turn      = 150 * time.Millisecond // before a member does what the one before it could do, too
+	maxTurns  = 4                      // no member waits for more turns
+	spacing   = 200 * time.Millisecond // before a member hands over slots, for each one that does so before it
+	stagger   = 20 * time.Millisecond  // at most, after another member has written the table first
+	probation = time.Second            // before a new member gets slots, if there are others
+	soon      = 250 * time.Millisecond // before another try, after a failed write
 	// The kubelet waits up to five minutes before it starts a container again, so deaths count for longer.
 	remembersDeaths = 30 * time.Minute
 )
@@ -27,16 +28,17 @@ type planner struct {
 	self string
 	t    *table
 	now  time.Duration
-	// takers are the members that should have a share, and dead those whose slots may be given away. "", which
-	// stands for nobody, is one of the dead.
-	takers, dead map[string]bool
-	hashes       map[string]string // of the table and all takers
-	// due is when to look again if nothing is written now.
+	// takers are the members that should have a share of the slots.
+	takers map[string]bool
+	// dead are the members whose slots may be given away. It includes "", the holder of slots without one.
+	dead   map[string]bool
+	hashes map[string]string // of the table and all takers
+	// due is when to plan again if nothing is written now.
 	due time.Duration
 }
 
 // nextTable returns the table to write now, and the version that it must replace, or nil if there is nothing
-// to write before due. The caller has found that the present table has that id, and is settled.
+// to write before due. The caller has seen that the table of that id is filled, or may be filled.
 func (m *Member) nextTable(id string, now time.Duration) (next *table, version string, due time.Duration) {
 	m.mu.Lock()
 	defer m.updateAndUnlock()
@@ -46,26 +48,24 @@ func (m *Member) nextTable(id string, now time.Duration) (next *table, version s
 	switch {
 	case t.id != id:
 		return nil, "", now
-	case m.isOutdatedLocked(t, math.MaxInt64), // until it is read again
+	case m.isOutdatedLocked(t, math.MaxInt64), // The table must be read first.
 		view.incompatible != nil, view.broken != nil, !m.mu.self.alive:
 		return nil, "", due
 	case m.mu.self.version == "":
-		// A member without a record must be in no table. Others find no record then, and take it for deleted;
-		// a late attempt to create it would bring it back.
+		// A member without a record must be in no table: others would look for its record, find none, and take
+		// it for dead. A late attempt to create the record would then bring the member back.
 		if m.mu.barred == untilWritten { // This write shows whether it can write the table now.
 			return t.clone(), view.version, due
 		}
 		return nil, "", due
 	}
 	p := m.newPlannerLocked(t, now)
-	next, wait := p.plan()
-	next, isWithheld := p.withholdPlan(next)
-	next = p.waitForTurn(next, wait, isWithheld)
+	next = p.allowed(p.plan())
 	p.handOver(next) // This never waits: only the holder can write it.
 	if !next.same(t) {
 		return next, view.version, p.due
 	}
-	if m.mu.since.unplanned == 0 && !p.keepsSlots() {
+	if m.mu.since.unplanned == 0 && !p.keepsSlots() { // What was refused is not needed any more.
 		m.mu.since.refused = 0
 	}
 	return nil, "", p.due
@@ -75,16 +75,17 @@ func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
 	p := &planner{m: m, self: m.mu.self.id, t: t, now: now, due: now + m.config.Lease}
 	p.takers, p.dead = make(map[string]bool), map[string]bool{"": true}
 	for id, k := range m.mu.members {
-		if id != p.self {
-			fits := len(contradictions(t.hashes, k.data.Hashes)) == 0
-			p.takers[id] = k.isAlive(now) && k.data.Queues > 0 && fits
-			p.dead[id] = k.life(now) == dead
+		if id == p.self {
+			continue
+		}
+		p.dead[id] = k.life(now) == dead
+		if k.takesSlots(id, t, now) {
+			p.takers[id] = true
 		}
 	}
-	p.takers[p.self] = !m.mu.leaving && m.usableQueuesLocked() > 0
-	maps.DeleteFunc(p.takers, func(id string, takes bool) bool {
-		return !takes || slices.Contains(t.leaving, id)
-	})
+	if !m.mu.leaving && m.usableQueuesLocked() > 0 && !slices.Contains(t.leaving, p.self) {
+		p.takers[p.self] = true
+	}
 	for id, until := range p.newcomers() {
 		if until > now {
 			delete(p.takers, id)
@@ -113,13 +114,13 @@ func (p *planner) agreeOnHashes() {
 	}
 }
 
-// plan returns the table as it should be, without handovers, and how long to wait before that is written.
-func (p *planner) plan() (next *table, wait time.Duration) {
-	next = p.t.clone()
+// plan returns the table as it should be, without handovers.
+func (p *planner) plan() *table {
+	next := p.t.clone()
 	if next.settling {
 		p.fill(next)
 	}
-	// Until all know that a member is dead, some would give it slots again.
+	// A member stays in leaving until it is dead: otherwise others would give it slots again.
 	next.leaving = slices.DeleteFunc(next.leaving, func(id string) bool { return p.dead[id] })
 	p.nameLeaving(next)
 	next.hashes = p.hashes
@@ -127,17 +128,16 @@ func (p *planner) plan() (next *table, wait time.Duration) {
 	for _, k := range p.m.mu.members {
 		next.lease = max(next.lease, time.Duration(k.data.Lease))
 	}
-	wait = p.waitBeforeWrite(next.slots) // while these show the dead
 	p.applyTargets(next)
-	return next, wait
+	return next
 }
 
-// fill ends the settling of a new table. Its epochs go on from the greatest that members have seen, perhaps
-// in a table that was deleted. Slots whose handlers still run stay where they are.
+// fill ends the settling of a new table. The epoch goes on from the greatest that members have seen, perhaps
+// in a table that was deleted. Slots whose handlers still run stay with their member.
 func (p *planner) fill(next *table) {
 	next.settling, next.replaces, next.epoch = false, false, max(next.epoch, p.m.mu.view.epoch+1)
-	// Members name the new id in their records before they hold slots by it. With the old one, somebody who
-	// puts the empty table back could have it filled a second time.
+	// Members name this new id in their records before they hold slots by it. If the id stayed, and somebody
+	// put the empty table back, nothing would show that it had been filled before.
 	next.id = p.m.config.newID("table")
 	for i, id := range p.m.mu.view.claims {
 		if i < len(next.slots) && !p.dead[id] {
@@ -146,28 +146,11 @@ func (p *planner) fill(next *table) {
 	}
 }
 
-// nameLeaving makes next say that this member leaves, if it does: then others give it no slots.
+// nameLeaving adds this member to next.leaving if it leaves: then others give it no slots.
 func (p *planner) nameLeaving(next *table) {
 	if p.m.mu.leaving && !slices.Contains(next.leaving, p.self) {
 		next.leaving = append(next.leaving, p.self)
 	}
-}
-
-// waitBeforeWrite returns how long a plan for the slots waits, because others would write the same.
-func (p *planner) waitBeforeWrite(slots []tableSlot) time.Duration {
-	fromDead, isMine := false, p.m.mu.leaving
-	for _, slot := range slots {
-		if slot.holder != "" && p.dead[slot.holder] {
-			fromDead, isMine = true, isMine || p.m.mu.members[slot.holder].markedByMe
-		}
-	}
-	switch {
-	case isMine: // The others wait for this member.
-		return 0
-	case fromDead:
-		return p.m.turnLocked(p.now)
-	}
-	return p.m.turnLocked(p.now) + batching
 }
 
 // applyTargets gives slots of the dead to those who should hold them, and names where others are to move.
@@ -188,7 +171,9 @@ func (p *planner) applyTargets(next *table) {
 			slot.next = ""
 		case p.takers[slot.holder], slot.holder == p.self, slices.Contains(p.t.leaving, slot.holder):
 			slot.next = target
-		default: // Its renewal is overdue. Its slots are given away as soon as it is certain that it is dead.
+		default:
+			// The holder cannot hand the slot over now: it is overdue, gone, or lacks a queue, or its record
+			// cannot be used. It keeps the slot until it is dead.
 		}
 	}
 	next.countDeaths(died, p.m.config.Clock.Now())
@@ -199,40 +184,48 @@ func (p *planner) hasCrashed(id string) bool {
 	return id != "" && !slices.Contains(p.t.leaving, id) && !p.m.mu.members[id].data.Left
 }
 
-// withholdPlan returns the present table instead of next while this member must know more. A member that
-// leaves says so all the same.
-func (p *planner) withholdPlan(next *table) (allowed *table, isWithheld bool) {
-	if next.same(p.t) {
-		return next, false
+// allowed returns the planned table if it may be written now, and otherwise the present one. See
+// mayPlanAtLocked and waitBeforeWrite for what a plan waits for.
+func (p *planner) allowed(planned *table) *table {
+	since := &p.m.mu.since.unplanned
+	if planned.same(p.t) {
+		*since = 0
+		return planned
 	}
+	plannedAt := cmp.Or(*since, p.now)
 	if at := p.m.mayPlanAtLocked(p.now); at > p.now {
-		p.due = min(p.due, at)
-		next = p.t.clone()
+		// Meanwhile its batching passes, but not its turn. Without watches, plans come here again and again.
+		*since, p.due = max(plannedAt, p.now-batching), min(p.due, at)
+		next := p.t.clone()
 		p.nameLeaving(next)
-		return next, true
+		return next
 	}
-	return next, false
-}
-
-// waitForTurn returns the present table instead of next until next, or a withheld plan, has waited for wait.
-func (p *planner) waitForTurn(next *table, wait time.Duration, isWithheld bool) *table {
-	since, isSame := &p.m.mu.since.unplanned, next.same(p.t)
-	switch first := cmp.Or(*since, p.now); {
-	case isSame && isWithheld:
-		// Only its turn begins anew, not the batching: without working watches this comes again and again.
-		*since = max(first, p.now-batching)
-	case isSame:
-		*since = 0
-	case first+wait > p.now:
-		*since, p.due = first, min(p.due, first+wait)
+	if at := plannedAt + p.waitBeforeWrite(); at > p.now {
+		*since, p.due = plannedAt, min(p.due, at)
 		return p.t.clone()
-	default: // Now. The next plan waits again: two members that disagree must not overwrite each other at once.
-		*since = 0
 	}
-	return next
+	*since = 0 // The next plan waits again: two members that disagree must not overwrite each other at once.
+	return planned
 }
 
-// keepsSlots reports whether this member keeps slots that are to move for now.
+// waitBeforeWrite returns how long a plan waits before this member writes it. Others would write the same.
+func (p *planner) waitBeforeWrite() time.Duration {
+	hasDead, goesFirst := false, p.m.mu.leaving
+	for _, slot := range p.t.slots {
+		if slot.holder != "" && p.dead[slot.holder] {
+			hasDead, goesFirst = true, goesFirst || p.m.mu.members[slot.holder].markedByMe
+		}
+	}
+	switch {
+	case goesFirst: // The others wait for who leaves, or has marked the record of a dead one.
+		return 0
+	case hasDead:
+		return p.m.turnLocked(p.now)
+	}
+	return p.m.turnLocked(p.now) + batching
+}
+
+// keepsSlots reports whether this member keeps slots for now although they are to move.
 func (p *planner) keepsSlots() bool {
 	for i, slot := range p.t.slots {
 		if slot.holder == p.self && slot.next != "" && p.m.slots[i].keepUntil > p.now {
@@ -242,8 +235,7 @@ func (p *planner) keepsSlots() bool {
 	return false
 }
 
-// newcomers returns until when each taker without slots must wait for its first ones. If there are no others,
-// none waits, but after an outage: holders that a restored table does not show must notice that first.
+// newcomers returns until when each taker without slots must wait for its first ones.
 func (p *planner) newcomers() map[string]time.Duration {
 	until := make(map[string]time.Duration)
 	for id := range p.takers {
@@ -254,28 +246,32 @@ func (p *planner) newcomers() map[string]time.Duration {
 	if len(until) < len(p.takers) {
 		return until
 	}
+	// There are only newcomers. They need not wait, unless the table was restored after an outage: then holders
+	// that it does not show must notice first that their records are gone.
 	isUsed := func(slot tableSlot) bool { return slot.holder != "" || slot.next != "" }
-	sinceOutage := p.m.now() - p.m.mu.unanswered
+	sinceOutage := p.m.now() - p.m.mu.unansweredAt
 	if p.t.settling || slices.ContainsFunc(p.t.slots, isUsed) || sinceOutage > p.m.mu.view.lease {
 		return nil
 	}
-	for id := range until {
+	for id := range until { // Those that join after the outage; others have waited long enough.
 		until[id] = p.m.mu.members[id].firstSeen + p.m.mu.view.lease/3
 	}
 	return until
 }
 
-// firstSlotsAt returns when a newcomer may get slots. It waits longer for an earlier life of its process, or
-// after several deaths of that one. Members of one name that live at the same time are not one process.
+// firstSlotsAt returns when a newcomer may get slots. It waits longer after several deaths of its process,
+// and until the lease of an earlier life of that process has ended. A member of its name that renews its
+// record beside it is another process, for which it does not wait.
 func (p *planner) firstSlotsAt(id string, k *knownMember) time.Duration {
 	wait := probation
-	if x := p.t.deaths[nameOf(id)]; x.count(p.m.config.Clock.Now()) > 1 {
-		wait = min(probation<<(2*min(x.N-1, 10)), time.Duration(k.data.Lease))
+	if n := p.t.deaths[nameOf(id)].count(p.m.config.Clock.Now()); n > 1 {
+		wait = min(probation<<(2*min(n-1, 10)), time.Duration(k.data.Lease))
 	}
 	var predecessor time.Duration
 	for other, o := range p.m.mu.members {
 		switch {
 		case nameOf(other) != nameOf(id) || other == id || o.isGone || o.data.Dead:
+			continue
 		case o.leaseFrom < k.firstSeen+probation:
 			predecessor = max(predecessor, o.leaseFrom+time.Duration(o.data.Lease))
 		default:
@@ -293,8 +289,7 @@ func nameOf(id string) string {
 	return id
 }
 
-// assign decides who should hold each slot. Only takers get slots: other members leave, are overdue or dead,
-// or have just come. Without takers, all slots go to "".
+// assign decides who should hold each slot: one of the takers or, if there are none, "".
 //
 // The shares of takers differ by at most one, and as few slots move as that allows. Moves that are under way
 // are preferred, so that a plan stays the same while it is carried out.
@@ -308,7 +303,7 @@ func assign(slots []tableSlot, takers map[string]bool) (target []string) {
 		target[i] = to
 		room[to]--
 	}
-	// Up to its share, a holder keeps first the slots that are not about to move, then those that are.
+	// Each holder keeps slots up to its share: first those that are not about to move, then those that are.
 	for _, moving := range []bool{false, true} {
 		for i, slot := range slots {
 			if room[slot.holder] > 0 && target[i] == "" && moving == (takers[slot.next] && slot.next != slot.holder) {
@@ -316,7 +311,7 @@ func assign(slots []tableSlot, takers map[string]bool) (target []string) {
 			}
 		}
 	}
-	// The other slots move: where they were about to move already, if there is room, or else to anybody.
+	// The other slots move: if there is room, where they were about to move already, and else to anybody.
 	for i, slot := range slots {
 		if target[i] == "" && room[slot.next] > 0 {
 			give(i, slot.next)

@@ -9,18 +9,18 @@ import "time"
 func (m *Member) noAnswer() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mu.unanswered = m.now()
+	m.mu.unansweredAt = m.now()
 }
 
 // hasRenewedSinceLocked reports whether the member has renewed its own record since then, and since the
 // server was last away. That shows that no restore has taken back, meanwhile, what others have written.
 func (m *Member) hasRenewedSinceLocked(then time.Duration) bool {
-	return m.mu.self.renewed.mono >= max(then, m.mu.unanswered)
+	return m.mu.self.renewed.mono >= max(then, m.mu.unansweredAt)
 }
 
 // suspectRestoreLocked is called when the member's own record shows that a backup may have been restored.
 func (m *Member) suspectRestoreLocked() {
-	m.mu.restoreSuspected = m.now()
+	m.mu.restoreSuspectedAt = m.now()
 	m.extendLeasesLocked(1)
 	signal(m.toConfirm)
 }
@@ -55,7 +55,7 @@ func (m *Member) isOutdatedLocked(t *table, upTo int64) bool {
 // mayPlanAtLocked returns when this member may move slots that are not its own. Before that, the table may be
 // one from a backup, and others may hold slots that it gives to the dead, or to nobody.
 func (m *Member) mayPlanAtLocked(now time.Duration) time.Duration {
-	switch restEnds := m.mu.restoreSuspected + m.mu.view.lease; {
+	switch restEnds := m.mu.restoreSuspectedAt + m.mu.view.lease; {
 	case restEnds > now:
 		return restEnds
 	case !m.hasRenewedSinceLocked(never):

@@ -7,7 +7,7 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// slotState is what a member may do with the keys of a slot.
+// slotState says what this member may do with the keys of a slot.
 type slotState uint32
 
 const (
@@ -28,25 +28,26 @@ const (
 //	  ├────────────────────────────┘ └──── does not return ───────────────────────┘ │
 //	  └──── its handlers have returned: now the table is written ───────────────────┘
 //
-// A slot that is already to move when the member gets it goes from absent to stopping.
+// A slot that is already to move when the member gets it goes from absent to stopping. Any slot becomes
+// absent when the member is not valid, or when the table gives the slot to another one.
 //
 // Queues read states and holdings without a lock. The member's mu guards all else.
 type ownSlot struct {
 	// holding is nil while the slot is absent.
 	holding  atomic.Pointer[holding]
 	stop     stop
-	handover handover
-	// Until keepUntil it must not stop: a handler did not return, or the server refused the handover.
+	handover handover // the last attempt, or zero
+	// The slot must not stop before keepUntil: a handler did not return, or the server refused the handover.
 	keepUntil time.Duration
-	// heldAs is the member's id when it held the slot last.
+	// heldAs is the id that the member had when it held the slot last.
 	heldAs string
 }
 
-// stop belongs to a slot that is stopping.
+// stop has what is known of a slot while it is stopping.
 type stop struct {
-	// since is when it began. timedOutAt is when the contexts of its handlers ended after that, or zero.
+	// since is when the slot began to stop, and timedOutAt when its handlers' contexts were ended, or zero.
 	since, timedOutAt time.Duration
-	// unlisted: the slot was never held, so its keys are still to be listed.
+	// unlisted: the slot came from absent, not from held, so its keys have not been listed.
 	unlisted bool
 }
 
@@ -54,9 +55,9 @@ func (m *Member) state(slot int) slotState { return slotState(m.states[slot].Loa
 
 func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(to)) }
 
-// changes are what must happen after mu is unlocked, because slots have changed.
+// changes are what updateAndUnlock must do for changed slots when mu is unlocked.
 type changes struct {
-	// The queues must hear of these slots.
+	// Slots that the queues must hear of; see memberQueue.
 	gained, noLongerStopping []int
 	// toEnd are holdings that must end, and toRelease those whose keys on hold must be released.
 	toEnd     []ending
@@ -68,14 +69,14 @@ type ending struct {
 	cause   error
 }
 
-// updateSlots is for when time has passed.
+// updateSlots is called when time alone has passed.
 func (m *Member) updateSlots() {
 	m.mu.Lock()
 	m.updateAndUnlock()
 }
 
-// updateAndUnlock updates the slots, unlocks mu, and carries out the changes. It takes the place of mu.Unlock
-// where something may have changed that decides which slots are held.
+// updateAndUnlock updates the slots, unlocks mu, and carries out the changes. It must be called in place of
+// mu.Unlock after anything on which it depends which slots are held.
 func (m *Member) updateAndUnlock() {
 	m.updateSlotsLocked()
 	c := m.mu.changes
@@ -93,7 +94,8 @@ func (m *Member) updateAndUnlock() {
 	for _, q := range *m.queues.Load() {
 		q.gained(c.gained)
 		if len(c.noLongerStopping) > 0 {
-			go q.noLongerStopping(c.noLongerStopping) // The queue below must not block a member's loops.
+			// The queue below must not block a member's loops. A late call does no harm: it reads the state again.
+			go q.noLongerStopping(c.noLongerStopping)
 		}
 	}
 }
@@ -106,21 +108,18 @@ func (m *Member) updateSlotsLocked() {
 	case valid:
 		cause = ErrNotHeld
 		if !wasValid {
-			signal(m.toRenew) // New members wait for that; see mustHearOthersLocked.
+			signal(m.toRenew) // New members wait for a renewal; see mustHearOthersLocked.
 			signal(m.toWork)
 		}
 	case m.mu.leaving:
 		cause = ErrLeft
 	case wasValid:
 		m.mu.self.listedUpTo = notListed
-		signal(m.toRenew) // If the clock has jumped, it is valid again at once.
+		signal(m.toRenew) // If the clock has jumped, the member is valid again at once.
 		signal(m.toConfirm)
 	}
 	m.mu.wasValid = valid
 	now, lost, before := m.now(), 0, len(m.mu.changes.gained)
-	if valid {
-		m.timeHandoversLocked()
-	}
 	for i := range m.slots {
 		m.countHandoverLocked(i, valid)
 		if valid && m.mu.view.table.slots[i].holder == m.mu.self.id {
@@ -137,8 +136,8 @@ func (m *Member) updateSlotsLocked() {
 	if lost > 0 {
 		m.mu.stats.Lost += uint64(lost)
 		log := m.logger.Warn
-		if valid {
-			log = m.logger.Info
+		if valid { // Others took it for dead too early: a clock is wrong, or a person has edited records.
+			log = m.logger.Error
 		}
 		log("Lost slots", "member", m.mu.self.id, "slots", lost, "why", cause)
 	}
@@ -159,11 +158,11 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) {
 	if from == to {
 		return
 	}
-	if from == absent || from == stopping && s.stop.timedOutAt > 0 { // The contexts of the last one have ended.
+	if from == absent || from == stopping && s.stop.timedOutAt > 0 { // Then the last holding has ended.
 		s.holding.Store(&holding{epoch: t.slots[i].epoch})
 	}
 	s.heldAs = m.mu.self.id
-	m.setState(i, to) // before the queues list their keys
+	m.setState(i, to) // before the queues list keys: they drop those of absent slots
 	if to == stopping {
 		s.stop = stop{since: now, unlisted: from == absent}
 		c.toRelease = append(c.toRelease, s.holding.Load())

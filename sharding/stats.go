@@ -25,8 +25,9 @@ type Stats struct {
 	Queues, Slots int
 	// Held is the number of slots that the member holds, and Stopping how many of them are about to move.
 	Held, Stopping int
-	// Gained is how many slots the member has got, HandedOver how many it has given away by a write of the
-	// table, and Lost how many it stopped to hold without that, because it was not valid any more.
+	// Gained is how many slots the member has got, or got back after a handover that failed. HandedOver is how
+	// many it has given away by a write of the table. Lost is how many it stopped to hold without that, because
+	// it was not valid any more.
 	Gained, HandedOver, Lost uint64
 	// Kept is how often a slot was not handed over because a handler did not return.
 	Kept uint64

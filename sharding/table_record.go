@@ -11,19 +11,20 @@ import (
 // view is what a member knows of the table. It may be old: what must be certain is read from the store, or is
 // a condition of a write. While a member is valid, nobody else gives away what even an old table gives it.
 type view struct {
-	// table is the newest table that was seen, in a record of that version, and learned is when.
-	table   *table
-	version string
-	learned time.Duration
-	// A read that began at adoptBegan was the first that showed a table of this id. It returned at adoptEnded.
-	// confirmed is when the last read began that showed such a table after the member's record had named it.
+	// table is the newest table that was seen, at learnedAt, in a record of that version.
+	table     *table
+	version   string
+	learnedAt time.Duration
+	// The first read that showed a table of this id began at adoptBegan and returned at adoptEnded.
 	adoptBegan, adoptEnded time.Duration
-	confirmed              moment
-	// epoch is the greatest one, and lease the longest, that was seen anywhere. A new table goes on from
-	// there, and waits as long. greatest is the greatest epoch of a table that was known.
+	// confirmed is when the last read began that showed a table of this id when the member's record named it.
+	confirmed moment
+	// epoch is the greatest, and lease the longest, that any record has named. A new table goes on from that
+	// epoch, and waits for that lease. greatest is the greatest epoch that table ever had.
 	epoch, greatest int64
 	lease           time.Duration
-	// earlier: there was another table before this one. claims says with whom handlers of its slots still run.
+	// earlier: there was another table before this one. claims has the members whose handlers still run in slots
+	// of that one, by slot.
 	earlier bool
 	claims  map[int]string
 	obstacle
@@ -32,11 +33,11 @@ type view struct {
 // obstacle is why the stored table cannot be used. At most one field is set.
 type obstacle struct {
 	missing      bool    // A read has shown that there is none.
-	broken       *Record // It has gone back in time and must be replaced.
+	broken       *Record // It has gone back in time, and must be replaced.
 	incompatible error
 }
 
-// isThere reports whether there is a table that has led to the stored one, as far as is known.
+// isThere reports whether table is stored, or an earlier state of the stored one, as far as is known.
 func (v *view) isThere() bool { return v.table != nil && !v.missing && v.broken == nil }
 
 // restEnds returns when nobody can hold slots by an earlier table any more.
@@ -62,12 +63,13 @@ func (m *Member) confirm() error {
 	return nil
 }
 
-// tableChanged notes a change of the table. The watch may be late, so it shows newer revisions alone.
+// tableChanged notes what the watch or a list shows of the table. Both may be late, so they only show what is
+// newer. All else is a reason to read the table.
 func (m *Member) tableChanged(e Event) {
 	m.mu.Lock()
 	defer m.updateAndUnlock()
 	signal(m.toWork)
-	m.mu.heard = m.now()
+	m.mu.heardAt = m.now()
 	view := &m.mu.view
 	if !e.Deleted && e.Record.Version == view.version {
 		return
@@ -81,8 +83,8 @@ func (m *Member) tableChanged(e Event) {
 	}
 }
 
-// sawTable notes the table that a read or a write has returned. A read that began after upTo records of
-// members were seen must show the tables that these name. After a write upTo is 0.
+// sawTable notes the table that a call has returned which began then. A read that began when upTo versions of
+// members' records had been seen must show what these say of the table. For a write, upTo is 0.
 func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 	t, err := decodeTable(r, m.config.Slots)
 	m.mu.Lock()
@@ -90,7 +92,7 @@ func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 	defer m.updateAndUnlock()
 	view := &m.mu.view
 	if view.table != nil && began.mono < view.adoptBegan {
-		return nil // It may have been replaced since.
+		return nil // The known table may have replaced it.
 	}
 	if err == nil {
 		err = m.checkHashesLocked(t)
@@ -107,7 +109,7 @@ func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 	case other:
 		if view.table != nil {
 			level := slog.LevelError
-			if view.table.settling && !t.settling { // It is the next one in the life of a table.
+			if view.table.settling && !t.settling { // The new table got another id when it was filled.
 				level = slog.LevelInfo
 			}
 			m.logger.Log(m.ctx, level, "There is a new table", "table", t.id, "before", view.table.id)
@@ -118,10 +120,10 @@ func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 	case newer:
 		m.adoptLocked(t, r.Version)
 	case same:
-		view.version = r.Version // It is another one if a person has edited the Lease, for example its labels.
+		view.version = r.Version // It changes if a person edits the Lease, for example its labels.
 	default:
-		if began.mono <= view.learned && relation == older { // The clock may have stood still.
-			return nil // It was read before the known one was there.
+		if relation == older && began.mono <= view.learnedAt {
+			return nil // It was read before the known one was seen.
 		}
 		if view.broken == nil {
 			m.logger.Error("The table has gone back in time: a backup or a copy was restored. "+
@@ -135,7 +137,7 @@ func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 	m.admitLocked(untilRead)
 	view.obstacle, m.mu.since.unusable = obstacle{}, 0 // before giveUp looks
 	self := &m.mu.self
-	switch {
+	switch { // Only a read that began after the member's record had named the table confirms it.
 	case self.version == "":
 	case self.follows != t.id:
 		signal(m.toRenew)
@@ -150,9 +152,10 @@ func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 // adoptLocked makes t the known table.
 func (m *Member) adoptLocked(t *table, version string) {
 	view := &m.mu.view
-	view.table, view.version, view.learned = t, version, m.now()
+	view.table, view.version, view.learnedAt = t, version, m.now()
 	view.epoch, view.greatest = max(view.epoch, t.epoch), max(view.greatest, t.epoch)
 	view.lease = max(view.lease, t.lease)
+	m.timeHandoversLocked()
 }
 
 // knowsEarlierLocked notes, also in the member's record, that there was an earlier table.
@@ -198,10 +201,9 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 		leaves := m.mu.leaving && !m.anyBusy()
 		m.mu.Unlock()
 		if leaves {
-			return m.now(), nil // Its slots have no holder now. It can still mark its record; see tryLeave.
+			return m.now(), nil // It need not write its slots away: it can mark its record; see tryLeave.
 		}
-		// Not all members try again at once.
-		if m.sleep(m.ctx, rand.N(stagger), nil) != nil {
+		if m.sleep(m.ctx, rand.N(stagger), nil) != nil { // Members must not all try again at once.
 			return now, nil
 		}
 	}
@@ -220,8 +222,9 @@ func (m *Member) tableRecord(t *table, version string) Record {
 	return r
 }
 
-// wrote notes how a write of table t has ended. If the server has refused a handover, the member keeps the
-// slots for now. If that is uncertain for a lease, it gives up its record, so that others get them.
+// wrote notes how a write of table t has ended. If the server has refused handovers, the member keeps their
+// slots for now. If it is uncertain for a lease whether they were written, the member gives up its record, so
+// that others get the slots.
 func (m *Member) wrote(t *table, err error) {
 	m.mu.Lock()
 	defer m.updateAndUnlock()

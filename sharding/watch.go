@@ -30,14 +30,14 @@ func (m *Member) watchLoop() {
 func (m *Member) watch() error {
 	m.mu.Lock()
 	from := m.mu.listVersion
-	m.mu.heard = m.now()
+	m.mu.heardAt = m.now()
 	m.mu.Unlock()
 	ctx, cancel := context.WithCancel(m.ctx)
 	defer cancel()
 	go func() {
 		for m.sleep(ctx, m.config.Lease/6, nil) == nil {
 			m.mu.Lock()
-			hasStalled := m.now()-m.mu.heard > m.config.Lease/2
+			hasStalled := m.now()-m.mu.heardAt > m.config.Lease/2
 			m.mu.Unlock()
 			if hasStalled {
 				cancel()
@@ -64,7 +64,7 @@ func (m *Member) list() error {
 	m.mu.listVersion = version
 	for id, k := range m.mu.members {
 		if !listed[id] && k.firstSeen < began {
-			m.missLocked(k)
+			m.noteMissingLocked(k)
 		}
 	}
 	return nil
@@ -89,9 +89,9 @@ func (m *Member) changed(e Event) {
 func (m *Member) memberChanged(id string, e Event) {
 	m.mu.Lock()
 	defer m.updateAndUnlock()
-	m.mu.heard = m.now()
+	m.mu.heardAt = m.now()
 	if e.Deleted {
-		m.missLocked(m.memberLocked(id))
+		m.noteMissingLocked(m.memberLocked(id))
 	} else if m.sawMemberLocked(id, e.Record, false) {
 		signal(m.toWork)
 	}

@@ -175,6 +175,6 @@ func (cc *callContext[T]) untilAdded(ctx context.Context) context.Context {
 	if again == nil {
 		return ctx
 	}
-	own := cc.ensureOwn()
-	return own.untilAdded.contextFrom(ctx, own, again)
+	std := cc.ensureStd()
+	return std.untilAdded.contextFrom(ctx, std, again)
 }

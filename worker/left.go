@@ -69,7 +69,9 @@ func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failed []T
 	p.catchPanic(func() {
 		if p.queue.ShuttingDown() {
-			failed = slices.Collect(p.tracker.recordedKeys(func(r *record[T]) bool { return r.trouble == failing }))
+			failed = slices.Collect(eachRecord(p.tracker, func(key T, r *record[T]) (T, bool) {
+				return key, r.trouble == failing
+			}))
 		}
 	})
 	var notStarted, refused []T

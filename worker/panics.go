@@ -1,8 +1,10 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 )
 
@@ -45,7 +47,7 @@ func (c *Tracked[T]) failWithPanic(v any) {
 	c.result.Err = newPanicError(v)
 	if t := c.tracker; t.options.CrashOnPanic {
 		c.crashing = true
-		t.logger.Error("The handler panicked", "key", c.result.Key, "panic", v)
+		t.log(c.base, slog.LevelError, "The handler panicked", "key", c.result.Key, "panic", v)
 		panic(v) // The stack that the runtime prints is still that of the handler.
 	}
 }
@@ -72,19 +74,22 @@ func (p *Pool[T]) panicked(v any) {
 func (t *Tracker[T]) logPanics(f func()) {
 	defer func() {
 		if v := recover(); v != nil {
-			t.logger.Error("A hook, the queue or its limiter panicked", "panic", v, "stack", string(debug.Stack()))
+			t.log(context.Background(), slog.LevelError, "A hook, the queue or its limiter panicked",
+				"panic", v, "stack", string(debug.Stack()))
 		}
 	}()
 	f()
 }
 
-// onOwnGoroutine runs foreign code on a goroutine of its own, and waits for it: runtime.Goexit ends that
-// goroutine alone.
-func onOwnGoroutine(catchPanic func(f func()), foreign func()) {
+// onOwnGoroutine runs foreign code on a goroutine of its own, and returns its error, or ErrGoexit if it has
+// panicked or called runtime.Goexit, which ends that goroutine alone.
+func (t *Tracker[T]) onOwnGoroutine(foreign func() error) error {
+	err := ErrGoexit
 	returned := make(chan struct{})
 	go func() {
 		defer close(returned)
-		catchPanic(foreign)
+		t.catchPanic(func() { err = foreign() })
 	}()
 	<-returned
+	return err
 }

@@ -35,7 +35,7 @@ type Pool[T comparable] struct {
 	willSweep atomic.Bool // Run has a timer for the next sweep
 
 	startCtx, poolCtx context.Context // Run sets them: see prepareContexts.
-	endPoolCtx        context.CancelCauseFunc
+	cancelPool        context.CancelCauseFunc
 
 	// mu is locked before the tracker's mu if both are needed. No foreign code runs under it, and no worker
 	// holds it while it waits for a key, handles one or calls Done. It also guards fields of the workers.
@@ -50,8 +50,8 @@ type Pool[T comparable] struct {
 		departed uint64 // how many workers have left
 
 		getCtx      context.Context // nil before the first worker
-		endGetCtx   context.CancelFunc
-		endStartCtx context.CancelFunc // is called without mu: it may call methods of Run's context
+		cancelGet   context.CancelFunc
+		cancelStart context.CancelFunc // is called without mu: it may call methods of Run's context
 
 		fatal error
 		// What Left reports: keys that came too late to be started or whose add has panicked, and keys whose
@@ -102,7 +102,7 @@ func (p *Pool[T]) claimRun() error {
 	switch {
 	case p.queue == nil:
 		errs = append(errs, errors.New("worker: the queue is nil"))
-	case p.options.KeepQueue && !p.tracker.isExtended:
+	case p.options.KeepQueue && !p.tracker.knowsAllKeys:
 		errs = append(errs, errors.New(
 			"worker: Options.KeepQueue needs a queue that is Extended: a Get that is given up would keep its key"))
 	}
@@ -135,7 +135,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	p.catchPanic(p.announce)
 	p.awaitReady(ctx)
 	p.locked(func() {
-		p.mu.getCtx, p.mu.endGetCtx = context.WithCancel(p.startCtx)
+		p.mu.getCtx, p.mu.cancelGet = context.WithCancel(p.startCtx)
 		p.growLocked()
 	})
 	endWatch := p.tracker.watchForStuck()
@@ -148,7 +148,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	p.endQueue()
 	select {
 	case <-resyncEnded:
-	case <-time.After(patience): // List goes on although its context has ended.
+	case <-time.After(endPatience): // List goes on although its context has ended.
 	}
 	p.tracker.sweeps.Wait() // startCtx has ended, so a sweep ends when the queue has answered once more.
 	p.mu.Lock()
@@ -165,13 +165,13 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 //	└─ poolCtx     of the calls (see context.go); ends when Run stops waiting for handlers, not with Run's
 func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	values := context.WithoutCancel(ctx)
-	p.poolCtx, p.endPoolCtx = context.WithCancelCause(values)
+	p.poolCtx, p.cancelPool = context.WithCancelCause(values)
 	startParent := ctx // With it no key is started once ctx has ended, not even after Stop(All).
 	if p.options.Drain == All {
 		startParent = values
 	}
 	startCtx, end := context.WithCancel(startParent)
-	p.locked(func() { p.startCtx, p.mu.endStartCtx = startCtx, end })
+	p.locked(func() { p.startCtx, p.mu.cancelStart = startCtx, end })
 	p.moveOn(phaseWorking) // If Stop was called before Run, this ends startCtx.
 }
 
@@ -183,9 +183,7 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 	readyCtx, end := context.WithCancel(ctx)
 	defer end()
 	defer context.AfterFunc(p.startCtx, end)()
-	err := ErrGoexit
-	onOwnGoroutine(p.catchPanic, func() { err = p.options.Ready(readyCtx) })
-	switch {
+	switch err := p.tracker.onOwnGoroutine(func() error { return p.options.Ready(readyCtx) }); {
 	case err == nil:
 	case readyCtx.Err() != nil: // Ready was cut short, so no key may be started.
 		p.Stop(Running)
@@ -213,8 +211,8 @@ func (p *Pool[T]) SetWorkers(n int) error {
 	if len(p.mu.workers) > n {
 		// This wakes all workers that wait for a key. Surplus ones leave in nextGet, and busy ones after
 		// their key.
-		p.mu.endGetCtx()
-		p.mu.getCtx, p.mu.endGetCtx = context.WithCancel(p.startCtx)
+		p.mu.cancelGet()
+		p.mu.getCtx, p.mu.cancelGet = context.WithCancel(p.startCtx)
 	}
 	return nil
 }
@@ -242,7 +240,7 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 		return errors.New("worker: the queue is nil")
 	}
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		if s := p.queue.Stats(); s.Queued+s.Waiting+s.Processing+p.tracker.numHeld() == 0 &&
+		if s := p.queue.Stats(); s.Queued+s.Waiting+s.Processing == 0 && p.tracker.nextHoldDone() == nil &&
 			len(p.tracker.runningKeys(1)) == 0 {
 			return nil
 		}

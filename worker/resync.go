@@ -3,9 +3,12 @@ package worker
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"math"
 	"slices"
 	"time"
+
+	"k8s.io/utils/clock"
 
 	"github.com/keyedqueue/workqueue"
 )
@@ -46,22 +49,19 @@ func (p *Pool[T]) startResync() (end func(), ended <-chan struct{}) {
 		close(done)
 		return end, done
 	}
+	r, lists := &resync[T]{Pool: p}, make(chan []T)
+	go p.catchPanic(func() { r.keepListing(ctx, lists) })
 	go func() {
 		defer close(done)
-		p.catchPanic(func() { (&resync[T]{Pool: p}).run(ctx) })
+		p.catchPanic(func() {
+			for r.await(ctx, lists) {
+				r.addDue(ctx)
+			}
+		})
+		for range lists { // until List has returned
+		}
 	}()
 	return end, done
-}
-
-// run lists and adds until ctx ends, or all keys were added and none is to come again.
-func (r *resync[T]) run(ctx context.Context) {
-	lists := make(chan []T)
-	go r.catchPanic(func() { r.keepListing(ctx, lists) })
-	for r.await(ctx, lists) {
-		r.addDue(ctx)
-	}
-	for range lists { // until List has returned
-	}
 }
 
 // await waits for the next key's moment, or for a list, with which a new round begins. It returns false at
@@ -139,53 +139,46 @@ func (p *Pool[T]) addListed(key T) {
 // lists.
 func (r *resync[T]) keepListing(ctx context.Context, lists chan<- []T) {
 	defer close(lists)
-	for retry := listRetry; ; {
+	for retry := listRetry; ctx.Err() == nil; {
 		pause := r.options.Resync
-		keys, err := r.list(ctx)
-		if err != nil && ctx.Err() == nil {
-			pause, retry = retry, min(2*retry, listRetryMax)
-			if r.options.Resync > 0 {
-				pause = min(pause, r.options.Resync)
-			}
-			r.tracker.logger.Error("The keys could not be listed", "err", err, "again", pause)
-		} else if err == nil {
+		switch keys, err := r.list(ctx); {
+		case err == nil:
 			retry = listRetry
 			select {
 			case lists <- keys:
 			case <-ctx.Done():
 			}
+			if pause == 0 {
+				return
+			}
+		case ctx.Err() == nil:
+			if pause == 0 || pause > retry {
+				pause = retry
+			}
+			retry = min(2*retry, listRetryMax)
+			r.tracker.log(ctx, slog.LevelError, "The keys could not be listed", "err", err, "again", pause)
 		}
-		if pause == 0 {
-			return
-		}
-		timer := r.options.Clock.NewTimer(pause)
-		select {
-		case <-timer.C():
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		}
+		sleep(ctx, r.options.Clock, pause)
 	}
 }
 
 // list calls Options.List, and counts. A panic ends the pool.
 func (r *resync[T]) list(ctx context.Context) (keys []T, err error) {
-	started := r.options.Clock.Now()
-	err = ErrGoexit
-	onOwnGoroutine(r.catchPanic, func() {
-		all, listErr := r.options.List(ctx)
-		if listErr == nil && all != nil {
-			for key := range all {
-				if listErr = ctx.Err(); listErr != nil {
-					break
-				}
-				keys = append(keys, key)
-			}
+	t, started := r.tracker, r.options.Clock.Now()
+	err = t.onOwnGoroutine(func() error {
+		all, err := r.options.List(ctx)
+		if err != nil || all == nil {
+			return err
 		}
-		err = listErr
+		for key := range all {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			keys = append(keys, key)
+		}
+		return nil
 	})
 	ended := r.options.Clock.Now()
-	t := r.tracker
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := &t.mu.counted; err == nil {
@@ -194,4 +187,14 @@ func (r *resync[T]) list(ctx context.Context) (keys []T, err error) {
 		c.ListsFailed++
 	}
 	return keys, err
+}
+
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, c clock.Clock, d time.Duration) {
+	timer := c.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-ctx.Done():
+	}
 }

@@ -123,7 +123,7 @@ func (t *Tracker[T]) listed(in trouble, limit int) []FailedKey[T] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rs := &t.mu.records
-	for s := rs.inTrouble[in].Last(); s != keytable.None && len(keys) < limit; s = rs.links.Prev(s) {
+	for s := rs.keysIn[in].Last(); s != keytable.None && len(keys) < limit; s = rs.links.Prev(s) {
 		e := rs.table.At(s)
 		keys = append(keys, newFailedKey(e.Key, e.Value.errors))
 	}
@@ -164,10 +164,6 @@ func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] {
 	defer cancel()
 	t.sweepKey(key)
 	s := t.readRecord(key)
-	if k := t.holdOf(key); k != nil {
-		h := k.describe()
-		s.Held = &h
-	}
 	if t.options.MaxRetries != UnlimitedRetries {
 		s.MaxAttempts = max(t.options.MaxRetries, 0) + 1 // NoRetries is negative.
 	}
@@ -188,6 +184,7 @@ func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] {
 // readRecord returns what is known of key here.
 func (t *Tracker[T]) readRecord(key T) KeySnapshot[T] {
 	k := KeySnapshot[T]{Key: key}
+	now := t.loop.Now() // Not under mu: foreign code.
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_, rec := t.mu.records.find(key)
@@ -195,6 +192,10 @@ func (t *Tracker[T]) readRecord(key T) KeySnapshot[T] {
 		return k
 	}
 	k.Interruptions = int(rec.interruptions)
+	if rec.hold != nil && !rec.hold.ended {
+		held := rec.hold.describeLocked(now)
+		k.Held = &held
+	}
 	failed := FailedKey[T]{Key: key}
 	if rec.errors != nil {
 		failed, k.FailedCalls = newFailedKey(key, rec.errors), slices.Clone(rec.errors.calls)

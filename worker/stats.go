@@ -186,7 +186,7 @@ func (t *Tracker[T]) ownStats() Stats {
 	if t.queue.ShuttingDown() {
 		// Other queues do not say how many keys are processed, and one may be on its way to Begin.
 		q := t.queue.Stats()
-		ended = t.isExtended && q.Queued+q.Processing == 0
+		ended = t.knowsAllKeys && q.Queued+q.Processing == 0
 	}
 	s := t.callStats(t.options.Clock.Now())
 	s.Wanted, s.Living, s.Ended = s.Busy, s.Busy, ended && s.Busy == 0
@@ -204,8 +204,8 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	}
 	s.Name, s.Queue = t.options.Name, t.queueName
 	rs := &t.mu.records
-	s.Failing, s.Looping, s.Held = rs.numFailing, rs.numLooping, rs.holds.unfinished
-	s.GivenUpKeys, s.GivenUpUnlisted = rs.inTrouble[givenUp].Len(), rs.unlisted
+	s.Failing, s.Looping, s.Held = rs.numFailing, rs.numLooping, rs.holds.notDone
+	s.GivenUpKeys, s.GivenUpUnlisted = rs.keysIn[givenUp].Len(), rs.unlisted
 	s.Busy = len(t.mu.running)
 	for _, c := range t.mu.running {
 		running := max(0, now.Sub(c.result.Started))

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -155,7 +156,7 @@ func (c *Tracked[T]) decide() {
 	r := &c.result
 	r.Duration = c.tracker.options.Clock.Since(r.Started)
 	if r.Err != nil { // Otherwise the answer is NextForget.
-		c.readAnswer()
+		c.readError()
 	}
 	r.Next, r.After = c.answer.next, c.answer.after
 	switch {
@@ -187,7 +188,7 @@ func (c *Tracked[T]) countFailure() {
 	}
 	retry, err := t.queue.Fail(ctx, r.Key, f)
 	if err != nil {
-		t.logger.Debug("The queue's server has not answered to a failure", "key", r.Key, "err", err)
+		t.log(ctx, slog.LevelDebug, "The queue's server has not answered to a failure", "key", r.Key, "err", err)
 	}
 	r.Attempt, c.sameFailure = retry.Attempt, retry.Same
 	if retry.GivenUp {
@@ -195,9 +196,9 @@ func (c *Tracked[T]) countFailure() {
 	}
 }
 
-// readAnswer sets the answer to what the handler's error asks for. The error's methods are the handler's
+// readError sets the answer to what the handler's error asks for. The error's methods are the handler's
 // code: if one of them panics, the call has failed with that panic.
-func (c *Tracked[T]) readAnswer() {
+func (c *Tracked[T]) readError() {
 	defer func() {
 		if v := recover(); v != nil {
 			c.failWithPanic(v)

@@ -43,11 +43,11 @@ type Tracker[T comparable] struct {
 
 	raw   workqueue.TypedRateLimitingInterface[T] // the queue as the program has made it
 	queue workqueue.ExtendedRateLimiting[T]       // raw, or made of it by ExtendRateLimiting
-	// What the queue can do: priorities and leaser are raw, or nil; isExtended is false if only
+	// What the queue can do: priorities and leaser are raw, or nil; knowsAllKeys is false if only
 	// ExtendRateLimiting has made it Extended; with knowsAddTimes it says when keys were added.
 	priorities    workqueue.Operable[T]
 	leaser        workqueue.Leaser[T]
-	isExtended    bool
+	knowsAllKeys  bool
 	knowsAddTimes bool
 	queueName     string
 
@@ -119,7 +119,7 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	t.loop = dueloop.New(t.options.Clock, t.endDue)
 	if queue != nil {
 		t.queue = workqueue.ExtendRateLimiting(queue)
-		_, t.isExtended = queue.(workqueue.Extended[T])
+		_, t.knowsAllKeys = queue.(workqueue.Extended[T])
 		t.priorities, _ = queue.(workqueue.Operable[T])
 		t.leaser, _ = queue.(workqueue.Leaser[T])
 		stats := t.queue.Stats()
@@ -141,7 +141,7 @@ func (t *Tracker[T]) Cancel(key T) bool {
 	c.canceled = true
 	callCtx := c.callCtx
 	t.mu.Unlock()
-	callCtx.ensureOwn().cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
+	callCtx.ensureStd().cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
 	return true
 }
 

@@ -89,7 +89,7 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 //   - The last worker asks again if there was a Done elsewhere since it last asked. If not, it ends the pool.
 func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (left bool) {
 	p.tracker.endPauses()
-	if holdEnds := p.tracker.nextHoldEnd(); holdEnds != nil {
+	if holdEnds := p.tracker.nextHoldDone(); holdEnds != nil {
 		select {
 		case <-holdEnds:
 		case <-ctx.Done():
@@ -111,7 +111,7 @@ func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (left boo
 // doneElsewhereLocked counts the Dones after which their worker does not ask the queue again: of workers that
 // have left, and of holds.
 func (p *Pool[T]) doneElsewhereLocked() uint64 {
-	return p.mu.departed + p.tracker.mu.records.holds.finished.Load()
+	return p.mu.departed + p.tracker.mu.records.holds.done.Load()
 }
 
 // mayStartLocked reports whether keys are still started.

@@ -1,0 +1,67 @@
+-- The data of a shard, and how scripts read them: the first part of the script of batch.lua and of that of read.lua.
+--
+-- A key (of the queue, not of Redis) has one of the states of package workqueue. STATES keeps it as a string:
+--
+--   absent              queued    <added>                           16 characters
+--   processing          p<session><fence>                           28
+--   processing+dirty    d<session><fence><added>                    44; e in place of d while all adds since the hand-out were quiet
+--                        2        13     29                         where each part begins
+--
+-- <added> is a time of the queue's clock, in microseconds with 16 digits. A <fence> numbers a hand-out: it is that time or, because no two
+-- are equal, a little more. A <session> has 11 characters: it is one life of one replica, which holds keys while its lease lives.
+--
+-- docs/replicas.md says what becomes of a shard that has lost a part of its data. The KEYS share a hash tag, and all that must not be lost
+-- is in them, so that a cluster refuses a script (TRYAGAIN) while only some of them have moved to another node.
+
+local META, STATES, LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD,
+	SLEEPERS, ASIDE, BATCHES, GONE, GIVEN_UP, TROUBLES, NOTES, WAKE = unpack(KEYS)
+--   META      hash: see batch.lua                         LINE      sorted set: queued key -> its place, see placeOf
+--   STATES    hash: key -> state                          DELAYS    sorted set: key -> when it is due
+--   FAILURES  sorted set: key -> number of failures       RETRIES   sorted set: key -> when the delay of the last one ends
+--   LEASES    sorted set: session -> when its lease ends on the lease clock, -1 if it has quit
+--   HELD      sorted set of <session><key>, all scores 0, so that a session's keys are one range
+--   SLEEPERS  set: sessions with getters that wait        WAKE      list: what this session's getters wait for
+--   BATCHES   hash: session -> of its last batch the seq, when the lease ends that it has renewed, and the reply
+--   GONE      sorted set: session that has ended -> when its last batch is forgotten, on the lease clock
+--   GIVEN_UP  sorted set: key that was given up -> when   ASIDE     set: keys that a replica could not decode
+--   TROUBLES  hash: see failures.lua                      NOTES     hash: see notes.lua
+-- Only WAKE has a time to live: a server whose clock is set forward would delete the others too early.
+
+-- A long entry in STATES, HELD, DELAYS, FAILURES and RETRIES, which is not counted. Redis keeps small hashes and sorted sets as lists,
+-- and scans those at each look-up, unless an entry is long.
+local FILLER = string.rep('\0', 80)
+
+local call, sub, byte, find, format = redis.call, string.sub, string.byte, string.find, string.format
+
+-- digits writes a whole number in 16 digits, whole in as many as it has. (%d cannot write large ones.)
+local function digits(n) return format('%016.0f', n) end
+local function whole(n) return format('%.0f', n) end
+
+local function isQueued(state) return state and #state == 16 end
+local function isClean(state) return state and #state == 28 end -- processing, and not added since
+local function isDirty(state) return state and #state == 44 end -- processing, and added since
+local function isHeld(state) return isClean(state) or isDirty(state) end
+local function isLoud(state) return sub(state, 1, 1) == 'd' end -- not all adds since the hand-out were quiet
+local function holderOf(state) return sub(state, 2, 12) end
+local function fenceOf(state) return sub(state, 13, 28) end
+local function isHeldBy(holder, state) return isHeld(state) and holderOf(state) == holder end
+
+-- readSome returns up to limit keys from page(offset, count), fewer if they are long, and whether these are all. Redis walks through a long
+-- list to each offset, so there are few pages.
+local MAX_BYTES = 65536 -- of the keys that are read or handed out at a time
+local function readSome(limit, page)
+	local keys, bytes, count = {}, 0, math.min(2, limit)
+	while count > 0 do
+		local more = page(#keys, count)
+		for _, key in ipairs(more) do
+			keys[#keys + 1] = key
+			bytes = bytes + #key
+		end
+		if #more < count then
+			return keys, true
+		end
+		-- As many as are likely to fit, but no jump: the first ones may be short by chance.
+		count = math.min(limit - #keys, 3 * #keys, math.floor((MAX_BYTES - bytes) * #keys / (bytes + 1)))
+	end
+	return keys, false
+end
