@@ -36,8 +36,8 @@ func LeaveOutHolds(queue *workqueue.Stats, pools worker.Stats) {
 	}
 }
 
-// endPool reports whether a pool has ended. Its gauges then end, too: another pool of that name may have handled
-// its keys since.
+// endPool reports whether a pool has ended. Its gauges then end, too: another pool of that name may have its
+// keys by now.
 func endPool(st *worker.Stats) bool {
 	if st.Ended {
 		st.Looping, st.Held, st.Failing, st.GivenUpKeys, st.OldestUnanswered = 0, 0, 0, 0, 0
