@@ -61,7 +61,7 @@ func (k *knownMember) life(now time.Duration) life {
 	return present
 }
 
-// expires returns when the member's lease ends, unless it renews its record before.
+// expires returns when the member's lease ends, unless it renews its record before. A gone one is dead then.
 func (k *knownMember) expires() time.Duration {
 	if k.former { // Nobody renews that record any more.
 		return k.firstSeen

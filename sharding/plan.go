@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -96,7 +95,8 @@ func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
 	return p
 }
 
-// agreeOnHashes collects the hashes of the table and the takers. A taker that contradicts them gets no slots.
+// agreeOnHashes collects the hashes of the table, of this member and of the other takers, in this order. A
+// taker that contradicts those before it gets no slots.
 func (p *planner) agreeOnHashes() {
 	p.hashes = maps.Collect(maps.All(p.t.hashes))
 	for _, id := range append([]string{p.self}, slices.Sorted(maps.Keys(p.takers))...) {
@@ -246,14 +246,14 @@ func (p *planner) newcomers() map[string]time.Duration {
 	if len(until) < len(p.takers) {
 		return until
 	}
-	// There are only newcomers. They need not wait, unless the table was restored after an outage: then holders
-	// that it does not show must notice first that their records are gone.
+	// There are only newcomers. They need not wait, unless there was an outage less than a lease ago: the table
+	// may come from a backup, and holders that it does not show must notice first that their records are gone.
 	isUsed := func(slot tableSlot) bool { return slot.holder != "" || slot.next != "" }
 	sinceOutage := p.m.now() - p.m.mu.unansweredAt
 	if p.t.settling || slices.ContainsFunc(p.t.slots, isUsed) || sinceOutage > p.m.mu.view.lease {
 		return nil
 	}
-	for id := range until { // Those that join after the outage; others have waited long enough.
+	for id := range until {
 		until[id] = p.m.mu.members[id].firstSeen + p.m.mu.view.lease/3
 	}
 	return until
@@ -279,14 +279,6 @@ func (p *planner) firstSlotsAt(id string, k *knownMember) time.Duration {
 		}
 	}
 	return max(k.firstSeen+wait, predecessor)
-}
-
-// nameOf returns the beginning of a member's id, which stays the same when its process starts anew.
-func nameOf(id string) string {
-	if i := strings.LastIndexByte(id, '-'); i >= 0 {
-		return id[:i]
-	}
-	return id
 }
 
 // assign decides who should hold each slot: one of the takers or, if there are none, "".
@@ -333,7 +325,7 @@ func assign(slots []tableSlot, takers map[string]bool) (target []string) {
 // shares returns how many slots each taker should hold: base, and extra of them one more. Those that hold
 // more than base are the first to get one more, because then one slot less moves. Next come those that would
 // hold most after all planned moves.
-func shares(slots []tableSlot, takers map[string]bool) map[string]int {
+func shares(slots []tableSlot, takers map[string]bool) (room map[string]int) {
 	held, planned := make(map[string]int), make(map[string]int)
 	for _, slot := range slots {
 		held[slot.holder]++
@@ -350,12 +342,12 @@ func shares(slots []tableSlot, takers map[string]bool) map[string]int {
 		}
 		return cmp.Or(cmp.Compare(planned[b], planned[a]), cmp.Compare(a, b))
 	})
-	shares := make(map[string]int, len(order))
+	room = make(map[string]int, len(order))
 	for i, id := range order {
-		shares[id] = base
+		room[id] = base
 		if i < extra {
-			shares[id]++
+			room[id]++
 		}
 	}
-	return shares
+	return room
 }
