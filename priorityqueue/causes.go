@@ -3,7 +3,6 @@ package priorityqueue
 import (
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/internal/keytable"
-	"github.com/keyedqueue/workqueue/internal/notes"
 )
 
 // A note holds a key's causes and the channel that AddedAgain has returned: see package notes for when it
@@ -26,25 +25,19 @@ func (q *Queue[T]) AddedAgain(key T) <-chan struct{} {
 	q.lockAndAdvance(q.readClockIfUsed())
 	defer q.unlock()
 	s, info := q.findLocked(h, key)
-	switch {
-	case info == nil || !info.state.isHeld():
+	if info == nil || !info.state.isHeld() {
 		return nil
-	case q.isInterruptedLocked(s, info):
-		return notes.Closed
 	}
 	info.noted = true
-	return q.mu.notes.Await(s)
+	c := q.mu.notes.Await(s)
+	q.interruptLocked(s, info)
+	return c
 }
 
-// isInterruptedLocked reports whether the key at s is to be queued at its Done because of an add that was not
-// quiet.
-func (q *Queue[T]) isInterruptedLocked(s keytable.Slot, info *keyInfo) bool {
-	return info.state == rerun && !q.mu.details.At(s).quiet
-}
-
-// interruptLocked closes the channel of AddedAgain for the key at s if it is time.
+// interruptLocked closes the channel of AddedAgain for the key at s if the key is to be queued at its Done
+// because of an add that was not quiet.
 func (q *Queue[T]) interruptLocked(s keytable.Slot, info *keyInfo) {
-	if info.noted && q.isInterruptedLocked(s, info) {
+	if info.noted && info.state == rerun && !q.mu.details.At(s).quiet {
 		q.mu.notes.Added(s)
 	}
 }

@@ -35,7 +35,13 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	limit = min(max(limit, 0), maxPerLock)
 	s := q.copyFirst(limit)
 	if q.observer == nil {
-		s.Processing = slices.Collect(keytable.Take(min(limit, s.Stats.Processing), inSteps(q, q.appendHeldLocked)))
+		held := inSteps(q, func(keys []workqueue.KeySnapshot[T], s keytable.Slot) []workqueue.KeySnapshot[T] {
+			if q.mu.keys.At(s).Value.state.isHeld() {
+				keys = append(keys, q.snapshotLocked(s, false))
+			}
+			return keys
+		})
+		s.Processing = slices.Collect(keytable.Take(min(limit, s.Stats.Processing), held))
 	}
 	for _, keys := range [][]workqueue.KeySnapshot[T]{s.Processing, s.Queued, s.Waiting} {
 		for i := range keys {
@@ -66,13 +72,13 @@ func (q *Queue[T]) copyFirst(limit int) (s workqueue.Snapshot[T]) {
 	s.Queued = q.appendLinesLocked(s.Queued, &q.mu.order)
 	s.Queued = q.appendLinesLocked(s.Queued, &q.mu.blocked)
 	for e := range keytable.Take(limit, q.mu.due.InOrder()) {
-		s.Waiting = append(s.Waiting, q.snapshotLocked(e.Slot, workqueue.KeyWaiting))
+		s.Waiting = append(s.Waiting, q.snapshotLocked(e.Slot, true))
 	}
 	if q.observer == nil {
 		return s
 	}
 	for slot := range keytable.Take(limit, q.observer.Running()) {
-		s.Processing = append(s.Processing, q.snapshotLocked(slot, workqueue.KeyProcessing))
+		s.Processing = append(s.Processing, q.snapshotLocked(slot, false))
 	}
 	return s
 }
@@ -92,7 +98,7 @@ func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slo
 	for len(keys) < cap(keys) && heads.Len() > 0 {
 		e := heads.Pop()
 		s := next[e.Slot]
-		keys = append(keys, q.snapshotLocked(s, workqueue.KeyQueued))
+		keys = append(keys, q.snapshotLocked(s, false))
 		if s = q.queuedFromLocked(q.mu.lists.Next(s)); s != keytable.None {
 			next[e.Slot] = s
 			again := q.entryLocked(e.Slot, s)
@@ -101,13 +107,6 @@ func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slo
 			}
 			heads.Push(again)
 		}
-	}
-	return keys
-}
-
-func (q *Queue[T]) appendHeldLocked(keys []workqueue.KeySnapshot[T], s keytable.Slot) []workqueue.KeySnapshot[T] {
-	if q.mu.keys.At(s).Value.state.isHeld() {
-		keys = append(keys, q.snapshotLocked(s, workqueue.KeyProcessing))
 	}
 	return keys
 }
@@ -140,7 +139,7 @@ func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	if info == nil {
 		return workqueue.KeySnapshot[T]{Key: key}, false
 	}
-	k = q.snapshotLocked(s, info.state.public())
+	k = q.snapshotLocked(s, false)
 	if info.state == rerunLater {
 		k.Due = q.loop.Time(q.dueAtLocked(s))
 	}
@@ -154,46 +153,43 @@ func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 }
 
 func (q *Queue[T]) appendSnapshotsLocked(keys []workqueue.KeySnapshot[T], s keytable.Slot) []workqueue.KeySnapshot[T] {
-	st := q.mu.keys.At(s).Value.state
-	keys = append(keys, q.snapshotLocked(s, st.public()))
-	if st == rerunLater {
-		keys = append(keys, q.snapshotLocked(s, workqueue.KeyWaiting))
+	keys = append(keys, q.snapshotLocked(s, false))
+	if q.mu.keys.At(s).Value.state == rerunLater {
+		keys = append(keys, q.snapshotLocked(s, true))
 	}
 	return keys
 }
 
-// snapshotLocked returns what is known of the key at s, except its failures. Of a key that has two states, in
-// is the one to show: as a held key with the causes of its hand-out, as a waiting one with those of the next.
-// A key that comes again is shown with the priority of its next hand-out.
-func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqueue.KeySnapshot[T] {
+// snapshotLocked returns what is known of the key at s, except its failures. A held key that comes again is
+// shown with the priority of its next hand-out and, if asWaiting is set, as the waiting key that it is too.
+func (q *Queue[T]) snapshotLocked(s keytable.Slot, asWaiting bool) workqueue.KeySnapshot[T] {
 	e := q.mu.keys.At(s)
 	info := &e.Value
-	k := workqueue.KeySnapshot[T]{Key: e.Key, State: in, Priority: info.priority}
-	comesAgain := info.state == rerun || info.state == rerunLater
-	if comesAgain {
+	again := info.state == rerun || info.state == rerunLater
+	k := workqueue.KeySnapshot[T]{Key: e.Key, State: workqueue.KeyQueued, Priority: info.priority}
+	if again {
 		k.Priority = q.mu.details.At(s).nextPriority
 	}
+	var currentCauses *workqueue.Causes
 	if info.noted {
-		current, next := q.mu.notes.Causes(s)
-		if k.Causes = next; in == workqueue.KeyProcessing {
-			k.Causes = current
-		}
+		currentCauses, k.Causes = q.mu.notes.Causes(s)
 	}
 	if q.config.Group != nil {
 		g := q.mu.groups.At(q.groupOfLocked(s))
 		k.Group, k.Blocked = g.Key, info.state == queued && g.Value.isBlocked()
 	}
 	switch {
-	case in == workqueue.KeyWaiting:
-		k.Since, k.Due = q.loop.Time(q.mu.details.At(s).addedAt), q.loop.Time(q.dueAtLocked(s))
-		return k
-	case q.observer == nil:
-	case in == workqueue.KeyQueued:
+	case asWaiting || info.state == waiting:
+		k.State, k.Due = workqueue.KeyWaiting, q.loop.Time(q.dueAtLocked(s))
+		k.Since = q.loop.Time(q.mu.details.At(s).addedAt)
+	case info.state.isHeld():
+		k.State, k.Causes, k.Again = workqueue.KeyProcessing, currentCauses, again
+		if q.observer != nil {
+			k.Since = q.loop.Time(q.observer.StartedAt(s))
+		}
+	case q.observer != nil:
 		k.Since = q.loop.Time(q.observer.AddedAt(s))
-	default:
-		k.Since = q.loop.Time(q.observer.StartedAt(s))
 	}
-	k.Again = comesAgain
 	return k
 }
 
@@ -202,17 +198,6 @@ func (q *Queue[T]) withRequeues(k workqueue.KeySnapshot[T]) workqueue.KeySnapsho
 	n, _ := q.failures.Of(k.Key)
 	k.Requeues = max(n, q.NumRequeues(k.Key))
 	return k
-}
-
-// public returns the state of a key in the queue as package workqueue has it.
-func (s state) public() workqueue.KeyState {
-	switch {
-	case s.isHeld():
-		return workqueue.KeyProcessing
-	case s == waiting:
-		return workqueue.KeyWaiting
-	}
-	return workqueue.KeyQueued
 }
 
 // inSteps yields what appendLocked appends for each slot of a key in the queue. It takes the lock for a few
@@ -230,10 +215,8 @@ func inSteps[T comparable, R any](q *Queue[T], appendLocked func([]R, keytable.S
 // GivenUpKeys returns nil: the queue keeps no keys that are given up. RetryGivenUp and ForgetGivenUp return
 // false.
 func (q *Queue[T]) GivenUpKeys(int) []workqueue.GivenUpKey[T] { return nil }
-
-func (q *Queue[T]) RetryGivenUp(T) bool { return false }
-
-func (q *Queue[T]) ForgetGivenUp(T) bool { return false }
+func (q *Queue[T]) RetryGivenUp(T) bool                       { return false }
+func (q *Queue[T]) ForgetGivenUp(T) bool                      { return false }
 
 // Below returns nil: the queue has no other below it.
 func (q *Queue[T]) Below() any { return nil }

@@ -27,18 +27,25 @@ func (q *Queue[T]) remove(key T) bool {
 // removeLocked takes the key at s out of the queue, or makes a held one not come again.
 func (q *Queue[T]) removeLocked(s keytable.Slot, info *keyInfo, now time.Duration) {
 	switch info.state {
-	case queued:
-		if q.observer != nil {
+	case processing:
+		return
+	case waiting, rerunLater:
+		q.mu.due.Remove(s)
+	case queued, rerun:
+		q.mu.depths.add(*q.nextPriorityLocked(s, info), -1)
+		if info.line != keytable.None {
+			q.leaveLineLocked(s, info)
+		}
+		if info.state == rerun {
+			q.mu.reruns--
+		} else if q.observer != nil {
 			q.observer.Unqueued(s)
 		}
-		q.mu.depths.add(info.priority, -1)
-		q.leaveLineLocked(s, info)
-		q.deleteLocked(s, info, now)
-	case waiting:
-		q.mu.due.Remove(s)
-		q.deleteLocked(s, info, now)
-	case rerun, rerunLater:
-		q.cancelRerunLocked(s, info)
-		q.mu.notes.Canceled(s)
 	}
+	if !info.state.isHeld() {
+		q.deleteLocked(s, info, now)
+		return
+	}
+	info.state, info.byLimiter = processing, false
+	q.mu.notes.Canceled(s)
 }

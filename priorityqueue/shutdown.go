@@ -56,7 +56,7 @@ func (q *Queue[T]) beginShutDown(andLocked func()) {
 	}
 	for !q.tryShutDown(now, andLocked) {
 	}
-	q.dropSlabs()
+	q.dropKeys()
 }
 
 // tryShutDown shuts the queue down, and returns true. If there are more pauses to end, or more keys due, than
@@ -78,9 +78,9 @@ func (q *Queue[T]) tryShutDown(now time.Duration, andLocked func()) bool {
 	return true
 }
 
-// dropSlabs drops the keys that do not come any more. Every shutdown calls it, so all are dropped when any of
+// dropKeys drops the keys that do not come any more. Every shutdown calls it, so all are dropped when any of
 // them returns.
-func (q *Queue[T]) dropSlabs() {
+func (q *Queue[T]) dropKeys() {
 	for n := 0; q.dropSlab(n); n++ {
 	}
 }
@@ -118,7 +118,7 @@ func (q *Queue[T]) DropQueued() (keys []T) {
 	for more := true; more; {
 		keys, more = q.dropInOrder(keys)
 	}
-	q.dropSlabs()
+	q.dropKeys()
 	return keys
 }
 

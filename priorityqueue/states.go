@@ -109,21 +109,6 @@ func (q *Queue[T]) makeReadyLocked(s keytable.Slot, info *keyInfo, now time.Dura
 	q.interruptLocked(s, info)
 }
 
-// cancelRerunLocked makes the key at s, in state rerun or rerunLater, one that is processing and does not
-// come again.
-func (q *Queue[T]) cancelRerunLocked(s keytable.Slot, info *keyInfo) {
-	if info.state == rerunLater {
-		q.mu.due.Remove(s)
-	} else {
-		q.mu.reruns--
-		q.mu.depths.add(q.mu.details.At(s).nextPriority, -1)
-		if info.line != keytable.None {
-			q.leaveLineLocked(s, info)
-		}
-	}
-	info.state, info.byLimiter = processing, false
-}
-
 // deleteLocked forgets the key at s, which is in no line and not in due: at once, or when its MinInterval is
 // over.
 func (q *Queue[T]) deleteLocked(s keytable.Slot, info *keyInfo, now time.Duration) {

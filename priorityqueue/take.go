@@ -124,7 +124,7 @@ func (q *Queue[T]) takeSome(
 	n = min(n, maxPerLock, q.mu.queued-q.mu.blockedKeys)
 	keys = make([]workqueue.KeySnapshot[T], 0, n)
 	for len(keys) < n && q.canTakeLocked() {
-		keys = append(keys, q.snapshotLocked(q.takeLocked(now), workqueue.KeyProcessing))
+		keys = append(keys, q.snapshotLocked(q.takeLocked(now), false))
 	}
 	return keys, now, nil
 }
