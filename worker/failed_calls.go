@@ -47,7 +47,8 @@ const (
 	maxCauseText = 512
 	// maxCalls is how many calls are kept of a key: the first and the last ones.
 	maxCalls = 5
-	// failedCallsSize and callSize are about what failedCalls and FailedCall take without their texts.
+	// failedCallsSize and callSize are about what failedCalls and a FailedCall take in memory, with the spare
+	// room of a slice, but without their texts.
 	failedCallsSize, callSize = 160, 116
 )
 
@@ -64,8 +65,8 @@ func (e *failedCalls) plus(call FailedCall) *failedCalls {
 	all.since = all.time
 	if e != nil {
 		all.since, all.calls = e.since, slices.Clone(e.calls)
-		if last := len(all.calls) - 1; last > 0 && all.calls[last].Attempt == call.Attempt { // The same failure.
-			all.calls = all.calls[:last]
+		if last := len(all.calls) - 1; last > 0 && all.calls[last].Attempt == call.Attempt {
+			all.calls = all.calls[:last] // The same failure takes its place. (The first call always stays.)
 		}
 	}
 	if call.Stack != "" {

@@ -29,8 +29,8 @@ func (t *Tracker[T]) log(ctx context.Context, level slog.Level, message string, 
 	}
 }
 
-// log logs the call: at level Warn or above if it is a key's first failure, if the attempts have doubled, or
-// if the key is given up.
+// log logs the call: a failure at level Warn if it is number 1, 2, 4, 8 and so on in a row, a key that is
+// given up at level Error.
 func (c *Tracked[T]) log() {
 	t, r := c.tracker, &c.result
 	level, message := slog.LevelDebug, "Handled a key"

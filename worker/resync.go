@@ -35,10 +35,10 @@ type resync[T comparable] struct {
 	next  int            // the index of the key that comes next
 }
 
-// listedKey is a key that comes so long after its round has begun.
+// listedKey is a key and its moment, as the time since the round has begun.
 type listedKey[T comparable] struct {
-	after time.Duration
-	key   T
+	offset time.Duration
+	key    T
 }
 
 // startResync starts what Options.List asks for. It has ended when the channel is closed.
@@ -90,10 +90,11 @@ func (r *resync[T]) beginRound(keys []T) {
 	for i, key := range keys {
 		r.keys[i].key = key
 		if period > 0 {
-			r.keys[i].after = (r.tracker.untilMoment(key, period, r.begun)-1)%period + 1
+			// Every may take a thousandth of a period longer. Here each key comes within the period.
+			r.keys[i].offset = (r.tracker.untilMoment(key, period, r.begun)-1)%period + 1
 		}
 	}
-	slices.SortStableFunc(r.keys, func(a, b listedKey[T]) int { return cmp.Compare(a.after, b.after) })
+	slices.SortStableFunc(r.keys, func(a, b listedKey[T]) int { return cmp.Compare(a.offset, b.offset) })
 }
 
 // untilNext returns the time until the next key's moment.
@@ -101,11 +102,10 @@ func (r *resync[T]) untilNext() time.Duration {
 	if len(r.keys) == 0 {
 		return math.MaxInt64
 	}
-	return r.keys[r.next].after - r.options.Clock.Since(r.begun)
+	return r.keys[r.next].offset - r.options.Clock.Since(r.begun)
 }
 
-// addDue adds the keys whose moment has come, each once: after a long sleep of the machine it goes round
-// once.
+// addDue adds the keys whose moment has come, each once, also if the machine has slept for many periods.
 func (r *resync[T]) addDue(ctx context.Context) {
 	for range r.keys {
 		if r.untilNext() > 0 || ctx.Err() != nil {

@@ -28,7 +28,7 @@ type RunningKey[T comparable] struct {
 	Stack string `json:"stack,omitempty"`
 }
 
-// Snapshot is what a pool does at one moment, for people. It holds copies.
+// Snapshot is what a pool does, for people. It holds copies, read one after the other: Stats last.
 type Snapshot[T comparable] struct {
 	// Stats count all keys, also those that the lists leave out.
 	Stats Stats `json:"stats"`
@@ -87,7 +87,7 @@ func (t *Tracker[T]) Snapshot(limit int) Snapshot[T] {
 	return s
 }
 
-// snapshot is Snapshot with stacks, and at most mostFailing failing keys.
+// snapshot is Snapshot with stacks. It asks the queue about mostFailing keys at most.
 func (t *Tracker[T]) snapshot(limit, mostFailing int) Snapshot[T] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

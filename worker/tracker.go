@@ -23,11 +23,17 @@ import (
 //	err := handle(call.Context(), key)
 //	result := call.End(err)
 //
-// If the call has failed, End has called the queue's Fail: the key comes again, or was given up. After
-// [NextForget] the program calls the queue's Forget, after [NextRequeue] its AddAfter with result.After and
-// then Forget, after [NextHold] its Add. Then, in every case, it calls [Tracked.Done], which calls the
-// queue's Done: at once, or later if the handler has put the key on hold or the key is interrupted again and
-// again. All methods may be called from any goroutine.
+// Then the program does in the queue what result.Next says:
+//
+//	NextForget             Forget
+//	NextRequeue            AddAfter with result.After, and then Forget
+//	NextHold               Add
+//	NextInterrupted        Add, unless Interrupted was true before End, or the context of Begin has ended
+//	NextRetry, NextGiveUp  nothing: End has called the queue's Fail
+//
+// In every case it calls [Tracked.Done] then, which calls the queue's Done: at once, or later if the handler
+// has put the key on hold or the key is interrupted again and again. All methods may be called from any
+// goroutine.
 //
 // A queue that is not of this project counts no failures. So make it an [workqueue.ExtendedRateLimiting] by
 // [workqueue.ExtendRateLimiting], and use only that, for the tracker and for the workers.
@@ -43,15 +49,15 @@ type Tracker[T comparable] struct {
 
 	raw   workqueue.TypedRateLimitingInterface[T] // the queue as the program has made it
 	queue workqueue.ExtendedRateLimiting[T]       // raw, or made of it by ExtendRateLimiting
-	// What the queue can do: priorities and leaser are raw, or nil; knowsAllKeys is false if only
-	// ExtendRateLimiting has made it Extended; with knowsAddTimes it says when keys were added.
+	// What the queue can do: priorities and leaser are raw, or nil; knowsAllKeys is set if it is Extended by
+	// itself; with knowsAddTimes it says when keys were added.
 	priorities    workqueue.Operable[T]
 	leaser        workqueue.Leaser[T]
 	knowsAllKeys  bool
 	knowsAddTimes bool
 	queueName     string
 
-	loop   *dueloop.Loop                        // of the holds
+	loop   *dueloop.Loop                        // ends the holds at their limits
 	hasher func() (stablehash.Hasher[T], error) // for Every
 
 	// These are ownStats and logPanics; a pool replaces them. readStats returns Stats without OldestUnanswered,
@@ -74,7 +80,8 @@ type Tracker[T comparable] struct {
 		counted     Stats
 		durations   observe.Histogram
 		changeTimes observe.Histogram // how long answered changes took, see changes.go
-		// endWatch ends the watch for stuck calls of a tracker without a pool.
+		// endWatch ends the watch for stuck calls of a tracker without a pool, or is nil: it lasts while calls
+		// are running.
 		endWatch func()
 	}
 }
@@ -106,7 +113,7 @@ func notNilPointer[T comparable](queue workqueue.TypedRateLimitingInterface[T]) 
 	return queue
 }
 
-// newTracker returns a tracker that still needs setLogger. New may pass a nil queue, which Run refuses.
+// newTracker returns a tracker that still needs setLogger. The queue of a pool may be nil: Run refuses it.
 func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Tracker[T] {
 	t := &Tracker[T]{raw: queue, options: options, madeAt: callerOutside()}
 	t.options.setDefaults()
@@ -163,9 +170,9 @@ func (t *Tracker[T]) addRunning(c *Tracked[T]) {
 	defer t.mu.Unlock()
 	c.stuck, c.canceled, c.stack = false, false, ""
 	if _, rec := t.mu.records.find(c.result.Key); rec != nil && !rec.since.IsZero() && !c.since.IsZero() {
-		c.since = rec.since // The change goes on that earlier calls did not answer.
+		c.since = rec.since // No earlier call has answered the change, so it goes on.
 	}
-	c.place = len(t.mu.running)
+	c.index = len(t.mu.running)
 	t.mu.running = append(t.mu.running, c)
 	c.running = true
 }
@@ -176,11 +183,12 @@ func (c *Tracked[T]) runningKeyLocked() RunningKey[T] {
 		Canceled: c.canceled, Stack: c.stack}
 }
 
-// removeRunningLocked removes c from running, where the last one takes its place.
+// removeRunningLocked removes c from running, where the last one takes its place. After the last one it ends
+// the watch of a tracker without a pool.
 func (t *Tracker[T]) removeRunningLocked(c *Tracked[T]) {
 	end := len(t.mu.running) - 1
 	last := t.mu.running[end]
-	t.mu.running[c.place], last.place = last, c.place
+	t.mu.running[c.index], last.index = last, c.index
 	t.mu.running[end] = nil
 	t.mu.running = t.mu.running[:end]
 	c.running = false
