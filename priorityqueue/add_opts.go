@@ -34,10 +34,12 @@ type AddOpts struct {
 	Delay DelayPolicy
 
 	// MaxDelay, if positive, is how long after the first event since the last hand-out Latest and Replace can
-	// put off a key. Zero means Config.MaxDelay, and a negative one no bound. Every add is an event, except
-	// AddAfter and AddWithPriority of a key that a worker holds, and rate-limited adds without a MaxDelay of
-	// their own. Before the first event nothing is bounded. With Latest, a key that waits for the limiter is
-	// not brought forward. A rate-limited add with a MaxDelay may come before the limiter's delay or AtLeast.
+	// put off a key. Before the first event nothing is bounded. Zero means Config.MaxDelay, and a negative one
+	// no bound. Every add is an event, except
+	//   - AddAfter and AddWithPriority of a key that a worker holds,
+	//   - rate-limited adds without a MaxDelay of their own.
+	// With Latest, a key that waits for the limiter is not brought forward. A rate-limited add with a MaxDelay
+	// may come before the limiter's delay or AtLeast.
 	MaxDelay time.Duration
 
 	// Cause, unless nil, is why the keys are added. It stays with a key that has to wait. A Quiet add does

@@ -62,11 +62,10 @@ func (q *Queue[T]) pause(p pausable, d time.Duration) {
 	switch {
 	case inserted:
 		q.mu.pauses.ends.Push(end)
-		q.setPausedLocked(p, true)
 	case end.Rank > q.mu.pauses.ends.At(s).Rank:
 		q.mu.pauses.ends.Replace(end)
 	}
-	q.notePauseEndLocked()
+	q.setPausedLocked(p, true)
 }
 
 func (q *Queue[T]) resume(p pausable) {
@@ -80,25 +79,22 @@ func (q *Queue[T]) resume(p pausable) {
 func (q *Queue[T]) endPauseLocked(s keytable.Slot) {
 	p := q.mu.pauses.paused.At(s).Key
 	slotheap.Drop(&q.mu.pauses.ends, &q.mu.pauses.paused, s)
-	q.notePauseEndLocked()
 	q.setPausedLocked(p, false)
 }
 
-// setPausedLocked stops or starts what a pause is for: the queue, or the lines of a group if it has keys.
+// setPausedLocked stops or starts p: the queue, or the lines of a group if it has keys. It also notes when
+// the next pause ends.
 func (q *Queue[T]) setPausedLocked(p pausable, paused bool) {
+	q.mu.pauseEnd = dueloop.Never
+	if q.mu.pauses.ends.Len() > 0 {
+		q.mu.pauseEnd = time.Duration(q.mu.pauses.ends.First().Rank)
+	}
 	if p.queue {
 		q.mu.paused = paused
 	} else if _, e := q.mu.groups.Find(keytable.HashOf(p.group), p.group); e != nil {
 		wasBlocked := e.Value.isBlocked()
 		e.Value.paused = paused
 		q.moveLinesLocked(&e.Value, wasBlocked)
-	}
-}
-
-func (q *Queue[T]) notePauseEndLocked() {
-	q.mu.pauseEnd = dueloop.Never
-	if q.mu.pauses.ends.Len() > 0 {
-		q.mu.pauseEnd = time.Duration(q.mu.pauses.ends.First().Rank)
 	}
 }
 

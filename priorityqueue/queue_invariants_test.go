@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
@@ -156,10 +157,13 @@ func (q *Queue[T]) checkLines() error {
 // checkPauses: each pause has an end, the next one is noted, and so is whether the queue itself is paused.
 func (q *Queue[T]) checkPauses() error {
 	queue, _ := q.pauseLocked(pausable{queue: true})
-	n, end := q.mu.pauses.ends.Len(), q.mu.pauseEnd
-	if q.notePauseEndLocked(); n != q.mu.pauses.paused.Len() || end != q.mu.pauseEnd || queue != q.mu.paused {
+	n, end := q.mu.pauses.ends.Len(), dueloop.Never
+	if n > 0 {
+		end = time.Duration(q.mu.pauses.ends.First().Rank)
+	}
+	if n != q.mu.pauses.paused.Len() || end != q.mu.pauseEnd || queue != q.mu.paused {
 		return fmt.Errorf("%d pauses have ends, of %d; the next is noted as %d, and is %d; the queue is paused: %v, noted: %v",
-			n, q.mu.pauses.paused.Len(), end, q.mu.pauseEnd, queue, q.mu.paused)
+			n, q.mu.pauses.paused.Len(), q.mu.pauseEnd, end, queue, q.mu.paused)
 	}
 	return nil
 }

@@ -88,15 +88,7 @@ func (q *Queue[T]) addUnasked(k prepared[T], r request) (added, held bool) {
 // nothing is counted or added.
 func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure) failures.Retry {
 	hasFailed, maxDelay := q.sinceHandOut(k, &r)
-	retry := failures.Retry{Same: true}
-	retry.Attempt, retry.Delay = q.failures.Of(k.key)
-	switch {
-	case !hasFailed || retry.Attempt == 0: // A new failure of the hand-out, or the count was forgotten since.
-		retry = q.failures.Judge(k.key, f)
-	case f.EndsRetries(retry.Attempt):
-		q.failures.Forget(k.key)
-		retry.GivenUp, retry.Delay = true, 0
-	}
+	retry := q.judge(k.key, f, hasFailed)
 	if retry.GivenUp {
 		q.config.RateLimiter.Forget(k.key)
 		return retry
@@ -115,6 +107,20 @@ func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure) failures.R
 	return retry
 }
 
+// judge returns what a failure means before the limiter is asked. A second failure of the same hand-out is
+// the same failure, even if its delay has passed, unless the count was forgotten in between.
+func (q *Queue[T]) judge(key T, f failures.Failure, hasFailed bool) failures.Retry {
+	n, left := q.failures.Of(key)
+	switch {
+	case !hasFailed || n == 0:
+		return q.failures.Judge(key, f)
+	case f.EndsRetries(n):
+		q.failures.Forget(key)
+		return failures.Retry{Attempt: n, Same: true, GivenUp: true}
+	}
+	return failures.Retry{Attempt: n, Delay: left, Same: true}
+}
+
 // sinceHandOut reports whether the worker that holds the key has failed already, and how long MaxDelay lets
 // the key wait.
 func (q *Queue[T]) sinceHandOut(k prepared[T], r *request) (hasFailed bool, maxDelay time.Duration) {
@@ -128,7 +134,7 @@ func (q *Queue[T]) sinceHandOut(k prepared[T], r *request) (hasFailed bool, maxD
 	}
 	d := q.mu.details.At(s)
 	wasAdded := info.state != processing
-	if r.isBounded() && !(info.byLimiter && r.Delay == Latest) { // In planLocked it is the same.
+	if r.isBounded() && !(info.byLimiter && r.Delay == Latest) { // As in planLocked.
 		firstEvent := now
 		if wasAdded && d.byEvent {
 			firstEvent = d.addedAt

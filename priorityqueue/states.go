@@ -10,7 +10,7 @@ import (
 // time that comes goes through these functions:
 //
 //	addLocked            merges the add with what is known of the key
-//	  planLocked         moves the time that was asked for, by MaxDelay and MinInterval
+//	  planLocked         applies MaxDelay and MinInterval to the time
 //	    scheduleLocked   lets the key wait in due, or makes it ready
 //	      makeReadyLocked          ready means queued or, of a held key, rerun
 //	        joinLineLocked         gives the key its place in a line

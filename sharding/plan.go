@@ -95,8 +95,7 @@ func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
 	return p
 }
 
-// agreeOnHashes collects the hashes of the table, of this member and of the other takers, in this order. A
-// taker that contradicts those before it gets no slots.
+// agreeOnHashes collects the hashes of the table and the takers. A taker that contradicts them gets no slots.
 func (p *planner) agreeOnHashes() {
 	p.hashes = maps.Collect(maps.All(p.t.hashes))
 	for _, id := range append([]string{p.self}, slices.Sorted(maps.Keys(p.takers))...) {
@@ -171,9 +170,7 @@ func (p *planner) applyTargets(next *table) {
 			slot.next = ""
 		case p.takers[slot.holder], slot.holder == p.self, slices.Contains(p.t.leaving, slot.holder):
 			slot.next = target
-		default:
-			// The holder cannot hand the slot over now: it is overdue, gone, or lacks a queue, or its record
-			// cannot be used. It keeps the slot until it is dead.
+		default: // The holder is overdue, gone, unusable, or lacks a queue. It keeps the slot until it is dead.
 		}
 	}
 	next.countDeaths(died, p.m.config.Clock.Now())
@@ -184,8 +181,7 @@ func (p *planner) hasCrashed(id string) bool {
 	return id != "" && !slices.Contains(p.t.leaving, id) && !p.m.mu.members[id].data.Left
 }
 
-// allowed returns the planned table if it may be written now, and otherwise the present one. See
-// mayPlanAtLocked and waitBeforeWrite for what a plan waits for.
+// allowed returns the planned table if it may be written now, and otherwise the present one.
 func (p *planner) allowed(planned *table) *table {
 	since := &p.m.mu.since.unplanned
 	if planned.same(p.t) {
