@@ -134,7 +134,7 @@ func (q *Queue[T]) SnapshotGroup(group string) (g workqueue.GroupSnapshot) {
 	q.lockAndAdvance(q.readClockIfUsed())
 	defer q.unlock()
 	if _, e := q.mu.groups.Find(h, group); e != nil {
-		g.Keys = e.Value.keys
+		g.Keys, g.Held, g.Limit = e.Value.keys, e.Value.held, e.Value.limit
 	}
 	g.Paused, g.PausedUntil = q.pauseLocked(pausable{group: group})
 	return g
