@@ -114,7 +114,7 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 	}
 	s, e, _ := q.mu.keys.FindOrInsert(k.hash, k.key)
 	info := &e.Value
-	if r.isRetry() {
+	if r.After > 0 || r.RateLimited || r.keepPriority {
 		q.mu.retries++
 	}
 	askedPriority := r.Priority
