@@ -87,7 +87,7 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 	p := &Pool[T]{handler: handler, tracker: newTracker(queue, options), changed: make(chan struct{}, 1),
 		startGate: make(chan struct{}, 1)}
 	p.queue, p.options = p.tracker.queue, &p.tracker.options
-	p.tracker.readStats, p.tracker.catchPanic = p.readStats, p.catchPanic
+	p.tracker.readStats, p.tracker.panicked = p.readStats, p.panicked
 	p.mu.refused = make(map[T]struct{})
 	p.mu.target = p.options.Workers
 	return p
@@ -132,7 +132,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	p.tracker.setLogger()
 	p.done = p.queue.Done
 	p.prepareContexts(ctx)
-	p.catchPanic(p.announce)
+	p.tracker.catchPanic(p.announce)
 	p.awaitReady(ctx)
 	p.locked(func() {
 		p.mu.getCtx, p.mu.cancelGet = context.WithCancel(p.startCtx)
@@ -141,7 +141,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	endWatch := p.tracker.watchForStuck()
 	endResync, resyncEnded := p.startResync()
 	cause := ErrStopped // if drain panics
-	p.catchPanic(func() { cause = p.drain(ctx, endResync) })
+	p.tracker.catchPanic(func() { cause = p.drain(ctx, endResync) })
 	endResync()
 	p.endHandlers(cause)
 	endWatch()
@@ -240,8 +240,8 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 		return errors.New("worker: the queue is nil")
 	}
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		if s := p.queue.Stats(); s.Queued+s.Waiting+s.Processing == 0 && p.tracker.nextHoldDone() == nil &&
-			len(p.tracker.runningKeys(1)) == 0 {
+		q, s := p.queue.Stats(), p.readStats()
+		if q.Queued+q.Waiting+q.Processing+s.Held+s.Busy == 0 {
 			return nil
 		}
 		select {
