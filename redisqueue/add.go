@@ -73,7 +73,7 @@ func delayed[T comparable](delay time.Duration) putter[T] {
 		if delay <= 0 {
 			return s.addLocked(encoded)
 		}
-		return s.putLocked(newOp(codeAddAfter, fmt.Sprintf("%16d%s", ceilMicros(delay), encoded)))
+		return s.putLocked(newOp(codeAddAfter, fmt.Sprintf("%016d%s", ceilMicros(delay), encoded)))
 	}
 }
 

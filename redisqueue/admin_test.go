@@ -222,7 +222,7 @@ func TestToolReclaimsNothing(t *testing.T) {
 	tool := attach(t, client)
 	tool.script = q.script
 	clocks := func() string {
-		return fmt.Sprint(client.HMGet(ctx, names[0], "leaseTime", "time", "fence").Val())
+		return fmt.Sprint(client.HMGet(ctx, names[0], "leaseTime", "time").Val())
 	}
 	before := clocks()
 	for i := range 100 {
@@ -233,7 +233,7 @@ func TestToolReclaimsNothing(t *testing.T) {
 		t.Errorf("Counts() = %+v, %v", c, err)
 	}
 	if after := clocks(); after != before {
-		t.Errorf("the clocks and the fence were %v and are %v", before, after)
+		t.Errorf("the clocks were %v and are %v", before, after)
 	}
 	shiftClock(t, client, 0)
 }

@@ -48,7 +48,7 @@ local function isHeldBy(holder, state) return isHeld(state) and holderOf(state) 
 
 -- readSome returns up to limit keys from page(offset, count), fewer if they are long, and whether these are all. Redis walks through a long
 -- list to each offset, so there are few pages.
-local MAX_BYTES = 65536 -- of the keys that are read or handed out at a time
+local MAX_BYTES = 65536 -- how much is read or handed out at a time
 local function readSome(limit, page)
 	local keys, bytes, count = {}, 0, math.min(2, limit)
 	while count > 0 do

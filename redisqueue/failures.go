@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -82,7 +81,7 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 }
 
 // putFailure returns the putter of a failure. The RateLimiter, if there is one, has given the delay, or same
-// is set. The server's jitter needs a random number; min keeps its digits from being rounded up to 1.
+// is set.
 func (q *Queue[T]) putFailure(item T, f workqueue.Failure, delay time.Duration, same bool, answered func(answer, error)) putter[T] {
 	flags, own := "", "-"
 	if f.Terminal {
@@ -94,8 +93,7 @@ func (q *Queue[T]) putFailure(item T, f workqueue.Failure, delay time.Duration, 
 	if q.config.RateLimiter != nil {
 		own = fmt.Sprint(ceilMicros(delay))
 	}
-	rest := fmt.Sprintf("%.14f %d %d %s %s %s", min(rand.Float64(), 0.99999999999999), ceilMicros(f.AtLeast),
-		f.MaxRetries, cmp.Or(flags, "-"), own, reasonOf(f.Err))
+	rest := fmt.Sprintf("%d %d %s %s %s", ceilMicros(f.AtLeast), f.MaxRetries, cmp.Or(flags, "-"), own, reasonOf(f.Err))
 	return func(s *shard[T], encoded string) opSeq {
 		held := q.mu.held[item]
 		o := newOp(codeFail, fmt.Sprintf("%016d%s%s", len(encoded), encoded, rest))

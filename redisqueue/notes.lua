@@ -5,7 +5,7 @@
 local NEXT_CAUSES, NEXT_PRIORITY, HELD_CAUSES, HELD_PRIORITY, WAITING_PRIORITY = 'n', 'p', 'h', 'q', 'w'
 local hasNotes = call('HLEN', NOTES) > 0 -- false: no key has any
 
--- The field of these two is one of the three for priorities.
+-- The field is NEXT_PRIORITY, HELD_PRIORITY or WAITING_PRIORITY.
 local function priorityOf(field, key) return hasNotes and tonumber(call('HGET', NOTES, field .. key) or 0) or 0 end
 local function setPriority(field, key, priority)
 	if priority ~= 0 then
@@ -18,7 +18,7 @@ end
 
 -- placeOf returns the place of a key that becomes queued now: in the order of time, but a key of priority 1 is before all that were
 -- queued up to a step before it, so that no key starves. Keys that were put back are before all others, in the order of their hand-outs.
--- Places without priorities are unique. All are between -2^53 and 2^53, so that a sorted set keeps them exactly.
+-- Places are whole numbers between -2^53 and 2^53, which a score keeps exactly.
 local function placeOf(key)
 	if putBack[key] then
 		return states[key] - 2 ^ 53

@@ -9,7 +9,7 @@ if isFirst or doesChores then
 	repaired = repaired + (meta.time > 0 and missing or 0)
 end
 
--- A session that holds keys has a lease. Each such batch checks one session, and restores a lost lease from its last batch.
+-- A session that holds keys has a lease. Chores check the next session, and restore a lost lease from that session's last batch.
 if doesChores then
 	local lastChecked = call('HGET', META, 'leaseChecked') or ''
 	local member = call('ZRANGEBYLEX', HELD, '(' .. (lastChecked > FILLER and lastChecked or FILLER), '+', 'LIMIT', 0, 1)[1]
@@ -31,8 +31,7 @@ for _, dead in ipairs(doesChores and call('ZRANGEBYSCORE', LEASES, '-inf', whole
 	local lastBatch = call('HGET', BATCHES, dead) or ''
 	local held, all = readSome(keysLeft, keysHeldBy(dead))
 	loadStates(held)
-	for i = #held, 1, -1 do
-		local key = held[i]
+	for _, key in ipairs(held) do
 		local state = states[key]
 		released[#released + 1] = dead .. key
 		if not state and not touched[key] then -- The server has lost the state alone.
@@ -69,12 +68,12 @@ if doesChores then
 	local before = whole(now - setting('forget'))
 	local failed = readSome(keysLeft, function(from, n) return call('ZRANGEBYSCORE', RETRIES, '-inf', before, 'LIMIT', from, n) end)
 	loadStates(failed)
-	for i = #failed, 1, -1 do
-		if isHeld(states[failed[i]]) then -- It keeps its count: its call may fail again.
-			call('ZADD', RETRIES, nowDigits, table.remove(failed, i))
+	for _, key in ipairs(failed) do
+		if isHeld(states[key]) then -- It keeps its count: its call may fail again.
+			call('ZADD', RETRIES, nowDigits, key)
+		else
+			forgetFailures(key)
 		end
 	end
-	callAll('ZREM', FAILURES, failed)
-	callAll('ZREM', RETRIES, failed)
 	dropOldGivenUp()
 end
