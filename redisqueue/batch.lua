@@ -1,17 +1,6 @@
--- Executes one batch of a replica's operations, atomically and once. Ten files, in this order, make one script:
+-- Executes one batch of a replica's operations, atomically and once. Ten files, of which this is the second, make one script, in the order of
+-- this command. An error of Redis names a line of the whole script; this prints line 123:
 --
---   data.lua        says what a shard has on the server
---   batch.lua       decides whether to execute the batch, and reads the clocks
---   states.lua      loads the states of keys
---   notes.lua       keeps causes and priorities
---   keys.lua        adds keys, and releases those that are held
---   failures.lua    counts failures and lost leases, and gives keys up
---   operations.lua  executes the operations
---   reclaim.lua     takes keys back from dead sessions, and forgets what is old
---   handout.lua     hands out keys, and writes the states back
---   reply.lua       mends what does not fit together, wakes sleepers, and replies
---
--- An error of Redis names a line of the whole script. This prints line 123:
 --   cat {data,batch,states,notes,keys,failures,operations,reclaim,handout,reply}.lua | sed -n 123p
 --
 -- The script writes states and places last, in an order that loses no key wherever it is interrupted.

@@ -257,7 +257,7 @@ func TestGetterAfterReply(t *testing.T) {
 		if c.r.nextDue == 0 && name != "more is due" {
 			c.r.nextDue = -1
 		}
-		got := c.before.after(&c.b, &c.r, now)
+		got := c.before.next(&c.b, &c.r, now)
 		got.lastFetch = time.Time{}
 		if got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)

@@ -72,7 +72,8 @@ func (c textOrJSON[T]) Decode(encoded string) (key T, err error) {
 	return key, err
 }
 
-func isInteger(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uintptr } // The kinds between are all integers.
+// The kinds between these are all integers.
+func isInteger(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uintptr }
 
 // plain leaves strings and integers as they are.
 type plain[T comparable] struct{}

@@ -82,8 +82,10 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 
 // putFailure returns the putter of a failure. The RateLimiter, if there is one, has given the delay, or same
 // is set.
-func (q *Queue[T]) putFailure(item T, f workqueue.Failure, delay time.Duration, same bool, answered func(answer, error)) putter[T] {
-	flags, own := "", "-"
+func (q *Queue[T]) putFailure(
+	item T, f workqueue.Failure, delay time.Duration, same bool, answered func(answer, error),
+) putter[T] {
+	flags, limiterDelay := "", "-"
 	if f.Terminal {
 		flags += "t"
 	}
@@ -91,9 +93,10 @@ func (q *Queue[T]) putFailure(item T, f workqueue.Failure, delay time.Duration, 
 		flags += "s"
 	}
 	if q.config.RateLimiter != nil {
-		own = fmt.Sprint(ceilMicros(delay))
+		limiterDelay = fmt.Sprint(ceilMicros(delay))
 	}
-	rest := fmt.Sprintf("%d %d %s %s %s", ceilMicros(f.AtLeast), f.MaxRetries, cmp.Or(flags, "-"), own, reasonOf(f.Err))
+	rest := fmt.Sprintf("%d %d %s %s %s",
+		ceilMicros(f.AtLeast), f.MaxRetries, cmp.Or(flags, "-"), limiterDelay, reasonOf(f.Err))
 	return func(s *shard[T], encoded string) opSeq {
 		held := q.mu.held[item]
 		o := newOp(codeFail, fmt.Sprintf("%016d%s%s", len(encoded), encoded, rest))

@@ -1,7 +1,5 @@
 -- Failures of keys, leases that keys have lost, and keys that were given up for one of these.
 
--- The fields of TROUBLES, with the key behind each: why a key was given up; how many leases in a row a key has lost.
-local REASON, LOSSES = 'r', 'l'
 
 local function dropGivenUp(key)
 	local found = call('ZREM', GIVEN_UP, key) > 0
@@ -26,12 +24,13 @@ local function giveUp(key, attempts, reason)
 	dropOldGivenUp()
 end
 
--- forgetFailures forgets the failures of a key, forget also that it was given up.
 local function forgetFailures(key)
 	if call('ZREM', FAILURES, key) > 0 then
 		call('ZREM', RETRIES, key)
 	end
 end
+
+-- forget forgets the failures of a key, and that it was given up.
 local function forget(key)
 	forgetFailures(key)
 	dropGivenUp(key)
@@ -55,15 +54,15 @@ end
 -- backoff returns how long a key waits after a further failure: the delay of workqueue.BackoffConfig or, if that is longer, the wait
 -- for a token.
 local function backoff(failures)
-	local base, longest, jitter, limit = setting('base'), setting('max'), setting('jitter'), setting('limit')
+	local base, longest, jitter, rate = setting('base'), setting('max'), setting('jitter'), setting('limit')
 	local delay = math.min(base * setting('factor') ^ failures, longest)
 	if jitter == 1 then
 		delay = delay * math.random()
 	elseif jitter == 2 then
 		delay = delay / 2 * (1 + math.random())
 	end
-	if limit > 0 then
-		local interval = 1000000 / limit
+	if rate > 0 then
+		local interval = 1000000 / rate
 		meta.retryFullAt = math.min(math.max(meta.retryFullAt, now) + interval, FOREVER)
 		call('HSET', META, 'retryFullAt', whole(meta.retryFullAt))
 		delay = math.max(delay, meta.retryFullAt - setting('burst') * interval - now)

@@ -43,19 +43,19 @@ local function handOut(key)
 end
 
 -- While the line is empty, and no key has a priority or was put back, what this batch queues need not enter the line to be handed out.
-local queued, firstLeft = call('ZCARD', LINE), 1 -- firstLeft: in newlyQueued
+local queued, nextNew = call('ZCARD', LINE), 1 -- nextNew: in newlyQueued
 if queued == 0 and not hasNotes and not next(putBack) then
-	while wantsMore() and firstLeft <= #newlyQueued do
-		if isQueued(states[newlyQueued[firstLeft]]) then
-			handOut(newlyQueued[firstLeft])
+	while wantsMore() and nextNew <= #newlyQueued do
+		if isQueued(states[newlyQueued[nextNew]]) then
+			handOut(newlyQueued[nextNew])
 		end
-		firstLeft = firstLeft + 1
+		nextNew = nextNew + 1
 	end
 end
 
 -- What this batch queues enters the line.
 local places = {} -- as arguments of ZADD
-for i = firstLeft, #newlyQueued do
+for i = nextNew, #newlyQueued do
 	local key = newlyQueued[i]
 	if isQueued(states[key]) then
 		places[#places + 1], places[#places + 2] = whole(placeOf(key)), key

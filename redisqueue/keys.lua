@@ -51,7 +51,7 @@ local function release(holder, key, state, isFinished)
 	if isDirty(state) then
 		dirty = dirty - 1
 		if isFinished then
-			setState(key, sub(state, 29)) -- It was queued when it was added again.
+			setState(key, addedOf(state))
 			newlyQueued[#newlyQueued + 1] = key
 		end
 	end

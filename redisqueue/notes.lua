@@ -1,8 +1,5 @@
 -- Why and with which priority keys are added.
 
--- The fields of NOTES, with the key behind each: causes and priority of the key's next hand-out, of the one that is held, and the priority
--- with which it waits. No causes and priority 0 have no field.
-local NEXT_CAUSES, NEXT_PRIORITY, HELD_CAUSES, HELD_PRIORITY, WAITING_PRIORITY = 'n', 'p', 'h', 'q', 'w'
 local hasNotes = call('HLEN', NOTES) > 0 -- false: no key has any
 
 -- The field is NEXT_PRIORITY, HELD_PRIORITY or WAITING_PRIORITY.

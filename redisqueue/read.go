@@ -83,15 +83,17 @@ func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
 	c.GivenUp, c.SetAside = check.number(f["givenUp"]), check.number(f["aside"])
 	c.Again, c.Repaired = check.number(f["dirty"]), check.number(f["repaired"])
 	now, until := check.number(f["now"]), check.number(f["pausedUntil"])
-	if check.offset = int64(check.number(f["offset"])); until > now {
-		at, by := pausedBy(f["pausedBy"])
+	check.offset = int64(check.number(f["offset"]))
+	if until > now {
+		at, by := parsePausedBy(f["pausedBy"])
 		c.Paused, c.PausedBy, c.PausedSince = true, by, check.at(at)
 		if int64(until) < forever {
 			c.PausedUntil = check.at(int64(until))
 		}
 	}
 	var head KeyInfo[T]
-	if setState(&head, f["head"], &check); c.Queued > 0 && head.State == workqueue.KeyQueued {
+	parseState(&head, f["head"], &check)
+	if c.Queued > 0 && head.State == workqueue.KeyQueued {
 		c.OldestQueued = max(0, check.at(int64(now)).Sub(head.Since))
 	}
 	return c, check.err
@@ -207,7 +209,7 @@ func (q *Queue[T]) listed(r row[T], list List) (k KeyInfo[T], ok bool) {
 	}
 	k = r.of(item)
 	switch list {
-	case ListQueued, ListProcessing: // A scan of the states has all of them.
+	case ListQueued, ListProcessing: // LINE and HELD may name a key whose state has changed since.
 		k.Due = time.Time{}
 		return k, string(k.State) == string(list)
 	case listStates:

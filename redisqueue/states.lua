@@ -1,5 +1,5 @@
--- The states of keys. What a batch changes is in these variables until handout.lua writes it back. Only what concerns one key alone, and
--- does no harm if it is done twice, is written at once.
+-- The states of keys. What a batch changes is in these variables until handout.lua writes it back. Other files write at once what does no
+-- harm if an interrupted batch does it twice.
 
 local states = {} -- key -> its state, as it was read or set; false if the key is absent
 local touched = {} -- set of the keys whose states are written back
