@@ -1,6 +1,6 @@
 -- Failures of keys, leases that keys have lost, and keys that were given up for one of these.
 
-
+-- dropGivenUp returns whether the key was given up.
 local function dropGivenUp(key)
 	local found = call('ZREM', GIVEN_UP, key) > 0
 	if found then

@@ -25,21 +25,21 @@ local function placeOf(key)
 	return priority == 0 and fence or math.max(0, math.min(fence - priority * setting('step'), 2 ^ 53))
 end
 
--- raise gives the next hand-out of a key a priority, unless that of an earlier add, if there is one, is higher.
+-- raise sets the priority of a key's next hand-out. If an earlier add has asked for the same hand-out, the higher priority counts.
 local function raise(key, priority, hasEarlierAdd)
-	local before = hasEarlierAdd and priorityOf(NEXT_PRIORITY, key) or 0
-	if priority == before or hasEarlierAdd and priority < before then
+	local before = hasEarlierAdd and priorityOf(NEXT_PRIORITY, key)
+	if before and priority <= before then
 		return
 	end
 	setPriority(NEXT_PRIORITY, key, priority)
-	local place = hasEarlierAdd and call('ZSCORE', LINE, key)
+	local place = before and call('ZSCORE', LINE, key)
 	if place then -- Otherwise its place is found when it enters the line.
 		call('ZADD', LINE, whole(place - (priority - before) * setting('step')), key)
 	end
 end
 
 -- addCauses merges causes into those of a key's next hand-out, as workqueue.Causes.Plus does. Causes are a string: the number of others,
--- the time of the first and, for each of the last eight, its length, time, q (quiet) or l (loud), and what it is.
+-- the time of the first and, for each of the last eight, its length, time (16 digits), q (quiet) or l (loud), and what it is.
 local function addCauses(key, later)
 	local others, first, last = 0, nil, {}
 	for _, text in ipairs({ call('HGET', NOTES, NEXT_CAUSES .. key) or '', later }) do
@@ -49,7 +49,7 @@ local function addCauses(key, later)
 		while length do
 			local cause = sub(text, from, from + length - 1)
 			for i = #last, 1, -1 do
-				if sub(last[i], 18) == sub(cause, 18) then -- the same but for its time and loudness
+				if sub(last[i], 18) == sub(cause, 18) then -- the same but for time and loudness
 					table.remove(last, i)
 				end
 			end

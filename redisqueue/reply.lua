@@ -3,9 +3,7 @@
 -- A key with a state is either in the line or in HELD, as the numbers show. If they do not, an interrupted batch or a lost part of the
 -- data has left keys without their place: a scan finds them in steps.
 local held = math.max(0, call('ZCARD', HELD) - 1)
-if #places > 0 or popped > 0 then
-	queued = call('ZCARD', LINE)
-end
+queued = call('ZCARD', LINE)
 dirty = held > 0 and math.max(0, dirty) or 0
 if call('HLEN', STATES) - 1 ~= held + queued then
 	local step = call('HSCAN', STATES, string.match(call('HGET', META, 'repairAt') or '', '^%d+$') or '0', 'COUNT', 64)
@@ -44,7 +42,7 @@ end
 local waiting = math.max(0, call('ZCARD', DELAYS) - 1)
 local nextDue, callAt = -1, math.huge
 if waiting > 0 then
-	callAt = math.min(tonumber(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2]), 2 ^ 53) -- It may be infinite.
+	callAt = math.min(tonumber(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2]), FOREVER) -- It may be infinite.
 end
 if queued > 0 and isPaused and meta.pausedUntil < FOREVER then
 	callAt = math.min(callAt, meta.pausedUntil)

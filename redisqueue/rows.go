@@ -24,8 +24,8 @@ type row[T comparable] struct {
 	info    KeyInfo[T]
 }
 
-// of returns the row's info about key, which is the row's string decoded.
-func (r row[T]) of(key T) KeyInfo[T] {
+// withKey returns the row's info about key, which is the row's string decoded.
+func (r row[T]) withKey(key T) KeyInfo[T] {
 	r.info.Key = key
 	if r.info.GivenUp != nil {
 		r.info.GivenUp.Key = key
@@ -74,8 +74,8 @@ func infoOf[T comparable](check *checker, f map[string]string) (k KeyInfo[T]) {
 	return k
 }
 
-// parseState parses a state (data.lua describes its forms) into k. k already has Due and the holder's name, if
-// the server knows that.
+// parseState parses a state (data.lua describes its forms) into k. k already has Due and the holder's name,
+// if the server knows that.
 func parseState[T comparable](k *KeyInfo[T], state string, check *checker) {
 	p := parser{rest: state}
 	switch len(state) {
@@ -120,8 +120,8 @@ func (s *shard[T]) runRead(ctx context.Context, args ...any) (reply []any, err e
 	return reply, nil
 }
 
-// checker parses what read.lua has returned. Another program may have written it, so each value is checked.
-// err is the first mistake.
+// checker parses what read.lua has returned. Another program may have written it, so that a number or state
+// that makes no sense is an error. err is the first one.
 type checker struct {
 	offset int64 // by how many microseconds the queue's clock is ahead of the server's
 	err    error
