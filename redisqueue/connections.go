@@ -71,9 +71,7 @@ func unshared[O any](options O, n int, none ...string) *O {
 }
 
 // onEachNode calls f with each master of a cluster, concurrently, or with a client of one server.
-func onEachNode(
-	ctx context.Context, client redis.UniversalClient, f func(context.Context, redis.UniversalClient) error,
-) error {
+func onEachNode(ctx context.Context, client redis.UniversalClient, f func(context.Context, redis.UniversalClient) error) error {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 			return f(ctx, node)

@@ -90,9 +90,7 @@ func predict(failures int, left time.Duration, f workqueue.Failure) workqueue.Re
 
 // putFailure returns the putter of a failure. The RateLimiter, if there is one, has given the delay, or same
 // is set.
-func (q *Queue[T]) putFailure(
-	item T, f workqueue.Failure, delay time.Duration, same bool, answered func(answer, error),
-) putter[T] {
+func (q *Queue[T]) putFailure(item T, f workqueue.Failure, delay time.Duration, same bool, answered func(answer, error)) putter[T] {
 	flags, limiterDelay := "", "-"
 	if f.Terminal {
 		flags += "t"

@@ -70,6 +70,7 @@ end
 local function answer(n, left, what) results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' .. (what or '') .. ' ' end
 
 -- Branches, not a table of functions: each batch runs the whole script, and defining as many functions is 11 % of a batch of one key.
+local hasTroubles = call('HLEN', TROUBLES) > 0 -- false: no key has any
 loadStates(keys)
 for i, code in ipairs(codes) do
 	local key, state = keys[i], states[keys[i]]
@@ -77,7 +78,9 @@ for i, code in ipairs(codes) do
 	if code == ADD then
 		add(key)
 	elseif code == DONE then
-		call('HDEL', TROUBLES, LOSSES .. key) -- A process that has called Done has survived the key.
+		if hasTroubles then -- A process that has called Done has survived the key.
+			call('HDEL', TROUBLES, LOSSES .. key)
+		end
 		if holds then
 			release(session, key, state, true)
 		else

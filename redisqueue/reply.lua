@@ -66,10 +66,15 @@ end
 
 -- A tool leaves the clocks alone: the lease clock moves at most half a lease a batch, and a tool's lease is short. It knows no start limit.
 local allRepaired = meta.repaired + repaired
-call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'fence', whole(fence), 'dirty', dirty, 'repaired', allRepaired)
+call('HSET', META, 'fence', whole(fence), 'dirty', dirty)
 if not isTool then
-	local since = meta.limitedAt > 0 and whole(meta.limitedAt) or nowDigits
-	call('HSET', META, 'time', whole(now), 'leaseTime', whole(leaseClock), 'limitedAt', isLimited and since or 0)
+	call('HSET', META, 'time', whole(now), 'leaseTime', whole(leaseClock))
+	if isLimited ~= (meta.limitedAt > 0) then
+		call('HSET', META, 'limitedAt', isLimited and nowDigits or 0)
+	end
+end
+if not description or offset ~= meta.offset or repaired > 0 then
+	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired)
 end
 
 -- These cost time, so they are read only for a batch that asks for them.
