@@ -338,6 +338,8 @@ func (r *reading) retryText(key any, before string) string {
 		text += "a worker has it, and it comes again afterwards."
 	case now.State == workqueue.KeyQueued:
 		text += r.moveToFront(key)
+	case now.State == workqueue.KeyWaiting: // As with priorityqueue.Latest, or within a MinInterval.
+		text += "its queue makes it wait, and it comes in " + human(now.Due.Sub(r.at)) + "."
 	default:
 		text += "it comes as soon as a worker is free."
 	}

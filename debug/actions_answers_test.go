@@ -46,6 +46,14 @@ func TestAnswersToRetry(t *testing.T) {
 		q.Pause(workqueue.UntilResumed)
 		retry("key 0", "key 0 was queued already: it comes as soon as a worker is free. The queue is paused.")
 
+		later := priorityqueue.New(priorityqueue.Config[string]{
+			Name: "latest", MetricsProvider: h, Delay: priorityqueue.Latest,
+		})
+		defer later.ShutDown()
+		later.AddAfter("first", time.Hour)
+		queue = "latest"
+		retry("first", "Added first: its queue makes it wait, and it comes in 1h.")
+
 		fifo := newRateLimited[string](t, "fifo", h)
 		for n := range 2500 {
 			fifo.Add(fmt.Sprint("key ", n))

@@ -55,8 +55,16 @@ func (q leasedQueue[K]) Lease(ctx context.Context, key K) (context.Context, cont
 	return q.lease(ctx, key, release)
 }
 
-// LeaseHeld is Lease for a key on hold.
+// LeaseHeld is Lease for a key on hold. If the lease ended while the handler ran, so does the hold at once.
 func (q leasedQueue[K]) LeaseHeld(ctx context.Context, key K) (context.Context, context.CancelFunc) {
+	q.mu.Lock()
+	isLost := q.mu.stale[key] > 0
+	q.mu.Unlock()
+	if isLost {
+		ctx, end := context.WithCancelCause(ctx)
+		end(ErrLeaseEnded)
+		return ctx, func() {}
+	}
 	release := func() {}
 	if q.below != nil {
 		ctx, release = q.below.LeaseHeld(ctx, key)

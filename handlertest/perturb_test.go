@@ -3,6 +3,7 @@ package handlertest_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -200,6 +201,50 @@ func TestPerturbLease(t *testing.T) {
 			}
 			q.ShutDown()
 			time.Sleep(time.Minute)
+		})
+	}
+	if ended == 0 {
+		t.Error("no lease has ended")
+	}
+}
+
+// A handler whose lease has ended asks for a hold: the hold ends at once, because another worker has the key.
+func TestPerturbHoldAfterTheLease(t *testing.T) {
+	ended := 0
+	for seed := range uint64(12) {
+		synctest.Test(t, func(t *testing.T) {
+			q := handlertest.Perturb(perturbable["workqueue"](), seed, handlertest.Leases)
+			calls, lost := 0, false
+			pool := worker.New(q, func(ctx context.Context, _ string) error {
+				if calls++; calls > 1 {
+					return nil
+				}
+				select {
+				case <-ctx.Done():
+					lost = true
+				case <-time.After(20 * time.Second):
+					return nil
+				}
+				time.Sleep(time.Millisecond) // Another worker gets the key.
+				return worker.Hold("something", time.Hour, func(func()) {})
+			}, worker.Options[string]{Workers: 2, Logger: slog.New(slog.DiscardHandler)})
+			ctx, cancel := context.WithCancel(context.Background())
+			done := make(chan error, 1)
+			go func() { done <- pool.Run(ctx) }()
+			q.Add("a")
+			time.Sleep(time.Minute)
+			before := calls
+			q.Add("a")
+			time.Sleep(time.Minute)
+			if lost {
+				ended++
+				if calls == before || pool.Stats().Held > 0 {
+					t.Errorf("seed %d: %d calls after an add, and %d keys on hold", seed, calls-before,
+						pool.Stats().Held)
+				}
+			}
+			cancel()
+			<-done
 		})
 	}
 	if ended == 0 {

@@ -3,6 +3,7 @@ package metrics
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
@@ -11,9 +12,7 @@ import (
 func Queues() *Set[workqueue.Stats] { return NewSet(addQueue, endQueue) }
 
 func Pools() *Set[worker.Stats] {
-	return NewSet(
-		func(sum *worker.Stats, part worker.Stats) { *sum = sum.Plus(part) },
-		func(st *worker.Stats) bool { return st.Ended })
+	return NewSet(func(sum *worker.Stats, part worker.Stats) { *sum = sum.Plus(part) }, endPool)
 }
 
 // ByQueue adds up the numbers of pools, given by the names of the pools, by the names of their queues.
@@ -35,6 +34,16 @@ func LeaveOutHolds(queue *workqueue.Stats, pools worker.Stats) {
 		queue.Held = pools.Held
 		queue.LongestRunning, queue.UnfinishedWork = pools.LongestRunning, pools.UnfinishedWork
 	}
+}
+
+// endPool reports whether a pool has ended. Its gauges then end, too: another pool of that name may have its
+// keys by now.
+func endPool(st *worker.Stats) bool {
+	if st.Ended {
+		st.Looping, st.Held, st.Failing, st.GivenUpKeys, st.OldestUnanswered = 0, 0, 0, 0, 0
+		st.Listed, st.ListedAt, st.ListTook = 0, time.Time{}, 0
+	}
+	return st.Ended
 }
 
 // endQueue reports whether a queue was shut down and has no key left. Its gauges then end, too.

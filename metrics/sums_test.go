@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/worker"
@@ -154,5 +155,38 @@ func TestPoolResults(t *testing.T) {
 		{"give_up", 1}}
 	if got := poolResults(&st); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// A pool that has ended leaves its counters in the sum of its name, and no gauge: the next pool handles its keys.
+func TestGaugesOfAnEndedPool(t *testing.T) {
+	var ended worker.Stats
+	v := reflect.ValueOf(&ended).Elem()
+	for i := range v.NumField() {
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Int, reflect.Int64:
+			f.SetInt(3)
+		case reflect.Uint64:
+			f.SetUint(3)
+		}
+	}
+	ended.ListedAt, ended.Ended = time.Unix(1, 0), true
+	// They are zero in every pool that has ended, see [worker.Stats].
+	ended.Wanted, ended.Living, ended.Busy, ended.Stuck, ended.LongestRunning, ended.UnfinishedWork = 0, 0, 0, 0, 0, 0
+
+	pools := Pools()
+	pools.Watch("p", func() worker.Stats { return ended })
+	pools.Watch("p", func() worker.Stats { return worker.Stats{} })
+	for total := range pools.All() {
+		for _, m := range Pool {
+			if m.Value == nil {
+				continue
+			}
+			if value := m.Value(&total.Sum); m.Gauge && m.In(&total.Sum, true) && value != 0 {
+				t.Errorf("%s is %v", m.Name, value)
+			} else if !m.Gauge && value != 3 {
+				t.Errorf("%s is %v, want 3", m.Name, value)
+			}
+		}
 	}
 }

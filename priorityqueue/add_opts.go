@@ -34,10 +34,12 @@ type AddOpts struct {
 	Delay DelayPolicy
 
 	// MaxDelay, if positive, is how long after the first event since the last hand-out Latest and Replace can
-	// put off a key. Zero means Config.MaxDelay, and a negative one no bound. Every add is an event, except
-	// AddAfter and AddWithPriority of a key that a worker holds, and rate-limited adds without a MaxDelay of
-	// their own. Before the first event nothing is bounded. With Latest, a key that waits for the limiter is
-	// not brought forward. A rate-limited add with a MaxDelay may come before the limiter's delay or AtLeast.
+	// put off a key. Before the first event nothing is bounded. Zero means Config.MaxDelay, and a negative one
+	// no bound. Every add is an event, except
+	//   - AddAfter and AddWithPriority of a key that a worker holds,
+	//   - rate-limited adds without a MaxDelay of their own.
+	// With Latest, a key that waits for the limiter is not brought forward. A rate-limited add with a MaxDelay
+	// may come before the limiter's delay or AtLeast.
 	MaxDelay time.Duration
 
 	// Cause, unless nil, is why the keys are added. It stays with a key that has to wait. A Quiet add does
@@ -61,32 +63,35 @@ const (
 	Replace
 )
 
-// request is what an add asks for. When it reaches the queue, After includes the limiter's delay.
+// request is what an add asks for. In addLocked After is the whole delay, with the limiter's answer in it.
 type request struct {
-	AddOpts // Delay is not DefaultDelay.
+	AddOpts
 	// byWorker makes the add one by the key's worker, if a worker holds the key. See AddOpts.MaxDelay.
 	byWorker bool
-	// keepPriority means the priority of a key that a worker holds, instead of Priority.
+	// keepPriority means the priority of a key that a worker holds, instead of Priority. Only AddAfter,
+	// AddRateLimited and Fail have it. They also count as retries, whatever their delay.
 	keepPriority bool
+	// isFailure means that the worker that holds the key has failed, and its failure is counted.
+	isFailure bool
 }
 
-// newRequest returns the request of an add with these AddOpts.
-func (q *Queue[T]) newRequest(o AddOpts) request {
+// complete returns r with what its AddOpts leave to Config: from here on Delay is not DefaultDelay.
+func (q *Queue[T]) complete(r request) request {
 	switch {
-	case o.Delay == DefaultDelay:
-		o.Delay = q.config.Delay
-	case o.Delay > Replace:
+	case r.Delay == DefaultDelay:
+		r.Delay = q.config.Delay
+	case r.Delay > Replace:
 		panic("priorityqueue: AddOpts.Delay is not a DelayPolicy")
 	}
-	if o.Cause != nil && o.Cause.Time.IsZero() {
-		timed := *o.Cause
+	if r.Cause != nil && r.Cause.Time.IsZero() {
+		timed := *r.Cause
 		timed.Time = q.config.Clock.Now()
-		o.Cause = &timed
+		r.Cause = &timed
 	}
-	if o.MaxDelay == 0 && !o.RateLimited {
-		o.MaxDelay = q.config.MaxDelay
+	if r.MaxDelay == 0 && !r.RateLimited {
+		r.MaxDelay = q.config.MaxDelay
 	}
-	return request{AddOpts: o}
+	return r
 }
 
 // readClockFor reads the clock if r has a delay or a bound, or if the queue needs the time anyway.
@@ -97,11 +102,8 @@ func (q *Queue[T]) readClockFor(r *request) time.Duration {
 	return q.readClockIfUsed()
 }
 
-// isBounded reports whether MaxDelay bounds the time of a key after r.
+// isBounded reports whether MaxDelay bounds the time of a key that r adds.
 func (r *request) isBounded() bool { return r.MaxDelay > 0 && r.Delay != Earliest }
-
-// isRetry reports whether r counts in Stats.Retries. Each AddAfter, which has keepPriority, does.
-func (r *request) isRetry() bool { return r.After > 0 || r.RateLimited || r.keepPriority }
 
 // isEvent reports whether MaxDelay counts from r. See AddOpts.MaxDelay.
 func (r *request) isEvent(held bool) bool {
@@ -119,8 +121,8 @@ func (r *request) time(now time.Duration) time.Duration {
 	return dueloop.AddSaturated(now, r.After)
 }
 
-// merge returns the new time of a key that was to come at the time before.
-func (r *request) merge(before, now time.Duration) time.Duration {
+// mergeTimes returns the new time of a key that was to come at the time before.
+func (r *request) mergeTimes(before, now time.Duration) time.Duration {
 	switch at := r.time(now); r.Delay {
 	case Latest:
 		return max(before, at)
@@ -131,18 +133,18 @@ func (r *request) merge(before, now time.Duration) time.Duration {
 	}
 }
 
-// mergePriority returns the new priority of a key with oldPriority, for which r asks for askedPriority.
-func (r *request) mergePriority(oldPriority, askedPriority int) int {
+// mergePriorities returns the new priority of a key with oldPriority, for which r asks for askedPriority.
+func (r *request) mergePriorities(oldPriority, askedPriority int) int {
 	if r.SetPriority {
 		return askedPriority
 	}
 	return max(oldPriority, askedPriority)
 }
 
-// limit returns how long the key waits if the limiter says delay.
-func (r *request) limit(delay time.Duration) time.Duration {
+// delayWith returns how long the key waits if the limiter says limiterDelay.
+func (r *request) delayWith(limiterDelay time.Duration) time.Duration {
 	if r.After > 0 {
-		delay = min(delay, r.After)
+		limiterDelay = min(limiterDelay, r.After)
 	}
-	return max(delay, r.AtLeast, 0)
+	return max(limiterDelay, r.AtLeast, 0)
 }

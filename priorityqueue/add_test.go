@@ -148,13 +148,13 @@ func TestBadConfig(t *testing.T) {
 	group := func(string) string { return "" }
 	weight := func(string) int { return 1 }
 	for want, config := range map[string]pq.Config[string]{
-		"priorityqueue: Config.Aging":                {Aging: -1},
-		"priorityqueue: Config.MinInterval":          {MinInterval: -1},
-		"priorityqueue: Config.MaxDelay":             {MaxDelay: -1},
-		"priorityqueue: Config.Delay":                {Delay: 4},
-		"priorityqueue: Config.Limit without Group":  {Limit: limit(1)},
-		"priorityqueue: Config.Weight without Group": {Weight: weight},
-		"is not a workqueue.StatsProvider":           {MetricsProvider: &testkit.Recorder{}},
+		"priorityqueue: Config.Aging":      {Aging: -1},
+		"or Config.MinInterval":            {MinInterval: -1},
+		"Config.MaxDelay":                  {MaxDelay: -1},
+		"priorityqueue: Config.Delay":      {Delay: 4},
+		"Config.Limit without Group":       {Limit: limit(1)},
+		"priorityqueue: Config.Weight":     {Weight: weight},
+		"is not a workqueue.StatsProvider": {MetricsProvider: &testkit.Recorder{}},
 	} {
 		testkit.WantPanic(t, "New", func() { pq.New(config) }, want)
 	}

@@ -71,21 +71,15 @@ type Config[T comparable] struct {
 }
 
 func (c *Config[T]) check() {
-	_, reads := c.MetricsProvider.(workqueue.StatsProvider)
+	_, isStats := c.MetricsProvider.(workqueue.StatsProvider)
 	switch {
-	case c.MetricsProvider != nil && !reads:
+	case c.MetricsProvider != nil && !isStats:
 		panic(fmt.Sprintf("priorityqueue: %T is not a workqueue.StatsProvider", c.MetricsProvider))
 	case c.Delay > Replace:
 		panic("priorityqueue: Config.Delay is not a DelayPolicy")
-	case c.Aging < 0:
-		panic("priorityqueue: Config.Aging is negative")
-	case c.MaxDelay < 0:
-		panic("priorityqueue: Config.MaxDelay is negative")
-	case c.MinInterval < 0:
-		panic("priorityqueue: Config.MinInterval is negative")
-	case c.Group == nil && c.Weight != nil:
-		panic("priorityqueue: Config.Weight without Group")
-	case c.Group == nil && c.Limit != nil:
-		panic("priorityqueue: Config.Limit without Group")
+	case min(c.Aging, c.MaxDelay, c.MinInterval) < 0:
+		panic("priorityqueue: Config.Aging, Config.MaxDelay or Config.MinInterval is negative")
+	case c.Group == nil && (c.Weight != nil || c.Limit != nil):
+		panic("priorityqueue: Config.Weight or Config.Limit without Group")
 	}
 }

@@ -6,7 +6,7 @@
 //
 // # A key's life
 //
-// A key has one entry, and is in one of four states:
+// A key in the queue has one entry, and is queued, waiting or processing:
 //
 //	absent ──────add─────▶ queued ──Get──▶ processing ──Done──▶ absent
 //	   │                     ▲ ▲                │ add
@@ -77,18 +77,15 @@
 // of a group for a time, such as that for which a tenant's server asks, or until [Queue.ResumeGroup] or a
 // shutdown. [Queue.Pause] stops all.
 //
-// Aging and Group together: a priority is as old as its oldest key that can be handed out, and whose turn it
-// is within the priority does not depend on age. So the bound is a number of keys. It counts from the moment
-// (P-p)·Aging after a key of priority p was queued, where P is the highest priority there is. From then on at
-// most n·W keys are handed out before it, where n is the number of queued keys that by age and priority are
-// not behind it, and W the sum of the weights of the groups. Time for which its group is blocked does not
-// count.
+// In a queue with both Aging and Group, a priority is as old as its oldest key that can be handed out. Within
+// the priority the group whose turn it is comes next, whatever the age of its keys. So the bound is a number
+// of keys: from (P-p)·Aging after a key of priority p was queued, where P is the highest priority, at most
+// n·W keys are handed out before it. Here n is the number of queued keys that are not behind it by age and
+// priority, and W the sum of the weights of the groups. Time for which its group is blocked does not count.
 //
-// In such a queue a raise can make a key come later, because the key leaves its group's turn at the old
-// priority for one at the new. If all other queued keys are then behind it by age and priority, it comes
-// next: a raise that is high enough always helps. Otherwise those that are not behind it come first, with the
-// turns of their priorities. These are at most n·W keys as above, and may be more than were left before the
-// key's turn at the old priority.
+// In such a queue a raise can make a key come later, because the key gives up its group's turn at the old
+// priority. At most n·W keys as above come first. If all other queued keys are then behind it by age and
+// priority, it comes next: a raise that is high enough always helps.
 //
 // # Costs
 //

@@ -8,7 +8,7 @@ import "github.com/keyedqueue/workqueue/internal/keytable"
 
 // group is what the queue knows of a group. It is kept as long as one of its keys is queued, waiting or held.
 type group struct {
-	keys, held int
+	keys, held int // keys are also those that are held
 	weight     int
 	// limit is how many of its keys may be held, zero if there is no limit.
 	limit  int
@@ -28,7 +28,7 @@ func (q *Queue[T]) groupOfLocked(s keytable.Slot) keytable.Slot {
 	return *q.mu.groupOf.Existing(s)
 }
 
-func (q *Queue[T]) joinGroupLocked(s keytable.Slot, k *newKey[T]) {
+func (q *Queue[T]) joinGroupLocked(s keytable.Slot, k *prepared[T]) {
 	g, e, inserted := q.mu.groups.FindOrInsert(k.groupHash, k.group)
 	*q.mu.groupOf.At(s) = g
 	if inserted && q.mu.pauses.paused.Len() > 0 {
@@ -37,7 +37,7 @@ func (q *Queue[T]) joinGroupLocked(s keytable.Slot, k *newKey[T]) {
 	wasBlocked := e.Value.isBlocked()
 	e.Value.keys++
 	e.Value.weight, e.Value.limit = k.weight, k.limit
-	q.fileGroupLocked(&e.Value, wasBlocked)
+	q.moveLinesLocked(&e.Value, wasBlocked)
 }
 
 // leaveGroupLocked takes the key at s, which is not held, out of its group, and forgets a group without keys.
@@ -54,16 +54,16 @@ func (q *Queue[T]) countHeldLocked(g keytable.Slot, n int) {
 	e := &q.mu.groups.At(g).Value
 	wasBlocked := e.isBlocked()
 	e.held += n
-	q.fileGroupLocked(e, wasBlocked)
+	q.moveLinesLocked(e, wasBlocked)
 }
 
-// fileGroupLocked moves the lines of g if it has become blocked, or is blocked no more.
-func (q *Queue[T]) fileGroupLocked(g *group, wasBlocked bool) {
+// moveLinesLocked moves the lines of g if it has become blocked, or is blocked no more.
+func (q *Queue[T]) moveLinesLocked(g *group, wasBlocked bool) {
 	if g.isBlocked() == wasBlocked {
 		return
 	}
 	for lineSlot := range q.mu.linesOfGroup.All(&g.lines) {
-		q.fileLineLocked(lineSlot)
+		q.moveLineLocked(lineSlot)
 	}
 }
 
@@ -88,8 +88,8 @@ func (q *Queue[T]) leaveRingLocked(lineSlot keytable.Slot) {
 	}
 }
 
-// turnLocked returns the line whose turn it is at that priority, and counts a key that is taken from it.
-func (q *Queue[T]) turnLocked(priority int) keytable.Slot {
+// lineOfTurnLocked returns the line whose turn it is at that priority, and counts a key taken from it.
+func (q *Queue[T]) lineOfTurnLocked(priority int) keytable.Slot {
 	_, ring := q.mu.rings.Find(keytable.HashOf(priority), priority)
 	lineSlot := ring.Value.First()
 	e := q.mu.lines.At(lineSlot)

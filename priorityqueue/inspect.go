@@ -17,14 +17,14 @@ func (q *Queue[T]) PriorityOf(key T) int {
 	h := keytable.HashOf(key)
 	q.lockAndAdvance(q.readClockIfUsed())
 	defer q.unlock()
-	if _, it := q.findLocked(h, key); it != nil {
-		return it.priority
+	if _, info := q.findLocked(h, key); info != nil {
+		return info.priority
 	}
 	return 0
 }
 
-// Snapshot returns Stats and up to limit keys of each state, 512 at most, as they are at one moment.
-// SnapshotKeys returns all.
+// Snapshot returns Stats and up to limit keys of each state, 512 at most. Stats and the queued and waiting
+// keys are of one moment, and with metrics the held ones too. SnapshotKeys returns all.
 //
 // Queued keys come by priority and age: as they would be handed out now in a queue without groups. In one
 // with groups, those of one priority take turns regardless of weights, and keys of blocked groups come last.
@@ -35,7 +35,13 @@ func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	limit = min(max(limit, 0), maxPerLock)
 	s := q.copyFirst(limit)
 	if q.observer == nil {
-		s.Processing = slices.Collect(keytable.Take(min(limit, s.Stats.Processing), inSteps(q, q.appendHeldLocked)))
+		held := inSteps(q, func(keys []workqueue.KeySnapshot[T], s keytable.Slot) []workqueue.KeySnapshot[T] {
+			if q.mu.keys.At(s).Value.state.isHeld() {
+				keys = append(keys, q.snapshotLocked(s, false))
+			}
+			return keys
+		})
+		s.Processing = slices.Collect(keytable.Take(min(limit, s.Stats.Processing), held))
 	}
 	for _, keys := range [][]workqueue.KeySnapshot[T]{s.Processing, s.Queued, s.Waiting} {
 		for i := range keys {
@@ -66,19 +72,19 @@ func (q *Queue[T]) copyFirst(limit int) (s workqueue.Snapshot[T]) {
 	s.Queued = q.appendLinesLocked(s.Queued, &q.mu.order)
 	s.Queued = q.appendLinesLocked(s.Queued, &q.mu.blocked)
 	for e := range keytable.Take(limit, q.mu.due.InOrder()) {
-		s.Waiting = append(s.Waiting, q.snapshotLocked(e.Slot, workqueue.KeyWaiting))
+		s.Waiting = append(s.Waiting, q.snapshotLocked(e.Slot, true))
 	}
 	if q.observer == nil {
 		return s
 	}
 	for slot := range keytable.Take(limit, q.observer.Running()) {
-		s.Processing = append(s.Processing, q.snapshotLocked(slot, workqueue.KeyProcessing))
+		s.Processing = append(s.Processing, q.snapshotLocked(slot, false))
 	}
 	return s
 }
 
 // appendLinesLocked appends the queued keys of the lines of a heap, up to the capacity of keys. It merges the
-// lines by the ranks of their heads: when a line's first key is taken, the second one is its head.
+// lines by the ranks of their heads: when a line's first key is copied, the second one is its head.
 func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slotheap.Heap) []workqueue.KeySnapshot[T] {
 	var heads slotheap.Heap
 	next := map[keytable.Slot]keytable.Slot{} // the next key of each line
@@ -92,12 +98,12 @@ func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slo
 	for len(keys) < cap(keys) && heads.Len() > 0 {
 		e := heads.Pop()
 		s := next[e.Slot]
-		keys = append(keys, q.snapshotLocked(s, workqueue.KeyQueued))
+		keys = append(keys, q.snapshotLocked(s, false))
 		if s = q.queuedFromLocked(q.mu.lists.Next(s)); s != keytable.None {
 			next[e.Slot] = s
 			again := q.entryLocked(e.Slot, s)
 			if q.config.Aging == 0 {
-				again.Tie = e.Tie + 1 // Groups of one priority take turns.
+				again.Tie = e.Tie + 1 // A group whose key was copied comes after the others of its priority.
 			}
 			heads.Push(again)
 		}
@@ -105,14 +111,8 @@ func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slo
 	return keys
 }
 
-func (q *Queue[T]) appendHeldLocked(keys []workqueue.KeySnapshot[T], s keytable.Slot) []workqueue.KeySnapshot[T] {
-	if q.mu.keys.At(s).Value.state.isHeld() {
-		keys = append(keys, q.snapshotLocked(s, workqueue.KeyProcessing))
-	}
-	return keys
-}
-
-// AddedAt is that of [workqueue.Extended].
+// AddedAt returns when a held key was first added or came due before its hand-out. It is zero for other keys
+// and without metrics.
 func (q *Queue[T]) AddedAt(key T) (at time.Time) {
 	if q.observer == nil {
 		return at
@@ -120,13 +120,14 @@ func (q *Queue[T]) AddedAt(key T) (at time.Time) {
 	h := keytable.HashOf(key)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if s, it := q.findLocked(h, key); it != nil && it.state.isHeld() {
+	if s, info := q.findLocked(h, key); info != nil && info.state.isHeld() {
 		at = q.loop.Time(q.observer.CameAt(s))
 	}
 	return at
 }
 
-// SnapshotKey is that of [workqueue.Extended]. It takes constant time.
+// SnapshotKey returns what the queue and the limiter know of key, and whether key is in the queue. It takes
+// constant time.
 func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	k, found = q.snapshotKey(key)
 	return q.withRequeues(k), found
@@ -136,64 +137,62 @@ func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	h := keytable.HashOf(key)
 	q.lockAndAdvance(q.readClockIfUsed())
 	defer q.unlock()
-	s, it := q.findLocked(h, key)
-	if it == nil {
+	s, info := q.findLocked(h, key)
+	if info == nil {
 		return workqueue.KeySnapshot[T]{Key: key}, false
 	}
-	k = q.snapshotLocked(s, it.state.public())
-	if it.state == rerunLater {
+	k = q.snapshotLocked(s, false)
+	if info.state == rerunLater {
 		k.Due = q.loop.Time(q.dueAtLocked(s))
 	}
 	return k, true
 }
 
-// SnapshotKeys is that of [workqueue.Extended]. A held key that comes again at a time is yielded as
+// SnapshotKeys yields all keys in no particular order, and holds no lock while it does. A key that moves
+// meanwhile may come twice or not at all. A held key that comes again at a time is yielded as
 // Processing and as Waiting.
 func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	return keytable.Map(inSteps(q, q.appendSnapshotsLocked), q.withRequeues)
 }
 
 func (q *Queue[T]) appendSnapshotsLocked(keys []workqueue.KeySnapshot[T], s keytable.Slot) []workqueue.KeySnapshot[T] {
-	st := q.mu.keys.At(s).Value.state
-	keys = append(keys, q.snapshotLocked(s, st.public()))
-	if st == rerunLater {
-		keys = append(keys, q.snapshotLocked(s, workqueue.KeyWaiting))
+	keys = append(keys, q.snapshotLocked(s, false))
+	if q.mu.keys.At(s).Value.state == rerunLater {
+		keys = append(keys, q.snapshotLocked(s, true))
 	}
 	return keys
 }
 
-// snapshotLocked returns what is known of the key at s, except its failures. Of a key that has two states, in
-// says which to show: as a held key with the causes of its hand-out, as a waiting one with those of the next.
-// A key that comes again is shown with the priority of its next hand-out.
-func (q *Queue[T]) snapshotLocked(s keytable.Slot, in workqueue.KeyState) workqueue.KeySnapshot[T] {
+// snapshotLocked returns what is known of the key at s, except its failures. A held key that comes again is
+// shown with the priority of its next hand-out and, if asWaiting is set, as the waiting key that it is too.
+func (q *Queue[T]) snapshotLocked(s keytable.Slot, asWaiting bool) workqueue.KeySnapshot[T] {
 	e := q.mu.keys.At(s)
-	it := &e.Value
-	k := workqueue.KeySnapshot[T]{Key: e.Key, State: in, Priority: it.priority}
-	comesAgain := it.state == rerun || it.state == rerunLater
-	if comesAgain {
-		k.Priority = q.mu.details.At(s).rerunPriority
+	info := &e.Value
+	again := info.state == rerun || info.state == rerunLater
+	k := workqueue.KeySnapshot[T]{Key: e.Key, State: workqueue.KeyQueued, Priority: info.priority}
+	if again {
+		k.Priority = q.mu.details.At(s).nextPriority
 	}
-	if it.has(noted) {
-		current, next := q.mu.notes.Causes(s)
-		if k.Causes = next; in == workqueue.KeyProcessing {
-			k.Causes = current
-		}
+	var currentCauses *workqueue.Causes
+	if info.noted {
+		currentCauses, k.Causes = q.mu.notes.Causes(s)
 	}
 	if q.config.Group != nil {
 		g := q.mu.groups.At(q.groupOfLocked(s))
-		k.Group, k.Blocked = g.Key, it.state == queued && g.Value.isBlocked()
+		k.Group, k.Blocked = g.Key, info.state == queued && g.Value.isBlocked()
 	}
 	switch {
-	case in == workqueue.KeyWaiting:
-		k.Since, k.Due = q.loop.Time(q.mu.details.At(s).addedAt), q.loop.Time(q.dueAtLocked(s))
-		return k
-	case q.observer == nil:
-	case in == workqueue.KeyQueued:
+	case asWaiting || info.state == waiting:
+		k.State, k.Due = workqueue.KeyWaiting, q.loop.Time(q.dueAtLocked(s))
+		k.Since = q.loop.Time(q.mu.details.At(s).addedAt)
+	case info.state.isHeld():
+		k.State, k.Causes, k.Again = workqueue.KeyProcessing, currentCauses, again
+		if q.observer != nil {
+			k.Since = q.loop.Time(q.observer.StartedAt(s))
+		}
+	case q.observer != nil:
 		k.Since = q.loop.Time(q.observer.AddedAt(s))
-	default:
-		k.Since = q.loop.Time(q.observer.StartedAt(s))
 	}
-	k.Again = comesAgain
 	return k
 }
 
@@ -202,17 +201,6 @@ func (q *Queue[T]) withRequeues(k workqueue.KeySnapshot[T]) workqueue.KeySnapsho
 	n, _ := q.failures.Of(k.Key)
 	k.Requeues = max(n, q.NumRequeues(k.Key))
 	return k
-}
-
-// public returns the state of a key in the queue as package workqueue has it.
-func (s state) public() workqueue.KeyState {
-	switch {
-	case s.isHeld():
-		return workqueue.KeyProcessing
-	case s == waiting:
-		return workqueue.KeyWaiting
-	}
-	return workqueue.KeyQueued
 }
 
 // inSteps yields what appendLocked appends for each slot of a key in the queue. It takes the lock for a few
@@ -230,10 +218,8 @@ func inSteps[T comparable, R any](q *Queue[T], appendLocked func([]R, keytable.S
 // GivenUpKeys returns nil: the queue keeps no keys that are given up. RetryGivenUp and ForgetGivenUp return
 // false.
 func (q *Queue[T]) GivenUpKeys(int) []workqueue.GivenUpKey[T] { return nil }
-
-func (q *Queue[T]) RetryGivenUp(T) bool { return false }
-
-func (q *Queue[T]) ForgetGivenUp(T) bool { return false }
+func (q *Queue[T]) RetryGivenUp(T) bool                       { return false }
+func (q *Queue[T]) ForgetGivenUp(T) bool                      { return false }
 
 // Below returns nil: the queue has no other below it.
 func (q *Queue[T]) Below() any { return nil }

@@ -8,12 +8,10 @@ import (
 )
 
 // A key that is Done rests until its MinInterval is over, so that the queue knows when it was handed out.
-// Keys rest in the order of their Dones, in a list and not a heap: all intervals up to a key's have ended
-// when MinInterval has passed since its Done. No timer is needed: each call forgets keys at the front of the
-// list.
+// Keys rest in a list, in the order of their Dones. One at the front may keep others for up to a MinInterval
+// longer than needed, which saves a heap. No timer is needed: each call forgets keys at the front.
 
-// maxSwept is how many of the keys that have rested one call forgets: more than a call can add, and about ten
-// microseconds of work. A million are forgotten in hours if only a scrape comes by every few seconds.
+// maxSwept is how many of the keys that have rested one call forgets: about ten microseconds of work.
 const maxSwept = 256
 
 // nextStartLocked returns when the key at s may be handed out again, in a queue with MinInterval. If the
@@ -31,12 +29,10 @@ func (q *Queue[T]) sweepRestingLocked(now time.Duration) {
 		if s == keytable.None || q.nextStartLocked(s, now) > now {
 			return
 		}
-		q.endRestLocked(s)
+		q.mu.lists.Remove(&q.mu.resting, s)
 		q.freeLocked(s)
 	}
 }
-
-func (q *Queue[T]) endRestLocked(s keytable.Slot) { q.mu.lists.Remove(&q.mu.resting, s) }
 
 // endIntervals makes each key come when it is to come, whatever its interval: an event that came while a
 // worker held the key must be handled before a drain ends.
@@ -45,13 +41,14 @@ func (q *Queue[T]) endIntervals(now time.Duration) {
 		q.lockAndAdvance(now)
 		q.mu.intervalsOver = true
 	}
-	for range keytable.InSteps(&q.mu.keys, lock, q.unlock, func(none []struct{}, s keytable.Slot) []struct{} {
-		if st := q.mu.keys.At(s).Value.state; st == waiting || st == rerunLater {
+	end := func(none []struct{}, s keytable.Slot) []struct{} {
+		if q.mu.keys.At(s).Value.state.isInDue() {
 			due := q.mu.due.At(s)
 			due.Rank = min(due.Rank, int64(max(now, q.askedTimeLocked(s))))
 			q.mu.due.Replace(due)
 		}
 		return none
-	}) {
+	}
+	for range keytable.InSteps(&q.mu.keys, lock, q.unlock, end) { // It yields nothing.
 	}
 }

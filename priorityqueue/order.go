@@ -23,8 +23,9 @@ import (
 // Ranks do not change as time passes, so no timer moves lines. A line's keys stand in the order in which they
 // took their places, so the first queued one decides.
 //
-// A key that is ahead by age when its priority is raised stays in its old line: see changeLineLocked. With
-// PlaceOfAdd, a key in state rerun stands in its line, and is stepped over until it is queued.
+// With Aging a key whose priority is raised stays in its old line if its age counts more: see
+// setPriorityLocked. With PlaceOfAdd a key in state rerun stands in its line, and is stepped over until it is
+// queued.
 
 // lineKey is what a line is found by. Without groups the group is None.
 type lineKey struct {
@@ -32,7 +33,7 @@ type lineKey struct {
 	group    keytable.Slot
 }
 
-// line is the keys of one priority and group.
+// line is the keys of one priority and group, and with Aging some that have been raised to a higher priority.
 //
 // Invariants, which checkInvariants in the tests asserts:
 //   - Its keys are in the order of the times at which they took their places, if there is Aging.
@@ -41,8 +42,8 @@ type lineKey struct {
 //   - A line without keys is zeroLine.
 type line struct {
 	members keytable.List
-	// in is the heap that the line is in: order, blocked or nil.
-	in *slotheap.Heap
+	// heap is where the line is: order, blocked or nil.
+	heap *slotheap.Heap
 	// queued is the number of queued keys.
 	queued int
 	// turnLeft is, with groups, how many keys may still be handed out in its turn. It is zero if the turn has
@@ -52,24 +53,23 @@ type line struct {
 
 // joinLineLocked puts the key at s at the end of that priority's line, as of now or, if the clock was set
 // back, of the last key.
-func (q *Queue[T]) joinLineLocked(s keytable.Slot, it *item, priority int, now time.Duration) {
+func (q *Queue[T]) joinLineLocked(s keytable.Slot, info *keyInfo, priority int, now time.Duration) {
 	if q.config.Aging > 0 {
 		q.mu.lastPlaced = max(q.mu.lastPlaced, now)
 		q.mu.details.At(s).placedAt = q.mu.lastPlaced
 	}
-	it.line = q.lineLocked(lineKey{priority, q.groupOfLocked(s)})
-	q.mu.lists.Append(&q.mu.lines.At(it.line).Value.members, s)
+	info.line = q.lineLocked(lineKey{priority, q.groupOfLocked(s)})
+	q.mu.lists.Append(&q.mu.lines.At(info.line).Value.members, s)
 }
 
 // becomeQueuedLocked makes the key at s, which stands in a line, one that can be taken.
-func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, it *item) {
-	it.state = queued
-	it.set(limited, false)
-	l := &q.mu.lines.At(it.line).Value
+func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, info *keyInfo) {
+	info.state, info.byLimiter = queued, false
+	l := &q.mu.lines.At(info.line).Value
 	q.countQueuedLocked(l, 1)
 	// With Aging the heap entry depends on the first queued key. Only with PlaceOfAdd can s come before it.
 	if l.queued == 1 || q.config.PlaceOfAdd && q.firstQueuedLocked(l) == s {
-		q.fileLineLocked(it.line)
+		q.moveLineLocked(info.line)
 	}
 	if q.observer != nil {
 		q.observer.Queued(s)
@@ -77,37 +77,48 @@ func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, it *item) {
 }
 
 // leaveLineLocked takes the key at s, which is queued or in state rerun, out of its line.
-func (q *Queue[T]) leaveLineLocked(s keytable.Slot, it *item) {
-	lineSlot := it.line
-	it.line = keytable.None
+func (q *Queue[T]) leaveLineLocked(s keytable.Slot, info *keyInfo) {
+	lineSlot := info.line
+	info.line = keytable.None
 	l := &q.mu.lines.At(lineSlot).Value
-	firstChanged := q.config.Aging > 0 && q.firstQueuedLocked(l) == s
 	q.mu.lists.Remove(&l.members, s)
-	if it.state == queued {
+	if info.state == queued {
 		q.countQueuedLocked(l, -1)
 	}
-	if l.queued == 0 || firstChanged {
-		q.fileLineLocked(lineSlot)
+	if l.queued == 0 || q.config.Aging > 0 { // With Aging the first queued key may be another one.
+		q.moveLineLocked(lineSlot)
 	}
 	if l.members.Len() == 0 && lineSlot != q.mu.zeroLine {
 		q.deleteLineLocked(lineSlot)
 	}
 }
 
-// changeLineLocked moves the key at s, which stands in a line, to the end of the line of its new priority. A
-// raise must not put it further back: if its rank here is no worse than it would be there, the key stays.
-// (With groups a raised key may come later all the same: it gives up its group's turn at the old priority.)
-func (q *Queue[T]) changeLineLocked(s keytable.Slot, it *item, oldPriority, newPriority int, now time.Duration) {
+// setPriorityLocked changes the priority of the key at s, which is queued or in state rerun. In a line, the
+// key moves to the end of the line of its new priority. A raise must not put it further back: if its rank
+// here is no worse than it would be there, the key stays. (With groups a raised key may come later all
+// the same: it gives up its group's turn at the old priority.)
+func (q *Queue[T]) setPriorityLocked(s keytable.Slot, info *keyInfo, newPriority int, now time.Duration) {
+	priority := q.nextPriorityLocked(s, info)
+	oldPriority := *priority
+	if newPriority == oldPriority {
+		return
+	}
+	*priority = newPriority
+	q.mu.depths.add(oldPriority, -1)
+	q.mu.depths.add(newPriority, 1)
+	if info.line == keytable.None {
+		return
+	}
 	if q.config.Aging > 0 && newPriority > oldPriority {
-		here := q.rank(q.mu.details.At(s).placedAt, q.mu.lines.At(it.line).Key.priority)
-		if here <= q.rank(max(q.mu.lastPlaced, now), newPriority) {
+		rankHere := q.rank(q.mu.details.At(s).placedAt, q.mu.lines.At(info.line).Key.priority)
+		if rankHere <= q.rank(max(q.mu.lastPlaced, now), newPriority) {
 			return
 		}
 	}
-	q.leaveLineLocked(s, it)
-	q.joinLineLocked(s, it, newPriority, now)
-	if it.state == queued {
-		q.becomeQueuedLocked(s, it)
+	q.leaveLineLocked(s, info)
+	q.joinLineLocked(s, info, newPriority, now)
+	if info.state == queued {
+		q.becomeQueuedLocked(s, info)
 	}
 }
 
@@ -115,7 +126,7 @@ func (q *Queue[T]) changeLineLocked(s keytable.Slot, it *item, oldPriority, newP
 func (q *Queue[T]) countQueuedLocked(l *line, n int) {
 	l.queued += n
 	q.mu.queued += n
-	if l.in == &q.mu.blocked {
+	if l.heap == &q.mu.blocked {
 		q.mu.blockedKeys += n
 	}
 }
@@ -134,11 +145,11 @@ func (q *Queue[T]) queuedFromLocked(s keytable.Slot) keytable.Slot {
 	return s
 }
 
-// chooseLocked returns the key to be handed out next, and counts it in its group's turn. There must be one.
-func (q *Queue[T]) chooseLocked() keytable.Slot {
+// takeTurnLocked returns the key to be handed out next, and counts it in its group's turn. There must be one.
+func (q *Queue[T]) takeTurnLocked() keytable.Slot {
 	lineSlot := q.mu.order.First().Slot
 	if q.config.Group != nil {
-		lineSlot = q.turnLocked(q.mu.lines.At(lineSlot).Key.priority)
+		lineSlot = q.lineOfTurnLocked(q.mu.lines.At(lineSlot).Key.priority)
 	}
 	return q.firstQueuedLocked(&q.mu.lines.At(lineSlot).Value)
 }
@@ -171,12 +182,12 @@ func (q *Queue[T]) deleteLineLocked(lineSlot keytable.Slot) {
 	}
 }
 
-// fileLineLocked puts a line where it belongs: by its first queued key into order, or into blocked if its
-// group is blocked, or into neither if no key is queued.
-func (q *Queue[T]) fileLineLocked(lineSlot keytable.Slot) {
+// moveLineLocked moves a line to where it belongs, by its first queued key: to order, to blocked if its group
+// is blocked, or out of both if no key is queued.
+func (q *Queue[T]) moveLineLocked(lineSlot keytable.Slot) {
 	e := q.mu.lines.At(lineSlot)
 	l := &e.Value
-	from, to := l.in, &q.mu.order
+	from, to := l.heap, &q.mu.order
 	switch {
 	case l.queued == 0:
 		to = nil
@@ -189,34 +200,35 @@ func (q *Queue[T]) fileLineLocked(lineSlot keytable.Slot) {
 		}
 		return
 	}
-	l.in = to
+	l.heap = to
+	if from != nil {
+		from.Remove(lineSlot)
+	}
+	if to != nil {
+		to.Push(q.entryLocked(lineSlot, q.firstQueuedLocked(l)))
+	}
+	if q.config.Group == nil {
+		return
+	}
 	switch from {
 	case &q.mu.order:
-		q.mu.order.Remove(lineSlot)
-		if q.config.Group != nil {
-			q.leaveRingLocked(lineSlot)
-		}
+		q.leaveRingLocked(lineSlot)
 	case &q.mu.blocked:
-		q.mu.blocked.Remove(lineSlot)
 		q.mu.blockedKeys -= l.queued
 	}
 	switch to {
 	case &q.mu.order:
-		q.mu.order.Push(q.entryLocked(lineSlot, q.firstQueuedLocked(l)))
-		if q.config.Group != nil {
-			q.joinRingLocked(lineSlot)
-		}
+		q.joinRingLocked(lineSlot)
 	case &q.mu.blocked:
-		q.mu.blocked.Push(q.entryLocked(lineSlot, q.firstQueuedLocked(l)))
 		q.mu.blockedKeys += l.queued
 	}
 }
 
-// maxTie bounds the ties of lines, because ties that are 2^31 apart cannot be compared.
+// maxTie bounds the ties of lines: slotheap cannot compare ties that are 2^31 apart.
 const maxTie = 1<<30 - 1
 
-// entryLocked returns a line's place in a heap if s is its first queued key. Of equal ranks, the higher
-// priority comes first.
+// entryLocked returns a line's place in a heap if s is its first queued key. Where ranks are equal, as some
+// are with Aging, the tie puts the higher priority first.
 func (q *Queue[T]) entryLocked(lineSlot, s keytable.Slot) slotheap.Entry {
 	priority := q.mu.lines.At(lineSlot).Key.priority
 	negated := int64(^priority) // This is -priority-1, and cannot overflow.

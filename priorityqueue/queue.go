@@ -45,16 +45,14 @@ type Queue[T comparable] struct {
 		gate.Gate
 
 		// keys has a slot for every key in the queue, and details is a column beside it.
-		keys    keytable.Table[T, item]
+		keys    keytable.Table[T, keyInfo]
 		details keytable.Column[details]
-		// notes are about the keys that are noted.
-		notes notes.Notes[workqueue.Causes]
-
+		notes   notes.Notes[workqueue.Causes] // of the keys that are noted
 		// lists chains the keys of each line, and the resting ones.
 		lists keytable.Lists
 
-		// lines are the queued keys. order has those from which a key can be taken, blocked those of blocked
-		// groups. See order.go.
+		// lines are the queued keys, and with PlaceOfAdd those in state rerun. order has the lines from which a
+		// key can be taken, blocked those of blocked groups. See order.go.
 		lines          keytable.Table[lineKey, line]
 		order, blocked slotheap.Heap
 		// zeroLine is the line of priority 0 in a queue without groups, where most keys are: it is not looked up,
@@ -66,7 +64,6 @@ type Queue[T comparable] struct {
 		// What follows, up to ringLinks, is used with groups. See groups.go.
 
 		groups  keytable.Table[string, group]
-		pauses  *pauses
 		groupOf keytable.Column[keytable.Slot] // of each key
 		// linesOfGroup chains the lines of each group.
 		linesOfGroup keytable.Lists
@@ -74,12 +71,15 @@ type Queue[T comparable] struct {
 		rings     keytable.Table[int, keytable.List]
 		ringLinks keytable.Lists
 
-		// due has the waiting and rerunLater keys, the earliest first. dueSeq numbers them in the order of
-		// their adds, and pauses.
+		// due has the waiting and rerunLater keys, the earliest first. dueSeq is the next Tie, there and in the
+		// heap of pauses: what has the same time comes in the order of the calls.
 		due    slotheap.Heap
 		dueSeq uint32
-		// pauseEnd is when the next pause ends, or dueloop.Never. Each call looks at it.
+		// paused reports whether the queue itself is paused. pauseEnd is when the next pause ends, of the queue or
+		// of a group, or dueloop.Never. Each call looks at both. pauses has all that is paused.
+		paused   bool
 		pauseEnd time.Duration
+		pauses   *pauses
 		// resting are the keys that rest, in the order of their Dones.
 		resting keytable.List
 		// intervalsOver reports that a shutdown has begun, and no MinInterval counts any more.
@@ -92,7 +92,6 @@ type Queue[T comparable] struct {
 		// Done from hashing its key and looking it up, a third of a cycle.
 		lastTaken keytable.Slot
 
-		paused bool // the queue itself
 		// stopped reports that ShutDownNow was called: nothing is handed out any more.
 		stopped bool
 
@@ -155,7 +154,11 @@ func (q *Queue[T]) unlock() {
 			q.mu.EndDrain(nil)
 		}
 	}
-	wake := q.tendLoopLocked()
+	next := q.nextDueLocked()
+	if waits := next != dueloop.Never; waits != q.anyWaits.Load() {
+		q.anyWaits.Store(waits)
+	}
+	wake := q.loop.TendLocked(next)
 	q.mu.Unlock()
 	if wake {
 		q.loop.Wake()
@@ -164,8 +167,7 @@ func (q *Queue[T]) unlock() {
 
 func (q *Queue[T]) canTakeLocked() bool { return q.mu.order.Len() > 0 && !q.mu.paused && !q.mu.stopped }
 
-// isExhaustedLocked reports whether no key will be handed out any more, except held ones that are queued at
-// their Done (state rerun).
+// isExhaustedLocked reports whether Get returns shutdown. It does not wait for keys in state rerun.
 func (q *Queue[T]) isExhaustedLocked() bool {
 	return q.shuttingDown.Load() && (q.mu.queued == 0 || q.mu.stopped)
 }
@@ -177,9 +179,9 @@ func (q *Queue[T]) Len() int {
 	return q.mu.queued
 }
 
-// findLocked returns the slot and the item of a key in the queue, or None and nil. A resting key is not in
-// the queue.
-func (q *Queue[T]) findLocked(h keytable.Hash, key T) (keytable.Slot, *item) {
+// findLocked returns the slot of a key in the queue and what is known of it, or None and nil. A resting key
+// is not in the queue.
+func (q *Queue[T]) findLocked(h keytable.Hash, key T) (keytable.Slot, *keyInfo) {
 	if s, e := q.mu.keys.Find(h, key); e != nil && e.Value.state != resting {
 		return s, &e.Value
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
@@ -37,34 +38,34 @@ func (q *Queue[T]) checkKeys() error {
 	counts, notes := map[state]int{}, 0
 	for _, s := range slotsOf(&q.mu.keys) {
 		e := q.mu.keys.At(s)
-		it := &e.Value
+		info := &e.Value
 		if found, _ := q.mu.keys.Find(keytable.HashOf(e.Key), e.Key); found != s {
 			return fmt.Errorf("key %v of slot %d is found in slot %d", e.Key, s, found)
 		}
-		counts[it.state]++
-		stands := it.state == queued || it.state == rerun && q.config.PlaceOfAdd
-		waits := it.state == waiting || it.state == rerunLater
-		priority := it.priority
-		if it.state == rerun {
-			priority = q.mu.details.At(s).rerunPriority
+		counts[info.state]++
+		stands := info.state == queued || info.state == rerun && q.config.PlaceOfAdd
+		waits := info.state.isInDue()
+		priority := info.priority
+		if info.state == rerun {
+			priority = q.mu.details.At(s).nextPriority
 		}
 		switch {
-		case it.state == absent:
+		case info.state == absent:
 			return fmt.Errorf("key %v has no state", e.Key)
-		case stands != (it.line != keytable.None):
-			return fmt.Errorf("key %v of state %d stands in line %d", e.Key, it.state, it.line)
+		case stands != (info.line != keytable.None):
+			return fmt.Errorf("key %v of state %d stands in line %d", e.Key, info.state, info.line)
 		case waits != q.mu.due.Has(s):
-			return fmt.Errorf("key %v of state %d is in due: %v", e.Key, it.state, q.mu.due.Has(s))
-		case it.has(limited) && !waits:
-			return fmt.Errorf("key %v: %+v", e.Key, *it)
-		case it.has(noted) != q.mu.notes.Has(s) || it.flags != 0 && it.state == resting:
-			return fmt.Errorf("key %v of state %d has the flags %b, has a note: %v", e.Key, it.state, it.flags, q.mu.notes.Has(s))
+			return fmt.Errorf("key %v of state %d is in due: %v", e.Key, info.state, q.mu.due.Has(s))
+		case info.byLimiter && !waits:
+			return fmt.Errorf("key %v: %+v", e.Key, *info)
+		case info.noted != q.mu.notes.Has(s) || info.state == resting && *info != (keyInfo{state: resting}):
+			return fmt.Errorf("key %v of state %d is %+v, has a note: %v", e.Key, info.state, *info, q.mu.notes.Has(s))
 		}
-		if it.has(noted) {
+		if info.noted {
 			notes++
 		}
 		if stands {
-			l := q.mu.lines.At(it.line).Key
+			l := q.mu.lines.At(info.line).Key
 			if l.group != q.groupOfLocked(s) || priority < l.priority || priority != l.priority && q.config.Aging == 0 {
 				return fmt.Errorf("key %v of priority %d stands in the line %+v", e.Key, priority, l)
 			}
@@ -123,8 +124,8 @@ func (q *Queue[T]) checkLines() error {
 			blockedKeys += queuedKeys
 		}
 		heaps[want]++
-		if l.in != want || l.queued != queuedKeys || l.members.Len() == 0 && n != q.mu.zeroLine {
-			return fmt.Errorf("line %+v with %d queued keys counts %d, in heap %p, want %p", e.Key, queuedKeys, l.queued, l.in, want)
+		if l.heap != want || l.queued != queuedKeys || l.members.Len() == 0 && n != q.mu.zeroLine {
+			return fmt.Errorf("line %+v with %d queued keys counts %d, in heap %p, want %p", e.Key, queuedKeys, l.queued, l.heap, want)
 		}
 		if want == nil {
 			continue
@@ -156,10 +157,13 @@ func (q *Queue[T]) checkLines() error {
 // checkPauses: each pause has an end, the next one is noted, and so is whether the queue itself is paused.
 func (q *Queue[T]) checkPauses() error {
 	queue, _ := q.pauseLocked(pausable{queue: true})
-	n, end := q.mu.pauses.ends.Len(), q.mu.pauseEnd
-	if q.notePauseEndLocked(); n != q.mu.pauses.paused.Len() || end != q.mu.pauseEnd || queue != q.mu.paused {
+	n, end := q.mu.pauses.ends.Len(), dueloop.Never
+	if n > 0 {
+		end = time.Duration(q.mu.pauses.ends.First().Rank)
+	}
+	if n != q.mu.pauses.paused.Len() || end != q.mu.pauseEnd || queue != q.mu.paused {
 		return fmt.Errorf("%d pauses have ends, of %d; the next is noted as %d, and is %d; the queue is paused: %v, noted: %v",
-			n, q.mu.pauses.paused.Len(), end, q.mu.pauseEnd, queue, q.mu.paused)
+			n, q.mu.pauses.paused.Len(), q.mu.pauseEnd, end, queue, q.mu.paused)
 	}
 	return nil
 }
@@ -178,9 +182,9 @@ func (q *Queue[T]) checkGroups() error {
 	}
 	want := map[keytable.Slot]group{}
 	for _, s := range slotsOf(&q.mu.keys) {
-		if it := &q.mu.keys.At(s).Value; it.state != resting {
+		if info := &q.mu.keys.At(s).Value; info.state != resting {
 			g := want[q.groupOfLocked(s)]
-			if g.keys++; it.state.isHeld() {
+			if g.keys++; info.state.isHeld() {
 				g.held++
 			}
 			want[q.groupOfLocked(s)] = g
@@ -211,11 +215,11 @@ func (q *Queue[T]) checkGroups() error {
 func (q *Queue[T]) checkMetrics() error {
 	want := map[int]int{}
 	for _, s := range slotsOf(&q.mu.keys) {
-		switch it := &q.mu.keys.At(s).Value; it.state {
+		switch info := &q.mu.keys.At(s).Value; info.state {
 		case queued:
-			want[it.priority]++
+			want[info.priority]++
 		case rerun:
-			want[q.mu.details.At(s).rerunPriority]++
+			want[q.mu.details.At(s).nextPriority]++
 		}
 	}
 	n := q.mu.depths.others
@@ -265,7 +269,7 @@ func (q *Queue[T]) Remembered() (keys, groups, lines int) {
 
 // An item has 24 bytes: with 25, a key would take eight more.
 func TestSizeOfItem(t *testing.T) {
-	if n := unsafe.Sizeof(item{}); n > 24 {
+	if n := unsafe.Sizeof(keyInfo{}); n > 24 {
 		t.Errorf("an item has %d bytes, more than 24", n)
 	}
 }

@@ -187,6 +187,31 @@ func TestOneFailureAHandOut(t *testing.T) {
 	}
 }
 
+// A rate-limited add by somebody else, for which the limiter is asked while a worker gets the key, is no failure of this
+// worker. Its own failure then is a new one, and waits for its delay.
+func TestForeignAddIsNoFailureOfTheWorker(t *testing.T) {
+	h := &hooked{fixed: fixed(time.Minute)}
+	script(t, pq.Config[string]{RateLimiter: h}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
+		hold(t, q, "a")
+		q.Fail(t.Context(), "a", workqueue.Failure{})
+		q.Done("a")
+		q.AddWithOpts(pq.AddOpts{After: time.Hour, Delay: pq.Replace}, "a") // The key does not wait for the limiter any more.
+		h.onWhen = func(string) {
+			time.Sleep(time.Hour)
+			hold(t, q, "a")
+		}
+		q.AddRateLimited("a")
+		h.onWhen = nil
+		want := workqueue.Retry{Attempt: 2, Delay: time.Minute}
+		if r, err := q.Fail(t.Context(), "a", workqueue.Failure{}); r != want || err != nil {
+			t.Errorf("Fail() = %+v, %v, want %+v", r, err, want)
+		}
+		q.Done("a")
+		wantAt(t, q, "a", "waiting 1m0s")
+	})
+}
+
 // setDelay is a limiter with a method that a limiter of this module once had.
 type setDelay struct {
 	fixed

@@ -6,7 +6,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Remove is that of [workqueue.Operable]. It works after shutdown, and may end a drain.
+// Remove takes key out of the queue, forgets its failures, and reports whether it was there. A held key stays
+// with its worker, but does not come again. Remove works after shutdown, and may end a drain.
 func (q *Queue[T]) Remove(key T) bool {
 	removed := q.remove(key)
 	q.Forget(key)
@@ -17,29 +18,35 @@ func (q *Queue[T]) remove(key T) bool {
 	h, now := keytable.HashOf(key), q.readClockIfUsed()
 	q.lockAndAdvance(now)
 	defer q.unlock()
-	s, it := q.findLocked(h, key)
-	if it != nil {
-		q.removeLocked(s, it, now)
+	s, info := q.findLocked(h, key)
+	if info != nil {
+		q.removeLocked(s, info, now)
 	}
-	return it != nil
+	return info != nil
 }
 
-// removeLocked takes the key at s out of the queue, or makes a held one not come again. It leaves a resting
-// one alone.
-func (q *Queue[T]) removeLocked(s keytable.Slot, it *item, now time.Duration) {
-	switch it.state {
-	case queued:
-		if q.observer != nil {
+// removeLocked takes the key at s out of the queue, or makes a held one not come again.
+func (q *Queue[T]) removeLocked(s keytable.Slot, info *keyInfo, now time.Duration) {
+	switch info.state {
+	case processing:
+		return
+	case waiting, rerunLater:
+		q.mu.due.Remove(s)
+	case queued, rerun:
+		q.mu.depths.add(*q.nextPriorityLocked(s, info), -1)
+		if info.line != keytable.None {
+			q.leaveLineLocked(s, info)
+		}
+		if info.state == rerun {
+			q.mu.reruns--
+		} else if q.observer != nil {
 			q.observer.Unqueued(s)
 		}
-		q.mu.depths.add(it.priority, -1)
-		q.leaveLineLocked(s, it)
-		q.deleteLocked(s, it, now)
-	case waiting:
-		q.mu.due.Remove(s)
-		q.deleteLocked(s, it, now)
-	case rerun, rerunLater:
-		q.cancelRerunLocked(s, it)
-		q.mu.notes.Canceled(s)
 	}
+	if !info.state.isHeld() {
+		q.deleteLocked(s, info, now)
+		return
+	}
+	info.state, info.byLimiter = processing, false
+	q.mu.notes.Canceled(s)
 }

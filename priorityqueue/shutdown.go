@@ -13,7 +13,8 @@ import (
 // ShutDown makes the queue ignore what is added from now on, ends all pauses and intervals, and drops the
 // keys that still wait for their time; [workqueue.Stats].Dropped counts them. Queued keys are still handed
 // out, and drains that wait return. It may be called any number of times. It waits for the goroutine of the
-// queue, which ends at once. If a key waits, it goes over all keys, a few hundred under one lock.
+// queue, which ends at once. If a key waits or rests, it
+// goes over all keys, a few hundred under one lock.
 func (q *Queue[T]) ShutDown() { q.shutDown(false) }
 
 // ShutDownNow is ShutDown that also drops the queued keys: every getter returns at once with shutdown = true,
@@ -46,8 +47,8 @@ func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 // ShuttingDown reports whether a method that shuts the queue down has been called.
 func (q *Queue[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
-// beginShutDown shuts the queue down, calls andLocked under the same lock, and drops the keys that do not
-// come any more.
+// beginShutDown shuts the queue down, and drops the keys that do not come any more. It calls andLocked under
+// the lock under which adds end.
 func (q *Queue[T]) beginShutDown(andLocked func()) {
 	now := q.readClockIfUsed()
 	if q.config.MinInterval > 0 {
@@ -55,11 +56,11 @@ func (q *Queue[T]) beginShutDown(andLocked func()) {
 	}
 	for !q.tryShutDown(now, andLocked) {
 	}
-	q.dropSlabs()
+	q.dropKeys()
 }
 
-// tryShutDown shuts the queue down, unless more pauses have to end, or more keys are due, than one lock is
-// for: then it returns false.
+// tryShutDown shuts the queue down, and returns true. If there are more pauses to end, or more keys due, than
+// one lock is for, it deals with a part of them, and returns false.
 func (q *Queue[T]) tryShutDown(now time.Duration, andLocked func()) bool {
 	q.lockAndAdvance(now)
 	defer q.unlock()
@@ -77,9 +78,9 @@ func (q *Queue[T]) tryShutDown(now time.Duration, andLocked func()) bool {
 	return true
 }
 
-// dropSlabs drops the keys that do not come any more. Every shutdown calls it, so all are dropped when the
-// first one returns.
-func (q *Queue[T]) dropSlabs() {
+// dropKeys drops the keys that do not come any more. Every shutdown calls it, so all are dropped when any of
+// them returns.
+func (q *Queue[T]) dropKeys() {
 	for n := 0; q.dropSlab(n); n++ {
 	}
 }
@@ -92,32 +93,25 @@ func (q *Queue[T]) dropSlab(n int) (more bool) {
 		return false
 	}
 	for _, s := range slices.Collect(q.mu.keys.LiveSlots(n)) {
-		q.dropLocked(s)
+		switch st := q.mu.keys.At(s).Value.state; {
+		case st == resting:
+			q.mu.lists.Remove(&q.mu.resting, s)
+			q.freeLocked(s)
+		case st.isInDue() || q.mu.stopped && st != processing:
+			q.dropLocked(s)
+		}
 	}
 	return true
 }
 
-// dropLocked drops the key at s if it does not come any more.
 func (q *Queue[T]) dropLocked(s keytable.Slot) {
-	it := &q.mu.keys.At(s).Value
-	switch it.state {
-	case resting:
-		q.endRestLocked(s)
-		q.freeLocked(s)
-		return
-	case queued, rerun:
-		if !q.mu.stopped {
-			return
-		}
-	case processing:
-		return
-	}
 	q.mu.dropped++
-	q.removeLocked(s, it, notRead)
+	q.removeLocked(s, &q.mu.keys.At(s).Value, notRead)
 }
 
-// DropQueued is that of [workqueue.Extended]. No key is handed out any more. Keys of groups at their limit
-// come last.
+// DropQueued drops the queued keys of a queue that is shutting down, and returns them in their order, with
+// those of blocked groups last. From then on no key is handed out or comes again. Before shutdown it does
+// nothing, and returns nil.
 func (q *Queue[T]) DropQueued() (keys []T) {
 	if !q.ShuttingDown() {
 		return nil
@@ -125,7 +119,7 @@ func (q *Queue[T]) DropQueued() (keys []T) {
 	for more := true; more; {
 		keys, more = q.dropInOrder(keys)
 	}
-	q.dropSlabs()
+	q.dropKeys()
 	return keys
 }
 
@@ -139,7 +133,7 @@ func (q *Queue[T]) dropInOrder(keys []T) (all []T, more bool) {
 		var s keytable.Slot
 		switch {
 		case q.mu.order.Len() > 0:
-			s = q.chooseLocked()
+			s = q.takeTurnLocked()
 		case q.mu.blocked.Len() > 0:
 			s = q.firstQueuedLocked(&q.mu.lines.At(q.mu.blocked.First().Slot).Value)
 		default:

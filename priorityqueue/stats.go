@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/observe"
 )
 
@@ -25,15 +24,6 @@ func (q *Queue[T]) beginObserving() {
 	provider.WatchQueue(q.config.Name, q.Stats)
 	if provider, ok := provider.(workqueue.InspectorProvider); ok {
 		provider.InspectQueue(q.config.Name, workqueue.Inspect(q))
-	}
-}
-
-// countAddLocked counts an add that queues the key at s, or will when its worker is Done, with that priority.
-func (q *Queue[T]) countAddLocked(s keytable.Slot, priority int, now time.Duration) {
-	q.mu.adds++
-	q.mu.depths.add(priority, 1)
-	if q.observer != nil {
-		q.observer.Added(s, now)
 	}
 }
 

@@ -2,7 +2,6 @@ package priorityqueue
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -13,25 +12,26 @@ import (
 // Get blocks until a key can be handed out, and hands it to the caller, who must call Done with it. After
 // shutdown it hands out what is still queued, waiting for a Done where a group is at its limit, and then
 // returns shutdown = true.
-func (q *Queue[T]) Get() (item T, shutdown bool) {
-	item, _, err := q.take(nil)
-	return item, err != nil
+func (q *Queue[T]) Get() (key T, shutdown bool) {
+	key, _, err := q.take(nil)
+	return key, err != nil
 }
 
 // GetWithPriority is Get that also returns the key's priority: that of its adds, whatever it has gained by
 // Aging.
-func (q *Queue[T]) GetWithPriority() (item T, priority int, shutdown bool) {
-	item, priority, err := q.take(nil)
-	return item, priority, err != nil
+func (q *Queue[T]) GetWithPriority() (key T, priority int, shutdown bool) {
+	key, priority, err := q.take(nil)
+	return key, priority, err != nil
 }
 
-// GetContext is that of [workqueue.Extended].
-func (q *Queue[T]) GetContext(ctx context.Context) (item T, err error) {
+// GetContext is Get that returns ctx.Err() and no key when ctx is done, also if keys are queued, and
+// [workqueue.ErrShutDown] when Get reports the shutdown.
+func (q *Queue[T]) GetContext(ctx context.Context) (key T, err error) {
 	if err := ctx.Err(); err != nil {
-		return item, err
+		return key, err
 	}
-	item, _, err = q.take(ctx.Done())
-	return item, gate.PublicError(ctx, err)
+	key, _, err = q.take(ctx.Done())
+	return key, gate.PublicError(ctx, err)
 }
 
 // take waits until a key can be handed out, and takes it.
@@ -63,11 +63,10 @@ func (q *Queue[T]) awaitLocked(ctxDone <-chan struct{}, now time.Duration) (time
 
 // takeLocked hands out the next key, and returns its slot. There must be one.
 func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
-	s := q.chooseLocked()
-	it := &q.mu.keys.At(s).Value
-	q.leaveLineLocked(s, it)
-	it.state = processing
-	it.set(failed, false)
+	s := q.takeTurnLocked()
+	info := &q.mu.keys.At(s).Value
+	q.leaveLineLocked(s, info)
+	info.state = processing
 	q.mu.lastTaken = s
 	q.mu.held++
 	if q.config.Group != nil {
@@ -76,37 +75,34 @@ func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
 	if q.config.MinInterval > 0 {
 		q.mu.details.At(s).startedAt = now
 	}
-	if it.has(noted) {
-		it.set(noted, q.mu.notes.Taken(s))
+	if info.noted {
+		info.noted = q.mu.notes.Taken(s)
 	}
 	if q.observer != nil {
 		q.observer.Taken(s, now)
 	}
-	q.mu.depths.add(it.priority, -1)
+	q.mu.depths.add(info.priority, -1)
 	return s
 }
 
 // GetBatch waits like GetContext until a key can be handed out, and then takes that one and others that can
-// be handed out now, up to limit. The caller must call Done with each. It returns what SnapshotKey does, but
-// does not ask the limiter: Requeues are the failures that the queue has counted. It panics if limit is below
-// 1.
-func (q *Queue[T]) GetBatch(ctx context.Context, limit int) (batch []workqueue.KeySnapshot[T], err error) {
-	if limit < 1 {
+// be handed out now, up to n. The caller must call Done with each. It returns what SnapshotKey does, but does
+// not ask the limiter: Requeues are the failures that the queue has counted. It panics if n is below 1.
+func (q *Queue[T]) GetBatch(ctx context.Context, n int) (batch []workqueue.KeySnapshot[T], err error) {
+	if n < 1 {
 		panic("priorityqueue: a batch of less than one key")
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	// All keys are taken at the time at which the first one is.
-	now := q.readClockIfUsed()
-	for more := true; more; {
-		if len(batch) > 0 {
-			// Without the lock, because it may move all keys of the batch.
-			batch = slices.Grow(batch, min(limit-len(batch), maxPerLock))
-		}
-		if batch, more, err = q.takeSome(ctx.Done(), &now, batch, limit); err != nil {
-			return nil, gate.PublicError(ctx, err)
-		}
+	batch, now, err := q.takeSome(ctx.Done(), q.readClockIfUsed(), n, true)
+	if err != nil {
+		return nil, gate.PublicError(ctx, err)
+	}
+	for more := len(batch) == maxPerLock; more; {
+		// All keys are taken at the time at which the first one is. They are copied without the lock.
+		some, _, _ := q.takeSome(nil, now, n-len(batch), false)
+		batch, more = append(batch, some...), len(some) == maxPerLock
 	}
 	for i := range batch {
 		batch[i].Requeues, _ = q.failures.Of(batch[i].Key)
@@ -114,22 +110,22 @@ func (q *Queue[T]) GetBatch(ctx context.Context, limit int) (batch []workqueue.K
 	return batch, nil
 }
 
-// takeSome appends a few hundred keys to batch, up to limit in all, and reports whether there are more. It
-// waits for the first, and sets now to the time of its hand-out.
+// takeSome takes up to n keys, and no more than one lock is for. If wait is set, it waits for the first, and
+// returns the time at which it has come.
 func (q *Queue[T]) takeSome(
-	ctxDone <-chan struct{}, now *time.Duration, batch []workqueue.KeySnapshot[T], limit int,
-) (all []workqueue.KeySnapshot[T], more bool, err error) {
-	q.lockAndAdvance(*now)
+	ctxDone <-chan struct{}, now time.Duration, n int, wait bool,
+) (keys []workqueue.KeySnapshot[T], at time.Duration, err error) {
+	q.lockAndAdvance(now)
 	defer q.unlock()
-	if len(batch) == 0 {
-		if *now, err = q.awaitLocked(ctxDone, *now); err != nil {
-			return nil, false, err
+	if wait {
+		if now, err = q.awaitLocked(ctxDone, now); err != nil {
+			return nil, now, err
 		}
 	}
-	n := min(limit-len(batch), maxPerLock, q.mu.queued-q.mu.blockedKeys)
-	batch = slices.Grow(batch, n)
-	for ; n > 0 && q.canTakeLocked(); n-- {
-		batch = append(batch, q.snapshotLocked(q.takeLocked(*now), workqueue.KeyProcessing))
+	n = min(n, maxPerLock, q.mu.queued-q.mu.blockedKeys)
+	keys = make([]workqueue.KeySnapshot[T], 0, n)
+	for len(keys) < n && q.canTakeLocked() {
+		keys = append(keys, q.snapshotLocked(q.takeLocked(now), false))
 	}
-	return batch, len(batch) < limit && q.canTakeLocked(), nil
+	return keys, now, nil
 }

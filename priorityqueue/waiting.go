@@ -4,7 +4,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/keyedqueue/workqueue/internal/dueloop"
 	"github.com/keyedqueue/workqueue/internal/keytable"
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
@@ -28,27 +27,24 @@ func (q *Queue[T]) readClockIfUsed() time.Duration {
 }
 
 // scheduleLocked makes the key at s, which is not in a line, come at that time, whatever was planned before.
-// If the time has come, the key is queued or, if held, will be at its Done.
-func (q *Queue[T]) scheduleLocked(s keytable.Slot, it *item, at, now time.Duration) {
-	if it.state == waiting || it.state == rerunLater {
+func (q *Queue[T]) scheduleLocked(s keytable.Slot, info *keyInfo, at, now time.Duration) {
+	if info.state.isInDue() {
 		if at == q.dueAtLocked(s) {
 			return
 		}
 		q.mu.due.Remove(s)
 	}
-	held := it.state.isHeld()
-	switch {
-	case at > now:
-		if it.state = waiting; held {
-			it.state = rerunLater
-		}
-		q.mu.due.Push(slotheap.Entry{Rank: int64(at), Tie: q.mu.dueSeq, Slot: s})
-		q.mu.dueSeq++
-	case held:
-		q.rerunNowLocked(s, it, now)
-	default:
-		q.enqueueLocked(s, it, now)
+	if at <= now {
+		q.makeReadyLocked(s, info, now)
+		return
 	}
+	if info.state.isHeld() {
+		info.state = rerunLater
+	} else {
+		info.state = waiting
+	}
+	q.mu.due.Push(slotheap.Entry{Rank: int64(at), Tie: q.mu.dueSeq, Slot: s})
+	q.mu.dueSeq++
 }
 
 // dueAtLocked returns when the key at s is due, which must be in due.
@@ -88,8 +84,7 @@ func (q *Queue[T]) advanceLocked(now time.Duration) {
 // calls wait. (A quarter of it would cost 6 % of the speed where a million come due.)
 const maxMoved = 1 << 10
 
-// moveDueLocked queues what is due at now, and ends pauses, the earliest first, up to maxMoved. A held key is
-// queued at its Done.
+// moveDueLocked makes ready what is due at now, and ends pauses, the earliest first, up to maxMoved.
 func (q *Queue[T]) moveDueLocked(now time.Duration) {
 	for n := 0; n < maxMoved; n++ {
 		next := q.nextDueLocked()
@@ -101,24 +96,8 @@ func (q *Queue[T]) moveDueLocked(now time.Duration) {
 			continue
 		}
 		due := q.mu.due.Pop()
-		it := &q.mu.keys.At(due.Slot).Value
-		if it.state == rerunLater {
-			q.rerunNowLocked(due.Slot, it, time.Duration(due.Rank))
-			q.interruptLocked(due.Slot, it)
-		} else {
-			q.enqueueLocked(due.Slot, it, time.Duration(due.Rank))
-		}
+		q.makeReadyLocked(due.Slot, &q.mu.keys.At(due.Slot).Value, time.Duration(due.Rank))
 	}
-}
-
-// tendLoopLocked starts the waiting loop if a key or a pause's end waits and there is none. It reports
-// whether the loop must be woken.
-func (q *Queue[T]) tendLoopLocked() (wake bool) {
-	next := q.nextDueLocked()
-	if waits := next != dueloop.Never; waits != q.anyWaits.Load() {
-		q.anyWaits.Store(waits)
-	}
-	return q.loop.TendLocked(next)
 }
 
 // moveDue queues what is due, and returns when to look again. It returns false if no key waits.

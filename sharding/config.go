@@ -132,3 +132,11 @@ func idName(name string) string {
 	name = strings.Trim(notInNames.ReplaceAllString(strings.ToLower(name), "-"), "-")
 	return cmp.Or(strings.TrimRight(name[:min(len(name), 63)], "-"), "member")
 }
+
+// nameOf returns the name in an id of newID. It stays the same when the process starts anew.
+func nameOf(id string) string {
+	if i := strings.LastIndexByte(id, '-'); i >= 0 {
+		return id[:i]
+	}
+	return id
+}

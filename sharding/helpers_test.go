@@ -64,7 +64,9 @@ func (s *switchable) Watch(ctx context.Context, group, version string, changed f
 func mustJoin(t *testing.T, store Store, config Config) *Member {
 	t.Helper()
 	config.Group = "g"
-	m, err := Join(t.Context(), store, config)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour) // A virtual one: a test that fails must end.
+	defer cancel()
+	m, err := Join(ctx, store, config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,8 +52,7 @@ type Member struct {
 	// states has the state of each slot. They lie close together, because queues read one for each key.
 	states []atomic.Uint32
 	queues atomic.Pointer[[]memberQueue]
-	// The member's validity ends at validUntil by the monotonic clock, and at wallUntil by the wall clock. Both
-	// are written under mu.
+	// The member's validity ends at these times, by the monotonic and by the wall clock. Written under mu.
 	validUntil, wallUntil atomic.Int64
 
 	// ctx ends when the member has left, and with it all loops and calls.
@@ -83,8 +82,7 @@ type Member struct {
 		leaveErr   error
 		handedOver bool
 		barred     barrier
-		// queueNames are those of the member's queues. hashes has their fingerprints by name; each change makes a
-		// new map.
+		// hashes has the fingerprint of each queue by its name. Each change makes a new map.
 		queueNames []string
 		hashes     map[string]string
 		changes    changes // to carry out when mu is unlocked; see updateAndUnlock
@@ -109,8 +107,7 @@ type Member struct {
 		}
 		refusal error // why the last write of the table failed
 		stats   Stats // only the numbers that grow
-		// problem is why the table could not be read last, the record renewed, or the others' records listed, or
-		// nil. Err returns it.
+		// problem is why these calls failed last, or nil. Err returns it.
 		problem struct{ confirm, renew, list error }
 	}
 }
@@ -199,14 +196,9 @@ func (m *Member) ID() string {
 }
 
 // Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it
-// is not. It also returns an error if for a lease the member
-//
-//   - could not write the table: then its slots cannot move.
-//   - could not mark the record of a dead member, or list the others' records: then it takes no slots of the
-//     dead.
-//   - has lacked a queue ([ErrNoQueue]): then it takes no slots.
-//
-// From all but the last it recovers by itself.
+// is not. It also returns an error if for a lease it could not write the table: then its slots cannot move.
+// Or if it could not mark the record of a dead member, or list the others' records: then it takes none of
+// their slots. From all these it recovers by itself. Without a queue for a lease, it returns [ErrNoQueue].
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -229,8 +221,7 @@ func (m *Member) Err() error {
 	return cmp.Or(m.mu.view.incompatible, m.mu.problem.confirm, m.mu.problem.renew, lost)
 }
 
-// repeat calls f three times in a lease, at each signal, and soon after an error. It keeps the last error,
-// or nil, in *problem.
+// repeat calls f three times in a lease, at each signal, and soon after an error, which *problem holds.
 func (m *Member) repeat(f func() error, what string, problem *error, signals <-chan struct{}) {
 	for {
 		delay, wake, err := m.config.Lease/3, signals, f()
@@ -285,7 +276,6 @@ func (m *Member) work() (next time.Duration, failed bool) {
 		m.report("No slots", lacksQueue) // Once, until it has one.
 	}
 	m.lackedQueue = lacksQueue != nil
-	// A step reads the clock again where the time that the last ones took matters.
 	type step func(now time.Duration) (due time.Duration, err error)
 	for _, f := range []step{m.makeTable, m.markOverdue, m.tidyRecords, m.writeTable, m.giveUp} {
 		due, err := f(now)
@@ -298,8 +288,7 @@ func (m *Member) work() (next time.Duration, failed bool) {
 	return next, failed
 }
 
-// turnLocked returns how long this member waits before it does what each member could do: one turn for each
-// living member with a smaller id, up to maxTurns. So one does it, and the others see that.
+// turnLocked returns how long this member lets those with smaller ids do what it could do, too.
 func (m *Member) turnLocked(now time.Duration) time.Duration {
 	rank := 0
 	for id, k := range m.mu.members {

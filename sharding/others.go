@@ -15,9 +15,8 @@ import (
 //	   │  its record is gone: somebody else has deleted it, perhaps a person           for a lease │
 //	   └───────────────────────────────────┴───────────────────────────────▶ gone ────────────────┘
 //
-// An overdue member is present again when it renews its record, and a gone one when a read shows its record.
-// A member that leaves or gives up marks its own record, and is dead at once. A member whose record was
-// deleted may not know that yet, so it keeps its slots for another lease.
+// A renewal, or a read that shows the record, leads back to present. Who leaves marks its own record. A
+// member whose record was deleted may not know that yet, so it keeps its slots for another lease.
 type life int
 
 const (
@@ -33,8 +32,7 @@ type knownMember struct {
 	version string     // of the last record
 	// usable: the last record is of this library and version, and of the same number of slots.
 	usable bool
-	// firstSeen is when the member became known. Its lease counts from leaseFrom: when this version was seen,
-	// or the record was found to be gone, or later after an outage (see extendLeasesLocked).
+	// The lease counts from leaseFrom: when a renewal was seen, or that the record is gone, or later.
 	firstSeen, leaseFrom time.Duration
 	isGone               bool
 	// serial is what recordsSeen was when this version was seen.
@@ -61,7 +59,7 @@ func (k *knownMember) life(now time.Duration) life {
 	return present
 }
 
-// expires returns when the member's lease ends, unless it renews its record before.
+// expires returns when the member's lease ends, unless it renews its record before. A gone one is dead then.
 func (k *knownMember) expires() time.Duration {
 	if k.former { // Nobody renews that record any more.
 		return k.firstSeen

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -171,9 +170,7 @@ func (p *planner) applyTargets(next *table) {
 			slot.next = ""
 		case p.takers[slot.holder], slot.holder == p.self, slices.Contains(p.t.leaving, slot.holder):
 			slot.next = target
-		default:
-			// The holder cannot hand the slot over now: it is overdue, gone, or lacks a queue, or its record
-			// cannot be used. It keeps the slot until it is dead.
+		default: // The holder is overdue, gone, unusable, or lacks a queue. It keeps the slot until it is dead.
 		}
 	}
 	next.countDeaths(died, p.m.config.Clock.Now())
@@ -184,8 +181,7 @@ func (p *planner) hasCrashed(id string) bool {
 	return id != "" && !slices.Contains(p.t.leaving, id) && !p.m.mu.members[id].data.Left
 }
 
-// allowed returns the planned table if it may be written now, and otherwise the present one. See
-// mayPlanAtLocked and waitBeforeWrite for what a plan waits for.
+// allowed returns the planned table if it may be written now, and otherwise the present one.
 func (p *planner) allowed(planned *table) *table {
 	since := &p.m.mu.since.unplanned
 	if planned.same(p.t) {
@@ -246,14 +242,14 @@ func (p *planner) newcomers() map[string]time.Duration {
 	if len(until) < len(p.takers) {
 		return until
 	}
-	// There are only newcomers. They need not wait, unless the table was restored after an outage: then holders
-	// that it does not show must notice first that their records are gone.
+	// There are only newcomers. They need not wait, unless there was an outage less than a lease ago: the table
+	// may come from a backup, and holders that it does not show must notice first that their records are gone.
 	isUsed := func(slot tableSlot) bool { return slot.holder != "" || slot.next != "" }
 	sinceOutage := p.m.now() - p.m.mu.unansweredAt
 	if p.t.settling || slices.ContainsFunc(p.t.slots, isUsed) || sinceOutage > p.m.mu.view.lease {
 		return nil
 	}
-	for id := range until { // Those that join after the outage; others have waited long enough.
+	for id := range until {
 		until[id] = p.m.mu.members[id].firstSeen + p.m.mu.view.lease/3
 	}
 	return until
@@ -279,14 +275,6 @@ func (p *planner) firstSlotsAt(id string, k *knownMember) time.Duration {
 		}
 	}
 	return max(k.firstSeen+wait, predecessor)
-}
-
-// nameOf returns the beginning of a member's id, which stays the same when its process starts anew.
-func nameOf(id string) string {
-	if i := strings.LastIndexByte(id, '-'); i >= 0 {
-		return id[:i]
-	}
-	return id
 }
 
 // assign decides who should hold each slot: one of the takers or, if there are none, "".
@@ -333,7 +321,7 @@ func assign(slots []tableSlot, takers map[string]bool) (target []string) {
 // shares returns how many slots each taker should hold: base, and extra of them one more. Those that hold
 // more than base are the first to get one more, because then one slot less moves. Next come those that would
 // hold most after all planned moves.
-func shares(slots []tableSlot, takers map[string]bool) map[string]int {
+func shares(slots []tableSlot, takers map[string]bool) (room map[string]int) {
 	held, planned := make(map[string]int), make(map[string]int)
 	for _, slot := range slots {
 		held[slot.holder]++
@@ -350,12 +338,12 @@ func shares(slots []tableSlot, takers map[string]bool) map[string]int {
 		}
 		return cmp.Or(cmp.Compare(planned[b], planned[a]), cmp.Compare(a, b))
 	})
-	shares := make(map[string]int, len(order))
+	room = make(map[string]int, len(order))
 	for i, id := range order {
-		shares[id] = base
+		room[id] = base
 		if i < extra {
-			shares[id]++
+			room[id]++
 		}
 	}
-	return shares
+	return room
 }

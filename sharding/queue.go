@@ -49,9 +49,7 @@ type Queue[T comparable] interface {
 // Several queues may share a member, which takes slots when it has all of [Config].Queues: a slot comes with
 // its keys in all queues. NewQueue panics if member is nil, if config has no Keys, if T needs a Hash and
 // there is none, or if the member has a queue and Config.Queues does not name both.
-func NewQueue[T comparable](
-	inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T],
-) Queue[T] {
+func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) Queue[T] {
 	q := newQueue(inner, member, config)
 	defer member.register(q)
 	if q.operable != nil {
@@ -95,9 +93,7 @@ type queue[T comparable] struct {
 	}
 }
 
-func newQueue[T comparable](
-	inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T],
-) *queue[T] {
+func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) *queue[T] {
 	switch {
 	case member == nil:
 		panic("sharding: the member is nil: make the queue after Join has returned one")
@@ -310,9 +306,7 @@ type OptsQueue[T comparable, O any] interface {
 //	return sharding.NewOptsQueue(inner, member, config, func(priority int) priorityqueue.AddOpts {
 //		return priorityqueue.AddOpts{Priority: &priority}
 //	})
-func NewOptsQueue[T comparable, O any](
-	inner OptsQueue[T, O], member *Member, config QueueConfig[T], opts func(priority int) O,
-) interface {
+func NewOptsQueue[T comparable, O any](inner OptsQueue[T, O], member *Member, config QueueConfig[T], opts func(priority int) O) interface {
 	Queue[T]
 	OptsQueue[T, O]
 } {

@@ -30,7 +30,6 @@ const (
 //
 // A slot that is already to move when the member gets it goes from absent to stopping. Any slot becomes
 // absent when the member is not valid, or when the table gives the slot to another one.
-//
 // Queues read states and holdings without a lock. The member's mu guards all else.
 type ownSlot struct {
 	// holding is nil while the slot is absent.
@@ -94,8 +93,7 @@ func (m *Member) updateAndUnlock() {
 	for _, q := range *m.queues.Load() {
 		q.gained(c.gained)
 		if len(c.noLongerStopping) > 0 {
-			// The queue below must not block a member's loops. A late call does no harm: it reads the state again.
-			go q.noLongerStopping(c.noLongerStopping)
+			go q.noLongerStopping(c.noLongerStopping) // The queue below may block. Late calls read the states anew.
 		}
 	}
 }

@@ -23,8 +23,7 @@ type view struct {
 	// epoch, and waits for that lease. greatest is the greatest epoch that table ever had.
 	epoch, greatest int64
 	lease           time.Duration
-	// earlier: there was another table before this one. claims has the members whose handlers still run in slots
-	// of that one, by slot.
+	// earlier: there was another table before this one. claims says whose handlers still run in its slots.
 	earlier bool
 	claims  map[int]string
 	obstacle
@@ -63,8 +62,7 @@ func (m *Member) confirm() error {
 	return nil
 }
 
-// tableChanged notes what the watch or a list shows of the table. Both may be late, so they only show what is
-// newer. All else is a reason to read the table.
+// tableChanged notes what the watch or a list shows. Both may be late: all but a newer table must be read.
 func (m *Member) tableChanged(e Event) {
 	m.mu.Lock()
 	defer m.updateAndUnlock()
@@ -223,8 +221,7 @@ func (m *Member) tableRecord(t *table, version string) Record {
 }
 
 // wrote notes how a write of table t has ended. If the server has refused handovers, the member keeps their
-// slots for now. If it is uncertain for a lease whether they were written, the member gives up its record, so
-// that others get the slots.
+// slots for now. If it does not know that for a lease, it gives up its record, so that others get the slots.
 func (m *Member) wrote(t *table, err error) {
 	m.mu.Lock()
 	defer m.updateAndUnlock()

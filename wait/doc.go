@@ -34,8 +34,8 @@
 //   - A [BackoffManager] of this package may be shared by goroutines: each call of Backoff returns a timer of
 //     its own, where apimachinery resets one timer that all its callers hold. The function that
 //     [Backoff.DelayWithReset] returns may always be shared, too.
-//   - A panic in a caller's function is neither caught nor logged. It passes through the loop, which stops
-//     its timer on the way, and up its goroutine.
+//   - A panic in a caller's function is neither caught nor logged. The loop stops its timer, and the panic
+//     goes on to the loop's caller.
 //   - No loop waits on [NeverStop], which is never closed anyway. So a loop that has it can run in a synctest
 //     bubble.
 //   - Where a loop is stopped by a value that was sent on the channel of [ContextForChannel], it returns

@@ -88,11 +88,11 @@ func (r Requeue) Error() string {
 type everyError struct{ period time.Duration }
 
 // Every returns an error for a handler to return, bare or wrapped, that wants its key again once in each
-// period, at a moment of the period that belongs to the key, without having failed. The moments follow from a
-// hash of the key, on every replica and after every restart the same, so the work of many keys spreads over
-// the period. Keys come for the first time within a period and a thousandth of one. Other adds make a key
-// come in between, and change nothing. Keys that hold pointers, interfaces or floats are hashed by their
-// text, as fmt.Sprint has it. It panics unless period is positive.
+// period, at the key's own moment, without having failed. The moment follows from a hash of the key, on
+// every replica and after every restart the same, so the work of many keys spreads over the period. Keys
+// come for the first time within a period and a thousandth of one. Other adds make a key come in between,
+// and change nothing. Keys that hold pointers, interfaces or floats are hashed by their text, as fmt.Sprint
+// has it. It panics unless period is positive.
 func Every(period time.Duration) error {
 	if period <= 0 {
 		panic(fmt.Sprintf("worker: Every(%v): a period is positive", period))
@@ -167,8 +167,8 @@ func Fatal(err error) error {
 	return &fatalError{wrapper{err}}
 }
 
-// answer is what a handler's error asks for.
-type answer struct {
+// request is what a handler's error asks for.
+type request struct {
 	next     Next
 	fatal    bool          // Run ends, too
 	after    time.Duration // of NextRequeue: when the key comes again; of NextRetry: not before
@@ -179,28 +179,28 @@ type answer struct {
 // classify returns what err asks for, and its Holds, which then keep the key from starting: none after Fatal
 // or Terminal. An error that asks for nothing else is a failure. If interrupted is set, context.Canceled
 // comes from a context of UntilAdded, and is an interruption like ErrAdded.
-func classify(err error, interrupted bool) (answer, []*holdReason) {
+func classify(err error, interrupted bool) (request, []*holdReason) {
 	if err == nil {
-		return answer{next: NextForget}, nil
+		return request{next: NextForget}, nil
 	}
 	if _, ok := err.(*PanicError); ok { // What a panic was called with is no answer.
-		return answer{next: NextRetry}, nil
+		return request{next: NextRetry}, nil
 	}
 	var in contents
 	in.note(err, interrupted)
 	switch {
 	case in.fatal || in.terminal:
-		return answer{next: NextGiveUp, fatal: in.fatal}, nil
+		return request{next: NextGiveUp, fatal: in.fatal}, nil
 	case in.retryAfter || in.failure && (in.asked || in.holds != nil):
-		return answer{next: NextRetry, after: max(in.after, in.again.after)}, in.holds
+		return request{next: NextRetry, after: max(in.after, in.again.after)}, in.holds
 	case in.asked:
 		return in.again, in.holds
 	case in.holds != nil:
-		return answer{next: NextHold}, in.holds
+		return request{next: NextHold}, in.holds
 	case isInterruption(err, interrupted):
-		return answer{next: NextInterrupted}, nil
+		return request{next: NextInterrupted}, nil
 	}
-	return answer{next: NextRetry}, nil
+	return request{next: NextRetry}, nil
 }
 
 // contents are what an error consists of: all that it wraps and joins.
@@ -208,7 +208,7 @@ type contents struct {
 	fatal, terminal, retryAfter, asked, failure bool
 
 	after time.Duration // the longest of the RetryAfters
-	again answer        // of the first Requeue or, without one, the first Every
+	again request       // of the first Requeue or, without one, the first Every
 	holds []*holdReason // each once
 }
 
@@ -228,7 +228,7 @@ func (in *contents) note(err error, interrupted bool) {
 		return
 	case everyError:
 		if !in.asked {
-			in.asked, in.again = true, answer{next: NextRequeue, every: e.period}
+			in.asked, in.again = true, request{next: NextRequeue, every: e.period}
 		}
 		return
 	case *Requeue: // A nil pointer asks for nothing: below it counts as a failure.
@@ -238,7 +238,7 @@ func (in *contents) note(err error, interrupted bool) {
 		}
 	case Requeue:
 		if !in.asked || in.again.every > 0 {
-			in.asked, in.again = true, answer{next: NextRequeue, after: e.After, priority: e.Priority}
+			in.asked, in.again = true, request{next: NextRequeue, after: e.After, priority: e.Priority}
 		}
 		return
 	}

@@ -17,18 +17,18 @@ func TestClassify(t *testing.T) {
 	broken := errors.New("broken")
 	five := 5
 	var noRequeue *Requeue
-	retry, giveUp, interrupted := answer{next: NextRetry}, answer{next: NextGiveUp}, answer{next: NextInterrupted}
-	fatal := answer{next: NextGiveUp, fatal: true}
-	again, retryAfter := answer{next: NextRequeue, after: time.Minute}, answer{next: NextRetry, after: time.Minute}
+	retry, giveUp, interrupted := request{next: NextRetry}, request{next: NextGiveUp}, request{next: NextInterrupted}
+	fatal := request{next: NextGiveUp, fatal: true}
+	again, retryAfter := request{next: NextRequeue, after: time.Minute}, request{next: NextRetry, after: time.Minute}
 	wrap := func(err error) error { return fmt.Errorf("wrapped: %w", err) }
 	for _, c := range []struct {
 		name        string
 		err         error
 		interrupted bool // UntilAdded has ended a context
-		want        answer
+		want        request
 	}{
-		{"nil", nil, false, answer{next: NextForget}},
-		{"nil, and the key was added again", nil, true, answer{next: NextForget}},
+		{"nil", nil, false, request{next: NextForget}},
+		{"nil, and the key was added again", nil, true, request{next: NextForget}},
 		{"any error", broken, false, retry},
 		{"any error, and the key was added again", broken, true, retry},
 		{"a nil pointer", (*nilText)(nil), false, retry},
@@ -36,27 +36,27 @@ func TestClassify(t *testing.T) {
 
 		{"RequeueAfter", RequeueAfter(time.Minute), false, again},
 		{"RequeueAfter, wrapped", wrap(RequeueAfter(time.Minute)), true, again},
-		{"at once", RequeueAfter(0), false, answer{next: NextRequeue}},
-		{"with a priority", Requeue{After: time.Minute, Priority: &five}, false, answer{next: NextRequeue, after: time.Minute, priority: &five}},
-		{"a pointer", wrap(&Requeue{After: time.Minute, Priority: &five}), false, answer{next: NextRequeue, after: time.Minute, priority: &five}},
+		{"at once", RequeueAfter(0), false, request{next: NextRequeue}},
+		{"with a priority", Requeue{After: time.Minute, Priority: &five}, false, request{next: NextRequeue, after: time.Minute, priority: &five}},
+		{"a pointer", wrap(&Requeue{After: time.Minute, Priority: &five}), false, request{next: NextRequeue, after: time.Minute, priority: &five}},
 		{"a nil pointer to a Requeue", noRequeue, false, retry},
 		{"with a failure beside it", errors.Join(broken, RequeueAfter(time.Minute)), false, retryAfter},
 		{"with a failure beside it, wrapped", wrap(errors.Join(RequeueAfter(time.Minute), wrap(broken))), false, retryAfter},
 		{"twice", errors.Join(RequeueAfter(time.Minute), RequeueAfter(time.Hour)), false, again},
-		{"Every", wrap(Every(time.Minute)), false, answer{next: NextRequeue, every: time.Minute}},
+		{"Every", wrap(Every(time.Minute)), false, request{next: NextRequeue, every: time.Minute}},
 		{"Every with a failure beside it", errors.Join(Every(time.Minute), broken), false, retry},
 		{"RetryAfter", wrap(RetryAfter(broken, time.Minute)), false, retryAfter},
 		{"RetryAfter twice", RetryAfter(RetryAfter(broken, time.Minute), time.Second), false, retryAfter},
 		{"RetryAfter beside a longer one", errors.Join(RetryAfter(broken, time.Second), wrap(RetryAfter(broken, time.Minute))), false, retryAfter},
 		{"RetryAfter beside a shorter one", errors.Join(RetryAfter(broken, time.Minute), RetryAfter(broken, time.Second)), false, retryAfter},
 		{"RetryAfter with RequeueAfter beside it", RetryAfter(errors.Join(broken, RequeueAfter(time.Minute)), time.Second), false, retryAfter},
-		{"RetryAfter of nil", RetryAfter(nil, time.Minute), false, answer{next: NextForget}},
+		{"RetryAfter of nil", RetryAfter(nil, time.Minute), false, request{next: NextForget}},
 		{"RetryAfter of Terminal", RetryAfter(Terminal(broken), time.Minute), false, giveUp},
 		{"RetryAfter of ErrAdded", RetryAfter(ErrAdded, time.Minute), true, retryAfter},
 
 		{"Terminal", Terminal(broken), false, giveUp},
 		{"Terminal, wrapped", wrap(Terminal(broken)), false, giveUp},
-		{"Terminal of nil", Terminal(nil), false, answer{next: NextForget}},
+		{"Terminal of nil", Terminal(nil), false, request{next: NextForget}},
 		{"Terminal of a nil pointer", Terminal((*nilText)(nil)), false, giveUp},
 		{"Terminal of RequeueAfter", Terminal(RequeueAfter(1)), false, giveUp},
 		{"Terminal beside RequeueAfter", errors.Join(RequeueAfter(1), Terminal(broken)), false, giveUp},
@@ -64,7 +64,7 @@ func TestClassify(t *testing.T) {
 
 		{"Fatal", Fatal(broken), false, fatal},
 		{"Fatal, wrapped", wrap(Fatal(broken)), false, fatal},
-		{"Fatal of nil", Fatal(nil), false, answer{next: NextForget}},
+		{"Fatal of nil", Fatal(nil), false, request{next: NextForget}},
 		{"Fatal beside Terminal", errors.Join(Terminal(broken), Fatal(broken)), false, fatal},
 		{"Terminal of Fatal", Terminal(Fatal(broken)), false, fatal},
 

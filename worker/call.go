@@ -24,7 +24,7 @@ func CallOf(ctx context.Context) Call {
 // callKey is the key whose Value in a callContext is the callContext itself.
 type callKey struct{}
 
-// anyCall is a *callContext, whatever the type of its key is. Most of its methods are below.
+// anyCall is what a Call needs of its *callContext. It hides the type of the key.
 type anyCall interface {
 	view() (v callView, running bool)
 	logger() *slog.Logger
@@ -89,14 +89,14 @@ func (c Call) Causes() (causes workqueue.Causes) {
 // CallOf got, and ends also when the key of the call is added again, with the cause [ErrAdded]. If the key
 // was added after the queue handed it out and before UntilAdded was called, it has ended already. Adds with a
 // Quiet [workqueue.Cause] do not end it. A key that an earlier call has asked for again, by RequeueAfter, is
-// added when its time comes.
+// added when its time comes, and that ends it, too.
 //
 // A handler that returns ErrAdded, bare or wrapped, or [context.Canceled] after such a context has ended, has
 // been interrupted. That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC
 // status has, return context.Cause instead.)
 //
 // It may be called in a loop: called again with the same context, it returns the context of the last time.
-// What it makes for a context that ends is garbage. Its first use starts a goroutine, which ends with the
+// Contexts that have ended are not kept. Its first use starts a goroutine, which ends with the
 // call or when the key is added again. Over a queue that is not of this project it ends only by adds of the
 // pool itself. Without a call UntilAdded returns the context that CallOf got.
 func (c Call) UntilAdded() context.Context {
@@ -107,8 +107,8 @@ func (c Call) UntilAdded() context.Context {
 }
 
 // Hold makes the key wait after this call, whatever the handler answers: the key does not start again until
-// release is called or limit has passed, as with the function [Hold]. After nil it comes again only if it is
-// added, before, meanwhile or afterwards. So it suits a cache that does not show yet what the handler has
+// release is called or limit has passed, as with the function [Hold]. After nil it comes again only if
+// somebody adds it. So it suits a cache that does not show yet what the handler has
 // written: the next call must not come before, and need not come at all.
 //
 // It may be called more than once in a call: the key is held until each hold was released or has come to its
@@ -175,6 +175,6 @@ func (cc *callContext[T]) untilAdded(ctx context.Context) context.Context {
 	if again == nil {
 		return ctx
 	}
-	own := cc.ensureOwn()
-	return own.untilAdded.contextFrom(ctx, own, again)
+	std := cc.ensureStd()
+	return std.untilAdded.contextFrom(ctx, std, again)
 }

@@ -3,8 +3,13 @@ package worker
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"reflect"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"k8s.io/utils/clock"
 )
 
 // The contexts of a call, each made from the one above:
@@ -33,69 +38,69 @@ var (
 
 // callContext is the context of one call. It is not reused, because the handler may keep it. A standard
 // context costs allocations and a place in its parent, and few handlers wait for its end. So a callContext
-// makes one, own, when somebody first needs it.
+// makes one, std, when somebody first needs it.
 type callContext[T comparable] struct {
 	tracked *Tracked[T]
-	// own is nil until it is needed. If the call ends before that, it is endedCtx.
-	own atomic.Pointer[ownContext]
+	// std is nil until it is needed. If the call ends before that, it is endedCtx.
+	std atomic.Pointer[stdContext]
 }
 
-// ownContext is the standard context of one call, and what UntilAdded has made from it.
-type ownContext struct {
+// stdContext is the standard context of one call, and what UntilAdded has made from it.
+type stdContext struct {
 	context.Context
 	cancel     context.CancelCauseFunc
 	untilAdded untilAdded
 }
 
-// endedCtx is the own context of all calls that have ended before they needed one.
-var endedCtx = func() *ownContext {
-	own := newOwnContext(context.Background())
-	own.cancel(nil)
-	return own
+// endedCtx is the std of all calls that have ended before they needed one.
+var endedCtx = func() *stdContext {
+	std := newStdContext(context.Background())
+	std.cancel(nil)
+	return std
 }()
 
-func newOwnContext(parent context.Context) *ownContext {
+func newStdContext(parent context.Context) *stdContext {
 	ctx, cancel := context.WithCancelCause(parent)
-	return &ownContext{Context: ctx, cancel: cancel}
+	return &stdContext{Context: ctx, cancel: cancel}
 }
 
-// ensureOwn returns own, which it makes if there is none.
-func (cc *callContext[T]) ensureOwn() *ownContext {
-	if own := cc.own.Load(); own != nil {
-		return own
+// ensureStd returns std, which it makes if there is none.
+func (cc *callContext[T]) ensureStd() *stdContext {
+	if std := cc.std.Load(); std != nil {
+		return std
 	}
-	own := newOwnContext(cc.tracked.base)
-	if !cc.own.CompareAndSwap(nil, own) {
-		own.cancel(nil) // Somebody else was quicker, or the call has ended.
+	std := newStdContext(cc.tracked.base)
+	if !cc.std.CompareAndSwap(nil, std) {
+		std.cancel(nil) // Somebody else was quicker, or the call has ended.
 	}
-	return cc.own.Load()
+	return cc.std.Load()
 }
 
 // end ends the context, also for a handler that has kept it.
 func (cc *callContext[T]) end() {
-	if !cc.own.CompareAndSwap(nil, endedCtx) {
-		cc.own.Load().cancel(nil)
+	if !cc.std.CompareAndSwap(nil, endedCtx) {
+		cc.std.Load().cancel(nil)
 	}
 }
 
 func (cc *callContext[T]) Deadline() (time.Time, bool) { return cc.tracked.base.Deadline() }
-func (cc *callContext[T]) Done() <-chan struct{}       { return cc.ensureOwn().Done() }
+func (cc *callContext[T]) Done() <-chan struct{}       { return cc.ensureStd().Done() }
 
 func (cc *callContext[T]) Err() error {
-	if cc.own.Load() == nil && cc.tracked.base.Err() == nil {
+	if cc.std.Load() == nil && cc.tracked.base.Err() == nil {
 		return nil
 	}
-	return cc.ensureOwn().Err()
+	return cc.ensureStd().Err()
 }
 
-// Value lets CallOf find the callContext, and lets the context package find the standard context in own. (If
+// Value lets CallOf find the callContext, and lets the context package find the standard context in std. (If
 // it did not find that one, each context made from the callContext would cost a goroutine.)
 func (cc *callContext[T]) Value(key any) any {
 	if _, ok := key.(callKey); ok {
 		return cc
 	}
-	if own := cc.own.Load(); own != nil && own != endedCtx { // endedCtx has no values.
-		return own.Value(key)
+	if std := cc.std.Load(); std != nil && std != endedCtx { // endedCtx has no values.
+		return std.Value(key)
 	}
 	return cc.tracked.base.Value(key)
 }
@@ -114,8 +119,8 @@ func (cc *callContext[T]) ifRunning(f func(c *Tracked[T])) (running bool) {
 // wasInterrupted reports whether an add has ended a context of UntilAdded, and nothing else has canceled the
 // handler. Then a context.Canceled that the handler returns is an interruption.
 func (cc *callContext[T]) wasInterrupted() bool {
-	own := cc.own.Load()
-	if own == nil || !own.untilAdded.interrupted.Load() {
+	std := cc.std.Load()
+	if std == nil || !std.untilAdded.interrupted.Load() {
 		return false
 	}
 	var handlerCtx context.Context
@@ -142,18 +147,105 @@ func (c *Tracked[T]) makeContext() {
 
 // lease makes the handler's context end with the key's lease.
 func (c *Tracked[T]) lease() {
-	parent, endTimeout := c.ctx, c.cancel
+	parent, cancelTimeout := c.ctx, c.cancel
 	leased, release := c.tracker.leaser.Lease(parent, c.result.Key)
 	c.leaseLost = leased.Err() != nil && parent.Err() == nil // It has ended by itself, and not with its parent.
 	c.ctx, c.cancel = leased, func() {
 		release()
-		if endTimeout != nil {
-			endTimeout()
+		if cancelTimeout != nil {
+			cancelTimeout()
 		}
 	}
 	if c.leaseLost {
-		c.tracker.logger.Warn("The lease of a key ended before its handler was called", "key", c.result.Key)
+		c.tracker.log(c.base, slog.LevelWarn, "The lease of a key ended before its handler was called",
+			"key", c.result.Key)
 	}
+}
+
+// withTimeout is context.WithTimeout on the configured clock.
+func withTimeout(parent context.Context, c clock.Clock, d time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := c.(clock.RealClock); ok {
+		return context.WithTimeout(parent, d)
+	}
+	ended, end := context.WithCancelCause(context.Background())
+	ctx := &clockContext{parent, c.Now().Add(d), ended}
+	timer := c.NewTimer(d)
+	go func() {
+		defer timer.Stop()
+		select {
+		case <-timer.C():
+			end(context.DeadlineExceeded)
+		case <-parent.Done():
+			end(parent.Err())
+		case <-ended.Done():
+		}
+	}()
+	return ctx, func() { end(context.Canceled) }
+}
+
+// clockContext is a context with a deadline on a clock that the context package does not know.
+type clockContext struct {
+	context.Context
+	deadline time.Time
+	ended    context.Context // provides Done and, by its cause, Err
+}
+
+func (c *clockContext) Deadline() (time.Time, bool) { return c.deadline, true }
+func (c *clockContext) Done() <-chan struct{}       { return c.ended.Done() }
+func (c *clockContext) Err() error                  { return context.Cause(c.ended) }
+
+// untilAdded makes the contexts of UntilAdded in one call. One goroutine waits for the add, however many
+// contexts there are.
+type untilAdded struct {
+	// interrupted is set when one of the contexts ends because the key was added again.
+	interrupted atomic.Bool
+
+	mu sync.Mutex
+	// added ends with the call and, with the cause ErrAdded, when the key is added again. The first
+	// UntilAdded makes it.
+	added       context.Context
+	cancelAdded context.CancelCauseFunc
+	// last is the context that was returned last. It was made from parent.
+	parent, last context.Context
+}
+
+// contextFrom returns a context made from ctx that also ends when again is closed, and when callCtx ends.
+func (u *untilAdded) contextFrom(ctx, callCtx context.Context, again <-chan struct{}) context.Context {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.added == nil {
+		u.added, u.cancelAdded = context.WithCancelCause(callCtx)
+		go func() {
+			select {
+			case <-again:
+				u.cancelAdded(ErrAdded)
+			case <-u.added.Done():
+			}
+		}()
+	}
+	if isClosed(again) {
+		u.cancelAdded(ErrAdded) // At once, not only when the goroutine above runs.
+	}
+	ended := u.added.Err() != nil
+	if !ended && u.last != nil && reflect.ValueOf(ctx).Comparable() && u.parent == ctx {
+		return u.last
+	}
+	until, cancel := context.WithCancelCause(ctx)
+	end := func() {
+		cause := context.Cause(u.added)
+		if cause == ErrAdded {
+			u.interrupted.Store(true) // Before cancel, which may make the handler return at once.
+		}
+		cancel(cause)
+	}
+	if ended {
+		end()
+		return until
+	}
+	stop := context.AfterFunc(u.added, end)     // Also at the end of the call, which ctx may outlive.
+	context.AfterFunc(until, func() { stop() }) // If ctx ends first, added must not keep until.
+	u.parent, u.last = ctx, until
+	return until
 }
 
 func isClosed(c <-chan struct{}) bool {

@@ -12,11 +12,11 @@
 //
 // # What it promises
 //
-//   - The calls for a key do not overlap, and in each case the queue's Done is called exactly once, and last.
+//   - The calls for a key do not overlap. After each one the queue's Done is called exactly once, and last.
 //   - A key that is added while its handler runs comes again. A key whose handler fails comes again, later
 //     each time, until it is given up; the log, [Pool.Snapshot] and [Pool.Left] have each key that does not
 //     come again.
-//   - A panic of the handler fails its key alone.
+//   - A panic of the handler fails its key alone, unless Options.CrashOnPanic is set.
 //   - Run waits for handlers no longer than DrainTimeout and CancelGrace, whatever they do.
 //
 // # What becomes of a key
@@ -25,7 +25,7 @@
 //
 //	nil                 it is done: its failures are forgotten
 //	RequeueAfter(d)     it comes again after d; this is no failure, and earlier ones are forgotten
-//	Every(period)       the same, at a moment of each period that belongs to the key
+//	Every(period)       the same, at the key's own moment of each period
 //	Requeue{After, Priority}
 //	                    as RequeueAfter, with another priority
 //	Hold(reason, limit, arrange)
@@ -48,16 +48,16 @@
 //	a failure joined with RequeueAfter, Every or Requeue
 //	                              counts as a RetryAfter
 //	a Hold joined with another    delays the key in addition, except after Fatal or Terminal
-//	a failure before the delay of the last one has ended, because an event has brought the key
+//	an event brings a key before the delay of its last failure has ended, and it fails
 //	                              is the same failure: it is not counted, and the key waits for the same end
-//	more than five interruptions in a row, as by a handler that adds its own key, or more than five
-//	holds in a row that were released within a millisecond
+//	more than five interruptions, or holds that are released within a millisecond, in a row
 //	                              the key waits longer and longer between its calls
 //	a panic in the error's Unwrap, Is or As
 //	                              counts as a panic of the handler
-//	a panic in a hook, Options.Ready or List, the logger, the clock, the queue, its limiter, the provider
-//	of metrics
-//	                              ends Run like Fatal, with a [PanicError], and skips the key's other hooks
+//
+// A panic in any other code that the pool calls (a hook, Options.Ready or List, the logger, the clock, the
+// queue, its limiter, the provider of metrics) ends Run like Fatal, with a [PanicError]. If that happens
+// after a call, the key's other hooks are skipped.
 //
 // The queue counts the failures, in all processes that share it and, with KeepQueue, for the next pool: see
 // [workqueue.ExtendedRateLimiting]. A handler reads the count with [Call.Attempt], and [Call.LastAttempt]
@@ -112,17 +112,17 @@
 //	})
 //
 // [Call.Hold] holds a key after any answer. While a key is on hold no worker gets it, and its adds come after
-// the release, merged.
+// the release, merged. [Pool.Snapshot] lists it, [Pool.Release] releases it, and [Pool.WaitIdle] waits for
+// it. HandlerTimeout, StuckAfter, Cancel, Forget and SetWorkers do not change its hold, and the pool does not
+// count it as Busy. But for the queue it is still being processed, so in a priorityqueue it also uses up the
+// Limit of its group.
 //
-//   - For the queue it is still being processed, so in a priorityqueue it also uses up the Limit of its
-//     group. The pool does not count it as Busy, and HandlerTimeout and StuckAfter do not apply. Cancel,
-//     Forget and SetWorkers do not change its hold.
-//   - [Pool.Snapshot] lists it, [Pool.Release] releases it, and [Pool.WaitIdle] waits for it.
-//   - Run waits for it, for up to DrainTimeout, if Options.Drain is [All], and without a limit if somebody
-//     else has shut the queue down. Other holds end with Run: their keys are in Left.NotStarted or, with
-//     KeepQueue, queued for the next pool.
-//   - It ends early with the key's lease, or when a [workqueue.Leaser] wants the key back, as package
-//     sharding does when a slot moves. So a handler must cope with a key that comes too early.
+// A hold ends early with the key's lease, and when a [workqueue.Leaser] wants the key back, as package
+// sharding does when a slot moves. So a handler must cope with a key that comes too early.
+//
+// Run waits for holds, for up to DrainTimeout, if Options.Drain is [All], and without a limit if somebody
+// else has shut the queue down. Other holds end with Run: their keys are in Left.NotStarted or, with
+// KeepQueue, queued for the next pool.
 //
 // # The beginning and the end
 //
@@ -131,46 +131,41 @@
 // handed out all it had:
 //
 //  1. Options.Drain decides what is still finished: the handlers that run ([Running]), also what is queued
-//     ([All]), or [Nothing]; this may take up to Options.DrainTimeout;
-//  2. then the handlers' contexts end, with [ErrDrainTimeout], [ErrStopped] or the cause of Run's context,
-//     and handlers get Options.CancelGrace to notice;
-//  3. the queue is shut down and emptied, unless Options.KeepQueue is set, and Run returns, whether or not
-//     the handlers do.
+//     ([All]), or [Nothing]; this may take up to Options.DrainTimeout. A fatal error is like Stop(Running).
+//  2. Then the handlers' contexts end, with [ErrDrainTimeout], [ErrStopped] or the cause of Run's context,
+//     and handlers get Options.CancelGrace to notice.
+//  3. The queue is shut down and emptied, unless Options.KeepQueue is set. Run returns, whether or not the
+//     handlers do: nil or the fatal error. [Pool.Left], the log and the hook OnLeft have what is left undone.
 //
-// A fatal error is like Stop(Running), whatever Options.Drain is. The end is no error: Run returns nil, or
-// the fatal error. [Pool.Left], the log and the hook OnLeft have the keys that were left undone. A handler
-// that is left behind keeps its key. When it returns after all, hooks and Done are called as always. If its
-// key was added again meanwhile, that add is dropped, unless Options.KeepQueue is set. To end a pool and
-// other goroutines together, take golang.org/x/sync/errgroup.
+// A handler that is left behind keeps its key. When it returns after all, hooks and Done are called as
+// always. If its key was added again meanwhile, that add is dropped, unless Options.KeepQueue is set. To end
+// a pool and other goroutines together, take golang.org/x/sync/errgroup.
 //
-// # A queue with leases
+// # Queues that can do more, or less
 //
 // Over a [workqueue.Leaser], such as a queue that several processes share, the handler's context is that of
 // the key's lease: it ends, with a cause, when another process may have got the key. If it ends before the
 // handler is called, the key is left to that process. A key that arrives too late to be started goes back to
 // the queue. Other processes may handle what [Pool.Left] lists.
 //
-// # What a pool knows
-//
-// [Pool.Stats] are numbers, [Pool.Snapshot] lists keys that run, are held, fail or were given up, and
-// [Pool.SnapshotKey] shows one key with its last calls. Stats.Changes are the times from the first add of a
-// key to the first success, retries included: what users of a program feel. They are known if the queue is an
-// in-memory one of this module and has metrics. A provider of metrics that is an [InspectorProvider]
-// discovers pools by itself. A program with workers of its own has the same with [Tracker]. Tests wait with
-// [Pool.WaitIdle] until nothing is left to do.
-//
-// # A queue without GetContext
-//
 // If the queue is not [workqueue.Extended] and a worker stops waiting for a key, because the pool shrinks,
 // pauses or ends, its Get goes on, and the next worker takes it over. So a paused pool may hold a key, which
 // comes first when it resumes, and is reported as not started when it ends. No Get outlives Run.
 //
+// # What a pool knows
+//
+// [Pool.Stats] has numbers, [Pool.Snapshot] lists keys that run, are held, fail or were given up, and
+// [Pool.SnapshotKey] shows one key with its last calls. Stats.Changes measures what users feel: the time from
+// the first add of a key to the first success, if the queue is an in-memory one of this module and has
+// metrics. A provider of metrics that is an [InspectorProvider] discovers pools by itself. A program with
+// workers of its own has the same with [Tracker]. Tests wait with [Pool.WaitIdle] until nothing is left to
+// do.
+//
 // # Cost
 //
-// A key costs about 200 ns more than Get, Forget and Done by hand (see BenchmarkKey): the pool takes its lock
-// a few times, and reads the clock twice. Over a queue with metrics it costs about 60 ns more, to know how
-// long its change took. A worker allocates the contexts of 256 calls at once, 4 KiB, and a handler that keeps
-// its context keeps all 256 alive. Beyond that a key that has not failed before allocates nothing if there is
-// no HandlerTimeout, hook or priority and the Logger does not log at level Debug. A handler that waits for
-// its context's end, or makes another context from it, costs a few allocations.
+// A key costs about 200 ns more than Get, Forget and Done by hand (see BenchmarkKey), and about 60 ns more
+// over a queue with metrics. A worker allocates the contexts of 256 calls at once, 4 KiB, and a handler that
+// keeps its context keeps all 256 alive. Beyond that a key that has not failed before allocates nothing if
+// there is no HandlerTimeout, hook or priority and the Logger does not log at level Debug. A handler that
+// waits for its context's end, or makes another context from it, costs a few allocations.
 package worker

@@ -124,15 +124,12 @@ func ExampleTracker() {
 
 	for tracker.Stats().GivenUp == 0 {
 		key, _ := queue.Get()
-		entry := tracker.Begin(context.Background(), key)
-		err := fmt.Errorf("attempt %d: no space left on device", worker.CallOf(entry.Context()).Attempt())
-		switch result := entry.End(err); result.Next {
-		case worker.NextRetry:
-			queue.AddRateLimited(key)
-		default: // Another answer of a handler that only fails is NextGiveUp.
+		call := tracker.Begin(context.Background(), key)
+		err := fmt.Errorf("attempt %d: no space left on device", worker.CallOf(call.Context()).Attempt())
+		if call.End(err).Next == worker.NextForget { // After a failure End has told the queue.
 			queue.Forget(key)
 		}
-		queue.Done(key)
+		call.Done(func() { queue.Done(key) })
 	}
 	for _, k := range tracker.Snapshot(10).GivenUp {
 		fmt.Println(k.Key, "-", k.Err)

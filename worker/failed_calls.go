@@ -47,25 +47,26 @@ const (
 	maxCauseText = 512
 	// maxCalls is how many calls are kept of a key: the first and the last ones.
 	maxCalls = 5
-	// errorsSize and callSize are about what errorsOf and FailedCall take without their texts.
-	errorsSize, callSize = 160, 116
+	// failedCallsSize and callSize are about what failedCalls and a FailedCall take in memory, with the spare
+	// room of a slice, but without their texts.
+	failedCallsSize, callSize = 160, 116
 )
 
-// errorsOf has the last errors of a key. It does not change.
-type errorsOf struct {
+// failedCalls has the last errors of a key. It does not change.
+type failedCalls struct {
 	since, time time.Time    // when the first and the last call ended
 	calls       []FailedCall // the first and the last ones, the last one last
 	size        int
 }
 
 // plus returns the errors with one more call. Before the first call of a row e is nil.
-func (e *errorsOf) plus(call FailedCall) *errorsOf {
-	all := &errorsOf{time: call.Started.Add(call.Duration), size: errorsSize}
+func (e *failedCalls) plus(call FailedCall) *failedCalls {
+	all := &failedCalls{time: call.Started.Add(call.Duration), size: failedCallsSize}
 	all.since = all.time
 	if e != nil {
 		all.since, all.calls = e.since, slices.Clone(e.calls)
-		if last := len(all.calls) - 1; last > 0 && all.calls[last].Attempt == call.Attempt { // The same failure.
-			all.calls = all.calls[:last]
+		if last := len(all.calls) - 1; last > 0 && all.calls[last].Attempt == call.Attempt {
+			all.calls = all.calls[:last] // The same failure takes its place. (The first call always stays.)
 		}
 	}
 	if call.Stack != "" {
@@ -83,7 +84,7 @@ func (e *errorsOf) plus(call FailedCall) *errorsOf {
 }
 
 // newFailedKey describes a key by its errors.
-func newFailedKey[T comparable](key T, e *errorsOf) FailedKey[T] {
+func newFailedKey[T comparable](key T, e *failedCalls) FailedKey[T] {
 	last := &e.calls[len(e.calls)-1]
 	return FailedKey[T]{Key: key, Attempt: last.Attempt, Since: e.since, Err: last.Err, Time: e.time}
 }

@@ -17,7 +17,7 @@ func (p *Pool[T]) handleKey(w *worker[T], key T) {
 	defer c.doneOrHold(p.done)
 	defer c.endCall()
 	// A panic of prepare ends the pool, so startCall below returns false.
-	p.catchPanic(func() { c.prepare(key) })
+	p.tracker.catchPanic(func() { c.prepare(key) })
 	switch {
 	case p.startCall(w):
 		p.callHandler(c)
@@ -38,7 +38,7 @@ func (p *Pool[T]) startCall(w *worker[T]) bool {
 		p.signal()
 		return false
 	}
-	if len(p.mu.refused) > 0 { // The key has come after all, by an add from before the shutdown.
+	if len(p.mu.refused) > 0 { // The key was refused, and has come all the same, by an earlier add.
 		delete(p.mu.refused, w.result.Key)
 	}
 	p.tracker.addRunning(w.Tracked)
@@ -58,14 +58,9 @@ func (p *Pool[T]) giveBack(c *Tracked[T]) {
 		p.noteNotStarted(key)
 	}
 	// An add with a cause has priority 0, and the higher one counts.
-	if len(causes.Last) > 0 && c.priority >= 0 {
-		// The queue takes Causes.First from the first cause that it gets. So it gets the oldest cause twice:
-		// first with that time, which may be before its own, and then as it is, which replaces it in Last.
-		oldest := causes.Last[0]
-		oldest.Time = causes.First
-		workqueue.AddCause(p.queue, key, oldest)
+	if c.priority >= 0 {
 		for _, cause := range causes.Last {
-			workqueue.AddCause(p.queue, key, cause)
+			p.queue.AddCause(key, cause)
 		}
 	}
 }
@@ -88,7 +83,7 @@ func (p *Pool[T]) callHandler(c *Tracked[T]) {
 			}
 		}
 		p.settle(c)
-		if c.answer.fatal {
+		if c.request.fatal {
 			p.fail(c.result.Err)
 		}
 		c.report()
@@ -133,14 +128,15 @@ func (p *Pool[T]) listIfPanics(c *Tracked[T], list *[]T, step func()) {
 	returned = true
 }
 
-// addAgain adds the key for the time, and with the priority, that the handler has asked for.
+// addAgain adds the key after the delay, and with the priority, that the handler has asked for. After a Hold
+// and an interruption there is no delay.
 func (p *Pool[T]) addAgain(c *Tracked[T]) {
 	priority := c.priority
-	if c.answer.priority != nil {
-		priority = *c.answer.priority
+	if c.request.priority != nil {
+		priority = *c.request.priority
 	}
-	p.listIfPanics(c, &p.mu.notStarted, func() { p.addAfter(c.result.Key, priority, c.answer.after) })
-	if c.answer.after <= 0 && p.queue.ShuttingDown() {
+	p.listIfPanics(c, &p.mu.notStarted, func() { p.addAfter(c.result.Key, priority, c.request.after) })
+	if c.request.after <= 0 && p.queue.ShuttingDown() {
 		p.locked(func() { p.mu.refused[c.result.Key] = struct{}{} })
 	}
 }

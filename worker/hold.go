@@ -1,23 +1,24 @@
 package worker
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/keyedqueue/workqueue/internal/dueloop"
+	"github.com/keyedqueue/workqueue/internal/keytable"
+	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// holdReason is one reason to keep a key from starting, and the error that [Hold] returns. It ends when it is
-// released, at its limit, with the key's lease, or with the pool.
-type holdReason struct {
-	reason string
-	limit  time.Duration
-	pause  bool // the pool itself has made it, see interrupted.go
-
-	returned  atomic.Bool            // a call of the handler has returned it
-	ended     atomic.Bool            // it was released, or the hold has ended
-	onRelease atomic.Pointer[func()] // what release calls, while the key is on hold
-}
+// This file follows one key on hold; all_holds.go is about all of them.
+//
+// A key on hold has been handled, but the queue's Done is called only when the hold ends. Until then any
+// queue merges what is added, and does not hand the key out. A handler that returns Hold wants its key again,
+// so the key is added before the hold begins.
 
 // maxReason bounds the memory of a held key.
 const maxReason = 200
@@ -59,6 +60,18 @@ func Hold(reason string, limit time.Duration, arrange func(release func())) erro
 	return h
 }
 
+// holdReason is one reason to keep a key from starting, and the error that [Hold] returns. It ends when it is
+// released, at its limit, with the key's lease, or with the pool.
+type holdReason struct {
+	reason string
+	limit  time.Duration
+	pause  bool // the pool itself has made it, see interrupted.go
+
+	returned  atomic.Bool            // a call of the handler has returned it
+	ended     atomic.Bool            // it was released, or the hold has ended
+	onRelease atomic.Pointer[func()] // what release calls, while the key is on hold
+}
+
 // Error says what the key waits for.
 func (h *holdReason) Error() string {
 	return fmt.Sprintf("on hold, for %v at most, until %s", h.limit, h.reason)
@@ -69,8 +82,254 @@ func (h *holdReason) release() {
 	if h.ended.Swap(true) {
 		return
 	}
-	// doneOrHold does these two in the other order, so one of both sees the other.
-	if onRelease := h.onRelease.Load(); onRelease != nil {
+	// doneOrHold first stores onRelease and then looks at ended, so no release is missed.
+	if onRelease := h.onRelease.Swap(nil); onRelease != nil { // The program may keep the release, but not k.
 		(*onRelease)()
+	}
+}
+
+// HeldKey is a key that is on hold.
+type HeldKey[T comparable] struct {
+	Key T `json:"key"`
+	// Reason is what the key waits for. If it waits for more than one thing, it says for how many others.
+	Reason string `json:"reason"`
+	// Since is when the hold began, and Until when it ends if nobody releases the key.
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until"`
+}
+
+// held is a key that is on hold, for one or more reasons.
+type held[T comparable] struct {
+	tracker      *Tracker[T]
+	key          T
+	returnedHold bool          // the handler has returned Hold, so the key comes again after the hold
+	since        time.Duration // on the loop's clock
+	done         func(key T)   // calls the queue's Done
+
+	// The mu of the tracker guards what follows. Once the hold has ended nobody writes it.
+
+	ended        bool
+	slot         keytable.Slot
+	reasons      []*holdReason // why the key is held, also those that do not hold it any more
+	until        time.Duration // when the last open reason comes to its limit
+	releaseLease func()        // nil without a lease
+}
+
+// lastsLocked reports whether the hold has not ended.
+func (k *held[T]) lastsLocked() bool { return !k.ended }
+
+// isPauseLocked reports whether only a pause is open, which passes by itself: see interrupted.go.
+func (k *held[T]) isPauseLocked() bool { return len(k.reasons) == 1 && k.reasons[0].pause }
+
+// newHeldKeyLocked returns what people see of k at that time.
+func newHeldKeyLocked[T, K comparable](k *held[T], shown K, now time.Duration) HeldKey[K] {
+	t := k.tracker
+	reason := k.reasons[0].reason // if the hold is about to end
+	if open := k.openLocked(now); len(open) > 0 {
+		reason = open[0].reason
+		if len(open) > 1 {
+			reason = fmt.Sprintf("%s, and %d more", reason, len(open)-1)
+		}
+	}
+	return HeldKey[K]{shown, reason, t.loop.Time(k.since), t.loop.Time(k.until)}
+}
+
+// doneOrHold calls done, at once or, if there are reasons to hold the key, when the hold ends. done gets the
+// key, so a pool has the same function for all keys.
+func (c *Tracked[T]) doneOrHold(done func(key T)) {
+	if c.crashing {
+		return
+	}
+	key, reasons := c.result.Key, c.reasons
+	c.reasons = nil
+	if len(reasons) == 0 {
+		done(key)
+		return
+	}
+	t := c.tracker
+	k := &held[T]{tracker: t, key: key, returnedHold: c.result.Next == NextHold, since: t.loop.Now(), done: done,
+		reasons: reasons}
+	if !t.beginHold(k) {
+		k.detachReasons()
+		done(key)
+		return
+	}
+	k.followLease()
+	k.update() // Releases before beginHold have only marked their reasons.
+	if t.comesNoMore(key) {
+		k.end()
+	}
+}
+
+// beginHold puts k on hold, or returns false: after EndHolds, or if the key is on hold already, which only a
+// broken queue allows.
+func (t *Tracker[T]) beginHold(k *held[T]) bool {
+	update := k.update
+	t.mu.Lock()
+	defer t.unlockHolds()
+	rs := &t.mu.records
+	if rs.holds.closed {
+		return false
+	}
+	s, rec := rs.findOrInsert(k.key)
+	if rec.hold != nil && !rec.hold.ended {
+		return false
+	}
+	rec.hold, k.slot = k, s
+	for _, reason := range k.reasons {
+		reason.onRelease.Store(&update)
+	}
+	k.holdForLocked(k.reasons)
+	rs.holds.notDone++
+	return true
+}
+
+// followLease makes the hold of k end when the key's lease does.
+func (k *held[T]) followLease() {
+	t := k.tracker
+	if t.leaser == nil {
+		return
+	}
+	// Not the pool's context: its end would wake a goroutine for each hold.
+	leased, release := t.leaser.LeaseHeld(context.Background(), k.key)
+	stop := context.AfterFunc(leased, func() { k.end() })
+	releaseLease := func() {
+		stop()
+		release()
+	}
+	t.mu.Lock()
+	ended := k.ended
+	if !ended {
+		k.releaseLease = releaseLease
+	}
+	t.mu.Unlock()
+	if ended { // Nobody else will end the lease.
+		releaseLease()
+	}
+}
+
+// comesNoMore reports whether key, whose handler has returned, cannot come again: the queue is shut down, and
+// no add from before brings it. Over a queue with leases that is not known, so the answer is false. A queue
+// that is not of this project may have got an add that is not known: then the hold ends early, which is
+// allowed.
+func (t *Tracker[T]) comesNoMore(key T) bool {
+	if t.leaser != nil || !t.queue.ShuttingDown() {
+		return false
+	}
+	k, found := t.queue.SnapshotKey(key)
+	return found && !k.Again
+}
+
+// update ends the hold, or makes it a pause, if no reason is open any more. Otherwise the hold lasts until
+// the latest of the limits of the open reasons.
+func (k *held[T]) update() {
+	t := k.tracker
+	now, shutDown := t.loop.Now(), t.queue.ShuttingDown() // Not under mu: foreign code.
+	ends := false
+	t.mu.Lock()
+	if !k.ended {
+		open := k.openLocked(now)
+		if len(open) == 0 && !shutDown {
+			open = k.pauseAfterReleaseLocked(now)
+		}
+		if len(open) > 0 {
+			k.holdForLocked(open)
+		} else {
+			ends = k.markEndedLocked(now)
+		}
+	}
+	t.unlockHolds()
+	if ends {
+		k.finish()
+	}
+}
+
+// holdForLocked makes the hold end when the last of its open reasons comes to its limit.
+func (k *held[T]) holdForLocked(open []*holdReason) {
+	if len(open) == 1 && open[0].pause {
+		k.reasons = open // Now isPauseLocked is true.
+	}
+	last := slices.MaxFunc(open, func(a, b *holdReason) int { return cmp.Compare(a.limit, b.limit) })
+	k.until = dueloop.AddSaturated(k.since, last.limit)
+	limits := &k.tracker.mu.records.holds.limits
+	if limits.Has(k.slot) {
+		limits.Remove(k.slot)
+	}
+	limits.Push(slotheap.Entry{Rank: int64(k.until), Slot: k.slot})
+}
+
+// openLocked returns the reasons that hold the key at that time: not those that have come to their limits. A
+// pause holds nothing after endPauses.
+func (k *held[T]) openLocked(now time.Duration) []*holdReason {
+	noPauses := k.tracker.mu.records.holds.noPauses
+	return slices.DeleteFunc(slices.Clone(k.reasons), func(h *holdReason) bool {
+		return h.ended.Load() || h.pause && noPauses || dueloop.AddSaturated(k.since, h.limit) <= now
+	})
+}
+
+// markEndedLocked marks the hold as ended. If it returns true, the caller must unlock and call finish; false
+// means that the hold had ended before. Until Done has returned, the record has k.
+func (k *held[T]) markEndedLocked(now time.Duration) bool {
+	if k.ended {
+		return false
+	}
+	k.ended = true
+	rs := &k.tracker.mu.records
+	rs.holds.limits.Remove(k.slot)
+	if k.returnedHold && !k.isPauseLocked() && now-k.since >= shortestHold {
+		rs.clearInterruptions(&rs.table.At(k.slot).Value) // A hold that lasts ends the row, however it ends.
+	}
+	return true
+}
+
+// end ends the hold, and reports whether it had not ended before.
+func (k *held[T]) end() bool {
+	t := k.tracker
+	now := t.loop.Now() // Not under mu: foreign code.
+	t.mu.Lock()
+	ends := k.markEndedLocked(now)
+	t.unlockHolds()
+	if ends {
+		k.finish()
+	}
+	return ends
+}
+
+// finish ends the reasons and the lease of k after markEndedLocked, and calls Done.
+func (k *held[T]) finish() {
+	t := k.tracker
+	defer t.noteDone(k)
+	k.detachReasons()
+	t.catchPanic(func() {
+		defer k.done(k.key)
+		if k.releaseLease != nil {
+			k.releaseLease()
+		}
+	})
+}
+
+// detachReasons makes the releases of the reasons do nothing from now on.
+func (k *held[T]) detachReasons() {
+	for _, reason := range k.reasons {
+		reason.ended.Store(true)
+		reason.onRelease.Store(nil) // The program may keep the release: it must not keep k.
+	}
+}
+
+// noteDone is called when the Done of a key whose hold has ended has returned.
+func (t *Tracker[T]) noteDone(k *held[T]) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	rs := &t.mu.records
+	if s, rec := rs.find(k.key); rec != nil && rec.hold == k { // After Done the key may be on hold again.
+		rec.hold = nil
+		rs.deleteIfEmpty(s)
+	}
+	hs := &rs.holds
+	hs.notDone--
+	hs.done.Add(1)
+	if hs.nextDone != nil {
+		close(hs.nextDone)
+		hs.nextDone = nil
 	}
 }

@@ -20,50 +20,33 @@ const (
 	shortestHold = time.Millisecond
 )
 
-// forgetInterruptions forgets that key was interrupted.
-func (t *Tracker[T]) forgetInterruptions(key T) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if s, rec := t.mu.records.find(key); rec != nil {
-		t.mu.records.clearInterruptions(rec)
-		t.mu.records.endIfAtRest(s)
-	}
-}
-
-// pauseIfLooping holds the key if it was interrupted too often in a row. While it pauses, the key still uses
-// its place in a group with a Limit.
+// pauseIfLooping slows the key down if it was interrupted too often in a row: it puts it on hold for a pause.
+// Meanwhile the key still uses its place in a group with a Limit.
 func (c *Tracked[T]) pauseIfLooping() {
-	t, n := c.tracker, 0
-	t.mu.Lock()
-	if _, rec := t.mu.records.find(c.result.Key); rec != nil {
-		n = int(rec.interruptions)
-	}
-	t.mu.Unlock()
-	if n > maxInterruptions && !t.queue.ShuttingDown() {
+	n := readKey(c.tracker, c.result.Key, c.result.Key).Interruptions
+	if n > maxInterruptions && !c.tracker.queue.ShuttingDown() {
 		c.reasons = append(c.reasons, pauseAfter("it was interrupted", n))
 	}
 }
 
-// pauseAfterReleaseLocked is called when all reasons of k are released. If that was at once, and the key
-// comes again by itself, it counts as an interruption; after too many in a row pauseAfterReleaseLocked
-// returns a pause, otherwise nil.
+// pauseAfterReleaseLocked is called when no reason of k is open any more. If the key comes again by itself,
+// and k began just now, that counts as an interruption. After too many in a row it returns a pause, otherwise
+// nil.
 func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) []*holdReason {
-	if !k.wantsAgain || now-k.since >= shortestHold {
+	if !k.returnedHold || now-k.since >= shortestHold || k.tracker.mu.records.holds.noPauses {
 		return nil
 	}
-	k.releasedAtOnce = true
 	rs := &k.tracker.mu.records
-	n := rs.countInterruption(&rs.table.At(k.slot).Value)
-	if n <= maxInterruptions {
-		return nil
+	if n := rs.countInterruption(&rs.table.At(k.slot).Value); n > maxInterruptions {
+		return []*holdReason{pauseAfter("its hold was released at once", n)}
 	}
-	return []*holdReason{pauseAfter("its hold was released at once", n)}
+	return nil
 }
 
-// pauseAfter returns what holds a key for a pause because that has happened n times in a row.
-func pauseAfter(what string, n int) *holdReason {
+// pauseAfter returns a hold of the pool itself, after an event that has come n times in a row.
+func pauseAfter(event string, n int) *holdReason {
 	return &holdReason{
-		reason: fmt.Sprintf("a pause ends: %s %d times in a row", what, n),
+		reason: fmt.Sprintf("a pause ends: %s %d times in a row", event, n),
 		limit:  min(firstPause<<min(n-maxInterruptions-1, 20), lastPause),
 		pause:  true,
 	}

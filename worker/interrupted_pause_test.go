@@ -68,7 +68,7 @@ func isCalledBy(method string) bool {
 // A pause that begins while the queue is shut down does not delay the end.
 func TestPauseDuringShutdown(t *testing.T) {
 	for function, answer := range map[string]func(q *shutsDownMeanwhile, last bool) error{
-		"endIfReleased": func(q *shutsDownMeanwhile, last bool) error {
+		"update": func(q *shutsDownMeanwhile, last bool) error {
 			return worker.Hold("it has happened", time.Minute, func(release func()) {
 				time.AfterFunc(time.Microsecond, func() {
 					if last {

@@ -16,8 +16,9 @@ import (
 type Left[T comparable] struct {
 	// Unfinished are the keys that workers still had: their handlers were running, or Done had not returned.
 	Unfinished []T `json:"unfinished"`
-	// NotStarted are the keys that were queued, in their order, and after them those whose handler asked for
-	// them again at once, or put them on hold, when the queue was shut down already.
+	// NotStarted are the keys that came too late to be started, then those that were queued, in their order,
+	// and then those whose handler asked for them again at once, or put them on hold, when the queue was shut
+	// down already.
 	NotStarted []T `json:"not_started"`
 	// Failing are the keys whose last call has failed and that Run did not retry: those that were waiting for
 	// their retry, which Run never awaits, and those that failed during the end, if only because their
@@ -56,6 +57,14 @@ func few[T any](keys []T) string {
 	return strings.Join(texts, ", ")
 }
 
+func converted[From, To any](all []From, convert func(From) To) []To {
+	to := make([]To, 0, len(all))
+	for _, from := range all {
+		to = append(to, convert(from))
+	}
+	return to
+}
+
 // Left returns what was left undone when Run returned, and nothing before that.
 func (p *Pool[T]) Left() Left[T] {
 	p.mu.Lock()
@@ -67,9 +76,11 @@ func (p *Pool[T]) Left() Left[T] {
 // reports repeatable.
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failed []T
-	p.catchPanic(func() {
+	p.tracker.catchPanic(func() {
 		if p.queue.ShuttingDown() {
-			failed = slices.Collect(p.tracker.recordedKeys(func(r *record[T]) bool { return r.trouble == failing }))
+			failed = slices.Collect(eachRecord(p.tracker, func(key T, r *record[T]) (T, bool) {
+				return key, r.trouble == failing
+			}))
 		}
 	})
 	var notStarted, refused []T

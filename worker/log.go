@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"runtime"
 	"strings"
+	"time"
 )
 
 // setLogger sets the logger. A pool does that in Run, so that a slog.SetDefault between New and Run counts.
@@ -13,16 +14,25 @@ func (t *Tracker[T]) setLogger() {
 	if t.logger == nil {
 		t.logger = slog.Default()
 	}
-	t.logger = slog.New(logHandler{t.logger.Handler(), t.madeAt})
 	if t.options.Name != "" { // The logger's handler is foreign code.
 		t.catchPanic(func() { t.logger = t.logger.With("queue", t.options.Name) })
 	}
 }
 
-// log logs the call: at level Warn or above if it is a key's first failure, if the attempts have doubled, or
-// if the key is given up.
+// log writes a line of this package. Its source is the place where the program made the pool: a line number
+// of this package helps no reader.
+func (t *Tracker[T]) log(ctx context.Context, level slog.Level, message string, args ...any) {
+	if t.logger.Enabled(ctx, level) {
+		line := slog.NewRecord(time.Now(), level, message, t.madeAt)
+		line.Add(args...)
+		_ = t.logger.Handler().Handle(ctx, line)
+	}
+}
+
+// log logs the call: a failure at level Warn if it is number 1, 2, 4, 8 and so on in a row, a key that is
+// given up at level Error.
 func (c *Tracked[T]) log() {
-	r := &c.result
+	t, r := c.tracker, &c.result
 	level, message := slog.LevelDebug, "Handled a key"
 	switch r.Next {
 	case NextHold:
@@ -38,65 +48,33 @@ func (c *Tracked[T]) log() {
 		message = "The handler was interrupted, its key was added again"
 	}
 	// Not the handler's context, which may have ended.
-	if !c.tracker.logger.Enabled(c.base, level) {
+	if !t.logger.Enabled(c.base, level) {
 		return
 	}
-	attrs := []slog.Attr{slog.Any("key", r.Key), slog.String("next", r.Next.String()),
-		slog.Int("attempt", r.Attempt), slog.Duration("duration", r.Duration), slog.Any("err", r.Err)}
+	args := []any{"key", r.Key, "next", r.Next.String(), "attempt", r.Attempt, "duration", r.Duration,
+		"err", r.Err}
 	if p, ok := r.Err.(*PanicError); ok {
-		attrs = append(attrs, slog.String("stack", string(p.Stack)))
+		args = append(args, "stack", string(p.Stack))
 	}
-	c.tracker.logger.LogAttrs(c.base, level, message, c.tracker.withCauses(attrs, r.Key)...)
+	t.log(c.base, level, message, t.withCauses(args, r.Key)...)
 }
 
-// withCauses appends to attrs the causes of a key that a worker has, if there are any.
-func (t *Tracker[T]) withCauses(attrs []slog.Attr, key T) []slog.Attr {
+// withCauses appends to args the causes of a key that a worker has, if there are any.
+func (t *Tracker[T]) withCauses(args []any, key T) []any {
 	if causes := t.queue.Causes(key); !causes.IsZero() {
-		attrs = append(attrs, slog.String("causes", causes.String()))
+		args = append(args, "causes", causes.String())
 	}
-	return attrs
-}
-
-// logHandler is the log handler of a tracker. A line that this package writes has as its source the place
-// where the program made the pool: a line number of this package helps no reader. Lines of handlers, by
-// [Call.Logger], keep theirs.
-type logHandler struct {
-	slog.Handler
-	madeAt uintptr
-}
-
-// Handle writes r, with the source that a reader wants.
-func (h logHandler) Handle(ctx context.Context, r slog.Record) error {
-	if frame, _ := runtime.CallersFrames([]uintptr{r.PC}).Next(); isOurs(frame.Function) {
-		r.PC = h.madeAt
-	}
-	return h.Handler.Handle(ctx, r)
-}
-
-// WithAttrs returns h with attributes.
-func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return logHandler{h.Handler.WithAttrs(attrs), h.madeAt}
-}
-
-// WithGroup returns h with a group.
-func (h logHandler) WithGroup(name string) slog.Handler {
-	return logHandler{h.Handler.WithGroup(name), h.madeAt}
+	return args
 }
 
 // callerOutside returns the program counter of the function that has called into this package, or zero.
 func callerOutside() uintptr {
 	var pcs [16]uintptr
 	for _, pc := range pcs[:runtime.Callers(2, pcs[:])] {
-		if frame, _ := runtime.CallersFrames([]uintptr{pc}).Next(); !isOurs(frame.Function) {
+		frame, _ := runtime.CallersFrames([]uintptr{pc}).Next()
+		if !strings.HasPrefix(frame.Function, "github.com/keyedqueue/workqueue/worker.") {
 			return pc
 		}
 	}
 	return 0
-}
-
-// isOurs reports whether a function is of this package, or of the module that wraps controller-runtime's
-// reconcilers.
-func isOurs(function string) bool {
-	rest, found := strings.CutPrefix(function, "github.com/keyedqueue/workqueue/")
-	return found && (strings.HasPrefix(rest, "worker.") || strings.HasPrefix(rest, "controllerruntime."))
 }

@@ -71,10 +71,11 @@ type Options[T comparable] struct {
 	// means no limit.
 	HandlerTimeout time.Duration
 	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its start)
-	// before it is reported as stuck, once per call, to OnStuck and in the log. It keeps its key. Zero means
-	// never. The report has the goroutine's stack, unless the program has more than 3,000 goroutines. To read
-	// stacks stops the whole program, once for all handlers that are found stuck together: for 2.5 µs per
-	// goroutine if the stacks have a frame or two, 6.5 µs if they have ten, 14 µs if they have thirty.
+	// before it is reported as stuck, once per call, to OnStuck and in the log. It keeps its key. Its hooks
+	// and the queue's Fail count as part of it. Zero means never. The report has the goroutine's stack, unless
+	// the program has more than 3,000 goroutines. To read stacks stops the whole program, once for all
+	// handlers that are found stuck together: for 2.5 µs per goroutine if the stacks have a frame or two, 6.5
+	// µs if they have ten, 14 µs if they have thirty.
 	StuckAfter time.Duration
 
 	// KeepGivenUp is how many given-up keys the pool remembers. Zero means 1,000, a negative number none. See

@@ -1,18 +1,22 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime/debug"
 )
 
-// Whose panic it is decides what it does, and so does runtime.Goexit, for example of t.FailNow:
+// What a panic does depends on whose code it was, and so does runtime.Goexit, which t.FailNow calls:
 //
 //	the handler and its error   failWithPanic: the key fails, with a PanicError or ErrGoexit
-//	a pool's other foreign code catchPanic: the pool ends with a PanicError
-//	a hook that is called seldom, Ready, List
-//	                            onOwnGoroutine: the same, and Goexit does not end the caller's goroutine
-//	a Tracker without a pool    logPanics on its own goroutines; otherwise its caller gets the panic
+//	a pool's other foreign code catchPanic: the pool ends with a PanicError. After a Goexit in OnFinish or
+//	                            OnGiveUp another goroutine takes the worker's place
+//	Ready, List, OnStuck, OnLeft
+//	                            onOwnGoroutine: the same, and a Goexit ends no other goroutine
+//	what a Tracker without a pool calls
+//	                            logPanic on its own goroutines; otherwise its caller gets the panic
 
 // PanicError is the failure of a handler that panicked.
 type PanicError struct {
@@ -22,8 +26,8 @@ type PanicError struct {
 	Stack []byte
 }
 
-// newPanicError must be called while the deferred function that has recovered v is still running, by it or by
-// what it calls: until it returns, the stack shows the line that panicked.
+// newPanicError must be called within the deferred function that has recovered v: only then does the stack
+// show the line that panicked.
 func newPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
 // Error returns the value's text, without the stack.
@@ -45,22 +49,22 @@ func (c *Tracked[T]) failWithPanic(v any) {
 	c.result.Err = newPanicError(v)
 	if t := c.tracker; t.options.CrashOnPanic {
 		c.crashing = true
-		t.logger.Error("The handler panicked", "key", c.result.Key, "panic", v)
+		t.log(c.base, slog.LevelError, "The handler panicked", "key", c.result.Key, "panic", v)
 		panic(v) // The stack that the runtime prints is still that of the handler.
 	}
 }
 
-// catchPanic runs f, which calls foreign code other than the handler. If that panics, the pool ends.
-func (p *Pool[T]) catchPanic(f func()) {
+// catchPanic runs foreign code other than the handler. If it panics, catchPanic calls panicked.
+func (t *Tracker[T]) catchPanic(foreign func()) {
 	defer func() {
 		if v := recover(); v != nil {
-			p.panicked(v)
+			t.panicked(v)
 		}
 	}()
-	f()
+	foreign()
 }
 
-// panicked is called with what was recovered from foreign code other than the handler.
+// panicked is the panicked of a pool's tracker: the pool ends.
 func (p *Pool[T]) panicked(v any) {
 	if p.options.CrashOnPanic {
 		panic(v)
@@ -68,23 +72,21 @@ func (p *Pool[T]) panicked(v any) {
 	p.fail(newPanicError(v))
 }
 
-// logPanics runs f, and logs a panic: without a pool there is nothing that it could end.
-func (t *Tracker[T]) logPanics(f func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			t.logger.Error("A hook, the queue or its limiter panicked", "panic", v, "stack", string(debug.Stack()))
-		}
-	}()
-	f()
+// logPanic is the panicked of a tracker without a pool, which has nothing that it could end.
+func (t *Tracker[T]) logPanic(v any) {
+	t.log(context.Background(), slog.LevelError, "A hook, the queue or its limiter panicked",
+		"panic", v, "stack", string(debug.Stack()))
 }
 
-// onOwnGoroutine runs foreign code on a goroutine of its own, and waits for it: runtime.Goexit ends that
-// goroutine alone.
-func onOwnGoroutine(catchPanic func(f func()), foreign func()) {
+// onOwnGoroutine runs foreign code on a goroutine of its own, and returns its error, or ErrGoexit if it has
+// panicked or called runtime.Goexit, which ends that goroutine alone.
+func (t *Tracker[T]) onOwnGoroutine(foreign func() error) error {
+	err := ErrGoexit
 	returned := make(chan struct{})
 	go func() {
 		defer close(returned)
-		catchPanic(foreign)
+		t.catchPanic(func() { err = foreign() })
 	}()
 	<-returned
+	return err
 }

@@ -1,15 +1,16 @@
 package worker
 
 import (
+	"context"
+	"iter"
 	"sync/atomic"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/keytable"
-	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// record is what a tracker knows of a key that is not at rest: its call has failed, was interrupted, or was
-// no answer to the change that brought the key. A key that is at rest and has never failed has none.
+// record is what a tracker knows of a key that is not at rest: its call has failed, was interrupted, was no
+// answer to the change that brought the key, or has put it on hold. A key at rest has none.
 //
 // A record ends with the call that answers the key (nil, or asking for it again), when the key is forgotten,
 // and when others have dealt with it: see isOver. That of a key that was given up stays until the next call,
@@ -18,11 +19,10 @@ import (
 // How often a key has failed is not here: the queue counts that.
 type record[T comparable] struct {
 	trouble       trouble
-	interruptions uint32 // calls in a row that were interrupted, or whose hold was released at once
-	// when the change began that no call has answered, zero if there is none or that is unknown
-	since  time.Time
-	errors *errorsOf // of a key that fails or was given up; nil if they had to go
-	hold   *held[T]  // nil unless the key is on hold, or its Done has not returned
+	interruptions uint32       // calls in a row that were interrupted, or whose hold was released at once
+	since         time.Time    // when the change began that no call has answered; zero without one
+	errors        *failedCalls // of a key that fails or was given up; nil if they had to go
+	hold          *held[T]     // nil unless the key is on hold, or its Done has not returned
 }
 
 // trouble is what is wrong with a key.
@@ -39,13 +39,11 @@ type records[T comparable] struct {
 	table    keytable.Table[T, record[T]]
 	notEmpty atomic.Bool // whether table has a record; read without mu
 
-	// inTrouble has for each trouble the keys whose errors are there, the last failure last.
-	inTrouble [givenUp + 1]keytable.List
-	links     keytable.Lists // of these lists
-	bytes     int            // the size of all errors
+	keysIn [givenUp + 1]keytable.List // by trouble: the keys whose errors are there, the last failure last
+	links  keytable.Lists             // of these lists
+	bytes  int                        // the size of all errors
 
-	unanswered slotheap.Heap // keys with a since that no handler has put on hold, the oldest first
-	holds      holds         // of the keys with a hold
+	holds holds // what all keys on hold have in common
 
 	numFailing int    // keys that fail, whether or not their errors are there
 	numLooping int    // keys that were interrupted more than maxInterruptions times in a row
@@ -79,6 +77,19 @@ func (rs *records[T]) findOrInsert(key T) (keytable.Slot, *record[T]) {
 	return s, &e.Value
 }
 
+// eachRecord yields what read returns for each record, unless that is false. read runs under mu, and nothing
+// is locked while values are yielded. A few hundred are copied at a time.
+func eachRecord[T comparable, E any](t *Tracker[T], read func(key T, rec *record[T]) (E, bool)) iter.Seq[E] {
+	table := &t.mu.records.table
+	return keytable.InSteps(table, t.mu.Lock, t.mu.Unlock, func(all []E, s keytable.Slot) []E {
+		e := table.At(s)
+		if value, ok := read(e.Key, &e.Value); ok {
+			all = append(all, value)
+		}
+		return all
+	})
+}
+
 // recordOutcome writes down how the call has ended.
 func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	r, rs := &c.result, &t.mu.records
@@ -108,18 +119,18 @@ func (rs *records[T]) noteFailure(key T, to trouble, call FailedCall, since time
 	s, rec := rs.findOrInsert(key)
 	rs.clearInterruptions(rec)
 	if to == givenUp {
-		rs.clearSince(s, rec)
+		rec.since = time.Time{}
 	} else {
-		rs.setSince(s, rec, since)
+		rec.setSince(since)
 	}
-	var before *errorsOf
+	var before *failedCalls
 	if rec.trouble == failing {
 		before = rec.errors
 	}
 	rs.clearTrouble(s, rec)
 	rec.trouble, rec.errors = to, before.plus(call)
 	rs.bytes += rec.errors.size
-	rs.links.Append(&rs.inTrouble[to], s)
+	rs.links.Append(&rs.keysIn[to], s)
 	if to == failing {
 		rs.numFailing++
 	}
@@ -141,12 +152,12 @@ func (rs *records[T]) dropErrors(s keytable.Slot, rec *record[T]) {
 	}
 	rs.bytes -= rec.errors.size
 	rec.errors = nil
-	rs.links.Remove(&rs.inTrouble[rec.trouble], s)
+	rs.links.Remove(&rs.keysIn[rec.trouble], s)
 }
 
 // makeRoom drops errors until the bounds hold.
 func (rs *records[T]) makeRoom() {
-	fail, gaveUp := &rs.inTrouble[failing], &rs.inTrouble[givenUp]
+	fail, gaveUp := &rs.keysIn[failing], &rs.keysIn[givenUp]
 	for fail.Len() > maxErrors || rs.bytes > maxBytes && fail.Len() > 0 {
 		s := fail.First()
 		rs.dropErrors(s, &rs.table.At(s).Value)
@@ -154,7 +165,7 @@ func (rs *records[T]) makeRoom() {
 	for gaveUp.Len() > max(0, rs.maxGivenUp) || rs.bytes > maxBytes {
 		s := gaveUp.First()
 		rs.clearTrouble(s, &rs.table.At(s).Value)
-		rs.endIfAtRest(s)
+		rs.deleteIfEmpty(s)
 		if rs.maxGivenUp > 0 {
 			rs.unlisted++
 		}
@@ -174,36 +185,17 @@ func (rs *records[T]) noteNoAnswer(key T, since time.Time, interrupted bool) {
 	if rec.trouble == givenUp {
 		rs.clearTrouble(s, rec)
 	}
-	rs.setSince(s, rec, since)
+	rec.setSince(since)
 	if interrupted {
 		rs.countInterruption(rec)
 	}
-	rs.endIfAtRest(s)
+	rs.deleteIfEmpty(s)
 }
 
-// setSince notes when the change of the key at s began, unless that is known.
-func (rs *records[T]) setSince(s keytable.Slot, rec *record[T], since time.Time) {
+// setSince notes when the change of the key began, unless that is known.
+func (rec *record[T]) setSince(since time.Time) {
 	if rec.since.IsZero() {
 		rec.since = since
-		rs.syncUnanswered(s, rec)
-	}
-}
-
-func (rs *records[T]) clearSince(s keytable.Slot, rec *record[T]) {
-	rec.since = time.Time{}
-	rs.syncUnanswered(s, rec)
-}
-
-// syncUnanswered must be called when since or hold of the key at s has changed. A key that a handler has put
-// on hold waits for the world: its age is no trouble.
-func (rs *records[T]) syncUnanswered(s keytable.Slot, rec *record[T]) {
-	held := rec.hold != nil && rec.hold.state == heldForReasons
-	switch wanted := !rec.since.IsZero() && !held; {
-	case wanted == rs.unanswered.Has(s):
-	case wanted:
-		rs.unanswered.Push(slotheap.Entry{Rank: rec.since.UnixNano(), Slot: s})
-	default:
-		rs.unanswered.Remove(s)
 	}
 }
 
@@ -228,13 +220,13 @@ func (rs *records[T]) end(key T) {
 		return
 	}
 	rs.clearTrouble(s, rec)
-	rs.clearSince(s, rec)
+	rec.since = time.Time{}
 	rs.clearInterruptions(rec)
-	rs.endIfAtRest(s)
+	rs.deleteIfEmpty(s)
 }
 
-// endIfAtRest deletes the record at s if nothing is in it.
-func (rs *records[T]) endIfAtRest(s keytable.Slot) {
+// deleteIfEmpty deletes the record at s if nothing is in it.
+func (rs *records[T]) deleteIfEmpty(s keytable.Slot) {
 	rec := &rs.table.At(s).Value
 	if rec.trouble != noTrouble || !rec.since.IsZero() || rec.interruptions > 0 || rec.hold != nil {
 		return
@@ -242,8 +234,102 @@ func (rs *records[T]) endIfAtRest(s keytable.Slot) {
 	rs.table.Delete(s)
 	rs.notEmpty.Store(rs.table.Len() > 0)
 	if !rs.table.HasMemory(s) {
-		rs.unanswered.Release(s)
 		rs.holds.limits.Release(s)
 		rs.links.Release(s)
 	}
+}
+
+// Others may deal with a key that has a record here: another process handles it, an operator removes it. The
+// queue knows, and is asked when a record is read, and about all of them once a minute while there are calls
+// or somebody reads Stats.
+
+const (
+	sweepEvery = time.Minute
+	// sweepFor bounds a sweep: if a server is in trouble, very many keys fail, and it must not be asked all
+	// the time.
+	sweepFor = time.Second
+)
+
+// isOver reports whether others have dealt with key. A failing key is over if the queue counts no failure of
+// it, any other key if it is not in the queue. (A queue that only ExtendRateLimiting has made Extended does
+// not know all its keys.)
+func (t *Tracker[T]) isOver(key T, rec record[T]) bool {
+	if rec.trouble == failing {
+		n, _ := t.queue.Failures(key)
+		return n == 0
+	}
+	// A shutdown drops keys; Left must have them.
+	if rec.trouble == givenUp || rec.hold != nil || t.queue.ShuttingDown() {
+		return false
+	}
+	_, found := t.queue.SnapshotKey(key)
+	return !found && t.knowsAllKeys
+}
+
+// sweepKey ends the record of key if others have dealt with the key, and reports whether it did. It does not
+// while a call for key is running, which will write the record.
+func (t *Tracker[T]) sweepKey(key T) bool {
+	t.mu.Lock()
+	before := t.idleRecordLocked(key)
+	t.mu.Unlock()
+	if before == (record[T]{}) || !t.isOver(key, before) {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.idleRecordLocked(key) != before {
+		return false // Something has happened to the key meanwhile.
+	}
+	t.mu.records.end(key)
+	return true
+}
+
+// idleRecordLocked returns the record of key, or the zero one if there is none or a call for key is running.
+func (t *Tracker[T]) idleRecordLocked(key T) (idle record[T]) {
+	if _, rec := t.mu.records.find(key); rec != nil && t.findRunningLocked(key) == nil {
+		idle = *rec
+	}
+	return idle
+}
+
+// sweepIfDue starts a sweep if the last one began sweepEvery ago. It is for a tracker without a pool: a
+// pool's Run starts sweeps.
+func (t *Tracker[T]) sweepIfDue() {
+	if !t.mu.records.notEmpty.Load() {
+		return
+	}
+	now, last := t.options.Clock.Now().UnixNano(), t.lastSweep.Load()
+	if now-last >= int64(sweepEvery) && t.lastSweep.CompareAndSwap(last, now) {
+		t.startSweep(context.Background())
+	}
+}
+
+// startSweep sweeps on a goroutine, because the queue may be slow to answer. It begins where the last sweep
+// has stopped. It does nothing while a sweep goes on, or once the queue is shut down.
+func (t *Tracker[T]) startSweep(ctx context.Context) {
+	if t.queue.ShuttingDown() || !t.sweeping.CompareAndSwap(false, true) {
+		return
+	}
+	t.sweeps.Go(func() {
+		defer t.sweeping.Store(false)
+		ctx, cancel := context.WithTimeout(ctx, sweepFor)
+		defer cancel()
+		t.catchPanic(func() { t.sweepFrom = t.sweep(ctx, t.sweepFrom) })
+	})
+}
+
+// sweep calls sweepKey for all keys until ctx ends. It skips the first from keys, and returns the from with
+// which the next sweep goes on.
+func (t *Tracker[T]) sweep(ctx context.Context, from int) (next int) {
+	for key := range eachRecord(t, func(key T, _ *record[T]) (T, bool) { return key, true }) {
+		switch {
+		case next < from:
+			next++
+		case ctx.Err() != nil:
+			return next
+		case !t.sweepKey(key): // Otherwise the next key has its place.
+			next++
+		}
+	}
+	return 0
 }

@@ -3,9 +3,12 @@ package worker
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"math"
 	"slices"
 	"time"
+
+	"k8s.io/utils/clock"
 
 	"github.com/keyedqueue/workqueue"
 )
@@ -32,10 +35,10 @@ type resync[T comparable] struct {
 	next  int            // the index of the key that comes next
 }
 
-// listedKey is a key that comes so long after its round has begun.
+// listedKey is a key and its moment, as the time since the round has begun.
 type listedKey[T comparable] struct {
-	after time.Duration
-	key   T
+	offset time.Duration
+	key    T
 }
 
 // startResync starts what Options.List asks for. It has ended when the channel is closed.
@@ -46,22 +49,19 @@ func (p *Pool[T]) startResync() (end func(), ended <-chan struct{}) {
 		close(done)
 		return end, done
 	}
+	r, lists := &resync[T]{Pool: p}, make(chan []T)
+	go p.tracker.catchPanic(func() { r.keepListing(ctx, lists) })
 	go func() {
 		defer close(done)
-		p.catchPanic(func() { (&resync[T]{Pool: p}).run(ctx) })
+		p.tracker.catchPanic(func() {
+			for r.await(ctx, lists) {
+				r.addDue(ctx)
+			}
+		})
+		for range lists { // until List has returned
+		}
 	}()
 	return end, done
-}
-
-// run lists and adds until ctx ends, or all keys were added and none is to come again.
-func (r *resync[T]) run(ctx context.Context) {
-	lists := make(chan []T)
-	go r.catchPanic(func() { r.keepListing(ctx, lists) })
-	for r.await(ctx, lists) {
-		r.addDue(ctx)
-	}
-	for range lists { // until List has returned
-	}
 }
 
 // await waits for the next key's moment, or for a list, with which a new round begins. It returns false at
@@ -90,10 +90,11 @@ func (r *resync[T]) beginRound(keys []T) {
 	for i, key := range keys {
 		r.keys[i].key = key
 		if period > 0 {
-			r.keys[i].after = (r.tracker.untilMoment(key, period, r.begun)-1)%period + 1
+			// Every may take a thousandth of a period longer. Here each key comes within the period.
+			r.keys[i].offset = (r.tracker.untilMoment(key, period, r.begun)-1)%period + 1
 		}
 	}
-	slices.SortStableFunc(r.keys, func(a, b listedKey[T]) int { return cmp.Compare(a.after, b.after) })
+	slices.SortStableFunc(r.keys, func(a, b listedKey[T]) int { return cmp.Compare(a.offset, b.offset) })
 }
 
 // untilNext returns the time until the next key's moment.
@@ -101,11 +102,10 @@ func (r *resync[T]) untilNext() time.Duration {
 	if len(r.keys) == 0 {
 		return math.MaxInt64
 	}
-	return r.keys[r.next].after - r.options.Clock.Since(r.begun)
+	return r.keys[r.next].offset - r.options.Clock.Since(r.begun)
 }
 
-// addDue adds the keys whose moment has come, each once: after a long sleep of the machine it goes round
-// once.
+// addDue adds the keys whose moment has come, each once, also if the machine has slept for many periods.
 func (r *resync[T]) addDue(ctx context.Context) {
 	for range r.keys {
 		if r.untilNext() > 0 || ctx.Err() != nil {
@@ -139,53 +139,46 @@ func (p *Pool[T]) addListed(key T) {
 // lists.
 func (r *resync[T]) keepListing(ctx context.Context, lists chan<- []T) {
 	defer close(lists)
-	for retry := listRetry; ; {
+	for retry := listRetry; ctx.Err() == nil; {
 		pause := r.options.Resync
-		keys, err := r.list(ctx)
-		if err != nil && ctx.Err() == nil {
-			pause, retry = retry, min(2*retry, listRetryMax)
-			if r.options.Resync > 0 {
-				pause = min(pause, r.options.Resync)
-			}
-			r.tracker.logger.Error("The keys could not be listed", "err", err, "again", pause)
-		} else if err == nil {
+		switch keys, err := r.list(ctx); {
+		case err == nil:
 			retry = listRetry
 			select {
 			case lists <- keys:
 			case <-ctx.Done():
 			}
+			if pause == 0 {
+				return
+			}
+		case ctx.Err() == nil:
+			if pause == 0 || pause > retry {
+				pause = retry
+			}
+			retry = min(2*retry, listRetryMax)
+			r.tracker.log(ctx, slog.LevelError, "The keys could not be listed", "err", err, "again", pause)
 		}
-		if pause == 0 {
-			return
-		}
-		timer := r.options.Clock.NewTimer(pause)
-		select {
-		case <-timer.C():
-		case <-ctx.Done():
-			timer.Stop()
-			return
-		}
+		sleep(ctx, r.options.Clock, pause)
 	}
 }
 
 // list calls Options.List, and counts. A panic ends the pool.
 func (r *resync[T]) list(ctx context.Context) (keys []T, err error) {
-	started := r.options.Clock.Now()
-	err = ErrGoexit
-	onOwnGoroutine(r.catchPanic, func() {
-		all, listErr := r.options.List(ctx)
-		if listErr == nil && all != nil {
-			for key := range all {
-				if listErr = ctx.Err(); listErr != nil {
-					break
-				}
-				keys = append(keys, key)
-			}
+	t, started := r.tracker, r.options.Clock.Now()
+	err = t.onOwnGoroutine(func() error {
+		all, err := r.options.List(ctx)
+		if err != nil || all == nil {
+			return err
 		}
-		err = listErr
+		for key := range all {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			keys = append(keys, key)
+		}
+		return nil
 	})
 	ended := r.options.Clock.Now()
-	t := r.tracker
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := &t.mu.counted; err == nil {
@@ -194,4 +187,14 @@ func (r *resync[T]) list(ctx context.Context) (keys []T, err error) {
 		c.ListsFailed++
 	}
 	return keys, err
+}
+
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, c clock.Clock, d time.Duration) {
+	timer := c.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-ctx.Done():
+	}
 }

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 )
@@ -24,10 +25,10 @@ func (p *Pool[T]) Stop(drain Drain) {
 func (p *Pool[T]) moveOn(to phase) {
 	p.mu.Lock()
 	p.moveOnLocked(to)
-	reached, endStartCtx := p.mu.phase, p.mu.endStartCtx
+	reached, cancelStart := p.mu.phase, p.mu.cancelStart
 	p.mu.Unlock()
-	if reached >= phaseFinishing && endStartCtx != nil {
-		endStartCtx()
+	if reached >= phaseFinishing && cancelStart != nil {
+		cancelStart()
 	}
 }
 
@@ -47,9 +48,9 @@ func (p *Pool[T]) signal() {
 	}
 }
 
-// updatePhase moves a pool that is to end and has no workers, for example because it is paused, on to its
-// end. It returns the phase.
-func (p *Pool[T]) updatePhase() phase {
+// currentPhase returns the phase. A pool that is to end and has no workers, for example because it is paused,
+// moves on to phaseEnding.
+func (p *Pool[T]) currentPhase() phase {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.phase > phaseWorking && len(p.mu.workers) == 0 {
@@ -68,32 +69,35 @@ func (p *Pool[T]) fail(err error) {
 	p.mu.Unlock()
 	p.Stop(Running)
 	if first {
-		p.catchPanic(func() { p.tracker.logger.Error("The workers end because of a fatal error", "err", err) })
+		p.tracker.catchPanic(func() {
+			p.tracker.log(context.Background(), slog.LevelError,
+				"The workers end because of a fatal error", "err", err)
+		})
 	}
 }
 
-// drain waits until the pool is to end, and then until its workers have left or the time to finish is over.
-// It returns the cause with which the contexts of handlers that still run must end. Meanwhile it starts a
-// sweep every minute while there are records. It calls endResync as soon as the pool is to end.
+// drain waits until the pool is to end, calls endResync, and waits until the workers have left or the time to
+// finish is over. It returns the cause with which the contexts of handlers that still run must end. Meanwhile
+// it starts a sweep every minute while there are records.
 func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 	var timeout, sweep <-chan time.Time
 	ended := ctx.Done() // nil once that has been noticed
 	for {
-		reached := p.updatePhase()
-		switch {
-		// The end of ctx ends the handlers' contexts.
-		case reached >= phaseEnding && p.options.Drain == Nothing && ctx.Err() != nil:
-			return context.Cause(ctx)
-		case reached >= phaseEnding:
+		reached := p.currentPhase()
+		if reached >= phaseEnding {
+			if p.options.Drain == Nothing && ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			return ErrStopped
-		case reached > phaseWorking && timeout == nil:
+		}
+		if reached > phaseWorking && timeout == nil {
 			timer := p.options.Clock.NewTimer(p.options.DrainTimeout)
 			defer timer.Stop()
 			timeout = timer.C()
 			endResync()
 		}
 		if reached == phaseEmptying && !p.queue.ShuttingDown() {
-			p.catchPanic(p.shutDownQueue)
+			p.tracker.catchPanic(p.shutDownQueue)
 		}
 		if sweep == nil && p.tracker.mu.records.notEmpty.Load() { // An idle pool has no timer.
 			sweep = p.options.Clock.After(sweepEvery)
@@ -114,14 +118,15 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 	}
 }
 
-// patience bounds the waits at the end of Run, on the real clock: for Dones, the last sweep and List. (Run
-// also waits until the queue has answered a sweep that goes on.)
-const patience = 100 * time.Millisecond
+// endPatience bounds the waits at the end of Run: for Dones, the last sweep and List. It is on the real
+// clock, because nobody may move a fake one any more. (Run also waits until the queue has answered a sweep
+// that goes on.)
+const endPatience = 100 * time.Millisecond
 
 // shutDownQueue shuts the queue down, which drops the keys that wait. The sweep comes first, because after
 // the shutdown a removed key cannot be distinguished from a dropped one, and Left must list only the latter.
 func (p *Pool[T]) shutDownQueue() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
 	defer cancel()
 	p.tracker.sweep(ctx, 0)
 	p.queue.ShutDown()
@@ -130,11 +135,11 @@ func (p *Pool[T]) shutDownQueue() {
 // endHandlers ends the handlers' contexts, and waits until all workers have left or CancelGrace is over.
 func (p *Pool[T]) endHandlers(cause error) {
 	p.moveOn(phaseEnding)
-	p.endPoolCtx(cause)
+	p.cancelPool(cause)
 	if p.options.CancelGrace == NoGrace {
 		return
 	}
-	p.catchPanic(func() {
+	p.tracker.catchPanic(func() {
 		timer := p.options.Clock.NewTimer(p.options.CancelGrace)
 		defer timer.Stop()
 		p.waitWhileAny(func(*worker[T]) bool { return true }, timer.C())
@@ -163,31 +168,32 @@ func (p *Pool[T]) waitWhileAny(condition func(w *worker[T]) bool, timeout <-chan
 // endQueue ends the holds, shuts the queue down and drops its keys unless it is to be kept, and reports what
 // is left undone.
 func (p *Pool[T]) endQueue() {
-	unfinished := append(p.unfinished(), p.endHolds()...)
+	unfinished := append(p.leftBehind(), p.endHolds()...)
 	var queued []T
 	if !p.options.KeepQueue {
-		p.catchPanic(p.shutDownQueue)
-		p.catchPanic(func() { queued = p.queue.DropQueued() })
+		p.tracker.catchPanic(p.shutDownQueue)
+		p.tracker.catchPanic(func() { queued = p.queue.DropQueued() })
 	}
 	left := p.leftUndone(unfinished, queued)
 	p.locked(func() { p.mu.left, p.mu.phase = left, phaseReturned })
 	if left.Empty() {
 		return
 	}
-	p.catchPanic(func() {
+	p.tracker.catchPanic(func() {
 		// There may be very many.
-		p.tracker.logger.Warn("Keys are left undone", "unfinished", len(left.Unfinished),
-			"notStarted", len(left.NotStarted), "failing", len(left.Failing), "left", left.String())
+		p.tracker.log(context.Background(), slog.LevelWarn, "Keys are left undone",
+			"unfinished", len(left.Unfinished), "notStarted", len(left.NotStarted),
+			"failing", len(left.Failing), "left", left.String())
 	})
 	if p.options.OnLeft != nil {
-		onOwnGoroutine(p.catchPanic, func() { p.options.OnLeft(left) })
+		_ = p.tracker.onOwnGoroutine(func() error { p.options.OnLeft(left); return nil })
 	}
 }
 
-// unfinished returns the keys of the handlers that are left behind. It first waits for the other workers: up
-// to patience for those in Done, and without limit for those that are getting a key, whose context has ended.
-func (p *Pool[T]) unfinished() (keys []T) {
-	timer := time.NewTimer(patience)
+// leftBehind returns the keys of the handlers that are left behind. It first waits for the other workers: up
+// to endPatience for those in Done, and without limit for those in Get, whose context has ended.
+func (p *Pool[T]) leftBehind() (keys []T) {
+	timer := time.NewTimer(endPatience)
 	defer timer.Stop()
 	p.waitWhileAny(func(w *worker[T]) bool { return w.getting || !w.running }, timer.C)
 	p.waitWhileAny(func(w *worker[T]) bool { return w.getting }, nil)
@@ -199,27 +205,27 @@ func (p *Pool[T]) unfinished() (keys []T) {
 	return keys
 }
 
-// endHolds ends the holds. If a Done blocks for as long as patience, it returns the keys whose Done has not
-// returned.
-func (p *Pool[T]) endHolds() (unfinished []T) {
+// endHolds ends the holds. If a Done blocks for as long as endPatience, it returns the keys that are not
+// Done.
+func (p *Pool[T]) endHolds() (notDone []T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		p.tracker.EndHolds()
 	}()
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(endPatience)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ended:
 			return nil
-		case <-p.tracker.nextHoldEnd():
-			timer.Reset(patience)
+		case <-p.tracker.nextHoldDone():
+			timer.Reset(endPatience)
 		case <-timer.C:
-			for k := range p.tracker.eachHold(heldForReasons, heldToPause, heldEnded) {
-				unfinished = append(unfinished, k.key)
+			for k := range p.tracker.eachHold(func(*held[T]) bool { return true }) {
+				notDone = append(notDone, k.key)
 			}
-			return unfinished
+			return notDone
 		}
 	}
 }

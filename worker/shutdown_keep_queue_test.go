@@ -109,31 +109,6 @@ func TestKeepQueueKeepsCauses(t *testing.T) {
 	})
 }
 
-// So does the time of the first cause, which was pushed out by later ones, or has come again.
-func TestKeepQueueKeepsTheTimesOfCauses(t *testing.T) {
-	overNotifying(t, func(t *testing.T, q notifying) {
-		defer q.ShutDown()
-		want := map[string]workqueue.Causes{"pushed out": {}, "again": {}}
-		for key, reasons := range map[string]string{"pushed out": "abcdefghij", "again": "aba"} {
-			for _, reason := range reasons {
-				c := workqueue.Cause{Reason: string(reason), Time: time.Now()}
-				q.AddCause(key, c)
-				want[key] = want[key].Plus(c)
-				time.Sleep(time.Second)
-			}
-		}
-		run(t, worker.New(lateQueue{q}, fine, options{Workers: 2, KeepQueue: true})).endCleanly()
-		for range want {
-			key, _ := q.Get()
-			got, w := q.Causes(key), want[key]
-			if !got.First.Equal(w.First) || !slices.Equal(got.Last, w.Last) {
-				t.Errorf("%s has causes since %v, want %v, the last ones %v, want %v", key, got.First, w.First, got.Last, w.Last)
-			}
-			q.Done(key)
-		}
-	})
-}
-
 // A queue that somebody else has shut down takes back no key that was got too late. It is reported.
 func TestKeepQueueKeyThatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

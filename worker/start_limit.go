@@ -40,20 +40,15 @@ func (p *Pool[T]) get(ctx context.Context) (key T, err error) {
 // ctx ends.
 func (p *Pool[T]) awaitStart(ctx context.Context) error {
 	defer p.waitsForToken.Store(false)
-	for {
+	for ctx.Err() == nil {
 		wait := untilToken(p.options.StartLimit, p.options.Clock.Now())
 		if wait <= 0 || p.queue.ShuttingDown() && p.queue.Len() == 0 {
 			return nil
 		}
 		p.waitsForToken.Store(true)
-		timer := p.options.Clock.NewTimer(min(wait, maxStartWait))
-		select {
-		case <-timer.C():
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
-		}
+		sleep(ctx, p.options.Clock, min(wait, maxStartWait))
 	}
+	return ctx.Err()
 }
 
 // untilToken returns after how long l has a token.

@@ -41,7 +41,7 @@ type Stats struct {
 	Failed uint64 `json:"failed"`
 	// Panicked counts the calls that panicked.
 	Panicked uint64 `json:"panicked"`
-	// TimedOut counts the calls that took longer than HandlerTimeout, whatever they returned.
+	// TimedOut counts the calls that took HandlerTimeout or longer, whatever they returned.
 	TimedOut uint64 `json:"timed_out"`
 	// Requeued counts the calls that asked for their key again, by Requeue, RequeueAfter or Every.
 	Requeued uint64 `json:"requeued"`
@@ -69,7 +69,7 @@ type Stats struct {
 	// GivenUpKeys is the number of keys in the list GivenUp of [Snapshot], without its limit.
 	GivenUpKeys int `json:"given_up_keys"`
 	// GivenUpUnlisted counts the keys that left that list because it was full, or the errors of all keys took
-	// more than 16 MiB: what has become of them is not known.
+	// more than 16 MiB: what has become of these keys is not known.
 	GivenUpUnlisted uint64 `json:"given_up_unlisted"`
 
 	// Durations has the times that the handler took.
@@ -186,7 +186,7 @@ func (t *Tracker[T]) ownStats() Stats {
 	if t.queue.ShuttingDown() {
 		// Other queues do not say how many keys are processed, and one may be on its way to Begin.
 		q := t.queue.Stats()
-		ended = t.isExtended && q.Queued+q.Processing == 0
+		ended = t.knowsAllKeys && q.Queued+q.Processing == 0
 	}
 	s := t.callStats(t.options.Clock.Now())
 	s.Wanted, s.Living, s.Ended = s.Busy, s.Busy, ended && s.Busy == 0
@@ -204,8 +204,8 @@ func (t *Tracker[T]) callStats(now time.Time) Stats {
 	}
 	s.Name, s.Queue = t.options.Name, t.queueName
 	rs := &t.mu.records
-	s.Failing, s.Looping, s.Held = rs.numFailing, rs.numLooping, rs.holds.unfinished
-	s.GivenUpKeys, s.GivenUpUnlisted = rs.inTrouble[givenUp].Len(), rs.unlisted
+	s.Failing, s.Looping, s.Held = rs.numFailing, rs.numLooping, rs.holds.notDone
+	s.GivenUpKeys, s.GivenUpUnlisted = rs.keysIn[givenUp].Len(), rs.unlisted
 	s.Busy = len(t.mu.running)
 	for _, c := range t.mu.running {
 		running := max(0, now.Sub(c.result.Started))
@@ -234,7 +234,7 @@ func (t *Tracker[T]) countLocked(c *Tracked[T]) {
 	switch r.Next {
 	case NextRequeue:
 		n.Requeued++
-		if c.answer.after > 0 {
+		if c.request.after > 0 {
 			n.RequeuedAfter++
 		}
 	case NextHold:

@@ -39,7 +39,7 @@ func (t *Tracker[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 			if isClosed(stop) {
 				return
 			}
-			onOwnGoroutine(t.catchPanic, func() { t.reportStuck(c) }) // A bad hook must not end the watch.
+			_ = t.onOwnGoroutine(func() error { t.reportStuck(c); return nil }) // A bad hook must not end the watch.
 		}
 		timer.Sleep(dueloop.AddSaturated(now, next))
 	}
@@ -48,7 +48,6 @@ func (t *Tracker[T]) watchHandlers(loop *dueloop.Loop, stop <-chan struct{}) {
 // stuckCall is a call that is to be reported.
 type stuckCall[T comparable] struct {
 	RunningKey[T]
-	tracked   *Tracked[T]
 	callCtx   *callContext[T]
 	ctx       context.Context
 	goroutine string
@@ -65,7 +64,7 @@ func (t *Tracker[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuc
 		case c.stuck:
 		case running >= limit:
 			c.stuck = true
-			stuck = append(stuck, stuckCall[T]{c.runningKeyLocked(), c, c.callCtx, c.ctx, c.goroutine})
+			stuck = append(stuck, stuckCall[T]{newRunningKeyLocked(c, c.result.Key), c.callCtx, c.ctx, c.goroutine})
 			stuck[len(stuck)-1].Duration = running
 		default:
 			next = min(next, limit-running)
@@ -91,15 +90,12 @@ func (t *Tracker[T]) readStacks(calls []stuckCall[T]) {
 			stacks[goroutine] = cut(string(stack), maxStack)
 		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	for i := range calls {
-		c := &calls[i]
-		// Otherwise it has ended, and the stack may be that of the next one.
-		if c.tracked.running && c.tracked.callCtx == c.callCtx {
-			c.Stack = stacks[c.goroutine]
-			c.tracked.stack = c.Stack
-		}
+		call := &calls[i]
+		call.callCtx.ifRunning(func(c *Tracked[T]) { // Otherwise the stack may be that of the next call.
+			call.Stack = stacks[call.goroutine]
+			c.stack = call.Stack
+		})
 	}
 }
 
@@ -140,9 +136,8 @@ func (c *Tracked[T]) noteGoroutine() {
 }
 
 func (t *Tracker[T]) reportStuck(c stuckCall[T]) {
-	attrs := []slog.Attr{slog.Any("key", c.Key), slog.Duration("running", c.Duration),
-		slog.String("stack", c.Stack)}
-	t.logger.LogAttrs(c.tracked.base, slog.LevelWarn, "A handler is stuck", t.withCauses(attrs, c.Key)...)
+	args := t.withCauses([]any{"key", c.Key, "running", c.Duration, "stack", c.Stack}, c.Key)
+	t.log(c.callCtx.tracked.base, slog.LevelWarn, "A handler is stuck", args...)
 	if t.options.OnStuck != nil {
 		t.options.OnStuck(c.ctx, c.RunningKey)
 	}

@@ -3,31 +3,29 @@ package worker
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
 )
 
-// A pool's worker uses one Tracked for all its calls, and takes the steps of Begin and End itself, with
-// others between: see handle_key.go. Who reads and writes the fields:
-//
-//	tracker, base         never change
-//	contexts, callState   the goroutine that makes the calls, without a lock, but for:
-//	result.Key, result.Started, attempt, priority, callCtx, ctx
-//	                      prepare sets them before the call. Nobody writes them while running is set, and
-//	                      then others may read them under the tracker's mu.
-//	from running on       anyone under the tracker's mu. (prepare sets since before the call.)
-
-// Tracked is a call of a handler in [Tracker].
+// Tracked is a call of a handler in [Tracker]. (A pool's worker uses one Tracked for its calls, one after the
+// other, and takes the steps of Begin and End itself, with others between: see handle_key.go.)
 type Tracked[T comparable] struct {
-	tracker  *Tracker[T]
-	base     context.Context  // the parent of the calls' contexts
-	contexts []callContext[T] // for the next calls
+	tracker *Tracker[T]     // does not change, and neither does base
+	base    context.Context // the parent of the calls' contexts
 
+	// What follows belongs to the goroutine that makes the calls. But while running is set nobody writes what
+	// prepare has set (result.Key, result.Started, attempt, priority, callCtx, ctx), so that others may read
+	// it under the tracker's mu.
+
+	contexts []callContext[T] // for the next calls
 	callState[T]
 
+	// The tracker's mu guards what follows. (prepare sets since before the call.)
+
 	running         bool      // from addRunning to endCall
-	place           int       // the index in the tracker's running
+	index           int       // in the tracker's running
 	since           time.Time // when the change that the call answers began (see changes.go), or zero
 	stuck, canceled bool      // see RunningKey
 	stack           string    // of a stuck call
@@ -45,11 +43,11 @@ type callState[T comparable] struct {
 	callCtx  *callContext[T]
 	ctx      context.Context    // callCtx, or made from it
 	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
-	answer   answer             // what the handler's error asks for
+	request  request            // what the handler's error asks for
 
 	leaseLost   bool // the key's lease had ended before the handler could be called
 	crashing    bool // see failWithPanic
-	sameFailure bool // it has failed within the delay of the failure before it
+	sameFailure bool // see Same of workqueue.Retry
 }
 
 // Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context,
@@ -79,8 +77,8 @@ func (t *Tracker[T]) Begin(ctx context.Context, key T) *Tracked[T] {
 func (c *Tracked[T]) Context() context.Context { return c.ctx }
 
 // Interrupted reports, before End, whether a context of [Call.UntilAdded] has ended because the key was added
-// again. If not and End returns NextInterrupted, ErrAdded came from elsewhere: the caller must add the key,
-// unless Begin's context had already ended.
+// again. If not, and End returns NextInterrupted all the same, ErrAdded came from elsewhere, and no add may
+// bring the key.
 func (c *Tracked[T]) Interrupted() bool { return c.callCtx.wasInterrupted() }
 
 // End ends the call, whose handler has returned err, counts it, logs it and calls the hooks. It must be
@@ -155,13 +153,13 @@ func (c *Tracked[T]) decide() {
 	r := &c.result
 	r.Duration = c.tracker.options.Clock.Since(r.Started)
 	if r.Err != nil { // Otherwise the answer is NextForget.
-		c.readAnswer()
+		c.readError()
 	}
-	r.Next, r.After = c.answer.next, c.answer.after
+	r.Next, r.After = c.request.next, c.request.after
 	switch {
-	case c.answer.every > 0 && r.Next == NextRequeue:
-		c.answer.after = c.tracker.untilMoment(r.Key, c.answer.every, c.tracker.options.Clock.Now())
-		r.After = c.answer.after
+	case c.request.every > 0:
+		c.request.after = c.tracker.untilMoment(r.Key, c.request.every, c.tracker.options.Clock.Now())
+		r.After = c.request.after
 	case r.Next == NextRetry || r.Next == NextGiveUp:
 		c.countFailure()
 	}
@@ -177,7 +175,7 @@ func (c *Tracked[T]) countFailure() {
 	f := workqueue.Failure{Err: r.Err, AtLeast: r.After, MaxRetries: t.options.MaxRetries,
 		Terminal: r.Next == NextGiveUp}
 	if c.base.Err() != nil {
-		f.MaxRetries = UnlimitedRetries // The pool has ended, and the call may have failed only because of that.
+		f.MaxRetries = UnlimitedRetries // The call may have failed only because all contexts have ended.
 	}
 	ctx := context.Background()
 	if t.leaser != nil {
@@ -187,7 +185,7 @@ func (c *Tracked[T]) countFailure() {
 	}
 	retry, err := t.queue.Fail(ctx, r.Key, f)
 	if err != nil {
-		t.logger.Debug("The queue's server has not answered to a failure", "key", r.Key, "err", err)
+		t.log(ctx, slog.LevelDebug, "The queue's server has not answered to a failure", "key", r.Key, "err", err)
 	}
 	r.Attempt, c.sameFailure = retry.Attempt, retry.Same
 	if retry.GivenUp {
@@ -195,20 +193,20 @@ func (c *Tracked[T]) countFailure() {
 	}
 }
 
-// readAnswer sets the answer to what the handler's error asks for. The error's methods are the handler's
+// readError sets the request to what the handler's error asks for. The error's methods are the handler's
 // code: if one of them panics, the call has failed with that panic.
-func (c *Tracked[T]) readAnswer() {
+func (c *Tracked[T]) readError() {
 	defer func() {
 		if v := recover(); v != nil {
 			c.failWithPanic(v)
-			c.answer = answer{next: NextRetry}
+			c.request = request{next: NextRetry}
 		}
 	}()
 	var holds []*holdReason
-	c.answer, holds = classify(c.result.Err, c.callCtx.wasInterrupted())
+	c.request, holds = classify(c.result.Err, c.callCtx.wasInterrupted())
 	for _, h := range holds {
 		if h.returned.Swap(true) {
-			c.result.Err, c.answer = fmt.Errorf("%w: %w", errHoldTwice, c.result.Err), answer{next: NextRetry}
+			c.result.Err, c.request = fmt.Errorf("%w: %w", errHoldTwice, c.result.Err), request{next: NextRetry}
 		} else {
 			c.callCtx.addHold(h)
 		}

@@ -23,11 +23,17 @@ import (
 //	err := handle(call.Context(), key)
 //	result := call.End(err)
 //
-// If the call has failed, End has called the queue's Fail: the key comes again, or was given up. After
-// [NextForget] the program calls the queue's Forget, after [NextRequeue] its AddAfter with result.After and
-// then Forget, after [NextHold] its Add. Then, in every case, it calls [Tracked.Done], which calls the
-// queue's Done: at once, or later if the handler has put the key on hold or the key is interrupted again and
-// again. All methods may be called from any goroutine.
+// Then the program does in the queue what result.Next says:
+//
+//	NextForget             Forget
+//	NextRequeue            AddAfter with result.After, and then Forget
+//	NextHold               Add
+//	NextInterrupted        Add, unless Interrupted was true before End, or the context of Begin has ended
+//	NextRetry, NextGiveUp  nothing: End has called the queue's Fail
+//
+// In every case it calls [Tracked.Done] then, which calls the queue's Done: at once, or later if the handler
+// has put the key on hold or the key is interrupted again and again. All methods may be called from any
+// goroutine.
 //
 // A queue that is not of this project counts no failures. So make it an [workqueue.ExtendedRateLimiting] by
 // [workqueue.ExtendRateLimiting], and use only that, for the tracker and for the workers.
@@ -43,21 +49,21 @@ type Tracker[T comparable] struct {
 
 	raw   workqueue.TypedRateLimitingInterface[T] // the queue as the program has made it
 	queue workqueue.ExtendedRateLimiting[T]       // raw, or made of it by ExtendRateLimiting
-	// What the queue can do: priorities and leaser are raw, or nil; isExtended is false if only
-	// ExtendRateLimiting has made it Extended; with knowsAddTimes it says when keys were added.
+	// What the queue can do: priorities and leaser are raw, or nil; knowsAllKeys is set if it is Extended by
+	// itself; with knowsAddTimes it says when keys were added.
 	priorities    workqueue.Operable[T]
 	leaser        workqueue.Leaser[T]
-	isExtended    bool
+	knowsAllKeys  bool
 	knowsAddTimes bool
 	queueName     string
 
-	loop   *dueloop.Loop                        // of the holds
+	loop   *dueloop.Loop                        // ends the holds at their limits
 	hasher func() (stablehash.Hasher[T], error) // for Every
 
-	// These are ownStats and logPanics; a pool replaces them. readStats returns Stats without OldestUnanswered,
-	// and catchPanic runs foreign code on a goroutine of the tracker.
-	readStats  func() Stats
-	catchPanic func(f func())
+	// These are ownStats and logPanic; a pool replaces them. readStats returns Stats without OldestUnanswered,
+	// and catchPanic calls panicked with what it has recovered.
+	readStats func() Stats
+	panicked  func(v any)
 
 	lastSweep atomic.Int64 // when a sweep was last started, in nanoseconds since 1970
 	sweeping  atomic.Bool  // a sweep goes on
@@ -74,7 +80,8 @@ type Tracker[T comparable] struct {
 		counted     Stats
 		durations   observe.Histogram
 		changeTimes observe.Histogram // how long answered changes took, see changes.go
-		// endWatch ends the watch for stuck calls of a tracker without a pool.
+		// endWatch ends the watch for stuck calls of a tracker without a pool, or is nil: it lasts while calls
+		// are running.
 		endWatch func()
 	}
 }
@@ -106,7 +113,7 @@ func notNilPointer[T comparable](queue workqueue.TypedRateLimitingInterface[T]) 
 	return queue
 }
 
-// newTracker returns a tracker that still needs setLogger. New may pass a nil queue, which Run refuses.
+// newTracker returns a tracker that still needs setLogger. The queue of a pool may be nil: Run refuses it.
 func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], options Options[T]) *Tracker[T] {
 	t := &Tracker[T]{raw: queue, options: options, madeAt: callerOutside()}
 	t.options.setDefaults()
@@ -114,12 +121,12 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	buckets, err := t.options.durationBuckets()
 	t.optionsErr = errors.Join(options.check(), err)
 	t.mu.durations, t.mu.changeTimes = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
-	t.catchPanic, t.readStats = t.logPanics, t.ownStats
+	t.panicked, t.readStats = t.logPanic, t.ownStats
 	t.hasher = sync.OnceValues(stablehash.New[T])
 	t.loop = dueloop.New(t.options.Clock, t.endDue)
 	if queue != nil {
 		t.queue = workqueue.ExtendRateLimiting(queue)
-		_, t.isExtended = queue.(workqueue.Extended[T])
+		_, t.knowsAllKeys = queue.(workqueue.Extended[T])
 		t.priorities, _ = queue.(workqueue.Operable[T])
 		t.leaser, _ = queue.(workqueue.Leaser[T])
 		stats := t.queue.Stats()
@@ -141,7 +148,7 @@ func (t *Tracker[T]) Cancel(key T) bool {
 	c.canceled = true
 	callCtx := c.callCtx
 	t.mu.Unlock()
-	callCtx.ensureOwn().cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
+	callCtx.ensureStd().cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
 	return true
 }
 
@@ -163,24 +170,25 @@ func (t *Tracker[T]) addRunning(c *Tracked[T]) {
 	defer t.mu.Unlock()
 	c.stuck, c.canceled, c.stack = false, false, ""
 	if _, rec := t.mu.records.find(c.result.Key); rec != nil && !rec.since.IsZero() && !c.since.IsZero() {
-		c.since = rec.since // The change goes on that earlier calls did not answer.
+		c.since = rec.since // No earlier call has answered the change, so it goes on.
 	}
-	c.place = len(t.mu.running)
+	c.index = len(t.mu.running)
 	t.mu.running = append(t.mu.running, c)
 	c.running = true
 }
 
-// runningKeyLocked describes a running call, without its Duration.
-func (c *Tracked[T]) runningKeyLocked() RunningKey[T] {
-	return RunningKey[T]{Key: c.result.Key, Attempt: c.attempt, Started: c.result.Started, Stuck: c.stuck,
+// newRunningKeyLocked returns what people see of a running call, without its Duration.
+func newRunningKeyLocked[T, K comparable](c *Tracked[T], shown K) RunningKey[K] {
+	return RunningKey[K]{Key: shown, Attempt: c.attempt, Started: c.result.Started, Stuck: c.stuck,
 		Canceled: c.canceled, Stack: c.stack}
 }
 
-// removeRunningLocked removes c from running, where the last one takes its place.
+// removeRunningLocked removes c from running, where the last one takes its place. After the last one it ends
+// the watch of a tracker without a pool.
 func (t *Tracker[T]) removeRunningLocked(c *Tracked[T]) {
 	end := len(t.mu.running) - 1
 	last := t.mu.running[end]
-	t.mu.running[c.place], last.place = last, c.place
+	t.mu.running[c.index], last.index = last, c.index
 	t.mu.running[end] = nil
 	t.mu.running = t.mu.running[:end]
 	c.running = false

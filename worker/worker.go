@@ -16,7 +16,7 @@ type worker[T comparable] struct {
 
 	// The pool's mu guards these.
 
-	getting  bool   // from nextGet until startCall, or to the end of the worker
+	getting  bool   // false only from startCall to the next nextGet
 	doneSeen uint64 // doneElsewhereLocked at the last nextGet
 }
 
@@ -45,11 +45,11 @@ func (p *Pool[T]) work(w *worker[T]) {
 			return
 		}
 		v := recover()
-		if v == nil { // A handler has called runtime.Goexit.
+		if v == nil { // A handler or a hook has called runtime.Goexit.
 			go p.work(w)
 			return
 		}
-		p.panicked(v) // A hook, the logger or the queue has panicked. (Handlers' panics do not get here.)
+		p.panicked(v) // A hook, the logger or the queue has panicked or, with CrashOnPanic, the handler.
 		p.locked(func() { p.leaveLocked(w) })
 	}()
 	w.noteGoroutine()
@@ -74,7 +74,7 @@ func (p *Pool[T]) work(w *worker[T]) {
 func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if isSurplus := len(p.mu.workers) > p.mu.target; isSurplus || !p.mayStartLocked() {
+	if surplus := len(p.mu.workers) > p.mu.target; surplus || !p.mayStartLocked() {
 		p.leaveLocked(w)
 		return nil, false
 	}
@@ -89,7 +89,7 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 //   - The last worker asks again if there was a Done elsewhere since it last asked. If not, it ends the pool.
 func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (left bool) {
 	p.tracker.endPauses()
-	if holdEnds := p.tracker.nextHoldEnd(); holdEnds != nil {
+	if holdEnds := p.tracker.nextHoldDone(); holdEnds != nil {
 		select {
 		case <-holdEnds:
 		case <-ctx.Done():
@@ -111,7 +111,7 @@ func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (left boo
 // doneElsewhereLocked counts the Dones after which their worker does not ask the queue again: of workers that
 // have left, and of holds.
 func (p *Pool[T]) doneElsewhereLocked() uint64 {
-	return p.mu.departed + p.tracker.mu.records.holds.finished.Load()
+	return p.mu.departed + p.tracker.mu.records.holds.done.Load()
 }
 
 // mayStartLocked reports whether keys are still started.

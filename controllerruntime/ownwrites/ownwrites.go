@@ -105,8 +105,14 @@ func WatchReader(kind string, informer Informer, limit time.Duration,
 	c := &Cache{kind: kind, limit: limit, get: get}
 	c.mu.waits = make(map[types.NamespacedName][]*wait)
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { c.event(object, false) },
-		UpdateFunc: func(_, object any) { c.event(object, false) },
+		AddFunc: func(object any) { c.event(object, false) },
+		UpdateFunc: func(old, object any) {
+			// An informer that lists anew may go from an object to the next of that name.
+			if uidOf(old) != uidOf(object) {
+				c.event(old, true)
+			}
+			c.event(object, false)
+		},
 		DeleteFunc: func(object any) { c.event(object, true) },
 	})
 	return c, err
@@ -239,6 +245,13 @@ func (c *Cache) event(event any, deleted bool) {
 	for _, w := range over {
 		c.end(w)
 	}
+}
+
+func uidOf(event any) types.UID {
+	if object, err := meta.Accessor(event); err == nil {
+		return object.GetUID()
+	}
+	return ""
 }
 
 // notBefore reports whether version a is b or a later one, by the rule of

@@ -57,10 +57,7 @@ func TestShown(t *testing.T) {
 	}
 	none := func(*shownObjects) {}
 	updated := func(o *corev1.ConfigMap) func(*shownObjects) {
-		return func(s *shownObjects) {
-			s.OnUpdate(o,
-				o)
-		}
+		return func(s *shownObjects) { s.OnUpdate(o, o) }
 	}
 	gone := func(o *corev1.ConfigMap) func(*shownObjects) { return func(s *shownObjects) { s.OnDelete(o) } }
 	for name, c := range map[string]struct {
@@ -106,6 +103,8 @@ func TestShown(t *testing.T) {
 			gone(object("a", "1", "10")), true, false},
 		"delete by name": {object("a", "1", "9"), none, deleted(object("a", "", "")),
 			gone(object("a", "1", "10")), true, false},
+		"delete by name, another object in its place": {object("a", "1", "9"), none, deleted(object("a", "", "")),
+			func(s *shownObjects) { s.OnUpdate(object("a", "1", "9"), object("a", "2", "11")) }, true, false},
 		"delete with finalizer": {object("a", "1", "9"), none, deleted(object("a", "1", "9")),
 			updated(deleting(object("a", "1", "10"))), true, false},
 		"delete, only updated": {object("a", "1", "9"), none, deleted(object("a", "1", "9")),
