@@ -191,7 +191,7 @@ func (q *Queue[T]) moveLineLocked(lineSlot keytable.Slot) {
 	switch {
 	case l.queued == 0:
 		to = nil
-	case q.config.Group != nil && q.mu.groups.At(e.Key.group).Value.isBlocked():
+	case q.config.Group != nil && q.mu.groups.At(e.Key.group).Value.blocked:
 		to = &q.mu.blocked
 	}
 	if from == to {

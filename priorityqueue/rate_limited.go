@@ -25,9 +25,10 @@ func (q *Queue[T]) AddRateLimited(key T) {
 	q.add(key, q.complete(request{AddOpts: AddOpts{RateLimited: true}, keepPriority: true}))
 }
 
-// Fail is that of [workqueue.ExtendedRateLimiting]. The key keeps the priority of its hand-out. What fails
-// again for the same hand-out, with Fail or by a rate-limited add, is the same failure, unless the key was
-// given up or forgotten in between.
+// Fail counts a failure of a key that the caller holds, and adds the key after its delay or gives it up, as
+// [workqueue.ExtendedRateLimiting] says. The key keeps the priority of its hand-out. What fails again for the
+// same hand-out, with Fail or by a rate-limited add, is the same failure, unless the key was given up or
+// forgotten in between. The context is not used, and the error is nil.
 func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueue.Retry, error) {
 	r := q.complete(request{AddOpts: AddOpts{RateLimited: true, AtLeast: f.AtLeast}, keepPriority: true})
 	k := q.prepare(key)
@@ -36,7 +37,7 @@ func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueu
 	return workqueue.Retry(q.fail(k, r, failures.Failure(f))), nil
 }
 
-// Failures is that of [workqueue.ExtendedRateLimiting].
+// Failures returns how often key has failed in a row, and what is left of the delay after the last failure.
 func (q *Queue[T]) Failures(key T) (n int, left time.Duration) { return q.failures.Of(key) }
 
 // Forget makes the limiter and the queue forget the key's failures. The worker still has to call Done.

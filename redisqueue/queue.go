@@ -76,7 +76,7 @@ func New[T comparable](ctx context.Context, client redis.UniversalClient, config
 	q := newQueue(client, config, batchScript)
 	err := q.checkScripts(ctx)
 	if err == nil {
-		err = q.observe()
+		err = q.publish()
 	}
 	if err != nil {
 		q.closeBlocking()
