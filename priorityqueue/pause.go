@@ -93,9 +93,8 @@ func (q *Queue[T]) setPausedLocked(p pausable, paused bool) {
 	if p.queue {
 		q.mu.paused = paused
 	} else if _, e := q.mu.groups.Find(keytable.HashOf(p.group), p.group); e != nil {
-		wasBlocked := e.Value.isBlocked()
 		e.Value.paused = paused
-		q.moveLinesLocked(&e.Value, wasBlocked)
+		q.blockLocked(&e.Value)
 	}
 }
 
