@@ -173,7 +173,7 @@ func (q *Queue[T]) planLocked(s keytable.Slot, info *keyInfo, r *request, askedT
 			at = min(at, latest)
 		}
 		if q.config.MinInterval > 0 {
-			d.askedTime = at
+			d.placedOrAsked = at
 			at = max(at, q.nextStartLocked(s, now))
 		}
 	}

@@ -108,7 +108,7 @@ func (q *Queue[T]) checkLines() error {
 			if q.mu.keys.At(s).Value.line != n {
 				return fmt.Errorf("slot %d stands in line %d, and is in the list of %d", s, q.mu.keys.At(s).Value.line, n)
 			}
-			if placed := q.mu.details.At(s).placedAt; q.config.Aging > 0 {
+			if placed := q.mu.details.At(s).placedOrAsked; q.config.Aging > 0 {
 				if placed < before {
 					return fmt.Errorf("slot %d took its place before the one in front of it", s)
 				}
