@@ -259,6 +259,8 @@ func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *b
 		switch action := form.Get("action"); {
 		case r.late:
 			err = r.missing
+		case (action == "pause" || action == "pause_group") && r.stats.ShuttingDown:
+			err = refuse(http.StatusConflict, "The queue is shut down: it cannot be paused.")
 		case action == "pause" && q.Pause != nil:
 			q.Pause(lasts)
 			text = done
