@@ -125,11 +125,13 @@ func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
 		Failing: []keyReport{}, GivenUp: []keyReport{},
 	}
 	// The queue counts a key that is on hold as being processed.
+	groupOf := make(map[any]string)
 	l.Running = slices.DeleteFunc(l.Running, func(k keyReport) bool {
+		groupOf[k.raw] = k.Group
 		return pools.of[k.raw] != nil && pools.of[k.raw].Held != nil
 	})
 	for _, k := range pools.held {
-		l.Held = append(l.Held, keyReport{raw: k.Key})
+		l.Held = append(l.Held, keyReport{raw: k.Key, Group: groupOf[k.Key]})
 	}
 	if len(l.Running) == 0 || len(pools.held) > 0 { // Keys on hold may have left no room for those that run.
 		for _, running := range pools.running {

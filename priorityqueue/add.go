@@ -61,7 +61,7 @@ func (q *Queue[T]) add(key T, r request) {
 	}
 }
 
-// prepared is a key that is to be added, and everything that foreign code has to say about it.
+// prepared is a key that is to be added, with its hash and what the functions of Config say about it.
 type prepared[T comparable] struct {
 	key           T
 	hash          keytable.Hash
@@ -70,7 +70,8 @@ type prepared[T comparable] struct {
 	weight, limit int
 }
 
-// prepare hashes key and asks for its group. It panics for what cannot be a key before it asks foreign code.
+// prepare hashes key, and asks for its group without the lock. It panics for what cannot be a key before it
+// calls a function of Config.
 func (q *Queue[T]) prepare(key T) prepared[T] {
 	k := prepared[T]{key: key, hash: keytable.HashOf(key), weight: 1}
 	keytable.CheckKey(key)
@@ -88,7 +89,7 @@ func (q *Queue[T]) prepare(key T) prepared[T] {
 	return k
 }
 
-// addPrepared adds keys at one moment. Of a rate-limited add the limiter has been asked.
+// addPrepared adds keys at one moment. If r is rate-limited, its After is the limiter's answer.
 func (q *Queue[T]) addPrepared(r *request, keys ...prepared[T]) {
 	now := q.readClockFor(r)
 	q.lockAndAdvance(now)
@@ -172,7 +173,7 @@ func (q *Queue[T]) planLocked(s keytable.Slot, info *keyInfo, r *request, askedT
 			at = min(at, latest)
 		}
 		if q.config.MinInterval > 0 {
-			d.askedTime = at
+			d.placedOrAsked = at
 			at = max(at, q.nextStartLocked(s, now))
 		}
 	}

@@ -179,7 +179,7 @@ func (q *Queue[T]) snapshotLocked(s keytable.Slot, asWaiting bool) workqueue.Key
 	}
 	if q.config.Group != nil {
 		g := q.mu.groups.At(q.groupOfLocked(s))
-		k.Group, k.Blocked = g.Key, info.state == queued && g.Value.isBlocked()
+		k.Group, k.Blocked = g.Key, info.state == queued && g.Value.blocked
 	}
 	switch {
 	case asWaiting || info.state == waiting:

@@ -93,9 +93,8 @@ func (q *Queue[T]) setPausedLocked(p pausable, paused bool) {
 	if p.queue {
 		q.mu.paused = paused
 	} else if _, e := q.mu.groups.Find(keytable.HashOf(p.group), p.group); e != nil {
-		wasBlocked := e.Value.isBlocked()
 		e.Value.paused = paused
-		q.moveLinesLocked(&e.Value, wasBlocked)
+		q.blockLocked(&e.Value)
 	}
 }
 
@@ -135,7 +134,7 @@ func (q *Queue[T]) SnapshotGroup(name string) (g workqueue.GroupSnapshot) {
 	q.lockAndAdvance(q.readClockIfUsed())
 	defer q.unlock()
 	if _, e := q.mu.groups.Find(h, name); e != nil {
-		g.Keys = e.Value.keys
+		g.Keys, g.Held, g.Limit = e.Value.keys, e.Value.held, e.Value.limit
 	}
 	g.Paused, g.PausedUntil = q.pauseLocked(pausable{group: name})
 	return g

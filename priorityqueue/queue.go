@@ -20,7 +20,7 @@ import (
 // All methods are safe for concurrent use. Package workqueue says what keys can be.
 type Queue[T comparable] struct {
 	config Config[T]
-	// alwaysTimed makes readClockIfUsed always read.
+	// alwaysTimed reports that each call needs the time: with Aging, MinInterval or metrics.
 	alwaysTimed bool
 
 	// shuttingDown is written under the lock and read without.

@@ -108,7 +108,7 @@ func (q *Queue[T]) checkLines() error {
 			if q.mu.keys.At(s).Value.line != n {
 				return fmt.Errorf("slot %d stands in line %d, and is in the list of %d", s, q.mu.keys.At(s).Value.line, n)
 			}
-			if placed := q.mu.details.At(s).placedAt; q.config.Aging > 0 {
+			if placed := q.mu.details.At(s).placedOrAsked; q.config.Aging > 0 {
 				if placed < before {
 					return fmt.Errorf("slot %d took its place before the one in front of it", s)
 				}
@@ -119,7 +119,7 @@ func (q *Queue[T]) checkLines() error {
 		switch {
 		case queuedKeys == 0:
 			want = nil
-		case q.config.Group != nil && q.mu.groups.At(e.Key.group).Value.isBlocked():
+		case q.config.Group != nil && q.mu.groups.At(e.Key.group).Value.blocked:
 			want = &q.mu.blocked
 			blockedKeys += queuedKeys
 		}
@@ -196,7 +196,8 @@ func (q *Queue[T]) checkGroups() error {
 	lines := 0
 	for g, w := range want {
 		e := q.mu.groups.At(g)
-		if e.Value.keys != w.keys || e.Value.held != w.held || e.Value.weight < 1 || e.Value.paused != slices.Contains(paused, pausable{group: e.Key}) {
+		mustBlock := e.Value.paused || e.Value.limit > 0 && e.Value.held >= e.Value.limit
+		if e.Value.blocked != mustBlock || e.Value.keys != w.keys || e.Value.held != w.held || e.Value.weight < 1 || e.Value.paused != slices.Contains(paused, pausable{group: e.Key}) {
 			return fmt.Errorf("group %q is %+v, counted %+v", e.Key, e.Value, w)
 		}
 		for n := range q.mu.linesOfGroup.All(&e.Value.lines) {

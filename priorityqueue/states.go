@@ -38,21 +38,23 @@ func (s state) isInDue() bool { return s == waiting || s == rerunLater }
 // held and, with Aging or MinInterval, about all. A field has a meaning in the states that are listed here.
 // In other states line is None, byLimiter is false, and the others are stale.
 //
-//	field                 states                       meaning
-//	priority              queued, waiting              that of the next hand-out
-//	                      held                         that with which the key was handed out
-//	line                  queued; rerun by PlaceOfAdd  the line in which the key stands
-//	byLimiter             in due                       the limiter was asked for this wait
-//	noted                 all but resting              there is a note: causes, or a channel of AddedAgain
-//	details.nextPriority  rerun, rerunLater            the priority of the next hand-out
-//	details.failed        the same                     a failure was counted since the hand-out
-//	details.quiet         the same                     all adds since the hand-out were quiet
-//	details.byEvent       the same; waiting            addedAt is the time of an event
-//	details.addedAt       the same, if the clock was   of the first event since the last hand-out or, while
-//	                      read                         there is none, of the first add
-//	details.placedAt      like line, with Aging        when the key took its place there
-//	details.startedAt     all, with MinInterval        when the key was last handed out, or longAgo
-//	details.askedTime     in due, with MinInterval     when the key was to come, if it had no interval
+//	field                  states                       meaning
+//	priority               queued, waiting              that of the next hand-out
+//	                       held                         that with which the key was handed out
+//	line                   queued; rerun by PlaceOfAdd  the line in which the key stands
+//	byLimiter              in due                       the limiter was asked for this wait
+//	noted                  all but resting              there is a note: causes, or a channel of AddedAgain
+//	details.nextPriority   rerun, rerunLater            the priority of the next hand-out
+//	details.failed         the same                     a failure was counted since the hand-out
+//	details.quiet          the same                     all adds since the hand-out were quiet
+//	details.byEvent        the same; waiting            addedAt is the time of an event
+//	details.addedAt        the same, if the clock was   of the first event since the last hand-out or, while
+//	                       read                         there is none, of the first add
+//	details.startedAt      all, with MinInterval        when the key was last handed out, or longAgo
+//	details.placedOrAsked  like line, with Aging        when the key took its place there
+//	                       in due, with MinInterval     when the key was to come, if it had no interval
+//
+// placedOrAsked is one field, because the memory for two would cost 3 % of a cycle of many keys.
 type keyInfo struct {
 	priority         int
 	line             keytable.Slot
@@ -61,9 +63,9 @@ type keyInfo struct {
 }
 
 type details struct {
-	nextPriority                            int
-	placedAt, addedAt, startedAt, askedTime time.Duration
-	failed, quiet, byEvent                  bool
+	nextPriority                      int
+	addedAt, startedAt, placedOrAsked time.Duration
+	failed, quiet, byEvent            bool
 }
 
 // nextPriorityLocked returns where the priority of the next hand-out is kept.

@@ -16,7 +16,7 @@ import (
 // holds is what a tracker knows of all its keys on hold. The tracker's mu guards it. One goroutine, the
 // tracker's loop, waits for all limits, and runs only while there are any.
 type holds struct {
-	limits   slotheap.Heap // when each key comes at the latest, on the loop's clock
+	limits   slotheap.Heap // when each hold ends at the latest, on the loop's clock
 	notDone  int           // how many holds there are whose Done has not returned
 	done     atomic.Uint64 // how many there were whose Done has returned; read without mu
 	nextDone chan struct{} // is closed when done grows; nil if nothing waits for that
@@ -85,10 +85,10 @@ func (t *Tracker[T]) eachHold(match func(k *held[T]) bool) iter.Seq[*held[T]] {
 // endPauses ends all pauses. From now on no key pauses.
 func (t *Tracker[T]) endPauses() {
 	t.mu.Lock()
-	ended := t.mu.records.holds.noPauses
+	already := t.mu.records.holds.noPauses
 	t.mu.records.holds.noPauses = true
 	t.mu.Unlock()
-	if ended { // Spares a walk over keys, which may be many.
+	if already { // Spares the walk over all records.
 		return
 	}
 	for k := range t.eachHold((*held[T]).isPauseLocked) {

@@ -65,7 +65,7 @@ type Tracker[T comparable] struct {
 	readStats func() Stats
 	panicked  func(v any)
 
-	lastSweep atomic.Int64 // when a sweep was last started, in nanoseconds since 1970
+	lastSweep atomic.Int64 // when sweepIfDue last started a sweep, on the loop's clock
 	sweeping  atomic.Bool  // a sweep goes on
 	sweepFrom int          // where the next sweep begins. Only the goroutine of a sweep uses it.
 	sweeps    sync.WaitGroup
@@ -99,7 +99,7 @@ func NewTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	if t.optionsErr != nil {
 		panic(t.optionsErr)
 	}
-	t.lastSweep.Store(t.options.Clock.Now().UnixNano())
+	t.lastSweep.Store(int64(t.loop.Now()))
 	t.setLogger()
 	return t
 }
