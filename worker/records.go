@@ -319,8 +319,8 @@ func (t *Tracker[T]) startSweep(ctx context.Context) {
 	})
 }
 
-// sweep calls sweepKey for all keys until ctx ends. It begins behind the first from keys, and returns the from
-// with which the next sweep goes on.
+// sweep calls sweepKey for all keys until ctx ends. It begins behind the first from keys, and returns the
+// from with which the next sweep goes on.
 func (t *Tracker[T]) sweep(ctx context.Context, from int) (next int) {
 	for key := range eachRecord(t, func(key T, _ *record[T]) (T, bool) { return key, true }) {
 		switch {

@@ -56,6 +56,7 @@ func (p *Pool[T]) startResync() (end func(), ended <-chan struct{}) {
 		p.tracker.catchPanic(func() {
 			for r.await(ctx, lists) {
 				r.addDue(ctx)
+				r.hasListed.Store(true)
 			}
 		})
 		for range lists { // until List has returned
