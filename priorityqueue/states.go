@@ -17,7 +17,7 @@ import (
 //	        becomeQueuedLocked     lets workers take the key
 //	          moveLineLocked       puts the line into a heap, if the key is the first
 
-// state is what the queue is to do with a key.
+// state says where a key is.
 type state uint8
 
 const (
@@ -25,8 +25,8 @@ const (
 	queued                  // in a line, until a worker gets it
 	waiting                 // in due, until its time comes
 	processing              // held by a worker, and not added since
-	rerun                   // held by a worker, and queued when that is Done
-	rerunLater              // held by a worker, and in due: waits when the worker is Done, or is rerun by then
+	rerun                   // held by a worker, and queued at its Done
+	rerunLater              // held by a worker, and in due: rerun at its time, waiting if Done comes first
 	resting                 // in resting: only remembered, until its MinInterval is over
 )
 

@@ -158,7 +158,7 @@ func (q *Queue[T]) locate(item T) (string, *shard[T]) {
 	return q.locateString(encoded)
 }
 
-// locateString returns the shard of a string. It panics if that is reserved.
+// locateString returns a string and its shard. It panics if that is reserved.
 func (q *Queue[T]) locateString(encoded string) (string, *shard[T]) {
 	if encoded == filler {
 		panic("redisqueue: a key of 80 zero bytes is reserved")

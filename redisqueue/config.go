@@ -183,7 +183,8 @@ func (c *Config[T]) settings() string {
 	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 	part := func(n int) int { return (max(n, 1)-1)/c.Shards + 1 } // of each shard
 	// Each batch reads the first two, and the script looks for a setting from the left.
-	return fmt.Sprintf(" startrate=%g startburst=%d", c.StartLimit.Rate/float64(c.Shards), part(c.StartLimit.Burst)) +
+	return fmt.Sprintf(" startrate=%g startburst=%d",
+		c.StartLimit.Rate/float64(c.Shards), part(c.StartLimit.Burst)) +
 		fmt.Sprintf(" base=%.3f max=%.3f factor=%g jitter=%d forget=%.3f",
 			micros(base), micros(longest), min(max(factor, 1), 1e300), b.Jitter, micros(forgetAfter)) +
 		fmt.Sprintf(" limit=%g burst=%d", max(c.Limit, 0)/float64(c.Shards), min(int64(part(c.Burst)), 1<<50)) +

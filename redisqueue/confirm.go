@@ -69,6 +69,7 @@ func (s *shard[T]) refreshLocked() *confirmation {
 	return s.registerLocked(c)
 }
 
+// registerLocked lets c wait for its batch, or answers it at once.
 func (s *shard[T]) registerLocked(c *confirmation) *confirmation {
 	c.result = make(chan error, 1)
 	switch {

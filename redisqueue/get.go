@@ -128,7 +128,7 @@ type fetcher struct {
 
 // fetcherState is what changes with the reply to a batch.
 type fetcherState struct {
-	empty     bool
+	empty     bool // nothing is queued, or nothing may be handed out
 	isSleeper bool // the session is in SLEEPERS
 	// woken: a wake-up has come since the call in flight began, and may have overtaken its reply: that reply
 	// does not set empty.

@@ -90,7 +90,7 @@ func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	})
 	sortByText(failed) // Not under mu: a key's String method is foreign code.
 	sortByText(refused)
-	seen := make(map[T]struct{})
+	seen := make(map[T]struct{}) // A key is in the first list that has it, in the order of the calls below.
 	once := func(keys []T) []T {
 		return slices.DeleteFunc(keys, func(key T) bool {
 			_, known := seen[key]
