@@ -46,7 +46,7 @@ func (m *Member) Leave(ctx context.Context) error {
 	timer := m.config.Clock.NewTimer(time.Second)
 	defer timer.Stop()
 	select {
-	case <-m.written:
+	case <-m.logWritten:
 	case <-timer.C(): // The logger blocks.
 	}
 	m.mu.Lock()

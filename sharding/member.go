@@ -18,7 +18,8 @@ import (
 var (
 	// ErrHandover: the key's slot is to move to another member, and HandoverTimeout has passed.
 	ErrHandover = errors.New("sharding: the slot of the key moves to another member")
-	// ErrNotHeld: the slot was not held any more when Lease was called after Get.
+	// ErrNotHeld: the slot had moved before Lease was called, or was given to another member although this one
+	// was in touch: a clock is wrong, or a person has edited records.
 	ErrNotHeld = errors.New("sharding: the slot of the key is not held")
 	// ErrLeft: the member has left.
 	ErrLeft = errors.New("sharding: the member has left its group")
@@ -44,9 +45,9 @@ type Member struct {
 	store  Store
 	logger *slog.Logger
 	// All times of the member are durations since start, by the monotonic clock (but for moment.wall).
-	start       time.Time
-	lackedQueue bool         // The last call of work has found that the member lacks a queue.
-	recordsSeen atomic.Int64 // how many versions of members' records this one has seen
+	start           time.Time
+	reportedNoQueue bool         // work has logged ErrNoQueue, and a queue is lacking still.
+	lastSerial      atomic.Int64 // of the versions of members' records, numbered as they are seen
 
 	slots []ownSlot
 	// states has the state of each slot. They lie close together, because queues read one for each key.
@@ -61,9 +62,9 @@ type Member struct {
 	loops sync.WaitGroup
 	// A signal in one of these makes a loop look again at once.
 	toRenew, toConfirm, toWork, toExpire chan struct{}
-	// left is closed when the member holds nothing any more, and written when all log lines are written.
-	left    chan struct{}
-	written <-chan struct{}
+	// left is closed when the member holds nothing any more, and logWritten when all log lines are written.
+	left       chan struct{}
+	logWritten <-chan struct{}
 
 	mu struct {
 		sync.Mutex
@@ -73,7 +74,8 @@ type Member struct {
 		members map[string]*knownMember
 		// formers are the ids of earlier lives of this process.
 		formers map[string]bool
-		// listVersion is that of the last list, from which on to watch. heardAt is when the last record came.
+		// listVersion is the version that the last list returned: the next watch begins there. heardAt is when the
+		// last record came.
 		listVersion string
 		heardAt     time.Duration
 		// leaving: Leave was called. finished: the member's record must not be renewed any more.
@@ -102,8 +104,9 @@ type Member struct {
 			refused   time.Duration // The table cannot be written.
 			unusable  time.Duration // The table cannot be used, although the record is renewed.
 			noQueue   time.Duration // The member lacks a queue.
-			unlisted  time.Duration // The others' records cannot be listed, although the member's own is renewed.
-			drained   time.Duration // The member leaves, and none of its handlers runs any more.
+			// othersNotListed: the others' records cannot be listed, although the member's own is renewed.
+			othersNotListed time.Duration
+			drained         time.Duration // The member leaves, and none of its handlers runs any more.
 		}
 		refusal error // why the last write of the table failed
 		stats   Stats // only the numbers that grow
@@ -114,7 +117,7 @@ type Member struct {
 
 // Join makes this process a member of a group. It returns when the member is stored, and the group's records
 // are known; the member gets its share of the slots soon after that. It tries until ctx is done, and then
-// returns the last error. Records that are not of this library or not of this version, and another number of
+// returns the last error. A table that is not of this library or of a newer format, and another number of
 // slots, are errors at once ([ErrIncompatible]). It first tries each verb that the client needs. If the
 // client lacks one for a whole lease, Join returns an error that names it. A member that could not join
 // deletes its record again, for which it takes up to a fifth of a lease. What happens to ctx after Join does
@@ -138,7 +141,7 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 	}
 	m.queues.Store(&[]memberQueue{})
 	m.ctx, m.end = context.WithCancel(context.WithoutCancel(ctx))
-	m.logger, m.written = newLateLogger(m.ctx, config.Logger.With("group", config.Group))
+	m.logger, m.logWritten = newLateLogger(m.ctx, config.Logger.With("group", config.Group))
 	m.mu.self = m.newSelf()
 	m.mu.view = view{adoptBegan: never, confirmed: neverMoment, lease: config.Lease}
 	m.mu.members, m.mu.formers = make(map[string]*knownMember), make(map[string]bool)
@@ -208,7 +211,7 @@ func (m *Member) Err() error {
 	if since := m.mu.since.refused; since > 0 && m.now()-since >= m.config.Lease {
 		return fmt.Errorf("sharding: cannot write the table: %w", m.mu.refusal)
 	}
-	if since := m.mu.since.unlisted; since > 0 && m.now()-since >= m.config.Lease {
+	if since := m.mu.since.othersNotListed; since > 0 && m.now()-since >= m.config.Lease {
 		return fmt.Errorf("sharding: this member takes no slots of the dead: %w", m.mu.problem.list)
 	}
 	if m.validLocked() {
@@ -221,7 +224,8 @@ func (m *Member) Err() error {
 	return cmp.Or(m.mu.view.incompatible, m.mu.problem.confirm, m.mu.problem.renew, lost)
 }
 
-// repeat calls f three times in a lease, at each signal, and soon after an error, which *problem holds.
+// repeat calls f three times in a lease, at each signal, and after retryDelay if it failed. *problem holds
+// the error.
 func (m *Member) repeat(f func() error, what string, problem *error, signals <-chan struct{}) {
 	for {
 		delay, wake, err := m.config.Lease/3, signals, f()
@@ -272,10 +276,10 @@ func (m *Member) work() (next time.Duration, failed bool) {
 		next = min(next, m.mu.handOverAt)
 	}
 	m.updateAndUnlock()
-	if lacksQueue != nil && !m.lackedQueue {
+	if lacksQueue != nil && !m.reportedNoQueue {
 		m.report("No slots", lacksQueue) // Once, until it has one.
 	}
-	m.lackedQueue = lacksQueue != nil
+	m.reportedNoQueue = lacksQueue != nil
 	type step func(now time.Duration) (due time.Duration, err error)
 	for _, f := range []step{m.makeTable, m.markOverdue, m.tidyRecords, m.writeTable, m.giveUp} {
 		due, err := f(now)
@@ -316,7 +320,8 @@ func (m *Member) now() time.Duration { return m.config.Clock.Since(m.start) }
 func (m *Member) retryDelay() time.Duration  { return m.config.Lease / 15 }
 func (m *Member) callTimeout() time.Duration { return m.config.Lease / 5 }
 
-// call calls f with a context that ends with ctx, or after callTimeout on the member's clock.
+// call calls f with a context that ends with ctx, or after callTimeout on the member's clock. If the server
+// has not answered, it notes an outage.
 func (m *Member) call(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -330,6 +335,9 @@ func (m *Member) call(ctx context.Context, f func(context.Context) error) error 
 		}
 	}()
 	err := f(ctx)
+	if err != nil && context.Cause(ctx) == context.DeadlineExceeded {
+		err = fmt.Errorf("no answer within %v: %w", m.callTimeout(), err)
+	}
 	answers := []error{nil, ErrNotFound, ErrExists, ErrConflict, ErrRefused}
 	if !slices.ContainsFunc(answers, func(answer error) bool { return errors.Is(err, answer) }) {
 		m.noAnswer()

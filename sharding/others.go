@@ -12,11 +12,12 @@ import (
 //	           not renewed for a lease           this or another member has marked its record
 //	present ──────────────────────────▶ overdue ──────────────────────────────────────────────▶ dead
 //	   │                                   │                                                      ▲
-//	   │  its record is gone: somebody else has deleted it, perhaps a person           for a lease │
+//	   │  its record is gone: somebody else has deleted it, perhaps a person         a lease later │
 //	   └───────────────────────────────────┴───────────────────────────────▶ gone ────────────────┘
 //
-// A renewal, or a read that shows the record, leads back to present. Who leaves marks its own record. A
-// member whose record was deleted may not know that yet, so it keeps its slots for another lease.
+// A renewal, or a read that shows the record, leads back to present. Who leaves marks its own record, and is
+// dead at once. A member whose record was deleted may not know that yet, so it keeps its slots for another
+// lease.
 type life int
 
 const (
@@ -30,12 +31,13 @@ const (
 type knownMember struct {
 	data    memberData // from the last usable record; before that one, only its Lease is set
 	version string     // of the last record
-	// usable: the last record is of this library and version, and of the same number of slots.
+	// usable: decodeOther has accepted the last record.
 	usable bool
-	// The lease counts from leaseFrom: when a renewal was seen, or that the record is gone, or later.
+	// leaseFrom is when this member saw the last renewal, or that the record is gone. extendLeasesLocked moves
+	// it later.
 	firstSeen, leaseFrom time.Duration
 	isGone               bool
-	// serial is what recordsSeen was when this version was seen.
+	// serial is the number of this version: see Member.lastSerial.
 	serial int64
 	// mustRead: the record must be read, because the watch or a list lacks it, or shows it again.
 	mustRead bool
@@ -85,7 +87,8 @@ func (k *knownMember) noteGone(now time.Duration) {
 	k.mustRead = false
 }
 
-// memberLocked returns what is known of a member. It has the group's longest lease until its record is seen.
+// memberLocked returns the entry of a member, and makes one if there is none. It has the group's longest
+// lease until its record is seen.
 func (m *Member) memberLocked(id string) *knownMember {
 	k := m.mu.members[id]
 	if k == nil {
@@ -108,9 +111,9 @@ func (m *Member) noteMissingLocked(k *knownMember) {
 	signal(m.toWork)
 }
 
-// sawMemberLocked notes a member's record, and reports whether the plan may change with it: a mere renewal
-// does not count. isRead: a read has shown the record. The watch and lists may be late: then the member
-// counts as alive for up to a lease too long, which is harmless.
+// sawMemberLocked notes a member's record, and reports whether the plan may change with it. A renewal counts
+// if it is the member's first since the last list. isRead: a read has shown the record. The watch and lists
+// may be late: then the member counts as alive for up to a lease too long, which is harmless.
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	k := m.memberLocked(id)
 	k.mustRead = false
@@ -130,7 +133,7 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	}
 	before, lifeBefore, isFirst := *k, k.life(m.now()), k.version == ""
 	k.version, k.leaseFrom, k.isGone, k.usable = r.Version, m.now(), false, usable
-	k.serial = m.recordsSeen.Add(1)
+	k.serial = m.lastSerial.Add(1)
 	if !usable { // k.data stays, and with it the member's lease.
 		if before.usable || isFirst {
 			m.logger.Error("Ignoring a member", "member", id, "err", err)
@@ -143,7 +146,7 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 		signal(m.toConfirm)
 	}
 	// The first renewal after a list is news for mustHearOthersLocked.
-	return before.serial <= m.mu.self.listedUpTo || !before.usable || lifeBefore != k.life(m.now()) ||
+	return before.serial <= m.mu.self.lastListedSerial || !before.usable || lifeBefore != k.life(m.now()) ||
 		!maps.Equal(before.data.Hashes, d.Hashes) || before.data.Queues != d.Queues
 }
 

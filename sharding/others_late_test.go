@@ -24,7 +24,7 @@ func TestOlderRecordIsNoRenewal(t *testing.T) {
 		}
 		show(6)
 		m.mu.Lock()
-		m.mu.self.listedUpTo = m.recordsSeen.Load()
+		m.mu.self.lastListedSerial = m.lastSerial.Load()
 		m.mu.Unlock()
 		show(5)
 		show(6)

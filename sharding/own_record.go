@@ -25,8 +25,9 @@ type ownRecord struct {
 	// follows is the table that the record names. The record has been stored with it at followsSince or earlier.
 	follows      string
 	followsSince time.Duration
-	// listedUpTo is recordsSeen after the first list since the member joined or was out of touch, or notListed.
-	listedUpTo int64
+	// lastListedSerial is what lastSerial was after the first list since the member joined or was out of touch,
+	// or notListed.
+	lastListedSerial int64
 }
 
 const notListed = math.MaxInt64
@@ -64,7 +65,7 @@ func (m *Member) moment() moment {
 func (m *Member) newSelf() ownRecord {
 	return ownRecord{
 		id: m.config.newID(idName(m.config.Name)), attempts: make(map[int64]attempt), alive: true,
-		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows, listedUpTo: notListed,
+		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows, lastListedSerial: notListed,
 	}
 }
 
@@ -114,7 +115,7 @@ func (m *Member) writeSelf(r Record, sequence int64) (upToDate bool, err error) 
 // listOnce lists the others' records if the member was out of touch, or has just come.
 func (m *Member) listOnce() error {
 	m.mu.Lock()
-	id, listed := m.mu.self.id, m.mu.self.listedUpTo
+	id, listed := m.mu.self.id, m.mu.self.lastListedSerial
 	m.mu.Unlock()
 	if listed < notListed {
 		return nil
@@ -124,11 +125,11 @@ func (m *Member) listOnce() error {
 	defer m.mu.Unlock()
 	if err != nil {
 		m.mu.problem.list = fmt.Errorf("cannot list the members: %w", err)
-		m.mu.since.unlisted = cmp.Or(m.mu.since.unlisted, m.now())
+		m.mu.since.othersNotListed = cmp.Or(m.mu.since.othersNotListed, m.now())
 		return m.mu.problem.list
 	}
-	if m.mu.since.unlisted = 0; m.mu.self.id == id {
-		m.mu.self.listedUpTo = m.recordsSeen.Load()
+	if m.mu.since.othersNotListed = 0; m.mu.self.id == id {
+		m.mu.self.lastListedSerial = m.lastSerial.Load()
 	}
 	return nil
 }

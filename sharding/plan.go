@@ -16,7 +16,7 @@ const (
 	spacing   = 200 * time.Millisecond // before a member hands over slots, for each one that does so before it
 	stagger   = 20 * time.Millisecond  // at most, after another member has written the table first
 	probation = time.Second            // before a new member gets slots, if there are others
-	soon      = 250 * time.Millisecond // before another try, after a failed write
+	soon      = 250 * time.Millisecond // before another look, after a failed call or while others act first
 	// The kubelet waits up to five minutes before it starts a container again, so deaths count for longer.
 	remembersDeaths = 30 * time.Minute
 )
@@ -38,14 +38,15 @@ type planner struct {
 
 // nextTable returns the table to write now, and the version that it must replace, or nil if there is nothing
 // to write before due. The caller has seen that the table of that id is filled, or may be filled.
-func (m *Member) nextTable(id string, now time.Duration) (next *table, version string, due time.Duration) {
+func (m *Member) nextTable(tableID string, now time.Duration) (next *table, version string,
+	due time.Duration) {
 	m.mu.Lock()
 	defer m.updateAndUnlock()
 	m.updateSlotsLocked()
 	t, view := m.mu.view.table, &m.mu.view
 	due = now + m.config.Lease
 	switch {
-	case t.id != id:
+	case t.id != tableID:
 		return nil, "", now
 	case m.isOutdatedLocked(t, math.MaxInt64), // The table must be read first.
 		view.incompatible != nil, view.broken != nil, !m.mu.self.alive:
@@ -181,7 +182,8 @@ func (p *planner) hasCrashed(id string) bool {
 	return id != "" && !slices.Contains(p.t.leaving, id) && !p.m.mu.members[id].data.Left
 }
 
-// allowed returns the planned table if it may be written now, and otherwise the present one.
+// allowed returns the planned table if it may be written now. Otherwise it returns a copy of the present one,
+// in which only this member's leaving may be new.
 func (p *planner) allowed(planned *table) *table {
 	since := &p.m.mu.since.unplanned
 	if planned.same(p.t) {
@@ -190,7 +192,8 @@ func (p *planner) allowed(planned *table) *table {
 	}
 	plannedAt := cmp.Or(*since, p.now)
 	if at := p.m.mayPlanAtLocked(p.now); at > p.now {
-		// Meanwhile its batching passes, but not its turn. Without watches, plans come here again and again.
+		// While this member must not plan, no more than batching of the time counts: it still waits for its turn
+		// afterwards. If none counted, a member whose watches keep failing would start anew each time.
 		*since, p.due = max(plannedAt, p.now-batching), min(p.due, at)
 		next := p.t.clone()
 		p.nameLeaving(next)
@@ -242,8 +245,9 @@ func (p *planner) newcomers() map[string]time.Duration {
 	if len(until) < len(p.takers) {
 		return until
 	}
-	// There are only newcomers. They need not wait, unless there was an outage less than a lease ago: the table
-	// may come from a backup, and holders that it does not show must notice first that their records are gone.
+	// All takers are newcomers. They wait only if the table is filled, shows no holder, and there was an outage
+	// less than a lease ago: it may come from a backup, and holders that it does not show must first notice
+	// that their records are gone.
 	isUsed := func(slot tableSlot) bool { return slot.holder != "" || slot.next != "" }
 	sinceOutage := p.m.now() - p.m.mu.unansweredAt
 	if p.t.settling || slices.ContainsFunc(p.t.slots, isUsed) || sinceOutage > p.m.mu.view.lease {

@@ -69,7 +69,7 @@ func (m *Member) mayPlanAtLocked(now time.Duration) time.Duration {
 // mustHearOthersLocked reports whether a member that is not dead has not renewed its record since this one
 // joined or was out of touch. A renewal shows whether its member knows a later table.
 func (m *Member) mustHearOthersLocked(now time.Duration) bool {
-	listed := m.mu.self.listedUpTo
+	listed := m.mu.self.lastListedSerial
 	for id, k := range m.mu.members {
 		if id != m.mu.self.id && 0 < k.serial && k.serial <= listed && k.life(now) != dead {
 			return true

@@ -21,16 +21,17 @@ const (
 
 // ownSlot is one slot as this member handles it.
 //
-//	         the table says so               the table says that it is to move, and it is this member's turn
+//	      the table says so: see below       the table says that it is to move, and it is this member's turn
 //	absent ─────────────────────▶ held ─────────────────────────────────────▶ stopping
 //	  ▲                            │ ▲                                            │ │
 //	  │  the member is not valid   │ │    it is not to move, or a handler         │ │
 //	  ├────────────────────────────┘ └──── does not return ───────────────────────┘ │
 //	  └──── its handlers have returned: now the table is written ───────────────────┘
 //
-// A slot that is already to move when the member gets it goes from absent to stopping. Any slot becomes
-// absent when the member is not valid, or when the table gives the slot to another one.
-// Queues read states and holdings without a lock. The member's mu guards all else.
+// The member must be valid, and no handover of the slot may still succeed. A slot that is to move already
+// when the member gets it goes from absent to stopping if it is the member's turn. Any slot becomes absent
+// when the member is not valid, or when the table gives the slot to another one. Queues read states and
+// holdings without a lock. The member's mu guards all else.
 type ownSlot struct {
 	// holding is nil while the slot is absent.
 	holding  atomic.Pointer[holding]
@@ -46,8 +47,8 @@ type ownSlot struct {
 type stop struct {
 	// since is when the slot began to stop, and timedOutAt when its handlers' contexts were ended, or zero.
 	since, timedOutAt time.Duration
-	// unlisted: the slot came from absent, not from held, so its keys have not been listed.
-	unlisted bool
+	// keysNotListed: the slot came from absent, not from held, so its keys have not been listed.
+	keysNotListed bool
 }
 
 func (m *Member) state(slot int) slotState { return slotState(m.states[slot].Load()) }
@@ -58,9 +59,9 @@ func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(
 type changes struct {
 	// Slots that the queues must hear of; see memberQueue.
 	gained, noLongerStopping []int
-	// toEnd are holdings that must end, and toRelease those whose keys on hold must be released.
-	toEnd     []ending
-	toRelease []*holding
+	// toEnd are holdings that must end, and endHoldsOf those of which keys on hold must be released.
+	toEnd      []ending
+	endHoldsOf []*holding
 }
 
 type ending struct {
@@ -68,14 +69,14 @@ type ending struct {
 	cause   error
 }
 
-// updateSlots is called when time alone has passed.
+// updateSlots updates the slots after time has passed.
 func (m *Member) updateSlots() {
 	m.mu.Lock()
 	m.updateAndUnlock()
 }
 
-// updateAndUnlock updates the slots, unlocks mu, and carries out the changes. It must be called in place of
-// mu.Unlock after anything on which it depends which slots are held.
+// updateAndUnlock updates the slots, unlocks mu, and carries out the changes. Call it instead of mu.Unlock
+// after each change that may decide which slots are held.
 func (m *Member) updateAndUnlock() {
 	m.updateSlotsLocked()
 	c := m.mu.changes
@@ -84,7 +85,7 @@ func (m *Member) updateAndUnlock() {
 	for _, e := range c.toEnd {
 		e.holding.end(e.cause)
 	}
-	for _, h := range c.toRelease {
+	for _, h := range c.endHoldsOf {
 		h.endHolds(ErrHandover)
 	}
 	if len(c.gained)+len(c.noLongerStopping) == 0 {
@@ -102,17 +103,17 @@ func (m *Member) updateAndUnlock() {
 func (m *Member) updateSlotsLocked() {
 	valid, wasValid := m.validLocked(), m.mu.wasValid
 	cause := workqueue.ErrLeaseLost
-	switch {
+	switch hasLeft := m.mu.finished || m.ctx.Err() != nil; {
 	case valid:
 		cause = ErrNotHeld
 		if !wasValid {
 			signal(m.toRenew) // New members wait for a renewal; see mustHearOthersLocked.
 			signal(m.toWork)
 		}
-	case m.mu.leaving:
+	case hasLeft:
 		cause = ErrLeft
 	case wasValid:
-		m.mu.self.listedUpTo = notListed
+		m.mu.self.lastListedSerial = notListed
 		signal(m.toRenew) // If the clock has jumped, the member is valid again at once.
 		signal(m.toConfirm)
 	}
@@ -162,15 +163,15 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) {
 	s.heldAs = m.mu.self.id
 	m.setState(i, to) // before the queues list keys: they drop those of absent slots
 	if to == stopping {
-		s.stop = stop{since: now, unlisted: from == absent}
-		c.toRelease = append(c.toRelease, s.holding.Load())
+		s.stop = stop{since: now, keysNotListed: from == absent}
+		c.endHoldsOf = append(c.endHoldsOf, s.holding.Load())
 		signal(m.toWork)
 		return
 	}
 	if from == stopping {
 		c.noLongerStopping = append(c.noLongerStopping, i)
 	}
-	if from == absent || s.stop.unlisted {
+	if from == absent || s.stop.keysNotListed {
 		c.gained = append(c.gained, i)
 	}
 }

@@ -44,7 +44,7 @@ func (v *view) restEnds() time.Duration { return v.adoptEnded + v.lease }
 
 // confirm reads the table: a member that cannot does not know whether there is another one.
 func (m *Member) confirm() error {
-	began, upTo := m.moment(), m.recordsSeen.Load()
+	began, upTo := m.moment(), m.lastSerial.Load()
 	r, err := m.get(m.tableName())
 	switch {
 	case err == nil:
