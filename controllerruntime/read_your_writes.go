@@ -44,7 +44,7 @@ func ReadYourWrites(ctx context.Context, c client.Client, informers cache.Cache,
 		return nil, errors.New("controllerruntime: ReadYourWrites without kinds: give those that the reconciler " +
 			"writes and reads from the cache")
 	}
-	caches := make(map[schema.GroupVersionKind]*ownwrites.Cache)
+	caches := make(map[schema.GroupVersionKind][]*ownwrites.Cache)
 	for _, kind := range kinds {
 		gvk, err := c.GroupVersionKindFor(kind)
 		if err != nil {
@@ -54,7 +54,7 @@ func ReadYourWrites(ctx context.Context, c client.Client, informers cache.Cache,
 		if err != nil {
 			return nil, fmt.Errorf("controllerruntime: ReadYourWrites of %s: %w", gvk.Kind, err)
 		}
-		caches[gvk], err = ownwrites.WatchReader(gvk.Kind, informer, limit,
+		own, err := ownwrites.WatchReader(gvk.Kind, informer, limit,
 			func(ctx context.Context, name types.NamespacedName) (metav1.Object, error) {
 				object := kind.DeepCopyObject().(client.Object)
 				err := informers.Get(ctx, name, object)
@@ -66,6 +66,7 @@ func ReadYourWrites(ctx context.Context, c client.Client, informers cache.Cache,
 		if err != nil {
 			return nil, fmt.Errorf("controllerruntime: ReadYourWrites of %s: %w", gvk.Kind, err)
 		}
+		caches[gvk] = append(caches[gvk], own)
 	}
 	return &notingClient{c, caches}, nil
 }
@@ -73,7 +74,8 @@ func ReadYourWrites(ctx context.Context, c client.Client, informers cache.Cache,
 // notingClient is what ReadYourWrites returns.
 type notingClient struct {
 	client.Client
-	caches map[schema.GroupVersionKind]*ownwrites.Cache
+	// caches has several for a kind that is read in several forms, such as its metadata alone.
+	caches map[schema.GroupVersionKind][]*ownwrites.Cache
 }
 
 // note notes a write of object that has returned err, and returns err.
@@ -83,7 +85,10 @@ func (c *notingClient) note(ctx context.Context, object client.Object, dryRun []
 		return err
 	}
 	gvk, kindErr := c.GroupVersionKindFor(object)
-	if own := c.caches[gvk]; kindErr == nil && own != nil {
+	if kindErr != nil {
+		return nil
+	}
+	for _, own := range c.caches[gvk] {
 		if deleted {
 			own.Deleted(ctx, object)
 		} else {

@@ -197,7 +197,7 @@ func (h *Handler) serveAction(w http.ResponseWriter, r *http.Request) (status in
 	}
 	if form.Get("for") != "" && err == nil {
 		if a.For, err = time.ParseDuration(form.Get("for")); err != nil || a.For <= 0 {
-			err = refuse(http.StatusBadRequest, "The field for is no time, such as 15m.")
+			err = refuse(http.StatusBadRequest, "The field for is not a duration above zero: write it like 15m.")
 		}
 	}
 	status, report = http.StatusOK, actionReport{Action: a.Name, Queue: a.Queue, Key: a.Key, Group: a.Group}
@@ -259,6 +259,8 @@ func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *b
 		switch action := form.Get("action"); {
 		case r.late:
 			err = r.missing
+		case (action == "pause" || action == "pause_group") && r.stats.ShuttingDown:
+			err = refuse(http.StatusConflict, "The queue is shut down: it cannot be paused.")
 		case action == "pause" && q.Pause != nil:
 			q.Pause(lasts)
 			text = done

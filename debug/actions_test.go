@@ -195,6 +195,19 @@ func TestRetryAfterShutDown(t *testing.T) {
 	}
 }
 
+// A queue that is shut down cannot be paused, and the answer says so.
+func TestPauseAfterShutDown(t *testing.T) {
+	h := newAudited(t)
+	q := newPriorityQueue(t, h, "q")
+	q.Add("a")
+	q.ShutDown()
+	for _, action := range []string{"pause", "pause_group"} {
+		if a := h.act(t, 409, "q", action, "group", "g"); !strings.Contains(a.Error, "shut down") {
+			t.Errorf("%s: %+v", action, a)
+		}
+	}
+}
+
 // Every key that a queue can have can be found, retried and removed: the empty text and nil, too.
 func TestUnusualKeys(t *testing.T) {
 	h := newAudited(t)

@@ -16,7 +16,13 @@ type groupReport struct {
 	// know.
 	Listed int `json:"listed"`
 	Keys   int `json:"keys"`
+	// Held is how many of its keys workers have or have put on hold, and Limit how many that may be.
+	Held  int `json:"held,omitempty"`
+	Limit int `json:"limit,omitempty"`
 }
+
+// AtLimit reports whether the group's other keys wait for one that is held.
+func (g groupReport) AtLimit() bool { return g.Limit > 0 && g.Held >= g.Limit }
 
 // groups returns the paused groups, and those of the listed keys, with what the queue knows of them.
 func (r *reading) groups(lists keyLists, now time.Time) []groupReport {
@@ -38,7 +44,8 @@ func (r *reading) groups(lists keyLists, now time.Time) []groupReport {
 		g.Paused = slices.Contains(r.pausedGroups, name)
 		if r.entry.queue.SnapshotGroup != nil {
 			group := r.entry.queue.SnapshotGroup(name)
-			g.Keys, g.PausedUntil, g.PausedFor = group.Keys, group.PausedUntil.UTC(), between(now, group.PausedUntil)
+			g.Keys, g.Held, g.Limit = group.Keys, group.Held, group.Limit
+			g.PausedUntil, g.PausedFor = group.PausedUntil.UTC(), between(now, group.PausedUntil)
 		}
 		return g
 	})

@@ -124,12 +124,15 @@ func (r *reading) keyLists() (l keyLists, pools *poolKeys) {
 		Running: reports(q.Processing), Queued: reports(q.Queued), Waiting: reports(q.Waiting),
 		Failing: []keyReport{}, GivenUp: []keyReport{},
 	}
-	// The queue counts a key that is on hold as being processed.
+	// The queue counts a key that is on hold as being processed. Not all of them may be listed.
+	groupOf, allListed := make(map[any]string), r.workers.Held <= len(pools.held)
 	l.Running = slices.DeleteFunc(l.Running, func(k keyReport) bool {
-		return pools.of[k.raw] != nil && pools.of[k.raw].Held != nil
+		groupOf[k.raw] = k.Group
+		known := cmp.Or(pools.of[k.raw], &worker.KeySnapshot[any]{})
+		return known.Held != nil || !allListed && known.Running == nil
 	})
 	for _, k := range pools.held {
-		l.Held = append(l.Held, keyReport{raw: k.Key})
+		l.Held = append(l.Held, keyReport{raw: k.Key, Group: groupOf[k.Key]})
 	}
 	if len(l.Running) == 0 || len(pools.held) > 0 { // Keys on hold may have left no room for those that run.
 		for _, running := range pools.running {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/debug"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
@@ -89,6 +90,29 @@ func TestKeysOnHold(t *testing.T) {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// With more keys on hold than the page lists, none of them is listed as running.
+func TestManyKeysOnHold(t *testing.T) {
+	inBubble(t, func(t *testing.T, h *debug.Handler) {
+		q := newRateLimited[int](t, "q", h)
+		start(t, worker.New(q, func(ctx context.Context, key int) error {
+			if key == 50 {
+				<-ctx.Done()
+				return nil
+			}
+			time.Sleep(time.Duration(50-key) * time.Second) // The first ones are the last to be put on hold.
+			return worker.Hold("it is ready", time.Hour, func(func()) {})
+		}, worker.Options[int]{MetricsProvider: h, Workers: 51, Drain: worker.Nothing, Logger: silent}))
+		for i := range 51 {
+			q.Add(i)
+			synctest.Wait()
+		}
+		time.Sleep(5 * time.Minute)
+		if d := getJSON[detail](t, h, "?queue=q"); len(d.Running) != 1 || d.Running[0].Key != "50" {
+			t.Errorf("%+v runs", d.Running)
 		}
 	})
 }

@@ -10,8 +10,9 @@ import (
 
 // Client is a handler's access to a [World]: calls that read and write the truth, and the cache of its
 // process. A handler with an interface of its own wraps it. Calls take virtual time, in which others do what
-// they do. A call notices the end of its context only when its time has passed: then it fails. All methods
-// may be called from any goroutine of the process. See [Process] for what becomes of them when it crashes.
+// they do. A call notices the end of its context only when its time has passed: then it fails. Errors are
+// wrapped: compare them by errors.Is. All methods may be called from any goroutine of the process. See
+// [Process] for what becomes of them when it crashes.
 type Client[K comparable, V any] struct {
 	world   *World[K, V]
 	process *Process

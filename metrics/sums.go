@@ -27,11 +27,11 @@ func ByQueue(pools []Total[worker.Stats]) map[string]worker.Stats {
 	return all
 }
 
-// LeaveOutHolds leaves keys on hold out of a queue's times, because no worker has them: the queue counts from
-// Get to Done.
+// LeaveOutHolds leaves keys on hold out of a queue's depth and times, because no worker has them: the queue
+// counts from Get to Done, and a hold adds its key.
 func LeaveOutHolds(queue *workqueue.Stats, pools worker.Stats) {
 	if pools.Held > 0 {
-		queue.Held = pools.Held
+		queue.Held, queue.Again = pools.Held, max(0, queue.Again-pools.Held)
 		queue.LongestRunning, queue.UnfinishedWork = pools.LongestRunning, pools.UnfinishedWork
 	}
 }

@@ -190,3 +190,15 @@ func TestGaugesOfAnEndedPool(t *testing.T) {
 		}
 	}
 }
+
+// A hold adds its key, and no worker has it: it is neither in the depth nor in the times.
+func TestLeaveOutHolds(t *testing.T) {
+	queue := workqueue.Stats{Queued: 1, Processing: 5, Again: 4, LongestRunning: time.Hour, UnfinishedWork: time.Hour}
+	LeaveOutHolds(&queue, worker.Stats{Held: 3, LongestRunning: time.Second, UnfinishedWork: time.Minute})
+	if depth := Queue[Depth].Value(&queue); depth != 2 {
+		t.Errorf("the depth is %v, want 2: a queued key, and one that comes again", depth)
+	}
+	if queue.Held != 3 || queue.LongestRunning != time.Second || queue.UnfinishedWork != time.Minute {
+		t.Errorf("%+v", queue)
+	}
+}

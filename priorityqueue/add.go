@@ -61,7 +61,7 @@ func (q *Queue[T]) add(key T, r request) {
 	}
 }
 
-// prepared is a key that is to be added, and everything that foreign code has to say about it.
+// prepared is a key that is to be added, with its hash and what the functions of Config say about it.
 type prepared[T comparable] struct {
 	key           T
 	hash          keytable.Hash
@@ -70,7 +70,8 @@ type prepared[T comparable] struct {
 	weight, limit int
 }
 
-// prepare hashes key and asks for its group. It panics for what cannot be a key before it asks foreign code.
+// prepare hashes key, and asks for its group without the lock. It panics for what cannot be a key before it
+// calls a function of Config.
 func (q *Queue[T]) prepare(key T) prepared[T] {
 	k := prepared[T]{key: key, hash: keytable.HashOf(key), weight: 1}
 	keytable.CheckKey(key)
@@ -88,7 +89,7 @@ func (q *Queue[T]) prepare(key T) prepared[T] {
 	return k
 }
 
-// addPrepared adds keys at one moment. Of a rate-limited add the limiter has been asked.
+// addPrepared adds keys at one moment. If r is rate-limited, its After is the limiter's answer.
 func (q *Queue[T]) addPrepared(r *request, keys ...prepared[T]) {
 	now := q.readClockFor(r)
 	q.lockAndAdvance(now)
@@ -114,7 +115,7 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 	}
 	s, e, _ := q.mu.keys.FindOrInsert(k.hash, k.key)
 	info := &e.Value
-	if r.isRetry() {
+	if r.After > 0 || r.RateLimited || r.keepPriority {
 		q.mu.retries++
 	}
 	askedPriority := r.Priority
@@ -124,19 +125,19 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 			askedPriority = info.priority
 		}
 	}
-	priority := q.nextPriorityLocked(s, info)
+	nextPriority := q.nextPriorityLocked(s, info)
 	switch info.state {
 	case absent, resting:
 		q.enterLocked(s, info, k)
 		fallthrough // From here on a new key is like one that is processing: in no line and not in due.
 	case processing:
-		*priority = askedPriority
+		*nextPriority = askedPriority
 		q.planLocked(s, info, r, r.time(now), now)
 	case queued, rerun:
-		q.setPriorityLocked(s, info, r.mergePriorities(*priority, askedPriority), now)
+		q.setPriorityLocked(s, info, r.mergePriorities(*nextPriority, askedPriority), now)
 		q.interruptLocked(s, info)
 	case waiting, rerunLater:
-		*priority = r.mergePriorities(*priority, askedPriority)
+		*nextPriority = r.mergePriorities(*nextPriority, askedPriority)
 		q.planLocked(s, info, r, r.mergeTimes(q.askedTimeLocked(s), now), now)
 	}
 	if c := r.Cause; c != nil && (c.Reason != "" || c.TraceParent != "") {
@@ -155,27 +156,27 @@ func (q *Queue[T]) noteHeldAddLocked(s keytable.Slot, info *keyInfo, r *request)
 	d.quiet = d.quiet && r.Cause != nil && r.Cause.Quiet
 }
 
-// planLocked makes the key at s, which is not in a line, come at the time asked for, moved by MaxDelay and
-// MinInterval.
+// planLocked makes the key at s, which is not in a line, come at the time asked for or, because of MaxDelay
+// or MinInterval, at another one.
 func (q *Queue[T]) planLocked(s keytable.Slot, info *keyInfo, r *request, askedTime, now time.Duration) {
-	// If the clock was not read, the key does not wait, and nobody asks when it was added.
-	if isEvent := r.isEvent(info.state.isHeld()); now != notRead {
-		if d := q.mu.details.At(s); !info.state.isInDue() || isEvent && !d.byEvent {
+	at := askedTime
+	if now != notRead { // Otherwise there is neither a bound nor an interval.
+		d := q.mu.details.At(s)
+		if isEvent := r.isEvent(info.state.isHeld()); !info.state.isInDue() || isEvent && !d.byEvent {
 			d.addedAt, d.byEvent = now, isEvent
 		}
-	}
-	if r.isBounded() && q.mu.details.At(s).byEvent {
-		latest := dueloop.AddSaturated(q.mu.details.At(s).addedAt, r.MaxDelay)
-		if info.byLimiter && r.Delay == Latest {
-			latest = max(latest, q.askedTimeLocked(s)) // The limiter's time is not cut.
+		if r.isBounded() && d.byEvent {
+			latest := dueloop.AddSaturated(d.addedAt, r.MaxDelay)
+			if info.byLimiter && r.Delay == Latest {
+				latest = max(latest, q.askedTimeLocked(s)) // The limiter's time is not cut.
+			}
+			at = min(at, latest)
 		}
-		askedTime = min(askedTime, latest)
+		if q.config.MinInterval > 0 {
+			d.placedOrAsked = at
+			at = max(at, q.nextStartLocked(s, now))
+		}
 	}
 	info.byLimiter = r.RateLimited || info.byLimiter && r.Delay != Replace
-	at := askedTime
-	if q.config.MinInterval > 0 {
-		q.mu.details.At(s).askedTime = askedTime
-		at = max(at, q.nextStartLocked(s, now))
-	}
 	q.scheduleLocked(s, info, at, now)
 }

@@ -34,10 +34,12 @@ type AddOpts struct {
 	Delay DelayPolicy
 
 	// MaxDelay, if positive, is how long after the first event since the last hand-out Latest and Replace can
-	// put off a key. Zero means Config.MaxDelay, and a negative one no bound. Every add is an event, except
-	// AddAfter and AddWithPriority of a key that a worker holds, and rate-limited adds without a MaxDelay of
-	// their own. Before the first event nothing is bounded. With Latest, a key that waits for the limiter is
-	// not brought forward. A rate-limited add with a MaxDelay may come before the limiter's delay or AtLeast.
+	// put off a key. Before the first event nothing is bounded. Zero means Config.MaxDelay, and a negative one
+	// no bound. Every add is an event, except
+	//   - AddAfter and AddWithPriority of a key that a worker holds,
+	//   - rate-limited adds without a MaxDelay of their own.
+	// With Latest, a key that waits for the limiter is not brought forward. A rate-limited add with a MaxDelay
+	// may come before the limiter's delay or AtLeast.
 	MaxDelay time.Duration
 
 	// Cause, unless nil, is why the keys are added. It stays with a key that has to wait. A Quiet add does
@@ -66,8 +68,8 @@ type request struct {
 	AddOpts
 	// byWorker makes the add one by the key's worker, if a worker holds the key. See AddOpts.MaxDelay.
 	byWorker bool
-	// keepPriority means the priority of a key that a worker holds, instead of Priority. It marks AddAfter,
-	// AddRateLimited and Fail, which also count as retries if they have no delay.
+	// keepPriority means the priority of a key that a worker holds, instead of Priority. Only AddAfter,
+	// AddRateLimited and Fail have it. They also count as retries, whatever their delay.
 	keepPriority bool
 	// isFailure means that the worker that holds the key has failed, and its failure is counted.
 	isFailure bool
@@ -102,9 +104,6 @@ func (q *Queue[T]) readClockFor(r *request) time.Duration {
 
 // isBounded reports whether MaxDelay bounds the time of a key that r adds.
 func (r *request) isBounded() bool { return r.MaxDelay > 0 && r.Delay != Earliest }
-
-// isRetry reports whether r counts in Stats.Retries.
-func (r *request) isRetry() bool { return r.After > 0 || r.RateLimited || r.keepPriority }
 
 // isEvent reports whether MaxDelay counts from r. See AddOpts.MaxDelay.
 func (r *request) isEvent(held bool) bool {

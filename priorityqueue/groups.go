@@ -13,12 +13,11 @@ type group struct {
 	// limit is how many of its keys may be held, zero if there is no limit.
 	limit  int
 	paused bool
+	// blocked reports that its lines are not in order. See blockLocked.
+	blocked bool
 	// lines are those of its keys, one for each priority.
 	lines keytable.List
 }
-
-// isBlocked reports whether the group is paused, or at its limit, or above one that was lowered.
-func (g *group) isBlocked() bool { return g.paused || g.limit > 0 && g.held >= g.limit }
 
 // groupOfLocked returns the group of the key at s, or None in a queue without groups.
 func (q *Queue[T]) groupOfLocked(s keytable.Slot) keytable.Slot {
@@ -34,10 +33,9 @@ func (q *Queue[T]) joinGroupLocked(s keytable.Slot, k *prepared[T]) {
 	if inserted && q.mu.pauses.paused.Len() > 0 {
 		e.Value.paused, _ = q.pauseLocked(pausable{group: k.group})
 	}
-	wasBlocked := e.Value.isBlocked()
 	e.Value.keys++
 	e.Value.weight, e.Value.limit = k.weight, k.limit
-	q.moveLinesLocked(&e.Value, wasBlocked)
+	q.blockLocked(&e.Value)
 }
 
 // leaveGroupLocked takes the key at s, which is not held, out of its group, and forgets a group without keys.
@@ -52,16 +50,17 @@ func (q *Queue[T]) leaveGroupLocked(s keytable.Slot) {
 // countHeldLocked adds n to the held keys of group g.
 func (q *Queue[T]) countHeldLocked(g keytable.Slot, n int) {
 	e := &q.mu.groups.At(g).Value
-	wasBlocked := e.isBlocked()
 	e.held += n
-	q.moveLinesLocked(e, wasBlocked)
+	q.blockLocked(e)
 }
 
-// moveLinesLocked moves the lines of g if it has become blocked, or is blocked no more.
-func (q *Queue[T]) moveLinesLocked(g *group, wasBlocked bool) {
-	if g.isBlocked() == wasBlocked {
+// blockLocked blocks g if it is paused, at its limit, or above one that was lowered, and unblocks it if not.
+func (q *Queue[T]) blockLocked(g *group) {
+	blocked := g.paused || g.limit > 0 && g.held >= g.limit
+	if blocked == g.blocked {
 		return
 	}
+	g.blocked = blocked
 	for lineSlot := range q.mu.linesOfGroup.All(&g.lines) {
 		q.moveLineLocked(lineSlot)
 	}

@@ -111,7 +111,8 @@ func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slo
 	return keys
 }
 
-// AddedAt is that of [workqueue.Extended].
+// AddedAt returns when a held key was first added or came due before its hand-out. It is zero for other keys
+// and without metrics.
 func (q *Queue[T]) AddedAt(key T) (at time.Time) {
 	if q.observer == nil {
 		return at
@@ -125,7 +126,8 @@ func (q *Queue[T]) AddedAt(key T) (at time.Time) {
 	return at
 }
 
-// SnapshotKey is that of [workqueue.Extended]. It takes constant time.
+// SnapshotKey returns what the queue and the limiter know of key, and whether key is in the queue. It takes
+// constant time.
 func (q *Queue[T]) SnapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	k, found = q.snapshotKey(key)
 	return q.withRequeues(k), found
@@ -146,7 +148,8 @@ func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 	return k, true
 }
 
-// SnapshotKeys is that of [workqueue.Extended]. A held key that comes again at a time is yielded as
+// SnapshotKeys yields all keys in no particular order, and holds no lock while it does. A key that moves
+// meanwhile may come twice or not at all. A held key that comes again at a time is yielded as
 // Processing and as Waiting.
 func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	return keytable.Map(inSteps(q, q.appendSnapshotsLocked), q.withRequeues)
@@ -176,7 +179,7 @@ func (q *Queue[T]) snapshotLocked(s keytable.Slot, asWaiting bool) workqueue.Key
 	}
 	if q.config.Group != nil {
 		g := q.mu.groups.At(q.groupOfLocked(s))
-		k.Group, k.Blocked = g.Key, info.state == queued && g.Value.isBlocked()
+		k.Group, k.Blocked = g.Key, info.state == queued && g.Value.blocked
 	}
 	switch {
 	case asWaiting || info.state == waiting:

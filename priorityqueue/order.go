@@ -56,7 +56,7 @@ type line struct {
 func (q *Queue[T]) joinLineLocked(s keytable.Slot, info *keyInfo, priority int, now time.Duration) {
 	if q.config.Aging > 0 {
 		q.mu.lastPlaced = max(q.mu.lastPlaced, now)
-		q.mu.details.At(s).placedAt = q.mu.lastPlaced
+		q.mu.details.At(s).placedOrAsked = q.mu.lastPlaced
 	}
 	info.line = q.lineLocked(lineKey{priority, q.groupOfLocked(s)})
 	q.mu.lists.Append(&q.mu.lines.At(info.line).Value.members, s)
@@ -110,7 +110,7 @@ func (q *Queue[T]) setPriorityLocked(s keytable.Slot, info *keyInfo, newPriority
 		return
 	}
 	if q.config.Aging > 0 && newPriority > oldPriority {
-		rankHere := q.rank(q.mu.details.At(s).placedAt, q.mu.lines.At(info.line).Key.priority)
+		rankHere := q.rank(q.mu.details.At(s).placedOrAsked, q.mu.lines.At(info.line).Key.priority)
 		if rankHere <= q.rank(max(q.mu.lastPlaced, now), newPriority) {
 			return
 		}
@@ -191,7 +191,7 @@ func (q *Queue[T]) moveLineLocked(lineSlot keytable.Slot) {
 	switch {
 	case l.queued == 0:
 		to = nil
-	case q.config.Group != nil && q.mu.groups.At(e.Key.group).Value.isBlocked():
+	case q.config.Group != nil && q.mu.groups.At(e.Key.group).Value.blocked:
 		to = &q.mu.blocked
 	}
 	if from == to {
@@ -234,7 +234,7 @@ func (q *Queue[T]) entryLocked(lineSlot, s keytable.Slot) slotheap.Entry {
 	negated := int64(^priority) // This is -priority-1, and cannot overflow.
 	entry := slotheap.Entry{Rank: negated, Tie: uint32(min(max(negated, -maxTie), maxTie)), Slot: lineSlot}
 	if q.config.Aging > 0 {
-		entry.Rank = int64(q.rank(q.mu.details.At(s).placedAt, priority))
+		entry.Rank = int64(q.rank(q.mu.details.At(s).placedOrAsked, priority))
 	}
 	return entry
 }

@@ -24,26 +24,27 @@ type pausable struct {
 	queue bool
 }
 
-// Pause is that of [workqueue.Operable]. Everything but Get goes on: keys are added, come due, and count in
-// Len. While a pause with an end lasts, of the queue or of a group, the queue has its goroutine and timer.
-// After shutdown it does nothing.
+// Pause makes the queue hand out nothing for d, or until Resume with [workqueue.UntilResumed]. Of several
+// pauses the latest end counts. Everything but Get goes on: keys are added, come due, and count in Len. While
+// a pause with an end lasts, of the queue or of a group, the queue has its goroutine and timer. Pause does
+// nothing after shutdown, or if d is not positive.
 func (q *Queue[T]) Pause(d time.Duration) { q.pause(pausable{queue: true}, d) }
 
-// Resume ends a pause. It does nothing if there is none.
+// Resume ends a pause of the queue. It does nothing if there is none.
 func (q *Queue[T]) Resume() { q.resume(pausable{queue: true}) }
 
-// PauseGroup is that of [workqueue.Operable]. The keys of a paused group are blocked: they stay queued, are
-// added, come due, and count in Len. Keys that workers hold are finished as usual. The pause also holds for
-// later keys, and has nothing to do with Config.Limit. It is for a tenant whose server says "slow down".
-// After shutdown and without Config.Group, PauseGroup does nothing.
+// PauseGroup is Pause for the keys of one group. They are blocked: they stay queued, are added, come due, and
+// count in Len. Keys that workers hold are finished as usual. The pause also holds for later keys, and has
+// nothing to do with Config.Limit. It is for a tenant whose server says "slow down". Without Config.Group,
+// PauseGroup does nothing.
 func (q *Queue[T]) PauseGroup(name string, d time.Duration) {
 	if q.config.Group != nil {
 		q.pause(pausable{group: name}, d)
 	}
 }
 
-// ResumeGroup ends the pause of group. It does nothing if there is none.
-func (q *Queue[T]) ResumeGroup(group string) { q.resume(pausable{group: group}) }
+// ResumeGroup ends the pause of a group. It does nothing if there is none.
+func (q *Queue[T]) ResumeGroup(name string) { q.resume(pausable{group: name}) }
 
 func (q *Queue[T]) pause(p pausable, d time.Duration) {
 	now := q.loop.Now()
@@ -62,11 +63,10 @@ func (q *Queue[T]) pause(p pausable, d time.Duration) {
 	switch {
 	case inserted:
 		q.mu.pauses.ends.Push(end)
-		q.setPausedLocked(p, true)
 	case end.Rank > q.mu.pauses.ends.At(s).Rank:
 		q.mu.pauses.ends.Replace(end)
 	}
-	q.notePauseEndLocked()
+	q.setPausedLocked(p, true)
 }
 
 func (q *Queue[T]) resume(p pausable) {
@@ -80,25 +80,21 @@ func (q *Queue[T]) resume(p pausable) {
 func (q *Queue[T]) endPauseLocked(s keytable.Slot) {
 	p := q.mu.pauses.paused.At(s).Key
 	slotheap.Drop(&q.mu.pauses.ends, &q.mu.pauses.paused, s)
-	q.notePauseEndLocked()
 	q.setPausedLocked(p, false)
 }
 
-// setPausedLocked stops or starts what a pause is for: the queue, or the lines of a group if it has keys.
+// setPausedLocked stops or starts p: the queue, or the lines of a group if it has keys. It also notes when
+// the next pause ends.
 func (q *Queue[T]) setPausedLocked(p pausable, paused bool) {
-	if p.queue {
-		q.mu.paused = paused
-	} else if _, e := q.mu.groups.Find(keytable.HashOf(p.group), p.group); e != nil {
-		wasBlocked := e.Value.isBlocked()
-		e.Value.paused = paused
-		q.moveLinesLocked(&e.Value, wasBlocked)
-	}
-}
-
-func (q *Queue[T]) notePauseEndLocked() {
 	q.mu.pauseEnd = dueloop.Never
 	if q.mu.pauses.ends.Len() > 0 {
 		q.mu.pauseEnd = time.Duration(q.mu.pauses.ends.First().Rank)
+	}
+	if p.queue {
+		q.mu.paused = paused
+	} else if _, e := q.mu.groups.Find(keytable.HashOf(p.group), p.group); e != nil {
+		e.Value.paused = paused
+		q.blockLocked(&e.Value)
 	}
 }
 
@@ -132,14 +128,14 @@ func (q *Queue[T]) PausedGroups() []string {
 	return slices.Compact(names) // A group that was resumed and paused meanwhile may be there twice.
 }
 
-// SnapshotGroup is that of [workqueue.Operable].
-func (q *Queue[T]) SnapshotGroup(group string) (g workqueue.GroupSnapshot) {
-	h := keytable.HashOf(group)
+// SnapshotGroup returns what is known of a group. It takes constant time.
+func (q *Queue[T]) SnapshotGroup(name string) (g workqueue.GroupSnapshot) {
+	h := keytable.HashOf(name)
 	q.lockAndAdvance(q.readClockIfUsed())
 	defer q.unlock()
-	if _, e := q.mu.groups.Find(h, group); e != nil {
-		g.Keys = e.Value.keys
+	if _, e := q.mu.groups.Find(h, name); e != nil {
+		g.Keys, g.Held, g.Limit = e.Value.keys, e.Value.held, e.Value.limit
 	}
-	g.Paused, g.PausedUntil = q.pauseLocked(pausable{group: group})
+	g.Paused, g.PausedUntil = q.pauseLocked(pausable{group: name})
 	return g
 }

@@ -20,7 +20,7 @@ import (
 // All methods are safe for concurrent use. Package workqueue says what keys can be.
 type Queue[T comparable] struct {
 	config Config[T]
-	// alwaysTimed makes readClockIfUsed always read.
+	// alwaysTimed reports that each call needs the time: with Aging, MinInterval or metrics.
 	alwaysTimed bool
 
 	// shuttingDown is written under the lock and read without.
@@ -47,9 +47,7 @@ type Queue[T comparable] struct {
 		// keys has a slot for every key in the queue, and details is a column beside it.
 		keys    keytable.Table[T, keyInfo]
 		details keytable.Column[details]
-		// notes are about the keys that are noted.
-		notes notes.Notes[workqueue.Causes]
-
+		notes   notes.Notes[workqueue.Causes] // of the keys that are noted
 		// lists chains the keys of each line, and the resting ones.
 		lists keytable.Lists
 
@@ -66,7 +64,6 @@ type Queue[T comparable] struct {
 		// What follows, up to ringLinks, is used with groups. See groups.go.
 
 		groups  keytable.Table[string, group]
-		pauses  *pauses
 		groupOf keytable.Column[keytable.Slot] // of each key
 		// linesOfGroup chains the lines of each group.
 		linesOfGroup keytable.Lists
@@ -78,8 +75,11 @@ type Queue[T comparable] struct {
 		// heap of pauses: what has the same time comes in the order of the calls.
 		due    slotheap.Heap
 		dueSeq uint32
-		// pauseEnd is when the next pause ends, or dueloop.Never. Each call looks at it.
+		// paused reports whether the queue itself is paused. pauseEnd is when the next pause ends, of the queue or
+		// of a group, or dueloop.Never. Each call looks at both. pauses has all that is paused.
+		paused   bool
 		pauseEnd time.Duration
+		pauses   *pauses
 		// resting are the keys that rest, in the order of their Dones.
 		resting keytable.List
 		// intervalsOver reports that a shutdown has begun, and no MinInterval counts any more.
@@ -92,7 +92,6 @@ type Queue[T comparable] struct {
 		// Done from hashing its key and looking it up, a third of a cycle.
 		lastTaken keytable.Slot
 
-		paused bool // the queue itself
 		// stopped reports that ShutDownNow was called: nothing is handed out any more.
 		stopped bool
 
@@ -180,8 +179,8 @@ func (q *Queue[T]) Len() int {
 	return q.mu.queued
 }
 
-// findLocked returns the slot and the item of a key in the queue, or None and nil. A resting key is not in
-// the queue.
+// findLocked returns the slot of a key in the queue and what is known of it, or None and nil. A resting key
+// is not in the queue.
 func (q *Queue[T]) findLocked(h keytable.Hash, key T) (keytable.Slot, *keyInfo) {
 	if s, e := q.mu.keys.Find(h, key); e != nil && e.Value.state != resting {
 		return s, &e.Value

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/keyedqueue/workqueue/internal/dueloop"
@@ -107,7 +108,7 @@ func (q *Queue[T]) checkLines() error {
 			if q.mu.keys.At(s).Value.line != n {
 				return fmt.Errorf("slot %d stands in line %d, and is in the list of %d", s, q.mu.keys.At(s).Value.line, n)
 			}
-			if placed := q.mu.details.At(s).placedAt; q.config.Aging > 0 {
+			if placed := q.mu.details.At(s).placedOrAsked; q.config.Aging > 0 {
 				if placed < before {
 					return fmt.Errorf("slot %d took its place before the one in front of it", s)
 				}
@@ -118,7 +119,7 @@ func (q *Queue[T]) checkLines() error {
 		switch {
 		case queuedKeys == 0:
 			want = nil
-		case q.config.Group != nil && q.mu.groups.At(e.Key.group).Value.isBlocked():
+		case q.config.Group != nil && q.mu.groups.At(e.Key.group).Value.blocked:
 			want = &q.mu.blocked
 			blockedKeys += queuedKeys
 		}
@@ -156,10 +157,13 @@ func (q *Queue[T]) checkLines() error {
 // checkPauses: each pause has an end, the next one is noted, and so is whether the queue itself is paused.
 func (q *Queue[T]) checkPauses() error {
 	queue, _ := q.pauseLocked(pausable{queue: true})
-	n, end := q.mu.pauses.ends.Len(), q.mu.pauseEnd
-	if q.notePauseEndLocked(); n != q.mu.pauses.paused.Len() || end != q.mu.pauseEnd || queue != q.mu.paused {
+	n, end := q.mu.pauses.ends.Len(), dueloop.Never
+	if n > 0 {
+		end = time.Duration(q.mu.pauses.ends.First().Rank)
+	}
+	if n != q.mu.pauses.paused.Len() || end != q.mu.pauseEnd || queue != q.mu.paused {
 		return fmt.Errorf("%d pauses have ends, of %d; the next is noted as %d, and is %d; the queue is paused: %v, noted: %v",
-			n, q.mu.pauses.paused.Len(), end, q.mu.pauseEnd, queue, q.mu.paused)
+			n, q.mu.pauses.paused.Len(), q.mu.pauseEnd, end, queue, q.mu.paused)
 	}
 	return nil
 }
@@ -192,7 +196,8 @@ func (q *Queue[T]) checkGroups() error {
 	lines := 0
 	for g, w := range want {
 		e := q.mu.groups.At(g)
-		if e.Value.keys != w.keys || e.Value.held != w.held || e.Value.weight < 1 || e.Value.paused != slices.Contains(paused, pausable{group: e.Key}) {
+		mustBlock := e.Value.paused || e.Value.limit > 0 && e.Value.held >= e.Value.limit
+		if e.Value.blocked != mustBlock || e.Value.keys != w.keys || e.Value.held != w.held || e.Value.weight < 1 || e.Value.paused != slices.Contains(paused, pausable{group: e.Key}) {
 			return fmt.Errorf("group %q is %+v, counted %+v", e.Key, e.Value, w)
 		}
 		for n := range q.mu.linesOfGroup.All(&e.Value.lines) {
@@ -263,9 +268,9 @@ func (q *Queue[T]) Remembered() (keys, groups, lines int) {
 	return q.mu.keys.Len(), q.mu.groups.Len(), q.mu.lines.Len()
 }
 
-// An item has 24 bytes: with 25, a key would take eight more.
-func TestSizeOfItem(t *testing.T) {
-	if n := unsafe.Sizeof(keyInfo{}); n > 24 {
-		t.Errorf("an item has %d bytes, more than 24", n)
+// A key has 16 bytes of its own, and 40 more if it has details: with one more, each would take eight more.
+func TestSizeOfAKey(t *testing.T) {
+	if n, m := unsafe.Sizeof(keyInfo{}), unsafe.Sizeof(details{}); n > 16 || m > 40 {
+		t.Errorf("keyInfo has %d bytes and details %d, more than 16 and 40", n, m)
 	}
 }

@@ -25,9 +25,10 @@ func (q *Queue[T]) AddRateLimited(key T) {
 	q.add(key, q.complete(request{AddOpts: AddOpts{RateLimited: true}, keepPriority: true}))
 }
 
-// Fail is that of [workqueue.ExtendedRateLimiting]. The key keeps the priority of its hand-out. What fails
-// again for the same hand-out, with Fail or by a rate-limited add, is the same failure, unless the key was
-// given up or forgotten in between.
+// Fail counts a failure of a key that the caller holds, and adds the key after its delay or gives it up, as
+// [workqueue.ExtendedRateLimiting] says. The key keeps the priority of its hand-out. What fails again for the
+// same hand-out, with Fail or by a rate-limited add, is the same failure, unless the key was given up or
+// forgotten in between. The context is not used, and the error is nil.
 func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueue.Retry, error) {
 	r := q.complete(request{AddOpts: AddOpts{RateLimited: true, AtLeast: f.AtLeast}, keepPriority: true})
 	k := q.prepare(key)
@@ -36,7 +37,7 @@ func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueu
 	return workqueue.Retry(q.fail(k, r, failures.Failure(f))), nil
 }
 
-// Failures is that of [workqueue.ExtendedRateLimiting].
+// Failures returns how often key has failed in a row, and what is left of the delay after the last failure.
 func (q *Queue[T]) Failures(key T) (n int, left time.Duration) { return q.failures.Of(key) }
 
 // Forget makes the limiter and the queue forget the key's failures. The worker still has to call Done.
@@ -88,15 +89,7 @@ func (q *Queue[T]) addUnasked(k prepared[T], r request) (added, held bool) {
 // nothing is counted or added.
 func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure) failures.Retry {
 	hasFailed, maxDelay := q.sinceHandOut(k, &r)
-	retry := failures.Retry{Same: true}
-	retry.Attempt, retry.Delay = q.failures.Of(k.key)
-	switch {
-	case !hasFailed || retry.Attempt == 0: // A new failure of the hand-out, or the count was forgotten since.
-		retry = q.failures.Judge(k.key, f)
-	case f.EndsRetries(retry.Attempt):
-		q.failures.Forget(k.key)
-		retry.GivenUp, retry.Delay = true, 0
-	}
+	retry := q.judge(k.key, f, hasFailed)
 	if retry.GivenUp {
 		q.config.RateLimiter.Forget(k.key)
 		return retry
@@ -115,6 +108,20 @@ func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure) failures.R
 	return retry
 }
 
+// judge returns what a failure means before the limiter is asked. A second failure of the same hand-out is
+// the same failure, even if its delay has passed, unless the count was forgotten in between.
+func (q *Queue[T]) judge(key T, f failures.Failure, hasFailed bool) failures.Retry {
+	n, left := q.failures.Of(key)
+	switch {
+	case !hasFailed || n == 0:
+		return q.failures.Judge(key, f)
+	case f.EndsRetries(n):
+		q.failures.Forget(key)
+		return failures.Retry{Attempt: n, Same: true, GivenUp: true}
+	}
+	return failures.Retry{Attempt: n, Delay: left, Same: true}
+}
+
 // sinceHandOut reports whether the worker that holds the key has failed already, and how long MaxDelay lets
 // the key wait.
 func (q *Queue[T]) sinceHandOut(k prepared[T], r *request) (hasFailed bool, maxDelay time.Duration) {
@@ -128,7 +135,7 @@ func (q *Queue[T]) sinceHandOut(k prepared[T], r *request) (hasFailed bool, maxD
 	}
 	d := q.mu.details.At(s)
 	wasAdded := info.state != processing
-	if r.isBounded() && !(info.byLimiter && r.Delay == Latest) { // In planLocked it is the same.
+	if r.isBounded() && !(info.byLimiter && r.Delay == Latest) { // As in planLocked.
 		firstEvent := now
 		if wasAdded && d.byEvent {
 			firstEvent = d.addedAt

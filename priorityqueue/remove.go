@@ -6,7 +6,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// Remove is that of [workqueue.Operable]. It works after shutdown, and may end a drain.
+// Remove takes key out of the queue, forgets its failures, and reports whether it was there. A held key stays
+// with its worker, but does not come again. Remove works after shutdown, and may end a drain.
 func (q *Queue[T]) Remove(key T) bool {
 	removed := q.remove(key)
 	q.Forget(key)

@@ -109,8 +109,9 @@ func (q *Queue[T]) dropLocked(s keytable.Slot) {
 	q.removeLocked(s, &q.mu.keys.At(s).Value, notRead)
 }
 
-// DropQueued is that of [workqueue.Extended]. No key is handed out any more. Keys of groups at their limit
-// come last.
+// DropQueued drops the queued keys of a queue that is shutting down, and returns them in their order, with
+// those of blocked groups last. From then on no key is handed out or comes again. Before shutdown it does
+// nothing, and returns nil.
 func (q *Queue[T]) DropQueued() (keys []T) {
 	if !q.ShuttingDown() {
 		return nil

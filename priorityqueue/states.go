@@ -10,14 +10,14 @@ import (
 // time that comes goes through these functions:
 //
 //	addLocked            merges the add with what is known of the key
-//	  planLocked         moves the time that was asked for, by MaxDelay and MinInterval
+//	  planLocked         applies MaxDelay and MinInterval to the time
 //	    scheduleLocked   lets the key wait in due, or makes it ready
 //	      makeReadyLocked          ready means queued or, of a held key, rerun
 //	        joinLineLocked         gives the key its place in a line
 //	        becomeQueuedLocked     lets workers take the key
 //	          moveLineLocked       puts the line into a heap, if the key is the first
 
-// state is what the queue is to do with a key.
+// state says where a key is.
 type state uint8
 
 const (
@@ -25,8 +25,8 @@ const (
 	queued                  // in a line, until a worker gets it
 	waiting                 // in due, until its time comes
 	processing              // held by a worker, and not added since
-	rerun                   // held by a worker, and queued when that is Done
-	rerunLater              // held by a worker, and in due: waits when the worker is Done, or is rerun by then
+	rerun                   // held by a worker, and queued at its Done
+	rerunLater              // held by a worker, and in due: rerun at its time, waiting if Done comes first
 	resting                 // in resting: only remembered, until its MinInterval is over
 )
 
@@ -38,21 +38,23 @@ func (s state) isInDue() bool { return s == waiting || s == rerunLater }
 // held and, with Aging or MinInterval, about all. A field has a meaning in the states that are listed here.
 // In other states line is None, byLimiter is false, and the others are stale.
 //
-//	field                 states                       meaning
-//	priority              queued, waiting              that of the next hand-out
-//	                      held                         that with which the key was handed out
-//	line                  queued; rerun by PlaceOfAdd  the line in which the key stands
-//	byLimiter             in due                       the limiter was asked for this wait
-//	noted                 all but resting              there is a note: causes, or a channel of AddedAgain
-//	details.nextPriority  rerun, rerunLater            the priority of the next hand-out
-//	details.failed        the same                     a failure was counted since the hand-out
-//	details.quiet         the same                     all adds since the hand-out were quiet
-//	details.byEvent       the same; waiting            addedAt is the time of an event
-//	details.addedAt       the same, if the clock was   of the first event since the last hand-out or, while
-//	                      read                         there is none, of the first add
-//	details.placedAt      like line, with Aging        when the key took its place there
-//	details.startedAt     all, with MinInterval        when the key was last handed out, or longAgo
-//	details.askedTime     in due, with MinInterval     when the key was to come, if it had no interval
+//	field                  states                       meaning
+//	priority               queued, waiting              that of the next hand-out
+//	                       held                         that with which the key was handed out
+//	line                   queued; rerun by PlaceOfAdd  the line in which the key stands
+//	byLimiter              in due                       the limiter was asked for this wait
+//	noted                  all but resting              there is a note: causes, or a channel of AddedAgain
+//	details.nextPriority   rerun, rerunLater            the priority of the next hand-out
+//	details.failed         the same                     a failure was counted since the hand-out
+//	details.quiet          the same                     all adds since the hand-out were quiet
+//	details.byEvent        the same; waiting            addedAt is the time of an event
+//	details.addedAt        the same, if the clock was   of the first event since the last hand-out or, while
+//	                       read                         there is none, of the first add
+//	details.startedAt      all, with MinInterval        when the key was last handed out, or longAgo
+//	details.placedOrAsked  like line, with Aging        when the key took its place there
+//	                       in due, with MinInterval     when the key was to come, if it had no interval
+//
+// placedOrAsked is one field, because the memory for two would cost 3 % of a cycle of many keys.
 type keyInfo struct {
 	priority         int
 	line             keytable.Slot
@@ -61,9 +63,9 @@ type keyInfo struct {
 }
 
 type details struct {
-	nextPriority                            int
-	placedAt, addedAt, startedAt, askedTime time.Duration
-	failed, quiet, byEvent                  bool
+	nextPriority                      int
+	addedAt, startedAt, placedOrAsked time.Duration
+	failed, quiet, byEvent            bool
 }
 
 // nextPriorityLocked returns where the priority of the next hand-out is kept.

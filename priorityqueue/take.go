@@ -24,7 +24,8 @@ func (q *Queue[T]) GetWithPriority() (key T, priority int, shutdown bool) {
 	return key, priority, err != nil
 }
 
-// GetContext is that of [workqueue.Extended].
+// GetContext is Get that returns ctx.Err() and no key when ctx is done, also if keys are queued, and
+// [workqueue.ErrShutDown] when Get reports the shutdown.
 func (q *Queue[T]) GetContext(ctx context.Context) (key T, err error) {
 	if err := ctx.Err(); err != nil {
 		return key, err

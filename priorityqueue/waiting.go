@@ -55,7 +55,7 @@ func (q *Queue[T]) dueAtLocked(s keytable.Slot) time.Duration {
 // askedTimeLocked returns when the key at s is to come, whatever its interval. It must be in due.
 func (q *Queue[T]) askedTimeLocked(s keytable.Slot) time.Duration {
 	if q.config.MinInterval > 0 {
-		return q.mu.details.At(s).askedTime
+		return q.mu.details.At(s).placedOrAsked
 	}
 	return q.dueAtLocked(s)
 }

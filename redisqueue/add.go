@@ -35,8 +35,8 @@ func (q *Queue[T]) AddAfterContext(ctx context.Context, item T, duration time.Du
 	return q.confirm(ctx, item, delayed[T](duration))
 }
 
-// putter puts an operation on a key into the buffer of its shard, and returns its opSeq. It runs
-// under the lock.
+// putter puts an operation on a key into the buffer of its shard, and returns its opSeq. It runs under the
+// lock.
 type putter[T comparable] func(s *shard[T], encoded string) opSeq
 
 // put calls putter for item, unless this replica has ended.
@@ -52,7 +52,7 @@ func (s *shard[T]) addLocked(encoded string) opSeq { return s.addCauseLocked(enc
 func (s *shard[T]) addCauseLocked(encoded string, cause *workqueue.Cause) opSeq {
 	quiet := cause != nil && cause.Quiet
 	if len(s.watched) > 0 && !quiet {
-		s.addedAgainLocked(encoded)
+		s.closeAddedLocked(encoded)
 	}
 	o, isNew := s.buffer.add(encoded)
 	o.quiet = o.quiet && quiet
@@ -73,7 +73,7 @@ func delayed[T comparable](delay time.Duration) putter[T] {
 		if delay <= 0 {
 			return s.addLocked(encoded)
 		}
-		return s.putLocked(newOp(codeAddAfter, fmt.Sprintf("%16d%s", ceilMicros(delay), encoded)))
+		return s.putLocked(newOp(codeAddAfter, fmt.Sprintf("%016d%s", ceilMicros(delay), encoded)))
 	}
 }
 

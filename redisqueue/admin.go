@@ -26,7 +26,8 @@ type Admin struct{ *Queue[string] }
 
 // Attach returns an Admin of an existing queue. It takes over no keys of replicas that are gone, gives up
 // none, and forgets nothing. Without the right to write it can read. When the server answers a change with an
-// error, that error is returned, and the change is not tried again. Nothing is logged.
+// error, that error is returned, and the change is not tried again. Nothing is logged. Over a redis.Ring the
+// Admin must be shut down, as a queue of [New].
 //
 // Attach returns ErrNoQueue if there is no such queue, [ErrIncompatible] for one of another version of this
 // package or whose description makes no sense, and otherwise what the client returns.

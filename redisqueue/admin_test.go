@@ -222,7 +222,7 @@ func TestToolReclaimsNothing(t *testing.T) {
 	tool := attach(t, client)
 	tool.script = q.script
 	clocks := func() string {
-		return fmt.Sprint(client.HMGet(ctx, names[0], "leaseTime", "time", "fence").Val())
+		return fmt.Sprint(client.HMGet(ctx, names[0], "leaseTime", "time").Val())
 	}
 	before := clocks()
 	for i := range 100 {
@@ -233,7 +233,7 @@ func TestToolReclaimsNothing(t *testing.T) {
 		t.Errorf("Counts() = %+v, %v", c, err)
 	}
 	if after := clocks(); after != before {
-		t.Errorf("the clocks and the fence were %v and are %v", before, after)
+		t.Errorf("the clocks were %v and are %v", before, after)
 	}
 	shiftClock(t, client, 0)
 }
@@ -332,14 +332,13 @@ func TestForeignEntryStopsNothing(t *testing.T) {
 	for i, entry := range [][]any{
 		{"HSET", "states", "k", "garbagegarbage!!"}, {"HSET", "states", "k", "0x0123456789abcd"}, {"HSET", "states", "k", "1.5e+00000000015"},
 		{"HSET", "states", "k", "1234            "}, {"ZADD", "delays", "inf", "k"}, {"ZADD", "delays", "1.8e32", "k"},
-		{"ZADD", "retries", "inf", "k"}, {"ZADD", "failures", "-3", "k"}, {"HSET", "causes", "nk", "xx"}, {"HSET", "causes", "nk", "1 2 -5 abc"},
+		{"ZADD", "retries", "inf", "k"}, {"ZADD", "failures", "-3", "k"}, {"HSET", "notes", "nk", "xx"}, {"HSET", "notes", "nk", "1 2 -5 abc"},
 	} {
 		q := newTestQueue(t, client, Config[string]{Name: fmt.Sprint("q", i), PollInterval: 100 * time.Millisecond})
 		must(t, q.AddContext(ctx, "first"))
 		getEach(t, q, "first")
 		flush(t, q)
 		prefix := q.shards[0].names.prefix
-		must(t, client.HSet(ctx, prefix+"meta", "caused", 1, "delayed", 1).Err())
 		must(t, client.Do(ctx, append([]any{entry[0], prefix + entry[1].(string)}, entry[2:]...)...).Err())
 		if entry[1] == "states" {
 			must(t, client.ZAdd(ctx, prefix+"line", redis.Z{Score: 1, Member: "k"}).Err())

@@ -98,12 +98,12 @@ func (s *shard[T]) hasWorkLocked(now time.Time) bool {
 		return !s.q.mu.ending.over && !now.Before(s.session.quitsAt)
 	}
 	ops := len(s.buffer.others)
-	if !s.refusesAddsAt(now) {
+	if !s.refusesAddsLocked(now) {
 		ops += len(s.buffer.adds)
 	}
 	// After an answer that has taken long, the lease needs another batch at once.
 	renews := s.session.held > 0 && now.Sub(s.session.leaseFrom) >= s.q.config.Lease/3
-	needed := func(c *confirmation) bool { return c.after > s.batches }
+	needed := func(c *confirmation) bool { return c.minBatch > s.batches }
 	return !s.q.mu.ending.over && (ops > 0 || renews || s.mustLeaveSleepersLocked() || s.quitsLocked() ||
 		s.nextWantLocked() > 0 || slices.ContainsFunc(s.confirmations.waiting, needed))
 }
@@ -141,7 +141,7 @@ func (s *shard[T]) nextBatch() *batch {
 	}
 	s.session.batchSeq++
 	s.batches++
-	b := &batch{number: s.batches, session: s.session, began: now, noAdds: s.refusesAddsAt(now)}
+	b := &batch{number: s.batches, session: s.session, began: now, noAdds: s.refusesAddsLocked(now)}
 	b.allCounts, s.allCounts = s.allCounts, false
 	b.want = s.nextWantLocked()
 	b.leavesSleepers = s.mustLeaveSleepersLocked() || b.want > 0 && s.fetcher.isSleeper
@@ -205,7 +205,7 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	case r.status == "LOST":
 		s.sessionLostLocked(b)
 	default:
-		s.executedLocked(b, r, keys, now)
+		s.applyReplyLocked(b, r, keys, now)
 	}
 	// Only now: while a call is in flight, the server may hand out keys to the session, so expireLocked must
 	// not forget it.
@@ -217,8 +217,8 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	q.unlock()
 }
 
-// executedLocked carries out the reply to a batch that was executed. keys are its keys, decoded.
-func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now time.Time) {
+// applyReplyLocked carries out the reply to a batch that was executed. keys are its keys, decoded.
+func (s *shard[T]) applyReplyLocked(b *batch, r *reply, keys []arrival[T], now time.Time) {
 	q := s.q
 	c, before := r.counts, s.counts
 	if !b.allCounts { // The reply lacks these.
@@ -238,12 +238,12 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now tim
 			r.answers = r.answers[1:]
 		}
 	}
-	if s.fullLocked(b, r, now) {
+	if s.noteFullLocked(b, r, now) {
 		s.dropLocked(nil)
 		return
 	}
 	s.confirmations.executed = s.buffer.executed()
-	s.confirmedLocked(b)
+	s.answerConfirmationsLocked(b)
 	if b.quits {
 		s.endSessionLocked()
 	} else {
@@ -255,7 +255,7 @@ func (s *shard[T]) executedLocked(b *batch, r *reply, keys []arrival[T], now tim
 		}
 		s.armLocked(now)
 	}
-	next := s.fetcher.after(b, r, now)
+	next := s.fetcher.next(b, r, now)
 	s.setEmptyLocked(next.empty)
 	s.fetcher.fetcherState = next
 }

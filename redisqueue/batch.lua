@@ -1,33 +1,22 @@
--- Executes one batch of a replica's operations, atomically and once. Ten files, in this order, make one script:
+-- Executes one batch of a replica's operations, atomically and once. Ten files, of which this is the second, make one script, in the order of
+-- this command. An error of Redis names a line of the whole script; this prints line 123:
 --
---   data.lua        says what a shard has on the server
---   batch.lua       decides whether to execute the batch, and reads the clocks
---   states.lua      loads the states of keys
---   notes.lua       keeps causes and priorities
---   keys.lua        adds keys, and releases those that are held
---   failures.lua    counts failures and lost leases, and gives keys up
---   operations.lua  executes the operations
---   reclaim.lua     takes keys back from dead sessions, and forgets what is old
---   handout.lua     hands out keys, and writes the states back
---   reply.lua       mends what does not fit together, wakes sleepers, and replies
---
--- An error of Redis names a line of the whole script. This prints line 123:
 --   cat {data,batch,states,notes,keys,failures,operations,reclaim,handout,reply}.lua | sed -n 123p
 --
 -- The script writes states and places last, in an order that loses no key wherever it is interrupted.
 
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8 -- The description is what all replicas must have in common.
-local leavesSleepers = string.find(flags, 'leavesSleepers', 1, true) -- unless the batch gets fewer keys than it wants
-local allCounts = string.find(flags, 'allCounts', 1, true) -- The batch asks for the numbers that not every reply has.
-local isTool = string.find(flags, 'isTool', 1, true) -- A tool takes no keys back and forgets nothing.
+local leavesSleepers = find(flags, 'leavesSleepers', 1, true) -- unless the batch gets fewer keys than it wants
+local allCounts = find(flags, 'allCounts', 1, true) -- The batch asks for the numbers that not every reply has.
+local isTool = find(flags, 'isTool', 1, true) -- A tool takes no keys back, and forgets nothing.
 -- Set if an attempt to execute this batch was answered by an error: the replica knows of the hand-outs up to this fence.
 local knownFence = string.match(flags, 'knownFence=(%d+)')
 local isFirst, isCheck = seq == '1', seq == '0' -- With a check, a new replica asks whether its batches would be executed.
 
--- How much one batch does at most of the work that has piled up: keys of dead sessions and of passed delays, dead sessions, passed delays,
--- and sleepers to wake. The next batch goes on.
-local MAX_KEYS, MAX_SESSIONS, MAX_DUE, MAX_WOKEN = 192, 8, 128, 8
+-- How much one batch does at most of the work that has piled up. The next batch goes on.
+local MAX_KEYS = 192 -- of passed delays and of dead sessions together
+local MAX_DUE, MAX_SESSIONS, MAX_WOKEN = 128, 8, 8 -- passed delays, dead sessions, sleepers
 
 -- A batch that was executed before gets the same reply, or GONE if the session has ended since. A batch that is not the next one was
 -- overtaken, or the server has lost batches and their hand-outs: the session is over.
@@ -47,7 +36,7 @@ end
 --   time         the queue's clock at the last batch       offset       how far that clock is ahead of the server's
 --   fence        the last fence or place                   dirty        how many keys are processing+dirty
 --   repaired     how many entries were repaired            repairAt     where the scan for such entries goes on
---   leaseChecked the session that was looked at last, whether its lease is lost
+--   leaseChecked where the search for sessions without a lease goes on
 --   retryFullAt  when the token bucket of Limit is full    startFullAt  the same of StartLimit
 local NUMBERS = {
 	'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limitedAt', 'keeperCalls', 'retryFullAt', 'startFullAt',
@@ -81,6 +70,7 @@ now = math.max(now, lastNow)
 local leaseClock = meta.leaseTime + math.min(now - lastNow, lease / 2)
 
 local nowDigits, FOREVER = digits(now), 2 ^ 53
+math.randomseed(now % 2 ^ 31) -- Redis seeds each script alike.
 local fence, dirty, repaired = math.max(meta.fence, now), meta.dirty, 0 -- The batch changes them; repaired counts its own repairs.
 
 if isFirst or isCheck then

@@ -143,7 +143,7 @@ func TestFailureIsSentAgain(t *testing.T) {
 		reply, err := parseReply(r.send(number, 1, "ak"))
 		must(t, err)
 		r.flags = "knownFence=" + reply.keys[0].fence
-		reply, err = parseReply(r.send(number+1, 0, "F0000000000000001k0.5 0 5 "+flags+" - error", "D"+reply.keys[0].fence+"k"))
+		reply, err = parseReply(r.send(number+1, 0, "F0000000000000001k0 5 "+flags+" - error", "D"+reply.keys[0].fence+"k"))
 		must(t, err)
 		return reply
 	}
@@ -257,7 +257,7 @@ func TestGetterAfterReply(t *testing.T) {
 		if c.r.nextDue == 0 && name != "more is due" {
 			c.r.nextDue = -1
 		}
-		got := c.before.after(&c.b, &c.r, now)
+		got := c.before.next(&c.b, &c.r, now)
 		got.lastFetch = time.Time{}
 		if got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)

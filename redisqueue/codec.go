@@ -72,7 +72,8 @@ func (c textOrJSON[T]) Decode(encoded string) (key T, err error) {
 	return key, err
 }
 
-func isInteger(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uintptr } // The kinds between are all integers.
+// The kinds between these are all integers.
+func isInteger(k reflect.Kind) bool { return k >= reflect.Int && k <= reflect.Uintptr }
 
 // plain leaves strings and integers as they are.
 type plain[T comparable] struct{}
@@ -110,8 +111,10 @@ func isText(t reflect.Type) bool {
 		reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
 }
 
-// describe says what the strings of a type of keys look like. It leaves out the names of types, which may
-// differ in two programs. It returns an error if a value may differ from what JSON makes of it.
+// describe says what the strings of a type of keys look like: a kind such as int8; text; [2]kind for an
+// array; {name kind, name kind} for a struct, with the options of a field's JSON behind its kind. The command
+// redisqueue reads that again. It leaves out the names of types, which may differ in two programs. It returns
+// an error if a value may differ from what JSON makes of it.
 func describe(t reflect.Type) (string, error) {
 	switch k := t.Kind(); {
 	case isText(t):
@@ -155,7 +158,7 @@ func (q *Queue[T]) locate(item T) (string, *shard[T]) {
 	return q.locateString(encoded)
 }
 
-// locateString returns the shard of a string. It panics if that is reserved.
+// locateString returns a string and its shard. It panics if that is reserved.
 func (q *Queue[T]) locateString(encoded string) (string, *shard[T]) {
 	if encoded == filler {
 		panic("redisqueue: a key of 80 zero bytes is reserved")

@@ -182,13 +182,14 @@ func (c *Config[T]) settings() string {
 	forgetAfter := positiveOr(b.ForgetAfter, max(twice, 10*time.Minute))
 	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 	part := func(n int) int { return (max(n, 1)-1)/c.Shards + 1 } // of each shard
-	return fmt.Sprintf(" base=%.3f max=%.3f factor=%g jitter=%d forget=%.3f",
-		micros(base), micros(longest), min(max(factor, 1), 1e300), b.Jitter, micros(forgetAfter)) +
+	// Each batch reads the first two, and the script looks for a setting from the left.
+	return fmt.Sprintf(" startrate=%g startburst=%d",
+		c.StartLimit.Rate/float64(c.Shards), part(c.StartLimit.Burst)) +
+		fmt.Sprintf(" base=%.3f max=%.3f factor=%g jitter=%d forget=%.3f",
+			micros(base), micros(longest), min(max(factor, 1), 1e300), b.Jitter, micros(forgetAfter)) +
 		fmt.Sprintf(" limit=%g burst=%d", max(c.Limit, 0)/float64(c.Shards), min(int64(part(c.Burst)), 1<<50)) +
-		fmt.Sprintf(" losses=%d", c.MaxLostLeases) +
-		fmt.Sprintf(" keep=%d keepfor=%.3f", part(c.GivenUpLimit), micros(c.GivenUpAge)) +
-		fmt.Sprintf(" step=%.0f startrate=%g startburst=%d",
-			micros(c.PriorityStep), c.StartLimit.Rate/float64(c.Shards), part(c.StartLimit.Burst))
+		fmt.Sprintf(" losses=%d step=%.0f", c.MaxLostLeases, micros(c.PriorityStep)) +
+		fmt.Sprintf(" keep=%d keepfor=%.3f", part(c.GivenUpLimit), micros(c.GivenUpAge))
 }
 
 // margin is how long before the end of its lease a replica lets go of its keys.

@@ -36,13 +36,13 @@ type confirmations struct {
 	// confirmations wait.
 	replicating []*confirmation
 	replicator  bool    // the goroutine that runs replicate exists
-	session     session // as it was with the newest batch that one of replicating waits for
+	session     session // that of the newest batch that one of replicating waits for
 }
 
 // confirmation is a call that waits until the server has executed a batch.
 type confirmation struct {
 	target     opSeq  // the operation that the server must have executed, with all before it
-	after      uint64 // the number of the first batch whose reply counts, 0 for any
+	minBatch   uint64 // the number of the first batch whose reply counts, 0 for any
 	replicated bool   // replicas of the server must have it, too
 	result     chan error
 }
@@ -53,7 +53,7 @@ func (s *shard[T]) confirmLocked(target opSeq) *confirmation {
 	if s.q.config.WaitReplicas > 0 {
 		// replicated.lua looks for a session and batchSeq. The server may have forgotten an old batch, so this
 		// waits for a new one.
-		c.replicated, c.after = true, s.batches+1
+		c.replicated, c.minBatch = true, s.batches+1
 	}
 	return s.registerLocked(c)
 }
@@ -61,7 +61,7 @@ func (s *shard[T]) confirmLocked(target opSeq) *confirmation {
 // refreshLocked returns a confirmation of a batch that is built after the call, and so brings news of the
 // queue.
 func (s *shard[T]) refreshLocked() *confirmation {
-	c := &confirmation{target: s.buffer.newest, after: s.batches + 1}
+	c := &confirmation{target: s.buffer.newest, minBatch: s.batches + 1}
 	if !s.server.fullSince.IsZero() {
 		c.target = 0 // The server refuses what is in the buffer.
 	}
@@ -69,10 +69,11 @@ func (s *shard[T]) refreshLocked() *confirmation {
 	return s.registerLocked(c)
 }
 
+// registerLocked lets c wait for its batch, or answers it at once.
 func (s *shard[T]) registerLocked(c *confirmation) *confirmation {
 	c.result = make(chan error, 1)
 	switch {
-	case c.after == 0 && c.target <= s.confirmations.executed:
+	case c.minBatch == 0 && c.target <= s.confirmations.executed:
 		c.result <- nil
 	case s.q.mu.ending.over:
 		c.result <- workqueue.ErrShutDown
@@ -83,12 +84,12 @@ func (s *shard[T]) registerLocked(c *confirmation) *confirmation {
 	return c
 }
 
-// confirmedLocked answers the confirmations that batch b has reached, or lets them wait for the server's
-// replicas.
-func (s *shard[T]) confirmedLocked(b *batch) {
+// answerConfirmationsLocked answers the confirmations that batch b has reached, or lets them wait for the
+// server's replicas.
+func (s *shard[T]) answerConfirmationsLocked(b *batch) {
 	s.confirmations.waiting = slices.DeleteFunc(s.confirmations.waiting, func(c *confirmation) bool {
 		switch {
-		case c.target > s.confirmations.executed || c.after > b.number:
+		case c.target > s.confirmations.executed || c.minBatch > b.number:
 			return false
 		case c.replicated:
 			s.confirmations.replicating = append(s.confirmations.replicating, c)
@@ -126,7 +127,7 @@ func (q *Queue[T]) whileOpen(ctx context.Context, f func()) error {
 	return nil
 }
 
-// confirm is enqueue that waits until the server has executed the operation.
+// confirm is put that waits until the server has executed the operation.
 func (q *Queue[T]) confirm(ctx context.Context, item T, put putter[T]) error {
 	encoded, s := q.locate(item)
 	var c *confirmation

@@ -7,10 +7,11 @@
 --   processing+dirty    d<session><fence><added>                    44; e in place of d while all adds since the hand-out were quiet
 --                        2        13     29                         where each part begins
 --
--- <added> is a time of the queue's clock, in microseconds with 16 digits. A <fence> numbers a hand-out: it is that time or, because no two
--- are equal, a little more. A <session> has 11 characters: it is one life of one replica, which holds keys while its lease lives.
+-- <added> is a time of the queue's clock, in microseconds with 16 digits. A <fence> numbers a hand-out: it is the time of the hand-out or,
+-- because no two are equal, a little more. A <session> has 11 characters: it is one life of one replica, which holds keys while its lease
+-- lives.
 --
--- docs/replicas.md says what becomes of a shard that has lost a part of its data. The KEYS share a hash tag, and all that must not be lost
+-- docs/replicas.md says what becomes of a shard that has lost a part of its data. All KEYS share a hash tag, and all that must not be lost
 -- is in them, so that a cluster refuses a script (TRYAGAIN) while only some of them have moved to another node.
 
 local META, STATES, LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD,
@@ -24,8 +25,14 @@ local META, STATES, LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD,
 --   BATCHES   hash: session -> of its last batch the seq, when the lease ends that it has renewed, and the reply
 --   GONE      sorted set: session that has ended -> when its last batch is forgotten, on the lease clock
 --   GIVEN_UP  sorted set: key that was given up -> when   ASIDE     set: keys that a replica could not decode
---   TROUBLES  hash: see failures.lua                      NOTES     hash: see notes.lua
+--   TROUBLES  hash, NOTES  hash: the fields below, with the key behind each letter
 -- Only WAKE has a time to live: a server whose clock is set forward would delete the others too early.
+
+-- Of TROUBLES: why a key was given up; how many leases in a row a key has lost.
+local REASON, LOSSES = 'r', 'l'
+-- Of NOTES: causes and priority of the key's next hand-out, of the one that is held, and the priority with which it waits. No causes and
+-- priority 0 have no field.
+local NEXT_CAUSES, NEXT_PRIORITY, HELD_CAUSES, HELD_PRIORITY, WAITING_PRIORITY = 'n', 'p', 'h', 'q', 'w'
 
 -- A long entry in STATES, HELD, DELAYS, FAILURES and RETRIES, which is not counted. Redis keeps small hashes and sorted sets as lists,
 -- and scans those at each look-up, unless an entry is long.
@@ -44,11 +51,12 @@ local function isHeld(state) return isClean(state) or isDirty(state) end
 local function isLoud(state) return sub(state, 1, 1) == 'd' end -- not all adds since the hand-out were quiet
 local function holderOf(state) return sub(state, 2, 12) end
 local function fenceOf(state) return sub(state, 13, 28) end
+local function addedOf(state) return sub(state, 29) end -- of a dirty key
 local function isHeldBy(holder, state) return isHeld(state) and holderOf(state) == holder end
 
 -- readSome returns up to limit keys from page(offset, count), fewer if they are long, and whether these are all. Redis walks through a long
 -- list to each offset, so there are few pages.
-local MAX_BYTES = 65536 -- of the keys that are read or handed out at a time
+local MAX_BYTES = 65536 -- how much is read or handed out at a time
 local function readSome(limit, page)
 	local keys, bytes, count = {}, 0, math.min(2, limit)
 	while count > 0 do

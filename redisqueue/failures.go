@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -44,18 +43,15 @@ func (q *Queue[T]) addRateLimited(item T) putter[T] {
 // item: other replicas go on with it.
 func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workqueue.Retry, error) {
 	failures, left := q.failuresOfHeld(item)
-	retry := workqueue.Retry{Attempt: failures + 1, Same: left > 0} // what this replica knows
-	if retry.Same {
-		retry.Attempt = max(failures, 1)
-	}
-	retry.GivenUp = f.Terminal || f.MaxRetries != 0 && retry.Attempt > f.MaxRetries
-	same, limiter := false, q.config.RateLimiter
+	retry := predict(failures, left, f) // what Fail returns without an answer
+	limiter := q.config.RateLimiter
+	// The limiter would count the same failure again, so it is not asked.
+	same := limiter != nil && retry.Same && !retry.GivenUp
 	var delay time.Duration
 	switch {
-	case limiter == nil || retry.GivenUp:
-	case retry.Same: // The limiter would count it again. The server believes that it is the same.
-		same, f.AtLeast = true, max(f.AtLeast, left)
-	default:
+	case same:
+		f.AtLeast = max(f.AtLeast, left)
+	case limiter != nil && !retry.GivenUp:
 		delay = limiter.When(item)
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -81,10 +77,21 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 	return retry, err
 }
 
+// predict returns what the server will make of a failure, as far as this replica knows: failures were counted
+// before, and the delay of the last one has left to run.
+func predict(failures int, left time.Duration, f workqueue.Failure) workqueue.Retry {
+	r := workqueue.Retry{Attempt: failures + 1, Same: left > 0}
+	if r.Same {
+		r.Attempt = max(failures, 1)
+	}
+	r.GivenUp = f.Terminal || f.MaxRetries != 0 && r.Attempt > f.MaxRetries
+	return r
+}
+
 // putFailure returns the putter of a failure. The RateLimiter, if there is one, has given the delay, or same
-// is set. The server's jitter needs a random number; min keeps its digits from being rounded up to 1.
+// is set.
 func (q *Queue[T]) putFailure(item T, f workqueue.Failure, delay time.Duration, same bool, answered func(answer, error)) putter[T] {
-	flags, own := "", "-"
+	flags, limiterDelay := "", "-"
 	if f.Terminal {
 		flags += "t"
 	}
@@ -92,10 +99,10 @@ func (q *Queue[T]) putFailure(item T, f workqueue.Failure, delay time.Duration, 
 		flags += "s"
 	}
 	if q.config.RateLimiter != nil {
-		own = fmt.Sprint(ceilMicros(delay))
+		limiterDelay = fmt.Sprint(ceilMicros(delay))
 	}
-	rest := fmt.Sprintf("%.14f %d %d %s %s %s", min(rand.Float64(), 0.99999999999999), ceilMicros(f.AtLeast),
-		f.MaxRetries, cmp.Or(flags, "-"), own, reasonOf(f.Err))
+	rest := fmt.Sprintf("%d %d %s %s %s",
+		ceilMicros(f.AtLeast), f.MaxRetries, cmp.Or(flags, "-"), limiterDelay, reasonOf(f.Err))
 	return func(s *shard[T], encoded string) opSeq {
 		held := q.mu.held[item]
 		o := newOp(codeFail, fmt.Sprintf("%016d%s%s", len(encoded), encoded, rest))

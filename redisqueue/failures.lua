@@ -1,9 +1,6 @@
 -- Failures of keys, leases that keys have lost, and keys that were given up for one of these.
 
--- The fields of TROUBLES, with the key behind each: why a key was given up; how many leases in a row a key has lost.
-local REASON, LOSSES = 'r', 'l'
-local hasTroubles = call('HLEN', TROUBLES) > 0 -- false: no key has any
-
+-- dropGivenUp returns whether the key was given up.
 local function dropGivenUp(key)
 	local found = call('ZREM', GIVEN_UP, key) > 0
 	if found then
@@ -24,16 +21,16 @@ end
 local function giveUp(key, attempts, reason)
 	call('ZADD', GIVEN_UP, nowDigits, key)
 	call('HSET', TROUBLES, REASON .. key, whole(attempts) .. ' ' .. reason)
-	hasTroubles = true
 	dropOldGivenUp()
 end
 
--- forgetFailures forgets the failures of a key, forget also that it was given up.
 local function forgetFailures(key)
 	if call('ZREM', FAILURES, key) > 0 then
 		call('ZREM', RETRIES, key)
 	end
 end
+
+-- forget forgets the failures of a key, and that it was given up.
 local function forget(key)
 	forgetFailures(key)
 	dropGivenUp(key)
@@ -55,17 +52,17 @@ local function failuresOf(key)
 end
 
 -- backoff returns how long a key waits after a further failure: the delay of workqueue.BackoffConfig or, if that is longer, the wait
--- for a token. The replica sends random, from [0, 1): the server's own random numbers are the same in each script.
-local function backoff(failures, random)
-	local base, longest, jitter, limit = setting('base'), setting('max'), setting('jitter'), setting('limit')
+-- for a token.
+local function backoff(failures)
+	local base, longest, jitter, rate = setting('base'), setting('max'), setting('jitter'), setting('limit')
 	local delay = math.min(base * setting('factor') ^ failures, longest)
 	if jitter == 1 then
-		delay = delay * random
+		delay = delay * math.random()
 	elseif jitter == 2 then
-		delay = delay / 2 + delay / 2 * random
+		delay = delay / 2 * (1 + math.random())
 	end
-	if limit > 0 then
-		local interval = 1000000 / limit
+	if rate > 0 then
+		local interval = 1000000 / rate
 		meta.retryFullAt = math.min(math.max(meta.retryFullAt, now) + interval, FOREVER)
 		call('HSET', META, 'retryFullAt', whole(meta.retryFullAt))
 		delay = math.max(delay, meta.retryFullAt - setting('burst') * interval - now)
@@ -76,12 +73,11 @@ end
 -- fail counts a failure of a key, and lets the key come again or gives it up. It returns how many failures are counted, what is left of
 -- the delay, and letters: s for the same failure, g if the key was given up. A failure before the end of the last one's delay is the same:
 -- it is not counted, and the key comes at the end of that delay. The details are
---   random      see backoff                            atLeast  how long the key waits at least
---   maxRetries  after how many it is given up, or 0    delay    what the replica's limiter has given, or -
---   flags       t: it is given up at once; s: the replica knows that it is the same failure; or -
---   reason      the error
+--   atLeast  how long the key waits at least                       maxRetries  after how many it is given up, or 0
+--   delay    what the replica's limiter has given, or -            reason      the error
+--   flags    t: it is given up at once; s: the replica knows that it is the same failure; or -
 local function fail(key, details)
-	local random, atLeast, maxRetries, flags, delay, reason = string.match(details, '^(%S+) (%d+) (%-?%d+) (%S+) (%S+) (.*)$')
+	local atLeast, maxRetries, flags, delay, reason = string.match(details, '^(%d+) (%-?%d+) (%S+) (%S+) (.*)$')
 	local failures, left = failuresOf(key)
 	local givenUpAt = knownFence and call('ZSCORE', GIVEN_UP, key)
 	if givenUpAt and givenUpAt + 0 >= knownFence + 0 then -- An interrupted attempt has given it up: it was handed out before.
@@ -96,7 +92,7 @@ local function fail(key, details)
 		return attempt, 0, same and 'sg' or 'g'
 	end
 	if not same then
-		left = tonumber(delay) or backoff(failures, random)
+		left = tonumber(delay) or backoff(failures)
 	end
 	left = math.max(left, atLeast)
 	call('ZADD', FAILURES, attempt, key)
@@ -109,20 +105,18 @@ end
 -- waits before it comes again. The wait is random and grows, so that keys that were lost together come apart. In the end the key is
 -- given up. A lost lease is no failure of the key: MaxRetries does not count it.
 local function lose(holder, key, state)
-	local losses, most, delay = (tonumber(call('HGET', TROUBLES, LOSSES .. key) or 0) or 0) + 1, setting('losses'), 0
+	local losses = (tonumber(call('HGET', TROUBLES, LOSSES .. key) or 0) or 0) + 1
+	local maxLosses = setting('losses')
 	call('HSET', TROUBLES, LOSSES .. key, losses)
-	if losses > 1 then
-		local random = (now % 1000 * 7919 + #released * 104729) % 1000 / 1000
-		delay = math.ceil(math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease)) * (1 + random) / 2)
-	end
-	if most > 0 and losses >= most then
+	if maxLosses > 0 and losses >= maxLosses then
 		-- An add while the key was held may be confirmed, so it gets an attempt of its own.
 		release(holder, key, state, true)
 		giveUp(key, losses, 'the lease was lost ' .. whole(losses) .. ' times in a row: the handler may end its process')
-	elseif delay > 0 then
+	elseif losses > 1 then
+		local delay = math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease)) / 2 * (1 + math.random())
 		keepNotes(key, state)
 		release(holder, key, state)
-		addAfter(key, delay, priorityOf(NEXT_PRIORITY, key))
+		addAfter(key, math.ceil(delay), priorityOf(NEXT_PRIORITY, key))
 		setPriority(NEXT_PRIORITY, key, 0)
 	else
 		takeBack(holder, key, state)

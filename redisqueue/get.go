@@ -128,7 +128,7 @@ type fetcher struct {
 
 // fetcherState is what changes with the reply to a batch.
 type fetcherState struct {
-	empty     bool
+	empty     bool // nothing is queued, or nothing may be handed out
 	isSleeper bool // the session is in SLEEPERS
 	// woken: a wake-up has come since the call in flight began, and may have overtaken its reply: that reply
 	// does not set empty.
@@ -137,18 +137,18 @@ type fetcherState struct {
 	lastFetch time.Time // when the last reply came to a batch that wants keys
 }
 
-// after returns what follows from the reply to a batch that was executed.
-func (f fetcherState) after(b *batch, r *reply, now time.Time) fetcherState {
-	nothingLeft := r.counts.Queued == 0 || r.counts.Paused || r.counts.Limited
+// next returns what follows from the reply to a batch that was executed.
+func (f fetcherState) next(b *batch, r *reply, now time.Time) fetcherState {
+	nothingToHandOut := r.counts.Queued == 0 || r.counts.Paused || r.counts.Limited
 	switch {
 	case b.want > 0:
 		f.lastFetch = now
-		f.empty = len(r.keys) < b.want && nothingLeft
+		f.empty = len(r.keys) < b.want && nothingToHandOut
 		f.isSleeper = f.empty && !b.quits
 	case b.leavesSleepers:
 		f.isSleeper, f.empty = false, false // No wake-up comes from now on, so the next getter must look.
 	}
-	if !nothingLeft || f.woken || r.nextDue == 0 { // With 0, more keys are due than one batch moves.
+	if !nothingToHandOut || f.woken || r.nextDue == 0 { // With 0, more keys are due than one batch moves.
 		f.empty = false
 	}
 	f.nextDue = time.Time{}

@@ -2,10 +2,9 @@
 
 -- The start limit is a token bucket. fullAt is when the bucket is full again. So tokens are there for startBurst hand-outs, less those
 -- that come until then.
-local fullAt, startRate, startBurst = math.max(meta.startFullAt, now), 0, 0
+local fullAt, startRate, startBurst = math.max(meta.startFullAt, now), setting('startrate'), setting('startburst')
 local interval, allowed = 0, math.huge -- time for one token; how many hand-outs the limit allows now
-if not find(SETTINGS, ' startrate=0 ', 1, true) then -- setting would take longer.
-	startRate, startBurst = setting('startrate'), setting('startburst')
+if startRate > 0 then
 	interval = 1000000 / startRate
 	allowed = math.max(0, math.floor(startBurst - (fullAt - now) / interval + 1e-6))
 end
@@ -14,12 +13,12 @@ local isPaused = meta.pausedUntil > now
 local handedOut, bytes = 0, 0
 local newlyHeld = {} -- what enters HELD, as arguments of ZADD
 local usedNotes = {} -- fields of NOTES
-local anyFailing = call('ZCARD', FAILURES) > 1
+local hasFailures = call('ZCARD', FAILURES) > 1
 local function wantsMore() return not isPaused and handedOut < want and handedOut < allowed and bytes < MAX_BYTES end
 
 local function handOut(key)
 	local failures, left, causes, priority = 0, 0, '', '0'
-	if anyFailing then
+	if hasFailures then
 		failures, left = failuresOf(key)
 	end
 	if hasNotes then
@@ -33,8 +32,8 @@ local function handOut(key)
 		usedNotes[#usedNotes + 1], usedNotes[#usedNotes + 2] = NEXT_CAUSES .. key, NEXT_PRIORITY .. key
 	end
 	fence = fence + 1
-	local itsFence, added = digits(fence), states[key] -- The state of a queued key is when it was added.
-	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. added .. ' ' .. whole(failures) .. ' ' .. whole(left) .. ' ' ..
+	local itsFence, queuedSince = digits(fence), states[key] -- That is the state of a queued key.
+	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. queuedSince .. ' ' .. whole(failures) .. ' ' .. whole(left) .. ' ' ..
 		priority .. ' ' .. #causes .. ' ' .. key .. causes
 	results[#results + 1] = result
 	setState(key, 'p' .. session .. itsFence)
@@ -44,19 +43,19 @@ local function handOut(key)
 end
 
 -- While the line is empty, and no key has a priority or was put back, what this batch queues need not enter the line to be handed out.
-local queued, firstLeft = call('ZCARD', LINE), 1 -- firstLeft: in newlyQueued
+local queued, nextNew = call('ZCARD', LINE), 1 -- nextNew: in newlyQueued
 if queued == 0 and not hasNotes and not next(putBack) then
-	while wantsMore() and firstLeft <= #newlyQueued do
-		if isQueued(states[newlyQueued[firstLeft]]) then
-			handOut(newlyQueued[firstLeft])
+	while wantsMore() and nextNew <= #newlyQueued do
+		if isQueued(states[newlyQueued[nextNew]]) then
+			handOut(newlyQueued[nextNew])
 		end
-		firstLeft = firstLeft + 1
+		nextNew = nextNew + 1
 	end
 end
 
 -- What this batch queues enters the line.
 local places = {} -- as arguments of ZADD
-for i = firstLeft, #newlyQueued do
+for i = nextNew, #newlyQueued do
 	local key = newlyQueued[i]
 	if isQueued(states[key]) then
 		places[#places + 1], places[#places + 2] = whole(placeOf(key)), key
@@ -65,15 +64,15 @@ end
 callAll('ZADD', LINE, places)
 
 -- The first keys of the line are handed out.
-local popped, most = 0, isPaused and 0 or math.min(want, allowed) - handedOut
-local line = readSome(most, function(from, n) return call('ZRANGE', LINE, from, from + n - 1) end)
+local popped, stillWanted = 0, isPaused and 0 or math.min(want, allowed) - handedOut
+local line = readSome(stillWanted, function(from, n) return call('ZRANGE', LINE, from, from + n - 1) end)
 loadStates(line)
 for _, key in ipairs(line) do
 	if not wantsMore() then
 		break
 	end
 	popped = popped + 1
-	if not states[key] then -- The server has lost the state alone, or an interrupted batch has not written it.
+	if not states[key] then -- Another program has written the state, the server has lost it, or an interrupted batch has not written it.
 		setState(key, nowDigits)
 		repaired = repaired + 1
 	end

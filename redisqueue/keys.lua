@@ -1,8 +1,9 @@
 -- What becomes of a key: it is added, now or later, and it is released when its holder has finished, or puts it back.
 
--- add queues a key, or notes that a key was added again which is held. Without a priority it means priority 0.
+-- add queues a key or, if it is held, notes that it was added again. No priority means 0.
 local function add(key, isQuiet, priority)
-	local state, hasEarlierAdd = states[key], false
+	local state = states[key]
+	local hasEarlierAdd = false -- for the same hand-out
 	if not state then
 		setState(key, nowDigits)
 		newlyQueued[#newlyQueued + 1] = key
@@ -51,7 +52,7 @@ local function release(holder, key, state, isFinished)
 	if isDirty(state) then
 		dirty = dirty - 1
 		if isFinished then
-			setState(key, sub(state, 29)) -- It was queued when it was added again.
+			setState(key, addedOf(state))
 			newlyQueued[#newlyQueued + 1] = key
 		end
 	end
@@ -77,8 +78,8 @@ local function keysHeldBy(holder)
 	end
 end
 
--- wake ends a session's blocking read. That session's list is not in KEYS, so a cluster that moves it may refuse the read; then the
--- session comes within its poll interval.
+-- wake ends a session's blocking read. That session's list is not in KEYS, so a cluster that moves it may refuse LLEN; then the session
+-- comes within its poll interval.
 local function wake(sleeper)
 	local list = sub(WAKE, 1, -1 - #session) .. sleeper
 	if redis.pcall('LLEN', list) == 0 then

@@ -23,7 +23,7 @@ type session struct {
 	// lease ends here first.
 	leaseFrom time.Time
 	lastFence string
-	held      int       // keys that it holds
+	held      int       // keys that it holds: holds that are not lost, and what is in nextHandOut
 	abandoned bool      // it has expired, and must quit
 	quitsAt   time.Time // when it quits
 }
@@ -68,7 +68,7 @@ func (q *Queue[T]) Lease(ctx context.Context, item T) (context.Context, context.
 	return leased, func() { cancel(context.Canceled) }
 }
 
-// LeaseHeld is Lease: this queue never wants a key back that is on hold.
+// LeaseHeld is Lease: no key is taken back because it is on hold.
 func (q *Queue[T]) LeaseHeld(ctx context.Context, item T) (context.Context, context.CancelFunc) {
 	return q.Lease(ctx, item)
 }
@@ -86,15 +86,15 @@ func Fence(ctx context.Context) (int64, bool) {
 	return n, err == nil
 }
 
-// expiresAt returns when the lease ends by our clock: a margin before the server hands the keys out again, so
-// that a handler whose context ends has the time to notice.
-func (s *shard[T]) expiresAt() time.Time {
+// expiresAtLocked returns when the lease ends by our clock: a margin before the server hands the keys out
+// again, so that a handler whose context ends has the time to notice.
+func (s *shard[T]) expiresAtLocked() time.Time {
 	return s.session.leaseFrom.Add(s.q.config.Lease - s.q.config.margin())
 }
 
 // expireLocked ends the session, or abandons it, if its lease has ended by our clock.
 func (s *shard[T]) expireLocked(now time.Time) {
-	if s.session.leaseFrom.IsZero() || s.session.abandoned || now.Before(s.expiresAt()) {
+	if s.session.leaseFrom.IsZero() || s.session.abandoned || now.Before(s.expiresAtLocked()) {
 		return
 	}
 	if s.session.held == 0 && !s.buffer.hasAboutHeld() && !s.inFlight {
@@ -153,7 +153,7 @@ func (s *shard[T]) sessionLostLocked(b *batch) {
 	s.q.mu.totals.info.LostDones += uint64(s.buffer.dropAboutHeld())
 	for _, c := range s.confirmations.waiting {
 		// Only the reply to a further batch answers c, even if no operation is left to send.
-		c.after = max(c.after, b.number+1)
+		c.minBatch = max(c.minBatch, b.number+1)
 	}
 }
 
@@ -164,7 +164,7 @@ func (s *shard[T]) armLocked(now time.Time) {
 	}
 	at := s.session.leaseFrom.Add(s.q.config.Lease / 3)
 	if !at.After(now) {
-		at = s.expiresAt() // A renewal is under way, or the server does not answer.
+		at = s.expiresAtLocked() // A renewal is under way, or the server does not answer.
 	}
 	s.timers.lease.Reset(at.Sub(now))
 }

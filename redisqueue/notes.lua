@@ -1,11 +1,8 @@
 -- Why and with which priority keys are added.
 
--- The fields of NOTES, with the key behind each: causes and priority of the key's next hand-out, of the one that is held, and the priority
--- with which it waits. No causes and priority 0 have no field.
-local NEXT_CAUSES, NEXT_PRIORITY, HELD_CAUSES, HELD_PRIORITY, WAITING_PRIORITY = 'n', 'p', 'h', 'q', 'w'
 local hasNotes = call('HLEN', NOTES) > 0 -- false: no key has any
 
--- The field of these two is one of the three for priorities.
+-- The field is NEXT_PRIORITY, HELD_PRIORITY or WAITING_PRIORITY.
 local function priorityOf(field, key) return hasNotes and tonumber(call('HGET', NOTES, field .. key) or 0) or 0 end
 local function setPriority(field, key, priority)
 	if priority ~= 0 then
@@ -18,7 +15,7 @@ end
 
 -- placeOf returns the place of a key that becomes queued now: in the order of time, but a key of priority 1 is before all that were
 -- queued up to a step before it, so that no key starves. Keys that were put back are before all others, in the order of their hand-outs.
--- Places without priorities are unique. All are between -2^53 and 2^53, so that a sorted set keeps them exactly.
+-- Places are whole numbers between -2^53 and 2^53, which a score keeps exactly.
 local function placeOf(key)
 	if putBack[key] then
 		return states[key] - 2 ^ 53
@@ -28,21 +25,21 @@ local function placeOf(key)
 	return priority == 0 and fence or math.max(0, math.min(fence - priority * setting('step'), 2 ^ 53))
 end
 
--- raise gives the next hand-out of a key a priority, unless that of an earlier add, if there is one, is higher.
+-- raise sets the priority of a key's next hand-out. If an earlier add has asked for the same hand-out, the higher priority counts.
 local function raise(key, priority, hasEarlierAdd)
-	local before = hasEarlierAdd and priorityOf(NEXT_PRIORITY, key) or 0
-	if priority == before or hasEarlierAdd and priority < before then
+	local before = hasEarlierAdd and priorityOf(NEXT_PRIORITY, key)
+	if before and priority <= before then
 		return
 	end
 	setPriority(NEXT_PRIORITY, key, priority)
-	local place = hasEarlierAdd and call('ZSCORE', LINE, key)
+	local place = before and call('ZSCORE', LINE, key)
 	if place then -- Otherwise its place is found when it enters the line.
 		call('ZADD', LINE, whole(place - (priority - before) * setting('step')), key)
 	end
 end
 
 -- addCauses merges causes into those of a key's next hand-out, as workqueue.Causes.Plus does. Causes are a string: the number of others,
--- the time of the first and, for each of the last eight, its length, time, q (quiet) or l (loud), and what it is.
+-- the time of the first and, for each of the last eight, its length, time (16 digits), q (quiet) or l (loud), and what it is.
 local function addCauses(key, later)
 	local others, first, last = 0, nil, {}
 	for _, text in ipairs({ call('HGET', NOTES, NEXT_CAUSES .. key) or '', later }) do
@@ -52,7 +49,7 @@ local function addCauses(key, later)
 		while length do
 			local cause = sub(text, from, from + length - 1)
 			for i = #last, 1, -1 do
-				if sub(last[i], 18) == sub(cause, 18) then -- the same but for its time and loudness
+				if sub(last[i], 18) == sub(cause, 18) then -- the same but for time and loudness
 					table.remove(last, i)
 				end
 			end

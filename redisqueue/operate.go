@@ -31,22 +31,22 @@ func (q *Queue[T]) AddedAt(item T) time.Time {
 // maxPriority bounds priorities, so that places in the line stay exact.
 const maxPriority = 1_000_000
 
-// AddWithPriority adds item with a priority after the given time, or at once unless that is positive. A key
+// AddWithPriority adds item with a priority after a delay, or at once unless that is positive. A key
 // of priority 1 is handed out before all keys of priority 0, except those that were queued more than
 // Config.PriorityStep before it, one of priority 2 more than twice that, and so on: no key starves. Of
 // several adds for the same hand-out the highest priority counts; those without one have priority 0. A key
 // that fails, or whose lease is lost, keeps its priority. Priorities beyond a million count as a million. It
 // does not block. After shutdown it does nothing, as Add.
-func (q *Queue[T]) AddWithPriority(item T, priority int, after time.Duration) {
+func (q *Queue[T]) AddWithPriority(item T, priority int, delay time.Duration) {
 	priority = max(-maxPriority, min(priority, maxPriority))
 	q.put(item, func(s *shard[T], encoded string) opSeq {
-		if after > 0 {
+		if delay > 0 {
 			q.mu.totals.stats.Retries++
-		} else if len(s.watched) > 0 {
-			s.addedAgainLocked(encoded)
+		} else {
+			s.closeAddedLocked(encoded)
+			s.setEmptyLocked(false)
 		}
-		s.setEmptyLocked(false)
-		text := fmt.Sprintf("%016d%s%d %d", len(encoded), encoded, priority, ceilMicros(after))
+		text := fmt.Sprintf("%016d%s%d %d", len(encoded), encoded, priority, ceilMicros(delay))
 		return s.putLocked(newOp(codeAddPriority, text))
 	})
 }
@@ -110,7 +110,7 @@ func (q *Queue[T]) Remove(item T) bool {
 	q.mu.Lock()
 	q.forgetHeldLocked(item)
 	q.mu.Unlock()
-	return q.changed(codeDiscard, item)
+	return q.changeOne(codeDiscard, item)
 }
 
 // GivenUpKeys returns up to limit keys that were given up, the latest first: by Fail, or because their leases
@@ -132,13 +132,13 @@ func (q *Queue[T]) GivenUpKeys(limit int) (keys []workqueue.GivenUpKey[T]) {
 
 // RetryGivenUp adds item again, without its failures, if it was given up, and reports whether it was. It asks
 // the server as Remove.
-func (q *Queue[T]) RetryGivenUp(item T) bool { return q.changed(codeRetryGivenUp, item) }
+func (q *Queue[T]) RetryGivenUp(item T) bool { return q.changeOne(codeRetryGivenUp, item) }
 
 // ForgetGivenUp forgets that item was given up, and reports whether it was. It asks the server as Remove.
-func (q *Queue[T]) ForgetGivenUp(item T) bool { return q.changed(codeForgetGivenUp, item) }
+func (q *Queue[T]) ForgetGivenUp(item T) bool { return q.changeOne(codeForgetGivenUp, item) }
 
-// changed sends an operation on one key, and reports whether the server knows the key.
-func (q *Queue[T]) changed(c code, item T) bool {
+// changeOne sends an operation on one key, and reports whether the server knows the key.
+func (q *Queue[T]) changeOne(c code, item T) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	encoded, _ := q.locate(item)

@@ -24,16 +24,18 @@ local QUIT = 'q' --              nothing: the session ends, and reclaim.lua puts
 local ADDS = ADD .. ADD_WHY .. ADD_AFTER .. ADD_PRIORITY .. FAIL -- A full server executes none of these; the replica sends them again.
 
 local codes, keys, arguments, details = {}, {}, {}, {}
-for i = 1, opCount do
-	local op = ARGV[FIRST_OP - 1 + i]
-	local code, key = sub(op, 1, 1), sub(op, 2)
+for i = FIRST_OP, #ARGV do
+	local code, key, argument, detail = sub(ARGV[i], 1, 1), sub(ARGV[i], 2), nil, nil
 	if byte(code) < 97 then -- a capital letter
-		arguments[i], key = sub(key, 1, 16), sub(key, 17)
+		argument, key = sub(key, 1, 16), sub(key, 17)
 	end
 	if code == ADD_WHY or code == ADD_PRIORITY or code == FAIL then
-		details[i], key = sub(key, arguments[i] + 1), sub(key, 1, arguments[i])
+		detail, key = sub(key, argument + 1), sub(key, 1, argument)
 	end
-	codes[i], keys[i] = code, key
+	if not (full and find(ADDS, code, 1, true)) then
+		local n = #codes + 1
+		codes[n], keys[n], arguments[n], details[n] = code, key, argument, detail -- PAUSE, IDENTIFY and QUIT have something else for a key.
+	end
 end
 
 -- Keys whose delays have passed are added before what the batch adds. A tool leaves that to replicas: it does not know their PriorityStep.
@@ -67,14 +69,13 @@ end
 
 local function answer(n, left, what) results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' .. (what or '') .. ' ' end
 
--- Branches, not a table of functions: each batch runs the whole script, and defining sixteen functions is 11 % of a batch of one key.
+-- Branches, not a table of functions: each batch runs the whole script, and defining as many functions is 11 % of a batch of one key.
+local hasTroubles = call('HLEN', TROUBLES) > 0 -- false: no key has any
 loadStates(keys)
 for i, code in ipairs(codes) do
 	local key, state = keys[i], states[keys[i]]
-	local holds = arguments[i] and state and fenceOf(state) == arguments[i] -- No two hand-outs have the same fence.
-	if full and find(ADDS, code, 1, true) or not holds and (code == HAND_BACK or code == SET_ASIDE) then
-		-- nothing
-	elseif code == ADD then
+	local holds = arguments[i] and state and fenceOf(state) == arguments[i] -- Fences are unique, so the session need not be compared.
+	if code == ADD then
 		add(key)
 	elseif code == DONE then
 		if hasTroubles then -- A process that has called Done has survived the key.
@@ -84,16 +85,20 @@ for i, code in ipairs(codes) do
 			release(session, key, state, true)
 		else
 			unmatched = unmatched + 1
-			if not isHeldBy(session, state) then -- The server may have lost the state alone.
+			if not isHeldBy(session, state) then -- HELD may still have it: the server may have lost the state alone.
 				released[#released + 1] = session .. key
 			end
 		end
 	elseif code == HAND_BACK then
-		takeBack(session, key, state)
+		if holds then
+			takeBack(session, key, state)
+		end
 	elseif code == SET_ASIDE then
-		forgetNextNotes(key)
-		release(session, key, state)
-		call('SADD', ASIDE, key)
+		if holds then
+			forgetNextNotes(key)
+			release(session, key, state)
+			call('SADD', ASIDE, key)
+		end
 	elseif code == ADDED_AGAIN then
 		answer(holds and isDirty(state) and isLoud(state) and 1 or 0)
 	elseif code == ADD_WHY then
@@ -141,8 +146,8 @@ for i, code in ipairs(codes) do
 		end
 		answer(found)
 	elseif code == PAUSE then
-		local length, by = string.match(key, '^(%S+) (.*)$')
-		local ends = length == '0' and 0 or length == 'inf' and FOREVER or math.min(FOREVER, math.max(meta.pausedUntil, now + length))
+		local duration, by = string.match(key, '^(%S+) (.*)$')
+		local ends = duration == '0' and 0 or duration == 'inf' and FOREVER or math.min(FOREVER, math.max(meta.pausedUntil, now + duration))
 		if ends ~= meta.pausedUntil then
 			meta.pausedUntil = ends
 			call('HSET', META, 'pausedUntil', whole(ends), 'pausedBy', nowDigits .. by)

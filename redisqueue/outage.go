@@ -26,7 +26,7 @@ func (s *shard[T]) untilAnswered(ask func() error) bool {
 			return true
 		}
 		q.mu.Lock()
-		s.failedLocked(err)
+		s.noteFailureLocked(err)
 		q.unlock()
 		q.sleep(pause)
 		q.mu.Lock()
@@ -45,8 +45,8 @@ func isAnswer(err error) bool {
 	return errors.As(err, &answer)
 }
 
-// failedLocked notes that the server has not answered, or has refused what it was asked for.
-func (s *shard[T]) failedLocked(err error) {
+// noteFailureLocked notes that the server has not answered, or has refused what it was asked for.
+func (s *shard[T]) noteFailureLocked(err error) {
 	q, before := s.q, s.server.outage
 	s.server.outage = err
 	q.mu.totals.info.Errors++
@@ -81,7 +81,7 @@ func (q *Queue[T]) reportLocked(what string, err error) {
 	})
 }
 
-// pause waits for d, no longer than until this replica has ended.
+// sleep waits for d, no longer than until this replica has ended.
 func (q *Queue[T]) sleep(d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -94,13 +94,13 @@ var errFull = errors.New("redisqueue: OOM: the server's memory is full, and it t
 // fullRetry is how often adds are tried on a full server.
 const fullRetry = 250 * time.Millisecond
 
-// refusesAddsAt reports whether the server has refused adds a moment ago, because its memory is full.
-func (s *shard[T]) refusesAddsAt(now time.Time) bool { return now.Before(s.server.retryAddsAt) }
+// refusesAddsLocked reports whether the server has refused adds a moment ago, because its memory is full.
+func (s *shard[T]) refusesAddsLocked(now time.Time) bool { return now.Before(s.server.retryAddsAt) }
 
-// fullLocked notes whether the server's memory was full when it executed b. If so, b's adds were not
+// noteFullLocked notes whether the server's memory was full when it executed b. If so, b's adds were not
 // executed, and go back into the buffer. It reports whether the caller should drop that: after a shutdown,
 // when the server has been full for a lease.
-func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
+func (s *shard[T]) noteFullLocked(b *batch, r *reply, now time.Time) (drop bool) {
 	if r.status != "FULL" {
 		s.server.fullSince, s.server.retryAddsAt = time.Time{}, time.Time{}
 		return false
@@ -114,7 +114,7 @@ func (s *shard[T]) fullLocked(b *batch, r *reply, now time.Time) (drop bool) {
 		return false // The next add finds out whether there is room by now.
 	}
 	s.server.retryAddsAt = now.Add(fullRetry)
-	s.failedLocked(errFull)
+	s.noteFailureLocked(errFull)
 	s.buffer.putBack(refused)
 	return !s.buffer.hasAboutHeld() && s.q.givesUpLocked(s.server.fullSince)
 }

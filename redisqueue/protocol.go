@@ -24,7 +24,10 @@ var (
 // lua returns the text of files, whose names have blanks between them, one after the other.
 func lua(names string) (source string) {
 	for _, name := range strings.Fields(names) {
-		text, _ := luaFiles.ReadFile(name + ".lua")
+		text, err := luaFiles.ReadFile(name + ".lua")
+		if err != nil {
+			panic(err)
+		}
 		source += string(text)
 	}
 	return source
@@ -54,11 +57,11 @@ func (n keyNames) of(session string) []string {
 	return append(n.shard[:len(n.shard):len(n.shard)], n.wake(session))
 }
 
-// filler is what the script puts into some hashes and sorted sets: see FILLER in batch.lua.
+// filler is what the script puts into some hashes and sorted sets: see FILLER in data.lua.
 var filler = strings.Repeat("\x00", 80)
 
 // Bounds on what one call asks the server to do, so that it takes no longer than a few milliseconds.
-// batch.lua has the others: on the bytes that it hands out, and on what it does for other replicas.
+// data.lua has one on the bytes that are handed out, batch.lua those on what a batch does for other replicas.
 const (
 	maxWork  = 512 // see code.work; a key that is handed out is worth one
 	maxWant  = 256
@@ -150,7 +153,7 @@ type reply struct {
 	status             string
 	full               bool
 	now                int64  // microseconds of the queue's clock
-	counts             Counts // of the whole shard, some of them only if the batch allCounts; see executedLocked
+	counts             Counts // of the whole shard; some only if the batch has allCounts, see applyReplyLocked
 	changed, unmatched int
 	nextDue            time.Duration // negative if no key waits
 	keys               []handedOut
@@ -165,8 +168,8 @@ type answer struct {
 	givenUp bool
 }
 
-// pausedBy splits the field of META with that name. If another program has written it, at is zero.
-func pausedBy(field string) (at int64, by string) {
+// parsePausedBy splits the field of META with that name. If another program has written it, at is zero.
+func parsePausedBy(field string) (at int64, by string) {
 	p := parser{rest: field}
 	at = p.digits(16)
 	return at, p.rest
@@ -240,7 +243,7 @@ func parseReply(text string) (*reply, error) {
 			key.encoded, key.causes = p.take(n), p.take(causes)
 			r.keys = append(r.keys, key)
 		case "p":
-			at, by := pausedBy(p.take(int(p.number())))
+			at, by := parsePausedBy(p.take(int(p.number())))
 			c.PausedSince, c.PausedBy = time.Now().Add(-fromMicros(r.now-at)), by
 		default:
 			p.bad = true

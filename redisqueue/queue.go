@@ -76,7 +76,7 @@ func New[T comparable](ctx context.Context, client redis.UniversalClient, config
 	q := newQueue(client, config, batchScript)
 	err := q.checkScripts(ctx)
 	if err == nil {
-		err = q.observe()
+		err = q.publish()
 	}
 	if err != nil {
 		q.closeBlocking()
@@ -242,8 +242,8 @@ func (s *shard[T]) quitsLocked() bool {
 		s.session.id != "" && s.fetcher.wanted == 0
 }
 
-// endLocked ends this replica if it has been shut down and nothing is left to do, and kicks the shards if
-// there is.
+// endLocked ends this replica if it has been shut down and nothing is left to do. Otherwise the shards send
+// what is left.
 func (q *Queue[T]) endLocked() {
 	e := &q.mu.ending
 	if !e.stopping || e.over || len(q.mu.held) > 0 {

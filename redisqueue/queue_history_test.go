@@ -144,7 +144,7 @@ func (q *Queue[T]) holdsForTest(item T) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	held := q.mu.held[item]
-	return held != nil && !held.lost && time.Now().Before(held.shard.expiresAt())
+	return held != nil && !held.lost && time.Now().Before(held.shard.expiresAtLocked())
 }
 
 // produce adds versions until ctx ends, and notes which adds were confirmed.

@@ -83,15 +83,17 @@ func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
 	c.GivenUp, c.SetAside = check.number(f["givenUp"]), check.number(f["aside"])
 	c.Again, c.Repaired = check.number(f["dirty"]), check.number(f["repaired"])
 	now, until := check.number(f["now"]), check.number(f["pausedUntil"])
-	if check.offset = int64(check.number(f["offset"])); until > now {
-		at, by := pausedBy(f["pausedBy"])
+	check.offset = int64(check.number(f["offset"]))
+	if until > now {
+		at, by := parsePausedBy(f["pausedBy"])
 		c.Paused, c.PausedBy, c.PausedSince = true, by, check.at(at)
 		if int64(until) < forever {
 			c.PausedUntil = check.at(int64(until))
 		}
 	}
 	var head KeyInfo[T]
-	if setState(&head, f["head"], &check); c.Queued > 0 && head.State == workqueue.KeyQueued {
+	parseState(&head, f["head"], &check)
+	if c.Queued > 0 && head.State == workqueue.KeyQueued {
 		c.OldestQueued = max(0, check.at(int64(now)).Sub(head.Since))
 	}
 	return c, check.err
@@ -131,18 +133,18 @@ type KeyInfo[T comparable] struct {
 
 // keys is [Admin.Keys] with keys of the program's type.
 func (q *Queue[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[KeyInfo[T], error] {
-	how, parts := "page", []List{list}
+	mode, lists := "page", []List{list}
 	if limit <= 0 {
-		how, limit = "scan", math.MaxInt
+		mode, limit = "scan", math.MaxInt
 	}
 	if list == ListAll {
-		how, parts = "scan", []List{listStates, ListWaiting}
+		mode, lists = "scan", []List{listStates, ListWaiting}
 	}
 	return func(yield func(KeyInfo[T], error) bool) {
 		var errs []error
 		cursors := make([]*cursor[T], 0, len(q.shards))
 		for _, s := range q.shards {
-			cursors = append(cursors, &cursor[T]{shard: s, how: how, parts: parts, from: "0"})
+			cursors = append(cursors, &cursor[T]{shard: s, mode: mode, lists: lists, from: "0"})
 		}
 		for left := limit; left > 0; left-- {
 			// Each cursor reads on. This drops those that end or fail.
@@ -172,17 +174,17 @@ func (q *Queue[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[Key
 // cursor reads a list of a shard, or several one after the other, page by page.
 type cursor[T comparable] struct {
 	shard *shard[T]
-	how   string       // page or scan, see read.lua
-	parts []List       // the lists that are not read to their end
+	mode  string       // page or scan, see read.lua
+	lists []List       // those that are not read to their end
 	from  string       // the place in the first of these
 	page  []KeyInfo[T] // the keys that were read and not yet yielded
 }
 
 // fill reads on until page has keys, or nothing is left to read.
 func (c *cursor[T]) fill(ctx context.Context, count int) error {
-	for len(c.page) == 0 && len(c.parts) > 0 {
-		list := c.parts[0]
-		rows, next, err := c.shard.readRows(ctx, c.how, string(list), c.from, count)
+	for len(c.page) == 0 && len(c.lists) > 0 {
+		list := c.lists[0]
+		rows, next, err := c.shard.readRows(ctx, c.mode, string(list), c.from, count)
 		if err != nil {
 			return err
 		}
@@ -192,7 +194,7 @@ func (c *cursor[T]) fill(ctx context.Context, count int) error {
 			}
 		}
 		if c.from = next; next == "" {
-			c.parts, c.from = c.parts[1:], "0"
+			c.lists, c.from = c.lists[1:], "0"
 		}
 	}
 	return nil
@@ -205,14 +207,14 @@ func (q *Queue[T]) listed(r row[T], list List) (k KeyInfo[T], ok bool) {
 	if err != nil {
 		return k, false
 	}
-	k = r.of(item)
+	k = r.withKey(item)
 	switch list {
-	case ListQueued, ListProcessing: // A scan of the states has all of them.
+	case ListQueued, ListProcessing: // LINE and HELD may name a key whose state has changed since.
 		k.Due = time.Time{}
 		return k, string(k.State) == string(list)
 	case listStates:
 		k.Due = time.Time{}
-	case ListWaiting:
+	case ListWaiting: // Of a key that is also queued or held, only its delay belongs here.
 		k.State, k.Since, k.Again, k.Holder, k.Fence = workqueue.KeyWaiting, time.Time{}, false, "", 0
 	case ListGivenUp:
 		return k, k.GivenUp != nil
@@ -245,7 +247,7 @@ func (q *Queue[T]) key(ctx context.Context, key T) (KeyInfo[T], error) {
 	if len(rows) != 1 {
 		return KeyInfo[T]{}, errReply
 	}
-	return rows[0].of(key), nil
+	return rows[0].withKey(key), nil
 }
 
 // Snapshot returns Stats and up to limit keys of each state, at most 512, of the whole queue. The server

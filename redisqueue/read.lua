@@ -25,18 +25,18 @@ if what == 'counts' then
 	}
 end
 
-local members, next = {}, '' -- next is empty at the end of the list.
+local members, nextFrom = {}, '' -- nextFrom is empty at the end of the list.
 if what == 'scan' then
 	local command = list == 'aside' and 'SSCAN' or list == 'states' and 'HSCAN' or 'ZSCAN'
 	local reply = call(command, LISTS[list], from, 'COUNT', count)
-	next = reply[1] ~= '0' and reply[1] or ''
+	nextFrom = reply[1] ~= '0' and reply[1] or ''
 	for i = 1, #reply[2], list == 'aside' and 1 or 2 do -- The others have a value or score behind each key.
 		members[#members + 1] = reply[2][i]
 	end
 elseif what == 'page' then
 	local command, all = (list == 'failing' or list == 'givenup') and 'ZREVRANGE' or 'ZRANGE', false
 	members, all = readSome(count, function(at, n) return call(command, LISTS[list], from + at, from + at + n - 1) end)
-	next = all and '' or whole(from + #members)
+	nextFrom = all and '' or whole(from + #members)
 end
 local keys = { what == 'key' and list or nil } -- Here ARGV has the key in place of the list.
 for _, member in ipairs(members) do
@@ -45,18 +45,18 @@ for _, member in ipairs(members) do
 	end
 end
 
-local reply = { { 'next', next, 'offset', call('HGET', META, 'offset') } } -- The queue's clock is ahead of the server's by offset.
+local reply = { { 'next', nextFrom, 'offset', call('HGET', META, 'offset') } } -- The queue's clock is ahead of the server's by offset.
 if #keys > 0 then
 	local states, failures = call('HMGET', STATES, unpack(keys)), call('ZMSCORE', FAILURES, unpack(keys))
 	local dues, given = call('ZMSCORE', DELAYS, unpack(keys)), call('ZMSCORE', GIVEN_UP, unpack(keys))
 	for i, key in ipairs(keys) do
-		local state, alone = states[i], what == 'key'
-		local held, troubles = isHeld(state), call('HMGET', TROUBLES, 'r' .. key, 'l' .. key)
+		local state, isSingle = states[i], what == 'key'
+		local held, troubles = isHeld(state), call('HMGET', TROUBLES, REASON .. key, LOSSES .. key)
 		reply[#reply + 1] = {
 			'key', key, 'state', state, 'failures', failures[i], 'due', dues[i], 'givenAt', given[i], 'reason', troubles[1],
-			'losses', troubles[2], 'holder', held and call('HGET', META, 'name:' .. sub(state, 2, 12)),
-			'priority', call('HGET', NOTES, (held and 'q' or state and 'p' or 'w') .. key),
-			'causes', alone and call('HGET', NOTES, (held and 'h' or 'n') .. key), 'aside', alone and call('SISMEMBER', ASIDE, key),
+			'losses', troubles[2], 'holder', held and call('HGET', META, 'name:' .. holderOf(state)),
+			'priority', call('HGET', NOTES, (held and HELD_PRIORITY or state and NEXT_PRIORITY or WAITING_PRIORITY) .. key),
+			'causes', isSingle and call('HGET', NOTES, (held and HELD_CAUSES or NEXT_CAUSES) .. key), 'aside', isSingle and call('SISMEMBER', ASIDE, key),
 		}
 	end
 end

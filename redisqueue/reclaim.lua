@@ -9,8 +9,8 @@ if isFirst or doesChores then
 	repaired = repaired + (meta.time > 0 and missing or 0)
 end
 
--- A session that holds keys has a lease. Each such batch checks one session, and restores a lost lease from its last batch.
 if doesChores then
+	-- A session that holds keys has a lease. Chores check the next session, and restore a lost lease from that session's last batch.
 	local lastChecked = call('HGET', META, 'leaseChecked') or ''
 	local member = call('ZRANGEBYLEX', HELD, '(' .. (lastChecked > FILLER and lastChecked or FILLER), '+', 'LIMIT', 0, 1)[1]
 	local holder = member and sub(member, 1, 11)
@@ -23,58 +23,55 @@ if doesChores then
 	if checked ~= lastChecked then
 		call('HSET', META, 'leaseChecked', checked)
 	end
-end
 
--- Sessions whose leases have ended lose their keys. The seq of a session's last batch is kept, because its replica may send that again.
-for _, dead in ipairs(doesChores and call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS) or {}) do
-	local hasQuit = tonumber(call('ZSCORE', LEASES, dead)) < 0
-	local lastBatch = call('HGET', BATCHES, dead) or ''
-	local held, all = readSome(keysLeft, keysHeldBy(dead))
-	loadStates(held)
-	for i = #held, 1, -1 do
-		local key = held[i]
-		local state = states[key]
-		released[#released + 1] = dead .. key
-		if not state and not touched[key] then -- The server has lost the state alone.
-			add(key)
-			repaired = repaired + 1
-		elseif not isHeldBy(dead, state) then
-			-- HELD still has what this batch has released.
-		elseif hasQuit then
-			takeBack(dead, key, state)
-		else
-			lose(dead, key, state)
+	-- Sessions whose leases have ended lose their keys. The seq of a session's last batch is kept, because its replica may send that again.
+	for _, dead in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS)) do
+		local hasQuit = tonumber(call('ZSCORE', LEASES, dead)) < 0
+		local lastBatch = call('HGET', BATCHES, dead) or ''
+		local held, all = readSome(keysLeft, keysHeldBy(dead))
+		loadStates(held)
+		for _, key in ipairs(held) do
+			local state = states[key]
+			released[#released + 1] = dead .. key
+			if not state and not touched[key] then -- The server has lost the state alone.
+				add(key)
+				repaired = repaired + 1
+			elseif not isHeldBy(dead, state) then
+				-- HELD still has what this batch has released.
+			elseif hasQuit then
+				takeBack(dead, key, state)
+			else
+				lose(dead, key, state)
+			end
+		end
+		keysLeft = keysLeft - #held
+		if not all then
+			break -- The next batch goes on with this session.
+		end
+		call('ZREM', LEASES, dead)
+		call('SREM', SLEEPERS, dead)
+		call('HDEL', META, 'name:' .. dead)
+		call('ZADD', GONE, whole(leaseClock + math.max(10 * lease, 3600000000)), dead)
+		local lastSeq = string.match(lastBatch, '^%d+')
+		if lastSeq then
+			-- That the server was full the replica must know, or it takes the adds for executed.
+			call('HSET', BATCHES, dead, lastSeq .. ' -1 GONE' .. (string.match(lastBatch, '^%d+ %-?%d+( FULL)') or ''))
 		end
 	end
-	keysLeft = keysLeft - #held
-	if not all then
-		break -- The next batch goes on with this session.
-	end
-	call('ZREM', LEASES, dead)
-	call('SREM', SLEEPERS, dead)
-	call('HDEL', META, 'name:' .. dead)
-	call('ZADD', GONE, whole(leaseClock + math.max(10 * lease, 3600000000)), dead)
-	local lastSeq = string.match(lastBatch, '^%d+')
-	if lastSeq then
-		-- That the server was full the replica must know, or it takes the adds for executed.
-		call('HSET', BATCHES, dead, lastSeq .. ' -1 GONE' .. (string.match(lastBatch, '^%d+ %-?%d+( FULL)') or ''))
-	end
-end
 
--- Forget sessions that have ended, failures, and keys that were given up.
-if doesChores then
+	-- Forget sessions that have ended, failures, and keys that were given up.
 	local gone = call('ZRANGEBYSCORE', GONE, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS)
 	callAll('ZREM', GONE, gone)
 	callAll('HDEL', BATCHES, gone)
 	local before = whole(now - setting('forget'))
 	local failed = readSome(keysLeft, function(from, n) return call('ZRANGEBYSCORE', RETRIES, '-inf', before, 'LIMIT', from, n) end)
 	loadStates(failed)
-	for i = #failed, 1, -1 do
-		if isHeld(states[failed[i]]) then -- It keeps its count: its call may fail again.
-			call('ZADD', RETRIES, nowDigits, table.remove(failed, i))
+	for _, key in ipairs(failed) do
+		if isHeld(states[key]) then -- It keeps its count: its call may fail again.
+			call('ZADD', RETRIES, nowDigits, key)
+		else
+			forgetFailures(key)
 		end
 	end
-	callAll('ZREM', FAILURES, failed)
-	callAll('ZREM', RETRIES, failed)
 	dropOldGivenUp()
 end

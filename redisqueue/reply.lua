@@ -2,30 +2,28 @@
 
 -- A key with a state is either in the line or in HELD, as the numbers show. If they do not, an interrupted batch or a lost part of the
 -- data has left keys without their place: a scan finds them in steps.
-local processing = math.max(0, call('ZCARD', HELD) - 1)
-if #places > 0 or popped > 0 then
-	queued = call('ZCARD', LINE)
-end
-dirty = processing > 0 and math.max(0, dirty) or 0
-if call('HLEN', STATES) - 1 ~= processing + queued then
+local held = math.max(0, call('ZCARD', HELD) - 1)
+queued = call('ZCARD', LINE)
+dirty = held > 0 and math.max(0, dirty) or 0
+if call('HLEN', STATES) - 1 ~= held + queued then
 	local step = call('HSCAN', STATES, string.match(call('HGET', META, 'repairAt') or '', '^%d+$') or '0', 'COUNT', 64)
 	call('HSET', META, 'repairAt', step[1])
 	for i = 1, #step[2], 2 do
 		local key, state = step[2][i], step[2][i + 1]
-		local holds = isHeld(state) and makesSense(state)
-		if key ~= FILLER and holds and not call('ZSCORE', HELD, holderOf(state) .. key) then
+		local hasHolder = isHeld(state) and makesSense(state)
+		if key ~= FILLER and hasHolder and not call('ZSCORE', HELD, holderOf(state) .. key) then
 			-- The worker may be alive: when its lease ends, the key comes again.
 			repaired = repaired + call('ZADD', HELD, 0, holderOf(state) .. key)
-		elseif key ~= FILLER and not holds and not call('ZSCORE', LINE, key) then
+		elseif key ~= FILLER and not hasHolder and not call('ZSCORE', LINE, key) then
 			repaired = repaired + call('ZADD', LINE, whole(placeOf(key)), key)
 		end
 	end
-	processing, queued = math.max(0, call('ZCARD', HELD) - 1), call('ZCARD', LINE)
+	held, queued = math.max(0, call('ZCARD', HELD) - 1), call('ZCARD', LINE)
 end
 
 -- A session that gets fewer keys than it wants sleeps, if none are left or none may be handed out. A batch wakes a few sleepers, at most
 -- one per queued key; these wake further ones.
-local isLimited = queued > 0 and not isPaused and handedOut >= allowed -- The start limit holds keys back.
+local isLimited = queued > 0 and not isPaused and handedOut >= allowed -- by the start limit
 local nothingToHandOut = queued == 0 or isPaused or isLimited
 if handedOut < want and nothingToHandOut then
 	call('SADD', SLEEPERS, session)
@@ -38,12 +36,13 @@ if not nothingToHandOut then
 	end
 end
 
--- A sleeper, the keeper, calls at keeperCalls, when the next key is due, or a pause ends, or tokens of the start limit are there: this
--- session if it sleeps, else, if need be, one that is woken.
+-- One sleeper, the keeper, must call at callAt: when the next key is due, a pause ends, or tokens of the start limit are there. If this
+-- session sleeps, it becomes the keeper: the reply says when to call. Otherwise the keeper stays, unless it has left SLEEPERS or would call
+-- too late: then another sleeper is woken, and hears from its next reply when to call.
 local waiting = math.max(0, call('ZCARD', DELAYS) - 1)
 local nextDue, callAt = -1, math.huge
 if waiting > 0 then
-	callAt = math.min(tonumber(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2]), 2 ^ 53) -- It may be infinite.
+	callAt = math.min(tonumber(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2]), FOREVER) -- It may be infinite.
 end
 if queued > 0 and isPaused and meta.pausedUntil < FOREVER then
 	callAt = math.min(callAt, meta.pausedUntil)
@@ -65,17 +64,15 @@ if callAt < math.huge then
 	end
 end
 
--- A tool leaves the clocks alone: its lease is short, so it would hold the lease clock back. It knows no start limit.
-call('HSET', META, 'dirty', dirty)
-if not isTool then
-	call('HSET', META, 'leaseTime', whole(leaseClock), 'time', whole(now), 'fence', whole(fence))
-elseif #places > 0 then
-	call('HSET', META, 'fence', whole(fence))
-end
-if not isTool and isLimited ~= (meta.limitedAt > 0) then
-	call('HSET', META, 'limitedAt', isLimited and nowDigits or 0)
-end
+-- A tool leaves the clocks alone: the lease clock moves at most half a lease a batch, and a tool's lease is short. It knows no start limit.
 local allRepaired = meta.repaired + repaired
+call('HSET', META, 'fence', whole(fence), 'dirty', dirty)
+if not isTool then
+	call('HSET', META, 'time', whole(now), 'leaseTime', whole(leaseClock))
+	if isLimited ~= (meta.limitedAt > 0) then
+		call('HSET', META, 'limitedAt', isLimited and nowDigits or 0)
+	end
+end
 if not description or offset ~= meta.offset or repaired > 0 then
 	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired)
 end
@@ -95,7 +92,7 @@ end
 
 -- parseReply reads the same in this order.
 local pauseLeft = not isPaused and 0 or meta.pausedUntil == FOREVER and -1 or meta.pausedUntil - now
-local reply = format('%s %s %d %d %d %d ', full and 'FULL' or 'OK', nowDigits, queued, processing, dirty, waiting) ..
+local reply = format('%s %s %d %d %d %d ', full and 'FULL' or 'OK', nowDigits, queued, held, dirty, waiting) ..
 	format('%d %d %.0f %.0f %d ', changed, unmatched, nextDue, pauseLeft, isLimited and 1 or 0) ..
 	format('%d %d %d %d %s %d ', failing, aside, givenUp, allRepaired, oldest, handedOut) .. table.concat(results)
 call('HSET', BATCHES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. reply)

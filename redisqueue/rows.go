@@ -24,8 +24,8 @@ type row[T comparable] struct {
 	info    KeyInfo[T]
 }
 
-// of returns the row's info about key, which is the row's string decoded.
-func (r row[T]) of(key T) KeyInfo[T] {
+// withKey returns the row's info about key, which is the row's string decoded.
+func (r row[T]) withKey(key T) KeyInfo[T] {
 	r.info.Key = key
 	if r.info.GivenUp != nil {
 		r.info.GivenUp.Key = key
@@ -57,12 +57,14 @@ func (s *shard[T]) readRows(ctx context.Context, args ...any) (rows []row[T], ne
 func infoOf[T comparable](check *checker, f map[string]string) (k KeyInfo[T]) {
 	k.Requeues, k.LostLeases = check.number(f["failures"]), check.number(f["losses"])
 	k.Due, k.Holder, k.SetAside = check.time(f["due"]), f["holder"], f["aside"] == "1"
-	setState(&k, f["state"], check)
-	k.Priority, _ = strconv.Atoi(f["priority"])
+	parseState(&k, f["state"], check)
+	var err error
+	if k.Priority, err = strconv.Atoi(cmp.Or(f["priority"], "0")); err != nil {
+		check.bad(f["priority"])
+	}
 	if givenAt := check.time(f["givenAt"]); !givenAt.IsZero() {
 		attempts, reason, _ := strings.Cut(f["reason"], " ")
-		n, _ := strconv.Atoi(attempts)
-		k.GivenUp = &workqueue.GivenUpKey[T]{Attempts: n, Err: reason, Time: givenAt}
+		k.GivenUp = &workqueue.GivenUpKey[T]{Attempts: check.number(attempts), Err: reason, Time: givenAt}
 	}
 	if causes, ok := decodeCauses(f["causes"]); !ok {
 		check.bad(f["causes"])
@@ -72,9 +74,9 @@ func infoOf[T comparable](check *checker, f map[string]string) (k KeyInfo[T]) {
 	return k
 }
 
-// setState parses a state (batch.lua describes its forms) into k. k already has Due and the holder's name, if
-// the server knows that.
-func setState[T comparable](k *KeyInfo[T], state string, check *checker) {
+// parseState parses a state (data.lua describes its forms) into k. k already has Due and the holder's name,
+// if the server knows that.
+func parseState[T comparable](k *KeyInfo[T], state string, check *checker) {
 	p := parser{rest: state}
 	switch len(state) {
 	case 0:
@@ -118,8 +120,8 @@ func (s *shard[T]) runRead(ctx context.Context, args ...any) (reply []any, err e
 	return reply, nil
 }
 
-// checker parses what read.lua has returned. Another program may have written it, so each value is checked.
-// err is the first mistake.
+// checker parses what read.lua has returned. Another program may have written it, so that a number or state
+// that makes no sense is an error. err is the first one.
 type checker struct {
 	offset int64 // by how many microseconds the queue's clock is ahead of the server's
 	err    error
@@ -170,7 +172,7 @@ func (c *checker) number(text string) int {
 	return int(n)
 }
 
-// at converts a time of the queue's clock, which people do not know, into one of the server's.
+// at converts a time of the queue's clock into one of the server's.
 func (c *checker) at(micros int64) time.Time { return time.UnixMicro(micros - c.offset) }
 
 func (c *checker) time(text string) time.Time {

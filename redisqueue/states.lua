@@ -1,5 +1,5 @@
--- The states of keys. What a batch changes is in these variables until handout.lua writes it back. Only what concerns one key alone, and
--- does no harm if it is done twice, is written at once.
+-- The states of keys. What a batch changes is in these variables until handout.lua writes it back. Other files write at once what does no
+-- harm if an interrupted batch does it twice.
 
 local states = {} -- key -> its state, as it was read or set; false if the key is absent
 local touched = {} -- set of the keys whose states are written back
@@ -28,7 +28,7 @@ local function callAll(command, key, list)
 	end
 end
 
--- loadStates reads the states of keys. It queues a key whose state makes no sense: another program has written that.
+-- loadStates reads the states of keys. One that another program has written counts as absent: the key is queued when it is found.
 local function loadStates(keys)
 	local missing = {}
 	for _, key in ipairs(keys) do
@@ -38,13 +38,7 @@ local function loadStates(keys)
 	end
 	for first = 1, #missing, 1000 do
 		for i, state in ipairs(call('HMGET', STATES, unpack(missing, first, math.min(first + 999, #missing)))) do
-			local key = missing[first + i - 1]
-			states[key] = state
-			if state and not makesSense(state) then
-				setState(key, nowDigits)
-				newlyQueued[#newlyQueued + 1] = key
-				repaired = repaired + 1
-			end
+			states[missing[first + i - 1]] = state and makesSense(state) and state
 		end
 	end
 end

@@ -32,9 +32,9 @@ func (h histogram) read() *workqueue.Histogram {
 	return h.Read()
 }
 
-// observe shows a new queue to its provider of metrics: that of the config or, without one, that of
+// publish shows a new queue to its provider of metrics: that of the config or, without one, that of
 // workqueue.SetProvider.
-func (q *Queue[T]) observe() error {
+func (q *Queue[T]) publish() error {
 	stats := workqueue.StatsProviderFor(q.config.MetricsProvider)
 	if stats == nil {
 		return nil
@@ -152,9 +152,9 @@ func (q *Queue[T]) Len() int { return q.Stats().Queued }
 
 // Stats returns the numbers of the queue. Queued, Blocked, Processing, Again, Waiting, Paused, PausedUntil
 // and OldestQueued are of the whole queue; all others are of this replica, but for those of Shared that say
-// otherwise. Stats asks the server, after what was called before, for
-// up to a second; if it does not answer, and after shutdown, the numbers are those of its last reply. Its
-// cost grows with the keys that this replica's workers hold, not with those that are queued.
+// otherwise. Stats asks the server, after what was called before, for up to a second; if it does not answer,
+// and after shutdown, the numbers are those of its last reply. Its cost grows with the keys that this
+// replica's workers hold, not with those that are queued.
 func (q *Queue[T]) Stats() workqueue.Stats {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -49,7 +49,7 @@ func (s *shard[T]) askAddedLocked(h *hold[T], answered func()) {
 	ask := aboutHeld(codeAddedAgain, h.handedOut)
 	ask.answer = func(a answer, _ error) {
 		if a.n > 0 {
-			s.addedAgainLocked(h.encoded)
+			s.closeAddedLocked(h.encoded)
 		}
 		answered()
 	}
@@ -68,8 +68,8 @@ func (s *shard[T]) watchLocked() {
 	}
 }
 
-// addedAgainLocked closes the channel of a watched key that was added again.
-func (s *shard[T]) addedAgainLocked(encoded string) {
+// closeAddedLocked closes the channel of a watched key that was added again.
+func (s *shard[T]) closeAddedLocked(encoded string) {
 	if h := s.watched[encoded]; h != nil {
 		delete(s.watched, encoded)
 		close(h.added)

@@ -16,7 +16,7 @@ import (
 // holds is what a tracker knows of all its keys on hold. The tracker's mu guards it. One goroutine, the
 // tracker's loop, waits for all limits, and runs only while there are any.
 type holds struct {
-	limits   slotheap.Heap // when each key comes at the latest, on the loop's clock
+	limits   slotheap.Heap // when each hold ends at the latest, on the loop's clock
 	notDone  int           // how many holds there are whose Done has not returned
 	done     atomic.Uint64 // how many there were whose Done has returned; read without mu
 	nextDone chan struct{} // is closed when done grows; nil if nothing waits for that
@@ -24,8 +24,8 @@ type holds struct {
 	closed   bool          // by EndHolds: no key is put on hold any more
 }
 
-// unlockHolds unlocks mu after holds have changed. It wakes the loop if a limit comes earlier now. The loop
-// ends when no key is on hold.
+// unlockHolds unlocks mu after holds have changed, and sees to it that the loop runs while there are any, and
+// wakes if a limit comes earlier now.
 func (t *Tracker[T]) unlockHolds() {
 	wake := t.loop.TendLocked(t.firstLimitLocked())
 	t.mu.Unlock()
@@ -42,11 +42,11 @@ func (t *Tracker[T]) firstLimitLocked() time.Duration {
 	return time.Duration(t.mu.records.holds.limits.First().Rank)
 }
 
-// mostDue bounds how many holds end in one go under the lock.
+// mostDue bounds how many holds end in one go under the lock. If there are more, the loop calls endDue again
+// at once.
 const mostDue = 64
 
-// endDue ends the holds that have come to their limits. It is the loop's moveDue: called again at the time
-// that it returns.
+// endDue ends the holds that have come to their limits, and returns when the loop must call it again.
 func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 	now := t.loop.Now()
 	var due []*held[T]
@@ -56,7 +56,7 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 		k := t.mu.records.table.At(t.mu.records.holds.limits.First().Slot).Value.hold
 		due = append(due, k)
 		if !k.isPauseLocked() {
-			toLimit = append(toLimit, k.describeLocked(k.since)) // Before finish ends the reasons.
+			toLimit = append(toLimit, newHeldKeyLocked(k, k.key, k.since)) // Before finish ends the reasons.
 		}
 		k.markEndedLocked(now)
 	}
@@ -75,7 +75,7 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 	return until, ok
 }
 
-// eachHold yields the holds that match, which is called under mu. It holds no lock meanwhile.
+// eachHold yields the holds for which match is true. match runs under mu; nothing is locked meanwhile.
 func (t *Tracker[T]) eachHold(match func(k *held[T]) bool) iter.Seq[*held[T]] {
 	return eachRecord(t, func(_ T, rec *record[T]) (*held[T], bool) {
 		return rec.hold, rec.hold != nil && match(rec.hold)
@@ -85,10 +85,10 @@ func (t *Tracker[T]) eachHold(match func(k *held[T]) bool) iter.Seq[*held[T]] {
 // endPauses ends all pauses. From now on no key pauses.
 func (t *Tracker[T]) endPauses() {
 	t.mu.Lock()
-	ended := t.mu.records.holds.noPauses
+	already := t.mu.records.holds.noPauses
 	t.mu.records.holds.noPauses = true
 	t.mu.Unlock()
-	if ended { // Spares a walk over keys, which may be many.
+	if already { // Spares the walk over all records.
 		return
 	}
 	for k := range t.eachHold((*held[T]).isPauseLocked) {
@@ -109,15 +109,15 @@ func (t *Tracker[T]) nextHoldDone() <-chan struct{} {
 }
 
 // heldKeys returns up to limit of the keys that are held, the one whose hold began first at the front.
-func (t *Tracker[T]) heldKeys(limit int) []HeldKey[T] {
+func heldKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []HeldKey[K] {
 	all := slices.SortedStableFunc(t.eachHold((*held[T]).lastsLocked), func(a, b *held[T]) int {
 		return cmp.Compare(a.since, b.since)
 	})
 	now := t.loop.Now()
-	return converted(all[:max(0, min(limit, len(all)))], func(k *held[T]) HeldKey[T] {
+	return converted(all[:max(0, min(limit, len(all)))], func(k *held[T]) HeldKey[K] {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		return k.describeLocked(now)
+		return newHeldKeyLocked(k, show(k.key), now)
 	})
 }
 

@@ -20,10 +20,12 @@ func (t *Tracker[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Dura
 	if !t.knowsAddTimes {
 		return nil, 0
 	}
+	isOlder := func(since time.Time) bool {
+		return !since.IsZero() && (oldest == nil || since.Before(oldest.Since))
+	}
 	started := time.Now()
 	compare := func(u UnansweredKey[T]) {
-		if !u.Since.IsZero() && (oldest == nil || u.Since.Before(oldest.Since)) &&
-			(time.Since(started) > sweepFor || !t.sweepKey(u.Key)) {
+		if isOlder(u.Since) && (time.Since(started) > sweepFor || !t.sweepKey(u.Key)) {
 			oldest = &u
 		}
 	}
@@ -37,7 +39,8 @@ func (t *Tracker[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Dura
 		compare(u)
 	}
 	for u := range eachRecord(t, func(key T, rec *record[T]) (u UnansweredKey[T], ok bool) {
-		return UnansweredKey[T]{key, rec.since}, rec.hold == nil || rec.hold.ended || rec.hold.isPauseLocked()
+		counts := rec.hold == nil || rec.hold.ended || rec.hold.isPauseLocked()
+		return UnansweredKey[T]{key, rec.since}, counts && isOlder(rec.since)
 	}) {
 		compare(u)
 	}

@@ -41,7 +41,8 @@ func TestProgram(t *testing.T) {
 		pool := worker.New(p.queue, p.handle, worker.Options[string]{})
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
-		go pool.Run(ctx)
+		ended := make(chan error, 1)
+		go func() { ended <- pool.Run(ctx) }()
 
 		begun := time.Now()
 		p.queue.Add("late")
@@ -50,6 +51,10 @@ func TestProgram(t *testing.T) {
 		}
 		if took := time.Since(begun).Round(time.Second); p.sent["late"] != 3 || took != 3*time.Second {
 			t.Errorf("sent %d times, after %v", p.sent["late"], took) // It was tried after 1 s and 2 s more.
+		}
+		end()
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 }

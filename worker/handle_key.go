@@ -17,7 +17,7 @@ func (p *Pool[T]) handleKey(w *worker[T], key T) {
 	defer c.doneOrHold(p.done)
 	defer c.endCall()
 	// A panic of prepare ends the pool, so startCall below returns false.
-	p.catchPanic(func() { c.prepare(key) })
+	p.tracker.catchPanic(func() { c.prepare(key) })
 	switch {
 	case p.startCall(w):
 		p.callHandler(c)

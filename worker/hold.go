@@ -121,8 +121,8 @@ func (k *held[T]) lastsLocked() bool { return !k.ended }
 // isPauseLocked reports whether only a pause is open, which passes by itself: see interrupted.go.
 func (k *held[T]) isPauseLocked() bool { return len(k.reasons) == 1 && k.reasons[0].pause }
 
-// describeLocked returns what people see of k at that time.
-func (k *held[T]) describeLocked(now time.Duration) HeldKey[T] {
+// newHeldKeyLocked returns what people see of k at that time.
+func newHeldKeyLocked[T, K comparable](k *held[T], shown K, now time.Duration) HeldKey[K] {
 	t := k.tracker
 	reason := k.reasons[0].reason // if the hold is about to end
 	if open := k.openLocked(now); len(open) > 0 {
@@ -131,7 +131,7 @@ func (k *held[T]) describeLocked(now time.Duration) HeldKey[T] {
 			reason = fmt.Sprintf("%s, and %d more", reason, len(open)-1)
 		}
 	}
-	return HeldKey[T]{k.key, reason, t.loop.Time(k.since), t.loop.Time(k.until)}
+	return HeldKey[K]{shown, reason, t.loop.Time(k.since), t.loop.Time(k.until)}
 }
 
 // doneOrHold calls done, at once or, if there are reasons to hold the key, when the hold ends. done gets the

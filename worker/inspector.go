@@ -49,30 +49,30 @@ type Inspector struct {
 
 // Inspector returns an Inspector of the tracker.
 func (t *Tracker[T]) Inspector() Inspector {
+	show := func(key T) any { return key }
+	showFailed := func(e failedEntry[T]) FailedKey[any] { return newFailedKey(show(e.key), e.calls) }
 	return Inspector{
 		Queue:       t.raw,
 		Stats:       t.Stats,
-		Snapshot:    func(limit int) Snapshot[any] { return t.snapshot(limit, maxErrors).anyKeys() },
-		SnapshotKey: func(key any) KeySnapshot[any] { return t.SnapshotKey(typed[T](key)).anyKey() },
+		Snapshot:    func(limit int) Snapshot[any] { return snapshotOf(t, limit, maxErrors, show) },
+		SnapshotKey: func(key any) KeySnapshot[any] { return snapshotOfKey(t, typed[T](key), key) },
 		FailingKeys: func() iter.Seq[FailedKey[any]] {
 			return func(yield func(FailedKey[any]) bool) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				defer cancel()
-				keytable.Map(t.stillFailing(ctx, maxErrors), FailedKey[T].anyKey)(yield)
+				keytable.Map(t.stillFailing(ctx, maxErrors), showFailed)(yield)
 			}
 		},
 		GivenUpKeys: func() iter.Seq[FailedKey[any]] {
-			return keytable.Map(slices.Values(t.listed(givenUp, t.options.KeepGivenUp)), FailedKey[T].anyKey)
+			return keytable.Map(slices.Values(t.listed(givenUp, t.options.KeepGivenUp)), showFailed)
 		},
 		KeptFailures: func() iter.Seq[FailedKey[any]] {
-			return keytable.Map(slices.Values(t.listed(failing, maxErrors)), FailedKey[T].anyKey)
+			return keytable.Map(slices.Values(t.listed(failing, maxErrors)), showFailed)
 		},
-		HeldKeys: func() iter.Seq[HeldKey[any]] {
-			return keytable.Map(slices.Values(t.heldKeys(math.MaxInt)), HeldKey[T].anyKey)
-		},
-		Cancel:  func(key any) bool { return t.Cancel(typed[T](key)) },
-		Forget:  func(key any) { t.Forget(typed[T](key)) },
-		Release: func(key any) bool { return t.Release(typed[T](key)) },
+		HeldKeys: func() iter.Seq[HeldKey[any]] { return slices.Values(heldKeys(t, math.MaxInt, show)) },
+		Cancel:   func(key any) bool { return t.Cancel(typed[T](key)) },
+		Forget:   func(key any) { t.Forget(typed[T](key)) },
+		Release:  func(key any) bool { return t.Release(typed[T](key)) },
 	}
 }
 
@@ -84,54 +84,4 @@ func typed[T comparable](key any) T {
 		panic(fmt.Sprintf("worker: a key of type %T in a pool whose keys are of type %T", key, k))
 	}
 	return k
-}
-
-// What follows returns the same with keys of no particular type.
-
-func (s Snapshot[T]) anyKeys() Snapshot[any] {
-	return Snapshot[any]{
-		Stats: s.Stats, Running: converted(s.Running, RunningKey[T].anyKey),
-		Held:    converted(s.Held, HeldKey[T].anyKey),
-		Failing: converted(s.Failing, FailedKey[T].anyKey), GivenUp: converted(s.GivenUp, FailedKey[T].anyKey),
-		Unanswered: convertedPointer(s.Unanswered, UnansweredKey[T].anyKey),
-	}
-}
-
-func converted[From, To any](all []From, convert func(From) To) []To {
-	to := make([]To, 0, len(all))
-	for _, from := range all {
-		to = append(to, convert(from))
-	}
-	return to
-}
-
-func (r RunningKey[T]) anyKey() RunningKey[any] {
-	return RunningKey[any]{r.Key, r.Attempt, r.Started, r.Duration, r.Stuck, r.Canceled, r.Stack}
-}
-
-func (u UnansweredKey[T]) anyKey() UnansweredKey[any] { return UnansweredKey[any]{u.Key, u.Since} }
-
-func (h HeldKey[T]) anyKey() HeldKey[any] { return HeldKey[any]{h.Key, h.Reason, h.Since, h.Until} }
-
-func (f FailedKey[T]) anyKey() FailedKey[any] {
-	return FailedKey[any]{f.Key, f.Attempt, f.Since, f.Err, f.Time, f.NextTry}
-}
-
-func (s KeySnapshot[T]) anyKey() KeySnapshot[any] {
-	return KeySnapshot[any]{
-		Key:         s.Key,
-		Running:     convertedPointer(s.Running, RunningKey[T].anyKey),
-		Held:        convertedPointer(s.Held, HeldKey[T].anyKey),
-		Failing:     convertedPointer(s.Failing, FailedKey[T].anyKey),
-		GivenUp:     convertedPointer(s.GivenUp, FailedKey[T].anyKey),
-		FailedCalls: s.FailedCalls, Causes: s.Causes, Interruptions: s.Interruptions, MaxAttempts: s.MaxAttempts,
-	}
-}
-
-func convertedPointer[From, To any](from *From, convert func(From) To) *To {
-	if from == nil {
-		return nil
-	}
-	to := convert(*from)
-	return &to
 }

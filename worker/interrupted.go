@@ -20,10 +20,10 @@ const (
 	shortestHold = time.Millisecond
 )
 
-// pauseIfLooping holds the key if it was interrupted too often in a row. While it pauses, the key still uses
-// its place in a group with a Limit.
+// pauseIfLooping slows the key down if it was interrupted too often in a row: it puts it on hold for a pause.
+// Meanwhile the key still uses its place in a group with a Limit.
 func (c *Tracked[T]) pauseIfLooping() {
-	n := c.tracker.readRecord(c.result.Key).Interruptions
+	n := readKey(c.tracker, c.result.Key, c.result.Key).Interruptions
 	if n > maxInterruptions && !c.tracker.queue.ShuttingDown() {
 		c.reasons = append(c.reasons, pauseAfter("it was interrupted", n))
 	}
@@ -43,10 +43,10 @@ func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) []*holdReason {
 	return nil
 }
 
-// pauseAfter returns what holds a key for a pause because that has happened n times in a row.
-func pauseAfter(what string, n int) *holdReason {
+// pauseAfter returns a hold of the pool itself, after an event that has come n times in a row.
+func pauseAfter(event string, n int) *holdReason {
 	return &holdReason{
-		reason: fmt.Sprintf("a pause ends: %s %d times in a row", what, n),
+		reason: fmt.Sprintf("a pause ends: %s %d times in a row", event, n),
 		limit:  min(firstPause<<min(n-maxInterruptions-1, 20), lastPause),
 		pause:  true,
 	}

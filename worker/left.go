@@ -57,6 +57,14 @@ func few[T any](keys []T) string {
 	return strings.Join(texts, ", ")
 }
 
+func converted[From, To any](all []From, convert func(From) To) []To {
+	to := make([]To, 0, len(all))
+	for _, from := range all {
+		to = append(to, convert(from))
+	}
+	return to
+}
+
 // Left returns what was left undone when Run returned, and nothing before that.
 func (p *Pool[T]) Left() Left[T] {
 	p.mu.Lock()
@@ -68,7 +76,7 @@ func (p *Pool[T]) Left() Left[T] {
 // reports repeatable.
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failed []T
-	p.catchPanic(func() {
+	p.tracker.catchPanic(func() {
 		if p.queue.ShuttingDown() {
 			failed = slices.Collect(eachRecord(p.tracker, func(key T, r *record[T]) (T, bool) {
 				return key, r.trouble == failing
@@ -82,7 +90,7 @@ func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	})
 	sortByText(failed) // Not under mu: a key's String method is foreign code.
 	sortByText(refused)
-	seen := make(map[T]struct{})
+	seen := make(map[T]struct{}) // A key is in the first list that has it, in the order of the calls below.
 	once := func(keys []T) []T {
 		return slices.DeleteFunc(keys, func(key T) bool {
 			_, known := seen[key]

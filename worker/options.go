@@ -36,22 +36,25 @@ type Options[T comparable] struct {
 
 	// StartLimit bounds how many calls of the handler begin in a time, whatever has brought their keys.
 	// Workers wait for it before they take a key, so keys stay queued meanwhile, where they are merged and
-	// ordered; SetWorkers, Cancel and the end do not wait for it, or a second at most. Its burst must be at
-	// least 1. It may be changed at any time. Nil means no limit. See Stats.StartLimited.
+	// ordered; SetWorkers, Cancel and the end do not wait for it, or a second at most, but the keys that Drain
+	// All still starts do. Its burst must be at least 1. It may be changed at any time. Nil means no limit. See
+	// Stats.StartLimited.
 	StartLimit *rate.Limiter
 
-	// List returns all keys that there are. It is for programs that may miss an event of a key: Run calls it
-	// when it starts the workers, and adds each key, which need not be new. Without Resync it does so once,
-	// at once. A list that fails is logged and counted, and tried again after 1 s, then after twice as long
-	// each time, up to a minute. List runs on a goroutine of the pool, and should return when its context
-	// ends: as soon as the pool is to end. If it panics, or an add does, the pool ends.
+	// List returns all keys that there are. It is for programs that may miss an event of a key. Run calls it
+	// when it starts the workers. Without Resync it adds all keys at once, and never again. With Resync it
+	// adds each key at a moment of its own, the first time within one period: add the keys yourself at the
+	// start if that is too late. They need not be new. A list that fails is logged and counted, and tried
+	// again after 1 s, then after twice as long each time, up to a minute. List runs on a goroutine of the
+	// pool, and should return when its context ends: as soon as the pool is to end. If it panics, or an add
+	// does, the pool ends.
 	List func(ctx context.Context) (iter.Seq[T], error)
-	// Resync is the period of List: it is called again so long after it has returned, and every key that it
-	// named last comes once in a period, from its first one on, at a moment that belongs to the key. (It is
-	// that of [Every], so replicas that share a queue add a key at the same time.) So the work is spread
-	// evenly. The adds do not end a [Call.UntilAdded] of this pool, and in a queue with priorities they have
-	// that of controller-runtime's LowPriority, -100. The pool keeps all keys in memory. A paused pool adds,
-	// too; once it is to end it adds no more. Zero means that the keys do not come again.
+	// Resync is the period of List: it is called again so long after it has returned, and every key of its
+	// last list comes once in a period, at the key's own moment, which is that of [Every]. So the work is
+	// spread evenly, and replicas that share a queue add a key at the same time. The adds do not end a
+	// [Call.UntilAdded] of this pool, and in a queue with priorities they have that of controller-runtime's
+	// LowPriority, -100, unless the key is being handled. The pool keeps all keys in memory. A paused pool
+	// adds, too; once it is to end it adds no more. Zero means that the keys do not come again.
 	Resync time.Duration
 
 	// Drain says what Run still finishes when its context ends.
@@ -149,7 +152,8 @@ func (o *Options[T]) check() error {
 		}
 	}
 	refuseIf(o.Workers < 0, "Workers is negative: %v", o.Workers)
-	refuseIf(o.MaxRetries < 0 && o.MaxRetries != NoRetries, "MaxRetries is negative: %v", o.MaxRetries)
+	refuseIf(o.MaxRetries < 0 && o.MaxRetries != NoRetries,
+		"MaxRetries is %v: the only negative value is NoRetries", o.MaxRetries)
 	refuseIf(o.DrainTimeout < 0, "DrainTimeout is negative: %v", o.DrainTimeout)
 	refuseIf(o.CancelGrace < 0 && o.CancelGrace != NoGrace, "CancelGrace is negative: %v", o.CancelGrace)
 	refuseIf(o.HandlerTimeout < 0, "HandlerTimeout is negative: %v", o.HandlerTimeout)

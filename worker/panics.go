@@ -16,7 +16,7 @@ import (
 //	Ready, List, OnStuck, OnLeft
 //	                            onOwnGoroutine: the same, and a Goexit ends no other goroutine
 //	what a Tracker without a pool calls
-//	                            logPanics on its own goroutines; otherwise its caller gets the panic
+//	                            logPanic on its own goroutines; otherwise its caller gets the panic
 
 // PanicError is the failure of a handler that panicked.
 type PanicError struct {
@@ -54,17 +54,17 @@ func (c *Tracked[T]) failWithPanic(v any) {
 	}
 }
 
-// catchPanic runs f, which calls foreign code other than the handler. If that panics, the pool ends.
-func (p *Pool[T]) catchPanic(f func()) {
+// catchPanic runs foreign code other than the handler. If it panics, catchPanic calls panicked.
+func (t *Tracker[T]) catchPanic(foreign func()) {
 	defer func() {
 		if v := recover(); v != nil {
-			p.panicked(v)
+			t.panicked(v)
 		}
 	}()
-	f()
+	foreign()
 }
 
-// panicked is called with what was recovered from foreign code other than the handler.
+// panicked is the panicked of a pool's tracker: the pool ends.
 func (p *Pool[T]) panicked(v any) {
 	if p.options.CrashOnPanic {
 		panic(v)
@@ -72,15 +72,10 @@ func (p *Pool[T]) panicked(v any) {
 	p.fail(newPanicError(v))
 }
 
-// logPanics runs f, and logs a panic: without a pool there is nothing that it could end.
-func (t *Tracker[T]) logPanics(f func()) {
-	defer func() {
-		if v := recover(); v != nil {
-			t.log(context.Background(), slog.LevelError, "A hook, the queue or its limiter panicked",
-				"panic", v, "stack", string(debug.Stack()))
-		}
-	}()
-	f()
+// logPanic is the panicked of a tracker without a pool, which has nothing that it could end.
+func (t *Tracker[T]) logPanic(v any) {
+	t.log(context.Background(), slog.LevelError, "A hook, the queue or its limiter panicked",
+		"panic", v, "stack", string(debug.Stack()))
 }
 
 // onOwnGoroutine runs foreign code on a goroutine of its own, and returns its error, or ErrGoexit if it has

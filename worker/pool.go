@@ -33,6 +33,7 @@ type Pool[T comparable] struct {
 	waitsForToken atomic.Bool   // that worker waits for StartLimit
 
 	willSweep atomic.Bool // Run has a timer for the next sweep
+	hasListed atomic.Bool // Options.List has succeeded, and those of its keys that were due have been added
 
 	startCtx, poolCtx context.Context // Run sets them: see prepareContexts.
 	cancelPool        context.CancelCauseFunc
@@ -87,14 +88,14 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 	p := &Pool[T]{handler: handler, tracker: newTracker(queue, options), changed: make(chan struct{}, 1),
 		startGate: make(chan struct{}, 1)}
 	p.queue, p.options = p.tracker.queue, &p.tracker.options
-	p.tracker.readStats, p.tracker.catchPanic = p.readStats, p.catchPanic
+	p.tracker.readStats, p.tracker.panicked = p.readStats, p.panicked
 	p.mu.refused = make(map[T]struct{})
 	p.mu.target = p.options.Workers
 	return p
 }
 
-// claimRun makes this call of Run the only one, or returns an error that says why it cannot run.
-func (p *Pool[T]) claimRun() error {
+// check returns an error that says why the pool cannot run, or nil.
+func (p *Pool[T]) check() error {
 	errs := []error{p.tracker.optionsErr}
 	if p.handler == nil {
 		errs = append(errs, errors.New("worker: the handler is nil"))
@@ -106,12 +107,17 @@ func (p *Pool[T]) claimRun() error {
 		errs = append(errs, errors.New(
 			"worker: Options.KeepQueue needs a queue that is Extended: a Get that is given up would keep its key"))
 	}
+	return errors.Join(errs...)
+}
+
+// claimRun makes this call of Run the only one, or returns an error.
+func (p *Pool[T]) claimRun() error {
+	err := p.check()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.runCalled {
-		errs = append(errs, errors.New("worker: Run was called before on this pool"))
+		err = errors.Join(err, errors.New("worker: Run was called before on this pool"))
 	}
-	err := errors.Join(errs...)
 	p.mu.runCalled = p.mu.runCalled || err == nil
 	return err
 }
@@ -132,7 +138,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	p.tracker.setLogger()
 	p.done = p.queue.Done
 	p.prepareContexts(ctx)
-	p.catchPanic(p.announce)
+	p.tracker.catchPanic(p.announce)
 	p.awaitReady(ctx)
 	p.locked(func() {
 		p.mu.getCtx, p.mu.cancelGet = context.WithCancel(p.startCtx)
@@ -141,7 +147,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	endWatch := p.tracker.watchForStuck()
 	endResync, resyncEnded := p.startResync()
 	cause := ErrStopped // if drain panics
-	p.catchPanic(func() { cause = p.drain(ctx, endResync) })
+	p.tracker.catchPanic(func() { cause = p.drain(ctx, endResync) })
 	endResync()
 	p.endHandlers(cause)
 	endWatch()
@@ -232,17 +238,22 @@ func (p *Pool[T]) announce() {
 }
 
 // WaitIdle waits until nothing is left to do: no key is queued, waits for its time, is with a worker or on
-// hold. It is for tests. It returns ctx.Err() if ctx ends first. A key that always comes again, as with
-// [Every], never lets it return. A queue that is not [workqueue.Extended] knows only its queued keys: others
-// may come afterwards.
+// hold, and Options.List has once succeeded. It is for tests. It returns ctx.Err() if ctx ends first, and an
+// error if Run cannot begin, or has returned and left keys in the queue. A key that always comes again, as
+// with [Every] or Options.Resync, may never let it return. Of a queue that is not [workqueue.Extended] only
+// the queued keys are known: others may come afterwards.
 func (p *Pool[T]) WaitIdle(ctx context.Context) error {
-	if p.queue == nil {
-		return errors.New("worker: the queue is nil")
+	if err := p.check(); err != nil {
+		return err
 	}
 	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		if s := p.queue.Stats(); s.Queued+s.Waiting+s.Processing == 0 && p.tracker.nextHoldDone() == nil &&
-			len(p.tracker.runningKeys(1)) == 0 {
+		mustList := p.options.List != nil && !p.hasListed.Load() // before the queue is asked
+		q, s := p.queue.Stats(), p.readStats()
+		switch {
+		case q.Queued+q.Waiting+q.Processing+s.Held+s.Busy == 0 && !mustList:
 			return nil
+		case s.Ended:
+			return errors.New("worker: Run has returned, and keys are left in the queue")
 		}
 		select {
 		case <-time.After(pause):

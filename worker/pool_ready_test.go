@@ -3,6 +3,8 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"iter"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -137,6 +139,48 @@ func TestWaitIdle(t *testing.T) {
 			})
 		})
 	}
+}
+
+// WaitIdle says why it will never be idle: the pool cannot run, or has run and left something.
+func TestWaitIdleInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		q.Add("a")
+		err := worker.New(q, fine, options{Workers: -1}).WaitIdle(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "Workers is negative") {
+			t.Errorf("a wrong option: %v", err)
+		}
+		p := worker.New(q, fine, options{KeepQueue: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := p.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := p.WaitIdle(t.Context()); err == nil || !strings.Contains(err.Error(), "Run has returned") {
+			t.Errorf("a key is left: %v", err)
+		}
+	})
+}
+
+// WaitIdle waits until the keys of Options.List have been listed and handled, after failures, too.
+func TestWaitIdleLists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, lists, handled := newQueue(), 0, 0
+		p := worker.New(q, func(context.Context, string) error { handled++; return nil }, options{
+			List: func(context.Context) (iter.Seq[string], error) {
+				time.Sleep(time.Second)
+				if lists++; lists < 3 {
+					return nil, errBroken
+				}
+				return slices.Values([]string{"a", "b"}), nil
+			},
+		})
+		r := run(t, p)
+		if err := p.WaitIdle(t.Context()); err != nil || handled != 2 {
+			t.Errorf("%v after %d keys of 2", err, handled)
+		}
+		r.endCleanly()
+	})
 }
 
 // Of a queue that is not Extended WaitIdle knows the queued keys and, from the pool, those that are handled.

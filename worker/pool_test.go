@@ -316,7 +316,7 @@ func TestBadInput(t *testing.T) {
 		{"nil handler", newQueue(), nil, options{}, "worker: the handler is nil"},
 		{"nil queue", nil, handle, options{}, "worker: the queue is nil"},
 		{"workers", newQueue(), handle, options{Workers: -1}, "worker: Options.Workers is negative: -1"},
-		{"retries", newQueue(), handle, options{MaxRetries: -2}, "worker: Options.MaxRetries is negative: -2"},
+		{"retries", newQueue(), handle, options{MaxRetries: -2}, "worker: Options.MaxRetries is -2: the only negative value is NoRetries"},
 		{"drain timeout", newQueue(), handle, options{DrainTimeout: -time.Second}, "worker: Options.DrainTimeout is negative: -1s"},
 		{"nearly NoGrace", newQueue(), handle, options{CancelGrace: -2}, "worker: Options.CancelGrace is negative: -2ns"},
 		{"handler timeout", newQueue(), handle, options{HandlerTimeout: -1}, "worker: Options.HandlerTimeout is negative: -1ns"},

@@ -277,14 +277,15 @@ func (t *Tracker[T]) sweepKey(key T) bool {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.idleRecordLocked(key) != before {
-		return false // Something has happened to the key meanwhile.
+	if t.idleRecordLocked(key) != before { // Something has happened to the key meanwhile.
+		return false
 	}
 	t.mu.records.end(key)
 	return true
 }
 
-// idleRecordLocked returns the record of key, or the zero one if there is none or a call for key is running.
+// idleRecordLocked returns the record of key, which is not zero, or a zero one if there is none or a call for
+// key is running.
 func (t *Tracker[T]) idleRecordLocked(key T) (idle record[T]) {
 	if _, rec := t.mu.records.find(key); rec != nil && t.findRunningLocked(key) == nil {
 		idle = *rec
@@ -298,7 +299,7 @@ func (t *Tracker[T]) sweepIfDue() {
 	if !t.mu.records.notEmpty.Load() {
 		return
 	}
-	now, last := t.options.Clock.Now().UnixNano(), t.lastSweep.Load()
+	now, last := int64(t.loop.Now()), t.lastSweep.Load()
 	if now-last >= int64(sweepEvery) && t.lastSweep.CompareAndSwap(last, now) {
 		t.startSweep(context.Background())
 	}
@@ -318,8 +319,8 @@ func (t *Tracker[T]) startSweep(ctx context.Context) {
 	})
 }
 
-// sweep calls sweepKey for all keys until ctx ends. It skips the first from keys, and returns the from with
-// which the next sweep goes on.
+// sweep calls sweepKey for all keys until ctx ends. It begins behind the first from keys, and returns the
+// from with which the next sweep goes on.
 func (t *Tracker[T]) sweep(ctx context.Context, from int) (next int) {
 	for key := range eachRecord(t, func(key T, _ *record[T]) (T, bool) { return key, true }) {
 		switch {

@@ -50,12 +50,13 @@ func (p *Pool[T]) startResync() (end func(), ended <-chan struct{}) {
 		return end, done
 	}
 	r, lists := &resync[T]{Pool: p}, make(chan []T)
-	go p.catchPanic(func() { r.keepListing(ctx, lists) })
+	go p.tracker.catchPanic(func() { r.keepListing(ctx, lists) })
 	go func() {
 		defer close(done)
-		p.catchPanic(func() {
+		p.tracker.catchPanic(func() {
 			for r.await(ctx, lists) {
 				r.addDue(ctx)
+				r.hasListed.Store(true)
 			}
 		})
 		for range lists { // until List has returned

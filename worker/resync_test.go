@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -260,5 +261,38 @@ func TestResyncAfterASleep(t *testing.T) {
 			t.Errorf("%d calls", calls)
 		}
 		r.endCleanly()
+	})
+}
+
+// secondAddPanics is a queue whose second add with a cause panics.
+type secondAddPanics struct {
+	extended
+	adds atomic.Int32
+}
+
+func (q *secondAddPanics) AddCause(key string, cause workqueue.Cause) {
+	if q.adds.Add(1) == 2 {
+		panic("the queue is bad")
+	}
+	q.extended.AddCause(key, cause)
+}
+
+// Run waits for List, for a moment, also if the pool ends because an add has panicked.
+func TestListEndsAfterAPanic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls, returned atomic.Int32
+		list := func(ctx context.Context) (iter.Seq[string], error) {
+			if calls.Add(1) == 1 {
+				return slices.Values([]string{"a"}), nil
+			}
+			<-ctx.Done()
+			time.Sleep(50 * time.Millisecond)
+			returned.Add(1)
+			return nil, ctx.Err()
+		}
+		p := worker.New(&secondAddPanics{extended: newQueue()}, fine, options{List: list, Resync: time.Second})
+		if err := p.Run(t.Context()); err == nil || calls.Load() != 2 || returned.Load() != 1 {
+			t.Errorf("%v; List was called %d times, and has returned %d times late", err, calls.Load(), returned.Load())
+		}
 	})
 }

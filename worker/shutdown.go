@@ -48,9 +48,9 @@ func (p *Pool[T]) signal() {
 	}
 }
 
-// updatePhase moves a pool that is to end and has no workers, for example because it is paused, on to its
-// end. It returns the phase.
-func (p *Pool[T]) updatePhase() phase {
+// currentPhase returns the phase. A pool that is to end and has no workers, for example because it is paused,
+// moves on to phaseEnding.
+func (p *Pool[T]) currentPhase() phase {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.phase > phaseWorking && len(p.mu.workers) == 0 {
@@ -69,35 +69,35 @@ func (p *Pool[T]) fail(err error) {
 	p.mu.Unlock()
 	p.Stop(Running)
 	if first {
-		p.catchPanic(func() {
+		p.tracker.catchPanic(func() {
 			p.tracker.log(context.Background(), slog.LevelError,
 				"The workers end because of a fatal error", "err", err)
 		})
 	}
 }
 
-// drain waits until the pool is to end, and then until its workers have left or the time to finish is over.
-// It returns the cause with which the contexts of handlers that still run must end. Meanwhile it starts a
-// sweep every minute while there are records. It calls endResync as soon as the pool is to end.
+// drain waits until the pool is to end, calls endResync, and waits until the workers have left or the time to
+// finish is over. It returns the cause with which the contexts of handlers that still run must end. Meanwhile
+// it starts a sweep every minute while there are records.
 func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 	var timeout, sweep <-chan time.Time
 	ended := ctx.Done() // nil once that has been noticed
 	for {
-		reached := p.updatePhase()
-		switch {
-		// The end of ctx ends the handlers' contexts.
-		case reached >= phaseEnding && p.options.Drain == Nothing && ctx.Err() != nil:
-			return context.Cause(ctx)
-		case reached >= phaseEnding:
+		reached := p.currentPhase()
+		if reached >= phaseEnding {
+			if p.options.Drain == Nothing && ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			return ErrStopped
-		case reached > phaseWorking && timeout == nil:
+		}
+		if reached > phaseWorking && timeout == nil {
 			timer := p.options.Clock.NewTimer(p.options.DrainTimeout)
 			defer timer.Stop()
 			timeout = timer.C()
 			endResync()
 		}
 		if reached == phaseEmptying && !p.queue.ShuttingDown() {
-			p.catchPanic(p.shutDownQueue)
+			p.tracker.catchPanic(p.shutDownQueue)
 		}
 		if sweep == nil && p.tracker.mu.records.notEmpty.Load() { // An idle pool has no timer.
 			sweep = p.options.Clock.After(sweepEvery)
@@ -139,7 +139,7 @@ func (p *Pool[T]) endHandlers(cause error) {
 	if p.options.CancelGrace == NoGrace {
 		return
 	}
-	p.catchPanic(func() {
+	p.tracker.catchPanic(func() {
 		timer := p.options.Clock.NewTimer(p.options.CancelGrace)
 		defer timer.Stop()
 		p.waitWhileAny(func(*worker[T]) bool { return true }, timer.C())
@@ -171,15 +171,15 @@ func (p *Pool[T]) endQueue() {
 	unfinished := append(p.leftBehind(), p.endHolds()...)
 	var queued []T
 	if !p.options.KeepQueue {
-		p.catchPanic(p.shutDownQueue)
-		p.catchPanic(func() { queued = p.queue.DropQueued() })
+		p.tracker.catchPanic(p.shutDownQueue)
+		p.tracker.catchPanic(func() { queued = p.queue.DropQueued() })
 	}
 	left := p.leftUndone(unfinished, queued)
 	p.locked(func() { p.mu.left, p.mu.phase = left, phaseReturned })
 	if left.Empty() {
 		return
 	}
-	p.catchPanic(func() {
+	p.tracker.catchPanic(func() {
 		// There may be very many.
 		p.tracker.log(context.Background(), slog.LevelWarn, "Keys are left undone",
 			"unfinished", len(left.Unfinished), "notStarted", len(left.NotStarted),

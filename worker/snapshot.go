@@ -3,7 +3,6 @@ package worker
 import (
 	"context"
 	"iter"
-	"math"
 	"slices"
 	"time"
 
@@ -80,54 +79,73 @@ const maxSnapshot = 512
 // about each failing key: one that others have removed or handled is dropped, of any other it shows when it
 // comes due. After a second it asks no more, and returns the rest as the pool knows them.
 func (t *Tracker[T]) Snapshot(limit int) Snapshot[T] {
-	s := t.snapshot(limit, maxSnapshot)
+	s := snapshotOf(t, limit, maxSnapshot, func(key T) T { return key })
 	for i := range s.Running {
 		s.Running[i].Stack = ""
 	}
 	return s
 }
 
-// snapshot is Snapshot with stacks. It asks the queue about mostFailing keys at most.
-func (t *Tracker[T]) snapshot(limit, mostFailing int) Snapshot[T] {
+// SnapshotKey returns what the pool knows of one key. It asks the queue as [Pool.Snapshot] does, and looks
+// through the workers.
+func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] { return snapshotOfKey(t, key, key) }
+
+// What follows is written once for T and for the keys of an [Inspector], which are of type any: show returns
+// a key as it is to be shown, and shown is such a key.
+
+// snapshotOf is Snapshot with stacks. It asks the queue about mostFailing keys at most.
+func snapshotOf[T, K comparable](t *Tracker[T], limit, mostFailing int, show func(T) K) Snapshot[K] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	s := Snapshot[T]{Running: t.runningKeys(limit), Held: t.heldKeys(limit), Failing: []FailedKey[T]{}}
-	for k := range keytable.Take(limit, t.stillFailing(ctx, mostFailing)) {
-		k.NextTry = t.nextTry(ctx, k.Key)
+	s := Snapshot[K]{Running: runningKeys(t, limit, show), Held: heldKeys(t, limit, show),
+		Failing: []FailedKey[K]{}}
+	for e := range keytable.Take(limit, t.stillFailing(ctx, mostFailing)) {
+		k := newFailedKey(show(e.key), e.calls)
+		k.NextTry = t.nextTry(ctx, e.key)
 		s.Failing = append(s.Failing, k)
 	}
-	s.GivenUp = t.listed(givenUp, limit)
-	s.Stats, s.Unanswered = t.stats()
-	if s.Unanswered == nil && s.Stats.OldestUnanswered > 0 {
-		s.Unanswered = t.oldestQueued(s.Stats.OldestUnanswered)
+	s.GivenUp = converted(t.listed(givenUp, limit), func(e failedEntry[T]) FailedKey[K] {
+		return newFailedKey(show(e.key), e.calls)
+	})
+	stats, oldest := t.stats()
+	if oldest == nil && stats.OldestUnanswered > 0 {
+		oldest = t.oldestQueued(stats.OldestUnanswered)
+	}
+	if s.Stats = stats; oldest != nil {
+		s.Unanswered = &UnansweredKey[K]{show(oldest.Key), oldest.Since}
 	}
 	return s
 }
 
+// failedEntry is a key that fails or was given up, with its calls.
+type failedEntry[T comparable] struct {
+	key   T
+	calls *failedCalls
+}
+
 // stillFailing yields those of the last limit failing keys that still fail, the last failure first. Until ctx
 // ends it asks the queue, and forgets the others.
-func (t *Tracker[T]) stillFailing(ctx context.Context, limit int) iter.Seq[FailedKey[T]] {
-	return func(yield func(FailedKey[T]) bool) {
-		for _, k := range t.listed(failing, limit) {
-			fails := ctx.Err() != nil || !t.sweepKey(k.Key)
-			if fails && !yield(k) {
+func (t *Tracker[T]) stillFailing(ctx context.Context, limit int) iter.Seq[failedEntry[T]] {
+	return func(yield func(failedEntry[T]) bool) {
+		for _, e := range t.listed(failing, limit) {
+			fails := ctx.Err() != nil || !t.sweepKey(e.key)
+			if fails && !yield(e) {
 				return
 			}
 		}
 	}
 }
 
-// listed returns up to limit keys in a trouble with their errors, the last failure first.
-func (t *Tracker[T]) listed(in trouble, limit int) []FailedKey[T] {
-	keys := []FailedKey[T]{}
+// listed returns up to limit keys in a trouble that have errors, the last failure first.
+func (t *Tracker[T]) listed(in trouble, limit int) (all []failedEntry[T]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rs := &t.mu.records
-	for s := rs.keysIn[in].Last(); s != keytable.None && len(keys) < limit; s = rs.links.Prev(s) {
+	for s := rs.keysIn[in].Last(); s != keytable.None && len(all) < limit; s = rs.links.Prev(s) {
 		e := rs.table.At(s)
-		keys = append(keys, newFailedKey(e.Key, e.Value.errors))
+		all = append(all, failedEntry[T]{e.Key, e.Value.errors})
 	}
-	return keys
+	return all
 }
 
 // nextTry asks the queue when a failing key comes due, unless ctx has ended. It is zero if the key does not
@@ -142,28 +160,26 @@ func (t *Tracker[T]) nextTry(ctx context.Context, key T) (due time.Time) {
 }
 
 // runningKeys returns up to limit keys that are being handled, the one that started first at the front.
-func (t *Tracker[T]) runningKeys(limit int) []RunningKey[T] {
-	keys := []RunningKey[T]{}
+func runningKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []RunningKey[K] {
+	keys := []RunningKey[K]{}
 	t.mu.Lock()
 	for _, c := range t.mu.running {
-		keys = append(keys, c.runningKeyLocked())
+		keys = append(keys, newRunningKeyLocked(c, show(c.result.Key)))
 	}
 	t.mu.Unlock()
 	now := t.options.Clock.Now() // After the keys were read: none of them has started since.
 	for i := range keys {
 		keys[i].Duration = now.Sub(keys[i].Started)
 	}
-	slices.SortStableFunc(keys, func(a, b RunningKey[T]) int { return a.Started.Compare(b.Started) })
+	slices.SortStableFunc(keys, func(a, b RunningKey[K]) int { return a.Started.Compare(b.Started) })
 	return keys[:max(0, min(limit, len(keys)))]
 }
 
-// SnapshotKey returns what the pool knows of one key. It asks the queue as [Pool.Snapshot] does, and looks
-// through the workers.
-func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] {
+func snapshotOfKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K] {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	t.sweepKey(key)
-	s := t.readRecord(key)
+	s := readKey(t, key, shown)
 	if t.options.MaxRetries != UnlimitedRetries {
 		s.MaxAttempts = max(t.options.MaxRetries, 0) + 1 // NoRetries is negative.
 	}
@@ -173,38 +189,40 @@ func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] {
 		}
 		s.Failing.NextTry = t.nextTry(ctx, key)
 	}
-	for _, r := range t.runningKeys(math.MaxInt) {
-		if r.Key == key {
-			s.Running, s.Causes = &r, t.queue.Causes(key)
-		}
+	if s.Running != nil {
+		s.Running.Duration, s.Causes = t.options.Clock.Since(s.Running.Started), t.queue.Causes(key)
 	}
 	return s
 }
 
-// readRecord returns what is known of key here.
-func (t *Tracker[T]) readRecord(key T) KeySnapshot[T] {
-	k := KeySnapshot[T]{Key: key}
+// readKey returns what is known of key here.
+func readKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K] {
+	s := KeySnapshot[K]{Key: shown}
 	now := t.loop.Now() // Not under mu: foreign code.
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if c := t.findRunningLocked(key); c != nil {
+		running := newRunningKeyLocked(c, shown)
+		s.Running = &running
+	}
 	_, rec := t.mu.records.find(key)
 	if rec == nil {
-		return k
+		return s
 	}
-	k.Interruptions = int(rec.interruptions)
+	s.Interruptions = int(rec.interruptions)
 	if rec.hold != nil && !rec.hold.ended {
-		held := rec.hold.describeLocked(now)
-		k.Held = &held
+		held := newHeldKeyLocked(rec.hold, shown, now)
+		s.Held = &held
 	}
-	failed := FailedKey[T]{Key: key}
+	failed := FailedKey[K]{Key: shown}
 	if rec.errors != nil {
-		failed, k.FailedCalls = newFailedKey(key, rec.errors), slices.Clone(rec.errors.calls)
+		failed, s.FailedCalls = newFailedKey(shown, rec.errors), slices.Clone(rec.errors.calls)
 	}
 	switch rec.trouble {
 	case failing:
-		k.Failing = &failed
+		s.Failing = &failed
 	case givenUp:
-		k.GivenUp = &failed
+		s.GivenUp = &failed
 	}
-	return k
+	return s
 }

@@ -64,7 +64,7 @@ func (t *Tracker[T]) findStuck(now time.Time, limit time.Duration) (stuck []stuc
 		case c.stuck:
 		case running >= limit:
 			c.stuck = true
-			stuck = append(stuck, stuckCall[T]{c.runningKeyLocked(), c.callCtx, c.ctx, c.goroutine})
+			stuck = append(stuck, stuckCall[T]{newRunningKeyLocked(c, c.result.Key), c.callCtx, c.ctx, c.goroutine})
 			stuck[len(stuck)-1].Duration = running
 		default:
 			next = min(next, limit-running)

@@ -60,12 +60,12 @@ type Tracker[T comparable] struct {
 	loop   *dueloop.Loop                        // ends the holds at their limits
 	hasher func() (stablehash.Hasher[T], error) // for Every
 
-	// These are ownStats and logPanics; a pool replaces them. readStats returns Stats without OldestUnanswered,
-	// and catchPanic runs foreign code on a goroutine of the tracker.
-	readStats  func() Stats
-	catchPanic func(f func())
+	// These are ownStats and logPanic; a pool replaces them. readStats returns Stats without OldestUnanswered,
+	// and catchPanic calls panicked with what it has recovered.
+	readStats func() Stats
+	panicked  func(v any)
 
-	lastSweep atomic.Int64 // when a sweep was last started, in nanoseconds since 1970
+	lastSweep atomic.Int64 // when sweepIfDue last started a sweep, on the loop's clock
 	sweeping  atomic.Bool  // a sweep goes on
 	sweepFrom int          // where the next sweep begins. Only the goroutine of a sweep uses it.
 	sweeps    sync.WaitGroup
@@ -99,7 +99,7 @@ func NewTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	if t.optionsErr != nil {
 		panic(t.optionsErr)
 	}
-	t.lastSweep.Store(t.options.Clock.Now().UnixNano())
+	t.lastSweep.Store(int64(t.loop.Now()))
 	t.setLogger()
 	return t
 }
@@ -121,7 +121,7 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	buckets, err := t.options.durationBuckets()
 	t.optionsErr = errors.Join(options.check(), err)
 	t.mu.durations, t.mu.changeTimes = observe.NewHistogram(buckets), observe.NewHistogram(buckets)
-	t.catchPanic, t.readStats = t.logPanics, t.ownStats
+	t.panicked, t.readStats = t.logPanic, t.ownStats
 	t.hasher = sync.OnceValues(stablehash.New[T])
 	t.loop = dueloop.New(t.options.Clock, t.endDue)
 	if queue != nil {
@@ -177,9 +177,9 @@ func (t *Tracker[T]) addRunning(c *Tracked[T]) {
 	c.running = true
 }
 
-// runningKeyLocked describes a running call, without its Duration.
-func (c *Tracked[T]) runningKeyLocked() RunningKey[T] {
-	return RunningKey[T]{Key: c.result.Key, Attempt: c.attempt, Started: c.result.Started, Stuck: c.stuck,
+// newRunningKeyLocked returns what people see of a running call, without its Duration.
+func newRunningKeyLocked[T, K comparable](c *Tracked[T], shown K) RunningKey[K] {
+	return RunningKey[K]{Key: shown, Attempt: c.attempt, Started: c.result.Started, Stuck: c.stuck,
 		Canceled: c.canceled, Stack: c.stack}
 }
 

@@ -62,11 +62,11 @@ func init() {
 	}
 }
 
-// written stands for a type with methods of its own. What these make of a string is not known here, but
+// anyText stands for a type with methods of its own. What these make of a string is not known here, but
 // JSON has one way to write it.
-type written json.RawMessage
+type anyText json.RawMessage
 
-func (w *written) UnmarshalJSON(b []byte) error {
+func (w *anyText) UnmarshalJSON(b []byte) error {
 	var s any
 	if err := json.Unmarshal(b, &s); err != nil {
 		return err
@@ -81,7 +81,7 @@ func (w *written) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-func (w written) MarshalJSON() ([]byte, error) {
+func (w anyText) MarshalJSON() ([]byte, error) {
 	if w == nil {
 		return nil, errors.New("a text is missing")
 	}
@@ -106,7 +106,7 @@ func typeOf(kind string, parsed any) (t reflect.Type, rest string, ok bool) {
 	}
 	end := strings.IndexAny(kind+",", ",}")
 	if t, ok = basicKinds[kind[:end]]; !ok && strings.HasPrefix(kind, "text") {
-		t, ok = reflect.TypeFor[written](), true
+		t, ok = reflect.TypeFor[anyText](), true
 	}
 	return t, kind[end:], ok
 }
@@ -137,7 +137,7 @@ func structOf(kind string, parsed any) (t reflect.Type, rest string, ok bool) {
 			return nil, "", false
 		}
 		options := fieldOptions.FindString(rest)
-		if !present && options == "" && anyIn(object, t) {
+		if !present && options == "" && hasFieldOf(object, t) {
 			for i := range t.NumField() {
 				fields = append(fields, t.Field(i))
 			}
@@ -153,8 +153,8 @@ func structOf(kind string, parsed any) (t reflect.Type, rest string, ok bool) {
 	return reflect.StructOf(fields), kind[1:], true
 }
 
-// anyIn reports whether t is a struct and object has one of its fields.
-func anyIn(object map[string]any, t reflect.Type) bool {
+// hasFieldOf reports whether t is a struct and object has one of its fields.
+func hasFieldOf(object map[string]any, t reflect.Type) bool {
 	if t.Kind() != reflect.Struct {
 		return false
 	}

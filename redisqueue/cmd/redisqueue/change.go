@@ -58,7 +58,7 @@ func (c *command) print(verb string, r report, err error) error {
 type step struct {
 	// change returns those that were there, also with an error.
 	change func(ctx context.Context, keys ...string) ([]string, error)
-	count  **int
+	count  **int  // the field of the report, nil until the step is made
 	list   string // what -all means
 }
 
@@ -82,11 +82,11 @@ func (c *command) remove(ctx context.Context, keys []string) error {
 		step{c.queue.DropSetAside, &r.SetAside, ""}, step{c.queue.DiscardContext, &r.InQueue, ""})
 }
 
-// change makes all steps with all keys. With -all, keys are the lists that are meant, or none.
-func (c *command) change(ctx context.Context, verb string, r *report, keys []string, steps ...step) error {
+// change makes all steps. args are keys or, with -all, the lists that are meant; none means all of these.
+func (c *command) change(ctx context.Context, verb string, r *report, args []string, steps ...step) error {
 	found := make(map[string]bool)
 	for _, s := range steps {
-		if c.all && len(keys) > 0 && !slices.Contains(keys, s.list) {
+		if c.all && len(args) > 0 && !slices.Contains(args, s.list) {
 			continue
 		}
 		*s.count = new(int)
@@ -102,13 +102,13 @@ func (c *command) change(ctx context.Context, verb string, r *report, keys []str
 		if c.all {
 			err = c.changeAll(ctx, s.list, do)
 		} else {
-			err = do(keys)
+			err = do(args)
 		}
 		if err != nil {
 			return c.print(verb, *r, err)
 		}
 	}
-	for _, key := range keys {
+	for _, key := range args {
 		if !found[key] && !c.all {
 			r.Absent = append(r.Absent, text(key))
 			found[key] = true

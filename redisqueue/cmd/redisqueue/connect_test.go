@@ -90,7 +90,7 @@ func TestNoAnswerHalfway(t *testing.T) {
 	must(t, q.AddContext(t.Context(), "a"))
 	giveUp(q, "a", nil)
 	must(t, q.Flush(t.Context()))
-	command := queueAt(t, startProxy(t, server.addr, 0, "eval", "scan"))
+	command := queueAt(t, startProxy(t, server.addr, 0, "eval", "scan", "unlink"))
 	for _, args := range [][]string{
 		{"queues"}, {"stats"}, {"ls"}, {"ls", "queued"}, {"ls", "givenup", "-n", "0"}, {"ls", "aside"}, {"show", "a"}, {"show", "b"},
 		{"add", "b"}, {"retry", "a"}, {"retry", "-all"}, {"drop", "a"}, {"drop", "-all", "-yes"}, {"rm", "a"}, {"rm", "b"}, {"pause"},

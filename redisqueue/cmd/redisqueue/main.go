@@ -151,26 +151,26 @@ func (c *command) run(ctx context.Context, args []string) error {
 		return fmt.Errorf("%w; %w", err, errUsage)
 	}
 	return c.connected(ctx, func(ctx context.Context) (err error) {
-		old := c.old(ctx)
+		stale := c.stale(ctx)
 		if words[0] == "queues" {
-			return errors.Join(old, c.queues(ctx))
+			return errors.Join(stale, c.queues(ctx))
 		}
 		c.queue, err = redisqueue.Attach(ctx, c.client, c.name)
 		switch {
-		case err != nil && old != nil:
-			return old
+		case err != nil && stale != nil:
+			return stale
 		case err != nil:
 			return err
-		case old != nil:
-			c.notes = append(c.notes, old.Error()+": this may be old")
+		case stale != nil:
+			c.notes = append(c.notes, stale.Error()+": this may be old")
 		}
 		return commands[words[0]].do(c, ctx, words[1:])
 	})
 }
 
-// old returns an error for a replica of a server that is not in touch with its master: what it has may be
+// stale returns an error for a replica of a server that is not in touch with its master: what it has may be
 // old, and what it has not may be there. Without the right to ask, it returns nil.
-func (c *command) old(ctx context.Context) error {
+func (c *command) stale(ctx context.Context) error {
 	if c.server.cluster || c.server.sentinel != "" {
 		return nil // These lead to masters.
 	}
