@@ -175,18 +175,3 @@ func TestLeaveThatIsCutShort(t *testing.T) {
 		})
 	}
 }
-
-// A member that leaves while no other one takes slots gives them to nobody, and not to the member to which they were to move: that may be dead.
-func TestLeaverGivesSlotsToNobody(t *testing.T) {
-	m := holdingAll(1)
-	m.setState(0, stopping)
-	m.mu.leaving = true
-	present := &table{id: "t", epoch: 5, slots: []tableSlot{{holder: "a", next: "b", epoch: 3}}}
-	m.mu.view.table = present
-	p := &planner{m: m, self: "a", t: present}
-	next := present.clone()
-	p.handOver(next)
-	if got := next.slots[0]; got.holder != "" || got.epoch != 6 {
-		t.Errorf("FAILURE: the slot has the holder %q since %d", got.holder, got.epoch)
-	}
-}
