@@ -1,6 +1,5 @@
 // Package sharding divides the keys of a program's queues among its replicas, with Lease objects of the
-// Kubernetes API server alone. All replicas work; each key is with one of them at a time; replicas come and
-// go.
+// Kubernetes API server alone. All replicas work, and each key is with one of them at a time.
 //
 //	leases := sharding.Leases(client.CoordinationV1(), "my-system")
 //	member, err := sharding.Join(ctx, leases, sharding.Config{Group: "website-controller"})
@@ -16,6 +15,5 @@
 //
 // A key is handed out by at most one replica at a time, none is forgotten when it moves, and the context of a
 // handler ends before another replica can get its key. docs/sharding.md says under which conditions, what it
-// costs, and what to do when something goes wrong. docs/project/sharding.md says how it works, for those who
-// change it.
+// costs, and what to do when something goes wrong. docs/project/sharding.md says how it works.
 package sharding

@@ -18,8 +18,7 @@ import (
 var (
 	// ErrHandover: the key's slot is to move to another member, and HandoverTimeout has passed.
 	ErrHandover = errors.New("sharding: the slot of the key moves to another member")
-	// ErrNotHeld: the slot had moved before Lease was called, or was given to another member although this one
-	// was in touch: a clock is wrong, or a person has edited records.
+	// ErrNotHeld: the slot had moved before Lease was called, or another member got it too early.
 	ErrNotHeld = errors.New("sharding: the slot of the key is not held")
 	// ErrLeft: the member has left.
 	ErrLeft = errors.New("sharding: the member has left its group")
@@ -74,8 +73,7 @@ type Member struct {
 		members map[string]*knownMember
 		// formers are the ids of earlier lives of this process.
 		formers map[string]bool
-		// listVersion is the version that the last list returned: the next watch begins there. heardAt is when the
-		// last record came.
+		// listVersion is that of the last list, where a watch begins. heardAt is when the last record came.
 		listVersion string
 		heardAt     time.Duration
 		// leaving: Leave was called. finished: the member's record must not be renewed any more.
@@ -99,13 +97,12 @@ type Member struct {
 		unansweredAt, restoreSuspectedAt time.Duration
 		// since is when each of these began, or zero if it is not so.
 		since struct {
-			missing   time.Duration // There is no table, or it must be replaced. Or: when to try that again.
-			unplanned time.Duration // The table is not as it should be, and a plan waits for its turn.
-			refused   time.Duration // The table cannot be written.
-			unusable  time.Duration // The table cannot be used, although the record is renewed.
-			noQueue   time.Duration // The member lacks a queue.
-			// othersNotListed: the others' records cannot be listed, although the member's own is renewed.
-			othersNotListed time.Duration
+			missing         time.Duration // There is no table, or it must be replaced. Or: when to try that again.
+			unplanned       time.Duration // The table is not as it should be, and a plan waits for its turn.
+			refused         time.Duration // The table cannot be written.
+			unusable        time.Duration // The table cannot be used, although the record is renewed.
+			noQueue         time.Duration // The member lacks a queue.
+			othersNotListed time.Duration // The others' records cannot be listed.
 			drained         time.Duration // The member leaves, and none of its handlers runs any more.
 		}
 		refusal error // why the last write of the table failed
@@ -224,8 +221,7 @@ func (m *Member) Err() error {
 	return cmp.Or(m.mu.view.incompatible, m.mu.problem.confirm, m.mu.problem.renew, lost)
 }
 
-// repeat calls f three times in a lease, at each signal, and after retryDelay if it failed. *problem holds
-// the error.
+// repeat calls f three times in a lease, at each signal, and after retryDelay if it failed: *problem is why.
 func (m *Member) repeat(f func() error, what string, problem *error, signals <-chan struct{}) {
 	for {
 		delay, wake, err := m.config.Lease/3, signals, f()
@@ -320,8 +316,7 @@ func (m *Member) now() time.Duration { return m.config.Clock.Since(m.start) }
 func (m *Member) retryDelay() time.Duration  { return m.config.Lease / 15 }
 func (m *Member) callTimeout() time.Duration { return m.config.Lease / 5 }
 
-// call calls f with a context that ends with ctx, or after callTimeout on the member's clock. If the server
-// has not answered, it notes an outage.
+// call calls f for callTimeout at most, by the member's clock, and notes an outage if nothing has answered.
 func (m *Member) call(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -16,8 +16,7 @@ import (
 //	   └───────────────────────────────────┴───────────────────────────────▶ gone ────────────────┘
 //
 // A renewal, or a read that shows the record, leads back to present. Who leaves marks its own record, and is
-// dead at once. A member whose record was deleted may not know that yet, so it keeps its slots for another
-// lease.
+// dead at once. A member whose record was deleted may not know it yet: it keeps its slots for another lease.
 type life int
 
 const (
@@ -33,8 +32,7 @@ type knownMember struct {
 	version string     // of the last record
 	// usable: decodeOther has accepted the last record.
 	usable bool
-	// leaseFrom is when this member saw the last renewal, or that the record is gone. extendLeasesLocked moves
-	// it later.
+	// leaseFrom is when the last renewal was seen, or that the record is gone; extendLeasesLocked moves it.
 	firstSeen, leaseFrom time.Duration
 	isGone               bool
 	// serial is the number of this version: see Member.lastSerial.
@@ -87,8 +85,7 @@ func (k *knownMember) noteGone(now time.Duration) {
 	k.mustRead = false
 }
 
-// memberLocked returns the entry of a member, and makes one if there is none. It has the group's longest
-// lease until its record is seen.
+// memberLocked returns the entry of a member. A new one has the longest lease until its record is seen.
 func (m *Member) memberLocked(id string) *knownMember {
 	k := m.mu.members[id]
 	if k == nil {

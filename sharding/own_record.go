@@ -25,8 +25,7 @@ type ownRecord struct {
 	// follows is the table that the record names. The record has been stored with it at followsSince or earlier.
 	follows      string
 	followsSince time.Duration
-	// lastListedSerial is what lastSerial was after the first list since the member joined or was out of touch,
-	// or notListed.
+	// lastListedSerial is lastSerial after the first list since Join or the last outage, or notListed.
 	lastListedSerial int64
 }
 

@@ -38,15 +38,14 @@ type planner struct {
 
 // nextTable returns the table to write now, and the version that it must replace, or nil if there is nothing
 // to write before due. The caller has seen that the table of that id is filled, or may be filled.
-func (m *Member) nextTable(tableID string, now time.Duration) (next *table, version string,
-	due time.Duration) {
+func (m *Member) nextTable(id string, now time.Duration) (next *table, version string, due time.Duration) {
 	m.mu.Lock()
 	defer m.updateAndUnlock()
 	m.updateSlotsLocked()
 	t, view := m.mu.view.table, &m.mu.view
 	due = now + m.config.Lease
 	switch {
-	case t.id != tableID:
+	case t.id != id:
 		return nil, "", now
 	case m.isOutdatedLocked(t, math.MaxInt64), // The table must be read first.
 		view.incompatible != nil, view.broken != nil, !m.mu.self.alive:
@@ -192,8 +191,7 @@ func (p *planner) allowed(planned *table) *table {
 	}
 	plannedAt := cmp.Or(*since, p.now)
 	if at := p.m.mayPlanAtLocked(p.now); at > p.now {
-		// While this member must not plan, no more than batching of the time counts: it still waits for its turn
-		// afterwards. If none counted, a member whose watches keep failing would start anew each time.
+		// At most batching of this time counts. Without watches, plans come here again and again.
 		*since, p.due = max(plannedAt, p.now-batching), min(p.due, at)
 		next := p.t.clone()
 		p.nameLeaving(next)
@@ -245,9 +243,8 @@ func (p *planner) newcomers() map[string]time.Duration {
 	if len(until) < len(p.takers) {
 		return until
 	}
-	// All takers are newcomers. They wait only if the table is filled, shows no holder, and there was an outage
-	// less than a lease ago: it may come from a backup, and holders that it does not show must first notice
-	// that their records are gone.
+	// All takers are newcomers. They wait only if a filled table shows no holder soon after an outage: a backup
+	// may have been restored, and holders that it lacks must first notice that their records are gone.
 	isUsed := func(slot tableSlot) bool { return slot.holder != "" || slot.next != "" }
 	sinceOutage := p.m.now() - p.m.mu.unansweredAt
 	if p.t.settling || slices.ContainsFunc(p.t.slots, isUsed) || sinceOutage > p.m.mu.view.lease {

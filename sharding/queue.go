@@ -43,8 +43,7 @@ type Queue[T comparable] interface {
 
 // NewQueue returns a queue that hands out those keys of inner whose slots the member holds. From now on inner
 // must not be used by itself. The result is a [workqueue.ExtendedRateLimiting] whatever inner is, and a
-// [workqueue.Operable] if inner is one. Its facts on the debug page are who holds which slots, and what
-// moves.
+// [workqueue.Operable] if inner is one. Its facts on the debug page are who holds which slots.
 //
 // Several queues may share a member, which takes slots when it has all of [Config].Queues: a slot comes with
 // its keys in all queues. NewQueue panics if member is nil, if config has no Keys, if T needs a Hash and
@@ -299,8 +298,7 @@ type OptsQueue[T comparable, O any] interface {
 }
 
 // NewOptsQueue is [NewQueue] for a queue with the interface of controller-runtime's PriorityQueue, and
-// returns one. The function opts returns the options to add a key with a priority. In controller.Options's
-// NewQueue:
+// returns one. The function opts returns the options to add a key with a priority. In controller.Options:
 //
 //	inner := priorityqueue.New(name, func(o *priorityqueue.Opts[request]) { o.RateLimiter = limiter })
 //	return sharding.NewOptsQueue(inner, member, config, func(priority int) priorityqueue.AddOpts {

@@ -205,8 +205,7 @@ type Slot struct {
 	Handlers int
 }
 
-// Slots returns all slots. The holders are those of the last table that the member has seen: nil before the
-// first one.
+// Slots returns all slots, as the last table that the member has seen says: nil before the first one.
 func (m *Member) Slots() []Slot {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -26,8 +26,7 @@ import (
 //   - Create, Update and Delete are atomic, and take effect only under their condition.
 //   - Each change gives the record a version that no record of that name ever had before.
 //
-// They may be broken by a restore, which takes all records back to an earlier state, with the versions of
-// that time.
+// They may be broken by a restore, which takes all records back to an earlier state and version.
 //
 // A call that returns any other error than those below may still take effect, at once or later. All methods
 // are safe for concurrent use. They return soon after ctx is done.
@@ -249,8 +248,7 @@ func toLease(r Record) *coordinationv1.Lease {
 	return lease
 }
 
-// Memory returns a store in the memory of this process: for tests, and for programs that show how sharding
-// works.
+// Memory returns a store in the memory of this process: for tests, and for programs that show how it works.
 func Memory() Store { return &memory{records: make(map[string]Record), changed: make(chan struct{})} }
 
 // memory keeps records, and the last changes of them. Versions count changes.
