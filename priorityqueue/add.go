@@ -13,8 +13,8 @@ import (
 func (q *Queue[T]) Add(key T) { q.add(key, q.complete(request{})) }
 
 // AddAfter adds key when duration has passed, or at once if it is not positive. A key that a worker holds
-// keeps the priority of its hand-out, and counts as added by that worker: see [AddOpts].MaxDelay. Any other
-// gets priority 0. AddAfter never blocks.
+// keeps the priority of its hand-out, and counts as added by that worker: see [AddOpts].MaxDelay. For any
+// other, priority 0 is asked for. AddAfter never blocks.
 func (q *Queue[T]) AddAfter(key T, duration time.Duration) {
 	q.add(key, q.complete(request{AddOpts: AddOpts{After: duration}, byWorker: true, keepPriority: true}))
 }
@@ -132,13 +132,13 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 		fallthrough // From here on a new key is like one that is processing: in no line and not in due.
 	case processing:
 		*nextPriority = askedPriority
-		q.planLocked(s, info, r, r.time(now), now)
+		q.planLocked(s, info, r, r.requestedTime(now), now)
 	case queued, rerun:
 		q.setPriorityLocked(s, info, r.mergePriorities(*nextPriority, askedPriority), now)
 		q.interruptLocked(s, info)
 	case waiting, rerunLater:
 		*nextPriority = r.mergePriorities(*nextPriority, askedPriority)
-		q.planLocked(s, info, r, r.mergeTimes(q.askedTimeLocked(s), now), now)
+		q.planLocked(s, info, r, r.mergeTimes(q.dueWithoutIntervalLocked(s), now), now)
 	}
 	if c := r.Cause; c != nil && (c.Reason != "" || c.TraceParent != "") {
 		q.mu.notes.AddCause(s, func(before workqueue.Causes) workqueue.Causes { return before.Plus(*c) })
@@ -146,7 +146,8 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 	}
 }
 
-// noteHeldAddLocked notes what the adds since the hand-out have in common.
+// noteHeldAddLocked notes an add of a held key: failed if any add since the hand-out was a failure, quiet if
+// all were quiet.
 func (q *Queue[T]) noteHeldAddLocked(s keytable.Slot, info *keyInfo, r *request) {
 	d := q.mu.details.At(s)
 	if info.state == processing { // It is the first add.
@@ -156,27 +157,33 @@ func (q *Queue[T]) noteHeldAddLocked(s keytable.Slot, info *keyInfo, r *request)
 	d.quiet = d.quiet && r.Cause != nil && r.Cause.Quiet
 }
 
-// planLocked makes the key at s, which is not in a line, come at the time asked for or, because of MaxDelay
-// or MinInterval, at another one.
-func (q *Queue[T]) planLocked(s keytable.Slot, info *keyInfo, r *request, askedTime, now time.Duration) {
-	at := askedTime
+// planLocked makes the key at s, which is not in a line, come at mergedTime or, because of MaxDelay or
+// MinInterval, at another one.
+func (q *Queue[T]) planLocked(s keytable.Slot, info *keyInfo, r *request, mergedTime, now time.Duration) {
+	at := mergedTime
 	if now != notRead { // Otherwise there is neither a bound nor an interval.
 		d := q.mu.details.At(s)
 		if isEvent := r.isEvent(info.state.isHeld()); !info.state.isInDue() || isEvent && !d.byEvent {
 			d.addedAt, d.byEvent = now, isEvent
 		}
 		if r.isBounded() && d.byEvent {
-			latest := dueloop.AddSaturated(d.addedAt, r.MaxDelay)
-			if info.byLimiter && r.Delay == Latest {
-				latest = max(latest, q.askedTimeLocked(s)) // The limiter's time is not cut.
-			}
-			at = min(at, latest)
+			at = min(at, q.latestLocked(s, info, r, d.addedAt))
 		}
 		if q.config.MinInterval > 0 {
-			d.placedOrAsked = at
+			d.placedOrDue = at
 			at = max(at, q.nextStartLocked(s, now))
 		}
 	}
 	info.byLimiter = r.RateLimited || info.byLimiter && r.Delay != Replace
 	q.scheduleLocked(s, info, at, now)
+}
+
+// latestLocked returns when the key at s comes at the latest by the MaxDelay of r, after its first event.
+func (q *Queue[T]) latestLocked(s keytable.Slot, info *keyInfo, r *request,
+	firstEvent time.Duration) time.Duration {
+	latest := dueloop.AddSaturated(firstEvent, r.MaxDelay)
+	if info.byLimiter && r.Delay == Latest {
+		latest = max(latest, q.dueWithoutIntervalLocked(s)) // The limiter's time is not cut.
+	}
+	return latest
 }

@@ -33,9 +33,9 @@ type AddOpts struct {
 	// Delay decides how the new time is merged with the one that the key waits for already.
 	Delay DelayPolicy
 
-	// MaxDelay, if positive, is how long after the first event since the last hand-out Latest and Replace can
-	// put off a key. Before the first event nothing is bounded. Zero means Config.MaxDelay, and a negative one
-	// no bound. Every add is an event, except
+	// MaxDelay bounds how long Latest and Replace can postpone a key: it comes no later than MaxDelay after its
+	// first event since the last hand-out. A key without an event is not bounded. Zero means Config.MaxDelay, a
+	// negative one no bound. Every add is an event, except
 	//   - AddAfter and AddWithPriority of a key that a worker holds,
 	//   - rate-limited adds without a MaxDelay of their own.
 	// With Latest, a key that waits for the limiter is not brought forward. A rate-limited add with a MaxDelay
@@ -68,8 +68,8 @@ type request struct {
 	AddOpts
 	// byWorker makes the add one by the key's worker, if a worker holds the key. See AddOpts.MaxDelay.
 	byWorker bool
-	// keepPriority means the priority of a key that a worker holds, instead of Priority. Only AddAfter,
-	// AddRateLimited and Fail have it. They also count as retries, whatever their delay.
+	// keepPriority: a held key keeps the priority of its hand-out, and Priority is ignored for it. Only
+	// AddAfter, AddRateLimited and Fail have it. They also count as retries, whatever their delay.
 	keepPriority bool
 	// isFailure means that the worker that holds the key has failed, and its failure is counted.
 	isFailure bool
@@ -113,23 +113,23 @@ func (r *request) isEvent(held bool) bool {
 	return !r.byWorker || !held
 }
 
-// time returns when the key is to come, whatever was asked before.
-func (r *request) time(now time.Duration) time.Duration {
+// requestedTime returns when the key is to come, whatever was asked before.
+func (r *request) requestedTime(now time.Duration) time.Duration {
 	if r.After <= 0 {
 		return atOnce
 	}
 	return dueloop.AddSaturated(now, r.After)
 }
 
-// mergeTimes returns the new time of a key that was to come at the time before.
-func (r *request) mergeTimes(before, now time.Duration) time.Duration {
-	switch at := r.time(now); r.Delay {
+// mergeTimes returns the new time of a key that was due at dueAt.
+func (r *request) mergeTimes(dueAt, now time.Duration) time.Duration {
+	switch at := r.requestedTime(now); r.Delay {
 	case Latest:
-		return max(before, at)
+		return max(dueAt, at)
 	case Replace:
 		return at
 	default:
-		return min(before, at)
+		return min(dueAt, at)
 	}
 }
 

@@ -37,7 +37,8 @@ func TestDelayPolicies(t *testing.T) {
 	}{
 		{"earliest", []pq.AddOpts{{After: 9 * s}, {After: 3 * s}, {After: 9 * s}}, "2s"},
 		{"earliest, now", []pq.AddOpts{{After: 9 * s}, {}, {After: 9 * s}}, "now"},
-		{"latest", []pq.AddOpts{{After: 9 * s}, {After: 9 * s, Delay: pq.Latest}, {After: s, Delay: pq.Latest}}, "8s"},
+		{"latest", []pq.AddOpts{{After: 9 * s}, {After: 9 * s, Delay: pq.Latest}, {After: s, Delay: pq.Latest}},
+			"8s"},
 		{"latest, now", []pq.AddOpts{{After: 9 * s}, {Delay: pq.Latest}}, "8s"},
 		{"latest of a queued key", []pq.AddOpts{{}, {After: s, Delay: pq.Latest}}, "now"},
 		{"latest, bounded", []pq.AddOpts{
@@ -45,16 +46,21 @@ func TestDelayPolicies(t *testing.T) {
 			{After: 5 * s, Delay: pq.Latest, MaxDelay: 6 * s}}, "4s"},
 		{"bound in the past", []pq.AddOpts{{After: 5 * s}, {After: 5 * s, Delay: pq.Latest, MaxDelay: s}}, "now"},
 		{"earliest is not bounded", []pq.AddOpts{{After: 5 * s, MaxDelay: s}}, "5s"},
-		{"replace", []pq.AddOpts{{After: 9 * s}, {After: s, Delay: pq.Replace}, {After: 5 * s, Delay: pq.Replace}}, "now"},
-		{"replace, bounded", []pq.AddOpts{{After: 2 * s}, {After: 9 * s, Delay: pq.Replace, MaxDelay: 3 * s}}, "2s"},
+		{"replace", []pq.AddOpts{{After: 9 * s}, {After: s, Delay: pq.Replace}, {After: 5 * s, Delay: pq.Replace}},
+			"now"},
+		{"replace, bounded", []pq.AddOpts{{After: 2 * s}, {After: 9 * s, Delay: pq.Replace, MaxDelay: 3 * s}},
+			"2s"},
 		{"replace, now", []pq.AddOpts{{After: 9 * s}, {Delay: pq.Replace}}, "now"},
 		{"limiter", []pq.AddOpts{limited, limited, {After: 20 * s, RateLimited: true}}, "8s"},
 		{"limiter and a shorter time", []pq.AddOpts{{After: s, RateLimited: true}}, "1s"},
 		{"limiter and a longer time", []pq.AddOpts{{After: 20 * s, RateLimited: true}}, "10s"},
-		{"limiter and a bound", []pq.AddOpts{{RateLimited: true, AtLeast: 5 * s, MaxDelay: 3 * s, Delay: pq.Latest}}, "3s"},
-		{"replace, limiter and a bound", []pq.AddOpts{{RateLimited: true, AtLeast: 5 * s, MaxDelay: 3 * s, Delay: pq.Replace}}, "3s"},
+		{"limiter and a bound", []pq.AddOpts{{RateLimited: true, AtLeast: 5 * s, MaxDelay: 3 * s,
+			Delay: pq.Latest}}, "3s"},
+		{"replace, limiter and a bound", []pq.AddOpts{{RateLimited: true, AtLeast: 5 * s, MaxDelay: 3 * s,
+			Delay: pq.Replace}}, "3s"},
 		{"limiter and a bound for others", []pq.AddOpts{{RateLimited: true, MaxDelay: 3 * s}}, "10s"},
-		{"limiter, and a bound afterwards", []pq.AddOpts{limited, {RateLimited: true, MaxDelay: 3 * s, Delay: pq.Latest}}, "9s"},
+		{"limiter, and a bound afterwards", []pq.AddOpts{limited, {RateLimited: true, MaxDelay: 3 * s,
+			Delay: pq.Latest}}, "9s"},
 		{"event before its backoff is over", []pq.AddOpts{limited, {}}, "now"},
 		{"earliest of a time and the limiter's", []pq.AddOpts{{After: 5 * s}, limited}, "4s"},
 	}
@@ -159,7 +165,8 @@ func TestBadConfig(t *testing.T) {
 		testkit.WantPanic(t, "New", func() { pq.New(config) }, want)
 	}
 	q := pq.New(pq.Config[string]{})
-	testkit.WantPanic(t, "AddWithOpts", func() { q.AddWithOpts(pq.AddOpts{Delay: 4}, "a") }, "priorityqueue: AddOpts.Delay")
+	testkit.WantPanic(t, "AddWithOpts", func() { q.AddWithOpts(pq.AddOpts{Delay: 4}, "a") },
+		"priorityqueue: AddOpts.Delay")
 	_ = pq.New(pq.Config[string]{Group: group, Weight: weight, Limit: limit(1), Aging: 1, MinInterval: 1})
 }
 
@@ -169,7 +176,8 @@ func TestBadKeys(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			asked := 0
 			q := pq.New(pq.Config[any]{
-				RateLimiter: workqueue.DefaultTypedItemBasedRateLimiter[any](), Group: func(any) string { asked++; return "" },
+				RateLimiter: workqueue.DefaultTypedItemBasedRateLimiter[any](),
+				Group:       func(any) string { asked++; return "" },
 			})
 			for what, call := range map[string]func(){
 				"Add": func() { q.Add(bad) }, "AddAfter": func() { q.AddAfter(bad, time.Second) },

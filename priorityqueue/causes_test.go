@@ -47,10 +47,14 @@ func TestAddedAgainByTime(t *testing.T) {
 		{"quiet", []pq.AddOpts{{After: time.Second, Cause: quietly("1")}}, 0},
 		{"rate-limited", []pq.AddOpts{{RateLimited: true}}, 3 * time.Second},
 		{"rate-limited and quiet", []pq.AddOpts{{RateLimited: true, Cause: quietly("1")}}, 0},
-		{"both quiet", []pq.AddOpts{{After: time.Second, Cause: quietly("1")}, {After: 2 * time.Second, Cause: quietly("1")}}, 0},
-		{"quiet, then loud", []pq.AddOpts{{After: time.Second, Cause: quietly("1")}, {After: 2 * time.Second}}, time.Second},
-		{"loud, then quiet", []pq.AddOpts{{After: 2 * time.Second}, {After: time.Second, Cause: quietly("1")}}, time.Second},
-		{"put off", []pq.AddOpts{{After: time.Second}, {After: 2 * time.Second, Delay: pq.Latest}}, 2 * time.Second},
+		{"both quiet", []pq.AddOpts{{After: time.Second, Cause: quietly("1")},
+			{After: 2 * time.Second, Cause: quietly("1")}}, 0},
+		{"quiet, then loud", []pq.AddOpts{{After: time.Second, Cause: quietly("1")}, {After: 2 * time.Second}},
+			time.Second},
+		{"loud, then quiet", []pq.AddOpts{{After: 2 * time.Second}, {After: time.Second, Cause: quietly("1")}},
+			time.Second},
+		{"put off", []pq.AddOpts{{After: time.Second}, {After: 2 * time.Second, Delay: pq.Latest}},
+			2 * time.Second},
 		{"quiet now, then loud", []pq.AddOpts{{Cause: quietly("1")}, {After: time.Second}}, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -99,7 +103,8 @@ func TestPanicsWithCauses(t *testing.T) {
 		bad = true
 		testkit.WantPanic(t, "AddCause", func() { q.AddCause("a", *because("1")) }, "clock")
 		bad = false
-		testkit.WantPanic(t, "AddWithOpts", func() { q.AddWithOpts(pq.AddOpts{RateLimited: true, Cause: because("1")}, "a") }, "limiter")
+		testkit.WantPanic(t, "AddWithOpts",
+			func() { q.AddWithOpts(pq.AddOpts{RateLimited: true, Cause: because("1")}, "a") }, "limiter")
 		wantAgain(t, again, false, "after panics")
 		if err := q.CheckInvariants(); err != nil {
 			t.Error(err)

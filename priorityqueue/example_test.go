@@ -113,7 +113,8 @@ func ExampleConfig_group() {
 			return 1
 		},
 	})
-	q.AddWithOpts(priorityqueue.AddOpts{}, "big/1", "big/2", "big/3", "big/4", "gold/1", "gold/2", "gold/3", "small/1")
+	q.AddWithOpts(priorityqueue.AddOpts{}, "big/1", "big/2", "big/3", "big/4", "gold/1", "gold/2",
+		"gold/3", "small/1")
 	for q.Len() > 0 {
 		fmt.Println(next(q))
 	}
@@ -215,8 +216,8 @@ func ExampleQueue_Pause() {
 	// a
 }
 
-// A handler that waits for a rollout to become healthy gives up when its key is added again for a new generation, and not
-// when a status has changed. Both are causes of the next hand-out.
+// A handler that waits for a rollout to become healthy gives up when its key is added again for a new
+// generation, and not when a status has changed. Both are causes of the next hand-out.
 func ExampleAddOpts_cause() {
 	q := priorityqueue.New(priorityqueue.Config[string]{})
 	q.AddWithOpts(priorityqueue.AddOpts{Cause: &workqueue.Cause{Reason: "created"}}, "default/web")

@@ -13,9 +13,9 @@ type group struct {
 	// limit is how many of its keys may be held, zero if there is no limit.
 	limit  int
 	paused bool
-	// blocked reports that its lines are not in order. See blockLocked.
+	// blocked reports that its lines are not in order. See updateBlockedLocked.
 	blocked bool
-	// lines are those of its keys, one for each priority.
+	// lines has the group's lines, one for each priority of its keys.
 	lines keytable.List
 }
 
@@ -31,11 +31,11 @@ func (q *Queue[T]) joinGroupLocked(s keytable.Slot, k *prepared[T]) {
 	g, e, inserted := q.mu.groups.FindOrInsert(k.groupHash, k.group)
 	*q.mu.groupOf.At(s) = g
 	if inserted && q.mu.pauses.paused.Len() > 0 {
-		e.Value.paused, _ = q.pauseLocked(pausable{group: k.group})
+		e.Value.paused, _ = q.pauseOfLocked(pausable{group: k.group})
 	}
 	e.Value.keys++
 	e.Value.weight, e.Value.limit = k.weight, k.limit
-	q.blockLocked(&e.Value)
+	q.updateBlockedLocked(&e.Value)
 }
 
 // leaveGroupLocked takes the key at s, which is not held, out of its group, and forgets a group without keys.
@@ -47,15 +47,16 @@ func (q *Queue[T]) leaveGroupLocked(s keytable.Slot) {
 	}
 }
 
-// countHeldLocked adds n to the held keys of group g.
+// countHeldLocked adds n to g.held, and blocks or unblocks g.
 func (q *Queue[T]) countHeldLocked(g keytable.Slot, n int) {
 	e := &q.mu.groups.At(g).Value
 	e.held += n
-	q.blockLocked(e)
+	q.updateBlockedLocked(e)
 }
 
-// blockLocked blocks g if it is paused, at its limit, or above one that was lowered, and unblocks it if not.
-func (q *Queue[T]) blockLocked(g *group) {
+// updateBlockedLocked blocks g if it is paused, at its limit, or above one that was lowered, and unblocks it
+// if not.
+func (q *Queue[T]) updateBlockedLocked(g *group) {
 	blocked := g.paused || g.limit > 0 && g.held >= g.limit
 	if blocked == g.blocked {
 		return
@@ -87,8 +88,8 @@ func (q *Queue[T]) leaveRingLocked(lineSlot keytable.Slot) {
 	}
 }
 
-// lineOfTurnLocked returns the line whose turn it is at that priority, and counts a key taken from it.
-func (q *Queue[T]) lineOfTurnLocked(priority int) keytable.Slot {
+// useTurnLocked returns the line whose turn it is at that priority, and counts one key of its turn as used.
+func (q *Queue[T]) useTurnLocked(priority int) keytable.Slot {
 	_, ring := q.mu.rings.Find(keytable.HashOf(priority), priority)
 	lineSlot := ring.Value.First()
 	e := q.mu.lines.At(lineSlot)

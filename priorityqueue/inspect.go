@@ -85,7 +85,8 @@ func (q *Queue[T]) copyFirst(limit int) (s workqueue.Snapshot[T]) {
 
 // appendLinesLocked appends the queued keys of the lines of a heap, up to the capacity of keys. It merges the
 // lines by the ranks of their heads: when a line's first key is copied, the second one is its head.
-func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T], lines *slotheap.Heap) []workqueue.KeySnapshot[T] {
+func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T],
+	lines *slotheap.Heap) []workqueue.KeySnapshot[T] {
 	var heads slotheap.Heap
 	next := map[keytable.Slot]keytable.Slot{} // the next key of each line
 	for e := range lines.InOrder() {
@@ -155,7 +156,8 @@ func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
 	return keytable.Map(inSteps(q, q.appendSnapshotsLocked), q.withRequeues)
 }
 
-func (q *Queue[T]) appendSnapshotsLocked(keys []workqueue.KeySnapshot[T], s keytable.Slot) []workqueue.KeySnapshot[T] {
+func (q *Queue[T]) appendSnapshotsLocked(keys []workqueue.KeySnapshot[T],
+	s keytable.Slot) []workqueue.KeySnapshot[T] {
 	keys = append(keys, q.snapshotLocked(s, false))
 	if q.mu.keys.At(s).Value.state == rerunLater {
 		keys = append(keys, q.snapshotLocked(s, true))

@@ -17,8 +17,9 @@ func TestSnapshot(t *testing.T) {
 	for _, observed := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
-			config := pq.Config[string]{Name: "q", RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](
-				time.Second, time.Hour)}
+			config := pq.Config[string]{Name: "q",
+				RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](
+					time.Second, time.Hour)}
 			if observed {
 				config.MetricsProvider = &reader{}
 			}
@@ -83,7 +84,8 @@ func TestSnapshot(t *testing.T) {
 				t.Errorf("failing: %+v", failing)
 			}
 			for _, k := range failing {
-				if want, _ := q.SnapshotKey(k.Key); k != want || k.Requeues != 1 || k.Due.IsZero() || k.Since.IsZero() == (observed || k.Key == "x") {
+				if want, _ := q.SnapshotKey(k.Key); k != want || k.Requeues != 1 || k.Due.IsZero() ||
+					k.Since.IsZero() == (observed || k.Key == "x") {
 					t.Errorf("Snapshot has the failing key %+v, SnapshotKey has %+v", k, want)
 				}
 			}
@@ -94,7 +96,8 @@ func TestSnapshot(t *testing.T) {
 
 // Keys of one priority come from each group in turn, and blocked keys last.
 func TestSnapshotOfGroups(t *testing.T) {
-	config := pq.Config[string]{Group: byPrefix, Limit: func(group string) int { return map[string]int{"full": 1}[group] }}
+	config := pq.Config[string]{Group: byPrefix,
+		Limit: func(group string) int { return map[string]int{"full": 1}[group] }}
 	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
 		q.AddWithOpts(pq.AddOpts{Priority: 9}, "full/held", "full/1", "full/2")
 		hold(t, q, "full/held")
@@ -107,7 +110,8 @@ func TestSnapshotOfGroups(t *testing.T) {
 			}
 			got = append(got, k.Key)
 		}
-		if s := strings.Join(got, " "); s != "a/first a/1 b/1 a/2 b/2 a/3 full/1 full/2" && s != "a/first b/1 a/1 b/2 a/2 a/3 full/1 full/2" {
+		if s := strings.Join(got, " "); s != "a/first a/1 b/1 a/2 b/2 a/3 full/1 full/2" &&
+			s != "a/first b/1 a/1 b/2 a/2 a/3 full/1 full/2" {
 			t.Errorf("Snapshot has %s", s)
 		}
 	})
@@ -132,7 +136,8 @@ func TestSnapshotIsBounded(t *testing.T) {
 			}
 			for i := range 512 {
 				for _, c := range []struct{ got, want string }{
-					{s.Processing[i].Key, fmt.Sprint("held ", i)}, {s.Queued[i].Key, fmt.Sprint("queued ", 2*i+1)}, {s.Waiting[i].Key, fmt.Sprint("waiting ", i)},
+					{s.Processing[i].Key, fmt.Sprint("held ", i)}, {s.Queued[i].Key, fmt.Sprint("queued ", 2*i+1)},
+					{s.Waiting[i].Key, fmt.Sprint("waiting ", i)},
 				} {
 					if c.got != c.want {
 						t.Fatalf("number %d is %s, want %s", i, c.got, c.want)
@@ -143,7 +148,8 @@ func TestSnapshotIsBounded(t *testing.T) {
 			for k := range q.SnapshotKeys() {
 				counts[k.State]++
 			}
-			if counts[workqueue.KeyProcessing] != n || counts[workqueue.KeyQueued] != n || counts[workqueue.KeyWaiting] != n {
+			if counts[workqueue.KeyProcessing] != n || counts[workqueue.KeyQueued] != n ||
+				counts[workqueue.KeyWaiting] != n {
 				t.Errorf("SnapshotKeys has %v", counts)
 			}
 		})
@@ -153,7 +159,8 @@ func TestSnapshotIsBounded(t *testing.T) {
 // SnapshotKey shows a key in each state, and one that is in two.
 func TestSnapshotKey(t *testing.T) {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, time.Hour)
-	config := pq.Config[string]{Group: byPrefix, Limit: limit(1), RateLimiter: limiter, Name: "q", MetricsProvider: &reader{}}
+	config := pq.Config[string]{Group: byPrefix, Limit: limit(1), RateLimiter: limiter, Name: "q",
+		MetricsProvider: &reader{}}
 	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
 		began := time.Now()
 		q.AddWithOpts(pq.AddOpts{Priority: 3}, "a/held", "a/blocked")
@@ -163,9 +170,11 @@ func TestSnapshotKey(t *testing.T) {
 		q.AddRateLimited("b/waits")
 		now := time.Now()
 		for _, want := range []workqueue.KeySnapshot[string]{
-			{Key: "a/held", State: workqueue.KeyProcessing, Since: began, Due: now.Add(time.Minute), Again: true, Requeues: 1, Priority: 3, Group: "a"},
+			{Key: "a/held", State: workqueue.KeyProcessing, Since: began, Due: now.Add(time.Minute), Again: true,
+				Requeues: 1, Priority: 3, Group: "a"},
 			{Key: "a/blocked", State: workqueue.KeyQueued, Since: began, Priority: 3, Group: "a", Blocked: true},
-			{Key: "b/waits", State: workqueue.KeyWaiting, Since: now, Due: now.Add(time.Minute), Requeues: 1, Group: "b"},
+			{Key: "b/waits", State: workqueue.KeyWaiting, Since: now, Due: now.Add(time.Minute), Requeues: 1,
+				Group: "b"},
 			{Key: "absent"},
 		} {
 			got, found := q.SnapshotKey(want.Key)
@@ -181,10 +190,12 @@ func TestSnapshotKey(t *testing.T) {
 		for k := range q.SnapshotKeys() {
 			states[k.State] += k.Key
 		}
-		if states[workqueue.KeyProcessing] != "a/held" || states[workqueue.KeyQueued] != "a/blocked" || len(states[workqueue.KeyWaiting]) != len("a/heldb/waits") {
+		if states[workqueue.KeyProcessing] != "a/held" || states[workqueue.KeyQueued] != "a/blocked" ||
+			len(states[workqueue.KeyWaiting]) != len("a/heldb/waits") {
 			t.Errorf("SnapshotKeys has %v", states)
 		}
-		if i := workqueue.Inspect(q); i.SnapshotKey == nil || i.SnapshotKeys == nil || i.Remove == nil || i.Pause == nil {
+		if i := workqueue.Inspect(q); i.SnapshotKey == nil || i.SnapshotKeys == nil || i.Remove == nil ||
+			i.Pause == nil {
 			t.Error("tools do not find all methods")
 		}
 	})

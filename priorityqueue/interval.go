@@ -7,15 +7,16 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// A key that is Done rests until its MinInterval is over, so that the queue knows when it was handed out.
-// Keys rest in a list, in the order of their Dones. One at the front may keep others for up to a MinInterval
-// longer than needed, which saves a heap. No timer is needed: each call forgets keys at the front.
+// A key that is Done or removed rests until its MinInterval is over, so that the queue knows when it was
+// handed out. Keys rest in a list, in the order in which they began to rest. One at the front may keep others
+// for up to a MinInterval longer than needed, which saves a heap. No timer is needed: each call forgets keys
+// at the front.
 
 // maxSwept is how many of the keys that have rested one call forgets: about ten microseconds of work.
 const maxSwept = 256
 
 // nextStartLocked returns when the key at s may be handed out again, in a queue with MinInterval. If the
-// clock was set back since the last hand-out, the interval begins now.
+// clock was set back since the last hand-out, the interval begins again at each call.
 func (q *Queue[T]) nextStartLocked(s keytable.Slot, now time.Duration) time.Duration {
 	if q.mu.intervalsOver {
 		return longAgo
@@ -44,7 +45,7 @@ func (q *Queue[T]) endIntervals(now time.Duration) {
 	end := func(none []struct{}, s keytable.Slot) []struct{} {
 		if q.mu.keys.At(s).Value.state.isInDue() {
 			due := q.mu.due.At(s)
-			due.Rank = min(due.Rank, int64(max(now, q.askedTimeLocked(s))))
+			due.Rank = min(due.Rank, int64(max(now, q.dueWithoutIntervalLocked(s))))
 			q.mu.due.Replace(due)
 		}
 		return none

@@ -56,13 +56,14 @@ type line struct {
 func (q *Queue[T]) joinLineLocked(s keytable.Slot, info *keyInfo, priority int, now time.Duration) {
 	if q.config.Aging > 0 {
 		q.mu.lastPlaced = max(q.mu.lastPlaced, now)
-		q.mu.details.At(s).placedOrAsked = q.mu.lastPlaced
+		q.mu.details.At(s).placedOrDue = q.mu.lastPlaced
 	}
 	info.line = q.lineLocked(lineKey{priority, q.groupOfLocked(s)})
 	q.mu.lists.Append(&q.mu.lines.At(info.line).Value.members, s)
 }
 
-// becomeQueuedLocked makes the key at s, which stands in a line, one that can be taken.
+// becomeQueuedLocked makes the key at s, which stands in a line, queued: workers can take it unless its group
+// is blocked.
 func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, info *keyInfo) {
 	info.state, info.byLimiter = queued, false
 	l := &q.mu.lines.At(info.line).Value
@@ -93,10 +94,10 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, info *keyInfo) {
 	}
 }
 
-// setPriorityLocked changes the priority of the key at s, which is queued or in state rerun. In a line, the
-// key moves to the end of the line of its new priority. A raise must not put it further back: if its rank
-// here is no worse than it would be there, the key stays. (With groups a raised key may come later all
-// the same: it gives up its group's turn at the old priority.)
+// setPriorityLocked changes the priority of the key at s, which is queued or in state rerun, and moves it to
+// the end of the line of the new priority. With Aging, a raised key whose rank here is at least as good
+// stays: a raise must not put it back. (With groups it can come later all the same, because it gives up its
+// group's turn.)
 func (q *Queue[T]) setPriorityLocked(s keytable.Slot, info *keyInfo, newPriority int, now time.Duration) {
 	priority := q.nextPriorityLocked(s, info)
 	oldPriority := *priority
@@ -110,7 +111,7 @@ func (q *Queue[T]) setPriorityLocked(s keytable.Slot, info *keyInfo, newPriority
 		return
 	}
 	if q.config.Aging > 0 && newPriority > oldPriority {
-		rankHere := q.rank(q.mu.details.At(s).placedOrAsked, q.mu.lines.At(info.line).Key.priority)
+		rankHere := q.rank(q.mu.details.At(s).placedOrDue, q.mu.lines.At(info.line).Key.priority)
 		if rankHere <= q.rank(max(q.mu.lastPlaced, now), newPriority) {
 			return
 		}
@@ -122,7 +123,7 @@ func (q *Queue[T]) setPriorityLocked(s keytable.Slot, info *keyInfo, newPriority
 	}
 }
 
-// countQueuedLocked counts queued keys of l that come or, if n is negative, go.
+// countQueuedLocked adds n to the counts of queued keys, of l and of the queue.
 func (q *Queue[T]) countQueuedLocked(l *line, n int) {
 	l.queued += n
 	q.mu.queued += n
@@ -145,11 +146,11 @@ func (q *Queue[T]) queuedFromLocked(s keytable.Slot) keytable.Slot {
 	return s
 }
 
-// takeTurnLocked returns the key to be handed out next, and counts it in its group's turn. There must be one.
-func (q *Queue[T]) takeTurnLocked() keytable.Slot {
+// nextKeyLocked returns the key to hand out next, and uses up one of its group's turn. There must be one.
+func (q *Queue[T]) nextKeyLocked() keytable.Slot {
 	lineSlot := q.mu.order.First().Slot
 	if q.config.Group != nil {
-		lineSlot = q.lineOfTurnLocked(q.mu.lines.At(lineSlot).Key.priority)
+		lineSlot = q.useTurnLocked(q.mu.lines.At(lineSlot).Key.priority)
 	}
 	return q.firstQueuedLocked(&q.mu.lines.At(lineSlot).Value)
 }
@@ -234,7 +235,7 @@ func (q *Queue[T]) entryLocked(lineSlot, s keytable.Slot) slotheap.Entry {
 	negated := int64(^priority) // This is -priority-1, and cannot overflow.
 	entry := slotheap.Entry{Rank: negated, Tie: uint32(min(max(negated, -maxTie), maxTie)), Slot: lineSlot}
 	if q.config.Aging > 0 {
-		entry.Rank = int64(q.rank(q.mu.details.At(s).placedOrAsked, priority))
+		entry.Rank = int64(q.rank(q.mu.details.At(s).placedOrDue, priority))
 	}
 	return entry
 }

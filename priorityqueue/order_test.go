@@ -134,7 +134,8 @@ func TestAgingOfExtremePriorities(t *testing.T) {
 	})
 }
 
-// run hands out random keys, with or without a raise of one of them, and returns how many come before that key.
+// run hands out random keys, with or without a raise of one of them, and returns how many come before that
+// key.
 func run(config pq.Config[int], seed uint64, raises bool) (before int) {
 	const keys, held = 120, 3
 	r := rand.New(rand.NewPCG(seed, 2))
@@ -195,7 +196,8 @@ func TestRaiseNeverDelays(t *testing.T) {
 				earlier++
 			}
 			if raised > unraised {
-				t.Errorf("%s, seed %d: %d keys come before one that is raised, and %d if it is not", name, seed, raised, unraised)
+				t.Errorf("%s, seed %d: %d keys come before one that is raised, and %d if it is not", name, seed,
+					raised, unraised)
 			}
 		}
 		if earlier < 20 {
@@ -204,8 +206,8 @@ func TestRaiseNeverDelays(t *testing.T) {
 	}
 }
 
-// With both it may. But no more than n·W keys come before one that is raised: n keys that, with it, rank no later. So one that
-// outranks all others comes next.
+// With both it may. But no more than n·W keys come before one that is raised: n keys that, with it, rank no
+// later. So one that outranks all others comes next.
 func TestRaiseInAgingGroups(t *testing.T) {
 	const aging, keys, weights = time.Second, 60, 1 + 2 + 3
 	next, waits := 0, 0

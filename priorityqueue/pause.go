@@ -10,11 +10,11 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
-// pauses has what is paused. It is not part of Queue, because in the next larger size of memory a cycle took
-// 8 % longer.
+// pauses are the paused groups, and the queue if it is paused. It is not part of Queue, because in the next
+// larger size of memory a cycle took 8 % longer.
 type pauses struct {
 	paused keytable.Table[pausable, struct{}]
-	// ends has when each pause ends: dueloop.Never for some.
+	// ends has when each pause ends: dueloop.Never if only Resume ends it.
 	ends slotheap.Heap
 }
 
@@ -94,12 +94,12 @@ func (q *Queue[T]) setPausedLocked(p pausable, paused bool) {
 		q.mu.paused = paused
 	} else if _, e := q.mu.groups.Find(keytable.HashOf(p.group), p.group); e != nil {
 		e.Value.paused = paused
-		q.blockLocked(&e.Value)
+		q.updateBlockedLocked(&e.Value)
 	}
 }
 
-// pauseLocked reports whether p is paused, and until when. That is zero if the pause has no end.
-func (q *Queue[T]) pauseLocked(p pausable) (paused bool, until time.Time) {
+// pauseOfLocked reports whether p is paused, and until when. That is zero if the pause has no end.
+func (q *Queue[T]) pauseOfLocked(p pausable) (paused bool, until time.Time) {
 	s, _ := q.mu.pauses.paused.Find(keytable.HashOf(p), p)
 	if s == keytable.None {
 		return false, until
@@ -136,6 +136,6 @@ func (q *Queue[T]) SnapshotGroup(name string) (g workqueue.GroupSnapshot) {
 	if _, e := q.mu.groups.Find(h, name); e != nil {
 		g.Keys, g.Held, g.Limit = e.Value.keys, e.Value.held, e.Value.limit
 	}
-	g.Paused, g.PausedUntil = q.pauseLocked(pausable{group: name})
+	g.Paused, g.PausedUntil = q.pauseOfLocked(pausable{group: name})
 	return g
 }

@@ -24,7 +24,8 @@ func wantPaused(t *testing.T, q *pq.Queue[string], want string) {
 
 // Keys of a paused group stay queued, those that are held are finished, and other groups go on.
 func TestPauseGroup(t *testing.T) {
-	for name, c := range map[string]pq.Config[string]{"no limit": {Group: byPrefix, Limit: limit(0)}, "limit": {Group: byPrefix, Limit: limit(2)}} {
+	for name, c := range map[string]pq.Config[string]{"no limit": {Group: byPrefix, Limit: limit(0)},
+		"limit": {Group: byPrefix, Limit: limit(2)}} {
 		t.Run(name, func(t *testing.T) {
 			script(t, c, func(t *testing.T, q *pq.Queue[string]) {
 				wantPaused(t, q, "")
@@ -144,7 +145,8 @@ func TestPauseGroupForATime(t *testing.T) {
 	})
 }
 
-// The queue has a goroutine and a timer as long as a pause has an end, on a clock of the user's too, and none without.
+// The queue has a goroutine and a timer as long as a pause has an end, on a clock of the user's too, and none
+// without.
 func TestPauseGroupHasAGoroutineUntilItsEnd(t *testing.T) {
 	c := testkit.NewFakeClock()
 	script(t, pq.Config[string]{Group: byPrefix, Clock: c}, func(t *testing.T, q *pq.Queue[string]) {
@@ -175,10 +177,11 @@ func TestPauseGroupHasAGoroutineUntilItsEnd(t *testing.T) {
 	})
 }
 
-// A pool of workers over a paused group ends as over any other queue: its keys are left, or handled if the pool drains
-// the queue.
+// A pool of workers over a paused group ends as over any other queue: its keys are left, or handled if the
+// pool drains the queue.
 func TestPoolEndsOverAPausedGroup(t *testing.T) {
-	for drain, want := range map[worker.Drain]string{worker.Nothing: "a/1 a/2", worker.Running: "a/1 a/2", worker.All: ""} {
+	for drain, want := range map[worker.Drain]string{worker.Nothing: "a/1 a/2", worker.Running: "a/1 a/2",
+		worker.All: ""} {
 		script(t, pq.Config[string]{Group: byPrefix}, func(t *testing.T, q *pq.Queue[string]) {
 			q.PauseGroup("a", workqueue.UntilResumed)
 			q.AddWithOpts(pq.AddOpts{}, "a/1", "a/2", "b/1")
@@ -195,7 +198,8 @@ func TestPoolEndsOverAPausedGroup(t *testing.T) {
 			}
 			cancel()
 			run.MustReturn(t, "Run")
-			if got := strings.Join(pool.Left().NotStarted, " "); got != want || len(handled) == 1 != (drain != worker.All) {
+			if got := strings.Join(pool.Left().NotStarted, " "); got != want ||
+				len(handled) == 1 != (drain != worker.All) {
 				t.Errorf("%v: left are %q, want %q, and handled %q", drain, got, want, handled)
 			}
 		})
@@ -212,7 +216,8 @@ func TestPauseGroupWithoutGroups(t *testing.T) {
 		if q.PausedGroups() != nil {
 			t.Error("PausedGroups is not nil")
 		}
-		if i := workqueue.Inspect(q); i.PauseGroup != nil || i.ResumeGroup != nil || i.PausedGroups != nil || i.SnapshotGroup != nil || i.AddCause == nil {
+		if i := workqueue.Inspect(q); i.PauseGroup != nil || i.ResumeGroup != nil || i.PausedGroups != nil ||
+			i.SnapshotGroup != nil || i.AddCause == nil {
 			t.Errorf("Inspect() = %+v, want no groups", i)
 		}
 	})

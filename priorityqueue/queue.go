@@ -92,8 +92,9 @@ type Queue[T comparable] struct {
 		// Done from hashing its key and looking it up, a third of a cycle.
 		lastTaken keytable.Slot
 
-		// stopped reports that ShutDownNow was called: nothing is handed out any more.
-		stopped bool
+		// stopped: nothing is handed out any more. dropsQueued: queued keys are dropped, too. Both are set by
+		// ShutDownNow; DropQueued, which returns the queued keys, sets dropsQueued when it has them all.
+		stopped, dropsQueued bool
 
 		adds, retries, dropped, unmatchedDones uint64
 		depths                                 depths

@@ -29,7 +29,8 @@ func TestWarmOperationsDoNotAllocate(t *testing.T) {
 			config.RateLimiter = fixed(time.Hour)
 			q := pq.New(config)
 			defer q.ShutDown()
-			// A key waits, or else the loop starts each time one does. It has a cause, which must cost the others nothing.
+			// A key waits, or else the loop starts each time one does. It has a cause, which must cost the others
+			// nothing.
 			q.AddWithOpts(pq.AddOpts{After: time.Hour, Cause: because("it is Monday")}, "xx/waits")
 			zero := func(what string, f func()) {
 				t.Helper()

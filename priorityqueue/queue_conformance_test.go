@@ -13,7 +13,8 @@ import (
 func TestConformance(t *testing.T) {
 	workqueuetest.Suite{
 		New: func(c workqueuetest.Config[string]) workqueue.TypedInterface[string] {
-			return pq.New(pq.Config[string]{Name: c.Name, MetricsProvider: c.MetricsProvider, Clock: c.Clock, RateLimiter: c.RateLimiter})
+			return pq.New(pq.Config[string]{Name: c.Name, MetricsProvider: c.MetricsProvider, Clock: c.Clock,
+				RateLimiter: c.RateLimiter})
 		},
 		NewAny: func(c workqueuetest.Config[any]) workqueue.TypedInterface[any] {
 			return pq.New(pq.Config[any]{Clock: c.Clock, RateLimiter: c.RateLimiter})

@@ -17,7 +17,8 @@ import (
 func (q *Queue[T]) CheckInvariants() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, check := range []func() error{q.checkKeys, q.checkLines, q.checkGroups, q.checkPauses, q.checkMetrics, q.checkLoop} {
+	for _, check := range []func() error{q.checkKeys, q.checkLines, q.checkGroups, q.checkPauses, q.checkMetrics,
+		q.checkLoop} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -66,7 +67,8 @@ func (q *Queue[T]) checkKeys() error {
 		}
 		if stands {
 			l := q.mu.lines.At(info.line).Key
-			if l.group != q.groupOfLocked(s) || priority < l.priority || priority != l.priority && q.config.Aging == 0 {
+			if l.group != q.groupOfLocked(s) || priority < l.priority || priority != l.priority &&
+				q.config.Aging == 0 {
 				return fmt.Errorf("key %v of priority %d stands in the line %+v", e.Key, priority, l)
 			}
 		}
@@ -108,7 +110,7 @@ func (q *Queue[T]) checkLines() error {
 			if q.mu.keys.At(s).Value.line != n {
 				return fmt.Errorf("slot %d stands in line %d, and is in the list of %d", s, q.mu.keys.At(s).Value.line, n)
 			}
-			if placed := q.mu.details.At(s).placedOrAsked; q.config.Aging > 0 {
+			if placed := q.mu.details.At(s).placedOrDue; q.config.Aging > 0 {
 				if placed < before {
 					return fmt.Errorf("slot %d took its place before the one in front of it", s)
 				}
@@ -125,7 +127,8 @@ func (q *Queue[T]) checkLines() error {
 		}
 		heaps[want]++
 		if l.heap != want || l.queued != queuedKeys || l.members.Len() == 0 && n != q.mu.zeroLine {
-			return fmt.Errorf("line %+v with %d queued keys counts %d, in heap %p, want %p", e.Key, queuedKeys, l.queued, l.heap, want)
+			return fmt.Errorf("line %+v with %d queued keys counts %d, in heap %p, want %p", e.Key, queuedKeys,
+				l.queued, l.heap, want)
 		}
 		if want == nil {
 			continue
@@ -148,7 +151,8 @@ func (q *Queue[T]) checkLines() error {
 	}
 	if stand != placed || heaps[&q.mu.order] != q.mu.order.Len() || heaps[&q.mu.blocked] != q.mu.blocked.Len() ||
 		blockedKeys != q.mu.blockedKeys || len(rings) != q.mu.rings.Len() {
-		return fmt.Errorf("%d keys in lines, counted %d; heaps %v, %d and %d; %d blocked, counted %d; %d rings, %d", stand, placed,
+		return fmt.Errorf("%d keys in lines, counted %d; heaps %v, %d and %d; %d blocked, counted %d; %d rings, %d",
+			stand, placed,
 			heaps, q.mu.order.Len(), q.mu.blocked.Len(), blockedKeys, q.mu.blockedKeys, len(rings), q.mu.rings.Len())
 	}
 	return nil
@@ -156,13 +160,14 @@ func (q *Queue[T]) checkLines() error {
 
 // checkPauses: each pause has an end, the next one is noted, and so is whether the queue itself is paused.
 func (q *Queue[T]) checkPauses() error {
-	queue, _ := q.pauseLocked(pausable{queue: true})
+	queue, _ := q.pauseOfLocked(pausable{queue: true})
 	n, end := q.mu.pauses.ends.Len(), dueloop.Never
 	if n > 0 {
 		end = time.Duration(q.mu.pauses.ends.First().Rank)
 	}
 	if n != q.mu.pauses.paused.Len() || end != q.mu.pauseEnd || queue != q.mu.paused {
-		return fmt.Errorf("%d pauses have ends, of %d; the next is noted as %d, and is %d; the queue is paused: %v, noted: %v",
+		return fmt.Errorf(
+			"%d pauses have ends, of %d; the next is noted as %d, and is %d; the queue is paused: %v, noted: %v",
 			n, q.mu.pauses.paused.Len(), q.mu.pauseEnd, end, queue, q.mu.paused)
 	}
 	return nil
@@ -197,7 +202,8 @@ func (q *Queue[T]) checkGroups() error {
 	for g, w := range want {
 		e := q.mu.groups.At(g)
 		mustBlock := e.Value.paused || e.Value.limit > 0 && e.Value.held >= e.Value.limit
-		if e.Value.blocked != mustBlock || e.Value.keys != w.keys || e.Value.held != w.held || e.Value.weight < 1 || e.Value.paused != slices.Contains(paused, pausable{group: e.Key}) {
+		if e.Value.blocked != mustBlock || e.Value.keys != w.keys || e.Value.held != w.held || e.Value.weight < 1 ||
+			e.Value.paused != slices.Contains(paused, pausable{group: e.Key}) {
 			return fmt.Errorf("group %q is %+v, counted %+v", e.Key, e.Value, w)
 		}
 		for n := range q.mu.linesOfGroup.All(&e.Value.lines) {
@@ -256,7 +262,8 @@ func (q *Queue[T]) checkMetrics() error {
 func (q *Queue[T]) checkLoop() error {
 	waits := q.nextDueLocked() != dueloop.Never
 	if waits && !q.loop.RunningLocked() || waits != q.anyWaits.Load() {
-		return fmt.Errorf("a key waits: %v, known: %v, the loop runs: %v", waits, q.anyWaits.Load(), q.loop.RunningLocked())
+		return fmt.Errorf("a key waits: %v, known: %v, the loop runs: %v", waits, q.anyWaits.Load(),
+			q.loop.RunningLocked())
 	}
 	return nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/keyedqueue/workqueue/internal/testkit"
 )
 
-// Where many keys come due at once, no call waits until all have been made ready. The loop makes all of them ready
-// without being woken.
+// Where many keys come due at once, no call waits until all have been made ready. The loop makes all of them
+// ready without being woken.
 func TestManyDueKeys(t *testing.T) {
 	const n = 3*maxMoved + 5
 	synctest.Test(t, func(t *testing.T) {
@@ -49,8 +49,8 @@ func TestManyDueKeys(t *testing.T) {
 	})
 }
 
-// No call holds the lock for a time that grows with the number of keys. These tests count the keys of a lock, or the
-// locks of a call, because a test of durations would depend on what else the machine does.
+// No call holds the lock for a time that grows with the number of keys. These tests count the keys of a lock,
+// or the locks of a call, because a test of durations would depend on what else the machine does.
 func TestLocksAreShort(t *testing.T) {
 	const n = 10 * maxPerLock
 	synctest.Test(t, func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestLocksAreShort(t *testing.T) {
 		}
 		q.mu.Lock()
 		q.shuttingDown.Store(true)
-		q.mu.stopped = true
+		q.mu.stopped, q.mu.dropsQueued = true, true
 		q.unlock()
 		for n := 0; left() > 0; n++ {
 			before := left()
@@ -82,8 +82,8 @@ func TestLocksAreShort(t *testing.T) {
 	})
 }
 
-// A call that concerns many keys gives the lock back at least every maxPerLock keys. With Aging the queue reads the clock
-// before it takes the lock, so the readings count the locks.
+// A call that concerns many keys gives the lock back at least every maxPerLock keys. With Aging the queue
+// reads the clock before it takes the lock, so the readings count the locks.
 func TestManyKeysTakeManyLocks(t *testing.T) {
 	const n = 10 * maxPerLock
 	locks := 0
@@ -125,8 +125,8 @@ func TestManyKeysTakeManyLocks(t *testing.T) {
 	}
 }
 
-// While a shutdown drops many keys it gives the lock back. Nothing that it is to drop is handed out in between, or
-// comes due.
+// While a shutdown drops many keys it gives the lock back. Nothing that it is to drop is handed out in
+// between, or comes due.
 func TestBetweenTheLocksOfAShutDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Config[string]{Aging: time.Hour}) // reads the clock in every call
@@ -161,7 +161,8 @@ func TestBetweenTheLocksOfAShutDown(t *testing.T) {
 	})
 }
 
-// PausedGroups and ShutDown of many paused groups give the lock back: another call waits for a few hundred of them.
+// PausedGroups and ShutDown of many paused groups give the lock back: another call waits for a few hundred of
+// them.
 func TestManyPausedGroupsTakeManyLocks(t *testing.T) {
 	const n = 10 * maxPerLock
 	locks := 0

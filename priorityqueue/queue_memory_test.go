@@ -25,13 +25,16 @@ func TestMemoryOfAMillionKeys(t *testing.T) {
 		opts   func(i int) pq.AddOpts
 	}{
 		{"queued", 80, pq.Config[string]{}, func(int) pq.AddOpts { return pq.AddOpts{} }},
-		{"queued, ten priorities", 80, pq.Config[string]{}, func(i int) pq.AddOpts { return pq.AddOpts{Priority: i % 10} }},
-		{"queued, a million priorities", 220, pq.Config[string]{}, func(i int) pq.AddOpts { return pq.AddOpts{Priority: i} }},
+		{"queued, ten priorities", 80, pq.Config[string]{},
+			func(i int) pq.AddOpts { return pq.AddOpts{Priority: i % 10} }},
+		{"queued, a million priorities", 220, pq.Config[string]{},
+			func(i int) pq.AddOpts { return pq.AddOpts{Priority: i} }},
 		{"queued, a million groups", 330, pq.Config[string]{Group: func(key string) string { return key }},
 			func(int) pq.AddOpts { return pq.AddOpts{} }},
 		{"queued, aging", 112, pq.Config[string]{Aging: time.Second}, func(int) pq.AddOpts { return pq.AddOpts{} }},
 		{"waiting", 150, pq.Config[string]{}, func(int) pq.AddOpts { return pq.AddOpts{After: time.Minute} }},
-		{"interval", 112, pq.Config[string]{MinInterval: time.Second}, func(int) pq.AddOpts { return pq.AddOpts{} }},
+		{"interval", 112, pq.Config[string]{MinInterval: time.Second},
+			func(int) pq.AddOpts { return pq.AddOpts{} }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

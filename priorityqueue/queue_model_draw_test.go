@@ -12,7 +12,8 @@ import (
 
 // What the random calls of the model test are made of.
 
-// countingLimiter makes the n-th failure of a key in a row wait for n·n seconds, less one: the first for none.
+// countingLimiter makes the n-th failure of a key in a row wait for n·n seconds, less one: the first for
+// none.
 type countingLimiter struct {
 	failures map[int]int
 	asked    int
@@ -31,7 +32,8 @@ func (l *countingLimiter) NumRequeues(key int) int { return l.failures[key] }
 
 func drawConfig(t *rapid.T) pq.Config[int] {
 	c := pq.Config[int]{
-		Aging:       rapid.SampledFrom([]time.Duration{0, 0, time.Second, 3 * time.Second, 1 << 61}).Draw(t, "aging"),
+		Aging: rapid.SampledFrom([]time.Duration{0, 0, time.Second, 3 * time.Second, 1 << 61}).Draw(t,
+			"aging"),
 		Delay:       rapid.SampledFrom([]pq.DelayPolicy{0, 0, pq.Latest, pq.Replace}).Draw(t, "policy"),
 		MaxDelay:    rapid.SampledFrom([]time.Duration{0, 0, 6 * time.Second}).Draw(t, "max delay"),
 		PlaceOfAdd:  rapid.Bool().Draw(t, "place of add"),
@@ -62,9 +64,10 @@ func drawOpts(t *rapid.T) pq.AddOpts {
 		RateLimited: rapid.IntRange(0, 3).Draw(t, "limited") == 0,
 		AtLeast:     max(0, seconds("at least", -20, 8)),
 		SetPriority: rapid.IntRange(0, 4).Draw(t, "set") == 0,
-		Delay:       rapid.SampledFrom([]pq.DelayPolicy{0, 0, pq.Earliest, pq.Latest, pq.Replace}).Draw(t, "policy"),
-		MaxDelay:    max(0, seconds("max delay", -10, 10)),
-		Cause:       drawCause(t),
+		Delay: rapid.SampledFrom([]pq.DelayPolicy{0, 0, pq.Earliest, pq.Latest, pq.Replace}).Draw(t,
+			"policy"),
+		MaxDelay: max(0, seconds("max delay", -10, 10)),
+		Cause:    drawCause(t),
 	}
 }
 
@@ -72,5 +75,6 @@ func drawCause(t *rapid.T) *workqueue.Cause {
 	if !rapid.Bool().Draw(t, "cause") {
 		return nil
 	}
-	return &workqueue.Cause{Reason: rapid.SampledFrom([]string{"", "x", "y", "z"}).Draw(t, "reason"), Quiet: rapid.Bool().Draw(t, "quiet")}
+	return &workqueue.Cause{Reason: rapid.SampledFrom([]string{"", "x", "y", "z"}).Draw(t, "reason"),
+		Quiet: rapid.Bool().Draw(t, "quiet")}
 }

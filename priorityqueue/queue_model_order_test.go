@@ -147,8 +147,8 @@ func (m *slowQueue) done(key int) {
 	k.again, k.timed = false, false
 }
 
-// inOrder sorts queued keys as Snapshot does in a queue without groups: by rank, and each line as it stands. With groups
-// only the ranks of the keys are in this order.
+// inOrder sorts queued keys as Snapshot does in a queue without groups: by rank, and each line as it stands.
+// With groups only the ranks of the keys are in this order.
 func (m *slowQueue) inOrder(keys []*slowKey) {
 	slices.SortStableFunc(keys, func(a, b *slowKey) int {
 		switch {

@@ -114,8 +114,8 @@ func (m *slowQueue) floor(key int) time.Duration {
 	return atOnce
 }
 
-// sorted returns the keys of a state, those that came first before the others. Keys that are held, and are not
-// to come again before their time, wait as well.
+// sorted returns the keys of a state, those that came first before the others. Keys that are held, and are
+// not to come again before their time, wait as well.
 func (m *slowQueue) sorted(state workqueue.KeyState) []*slowKey {
 	var all []*slowKey
 	for _, k := range m.keys {
@@ -204,7 +204,8 @@ func (m *slowQueue) add(key int, o pq.AddOpts, by caller, retry bool) {
 	}
 	m.merge(key, o, by, retry)
 	if k := m.keys[key]; o.Cause != nil && o.Cause.Reason != "" {
-		k.nextCauses = append(slices.DeleteFunc(k.nextCauses, func(r string) bool { return r == o.Cause.Reason }), o.Cause.Reason)
+		k.nextCauses = append(slices.DeleteFunc(k.nextCauses, func(r string) bool { return r == o.Cause.Reason }),
+			o.Cause.Reason)
 	}
 }
 
@@ -338,7 +339,8 @@ func (m *slowQueue) merge(key int, o pq.AddOpts, by caller, retry bool) {
 	}
 }
 
-// delay returns how long a rate-limited add of key, which is not queued, makes the key wait. For a held key it is a failure.
+// delay returns how long a rate-limited add of key, which is not queued, makes the key wait. For a held key
+// it is a failure.
 func (m *slowQueue) delay(key int, o pq.AddOpts) time.Duration {
 	limit := func(d time.Duration) time.Duration {
 		if o.After > 0 {

@@ -92,7 +92,8 @@ func compareWithModel(t *rapid.T) {
 			m.add(k, pq.AddOpts{After: d}, byWorker, true)
 		},
 		"add with priority": func(t *rapid.T) {
-			k, p, d := key.Draw(t, "key"), rapid.IntRange(-1, 2).Draw(t, "priority"), time.Duration(rapid.IntRange(-2, 8).Draw(t, "seconds"))*time.Second
+			k, p, d := key.Draw(t, "key"), rapid.IntRange(-1, 2).Draw(t, "priority"),
+				time.Duration(rapid.IntRange(-2, 8).Draw(t, "seconds"))*time.Second
 			q.AddWithPriority(k, p, d)
 			m.add(k, pq.AddOpts{Priority: p, After: d}, byWorkerWithPriority, d > 0)
 		},
@@ -234,7 +235,8 @@ func compareHistograms(t *rapid.T, got workqueue.Stats, m *slowQueue) {
 
 func compareState(t *rapid.T, q *pq.Queue[int], m *slowQueue, limiter *countingLimiter) {
 	want := m.stats
-	want.Queued, want.Processing, want.Waiting = m.count(workqueue.KeyQueued), m.count(workqueue.KeyProcessing), m.count(workqueue.KeyWaiting)
+	want.Queued, want.Processing, want.Waiting = m.count(workqueue.KeyQueued), m.count(workqueue.KeyProcessing),
+		m.count(workqueue.KeyWaiting)
 	// Adds of keys that are due are not counted before a call looks.
 	want.Name, want.ShuttingDown, want.Paused = m.config.Name, m.down, m.paused
 	for _, k := range m.sorted(workqueue.KeyQueued) {
@@ -251,7 +253,8 @@ func compareState(t *rapid.T, q *pq.Queue[int], m *slowQueue, limiter *countingL
 		got.Latency, got.WorkDuration = nil, nil
 	}
 	if got != want || q.Len() != want.Queued || q.ShuttingDown() != m.down {
-		t.Fatalf("Stats() = %+v, Len() = %d, ShuttingDown() = %v, want %+v, %v", got, q.Len(), q.ShuttingDown(), want, m.down)
+		t.Fatalf("Stats() = %+v, Len() = %d, ShuttingDown() = %v, want %+v, %v", got, q.Len(), q.ShuttingDown(),
+			want, m.down)
 	}
 	if err := q.CheckInvariants(); err != nil {
 		t.Fatal(err)
@@ -259,7 +262,8 @@ func compareState(t *rapid.T, q *pq.Queue[int], m *slowQueue, limiter *countingL
 	if asked := m.limiter.(*countingLimiter).asked; limiter.asked != asked {
 		t.Fatalf("the limiter was asked %d times, want %d", limiter.asked, asked)
 	}
-	if got, want := q.PausedGroups(), slices.Sorted(maps.Keys(m.pausedGroups)); !slices.Equal(got, want) || (got == nil) != (m.config.Group == nil) {
+	if got, want := q.PausedGroups(), slices.Sorted(maps.Keys(m.pausedGroups)); !slices.Equal(got, want) ||
+		(got == nil) != (m.config.Group == nil) {
 		t.Fatalf("PausedGroups() = %q, want %q", got, want)
 	}
 	compareNotes(t, q, m)
@@ -295,7 +299,8 @@ func compareNotes(t *rapid.T, q *pq.Queue[int], m *slowQueue) {
 		if got := q.Causes(key).String(); got != strings.Join(want, "; ") {
 			t.Fatalf("Causes(%d) are %q, want %q", key, got, want)
 		}
-		if k, _ := q.SnapshotKey(key); k.Causes != nil && k.Causes.String() != strings.Join(want, "; ") || k.Causes == nil && len(want) > 0 {
+		if k, _ := q.SnapshotKey(key); k.Causes != nil && k.Causes.String() != strings.Join(want, "; ") ||
+			k.Causes == nil && len(want) > 0 {
 			t.Fatalf("SnapshotKey(%d) has the causes %v, want %q", key, k.Causes, want)
 		}
 	}
@@ -332,7 +337,8 @@ func compareSnapshot(t *rapid.T, q *pq.Queue[int], m *slowQueue) {
 	}
 	for i, k := range s.Queued {
 		got := m.keys[k.Key]
-		if got != want[i] && (m.config.Group == nil || m.before(got, want[i]) || m.before(want[i], got)) || k.Blocked != m.blocked(got.group) {
+		if got != want[i] && (m.config.Group == nil || m.before(got, want[i]) || m.before(want[i], got)) ||
+			k.Blocked != m.blocked(got.group) {
 			t.Fatalf("Snapshot() has the queued keys %v, want %d as number %d", keysOf(s.Queued), want[i].key, i)
 		}
 	}
@@ -353,11 +359,14 @@ func compareSnapshot(t *rapid.T, q *pq.Queue[int], m *slowQueue) {
 		if k.State == workqueue.KeyProcessing {
 			causes = key.currentCauses
 		}
-		if (k.Causes == nil) != (len(causes) == 0) || k.Causes != nil && k.Causes.String() != strings.Join(causes, "; ") {
+		if (k.Causes == nil) != (len(causes) == 0) || k.Causes != nil &&
+			k.Causes.String() != strings.Join(causes, "; ") {
 			t.Fatalf("SnapshotKeys() has %+v, want the causes %q", k, causes)
 		}
-		if one, found := q.SnapshotKey(k.Key); !found || k.State != one.State && !(key.timed && k.State == workqueue.KeyWaiting) ||
-			one.State != key.state || one.Again != key.again || one.Group != key.group || one.Due.IsZero() == (key.state == workqueue.KeyWaiting || key.timed) {
+		if one, found := q.SnapshotKey(k.Key); !found || k.State != one.State &&
+			!(key.timed && k.State == workqueue.KeyWaiting) ||
+			one.State != key.state || one.Again != key.again || one.Group != key.group ||
+			one.Due.IsZero() == (key.state == workqueue.KeyWaiting || key.timed) {
 			t.Fatalf("SnapshotKey() = %+v, SnapshotKeys() has %+v, want %+v", one, k, key)
 		}
 	}

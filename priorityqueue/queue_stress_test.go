@@ -34,10 +34,11 @@ const (
 )
 
 var stressConfigs = map[string]pq.Config[int]{
-	"plain":    {},
-	"aging":    {Aging: time.Microsecond},
-	"groups":   {Group: func(key int) string { return fmt.Sprint(key % 2) }, Limit: limit(stressLimit)},
-	"all":      {Group: func(key int) string { return fmt.Sprint(key % 3) }, Limit: limit(stressLimit), Aging: time.Microsecond, MinInterval: time.Microsecond, Name: "q", MetricsProvider: &reader{}},
+	"plain":  {},
+	"aging":  {Aging: time.Microsecond},
+	"groups": {Group: func(key int) string { return fmt.Sprint(key % 2) }, Limit: limit(stressLimit)},
+	"all": {Group: func(key int) string { return fmt.Sprint(key % 3) }, Limit: limit(stressLimit),
+		Aging: time.Microsecond, MinInterval: time.Microsecond, Name: "q", MetricsProvider: &reader{}},
 	"interval": {MinInterval: 50 * time.Microsecond},
 }
 
@@ -56,9 +57,9 @@ func everyConfigStressed(t *testing.T, f func(t *testing.T, config pq.Config[int
 	}
 }
 
-// Many workers and callers on few keys, in every way there is: no key is held by two workers, nor more of a group than
-// may be, and no version of a key is missed unless it is removed. Handlers that wait for the next add do not wait
-// forever. When it is over, nothing is remembered, and the numbers are right.
+// Many workers and callers on few keys, in every way there is: no key is held by two workers, nor more of a
+// group than may be, and no version of a key is missed unless it is removed. Handlers that wait for the next
+// add do not wait forever. When it is over, nothing is remembered, and the numbers are right.
 func TestStress(t *testing.T) {
 	for _, removes := range []bool{false, true} {
 		t.Run(fmt.Sprint("removes=", removes), func(t *testing.T) {
@@ -69,7 +70,8 @@ func TestStress(t *testing.T) {
 
 func stress(t *testing.T, config pq.Config[int], removes bool) {
 	const callers, workers, calls = 3, 5, 200
-	config.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[int](time.Nanosecond, time.Microsecond)
+	config.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[int](time.Nanosecond,
+		time.Microsecond)
 	q := pq.New(config)
 	var holders [stressKeys]atomic.Int32
 	var version, seen [stressKeys]atomic.Int64
@@ -124,7 +126,8 @@ func stress(t *testing.T, config pq.Config[int], removes bool) {
 			for range calls {
 				key := rand.IntN(stressKeys)
 				version[key].Add(1)
-				q.AddWithOpts(pq.AddOpts{After: time.Duration(rand.IntN(3)) * time.Microsecond, Priority: rand.IntN(3)}, key)
+				q.AddWithOpts(pq.AddOpts{After: time.Duration(rand.IntN(3)) * time.Microsecond, Priority: rand.IntN(3)},
+					key)
 				someCall(q, rand.IntN(stressKeys), removes)
 			}
 		})
@@ -156,7 +159,8 @@ func stress(t *testing.T, config pq.Config[int], removes bool) {
 		t.Errorf("%d keys and %d groups are remembered", keys, groups)
 	}
 	st := q.Stats()
-	if st.Latency != nil && (st.Latency.Count() != uint64(taken.Load()) || st.WorkDuration.Count() != uint64(done.Load())) {
+	if st.Latency != nil && (st.Latency.Count() != uint64(taken.Load()) ||
+		st.WorkDuration.Count() != uint64(done.Load())) {
 		t.Errorf("%d keys were taken, and %d done: %+v", taken.Load(), done.Load(), st)
 	}
 	if st.Queued+st.Processing+st.Waiting+st.Again != 0 || st.UnmatchedDones != 0 {
@@ -196,7 +200,8 @@ func someCall(q *pq.Queue[int], key int, removes bool) {
 	default:
 		q.AddWithOpts(pq.AddOpts{
 			Priority: rand.IntN(3), SetPriority: rand.IntN(2) == 0, RateLimited: rand.IntN(4) == 0,
-			After: time.Duration(rand.IntN(3)) * time.Microsecond, Delay: pq.DelayPolicy(rand.IntN(4)), MaxDelay: 5 * time.Microsecond,
+			After: time.Duration(rand.IntN(3)) * time.Microsecond, Delay: pq.DelayPolicy(rand.IntN(4)),
+			MaxDelay: 5 * time.Microsecond,
 		}, key)
 	}
 }

@@ -14,13 +14,14 @@ import (
 // The limiter is foreign code: it may be slow, call the queue or panic. So it is asked without the queue's
 // lock, and the key is not touched until there is an answer. If the key was added or handed out meanwhile,
 // the answer is merged as any other add. The limiter and the clock run under one lock, asking, which only
-// rate-limited adds take: of many adds at once one asks, and a slow limiter delays those of all keys.
+// rate-limited adds take. Of many adds of one key at once, the first asks, and the others find the key
+// waiting. A slow limiter delays the rate-limited adds of all keys.
 // (client-go asks for each: kubernetes/kubernetes#112325.)
 //
 // A rate-limited add of a key that a worker holds says that the worker has failed, as Fail does.
 
 // AddRateLimited adds key after the limiter's delay: see [AddOpts].RateLimited. A key that a worker holds
-// keeps the priority of its hand-out, any other gets priority 0.
+// keeps the priority of its hand-out; for any other, priority 0 is asked for.
 func (q *Queue[T]) AddRateLimited(key T) {
 	q.add(key, q.complete(request{AddOpts: AddOpts{RateLimited: true}, keepPriority: true}))
 }
@@ -53,8 +54,8 @@ func (q *Queue[T]) NumRequeues(key T) int { return q.config.RateLimiter.NumReque
 func (q *Queue[T]) addRateLimited(k prepared[T], r request) {
 	q.asking.Lock()
 	defer q.asking.Unlock()
-	switch added, held := q.addUnasked(k, r); {
-	case added:
+	switch done, held := q.addWithoutLimiter(k, r); {
+	case done:
 	case held:
 		q.fail(k, r, failures.Failure{AtLeast: r.AtLeast})
 	default:
@@ -63,9 +64,9 @@ func (q *Queue[T]) addRateLimited(k prepared[T], r request) {
 	}
 }
 
-// addUnasked adds the key if the limiter's answer cannot matter, and after shutdown does nothing. Otherwise
-// it reports whether a worker holds the key.
-func (q *Queue[T]) addUnasked(k prepared[T], r request) (added, held bool) {
+// addWithoutLimiter adds the key if the limiter's answer cannot matter. done: it did, or the queue is shut
+// down. Otherwise held reports whether a worker holds the key.
+func (q *Queue[T]) addWithoutLimiter(k prepared[T], r request) (done, held bool) {
 	now := q.loop.Now()
 	q.lockAndAdvance(now)
 	defer q.unlock()
@@ -77,7 +78,7 @@ func (q *Queue[T]) addUnasked(k prepared[T], r request) (added, held bool) {
 		return false, false
 	case info.state == waiting && info.byLimiter:
 		// The time for which the key waits includes the limiter's delay. It can be past if many keys are due.
-		r.After = r.delayWith(max(now, q.askedTimeLocked(s)) - now)
+		r.After = r.delayWith(max(now, q.dueWithoutIntervalLocked(s)) - now)
 	case info.state != queued:
 		return false, info.state.isHeld()
 	}
@@ -135,12 +136,12 @@ func (q *Queue[T]) sinceHandOut(k prepared[T], r *request) (hasFailed bool, maxD
 	}
 	d := q.mu.details.At(s)
 	wasAdded := info.state != processing
-	if r.isBounded() && !(info.byLimiter && r.Delay == Latest) { // As in planLocked.
+	if r.isBounded() {
 		firstEvent := now
 		if wasAdded && d.byEvent {
 			firstEvent = d.addedAt
 		}
-		maxDelay = max(0, dueloop.AddSaturated(firstEvent, r.MaxDelay)-now)
+		maxDelay = max(0, q.latestLocked(s, info, r, firstEvent)-now)
 	}
 	return wasAdded && d.failed, maxDelay
 }

@@ -9,13 +9,15 @@ import (
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
-// A server asks the handler to stay away, and an event brings the key before. If the key then fails again, that is the same
-// failure: it is not counted, and the key comes when the server wanted it. The root package's queue does the same.
+// A server asks the handler to stay away, and an event brings the key before. If the key then fails again,
+// that is the same failure: it is not counted, and the key comes when the server wanted it. The root
+// package's queue does the same.
 func TestFailureWithinAtLeastIsTheSame(t *testing.T) {
 	for name, build := range map[string]func() workqueue.ExtendedRateLimiting[string]{
 		"priorityqueue": func() workqueue.ExtendedRateLimiting[string] { return pq.New(pq.Config[string]{}) },
 		"workqueue": func() workqueue.ExtendedRateLimiting[string] {
-			return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedControllerRateLimiter[string](nil)).(workqueue.ExtendedRateLimiting[string])
+			return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedControllerRateLimiter[string](
+				nil)).(workqueue.ExtendedRateLimiting[string])
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,8 +64,8 @@ func TestFailureWithinAtLeastIsTheSame(t *testing.T) {
 	}
 }
 
-// AtLeast bounds what a rate-limited add asks for from below, After from above. An add that does not ask the limiter counts
-// with the time that the key has already instead.
+// AtLeast bounds what a rate-limited add asks for from below, After from above. An add that does not ask the
+// limiter counts with the time that the key has already instead.
 func TestAtLeastAndAfter(t *testing.T) {
 	const s = time.Second
 	limited := func(after, atLeast time.Duration, policy pq.DelayPolicy) pq.AddOpts {

@@ -14,8 +14,8 @@ import (
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
-// A loop that always fails counts each of its failures, whatever makes the delay shorter or longer than the limiter's, and
-// each time the key comes after the delay that was counted.
+// A loop that always fails counts each of its failures, whatever makes the delay shorter or longer than the
+// limiter's, and each time the key comes after the delay that was counted.
 func TestEachServedDelayIsAFailure(t *testing.T) {
 	const s = time.Second
 	backoff := func() workqueue.TypedRateLimiter[string] { return workqueue.NewTypedControllerRateLimiter[string](nil) }
@@ -50,8 +50,8 @@ func TestEachServedDelayIsAFailure(t *testing.T) {
 	}
 }
 
-// A handler that calls AddRateLimited itself and then fails has counted the failure already. It uses up its retries as
-// any other.
+// A handler that calls AddRateLimited itself and then fails has counted the failure already. It uses up its
+// retries as any other.
 func TestFailAfterAddRateLimited(t *testing.T) {
 	script(t, pq.Config[string]{RateLimiter: fixed(time.Minute)}, func(t *testing.T, q *pq.Queue[string]) {
 		q.Add("a")
@@ -70,8 +70,9 @@ func TestFailAfterAddRateLimited(t *testing.T) {
 	})
 }
 
-// Events do not use up retries: on this queue as on the root's, whether the worker calls Fail or, as in controller-runtime,
-// AddRateLimited. (The event during the call used to hide the failure, so that each later call was a new one.)
+// Events do not use up retries: on this queue as on the root's, whether the worker calls Fail or, as in
+// controller-runtime, AddRateLimited. (The event during the call used to hide the failure, so that each later
+// call was a new one.)
 func TestEventsUseUpNoRetries(t *testing.T) {
 	for name, fail := range map[string]func(q workqueue.ExtendedRateLimiting[string]) (givenUp bool){
 		"Fail": func(q workqueue.ExtendedRateLimiting[string]) bool {
@@ -130,28 +131,29 @@ func (c *wallClock) Now() time.Time { return time.Now().Add(time.Duration(c.set.
 
 func (c *wallClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-// A worker fails, with an event every 20 ms, and the clock is set during the first delay. That ends this delay at most: the
-// others are served before the key is given up, and none is longer.
+// A worker fails, with an event every 20 ms, and the clock is set during the first delay. That ends this
+// delay at most: the others are served before the key is given up, and none is longer.
 func TestFailuresWhenTheClockIsSet(t *testing.T) {
 	for _, set := range []time.Duration{time.Hour, -time.Hour, -time.Second} {
 		t.Run(fmt.Sprint(set), func(t *testing.T) {
 			c := &wallClock{}
-			script(t, pq.Config[string]{RateLimiter: fixed(time.Second), Clock: c}, func(t *testing.T, q *pq.Queue[string]) {
-				began, r := time.Now(), workqueue.Retry{}
-				for i := 0; !r.GivenUp && time.Since(began) < time.Minute; i++ {
-					if i == 15 {
-						c.set.Store(int64(set))
+			script(t, pq.Config[string]{RateLimiter: fixed(time.Second), Clock: c},
+				func(t *testing.T, q *pq.Queue[string]) {
+					began, r := time.Now(), workqueue.Retry{}
+					for i := 0; !r.GivenUp && time.Since(began) < time.Minute; i++ {
+						if i == 15 {
+							c.set.Store(int64(set))
+						}
+						q.Add("a")
+						hold(t, q, "a")
+						r, _ = q.Fail(t.Context(), "a", workqueue.Failure{MaxRetries: 5})
+						q.Done("a")
+						time.Sleep(20 * time.Millisecond)
 					}
-					q.Add("a")
-					hold(t, q, "a")
-					r, _ = q.Fail(t.Context(), "a", workqueue.Failure{MaxRetries: 5})
-					q.Done("a")
-					time.Sleep(20 * time.Millisecond)
-				}
-				if d := time.Since(began); d < 4*time.Second || d > 5*time.Second+200*time.Millisecond {
-					t.Errorf("given up after %v, want about 5 s", d)
-				}
-			})
+					if d := time.Since(began); d < 4*time.Second || d > 5*time.Second+200*time.Millisecond {
+						t.Errorf("given up after %v, want about 5 s", d)
+					}
+				})
 		})
 	}
 }
@@ -187,8 +189,8 @@ func TestOneFailureAHandOut(t *testing.T) {
 	}
 }
 
-// A rate-limited add by somebody else, for which the limiter is asked while a worker gets the key, is no failure of this
-// worker. Its own failure then is a new one, and waits for its delay.
+// A rate-limited add by somebody else, for which the limiter is asked while a worker gets the key, is no
+// failure of this worker. Its own failure then is a new one, and waits for its delay.
 func TestForeignAddIsNoFailureOfTheWorker(t *testing.T) {
 	h := &hooked{fixed: fixed(time.Minute)}
 	script(t, pq.Config[string]{RateLimiter: h}, func(t *testing.T, q *pq.Queue[string]) {
@@ -196,7 +198,8 @@ func TestForeignAddIsNoFailureOfTheWorker(t *testing.T) {
 		hold(t, q, "a")
 		q.Fail(t.Context(), "a", workqueue.Failure{})
 		q.Done("a")
-		q.AddWithOpts(pq.AddOpts{After: time.Hour, Delay: pq.Replace}, "a") // The key does not wait for the limiter any more.
+		// The key does not wait for the limiter any more.
+		q.AddWithOpts(pq.AddOpts{After: time.Hour, Delay: pq.Replace}, "a")
 		h.onWhen = func(string) {
 			time.Sleep(time.Hour)
 			hold(t, q, "a")
@@ -222,18 +225,20 @@ func (l setDelay) SetDelay(string, time.Duration) { *l.called = true }
 
 func TestForeignMethodsOfALimiterAreNotCalled(t *testing.T) {
 	called := false
-	script(t, pq.Config[string]{RateLimiter: setDelay{fixed(time.Second), &called}}, func(t *testing.T, q *pq.Queue[string]) {
-		q.Add("a")
-		hold(t, q, "a")
-		q.Fail(t.Context(), "a", workqueue.Failure{AtLeast: time.Minute})
-		q.AddWithOpts(pq.AddOpts{RateLimited: true, AtLeast: time.Minute}, "a", "b")
-		if called {
-			t.Error("SetDelay was called")
-		}
-	})
+	script(t, pq.Config[string]{RateLimiter: setDelay{fixed(time.Second), &called}},
+		func(t *testing.T, q *pq.Queue[string]) {
+			q.Add("a")
+			hold(t, q, "a")
+			q.Fail(t.Context(), "a", workqueue.Failure{AtLeast: time.Minute})
+			q.AddWithOpts(pq.AddOpts{RateLimited: true, AtLeast: time.Minute}, "a", "b")
+			if called {
+				t.Error("SetDelay was called")
+			}
+		})
 }
 
-// A latency is never negative, so that sums of latencies do not fall, although calls read the clock before they have the lock.
+// A latency is never negative, so that sums of latencies do not fall, although calls read the clock before
+// they have the lock.
 func TestLatenciesDoNotFall(t *testing.T) {
 	c := testkit.NewFakeClock()
 	late := &testkit.HookedClock{WithTicker: c}

@@ -106,8 +106,8 @@ func TestLimiterPanics(t *testing.T) {
 	})
 }
 
-// The default limiter counts a failure once for each delay that was served, on the queue's clock, and its bucket gives no
-// token for the same failure.
+// The default limiter counts a failure once for each delay that was served, on the queue's clock, and its
+// bucket gives no token for the same failure.
 func TestDefaultLimiter(t *testing.T) {
 	c := testkit.NewFakeClock()
 	q := pq.New(pq.Config[string]{Clock: c})
@@ -119,7 +119,8 @@ func TestDefaultLimiter(t *testing.T) {
 		q.AddRateLimited(key)
 		q.Done(key)
 		if info, _ := q.SnapshotKey(key); info.Due.Sub(c.Now()) != want || info.Requeues != failures {
-			t.Errorf("%s fails, and comes after %v with %d failures, want %v with %d", key, info.Due.Sub(c.Now()), info.Requeues, want, failures)
+			t.Errorf("%s fails, and comes after %v with %d failures, want %v with %d", key, info.Due.Sub(c.Now()),
+				info.Requeues, want, failures)
 		}
 	}
 	const ms = time.Millisecond
@@ -171,7 +172,8 @@ func TestLongAfterDoesNotOverrideTheLimiter(t *testing.T) {
 	}
 }
 
-// A debounce bounds how far events put off a key, and leaves alone what the key's worker and the limiter ask for.
+// A debounce bounds how far events put off a key, and leaves alone what the key's worker and the limiter ask
+// for.
 func TestDebounce(t *testing.T) {
 	const s, h = time.Second, time.Hour
 	for _, policy := range []pq.DelayPolicy{pq.Latest, pq.Replace} {
@@ -180,9 +182,12 @@ func TestDebounce(t *testing.T) {
 			retry func(q *pq.Queue[string])
 			event string // when the key comes after an event ten seconds later
 		}{
-			"AddRateLimited":  {func(q *pq.Queue[string]) { q.AddRateLimited("a") }, map[pq.DelayPolicy]string{pq.Latest: "59m50s", pq.Replace: "1s"}[policy]},
-			"AddAfter":        {func(q *pq.Queue[string]) { q.AddAfter("a", h) }, map[pq.DelayPolicy]string{pq.Latest: "5s", pq.Replace: "1s"}[policy]},
-			"AddWithPriority": {func(q *pq.Queue[string]) { q.AddWithPriority("a", 3, h) }, map[pq.DelayPolicy]string{pq.Latest: "5s", pq.Replace: "1s"}[policy]},
+			"AddRateLimited": {func(q *pq.Queue[string]) { q.AddRateLimited("a") },
+				map[pq.DelayPolicy]string{pq.Latest: "59m50s", pq.Replace: "1s"}[policy]},
+			"AddAfter": {func(q *pq.Queue[string]) { q.AddAfter("a", h) },
+				map[pq.DelayPolicy]string{pq.Latest: "5s", pq.Replace: "1s"}[policy]},
+			"AddWithPriority": {func(q *pq.Queue[string]) { q.AddWithPriority("a", 3, h) },
+				map[pq.DelayPolicy]string{pq.Latest: "5s", pq.Replace: "1s"}[policy]},
 		} {
 			script(t, config, func(t *testing.T, q *pq.Queue[string]) {
 				calls := 0
@@ -200,7 +205,8 @@ func TestDebounce(t *testing.T) {
 					}
 				}
 				if calls != 1 {
-					t.Errorf("%s: a handler that wants its key again in an hour was called %d times in a minute", what, calls)
+					t.Errorf("%s: a handler that wants its key again in an hour was called %d times in a minute",
+						what, calls)
 				}
 				q.Remove("a")
 				q.Add("a")

@@ -13,8 +13,7 @@ import (
 // ShutDown makes the queue ignore what is added from now on, ends all pauses and intervals, and drops the
 // keys that still wait for their time; [workqueue.Stats].Dropped counts them. Queued keys are still handed
 // out, and drains that wait return. It may be called any number of times. It waits for the goroutine of the
-// queue, which ends at once. If a key waits or rests, it
-// goes over all keys, a few hundred under one lock.
+// queue, which ends at once. If a key waits or rests, it goes over all keys, a few hundred under one lock.
 func (q *Queue[T]) ShutDown() { q.shutDown(false) }
 
 // ShutDownNow is ShutDown that also drops the queued keys: every getter returns at once with shutdown = true,
@@ -25,7 +24,7 @@ func (q *Queue[T]) ShutDownNow() { q.shutDown(true) }
 func (q *Queue[T]) shutDown(stop bool) {
 	defer q.loop.Wait()
 	q.beginShutDown(func() {
-		q.mu.stopped = q.mu.stopped || stop
+		q.mu.stopped, q.mu.dropsQueued = q.mu.stopped || stop, q.mu.dropsQueued || stop
 		q.mu.EndDrain(workqueue.ErrShutDown)
 	})
 }
@@ -47,21 +46,21 @@ func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 // ShuttingDown reports whether a method that shuts the queue down has been called.
 func (q *Queue[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
-// beginShutDown shuts the queue down, and drops the keys that do not come any more. It calls andLocked under
-// the lock under which adds end.
-func (q *Queue[T]) beginShutDown(andLocked func()) {
+// beginShutDown shuts the queue down, and drops the keys that do not come any more. It calls whenShutLocked
+// under the lock under which adds end.
+func (q *Queue[T]) beginShutDown(whenShutLocked func()) {
 	now := q.readClockIfUsed()
 	if q.config.MinInterval > 0 {
 		q.endIntervals(now)
 	}
-	for !q.tryShutDown(now, andLocked) {
+	for !q.tryShutDown(now, whenShutLocked) {
 	}
 	q.dropKeys()
 }
 
-// tryShutDown shuts the queue down, and returns true. If there are more pauses to end, or more keys due, than
-// one lock is for, it deals with a part of them, and returns false.
-func (q *Queue[T]) tryShutDown(now time.Duration, andLocked func()) bool {
+// tryShutDown ends pauses, queues due keys, and shuts the queue down. It returns false if more than
+// maxPerLock pauses or maxMoved keys are left: call it again.
+func (q *Queue[T]) tryShutDown(now time.Duration, whenShutLocked func()) bool {
 	q.lockAndAdvance(now)
 	defer q.unlock()
 	for n := 0; q.mu.pauses.ends.Len() > 0; n++ {
@@ -74,7 +73,7 @@ func (q *Queue[T]) tryShutDown(now time.Duration, andLocked func()) bool {
 		return false
 	}
 	q.shuttingDown.Store(true)
-	andLocked()
+	whenShutLocked()
 	return true
 }
 
@@ -89,7 +88,7 @@ func (q *Queue[T]) dropKeys() {
 func (q *Queue[T]) dropSlab(n int) (more bool) {
 	q.mu.Lock()
 	defer q.unlock()
-	if q.mu.due.Len() == 0 && q.mu.resting.Len() == 0 && !(q.mu.stopped && q.mu.queued+q.mu.reruns > 0) {
+	if q.mu.due.Len() == 0 && q.mu.resting.Len() == 0 && !(q.mu.dropsQueued && q.mu.queued+q.mu.reruns > 0) {
 		return false
 	}
 	for _, s := range slices.Collect(q.mu.keys.LiveSlots(n)) {
@@ -97,7 +96,7 @@ func (q *Queue[T]) dropSlab(n int) (more bool) {
 		case st == resting:
 			q.mu.lists.Remove(&q.mu.resting, s)
 			q.freeLocked(s)
-		case st.isInDue() || q.mu.stopped && st != processing:
+		case st.isInDue() || q.mu.dropsQueued && st != processing:
 			q.dropLocked(s)
 		}
 	}
@@ -133,10 +132,11 @@ func (q *Queue[T]) dropInOrder(keys []T) (all []T, more bool) {
 		var s keytable.Slot
 		switch {
 		case q.mu.order.Len() > 0:
-			s = q.takeTurnLocked()
+			s = q.nextKeyLocked()
 		case q.mu.blocked.Len() > 0:
 			s = q.firstQueuedLocked(&q.mu.lines.At(q.mu.blocked.First().Slot).Value)
 		default:
+			q.mu.dropsQueued = true
 			return keys, false
 		}
 		keys = append(keys, q.mu.keys.At(s).Key)

@@ -43,7 +43,8 @@ func TestDueKeyAtShutDown(t *testing.T) {
 func TestIdleQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var readings atomic.Int32
-		q := pq.New(pq.Config[string]{Clock: &testkit.HookedClock{WithTicker: clock.RealClock{}, OnNow: func() { readings.Add(1) }}})
+		q := pq.New(pq.Config[string]{Clock: &testkit.HookedClock{WithTicker: clock.RealClock{},
+			OnNow: func() { readings.Add(1) }}})
 		readings.Store(0)
 		q.Add("a")
 		drain(t, q, "a")
@@ -70,7 +71,8 @@ func TestClockPanics(t *testing.T) {
 		q.Add("a")
 		hold(t, q, "a")
 		for what, call := range map[string]func(){
-			"Add": func() { q.Add("b") }, "Get": func() { q.Get() }, "Done": func() { q.Done("a") }, "Len": func() { q.Len() },
+			"Add": func() { q.Add("b") }, "Get": func() { q.Get() }, "Done": func() { q.Done("a") },
+			"Len": func() { q.Len() },
 		} {
 			c.OnNow = func() { panic("clock") }
 			testkit.WantPanic(t, what, call, "clock")
@@ -93,7 +95,8 @@ func TestClockPanics(t *testing.T) {
 			}
 		}
 		q.Add("b")
-		if v, got := panicked.MustReturn(t, "Get"), other.MustReturn(t, "the other Get"); v != any("clock") || got != "b <nil>" {
+		if v, got := panicked.MustReturn(t, "Get"), other.MustReturn(t, "the other Get"); v != any("clock") ||
+			got != "b <nil>" {
 			t.Errorf("one getter panics with %v, the other gets %v", v, got)
 		}
 	})
@@ -103,7 +106,8 @@ func TestClockPanics(t *testing.T) {
 func TestShutDownNow(t *testing.T) {
 	for _, place := range []bool{false, true} {
 		config := pq.Config[string]{
-			Group: byPrefix, Limit: limit(1), MinInterval: time.Minute, PlaceOfAdd: place, Name: "q", MetricsProvider: &reader{},
+			Group: byPrefix, Limit: limit(1), MinInterval: time.Minute, PlaceOfAdd: place, Name: "q",
+			MetricsProvider: &reader{},
 		}
 		script(t, config, func(t *testing.T, q *pq.Queue[string]) {
 			q.AddWithOpts(pq.AddOpts{}, "a/held", "a/blocked", "b/held", "c/done")
@@ -122,7 +126,8 @@ func TestShutDownNow(t *testing.T) {
 				}
 			}
 			st := q.Stats()
-			if st.Queued+st.Again+st.Waiting+st.Blocked != 0 || st.Processing != 2 || st.Dropped != 4 || st.OldestQueued != 0 {
+			if st.Queued+st.Again+st.Waiting+st.Blocked != 0 || st.Processing != 2 || st.Dropped != 4 ||
+				st.OldestQueued != 0 {
 				t.Errorf("Stats() = %+v, want nothing but two held keys", st)
 			}
 			if got, shutdown := q.Get(); !shutdown {
@@ -182,42 +187,66 @@ func TestManyDueKeysAtShutDown(t *testing.T) {
 	})
 }
 
-// What was added while a worker held it comes before a drain ends: an interval does not outlive a drain. What waits for a
-// time that was asked for is dropped, as everywhere.
+// What was added while a worker held it comes before a drain ends: an interval does not outlive a drain. What
+// waits for a time that was asked for is dropped, as everywhere.
 func TestIntervalsEndWithAShutDown(t *testing.T) {
 	for _, place := range []bool{false, true} {
 		for _, down := range []string{"ShutDown", "ShutDownWithDrain"} {
-			script(t, pq.Config[string]{MinInterval: time.Hour, PlaceOfAdd: place}, func(t *testing.T, q *pq.Queue[string]) {
-				q.AddWithOpts(pq.AddOpts{}, "done", "held", "later", "soon", "rests")
-				hold(t, q, "done held later soon rests")
-				q.AddWithOpts(pq.AddOpts{Priority: 1}, "done", "held")
-				q.AddWithOpts(pq.AddOpts{After: 2 * time.Hour}, "later")
-				q.AddWithOpts(pq.AddOpts{After: time.Minute}, "soon") // Its interval is longer.
-				q.AddAfter("waits", time.Second+time.Minute)
-				for _, key := range []string{"done", "later", "soon", "rests"} {
-					q.Done(key)
-				}
-				time.Sleep(time.Minute)
-				drain := testkit.Start(func() error {
-					if down == "ShutDown" {
-						q.ShutDown()
+			script(t, pq.Config[string]{MinInterval: time.Hour, PlaceOfAdd: place},
+				func(t *testing.T, q *pq.Queue[string]) {
+					q.AddWithOpts(pq.AddOpts{}, "done", "held", "later", "soon", "rests")
+					hold(t, q, "done held later soon rests")
+					q.AddWithOpts(pq.AddOpts{Priority: 1}, "done", "held")
+					q.AddWithOpts(pq.AddOpts{After: 2 * time.Hour}, "later")
+					q.AddWithOpts(pq.AddOpts{After: time.Minute}, "soon") // Its interval is longer.
+					q.AddAfter("waits", time.Second+time.Minute)
+					for _, key := range []string{"done", "later", "soon", "rests"} {
+						q.Done(key)
 					}
-					return q.ShutDownContext(context.Background())
+					time.Sleep(time.Minute)
+					drain := testkit.Start(func() error {
+						if down == "ShutDown" {
+							q.ShutDown()
+						}
+						return q.ShutDownContext(context.Background())
+					})
+					drain.MustBlock(t, "drain")
+					if st := q.Stats(); st.Queued != 2 || st.Again != 1 || st.Waiting != 0 || st.Dropped != 2 {
+						t.Errorf("%s: Stats() = %+v, want two queued keys, one to come again, and two dropped", down, st)
+					}
+					hold(t, q, "done soon")
+					q.Done("held")
+					hold(t, q, "held")
+					for _, key := range []string{"done", "held", "soon"} {
+						q.Done(key)
+					}
+					if err := drain.MustReturn(t, "drain"); err != nil {
+						t.Error(err)
+					}
 				})
-				drain.MustBlock(t, "drain")
-				if st := q.Stats(); st.Queued != 2 || st.Again != 1 || st.Waiting != 0 || st.Dropped != 2 {
-					t.Errorf("%s: Stats() = %+v, want two queued keys, one to come again, and two dropped", down, st)
-				}
-				hold(t, q, "done soon")
-				q.Done("held")
-				hold(t, q, "held")
-				for _, key := range []string{"done", "held", "soon"} {
-					q.Done(key)
-				}
-				if err := drain.MustReturn(t, "drain"); err != nil {
-					t.Error(err)
-				}
-			})
 		}
+	}
+}
+
+// A ShutDown while DropQueued takes the queued keys leaves them to it: each key is in its result.
+func TestShutDownDuringDropQueued(t *testing.T) {
+	const keys = 20_000
+	for range 20 {
+		q := pq.New(pq.Config[int]{})
+		for i := range keys {
+			q.Add(i)
+		}
+		q.ShutDown()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for range 50 {
+				q.ShutDown()
+			}
+		}()
+		if got := q.DropQueued(); len(got) != keys {
+			t.Fatalf("DropQueued returned %d keys of %d", len(got), keys)
+		}
+		<-done
 	}
 }

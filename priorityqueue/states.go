@@ -6,15 +6,15 @@ import (
 	"github.com/keyedqueue/workqueue/internal/keytable"
 )
 
-// The package comment has a picture of the states and of what moves a key from one to the other. An add or a
-// time that comes goes through these functions:
+// The package comment has a picture of the states and of what moves a key from one to the other. An add
+// enters at addLocked, a due key at makeReadyLocked:
 //
 //	addLocked            merges the add with what is known of the key
 //	  planLocked         applies MaxDelay and MinInterval to the time
 //	    scheduleLocked   lets the key wait in due, or makes it ready
-//	      makeReadyLocked          ready means queued or, of a held key, rerun
+//	      makeReadyLocked          makes the key queued or, if a worker holds it, rerun
 //	        joinLineLocked         gives the key its place in a line
-//	        becomeQueuedLocked     lets workers take the key
+//	        becomeQueuedLocked     makes it queued
 //	          moveLineLocked       puts the line into a heap, if the key is the first
 
 // state says where a key is.
@@ -34,8 +34,8 @@ func (s state) isHeld() bool { return s == processing || s == rerun || s == reru
 
 func (s state) isInDue() bool { return s == waiting || s == rerunLater }
 
-// keyInfo is what the queue knows of every key. details is about keys that have waited or are added while
-// held and, with Aging or MinInterval, about all. A field has a meaning in the states that are listed here.
+// keyInfo is what the queue knows of every key. details is written by each add that has read the
+// clock, and by adds of held keys. A field has a meaning in the states that are listed here.
 // In other states line is None, byLimiter is false, and the others are stale.
 //
 //	field                  states                       meaning
@@ -51,10 +51,10 @@ func (s state) isInDue() bool { return s == waiting || s == rerunLater }
 //	details.addedAt        the same, if the clock was   of the first event since the last hand-out or, while
 //	                       read                         there is none, of the first add
 //	details.startedAt      all, with MinInterval        when the key was last handed out, or longAgo
-//	details.placedOrAsked  like line, with Aging        when the key took its place there
+//	details.placedOrDue  like line, with Aging        when the key took its place there
 //	                       in due, with MinInterval     when the key was to come, if it had no interval
 //
-// placedOrAsked is one field, because the memory for two would cost 3 % of a cycle of many keys.
+// placedOrDue is one field, because the memory for two would cost 3 % of a cycle of many keys.
 type keyInfo struct {
 	priority         int
 	line             keytable.Slot
@@ -63,9 +63,9 @@ type keyInfo struct {
 }
 
 type details struct {
-	nextPriority                      int
-	addedAt, startedAt, placedOrAsked time.Duration
-	failed, quiet, byEvent            bool
+	nextPriority                    int
+	addedAt, startedAt, placedOrDue time.Duration
+	failed, quiet, byEvent          bool
 }
 
 // nextPriorityLocked returns where the priority of the next hand-out is kept.
@@ -89,8 +89,8 @@ func (q *Queue[T]) enterLocked(s keytable.Slot, info *keyInfo, k *prepared[T]) {
 	}
 }
 
-// makeReadyLocked makes the key at s, which is in no line and not in due, queued or, if a worker holds it,
-// one that is queued when that is Done.
+// makeReadyLocked makes the key at s, which is in no line and not in due, queued. If a worker holds it, its
+// state becomes rerun: it is queued at its Done.
 func (q *Queue[T]) makeReadyLocked(s keytable.Slot, info *keyInfo, now time.Duration) {
 	priority := *q.nextPriorityLocked(s, info)
 	q.mu.adds++

@@ -51,7 +51,7 @@ func (q *Queue[T]) statsLocked(now time.Duration) workqueue.Stats {
 		UnmatchedDones: q.mu.unmatchedDones,
 		ByPriority:     q.mu.depths.public(),
 	}
-	st.Paused, st.PausedUntil = q.pauseLocked(pausable{queue: true})
+	st.Paused, st.PausedUntil = q.pauseOfLocked(pausable{queue: true})
 	if q.observer == nil {
 		return st
 	}

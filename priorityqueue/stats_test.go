@@ -54,7 +54,8 @@ func TestStats(t *testing.T) {
 		}
 		q.Done("b") // comes again: its latency runs from the add a second ago
 		q.Remove("a")
-		if st := q.Stats(); st.OldestQueued != seconds(1.5) || st.WorkDuration.Sum != 1 || st.LongestRunning != time.Second {
+		if st := q.Stats(); st.OldestQueued != seconds(1.5) || st.WorkDuration.Sum != 1 ||
+			st.LongestRunning != time.Second {
 			t.Errorf("Stats() = %+v", st)
 		}
 		hold(t, q, "x b")

@@ -63,7 +63,7 @@ func (q *Queue[T]) awaitLocked(ctxDone <-chan struct{}, now time.Duration) (time
 
 // takeLocked hands out the next key, and returns its slot. There must be one.
 func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
-	s := q.takeTurnLocked()
+	s := q.nextKeyLocked()
 	info := &q.mu.keys.At(s).Value
 	q.leaveLineLocked(s, info)
 	info.state = processing

@@ -21,10 +21,12 @@ func TestGetBatch(t *testing.T) {
 		if got := batch.MustReturn(t, "GetBatch"); !slices.Equal(got, []string{"a", "b"}) {
 			t.Errorf("GetBatch(2) = %v", got)
 		}
-		if got, err := q.GetBatch(context.Background(), 1000); !slices.Equal(keysOf(got), []string{"c"}) || err != nil {
+		if got, err := q.GetBatch(context.Background(), 1000); !slices.Equal(keysOf(got), []string{"c"}) ||
+			err != nil {
 			t.Errorf("GetBatch(1000) = %v, %v", got, err)
 		}
-		testkit.WantPanic(t, "GetBatch(0)", func() { _, _ = q.GetBatch(context.Background(), 0) }, "priorityqueue: a batch")
+		testkit.WantPanic(t, "GetBatch(0)", func() { _, _ = q.GetBatch(context.Background(), 0) },
+			"priorityqueue: a batch")
 		ctx, cancel := context.WithCancel(context.Background())
 		canceled := testkit.Start(func() error { _, err := q.GetBatch(ctx, 1); return err })
 		canceled.MustBlock(t, "GetBatch")
@@ -39,7 +41,8 @@ func TestGetBatch(t *testing.T) {
 	})
 }
 
-// A batch says what is known of its keys. It does not ask the limiter, whose panic would lose keys that were taken.
+// A batch says what is known of its keys. It does not ask the limiter, whose panic would lose keys that were
+// taken.
 func TestGetBatchSaysWhatIsKnown(t *testing.T) {
 	h := &hooked{fixed: fixed(time.Second)}
 	script(t, pq.Config[string]{Group: byPrefix, RateLimiter: h}, func(t *testing.T, q *pq.Queue[string]) {
@@ -54,7 +57,8 @@ func TestGetBatchSaysWhatIsKnown(t *testing.T) {
 		if len(batch) != 2 || err != nil {
 			t.Fatalf("GetBatch() = %+v, %v", batch, err)
 		}
-		want := workqueue.KeySnapshot[string]{Key: "a/1", State: workqueue.KeyProcessing, Priority: 7, Group: "a", Requeues: 1}
+		want := workqueue.KeySnapshot[string]{Key: "a/1", State: workqueue.KeyProcessing, Priority: 7, Group: "a",
+			Requeues: 1}
 		if batch[0] != want || batch[1].Causes.String() != "1" {
 			t.Errorf("GetBatch() = %+v, want first %+v", batch, want)
 		}

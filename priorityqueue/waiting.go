@@ -52,10 +52,10 @@ func (q *Queue[T]) dueAtLocked(s keytable.Slot) time.Duration {
 	return time.Duration(q.mu.due.At(s).Rank)
 }
 
-// askedTimeLocked returns when the key at s is to come, whatever its interval. It must be in due.
-func (q *Queue[T]) askedTimeLocked(s keytable.Slot) time.Duration {
+// dueWithoutIntervalLocked returns when the key at s is to come, whatever its interval. It must be in due.
+func (q *Queue[T]) dueWithoutIntervalLocked(s keytable.Slot) time.Duration {
 	if q.config.MinInterval > 0 {
-		return q.mu.details.At(s).placedOrAsked
+		return q.mu.details.At(s).placedOrDue
 	}
 	return q.dueAtLocked(s)
 }

@@ -9,8 +9,8 @@ import (
 	pq "github.com/keyedqueue/workqueue/priorityqueue"
 )
 
-// What waits is due when the clock was set forward, in its order, and what is added afterwards waits as long as it
-// should.
+// What waits is due when the clock was set forward, in its order, and what is added afterwards waits as long
+// as it should.
 func TestClockLeapsForward(t *testing.T) {
 	c := testkit.NewFakeClock()
 	config := pq.Config[string]{Clock: c, Aging: time.Second, MinInterval: time.Minute, Group: byPrefix}
@@ -58,15 +58,16 @@ func TestFarTimes(t *testing.T) {
 // A clock that is set back does not prolong an interval by as much.
 func TestClockSetBackWithinInterval(t *testing.T) {
 	c := testkit.NewFakeClock()
-	script(t, pq.Config[string]{Clock: c, MinInterval: 10 * time.Second}, func(t *testing.T, q *pq.Queue[string]) {
-		c.Step(24 * time.Hour)
-		q.Add("a")
-		drain(t, q, "a")
-		c.Step(-24 * time.Hour)
-		q.Add("a")
-		drain(t, q, "")
-		synctest.Wait()
-		c.Step(10 * time.Second)
-		drain(t, q, "a")
-	})
+	script(t, pq.Config[string]{Clock: c, MinInterval: 10 * time.Second},
+		func(t *testing.T, q *pq.Queue[string]) {
+			c.Step(24 * time.Hour)
+			q.Add("a")
+			drain(t, q, "a")
+			c.Step(-24 * time.Hour)
+			q.Add("a")
+			drain(t, q, "")
+			synctest.Wait()
+			c.Step(10 * time.Second)
+			drain(t, q, "a")
+		})
 }
