@@ -167,7 +167,11 @@ func (q *Queue[T]) planLocked(s keytable.Slot, info *keyInfo, r *request, merged
 			d.addedAt, d.byEvent = now, isEvent
 		}
 		if r.isBounded() && d.byEvent {
-			at = min(at, q.latestLocked(s, info, r, d.addedAt))
+			latest := dueloop.AddSaturated(d.addedAt, r.MaxDelay)
+			if info.byLimiter && r.Delay == Latest {
+				latest = max(latest, q.dueWithoutIntervalLocked(s)) // The limiter's time is not cut.
+			}
+			at = min(at, latest)
 		}
 		if q.config.MinInterval > 0 {
 			d.placedOrDue = at
@@ -176,14 +180,4 @@ func (q *Queue[T]) planLocked(s keytable.Slot, info *keyInfo, r *request, merged
 	}
 	info.byLimiter = r.RateLimited || info.byLimiter && r.Delay != Replace
 	q.scheduleLocked(s, info, at, now)
-}
-
-// latestLocked returns when the key at s comes at the latest by the MaxDelay of r, after its first event.
-func (q *Queue[T]) latestLocked(s keytable.Slot, info *keyInfo, r *request,
-	firstEvent time.Duration) time.Duration {
-	latest := dueloop.AddSaturated(firstEvent, r.MaxDelay)
-	if info.byLimiter && r.Delay == Latest {
-		latest = max(latest, q.dueWithoutIntervalLocked(s)) // The limiter's time is not cut.
-	}
-	return latest
 }

@@ -136,12 +136,13 @@ func (q *Queue[T]) sinceHandOut(k prepared[T], r *request) (hasFailed bool, maxD
 	}
 	d := q.mu.details.At(s)
 	wasAdded := info.state != processing
-	if r.isBounded() {
+	// As in planLocked, MaxDelay does not cut the limiter's time.
+	if r.isBounded() && !(info.byLimiter && r.Delay == Latest) {
 		firstEvent := now
 		if wasAdded && d.byEvent {
 			firstEvent = d.addedAt
 		}
-		maxDelay = max(0, q.latestLocked(s, info, r, firstEvent)-now)
+		maxDelay = max(0, dueloop.AddSaturated(firstEvent, r.MaxDelay)-now)
 	}
 	return wasAdded && d.failed, maxDelay
 }
