@@ -26,7 +26,8 @@ func wantOrder(t *testing.T, q *Queue[string], keys ...string) {
 	}
 }
 
-// A key of priority 1 comes before those that were queued up to a step earlier, and after those that are older: priorities age.
+// A key of priority 1 comes before those that were queued up to a step earlier, and after those that are
+// older: priorities age.
 func TestPriorities(t *testing.T) {
 	client := startServer(t).client()
 	q := newShiftedQueue(t, client, Config[string]{PriorityStep: time.Minute})
@@ -79,7 +80,8 @@ func TestPriorityOfDelays(t *testing.T) {
 	}
 }
 
-// A key keeps its priority while it waits, when it fails, when its replica gives it back or loses its lease, and forgets it when it is done.
+// A key keeps its priority while it waits, when it fails, when its replica gives it back or loses its lease,
+// and forgets it when it is done.
 func TestPriorityStays(t *testing.T) {
 	client := startServer(t).client()
 	q := newShiftedQueue(t, client, Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Minute}})
@@ -130,7 +132,8 @@ func TestPriorityStays(t *testing.T) {
 func TestPriorityOfAWaitingKeyStays(t *testing.T) {
 	client := startServer(t).client()
 	q := newShiftedQueue(t, client, Config[string]{MaxLostLeases: 1})
-	dead := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: 30 * time.Second, losses: 1}
+	dead := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa",
+		lease: 30 * time.Second, losses: 1}
 	hand, err := parseReply(dead.send(1, 2, "abad", "alost"))
 	must(t, err)
 	q.AddWithPriority("bad", 7, time.Hour)
@@ -166,7 +169,8 @@ func TestToolQueuesNoDueKeys(t *testing.T) {
 	wantOrder(t, q, "high", "old", "new")
 }
 
-// All replicas and shards together start no more keys than the limit says, at any time, and no fewer if they are there.
+// All replicas and shards together start no more keys than the limit says, at any time, and no fewer if they
+// are there.
 func TestStartLimit(t *testing.T) {
 	s := startServer(t)
 	const rate, burst, n = 100, 5, 60
@@ -206,7 +210,8 @@ func TestStartLimit(t *testing.T) {
 	}
 	all.Wait()
 	took := starts[n-1]
-	if least := time.Duration(float64(n-burst) / rate * float64(time.Second)); took < least-20*time.Millisecond || took > 10*least+5*time.Second {
+	if least := time.Duration(float64(n-burst) / rate * float64(
+		time.Second)); took < least-20*time.Millisecond || took > 10*least+5*time.Second {
 		t.Errorf("%d keys took %v, want %v", n, took, least)
 	}
 	calls := uint64(0)
@@ -231,7 +236,8 @@ func TestStartLimitShows(t *testing.T) {
 	if c, err := attach(t, client).Counts(t.Context()); err != nil || !c.Limited {
 		t.Errorf("Counts() = %+v, %v", c, err)
 	}
-	if facts := fmt.Sprint(q.Facts()); !slices.Contains(q.Facts(), workqueue.Fact{Name: "Start limit", Value: "0.01 a second, 2 at once; it holds keys back"}) {
+	if facts := fmt.Sprint(q.Facts()); !slices.Contains(q.Facts(),
+		workqueue.Fact{Name: "Start limit", Value: "0.01 a second, 2 at once; it holds keys back"}) {
 		t.Error(facts)
 	}
 	shiftClock(t, client, 100*time.Second)

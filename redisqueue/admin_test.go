@@ -32,7 +32,8 @@ func listed(t testing.TB, q *Queue[string], list List, limit int) (keys []string
 	return keys
 }
 
-// A tool sees all that there is of a queue, in its order and beyond what a Snapshot has, and changes many keys at once.
+// A tool sees all that there is of a queue, in its order and beyond what a Snapshot has, and changes many
+// keys at once.
 func TestTool(t *testing.T) {
 	s := startServer(t)
 	ctx := within(t, time.Minute)
@@ -63,13 +64,15 @@ func TestTool(t *testing.T) {
 			t.Errorf("%d shards: %d keys", shards, n)
 		}
 		k, err := tool.Key(ctx, "held")
-		if err != nil || k.Holder != "this one" || k.Fence != fenceOf(q, "held") || !k.Again || k.Causes == nil || k.Causes.String() != "why" {
+		if err != nil || k.Holder != "this one" || k.Fence != fenceOf(q, "held") || !k.Again || k.Causes == nil ||
+			k.Causes.String() != "why" {
 			t.Errorf("%d shards: Key() = %+v, %v", shards, k, err)
 		}
 		calls := tool.Info().Calls
 		retried, err := tool.RetryGivenUpContext(ctx, append(keys, "unknown")...)
 		if err != nil || len(retried) != 700 || tool.Info().Calls-calls > 60 {
-			t.Errorf("%d shards: RetryGivenUpContext() = %d keys, %v, with %d calls", shards, len(retried), err, tool.Info().Calls-calls)
+			t.Errorf("%d shards: RetryGivenUpContext() = %d keys, %v, with %d calls", shards, len(retried), err,
+				tool.Info().Calls-calls)
 		}
 		c, err := tool.Counts(ctx)
 		if c.OldestQueued <= 0 || c.OldestQueued > time.Minute || err != nil {
@@ -87,7 +90,8 @@ func TestTool(t *testing.T) {
 	}
 }
 
-// A list without a limit has every key that is in it from the beginning to the end, although others leave it meanwhile.
+// A list without a limit has every key that is in it from the beginning to the end, although others leave it
+// meanwhile.
 func TestListsMissNoKey(t *testing.T) {
 	q := newTestQueue(t, startServer(t).client(), Config[string]{})
 	const n = 1000
@@ -129,8 +133,8 @@ func TestListsMissNoKey(t *testing.T) {
 	}
 }
 
-// A tool with the right to read alone can read. What it may not do returns the server's error at once, and so does a read-only
-// replica.
+// A tool with the right to read alone can read. What it may not do returns the server's error at once, and so
+// does a read-only replica.
 func TestToolMayReadOnly(t *testing.T) {
 	s := startServer(t)
 	ctx := within(t, time.Minute)
@@ -138,7 +142,8 @@ func TestToolMayReadOnly(t *testing.T) {
 	must(t, q.AddContext(ctx, "x"))
 	giveUp(q, "y", nil)
 	flush(t, q)
-	must(t, s.client().Do(ctx, "ACL", "SETUSER", "reader", "on", ">x", "%R~workqueue:{test/0}:*", "+@read", "+evalsha_ro", "+eval_ro", "+time", "-keys").Err())
+	must(t, s.client().Do(ctx, "ACL", "SETUSER", "reader", "on", ">x", "%R~workqueue:{test/0}:*", "+@read",
+		"+evalsha_ro", "+eval_ro", "+time", "-keys").Err())
 	replica := startServer(t, "--replicaof", "127.0.0.1", s.port(), "--repl-diskless-sync-delay", "0")
 	waitUntil(t, func() bool {
 		n, err := clientOf(t, replica.addr).Exists(ctx, "workqueue:{test/0}:givenup").Result()
@@ -160,7 +165,8 @@ func TestToolMayReadOnly(t *testing.T) {
 		}
 		began := time.Now()
 		retried, err := tool.RetryGivenUpContext(ctx, "y")
-		if err == nil || !strings.Contains(err.Error(), name) || len(retried) > 0 || time.Since(began) > 10*time.Second {
+		if err == nil || !strings.Contains(err.Error(), name) || len(retried) > 0 ||
+			time.Since(began) > 10*time.Second {
 			t.Errorf("%s: RetryGivenUpContext() = %q, %v after %v", name, retried, err, time.Since(began))
 		}
 		if err := tool.AddContext(ctx, "z"); err == nil || !strings.Contains(err.Error(), name) {
@@ -168,14 +174,15 @@ func TestToolMayReadOnly(t *testing.T) {
 		}
 		tool.Pause(workqueue.UntilResumed)
 		time.Sleep(50 * time.Millisecond) // The server's answer may come before Flush is called, or after.
-		if err := tool.Flush(within(t, 10*time.Second)); err == nil || !strings.Contains(err.Error(), name) || errors.Is(err, context.DeadlineExceeded) {
+		if err := tool.Flush(within(t, 10*time.Second)); err == nil || !strings.Contains(err.Error(), name) ||
+			errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: Flush() after Pause() = %v", name, err)
 		}
 	}
 }
 
-// Flush of a tool returns why the server has refused something, also when that was answered before the call and other operations
-// have succeeded since. It does so once.
+// Flush of a tool returns why the server has refused something, also when that was answered before the call
+// and other operations have succeeded since. It does so once.
 func TestToolFlushAfterRefusal(t *testing.T) {
 	s := startServer(t)
 	ctx := within(t, time.Minute)
@@ -201,8 +208,8 @@ func TestToolFlushAfterRefusal(t *testing.T) {
 	getEach(t, q, "x", "taken")
 }
 
-// A tool that polls takes over no keys, gives up none and forgets nothing: what the queue does about dead replicas is up to the
-// living ones.
+// A tool that polls takes over no keys, gives up none and forgets nothing: what the queue does about dead
+// replicas is up to the living ones.
 func TestToolReclaimsNothing(t *testing.T) {
 	client := startServer(t).client()
 	q := newShiftedQueue(t, client, Config[string]{})
@@ -218,7 +225,8 @@ func TestToolReclaimsNothing(t *testing.T) {
 	endQueue(t, q)
 	// The lease of the dead one ends in a moment.
 	names, ctx := q.shards[0].names.shard, context.Background()
-	must(t, client.HSet(ctx, names[0], "leaseTime", int64(client.ZScore(ctx, names[6], dead.id).Val())-100_000).Err())
+	must(t, client.HSet(ctx, names[0], "leaseTime",
+		int64(client.ZScore(ctx, names[6], dead.id).Val())-100_000).Err())
 	tool := attach(t, client)
 	tool.script = q.script
 	clocks := func() string {
@@ -243,7 +251,8 @@ func TestAttachRefuses(t *testing.T) {
 	client := startServer(t).client()
 	ctx := within(t, 20*time.Second)
 	meta := newKeyNames("test", 0).shard[0]
-	for _, description := range []string{"", "x", "format 3, -1 shards, keys: string", "format 2, 0 shards, keys: x", "format 2, 1025 shards, keys: x", "format 1, 1 shards, keys: x"} {
+	for _, description := range []string{"", "x", "format 3, -1 shards, keys: string",
+		"format 2, 0 shards, keys: x", "format 2, 1025 shards, keys: x", "format 1, 1 shards, keys: x"} {
 		must(t, client.HSet(ctx, meta, "description", description).Err())
 		if q, err := Attach(ctx, client, "test"); q != nil || !errors.Is(err, ErrIncompatible) {
 			t.Errorf("%q: Attach() returns a queue: %v, %v", description, q != nil, err)
@@ -265,7 +274,8 @@ func TestForeignHolder(t *testing.T) {
 	dead := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: 30 * time.Second}
 	dead.send(1, 0, "ax", "ay")
 	dead.send(2, 2)
-	must(t, client.HSet(context.Background(), q.shards[0].names.shard[1], "x", "p"+dead.id+strings.Repeat("x", 16)).Err())
+	must(t, client.HSet(context.Background(), q.shards[0].names.shard[1], "x",
+		"p"+dead.id+strings.Repeat("x", 16)).Err())
 	for i := range 4 {
 		shiftClock(t, client, time.Duration(i)*15*time.Second)
 		freshStats(t, q)
@@ -273,7 +283,8 @@ func TestForeignHolder(t *testing.T) {
 	getEach(t, q, "x", "y")
 }
 
-// What others have written to the server is an error for those who read it, whatever it is. A replica queues the key, and goes on.
+// What others have written to the server is an error for those who read it, whatever it is. A replica queues
+// the key, and goes on.
 func TestForeignData(t *testing.T) {
 	client := startServer(t).client()
 	ctx := within(t, time.Minute)
@@ -330,9 +341,12 @@ func TestForeignEntryStopsNothing(t *testing.T) {
 	client := startServer(t).client()
 	ctx := within(t, time.Minute)
 	for i, entry := range [][]any{
-		{"HSET", "states", "k", "garbagegarbage!!"}, {"HSET", "states", "k", "0x0123456789abcd"}, {"HSET", "states", "k", "1.5e+00000000015"},
-		{"HSET", "states", "k", "1234            "}, {"ZADD", "delays", "inf", "k"}, {"ZADD", "delays", "1.8e32", "k"},
-		{"ZADD", "retries", "inf", "k"}, {"ZADD", "failures", "-3", "k"}, {"HSET", "notes", "nk", "xx"}, {"HSET", "notes", "nk", "1 2 -5 abc"},
+		{"HSET", "states", "k", "garbagegarbage!!"}, {"HSET", "states", "k", "0x0123456789abcd"},
+		{"HSET", "states", "k", "1.5e+00000000015"},
+		{"HSET", "states", "k", "1234            "}, {"ZADD", "delays", "inf", "k"},
+		{"ZADD", "delays", "1.8e32", "k"},
+		{"ZADD", "retries", "inf", "k"}, {"ZADD", "failures", "-3", "k"}, {"HSET", "notes", "nk", "xx"},
+		{"HSET", "notes", "nk", "1 2 -5 abc"},
 	} {
 		q := newTestQueue(t, client, Config[string]{Name: fmt.Sprint("q", i), PollInterval: 100 * time.Millisecond})
 		must(t, q.AddContext(ctx, "first"))
@@ -354,14 +368,17 @@ func TestForeignEntryStopsNothing(t *testing.T) {
 	}
 }
 
-// A number of the queue that others have overwritten stops the replicas, who say which one it is, and go on when it is repaired.
+// A number of the queue that others have overwritten stops the replicas, who say which one it is, and go on
+// when it is repaired.
 func TestForeignNumber(t *testing.T) {
 	client := startServer(t).client()
 	ctx := within(t, time.Minute)
-	for i, field := range []string{"time", "offset", "leaseTime", "fence", "dirty", "retryFullAt", "keeperCalls", "repaired", "description"} {
+	for i, field := range []string{"time", "offset", "leaseTime", "fence", "dirty", "retryFullAt", "keeperCalls",
+		"repaired", "description"} {
 		t.Run(field, func(t *testing.T) {
 			reported := make(chan error, 1000)
-			q := newTestQueue(t, client, Config[string]{Name: fmt.Sprint("q", i), Limit: 100, Logger: discard, OnError: func(err error) { reported <- err }})
+			q := newTestQueue(t, client, Config[string]{Name: fmt.Sprint("q", i), Limit: 100, Logger: discard,
+				OnError: func(err error) { reported <- err }})
 			q.AddRateLimited("x") // which takes a token
 			mustGet(t, q, "x")
 			flush(t, q)
@@ -410,7 +427,8 @@ func TestForeignNumber(t *testing.T) {
 // A tool, which does not know the replicas' ForgetAfter, forgets no failures.
 func TestToolForgetsNothing(t *testing.T) {
 	client := startServer(t).client()
-	q := newTestQueue(t, client, Config[string]{Backoff: workqueue.BackoffConfig[string]{ForgetAfter: 7 * 24 * time.Hour}})
+	q := newTestQueue(t, client,
+		Config[string]{Backoff: workqueue.BackoffConfig[string]{ForgetAfter: 7 * 24 * time.Hour}})
 	q.AddRateLimited("x")
 	flush(t, q)
 	hourAgo := redis.Z{Member: "x", Score: float64(time.Now().Add(-time.Hour).UnixMicro())}

@@ -12,9 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// cpuMeter is a hook of a client that measures how long the server's main thread computes for each script. Unlike the wall time
-// of SLOWLOG, that does not depend on what else the machine does. It runs one script at a time. A figure includes what the
-// server does beside the script: reading its arguments, sending its reply, and its periodic work.
+// cpuMeter is a hook of a client that measures how long the server's main thread computes for each script.
+// Unlike the wall time of SLOWLOG, that does not depend on what else the machine does. It runs one script at
+// a time. A figure includes what the server does beside the script: reading its arguments, sending its reply,
+// and its periodic work.
 type cpuMeter struct {
 	t   testing.TB
 	pid int
@@ -35,7 +36,8 @@ func (s *server) meter() (*redis.Client, *cpuMeter) {
 	return client, m
 }
 
-// cpu returns how long the main thread has computed, when it sleeps. (While it runs, the kernel's figure is old.)
+// cpu returns how long the main thread has computed, when it sleeps. (While it runs, the kernel's figure is
+// old.)
 func (m *cpuMeter) cpu() (total time.Duration) {
 	m.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Microsecond) {
@@ -87,15 +89,16 @@ func (m *cpuMeter) process(next redis.ProcessHook) redis.ProcessHook {
 // bound is how long a call may keep the server busy.
 const bound = 5 * time.Millisecond
 
-// check reports what was measured since the last check. On a busy machine a call now and then takes longer than it
-// computes: the caches are cold, and the kernel and the host count roughly. With a load of 11 on 2 cores one call of
-// 10,000 took 13 ms. Work without a bound shows all the same: a call that takes back all 20,000 keys of a dead replica
-// at once needs about 150 ms.
+// check reports what was measured since the last check. On a busy machine a call now and then takes longer
+// than it computes: the caches are cold, and the kernel and the host count roughly. With a load of 11 on 2
+// cores one call of 10,000 took 13 ms. Work without a bound shows all the same: a call that takes back all
+// 20,000 keys of a dead replica at once needs about 150 ms.
 func (m *cpuMeter) check(what string) {
 	m.t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.t.Logf("%s: %d calls, each %v of the server's CPU, the longest %v", what, m.calls, (m.sum / time.Duration(max(m.calls, 1))).Round(time.Microsecond), m.longest)
+	m.t.Logf("%s: %d calls, each %v of the server's CPU, the longest %v", what, m.calls,
+		(m.sum / time.Duration(max(m.calls, 1))).Round(time.Microsecond), m.longest)
 	if m.long > 1+m.calls/10 || m.longest > 20*bound {
 		m.t.Errorf("%s: %d of %d calls take more than twice %v of the server's CPU, one takes %v: %.30q",
 			what, m.long, m.calls, bound, m.longest, m.args)
@@ -118,8 +121,9 @@ func fill(t testing.TB, client *redis.Client, n int, command func(key string, nu
 	}
 }
 
-// No call keeps the server busy for more than 5 ms: not when a million keys come due or their failures are forgotten, not when
-// a dead replica held twenty thousand, not for the largest snapshot or batch, and not when a queue is purged.
+// No call keeps the server busy for more than 5 ms: not when a million keys come due or their failures are
+// forgotten, not when a dead replica held twenty thousand, not for the largest snapshot or batch, and not
+// when a queue is purged.
 func TestBoundedWork(t *testing.T) {
 	many, held := 1_000_000, 20_000
 	if testing.Short() {
@@ -153,7 +157,8 @@ func TestBoundedWork(t *testing.T) {
 			return nil
 		})
 	}
-	must(t, admin.ZAdd(ctx, names[6], redis.Z{Member: dead.id}).Err()) // Its lease ends now, however slow the machine is.
+	// Its lease ends now, however slow the machine is.
+	must(t, admin.ZAdd(ctx, names[6], redis.Z{Member: dead.id}).Err())
 	waitForQueued(held)
 	meter.check(fmt.Sprintf("%d keys of a dead replica", held))
 
@@ -181,7 +186,8 @@ func TestBoundedWork(t *testing.T) {
 	}
 	meter.check("handing out")
 	snapshot := q.Snapshot(1000) // It has 512 of each.
-	if a, b, c, d := len(snapshot.Queued), len(snapshot.Processing), len(snapshot.Waiting), len(snapshot.Failing); a+b+c+d != 4*maxSnapshot {
+	if a, b, c, d := len(snapshot.Queued), len(snapshot.Processing), len(snapshot.Waiting),
+		len(snapshot.Failing); a+b+c+d != 4*maxSnapshot {
 		t.Errorf("the snapshot has %d, %d, %d and %d keys", a, b, c, d)
 	}
 	for range 20 {
@@ -197,8 +203,8 @@ func TestBoundedWork(t *testing.T) {
 	}
 }
 
-// A whole batch is bounded, too: hundreds of Dones, adds and hand-outs at once, of short, long and very long keys, and so is the
-// reply to it that the server keeps.
+// A whole batch is bounded, too: hundreds of Dones, adds and hand-outs at once, of short, long and very long
+// keys, and so is the reply to it that the server keeps.
 func TestBoundedBatch(t *testing.T) {
 	for _, length := range []int{13, 1000, 100_000} {
 		s := startServer(t)
@@ -239,7 +245,8 @@ func TestBoundedBatch(t *testing.T) {
 	}
 }
 
-// A person who lists many keys keeps the server no longer busy, however far into the list, and a list of few keys is read at once.
+// A person who lists many keys keeps the server no longer busy, however far into the list, and a list of few
+// keys is read at once.
 func TestBoundedLists(t *testing.T) {
 	const many = 200_000
 	s := startServer(t)
@@ -248,13 +255,20 @@ func TestBoundedLists(t *testing.T) {
 	addAndGet(t, q, "held")
 	flush(t, q)
 	names, future := q.shards[0].names.shard, time.Now().Add(time.Hour).UnixMicro()
-	fill(t, s.client(), many, func(key string, i int) []any { return []any{"ZADD", names[3], future + int64(i), key} })
+	fill(t, s.client(), many, func(key string, i int) []any {
+		return []any{"ZADD", names[3],
+			future + int64(i), key}
+	})
 	fill(t, s.client(), many, func(key string, i int) []any { return []any{"ZADD", names[2], i, key} })
-	fill(t, s.client(), many, func(key string, i int) []any { return []any{"HSET", names[1], key, fmt.Sprintf("%016d", 1)} })
+	fill(t, s.client(), many, func(key string, i int) []any {
+		return []any{"HSET", names[1], key,
+			fmt.Sprintf("%016d", 1)}
+	})
 	meter.check("set-up")
 	for _, list := range []List{ListWaiting, ListQueued} {
 		for at := many - 2000; at < many; at += maxPage {
-			if rows, _, err := q.shards[0].readRows(t.Context(), "page", string(list), fmt.Sprint(at), maxPage); err != nil || len(rows) < min(maxPage, many-at) {
+			if rows, _, err := q.shards[0].readRows(t.Context(), "page", string(list), fmt.Sprint(at),
+				maxPage); err != nil || len(rows) < min(maxPage, many-at) {
 				t.Errorf("%d %s keys, %v", len(rows), list, err)
 			}
 		}

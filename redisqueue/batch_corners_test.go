@@ -25,7 +25,8 @@ func TestAddBehindDiscardThatTimedOut(t *testing.T) {
 	q.Add("holds up the call")
 	waitForCall(t, q)
 	q.Add("x")
-	if found, err := (&Admin{q}).DiscardContext(within(t, 50*time.Millisecond), "x"); len(found) > 0 || err == nil {
+	if found, err := (&Admin{q}).DiscardContext(within(t, 50*time.Millisecond), "x"); len(found) > 0 ||
+		err == nil {
 		t.Errorf("DiscardContext() = %q, %v", found, err)
 	}
 	confirmed := make(chan error, 1)
@@ -40,7 +41,8 @@ func TestAddBehindDiscardThatTimedOut(t *testing.T) {
 func TestAddOfKeyThatIsGivenUp(t *testing.T) {
 	client := startServer(t).client()
 	q := newShiftedQueue(t, client, Config[string]{MaxLostLeases: 1})
-	dead := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: 30 * time.Second, losses: 1}
+	dead := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa",
+		lease: 30 * time.Second, losses: 1}
 	dead.send(1, 0, "ax")
 	dead.send(2, 1)
 	q.AddCause("x", workqueue.Cause{Reason: "why"})
@@ -82,7 +84,8 @@ func TestPoolIsNotUsedUp(t *testing.T) {
 		client := newClient(t, &redis.Options{Addr: s.addr, PoolSize: 2})
 		var queues []*Queue[string]
 		for i := range 4 {
-			q := newTestQueue(t, client, Config[string]{Name: fmt.Sprint("queue", shards, i), Shards: shards, PollInterval: 8 * time.Second})
+			q := newTestQueue(t, client, Config[string]{Name: fmt.Sprint("queue", shards, i), Shards: shards,
+				PollInterval: 8 * time.Second})
 			queues = append(queues, q)
 			go q.Get()
 		}
@@ -110,7 +113,8 @@ func TestPoolIsNotUsedUp(t *testing.T) {
 	}
 }
 
-// When a script was interrupted behind a hand-out of which the replica does not know, the key is found, however many keys the replica holds.
+// When a script was interrupted behind a hand-out of which the replica does not know, the key is found,
+// however many keys the replica holds.
 func TestInterruptedHandOutOfManyHeldKeys(t *testing.T) {
 	client := startServer(t).client()
 	r := rawSession{t: t, client: client, s: batchScript, id: "aaaaaaaaaaa", lease: time.Minute}
@@ -143,7 +147,8 @@ func TestFailureIsSentAgain(t *testing.T) {
 		reply, err := parseReply(r.send(number, 1, "ak"))
 		must(t, err)
 		r.flags = "knownFence=" + reply.keys[0].fence
-		reply, err = parseReply(r.send(number+1, 0, "F0000000000000001k0 5 "+flags+" - error", "D"+reply.keys[0].fence+"k"))
+		reply, err = parseReply(r.send(number+1, 0, "F0000000000000001k0 5 "+flags+" - error",
+			"D"+reply.keys[0].fence+"k"))
 		must(t, err)
 		return reply
 	}
@@ -183,7 +188,8 @@ func TestBacklogCostsNothing(t *testing.T) {
 	if d := time.Since(began); d > time.Second {
 		t.Errorf("1,000 batches took %v", d)
 	}
-	if ops, _ := b.take(0, false); len(ops) != maxWork || b.len() != 200_000-maxWork || b.executed() != ops[len(ops)-1].seq {
+	if ops, _ := b.take(0, false); len(ops) != maxWork || b.len() != 200_000-maxWork ||
+		b.executed() != ops[len(ops)-1].seq {
 		t.Errorf("%d operations, %d are left, all up to %d are executed", len(ops), b.len(), b.executed())
 	}
 }
@@ -242,17 +248,25 @@ func TestGetterAfterReply(t *testing.T) {
 		r      reply
 		want   fetcherState
 	}{
-		"all that was wanted":    {b: batch{want: 1}, r: reply{keys: key}, want: fetcherState{}},
-		"nothing there":          {b: batch{want: 2}, r: reply{keys: key}, want: fetcherState{empty: true, isSleeper: true}},
-		"more is queued":         {b: batch{want: 2}, r: reply{keys: key, counts: Counts{Queued: 1}}, want: fetcherState{}},
-		"paused":                 {b: batch{want: 1}, r: reply{counts: Counts{Queued: 9, Paused: true}}, want: fetcherState{empty: true, isSleeper: true}},
-		"woken meanwhile":        {before: fetcherState{woken: true}, b: batch{want: 1}, want: fetcherState{woken: true, isSleeper: true}},
-		"the session has quit":   {b: batch{want: 1, quits: true}, want: fetcherState{empty: true}},
-		"more is due":            {b: batch{want: 1}, r: reply{nextDue: 0}, want: fetcherState{isSleeper: true}},
-		"due later":              {b: batch{want: 1}, r: reply{nextDue: time.Hour}, want: fetcherState{empty: true, isSleeper: true, nextDue: now.Add(time.Hour)}},
-		"nothing wanted":         {before: fetcherState{empty: true, isSleeper: true}, want: fetcherState{empty: true, isSleeper: true}},
-		"nothing wanted, queued": {before: fetcherState{empty: true, isSleeper: true}, r: reply{counts: Counts{Queued: 1}}, want: fetcherState{isSleeper: true}},
-		"no getter any more":     {before: fetcherState{empty: true, isSleeper: true}, b: batch{leavesSleepers: true}, want: fetcherState{}},
+		"all that was wanted": {b: batch{want: 1}, r: reply{keys: key}, want: fetcherState{}},
+		"nothing there": {b: batch{want: 2}, r: reply{keys: key},
+			want: fetcherState{empty: true, isSleeper: true}},
+		"more is queued": {b: batch{want: 2}, r: reply{keys: key, counts: Counts{Queued: 1}},
+			want: fetcherState{}},
+		"paused": {b: batch{want: 1}, r: reply{counts: Counts{Queued: 9, Paused: true}},
+			want: fetcherState{empty: true, isSleeper: true}},
+		"woken meanwhile": {before: fetcherState{woken: true}, b: batch{want: 1},
+			want: fetcherState{woken: true, isSleeper: true}},
+		"the session has quit": {b: batch{want: 1, quits: true}, want: fetcherState{empty: true}},
+		"more is due":          {b: batch{want: 1}, r: reply{nextDue: 0}, want: fetcherState{isSleeper: true}},
+		"due later": {b: batch{want: 1}, r: reply{nextDue: time.Hour},
+			want: fetcherState{empty: true, isSleeper: true, nextDue: now.Add(time.Hour)}},
+		"nothing wanted": {before: fetcherState{empty: true, isSleeper: true},
+			want: fetcherState{empty: true, isSleeper: true}},
+		"nothing wanted, queued": {before: fetcherState{empty: true, isSleeper: true},
+			r: reply{counts: Counts{Queued: 1}}, want: fetcherState{isSleeper: true}},
+		"no getter any more": {before: fetcherState{empty: true, isSleeper: true}, b: batch{leavesSleepers: true},
+			want: fetcherState{}},
 	} {
 		if c.r.nextDue == 0 && name != "more is due" {
 			c.r.nextDue = -1
@@ -270,13 +284,15 @@ func TestCodes(t *testing.T) {
 	source, err := os.ReadFile("protocol.go")
 	must(t, err)
 	operations := lua("operations")
-	adds := strings.Split(regexp.MustCompile(`local ADDS = ([A-Z_. ]+) --`).FindStringSubmatch(operations)[1], " .. ")
+	adds := strings.Split(regexp.MustCompile(`local ADDS = ([A-Z_. ]+) --`).FindStringSubmatch(operations)[1],
+		" .. ")
 	theirs := make(map[string]string) // name -> letter
 	for _, m := range regexp.MustCompile(`(?m)^local ([A-Z_]+) = '(\w)'`).FindAllStringSubmatch(operations, -1) {
 		theirs[m[1]] = m[2]
 	}
 	ours := make(map[string]bool)
-	for _, m := range regexp.MustCompile(`(?m)^\tcode(\w+)\s+code = '(.)'`).FindAllStringSubmatch(string(source), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\tcode(\w+)\s+code = '(.)'`).FindAllStringSubmatch(string(source),
+		-1) {
 		name := strings.ToUpper(regexp.MustCompile(`([a-z])([A-Z])`).ReplaceAllString(m[1], "${1}_$2"))
 		if theirs[name] != m[2] {
 			t.Errorf("%s is %q here and %q in operations.lua", name, m[2], theirs[name])
@@ -312,12 +328,15 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("Attach() without a client = %v, %v", q, err)
 		}
 	}
-	if q, err := New(context.Background(), client, Config[string]{Name: "test", MetricsProvider: badBounds{}}); q != nil || err == nil {
+	if q, err := New(context.Background(), client, Config[string]{Name: "test",
+		MetricsProvider: badBounds{}}); q != nil || err == nil {
 		t.Errorf("New() with bounds that do not ascend = %v, %v", q, err)
 	}
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": client.Options().Addr, "b": client.Options().Addr}})
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": client.Options().Addr,
+		"b": client.Options().Addr}})
 	defer ring.Close()
-	if q, err := New(context.Background(), ring, Config[string]{Name: "test", WaitReplicas: 1}); q != nil || err == nil || !strings.Contains(err.Error(), "Ring") {
+	if q, err := New(context.Background(), ring, Config[string]{Name: "test", WaitReplicas: 1}); q != nil ||
+		err == nil || !strings.Contains(err.Error(), "Ring") {
 		t.Errorf("New() with WaitReplicas over a Ring = %v, %v", q, err)
 	}
 	for i, config := range []Config[string]{
@@ -325,19 +344,21 @@ func TestNewRefuses(t *testing.T) {
 		{Name: "test", Shards: -1}, {Name: "test", Shards: maxShards + 1},
 		{Name: "test", WaitReplicas: 1, WaitTimeout: client.Options().ReadTimeout},
 	} {
-		if q, err := New(context.Background(), client, config); q != nil || err == nil || errors.Is(err, ErrIncompatible) {
+		if q, err := New(context.Background(), client, config); q != nil || err == nil ||
+			errors.Is(err, ErrIncompatible) {
 			t.Errorf("New() with config %d returns a queue: %v, %v", i, q != nil, err)
 		}
 	}
 	for _, config := range []Config[string]{
-		{Name: "test", Lease: time.Second, Shards: maxShards}, {Name: "test", WaitReplicas: 1, WaitTimeout: client.Options().ReadTimeout - 1},
+		{Name: "test", Lease: time.Second, Shards: maxShards}, {Name: "test", WaitReplicas: 1,
+			WaitTimeout: client.Options().ReadTimeout - 1},
 	} {
 		must(t, config.complete(client.Options().ReadTimeout))
 	}
 }
 
-// The server has executed a Discard, and the session has ended before its answer came. It is not sent again: another replica may have
-// added the key since.
+// The server has executed a Discard, and the session has ended before its answer came. It is not sent again:
+// another replica may have added the key since.
 func TestDiscardWhoseAnswerIsLost(t *testing.T) {
 	q := newTestQueue(t, startServer(t).client(), Config[string]{})
 	shard := q.shards[0]
@@ -369,8 +390,8 @@ func TestClientInUse(t *testing.T) {
 	wg.Wait()
 }
 
-// Whether a server is still full is tried with a few adds, however many wait: the others would only be sent and put back. A batch without
-// adds is as large as ever.
+// Whether a server is still full is tried with a few adds, however many wait: the others would only be sent
+// and put back. A batch without adds is as large as ever.
 func TestBatchOnAFullServer(t *testing.T) {
 	q := withoutServer(t)
 	s := q.shards[0]
@@ -391,10 +412,12 @@ func TestBatchOnAFullServer(t *testing.T) {
 	}
 }
 
-// A call that waits for the server's replicas takes no connection that other calls need, and neither does a blocking read.
+// A call that waits for the server's replicas takes no connection that other calls need, and neither does a
+// blocking read.
 func TestWaitingTakesNoConnection(t *testing.T) {
 	s := startServer(t)
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": s.addr}, PoolSize: 1, ReadTimeout: time.Minute})
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": s.addr}, PoolSize: 1,
+		ReadTimeout: time.Minute})
 	t.Cleanup(func() { ring.Close() })
 	for name, client := range map[string]redis.UniversalClient{
 		"client": newClient(t, &redis.Options{Addr: s.addr, PoolSize: 1, ReadTimeout: time.Minute}),
@@ -402,7 +425,8 @@ func TestWaitingTakesNoConnection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			q := newTestQueue(t, client, Config[string]{Name: name, WaitReplicas: 1, WaitTimeout: 6 * time.Second, PollInterval: 5 * time.Second})
+			q := newTestQueue(t, client, Config[string]{Name: name, WaitReplicas: 1, WaitTimeout: 6 * time.Second,
+				PollInterval: 5 * time.Second})
 			confirmed := make(chan error, 1)
 			go func() { confirmed <- q.AddContext(context.Background(), "x") }()
 			mustGet(t, q, "x")

@@ -24,8 +24,8 @@ func wantCauses(t testing.TB, when string, got, want workqueue.Causes) {
 	}
 }
 
-// The causes of adds are merged on the server as workqueue.Causes merges them, from all replicas, in however many batches, and whatever
-// bytes are in them. They come with the key, and are gone with it.
+// The causes of adds are merged on the server as workqueue.Causes merges them, from all replicas, in however
+// many batches, and whatever bytes are in them. They come with the key, and are gone with it.
 func TestCauses(t *testing.T) {
 	s, a, b := twoReplicas(t, Config[string]{})
 	for seed := range uint64(30) {
@@ -36,9 +36,11 @@ func TestCauses(t *testing.T) {
 		for n := range 1 + random.IntN(20) {
 			q := []*Queue[string]{a, b}[random.IntN(2)]
 			cause := workqueue.Cause{
-				Reason: strings.Repeat("Überraschung\x00 12 ", random.IntN(20)), Time: began.Add(time.Duration(n) * time.Second),
-				TraceParent: []string{"", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "x y"}[random.IntN(3)],
-				Quiet:       random.IntN(2) == 0,
+				Reason: strings.Repeat("Überraschung\x00 12 ", random.IntN(20)),
+				Time:   began.Add(time.Duration(n) * time.Second),
+				TraceParent: []string{"", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+					"x y"}[random.IntN(3)],
+				Quiet: random.IntN(2) == 0,
 			}
 			if random.IntN(2) == 0 {
 				cause.Reason = fmt.Sprint(random.IntN(12))
@@ -80,8 +82,8 @@ func TestCauses(t *testing.T) {
 	must(t, checkInvariants(s.client(), b))
 }
 
-// Merging in the buffer gives the same as merging on the server. (If a part is merged here and a part there, only the number of
-// others may differ: of causes that are dropped and come again.)
+// Merging in the buffer gives the same as merging on the server. (If a part is merged here and a part there,
+// only the number of others may differ: of causes that are dropped and come again.)
 func TestCausesInTheBuffer(t *testing.T) {
 	s := startServer(t)
 	client, f := s.faultyClient()
@@ -102,7 +104,8 @@ func TestCausesInTheBuffer(t *testing.T) {
 	q.AddCause("loud", workqueue.Cause{Reason: "loud"})
 	q.AddCause("loud", workqueue.Cause{Quiet: true})
 	q.mu.Lock()
-	if s := q.shards[0]; s.buffer.len() != 3 || !s.buffer.merging["quiet"].quiet || s.buffer.merging["loud"].quiet || s.buffer.merging["x"].quiet {
+	if s := q.shards[0]; s.buffer.len() != 3 || !s.buffer.merging["quiet"].quiet ||
+		s.buffer.merging["loud"].quiet || s.buffer.merging["x"].quiet {
 		t.Errorf("%d operations for adds of three keys, one of them quiet: %+v", s.buffer.len(), s.buffer.merging)
 	}
 	q.mu.Unlock()
@@ -115,8 +118,8 @@ func TestCausesInTheBuffer(t *testing.T) {
 	q.Done("holds up the call")
 }
 
-// The causes of a hand-out that was not finished come with the next one, together with those that were added meanwhile; those of a
-// key that will not come again are forgotten.
+// The causes of a hand-out that was not finished come with the next one, together with those that were added
+// meanwhile; those of a key that will not come again are forgotten.
 func TestCausesOfUnfinishedKeys(t *testing.T) {
 	s := startServer(t)
 	ctx := within(t, time.Minute)
@@ -152,7 +155,8 @@ func TestCausesOfUnfinishedKeys(t *testing.T) {
 	must(t, checkInvariants(s.client(), other))
 }
 
-// Without causes the server executes the same commands before the first cause and after the last one is forgotten.
+// Without causes the server executes the same commands before the first cause and after the last one is
+// forgotten.
 func TestCausesCostNothingUnused(t *testing.T) {
 	client := startServer(t).client()
 	r := rawSession{t: t, client: client, s: batchScript, id: "abcdefghijk", lease: time.Minute}
@@ -171,11 +175,14 @@ func TestCausesCostNothingUnused(t *testing.T) {
 		}
 		info, err := client.Info(context.Background(), "commandstats").Result()
 		must(t, err)
-		return regexp.MustCompile(`(?m)^# Commandstats|^cmdstat_(config|eval|hello|client).*|,usec=.*$|\s`).ReplaceAllString(info, "")
+		return regexp.MustCompile(
+			`(?m)^# Commandstats|^cmdstat_(config|eval|hello|client).*|,usec=.*$|\s`).ReplaceAllString(info, "")
 	}
 	commands("ax")
 	before := commands("ax")
-	if with := commands((&op{code: codeAdd, text: "x", causes: workqueue.Causes{}.Plus(workqueue.Cause{Reason: "why", Time: time.Now()})}).encode()); with == before {
+	if with := commands((&op{code: codeAdd, text: "x",
+		causes: workqueue.Causes{}.Plus(workqueue.Cause{Reason: "why",
+			Time: time.Now()})}).encode()); with == before {
 		t.Error("causes need no command")
 	}
 	commands("ax")
@@ -184,8 +191,8 @@ func TestCausesCostNothingUnused(t *testing.T) {
 	}
 }
 
-// A channel of AddedAgain is closed by adds of this replica, of another one and of time, not by quiet ones, and is closed
-// already if there was one since the hand-out.
+// A channel of AddedAgain is closed by adds of this replica, of another one and of time, not by quiet ones,
+// and is closed already if there was one since the hand-out.
 func TestAddedAgain(t *testing.T) {
 	_, q, other := twoReplicas(t, Config[string]{Shards: 2})
 	ctx := within(t, time.Minute)
@@ -205,14 +212,15 @@ func TestAddedAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after func(key string)
 	}{
-		"before, here":       {before: q.Add},
-		"before, elsewhere":  {before: func(key string) { must(t, other.AddContext(ctx, key)) }},
-		"before, its time":   {before: func(key string) { q.AddAfter(key, time.Microsecond); flush(t, q) }},
-		"here":               {after: q.Add},
-		"here, why":          {after: func(key string) { q.AddCause(key, workqueue.Cause{Reason: "why"}) }},
-		"elsewhere":          {after: other.Add},
-		"its time":           {after: func(key string) { other.AddAfter(key, 100*time.Millisecond) }},
-		"quiet and then not": {before: func(key string) { q.AddCause(key, quiet) }, after: func(key string) { other.Add(key) }},
+		"before, here":      {before: q.Add},
+		"before, elsewhere": {before: func(key string) { must(t, other.AddContext(ctx, key)) }},
+		"before, its time":  {before: func(key string) { q.AddAfter(key, time.Microsecond); flush(t, q) }},
+		"here":              {after: q.Add},
+		"here, why":         {after: func(key string) { q.AddCause(key, workqueue.Cause{Reason: "why"}) }},
+		"elsewhere":         {after: other.Add},
+		"its time":          {after: func(key string) { other.AddAfter(key, 100*time.Millisecond) }},
+		"quiet and then not": {before: func(key string) { q.AddCause(key, quiet) },
+			after: func(key string) { other.Add(key) }},
 	} {
 		addAndGet(t, q, name)
 		if c.before != nil {
@@ -227,7 +235,8 @@ func TestAddedAgain(t *testing.T) {
 			c.after(name)
 		}
 		// It takes less than a second, and is closed already without c.after, unless the machine pauses.
-		if pauses := c.after != nil || time.Since(asked) >= 900*time.Millisecond; pauses && !isClosedWithin(10*time.Second, again) || !isClosed(again) {
+		if pauses := c.after != nil || time.Since(asked) >= 900*time.Millisecond; pauses &&
+			!isClosedWithin(10*time.Second, again) || !isClosed(again) {
 			t.Errorf("%s: AddedAgain() is not closed", name)
 		}
 		if !isClosed(q.AddedAgain(name)) {
@@ -268,7 +277,8 @@ func TestAddedAgain(t *testing.T) {
 	}
 }
 
-// While the server does not answer, AddedAgain returns after a second, and the channel is closed when the server says so.
+// While the server does not answer, AddedAgain returns after a second, and the channel is closed when the
+// server says so.
 func TestAddedAgainInOutage(t *testing.T) {
 	_, f, q, other := oneFaulty(t, Config[string]{})
 	addAndGet(t, q, "x")
@@ -287,8 +297,8 @@ func TestAddedAgainInOutage(t *testing.T) {
 	q.Done("x")
 }
 
-// A handler in a pool hears that another replica has added its key, within a second, and why it came. It comes again at once, and
-// nothing counts as a failure.
+// A handler in a pool hears that another replica has added its key, within a second, and why it came. It
+// comes again at once, and nothing counts as a failure.
 func TestHandlerHearsOfAdds(t *testing.T) {
 	s := startServer(t)
 	config := Config[string]{Logger: discard}

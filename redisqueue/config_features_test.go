@@ -49,7 +49,8 @@ func TestCodecs(t *testing.T) {
 			Right
 		}{Left: Left{"x"}}),
 		comeBack(t, time.Now()),
-		comeBack[any](t), comeBack[*place](t), comeBack[struct{ a int }](t), comeBack[struct{ A *int }](t), comeBack[chan int](t),
+		comeBack[any](t), comeBack[*place](t), comeBack[struct{ a int }](t), comeBack[struct{ A *int }](t),
+		comeBack[chan int](t),
 		comeBack[float64](t), comeBack[struct{ A [2]float32 }](t), // 0.0 and -0.0 are equal.
 	} {
 		if err == nil {
@@ -137,12 +138,13 @@ func TestSetAside(t *testing.T) {
 	var reported error
 	var cannot atomic.Bool
 	cannot.Store(true)
-	numbers := newTestQueue(t, s.client(), Config[string]{OnError: func(err error) { reported = err }, Codec: decoding(func(encoded string) (string, error) {
-		if encoded == "two" && cannot.Load() {
-			return "", errors.New("not a number")
-		}
-		return encoded, nil
-	})})
+	numbers := newTestQueue(t, s.client(), Config[string]{OnError: func(err error) { reported = err },
+		Codec: decoding(func(encoded string) (string, error) {
+			if encoded == "two" && cannot.Load() {
+				return "", errors.New("not a number")
+			}
+			return encoded, nil
+		})})
 	getEach(t, numbers, "1", "3")
 	wantNoKeys(t, numbers)
 	aside, err := (&Admin{numbers}).SetAsideKeys(ctx, 10)
@@ -150,7 +152,8 @@ func TestSetAside(t *testing.T) {
 		t.Errorf("SetAsideKeys() = %q, %v; %+v, reported %v", aside, err, numbers.Info(), reported)
 	}
 	cannot.Store(false)
-	if requeued, err := (&Admin{numbers}).RequeueSetAside(ctx, "one", "two"); !slices.Equal(requeued, []string{"two"}) || err != nil {
+	if requeued, err := (&Admin{numbers}).RequeueSetAside(ctx, "one", "two"); !slices.Equal(requeued,
+		[]string{"two"}) || err != nil {
 		t.Errorf("RequeueSetAside() = %q, %v", requeued, err)
 	}
 	getEach(t, numbers, "two")
@@ -158,7 +161,8 @@ func TestSetAside(t *testing.T) {
 	addAll(texts, "two")
 	flush(t, texts)
 	getNothing(t, numbers, 200*time.Millisecond)
-	if dropped, err := (&Admin{numbers}).DropSetAside(ctx, "one", "two"); !slices.Equal(dropped, []string{"two"}) || err != nil {
+	if dropped, err := (&Admin{numbers}).DropSetAside(ctx, "one", "two"); !slices.Equal(dropped,
+		[]string{"two"}) || err != nil {
 		t.Errorf("DropSetAside() = %q, %v", dropped, err)
 	}
 	if aside, err := (&Admin{numbers}).SetAsideKeys(ctx, 0); len(aside) != 0 || err != nil {
@@ -177,7 +181,8 @@ func (oldServer) Info(ctx context.Context, _ ...string) *redis.StringCmd {
 
 func TestOldServerIsRefused(t *testing.T) {
 	client := oldServer{startServer(t).client()}
-	if _, err := New(context.Background(), client, Config[string]{Name: "q"}); err == nil || !strings.Contains(err.Error(), "6.2.14") {
+	if _, err := New(context.Background(), client, Config[string]{Name: "q"}); err == nil ||
+		!strings.Contains(err.Error(), "6.2.14") {
 		t.Errorf("New() = %v, want an error with the server's version", err)
 	}
 }
@@ -239,7 +244,8 @@ func TestJitter(t *testing.T) {
 	} {
 		low, high := bounds[0], bounds[1]
 		q := newTestQueue(t, s.client(), Config[string]{
-			Name: jitter.String(), Backoff: workqueue.BackoffConfig[string]{Base: time.Hour, Max: 2 * time.Hour, Jitter: jitter},
+			Name: jitter.String(), Backoff: workqueue.BackoffConfig[string]{Base: time.Hour, Max: 2 * time.Hour,
+				Jitter: jitter},
 		})
 		for _, key := range keysNamed("k", 50) {
 			q.AddRateLimited(key)
@@ -248,7 +254,8 @@ func TestJitter(t *testing.T) {
 		for _, k := range q.Snapshot(100).Waiting {
 			dues = append(dues, time.Until(k.Due))
 		}
-		if len(dues) != 50 || slices.Min(dues) < low-time.Minute || slices.Max(dues) > high || slices.Max(dues)-slices.Min(dues) < 10*time.Minute {
+		if len(dues) != 50 || slices.Min(dues) < low-time.Minute || slices.Max(dues) > high ||
+			slices.Max(dues)-slices.Min(dues) < 10*time.Minute {
 			t.Errorf("%v: %d delays from %v to %v", jitter, len(dues), slices.Min(dues), slices.Max(dues))
 		}
 	}
@@ -262,7 +269,8 @@ func TestSnapshotAndPurge(t *testing.T) {
 		addAll(q, keysNamed("k", 200)...)
 		q.AddAfter("later", time.Hour)
 		snapshot := q.Snapshot(5)
-		if len(snapshot.Queued) != 5 || len(snapshot.Processing) != 1 || len(snapshot.Waiting) != 1 || snapshot.Stats.Queued != 200 {
+		if len(snapshot.Queued) != 5 || len(snapshot.Processing) != 1 || len(snapshot.Waiting) != 1 ||
+			snapshot.Stats.Queued != 200 {
 			t.Errorf("%d shards: Snapshot() = %+v", shards, snapshot)
 		} else if p := snapshot.Processing[0]; p.Key != "held" || !p.Again || time.Since(p.Since) > time.Minute {
 			t.Errorf("%d shards: Processing = %+v", shards, p)
@@ -296,7 +304,8 @@ func TestACL(t *testing.T) {
 	must(t, s.client().Do(ctx, args...).Err())
 	client := newClient(t, &redis.Options{Addr: s.addr, Username: "orders", Password: "secret"})
 	var failures []error
-	config := Config[string]{Name: "orders", OnError: func(err error) { failures = append(failures, err) }, Limit: 100}
+	config := Config[string]{Name: "orders", OnError: func(err error) { failures = append(failures, err) },
+		Limit: 100}
 	config.Backoff.Jitter = workqueue.FullJitter
 	q := newTestQueue(t, client, config)
 	q.AddRateLimited("a")
@@ -312,7 +321,8 @@ func TestACL(t *testing.T) {
 	}
 }
 
-// Every command that the scripts call is in that list, and New finds out whether the user may call those of batch.lua.
+// Every command that the scripts call is in that list, and New finds out whether the user may call those of
+// batch.lua.
 func TestCommandsAreListed(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "docs", "replicas.md"))
 	must(t, err)

@@ -43,8 +43,8 @@ func TestTinyTimes(t *testing.T) {
 	})
 }
 
-// The client that waits shares nothing with the program's: newer versions of go-redis keep handlers in the options, and log an error
-// when a second client adds its own.
+// The client that waits shares nothing with the program's: newer versions of go-redis keep handlers in the
+// options, and log an error when a second client adds its own.
 func TestClientsShareNoHandlers(t *testing.T) {
 	client := newClient(t, &redis.Options{Addr: "127.0.0.1:1"})
 	own := ownConnections(client, 1).(*redis.Client)
@@ -59,7 +59,8 @@ func TestClientsShareNoHandlers(t *testing.T) {
 
 // The bounds that follow from a client's ReadTimeout hold for a ring, too.
 func TestReadTimeoutOfRing(t *testing.T) {
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}, ReadTimeout: 100 * time.Millisecond})
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"},
+		ReadTimeout: 100 * time.Millisecond})
 	defer ring.Close()
 	if d := readTimeout(ring); d != 100*time.Millisecond {
 		t.Errorf("readTimeout() = %v", d)

@@ -9,9 +9,9 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// A key's handler fails for a while, during which events add the key. Then it is repaired, without an event. What becomes of it is
-// what docs/backoff.md says of priorityqueue: the calls are those without events, and the events, and it succeeds when it would
-// without any.
+// A key's handler fails for a while, during which events add the key. Then it is repaired, without an event.
+// What becomes of it is what docs/backoff.md says of priorityqueue: the calls are those without events, and
+// the events, and it succeeds when it would without any.
 func TestBackoffWithEvents(t *testing.T) {
 	const never = 1000 * time.Hour
 	addr := startServer(t).addr

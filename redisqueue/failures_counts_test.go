@@ -60,13 +60,16 @@ func TestFailuresOfAllReplicas(t *testing.T) {
 	if n, left := queues[1].Failures("x"); n != 3 || left <= 3*time.Minute {
 		t.Errorf("%d failures, %v are left", n, left)
 	}
-	wantFail(t, queues[1], "x", workqueue.Failure{MaxRetries: 3}, workqueue.Retry{Attempt: 3, Same: true, Delay: 4 * time.Minute})
+	wantFail(t, queues[1], "x", workqueue.Failure{MaxRetries: 3},
+		workqueue.Retry{Attempt: 3, Same: true, Delay: 4 * time.Minute})
 	queues[0].Add("x")
 	mustGet(t, queues[1], "x")
-	wantFail(t, queues[1], "x", workqueue.Failure{AtLeast: time.Hour}, workqueue.Retry{Attempt: 3, Same: true, Delay: time.Hour})
+	wantFail(t, queues[1], "x", workqueue.Failure{AtLeast: time.Hour},
+		workqueue.Retry{Attempt: 3, Same: true, Delay: time.Hour})
 	shiftClock(t, client, now+time.Hour)
 	mustGet(t, queues[2], "x")
-	wantFail(t, queues[2], "x", workqueue.Failure{MaxRetries: 3, Err: errBroken}, workqueue.Retry{Attempt: 4, GivenUp: true})
+	wantFail(t, queues[2], "x", workqueue.Failure{MaxRetries: 3, Err: errBroken},
+		workqueue.Retry{Attempt: 4, GivenUp: true})
 	given := queues[0].GivenUpKeys(10)
 	if len(given) != 1 || given[0].Attempts != 4 || given[0].Err != "broken" {
 		t.Errorf("given up: %+v", given)
@@ -87,7 +90,8 @@ func TestFailForGood(t *testing.T) {
 	wantFail(t, q, "z", workqueue.Failure{AtLeast: time.Hour}, workqueue.Retry{Attempt: 1, Delay: time.Hour})
 	q.Add("z")
 	mustGet(t, q, "z")
-	wantFail(t, q, "z", workqueue.Failure{Terminal: true}, workqueue.Retry{Attempt: 1, Same: true, GivenUp: true})
+	wantFail(t, q, "z", workqueue.Failure{Terminal: true}, workqueue.Retry{Attempt: 1, Same: true,
+		GivenUp: true})
 	q.Add("x") // It comes again when it is added, and a success takes it off the list.
 	mustGet(t, q, "x")
 	q.Forget("x")
@@ -98,7 +102,8 @@ func TestFailForGood(t *testing.T) {
 	}
 }
 
-// Forget and Remove end the count, also for the worker that holds the key. A hold, and a Done without a failure, do not.
+// Forget and Remove end the count, also for the worker that holds the key. A hold, and a Done without a
+// failure, do not.
 func TestFailuresEnd(t *testing.T) {
 	q := newTestQueue(t, startServer(t).client(), Config[string]{Backoff: noBackoff})
 	for i, end := range []func(){func() { q.Forget("x") }, func() { q.Remove("x") }} {
@@ -126,7 +131,8 @@ func TestFailuresEnd(t *testing.T) {
 // A limiter of this process gives the delays; the server counts, for all.
 func TestFailWithLimiter(t *testing.T) {
 	s := startServer(t)
-	config := Config[string]{RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, time.Hour)}
+	config := Config[string]{RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](
+		time.Minute, time.Hour)}
 	q, other := newShiftedQueue(t, s.client(), config), newShiftedQueue(t, s.client(), config)
 	addAndGet(t, q, "x")
 	wantFail(t, q, "x", workqueue.Failure{}, workqueue.Retry{Attempt: 1, Delay: time.Minute})
@@ -144,10 +150,12 @@ func TestFailWithLimiter(t *testing.T) {
 	}
 }
 
-// A server that does not answer does not keep a worker for longer than its context. The failure is counted when it answers again.
+// A server that does not answer does not keep a worker for longer than its context. The failure is counted
+// when it answers again.
 func TestFailWithoutServer(t *testing.T) {
 	s := startServer(t)
-	q := newTestQueue(t, s.client(), Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Hour, Max: time.Hour}})
+	q := newTestQueue(t, s.client(), Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Hour,
+		Max: time.Hour}})
 	addAndGet(t, q, "x")
 	s.signal(syscall.SIGSTOP)
 	r, err := q.Fail(within(t, 10*time.Millisecond), "x", workqueue.Failure{MaxRetries: 1})
@@ -178,7 +186,8 @@ func TestLostLeasesAreNoFailures(t *testing.T) {
 		}
 	}
 	for i := range 3 {
-		dead := rawSession{t: t, client: client, s: shiftedScript(), id: fmt.Sprintf("dead%07d", i), lease: 30 * time.Second}
+		dead := rawSession{t: t, client: client, s: shiftedScript(), id: fmt.Sprintf("dead%07d", i),
+			lease: 30 * time.Second}
 		if reply := dead.send(1, 1); !strings.Contains(reply, "k1 ") {
 			t.Fatalf("hand-out %d: %s", i, reply)
 		}
@@ -192,11 +201,13 @@ func TestLostLeasesAreNoFailures(t *testing.T) {
 	wantFail(t, q, "x", workqueue.Failure{MaxRetries: 3}, workqueue.Retry{Attempt: 1})
 }
 
-// A pause ends by itself on the server's clock, also when the process that has paused the queue is gone. It says who that was.
+// A pause ends by itself on the server's clock, also when the process that has paused the queue is gone. It
+// says who that was.
 func TestPauseUntil(t *testing.T) {
 	client := startServer(t).client()
 	config := Config[string]{Replica: "operator"}
-	gone, q := newShiftedQueue(t, client, config), newShiftedQueue(t, client, Config[string]{PollInterval: 10 * time.Second})
+	gone, q := newShiftedQueue(t, client, config), newShiftedQueue(t, client,
+		Config[string]{PollInterval: 10 * time.Second})
 	gone.Pause(-1)
 	gone.Pause(0)
 	gone.Pause(time.Hour)
@@ -206,7 +217,8 @@ func TestPauseUntil(t *testing.T) {
 	flush(t, q)
 	c, err := (&Admin{q}).Counts(t.Context())
 	left := time.Until(c.PausedUntil)
-	if err != nil || !c.Paused || c.PausedBy != "operator" || left > time.Hour || left < 55*time.Minute || time.Since(c.PausedSince) > time.Minute {
+	if err != nil || !c.Paused || c.PausedBy != "operator" || left > time.Hour || left < 55*time.Minute ||
+		time.Since(c.PausedSince) > time.Minute {
 		t.Errorf("Counts() = %+v, %v", c, err)
 	}
 	st := freshStats(t, q)
@@ -217,10 +229,13 @@ func TestPauseUntil(t *testing.T) {
 		t.Errorf("Stats().Shared = %+v", s)
 	}
 	getNothing(t, q, 20*time.Millisecond)
-	freshStats(t, q) // Its batch lets the session leave SLEEPERS: a sleeper would come when the pause ends without the shift of the clock.
+	// Its batch lets the session leave SLEEPERS: a sleeper would come when the pause ends without the shift of
+	// the clock.
+	freshStats(t, q)
 	shiftClock(t, client, time.Hour)
 	mustGet(t, q, "x")
-	if st := freshStats(t, q); st.Paused || !st.PausedUntil.IsZero() || st.Shared.PausedBy != "" || !st.Shared.PausedSince.IsZero() {
+	if st := freshStats(t, q); st.Paused || !st.PausedUntil.IsZero() || st.Shared.PausedBy != "" ||
+		!st.Shared.PausedSince.IsZero() {
 		t.Errorf("Stats() = %+v, %+v", st, st.Shared)
 	}
 	q.Done("x")

@@ -11,7 +11,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// wantDelayLeft checks how many failures of a key are counted, and what is left of the delay of the last one, to a few seconds.
+// wantDelayLeft checks how many failures of a key are counted, and what is left of the delay of the last one,
+// to a few seconds.
 func wantDelayLeft(t *testing.T, q *Queue[string], key string, failures int, left time.Duration) {
 	t.Helper()
 	eventually(t, time.Minute, func() error {
@@ -23,8 +24,8 @@ func wantDelayLeft(t *testing.T, q *Queue[string], key string, failures int, lef
 	})
 }
 
-// A call that fails before the delay of the failure before it has passed is the same failure, for all replicas, whatever has brought
-// the key early.
+// A call that fails before the delay of the failure before it has passed is the same failure, for all
+// replicas, whatever has brought the key early.
 func TestSameFailure(t *testing.T) {
 	s := startServer(t)
 	client := s.client()
@@ -74,10 +75,12 @@ func TestSameFailureTakesNoToken(t *testing.T) {
 	wantDelayLeft(t, q, "y", 1, 200*time.Second)
 }
 
-// A lease that is lost before the delay has passed is the same failure, and shortens no delay. It still counts as a lost lease.
+// A lease that is lost before the delay has passed is the same failure, and shortens no delay. It still
+// counts as a lost lease.
 func TestLostLeaseDuringADelay(t *testing.T) {
 	client := startServer(t).client()
-	q := newShiftedQueue(t, client, Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Hour, Max: time.Hour}})
+	q := newShiftedQueue(t, client, Config[string]{Backoff: workqueue.BackoffConfig[string]{Base: time.Hour,
+		Max: time.Hour}})
 	q.AddRateLimited("x")
 	q.Add("x")
 	flush(t, q)
@@ -114,7 +117,8 @@ func TestAddRateLimitedAfter(t *testing.T) {
 	if st := freshStats(t, q); st.Waiting != 3 || st.Queued != 0 {
 		t.Errorf("%+v, want three keys that wait", st)
 	}
-	own := newTestQueue(t, s.client(), Config[string]{Name: "own", RateLimiter: workqueue.NewTypedItemBackoffRateLimiter(config.Backoff)})
+	own := newTestQueue(t, s.client(), Config[string]{Name: "own",
+		RateLimiter: workqueue.NewTypedItemBackoffRateLimiter(config.Backoff)})
 	own.addRateLimitedAfter("x", time.Hour)
 	flush(t, own)
 	if k, _ := own.SnapshotKey("x"); time.Until(k.Due) < 50*time.Minute || own.NumRequeues("x") != 1 {
@@ -155,7 +159,8 @@ func TestEventsUseUpNoRetries(t *testing.T) {
 			ended <- worker.Run(ctx, q, func(context.Context, string) error {
 				calls.Add(1)
 				return broken
-			}, worker.Options[string]{MaxRetries: 1, Logger: discard, OnFinish: func(_ context.Context, r worker.Result[string]) {
+			}, worker.Options[string]{MaxRetries: 1, Logger: discard, OnFinish: func(_ context.Context,
+				r worker.Result[string]) {
 				switch {
 				case r.Next == worker.NextGiveUp:
 					givenUp.Store(int64(r.Attempt))

@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A key whose lease was lost comes to the same process again before its Done. It waits there, under the lease of its new
-// hand-out, and goes to a getter with a new fence when it is Done.
+// A key whose lease was lost comes to the same process again before its Done. It waits there, under the lease
+// of its new hand-out, and goes to a getter with a new fence when it is Done.
 func TestNextHandOut(t *testing.T) {
 	_, f, q, other := oneFaulty(t, Config[string]{Lease: 2 * time.Second})
 	nextHandOut := func() bool {
@@ -43,7 +43,8 @@ func TestNextHandOut(t *testing.T) {
 	came, _ := lose()
 	getNothing(t, other, q.config.Lease*2) // The lease of the new hand-out is renewed.
 	if n := fenceOf(q, "x"); len(came) > 0 || n != first {
-		t.Errorf("the key is with two workers of a process: %v; its first fence %d is now %d", len(came) > 0, first, n)
+		t.Errorf("the key is with two workers of a process: %v; its first fence %d is now %d",
+			len(came) > 0, first, n)
 	}
 	q.Done("x")
 	waitUntil(t, func() bool { return len(came) > 0 })
@@ -79,7 +80,8 @@ func TestNextHandOutForTooLong(t *testing.T) {
 	s := q.shards[0]
 	s.sending = true // Nothing is to be sent.
 	s.session = session{id: newSession(), batchSeq: 1, held: 1, leaseFrom: time.Now().Add(-q.config.Lease)}
-	q.mu.held["x"] = &hold[string]{handedOut: handedOut{encoded: "x"}, shard: s, lost: true, nextHandOut: &handedOut{encoded: "x"}}
+	q.mu.held["x"] = &hold[string]{handedOut: handedOut{encoded: "x"}, shard: s, lost: true,
+		nextHandOut: &handedOut{encoded: "x"}}
 	g := q.waitForKey()
 	q.Done("x")
 	if len(g) > 0 || len(q.mu.held) > 0 {
@@ -87,7 +89,8 @@ func TestNextHandOutForTooLong(t *testing.T) {
 	}
 }
 
-// A wake-up overtakes the reply of a call that the server executed before: the key that it is about is still there.
+// A wake-up overtakes the reply of a call that the server executed before: the key that it is about is still
+// there.
 func TestWakeUpBeforeReply(t *testing.T) {
 	q := withoutServer(t)
 	s := q.shards[0]
@@ -103,8 +106,8 @@ func TestWakeUpBeforeReply(t *testing.T) {
 	}
 }
 
-// Getters of a queue with several shards give up at random moments. Each key comes all the same, no getter sleeps while keys are
-// queued, and in the end the replica expects nothing from the server.
+// Getters of a queue with several shards give up at random moments. Each key comes all the same, no getter
+// sleeps while keys are queued, and in the end the replica expects nothing from the server.
 func TestShardedGettersGiveUp(t *testing.T) {
 	_, q, producer := twoReplicas(t, Config[string]{Shards: 4, PollInterval: 9 * time.Second})
 	keys := keysNamed("k", 300)
@@ -135,7 +138,8 @@ func TestShardedGettersGiveUp(t *testing.T) {
 		defer q.mu.Unlock()
 		for _, shard := range q.shards {
 			if shard.fetcher.wanted != 0 || shard.fetcher.isSleeper || shard.sending {
-				return fmt.Errorf("wanted %d, in SLEEPERS %v, sending %v", shard.fetcher.wanted, shard.fetcher.isSleeper, shard.sending)
+				return fmt.Errorf("wanted %d, in SLEEPERS %v, sending %v", shard.fetcher.wanted, shard.fetcher.isSleeper,
+					shard.sending)
 			}
 		}
 		if q.mu.wanted != 0 || len(q.mu.getters) != 0 || len(q.mu.held) != 0 {
@@ -194,7 +198,8 @@ func TestWakeUpOfGetterThatGaveUp(t *testing.T) {
 	}
 }
 
-// unknownMaster is what a Sentinel says that does not know the master: an error that wraps redis.Nil, at once.
+// unknownMaster is what a Sentinel says that does not know the master: an error that wraps redis.Nil, at
+// once.
 type unknownMaster struct {
 	redis.UniversalClient
 	reads atomic.Int64
@@ -207,7 +212,8 @@ func (c *unknownMaster) BLPop(ctx context.Context, _ time.Duration, _ ...string)
 	return cmd
 }
 
-// A blocking read that fails at once is not repeated before the poll interval has passed, whatever error it returns.
+// A blocking read that fails at once is not repeated before the poll interval has passed, whatever error it
+// returns.
 func TestReadThatFailsIsNotBusy(t *testing.T) {
 	client := &unknownMaster{UniversalClient: startServer(t).client()}
 	q := newTestQueue(t, client, Config[string]{PollInterval: 2 * time.Second})

@@ -45,8 +45,8 @@ type server struct {
 	cmd *exec.Cmd
 }
 
-// serverBinary returns the path of the server: redis-server, or what WORKQUEUE_REDIS_SERVER says. Without one the tests
-// fail: tools/install-server.sh installs it.
+// serverBinary returns the path of the server: redis-server, or what WORKQUEUE_REDIS_SERVER says. Without one
+// the tests fail: tools/install-server.sh installs it.
 func serverBinary(t testing.TB) string {
 	path, err := exec.LookPath(cmp.Or(os.Getenv("WORKQUEUE_REDIS_SERVER"), "redis-server"))
 	if err != nil {
@@ -64,8 +64,8 @@ func startServer(t testing.TB, settings ...string) *server {
 	return s
 }
 
-// nextPort is where freeAddr looks next. Ports that the system hands out by itself would not do: while a server is down, a
-// connection may get its port.
+// nextPort is where freeAddr looks next. Ports that the system hands out by itself would not do: while a
+// server is down, a connection may get its port.
 var nextPort atomic.Int64
 
 // freeAddr returns an address that no other test of this process uses.
@@ -202,7 +202,8 @@ func newClient(t testing.TB, options *redis.Options) *redis.Client {
 
 var discard = slog.New(slog.DiscardHandler)
 
-// newTestQueue returns a queue that is shut down with the test. It is named "test" and logs nothing unless config says otherwise.
+// newTestQueue returns a queue that is shut down with the test. It is named "test" and logs nothing unless
+// config says otherwise.
 func newTestQueue(t testing.TB, client redis.UniversalClient, config Config[string]) *Queue[string] {
 	t.Helper()
 	config.Name, config.Logger = cmp.Or(config.Name, "test"), cmp.Or(config.Logger, discard)
@@ -343,7 +344,8 @@ func withoutServer(t testing.TB) *Queue[string] {
 	return newQueue(nil, complete(t, Config[string]{}), batchScript)
 }
 
-// handleWhileAsleep calls add while a getter of q, and no other getter, sleeps. It returns when q has got and handled the key.
+// handleWhileAsleep calls add while a getter of q, and no other getter, sleeps. It returns when q has got and
+// handled the key.
 func handleWhileAsleep(t testing.TB, s *server, q *Queue[string], key string, add func()) {
 	t.Helper()
 	handled := make(chan struct{})

@@ -9,8 +9,10 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// holding runs a worker over q whose handler says that it was called and, if hold is set, holds x for an hour.
-func holding(t *testing.T, q *Queue[string], hold bool) (calls chan string, release chan func(), pool *worker.Pool[string]) {
+// holding runs a worker over q whose handler says that it was called and, if hold is set, holds x for an
+// hour.
+func holding(t *testing.T, q *Queue[string], hold bool) (calls chan string, release chan func(),
+	pool *worker.Pool[string]) {
 	calls, release = make(chan string, 10), make(chan func(), 10)
 	pool = worker.New(q, func(_ context.Context, key string) error {
 		calls <- key
@@ -58,12 +60,13 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// The key that a dead replica holds comes to another one when its lease has ended. If the dead one lives after all, its hold has
-// ended, too.
+// The key that a dead replica holds comes to another one when its lease has ended. If the dead one lives
+// after all, its hold has ended, too.
 func TestHoldOfDeadReplica(t *testing.T) {
 	s := startServer(t)
 	p := startProxy(t, s.addr, func() int { return -1 })
-	a, b := newTestQueue(t, clientOf(t, p.addr()), Config[string]{Lease: time.Second}), newTestQueue(t, s.client(), Config[string]{Lease: time.Second})
+	a, b := newTestQueue(t, clientOf(t, p.addr()), Config[string]{Lease: time.Second}),
+		newTestQueue(t, s.client(), Config[string]{Lease: time.Second})
 	a.Add("x")
 	first, _, pool := holding(t, a, true)
 	<-first

@@ -16,7 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A pause holds for all replicas and all shards, until one of them resumes. Sleeping getters get the keys then at once.
+// A pause holds for all replicas and all shards, until one of them resumes. Sleeping getters get the keys
+// then at once.
 func TestPause(t *testing.T) {
 	_, q, other := twoReplicas(t, Config[string]{Shards: 2, PollInterval: 9 * time.Second})
 	addAndGet(t, q, "held")
@@ -47,7 +48,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// A removed key is gone from every state, on all replicas; a worker that holds it keeps it, and it does not come again.
+// A removed key is gone from every state, on all replicas; a worker that holds it keeps it, and it does not
+// come again.
 func TestDiscard(t *testing.T) {
 	s, q, other := twoReplicas(t, Config[string]{})
 	ctx := within(t, 20*time.Second)
@@ -81,12 +83,13 @@ func TestDiscard(t *testing.T) {
 func TestKeysPartly(t *testing.T) {
 	ctx, cancel := context.WithCancel(within(t, 20*time.Second))
 	decoded := 0
-	q := newTestQueue(t, startServer(t).client(), Config[string]{Shards: 3, Codec: decoding(func(encoded string) (string, error) {
-		if decoded++; decoded == 4 {
-			cancel() // Two of three shards have answered.
-		}
-		return encoded, nil
-	})})
+	q := newTestQueue(t, startServer(t).client(), Config[string]{Shards: 3,
+		Codec: decoding(func(encoded string) (string, error) {
+			if decoded++; decoded == 4 {
+				cancel() // Two of three shards have answered.
+			}
+			return encoded, nil
+		})})
 	for i := range 40 {
 		giveUp(q, fmt.Sprint(i), nil)
 		flush(t, q)
@@ -98,13 +101,15 @@ func TestKeysPartly(t *testing.T) {
 			given = append(given, k.GivenUp.Time)
 		}
 	}
-	if latestFirst := slices.IsSortedFunc(given, func(a, b time.Time) int { return b.Compare(a) }); !errors.Is(last, context.Canceled) || len(given) == 0 || len(given) == 30 || !latestFirst {
+	if latestFirst := slices.IsSortedFunc(given,
+		func(a, b time.Time) int { return b.Compare(a) }); !errors.Is(last, context.Canceled) || len(given) == 0 ||
+		len(given) == 30 || !latestFirst {
 		t.Errorf("Keys() = %v, %v", given, last)
 	}
 }
 
-// Keys that were given up are kept for all replicas, not too many and not forever, until they are tried again or dropped, or
-// succeed after all.
+// Keys that were given up are kept for all replicas, not too many and not forever, until they are tried again
+// or dropped, or succeed after all.
 func TestGivenUp(t *testing.T) {
 	q := newShiftedQueue(t, startServer(t).client(), Config[string]{GivenUpLimit: 5, GivenUpAge: time.Hour})
 	ctx := within(t, 20*time.Second)
@@ -128,16 +133,19 @@ func TestGivenUp(t *testing.T) {
 	if got := list(); !slices.Equal(got, []string{"key 3", "key 4", "key 5", "key 6", "key 7"}) {
 		t.Errorf("GivenUp() = %q", got)
 	}
-	if given := q.GivenUpKeys(1); len(given) != 1 || given[0].Key != "key 7" || given[0].Attempts != 1 || len(given[0].Err) > 1100 {
+	if given := q.GivenUpKeys(1); len(given) != 1 || given[0].Key != "key 7" || given[0].Attempts != 1 ||
+		len(given[0].Err) > 1100 {
 		t.Errorf("GivenUpKeys(1) = %+v", given)
 	}
-	if k, err := q.key(ctx, "key 7"); err != nil || k.State != "" || k.GivenUp == nil || k.GivenUp.Attempts != 1 {
+	if k, err := q.key(ctx, "key 7"); err != nil || k.State != "" || k.GivenUp == nil ||
+		k.GivenUp.Attempts != 1 {
 		t.Errorf("Key() = %+v, %v", k, err)
 	}
 	forgotten, err1 := (&Admin{q}).ForgetGivenUpContext(ctx, "key 3", "unknown")
 	retried, err2 := (&Admin{q}).RetryGivenUpContext(ctx, "key 3", "key 4")
 	again, err3 := (&Admin{q}).RetryGivenUpContext(ctx, "key 4")
-	if must(t, errors.Join(err1, err2, err3)); !slices.Equal(forgotten, []string{"key 3"}) || !slices.Equal(retried, []string{"key 4"}) || len(again) > 0 {
+	if must(t, errors.Join(err1, err2, err3)); !slices.Equal(forgotten, []string{"key 3"}) ||
+		!slices.Equal(retried, []string{"key 4"}) || len(again) > 0 {
 		t.Errorf("forgotten: %v, retried: %v, and again: %v", forgotten, retried, again)
 	}
 	getEach(t, q, "key 4")
@@ -191,7 +199,8 @@ func TestKeyReader(t *testing.T) {
 			continue // Twice is allowed.
 		}
 		delete(want, name)
-		if (k.State == workqueue.KeyWaiting) != !k.Due.IsZero() || k.Since.IsZero() == (k.State != workqueue.KeyWaiting) {
+		if (k.State == workqueue.KeyWaiting) != !k.Due.IsZero() ||
+			k.Since.IsZero() == (k.State != workqueue.KeyWaiting) {
 			t.Errorf("%+v", k)
 		}
 	}
@@ -202,7 +211,8 @@ func TestKeyReader(t *testing.T) {
 		break
 	}
 	k, found := q.SnapshotKey("held")
-	if !found || k.State != workqueue.KeyProcessing || !k.Again || time.Until(k.Due) < 50*time.Minute || time.Since(k.Since) > time.Minute {
+	if !found || k.State != workqueue.KeyProcessing || !k.Again || time.Until(k.Due) < 50*time.Minute ||
+		time.Since(k.Since) > time.Minute {
 		t.Errorf("SnapshotKey(held) = %+v, %v", k, found)
 	}
 	if k, found := q.SnapshotKey("failing"); !found || k.Requeues != 1 {
@@ -233,8 +243,9 @@ type inspector struct {
 
 func (i *inspector) InspectQueue(name string, q workqueue.Inspector) { i.queues[name] = q }
 
-// A queue without a provider of its own uses that of workqueue.SetProvider, and shows itself to one that inspects queues. Tools,
-// which do not know the type of its keys, see what only the queue knows, and change it.
+// A queue without a provider of its own uses that of workqueue.SetProvider, and shows itself to one that
+// inspects queues. Tools, which do not know the type of its keys, see what only the queue knows, and change
+// it.
 func TestInspector(t *testing.T) {
 	p := &inspector{queues: make(map[string]workqueue.Inspector)}
 	var global any = p
@@ -263,10 +274,12 @@ func TestInspector(t *testing.T) {
 	giveUp(q, 18, nil)
 	var given []workqueue.GivenUpKey[any]
 	waitUntil(t, func() bool { given = i.GivenUp(10); return len(given) == 2 })
-	if k := given[1]; k.Key != 17 || k.Attempts != 1 || k.Err != "the card was declined" || time.Since(k.Time) > time.Hour {
+	if k := given[1]; k.Key != 17 || k.Attempts != 1 || k.Err != "the card was declined" ||
+		time.Since(k.Time) > time.Hour {
 		t.Errorf("GivenUp() = %+v", given)
 	}
-	if !i.RetryGivenUp(17) || i.RetryGivenUp(17) || !i.ForgetGivenUp(18) || i.ForgetGivenUp(18) || len(i.GivenUp(10)) != 0 {
+	if !i.RetryGivenUp(17) || i.RetryGivenUp(17) || !i.ForgetGivenUp(18) || i.ForgetGivenUp(18) ||
+		len(i.GivenUp(10)) != 0 {
 		t.Errorf("%+v are left", i.GivenUp(10))
 	}
 	if key, _ := q.Get(); key != 17 {
@@ -274,14 +287,16 @@ func TestInspector(t *testing.T) {
 	}
 	q.Done(17)
 	facts := fmt.Sprint(i.Facts())
-	for _, want := range []string{"{Server answers; 0 attempts", "1 shards, keys: int", "{Held by this process"} {
+	for _, want := range []string{"{Server answers; 0 attempts", "1 shards, keys: int",
+		"{Held by this process"} {
 		if !strings.Contains(facts, want) {
 			t.Errorf("Facts() = %s, want %q", facts, want)
 		}
 	}
 }
 
-// The methods that read keys return in time from a server that hangs, also with a client that waits for its reply much longer.
+// The methods that read keys return in time from a server that hangs, also with a client that waits for its
+// reply much longer.
 func TestReadersOfHangingServer(t *testing.T) {
 	s := startServer(t)
 	client := newClient(t, &redis.Options{Addr: s.addr, ReadTimeout: time.Minute})
@@ -327,7 +342,8 @@ func TestKeysNamedLikeLists(t *testing.T) {
 	q := newTestQueue(t, startServer(t).client(), Config[string]{})
 	for _, key := range []string{"aside", "processing"} {
 		must(t, q.AddContext(t.Context(), key))
-		if info, err := q.key(t.Context(), key); err != nil || info.Key != key || info.State != workqueue.KeyQueued || info.SetAside {
+		if info, err := q.key(t.Context(), key); err != nil || info.Key != key ||
+			info.State != workqueue.KeyQueued || info.SetAside {
 			t.Errorf("%s: %+v, %v", key, info, err)
 		}
 	}

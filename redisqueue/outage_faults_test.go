@@ -34,7 +34,8 @@ func inChild(t *testing.T) *redis.Client {
 	return clientOf(t, addr)
 }
 
-// TestChild is a worker process of the tests below. It says what it does, and finishes a key when it reads a line.
+// TestChild is a worker process of the tests below. It says what it does, and finishes a key when it reads a
+// line.
 func TestChild(t *testing.T) {
 	q := newTestQueue(t, inChild(t), Config[string]{Lease: 2 * time.Second})
 	lines := bufio.NewReader(os.Stdin)
@@ -50,7 +51,8 @@ func TestChild(t *testing.T) {
 			os.Exit(0)
 		}
 		go func() { // Done follows when this has returned.
-			for end := time.Now().Add(time.Minute); q.Info().Held > 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+			for end := time.Now().Add(time.Minute); q.Info().Held > 0 &&
+				time.Now().Before(end); time.Sleep(time.Millisecond) {
 			}
 			fmt.Println("lost dones", q.Info().LostDones)
 		}()
@@ -117,17 +119,19 @@ func TestWorkerKilled(t *testing.T) {
 	mustGet(t, q, "x")
 	// Fences of hand-outs that are seconds apart are microseconds of the server's clock.
 	if fence := fenceOf(q, "x"); time.Duration(fence-first)*time.Microsecond < 2*time.Second {
-		t.Errorf("the key was handed out under the fence %d, and again under %d before its lease of 2 s had ended", first, fence)
+		t.Errorf("the key was handed out under the fence %d, and again under %d before its lease of 2 s had ended",
+			first, fence)
 	}
 	q.Done("x")
 }
 
-// A process that is stopped for longer than its lease loses its key, learns it when it goes on, and does not disturb the new
-// holder.
+// A process that is stopped for longer than its lease loses its key, learns it when it goes on, and does not
+// disturb the new holder.
 func TestWorkerStopped(t *testing.T) {
 	s := startServer(t)
 	c := startChild(t, "TestChild", s)
-	q := newTestQueue(t, s.client(), Config[string]{Lease: time.Minute}) // No pause of the machine ends its lease.
+	// No pause of the machine ends its lease.
+	q := newTestQueue(t, s.client(), Config[string]{Lease: time.Minute})
 	q.Add("x")
 	c.says("got x")
 	_ = c.cmd.Process.Signal(syscall.SIGSTOP)
@@ -145,8 +149,8 @@ func TestWorkerStopped(t *testing.T) {
 	wantNoKeys(t, q)
 }
 
-// A server that is killed and restarted from its append-only file loses nothing that was confirmed, and holders keep
-// their keys.
+// A server that is killed and restarted from its append-only file loses nothing that was confirmed, and
+// holders keep their keys.
 func TestServerKilled(t *testing.T) {
 	s := startServer(t, "--appendonly", "yes", "--appendfsync", "always")
 	var logged bytes.Buffer
@@ -171,13 +175,14 @@ func TestServerKilled(t *testing.T) {
 	}
 	endQueue(t, q)
 	// An outage is logged when it begins and when it ends.
-	if log := logged.String(); !regexp.MustCompile("^(.*The queue's server fails.*\n.*The queue's server answers again.*\n)+$").MatchString(log) {
+	if log := logged.String(); !regexp.MustCompile(
+		"^(.*The queue's server fails.*\n.*The queue's server answers again.*\n)+$").MatchString(log) {
 		t.Errorf("logged: %s", log)
 	}
 }
 
-// Everything is executed once, in order, although connections are cut at random bytes and the scripts are flushed: failures
-// that are counted once too often, or once too little, show.
+// Everything is executed once, in order, although connections are cut at random bytes and the scripts are
+// flushed: failures that are counted once too often, or once too little, show.
 func TestRepliesLost(t *testing.T) {
 	s := startServer(t)
 	var cuts atomic.Int64
@@ -212,13 +217,14 @@ func TestRepliesLost(t *testing.T) {
 		mustGet(t, flaky, fmt.Sprint(i))
 		flaky.Done(fmt.Sprint(i))
 	}
-	if st, info := freshStats(t, flaky), flaky.Info(); st.Queued+st.Processing != 0 || info.LostDones+info.LostLeases != 0 {
+	if st, info := freshStats(t, flaky), flaky.Info(); st.Queued+st.Processing != 0 ||
+		info.LostDones+info.LostLeases != 0 {
 		t.Errorf("Stats() = %+v, %+v, want no keys that are queued or processed", st, info)
 	}
 }
 
-// A server that hangs for longer than a lease: holders lose their keys when the lease ends by their own clock, and the
-// keys come again.
+// A server that hangs for longer than a lease: holders lose their keys when the lease ends by their own
+// clock, and the keys come again.
 func TestServerHangs(t *testing.T) {
 	s := startServer(t)
 	var errs atomic.Int64

@@ -140,7 +140,8 @@ func (s *server) faultyClient() (redis.UniversalClient, *faulty) {
 	return hooked{client}, f
 }
 
-// hooked is a client of which a queue does not know how to open connections of its own, on which there would be no hook.
+// hooked is a client of which a queue does not know how to open connections of its own, on which there would
+// be no hook.
 type hooked struct{ *redis.Client }
 
 var errFaulty = errors.New("the test does not let this call succeed")

@@ -16,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// damages says what becomes of a shard that has lost one of its keys of Redis, or half of the entries of one. docs/replicas.md has the
-// same table for people.
+// damages says what becomes of a shard that has lost one of its keys of Redis, or half of the entries of one.
+// docs/replicas.md has the same table for people.
 var damages = []struct {
 	name     string
 	lost     []string // these do not come again by themselves
@@ -58,7 +58,8 @@ func halve(t *testing.T, client *redis.Client, key string) {
 	}
 }
 
-// A shard that has lost a part of its data loses no more keys than the table says, hands none out twice at a time, and blocks none.
+// A shard that has lost a part of its data loses no more keys than the table says, hands none out twice at a
+// time, and blocks none.
 func TestDamage(t *testing.T) {
 	client := startServer(t).client()
 	for i, d := range damages {
@@ -74,7 +75,8 @@ func TestDamage(t *testing.T) {
 func damage(t *testing.T, client *redis.Client, i int, half bool) {
 	d := damages[i]
 	q := newShiftedQueue(t, client, Config[string]{
-		Backoff: workqueue.BackoffConfig[string]{Base: time.Hour, ForgetAfter: 1000 * time.Hour}, GivenUpAge: 1000 * time.Hour,
+		Backoff:    workqueue.BackoffConfig[string]{Base: time.Hour, ForgetAfter: 1000 * time.Hour},
+		GivenUpAge: 1000 * time.Hour,
 	})
 	names := q.shards[0].names.shard
 	if names[i] != q.shards[0].names.prefix+d.name {
@@ -87,7 +89,8 @@ func damage(t *testing.T, client *redis.Client, i int, half bool) {
 		key, err := q.GetContext(within(t, 20*time.Second))
 		must(t, err)
 		if group, _, _ := strings.Cut(key, "/"); group != "held" {
-			_, err = q.Fail(within(t, 20*time.Second), key, workqueue.Failure{Err: errors.New("broken"), Terminal: group == "given"})
+			_, err = q.Fail(within(t, 20*time.Second), key, workqueue.Failure{Err: errors.New("broken"),
+				Terminal: group == "given"})
 			must(t, err)
 			q.Done(key)
 		}
@@ -114,7 +117,8 @@ func damage(t *testing.T, client *redis.Client, i int, half bool) {
 			shiftClock(t, client, now)
 			for st := freshStats(t, q); st.Queued > 0; st = freshStats(t, q) {
 				for _, key := range []string{"held/0", "held/1"} {
-					if !q.holdsForTest(key) { // Its worker stops, because the lease is lost. Before that it would not come again here.
+					// Its worker stops, because the lease is lost. Before that it would not come again here.
+					if !q.holdsForTest(key) {
 						q.Done(key)
 					}
 				}
@@ -128,7 +132,8 @@ func damage(t *testing.T, client *redis.Client, i int, half bool) {
 	want := func(groups ...string) {
 		t.Helper()
 		for _, group := range groups {
-			for _, key := range keysNamed(group, map[string]int{"failing": 2}[group]+map[bool]int{true: 0, false: 4}[group == "failing"]) {
+			for _, key := range keysNamed(group, map[string]int{"failing": 2}[group]+
+				map[bool]int{true: 0, false: 4}[group == "failing"]) {
 				if !came[key] && !slices.Contains(d.lost, group) {
 					t.Errorf("%s does not come until %v", key, now)
 				}
@@ -151,7 +156,8 @@ func damage(t *testing.T, client *redis.Client, i int, half bool) {
 	}
 	// Every key comes when it is added.
 	clear(came)
-	all := slices.Concat(keysNamed("queued", 4), keysNamed("dead", 4), keysNamed("waiting", 4), keysNamed("held", 2), keysNamed("failing", 2), keysNamed("given", 2))
+	all := slices.Concat(keysNamed("queued", 4), keysNamed("dead", 4), keysNamed("waiting", 4),
+		keysNamed("held", 2), keysNamed("failing", 2), keysNamed("given", 2))
 	addAll(q, all...)
 	flush(t, q)
 	pass(now + 2*time.Minute)
@@ -175,7 +181,8 @@ func TestDamageIsDocumented(t *testing.T) {
 	}
 }
 
-// The keys of a replica that was killed come again although its lease is gone (a partial restore, an eviction, a hand).
+// The keys of a replica that was killed come again although its lease is gone (a partial restore, an
+// eviction, a hand).
 func TestLostLeaseEntry(t *testing.T) {
 	client := startServer(t).client()
 	q := newShiftedQueue(t, client, Config[string]{})
@@ -193,7 +200,8 @@ func TestLostLeaseEntry(t *testing.T) {
 	}
 }
 
-// What others have written into BATCHES and TROUBLES stops nothing: a live replica begins a new session, and the key of a dead one comes.
+// What others have written into BATCHES and TROUBLES stops nothing: a live replica begins a new session, and
+// the key of a dead one comes.
 func TestForeignBatchesAndTroubles(t *testing.T) {
 	client := startServer(t).client()
 	q := newShiftedQueue(t, client, Config[string]{})

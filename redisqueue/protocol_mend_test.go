@@ -14,10 +14,11 @@ import (
 )
 
 // commands are those with which the script changes something, and some that it calls after the first change.
-var commands = strings.Fields("hset hdel zadd zrem rpush lpop hlen zcard scard llen hget zrange sadd spop hmget lrange")
+var commands = strings.Fields(
+	"hset hdel zadd zrem rpush lpop hlen zcard scard llen hget zrange sadd spop hmget lrange")
 
-// While replicas work, the rights to call one command after the other are taken away for a moment. No key gets lost or stuck,
-// whatever the script had done when it was interrupted, and none is with two workers.
+// While replicas work, the rights to call one command after the other are taken away for a moment. No key
+// gets lost or stuck, whatever the script had done when it was interrupted, and none is with two workers.
 func TestCommandsForbidden(t *testing.T) {
 	s := startServer(t)
 	ctx := context.Background()
@@ -48,7 +49,8 @@ func TestScriptsForbidden(t *testing.T) {
 	for rule, want := range map[string]string{"-@scripting": "evalsha", "-zrem": "ZREM"} {
 		s.client().Do(ctx, "ACL", "SETUSER", "u", "reset", "on", ">x", "~*", "+@all", rule)
 		client := newClient(t, &redis.Options{Addr: s.addr, Username: "u", Password: "x"})
-		if _, err := New(ctx, client, Config[string]{Name: "test"}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := New(ctx, client, Config[string]{Name: "test"}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: New() = %v, want an error with %q", rule, err, want)
 		}
 	}
@@ -68,8 +70,8 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// A key that kills its process comes again later and later, and in the end not at all. The keys that were held beside it are
-// handled in the meantime, and it is kept with the reason.
+// A key that kills its process comes again later and later, and in the end not at all. The keys that were
+// held beside it are handled in the meantime, and it is kept with the reason.
 func TestKeyThatKills(t *testing.T) {
 	client := startServer(t).client()
 	q := newShiftedQueue(t, client, Config[string]{MaxLostLeases: 5})
@@ -106,8 +108,8 @@ func TestKeyThatKills(t *testing.T) {
 		if held["a killer"] != before+1 {
 			t.Fatalf("the killer did not come: %v", held)
 		}
-		// The first time, all come again at once. Later each comes at a time of its own: a worker that survives handles it, but not
-		// the killer.
+		// The first time, all come again at once. Later each comes at a time of its own: a worker that survives
+		// handles it, but not the killer.
 		for next, seconds := "", 0; held["a killer"] > 1 && held["a killer"] < 5 && next != "a killer"; seconds++ {
 			if seconds > 10_000 {
 				t.Fatalf("the killer does not come again: %v", held)
@@ -127,7 +129,8 @@ func TestKeyThatKills(t *testing.T) {
 		}
 	}
 	given := q.GivenUpKeys(10)
-	if len(given) != 1 || given[0].Key != "a killer" || given[0].Attempts != 5 || !strings.Contains(given[0].Err, "lost 5 times") {
+	if len(given) != 1 || given[0].Key != "a killer" || given[0].Attempts != 5 ||
+		!strings.Contains(given[0].Err, "lost 5 times") {
 		t.Errorf("GivenUpKeys() = %+v", given)
 	}
 	wantFailures(t, q, "a killer", 0) // Lost leases are no failures.
@@ -197,7 +200,8 @@ func TestIncompatible(t *testing.T) {
 	endQueue(t, late)
 }
 
-// A server's clock that is an hour ahead and is set back makes no key wait for that hour, and no failure last longer.
+// A server's clock that is an hour ahead and is set back makes no key wait for that hour, and no failure last
+// longer.
 func TestDelaysAfterClockWasAhead(t *testing.T) {
 	s := startServer(t)
 	client := s.client()
@@ -249,7 +253,8 @@ func TestQuietLosses(t *testing.T) {
 	wantErr(t, q.ShutDownContext(ctx), ErrNotSent)
 }
 
-// A key that stands in the line twice, was added while it was held, and whose second holder has died, waits for its delay.
+// A key that stands in the line twice, was added while it was held, and whose second holder has died, waits
+// for its delay.
 func TestKeyThatIsInTheLineTwice(t *testing.T) {
 	client := startServer(t).client()
 	replica := func(id string) rawSession {
@@ -273,7 +278,8 @@ func TestKeyThatIsInTheLineTwice(t *testing.T) {
 		t.Fatal("the key does not come again")
 	}
 	replica("ddddddddddd").send(1, 0, "ax")
-	if r := lateBatches(replica("ccccccccccc")); r.counts.Waiting != 1 || r.counts.Queued != 0 || r.counts.Again != 0 {
+	if r := lateBatches(replica("ccccccccccc")); r.counts.Waiting != 1 || r.counts.Queued != 0 ||
+		r.counts.Again != 0 {
 		t.Errorf("%+v, want one key that waits", r.counts)
 	}
 }

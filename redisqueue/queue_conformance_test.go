@@ -18,19 +18,22 @@ import (
 )
 
 // bubbleClient makes a server live in the virtual time of a testing/synctest bubble: the scripts read the
-// caller's clock instead of the server's, and a blocking read is a pause. A goroutine that waits for the server is not
-// blocked in the sense of synctest, so the bubble's time stands still meanwhile.
+// caller's clock instead of the server's, and a blocking read is a pause. A goroutine that waits for the
+// server is not blocked in the sense of synctest, so the bubble's time stands still meanwhile.
 type bubbleClient struct{ redis.UniversalClient }
 
 func (c bubbleClient) EvalSha(ctx context.Context, hash string, keys []string, args ...any) *redis.Cmd {
-	return c.UniversalClient.EvalSha(ctx, hash, keys, append(args[:len(args):len(args)], time.Now().UnixMicro())...)
+	return c.UniversalClient.EvalSha(ctx, hash, keys, append(args[:len(args):len(args)],
+		time.Now().UnixMicro())...)
 }
 
 func (c bubbleClient) Eval(ctx context.Context, source string, keys []string, args ...any) *redis.Cmd {
-	return c.UniversalClient.Eval(ctx, source, keys, append(args[:len(args):len(args)], time.Now().UnixMicro())...)
+	return c.UniversalClient.Eval(ctx, source, keys, append(args[:len(args):len(args)],
+		time.Now().UnixMicro())...)
 }
 
-func (c bubbleClient) BLPop(ctx context.Context, timeout time.Duration, keys ...string) *redis.StringSliceCmd {
+func (c bubbleClient) BLPop(ctx context.Context, timeout time.Duration,
+	keys ...string) *redis.StringSliceCmd {
 	if time.Now().Year() > 2020 {
 		return c.UniversalClient.BLPop(ctx, timeout, keys...) // not in a bubble
 	}
@@ -56,8 +59,8 @@ func replacingTime(clock string) string {
 
 var queueNumber atomic.Int64
 
-// nameless hides the name and the numbers of a shared queue, which a queue without metrics has not in the suite. It panics if the
-// latter are not those of a queue without faults.
+// nameless hides the name and the numbers of a shared queue, which a queue without metrics has not in the
+// suite. It panics if the latter are not those of a queue without faults.
 type nameless struct {
 	*Queue[string]
 	unnamed bool // The case wants a queue without a name, which knows no times.
@@ -72,7 +75,8 @@ func (q nameless) AddedAt(key string) time.Time {
 
 func (q nameless) Stats() workqueue.Stats {
 	st := q.Queue.Stats()
-	if s := *st.Shared; s.Outage || s.Errors+s.LostLeases+s.LostDones > 0 || s.SetAside+s.Repaired > 0 || s.CallDuration != nil {
+	if s := *st.Shared; s.Outage || s.Errors+s.LostLeases+s.LostDones > 0 || s.SetAside+s.Repaired > 0 ||
+		s.CallDuration != nil {
 		panic(fmt.Sprintf("%+v", s))
 	}
 	st.Name, st.Shared = "", nil
@@ -83,7 +87,8 @@ func (q nameless) Stats() workqueue.Stats {
 func clientForBubbles(t *testing.T, addr string) redis.UniversalClient {
 	client := redis.NewClient(&redis.Options{
 		Addr: addr, PoolSize: 200, ConnMaxIdleTime: -1, ReadTimeout: time.Minute,
-		Protocol: 2, // Later versions of go-redis try a handshake with version 3, in goroutines that a case may find.
+		// Later versions of go-redis try a handshake with version 3, in goroutines that a case may find.
+		Protocol: 2,
 	})
 	t.Cleanup(func() { _ = client.Close() })
 	var all sync.WaitGroup
@@ -108,8 +113,11 @@ func conformance(t *testing.T, addr string, skip map[string]string) {
 		return nameless{newQueue(bubbleClient{client}, config, s), c.Name == ""}
 	}
 	workqueuetest.Suite{
-		New:          build,
-		Check:        func(q workqueue.TypedInterface[string]) error { return checkInvariants(client, q.(nameless).Queue) },
+		New: build,
+		Check: func(q workqueue.TypedInterface[string]) error {
+			return checkInvariants(client,
+				q.(nameless).Queue)
+		},
 		IgnoresClock: true,
 		NoMetrics:    true,
 		Shared:       true,
@@ -161,7 +169,8 @@ func checkInvariants[T comparable](client redis.UniversalClient, q *Queue[T]) er
 			state := states[key]
 			isHeld, waits := len(state) >= 28, slices.Contains(delays, key)
 			comesAgain := len(state) == 16 || len(state) == 44 || waits && field[0] == 'n'
-			if strings.ContainsAny(field[:1], "hq") && !isHeld || strings.ContainsAny(field[:1], "np") && !comesAgain || field[0] == 'w' && !waits {
+			if strings.ContainsAny(field[:1], "hq") && !isHeld || strings.ContainsAny(field[:1], "np") &&
+				!comesAgain || field[0] == 'w' && !waits {
 				return fmt.Errorf("notes are left in %q of a key with state %q", field, state)
 			}
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// history is what some replicas did with a few keys. Each key has versions: a producer writes one and then adds the key,
-// and a handler reads the version when it starts.
+// history is what some replicas did with a few keys. Each key has versions: a producer writes one and then
+// adds the key, and a handler reads the version when it starts.
 type history struct {
 	t     *testing.T
 	keys  []string
@@ -31,8 +31,8 @@ type history struct {
 	killer    string      // a key whose handler ends its replica
 	dead      chan int    // the replicas that it has ended
 
-	// With replicas in processes of their own: what a handler reads the version with, and calls in the end, and what the
-	// producer calls.
+	// With replicas in processes of their own: what a handler reads the version with, and calls in the end, and
+	// what the producer calls.
 	version func(key string) int
 	handled func(key string, did handling, version int)
 	wrote   func(key string, version int)
@@ -48,8 +48,9 @@ type handling struct {
 
 func newHistory(t *testing.T, keys int) *history {
 	h := &history{
-		t: t, keys: keysNamed("key", keys), began: time.Now(), written: make(map[string]int), confirmed: make(map[string]int),
-		seen: make(map[string]int), handlings: make(map[string][]handling), dead: make(chan int, 1000),
+		t: t, keys: keysNamed("key", keys), began: time.Now(), written: make(map[string]int),
+		confirmed: make(map[string]int),
+		seen:      make(map[string]int), handlings: make(map[string][]handling), dead: make(chan int, 1000),
 	}
 	h.version, h.handled, h.wrote = h.latest, h.record, func(string, int) {}
 	return h
@@ -105,7 +106,8 @@ func (h *history) work(ctx context.Context, replica int, q *Queue[string], rando
 		fence, _ := Fence(leased)
 		did := handling{replica: replica, fence: fence, start: time.Now()}
 		version := h.version(key)
-		if causes := q.Causes(key); len(causes.Last) > 8 || len(causes.Last) > 0 && !strings.HasPrefix(causes.Last[0].Reason, "version ") {
+		if causes := q.Causes(key); len(causes.Last) > 8 || len(causes.Last) > 0 &&
+			!strings.HasPrefix(causes.Last[0].Reason, "version ") {
 			h.t.Errorf("%s: causes %+v", key, causes)
 		}
 		var again <-chan struct{} // A handler that waits for it ends early.
@@ -251,10 +253,12 @@ func (h *history) check() error {
 		for i, a := range all {
 			for _, b := range all[i+1:] {
 				if b.fence <= a.fence {
-					return fmt.Errorf("%s: fence %d of replica %d comes after %d of replica %d", key, b.fence, b.replica, a.fence, a.replica)
+					return fmt.Errorf("%s: fence %d of replica %d comes after %d of replica %d", key, b.fence, b.replica,
+						a.fence, a.replica)
 				}
 				if a.accepted && b.start.Before(a.done) {
-					return fmt.Errorf("%s: replica %d got it %v before replica %d was Done", key, b.replica, a.done.Sub(b.start), a.replica)
+					return fmt.Errorf("%s: replica %d got it %v before replica %d was Done", key, b.replica,
+						a.done.Sub(b.start), a.replica)
 				}
 			}
 		}

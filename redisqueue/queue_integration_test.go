@@ -22,13 +22,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Package worker runs over the queue: two pools share keys, failed keys come again after their backoff, and are given up
-// after too many failures, which all replicas count together; the end of a pool leaves the rest to the other.
+// Package worker runs over the queue: two pools share keys, failed keys come again after their backoff, and
+// are given up after too many failures, which all replicas count together; the end of a pool leaves the rest
+// to the other.
 func TestWorker(t *testing.T) {
 	s := startServer(t)
 	var mu sync.Mutex
 	handled, failures, pools := make(map[string]bool), make(map[string]int), make(map[int]bool)
-	both := make(chan struct{}) // Both pools have a key. Until then handlers wait, so that one pool does not handle all.
+	// Both pools have a key. Until then handlers wait, so that one pool does not handle all.
+	both := make(chan struct{})
 	haveBoth := sync.OnceFunc(func() { close(both) })
 	errFailed := errors.New("failed")
 	start := func(pool int) (stop func()) {
@@ -57,7 +59,8 @@ func TestWorker(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- worker.Run(ctx, q, handle, worker.Options[string]{Workers: 8, MaxRetries: 3, DrainTimeout: 5 * time.Second})
+			ended <- worker.Run(ctx, q, handle, worker.Options[string]{Workers: 8, MaxRetries: 3,
+				DrainTimeout: 5 * time.Second})
 		}()
 		return func() {
 			cancel()
@@ -74,7 +77,8 @@ func TestWorker(t *testing.T) {
 		given = producer.GivenUpKeys(10)
 		return len(given) == 1
 	})
-	if k := given[0]; k.Key != "bad" || k.Attempts != 4 || k.Err != errFailed.Error() || time.Since(k.Time) > time.Minute {
+	if k := given[0]; k.Key != "bad" || k.Attempts != 4 || k.Err != errFailed.Error() ||
+		time.Since(k.Time) > time.Minute {
 		t.Errorf("GivenUpKeys() = %+v", given)
 	}
 	stopFirst()
@@ -117,9 +121,11 @@ func TestProm(t *testing.T) {
 	q.Done("never held")
 	want := map[string]float64{
 		"workqueue_depth": 3, "workqueue_adds_total": 6, "workqueue_retries_total": 2, "workqueue_waiting_keys": 1,
-		"workqueue_unmatched_dones_total": 1, "workqueue_queue_duration_seconds": 3, "workqueue_work_duration_seconds": 2,
-		"workqueue_paused": 0, "workqueue_shared_outage": 0, "workqueue_shared_unsent_operations": 0,
-		"workqueue_shared_errors_total": failures, "workqueue_shared_failing_keys": 1, "workqueue_shared_given_up_keys": 1,
+		"workqueue_unmatched_dones_total": 1, "workqueue_queue_duration_seconds": 3,
+		"workqueue_work_duration_seconds": 2,
+		"workqueue_paused":                0, "workqueue_shared_outage": 0, "workqueue_shared_unsent_operations": 0,
+		"workqueue_shared_errors_total": failures, "workqueue_shared_failing_keys": 1,
+		"workqueue_shared_given_up_keys":     1,
 		"workqueue_shared_lost_leases_total": 0, "workqueue_shared_lost_dones_total": 0,
 		"workqueue_shared_set_aside_keys": 0, "workqueue_shared_repaired_entries": 0,
 	}
@@ -134,7 +140,8 @@ func TestProm(t *testing.T) {
 				if len(m.GetLabel()) != 1 || m.GetLabel()[0].GetValue() != "orders" {
 					return fmt.Errorf("%s has the labels %v", family.GetName(), m.GetLabel())
 				}
-				got[family.GetName()] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+				got[family.GetName()] = m.GetGauge().GetValue() + m.GetCounter().GetValue() +
+					float64(m.GetHistogram().GetSampleCount())
 			}
 		}
 		for name, value := range want {
@@ -145,7 +152,8 @@ func TestProm(t *testing.T) {
 		if got["workqueue_shared_call_duration_seconds"] < 3 {
 			return fmt.Errorf("calls: %v", got)
 		}
-		if got["workqueue_unfinished_work_seconds"] <= 0 || got["workqueue_longest_running_processor_seconds"] <= 0 {
+		if got["workqueue_unfinished_work_seconds"] <= 0 ||
+			got["workqueue_longest_running_processor_seconds"] <= 0 {
 			return fmt.Errorf("unfinished work: %v", got)
 		}
 		return nil
@@ -161,7 +169,8 @@ func TestProm(t *testing.T) {
 	}
 }
 
-// selfSigned writes a certificate for 127.0.0.1 and its key, and returns their files and the pool that trusts it.
+// selfSigned writes a certificate for 127.0.0.1 and its key, and returns their files and the pool that trusts
+// it.
 func selfSigned(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	t.Helper()
 	web := httptest.NewTLSServer(nil)
@@ -184,7 +193,8 @@ func TestTLS(t *testing.T) {
 	cert, key, pool := selfSigned(t)
 	s := &server{t: t, dir: t.TempDir(), addr: freeAddr(t), tls: &tls.Config{RootCAs: pool}}
 	s.args = []string{
-		"--port", "0", "--tls-port", s.port(), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert,
+		"--port", "0", "--tls-port", s.port(), "--tls-cert-file", cert, "--tls-key-file", key,
+		"--tls-ca-cert-file", cert,
 		"--tls-auth-clients", "no",
 	}
 	s.start()

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// TestHistoryChild is a replica of TestProcessesStoppedAndKilled, in a process of its own. It prints what its handlers did.
+// TestHistoryChild is a replica of TestProcessesStoppedAndKilled, in a process of its own. It prints what its
+// handlers did.
 func TestHistoryChild(t *testing.T) {
 	client := inChild(t)
 	q := newTestQueue(t, client, Config[string]{Lease: time.Second})
@@ -27,7 +28,8 @@ func TestHistoryChild(t *testing.T) {
 	}
 	h.handled = func(key string, did handling, version int) {
 		// In one call, so that lines stay whole.
-		_, _ = os.Stdout.WriteString(fmt.Sprintln("handled", key, did.fence, did.start.UnixNano(), did.done.UnixNano(), did.accepted, version))
+		_, _ = os.Stdout.WriteString(fmt.Sprintln("handled", key, did.fence, did.start.UnixNano(),
+			did.done.UnixNano(), did.accepted, version))
 	}
 	var workers sync.WaitGroup
 	for range 3 {
@@ -39,8 +41,9 @@ func TestHistoryChild(t *testing.T) {
 	fmt.Println("ended")
 }
 
-// Worker processes are stopped for longer than their leases and continued, and killed, at random. No key is with two of them at
-// once while the first one's lease lives, fences grow, and the last version that was confirmed is handled.
+// Worker processes are stopped for longer than their leases and continued, and killed, at random. No key is
+// with two of them at once while the first one's lease lives, fences grow, and the last version that was
+// confirmed is handled.
 func TestProcessesStoppedAndKilled(t *testing.T) {
 	s := startServer(t)
 	client := s.client()
@@ -59,7 +62,8 @@ func TestProcessesStoppedAndKilled(t *testing.T) {
 				var start, done int64
 				var version int
 				did := handling{replica: n}
-				if _, err := fmt.Sscanf(line, "handled %s %d %d %d %t %d", &key, &did.fence, &start, &done, &did.accepted, &version); err == nil {
+				if _, err := fmt.Sscanf(line, "handled %s %d %d %d %t %d", &key, &did.fence, &start, &done, &did.accepted,
+					&version); err == nil {
 					did.start, did.done = time.Unix(0, start), time.Unix(0, done)
 					h.record(key, did, version)
 				}
@@ -106,7 +110,8 @@ func TestProcessesStoppedAndKilled(t *testing.T) {
 	h.report()
 }
 
-// The server's memory is full for a while, twice. Nothing that was confirmed is lost, and no key is with two workers.
+// The server's memory is full for a while, twice. Nothing that was confirmed is lost, and no key is with two
+// workers.
 func TestHistoryOnFullServer(t *testing.T) {
 	s := startServer(t)
 	config := Config[string]{Shards: 2, Lease: time.Second, PollInterval: 300 * time.Millisecond}
@@ -135,7 +140,8 @@ func TestHistoryWithClockJumps(t *testing.T) {
 	}
 	h := newHistory(t, 6)
 	h.run(queues, func() {
-		for _, shift := range []time.Duration{time.Hour, 0, -time.Hour, 400 * 24 * time.Hour, 2 * time.Second, -400 * 24 * time.Hour, 0} {
+		for _, shift := range []time.Duration{time.Hour, 0, -time.Hour, 400 * 24 * time.Hour, 2 * time.Second,
+			-400 * 24 * time.Hour, 0} {
 			time.Sleep(400 * time.Millisecond)
 			shiftClock(t, client, shift)
 		}

@@ -17,17 +17,21 @@ import (
 
 // tally adds up what random histories did.
 type tally struct {
-	histories, handlings, accepted, confirmed, replicasKilled, replicasCut, serversKilled, serversStopped, flushes atomic.Int64
-	halfOpen, killedByKey, replicasLeft, otherVersions, pauses, limited                                            atomic.Int64
+	histories, handlings, accepted, confirmed, replicasKilled, replicasCut, serversKilled, serversStopped,
+	flushes atomic.Int64
+	halfOpen, killedByKey, replicasLeft, otherVersions, pauses, limited atomic.Int64
 }
 
 func (y *tally) String() string {
-	return fmt.Sprintf("%d histories: %d hand-outs (%d done while the lease lived), %d confirmed adds, %d replicas killed, %d cut off, "+
-		"%d with half-open connections, %d killed by a key and %d of another version, the server killed %d times, stopped %d times, "+
-		"left %d times by the replica that confirmations wait for, and its scripts flushed %d times; the queue paused %d times, %d with a start limit",
-		y.histories.Load(), y.handlings.Load(), y.accepted.Load(), y.confirmed.Load(), y.replicasKilled.Load(), y.replicasCut.Load(),
+	return fmt.Sprintf(
+		"%d histories: %d hand-outs (%d done while the lease lived), %d confirmed adds, %d replicas killed, %d cut off, "+
+			"%d with half-open connections, %d killed by a key and %d of another version, the server killed %d times, stopped %d times, "+
+			"left %d times by the replica that confirmations wait for, and its scripts flushed %d times; the queue paused %d times, %d with a start limit",
+		y.histories.Load(), y.handlings.Load(), y.accepted.Load(), y.confirmed.Load(), y.replicasKilled.Load(),
+		y.replicasCut.Load(),
 		y.halfOpen.Load(), y.killedByKey.Load(), y.otherVersions.Load(),
-		y.serversKilled.Load(), y.serversStopped.Load(), y.replicasLeft.Load(), y.flushes.Load(), y.pauses.Load(), y.limited.Load())
+		y.serversKilled.Load(), y.serversStopped.Load(), y.replicasLeft.Load(), y.flushes.Load(), y.pauses.Load(),
+		y.limited.Load())
 }
 
 // count adds h to y.
@@ -70,7 +74,8 @@ type replica struct {
 	quiet  sync.WaitGroup // the producer
 }
 
-func (h *history) startReplica(number int, addr string, config Config[string], random *rand.Rand, flaky *atomic.Bool) *replica {
+func (h *history) startReplica(number int, addr string, config Config[string], random *rand.Rand,
+	flaky *atomic.Bool) *replica {
 	lease := config.Lease
 	var mu sync.Mutex
 	cuts := rand.New(rand.NewPCG(random.Uint64(), 3)) // guarded by mu
@@ -83,7 +88,8 @@ func (h *history) startReplica(number int, addr string, config Config[string], r
 		return cuts.IntN(20000)
 	}
 	p := startProxy(h.t, addr, cut)
-	client := newClient(h.t, &redis.Options{Addr: p.addr(), MaxRetries: -1, ReadTimeout: 2 * lease, DialTimeout: lease})
+	client := newClient(h.t, &redis.Options{Addr: p.addr(), MaxRetries: -1, ReadTimeout: 2 * lease,
+		DialTimeout: lease})
 	q := newQueue(client, config, batchScript)
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &replica{q: q, proxy: p, cancel: cancel}
@@ -149,7 +155,8 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	number := 0
 	start := func() {
 		number++
-		replicas[number] = h.startReplica(number, s.addr, config, rand.New(rand.NewPCG(seed, uint64(number))), &flaky)
+		replicas[number] = h.startReplica(number, s.addr, config, rand.New(rand.NewPCG(seed, uint64(number))),
+			&flaky)
 	}
 	kills := 0
 	// bury replaces the replicas that a key has killed.
@@ -232,7 +239,8 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 			other := config
 			other.description = "format 0, of another version"
 			number++
-			strangers = append(strangers, foreign.startReplica(number, s.addr, other, rand.New(rand.NewPCG(seed, uint64(number))), &flaky))
+			strangers = append(strangers, foreign.startReplica(number, s.addr, other,
+				rand.New(rand.NewPCG(seed, uint64(number))), &flaky))
 		case 12:
 			happens(&y.pauses, "pause the queue for ", pause)
 			r.q.Pause(pause)
@@ -283,11 +291,13 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 			}
 		}
 		if time.Now().After(deadline) {
-			fail(fmt.Errorf("never handled: %q, the killer has ended: %v, queue: %+v", h.unhandled(), killerEnded, last.q.Stats()))
+			fail(fmt.Errorf("never handled: %q, the killer has ended: %v, queue: %+v", h.unhandled(), killerEnded,
+				last.q.Stats()))
 		}
 	}
 	bury()
-	// A lease that ends between a handler's look at it and the end of its replica was given back, and does not count.
+	// A lease that ends between a handler's look at it and the end of its replica was given back, and does not
+	// count.
 	if kills > config.MaxLostLeases+2 {
 		fail(fmt.Errorf("a key has killed %d replicas, want about %d", kills, config.MaxLostLeases))
 	}
@@ -309,8 +319,8 @@ func tryHistory(t *testing.T, seed uint64, y *tally) {
 	h.count(y)
 }
 
-// Histories with random faults: no key is with two workers at once while the first one's lease lives, and no confirmed add
-// is lost. WORKQUEUE_HISTORIES is how many there are, WORKQUEUE_SEED the seed of the first.
+// Histories with random faults: no key is with two workers at once while the first one's lease lives, and no
+// confirmed add is lost. WORKQUEUE_HISTORIES is how many there are, WORKQUEUE_SEED the seed of the first.
 func TestRandomHistories(t *testing.T) {
 	n, seed := 100, rand.Uint64N(1<<40)
 	if s, err := strconv.Atoi(os.Getenv("WORKQUEUE_HISTORIES")); err == nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// A replica that has been idle for longer than its lease has nothing to send to the server at shutdown, and ends.
+// A replica that has been idle for longer than its lease has nothing to send to the server at shutdown, and
+// ends.
 func TestShutDownAfterIdleLease(t *testing.T) {
 	q := newTestQueue(t, startServer(t).client(), Config[string]{Lease: time.Second})
 	q.Add("x")
@@ -66,7 +67,8 @@ func waitUntil(t testing.TB, f func() bool) {
 	})
 }
 
-// A getter that comes while the server hangs for longer than a lease gets what another replica adds afterwards.
+// A getter that comes while the server hangs for longer than a lease gets what another replica adds
+// afterwards.
 func TestGetterOutlivesHang(t *testing.T) {
 	s := startServer(t)
 	config := Config[string]{Lease: time.Second}
@@ -91,7 +93,8 @@ func TestLeaseLostDuringShutdown(t *testing.T) {
 	s := startServer(t)
 	client, f := s.faultyClient()
 	q := newTestQueue(t, client, Config[string]{Lease: time.Second})
-	other := newTestQueue(t, s.client(), Config[string]{Lease: time.Minute}) // No pause of the machine ends its lease.
+	// No pause of the machine ends its lease.
+	other := newTestQueue(t, s.client(), Config[string]{Lease: time.Minute})
 	addAndGet(t, q, "x")
 	ctx, release := q.Lease(context.Background(), "x")
 	defer release()
@@ -115,8 +118,8 @@ func TestLeaseLostDuringShutdown(t *testing.T) {
 	other.Done("x")
 }
 
-// A key that is on its way to a getter when the replica shuts down goes to another replica, before the workers of the first
-// have finished.
+// A key that is on its way to a getter when the replica shuts down goes to another replica, before the
+// workers of the first have finished.
 func TestShutDownHandsBack(t *testing.T) {
 	_, f, q, other := oneFaulty(t, Config[string]{})
 	addAndGet(t, q, "held")
@@ -214,7 +217,8 @@ func TestAddsToFullServer(t *testing.T) {
 	}
 }
 
-// A replica that is shut down while the server is full tries its adds for a lease, without haste, and ends then.
+// A replica that is shut down while the server is full tries its adds for a lease, without haste, and ends
+// then.
 func TestShutDownOnFullServer(t *testing.T) {
 	s := startServer(t)
 	q := newTestQueue(t, s.client(), Config[string]{Lease: time.Second})
@@ -228,7 +232,8 @@ func TestShutDownOnFullServer(t *testing.T) {
 	}
 }
 
-// A full server has refused the adds of a batch, the reply is lost, and the session ends. The adds are not taken for executed.
+// A full server has refused the adds of a batch, the reply is lost, and the session ends. The adds are not
+// taken for executed.
 func TestRefusedAddsOfBatchThatIsGone(t *testing.T) {
 	s := startServer(t)
 	a := rawSession{t: t, client: s.client(), s: shiftedScript(), id: "aaaaaaaaaaa", lease: time.Second}
@@ -291,7 +296,8 @@ func TestOutageEndsOnFullServer(t *testing.T) {
 	}
 }
 
-// A session whose lease has ended here, and not on the server, gives its keys back when its handlers have had the margin to notice it.
+// A session whose lease has ended here, and not on the server, gives its keys back when its handlers have had
+// the margin to notice it.
 func TestQuitsAfterMargin(t *testing.T) {
 	q := withoutServer(t)
 	shard, now := q.shards[0], time.Now()
@@ -300,7 +306,8 @@ func TestQuitsAfterMargin(t *testing.T) {
 	shard.sending = true // Nothing is sent.
 	shard.session = session{id: "aaaaaaaaaaa", held: 1, leaseFrom: now.Add(-q.config.Lease)}
 	shard.expireLocked(now)
-	if margin := q.config.Lease / 20; shard.hasWorkLocked(now.Add(margin-1)) || !shard.hasWorkLocked(now.Add(margin)) {
+	if margin := q.config.Lease / 20; shard.hasWorkLocked(now.Add(margin-1)) ||
+		!shard.hasWorkLocked(now.Add(margin)) {
 		t.Errorf("the session does not quit %v after its handlers' contexts have ended", margin)
 	}
 	shard.session = session{id: "bbbbbbbbbbb", leaseFrom: now.Add(-q.config.Lease)}
@@ -320,7 +327,8 @@ func TestDeadRead(t *testing.T) {
 	q.blocking = newClient(t, &redis.Options{Addr: p.addr()})
 	handleWhileAsleep(t, s, q, "x", func() { producer.Add("x") })
 	came := make(chan string, 2)
-	for i := range cap(came) { // Each Get but the first lasts for a second, and begins while the other goroutine's waits.
+	// Each Get but the first lasts for a second, and begins while the other goroutine's waits.
+	for i := range cap(came) {
 		go func() {
 			key, err := "", context.DeadlineExceeded
 			for d := time.Duration(i+1) * 500 * time.Millisecond; err == context.DeadlineExceeded; d = time.Second {
@@ -345,10 +353,12 @@ func TestDeadRead(t *testing.T) {
 
 // The second client has the bounds of the first one, also those that are none.
 func TestBoundsOfSecondClient(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: "localhost:1", ReadTimeout: -1, WriteTimeout: -1, MaxRetries: -1})
+	client := redis.NewClient(&redis.Options{Addr: "localhost:1", ReadTimeout: -1, WriteTimeout: -1,
+		MaxRetries: -1})
 	own := ownConnections(client, 1).(*redis.Client)
 	if o := own.Options(); o.ReadTimeout != 0 || o.WriteTimeout != 0 || o.MaxRetries != 0 {
-		t.Errorf("the second client waits for %v and %v, with %d retries; want no bounds", o.ReadTimeout, o.WriteTimeout, o.MaxRetries)
+		t.Errorf("the second client waits for %v and %v, with %d retries; want no bounds", o.ReadTimeout,
+			o.WriteTimeout, o.MaxRetries)
 	}
 	must(t, own.Close())
 	must(t, client.Close())

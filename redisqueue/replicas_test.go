@@ -17,7 +17,8 @@ import (
 func TestOnlyConfirmationsWaitForReplicas(t *testing.T) {
 	s := startServer(t)
 	client := newClient(t, &redis.Options{Addr: s.addr, ReadTimeout: time.Minute})
-	q := newTestQueue(t, client, Config[string]{Lease: 2 * time.Minute, WaitReplicas: 1, WaitTimeout: 10 * time.Second})
+	q := newTestQueue(t, client, Config[string]{Lease: 2 * time.Minute, WaitReplicas: 1,
+		WaitTimeout: 10 * time.Second})
 	confirmed := make(chan error, 1)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -97,7 +98,8 @@ func TestTimeouts(t *testing.T) {
 	s := startServer(t)
 	client := newClient(t, &redis.Options{Addr: s.addr, ReadTimeout: 300 * time.Millisecond})
 	ctx := context.Background()
-	if _, err := New(ctx, client, Config[string]{Name: "test", WaitReplicas: 1, WaitTimeout: time.Second}); err == nil {
+	if _, err := New(ctx, client, Config[string]{Name: "test", WaitReplicas: 1,
+		WaitTimeout: time.Second}); err == nil {
 		t.Error("a WaitTimeout above the ReadTimeout is not refused")
 	}
 	q := newTestQueue(t, client, Config[string]{Lease: 2 * time.Second, WaitReplicas: 1})
@@ -127,8 +129,8 @@ func TestTimeouts(t *testing.T) {
 	all.Wait()
 }
 
-// A batch is never sent under a number that another one had: one that a full server has refused, and that arrives a second time
-// when there is room again, changes nothing.
+// A batch is never sent under a number that another one had: one that a full server has refused, and that
+// arrives a second time when there is room again, changes nothing.
 func TestDelayedCopyOfRefusedBatch(t *testing.T) {
 	s := startServer(t)
 	client := s.client()

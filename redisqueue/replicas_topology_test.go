@@ -66,7 +66,8 @@ func TestSentinelFailover(t *testing.T) {
 	config := Config[string]{WaitReplicas: 1}
 	config.Backoff.Base = time.Millisecond
 	h := newHistory(t, 6)
-	// A hand-out that the new master has not received is a key for a second worker. The handlers end before there is one.
+	// A hand-out that the new master has not received is a key for a second worker. The handlers end before
+	// there is one.
 	h.short = true
 	h.run([]*Queue[string]{newTestQueue(t, newClient(), config), newTestQueue(t, newClient(), config)}, func() {
 		h.waitForConfirmed(100)
@@ -84,7 +85,8 @@ func TestSentinelFailover(t *testing.T) {
 	})
 	// There is no replica any more.
 	q := newTestQueue(t, newClient(), config)
-	if err := q.AddContext(within(t, 20*time.Second), "after"); err == nil || !strings.Contains(err.Error(), ErrNotReplicated.Error()) {
+	if err := q.AddContext(within(t, 20*time.Second), "after"); err == nil ||
+		!strings.Contains(err.Error(), ErrNotReplicated.Error()) {
 		t.Errorf("AddContext() without a replica = %v, want %v", err, ErrNotReplicated)
 	}
 	// Adds without confirmation, and failures, may have left keys of the history.
@@ -115,19 +117,21 @@ func startCluster(t *testing.T) *cluster {
 		node := s.client()
 		first, last := i*16384/3, (i+1)*16384/3-1
 		must(t, node.ClusterAddSlotsRange(ctx, first, last).Err())
-		// Nodes that meet with the same epoch take new ones until they differ, and one that does so after a slot has moved claims
-		// it back.
+		// Nodes that meet with the same epoch take new ones until they differ, and one that does so after a slot
+		// has moved claims it back.
 		must(t, node.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err())
 		id, _ := node.Do(ctx, "CLUSTER", "MYID").Text()
 		for j, addr := range c.addrs {
 			must(t, node.Do(ctx, "CLUSTER", "MEET", "127.0.0.1", portOf(addr), c.buses[j]).Err())
 		}
-		c.nodes, c.ids, c.addrs, c.buses = append(c.nodes, node), append(c.ids, id), append(c.addrs, s.addr), append(c.buses, bus)
+		c.nodes, c.ids, c.addrs, c.buses = append(c.nodes, node), append(c.ids, id), append(c.addrs, s.addr),
+			append(c.buses, bus)
 	}
 	for _, node := range c.nodes {
 		eventually(t, time.Minute, func() error {
 			info, err := node.ClusterInfo(ctx).Result()
-			if err == nil && (!strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:3")) {
+			if err == nil && (!strings.Contains(info, "cluster_state:ok") ||
+				!strings.Contains(info, "cluster_known_nodes:3")) {
 				err = fmt.Errorf("no cluster: %s", info)
 			}
 			return err
@@ -166,7 +170,8 @@ func (c *cluster) move(slot, from, to int) {
 	}
 }
 
-// The slots of a queue move from node to node while replicas use it. Nothing is lost, and no key is with two workers.
+// The slots of a queue move from node to node while replicas use it. Nothing is lost, and no key is with two
+// workers.
 func TestClusterSlotsMove(t *testing.T) {
 	c := startCluster(t)
 	h := newHistory(t, 6)
@@ -190,7 +195,8 @@ func TestClusterSlotsMove(t *testing.T) {
 	}
 	h.run(queues, func() {
 		for shard := range 3 {
-			slot64, err := c.nodes[0].ClusterKeySlot(context.Background(), queues[0].shards[shard].names.shard[0]).Result()
+			slot64, err := c.nodes[0].ClusterKeySlot(context.Background(),
+				queues[0].shards[shard].names.shard[0]).Result()
 			must(t, err)
 			slot := int(slot64)
 			at := slot * 3 / 16384

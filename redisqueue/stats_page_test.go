@@ -22,8 +22,9 @@ func page(h *debug.Handler, query string) (body string, took time.Duration) {
 	return w.Body.String(), time.Since(began)
 }
 
-// While the server is stopped (it accepts connections and is silent) or gone, no page takes much longer than five seconds, each
-// says that the server does not answer, and none that a key is not there. Then everything is as before.
+// While the server is stopped (it accepts connections and is silent) or gone, no page takes much longer than
+// five seconds, each says that the server does not answer, and none that a key is not there. Then everything
+// is as before.
 func TestPageInAnOutage(t *testing.T) {
 	for name, outage := range map[string]struct{ begin, end func(*server) }{
 		"stopped": {func(s *server) { s.signal(syscall.SIGSTOP) }, func(s *server) { s.signal(syscall.SIGCONT) }},
@@ -73,13 +74,15 @@ func TestPageInAnOutage(t *testing.T) {
 				if took > 10*time.Second { // Five, and this machine may be slow.
 					t.Errorf("%q takes %v", query, took)
 				}
-				if !strings.Contains(body, want) || strings.Contains(body, "may be done") || strings.Contains(body, "No key waits") {
+				if !strings.Contains(body, want) || strings.Contains(body, "may be done") ||
+					strings.Contains(body, "No key waits") {
 					t.Errorf("%q: no %q in %s", query, want, body)
 				}
 			}
 			outage.end(s)
 			eventually(t, time.Minute, func() error {
-				if body, _ := page(h, "?queue=q&key=a"); !strings.Contains(body, "<code>a</code>") || strings.Contains(body, "does not reach its server") {
+				if body, _ := page(h, "?queue=q&key=a"); !strings.Contains(body, "<code>a</code>") ||
+					strings.Contains(body, "does not reach its server") {
 					return fmt.Errorf("after the outage: %s", body)
 				}
 				return nil

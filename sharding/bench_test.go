@@ -10,8 +10,8 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// BenchmarkBesideInner measures a queue and the one below it in turn, because on a shared machine only what is measured
-// together can be compared, and reports medians of all rounds:
+// BenchmarkBesideInner measures a queue and the one below it in turn, because on a shared machine only what
+// is measured together can be compared, and reports medians of all rounds:
 //
 //	go test -run '^$' -bench BesideInner -benchtime 300x ./sharding
 func BenchmarkBesideInner(b *testing.B) {
@@ -55,7 +55,8 @@ func BenchmarkBesideInner(b *testing.B) {
 
 // A cycle allocates nothing, with the lease that package worker asks for included.
 func TestNoAllocations(t *testing.T) {
-	q := NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[namespacedName]()),
+	q := NewQueue(workqueue.NewTypedRateLimitingQueue(
+		workqueue.DefaultTypedControllerRateLimiter[namespacedName]()),
 		holdingAll(256), QueueConfig[namespacedName]{Keys: noKeys[namespacedName]})
 	ctx := t.Context()
 	key := namespacedName{"namespace", "name"}

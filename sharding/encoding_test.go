@@ -14,7 +14,10 @@ import (
 
 func randomTable(r *rand.Rand, slots, members int) *table {
 	t := newTable("table-1", slots, 1_700_000_000_000)
-	member := func() string { return fmt.Sprintf("website-controller-7d9c5b6f4-%05d-abcdefghij", r.IntN(members)) }
+	member := func() string {
+		return fmt.Sprintf("website-controller-7d9c5b6f4-%05d-abcdefghij",
+			r.IntN(members))
+	}
 	for s := range t.slots {
 		t.slots[s] = tableSlot{holder: member(), epoch: t.epoch - r.Int64N(100_000)}
 		if r.IntN(2) == 0 {
@@ -45,7 +48,8 @@ func TestTableIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// TestLargestTable: 4,096 slots of a hundred members, all different from their neighbours, and half of them to move.
+// TestLargestTable: 4,096 slots of a hundred members, all different from their neighbours, and half of them
+// to move.
 func TestLargestTable(t *testing.T) {
 	data := randomTable(rand.New(rand.NewPCG(1, 2)), maxSlots, 100).encode()
 	if len(data) > 64_000 {
@@ -68,10 +72,11 @@ func TestWrongTables(t *testing.T) {
 		return strings.ReplaceAll(data, old, new)
 	}
 	for what, c := range map[string]struct{ data, want string }{
-		"empty":         {"", "is not a record of this library"},
-		"foreign":       {`{"kind":"Lease"}`, "is not a record of this library"},
-		"no JSON":       {"-", "is not a record of this library"},
-		"newer":         {replace(`"format":1`, `"format":2`), "has format 2, and this version of the library understands 1: upgrade"},
+		"empty":   {"", "is not a record of this library"},
+		"foreign": {`{"kind":"Lease"}`, "is not a record of this library"},
+		"no JSON": {"-", "is not a record of this library"},
+		"newer": {replace(`"format":1`, `"format":2`),
+			"has format 2, and this version of the library understands 1: upgrade"},
 		"newer, other":  {`{"format":2,"epoch":"x"}`, "has format 2"},
 		"other slots":   {newTable("t", 8, 5).encode(), "divides keys into 8 slots, and this replica into 4"},
 		"no id":         {replace(`"t"`, `""`), "is not a record of this library"},
@@ -85,27 +90,32 @@ func TestWrongTables(t *testing.T) {
 		"unknown next":  {replace(" 0@0", " 0>9@0"), "is not a record of this library"},
 		"great epoch":   {replace(`"epoch":5`, `"epoch":9007199254740993`), "is not a record of this library"},
 		"no such epoch": {replace(" 0@0", " 0@6"), "is not a record of this library"},
-		"long lease":    {replace(`"format":1`, `"format":1,"lease":86400000000001`), "is not a record of this library"},
+		"long lease": {replace(`"format":1`, `"format":1,"lease":86400000000001`),
+			"is not a record of this library"},
 		"short lease":   {replace(`"format":1`, `"format":1,"lease":-1`), "is not a record of this library"},
 		"huge, no room": {replace("*2", "*2000000000"), "is not a record of this library"},
 	} {
 		_, err := decodeTable(Record{Name: "g-table", Data: c.data}, 4)
-		if !errors.Is(err, ErrIncompatible) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "g-table") {
+		if !errors.Is(err, ErrIncompatible) || !strings.Contains(err.Error(), c.want) ||
+			!strings.Contains(err.Error(), "g-table") {
 			t.Errorf("%s: %v\nin %s", what, err, c.data)
 		}
 	}
 }
 
 func TestMemberRecords(t *testing.T) {
-	want := memberData{Format: 1, ID: "a", Sequence: 7, Lease: 15e9, Table: "t", Slots: 4, Busy: []int{3}, unknown: map[string]json.RawMessage{}}
+	want := memberData{Format: 1, ID: "a", Sequence: 7, Lease: 15e9, Table: "t", Slots: 4, Busy: []int{3},
+		unknown: map[string]json.RawMessage{}}
 	if got, err := decodeMember(Record{Data: encode(want, nil)}); !reflect.DeepEqual(got, want) || err != nil {
 		t.Errorf("got %v, %v", got, err)
 	}
 	for _, data := range []string{
 		"", "{}", `{"format":2}`, `{"format":1,"member":"a"}`, `{"format":1,"lease":5}`,
-		`{"format":1,"member":"a","lease":5,"epoch":9223372036854775807}`, `{"format":1,"member":"a","lease":5,"epoch":-1}`,
+		`{"format":1,"member":"a","lease":5,"epoch":9223372036854775807}`,
+		`{"format":1,"member":"a","lease":5,"epoch":-1}`,
 		`{"format":1,"member":"a","lease":86400000000001}`, `{"format":1,"member":"a","lease":5,"longestLease":-1}`,
-		`{"format":1,"member":"a","lease":5,"tableEpoch":-1}`, `{"format":1,"member":"a","lease":5,"slots":2,"busy":[2]}`,
+		`{"format":1,"member":"a","lease":5,"tableEpoch":-1}`,
+		`{"format":1,"member":"a","lease":5,"slots":2,"busy":[2]}`,
 		`{"format":1,"member":"a","lease":5,"slots":2,"busy":[-1]}`,
 	} {
 		if _, err := decodeMember(Record{Data: data}); !errors.Is(err, ErrIncompatible) {

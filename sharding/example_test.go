@@ -24,17 +24,20 @@ func ExampleJoin() {
 		log.Fatal(err)
 	}
 	// A member takes slots once it has a queue.
-	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue[string](nil), member, sharding.QueueConfig[string]{
-		Keys: func(context.Context) (iter.Seq[string], error) { return nil, nil },
-	})
+	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue[string](nil), member,
+		sharding.QueueConfig[string]{
+			Keys: func(context.Context) (iter.Seq[string], error) { return nil, nil },
+		})
 	defer queue.ShutDown()
-	for member.Stats().Held == 0 { // Programs need not wait: their queues hand out keys as soon as there are some.
+	// Programs need not wait: their queues hand out keys as soon as there are some.
+	for member.Stats().Held == 0 {
 		time.Sleep(10 * time.Millisecond)
 	}
 	st := member.Stats()
 	fmt.Printf("%d of %d slots, %d member\n", st.Held, st.Slots, st.Members)
 
-	leaving, cancel := context.WithTimeout(ctx, 10*time.Second) // Both this and the drain of the workers must end within the pod's grace period.
+	// Both this and the drain of the workers must end within the pod's grace period.
+	leaving, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if err := member.Leave(leaving); err != nil {
 		log.Fatal(err)
@@ -53,12 +56,13 @@ func ExampleNewQueue() {
 		log.Fatal(err)
 	}
 	limiter := workqueue.DefaultTypedControllerRateLimiter[string]()
-	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(limiter), member, sharding.QueueConfig[string]{
-		// In a controller: the keys of the informer's store, as they are now.
-		Keys: func(context.Context) (iter.Seq[string], error) {
-			return slices.Values([]string{"shop", "blog", "wiki"}), nil
-		},
-	})
+	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(limiter), member,
+		sharding.QueueConfig[string]{
+			// In a controller: the keys of the informer's store, as they are now.
+			Keys: func(context.Context) (iter.Seq[string], error) {
+				return slices.Values([]string{"shop", "blog", "wiki"}), nil
+			},
+		})
 	// An informer's event handlers call queue.Add with every key. The queue drops those of other replicas.
 	handled := 0
 	err = worker.Run(ctx, queue, func(ctx context.Context, key string) error {
@@ -82,18 +86,22 @@ func ExampleNewQueue() {
 	// wiki true
 }
 
-// Over a queue with the interface of controller-runtime's PriorityQueue, priorities get through. In a manager this is what
-// controller.Options.NewQueue returns; its NeedLeaderElection must be false.
+// Over a queue with the interface of controller-runtime's PriorityQueue, priorities get through. In a manager
+// this is what controller.Options.NewQueue returns; its NeedLeaderElection must be false.
 func ExampleNewOptsQueue() {
 	ctx := context.Background()
 	member, err := sharding.Join(ctx, sharding.Memory(), sharding.Config{Group: "website-controller"})
 	if err != nil {
 		log.Fatal(err)
 	}
-	queue := sharding.NewOptsQueue(priorityqueue.New(priorityqueue.Config[string]{}), member, sharding.QueueConfig[string]{
-		Keys:         func(context.Context) (iter.Seq[string], error) { return slices.Values([]string{"shop"}), nil },
-		ListPriority: -100, // Changes come before what a new slot brings.
-	}, func(priority int) priorityqueue.AddOpts { return priorityqueue.AddOpts{Priority: priority} })
+	queue := sharding.NewOptsQueue(priorityqueue.New(priorityqueue.Config[string]{}), member,
+		sharding.QueueConfig[string]{
+			Keys: func(context.Context) (iter.Seq[string], error) {
+				return slices.Values([]string{"shop"}),
+					nil
+			},
+			ListPriority: -100, // Changes come before what a new slot brings.
+		}, func(priority int) priorityqueue.AddOpts { return priorityqueue.AddOpts{Priority: priority} })
 	for range 2 {
 		key, priority, _ := queue.GetWithPriority()
 		// controller-runtime does not know that the context of a handler must end when the key moves.

@@ -13,7 +13,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// A slot that is to move releases its keys on hold at once, and its next holder lists them. Nobody waits for the limit of a hold.
+// A slot that is to move releases its keys on hold at once, and its next holder lists them. Nobody waits for
+// the limit of a hold.
 func TestHandoverReleasesKeysOnHold(t *testing.T) {
 	for name, inner := range map[string]func() workqueue.TypedRateLimitingInterface[string]{
 		"root": newRoot,
@@ -68,7 +69,8 @@ func TestHandoverReleasesKeysOnHold(t *testing.T) {
 	}
 }
 
-// The context of keys on hold ends with their slot, also if it was asked for too late, and for no other reason.
+// The context of keys on hold ends with their slot, also if it was asked for too late, and for no other
+// reason.
 func TestLeaseHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()

@@ -2,7 +2,8 @@ package sharding
 
 import "testing"
 
-// A member that leaves while no other one takes slots gives them to nobody, and not to the member to which they were to move: that may be dead.
+// A member that leaves while no other one takes slots gives them to nobody, and not to the member to which
+// they were to move: that may be dead.
 func TestLeaverGivesSlotsToNobody(t *testing.T) {
 	m := holdingAll(1)
 	m.setState(0, stopping)
@@ -17,8 +18,8 @@ func TestLeaverGivesSlotsToNobody(t *testing.T) {
 	}
 }
 
-// A handover was not written for certain, and then its slot is to stay. The member names itself anew, because only a newer table ends the
-// attempt: until then the slot stays absent.
+// A handover was not written for certain, and then its slot is to stay. The member names itself anew, because
+// only a newer table ends the attempt: until then the slot stays absent.
 func TestSlotThatIsToStayIsNamedAnew(t *testing.T) {
 	m := holdingAll(1)
 	m.setState(0, absent)

@@ -44,20 +44,23 @@ func TestHashNeverChanges(t *testing.T) {
 	}
 }
 
-// TestHashSpreads: names as people give them come evenly into slots, and so do the slots' shares. A perfectly random hash
-// has a chi-squared of n-1 with a deviation of sqrt(2(n-1)) for n slots.
+// TestHashSpreads: names as people give them come evenly into slots, and so do the slots' shares. A perfectly
+// random hash has a chi-squared of n-1 with a deviation of sqrt(2(n-1)) for n slots.
 func TestHashSpreads(t *testing.T) {
 	names := map[string]func(i int) any{
-		"namespace-17":      func(i int) any { return fmt.Sprint("namespace-", i) },
-		"17":                func(i int) any { return fmt.Sprint(i) },
-		"ns/pod-0017":       func(i int) any { return fmt.Sprintf("ns/pod-%04d", i) },
-		"team-17/app":       func(i int) any { return fmt.Sprintf("team-%d/app", i) },
-		"aaa17":             func(i int) any { return fmt.Sprint(strings.Repeat("a", i%50), i) },
-		"17aaa":             func(i int) any { return fmt.Sprint(i, strings.Repeat("a", i%50)) },
-		"ns-1/web-7":        func(i int) any { return fmt.Sprintf("ns-%d/web-%d", i%31, i/31) },
-		"{default web-17}":  func(i int) any { return namespacedName{"default", fmt.Sprint("web-", i)} },
-		"{team-17 web}":     func(i int) any { return namespacedName{fmt.Sprint("team-", i), "web"} },
-		"{team-1 web-7}":    func(i int) any { return namespacedName{fmt.Sprint("team-", i%31), fmt.Sprint("web-", i/31)} },
+		"namespace-17":     func(i int) any { return fmt.Sprint("namespace-", i) },
+		"17":               func(i int) any { return fmt.Sprint(i) },
+		"ns/pod-0017":      func(i int) any { return fmt.Sprintf("ns/pod-%04d", i) },
+		"team-17/app":      func(i int) any { return fmt.Sprintf("team-%d/app", i) },
+		"aaa17":            func(i int) any { return fmt.Sprint(strings.Repeat("a", i%50), i) },
+		"17aaa":            func(i int) any { return fmt.Sprint(i, strings.Repeat("a", i%50)) },
+		"ns-1/web-7":       func(i int) any { return fmt.Sprintf("ns-%d/web-%d", i%31, i/31) },
+		"{default web-17}": func(i int) any { return namespacedName{"default", fmt.Sprint("web-", i)} },
+		"{team-17 web}":    func(i int) any { return namespacedName{fmt.Sprint("team-", i), "web"} },
+		"{team-1 web-7}": func(i int) any {
+			return namespacedName{fmt.Sprint("team-", i%31),
+				fmt.Sprint("web-", i/31)}
+		},
 		"17 (number)":       func(i int) any { return i },
 		"1024*17 (number)":  func(i int) any { return i * 1024 },
 		"17<<32 (number)":   func(i int) any { return i << 32 },
@@ -110,7 +113,8 @@ func TestThousandNamespaces(t *testing.T) {
 
 func TestKeysThatNeedAHash(t *testing.T) {
 	for _, err := range []error{
-		errOf[any](), errOf[*int](), errOf[float64](), errOf[chan int](), errOf[struct{ a, b any }](), errOf[[2]complex64](),
+		errOf[any](), errOf[*int](), errOf[float64](), errOf[chan int](), errOf[struct{ a, b any }](),
+		errOf[[2]complex64](),
 	} {
 		if err == nil {
 			t.Error("no error")

@@ -17,7 +17,8 @@ import (
 
 func newQueueOf[T comparable](m *Member, config QueueConfig[T]) Queue[T] {
 	config.Keys = noKeys[T]
-	return NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[T]()), m, config)
+	return NewQueue(workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[T]()), m,
+		config)
 }
 
 // join is mustJoin without a queue. queues are those that the program makes.
@@ -68,8 +69,8 @@ func TestRollingUpdateFromStringToNamespacedName(t *testing.T) {
 	})
 }
 
-// Versions whose queues of one name hash keys in different ways do not share a group, whatever else they have in common. The new one gets
-// nothing, and says what to do.
+// Versions whose queues of one name hash keys in different ways do not share a group, whatever else they have
+// in common. The new one gets nothing, and says what to do.
 func TestRollingUpdateOfHashes(t *testing.T) {
 	byNamespace := func(key string) uint64 { return HashString(strings.Split(key, "/")[0]) }
 	for what, makeQueues := range map[string]func(old, new *Member){
@@ -103,7 +104,8 @@ func TestRollingUpdateOfHashes(t *testing.T) {
 				if a.Err() != nil {
 					refused = a
 				}
-				if err := refused.Err(); !errors.Is(err, ErrIncompatible) || !strings.Contains(err.Error(), "give the group another name") {
+				if err := refused.Err(); !errors.Is(err, ErrIncompatible) ||
+					!strings.Contains(err.Error(), "give the group another name") {
 					t.Error("FAILURE:", err)
 				}
 			})
@@ -111,7 +113,8 @@ func TestRollingUpdateOfHashes(t *testing.T) {
 	}
 }
 
-// The way that docs/sharding.md has to other keys: another group, whose first replica starts when the last old one has left.
+// The way that docs/sharding.md has to other keys: another group, whose first replica starts when the last
+// old one has left.
 func TestChangeOfKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
@@ -158,8 +161,8 @@ func TestQueuesNeedNames(t *testing.T) {
 	}
 }
 
-// A rolling update adds a queue, and the next one removes it. All the while each key of the other queue is with one replica, and
-// shares are even. When the first update ends, so is each key of the new queue.
+// A rolling update adds a queue, and the next one removes it. All the while each key of the other queue is
+// with one replica, and shares are even. When the first update ends, so is each key of the new queue.
 func TestRollingUpdateOfQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
@@ -215,8 +218,8 @@ func TestRollingUpdateOfQueues(t *testing.T) {
 	})
 }
 
-// nextVersion is the connection of a member of a later version of the library: its records have a field more, and tell which formats it
-// reads. The table has the next format as soon as all members read that.
+// nextVersion is the connection of a member of a later version of the library: its records have a field more,
+// and tell which formats it reads. The table has the next format as soon as all members read that.
 type nextVersion struct{ Store }
 
 func (s nextVersion) Create(ctx context.Context, r Record) (Record, error) {
@@ -262,21 +265,24 @@ func read(r Record, err error) (Record, error) {
 	return r, err
 }
 
-// thisVersion is the connection of a member of this version. It fails when an update drops what a later version has written.
+// thisVersion is the connection of a member of this version. It fails when an update drops what a later
+// version has written.
 type thisVersion struct {
 	Store
 	t *testing.T
 }
 
 func (s thisVersion) Update(ctx context.Context, r Record) (Record, error) {
-	if before, err := s.Get(ctx, r.Name); err == nil && strings.Contains(before.Data, "color") && !strings.Contains(r.Data, `"color":{"of":"next"}`) {
+	if before, err := s.Get(ctx, r.Name); err == nil && strings.Contains(before.Data, "color") &&
+		!strings.Contains(r.Data, `"color":{"of":"next"}`) {
 		s.t.Errorf("FAILURE: %s has dropped what an old member does not know: %s", r.Name, r.Data)
 	}
 	return s.Store.Update(ctx, r)
 }
 
-// A rolling update to a library with another format: old members keep what they do not know, no slot is without a holder for
-// long or has two, and members of the old format are refused as soon as there is a table of the new one.
+// A rolling update to a library with another format: old members keep what they do not know, no slot is
+// without a holder for long or has two, and members of the old format are refused as soon as there is a table
+// of the new one.
 func TestRollingUpdateOfFormats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
@@ -291,7 +297,8 @@ func TestRollingUpdateOfFormats(t *testing.T) {
 		}
 		d := mustJoin(t, nextVersion{store}, Config{Name: "d"})
 		time.Sleep(5 * time.Second)
-		if r := mustGet(t, store, "g-table"); !strings.Contains(r.Data, `"color":{"of":"next"}`) || !strings.Contains(r.Data, `"format":1`) {
+		if r := mustGet(t, store, "g-table"); !strings.Contains(r.Data, `"color":{"of":"next"}`) ||
+			!strings.Contains(r.Data, `"format":1`) {
 			t.Error("FAILURE: an old member has dropped what it does not know:", r.Data)
 		}
 		d.end() // a marks its record.
@@ -308,7 +315,8 @@ func TestRollingUpdateOfFormats(t *testing.T) {
 		if r := mustGet(t, store, "g-table"); !strings.Contains(r.Data, `"format":2`) {
 			t.Error("FAILURE: the table has the old format:", r.Data)
 		}
-		if _, err := Join(t.Context(), store, Config{Group: "g"}); !errors.Is(err, ErrIncompatible) || !strings.Contains(err.Error(), "upgrade") {
+		if _, err := Join(t.Context(), store, Config{Group: "g"}); !errors.Is(err, ErrIncompatible) ||
+			!strings.Contains(err.Error(), "upgrade") {
 			t.Error("FAILURE:", err)
 		}
 	})

@@ -19,7 +19,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// switchable is a store that can be away: then its calls fail. It can also be silent: then its watches report no changes.
+// switchable is a store that can be away: then its calls fail. It can also be silent: then its watches report
+// no changes.
 type switchable struct {
 	Store
 	away, silent atomic.Bool

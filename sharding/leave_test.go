@@ -36,7 +36,8 @@ func mustLeave(t *testing.T, m *Member, limit time.Duration) error {
 	return err
 }
 
-// Members that leave at the same moment leave no record behind that the table names and that is gone: those who join next would wait for a lease.
+// Members that leave at the same moment leave no record behind that the table names and that is gone: those
+// who join next would wait for a lease.
 func TestMembersLeaveTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &distant{Store: Memory(), trip: 25 * time.Millisecond}
@@ -64,7 +65,8 @@ func TestMembersLeaveTogether(t *testing.T) {
 	})
 }
 
-// Leave ends where the server refuses to delete, where it refuses all writes of the table, and when the member has no record.
+// Leave ends where the server refuses to delete, where it refuses all writes of the table, and when the
+// member has no record.
 func TestMemberLeavesWhereWritesAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := Memory()
@@ -100,7 +102,8 @@ func TestMemberLeavesTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		until := make(chan struct{})
 		defer close(until)
-		a := mustJoin(t, Memory(), Config{Name: "a", Slots: 1, Logger: slog.New(slog.NewTextHandler(blockedLogger{until}, nil))})
+		a := mustJoin(t, Memory(), Config{Name: "a", Slots: 1,
+			Logger: slog.New(slog.NewTextHandler(blockedLogger{until}, nil))})
 		time.Sleep(time.Second)
 		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
 		q.Add("key")
@@ -113,7 +116,8 @@ func TestMemberLeavesTwice(t *testing.T) {
 				t.Error("FAILURE:", err)
 			}
 		})
-		if err := a.Leave(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "1 slots") {
+		if err := a.Leave(ctx); !errors.Is(err, context.DeadlineExceeded) ||
+			!strings.Contains(err.Error(), "1 slots") {
 			t.Error("FAILURE:", err)
 		}
 		leaves.Wait()
@@ -124,9 +128,11 @@ func TestMemberLeavesTwice(t *testing.T) {
 	})
 }
 
-// A record of a dead member that cannot be deleted keeps nobody from having its slots, and is not tried again and again.
+// A record of a dead member that cannot be deleted keeps nobody from having its slots, and is not tried again
+// and again.
 func TestRecordThatCannotBeDeleted(t *testing.T) {
-	for name, err := range map[string]error{"refused": ErrRefused, "failing": errors.New("the webhook does not answer")} {
+	for name, err := range map[string]error{"refused": ErrRefused,
+		"failing": errors.New("the webhook does not answer")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &noDelete{Store: Memory(), err: err}
@@ -147,8 +153,8 @@ func TestRecordThatCannotBeDeleted(t *testing.T) {
 	}
 }
 
-// The time for Leave ends while the table still names the member, whose record is marked: the others can have its slots, so that is no
-// error. It is one if a handler still runs.
+// The time for Leave ends while the table still names the member, whose record is marked: the others can have
+// its slots, so that is no error. It is one if a handler still runs.
 func TestLeaveThatIsCutShort(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -27,7 +27,8 @@ func TestProgramOfDocs(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	first, second := strings.Count(string(out), "pod-1 handles team-"), strings.Count(string(out), "pod-2 handles team-")
+	first, second := strings.Count(string(out), "pod-1 handles team-"),
+		strings.Count(string(out), "pod-2 handles team-")
 	if first == 0 || second == 0 || first+second < 20 {
 		t.Errorf("%d and %d keys were handled:\n%s", first, second, out)
 	}

@@ -17,8 +17,8 @@ import (
 
 // What happens in ordinary life: rollouts, proxies that end watches, members without queues.
 
-// A process that leaves in order has not died, whatever its name is: it gets its slots at once when it comes back, and the table does not
-// grow.
+// A process that leaves in order has not died, whatever its name is: it gets its slots at once when it comes
+// back, and the table does not grow.
 func TestOrderlyRestartsAreNoDeaths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
@@ -50,7 +50,8 @@ func (s *cutWatches) rights(group, name string) []right {
 	return []right{{"watch", func(ctx context.Context) error { return s.err }}}
 }
 
-// Without a working watch members find each other by lists, and new ones join and get their share, also with short leases.
+// Without a working watch members find each other by lists, and new ones join and get their share, also with
+// short leases.
 func TestMembersWithoutWatch(t *testing.T) {
 	for _, lease := range []time.Duration{time.Second, 2 * time.Second, 15 * time.Second} {
 		for _, err := range []error{apierrors.NewResourceExpired("too old"), errors.New("connection reset"), nil} {
@@ -110,8 +111,8 @@ func TestMemberWithoutQueueTakesNoSlots(t *testing.T) {
 	})
 }
 
-// A slot comes with its keys in all queues, so a member takes none while it lacks one of several, here because that waits to be
-// the leader.
+// A slot comes with its keys in all queues, so a member takes none while it lacks one of several, here
+// because that waits to be the leader.
 func TestMemberWithSomeQueuesTakesNoSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
@@ -124,7 +125,8 @@ func TestMemberWithSomeQueuesTakesNoSlots(t *testing.T) {
 		newQueueOf(a, QueueConfig[string]{Name: "teams"})
 		time.Sleep(time.Second)
 		wantHeld(t, 256, 0)(a, b)
-		if err := b.Err(); !errors.Is(err, ErrNoQueue) || !strings.Contains(err.Error(), `it has ["sites"], and Config.Queues also ["teams"]`) {
+		if err := b.Err(); !errors.Is(err, ErrNoQueue) || !strings.Contains(err.Error(),
+			`it has ["sites"], and Config.Queues also ["teams"]`) {
 			t.Error("FAILURE:", err)
 		}
 		newQueueOf(b, QueueConfig[string]{Name: "teams"})
@@ -216,9 +218,11 @@ func TestForgottenLeaseIsLogged(t *testing.T) {
 func TestLeasesShowSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newSimServer()
-		a, b := mustJoin(t, Leases(server, "ns"), Config{Name: "a"}), mustJoin(t, Leases(server, "ns"), Config{Name: "b"})
+		a, b := mustJoin(t, Leases(server, "ns"), Config{Name: "a"}),
+			mustJoin(t, Leases(server, "ns"), Config{Name: "b"})
 		time.Sleep(20 * time.Second)
-		for name, want := range map[string]string{"g-member-" + a.ID(): "128", "g-member-" + b.ID(): "128", "g-table": "256"} {
+		for name, want := range map[string]string{"g-member-" + a.ID(): "128", "g-member-" + b.ID(): "128",
+			"g-table": "256"} {
 			if got := server.leases[name].Annotations["keyedqueue.github.io/slots"]; got != want {
 				t.Errorf("FAILURE: %s shows %q slots, want %s", name, got, want)
 			}

@@ -8,14 +8,15 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// simClock is the clock of a simulated process: it shows a wrong time and runs too fast or too slow, and while the process is
-// stopped, no timer fires.
+// simClock is the clock of a simulated process: it shows a wrong time and runs too fast or too slow, and
+// while the process is stopped, no timer fires.
 type simClock struct {
 	start time.Time
 	wrong time.Duration
 	rate  float64
 	stop  *stopper
-	// asleep is how long the machine was suspended: the monotonic clock and timers stand still meanwhile, and the wall clock goes on.
+	// asleep is how long the machine was suspended: the monotonic clock and timers stand still meanwhile, and
+	// the wall clock goes on.
 	asleep atomic.Int64
 }
 
@@ -131,15 +132,17 @@ func (s *stopper) wait() {
 	}
 }
 
-// isStopped counts the moment in which the process goes on as well: its timers, which end its handlers' contexts, fire in it. After a
-// suspension they do not, and it looks at the clock a sixtieth of its lease later.
+// isStopped counts the moment in which the process goes on as well: its timers, which end its handlers'
+// contexts, fire in it. After a suspension they do not, and it looks at the clock a sixtieth of its lease
+// later.
 func (s *stopper) isStopped() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stopped != nil || !s.resumed.IsZero() && time.Since(s.resumed) <= s.moment
 }
 
-// stop stops the process until resume, which calls resumes. It returns false if the process is stopped already.
+// stop stops the process until resume, which calls resumes. It returns false if the process is stopped
+// already.
 func (s *stopper) stop(resumes func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

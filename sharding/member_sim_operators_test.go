@@ -11,7 +11,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 )
 
-// operator is a person, or a program, that changes the records of a simulated group by hand, or restores a backup of them.
+// operator is a person, or a program, that changes the records of a simulated group by hand, or restores a
+// backup of them.
 type operator struct {
 	w      *world
 	rand   *rand.Rand
@@ -25,7 +26,8 @@ func newOperator(w *world) *operator {
 
 // work does something every now and then until ctx is done.
 func (o *operator) work(ctx context.Context) {
-	actions := []func(){o.deleteRecord, o.deleteRecord, o.replaceTable, o.copyTable, o.spoilTable, o.removeLabel, o.addFinalizer, o.restore, o.restore}
+	actions := []func(){o.deleteRecord, o.deleteRecord, o.replaceTable, o.copyTable, o.spoilTable, o.removeLabel,
+		o.addFinalizer, o.restore, o.restore}
 	for wait(ctx, time.Duration(o.rand.Int64N(int64(simLease)))) == nil {
 		if r, err := o.w.store.Get(ctx, "g-table"); err == nil {
 			o.tables = append(o.tables, r.Data)
@@ -50,8 +52,8 @@ func (o *operator) member() string {
 	return names[o.rand.IntN(len(names))]
 }
 
-// leavesTrace reports whether who joins still finds the group without these records: it reads the table by its name, and finds members by
-// their label. A group of which nothing is left looks like a new one.
+// leavesTrace reports whether who joins still finds the group without these records: it reads the table by
+// its name, and finds members by their label. A group of which nothing is left looks like a new one.
 func (o *operator) leavesTrace(names ...string) bool {
 	for name, l := range o.w.server.backup().leases {
 		if !slices.Contains(names, name) && l.DeletionTimestamp == nil && (name == "g-table" || l.Labels != nil) {
@@ -88,7 +90,8 @@ func (o *operator) replaceTable() {
 // copyTable deletes the table, and makes it anew from a copy.
 func (o *operator) copyTable() {
 	ctx := context.Background()
-	if r, err := o.w.store.Get(ctx, "g-table"); err == nil && len(o.tables) > 0 && o.w.store.Delete(ctx, r.Name, r.Version) == nil {
+	if r, err := o.w.store.Get(ctx, "g-table"); err == nil && len(o.tables) > 0 &&
+		o.w.store.Delete(ctx, r.Name, r.Version) == nil {
 		o.w.logf("somebody makes the table anew from a copy")
 		r.Version, r.Data = "", o.tables[o.rand.IntN(len(o.tables))]
 		_, _ = o.w.store.Create(ctx, r)
@@ -106,16 +109,19 @@ func (o *operator) spoilTable() {
 	}
 }
 
-// deleteSpoiled deletes a table that members cannot read, or whose hashes are not theirs, and removes what keeps one that is deleted.
+// deleteSpoiled deletes a table that members cannot read, or whose hashes are not theirs, and removes what
+// keeps one that is deleted.
 func (w *world) deleteSpoiled() {
 	w.server.edit("g-table", func(l *coordinationv1.Lease) { l.Finalizers = nil })
 	if r, err := w.store.Get(context.Background(), "g-table"); err == nil {
 		hash, _ := newHasher[string]()
 		own := map[string]string{"0": hash.fingerprint(), "1": hash.fingerprint()}
-		if t, err := decodeTable(r, simSlots); errors.Is(err, ErrIncompatible) || len(contradictions(t.hashes, own)) > 0 {
+		if t, err := decodeTable(r, simSlots); errors.Is(err, ErrIncompatible) ||
+			len(contradictions(t.hashes, own)) > 0 {
 			w.logf("somebody deletes the spoiled table: %v", w.store.Delete(context.Background(), r.Name, r.Version))
 			w.mu.Lock()
-			w.mu.deletes = true // It may be that of processes of other Slots, which no record of a living member shows.
+			// It may be that of processes of other Slots, which no record of a living member shows.
+			w.mu.deletes = true
 			w.mu.Unlock()
 		}
 	}
@@ -141,8 +147,9 @@ func (o *operator) addFinalizer() {
 	o.w.server.edit(name, func(l *coordinationv1.Lease) { l.Finalizers = []string{"example.com/keep"} })
 }
 
-// restore stops the server for some seconds, and starts it with the backup. Versions repeat in half of all cases. It does not while a member is
-// out of touch, whose record the backup would bring back: that its successor then goes on until it has read the table is documented.
+// restore stops the server for some seconds, and starts it with the backup. Versions repeat in half of all
+// cases. It does not while a member is out of touch, whose record the backup would bring back: that its
+// successor then goes on until it has read the table is documented.
 func (o *operator) restore() {
 	o.w.mu.Lock()
 	processes := slices.Concat(o.w.processes, o.w.mu.leaving)

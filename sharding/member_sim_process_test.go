@@ -54,7 +54,8 @@ func toName(path string) namespacedName {
 
 func toPath(n namespacedName) string { return n.Namespace + "/" + n.Name }
 
-func newSimQueue[T comparable](p *process, queue int, hash func(T) uint64, keyOf func(path string) T, pathOf func(T) string) simQueue {
+func newSimQueue[T comparable](p *process, queue int, hash func(T) uint64, keyOf func(path string) T,
+	pathOf func(T) string) simQueue {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[T](100*time.Millisecond, 2*time.Second)
 	q := NewQueue(workqueue.NewTypedRateLimitingQueue(limiter), p.member, QueueConfig[T]{
 		Name: strconv.Itoa(queue), Hash: hash,
@@ -162,8 +163,9 @@ func (w *world) join(f faults) *process {
 	return p
 }
 
-// intrude starts a process of another number of slots or another hash, as in a rollout that changes it, and kills it later. Nearly always it
-// cannot join, or gets nothing. If it does, because there was no table, it has the group for itself, and the others must hold nothing.
+// intrude starts a process of another number of slots or another hash, as in a rollout that changes it, and
+// kills it later. Nearly always it cannot join, or gets nothing. If it does, because there was no table, it
+// has the group for itself, and the others must hold nothing.
 func (w *world) intrude(d time.Duration) {
 	slots, hash := simSlots/2, (func(string) uint64)(nil)
 	if w.rand.IntN(2) == 0 {
@@ -184,8 +186,9 @@ func (w *world) start(f faults, slots int, hash func(string) uint64) *process {
 	stop := &stopper{}
 	p := &process{
 		w: w, ended: make(chan struct{}), cache: make(map[string]int), children: make(map[string]int),
-		simStore: &simStore{Store: w.store, stop: stop, name: fmt.Sprintf("p%d", w.number), log: w.logf, failf: w.failf, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 2)), faults: f, server: w.server},
-		lease:    simLease, intruder: slots != simSlots || hash != nil,
+		simStore: &simStore{Store: w.store, stop: stop, name: fmt.Sprintf("p%d", w.number), log: w.logf,
+			failf: w.failf, rand: rand.New(rand.NewPCG(w.rand.Uint64(), 2)), faults: f, server: w.server},
+		lease: simLease, intruder: slots != simSlots || hash != nil,
 	}
 	if w.leases {
 		p.lease = []time.Duration{10, 15, 25}[w.rand.IntN(3)] * time.Second
@@ -200,8 +203,10 @@ func (w *world) start(f faults, slots int, hash func(string) uint64) *process {
 		queues = queues[:1]
 	}
 	config := Config{
-		Group: "g", Name: p.name, Queues: queues, Slots: slots, Lease: p.lease, HandoverTimeout: simHandover, Clock: p.clock,
-		Logger: slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		Group: "g", Name: p.name, Queues: queues, Slots: slots, Lease: p.lease, HandoverTimeout: simHandover,
+		Clock: p.clock,
+		Logger: slog.New(slog.NewTextHandler(p, &slog.HandlerOptions{ReplaceAttr: func(_ []string,
+			a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey || a.Key == "group" || a.Key == slog.LevelKey {
 				return slog.Attr{}
 			}
@@ -212,7 +217,8 @@ func (w *world) start(f faults, slots int, hash func(string) uint64) *process {
 			return fmt.Sprintf("%s-%s.%d", name, p.name, life)
 		},
 	}
-	w.logf("%s joins with a clock of speed %.3f and %d slots, an intruder: %v, queues: %d", p.name, p.clock.rate, slots, p.intruder, len(queues))
+	w.logf("%s joins with a clock of speed %.3f and %d slots, an intruder: %v, queues: %d", p.name, p.clock.rate,
+		slots, p.intruder, len(queues))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var err error
@@ -261,7 +267,8 @@ func (p *process) sync() {
 	}
 }
 
-// handle checks that no other process handles the key, takes some time, and notes the version that it has handled.
+// handle checks that no other process handles the key, takes some time, and notes the version that it has
+// handled.
 func (p *process) handle(ctx context.Context, key string) error {
 	for p.stop.wait(); p.stop.isStopped() && !p.isDead(); p.stop.wait() {
 		time.Sleep(time.Millisecond)
@@ -305,8 +312,9 @@ func (w *world) child(key string) int {
 	return w.mu.children[key]
 }
 
-// createLocked creates the child of a version of key, which a handler has not seen in its cache. Nevertheless it may be there. Then a read
-// past the cache, when the handler began, must have shown it: see "Caches after a handover" in docs/sharding.md.
+// createLocked creates the child of a version of key, which a handler has not seen in its cache. Nevertheless
+// it may be there. Then a read past the cache, when the handler began, must have shown it: see "Caches after
+// a handover" in docs/sharding.md.
 func (w *world) createLocked(key string, version, exists int) {
 	if w.mu.children[key] >= version {
 		w.mu.createdTwice++
@@ -342,14 +350,17 @@ func (w *world) begin(key string, h *handling) {
 		if other.p != h.p && other.active() {
 			w.failLocked("%s handles %s while %s handles it", h.p.name, key, other.p.name)
 		} else if other.p != h.p && other.lives() && other.p.intruder == h.p.intruder { // Of intruders only contexts count.
-			w.failLocked("%s handles %s while a handler of %s, which lives, has not returned", h.p.name, key, other.p.name)
+			w.failLocked("%s handles %s while a handler of %s, which lives, has not returned", h.p.name, key,
+				other.p.name)
 		}
 	}
 	epoch, _ := Fence(h.ctx)
 	if last := w.mu.epochs[key]; epoch < last.epoch || epoch == last.epoch && epoch > 0 && h.p != last.p {
-		// After a restore a newcomer may take the slots of a dead member before somebody who knows later epochs has read the table.
+		// After a restore a newcomer may take the slots of a dead member before somebody who knows later epochs has
+		// read the table.
 		if !w.mu.deletes {
-			w.failLocked("%s handles %s in epoch %d, and %s did in epoch %d", h.p.name, key, epoch, last.p.name, last.epoch)
+			w.failLocked("%s handles %s in epoch %d, and %s did in epoch %d", h.p.name, key, epoch, last.p.name,
+				last.epoch)
 		}
 	}
 	w.mu.epochs[key] = lastEpoch{h, epoch}
@@ -361,8 +372,8 @@ func (w *world) begin(key string, h *handling) {
 
 func (h *handling) active() bool { return h.ctx.Err() == nil && !h.p.stop.isStopped() && !h.p.isDead() }
 
-// lives reports whether the handler's slots must still be with its member, although its context may have ended: the
-// member has neither died nor been taken for dead nor given up to leave.
+// lives reports whether the handler's slots must still be with its member, although its context may have
+// ended: the member has neither died nor been taken for dead nor given up to leave.
 func (h *handling) lives() bool {
 	if h.p.isDead() || h.p.member.ctx.Err() != nil || h.p.member.ID() != h.id {
 		return false

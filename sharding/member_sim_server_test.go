@@ -16,8 +16,9 @@ import (
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
-// simServer keeps Leases as the API server does, also where that is a trap: an update of a Lease that does not exist creates
-// it, unless the update names a UID, and an update without a resource version is unconditional.
+// simServer keeps Leases as the API server does, also where that is a trap: an update of a Lease that does
+// not exist creates it, unless the update names a UID, and an update without a resource version is
+// unconditional.
 type simServer struct {
 	coordination.LeaseInterface // for the methods that are not needed
 
@@ -75,7 +76,8 @@ func (s *simServer) backup() backup {
 	return backup{maps.Clone(s.leases), s.version}
 }
 
-// restore takes the server back to a backup, as a snapshot of etcd does: versions repeat, unless they are raised.
+// restore takes the server back to a backup, as a snapshot of etcd does: versions repeat, unless they are
+// raised.
 func (s *simServer) restore(b backup, raise int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +125,8 @@ func (s *simServer) storeLocked(before, l *coordinationv1.Lease) *coordinationv1
 	return s.putLocked(change, l)
 }
 
-func (s *simServer) Create(_ context.Context, l *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+func (s *simServer) Create(_ context.Context, l *coordinationv1.Lease,
+	_ metav1.CreateOptions) (*coordinationv1.Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.leases[l.Name] != nil {
@@ -139,13 +142,15 @@ func (s *simServer) createLocked(l *coordinationv1.Lease) *coordinationv1.Lease 
 	return s.putLocked(watch.Added, l)
 }
 
-func (s *simServer) Update(_ context.Context, l *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+func (s *simServer) Update(_ context.Context, l *coordinationv1.Lease,
+	_ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.leases[l.Name] == nil && l.UID == "" {
 		return s.createLocked(l), nil
 	}
-	if err := s.checkLocked(l.Name, &metav1.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion}); err != nil {
+	if err := s.checkLocked(l.Name, &metav1.Preconditions{UID: &l.UID,
+		ResourceVersion: &l.ResourceVersion}); err != nil {
 		if apierrors.IsNotFound(err) {
 			err = apierrors.NewConflict(leaseResource, l.Name, err)
 		}
@@ -179,7 +184,8 @@ func (s *simServer) checkLocked(name string, want *metav1.Preconditions) error {
 	if l == nil {
 		return apierrors.NewNotFound(leaseResource, name)
 	}
-	if want != nil && (*want.UID != "" && *want.UID != l.UID || *want.ResourceVersion != "" && *want.ResourceVersion != l.ResourceVersion) {
+	if want != nil && (*want.UID != "" && *want.UID != l.UID || *want.ResourceVersion != "" &&
+		*want.ResourceVersion != l.ResourceVersion) {
 		return apierrors.NewConflict(leaseResource, name, nil)
 	}
 	return nil
@@ -239,7 +245,8 @@ func (s *simServer) Watch(ctx context.Context, o metav1.ListOptions) (watch.Inte
 	return w, nil
 }
 
-// since returns the changes after a version, or an error event if they are forgotten, and a channel that is closed when there are more.
+// since returns the changes after a version, or an error event if they are forgotten, and a channel that is
+// closed when there are more.
 func (s *simServer) since(version, restores int) ([]watch.Event, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -20,8 +20,8 @@ type faults struct {
 	limit bool    // the client may make five calls a second
 }
 
-// maxCalls is how many calls a member may make in ten seconds. The most that was seen is 111; a member that tries something again and again
-// without a pause makes 250.
+// maxCalls is how many calls a member may make in ten seconds. The most that was seen is 111; a member that
+// tries something again and again without a pause makes 250.
 const maxCalls = 200
 
 // simStore is a process's connection to a store.
@@ -100,7 +100,8 @@ func (s *simStore) refusal(name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	isTable, isOwn := name == "g-table", strings.HasPrefix(name, "g-member-"+s.name+"-")
-	if !time.Now().Before(s.refusedUntil) || s.whatRefused == theTable && !isTable || s.whatRefused == recordsOfOthers && (isTable || isOwn) {
+	if !time.Now().Before(s.refusedUntil) || s.whatRefused == theTable && !isTable ||
+		s.whatRefused == recordsOfOthers && (isTable || isOwn) {
 		return nil
 	}
 	return s.refused
@@ -172,9 +173,10 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// do makes a call with all that can go wrong on the way there and back. A stopped process makes no call, and sees no
-// answer.
-func do[R any](ctx context.Context, s *simStore, call func(context.Context) (R, error)) (result R, err error) {
+// do makes a call with all that can go wrong on the way there and back. A stopped process makes no call, and
+// sees no answer.
+func do[R any](ctx context.Context, s *simStore, call func(context.Context) (R, error)) (result R,
+	err error) {
 	s.stop.wait()
 	defer s.stop.wait()
 	if err := s.turn(ctx); err != nil {
@@ -232,7 +234,8 @@ func (s *simStore) Update(ctx context.Context, r Record) (Record, error) {
 	return s.write(ctx, r.Name, func(ctx context.Context) (Record, error) { return s.Store.Update(ctx, r) })
 }
 
-func (s *simStore) write(ctx context.Context, name string, call func(context.Context) (Record, error)) (Record, error) {
+func (s *simStore) write(ctx context.Context, name string, call func(context.Context) (Record,
+	error)) (Record, error) {
 	return do(ctx, s, func(ctx context.Context) (Record, error) {
 		if err := s.refusal(name); err != nil {
 			return Record{}, err

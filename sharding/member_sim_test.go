@@ -18,26 +18,28 @@ import (
 	"time"
 )
 
-// The simulation runs members on a store in virtual time. Each history is random: processes join, leave, are killed and
-// stopped; their clocks run too fast or too slow by all that the margin allows; calls are slow, fail, or succeed and report
-// an error; the server refuses writes of all, of the table, or of the records of others; watches stall, repeat or end; machines are suspended; loggers
-// block and listings hang; leases differ; handlers do not return, and create what their caches do not show; in a quarter of the
-// histories people delete and edit records and restore backups (member_sim_operators_test.go); processes of other Slots join. Then all
-// faults end, and the bounds of quiet times are checked as well. It cannot express wall clocks that are set, which have a test of
-// their own.
+// The simulation runs members on a store in virtual time. Each history is random: processes join, leave, are
+// killed and stopped; their clocks run too fast or too slow by all that the margin allows; calls are slow,
+// fail, or succeed and report an error; the server refuses writes of all, of the table, or of the records of
+// others; watches stall, repeat or end; machines are suspended; loggers block and listings hang; leases
+// differ; handlers do not return, and create what their caches do not show; in a quarter of the histories
+// people delete and edit records and restore backups (member_sim_operators_test.go); processes of other Slots
+// join. Then all faults end, and the bounds of quiet times are checked as well. It cannot express wall clocks
+// that are set, which have a test of their own.
 //
 //	SHARDING_HISTORIES=100000 go test -run '^TestSimulation$' -timeout 24h ./sharding
 //	SHARDING_OPERATORS=0 SHARDING_HISTORIES=1000 go test -run '^TestSimulation$' ./sharding   # without people
 
-var simSeed = flag.Uint64("sharding.seed", 0, "the seed of the only history to simulate or, with SHARDING_HISTORIES, of the first one")
+var simSeed = flag.Uint64("sharding.seed", 0,
+	"the seed of the only history to simulate or, with SHARDING_HISTORIES, of the first one")
 
 const (
 	simLease    = 15 * time.Second
 	simHandover = 4 * time.Second
 	simSlots    = 16
 	simKeys     = 40
-	// simDrift is how much a clock may be too fast or too slow with the default margin of a sixth: (1+d)/(1-d) < 6/5. While chrony corrects
-	// a clock, it makes it wrong by up to 0.083.
+	// simDrift is how much a clock may be too fast or too slow with the default margin of a sixth: (1+d)/(1-d) <
+	// 6/5. While chrony corrects a clock, it makes it wrong by up to 0.083.
 	simDrift = 0.09
 )
 
@@ -75,7 +77,8 @@ func TestSimulation(t *testing.T) {
 		histories.Load(), handled.Load(), twice.Load())
 }
 
-// timeIsLeft reports whether another history can end before the test's timeout. On a slow machine fewer are simulated.
+// timeIsLeft reports whether another history can end before the test's timeout. On a slow machine fewer are
+// simulated.
 func timeIsLeft(t *testing.T) bool {
 	deadline, ok := t.Deadline()
 	return !ok || time.Until(deadline) > 2*time.Minute
@@ -84,7 +87,8 @@ func timeIsLeft(t *testing.T) bool {
 func simulate(t *testing.T, seed uint64) (handled, twice int) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newSimServer()
-		w := &world{t: t, server: server, store: Leases(server, "ns"), rand: rand.New(rand.NewPCG(seed, 0)), began: time.Now()}
+		w := &world{t: t, server: server, store: Leases(server, "ns"), rand: rand.New(rand.NewPCG(seed, 0)),
+			began: time.Now()}
 		w.mu.active = make(map[string]map[*handling]bool)
 		w.mu.versions = make(map[string]int)
 		w.mu.handled, w.mu.children = make(map[string]int), make(map[string]int)
@@ -92,7 +96,8 @@ func simulate(t *testing.T, seed uint64) (handled, twice int) {
 		w.run()
 		handled, twice = w.mu.calls, w.mu.createdTwice
 		if w.mu.failed {
-			t.Errorf("seed %d:\n%s\nrepeat: go test -run Simulation -sharding.seed %d", seed, strings.Join(w.mu.trace, "\n"), seed)
+			t.Errorf("seed %d:\n%s\nrepeat: go test -run Simulation -sharding.seed %d", seed,
+				strings.Join(w.mu.trace, "\n"), seed)
 		}
 	})
 	return handled, twice
@@ -122,7 +127,8 @@ type world struct {
 		handled  map[string]int // the newest that a handler has finished
 		calls    int
 		children map[string]int // the newest version of each key that has a child
-		// createdTwice counts handlers that have looked into the cache alone, and would have created a second child.
+		// createdTwice counts handlers that have looked into the cache alone, and would have created a second
+		// child.
 		createdTwice int
 		stuck        bool // handlers may ignore their contexts
 		epochs       map[string]lastEpoch
@@ -138,7 +144,8 @@ func (w *world) logf(format string, args ...any) {
 }
 
 func (w *world) logLocked(format string, args ...any) {
-	w.mu.trace = append(w.mu.trace, fmt.Sprintf("%9.3fs ", time.Since(w.began).Seconds())+fmt.Sprintf(format, args...))
+	w.mu.trace = append(w.mu.trace, fmt.Sprintf("%9.3fs ", time.Since(w.began).Seconds())+
+		fmt.Sprintf(format, args...))
 }
 
 func (w *world) failf(format string, args ...any) {
@@ -192,7 +199,8 @@ func (w *world) storm() {
 	w.mu.stuck = w.rand.IntN(2) == 0
 	w.mu.deletes = w.rand.IntN(4) == 0 && os.Getenv("SHARDING_OPERATORS") != "0"
 	w.mu.Unlock()
-	w.logf("faults %.2f, handlers that do not return: %v, people edit records: %v", level, w.mu.stuck, w.mu.deletes)
+	w.logf("faults %.2f, handlers that do not return: %v, people edit records: %v", level, w.mu.stuck,
+		w.mu.deletes)
 	if w.mu.deletes {
 		ctx, cancel := context.WithCancel(context.Background())
 		done, people := make(chan struct{}), newOperator(w)
@@ -244,7 +252,8 @@ func (w *world) storm() {
 			p.clock.suspend(d)
 		case action == 9:
 			err, what := []error{errInjected, ErrRefused}[w.rand.IntN(2)], refusable(w.rand.IntN(3))
-			w.logf("what %s writes fails for %v: %v, %s", p.name, d, err, []string{"all", "the table", "records of others"}[what])
+			w.logf("what %s writes fails for %v: %v, %s", p.name, d, err,
+				[]string{"all", "the table", "records of others"}[what])
 			p.refuse(d, err, what)
 		case action == 10:
 			w.logf("the logger of %s blocks for %v", p.name, d)

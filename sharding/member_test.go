@@ -91,8 +91,8 @@ func (s *watchCounter) Watch(ctx context.Context, group, version string, changed
 	return s.Store.Watch(ctx, group, version, changed)
 }
 
-// A handler that does not return keeps its slot: its context ends after HandoverTimeout, and the slot moves as soon as it
-// has returned and the member tries again.
+// A handler that does not return keeps its slot: its context ends after HandoverTimeout, and the slot moves
+// as soon as it has returned and the member tries again.
 func TestHandoverTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
@@ -144,7 +144,8 @@ func TestHandoverTimeout(t *testing.T) {
 	})
 }
 
-// Queues share a member: a slot is handed over when all of them are done with it, and each lists its own keys.
+// Queues share a member: a slot is handed over when all of them are done with it, and each lists its own
+// keys.
 func TestSeveralQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
@@ -213,7 +214,8 @@ func TestSlotStays(t *testing.T) {
 		a := mustJoin(t, store, Config{Name: "a", Slots: 2, HandoverTimeout: 4 * time.Second})
 		time.Sleep(time.Second)
 		// All keys are in the slot that is to move.
-		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string], Hash: func(string) uint64 { return 1 << 63 }})
+		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string],
+			Hash: func(string) uint64 { return 1 << 63 }})
 		q.Add("stuck")
 		if key, _ := q.Get(); key != "stuck" {
 			t.Fatal(key)
@@ -304,7 +306,8 @@ func TestJoinRefuses(t *testing.T) {
 		if _, err := Join(t.Context(), store, Config{Group: "g"}); !errors.Is(err, ErrIncompatible) {
 			t.Error(err)
 		}
-		for _, wrong := range []Config{{}, {Group: "G"}, {Group: "g-"}, {Group: strings.Repeat("g", 41)}, {Group: "g", Slots: 5000},
+		for _, wrong := range []Config{{}, {Group: "G"}, {Group: "g-"}, {Group: strings.Repeat("g", 41)},
+			{Group: "g", Slots: 5000},
 			{Group: "g", Slots: -1}, {Group: "g", Margin: time.Minute}, {Group: "g", HandoverTimeout: -1}} {
 			if _, err := Join(t.Context(), store, wrong); err == nil || errors.Is(err, ErrIncompatible) {
 				t.Errorf("%+v: %v", wrong, err)
@@ -314,7 +317,8 @@ func TestJoinRefuses(t *testing.T) {
 		away.away.Store(true)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		if _, err := Join(ctx, away, Config{Group: "g"}); err == nil || !strings.Contains(err.Error(), "the server is away") {
+		if _, err := Join(ctx, away, Config{Group: "g"}); err == nil ||
+			!strings.Contains(err.Error(), "the server is away") {
 			t.Error(err)
 		}
 	})
@@ -329,7 +333,8 @@ func TestPriorities(t *testing.T) {
 	} else {
 		p.AddWithPriority("high", 7, 0)
 	}
-	if _, ok := NewQueue(newRoot(), holdingAll(4), QueueConfig[string]{Keys: noKeys[string]}).(workqueue.Operable[string]); ok {
+	if _, ok := NewQueue(newRoot(), holdingAll(4),
+		QueueConfig[string]{Keys: noKeys[string]}).(workqueue.Operable[string]); ok {
 		t.Error("a queue without priorities has some")
 	}
 	if key, _ := q.Get(); key != "high" || q.(workqueue.Operable[string]).PriorityOf("high") != 7 {
@@ -338,9 +343,10 @@ func TestPriorities(t *testing.T) {
 
 	m := holdingAll(4)
 	listed := QueueConfig[string]{Keys: listOf("listed"), ListPriority: -100}
-	o := NewOptsQueue(priorityqueue.New(priorityqueue.Config[string]{}), m, listed, func(priority int) priorityqueue.AddOpts {
-		return priorityqueue.AddOpts{Priority: priority}
-	})
+	o := NewOptsQueue(priorityqueue.New(priorityqueue.Config[string]{}), m, listed,
+		func(priority int) priorityqueue.AddOpts {
+			return priorityqueue.AddOpts{Priority: priority}
+		})
 	o.AddWithOpts(priorityqueue.AddOpts{Priority: 3}, "a", "b")
 	var got []string
 	for range 3 {

@@ -7,15 +7,17 @@ import (
 	"time"
 )
 
-// A watch that lags behind a list shows older records. These are no renewals: a member that was out of touch waits for renewals, because
-// they show what the others know of the table.
+// A watch that lags behind a list shows older records. These are no renewals: a member that was out of touch
+// waits for renewals, because they show what the others know of the table.
 func TestOlderRecordIsNoRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := mustJoin(t, Memory(), Config{Name: "a"})
 		time.Sleep(time.Second)
 		show := func(sequence int64) {
-			d := memberData{Format: formatVersion, ID: "b-1", Sequence: sequence, Lease: int64(15 * time.Second), Slots: 256}
-			m.changed(Event{Record: Record{Name: "g-member-b-1", Group: "g", Version: fmt.Sprint(sequence), Data: encode(d, nil)}})
+			d := memberData{Format: formatVersion, ID: "b-1", Sequence: sequence, Lease: int64(15 * time.Second),
+				Slots: 256}
+			m.changed(Event{Record: Record{Name: "g-member-b-1", Group: "g", Version: fmt.Sprint(sequence),
+				Data: encode(d, nil)}})
 		}
 		mustHear := func() bool {
 			m.mu.Lock()

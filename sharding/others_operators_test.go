@@ -15,14 +15,24 @@ import (
 
 // What operators, restores and other programs do to the records. The simulation does the same at random.
 
-// The table says that a holds all slots, in an old copy with which somebody replaces it, in one with which somebody makes it anew, and in a
-// backup of all records, which a newcomer that knows nothing else reads first. b got half of the slots meanwhile.
+// The table says that a holds all slots, in an old copy with which somebody replaces it, in one with which
+// somebody makes it anew, and in a backup of all records, which a newcomer that knows nothing else reads
+// first. b got half of the slots meanwhile.
 func TestOperatorRestoresTable(t *testing.T) {
 	for name, restore := range map[string]func(server *simServer, store Store, old Record, all backup){
-		"replaced":               func(server *simServer, _ Store, old Record, _ backup) { setData(server, "g-table", old.Data) },
-		"made anew":              func(_ *simServer, store Store, old Record, _ backup) { mustRemake(t, store, old) },
-		"backup":                 func(server *simServer, _ Store, _ Record, all backup) { server.restore(all, 0) },
-		"backup, later versions": func(server *simServer, _ Store, _ Record, all backup) { server.restore(all, 1000) },
+		"replaced": func(server *simServer, _ Store, old Record,
+			_ backup) {
+			setData(server, "g-table", old.Data)
+		},
+		"made anew": func(_ *simServer, store Store, old Record,
+			_ backup) {
+			mustRemake(t, store, old)
+		},
+		"backup": func(server *simServer, _ Store, _ Record, all backup) { server.restore(all, 0) },
+		"backup, later versions": func(server *simServer, _ Store, _ Record,
+			all backup) {
+			server.restore(all, 1000)
+		},
 	} {
 		for _, aLives := range []bool{true, false} {
 			synctest.Test(t, func(t *testing.T) {
@@ -72,7 +82,8 @@ func TestOperatorRestoresTableAndOthersWriteIt(t *testing.T) {
 		want  relation
 	}{
 		{5, tableSlot{"a", "", 5}, older}, {6, tableSlot{"b", "", 6}, same}, {6, tableSlot{"a", "", 5}, contrary},
-		{9, tableSlot{"a", "", 5}, contrary}, {9, tableSlot{"a", "", 6}, contrary}, {9, tableSlot{"a", "", 7}, newer}, {9, tableSlot{"b", "", 6}, newer},
+		{9, tableSlot{"a", "", 5}, contrary}, {9, tableSlot{"a", "", 6}, contrary},
+		{9, tableSlot{"a", "", 7}, newer}, {9, tableSlot{"b", "", 6}, newer},
 	} {
 		other := known.clone()
 		other.epoch, other.slots[2] = c.epoch, c.slot
@@ -116,7 +127,8 @@ func TestMemberWithLongerLease(t *testing.T) {
 	})
 }
 
-// Somebody removes the label from a's record, which looks deleted then to a watch. a is alive, and nothing moves.
+// Somebody removes the label from a's record, which looks deleted then to a watch. a is alive, and nothing
+// moves.
 func TestOperatorRemovesLabel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newSimServer()
@@ -136,7 +148,8 @@ func TestOperatorRemovesLabel(t *testing.T) {
 	})
 }
 
-// a's record has a finalizer and is deleted while a is cut off: others give its slots away, so it must not go on.
+// a's record has a finalizer and is deleted while a is cut off: others give its slots away, so it must not go
+// on.
 func TestOperatorDeletesRecordWithFinalizer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newSimServer()
@@ -168,7 +181,8 @@ func TestOperatorDeletesRecordWithFinalizer(t *testing.T) {
 	})
 }
 
-// The machine of a is suspended: its monotonic clock stands still. When it wakes up, a's handlers end within a quarter of a second.
+// The machine of a is suspended: its monotonic clock stands still. When it wakes up, a's handlers end within
+// a quarter of a second.
 func TestMemberOnSuspendedMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stop := &stopper{}
@@ -195,7 +209,8 @@ func TestMemberOnSuspendedMachine(t *testing.T) {
 	})
 }
 
-// All processes are stopped for longer than a lease. The first one that goes on does not take the other for dead, which goes on later.
+// All processes are stopped for longer than a lease. The first one that goes on does not take the other for
+// dead, which goes on later.
 func TestGroupThatWasStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
@@ -233,7 +248,8 @@ type setClock struct {
 
 func (c *setClock) Now() time.Time { return c.simClock.Now().Add(time.Duration(c.set.Load())) }
 
-// Somebody sets the wall clock back while a is cut off. a's validity ends nevertheless, by the monotonic clock.
+// Somebody sets the wall clock back while a is cut off. a's validity ends nevertheless, by the monotonic
+// clock.
 func TestMemberWhoseClockIsSetBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := &setClock{simClock: &simClock{start: time.Now(), rate: 1, stop: &stopper{}}}
@@ -253,7 +269,8 @@ func TestMemberWhoseClockIsSetBack(t *testing.T) {
 	})
 }
 
-// Somebody sets the wall clock forward by more than a lease. That looks like a suspension, so a holds nothing, but renews its record at once.
+// Somebody sets the wall clock forward by more than a lease. That looks like a suspension, so a holds
+// nothing, but renews its record at once.
 func TestMemberWhoseClockIsSetForward(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := &setClock{simClock: &simClock{start: time.Now(), rate: 1, stop: &stopper{}}}
@@ -273,8 +290,10 @@ func TestMembersWithClocksOfDifferentSpeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
 		ofA := &switchable{Store: store}
-		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2, Clock: &simClock{start: time.Now(), rate: 1 - simDrift, stop: &stopper{}}})
-		b := mustJoin(t, store, Config{Name: "b", Slots: 2, Clock: &simClock{start: time.Now(), rate: 1 + simDrift, stop: &stopper{}}})
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2, Clock: &simClock{start: time.Now(), rate: 1 - simDrift,
+			stop: &stopper{}}})
+		b := mustJoin(t, store, Config{Name: "b", Slots: 2, Clock: &simClock{start: time.Now(), rate: 1 + simDrift,
+			stop: &stopper{}}})
 		time.Sleep(10 * time.Second)
 		wantHeld(t, 1, 1)(a, b)
 		ofA.cutOff(true)
@@ -295,7 +314,8 @@ func TestMemberWithBlockedLogger(t *testing.T) {
 		defer close(until)
 		store := Memory()
 		ofA := &switchable{Store: store}
-		a := mustJoin(t, ofA, Config{Name: "a", Slots: 1, Logger: slog.New(slog.NewTextHandler(blockedLogger{until}, nil))})
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 1,
+			Logger: slog.New(slog.NewTextHandler(blockedLogger{until}, nil))})
 		time.Sleep(time.Second)
 		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
 		q.Add("key")
@@ -325,7 +345,8 @@ func TestOperatorDeletesTableWhileHandlerIsStuck(t *testing.T) {
 		store := Memory()
 		a := mustJoin(t, store, Config{Name: "a", Slots: 4})
 		time.Sleep(time.Second)
-		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string], Hash: func(string) uint64 { return math.MaxUint64 }})
+		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string],
+			Hash: func(string) uint64 { return math.MaxUint64 }})
 		q.Add("stuck") // In the last slot, which a plan from nothing would give to b.
 		_, _ = q.Get()
 		b := mustJoin(t, store, Config{Name: "b", Slots: 4})
@@ -344,7 +365,8 @@ func TestOperatorDeletesTableWhileHandlerIsStuck(t *testing.T) {
 	})
 }
 
-// Under a table of a newer format nobody can hand over anything, so Leave does not wait, also with nobody beside it.
+// Under a table of a newer format nobody can hand over anything, so Leave does not wait, also with nobody
+// beside it.
 func TestLeaveUnderTableOfNewerFormat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newSimServer()
@@ -359,7 +381,8 @@ func TestLeaveUnderTableOfNewerFormat(t *testing.T) {
 	})
 }
 
-// The table is garbage, or of a newer format. The error says that it may be deleted, and after that all goes on.
+// The table is garbage, or of a newer format. The error says that it may be deleted, and after that all goes
+// on.
 func TestOperatorDeletesGarbage(t *testing.T) {
 	for _, garbage := range []string{"garbage", `{"format":9}`} {
 		synctest.Test(t, func(t *testing.T) {
@@ -388,8 +411,8 @@ func TestOperatorDeletesGarbage(t *testing.T) {
 	}
 }
 
-// The table was deleted, and b, which the watch leaves without news, has not seen yet that a has filled the new one. Then somebody puts the empty
-// one back: b must not fill it a second time.
+// The table was deleted, and b, which the watch leaves without news, has not seen yet that a has filled the
+// new one. Then somebody puts the empty one back: b must not fill it a second time.
 func TestOperatorPutsEmptyTableBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newSimServer()

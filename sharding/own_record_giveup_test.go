@@ -12,8 +12,9 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// b renews its record and cannot use the table: it cannot read it, or it has got another Hash than the group. After a lease it gives its slots
-// up. With another Hash it holds nothing from the first moment on, also if the server does not answer then.
+// b renews its record and cannot use the table: it cannot read it, or it has got another Hash than the group.
+// After a lease it gives its slots up. With another Hash it holds nothing from the first moment on, also if
+// the server does not answer then.
 func TestMemberThatCannotUseTable(t *testing.T) {
 	for _, cause := range []string{"read", "hash", "both"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -27,7 +28,8 @@ func TestMemberThatCannotUseTable(t *testing.T) {
 			id := b.ID()
 			ofB.hides.Store(cause != "hash")
 			if cause != "read" {
-				NewQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string], Hash: func(key string) uint64 { return HashString(key[:1]) }})
+				NewQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string],
+					Hash: func(key string) uint64 { return HashString(key[:1]) }})
 				wantHeld(t, 2, 0)(a, b)
 			}
 			wantNoSlotTwiceFor(t, 40*time.Second, a, b)
@@ -69,8 +71,9 @@ func TestMemberThatCannotUseTableAndFailsToRenew(t *testing.T) {
 	})
 }
 
-// b has another Hash, and a handler of it never returns, so it cannot give up its record, which names another table than the new one. Or its
-// record was made unreadable, and it is dead. The others do not wait for it forever.
+// b has another Hash, and a handler of it never returns, so it cannot give up its record, which names another
+// table than the new one. Or its record was made unreadable, and it is dead. The others do not wait for it
+// forever.
 func TestNewTableDoesNotWaitForever(t *testing.T) {
 	for _, cause := range []string{"hash", "garbage"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -89,12 +92,14 @@ func TestNewTableDoesNotWaitForever(t *testing.T) {
 				setData(server, "g-member-"+b.ID(), "garbage")
 			} else {
 				ints := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[uint64]())
-				stuck := NewQueue(ints, b, QueueConfig[uint64]{Name: "ints", Keys: noKeys[uint64], Hash: func(key uint64) uint64 { return key << 63 }})
+				stuck := NewQueue(ints, b, QueueConfig[uint64]{Name: "ints", Keys: noKeys[uint64],
+					Hash: func(key uint64) uint64 { return key << 63 }})
 				stuck.Add(0)
 				stuck.Add(1) // One of them is b's.
 				_, _ = stuck.Get()
 				expectQueues(b, "")
-				NewQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string], Hash: func(string) uint64 { return 1 << 63 }})
+				NewQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string],
+					Hash: func(string) uint64 { return 1 << 63 }})
 			}
 			mustDelete(t, store, "g-table")
 			time.Sleep(35 * time.Second)
@@ -118,7 +123,8 @@ func (s *lateCreate) Create(ctx context.Context, r Record) (Record, error) {
 	return Record{}, errors.New("timeout")
 }
 
-// b's record is created late, when b goes on as another member already. The record, which nobody renews, gets no slots for a lease.
+// b's record is created late, when b goes on as another member already. The record, which nobody renews, gets
+// no slots for a lease.
 func TestMemberWhoseRecordIsCreatedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
@@ -146,7 +152,8 @@ func (s *noNamespace) Create(ctx context.Context, r Record) (Record, error) {
 	return s.Store.Create(ctx, r)
 }
 
-// A record cannot be created in a namespace that is not there. The error says so, and the member keeps its id.
+// A record cannot be created in a namespace that is not there. The error says so, and the member keeps its
+// id.
 func TestMemberInNamespaceThatIsNotThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &noNamespace{Store: Memory()}
@@ -185,8 +192,8 @@ func (s *beforeMark) Update(ctx context.Context, r Record) (Record, error) {
 	return s.Store.Update(ctx, r)
 }
 
-// When a gives up its record, that has another version already, by a renewal that comes late. a marks it nevertheless: otherwise the others
-// would wait for a lease.
+// When a gives up its record, that has another version already, by a renewal that comes late. a marks it
+// nevertheless: otherwise the others would wait for a lease.
 func TestMemberGivesUpRecordThatChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := Memory()
@@ -224,14 +231,16 @@ type slowForget struct {
 
 func (q *slowForget) Forget(string) { <-q.until }
 
-// A queue that blocks when keys are forgotten holds up no loop of the member: it goes on to renew its lease, and its validity ends in time.
+// A queue that blocks when keys are forgotten holds up no loop of the member: it goes on to renew its lease,
+// and its validity ends in time.
 func TestMemberWithQueueThatBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		until := make(chan struct{})
 		store := &switchable{Store: Memory()}
 		a := mustJoin(t, store, Config{Name: "a", Slots: 2, HandoverTimeout: 4 * time.Second})
 		time.Sleep(time.Second)
-		q := NewQueue[string](&slowForget{newRoot(), until}, a, QueueConfig[string]{Keys: noKeys[string], Hash: func(string) uint64 { return 1 << 63 }})
+		q := NewQueue[string](&slowForget{newRoot(), until}, a, QueueConfig[string]{Keys: noKeys[string],
+			Hash: func(string) uint64 { return 1 << 63 }})
 		q.Add("stuck")
 		_, _ = q.Get()
 		q.Add("parked")
@@ -260,8 +269,8 @@ func TestMemberWithQueueThatBlocks(t *testing.T) {
 	})
 }
 
-// a gives up because its writes of the table fail, and while it has no record it cannot read the table for a lease either. When all works
-// again, it takes part.
+// a gives up because its writes of the table fail, and while it has no record it cannot read the table for a
+// lease either. When all works again, it takes part.
 func TestMemberGivesUpTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &hidden{Store: Memory()}

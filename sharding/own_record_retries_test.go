@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// a cannot renew its record while it waits for that, in order to take over from b. It tries it once a second, not at each look.
+// a cannot renew its record while it waits for that, in order to take over from b. It tries it once a second,
+// not at each look.
 func TestMemberThatCannotRenewWhileAnotherIsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &refuser{Store: Memory()}
@@ -82,13 +83,15 @@ func TestMemberThatCannotMarkTheDead(t *testing.T) {
 	})
 }
 
-// a cannot write the table, by which it would hand over a slot to b. It tries it four times a second, not at each signal.
+// a cannot write the table, by which it would hand over a slot to b. It tries it four times a second, not at
+// each signal.
 func TestMemberThatCannotWriteTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
 		ofA := &refuser{Store: store}
 		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
-		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string], Hash: func(key string) uint64 { return uint64(len(key)) << 63 }})
+		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string],
+			Hash: func(key string) uint64 { return uint64(len(key)) << 63 }})
 		time.Sleep(time.Second)
 		for _, key := range []string{"k", "kk"} {
 			q.Add(key)
@@ -134,7 +137,8 @@ func (s *uncreating) Create(ctx context.Context, r Record) (Record, error) {
 	return s.Store.Create(ctx, r)
 }
 
-// The server creates no records for half an hour, and a tries to join. Its hundreds of lives cost nothing after that.
+// The server creates no records for half an hour, and a tries to join. Its hundreds of lives cost nothing
+// after that.
 func TestJoinWhileNothingIsCreated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &uncreating{Store: Memory()}
@@ -152,7 +156,8 @@ func TestJoinWhileNothingIsCreated(t *testing.T) {
 	})
 }
 
-// Nobody can make a table, for example because a finalizer keeps the deleted one. Each of ten members tries it once a second.
+// Nobody can make a table, for example because a finalizer keeps the deleted one. Each of ten members tries
+// it once a second.
 func TestMembersThatCannotMakeTheTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &uncreating{Store: Memory()}

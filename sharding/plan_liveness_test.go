@@ -36,8 +36,9 @@ func (s *refuser) Update(ctx context.Context, r Record) (Record, error) {
 	return s.Store.Update(ctx, r)
 }
 
-// a may not write the table. If the server says so, a takes back what it wanted to hand over, and says why. If the writes might have come
-// into effect, a cannot, so it gives up its record after a lease, and gets slots again when it can write.
+// a may not write the table. If the server says so, a takes back what it wanted to hand over, and says why.
+// If the writes might have come into effect, a cannot, so it gives up its record after a lease, and gets
+// slots again when it can write.
 func TestMemberThatMustNotWriteTable(t *testing.T) {
 	for _, refusal := range []error{fmt.Errorf("%w: quota", ErrRefused), errors.New("quota exceeded")} {
 		synctest.Test(t, func(t *testing.T) {
@@ -76,7 +77,8 @@ func TestMemberThatMustNotWriteTable(t *testing.T) {
 	}
 }
 
-// The server refuses the table to all. A member that joins gets nothing, and both say why, although they are in touch.
+// The server refuses the table to all. A member that joins gets nothing, and both say why, although they are
+// in touch.
 func TestPlanThatIsRefused(t *testing.T) {
 	for _, refusal := range []error{fmt.Errorf("%w: quota", ErrRefused), errors.New("no answer: quota")} {
 		synctest.Test(t, func(t *testing.T) {
@@ -103,7 +105,8 @@ func TestPlanThatIsRefused(t *testing.T) {
 	}
 }
 
-// a cannot renew its record while a new table waits for b, which is dead. It lists the records four times a second, not at each look.
+// a cannot renew its record while a new table waits for b, which is dead. It lists the records four times a
+// second, not at each look.
 func TestMemberThatCannotRenewWhileTableSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &refuser{Store: Memory()}
@@ -128,8 +131,8 @@ func TestMemberThatCannotRenewWhileTableSettles(t *testing.T) {
 	})
 }
 
-// a is taken for dead and leaves as a new member, before b, which leaves too and waits for a handler, has renewed its record. a hands over
-// to nobody then, and b does not give it the slots back, again and again.
+// a is taken for dead and leaves as a new member, before b, which leaves too and waits for a handler, has
+// renewed its record. a hands over to nobody then, and b does not give it the slots back, again and again.
 func TestNewMemberLeavesBesideOneThatLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &refuser{Store: &distant{Store: Memory(), trip: 10 * time.Millisecond}}
@@ -191,7 +194,8 @@ func TestMemberIsTakenForDeadByDoubledRequest(t *testing.T) {
 	})
 }
 
-// The server is away for longer than a lease, and the members come back one after the other. None takes the others for dead.
+// The server is away for longer than a lease, and the members come back one after the other. None takes the
+// others for dead.
 func TestMembersComeBackAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := Memory()
@@ -221,7 +225,8 @@ func TestMembersComeBackAfterOutage(t *testing.T) {
 	})
 }
 
-// Two replicas with other Slots start on an empty store. The one whose table is there works; the other one gets nothing.
+// Two replicas with other Slots start on an empty store. The one whose table is there works; the other one
+// gets nothing.
 func TestMembersWithOtherSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &distant{Store: Memory(), trip: 10 * time.Millisecond}
@@ -260,7 +265,8 @@ func TestMemberWithOtherHash(t *testing.T) {
 		NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string]})
 		time.Sleep(2 * time.Second)
 		b := mustJoin(t, store, Config{Name: "b", Slots: 4})
-		NewQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string], Hash: func(key string) uint64 { return HashString(key[:1]) }})
+		NewQueue(newRoot(), b, QueueConfig[string]{Keys: noKeys[string],
+			Hash: func(key string) uint64 { return HashString(key[:1]) }})
 		c := mustJoin(t, store, Config{Name: "c", Slots: 4})
 		NewQueue(newRoot(), c, QueueConfig[string]{Keys: noKeys[string]})
 		time.Sleep(20 * time.Second)
@@ -271,7 +277,8 @@ func TestMemberWithOtherHash(t *testing.T) {
 	})
 }
 
-// A process that dies again and again, a second or ten after it has joined, takes no slots from the others for long.
+// A process that dies again and again, a second or ten after it has joined, takes no slots from the others
+// for long.
 func TestMemberThatCrashesAgainAndAgain(t *testing.T) {
 	for life, limit := range map[time.Duration]int{800 * time.Millisecond: 0, 9 * time.Second: 1} {
 		synctest.Test(t, func(t *testing.T) {
@@ -296,8 +303,8 @@ func TestMemberThatCrashesAgainAndAgain(t *testing.T) {
 	}
 }
 
-// A container that crashes ten seconds after each start, and waits as the kubelet does, gets slots three times in half an hour. If it
-// stays up, it gets them after a lease.
+// A container that crashes ten seconds after each start, and waits as the kubelet does, gets slots three
+// times in half an hour. If it stays up, it gets them after a lease.
 func TestMemberThatCrashesWithPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()

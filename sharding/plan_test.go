@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestPlan checks random plans: shares differ by at most one, no plan has fewer moves, and the plan stays the same while
-// its moves are done in any order.
+// TestPlan checks random plans: shares differ by at most one, no plan has fewer moves, and the plan stays the
+// same while its moves are done in any order.
 func TestPlan(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {

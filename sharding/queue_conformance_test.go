@@ -25,7 +25,8 @@ func holdingAll(slots int) *Member {
 	if err != nil {
 		panic(err)
 	}
-	m := &Member{config: config, logger: config.Logger, start: time.Now(), slots: make([]ownSlot, slots), states: make([]atomic.Uint32, slots), toWork: make(chan struct{}, 1)}
+	m := &Member{config: config, logger: config.Logger, start: time.Now(), slots: make([]ownSlot, slots),
+		states: make([]atomic.Uint32, slots), toWork: make(chan struct{}, 1)}
 	m.ctx, m.end = context.WithCancel(context.Background())
 	m.queues.Store(&[]memberQueue{})
 	m.validUntil.Store(math.MaxInt64)
@@ -55,7 +56,8 @@ func TestConformance(t *testing.T) {
 			return NewQueue(rootQueue(c), holdingAll(16), QueueConfig[string]{Keys: noKeys[string]})
 		},
 		NewAny: func(c workqueuetest.Config[any]) workqueue.TypedInterface[any] {
-			return NewQueue(rootQueue(c), holdingAll(16), QueueConfig[any]{Keys: noKeys[any], Hash: func(any) uint64 { return 7 }})
+			return NewQueue(rootQueue(c), holdingAll(16), QueueConfig[any]{Keys: noKeys[any],
+				Hash: func(any) uint64 { return 7 }})
 		},
 		Check: allDone,
 	}.Run(t)
@@ -72,7 +74,8 @@ func TestPriorityConformance(t *testing.T) {
 		},
 		NewAny: func(c workqueuetest.Config[any]) workqueue.TypedInterface[any] {
 			inner := priorityqueue.New(priorityqueue.Config[any]{Clock: c.Clock, RateLimiter: c.RateLimiter})
-			return NewQueue(inner, holdingAll(1), QueueConfig[any]{Keys: noKeys[any], Hash: func(any) uint64 { return 7 }})
+			return NewQueue(inner, holdingAll(1), QueueConfig[any]{Keys: noKeys[any],
+				Hash: func(any) uint64 { return 7 }})
 		},
 		Check:         allDone,
 		NoMetrics:     true,
@@ -116,7 +119,8 @@ func TestWrapperKeepsInterfaces(t *testing.T) {
 	}
 }
 
-// A handler that asks for a second backs off over a limiter that doubles: the delay of the limiter counts, once it is longer.
+// A handler that asks for a second backs off over a limiter that doubles: the delay of the limiter counts,
+// once it is longer.
 func TestRetryAfterBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour)

@@ -27,10 +27,11 @@ func TestParkedKeysKeepTheirPriority(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			m := holdingAll(1)
 			inner := optsOnly{priorityqueue.New(priorityqueue.Config[string]{})}
-			q := NewOptsQueue(inner, m, QueueConfig[string]{Keys: noKeys[string]}, func(p int) (o priorityqueue.AddOpts) {
-				o.Priority = p
-				return o
-			})
+			q := NewOptsQueue(inner, m, QueueConfig[string]{Keys: noKeys[string]},
+				func(p int) (o priorityqueue.AddOpts) {
+					o.Priority = p
+					return o
+				})
 			q.AddWithOpts(priorityqueue.AddOpts{Priority: -100}, "low")
 			q.AddWithOpts(priorityqueue.AddOpts{Priority: 7}, "high")
 			m.setState(0, stopping)
@@ -74,8 +75,8 @@ func TestAddedAt(t *testing.T) {
 	})
 }
 
-// A worker may get a key while the Done of another one has yet to take out its token. Whichever cell each of them empties, both are
-// empty in the end: otherwise the slot could never move again.
+// A worker may get a key while the Done of another one has yet to take out its token. Whichever cell each of
+// them empties, both are empty in the end: otherwise the slot could never move again.
 func TestTokensOfOneKey(t *testing.T) {
 	var c cells
 	c.put(1)
@@ -99,7 +100,10 @@ func TestContextsEndBeforeTheSlotIsKept(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		inner := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 		defer inner.ShutDown()
-		q := NewQueue(inner, m, QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string], error) { return nil, nil }})
+		q := NewQueue(inner, m, QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string],
+			error) {
+			return nil, nil
+		}})
 		synctest.Wait()
 		q.Add("a")
 		key, _ := q.Get()

@@ -33,7 +33,8 @@ func (f *forbidding) err(verb string) error {
 	return nil
 }
 
-func (f *forbidding) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease, error) {
+func (f *forbidding) Get(ctx context.Context, name string, o metav1.GetOptions) (*coordinationv1.Lease,
+	error) {
 	if err := f.err("get"); err != nil {
 		return nil, err
 	}
@@ -54,14 +55,16 @@ func (f *forbidding) Watch(ctx context.Context, o metav1.ListOptions) (watch.Int
 	return f.simServer.Watch(ctx, o)
 }
 
-func (f *forbidding) Create(ctx context.Context, l *coordinationv1.Lease, o metav1.CreateOptions) (*coordinationv1.Lease, error) {
+func (f *forbidding) Create(ctx context.Context, l *coordinationv1.Lease,
+	o metav1.CreateOptions) (*coordinationv1.Lease, error) {
 	if err := f.err("create"); err != nil {
 		return nil, err
 	}
 	return f.simServer.Create(ctx, l, o)
 }
 
-func (f *forbidding) Update(ctx context.Context, l *coordinationv1.Lease, o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+func (f *forbidding) Update(ctx context.Context, l *coordinationv1.Lease,
+	o metav1.UpdateOptions) (*coordinationv1.Lease, error) {
 	if err := f.err("update"); err != nil {
 		return nil, err
 	}
@@ -77,7 +80,8 @@ func (f *forbidding) Delete(ctx context.Context, name string, o metav1.DeleteOpt
 
 // A client without a right does not join, leaves no record, and Join says which right it lacks.
 func TestJoinNamesMissingRights(t *testing.T) {
-	for _, missing := range [][]string{{"get"}, {"list"}, {"watch"}, {"create"}, {"update"}, {"delete"}, {"watch", "delete"}} {
+	for _, missing := range [][]string{{"get"}, {"list"}, {"watch"}, {"create"}, {"update"}, {"delete"},
+		{"watch", "delete"}} {
 		synctest.Test(t, func(t *testing.T) {
 			f := &forbidding{simServer: newSimServer(), verbs: make(map[string]bool)}
 			for _, verb := range missing {
@@ -91,7 +95,8 @@ func TestJoinNamesMissingRights(t *testing.T) {
 			if !apierrors.IsForbidden(err) {
 				t.Fatalf("without %v: %v", missing, err)
 			}
-			if text := strings.Join(missing, ", "); text != "create" && !strings.Contains(err.Error(), "lacks the verbs "+text+" for") {
+			if text := strings.Join(missing, ", "); text != "create" &&
+				!strings.Contains(err.Error(), "lacks the verbs "+text+" for") {
 				t.Errorf("without %v: %v", missing, err)
 			}
 			if text := missing[0]; !strings.Contains(err.Error(), "cannot "+text+" leases") {
@@ -107,7 +112,8 @@ func TestJoinNamesMissingRights(t *testing.T) {
 // An API server that has just started may forbid everything for a moment. Checking leaves nothing behind.
 func TestJoinWaitsForRights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &forbidding{newSimServer(), map[string]bool{"watch": true, "update": true}, time.Now().Add(5 * time.Second)}
+		f := &forbidding{newSimServer(), map[string]bool{"watch": true, "update": true},
+			time.Now().Add(5 * time.Second)}
 		m := mustJoin(t, Leases(f, "ns"), Config{})
 		time.Sleep(2 * time.Second)
 		wantHeld(t, 256)(m)

@@ -6,8 +6,8 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// A member that leaves and loses touch with the server has not left: its handlers' contexts end with the cause of a lost
-// lease, and it must hear the others before it plans again.
+// A member that leaves and loses touch with the server has not left: its handlers' contexts end with the
+// cause of a lost lease, and it must hear the others before it plans again.
 func TestLeaverThatLosesTouch(t *testing.T) {
 	m := holdingAll(1)
 	m.mu.leaving, m.mu.wasValid, m.mu.self.lastListedSerial = true, true, 7

@@ -45,26 +45,33 @@ func wantFacts(t *testing.T, q Queue[string], want ...string) {
 func TestFacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &switchable{Store: Memory()}
-		a := mustJoin(t, store, Config{Name: "a", Slots: 4, HandoverTimeout: 4 * time.Second, newID: func(name string) string { return name }})
+		a := mustJoin(t, store, Config{Name: "a", Slots: 4, HandoverTimeout: 4 * time.Second,
+			newID: func(name string) string { return name }})
 		time.Sleep(time.Second)
-		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string], Hash: func(string) uint64 { return 1<<64 - 1 }})
+		q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string],
+			Hash: func(string) uint64 { return 1<<64 - 1 }})
 		q.Add("stuck")
 		if key, _ := q.Get(); key != "stuck" {
 			t.Fatal(key)
 		}
-		wantFacts(t, q, "Member: a", "Group: g, 1 members", "In touch: yes, and for 1*s more if it cannot renew its lease", "Slots held: 4 of 4", "Slots of a: 4", "Keys of others: 0 dropped")
+		wantFacts(t, q, "Member: a", "Group: g, 1 members",
+			"In touch: yes, and for 1*s more if it cannot renew its lease", "Slots held: 4 of 4", "Slots of a: 4",
+			"Keys of others: 0 dropped")
 		mustJoin(t, store, Config{Name: "b", Slots: 4, newID: func(name string) string { return name }})
 		time.Sleep(4 * time.Second)
-		wantFacts(t, q, "Group: g, 2 members", "Slots held: 3 of 4", "Slots of a: 3", "Slots of b: 1", "Move from a to b: 1 slots for 2*s, waiting for 1 handlers")
+		wantFacts(t, q, "Group: g, 2 members", "Slots held: 3 of 4", "Slots of a: 3", "Slots of b: 1",
+			"Move from a to b: 1 slots for 2*s, waiting for 1 handlers")
 		time.Sleep(6 * time.Second)
-		wantFacts(t, q, "Slots that cannot move: 1: handlers do not return although their contexts have ended; next try in *s")
+		wantFacts(t, q,
+			"Slots that cannot move: 1: handlers do not return although their contexts have ended; next try in *s")
 		store.away.Store(true)
 		time.Sleep(20 * time.Second)
 		wantFacts(t, q, "In touch: no for *: the server is away", "Slots held: 0 of 4")
 	})
 }
 
-// cutOff is a store whose calls all fail while it is away, those for the record of member b with another error than the rest.
+// cutOff is a store whose calls all fail while it is away, those for the record of member b with another
+// error than the rest.
 type cutOff struct {
 	Store
 	away atomic.Bool
@@ -128,7 +135,8 @@ func TestFactsOfMemberThatIsCutOff(t *testing.T) {
 				t.Errorf("after %v: %v", time.Since(began), err)
 			}
 		}
-		wantFacts(t, q, "Group: g", "In touch: no for 1m*: no route", "Slots of a: 2, 1m*s ago", "Slots of b: 2, 1m*s ago")
+		wantFacts(t, q, "Group: g", "In touch: no for 1m*: no route", "Slots of a: 2, 1m*s ago",
+			"Slots of b: 2, 1m*s ago")
 	})
 }
 
@@ -181,7 +189,10 @@ func TestListingThatHangsIsVisible(t *testing.T) {
 		m := mustJoin(t, Memory(), Config{Slots: 8})
 		time.Sleep(time.Second)
 		answer := make(chan error)
-		q := NewQueue(newRoot(), m, QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string], error) { return nil, <-answer }})
+		q := NewQueue(newRoot(), m, QueueConfig[string]{Keys: func(context.Context) (iter.Seq[string],
+			error) {
+			return nil, <-answer
+		}})
 		time.Sleep(40 * time.Second)
 		if n, age := q.Unlisted(); n != 8 || age != 40*time.Second {
 			t.Error(n, age)
@@ -209,7 +220,8 @@ func TestWatchThatFailsIsLogged(t *testing.T) {
 		mustJoin(t, &noWatch{Memory()}, Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if !strings.Contains(log.String(), `level=WARN msg="The watch has ended"`) || !strings.Contains(log.String(), "may not watch") {
+		if !strings.Contains(log.String(), `level=WARN msg="The watch has ended"`) ||
+			!strings.Contains(log.String(), "may not watch") {
 			t.Error(log.String())
 		}
 	})
@@ -248,7 +260,8 @@ func TestFactsOfManyMembers(t *testing.T) {
 	}
 }
 
-// Causes get through, to a queue that keeps them and to one that does not. A key that was kept aside comes back with its priority.
+// Causes get through, to a queue that keeps them and to one that does not. A key that was kept aside comes
+// back with its priority.
 func TestCauses(t *testing.T) {
 	because := workqueue.Cause{Reason: "Secret default/db changed"}
 	for name, inner := range map[string]workqueue.TypedRateLimitingInterface[string]{
@@ -263,7 +276,8 @@ func TestCauses(t *testing.T) {
 		priority := 0
 		if name == "low priority" {
 			priority = -100
-			inner.(*priorityqueue.Queue[string]).AddWithOpts(priorityqueue.AddOpts{Priority: priority, Cause: &because}, "key")
+			inner.(*priorityqueue.Queue[string]).AddWithOpts(priorityqueue.AddOpts{Priority: priority,
+				Cause: &because}, "key")
 		} else {
 			q.AddCause("key", because)
 		}

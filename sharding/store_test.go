@@ -12,7 +12,8 @@ import (
 )
 
 func TestLeasesKeepRecords(t *testing.T) {
-	want := Record{Name: "g-member-a", Group: "g", Version: "uid/17", UID: "uid", Data: "{}", Holder: "a", Lease: 15 * time.Second, Renewed: time.Unix(1, 0)}
+	want := Record{Name: "g-member-a", Group: "g", Version: "uid/17", UID: "uid", Data: "{}", Holder: "a",
+		Lease: 15 * time.Second, Renewed: time.Unix(1, 0)}
 	if got := toRecord(toLease(want)); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -36,7 +37,8 @@ func TestErrorsOfTheServer(t *testing.T) {
 			t.Errorf("%v is %v", c.err, got)
 		}
 	}
-	for _, err := range []error{apierrors.NewTooManyRequestsError("later"), apierrors.NewTimeoutError("late", 1), errors.New("reset"), nil} {
+	for _, err := range []error{apierrors.NewTooManyRequestsError("later"), apierrors.NewTimeoutError("late", 1),
+		errors.New("reset"), nil} {
 		if got := storeError(err); got != err {
 			t.Errorf("%v is %v", err, got)
 		}
@@ -105,7 +107,8 @@ func TestMemoryForgets(t *testing.T) {
 	for _, version := range []string{"1", "1000000"} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := store.Watch(ctx, "g", version, func(Event) {}); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		if err := store.Watch(ctx, "g", version, func(Event) {}); err == nil ||
+			errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("version %s: %v", version, err)
 		}
 	}

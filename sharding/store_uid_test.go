@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// The API server creates a Lease that is updated after it was deleted, unless the update names the UID: then a member that
-// others have found dead could renew its record. So each update and delete must name it.
+// The API server creates a Lease that is updated after it was deleted, unless the update names the UID: then
+// a member that others have found dead could renew its record. So each update and delete must name it.
 func TestLeasesNameTheUID(t *testing.T) {
 	const lease = `{"kind":"Lease","apiVersion":"coordination.k8s.io/v1","metadata":{"name":"group-table","uid":"7-7","resourceVersion":"12"}}`
 	type names struct {

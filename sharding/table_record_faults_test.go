@@ -67,8 +67,8 @@ func TestJoinThatFailsLeavesNothing(t *testing.T) {
 	})
 }
 
-// Here b has not heard of a's renewals for a lease, and a person has deleted a's record, which a does not know. That b finds no
-// record to delete does not say that a is dead.
+// Here b has not heard of a's renewals for a lease, and a person has deleted a's record, which a does not
+// know. That b finds no record to delete does not say that a is dead.
 func TestRecordDeletedByPersonIsNotThatOfDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
@@ -103,8 +103,9 @@ func (s *noCreate) Create(ctx context.Context, r Record) (Record, error) {
 	return s.Store.Create(ctx, r)
 }
 
-// A member whose record was deleted goes on as a new one. It is in no table before it has a record: others would find none, take it for
-// dead after a lease, and an attempt to create it that comes into effect late would bring it back.
+// A member whose record was deleted goes on as a new one. It is in no table before it has a record: others
+// would find none, take it for dead after a lease, and an attempt to create it that comes into effect late
+// would bring it back.
 func TestMemberWithoutRecordIsInNoTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
@@ -147,8 +148,8 @@ func (s *onUpdate) Update(ctx context.Context, r Record) (Record, error) {
 	return s.Store.Update(ctx, r)
 }
 
-// While a, which leaves, writes the table, that is deleted, and somebody makes a new one. Then a must not fill that one by what
-// it knew of the old one: z follows the old one, and is cut off.
+// While a, which leaves, writes the table, that is deleted, and somebody makes a new one. Then a must not
+// fill that one by what it knew of the old one: z follows the old one, and is cut off.
 func TestNewTableIsSettledAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
@@ -175,8 +176,8 @@ func TestNewTableIsSettledAnew(t *testing.T) {
 	})
 }
 
-// A person deletes the record of b, which is cut off, and then the table. The others have seen b, so they wait for it although no
-// list has it.
+// A person deletes the record of b, which is cut off, and then the table. The others have seen b, so they
+// wait for it although no list has it.
 func TestNewTableWaitsForDeletedMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
@@ -198,8 +199,8 @@ func TestNewTableWaitsForDeletedMember(t *testing.T) {
 	})
 }
 
-// After the table was deleted, epochs go on from the greatest that a living member knows, whatever the clock of the member shows
-// that makes the new one.
+// After the table was deleted, epochs go on from the greatest that a living member knows, whatever the clock
+// of the member shows that makes the new one.
 func TestEpochsGoOnAfterTableWasDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
@@ -225,8 +226,8 @@ func TestEpochsGoOnAfterTableWasDeleted(t *testing.T) {
 	})
 }
 
-// A slot that a member gets back while it is to move, and then keeps because a handler does not return, is listed: keys that changed
-// in between were dropped.
+// A slot that a member gets back while it is to move, and then keeps because a handler does not return, is
+// listed: keys that changed in between were dropped.
 func TestSlotThatComesBackWhileItMovesIsListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
@@ -290,8 +291,9 @@ func TestTableWithAnotherVersion(t *testing.T) {
 	})
 }
 
-// A member that cannot renew its record tries to give a slot to one that has just joined. It cannot write that either, and the other
-// one is gone before the plan is in the table. So no newer table says what has become of the slot, unless the member writes one.
+// A member that cannot renew its record tries to give a slot to one that has just joined. It cannot write
+// that either, and the other one is gone before the plan is in the table. So no newer table says what has
+// become of the slot, unless the member writes one.
 func TestSlotThatIsToStayAfterAllComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()

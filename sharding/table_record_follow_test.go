@@ -15,8 +15,8 @@ type slowCalls struct {
 	Store
 	isSlow atomic.Bool
 	gets   atomic.Int32
-	// Updates of a member's record that names a table wait for update. While it is slow, the first answer about the table waits for
-	// first, and the others for later.
+	// Updates of a member's record that names a table wait for update. While it is slow, the first answer about
+	// the table waits for first, and the others for later.
 	update, first, later chan struct{}
 }
 
@@ -80,8 +80,9 @@ func (s *hidden) Watch(ctx context.Context, group, version string, changed func(
 	})
 }
 
-// A member reads the table once more after its record names it. Here b cannot read the first table, which a has made, and which is deleted.
-// b makes another one and fills it before the record of a names the first, so it cannot know that a would hold slots by that one.
+// A member reads the table once more after its record names it. Here b cannot read the first table, which a
+// has made, and which is deleted. b makes another one and fills it before the record of a names the first, so
+// it cannot know that a would hold slots by that one.
 func TestTableIsReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowCalls{
@@ -92,7 +93,8 @@ func TestTableIsReadAgain(t *testing.T) {
 		b := mustJoin(t, ofB, Config{Name: "0"})
 		time.Sleep(4 * time.Second)
 		a := mustJoin(t, store, Config{Name: "a"})
-		time.Sleep(3200 * time.Millisecond) // b has renewed its record, and a has filled the table, which its record does not name yet.
+		// b has renewed its record, and a has filled the table, which its record does not name yet.
+		time.Sleep(3200 * time.Millisecond)
 		r := mustGet(t, store.Store, "g-table")
 		if table, err := decodeTable(r, 256); err != nil || !table.named()[a.ID()] {
 			t.Fatal(r, err)

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// The table of a backup names nobody, or the dead, as the holders of slots that a holds now. The watch of a is silent, so it reads that table
-// seconds later. A newcomer that knows nothing else must not take these slots meanwhile.
+// The table of a backup names nobody, or the dead, as the holders of slots that a holds now. The watch of a
+// is silent, so it reads that table seconds later. A newcomer that knows nothing else must not take these
+// slots meanwhile.
 func TestOperatorRestoresTableWithoutHolders(t *testing.T) {
 	for _, all := range []bool{true, false} { // everything is restored, or the table alone
 		for _, dead := range []bool{true, false} {
@@ -57,8 +58,9 @@ func TestOperatorRestoresTableWithoutHolders(t *testing.T) {
 	}
 }
 
-// The server is away, and comes back with a backup from before a has joined, when nobody held a slot. a notices that when it tries to renew its
-// record again, a second later at most. c, which joins meanwhile, must not take a's slots before that.
+// The server is away, and comes back with a backup from before a has joined, when nobody held a slot. a
+// notices that when it tries to renew its record again, a second later at most. c, which joins meanwhile,
+// must not take a's slots before that.
 func TestBackupThatIsOlderThanAllMembers(t *testing.T) {
 	for offset := range 10 {
 		synctest.Test(t, func(t *testing.T) {
@@ -86,20 +88,21 @@ func TestBackupThatIsOlderThanAllMembers(t *testing.T) {
 	}
 }
 
-// a's lease is long, and it does not hear of b for a time. Then the server goes away, and a backup is restored that lacks b's last renewals.
-// a's own record has not gone back. It must not take b for dead before b has tried to renew its record again.
+// a's lease is long, and it does not hear of b for a time. Then the server goes away, and a backup is
+// restored that lacks b's last renewals. a's own record has not gone back. It must not take b for dead before
+// b has tried to renew its record again.
 func TestBackupLacksRenewalsThatOneMemberHasNotSeen(t *testing.T) {
 	restoreWithoutRenewals(t, 30*time.Second, 10*time.Second, 4*time.Second, 3*time.Second)
 }
 
-// a is out of touch until a backup is restored that lacks b's last renewals. b is stopped meanwhile, and valid when it goes on. A third of
-// a lease is not long enough for b.
+// a is out of touch until a backup is restored that lacks b's last renewals. b is stopped meanwhile, and
+// valid when it goes on. A third of a lease is not long enough for b.
 func TestBackupLacksRenewalsOfStoppedMember(t *testing.T) {
 	restoreWithoutRenewals(t, 15*time.Second, 8*time.Second, 3*time.Second, 11*time.Second)
 }
 
-// restoreWithoutRenewals makes a backup and cuts off a, which has that lease, while b goes on for some time. Then b stops, the backup is
-// restored while both are away, and b goes on some time after that.
+// restoreWithoutRenewals makes a backup and cuts off a, which has that lease, while b goes on for some time.
+// Then b stops, the backup is restored while both are away, and b goes on some time after that.
 func restoreWithoutRenewals(t *testing.T, leaseOfA, bGoesOn, bothAway, bStopped time.Duration) {
 	for offset := range 20 {
 		synctest.Test(t, func(t *testing.T) {
@@ -123,8 +126,8 @@ func restoreWithoutRenewals(t *testing.T, leaseOfA, bGoesOn, bothAway, bStopped 
 	}
 }
 
-// All members that knew the table are dead when somebody puts an old one back. Their records name a later epoch, so a newcomer does not go on
-// from it, but replaces it.
+// All members that knew the table are dead when somebody puts an old one back. Their records name a later
+// epoch, so a newcomer does not go on from it, but replaces it.
 func TestOperatorRestoresTableOfTheDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newSimServer()
@@ -146,8 +149,8 @@ func TestOperatorRestoresTableOfTheDead(t *testing.T) {
 	})
 }
 
-// d is dead, b has just joined and got its slots, and c has seen neither. Then the server goes away, and a backup is restored in which d's slots
-// are with d. c must not take them before b has noticed that.
+// d is dead, b has just joined and got its slots, and c has seen neither. Then the server goes away, and a
+// backup is restored in which d's slots are with d. c must not take them before b has noticed that.
 func TestRestoreTakesBackWhatOneMemberHasNotSeen(t *testing.T) {
 	for away := range 10 {
 		synctest.Test(t, func(t *testing.T) {
@@ -194,7 +197,8 @@ func TestRestoreTakesBackWhatOneMemberHasNotSeen(t *testing.T) {
 	}
 }
 
-// Somebody puts an old table back, and for some time nobody can write another one. Nobody holds slots meanwhile.
+// Somebody puts an old table back, and for some time nobody can write another one. Nobody holds slots
+// meanwhile.
 func TestOperatorRestoresTableThatCannotBeReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newSimServer()
@@ -220,8 +224,9 @@ func TestOperatorRestoresTableThatCannotBeReplaced(t *testing.T) {
 	})
 }
 
-// a, with a longer lease than all others, is cut off, and its record is deleted. Then the table is made anew from a copy, or is deleted when
-// only the record of b, which is cut off too, shows how long to wait. c, which joins last, must wait for a's lease.
+// a, with a longer lease than all others, is cut off, and its record is deleted. Then the table is made anew
+// from a copy, or is deleted when only the record of b, which is cut off too, shows how long to wait. c,
+// which joins last, must wait for a's lease.
 func TestMemberWithLongerLeaseAndLostTable(t *testing.T) {
 	for _, copied := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -265,8 +270,9 @@ func (s *lateWatch) Watch(ctx context.Context, group, version string, changed fu
 	})
 }
 
-// a is stopped, and b gets its slots. Then somebody puts an old table back, the last one that a has seen, by which these slots are still a's.
-// b has not read it yet. When a goes on, as a new member because it was taken for dead, it must hear of b before it gives its old slots away.
+// a is stopped, and b gets its slots. Then somebody puts an old table back, the last one that a has seen, by
+// which these slots are still a's. b has not read it yet. When a goes on, as a new member because it was
+// taken for dead, it must hear of b before it gives its old slots away.
 func TestMemberThatWasStoppedAndOldTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newSimServer()
@@ -296,8 +302,8 @@ func TestMemberThatWasStoppedAndOldTable(t *testing.T) {
 	})
 }
 
-// a, of which a handler does not return, was taken for dead, and b got its slot. After the table was deleted, a must not claim that slot: a
-// handler of b runs.
+// a, of which a handler does not return, was taken for dead, and b got its slot. After the table was deleted,
+// a must not claim that slot: a handler of b runs.
 func TestOperatorDeletesTableAfterSlotHasMoved(t *testing.T) {
 	for range 8 { // Lists are in any order.
 		synctest.Test(t, func(t *testing.T) {
@@ -383,15 +389,16 @@ func (s *unlisted) List(ctx context.Context, group string) ([]Record, string, er
 	return records, version, err
 }
 
-// Somebody deletes the table while a handler of a does not return, and removes the label from a's record. Whoever fills the new table, a or
-// another one, leaves the slot with a, although no list shows its record.
+// Somebody deletes the table while a handler of a does not return, and removes the label from a's record.
+// Whoever fills the new table, a or another one, leaves the slot with a, although no list shows its record.
 func TestOperatorRemovesLabelWhileHandlerIsStuck(t *testing.T) {
 	for _, name := range []string{"a", "z"} {
 		synctest.Test(t, func(t *testing.T) {
 			store := &unlisted{Store: Memory()}
 			a := mustJoin(t, store, Config{Name: name, Slots: 4})
 			time.Sleep(time.Second)
-			q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string], Hash: func(string) uint64 { return 1 << 62 }})
+			q := NewQueue(newRoot(), a, QueueConfig[string]{Keys: noKeys[string],
+				Hash: func(string) uint64 { return 1 << 62 }})
 			q.Add("stuck")
 			_, _ = q.Get()
 			b := mustJoin(t, store, Config{Name: "b", Slots: 4})

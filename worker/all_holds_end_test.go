@@ -112,7 +112,8 @@ func TestHeldKeyIsRemovedCanceledForgottenReleased(t *testing.T) {
 		}
 		r.after(2 * time.Minute)
 		r.endCleanly()
-		equal(t, "calls", h.took(), "removed 1 0s", "twice 1 0s", "forgotten 1 0s", "forgotten 1 2s", "twice 1 1m0s")
+		equal(t, "calls", h.took(), "removed 1 0s", "twice 1 0s", "forgotten 1 0s", "forgotten 1 2s",
+			"twice 1 1m0s")
 	})
 }
 
@@ -180,7 +181,8 @@ func TestHoldEndsWithLease(t *testing.T) {
 		}
 		r.endCleanly()
 		equal(t, "calls", h.took(), "a 1 0s", "a 1 1s")
-		equal(t, "leases", j.take(), "add a", "lease a", "add a", "release a", "lease a", "release a", "done a", "lease a", "release a", "done a")
+		equal(t, "leases", j.take(), "add a", "lease a", "add a", "release a", "lease a", "release a", "done a",
+			"lease a", "release a", "done a")
 	})
 }
 

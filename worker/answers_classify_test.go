@@ -17,9 +17,11 @@ func TestClassify(t *testing.T) {
 	broken := errors.New("broken")
 	five := 5
 	var noRequeue *Requeue
-	retry, giveUp, interrupted := request{next: NextRetry}, request{next: NextGiveUp}, request{next: NextInterrupted}
+	retry, giveUp, interrupted := request{next: NextRetry}, request{next: NextGiveUp},
+		request{next: NextInterrupted}
 	fatal := request{next: NextGiveUp, fatal: true}
-	again, retryAfter := request{next: NextRequeue, after: time.Minute}, request{next: NextRetry, after: time.Minute}
+	again, retryAfter := request{next: NextRequeue, after: time.Minute},
+		request{next: NextRetry, after: time.Minute}
 	wrap := func(err error) error { return fmt.Errorf("wrapped: %w", err) }
 	for _, c := range []struct {
 		name        string
@@ -37,19 +39,25 @@ func TestClassify(t *testing.T) {
 		{"RequeueAfter", RequeueAfter(time.Minute), false, again},
 		{"RequeueAfter, wrapped", wrap(RequeueAfter(time.Minute)), true, again},
 		{"at once", RequeueAfter(0), false, request{next: NextRequeue}},
-		{"with a priority", Requeue{After: time.Minute, Priority: &five}, false, request{next: NextRequeue, after: time.Minute, priority: &five}},
-		{"a pointer", wrap(&Requeue{After: time.Minute, Priority: &five}), false, request{next: NextRequeue, after: time.Minute, priority: &five}},
+		{"with a priority", Requeue{After: time.Minute, Priority: &five}, false,
+			request{next: NextRequeue, after: time.Minute, priority: &five}},
+		{"a pointer", wrap(&Requeue{After: time.Minute, Priority: &five}), false,
+			request{next: NextRequeue, after: time.Minute, priority: &five}},
 		{"a nil pointer to a Requeue", noRequeue, false, retry},
 		{"with a failure beside it", errors.Join(broken, RequeueAfter(time.Minute)), false, retryAfter},
-		{"with a failure beside it, wrapped", wrap(errors.Join(RequeueAfter(time.Minute), wrap(broken))), false, retryAfter},
+		{"with a failure beside it, wrapped", wrap(errors.Join(RequeueAfter(time.Minute), wrap(broken))), false,
+			retryAfter},
 		{"twice", errors.Join(RequeueAfter(time.Minute), RequeueAfter(time.Hour)), false, again},
 		{"Every", wrap(Every(time.Minute)), false, request{next: NextRequeue, every: time.Minute}},
 		{"Every with a failure beside it", errors.Join(Every(time.Minute), broken), false, retry},
 		{"RetryAfter", wrap(RetryAfter(broken, time.Minute)), false, retryAfter},
 		{"RetryAfter twice", RetryAfter(RetryAfter(broken, time.Minute), time.Second), false, retryAfter},
-		{"RetryAfter beside a longer one", errors.Join(RetryAfter(broken, time.Second), wrap(RetryAfter(broken, time.Minute))), false, retryAfter},
-		{"RetryAfter beside a shorter one", errors.Join(RetryAfter(broken, time.Minute), RetryAfter(broken, time.Second)), false, retryAfter},
-		{"RetryAfter with RequeueAfter beside it", RetryAfter(errors.Join(broken, RequeueAfter(time.Minute)), time.Second), false, retryAfter},
+		{"RetryAfter beside a longer one", errors.Join(RetryAfter(broken, time.Second),
+			wrap(RetryAfter(broken, time.Minute))), false, retryAfter},
+		{"RetryAfter beside a shorter one", errors.Join(RetryAfter(broken, time.Minute),
+			RetryAfter(broken, time.Second)), false, retryAfter},
+		{"RetryAfter with RequeueAfter beside it", RetryAfter(errors.Join(broken, RequeueAfter(time.Minute)),
+			time.Second), false, retryAfter},
 		{"RetryAfter of nil", RetryAfter(nil, time.Minute), false, request{next: NextForget}},
 		{"RetryAfter of Terminal", RetryAfter(Terminal(broken), time.Minute), false, giveUp},
 		{"RetryAfter of ErrAdded", RetryAfter(ErrAdded, time.Minute), true, retryAfter},

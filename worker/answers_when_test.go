@@ -39,10 +39,12 @@ func TestEventsDoNotInflateTheBackoff(t *testing.T) {
 			return workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]())
 		},
 		"root, item backoff": func() stringQueue {
-			return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{}))
+			return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemBackoffRateLimiter(
+				workqueue.BackoffConfig[string]{}))
 		},
 		"priority, client-go's limiter": func() stringQueue {
-			return priorityqueue.New(priorityqueue.Config[string]{RateLimiter: workqueue.DefaultTypedControllerRateLimiter[string]()})
+			return priorityqueue.New(
+				priorityqueue.Config[string]{RateLimiter: workqueue.DefaultTypedControllerRateLimiter[string]()})
 		},
 		"priority": func() stringQueue { return priorityqueue.New(priorityqueue.Config[string]{}) },
 	} {
@@ -97,7 +99,8 @@ func TestEventsDoNotInflateTheBackoff(t *testing.T) {
 // calls are the same failure, too.
 func TestEventsDuringCallsAreNoAttempts(t *testing.T) {
 	for _, newQueue := range []func() stringQueue{
-		func() stringQueue { return newQueue() }, func() stringQueue { return newPriorityQueue(priorityqueue.Config[string]{}) },
+		func() stringQueue { return newQueue() },
+		func() stringQueue { return newPriorityQueue(priorityqueue.Config[string]{}) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			q, start := newQueue(), time.Now()
@@ -144,7 +147,8 @@ func testSameFailure(t *testing.T, q stringQueue) { // Its keys come again after
 		q.Add("a")
 	}
 	r.after(time.Minute)
-	equal(t, "calls", j, "0s 1 retry", "100ms 1 retry", "500ms 1 retry", "900ms 1 retry", "1s 2 retry", "1.3s 2 retry", "1.7s 2 retry",
+	equal(t, "calls", j, "0s 1 retry", "100ms 1 retry", "500ms 1 retry", "900ms 1 retry", "1s 2 retry",
+		"1.3s 2 retry", "1.7s 2 retry",
 		"2.1s 2 retry", "2.5s 2 retry", "2.9s 2 retry", "3s 3 give_up")
 	var kept []string
 	for _, c := range p.SnapshotKey("a").FailedCalls {
@@ -177,7 +181,10 @@ func TestRetryAfter(t *testing.T) {
 	joined := func(err error, d time.Duration) error { return errors.Join(err, worker.RequeueAfter(d)) }
 	for name, retryAfter := range map[string]func(error, time.Duration) error{
 		"RetryAfter": worker.RetryAfter, "joined": joined,
-		"wrapped": func(err error, d time.Duration) error { return fmt.Errorf("list: %w", worker.RetryAfter(err, d)) },
+		"wrapped": func(err error, d time.Duration) error {
+			return fmt.Errorf("list: %w",
+				worker.RetryAfter(err, d))
+		},
 	} {
 		for kind, newQueue := range map[string]func() stringQueue{
 			"root":     func() stringQueue { return newQueue() },
@@ -192,7 +199,10 @@ func TestRetryAfter(t *testing.T) {
 					p := worker.New(q, func(ctx context.Context, _ string) error {
 						calls = append(calls, fmt.Sprint(time.Since(start), " ", worker.CallOf(ctx).Attempt()))
 						return retryAfter(errBroken, 3*time.Second)
-					}, options{MaxRetries: 3, OnFinish: func(_ context.Context, r outcome) { texts = append(texts, r.Err.Error()) }})
+					}, options{MaxRetries: 3, OnFinish: func(_ context.Context,
+						r outcome) {
+						texts = append(texts, r.Err.Error())
+					}})
 					q.Add("a")
 					r := run(t, p)
 					r.after(time.Minute)
@@ -233,7 +243,8 @@ func TestEvery(t *testing.T) {
 			addNumbers(q, keys)
 			r.after(3*period + period/500)
 			for key, at := range times {
-				if len(at) != 4 || at[1].Sub(start) > period+period/1000 || at[2].Sub(at[1]) != period || at[3].Sub(at[2]) != period {
+				if len(at) != 4 || at[1].Sub(start) > period+period/1000 || at[2].Sub(at[1]) != period ||
+					at[3].Sub(at[2]) != period {
 					t.Errorf("%s came at %v", key, at)
 				}
 				found[key] = at[1].Sub(at[1].Truncate(period))
@@ -291,7 +302,8 @@ func TestInterruptLoop(t *testing.T) {
 		}
 		fine.Store(true)
 		r.after(80 * time.Second)
-		if st := p.Stats(); st.Looping != 0 || p.SnapshotKey("a").Interruptions != 0 || st.Handled != st.Interrupted+2 {
+		if st := p.Stats(); st.Looping != 0 || p.SnapshotKey("a").Interruptions != 0 ||
+			st.Handled != st.Interrupted+2 {
 			t.Errorf("when it has ended: %+v", st)
 		}
 		r.endCleanly()

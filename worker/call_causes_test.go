@@ -39,7 +39,10 @@ func TestCauses(t *testing.T) {
 			return nil
 		}, options{
 			Logger: logger, StuckAfter: 50 * time.Millisecond,
-			OnFinish: func(ctx context.Context, r outcome) { hooks = append(hooks, worker.CallOf(ctx).Causes().String()) },
+			OnFinish: func(ctx context.Context, r outcome) {
+				hooks = append(hooks,
+					worker.CallOf(ctx).Causes().String())
+			},
 		}))
 		r.after(time.Minute)
 		q.AddCause("a", workqueue.Cause{Reason: "at last"})

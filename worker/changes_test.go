@@ -21,7 +21,8 @@ import (
 var timedQueues = map[string]func() stringQueue{
 	"root": func() stringQueue {
 		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour)
-		return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: debug.Times{}})
+		return workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: "q", MetricsProvider: debug.Times{}})
 	},
 	"priority": func() stringQueue {
 		return newPriorityQueue(priorityqueue.Config[string]{Name: "q", MetricsProvider: debug.Times{}})
@@ -35,7 +36,8 @@ func wantChanges(t *testing.T, when string, st worker.Stats, count uint64, secon
 		t.Fatalf("%s: changes are not measured", when)
 	}
 	if st.Changes.Count() != count || math.Abs(st.Changes.Sum-seconds) > 1e-9 {
-		t.Errorf("%s: %d changes of %v s, want %d of %v s", when, st.Changes.Count(), st.Changes.Sum, count, seconds)
+		t.Errorf("%s: %d changes of %v s, want %d of %v s", when, st.Changes.Count(), st.Changes.Sum,
+			count, seconds)
 	}
 }
 
@@ -50,20 +52,30 @@ func TestChanges(t *testing.T) {
 		seconds float64
 		again   float64 // in the root queue, where a key that fails and was added comes once more
 	}{
-		"a success":                        {answers: []error{nil}, count: 1, seconds: 1},
-		"failures and a success":           {answers: []error{fails, fails, nil}, count: 1, seconds: 6},
-		"a failure with a least delay":     {answers: []error{worker.RetryAfter(fails, 7*s), nil}, count: 1, seconds: 9},
-		"later":                            {answers: []error{worker.RequeueAfter(5 * s), nil}, count: 2, seconds: 2},
-		"at once":                          {answers: []error{worker.RequeueAfter(0), nil}, count: 2, seconds: 2},
-		"failed, then later":               {answers: []error{fails, worker.RequeueAfter(5 * s), nil}, count: 2, seconds: 4},
-		"given up":                         {answers: []error{worker.Terminal(fails), nil}, adds: []time.Duration{10 * s}, count: 1, seconds: 1},
-		"failed, then given up":            {answers: []error{fails, worker.Terminal(fails), nil}, adds: []time.Duration{20 * s}, count: 1, seconds: 1},
-		"added while held":                 {answers: []error{nil, nil}, adds: []time.Duration{s / 2, s * 3 / 4}, count: 2, seconds: 2.5},
-		"added while held, and it fails":   {answers: []error{fails, nil, nil}, adds: []time.Duration{s / 2}, count: 1, seconds: 2, again: 1},
-		"added while the retry waits":      {answers: []error{fails, nil, nil}, adds: []time.Duration{s * 3 / 2}, count: 1, seconds: 2.5, again: 1.5},
-		"interrupted":                      {answers: []error{worker.ErrAdded, nil}, count: 1, seconds: 2},
-		"interrupted again and again":      {answers: []error{worker.ErrAdded, fails, worker.ErrAdded, nil}, count: 1, seconds: 5},
-		"added again after it had success": {answers: []error{fails, nil, nil}, adds: []time.Duration{20 * s}, count: 2, seconds: 4},
+		"a success":              {answers: []error{nil}, count: 1, seconds: 1},
+		"failures and a success": {answers: []error{fails, fails, nil}, count: 1, seconds: 6},
+		"a failure with a least delay": {answers: []error{worker.RetryAfter(fails, 7*s), nil}, count: 1,
+			seconds: 9},
+		"later": {answers: []error{worker.RequeueAfter(5 * s), nil}, count: 2,
+			seconds: 2},
+		"at once": {answers: []error{worker.RequeueAfter(0), nil}, count: 2, seconds: 2},
+		"failed, then later": {answers: []error{fails, worker.RequeueAfter(5 * s), nil}, count: 2,
+			seconds: 4},
+		"given up": {answers: []error{worker.Terminal(fails), nil},
+			adds: []time.Duration{10 * s}, count: 1, seconds: 1},
+		"failed, then given up": {answers: []error{fails, worker.Terminal(fails), nil},
+			adds: []time.Duration{20 * s}, count: 1, seconds: 1},
+		"added while held": {answers: []error{nil, nil}, adds: []time.Duration{s / 2, s * 3 / 4},
+			count: 2, seconds: 2.5},
+		"added while held, and it fails": {answers: []error{fails, nil, nil}, adds: []time.Duration{s / 2},
+			count: 1, seconds: 2, again: 1},
+		"added while the retry waits": {answers: []error{fails, nil, nil}, adds: []time.Duration{s * 3 / 2},
+			count: 1, seconds: 2.5, again: 1.5},
+		"interrupted": {answers: []error{worker.ErrAdded, nil}, count: 1, seconds: 2},
+		"interrupted again and again": {answers: []error{worker.ErrAdded, fails, worker.ErrAdded, nil},
+			count: 1, seconds: 5},
+		"added again after it had success": {answers: []error{fails, nil, nil}, adds: []time.Duration{20 * s},
+			count: 2, seconds: 4},
 	} {
 		for kind, newQueue := range timedQueues {
 			t.Run(name+"/"+kind, func(t *testing.T) {
@@ -142,7 +154,8 @@ func TestOldestUnanswered(t *testing.T) {
 						}
 						return
 					}
-					if u := s.Unanswered; u == nil || u.Key != key || time.Since(u.Since) != age || s.Stats.OldestUnanswered != age || p.Stats().OldestUnanswered != age {
+					if u := s.Unanswered; u == nil || u.Key != key || time.Since(u.Since) != age ||
+						s.Stats.OldestUnanswered != age || p.Stats().OldestUnanswered != age {
 						t.Errorf("%s: %+v, %v; want %s, %v", when, u, s.Stats.OldestUnanswered, key, age)
 					}
 				}
@@ -311,7 +324,8 @@ func TestOldestUnansweredWithPriorities(t *testing.T) {
 		time.Sleep(time.Second)
 		q.AddWithPriority("high", 1, 0)
 		time.Sleep(time.Second)
-		if s := worker.New(q, fine, options{}).Snapshot(0); s.Stats.OldestUnanswered != 2*time.Second || s.Unanswered != nil {
+		if s := worker.New(q, fine, options{}).Snapshot(0); s.Stats.OldestUnanswered != 2*time.Second ||
+			s.Unanswered != nil {
 			t.Errorf("%v, %v", s.Stats.OldestUnanswered, s.Unanswered)
 		}
 	})
@@ -322,8 +336,9 @@ func TestOldestUnansweredWithPriorities(t *testing.T) {
 func TestWhoMeasuresChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for kind, q := range map[string]stringQueue{
-			"timed": timedQueues["root"](), "without metrics": newQueue(), "priority without metrics": newPriorityQueue(priorityqueue.Config[string]{}),
-			"plain": plain{timedQueues["root"]()}, "not handed out": timedQueues["priority"](),
+			"timed": timedQueues["root"](), "without metrics": newQueue(),
+			"priority without metrics": newPriorityQueue(priorityqueue.Config[string]{}),
+			"plain":                    plain{timedQueues["root"]()}, "not handed out": timedQueues["priority"](),
 		} {
 			defer q.ShutDown()
 			b := worker.NewTracker(q, options{})

@@ -53,7 +53,8 @@ func TestCancel(t *testing.T) {
 		q.AddAfter("ignores it", 2*time.Second)
 		r := run(t, p)
 		r.after(time.Second)
-		if !p.Cancel("waits") || !p.Cancel("looks late") || p.Cancel("ignores it") || p.Cancel("unknown") || p.Cancel("") {
+		if !p.Cancel("waits") || !p.Cancel("looks late") || p.Cancel("ignores it") || p.Cancel("unknown") ||
+			p.Cancel("") {
 			t.Error("Cancel does not know what runs")
 		}
 		r.after(3 * time.Second)
@@ -65,7 +66,8 @@ func TestCancel(t *testing.T) {
 			t.Error("canceled after the call")
 		}
 		if o.Clock == nil {
-			equal(t, "results", results, "waits 1s retry", "ignores it 1s forget", "looks late 10s retry", "goes on 1m0s forget")
+			equal(t, "results", results, "waits 1s retry", "ignores it 1s forget", "looks late 10s retry",
+				"goes on 1m0s forget")
 		}
 		r.endCleanly()
 	})

@@ -54,7 +54,10 @@ func TestLease(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			var j journal
-			q := leasing{newQueue(), &j, func(cancel context.CancelCauseFunc) { time.AfterFunc(time.Second, func() { cancel(errLeaseLost) }) }}
+			q := leasing{newQueue(), &j, func(cancel context.CancelCauseFunc) {
+				time.AfterFunc(time.Second,
+					func() { cancel(errLeaseLost) })
+			}}
 			r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 				if got := ctx.Value(leaseOf{}); got != key {
 					t.Errorf("the context has the lease of %v", got)
@@ -89,14 +92,16 @@ func TestLeaseOfKeyNotStarted(t *testing.T) {
 			var j journal
 			var pool *worker.Pool[string]
 			q := slowLeasing{leasing{newQueue(), &j, func(context.CancelCauseFunc) { pool.Stop(drain) }}}
-			pool = worker.New(q, func(context.Context, string) error { j.add("handled"); return nil }, options{CancelGrace: worker.NoGrace})
+			pool = worker.New(q, func(context.Context, string) error { j.add("handled"); return nil },
+				options{CancelGrace: worker.NoGrace})
 			q.Add("a")
 			r := run(t, pool)
 			r.after(time.Second)
 			_ = r.returned()
 			got := j.take()
 			// Run takes it out again.
-			equal(t, "got", slices.DeleteFunc(slices.Clone(got), func(line string) bool { return line == "shut down" }),
+			equal(t, "got", slices.DeleteFunc(slices.Clone(got),
+				func(line string) bool { return line == "shut down" }),
 				"add a", "lease a", "add a", "release a", "done a", "done a")
 			if slices.Index(got, "shut down") < 3 {
 				t.Errorf("it was put back too late: %q", got)
@@ -113,14 +118,16 @@ func TestLeaseThatHasEnded(t *testing.T) {
 		q := leasing{newQueue(), &j, func(cancel context.CancelCauseFunc) { cancel(errLeaseLost) }}
 		logger, logs := newLogger()
 		p := worker.New(q, broken,
-			options{HandlerTimeout: time.Hour, MaxRetries: 5, Logger: logger, OnFinish: func(context.Context, outcome) { t.Error("OnFinish") }})
+			options{HandlerTimeout: time.Hour, MaxRetries: 5, Logger: logger,
+				OnFinish: func(context.Context, outcome) { t.Error("OnFinish") }})
 		q.Add("a")
 		r := run(t, p)
 		equal(t, "got", j.take(), "add a", "lease a", "release a", "done a")
 		if st := p.Stats(); st.Handled+st.Failed != 0 || st.Failing != 0 || st.Busy != 0 {
 			t.Errorf("%+v", st)
 		}
-		if !strings.Contains(logs.String(), `level=WARN msg="The lease of a key ended before its handler was called" key=a`) {
+		if !strings.Contains(logs.String(),
+			`level=WARN msg="The lease of a key ended before its handler was called" key=a`) {
 			t.Errorf("logged:\n%s", logs)
 		}
 		r.endCleanly()

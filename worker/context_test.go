@@ -23,23 +23,24 @@ func TestHandlerContext(t *testing.T) {
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "pods"})
 		var kept []context.Context
 		q.Add("a")
-		r := runIn(context.WithValue(t.Context(), contextKey{}, "value"), t, worker.New(q, func(ctx context.Context, key string) error {
-			ctx, cancel := context.WithTimeout(ctx, time.Hour)
-			defer cancel()
-			kept = append(kept, context.WithoutCancel(ctx))
-			worker.CallOf(ctx).Logger().Info("hello")
-			if ctx.Value(contextKey{}) != "value" {
-				t.Error("a value of Run's context is missing")
-			}
-			if worker.CallOf(ctx).Attempt() < 3 {
-				return errBroken
-			}
-			time.Sleep(time.Second)
-			if ctx.Err() != nil {
-				t.Errorf("the context has ended before the handler's time: %v", ctx.Err())
-			}
-			return nil
-		}, options{Logger: logger}))
+		r := runIn(context.WithValue(t.Context(), contextKey{}, "value"), t,
+			worker.New(q, func(ctx context.Context, key string) error {
+				ctx, cancel := context.WithTimeout(ctx, time.Hour)
+				defer cancel()
+				kept = append(kept, context.WithoutCancel(ctx))
+				worker.CallOf(ctx).Logger().Info("hello")
+				if ctx.Value(contextKey{}) != "value" {
+					t.Error("a value of Run's context is missing")
+				}
+				if worker.CallOf(ctx).Attempt() < 3 {
+					return errBroken
+				}
+				time.Sleep(time.Second)
+				if ctx.Err() != nil {
+					t.Errorf("the context has ended before the handler's time: %v", ctx.Err())
+				}
+				return nil
+			}, options{Logger: logger}))
 		r.after(3500 * time.Millisecond)
 		r.endCleanly()
 		for i, ctx := range kept {

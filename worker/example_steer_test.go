@@ -43,7 +43,8 @@ func ExampleCall_UntilAdded() {
 			cancel()
 			return nil
 		}
-		onUpdate(adder, app{key, 1, ""}, app{key, 1, "rolling out"}) // as the API server's answer to a status update
+		// as the API server's answer to a status update
+		onUpdate(adder, app{key, 1, ""}, app{key, 1, "rolling out"})
 		until := worker.CallOf(ctx).UntilAdded()
 		fmt.Println("interrupted by the status:", until.Err() != nil)
 		go onUpdate(adder, app{key, 1, "rolling out"}, app{key, 2, "rolling out"}) // as somebody's kubectl apply

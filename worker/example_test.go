@@ -152,7 +152,10 @@ func ExamplePool_Snapshot() {
 
 	pool := worker.New(queue, func(ctx context.Context, key string) error {
 		return errors.New("no space left on device")
-	}, worker.Options[string]{MaxRetries: 2, OnGiveUp: func(context.Context, worker.Result[string]) { cancel() }})
+	}, worker.Options[string]{MaxRetries: 2, OnGiveUp: func(context.Context,
+		worker.Result[string]) {
+		cancel()
+	}})
 	fmt.Println("end:", pool.Run(ctx))
 
 	s := pool.Snapshot(10)

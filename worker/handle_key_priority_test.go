@@ -22,7 +22,8 @@ func TestPriority(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{})
 		answers := []error{
 			errBroken, worker.RequeueAfter(time.Second), worker.RequeueAfter(0),
-			worker.Requeue{After: time.Second, Priority: priorityOf(-3)}, worker.Requeue{After: time.Second}, worker.Requeue{Priority: priorityOf(9)}, nil,
+			worker.Requeue{After: time.Second, Priority: priorityOf(-3)}, worker.Requeue{After: time.Second},
+			worker.Requeue{Priority: priorityOf(9)}, nil,
 		}
 		var priorities []int
 		start := time.Now()

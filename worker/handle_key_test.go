@@ -28,12 +28,17 @@ func TestOutcomes(t *testing.T) {
 	}{
 		{"nil", func() error { return nil }, worker.NextForget, nil},
 		{"error", func() error { return errBroken }, worker.NextRetry, errBroken},
-		{"RequeueAfter", func() error { return worker.RequeueAfter(again) }, worker.NextRequeue, worker.RequeueAfter(again)},
-		{"RequeueAfter, wrapped", func() error { return fmt.Errorf("not yet: %w", worker.RequeueAfter(again)) }, worker.NextRequeue, worker.RequeueAfter(again)},
-		{"Requeue", func() error { return worker.Requeue{After: again, Priority: priorityOf(3)} }, worker.NextRequeue, nil},
-		{"Requeue, wrapped pointer", func() error { return fmt.Errorf("soon: %w", &worker.Requeue{After: again}) }, worker.NextRequeue, nil},
+		{"RequeueAfter", func() error { return worker.RequeueAfter(again) }, worker.NextRequeue,
+			worker.RequeueAfter(again)},
+		{"RequeueAfter, wrapped", func() error { return fmt.Errorf("not yet: %w", worker.RequeueAfter(again)) },
+			worker.NextRequeue, worker.RequeueAfter(again)},
+		{"Requeue", func() error { return worker.Requeue{After: again, Priority: priorityOf(3)} },
+			worker.NextRequeue, nil},
+		{"Requeue, wrapped pointer", func() error { return fmt.Errorf("soon: %w", &worker.Requeue{After: again}) },
+			worker.NextRequeue, nil},
 		{"Terminal", func() error { return worker.Terminal(errBroken) }, worker.NextGiveUp, errBroken},
-		{"Terminal, wrapped", func() error { return fmt.Errorf("no: %w", worker.Terminal(errBroken)) }, worker.NextGiveUp, errBroken},
+		{"Terminal, wrapped", func() error { return fmt.Errorf("no: %w", worker.Terminal(errBroken)) },
+			worker.NextGiveUp, errBroken},
 		{"Terminal counts more than RequeueAfter", func() error {
 			return errors.Join(worker.RequeueAfter(again), worker.Terminal(errBroken))
 		}, worker.NextGiveUp, errBroken},
@@ -41,7 +46,8 @@ func TestOutcomes(t *testing.T) {
 		{"Fatal", func() error { return worker.Fatal(errBroken) }, worker.NextGiveUp, errBroken},
 		{"Fatal(nil)", func() error { return worker.Fatal(nil) }, worker.NextForget, nil},
 		{"panic", func() error { panic(errBroken) }, worker.NextRetry, errBroken},
-		{"panic with an answer", func() error { panic(worker.Fatal(worker.RequeueAfter(time.Minute))) }, worker.NextRetry, worker.RequeueAfter(time.Minute)},
+		{"panic with an answer", func() error { panic(worker.Fatal(worker.RequeueAfter(time.Minute))) },
+			worker.NextRetry, worker.RequeueAfter(time.Minute)},
 		{"Goexit", func() error { runtime.Goexit(); return nil }, worker.NextRetry, worker.ErrGoexit},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -79,7 +85,8 @@ func TestOutcomes(t *testing.T) {
 					r.after(time.Minute)
 					r.endCleanly()
 				}
-				if err := finished[0]; c.is != nil && !errors.Is(err, c.is) || (err == nil) != (c.next == worker.NextForget) {
+				if err := finished[0]; c.is != nil && !errors.Is(err, c.is) ||
+					(err == nil) != (c.next == worker.NextForget) {
 					t.Errorf("the error is %v, want %v", err, c.is)
 				}
 				switch c.next {
@@ -264,11 +271,13 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	var again worker.Requeue
-	wrapped := fmt.Errorf("%w, %w, %w", worker.Terminal(errBroken), worker.Fatal(errBroken), worker.RequeueAfter(time.Second))
+	wrapped := fmt.Errorf("%w, %w, %w", worker.Terminal(errBroken), worker.Fatal(errBroken),
+		worker.RequeueAfter(time.Second))
 	if !errors.As(wrapped, &again) || again.After != time.Second || !errors.Is(wrapped, errBroken) {
 		t.Error(wrapped)
 	}
-	if got := fmt.Sprint(worker.NextForget, worker.NextRequeue, worker.NextRetry, worker.NextGiveUp, worker.Next(9)); got != "forget requeue retry give_up Next(9)" {
+	if got := fmt.Sprint(worker.NextForget, worker.NextRequeue, worker.NextRetry, worker.NextGiveUp,
+		worker.Next(9)); got != "forget requeue retry give_up Next(9)" {
 		t.Error(got)
 	}
 }
@@ -297,11 +306,15 @@ func TestMaxRetriesOfSeveralProcesses(t *testing.T) {
 					running = append(running, run(t, worker.New(q, func(context.Context, string) error {
 						calls[i]++
 						return errBroken
-					}, options{MaxRetries: 5, OnGiveUp: func(_ context.Context, r outcome) { drops = append(drops, r.Attempt) }})))
+					}, options{MaxRetries: 5, OnGiveUp: func(_ context.Context,
+						r outcome) {
+						drops = append(drops, r.Attempt)
+					}})))
 				}
 				running[0].after(24 * time.Hour)
 				all := calls[0] + calls[1] + calls[2]
-				if name == "counts" && (all != 6 || slices.Max(calls) == 6 || !slices.Equal(drops, []int{6})) || len(drops) != 1 {
+				if name == "counts" && (all != 6 || slices.Max(calls) == 6 || !slices.Equal(drops, []int{6})) ||
+					len(drops) != 1 {
 					t.Errorf("%d calls, given up at attempt %d", calls, drops)
 				}
 				for _, r := range running {

@@ -24,14 +24,20 @@ func TestHoldAtTheEnd(t *testing.T) {
 		shutdown bool // somebody else shuts the queue down
 	}{
 		{name: "running", returns: time.Second, left: "1 queued and not started: a"},
-		{name: "nothing", o: options{Drain: worker.Nothing}, returns: time.Second, left: "1 queued and not started: a"},
-		{name: "all, released", o: options{Drain: worker.All}, release: true, returns: 10 * time.Second, left: "nothing", calls: []string{"a 1 10s"}},
-		{name: "all, limit", o: options{Drain: worker.All}, returns: 20 * time.Second, left: "nothing", calls: []string{"a 1 20s"}},
-		{name: "all, timeout", o: options{Drain: worker.All, DrainTimeout: 10 * time.Second}, returns: 11 * time.Second,
+		{name: "nothing", o: options{Drain: worker.Nothing}, returns: time.Second,
 			left: "1 queued and not started: a"},
-		{name: "all, four workers", o: options{Drain: worker.All, Workers: 4}, release: true, returns: 10 * time.Second,
+		{name: "all, released", o: options{Drain: worker.All}, release: true, returns: 10 * time.Second,
 			left: "nothing", calls: []string{"a 1 10s"}},
-		{name: "shut down", shutdown: true, release: true, returns: 10 * time.Second, left: "nothing", calls: []string{"a 1 10s"}},
+		{name: "all, limit", o: options{Drain: worker.All}, returns: 20 * time.Second, left: "nothing",
+			calls: []string{"a 1 20s"}},
+		{name: "all, timeout", o: options{Drain: worker.All, DrainTimeout: 10 * time.Second},
+			returns: 11 * time.Second,
+			left:    "1 queued and not started: a"},
+		{name: "all, four workers", o: options{Drain: worker.All, Workers: 4}, release: true,
+			returns: 10 * time.Second,
+			left:    "nothing", calls: []string{"a 1 10s"}},
+		{name: "shut down", shutdown: true, release: true, returns: 10 * time.Second, left: "nothing",
+			calls: []string{"a 1 10s"}},
 		{name: "keep", o: options{KeepQueue: true}, returns: time.Second, left: "nothing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -95,7 +101,8 @@ func TestHoldAfterTheShutdown(t *testing.T) {
 			returns, left := 2*time.Second, "1 queued and not started: a"
 			if again {
 				q.Add("a")
-				if returns, left = 24*time.Second, "nothing"; !reads { // The pool does not know of this add, and ends the hold.
+				// The pool does not know of this add, and ends the hold.
+				if returns, left = 24*time.Second, "nothing"; !reads {
 					returns = 4 * time.Second
 				}
 			}
@@ -116,7 +123,8 @@ func TestHoldAfterTheShutdownOfForeignQueue(t *testing.T) {
 		delaying := struct {
 			workqueue.TypedDelayingInterface[string]
 		}{workqueue.NewTypedDelayingQueue[string]()}
-		q := workqueue.NewTypedRateLimitingQueueWithConfig(nil, workqueue.TypedRateLimitingQueueConfig[string]{DelayingQueue: delaying})
+		q := workqueue.NewTypedRateLimitingQueueWithConfig(nil,
+			workqueue.TypedRateLimitingQueueConfig[string]{DelayingQueue: delaying})
 		var calls []time.Duration
 		began := time.Now()
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {

@@ -123,19 +123,27 @@ func TestHoldJoined(t *testing.T) {
 		next   worker.Next
 		calls  []string // released after 10 s
 	}{
-		{"wrapped", func(hold error) error { return fmt.Errorf("web: %w", hold) }, worker.NextHold, []string{"a 1 0s", "a 1 10s"}},
-		{"failure", func(hold error) error { return errors.Join(errBroken, hold) }, worker.NextRetry, []string{"a 1 0s", "a 2 10s"}},
-		{"later failure", func(hold error) error { return errors.Join(worker.RetryAfter(errBroken, 20*time.Second), hold) },
+		{"wrapped", func(hold error) error { return fmt.Errorf("web: %w", hold) }, worker.NextHold,
+			[]string{"a 1 0s", "a 1 10s"}},
+		{"failure", func(hold error) error { return errors.Join(errBroken, hold) }, worker.NextRetry,
+			[]string{"a 1 0s", "a 2 10s"}},
+		{"later failure", func(hold error) error {
+			return errors.Join(worker.RetryAfter(errBroken, 20*time.Second),
+				hold)
+		},
 			worker.NextRetry, []string{"a 1 0s", "a 2 20s"}},
 		{"again", func(hold error) error { return errors.Join(worker.RequeueAfter(time.Second), hold) },
 			worker.NextRequeue, []string{"a 1 0s", "a 1 10s"}},
 		{"again later", func(hold error) error { return errors.Join(hold, worker.RequeueAfter(20*time.Second)) },
 			worker.NextRequeue, []string{"a 1 0s", "a 1 20s"}},
-		{"added", func(hold error) error { return errors.Join(hold, worker.ErrAdded) }, worker.NextHold, []string{"a 1 0s", "a 1 10s"}},
+		{"added", func(hold error) error { return errors.Join(hold, worker.ErrAdded) }, worker.NextHold,
+			[]string{"a 1 0s", "a 1 10s"}},
 		{"another hold", func(hold error) error {
-			return errors.Join(hold, fmt.Errorf("web: %w", worker.Hold("it is older", 20*time.Second, func(func()) {})), hold)
+			return errors.Join(hold, fmt.Errorf("web: %w", worker.Hold("it is older", 20*time.Second,
+				func(func()) {})), hold)
 		}, worker.NextHold, []string{"a 1 0s", "a 1 20s"}},
-		{"terminal", func(hold error) error { return errors.Join(hold, worker.Terminal(errBroken)) }, worker.NextGiveUp, []string{"a 1 0s"}},
+		{"terminal", func(hold error) error { return errors.Join(hold, worker.Terminal(errBroken)) },
+			worker.NextGiveUp, []string{"a 1 0s"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -184,8 +192,11 @@ func TestHoldTwice(t *testing.T) {
 func TestHoldOfSenselessArguments(t *testing.T) {
 	until := func(func()) {}
 	for want, call := range map[string]func(){
-		"worker: Hold for 0s: a limit is positive":                  func() { _ = worker.Hold("", 0, until) },
-		"worker: Hold for -1s: a limit is positive":                 func() { _ = worker.Hold("", -time.Second, until) },
+		"worker: Hold for 0s: a limit is positive": func() { _ = worker.Hold("", 0, until) },
+		"worker: Hold for -1s: a limit is positive": func() {
+			_ = worker.Hold("",
+				-time.Second, until)
+		},
 		"worker: Hold without a function that arranges the release": func() { _ = worker.Hold("", 1, nil) },
 	} {
 		if got := testkit.PanicOf(call); got != want {
@@ -265,7 +276,8 @@ func TestHoldsHaveTheirOwnLimits(t *testing.T) {
 
 // A hold whose release comes at once, again and again, pauses the key. One that lasts ends that.
 func TestHoldThatIsReleasedAtOnce(t *testing.T) {
-	for name, start := range map[string]func(release func()){"before": func(release func()) { release() }, "after": func(release func()) { go release() }} {
+	for name, start := range map[string]func(release func()){"before": func(release func()) { release() },
+		"after": func(release func()) { go release() }} {
 		t.Run("released="+name, func(t *testing.T) {
 			overHolding(t, func(t *testing.T, q stringQueue) {
 				var calls atomic.Int64
@@ -284,7 +296,8 @@ func TestHoldThatIsReleasedAtOnce(t *testing.T) {
 				q.Add("a")
 				r.after(time.Minute)
 				st, held := p.Stats(), p.Snapshot(1).Held
-				if n := calls.Load(); n < 10 || n > 30 || st.Looping != 1 || st.HeldToLimit != 0 || st.Holds != uint64(n) {
+				if n := calls.Load(); n < 10 || n > 30 || st.Looping != 1 || st.HeldToLimit != 0 ||
+					st.Holds != uint64(n) {
 					t.Errorf("%d calls, %+v", n, st)
 				}
 				if len(held) != 1 || !strings.Contains(held[0].Reason, "its hold was released at once") {
@@ -397,11 +410,13 @@ func TestHoldKeepsInterruptions(t *testing.T) {
 		r := run(t, p)
 		q.Add("a")
 		r.after(time.Minute)
-		if n, st := p.SnapshotKey("a").Interruptions, p.Stats(); calls.Load() != 7 || n != 6 || st.Looping != 1 || st.Held != 1 {
+		if n, st := p.SnapshotKey("a").Interruptions, p.Stats(); calls.Load() != 7 || n != 6 || st.Looping != 1 ||
+			st.Held != 1 {
 			t.Errorf("after %d calls %d interruptions, %+v", calls.Load(), n, st)
 		}
 		r.after(2 * time.Hour)
-		if n, st := p.SnapshotKey("a").Interruptions, p.Stats(); calls.Load() != 8 || n != 0 || st.Looping != 0 || st.Held != 1 {
+		if n, st := p.SnapshotKey("a").Interruptions, p.Stats(); calls.Load() != 8 || n != 0 || st.Looping != 0 ||
+			st.Held != 1 {
 			t.Errorf("after the limit of the hold and %d calls %d interruptions, %+v", calls.Load(), n, st)
 		}
 		_ = r.end()

@@ -30,8 +30,10 @@ func failedCalls(start time.Time, calls []worker.FailedCall) (lines []string) {
 // known as long as the key fails, and when it was given up.
 func TestCausesOfFailedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))
-		p := worker.New(q, func(context.Context, string) error { return errors.New("broken") }, options{MaxRetries: 8, KeepGivenUp: 1})
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](
+			time.Second, time.Minute))
+		p := worker.New(q, func(context.Context, string) error { return errors.New("broken") },
+			options{MaxRetries: 8, KeepGivenUp: 1})
 		for range 2 {
 			q.(extended).AddCause("a", workqueue.Cause{Reason: strings.Repeat("é", 200)})
 			q.(extended).AddCause("a", workqueue.Cause{Reason: strings.Repeat("x", 400)})
@@ -42,7 +44,8 @@ func TestCausesOfFailedCalls(t *testing.T) {
 		for _, c := range []struct {
 			at       time.Duration
 			attempts []int
-		}{{2 * time.Second, []int{1, 2}}, {20 * time.Second, []int{1, 2, 3, 4, 5}}, {time.Hour, []int{1, 6, 7, 8, 9}}} {
+		}{{2 * time.Second, []int{1, 2}}, {20 * time.Second, []int{1, 2, 3, 4, 5}},
+			{time.Hour, []int{1, 6, 7, 8, 9}}} {
 			r.after(c.at)
 			var got []int
 			for i, c := range p.SnapshotKey("a").FailedCalls {
@@ -75,31 +78,38 @@ func TestFailedCalls(t *testing.T) {
 			}
 			return fmt.Errorf("broken %d", worker.CallOf(ctx).Attempt())
 		}, options{MaxRetries: 6})
-		if got := p.SnapshotKey("a"); got.Key != "a" || got.MaxAttempts != 7 || got.Running != nil || got.Failing != nil || got.GivenUp != nil || got.FailedCalls != nil {
+		if got := p.SnapshotKey("a"); got.Key != "a" || got.MaxAttempts != 7 || got.Running != nil ||
+			got.Failing != nil || got.GivenUp != nil || got.FailedCalls != nil {
 			t.Errorf("before Run: %+v", got)
 		}
 		q.Add("a")
 		r := run(t, p)
 		r.after(1500 * time.Millisecond)
 		got := p.SnapshotKey("a")
-		if want := []string{"1 0s 100ms broken 1", "2 1.1s 100ms broken 2"}; !slices.Equal(failedCalls(start, got.FailedCalls), want) {
+		if want := []string{"1 0s 100ms broken 1", "2 1.1s 100ms broken 2"}; !slices.Equal(failedCalls(start,
+			got.FailedCalls), want) {
 			t.Errorf("got %q", failedCalls(start, got.FailedCalls))
 		}
 		next := start.Add(3200 * time.Millisecond)
 		if _, known := q.(extended); !known {
 			next = time.Time{}
 		}
-		if f := got.Failing; f == nil || *f != (worker.FailedKey[string]{Key: "a", Attempt: 2, Since: start.Add(100 * time.Millisecond), Err: "broken 2", Time: start.Add(1200 * time.Millisecond), NextTry: next}) || got.GivenUp != nil || got.Running != nil {
+		if f := got.Failing; f == nil || *f != (worker.FailedKey[string]{Key: "a", Attempt: 2,
+			Since: start.Add(100 * time.Millisecond), Err: "broken 2", Time: start.Add(1200 * time.Millisecond),
+			NextTry: next}) || got.GivenUp != nil || got.Running != nil {
 			t.Errorf("got %+v", got)
 		}
 		r.after(3250 * time.Millisecond)
-		running := worker.RunningKey[string]{Key: "a", Attempt: 3, Started: start.Add(3200 * time.Millisecond), Duration: 50 * time.Millisecond}
-		if got := p.SnapshotKey("a"); got.Running == nil || *got.Running != running || got.Failing == nil || len(got.FailedCalls) != 2 {
+		running := worker.RunningKey[string]{Key: "a", Attempt: 3, Started: start.Add(3200 * time.Millisecond),
+			Duration: 50 * time.Millisecond}
+		if got := p.SnapshotKey("a"); got.Running == nil || *got.Running != running || got.Failing == nil ||
+			len(got.FailedCalls) != 2 {
 			t.Errorf("got %+v", got)
 		}
 		r.after(2 * time.Minute)
 		got = p.SnapshotKey("a")
-		want := []string{"1 0s 100ms broken 1", "4 7.3s 100ms broken 4", "5 15.4s 100ms broken 5", "6 31.5s 100ms panic: what a value", "7 1m3.6s 100ms broken 7"}
+		want := []string{"1 0s 100ms broken 1", "4 7.3s 100ms broken 4", "5 15.4s 100ms broken 5",
+			"6 31.5s 100ms panic: what a value", "7 1m3.6s 100ms broken 7"}
 		if !slices.Equal(failedCalls(start, got.FailedCalls), want) {
 			t.Errorf("got %q", failedCalls(start, got.FailedCalls))
 		}
@@ -107,14 +117,16 @@ func TestFailedCalls(t *testing.T) {
 			t.Errorf("given up: %+v", got)
 		}
 		for i, c := range got.FailedCalls {
-			if panicked := strings.Contains(c.Stack, "thePanickingFunction"); panicked != (i == 3) || !panicked && c.Stack != "" {
+			if panicked := strings.Contains(c.Stack, "thePanickingFunction"); panicked != (i == 3) || !panicked &&
+				c.Stack != "" {
 				t.Errorf("call %d has the stack %q", i, c.Stack)
 			}
 		}
 		// Added again, it fails anew.
 		q.Add("a")
 		r.after(2*time.Minute + 500*time.Millisecond)
-		if got := p.SnapshotKey("a"); got.Failing == nil || got.GivenUp != nil || len(got.FailedCalls) != 1 || got.FailedCalls[0].Attempt != 1 {
+		if got := p.SnapshotKey("a"); got.Failing == nil || got.GivenUp != nil || len(got.FailedCalls) != 1 ||
+			got.FailedCalls[0].Attempt != 1 {
 			t.Errorf("added again: %+v", got)
 		}
 		fine.Store(true)
@@ -135,7 +147,8 @@ func TestFailedCalls(t *testing.T) {
 
 func TestMaxAttempts(t *testing.T) {
 	for retries, want := range map[int]int{worker.UnlimitedRetries: 0, worker.NoRetries: 1, 1: 2, 4: 5} {
-		if got := worker.New(newQueue(), nil, options{MaxRetries: retries}).SnapshotKey("a").MaxAttempts; got != want {
+		if got := worker.New(newQueue(), nil,
+			options{MaxRetries: retries}).SnapshotKey("a").MaxAttempts; got != want {
 			t.Errorf("MaxRetries %d: %d attempts", retries, got)
 		}
 	}
@@ -195,8 +208,10 @@ func TestFailedCallsAreBounded(t *testing.T) {
 		}
 		r.after(time.Minute)
 		check("given up")
-		if s := p.Snapshot(n); len(s.GivenUp) != s.Stats.GivenUpKeys || len(s.GivenUp)+int(s.Stats.GivenUpUnlisted) != n {
-			t.Errorf("%d given up, %d of them without record, %d listed", s.Stats.GivenUpKeys, s.Stats.GivenUpUnlisted, len(s.GivenUp))
+		if s := p.Snapshot(n); len(s.GivenUp) != s.Stats.GivenUpKeys ||
+			len(s.GivenUp)+int(s.Stats.GivenUpUnlisted) != n {
+			t.Errorf("%d given up, %d of them without record, %d listed", s.Stats.GivenUpKeys, s.Stats.GivenUpUnlisted,
+				len(s.GivenUp))
 		}
 		r.endCleanly()
 	})
@@ -213,7 +228,8 @@ func keysOf(failed iter.Seq[worker.FailedKey[any]]) (keys []any) {
 func TestInspectPool(t *testing.T) {
 	overNotifying(t, func(t *testing.T, q notifying) {
 		metrics := newProvider()
-		p := worker.New(q, acts, options{Name: "pool", Workers: 2, MetricsProvider: metrics, StuckAfter: time.Second})
+		p := worker.New(q, acts, options{Name: "pool", Workers: 2, MetricsProvider: metrics,
+			StuckAfter: time.Second})
 		r := run(t, p)
 		for _, key := range []string{"fails 1", "drops 1", "fails 2", "drops 2"} {
 			q.Add(key)
@@ -225,7 +241,8 @@ func TestInspectPool(t *testing.T) {
 		if i.Queue != any(q) || i.Stats().Handled != 6 {
 			t.Errorf("%+v", i.Stats())
 		}
-		if s := i.Snapshot(1); len(s.Running) != 1 || s.Running[0].Key != "waits" || s.Running[0].Stack == "" || len(s.Failing) != 1 || len(s.GivenUp) != 1 || s.Stats.GivenUpKeys != 2 {
+		if s := i.Snapshot(1); len(s.Running) != 1 || s.Running[0].Key != "waits" || s.Running[0].Stack == "" ||
+			len(s.Failing) != 1 || len(s.GivenUp) != 1 || s.Stats.GivenUpKeys != 2 {
 			t.Errorf("%+v", s)
 		}
 		equal(t, "failing", keysOf(i.FailingKeys()), "fails 2", "fails 1")
@@ -237,17 +254,20 @@ func TestInspectPool(t *testing.T) {
 			break
 		}
 		k := i.SnapshotKey("waits")
-		if k.Key != "waits" || k.Running == nil || k.Running.Stack == "" || k.Causes.String() != "changed" || k.Failing != nil || k.GivenUp != nil {
+		if k.Key != "waits" || k.Running == nil || k.Running.Stack == "" || k.Causes.String() != "changed" ||
+			k.Failing != nil || k.GivenUp != nil {
 			t.Errorf("%+v", k)
 		}
-		if k := i.SnapshotKey("fails 1"); k.Failing == nil || k.Failing.Err != "fails 1 is broken" || len(k.FailedCalls) != 2 || !k.Causes.IsZero() {
+		if k := i.SnapshotKey("fails 1"); k.Failing == nil || k.Failing.Err != "fails 1 is broken" ||
+			len(k.FailedCalls) != 2 || !k.Causes.IsZero() {
 			t.Errorf("%+v", k)
 		}
 		k = i.SnapshotKey("drops 1")
 		if k.GivenUp == nil || k.GivenUp.Err != "drops 1 is broken" || len(k.FailedCalls) != 1 {
 			t.Errorf("%+v", k)
 		}
-		if text, err := json.Marshal(k); err != nil || !strings.Contains(string(text), `"failed_calls":[{"attempt":1,`) || strings.Contains(string(text), "running") {
+		if text, err := json.Marshal(k); err != nil || !strings.Contains(string(text),
+			`"failed_calls":[{"attempt":1,`) || strings.Contains(string(text), "running") {
 			t.Errorf("%s %v", text, err)
 		}
 		i.Forget("drops 1")
@@ -263,7 +283,8 @@ func TestInspectPool(t *testing.T) {
 		}
 		for _, key := range []any{1, nil} {
 			for name, f := range map[string]func(){
-				"SnapshotKey": func() { i.SnapshotKey(key) }, "Cancel": func() { i.Cancel(key) }, "Forget": func() { i.Forget(key) },
+				"SnapshotKey": func() { i.SnapshotKey(key) }, "Cancel": func() { i.Cancel(key) },
+				"Forget": func() { i.Forget(key) },
 			} {
 				if !panics(f) {
 					t.Errorf("%s of %v does not panic", name, key)

@@ -21,7 +21,10 @@ func TestPauseThatOutlastsHold(t *testing.T) {
 				return nil
 			}
 			call := worker.CallOf(ctx)
-			call.Hold("the cache shows it", time.Minute, func(release func()) { time.AfterFunc(time.Millisecond, release) })
+			call.Hold("the cache shows it", time.Minute, func(release func()) {
+				time.AfterFunc(time.Millisecond,
+					release)
+			})
 			until := call.UntilAdded()
 			q.Add(key)
 			<-until.Done()

@@ -39,27 +39,41 @@ func TestInterrupted(t *testing.T) {
 	}{
 		{name: "its cause", answer: cause, want: worker.NextInterrupted},
 		{name: "the last attempt", o: options{MaxRetries: 1}, answer: cause, want: worker.NextInterrupted},
-		{name: "ErrAdded", answer: func(_, _ context.Context) error { return worker.ErrAdded }, want: worker.NextInterrupted},
+		{name: "ErrAdded", answer: func(_, _ context.Context) error { return worker.ErrAdded },
+			want: worker.NextInterrupted},
 		{name: "its error", answer: wrapped, want: worker.NextInterrupted},
-		{name: "its error, joined", answer: func(_, until context.Context) error { return errors.Join(errBroken, until.Err()) }, want: worker.NextInterrupted},
-		{name: "its error, but the handler's context has ended too", cancel: true, answer: wrapped, want: worker.NextRetry},
-		{name: "its cause, and the handler's context has ended too", cancel: true, answer: cause, want: worker.NextInterrupted},
+		{name: "its error, joined", answer: func(_, until context.Context) error {
+			return errors.Join(errBroken,
+				until.Err())
+		}, want: worker.NextInterrupted},
+		{name: "its error, but the handler's context has ended too", cancel: true, answer: wrapped,
+			want: worker.NextRetry},
+		{name: "its cause, and the handler's context has ended too", cancel: true, answer: cause,
+			want: worker.NextInterrupted},
 		{name: "its error, but the time is over", o: options{HandlerTimeout: 10 * time.Second},
-			answer: func(ctx, until context.Context) error { <-ctx.Done(); return until.Err() }, want: worker.NextInterrupted},
+			answer: func(ctx, until context.Context) error { <-ctx.Done(); return until.Err() },
+			want:   worker.NextInterrupted},
 		{name: "the end of the time", o: options{HandlerTimeout: 10 * time.Second},
 			answer: func(ctx, _ context.Context) error { <-ctx.Done(); return ctx.Err() }, want: worker.NextRetry},
-		{name: "another error", answer: func(_, _ context.Context) error { return errBroken }, want: worker.NextRetry},
-		{name: "a panic with it", answer: func(_, until context.Context) error { panic(context.Cause(until)) }, want: worker.NextRetry},
+		{name: "another error", answer: func(_, _ context.Context) error { return errBroken },
+			want: worker.NextRetry},
+		{name: "a panic with it", answer: func(_, until context.Context) error { panic(context.Cause(until)) },
+			want: worker.NextRetry},
 		{name: "nil", answer: func(_, _ context.Context) error { return nil }, want: worker.NextForget},
-		{name: "Terminal", answer: func(_, until context.Context) error { return worker.Terminal(context.Cause(until)) }, want: worker.NextGiveUp},
-		{name: "Fatal", answer: func(_, until context.Context) error { return worker.Fatal(context.Cause(until)) }, want: worker.NextGiveUp},
+		{name: "Terminal", answer: func(_,
+			until context.Context) error {
+			return worker.Terminal(context.Cause(until))
+		}, want: worker.NextGiveUp},
+		{name: "Fatal", answer: func(_, until context.Context) error { return worker.Fatal(context.Cause(until)) },
+			want: worker.NextGiveUp},
 		{name: "Requeue", answer: func(_, until context.Context) error {
 			return errors.Join(context.Cause(until), worker.RequeueAfter(time.Hour))
 		}, want: worker.NextRequeue},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				limiter := &countingLimiter{TypedRateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Hour)}
+				limiter := &countingLimiter{TypedRateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](
+					time.Second, time.Hour)}
 				q := limitedQueue(limiter)
 				logger, logs := newLogger()
 				var p *worker.Pool[string]
@@ -110,7 +124,8 @@ func TestInterrupted(t *testing.T) {
 					return
 				}
 				// The next call, which succeeds, is the same attempt, at once, and only that has the limiter forget.
-				if len(results) != 3 || results[2].Attempt != 2 || results[2].Next != worker.NextForget || !results[2].Started.Equal(results[1].Started.Add(results[1].Duration)) {
+				if len(results) != 3 || results[2].Attempt != 2 || results[2].Next != worker.NextForget ||
+					!results[2].Started.Equal(results[1].Started.Add(results[1].Duration)) {
 					t.Errorf("results: %+v", results)
 				}
 				if limiter.whens != 0 || limiter.forgets != 1 || st.Failed != 1 {
@@ -138,7 +153,10 @@ func TestNotInterrupted(t *testing.T) {
 				return fmt.Errorf("misuse: %w", worker.ErrAdded)
 			}
 			return nil
-		}, options{OnFinish: func(_ context.Context, r outcome) { results = append(results, fmt.Sprint(r.Attempt, " ", r.Next)) }})
+		}, options{OnFinish: func(_ context.Context, r outcome) {
+			results = append(results,
+				fmt.Sprint(r.Attempt, " ", r.Next))
+		}})
 		q.Add("a")
 		r := run(t, p)
 		r.after(time.Minute)

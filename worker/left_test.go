@@ -29,7 +29,8 @@ func TestLeft(t *testing.T) {
 		{"failing keys, also those that wait for their retry", []string{"fails 2", "fails 1", "later"}, options{},
 			func(ctx context.Context, _ stringQueue, key string, _ int) error { return acts(ctx, key) },
 			time.Second / 2, "2 failed and not retried: fails 1, fails 2"},
-		{"keys that fail during the drain", []string{"again", "fails", "fine", "later", "dropped"}, options{Drain: worker.All},
+		{"keys that fail during the drain", []string{"again", "fails", "fine", "later", "dropped"},
+			options{Drain: worker.All},
 			func(_ context.Context, q stringQueue, key string, call int) error {
 				if key == "again" && call == 1 {
 					q.Add(key) // Before the context ends: it is handled again, and succeeds.
@@ -58,7 +59,8 @@ func TestLeft(t *testing.T) {
 			}, 0, "2 queued and not started: refused 1, refused 2"},
 		// A handler that gives up because its context has ended has not used up its last attempt. Answers that do
 		// not depend on the context count as always.
-		{"interrupted last attempts", []string{"interrupted", "terminal"}, options{Workers: 2, MaxRetries: 1, DrainTimeout: time.Second},
+		{"interrupted last attempts", []string{"interrupted", "terminal"},
+			options{Workers: 2, MaxRetries: 1, DrainTimeout: time.Second},
 			func(ctx context.Context, _ stringQueue, key string, call int) error {
 				if call == 1 {
 					return errBroken
@@ -70,7 +72,8 @@ func TestLeft(t *testing.T) {
 				return ctx.Err()
 			}, 2 * time.Second, "1 failed and not retried: interrupted"},
 		// One of a and b runs again, and the other one is queued.
-		{"keys that have failed and run, or are queued", []string{"a", "b", "waits"}, options{DrainTimeout: time.Second / 2, CancelGrace: worker.NoGrace},
+		{"keys that have failed and run, or are queued", []string{"a", "b", "waits"},
+			options{DrainTimeout: time.Second / 2, CancelGrace: worker.NoGrace},
 			func(_ context.Context, _ stringQueue, key string, call int) error {
 				if call > 1 {
 					time.Sleep(time.Minute)
@@ -80,7 +83,8 @@ func TestLeft(t *testing.T) {
 					time.Sleep(time.Second)
 				}
 				return errBroken
-			}, 1050 * time.Millisecond, "1 still running: a; 1 queued and not started: b; 1 failed and not retried: waits"},
+			}, 1050 * time.Millisecond,
+			"1 still running: a; 1 queued and not started: b; 1 failed and not retried: waits"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, q stringQueue) {
@@ -101,7 +105,8 @@ func TestLeft(t *testing.T) {
 				r.cancel()
 				r.after(c.end + 10*time.Second)
 				r.returnedLeaving(c.left)
-				if st := p.Stats(); st.Failing < len(p.Left().Failing) || c.name == "refused keys" && (st.Failing != 0 || st.Requeued != 3) {
+				if st := p.Stats(); st.Failing < len(p.Left().Failing) || c.name == "refused keys" &&
+					(st.Failing != 0 || st.Requeued != 3) {
 					t.Errorf("%+v", st)
 				}
 				r.after(time.Hour)
@@ -126,7 +131,8 @@ func TestOnLeft(t *testing.T) {
 		if !errors.Is(err, errBroken) || err.Error() != "broken" {
 			t.Errorf("Run returned %v", err)
 		}
-		if len(lefts) != 1 || !slices.Equal(lefts[0].NotStarted, []string{"queued"}) || lefts[0].String() != p.Left().String() {
+		if len(lefts) != 1 || !slices.Equal(lefts[0].NotStarted, []string{"queued"}) ||
+			lefts[0].String() != p.Left().String() {
 			t.Errorf("left: %v", lefts)
 		}
 	})
@@ -190,7 +196,8 @@ func TestForeignCodeMayCallThePool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p *worker.Pool[*stoppingKey]
 		stop := func() { p.Stop(worker.Running) }
-		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[*stoppingKey](time.Second, time.Hour))
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[*stoppingKey](
+			time.Second, time.Hour))
 		q.Add(&stoppingKey{stop})
 		p = worker.New(q, func(context.Context, *stoppingKey) error { return errBroken },
 			worker.Options[*stoppingKey]{})
@@ -199,7 +206,8 @@ func TestForeignCodeMayCallThePool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p *worker.Pool[string]
 		stop := func() { p.Stop(worker.Running) }
-		p = worker.New(newQueue(), sleeper(new(journal)), options{Name: "q", Logger: slog.New(stoppingLog{slog.DiscardHandler, stop})})
+		p = worker.New(newQueue(), sleeper(new(journal)), options{Name: "q",
+			Logger: slog.New(stoppingLog{slog.DiscardHandler, stop})})
 		run(t, p).returnedLeaving("nothing")
 	})
 }
@@ -234,11 +242,13 @@ func TestDoneThatTakesLong(t *testing.T) {
 // The key of a handler that was left behind was added again. Nobody handles it, and it must not stay in the
 // queue, which somebody may drain.
 func TestKeyLeftBehindIsNotQueuedForever(t *testing.T) {
-	for name, hook := range map[string]func(context.Context, outcome){"returns": nil, "panics": func(context.Context, outcome) { panic("hook") }} {
+	for name, hook := range map[string]func(context.Context, outcome){"returns": nil,
+		"panics": func(context.Context, outcome) { panic("hook") }} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, q stringQueue) {
 				q.Add("a")
-				r := run(t, worker.New(q, takes(time.Minute), options{Drain: worker.Nothing, CancelGrace: worker.NoGrace, OnFinish: hook}))
+				r := run(t, worker.New(q, takes(time.Minute), options{Drain: worker.Nothing, CancelGrace: worker.NoGrace,
+					OnFinish: hook}))
 				q.Add("a")
 				r.cancel()
 				r.after(time.Second)
@@ -322,7 +332,8 @@ func TestKeyThatTakesLongToGet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
 		addAll(q, "a b")
-		r := run(t, worker.New(slowGet{lateQueue{q}}, sleeper(new(journal)), options{Drain: worker.Nothing, CancelGrace: worker.NoGrace}))
+		r := run(t, worker.New(slowGet{lateQueue{q}}, sleeper(new(journal)),
+			options{Drain: worker.Nothing, CancelGrace: worker.NoGrace}))
 		r.cancel()
 		r.after(time.Second)
 		r.returnedLeaving("2 queued and not started: a, b")

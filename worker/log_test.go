@@ -20,12 +20,13 @@ func defaultLog(t *testing.T, level slog.Level) *bytes.Buffer {
 	var b bytes.Buffer
 	before := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(before) })
-	slog.SetDefault(slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey {
-			return slog.Attr{}
-		}
-		return a
-	}})))
+	slog.SetDefault(slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: level,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}})))
 	return &b
 }
 
@@ -37,16 +38,22 @@ func TestLogByDefault(t *testing.T) {
 	}{
 		{"0s", nil},
 		{"later", nil},
-		{"fails", []string{`level=WARN msg="The handler failed, its key comes again" queue=q key=fails next=retry attempt=1 … err="fails is broken"`,
-			`level=WARN msg="Keys are left undone" queue=q unfinished=0 notStarted=0 failing=1 left="1 failed and not retried: fails"`}},
-		{"panics", []string{`level=WARN msg="The handler failed, its key comes again" queue=q key=panics … err="panic: what a value" stack="goroutine … worker_test.thePanickingFunction`,
-			`level=WARN msg="Keys are left undone"`}},
-		{"exits", []string{`level=WARN msg="The handler failed … key=exits … err="worker: runtime.Goexit was called"`, `level=WARN msg="Keys are left undone"`}},
-		{"drops", []string{`level=ERROR msg="The handler failed, its key is given up" queue=q key=drops next=give_up attempt=1 … err="drops is broken"`}},
+		{"fails",
+			[]string{`level=WARN msg="The handler failed, its key comes again" queue=q key=fails next=retry attempt=1 … err="fails is broken"`,
+				`level=WARN msg="Keys are left undone" queue=q unfinished=0 notStarted=0 failing=1 left="1 failed and not retried: fails"`}},
+		{"panics",
+			[]string{`level=WARN msg="The handler failed, its key comes again" queue=q key=panics … err="panic: what a value" stack="goroutine … worker_test.thePanickingFunction`,
+				`level=WARN msg="Keys are left undone"`}},
+		{"exits",
+			[]string{`level=WARN msg="The handler failed … key=exits … err="worker: runtime.Goexit was called"`,
+				`level=WARN msg="Keys are left undone"`}},
+		{"drops",
+			[]string{`level=ERROR msg="The handler failed, its key is given up" queue=q key=drops next=give_up attempt=1 … err="drops is broken"`}},
 		{"fatal", []string{`level=ERROR msg="The workers end because of a fatal error" queue=q err=broken`,
 			`level=ERROR msg="The handler failed, its key is given up" queue=q key=fatal`}},
 		{"waits", []string{`level=WARN msg="A handler is stuck" queue=q key=waits running=100ms stack="goroutine`}},
-		{"2h", []string{`level=WARN msg="A handler is stuck"`, `level=WARN msg="Keys are left undone" queue=q unfinished=1 notStarted=0 failing=0 left="1 still running: 2h"`}},
+		{"2h", []string{`level=WARN msg="A handler is stuck"`,
+			`level=WARN msg="Keys are left undone" queue=q unfinished=1 notStarted=0 failing=0 left="1 still running: 2h"`}},
 	} {
 		t.Run(c.key, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -133,7 +140,8 @@ func TestLogOfAKeyThatIsAddedWhileItFails(t *testing.T) {
 		t.Run(fmt.Sprint("plain=", isPlain), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				logs := defaultLog(t, slog.LevelInfo)
-				var q stringQueue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedControllerRateLimiter[string](nil))
+				var q stringQueue = workqueue.NewTypedRateLimitingQueue(
+					workqueue.NewTypedControllerRateLimiter[string](nil))
 				if isPlain {
 					q = plain{q}
 				}

@@ -37,7 +37,8 @@ func TestPanicHasValueAndStack(t *testing.T) {
 			}
 		}}))
 		var p *worker.PanicError
-		if !errors.As(got, &p) || p.Value != "what a value" || !strings.Contains(string(p.Stack), "thePanickingFunction") {
+		if !errors.As(got, &p) || p.Value != "what a value" ||
+			!strings.Contains(string(p.Stack), "thePanickingFunction") {
 			t.Fatalf("the error is %v", got)
 		}
 		if p.Error() != "panic: what a value" || p.Unwrap() != nil {
@@ -230,9 +231,12 @@ func TestPanicIsFatal(t *testing.T) {
 	}{
 		{name: "OnFinish", o: options{OnFinish: hook}, left: bLeft},
 		{name: "OnGiveUp", o: options{OnGiveUp: hook}, left: bLeft},
-		{name: "OnStuck", o: options{OnStuck: func(context.Context, stuck) { panic("foreign") }, StuckAfter: time.Second}, left: bLeft},
-		{name: "OnFinish after a panic", o: options{OnFinish: hook}, answer: func() error { panic("handler") }, left: aFailed},
-		{name: "OnFinish after Goexit", o: options{OnFinish: hook}, answer: func() error { runtime.Goexit(); return nil }, left: aFailed},
+		{name: "OnStuck", o: options{OnStuck: func(context.Context, stuck) { panic("foreign") },
+			StuckAfter: time.Second}, left: bLeft},
+		{name: "OnFinish after a panic", o: options{OnFinish: hook}, answer: func() error { panic("handler") },
+			left: aFailed},
+		{name: "OnFinish after Goexit", o: options{OnFinish: hook},
+			answer: func() error { runtime.Goexit(); return nil }, left: aFailed},
 
 		{name: "GetContext", queue: inQueue("GetContext")},
 		{name: "Get", queue: func(q extended) stringQueue { return panickyGet{q} }},
@@ -248,8 +252,10 @@ func TestPanicIsFatal(t *testing.T) {
 			left: "1 failed and not retried: a"},
 		{name: "Fail", queue: inQueue("Fail"), answer: fails, left: aFailed},
 		{name: "ShutDown", queue: inQueue("ShutDown")},
-		{name: "ShuttingDown", queue: inQueue("ShuttingDown"), answer: func() error { return worker.RequeueAfter(0) }},
-		{name: "Lease", queue: func(q extended) stringQueue { return panickyLeases{q} }, left: "2 queued and not started: b, a"},
+		{name: "ShuttingDown", queue: inQueue("ShuttingDown"),
+			answer: func() error { return worker.RequeueAfter(0) }},
+		{name: "Lease", queue: func(q extended) stringQueue { return panickyLeases{q} },
+			left: "2 queued and not started: b, a"},
 
 		{name: "log of a drop", o: logs("The handler failed"), left: bLeft},
 		{name: "log of a success", o: logs("Handled"), answer: func() error { return nil }, left: bLeft},
@@ -314,7 +320,8 @@ func TestPanicAfterRun(t *testing.T) {
 		logger, logs := newLogger()
 		q := &panicsLate{extended: newQueue()}
 		q.Add("a")
-		r := run(t, worker.New(q, takes(time.Minute), options{Drain: worker.Nothing, CancelGrace: worker.NoGrace, Logger: logger}))
+		r := run(t, worker.New(q, takes(time.Minute), options{Drain: worker.Nothing, CancelGrace: worker.NoGrace,
+			Logger: logger}))
 		r.endLeaving("1 still running: a")
 		synctest.Wait()
 		q.on.Store(true)
@@ -402,11 +409,13 @@ func TestLateFatalErrorIsLogged(t *testing.T) {
 		inBubble(t, func(t *testing.T, q stringQueue) {
 			logger, logs := newLogger()
 			q.Add("a")
-			r := run(t, worker.New(q, takes(10*time.Second), options{DrainTimeout: drain, CancelGrace: worker.NoGrace, Logger: logger,
+			r := run(t, worker.New(q, takes(10*time.Second), options{DrainTimeout: drain, CancelGrace: worker.NoGrace,
+				Logger:   logger,
 				OnFinish: func(context.Context, outcome) { panic("hook") }}))
 			r.end()
 			r.after(2 * time.Minute)
-			if n := strings.Count(logs.String(), `msg="The workers end because of a fatal error" err="panic: hook"`); n != 1 {
+			if n := strings.Count(logs.String(),
+				`msg="The workers end because of a fatal error" err="panic: hook"`); n != 1 {
 				t.Errorf("logged:\n%s", logs)
 			}
 		})

@@ -48,7 +48,8 @@ func TestHistories(t *testing.T) {
 			for i := range n / 4 {
 				seed := first + uint64(i)
 				synctest.Test(t, func(t *testing.T) {
-					h := &history{T: t, queue: newQueue(), random: rand.New(rand.NewPCG(seed, 0)), keys: make(map[string]*keyHistory)}
+					h := &history{T: t, queue: newQueue(), random: rand.New(rand.NewPCG(seed, 0)),
+						keys: make(map[string]*keyHistory)}
 					for i := range 20 {
 						h.keys[fmt.Sprint(i)] = &keyHistory{}
 					}
@@ -112,8 +113,10 @@ func (h *history) moment(longest time.Duration) time.Duration {
 
 func (h *history) play() {
 	o := options{
-		Workers: h.number(5), MaxRetries: h.number(4), Drain: worker.Drain(h.number(3)), HandlerTimeout: 15 * time.Millisecond,
-		DrainTimeout: 1 + h.moment(30*time.Millisecond), CancelGrace: worker.NoGrace, StuckAfter: 5 * time.Millisecond, KeepGivenUp: 5,
+		Workers: h.number(5), MaxRetries: h.number(4), Drain: worker.Drain(h.number(3)),
+		HandlerTimeout: 15 * time.Millisecond,
+		DrainTimeout:   1 + h.moment(30*time.Millisecond), CancelGrace: worker.NoGrace,
+		StuckAfter: 5 * time.Millisecond, KeepGivenUp: 5,
 		OnFinish: h.finished,
 	}
 	if o.CancelGrace = worker.NoGrace; h.chance(50) {

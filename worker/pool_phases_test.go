@@ -13,8 +13,8 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// TestPhases stops a pool with two keys that take 10 s each, before Run and a second after it has begun. After
-// each Stop it asks for two workers instead of one.
+// TestPhases stops a pool with two keys that take 10 s each, before Run and a second after it has begun.
+// After each Stop it asks for two workers instead of one.
 func TestPhases(t *testing.T) {
 	const running, all, nothing = worker.Running, worker.All, worker.Nothing
 	type drains = []worker.Drain

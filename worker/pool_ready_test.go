@@ -27,22 +27,30 @@ func TestReady(t *testing.T) {
 		failed string // what Run returns
 		left   string
 	}{
-		{name: "nil", ready: func(context.Context) error { time.Sleep(10 * time.Second); return nil }, calls: 2, left: "nothing"},
+		{name: "nil", ready: func(context.Context) error { time.Sleep(10 * time.Second); return nil }, calls: 2,
+			left: "nothing"},
 		{name: "an error", ready: func(context.Context) error { time.Sleep(10 * time.Second); return errBroken },
 			failed: "worker: Options.Ready: broken", left: "2 queued and not started: a, b"},
 		{name: "a panic", ready: func(context.Context) error { panic("what a value") },
 			failed: "panic: what a value", left: "2 queued and not started: a, b"},
-		{name: "Run's context ends", ready: waits, at: func(e ending) { e.cancel() }, left: "2 queued and not started: a, b"},
-		{name: "Run's context ends, and Ready says what it likes", ready: func(ctx context.Context) error { <-ctx.Done(); return errBroken },
-			at: func(e ending) { e.cancel() }, left: "2 queued and not started: a, b"},
-		{name: "Run's context ends, and Ready returns nil", ready: func(ctx context.Context) error { <-ctx.Done(); return nil },
-			at: func(e ending) { e.cancel() }, left: "2 queued and not started: a, b"},
-		{name: "Run's context ends, All", ready: waits, o: options{Drain: worker.All}, at: func(e ending) { e.cancel() },
+		{name: "Run's context ends", ready: waits, at: func(e ending) { e.cancel() },
 			left: "2 queued and not started: a, b"},
-		{name: "Stop(Running)", ready: waits, at: func(e ending) { e.p.Stop(worker.Running) }, left: "2 queued and not started: a, b"},
-		{name: "Stop(Nothing)", ready: waits, at: func(e ending) { e.p.Stop(worker.Nothing) }, left: "2 queued and not started: a, b"},
-		{name: "Stop(All) waits for Ready", ready: func(context.Context) error { time.Sleep(10 * time.Second); return nil },
-			at: func(e ending) { e.p.Stop(worker.All) }, calls: 2, left: "nothing"},
+		{name: "Run's context ends, and Ready says what it likes",
+			ready: func(ctx context.Context) error { <-ctx.Done(); return errBroken },
+			at:    func(e ending) { e.cancel() }, left: "2 queued and not started: a, b"},
+		{name: "Run's context ends, and Ready returns nil",
+			ready: func(ctx context.Context) error { <-ctx.Done(); return nil },
+			at:    func(e ending) { e.cancel() }, left: "2 queued and not started: a, b"},
+		{name: "Run's context ends, All", ready: waits, o: options{Drain: worker.All},
+			at:   func(e ending) { e.cancel() },
+			left: "2 queued and not started: a, b"},
+		{name: "Stop(Running)", ready: waits, at: func(e ending) { e.p.Stop(worker.Running) },
+			left: "2 queued and not started: a, b"},
+		{name: "Stop(Nothing)", ready: waits, at: func(e ending) { e.p.Stop(worker.Nothing) },
+			left: "2 queued and not started: a, b"},
+		{name: "Stop(All) waits for Ready",
+			ready: func(context.Context) error { time.Sleep(10 * time.Second); return nil },
+			at:    func(e ending) { e.p.Stop(worker.All) }, calls: 2, left: "nothing"},
 		{name: "SetWorkers", ready: func(context.Context) error { time.Sleep(10 * time.Second); return nil },
 			at: func(e ending) { setWorkers(e.t, e.p, 2) }, calls: 2, left: "nothing"},
 	} {
@@ -196,7 +204,8 @@ func TestWaitIdleOfOthers(t *testing.T) {
 		}
 		r.endCleanly()
 	})
-	if err := worker.New(nil, fine, options{}).WaitIdle(t.Context()); err == nil || !strings.Contains(err.Error(), "the queue is nil") {
+	if err := worker.New(nil, fine, options{}).WaitIdle(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "the queue is nil") {
 		t.Errorf("without a queue: %v", err)
 	}
 }

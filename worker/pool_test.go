@@ -210,7 +210,8 @@ func (q *pausingQueue) GetContext(ctx context.Context) (string, error) {
 	return key, err
 }
 
-// A pool that is paused just when its last worker finds the queue shut down does not end before the pause does.
+// A pool that is paused just when its last worker finds the queue shut down does not end before the pause
+// does.
 func TestPauseAtTheShutDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &pausingQueue{extended: newQueue()}
@@ -316,17 +317,26 @@ func TestBadInput(t *testing.T) {
 		{"nil handler", newQueue(), nil, options{}, "worker: the handler is nil"},
 		{"nil queue", nil, handle, options{}, "worker: the queue is nil"},
 		{"workers", newQueue(), handle, options{Workers: -1}, "worker: Options.Workers is negative: -1"},
-		{"retries", newQueue(), handle, options{MaxRetries: -2}, "worker: Options.MaxRetries is -2: the only negative value is NoRetries"},
-		{"drain timeout", newQueue(), handle, options{DrainTimeout: -time.Second}, "worker: Options.DrainTimeout is negative: -1s"},
-		{"nearly NoGrace", newQueue(), handle, options{CancelGrace: -2}, "worker: Options.CancelGrace is negative: -2ns"},
-		{"handler timeout", newQueue(), handle, options{HandlerTimeout: -1}, "worker: Options.HandlerTimeout is negative: -1ns"},
+		{"retries", newQueue(), handle, options{MaxRetries: -2},
+			"worker: Options.MaxRetries is -2: the only negative value is NoRetries"},
+		{"drain timeout", newQueue(), handle, options{DrainTimeout: -time.Second},
+			"worker: Options.DrainTimeout is negative: -1s"},
+		{"nearly NoGrace", newQueue(), handle, options{CancelGrace: -2},
+			"worker: Options.CancelGrace is negative: -2ns"},
+		{"handler timeout", newQueue(), handle, options{HandlerTimeout: -1},
+			"worker: Options.HandlerTimeout is negative: -1ns"},
 		{"resync", newQueue(), handle, options{Resync: -1}, "worker: Options.Resync is negative: -1ns"},
 		{"resync of nothing", newQueue(), handle, options{Resync: 1}, "worker: Options.Resync needs List"},
-		{"stuck after", newQueue(), handle, options{StuckAfter: -1}, "worker: Options.StuckAfter is negative: -1ns"},
-		{"drain", newQueue(), handle, options{Drain: 7}, "worker: Options.Drain is none of Running, All and Nothing: 7"},
-		{"drain of a queue to keep", newQueue(), handle, options{Drain: worker.All, KeepQueue: true}, "worker: Options.Drain is All, which shuts the queue down, and KeepQueue forbids that"},
-		{"plain queue to keep", plain{newQueue()}, handle, options{KeepQueue: true}, "worker: Options.KeepQueue needs a queue that is Extended: a Get that is given up would keep its key"},
-		{"several", nil, nil, options{Workers: -1}, "worker: Options.Workers is negative: -1\nworker: the handler is nil\nworker: the queue is nil"},
+		{"stuck after", newQueue(), handle, options{StuckAfter: -1},
+			"worker: Options.StuckAfter is negative: -1ns"},
+		{"drain", newQueue(), handle, options{Drain: 7},
+			"worker: Options.Drain is none of Running, All and Nothing: 7"},
+		{"drain of a queue to keep", newQueue(), handle, options{Drain: worker.All, KeepQueue: true},
+			"worker: Options.Drain is All, which shuts the queue down, and KeepQueue forbids that"},
+		{"plain queue to keep", plain{newQueue()}, handle, options{KeepQueue: true},
+			"worker: Options.KeepQueue needs a queue that is Extended: a Get that is given up would keep its key"},
+		{"several", nil, nil, options{Workers: -1},
+			"worker: Options.Workers is negative: -1\nworker: the handler is nil\nworker: the queue is nil"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.queue != nil {
@@ -342,11 +352,13 @@ func TestBadInput(t *testing.T) {
 		})
 	}
 	var unset *priorityqueue.Queue[string]
-	if err := worker.New(unset, handle, options{}).Run(t.Context()); err == nil || err.Error() != "worker: the queue is nil" {
+	if err := worker.New(unset, handle, options{}).Run(t.Context()); err == nil ||
+		err.Error() != "worker: the queue is nil" {
 		t.Errorf("with a nil pointer Run returned %v", err)
 	}
 	var none context.Context
-	if err := worker.Run(none, newQueue(), handle, options{}); err == nil || err.Error() != "worker: Run without a context" {
+	if err := worker.Run(none, newQueue(), handle, options{}); err == nil ||
+		err.Error() != "worker: Run without a context" {
 		t.Errorf("Run(nil) returned %v", err)
 	}
 }

@@ -141,7 +141,10 @@ func TestFailingKeysThatAreGone(t *testing.T) {
 		queue func() stringQueue
 		gone  func(q stringQueue, key string)
 	}{
-		{"removed", newPriorityQueue, func(q stringQueue, key string) { q.(*priorityqueue.Queue[string]).Remove(key) }},
+		{"removed", newPriorityQueue, func(q stringQueue,
+			key string) {
+			q.(*priorityqueue.Queue[string]).Remove(key)
+		}},
 		{"removed and forgotten", newPriorityQueue, func(q stringQueue, key string) {
 			q.(*priorityqueue.Queue[string]).Remove(key)
 			q.Forget(key)
@@ -218,7 +221,8 @@ func TestFailingKeysOfAQueueThatIsShutDown(t *testing.T) {
 // What a limiter that does not count by key answers does not mean that a key was forgotten.
 func TestFailingWithLimiterThatDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := workqueue.NewTypedRateLimitingQueue[string](slowestLimiter{workqueue.NewTypedMaxOfRateLimiter[string]()})
+		q := workqueue.NewTypedRateLimitingQueue[string](
+			slowestLimiter{workqueue.NewTypedMaxOfRateLimiter[string]()})
 		q.Add("a")
 		p := worker.New(q, broken, options{})
 		r := run(t, p)

@@ -26,7 +26,8 @@ func (q serverQueue) Failures(key string) (int, time.Duration) {
 }
 
 func newServerQueue(down *bool) serverQueue {
-	return serverQueue{limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour)), down}
+	return serverQueue{limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour,
+		time.Hour)), down}
 }
 
 // A queue that cannot reach its server has not forgotten its keys. Snapshot does not ask it about each of
@@ -44,7 +45,8 @@ func TestFailingKeysOfAQueueThatDoesNotKnow(t *testing.T) {
 			t.Errorf("%d keys fail, after %v", len(s.Failing), time.Since(r.begun))
 		}
 		begun := time.Now()
-		if got := p.SnapshotKey("0"); got.Failing == nil || len(got.FailedCalls) != 1 || time.Since(begun) > 1100*time.Millisecond {
+		if got := p.SnapshotKey("0"); got.Failing == nil || len(got.FailedCalls) != 1 ||
+			time.Since(begun) > 1100*time.Millisecond {
 			t.Errorf("%+v after %v", got, time.Since(begun))
 		}
 		r.after(10 * time.Minute) // Several sweeps.
@@ -68,7 +70,8 @@ type slowServer struct {
 }
 
 func newSlowServer(takes time.Duration) *slowServer {
-	q := &slowServer{extended: limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour))}
+	q := &slowServer{extended: limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](
+		time.Hour, time.Hour))}
 	q.takes.Store(int64(takes))
 	return q
 }
@@ -166,7 +169,8 @@ func TestEndDuringSweep(t *testing.T) {
 		q.takes.Store(0) // All other answers come at once.
 		_ = r.end()
 		if ended != at || q.asking.Load() != 0 {
-			t.Errorf("the handler's context has ended after %v, want %v; %d asks outlive Run", ended, at, q.asking.Load())
+			t.Errorf("the handler's context has ended after %v, want %v; %d asks outlive Run", ended, at,
+				q.asking.Load())
 		}
 	})
 }
@@ -202,7 +206,8 @@ func TestForgetDuringACall(t *testing.T) {
 // A limiter that forgets a key by itself during a long call does not make its failure the first one again.
 func TestLimiterForgetsDuringACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := limitedQueue(workqueue.NewTypedItemBackoffRateLimiter(workqueue.BackoffConfig[string]{Base: time.Second, Max: time.Minute}))
+		q := limitedQueue(workqueue.NewTypedItemBackoffRateLimiter(
+			workqueue.BackoffConfig[string]{Base: time.Second, Max: time.Minute}))
 		q.Add("a")
 		var got []int
 		r := run(t, worker.New(q, func(context.Context, string) error {

@@ -83,7 +83,8 @@ func TestResync(t *testing.T) {
 		if len(began) != 1000 || most > 40 {
 			t.Errorf("%d keys came, %d in a minute", len(began), most)
 		}
-		if s := p.Stats(); s.Listed != 1000 || s.ListsFailed != 0 || !s.ListedAt.Equal(r.begun.Add(3*time.Hour)) || l.called() != 4 {
+		if s := p.Stats(); s.Listed != 1000 || s.ListsFailed != 0 || !s.ListedAt.Equal(r.begun.Add(3*time.Hour)) ||
+			l.called() != 4 {
 			t.Errorf("%+v, %d calls", s, l.called())
 		}
 		l.change(numbers(1), 0, nil)
@@ -106,10 +107,12 @@ func TestListFails(t *testing.T) {
 			options{List: l.list, Resync: time.Hour, Logger: logger})
 		r := run(t, p)
 		r.after(11 * time.Second) // It fails after 1 s, 3 s, 6 s and 11 s.
-		if s, calls := p.Stats(), handled.Load(); calls != 0 || l.called() != 4 || s.ListsFailed != 4 || !s.ListedAt.IsZero() {
+		if s, calls := p.Stats(), handled.Load(); calls != 0 || l.called() != 4 || s.ListsFailed != 4 ||
+			!s.ListedAt.IsZero() {
 			t.Errorf("%d calls, %d lists, %+v", calls, l.called(), s)
 		}
-		if !strings.Contains(log.String(), `level=ERROR source=`) && !strings.Contains(log.String(), `err="no database" again=8s`) {
+		if !strings.Contains(log.String(), `level=ERROR source=`) &&
+			!strings.Contains(log.String(), `err="no database" again=8s`) {
 			t.Error(log)
 		}
 		l.change(numbers(100), time.Second, nil)
@@ -137,7 +140,8 @@ func TestList(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		calls := 0
 		l := &listing{keys: numbers(10), err: errBroken}
-		r := run(t, worker.New(q, func(context.Context, string) error { calls++; return nil }, options{List: l.list}))
+		r := run(t, worker.New(q, func(context.Context, string) error { calls++; return nil },
+			options{List: l.list}))
 		l.change(numbers(10), 0, nil)
 		r.after(time.Second)
 		if calls != 10 {
@@ -292,7 +296,8 @@ func TestListEndsAfterAPanic(t *testing.T) {
 		}
 		p := worker.New(&secondAddPanics{extended: newQueue()}, fine, options{List: list, Resync: time.Second})
 		if err := p.Run(t.Context()); err == nil || calls.Load() != 2 || returned.Load() != 1 {
-			t.Errorf("%v; List was called %d times, and has returned %d times late", err, calls.Load(), returned.Load())
+			t.Errorf("%v; List was called %d times, and has returned %d times late", err, calls.Load(),
+				returned.Load())
 		}
 	})
 }

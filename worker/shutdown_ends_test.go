@@ -43,7 +43,8 @@ func TestRunDoesNotWaitForDone(t *testing.T) {
 		r.cancel()
 		r.after(time.Second)
 		err := r.returned()
-		if left := r.runner.(*worker.Pool[string]).Left(); err != nil || !slices.Contains(left.Unfinished, "blocked") {
+		if left := r.runner.(*worker.Pool[string]).Left(); err != nil ||
+			!slices.Contains(left.Unfinished, "blocked") {
 			t.Errorf("Run returned %v, left %v", err, left)
 		}
 		close(q.open)
@@ -101,7 +102,8 @@ func TestOldestUnansweredOfTwoPools(t *testing.T) {
 			time.Sleep(time.Millisecond)
 			return nil
 		}
-		a, b := worker.New(q, handle, options{Workers: 2, KeepQueue: true}), worker.New(q, handle, options{Workers: 2, KeepQueue: true})
+		a, b := worker.New(q, handle, options{Workers: 2, KeepQueue: true}),
+			worker.New(q, handle, options{Workers: 2, KeepQueue: true})
 		runs := []*running{run(t, a), run(t, b)}
 		addNumbers(q, 10)
 		runs[0].after(24 * time.Hour)
@@ -179,7 +181,8 @@ func TestGoexitInHooks(t *testing.T) {
 		time.Sleep(time.Hour) // The handlers end.
 	})
 	synctest.Test(t, func(t *testing.T) {
-		r := run(t, worker.New(newQueue(), fine, options{Ready: func(context.Context) error { runtime.Goexit(); return nil }}))
+		r := run(t, worker.New(newQueue(), fine,
+			options{Ready: func(context.Context) error { runtime.Goexit(); return nil }}))
 		if err := r.returned(); err == nil || !strings.Contains(err.Error(), "Goexit") {
 			t.Errorf("Run returned %v", err)
 		}

@@ -80,7 +80,8 @@ func (badDrop) DropQueued() []string { panic("foreign") }
 
 // heldBack returns a queue that holds back all keys but one as long as that is held, and a pool over what
 // wrap makes of it, with a handler that returns when release is closed.
-func heldBack(n int, wrap func(*priorityqueue.Queue[string]) stringQueue) (p *worker.Pool[string], release chan struct{}) {
+func heldBack(n int, wrap func(*priorityqueue.Queue[string]) stringQueue) (p *worker.Pool[string],
+	release chan struct{}) {
 	q := newPriorityQueue(priorityqueue.Config[string]{
 		Group: func(string) string { return "" },
 		Limit: func(string) int { return 1 },
@@ -110,7 +111,8 @@ func TestLeftHasAllKeysHeldBack(t *testing.T) {
 		r.cancel()
 		r.after(time.Second)
 		_ = r.returned()
-		if e := p.Left(); len(e.NotStarted) != 49 || !slices.Equal(e.NotStarted[:3], []string{"0001", "0002", "0003"}) {
+		if e := p.Left(); len(e.NotStarted) != 49 || !slices.Equal(e.NotStarted[:3],
+			[]string{"0001", "0002", "0003"}) {
 			t.Errorf("left: %v", e.NotStarted)
 		}
 		close(release)

@@ -52,7 +52,8 @@ func TestKeepQueueForAnotherPool(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue()
 		var j journal
-		first := run(t, worker.New(q, sleeper(&j), options{KeepQueue: true, DrainTimeout: time.Second, CancelGrace: worker.NoGrace}))
+		first := run(t, worker.New(q, sleeper(&j), options{KeepQueue: true, DrainTimeout: time.Second,
+			CancelGrace: worker.NoGrace}))
 		q.Add("5s")
 		synctest.Wait()
 		second := run(t, worker.New(q, sleeper(&j), options{KeepQueue: true}))
@@ -75,7 +76,8 @@ func TestKeepQueueKeyThatIsGotTooLate(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			q := newPriorityQueue(priorityqueue.Config[string]{})
 			q.AddWithOpts(priorityqueue.AddOpts{Priority: want, Cause: &workqueue.Cause{Reason: "created"}}, "a")
-			r := run(t, worker.New(latePriorityQueue{lateQueue{q}, q}, sleeper(new(journal)), options{KeepQueue: true}))
+			r := run(t, worker.New(latePriorityQueue{lateQueue{q}, q}, sleeper(new(journal)),
+				options{KeepQueue: true}))
 			r.endCleanly()
 			if key, priority, _ := q.GetWithPriority(); key != "a" || priority != want {
 				t.Errorf("got %v with priority %d, want %d", key, priority, want)
@@ -114,7 +116,8 @@ func TestKeepQueueKeyThatIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{})
 		q.AddWithOpts(priorityqueue.AddOpts{}, "a")
-		r := run(t, worker.New(slowLate{latePriorityQueue{lateQueue{q}, q}}, sleeper(new(journal)), options{KeepQueue: true}))
+		r := run(t, worker.New(slowLate{latePriorityQueue{lateQueue{q}, q}}, sleeper(new(journal)),
+			options{KeepQueue: true}))
 		r.cancel()
 		synctest.Wait()
 		q.ShutDown()

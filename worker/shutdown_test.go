@@ -66,30 +66,40 @@ func TestEnd(t *testing.T) {
 		at   time.Duration // when Run returns, after it was called
 		left string
 	}{
-		{"waits for handlers", "5s 8s", options{Workers: 2, DrainTimeout: 10 * time.Second, CancelGrace: noGrace}, cancel, 8 * time.Second, "nothing"},
+		{"waits for handlers", "5s 8s", options{Workers: 2, DrainTimeout: 10 * time.Second, CancelGrace: noGrace},
+			cancel, 8 * time.Second, "nothing"},
 		{"waits for 30 s and one more", "1m", options{}, cancel, 31 * time.Second, "1 still running: 1m"},
-		{"waits for ever", "10000h", options{DrainTimeout: math.MaxInt64, CancelGrace: noGrace}, cancel, 10000 * time.Hour, "nothing"},
+		{"waits for ever", "10000h", options{DrainTimeout: math.MaxInt64, CancelGrace: noGrace}, cancel,
+			10000 * time.Hour, "nothing"},
 		{"drops what is added too late", "5s", options{Workers: 3},
 			func(e ending) { e.cancel(); e.q.Add("1s") }, 5 * time.Second, "1 queued and not started: 1s"},
 
 		{"DrainTimeout", "5s 1h 1s 2s", options{Workers: 2, DrainTimeout: 10 * time.Second, CancelGrace: noGrace},
-			func(e ending) { e.cancel(); e.q.Add("3s") }, 10 * time.Second, "1 still running: 1h; 3 queued and not started: 1s, 2s, 3s"},
-		{"DrainTimeout, All", "3s 4s 5s 6s", options{Drain: worker.All, DrainTimeout: 9 * time.Second, CancelGrace: noGrace},
+			func(e ending) { e.cancel(); e.q.Add("3s") }, 10 * time.Second,
+			"1 still running: 1h; 3 queued and not started: 1s, 2s, 3s"},
+		{"DrainTimeout, All", "3s 4s 5s 6s", options{Drain: worker.All, DrainTimeout: 9 * time.Second,
+			CancelGrace: noGrace},
 			cancel, 9 * time.Second, "1 still running: 5s; 1 queued and not started: 6s"},
 		{"All", "1s 2s 3s", options{Drain: worker.All}, cancel, 6 * time.Second, "nothing"},
 		{"All drops keys that wait", "1s", options{Drain: worker.All},
 			func(e ending) { e.q.AddAfter("5s", time.Minute); e.cancel() }, time.Second, "nothing"},
 
-		{"CancelGrace", "obeys obeys-late 1h", options{Workers: 3, DrainTimeout: 10 * time.Second, CancelGrace: 3 * time.Second},
+		{"CancelGrace", "obeys obeys-late 1h", options{Workers: 3, DrainTimeout: 10 * time.Second,
+			CancelGrace: 3 * time.Second},
 			cancel, 13 * time.Second, "1 still running: 1h"},
-		{"CancelGrace ends with the handlers", "obeys obeys-late", options{Workers: 2, DrainTimeout: 10 * time.Second, CancelGrace: time.Hour},
+		{"CancelGrace ends with the handlers", "obeys obeys-late",
+			options{Workers: 2, DrainTimeout: 10 * time.Second, CancelGrace: time.Hour},
 			cancel, 12 * time.Second, "nothing"},
-		{"CancelGrace starts nothing", "3s 4s 5s", options{Drain: worker.All, DrainTimeout: 5 * time.Second, CancelGrace: time.Minute},
+		{"CancelGrace starts nothing", "3s 4s 5s", options{Drain: worker.All, DrainTimeout: 5 * time.Second,
+			CancelGrace: time.Minute},
 			cancel, 7 * time.Second, "1 queued and not started: 5s"},
-		{"CancelGrace is a second", "1h", options{Drain: worker.Nothing}, cancel, time.Second, "1 still running: 1h"},
-		{"NoGrace needs no clock", "1h", options{Drain: worker.Nothing, CancelGrace: noGrace, Clock: testingclock.NewFakeClock(time.Time{})},
+		{"CancelGrace is a second", "1h", options{Drain: worker.Nothing}, cancel, time.Second,
+			"1 still running: 1h"},
+		{"NoGrace needs no clock", "1h", options{Drain: worker.Nothing, CancelGrace: noGrace,
+			Clock: testingclock.NewFakeClock(time.Time{})},
 			cancel, 0, "1 still running: 1h"},
-		{"Nothing needs no clock", "obeys", options{Drain: worker.Nothing, Clock: testingclock.NewFakeClock(time.Time{})}, cancel, 0, "nothing"},
+		{"Nothing needs no clock", "obeys", options{Drain: worker.Nothing,
+			Clock: testingclock.NewFakeClock(time.Time{})}, cancel, 0, "nothing"},
 
 		// All would shut the queue down, and take no other key.
 		{"Stop(Running)", "3s 4s", options{Drain: worker.All}, func(e ending) {
@@ -97,7 +107,8 @@ func TestEnd(t *testing.T) {
 			e.q.Add("6s")
 		}, 3 * time.Second, "2 queued and not started: 4s, 6s"},
 		{"Stop(Running) with idle workers", "5s", options{Workers: 3},
-			func(e ending) { e.p.Stop(worker.Running); e.q.Add("1s") }, 5 * time.Second, "1 queued and not started: 1s"},
+			func(e ending) { e.p.Stop(worker.Running); e.q.Add("1s") }, 5 * time.Second,
+			"1 queued and not started: 1s"},
 		{"Stop(All)", "3s 4s", options{}, stop(worker.All), 7 * time.Second, "nothing"},
 		{"Stop(All), then the context", "3s 4s 5s", options{}, func(e ending) {
 			e.p.Stop(worker.All)
@@ -120,7 +131,8 @@ func TestEnd(t *testing.T) {
 		}, time.Second, "1 queued and not started: 4s"},
 
 		// Somebody else's shutdown ends Run when the queue is empty, and no limit counts.
-		{"the queue is shut down", "1h 2h 3h 4h", options{Workers: 2, DrainTimeout: time.Second, CancelGrace: noGrace},
+		{"the queue is shut down", "1h 2h 3h 4h", options{Workers: 2, DrainTimeout: time.Second,
+			CancelGrace: noGrace},
 			func(e ending) { e.q.ShutDown() }, 6 * time.Hour, "nothing"},
 		// The key comes again that was added while it was handled, also if all other workers have left because they
 		// found the queue empty.
@@ -201,7 +213,8 @@ func TestFatal(t *testing.T) {
 		r := run(t, p)
 		r.after(2 * time.Second)
 		err := r.returned()
-		if !errors.Is(err, errBroken) || !strings.HasPrefix(err.Error(), "after 1s: broken") || p.Left().String() != "1 queued and not started: queued" {
+		if !errors.Is(err, errBroken) || !strings.HasPrefix(err.Error(), "after 1s: broken") ||
+			p.Left().String() != "1 queued and not started: queued" {
 			t.Errorf("Run returned %v", err)
 		}
 		if n := strings.Count(logs.String(), "because of a fatal error"); n != 1 {
@@ -235,7 +248,8 @@ func TestCauseOfTheEnd(t *testing.T) {
 		want   error
 	}{
 		{"DrainTimeout", options{DrainTimeout: time.Second}, true, worker.Running, worker.ErrDrainTimeout},
-		{"DrainTimeout after Stop", options{DrainTimeout: time.Second}, false, worker.Running, worker.ErrDrainTimeout},
+		{"DrainTimeout after Stop", options{DrainTimeout: time.Second}, false, worker.Running,
+			worker.ErrDrainTimeout},
 		{"Stop(Nothing)", options{}, false, worker.Nothing, worker.ErrStopped},
 		{"Stop(Nothing) during the drain", options{}, true, worker.Nothing, worker.ErrStopped},
 		{"Drain is Nothing", options{Drain: worker.Nothing}, true, worker.Running, errGone},

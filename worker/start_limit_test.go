@@ -49,7 +49,8 @@ func TestStartLimitIsNotAwaited(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{})
 		limit := rate.NewLimiter(rate.Every(1000*time.Hour), 1)
 		calls := 0
-		p := worker.New(q, func(context.Context, string) error { calls++; return nil }, options{Workers: 4, StartLimit: limit})
+		p := worker.New(q, func(context.Context, string) error { calls++; return nil },
+			options{Workers: 4, StartLimit: limit})
 		addAll(q, "a b c")
 		r := run(t, p)
 		if calls != 1 {
@@ -73,7 +74,8 @@ func TestStartLimitIsNotAwaited(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := worker.Run(t.Context(), stringQueue(newQueue()), fine, options{StartLimit: rate.NewLimiter(1, 0)}); err == nil {
+	if err := worker.Run(t.Context(), stringQueue(newQueue()), fine,
+		options{StartLimit: rate.NewLimiter(1, 0)}); err == nil {
 		t.Error("a limit without burst is not refused")
 	}
 }

@@ -51,14 +51,16 @@ func TestStats(t *testing.T) {
 		check("soon", worker.Stats{Wanted: 3, Living: 3, Busy: 3, Handled: 3, Failed: 2, Panicked: 1, Failing: 2})
 		r.after(900 * time.Millisecond)
 		want := worker.Stats{
-			Wanted: 3, Living: 3, Busy: 2, Handled: 6, Failed: 4, Panicked: 1, Requeued: 1, RequeuedAfter: 1, GivenUp: 1, GivenUpKeys: 1, Failing: 3,
+			Wanted: 3, Living: 3, Busy: 2, Handled: 6, Failed: 4, Panicked: 1, Requeued: 1, RequeuedAfter: 1,
+			GivenUp: 1, GivenUpKeys: 1, Failing: 3,
 		}
 		check("then", want)
 		r.after(25 * time.Second)
 		want.Busy, want.Stuck, want.Handled, want.TimedOut, want.Failing = 1, 1, 10, 1, 0
 		check("later", want)
 		h := p.Stats().Durations
-		if sum := 6*0.02 + 10; h.Sum < sum-1e-6 || h.Sum > sum+1e-6 || h.Counts[slices.Index(h.Bounds, 0.025)] != 6 ||
+		if sum := 6*0.02 + 10; h.Sum < sum-1e-6 || h.Sum > sum+1e-6 ||
+			h.Counts[slices.Index(h.Bounds, 0.025)] != 6 ||
 			h.Counts[slices.Index(h.Bounds, 10)] != 1 {
 			t.Errorf("durations: %+v", h)
 		}
@@ -132,7 +134,8 @@ func TestRunningKeys(t *testing.T) {
 		got[1].Stuck = false // At this very moment.
 		equal(t, "running", got,
 			worker.RunningKey[string]{Key: "b", Attempt: 1, Started: start, Duration: 6 * time.Second, Stuck: true},
-			worker.RunningKey[string]{Key: "a", Attempt: 2, Started: start.Add(time.Second), Duration: 5 * time.Second})
+			worker.RunningKey[string]{Key: "a", Attempt: 2, Started: start.Add(time.Second),
+				Duration: 5 * time.Second})
 		if len(p.Snapshot(1).Running) != 1 || len(p.Snapshot(-1).Running) != 0 {
 			t.Error("the limit is ignored")
 		}
@@ -215,7 +218,8 @@ func TestSnapshotAsksLittle(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := &asked{extended: limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour, time.Hour))}
+				q := &asked{extended: limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour,
+					time.Hour))}
 				addNumbers(q, n)
 				var queue stringQueue = q
 				if c.byKey {
@@ -301,7 +305,8 @@ func TestInspectPoolWithAName(t *testing.T) {
 			t.Error("New has announced the pool")
 		}
 		r := run(t, p)
-		if s := metrics.pools["pool"].Stats(); s.Name != "pool" || s.Busy != 1 || s.Ended || len(metrics.pools) != 1 {
+		if s := metrics.pools["pool"].Stats(); s.Name != "pool" || s.Busy != 1 || s.Ended ||
+			len(metrics.pools) != 1 {
 			t.Errorf("%+v", s)
 		}
 		s := metrics.pools["pool"].Snapshot(10)

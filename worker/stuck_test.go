@@ -31,9 +31,13 @@ func TestHandlerTimeout(t *testing.T) {
 				<-ctx.Done()
 			}
 			return ctx.Err()
-		}, options{HandlerTimeout: 3 * time.Second, OnFinish: func(_ context.Context, r outcome) { results = append(results, r) }}))
+		}, options{HandlerTimeout: 3 * time.Second, OnFinish: func(_ context.Context,
+			r outcome) {
+			results = append(results, r)
+		}}))
 		r.after(time.Minute)
-		if len(results) != 2 || results[0].Duration != 3*time.Second || !errors.Is(results[0].Err, context.DeadlineExceeded) {
+		if len(results) != 2 || results[0].Duration != 3*time.Second ||
+			!errors.Is(results[0].Err, context.DeadlineExceeded) {
 			t.Errorf("results: %+v", results)
 		}
 		r.endCleanly()
@@ -55,7 +59,8 @@ func TestHandlerTimeoutOnFakeClock(t *testing.T) {
 			<-child.Done()
 			errs = append(errs, ctx.Err(), child.Err(), context.Cause(ctx))
 			return nil
-		}, options{HandlerTimeout: 3 * time.Second, DrainTimeout: time.Second, CancelGrace: time.Minute, Clock: clock}))
+		}, options{HandlerTimeout: 3 * time.Second, DrainTimeout: time.Second, CancelGrace: time.Minute,
+			Clock: clock}))
 		clock.Step(3*time.Second - 1)
 		r.after(time.Hour)
 		if errs != nil {
@@ -102,7 +107,8 @@ func TestStuck(t *testing.T) {
 		if held(q) != 1 {
 			t.Error("a stuck handler lost its key")
 		}
-		if n := strings.Count(logs.String(), `level=WARN msg="A handler is stuck" queue=q key=1h running=15s`); n != 1 {
+		if n := strings.Count(logs.String(),
+			`level=WARN msg="A handler is stuck" queue=q key=1h running=15s`); n != 1 {
 			t.Errorf("logged:\n%s", logs)
 		}
 		r.after(2 * time.Hour)
@@ -122,9 +128,12 @@ func TestStuckAfter(t *testing.T) {
 		end  bool // Run's context has ended by then
 		want []string
 	}{
-		"without a timeout":   {options{StuckAfter: 5 * time.Second}, false, []string{"a 5s at 5s", "b 5s at 1m5s"}},
-		"with a timeout":      {options{StuckAfter: 5 * time.Second, HandlerTimeout: 10 * time.Second}, false, []string{"a 15s at 15s", "b 15s at 1m15s"}},
-		"during the grace":    {options{StuckAfter: 5 * time.Second, DrainTimeout: time.Second, CancelGrace: time.Hour}, true, []string{"a 5s at 5s"}},
+		"without a timeout": {options{StuckAfter: 5 * time.Second}, false,
+			[]string{"a 5s at 5s", "b 5s at 1m5s"}},
+		"with a timeout": {options{StuckAfter: 5 * time.Second, HandlerTimeout: 10 * time.Second}, false,
+			[]string{"a 15s at 15s", "b 15s at 1m15s"}},
+		"during the grace": {options{StuckAfter: 5 * time.Second, DrainTimeout: time.Second,
+			CancelGrace: time.Hour}, true, []string{"a 5s at 5s"}},
 		"never":               {options{}, false, nil},
 		"times that overflow": {options{StuckAfter: time.Second, HandlerTimeout: math.MaxInt64}, false, nil},
 	} {
@@ -155,9 +164,10 @@ func TestStuckOnAFakeClock(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		clock := testingclock.NewFakeClock(time.Unix(0, 0))
 		var j journal
-		r := run(t, worker.New(q, takes(time.Minute), options{StuckAfter: 5 * time.Second, Clock: clock, OnStuck: func(_ context.Context, s stuck) {
-			j.add(fmt.Sprint(s.Key, " ", s.Duration))
-		}}))
+		r := run(t, worker.New(q, takes(time.Minute), options{StuckAfter: 5 * time.Second, Clock: clock,
+			OnStuck: func(_ context.Context, s stuck) {
+				j.add(fmt.Sprint(s.Key, " ", s.Duration))
+			}}))
 		clock.Step(time.Second)
 		q.Add("a")
 		synctest.Wait()
@@ -225,9 +235,10 @@ func TestStackOfStuckHandlers(t *testing.T) {
 				sleepFarDown(1000, time.Minute)
 			}
 			return worker.Terminal(errBroken)
-		}, options{Workers: 3, StuckAfter: time.Second, Logger: slog.New(slog.NewTextHandler(logs, nil)), OnStuck: func(_ context.Context, s stuck) {
-			reports = append(reports, s)
-		}})
+		}, options{Workers: 3, StuckAfter: time.Second, Logger: slog.New(slog.NewTextHandler(logs, nil)),
+			OnStuck: func(_ context.Context, s stuck) {
+				reports = append(reports, s)
+			}})
 		for range 3 {
 			q.Add("exits")
 		}
@@ -257,7 +268,8 @@ func TestStackOfStuckHandlers(t *testing.T) {
 			if strings.Contains(report.Stack, "\n\n") || !strings.HasPrefix(report.Stack, "goroutine ") {
 				t.Errorf("the stack of %s:\n%s", report.Key, report.Stack)
 			}
-			if k := p.SnapshotKey(report.Key); k.Running == nil || k.Running.Stack != report.Stack || !k.Running.Stuck {
+			if k := p.SnapshotKey(report.Key); k.Running == nil || k.Running.Stack != report.Stack ||
+				!k.Running.Stuck {
 				t.Errorf("SnapshotKey of %s: %+v", report.Key, k.Running)
 			}
 		}
@@ -280,22 +292,25 @@ func TestStuckAmongVeryManyGoroutines(t *testing.T) {
 		var reports []string
 		q := newQueue()
 		q.Add("a")
-		r := run(t, worker.New(q, takes(time.Minute), options{StuckAfter: time.Second, OnStuck: func(_ context.Context, s stuck) {
-			reports = append(reports, s.Stack)
-		}}))
+		r := run(t, worker.New(q, takes(time.Minute), options{StuckAfter: time.Second,
+			OnStuck: func(_ context.Context, s stuck) {
+				reports = append(reports, s.Stack)
+			}}))
 		end := make(chan struct{})
 		for range 3000 {
 			go func() { <-end }()
 		}
 		r.after(time.Second)
-		if len(reports) != 1 || !regexp.MustCompile(`^not read: there are 30\d\d goroutines$`).MatchString(reports[0]) {
+		if len(reports) != 1 ||
+			!regexp.MustCompile(`^not read: there are 30\d\d goroutines$`).MatchString(reports[0]) {
 			t.Errorf("stacks: %q", reports)
 		}
 		close(end)
 		r.after(time.Minute)
 		q.Add("b")
 		r.after(2 * time.Minute)
-		if len(reports) != 2 || !strings.Contains(reports[1], "stuck_test") && !strings.Contains(reports[1], "takes") {
+		if len(reports) != 2 || !strings.Contains(reports[1], "stuck_test") &&
+			!strings.Contains(reports[1], "takes") {
 			t.Errorf("when the goroutines have ended: %q", reports[1:])
 		}
 		r.endCleanly()

@@ -53,7 +53,8 @@ func TestGiveUpWhenTheClockIsSetForward(t *testing.T) {
 				}
 				served := time.Since(g.begun) + c.left
 				if attempt := <-givenUp; attempt != 6 || served < delays || served > delays+time.Second/2 {
-					t.Errorf("given up as attempt %d, after %v with what was left of a delay; want 6, %v", attempt, served, delays)
+					t.Errorf("given up as attempt %d, after %v with what was left of a delay; want 6, %v", attempt,
+						served, delays)
 				}
 				g.end()
 			})

@@ -22,9 +22,10 @@ func ExampleNewCollector() {
 		log.Fatal(err)
 	}
 	limiter := workqueue.DefaultTypedControllerRateLimiter[string]()
-	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(limiter), member, sharding.QueueConfig[string]{
-		Keys: func(context.Context) (iter.Seq[string], error) { return nil, nil },
-	})
+	queue := sharding.NewQueue(workqueue.NewTypedRateLimitingQueue(limiter), member,
+		sharding.QueueConfig[string]{
+			Keys: func(context.Context) (iter.Seq[string], error) { return nil, nil },
+		})
 	registry := prometheus.NewRegistry() // On controller-runtime: metrics.Registry.
 	registry.MustRegister(shardingprom.NewCollector(member, map[string]shardingprom.Queue{"websites": queue}))
 
@@ -37,7 +38,8 @@ func ExampleNewCollector() {
 	}
 	for _, f := range families {
 		switch f.GetName() {
-		case "workqueue_sharding_in_touch", "workqueue_sharding_queues", "workqueue_sharding_slots", "workqueue_sharding_slots_held":
+		case "workqueue_sharding_in_touch", "workqueue_sharding_queues", "workqueue_sharding_slots",
+			"workqueue_sharding_slots_held":
 			fmt.Println(f.GetName(), f.GetMetric()[0].GetGauge().GetValue())
 		}
 	}

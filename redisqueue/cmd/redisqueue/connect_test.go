@@ -33,12 +33,14 @@ func TestPasswordIsNotPrinted(t *testing.T) {
 		"hunter2@127.0.0.1",
 		"hunter2://127.0.0.1",
 	} {
-		for _, args := range [][]string{{"-h"}, {"queues"}, {"stats"}, {}, {"queues", "-sentinel", "m"}, {"queues", "-cluster"}, {"queues", "-frob"}} {
+		for _, args := range [][]string{{"-h"}, {"queues"}, {"stats"}, {}, {"queues", "-sentinel", "m"},
+			{"queues", "-cluster"}, {"queues", "-frob"}} {
 			r := execute(t, []string{"REDIS_URL=" + url}, append(args, "-timeout", "300ms")...)
 			if strings.Contains(r.out+r.errors, "hunter2") {
 				t.Errorf("%s %q prints the password:\n%s%s", url, args, r.out, r.errors)
 			}
-			if wantUsage := len(args) > 0 && args[0] == "-h"; (r.code == 0) != wantUsage || r.code == 2 && !strings.Contains(r.out+r.errors, "redisqueue -h") {
+			if wantUsage := len(args) > 0 && args[0] == "-h"; (r.code == 0) != wantUsage || r.code == 2 &&
+				!strings.Contains(r.out+r.errors, "redisqueue -h") {
 				t.Errorf("%s %q: exit code %d\n%s", url, args, r.code, r.errors)
 			}
 		}
@@ -55,11 +57,13 @@ func TestTimeout(t *testing.T) {
 	command("stats").prints(t)
 	must(t, server.process.Signal(syscall.SIGSTOP))
 	for _, args := range [][]string{
-		{"queues"}, {"stats"}, {"ls"}, {"ls", "givenup"}, {"ls", "aside"}, {"show", "a"}, {"add", "b"}, {"retry", "a"}, {"retry", "-all"},
+		{"queues"}, {"stats"}, {"ls"}, {"ls", "givenup"}, {"ls", "aside"}, {"show", "a"}, {"add", "b"},
+		{"retry", "a"}, {"retry", "-all"},
 		{"drop", "a"}, {"drop", "-all", "-yes"}, {"rm", "a"}, {"pause"}, {"resume"}, {"purge", "-yes"},
 	} {
 		r := command(append(args, "-json", "-timeout", "300ms")...)
-		if r.took > 20*time.Second || r.code != 3 || !strings.Contains(r.errors, "the server has not answered for 300ms") {
+		if r.took > 20*time.Second || r.code != 3 || !strings.Contains(r.errors,
+			"the server has not answered for 300ms") {
 			t.Errorf("%q: exit code %d after %v: %s", args, r.code, r.took, r.errors)
 		}
 		if strings.ContainsAny(r.out, "123456789") {
@@ -73,9 +77,11 @@ func TestTimeout(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections, and never answers
 	must(t, err)
 	defer silent.Close()
-	for _, args := range [][]string{{"-url", "redis://"}, {"-url", "rediss://"}, {"-sentinel", "m", "-url", "redis://"}, {"-cluster", "-url", "redis://"}} {
+	for _, args := range [][]string{{"-url", "redis://"}, {"-url", "rediss://"},
+		{"-sentinel", "m", "-url", "redis://"}, {"-cluster", "-url", "redis://"}} {
 		args[len(args)-1] += silent.Addr().String()
-		r := execute(t, nil, append(args, "queues", "-timeout", "300ms")...).fails(t, 3, "has not answered for 300ms")
+		r := execute(t, nil, append(args, "queues", "-timeout", "300ms")...).fails(t, 3,
+			"has not answered for 300ms")
 		if r.took > 20*time.Second {
 			t.Errorf("%q gives up after %v", args, r.took)
 		}
@@ -92,8 +98,10 @@ func TestNoAnswerHalfway(t *testing.T) {
 	must(t, q.Flush(t.Context()))
 	command := queueAt(t, startProxy(t, server.addr, 0, "eval", "scan", "unlink"))
 	for _, args := range [][]string{
-		{"queues"}, {"stats"}, {"ls"}, {"ls", "queued"}, {"ls", "givenup", "-n", "0"}, {"ls", "aside"}, {"show", "a"}, {"show", "b"},
-		{"add", "b"}, {"retry", "a"}, {"retry", "-all"}, {"drop", "a"}, {"drop", "-all", "-yes"}, {"rm", "a"}, {"rm", "b"}, {"pause"},
+		{"queues"}, {"stats"}, {"ls"}, {"ls", "queued"}, {"ls", "givenup", "-n", "0"}, {"ls", "aside"},
+		{"show", "a"}, {"show", "b"},
+		{"add", "b"}, {"retry", "a"}, {"retry", "-all"}, {"drop", "a"}, {"drop", "-all", "-yes"}, {"rm", "a"},
+		{"rm", "b"}, {"pause"},
 		{"resume"}, {"purge", "-yes"},
 	} {
 		r := command(append(args, "-timeout", "300ms")...)
@@ -110,32 +118,39 @@ func TestNoAnswerHalfway(t *testing.T) {
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	files, config := newCertificates(t)
-	server := startRedis(t, config, "--tls-cert-file", files.cert, "--tls-key-file", files.key, "--tls-ca-cert-file", files.ca)
+	server := startRedis(t, config, "--tls-cert-file", files.cert, "--tls-key-file", files.key,
+		"--tls-ca-cert-file", files.ca)
 	newQueue(t, server.client, redisqueue.Config[string]{})
 	call := func(args ...string) result {
 		return execute(t, nil, append([]string{"queues", "-timeout", "30s", "-url"}, args...)...)
 	}
 	secure := "rediss://" + server.addr
 	call(secure, "-cacert", files.ca, "-cert", files.cert, "-key", files.key).prints(t, "orders\n")
-	call(secure, "-cacert", files.ca, "-cert", files.cert, "-key", files.key, "-sni", "queue.example").prints(t, "orders\n")
-	call(secure, "-cacert", files.ca, "-cert", files.cert, "-key", files.key, "-sni", "other.example").fails(t, 3, "certificate is valid for queue.example")
-	call(secure, "-cacert", files.ca).fails(t, 3, "") // "certificate required", or a reset connection if the server was quicker
+	call(secure, "-cacert", files.ca, "-cert", files.cert, "-key", files.key, "-sni", "queue.example").prints(t,
+		"orders\n")
+	call(secure, "-cacert", files.ca, "-cert", files.cert, "-key", files.key, "-sni", "other.example").fails(t,
+		3, "certificate is valid for queue.example")
+	// "certificate required", or a reset connection if the server was quicker
+	call(secure, "-cacert", files.ca).fails(t, 3, "")
 	call(secure, "-cert", files.cert, "-key", files.key).fails(t, 3, "unknown authority")
 	call(secure, "-cacert", files.key).fails(t, 2, "has no certificate")
 	call(secure, "-cacert", "nowhere").fails(t, 2, "no such file")
 	call(secure, "-key", files.key).fails(t, 2, "-cert")
 	call("redis://"+server.addr, "-cacert", files.ca).fails(t, 2, "rediss://")
 	must(t, server.process.Signal(syscall.SIGSTOP))
-	if r := call(secure, "-cacert", files.ca, "-timeout", "500ms").fails(t, 3, "has not answered for 500ms"); r.took > 20*time.Second {
+	if r := call(secure, "-cacert", files.ca, "-timeout", "500ms").fails(t, 3,
+		"has not answered for 500ms"); r.took > 20*time.Second {
 		t.Errorf("a stalled handshake takes %v", r.took)
 	}
 }
 
-// The command asks Sentinels for the master, with a password of their own and over TLS, also when some Sentinels are down.
+// The command asks Sentinels for the master, with a password of their own and over TLS, also when some
+// Sentinels are down.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
 	files, config := newCertificates(t)
-	secure := []string{"--tls-cert-file", files.cert, "--tls-key-file", files.key, "--tls-ca-cert-file", files.ca, "--tls-replication", "yes"}
+	secure := []string{"--tls-cert-file", files.cert, "--tls-key-file", files.key, "--tls-ca-cert-file",
+		files.ca, "--tls-replication", "yes"}
 	master := startRedis(t, config, secure...)
 	newQueue(t, master.client, redisqueue.Config[string]{})
 	must(t, master.client.ConfigSet(t.Context(), "requirepass", "for/master").Err())
@@ -149,9 +164,12 @@ func TestSentinel(t *testing.T) {
 	}
 	must(t, sentinel.client.Do(t.Context(), "acl", "setuser", "default", "resetpass", ">for@sentinel").Err())
 
-	url := "rediss://:for%2Fmaster@127.0.0.1:" + freePort(t) + "?addr=" + sentinel.addr + "&sentinel_password=for%40sentinel"
+	url := "rediss://:for%2Fmaster@127.0.0.1:" + freePort(t) + "?addr=" + sentinel.addr +
+		"&sentinel_password=for%40sentinel"
 	call := func(url string, args ...string) result {
-		return execute(t, []string{"REDIS_URL=" + url}, append([]string{"-queue", "orders", "-cacert", files.ca, "-cert", files.cert, "-key", files.key}, args...)...)
+		return execute(t, []string{"REDIS_URL=" + url},
+			append([]string{"-queue", "orders", "-cacert", files.ca, "-cert", files.cert, "-key", files.key},
+				args...)...)
 	}
 	call(url, "stats", "-sentinel", "mymaster").prints(t, "queued      0")
 	one := "rediss://:for%2Fmaster@" + sentinel.addr + "?sentinel_password=for%40sentinel"
@@ -182,7 +200,8 @@ func TestCluster(t *testing.T) {
 	for _, node := range nodes {
 		eventually(t, func() error {
 			info, err := node.client.ClusterInfo(ctx).Result()
-			if err == nil && (!strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:3")) {
+			if err == nil && (!strings.Contains(info, "cluster_state:ok") ||
+				!strings.Contains(info, "cluster_known_nodes:3")) {
 				err = redis.ErrClosed
 			}
 			return err
@@ -195,14 +214,16 @@ func TestCluster(t *testing.T) {
 		must(t, q.AddContext(ctx, strings.Repeat("k", i+1)))
 	}
 	call := func(args ...string) result {
-		return execute(t, nil, append([]string{"-cluster", "-queue", "orders", "-url", "redis://" + addrs[0]}, args...)...)
+		return execute(t, nil, append([]string{"-cluster", "-queue", "orders", "-url", "redis://" + addrs[0]},
+			args...)...)
 	}
 	call("queues").prints(t, "orders\n")
 	call("stats").prints(t, "100")
 	queueAt(t, addrs[0])("stats").fails(t, 3, "MOVED")
 
 	// A scan of many keys on nodes far away takes longer than the timeout, and each of its calls has an answer.
-	must(t, client.Eval(ctx, "for i = 1, 40000 do redis.call('SET', KEYS[1] .. i, 1) end return 1", []string{"{other}"}).Err())
+	must(t, client.Eval(ctx, "for i = 1, 40000 do redis.call('SET', KEYS[1] .. i, 1) end return 1",
+		[]string{"{other}"}).Err())
 	for _, node := range nodes {
 		_, port, err := net.SplitHostPort(startProxy(t, node.addr, 40*time.Millisecond))
 		must(t, err)
@@ -211,7 +232,10 @@ func TestCluster(t *testing.T) {
 	for _, node := range nodes {
 		eventually(t, func() error {
 			known, err := node.client.ClusterNodes(ctx).Result()
-			if err == nil && slices.ContainsFunc(nodes, func(n *redisServer) bool { return strings.Contains(known, n.addr+"@") }) {
+			if err == nil && slices.ContainsFunc(nodes, func(n *redisServer) bool {
+				return strings.Contains(known,
+					n.addr+"@")
+			}) {
 				err = errors.New("it has not heard of the proxies")
 			}
 			return err
@@ -231,7 +255,8 @@ func TestInterruptedTwice(t *testing.T) {
 		q.Add(fmt.Sprint("order/", i))
 	}
 	must(t, q.Flush(t.Context()))
-	cmd := exec.Command(os.Args[0], "-url", "redis://"+server.addr, "-queue", "orders", "ls", "queued", "-n", "0")
+	cmd := exec.Command(os.Args[0], "-url", "redis://"+server.addr, "-queue", "orders", "ls",
+		"queued", "-n", "0")
 	cmd.Env = append(os.Environ(), "WORKQUEUE_RUN_COMMAND=1")
 	out, err := cmd.StdoutPipe()
 	must(t, err)

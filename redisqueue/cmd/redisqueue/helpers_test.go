@@ -124,7 +124,8 @@ func eventually(t testing.TB, f func() error) {
 
 var nextPort atomic.Int64
 
-// freePort returns a port that no other test uses. Those that the system hands out by itself may go to a connection.
+// freePort returns a port that no other test uses. Those that the system hands out by itself may go to a
+// connection.
 func freePort(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
@@ -157,7 +158,8 @@ func startRedis(t testing.TB, config *tls.Config, settings ...string) *redisServ
 	if config != nil {
 		listen = []string{"--port", "0", "--tls-port", port}
 	}
-	args := append(append(listen, "--bind", "127.0.0.1", "--dir", t.TempDir(), "--loglevel", "warning"), settings...)
+	args := append(append(listen, "--bind", "127.0.0.1", "--dir", t.TempDir(), "--loglevel", "warning"),
+		settings...)
 	if settings == nil || settings[0] != "--sentinel" {
 		args = append(args, "--save", "")
 	} else {
@@ -186,7 +188,8 @@ func startRedis(t testing.TB, config *tls.Config, settings ...string) *redisServ
 }
 
 // newQueue returns the queue "orders" of a program.
-func newQueue[T comparable](t testing.TB, client redis.UniversalClient, config redisqueue.Config[T]) *redisqueue.Queue[T] {
+func newQueue[T comparable](t testing.TB, client redis.UniversalClient,
+	config redisqueue.Config[T]) *redisqueue.Queue[T] {
 	t.Helper()
 	config.Name, config.Logger = "orders", slog.New(slog.DiscardHandler)
 	q, err := redisqueue.New(t.Context(), client, config)
@@ -200,7 +203,8 @@ func newQueue[T comparable](t testing.TB, client redis.UniversalClient, config r
 	return q
 }
 
-// startProxy forwards connections to a server, whose answers come that much later. Requests with one of the words vanish.
+// startProxy forwards connections to a server, whose answers come that much later. Requests with one of the
+// words vanish.
 func startProxy(t testing.TB, target string, delay time.Duration, lost ...string) (addr string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -245,7 +249,8 @@ func startProxy(t testing.TB, target string, delay time.Duration, lost ...string
 	return listener.Addr().String()
 }
 
-// certificates are PEM files of a CA and of a certificate for 127.0.0.1 and queue.example, for servers and clients.
+// certificates are PEM files of a CA and of a certificate for 127.0.0.1 and queue.example, for servers and
+// clients.
 type certificates struct{ ca, cert, key string }
 
 func newCertificates(t testing.TB) (files certificates, config *tls.Config) {
@@ -268,7 +273,8 @@ func newCertificates(t testing.TB) (files certificates, config *tls.Config) {
 		return der, key
 	}
 	name := pkix.Name{CommonName: "CA of the test"}
-	ca := &x509.Certificate{Subject: name, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	ca := &x509.Certificate{Subject: name, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign}
 	caDER, caKey := issue(ca, ca, nil)
 	ca, err := x509.ParseCertificate(caDER)
 	must(t, err)
@@ -278,7 +284,8 @@ func newCertificates(t testing.TB) (files certificates, config *tls.Config) {
 	}, ca, caKey)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	must(t, err)
-	files = certificates{write("ca", "CERTIFICATE", caDER), write("cert", "CERTIFICATE", der), write("key", "PRIVATE KEY", keyDER)}
+	files = certificates{write("ca", "CERTIFICATE", caDER), write("cert", "CERTIFICATE", der),
+		write("key", "PRIVATE KEY", keyDER)}
 	config = &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
 	config.RootCAs.AddCert(ca)
 	pair, err := tls.LoadX509KeyPair(files.cert, files.key)

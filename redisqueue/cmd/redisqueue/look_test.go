@@ -11,7 +11,8 @@ import (
 // A pause without an end is amber on a terminal, and nowhere else. A pause that ends by itself is not.
 func TestPauseIsAmber(t *testing.T) {
 	since := time.Date(2026, 11, 20, 9, 14, 3, 0, time.UTC)
-	ends := redisqueue.Counts{Paused: true, PausedBy: "operator", PausedSince: since, PausedUntil: since.Add(time.Hour)}
+	ends := redisqueue.Counts{Paused: true, PausedBy: "operator", PausedSince: since,
+		PausedUntil: since.Add(time.Hour)}
 	open := ends
 	open.PausedUntil = time.Time{}
 	const by = ", by operator since 2026-11-20T09:14:03Z"
