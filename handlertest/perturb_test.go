@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -214,14 +215,15 @@ func TestPerturbHoldAfterTheLease(t *testing.T) {
 	for seed := range uint64(12) {
 		synctest.Test(t, func(t *testing.T) {
 			q := handlertest.Perturb(perturbable["workqueue"](), seed, handlertest.Leases)
-			calls, lost := 0, false
+			var calls atomic.Int32
+			var lost atomic.Bool
 			pool := worker.New(q, func(ctx context.Context, _ string) error {
-				if calls++; calls > 1 {
+				if calls.Add(1) > 1 {
 					return nil
 				}
 				select {
 				case <-ctx.Done():
-					lost = true
+					lost.Store(true)
 				case <-time.After(20 * time.Second):
 					return nil
 				}
@@ -233,13 +235,13 @@ func TestPerturbHoldAfterTheLease(t *testing.T) {
 			go func() { done <- pool.Run(ctx) }()
 			q.Add("a")
 			time.Sleep(time.Minute)
-			before := calls
+			before := calls.Load()
 			q.Add("a")
 			time.Sleep(time.Minute)
-			if lost {
+			if lost.Load() {
 				ended++
-				if calls == before || pool.Stats().Held > 0 {
-					t.Errorf("seed %d: %d calls after an add, and %d keys on hold", seed, calls-before,
+				if calls.Load() == before || pool.Stats().Held > 0 {
+					t.Errorf("seed %d: %d calls after an add, and %d keys on hold", seed, calls.Load()-before,
 						pool.Stats().Held)
 				}
 			}
