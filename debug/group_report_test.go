@@ -25,7 +25,7 @@ func TestGroupAtItsLimit(t *testing.T) {
 		q.Add("first")
 		q.Add("second")
 		synctest.Wait()
-		wantBody(t, get(h, "?queue=q"), "acme", "at its limit: 1 of 1 in work or on hold")
+		wantBody(t, get(h, "?queue=q"), "acme", "at limit: 1 of 1")
 		wantBody(t, get(h, "?queue=q&format=json"), `"held":[{"key":"first"`, `"group":"acme"`,
 			`"groups":[{"group":"acme"`, `"keys":2,"held":1,"limit":1}`)
 	})
