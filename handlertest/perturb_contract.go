@@ -80,7 +80,7 @@ func (q leasedQueue[K]) Facts() (facts []workqueue.Fact) {
 	return facts
 }
 
-// Below is that of the queue below.
+// Below returns what the queue below wraps, or nil.
 func (q leasedQueue[K]) Below() (queue any) {
 	if q.below != nil {
 		queue = q.below.Below()

@@ -30,8 +30,8 @@ func (s *sim) tell(call, format string, args ...any) {
 		fmt.Sprintf(format, args...)})
 }
 
-// tellSoonLocked tells at this moment, but after what happens now, and in the order of labels: goroutines
-// that run at the same time may get here in any order.
+// tellSoonLocked adds a line after what happens at this moment. Lines of one moment are in the order of labels:
+// goroutines that run at the same time may get here in any order.
 func (s *sim) tellSoonLocked(p *Process, call, label, format string, args ...any) {
 	if s.telling {
 		s.addLocked(time.Now(), label, p, func() { s.tell(call, format, args...) })

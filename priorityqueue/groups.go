@@ -8,7 +8,7 @@ import "github.com/keyedqueue/workqueue/internal/keytable"
 
 // group is what the queue knows of a group. It is kept as long as one of its keys is queued, waiting or held.
 type group struct {
-	keys, held int // keys are also those that are held
+	keys, held int // keys includes the held ones
 	weight     int
 	// limit is how many of its keys may be held, zero if there is no limit.
 	limit  int

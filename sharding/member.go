@@ -73,7 +73,7 @@ type Member struct {
 		members map[string]*knownMember
 		// formers are the ids of earlier lives of this process.
 		formers map[string]bool
-		// listVersion is that of the last list, where a watch begins. heardAt is when the last record came.
+		// listVersion is the version of the last list: a watch begins there. heardAt is when the last record came.
 		listVersion string
 		heardAt     time.Duration
 		// leaving: Leave was called. finished: the member's record must not be renewed any more.

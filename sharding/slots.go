@@ -59,7 +59,7 @@ func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(
 type changes struct {
 	// Slots that the queues must hear of; see memberQueue.
 	gained, noLongerStopping []int
-	// toEnd are holdings that must end, and endHoldsOf those of which keys on hold must be released.
+	// toEnd are holdings that must end. The keys on hold of endHoldsOf must be released.
 	toEnd      []ending
 	endHoldsOf []*holding
 }

@@ -110,7 +110,7 @@ type held[T comparable] struct {
 
 	ended        bool
 	slot         keytable.Slot
-	reasons      []*holdReason // why the key is held, also those that do not hold it any more
+	reasons      []*holdReason // all of this hold, released ones included
 	until        time.Duration // when the last open reason comes to its limit
 	releaseLease func()        // nil without a lease
 }
