@@ -30,7 +30,7 @@ func (s *sim) tell(call, format string, args ...any) {
 		fmt.Sprintf(format, args...)})
 }
 
-// tellSoonLocked adds a line after all that happens at this moment. Lines of one moment are ordered by labels:
+// tellSoonLocked adds a line after all that happens at this moment. Lines of one moment are ordered by label:
 // goroutines that run at the same time may get here in any order.
 func (s *sim) tellSoonLocked(p *Process, call, label, format string, args ...any) {
 	if s.telling {
