@@ -119,9 +119,9 @@ func (a *Admin) ForgetGivenUpContext(ctx context.Context, keys ...string) (forgo
 }
 
 // SetAsideKeys returns up to limit strings that could not be decoded, all if limit is not positive, in no
-// order, each once. They stay on the server, and stop nothing, until they are requeued or dropped. It returns an error
-// if the server does not answer or ctx ends, with what it has until then. It reads alone, and works after
-// shutdown too.
+// order, each once. They stay on the server, and stop nothing, until they are requeued or dropped. It returns
+// an error if the server does not answer or ctx ends, with what it has until then. It reads alone, and works
+// after shutdown too.
 func (a *Admin) SetAsideKeys(ctx context.Context, limit int) (encoded []string, err error) {
 	seen := make(map[string]bool) // A scan may find a string twice.
 	for _, s := range a.shards {

@@ -131,7 +131,7 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	c.Shards = max(c.Shards, 1)
 	if c.PollInterval < time.Second {
 		c.PollInterval = max(min(c.PollInterval, readTimeout/2), time.Millisecond)
-	} else { // readWakeUp calls BLPop, which takes whole seconds, and for which the client extends its ReadTimeout.
+	} else { // BLPop, see readWakeUp, takes whole seconds. For these the client extends its ReadTimeout.
 		c.PollInterval = c.PollInterval.Truncate(time.Second)
 	}
 	// Redis counts both in milliseconds, and zero means forever.

@@ -116,7 +116,7 @@ func (q *Queue[T]) failDetails(f workqueue.Failure, same bool, delay time.Durati
 		ceilMicros(f.AtLeast), f.MaxRetries, cmp.Or(flags, "-"), limiterDelay, reasonOf(f.Err))
 }
 
-// failLocked sends a failure. It calls answered, unless that is nil, with the server's answer, under the lock.
+// failLocked sends a failure. answered, unless nil, is called with the server's answer, under the lock.
 func (s *shard[T]) failLocked(item T, encoded, details string, answered func(answer, error)) opSeq {
 	held := s.q.mu.held[item]
 	o := newOp(codeFail, fmt.Sprintf("%016d%s%s", len(encoded), encoded, details))
