@@ -93,11 +93,11 @@ type PriorityDepth struct{ Priority, Queued int }
 // Histogram counts times by their length. It is a copy and does not change.
 type Histogram struct {
 	// Bounds are the longest times that each bucket takes, in seconds, ascending. Do not change them.
-	Bounds []float64
+	Bounds []float64 `json:"bounds"`
 	// Counts are the numbers of times in each bucket alone and, last, of those above all bounds.
-	Counts []uint64
+	Counts []uint64 `json:"counts"`
 	// Sum is the sum of all times, in seconds.
-	Sum float64
+	Sum float64 `json:"sum_seconds"`
 }
 
 // Count returns the number of times.
