@@ -167,11 +167,7 @@ func (q *Queue[T]) planLocked(s keytable.Slot, info *keyInfo, r *request, merged
 			d.addedAt, d.byEvent = now, isEvent
 		}
 		if r.isBounded() && d.byEvent {
-			latest := dueloop.AddSaturated(d.addedAt, r.MaxDelay)
-			if info.byLimiter && r.Delay == Latest {
-				latest = max(latest, q.dueWithoutIntervalLocked(s)) // The limiter's time is not cut.
-			}
-			at = min(at, latest)
+			at = min(at, q.boundLocked(s, info, r, d.addedAt))
 		}
 		if q.config.MinInterval > 0 {
 			d.placedOrDue = at
@@ -180,4 +176,13 @@ func (q *Queue[T]) planLocked(s keytable.Slot, info *keyInfo, r *request, merged
 	}
 	info.byLimiter = r.RateLimited || info.byLimiter && r.Delay != Replace
 	q.scheduleLocked(s, info, at, now)
+}
+
+// boundLocked returns when the key at s comes at the latest, by the MaxDelay of r.
+func (q *Queue[T]) boundLocked(s keytable.Slot, info *keyInfo, r *request, firstEvent time.Duration) time.Duration {
+	bound := dueloop.AddSaturated(firstEvent, r.MaxDelay)
+	if info.byLimiter && r.Delay == Latest {
+		bound = max(bound, q.dueWithoutIntervalLocked(s)) // The limiter's time is not cut.
+	}
+	return bound
 }

@@ -78,7 +78,7 @@ func (q *Queue[T]) addWithoutLimiter(k prepared[T], r request) (done, held bool)
 		return false, false
 	case info.state == waiting && info.byLimiter:
 		// The time for which the key waits includes the limiter's delay. It can be past if many keys are due.
-		r.After = r.delayWith(max(now, q.dueWithoutIntervalLocked(s)) - now)
+		r.After = r.delayWith(dueloop.AddSaturated(max(now, q.dueWithoutIntervalLocked(s)), -now))
 	case info.state != queued:
 		return false, info.state.isHeld()
 	}
@@ -136,13 +136,12 @@ func (q *Queue[T]) sinceHandOut(k prepared[T], r *request) (hasFailed bool, maxD
 	}
 	d := q.mu.details.At(s)
 	wasAdded := info.state != processing
-	// As in planLocked, MaxDelay does not cut the limiter's time.
-	if r.isBounded() && !(info.byLimiter && r.Delay == Latest) {
+	if r.isBounded() {
 		firstEvent := now
 		if wasAdded && d.byEvent {
 			firstEvent = d.addedAt
 		}
-		maxDelay = max(0, dueloop.AddSaturated(firstEvent, r.MaxDelay)-now)
+		maxDelay = max(0, dueloop.AddSaturated(q.boundLocked(s, info, r, firstEvent), -now))
 	}
 	return wasAdded && d.failed, maxDelay
 }

@@ -22,7 +22,6 @@ func (q *Queue[T]) ShutDown() { q.shutDown(false) }
 func (q *Queue[T]) ShutDownNow() { q.shutDown(true) }
 
 func (q *Queue[T]) shutDown(stop bool) {
-	defer q.loop.Wait()
 	q.beginShutDown(func() {
 		q.mu.stopped, q.mu.dropsQueued = q.mu.stopped || stop, q.mu.dropsQueued || stop
 		q.mu.EndDrain(workqueue.ErrShutDown)
@@ -39,7 +38,6 @@ func (q *Queue[T]) ShutDownWithDrain() {
 func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 	var drain *gate.Drain
 	q.beginShutDown(func() { drain = q.mu.Drain() }) // If the queue is empty, unlock ends the drain at once.
-	q.loop.Wait()
 	return drain.Wait(ctx)
 }
 
@@ -56,6 +54,7 @@ func (q *Queue[T]) beginShutDown(whenShutLocked func()) {
 	for !q.tryShutDown(now, whenShutLocked) {
 	}
 	q.dropKeys()
+	q.loop.Wait()
 }
 
 // tryShutDown ends pauses, queues due keys, and shuts the queue down. It returns false if more than
