@@ -103,7 +103,7 @@ func (m *Member) updateAndUnlock() {
 func (m *Member) updateSlotsLocked() {
 	valid, wasValid := m.validLocked(), m.mu.wasValid
 	cause := workqueue.ErrLeaseLost
-	switch hasLeft := m.mu.finished || m.ctx.Err() != nil; {
+	switch hasLeft := m.mu.phase >= retiring || m.ctx.Err() != nil; {
 	case valid:
 		cause = ErrNotHeld
 		if !wasValid {
@@ -151,7 +151,7 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) {
 	s.handover = handover{}
 	from, to := m.state(i), held
 	isToMove := t.slots[i].next != "" && now >= s.keepUntil
-	if m.mu.leaving || isToMove && (from == stopping || now >= m.mu.handOverAt) {
+	if m.mu.phase >= leaving || isToMove && (from == stopping || now >= m.mu.handOverAt) {
 		to = stopping
 	}
 	if from == to {
