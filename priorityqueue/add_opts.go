@@ -81,7 +81,7 @@ type request struct {
 	isFailure bool
 }
 
-// complete gives r what its AddOpts leave to Config: from here on Delay is not DefaultDelay.
+// complete gives r what its AddOpts leave to Config. If Delay is DefaultDelay there, too, it means Earliest.
 func (q *Queue[T]) complete(r *request) {
 	switch {
 	case r.Delay == DefaultDelay:
@@ -108,7 +108,9 @@ func (q *Queue[T]) readClockFor(r *request) time.Duration {
 }
 
 // isBounded reports whether MaxDelay bounds the time of a key that r adds.
-func (r *request) isBounded() bool { return r.MaxDelay > 0 && r.Delay != Earliest }
+func (r *request) isBounded() bool {
+	return r.MaxDelay > 0 && (r.Delay == Latest || r.Delay == Replace)
+}
 
 // isEvent reports whether MaxDelay counts from r. See AddOpts.MaxDelay.
 func (r *request) isEvent(held bool) bool {
@@ -134,7 +136,7 @@ func (r *request) mergeTimes(dueAt, now time.Duration) time.Duration {
 		return max(dueAt, askedTime)
 	case Replace:
 		return askedTime
-	default:
+	default: // Earliest
 		return min(dueAt, askedTime)
 	}
 }

@@ -44,23 +44,15 @@ func (q *Queue[T]) sweepRestingLocked(now time.Duration) {
 // endIntervals makes each key come when it was asked to come, whatever its interval: an event that came while
 // a worker held the key must be handled before a drain ends.
 func (q *Queue[T]) endIntervals(now time.Duration) {
-	for n := 0; q.endIntervalsOfSlab(n, now); n++ {
-	}
-}
-
-// endIntervalsOfSlab does so in slab n of the table, and reports whether there are more.
-func (q *Queue[T]) endIntervalsOfSlab(n int, now time.Duration) (more bool) {
-	q.lockAndAdvance(now)
-	defer q.unlock()
-	q.mu.intervalsOver = true // From the first slab on no key gets another interval.
-	for s := range q.mu.keys.LiveSlots(n) {
-		if !q.mu.keys.At(s).Value.state.isInDue() {
-			continue
+	q.mu.Lock()
+	q.mu.intervalsOver = true // From now on no key gets another interval.
+	q.mu.Unlock()
+	lock := func() { q.lockAndAdvance(now) }
+	keytable.EachInSteps(&q.mu.keys, lock, q.unlock, func(s keytable.Slot) {
+		if q.mu.keys.At(s).Value.state.isInDue() {
+			due := q.mu.due.At(s)
+			due.Rank = min(due.Rank, int64(max(now, *q.mu.details.At(s).askedAt()))) // A time that is past means now.
+			q.mu.due.Replace(due)
 		}
-		// The time asked for may be past or atOnce: the key comes now.
-		due := q.mu.due.At(s)
-		due.Rank = min(due.Rank, int64(max(now, *q.mu.details.At(s).askedAt())))
-		q.mu.due.Replace(due)
-	}
-	return n+1 < q.mu.keys.Slabs()
+	})
 }

@@ -121,9 +121,6 @@ func New[T comparable](config Config[T]) *Queue[T] {
 	if config.RateLimiter == nil {
 		config.RateLimiter = workqueue.NewTypedControllerRateLimiter[T](config.Clock)
 	}
-	if config.Delay == DefaultDelay {
-		config.Delay = Earliest
-	}
 	q := &Queue[T]{config: config, alwaysTimed: config.Aging > 0 || config.MinInterval > 0}
 	q.failures = failures.New(config.Clock, func(key T) bool {
 		_, found := q.snapshotKey(key)

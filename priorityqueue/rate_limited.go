@@ -19,7 +19,7 @@ import (
 // (client-go asks for each: kubernetes/kubernetes#112325.)
 //
 // A rate-limited add of a key that a worker holds says that the worker has failed, as Fail does. Both call
-// fail: inspectHeld (with the queue's lock), classify (with that of failures), the limiter if the failure is
+// fail: inspectHeld (with the queue's lock), Judge (with that of failures), the limiter if the failure is
 // new (with neither), Count (with that of failures), addPrepared (with the queue's).
 
 // AddRateLimited adds key after the limiter's delay: see [AddOpts].RateLimited. A key that a worker holds
@@ -98,7 +98,7 @@ func (q *Queue[T]) addWithoutLimiter(k prepared[T], r request) (settled, held bo
 // nothing is counted or added. It takes AtLeast from r.
 func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure) failures.Retry {
 	hasFailed, maxDelay := q.inspectHeld(k, &r)
-	retry := q.classify(k.key, f, hasFailed)
+	retry := q.failures.Judge(k.key, f, hasFailed)
 	if retry.GivenUp {
 		q.config.RateLimiter.Forget(k.key)
 		return retry
@@ -115,20 +115,6 @@ func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure) failures.R
 	r.After, r.isFailure = delay, true
 	q.addPrepared(&r, k)
 	return retry
-}
-
-// classify returns what a failure means, before the limiter is asked. A second failure of the same hand-out
-// is the same failure, even if its delay has passed, unless the count was forgotten in between.
-func (q *Queue[T]) classify(key T, f failures.Failure, hasFailed bool) failures.Retry {
-	n, left := q.failures.Of(key)
-	switch {
-	case !hasFailed || n == 0:
-		return q.failures.Judge(key, f)
-	case f.EndsRetries(n):
-		q.failures.Forget(key)
-		return failures.Retry{Attempt: n, Same: true, GivenUp: true}
-	}
-	return failures.Retry{Attempt: n, Delay: left, Same: true} // Without a delay left, the key comes at once.
 }
 
 // inspectHeld reports whether the worker that holds the key has failed already, and how long MaxDelay lets
