@@ -34,13 +34,13 @@ func (q *Queue[T]) AddCause(key T, cause workqueue.Cause) { q.AddWithOpts(AddOpt
 // keys of earlier steps have been added.
 func (q *Queue[T]) AddWithOpts(o AddOpts, keys ...T) {
 	r := request{AddOpts: o}
-	q.complete(&r)
 	if r.RateLimited || len(keys) == 1 {
 		for _, key := range keys {
 			q.add(key, r)
 		}
 		return
 	}
+	q.complete(&r)
 	for len(keys) > 0 {
 		var few [8]prepared[T] // saves an allocation
 		step := few[:0]

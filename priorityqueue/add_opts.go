@@ -76,8 +76,8 @@ type request struct {
 	// keepPriority: a held key keeps the priority of its hand-out, and Priority is ignored for it. Only
 	// AddAfter, AddRateLimited and Fail have it.
 	keepPriority bool
-	// isFailure means that the worker that holds the key has failed, and its failure is counted. A rate-limited
-	// add is none if a worker got the key while the limiter was asked: this worker has not failed.
+	// isFailure: the worker that holds the key has failed, and this is counted. A rate-limited add of a key that
+	// a worker got while the limiter was asked is none.
 	isFailure bool
 }
 
@@ -107,10 +107,8 @@ func (q *Queue[T]) readClockFor(r *request) time.Duration {
 	return q.readClockIfUsed()
 }
 
-// isBounded reports whether MaxDelay bounds the time of a key that r adds.
-func (r *request) isBounded() bool {
-	return r.MaxDelay > 0 && (r.Delay == Latest || r.Delay == Replace)
-}
+// isBounded reports whether MaxDelay bounds the time of a key that r adds. It does with Latest and Replace.
+func (r *request) isBounded() bool { return r.MaxDelay > 0 && r.Delay >= Latest }
 
 // isEvent reports whether MaxDelay counts from r. See AddOpts.MaxDelay.
 func (r *request) isEvent(held bool) bool {

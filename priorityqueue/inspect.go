@@ -77,11 +77,10 @@ func (q *Queue[T]) copyFirst(limit int) (snap workqueue.Snapshot[T]) {
 	for e := range keytable.Take(limit, q.mu.due.InOrder()) {
 		snap.Waiting = append(snap.Waiting, q.snapshotLocked(e.Slot, true))
 	}
-	if q.observer == nil {
-		return snap
-	}
-	for s := range keytable.Take(limit, q.observer.Running()) {
-		snap.Processing = append(snap.Processing, q.snapshotLocked(s, false))
+	if q.observer != nil {
+		for s := range keytable.Take(limit, q.observer.Running()) {
+			snap.Processing = append(snap.Processing, q.snapshotLocked(s, false))
+		}
 	}
 	return snap
 }

@@ -12,9 +12,6 @@ import (
 // for up to a MinInterval longer than needed, which saves a heap. No timer is needed: each call forgets keys
 // at the front.
 
-// maxSwept is how many of the keys that have rested one call forgets: about ten microseconds of work.
-const maxSwept = 256
-
 // nextStartLocked returns when the key at s may be handed out again, in a queue with MinInterval.
 func (q *Queue[T]) nextStartLocked(s keytable.Slot, now time.Duration) time.Duration {
 	if q.mu.intervalsOver {
@@ -31,7 +28,7 @@ func (q *Queue[T]) nextStartLocked(s keytable.Slot, now time.Duration) time.Dura
 
 // sweepRestingLocked forgets keys at the front whose interval is over.
 func (q *Queue[T]) sweepRestingLocked(now time.Duration) {
-	for range maxSwept {
+	for range maxPerLock {
 		s := q.mu.resting.First()
 		if s == keytable.None || q.nextStartLocked(s, now) > now {
 			return

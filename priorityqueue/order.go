@@ -17,10 +17,9 @@ import (
 //	                                           priority 0, group a:   k3  k4  k5
 //	blocked (a heap, of blocked groups)        priority 7, group c:   k6  k7
 //
-// (blocked is a heap only so that Snapshot and DropQueued have its keys in order.)
-//
-// The first queued key of the line with the lowest rank is handed out next. In a queue with groups that line
-// decides only the priority: which group's line of that priority it is, is a matter of turns (groups.go).
+// The line with the lowest rank hands out its first queued key next. With groups that line decides only the
+// priority, within which the groups take turns (groups.go). blocked is a heap only so that Snapshot and
+// DropQueued have its keys in order.
 //
 // Without Aging the rank is the negated priority. With Aging it is the time at which the line's first queued
 // key took its place, less Aging for each level of priority: a level counts as much as having come Aging

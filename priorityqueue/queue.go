@@ -106,8 +106,8 @@ var (
 	_ workqueue.Operable[int]             = (*Queue[int])(nil)
 )
 
-// maxPerLock is how many keys are added, taken, copied or dropped under one lock. Each takes up to two
-// microseconds.
+// maxPerLock is how many keys are added, taken, copied, dropped or forgotten under one lock. Each takes up to
+// two microseconds.
 const maxPerLock = 512
 
 // New returns a queue configured by config. It starts no goroutine, and a queue that is no longer referred to

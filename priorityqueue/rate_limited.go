@@ -78,15 +78,13 @@ func (q *Queue[T]) addWithoutLimiter(k prepared[T], r request) (settled, held bo
 	defer q.unlock()
 	s, info := q.findLocked(k.hash, k.key)
 	switch {
-	case q.shuttingDown.Load():
-		return true, false
+	case q.shuttingDown.Load(): // No add has an effect.
 	case info == nil:
 		return false, false
 	case info.state == queued: // It comes anyway. Its priority may change.
 	case info.state == waiting && info.byLimiter:
 		// The time for which the key waits includes the limiter's delay. It can be past if many keys are due.
-		wait := dueloop.AddSaturated(max(now, q.dueWithoutIntervalLocked(s)), -now)
-		r.After = r.delayWith(wait)
+		r.After = r.delayWith(dueloop.AddSaturated(max(now, q.dueWithoutIntervalLocked(s)), -now))
 	default:
 		return false, info.state.isHeld()
 	}
