@@ -15,15 +15,21 @@ import (
 // maxSwept is how many of the keys that have rested one call forgets: about ten microseconds of work.
 const maxSwept = 256
 
-// nextStartLocked returns when the key at s may be handed out again, in a queue with MinInterval. If the
-// clock was set back since the last hand-out, the interval begins again at each call.
+// nextStartLocked returns when the key at s may be handed out again, in a queue with MinInterval.
 func (q *Queue[T]) nextStartLocked(s keytable.Slot, now time.Duration) time.Duration {
 	if q.mu.intervalsOver {
 		return longAgo
 	}
-	return dueloop.AddSaturated(min(q.mu.details.At(s).startedAt, now), q.config.MinInterval)
+	// A hand-out can be later than now, which was read before the lock was taken. One that is more than an
+	// interval later shows that the clock was set back: then the interval begins now.
+	startedAt := &q.mu.details.At(s).startedAt
+	if *startedAt > dueloop.AddSaturated(now, q.config.MinInterval) {
+		*startedAt = now
+	}
+	return dueloop.AddSaturated(*startedAt, q.config.MinInterval)
 }
 
+// sweepRestingLocked forgets keys at the front whose interval is over.
 func (q *Queue[T]) sweepRestingLocked(now time.Duration) {
 	for range maxSwept {
 		s := q.mu.resting.First()
@@ -35,21 +41,26 @@ func (q *Queue[T]) sweepRestingLocked(now time.Duration) {
 	}
 }
 
-// endIntervals makes each key come when it is to come, whatever its interval: an event that came while a
-// worker held the key must be handled before a drain ends.
+// endIntervals makes each key come when it was asked to come, whatever its interval: an event that came while
+// a worker held the key must be handled before a drain ends.
 func (q *Queue[T]) endIntervals(now time.Duration) {
-	lock := func() {
-		q.lockAndAdvance(now)
-		q.mu.intervalsOver = true
+	for n := 0; q.endIntervalsOfSlab(n, now); n++ {
 	}
-	end := func(none []struct{}, s keytable.Slot) []struct{} {
-		if q.mu.keys.At(s).Value.state.isInDue() {
-			due := q.mu.due.At(s)
-			due.Rank = min(due.Rank, int64(max(now, q.dueWithoutIntervalLocked(s))))
-			q.mu.due.Replace(due)
+}
+
+// endIntervalsOfSlab does so in slab n of the table, and reports whether there are more.
+func (q *Queue[T]) endIntervalsOfSlab(n int, now time.Duration) (more bool) {
+	q.lockAndAdvance(now)
+	defer q.unlock()
+	q.mu.intervalsOver = true // From the first slab on no key gets another interval.
+	for s := range q.mu.keys.LiveSlots(n) {
+		if !q.mu.keys.At(s).Value.state.isInDue() {
+			continue
 		}
-		return none
+		// The time asked for may be past or atOnce: the key comes now.
+		due := q.mu.due.At(s)
+		due.Rank = min(due.Rank, int64(max(now, *q.mu.details.At(s).askedAt())))
+		q.mu.due.Replace(due)
 	}
-	for range keytable.InSteps(&q.mu.keys, lock, q.unlock, end) { // It yields nothing.
-	}
+	return n+1 < q.mu.keys.Slabs()
 }
