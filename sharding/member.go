@@ -282,7 +282,7 @@ func (m *Member) work() (next time.Duration, failed bool) {
 	return next, failed
 }
 
-// turnLocked returns how long this member lets those with smaller ids do what it could do, too.
+// turnLocked returns how long this member waits, so that those with smaller ids can do the same first.
 func (m *Member) turnLocked(now time.Duration) time.Duration {
 	rank := 0
 	for id, k := range m.mu.members {

@@ -105,13 +105,13 @@ func (m *Member) noteMissingLocked(k *knownMember) {
 	signal(m.toWork)
 }
 
-// verdict is what a record says that somebody has shown, compared with what is known of its member.
+// verdict is what a record that was shown means, compared with what is known of its member.
 type verdict int
 
 const (
-	nothingNew verdict = iota // It is the known record, or the watch is late and shows an older one.
-	mustBeRead                // The member seemed dead or gone. The watch is late, or a restore took that back.
-	changed                   // The member, or another one, has written the record.
+	nothingNew verdict = iota // It is the known record, or an older one from a late watch.
+	mustBeRead                // Its member was dead or gone. The watch is late, or a restore took that back.
+	changed                   // Somebody has written it since.
 )
 
 // classify decides what to make of a record of that version with data d, and changes nothing. If it is not

@@ -17,8 +17,8 @@ const (
 	stagger   = 20 * time.Millisecond  // at most, after another member has written the table first
 	probation = time.Second            // before a new member gets slots, if there are others
 	soon      = 250 * time.Millisecond // before another look, after a failed call or while others act first
-	// The kubelet waits up to five minutes before it starts a container again, so deaths count for longer.
-	remembersDeaths = 30 * time.Minute
+	// The kubelet waits up to five minutes before it starts a container again. Deaths must count for longer.
+	deathsCountFor = 30 * time.Minute
 )
 
 // planner makes the next table from the present one, t, in this order:
