@@ -3,6 +3,8 @@ package workqueue
 import (
 	"cmp"
 	"context"
+	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -307,4 +309,73 @@ func (q *delayingType[T]) numWaiting() (n int, arrivals uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.mu.waiting.len() + len(q.mu.moving), q.mu.arrivals
+}
+
+func (q *delayingType[T]) Snapshot(limit int) Snapshot[T] {
+	// In this order, a key that comes due meanwhile may be listed twice.
+	waiting := q.copyWaiting(min(max(limit, 0), maxSnapshot))
+	s := q.Extended.Snapshot(limit)
+	s.Waiting = append(waiting, s.Waiting...)
+	n, _ := q.numWaiting()
+	s.Stats.Waiting += max(n, len(waiting))
+	q.addStats(&s.Stats)
+	return s
+}
+
+// copyWaiting returns up to limit of the keys that wait, the one that is due first first.
+func (q *delayingType[T]) copyWaiting(limit int) (keys []KeySnapshot[T]) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for e := range keytable.Take(limit, q.mu.waiting.order.InOrder()) {
+		keys = append(keys, q.snapshotWaitingLocked(e.Slot))
+	}
+	return keys
+}
+
+// SnapshotKeys yields the keys that wait, and those of the queue below.
+func (q *delayingType[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
+	add := func(keys []KeySnapshot[T], s keytable.Slot) []KeySnapshot[T] {
+		return append(keys, q.snapshotWaitingLocked(s))
+	}
+	waiting := keytable.InSteps(&q.mu.waiting.keys, q.mu.Lock, q.mu.Unlock, add)
+	return func(yield func(KeySnapshot[T]) bool) {
+		for _, keys := range []iter.Seq[KeySnapshot[T]]{waiting, q.Extended.SnapshotKeys()} {
+			for k := range keys {
+				if !yield(k) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (q *delayingType[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
+	above, waits := q.snapshotWaiting(key) // First: meanwhile the key may move to the queue below.
+	if k, found = q.Extended.SnapshotKey(key); !found {
+		above.Causes = k.Causes
+		return above, waits
+	}
+	k.Due = above.Due
+	return k, true
+}
+
+// snapshotWaiting returns what this layer knows of key. One on its way to the queue below counts as queued.
+func (q *delayingType[T]) snapshotWaiting(key T) (k KeySnapshot[T], found bool) {
+	h := keytable.HashOf(key)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if s, e := q.mu.waiting.keys.Find(h, key); e != nil {
+		return q.snapshotWaitingLocked(s), true
+	}
+	k.Key = key
+	if slices.ContainsFunc(q.mu.moving, func(m keytable.Hashed[T]) bool { return m.Key == key }) {
+		k.State = KeyQueued
+	}
+	return k, k.State != ""
+}
+
+func (q *delayingType[T]) snapshotWaitingLocked(s keytable.Slot) KeySnapshot[T] {
+	k := q.mu.waiting.keys.At(s)
+	due := q.loop.Time(time.Duration(q.mu.waiting.order.At(s).Rank))
+	return KeySnapshot[T]{Key: k.Key, State: KeyWaiting, Since: q.loop.Time(k.Value.Duration()), Due: due}
 }

@@ -2,9 +2,11 @@ package workqueue
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"github.com/keyedqueue/workqueue/internal/failures"
+	"github.com/keyedqueue/workqueue/internal/keytable"
 	"k8s.io/utils/clock"
 )
 
@@ -140,4 +142,44 @@ func (q *rateLimitingType[T]) NumRequeues(item T) int { return q.rateLimiter.Num
 func (q *rateLimitingType[T]) has(key T) bool {
 	_, found := q.Extended.SnapshotKey(key)
 	return found
+}
+
+// Snapshot asks the limiter for the requeues of each key that it returns, and for the keys with the most. For
+// the latter our limiters look at all keys that have failed, a few hundred under one lock.
+func (q *rateLimitingType[T]) Snapshot(limit int) Snapshot[T] {
+	s := q.Extended.Snapshot(limit)
+	for _, keys := range [][]KeySnapshot[T]{s.Processing, s.Queued, s.Waiting} {
+		for i := range keys {
+			keys[i].Requeues = q.requeues(keys[i].Key)
+		}
+	}
+	lists, complete := requeuedOf([]TypedRateLimiter[T]{q.rateLimiter})
+	s.FailingUnlisted = !complete
+	for _, failing := range failures.Most(min(max(limit, 0), maxSnapshot), q.failures.All(), lists) {
+		k, _ := q.Extended.SnapshotKey(failing.Key)
+		k.Requeues = failing.N
+		s.Failing = append(s.Failing, k)
+	}
+	return s
+}
+
+// SnapshotKeys asks the limiter for the requeues of each key.
+func (q *rateLimitingType[T]) SnapshotKeys() iter.Seq[KeySnapshot[T]] {
+	return keytable.Map(q.Extended.SnapshotKeys(), func(k KeySnapshot[T]) KeySnapshot[T] {
+		k.Requeues = q.requeues(k.Key)
+		return k
+	})
+}
+
+// requeues returns the failures of key that Fail has counted, or the limiter if it has counted more.
+func (q *rateLimitingType[T]) requeues(key T) int {
+	n, _ := q.failures.Of(key)
+	return max(n, q.rateLimiter.NumRequeues(key))
+}
+
+// SnapshotKey returns the requeues also of a key that is not in the queue.
+func (q *rateLimitingType[T]) SnapshotKey(key T) (k KeySnapshot[T], found bool) {
+	k, found = q.Extended.SnapshotKey(key)
+	k.Requeues = q.requeues(key)
+	return k, found
 }

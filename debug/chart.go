@@ -90,7 +90,7 @@ func boundText(last float64) func(float64) string {
 func countText(v float64) string { return number(int64(math.Round(v))) }
 
 // Charts returns what is drawn on the queue's page.
-func (r *detailReport) Charts() []chart {
+func (r *queuePage) Charts() []chart {
 	q := &r.Queue
 	if !q.HasQueue {
 		all := newChart("Errors per second", q.timeline, linear, perSecondText, failed)

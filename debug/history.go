@@ -288,3 +288,60 @@ func (h *Handler) sample(ctx context.Context, ticker clock.Ticker, last time.Tim
 		}
 	}
 }
+
+// recentReport is about the last minutes.
+type recentReport struct {
+	Covers  seconds      `json:"covers_seconds"`
+	Latency *timesReport `json:"latency"`
+	Work    *timesReport `json:"work"`
+	Changes *timesReport `json:"changes,omitempty"`
+}
+
+// timesReport sums up a histogram.
+type timesReport struct {
+	Count uint64  `json:"count"`
+	Mean  float64 `json:"mean_seconds"`
+	// Half, Ninety and Most are nil if they are above all bounds.
+	Half   *float64 `json:"p50_at_most_seconds,omitempty"`
+	Ninety *float64 `json:"p90_at_most_seconds,omitempty"`
+	Most   *float64 `json:"p99_at_most_seconds,omitempty"`
+	// last is the greatest bound, in seconds.
+	last float64
+}
+
+// Text returns one of the bounds for people: those that are missing are above the greatest one.
+func (r *timesReport) Text(bound *float64) string {
+	if bound == nil {
+		return "> " + precise(r.last)
+	}
+	return "≤ " + precise(*bound)
+}
+
+func newTimesReport(h *workqueue.Histogram) *timesReport {
+	if h == nil {
+		return nil
+	}
+	r := &timesReport{Count: h.Count()}
+	if n := len(h.Bounds); n > 0 {
+		r.last = h.Bounds[n-1]
+	}
+	if r.Count > 0 {
+		r.Mean = h.Sum / float64(r.Count)
+		r.Half = atMost(h, r.Count, 0.5)
+		r.Ninety = atMost(h, r.Count, 0.9)
+		r.Most = atMost(h, r.Count, 0.99)
+	}
+	return r
+}
+
+// atMost returns the bound that a part of count times does not exceed, or nil if there is none.
+func atMost(h *workqueue.Histogram, count uint64, part float64) *float64 {
+	want := uint64(math.Ceil(float64(count) * part))
+	seen := uint64(0)
+	for i, bound := range h.Bounds {
+		if seen += h.Counts[i]; seen >= want {
+			return &bound
+		}
+	}
+	return nil
+}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// findReport has the keys that were found in all queues.
-type findReport struct {
+// findPage has the keys that were found in all queues.
+type findPage struct {
 	Time       time.Time    `json:"time"`
 	Registered int          `json:"registered"`
 	Found      *foundReport `json:"found"`
@@ -17,8 +17,8 @@ type findReport struct {
 }
 
 // findPage looks for text in all queues, as search does in one.
-func (h *Handler) findPage(ctx context.Context, text string) *findReport {
-	p := &findReport{Time: h.clock.Now().UTC(), Registered: len(h.entries()), Found: newFoundReport(text, "")}
+func (h *Handler) findPage(ctx context.Context, text string) *findPage {
+	p := &findPage{Time: h.clock.Now().UTC(), Registered: len(h.entries()), Found: newFoundReport(text, "")}
 	ctx, done, noTurn := searchTurn(ctx, h.searching, searchTime)
 	defer done()
 	if noTurn != nil {
@@ -70,13 +70,4 @@ func (h *Handler) findPage(ctx context.Context, text string) *findReport {
 	})
 	finish(p.Found.Keys, "", p.Time)
 	return p
-}
-
-// addFrom adds what was found in one queue.
-func (f *foundReport) addFrom(found *foundReport) {
-	for _, k := range found.Keys {
-		k.Queue, k.QueueID = &queueName{found.of.id, found.of.name}, found.of.id
-		f.add(k, found.Exact)
-	}
-	f.More = f.More || found.More && f.Exact == found.Exact
 }

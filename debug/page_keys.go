@@ -13,8 +13,8 @@ import (
 // maxListed bounds the memory of a page of all keys of one state.
 const maxListed = 100_000
 
-// keysReport has the keys of one state, maxKeys a page.
-type keysReport struct {
+// keysPage has the keys of one state, maxKeys a page.
+type keysPage struct {
 	Time  time.Time   `json:"time"`
 	Queue queueName   `json:"queue"`
 	State string      `json:"state"`
@@ -31,12 +31,12 @@ type keysReport struct {
 
 // keysPage lists the keys of e that have the state, and, if they fail or were given up, the errors that query
 // asks for.
-func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *keysReport {
+func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *keysPage {
 	ctx, cancel := context.WithTimeout(ctx, maxPatience)
 	defer cancel()
 	now := h.clock.Now()
 	r := h.readOne(ctx, e, searchLimit)
-	p := &keysReport{Time: now.UTC(), Queue: e.named(), State: query.Get("state")}
+	p := &keysPage{Time: now.UTC(), Queue: e.named(), State: query.Get("state")}
 	turn, done, noTurn := searchTurn(ctx, h.searching, maxPatience)
 	defer done()
 	filter := keyFilter{state: p.State}
@@ -72,7 +72,7 @@ func (h *Handler) keysPage(ctx context.Context, e *entry, query url.Values) *key
 		}
 	}
 	finish(p.Keys, e.id, now)
-	report := &detailReport{Queue: h.newQueueReport(r, now), Actions: h.actionsOf(r), Errors: filter.errorText}
+	report := &queuePage{Queue: h.newQueueReport(r, now), Actions: h.actionsOf(r), Errors: filter.errorText}
 	if filter.errorText != "" {
 		report.Matching = &matchingReport{More: p.More}
 	}

@@ -15,8 +15,8 @@ import (
 // pageLen is the number of queues on a page.
 const pageLen = 50
 
-// listReport is what the list page shows.
-type listReport struct {
+// listPage is what the list page shows.
+type listPage struct {
 	Time       time.Time `json:"time"`
 	Registered int       `json:"registered"`
 	Matching   int       `json:"matching"`
@@ -39,7 +39,7 @@ type listReport struct {
 }
 
 // InWork is how many keys workers have, without those on hold.
-func (r *listReport) InWork() int { return max(0, r.Processing-r.Held) }
+func (r *listPage) InWork() int { return max(0, r.Processing-r.Held) }
 
 // order is a way to sort the queues: the one with the most first, and by name where that is equal.
 type order struct {
@@ -103,12 +103,12 @@ func (r *reading) trouble() int {
 	return 0
 }
 
-// list reads all queues, and reports those of the page that query asks for.
-func (h *Handler) list(ctx context.Context, query url.Values) *listReport {
+// listPage reads all queues, and reports those of the page that query asks for.
+func (h *Handler) listPage(ctx context.Context, query url.Values) *listPage {
 	sorted := slices.IndexFunc(orders, func(o order) bool { return o.Name == query.Get("sort") })
 	by := orders[max(0, sorted)]
 	now := h.clock.Now()
-	r := &listReport{
+	r := &listPage{
 		Time:        now.UTC(),
 		Search:      cut(query.Get("search"), maxName),
 		Sort:        by.Name,

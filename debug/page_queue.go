@@ -2,7 +2,6 @@ package debug
 
 import (
 	"context"
-	"math"
 	"net/url"
 	"slices"
 	"strconv"
@@ -11,8 +10,8 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// detailReport is what a queue's own page shows.
-type detailReport struct {
+// queuePage is what a queue's own page shows.
+type queuePage struct {
 	Time        time.Time             `json:"time"`
 	SampleEvery seconds               `json:"sample_seconds"`
 	Queue       queueReport           `json:"queue"`
@@ -44,71 +43,14 @@ type detailReport struct {
 	Uncounted int `json:"-"`
 }
 
-// recentReport is about the last minutes.
-type recentReport struct {
-	Covers  seconds      `json:"covers_seconds"`
-	Latency *timesReport `json:"latency"`
-	Work    *timesReport `json:"work"`
-	Changes *timesReport `json:"changes,omitempty"`
-}
-
-// timesReport sums up a histogram.
-type timesReport struct {
-	Count uint64  `json:"count"`
-	Mean  float64 `json:"mean_seconds"`
-	// Half, Ninety and Most are nil if they are above all bounds.
-	Half   *float64 `json:"p50_at_most_seconds,omitempty"`
-	Ninety *float64 `json:"p90_at_most_seconds,omitempty"`
-	Most   *float64 `json:"p99_at_most_seconds,omitempty"`
-	// last is the greatest bound, in seconds.
-	last float64
-}
-
-// Text returns one of the bounds for people: those that are missing are above the greatest one.
-func (r *timesReport) Text(bound *float64) string {
-	if bound == nil {
-		return "> " + precise(r.last)
-	}
-	return "≤ " + precise(*bound)
-}
-
-func newTimesReport(h *workqueue.Histogram) *timesReport {
-	if h == nil {
-		return nil
-	}
-	r := &timesReport{Count: h.Count()}
-	if n := len(h.Bounds); n > 0 {
-		r.last = h.Bounds[n-1]
-	}
-	if r.Count > 0 {
-		r.Mean = h.Sum / float64(r.Count)
-		r.Half = atMost(h, r.Count, 0.5)
-		r.Ninety = atMost(h, r.Count, 0.9)
-		r.Most = atMost(h, r.Count, 0.99)
-	}
-	return r
-}
-
-// atMost returns the bound that a part of count times does not exceed, or nil if there is none.
-func atMost(h *workqueue.Histogram, count uint64, part float64) *float64 {
-	want := uint64(math.Ceil(float64(count) * part))
-	seen := uint64(0)
-	for i, bound := range h.Bounds {
-		if seen += h.Counts[i]; seen >= want {
-			return &bound
-		}
-	}
-	return nil
-}
-
 const (
 	// someKeys is how many keys of each state are shown unless more are asked for, maxKeys the most.
 	someKeys = 25
 	maxKeys  = 250
 )
 
-// detail reports the queue e as query asks for it.
-func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detailReport {
+// queuePage reports the queue e as query asks for it.
+func (h *Handler) queuePage(ctx context.Context, e *entry, query url.Values) *queuePage {
 	limit := someKeys
 	if n, err := strconv.Atoi(query.Get("keys")); err == nil {
 		limit = min(max(n, 1), maxKeys)
@@ -123,7 +65,7 @@ func (h *Handler) detail(ctx context.Context, e *entry, query url.Values) *detai
 	defer cancel()
 	read := h.readOne(ctx, e, ask)
 	lists, _ := read.keyLists()
-	r := &detailReport{
+	r := &queuePage{
 		Time:            now.UTC(),
 		SampleEvery:     seconds(h.every),
 		Latency:         newTimesReport(read.stats.Latency),
@@ -182,7 +124,7 @@ func (h *Handler) sharing(r *reading) (n int) {
 }
 
 // HrefJSON returns the address of the same as JSON.
-func (r *detailReport) HrefJSON() string {
+func (r *queuePage) HrefJSON() string {
 	of := []any{"queue", r.Queue.ID, "format", "json", "error", r.Errors}
 	if r.Found != nil {
 		of = append(of, "key", r.Found.Text)
@@ -193,7 +135,7 @@ func (r *detailReport) HrefJSON() string {
 }
 
 // Refresh is after how many seconds the page reloads: 0 if each reload would go over all keys.
-func (r *detailReport) Refresh() int {
+func (r *queuePage) Refresh() int {
 	if r.Found != nil && !r.Found.cheap || r.Matching != nil && r.Matching.More {
 		return 0
 	}
@@ -201,17 +143,17 @@ func (r *detailReport) Refresh() int {
 }
 
 // Alarming reports that a handler is stuck or takes long: then the running keys come first.
-func (r *detailReport) Alarming() bool {
+func (r *queuePage) Alarming() bool {
 	return r.Queue.Workers.Stuck > 0 || time.Duration(r.Queue.LongestRunning) >= time.Minute
 }
 
 // HasErrors reports whether there may be errors of failing keys.
-func (r *detailReport) HasErrors() bool {
+func (r *queuePage) HasErrors() bool {
 	return r.HasGivenUp() || slices.ContainsFunc(r.Failing, func(k keyReport) bool { return k.Error != "" })
 }
 
 // HasGivenUp reports whether there may be keys that were given up.
-func (r *detailReport) HasGivenUp() bool { return len(r.Queue.Pools) > 0 || len(r.GivenUp) > 0 }
+func (r *queuePage) HasGivenUp() bool { return len(r.Queue.Pools) > 0 || len(r.GivenUp) > 0 }
 
 // section is a list of keys on a queue's page.
 type section struct {
@@ -273,7 +215,7 @@ func sectionOf(state string) int {
 }
 
 // Section returns the list of that kind.
-func (r *detailReport) Section(kind string) section {
+func (r *queuePage) Section(kind string) section {
 	i := slices.IndexFunc(sections, func(s section) bool { return s.Kind == kind })
 	s := sections[i]
 	if kind == "failing" && !r.HasErrors() {
@@ -289,7 +231,7 @@ func (r *detailReport) Section(kind string) section {
 // fill returns s with keys, which are the first ones or all, and with what r knows of them. Of the texts for
 // an empty list the last one counts: that of the state, that of the errors that were looked for, and that
 // keys are not known.
-func (r *detailReport) fill(s section, keys []keyReport) section {
+func (r *queuePage) fill(s section, keys []keyReport) section {
 	s.Keys, s.Total, s.QueueID = keys, -1, r.Queue.ID
 	workers, pools, can := r.Queue.Workers, len(r.Queue.Pools) > 0, r.Actions
 	switch s.Kind {
@@ -340,7 +282,7 @@ func (r *detailReport) fill(s section, keys []keyReport) section {
 }
 
 // Story returns the only key that was found by its whole text, or nil.
-func (r *detailReport) Story() *keyReport {
+func (r *queuePage) Story() *keyReport {
 	f := r.Found
 	if !f.Exact || len(f.Keys) != 1 {
 		return nil

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/keyedqueue/workqueue/worker"
 )
 
 const (
@@ -81,6 +83,15 @@ func (f *foundReport) add(k keyReport, exact bool) {
 	if f.More = len(f.Keys) == maxFound; !f.More {
 		f.Keys = append(f.Keys, k)
 	}
+}
+
+// addFrom adds what was found in one queue.
+func (f *foundReport) addFrom(found *foundReport) {
+	for _, k := range found.Keys {
+		k.Queue, k.QueueID = &queueName{found.of.id, found.of.name}, found.of.id
+		f.add(k, found.Exact)
+	}
+	f.More = f.More || found.More && f.Exact == found.Exact
 }
 
 // search looks for the keys that are called text (and have that id, unless it is empty), or else for those
@@ -175,4 +186,31 @@ func (e *entry) remember(text, id string, keys []keyReport) {
 		e.mu.found = make(map[[2]string][]any)
 	}
 	e.mu.found[[2]string{text, id}] = mapped(keys, func(k keyReport) any { return k.raw })
+}
+
+// lookUp asks the queue and its pools for k anew. Later answers win: the queue's, then what the pools' lists
+// say (describe), then each pool's own answer (addPool). A failing or given-up key that is not in the queue
+// keeps its state, because that may come from a list alone.
+func (r *reading) lookUp(k *keyReport, known *poolKeys) {
+	k.Calls = nil
+	if q := r.entry.queue; r.entry.hasQueue() {
+		r.askQueue(func() {
+			now, ok := q.SnapshotKey(k.raw)
+			switch {
+			case ok:
+				*k = newKeyReport(now)
+			case k.State != stateFailing && k.State != stateGivenUp:
+				*k = keyReport{raw: k.raw, State: stateAbsent}
+			}
+		})
+	}
+	if r.missing != nil && k.State == stateAbsent {
+		k.State = stateUnknown
+	}
+	known.describe(k)
+	if r.missing != nil {
+		return // A pool asks the queue.
+	}
+	r.anyPool(func(p *worker.Inspector) bool { k.addPool(p.SnapshotKey(k.raw)); return true })
+	slices.SortStableFunc(k.Calls, func(a, b callReport) int { return b.Started.Compare(a.Started) })
 }

@@ -95,7 +95,7 @@ func (h *Handler) answer(r *http.Request) (status int, template string, report a
 		if query.Has("key") {
 			return http.StatusOK, "find", h.findPage(ctx, query.Get("key"))
 		}
-		return http.StatusOK, "list", h.list(ctx, query)
+		return http.StatusOK, "list", h.listPage(ctx, query)
 	}
 	e := h.find(query.Get("queue"))
 	switch {
@@ -113,7 +113,7 @@ func (h *Handler) answer(r *http.Request) (status int, template string, report a
 	case query.Has("key") && query.Has("id"):
 		return http.StatusOK, "onekey", h.keyPage(ctx, e, query)
 	}
-	return http.StatusOK, "detail", h.detail(ctx, e, query)
+	return http.StatusOK, "detail", h.queuePage(ctx, e, query)
 }
 
 // setHeaders forbids all that the page does not need: whatever a key might smuggle in finds nothing to

@@ -15,6 +15,9 @@ type failure struct {
 	lines      []string // how an outcome differs; each may be known
 }
 
+// outcome is the kind of the failures that outcomeDiffers returns.
+const outcome = "outcome"
+
 // acceptance is a failure that the scenario knows.
 type acceptance struct{ text, reason string }
 

@@ -67,67 +67,6 @@ type worldOf[K comparable] struct {
 // objects are the values of all objects by their labels, as pointers: the default measure.
 type objects map[string]any
 
-type result struct {
-	failed   *failure
-	outcome  any      // of the measure
-	used     schedule // what was disturbed
-	crashed  bool
-	sites    []site          // the last site of each kind and name
-	moments  []time.Duration // at which something happened
-	story    []told
-	hangs    bool // after a crash, which is no failure
-	accepted []acceptance
-}
-
-// outcome is the kind of failures that [search.under] finds.
-const outcome = "outcome"
-
-// result returns what is known of the run.
-func (s *sim) result() result {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	res := result{failed: s.failed, used: maps.Clone(s.used), crashed: s.crashed > 0,
-		story: slices.Clone(s.story), moments: s.moments}
-	for at, n := range s.counts {
-		res.sites = append(res.sites, site{at.kind, at.name, n})
-	}
-	slices.SortFunc(res.sites, compareSites)
-	return res
-}
-
-// playInBubble sets the result when the run is over, also if the scenario panics or ends its goroutine.
-func playInBubble[K comparable](scenario func(*Scenario[K]), s *sim, res *result) {
-	r := &run[K]{sim: s, running: make(map[*call]struct{}), failing: make(map[any]error)}
-	r.Scenario = &Scenario[K]{run: r}
-	returned := false
-	var outcome any
-	defer func() {
-		s.mu.Lock()
-		if v := recover(); v != nil {
-			s.failed = &failure{kind: "panic", text: fmt.Sprintf("panic: %v\n%s", v, debug.Stack())}
-		} else if !returned {
-			s.failed = &failure{kind: "panic",
-				text: "the scenario has ended its goroutine (t.FailNow, runtime.Goexit)"}
-		}
-		s.over = true
-		s.mu.Unlock()
-		*res = s.result()
-		res.outcome, res.accepted = outcome, r.accepted
-		r.stop()
-	}()
-	scenario(r.Scenario)
-	r.prepare()
-	s.afterEvents = r.checkAlways
-	s.drive(r.resting)
-	if s.failed == nil {
-		s.asOthers(func() {
-			r.checkEnd()
-			outcome = r.measure()
-		})
-	}
-	returned = true
-}
-
 // prepare sets defaults and lets the processes start. It panics if the scenario lacks something.
 func (r *run[K]) prepare() {
 	switch {

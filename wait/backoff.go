@@ -132,6 +132,46 @@ func (b Backoff) Timer() Timer {
 	return &tickerTimer{every: b.Duration}
 }
 
+// ExponentialBackoff is ExponentialBackoffWithContext with a context that never ends.
+func ExponentialBackoff(backoff Backoff, condition ConditionFunc) error {
+	return ExponentialBackoffWithContext(context.Background(), backoff, condition.WithContext())
+}
+
+// ExponentialBackoffWithContext calls condition up to backoff.Steps times, the first time at once, with
+// pauses of the lengths that backoff.Step returns, until it returns true or an error, or ctx ends. It returns
+// nil, the condition's error or ctx's error accordingly, and [ErrWaitTimeout] when the tries are used up;
+// [Interrupted] recognizes the last two.
+//
+// The tries are also used up when the delay would grow above backoff.Cap, after the pause in which that
+// happens. So no pause ever lasts Cap, and the function waits for the last pause although no try follows it
+// (google/go-containerregistry#1823): callers have chosen their Steps by that. Use DelayFunc().Until to go on
+// at Cap.
+//
+// It does not call condition if Steps is not positive, or once ctx has ended. It blocks, and waits in real
+// time. The caller's backoff remains as it is.
+func ExponentialBackoffWithContext(ctx context.Context, backoff Backoff,
+	condition ConditionWithContextFunc) error {
+	if backoff.Steps < 1 {
+		return ErrWaitTimeout
+	}
+	if err := ended(ctx); err != nil {
+		return err
+	}
+	pause := DelayFunc(backoff.Step)
+	return loop(ctx, pause.Timer(nil), true, true, func(ctx context.Context) (bool, error) {
+		if backoff.Steps < 1 { // the pause before has met the cap
+			return false, ErrWaitTimeout
+		}
+		if done, err := condition(ctx); done || err != nil {
+			return done, err
+		}
+		if backoff.Steps == 1 { // no pause after the last try
+			return false, ErrWaitTimeout
+		}
+		return false, nil
+	})
+}
+
 // DelayFunc returns how long to wait next. Zero and negative values mean no wait. [Backoff.DelayFunc] makes
 // one out of a Backoff; any function of this shape will do.
 type DelayFunc func() time.Duration

@@ -1,6 +1,7 @@
 package wait_test
 
 import (
+	"context"
 	"math"
 	"slices"
 	"sync"
@@ -240,5 +241,18 @@ func TestDelaysDoNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(100, f); n != 0 {
 			t.Errorf("%s allocates %v times", name, n)
 		}
+	}
+}
+
+// TestExponentialBackoffTriesBeforeContext: without tries there is nothing to cancel.
+func TestExponentialBackoffTriesBeforeContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	never := func(context.Context) (bool, error) { t.Error("called"); return true, nil }
+	if err := wait.ExponentialBackoffWithContext(ctx, wait.Backoff{}, never); err != wait.ErrWaitTimeout {
+		t.Errorf("without steps: %v", err)
+	}
+	if err := wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Steps: 1}, never); err != context.Canceled {
+		t.Errorf("with steps: %v", err)
 	}
 }

@@ -63,33 +63,3 @@ func ended(ctx context.Context) error {
 // reason returns the error of a ctx whose Done channel was received from. It is not nil even if ctx.Err is
 // (see ended), because nil would say that the condition was true.
 func reason(ctx context.Context) error { return cmp.Or(ctx.Err(), context.Canceled) }
-
-// ContextForChannel returns a context that ends when parentCh is closed: Done returns parentCh, and Err
-// context.Canceled from then on and nil before. It has no deadline and no values, and needs no goroutine and
-// no release. For a nil channel, and for [NeverStop], the context never ends and its Done is nil, as is that
-// of context.Background.
-func ContextForChannel(parentCh <-chan struct{}) context.Context {
-	if parentCh == NeverStop {
-		// It is never closed, and a package's variable belongs to no synctest bubble: time stands still in a bubble
-		// where a goroutine waits for such a channel.
-		parentCh = nil
-	}
-	return stopContext{stop: parentCh}
-}
-
-type stopContext struct {
-	stop <-chan struct{}
-}
-
-func (c stopContext) Deadline() (time.Time, bool) { return time.Time{}, false }
-func (c stopContext) Done() <-chan struct{}       { return c.stop }
-func (c stopContext) Value(any) any               { return nil }
-
-func (c stopContext) Err() error {
-	select {
-	case <-c.stop:
-		return context.Canceled
-	default:
-		return nil
-	}
-}

@@ -199,16 +199,3 @@ func TestPollTimeoutOfItsCaller(t *testing.T) {
 		}
 	})
 }
-
-// TestExponentialBackoffTriesBeforeContext: without tries there is nothing to cancel.
-func TestExponentialBackoffTriesBeforeContext(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	never := func(context.Context) (bool, error) { t.Error("called"); return true, nil }
-	if err := wait.ExponentialBackoffWithContext(ctx, wait.Backoff{}, never); err != wait.ErrWaitTimeout {
-		t.Errorf("without steps: %v", err)
-	}
-	if err := wait.ExponentialBackoffWithContext(ctx, wait.Backoff{Steps: 1}, never); err != context.Canceled {
-		t.Errorf("with steps: %v", err)
-	}
-}

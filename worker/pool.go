@@ -118,7 +118,9 @@ func (p *Pool[T]) claimRun() error {
 	if p.mu.runCalled {
 		err = errors.Join(err, errors.New("worker: Run was called before on this pool"))
 	}
-	p.mu.runCalled = p.mu.runCalled || err == nil
+	if err == nil {
+		p.mu.runCalled = true
+	}
 	return err
 }
 
@@ -239,24 +241,24 @@ func (p *Pool[T]) announce() {
 
 // WaitIdle waits until nothing is left to do: no key is queued, waits for its time, is with a worker or on
 // hold, and Options.List has once succeeded. It is for tests. It returns ctx.Err() if ctx ends first, and an
-// error if Run cannot begin, or has returned and left keys in the queue. A key that always comes again, as
-// with [Every] or Options.Resync, may never let it return. Of a queue that is not [workqueue.Extended] only
-// the queued keys are known: others may come afterwards.
+// error if Run cannot begin, or has returned before List has succeeded or with keys in the queue. A key that
+// always comes again, as with [Every] or Options.Resync, may never let it return. Of a queue that is not
+// [workqueue.Extended] only the queued keys are known: others may come afterwards.
 func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		mustList := p.options.List != nil && !p.hasListed.Load() // before the queue is asked
 		q, s := p.queue.Stats(), p.readStats()
 		switch {
 		case q.Queued+q.Waiting+q.Processing+s.Held+s.Busy == 0 && !mustList:
 			return nil
 		case s.Ended:
-			return errors.New("worker: Run has returned, and keys are left in the queue")
+			return errors.New("worker: Run has returned, and keys are left in the queue or have not been listed")
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -111,7 +111,8 @@ func snapshotOf[T, K comparable](t *Tracker[T], limit, mostFailing int, show fun
 	if oldest == nil && stats.OldestUnanswered > 0 {
 		oldest = t.oldestQueued(stats.OldestUnanswered)
 	}
-	if s.Stats = stats; oldest != nil {
+	s.Stats = stats
+	if oldest != nil {
 		s.Unanswered = &UnansweredKey[K]{show(oldest.Key), oldest.Since}
 	}
 	return s
@@ -198,7 +199,6 @@ func snapshotOfKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K
 // readKey returns what is known of key here.
 func readKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K] {
 	s := KeySnapshot[K]{Key: shown}
-	now := t.loop.Now() // Not under mu: foreign code.
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := t.findRunningLocked(key); c != nil {
@@ -211,7 +211,7 @@ func readKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K] {
 	}
 	s.Interruptions = int(rec.interruptions)
 	if rec.hold != nil && !rec.hold.ended {
-		held := newHeldKeyLocked(rec.hold, shown, now)
+		held := newHeldKeyLocked(rec.hold, shown, rec.hold.reasons)
 		s.Held = &held
 	}
 	failed := FailedKey[K]{Key: shown}

@@ -5,6 +5,8 @@ package failures
 import (
 	"iter"
 	"math"
+	"slices"
+	"sort"
 	"sync/atomic"
 	"time"
 
@@ -80,7 +82,7 @@ func (c *Counts[T]) leftLocked(v *expiring.Value) time.Duration {
 // Fail applies the rule to a failure of key, which a worker holds. Only if it is a new one that is retried,
 // Fail asks the limiter. If that panics, nothing is counted.
 func (c *Counts[T]) Fail(key T, f Failure, limiter Limiter[T]) Retry {
-	r := c.Judge(key, f)
+	r := c.Judge(key, f, false)
 	if !r.Same && !r.GivenUp {
 		r.Delay = max(Ask(limiter, key), f.AtLeast, 0)
 		c.Count(key, r)
@@ -89,8 +91,9 @@ func (c *Counts[T]) Fail(key T, f Failure, limiter Limiter[T]) Retry {
 }
 
 // Judge applies the rule before the limiter is asked: it prolongs the delay of the same failure to f.AtLeast,
-// and drops a key that is given up. The caller counts a new failure.
-func (c *Counts[T]) Judge(key T, f Failure) (r Retry) {
+// and drops a key that is given up. The caller counts a new failure. hasFailed reports that the worker that
+// holds the key has failed already: then this is the same failure, also if its delay has passed.
+func (c *Counts[T]) Judge(key T, f Failure, hasFailed bool) (r Retry) {
 	c.sweep()
 	h := keytable.HashOf(key)
 	c.keys.Mu.Lock()
@@ -100,7 +103,7 @@ func (c *Counts[T]) Judge(key T, f Failure) (r Retry) {
 	if e != nil {
 		r.Attempt, r.Delay = int(e.Value.Count), c.leftLocked(&e.Value)
 	}
-	r.Same = r.Delay > 0
+	r.Same = r.Delay > 0 || hasFailed && e != nil
 	if !r.Same {
 		r.Attempt++
 	}
@@ -211,4 +214,49 @@ func Ask[T comparable](limiter Limiter[T], key T) time.Duration {
 		return l.WhenNew(key, IsNew{})
 	}
 	return limiter.When(key)
+}
+
+// Failing is a key with its failures.
+type Failing[T comparable] struct {
+	Key T
+	N   int
+}
+
+// List yields the keys of t with what count returns of their slots, without those of which that is zero. It
+// copies a few hundred under one lock and holds none while it yields them.
+func List[T comparable, V any](t *keytable.Table[T, V], lock, unlock func(), count func(keytable.Slot) int) iter.Seq2[T, int] {
+	add := func(counts []Failing[T], s keytable.Slot) []Failing[T] {
+		if n := count(s); n > 0 {
+			counts = append(counts, Failing[T]{t.At(s).Key, n})
+		}
+		return counts
+	}
+	return func(yield func(T, int) bool) {
+		for c := range keytable.InSteps(t, lock, unlock, add) {
+			if !yield(c.Key, c.N) {
+				return
+			}
+		}
+	}
+}
+
+// Most returns up to limit of the keys of all lists, those that have failed most first. A key that
+// stands in several is listed once, with the larger number.
+func Most[T comparable](limit int, lists ...iter.Seq2[T, int]) (most []Failing[T]) {
+	for _, list := range lists {
+		for key, n := range list {
+			place := sort.Search(len(most), func(i int) bool { return most[i].N < n })
+			if place == limit {
+				continue
+			}
+			if i := slices.IndexFunc(most, func(m Failing[T]) bool { return m.Key == key }); i >= place {
+				most = slices.Delete(most, i, i+1)
+			} else if i >= 0 {
+				continue
+			}
+			most = slices.Insert(most, place, Failing[T]{key, n})
+			most = most[:min(len(most), limit)]
+		}
+	}
+	return most
 }

@@ -36,7 +36,7 @@ type matchingReport struct {
 
 // listErrors lists the keys whose errors contain r.Errors, which the buttons for all of them are for, instead
 // of all that fail or were given up.
-func (r *detailReport) listErrors(ctx context.Context, h *Handler, read *reading) {
+func (r *queuePage) listErrors(ctx context.Context, h *Handler, read *reading) {
 	groups := make(errorGroups)
 	r.Failing, r.GivenUp, r.Matching = []keyReport{}, []keyReport{}, new(matchingReport)
 	ctx, done, noTurn := searchTurn(ctx, h.searching, countTime)

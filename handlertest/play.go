@@ -3,6 +3,9 @@ package handlertest
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"runtime/debug"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +15,31 @@ import (
 
 // patience is how much real time a run may take.
 var patience = 10 * time.Second
+
+type result struct {
+	failed   *failure
+	outcome  any      // of the measure
+	used     schedule // what was disturbed
+	crashed  bool
+	sites    []site          // the last site of each kind and name
+	moments  []time.Duration // at which something happened
+	story    []told
+	hangs    bool // after a crash, which is no failure
+	accepted []acceptance
+}
+
+// result returns what is known of the run.
+func (s *sim) result() result {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	res := result{failed: s.failed, used: maps.Clone(s.used), crashed: s.crashed > 0,
+		story: slices.Clone(s.story), moments: s.moments}
+	for at, n := range s.counts {
+		res.sites = append(res.sites, site{at.kind, at.name, n})
+	}
+	slices.SortFunc(res.sites, compareSites)
+	return res
+}
 
 // play runs a scenario in a bubble.
 func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, tell bool) result {
@@ -79,6 +107,39 @@ func play[K comparable](t *testing.T, scenario func(*Scenario[K]), d decider, te
 			return res
 		}
 	}
+}
+
+// playInBubble sets the result when the run is over, also if the scenario panics or ends its goroutine.
+func playInBubble[K comparable](scenario func(*Scenario[K]), s *sim, res *result) {
+	r := &run[K]{sim: s, running: make(map[*call]struct{}), failing: make(map[any]error)}
+	r.Scenario = &Scenario[K]{run: r}
+	returned := false
+	var outcome any
+	defer func() {
+		s.mu.Lock()
+		if v := recover(); v != nil {
+			s.failed = &failure{kind: "panic", text: fmt.Sprintf("panic: %v\n%s", v, debug.Stack())}
+		} else if !returned {
+			s.failed = &failure{kind: "panic",
+				text: "the scenario has ended its goroutine (t.FailNow, runtime.Goexit)"}
+		}
+		s.over = true
+		s.mu.Unlock()
+		*res = s.result()
+		res.outcome, res.accepted = outcome, r.accepted
+		r.stop()
+	}()
+	scenario(r.Scenario)
+	r.prepare()
+	s.afterEvents = r.checkAlways
+	s.drive(r.resting)
+	if s.failed == nil {
+		s.asOthers(func() {
+			r.checkEnd()
+			outcome = r.measure()
+		})
+	}
+	returned = true
 }
 
 func hang(why string, stuck testkit.GoroutineSet) *failure {

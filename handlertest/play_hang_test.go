@@ -70,3 +70,25 @@ func TestHangAfterCrash(t *testing.T) {
 		t.Errorf("got %+v", res)
 	}
 }
+
+// A goroutine that waits for a lock stops the clock of a bubble.
+func TestHang(t *testing.T) {
+	defer func(old time.Duration) { patience = old }(patience)
+	patience = 200 * time.Millisecond
+	unlock := make(chan struct{})
+	defer close(unlock)
+	res := play(t, func(s *Scenario[string]) {
+		apps := NewWorld[string, int](s, "apps", nil)
+		apps.Set("a", 1)
+		s.Start = func(*Process) worker.Handler[string] {
+			return func(context.Context, string) error {
+				<-unlock // Made outside the bubble, so it does not count as a wait.
+				return nil
+			}
+		}
+	}, newDecider(schedule{}, 0), false)
+	if res.failed == nil || !strings.Contains(res.failed.text, "it hangs") ||
+		!strings.Contains(res.failed.text, "TestHang") {
+		t.Errorf("got %+v, want a failure that says that it hangs, with the stack", res.failed)
+	}
+}
