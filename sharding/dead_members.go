@@ -11,13 +11,13 @@ import (
 // they are not valid any more, and after the mark they cannot renew their records.
 func (m *Member) markOverdue(now time.Duration) (due time.Duration, err error) {
 	m.mu.Lock()
-	wait := m.turnLocked(now)
+	wait, valid := m.turnLocked(now), m.validLocked()
 	due = now + m.config.Lease
 	var toMark []string
 	for id, k := range m.mu.members {
 		at := max(k.expires()+wait, k.retryAt)
 		switch {
-		case id == m.mu.self.id, k.data.Dead, k.isGone, !m.validLocked():
+		case id == m.mu.self.id, k.data.Dead, k.isGone, !valid:
 		case k.isFormerSelf && m.anyBusy(): // Its handlers may still run.
 		case at > now:
 			due = min(due, at)
@@ -129,11 +129,11 @@ func (m *Member) toReadLocked() (ids []string) {
 // again. It forgets members whose records are gone.
 func (m *Member) nextDeletionLocked(now time.Duration) (id, version string, due time.Duration) {
 	due = now + m.config.Lease
-	named, wait := m.mu.view.table.named(), m.turnLocked(now)
+	named, wait, valid := m.mu.view.table.named(), m.turnLocked(now), m.validLocked()
 	for other, k := range m.mu.members {
 		at := max(k.leaseFrom, k.retryAt) + wait
 		switch {
-		case k.mustRead, named[other], k.liveness(now) != dead, !m.validLocked():
+		case k.mustRead, named[other], k.liveness(now) != dead, !valid:
 		case k.isGone && k.isFormerSelf: // It may still be created.
 		case k.isGone:
 			delete(m.mu.members, other)

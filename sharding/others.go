@@ -88,7 +88,7 @@ func (m *Member) memberLocked(id string) *knownMember {
 	if k == nil {
 		now := m.now()
 		k = &knownMember{firstSeen: now, leaseFrom: now, isFormerSelf: m.mu.formerSelves[id]}
-		k.data.Lease = int64(m.mu.view.lease)
+		k.data.Lease = int64(m.mu.view.longestLease)
 		m.mu.members[id] = k
 	}
 	return k
@@ -176,6 +176,6 @@ func (m *Member) decodeOther(id string, r Record) (memberData, error) {
 // noteBoundsLocked notes the greatest epoch and the longest lease that a member's record names.
 func (m *Member) noteBoundsLocked(d memberData) {
 	view := &m.mu.view
-	view.epoch = max(view.epoch, d.Epoch)
-	view.lease = max(view.lease, time.Duration(d.Lease), time.Duration(d.LongestLease))
+	view.epochEver = max(view.epochEver, d.Epoch)
+	view.longestLease = max(view.longestLease, time.Duration(d.Lease), time.Duration(d.LongestLease))
 }

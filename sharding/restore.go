@@ -55,7 +55,7 @@ func (m *Member) isOutdatedLocked(t *table, upTo int64) bool {
 // mayPlanAtLocked returns when this member may move slots that are not its own. Before that, the table may be
 // one from a backup, and others may hold slots that it gives to the dead, or to nobody.
 func (m *Member) mayPlanAtLocked(now time.Duration) time.Duration {
-	switch restEnds := m.mu.restoreSuspectedAt + m.mu.view.lease; {
+	switch restEnds := m.mu.restoreSuspectedAt + m.mu.view.longestLease; {
 	case restEnds > now:
 		return restEnds
 	case !m.hasRenewedSinceLocked(never):

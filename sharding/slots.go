@@ -100,23 +100,17 @@ func (m *Member) updateAndUnlock() {
 
 // updateSlotsLocked makes each slot held, stopping or absent, as the table and the member's validity demand.
 func (m *Member) updateSlotsLocked() {
-	valid, wasValid := m.validLocked(), m.mu.wasValid
-	cause := workqueue.ErrLeaseLost
-	switch hasLeft := m.mu.phase >= retiring || m.ctx.Err() != nil; {
-	case valid:
-		cause = ErrNotHeld
-		if !wasValid {
-			signal(m.toRenew) // New members wait for a renewal; see mustHearOthersLocked.
-			signal(m.toWork)
-		}
-	case hasLeft:
-		cause = ErrLeft
-	case wasValid:
-		m.mu.self.lastListedSerial = notListed
-		signal(m.toRenew) // If the clock has jumped, the member is valid again at once.
-		signal(m.toConfirm)
+	valid, hasLeft := m.validLocked(), m.mu.phase >= retiring || m.ctx.Err() != nil
+	if valid != m.mu.wasValid {
+		m.mu.wasValid = valid
+		m.validityChangedLocked(hasLeft)
 	}
-	m.mu.wasValid = valid
+	cause := workqueue.ErrLeaseLost
+	if valid {
+		cause = ErrNotHeld // Others have taken the slot.
+	} else if hasLeft {
+		cause = ErrLeft
+	}
 	now, lost, before := m.now(), 0, len(m.mu.changes.gained)
 	for i := range m.slots {
 		m.countHandoverLocked(i, valid)
@@ -138,6 +132,20 @@ func (m *Member) updateSlotsLocked() {
 			log = m.logger.Error
 		}
 		log("Lost slots", "member", m.mu.self.id, "slots", lost, "why", cause)
+	}
+}
+
+// validityChangedLocked makes the loops look again when the member's validity has begun or ended. After the
+// end it must hear of the others anew; see mustHearOthersLocked.
+func (m *Member) validityChangedLocked(hasLeft bool) {
+	switch {
+	case m.mu.wasValid:
+		signal(m.toRenew) // New members wait for a renewal; see mustHearOthersLocked.
+		signal(m.toWork)
+	case !hasLeft:
+		m.mu.self.lastListedSerial = notListed
+		signal(m.toRenew) // If the clock has jumped, the member is valid again at once.
+		signal(m.toConfirm)
 	}
 }
 

@@ -117,7 +117,7 @@ func (s *leases) Get(ctx context.Context, name string) (Record, error) {
 func (s *leases) List(ctx context.Context, group string) ([]Record, string, error) {
 	list, err := s.client.List(ctx, inGroup(group, ""))
 	if err != nil {
-		return nil, "", err
+		return nil, "", storeError(err)
 	}
 	var records []Record
 	for i := range list.Items {
