@@ -364,10 +364,7 @@ func (m *memory) change(ctx context.Context, e Event, create bool) (Record, erro
 		}
 		m.records[e.Record.Name] = e.Record
 	}
-	m.history = append(m.history, e)
-	if len(m.history) > 2*maxHistory {
-		m.history = slices.Clone(m.history[maxHistory:])
-	}
+	m.history = append(m.history[max(0, len(m.history)-maxHistory):], e)
 	close(m.changed)
 	m.changed = make(chan struct{})
 	return e.Record, nil

@@ -100,7 +100,11 @@ func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 		view.obstacle = obstacle{incompatible: err}
 		return err
 	}
-	switch relation := m.relationLocked(t, upTo); relation {
+	toKnown := t.relationTo(view.table, view.tableEpochEver)
+	if toKnown != older && m.isOutdatedLocked(t, upTo) {
+		toKnown = contrary
+	}
+	switch toKnown {
 	case successor:
 		if view.table != nil {
 			level := slog.LevelError
@@ -117,7 +121,7 @@ func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 	case same:
 		view.version = r.Version // It changes if a person edits the Lease, for example its labels.
 	case older, contrary:
-		if relation == contrary || began.mono > view.learnedAt { // not read before the known one was seen
+		if toKnown == contrary || began.mono > view.learnedAt { // not read before the known one was seen
 			m.noteBrokenLocked(t, r)
 		}
 		return nil
@@ -126,15 +130,6 @@ func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 	view.obstacle, m.mu.since.unusable = obstacle{}, 0 // before giveUp looks
 	m.noteConfirmedLocked(t, began)
 	return nil
-}
-
-// relationLocked compares t with the known table, and with what the first upTo records say of it.
-func (m *Member) relationLocked(t *table, upTo int64) relation {
-	toKnown := t.relationTo(m.mu.view.table, m.mu.view.tableEpochEver)
-	if toKnown != older && m.isOutdatedLocked(t, upTo) {
-		return contrary
-	}
-	return toKnown
 }
 
 // noteBrokenLocked notes that the stored table t, with record r, has gone back in time; see makeTable.
@@ -161,6 +156,22 @@ func (m *Member) noteConfirmedLocked(t *table, began moment) {
 	default:
 		signal(m.toConfirm)
 	}
+}
+
+// isAheadOf reports whether the member has known a later state of the table.
+func (k *knownMember) isAheadOf(t *table) bool {
+	return k.data.Table == t.id && k.data.TableEpoch > t.epoch
+}
+
+// isOutdatedLocked reports whether a record that was seen with a serial number up to upTo names a later state
+// of the table. If t was read after such a record, it has gone back in time.
+func (m *Member) isOutdatedLocked(t *table, upTo int64) bool {
+	for _, k := range m.mu.members {
+		if k.serial <= upTo && k.isAheadOf(t) {
+			return true
+		}
+	}
+	return false
 }
 
 // adoptLocked makes t the known table.
@@ -201,14 +212,13 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 		}
 		r, err := m.put(m.tableRecord(next, version))
 		m.wrote(next, err)
-		switch {
-		case err == nil:
+		if err == nil {
 			return m.now(), m.sawTable(r, began, 0) // There may be more to do.
-		case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
-		default:
-			return now, err
 		}
-		if err = m.confirm(); err != nil {
+		if errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) {
+			err = m.confirm()
+		}
+		if err != nil {
 			return now, err
 		}
 		m.mu.Lock()
