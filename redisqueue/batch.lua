@@ -3,7 +3,11 @@
 --
 --   cat {data,batch,states,notes,keys,failures,operations,reclaim,handout,reply}.lua | sed -n 123p
 --
--- The script writes states and places last, in an order that loses no key wherever it is interrupted.
+-- An error (the user may no longer call a command, another program has written a Redis key) stops the script, and leaves the batch half done.
+-- The replica sends it again until it succeeds. Then the result must be that of a batch that ran once:
+--   * Adds, and what needs the key's fence, may run twice. STATES, HELD and LINE are written in handout.lua, in an order that loses no key.
+--   * Hand-outs of which the replica does not know are taken back: see knownFence.
+--   * What counts, or takes a key from a list, must run once: before it, mustNotStop makes sure that no error can come.
 
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8 -- The description is what all replicas must have in common.
@@ -31,7 +35,7 @@ end
 
 -- The fields of META, beside the names of sessions:
 --   description  what all replicas must have in common     pausedUntil  when the queue's pause ends, FOREVER without an end
---   pausedBy     when that was set, and by which replica   limitedAt    since when the start limit holds keys back
+--   pausedBy     when that was set, and by which replica   limited      1 while the start limit holds keys back
 --   keeper       the session that wakes at keeperCalls     leaseTime    the lease clock
 --   time         the queue's clock at the last batch       offset       how far that clock is ahead of the server's
 --   fence        the last fence or place                   dirty        how many keys are processing+dirty
@@ -39,7 +43,7 @@ end
 --   leaseChecked where the search for sessions without a lease goes on
 --   retryFullAt  when the token bucket of Limit is full    startFullAt  the same of StartLimit
 local NUMBERS = {
-	'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limitedAt', 'keeperCalls', 'retryFullAt', 'startFullAt',
+	'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limited', 'keeperCalls', 'retryFullAt', 'startFullAt',
 }
 local found, meta = call('HMGET', META, 'description', 'keeper', unpack(NUMBERS)), {}
 local description, keeper = found[1], found[2]
@@ -73,14 +77,27 @@ local nowDigits, FOREVER = digits(now), 2 ^ 53
 math.randomseed(now % 2 ^ 31) -- Redis seeds each script alike.
 local fence, dirty, repaired = math.max(meta.fence, now), meta.dirty, 0 -- The batch changes them; repaired counts its own repairs.
 
-if isFirst or isCheck then
-	-- A user who may not call a command must find out before the first write. (Rights may change later: see knownFence.)
+-- mustNotStop raises the errors that could stop the script from now on: a command is forbidden, or a Redis key has a foreign type. Neither
+-- changes while a script runs.
+local function mustNotStop()
 	for command in string.gmatch('HGET HMGET HSET HSETNX HDEL HLEN HSCAN ZSCORE ZADD ZREM ZCARD ZRANGE ZRANGEBYSCORE ZRANGEBYLEX ' ..
 		'ZREMRANGEBYRANK RPUSH LLEN PEXPIRE SADD SREM SPOP SCARD SISMEMBER SRANDMEMBER', '%u+') do
-		if redis.acl_check_cmd and not redis.acl_check_cmd(command, META) then
-			return redis.error_reply('NOPERM the queue needs the command ' .. command)
+		if not redis.acl_check_cmd(command, META) then
+			error(redis.error_reply('NOPERM the queue needs the command ' .. command))
 		end
 	end
+	for command, names in pairs({
+		HLEN = { META, STATES, BATCHES, TROUBLES, NOTES }, SCARD = { SLEEPERS, ASIDE }, LLEN = { WAKE },
+		ZCARD = { LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD, GONE, GIVEN_UP },
+	}) do
+		for _, name in ipairs(names) do
+			call(command, name)
+		end
+	end
+end
+
+if isFirst or isCheck then
+	mustNotStop()
 	if isCheck then
 		redis.pcall('HSETNX', META, 'description', DESCRIPTION) -- A full server refuses that. The first batch does it, too.
 		return 'OK'

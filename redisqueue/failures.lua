@@ -25,8 +25,9 @@ local function giveUp(key, attempts, reason)
 end
 
 local function forgetFailures(key)
-	if call('ZREM', FAILURES, key) > 0 then
+	if call('ZSCORE', FAILURES, key) then
 		call('ZREM', RETRIES, key)
+		call('ZREM', FAILURES, key)
 	end
 end
 
@@ -79,10 +80,6 @@ end
 local function fail(key, details)
 	local atLeast, maxRetries, flags, delay, reason = string.match(details, '^(%d+) (%-?%d+) (%S+) (%S+) (.*)$')
 	local failures, left = failuresOf(key)
-	local givenUpAt = knownFence and call('ZSCORE', GIVEN_UP, key)
-	if givenUpAt and givenUpAt + 0 >= knownFence + 0 then -- An interrupted attempt has given it up: it was handed out before.
-		return math.max(failures, 1), 0, 'g'
-	end
 	local same = left > 0 or find(flags, 's', 1, true)
 	local attempt = same and math.max(failures, 1) or failures + 1
 	maxRetries = tonumber(maxRetries)

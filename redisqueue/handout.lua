@@ -17,24 +17,23 @@ local hasFailures = call('ZCARD', FAILURES) > 1
 local function wantsMore() return not isPaused and handedOut < want and handedOut < allowed and bytes < MAX_BYTES end
 
 local function handOut(key)
-	local failures, left, causes, priority = 0, 0, '', '0'
+	local failures, left, causes, priority = 0, 0, '', 0
 	if hasFailures then
 		failures, left = failuresOf(key)
 	end
 	if hasNotes then
 		local notes = call('HMGET', NOTES, NEXT_CAUSES .. key, NEXT_PRIORITY .. key)
-		causes, priority = notes[1] or '', notes[2] or '0'
-		for i, field in ipairs({ HELD_CAUSES, HELD_PRIORITY }) do
-			if notes[i] then
-				call('HSET', NOTES, field .. key, notes[i])
-			end
+		causes, priority = notes[1] or '', toPriority(notes[2])
+		if notes[1] then
+			call('HSET', NOTES, HELD_CAUSES .. key, causes)
 		end
+		setPriority(HELD_PRIORITY, key, priority)
 		usedNotes[#usedNotes + 1], usedNotes[#usedNotes + 2] = NEXT_CAUSES .. key, NEXT_PRIORITY .. key
 	end
 	fence = fence + 1
 	local itsFence, queuedSince = digits(fence), states[key] -- That is the state of a queued key.
 	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. queuedSince .. ' ' .. whole(failures) .. ' ' .. whole(left) .. ' ' ..
-		priority .. ' ' .. #causes .. ' ' .. key .. causes
+		whole(priority) .. ' ' .. #causes .. ' ' .. key .. causes
 	results[#results + 1] = result
 	setState(key, 'p' .. session .. itsFence)
 	handedOut = handedOut + 1
@@ -95,6 +94,12 @@ for key in pairs(touched) do
 end
 callAll('ZREM', HELD, released)
 callAll('ZADD', HELD, newlyHeld) -- It may have been released by this batch.
+local heldCount = math.max(0, call('ZCARD', HELD) - 1)
+dirty = heldCount > 0 and math.max(0, dirty) or 0
+call('HSET', META, 'fence', whole(fence), 'dirty', dirty)
+if not isTool then -- The lease clock moves at most half a lease a batch, and a tool's lease is short.
+	call('HSET', META, 'time', nowDigits, 'leaseTime', whole(leaseClock))
+end
 callAll('HSET', STATES, present)
 callAll('HDEL', STATES, absent)
 if popped > 0 then
@@ -103,6 +108,7 @@ end
 callAll('HDEL', NOTES, usedNotes)
 for key in pairs(due) do
 	call('ZREM', DELAYS, key)
+	setPriority(WAITING_PRIORITY, key, 0)
 end
 fullAt = fullAt + handedOut * interval
 if startRate > 0 and handedOut > 0 then

@@ -18,9 +18,7 @@ local function add(key, isQuiet, priority)
 			setState(key, 'd' .. sub(state, 2))
 		end
 	end
-	if priority or hasNotes then
-		raise(key, priority or 0, hasEarlierAdd)
-	end
+	raise(key, priority or 0, hasEarlierAdd)
 end
 
 -- addAfter adds a key after a delay in microseconds. Of several delays the earliest end counts, and the highest priority.
@@ -30,16 +28,11 @@ local function addAfter(key, delay, priority)
 		add(key, false, priority)
 		return
 	end
-	if due[key] then -- Its last delay has passed, and must not count as the next one.
-		due[key] = nil
-		call('ZREM', DELAYS, key)
-	end
 	priority = priority or 0
-	if hasNotes or priority ~= 0 then
-		local before = call('ZSCORE', DELAYS, key) and priorityOf(WAITING_PRIORITY, key)
-		setPriority(WAITING_PRIORITY, key, before and math.max(before, priority) or priority)
-	end
-	call('ZADD', DELAYS, 'LT', digits(now + delay), key)
+	local isWaiting = not due[key] and call('ZSCORE', DELAYS, key) -- A delay that has passed must not count as the next one.
+	setPriority(WAITING_PRIORITY, key, isWaiting and math.max(priority, priorityOf(WAITING_PRIORITY, key)) or priority)
+	call('ZADD', DELAYS, isWaiting and 'LT' or 'GT', digits(now + delay), key)
+	due[key] = nil
 end
 
 -- release ends the processing of a key. A key that was added meanwhile is queued again if isFinished.

@@ -2,8 +2,11 @@
 
 local hasNotes = call('HLEN', NOTES) > 0 -- false: no key has any
 
--- The field is NEXT_PRIORITY, HELD_PRIORITY or WAITING_PRIORITY.
-local function priorityOf(field, key) return hasNotes and tonumber(call('HGET', NOTES, field .. key) or 0) or 0 end
+-- toPriority returns the number that a field of NOTES has, or false. Another program may have written it.
+local function toPriority(text) return math.max(-1e6, math.min(1e6, tonumber(text or 0) or 0)) end
+
+-- Priorities are in NEXT_PRIORITY, HELD_PRIORITY and WAITING_PRIORITY.
+local function priorityOf(field, key) return hasNotes and toPriority(call('HGET', NOTES, field .. key)) or 0 end
 local function setPriority(field, key, priority)
 	if priority ~= 0 then
 		call('HSET', NOTES, field .. key, whole(priority))
@@ -13,16 +16,18 @@ local function setPriority(field, key, priority)
 	end
 end
 
+-- inLine bounds a place: scores keep whole numbers up to 2^53 exactly, and those below 0 are for keys that were put back.
+local function inLine(place) return math.max(0, math.min(2 ^ 53, place)) end
+
 -- placeOf returns the place of a key that becomes queued now: in the order of time, but a key of priority 1 is before all that were
 -- queued up to a step before it, so that no key starves. Keys that were put back are before all others, in the order of their hand-outs.
--- Places are whole numbers between -2^53 and 2^53, which a score keeps exactly.
 local function placeOf(key)
 	if putBack[key] then
 		return states[key] - 2 ^ 53
 	end
 	fence = fence + 1
 	local priority = priorityOf(NEXT_PRIORITY, key)
-	return priority == 0 and fence or math.max(0, math.min(fence - priority * setting('step'), 2 ^ 53))
+	return priority == 0 and fence or inLine(fence - priority * setting('step'))
 end
 
 -- raise sets the priority of a key's next hand-out. If an earlier add has asked for the same hand-out, the higher priority counts.
@@ -32,9 +37,9 @@ local function raise(key, priority, hasEarlierAdd)
 		return
 	end
 	setPriority(NEXT_PRIORITY, key, priority)
-	local place = before and call('ZSCORE', LINE, key)
-	if place then -- Otherwise its place is found when it enters the line.
-		call('ZADD', LINE, whole(place - (priority - before) * setting('step')), key)
+	local place = before and tonumber(call('ZSCORE', LINE, key) or -1)
+	if place and place >= 0 then -- Otherwise it was put back, or its place is found when it enters the line.
+		call('ZADD', LINE, whole(inLine(place - (priority - before) * setting('step'))), key)
 	end
 end
 
@@ -86,7 +91,5 @@ end
 
 -- forgetNextNotes forgets the notes of a hand-out that will not come.
 local function forgetNextNotes(key)
-	if hasNotes then
-		call('HDEL', NOTES, NEXT_CAUSES .. key, NEXT_PRIORITY .. key)
-	end
+	call('HDEL', NOTES, NEXT_CAUSES .. key, NEXT_PRIORITY .. key)
 end

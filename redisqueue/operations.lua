@@ -23,7 +23,10 @@ local IDENTIFY = 'i' --          name of the replica
 local QUIT = 'q' --              nothing: the session ends, and reclaim.lua puts its keys back
 local ADDS = ADD .. ADD_WHY .. ADD_AFTER .. ADD_PRIORITY .. FAIL -- A full server executes none of these; the replica sends them again.
 
+local ONCE = FAIL .. DISCARD .. RETRY_GIVEN_UP .. FORGET_GIVEN_UP .. REQUEUE_SET_ASIDE .. DROP_SET_ASIDE
+
 local codes, keys, arguments, details = {}, {}, {}, {}
+local runsOnce = false
 for i = FIRST_OP, #ARGV do
 	local code, key, argument, detail = sub(ARGV[i], 1, 1), sub(ARGV[i], 2), nil, nil
 	if byte(code) < 97 then -- a capital letter
@@ -33,9 +36,14 @@ for i = FIRST_OP, #ARGV do
 		detail, key = sub(key, argument + 1), sub(key, 1, argument)
 	end
 	if not (full and find(ADDS, code, 1, true)) then
+		runsOnce = runsOnce or find(ONCE, code, 1, true)
 		local n = #codes + 1
 		codes[n], keys[n], arguments[n], details[n] = code, key, argument, detail -- PAUSE, IDENTIFY and QUIT have something else for a key.
 	end
+end
+
+if runsOnce then
+	mustNotStop()
 end
 
 -- Keys whose delays have passed are added before what the batch adds. A tool leaves that to replicas: it does not know their PriorityStep.
@@ -46,7 +54,6 @@ if not isTool and call('ZCARD', DELAYS) > 1 then
 	loadStates(dueKeys)
 	for _, key in ipairs(dueKeys) do
 		add(key, false, priorityOf(WAITING_PRIORITY, key))
-		setPriority(WAITING_PRIORITY, key, 0)
 		due[key] = true
 	end
 end
@@ -119,7 +126,7 @@ for i, code in ipairs(codes) do
 		answer(failuresOf(key))
 	elseif code == DISCARD then -- The worker that holds the key keeps it.
 		local wasWaiting = call('ZREM', DELAYS, key) > 0
-		due[key] = nil
+		due[key], putBack[key] = nil, nil
 		setPriority(WAITING_PRIORITY, key, 0)
 		if isQueued(state) then
 			setState(key, false)
@@ -155,7 +162,7 @@ for i, code in ipairs(codes) do
 	elseif code == IDENTIFY then
 		call('HSET', META, 'name:' .. session, key)
 	elseif code == QUIT then
-		leaseEnds = -1
+		leaseEnds, leavesSleepers = -1, true
 		call('ZADD', LEASES, leaseEnds, session)
 		wake(session) -- ends its blocking read
 	end

@@ -79,7 +79,7 @@ func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
 	withoutFiller := func(name string) int { return max(0, check.number(f[name])-1) }
 	c.Processing, c.Waiting = withoutFiller("held"), withoutFiller("delays")
 	c.Failing = withoutFiller("failures")
-	c.Queued, c.Limited = check.number(f["queued"]), check.number(f["limitedAt"]) > 0
+	c.Queued, c.Limited = check.number(f["queued"]), check.number(f["limited"]) > 0
 	c.GivenUp, c.SetAside = check.number(f["givenUp"]), check.number(f["aside"])
 	c.Again, c.Repaired = check.number(f["dirty"]), check.number(f["repaired"])
 	now, until := check.number(f["now"]), check.number(f["pausedUntil"])

@@ -19,13 +19,14 @@ if doesChores then
 		call('ZADD', LEASES, whole(math.min(ends, leaseClock + lease)), holder)
 		repaired = repaired + 1
 	end
-	local checked = holder and holder .. '\255' or ''
-	if checked ~= lastChecked then
-		call('HSET', META, 'leaseChecked', checked)
-	end
+	call('HSET', META, 'leaseChecked', holder and holder .. '\255' or '') -- behind the last key of that session; '' begins again
 
 	-- Sessions whose leases have ended lose their keys. The seq of a session's last batch is kept, because its replica may send that again.
-	for _, dead in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS)) do
+	local deadSessions = call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS)
+	if #deadSessions > 0 then
+		mustNotStop() -- Lost leases are counted.
+	end
+	for _, dead in ipairs(deadSessions) do
 		local hasQuit = tonumber(call('ZSCORE', LEASES, dead)) < 0
 		local lastBatch = call('HGET', BATCHES, dead) or ''
 		local held, all = readSome(keysLeft, keysHeldBy(dead))
@@ -33,16 +34,12 @@ if doesChores then
 		for _, key in ipairs(held) do
 			local state = states[key]
 			released[#released + 1] = dead .. key
-			if not state and not touched[key] then -- The server has lost the state alone.
+			if isHeldBy(dead, state) then
+				(hasQuit and takeBack or lose)(dead, key, state)
+			elseif not state and not touched[key] then -- The server has lost the state alone.
 				add(key)
 				repaired = repaired + 1
-			elseif not isHeldBy(dead, state) then
-				-- HELD still has what this batch has released.
-			elseif hasQuit then
-				takeBack(dead, key, state)
-			else
-				lose(dead, key, state)
-			end
+			end -- Otherwise this batch has released it.
 		end
 		keysLeft = keysLeft - #held
 		if not all then

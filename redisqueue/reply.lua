@@ -2,23 +2,19 @@
 
 -- A key with a state is either in the line or in HELD, as the numbers show. If they do not, an interrupted batch or a lost part of the
 -- data has left keys without their place: a scan finds them in steps.
-local held = math.max(0, call('ZCARD', HELD) - 1)
 queued = call('ZCARD', LINE)
-dirty = held > 0 and math.max(0, dirty) or 0
-if call('HLEN', STATES) - 1 ~= held + queued then
+if call('HLEN', STATES) - 1 ~= heldCount + queued then
 	local step = call('HSCAN', STATES, string.match(call('HGET', META, 'repairAt') or '', '^%d+$') or '0', 'COUNT', 64)
 	call('HSET', META, 'repairAt', step[1])
 	for i = 1, #step[2], 2 do
 		local key, state = step[2][i], step[2][i + 1]
-		local hasHolder = isHeld(state) and makesSense(state)
-		if key ~= FILLER and hasHolder and not call('ZSCORE', HELD, holderOf(state) .. key) then
-			-- The worker may be alive: when its lease ends, the key comes again.
+		if isHeld(state) and makesSense(state) then -- The worker may be alive: when its lease ends, the key comes again.
 			repaired = repaired + call('ZADD', HELD, 0, holderOf(state) .. key)
-		elseif key ~= FILLER and not hasHolder and not call('ZSCORE', LINE, key) then
-			repaired = repaired + call('ZADD', LINE, whole(placeOf(key)), key)
+		elseif key ~= FILLER then
+			repaired = repaired + call('ZADD', LINE, 'NX', whole(placeOf(key)), key)
 		end
 	end
-	held, queued = math.max(0, call('ZCARD', HELD) - 1), call('ZCARD', LINE)
+	heldCount, queued = math.max(0, call('ZCARD', HELD) - 1), call('ZCARD', LINE)
 end
 
 -- A session that gets fewer keys than it wants sleeps, if none are left or none may be handed out. A batch wakes a few sleepers, at most
@@ -31,7 +27,7 @@ elseif leavesSleepers then
 	call('SREM', SLEEPERS, session)
 end
 if not nothingToHandOut then
-	for _, sleeper in ipairs(call('SPOP', SLEEPERS, math.min(queued, MAX_WOKEN)) or {}) do
+	for _, sleeper in ipairs(call('SPOP', SLEEPERS, math.min(queued, MAX_WOKEN))) do
 		wake(sleeper)
 	end
 end
@@ -64,14 +60,9 @@ if callAt < math.huge then
 	end
 end
 
--- A tool leaves the clocks alone: the lease clock moves at most half a lease a batch, and a tool's lease is short. It knows no start limit.
 local allRepaired = meta.repaired + repaired
-call('HSET', META, 'fence', whole(fence), 'dirty', dirty)
-if not isTool then
-	call('HSET', META, 'time', whole(now), 'leaseTime', whole(leaseClock))
-	if isLimited ~= (meta.limitedAt > 0) then
-		call('HSET', META, 'limitedAt', isLimited and nowDigits or 0)
-	end
+if not isTool and isLimited ~= (meta.limited == 1) then -- A tool does not know the start limit.
+	call('HSET', META, 'limited', isLimited and 1 or 0)
 end
 if not description or offset ~= meta.offset or repaired > 0 then
 	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired)
@@ -92,7 +83,7 @@ end
 
 -- parseReply reads the same in this order.
 local pauseLeft = not isPaused and 0 or meta.pausedUntil == FOREVER and -1 or meta.pausedUntil - now
-local reply = format('%s %s %d %d %d %d ', full and 'FULL' or 'OK', nowDigits, queued, held, dirty, waiting) ..
+local reply = format('%s %s %d %d %d %d ', full and 'FULL' or 'OK', nowDigits, queued, heldCount, dirty, waiting) ..
 	format('%d %d %.0f %.0f %d ', changed, unmatched, nextDue, pauseLeft, isLimited and 1 or 0) ..
 	format('%d %d %d %d %s %d ', failing, aside, givenUp, allRepaired, oldest, handedOut) .. table.concat(results)
 call('HSET', BATCHES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. reply)
