@@ -23,10 +23,10 @@ local IDENTIFY = 'i' --          name of the replica
 local QUIT = 'q' --              nothing: the session ends, and reclaim.lua puts its keys back
 local ADDS = ADD .. ADD_WHY .. ADD_AFTER .. ADD_PRIORITY .. FAIL -- A full server executes none of these; the replica sends them again.
 
-local ONCE = FAIL .. DISCARD .. RETRY_GIVEN_UP .. FORGET_GIVEN_UP .. REQUEUE_SET_ASIDE .. DROP_SET_ASIDE
+local ONCE = FAIL .. DISCARD .. RETRY_GIVEN_UP .. FORGET_GIVEN_UP .. REQUEUE_SET_ASIDE .. DROP_SET_ASIDE -- see the rule in batch.lua
 
 local codes, keys, arguments, details = {}, {}, {}, {}
-local runsOnce = false
+local mustRunOnce = false
 for i = FIRST_OP, #ARGV do
 	local code, key, argument, detail = sub(ARGV[i], 1, 1), sub(ARGV[i], 2), nil, nil
 	if byte(code) < 97 then -- a capital letter
@@ -35,14 +35,14 @@ for i = FIRST_OP, #ARGV do
 	if code == ADD_WHY or code == ADD_PRIORITY or code == FAIL then
 		detail, key = sub(key, argument + 1), sub(key, 1, argument)
 	end
-	if not (full and find(ADDS, code, 1, true)) then
-		runsOnce = runsOnce or find(ONCE, code, 1, true)
+	if not (isFull and find(ADDS, code, 1, true)) then
+		mustRunOnce = mustRunOnce or find(ONCE, code, 1, true)
 		local n = #codes + 1
 		codes[n], keys[n], arguments[n], details[n] = code, key, argument, detail -- PAUSE, IDENTIFY and QUIT have something else for a key.
 	end
 end
 
-if runsOnce then
+if mustRunOnce then
 	mustNotStop()
 end
 
@@ -60,9 +60,9 @@ end
 
 -- An interrupted attempt may have handed out keys that the replica does not know of: put them back.
 if knownFence then
-	local all = keysHeldBy(session)(0, -1) -- A session holds as many keys as it has workers, and parts of batches.
-	loadStates(all)
-	for _, key in ipairs(all) do
+	local itsKeys = keysHeldBy(session)(0, -1) -- as many as it has workers, and parts of batches
+	loadStates(itsKeys)
+	for _, key in ipairs(itsKeys) do
 		local state = states[key]
 		if not isHeldBy(session, state) then
 			released[#released + 1] = session .. key
@@ -140,7 +140,7 @@ for i, code in ipairs(codes) do
 		forget(key)
 		answer((state or wasWaiting or hadLosses or hadFailures) and 1 or 0)
 	elseif code == RETRY_GIVEN_UP or code == FORGET_GIVEN_UP then
-		local found = dropGivenUp(key)
+		local found = forgetGivenUp(key)
 		if found and code == RETRY_GIVEN_UP then
 			forgetFailures(key)
 			add(key)
