@@ -114,8 +114,8 @@ func (q *Queue[T]) cancel(g chan T) bool {
 // fetcher gets keys for the getters. A batch wants as many keys as getters wait, less those that a call in
 // flight wants for them, until the shard is empty: nothing is queued, or nothing may be handed out. Then
 // batches want none. Instead a goroutine reads the session's WAKE list, and a timer runs until callAt, or for
-// two poll intervals. The shard may have keys again after a wake-up, that time, the poll interval, an add from
-// here, a reply that speaks of queued keys, and the end of the session.
+// two poll intervals. The shard may have keys again after a wake-up, that time, the poll interval, an add
+// from here, a reply that speaks of queued keys, and the end of the session.
 //
 // The server wakes those that are in SLEEPERS. A session enters it with a batch that gets fewer keys than it
 // wants from an empty shard, and leaves it with the next batch that wants keys, or when no getter waits.
