@@ -82,7 +82,12 @@ local fence, dirty, repaired = math.max(meta.fence, now), meta.dirty, 0
 
 -- mustNotStop raises the errors that could stop the script from now on: a command is forbidden, or a Redis key has a foreign type. Neither
 -- changes while a script runs.
+local cannotStop = false -- after the first call
 local function mustNotStop()
+	if cannotStop then
+		return
+	end
+	cannotStop = true
 	for command in string.gmatch('HGET HMGET HSET HSETNX HDEL HLEN HSCAN ZSCORE ZADD ZREM ZCARD ZRANGE ZRANGEBYSCORE ZRANGEBYLEX ' ..
 		'ZREMRANGEBYRANK RPUSH LLEN PEXPIRE SADD SREM SPOP SCARD SISMEMBER SRANDMEMBER', '%u+') do
 		if not redis.acl_check_cmd(command, META) then

@@ -33,7 +33,8 @@ local function handOut(key)
 	fence = fence + 1
 	local itsFence = digits(fence)
 	local queuedSince = states[key] -- The state of a queued key is when it was added.
-	local result = format('k%d %s %s %.0f %.0f %.0f %d ', #key, itsFence, queuedSince, failures, left, priority, #causes) .. key .. causes
+	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. queuedSince .. ' ' .. whole(failures) .. ' ' .. whole(left) .. ' ' ..
+		priority .. ' ' .. #causes .. ' ' .. key .. causes -- Concatenated, this is faster than formatted.
 	results[#results + 1] = result
 	setState(key, 'p' .. session .. itsFence)
 	handedOut = handedOut + 1

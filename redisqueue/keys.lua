@@ -22,7 +22,9 @@ local function add(key, isQuiet, priority)
 			setState(key, 'd' .. sub(state, 2))
 		end
 	end
-	setNextPriority(key, priority or 0, hasEarlierAdd)
+	if priority or hasNotes then
+		setNextPriority(key, priority or 0, hasEarlierAdd)
+	end
 end
 
 -- addAfter adds a key after a delay in microseconds. Of several delays the earliest end counts, and the highest priority.

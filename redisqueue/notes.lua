@@ -3,7 +3,7 @@
 local hasNotes = call('HLEN', NOTES) > 0 -- false: no key has any
 
 -- toPriority reads a field of NOTES, which another program may have written.
-local function toPriority(text) return math.max(-1e6, math.min(1e6, tonumber(text or 0) or 0)) end
+local function toPriority(text) return math.floor(math.max(-1e6, math.min(1e6, tonumber(text or 0) or 0))) end
 
 -- Priorities are in NEXT_PRIORITY, HELD_PRIORITY and WAITING_PRIORITY.
 local function priorityOf(field, key) return hasNotes and toPriority(call('HGET', NOTES, field .. key)) or 0 end

@@ -23,10 +23,7 @@ local IDENTIFY = 'i' --          name of the replica
 local QUIT = 'q' --              nothing: the session ends, and reclaim.lua puts its keys back
 local ADDS = ADD .. ADD_WHY .. ADD_AFTER .. ADD_PRIORITY .. FAIL -- A full server executes none of these; the replica sends them again.
 
-local ONCE = FAIL .. DISCARD .. RETRY_GIVEN_UP .. FORGET_GIVEN_UP .. REQUEUE_SET_ASIDE .. DROP_SET_ASIDE -- see the rule in batch.lua
-
 local codes, keys, arguments, details = {}, {}, {}, {}
-local mustRunOnce = false
 for i = FIRST_OP, #ARGV do
 	local code, key, argument, detail = sub(ARGV[i], 1, 1), sub(ARGV[i], 2), nil, nil
 	if byte(code) < 97 then -- a capital letter
@@ -36,14 +33,9 @@ for i = FIRST_OP, #ARGV do
 		detail, key = sub(key, argument + 1), sub(key, 1, argument)
 	end
 	if not (isFull and find(ADDS, code, 1, true)) then
-		mustRunOnce = mustRunOnce or find(ONCE, code, 1, true)
 		local n = #codes + 1
 		codes[n], keys[n], arguments[n], details[n] = code, key, argument, detail -- PAUSE, IDENTIFY and QUIT have something else for a key.
 	end
-end
-
-if mustRunOnce then
-	mustNotStop()
 end
 
 -- Keys whose delays have passed are added before what the batch adds. A tool leaves that to replicas: it does not know their PriorityStep.
@@ -119,12 +111,14 @@ for i, code in ipairs(codes) do
 		local priority, delay = string.match(details[i], '^(%-?%d+) (%d+)$')
 		addAfter(key, delay, tonumber(priority))
 	elseif code == FAIL then
+		mustNotStop()
 		answer(fail(key, details[i]))
 	elseif code == FORGET then
 		forget(key)
 	elseif code == NUM_REQUEUES then
 		answer(failuresOf(key))
 	elseif code == DISCARD then -- The worker that holds the key keeps it.
+		mustNotStop()
 		local wasWaiting = call('ZREM', DELAYS, key) > 0
 		due[key], putBack[key] = nil, nil
 		setPriority(WAITING_PRIORITY, key, 0)
@@ -140,6 +134,7 @@ for i, code in ipairs(codes) do
 		forget(key)
 		answer((state or wasWaiting or hadLosses or hadFailures) and 1 or 0)
 	elseif code == RETRY_GIVEN_UP or code == FORGET_GIVEN_UP then
+		mustNotStop()
 		local found = forgetGivenUp(key)
 		if found and code == RETRY_GIVEN_UP then
 			forgetFailures(key)
@@ -147,6 +142,7 @@ for i, code in ipairs(codes) do
 		end
 		answer(found and 1 or 0)
 	elseif code == REQUEUE_SET_ASIDE or code == DROP_SET_ASIDE then
+		mustNotStop()
 		local found = call('SREM', ASIDE, key)
 		if found > 0 and code == REQUEUE_SET_ASIDE then
 			add(key)

@@ -14,11 +14,8 @@ if doesChores then
 	call('HSET', META, 'leaseChecked', holder and holder .. '\255' or '') -- behind its keys; '' begins again
 
 	-- Sessions whose leases have ended lose their keys. The seq of a session's last batch is kept, because its replica may send that again.
-	local deadSessions = call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS)
-	if #deadSessions > 0 then
+	for _, dead in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS)) do
 		mustNotStop() -- Lost leases are counted.
-	end
-	for _, dead in ipairs(deadSessions) do
 		local hasQuit = tonumber(call('ZSCORE', LEASES, dead)) < 0
 		local lastBatch = call('HGET', BATCHES, dead) or ''
 		local itsKeys, areAll = readSome(keysLeft, keysHeldBy(dead))
