@@ -92,7 +92,10 @@ func (q *Queue[T]) prepare(key T) prepared[T] {
 
 // addPrepared adds keys at one moment. The After of r is the whole delay: see request.
 func (q *Queue[T]) addPrepared(r *request, keys ...prepared[T]) {
-	now := q.readClockFor(r)
+	now := q.readClockIfUsed()
+	if now == notRead && (r.After > 0 || r.RateLimited || r.isBounded()) {
+		now = q.loop.Now()
+	}
 	q.lockAndAdvance(now)
 	defer q.unlock()
 	for i := range keys {
@@ -121,7 +124,7 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 	}
 	askedPriority := r.Priority
 	if info.state.isHeld() {
-		q.noteHeldAddLocked(s, info, r)
+		q.recordHeldAddLocked(s, info, r)
 		if r.keepPriority {
 			askedPriority = info.priority
 		}
@@ -147,9 +150,9 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 	}
 }
 
-// noteHeldAddLocked notes an add of a held key: failed if any add since the hand-out was a failure, quiet if
-// all were quiet.
-func (q *Queue[T]) noteHeldAddLocked(s keytable.Slot, info *keyInfo, r *request) {
+// recordHeldAddLocked records an add of a held key: failed if any add since the hand-out was a failure, quiet
+// if all were quiet.
+func (q *Queue[T]) recordHeldAddLocked(s keytable.Slot, info *keyInfo, r *request) {
 	d := q.mu.details.At(s)
 	if info.state == processing { // It is the first add.
 		d.failed, d.quiet, d.byEvent = false, true, false
@@ -180,11 +183,10 @@ func (q *Queue[T]) planLocked(s keytable.Slot, info *keyInfo, r *request, merged
 	q.scheduleLocked(s, info, at, now)
 }
 
-// boundLocked returns the latest time at which the MaxDelay of r lets the key at s come.
-func (q *Queue[T]) boundLocked(
-	s keytable.Slot, info *keyInfo, r *request, firstEvent time.Duration,
-) time.Duration {
-	bound := dueloop.AddSaturated(firstEvent, r.MaxDelay)
+// boundLocked returns the latest time at which the MaxDelay of r, which counts from the first event, lets the
+// key at s come.
+func (q *Queue[T]) boundLocked(s keytable.Slot, info *keyInfo, r *request, from time.Duration) time.Duration {
+	bound := dueloop.AddSaturated(from, r.MaxDelay)
 	if info.byLimiter && r.Delay == Latest {
 		bound = max(bound, q.dueWithoutIntervalLocked(s)) // The limiter's time is not cut.
 	}

@@ -40,10 +40,8 @@ type AddOpts struct {
 	// Every add is an event, except
 	//   - AddAfter and AddWithPriority of a key that a worker holds,
 	//   - rate-limited adds without a MaxDelay.
-	// A key without an event is not bounded.
-	//
-	// A rate-limited add with a MaxDelay may come before the limiter's delay or AtLeast. But with Latest, a key
-	// that already waits for the limiter is not brought forward.
+	// A key without an event is not bounded. A rate-limited add with a MaxDelay may come before the limiter's
+	// delay or AtLeast. But with Latest, a key that already waits for the limiter is not brought forward.
 	MaxDelay time.Duration
 
 	// Cause, unless nil, is why the keys are added. It stays with a key that has to wait. A Quiet add does
@@ -97,14 +95,6 @@ func (q *Queue[T]) complete(r *request) {
 	if r.MaxDelay == 0 && !r.RateLimited {
 		r.MaxDelay = q.config.MaxDelay
 	}
-}
-
-// readClockFor reads the clock if r has a delay or a bound, or if the queue needs the time anyway.
-func (q *Queue[T]) readClockFor(r *request) time.Duration {
-	if r.After > 0 || r.RateLimited || r.isBounded() {
-		return q.loop.Now()
-	}
-	return q.readClockIfUsed()
 }
 
 // isBounded reports whether MaxDelay bounds the time of a key that r adds. It does with Latest and Replace.

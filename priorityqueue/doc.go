@@ -35,8 +35,8 @@
 // where the new time is now if the add has no delay. What is asked for a key after its hand-out is for the
 // next one.
 //
-// With [AddOpts].MaxDelay, adds with Latest and Replace put off a key until MaxDelay after the first of them:
-// a debounce.
+// With [AddOpts].MaxDelay, Latest and Replace put off a key until MaxDelay after its first event at most: a
+// debounce.
 //
 // # Failures
 //
@@ -99,11 +99,11 @@
 // give it back in between.
 //
 // Once warm, no call for a single key allocates, except AddedAgain, adds with a Cause, and one that starts
-// the goroutine and timer that the queue has while a key waits; there are no others. Adds of many keys,
-// batches, snapshots and ShutDown allocate slices of keys, and Stats the numbers of the priorities. After a
-// burst the memory goes back to the collector. A cycle of Add, Get and Done takes up to twice that of package
-// workqueue. A plain Add, Get or Done reads the clock only with Aging, MinInterval or metrics, and while a
-// key waits or a pause has an end.
+// the queue's only goroutine and timer, which it has while a key waits. Adds of many keys, batches, snapshots
+// and ShutDown allocate slices of keys, and Stats the numbers of the priorities. After a burst the memory
+// goes back to the collector. A cycle of Add, Get and Done takes up to twice that of package workqueue. A
+// plain Add, Get or Done reads the clock only with Aging, MinInterval or metrics, and while a key waits or a
+// pause has an end.
 //
 // # Differences from package workqueue
 //

@@ -10,13 +10,10 @@ import "github.com/keyedqueue/workqueue/internal/keytable"
 type group struct {
 	keys, held int // keys includes the held ones
 	weight     int
-	// limit is how many of its keys may be held, zero if there is no limit.
-	limit  int
-	paused bool
-	// blocked reports that its lines are not in order. See updateBlockedLocked.
-	blocked bool
-	// lines has the group's lines, one for each priority of its keys.
-	lines keytable.List
+	limit      int // how many of its keys may be held, zero if there is no limit
+	paused     bool
+	blocked    bool          // its lines are not in order: see updateBlockedLocked
+	lines      keytable.List // one for each priority of its keys
 }
 
 // groupOfLocked returns the group of the key at s, or None in a queue without groups.

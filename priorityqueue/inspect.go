@@ -15,14 +15,14 @@ type snapshots[T comparable] = []workqueue.KeySnapshot[T]
 
 // PriorityOf returns the priority with which key was handed out, if a worker holds it, and with which it will
 // be handed out otherwise. It is 0 if key is not in the queue.
-func (q *Queue[T]) PriorityOf(key T) int {
+func (q *Queue[T]) PriorityOf(key T) (priority int) {
 	h := keytable.HashOf(key)
 	q.lockAndAdvance(q.readClockIfUsed())
 	defer q.unlock()
 	if _, info := q.findLocked(h, key); info != nil {
-		return info.priority
+		priority = info.priority
 	}
-	return 0
+	return priority
 }
 
 // Snapshot returns Stats and up to limit keys of each state, 512 at most. Stats and the queued and waiting
@@ -30,10 +30,9 @@ func (q *Queue[T]) PriorityOf(key T) int {
 //
 // Queued keys come by priority and age: as they would be handed out now in a queue without groups. In one
 // with groups, keys of blocked groups come last, and those of one priority take turns regardless of weights
-// or, with Aging, come by age.
-// A key of Processing that is also to come again at a time is among Waiting, too. A queue without metrics
-// does not know who has been held for longest: it looks through its keys, a few hundred under one lock, until
-// it has found limit held ones or all. The limiter is asked without the lock.
+// or, with Aging, come by age. A key of Processing that is also to come again at a time is among Waiting,
+// too. A queue without metrics does not know who has been held for longest: it looks through its keys, a few
+// hundred under one lock, until it has found limit held ones or all. The limiter is asked without the lock.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	limit = min(max(limit, 0), maxPerLock)
 	snap := q.copyFirst(limit)

@@ -45,10 +45,8 @@ type lineKey struct {
 //   - A line without keys is zeroLine.
 type line struct {
 	members keytable.List
-	// heap is where the line is: order, blocked or nil.
-	heap *slotheap.Heap
-	// queued is the number of queued keys.
-	queued int
+	heap    *slotheap.Heap // order, blocked or nil
+	queued  int            // how many members are queued
 	// turnLeft is, with groups, how many keys may still be handed out in its turn. It is zero if the turn has
 	// not begun.
 	turnLeft int
@@ -71,8 +69,8 @@ func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, info *keyInfo) {
 	info.state, info.byLimiter = queued, false
 	l := &q.mu.lines.At(info.line).Value
 	q.countQueuedLocked(l, 1)
-	// With Aging the heap entry is that of the first queued key: of s if no other is queued, or if s has kept a
-	// place in front of them.
+	// With Aging the heap entry is that of the first queued key. s is that one if no other key is queued, or if
+	// it has kept a place in front of them.
 	if l.queued == 1 || q.config.PlaceOfAdd && q.firstQueuedLocked(l) == s {
 		q.moveLineLocked(info.line)
 	}

@@ -19,12 +19,10 @@ import (
 // Queue is a queue as the package comment describes it. It is made by [New]; its zero value is not usable.
 // All methods are safe for concurrent use. Package workqueue says what keys can be.
 type Queue[T comparable] struct {
-	config Config[T]
-	// alwaysTimed reports that each call needs the time: with Aging, MinInterval or metrics.
-	alwaysTimed bool
+	config      Config[T]
+	alwaysTimed bool // each call needs the time: with Aging, MinInterval or metrics
 
-	// shuttingDown is written under the lock and read without.
-	shuttingDown atomic.Bool
+	shuttingDown atomic.Bool // written under the lock and read without
 	// anyWaits reports whether a key is in due, or a pause has an end: then callers read the clock before they
 	// lock the queue.
 	anyWaits atomic.Bool

@@ -23,7 +23,7 @@ import (
 // new (with neither), Count (with that of failures), addPrepared (with the queue's).
 
 // AddRateLimited adds key after the limiter's delay: see [AddOpts].RateLimited. A key that a worker holds
-// keeps the priority of its hand-out; for any other, priority 0 is asked for.
+// keeps the priority of its hand-out; for any other, it asks for priority 0.
 func (q *Queue[T]) AddRateLimited(key T) {
 	q.add(key, request{AddOpts: AddOpts{RateLimited: true}, keepPriority: true})
 }
@@ -31,8 +31,8 @@ func (q *Queue[T]) AddRateLimited(key T) {
 // Fail counts a failure of a key that the caller holds, and adds the key after its delay or gives it up, as
 // [workqueue.ExtendedRateLimiting] says. The key keeps the priority of its hand-out. What fails again for the
 // same hand-out, with Fail or by a rate-limited add, is the same failure, unless the key was given up or
-// forgotten in between. To give a key up takes back no add before: Remove does. The context is not used, and
-// the error is nil.
+// forgotten in between. A give-up takes back no earlier add: Remove does. The context is not used, and the
+// error is nil.
 func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueue.Retry, error) {
 	r := request{AddOpts: AddOpts{RateLimited: true, AtLeast: f.AtLeast}, keepPriority: true}
 	q.complete(&r)
@@ -93,7 +93,7 @@ func (q *Queue[T]) addWithoutLimiter(k prepared[T], r request) (settled, held bo
 }
 
 // fail counts a failure of the key, and adds the key after its delay, or gives it up. If the limiter panics,
-// nothing is counted or added. It takes AtLeast from r.
+// nothing is counted or added. AtLeast comes with r, the rest of the failure with f.
 func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure) failures.Retry {
 	hasFailed, maxDelay := q.inspectHeld(k, &r)
 	retry := q.failures.Judge(k.key, f, hasFailed)

@@ -14,18 +14,14 @@ import (
 // keys that still wait for their time; [workqueue.Stats].Dropped counts them. Queued keys are still handed
 // out, and drains that wait return. It may be called any number of times. It waits for the goroutine of the
 // queue, which ends at once. If a key waits or rests, it goes over all keys, a few hundred under one lock.
-func (q *Queue[T]) ShutDown() { q.shutDownWithoutDrain(false) }
+func (q *Queue[T]) ShutDown() { q.shutDownAnd(func() { q.mu.EndDrain(workqueue.ErrShutDown) }) }
 
 // ShutDownNow is ShutDown that also drops the queued keys: every getter returns at once with shutdown = true,
 // and no key is handed out any more. Held keys are finished as usual, and do not come again. Later drains
 // wait for their Dones alone.
-func (q *Queue[T]) ShutDownNow() { q.shutDownWithoutDrain(true) }
-
-func (q *Queue[T]) shutDownWithoutDrain(now bool) {
+func (q *Queue[T]) ShutDownNow() {
 	q.shutDownAnd(func() {
-		if now {
-			q.mu.stopped, q.mu.dropsQueued = true, true
-		}
+		q.mu.stopped, q.mu.dropsQueued = true, true
 		q.mu.EndDrain(workqueue.ErrShutDown)
 	})
 }

@@ -108,9 +108,7 @@ func (q *Queue[T]) GetBatch(ctx context.Context, n int) (batch []workqueue.KeySn
 }
 
 // takeFirst waits until a key can be handed out, and returns up to n keys and the time at which it took them.
-func (q *Queue[T]) takeFirst(
-	ctxDone <-chan struct{}, n int,
-) (keys snapshots[T], now time.Duration, err error) {
+func (q *Queue[T]) takeFirst(ctxDone <-chan struct{}, n int) (_ snapshots[T], now time.Duration, err error) {
 	now = q.readClockIfUsed()
 	q.lockAndAdvance(now)
 	defer q.unlock()
