@@ -37,7 +37,7 @@ func (ownLimiter[T]) When(T) time.Duration { panic("workqueue: unreachable") }
 func (e *rateLimitingExtension[T]) AddRateLimited(item T) { e.queue.AddRateLimited(item) }
 
 func (e *rateLimitingExtension[T]) Fail(_ context.Context, key T, f Failure) (Retry, error) {
-	r := e.failures.Judge(key, failures.Failure(f))
+	r := e.failures.Judge(key, failures.Failure(f), false)
 	switch {
 	case r.GivenUp:
 		e.queue.Forget(key)

@@ -10,38 +10,37 @@ import (
 
 // Add says that key needs processing, with priority 0. After shutdown no add has an effect. See the package
 // comment for what it means in which state, and for the costs.
-func (q *Queue[T]) Add(key T) { q.add(key, q.complete(request{})) }
+func (q *Queue[T]) Add(key T) { q.add(key, request{}) }
 
 // AddAfter adds key when duration has passed, or at once if it is not positive. A key that a worker holds
 // keeps the priority of its hand-out, and counts as added by that worker: see [AddOpts].MaxDelay. For any
-// other, priority 0 is asked for. AddAfter never blocks.
+// other, it asks for priority 0. AddAfter never blocks.
 func (q *Queue[T]) AddAfter(key T, duration time.Duration) {
-	q.add(key, q.complete(request{AddOpts: AddOpts{After: duration}, byWorker: true, keepPriority: true}))
+	q.add(key, request{AddOpts: AddOpts{After: duration}, byWorker: true, keepPriority: true})
 }
 
 // AddWithPriority is AddWithOpts with a priority and a time. It is for workers that ask for another run of
 // their key, such as those of package worker: as in AddAfter, a held key counts as added by its worker.
 func (q *Queue[T]) AddWithPriority(key T, priority int, after time.Duration) {
-	q.add(key, q.complete(request{AddOpts: AddOpts{Priority: priority, After: after}, byWorker: true}))
+	q.add(key, request{AddOpts: AddOpts{Priority: priority, After: after}, byWorker: true})
 }
 
 // AddCause is Add that says why key needs processing. See [AddOpts].Cause.
-func (q *Queue[T]) AddCause(key T, cause workqueue.Cause) {
-	q.add(key, q.complete(request{AddOpts: AddOpts{Cause: &cause}}))
-}
+func (q *Queue[T]) AddCause(key T, cause workqueue.Cause) { q.AddWithOpts(AddOpts{Cause: &cause}, key) }
 
 // AddWithOpts adds the keys as o says. Up to 512 of them are added at one moment, so that none is handed out
 // before the others are there. More keys are added in several steps, and with RateLimited each is a step. It
 // panics if o.Delay is not one of the policies. If a key, Group, Weight, Limit or the limiter makes it panic,
 // keys of earlier steps have been added.
 func (q *Queue[T]) AddWithOpts(o AddOpts, keys ...T) {
-	r := q.complete(request{AddOpts: o})
-	if r.RateLimited || len(keys) == 1 {
+	r := request{AddOpts: o}
+	if len(keys) == 1 || r.RateLimited && len(keys) > 1 {
 		for _, key := range keys {
 			q.add(key, r)
 		}
 		return
 	}
+	q.complete(&r)
 	for len(keys) > 0 {
 		var few [8]prepared[T] // saves an allocation
 		step := few[:0]
@@ -54,7 +53,9 @@ func (q *Queue[T]) AddWithOpts(o AddOpts, keys ...T) {
 }
 
 func (q *Queue[T]) add(key T, r request) {
-	if k := q.prepare(key); r.RateLimited {
+	q.complete(&r)
+	k := q.prepare(key)
+	if r.RateLimited {
 		q.addRateLimited(k, r)
 	} else {
 		q.addPrepared(&r, k)
@@ -89,9 +90,12 @@ func (q *Queue[T]) prepare(key T) prepared[T] {
 	return k
 }
 
-// addPrepared adds keys at one moment. If r is rate-limited, its After is the limiter's answer.
+// addPrepared adds keys at one moment. If r is rate-limited, its After has the limiter's delay in it already.
 func (q *Queue[T]) addPrepared(r *request, keys ...prepared[T]) {
-	now := q.readClockFor(r)
+	now := q.readClockIfUsed()
+	if now == notRead && (r.After > 0 || r.RateLimited || r.isBounded()) {
+		now = q.loop.Now()
+	}
 	q.lockAndAdvance(now)
 	defer q.unlock()
 	for i := range keys {
@@ -108,19 +112,20 @@ func (q *Queue[T]) addPrepared(r *request, keys ...prepared[T]) {
 //	waiting          the higher one   at the merge of the times
 //	rerunLater       the higher one   at the merge of the times
 //
-// With SetPriority the priority that is asked for is always taken. request.mergeTimes merges times.
+// With SetPriority the priority that is asked for is always taken. For a held key, AddAfter, AddRateLimited and
+// Fail ask for the priority of its hand-out. request.mergeTimes merges times.
 func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 	if q.shuttingDown.Load() {
 		return
 	}
 	s, e, _ := q.mu.keys.FindOrInsert(k.hash, k.key)
 	info := &e.Value
-	if r.After > 0 || r.RateLimited || r.keepPriority {
+	if r.After > 0 || r.RateLimited || r.keepPriority { // keepPriority: AddAfter, also without a delay.
 		q.mu.retries++
 	}
 	askedPriority := r.Priority
 	if info.state.isHeld() {
-		q.noteHeldAddLocked(s, info, r)
+		q.recordHeldAddLocked(s, info, r)
 		if r.keepPriority {
 			askedPriority = info.priority
 		}
@@ -128,14 +133,14 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 	nextPriority := q.nextPriorityLocked(s, info)
 	switch info.state {
 	case absent, resting:
-		q.enterLocked(s, info, k)
+		q.enterQueueLocked(s, info, k)
 		fallthrough // From here on a new key is like one that is processing: in no line and not in due.
 	case processing:
 		*nextPriority = askedPriority
-		q.planLocked(s, info, r, r.requestedTime(now), now)
+		q.planLocked(s, info, r, r.askedTime(now), now)
 	case queued, rerun:
 		q.setPriorityLocked(s, info, r.mergePriorities(*nextPriority, askedPriority), now)
-		q.interruptLocked(s, info)
+		q.interruptLocked(s, info) // All adds so far may have been quiet.
 	case waiting, rerunLater:
 		*nextPriority = r.mergePriorities(*nextPriority, askedPriority)
 		q.planLocked(s, info, r, r.mergeTimes(q.dueWithoutIntervalLocked(s), now), now)
@@ -146,9 +151,9 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 	}
 }
 
-// noteHeldAddLocked notes an add of a held key: failed if any add since the hand-out was a failure, quiet if
-// all were quiet.
-func (q *Queue[T]) noteHeldAddLocked(s keytable.Slot, info *keyInfo, r *request) {
+// recordHeldAddLocked records an add of a held key: failed if any add since the hand-out was a failure, quiet
+// if all were quiet. It clears byEvent, which planLocked sets only if the clock was read.
+func (q *Queue[T]) recordHeldAddLocked(s keytable.Slot, info *keyInfo, r *request) {
 	d := q.mu.details.At(s)
 	if info.state == processing { // It is the first add.
 		d.failed, d.quiet, d.byEvent = false, true, false
@@ -157,27 +162,34 @@ func (q *Queue[T]) noteHeldAddLocked(s keytable.Slot, info *keyInfo, r *request)
 	d.quiet = d.quiet && r.Cause != nil && r.Cause.Quiet
 }
 
-// planLocked makes the key at s, which is not in a line, come at mergedTime or, because of MaxDelay or
+// planLocked makes the key at s, which is not in a line, come at that time or, because of MaxDelay or
 // MinInterval, at another one.
-func (q *Queue[T]) planLocked(s keytable.Slot, info *keyInfo, r *request, mergedTime, now time.Duration) {
-	at := mergedTime
-	if now != notRead { // Otherwise there is neither a bound nor an interval.
+func (q *Queue[T]) planLocked(s keytable.Slot, info *keyInfo, r *request, at, now time.Duration) {
+	if now != notRead { // Otherwise the add has no delay, and there is neither a bound nor an interval.
 		d := q.mu.details.At(s)
-		if isEvent := r.isEvent(info.state.isHeld()); !info.state.isInDue() || isEvent && !d.byEvent {
+		isFirst := !info.state.isInDue() // No add since the last hand-out has set addedAt.
+		if isEvent := r.isEvent(info.state.isHeld()); isFirst || isEvent && !d.byEvent {
 			d.addedAt, d.byEvent = now, isEvent
 		}
 		if r.isBounded() && d.byEvent {
-			latest := dueloop.AddSaturated(d.addedAt, r.MaxDelay)
-			if info.byLimiter && r.Delay == Latest {
-				latest = max(latest, q.dueWithoutIntervalLocked(s)) // The limiter's time is not cut.
-			}
-			at = min(at, latest)
+			at = min(at, q.boundLocked(s, info, r, d.addedAt))
 		}
 		if q.config.MinInterval > 0 {
-			d.placedOrDue = at
+			*d.askedAt() = at
 			at = max(at, q.nextStartLocked(s, now))
 		}
 	}
+	// With Earliest and Latest a key that has waited for the limiter counts as still doing so.
 	info.byLimiter = r.RateLimited || info.byLimiter && r.Delay != Replace
 	q.scheduleLocked(s, info, at, now)
+}
+
+// boundLocked returns the latest time at which the MaxDelay of r, which counts from the first event, lets the
+// key at s come.
+func (q *Queue[T]) boundLocked(s keytable.Slot, info *keyInfo, r *request, from time.Duration) time.Duration {
+	bound := dueloop.AddSaturated(from, r.MaxDelay)
+	if info.byLimiter && r.Delay == Latest {
+		bound = max(bound, q.dueWithoutIntervalLocked(s)) // The limiter's time is not cut.
+	}
+	return bound
 }

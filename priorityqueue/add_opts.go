@@ -9,9 +9,8 @@ import (
 
 // AddOpts decide when and how urgently keys come. The zero AddOpts are those of Add: now, with priority 0.
 type AddOpts struct {
-	// Priority is how urgent the key is: higher priorities come first. If the key is queued, waits, or was
-	// added since its hand-out, the higher of the two priorities counts. The priority of the hand-out itself
-	// does not.
+	// Priority is how urgent the key is: higher priorities come first. If the key is queued, waits, or was added
+	// since its hand-out, the higher of the two priorities counts. The priority of the hand-out itself does not.
 	Priority int
 
 	// After is how long the key waits. Zero and less mean not at all.
@@ -22,9 +21,10 @@ type AddOpts struct {
 	// when the limiter is not asked.
 	RateLimited bool
 
-	// AtLeast, with RateLimited, is the shortest time that the key waits, whatever After and the limiter say:
-	// for a server that says how long to stay away. A call that fails before that time is the same failure.
-	// Another add may bring the key earlier. Without RateLimited, AtLeast has no effect.
+	// AtLeast, with RateLimited, is the shortest time that the key waits, whatever After and the limiter say
+	// (only MaxDelay can cut it): for a server that says how long to stay away. A call that fails before that
+	// time is the same failure. Another add may bring the key earlier. Without RateLimited, AtLeast has no
+	// effect.
 	AtLeast time.Duration
 
 	// SetPriority gives the key this Priority even if the key has a higher one.
@@ -33,13 +33,15 @@ type AddOpts struct {
 	// Delay decides how the new time is merged with the one that the key waits for already.
 	Delay DelayPolicy
 
-	// MaxDelay bounds how long Latest and Replace can postpone a key: it comes no later than MaxDelay after its
-	// first event since the last hand-out. A key without an event is not bounded. Zero means Config.MaxDelay, a
-	// negative one no bound. Every add is an event, except
+	// MaxDelay bounds how long Latest and Replace can postpone a key: it comes no later than MaxDelay after the
+	// first event since its last hand-out. Zero means Config.MaxDelay or, for a rate-limited add, no bound. A
+	// negative one means no bound.
+	//
+	// Every add is an event, except
 	//   - AddAfter and AddWithPriority of a key that a worker holds,
-	//   - rate-limited adds without a MaxDelay of their own.
-	// With Latest, a key that waits for the limiter is not brought forward. A rate-limited add with a MaxDelay
-	// may come before the limiter's delay or AtLeast.
+	//   - rate-limited adds without a MaxDelay.
+	// A key without an event is not bounded. A rate-limited add with a MaxDelay may come before the limiter's
+	// delay or AtLeast. But with Latest, a key that already waits for the limiter is not brought forward.
 	MaxDelay time.Duration
 
 	// Cause, unless nil, is why the keys are added. It stays with a key that has to wait. A Quiet add does
@@ -63,20 +65,22 @@ const (
 	Replace
 )
 
-// request is what an add asks for. In addLocked After is the whole delay, with the limiter's answer in it.
+// request is what an add asks for. Where it is merged with others, After is the whole delay, with the
+// limiter's answer in it.
 type request struct {
 	AddOpts
 	// byWorker makes the add one by the key's worker, if a worker holds the key. See AddOpts.MaxDelay.
 	byWorker bool
 	// keepPriority: a held key keeps the priority of its hand-out, and Priority is ignored for it. Only
-	// AddAfter, AddRateLimited and Fail have it. They also count as retries, whatever their delay.
+	// AddAfter, AddRateLimited and Fail have it.
 	keepPriority bool
-	// isFailure means that the worker that holds the key has failed, and its failure is counted.
+	// isFailure: the worker that holds the key has failed, and this is counted. A rate-limited add of a key that
+	// a worker got while the limiter was asked is none.
 	isFailure bool
 }
 
-// complete returns r with what its AddOpts leave to Config: from here on Delay is not DefaultDelay.
-func (q *Queue[T]) complete(r request) request {
+// complete gives r what its AddOpts leave to Config. If Delay is DefaultDelay there, too, it means Earliest.
+func (q *Queue[T]) complete(r *request) {
 	switch {
 	case r.Delay == DefaultDelay:
 		r.Delay = q.config.Delay
@@ -91,19 +95,10 @@ func (q *Queue[T]) complete(r request) request {
 	if r.MaxDelay == 0 && !r.RateLimited {
 		r.MaxDelay = q.config.MaxDelay
 	}
-	return r
 }
 
-// readClockFor reads the clock if r has a delay or a bound, or if the queue needs the time anyway.
-func (q *Queue[T]) readClockFor(r *request) time.Duration {
-	if r.After > 0 || r.RateLimited || r.isBounded() {
-		return q.loop.Now()
-	}
-	return q.readClockIfUsed()
-}
-
-// isBounded reports whether MaxDelay bounds the time of a key that r adds.
-func (r *request) isBounded() bool { return r.MaxDelay > 0 && r.Delay != Earliest }
+// isBounded reports whether MaxDelay bounds the time of a key that r adds. It does with Latest and Replace.
+func (r *request) isBounded() bool { return r.MaxDelay > 0 && r.Delay >= Latest }
 
 // isEvent reports whether MaxDelay counts from r. See AddOpts.MaxDelay.
 func (r *request) isEvent(held bool) bool {
@@ -113,8 +108,8 @@ func (r *request) isEvent(held bool) bool {
 	return !r.byWorker || !held
 }
 
-// requestedTime returns when the key is to come, whatever was asked before.
-func (r *request) requestedTime(now time.Duration) time.Duration {
+// askedTime returns when the key is to come, whatever was asked before.
+func (r *request) askedTime(now time.Duration) time.Duration {
 	if r.After <= 0 {
 		return atOnce
 	}
@@ -123,13 +118,14 @@ func (r *request) requestedTime(now time.Duration) time.Duration {
 
 // mergeTimes returns the new time of a key that was due at dueAt.
 func (r *request) mergeTimes(dueAt, now time.Duration) time.Duration {
-	switch at := r.requestedTime(now); r.Delay {
+	askedTime := r.askedTime(now)
+	switch r.Delay {
 	case Latest:
-		return max(dueAt, at)
+		return max(dueAt, askedTime)
 	case Replace:
-		return at
-	default:
-		return min(dueAt, at)
+		return askedTime
+	default: // Earliest
+		return min(dueAt, askedTime)
 	}
 }
 

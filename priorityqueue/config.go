@@ -65,8 +65,8 @@ type Config[T comparable] struct {
 
 	// MinInterval, unless zero, is the shortest time from one hand-out of a key to the next. A key that is
 	// added sooner waits. With MinInterval the queue reads the clock in every call, and remembers each key
-	// until its interval is over. (Later calls that read the clock then forget a few hundred of them each.) A
-	// shutdown ends all intervals: what was added comes before a drain ends.
+	// until its interval is over. (Then each call forgets a few hundred keys.) A shutdown ends all intervals:
+	// what was added comes before a drain ends.
 	MinInterval time.Duration
 }
 

@@ -30,25 +30,25 @@
 //	waiting             the earlier  the later  new time
 //	processing          new time     new time   new time
 //	  to come again     at once      at once    at once
-//	  to come at a time: as waiting, and again at once when the time has come
+//	  to come at a time: like a waiting key; once its time has come, like the row above
 //
 // where the new time is now if the add has no delay. What is asked for a key after its hand-out is for the
 // next one.
 //
-// With [AddOpts].MaxDelay, events put off a key by Latest and Replace until MaxDelay after the first of them:
-// a debounce.
+// With [AddOpts].MaxDelay, Latest and Replace put off a key until MaxDelay after its first event at most: a
+// debounce.
 //
 // # Failures
 //
 // The limiter is asked about a rate-limited add if its answer can matter: not for a key that is queued, nor
 // for one that waits for the limiter already. For a key that a worker holds, the first rate-limited add since
-// its hand-out is a failure, as of [Queue.Fail], also if an event has brought the key meanwhile; all others
+// its hand-out counts as a call of [Queue.Fail], also if an event has brought the key meanwhile; all others
 // of that hand-out are the same failure.
 //
 // An event brings a failing key at once, since it may be the repair. If the key fails again before its delay
 // has passed, that is the same failure: the limiter is not asked, and the key comes when it was to come. So
-// events do not prolong its delay. The delay is the one that is served: the limiter's, or what After, AtLeast
-// and MaxDelay make of it.
+// events do not prolong its delay. The delay is the one that is served, unless another add brings the key
+// earlier: the limiter's, or what After, AtLeast and MaxDelay make of it.
 //
 // Keys of a group come in any order after a failure, because the failed one waits. A handler that needs them
 // in order makes the group the key, and works off what there is to do for it, in order, until something
@@ -95,14 +95,15 @@
 // unblocks it, takes as many steps as the group has priorities with queued keys. No call walks past keys that
 // cannot be handed out, except with [Config].PlaceOfAdd.
 //
-// No call holds the lock for more than about a thousand keys, about a millisecond at a million: longer calls
-// give it back in between.
+// No call holds the lock for more than a few thousand keys, a few milliseconds at a million: longer calls give
+// it back in between.
 //
-// Once warm, no call for a single key allocates, unless it has a Cause, or starts the goroutine and timer
-// that the queue has while a key waits; there are no others. Adds of many keys, batches, snapshots and
-// ShutDown allocate slices of keys, and Stats the numbers of the priorities. After a burst the memory goes
-// back to the collector. A cycle of Add, Get and Done takes up to twice that of package workqueue. The clock
-// is read only while a key waits, with Aging, MinInterval or metrics, or if a policy needs the time.
+// Once warm, no call for a single key allocates, except AddedAgain, adds with a Cause, and one that starts
+// the queue's only goroutine and timer, which it has while a key waits. Adds of many keys, batches, snapshots
+// and ShutDown allocate slices of keys, and Stats the numbers of the priorities. After a burst the memory
+// goes back to the collector. A cycle of Add, Get and Done takes up to twice that of package workqueue. A
+// plain Add, Get or Done reads the clock only with Aging, MinInterval or metrics, and while a key waits or a
+// pause has an end.
 //
 // # Differences from package workqueue
 //
@@ -111,6 +112,6 @@
 //   - Rate-limited adds merge, and the limiter may not be asked.
 //   - The default limiter is [workqueue.NewTypedControllerRateLimiter].
 //   - AddAfter and AddRateLimited of a key that a worker holds keep its priority.
-//   - There is no Queue for an order of one's own.
+//   - Config has no Queue: the order is fixed.
 //   - Metrics are read, by a [workqueue.StatsProvider], and not pushed.
 package priorityqueue

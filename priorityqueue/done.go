@@ -20,15 +20,13 @@ func (q *Queue[T]) Done(key T) {
 		q.mu.lastTaken = keytable.None
 	}
 	q.mu.held--
-	if q.config.Group != nil {
-		q.countHeldLocked(q.groupOfLocked(s), -1)
-	}
+	q.countHeldLocked(s, -1)
 	if q.observer != nil {
 		q.observer.Finished(s, now)
 	}
 	info := &q.mu.keys.At(s).Value
 	if info.state == processing {
-		q.deleteLocked(s, info, now)
+		q.leaveQueueLocked(s, info, now)
 		return
 	}
 	info.priority = q.mu.details.At(s).nextPriority

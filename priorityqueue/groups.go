@@ -10,13 +10,10 @@ import "github.com/keyedqueue/workqueue/internal/keytable"
 type group struct {
 	keys, held int // keys includes the held ones
 	weight     int
-	// limit is how many of its keys may be held, zero if there is no limit.
-	limit  int
-	paused bool
-	// blocked reports that its lines are not in order. See updateBlockedLocked.
-	blocked bool
-	// lines has the group's lines, one for each priority of its keys.
-	lines keytable.List
+	limit      int // how many of its keys may be held, zero if there is no limit
+	paused     bool
+	blocked    bool          // its lines are not in order: see updateBlockedLocked
+	lines      keytable.List // one for each priority of its keys
 }
 
 // groupOfLocked returns the group of the key at s, or None in a queue without groups.
@@ -28,30 +25,34 @@ func (q *Queue[T]) groupOfLocked(s keytable.Slot) keytable.Slot {
 }
 
 func (q *Queue[T]) joinGroupLocked(s keytable.Slot, k *prepared[T]) {
-	g, e, inserted := q.mu.groups.FindOrInsert(k.groupHash, k.group)
-	*q.mu.groupOf.At(s) = g
-	if inserted && q.mu.pauses.paused.Len() > 0 {
-		e.Value.paused, _ = q.pauseOfLocked(pausable{group: k.group})
+	groupSlot, e, inserted := q.mu.groups.FindOrInsert(k.groupHash, k.group)
+	*q.mu.groupOf.At(s) = groupSlot
+	g := &e.Value
+	if inserted && q.mu.pauses.all.Len() > 0 {
+		g.paused, _ = q.pauseOfLocked(pausable{group: k.group})
 	}
-	e.Value.keys++
-	e.Value.weight, e.Value.limit = k.weight, k.limit
-	q.updateBlockedLocked(&e.Value)
+	g.keys++
+	g.weight, g.limit = k.weight, k.limit
+	q.updateBlockedLocked(g)
 }
 
 // leaveGroupLocked takes the key at s, which is not held, out of its group, and forgets a group without keys.
 func (q *Queue[T]) leaveGroupLocked(s keytable.Slot) {
-	g := q.groupOfLocked(s)
-	e := &q.mu.groups.At(g).Value
-	if e.keys--; e.keys == 0 {
-		q.mu.groups.Delete(g)
+	groupSlot := q.groupOfLocked(s)
+	g := &q.mu.groups.At(groupSlot).Value
+	if g.keys--; g.keys == 0 {
+		q.mu.groups.Delete(groupSlot)
 	}
 }
 
-// countHeldLocked adds n to g.held, and blocks or unblocks g.
-func (q *Queue[T]) countHeldLocked(g keytable.Slot, n int) {
-	e := &q.mu.groups.At(g).Value
-	e.held += n
-	q.updateBlockedLocked(e)
+// countHeldLocked adds n to the held keys of the group of the key at s, and blocks or unblocks the group.
+func (q *Queue[T]) countHeldLocked(s keytable.Slot, n int) {
+	if q.config.Group == nil {
+		return
+	}
+	g := &q.mu.groups.At(q.groupOfLocked(s)).Value
+	g.held += n
+	q.updateBlockedLocked(g)
 }
 
 // updateBlockedLocked blocks g if it is paused, at its limit, or above one that was lowered, and unblocks it

@@ -11,92 +11,92 @@ import (
 	"github.com/keyedqueue/workqueue/internal/slotheap"
 )
 
+type snapshots[T comparable] = []workqueue.KeySnapshot[T]
+
 // PriorityOf returns the priority with which key was handed out, if a worker holds it, and with which it will
 // be handed out otherwise. It is 0 if key is not in the queue.
-func (q *Queue[T]) PriorityOf(key T) int {
+func (q *Queue[T]) PriorityOf(key T) (priority int) {
 	h := keytable.HashOf(key)
 	q.lockAndAdvance(q.readClockIfUsed())
 	defer q.unlock()
 	if _, info := q.findLocked(h, key); info != nil {
-		return info.priority
+		priority = info.priority
 	}
-	return 0
+	return priority
 }
 
 // Snapshot returns Stats and up to limit keys of each state, 512 at most. Stats and the queued and waiting
 // keys are of one moment, and with metrics the held ones too. SnapshotKeys returns all.
 //
 // Queued keys come by priority and age: as they would be handed out now in a queue without groups. In one
-// with groups, those of one priority take turns regardless of weights, and keys of blocked groups come last.
-// A key of Processing that is also to come again at a time is among Waiting, too. A queue without metrics
-// does not know who has been held for longest: it looks through its keys, a few hundred under one lock, until
-// it has found limit held ones or all. The limiter is asked without the lock.
+// with groups, keys of blocked groups come last, and those of one priority take turns regardless of weights
+// or, with Aging, come by age. A key of Processing that is also to come again at a time is among Waiting,
+// too. A queue without metrics does not know who has been held for longest: it looks through its keys, a few
+// hundred under one lock, until it has found limit held ones or all. The limiter is asked without the lock.
 func (q *Queue[T]) Snapshot(limit int) workqueue.Snapshot[T] {
 	limit = min(max(limit, 0), maxPerLock)
-	s := q.copyFirst(limit)
+	snap := q.copyFirst(limit)
 	if q.observer == nil {
-		held := inSteps(q, func(keys []workqueue.KeySnapshot[T], s keytable.Slot) []workqueue.KeySnapshot[T] {
+		held := inSteps(q, func(keys snapshots[T], s keytable.Slot) snapshots[T] {
 			if q.mu.keys.At(s).Value.state.isHeld() {
 				keys = append(keys, q.snapshotLocked(s, false))
 			}
 			return keys
 		})
-		s.Processing = slices.Collect(keytable.Take(min(limit, s.Stats.Processing), held))
+		snap.Processing = slices.Collect(keytable.Take(min(limit, snap.Stats.Processing), held))
 	}
-	for _, keys := range [][]workqueue.KeySnapshot[T]{s.Processing, s.Queued, s.Waiting} {
+	for _, keys := range []snapshots[T]{snap.Processing, snap.Queued, snap.Waiting} {
 		for i := range keys {
 			keys[i] = q.withRequeues(keys[i])
 		}
 	}
-	s.FailingUnlisted = true
+	snap.FailingUnlisted = true
 	lists := []iter.Seq2[T, int]{q.failures.All()}
 	if lister, ok := q.config.RateLimiter.(workqueue.RequeueLister[T]); ok {
 		list, complete := lister.Requeued()
-		lists, s.FailingUnlisted = append(lists, list), !complete
+		lists, snap.FailingUnlisted = append(lists, list), !complete
 	}
 	for _, failing := range failures.Most(limit, lists...) {
 		k, _ := q.snapshotKey(failing.Key)
 		k.Requeues = failing.N
-		s.Failing = append(s.Failing, k)
+		snap.Failing = append(snap.Failing, k)
 	}
-	return s
+	return snap
 }
 
 // copyFirst returns Stats and the first limit keys of the states whose keys the queue has in order.
-func (q *Queue[T]) copyFirst(limit int) (s workqueue.Snapshot[T]) {
+func (q *Queue[T]) copyFirst(limit int) (snap workqueue.Snapshot[T]) {
 	now := q.readClockIfUsed()
 	q.lockAndAdvance(now)
 	defer q.unlock()
-	s.Stats = q.statsLocked(now)
-	s.Queued = make([]workqueue.KeySnapshot[T], 0, min(limit, q.mu.queued))
-	s.Queued = q.appendLinesLocked(s.Queued, &q.mu.order)
-	s.Queued = q.appendLinesLocked(s.Queued, &q.mu.blocked)
+	snap.Stats = q.statsLocked(now)
+	snap.Queued = make(snapshots[T], 0, min(limit, q.mu.queued))
+	snap.Queued = q.appendLinesLocked(snap.Queued, &q.mu.order, limit)
+	snap.Queued = q.appendLinesLocked(snap.Queued, &q.mu.blocked, limit)
 	for e := range keytable.Take(limit, q.mu.due.InOrder()) {
-		s.Waiting = append(s.Waiting, q.snapshotLocked(e.Slot, true))
+		snap.Waiting = append(snap.Waiting, q.snapshotLocked(e.Slot, true))
 	}
-	if q.observer == nil {
-		return s
+	if q.observer != nil {
+		for s := range keytable.Take(limit, q.observer.Running()) {
+			snap.Processing = append(snap.Processing, q.snapshotLocked(s, false))
+		}
 	}
-	for slot := range keytable.Take(limit, q.observer.Running()) {
-		s.Processing = append(s.Processing, q.snapshotLocked(slot, false))
-	}
-	return s
+	return snap
 }
 
-// appendLinesLocked appends the queued keys of the lines of a heap, up to the capacity of keys. It merges the
+// appendLinesLocked appends the queued keys of the lines of a heap, until there are limit keys. It merges the
 // lines by the ranks of their heads: when a line's first key is copied, the second one is its head.
-func (q *Queue[T]) appendLinesLocked(keys []workqueue.KeySnapshot[T],
-	lines *slotheap.Heap) []workqueue.KeySnapshot[T] {
+func (q *Queue[T]) appendLinesLocked(keys snapshots[T], lines *slotheap.Heap, limit int) snapshots[T] {
 	var heads slotheap.Heap
 	next := map[keytable.Slot]keytable.Slot{} // the next key of each line
 	for e := range lines.InOrder() {
-		if heads.Len() == cap(keys)-len(keys) {
+		if heads.Len() == limit-len(keys) { // The heads of further lines would come after these.
 			break
 		}
 		heads.Push(e)
 		next[e.Slot] = q.firstQueuedLocked(&q.mu.lines.At(e.Slot).Value)
 	}
-	for len(keys) < cap(keys) && heads.Len() > 0 {
+	for len(keys) < limit && heads.Len() > 0 {
 		e := heads.Pop()
 		s := next[e.Slot]
 		keys = append(keys, q.snapshotLocked(s, false))
@@ -120,7 +120,7 @@ func (q *Queue[T]) AddedAt(key T) (at time.Time) {
 	}
 	h := keytable.HashOf(key)
 	q.mu.Lock()
-	defer q.mu.Unlock()
+	defer q.mu.Unlock() // Nothing changes, so there is nobody to wake.
 	if s, info := q.findLocked(h, key); info != nil && info.state.isHeld() {
 		at = q.loop.Time(q.observer.CameAt(s))
 	}
@@ -153,16 +153,14 @@ func (q *Queue[T]) snapshotKey(key T) (k workqueue.KeySnapshot[T], found bool) {
 // meanwhile may come twice or not at all. A held key that comes again at a time is yielded as
 // Processing and as Waiting.
 func (q *Queue[T]) SnapshotKeys() iter.Seq[workqueue.KeySnapshot[T]] {
-	return keytable.Map(inSteps(q, q.appendSnapshotsLocked), q.withRequeues)
-}
-
-func (q *Queue[T]) appendSnapshotsLocked(keys []workqueue.KeySnapshot[T],
-	s keytable.Slot) []workqueue.KeySnapshot[T] {
-	keys = append(keys, q.snapshotLocked(s, false))
-	if q.mu.keys.At(s).Value.state == rerunLater {
-		keys = append(keys, q.snapshotLocked(s, true))
-	}
-	return keys
+	all := inSteps(q, func(keys snapshots[T], s keytable.Slot) snapshots[T] {
+		keys = append(keys, q.snapshotLocked(s, false))
+		if q.mu.keys.At(s).Value.state == rerunLater {
+			keys = append(keys, q.snapshotLocked(s, true))
+		}
+		return keys
+	})
+	return keytable.Map(all, q.withRequeues)
 }
 
 // snapshotLocked returns what is known of the key at s, except its failures. A held key that comes again is

@@ -12,20 +12,23 @@ import (
 // for up to a MinInterval longer than needed, which saves a heap. No timer is needed: each call forgets keys
 // at the front.
 
-// maxSwept is how many of the keys that have rested one call forgets: about ten microseconds of work.
-const maxSwept = 256
-
-// nextStartLocked returns when the key at s may be handed out again, in a queue with MinInterval. If the
-// clock was set back since the last hand-out, the interval begins again at each call.
+// nextStartLocked returns when the key at s may be handed out again, in a queue with MinInterval.
 func (q *Queue[T]) nextStartLocked(s keytable.Slot, now time.Duration) time.Duration {
 	if q.mu.intervalsOver {
 		return longAgo
 	}
-	return dueloop.AddSaturated(min(q.mu.details.At(s).startedAt, now), q.config.MinInterval)
+	// A hand-out can be later than now, which was read before the lock was taken. One that is more than an
+	// interval later shows that the clock was set back: then the interval begins now.
+	startedAt := &q.mu.details.At(s).startedAt
+	if *startedAt > dueloop.AddSaturated(now, q.config.MinInterval) {
+		*startedAt = now
+	}
+	return dueloop.AddSaturated(*startedAt, q.config.MinInterval)
 }
 
+// sweepRestingLocked forgets keys at the front whose interval is over.
 func (q *Queue[T]) sweepRestingLocked(now time.Duration) {
-	for range maxSwept {
+	for range maxPerLock {
 		s := q.mu.resting.First()
 		if s == keytable.None || q.nextStartLocked(s, now) > now {
 			return
@@ -35,21 +38,18 @@ func (q *Queue[T]) sweepRestingLocked(now time.Duration) {
 	}
 }
 
-// endIntervals makes each key come when it is to come, whatever its interval: an event that came while a
-// worker held the key must be handled before a drain ends.
+// endIntervals makes each key come when it was asked to come, whatever its interval: an event that came while
+// a worker held the key must be handled before a drain ends.
 func (q *Queue[T]) endIntervals(now time.Duration) {
-	lock := func() {
-		q.lockAndAdvance(now)
-		q.mu.intervalsOver = true
-	}
-	end := func(none []struct{}, s keytable.Slot) []struct{} {
+	q.mu.Lock()
+	q.mu.intervalsOver = true // From now on no key gets another interval.
+	q.mu.Unlock()
+	lock := func() { q.lockAndAdvance(now) }
+	keytable.EachInSteps(&q.mu.keys, lock, q.unlock, func(s keytable.Slot) {
 		if q.mu.keys.At(s).Value.state.isInDue() {
 			due := q.mu.due.At(s)
-			due.Rank = min(due.Rank, int64(max(now, q.dueWithoutIntervalLocked(s))))
+			due.Rank = min(due.Rank, int64(max(now, *q.mu.details.At(s).askedAt()))) // A time that is past means now.
 			q.mu.due.Replace(due)
 		}
-		return none
-	}
-	for range keytable.InSteps(&q.mu.keys, lock, q.unlock, end) { // It yields nothing.
-	}
+	})
 }

@@ -17,11 +17,14 @@ import (
 //	                                           priority 0, group a:   k3  k4  k5
 //	blocked (a heap, of blocked groups)        priority 7, group c:   k6  k7
 //
-// The line with the lowest rank is next. Without Aging the rank is the negated priority. With Aging it is the
-// time at which the line's first queued key took its place, less Aging for each level of priority: a level
-// counts as much as having come Aging earlier.
-// Ranks do not change as time passes, so no timer moves lines. A line's keys stand in the order in which they
-// took their places, so the first queued one decides.
+// The line with the lowest rank hands out its first queued key next. With groups that line decides only the
+// priority, within which the groups take turns (groups.go). blocked is a heap only so that Snapshot and
+// DropQueued have its keys in order.
+//
+// Without Aging the rank is the negated priority. With Aging it is the time at which the line's first queued
+// key took its place, less Aging for each level of priority: a level counts as much as having come Aging
+// earlier. Ranks do not change as time passes, so no timer moves lines. A line's keys stand in the order in
+// which they took their places, so the first queued one decides.
 //
 // With Aging a key whose priority is raised stays in its old line if its age counts more: see
 // setPriorityLocked. With PlaceOfAdd a key in state rerun stands in its line, and is stepped over until it is
@@ -42,21 +45,19 @@ type lineKey struct {
 //   - A line without keys is zeroLine.
 type line struct {
 	members keytable.List
-	// heap is where the line is: order, blocked or nil.
-	heap *slotheap.Heap
-	// queued is the number of queued keys.
-	queued int
+	heap    *slotheap.Heap // order, blocked or nil
+	queued  int            // how many members are queued
 	// turnLeft is, with groups, how many keys may still be handed out in its turn. It is zero if the turn has
 	// not begun.
 	turnLeft int
 }
 
-// joinLineLocked puts the key at s at the end of that priority's line, as of now or, if the clock was set
-// back, of the last key.
-func (q *Queue[T]) joinLineLocked(s keytable.Slot, info *keyInfo, priority int, now time.Duration) {
+// joinLineLocked puts the key at s at the end of the line of that priority. It takes its place at that time
+// or, if the clock was set back, at the time of the last key.
+func (q *Queue[T]) joinLineLocked(s keytable.Slot, info *keyInfo, priority int, at time.Duration) {
 	if q.config.Aging > 0 {
-		q.mu.lastPlaced = max(q.mu.lastPlaced, now)
-		q.mu.details.At(s).placedOrDue = q.mu.lastPlaced
+		q.mu.lastPlaced = max(q.mu.lastPlaced, at)
+		*q.mu.details.At(s).placedAt() = q.mu.lastPlaced
 	}
 	info.line = q.lineLocked(lineKey{priority, q.groupOfLocked(s)})
 	q.mu.lists.Append(&q.mu.lines.At(info.line).Value.members, s)
@@ -68,7 +69,8 @@ func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, info *keyInfo) {
 	info.state, info.byLimiter = queued, false
 	l := &q.mu.lines.At(info.line).Value
 	q.countQueuedLocked(l, 1)
-	// With Aging the heap entry depends on the first queued key. Only with PlaceOfAdd can s come before it.
+	// The line enters a heap with its first queued key. With PlaceOfAdd and Aging, s may have kept a place in
+	// front of the key by which the line is ranked.
 	if l.queued == 1 || q.config.PlaceOfAdd && q.firstQueuedLocked(l) == s {
 		q.moveLineLocked(info.line)
 	}
@@ -95,24 +97,24 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, info *keyInfo) {
 }
 
 // setPriorityLocked changes the priority of the key at s, which is queued or in state rerun, and moves it to
-// the end of the line of the new priority. With Aging, a raised key whose rank here is at least as good
-// stays: a raise must not put it back. (With groups it can come later all the same, because it gives up its
-// group's turn.)
+// the end of the line of the new priority. With Aging a raised key stays if it comes no later in its line
+// than at that end. (With groups one that moves can come later all the same, because it gives up its group's
+// turn.)
 func (q *Queue[T]) setPriorityLocked(s keytable.Slot, info *keyInfo, newPriority int, now time.Duration) {
-	priority := q.nextPriorityLocked(s, info)
-	oldPriority := *priority
+	nextPriority := q.nextPriorityLocked(s, info)
+	oldPriority := *nextPriority
 	if newPriority == oldPriority {
 		return
 	}
-	*priority = newPriority
+	*nextPriority = newPriority
 	q.mu.depths.add(oldPriority, -1)
 	q.mu.depths.add(newPriority, 1)
-	if info.line == keytable.None {
+	if info.line == keytable.None { // Without PlaceOfAdd a held key joins a line at its Done.
 		return
 	}
 	if q.config.Aging > 0 && newPriority > oldPriority {
-		rankHere := q.rank(q.mu.details.At(s).placedOrDue, q.mu.lines.At(info.line).Key.priority)
-		if rankHere <= q.rank(max(q.mu.lastPlaced, now), newPriority) {
+		rankHere := q.rank(*q.mu.details.At(s).placedAt(), q.mu.lines.At(info.line).Key.priority)
+		if rankThere := q.rank(max(q.mu.lastPlaced, now), newPriority); rankHere <= rankThere {
 			return
 		}
 	}
@@ -123,7 +125,8 @@ func (q *Queue[T]) setPriorityLocked(s keytable.Slot, info *keyInfo, newPriority
 	}
 }
 
-// countQueuedLocked adds n to the counts of queued keys, of l and of the queue.
+// countQueuedLocked adds n to the counts of queued keys, of l and of the queue. A line that moves into
+// blocked or out of it takes its part of blockedKeys along: see moveLineLocked.
 func (q *Queue[T]) countQueuedLocked(l *line, n int) {
 	l.queued += n
 	q.mu.queued += n
@@ -157,12 +160,13 @@ func (q *Queue[T]) nextKeyLocked() keytable.Slot {
 
 // lineLocked returns the line of k, which is made if there is none.
 func (q *Queue[T]) lineLocked(k lineKey) keytable.Slot {
-	if k == (lineKey{}) && q.mu.zeroLine != keytable.None {
+	isZero := k == lineKey{} // In a queue with groups none is: the slot of a group is not None.
+	if isZero && q.mu.zeroLine != keytable.None {
 		return q.mu.zeroLine
 	}
 	lineSlot, _, inserted := q.mu.lines.FindOrInsert(keytable.HashOf(k), k)
 	switch {
-	case k == lineKey{}:
+	case isZero:
 		q.mu.zeroLine = lineSlot
 	case inserted && q.config.Group != nil:
 		q.mu.linesOfGroup.Append(&q.mu.groups.At(k.group).Value.lines, lineSlot)
@@ -184,7 +188,7 @@ func (q *Queue[T]) deleteLineLocked(lineSlot keytable.Slot) {
 }
 
 // moveLineLocked moves a line to where it belongs, by its first queued key: to order, to blocked if its group
-// is blocked, or out of both if no key is queued.
+// is blocked, or out of both if no key is queued. With Aging it also renews the line's rank.
 func (q *Queue[T]) moveLineLocked(lineSlot keytable.Slot) {
 	e := q.mu.lines.At(lineSlot)
 	l := &e.Value
@@ -228,21 +232,22 @@ func (q *Queue[T]) moveLineLocked(lineSlot keytable.Slot) {
 // maxTie bounds the ties of lines: slotheap cannot compare ties that are 2^31 apart.
 const maxTie = 1<<30 - 1
 
-// entryLocked returns a line's place in a heap if s is its first queued key. Where ranks are equal, as some
-// are with Aging, the tie puts the higher priority first.
+// entryLocked returns a line's place in a heap if s is its first queued key. Lines of several priorities can
+// have one rank with Aging: then the tie puts the higher priority first. Those of one priority are groups'
+// lines, and take turns.
 func (q *Queue[T]) entryLocked(lineSlot, s keytable.Slot) slotheap.Entry {
 	priority := q.mu.lines.At(lineSlot).Key.priority
-	negated := int64(^priority) // This is -priority-1, and cannot overflow.
+	negated := -1 - int64(priority) // This cannot overflow, as -priority can.
 	entry := slotheap.Entry{Rank: negated, Tie: uint32(min(max(negated, -maxTie), maxTie)), Slot: lineSlot}
 	if q.config.Aging > 0 {
-		entry.Rank = int64(q.rank(q.mu.details.At(s).placedOrDue, priority))
+		entry.Rank = int64(q.rank(*q.mu.details.At(s).placedAt(), priority))
 	}
 	return entry
 }
 
-// rank returns placed - priority·Aging, saturated.
-func (q *Queue[T]) rank(placed time.Duration, priority int) time.Duration {
-	most := math.MaxInt64 / int64(q.config.Aging)
-	bought := min(max(int64(priority), -most), most) * int64(q.config.Aging)
-	return dueloop.AddSaturated(placed, -bought)
+// rank is for queues with Aging. It returns placedAt less the head start of the priority, which is Aging for each level. It saturates.
+func (q *Queue[T]) rank(placedAt time.Duration, priority int) time.Duration {
+	maxLevels := math.MaxInt64 / int64(q.config.Aging)
+	headStart := min(max(int64(priority), -maxLevels), maxLevels) * int64(q.config.Aging)
+	return dueloop.AddSaturated(placedAt, -headStart)
 }

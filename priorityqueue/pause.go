@@ -13,7 +13,7 @@ import (
 // pauses are the paused groups, and the queue if it is paused. It is not part of Queue, because in the next
 // larger size of memory a cycle took 8 % longer.
 type pauses struct {
-	paused keytable.Table[pausable, struct{}]
+	all keytable.Table[pausable, struct{}]
 	// ends has when each pause ends: dueloop.Never if only Resume ends it.
 	ends slotheap.Heap
 }
@@ -57,7 +57,7 @@ func (q *Queue[T]) pause(p pausable, d time.Duration) {
 	if q.shuttingDown.Load() || until <= now {
 		return
 	}
-	s, _, inserted := q.mu.pauses.paused.FindOrInsert(keytable.HashOf(p), p)
+	s, _, inserted := q.mu.pauses.all.FindOrInsert(keytable.HashOf(p), p)
 	end := slotheap.Entry{Rank: int64(until), Tie: q.mu.dueSeq, Slot: s}
 	q.mu.dueSeq++
 	switch {
@@ -70,16 +70,16 @@ func (q *Queue[T]) pause(p pausable, d time.Duration) {
 }
 
 func (q *Queue[T]) resume(p pausable) {
-	q.mu.Lock()
+	q.mu.Lock() // No time is needed.
 	defer q.unlock()
-	if s, _ := q.mu.pauses.paused.Find(keytable.HashOf(p), p); s != keytable.None {
+	if s, _ := q.mu.pauses.all.Find(keytable.HashOf(p), p); s != keytable.None {
 		q.endPauseLocked(s)
 	}
 }
 
 func (q *Queue[T]) endPauseLocked(s keytable.Slot) {
-	p := q.mu.pauses.paused.At(s).Key
-	slotheap.Drop(&q.mu.pauses.ends, &q.mu.pauses.paused, s)
+	p := q.mu.pauses.all.At(s).Key
+	slotheap.Drop(&q.mu.pauses.ends, &q.mu.pauses.all, s)
 	q.setPausedLocked(p, false)
 }
 
@@ -91,7 +91,7 @@ func (q *Queue[T]) setPausedLocked(p pausable, paused bool) {
 		q.mu.pauseEnd = time.Duration(q.mu.pauses.ends.First().Rank)
 	}
 	if p.queue {
-		q.mu.paused = paused
+		q.mu.queuePaused = paused
 	} else if _, e := q.mu.groups.Find(keytable.HashOf(p.group), p.group); e != nil {
 		e.Value.paused = paused
 		q.updateBlockedLocked(&e.Value)
@@ -100,7 +100,7 @@ func (q *Queue[T]) setPausedLocked(p pausable, paused bool) {
 
 // pauseOfLocked reports whether p is paused, and until when. That is zero if the pause has no end.
 func (q *Queue[T]) pauseOfLocked(p pausable) (paused bool, until time.Time) {
-	s, _ := q.mu.pauses.paused.Find(keytable.HashOf(p), p)
+	s, _ := q.mu.pauses.all.Find(keytable.HashOf(p), p)
 	if s == keytable.None {
 		return false, until
 	}
@@ -118,12 +118,13 @@ func (q *Queue[T]) PausedGroups() []string {
 	}
 	lock := func() { q.lockAndAdvance(q.readClockIfUsed()) }
 	add := func(names []string, s keytable.Slot) []string {
-		if p := q.mu.pauses.paused.At(s).Key; !p.queue {
+		if p := q.mu.pauses.all.At(s).Key; !p.queue {
 			names = append(names, p.group)
 		}
 		return names
 	}
-	names := slices.AppendSeq([]string{}, keytable.InSteps(&q.mu.pauses.paused, lock, q.unlock, add))
+	names := []string{} // It is not nil: there are groups.
+	names = slices.AppendSeq(names, keytable.InSteps(&q.mu.pauses.all, lock, q.unlock, add))
 	slices.Sort(names)
 	return slices.Compact(names) // A group that was resumed and paused meanwhile may be there twice.
 }

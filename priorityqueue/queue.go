@@ -19,14 +19,12 @@ import (
 // Queue is a queue as the package comment describes it. It is made by [New]; its zero value is not usable.
 // All methods are safe for concurrent use. Package workqueue says what keys can be.
 type Queue[T comparable] struct {
-	config Config[T]
-	// alwaysTimed reports that each call needs the time: with Aging, MinInterval or metrics.
-	alwaysTimed bool
+	config      Config[T]
+	alwaysTimed bool // each call needs the time: with Aging, MinInterval or metrics
 
-	// shuttingDown is written under the lock and read without.
-	shuttingDown atomic.Bool
-	// anyWaits reports whether a key is in due, or a pause has an end, to callers that may have to read the
-	// clock before they lock the queue.
+	shuttingDown atomic.Bool // written under the lock and read without
+	// anyWaits reports whether a key is in due, or a pause has an end: then callers read the clock before they
+	// lock the queue.
 	anyWaits atomic.Bool
 
 	// asking is held while the limiter is asked, and locked before mu. See addRateLimited.
@@ -44,14 +42,14 @@ type Queue[T comparable] struct {
 	mu struct {
 		gate.Gate
 
-		// keys has a slot for every key in the queue, and details is a column beside it.
+		// keys has a slot for every key in the queue and every resting one; details is a column beside it.
 		keys    keytable.Table[T, keyInfo]
 		details keytable.Column[details]
 		notes   notes.Notes[workqueue.Causes] // of the keys that are noted
 		// lists chains the keys of each line, and the resting ones.
 		lists keytable.Lists
 
-		// lines are the queued keys, and with PlaceOfAdd those in state rerun. order has the lines from which a
+		// lines has the queued keys, and with PlaceOfAdd those in state rerun. order has the lines from which a
 		// key can be taken, blocked those of blocked groups. See order.go.
 		lines          keytable.Table[lineKey, line]
 		order, blocked slotheap.Heap
@@ -71,16 +69,16 @@ type Queue[T comparable] struct {
 		rings     keytable.Table[int, keytable.List]
 		ringLinks keytable.Lists
 
-		// due has the waiting and rerunLater keys, the earliest first. dueSeq is the next Tie, there and in the
+		// due has the waiting and rerunLater keys, the earliest first. dueSeq is the next Tie, in due and in the
 		// heap of pauses: what has the same time comes in the order of the calls.
 		due    slotheap.Heap
 		dueSeq uint32
-		// paused reports whether the queue itself is paused. pauseEnd is when the next pause ends, of the queue or
-		// of a group, or dueloop.Never. Each call looks at both. pauses has all that is paused.
-		paused   bool
-		pauseEnd time.Duration
-		pauses   *pauses
-		// resting are the keys that rest, in the order of their Dones.
+		// queuePaused reports whether the queue itself is paused. pauseEnd is when the next pause ends, of the
+		// queue or of a group, or dueloop.Never. Each call looks at both. pauses has all that is paused.
+		queuePaused bool
+		pauseEnd    time.Duration
+		pauses      *pauses
+		// resting has the keys that rest, in the order in which they began to.
 		resting keytable.List
 		// intervalsOver reports that a shutdown has begun, and no MinInterval counts any more.
 		intervalsOver bool
@@ -92,8 +90,8 @@ type Queue[T comparable] struct {
 		// Done from hashing its key and looking it up, a third of a cycle.
 		lastTaken keytable.Slot
 
-		// stopped: nothing is handed out any more. dropsQueued: queued keys are dropped, too. Both are set by
-		// ShutDownNow; DropQueued, which returns the queued keys, sets dropsQueued when it has them all.
+		// stopped: nothing is handed out any more (ShutDownNow, DropQueued). dropsQueued: what is or becomes queued
+		// is dropped (ShutDownNow, and DropQueued when it has taken all that were queued).
 		stopped, dropsQueued bool
 
 		adds, retries, dropped, unmatchedDones uint64
@@ -106,8 +104,8 @@ var (
 	_ workqueue.Operable[int]             = (*Queue[int])(nil)
 )
 
-// maxPerLock is how many keys are added, taken, copied or dropped under one lock. Each takes up to two
-// microseconds.
+// maxPerLock is how many keys are added, taken, copied (of each state), dropped or forgotten under one lock.
+// Each takes up to two microseconds.
 const maxPerLock = 512
 
 // New returns a queue configured by config. It starts no goroutine, and a queue that is no longer referred to
@@ -121,9 +119,6 @@ func New[T comparable](config Config[T]) *Queue[T] {
 	if config.RateLimiter == nil {
 		config.RateLimiter = workqueue.NewTypedControllerRateLimiter[T](config.Clock)
 	}
-	if config.Delay == DefaultDelay {
-		config.Delay = Earliest
-	}
 	q := &Queue[T]{config: config, alwaysTimed: config.Aging > 0 || config.MinInterval > 0}
 	q.failures = failures.New(config.Clock, func(key T) bool {
 		_, found := q.snapshotKey(key)
@@ -136,8 +131,8 @@ func New[T comparable](config Config[T]) *Queue[T] {
 	return q
 }
 
-// lockAndAdvance locks the queue, and queues what is due at now, a reading of the clock: so each call sees
-// it, also before the loop has.
+// lockAndAdvance locks the queue, and brings it up to now, which is notRead or a reading of the clock: so
+// each call sees what is due, also before the loop does. See advanceLocked.
 func (q *Queue[T]) lockAndAdvance(now time.Duration) {
 	q.mu.Lock()
 	q.advanceLocked(now)
@@ -157,7 +152,7 @@ func (q *Queue[T]) unlock() {
 	}
 	next := q.nextDueLocked()
 	if waits := next != dueloop.Never; waits != q.anyWaits.Load() {
-		q.anyWaits.Store(waits)
+		q.anyWaits.Store(waits) // Only if it changes: a store takes the cache line from the callers that read it.
 	}
 	wake := q.loop.TendLocked(next)
 	q.mu.Unlock()
@@ -166,7 +161,10 @@ func (q *Queue[T]) unlock() {
 	}
 }
 
-func (q *Queue[T]) canTakeLocked() bool { return q.mu.order.Len() > 0 && !q.mu.paused && !q.mu.stopped }
+// canTakeLocked reports whether Get would return a key.
+func (q *Queue[T]) canTakeLocked() bool {
+	return q.mu.order.Len() > 0 && !q.mu.queuePaused && !q.mu.stopped
+}
 
 // isExhaustedLocked reports whether Get returns shutdown. It does not wait for keys in state rerun.
 func (q *Queue[T]) isExhaustedLocked() bool {

@@ -110,7 +110,7 @@ func (q *Queue[T]) checkLines() error {
 			if q.mu.keys.At(s).Value.line != n {
 				return fmt.Errorf("slot %d stands in line %d, and is in the list of %d", s, q.mu.keys.At(s).Value.line, n)
 			}
-			if placed := q.mu.details.At(s).placedOrDue; q.config.Aging > 0 {
+			if placed := q.mu.details.At(s).placedOrAsked; q.config.Aging > 0 {
 				if placed < before {
 					return fmt.Errorf("slot %d took its place before the one in front of it", s)
 				}
@@ -165,10 +165,10 @@ func (q *Queue[T]) checkPauses() error {
 	if n > 0 {
 		end = time.Duration(q.mu.pauses.ends.First().Rank)
 	}
-	if n != q.mu.pauses.paused.Len() || end != q.mu.pauseEnd || queue != q.mu.paused {
+	if n != q.mu.pauses.all.Len() || end != q.mu.pauseEnd || queue != q.mu.queuePaused {
 		return fmt.Errorf(
 			"%d pauses have ends, of %d; the next is noted as %d, and is %d; the queue is paused: %v, noted: %v",
-			n, q.mu.pauses.paused.Len(), q.mu.pauseEnd, end, queue, q.mu.paused)
+			n, q.mu.pauses.all.Len(), q.mu.pauseEnd, end, queue, q.mu.queuePaused)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (q *Queue[T]) checkGroups() error {
 	}
 	var paused []pausable
 	for e := range q.mu.pauses.ends.InOrder() {
-		paused = append(paused, q.mu.pauses.paused.At(e.Slot).Key)
+		paused = append(paused, q.mu.pauses.all.At(e.Slot).Key)
 	}
 	want := map[keytable.Slot]group{}
 	for _, s := range slotsOf(&q.mu.keys) {

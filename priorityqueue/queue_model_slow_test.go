@@ -368,12 +368,16 @@ func (m *slowQueue) delay(key int, o pq.AddOpts) time.Duration {
 	}
 	d = limit(d)
 	policy := cmp.Or(o.Delay, m.config.Delay)
-	if o.MaxDelay > 0 && (policy == pq.Latest && !k.backoff || policy == pq.Replace) {
+	if o.MaxDelay > 0 && (policy == pq.Latest || policy == pq.Replace) {
 		first := m.now
 		if k.again && k.byEvent {
 			first = k.added
 		}
-		d = min(d, max(0, first+o.MaxDelay-m.now))
+		latest := first + o.MaxDelay
+		if k.backoff && policy == pq.Latest {
+			latest = max(latest, k.asked)
+		}
+		d = min(d, max(0, latest-m.now))
 	}
 	f.until = m.now + d
 	m.failures[key] = f

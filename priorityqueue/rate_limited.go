@@ -13,25 +13,29 @@ import (
 //
 // The limiter is foreign code: it may be slow, call the queue or panic. So it is asked without the queue's
 // lock, and the key is not touched until there is an answer. If the key was added or handed out meanwhile,
-// the answer is merged as any other add. The limiter and the clock run under one lock, asking, which only
-// rate-limited adds take. Of many adds of one key at once, the first asks, and the others find the key
-// waiting. A slow limiter delays the rate-limited adds of all keys.
-// (client-go asks for each: kubernetes/kubernetes#112325.)
+// the answer is merged as any other add. When runs under a lock of its own, asking, which only rate-limited
+// adds and Fail take. Of many adds of one key at once, the first asks, and the others find the key waiting
+// (client-go asks for each: kubernetes/kubernetes#112325). A slow limiter delays the rate-limited adds of all
+// keys.
 //
-// A rate-limited add of a key that a worker holds says that the worker has failed, as Fail does.
+// A rate-limited add of a key that a worker holds says that the worker has failed, as Fail does. Both call
+// fail: inspectHeld (with the queue's lock), Judge (with that of failures), the limiter if the failure is
+// new (with neither), Count (with that of failures), addPrepared (with the queue's).
 
 // AddRateLimited adds key after the limiter's delay: see [AddOpts].RateLimited. A key that a worker holds
-// keeps the priority of its hand-out; for any other, priority 0 is asked for.
+// keeps the priority of its hand-out; for any other, it asks for priority 0.
 func (q *Queue[T]) AddRateLimited(key T) {
-	q.add(key, q.complete(request{AddOpts: AddOpts{RateLimited: true}, keepPriority: true}))
+	q.add(key, request{AddOpts: AddOpts{RateLimited: true}, keepPriority: true})
 }
 
 // Fail counts a failure of a key that the caller holds, and adds the key after its delay or gives it up, as
 // [workqueue.ExtendedRateLimiting] says. The key keeps the priority of its hand-out. What fails again for the
 // same hand-out, with Fail or by a rate-limited add, is the same failure, unless the key was given up or
-// forgotten in between. The context is not used, and the error is nil.
+// forgotten in between. A give-up takes back no earlier add: Remove does. The context is not used, and the
+// error is nil.
 func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueue.Retry, error) {
-	r := q.complete(request{AddOpts: AddOpts{RateLimited: true, AtLeast: f.AtLeast}, keepPriority: true})
+	r := request{AddOpts: AddOpts{RateLimited: true, AtLeast: f.AtLeast}, keepPriority: true}
+	q.complete(&r)
 	k := q.prepare(key)
 	q.asking.Lock()
 	defer q.asking.Unlock()
@@ -41,7 +45,8 @@ func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueu
 // Failures returns how often key has failed in a row, and what is left of the delay after the last failure.
 func (q *Queue[T]) Failures(key T) (n int, left time.Duration) { return q.failures.Of(key) }
 
-// Forget makes the limiter and the queue forget the key's failures. The worker still has to call Done.
+// Forget makes the limiter and the queue forget the key's failures. The worker still has to call Done. A Fail
+// that is under way may count its failure afterwards.
 func (q *Queue[T]) Forget(key T) {
 	q.failures.Forget(key)
 	q.config.RateLimiter.Forget(key)
@@ -54,32 +59,31 @@ func (q *Queue[T]) NumRequeues(key T) int { return q.config.RateLimiter.NumReque
 func (q *Queue[T]) addRateLimited(k prepared[T], r request) {
 	q.asking.Lock()
 	defer q.asking.Unlock()
-	switch done, held := q.addWithoutLimiter(k, r); {
-	case done:
-	case held:
-		q.fail(k, r, failures.Failure{AtLeast: r.AtLeast})
-	default:
+	if settled, held := q.addWithoutLimiter(k, r); held {
+		q.fail(k, r, failures.Failure{})
+	} else if !settled {
 		r.After = r.delayWith(q.config.RateLimiter.When(k.key))
 		q.addPrepared(&r, k)
 	}
 }
 
-// addWithoutLimiter adds the key if the limiter's answer cannot matter. done: it did, or the queue is shut
-// down. Otherwise held reports whether a worker holds the key.
-func (q *Queue[T]) addWithoutLimiter(k prepared[T], r request) (done, held bool) {
+// addWithoutLimiter adds the key if the limiter's answer cannot matter. It returns settled if so, and after
+// shutdown. Otherwise held reports whether a worker holds the key.
+func (q *Queue[T]) addWithoutLimiter(k prepared[T], r request) (settled, held bool) {
 	now := q.loop.Now()
 	q.lockAndAdvance(now)
 	defer q.unlock()
 	s, info := q.findLocked(k.hash, k.key)
 	switch {
-	case q.shuttingDown.Load():
-		return true, false
+	case q.shuttingDown.Load(): // No add has an effect.
 	case info == nil:
 		return false, false
+	case info.state == queued: // It comes anyway. Its priority may change.
 	case info.state == waiting && info.byLimiter:
-		// The time for which the key waits includes the limiter's delay. It can be past if many keys are due.
-		r.After = r.delayWith(max(now, q.dueWithoutIntervalLocked(s)) - now)
-	case info.state != queued:
+		// The limiter's delay is in the key's time, unless an add has brought that forward. The time can be past
+		// if many keys are due.
+		r.After = r.delayWith(dueloop.AddSaturated(max(now, q.dueWithoutIntervalLocked(s)), -now))
+	default:
 		return false, info.state.isHeld()
 	}
 	q.addLocked(&k, &r, now)
@@ -87,20 +91,21 @@ func (q *Queue[T]) addWithoutLimiter(k prepared[T], r request) (done, held bool)
 }
 
 // fail counts a failure of the key, and adds the key after its delay, or gives it up. If the limiter panics,
-// nothing is counted or added.
+// nothing is counted or added. AtLeast comes with r, the rest of the failure with f.
 func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure) failures.Retry {
-	hasFailed, maxDelay := q.sinceHandOut(k, &r)
-	retry := q.judge(k.key, f, hasFailed)
+	hasFailed, maxDelay := q.inspectHeld(k, &r)
+	retry := q.failures.Judge(k.key, f, hasFailed)
 	if retry.GivenUp {
 		q.config.RateLimiter.Forget(k.key)
 		return retry
 	}
-	delay := retry.Delay
+	counted := retry.Delay // If it is the same failure: what is left of its delay.
+	delay := counted
 	if !retry.Same {
 		delay = failures.Ask(q.config.RateLimiter, k.key)
 	}
 	delay = min(r.delayWith(delay), maxDelay)
-	if !retry.Same || delay != retry.Delay {
+	if !retry.Same || delay != counted { // After, AtLeast or MaxDelay can change it for the same failure.
 		retry.Delay = delay
 		q.failures.Count(k.key, retry)
 	}
@@ -109,40 +114,25 @@ func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure) failures.R
 	return retry
 }
 
-// judge returns what a failure means before the limiter is asked. A second failure of the same hand-out is
-// the same failure, even if its delay has passed, unless the count was forgotten in between.
-func (q *Queue[T]) judge(key T, f failures.Failure, hasFailed bool) failures.Retry {
-	n, left := q.failures.Of(key)
-	switch {
-	case !hasFailed || n == 0:
-		return q.failures.Judge(key, f)
-	case f.EndsRetries(n):
-		q.failures.Forget(key)
-		return failures.Retry{Attempt: n, Same: true, GivenUp: true}
-	}
-	return failures.Retry{Attempt: n, Delay: left, Same: true}
-}
-
-// sinceHandOut reports whether the worker that holds the key has failed already, and how long MaxDelay lets
+// inspectHeld reports whether the worker that holds the key has failed already, and how long MaxDelay lets
 // the key wait.
-func (q *Queue[T]) sinceHandOut(k prepared[T], r *request) (hasFailed bool, maxDelay time.Duration) {
+func (q *Queue[T]) inspectHeld(k prepared[T], r *request) (hasFailed bool, maxDelay time.Duration) {
 	now := q.loop.Now()
 	q.lockAndAdvance(now)
 	defer q.unlock()
-	maxDelay = dueloop.Never
 	s, info := q.findLocked(k.hash, k.key)
 	if info == nil || !info.state.isHeld() {
-		return false, maxDelay
+		return false, dueloop.Never
 	}
-	d := q.mu.details.At(s)
-	wasAdded := info.state != processing
-	// As in planLocked, MaxDelay does not cut the limiter's time.
-	if r.isBounded() && !(info.byLimiter && r.Delay == Latest) {
+	// If it was not added, failed and byEvent are those of an earlier hand-out.
+	d, wasAdded := q.mu.details.At(s), info.state != processing
+	maxDelay = dueloop.Never
+	if r.isBounded() {
 		firstEvent := now
 		if wasAdded && d.byEvent {
 			firstEvent = d.addedAt
 		}
-		maxDelay = max(0, dueloop.AddSaturated(firstEvent, r.MaxDelay)-now)
+		maxDelay = max(0, dueloop.AddSaturated(q.boundLocked(s, info, r, firstEvent), -now))
 	}
 	return wasAdded && d.failed, maxDelay
 }

@@ -50,6 +50,31 @@ func TestEachServedDelayIsAFailure(t *testing.T) {
 	}
 }
 
+// What MaxDelay cuts is cut from the delay that is counted: a failure after it is a new one.
+func TestCutDelayIsTheOneCounted(t *testing.T) {
+	const s = time.Second
+	config := pq.Config[string]{RateLimiter: fixed(s)}
+	script(t, config, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
+		hold(t, q, "a")
+		o := pq.AddOpts{RateLimited: true, Delay: pq.Latest, MaxDelay: 2 * s}
+		q.AddWithOpts(o, "a")
+		o.AtLeast = 10 * s
+		q.AddWithOpts(o, "a")
+		q.Done("a")
+		wantAt(t, q, "a", "waiting 2s")
+		if n, left := q.Failures("a"); n != 1 || left != 2*s {
+			t.Errorf("Failures() = %d, %v, want 1, 2s", n, left)
+		}
+		time.Sleep(2 * s)
+		hold(t, q, "a")
+		want := workqueue.Retry{Attempt: 2, Delay: s}
+		if r, err := q.Fail(t.Context(), "a", workqueue.Failure{}); r != want || err != nil {
+			t.Errorf("Fail() = %+v, %v, want %+v", r, err, want)
+		}
+	})
+}
+
 // A handler that calls AddRateLimited itself and then fails has counted the failure already. It uses up its
 // retries as any other.
 func TestFailAfterAddRateLimited(t *testing.T) {

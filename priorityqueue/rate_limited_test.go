@@ -2,6 +2,7 @@ package priorityqueue_test
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -170,6 +171,33 @@ func TestLongAfterDoesNotOverrideTheLimiter(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A delay or a bound that never ends does not end because the clock is set back.
+func TestEndlessDelayWhenTheClockIsSetBack(t *testing.T) {
+	const endless = math.MaxInt64
+	c := testkit.NewFakeClock()
+	script(t, pq.Config[string]{RateLimiter: fixed(endless), Clock: c}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddRateLimited("a")
+		c.Step(-time.Second)
+		q.AddRateLimited("a")
+		if n := q.Len(); n != 0 {
+			t.Error("the key is queued")
+		}
+	})
+	script(t, pq.Config[string]{RateLimiter: fixed(time.Minute), Clock: c}, func(t *testing.T, q *pq.Queue[string]) {
+		q.Add("a")
+		hold(t, q, "a")
+		o := pq.AddOpts{After: time.Hour, Delay: pq.Replace, MaxDelay: endless}
+		q.AddWithOpts(o, "a")
+		c.Step(-time.Second)
+		o.After, o.RateLimited = 0, true
+		q.AddWithOpts(o, "a")
+		q.Done("a")
+		if n := q.Len(); n != 0 {
+			t.Error("the key is queued")
+		}
+	})
 }
 
 // A debounce bounds how far events put off a key, and leaves alone what the key's worker and the limiter ask

@@ -9,13 +9,8 @@ import (
 // Remove takes key out of the queue, forgets its failures, and reports whether it was there. A held key stays
 // with its worker, but does not come again. Remove works after shutdown, and may end a drain.
 func (q *Queue[T]) Remove(key T) bool {
-	removed := q.remove(key)
-	q.Forget(key)
-	return removed
-}
-
-func (q *Queue[T]) remove(key T) bool {
 	h, now := keytable.HashOf(key), q.readClockIfUsed()
+	defer q.Forget(key) // After the unlock: the limiter is foreign code.
 	q.lockAndAdvance(now)
 	defer q.unlock()
 	s, info := q.findLocked(h, key)
@@ -44,7 +39,7 @@ func (q *Queue[T]) removeLocked(s keytable.Slot, info *keyInfo, now time.Duratio
 		}
 	}
 	if !info.state.isHeld() {
-		q.deleteLocked(s, info, now)
+		q.leaveQueueLocked(s, info, now)
 		return
 	}
 	info.state, info.byLimiter = processing, false

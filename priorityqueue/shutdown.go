@@ -13,18 +13,16 @@ import (
 // ShutDown makes the queue ignore what is added from now on, ends all pauses and intervals, and drops the
 // keys that still wait for their time; [workqueue.Stats].Dropped counts them. Queued keys are still handed
 // out, and drains that wait return. It may be called any number of times. It waits for the goroutine of the
-// queue, which ends at once. If a key waits or rests, it goes over all keys, a few hundred under one lock.
-func (q *Queue[T]) ShutDown() { q.shutDown(false) }
+// queue, which ends at once. With MinInterval, or if a key waits, it goes over all keys, a few hundred under
+// one lock.
+func (q *Queue[T]) ShutDown() { q.shutDownAnd(func() { q.mu.EndDrain(workqueue.ErrShutDown) }) }
 
 // ShutDownNow is ShutDown that also drops the queued keys: every getter returns at once with shutdown = true,
 // and no key is handed out any more. Held keys are finished as usual, and do not come again. Later drains
 // wait for their Dones alone.
-func (q *Queue[T]) ShutDownNow() { q.shutDown(true) }
-
-func (q *Queue[T]) shutDown(stop bool) {
-	defer q.loop.Wait()
-	q.beginShutDown(func() {
-		q.mu.stopped, q.mu.dropsQueued = q.mu.stopped || stop, q.mu.dropsQueued || stop
+func (q *Queue[T]) ShutDownNow() {
+	q.shutDownAnd(func() {
+		q.mu.stopped, q.mu.dropsQueued = true, true
 		q.mu.EndDrain(workqueue.ErrShutDown)
 	})
 }
@@ -38,17 +36,16 @@ func (q *Queue[T]) ShutDownWithDrain() {
 // ShutDownContext is ShutDownWithDrain that waits no longer than ctx: see [workqueue.Extended].
 func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 	var drain *gate.Drain
-	q.beginShutDown(func() { drain = q.mu.Drain() }) // If the queue is empty, unlock ends the drain at once.
-	q.loop.Wait()
+	q.shutDownAnd(func() { drain = q.mu.Drain() }) // If the queue is empty, unlock ends the drain at once.
 	return drain.Wait(ctx)
 }
 
 // ShuttingDown reports whether a method that shuts the queue down has been called.
 func (q *Queue[T]) ShuttingDown() bool { return q.shuttingDown.Load() }
 
-// beginShutDown shuts the queue down, and drops the keys that do not come any more. It calls whenShutLocked
-// under the lock under which adds end.
-func (q *Queue[T]) beginShutDown(whenShutLocked func()) {
+// shutDownAnd shuts the queue down, drops the keys that do not come any more, and waits for the goroutine of
+// the queue. It calls whenShutLocked in the critical section after which adds have no effect.
+func (q *Queue[T]) shutDownAnd(whenShutLocked func()) {
 	now := q.readClockIfUsed()
 	if q.config.MinInterval > 0 {
 		q.endIntervals(now)
@@ -56,10 +53,11 @@ func (q *Queue[T]) beginShutDown(whenShutLocked func()) {
 	for !q.tryShutDown(now, whenShutLocked) {
 	}
 	q.dropKeys()
+	q.loop.Wait()
 }
 
-// tryShutDown ends pauses, queues due keys, and shuts the queue down. It returns false if more than
-// maxPerLock pauses or maxMoved keys are left: call it again.
+// tryShutDown ends up to maxPerLock pauses, queues up to maxMoved due keys, and shuts the queue down. It
+// returns false if there are more: call it again.
 func (q *Queue[T]) tryShutDown(now time.Duration, whenShutLocked func()) bool {
 	q.lockAndAdvance(now)
 	defer q.unlock()
@@ -77,17 +75,19 @@ func (q *Queue[T]) tryShutDown(now time.Duration, whenShutLocked func()) bool {
 	return true
 }
 
-// dropKeys drops the keys that do not come any more. Every shutdown calls it, so all are dropped when any of
-// them returns.
+// dropKeys drops the keys that do not come any more. One round is enough: after shutdown no key begins to
+// wait or to rest, and keys keep their slots. Every shutdown calls it, so all are dropped when any of them
+// returns.
 func (q *Queue[T]) dropKeys() {
 	for n := 0; q.dropSlab(n); n++ {
 	}
 }
 
-// dropSlab drops those keys of slab n that do not come any more, and reports whether there may be others.
+// dropSlab drops the keys of slab n that do not come any more, and reports whether there may be others.
 func (q *Queue[T]) dropSlab(n int) (more bool) {
 	q.mu.Lock()
 	defer q.unlock()
+	// If nothing is left to drop, it ends the loop, whatever the number of slabs.
 	if q.mu.due.Len() == 0 && q.mu.resting.Len() == 0 && !(q.mu.dropsQueued && q.mu.queued+q.mu.reruns > 0) {
 		return false
 	}
@@ -96,7 +96,7 @@ func (q *Queue[T]) dropSlab(n int) (more bool) {
 		case st == resting:
 			q.mu.lists.Remove(&q.mu.resting, s)
 			q.freeLocked(s)
-		case st.isInDue() || q.mu.dropsQueued && st != processing:
+		case st.isInDue() || q.mu.dropsQueued && (st == queued || st == rerun):
 			q.dropLocked(s)
 		}
 	}

@@ -102,6 +102,29 @@ func TestClockPanics(t *testing.T) {
 	})
 }
 
+// A shutdown whose clock panics does not wait for the goroutine, which nobody has ended.
+func TestClockPanicsAtShutDown(t *testing.T) {
+	c := &testkit.HookedClock{WithTicker: clock.RealClock{}}
+	script(t, pq.Config[string]{Clock: c}, func(t *testing.T, q *pq.Queue[string]) {
+		q.AddAfter("a", time.Hour)
+		for what, call := range map[string]func(){
+			"ShutDown": q.ShutDown, "ShutDownNow": q.ShutDownNow, "ShutDownWithDrain": q.ShutDownWithDrain,
+		} {
+			synctest.Wait()
+			c.OnNow = func() {
+				c.OnNow = nil
+				panic("clock")
+			}
+			began := time.Now()
+			testkit.WantPanic(t, what, call, "clock")
+			if d := time.Since(began); d != 0 || q.ShuttingDown() {
+				t.Errorf("%s panics after %v, and shuts the queue down: %v", what, d, q.ShuttingDown())
+			}
+		}
+		wantAt(t, q, "a", "waiting 1h0m0s")
+	})
+}
+
 // ShutDownNow leaves nothing but the keys that workers hold.
 func TestShutDownNow(t *testing.T) {
 	for _, place := range []bool{false, true} {

@@ -17,7 +17,7 @@ import (
 //	        becomeQueuedLocked     makes it queued
 //	          moveLineLocked       puts the line into a heap, if the key is the first
 
-// state says where a key is.
+// state says where a key is. A key that is queued or in state rerun is ready: it needs no more time.
 type state uint8
 
 const (
@@ -25,7 +25,7 @@ const (
 	queued                  // in a line, until a worker gets it
 	waiting                 // in due, until its time comes
 	processing              // held by a worker, and not added since
-	rerun                   // held by a worker, and queued at its Done
+	rerun                   // held by a worker, and queued at its Done (counted by Stats.Again)
 	rerunLater              // held by a worker, and in due: rerun at its time, waiting if Done comes first
 	resting                 // in resting: only remembered, until its MinInterval is over
 )
@@ -34,8 +34,8 @@ func (s state) isHeld() bool { return s == processing || s == rerun || s == reru
 
 func (s state) isInDue() bool { return s == waiting || s == rerunLater }
 
-// keyInfo is what the queue knows of every key. details is written by each add that has read the
-// clock, and by adds of held keys. A field has a meaning in the states that are listed here.
+// keyInfo is what the queue knows of every key. details is written by adds that have read the clock, by adds
+// of held keys and, with Aging or MinInterval, when a key joins a line or is handed out. A field has a meaning in the states that are listed here.
 // In other states line is None, byLimiter is false, and the others are stale.
 //
 //	field                  states                       meaning
@@ -45,16 +45,15 @@ func (s state) isInDue() bool { return s == waiting || s == rerunLater }
 //	byLimiter              in due                       the limiter was asked for this wait
 //	noted                  all but resting              there is a note: causes, or a channel of AddedAgain
 //	details.nextPriority   rerun, rerunLater            the priority of the next hand-out
-//	details.failed         the same                     a failure was counted since the hand-out
-//	details.quiet          the same                     all adds since the hand-out were quiet
-//	details.byEvent        the same; waiting            addedAt is the time of an event
-//	details.addedAt        the same, if the clock was   of the first event since the last hand-out or, while
-//	                       read                         there is none, of the first add
+//	details.failed         rerun, rerunLater            a failure was counted since the hand-out
+//	details.quiet          rerun, rerunLater            all adds since the hand-out were quiet
+//	details.addedAt        rerun, rerunLater, waiting,  when MaxDelay begins to count: at the first event since
+//	and byEvent            if an add read the clock     the hand-out (byEvent) or, until then, the first add
 //	details.startedAt      all, with MinInterval        when the key was last handed out, or longAgo
-//	details.placedOrDue  like line, with Aging        when the key took its place there
-//	                       in due, with MinInterval     when the key was to come, if it had no interval
+//	details.placedOrAsked  like line, with Aging        when the key took its place there: see placedAt
+//	                       in due, with MinInterval     when the key would come without it: see askedAt
 //
-// placedOrDue is one field, because the memory for two would cost 3 % of a cycle of many keys.
+// placedOrAsked is one field, because the memory for two would cost 3 % of a cycle of many keys.
 type keyInfo struct {
 	priority         int
 	line             keytable.Slot
@@ -63,10 +62,13 @@ type keyInfo struct {
 }
 
 type details struct {
-	nextPriority                    int
-	addedAt, startedAt, placedOrDue time.Duration
-	failed, quiet, byEvent          bool
+	nextPriority                      int
+	addedAt, startedAt, placedOrAsked time.Duration
+	failed, quiet, byEvent            bool
 }
+
+func (d *details) placedAt() *time.Duration { return &d.placedOrAsked }
+func (d *details) askedAt() *time.Duration  { return &d.placedOrAsked }
 
 // nextPriorityLocked returns where the priority of the next hand-out is kept.
 func (q *Queue[T]) nextPriorityLocked(s keytable.Slot, info *keyInfo) *int {
@@ -76,8 +78,8 @@ func (q *Queue[T]) nextPriorityLocked(s keytable.Slot, info *keyInfo) *int {
 	return &info.priority
 }
 
-// enterLocked takes the key at s, which is absent or rests, out of resting and into its group.
-func (q *Queue[T]) enterLocked(s keytable.Slot, info *keyInfo, k *prepared[T]) {
+// enterQueueLocked takes the key at s, which is absent or rests, out of resting and into its group.
+func (q *Queue[T]) enterQueueLocked(s keytable.Slot, info *keyInfo, k *prepared[T]) {
 	if info.state == resting {
 		q.mu.lists.Remove(&q.mu.resting, s)
 		info.state = absent
@@ -90,17 +92,17 @@ func (q *Queue[T]) enterLocked(s keytable.Slot, info *keyInfo, k *prepared[T]) {
 }
 
 // makeReadyLocked makes the key at s, which is in no line and not in due, queued. If a worker holds it, its
-// state becomes rerun: it is queued at its Done.
-func (q *Queue[T]) makeReadyLocked(s keytable.Slot, info *keyInfo, now time.Duration) {
+// state becomes rerun: it is queued at its Done. at is now, or when its time came.
+func (q *Queue[T]) makeReadyLocked(s keytable.Slot, info *keyInfo, at time.Duration) {
 	priority := *q.nextPriorityLocked(s, info)
 	q.mu.adds++
 	q.mu.depths.add(priority, 1)
 	if q.observer != nil {
-		q.observer.Added(s, now)
+		q.observer.Added(s, at)
 	}
 	held := info.state.isHeld()
 	if !held || q.config.PlaceOfAdd {
-		q.joinLineLocked(s, info, priority, now)
+		q.joinLineLocked(s, info, priority, at)
 	}
 	if !held {
 		q.becomeQueuedLocked(s, info)
@@ -111,9 +113,9 @@ func (q *Queue[T]) makeReadyLocked(s keytable.Slot, info *keyInfo, now time.Dura
 	q.interruptLocked(s, info)
 }
 
-// deleteLocked forgets the key at s, which is in no line and not in due: at once, or when its MinInterval is
-// over.
-func (q *Queue[T]) deleteLocked(s keytable.Slot, info *keyInfo, now time.Duration) {
+// leaveQueueLocked takes the key at s, which is in no line and not in due, out of the queue. With MinInterval
+// the key may rest.
+func (q *Queue[T]) leaveQueueLocked(s keytable.Slot, info *keyInfo, now time.Duration) {
 	if info.noted {
 		q.mu.notes.Remove(s)
 	}

@@ -27,8 +27,8 @@ func (q *Queue[T]) beginObserving() {
 	}
 }
 
-// Stats takes constant time, except for keys that have just come due. A key that a worker holds and that must
-// not come again before its time counts as Processing and as Waiting.
+// Stats returns the queue's numbers. It takes constant time, except for keys that have just come due. A key
+// that a worker holds and that comes again at a time counts as Processing and as Waiting.
 func (q *Queue[T]) Stats() workqueue.Stats {
 	now := q.readClockIfUsed()
 	q.lockAndAdvance(now)

@@ -65,13 +65,11 @@ func (q *Queue[T]) awaitLocked(ctxDone <-chan struct{}, now time.Duration) (time
 func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
 	s := q.nextKeyLocked()
 	info := &q.mu.keys.At(s).Value
-	q.leaveLineLocked(s, info)
+	q.leaveLineLocked(s, info) // While the key is queued: it is counted by its state.
 	info.state = processing
 	q.mu.lastTaken = s
 	q.mu.held++
-	if q.config.Group != nil {
-		q.countHeldLocked(q.groupOfLocked(s), 1)
-	}
+	q.countHeldLocked(s, 1)
 	if q.config.MinInterval > 0 {
 		q.mu.details.At(s).startedAt = now
 	}
@@ -90,18 +88,17 @@ func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
 // not ask the limiter: Requeues are the failures that the queue has counted. It panics if n is below 1.
 func (q *Queue[T]) GetBatch(ctx context.Context, n int) (batch []workqueue.KeySnapshot[T], err error) {
 	if n < 1 {
-		panic("priorityqueue: a batch of less than one key")
+		panic("priorityqueue: GetBatch of less than one key")
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	batch, now, err := q.takeSome(ctx.Done(), q.readClockIfUsed(), n, true)
+	batch, now, err := q.takeFirst(ctx.Done(), n)
 	if err != nil {
 		return nil, gate.PublicError(ctx, err)
 	}
 	for more := len(batch) == maxPerLock; more; {
-		// All keys are taken at the time at which the first one is. They are copied without the lock.
-		some, _, _ := q.takeSome(nil, now, n-len(batch), false)
+		some := q.takeMore(now, n-len(batch)) // All keys are handed out at the time of the first.
 		batch, more = append(batch, some...), len(some) == maxPerLock
 	}
 	for i := range batch {
@@ -110,22 +107,29 @@ func (q *Queue[T]) GetBatch(ctx context.Context, n int) (batch []workqueue.KeySn
 	return batch, nil
 }
 
-// takeSome takes up to n keys, and no more than one lock is for. If wait is set, it waits for the first, and
-// returns the time at which it has come.
-func (q *Queue[T]) takeSome(
-	ctxDone <-chan struct{}, now time.Duration, n int, wait bool,
-) (keys []workqueue.KeySnapshot[T], at time.Duration, err error) {
+// takeFirst waits until a key can be handed out, and returns up to n keys and the time at which it took them.
+func (q *Queue[T]) takeFirst(ctxDone <-chan struct{}, n int) (_ snapshots[T], now time.Duration, err error) {
+	now = q.readClockIfUsed()
 	q.lockAndAdvance(now)
 	defer q.unlock()
-	if wait {
-		if now, err = q.awaitLocked(ctxDone, now); err != nil {
-			return nil, now, err
-		}
+	if now, err = q.awaitLocked(ctxDone, now); err != nil {
+		return nil, now, err
 	}
+	return q.takeSomeLocked(now, n), now, nil
+}
+
+func (q *Queue[T]) takeMore(now time.Duration, n int) snapshots[T] {
+	q.lockAndAdvance(now)
+	defer q.unlock()
+	return q.takeSomeLocked(now, n)
+}
+
+// takeSomeLocked takes up to n keys that can be handed out, but no more than maxPerLock.
+func (q *Queue[T]) takeSomeLocked(now time.Duration, n int) snapshots[T] {
 	n = min(n, maxPerLock, q.mu.queued-q.mu.blockedKeys)
-	keys = make([]workqueue.KeySnapshot[T], 0, n)
+	keys := make(snapshots[T], 0, n)
 	for len(keys) < n && q.canTakeLocked() {
 		keys = append(keys, q.snapshotLocked(q.takeLocked(now), false))
 	}
-	return keys, now, nil
+	return keys
 }

@@ -26,7 +26,7 @@ func TestGetBatch(t *testing.T) {
 			t.Errorf("GetBatch(1000) = %v, %v", got, err)
 		}
 		testkit.WantPanic(t, "GetBatch(0)", func() { _, _ = q.GetBatch(context.Background(), 0) },
-			"priorityqueue: a batch")
+			"priorityqueue: GetBatch")
 		ctx, cancel := context.WithCancel(context.Background())
 		canceled := testkit.Start(func() error { _, err := q.GetBatch(ctx, 1); return err })
 		canceled.MustBlock(t, "GetBatch")

@@ -47,7 +47,7 @@ func (q *Queue[T]) scheduleLocked(s keytable.Slot, info *keyInfo, at, now time.D
 	q.mu.dueSeq++
 }
 
-// dueAtLocked returns when the key at s is due, which must be in due.
+// dueAtLocked returns when the key at s, which must be in due, comes.
 func (q *Queue[T]) dueAtLocked(s keytable.Slot) time.Duration {
 	return time.Duration(q.mu.due.At(s).Rank)
 }
@@ -55,7 +55,7 @@ func (q *Queue[T]) dueAtLocked(s keytable.Slot) time.Duration {
 // dueWithoutIntervalLocked returns when the key at s is to come, whatever its interval. It must be in due.
 func (q *Queue[T]) dueWithoutIntervalLocked(s keytable.Slot) time.Duration {
 	if q.config.MinInterval > 0 {
-		return q.mu.details.At(s).placedOrDue
+		return *q.mu.details.At(s).askedAt()
 	}
 	return q.dueAtLocked(s)
 }
@@ -100,7 +100,8 @@ func (q *Queue[T]) moveDueLocked(now time.Duration) {
 	}
 }
 
-// moveDue queues what is due, and returns when to look again. It returns false if no key waits.
+// moveDue queues what is due, and returns when to look again. It returns false if no key waits and no pause
+// has an end.
 func (q *Queue[T]) moveDue() (until time.Duration, ok bool) {
 	now := q.loop.Now()
 	q.lockAndAdvance(now)

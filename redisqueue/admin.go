@@ -119,10 +119,11 @@ func (a *Admin) ForgetGivenUpContext(ctx context.Context, keys ...string) (forgo
 }
 
 // SetAsideKeys returns up to limit strings that could not be decoded, all if limit is not positive, in no
-// order. They stay on the server, and stop nothing, until they are requeued or dropped. It returns an error
-// if the server does not answer or ctx ends, with what it has until then. It reads alone, and works after
-// shutdown too.
+// order, each once. They stay on the server, and stop nothing, until they are requeued or dropped. It returns
+// an error if the server does not answer or ctx ends, with what it has until then. It reads alone, and works
+// after shutdown too.
 func (a *Admin) SetAsideKeys(ctx context.Context, limit int) (encoded []string, err error) {
+	seen := make(map[string]bool) // A scan may find a string twice.
 	for _, s := range a.shards {
 		for from := "0"; from != ""; {
 			var rows []row[string]
@@ -130,7 +131,10 @@ func (a *Admin) SetAsideKeys(ctx context.Context, limit int) (encoded []string, 
 				return encoded, err
 			}
 			for _, r := range rows {
-				if encoded = append(encoded, r.encoded); len(encoded) == limit {
+				if !seen[r.encoded] {
+					seen[r.encoded], encoded = true, append(encoded, r.encoded)
+				}
+				if len(encoded) == limit {
 					return encoded, nil
 				}
 			}

@@ -155,20 +155,20 @@ func (q *Queue[T]) locate(item T) (string, *shard[T]) {
 	if err != nil {
 		panic(fmt.Errorf("redisqueue: encode a key of type %T: %w", item, err))
 	}
-	return q.locateString(encoded)
+	return encoded, q.shardOf(encoded)
 }
 
-// locateString returns a string and its shard. It panics if that is reserved.
-func (q *Queue[T]) locateString(encoded string) (string, *shard[T]) {
+// shardOf returns the shard of a key. It panics for the reserved one.
+func (q *Queue[T]) shardOf(encoded string) *shard[T] {
 	if encoded == filler {
 		panic("redisqueue: a key of 80 zero bytes is reserved")
 	}
 	if len(q.shards) == 1 {
-		return encoded, q.shards[0]
+		return q.shards[0]
 	}
 	h := fnv.New32a() // All replicas, of all versions, must agree on it.
 	h.Write([]byte(encoded))
-	return encoded, q.shards[h.Sum32()%uint32(len(q.shards))]
+	return q.shards[h.Sum32()%uint32(len(q.shards))]
 }
 
 func (q *Queue[T]) decode(encoded string) (item T, err error) {

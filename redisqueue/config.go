@@ -25,8 +25,8 @@ type Config[T comparable] struct {
 	// notice up to a third of it too late that it has lost a key.
 	Lease time.Duration
 	// PollInterval is how often a replica with waiting getters looks for keys, should a wake-up be lost. 1 s
-	// if zero, at most a third of Lease, and if it is below a second at most half of the client's
-	// ReadTimeout.
+	// if zero, at most a third of Lease; from a second on it is rounded down to whole seconds, below that it is
+	// at most half of the client's ReadTimeout.
 	PollInterval time.Duration
 	// Shards spreads the queue over that many hash tags, and so over the nodes of a cluster. A key is always
 	// in the same one; order holds within a shard. All replicas must have the same number; to change it, let
@@ -130,9 +130,9 @@ func (c *Config[T]) complete(readTimeout time.Duration) error {
 	c.PollInterval = min(positiveOr(c.PollInterval, time.Second), c.Lease/3)
 	c.Shards = max(c.Shards, 1)
 	if c.PollInterval < time.Second {
-		// From a second on, readWakeUp calls BLPop with whole seconds, for which the client extends its
-		// ReadTimeout.
 		c.PollInterval = max(min(c.PollInterval, readTimeout/2), time.Millisecond)
+	} else { // BLPop, see readWakeUp, takes whole seconds. For these the client extends its ReadTimeout.
+		c.PollInterval = c.PollInterval.Truncate(time.Second)
 	}
 	// Redis counts both in milliseconds, and zero means forever.
 	c.WaitTimeout = max(positiveOr(c.WaitTimeout, min(time.Second, readTimeout/2)), time.Millisecond)

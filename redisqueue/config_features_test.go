@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -167,6 +168,38 @@ func TestSetAside(t *testing.T) {
 	}
 	if aside, err := (&Admin{numbers}).SetAsideKeys(ctx, 0); len(aside) != 0 || err != nil {
 		t.Errorf("SetAsideKeys() = %q, %v", aside, err)
+	}
+}
+
+// A set that shrinks during a scan may show a string twice. SetAsideKeys returns it once.
+func TestSetAsideKeysOfShrinkingSet(t *testing.T) {
+	client := startServer(t).client()
+	q := newTestQueue(t, client, Config[string]{})
+	ctx, set := within(t, 10*time.Second), q.shards[0].names.prefix+"aside"
+	keys := keysNamed("key", 5000)
+	must(t, client.SAdd(ctx, set, keys).Err())
+	rows, _, err := q.shards[0].readRows(ctx, "scan", "aside", "0", maxPage)
+	must(t, err)
+	var last []string // of the first page: the next page begins in the middle of these
+	for _, r := range rows[len(rows)-20:] {
+		last = append(last, r.encoded)
+	}
+	others := slices.DeleteFunc(keys, func(key string) bool { return slices.Contains(last, key) })
+	shrink := sync.OnceFunc(func() { must(t, client.SRem(ctx, set, others).Err()) })
+	client.AddHook(hook(func(next redis.ProcessHook) redis.ProcessHook {
+		return func(ctx context.Context, cmd redis.Cmder) error {
+			err := next(ctx, cmd)
+			if cmd.Name() == "evalsha_ro" {
+				shrink()
+			}
+			return err
+		}
+	}))
+	aside, err := (&Admin{q}).SetAsideKeys(ctx, 0)
+	must(t, err)
+	slices.Sort(aside)
+	if different := len(slices.Compact(slices.Clone(aside))); different != len(aside) {
+		t.Errorf("SetAsideKeys() has %d strings, but only %d different ones", len(aside), different)
 	}
 }
 

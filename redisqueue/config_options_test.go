@@ -43,6 +43,20 @@ func TestTinyTimes(t *testing.T) {
 	})
 }
 
+// PollInterval is what a replica does: a blocking read of a second or more takes whole seconds.
+func TestPollInterval(t *testing.T) {
+	for d, want := range map[time.Duration]time.Duration{
+		0: time.Second, 900 * time.Millisecond: 900 * time.Millisecond, 1900 * time.Millisecond: time.Second,
+		time.Hour: 10 * time.Second,
+	} {
+		config := Config[string]{Name: "test", PollInterval: d}
+		must(t, config.complete(3*time.Second))
+		if config.PollInterval != want {
+			t.Errorf("a PollInterval of %v is %v, want %v", d, config.PollInterval, want)
+		}
+	}
+}
+
 // The client that waits shares nothing with the program's: newer versions of go-redis keep handlers in the
 // options, and log an error when a second client adds its own.
 func TestClientsShareNoHandlers(t *testing.T) {

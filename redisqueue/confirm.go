@@ -42,7 +42,7 @@ type confirmations struct {
 // confirmation is a call that waits until the server has executed a batch.
 type confirmation struct {
 	target     opSeq  // the operation that the server must have executed, with all before it
-	minBatch   uint64 // the number of the first batch whose reply counts, 0 for any
+	minBatch   uint64 // the number of the first batch whose reply counts; 0: no further batch is needed
 	replicated bool   // replicas of the server must have it, too
 	result     chan error
 }
@@ -58,9 +58,9 @@ func (s *shard[T]) confirmLocked(target opSeq) *confirmation {
 	return s.registerLocked(c)
 }
 
-// refreshLocked returns a confirmation of a batch that is built after the call, and so brings news of the
+// freshCountsLocked returns a confirmation of a batch that is built after the call, and so brings news of the
 // queue.
-func (s *shard[T]) refreshLocked() *confirmation {
+func (s *shard[T]) freshCountsLocked() *confirmation {
 	c := &confirmation{target: s.buffer.newest, minBatch: s.batches + 1}
 	if !s.server.fullSince.IsZero() {
 		c.target = 0 // The server refuses what is in the buffer.
@@ -166,8 +166,7 @@ func (q *Queue[T]) ask(ctx context.Context, c code, keys ...string) ([]answer, e
 					result <- err
 				}
 			}
-			_, s := q.locateString(key)
-			s.putLocked(o)
+			q.shardOf(key).putLocked(o)
 		}
 	})
 	if err == nil {

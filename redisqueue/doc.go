@@ -23,7 +23,7 @@
 //
 // The server counts the leases of a key that end, because its handler may have ended the process. From the
 // second one in a row the key waits before it comes again, and after [Config].MaxLostLeases it is given up:
-// see [Queue.GivenUpKeys]. Each add of such a key, also while a dead replica holds it, gets one more attempt.
+// see [Queue.GivenUpKeys]. Each add of a given-up key, also while a dead replica holds it, is one more try.
 //
 // A stopped process notices nothing, and runs on for a moment when it continues; the monotonic clock of a
 // suspended virtual machine may stand still. Guard what such a moment must not destroy with the [Fence] of
@@ -31,7 +31,7 @@
 // replica hears of it; fences then grow only if the servers' clocks agree.
 //
 // The server counts leases on a clock that moves at most half a lease from one call to the next, so that they
-// survive a change of its time, and a while without it. The price: if no replica calls for a while, a dead
+// survive a change of the server's time, and its outages. The price: if no replica calls for a while, a dead
 // one's keys come up to a lease later; and if the time is set forward while a replica cannot call, its keys
 // may come elsewhere up to half a lease before it notices.
 //
@@ -64,7 +64,8 @@
 //     there, but not while the key is held. One that happens before the delay of the last one has passed, on
 //     whichever replica, is the same. A custom RateLimiter gives the delays alone: its NumRequeues counts on
 //     each replica.
-//   - Priorities age, see [Queue.AddWithPriority]. A lease that is lost counts as no failure.
+//   - Priorities age, see [Queue.AddWithPriority], and OldestQueued is about the key that comes next. A lease
+//     that is lost counts as no failure.
 //   - Causes (see [Queue.AddCause]) are kept on the server, for all replicas; Causes has those of a held key
 //     alone. AddedAgain hears of adds of this replica at once, and of all others within a second.
 //   - Pause, Resume and Remove are about the whole queue, and so is what Snapshot, SnapshotKey and

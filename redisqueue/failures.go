@@ -25,10 +25,22 @@ func (q *Queue[T]) AddRateLimitedContext(ctx context.Context, item T) error {
 }
 
 func (q *Queue[T]) addRateLimited(item T) putter[T] {
-	if limiter := q.config.RateLimiter; limiter != nil {
+	if limiter := q.limiter(); limiter != nil {
 		return delayed[T](limiter.When(item))
 	}
-	return q.putFailure(item, workqueue.Failure{}, 0, false, nil)
+	details := q.failDetails(workqueue.Failure{}, false, 0)
+	return func(s *shard[T], encoded string) opSeq { return s.failLocked(item, encoded, details, nil) }
+}
+
+// limiter returns the RateLimiter, nil without one, and when this replica has ended: it adds nothing then, so
+// nothing should be counted.
+func (q *Queue[T]) limiter() workqueue.TypedRateLimiter[T] {
+	select {
+	case <-q.ended:
+		return nil
+	default:
+		return q.config.RateLimiter
+	}
 }
 
 // Fail says that the call for item, which a worker of this replica holds, has failed; see
@@ -42,29 +54,28 @@ func (q *Queue[T]) addRateLimited(item T) putter[T] {
 // item added, or given up, when the server is back. After shutdown Fail works as long as the worker holds
 // item: other replicas go on with it.
 func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workqueue.Retry, error) {
+	encoded, s := q.locate(item)
 	failures, left := q.failuresOfHeld(item)
 	retry := predict(failures, left, f) // what Fail returns without an answer
-	limiter := q.config.RateLimiter
-	// The limiter would count the same failure again, so it is not asked.
-	same := limiter != nil && retry.Same && !retry.GivenUp
-	var delay time.Duration
+	limiter, same, delay := q.limiter(), false, time.Duration(0)
 	switch {
-	case same:
-		f.AtLeast = max(f.AtLeast, left)
-	case limiter != nil && !retry.GivenUp:
+	case limiter == nil || retry.GivenUp: // The server computes the delay, or there is none.
+	case retry.Same: // The limiter would count it again. The key waits for the rest of the delay.
+		same, f.AtLeast = true, max(f.AtLeast, left)
+	default:
 		delay = limiter.When(item)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	result := make(chan error, 1)
+	details, result := q.failDetails(f, same, delay), make(chan error, 1)
 	var answered workqueue.Retry // read only after result
-	encoded, s := q.locate(item)
-	err := q.whileOpen(ctx, func() {
-		q.putFailure(item, f, delay, same, func(a answer, err error) {
+	// If ctx has already ended, the server must get the failure all the same: it brings item again.
+	err := q.whileOpen(context.Background(), func() {
+		s.failLocked(item, encoded, details, func(a answer, err error) {
 			answered = workqueue.Retry{Attempt: a.n, Delay: a.left, Same: a.same, GivenUp: a.givenUp}
 			result <- err
-		})(s, encoded)
+		})
 	})
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	if err == nil {
 		err = q.wait(ctx, result)
 	}
@@ -88,9 +99,9 @@ func predict(failures int, left time.Duration, f workqueue.Failure) workqueue.Re
 	return r
 }
 
-// putFailure returns the putter of a failure. The RateLimiter, if there is one, has given the delay, or same
-// is set.
-func (q *Queue[T]) putFailure(item T, f workqueue.Failure, delay time.Duration, same bool, answered func(answer, error)) putter[T] {
+// failDetails returns what fail in failures.lua must know of a failure. If there is a RateLimiter, it says
+// that the failure is the same as the last one, or has given the delay.
+func (q *Queue[T]) failDetails(f workqueue.Failure, same bool, delay time.Duration) string {
 	flags, limiterDelay := "", "-"
 	if f.Terminal {
 		flags += "t"
@@ -101,27 +112,29 @@ func (q *Queue[T]) putFailure(item T, f workqueue.Failure, delay time.Duration, 
 	if q.config.RateLimiter != nil {
 		limiterDelay = fmt.Sprint(ceilMicros(delay))
 	}
-	rest := fmt.Sprintf("%d %d %s %s %s",
+	return fmt.Sprintf("%d %d %s %s %s",
 		ceilMicros(f.AtLeast), f.MaxRetries, cmp.Or(flags, "-"), limiterDelay, reasonOf(f.Err))
-	return func(s *shard[T], encoded string) opSeq {
-		held := q.mu.held[item]
-		o := newOp(codeFail, fmt.Sprintf("%016d%s%s", len(encoded), encoded, rest))
-		o.answer = func(a answer, err error) {
-			if err == nil && !a.givenUp {
-				q.mu.totals.stats.Retries++
-			}
-			if err == nil && held != nil {
-				held.failures, held.retryAt = a.n, time.Now().Add(a.left)
-				if a.givenUp {
-					held.failures = 0
-				}
-			}
-			if answered != nil {
-				answered(a, err)
+}
+
+// failLocked sends a failure. answered, unless nil, is called with the server's answer, under the lock.
+func (s *shard[T]) failLocked(item T, encoded, details string, answered func(answer, error)) opSeq {
+	held := s.q.mu.held[item]
+	o := newOp(codeFail, fmt.Sprintf("%016d%s%s", len(encoded), encoded, details))
+	o.answer = func(a answer, err error) {
+		if err == nil && !a.givenUp {
+			s.q.mu.totals.stats.Retries++
+		}
+		if err == nil && held != nil {
+			held.failures, held.retryAt = a.n, time.Now().Add(a.left)
+			if a.givenUp {
+				held.failures = 0
 			}
 		}
-		return s.putLocked(o)
+		if answered != nil {
+			answered(a, err)
+		}
 	}
+	return s.putLocked(o)
 }
 
 // maxReason is how many bytes of an error are kept.
@@ -172,7 +185,7 @@ func (q *Queue[T]) forgetHeldLocked(item T) {
 // Forget forgets the failures of item, and that it was given up: the next failure counts as the first. It
 // does not block. After shutdown it does nothing, as Add.
 func (q *Queue[T]) Forget(item T) {
-	if limiter := q.config.RateLimiter; limiter != nil {
+	if limiter := q.limiter(); limiter != nil {
 		limiter.Forget(item)
 	}
 	q.put(item, func(s *shard[T], encoded string) opSeq {
@@ -192,7 +205,7 @@ func (q *Queue[T]) NumRequeues(item T) int {
 	return n
 }
 
-// askFailures asks the server for up to a second.
+// askFailures is NumRequeues without a limiter, with what is left of the delay after the last failure.
 func (q *Queue[T]) askFailures(ctx context.Context, item T) (failures int, left time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

@@ -150,6 +150,27 @@ func TestFailWithLimiter(t *testing.T) {
 	}
 }
 
+// After shutdown a limiter counts and forgets nothing, because nothing is added.
+func TestLimiterAfterShutdown(t *testing.T) {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, time.Hour)
+	q := newTestQueue(t, startServer(t).client(), Config[string]{RateLimiter: limiter})
+	q.AddRateLimited("x")
+	endQueue(t, q)
+	for name, call := range map[string]func(){
+		"AddRateLimited":        func() { q.AddRateLimited("x") },
+		"AddRateLimitedContext": func() { _ = q.AddRateLimitedContext(t.Context(), "x") },
+		"Fail":                  func() { _, _ = q.Fail(t.Context(), "x", workqueue.Failure{}) },
+		"Fail, terminal":        func() { _, _ = q.Fail(t.Context(), "x", workqueue.Failure{Terminal: true}) },
+		"Forget":                func() { q.Forget("x") },
+	} {
+		if call(); limiter.NumRequeues("x") != 1 {
+			t.Errorf("after %s the limiter has %d failures", name, limiter.NumRequeues("x"))
+		}
+		for limiter.Forget("x"); limiter.NumRequeues("x") < 1; limiter.When("x") {
+		}
+	}
+}
+
 // A server that does not answer does not keep a worker for longer than its context. The failure is counted
 // when it answers again.
 func TestFailWithoutServer(t *testing.T) {
@@ -169,6 +190,22 @@ func TestFailWithoutServer(t *testing.T) {
 	if st := freshStats(t, q); st.Waiting != 1 || st.Processing != 0 {
 		t.Errorf("%+v", st)
 	}
+}
+
+// The failure is also counted if the context had ended before: otherwise the key would not come again.
+func TestFailAfterContext(t *testing.T) {
+	q := newTestQueue(t, startServer(t).client(), Config[string]{Backoff: workqueue.BackoffConfig[string]{
+		Base: time.Hour, Max: time.Hour}})
+	addAndGet(t, q, "x")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r, err := q.Fail(ctx, "x", workqueue.Failure{})
+	if r.Attempt != 1 || err != nil && !errors.Is(err, context.Canceled) { // The answer may be there already.
+		t.Errorf("Fail() = %+v, %v", r, err)
+	}
+	q.Done("x")
+	flush(t, q)
+	wantDelayLeft(t, q, "x", 1, time.Hour)
 }
 
 // Lost leases have a budget of their own: they use up none of the retries, and make no failure.
@@ -278,5 +315,6 @@ func (q *Queue[T]) addRateLimitedAfter(item T, atLeast time.Duration) {
 		q.AddAfter(item, max(limiter.When(item), atLeast))
 		return
 	}
-	q.put(item, q.putFailure(item, workqueue.Failure{AtLeast: atLeast}, 0, false, nil))
+	details := q.failDetails(workqueue.Failure{AtLeast: atLeast}, false, 0)
+	q.put(item, func(s *shard[T], encoded string) opSeq { return s.failLocked(item, encoded, details, nil) })
 }

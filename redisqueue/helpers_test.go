@@ -381,7 +381,7 @@ func freshStats[T comparable](t testing.TB, q *Queue[T]) workqueue.Stats {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	_ = q.confirmAll(ctx, (*shard[T]).refreshLocked)
+	_ = q.confirmAll(ctx, (*shard[T]).freshCountsLocked)
 	must(t, ctx.Err())
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -22,7 +22,7 @@ type session struct {
 	// leaseFrom is when the last answered batch was first sent. The server counts from a later moment, so the
 	// lease ends here first.
 	leaseFrom time.Time
-	lastFence string
+	lastFence string    // of the newest hand-out that has arrived: knownFence in batch.lua
 	held      int       // keys that it holds: holds that are not lost, and what is in nextHandOut
 	abandoned bool      // it has expired, and must quit
 	quitsAt   time.Time // when it quits
@@ -38,7 +38,7 @@ func newSession() string {
 type hold[T comparable] struct {
 	handedOut
 	shard  *shard[T]
-	began  time.Time
+	began  time.Time // when the worker got it
 	lost   bool
 	added  chan struct{}             // closed when the key is added again; nil before AddedAgain
 	cancel []context.CancelCauseFunc // of the contexts that Lease has returned

@@ -2,7 +2,6 @@ package redisqueue
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -26,39 +25,6 @@ func (q *Queue[T]) AddedAt(item T) time.Time {
 		return h.addedAt
 	}
 	return time.Time{}
-}
-
-// maxPriority bounds priorities, so that places in the line stay exact.
-const maxPriority = 1_000_000
-
-// AddWithPriority adds item with a priority after a delay, or at once unless that is positive. A key
-// of priority 1 is handed out before all keys of priority 0, except those that were queued more than
-// Config.PriorityStep before it, one of priority 2 more than twice that, and so on: no key starves. Of
-// several adds for the same hand-out the highest priority counts; those without one have priority 0. A key
-// that fails, or whose lease is lost, keeps its priority. Priorities beyond a million count as a million. It
-// does not block. After shutdown it does nothing, as Add.
-func (q *Queue[T]) AddWithPriority(item T, priority int, delay time.Duration) {
-	priority = max(-maxPriority, min(priority, maxPriority))
-	q.put(item, func(s *shard[T], encoded string) opSeq {
-		if delay > 0 {
-			q.mu.totals.stats.Retries++
-		} else {
-			s.closeAddedLocked(encoded)
-			s.setEmptyLocked(false)
-		}
-		text := fmt.Sprintf("%016d%s%d %d", len(encoded), encoded, priority, ceilMicros(delay))
-		return s.putLocked(newOp(codeAddPriority, text))
-	})
-}
-
-// PriorityOf returns the priority with which item was handed out, if a worker of this replica holds it. For
-// any other key it asks the server for up to a second, and returns 0 if that does not answer.
-func (q *Queue[T]) PriorityOf(item T) int {
-	if h := q.holdOf(item); h != nil {
-		return h.priority
-	}
-	k, _ := q.SnapshotKey(item)
-	return k.Priority
 }
 
 // Below returns nil: the queue has no other below it.
@@ -149,7 +115,7 @@ func (q *Queue[T]) changeOne(c code, item T) bool {
 // change sends an operation on each string, and returns those that the server knows.
 func (q *Queue[T]) change(ctx context.Context, c code, keys []string) (found []string, err error) {
 	for _, key := range keys {
-		q.locateString(key) // It panics for the reserved one.
+		q.shardOf(key) // It panics for the reserved one.
 	}
 	for some := range slices.Chunk(keys, maxWork) {
 		answers, err := q.ask(ctx, c, some...)

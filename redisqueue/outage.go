@@ -10,7 +10,7 @@ import (
 
 // health is what the last answers say of the server.
 type health struct {
-	outage      error     // why the last attempt failed, until one succeeds
+	outage      error     // why the last attempt failed, or errFull while the server takes no adds
 	fullSince   time.Time // since when the server's memory is full, zero if it is not
 	retryAddsAt time.Time // when adds are tried again on a full server
 }
@@ -39,7 +39,7 @@ func (s *shard[T]) untilAnswered(ask func() error) bool {
 	}
 }
 
-// isAnswer reports whether the server has answered, with an error.
+// isAnswer reports whether err is an answer of the server.
 func isAnswer(err error) bool {
 	var answer redis.Error
 	return errors.As(err, &answer)

@@ -107,7 +107,7 @@ func newQueue[T comparable](client redis.UniversalClient, config Config[T], scri
 		ended:    make(chan struct{}),
 	}
 	q.mu.held = make(map[T]*hold[T])
-	q.mu.ending.shutDown = make(chan struct{})
+	q.mu.ending.endDrains = make(chan struct{})
 	q.mu.totals.stats.Name = config.Name
 	for i := range config.Shards {
 		q.shards = append(q.shards, newShard(q, newKeyNames(config.Name, i)))
@@ -158,14 +158,15 @@ func (q *Queue[T]) unlock() {
 // and the keys of their Dones come again.
 var ErrNotSent = errors.New("redisqueue: the server has not received everything")
 
-// ending is how far the shutdown of this replica has got.
+// ending is how far the shutdown of this replica has got: it is stopping; when no worker holds a key and the
+// buffers are empty, or were dropped, each session quits; then it is over.
 type ending struct {
 	stopping bool      // ShutDown or a drain was called: no more keys are handed out
 	since    time.Time // when it was called, or when the last held key was Done after it
 	// over: no worker holds a key, and every operation was sent or dropped. Nothing is sent from now on.
-	over     bool
-	dropped  bool          // what was not sent was dropped
-	shutDown chan struct{} // closed by ShutDown, which ends the drains that wait
+	over      bool
+	dropped   bool          // what was not sent was dropped
+	endDrains chan struct{} // closed by ShutDown: drains wait no longer
 }
 
 // ShutDown ends this replica's part in the queue. Get returns, and keys on their way to this process go back
@@ -179,8 +180,8 @@ func (q *Queue[T]) ShutDown() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.stopLocked()
-	close(q.mu.ending.shutDown)
-	q.mu.ending.shutDown = make(chan struct{}) // for the next drain
+	close(q.mu.ending.endDrains)
+	q.mu.ending.endDrains = make(chan struct{}) // for the next drain
 }
 
 // ShutDownWithDrain is a ShutDown that waits until the workers of this process have finished the keys that
@@ -195,12 +196,12 @@ func (q *Queue[T]) ShutDownWithDrain() { _ = q.ShutDownContext(context.Backgroun
 func (q *Queue[T]) ShutDownContext(ctx context.Context) error {
 	q.mu.Lock()
 	q.stopLocked()
-	e, shutDown := &q.mu.ending, q.mu.ending.shutDown
+	e, endDrains := &q.mu.ending, q.mu.ending.endDrains
 	q.mu.Unlock()
 	var err error
 	select {
 	case <-q.ended:
-	case <-shutDown:
+	case <-endDrains:
 		err = workqueue.ErrShutDown
 	case <-ctx.Done():
 		err = ctx.Err()

@@ -144,7 +144,7 @@ func setRapidChecks(t *testing.T, n string) {
 func checkInvariants[T comparable](client redis.UniversalClient, q *Queue[T]) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	_ = q.confirmAll(ctx, (*shard[T]).refreshLocked)
+	_ = q.confirmAll(ctx, (*shard[T]).freshCountsLocked)
 	for _, s := range q.shards {
 		keys := s.names.shard
 		states, err1 := client.HGetAll(ctx, keys[1]).Result()

@@ -46,7 +46,7 @@ func (s *shard[T]) waitForReplicas(session session) error {
 		return err
 	})
 	s.q.mu.Lock()
-	if answered && s.server.outage != errFull { // That the server is full ends with a batch.
+	if answered && s.server.outage != errFull { // A batch finds out when a full server takes adds again.
 		s.noteAnswerLocked()
 	}
 	s.q.unlock()

@@ -13,10 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-const (
-	maxSnapshot = 512 // how many keys of each state a Snapshot has
-	maxPage     = 256 // how many keys one call reads
-)
+const maxPage = 256 // how many keys one call reads
 
 // row is what read.lua returns for a key. Its info has no Key yet.
 type row[T comparable] struct {
@@ -40,34 +37,34 @@ func (s *shard[T]) readRows(ctx context.Context, args ...any) (rows []row[T], ne
 	if err != nil {
 		return nil, "", err
 	}
-	var check checker
-	head := check.fields(reply[0])
-	check.offset = int64(check.number(head["offset"]))
+	var p rowParser
+	head := p.fields(reply[0])
+	p.offset = int64(p.number(head["offset"]))
 	for _, fields := range reply[1:] {
-		f := check.fields(fields)
+		f := p.fields(fields)
 		encoded, ok := f["key"]
 		if !ok {
-			check.bad(fmt.Sprint(fields))
+			p.reject(fmt.Sprint(fields))
 		}
-		rows = append(rows, row[T]{encoded, infoOf[T](&check, f)})
+		rows = append(rows, row[T]{encoded, infoOf[T](&p, f)})
 	}
-	return rows, head["next"], check.err
+	return rows, head["next"], p.err
 }
 
-func infoOf[T comparable](check *checker, f map[string]string) (k KeyInfo[T]) {
-	k.Requeues, k.LostLeases = check.number(f["failures"]), check.number(f["losses"])
-	k.Due, k.Holder, k.SetAside = check.time(f["due"]), f["holder"], f["aside"] == "1"
-	parseState(&k, f["state"], check)
+func infoOf[T comparable](p *rowParser, f map[string]string) (k KeyInfo[T]) {
+	k.Requeues, k.LostLeases = p.number(f["failures"]), p.number(f["losses"])
+	k.Due, k.Holder, k.SetAside = p.time(f["due"]), f["holder"], f["aside"] == "1"
+	parseState(&k, f["state"], p)
 	var err error
 	if k.Priority, err = strconv.Atoi(cmp.Or(f["priority"], "0")); err != nil {
-		check.bad(f["priority"])
+		p.reject(f["priority"])
 	}
-	if givenAt := check.time(f["givenAt"]); !givenAt.IsZero() {
+	if givenAt := p.time(f["givenAt"]); !givenAt.IsZero() {
 		attempts, reason, _ := strings.Cut(f["reason"], " ")
-		k.GivenUp = &workqueue.GivenUpKey[T]{Attempts: check.number(attempts), Err: reason, Time: givenAt}
+		k.GivenUp = &workqueue.GivenUpKey[T]{Attempts: p.number(attempts), Err: reason, Time: givenAt}
 	}
 	if causes, ok := decodeCauses(f["causes"]); !ok {
-		check.bad(f["causes"])
+		p.reject(f["causes"])
 	} else if !causes.IsZero() {
 		k.Causes = &causes
 	}
@@ -76,27 +73,27 @@ func infoOf[T comparable](check *checker, f map[string]string) (k KeyInfo[T]) {
 
 // parseState parses a state (data.lua describes its forms) into k. k already has Due and the holder's name,
 // if the server knows that.
-func parseState[T comparable](k *KeyInfo[T], state string, check *checker) {
-	p := parser{rest: state}
+func parseState[T comparable](k *KeyInfo[T], state string, p *rowParser) {
+	text := parser{rest: state}
 	switch len(state) {
 	case 0:
 		if !k.Due.IsZero() {
 			k.State = workqueue.KeyWaiting
 		}
 	case 16:
-		k.State, k.Since = workqueue.KeyQueued, check.at(p.digits(16))
+		k.State, k.Since = workqueue.KeyQueued, p.at(text.digits(16))
 	default:
-		kind, session := p.take(1), p.take(11)
+		kind, session := text.take(1), text.take(11)
 		k.State, k.Again = workqueue.KeyProcessing, kind != "p"
-		k.Holder, k.Fence = cmp.Or(k.Holder, session), p.digits(16)
-		k.Since = check.at(k.Fence)
+		k.Holder, k.Fence = cmp.Or(k.Holder, session), text.digits(16)
+		k.Since = p.at(k.Fence)
 		if k.Again {
-			p.digits(16) // when it was added again
+			text.digits(16) // when it was added again
 		}
-		p.bad = p.bad || p.rest != "" || !strings.Contains("pde", kind)
+		text.bad = text.bad || text.rest != "" || !strings.Contains("pde", kind)
 	}
-	if p.bad {
-		check.bad(state)
+	if text.bad {
+		p.reject(state)
 	}
 }
 
@@ -120,24 +117,24 @@ func (s *shard[T]) runRead(ctx context.Context, args ...any) (reply []any, err e
 	return reply, nil
 }
 
-// checker parses what read.lua has returned. Another program may have written it, so that a number or state
+// rowParser parses what read.lua has returned. Another program may have written it, so that a number or state
 // that makes no sense is an error. err is the first one.
-type checker struct {
+type rowParser struct {
 	offset int64 // by how many microseconds the queue's clock is ahead of the server's
 	err    error
 }
 
-func (c *checker) bad(text string) {
-	if c.err == nil {
-		c.err = fmt.Errorf("%w: %.100q", errReply, text)
+func (p *rowParser) reject(text string) {
+	if p.err == nil {
+		p.err = fmt.Errorf("%w: %.100q", errReply, text)
 	}
 }
 
 // fields returns a list of names and values as a map. It leaves out what the server does not have.
-func (c *checker) fields(reply any) map[string]string {
+func (p *rowParser) fields(reply any) map[string]string {
 	list, _ := reply.([]any)
 	if len(list) == 0 || len(list)%2 != 0 {
-		c.bad(fmt.Sprint(reply))
+		p.reject(fmt.Sprint(reply))
 		return nil
 	}
 	fields := make(map[string]string, len(list)/2)
@@ -150,34 +147,34 @@ func (c *checker) fields(reply any) map[string]string {
 }
 
 // float returns 0 for an empty text.
-func (c *checker) float(text string) float64 {
+func (p *rowParser) float(text string) float64 {
 	if text == "" {
 		return 0
 	}
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(n >= 0) { // NaN is not.
-		c.bad(text)
+		p.reject(text)
 		return 0
 	}
 	return n
 }
 
 // number returns a whole number of at most 2^53.
-func (c *checker) number(text string) int {
-	n := c.float(text)
+func (p *rowParser) number(text string) int {
+	n := p.float(text)
 	if n > 1<<53 {
-		c.bad(text)
+		p.reject(text)
 		return 0
 	}
 	return int(n)
 }
 
 // at converts a time of the queue's clock into one of the server's.
-func (c *checker) at(micros int64) time.Time { return time.UnixMicro(micros - c.offset) }
+func (p *rowParser) at(micros int64) time.Time { return time.UnixMicro(micros - p.offset) }
 
-func (c *checker) time(text string) time.Time {
-	if n := c.float(text); n > 0 {
-		return c.at(int64(min(n, 1<<62)))
+func (p *rowParser) time(text string) time.Time {
+	if n := p.float(text); n > 0 {
+		return p.at(int64(min(n, 1<<62)))
 	}
 	return time.Time{}
 }

@@ -59,12 +59,14 @@ type Info struct {
 	// Unsent is the number of operations in the buffer, which grows while the server does not answer: each
 	// takes the encoded key and about 150 bytes.
 	Unsent int
-	// Outage is why the last attempt to reach the server failed, nil if it succeeded.
+	// Outage is why the last attempt to reach the server failed, or that it takes no adds because its memory
+	// is full; otherwise nil.
 	Outage error
 	// Errors counts the attempts that failed.
 	Errors uint64
 	// LostLeases counts the keys of this replica whose lease was lost while a worker had them. LostDones
-	// counts the calls of Done that came too late.
+	// counts the calls of Done that came too late, and those that the server had executed before it answered
+	// with an error.
 	LostLeases, LostDones uint64
 	// Failing is the number of keys of the whole queue with failures that are counted, SetAside that of keys
 	// that could not be decoded, GivenUp that of keys that are not tried any more. Repaired counts the
@@ -158,7 +160,7 @@ func (q *Queue[T]) Len() int { return q.Stats().Queued }
 func (q *Queue[T]) Stats() workqueue.Stats {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	_ = q.confirmAll(ctx, (*shard[T]).refreshLocked)
+	_ = q.confirmAll(ctx, (*shard[T]).freshCountsLocked)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.statsLocked(time.Now())
@@ -176,7 +178,7 @@ func (q *Queue[T]) latestStats() workqueue.Stats {
 	}
 	for _, s := range q.shards {
 		if !s.sending {
-			s.refreshLocked()
+			s.freshCountsLocked()
 		}
 	}
 	return st
@@ -208,4 +210,91 @@ func (q *Queue[T]) statsLocked(now time.Time) workqueue.Stats {
 		PausedBy: c.PausedBy, PausedSince: c.PausedSince,
 	}
 	return st
+}
+
+// Counts are the numbers of a whole queue, as the server has them at one moment. With several shards each has
+// its own moment.
+type Counts struct {
+	// Queued, Processing, Again, Waiting, Paused and OldestQueued are those of [workqueue.Stats].
+	Queued, Processing, Again, Waiting int
+	// Failing, GivenUp, SetAside and Repaired are those of [Info].
+	Failing, GivenUp, SetAside, Repaired int
+	OldestQueued                         time.Duration
+	// Paused reports that nothing is handed out, until PausedUntil, or without an end if that is zero.
+	// PausedBy is the [Config].Replica that has paused the queue, and PausedSince when it did.
+	Paused                   bool
+	PausedUntil, PausedSince time.Time
+	PausedBy                 string
+	// Limited reports that keys are queued which the StartLimit holds back.
+	Limited bool
+}
+
+// Counts asks the server for the numbers of the queue. It returns an error, and no numbers, if the server
+// does not answer, if ctx ends, or if what it has makes no sense. It reads alone, and works after shutdown
+// too.
+func (a *Admin) Counts(ctx context.Context) (sum Counts, err error) {
+	for _, s := range a.shards {
+		c, err := s.readCounts(ctx)
+		if err != nil {
+			return Counts{}, err
+		}
+		sum.add(c)
+	}
+	return sum, nil
+}
+
+// forever is FOREVER of batch.lua.
+const forever = 1 << 53
+
+// add adds the numbers of another shard.
+func (c *Counts) add(other Counts) {
+	c.Queued += other.Queued
+	c.Processing += other.Processing
+	c.Again += other.Again
+	c.Waiting += other.Waiting
+	c.Failing += other.Failing
+	c.GivenUp += other.GivenUp
+	c.SetAside += other.SetAside
+	c.Repaired += other.Repaired
+	hasNoEnd := other.PausedUntil.IsZero()
+	endsLater := !c.PausedUntil.IsZero() && (hasNoEnd || other.PausedUntil.After(c.PausedUntil))
+	if other.Paused && (!c.Paused || endsLater) {
+		c.Paused, c.PausedUntil = true, other.PausedUntil
+		c.PausedSince, c.PausedBy = other.PausedSince, other.PausedBy
+	}
+	c.Limited = c.Limited || other.Limited
+	if other.Queued > 0 { // Otherwise its oldest key has been handed out since that was read.
+		c.OldestQueued = max(c.OldestQueued, other.OldestQueued)
+	}
+}
+
+func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
+	reply, err := s.runRead(ctx, "counts")
+	if err != nil {
+		return c, err
+	}
+	var p rowParser
+	f := p.fields(reply)
+	// Each of these has a filler, once there was a batch.
+	withoutFiller := func(name string) int { return max(0, p.number(f[name])-1) }
+	c.Processing, c.Waiting = withoutFiller("held"), withoutFiller("delays")
+	c.Failing = withoutFiller("failures")
+	c.Queued, c.Limited = p.number(f["queued"]), p.number(f["limited"]) > 0
+	c.GivenUp, c.SetAside = p.number(f["givenUp"]), p.number(f["aside"])
+	c.Again, c.Repaired = p.number(f["dirty"]), p.number(f["repaired"])
+	now, until := p.number(f["now"]), p.number(f["pausedUntil"])
+	p.offset = int64(p.number(f["offset"]))
+	if until > now {
+		at, by := parsePausedBy(f["pausedBy"])
+		c.Paused, c.PausedBy, c.PausedSince = true, by, p.at(at)
+		if int64(until) < forever {
+			c.PausedUntil = p.at(int64(until))
+		}
+	}
+	var head KeyInfo[T]
+	parseState(&head, f["head"], &p)
+	if c.Queued > 0 && head.State == workqueue.KeyQueued {
+		c.OldestQueued = max(0, p.at(int64(now)).Sub(head.Since))
+	}
+	return c, p.err
 }

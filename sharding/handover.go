@@ -31,9 +31,8 @@ func (m *Member) timeHandoversLocked() {
 // endTimedOutLocked ends the contexts of handlers whose slots have been stopping for HandoverTimeout, and
 // keeps slots whose handlers do not return even then. It returns when to look again.
 func (m *Member) endTimedOutLocked(now time.Duration) (next time.Duration) {
-	limit, patience := m.config.HandoverTimeout, m.config.HandoverTimeout/2
+	limit, patience, stuck := m.config.HandoverTimeout, m.config.HandoverTimeout/2, 0
 	next = now + m.config.Lease
-	stuck := 0
 	for i := range m.slots {
 		s := &m.slots[i]
 		if s.keepUntil > now {
@@ -43,7 +42,7 @@ func (m *Member) endTimedOutLocked(now time.Duration) (next time.Duration) {
 			continue
 		}
 		switch passed := now - s.stop.since; {
-		case s.stop.timedOutAt > 0 && now >= s.stop.timedOutAt+patience && !m.mu.leaving:
+		case s.stop.timedOutAt > 0 && now >= s.stop.timedOutAt+patience && m.mu.phase == staying:
 			stuck++
 			s.keepUntil = now + 4*limit
 			next = min(next, s.keepUntil)
@@ -53,7 +52,7 @@ func (m *Member) endTimedOutLocked(now time.Duration) (next time.Duration) {
 				s.stop.timedOutAt = now
 				m.mu.changes.toEnd = append(m.mu.changes.toEnd, ending{s.holding.Load(), ErrHandover})
 			}
-			if !m.mu.leaving {
+			if m.mu.phase == staying {
 				next = min(next, s.stop.timedOutAt+patience)
 			}
 		default:
@@ -70,12 +69,12 @@ func (m *Member) endTimedOutLocked(now time.Duration) (next time.Duration) {
 // handOver makes next give away the member's slots that are to move and whose handlers have returned. If a
 // slot is to stay after all while an attempt may still succeed, next names its holder anew: that ends it.
 func (p *planner) handOver(next *table) {
-	n, nobodyTakes := 0, p.m.mu.leaving && len(p.takers) == 0
+	n, nobodyTakes := 0, p.m.mu.phase >= leaving && len(p.takers) == 0
 	for i, slot := range next.slots {
 		switch {
-		case slot.holder != p.self:
-		case slot.next == "" && !p.m.mu.leaving && p.m.slots[i].handover.mayStillSucceed(p.t):
-			next.give(i, p.self)
+		case slot.holder != p.selfID:
+		case slot.next == "" && p.m.mu.phase == staying && p.m.slots[i].handover.mayStillSucceed(p.t):
+			next.give(i, p.selfID)
 		case !p.takers[slot.next] && !nobodyTakes:
 		case p.m.releaseLocked(i, p.t):
 			if nobodyTakes {
@@ -86,7 +85,7 @@ func (p *planner) handOver(next *table) {
 		}
 	}
 	if n > 0 {
-		p.m.logger.Info("Handing over slots", "member", p.self, "slots", n)
+		p.m.logger.Info("Handing over slots", "member", p.selfID, "slots", n)
 	}
 }
 

@@ -7,10 +7,10 @@ import "testing"
 func TestLeaverGivesSlotsToNobody(t *testing.T) {
 	m := holdingAll(1)
 	m.setState(0, stopping)
-	m.mu.leaving = true
+	m.mu.phase = leaving
 	present := &table{id: "t", epoch: 5, slots: []tableSlot{{holder: "a", next: "b", epoch: 3}}}
 	m.mu.view.table = present
-	p := &planner{m: m, self: "a", t: present}
+	p := &planner{m: m, selfID: "a", t: present}
 	next := present.clone()
 	p.handOver(next)
 	if got := next.slots[0]; got.holder != "" || got.epoch != 6 {
@@ -26,7 +26,7 @@ func TestSlotThatIsToStayIsNamedAnew(t *testing.T) {
 	m.slots[0].handover = handover{table: "t", epoch: 6, unsure: true}
 	present := &table{id: "t", epoch: 5, slots: []tableSlot{{holder: "a", epoch: 3}}}
 	m.mu.view.table = present
-	p := &planner{m: m, self: "a", t: present, takers: map[string]bool{"a": true}}
+	p := &planner{m: m, selfID: "a", t: present, takers: map[string]bool{"a": true}}
 	next := present.clone()
 	p.handOver(next)
 	if got := next.slots[0]; got.holder != "a" || got.epoch != 6 {

@@ -9,6 +9,16 @@ import (
 	"time"
 )
 
+// phase is how far a member is with leaving. It only grows.
+type phase int
+
+const (
+	staying  phase = iota
+	leaving        // Leave was called. The member takes no slots, and hands out no keys.
+	retiring       // None of its handlers runs any more. It has no slots, and does not renew its record.
+	retired        // Its record has been marked or deleted: the others need not wait for a lease.
+)
+
 // Leave makes the member hand over its slots to the others and leave the group. From now on its queues hand
 // out nothing. Slots without running handlers move at once; others when their handlers have returned, whose
 // contexts end after HandoverTimeout. If no other member is there, nobody holds the slots until one joins.
@@ -23,8 +33,8 @@ import (
 // Call it when the workers have ended. Call it with a context that does not end with the signal to stop.
 func (m *Member) Leave(ctx context.Context) error {
 	m.mu.Lock()
-	if !m.mu.leaving {
-		m.mu.leaving = true
+	if m.mu.phase == staying {
+		m.mu.phase = leaving
 		m.logger.Info("Leaving", "member", m.mu.self.id)
 	}
 	m.updateAndUnlock()
@@ -51,7 +61,7 @@ func (m *Member) Leave(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.mu.leaveErr; err != nil && n > 0 && !m.mu.handedOver {
+	if err := m.mu.leaveErr; err != nil && n > 0 && m.mu.phase < retired {
 		return fmt.Errorf("sharding: left without handing over %d slots: %w", n, err)
 	}
 	return nil
@@ -62,7 +72,7 @@ func (m *Member) Leave(ctx context.Context) error {
 func (m *Member) tryLeave() bool {
 	m.mu.Lock()
 	view, id, now := &m.mu.view, m.mu.self.id, m.now()
-	if !m.mu.leaving || m.anyBusy() {
+	if m.mu.phase == staying || m.anyBusy() {
 		m.mu.Unlock()
 		return false
 	}
@@ -79,14 +89,16 @@ func (m *Member) tryLeave() bool {
 			m.releaseLocked(i, view.table)
 		}
 	}
-	m.mu.finished, m.mu.self.alive = true, false
+	m.mu.phase, m.mu.self.alive = retiring, false
 	m.mu.self.sequence++
 	r := m.selfRecordLocked(m.mu.self.follows, true)
 	waits := view.incompatible == nil // Otherwise it does not see what the others write.
 	m.updateAndUnlock()
 	err := m.retire(r, waits)
 	m.mu.Lock()
-	m.mu.handedOver, m.mu.leaveErr = err == nil, cmp.Or(m.mu.leaveErr, err)
+	if m.mu.leaveErr = cmp.Or(m.mu.leaveErr, err); err == nil {
+		m.mu.phase = retired
+	}
 	m.mu.Unlock()
 	if m.ctx.Err() != nil {
 		return true
@@ -157,7 +169,7 @@ func (m *Member) holdsNothing() bool {
 func (m *Member) othersLocked() bool {
 	now, t := m.now(), m.mu.view.table
 	for id, k := range m.mu.members {
-		if id != m.mu.self.id && k.takesSlots(id, t, now) {
+		if id != m.mu.self.id && k.takesSlots(t, now) {
 			return true
 		}
 	}

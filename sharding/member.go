@@ -34,9 +34,6 @@ var ErrIncompatible = errors.New("sharding: incompatible record")
 var ErrNoQueue = errors.New("sharding: the member takes no slots, because it lacks a queue: " +
 	"call NewQueue soon after Join, in each replica")
 
-// errNoTable is what Err returns in the first moments after Join, and while a lost table is replaced.
-var errNoTable = errors.New("sharding: the member waits for a table of its group")
-
 // Member is a process's part in a group. It holds slots, whose keys the queues of [NewQueue] hand out. It is
 // made by [Join]; all methods are safe for concurrent use.
 type Member struct {
@@ -71,25 +68,23 @@ type Member struct {
 		view view
 		// members has what is known of each member, by its id.
 		members map[string]*knownMember
-		// formers are the ids of earlier lives of this process.
-		formers map[string]bool
+		// formerSelves are the ids of this process before the present one.
+		formerSelves map[string]bool
 		// listVersion is the version of the last list: a watch begins there. heardAt is when the last record came.
 		listVersion string
 		heardAt     time.Duration
-		// leaving: Leave was called. finished: the member's record must not be renewed any more.
-		leaving, finished bool
-		// leaveErr is why Leave ended early. handedOver: the record was marked or deleted all the same.
-		leaveErr   error
-		handedOver bool
-		barred     barrier
-		// hashes has the fingerprint of each queue by its name. Each change makes a new map.
+		phase       phase   // of leaving
+		leaveErr    error   // why Leave ended early, or the record could not be marked or deleted
+		barred      barrier // The member has given up its slots, and must wait for this.
+		// queueNames are those of its queues, and hashes has their fingerprints. Each change makes a new map.
 		queueNames []string
 		hashes     map[string]string
 		changes    changes // to carry out when mu is unlocked; see updateAndUnlock
 		// wasValid: the member was valid at the last updateSlotsLocked.
 		wasValid bool
-		// handOverAt is when the member may begin to hand over slots; see timeHandoversLocked.
-		handOverAt time.Duration
+		// handOverAt is when the member may begin to hand over slots; see timeHandoversLocked. Its turn to make
+		// a table comes some time after makeTableFrom: when the need arose, or the next try is due. Zero: no need.
+		handOverAt, makeTableFrom time.Duration
 		// failedAt is when a call to renew the record or to read the table last failed.
 		failedAt time.Duration
 		// unansweredAt is when a call or the watch last ended without an answer of the server, and
@@ -97,8 +92,7 @@ type Member struct {
 		unansweredAt, restoreSuspectedAt time.Duration
 		// since is when each of these began, or zero if it is not so.
 		since struct {
-			missing         time.Duration // There is no table, or it must be replaced. Or: when to try that again.
-			unplanned       time.Duration // The table is not as it should be, and a plan waits for its turn.
+			planWaits       time.Duration // The table is not as it should be, and the plan must wait.
 			refused         time.Duration // The table cannot be written.
 			unusable        time.Duration // The table cannot be used, although the record is renewed.
 			noQueue         time.Duration // The member lacks a queue.
@@ -141,7 +135,7 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 	m.logger, m.logWritten = newLateLogger(m.ctx, config.Logger.With("group", config.Group))
 	m.mu.self = m.newSelf()
 	m.mu.view = view{adoptBegan: never, confirmed: neverMoment, lease: config.Lease}
-	m.mu.members, m.mu.formers = make(map[string]*knownMember), make(map[string]bool)
+	m.mu.members, m.mu.formerSelves = make(map[string]*knownMember), make(map[string]bool)
 	m.mu.failedAt, m.mu.unansweredAt, m.mu.restoreSuspectedAt = never, never, never
 	stop := context.AfterFunc(ctx, m.end)
 	err = m.begin(ctx)
@@ -215,8 +209,8 @@ func (m *Member) Err() error {
 		return cmp.Or(m.markErrLocked(), m.lacksQueueLocked())
 	}
 	lost := workqueue.ErrLeaseLost
-	if m.mu.view.confirmed == neverMoment {
-		lost = errNoTable
+	if m.mu.view.confirmed == neverMoment { // It has just joined, or a lost table is being replaced.
+		lost = errors.New("sharding: the member waits for a table of its group")
 	}
 	return cmp.Or(m.mu.view.incompatible, m.mu.problem.confirm, m.mu.problem.renew, lost)
 }
@@ -288,7 +282,7 @@ func (m *Member) work() (next time.Duration, failed bool) {
 	return next, failed
 }
 
-// turnLocked returns how long this member lets those with smaller ids do what it could do, too.
+// turnLocked returns how long this member waits, so that those with smaller ids can do the same first.
 func (m *Member) turnLocked(now time.Duration) time.Duration {
 	rank := 0
 	for id, k := range m.mu.members {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// life says whether another member lives, as far as this one knows.
+// liveness says whether another member lives, as far as this one knows.
 //
 //	           not renewed for a lease           this or another member has marked its record
 //	present ──────────────────────────▶ overdue ──────────────────────────────────────────────▶ dead
@@ -15,12 +15,12 @@ import (
 //	   │  its record is gone: somebody else has deleted it, perhaps a person         a lease later │
 //	   └───────────────────────────────────┴───────────────────────────────▶ gone ────────────────┘
 //
-// A renewal, or a read that shows the record, leads back to present. Who leaves marks its own record, and is
-// dead at once. A member whose record was deleted may not know it yet: it keeps its slots for another lease.
-type life int
+// A renewal, or a read that shows the record, leads back to present. A member that leaves marks its own
+// record, and is dead at once. One whose record was deleted may not know it: it keeps its slots for a lease.
+type liveness int
 
 const (
-	present life = iota
+	present liveness = iota
 	overdue
 	gone
 	dead // Only then may its slots be given away.
@@ -30,23 +30,19 @@ const (
 type knownMember struct {
 	data    memberData // from the last usable record; before that one, only its Lease is set
 	version string     // of the last record
-	// usable: decodeOther has accepted the last record.
-	usable bool
-	// leaseFrom is when the last renewal was seen, or that the record is gone; extendLeasesLocked moves it.
+	serial  int64      // of the last record; see Member.lastSerial
+	usable  bool       // decodeOther has accepted the last record.
+	// leaseFrom is when the last renewal was seen, or no record first found; extendLeasesLocked moves it later.
 	firstSeen, leaseFrom time.Duration
-	isGone               bool
-	// serial is the number of this version: see Member.lastSerial.
-	serial int64
-	// mustRead: the record must be read, because the watch or a list lacks it, or shows it again.
-	mustRead bool
-	// markedByMe: this member has marked the record. former: it belongs to an earlier life of this process.
-	markedByMe, former bool
-	// markErr is why the record could not be marked. retryAt is when to try again to mark or delete it.
-	markErr error
-	retryAt time.Duration
+	isGone               bool // A read has found no record, or a marked one has vanished.
+	mustRead             bool // The watch or a list lacks the record, or shows it again: only a read is certain.
+	isFormerSelf         bool // This process had that id, and goes on with another one.
+	markedByMe           bool
+	markErr              error         // why this member could not mark the record
+	retryAt              time.Duration // when to try again to mark or delete it
 }
 
-func (k *knownMember) life(now time.Duration) life {
+func (k *knownMember) liveness(now time.Duration) liveness {
 	expired := now >= k.expires()
 	switch {
 	case k.data.Dead, k.isGone && expired && !k.mustRead:
@@ -61,7 +57,7 @@ func (k *knownMember) life(now time.Duration) life {
 
 // expires returns when the member's lease ends, unless it renews its record before. A gone one is dead then.
 func (k *knownMember) expires() time.Duration {
-	if k.former { // Nobody renews that record any more.
+	if k.isFormerSelf { // Nobody renews that record any more.
 		return k.firstSeen
 	}
 	return k.leaseFrom + time.Duration(k.data.Lease)
@@ -69,13 +65,13 @@ func (k *knownMember) expires() time.Duration {
 
 // isAlive reports whether the member takes part in the group, as far as is known.
 func (k *knownMember) isAlive(now time.Duration) bool {
-	return k.usable && !k.mustRead && k.life(now) == present
+	return k.usable && !k.mustRead && k.liveness(now) == present
 }
 
-// takesSlots reports whether the member of that id should have a share of the slots of table t.
-func (k *knownMember) takesSlots(id string, t *table, now time.Duration) bool {
+// takesSlots reports whether the member should have a share of the slots of table t.
+func (k *knownMember) takesSlots(t *table, now time.Duration) bool {
 	fits := len(contradictions(t.hashes, k.data.Hashes)) == 0
-	return k.isAlive(now) && k.data.Queues > 0 && fits && !slices.Contains(t.leaving, id)
+	return k.isAlive(now) && k.data.Queues > 0 && fits && !slices.Contains(t.leaving, k.data.ID)
 }
 
 func (k *knownMember) noteGone(now time.Duration) {
@@ -85,12 +81,13 @@ func (k *knownMember) noteGone(now time.Duration) {
 	k.mustRead = false
 }
 
-// memberLocked returns the entry of a member. A new one has the longest lease until its record is seen.
+// memberLocked returns the entry of a member, and makes one if there is none: with the group's longest lease,
+// until a record shows the member's own.
 func (m *Member) memberLocked(id string) *knownMember {
 	k := m.mu.members[id]
 	if k == nil {
 		now := m.now()
-		k = &knownMember{firstSeen: now, leaseFrom: now, former: m.mu.formers[id]}
+		k = &knownMember{firstSeen: now, leaseFrom: now, isFormerSelf: m.mu.formerSelves[id]}
 		k.data.Lease = int64(m.mu.view.lease)
 		m.mu.members[id] = k
 	}
@@ -108,31 +105,47 @@ func (m *Member) noteMissingLocked(k *knownMember) {
 	signal(m.toWork)
 }
 
+// verdict is what a record that was shown means, compared with what is known of its member.
+type verdict int
+
+const (
+	nothingNew verdict = iota // It is the known record, or an older one from a late watch.
+	mustBeRead                // Its member was dead or gone. The watch is late, or a restore took that back.
+	changed                   // Somebody has written it since.
+)
+
+// classify decides what to make of a record of that version with data d, and changes nothing. If it is not
+// usable, d does not count. isRead: a read has shown the record. Reads are never late.
+func (k *knownMember) classify(version string, d memberData, usable, isRead bool) verdict {
+	// After a restore of a backup, a version may come a second time, with other data.
+	sameContent := !usable || k.data.Sequence == d.Sequence && k.data.Dead == d.Dead
+	comesBack := k.isGone || usable && k.data.Dead && !d.Dead
+	switch {
+	case k.version == version && k.usable == usable && sameContent && !k.isGone:
+		return nothingNew
+	case comesBack && !isRead:
+		return mustBeRead
+	case !isRead && usable && k.usable && d.Sequence < k.data.Sequence && !d.Dead:
+		return nothingNew // An older record is no renewal; see mustHearOthersLocked.
+	}
+	return changed
+}
+
 // sawMemberLocked notes a member's record, and reports whether the plan may change with it. A renewal counts
 // if it is the member's first since the last list. isRead: a read has shown the record. The watch and lists
 // may be late: then the member counts as alive for up to a lease too long, which is harmless.
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	k := m.memberLocked(id)
-	k.mustRead = false
 	d, err := m.decodeOther(id, r)
-	usable := err == nil
-	// After a restore of a backup, a version may come a second time, with other data.
-	sameContent := !usable || k.data.Sequence == d.Sequence && k.data.Dead == d.Dead
-	comesBack := k.isGone || usable && k.data.Dead && !d.Dead
-	switch {
-	case k.version == r.Version && k.usable == usable && sameContent && !k.isGone:
-		return false
-	case comesBack && !isRead:
-		k.mustRead = true // The watch is late, or a restore has brought the record back.
-		return true
-	case !isRead && usable && k.usable && d.Sequence < k.data.Sequence && !d.Dead:
-		return false // The watch is late. An older record is no renewal; see mustHearOthersLocked.
+	found := k.classify(r.Version, d, err == nil, isRead)
+	if k.mustRead = found == mustBeRead; found != changed {
+		return k.mustRead
 	}
-	before, lifeBefore, isFirst := *k, k.life(m.now()), k.version == ""
-	k.version, k.leaseFrom, k.isGone, k.usable = r.Version, m.now(), false, usable
+	before, was := *k, k.liveness(m.now())
+	k.version, k.leaseFrom, k.isGone, k.usable = r.Version, m.now(), false, err == nil
 	k.serial = m.lastSerial.Add(1)
-	if !usable { // k.data stays, and with it the member's lease.
-		if before.usable || isFirst {
+	if err != nil { // k.data stays, and with it the member's lease.
+		if before.usable || before.version == "" {
 			m.logger.Error("Ignoring a member", "member", id, "err", err)
 		}
 		return true
@@ -143,7 +156,7 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 		signal(m.toConfirm)
 	}
 	// The first renewal after a list is news for mustHearOthersLocked.
-	return before.serial <= m.mu.self.lastListedSerial || !before.usable || lifeBefore != k.life(m.now()) ||
+	return before.serial <= m.mu.self.lastListedSerial || !before.usable || was != k.liveness(m.now()) ||
 		!maps.Equal(before.data.Hashes, d.Hashes) || before.data.Queues != d.Queues
 }
 
@@ -152,13 +165,12 @@ func (m *Member) decodeOther(id string, r Record) (memberData, error) {
 	d, err := decodeMember(r)
 	switch {
 	case err != nil:
-		return d, err
 	case d.ID != id:
-		return d, foreign(r, fmt.Errorf("member %q", d.ID))
+		err = foreign(r, fmt.Errorf("member %q", d.ID))
 	case d.Slots != m.config.Slots:
-		return d, otherSlots(r, d.Slots, m.config.Slots)
+		err = otherSlots(r, d.Slots, m.config.Slots)
 	}
-	return d, nil
+	return d, err
 }
 
 // noteBoundsLocked notes the greatest epoch and the longest lease that a member's record names.

@@ -44,8 +44,6 @@ const never = math.MinInt64 / 2 // a time before all others
 
 var neverMoment = moment{never, never}
 
-func (a moment) earliest(b moment) moment { return moment{min(a.mono, b.mono), min(a.wall, b.wall)} }
-
 // latest returns the later of two moments. Its wall may be the smaller one: that clock can be set back.
 func (a moment) latest(b moment) moment {
 	if a.mono > b.mono {
@@ -127,7 +125,7 @@ func (m *Member) listOnce() error {
 		m.mu.since.othersNotListed = cmp.Or(m.mu.since.othersNotListed, m.now())
 		return m.mu.problem.list
 	}
-	if m.mu.since.othersNotListed = 0; m.mu.self.id == id {
+	if m.mu.since.othersNotListed, m.mu.problem.list = 0, nil; m.mu.self.id == id {
 		m.mu.self.lastListedSerial = m.lastSerial.Load()
 	}
 	return nil
@@ -137,7 +135,7 @@ func (m *Member) listOnce() error {
 func (m *Member) nextAttempt() (r Record, sequence int64, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.mu.finished || m.mu.barred != notBarred {
+	if m.mu.phase >= retiring || m.mu.barred != notBarred {
 		return r, 0, false
 	}
 	self := &m.mu.self
@@ -154,7 +152,7 @@ func (m *Member) selfRecordLocked(follows string, isDead bool) Record {
 		Format: formatVersion, ID: self.id, Sequence: self.sequence, Lease: int64(m.config.Lease),
 		Slots: m.config.Slots, Hashes: m.mu.hashes, Queues: m.usableQueuesLocked(), Busy: m.busyWithoutLocked(),
 		Table: follows, Earlier: view.earlier, Epoch: view.epoch, LongestLease: int64(view.lease),
-		Dead: isDead, Left: isDead && m.mu.leaving,
+		Dead: isDead, Left: isDead && m.mu.phase >= leaving,
 	}
 	if view.table != nil && view.table.id == follows {
 		d.TableEpoch = view.table.epoch
@@ -243,7 +241,7 @@ func (m *Member) readSelf() (upToDate bool, err error) {
 func (m *Member) died() {
 	m.mu.Lock()
 	defer m.updateAndUnlock()
-	if m.mu.finished { // It has marked the record itself.
+	if m.mu.phase >= retiring { // It has marked the record itself.
 		return
 	}
 	if m.mu.self.version != "" && m.mu.barred == notBarred {
@@ -252,10 +250,10 @@ func (m *Member) died() {
 		m.mu.stats.LostLeases++
 	}
 	id := m.mu.self.id
-	m.mu.formers[id] = true
+	m.mu.formerSelves[id] = true
 	// While the server creates no records, there is one life a second whose record shows up later, if at all.
 	if m.mu.members[id] != nil || m.mu.self.version != "" {
-		m.memberLocked(id).former = true
+		m.memberLocked(id).isFormerSelf = true
 	}
 	m.mu.self.alive = false
 	m.updateSlotsLocked() // It drops all slots.
@@ -267,7 +265,7 @@ func (m *Member) died() {
 // renewal and its last look at the table began.
 func (m *Member) validLocked() bool {
 	self, view := &m.mu.self, &m.mu.view
-	from := self.renewed.earliest(view.confirmed)
+	from := moment{min(self.renewed.mono, view.confirmed.mono), min(self.renewed.wall, view.confirmed.wall)}
 	if !self.alive || view.table == nil || self.follows != view.table.id ||
 		view.incompatible != nil || view.broken != nil {
 		from = neverMoment
@@ -332,7 +330,7 @@ func (m *Member) admitLocked(until barrier) {
 func (m *Member) giveUp(now time.Duration) (due time.Duration, err error) {
 	m.mu.Lock()
 	due = now + m.config.Lease
-	if since := m.mu.since.unusable; since > 0 && m.mu.barred == notBarred && !m.mu.leaving {
+	if since := m.mu.since.unusable; since > 0 && m.mu.barred == notBarred && m.mu.phase == staying {
 		if due = since + m.config.Lease; due <= now {
 			m.barLocked(untilRead, "Cannot use the table for a lease. Giving up all slots", m.mu.problem.confirm)
 		}

@@ -17,75 +17,77 @@ const (
 	stagger   = 20 * time.Millisecond  // at most, after another member has written the table first
 	probation = time.Second            // before a new member gets slots, if there are others
 	soon      = 250 * time.Millisecond // before another look, after a failed call or while others act first
-	// The kubelet waits up to five minutes before it starts a container again, so deaths count for longer.
-	remembersDeaths = 30 * time.Minute
+	// The kubelet waits up to five minutes before it starts a container again. Deaths must count for longer.
+	deathsCountFor = 30 * time.Minute
 )
 
-// planner makes the next table from the present one, t. Its methods need the member's lock.
+// planner makes the next table from the present one, t, in this order:
+//
+//  1. newPlannerLocked finds the takers, and the members whose slots may be given away.
+//  2. plan gives those slots to takers, and names the takers to which slots of living members are to move.
+//  3. allowed drops that plan for now while this member must know more, or others write first.
+//  4. handOver gives away slots of this member that are to move and whose handlers have returned.
+//
+// Its methods need the member's lock.
 type planner struct {
-	m    *Member
-	self string
-	t    *table
-	now  time.Duration
-	// takers are the members that should have a share of the slots.
-	takers map[string]bool
-	// dead are the members whose slots may be given away. It includes "", the holder of slots without one.
-	dead   map[string]bool
-	hashes map[string]string // of the table and all takers
-	// due is when to plan again if nothing is written now.
-	due time.Duration
+	m      *Member
+	selfID string
+	t      *table
+	now    time.Duration
+	takers map[string]bool // the members that should have a share of the slots
+	// givable are the members whose slots may be given away: the dead, and "" for slots without a holder.
+	givable map[string]bool
+	hashes  map[string]string // of the table and all takers
+	due     time.Duration     // when to plan again if nothing is written now
 }
 
 // nextTable returns the table to write now, and the version that it must replace, or nil if there is nothing
 // to write before due. The caller has seen that the table of that id is filled, or may be filled.
-func (m *Member) nextTable(id string, now time.Duration) (next *table, version string, due time.Duration) {
+func (m *Member) nextTable(tableID string, now time.Duration) (_ *table, version string, due time.Duration) {
 	m.mu.Lock()
 	defer m.updateAndUnlock()
 	m.updateSlotsLocked()
 	t, view := m.mu.view.table, &m.mu.view
 	due = now + m.config.Lease
 	switch {
-	case t.id != id:
+	case t.id != tableID:
 		return nil, "", now
 	case m.isOutdatedLocked(t, math.MaxInt64), // The table must be read first.
 		view.incompatible != nil, view.broken != nil, !m.mu.self.alive:
 		return nil, "", due
+	case m.mu.self.version == "" && m.mu.barred == untilWritten:
+		return t.clone(), view.version, due // This write shows whether it can write the table now.
 	case m.mu.self.version == "":
 		// A member without a record must be in no table: others would look for its record, find none, and take
 		// it for dead. A late attempt to create the record would then bring the member back.
-		if m.mu.barred == untilWritten { // This write shows whether it can write the table now.
-			return t.clone(), view.version, due
-		}
 		return nil, "", due
 	}
 	p := m.newPlannerLocked(t, now)
-	next = p.allowed(p.plan())
-	p.handOver(next) // This never waits: only the holder can write it.
+	next := p.allowed(p.plan())
+	p.handOver(next) // This never waits for others: only the holder can write it.
 	if !next.same(t) {
 		return next, view.version, p.due
 	}
-	if m.mu.since.unplanned == 0 && !p.keepsSlots() { // What was refused is not needed any more.
+	if m.mu.since.planWaits == 0 && !p.keepsSlots() { // There is nothing left to be refused.
 		m.mu.since.refused = 0
 	}
 	return nil, "", p.due
 }
 
 func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
-	p := &planner{m: m, self: m.mu.self.id, t: t, now: now, due: now + m.config.Lease}
-	p.takers, p.dead = make(map[string]bool), map[string]bool{"": true}
+	p := &planner{m: m, selfID: m.mu.self.id, t: t, now: now, due: now + m.config.Lease}
+	p.takers, p.givable = make(map[string]bool), map[string]bool{"": true}
 	for id, k := range m.mu.members {
-		if id == p.self {
-			continue
-		}
-		p.dead[id] = k.life(now) == dead
-		if k.takesSlots(id, t, now) {
+		isOther := id != p.selfID
+		p.givable[id] = isOther && k.liveness(now) == dead
+		if isOther && k.takesSlots(t, now) {
 			p.takers[id] = true
 		}
 	}
-	if !m.mu.leaving && m.usableQueuesLocked() > 0 && !slices.Contains(t.leaving, p.self) {
-		p.takers[p.self] = true
+	if m.mu.phase == staying && m.usableQueuesLocked() > 0 && !slices.Contains(t.leaving, p.selfID) {
+		p.takers[p.selfID] = true
 	}
-	for id, until := range p.newcomers() {
+	for id, until := range p.newcomersWait() {
 		if until > now {
 			delete(p.takers, id)
 			p.due = min(p.due, until)
@@ -95,32 +97,75 @@ func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
 	return p
 }
 
+// newcomersWait returns until when each taker without slots must wait for its first ones.
+func (p *planner) newcomersWait() map[string]time.Duration {
+	until := make(map[string]time.Duration)
+	for id := range p.takers {
+		if k := p.m.mu.members[id]; k != nil && !p.t.gives(id) {
+			until[id] = p.firstSlotsAt(id, k)
+		}
+	}
+	if len(until) < len(p.takers) {
+		return until
+	}
+	// All takers are newcomers. They need not wait, unless a filled table has no holder soon after an outage: a
+	// backup may have been restored, and holders that it lacks must first notice that their records are gone.
+	isUsed := func(slot tableSlot) bool { return slot.holder != "" || slot.next != "" }
+	sinceOutage := p.now - p.m.mu.unansweredAt
+	if p.t.settling || slices.ContainsFunc(p.t.slots, isUsed) || sinceOutage > p.m.mu.view.lease {
+		return nil
+	}
+	for id := range until {
+		until[id] = p.m.mu.members[id].firstSeen + p.m.mu.view.lease/3
+	}
+	return until
+}
+
+// firstSlotsAt returns when a newcomer may get slots. It waits longer after several deaths of its name, and
+// until the lease of a predecessor has ended, which may have been the same process. A member of its name that
+// renews its record beside it is another process, and the deaths may be that one's: it waits for neither.
+func (p *planner) firstSlotsAt(id string, k *knownMember) time.Duration {
+	wait, predecessor := probation, time.Duration(0)
+	if n := p.t.deaths[nameOf(id)].count(p.m.config.Clock.Now()); n > 1 {
+		wait = min(probation<<(2*min(n-1, 10)), time.Duration(k.data.Lease))
+	}
+	for other, o := range p.m.mu.members {
+		switch {
+		case nameOf(other) != nameOf(id) || other == id || o.isGone || o.data.Dead:
+		case o.leaseFrom < k.firstSeen+probation:
+			predecessor = max(predecessor, o.leaseFrom+time.Duration(o.data.Lease))
+		default:
+			wait = probation
+		}
+	}
+	return max(k.firstSeen+wait, predecessor)
+}
+
 // agreeOnHashes collects the hashes of the table and the takers. A taker that contradicts them gets no slots.
+// If two newcomers contradict each other, the first to write wins: so this member comes first.
 func (p *planner) agreeOnHashes() {
 	p.hashes = maps.Collect(maps.All(p.t.hashes))
-	for _, id := range append([]string{p.self}, slices.Sorted(maps.Keys(p.takers))...) {
+	for _, id := range append([]string{p.selfID}, slices.Sorted(maps.Keys(p.takers))...) {
 		hashes := p.m.mu.hashes
-		if id != p.self {
+		if id != p.selfID {
 			hashes = p.m.mu.members[id].data.Hashes
 		}
-		switch {
-		case !p.takers[id]:
-		case len(contradictions(p.hashes, hashes)) > 0:
+		if len(contradictions(p.hashes, hashes)) > 0 {
 			delete(p.takers, id)
-		default:
+		} else if p.takers[id] {
 			maps.Copy(p.hashes, hashes)
 		}
 	}
 }
 
-// plan returns the table as it should be, without handovers.
+// plan returns the table as it should be, but for the handovers.
 func (p *planner) plan() *table {
 	next := p.t.clone()
 	if next.settling {
 		p.fill(next)
 	}
 	// A member stays in leaving until it is dead: otherwise others would give it slots again.
-	next.leaving = slices.DeleteFunc(next.leaving, func(id string) bool { return p.dead[id] })
+	next.leaving = slices.DeleteFunc(next.leaving, func(id string) bool { return p.givable[id] })
 	p.nameLeaving(next)
 	next.hashes = p.hashes
 	next.lease = max(next.lease, p.m.config.Lease)
@@ -139,7 +184,7 @@ func (p *planner) fill(next *table) {
 	// put the empty table back, nothing would show that it had been filled before.
 	next.id = p.m.config.newID("table")
 	for i, id := range p.m.mu.view.claims {
-		if i < len(next.slots) && !p.dead[id] {
+		if i < len(next.slots) && !p.givable[id] {
 			next.give(i, id)
 		}
 	}
@@ -147,8 +192,8 @@ func (p *planner) fill(next *table) {
 
 // nameLeaving adds this member to next.leaving if it leaves: then others give it no slots.
 func (p *planner) nameLeaving(next *table) {
-	if p.m.mu.leaving && !slices.Contains(next.leaving, p.self) {
-		next.leaving = append(next.leaving, p.self)
+	if p.m.mu.phase >= leaving && !slices.Contains(next.leaving, p.selfID) {
+		next.leaving = append(next.leaving, p.selfID)
 	}
 }
 
@@ -158,17 +203,15 @@ func (p *planner) applyTargets(next *table) {
 	for i, target := range assign(next.slots, p.takers) {
 		slot := &next.slots[i]
 		switch {
-		case p.dead[slot.holder]:
-			if slot.holder == target {
-				continue
-			}
+		case slot.holder == "" && target == "": // Nobody takes it.
+		case p.givable[slot.holder]:
 			if p.hasCrashed(slot.holder) {
 				died[nameOf(slot.holder)] = true
 			}
 			next.give(i, target)
 		case slot.holder == target:
 			slot.next = ""
-		case p.takers[slot.holder], slot.holder == p.self, slices.Contains(p.t.leaving, slot.holder):
+		case p.takers[slot.holder], slot.holder == p.selfID, slices.Contains(p.t.leaving, slot.holder):
 			slot.next = target
 		default: // The holder is overdue, gone, unusable, or lacks a queue. It keeps the slot until it is dead.
 		}
@@ -176,22 +219,23 @@ func (p *planner) applyTargets(next *table) {
 	next.countDeaths(died, p.m.config.Clock.Now())
 }
 
-// hasCrashed reports whether a dead member has not left in order.
+// hasCrashed reports whether a dead member died without leaving in order.
 func (p *planner) hasCrashed(id string) bool {
 	return id != "" && !slices.Contains(p.t.leaving, id) && !p.m.mu.members[id].data.Left
 }
 
-// allowed returns the planned table if it may be written now. Otherwise it returns a copy of the present one,
-// in which only this member's leaving may be new.
+// allowed returns the planned table if this member may write it now, otherwise a copy of the present one, in
+// which only this member's leaving may be new.
 func (p *planner) allowed(planned *table) *table {
-	since := &p.m.mu.since.unplanned
+	since := &p.m.mu.since.planWaits
 	if planned.same(p.t) {
 		*since = 0
 		return planned
 	}
 	plannedAt := cmp.Or(*since, p.now)
 	if at := p.m.mayPlanAtLocked(p.now); at > p.now {
-		// At most batching of this time counts. Without watches, plans come here again and again.
+		// This time counts as waiting, but only for batching: the member's turn is still to come. If it did not
+		// count, a member whose watches end again and again would never write.
 		*since, p.due = max(plannedAt, p.now-batching), min(p.due, at)
 		next := p.t.clone()
 		p.nameLeaving(next)
@@ -205,11 +249,11 @@ func (p *planner) allowed(planned *table) *table {
 	return planned
 }
 
-// waitBeforeWrite returns how long a plan waits before this member writes it. Others would write the same.
+// waitBeforeWrite returns how long a plan waits, so that members that would write the same do not conflict.
 func (p *planner) waitBeforeWrite() time.Duration {
-	hasDead, goesFirst := false, p.m.mu.leaving
+	hasDead, goesFirst := false, p.m.mu.phase >= leaving
 	for _, slot := range p.t.slots {
-		if slot.holder != "" && p.dead[slot.holder] {
+		if slot.holder != "" && p.givable[slot.holder] {
 			hasDead, goesFirst = true, goesFirst || p.m.mu.members[slot.holder].markedByMe
 		}
 	}
@@ -225,57 +269,11 @@ func (p *planner) waitBeforeWrite() time.Duration {
 // keepsSlots reports whether this member keeps slots for now although they are to move.
 func (p *planner) keepsSlots() bool {
 	for i, slot := range p.t.slots {
-		if slot.holder == p.self && slot.next != "" && p.m.slots[i].keepUntil > p.now {
+		if slot.holder == p.selfID && slot.next != "" && p.m.slots[i].keepUntil > p.now {
 			return true
 		}
 	}
 	return false
-}
-
-// newcomers returns until when each taker without slots must wait for its first ones.
-func (p *planner) newcomers() map[string]time.Duration {
-	until := make(map[string]time.Duration)
-	for id := range p.takers {
-		if k := p.m.mu.members[id]; k != nil && !p.t.gives(id) {
-			until[id] = p.firstSlotsAt(id, k)
-		}
-	}
-	if len(until) < len(p.takers) {
-		return until
-	}
-	// All takers are newcomers. They wait only if a filled table shows no holder soon after an outage: a backup
-	// may have been restored, and holders that it lacks must first notice that their records are gone.
-	isUsed := func(slot tableSlot) bool { return slot.holder != "" || slot.next != "" }
-	sinceOutage := p.m.now() - p.m.mu.unansweredAt
-	if p.t.settling || slices.ContainsFunc(p.t.slots, isUsed) || sinceOutage > p.m.mu.view.lease {
-		return nil
-	}
-	for id := range until {
-		until[id] = p.m.mu.members[id].firstSeen + p.m.mu.view.lease/3
-	}
-	return until
-}
-
-// firstSlotsAt returns when a newcomer may get slots. It waits longer after several deaths of its process,
-// and until the lease of an earlier life of that process has ended. A member of its name that renews its
-// record beside it is another process, for which it does not wait.
-func (p *planner) firstSlotsAt(id string, k *knownMember) time.Duration {
-	wait := probation
-	if n := p.t.deaths[nameOf(id)].count(p.m.config.Clock.Now()); n > 1 {
-		wait = min(probation<<(2*min(n-1, 10)), time.Duration(k.data.Lease))
-	}
-	var predecessor time.Duration
-	for other, o := range p.m.mu.members {
-		switch {
-		case nameOf(other) != nameOf(id) || other == id || o.isGone || o.data.Dead:
-			continue
-		case o.leaseFrom < k.firstSeen+probation:
-			predecessor = max(predecessor, o.leaseFrom+time.Duration(o.data.Lease))
-		default:
-			wait = probation
-		}
-	}
-	return max(k.firstSeen+wait, predecessor)
 }
 
 // assign decides who should hold each slot: one of the takers or, if there are none, "".
@@ -295,7 +293,8 @@ func assign(slots []tableSlot, takers map[string]bool) (target []string) {
 	// Each holder keeps slots up to its share: first those that are not about to move, then those that are.
 	for _, moving := range []bool{false, true} {
 		for i, slot := range slots {
-			if room[slot.holder] > 0 && target[i] == "" && moving == (takers[slot.next] && slot.next != slot.holder) {
+			isMoving := takers[slot.next] && slot.next != slot.holder
+			if isMoving == moving && room[slot.holder] > 0 {
 				give(i, slot.holder)
 			}
 		}
@@ -306,15 +305,13 @@ func assign(slots []tableSlot, takers map[string]bool) (target []string) {
 			give(i, slot.next)
 		}
 	}
-	members := slices.Sorted(maps.Keys(takers))
-	for i := range target {
-		if target[i] != "" {
-			continue
+	i := 0
+	for _, id := range slices.Sorted(maps.Keys(takers)) {
+		for ; room[id] > 0; i++ {
+			if target[i] == "" {
+				give(i, id)
+			}
 		}
-		for room[members[0]] <= 0 {
-			members = members[1:]
-		}
-		give(i, members[0])
 	}
 	return target
 }
@@ -323,13 +320,13 @@ func assign(slots []tableSlot, takers map[string]bool) (target []string) {
 // more than base are the first to get one more, because then one slot less moves. Next come those that would
 // hold most after all planned moves.
 func shares(slots []tableSlot, takers map[string]bool) (room map[string]int) {
-	held, planned := make(map[string]int), make(map[string]int)
+	held, afterMoves := make(map[string]int), make(map[string]int)
 	for _, slot := range slots {
 		held[slot.holder]++
 		if takers[slot.next] {
-			planned[slot.next]++
+			afterMoves[slot.next]++
 		} else {
-			planned[slot.holder]++
+			afterMoves[slot.holder]++
 		}
 	}
 	base, extra := len(slots)/len(takers), len(slots)%len(takers)
@@ -337,7 +334,7 @@ func shares(slots []tableSlot, takers map[string]bool) (room map[string]int) {
 		if held[a] > base != (held[b] > base) {
 			return cmp.Compare(held[b], held[a])
 		}
-		return cmp.Or(cmp.Compare(planned[b], planned[a]), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(afterMoves[b], afterMoves[a]), cmp.Compare(a, b))
 	})
 	room = make(map[string]int, len(order))
 	for i, id := range order {

@@ -330,7 +330,7 @@ func TestMemberThatCrashesWithPauses(t *testing.T) {
 			t.Errorf("FAILURE: it got slots %d times", lost)
 		}
 		wantHeld(t, 4)(a)
-		time.Sleep(remembersDeaths)
+		time.Sleep(deathsCountFor)
 		for range 4 { // After a crash it gets slots at once, and later after four and fifteen seconds.
 			crash(join(8*time.Second), 20*time.Second)
 		}

@@ -247,7 +247,13 @@ func (q *queue[T]) park(slot int, key T, priority int) bool {
 // noLongerStopping adds the parked keys of slots that stay, and drops those of slots that have moved.
 func (q *queue[T]) noLongerStopping(slots []int) {
 	for _, slot := range slots {
-		keys := q.unpark(slot)
+		var keys map[T]int
+		q.mu.Lock()
+		if q.member.state(slot) != stopping {
+			keys = q.mu.parked[slot]
+			delete(q.mu.parked, slot)
+		}
+		q.mu.Unlock()
 		isHeld := q.member.state(slot) != absent
 		for key, priority := range keys {
 			if isHeld {
@@ -258,17 +264,6 @@ func (q *queue[T]) noLongerStopping(slots []int) {
 			}
 		}
 	}
-}
-
-func (q *queue[T]) unpark(slot int) map[T]int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.member.state(slot) == stopping {
-		return nil
-	}
-	keys := q.mu.parked[slot]
-	delete(q.mu.parked, slot)
-	return keys
 }
 
 // operableQueue is a queue over an Operable one.

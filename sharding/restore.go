@@ -71,7 +71,7 @@ func (m *Member) mayPlanAtLocked(now time.Duration) time.Duration {
 func (m *Member) mustHearOthersLocked(now time.Duration) bool {
 	listed := m.mu.self.lastListedSerial
 	for id, k := range m.mu.members {
-		if id != m.mu.self.id && 0 < k.serial && k.serial <= listed && k.life(now) != dead {
+		if id != m.mu.self.id && 0 < k.serial && k.serial <= listed && k.liveness(now) != dead {
 			return true
 		}
 	}

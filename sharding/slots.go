@@ -28,14 +28,13 @@ const (
 //	  ├────────────────────────────┘ └──── does not return ───────────────────────┘ │
 //	  └──── its handlers have returned: now the table is written ───────────────────┘
 //
-// The member must be valid, and no handover of the slot may still succeed. A slot that is to move already
-// when the member gets it goes from absent to stopping if it is the member's turn. Any slot becomes absent
-// when the member is not valid, or when the table gives the slot to another one. Queues read states and
-// holdings without a lock. The member's mu guards all else.
+// Any slot becomes absent when the member is not valid, or when the table gives the slot to another one. A
+// slot is held again only when no handover of it may still succeed. If it is to move already, and it is the
+// member's turn, it is stopping at once. Queues read states and holdings without a lock. mu guards all else.
 type ownSlot struct {
 	// holding is nil while the slot is absent.
 	holding  atomic.Pointer[holding]
-	stop     stop
+	stop     stopInfo
 	handover handover // the last attempt, or zero
 	// The slot must not stop before keepUntil: a handler did not return, or the server refused the handover.
 	keepUntil time.Duration
@@ -43,8 +42,8 @@ type ownSlot struct {
 	heldAs string
 }
 
-// stop has what is known of a slot while it is stopping.
-type stop struct {
+// stopInfo has what is known of a slot while it is stopping.
+type stopInfo struct {
 	// since is when the slot began to stop, and timedOutAt when its handlers' contexts were ended, or zero.
 	since, timedOutAt time.Duration
 	// keysNotListed: the slot came from absent, not from held, so its keys have not been listed.
@@ -103,7 +102,7 @@ func (m *Member) updateAndUnlock() {
 func (m *Member) updateSlotsLocked() {
 	valid, wasValid := m.validLocked(), m.mu.wasValid
 	cause := workqueue.ErrLeaseLost
-	switch hasLeft := m.mu.finished || m.ctx.Err() != nil; {
+	switch hasLeft := m.mu.phase >= retiring || m.ctx.Err() != nil; {
 	case valid:
 		cause = ErrNotHeld
 		if !wasValid {
@@ -150,8 +149,8 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) {
 	}
 	s.handover = handover{}
 	from, to := m.state(i), held
-	isToMove := t.slots[i].next != "" && now >= s.keepUntil
-	if m.mu.leaving || isToMove && (from == stopping || now >= m.mu.handOverAt) {
+	isToMove := t.slots[i].next != "" && now >= s.keepUntil // handOverAt may move later: stopping goes on.
+	if m.mu.phase >= leaving || isToMove && (from == stopping || now >= m.mu.handOverAt) {
 		to = stopping
 	}
 	if from == to {
@@ -163,7 +162,7 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) {
 	s.heldAs = m.mu.self.id
 	m.setState(i, to) // before the queues list keys: they drop those of absent slots
 	if to == stopping {
-		s.stop = stop{since: now, keysNotListed: from == absent}
+		s.stop = stopInfo{since: now, keysNotListed: from == absent}
 		c.endHoldsOf = append(c.endHoldsOf, s.holding.Load())
 		signal(m.toWork)
 		return

@@ -10,7 +10,7 @@ import (
 // cause of a lost lease, and it must hear the others before it plans again.
 func TestLeaverThatLosesTouch(t *testing.T) {
 	m := holdingAll(1)
-	m.mu.leaving, m.mu.wasValid, m.mu.self.lastListedSerial = true, true, 7
+	m.mu.phase, m.mu.wasValid, m.mu.self.lastListedSerial = leaving, true, 7
 	m.mu.self.renewed = neverMoment
 	m.mu.Lock()
 	m.updateSlotsLocked()

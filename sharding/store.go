@@ -111,8 +111,7 @@ func inGroup(group, version string) metav1.ListOptions {
 
 func (s *leases) Get(ctx context.Context, name string) (Record, error) {
 	// Without a resource version the server answers with the newest state, not with what it has cached.
-	lease, err := s.client.Get(ctx, name, metav1.GetOptions{})
-	return recordOf(lease, err)
+	return recordOf(s.client.Get(ctx, name, metav1.GetOptions{}))
 }
 
 func (s *leases) List(ctx context.Context, group string) ([]Record, string, error) {
@@ -167,8 +166,7 @@ func (s *leases) Create(ctx context.Context, r Record) (Record, error) {
 }
 
 func (s *leases) Update(ctx context.Context, r Record) (Record, error) {
-	lease, err := s.client.Update(ctx, toLease(r), metav1.UpdateOptions{})
-	return recordOf(lease, err)
+	return recordOf(s.client.Update(ctx, toLease(r), metav1.UpdateOptions{}))
 }
 
 func (s *leases) Delete(ctx context.Context, name, version string) error {

@@ -41,7 +41,7 @@ type deaths struct {
 
 // count returns how many deaths are not forgotten yet.
 func (x deaths) count(now time.Time) int {
-	if now.Sub(time.Unix(x.Last, 0)) >= remembersDeaths {
+	if now.Sub(time.Unix(x.Last, 0)) >= deathsCountFor {
 		return 0
 	}
 	return x.N

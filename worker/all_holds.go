@@ -16,7 +16,7 @@ import (
 // holds is what a tracker knows of all its keys on hold. The tracker's mu guards it. One goroutine, the
 // tracker's loop, waits for all limits, and runs only while there are any.
 type holds struct {
-	limits   slotheap.Heap // when each hold ends at the latest, on the loop's clock
+	limits   slotheap.Heap // when the next reason of each hold comes to its limit, on the loop's clock
 	notDone  int           // how many holds there are whose Done has not returned
 	done     atomic.Uint64 // how many there were whose Done has returned; read without mu
 	nextDone chan struct{} // is closed when done grows; nil if nothing waits for that
@@ -24,9 +24,9 @@ type holds struct {
 	closed   bool          // by EndHolds: no key is put on hold any more
 }
 
-// unlockHolds unlocks mu after holds have changed, and sees to it that the loop runs while there are any, and
-// wakes if a limit comes earlier now.
-func (t *Tracker[T]) unlockHolds() {
+// unlockAndTend unlocks mu after holds have changed, and sees to it that the loop runs while there are any,
+// and wakes if a limit comes earlier now.
+func (t *Tracker[T]) unlockAndTend() {
 	wake := t.loop.TendLocked(t.firstLimitLocked())
 	t.mu.Unlock()
 	if wake {
@@ -34,7 +34,7 @@ func (t *Tracker[T]) unlockHolds() {
 	}
 }
 
-// firstLimitLocked returns when the first hold comes to its limit.
+// firstLimitLocked returns when the first reason comes to its limit.
 func (t *Tracker[T]) firstLimitLocked() time.Duration {
 	if t.mu.records.holds.limits.Len() == 0 {
 		return dueloop.Never
@@ -42,28 +42,31 @@ func (t *Tracker[T]) firstLimitLocked() time.Duration {
 	return time.Duration(t.mu.records.holds.limits.First().Rank)
 }
 
-// mostDue bounds how many holds end in one go under the lock. If there are more, the loop calls endDue again
-// at once.
+// mostDue bounds for how many holds endDue keeps the lock. If there are more, the loop calls it again.
 const mostDue = 64
 
-// endDue ends the holds that have come to their limits, and returns when the loop must call it again.
+// endDue updates the holds with reasons that have come to their limits, and returns when the loop must call
+// it again.
 func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 	now := t.loop.Now()
-	var due []*held[T]
+	var ended []*held[T]
 	var toLimit []HeldKey[T]
 	t.mu.Lock()
-	for len(due) < mostDue && t.firstLimitLocked() <= now {
+	for n := 0; n < mostDue && t.firstLimitLocked() <= now; n++ {
 		k := t.mu.records.table.At(t.mu.records.holds.limits.First().Slot).Value.hold
-		due = append(due, k)
-		if !k.isPauseLocked() {
-			toLimit = append(toLimit, newHeldKeyLocked(k, k.key, k.since)) // Before finish ends the reasons.
+		ofHandler := slices.DeleteFunc(slices.Clone(k.reasons), func(h *holdReason) bool { return h.pause })
+		ends := k.updateLocked(now, false)
+		if ends {
+			ended = append(ended, k)
 		}
-		k.markEndedLocked(now)
+		if len(ofHandler) > 0 && (ends || k.isPauseLocked()) {
+			toLimit = append(toLimit, newHeldKeyLocked(k, k.key, ofHandler))
+		}
 	}
 	t.mu.counted.HeldToLimit += uint64(len(toLimit))
 	until, ok = t.loop.PlanLocked(now, t.firstLimitLocked())
 	t.mu.Unlock()
-	for _, k := range due {
+	for _, k := range ended {
 		k.finish()
 	}
 	for _, k := range toLimit { // Afterwards: the logger may be slow.
@@ -91,8 +94,8 @@ func (t *Tracker[T]) endPauses() {
 	if already { // Spares the walk over all records.
 		return
 	}
-	for k := range t.eachHold((*held[T]).isPauseLocked) {
-		k.end()
+	for k := range t.eachHold((*held[T]).lastsLocked) {
+		k.update()
 	}
 }
 
@@ -113,11 +116,10 @@ func heldKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []HeldK
 	all := slices.SortedStableFunc(t.eachHold((*held[T]).lastsLocked), func(a, b *held[T]) int {
 		return cmp.Compare(a.since, b.since)
 	})
-	now := t.loop.Now()
 	return converted(all[:max(0, min(limit, len(all)))], func(k *held[T]) HeldKey[K] {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		return newHeldKeyLocked(k, show(k.key), now)
+		return newHeldKeyLocked(k, show(k.key), k.reasons)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -281,4 +282,84 @@ func TestHoldRace(t *testing.T) {
 		wg.Wait()
 		wantMatchedDones(t, q)
 	}
+}
+
+// interruptsItself returns a handler that interrupts itself until q is shut down, after it has called before.
+func interruptsItself[T comparable](q workqueue.TypedInterface[T], before func(call worker.Call)) worker.Handler[T] {
+	return func(ctx context.Context, key T) error {
+		if q.ShuttingDown() {
+			return nil
+		}
+		call := worker.CallOf(ctx)
+		before(call)
+		until := call.UntilAdded()
+		q.Add(key)
+		<-until.Done()
+		return until.Err()
+	}
+}
+
+// A shutdown ends a pause that is longer than another hold of its key. That one has come to its own limit.
+func TestPauseThatOutlastsLimit(t *testing.T) {
+	overNotifying(t, func(t *testing.T, q notifying) {
+		logger, logs := newLogger()
+		p := worker.New(q, interruptsItself[string](q, func(call worker.Call) {
+			call.Hold("the cache shows it", time.Millisecond, func(func()) {})
+		}), options{Logger: logger})
+		q.Add("a")
+		r := run(t, p)
+		r.after(61 * time.Second)
+		held := p.SnapshotKey("a").Held
+		if held == nil || !strings.HasPrefix(held.Reason, "a pause ends") || !held.Until.After(time.Now()) {
+			t.Errorf("want a pause: %+v", held)
+		}
+		calls := p.Stats().Handled
+		if n := p.Stats().HeldToLimit; n != calls {
+			t.Errorf("held to limit %d times after %d calls", n, calls)
+		}
+		if text := "held=1ms reason=\"the cache shows it\""; strings.Count(logs.String(), text) != int(calls) {
+			t.Errorf("%d calls:\n%s", calls, logs)
+		}
+		began := time.Now()
+		q.ShutDown()
+		if err := <-r.result; err != nil || time.Since(began) > 10*time.Millisecond {
+			t.Errorf("Run returned %v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// A release keeps nothing of its key once its reason has come to its limit, also if the key was on hold for
+// others, too.
+func TestReleaseAfterLimitKeepsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type key struct{ name *[100]byte }
+		q := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedMaxOfRateLimiter[key]())
+		var release func()
+		p := worker.New(q, interruptsItself[key](q, func(call worker.Call) {
+			call.Hold("short", time.Millisecond, func(r func()) { release = r })
+			call.Hold("long", time.Minute, func(r func()) { time.AfterFunc(2*time.Millisecond, r) })
+		}), worker.Options[key]{})
+		r := run(t, p)
+		collected := new(atomic.Bool)
+		func() {
+			name := new([100]byte)
+			runtime.AddCleanup(name, func(c *atomic.Bool) { c.Store(true) }, collected)
+			q.Add(key{name})
+		}()
+		r.after(time.Minute)
+		if n := p.Stats().Held; n != 1 {
+			t.Errorf("%d keys on hold", n)
+		}
+		q.ShutDown()
+		<-r.result
+		q, p, r = nil, nil, nil
+		for range 10 {
+			runtime.GC()
+			synctest.Wait()
+		}
+		if !collected.Load() {
+			t.Error("the release keeps the key")
+		}
+		release()
+	})
 }

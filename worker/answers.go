@@ -62,6 +62,8 @@ type Result[T comparable] struct {
 	Next Next
 	// After is the delay of a Requeue or [Every] or, with NextRetry, of a [RetryAfter].
 	After time.Duration
+	// Priority is that of a [Requeue]; nil keeps the one that the key has.
+	Priority *int
 }
 
 // Requeue is an error for a handler to return, bare or wrapped, that wants its key again. As with nil,
@@ -183,20 +185,22 @@ func classify(err error, interrupted bool) (request, []*holdReason) {
 	if err == nil {
 		return request{next: NextForget}, nil
 	}
-	if _, ok := err.(*PanicError); ok { // What a panic was called with is no answer.
+	if _, ok := err.(*PanicError); ok { // What a panic was called with asks for nothing.
 		return request{next: NextRetry}, nil
 	}
-	var in contents
-	in.note(err, interrupted)
+	var found contents
+	found.note(err, interrupted)
+	asksAgain := found.requeue.next == NextRequeue
 	switch {
-	case in.fatal || in.terminal:
-		return request{next: NextGiveUp, fatal: in.fatal}, nil
-	case in.retryAfter || in.failure && (in.asked || in.holds != nil):
-		return request{next: NextRetry, after: max(in.after, in.again.after)}, in.holds
-	case in.asked:
-		return in.again, in.holds
-	case in.holds != nil:
-		return request{next: NextHold}, in.holds
+	case found.fatal || found.terminal:
+		return request{next: NextGiveUp, fatal: found.fatal}, nil
+	case found.retryAfter || found.failure && (asksAgain || found.holds != nil):
+		// A RetryAfter, or a failure beside a Requeue or a Hold.
+		return request{next: NextRetry, after: max(found.after, found.requeue.after)}, found.holds
+	case asksAgain:
+		return found.requeue, found.holds
+	case found.holds != nil:
+		return request{next: NextHold}, found.holds
 	case isInterruption(err, interrupted):
 		return request{next: NextInterrupted}, nil
 	}
@@ -205,57 +209,58 @@ func classify(err error, interrupted bool) (request, []*holdReason) {
 
 // contents are what an error consists of: all that it wraps and joins.
 type contents struct {
-	fatal, terminal, retryAfter, asked, failure bool
+	fatal, terminal, retryAfter, failure bool
 
-	after time.Duration // the longest of the RetryAfters
-	again request       // of the first Requeue or, without one, the first Every
-	holds []*holdReason // each once
+	after   time.Duration // the longest of the RetryAfters
+	requeue request       // of the first Requeue or, without one, the first Every; zero without both
+	holds   []*holdReason // each once
 }
 
-// note notes err and the errors that it wraps or joins.
-func (in *contents) note(err error, interrupted bool) {
+// note notes err and the errors that it wraps or joins. An error that asks for something by itself ends its
+// branch in the first switch; one that wraps others goes on to the second.
+func (found *contents) note(err error, interrupted bool) {
 	switch e := err.(type) {
 	case *fatalError:
-		in.fatal = true
+		found.fatal = true
 	case *terminalError:
-		in.terminal = true
+		found.terminal = true
 	case *retryAfterError:
-		in.retryAfter, in.after = true, max(in.after, e.after)
+		found.retryAfter, found.after = true, max(found.after, e.after)
 	case *holdReason:
-		if !slices.Contains(in.holds, e) {
-			in.holds = append(in.holds, e)
+		if !slices.Contains(found.holds, e) {
+			found.holds = append(found.holds, e)
 		}
 		return
 	case everyError:
-		if !in.asked {
-			in.asked, in.again = true, request{next: NextRequeue, every: e.period}
+		if found.requeue.next != NextRequeue {
+			found.requeue = request{next: NextRequeue, every: e.period}
 		}
 		return
 	case *Requeue: // A nil pointer asks for nothing: below it counts as a failure.
 		if e != nil {
-			in.note(*e, interrupted)
+			found.note(*e, interrupted)
 			return
 		}
 	case Requeue:
-		if !in.asked || in.again.every > 0 {
-			in.asked, in.again = true, request{next: NextRequeue, after: e.After, priority: e.Priority}
+		if found.requeue.next != NextRequeue || found.requeue.every > 0 {
+			found.requeue = request{next: NextRequeue, after: e.After, priority: e.Priority}
 		}
 		return
 	}
 	switch e := err.(type) {
 	case interface{ Unwrap() []error }:
 		for _, within := range e.Unwrap() {
-			in.note(within, interrupted)
+			found.note(within, interrupted)
 		}
 		return
 	case interface{ Unwrap() error }:
 		if within := e.Unwrap(); within != nil {
-			in.note(within, interrupted)
+			found.note(within, interrupted)
 			return
 		}
 	}
 	// err ends its branch, and has asked for nothing.
-	in.failure = in.failure || err != nil && !isInterruption(err, interrupted)
+	found.failure = found.failure || err != nil && !isInterruption(err, interrupted)
 }
 
 func isInterruption(err error, interrupted bool) bool {

@@ -56,7 +56,7 @@ func (c Call) Attempt() int {
 }
 
 // LastAttempt reports whether the key is given up if this call fails now: it has failed Options.MaxRetries
-// times, and the delay after the last failure has passed. A handler may note that in the thing that it works
+// times, the delay after the last failure has passed, and the pool has not ended the contexts of its calls. A handler may note that in the thing that it works
 // on. Over a queue that processes share, the failures of all count.
 func (c Call) LastAttempt() bool { return c.anyCall != nil && c.lastAttempt() }
 
@@ -96,9 +96,9 @@ func (c Call) Causes() (causes workqueue.Causes) {
 // status has, return context.Cause instead.)
 //
 // It may be called in a loop: called again with the same context, it returns the context of the last time.
-// Contexts that have ended are not kept. Its first use starts a goroutine, which ends with the
-// call or when the key is added again. Over a queue that is not of this project it ends only by adds of the
-// pool itself. Without a call UntilAdded returns the context that CallOf got.
+// Contexts that have ended are not kept. Its first use starts a goroutine, which ends with the call or when
+// the key is added again. Over a queue that is not of this project it ends only by adds of the pool itself.
+// Without a call UntilAdded returns the context that CallOf got.
 func (c Call) UntilAdded() context.Context {
 	if c.anyCall == nil {
 		return c.ctx
@@ -106,10 +106,10 @@ func (c Call) UntilAdded() context.Context {
 	return c.untilAdded(c.ctx)
 }
 
-// Hold makes the key wait after this call, whatever the handler answers: the key does not start again until
+// Hold makes the key wait after this call, whatever the handler returns: the key does not start again until
 // release is called or limit has passed, as with the function [Hold]. After nil it comes again only if
-// somebody adds it. So it suits a cache that does not show yet what the handler has
-// written: the next call must not come before, and need not come at all.
+// somebody adds it. So it suits a cache that does not show yet what the handler has written: the next call
+// must not come before, and need not come at all.
 //
 // It may be called more than once in a call: the key is held until each hold was released or has come to its
 // limit. If the handler also returns [Hold], that is one more. Without a call, and after its end, it does
@@ -134,11 +134,11 @@ func (cc *callContext[T]) view() (v callView, running bool) {
 func (cc *callContext[T]) lastAttempt() bool {
 	t := cc.tracked.tracker
 	key, running := cc.key()
-	if !running || t.options.MaxRetries == UnlimitedRetries {
+	if !running || t.options.MaxRetries == UnlimitedRetries || cc.tracked.base.Err() != nil {
 		return false
 	}
-	n, left := t.queue.Failures(key)
-	return left == 0 && n >= max(0, t.options.MaxRetries)
+	n, delay := t.queue.Failures(key)
+	return delay == 0 && n >= max(0, t.options.MaxRetries)
 }
 
 func (cc *callContext[T]) addHold(h *holdReason) {
@@ -176,5 +176,5 @@ func (cc *callContext[T]) untilAdded(ctx context.Context) context.Context {
 		return ctx
 	}
 	std := cc.ensureStd()
-	return std.untilAdded.contextFrom(ctx, std, again)
+	return std.adds.contextFrom(ctx, std, again)
 }

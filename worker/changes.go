@@ -7,14 +7,14 @@ import "time"
 // failure or an interruption is no answer, so the change goes on. It ends unanswered, and is not counted, if
 // the key is given up or forgotten, or removed from the queue. An add during a call begins the next.
 
-// UnansweredKey is a key that was added and for which no call has succeeded since.
+// UnansweredKey is a key that was added, and that no call has answered since.
 type UnansweredKey[T comparable] struct {
 	Key   T         `json:"key"`
 	Since time.Time `json:"since"`
 }
 
-// oldestUnanswered returns the oldest change of all keys and its age, or only the age of the queue's oldest
-// key if that is older: see oldestQueued. Keys that a handler has put on hold do not count: they wait for the
+// oldestUnanswered returns the oldest change of all keys and its age. If the queue's oldest key is older, it
+// returns nil and that age: see oldestQueued. Keys that a handler has put on hold do not count: they wait for the
 // world. It looks at all records, and ends those that are over, for up to sweepFor.
 func (t *Tracker[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Duration) {
 	if !t.knowsAddTimes {
@@ -23,26 +23,21 @@ func (t *Tracker[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Dura
 	isOlder := func(since time.Time) bool {
 		return !since.IsZero() && (oldest == nil || since.Before(oldest.Since))
 	}
-	started := time.Now()
-	compare := func(u UnansweredKey[T]) {
-		if isOlder(u.Since) && (time.Since(started) > sweepFor || !t.sweepKey(u.Key)) {
-			oldest = &u
-		}
-	}
-	var running []UnansweredKey[T]
 	t.mu.Lock()
 	for _, c := range t.mu.running {
-		running = append(running, UnansweredKey[T]{c.result.Key, c.since})
+		if isOlder(c.since) {
+			oldest = &UnansweredKey[T]{c.result.Key, c.since}
+		}
 	}
 	t.mu.Unlock()
-	for _, u := range running {
-		compare(u)
-	}
+	started := time.Now()
 	for u := range eachRecord(t, func(key T, rec *record[T]) (u UnansweredKey[T], ok bool) {
 		counts := rec.hold == nil || rec.hold.ended || rec.hold.isPauseLocked()
 		return UnansweredKey[T]{key, rec.since}, counts && isOlder(rec.since)
 	}) {
-		compare(u)
+		if isOlder(u.Since) && (time.Since(started) > sweepFor || !t.sweepKey(u.Key)) {
+			oldest = &u
+		}
 	}
 	if oldest != nil {
 		age = max(0, t.options.Clock.Since(oldest.Since))

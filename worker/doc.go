@@ -21,7 +21,7 @@
 //
 // # What becomes of a key
 //
-// The handler's answer decides:
+// What the handler returns decides:
 //
 //	nil                 it is done: its failures are forgotten
 //	RequeueAfter(d)     it comes again after d; this is no failure, and earlier ones are forgotten
@@ -45,9 +45,11 @@
 //
 //	several are joined            the first of: Fatal, Terminal, RetryAfter, RequeueAfter, Every or Requeue,
 //	                              Hold, ErrAdded
-//	a failure joined with RequeueAfter, Every or Requeue
+//	a failure joined with RequeueAfter or Requeue
 //	                              counts as a RetryAfter
-//	a Hold joined with another    delays the key in addition, except after Fatal or Terminal
+//	a failure joined with Every   is a failure
+//	a Hold joined with another    delays the key in addition, except after Fatal or Terminal. With ErrAdded
+//	                              and a failure, the call has failed
 //	an event brings a key before the delay of its last failure has ended, and it fails
 //	                              is the same failure: it is not counted, and the key waits for the same end
 //	more than five interruptions, or holds that are released within a millisecond, in a row

@@ -19,6 +19,15 @@ import (
 // A key on hold has been handled, but the queue's Done is called only when the hold ends. Until then any
 // queue merges what is added, and does not hand the key out. A handler that returns Hold wants its key again,
 // so the key is added before the hold begins.
+//
+// A hold has one or more reasons. A reason is open until it is released or comes to its limit; a pause of the
+// pool itself (see interrupted.go) also ends by endPauses. The hold lasts while a reason is open:
+//
+//	doneOrHold       the call has ended. With reasons, beginHold puts the key on hold
+//	update           at each release and limit, and by endPauses: drops the reasons that are not open. Without
+//	                 any, it adds a pause, or ends the hold
+//	end              ends the hold early: Release, EndHolds, the lease, or a key that comes no more
+//	markEndedLocked  once, by update or end; then finish calls Done, and noteDone forgets the hold
 
 // maxReason bounds the memory of a held key.
 const maxReason = 200
@@ -55,26 +64,25 @@ func Hold(reason string, limit time.Duration, arrange func(release func())) erro
 	if arrange == nil {
 		panic("worker: Hold without a function that arranges the release")
 	}
-	h := &holdReason{reason: cut(reason, maxReason), limit: limit}
+	h := &holdReason{text: cut(reason, maxReason), limit: limit}
 	arrange(h.release)
 	return h
 }
 
-// holdReason is one reason to keep a key from starting, and the error that [Hold] returns. It ends when it is
-// released, at its limit, with the key's lease, or with the pool.
+// holdReason is one reason to keep a key from starting, and the error that [Hold] returns.
 type holdReason struct {
-	reason string
-	limit  time.Duration
-	pause  bool // the pool itself has made it, see interrupted.go
+	text  string
+	limit time.Duration
+	pause bool // the pool itself has made it, see interrupted.go
 
 	returned  atomic.Bool            // a call of the handler has returned it
-	ended     atomic.Bool            // it was released, or the hold has ended
-	onRelease atomic.Pointer[func()] // what release calls, while the key is on hold
+	ended     atomic.Bool            // it was released, or its release must do nothing any more
+	onRelease atomic.Pointer[func()] // update of the hold, while the key is on hold
 }
 
 // Error says what the key waits for.
 func (h *holdReason) Error() string {
-	return fmt.Sprintf("on hold, for %v at most, until %s", h.limit, h.reason)
+	return fmt.Sprintf("on hold, for %v at most, until %s", h.limit, h.text)
 }
 
 // release is the function that arrange gets.
@@ -83,9 +91,15 @@ func (h *holdReason) release() {
 		return
 	}
 	// doneOrHold first stores onRelease and then looks at ended, so no release is missed.
-	if onRelease := h.onRelease.Swap(nil); onRelease != nil { // The program may keep the release, but not k.
+	if onRelease := h.onRelease.Swap(nil); onRelease != nil {
 		(*onRelease)()
 	}
+}
+
+// detach makes the release do nothing. The program may keep the release, and must not keep the hold by it.
+func (h *holdReason) detach() {
+	h.ended.Store(true)
+	h.onRelease.Store(nil)
 }
 
 // HeldKey is a key that is on hold.
@@ -110,29 +124,26 @@ type held[T comparable] struct {
 
 	ended        bool
 	slot         keytable.Slot
-	reasons      []*holdReason // all of this hold, released ones included
-	until        time.Duration // when the last open reason comes to its limit
+	reasons      []*holdReason // the open ones at the last update; after the end, the last of them
 	releaseLease func()        // nil without a lease
 }
 
-// lastsLocked reports whether the hold has not ended.
 func (k *held[T]) lastsLocked() bool { return !k.ended }
 
 // isPauseLocked reports whether only a pause is open, which passes by itself: see interrupted.go.
 func (k *held[T]) isPauseLocked() bool { return len(k.reasons) == 1 && k.reasons[0].pause }
 
-// newHeldKeyLocked returns what people see of k at that time.
-func newHeldKeyLocked[T, K comparable](k *held[T], shown K, now time.Duration) HeldKey[K] {
-	t := k.tracker
-	reason := k.reasons[0].reason // if the hold is about to end
-	if open := k.openLocked(now); len(open) > 0 {
-		reason = open[0].reason
-		if len(open) > 1 {
-			reason = fmt.Sprintf("%s, and %d more", reason, len(open)-1)
-		}
+// newHeldKeyLocked returns what people see of k with these reasons.
+func newHeldKeyLocked[T, K comparable](k *held[T], shown K, reasons []*holdReason) HeldKey[K] {
+	text, loop := reasons[0].text, k.tracker.loop
+	if others := len(reasons) - 1; others > 0 {
+		text = fmt.Sprintf("%s, and %d more", text, others)
 	}
-	return HeldKey[K]{shown, reason, t.loop.Time(k.since), t.loop.Time(k.until)}
+	last := slices.MaxFunc(reasons, compareLimits)
+	return HeldKey[K]{shown, text, loop.Time(k.since), loop.Time(dueloop.AddSaturated(k.since, last.limit))}
 }
+
+func compareLimits(a, b *holdReason) int { return cmp.Compare(a.limit, b.limit) }
 
 // doneOrHold calls done, at once or, if there are reasons to hold the key, when the hold ends. done gets the
 // key, so a pool has the same function for all keys.
@@ -150,7 +161,9 @@ func (c *Tracked[T]) doneOrHold(done func(key T)) {
 	k := &held[T]{tracker: t, key: key, returnedHold: c.result.Next == NextHold, since: t.loop.Now(), done: done,
 		reasons: reasons}
 	if !t.beginHold(k) {
-		k.detachReasons()
+		for _, reason := range reasons {
+			reason.detach()
+		}
 		done(key)
 		return
 	}
@@ -164,9 +177,9 @@ func (c *Tracked[T]) doneOrHold(done func(key T)) {
 // beginHold puts k on hold, or returns false: after EndHolds, or if the key is on hold already, which only a
 // broken queue allows.
 func (t *Tracker[T]) beginHold(k *held[T]) bool {
-	update := k.update
+	update := k.update // one method value for all reasons
 	t.mu.Lock()
-	defer t.unlockHolds()
+	defer t.unlockAndTend()
 	rs := &t.mu.records
 	if rs.holds.closed {
 		return false
@@ -179,7 +192,7 @@ func (t *Tracker[T]) beginHold(k *held[T]) bool {
 	for _, reason := range k.reasons {
 		reason.onRelease.Store(&update)
 	}
-	k.holdForLocked(k.reasons)
+	k.awaitLimitLocked()
 	rs.holds.notDone++
 	return true
 }
@@ -220,56 +233,74 @@ func (t *Tracker[T]) comesNoMore(key T) bool {
 	return found && !k.Again
 }
 
-// update ends the hold, or makes it a pause, if no reason is open any more. Otherwise the hold lasts until
-// the latest of the limits of the open reasons.
+// update looks which reasons are open.
 func (k *held[T]) update() {
+	mayPause := !k.tracker.queue.ShuttingDown() // Not under mu: foreign code.
+	k.change(func(now time.Duration) bool { return k.updateLocked(now, mayPause) })
+}
+
+// end ends the hold, and reports whether it had not ended before.
+func (k *held[T]) end() bool { return k.change(k.markEndedLocked) }
+
+// change changes the hold by f, under mu, and finishes the hold if f reports that it has ended it.
+func (k *held[T]) change(f func(now time.Duration) (ends bool)) (ends bool) {
 	t := k.tracker
-	now, shutDown := t.loop.Now(), t.queue.ShuttingDown() // Not under mu: foreign code.
-	ends := false
+	now := t.loop.Now() // Not under mu: foreign code.
 	t.mu.Lock()
-	if !k.ended {
-		open := k.openLocked(now)
-		if len(open) == 0 && !shutDown {
-			open = k.pauseAfterReleaseLocked(now)
-		}
-		if len(open) > 0 {
-			k.holdForLocked(open)
-		} else {
-			ends = k.markEndedLocked(now)
-		}
-	}
-	t.unlockHolds()
+	ends = f(now)
+	t.unlockAndTend()
 	if ends {
 		k.finish()
 	}
+	return ends
 }
 
-// holdForLocked makes the hold end when the last of its open reasons comes to its limit.
-func (k *held[T]) holdForLocked(open []*holdReason) {
-	if len(open) == 1 && open[0].pause {
-		k.reasons = open // Now isPauseLocked is true.
+// updateLocked drops the reasons that are not open. Without any, it adds a pause if one is due and allowed.
+// Otherwise it ends the hold, and returns true: then the caller must unlock and call finish.
+func (k *held[T]) updateLocked(now time.Duration, mayPause bool) (ends bool) {
+	if k.ended {
+		return false
 	}
-	last := slices.MaxFunc(open, func(a, b *holdReason) int { return cmp.Compare(a.limit, b.limit) })
-	k.until = dueloop.AddSaturated(k.since, last.limit)
+	noPauses := k.tracker.mu.records.holds.noPauses
+	isOpen := func(h *holdReason) bool {
+		return !h.ended.Load() && !(h.pause && noPauses) && dueloop.AddSaturated(k.since, h.limit) > now
+	}
+	open := k.reasons
+	if !slices.ContainsFunc(open, isOpen) {
+		var pause *holdReason
+		if mayPause && !noPauses {
+			pause = k.pauseAfterReleaseLocked(now)
+		}
+		if pause == nil {
+			return k.markEndedLocked(now)
+		}
+		open = append(open, pause)
+	}
+	k.reasons = nil
+	for _, h := range open {
+		if isOpen(h) {
+			k.reasons = append(k.reasons, h)
+		} else {
+			h.detach()
+		}
+	}
+	k.awaitLimitLocked()
+	return false
+}
+
+// awaitLimitLocked sees to it that endDue updates k when the next of its reasons comes to its limit.
+func (k *held[T]) awaitLimitLocked() {
+	next := slices.MinFunc(k.reasons, compareLimits)
 	limits := &k.tracker.mu.records.holds.limits
 	if limits.Has(k.slot) {
 		limits.Remove(k.slot)
 	}
-	limits.Push(slotheap.Entry{Rank: int64(k.until), Slot: k.slot})
-}
-
-// openLocked returns the reasons that hold the key at that time: not those that have come to their limits. A
-// pause holds nothing after endPauses.
-func (k *held[T]) openLocked(now time.Duration) []*holdReason {
-	noPauses := k.tracker.mu.records.holds.noPauses
-	return slices.DeleteFunc(slices.Clone(k.reasons), func(h *holdReason) bool {
-		return h.ended.Load() || h.pause && noPauses || dueloop.AddSaturated(k.since, h.limit) <= now
-	})
+	limits.Push(slotheap.Entry{Rank: int64(dueloop.AddSaturated(k.since, next.limit)), Slot: k.slot})
 }
 
 // markEndedLocked marks the hold as ended. If it returns true, the caller must unlock and call finish; false
 // means that the hold had ended before. Until Done has returned, the record has k.
-func (k *held[T]) markEndedLocked(now time.Duration) bool {
+func (k *held[T]) markEndedLocked(now time.Duration) (ends bool) {
 	if k.ended {
 		return false
 	}
@@ -282,38 +313,19 @@ func (k *held[T]) markEndedLocked(now time.Duration) bool {
 	return true
 }
 
-// end ends the hold, and reports whether it had not ended before.
-func (k *held[T]) end() bool {
-	t := k.tracker
-	now := t.loop.Now() // Not under mu: foreign code.
-	t.mu.Lock()
-	ends := k.markEndedLocked(now)
-	t.unlockHolds()
-	if ends {
-		k.finish()
-	}
-	return ends
-}
-
 // finish ends the reasons and the lease of k after markEndedLocked, and calls Done.
 func (k *held[T]) finish() {
 	t := k.tracker
 	defer t.noteDone(k)
-	k.detachReasons()
+	for _, reason := range k.reasons {
+		reason.detach()
+	}
 	t.catchPanic(func() {
 		defer k.done(k.key)
 		if k.releaseLease != nil {
 			k.releaseLease()
 		}
 	})
-}
-
-// detachReasons makes the releases of the reasons do nothing from now on.
-func (k *held[T]) detachReasons() {
-	for _, reason := range k.reasons {
-		reason.ended.Store(true)
-		reason.onRelease.Store(nil) // The program may keep the release: it must not keep k.
-	}
 }
 
 // noteDone is called when the Done of a key whose hold has ended has returned.

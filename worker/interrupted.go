@@ -32,13 +32,13 @@ func (c *Tracked[T]) pauseIfLooping() {
 // pauseAfterReleaseLocked is called when no reason of k is open any more. If the key comes again by itself,
 // and k began just now, that counts as an interruption. After too many in a row it returns a pause, otherwise
 // nil.
-func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) []*holdReason {
-	if !k.returnedHold || now-k.since >= shortestHold || k.tracker.mu.records.holds.noPauses {
+func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) *holdReason {
+	if !k.returnedHold || now-k.since >= shortestHold {
 		return nil
 	}
 	rs := &k.tracker.mu.records
 	if n := rs.countInterruption(&rs.table.At(k.slot).Value); n > maxInterruptions {
-		return []*holdReason{pauseAfter("its hold was released at once", n)}
+		return pauseAfter("its hold was released at once", n)
 	}
 	return nil
 }
@@ -46,8 +46,8 @@ func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) []*holdReason {
 // pauseAfter returns a hold of the pool itself, after an event that has come n times in a row.
 func pauseAfter(event string, n int) *holdReason {
 	return &holdReason{
-		reason: fmt.Sprintf("a pause ends: %s %d times in a row", event, n),
-		limit:  min(firstPause<<min(n-maxInterruptions-1, 20), lastPause),
-		pause:  true,
+		text:  fmt.Sprintf("a pause ends: %s %d times in a row", event, n),
+		limit: min(firstPause<<min(n-maxInterruptions-1, 20), lastPause),
+		pause: true,
 	}
 }

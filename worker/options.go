@@ -19,9 +19,8 @@ type Handler[T comparable] func(ctx context.Context, key T) error
 
 // Options configure a [Pool]. The zero Options are one worker that retries without limit.
 //
-// Workers call the hooks while they hold the key, several at once if there are several workers: hooks should
-// be quick. OnStuck has a goroutine of its own, which calls it for one key at a time while its handler is
-// running. Run calls OnLeft.
+// Workers call the hooks while they have the key, several at once if there are several workers: hooks should
+// be quick. OnStuck has a goroutine of its own, which calls it for one key at a time. Run calls OnLeft.
 type Options[T comparable] struct {
 	// Name is the pool's name in logs and metrics. Empty means the one in the queue's Stats.
 	Name string
@@ -30,14 +29,14 @@ type Options[T comparable] struct {
 	// MaxRetries is how many times a failing key comes again before it is given up: at its failure
 	// MaxRetries+1 in a row. Zero means [UnlimitedRetries]; see also [NoRetries]. The queue counts the
 	// failures: those in all processes that share it, and those in an earlier pool. (Lost leases have a
-	// budget of their own: see package redisqueue.) A key is never given up because of a call that fails
+	// budget of their own: see package redisqueue.) MaxRetries gives no key up because of a call that fails
 	// after DrainTimeout: it may have failed only because its context had ended.
 	MaxRetries int
 
 	// StartLimit bounds how many calls of the handler begin in a time, whatever has brought their keys.
 	// Workers wait for it before they take a key, so keys stay queued meanwhile, where they are merged and
-	// ordered; SetWorkers, Cancel and the end do not wait for it, or a second at most, but the keys that Drain
-	// All still starts do. Its burst must be at least 1. It may be changed at any time. Nil means no limit. See
+	// ordered. Keys that Drain All still starts wait for it, too; SetWorkers, Cancel and the end wait a second
+	// at most. Its burst must be at least 1. It may be changed at any time. Nil means no limit. See
 	// Stats.StartLimited.
 	StartLimit *rate.Limiter
 

@@ -24,15 +24,15 @@ type Pool[T comparable] struct {
 	options *Options[T] // the tracker's copy, which has the defaults
 	tracker *Tracker[T]
 
-	done func(key T) // Done of queue. Run sets it: the queue may be nil before.
+	done func(key T) // queue.Done. Run makes it, once: a method value allocates.
 
 	// changed wakes Run: see signal.
 	changed chan struct{}
 
 	startGate     chan struct{} // has room for the worker that waits for StartLimit and then for a key
-	waitsForToken atomic.Bool   // that worker waits for StartLimit
+	waitsForToken atomic.Bool   // that worker waits for StartLimit; written by awaitStart
 
-	willSweep atomic.Bool // Run has a timer for the next sweep
+	willSweep atomic.Bool // drain has a timer for the next sweep; without one settle wakes it
 	hasListed atomic.Bool // Options.List has succeeded, and those of its keys that were due have been added
 
 	startCtx, poolCtx context.Context // Run sets them: see prepareContexts.
@@ -48,16 +48,17 @@ type Pool[T comparable] struct {
 		// surplus ones that still have a key.
 		target   int
 		workers  []*worker[T]
-		departed uint64 // how many workers have left
+		haveLeft uint64 // how many workers have left
 
 		getCtx      context.Context // nil before the first worker
 		cancelGet   context.CancelFunc
 		cancelStart context.CancelFunc // is called without mu: it may call methods of Run's context
 
 		fatal error
-		// What Left reports: keys that came too late to be started or whose add has panicked, and keys whose
-		// failure could not be counted because the queue or its limiter has panicked.
-		notStarted, notRetried []T
+		// What follows is for Left. notStarted are keys that came too late, or whose add has panicked.
+		notStarted []T
+		// notRetried are keys whose failure could not be counted: the queue or its limiter has panicked.
+		notRetried []T
 		// refused are keys that handlers asked for again after the shutdown, in vain unless an earlier add
 		// still brings them.
 		refused map[T]struct{}
@@ -118,7 +119,9 @@ func (p *Pool[T]) claimRun() error {
 	if p.mu.runCalled {
 		err = errors.Join(err, errors.New("worker: Run was called before on this pool"))
 	}
-	p.mu.runCalled = p.mu.runCalled || err == nil
+	if err == nil {
+		p.mu.runCalled = true
+	}
 	return err
 }
 
@@ -178,7 +181,7 @@ func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	}
 	startCtx, end := context.WithCancel(startParent)
 	p.locked(func() { p.startCtx, p.mu.cancelStart = startCtx, end })
-	p.moveOn(phaseWorking) // If Stop was called before Run, this ends startCtx.
+	p.endStartIfDue() // Stop may have been called before Run.
 }
 
 // awaitReady calls Options.Ready, with a context that ends with ctx or startCtx.
@@ -239,24 +242,24 @@ func (p *Pool[T]) announce() {
 
 // WaitIdle waits until nothing is left to do: no key is queued, waits for its time, is with a worker or on
 // hold, and Options.List has once succeeded. It is for tests. It returns ctx.Err() if ctx ends first, and an
-// error if Run cannot begin, or has returned and left keys in the queue. A key that always comes again, as
-// with [Every] or Options.Resync, may never let it return. Of a queue that is not [workqueue.Extended] only
-// the queued keys are known: others may come afterwards.
+// error if Run cannot begin, or has returned before List has succeeded or with keys in the queue. A key that
+// always comes again, as with [Every] or Options.Resync, may never let it return. Of a queue that is not
+// [workqueue.Extended] only the queued keys are known: others may come afterwards.
 func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	if err := p.check(); err != nil {
 		return err
 	}
-	for pause := time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+	for wait := time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
 		mustList := p.options.List != nil && !p.hasListed.Load() // before the queue is asked
 		q, s := p.queue.Stats(), p.readStats()
 		switch {
 		case q.Queued+q.Waiting+q.Processing+s.Held+s.Busy == 0 && !mustList:
 			return nil
 		case s.Ended:
-			return errors.New("worker: Run has returned, and keys are left in the queue")
+			return errors.New("worker: Run has returned, and keys are left in the queue or have not been listed")
 		}
 		select {
-		case <-time.After(pause):
+		case <-time.After(wait):
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -167,6 +167,12 @@ func TestWaitIdleInVain(t *testing.T) {
 		if err := p.WaitIdle(t.Context()); err == nil || !strings.Contains(err.Error(), "Run has returned") {
 			t.Errorf("a key is left: %v", err)
 		}
+		l := &listing{err: errBroken}
+		p = worker.New(newQueue(), fine, options{List: l.list})
+		run(t, p).endCleanly()
+		if err := p.WaitIdle(t.Context()); err == nil || !strings.Contains(err.Error(), "not been listed") {
+			t.Errorf("no list has succeeded: %v", err)
+		}
 	})
 }
 

@@ -27,7 +27,7 @@ const (
 	listRetryMax = time.Minute
 )
 
-// resync lists the keys, and adds them at their moments.
+// resync adds the keys of the last list at their moments. It belongs to the goroutine that adds.
 type resync[T comparable] struct {
 	*Pool[T]
 	begun time.Time      // when the round began
@@ -50,12 +50,12 @@ func (p *Pool[T]) startResync() (end func(), ended <-chan struct{}) {
 		return end, done
 	}
 	r, lists := &resync[T]{Pool: p}, make(chan []T)
-	go p.tracker.catchPanic(func() { r.keepListing(ctx, lists) })
+	go p.tracker.catchPanic(func() { p.keepListing(ctx, lists) })
 	go func() {
 		defer close(done)
 		p.tracker.catchPanic(func() {
 			for r.await(ctx, lists) {
-				r.addDue(ctx)
+				r.addDue(ctx, r.options.Clock.Now())
 				r.hasListed.Store(true)
 			}
 		})
@@ -68,7 +68,11 @@ func (p *Pool[T]) startResync() (end func(), ended <-chan struct{}) {
 // await waits for the next key's moment, or for a list, with which a new round begins. It returns false at
 // the end of ctx or of lists.
 func (r *resync[T]) await(ctx context.Context, lists <-chan []T) bool {
-	timer := r.options.Clock.NewTimer(r.untilNext())
+	untilNext := time.Duration(math.MaxInt64)
+	if len(r.keys) > 0 {
+		untilNext = r.keys[r.next].offset - r.options.Clock.Since(r.begun)
+	}
+	timer := r.options.Clock.NewTimer(untilNext)
 	defer timer.Stop()
 	select {
 	case <-timer.C():
@@ -76,8 +80,9 @@ func (r *resync[T]) await(ctx context.Context, lists <-chan []T) bool {
 		if !open {
 			return false
 		}
-		r.addDue(ctx) // the last ones of the old round
-		r.beginRound(keys)
+		now := r.options.Clock.Now()
+		r.addDue(ctx, now) // the last ones of the old round
+		r.beginRound(keys, now)
 	case <-ctx.Done():
 		return false
 	}
@@ -85,89 +90,83 @@ func (r *resync[T]) await(ctx context.Context, lists <-chan []T) bool {
 }
 
 // beginRound begins a round of keys. Without Resync all of them come at once.
-func (r *resync[T]) beginRound(keys []T) {
-	r.begun, r.keys, r.next = r.options.Clock.Now(), make([]listedKey[T], len(keys)), 0
+func (r *resync[T]) beginRound(keys []T, now time.Time) {
+	r.begun, r.keys, r.next = now, make([]listedKey[T], len(keys)), 0
 	period := r.options.Resync
 	for i, key := range keys {
 		r.keys[i].key = key
-		if period > 0 {
-			// Every may take a thousandth of a period longer. Here each key comes within the period.
-			r.keys[i].offset = (r.tracker.untilMoment(key, period, r.begun)-1)%period + 1
+		if period > 0 { // untilMoment is up to a thousandth of a period longer. This makes it (0, period].
+			r.keys[i].offset = (r.tracker.untilMoment(key, period, now)-1)%period + 1
 		}
 	}
 	slices.SortStableFunc(r.keys, func(a, b listedKey[T]) int { return cmp.Compare(a.offset, b.offset) })
 }
 
-// untilNext returns the time until the next key's moment.
-func (r *resync[T]) untilNext() time.Duration {
-	if len(r.keys) == 0 {
-		return math.MaxInt64
-	}
-	return r.keys[r.next].offset - r.options.Clock.Since(r.begun)
-}
-
-// addDue adds the keys whose moment has come, each once, also if the machine has slept for many periods.
-func (r *resync[T]) addDue(ctx context.Context) {
+// addDue adds the keys whose moment has come, each once, and begins the next round after the last key. If the
+// machine has slept, that is the round of now: the rounds in between are left out.
+func (r *resync[T]) addDue(ctx context.Context, now time.Time) {
+	period := r.options.Resync
 	for range r.keys {
-		if r.untilNext() > 0 || ctx.Err() != nil {
+		since := now.Sub(r.begun)
+		if r.keys[r.next].offset > since || ctx.Err() != nil {
 			return
 		}
 		r.addListed(r.keys[r.next].key)
 		if r.next++; r.next == len(r.keys) {
-			r.next, r.begun = 0, r.begun.Add(r.options.Resync)
+			r.next, r.begun = 0, r.begun.Add(max(period, since.Truncate(period)))
 		}
 	}
-	if r.options.Resync == 0 {
+	if period == 0 {
 		r.keys = nil
 	}
 }
 
 // addListed adds a key quietly, behind the others. To add with a priority is never quiet, so a key that is
 // being handled here keeps its priority.
-func (p *Pool[T]) addListed(key T) {
-	t := p.tracker
+func (r *resync[T]) addListed(key T) {
+	t := r.tracker
 	t.mu.Lock()
 	handled := t.findRunningLocked(key) != nil
 	t.mu.Unlock()
 	if t.priorities != nil && !handled {
 		t.priorities.AddWithPriority(key, listPriority, 0)
 	} else {
-		p.queue.AddCause(key, workqueue.Cause{Reason: "resync", Quiet: true})
+		r.queue.AddCause(key, workqueue.Cause{Reason: "resync", Quiet: true})
 	}
 }
 
 // keepListing sends each list that succeeds, until ctx ends or no further list is wanted. Then it closes
 // lists.
-func (r *resync[T]) keepListing(ctx context.Context, lists chan<- []T) {
+func (p *Pool[T]) keepListing(ctx context.Context, lists chan<- []T) {
 	defer close(lists)
 	for retry := listRetry; ctx.Err() == nil; {
-		pause := r.options.Resync
-		switch keys, err := r.list(ctx); {
+		wait := p.options.Resync
+		switch keys, err := p.list(ctx); {
 		case err == nil:
 			retry = listRetry
 			select {
 			case lists <- keys:
 			case <-ctx.Done():
 			}
-			if pause == 0 {
+			if wait == 0 {
 				return
 			}
 		case ctx.Err() == nil:
-			if pause == 0 || pause > retry {
-				pause = retry
+			if wait == 0 || wait > retry {
+				wait = retry
 			}
 			retry = min(2*retry, listRetryMax)
-			r.tracker.log(ctx, slog.LevelError, "The keys could not be listed", "err", err, "again", pause)
+			p.tracker.log(ctx, slog.LevelError, "The keys could not be listed", "err", err, "again", wait)
 		}
-		sleep(ctx, r.options.Clock, pause)
+		sleep(ctx, p.options.Clock, wait)
 	}
 }
 
 // list calls Options.List, and counts. A panic ends the pool.
-func (r *resync[T]) list(ctx context.Context) (keys []T, err error) {
-	t, started := r.tracker, r.options.Clock.Now()
+func (p *Pool[T]) list(ctx context.Context) (keys []T, err error) {
+	t, started := p.tracker, p.options.Clock.Now()
 	err = t.onOwnGoroutine(func() error {
-		all, err := r.options.List(ctx)
+		all, err := p.options.List(ctx)
 		if err != nil || all == nil {
 			return err
 		}
@@ -179,7 +178,7 @@ func (r *resync[T]) list(ctx context.Context) (keys []T, err error) {
 		}
 		return nil
 	})
-	ended := r.options.Clock.Now()
+	ended := p.options.Clock.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := &t.mu.counted; err == nil {

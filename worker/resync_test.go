@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"github.com/keyedqueue/workqueue"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
@@ -299,5 +301,68 @@ func TestListEndsAfterAPanic(t *testing.T) {
 			t.Errorf("%v; List was called %d times, and has returned %d times late", err, calls.Load(),
 				returned.Load())
 		}
+	})
+}
+
+// slowAdd is a queue whose add with a cause once takes long.
+type slowAdd struct {
+	extended
+	takes time.Duration
+	slow  atomic.Int32 // which add, counted from 1
+	adds  atomic.Int32
+}
+
+func (q *slowAdd) AddCause(key string, cause workqueue.Cause) {
+	if q.adds.Add(1) == q.slow.Load() {
+		time.Sleep(q.takes)
+	}
+	q.extended.AddCause(key, cause)
+}
+
+// After an add that has blocked for many periods, the keys do not come once more for each of them.
+func TestResyncAfterASlowAdd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &listing{keys: numbers(3)}
+		q := &slowAdd{extended: newQueue(), takes: 100 * time.Hour}
+		q.slow.Store(4)
+		r := run(t, worker.New(q, fine, options{List: l.list, Resync: time.Hour}))
+		r.after(time.Minute)
+		l.change(nil, 1000*time.Hour, nil)
+		r.after(103 * time.Hour)
+		if n := q.adds.Load(); n < 10 || n > 15 {
+			t.Errorf("%d adds", n)
+		}
+		r.cancel()
+		<-r.result
+		time.Sleep(1000 * time.Hour)
+	})
+}
+
+// stepClock is a clock that goes on by a step each time it is read.
+type stepClock struct {
+	clock.RealClock
+	step time.Duration
+}
+
+func (c *stepClock) Now() time.Time {
+	time.Sleep(c.step)
+	return c.RealClock.Now()
+}
+
+func (c *stepClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+
+// A key whose moment comes just when a list does is not left out for a period.
+func TestResyncRoundsHaveNoGap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &slowAdd{extended: newQueue()}
+		l := &listing{keys: numbers(100)}
+		r := run(t, worker.New(q, fine, options{List: l.list, Resync: time.Hour, Clock: &stepClock{step: time.Minute}}))
+		r.after(24 * time.Hour)
+		if n := q.adds.Load(); n < 2200 {
+			t.Errorf("%d adds in 24 hours", n)
+		}
+		r.cancel()
+		<-r.result
+		time.Sleep(time.Hour)
 	})
 }

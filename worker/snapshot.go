@@ -104,14 +104,15 @@ func snapshotOf[T, K comparable](t *Tracker[T], limit, mostFailing int, show fun
 		k.NextTry = t.nextTry(ctx, e.key)
 		s.Failing = append(s.Failing, k)
 	}
-	s.GivenUp = converted(t.listed(givenUp, limit), func(e failedEntry[T]) FailedKey[K] {
+	s.GivenUp = converted(t.withCalls(givenUp, limit), func(e failedEntry[T]) FailedKey[K] {
 		return newFailedKey(show(e.key), e.calls)
 	})
 	stats, oldest := t.stats()
 	if oldest == nil && stats.OldestUnanswered > 0 {
 		oldest = t.oldestQueued(stats.OldestUnanswered)
 	}
-	if s.Stats = stats; oldest != nil {
+	s.Stats = stats
+	if oldest != nil {
 		s.Unanswered = &UnansweredKey[K]{show(oldest.Key), oldest.Since}
 	}
 	return s
@@ -127,7 +128,7 @@ type failedEntry[T comparable] struct {
 // ends it asks the queue, and forgets the others.
 func (t *Tracker[T]) stillFailing(ctx context.Context, limit int) iter.Seq[failedEntry[T]] {
 	return func(yield func(failedEntry[T]) bool) {
-		for _, e := range t.listed(failing, limit) {
+		for _, e := range t.withCalls(failing, limit) {
 			fails := ctx.Err() != nil || !t.sweepKey(e.key)
 			if fails && !yield(e) {
 				return
@@ -136,14 +137,14 @@ func (t *Tracker[T]) stillFailing(ctx context.Context, limit int) iter.Seq[faile
 	}
 }
 
-// listed returns up to limit keys in a trouble that have errors, the last failure first.
-func (t *Tracker[T]) listed(in trouble, limit int) (all []failedEntry[T]) {
+// withCalls returns up to limit keys in a trouble whose calls are kept, the last failure first.
+func (t *Tracker[T]) withCalls(in trouble, limit int) (all []failedEntry[T]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rs := &t.mu.records
 	for s := rs.keysIn[in].Last(); s != keytable.None && len(all) < limit; s = rs.links.Prev(s) {
 		e := rs.table.At(s)
-		all = append(all, failedEntry[T]{e.Key, e.Value.errors})
+		all = append(all, failedEntry[T]{e.Key, e.Value.calls})
 	}
 	return all
 }
@@ -184,7 +185,7 @@ func snapshotOfKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K
 		s.MaxAttempts = max(t.options.MaxRetries, 0) + 1 // NoRetries is negative.
 	}
 	if s.Failing != nil {
-		if s.Failing.Attempt == 0 { // Its errors had to go.
+		if s.Failing.Attempt == 0 { // Its calls had to go.
 			s.Failing.Attempt, _ = t.queue.Failures(key)
 		}
 		s.Failing.NextTry = t.nextTry(ctx, key)
@@ -198,7 +199,6 @@ func snapshotOfKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K
 // readKey returns what is known of key here.
 func readKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K] {
 	s := KeySnapshot[K]{Key: shown}
-	now := t.loop.Now() // Not under mu: foreign code.
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := t.findRunningLocked(key); c != nil {
@@ -211,12 +211,12 @@ func readKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K] {
 	}
 	s.Interruptions = int(rec.interruptions)
 	if rec.hold != nil && !rec.hold.ended {
-		held := newHeldKeyLocked(rec.hold, shown, now)
+		held := newHeldKeyLocked(rec.hold, shown, rec.hold.reasons)
 		s.Held = &held
 	}
 	failed := FailedKey[K]{Key: shown}
-	if rec.errors != nil {
-		failed, s.FailedCalls = newFailedKey(shown, rec.errors), slices.Clone(rec.errors.calls)
+	if rec.calls != nil {
+		failed, s.FailedCalls = newFailedKey(shown, rec.calls), slices.Clone(rec.calls.calls)
 	}
 	switch rec.trouble {
 	case failing:

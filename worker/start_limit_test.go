@@ -105,3 +105,20 @@ func TestLastAttempt(t *testing.T) {
 		t.Error("the last attempt of no call")
 	}
 }
+
+// After the pool's context has ended, a failure gives no key up.
+func TestLastAttemptAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue()
+		var last []bool
+		p := worker.New(q, func(ctx context.Context, _ string) error {
+			last = append(last, worker.CallOf(ctx).LastAttempt())
+			<-ctx.Done()
+			last = append(last, worker.CallOf(ctx).LastAttempt())
+			return ctx.Err()
+		}, options{MaxRetries: worker.NoRetries, Drain: worker.Nothing})
+		q.Add("a")
+		run(t, p).endLeaving("1 failed and not retried: a")
+		equal(t, "last", last, true, false)
+	})
+}

@@ -30,8 +30,8 @@ type Tracked[T comparable] struct {
 	stuck, canceled bool      // see RunningKey
 	stack           string    // of a stuck call
 	goroutine       string    // the number of the goroutine, empty without StuckAfter
-	// reasons delay the Done of the key: the holds of the handler and pauseIfLooping. After endCall no other
-	// goroutine uses them.
+	// reasons are what Done must wait for: the handler's holds, and a pause of pauseIfLooping. After endCall
+	// no other goroutine uses them.
 	reasons []*holdReason
 }
 
@@ -152,15 +152,14 @@ func (c *Tracked[T]) endCall() {
 func (c *Tracked[T]) decide() {
 	r := &c.result
 	r.Duration = c.tracker.options.Clock.Since(r.Started)
-	if r.Err != nil { // Otherwise the answer is NextForget.
+	if r.Err != nil { // Otherwise the request is NextForget.
 		c.readError()
 	}
-	r.Next, r.After = c.request.next, c.request.after
-	switch {
-	case c.request.every > 0:
-		c.request.after = c.tracker.untilMoment(r.Key, c.request.every, c.tracker.options.Clock.Now())
-		r.After = c.request.after
-	case r.Next == NextRetry || r.Next == NextGiveUp:
+	if every := c.request.every; every > 0 {
+		c.request.after = c.tracker.untilMoment(r.Key, every, c.tracker.options.Clock.Now())
+	}
+	r.Next, r.After, r.Priority = c.request.next, c.request.after, c.request.priority
+	if r.Next == NextRetry || r.Next == NextGiveUp {
 		c.countFailure()
 	}
 }

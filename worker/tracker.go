@@ -26,7 +26,7 @@ import (
 // Then the program does in the queue what result.Next says:
 //
 //	NextForget             Forget
-//	NextRequeue            AddAfter with result.After, and then Forget
+//	NextRequeue            AddAfter with result.After (AddWithPriority, for a Priority), and then Forget
 //	NextHold               Add
 //	NextInterrupted        Add, unless Interrupted was true before End, or the context of Begin has ended
 //	NextRetry, NextGiveUp  nothing: End has called the queue's Fail
@@ -60,14 +60,14 @@ type Tracker[T comparable] struct {
 	loop   *dueloop.Loop                        // ends the holds at their limits
 	hasher func() (stablehash.Hasher[T], error) // for Every
 
-	// These are ownStats and logPanic; a pool replaces them. readStats returns Stats without OldestUnanswered,
-	// and catchPanic calls panicked with what it has recovered.
+	// These are ownStats and logPanic or, for a pool, its readStats and panicked. readStats returns Stats
+	// without OldestUnanswered, and catchPanic calls panicked with what it has recovered.
 	readStats func() Stats
 	panicked  func(v any)
 
 	lastSweep atomic.Int64 // when sweepIfDue last started a sweep, on the loop's clock
 	sweeping  atomic.Bool  // a sweep goes on
-	sweepFrom int          // where the next sweep begins. Only the goroutine of a sweep uses it.
+	nextSweep int          // how many keys the next sweep skips. Only the goroutine of a sweep uses it.
 	sweeps    sync.WaitGroup
 
 	// mu is held for moments only, and never while foreign code runs.
@@ -137,7 +137,7 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 }
 
 // Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether
-// there is one. The handler's answer then decides as always: an error is a failure. Cancel does not wait.
+// there is one. What the handler returns then decides as always: an error is a failure. Cancel does not wait.
 func (t *Tracker[T]) Cancel(key T) bool {
 	t.mu.Lock()
 	c := t.findRunningLocked(key)
@@ -152,7 +152,7 @@ func (t *Tracker[T]) Cancel(key T) bool {
 	return true
 }
 
-// Forget makes the queue and the pool forget that key has failed or was given up: for a program that removes
+// Forget makes the queue and the tracker forget that key has failed or was given up: for a program that removes
 // a key, or handles it, by itself.
 func (t *Tracker[T]) Forget(key T) {
 	t.queue.Forget(key)
@@ -161,7 +161,7 @@ func (t *Tracker[T]) Forget(key T) {
 	if c := t.findRunningLocked(key); c != nil {
 		c.since = time.Time{}
 	}
-	t.mu.records.end(key)
+	t.mu.records.settle(key)
 }
 
 // addRunning makes c one of the running calls. From here on others see it.

@@ -82,7 +82,7 @@ func (c *Counts[T]) leftLocked(v *expiring.Value) time.Duration {
 // Fail applies the rule to a failure of key, which a worker holds. Only if it is a new one that is retried,
 // Fail asks the limiter. If that panics, nothing is counted.
 func (c *Counts[T]) Fail(key T, f Failure, limiter Limiter[T]) Retry {
-	r := c.Judge(key, f)
+	r := c.Judge(key, f, false)
 	if !r.Same && !r.GivenUp {
 		r.Delay = max(Ask(limiter, key), f.AtLeast, 0)
 		c.Count(key, r)
@@ -91,8 +91,9 @@ func (c *Counts[T]) Fail(key T, f Failure, limiter Limiter[T]) Retry {
 }
 
 // Judge applies the rule before the limiter is asked: it prolongs the delay of the same failure to f.AtLeast,
-// and drops a key that is given up. The caller counts a new failure.
-func (c *Counts[T]) Judge(key T, f Failure) (r Retry) {
+// and drops a key that is given up. The caller counts a new failure. hasFailed reports that the worker that
+// holds the key has failed already: then this is the same failure, also if its delay has passed.
+func (c *Counts[T]) Judge(key T, f Failure, hasFailed bool) (r Retry) {
 	c.sweep()
 	h := keytable.HashOf(key)
 	c.keys.Mu.Lock()
@@ -102,7 +103,7 @@ func (c *Counts[T]) Judge(key T, f Failure) (r Retry) {
 	if e != nil {
 		r.Attempt, r.Delay = int(e.Value.Count), c.leftLocked(&e.Value)
 	}
-	r.Same = r.Delay > 0
+	r.Same = r.Delay > 0 || hasFailed && e != nil
 	if !r.Same {
 		r.Attempt++
 	}

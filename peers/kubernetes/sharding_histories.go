@@ -70,29 +70,6 @@ func shardingCommand(ctx context.Context, args []string) error {
 	return nil
 }
 
-// shardingTotal is what all histories have measured.
-type shardingTotal struct {
-	handlers int
-	// for each kind of event, the longest time that a slot had no holder after it
-	gaps map[string][]time.Duration
-}
-
-func (t *shardingTotal) print(lease time.Duration) {
-	fmt.Printf(
-		"Longest time that a slot had no holder after each event, with a lease of %v:\n\n%-28s %6s %8s %8s\n",
-		lease, "event", "times", "median", "longest")
-	var names []string
-	for name := range t.gaps {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		g := t.gaps[name]
-		slices.Sort(g)
-		fmt.Printf("%-28s %6d %7.2fs %7.2fs\n", name, len(g), g[len(g)/2].Seconds(), g[len(g)-1].Seconds())
-	}
-}
-
 // history is a run of some replicas through some events.
 type history struct {
 	*cluster
@@ -419,28 +396,6 @@ func (h *history) setVersion(name, version string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.versions[name] = version
-}
-
-// measure adds what the history shows to the total, and returns the names of its events.
-func (h *history) measure(logs []*shardingLog, total *shardingTotal) string {
-	for _, l := range logs {
-		total.handlers += len(l.handlers)
-	}
-	longest := make([]time.Duration, len(h.events))
-	for _, g := range gaps(logs, monotonic()) {
-		for i, e := range slices.Backward(h.events) {
-			if e.at <= g.from+50*time.Millisecond {
-				longest[i] = max(longest[i], g.to-g.from)
-				break
-			}
-		}
-	}
-	var names []string
-	for i, e := range h.events {
-		total.gaps[e.name] = append(total.gaps[e.name], longest[i])
-		names = append(names, fmt.Sprintf("%s (%.2f s)", e.name, longest[i].Seconds()))
-	}
-	return strings.Join(names, ", ")
 }
 
 func objectName(i int) string { return fmt.Sprintf("object-%03d", i) }

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 )
 
 // The raw output is no part of the root module, which everyone downloads. The rest is in the directory docs.
@@ -77,4 +79,37 @@ func generate(docs string) (map[string]string, error) {
 		return nil, err
 	}
 	return map[string]string{pageFile: filled, figureFile: figure(r)}, nil
+}
+
+var place = regexp.MustCompile(`(?s)(<!-- report: (\S+) -->\n).*?(<!-- end -->\n)`)
+
+// fill returns the page with each of its places filled. Every benchmark must have a table, and every table a
+// place.
+func fill(page string, r *results) (string, error) {
+	for bench := range r.rows {
+		if !slices.ContainsFunc(tables, func(t table) bool { return t.bench == bench }) {
+			return "", fmt.Errorf("there is no table for %s", bench)
+		}
+	}
+	parts := map[string]string{"machine": machine(r)}
+	for _, t := range tables {
+		if len(r.rows[t.bench]) == 0 {
+			return "", fmt.Errorf("there are no results of %s", t.bench)
+		}
+		parts[t.name] = t.markdown(r)
+	}
+	var err error
+	page = place.ReplaceAllStringFunc(page, func(old string) string {
+		m := place.FindStringSubmatch(old)
+		content, ok := parts[m[2]]
+		if !ok {
+			err = fmt.Errorf("the page has a place for %q, which there is not, or has it twice", m[2])
+		}
+		delete(parts, m[2])
+		return m[1] + content + m[3]
+	})
+	for name := range parts {
+		err = fmt.Errorf("the page has no place for %q", name)
+	}
+	return page, err
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,39 +53,6 @@ func comparisonsAmong(impls []string) []comparison {
 	return slices.DeleteFunc(slices.Clone(comparisons), func(c comparison) bool {
 		return !slices.Contains(impls, c.peer) || !slices.Contains(impls, c.ours)
 	})
-}
-
-var place = regexp.MustCompile(`(?s)(<!-- report: (\S+) -->\n).*?(<!-- end -->\n)`)
-
-// fill returns the page with each of its places filled. Every benchmark must have a table, and every table a
-// place.
-func fill(page string, r *results) (string, error) {
-	for bench := range r.rows {
-		if !slices.ContainsFunc(tables, func(t table) bool { return t.bench == bench }) {
-			return "", fmt.Errorf("there is no table for %s", bench)
-		}
-	}
-	parts := map[string]string{"machine": machine(r)}
-	for _, t := range tables {
-		if len(r.rows[t.bench]) == 0 {
-			return "", fmt.Errorf("there are no results of %s", t.bench)
-		}
-		parts[t.name] = t.markdown(r)
-	}
-	var err error
-	page = place.ReplaceAllStringFunc(page, func(old string) string {
-		m := place.FindStringSubmatch(old)
-		content, ok := parts[m[2]]
-		if !ok {
-			err = fmt.Errorf("the page has a place for %q, which there is not, or has it twice", m[2])
-		}
-		delete(parts, m[2])
-		return m[1] + content + m[3]
-	})
-	for name := range parts {
-		err = fmt.Errorf("the page has no place for %q", name)
-	}
-	return page, err
 }
 
 // markdown returns a table with a row for each combination of parameters and unit, a column for each

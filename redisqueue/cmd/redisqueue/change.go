@@ -57,9 +57,9 @@ func (c *command) print(verb string, r report, err error) error {
 // step changes keys in one of the places where they may be.
 type step struct {
 	// change returns those that were there, also with an error.
-	change func(ctx context.Context, keys ...string) ([]string, error)
-	count  **int  // the field of the report, nil until the step is made
-	list   string // what -all means
+	change   func(ctx context.Context, keys ...string) ([]string, error)
+	reported **int  // the field of the report, nil until the step is made
+	list     string // what -all means
 }
 
 func (c *command) retry(ctx context.Context, keys []string) error {
@@ -89,23 +89,20 @@ func (c *command) change(ctx context.Context, verb string, r *report, args []str
 		if c.all && len(args) > 0 && !slices.Contains(args, s.list) {
 			continue
 		}
-		*s.count = new(int)
-		do := func(keys []string) error {
-			changed, err := s.change(ctx, keys...)
-			**s.count += len(changed)
-			for _, key := range changed {
-				found[key] = true
-			}
-			return err
-		}
-		err := error(nil)
+		n, keys, err := 0, args, error(nil)
+		*s.reported = &n
 		if c.all {
-			err = c.changeAll(ctx, s.list, do)
-		} else {
-			err = do(args)
+			keys, err = c.keysOf(ctx, s.list)
+		}
+		if err == nil {
+			keys, err = s.change(ctx, keys...)
+			n = len(keys)
 		}
 		if err != nil {
 			return c.print(verb, *r, err)
+		}
+		for _, key := range keys {
+			found[key] = true
 		}
 	}
 	for _, key := range args {
@@ -117,18 +114,14 @@ func (c *command) change(ctx context.Context, verb string, r *report, args []str
 	return c.print(verb, *r, nil)
 }
 
-// changeAll calls do with all keys of a list.
-func (c *command) changeAll(ctx context.Context, list string, do func(keys []string) error) error {
+// keysOf returns all keys of a list.
+func (c *command) keysOf(ctx context.Context, list string) (keys []string, err error) {
 	c.limit = 0
-	var keys []string
-	err := c.each(ctx, list, func(r keyRow) error {
+	err = c.each(ctx, list, func(r keyRow) error {
 		keys = append(keys, string(r.Key))
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	return do(keys)
+	return keys, err
 }
 
 func (c *command) pause(ctx context.Context, paused bool) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
@@ -35,15 +34,6 @@ func (c *command) stats(ctx context.Context, _ []string) error {
 		return err
 	}
 	if c.json {
-		var oldest *float64
-		if seconds := n.OldestQueued.Seconds(); n.OldestQueued > 0 {
-			oldest = &seconds
-		}
-		var pausedBy *text
-		if n.PausedBy != "" {
-			by := text(n.PausedBy)
-			pausedBy = &by
-		}
 		return printJSON(c.out, struct {
 			Queue               text       `json:"queue"`
 			Description         text       `json:"description"`
@@ -63,8 +53,8 @@ func (c *command) stats(ctx context.Context, _ []string) error {
 			Repaired            int        `json:"repaired"`
 		}{
 			text(c.name), text(c.queue.Description()),
-			n.Paused, known(n.PausedUntil), known(n.PausedSince), pausedBy, n.Limited,
-			n.Queued, oldest, n.Processing, n.Again, n.Waiting,
+			n.Paused, known(n.PausedUntil), known(n.PausedSince), known(text(n.PausedBy)), n.Limited,
+			n.Queued, known(n.OldestQueued.Seconds()), n.Processing, n.Again, n.Waiting,
 			n.Failing, n.GivenUp, n.SetAside, n.Repaired,
 		})
 	}
@@ -138,11 +128,8 @@ type causeRow struct {
 
 func rowOf(list string, k redisqueue.KeyInfo[string]) keyRow {
 	r := keyRow{
-		Key: text(k.Key), Since: known(k.Since), Due: known(k.Due),
+		Key: text(k.Key), State: known(string(k.State)), Since: known(k.Since), Due: known(k.Due),
 		Failures: &k.Requeues, LostLeases: &k.LostLeases, list: list,
-	}
-	if state := string(k.State); state != "" {
-		r.State = &state
 	}
 	if k.State == workqueue.KeyProcessing {
 		holder := text(k.Holder)
@@ -211,8 +198,7 @@ func (c *command) each(ctx context.Context, state string, f func(keyRow) error) 
 			return err
 		}
 		for _, key := range keys {
-			aside := true
-			if err := f(keyRow{Key: text(key), SetAside: &aside, list: state}); err != nil {
+			if err := f(keyRow{Key: text(key), SetAside: known(true), list: state}); err != nil {
 				return err
 			}
 		}
@@ -240,7 +226,7 @@ func (c *command) printRow(r keyRow, number int) error {
 		return err
 	}
 	if number == 1 {
-		fmt.Fprintf(c.out, line, "STATE", "SINCE", "DUE", "FAILURES", "HOLDER", "KEY")
+		fmt.Fprintf(c.out, rowFormat, "STATE", "SINCE", "DUE", "FAILURES", "HOLDER", "KEY")
 	}
 	state, failures, holder, since, reason := r.list, "-", "-", r.Since, ""
 	if r.State != nil && *r.State != state {
@@ -259,11 +245,11 @@ func (c *command) printRow(r keyRow, number int) error {
 		since, failures, reason = g.At, fmt.Sprint(g.Attempts), "  ("+escaped(string(g.Reason), false)+")"
 	}
 	key := quoted(string(r.Key)) + reason
-	_, err := fmt.Fprintf(c.out, line, state, age(since), age(r.Due), failures, holder, key)
+	_, err := fmt.Fprintf(c.out, rowFormat, state, age(since), age(r.Due), failures, holder, key)
 	return err
 }
 
-const line = "%-17s  %-15s  %-15s  %8s  %-11s  %s\n"
+const rowFormat = "%-17s  %-15s  %-15s  %8s  %-11s  %s\n"
 
 func (c *command) show(ctx context.Context, args []string) error {
 	key := args[0]
@@ -292,20 +278,20 @@ func (c *command) show(ctx context.Context, args []string) error {
 		field("state", "%s", *r.State)
 	}
 	if r.Since != nil {
-		field("since", "%s, %s", age(r.Since), stamp(r.Since))
+		field("since", "%s, %s", age(r.Since), utc(r.Since))
 	}
 	if r.Holder != nil {
 		field("holder", "%s", quoted(string(*r.Holder)))
 		field("fence", "%d", *r.Fence)
 	}
 	if r.Due != nil {
-		field("due", "%s, %s", age(r.Due), stamp(r.Due))
+		field("due", "%s, %s", age(r.Due), utc(r.Due))
 	}
 	field("failures", "%d", *r.Failures)
 	field("lost leases", "%d in a row", *r.LostLeases)
 	if g := r.GivenUp; g != nil {
 		reason := escaped(string(g.Reason), false)
-		field("given up", "%s, %s, after %d attempts: %s", age(g.At), stamp(g.At), g.Attempts, reason)
+		field("given up", "%s, %s, after %d attempts: %s", age(g.At), utc(g.At), g.Attempts, reason)
 	}
 	if k.SetAside {
 		field("set aside", "a replica could not decode it")
@@ -326,10 +312,5 @@ func (c *command) show(ctx context.Context, args []string) error {
 	return nil
 }
 
-// stamp is a time as logs have it.
-func stamp(t *time.Time) string {
-	if t == nil {
-		return "-"
-	}
-	return strings.Replace(t.UTC().Format(time.RFC3339Nano), "000Z", "Z", 1)
-}
+// utc returns a time as logs have it.
+func utc(t *time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

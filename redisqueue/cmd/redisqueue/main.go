@@ -126,12 +126,12 @@ func (c *command) run(ctx context.Context, args []string) error {
 	flags.BoolVar(&c.all, "all", false, "for retry and drop: all keys that were given up or set aside")
 	flags.BoolVar(&c.yes, "yes", false, "for purge and drop -all: really")
 	// Flags may stand before and after the command, keys that look like flags behind a "--".
-	rest, words := args, []string(nil)
+	var words, behind []string
 	if i := slices.Index(args, "--"); i >= 0 {
-		rest, words = args[:i], args[i+1:]
+		args, behind = args[:i], args[i+1:]
 	}
-	for before := 0; ; before++ {
-		if err := flags.Parse(rest); errors.Is(err, flag.ErrHelp) {
+	for {
+		if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 			fmt.Fprint(c.out, usage)
 			flags.SetOutput(c.out)
 			flags.PrintDefaults()
@@ -142,8 +142,9 @@ func (c *command) run(ctx context.Context, args []string) error {
 		if flags.NArg() == 0 {
 			break
 		}
-		words, rest = slices.Insert(words, before, flags.Arg(0)), flags.Args()[1:]
+		words, args = append(words, flags.Arg(0)), flags.Args()[1:]
 	}
+	words = append(words, behind...)
 	if len(words) == 0 {
 		return fmt.Errorf("which command? %w", errUsage)
 	}
@@ -181,6 +182,9 @@ func (c *command) stale(ctx context.Context) error {
 	return fmt.Errorf("the server is a replica, and is not in touch with its master (its state is %q)", role[3])
 }
 
+// What a command with keys needs.
+const keys, keysOrAll = "keys", "keys, or -all"
+
 // commands are what the program does, and what arguments each needs. None: it has no arguments.
 var commands = map[string]struct {
 	needs string
@@ -190,10 +194,10 @@ var commands = map[string]struct {
 	"stats":  {"", (*command).stats},
 	"ls":     {"states, or nothing", (*command).list},
 	"show":   {"one key", (*command).show},
-	"add":    {"keys", (*command).add},
-	"retry":  {"keys, or -all", (*command).retry},
-	"drop":   {"keys, or -all", (*command).drop},
-	"rm":     {"keys", (*command).remove},
+	"add":    {keys, (*command).add},
+	"retry":  {keysOrAll, (*command).retry},
+	"drop":   {keysOrAll, (*command).drop},
+	"rm":     {keys, (*command).remove},
 	"pause":  {"", func(c *command, ctx context.Context, _ []string) error { return c.pause(ctx, true) }},
 	"resume": {"", func(c *command, ctx context.Context, _ []string) error { return c.pause(ctx, false) }},
 	"purge":  {"", func(c *command, ctx context.Context, _ []string) error { return c.queue.Purge(ctx) }},
@@ -213,11 +217,11 @@ func (c *command) check(name string, args []string) error {
 		return fmt.Errorf("%s has no arguments: %q", name, args)
 	case name == "ls" && noState >= 0:
 		return fmt.Errorf("there is no state %q, only %s", args[noState], strings.Join(states, ", "))
-	case c.all && command.needs != "keys, or -all":
+	case c.all && command.needs != keysOrAll:
 		return errors.New("-all is for retry and drop")
 	case c.all && slices.ContainsFunc(args, isOtherList):
 		return fmt.Errorf("%s -all may be about givenup or aside, and has no keys: %q", name, args)
-	case name == "show" && len(args) != 1, strings.HasPrefix(command.needs, "keys") && len(args) == 0 && !c.all:
+	case name == "show" && len(args) != 1, strings.HasPrefix(command.needs, keys) && len(args) == 0 && !c.all:
 		return fmt.Errorf("%s needs %s", name, command.needs)
 	case name == "drop" && c.all && !c.yes:
 		return errors.New("drop -all forgets all keys that were given up or set aside: add -yes if that is meant")

@@ -110,12 +110,13 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
 }
 
-// known returns a time as JSON has it: null if it is zero.
-func known(t time.Time) *time.Time {
-	if t.IsZero() {
+// known returns v as JSON has it: null if it is zero.
+func known[T comparable](v T) *T {
+	var zero T
+	if v == zero {
 		return nil
 	}
-	return &t
+	return &v
 }
 
 // printJSON prints v and a newline.

@@ -323,13 +323,13 @@ func TestSlotThatIsToStayAfterAllComesBack(t *testing.T) {
 // A record that was gone for a lease and is shown again must be read before its member counts as dead.
 func TestGoneMemberThatIsShownAgain(t *testing.T) {
 	s := &knownMember{data: memberData{Lease: int64(time.Second)}, isGone: true}
-	if s.life(time.Second) != dead {
+	if s.liveness(time.Second) != dead {
 		t.Error("a member whose record was gone for a lease is not dead")
 	}
-	if s.mustRead = true; s.life(time.Second) != gone {
+	if s.mustRead = true; s.liveness(time.Second) != gone {
 		t.Error("FAILURE: its record was not read again")
 	}
-	if s.noteGone(time.Minute); s.life(time.Minute) != dead {
+	if s.noteGone(time.Minute); s.liveness(time.Minute) != dead {
 		t.Error("it is gone for certain, and not dead")
 	}
 }

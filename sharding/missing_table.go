@@ -10,13 +10,13 @@ import (
 func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	m.mu.Lock()
 	view := &m.mu.view
-	if !view.missing && view.broken == nil || m.mu.leaving {
-		m.mu.since.missing = 0
+	if !view.missing && view.broken == nil || m.mu.phase >= leaving {
+		m.mu.makeTableFrom = 0
 		m.mu.Unlock()
 		return now + m.config.Lease, nil
 	}
-	m.mu.since.missing = cmp.Or(m.mu.since.missing, now)
-	if due = m.mu.since.missing + m.turnLocked(now); due > now {
+	m.mu.makeTableFrom = cmp.Or(m.mu.makeTableFrom, now)
+	if due = m.mu.makeTableFrom + m.turnLocked(now); due > now {
 		m.mu.Unlock()
 		return due, nil
 	}
@@ -40,8 +40,8 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.mu.since.missing = m.now() + m.retryDelay() // All members try it, so each must not do it at once.
-	return m.mu.since.missing, err
+	m.mu.makeTableFrom = m.now() + m.retryDelay() // All members try it, so each must not do it at once.
+	return m.mu.makeTableFrom, err
 }
 
 // mayFill reports whether the new table t may be filled, and when to look again if not. It may be filled when

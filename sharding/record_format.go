@@ -20,10 +20,7 @@ const formatVersion = 1
 const maxSlots = 4096 // A table stays below 64 KB. A Lease has room for 256 KB.
 
 // With more than these, epochs could overflow, and members would wait forever.
-const (
-	maxEpoch = 1 << 53
-	maxLease = 24 * time.Hour
-)
+const maxEpoch, maxLease = 1 << 53, 24 * time.Hour
 
 // inBounds reports whether the epochs are up to maxEpoch and the leases up to maxLease.
 func inBounds(epochs []int64, leases ...int64) bool {

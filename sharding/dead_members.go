@@ -18,7 +18,7 @@ func (m *Member) markOverdue(now time.Duration) (due time.Duration, err error) {
 		at := max(k.expires()+wait, k.retryAt)
 		switch {
 		case id == m.mu.self.id, k.data.Dead, k.isGone, !m.validLocked():
-		case k.former && m.anyBusy(): // Its handlers may still run.
+		case k.isFormerSelf && m.anyBusy(): // Its handlers may still run.
 		case at > now:
 			due = min(due, at)
 		case !m.hasRenewedSinceLocked(k.expires()):
@@ -44,7 +44,7 @@ func (m *Member) markOverdue(now time.Duration) (due time.Duration, err error) {
 func (m *Member) markErrLocked() error {
 	now := m.now()
 	for id, k := range m.mu.members {
-		if k.markErr != nil && k.life(now) == overdue && now >= k.expires()+m.config.Lease {
+		if k.markErr != nil && k.liveness(now) == overdue && now >= k.expires()+m.config.Lease {
 			return fmt.Errorf("sharding: cannot mark the record of %s, which is dead: %w", id, k.markErr)
 		}
 	}
@@ -57,7 +57,7 @@ func (m *Member) markDead(id string) error {
 	r, err := m.readMember(id)
 	m.mu.Lock()
 	k := m.memberLocked(id)
-	isOverdue := err == nil && k.life(m.now()) == overdue
+	isOverdue := err == nil && k.liveness(m.now()) == overdue
 	d := k.data
 	m.mu.Unlock()
 	if !isOverdue {
@@ -133,11 +133,11 @@ func (m *Member) nextDeletionLocked(now time.Duration) (id, version string, due 
 	for other, k := range m.mu.members {
 		at := max(k.leaseFrom, k.retryAt) + wait
 		switch {
-		case k.mustRead, named[other], k.life(now) != dead, !m.validLocked():
-		case k.isGone && k.former: // It may still be created.
+		case k.mustRead, named[other], k.liveness(now) != dead, !m.validLocked():
+		case k.isGone && k.isFormerSelf: // It may still be created.
 		case k.isGone:
 			delete(m.mu.members, other)
-		case m.mu.leaving: // Others do it.
+		case m.mu.phase >= leaving: // Others do it.
 		case at > now:
 			due = min(due, at)
 		default:

@@ -196,7 +196,7 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 			return now, err
 		}
 		m.mu.Lock()
-		leaves := m.mu.leaving && !m.anyBusy()
+		leaves := m.mu.phase >= leaving && !m.anyBusy()
 		m.mu.Unlock()
 		if leaves {
 			return m.now(), nil // It need not write its slots away: it can mark its record; see tryLeave.
@@ -244,11 +244,11 @@ func (m *Member) wrote(t *table, err error) {
 		switch {
 		case !errors.Is(err, ErrRefused) || s.handover.unsure:
 			s.handover.unsure, uncertain = true, true
-		case !m.mu.leaving: // A leaving member would release the slot at once, and try again without a pause.
+		case m.mu.phase == staying: // One that leaves would release it at once, and try again without a pause.
 			s.handover, s.keepUntil = handover{}, now+m.config.Lease
 		}
 	}
-	if uncertain && !m.mu.leaving && m.validLocked() && now-m.mu.since.refused >= m.config.Lease {
+	if uncertain && m.mu.phase == staying && m.validLocked() && now-m.mu.since.refused >= m.config.Lease {
 		m.barLocked(untilWritten, "Cannot write the table for a lease. Giving up all slots", err)
 	}
 }

@@ -12,93 +12,6 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// Counts are the numbers of a whole queue, as the server has them at one moment. With several shards each has
-// its own moment.
-type Counts struct {
-	// Queued, Processing, Again, Waiting, Paused and OldestQueued are those of [workqueue.Stats].
-	Queued, Processing, Again, Waiting int
-	// Failing, GivenUp, SetAside and Repaired are those of [Info].
-	Failing, GivenUp, SetAside, Repaired int
-	OldestQueued                         time.Duration
-	// Paused reports that nothing is handed out, until PausedUntil, or without an end if that is zero.
-	// PausedBy is the [Config].Replica that has paused the queue, and PausedSince when it did.
-	Paused                   bool
-	PausedUntil, PausedSince time.Time
-	PausedBy                 string
-	// Limited reports that keys are queued which the StartLimit holds back.
-	Limited bool
-}
-
-// Counts asks the server for the numbers of the queue. It returns an error, and no numbers, if the server
-// does not answer, if ctx ends, or if what it has makes no sense. It reads alone, and works after shutdown
-// too.
-func (a *Admin) Counts(ctx context.Context) (sum Counts, err error) {
-	for _, s := range a.shards {
-		c, err := s.readCounts(ctx)
-		if err != nil {
-			return Counts{}, err
-		}
-		sum.add(c)
-	}
-	return sum, nil
-}
-
-// forever is FOREVER of batch.lua.
-const forever = 1 << 53
-
-// add adds the numbers of another shard.
-func (c *Counts) add(other Counts) {
-	c.Queued += other.Queued
-	c.Processing += other.Processing
-	c.Again += other.Again
-	c.Waiting += other.Waiting
-	c.Failing += other.Failing
-	c.GivenUp += other.GivenUp
-	c.SetAside += other.SetAside
-	c.Repaired += other.Repaired
-	hasNoEnd := other.PausedUntil.IsZero()
-	endsLater := !c.PausedUntil.IsZero() && (hasNoEnd || other.PausedUntil.After(c.PausedUntil))
-	if other.Paused && (!c.Paused || endsLater) {
-		c.Paused, c.PausedUntil = true, other.PausedUntil
-		c.PausedSince, c.PausedBy = other.PausedSince, other.PausedBy
-	}
-	c.Limited = c.Limited || other.Limited
-	if other.Queued > 0 { // Otherwise its oldest key has been handed out since that was read.
-		c.OldestQueued = max(c.OldestQueued, other.OldestQueued)
-	}
-}
-
-func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
-	reply, err := s.runRead(ctx, "counts")
-	if err != nil {
-		return c, err
-	}
-	var check checker
-	f := check.fields(reply)
-	// Each of these has a filler, once there was a batch.
-	withoutFiller := func(name string) int { return max(0, check.number(f[name])-1) }
-	c.Processing, c.Waiting = withoutFiller("held"), withoutFiller("delays")
-	c.Failing = withoutFiller("failures")
-	c.Queued, c.Limited = check.number(f["queued"]), check.number(f["limited"]) > 0
-	c.GivenUp, c.SetAside = check.number(f["givenUp"]), check.number(f["aside"])
-	c.Again, c.Repaired = check.number(f["dirty"]), check.number(f["repaired"])
-	now, until := check.number(f["now"]), check.number(f["pausedUntil"])
-	check.offset = int64(check.number(f["offset"]))
-	if until > now {
-		at, by := parsePausedBy(f["pausedBy"])
-		c.Paused, c.PausedBy, c.PausedSince = true, by, check.at(at)
-		if int64(until) < forever {
-			c.PausedUntil = check.at(int64(until))
-		}
-	}
-	var head KeyInfo[T]
-	parseState(&head, f["head"], &check)
-	if c.Queued > 0 && head.State == workqueue.KeyQueued {
-		c.OldestQueued = max(0, check.at(int64(now)).Sub(head.Since))
-	}
-	return c, check.err
-}
-
 // List names the keys that [Admin.Keys] yields, with a limit in this order.
 type List string
 
@@ -249,6 +162,8 @@ func (q *Queue[T]) key(ctx context.Context, key T) (KeyInfo[T], error) {
 	}
 	return rows[0].withKey(key), nil
 }
+
+const maxSnapshot = 512 // how many keys of each state a Snapshot has
 
 // Snapshot returns Stats and up to limit keys of each state, at most 512, of the whole queue. The server
 // executes what was called before first. A key that changes its state meanwhile may be in two lists. If more

@@ -88,9 +88,9 @@ func (w anyText) MarshalJSON() ([]byte, error) {
 	return w, nil
 }
 
-// typeOf returns a type with the JSON of the type at the beginning of kind (see describe in package
-// redisqueue), and the rest of kind. parsed is what the key has there: it shows which structs are
-// embedded, because the object around such a struct has its fields.
+// typeOf returns a type with the JSON of the type at the beginning of kind, and the rest of kind. A kind
+// looks like {Name string, At text, In {N int8,omitempty}}: see describe in package redisqueue. parsed is
+// what the key has there. It shows that In is an embedded struct, if the object has N in place of In.
 func typeOf(kind string, parsed any) (t reflect.Type, rest string, ok bool) {
 	switch {
 	case strings.HasPrefix(kind, "{"):
@@ -130,7 +130,7 @@ func structOf(kind string, parsed any) (t reflect.Type, rest string, ok bool) {
 		name := match[1]
 		value, present := object[name]
 		if !present {
-			value = parsed // If it is an embedded struct, the object has its fields.
+			value = parsed // If the field is an embedded struct, this object has its fields.
 		}
 		t, rest, ok := typeOf(kind[len(name)+1:], value)
 		if !ok {
