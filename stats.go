@@ -31,7 +31,8 @@ type Stats struct {
 
 	// Adds counts the adds that changed something, as the metric does.
 	Adds uint64
-	// Retries counts the calls of AddAfter, AddRateLimited and Fail before shutdown, but those that give up.
+	// Retries counts the calls of AddAfter, AddRateLimited and Fail before shutdown, but those that give up, and
+	// other adds with a delay.
 	Retries uint64
 	// Dropped is the number of keys that were still waiting for their time at shutdown, and of those that
 	// DropQueued has dropped. (A shared queue counts the adds that were not sent to the server.)

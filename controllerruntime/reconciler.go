@@ -98,9 +98,9 @@ type controller[request comparable] struct {
 //     and the request is held all the same. Until the hold ends the queue counts the request as processed,
 //     because only then its Done is called; the controller does not.
 //
-//   - worker.RequeueAfter, [worker.Requeue], [worker.Terminal] and [worker.Fatal] mean what they mean to a
-//     pool, but Fatal does not end the controller: for it, both of the last two are a
-//     reconcile.TerminalError. [worker.Every] is an error.
+//   - worker.RequeueAfter, [worker.Requeue], [worker.Every], [worker.Terminal] and [worker.Fatal] mean what
+//     they mean to a pool, but Fatal does not end the controller: for it, both of the last two are a
+//     reconcile.TerminalError.
 //
 // The page has the controller's queue, the requests that are being reconciled, those that fail or were given
 // up (by reconcile.TerminalError), and their last attempts, as a [worker.Pool] keeps them. The page may be
@@ -184,8 +184,6 @@ var (
 		"controller.Options to the Reconciler's NewQueue, or to what its With returns")
 	errTwoQueues = errors.New("controllerruntime: one Reconciler for two controllers: call WrapReconciler " +
 		"for each")
-	errEvery = errors.New("controllerruntime: a reconciler cannot return worker.Every: return a Result " +
-		"with RequeueAfter")
 )
 
 // complainOnce logs that the Reconciler is not wired as it must be.
@@ -234,9 +232,6 @@ func (r *Reconciler[request]) handle(c *controller[request], entry *worker.Track
 		err = worker.RetryAfter(err, d)
 		result.RequeueAfter = 0 // Or the controller would log that it ignores it.
 	}
-	if err != nil && worker.NextOf(entry.Context(), err) == worker.NextRequeue && requeueIn(err) == nil {
-		err = errEvery
-	}
 	returned = true
 	return result, err
 }
@@ -267,8 +262,8 @@ func (c *controller[request]) answerFor(req request, end worker.Result[request],
 	// As RequeueAfter, with a priority: the controller forgets the failures.
 	case err != nil && end.Next == worker.NextRequeue:
 		priority := c.queue.PriorityOf(req)
-		if again := requeueIn(err); again != nil && again.Priority != nil {
-			priority = *again.Priority
+		if end.Priority != nil {
+			priority = *end.Priority
 		}
 		c.queue.AddWithPriority(req, priority, end.After)
 		return reconcile.Result{}, nil
@@ -285,15 +280,6 @@ func (c *controller[request]) answerFor(req request, end worker.Result[request],
 		return reconcile.Result{}, nil
 	}
 	return result, err
-}
-
-// requeueIn returns the Requeue in err, which may be a pointer to one, or nil.
-func requeueIn(err error) (again *worker.Requeue) {
-	if value := new(worker.Requeue); errors.As(err, value) {
-		return value
-	}
-	errors.As(err, &again)
-	return again
 }
 
 // leastDelay returns for how long a request that has failed with err should not come: the longer of what the

@@ -34,7 +34,7 @@ func (q *Queue[T]) AddCause(key T, cause workqueue.Cause) { q.AddWithOpts(AddOpt
 // keys of earlier steps have been added.
 func (q *Queue[T]) AddWithOpts(o AddOpts, keys ...T) {
 	r := request{AddOpts: o}
-	if r.RateLimited || len(keys) == 1 {
+	if len(keys) == 1 || r.RateLimited && len(keys) > 1 {
 		for _, key := range keys {
 			q.add(key, r)
 		}
@@ -90,7 +90,7 @@ func (q *Queue[T]) prepare(key T) prepared[T] {
 	return k
 }
 
-// addPrepared adds keys at one moment. The After of r is the whole delay: see request.
+// addPrepared adds keys at one moment. If r is rate-limited, its After has the limiter's delay in it already.
 func (q *Queue[T]) addPrepared(r *request, keys ...prepared[T]) {
 	now := q.readClockIfUsed()
 	if now == notRead && (r.After > 0 || r.RateLimited || r.isBounded()) {
@@ -112,7 +112,8 @@ func (q *Queue[T]) addPrepared(r *request, keys ...prepared[T]) {
 //	waiting          the higher one   at the merge of the times
 //	rerunLater       the higher one   at the merge of the times
 //
-// With SetPriority the priority that is asked for is always taken. request.mergeTimes merges times.
+// With SetPriority the priority that is asked for is always taken. For a held key, AddAfter, AddRateLimited and
+// Fail ask for the priority of its hand-out. request.mergeTimes merges times.
 func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 	if q.shuttingDown.Load() {
 		return
@@ -139,7 +140,7 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 		q.planLocked(s, info, r, r.askedTime(now), now)
 	case queued, rerun:
 		q.setPriorityLocked(s, info, r.mergePriorities(*nextPriority, askedPriority), now)
-		q.interruptLocked(s, info) // Does nothing if the key is queued.
+		q.interruptLocked(s, info) // All adds so far may have been quiet.
 	case waiting, rerunLater:
 		*nextPriority = r.mergePriorities(*nextPriority, askedPriority)
 		q.planLocked(s, info, r, r.mergeTimes(q.dueWithoutIntervalLocked(s), now), now)
@@ -151,7 +152,7 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 }
 
 // recordHeldAddLocked records an add of a held key: failed if any add since the hand-out was a failure, quiet
-// if all were quiet.
+// if all were quiet. It clears byEvent, which planLocked sets only if the clock was read.
 func (q *Queue[T]) recordHeldAddLocked(s keytable.Slot, info *keyInfo, r *request) {
 	d := q.mu.details.At(s)
 	if info.state == processing { // It is the first add.
@@ -161,13 +162,12 @@ func (q *Queue[T]) recordHeldAddLocked(s keytable.Slot, info *keyInfo, r *reques
 	d.quiet = d.quiet && r.Cause != nil && r.Cause.Quiet
 }
 
-// planLocked makes the key at s, which is not in a line, come at mergedTime or, because of MaxDelay or
+// planLocked makes the key at s, which is not in a line, come at that time or, because of MaxDelay or
 // MinInterval, at another one.
-func (q *Queue[T]) planLocked(s keytable.Slot, info *keyInfo, r *request, mergedTime, now time.Duration) {
-	at := mergedTime
-	if now != notRead { // Otherwise the key comes at once: there is neither a bound nor an interval.
+func (q *Queue[T]) planLocked(s keytable.Slot, info *keyInfo, r *request, at, now time.Duration) {
+	if now != notRead { // Otherwise the add has no delay, and there is neither a bound nor an interval.
 		d := q.mu.details.At(s)
-		isFirst := !info.state.isInDue() // the first add since the hand-out
+		isFirst := !info.state.isInDue() // No add since the last hand-out has set addedAt.
 		if isEvent := r.isEvent(info.state.isHeld()); isFirst || isEvent && !d.byEvent {
 			d.addedAt, d.byEvent = now, isEvent
 		}
@@ -179,6 +179,7 @@ func (q *Queue[T]) planLocked(s keytable.Slot, info *keyInfo, r *request, merged
 			at = max(at, q.nextStartLocked(s, now))
 		}
 	}
+	// With Earliest and Latest a key that has waited for the limiter counts as still doing so.
 	info.byLimiter = r.RateLimited || info.byLimiter && r.Delay != Replace
 	q.scheduleLocked(s, info, at, now)
 }

@@ -90,7 +90,7 @@ func (q *Queue[T]) appendLinesLocked(keys snapshots[T], lines *slotheap.Heap, li
 	var heads slotheap.Heap
 	next := map[keytable.Slot]keytable.Slot{} // the next key of each line
 	for e := range lines.InOrder() {
-		if heads.Len() == limit-len(keys) {
+		if heads.Len() == limit-len(keys) { // The heads of further lines would come after these.
 			break
 		}
 		heads.Push(e)

@@ -52,11 +52,11 @@ type line struct {
 	turnLeft int
 }
 
-// joinLineLocked puts the key at s at the end of the line of that priority. It takes its place now or, if the
-// clock was set back, at the time of the last key.
-func (q *Queue[T]) joinLineLocked(s keytable.Slot, info *keyInfo, priority int, now time.Duration) {
+// joinLineLocked puts the key at s at the end of the line of that priority. It takes its place at that time
+// or, if the clock was set back, at the time of the last key.
+func (q *Queue[T]) joinLineLocked(s keytable.Slot, info *keyInfo, priority int, at time.Duration) {
 	if q.config.Aging > 0 {
-		q.mu.lastPlaced = max(q.mu.lastPlaced, now)
+		q.mu.lastPlaced = max(q.mu.lastPlaced, at)
 		*q.mu.details.At(s).placedAt() = q.mu.lastPlaced
 	}
 	info.line = q.lineLocked(lineKey{priority, q.groupOfLocked(s)})
@@ -69,8 +69,8 @@ func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, info *keyInfo) {
 	info.state, info.byLimiter = queued, false
 	l := &q.mu.lines.At(info.line).Value
 	q.countQueuedLocked(l, 1)
-	// With Aging the heap entry is that of the first queued key. s is that one if no other key is queued, or if
-	// it has kept a place in front of them.
+	// The line enters a heap with its first queued key. With PlaceOfAdd and Aging, s may have kept a place in
+	// front of the key by which the line is ranked.
 	if l.queued == 1 || q.config.PlaceOfAdd && q.firstQueuedLocked(l) == s {
 		q.moveLineLocked(info.line)
 	}
@@ -109,7 +109,7 @@ func (q *Queue[T]) setPriorityLocked(s keytable.Slot, info *keyInfo, newPriority
 	*nextPriority = newPriority
 	q.mu.depths.add(oldPriority, -1)
 	q.mu.depths.add(newPriority, 1)
-	if info.line == keytable.None {
+	if info.line == keytable.None { // Without PlaceOfAdd a held key joins a line at its Done.
 		return
 	}
 	if q.config.Aging > 0 && newPriority > oldPriority {
@@ -188,7 +188,7 @@ func (q *Queue[T]) deleteLineLocked(lineSlot keytable.Slot) {
 }
 
 // moveLineLocked moves a line to where it belongs, by its first queued key: to order, to blocked if its group
-// is blocked, or out of both if no key is queued.
+// is blocked, or out of both if no key is queued. With Aging it also renews the line's rank.
 func (q *Queue[T]) moveLineLocked(lineSlot keytable.Slot) {
 	e := q.mu.lines.At(lineSlot)
 	l := &e.Value
@@ -245,7 +245,7 @@ func (q *Queue[T]) entryLocked(lineSlot, s keytable.Slot) slotheap.Entry {
 	return entry
 }
 
-// rank returns placedAt less the head start of the priority, which is Aging for each level. It saturates.
+// rank is for queues with Aging. It returns placedAt less the head start of the priority, which is Aging for each level. It saturates.
 func (q *Queue[T]) rank(placedAt time.Duration, priority int) time.Duration {
 	maxLevels := math.MaxInt64 / int64(q.config.Aging)
 	headStart := min(max(int64(priority), -maxLevels), maxLevels) * int64(q.config.Aging)

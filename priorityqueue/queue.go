@@ -42,7 +42,7 @@ type Queue[T comparable] struct {
 	mu struct {
 		gate.Gate
 
-		// keys has a slot for every key in the queue, and details is a column beside it.
+		// keys has a slot for every key in the queue and every resting one; details is a column beside it.
 		keys    keytable.Table[T, keyInfo]
 		details keytable.Column[details]
 		notes   notes.Notes[workqueue.Causes] // of the keys that are noted
@@ -104,8 +104,8 @@ var (
 	_ workqueue.Operable[int]             = (*Queue[int])(nil)
 )
 
-// maxPerLock is how many keys are added, taken, copied, dropped or forgotten under one lock. Each takes up to
-// two microseconds.
+// maxPerLock is how many keys are added, taken, copied (of each state), dropped or forgotten under one lock.
+// Each takes up to two microseconds.
 const maxPerLock = 512
 
 // New returns a queue configured by config. It starts no goroutine, and a queue that is no longer referred to

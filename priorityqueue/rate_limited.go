@@ -14,9 +14,9 @@ import (
 // The limiter is foreign code: it may be slow, call the queue or panic. So it is asked without the queue's
 // lock, and the key is not touched until there is an answer. If the key was added or handed out meanwhile,
 // the answer is merged as any other add. When runs under a lock of its own, asking, which only rate-limited
-// adds and Fail take. Of many adds of one key at once, the first asks, and the others find the key waiting. A
-// slow limiter delays the rate-limited adds of all keys.
-// (client-go asks for each: kubernetes/kubernetes#112325.)
+// adds and Fail take. Of many adds of one key at once, the first asks, and the others find the key waiting
+// (client-go asks for each: kubernetes/kubernetes#112325). A slow limiter delays the rate-limited adds of all
+// keys.
 //
 // A rate-limited add of a key that a worker holds says that the worker has failed, as Fail does. Both call
 // fail: inspectHeld (with the queue's lock), Judge (with that of failures), the limiter if the failure is
@@ -59,12 +59,9 @@ func (q *Queue[T]) NumRequeues(key T) int { return q.config.RateLimiter.NumReque
 func (q *Queue[T]) addRateLimited(k prepared[T], r request) {
 	q.asking.Lock()
 	defer q.asking.Unlock()
-	settled, held := q.addWithoutLimiter(k, r)
-	switch {
-	case settled:
-	case held:
+	if settled, held := q.addWithoutLimiter(k, r); held {
 		q.fail(k, r, failures.Failure{})
-	default:
+	} else if !settled {
 		r.After = r.delayWith(q.config.RateLimiter.When(k.key))
 		q.addPrepared(&r, k)
 	}
@@ -83,7 +80,8 @@ func (q *Queue[T]) addWithoutLimiter(k prepared[T], r request) (settled, held bo
 		return false, false
 	case info.state == queued: // It comes anyway. Its priority may change.
 	case info.state == waiting && info.byLimiter:
-		// The time for which the key waits includes the limiter's delay. It can be past if many keys are due.
+		// The limiter's delay is in the key's time, unless an add has brought that forward. The time can be past
+		// if many keys are due.
 		r.After = r.delayWith(dueloop.AddSaturated(max(now, q.dueWithoutIntervalLocked(s)), -now))
 	default:
 		return false, info.state.isHeld()
@@ -101,12 +99,13 @@ func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure) failures.R
 		q.config.RateLimiter.Forget(k.key)
 		return retry
 	}
-	delay := retry.Delay
+	counted := retry.Delay // If it is the same failure: what is left of its delay.
+	delay := counted
 	if !retry.Same {
 		delay = failures.Ask(q.config.RateLimiter, k.key)
 	}
 	delay = min(r.delayWith(delay), maxDelay)
-	if !retry.Same || delay != retry.Delay { // After, AtLeast or MaxDelay can change it for the same failure.
+	if !retry.Same || delay != counted { // After, AtLeast or MaxDelay can change it for the same failure.
 		retry.Delay = delay
 		q.failures.Count(k.key, retry)
 	}
@@ -125,6 +124,7 @@ func (q *Queue[T]) inspectHeld(k prepared[T], r *request) (hasFailed bool, maxDe
 	if info == nil || !info.state.isHeld() {
 		return false, dueloop.Never
 	}
+	// If it was not added, failed and byEvent are those of an earlier hand-out.
 	d, wasAdded := q.mu.details.At(s), info.state != processing
 	maxDelay = dueloop.Never
 	if r.isBounded() {

@@ -13,7 +13,8 @@ import (
 // ShutDown makes the queue ignore what is added from now on, ends all pauses and intervals, and drops the
 // keys that still wait for their time; [workqueue.Stats].Dropped counts them. Queued keys are still handed
 // out, and drains that wait return. It may be called any number of times. It waits for the goroutine of the
-// queue, which ends at once. If a key waits or rests, it goes over all keys, a few hundred under one lock.
+// queue, which ends at once. With MinInterval, or if a key waits, it goes over all keys, a few hundred under
+// one lock.
 func (q *Queue[T]) ShutDown() { q.shutDownAnd(func() { q.mu.EndDrain(workqueue.ErrShutDown) }) }
 
 // ShutDownNow is ShutDown that also drops the queued keys: every getter returns at once with shutdown = true,
@@ -55,8 +56,8 @@ func (q *Queue[T]) shutDownAnd(whenShutLocked func()) {
 	q.loop.Wait()
 }
 
-// tryShutDown ends pauses, queues due keys, and shuts the queue down. It returns false if more than
-// maxPerLock pauses or maxMoved keys are left: call it again.
+// tryShutDown ends up to maxPerLock pauses, queues up to maxMoved due keys, and shuts the queue down. It
+// returns false if there are more: call it again.
 func (q *Queue[T]) tryShutDown(now time.Duration, whenShutLocked func()) bool {
 	q.lockAndAdvance(now)
 	defer q.unlock()
@@ -82,10 +83,11 @@ func (q *Queue[T]) dropKeys() {
 	}
 }
 
-// dropSlab does so in slab n of the table, and reports whether there may be more.
+// dropSlab drops the keys of slab n that do not come any more, and reports whether there may be others.
 func (q *Queue[T]) dropSlab(n int) (more bool) {
 	q.mu.Lock()
 	defer q.unlock()
+	// If nothing is left to drop, it ends the loop, whatever the number of slabs.
 	if q.mu.due.Len() == 0 && q.mu.resting.Len() == 0 && !(q.mu.dropsQueued && q.mu.queued+q.mu.reruns > 0) {
 		return false
 	}

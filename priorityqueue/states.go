@@ -25,7 +25,7 @@ const (
 	queued                  // in a line, until a worker gets it
 	waiting                 // in due, until its time comes
 	processing              // held by a worker, and not added since
-	rerun                   // held by a worker, and queued at its Done: Stats.Again
+	rerun                   // held by a worker, and queued at its Done (counted by Stats.Again)
 	rerunLater              // held by a worker, and in due: rerun at its time, waiting if Done comes first
 	resting                 // in resting: only remembered, until its MinInterval is over
 )
@@ -34,9 +34,9 @@ func (s state) isHeld() bool { return s == processing || s == rerun || s == reru
 
 func (s state) isInDue() bool { return s == waiting || s == rerunLater }
 
-// keyInfo is what the queue knows of every key. details is written by each add that has read the
-// clock, and by adds of held keys. A field has a meaning in the states that are listed here.
-// In other states line is None, byLimiter is false, and the others are stale.
+// keyInfo is what the queue knows of every key. details is written by adds that have read the clock, by adds
+// of held keys and, with Aging or MinInterval, when a key joins a line or is handed out. A field has a meaning
+// in the states that are listed here. In others line is None, byLimiter is false, and the rest is stale.
 //
 //	field                  states                       meaning
 //	priority               queued, waiting              that of the next hand-out
@@ -92,17 +92,17 @@ func (q *Queue[T]) enterQueueLocked(s keytable.Slot, info *keyInfo, k *prepared[
 }
 
 // makeReadyLocked makes the key at s, which is in no line and not in due, queued. If a worker holds it, its
-// state becomes rerun: it is queued at its Done.
-func (q *Queue[T]) makeReadyLocked(s keytable.Slot, info *keyInfo, now time.Duration) {
+// state becomes rerun: it is queued at its Done. at is now, or when its time came.
+func (q *Queue[T]) makeReadyLocked(s keytable.Slot, info *keyInfo, at time.Duration) {
 	priority := *q.nextPriorityLocked(s, info)
 	q.mu.adds++
 	q.mu.depths.add(priority, 1)
 	if q.observer != nil {
-		q.observer.Added(s, now)
+		q.observer.Added(s, at)
 	}
 	held := info.state.isHeld()
 	if !held || q.config.PlaceOfAdd {
-		q.joinLineLocked(s, info, priority, now)
+		q.joinLineLocked(s, info, priority, at)
 	}
 	if !held {
 		q.becomeQueuedLocked(s, info)

@@ -247,3 +247,50 @@ func TestStartLimitShows(t *testing.T) {
 		t.Errorf("Counts() = %+v, %v", c, err)
 	}
 }
+
+// A raised priority puts no key before those that were put back, and no place beyond what a score keeps exactly.
+func TestRaisedPriorityStaysInLine(t *testing.T) {
+	client := startServer(t).client()
+	q := newTestQueue(t, client, Config[string]{PriorityStep: 24 * time.Hour})
+	for key, priority := range map[string]int{"x": 1_000_000, "y": 1} {
+		q.Add(key)
+		flush(t, q)
+		q.AddWithPriority(key, priority, 0)
+	}
+	flush(t, q)
+	for _, z := range client.ZRangeWithScores(t.Context(), q.shards[0].names.shard[2], 0, -1).Val() {
+		if z.Score < 0 {
+			t.Errorf("%v has the place %.0f", z.Member, z.Score)
+		}
+	}
+	getEach(t, q, "x", "y")
+}
+
+// A priority that another program has written for a queued key stops nothing.
+func TestForeignPriority(t *testing.T) {
+	client := startServer(t).client()
+	q := newTestQueue(t, client, Config[string]{})
+	for foreign, want := range map[string]int{"abc": 0, "inf": maxPriority, "nan": maxPriority, "-1e300": -maxPriority} {
+		q.Add("k")
+		flush(t, q)
+		must(t, client.HSet(t.Context(), q.shards[0].names.shard[14], "pk", foreign).Err())
+		q.AddWithPriority("k", -maxPriority, 0)
+		mustGet(t, q, "k")
+		if got := q.PriorityOf("k"); got != want {
+			t.Errorf("%s: the priority is %d, want %d", foreign, got, want)
+		}
+		q.Done("k")
+	}
+}
+
+// A key that was put back, discarded and added in one batch has lost its place before all others.
+func TestPlaceAfterDiscard(t *testing.T) {
+	r := rawSession{t: t, client: startServer(t).client(), s: batchScript, id: "aaaaaaaaaaa", lease: time.Minute}
+	first, err := parseReply(r.send(1, 1, "ay"))
+	must(t, err)
+	r.send(2, 0, "ax")
+	r.send(3, 0, "B"+first.keys[0].fence+"y", "xy", "ay")
+	if next, err := parseReply(r.send(4, 1)); err != nil || len(next.keys) != 1 || next.keys[0].encoded != "x" {
+		t.Errorf("%+v, %v, want x", next, err)
+	}
+}

@@ -178,14 +178,14 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	var keys []arrival[T]
 	if r != nil {
 		for _, key := range r.keys {
-			item, bad := q.decode(key.encoded)
-			keys = append(keys, arrival[T]{key, item, bad})
+			item, err := q.decode(key.encoded)
+			keys = append(keys, arrival[T]{key, item, err})
 		}
 	}
 	q.mu.Lock()
 	now := time.Now()
 	s.setWantedLocked(0)
-	if r != nil && (r.status != "FULL" || s.server.outage != errFull) { // On a full server errFull goes on.
+	if r != nil && (!r.full || s.server.outage != errFull) { // On a full server errFull goes on.
 		q.mu.totals.calls.observe(now.Sub(b.began))
 		s.noteAnswerLocked()
 	}
@@ -233,7 +233,7 @@ func (s *shard[T]) applyReplyLocked(b *batch, r *reply, keys []arrival[T], now t
 	q.mu.totals.info.LostDones += uint64(r.unmatched)
 	// They are in the order of the operations that have one and were executed: see answer in operations.lua.
 	for _, o := range b.ops {
-		if o.answer != nil && len(r.answers) > 0 && !(r.status == "FULL" && o.code.isAdd()) {
+		if o.answer != nil && len(r.answers) > 0 && !(r.full && o.code.isAdd()) {
 			o.answer(r.answers[0], nil)
 			r.answers = r.answers[1:]
 		}

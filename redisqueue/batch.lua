@@ -1,29 +1,36 @@
 -- Executes one batch of a replica's operations, atomically and once. Ten files, of which this is the second, make one script, in the order of
--- this command. An error of Redis names a line of the whole script; this prints line 123:
+-- this command. An error of Redis names a line of the whole script; this prints line 123 (states.lua lists the variables that files share):
 --
 --   cat {data,batch,states,notes,keys,failures,operations,reclaim,handout,reply}.lua | sed -n 123p
 --
--- The script writes states and places last, in an order that loses no key wherever it is interrupted.
+-- An error (the user may no longer call a command, another program has written a Redis key) stops the script, and leaves the batch half done.
+-- The replica sends it again until it succeeds. Then the result must be that of a batch that ran once:
+--   * Adds, and what needs the key's fence, may run twice. STATES, HELD and LINE are written in handout.lua, in an order that loses no key.
+--   * Hand-outs of which the replica does not know are taken back: see knownFence.
+--   * What counts, or takes a key from a list, must run once: before it, mustNotStop makes sure that no error can come.
 
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8 -- The description is what all replicas must have in common.
 local leavesSleepers = find(flags, 'leavesSleepers', 1, true) -- unless the batch gets fewer keys than it wants
-local allCounts = find(flags, 'allCounts', 1, true) -- The batch asks for the numbers that not every reply has.
-local isTool = find(flags, 'isTool', 1, true) -- A tool takes no keys back, and forgets nothing.
--- Set if an attempt to execute this batch was answered by an error: the replica knows of the hand-outs up to this fence.
-local knownFence = string.match(flags, 'knownFence=(%d+)')
+local allCounts = find(flags, 'allCounts', 1, true) -- asks for the numbers that not every reply has
+local isTool = find(flags, 'isTool', 1, true) -- takes no keys back, and forgets nothing
+local knownFence = string.match(flags, 'knownFence=(%d+)') -- after an interrupted attempt: the replica knows of the hand-outs up to it
 local isFirst, isCheck = seq == '1', seq == '0' -- With a check, a new replica asks whether its batches would be executed.
 
 -- How much one batch does at most of the work that has piled up. The next batch goes on.
 local MAX_KEYS = 192 -- of passed delays and of dead sessions together
-local MAX_DUE, MAX_SESSIONS, MAX_WOKEN = 128, 8, 8 -- passed delays, dead sessions, sleepers
+local MAX_DUE, MAX_SESSIONS, MAX_WOKEN = 128, 8, 8 -- passed delays (some of MAX_KEYS are left for dead sessions), dead sessions, sleepers
+local FOREVER = 2 ^ 53 -- the largest time
+
+-- setting returns one of the replica's settings, see Config.settings.
+local function setting(name) return tonumber(string.match(SETTINGS, ' ' .. name .. '=(%S+)')) end
 
 -- A batch that was executed before gets the same reply, or GONE if the session has ended since. A batch that is not the next one was
 -- overtaken, or the server has lost batches and their hand-outs: the session is over.
 local lastBatch = call('HGET', BATCHES, session) or ''
-local lastSeq, ends, at = string.match(lastBatch, '^(%d+) (%-?%d+) ()') -- at: where the reply begins
+local lastSeq, ends, replyFrom = string.match(lastBatch, '^(%d+) (%-?%d+) ()')
 if lastSeq == seq then
-	return sub(lastBatch, at)
+	return sub(lastBatch, replyFrom)
 end
 if not isCheck and (lastSeq or 0) + 1 ~= tonumber(seq) then
 	return 'LOST'
@@ -31,7 +38,7 @@ end
 
 -- The fields of META, beside the names of sessions:
 --   description  what all replicas must have in common     pausedUntil  when the queue's pause ends, FOREVER without an end
---   pausedBy     when that was set, and by which replica   limitedAt    since when the start limit holds keys back
+--   pausedBy     when that was set, and by which replica   limited      1 while the start limit holds keys back
 --   keeper       the session that wakes at keeperCalls     leaseTime    the lease clock
 --   time         the queue's clock at the last batch       offset       how far that clock is ahead of the server's
 --   fence        the last fence or place                   dirty        how many keys are processing+dirty
@@ -39,7 +46,7 @@ end
 --   leaseChecked where the search for sessions without a lease goes on
 --   retryFullAt  when the token bucket of Limit is full    startFullAt  the same of StartLimit
 local NUMBERS = {
-	'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limitedAt', 'keeperCalls', 'retryFullAt', 'startFullAt',
+	'time', 'offset', 'leaseTime', 'fence', 'dirty', 'repaired', 'pausedUntil', 'limited', 'keeperCalls', 'retryFullAt', 'startFullAt',
 }
 local found, meta = call('HMGET', META, 'description', 'keeper', unpack(NUMBERS)), {}
 local description, keeper = found[1], found[2]
@@ -48,12 +55,12 @@ if description and description ~= DESCRIPTION then
 end
 for i, field in ipairs(NUMBERS) do
 	local n = tonumber(found[i + 2] or 0)
-	if not (n and n >= -2 ^ 53 and n <= 2 ^ 53) then
+	if not (n and n >= -FOREVER and n <= FOREVER) then
 		return redis.error_reply('ERR another program has written the field ' .. field .. ' of ' .. META .. ', which must be a number')
 	end
 	meta[field] = n
 end
-if meta.leaseTime == 0 then -- Without a lease clock, leases that others have would last as long as the lost clock has run.
+if meta.leaseTime == 0 then -- The clock is lost. Begun at 0, it would reach the ends of leases too late: go on a lease before the last end.
 	local last = call('ZRANGE', LEASES, -1, -1, 'WITHSCORES')[2]
 	meta.leaseTime = last and math.max(0, last - lease) or 0
 end
@@ -69,18 +76,34 @@ now = math.max(now, lastNow)
 -- ends because the server's clock was set, or because the server hung or was down.
 local leaseClock = meta.leaseTime + math.min(now - lastNow, lease / 2)
 
-local nowDigits, FOREVER = digits(now), 2 ^ 53
+local nowDigits = digits(now)
 math.randomseed(now % 2 ^ 31) -- Redis seeds each script alike.
-local fence, dirty, repaired = math.max(meta.fence, now), meta.dirty, 0 -- The batch changes them; repaired counts its own repairs.
+local fence, dirty, repaired = math.max(meta.fence, now), meta.dirty, 0
 
-if isFirst or isCheck then
-	-- A user who may not call a command must find out before the first write. (Rights may change later: see knownFence.)
+-- mustNotStop raises the errors that could stop the script from now on: a command is forbidden, or a Redis key has a foreign type. Neither
+-- changes while a script runs.
+local cannotStop = false -- after the first call
+local function mustNotStop()
+	if cannotStop then
+		return
+	end
+	cannotStop = true
 	for command in string.gmatch('HGET HMGET HSET HSETNX HDEL HLEN HSCAN ZSCORE ZADD ZREM ZCARD ZRANGE ZRANGEBYSCORE ZRANGEBYLEX ' ..
 		'ZREMRANGEBYRANK RPUSH LLEN PEXPIRE SADD SREM SPOP SCARD SISMEMBER SRANDMEMBER', '%u+') do
-		if redis.acl_check_cmd and not redis.acl_check_cmd(command, META) then
-			return redis.error_reply('NOPERM the queue needs the command ' .. command)
+		if not redis.acl_check_cmd(command, META) then
+			error(redis.error_reply('NOPERM the queue needs the command ' .. command))
 		end
 	end
+	for command, names in pairs({
+		HLEN = { META, STATES, BATCHES, TROUBLES, NOTES }, SCARD = { SLEEPERS, ASIDE }, LLEN = { WAKE },
+		ZCARD = { LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD, GONE, GIVEN_UP },
+	}) do
+		for _, name in ipairs(names) do call(command, name) end
+	end
+end
+
+if isFirst or isCheck then
+	mustNotStop()
 	if isCheck then
 		redis.pcall('HSETNX', META, 'description', DESCRIPTION) -- A full server refuses that. The first batch does it, too.
 		return 'OK'
@@ -93,15 +116,23 @@ local leaseEnds = leaseClock + lease
 -- A full server refuses a script's first write, unless that can only free memory; after such a write it refuses none. So on a full
 -- server a HDEL comes first, and then all operations but adds are executed: they take little memory, and Dones free some.
 local renewed = redis.pcall('ZADD', LEASES, whole(leaseEnds), session)
-local full = type(renewed) == 'table' and renewed.err
-if full then
-	if not find(full, 'OOM', 1, true) then
-		return renewed
-	end
-	call('HDEL', BATCHES, FILLER)
+local refusal = type(renewed) == 'table' and renewed.err
+local isFull = refusal and find(refusal, 'OOM', 1, true)
+if isFull then
+	call('HDEL', BATCHES, '') -- deletes nothing
 	call('ZADD', LEASES, whole(leaseEnds), session)
+elseif refusal then
+	return renewed
 end
 
-local opCount = #ARGV + 1 - FIRST_OP
 -- A batch does the chores of reclaim.lua if it has nothing else to do or must count exactly; a busy replica does them now and then.
-local doesChores = not isTool and (opCount == 0 or allCounts or seq % 8 == 1)
+local doesChores = not isTool and (#ARGV < FIRST_OP or allCounts or seq % 8 == 1)
+
+-- The fillers must be there: they are subtracted when keys are counted.
+if isFirst or doesChores then
+	local missing = call('HSETNX', STATES, FILLER, '') + call('ZADD', HELD, 0, FILLER)
+	for _, set in ipairs({ DELAYS, FAILURES, RETRIES }) do
+		missing = missing + call('ZADD', set, 'inf', FILLER)
+	end
+	repaired = meta.time > 0 and missing or 0
+end

@@ -258,9 +258,9 @@ func TestGetterAfterReply(t *testing.T) {
 		"woken meanwhile": {before: fetcherState{woken: true}, b: batch{want: 1},
 			want: fetcherState{woken: true, isSleeper: true}},
 		"the session has quit": {b: batch{want: 1, quits: true}, want: fetcherState{empty: true}},
-		"more is due":          {b: batch{want: 1}, r: reply{nextDue: 0}, want: fetcherState{isSleeper: true}},
-		"due later": {b: batch{want: 1}, r: reply{nextDue: time.Hour},
-			want: fetcherState{empty: true, isSleeper: true, nextDue: now.Add(time.Hour)}},
+		"more is due":          {b: batch{want: 1}, r: reply{callIn: 0}, want: fetcherState{isSleeper: true}},
+		"due later": {b: batch{want: 1}, r: reply{callIn: time.Hour},
+			want: fetcherState{empty: true, isSleeper: true, callAt: now.Add(time.Hour)}},
 		"nothing wanted": {before: fetcherState{empty: true, isSleeper: true},
 			want: fetcherState{empty: true, isSleeper: true}},
 		"nothing wanted, queued": {before: fetcherState{empty: true, isSleeper: true},
@@ -268,8 +268,8 @@ func TestGetterAfterReply(t *testing.T) {
 		"no getter any more": {before: fetcherState{empty: true, isSleeper: true}, b: batch{leavesSleepers: true},
 			want: fetcherState{}},
 	} {
-		if c.r.nextDue == 0 && name != "more is due" {
-			c.r.nextDue = -1
+		if c.r.callIn == 0 && name != "more is due" {
+			c.r.callIn = -1
 		}
 		got := c.before.next(&c.b, &c.r, now)
 		got.lastFetch = time.Time{}

@@ -1,7 +1,7 @@
 -- Failures of keys, leases that keys have lost, and keys that were given up for one of these.
 
--- dropGivenUp returns whether the key was given up.
-local function dropGivenUp(key)
+-- forgetGivenUp forgets that a key was given up, and returns whether it was.
+local function forgetGivenUp(key)
 	local found = call('ZREM', GIVEN_UP, key) > 0
 	if found then
 		call('HDEL', TROUBLES, REASON .. key, LOSSES .. key)
@@ -9,31 +9,32 @@ local function dropGivenUp(key)
 	return found
 end
 
--- dropOldGivenUp forgets the oldest of too many keys that were given up, or those that were given up too long ago.
-local function dropOldGivenUp()
+-- forgetOldGivenUp forgets the oldest of too many keys that were given up, or those that were given up too long ago.
+local function forgetOldGivenUp()
 	local excess = math.min(call('ZCARD', GIVEN_UP) - setting('keep'), 64)
 	for _, key in ipairs(excess > 0 and call('ZRANGE', GIVEN_UP, 0, excess - 1) or
 		call('ZRANGEBYSCORE', GIVEN_UP, '-inf', digits(now - setting('keepfor')), 'LIMIT', 0, 64)) do
-		dropGivenUp(key)
+		forgetGivenUp(key)
 	end
 end
 
 local function giveUp(key, attempts, reason)
 	call('ZADD', GIVEN_UP, nowDigits, key)
 	call('HSET', TROUBLES, REASON .. key, whole(attempts) .. ' ' .. reason)
-	dropOldGivenUp()
+	forgetOldGivenUp()
 end
 
 local function forgetFailures(key)
-	if call('ZREM', FAILURES, key) > 0 then
+	if call('ZSCORE', FAILURES, key) then
 		call('ZREM', RETRIES, key)
+		call('ZREM', FAILURES, key)
 	end
 end
 
 -- forget forgets the failures of a key, and that it was given up.
 local function forget(key)
 	forgetFailures(key)
-	dropGivenUp(key)
+	forgetGivenUp(key)
 end
 
 -- failuresOf returns how many failures of a key are counted, and what is left of the last one's delay.
@@ -56,16 +57,16 @@ end
 local function backoff(failures)
 	local base, longest, jitter, rate = setting('base'), setting('max'), setting('jitter'), setting('limit')
 	local delay = math.min(base * setting('factor') ^ failures, longest)
-	if jitter == 1 then
+	if jitter == 1 then -- workqueue.FullJitter
 		delay = delay * math.random()
-	elseif jitter == 2 then
+	elseif jitter == 2 then -- workqueue.EqualJitter
 		delay = delay / 2 * (1 + math.random())
 	end
-	if rate > 0 then
-		local interval = 1000000 / rate
-		meta.retryFullAt = math.min(math.max(meta.retryFullAt, now) + interval, FOREVER)
+	if rate > 0 then -- a token bucket like that of handout.lua
+		local tokenTime = 1000000 / rate
+		meta.retryFullAt = math.min(math.max(meta.retryFullAt, now) + tokenTime, FOREVER)
 		call('HSET', META, 'retryFullAt', whole(meta.retryFullAt))
-		delay = math.max(delay, meta.retryFullAt - setting('burst') * interval - now)
+		delay = math.max(delay, meta.retryFullAt - setting('burst') * tokenTime - now)
 	end
 	return math.ceil(delay)
 end
@@ -74,15 +75,11 @@ end
 -- the delay, and letters: s for the same failure, g if the key was given up. A failure before the end of the last one's delay is the same:
 -- it is not counted, and the key comes at the end of that delay. The details are
 --   atLeast  how long the key waits at least                       maxRetries  after how many it is given up, or 0
---   delay    what the replica's limiter has given, or -            reason      the error
 --   flags    t: it is given up at once; s: the replica knows that it is the same failure; or -
+--   delay    what the replica's limiter has given, or -            reason      the error
 local function fail(key, details)
 	local atLeast, maxRetries, flags, delay, reason = string.match(details, '^(%d+) (%-?%d+) (%S+) (%S+) (.*)$')
 	local failures, left = failuresOf(key)
-	local givenUpAt = knownFence and call('ZSCORE', GIVEN_UP, key)
-	if givenUpAt and givenUpAt + 0 >= knownFence + 0 then -- An interrupted attempt has given it up: it was handed out before.
-		return math.max(failures, 1), 0, 'g'
-	end
 	local same = left > 0 or find(flags, 's', 1, true)
 	local attempt = same and math.max(failures, 1) or failures + 1
 	maxRetries = tonumber(maxRetries)
@@ -97,7 +94,7 @@ local function fail(key, details)
 	left = math.max(left, atLeast)
 	call('ZADD', FAILURES, attempt, key)
 	call('ZADD', RETRIES, digits(now + left), key)
-	addAfter(key, left, isHeld(states[key]) and priorityOf(HELD_PRIORITY, key) or nil)
+	addAfter(key, left, priorityOf(HELD_PRIORITY, key)) -- 0 if it is not held
 	return attempt, left, same and 's'
 end
 
@@ -116,7 +113,7 @@ local function lose(holder, key, state)
 		local delay = math.min(lease * 2 ^ (losses - 2), math.max(setting('max'), lease)) / 2 * (1 + math.random())
 		keepNotes(key, state)
 		release(holder, key, state)
-		addAfter(key, math.ceil(delay), priorityOf(NEXT_PRIORITY, key))
+		addAfter(key, math.ceil(delay), priorityOf(NEXT_PRIORITY, key)) -- The key keeps it while it waits.
 		setPriority(NEXT_PRIORITY, key, 0)
 	else
 		takeBack(holder, key, state)

@@ -113,9 +113,9 @@ func (q *Queue[T]) cancel(g chan T) bool {
 
 // fetcher gets keys for the getters. A batch wants as many keys as getters wait, less those that a call in
 // flight wants for them, until the shard is empty: nothing is queued, or nothing may be handed out. Then
-// batches want none. Instead a goroutine reads the session's WAKE list, and a timer runs until the next
-// delayed key is due, or for two poll intervals. The shard may have keys again after a wake-up, that time,
-// the poll interval, an add from here, a reply that speaks of queued keys, and the end of the session.
+// batches want none. Instead a goroutine reads the session's WAKE list, and a timer runs until callAt, or for
+// two poll intervals. The shard may have keys again after a wake-up, that time, the poll interval, an add
+// from here, a reply that speaks of queued keys, and the end of the session.
 //
 // The server wakes those that are in SLEEPERS. A session enters it with a batch that gets fewer keys than it
 // wants from an empty shard, and leaves it with the next batch that wants keys, or when no getter waits.
@@ -123,7 +123,7 @@ type fetcher struct {
 	fetcherState
 	wanted  int         // how many keys the call in flight may bring
 	reading bool        // the goroutine that waits for a wake-up exists
-	timer   *time.Timer // for nextDue, and polls
+	timer   *time.Timer // runs until callAt, and polls
 }
 
 // fetcherState is what changes with the reply to a batch.
@@ -133,7 +133,7 @@ type fetcherState struct {
 	// woken: a wake-up has come since the call in flight began, and may have overtaken its reply: that reply
 	// does not set empty.
 	woken     bool
-	nextDue   time.Time // when the next delayed key is due, zero if none waits
+	callAt    time.Time // when a key is due, a pause ends or the start limit has tokens, or zero
 	lastFetch time.Time // when the last reply came to a batch that wants keys
 }
 
@@ -148,12 +148,12 @@ func (f fetcherState) next(b *batch, r *reply, now time.Time) fetcherState {
 	case b.leavesSleepers:
 		f.isSleeper, f.empty = false, false // No wake-up comes from now on, so the next getter must look.
 	}
-	if !nothingToHandOut || f.woken || r.nextDue == 0 { // With 0, more keys are due than one batch moves.
+	if !nothingToHandOut || f.woken || r.callIn == 0 { // With 0, more keys are due than one batch moves.
 		f.empty = false
 	}
-	f.nextDue = time.Time{}
-	if r.nextDue > 0 {
-		f.nextDue = now.Add(r.nextDue)
+	f.callAt = time.Time{}
+	if r.callIn > 0 {
+		f.callAt = now.Add(r.callIn)
 	}
 	return f
 }
@@ -193,7 +193,7 @@ func (s *shard[T]) mustLeaveSleepersLocked() bool {
 type arrival[T comparable] struct {
 	handedOut
 	item T
-	bad  error // why it could not be decoded
+	err  error // why it could not be decoded
 }
 
 // receiveLocked decides what becomes of a key that the server has handed out.
@@ -202,9 +202,9 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 	switch {
 	case s.session.abandoned || s.session.id == "":
 		return // It comes again when the session has quit.
-	case key.bad != nil:
+	case key.err != nil:
 		s.putLocked(aboutHeld(codeSetAside, key.handedOut))
-		q.reportLocked("A key cannot be decoded and was set aside", key.bad)
+		q.reportLocked("A key cannot be decoded and was set aside", key.err)
 		return
 	}
 	waited := time.Duration(serverNow-key.since) * time.Microsecond
@@ -252,8 +252,8 @@ func (s *shard[T]) awaitWakeUpLocked() {
 		go s.readWakeUp(s.names.wake(s.session.id))
 	}
 	poll := time.Until(s.fetcher.lastFetch.Add(2 * s.q.config.PollInterval))
-	if !s.fetcher.nextDue.IsZero() {
-		poll = min(poll, time.Until(s.fetcher.nextDue))
+	if !s.fetcher.callAt.IsZero() {
+		poll = min(poll, time.Until(s.fetcher.callAt))
 	}
 	s.fetcher.timer.Reset(poll)
 }

@@ -100,7 +100,7 @@ func TestWakeUpBeforeReply(t *testing.T) {
 	q.mu.Lock()
 	s.wakeUpLocked()
 	q.mu.Unlock()
-	s.apply(b, &reply{status: "OK", nextDue: -1})
+	s.apply(b, &reply{status: "OK", callIn: -1})
 	if again := s.nextBatch(); again == nil || again.want != 1 {
 		t.Error("the getter sleeps, and the server does not know that")
 	}

@@ -3,38 +3,38 @@
 -- The start limit is a token bucket. fullAt is when the bucket is full again. So tokens are there for startBurst hand-outs, less those
 -- that come until then.
 local fullAt, startRate, startBurst = math.max(meta.startFullAt, now), setting('startrate'), setting('startburst')
-local interval, allowed = 0, math.huge -- time for one token; how many hand-outs the limit allows now
+local tokenTime, allowed = 0, math.huge -- how long a token takes; how many hand-outs the limit allows now
 if startRate > 0 then
-	interval = 1000000 / startRate
-	allowed = math.max(0, math.floor(startBurst - (fullAt - now) / interval + 1e-6))
+	tokenTime = 1000000 / startRate
+	allowed = math.max(0, math.floor(startBurst - (fullAt - now) / tokenTime + 1e-6))
 end
 
 local isPaused = meta.pausedUntil > now
 local handedOut, bytes = 0, 0
 local newlyHeld = {} -- what enters HELD, as arguments of ZADD
-local usedNotes = {} -- fields of NOTES
+local usedNotes = {} -- fields of NOTES; they go when the states are written, so that an interrupted batch does not lose them
 local hasFailures = call('ZCARD', FAILURES) > 1
 local function wantsMore() return not isPaused and handedOut < want and handedOut < allowed and bytes < MAX_BYTES end
 
 local function handOut(key)
-	local failures, left, causes, priority = 0, 0, '', '0'
+	local failures, left, causes, priority = 0, 0, '', 0
 	if hasFailures then
 		failures, left = failuresOf(key)
 	end
 	if hasNotes then
 		local notes = call('HMGET', NOTES, NEXT_CAUSES .. key, NEXT_PRIORITY .. key)
-		causes, priority = notes[1] or '', notes[2] or '0'
-		for i, field in ipairs({ HELD_CAUSES, HELD_PRIORITY }) do
-			if notes[i] then
-				call('HSET', NOTES, field .. key, notes[i])
-			end
+		causes, priority = notes[1] or '', toPriority(notes[2])
+		if notes[1] then
+			call('HSET', NOTES, HELD_CAUSES .. key, causes)
 		end
+		setPriority(HELD_PRIORITY, key, priority)
 		usedNotes[#usedNotes + 1], usedNotes[#usedNotes + 2] = NEXT_CAUSES .. key, NEXT_PRIORITY .. key
 	end
 	fence = fence + 1
-	local itsFence, queuedSince = digits(fence), states[key] -- That is the state of a queued key.
+	local itsFence = digits(fence)
+	local queuedSince = states[key] -- The state of a queued key is when it was added.
 	local result = 'k' .. #key .. ' ' .. itsFence .. ' ' .. queuedSince .. ' ' .. whole(failures) .. ' ' .. whole(left) .. ' ' ..
-		priority .. ' ' .. #causes .. ' ' .. key .. causes
+		priority .. ' ' .. #causes .. ' ' .. key .. causes -- Concatenated, this is faster than formatted.
 	results[#results + 1] = result
 	setState(key, 'p' .. session .. itsFence)
 	handedOut = handedOut + 1
@@ -42,7 +42,8 @@ local function handOut(key)
 	newlyHeld[#newlyHeld + 1], newlyHeld[#newlyHeld + 2] = '0', session .. key
 end
 
--- While the line is empty, and no key has a priority or was put back, what this batch queues need not enter the line to be handed out.
+-- While the line is empty, and no key has a priority or was put back, what this batch queues need not enter the line to be handed out. (That
+-- saves up to a fifth of a batch of 64 keys.)
 local queued, nextNew = call('ZCARD', LINE), 1 -- nextNew: in newlyQueued
 if queued == 0 and not hasNotes and not next(putBack) then
 	while wantsMore() and nextNew <= #newlyQueued do
@@ -63,11 +64,11 @@ for i = nextNew, #newlyQueued do
 end
 callAll('ZADD', LINE, places)
 
--- The first keys of the line are handed out.
+-- The first keys of the line are handed out: fewer than wanted if some are long.
 local popped, stillWanted = 0, isPaused and 0 or math.min(want, allowed) - handedOut
-local line = readSome(stillWanted, function(from, n) return call('ZRANGE', LINE, from, from + n - 1) end)
-loadStates(line)
-for _, key in ipairs(line) do
+local head = readSome(stillWanted, function(from, n) return call('ZRANGE', LINE, from, from + n - 1) end)
+loadStates(head)
+for _, key in ipairs(head) do
 	if not wantsMore() then
 		break
 	end
@@ -95,6 +96,12 @@ for key in pairs(touched) do
 end
 callAll('ZREM', HELD, released)
 callAll('ZADD', HELD, newlyHeld) -- It may have been released by this batch.
+local heldCount = math.max(0, call('ZCARD', HELD) - 1)
+dirty = heldCount > 0 and math.max(0, dirty) or 0
+call('HSET', META, 'fence', whole(fence), 'dirty', dirty)
+if not isTool then -- The lease clock moves at most half a lease a batch, and a tool's lease is short.
+	call('HSET', META, 'time', nowDigits, 'leaseTime', whole(leaseClock))
+end
 callAll('HSET', STATES, present)
 callAll('HDEL', STATES, absent)
 if popped > 0 then
@@ -103,8 +110,9 @@ end
 callAll('HDEL', NOTES, usedNotes)
 for key in pairs(due) do
 	call('ZREM', DELAYS, key)
+	setPriority(WAITING_PRIORITY, key, 0)
 end
-fullAt = fullAt + handedOut * interval
+fullAt = fullAt + handedOut * tokenTime
 if startRate > 0 and handedOut > 0 then
 	call('HSET', META, 'startFullAt', whole(math.min(math.ceil(fullAt), FOREVER)))
 end

@@ -1,12 +1,16 @@
 -- What becomes of a key: it is added, now or later, and it is released when its holder has finished, or puts it back.
 
+local function queue(key, since)
+	setState(key, since)
+	newlyQueued[#newlyQueued + 1] = key
+end
+
 -- add queues a key or, if it is held, notes that it was added again. No priority means 0.
 local function add(key, isQuiet, priority)
 	local state = states[key]
 	local hasEarlierAdd = false -- for the same hand-out
 	if not state then
-		setState(key, nowDigits)
-		newlyQueued[#newlyQueued + 1] = key
+		queue(key, nowDigits)
 		changed = changed + 1
 	elseif isClean(state) then
 		setState(key, (isQuiet and 'e' or 'd') .. sub(state, 2) .. nowDigits)
@@ -19,7 +23,7 @@ local function add(key, isQuiet, priority)
 		end
 	end
 	if priority or hasNotes then
-		raise(key, priority or 0, hasEarlierAdd)
+		setNextPriority(key, priority or 0, hasEarlierAdd)
 	end
 end
 
@@ -30,16 +34,11 @@ local function addAfter(key, delay, priority)
 		add(key, false, priority)
 		return
 	end
-	if due[key] then -- Its last delay has passed, and must not count as the next one.
-		due[key] = nil
-		call('ZREM', DELAYS, key)
-	end
 	priority = priority or 0
-	if hasNotes or priority ~= 0 then
-		local before = call('ZSCORE', DELAYS, key) and priorityOf(WAITING_PRIORITY, key)
-		setPriority(WAITING_PRIORITY, key, before and math.max(before, priority) or priority)
-	end
-	call('ZADD', DELAYS, 'LT', digits(now + delay), key)
+	local isWaiting = not due[key] and call('ZSCORE', DELAYS, key) -- A delay that has passed must not count as the next one.
+	setPriority(WAITING_PRIORITY, key, isWaiting and math.max(priority, priorityOf(WAITING_PRIORITY, key)) or priority)
+	call('ZADD', DELAYS, isWaiting and 'LT' or 'GT', digits(now + delay), key)
+	due[key] = nil
 end
 
 -- release ends the processing of a key. A key that was added meanwhile is queued again if isFinished.
@@ -52,8 +51,7 @@ local function release(holder, key, state, isFinished)
 	if isDirty(state) then
 		dirty = dirty - 1
 		if isFinished then
-			setState(key, addedOf(state))
-			newlyQueued[#newlyQueued + 1] = key
+			queue(key, addedOf(state))
 		end
 	end
 end
@@ -62,19 +60,19 @@ end
 local function takeBack(holder, key, state)
 	keepNotes(key, state)
 	release(holder, key, state)
-	setState(key, fenceOf(state))
-	newlyQueued[#newlyQueued + 1], putBack[key] = key, true
+	queue(key, fenceOf(state))
+	putBack[key] = true
 end
 
 -- keysHeldBy returns a function that reads the keys of a session from HELD, for readSome.
 local function keysHeldBy(holder)
-	local past = sub(holder, 1, -2) .. string.char(byte(holder, -1) + 1)
+	local nextHolder = sub(holder, 1, -2) .. string.char(byte(holder, -1) + 1)
 	return function(from, n)
-		local keys = call('ZRANGEBYLEX', HELD, '[' .. holder, '(' .. past, 'LIMIT', from, n)
-		for i, member in ipairs(keys) do
-			keys[i] = sub(member, #holder + 1)
+		local members = call('ZRANGEBYLEX', HELD, '[' .. holder, '(' .. nextHolder, 'LIMIT', from, n)
+		for i, member in ipairs(members) do
+			members[i] = sub(member, #holder + 1)
 		end
-		return keys
+		return members
 	end
 end
 

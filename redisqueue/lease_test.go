@@ -46,15 +46,19 @@ type rawSession struct {
 
 func (r rawSession) send(number, want int, ops ...string) string {
 	r.t.Helper()
+	reply, err := r.try(number, want, ops...)
+	must(r.t, err)
+	return reply
+}
+
+func (r rawSession) try(number, want int, ops ...string) (string, error) {
 	c := complete(r.t, Config[string]{MaxLostLeases: r.losses})
 	c.Backoff.ForgetAfter = 100 * 365 * 24 * time.Hour
 	args := []any{r.id, number, r.lease.Microseconds(), want, cmp.Or(r.flags, "-"), c.settings(), rawDescription}
 	for _, o := range ops {
 		args = append(args, o)
 	}
-	reply, err := r.s.Run(context.Background(), r.client, newKeyNames("test", 0).of(r.id), args...).Text()
-	must(r.t, err)
-	return reply
+	return r.s.Run(context.Background(), r.client, newKeyNames("test", 0).of(r.id), args...).Text()
 }
 
 // want sends a batch that gets a reply with that prefix.
@@ -275,4 +279,15 @@ func TestLeaseAfterLateAnswer(t *testing.T) {
 		t.Errorf("%+v", info)
 	}
 	q.Done("x")
+}
+
+// A session that quits gets no wake-up any more.
+func TestQuitLeavesSleepers(t *testing.T) {
+	client := startServer(t).client()
+	r := rawSession{t: t, client: client, s: batchScript, id: "aaaaaaaaaaa", lease: time.Minute}
+	r.send(1, 1)
+	r.send(2, 0, "q")
+	if n := client.SCard(t.Context(), newKeyNames("test", 0).shard[8]).Val(); n != 0 {
+		t.Errorf("%d sessions sleep, want none", n)
+	}
 }

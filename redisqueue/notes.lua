@@ -2,8 +2,11 @@
 
 local hasNotes = call('HLEN', NOTES) > 0 -- false: no key has any
 
--- The field is NEXT_PRIORITY, HELD_PRIORITY or WAITING_PRIORITY.
-local function priorityOf(field, key) return hasNotes and tonumber(call('HGET', NOTES, field .. key) or 0) or 0 end
+-- toPriority reads a field of NOTES, which another program may have written.
+local function toPriority(text) return math.floor(math.max(-1e6, math.min(1e6, tonumber(text or 0) or 0))) end
+
+-- Priorities are in NEXT_PRIORITY, HELD_PRIORITY and WAITING_PRIORITY.
+local function priorityOf(field, key) return hasNotes and toPriority(call('HGET', NOTES, field .. key)) or 0 end
 local function setPriority(field, key, priority)
 	if priority ~= 0 then
 		call('HSET', NOTES, field .. key, whole(priority))
@@ -13,44 +16,49 @@ local function setPriority(field, key, priority)
 	end
 end
 
+-- inLine bounds a place: scores keep whole numbers up to 2^53 exactly, and those below 0 are for keys that were put back.
+local function inLine(place) return math.max(0, math.min(2 ^ 53, place)) end
+
 -- placeOf returns the place of a key that becomes queued now: in the order of time, but a key of priority 1 is before all that were
 -- queued up to a step before it, so that no key starves. Keys that were put back are before all others, in the order of their hand-outs.
--- Places are whole numbers between -2^53 and 2^53, which a score keeps exactly.
 local function placeOf(key)
-	if putBack[key] then
+	if putBack[key] then -- Its state is the fence of its hand-out.
 		return states[key] - 2 ^ 53
 	end
 	fence = fence + 1
 	local priority = priorityOf(NEXT_PRIORITY, key)
-	return priority == 0 and fence or math.max(0, math.min(fence - priority * setting('step'), 2 ^ 53))
+	return priority == 0 and fence or inLine(fence - priority * setting('step'))
 end
 
--- raise sets the priority of a key's next hand-out. If an earlier add has asked for the same hand-out, the higher priority counts.
-local function raise(key, priority, hasEarlierAdd)
-	local before = hasEarlierAdd and priorityOf(NEXT_PRIORITY, key)
-	if before and priority <= before then
+-- setNextPriority sets the priority of a key's next hand-out. If an earlier add has asked for that hand-out, the higher priority counts.
+local function setNextPriority(key, priority, hasEarlierAdd)
+	local earlier = hasEarlierAdd and priorityOf(NEXT_PRIORITY, key)
+	if earlier and priority <= earlier then
 		return
 	end
 	setPriority(NEXT_PRIORITY, key, priority)
-	local place = before and call('ZSCORE', LINE, key)
-	if place then -- Otherwise its place is found when it enters the line.
-		call('ZADD', LINE, whole(place - (priority - before) * setting('step')), key)
+	local place = earlier and tonumber(call('ZSCORE', LINE, key) or -1)
+	if place and place >= 0 then -- Otherwise the key was put back, or gets its place when it enters the line.
+		call('ZADD', LINE, whole(inLine(place - (priority - earlier) * setting('step'))), key)
 	end
 end
 
--- addCauses merges causes into those of a key's next hand-out, as workqueue.Causes.Plus does. Causes are a string: the number of others,
--- the time of the first and, for each of the last eight, its length, time (16 digits), q (quiet) or l (loud), and what it is.
+-- addCauses merges causes into those of a key's next hand-out, as workqueue.Causes.Plus does: the last eight, and the number of others.
+--
+--   causes   <others> ' ' <time of the first> ' ' and, for each of the last eight, <length of the cause> ' ' <cause>
+--   cause    <time, 16 digits> <q (quiet) or l (loud)> <what it is>
 local function addCauses(key, later)
-	local others, first, last = 0, nil, {}
+	local others, first, last, WHAT = 0, nil, {}, 18 -- where <what it is> begins
 	for _, text in ipairs({ call('HGET', NOTES, NEXT_CAUSES .. key) or '', later }) do
-		local more, began, at = string.match(text, '^(%d+) (%d+) ()') -- nil if another program has written it
+		local more, began, causesFrom = string.match(text, '^(%d+) (%d+) ()') -- nil if another program has written it
 		others, first = others + (more or 0), first or began
-		local length, from = string.match(text, '^(%d+) ()', at or #text + 1)
+		local length, from = string.match(text, '^(%d+) ()', causesFrom or #text + 1)
 		while length do
 			local cause = sub(text, from, from + length - 1)
-			for i = #last, 1, -1 do
-				if sub(last[i], 18) == sub(cause, 18) then -- the same but for time and loudness
+			for i, known in ipairs(last) do
+				if sub(known, WHAT) == sub(cause, WHAT) then
 					table.remove(last, i)
+					break
 				end
 			end
 			last[#last + 1] = cause
@@ -80,13 +88,11 @@ local function keepNotes(key, state)
 	end
 	local priority = priorityOf(HELD_PRIORITY, key)
 	if priority ~= 0 then
-		raise(key, priority, isDirty(state))
+		setNextPriority(key, priority, isDirty(state))
 	end
 end
 
 -- forgetNextNotes forgets the notes of a hand-out that will not come.
 local function forgetNextNotes(key)
-	if hasNotes then
-		call('HDEL', NOTES, NEXT_CAUSES .. key, NEXT_PRIORITY .. key)
-	end
+	call('HDEL', NOTES, NEXT_CAUSES .. key, NEXT_PRIORITY .. key)
 end

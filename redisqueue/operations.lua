@@ -32,7 +32,7 @@ for i = FIRST_OP, #ARGV do
 	if code == ADD_WHY or code == ADD_PRIORITY or code == FAIL then
 		detail, key = sub(key, argument + 1), sub(key, 1, argument)
 	end
-	if not (full and find(ADDS, code, 1, true)) then
+	if not (isFull and find(ADDS, code, 1, true)) then
 		local n = #codes + 1
 		codes[n], keys[n], arguments[n], details[n] = code, key, argument, detail -- PAUSE, IDENTIFY and QUIT have something else for a key.
 	end
@@ -46,16 +46,15 @@ if not isTool and call('ZCARD', DELAYS) > 1 then
 	loadStates(dueKeys)
 	for _, key in ipairs(dueKeys) do
 		add(key, false, priorityOf(WAITING_PRIORITY, key))
-		setPriority(WAITING_PRIORITY, key, 0)
 		due[key] = true
 	end
 end
 
 -- An interrupted attempt may have handed out keys that the replica does not know of: put them back.
 if knownFence then
-	local all = keysHeldBy(session)(0, -1) -- A session holds as many keys as it has workers, and parts of batches.
-	loadStates(all)
-	for _, key in ipairs(all) do
+	local itsKeys = keysHeldBy(session)(0, -1) -- as many as it has workers, and parts of batches
+	loadStates(itsKeys)
+	for _, key in ipairs(itsKeys) do
 		local state = states[key]
 		if not isHeldBy(session, state) then
 			released[#released + 1] = session .. key
@@ -112,14 +111,16 @@ for i, code in ipairs(codes) do
 		local priority, delay = string.match(details[i], '^(%-?%d+) (%d+)$')
 		addAfter(key, delay, tonumber(priority))
 	elseif code == FAIL then
+		mustNotStop()
 		answer(fail(key, details[i]))
 	elseif code == FORGET then
 		forget(key)
 	elseif code == NUM_REQUEUES then
 		answer(failuresOf(key))
 	elseif code == DISCARD then -- The worker that holds the key keeps it.
+		mustNotStop()
 		local wasWaiting = call('ZREM', DELAYS, key) > 0
-		due[key] = nil
+		due[key], putBack[key] = nil, nil
 		setPriority(WAITING_PRIORITY, key, 0)
 		if isQueued(state) then
 			setState(key, false)
@@ -133,13 +134,15 @@ for i, code in ipairs(codes) do
 		forget(key)
 		answer((state or wasWaiting or hadLosses or hadFailures) and 1 or 0)
 	elseif code == RETRY_GIVEN_UP or code == FORGET_GIVEN_UP then
-		local found = dropGivenUp(key)
+		mustNotStop()
+		local found = forgetGivenUp(key)
 		if found and code == RETRY_GIVEN_UP then
 			forgetFailures(key)
 			add(key)
 		end
 		answer(found and 1 or 0)
 	elseif code == REQUEUE_SET_ASIDE or code == DROP_SET_ASIDE then
+		mustNotStop()
 		local found = call('SREM', ASIDE, key)
 		if found > 0 and code == REQUEUE_SET_ASIDE then
 			add(key)
@@ -155,7 +158,7 @@ for i, code in ipairs(codes) do
 	elseif code == IDENTIFY then
 		call('HSET', META, 'name:' .. session, key)
 	elseif code == QUIT then
-		leaseEnds = -1
+		leaseEnds, leavesSleepers = -1, true
 		call('ZADD', LEASES, leaseEnds, session)
 		wake(session) -- ends its blocking read
 	end

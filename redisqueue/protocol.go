@@ -33,7 +33,7 @@ func lua(names string) (source string) {
 	return source
 }
 
-// keyNames are the KEYS of the scripts: those of a shard, and the one of a session.
+// keyNames are the KEYS of the scripts, in the order of data.lua: those of a shard, and the one of a session.
 type keyNames struct {
 	prefix string
 	shard  []string
@@ -148,14 +148,14 @@ func (s *shard[T]) argv(b *batch) []any {
 
 // reply is what batch.lua returned.
 type reply struct {
-	// status is OK; FULL: only the adds were not executed; LOST: nothing was executed, the session is over;
-	// GONE: it was executed as with OK or, if full, as with FULL; then the session ended.
+	// status is OK; FULL: as OK, but full; LOST: nothing was executed, the session is over; GONE: the batch was
+	// executed, then the session ended.
 	status             string
-	full               bool
+	full               bool   // the server's memory was full: the adds were not executed
 	now                int64  // microseconds of the queue's clock
 	counts             Counts // of the whole shard; some only if the batch has allCounts, see applyReplyLocked
 	changed, unmatched int
-	nextDue            time.Duration // negative if no key waits
+	callIn             time.Duration // when the replica should call, although nothing wakes it, or negative
 	keys               []handedOut
 	answers            []answer
 }
@@ -194,13 +194,13 @@ type handedOut struct {
 
 var errReply = errors.New("redisqueue: the server's reply makes no sense")
 
-// parseReply parses what batch.lua has returned.
+// parseReply parses what batch.lua has returned. The results behind the numbers begin with n (an answer to an
+// operation), k (a key that was handed out) or p (when and by whom the queue was paused).
 func parseReply(text string) (*reply, error) {
 	first, rest, _ := strings.Cut(text, " ")
-	p, r := parser{rest: rest}, &reply{status: first}
+	p, r := parser{rest: rest}, &reply{status: first, full: first == "FULL" || rest == "FULL"}
 	switch first {
 	case "LOST", "GONE":
-		r.full = rest == "FULL"
 		return r, nil
 	case "OK", "FULL":
 	case "REFUSED":
@@ -213,7 +213,7 @@ func parseReply(text string) (*reply, error) {
 	for _, field := range []*int{&c.Queued, &c.Processing, &c.Again, &c.Waiting, &r.changed, &r.unmatched} {
 		*field = int(p.number())
 	}
-	r.nextDue = fromMicros(p.number())
+	r.callIn = fromMicros(p.number())
 	left := p.number() // of a pause; less than zero if it has no end
 	c.Paused = left != 0
 	if left > 0 {

@@ -285,12 +285,12 @@ func TestOutageEndsOnFullServer(t *testing.T) {
 	shard := q.shards[0]
 	shard.sending = true // Nothing is sent.
 	shard.server.outage = errors.New("connection refused")
-	shard.apply(&batch{}, &reply{status: "FULL"})
+	shard.apply(&batch{}, &reply{status: "FULL", full: true})
 	if err := q.Info().Outage; err != nil {
 		t.Errorf("the outage goes on: %v", err)
 	}
 	shard.server.outage = errFull
-	shard.apply(&batch{}, &reply{status: "FULL"})
+	shard.apply(&batch{}, &reply{status: "FULL", full: true})
 	if err := q.Info().Outage; err != errFull {
 		t.Errorf("Outage is %v while adds wait for a full server", err)
 	}

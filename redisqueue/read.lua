@@ -15,12 +15,12 @@ local LISTS = {
 local what, list, from, count = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 if what == 'counts' then
-	local meta = call('HMGET', META, 'dirty', 'repaired', 'pausedUntil', 'offset', 'time', 'pausedBy', 'limitedAt')
+	local meta = call('HMGET', META, 'dirty', 'repaired', 'pausedUntil', 'offset', 'time', 'pausedBy', 'limited')
 	local time, head = call('TIME'), call('ZRANGE', LINE, 0, 0)[1]
 	return {
 		'queued', call('ZCARD', LINE), 'held', call('ZCARD', HELD), 'delays', call('ZCARD', DELAYS), 'failures', call('ZCARD', FAILURES),
 		'givenUp', call('ZCARD', GIVEN_UP), 'aside', call('SCARD', ASIDE), 'dirty', meta[1], 'repaired', meta[2], 'pausedUntil', meta[3],
-		'offset', meta[4], 'pausedBy', meta[6], 'limitedAt', meta[7], 'head', head and call('HGET', STATES, head) or false,
+		'offset', meta[4], 'pausedBy', meta[6], 'limited', meta[7], 'head', head and call('HGET', STATES, head) or false,
 		'now', whole(math.max(time[1] * 1000000 + time[2] + (meta[4] or 0), meta[5] or 0)),
 	}
 end
@@ -34,9 +34,9 @@ if what == 'scan' then
 		members[#members + 1] = reply[2][i]
 	end
 elseif what == 'page' then
-	local command, all = (list == 'failing' or list == 'givenup') and 'ZREVRANGE' or 'ZRANGE', false
-	members, all = readSome(count, function(at, n) return call(command, LISTS[list], from + at, from + at + n - 1) end)
-	nextFrom = all and '' or whole(from + #members)
+	local command, isEnd = (list == 'failing' or list == 'givenup') and 'ZREVRANGE' or 'ZRANGE', false
+	members, isEnd = readSome(count, function(offset, n) return call(command, LISTS[list], from + offset, from + offset + n - 1) end)
+	nextFrom = isEnd and '' or whole(from + #members)
 end
 local keys = { what == 'key' and list or nil } -- Here ARGV has the key in place of the list.
 for _, member in ipairs(members) do
@@ -49,14 +49,17 @@ local reply = { { 'next', nextFrom, 'offset', call('HGET', META, 'offset') } } -
 if #keys > 0 then
 	local states, failures = call('HMGET', STATES, unpack(keys)), call('ZMSCORE', FAILURES, unpack(keys))
 	local dues, given = call('ZMSCORE', DELAYS, unpack(keys)), call('ZMSCORE', GIVEN_UP, unpack(keys))
+	local isSingle = what == 'key'
 	for i, key in ipairs(keys) do
-		local state, isSingle = states[i], what == 'key'
-		local held, troubles = isHeld(state), call('HMGET', TROUBLES, REASON .. key, LOSSES .. key)
+		local state, troubles = states[i], call('HMGET', TROUBLES, REASON .. key, LOSSES .. key)
+		local hasHolder = isHeld(state)
+		local priority = (hasHolder and HELD_PRIORITY or state and NEXT_PRIORITY or WAITING_PRIORITY) .. key
+		local causes = (hasHolder and HELD_CAUSES or NEXT_CAUSES) .. key
 		reply[#reply + 1] = {
 			'key', key, 'state', state, 'failures', failures[i], 'due', dues[i], 'givenAt', given[i], 'reason', troubles[1],
-			'losses', troubles[2], 'holder', held and call('HGET', META, 'name:' .. holderOf(state)),
-			'priority', call('HGET', NOTES, (held and HELD_PRIORITY or state and NEXT_PRIORITY or WAITING_PRIORITY) .. key),
-			'causes', isSingle and call('HGET', NOTES, (held and HELD_CAUSES or NEXT_CAUSES) .. key), 'aside', isSingle and call('SISMEMBER', ASIDE, key),
+			'losses', troubles[2], 'holder', hasHolder and call('HGET', META, 'name:' .. holderOf(state)),
+			'priority', call('HGET', NOTES, priority), 'causes', isSingle and call('HGET', NOTES, causes),
+			'aside', isSingle and call('SISMEMBER', ASIDE, key),
 		}
 	end
 end

@@ -1,51 +1,37 @@
 -- Takes keys back from dead sessions, and forgets what is old. None of this is urgent: see doesChores.
 
--- The fillers must be there: they are subtracted when keys are counted.
-if isFirst or doesChores then
-	local missing = call('HSETNX', STATES, FILLER, '') + call('ZADD', HELD, 0, FILLER)
-	for _, set in ipairs({ DELAYS, FAILURES, RETRIES }) do
-		missing = missing + call('ZADD', set, 'inf', FILLER)
-	end
-	repaired = repaired + (meta.time > 0 and missing or 0)
-end
-
 if doesChores then
-	-- A session that holds keys has a lease. Chores check the next session, and restore a lost lease from that session's last batch.
-	local lastChecked = call('HGET', META, 'leaseChecked') or ''
-	local member = call('ZRANGEBYLEX', HELD, '(' .. (lastChecked > FILLER and lastChecked or FILLER), '+', 'LIMIT', 0, 1)[1]
+	-- A session that holds keys has a lease. Chores check the next session in HELD, behind the place leaseChecked, and restore a lost lease
+	-- from that session's last batch.
+	local leaseChecked = call('HGET', META, 'leaseChecked') or ''
+	local member = call('ZRANGEBYLEX', HELD, '(' .. (leaseChecked > FILLER and leaseChecked or FILLER), '+', 'LIMIT', 0, 1)[1]
 	local holder = member and sub(member, 1, 11)
 	if holder and not call('ZSCORE', LEASES, holder) then
 		local ends = tonumber(string.match(call('HGET', BATCHES, holder) or '', '^%d+ (%-?%d+)') or 0)
 		call('ZADD', LEASES, whole(math.min(ends, leaseClock + lease)), holder)
 		repaired = repaired + 1
 	end
-	local checked = holder and holder .. '\255' or ''
-	if checked ~= lastChecked then
-		call('HSET', META, 'leaseChecked', checked)
-	end
+	call('HSET', META, 'leaseChecked', holder and holder .. '\255' or '') -- behind its keys; '' begins again
 
 	-- Sessions whose leases have ended lose their keys. The seq of a session's last batch is kept, because its replica may send that again.
 	for _, dead in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS)) do
+		mustNotStop() -- Lost leases are counted.
 		local hasQuit = tonumber(call('ZSCORE', LEASES, dead)) < 0
 		local lastBatch = call('HGET', BATCHES, dead) or ''
-		local held, all = readSome(keysLeft, keysHeldBy(dead))
-		loadStates(held)
-		for _, key in ipairs(held) do
+		local itsKeys, areAll = readSome(keysLeft, keysHeldBy(dead))
+		loadStates(itsKeys)
+		for _, key in ipairs(itsKeys) do
 			local state = states[key]
 			released[#released + 1] = dead .. key
-			if not state and not touched[key] then -- The server has lost the state alone.
+			if isHeldBy(dead, state) then
+				(hasQuit and takeBack or lose)(dead, key, state)
+			elseif not state and not touched[key] then -- The server has lost the state alone.
 				add(key)
 				repaired = repaired + 1
-			elseif not isHeldBy(dead, state) then
-				-- HELD still has what this batch has released.
-			elseif hasQuit then
-				takeBack(dead, key, state)
-			else
-				lose(dead, key, state)
-			end
+			end -- Otherwise this batch has released it.
 		end
-		keysLeft = keysLeft - #held
-		if not all then
+		keysLeft = keysLeft - #itsKeys
+		if not areAll then
 			break -- The next batch goes on with this session.
 		end
 		call('ZREM', LEASES, dead)
@@ -54,8 +40,9 @@ if doesChores then
 		call('ZADD', GONE, whole(leaseClock + math.max(10 * lease, 3600000000)), dead)
 		local lastSeq = string.match(lastBatch, '^%d+')
 		if lastSeq then
-			-- That the server was full the replica must know, or it takes the adds for executed.
-			call('HSET', BATCHES, dead, lastSeq .. ' -1 GONE' .. (string.match(lastBatch, '^%d+ %-?%d+( FULL)') or ''))
+			-- The replica must know that the server was full: otherwise it would take the adds for executed.
+			local wasFull = string.match(lastBatch, '^%d+ %-?%d+( FULL)') or ''
+			call('HSET', BATCHES, dead, lastSeq .. ' -1 GONE' .. wasFull)
 		end
 	end
 
@@ -63,8 +50,8 @@ if doesChores then
 	local gone = call('ZRANGEBYSCORE', GONE, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS)
 	callAll('ZREM', GONE, gone)
 	callAll('HDEL', BATCHES, gone)
-	local before = whole(now - setting('forget'))
-	local failed = readSome(keysLeft, function(from, n) return call('ZRANGEBYSCORE', RETRIES, '-inf', before, 'LIMIT', from, n) end)
+	local expired = whole(now - setting('forget'))
+	local failed = readSome(keysLeft, function(from, n) return call('ZRANGEBYSCORE', RETRIES, '-inf', expired, 'LIMIT', from, n) end)
 	loadStates(failed)
 	for _, key in ipairs(failed) do
 		if isHeld(states[key]) then -- It keeps its count: its call may fail again.
@@ -73,5 +60,5 @@ if doesChores then
 			forgetFailures(key)
 		end
 	end
-	dropOldGivenUp()
+	forgetOldGivenUp()
 end

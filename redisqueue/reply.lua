@@ -2,45 +2,42 @@
 
 -- A key with a state is either in the line or in HELD, as the numbers show. If they do not, an interrupted batch or a lost part of the
 -- data has left keys without their place: a scan finds them in steps.
-local held = math.max(0, call('ZCARD', HELD) - 1)
 queued = call('ZCARD', LINE)
-dirty = held > 0 and math.max(0, dirty) or 0
-if call('HLEN', STATES) - 1 ~= held + queued then
+if call('HLEN', STATES) - 1 ~= heldCount + queued then
 	local step = call('HSCAN', STATES, string.match(call('HGET', META, 'repairAt') or '', '^%d+$') or '0', 'COUNT', 64)
 	call('HSET', META, 'repairAt', step[1])
 	for i = 1, #step[2], 2 do
 		local key, state = step[2][i], step[2][i + 1]
-		local hasHolder = isHeld(state) and makesSense(state)
-		if key ~= FILLER and hasHolder and not call('ZSCORE', HELD, holderOf(state) .. key) then
-			-- The worker may be alive: when its lease ends, the key comes again.
+		if isHeld(state) and makesSense(state) then -- The worker may be alive: when its lease ends, the key comes again.
 			repaired = repaired + call('ZADD', HELD, 0, holderOf(state) .. key)
-		elseif key ~= FILLER and not hasHolder and not call('ZSCORE', LINE, key) then
-			repaired = repaired + call('ZADD', LINE, whole(placeOf(key)), key)
+		elseif key ~= FILLER then
+			repaired = repaired + call('ZADD', LINE, 'NX', whole(placeOf(key)), key)
 		end
 	end
-	held, queued = math.max(0, call('ZCARD', HELD) - 1), call('ZCARD', LINE)
+	heldCount, queued = math.max(0, call('ZCARD', HELD) - 1), call('ZCARD', LINE)
 end
 
 -- A session that gets fewer keys than it wants sleeps, if none are left or none may be handed out. A batch wakes a few sleepers, at most
 -- one per queued key; these wake further ones.
-local isLimited = queued > 0 and not isPaused and handedOut >= allowed -- by the start limit
-local nothingToHandOut = queued == 0 or isPaused or isLimited
-if handedOut < want and nothingToHandOut then
+local isLimited = queued > 0 and not isPaused and handedOut >= allowed -- The start limit holds keys back.
+local mayHandOut = queued > 0 and not isPaused and not isLimited
+if handedOut < want and not mayHandOut then
 	call('SADD', SLEEPERS, session)
 elseif leavesSleepers then
 	call('SREM', SLEEPERS, session)
 end
-if not nothingToHandOut then
-	for _, sleeper in ipairs(call('SPOP', SLEEPERS, math.min(queued, MAX_WOKEN)) or {}) do
+if mayHandOut then
+	for _, sleeper in ipairs(call('SPOP', SLEEPERS, math.min(queued, MAX_WOKEN))) do
 		wake(sleeper)
 	end
 end
 
--- One sleeper, the keeper, must call at callAt: when the next key is due, a pause ends, or tokens of the start limit are there. If this
--- session sleeps, it becomes the keeper: the reply says when to call. Otherwise the keeper stays, unless it has left SLEEPERS or would call
--- too late: then another sleeper is woken, and hears from its next reply when to call.
+-- Nothing wakes a sleeper when the next key is due, a pause ends, or tokens of the start limit are there: a session must call then, at
+-- callAt. One sleeper does, the keeper; if all did, each due key would cost a call of each replica. This session becomes the keeper if it
+-- sleeps. Otherwise the keeper stays, unless it has left SLEEPERS or would call too late: then another sleeper is woken, and hears from its
+-- next reply when to call.
 local waiting = math.max(0, call('ZCARD', DELAYS) - 1)
-local nextDue, callAt = -1, math.huge
+local callAt = math.huge
 if waiting > 0 then
 	callAt = math.min(tonumber(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2]), FOREVER) -- It may be infinite.
 end
@@ -48,41 +45,32 @@ if queued > 0 and isPaused and meta.pausedUntil < FOREVER then
 	callAt = math.min(callAt, meta.pausedUntil)
 elseif isLimited then -- Not for each token: those of ten milliseconds come together, if the bucket has room for them.
 	local tokens = math.max(1, math.min(queued, startBurst, math.floor(startRate / 100)))
-	callAt = math.min(callAt, math.max(now + 1, math.ceil(fullAt - (startBurst - tokens) * interval)))
+	callAt = math.min(callAt, math.max(now + 1, math.ceil(fullAt - (startBurst - tokens) * tokenTime)))
 end
-if callAt < math.huge then
-	nextDue = math.max(0, callAt - now)
-	local sleeps = call('SISMEMBER', SLEEPERS, session) == 1
-	if sleeps or not keeper or meta.keeperCalls > callAt or call('SISMEMBER', SLEEPERS, keeper) == 0 then
-		keeper = sleeps and session or call('SRANDMEMBER', SLEEPERS)
-		if keeper then
-			call('HSET', META, 'keeper', keeper, 'keeperCalls', whole(callAt))
-		end
-		if keeper and not sleeps then
-			wake(keeper)
-		end
+local callIn = callAt < math.huge and math.max(0, callAt - now) or -1
+local sleeps = callIn >= 0 and call('SISMEMBER', SLEEPERS, session) == 1
+if sleeps or callIn >= 0 and (not keeper or meta.keeperCalls > callAt or call('SISMEMBER', SLEEPERS, keeper) == 0) then
+	keeper = sleeps and session or call('SRANDMEMBER', SLEEPERS)
+	if keeper then
+		call('HSET', META, 'keeper', keeper, 'keeperCalls', whole(callAt))
+	end
+	if keeper and not sleeps then
+		wake(keeper)
 	end
 end
 
--- A tool leaves the clocks alone: the lease clock moves at most half a lease a batch, and a tool's lease is short. It knows no start limit.
 local allRepaired = meta.repaired + repaired
-call('HSET', META, 'fence', whole(fence), 'dirty', dirty)
-if not isTool then
-	call('HSET', META, 'time', whole(now), 'leaseTime', whole(leaseClock))
-	if isLimited ~= (meta.limitedAt > 0) then
-		call('HSET', META, 'limitedAt', isLimited and nowDigits or 0)
-	end
-end
-if not description or offset ~= meta.offset or repaired > 0 then
-	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired)
+local limited = isTool and meta.limited or isLimited and 1 or 0 -- A tool does not know the start limit.
+if not description or offset ~= meta.offset or repaired > 0 or limited ~= meta.limited then
+	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired, 'limited', limited)
 end
 
 -- These cost time, so they are read only for a batch that asks for them.
 local failing, aside, givenUp, oldest = 0, 0, 0, '0'
 if allCounts then
 	failing, aside, givenUp = math.max(0, call('ZCARD', FAILURES) - 1), call('SCARD', ASIDE), call('ZCARD', GIVEN_UP)
-	local first = call('ZRANGE', LINE, 0, 0)[1]
-	local state = first and call('HGET', STATES, first)
+	local head = call('ZRANGE', LINE, 0, 0)[1]
+	local state = head and call('HGET', STATES, head)
 	oldest = isQueued(state) and makesSense(state) and state or oldest
 	if isPaused then
 		local by = call('HGET', META, 'pausedBy') or ''
@@ -90,10 +78,10 @@ if allCounts then
 	end
 end
 
--- parseReply reads the same in this order.
+-- parseReply in protocol.go reads the same in this order.
 local pauseLeft = not isPaused and 0 or meta.pausedUntil == FOREVER and -1 or meta.pausedUntil - now
-local reply = format('%s %s %d %d %d %d ', full and 'FULL' or 'OK', nowDigits, queued, held, dirty, waiting) ..
-	format('%d %d %.0f %.0f %d ', changed, unmatched, nextDue, pauseLeft, isLimited and 1 or 0) ..
+local reply = format('%s %s %d %d %d %d ', isFull and 'FULL' or 'OK', nowDigits, queued, heldCount, dirty, waiting) ..
+	format('%d %d %.0f %.0f %d ', changed, unmatched, callIn, pauseLeft, isLimited and 1 or 0) ..
 	format('%d %d %d %d %s %d ', failing, aside, givenUp, allRepaired, oldest, handedOut) .. table.concat(results)
 call('HSET', BATCHES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. reply)
 return reply

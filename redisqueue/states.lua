@@ -1,8 +1,14 @@
--- The states of keys. What a batch changes is in these variables until handout.lua writes it back. Other files write at once what does no
--- harm if an interrupted batch does it twice.
+-- The states of keys. What a batch changes is in the variables of this file until handout.lua writes it back. Further variables that several
+-- files use, beside those of batch.lua, which do not change:
+--
+--   fence, dirty, repaired         batch.lua; files change them. repaired counts this batch's repairs
+--   hasNotes, hasTroubles          notes.lua, operations.lua: hasNotes becomes true with the first note
+--   codes, keys, arguments ...     operations.lua; not used behind it
+--   keysLeft                       operations.lua; reclaim.lua uses up what delays have left
+--   isPaused, allowed, fullAt      handout.lua; so are handedOut, heldCount and queued, which reply.lua reads
 
 local states = {} -- key -> its state, as it was read or set; false if the key is absent
-local touched = {} -- set of the keys whose states are written back
+local touched = {} -- set of the keys whose states are written back: this batch has set or removed them
 local released = {} -- what leaves HELD, unless it is held again
 local newlyQueued = {} -- keys that become queued
 local putBack = {} -- set of those of them that come before all others: they were handed out, and not finished
@@ -28,7 +34,8 @@ local function callAll(command, key, list)
 	end
 end
 
--- loadStates reads the states of keys. One that another program has written counts as absent: the key is queued when it is found.
+-- loadStates reads the states of keys. A state that another program has written counts as absent: when the key is found in the line, or by
+-- the scan of reply.lua, it is queued.
 local function loadStates(keys)
 	local missing = {}
 	for _, key in ipairs(keys) do
@@ -42,6 +49,3 @@ local function loadStates(keys)
 		end
 	end
 end
-
--- setting returns one of the replica's settings, see Config.settings.
-local function setting(name) return tonumber(string.match(SETTINGS, ' ' .. name .. '=(%S+)')) end

@@ -279,7 +279,7 @@ func (s *shard[T]) readCounts(ctx context.Context) (c Counts, err error) {
 	withoutFiller := func(name string) int { return max(0, p.number(f[name])-1) }
 	c.Processing, c.Waiting = withoutFiller("held"), withoutFiller("delays")
 	c.Failing = withoutFiller("failures")
-	c.Queued, c.Limited = p.number(f["queued"]), p.number(f["limitedAt"]) > 0
+	c.Queued, c.Limited = p.number(f["queued"]), p.number(f["limited"]) > 0
 	c.GivenUp, c.SetAside = p.number(f["givenUp"]), p.number(f["aside"])
 	c.Again, c.Repaired = p.number(f["dirty"]), p.number(f["repaired"])
 	now, until := p.number(f["now"]), p.number(f["pausedUntil"])

@@ -42,7 +42,7 @@ func (t *Tracker[T]) firstLimitLocked() time.Duration {
 	return time.Duration(t.mu.records.holds.limits.First().Rank)
 }
 
-// mostDue bounds for how many holds endDue keeps the lock. If there are more, the loop calls it again at once.
+// mostDue bounds for how many holds endDue keeps the lock. If there are more, the loop calls it again.
 const mostDue = 64
 
 // endDue updates the holds with reasons that have come to their limits, and returns when the loop must call

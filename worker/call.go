@@ -176,5 +176,5 @@ func (cc *callContext[T]) untilAdded(ctx context.Context) context.Context {
 		return ctx
 	}
 	std := cc.ensureStd()
-	return std.untilAdded.contextFrom(ctx, std, again)
+	return std.adds.contextFrom(ctx, std, again)
 }

@@ -48,8 +48,8 @@ type callContext[T comparable] struct {
 // stdContext is the standard context of one call, and what UntilAdded has made from it.
 type stdContext struct {
 	context.Context
-	cancel     context.CancelCauseFunc
-	untilAdded untilAdded
+	cancel context.CancelCauseFunc
+	adds   addWatch
 }
 
 // endedCtx is the std of all calls that have ended before they needed one.
@@ -120,11 +120,12 @@ func (cc *callContext[T]) ifRunning(f func(c *Tracked[T])) (running bool) {
 // handler. Then a context.Canceled that the handler returns is an interruption.
 func (cc *callContext[T]) wasInterrupted() bool {
 	std := cc.std.Load()
-	if std == nil || !std.untilAdded.interrupted.Load() {
+	if std == nil || !std.adds.interrupted.Load() {
 		return false
 	}
 	var handlerCtx context.Context
 	running := cc.ifRunning(func(c *Tracked[T]) { handlerCtx = c.ctx })
+	// The end of the call cancels everything, so afterwards only the add counts.
 	return !running || !errors.Is(handlerCtx.Err(), context.Canceled)
 }
 
@@ -194,9 +195,9 @@ func (c *clockContext) Deadline() (time.Time, bool) { return c.deadline, true }
 func (c *clockContext) Done() <-chan struct{}       { return c.ended.Done() }
 func (c *clockContext) Err() error                  { return context.Cause(c.ended) }
 
-// untilAdded makes the contexts of UntilAdded in one call. One goroutine waits for the add, however many
+// addWatch makes the contexts of UntilAdded in one call. One goroutine waits for the add, however many
 // contexts there are.
-type untilAdded struct {
+type addWatch struct {
 	// interrupted is set when one of the contexts ends because the key was added again.
 	interrupted atomic.Bool
 
@@ -209,12 +210,12 @@ type untilAdded struct {
 	parent, last context.Context
 }
 
-// contextFrom returns a context made from ctx that also ends when again is closed, and when callCtx ends.
-func (u *untilAdded) contextFrom(ctx, callCtx context.Context, again <-chan struct{}) context.Context {
+// contextFrom returns a context made from ctx that also ends when again is closed, and when std ends.
+func (u *addWatch) contextFrom(ctx, std context.Context, again <-chan struct{}) context.Context {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.added == nil {
-		u.added, u.cancelAdded = context.WithCancelCause(callCtx)
+		u.added, u.cancelAdded = context.WithCancelCause(std)
 		go func() {
 			select {
 			case <-again:
@@ -227,6 +228,7 @@ func (u *untilAdded) contextFrom(ctx, callCtx context.Context, again <-chan stru
 		u.cancelAdded(ErrAdded) // At once, not only when the goroutine above runs.
 	}
 	ended := u.added.Err() != nil
+	// == panics for contexts that cannot be compared.
 	if !ended && u.last != nil && reflect.ValueOf(ctx).Comparable() && u.parent == ctx {
 		return u.last
 	}
@@ -242,7 +244,7 @@ func (u *untilAdded) contextFrom(ctx, callCtx context.Context, again <-chan stru
 		end()
 		return until
 	}
-	stop := context.AfterFunc(u.added, end)     // Also at the end of the call, which ctx may outlive.
+	stop := context.AfterFunc(u.added, end)     // added also ends with the call, which ctx may outlive.
 	context.AfterFunc(until, func() { stop() }) // If ctx ends first, added must not keep until.
 	u.parent, u.last = ctx, until
 	return until

@@ -52,19 +52,19 @@ const (
 	failedCallsSize, callSize = 160, 116
 )
 
-// failedCalls has the last errors of a key. It does not change.
+// failedCalls has the last calls of a key that have failed. It does not change.
 type failedCalls struct {
 	since, time time.Time    // when the first and the last call ended
 	calls       []FailedCall // the first and the last ones, the last one last
 	size        int
 }
 
-// plus returns the errors with one more call. Before the first call of a row e is nil.
-func (e *failedCalls) plus(call FailedCall) *failedCalls {
+// plus returns the calls with one more. Before the first call of a row fc is nil.
+func (fc *failedCalls) plus(call FailedCall) *failedCalls {
 	all := &failedCalls{time: call.Started.Add(call.Duration), size: failedCallsSize}
 	all.since = all.time
-	if e != nil {
-		all.since, all.calls = e.since, slices.Clone(e.calls)
+	if fc != nil {
+		all.since, all.calls = fc.since, slices.Clone(fc.calls)
 		if last := len(all.calls) - 1; last > 0 && all.calls[last].Attempt == call.Attempt {
 			all.calls = all.calls[:last] // The same failure takes its place. (The first call always stays.)
 		}
@@ -83,10 +83,10 @@ func (e *failedCalls) plus(call FailedCall) *failedCalls {
 	return all
 }
 
-// newFailedKey describes a key by its errors.
-func newFailedKey[T comparable](key T, e *failedCalls) FailedKey[T] {
-	last := &e.calls[len(e.calls)-1]
-	return FailedKey[T]{Key: key, Attempt: last.Attempt, Since: e.since, Err: last.Err, Time: e.time}
+// newFailedKey describes a key by its calls.
+func newFailedKey[T comparable](key T, fc *failedCalls) FailedKey[T] {
+	last := &fc.calls[len(fc.calls)-1]
+	return FailedKey[T]{Key: key, Attempt: last.Attempt, Since: fc.since, Err: last.Err, Time: fc.time}
 }
 
 // failedCall describes a call that has failed.

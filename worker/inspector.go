@@ -54,20 +54,20 @@ func (t *Tracker[T]) Inspector() Inspector {
 	return Inspector{
 		Queue:       t.raw,
 		Stats:       t.Stats,
-		Snapshot:    func(limit int) Snapshot[any] { return snapshotOf(t, limit, maxErrors, show) },
+		Snapshot:    func(limit int) Snapshot[any] { return snapshotOf(t, limit, maxKeysWithCalls, show) },
 		SnapshotKey: func(key any) KeySnapshot[any] { return snapshotOfKey(t, typed[T](key), key) },
 		FailingKeys: func() iter.Seq[FailedKey[any]] {
 			return func(yield func(FailedKey[any]) bool) {
 				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 				defer cancel()
-				keytable.Map(t.stillFailing(ctx, maxErrors), showFailed)(yield)
+				keytable.Map(t.stillFailing(ctx, maxKeysWithCalls), showFailed)(yield)
 			}
 		},
 		GivenUpKeys: func() iter.Seq[FailedKey[any]] {
-			return keytable.Map(slices.Values(t.listed(givenUp, t.options.KeepGivenUp)), showFailed)
+			return keytable.Map(slices.Values(t.withCalls(givenUp, t.options.KeepGivenUp)), showFailed)
 		},
 		KeptFailures: func() iter.Seq[FailedKey[any]] {
-			return keytable.Map(slices.Values(t.listed(failing, maxErrors)), showFailed)
+			return keytable.Map(slices.Values(t.withCalls(failing, maxKeysWithCalls)), showFailed)
 		},
 		HeldKeys: func() iter.Seq[HeldKey[any]] { return slices.Values(heldKeys(t, math.MaxInt, show)) },
 		Cancel:   func(key any) bool { return t.Cancel(typed[T](key)) },

@@ -24,15 +24,15 @@ type Pool[T comparable] struct {
 	options *Options[T] // the tracker's copy, which has the defaults
 	tracker *Tracker[T]
 
-	done func(key T) // Done of queue. Run sets it: the queue may be nil before.
+	done func(key T) // queue.Done. Run makes it, once: a method value allocates.
 
 	// changed wakes Run: see signal.
 	changed chan struct{}
 
 	startGate     chan struct{} // has room for the worker that waits for StartLimit and then for a key
-	waitsForToken atomic.Bool   // that worker waits for StartLimit
+	waitsForToken atomic.Bool   // that worker waits for StartLimit; written by awaitStart
 
-	willSweep atomic.Bool // Run has a timer for the next sweep
+	willSweep atomic.Bool // drain has a timer for the next sweep; without one settle wakes it
 	hasListed atomic.Bool // Options.List has succeeded, and those of its keys that were due have been added
 
 	startCtx, poolCtx context.Context // Run sets them: see prepareContexts.
@@ -48,16 +48,17 @@ type Pool[T comparable] struct {
 		// surplus ones that still have a key.
 		target   int
 		workers  []*worker[T]
-		departed uint64 // how many workers have left
+		haveLeft uint64 // how many workers have left
 
 		getCtx      context.Context // nil before the first worker
 		cancelGet   context.CancelFunc
 		cancelStart context.CancelFunc // is called without mu: it may call methods of Run's context
 
 		fatal error
-		// What Left reports: keys that came too late to be started or whose add has panicked, and keys whose
-		// failure could not be counted because the queue or its limiter has panicked.
-		notStarted, notRetried []T
+		// What follows is for Left. notStarted are keys that came too late, or whose add has panicked.
+		notStarted []T
+		// notRetried are keys whose failure could not be counted: the queue or its limiter has panicked.
+		notRetried []T
 		// refused are keys that handlers asked for again after the shutdown, in vain unless an earlier add
 		// still brings them.
 		refused map[T]struct{}
@@ -180,7 +181,7 @@ func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	}
 	startCtx, end := context.WithCancel(startParent)
 	p.locked(func() { p.startCtx, p.mu.cancelStart = startCtx, end })
-	p.moveOn(phaseWorking) // If Stop was called before Run, this ends startCtx.
+	p.endStartIfDue() // Stop may have been called before Run.
 }
 
 // awaitReady calls Options.Ready, with a context that ends with ctx or startCtx.

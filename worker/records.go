@@ -21,7 +21,7 @@ type record[T comparable] struct {
 	trouble       trouble
 	interruptions uint32       // calls in a row that were interrupted, or whose hold was released at once
 	since         time.Time    // when the change began that no call has answered; zero without one
-	errors        *failedCalls // of a key that fails or was given up; nil if they had to go
+	calls         *failedCalls // of a key that fails or was given up; nil if they had to go
 	hold          *held[T]     // nil unless the key is on hold, or its Done has not returned
 }
 
@@ -39,24 +39,24 @@ type records[T comparable] struct {
 	table    keytable.Table[T, record[T]]
 	notEmpty atomic.Bool // whether table has a record; read without mu
 
-	keysIn [givenUp + 1]keytable.List // by trouble: the keys whose errors are there, the last failure last
-	links  keytable.Lists             // of these lists
-	bytes  int                        // the size of all errors
+	keysIn [givenUp + 1]keytable.List // by trouble: the keys whose calls are kept, the last failure last
+	links  keytable.Lists             // the neighbours of keys in these lists
+	bytes  int                        // the size of all calls
 
 	holds holds // what all keys on hold have in common
 
-	numFailing int    // keys that fail, whether or not their errors are there
+	numFailing int    // keys that fail, whether or not their calls are kept
 	numLooping int    // keys that were interrupted more than maxInterruptions times in a row
 	maxGivenUp int    // Options.KeepGivenUp
 	unlisted   uint64 // given-up keys whose records had to go
 }
 
-// The memory of errors is bounded by maxErrors failing keys, and by maxBytes for these and the given-up keys
-// together. The errors of failing keys go first, those that failed longest ago before the others, and then
-// given-up keys as a whole.
+// The memory of calls is bounded by maxKeysWithCalls failing keys, and by maxBytes for these and the given-up
+// keys together. The calls of failing keys go first, those that failed longest ago before the others, and
+// then given-up keys as a whole.
 const (
-	maxErrors = 10_000
-	maxBytes  = 16 << 20
+	maxKeysWithCalls = 10_000
+	maxBytes         = 16 << 20
 )
 
 // find returns the record of key, or nil.
@@ -104,7 +104,7 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	defer t.mu.Unlock()
 	switch {
 	case r.Next.answers():
-		rs.end(r.Key)
+		rs.settle(r.Key)
 	case r.Next == NextRetry:
 		rs.noteFailure(r.Key, failing, call, c.since)
 	case r.Next == NextGiveUp:
@@ -125,11 +125,11 @@ func (rs *records[T]) noteFailure(key T, to trouble, call FailedCall, since time
 	}
 	var before *failedCalls
 	if rec.trouble == failing {
-		before = rec.errors
+		before = rec.calls
 	}
 	rs.clearTrouble(s, rec)
-	rec.trouble, rec.errors = to, before.plus(call)
-	rs.bytes += rec.errors.size
+	rec.trouble, rec.calls = to, before.plus(call)
+	rs.bytes += rec.calls.size
 	rs.links.Append(&rs.keysIn[to], s)
 	if to == failing {
 		rs.numFailing++
@@ -139,28 +139,28 @@ func (rs *records[T]) noteFailure(key T, to trouble, call FailedCall, since time
 
 // clearTrouble makes the key at s one that does not fail and was not given up.
 func (rs *records[T]) clearTrouble(s keytable.Slot, rec *record[T]) {
-	rs.dropErrors(s, rec)
+	rs.dropCalls(s, rec)
 	if rec.trouble == failing {
 		rs.numFailing--
 	}
 	rec.trouble = noTrouble
 }
 
-func (rs *records[T]) dropErrors(s keytable.Slot, rec *record[T]) {
-	if rec.errors == nil {
+func (rs *records[T]) dropCalls(s keytable.Slot, rec *record[T]) {
+	if rec.calls == nil {
 		return
 	}
-	rs.bytes -= rec.errors.size
-	rec.errors = nil
+	rs.bytes -= rec.calls.size
+	rec.calls = nil
 	rs.links.Remove(&rs.keysIn[rec.trouble], s)
 }
 
-// makeRoom drops errors until the bounds hold.
+// makeRoom drops calls until the bounds hold.
 func (rs *records[T]) makeRoom() {
 	fail, gaveUp := &rs.keysIn[failing], &rs.keysIn[givenUp]
-	for fail.Len() > maxErrors || rs.bytes > maxBytes && fail.Len() > 0 {
+	for fail.Len() > maxKeysWithCalls || rs.bytes > maxBytes && fail.Len() > 0 {
 		s := fail.First()
-		rs.dropErrors(s, &rs.table.At(s).Value)
+		rs.dropCalls(s, &rs.table.At(s).Value)
 	}
 	for gaveUp.Len() > max(0, rs.maxGivenUp) || rs.bytes > maxBytes {
 		s := gaveUp.First()
@@ -213,8 +213,8 @@ func (rs *records[T]) clearInterruptions(rec *record[T]) {
 	rec.interruptions = 0
 }
 
-// end ends the record of key, if there is one, but for a hold.
-func (rs *records[T]) end(key T) {
+// settle notes that all is well with key, whatever its record says. A hold goes on.
+func (rs *records[T]) settle(key T) {
 	s, rec := rs.find(key)
 	if rec == nil {
 		return
@@ -250,20 +250,22 @@ const (
 	sweepFor = time.Second
 )
 
-// isOver reports whether others have dealt with key. A failing key is over if the queue counts no failure of
-// it, any other key if it is not in the queue. (A queue that only ExtendRateLimiting has made Extended does
-// not know all its keys.)
-func (t *Tracker[T]) isOver(key T, rec record[T]) bool {
-	if rec.trouble == failing {
+// isOver reports whether others have dealt with key:
+//
+//	a failing key                    if the queue counts no failure of it
+//	one given up or on hold          never
+//	any other                        if it is not in the queue, which must know all its keys
+//	after a shutdown of the queue    never: it has dropped keys, and redisqueue's knows no failures any more
+func (t *Tracker[T]) isOver(key T, rec record[T]) (over bool) {
+	switch {
+	case rec.trouble == failing:
 		n, _ := t.queue.Failures(key)
-		return n == 0
+		over = n == 0
+	case rec.trouble == noTrouble && rec.hold == nil && t.knowsAllKeys:
+		_, found := t.queue.SnapshotKey(key)
+		over = !found
 	}
-	// A shutdown drops keys; Left must have them.
-	if rec.trouble == givenUp || rec.hold != nil || t.queue.ShuttingDown() {
-		return false
-	}
-	_, found := t.queue.SnapshotKey(key)
-	return !found && t.knowsAllKeys
+	return over && !t.queue.ShuttingDown() // Last: it may be shut down meanwhile.
 }
 
 // sweepKey ends the record of key if others have dealt with the key, and reports whether it did. It does not
@@ -280,12 +282,12 @@ func (t *Tracker[T]) sweepKey(key T) bool {
 	if t.idleRecordLocked(key) != before { // Something has happened to the key meanwhile.
 		return false
 	}
-	t.mu.records.end(key)
+	t.mu.records.settle(key)
 	return true
 }
 
-// idleRecordLocked returns the record of key, which is not zero, or a zero one if there is none or a call for
-// key is running.
+// idleRecordLocked returns the record of key. It is zero if there is none (no record in the table is zero),
+// or if a call for key is running.
 func (t *Tracker[T]) idleRecordLocked(key T) (idle record[T]) {
 	if _, rec := t.mu.records.find(key); rec != nil && t.findRunningLocked(key) == nil {
 		idle = *rec
@@ -315,21 +317,21 @@ func (t *Tracker[T]) startSweep(ctx context.Context) {
 		defer t.sweeping.Store(false)
 		ctx, cancel := context.WithTimeout(ctx, sweepFor)
 		defer cancel()
-		t.catchPanic(func() { t.sweepFrom = t.sweep(ctx, t.sweepFrom) })
+		t.catchPanic(func() { t.nextSweep = t.sweep(ctx, t.nextSweep) })
 	})
 }
 
-// sweep calls sweepKey for all keys until ctx ends. It begins behind the first from keys, and returns the
-// from with which the next sweep goes on.
-func (t *Tracker[T]) sweep(ctx context.Context, from int) (next int) {
+// sweep calls sweepKey for all keys but the first skip ones, until ctx ends. It returns how many the next
+// sweep must skip: 0 after the last key.
+func (t *Tracker[T]) sweep(ctx context.Context, skip int) (done int) {
 	for key := range eachRecord(t, func(key T, _ *record[T]) (T, bool) { return key, true }) {
 		switch {
-		case next < from:
-			next++
+		case done < skip:
+			done++
 		case ctx.Err() != nil:
-			return next
+			return done
 		case !t.sweepKey(key): // Otherwise the next key has its place.
-			next++
+			done++
 		}
 	}
 	return 0

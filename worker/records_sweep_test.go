@@ -219,3 +219,31 @@ func TestLimiterForgetsDuringACall(t *testing.T) {
 		r.endCleanly()
 	})
 }
+
+// forgetsAtShutdown is a queue that knows no failures once it is shut down, as redisqueue's.
+type forgetsAtShutdown struct{ extended }
+
+func (q forgetsAtShutdown) Failures(key string) (int, time.Duration) {
+	if q.ShuttingDown() {
+		return 0, 0
+	}
+	return q.extended.Failures(key)
+}
+
+// A look at the failing keys after the shutdown does not take them from what is left.
+func TestSnapshotAfterShutdownKeepsFailing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := forgetsAtShutdown{newQueue()}
+		p := worker.New(q, acts, options{Drain: worker.All})
+		addAll(q, "fails 10s")
+		q.Add("fails")
+		r := run(t, p)
+		r.after(time.Second / 2)
+		r.cancel()
+		synctest.Wait()
+		if s := p.Snapshot(9); len(s.Failing) != 1 {
+			t.Errorf("%+v", s.Failing)
+		}
+		r.leaves(<-r.result, "1 failed and not retried: fails")
+	})
+}

@@ -21,10 +21,15 @@ func (p *Pool[T]) Stop(drain Drain) {
 	}
 }
 
-// moveOn moves the pool on to a phase, unless it has come further, and ends startCtx when that is due.
+// moveOn moves the pool on to a phase, unless it has come further.
 func (p *Pool[T]) moveOn(to phase) {
+	p.locked(func() { p.moveOnLocked(to) })
+	p.endStartIfDue()
+}
+
+// endStartIfDue ends startCtx once no key is to be started.
+func (p *Pool[T]) endStartIfDue() {
 	p.mu.Lock()
-	p.moveOnLocked(to)
 	reached, cancelStart := p.mu.phase, p.mu.cancelStart
 	p.mu.Unlock()
 	if reached >= phaseFinishing && cancelStart != nil {
@@ -48,9 +53,9 @@ func (p *Pool[T]) signal() {
 	}
 }
 
-// currentPhase returns the phase. A pool that is to end and has no workers, for example because it is paused,
-// moves on to phaseEnding.
-func (p *Pool[T]) currentPhase() phase {
+// advance moves a pool that is to end and has no workers, for example because it is paused, on to
+// phaseEnding. It returns the phase.
+func (p *Pool[T]) advance() phase {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.phase > phaseWorking && len(p.mu.workers) == 0 {
@@ -83,7 +88,7 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 	var timeout, sweep <-chan time.Time
 	ended := ctx.Done() // nil once that has been noticed
 	for {
-		reached := p.currentPhase()
+		reached := p.advance()
 		if reached >= phaseEnding {
 			if p.options.Drain == Nothing && ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -123,8 +128,8 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 // that goes on.)
 const endPatience = 100 * time.Millisecond
 
-// shutDownQueue shuts the queue down, which drops the keys that wait. The sweep comes first, because after
-// the shutdown a removed key cannot be distinguished from a dropped one, and Left must list only the latter.
+// shutDownQueue shuts the queue down, which drops the keys that wait. The sweep comes first, because Left
+// must not list keys that were removed, and after the shutdown isOver is never true.
 func (p *Pool[T]) shutDownQueue() {
 	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
 	defer cancel()
@@ -180,7 +185,7 @@ func (p *Pool[T]) endQueue() {
 		return
 	}
 	p.tracker.catchPanic(func() {
-		// There may be very many.
+		// Counts and String, because there may be very many keys.
 		p.tracker.log(context.Background(), slog.LevelWarn, "Keys are left undone",
 			"unfinished", len(left.Unfinished), "notStarted", len(left.NotStarted),
 			"failing", len(left.Failing), "left", left.String())
@@ -191,7 +196,8 @@ func (p *Pool[T]) endQueue() {
 }
 
 // leftBehind returns the keys of the handlers that are left behind. It first waits for the other workers: up
-// to endPatience for those in Done, and without limit for those in Get, whose context has ended.
+// to endPatience for those in Done (not running), and without limit for those that may still start a key
+// (getting): the context of their Get has ended.
 func (p *Pool[T]) leftBehind() (keys []T) {
 	timer := time.NewTimer(endPatience)
 	defer timer.Stop()

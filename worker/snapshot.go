@@ -104,7 +104,7 @@ func snapshotOf[T, K comparable](t *Tracker[T], limit, mostFailing int, show fun
 		k.NextTry = t.nextTry(ctx, e.key)
 		s.Failing = append(s.Failing, k)
 	}
-	s.GivenUp = converted(t.listed(givenUp, limit), func(e failedEntry[T]) FailedKey[K] {
+	s.GivenUp = converted(t.withCalls(givenUp, limit), func(e failedEntry[T]) FailedKey[K] {
 		return newFailedKey(show(e.key), e.calls)
 	})
 	stats, oldest := t.stats()
@@ -128,7 +128,7 @@ type failedEntry[T comparable] struct {
 // ends it asks the queue, and forgets the others.
 func (t *Tracker[T]) stillFailing(ctx context.Context, limit int) iter.Seq[failedEntry[T]] {
 	return func(yield func(failedEntry[T]) bool) {
-		for _, e := range t.listed(failing, limit) {
+		for _, e := range t.withCalls(failing, limit) {
 			fails := ctx.Err() != nil || !t.sweepKey(e.key)
 			if fails && !yield(e) {
 				return
@@ -137,14 +137,14 @@ func (t *Tracker[T]) stillFailing(ctx context.Context, limit int) iter.Seq[faile
 	}
 }
 
-// listed returns up to limit keys in a trouble that have errors, the last failure first.
-func (t *Tracker[T]) listed(in trouble, limit int) (all []failedEntry[T]) {
+// withCalls returns up to limit keys in a trouble whose calls are kept, the last failure first.
+func (t *Tracker[T]) withCalls(in trouble, limit int) (all []failedEntry[T]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rs := &t.mu.records
 	for s := rs.keysIn[in].Last(); s != keytable.None && len(all) < limit; s = rs.links.Prev(s) {
 		e := rs.table.At(s)
-		all = append(all, failedEntry[T]{e.Key, e.Value.errors})
+		all = append(all, failedEntry[T]{e.Key, e.Value.calls})
 	}
 	return all
 }
@@ -185,7 +185,7 @@ func snapshotOfKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K
 		s.MaxAttempts = max(t.options.MaxRetries, 0) + 1 // NoRetries is negative.
 	}
 	if s.Failing != nil {
-		if s.Failing.Attempt == 0 { // Its errors had to go.
+		if s.Failing.Attempt == 0 { // Its calls had to go.
 			s.Failing.Attempt, _ = t.queue.Failures(key)
 		}
 		s.Failing.NextTry = t.nextTry(ctx, key)
@@ -215,8 +215,8 @@ func readKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K] {
 		s.Held = &held
 	}
 	failed := FailedKey[K]{Key: shown}
-	if rec.errors != nil {
-		failed, s.FailedCalls = newFailedKey(shown, rec.errors), slices.Clone(rec.errors.calls)
+	if rec.calls != nil {
+		failed, s.FailedCalls = newFailedKey(shown, rec.calls), slices.Clone(rec.calls.calls)
 	}
 	switch rec.trouble {
 	case failing:

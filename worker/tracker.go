@@ -67,7 +67,7 @@ type Tracker[T comparable] struct {
 
 	lastSweep atomic.Int64 // when sweepIfDue last started a sweep, on the loop's clock
 	sweeping  atomic.Bool  // a sweep goes on
-	sweepFrom int          // where the next sweep begins. Only the goroutine of a sweep uses it.
+	nextSweep int          // how many keys the next sweep skips. Only the goroutine of a sweep uses it.
 	sweeps    sync.WaitGroup
 
 	// mu is held for moments only, and never while foreign code runs.
@@ -161,7 +161,7 @@ func (t *Tracker[T]) Forget(key T) {
 	if c := t.findRunningLocked(key); c != nil {
 		c.since = time.Time{}
 	}
-	t.mu.records.end(key)
+	t.mu.records.settle(key)
 }
 
 // addRunning makes c one of the running calls. From here on others see it.

@@ -16,8 +16,8 @@ type worker[T comparable] struct {
 
 	// The pool's mu guards these.
 
-	getting  bool   // false only from startCall to the next nextGet
-	doneSeen uint64 // doneElsewhereLocked at the last nextGet
+	getting  bool   // from nextGet to startCall: it waits for a key, or prepares its call
+	doneSeen uint64 // doneElsewhereLocked before w last asked the queue: see leaveAfterLastKey
 }
 
 // growLocked starts workers until there are enough.
@@ -33,15 +33,15 @@ func (p *Pool[T]) growLocked() {
 func (p *Pool[T]) leaveLocked(w *worker[T]) {
 	i := slices.Index(p.mu.workers, w)
 	p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
-	p.mu.departed++
+	p.mu.haveLeft++
 	p.signal()
 }
 
 // work gets keys and handles them until w has left the pool.
 func (p *Pool[T]) work(w *worker[T]) {
-	left := false
+	gone := false
 	defer func() {
-		if left {
+		if gone {
 			return
 		}
 		v := recover()
@@ -53,9 +53,10 @@ func (p *Pool[T]) work(w *worker[T]) {
 		p.locked(func() { p.leaveLocked(w) })
 	}()
 	w.noteGoroutine()
-	for !left {
+	for !gone {
 		ctx, ok := p.nextGet(w)
-		if left = !ok; left {
+		if !ok {
+			gone = true
 			return
 		}
 		key, err := p.get(ctx)
@@ -63,7 +64,7 @@ func (p *Pool[T]) work(w *worker[T]) {
 		case err == nil:
 			p.handleKey(w, key)
 		case errors.Is(err, workqueue.ErrShutDown):
-			left = p.leaveAfterLastKey(ctx, w)
+			gone = p.leaveAfterLastKey(ctx, w)
 		case ctx.Err() == nil:
 			p.fail(fmt.Errorf("worker: GetContext of the queue: %w", err))
 		}
@@ -83,11 +84,11 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 }
 
 // leaveAfterLastKey is called when w has got ErrShutDown: the queue is shut down and empty. It returns false
-// if w must ask the queue again, because a Done may have queued a key that was added while it was held:
+// if w must ask the queue again: a Done may have queued a key that was added while a worker had it.
 //   - While keys are on hold, w waits for the end of a hold, and asks again.
 //   - Otherwise w leaves if there are other workers: each of them asks again after its Done.
 //   - The last worker asks again if there was a Done elsewhere since it last asked. If not, it ends the pool.
-func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (left bool) {
+func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (gone bool) {
 	p.tracker.endPauses()
 	if holdEnds := p.tracker.nextHoldDone(); holdEnds != nil {
 		select {
@@ -98,7 +99,7 @@ func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (left boo
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if isLast := len(p.mu.workers) == 1; isLast && p.mu.target > 0 { // With 0 the pool pauses.
+	if isLast := len(p.mu.workers) == 1; isLast && p.mu.target > 0 { // A paused pool does not end: see SetWorkers.
 		if w.doneSeen != p.doneElsewhereLocked() {
 			return false
 		}
@@ -108,10 +109,10 @@ func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (left boo
 	return true
 }
 
-// doneElsewhereLocked counts the Dones after which their worker does not ask the queue again: of workers that
-// have left, and of holds.
+// doneElsewhereLocked counts the Dones after which no worker asks the queue again: of each worker that has
+// left one at most, and of each hold.
 func (p *Pool[T]) doneElsewhereLocked() uint64 {
-	return p.mu.departed + p.tracker.mu.records.holds.done.Load()
+	return p.mu.haveLeft + p.tracker.mu.records.holds.done.Load()
 }
 
 // mayStartLocked reports whether keys are still started.
