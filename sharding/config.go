@@ -20,7 +20,7 @@ import (
 // differ between them, for example during a rollout.
 type Config struct {
 	// Group names the records, and so who shares keys with whom: use the name of the controller. It is
-	// required, and must consist of up to 40 lower-case letters, digits and "-".
+	// required: up to 40 lower-case letters, digits and "-", the first and the last no "-".
 	Group string
 	// Name is shown to people wherever this member is. If a process of that name dies again and again, and no
 	// other one lives, it gets its slots later and later. Empty means the host's name, which is that of the pod.
@@ -55,8 +55,7 @@ type Config struct {
 	// Logger logs what happens to the member and its slots. Nil means [slog.Default].
 	Logger *slog.Logger
 
-	// newID makes the id of a member or a table. Tests replace it.
-	newID func(name string) string
+	newID func(name string) string // makes the id of a member or a table; tests replace it
 }
 
 // QueueConfig configures [NewQueue].
@@ -86,7 +85,7 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("sharding: Config.%s is %v, want %s", field, value, want)
 	}
 	if !groupPattern.MatchString(c.Group) {
-		return wrong("Group", strconv.Quote(c.Group), "up to 40 lower-case letters, digits and hyphens")
+		return wrong("Group", strconv.Quote(c.Group), "up to 40 lower-case letters, digits and inner hyphens")
 	}
 	if c.Name == "" {
 		c.Name, _ = os.Hostname()

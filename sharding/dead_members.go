@@ -11,7 +11,7 @@ import (
 // they are not valid any more, and after the mark they cannot renew their records.
 func (m *Member) markOverdue(now time.Duration) (due time.Duration, err error) {
 	m.mu.Lock()
-	wait, valid := m.turnLocked(now), m.validLocked()
+	wait, valid := m.turnLocked(now), m.updateValidityLocked()
 	due = now + m.config.Lease
 	var toMark []string
 	for id, k := range m.mu.members {
@@ -45,7 +45,7 @@ func (m *Member) markErrLocked() error {
 	now := m.now()
 	for id, k := range m.mu.members {
 		if k.markErr != nil && k.liveness(now) == overdue && now >= k.expires()+m.config.Lease {
-			return fmt.Errorf("sharding: cannot mark the record of %s, which is dead: %w", id, k.markErr)
+			return fmt.Errorf("sharding: cannot mark the record of %s, which is overdue: %w", id, k.markErr)
 		}
 	}
 	return nil
@@ -114,7 +114,7 @@ func (m *Member) tidyRecords(now time.Duration) (due time.Duration, err error) {
 // again. It forgets members whose records are gone.
 func (m *Member) nextDeletionLocked(now time.Duration) (id, version string, due time.Duration) {
 	due = now + m.config.Lease
-	named, wait, valid := m.mu.view.table.named(), m.turnLocked(now), m.validLocked()
+	named, wait, valid := m.mu.view.table.allNamed(), m.turnLocked(now), m.updateValidityLocked()
 	for other, k := range m.mu.members {
 		at := max(k.leaseFrom, k.retryAt) + wait
 		switch {

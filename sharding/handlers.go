@@ -124,11 +124,11 @@ func (h *holding) end(cause error) {
 		l.(*lease).end(cause)
 		return true
 	})
-	h.endHolds(cause)
+	h.endOnHold(cause)
 }
 
-// leaseHeld returns the context of keys on hold.
-func (h *holding) leaseHeld() context.Context {
+// leaseOnHold returns the context of keys on hold.
+func (h *holding) leaseOnHold() context.Context {
 	for {
 		if l := h.onHold.Load(); l != nil {
 			return l
@@ -138,8 +138,8 @@ func (h *holding) leaseHeld() context.Context {
 	}
 }
 
-// endHolds ends the context of keys on hold. Those that come later have another one.
-func (h *holding) endHolds(cause error) {
+// endOnHold ends the context of keys on hold. Those that come later have another one.
+func (h *holding) endOnHold(cause error) {
 	if l := h.onHold.Swap(nil); l != nil {
 		l.end(cause)
 	}
@@ -200,12 +200,12 @@ func (q *queue[T]) LeaseHeld(ctx context.Context, key T) (context.Context, conte
 		return ctx, noRelease
 	}
 	h := q.member.holdingOf(slot)
-	leased := h.leaseHeld()
-	// After leaseHeld: somebody who ends the context later does it for this one too.
+	leased := h.leaseOnHold()
+	// After leaseOnHold: somebody who ends the context later does it for this one too.
 	if cause := h.cause.Load(); cause != nil {
-		h.endHolds(*cause)
+		h.endOnHold(*cause)
 	} else if q.member.state(slot) != held {
-		h.endHolds(ErrHandover)
+		h.endOnHold(ErrHandover)
 	}
 	return leased, noRelease
 }

@@ -2,15 +2,14 @@ package sharding
 
 import "time"
 
-// handover is an attempt to give a slot away by a write on the table of that id and epoch. While it may still
-// succeed, the slot stays absent. unsure: the write reported an error, and may take effect later.
+// handover is an attempt to give a slot away by a write that replaces the table of that id and epoch. While it
+// may still succeed, the slot stays absent. unsure: the write reported an error, and may take effect later.
 type handover struct {
-	table  string
-	epoch  int64
-	unsure bool
-	// took is how long the slot was stopping. uncounted: it is not in Stats yet.
-	took      time.Duration
-	uncounted bool
+	table     string
+	epoch     int64
+	unsure    bool
+	took      time.Duration // for how long the slot was stopping
+	uncounted bool          // It is not in Stats yet.
 }
 
 // mayStillSucceed reports whether the handover may still succeed although the table is t.
@@ -39,8 +38,8 @@ func (p *planner) handOver(next *table) {
 	}
 }
 
-// releaseLocked makes slot i absent if none of its keys is being handled, so that a write on table t can give
-// it away. It reports whether the slot is absent now.
+// releaseLocked makes slot i absent if none of its keys is being handled, so that a write that replaces
+// table t can give it away. It reports whether the slot can be given away now.
 func (m *Member) releaseLocked(i int, t *table) bool {
 	s := &m.slots[i]
 	// The state comes first: a key that is handed out now is seen by isBusy, or sees that the slot is not held.

@@ -21,8 +21,7 @@ func slotOf(hash uint64, n int) int { return int(stablehash.Scale(hash, uint64(n
 type hasher[T comparable] struct {
 	custom func(T) uint64 // QueueConfig.Hash, or nil
 	stable stablehash.Hasher[T]
-	// isName: the key is a Namespace and a Name, perhaps in a struct. It has the hash of "namespace/name".
-	isName bool
+	isName bool // a Namespace and a Name, perhaps in a struct, with the hash of "namespace/name"
 }
 
 // newHasher returns the hasher for keys that have a stable hash.

@@ -79,7 +79,7 @@ func (m *Member) tryLeave() bool {
 	m.mu.since.drained = cmp.Or(m.mu.since.drained, now)
 	isLate := now-m.mu.since.drained >= m.config.Lease // It cannot write the table.
 	usable := view.isThere() && view.incompatible == nil
-	hasNoSlots := usable && slices.Contains(view.table.leaving, id) && !view.table.gives(id)
+	hasNoSlots := usable && slices.Contains(view.table.leaving, id) && !view.table.names(id)
 	if m.mu.self.version != "" && usable && !hasNoSlots && !m.othersLocked() && !isLate {
 		m.mu.Unlock() // Nobody is there to take the slots, so it first writes a table that gives them to nobody.
 		return false
@@ -162,7 +162,7 @@ func (m *Member) holdsNothing() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	view := &m.mu.view
-	return !view.isThere() || !view.table.gives(m.mu.self.id)
+	return !view.isThere() || !view.table.names(m.mu.self.id)
 }
 
 // othersLocked reports whether there are other members that could take slots.

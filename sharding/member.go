@@ -37,12 +37,17 @@ var ErrNoQueue = errors.New("sharding: the member takes no slots, because it lac
 // Member is a process's part in a group. It holds slots, whose keys the queues of [NewQueue] hand out. It is
 // made by [Join]; all methods are safe for concurrent use.
 type Member struct {
+	// Five loops work for a member: renew keeps its record (own_record.go), confirm reads the table
+	// (table_io.go), watchLoop hears of all records (watch.go, others.go), expireLoop ends validity in time
+	// (own_record.go), and workLoop does all other writes (here, plan.go). What they change under mu takes effect
+	// with updateAndUnlock (slots.go). Methods named Locked, and those of planner, knownMember and view, need mu.
+
 	config Config
 	store  Store
 	logger *slog.Logger
 	// All times of the member are durations since start, by the monotonic clock (but for moment.wall).
 	start           time.Time
-	reportedNoQueue bool         // work has logged ErrNoQueue, and a queue is lacking still.
+	reportedNoQueue bool         // by workLoop, and a queue is lacking still
 	lastSerial      atomic.Int64 // of the versions of members' records, numbered as they are seen
 
 	slots []ownSlot
@@ -52,57 +57,49 @@ type Member struct {
 	// The member's validity ends at these times, by the monotonic and by the wall clock. Written under mu.
 	validUntil, wallUntil atomic.Int64
 
-	// ctx ends when the member has left, and with it all loops and calls.
-	ctx   context.Context
-	end   context.CancelFunc
-	loops sync.WaitGroup
-	// A signal in one of these makes a loop look again at once.
-	toRenew, toConfirm, toWork, toExpire chan struct{}
-	// left is closed when the member holds nothing any more, and logWritten when all log lines are written.
-	left       chan struct{}
-	logWritten <-chan struct{}
+	ctx                                  context.Context // ends with the member, and with it all loops and calls
+	end                                  context.CancelFunc
+	loops                                sync.WaitGroup
+	toRenew, toConfirm, toWork, toExpire chan struct{} // A signal in one makes that loop look again at once.
+
+	left       chan struct{}   // closed when the member holds nothing any more
+	logWritten <-chan struct{} // closed when all log lines are written
 
 	mu struct {
 		sync.Mutex
-		self ownRecord
-		view view
-		// members has what is known of each member, by its id.
-		members map[string]*knownMember
-		// formerSelves are the ids of this process before the present one.
-		formerSelves map[string]bool
-		// listVersion is the version of the last list: a watch begins there. heardAt is when the last record came.
-		listVersion string
-		heardAt     time.Duration
-		phase       phase   // of leaving
-		leaveErr    error   // why Leave ended early, or the record could not be marked or deleted
-		barred      barrier // The member has given up its slots, and must wait for this.
+		self         ownRecord
+		view         view
+		members      map[string]*knownMember // by their ids
+		formerSelves map[string]bool         // the ids of this process before the present one
+		listVersion  string                  // of the last list: a watch begins there
+		heardAt      time.Duration           // when the watch or a list last showed a record
+		phase        phase                   // of leaving
+		leaveErr     error                   // why Leave ended early, or the record could not be marked or deleted
+		barred       barrier                 // The member has given up its slots, and must wait for this.
 		// queueNames are those of its queues, and hashes has their fingerprints. Each change makes a new map.
 		queueNames []string
 		hashes     map[string]string
 		changes    changes // to carry out when mu is unlocked; see updateAndUnlock
-		// wasValid: the member was valid at the last updateSlotsLocked.
-		wasValid bool
+		wasValid   bool    // at the last updateSlotsLocked
 		// handOverAt is when the member may begin to hand over slots; see timeHandoversLocked. Its turn to make
 		// a table comes some time after makeTableFrom: when the need arose, or the next try is due. Zero: no need.
 		handOverAt, makeTableFrom time.Duration
-		// failedAt is when a call to renew the record or to read the table last failed.
-		failedAt time.Duration
+		failedAt                  time.Duration // when a call to renew the record or to read the table last failed
 		// unansweredAt is when a call or the watch last ended without an answer of the server, and
 		// restoreSuspectedAt is when the member's own record last showed that a backup may have been restored.
 		unansweredAt, restoreSuspectedAt time.Duration
 		// since is when each of these began, or zero if it is not so.
 		since struct {
 			planWaits       time.Duration // The table is not as it should be, and the plan must wait.
-			refused         time.Duration // The table cannot be written.
+			notWritten      time.Duration // The table cannot be written.
 			unusable        time.Duration // The table cannot be used, although the record is renewed.
 			noQueue         time.Duration // The member lacks a queue.
 			othersNotListed time.Duration // The others' records cannot be listed.
 			drained         time.Duration // The member leaves, and none of its handlers runs any more.
 		}
-		refusal error // why the last write of the table failed
-		stats   Stats // only the numbers that grow
-		// problem is why these calls failed last, or nil. Err returns it.
-		problem struct{ confirm, renew, list error }
+		writeErr error                                // why the last write of the table failed
+		stats    Stats                                // only the numbers that grow
+		problem  struct{ confirm, renew, list error } // why these calls failed last, or nil; see Err
 	}
 }
 
@@ -159,7 +156,7 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 	return m, nil
 }
 
-// begin reads the table and stores the member's record.
+// begin tries the client's rights, reads the table, stores the record and lists the others.
 func (m *Member) begin(ctx context.Context) error {
 	logged := ""
 	for _, step := range []func() error{m.checkRights, m.confirm, m.renew} {
@@ -191,7 +188,7 @@ func (m *Member) ID() string {
 
 // Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it
 // is not. It also returns an error if for a lease it could not write the table: then its slots cannot move.
-// Or if it could not mark the record of a dead member, or list the others' records: then it takes none of
+// Or if it could not mark the record of an overdue member, or list the others' records: then it takes none of
 // their slots. From all these it recovers by itself. Without a queue for a lease, it returns [ErrNoQueue].
 func (m *Member) Err() error {
 	m.mu.Lock()
@@ -199,13 +196,13 @@ func (m *Member) Err() error {
 	if m.ctx.Err() != nil {
 		return ErrLeft
 	}
-	if since := m.mu.since.refused; since > 0 && m.now()-since >= m.config.Lease {
-		return fmt.Errorf("sharding: cannot write the table: %w", m.mu.refusal)
+	if since := m.mu.since.notWritten; since > 0 && m.now()-since >= m.config.Lease {
+		return fmt.Errorf("sharding: cannot write the table: %w", m.mu.writeErr)
 	}
 	if since := m.mu.since.othersNotListed; since > 0 && m.now()-since >= m.config.Lease {
 		return fmt.Errorf("sharding: this member takes no slots of the dead: %w", m.mu.problem.list)
 	}
-	if m.validLocked() {
+	if m.updateValidityLocked() {
 		return cmp.Or(m.markErrLocked(), m.lacksQueueLocked())
 	}
 	lost := workqueue.ErrLeaseLost
@@ -218,7 +215,8 @@ func (m *Member) Err() error {
 // repeat calls f three times in a lease, at each signal, and after retryDelay if it failed: *problem is why.
 func (m *Member) repeat(f func() error, what string, problem *error, signals <-chan struct{}) {
 	for {
-		delay, wake, err := m.config.Lease/3, signals, f()
+		err := f()
+		delay, wake := m.config.Lease/3, signals
 		if err != nil {
 			delay, wake = m.retryDelay(), nil // A server in trouble does not get a call for each signal.
 			m.report("Cannot "+what, err)
@@ -274,7 +272,7 @@ func (m *Member) work() (next time.Duration, failed bool) {
 	for _, f := range []step{m.makeTable, m.markOverdue, m.tidyRecords, m.writeTable, m.giveUp} {
 		due, err := f(now)
 		if err != nil {
-			m.report("Cannot move slots", err)
+			m.report("Cannot do what is due", err)
 			failed = true
 		}
 		next = min(next, due)

@@ -23,7 +23,7 @@ type change struct{ file, old, new string }
 // another one, so it takes two broken rules to do harm.
 var breakages = []breakage{
 	{"validity counts from the end of a renewal", []change{{"own_record.go", "self.renewed.latest(a.began)",
-		"self.renewed.latest(m.moment())"}}},
+		"self.renewed.latest(m.nowByBoth())"}}},
 	{"validity has no margin for clocks", []change{{"own_record.go", "m.config.Lease - m.config.Margin",
 		"m.config.Lease"}}},
 	{"after a conflict the last attempt counts",
@@ -229,7 +229,7 @@ var breakages = []breakage{
 		"case true:"}}},
 	{"hashes are not compared", []change{{"hash.go", "ok && other != hash", "ok && other != hash && false"}}},
 	{"names have another hash than paths", []change{{"hash.go", "case !f.isName:", "case true:"}}},
-	{"a member without a queue takes slots", []change{{"plan.go", "m.mu.phase == staying && m.usableQueuesLocked() > 0",
+	{"a member without a queue takes slots", []change{{"plan.go", "m.mu.phase == staying && m.queuesIfAllLocked() > 0",
 		"m.mu.phase == staying"}, {"others.go", "k.isAlive(now) && k.data.Queues > 0", "k.isAlive(now)"}}},
 	{"a member that lacks one of several queues takes slots",
 		[]change{{"member_queues.go", "if len(m.lackingLocked()) > 0 {", "if false {"}}},

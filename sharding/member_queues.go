@@ -13,13 +13,13 @@ type memberQueue interface {
 	handlers(slot int) int
 	// gained makes the queue list the keys of these slots, and does not block.
 	gained(slots []int)
-	// noLongerStopping is called when slots are held or absent again.
+	// noLongerStopping is called when slots are held or absent, most of them after they were stopping.
 	noLongerStopping(slots []int)
 	// fingerprint returns the queue's name, and what identifies its hash.
 	fingerprint() (name, hash string)
 }
 
-// register adds a queue. The slots that are held already count as gained.
+// register adds a queue. The slots that are here already count as gained.
 func (m *Member) register(q memberQueue) {
 	name, hash := q.fingerprint()
 	m.mu.Lock()
@@ -55,8 +55,8 @@ func (m *Member) register(q memberQueue) {
 	q.gained(slots)
 }
 
-// usableQueuesLocked returns how many queues the member has, or 0 if it lacks one.
-func (m *Member) usableQueuesLocked() int {
+// queuesIfAllLocked returns how many queues the member has, or 0 if it lacks one.
+func (m *Member) queuesIfAllLocked() int {
 	if len(m.lackingLocked()) > 0 {
 		return 0
 	}
@@ -72,7 +72,7 @@ func (m *Member) lackingLocked() []string {
 // lacksQueueLocked returns ErrNoQueue if the member has lacked a queue for a lease.
 func (m *Member) lacksQueueLocked() error {
 	now, since := m.now(), &m.mu.since.noQueue
-	if m.usableQueuesLocked() > 0 {
+	if m.queuesIfAllLocked() > 0 {
 		*since = 0
 		return nil
 	}

@@ -28,9 +28,9 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 		version, t.uid = view.broken.Version, view.broken.UID
 	}
 	m.mu.Unlock()
-	began := m.moment()
+	began := m.nowByBoth()
 	r, err := m.put(m.tableRecord(t, version))
-	m.wrote(t, err)
+	m.noteWrite(t, err)
 	if err == nil {
 		m.logger.Info("Made a new table", "table", t.id)
 		return now, m.sawTable(r, began, 0)

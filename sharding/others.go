@@ -33,7 +33,7 @@ type knownMember struct {
 	version string     // of the last record
 	serial  int64      // of the last record; see Member.lastSerial
 	usable  bool       // decodeOther has accepted the last record.
-	// leaseFrom is when the last renewal was seen, or no record first found; extendLeasesLocked moves it later.
+	// leaseFrom is when the last renewal was seen, or the record first missed. See extendLeasesLocked.
 	firstSeen, leaseFrom time.Duration
 	isGone               bool // A read has found no record, or a marked one has vanished.
 	mustRead             bool // The watch or a list lacks the record, or shows it again: only a read is certain.
@@ -56,7 +56,7 @@ func (k *knownMember) liveness(now time.Duration) liveness {
 	return present
 }
 
-// expires returns when the member's lease ends, unless it renews its record before. A gone one is dead then.
+// expires returns when the member's lease ends, unless it renews its record before. A gone one is dead after it.
 func (k *knownMember) expires() time.Duration {
 	if k.isFormerSelf { // Nobody renews that record any more.
 		return k.firstSeen
@@ -132,17 +132,18 @@ func (k *knownMember) classify(version string, d memberData, usable, isRead bool
 	return changed
 }
 
-// sawMemberLocked notes a member's record, and reports whether the plan may change with it. A renewal counts
-// if it is the member's first since the last list. isRead: a read has shown the record. The watch and lists
+// sawMemberLocked notes a member's record, and reports whether workLoop must look again. Renewals are no news
+// once mustHearOthersLocked has heard of the member. isRead: a read has shown the record. The watch and lists
 // may be late: then the member counts as alive for up to a lease too long, which is harmless.
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	k := m.memberLocked(id)
 	d, err := m.decodeOther(id, r)
 	found := k.classify(r.Version, d, err == nil, isRead)
-	if k.mustRead = found == mustBeRead; found != changed {
+	k.mustRead = found == mustBeRead
+	if found != changed {
 		return k.mustRead
 	}
-	before, was := *k, k.liveness(m.now())
+	before, livenessBefore := *k, k.liveness(m.now())
 	k.version, k.leaseFrom, k.isGone, k.usable = r.Version, m.now(), false, err == nil
 	k.serial = m.lastSerial.Add(1)
 	if err != nil { // k.data stays, and with it the member's lease.
@@ -156,9 +157,9 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	if t := m.mu.view.table; t != nil && k.isAheadOf(t) {
 		signal(m.toConfirm)
 	}
-	// The first renewal after a list is news for mustHearOthersLocked.
-	return before.serial <= m.mu.self.lastListedSerial || !before.usable || was != k.liveness(m.now()) ||
-		!maps.Equal(before.data.Hashes, d.Hashes) || before.data.Queues != d.Queues
+	isAwaited := before.serial <= m.mu.self.lastListedSerial // by mustHearOthersLocked
+	isNewTaker := !before.usable || before.data.Queues != d.Queues || !maps.Equal(before.data.Hashes, d.Hashes)
+	return isAwaited || isNewTaker || livenessBefore != k.liveness(m.now())
 }
 
 // decodeOther returns the data of a member's record, and an error if this member cannot share slots with it.
@@ -201,7 +202,7 @@ func (m *Member) readMember(id string) (Record, error) {
 
 // toReadLocked returns members that the table names and no watch has shown, and those that must be read.
 func (m *Member) toReadLocked() (ids []string) {
-	for id := range m.mu.view.table.named() {
+	for id := range m.mu.view.table.allNamed() {
 		if m.mu.members[id] == nil && id != m.mu.self.id {
 			ids = append(ids, id)
 		}

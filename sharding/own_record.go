@@ -14,14 +14,12 @@ type ownRecord struct {
 	id      string
 	version string // empty until the record is stored
 	// sequence counts attempts to write the record. attempts has those that may be in it, or get into it.
-	sequence int64
-	attempts map[int64]attempt
-	// storedSequence is the sequence that the record had when it was seen last.
-	storedSequence int64
+	sequence       int64
+	attempts       map[int64]attempt
+	storedSequence int64 // that of the record when it was seen last
 	// alive: as far as the member knows, its record is there, unmarked, so nobody gives its slots away.
-	alive bool
-	// renewed is when the last attempt began that is known to have succeeded.
-	renewed moment
+	alive   bool
+	renewed moment // when the last attempt began that is known to have succeeded
 	// follows is the table that the record names. The record has been stored with it at followsSince or earlier.
 	follows      string
 	followsSince time.Duration
@@ -55,7 +53,7 @@ func (a moment) latest(b moment) moment {
 // since returns the time from b to a by the clock that shows more of it.
 func (a moment) since(b moment) time.Duration { return max(a.mono-b.mono, a.wall-b.wall) }
 
-func (m *Member) moment() moment {
+func (m *Member) nowByBoth() moment {
 	return moment{m.now(), m.config.Clock.Now().Round(0).Sub(m.start.Round(0))}
 }
 
@@ -140,7 +138,7 @@ func (m *Member) nextAttempt() (r Record, sequence int64, ok bool) {
 	}
 	self := &m.mu.self
 	self.sequence++
-	a := attempt{began: m.moment(), follows: m.followLocked()}
+	a := attempt{began: m.nowByBoth(), follows: m.followLocked()}
 	self.attempts[self.sequence] = a
 	return m.selfRecordLocked(a.follows, false), self.sequence, true
 }
@@ -150,7 +148,7 @@ func (m *Member) selfRecordLocked(follows string, isDead bool) Record {
 	self, view := &m.mu.self, &m.mu.view
 	d := memberData{
 		Format: formatVersion, ID: self.id, Sequence: self.sequence, Lease: int64(m.config.Lease),
-		Slots: m.config.Slots, Hashes: m.mu.hashes, Queues: m.usableQueuesLocked(), Busy: m.busyWithoutLocked(),
+		Slots: m.config.Slots, Hashes: m.mu.hashes, Queues: m.queuesIfAllLocked(), Busy: m.busyNotHeldLocked(),
 		Table: follows, Earlier: view.earlier, Epoch: view.epochEver, LongestLease: int64(view.longestLease),
 		Dead: isDead, Left: isDead && m.mu.phase >= leaving,
 	}
@@ -173,9 +171,9 @@ func (m *Member) followLocked() string {
 	return m.mu.self.follows
 }
 
-// busyWithoutLocked returns the slots that the member does not hold and whose handlers still run, while the
+// busyNotHeldLocked returns the slots that the member does not hold and whose handlers still run, while the
 // table is still to be filled: then these stay with the member.
-func (m *Member) busyWithoutLocked() (slots []int) {
+func (m *Member) busyNotHeldLocked() (slots []int) {
 	if t := m.mu.view.table; t != nil && t.settling {
 		for i := range m.slots {
 			if m.slots[i].heldAs == m.mu.self.id && m.isBusy(i) { // Those of an earlier life are others' now.
@@ -261,9 +259,9 @@ func (m *Member) died() {
 	m.suspectRestoreLocked()
 }
 
-// validLocked reports whether the member may hold slots now: for a lease less the margin after its last
-// renewal and its last look at the table began.
-func (m *Member) validLocked() bool {
+// updateValidityLocked publishes until when the member is valid, for those without the lock: for a lease less
+// the margin after its last renewal and its last look at the table began. It reports whether it is valid now.
+func (m *Member) updateValidityLocked() bool {
 	self, view := &m.mu.self, &m.mu.view
 	from := moment{min(self.renewed.mono, view.confirmed.mono), min(self.renewed.wall, view.confirmed.wall)}
 	if !self.alive || view.table == nil || self.follows != view.table.id ||
@@ -273,7 +271,7 @@ func (m *Member) validLocked() bool {
 	valid := m.config.Lease - m.config.Margin
 	was := m.validUntil.Swap(int64(from.mono + valid))
 	m.wallUntil.Store(int64(from.wall + valid))
-	if int64(from.mono+valid) > was { // It sleeps for a lease while the member is not valid.
+	if int64(from.mono+valid) > was { // expireLoop may be asleep for longer than this lasts.
 		signal(m.toExpire)
 	}
 	return !m.expired()
@@ -281,7 +279,7 @@ func (m *Member) validLocked() bool {
 
 // expired reports whether the member's validity has ended by one of the clocks.
 func (m *Member) expired() bool {
-	now := m.moment()
+	now := m.nowByBoth()
 	return now.mono >= time.Duration(m.validUntil.Load()) || now.wall >= time.Duration(m.wallUntil.Load())
 }
 
@@ -289,7 +287,7 @@ func (m *Member) expired() bool {
 // stand still while a machine is suspended.
 func (m *Member) expireLoop() {
 	for {
-		now := m.moment()
+		now := m.nowByBoth()
 		left := min(time.Duration(m.validUntil.Load())-now.mono, time.Duration(m.wallUntil.Load())-now.wall)
 		if m.expired() {
 			m.updateSlots()

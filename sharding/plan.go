@@ -69,7 +69,7 @@ func (m *Member) nextTable(tableID string, now time.Duration) (_ *table, version
 		return next, view.version, p.due
 	}
 	if m.mu.since.planWaits == 0 && !p.keepsSlots() { // There is nothing left to be refused.
-		m.mu.since.refused = 0
+		m.mu.since.notWritten = 0
 	}
 	return nil, "", p.due
 }
@@ -84,7 +84,7 @@ func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
 			p.takers[id] = true
 		}
 	}
-	if m.mu.phase == staying && m.usableQueuesLocked() > 0 && !slices.Contains(t.leaving, p.selfID) {
+	if m.mu.phase == staying && m.queuesIfAllLocked() > 0 && !slices.Contains(t.leaving, p.selfID) {
 		p.takers[p.selfID] = true
 	}
 	for id, until := range p.firstSlotTimes() {
@@ -102,7 +102,7 @@ func (p *planner) firstSlotTimes() map[string]time.Duration {
 	times := make(map[string]time.Duration)
 	for id := range p.takers {
 		// It is nil for this member before it has seen its own record: until then allowed lets it move nothing.
-		if k := p.m.mu.members[id]; k != nil && !p.t.gives(id) {
+		if k := p.m.mu.members[id]; k != nil && !p.t.names(id) {
 			times[id] = p.firstSlotsAt(id, k)
 		}
 	}

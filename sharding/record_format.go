@@ -218,8 +218,7 @@ func unknownFields(r Record, d any) (fields map[string]json.RawMessage) {
 func decodeRecord(r Record, d any, format *int) error {
 	err := json.Unmarshal([]byte(r.Data), d)
 	switch {
-	case *format > formatVersion:
-		// Of a newer format only the number is sure to be readable.
+	case *format > formatVersion: // Of a newer one only the number is sure to be readable.
 		return fmt.Errorf("%w: %s has format %d, and this version of the library understands %d: "+
 			"upgrade this replica, or roll the others back", ErrIncompatible, r.Name, *format, formatVersion)
 	case err != nil:

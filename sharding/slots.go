@@ -32,22 +32,19 @@ const (
 // slot is held again only when no handover of it may still succeed. If it is to move already, and it is the
 // member's turn, it is stopping at once. Queues read states and holdings without a lock. mu guards all else.
 type ownSlot struct {
-	// holding is nil while the slot is absent.
-	holding  atomic.Pointer[holding]
+	holding  atomic.Pointer[holding] // nil while the slot is absent
 	stop     stopInfo
 	handover handover // the last attempt, or zero
 	// The slot must not stop before keepUntil: a handler did not return, or the server refused the handover.
 	keepUntil time.Duration
-	// heldAs is the id that the member had when it held the slot last.
-	heldAs string
+	heldAs    string // the id that the member had when it held the slot last
 }
 
 // stopInfo has what is known of a slot while it is stopping.
 type stopInfo struct {
 	// since is when the slot began to stop, and timedOutAt when its handlers' contexts were ended, or zero.
 	since, timedOutAt time.Duration
-	// keysNotListed: the slot came from absent, not from held, so its keys have not been listed.
-	keysNotListed bool
+	keysNotListed     bool // The slot came from absent, not from held.
 }
 
 func (m *Member) state(slot int) slotState { return slotState(m.states[slot].Load()) }
@@ -58,9 +55,9 @@ func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(
 type changes struct {
 	// Slots that the queues must hear of; see memberQueue.
 	gained, noLongerStopping []int
-	// toEnd are holdings that must end. The keys on hold of endHoldsOf must be released.
-	toEnd      []ending
-	endHoldsOf []*holding
+	// toEnd are holdings that must end. The keys on hold of endOnHold must be released.
+	toEnd     []ending
+	endOnHold []*holding
 }
 
 type ending struct {
@@ -84,8 +81,8 @@ func (m *Member) updateAndUnlock() {
 	for _, e := range c.toEnd {
 		e.holding.end(e.cause)
 	}
-	for _, h := range c.endHoldsOf {
-		h.endHolds(ErrHandover)
+	for _, h := range c.endOnHold {
+		h.endOnHold(ErrHandover)
 	}
 	if len(c.gained)+len(c.noLongerStopping) == 0 {
 		return
@@ -100,7 +97,7 @@ func (m *Member) updateAndUnlock() {
 
 // updateSlotsLocked makes each slot held, stopping or absent, as the table and the member's validity demand.
 func (m *Member) updateSlotsLocked() {
-	valid, wasValid := m.validLocked(), m.mu.wasValid
+	valid, wasValid := m.updateValidityLocked(), m.mu.wasValid
 	m.mu.wasValid = valid
 	hasLeft := m.mu.phase >= retiring || m.ctx.Err() != nil
 	switch {
@@ -151,7 +148,7 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) {
 	}
 	s.handover = handover{}
 	from, to := m.state(i), held
-	isToMove := t.slots[i].next != "" && now >= s.keepUntil // handOverAt may move later: stopping goes on.
+	isToMove := t.slots[i].next != "" && now >= s.keepUntil // One that is stopping stays so.
 	if m.mu.phase >= leaving || isToMove && (from == stopping || now >= m.mu.handOverAt) {
 		to = stopping
 	}
@@ -165,7 +162,7 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) {
 	m.setState(i, to) // before the queues list keys: they drop those of absent slots
 	if to == stopping {
 		s.stop = stopInfo{since: now, keysNotListed: from == absent}
-		c.endHoldsOf = append(c.endHoldsOf, s.holding.Load())
+		c.endOnHold = append(c.endOnHold, s.holding.Load())
 		signal(m.toWork)
 		return
 	}

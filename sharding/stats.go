@@ -26,8 +26,8 @@ type Stats struct {
 	// Held is the number of slots that the member holds, and Stopping how many of them are about to move.
 	Held, Stopping int
 	// Gained is how many slots the member has got, or got back after a handover that failed. HandedOver is how
-	// many it has given away by a write of the table. Lost is how many it stopped to hold without that, because
-	// it was not valid any more.
+	// many it has given away by a write of the table. Lost is how many it stopped holding without that: it was
+	// not valid any more, or the table gave them to others.
 	Gained, HandedOver, Lost uint64
 	// Kept is how often a slot was not handed over because a handler did not return.
 	Kept uint64
@@ -44,7 +44,7 @@ func (m *Member) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	st := m.mu.stats
-	st.Group, st.Member, st.Err, st.InTouch = m.config.Group, m.mu.self.id, err, m.validLocked()
+	st.Group, st.Member, st.Err, st.InTouch = m.config.Group, m.mu.self.id, err, m.updateValidityLocked()
 	st.Queues, st.Slots = len(*m.queues.Load()), len(m.slots)
 	now := m.now()
 	for _, k := range m.mu.members {
@@ -142,8 +142,8 @@ func (m *Member) kept() []workqueue.Fact {
 		return nil
 	}
 	why := "handlers do not return although their contexts have ended"
-	if m.mu.since.refused > 0 {
-		why = "the server refuses to store the table"
+	if m.mu.since.notWritten > 0 {
+		why = "the table cannot be stored"
 	}
 	next = next.Round(time.Second)
 	return []workqueue.Fact{fact("Slots that cannot move", "%d: %s; next try in %v", n, why, next)}
@@ -226,7 +226,7 @@ func (m *Member) Slots() []Slot {
 	return slots
 }
 
-// countLocked returns how many slots the member holds, and how many of these are stopping.
+// countLocked returns how many slots are not absent, and how many of these are stopping.
 func (m *Member) countLocked() (all, stops int) {
 	for i := range m.states {
 		if m.state(i) != absent {

@@ -64,7 +64,7 @@ type Record struct {
 	Group string
 	// Version and UID are given by the store. A record that is deleted and created again has another UID.
 	Version, UID string
-	// Data is all that the protocol reads.
+	// Of what a member writes, the protocol reads Name and Data.
 	Data string
 
 	// What follows is shown to people.
@@ -254,10 +254,8 @@ type memory struct {
 	mu      sync.Mutex // guards what follows
 	records map[string]Record
 	version int
-	// history has the last changes. Its end is that of version.
-	history []Event
-	// changed is closed at the next change.
-	changed chan struct{}
+	history []Event       // the last changes: its end is that of version
+	changed chan struct{} // closed at the next change
 }
 
 const maxHistory = 1000 // how many changes a watch may lag behind

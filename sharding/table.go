@@ -9,8 +9,7 @@ import (
 
 // table says who holds which slot. A table that was decoded or stored does not change any more.
 type table struct {
-	// id names the table. A table that was deleted and made again has another id.
-	id string
+	id string // A table that was deleted and made again has another one.
 	// epoch grows with each write. It starts at the milliseconds since 1970, so that it is probably greater than
 	// in an earlier group. A table that replaces another one goes on from the epochs in the members' records.
 	epoch int64
@@ -18,18 +17,16 @@ type table struct {
 	settling, replaces bool
 	// lease is the longest that a member ever had: one that was cut off may still count on it. It never gets
 	// shorter. hashes has the fingerprint of how each queue hashes its keys, by the queue's name.
-	lease  time.Duration
-	hashes map[string]string
-	// leaving are members that hand over what they hold, and must not get more.
-	leaving []string
+	lease   time.Duration
+	hashes  map[string]string
+	leaving []string // members that hand over what they hold, and must not get more
 	slots   []tableSlot
 	// deaths has the deaths of members that held slots and had not left, by nameOf their ids.
 	deaths map[string]deaths
 	// uid is that of the record. copied: the table is a copy, by hand, of what was in another one.
-	uid    string
-	copied bool
-	// unknown are fields of a later version of the library.
-	unknown map[string]json.RawMessage
+	uid     string
+	copied  bool
+	unknown map[string]json.RawMessage // fields of a later version of the library
 }
 
 // deaths is how many members of a name have died, and when the last one was found, in seconds since 1970. It
@@ -82,8 +79,8 @@ func (t *table) clone() *table {
 // give makes holder the holder of slot s. All slots that one write gives away get the same epoch.
 func (t *table) give(s int, holder string) { t.slots[s] = tableSlot{holder: holder, epoch: t.epoch} }
 
-// gives reports whether a member holds a slot, or is to hold one next.
-func (t *table) gives(id string) bool {
+// names reports whether a member holds a slot, or is to hold one next.
+func (t *table) names(id string) bool {
 	return slices.ContainsFunc(t.slots, func(s tableSlot) bool { return s.holder == id || s.next == id })
 }
 
@@ -93,8 +90,8 @@ func (t *table) same(clone *table) bool {
 		maps.Equal(t.hashes, clone.hashes) && slices.Equal(t.slots, clone.slots)
 }
 
-// named returns the ids of all members in the table.
-func (t *table) named() map[string]bool {
+// allNamed returns the ids of all members in the table.
+func (t *table) allNamed() map[string]bool {
 	named := make(map[string]bool)
 	for _, slot := range t.slots {
 		named[slot.holder], named[slot.next] = true, true

@@ -44,7 +44,7 @@ func (v *view) restEnds() time.Duration { return v.firstReadEnded + v.longestLea
 
 // confirm reads the table: a member that cannot does not know whether there is another one.
 func (m *Member) confirm() error {
-	began, upTo := m.moment(), m.lastSerial.Load()
+	began, upTo := m.nowByBoth(), m.lastSerial.Load()
 	r, err := m.get(m.tableName())
 	switch {
 	case err == nil:
@@ -205,13 +205,13 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 				return due, err
 			}
 		}
-		began := m.moment()
+		began := m.nowByBoth()
 		next, version, due := m.nextTable(t.id, began.mono)
 		if next == nil {
 			return due, nil
 		}
 		r, err := m.put(m.tableRecord(next, version))
-		m.wrote(next, err)
+		m.noteWrite(next, err)
 		if err == nil {
 			return m.now(), m.sawTable(r, began, 0) // There may be more to do.
 		}
@@ -222,10 +222,10 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 			return now, err
 		}
 		m.mu.Lock()
-		leaves := m.mu.phase >= leaving && !m.anyBusy()
+		canMarkInstead := m.mu.phase >= leaving && !m.anyBusy()
 		m.mu.Unlock()
-		if leaves {
-			return m.now(), nil // It need not write its slots away: it can mark its record; see tryLeave.
+		if canMarkInstead {
+			return m.now(), nil // It need not write its slots away; see tryLeave.
 		}
 		if m.sleep(m.ctx, rand.N(stagger), nil) != nil { // Members must not all try again at once.
 			return now, nil
@@ -246,21 +246,21 @@ func (m *Member) tableRecord(t *table, version string) Record {
 	return r
 }
 
-// wrote notes how a write of table t has ended. If the server has refused handovers, the member keeps their
-// slots for now. If it does not know that for a lease, it gives up its record, so that others get the slots.
-func (m *Member) wrote(t *table, err error) {
+// noteWrite notes how a write of table t has ended. If the server has refused handovers, the member keeps the
+// slots for now. If for a lease it does not know whether one was written, it gives up its record.
+func (m *Member) noteWrite(t *table, err error) {
 	m.mu.Lock()
 	defer m.updateAndUnlock()
 	now := m.now()
 	switch {
 	case err == nil:
-		m.mu.since.refused = 0
+		m.mu.since.notWritten = 0
 		m.admitLocked(untilWritten)
 		return
 	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound), errors.Is(err, ErrExists):
 		return
 	}
-	m.mu.since.refused, m.mu.refusal = cmp.Or(m.mu.since.refused, now), err
+	m.mu.since.notWritten, m.mu.writeErr = cmp.Or(m.mu.since.notWritten, now), err
 	uncertain := false
 	for i := range m.slots {
 		s := &m.slots[i]
@@ -274,7 +274,8 @@ func (m *Member) wrote(t *table, err error) {
 			s.handover, s.keepUntil = handover{}, now+m.config.Lease
 		}
 	}
-	if uncertain && m.mu.phase == staying && m.validLocked() && now-m.mu.since.refused >= m.config.Lease {
+	isLong := now-m.mu.since.notWritten >= m.config.Lease
+	if uncertain && m.mu.phase == staying && m.updateValidityLocked() && isLong {
 		m.barLocked(untilWritten, "Cannot write the table for a lease. Giving up all slots", err)
 	}
 }

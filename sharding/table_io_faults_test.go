@@ -126,7 +126,7 @@ func TestMemberWithoutRecordIsInNoTable(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if id := a.ID(); id == before || table.named()[id] {
+			if id := a.ID(); id == before || table.allNamed()[id] {
 				t.Fatalf("FAILURE: the table names %s, which has no record: %s", id, r.Data)
 			}
 		}

@@ -96,7 +96,7 @@ func TestTableIsReadAgain(t *testing.T) {
 		// b has renewed its record, and a has filled the table, which its record does not name yet.
 		time.Sleep(3200 * time.Millisecond)
 		r := mustGet(t, store.Store, "g-table")
-		if table, err := decodeTable(r, 256); err != nil || !table.named()[a.ID()] {
+		if table, err := decodeTable(r, 256); err != nil || !table.allNamed()[a.ID()] {
 			t.Fatal(r, err)
 		}
 		store.isSlow.Store(true)
