@@ -41,9 +41,9 @@ type KeySnapshot[T comparable] struct {
 	Key T
 	// State is where the key is in its life. It is empty for a key that is not in the queue.
 	State KeyState
-	// Since is when a worker got the key, when it was queued, or when it began to wait or, in package
-	// priorityqueue, was first added by an event meanwhile. It is zero for a key that is just moving from waiting
-	// to queued and, without metrics, for all but waiting keys.
+	// Since is when a worker got the key, when it was queued, or when it began to wait (in package priorityqueue:
+	// or was first added by an event meanwhile). It is zero for a key that is just moving from waiting to queued
+	// and, without metrics, for all but waiting keys.
 	Since time.Time
 	// Due is when the time of a waiting key comes, and zero for other keys. If the wall clock has been set since
 	// the queue was made or its first key began to wait, Since and Due are off by as much.

@@ -11,13 +11,13 @@ import (
 // they are not valid any more, and after the mark they cannot renew their records.
 func (m *Member) markOverdue(now time.Duration) (due time.Duration, err error) {
 	m.mu.Lock()
-	wait := m.turnLocked(now)
+	wait, valid := m.turnLocked(now), m.validLocked()
 	due = now + m.config.Lease
 	var toMark []string
 	for id, k := range m.mu.members {
 		at := max(k.expires()+wait, k.retryAt)
 		switch {
-		case id == m.mu.self.id, k.data.Dead, k.isGone, !m.validLocked():
+		case id == m.mu.self.id, k.data.Dead, k.isGone, !valid:
 		case k.isFormerSelf && m.anyBusy(): // Its handlers may still run.
 		case at > now:
 			due = min(due, at)
@@ -110,30 +110,15 @@ func (m *Member) tidyRecords(now time.Duration) (due time.Duration, err error) {
 	return due, err
 }
 
-// toReadLocked returns members that the table names and no watch has shown, and those that must be read.
-func (m *Member) toReadLocked() (ids []string) {
-	for id := range m.mu.view.table.named() {
-		if m.mu.members[id] == nil && id != m.mu.self.id {
-			ids = append(ids, id)
-		}
-	}
-	for id, k := range m.mu.members {
-		if k.mustRead {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
 // nextDeletionLocked returns a dead member's record that the table does not name any more, or when to look
 // again. It forgets members whose records are gone.
 func (m *Member) nextDeletionLocked(now time.Duration) (id, version string, due time.Duration) {
 	due = now + m.config.Lease
-	named, wait := m.mu.view.table.named(), m.turnLocked(now)
+	named, wait, valid := m.mu.view.table.named(), m.turnLocked(now), m.validLocked()
 	for other, k := range m.mu.members {
 		at := max(k.leaseFrom, k.retryAt) + wait
 		switch {
-		case k.mustRead, named[other], k.liveness(now) != dead, !m.validLocked():
+		case k.mustRead, named[other], k.liveness(now) != dead, !valid:
 		case k.isGone && k.isFormerSelf: // It may still be created.
 		case k.isGone:
 			delete(m.mu.members, other)
@@ -145,22 +130,4 @@ func (m *Member) nextDeletionLocked(now time.Duration) (id, version string, due 
 		}
 	}
 	return id, version, due
-}
-
-// readMember reads a member's record. Only a read that began after the table was read shows that a record is
-// gone: the watch may lag behind the table that names the member.
-func (m *Member) readMember(id string) (Record, error) {
-	r, err := m.get(m.recordName(id))
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch k := m.memberLocked(id); {
-	case err == nil:
-		if m.sawMemberLocked(id, r, true) {
-			signal(m.toWork)
-		}
-	case errors.Is(err, ErrNotFound):
-		k.noteGone(m.now())
-		err = nil
-	}
-	return r, err
 }

@@ -1,6 +1,13 @@
 package sharding
 
-import "testing"
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
 
 // A member that leaves while no other one takes slots gives them to nobody, and not to the member to which
 // they were to move: that may be dead.
@@ -31,5 +38,47 @@ func TestSlotThatIsToStayIsNamedAnew(t *testing.T) {
 	p.handOver(next)
 	if got := next.slots[0]; got.holder != "a" || got.epoch != 6 {
 		t.Errorf("FAILURE: the slot has the holder %q since %d", got.holder, got.epoch)
+	}
+}
+
+// answerLost is a store whose updates of the table take effect and report errors while it loses answers.
+type answerLost struct {
+	*refuser
+	loses atomic.Bool
+}
+
+func (s *answerLost) Update(ctx context.Context, r Record) (Record, error) {
+	stored, err := s.refuser.Update(ctx, r)
+	if s.loses.Load() && r.Name == "g-table" {
+		return Record{}, errors.New("no answer")
+	}
+	return stored, err
+}
+
+// A handover of long ago is none of a write that fails today: the member keeps the slot that it holds.
+func TestHandoverOfLongAgoIsNotInDoubt(t *testing.T) {
+	for _, refusal := range []error{errors.New("no answer"), ErrRefused} {
+		for _, wasUnsure := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				store := Memory()
+				ofA := &answerLost{refuser: &refuser{Store: store}}
+				a := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
+				time.Sleep(3 * time.Second)
+				b := mustJoin(t, store, Config{Name: "b", Slots: 2})
+				ofA.loses.Store(wasUnsure)
+				time.Sleep(4 * time.Second)
+				ofA.loses.Store(false)
+				time.Sleep(20 * time.Second)
+				wantHeld(t, 1, 1)(a, b)
+				b.end()
+				ofA.table.Store(&refusal)
+				for range 60 {
+					time.Sleep(time.Second)
+					if a.Stats().Held != 1 {
+						t.Fatalf("FAILURE: %v, %v: a holds %d slots", refusal, wasUnsure, a.Stats().Held)
+					}
+				}
+			})
+		}
 	}
 }

@@ -89,7 +89,7 @@ func (m *Member) tryLeave() bool {
 			m.releaseLocked(i, view.table)
 		}
 	}
-	m.mu.phase, m.mu.self.alive = retiring, false
+	m.mu.phase, m.mu.self.alive = max(m.mu.phase, retiring), false
 	m.mu.self.sequence++
 	r := m.selfRecordLocked(m.mu.self.follows, true)
 	waits := view.incompatible == nil // Otherwise it does not see what the others write.
@@ -135,22 +135,22 @@ func (m *Member) markSelf(r Record) (marked bool, err error) {
 	}
 	for until := m.now() + m.config.Lease; m.now() < until; {
 		_, err = m.put(r)
+		pause := soon
 		if errors.Is(err, ErrConflict) { // with the last renewal, or an attempt that has reported an error
-			var known Record
-			if known, err = m.get(r.Name); err == nil {
-				if known.Data == r.Data {
-					return true, nil
-				}
-				if r.Version = known.Version; m.sleep(m.ctx, stagger, nil) == nil {
-					continue
-				}
-				return false, m.ctx.Err()
+			known, getErr := m.get(r.Name)
+			switch {
+			case getErr != nil:
+				err = getErr
+			case known.Data == r.Data:
+				return true, nil
+			default:
+				r.Version, pause = known.Version, stagger
 			}
 		}
 		switch {
 		case err == nil, errors.Is(err, ErrNotFound):
 			return true, nil
-		case errors.Is(err, ErrRefused), m.sleep(m.ctx, soon, nil) != nil:
+		case errors.Is(err, ErrRefused), m.sleep(m.ctx, pause, nil) != nil:
 			return false, err
 		}
 	}

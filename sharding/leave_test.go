@@ -181,3 +181,21 @@ func TestLeaveThatIsCutShort(t *testing.T) {
 		})
 	}
 }
+
+// Somebody writes the member's record again and again, so that it can be neither marked nor deleted: Leave
+// must not report success.
+func TestLeaveThatAlwaysConflicts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		ofA := &refuser{Store: &noDelete{Store: store, err: ErrConflict}}
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 1})
+		b := mustJoin(t, store, Config{Name: "b", Slots: 1})
+		time.Sleep(10 * time.Second)
+		b.end() // Nobody takes the slot.
+		conflict := ErrConflict
+		ofA.members.Store(&conflict)
+		if err := mustLeave(t, a, 20*time.Second); !errors.Is(err, ErrConflict) {
+			t.Error("FAILURE:", err)
+		}
+	})
+}

@@ -134,7 +134,7 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 	m.ctx, m.end = context.WithCancel(context.WithoutCancel(ctx))
 	m.logger, m.logWritten = newLateLogger(m.ctx, config.Logger.With("group", config.Group))
 	m.mu.self = m.newSelf()
-	m.mu.view = view{adoptBegan: never, confirmed: neverMoment, lease: config.Lease}
+	m.mu.view = view{firstReadBegan: never, confirmed: neverMoment, longestLease: config.Lease}
 	m.mu.members, m.mu.formerSelves = make(map[string]*knownMember), make(map[string]bool)
 	m.mu.failedAt, m.mu.unansweredAt, m.mu.restoreSuspectedAt = never, never, never
 	stop := context.AfterFunc(ctx, m.end)

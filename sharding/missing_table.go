@@ -20,10 +20,10 @@ func (m *Member) makeTable(now time.Duration) (due time.Duration, err error) {
 		m.mu.Unlock()
 		return due, nil
 	}
-	t := newTable(m.config.newID("table"), m.config.Slots, max(m.config.Clock.Now().UnixMilli(), view.epoch+1))
-	version := ""
+	version, epoch := "", max(m.config.Clock.Now().UnixMilli(), view.epochEver+1)
+	t := newTable(m.config.newID("table"), m.config.Slots, epoch)
 	t.replaces = view.table != nil || view.broken != nil
-	t.lease, t.hashes = view.lease, m.mu.hashes
+	t.lease, t.hashes = view.longestLease, m.mu.hashes
 	if view.broken != nil {
 		version, t.uid = view.broken.Version, view.broken.UID
 	}
@@ -62,9 +62,28 @@ func (m *Member) mayFill(t *table) (ready bool, due time.Duration, err error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	allFollow, knewEarlier, claims := m.surveyLocked(t, records)
 	view := &m.mu.view
-	// follows: the member holds no slots by an earlier table. Its record names this one, or none.
-	allFollow, claims := true, make(map[int]string)
+	if view.table.id != t.id { // There is another one by now.
+		return false, m.now() + soon, nil
+	}
+	view.claims = claims
+	if earlier = earlier || knewEarlier; earlier {
+		m.noteEarlierLocked()
+	}
+	switch restEnds = view.restEnds(); {
+	case earlier && restEnds > m.now():
+		return false, restEnds, nil
+	case !allFollow:
+		return false, m.now() + soon, nil
+	}
+	return true, 0, nil
+}
+
+// surveyLocked reports whether all members follow table t, whether one has known another table before, and
+// whose handlers still run in which slots.
+func (m *Member) surveyLocked(t *table, records []Record) (allFollow, earlier bool, claims map[int]string) {
+	allFollow, claims = true, make(map[int]string)
 	for _, r := range records {
 		id := m.idOf(r)
 		if id == "" {
@@ -74,13 +93,14 @@ func (m *Member) mayFill(t *table) (ready bool, due time.Duration, err error) {
 		if err == nil {
 			m.noteBoundsLocked(d)
 		}
+		// One that follows t holds no slots by an earlier table. Its record names t, or none.
 		follows := err == nil && (d.Table == "" || d.Table == t.id)
 		earlier = earlier || !follows || d.Earlier
 		cannotFollow := err != nil || len(contradictions(t.hashes, d.Hashes)) > 0
 		switch {
-		case err == nil && (d.Dead || d.Slots != m.config.Slots): // Those of other Slots had another table.
+		case err == nil && (d.Dead || d.Slots != m.config.Slots): // Other Slots, other table.
 			continue
-		case !follows && cannotFollow && view.restEnds() <= m.now(): // It has had its lease, and holds nothing.
+		case !follows && cannotFollow && m.mu.view.restEnds() <= m.now(): // It has had its lease.
 			continue
 		}
 		allFollow = allFollow && follows
@@ -91,20 +111,7 @@ func (m *Member) mayFill(t *table) (ready bool, due time.Duration, err error) {
 	for _, k := range m.mu.members {
 		earlier = earlier || k.data.Table != "" && k.data.Table != t.id
 	}
-	if view.table.id != t.id { // There is another one by now.
-		return false, m.now() + soon, nil
-	}
-	view.claims = claims
-	if earlier {
-		m.knowsEarlierLocked()
-	}
-	switch restEnds = view.restEnds(); {
-	case earlier && restEnds > m.now():
-		return false, restEnds, nil
-	case !allFollow:
-		return false, m.now() + soon, nil
-	}
-	return true, 0, nil
+	return allFollow, earlier, claims
 }
 
 // addUnlisted adds the records of members that are known and not in a list: they may have lost their label.

@@ -1,6 +1,7 @@
 package sharding
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -88,7 +89,7 @@ func (m *Member) memberLocked(id string) *knownMember {
 	if k == nil {
 		now := m.now()
 		k = &knownMember{firstSeen: now, leaseFrom: now, isFormerSelf: m.mu.formerSelves[id]}
-		k.data.Lease = int64(m.mu.view.lease)
+		k.data.Lease = int64(m.mu.view.longestLease)
 		m.mu.members[id] = k
 	}
 	return k
@@ -176,6 +177,39 @@ func (m *Member) decodeOther(id string, r Record) (memberData, error) {
 // noteBoundsLocked notes the greatest epoch and the longest lease that a member's record names.
 func (m *Member) noteBoundsLocked(d memberData) {
 	view := &m.mu.view
-	view.epoch = max(view.epoch, d.Epoch)
-	view.lease = max(view.lease, time.Duration(d.Lease), time.Duration(d.LongestLease))
+	view.epochEver = max(view.epochEver, d.Epoch)
+	view.longestLease = max(view.longestLease, time.Duration(d.Lease), time.Duration(d.LongestLease))
+}
+
+// readMember reads a member's record. Only a read that began after the table was read shows that a record is
+// gone: the watch may lag behind the table that names the member.
+func (m *Member) readMember(id string) (Record, error) {
+	r, err := m.get(m.recordName(id))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch k := m.memberLocked(id); {
+	case err == nil:
+		if m.sawMemberLocked(id, r, true) {
+			signal(m.toWork)
+		}
+	case errors.Is(err, ErrNotFound):
+		k.noteGone(m.now())
+		err = nil
+	}
+	return r, err
+}
+
+// toReadLocked returns members that the table names and no watch has shown, and those that must be read.
+func (m *Member) toReadLocked() (ids []string) {
+	for id := range m.mu.view.table.named() {
+		if m.mu.members[id] == nil && id != m.mu.self.id {
+			ids = append(ids, id)
+		}
+	}
+	for id, k := range m.mu.members {
+		if k.mustRead {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }

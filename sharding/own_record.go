@@ -151,7 +151,7 @@ func (m *Member) selfRecordLocked(follows string, isDead bool) Record {
 	d := memberData{
 		Format: formatVersion, ID: self.id, Sequence: self.sequence, Lease: int64(m.config.Lease),
 		Slots: m.config.Slots, Hashes: m.mu.hashes, Queues: m.usableQueuesLocked(), Busy: m.busyWithoutLocked(),
-		Table: follows, Earlier: view.earlier, Epoch: view.epoch, LongestLease: int64(view.lease),
+		Table: follows, Earlier: view.earlier, Epoch: view.epochEver, LongestLease: int64(view.longestLease),
 		Dead: isDead, Left: isDead && m.mu.phase >= leaving,
 	}
 	if view.table != nil && view.table.id == follows {

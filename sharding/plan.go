@@ -87,7 +87,7 @@ func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
 	if m.mu.phase == staying && m.usableQueuesLocked() > 0 && !slices.Contains(t.leaving, p.selfID) {
 		p.takers[p.selfID] = true
 	}
-	for id, until := range p.newcomersWait() {
+	for id, until := range p.firstSlotTimes() {
 		if until > now {
 			delete(p.takers, id)
 			p.due = min(p.due, until)
@@ -97,28 +97,33 @@ func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
 	return p
 }
 
-// newcomersWait returns until when each taker without slots must wait for its first ones.
-func (p *planner) newcomersWait() map[string]time.Duration {
-	until := make(map[string]time.Duration)
+// firstSlotTimes returns when each taker without slots may get its first ones, or nothing if all may at once.
+func (p *planner) firstSlotTimes() map[string]time.Duration {
+	times := make(map[string]time.Duration)
 	for id := range p.takers {
+		// It is nil for this member before it has seen its own record: until then allowed lets it move nothing.
 		if k := p.m.mu.members[id]; k != nil && !p.t.gives(id) {
-			until[id] = p.firstSlotsAt(id, k)
+			times[id] = p.firstSlotsAt(id, k)
 		}
 	}
-	if len(until) < len(p.takers) {
-		return until
+	switch {
+	case len(times) < len(p.takers):
+		return times
+	case !p.mayLackHolders():
+		return nil // All takers are newcomers: nobody need wait.
 	}
-	// All takers are newcomers. They need not wait, unless a filled table has no holder soon after an outage: a
-	// backup may have been restored, and holders that it lacks must first notice that their records are gone.
+	for id := range times {
+		times[id] = p.m.mu.members[id].firstSeen + p.m.mu.view.longestLease/3
+	}
+	return times
+}
+
+// mayLackHolders reports whether a filled table has no holder soon after an outage: a backup may have been
+// restored, and holders that it lacks must first notice that their records are gone.
+func (p *planner) mayLackHolders() bool {
 	isUsed := func(slot tableSlot) bool { return slot.holder != "" || slot.next != "" }
 	sinceOutage := p.now - p.m.mu.unansweredAt
-	if p.t.settling || slices.ContainsFunc(p.t.slots, isUsed) || sinceOutage > p.m.mu.view.lease {
-		return nil
-	}
-	for id := range until {
-		until[id] = p.m.mu.members[id].firstSeen + p.m.mu.view.lease/3
-	}
-	return until
+	return sinceOutage <= p.m.mu.view.longestLease && !p.t.settling && !slices.ContainsFunc(p.t.slots, isUsed)
 }
 
 // firstSlotsAt returns when a newcomer may get slots. It waits longer after several deaths of its name, and
@@ -168,10 +173,7 @@ func (p *planner) plan() *table {
 	next.leaving = slices.DeleteFunc(next.leaving, func(id string) bool { return p.givable[id] })
 	p.nameLeaving(next)
 	next.hashes = p.hashes
-	next.lease = max(next.lease, p.m.config.Lease)
-	for _, k := range p.m.mu.members {
-		next.lease = max(next.lease, time.Duration(k.data.Lease))
-	}
+	next.lease = p.m.mu.view.longestLease
 	p.applyTargets(next)
 	return next
 }
@@ -179,7 +181,7 @@ func (p *planner) plan() *table {
 // fill ends the settling of a new table. The epoch goes on from the greatest that members have seen, perhaps
 // in a table that was deleted. Slots whose handlers still run stay with their member.
 func (p *planner) fill(next *table) {
-	next.settling, next.replaces, next.epoch = false, false, max(next.epoch, p.m.mu.view.epoch+1)
+	next.settling, next.replaces, next.epoch = false, false, max(next.epoch, p.m.mu.view.epochEver+1)
 	// Members name this new id in their records before they hold slots by it. If the id stayed, and somebody
 	// put the empty table back, nothing would show that it had been filled before.
 	next.id = p.m.config.newID("table")
@@ -227,25 +229,26 @@ func (p *planner) hasCrashed(id string) bool {
 // allowed returns the planned table if this member may write it now, otherwise a copy of the present one, in
 // which only this member's leaving may be new.
 func (p *planner) allowed(planned *table) *table {
-	since := &p.m.mu.since.planWaits
+	waitsSince := &p.m.mu.since.planWaits
 	if planned.same(p.t) {
-		*since = 0
+		*waitsSince = 0
 		return planned
 	}
-	plannedAt := cmp.Or(*since, p.now)
+	present, began := p.t.clone(), cmp.Or(*waitsSince, p.now)
+	p.nameLeaving(present)
 	if at := p.m.mayPlanAtLocked(p.now); at > p.now {
-		// This time counts as waiting, but only for batching: the member's turn is still to come. If it did not
-		// count, a member whose watches end again and again would never write.
-		*since, p.due = max(plannedAt, p.now-batching), min(p.due, at)
-		next := p.t.clone()
-		p.nameLeaving(next)
-		return next
+		// Of the time until then, batching counts at most: the member's turn is still to come. If nothing
+		// counted, a member whose watches end again and again would never write.
+		*waitsSince = max(began, p.now-batching)
+		p.due = min(p.due, at)
+		return present
 	}
-	if at := plannedAt + p.waitBeforeWrite(); at > p.now {
-		*since, p.due = plannedAt, min(p.due, at)
-		return p.t.clone()
+	if at := began + p.waitBeforeWrite(); at > p.now {
+		*waitsSince = began
+		p.due = min(p.due, at)
+		return present
 	}
-	*since = 0 // The next plan waits again: two members that disagree must not overwrite each other at once.
+	*waitsSince = 0 // The next plan waits again: two that disagree must not overwrite each other at once.
 	return planned
 }
 

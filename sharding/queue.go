@@ -50,7 +50,7 @@ type Queue[T comparable] interface {
 // there is none, or if the member has a queue and Config.Queues does not name both.
 func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) Queue[T] {
 	q := newQueue(inner, member, config)
-	defer member.register(q)
+	member.register(q)
 	if q.operable != nil {
 		return &operableQueue[T]{q, checked[T]{q.operable, q}}
 	}
@@ -305,7 +305,7 @@ func NewOptsQueue[T comparable, O any](inner OptsQueue[T, O], member *Member, co
 } {
 	q := &optsQueue[T, O]{newQueue(inner, member, config), inner}
 	q.add = func(key T, priority int) { inner.AddWithOpts(opts(priority), key) }
-	defer member.register(q)
+	member.register(q)
 	if q.operable != nil {
 		return &operableOptsQueue[T, O]{q, checked[T]{q.operable, q.queue}}
 	}

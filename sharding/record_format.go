@@ -183,12 +183,10 @@ func decodeMember(r Record) (memberData, error) {
 	if err := decodeRecord(r, &d, &d.Format); err != nil {
 		return d, err
 	}
-	if d.ID == "" || d.Lease == 0 {
-		return d, foreign(r, fmt.Errorf("no member"))
-	}
-	isWrong := !inBounds([]int64{d.Epoch, d.TableEpoch}, d.Lease, d.LongestLease)
+	isWrong := d.ID == "" || d.Lease == 0 || !inBounds([]int64{d.Epoch, d.TableEpoch}, d.Lease, d.LongestLease)
 	if isWrong || slices.ContainsFunc(d.Busy, func(s int) bool { return s < 0 || s >= d.Slots }) {
-		return d, foreign(r, fmt.Errorf("epoch %d, lease %v, busy %v", d.Epoch, time.Duration(d.Lease), d.Busy))
+		lease := time.Duration(d.Lease)
+		return d, foreign(r, fmt.Errorf("member %q, epoch %d, lease %v, busy %v", d.ID, d.Epoch, lease, d.Busy))
 	}
 	d.unknown = unknownFields(r, d)
 	return d, nil

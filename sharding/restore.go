@@ -36,26 +36,10 @@ func (m *Member) extendLeasesLocked(part float64) {
 	}
 }
 
-// isAheadOf reports whether the member has known a later state of the table.
-func (k *knownMember) isAheadOf(t *table) bool {
-	return k.data.Table == t.id && k.data.TableEpoch > t.epoch
-}
-
-// isOutdatedLocked reports whether a record that was seen with a serial number up to upTo names a later state
-// of the table. If t was read after such a record, it has gone back in time.
-func (m *Member) isOutdatedLocked(t *table, upTo int64) bool {
-	for _, k := range m.mu.members {
-		if k.serial <= upTo && k.isAheadOf(t) {
-			return true
-		}
-	}
-	return false
-}
-
 // mayPlanAtLocked returns when this member may move slots that are not its own. Before that, the table may be
 // one from a backup, and others may hold slots that it gives to the dead, or to nobody.
 func (m *Member) mayPlanAtLocked(now time.Duration) time.Duration {
-	switch restEnds := m.mu.restoreSuspectedAt + m.mu.view.lease; {
+	switch restEnds := m.mu.restoreSuspectedAt + m.mu.view.longestLease; {
 	case restEnds > now:
 		return restEnds
 	case !m.hasRenewedSinceLocked(never):

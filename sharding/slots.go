@@ -101,22 +101,24 @@ func (m *Member) updateAndUnlock() {
 // updateSlotsLocked makes each slot held, stopping or absent, as the table and the member's validity demand.
 func (m *Member) updateSlotsLocked() {
 	valid, wasValid := m.validLocked(), m.mu.wasValid
-	cause := workqueue.ErrLeaseLost
-	switch hasLeft := m.mu.phase >= retiring || m.ctx.Err() != nil; {
-	case valid:
-		cause = ErrNotHeld
-		if !wasValid {
-			signal(m.toRenew) // New members wait for a renewal; see mustHearOthersLocked.
-			signal(m.toWork)
-		}
-	case hasLeft:
-		cause = ErrLeft
-	case wasValid:
-		m.mu.self.lastListedSerial = notListed
-		signal(m.toRenew) // If the clock has jumped, the member is valid again at once.
+	m.mu.wasValid = valid
+	hasLeft := m.mu.phase >= retiring || m.ctx.Err() != nil
+	switch {
+	case valid && !wasValid:
+		signal(m.toRenew) // New members wait for a renewal; see mustHearOthersLocked.
+		signal(m.toWork)
+	case wasValid && !valid && !hasLeft:
+		m.mu.self.lastListedSerial = notListed // It must hear of the others anew.
+		// If the clock has jumped, the member is valid again at once.
+		signal(m.toRenew)
 		signal(m.toConfirm)
 	}
-	m.mu.wasValid = valid
+	cause := workqueue.ErrLeaseLost
+	if valid {
+		cause = ErrNotHeld // Others have taken the slot.
+	} else if hasLeft {
+		cause = ErrLeft
+	}
 	now, lost, before := m.now(), 0, len(m.mu.changes.gained)
 	for i := range m.slots {
 		m.countHandoverLocked(i, valid)
@@ -181,4 +183,68 @@ func (m *Member) dropLocked(i int, cause error) {
 	c := &m.mu.changes
 	c.toEnd = append(c.toEnd, ending{m.slots[i].holding.Swap(nil), cause})
 	c.noLongerStopping = append(c.noLongerStopping, i)
+}
+
+// timeHandoversLocked sets when this member may begin to hand over slots: in the order of the members' ids.
+// It does not wait until others have done so, because they may be waiting for their handlers.
+func (m *Member) timeHandoversLocked() {
+	before, view := make(map[string]bool), &m.mu.view
+	for _, slot := range view.table.slots {
+		if slot.next != "" && slot.holder < m.mu.self.id {
+			before[slot.holder] = true
+		}
+	}
+	m.mu.handOverAt = view.learnedAt + spacing*time.Duration(len(before))
+}
+
+// endTimedOutLocked ends the contexts of handlers whose slots have been stopping for HandoverTimeout, and
+// keeps slots whose handlers do not return even then. It returns when to look again.
+func (m *Member) endTimedOutLocked(now time.Duration) (next time.Duration) {
+	limit, patience, stuck := m.config.HandoverTimeout, m.config.HandoverTimeout/2, 0
+	next = now + m.config.Lease
+	for i := range m.slots {
+		s := &m.slots[i]
+		if s.keepUntil > now {
+			next = min(next, s.keepUntil)
+		}
+		if m.state(i) != stopping || !m.isBusy(i) {
+			continue
+		}
+		switch passed := now - s.stop.since; {
+		case s.stop.timedOutAt > 0 && now >= s.stop.timedOutAt+patience && m.mu.phase == staying:
+			stuck++
+			s.keepUntil = now + 4*limit
+			next = min(next, s.keepUntil)
+			m.mu.stats.Kept++
+		case passed >= limit:
+			if s.stop.timedOutAt == 0 {
+				s.stop.timedOutAt = now
+				m.mu.changes.toEnd = append(m.mu.changes.toEnd, ending{s.holding.Load(), ErrHandover})
+			}
+			if m.mu.phase == staying {
+				next = min(next, s.stop.timedOutAt+patience)
+			}
+		default:
+			next = min(next, s.stop.since+limit)
+		}
+	}
+	if stuck > 0 {
+		m.logger.Error("Handlers do not return although their contexts have ended. Keeping their slots for now",
+			"member", m.mu.self.id, "slots", stuck, "next_try_in", 4*limit)
+	}
+	return next
+}
+
+// countHandoverLocked counts a handover when the table shows that it has succeeded.
+func (m *Member) countHandoverLocked(i int, valid bool) {
+	h, t := &m.slots[i].handover, m.mu.view.table
+	if !h.uncounted || valid && h.mayStillSucceed(t) {
+		return
+	}
+	h.uncounted = false
+	if stats := &m.mu.stats; valid && h.table == t.id && t.slots[i].holder != m.mu.self.id {
+		stats.HandedOver++
+		stats.HandoverTime += h.took
+		stats.LongestHandover = max(stats.LongestHandover, h.took)
+	}
 }

@@ -117,7 +117,7 @@ func (s *leases) Get(ctx context.Context, name string) (Record, error) {
 func (s *leases) List(ctx context.Context, group string) ([]Record, string, error) {
 	list, err := s.client.List(ctx, inGroup(group, ""))
 	if err != nil {
-		return nil, "", err
+		return nil, "", storeError(err)
 	}
 	var records []Record
 	for i := range list.Items {
@@ -364,10 +364,7 @@ func (m *memory) change(ctx context.Context, e Event, create bool) (Record, erro
 		}
 		m.records[e.Record.Name] = e.Record
 	}
-	m.history = append(m.history, e)
-	if len(m.history) > 2*maxHistory {
-		m.history = slices.Clone(m.history[maxHistory:])
-	}
+	m.history = append(m.history[max(0, len(m.history)-maxHistory):], e)
 	close(m.changed)
 	m.changed = make(chan struct{})
 	return e.Record, nil

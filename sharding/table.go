@@ -110,8 +110,8 @@ func (t *table) named() map[string]bool {
 type relation int
 
 const (
-	// other: it has another id, and comes after the known one. newer: what was known has led to it.
-	other relation = iota
+	// successor: it has another id, and comes after the known one. newer: what was known has led to it.
+	successor relation = iota
 	newer
 	same
 	// older: it was there before the known one. contrary: neither can have led to the other.
@@ -120,15 +120,15 @@ const (
 )
 
 // relationTo compares t with the known table, or nil. A table from a backup or a copy is older or contrary,
-// even if others have written it since. No new table has a smaller epoch than greatest, that of all known.
-func (t *table) relationTo(known *table, greatest int64) relation {
+// even if others have written it since. No new table has a smaller epoch than epochEver, that of all known.
+func (t *table) relationTo(known *table, epochEver int64) relation {
 	switch {
 	case t.copied:
 		return contrary
 	case known == nil:
-		return other
-	case t.id != known.id && t.epoch >= greatest:
-		return other
+		return successor
+	case t.id != known.id && t.epoch >= epochEver:
+		return successor
 	case t.id != known.id, t.epoch < known.epoch:
 		return older
 	case t.epoch == known.epoch && t.same(known):

@@ -15,14 +15,14 @@ type view struct {
 	table     *table
 	version   string
 	learnedAt time.Duration
-	// The first read that showed a table of this id began at adoptBegan and returned at adoptEnded.
-	adoptBegan, adoptEnded time.Duration
+	// The first read that showed a table of this id began and ended at these times.
+	firstReadBegan, firstReadEnded time.Duration
 	// confirmed is when the last read began that showed a table of this id when the member's record named it.
 	confirmed moment
-	// epoch is the greatest, and lease the longest, that any record has named. A new table goes on from that
-	// epoch, and waits for that lease. greatest is the greatest epoch that table ever had.
-	epoch, greatest int64
-	lease           time.Duration
+	// epochEver is the greatest epoch, and longestLease the longest lease, that any record has named. A new
+	// table goes on from there, and waits for that lease. tableEpochEver is the greatest that a known one had.
+	epochEver, tableEpochEver int64
+	longestLease              time.Duration
 	// earlier: there was another table before this one. claims says whose handlers still run in its slots.
 	earlier bool
 	claims  map[int]string
@@ -40,7 +40,7 @@ type obstacle struct {
 func (v *view) isThere() bool { return v.table != nil && !v.missing && v.broken == nil }
 
 // restEnds returns when nobody can hold slots by an earlier table any more.
-func (v *view) restEnds() time.Duration { return v.adoptEnded + v.lease }
+func (v *view) restEnds() time.Duration { return v.firstReadEnded + v.longestLease }
 
 // confirm reads the table: a member that cannot does not know whether there is another one.
 func (m *Member) confirm() error {
@@ -54,7 +54,7 @@ func (m *Member) confirm() error {
 	}
 	m.mu.Lock()
 	defer m.updateAndUnlock()
-	if view := &m.mu.view; view.table == nil || began.mono >= view.adoptBegan {
+	if view := &m.mu.view; view.table == nil || began.mono >= view.firstReadBegan {
 		signal(m.toWork)
 		view.obstacle = obstacle{missing: true}
 		m.admitLocked(untilRead)
@@ -74,22 +74,23 @@ func (m *Member) tableChanged(e Event) {
 	}
 	t, err := decodeTable(e.Record, m.config.Slots)
 	usable := err == nil && !e.Deleted && view.broken == nil && m.checkHashesLocked(t) == nil
-	if usable && t.relationTo(view.table, view.greatest) == newer {
+	if usable && t.relationTo(view.table, view.tableEpochEver) == newer {
 		m.adoptLocked(t, e.Record.Version)
 	} else {
 		signal(m.toConfirm)
 	}
 }
 
-// sawTable notes the table that a call has returned which began then. A read that began when upTo versions of
-// members' records had been seen must show what these say of the table. For a write, upTo is 0.
+// sawTable notes the table that a read or a write has returned, which began at that moment. A table that was
+// read is outdated if one of the first upTo records (see lastSerial) names a later state of it. A write was
+// conditional, so for it upTo is 0.
 func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 	t, err := decodeTable(r, m.config.Slots)
 	m.mu.Lock()
 	defer signal(m.toWork)
 	defer m.updateAndUnlock()
 	view := &m.mu.view
-	if view.table != nil && began.mono < view.adoptBegan {
+	if view.table != nil && began.mono < view.firstReadBegan {
 		return nil // The known table may have replaced it.
 	}
 	if err == nil {
@@ -99,65 +100,91 @@ func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 		view.obstacle = obstacle{incompatible: err}
 		return err
 	}
-	relation := t.relationTo(view.table, view.greatest)
-	if relation != older && m.isOutdatedLocked(t, upTo) {
-		relation = contrary
+	toKnown := t.relationTo(view.table, view.tableEpochEver)
+	if toKnown != older && m.isOutdatedLocked(t, upTo) {
+		toKnown = contrary
 	}
-	switch relation {
-	case other:
+	switch toKnown {
+	case successor:
 		if view.table != nil {
 			level := slog.LevelError
 			if view.table.settling && !t.settling { // The new table got another id when it was filled.
 				level = slog.LevelInfo
 			}
 			m.logger.Log(m.ctx, level, "There is a new table", "table", t.id, "before", view.table.id)
-			m.knowsEarlierLocked()
+			m.noteEarlierLocked()
 		}
-		view.adoptBegan, view.adoptEnded, view.confirmed = began.mono, m.now(), neverMoment
+		view.firstReadBegan, view.firstReadEnded, view.confirmed = began.mono, m.now(), neverMoment
 		m.adoptLocked(t, r.Version)
 	case newer:
 		m.adoptLocked(t, r.Version)
 	case same:
 		view.version = r.Version // It changes if a person edits the Lease, for example its labels.
-	default:
-		if relation == older && began.mono <= view.learnedAt {
-			return nil // It was read before the known one was seen.
+	case older, contrary:
+		if toKnown == contrary || began.mono > view.learnedAt { // not read before the known one was seen
+			m.noteBrokenLocked(t, r)
 		}
-		if view.broken == nil {
-			m.logger.Error("The table has gone back in time: a backup or a copy was restored. "+
-				"Replacing it, for which all slots rest for a lease", "table", t.id, "epoch", t.epoch)
-		}
-		view.obstacle = obstacle{broken: &r}
-		view.epoch, view.lease = max(view.epoch, t.epoch), max(view.lease, t.lease) // The next one goes on there.
-		m.knowsEarlierLocked()
 		return nil
 	}
 	m.admitLocked(untilRead)
 	view.obstacle, m.mu.since.unusable = obstacle{}, 0 // before giveUp looks
-	self := &m.mu.self
-	switch { // Only a read that began after the member's record had named the table confirms it.
+	m.noteConfirmedLocked(t, began)
+	return nil
+}
+
+// noteBrokenLocked notes that the stored table t, with record r, has gone back in time; see makeTable.
+func (m *Member) noteBrokenLocked(t *table, r Record) {
+	view := &m.mu.view
+	if view.broken == nil {
+		m.logger.Error("The table has gone back in time: a backup or a copy was restored. "+
+			"Replacing it, for which all slots rest for a lease", "table", t.id, "epoch", t.epoch)
+	}
+	view.obstacle = obstacle{broken: &r}
+	view.epochEver, view.longestLease = max(view.epochEver, t.epoch), max(view.longestLease, t.lease)
+	m.noteEarlierLocked()
+}
+
+// noteConfirmedLocked notes that a read or write that began then has shown t, which is the known table. Only
+// one that began after the member's record had named the table confirms it.
+func (m *Member) noteConfirmedLocked(t *table, began moment) {
+	switch self := &m.mu.self; {
 	case self.version == "":
 	case self.follows != t.id:
 		signal(m.toRenew)
 	case began.mono >= self.followsSince:
-		view.confirmed = view.confirmed.latest(began)
+		m.mu.view.confirmed = m.mu.view.confirmed.latest(began)
 	default:
 		signal(m.toConfirm)
 	}
-	return nil
+}
+
+// isAheadOf reports whether the member has known a later state of the table.
+func (k *knownMember) isAheadOf(t *table) bool {
+	return k.data.Table == t.id && k.data.TableEpoch > t.epoch
+}
+
+// isOutdatedLocked reports whether a record that was seen with a serial number up to upTo names a later state
+// of the table. If t was read after such a record, it has gone back in time.
+func (m *Member) isOutdatedLocked(t *table, upTo int64) bool {
+	for _, k := range m.mu.members {
+		if k.serial <= upTo && k.isAheadOf(t) {
+			return true
+		}
+	}
+	return false
 }
 
 // adoptLocked makes t the known table.
 func (m *Member) adoptLocked(t *table, version string) {
 	view := &m.mu.view
 	view.table, view.version, view.learnedAt = t, version, m.now()
-	view.epoch, view.greatest = max(view.epoch, t.epoch), max(view.greatest, t.epoch)
-	view.lease = max(view.lease, t.lease)
+	view.epochEver, view.tableEpochEver = max(view.epochEver, t.epoch), max(view.tableEpochEver, t.epoch)
+	view.longestLease = max(view.longestLease, t.lease)
 	m.timeHandoversLocked()
 }
 
-// knowsEarlierLocked notes, also in the member's record, that there was an earlier table.
-func (m *Member) knowsEarlierLocked() {
+// noteEarlierLocked notes, also in the member's record, that there was an earlier table.
+func (m *Member) noteEarlierLocked() {
 	if !m.mu.view.earlier {
 		m.mu.view.earlier = true
 		signal(m.toRenew)
@@ -185,14 +212,13 @@ func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 		}
 		r, err := m.put(m.tableRecord(next, version))
 		m.wrote(next, err)
-		switch {
-		case err == nil:
+		if err == nil {
 			return m.now(), m.sawTable(r, began, 0) // There may be more to do.
-		case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
-		default:
-			return now, err
 		}
-		if err = m.confirm(); err != nil {
+		if errors.Is(err, ErrConflict) || errors.Is(err, ErrNotFound) {
+			err = m.confirm()
+		}
+		if err != nil {
 			return now, err
 		}
 		m.mu.Lock()
@@ -238,8 +264,8 @@ func (m *Member) wrote(t *table, err error) {
 	uncertain := false
 	for i := range m.slots {
 		s := &m.slots[i]
-		if s.handover.table != t.id || t.slots[i].epoch != t.epoch {
-			continue
+		if h := s.handover; h.table != t.id || h.epoch != t.epoch-1 || t.slots[i].epoch != t.epoch {
+			continue // This write neither gives the slot away, nor ends an attempt to.
 		}
 		switch {
 		case !errors.Is(err, ErrRefused) || s.handover.unsure:
