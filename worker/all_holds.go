@@ -78,11 +78,9 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 	return until, ok
 }
 
-// eachHold yields the holds for which match is true. match runs under mu; nothing is locked meanwhile.
-func (t *Tracker[T]) eachHold(match func(k *held[T]) bool) iter.Seq[*held[T]] {
-	return eachRecord(t, func(_ T, rec *record[T]) (*held[T], bool) {
-		return rec.hold, rec.hold != nil && match(rec.hold)
-	})
+// eachHold yields the holds that have not ended. Nothing is locked meanwhile.
+func (t *Tracker[T]) eachHold() iter.Seq[*held[T]] {
+	return eachRecord(t, func(_ T, rec *record[T]) (*held[T], bool) { return rec.hold, rec.isOnHold() })
 }
 
 // endPauses ends all pauses. From now on no key pauses.
@@ -94,7 +92,7 @@ func (t *Tracker[T]) endPauses() {
 	if already { // Spares the walk over all records.
 		return
 	}
-	for k := range t.eachHold((*held[T]).lastsLocked) {
+	for k := range t.eachHold() {
 		k.update()
 	}
 }
@@ -113,9 +111,7 @@ func (t *Tracker[T]) nextHoldDone() <-chan struct{} {
 
 // heldKeys returns up to limit of the keys that are held, the one whose hold began first at the front.
 func heldKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []HeldKey[K] {
-	all := slices.SortedStableFunc(t.eachHold((*held[T]).lastsLocked), func(a, b *held[T]) int {
-		return cmp.Compare(a.since, b.since)
-	})
+	all := slices.SortedStableFunc(t.eachHold(), func(a, b *held[T]) int { return cmp.Compare(a.since, b.since) })
 	return converted(all[:max(0, min(limit, len(all)))], func(k *held[T]) HeldKey[K] {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -140,7 +136,7 @@ func (t *Tracker[T]) EndHolds() {
 	t.mu.Lock()
 	t.mu.records.holds.closed = true
 	t.mu.Unlock()
-	for k := range t.eachHold((*held[T]).lastsLocked) {
+	for k := range t.eachHold() {
 		k.end()
 	}
 	for next := t.nextHoldDone(); next != nil; next = t.nextHoldDone() {

@@ -26,7 +26,7 @@ type callKey struct{}
 
 // anyCall is what a Call needs of its *callContext. It hides the type of the key.
 type anyCall interface {
-	view() (v callView, running bool)
+	view() callView
 	logger() *slog.Logger
 	causes() workqueue.Causes
 	lastAttempt() bool
@@ -35,35 +35,31 @@ type anyCall interface {
 	addHold(h *holdReason)
 }
 
-// callView is what a handler may read of its running call.
+// callView is what a handler may read of its running call. It is zero if the call has ended, or is none.
 type callView struct {
-	attempt, priority int
-	hasPriority       bool
+	attempt, priority    int
+	running, hasPriority bool
 }
 
-// view returns the zero callView and false if the call has ended, or is none.
-func (c Call) view() (v callView, running bool) {
+func (c Call) view() (v callView) {
 	if c.anyCall != nil {
-		v, running = c.anyCall.view()
+		v = c.anyCall.view()
 	}
-	return v, running
+	return v
 }
 
 // Attempt returns the number of this attempt: 1, and one more for each failure in a row before this call.
-func (c Call) Attempt() int {
-	v, _ := c.view()
-	return v.attempt
-}
+func (c Call) Attempt() int { return c.view().attempt }
 
 // LastAttempt reports whether the key is given up if this call fails now: it has failed Options.MaxRetries
-// times, the delay after the last failure has passed, and the pool has not ended the contexts of its calls. A handler may note that in the thing that it works
-// on. Over a queue that processes share, the failures of all count.
+// times, the delay after the last failure has passed, and the pool has not ended the contexts of its calls.
+// Over a queue that processes share, the failures of all count.
 func (c Call) LastAttempt() bool { return c.anyCall != nil && c.lastAttempt() }
 
 // Priority returns the priority that the key had when the call began, or false if the queue is no
 // [workqueue.Operable].
 func (c Call) Priority() (priority int, ok bool) {
-	v, _ := c.view()
+	v := c.view()
 	return v.priority, v.hasPriority
 }
 
@@ -116,7 +112,7 @@ func (c Call) UntilAdded() context.Context {
 // nothing, and does not call arrange. A key whose handler fails or panics is held all the same. It panics as
 // Hold does.
 func (c Call) Hold(reason string, limit time.Duration, arrange func(release func())) {
-	if _, running := c.view(); running {
+	if c.view().running {
 		c.addHold(Hold(reason, limit, arrange).(*holdReason))
 	}
 }
@@ -124,11 +120,9 @@ func (c Call) Hold(reason string, limit time.Duration, arrange func(release func
 // What follows are the methods of anyCall. They look at tracked only while this call is running: afterwards
 // it serves other calls.
 
-func (cc *callContext[T]) view() (v callView, running bool) {
-	running = cc.ifRunning(func(c *Tracked[T]) {
-		v = callView{c.attempt, c.priority, c.tracker.priorities != nil}
-	})
-	return v, running
+func (cc *callContext[T]) view() (v callView) {
+	cc.ifRunning(func(c *Tracked[T]) { v = callView{c.attempt, c.priority, true, c.tracker.priorities != nil} })
+	return v
 }
 
 func (cc *callContext[T]) lastAttempt() bool {

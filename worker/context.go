@@ -195,6 +195,16 @@ func (c *clockContext) Deadline() (time.Time, bool) { return c.deadline, true }
 func (c *clockContext) Done() <-chan struct{}       { return c.ended.Done() }
 func (c *clockContext) Err() error                  { return context.Cause(c.ended) }
 
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, c clock.Clock, d time.Duration) {
+	timer := c.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C():
+	case <-ctx.Done():
+	}
+}
+
 // addWatch makes the contexts of UntilAdded in one call. One goroutine waits for the add, however many
 // contexts there are.
 type addWatch struct {

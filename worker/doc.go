@@ -92,30 +92,18 @@
 //
 // What a handler writes often comes back as an add of its key, for example a status. If that interrupted, a
 // handler that reports its progress would stop itself again and again. So compare what people ask for, not
-// what controllers report:
-//
-//	the object is new or deleted, or metadata.generation is another one        interrupts
-//	an object without generations (ConfigMap, Secret) has another version      interrupts
-//	labels or annotations are others                                     interrupts, if the handler reads them
-//	another object, which the handler has read before it waits, is another one interrupts
-//	the generation is the same, resourceVersion another: a status, a finalizer is quiet
-//	resourceVersion is the same: the informer has listed the object again      is quiet
-//	another object, for which the handler waits, has a new status              is quiet: the wait sees it
-//
-// Programs examples/rollout (client-go's informers) and examples/manager (controller-runtime, whose
-// WithCauses decides by this table) have it all. A handler that changes the spec does so before it waits.
+// what controllers report. In Kubernetes a new or deleted object interrupts, and so does another generation
+// or, without generations (ConfigMap, Secret), another version; labels, annotations and other objects if the
+// handler has read them before it waits. A status, a finalizer or an informer's resync is Quiet, and so is an
+// object for which the handler waits. See examples/rollout (client-go's informers) and examples/manager
+// (controller-runtime's WithCauses). A handler that changes the spec does so before it waits.
 //
 // # On hold
 //
-// A handler that must wait for the world returns [Hold], and its worker is free:
-//
-//	return worker.Hold("the volume is attached", 10*time.Minute, func(release func()) {
-//		volumes.OnAttached(id, release)
-//	})
-//
-// [Call.Hold] holds a key after any answer. While a key is on hold no worker gets it, and its adds come after
-// the release, merged. [Pool.Snapshot] lists it, [Pool.Release] releases it, and [Pool.WaitIdle] waits for
-// it. HandlerTimeout, StuckAfter, Cancel, Forget and SetWorkers do not change its hold, and the pool does not
+// A handler that must wait for the world returns [Hold], and its worker is free. [Call.Hold] holds a key
+// whatever the handler returns. While a key is on hold no worker gets it, and its adds come after the
+// release, merged. [Pool.Snapshot] lists it, [Pool.Release] releases it, and [Pool.WaitIdle] waits for it.
+// HandlerTimeout, StuckAfter, Cancel, Forget and SetWorkers do not change its hold, and the pool does not
 // count it as Busy. But for the queue it is still being processed, so in a priorityqueue it also uses up the
 // Limit of its group.
 //

@@ -7,8 +7,8 @@ import (
 )
 
 // This file follows a key from top to bottom: handleKey begins its call, and calls Done last; callHandler
-// calls the handler; settle decides by its answer what becomes of the key, and does that. The steps that
-// pools and Trackers have in common are in tracked.go.
+// calls the handler; settle decides by its error what becomes of the key, and does that. The steps that pools
+// and Trackers have in common are in tracked.go.
 
 // handleKey does everything with a key that a worker has got. Done comes last, exactly once whatever panics
 // or ends the goroutine before.
@@ -70,8 +70,7 @@ func (p *Pool[T]) noteNotStarted(key T) {
 	p.locked(func() { p.mu.notStarted = append(p.mu.notStarted, key) })
 }
 
-// callHandler calls the handler, and does what its answer asks for, also if the handler panics or ends the
-// goroutine.
+// callHandler calls the handler, and does what its error asks for, also if it panics or ends the goroutine.
 func (p *Pool[T]) callHandler(c *Tracked[T]) {
 	returned := false
 	defer func() {

@@ -21,16 +21,13 @@ import (
 // so the key is added before the hold begins.
 //
 // A hold has one or more reasons. A reason is open until it is released or comes to its limit; a pause of the
-// pool itself (see interrupted.go) also ends by endPauses. The hold lasts while a reason is open:
+// pool itself (see pause.go) also ends by endPauses. The hold lasts while a reason is open:
 //
 //	doneOrHold       the call has ended. With reasons, beginHold puts the key on hold
 //	update           at each release and limit, and by endPauses: drops the reasons that are not open. Without
 //	                 any, it adds a pause, or ends the hold
 //	end              ends the hold early: Release, EndHolds, the lease, or a key that comes no more
 //	markEndedLocked  once, by update or end; then finish calls Done, and noteDone forgets the hold
-
-// maxReason bounds the memory of a held key.
-const maxReason = 200
 
 // errHoldTwice is the failure of a call that returns the error of an earlier one.
 var errHoldTwice = errors.New(
@@ -56,7 +53,7 @@ var errHoldTwice = errors.New(
 // has ended either. Of several Holds all must have ended. An error of Hold is for one call: to return it
 // again is a failure. Hold panics if limit is not positive or arrange is nil.
 //
-// See [Call.Hold] for a hold after any answer, also nil, and the package comment for what ends a hold early.
+// [Call.Hold] holds a key whatever the handler returns. The package comment says what ends a hold early.
 func Hold(reason string, limit time.Duration, arrange func(release func())) error {
 	if limit <= 0 {
 		panic(fmt.Sprintf("worker: Hold for %v: a limit is positive", limit))
@@ -73,7 +70,7 @@ func Hold(reason string, limit time.Duration, arrange func(release func())) erro
 type holdReason struct {
 	text  string
 	limit time.Duration
-	pause bool // the pool itself has made it, see interrupted.go
+	pause bool // the pool itself has made it, see pause.go
 
 	returned  atomic.Bool            // a call of the handler has returned it
 	ended     atomic.Bool            // it was released, or its release must do nothing any more
@@ -128,9 +125,7 @@ type held[T comparable] struct {
 	releaseLease func()        // nil without a lease
 }
 
-func (k *held[T]) lastsLocked() bool { return !k.ended }
-
-// isPauseLocked reports whether only a pause is open, which passes by itself: see interrupted.go.
+// isPauseLocked reports whether only a pause is open, which passes by itself: see pause.go.
 func (k *held[T]) isPauseLocked() bool { return len(k.reasons) == 1 && k.reasons[0].pause }
 
 // newHeldKeyLocked returns what people see of k with these reasons.
@@ -185,7 +180,7 @@ func (t *Tracker[T]) beginHold(k *held[T]) bool {
 		return false
 	}
 	s, rec := rs.findOrInsert(k.key)
-	if rec.hold != nil && !rec.hold.ended {
+	if rec.isOnHold() {
 		return false
 	}
 	rec.hold, k.slot = k, s
@@ -222,9 +217,8 @@ func (k *held[T]) followLease() {
 }
 
 // comesNoMore reports whether key, whose handler has returned, cannot come again: the queue is shut down, and
-// no add from before brings it. Over a queue with leases that is not known, so the answer is false. A queue
-// that is not of this project may have got an add that is not known: then the hold ends early, which is
-// allowed.
+// no add from before brings it. Over a queue with leases that is not known. A queue that is not of this
+// project may have got an add that is not known: then the hold ends early, which is allowed.
 func (t *Tracker[T]) comesNoMore(key T) bool {
 	if t.leaser != nil || !t.queue.ShuttingDown() {
 		return false

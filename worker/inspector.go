@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"context"
 	"fmt"
 	"iter"
 	"math"
@@ -57,11 +56,7 @@ func (t *Tracker[T]) Inspector() Inspector {
 		Snapshot:    func(limit int) Snapshot[any] { return snapshotOf(t, limit, maxKeysWithCalls, show) },
 		SnapshotKey: func(key any) KeySnapshot[any] { return snapshotOfKey(t, typed[T](key), key) },
 		FailingKeys: func() iter.Seq[FailedKey[any]] {
-			return func(yield func(FailedKey[any]) bool) {
-				ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-				defer cancel()
-				keytable.Map(t.stillFailing(ctx, maxKeysWithCalls), showFailed)(yield)
-			}
+			return keytable.Map(t.stillFailing(time.Now().Add(askFor), maxKeysWithCalls), showFailed)
 		},
 		GivenUpKeys: func() iter.Seq[FailedKey[any]] {
 			return keytable.Map(slices.Values(t.withCalls(givenUp, t.options.KeepGivenUp)), showFailed)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/observe"
 	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
 )
@@ -76,8 +77,7 @@ type Options[T comparable] struct {
 	// before it is reported as stuck, once per call, to OnStuck and in the log. It keeps its key. Its hooks
 	// and the queue's Fail count as part of it. Zero means never. The report has the goroutine's stack, unless
 	// the program has more than 3,000 goroutines. To read stacks stops the whole program, once for all
-	// handlers that are found stuck together: for 2.5 µs per goroutine if the stacks have a frame or two, 6.5
-	// µs if they have ten, 14 µs if they have thirty.
+	// handlers that are found stuck together: for 2.5 µs per goroutine with a frame or two, 14 µs with thirty.
 	StuckAfter time.Duration
 
 	// KeepGivenUp is how many given-up keys the pool remembers. Zero means 1,000, a negative number none. See
@@ -176,4 +176,28 @@ func (o *Options[T]) setDefaults() {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}
+}
+
+// durationBuckets returns the buckets of Stats.Durations: the provider's, or our own.
+func (o *Options[T]) durationBuckets() (*observe.Buckets, error) {
+	bounds := observe.HandlerBounds
+	if p, ok := o.provider().(interface{ PoolHistogramBounds() []float64 }); ok {
+		if own := p.PoolHistogramBounds(); own != nil {
+			bounds = own
+		}
+	}
+	buckets, err := observe.SharedBuckets(bounds)
+	if err != nil {
+		err = fmt.Errorf("worker: PoolHistogramBounds: %w", err)
+		buckets, _ = observe.SharedBuckets(observe.HandlerBounds)
+	}
+	return buckets, err
+}
+
+// provider returns the provider of metrics, or nil.
+func (o *Options[T]) provider() any {
+	if global := observe.Global.Load(); o.MetricsProvider == nil && global != nil {
+		return *global
+	}
+	return o.MetricsProvider
 }

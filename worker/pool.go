@@ -38,8 +38,8 @@ type Pool[T comparable] struct {
 	startCtx, poolCtx context.Context // Run sets them: see prepareContexts.
 	cancelPool        context.CancelCauseFunc
 
-	// mu is locked before the tracker's mu if both are needed. No foreign code runs under it, and no worker
-	// holds it while it waits for a key, handles one or calls Done. It also guards fields of the workers.
+	// mu is locked before the tracker's mu if both are needed. No foreign code runs under it, and no Get and
+	// no Done. It also guards fields of the workers.
 	mu struct {
 		sync.Mutex
 		runCalled bool
@@ -65,22 +65,6 @@ type Pool[T comparable] struct {
 		left    Left[T]
 	}
 }
-
-// phase is how far the life of a pool has come. It only moves forward.
-type phase uint8
-
-const (
-	// phaseWorking: workers get keys and handle them, once Run has been called.
-	phaseWorking phase = iota
-	// phaseEmptying, after Stop(All): the same, but the queue is shut down.
-	phaseEmptying
-	// phaseFinishing, after Stop(Running), a fatal error, or the queue's last key: no key is started any more.
-	phaseFinishing
-	// phaseEnding, after Stop(Nothing), DrainTimeout, or the last worker: the handlers' contexts end.
-	phaseEnding
-	// phaseReturned: Run has returned, or is about to. Handlers may have been left behind.
-	phaseReturned
-)
 
 // New returns a pool that handles the keys of queue when Run is called. It starts nothing. Run reports wrong
 // arguments.

@@ -25,6 +25,8 @@ type record[T comparable] struct {
 	hold          *held[T]     // nil unless the key is on hold, or its Done has not returned
 }
 
+func (rec *record[T]) isOnHold() bool { return rec.hold != nil && !rec.hold.ended }
+
 // trouble is what is wrong with a key.
 type trouble uint8
 
@@ -51,9 +53,7 @@ type records[T comparable] struct {
 	unlisted   uint64 // given-up keys whose records had to go
 }
 
-// The memory of calls is bounded by maxKeysWithCalls failing keys, and by maxBytes for these and the given-up
-// keys together. The calls of failing keys go first, those that failed longest ago before the others, and
-// then given-up keys as a whole.
+// The memory of calls is bounded: see FailedCalls of KeySnapshot.
 const (
 	maxKeysWithCalls = 10_000
 	maxBytes         = 16 << 20
@@ -110,7 +110,7 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	case r.Next == NextGiveUp:
 		rs.noteFailure(r.Key, givenUp, call, c.since)
 	default:
-		rs.noteNoAnswer(r.Key, c.since, r.Next == NextInterrupted)
+		c.interruptions = rs.noteNoAnswer(r.Key, c.since, r.Next == NextInterrupted)
 	}
 }
 
@@ -173,12 +173,12 @@ func (rs *records[T]) makeRoom() {
 }
 
 // noteNoAnswer notes a call that was neither a failure nor an answer, and when the change began that brought
-// the key.
-func (rs *records[T]) noteNoAnswer(key T, since time.Time, interrupted bool) {
+// the key. It returns how often in a row the key was interrupted, or 0 if this call was not.
+func (rs *records[T]) noteNoAnswer(key T, since time.Time, interrupted bool) (inARow int) {
 	s, rec := rs.find(key)
 	if rec == nil {
 		if since.IsZero() && !interrupted {
-			return
+			return 0
 		}
 		s, rec = rs.findOrInsert(key)
 	}
@@ -187,9 +187,10 @@ func (rs *records[T]) noteNoAnswer(key T, since time.Time, interrupted bool) {
 	}
 	rec.setSince(since)
 	if interrupted {
-		rs.countInterruption(rec)
+		inARow = rs.countInterruption(rec)
 	}
 	rs.deleteIfEmpty(s)
+	return inARow
 }
 
 // setSince notes when the change of the key began, unless that is known.
@@ -245,9 +246,9 @@ func (rs *records[T]) deleteIfEmpty(s keytable.Slot) {
 
 const (
 	sweepEvery = time.Minute
-	// sweepFor bounds a sweep: if a server is in trouble, very many keys fail, and it must not be asked all
-	// the time.
-	sweepFor = time.Second
+	// askFor bounds a sweep, Stats and Snapshot: if a server is in trouble, very many keys fail, and it must
+	// not be asked all the time.
+	askFor = time.Second
 )
 
 // isOver reports whether others have dealt with key:
@@ -307,15 +308,15 @@ func (t *Tracker[T]) sweepIfDue() {
 	}
 }
 
-// startSweep sweeps on a goroutine, because the queue may be slow to answer. It begins where the last sweep
-// has stopped. It does nothing while a sweep goes on, or once the queue is shut down.
+// startSweep sweeps on a goroutine, because the queue may be slow. It begins where the last sweep has stopped.
+// It does nothing while a sweep goes on, or once the queue is shut down.
 func (t *Tracker[T]) startSweep(ctx context.Context) {
 	if t.queue.ShuttingDown() || !t.sweeping.CompareAndSwap(false, true) {
 		return
 	}
 	t.sweeps.Go(func() {
 		defer t.sweeping.Store(false)
-		ctx, cancel := context.WithTimeout(ctx, sweepFor)
+		ctx, cancel := context.WithTimeout(ctx, askFor)
 		defer cancel()
 		t.catchPanic(func() { t.nextSweep = t.sweep(ctx, t.nextSweep) })
 	})

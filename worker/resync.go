@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/utils/clock"
-
 	"github.com/keyedqueue/workqueue"
 )
 
@@ -187,14 +185,4 @@ func (p *Pool[T]) list(ctx context.Context) (keys []T, err error) {
 		c.ListsFailed++
 	}
 	return keys, err
-}
-
-// sleep waits for d, or until ctx ends.
-func sleep(ctx context.Context, c clock.Clock, d time.Duration) {
-	timer := c.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-	case <-ctx.Done():
-	}
 }

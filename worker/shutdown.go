@@ -7,6 +7,22 @@ import (
 	"time"
 )
 
+// phase is how far the life of a pool has come. It only moves forward.
+type phase uint8
+
+const (
+	// phaseWorking: workers get keys and handle them, once Run has been called.
+	phaseWorking phase = iota
+	// phaseEmptying, after Stop(All): the same, but the queue is shut down.
+	phaseEmptying
+	// phaseFinishing, after Stop(Running), a fatal error, or the queue's last key: no key is started any more.
+	phaseFinishing
+	// phaseEnding, after Stop(Nothing), DrainTimeout, or the last worker: the handlers' contexts end.
+	phaseEnding
+	// phaseReturned: Run has returned, or is about to. Handlers may have been left behind.
+	phaseReturned
+)
+
 // Stop makes Run end, as the end of its context does, but with the given Drain. It does not wait. It may be
 // called any number of times, also before Run. The strictest Drain of all calls wins, and the time to finish
 // does not begin anew. With KeepQueue, All means Running.
@@ -124,8 +140,7 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 }
 
 // endPatience bounds the waits at the end of Run: for Dones, the last sweep and List. It is on the real
-// clock, because nobody may move a fake one any more. (Run also waits until the queue has answered a sweep
-// that goes on.)
+// clock, because nobody may move a fake one any more.
 const endPatience = 100 * time.Millisecond
 
 // shutDownQueue shuts the queue down, which drops the keys that wait. The sweep comes first, because Left
@@ -151,8 +166,7 @@ func (p *Pool[T]) endHandlers(cause error) {
 	})
 }
 
-// waitWhileAny waits while condition is true of a worker, up to timeout. Both mus are held while condition
-// runs.
+// waitWhileAny waits while condition, which runs under both mus, is true of a worker, up to timeout.
 func (p *Pool[T]) waitWhileAny(condition func(w *worker[T]) bool, timeout <-chan time.Time) {
 	anyWorker := func() bool {
 		p.mu.Lock()
@@ -228,10 +242,9 @@ func (p *Pool[T]) endHolds() (notDone []T) {
 		case <-p.tracker.nextHoldDone():
 			timer.Reset(endPatience)
 		case <-timer.C:
-			for k := range p.tracker.eachHold(func(*held[T]) bool { return true }) {
-				notDone = append(notDone, k.key)
-			}
-			return notDone
+			return slices.Collect(eachRecord(p.tracker, func(key T, rec *record[T]) (T, bool) {
+				return key, rec.hold != nil
+			}))
 		}
 	}
 }

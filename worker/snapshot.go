@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"context"
 	"iter"
 	"slices"
 	"time"
@@ -95,13 +94,12 @@ func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] { return snapshotOfKey(t,
 
 // snapshotOf is Snapshot with stacks. It asks the queue about mostFailing keys at most.
 func snapshotOf[T, K comparable](t *Tracker[T], limit, mostFailing int, show func(T) K) Snapshot[K] {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
+	until := time.Now().Add(askFor)
 	s := Snapshot[K]{Running: runningKeys(t, limit, show), Held: heldKeys(t, limit, show),
 		Failing: []FailedKey[K]{}}
-	for e := range keytable.Take(limit, t.stillFailing(ctx, mostFailing)) {
+	for e := range keytable.Take(limit, t.stillFailing(until, mostFailing)) {
 		k := newFailedKey(show(e.key), e.calls)
-		k.NextTry = t.nextTry(ctx, e.key)
+		k.NextTry = t.nextTry(until, e.key)
 		s.Failing = append(s.Failing, k)
 	}
 	s.GivenUp = converted(t.withCalls(givenUp, limit), func(e failedEntry[T]) FailedKey[K] {
@@ -124,12 +122,12 @@ type failedEntry[T comparable] struct {
 	calls *failedCalls
 }
 
-// stillFailing yields those of the last limit failing keys that still fail, the last failure first. Until ctx
-// ends it asks the queue, and forgets the others.
-func (t *Tracker[T]) stillFailing(ctx context.Context, limit int) iter.Seq[failedEntry[T]] {
+// stillFailing yields those of the last limit failing keys that still fail, the last failure first. Up to the
+// time until it asks the queue, and forgets the others.
+func (t *Tracker[T]) stillFailing(until time.Time, limit int) iter.Seq[failedEntry[T]] {
 	return func(yield func(failedEntry[T]) bool) {
 		for _, e := range t.withCalls(failing, limit) {
-			fails := ctx.Err() != nil || !t.sweepKey(e.key)
+			fails := time.Now().After(until) || !t.sweepKey(e.key)
 			if fails && !yield(e) {
 				return
 			}
@@ -149,10 +147,10 @@ func (t *Tracker[T]) withCalls(in trouble, limit int) (all []failedEntry[T]) {
 	return all
 }
 
-// nextTry asks the queue when a failing key comes due, unless ctx has ended. It is zero if the key does not
+// nextTry asks the queue, up to the time until, when a failing key comes due. It is zero if the key does not
 // wait.
-func (t *Tracker[T]) nextTry(ctx context.Context, key T) (due time.Time) {
-	if ctx.Err() == nil {
+func (t *Tracker[T]) nextTry(until time.Time, key T) (due time.Time) {
+	if time.Now().Before(until) {
 		if k, _ := t.queue.SnapshotKey(key); k.State == workqueue.KeyWaiting {
 			due = k.Due
 		}
@@ -177,8 +175,7 @@ func runningKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []Ru
 }
 
 func snapshotOfKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K] {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
+	until := time.Now().Add(askFor)
 	t.sweepKey(key)
 	s := readKey(t, key, shown)
 	if t.options.MaxRetries != UnlimitedRetries {
@@ -188,7 +185,7 @@ func snapshotOfKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K
 		if s.Failing.Attempt == 0 { // Its calls had to go.
 			s.Failing.Attempt, _ = t.queue.Failures(key)
 		}
-		s.Failing.NextTry = t.nextTry(ctx, key)
+		s.Failing.NextTry = t.nextTry(until, key)
 	}
 	if s.Running != nil {
 		s.Running.Duration, s.Causes = t.options.Clock.Since(s.Running.Started), t.queue.Causes(key)
@@ -210,7 +207,7 @@ func readKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K] {
 		return s
 	}
 	s.Interruptions = int(rec.interruptions)
-	if rec.hold != nil && !rec.hold.ended {
+	if rec.isOnHold() {
 		held := newHeldKeyLocked(rec.hold, shown, rec.hold.reasons)
 		s.Held = &held
 	}

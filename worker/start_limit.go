@@ -51,15 +51,12 @@ func (p *Pool[T]) awaitStart(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// untilToken returns after how long l has a token.
+// untilToken returns after how long l has a token, and maxStartWait if that is longer.
 func untilToken(l *rate.Limiter, now time.Time) time.Duration {
-	missing := 1 - l.TokensAt(now)
-	switch limit := l.Limit(); {
-	case limit == rate.Inf || missing <= 0:
+	missing, limit := 1-l.TokensAt(now), l.Limit()
+	if limit == rate.Inf || missing <= 0 {
 		return 0
-	case limit <= 0:
-		return maxStartWait
-	default:
-		return 1 + time.Duration(min(missing/float64(limit), maxStartWait.Seconds())*float64(time.Second))
 	}
+	seconds := missing / float64(max(0, limit))                                         // infinite if there is no rate
+	return 1 + time.Duration(min(seconds, maxStartWait.Seconds())*float64(time.Second)) // rounded up
 }

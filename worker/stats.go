@@ -2,11 +2,9 @@ package worker
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	"github.com/keyedqueue/workqueue"
-	"github.com/keyedqueue/workqueue/internal/observe"
 )
 
 // Stats are a pool's numbers at one moment. Each call of the handler that has ended is one of: succeeded,
@@ -134,30 +132,6 @@ func (s Stats) Plus(t Stats) Stats {
 	s.ListsFailed += t.ListsFailed
 	s.Ended = s.Ended && t.Ended
 	return s
-}
-
-// durationBuckets returns the buckets of Stats.Durations: the provider's, or our own.
-func (o *Options[T]) durationBuckets() (*observe.Buckets, error) {
-	bounds := observe.HandlerBounds
-	if p, ok := o.provider().(interface{ PoolHistogramBounds() []float64 }); ok {
-		if own := p.PoolHistogramBounds(); own != nil {
-			bounds = own
-		}
-	}
-	buckets, err := observe.SharedBuckets(bounds)
-	if err != nil {
-		err = fmt.Errorf("worker: PoolHistogramBounds: %w", err)
-		buckets, _ = observe.SharedBuckets(observe.HandlerBounds)
-	}
-	return buckets, err
-}
-
-// provider returns the provider of metrics, or nil.
-func (o *Options[T]) provider() any {
-	if global := observe.Global.Load(); o.MetricsProvider == nil && global != nil {
-		return *global
-	}
-	return o.MetricsProvider
 }
 
 // Stats returns the numbers of the calls. A tracker does not know the workers: Wanted and Living are the

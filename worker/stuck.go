@@ -99,8 +99,7 @@ func (t *Tracker[T]) readStacks(calls []stuckCall[T]) {
 	}
 }
 
-// maxGoroutines is the number of goroutines above which no stacks are read: that takes 2 to 14 µs a
-// goroutine.
+// maxGoroutines is the number of goroutines above which no stacks are read. See Options.StuckAfter.
 const maxGoroutines = 3000
 
 // allStacks returns the stacks of all goroutines, as far as the buffer has room, and a text to show for a

@@ -26,7 +26,7 @@ type Tracked[T comparable] struct {
 
 	running         bool      // from addRunning to endCall
 	index           int       // in the tracker's running
-	since           time.Time // when the change that the call answers began (see changes.go), or zero
+	since           time.Time // when the change that the call answers began (see unanswered.go), or zero
 	stuck, canceled bool      // see RunningKey
 	stack           string    // of a stuck call
 	goroutine       string    // the number of the goroutine, empty without StuckAfter
@@ -48,6 +48,8 @@ type callState[T comparable] struct {
 	leaseLost   bool // the key's lease had ended before the handler could be called
 	crashing    bool // see failWithPanic
 	sameFailure bool // see Same of workqueue.Retry
+
+	interruptions int // after an interrupted call: how many there were in a row, see pause.go
 }
 
 // Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context,
@@ -143,9 +145,7 @@ func (c *Tracked[T]) endCall() {
 	if c.callCtx != nil { // The queue may have panicked before there was one.
 		c.callCtx.end()
 	}
-	if c.result.Next == NextInterrupted && !c.leaseLost {
-		c.pauseIfLooping()
-	}
+	c.pauseIfLooping()
 }
 
 // decide decides, by the error that the handler has returned, what becomes of the key.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -70,7 +71,7 @@ type Tracker[T comparable] struct {
 	nextSweep int          // how many keys the next sweep skips. Only the goroutine of a sweep uses it.
 	sweeps    sync.WaitGroup
 
-	// mu is held for moments only, and never while foreign code runs.
+	// mu is locked for moments only, and never while foreign code runs.
 	mu struct {
 		sync.Mutex
 		// running are the running calls. mu also guards fields of each Tracked.
@@ -79,7 +80,7 @@ type Tracker[T comparable] struct {
 		// counted has only the numbers that countLocked, endDue and a resync's list write.
 		counted     Stats
 		durations   observe.Histogram
-		changeTimes observe.Histogram // how long answered changes took, see changes.go
+		changeTimes observe.Histogram // how long answered changes took, see unanswered.go
 		// endWatch ends the watch for stuck calls of a tracker without a pool, or is nil: it lasts while calls
 		// are running.
 		endWatch func()
@@ -104,8 +105,7 @@ func NewTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	return t
 }
 
-// notNilPointer returns queue, or nil if it holds a nil pointer, as when a variable of a concrete type of
-// queue was never set.
+// notNilPointer returns queue, or nil if it is a nil pointer: a variable of a concrete type that was not set.
 func notNilPointer[T comparable](queue workqueue.TypedRateLimitingInterface[T]) workqueue.TypedRateLimitingInterface[T] {
 	if v := reflect.ValueOf(queue); v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil
@@ -152,10 +152,12 @@ func (t *Tracker[T]) Cancel(key T) bool {
 	return true
 }
 
-// Forget makes the queue and the tracker forget that key has failed or was given up: for a program that removes
-// a key, or handles it, by itself.
+// Forget makes the queue and the tracker forget that key has failed or was given up: for a program that
+// removes a key, or handles it, by itself.
 func (t *Tracker[T]) Forget(key T) {
-	t.queue.Forget(key)
+	if t.queue != nil { // New takes a nil queue, and Run refuses it.
+		t.queue.Forget(key)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if c := t.findRunningLocked(key); c != nil {
@@ -189,8 +191,7 @@ func (t *Tracker[T]) removeRunningLocked(c *Tracked[T]) {
 	end := len(t.mu.running) - 1
 	last := t.mu.running[end]
 	t.mu.running[c.index], last.index = last, c.index
-	t.mu.running[end] = nil
-	t.mu.running = t.mu.running[:end]
+	t.mu.running = slices.Delete(t.mu.running, end, end+1)
 	c.running = false
 	if end == 0 && t.mu.endWatch != nil {
 		t.mu.endWatch()

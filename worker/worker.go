@@ -41,16 +41,14 @@ func (p *Pool[T]) leaveLocked(w *worker[T]) {
 func (p *Pool[T]) work(w *worker[T]) {
 	gone := false
 	defer func() {
-		if gone {
-			return
-		}
-		v := recover()
-		if v == nil { // A handler or a hook has called runtime.Goexit.
+		switch v := recover(); {
+		case gone:
+		case v == nil: // A handler or a hook has called runtime.Goexit.
 			go p.work(w)
-			return
+		default: // A hook, the logger or the queue has panicked or, with CrashOnPanic, the handler.
+			p.panicked(v)
+			p.locked(func() { p.leaveLocked(w) })
 		}
-		p.panicked(v) // A hook, the logger or the queue has panicked or, with CrashOnPanic, the handler.
-		p.locked(func() { p.leaveLocked(w) })
 	}()
 	w.noteGoroutine()
 	for !gone {
@@ -99,7 +97,8 @@ func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (gone boo
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if isLast := len(p.mu.workers) == 1; isLast && p.mu.target > 0 { // A paused pool does not end: see SetWorkers.
+	isLast := len(p.mu.workers) == 1
+	if isLast && p.mu.target > 0 { // A paused pool does not end: see SetWorkers.
 		if w.doneSeen != p.doneElsewhereLocked() {
 			return false
 		}

@@ -43,7 +43,7 @@ func (n Next) String() string {
 	return fmt.Sprintf("Next(%d)", uint8(n))
 }
 
-// answers reports whether a call that ends so answers the change that brought its key: see changes.go.
+// answers reports whether a call that ends so answers the change that brought its key: see unanswered.go.
 func (n Next) answers() bool { return n == NextForget || n == NextRequeue }
 
 // Result is what a call of the handler has come to.

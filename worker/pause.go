@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// A handler whose own add interrupts it, such as one that writes a status and does not mark that add as
-// Quiet, would be called again and again without a pause. So would one that returns a Hold for what has
-// happened already, but does not show in the cache that it reads. So a key that was interrupted, or released
-// at once, a few times in a row is slowed down as if it had failed.
+// A handler whose own add interrupts it, such as a status that it writes, would be called again and again
+// without a pause. So would one that returns a Hold for what has happened already, but does not show in its
+// cache. So a key that was interrupted, or released at once, a few times in a row is slowed down as if it had
+// failed.
 
 const (
 	// maxInterruptions is how often in a row a key comes at once after it was interrupted.
@@ -23,8 +23,7 @@ const (
 // pauseIfLooping slows the key down if it was interrupted too often in a row: it puts it on hold for a pause.
 // Meanwhile the key still uses its place in a group with a Limit.
 func (c *Tracked[T]) pauseIfLooping() {
-	n := readKey(c.tracker, c.result.Key, c.result.Key).Interruptions
-	if n > maxInterruptions && !c.tracker.queue.ShuttingDown() {
+	if n := c.interruptions; n > maxInterruptions && !c.tracker.queue.ShuttingDown() {
 		c.reasons = append(c.reasons, pauseAfter("it was interrupted", n))
 	}
 }
@@ -32,15 +31,14 @@ func (c *Tracked[T]) pauseIfLooping() {
 // pauseAfterReleaseLocked is called when no reason of k is open any more. If the key comes again by itself,
 // and k began just now, that counts as an interruption. After too many in a row it returns a pause, otherwise
 // nil.
-func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) *holdReason {
-	if !k.returnedHold || now-k.since >= shortestHold {
-		return nil
+func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) (pause *holdReason) {
+	if k.returnedHold && now-k.since < shortestHold {
+		rs := &k.tracker.mu.records
+		if n := rs.countInterruption(&rs.table.At(k.slot).Value); n > maxInterruptions {
+			pause = pauseAfter("its hold was released at once", n)
+		}
 	}
-	rs := &k.tracker.mu.records
-	if n := rs.countInterruption(&rs.table.At(k.slot).Value); n > maxInterruptions {
-		return pauseAfter("its hold was released at once", n)
-	}
-	return nil
+	return pause
 }
 
 // pauseAfter returns a hold of the pool itself, after an event that has come n times in a row.

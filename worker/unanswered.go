@@ -14,8 +14,8 @@ type UnansweredKey[T comparable] struct {
 }
 
 // oldestUnanswered returns the oldest change of all keys and its age. If the queue's oldest key is older, it
-// returns nil and that age: see oldestQueued. Keys that a handler has put on hold do not count: they wait for the
-// world. It looks at all records, and ends those that are over, for up to sweepFor.
+// returns nil and that age: see oldestQueued. Keys that a handler has put on hold do not count: they wait for
+// the world. It looks at all records, and ends those that are over, for up to askFor.
 func (t *Tracker[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Duration) {
 	if !t.knowsAddTimes {
 		return nil, 0
@@ -32,10 +32,10 @@ func (t *Tracker[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Dura
 	t.mu.Unlock()
 	started := time.Now()
 	for u := range eachRecord(t, func(key T, rec *record[T]) (u UnansweredKey[T], ok bool) {
-		counts := rec.hold == nil || rec.hold.ended || rec.hold.isPauseLocked()
+		counts := !rec.isOnHold() || rec.hold.isPauseLocked()
 		return UnansweredKey[T]{key, rec.since}, counts && isOlder(rec.since)
 	}) {
-		if isOlder(u.Since) && (time.Since(started) > sweepFor || !t.sweepKey(u.Key)) {
+		if isOlder(u.Since) && (time.Since(started) > askFor || !t.sweepKey(u.Key)) {
 			oldest = &u
 		}
 	}
