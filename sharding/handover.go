@@ -2,12 +2,12 @@ package sharding
 
 import "time"
 
-// handover is an attempt to give a slot away by a write that replaces the table of that id and epoch. While it
-// may still succeed, the slot stays absent. unsure: the write reported an error, and may take effect later.
+// handover is an attempt to give a slot away by a write that replaces the table of that id and epoch. The
+// slot stays absent while it may still succeed.
 type handover struct {
 	table     string
 	epoch     int64
-	unsure    bool
+	unsure    bool          // The write reported an error, and may take effect later.
 	took      time.Duration // for how long the slot was stopping
 	uncounted bool          // It is not in Stats yet.
 }

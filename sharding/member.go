@@ -37,10 +37,10 @@ var ErrNoQueue = errors.New("sharding: the member takes no slots, because it lac
 // Member is a process's part in a group. It holds slots, whose keys the queues of [NewQueue] hand out. It is
 // made by [Join]; all methods are safe for concurrent use.
 type Member struct {
-	// Five loops work for a member: renew keeps its record (own_record.go), confirm reads the table
-	// (table_io.go), watchLoop hears of all records (watch.go, others.go), expireLoop ends validity in time
-	// (own_record.go), and workLoop does all other writes (here, plan.go). What they change under mu takes effect
-	// with updateAndUnlock (slots.go). Methods named Locked, and those of planner, knownMember and view, need mu.
+	// Five loops work for a member: renew keeps its record and expireLoop ends validity in time (own_record.go),
+	// confirm reads the table (table_io.go), watchLoop hears of all records (watch.go), and workLoop does all
+	// other writes (here, plan.go). What they change under mu takes effect with updateAndUnlock (slots.go).
+	// Methods named Locked, and those of planner, knownMember and view, need mu.
 
 	config Config
 	store  Store
@@ -60,10 +60,9 @@ type Member struct {
 	ctx                                  context.Context // ends with the member, and with it all loops and calls
 	end                                  context.CancelFunc
 	loops                                sync.WaitGroup
-	toRenew, toConfirm, toWork, toExpire chan struct{} // A signal in one makes that loop look again at once.
-
-	left       chan struct{}   // closed when the member holds nothing any more
-	logWritten <-chan struct{} // closed when all log lines are written
+	toRenew, toConfirm, toWork, toExpire chan struct{}   // A signal in one makes that loop look again at once.
+	left                                 chan struct{}   // closed when the member holds nothing any more
+	logWritten                           <-chan struct{} // closed when all log lines are written
 
 	mu struct {
 		sync.Mutex
@@ -272,7 +271,7 @@ func (m *Member) work() (next time.Duration, failed bool) {
 	for _, f := range []step{m.makeTable, m.markOverdue, m.tidyRecords, m.writeTable, m.giveUp} {
 		due, err := f(now)
 		if err != nil {
-			m.report("Cannot do what is due", err)
+			m.report("Cannot move slots", err)
 			failed = true
 		}
 		next = min(next, due)

@@ -296,6 +296,8 @@ func (w *world) calm() {
 	for len(w.processes) < 2 {
 		w.join(faults{})
 	}
+	time.Sleep(2 * simLease)
+	w.deleteSpoiled() // Others may have taken a dead intruder for alive, and given slots to it.
 	time.Sleep(4 * simLease)
 }
 

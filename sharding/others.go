@@ -56,7 +56,7 @@ func (k *knownMember) liveness(now time.Duration) liveness {
 	return present
 }
 
-// expires returns when the member's lease ends, unless it renews its record before. A gone one is dead after it.
+// expires returns when the member's lease ends, unless it renews its record before. A gone one is dead then.
 func (k *knownMember) expires() time.Duration {
 	if k.isFormerSelf { // Nobody renews that record any more.
 		return k.firstSeen
@@ -139,8 +139,7 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	k := m.memberLocked(id)
 	d, err := m.decodeOther(id, r)
 	found := k.classify(r.Version, d, err == nil, isRead)
-	k.mustRead = found == mustBeRead
-	if found != changed {
+	if k.mustRead = found == mustBeRead; found != changed {
 		return k.mustRead
 	}
 	before, livenessBefore := *k, k.liveness(m.now())

@@ -56,7 +56,7 @@ func TestMemberThatMustNotWriteTable(t *testing.T) {
 				t.Errorf("FAILURE: a holds %d slots", n)
 			}
 			if certain {
-				wantFacts(t, q, "Slots that cannot move: 2: the server refuses to store the table; next try in *s")
+				wantFacts(t, q, "Slots that cannot move: 2: the table cannot be stored; next try in *s")
 			}
 			time.Sleep(20 * time.Second)
 			if err := a.Err(); err == nil || !strings.Contains(err.Error(), "quota") {

@@ -261,7 +261,7 @@ func (m *Member) noteWrite(t *table, err error) {
 		return
 	}
 	m.mu.since.notWritten, m.mu.writeErr = cmp.Or(m.mu.since.notWritten, now), err
-	uncertain := false
+	uncertain, isLong := false, now >= m.mu.since.notWritten+m.config.Lease
 	for i := range m.slots {
 		s := &m.slots[i]
 		if h := s.handover; h.table != t.id || h.epoch != t.epoch-1 || t.slots[i].epoch != t.epoch {
@@ -274,7 +274,6 @@ func (m *Member) noteWrite(t *table, err error) {
 			s.handover, s.keepUntil = handover{}, now+m.config.Lease
 		}
 	}
-	isLong := now-m.mu.since.notWritten >= m.config.Lease
 	if uncertain && m.mu.phase == staying && m.updateValidityLocked() && isLong {
 		m.barLocked(untilWritten, "Cannot write the table for a lease. Giving up all slots", err)
 	}
