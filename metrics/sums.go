@@ -51,7 +51,7 @@ func endQueue(st *workqueue.Stats) bool {
 	if !st.ShuttingDown || st.Queued > 0 || st.Processing > 0 || st.Waiting > 0 {
 		return false
 	}
-	st.ByPriority, st.Paused, st.Held = nil, false, 0
+	st.ByPriority, st.Paused, st.Held, st.Blocked, st.OldestQueued = nil, false, 0, 0, 0
 	if s := st.Shared; s != nil {
 		st.Shared = &workqueue.SharedStats{
 			Errors: s.Errors, LostLeases: s.LostLeases, LostDones: s.LostDones, CallDuration: s.CallDuration,

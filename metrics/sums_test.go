@@ -202,3 +202,17 @@ func TestLeaveOutHolds(t *testing.T) {
 		t.Errorf("%+v", queue)
 	}
 }
+
+// A shared queue's replica that has ended leaves no gauge of the keys that the other replicas have by now.
+func TestGaugesOfAnEndedReplica(t *testing.T) {
+	queues := Queues()
+	queues.Watch("q", func() workqueue.Stats {
+		return workqueue.Stats{ShuttingDown: true, Blocked: 2, OldestQueued: time.Hour}
+	})
+	queues.Watch("q", func() workqueue.Stats { return workqueue.Stats{} })
+	for total := range queues.All() {
+		if !total.Live || total.Sum.Blocked != 0 || total.Sum.OldestQueued != 0 {
+			t.Errorf("%+v", total)
+		}
+	}
+}

@@ -40,10 +40,11 @@ const maxPriority = 1_000_000
 
 // AddWithPriority adds item with a priority after a delay, or at once unless that is positive. A key
 // of priority 1 is handed out before all keys of priority 0, except those that were queued more than
-// Config.PriorityStep before it, one of priority 2 more than twice that, and so on: no key starves. Of
-// several adds for the same hand-out the highest priority counts; those without one have priority 0. A key
-// that fails, or whose lease is lost, keeps its priority. Priorities beyond a million count as a million. It
-// does not block. After shutdown it does nothing, as Add.
+// Config.PriorityStep before it, one of priority 2 more than twice that, and so on: no key starves. With
+// Config.Shards this holds among the keys of a shard. Of several adds for the same hand-out the highest
+// priority counts; those without one have priority 0. A key that fails, or whose lease is lost, keeps its
+// priority. Priorities beyond a million count as a million. It does not block. After shutdown it does
+// nothing, as Add.
 func (q *Queue[T]) AddWithPriority(item T, priority int, delay time.Duration) {
 	priority = max(-maxPriority, min(priority, maxPriority))
 	q.put(item, func(s *shard[T], encoded string) opSeq {

@@ -14,6 +14,7 @@ func TestCommand(t *testing.T) {
 	queuevet := filepath.Join(dir, "queuevet")
 	run(t, ".", 0, "go", "build", "-o", queuevet, ".")
 	app := newModule(t, dir)
+	write(t, filepath.Join(app, "main_test.go"), "package main\n\nimport _ \"testing\"\n")
 
 	const found = "main.go:1:9: metrics of the queues that app makes are not registered: app sets client-go's provider alone"
 	for _, command := range [][]string{

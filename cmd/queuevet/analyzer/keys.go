@@ -28,14 +28,13 @@ func hasQueues(path string) bool {
 }
 
 func runKeys(pass *analysis.Pass) (any, error) {
-	isTesting := func(p *types.Package) bool { return p.Path() == "testing" } // A package of what tests share.
-	if hasQueues(pass.Pkg.Path()) || slices.ContainsFunc(pass.Pkg.Imports(), isTesting) {
+	files := withoutTests(pass)
+	isTesting := func(spec *ast.ImportSpec) bool { return spec.Path.Value == `"testing"` }
+	importsTesting := func(file *ast.File) bool { return slices.ContainsFunc(file.Imports, isTesting) }
+	if hasQueues(pass.Pkg.Path()) || slices.ContainsFunc(files, importsTesting) { // It has what tests share.
 		return nil, nil
 	}
-	for _, file := range pass.Files {
-		if strings.HasSuffix(pass.Fset.Position(file.FileStart).Filename, "_test.go") {
-			continue
-		}
+	for _, file := range files {
 		ast.Inspect(file, func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
 			if !ok {
@@ -52,6 +51,13 @@ func runKeys(pass *analysis.Pass) (any, error) {
 	return nil, nil
 }
 
+// withoutTests returns the files that are not tests: go vet has a package and its tests in one pass.
+func withoutTests(pass *analysis.Pass) []*ast.File {
+	return slices.DeleteFunc(slices.Clone(pass.Files), func(file *ast.File) bool {
+		return strings.HasSuffix(pass.Fset.Position(file.FileStart).Filename, "_test.go")
+	})
+}
+
 func isPointer(key types.Type) bool {
 	if key == nil {
 		return false
@@ -61,7 +67,7 @@ func isPointer(key types.Type) bool {
 }
 
 // keyOf returns the type of a queue's keys if the call makes a queue of them, or adds one to a queue of any
-// keys.
+// keys. Of several that it adds, it returns that of a pointer.
 func keyOf(pass *analysis.Pass, call *ast.CallExpr) types.Type {
 	f, _ := calleeOf(pass, call).(*types.Func)
 	if f == nil || f.Pkg() == nil || !hasQueues(f.Pkg().Path()) {
@@ -77,9 +83,15 @@ func keyOf(pass *analysis.Pass, call *ast.CallExpr) types.Type {
 	if f.Signature().Recv() == nil || !strings.HasPrefix(f.Name(), "Add") {
 		return nil
 	}
+	params := f.Signature().Params()
 	for i, arg := range call.Args {
-		if params := f.Signature().Params(); i < params.Len() && types.IsInterface(params.At(i).Type()) {
-			return pass.TypesInfo.TypeOf(arg)
+		param := params.At(min(i, params.Len()-1)).Type()
+		if slice, ok := param.(*types.Slice); ok && f.Signature().Variadic() {
+			param = slice.Elem()
+		}
+		isContext := types.TypeString(param, nil) == "context.Context"
+		if given := pass.TypesInfo.TypeOf(arg); types.IsInterface(param) && !isContext && isPointer(given) {
+			return given
 		}
 	}
 	return nil

@@ -47,29 +47,23 @@ func run(pass *analysis.Pass) (any, error) {
 	if pass.Pkg.Path() == clientGoPath || isOurs(pass.Pkg.Path()) {
 		return nil, nil
 	}
-	p := new(program)
-	for _, imported := range pass.Pkg.Imports() {
-		var of program
-		pass.ImportPackageFact(imported, &of)
-		path := imported.Path()
-		p.Ours = p.Ours || of.Ours || path == oursPath+"/prom" || path == oursPath+"/otel"
-		p.Named = cmp.Or(p.Named, of.Named)
-		p.ClientGo = cmp.Or(p.ClientGo, of.ClientGo)
+	p, files := new(program), withoutTests(pass)
+	if len(files) == 0 || strings.HasSuffix(pass.Pkg.Path(), ".test") { // .test is the main function of tests.
+		return nil, nil
 	}
-	for _, file := range pass.Files {
-		if strings.HasSuffix(pass.Fset.Position(file.FileStart).Filename, "_test.go") {
-			return nil, nil
+	for _, file := range files {
+		for _, spec := range file.Imports {
+			if name := pass.TypesInfo.PkgNameOf(spec); name != nil {
+				p.noteImport(pass, name.Imported())
+			}
 		}
-		ast.Inspect(file, func(n ast.Node) bool {
-			p.note(pass, n)
-			return true
-		})
+		ast.Inspect(file, func(n ast.Node) bool { return p.note(pass, n) })
 	}
 	if *p != (program{}) {
 		pass.ExportPackageFact(p)
 	}
 	if pass.Pkg.Name() == "main" && p.Named != "" && p.ClientGo != "" && !p.Ours {
-		pass.Reportf(pass.Files[0].Name.Pos(), "metrics of the queues that %s makes are not registered: "+
+		pass.Reportf(files[0].Name.Pos(), "metrics of the queues that %s makes are not registered: "+
 			"%s sets client-go's provider alone; call workqueue.SetProvider of %s, too", p.Named, p.ClientGo, oursPath)
 	}
 	return nil, nil
@@ -84,9 +78,22 @@ func isOurs(path string) bool {
 	return false
 }
 
-// note notes what n says about the program.
-func (p *program) note(pass *analysis.Pass, n ast.Node) {
+func (p *program) noteImport(pass *analysis.Pass, imported *types.Package) {
+	var of program
+	pass.ImportPackageFact(imported, &of)
+	path := imported.Path()
+	p.Ours = p.Ours || of.Ours || path == oursPath+"/prom" || path == oursPath+"/otel"
+	p.Named = cmp.Or(p.Named, of.Named)
+	p.ClientGo = cmp.Or(p.ClientGo, of.ClientGo)
+}
+
+// note notes what n says about the program, and reports whether what n contains counts as well.
+func (p *program) note(pass *analysis.Pass, n ast.Node) bool {
 	switch n := n.(type) {
+	case *ast.CallExpr:
+		// Package controllerruntime puts the metrics of its queues into controller-runtime's registry.
+		f, ok := calleeOf(pass, n).(*types.Func)
+		return !ok || f.Name() != "With" || f.Pkg().Path() != oursPath+"/controllerruntime"
 	case *ast.Ident:
 		f, ok := pass.TypesInfo.Uses[n].(*types.Func)
 		switch {
@@ -102,7 +109,7 @@ func (p *program) note(pass *analysis.Pass, n ast.Node) {
 		config, ok := types.Unalias(pass.TypesInfo.TypeOf(n)).(*types.Named)
 		if !ok || config.Obj().Pkg() == nil || !isOurs(config.Obj().Pkg().Path()) ||
 			!isConfig(config.Obj().Name()) {
-			return
+			return true
 		}
 		for _, element := range n.Elts {
 			if field, ok := element.(*ast.KeyValueExpr); ok {
@@ -110,6 +117,7 @@ func (p *program) note(pass *analysis.Pass, n ast.Node) {
 			}
 		}
 	}
+	return true
 }
 
 // isConfig reports whether a type called so configures a queue. Others have names that are those of other

@@ -9,5 +9,6 @@ import (
 
 func TestMetrics(t *testing.T) {
 	analysistest.Run(t, analysistest.TestData(), analyzer.Metrics,
-		"metricsbad", "metricsours", "metricsprom", "metricsconfig", "metricsnone", "metricsnamed", "metricslib")
+		"metricsbad", "metricsours", "metricsprom", "metricsconfig", "metricsnone", "metricsnamed", "metricslib",
+		"metricscontroller")
 }

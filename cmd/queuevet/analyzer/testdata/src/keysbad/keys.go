@@ -28,3 +28,7 @@ func add(q *workqueue.Typed[any]) {
 	untyped.Add(&job{}) // want `do not merge`
 	q.Add(&job{})       // want `do not merge`
 }
+
+func addSeveral(q *priorityqueue.Queue[any]) {
+	q.AddWithOpts(priorityqueue.AddOpts{}, "a", &job{}) // want `do not merge`
+}

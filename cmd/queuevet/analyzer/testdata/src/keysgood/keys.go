@@ -1,6 +1,7 @@
 package keysgood
 
 import (
+	"context"
 	"unique"
 
 	"github.com/keyedqueue/workqueue"
@@ -33,4 +34,12 @@ func add(q workqueue.TypedInterface[any], item any) {
 	q.Add(item)
 	set{}.Add(&job{})
 	generic[*job]()
+}
+
+type requestContext struct{ context.Context }
+
+func addContext(q *priorityqueue.Queue[string], of *priorityqueue.Queue[any], c *requestContext) {
+	q.AddContext(c, "a")
+	of.AddContext(c, "a")
+	of.AddWithOpts(priorityqueue.AddOpts{}, []any{"a", "b"}...)
 }

@@ -1,0 +1,5 @@
+package keysbad
+
+import "testing"
+
+func TestAdd(*testing.T) { untyped.Add(&job{}) }
