@@ -45,8 +45,7 @@ func (t *Tracker[T]) firstLimitLocked() time.Duration {
 // mostDue bounds for how many holds endDue keeps the lock. If there are more, the loop calls it again.
 const mostDue = 64
 
-// endDue updates the holds with reasons that have come to their limits, and returns when the loop must call
-// it again.
+// endDue updates the holds with reasons at their limits, and returns when the loop must call it again.
 func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 	now := t.loop.Now()
 	var ended []*held[T]
@@ -97,8 +96,7 @@ func (t *Tracker[T]) endPauses() {
 	}
 }
 
-// nextHoldDone returns a channel that is closed when the next Done of a key on hold has returned, or nil if
-// no key is on hold.
+// nextHoldDone returns a channel that is closed after the next Done of a hold, or nil if no key is on hold.
 func (t *Tracker[T]) nextHoldDone() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,7 +109,8 @@ func (t *Tracker[T]) nextHoldDone() <-chan struct{} {
 
 // heldKeys returns up to limit of the keys that are held, the one whose hold began first at the front.
 func heldKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []HeldKey[K] {
-	all := slices.SortedStableFunc(t.eachHold(), func(a, b *held[T]) int { return cmp.Compare(a.since, b.since) })
+	byStart := func(a, b *held[T]) int { return cmp.Compare(a.since, b.since) }
+	all := slices.SortedStableFunc(t.eachHold(), byStart)
 	return converted(all[:max(0, min(limit, len(all)))], func(k *held[T]) HeldKey[K] {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -130,8 +129,7 @@ func (t *Tracker[T]) Release(key T) bool {
 	return k != nil && k.end()
 }
 
-// EndHolds ends all holds, and waits for their Dones. From now on no key is held. It is for the end of a
-// program with workers of its own.
+// EndHolds ends all holds, and waits for their Dones. From now on no key is put on hold.
 func (t *Tracker[T]) EndHolds() {
 	t.mu.Lock()
 	t.mu.records.holds.closed = true

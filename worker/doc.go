@@ -79,8 +79,7 @@
 //		return worker.ErrAdded // The key comes again at once. This is no failure.
 //	}
 //
-// Do not give that context to a write. In the next call look at the world anew: nothing is kept of the last
-// one.
+// Do not give that context to a write. The next call must look at the world anew: nothing is kept.
 //
 // # Why a key came
 //
@@ -148,8 +147,7 @@
 // [Pool.SnapshotKey] shows one key with its last calls. Stats.Changes measures what users feel: the time from
 // the first add of a key to the first success, if the queue is an in-memory one of this module and has
 // metrics. A provider of metrics that is an [InspectorProvider] discovers pools by itself. A program with
-// workers of its own has the same with [Tracker]. Tests wait with [Pool.WaitIdle] until nothing is left to
-// do.
+// workers of its own has the same with [Tracker]. Tests wait until nothing is left to do: [Pool.WaitIdle].
 //
 // # Cost
 //

@@ -20,8 +20,7 @@ type FailedKey[T comparable] struct {
 	Err string `json:"error"`
 	// Time is when the last call ended.
 	Time time.Time `json:"time"`
-	// NextTry is when the key comes due. It is zero if the key does not wait or the time is not known: see
-	// [Pool.Snapshot].
+	// NextTry is when the key comes due. It is zero if the key does not wait or the time is not known.
 	NextTry time.Time `json:"next_try,omitzero"`
 }
 

@@ -72,8 +72,7 @@ func (p *Pool[T]) Left() Left[T] {
 	return p.mu.left
 }
 
-// leftUndone puts together what is left, each key once. Lists without an order are sorted by text, to make
-// reports repeatable.
+// leftUndone puts together what is left, each key once. Lists without an order are sorted by text.
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failed []T
 	p.tracker.catchPanic(func() {

@@ -19,8 +19,7 @@ func (t *Tracker[T]) setLogger() {
 	}
 }
 
-// log writes a line of this package. Its source is the place where the program made the pool: a line number
-// of this package helps no reader.
+// log writes a line whose source is the place where the program made the pool.
 func (t *Tracker[T]) log(ctx context.Context, level slog.Level, message string, args ...any) {
 	if t.logger.Enabled(ctx, level) {
 		line := slog.NewRecord(time.Now(), level, message, t.madeAt)

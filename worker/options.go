@@ -70,8 +70,7 @@ type Options[T comparable] struct {
 	// be All.
 	KeepQueue bool
 
-	// HandlerTimeout is how long a call may take until its context ends with [context.DeadlineExceeded]. Zero
-	// means no limit.
+	// HandlerTimeout is when a call's context ends, with [context.DeadlineExceeded]. Zero means no limit.
 	HandlerTimeout time.Duration
 	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its start)
 	// before it is reported as stuck, once per call, to OnStuck and in the log. It keeps its key. Its hooks
@@ -80,8 +79,7 @@ type Options[T comparable] struct {
 	// handlers that are found stuck together: for 2.5 µs per goroutine with a frame or two, 14 µs with thirty.
 	StuckAfter time.Duration
 
-	// KeepGivenUp is how many given-up keys the pool remembers. Zero means 1,000, a negative number none. See
-	// [Pool.Snapshot].
+	// KeepGivenUp is how many given-up keys the pool remembers. Zero means 1,000, a negative number none.
 	KeepGivenUp int
 
 	// OnFinish is called after the handler, when the key has been given back to the queue or forgotten, but
@@ -89,8 +87,7 @@ type Options[T comparable] struct {
 	OnFinish func(ctx context.Context, r Result[T])
 	// OnGiveUp is called before OnFinish for a key that has failed and does not come again.
 	OnGiveUp func(ctx context.Context, r Result[T])
-	// OnStuck is called once for a call of the handler that is stuck, with its context. It may still run when
-	// Run has returned.
+	// OnStuck is called once for a stuck call, with its context. It may still run when Run has returned.
 	OnStuck func(ctx context.Context, r RunningKey[T])
 	// OnLeft is called before Run returns if something is left undone.
 	OnLeft func(left Left[T])
@@ -100,8 +97,7 @@ type Options[T comparable] struct {
 	// unless that context has ended. Nil means ready at once.
 	Ready func(ctx context.Context) error
 
-	// CrashOnPanic makes a panic end the process, as it does without this package, instead of failing the
-	// key.
+	// CrashOnPanic makes a panic end the process, as without this package, instead of failing the key.
 	CrashOnPanic bool
 
 	// Logger logs failures, panics, keys that are given up, stuck handlers and what is left undone at the

@@ -26,8 +26,7 @@ type Pool[T comparable] struct {
 
 	done func(key T) // queue.Done. Run makes it, once: a method value allocates.
 
-	// changed wakes Run: see signal.
-	changed chan struct{}
+	changed chan struct{} // wakes Run: see signal
 
 	startGate     chan struct{} // has room for the worker that waits for StartLimit and then for a key
 	waitsForToken atomic.Bool   // that worker waits for StartLimit; written by awaitStart
@@ -66,8 +65,7 @@ type Pool[T comparable] struct {
 	}
 }
 
-// New returns a pool that handles the keys of queue when Run is called. It starts nothing. Run reports wrong
-// arguments.
+// New returns a pool. It starts nothing: Run handles the keys of queue, and reports wrong arguments.
 func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Handler[T], options Options[T]) *Pool[T] {
 	queue = notNilPointer(queue)
 	p := &Pool[T]{handler: handler, tracker: newTracker(queue, options), changed: make(chan struct{}, 1),
@@ -254,8 +252,7 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 // and the keys that fail, were interrupted or are on hold: about 20 ns a key.
 func (p *Pool[T]) Stats() Stats { return p.tracker.Stats() }
 
-// Snapshot returns Stats and up to limit keys of each kind. It asks the queue about the failing ones: see
-// [Tracker.Snapshot].
+// Snapshot returns Stats and up to limit keys of each kind, after asking the queue: see [Tracker.Snapshot].
 func (p *Pool[T]) Snapshot(limit int) Snapshot[T] { return p.tracker.Snapshot(limit) }
 
 // SnapshotKey returns what the pool knows of one key: see [Tracker.SnapshotKey].
@@ -268,8 +265,7 @@ func (p *Pool[T]) Cancel(key T) bool { return p.tracker.Cancel(key) }
 // Release ends the hold of key, and reports whether there was one. It calls the queue's Done.
 func (p *Pool[T]) Release(key T) bool { return p.tracker.Release(key) }
 
-// Forget makes the queue and the pool forget that key has failed or was given up: for a program that removes
-// a key, or handles it, by itself.
+// Forget makes the queue and the pool forget that key has failed or was given up: see [Tracker.Forget].
 func (p *Pool[T]) Forget(key T) { p.tracker.Forget(key) }
 
 // Inspector shows the pool to tools that do not know the type of its keys.

@@ -308,8 +308,7 @@ func (t *Tracker[T]) sweepIfDue() {
 	}
 }
 
-// startSweep sweeps on a goroutine, because the queue may be slow. It begins where the last sweep has stopped.
-// It does nothing while a sweep goes on, or once the queue is shut down.
+// startSweep goes on with the last sweep, on a goroutine, unless one goes on or the queue is shut down.
 func (t *Tracker[T]) startSweep(ctx context.Context) {
 	if t.queue.ShuttingDown() || !t.sweeping.CompareAndSwap(false, true) {
 		return

@@ -15,8 +15,7 @@ import (
 // last list that succeeded, each at its moment of the period, round after round: a list that fails or takes
 // long delays no key that is known.
 
-// listPriority is that of controller-runtime's LowPriority, with which its informers add what has not
-// changed.
+// listPriority is controller-runtime's LowPriority, with which its informers add what has not changed.
 const listPriority = -100
 
 // A list that fails is tried again after listRetry, then twice that and so on, up to listRetryMax or Resync.
@@ -133,8 +132,7 @@ func (r *resync[T]) addListed(key T) {
 	}
 }
 
-// keepListing sends each list that succeeds, until ctx ends or no further list is wanted. Then it closes
-// lists.
+// keepListing sends each list that succeeds, and closes lists when ctx ends or no further list is wanted.
 func (p *Pool[T]) keepListing(ctx context.Context, lists chan<- []T) {
 	defer close(lists)
 	for retry := listRetry; ctx.Err() == nil; {

@@ -149,8 +149,7 @@ func (w wrapper) Unwrap() error { return w.error }
 
 type terminalError struct{ wrapper }
 
-// Terminal wraps an error so that its key does not come again: it would only fail in the same way. It returns
-// nil if err is nil.
+// Terminal wraps an error so that its key does not come again. It returns nil if err is nil.
 func Terminal(err error) error {
 	if err == nil {
 		return nil

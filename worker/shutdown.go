@@ -54,11 +54,10 @@ func (p *Pool[T]) endStartIfDue() {
 }
 
 func (p *Pool[T]) moveOnLocked(to phase) {
-	if to <= p.mu.phase {
-		return
+	if to > p.mu.phase {
+		p.mu.phase = to
+		p.signal()
 	}
-	p.mu.phase = to
-	p.signal()
 }
 
 // signal wakes Run, which looks again at the phase, the workers and whether any key is failing.
@@ -225,8 +224,7 @@ func (p *Pool[T]) leftBehind() (keys []T) {
 	return keys
 }
 
-// endHolds ends the holds. If a Done blocks for as long as endPatience, it returns the keys that are not
-// Done.
+// endHolds ends the holds. If a Done blocks for endPatience, it returns the keys that are not Done.
 func (p *Pool[T]) endHolds() (notDone []T) {
 	ended := make(chan struct{})
 	go func() {

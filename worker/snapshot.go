@@ -34,8 +34,7 @@ type Snapshot[T comparable] struct {
 	Running []RunningKey[T] `json:"running"`
 	// Held are the keys that are on hold, the one whose hold began first at the front.
 	Held []HeldKey[T] `json:"held"`
-	// Failing are the keys whose last call has failed, the last failure first. The pool remembers the errors
-	// of 10,000.
+	// Failing are the keys whose last call has failed, the last failure first. The errors of 10,000 are kept.
 	Failing []FailedKey[T] `json:"failing"`
 	// GivenUp are the last keys that were given up, the last one first: Options.KeepGivenUp at most. A key
 	// leaves the list when this pool handles it and does not give it up again, and by Forget.
@@ -53,8 +52,7 @@ type KeySnapshot[T comparable] struct {
 	Running *RunningKey[T] `json:"running,omitempty"`
 	// Held is set while the key is on hold.
 	Held *HeldKey[T] `json:"held,omitempty"`
-	// Failing is set if the last call has failed and the key is to come again, GivenUp if the key was given
-	// up.
+	// Failing is set if the last call has failed and the key is to come again, GivenUp if it was given up.
 	Failing *FailedKey[T] `json:"failing,omitempty"`
 	GivenUp *FailedKey[T] `json:"given_up,omitempty"`
 	// FailedCalls are the first and the last four calls that have failed in a row, the last one last. The
@@ -147,8 +145,7 @@ func (t *Tracker[T]) withCalls(in trouble, limit int) (all []failedEntry[T]) {
 	return all
 }
 
-// nextTry asks the queue, up to the time until, when a failing key comes due. It is zero if the key does not
-// wait.
+// nextTry asks the queue, up to the time until, when a key comes due. It is zero if the key does not wait.
 func (t *Tracker[T]) nextTry(until time.Time, key T) (due time.Time) {
 	if time.Now().Before(until) {
 		if k, _ := t.queue.SnapshotKey(key); k.State == workqueue.KeyWaiting {

@@ -57,6 +57,6 @@ func untilToken(l *rate.Limiter, now time.Time) time.Duration {
 	if limit == rate.Inf || missing <= 0 {
 		return 0
 	}
-	seconds := missing / float64(max(0, limit))                                         // infinite if there is no rate
-	return 1 + time.Duration(min(seconds, maxStartWait.Seconds())*float64(time.Second)) // rounded up
+	seconds := min(missing/float64(max(0, limit)), maxStartWait.Seconds()) // a rate of 0 gives infinity
+	return 1 + time.Duration(seconds*float64(time.Second))
 }

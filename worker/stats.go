@@ -22,8 +22,7 @@ type Stats struct {
 	Living int `json:"living"`
 	// Busy is the number of workers that handle a key.
 	Busy int `json:"busy"`
-	// StartLimited reports that keys are queued, and Options.StartLimit is what keeps them from being
-	// handled.
+	// StartLimited reports that keys are queued, and Options.StartLimit keeps them from being handled.
 	StartLimited bool `json:"start_limited"`
 	// Stuck is the number of running calls that were reported as stuck.
 	Stuck int `json:"stuck"`
@@ -45,8 +44,7 @@ type Stats struct {
 	Requeued uint64 `json:"requeued"`
 	// RequeuedAfter counts those of Requeued that asked for a delay.
 	RequeuedAfter uint64 `json:"requeued_after"`
-	// Interrupted counts the calls that were interrupted because their key was added again. See
-	// [Call.UntilAdded].
+	// Interrupted counts the calls that an add of their key has interrupted. See [Call.UntilAdded].
 	Interrupted uint64 `json:"interrupted"`
 	// Looping is the number of keys whose handler was interrupted, or whose hold was released at once, more
 	// than five times in a row. Their calls come ever more slowly.

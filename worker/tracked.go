@@ -164,8 +164,7 @@ func (c *Tracked[T]) decide() {
 	}
 }
 
-// failTimeout bounds how long a server that counts the failures may take. (It gets to know of the failure all
-// the same.)
+// failTimeout bounds the wait for a server that counts the failures. (It gets the failure all the same.)
 const failTimeout = time.Second
 
 // countFailure lets the queue count the failure, and decide what becomes of the key.

@@ -39,9 +39,8 @@ import (
 // A queue that is not of this project counts no failures. So make it an [workqueue.ExtendedRateLimiting] by
 // [workqueue.ExtendRateLimiting], and use only that, for the tracker and for the workers.
 //
-// A panic of a hook, the queue or its limiter reaches the caller of a method, but one of Done at the end of a
-// hold is logged. So is one on a goroutine of the tracker, which looks for stuck handlers, ends holds or asks
-// the queue about records.
+// A panic of a hook, the queue or its limiter reaches the caller of a method. On a goroutine of the
+// tracker, and in Done at the end of a hold, it is logged.
 type Tracker[T comparable] struct {
 	options    Options[T]
 	optionsErr error        // what makes no sense in the options
