@@ -28,7 +28,7 @@ func (q *Queue[T]) addRateLimited(item T) putter[T] {
 	if limiter := q.limiter(); limiter != nil {
 		return delayed[T](limiter.When(item))
 	}
-	details := q.failDetails(workqueue.Failure{}, false, 0)
+	details := q.failDetails(workqueue.Failure{}, false, noDelay)
 	return func(s *shard[T], encoded string) opSeq { return s.failLocked(item, encoded, details, nil) }
 }
 
@@ -47,7 +47,8 @@ func (q *Queue[T]) limiter() workqueue.TypedRateLimiter[T] {
 // workqueue.ExtendedRateLimiting. The server does all of it in one operation, for all replicas: it counts the
 // failure unless the delay of the last one has not passed, and adds item after the delay that Backoff, Limit
 // and Burst give, or gives it up and keeps it with its error; see GivenUpKeys. A RateLimiter is asked on this
-// replica, for a failure that counts; if it panics, nothing was counted or added.
+// replica, for a failure that counts, also if item may be given up for it, but not for a Terminal one. If the
+// limiter panics, nothing was counted or added.
 //
 // Fail waits for the server's answer until ctx ends, but for no longer than a second. Then it returns an
 // error, and what this replica knows: the count of the hand-out, and no Delay. The failure is counted and
@@ -57,15 +58,15 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 	encoded, s := q.locate(item)
 	failures, left := q.failuresOfHeld(item)
 	retry := predict(failures, left, f) // what Fail returns without an answer
-	limiter, same, delay := q.limiter(), false, time.Duration(0)
+	limiter, tellSame, delay := q.limiter(), false, noDelay
 	switch {
-	case limiter == nil || retry.GivenUp: // The server computes the delay, or there is none.
+	case limiter == nil || f.Terminal: // The server computes the delay, or there is none.
 	case retry.Same: // The limiter would count it again. The key waits for the rest of the delay.
-		same, f.AtLeast = true, max(f.AtLeast, left)
-	default:
-		delay = limiter.When(item)
+		tellSame, f.AtLeast = true, max(f.AtLeast, left)
+	default: // Also if retry.GivenUp: the server may have forgotten failures that this replica knows.
+		delay = max(0, limiter.When(item))
 	}
-	details, result := q.failDetails(f, same, delay), make(chan error, 1)
+	details, result := q.failDetails(f, tellSame, delay), make(chan error, 1)
 	var answered workqueue.Retry // read only after result
 	// If ctx has already ended, the server must get the failure all the same: it brings item again.
 	err := q.whileOpen(context.Background(), func() {
@@ -99,8 +100,11 @@ func predict(failures int, left time.Duration, f workqueue.Failure) workqueue.Re
 	return r
 }
 
-// failDetails returns what fail in failures.lua must know of a failure. If there is a RateLimiter, it says
-// that the failure is the same as the last one, or has given the delay.
+// noDelay says that the server computes the delay of a failure.
+const noDelay = time.Duration(-1)
+
+// failDetails returns what fail in failures.lua must know of a failure. With a RateLimiter, same and delay
+// are what this replica has decided.
 func (q *Queue[T]) failDetails(f workqueue.Failure, same bool, delay time.Duration) string {
 	flags, limiterDelay := "", "-"
 	if f.Terminal {
@@ -109,7 +113,7 @@ func (q *Queue[T]) failDetails(f workqueue.Failure, same bool, delay time.Durati
 	if same {
 		flags += "s"
 	}
-	if q.config.RateLimiter != nil {
+	if delay != noDelay {
 		limiterDelay = fmt.Sprint(ceilMicros(delay))
 	}
 	return fmt.Sprintf("%d %d %s %s %s",

@@ -150,6 +150,23 @@ func TestFailWithLimiter(t *testing.T) {
 	}
 }
 
+// The limiter gives the delay, too, if this replica expects that the key is given up, but another one has
+// forgotten its failures.
+func TestLimiterWhenNotGivenUp(t *testing.T) {
+	s := startServer(t)
+	config := Config[string]{RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[string](
+		time.Minute, time.Hour)}
+	q, other := newShiftedQueue(t, s.client(), config), newTestQueue(t, s.client(), Config[string]{})
+	addAndGet(t, q, "x")
+	wantFail(t, q, "x", workqueue.Failure{MaxRetries: 1}, workqueue.Retry{Attempt: 1, Delay: time.Minute})
+	shiftClock(t, s.client(), time.Minute)
+	mustGet(t, q, "x")
+	other.Forget("x")
+	flush(t, other)
+	wantFail(t, q, "x", workqueue.Failure{MaxRetries: 1}, workqueue.Retry{Attempt: 1, Delay: 2 * time.Minute})
+	wantDelayLeft(t, q, "x", 1, 2*time.Minute)
+}
+
 // After shutdown a limiter counts and forgets nothing, because nothing is added.
 func TestLimiterAfterShutdown(t *testing.T) {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, time.Hour)
