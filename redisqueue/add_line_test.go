@@ -248,6 +248,26 @@ func TestStartLimitShows(t *testing.T) {
 	}
 }
 
+// When the bucket is full again the limit holds nothing back, also if no replica is left to say so.
+func TestStartLimitEndsWithoutReplicas(t *testing.T) {
+	client := startServer(t).client()
+	q := newTestQueue(t, client, Config[string]{StartLimit: StartLimit{Rate: 0.01, Burst: 1}})
+	addAll(q, "a", "b")
+	getEach(t, q, "a")
+	getNothing(t, q, 50*time.Millisecond)
+	q.Done("a")
+	q.ShutDown()
+	must(t, q.ShutDownContext(t.Context()))
+	admin := attach(t, client)
+	if c, err := admin.Counts(t.Context()); err != nil || !c.Limited {
+		t.Errorf("Counts() = %+v, %v", c, err)
+	}
+	must(t, client.HSet(t.Context(), q.shards[0].names.shard[0], "startFullAt", 1).Err()) // as when time has passed
+	if c, err := admin.Counts(t.Context()); err != nil || c.Limited || c.Queued != 1 {
+		t.Errorf("Counts() = %+v, %v", c, err)
+	}
+}
+
 // A raised priority puts no key before those that were put back, and no place beyond what a score keeps exactly.
 func TestRaisedPriorityStaysInLine(t *testing.T) {
 	client := startServer(t).client()

@@ -346,7 +346,7 @@ func TestForeignEntryStopsNothing(t *testing.T) {
 		{"HSET", "states", "k", "1234            "}, {"ZADD", "delays", "inf", "k"},
 		{"ZADD", "delays", "1.8e32", "k"},
 		{"ZADD", "retries", "inf", "k"}, {"ZADD", "failures", "-3", "k"}, {"HSET", "notes", "nk", "xx"},
-		{"HSET", "notes", "nk", "1 2 -5 abc"},
+		{"HSET", "notes", "nk", "1 2 -5 abc"}, {"HSET", "notes", "nk", "0 0 99999999999999999999 x"},
 	} {
 		q := newTestQueue(t, client, Config[string]{Name: fmt.Sprint("q", i), PollInterval: 100 * time.Millisecond})
 		must(t, q.AddContext(ctx, "first"))

@@ -5,9 +5,11 @@
 --
 -- An error (the user may no longer call a command, another program has written a Redis key) stops the script, and leaves the batch half done.
 -- The replica sends it again until it succeeds. Then the result must be that of a batch that ran once:
---   * Adds, and what needs the key's fence, may run twice. STATES, HELD and LINE are written in handout.lua, in an order that loses no key.
+--   * Adds, and what needs the key's fence, may run twice. handout.lua writes STATES, HELD and new places in an order that loses no key.
 --   * Hand-outs of which the replica does not know are taken back: see knownFence.
---   * What counts, or takes a key from a list, must run once: before it, mustNotStop makes sure that no error can come.
+--   * What counts, or takes a key from a list, must run once: before it, raiseErrorsNow makes sure that no error can come later.
+--
+-- This file: has the batch run before; META; the clocks; the lease; is the server full; the fillers.
 
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8 -- The description is what all replicas must have in common.
@@ -28,7 +30,7 @@ local function setting(name) return tonumber(string.match(SETTINGS, ' ' .. name 
 -- A batch that was executed before gets the same reply, or GONE if the session has ended since. A batch that is not the next one was
 -- overtaken, or the server has lost batches and their hand-outs: the session is over.
 local lastBatch = call('HGET', BATCHES, session) or ''
-local lastSeq, ends, replyFrom = string.match(lastBatch, '^(%d+) (%-?%d+) ()')
+local lastSeq, lastLeaseEnds, replyFrom = string.match(lastBatch, '^(%d+) (%-?%d+) ()')
 if lastSeq == seq then
 	return sub(lastBatch, replyFrom)
 end
@@ -61,8 +63,8 @@ for i, field in ipairs(NUMBERS) do
 	meta[field] = n
 end
 if meta.leaseTime == 0 then -- The clock is lost. Begun at 0, it would reach the ends of leases too late: go on a lease before the last end.
-	local last = call('ZRANGE', LEASES, -1, -1, 'WITHSCORES')[2]
-	meta.leaseTime = last and math.max(0, last - lease) or 0
+	local lastEnd = call('ZRANGE', LEASES, -1, -1, 'WITHSCORES')[2]
+	meta.leaseTime = lastEnd and math.max(0, lastEnd - lease) or 0
 end
 
 -- The queue's clock never goes back. So nothing waits longer when the server's clock is set back.
@@ -80,14 +82,12 @@ local nowDigits = digits(now)
 math.randomseed(now % 2 ^ 31) -- Redis seeds each script alike.
 local fence, dirty, repaired = math.max(meta.fence, now), meta.dirty, 0
 
--- mustNotStop raises the errors that could stop the script from now on: a command is forbidden, or a Redis key has a foreign type. Neither
+-- raiseErrorsNow raises the errors that could stop the script later: a command is forbidden, or a Redis key has a foreign type. Neither
 -- changes while a script runs.
-local cannotStop = false -- after the first call
-local function mustNotStop()
-	if cannotStop then
-		return
-	end
-	cannotStop = true
+local hasNoErrors = false -- true after the first call
+local function raiseErrorsNow()
+	if hasNoErrors then return end
+	hasNoErrors = true
 	for command in string.gmatch('HGET HMGET HSET HSETNX HDEL HLEN HSCAN ZSCORE ZADD ZREM ZCARD ZRANGE ZRANGEBYSCORE ZRANGEBYLEX ' ..
 		'ZREMRANGEBYRANK RPUSH LLEN PEXPIRE SADD SREM SPOP SCARD SISMEMBER SRANDMEMBER', '%u+') do
 		if not redis.acl_check_cmd(command, META) then
@@ -103,23 +103,23 @@ local function mustNotStop()
 end
 
 if isFirst or isCheck then
-	mustNotStop()
+	raiseErrorsNow()
 	if isCheck then
 		redis.pcall('HSETNX', META, 'description', DESCRIPTION) -- A full server refuses that. The first batch does it, too.
 		return 'OK'
 	end
-elseif tonumber(ends) <= leaseClock then
+elseif tonumber(lastLeaseEnds) <= leaseClock then
 	return 'LOST'
 end
 local leaseEnds = leaseClock + lease
 
--- A full server refuses a script's first write, unless that can only free memory; after such a write it refuses none. So on a full
--- server a HDEL comes first, and then all operations but adds are executed: they take little memory, and Dones free some.
+-- A full server refuses a script's first write, unless that can only free memory; after such a write it refuses none. Then all
+-- operations but adds are executed: they take little memory, and Dones free some.
 local renewed = redis.pcall('ZADD', LEASES, whole(leaseEnds), session)
 local refusal = type(renewed) == 'table' and renewed.err
 local isFull = refusal and find(refusal, 'OOM', 1, true)
 if isFull then
-	call('HDEL', BATCHES, '') -- deletes nothing
+	call('HDEL', BATCHES, '') -- deletes nothing, but is a write that can only free memory
 	call('ZADD', LEASES, whole(leaseEnds), session)
 elseif refusal then
 	return renewed

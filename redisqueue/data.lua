@@ -65,9 +65,7 @@ local function readSome(limit, page)
 			keys[#keys + 1] = key
 			bytes = bytes + #key
 		end
-		if #more < count then
-			return keys, true
-		end
+		if #more < count then return keys, true end
 		-- As many as are likely to fit, but no jump: the first ones may be short by chance.
 		count = math.min(limit - #keys, 3 * #keys, math.floor((MAX_BYTES - bytes) * #keys / (bytes + 1)))
 	end

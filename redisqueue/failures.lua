@@ -25,10 +25,8 @@ local function giveUp(key, attempts, reason)
 end
 
 local function forgetFailures(key)
-	if call('ZSCORE', FAILURES, key) then
-		call('ZREM', RETRIES, key)
-		call('ZREM', FAILURES, key)
-	end
+	call('ZREM', RETRIES, key)
+	call('ZREM', FAILURES, key)
 end
 
 -- forget forgets the failures of a key, and that it was given up.

@@ -114,11 +114,16 @@ func (q *Queue[T]) cancel(g chan T) bool {
 // fetcher gets keys for the getters. A batch wants as many keys as getters wait, less those that a call in
 // flight wants for them, until the shard is empty: nothing is queued, or nothing may be handed out. Then
 // batches want none. Instead a goroutine reads the session's WAKE list, and a timer runs until callAt, or for
-// two poll intervals. The shard may have keys again after a wake-up, that time, the poll interval, an add
-// from here, a reply that speaks of queued keys, and the end of the session.
+// two poll intervals. These end empty:
 //
-// The server wakes those that are in SLEEPERS. A session enters it with a batch that gets fewer keys than it
-// wants from an empty shard, and leaves it with the next batch that wants keys, or when no getter waits.
+//   - a wake-up, or the poll interval of the read;
+//   - that timer;
+//   - an add from here;
+//   - a reply that speaks of keys that may be handed out;
+//   - the end of the session.
+//
+// The server wakes sessions that are in SLEEPERS. A session enters it with a batch that gets fewer keys than
+// it wants from an empty shard, and leaves it with the next batch that wants keys, or when no getter waits.
 type fetcher struct {
 	fetcherState
 	wanted  int         // how many keys the call in flight may bring
@@ -148,7 +153,8 @@ func (f fetcherState) next(b *batch, r *reply, now time.Time) fetcherState {
 	case b.leavesSleepers:
 		f.isSleeper, f.empty = false, false // No wake-up comes from now on, so the next getter must look.
 	}
-	if !nothingToHandOut || f.woken || r.callIn == 0 { // With 0, more keys are due than one batch moves.
+	moreAreDue := r.callIn == 0 // more than one batch moves
+	if !nothingToHandOut || f.woken || moreAreDue {
 		f.empty = false
 	}
 	f.callAt = time.Time{}
@@ -217,7 +223,7 @@ func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time)
 		// Another encoding of a key that a worker has: finish this one, and add the worker's instead.
 		h.shard.addLocked(h.encoded)
 		s.putLocked(aboutHeld(codeDone, key.handedOut))
-	default:
+	default: // An older nextHandOut is void: the server has lost it.
 		if h.nextHandOut == nil {
 			s.session.held++
 		}
@@ -240,9 +246,9 @@ func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 	g <- item
 }
 
-// awaitWakeUpLocked lets the shard wait for a wake-up, the next delayed key or the poll interval, if getters
-// wait and it is empty. The timer also polls, because a read on a dead connection returns much later than it
-// should.
+// awaitWakeUpLocked lets the shard wait for a wake-up, until callAt, or for the poll interval, if getters
+// wait and it is empty. The timer also polls, after two of these intervals, because a read on a dead
+// connection returns much later than it should.
 func (s *shard[T]) awaitWakeUpLocked() {
 	if !s.fetcher.empty || s.sending || len(s.q.mu.getters) == 0 || s.session.id == "" {
 		return

@@ -1,4 +1,4 @@
--- Hands out keys, and writes back what the batch has changed.
+-- Hands out keys, and writes the clocks and what the batch has changed.
 
 -- The start limit is a token bucket. fullAt is when the bucket is full again. So tokens are there for startBurst hand-outs, less those
 -- that come until then.
@@ -44,8 +44,8 @@ end
 
 -- While the line is empty, and no key has a priority or was put back, what this batch queues need not enter the line to be handed out. (That
 -- saves up to a fifth of a batch of 64 keys.)
-local queued, nextNew = call('ZCARD', LINE), 1 -- nextNew: in newlyQueued
-if queued == 0 and not hasNotes and not next(putBack) then
+local nextNew = 1 -- of newlyQueued
+if call('ZCARD', LINE) == 0 and not hasNotes and not next(putBack) then
 	while wantsMore() and nextNew <= #newlyQueued do
 		if isQueued(states[newlyQueued[nextNew]]) then
 			handOut(newlyQueued[nextNew])
@@ -64,15 +64,13 @@ for i = nextNew, #newlyQueued do
 end
 callAll('ZADD', LINE, places)
 
--- The first keys of the line are handed out: fewer than wanted if some are long.
-local popped, stillWanted = 0, isPaused and 0 or math.min(want, allowed) - handedOut
-local head = readSome(stillWanted, function(from, n) return call('ZRANGE', LINE, from, from + n - 1) end)
+-- The first keys of the line are handed out. stillWanted bounds their number, wantsMore their bytes.
+local stillWanted = isPaused and 0 or math.min(want, allowed) - handedOut
+local passed, head = 0, readSome(stillWanted, function(from, n) return call('ZRANGE', LINE, from, from + n - 1) end)
 loadStates(head)
 for _, key in ipairs(head) do
-	if not wantsMore() then
-		break
-	end
-	popped = popped + 1
+	if not wantsMore() then break end
+	passed = passed + 1 -- It leaves the line.
 	if not states[key] then -- Another program has written the state, the server has lost it, or an interrupted batch has not written it.
 		setState(key, nowDigits)
 		repaired = repaired + 1
@@ -104,8 +102,8 @@ if not isTool then -- The lease clock moves at most half a lease a batch, and a 
 end
 callAll('HSET', STATES, present)
 callAll('HDEL', STATES, absent)
-if popped > 0 then
-	call('ZREMRANGEBYRANK', LINE, 0, popped - 1)
+if passed > 0 then
+	call('ZREMRANGEBYRANK', LINE, 0, passed - 1)
 end
 callAll('HDEL', NOTES, usedNotes)
 for key in pairs(due) do

@@ -30,10 +30,7 @@ end
 -- addAfter adds a key after a delay in microseconds. Of several delays the earliest end counts, and the highest priority.
 local function addAfter(key, delay, priority)
 	delay = tonumber(delay)
-	if delay <= 0 then
-		add(key, false, priority)
-		return
-	end
+	if delay <= 0 then return add(key, false, priority) end
 	priority = priority or 0
 	local isWaiting = not due[key] and call('ZSCORE', DELAYS, key) -- A delay that has passed must not count as the next one.
 	setPriority(WAITING_PRIORITY, key, isWaiting and math.max(priority, priorityOf(WAITING_PRIORITY, key)) or priority)

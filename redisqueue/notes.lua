@@ -32,13 +32,12 @@ end
 
 -- setNextPriority sets the priority of a key's next hand-out. If an earlier add has asked for that hand-out, the higher priority counts.
 local function setNextPriority(key, priority, hasEarlierAdd)
-	local earlier = hasEarlierAdd and priorityOf(NEXT_PRIORITY, key)
-	if earlier and priority <= earlier then
-		return
-	end
+	if not hasEarlierAdd then return setPriority(NEXT_PRIORITY, key, priority) end
+	local earlier = priorityOf(NEXT_PRIORITY, key)
+	if priority <= earlier then return end
 	setPriority(NEXT_PRIORITY, key, priority)
-	local place = earlier and tonumber(call('ZSCORE', LINE, key) or -1)
-	if place and place >= 0 then -- Otherwise the key was put back, or gets its place when it enters the line.
+	local place = tonumber(call('ZSCORE', LINE, key) or -1)
+	if place >= 0 then -- Otherwise the key was put back, or gets its place when it enters the line.
 		call('ZADD', LINE, whole(inLine(place - (priority - earlier) * setting('step'))), key)
 	end
 end
@@ -47,14 +46,15 @@ end
 --
 --   causes   <others> ' ' <time of the first> ' ' and, for each of the last eight, <length of the cause> ' ' <cause>
 --   cause    <time, 16 digits> <q (quiet) or l (loud)> <what it is>
+local WHAT = 18 -- where <what it is> begins in a cause
 local function addCauses(key, later)
-	local others, first, last, WHAT = 0, nil, {}, 18 -- where <what it is> begins
+	local others, first, last = 0, nil, {}
 	for _, text in ipairs({ call('HGET', NOTES, NEXT_CAUSES .. key) or '', later }) do
-		local more, began, causesFrom = string.match(text, '^(%d+) (%d+) ()') -- nil if another program has written it
+		local more, began, causes = string.match(text, '^(%d+) (%d+) (.*)$') -- nil if another program has written it
 		others, first = others + (more or 0), first or began
-		local length, from = string.match(text, '^(%d+) ()', causesFrom or #text + 1)
+		local length, rest = string.match(causes or '', '^(%d+) (.*)$')
 		while length do
-			local cause = sub(text, from, from + length - 1)
+			local cause = sub(rest, 1, length)
 			for i, known in ipairs(last) do
 				if sub(known, WHAT) == sub(cause, WHAT) then
 					table.remove(last, i)
@@ -66,7 +66,7 @@ local function addCauses(key, later)
 				table.remove(last, 1)
 				others = others + 1
 			end
-			length, from = string.match(text, '^(%d+) ()', from + length)
+			length, rest = string.match(sub(rest, length + 1), '^(%d+) (.*)$')
 		end
 	end
 	for i, cause in ipairs(last) do
@@ -76,7 +76,7 @@ local function addCauses(key, later)
 	hasNotes = true
 end
 
--- keepNotes keeps the notes of a hand-out that was not finished for the next one.
+-- keepNotes copies the notes of a hand-out that was not finished back from the HELD_ to the NEXT_ fields, and merges what is there into them.
 local function keepNotes(key, state)
 	local causes = hasNotes and call('HGET', NOTES, HELD_CAUSES .. key)
 	if causes then

@@ -111,14 +111,14 @@ for i, code in ipairs(codes) do
 		local priority, delay = string.match(details[i], '^(%-?%d+) (%d+)$')
 		addAfter(key, delay, tonumber(priority))
 	elseif code == FAIL then
-		mustNotStop()
+		raiseErrorsNow()
 		answer(fail(key, details[i]))
 	elseif code == FORGET then
 		forget(key)
 	elseif code == NUM_REQUEUES then
 		answer(failuresOf(key))
 	elseif code == DISCARD then -- The worker that holds the key keeps it.
-		mustNotStop()
+		raiseErrorsNow()
 		local wasWaiting = call('ZREM', DELAYS, key) > 0
 		due[key], putBack[key] = nil, nil
 		setPriority(WAITING_PRIORITY, key, 0)
@@ -134,7 +134,7 @@ for i, code in ipairs(codes) do
 		forget(key)
 		answer((state or wasWaiting or hadLosses or hadFailures) and 1 or 0)
 	elseif code == RETRY_GIVEN_UP or code == FORGET_GIVEN_UP then
-		mustNotStop()
+		raiseErrorsNow()
 		local found = forgetGivenUp(key)
 		if found and code == RETRY_GIVEN_UP then
 			forgetFailures(key)
@@ -142,7 +142,7 @@ for i, code in ipairs(codes) do
 		end
 		answer(found and 1 or 0)
 	elseif code == REQUEUE_SET_ASIDE or code == DROP_SET_ASIDE then
-		mustNotStop()
+		raiseErrorsNow()
 		local found = call('SREM', ASIDE, key)
 		if found > 0 and code == REQUEUE_SET_ASIDE then
 			add(key)

@@ -200,6 +200,34 @@ func TestLostLeaseEntry(t *testing.T) {
 	}
 }
 
+// Of failures whose count or whose delay is lost, nothing stays: the former expire, the latter are forgotten.
+func TestHalfOfFailuresIsForgotten(t *testing.T) {
+	for i := 4; i <= 5; i++ {
+		client := startServer(t).client()
+		q := newShiftedQueue(t, client, Config[string]{Backoff: workqueue.BackoffConfig[string]{
+			Base: time.Hour, ForgetAfter: time.Hour}})
+		names := q.shards[0].names.shard
+		q.AddRateLimited("x")
+		q.AddRateLimited("y")
+		flush(t, q)
+		must(t, client.Del(t.Context(), names[i]).Err())
+		shiftClock(t, client, 3*time.Hour)
+		freshStats(t, q)
+		if i == 5 {
+			q.Forget("x")
+			q.Forget("y")
+		}
+		freshStats(t, q)
+		for _, name := range names[4:6] {
+			for _, key := range client.ZRange(t.Context(), name, 0, -1).Val() {
+				if key == "x" || key == "y" {
+					t.Errorf("without %s, %s keeps %s", names[i], name, key)
+				}
+			}
+		}
+	}
+}
+
 // What others have written into BATCHES and TROUBLES stops nothing: a live replica begins a new session, and
 // the key of a dead one comes.
 func TestForeignBatchesAndTroubles(t *testing.T) {

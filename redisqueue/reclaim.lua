@@ -15,7 +15,7 @@ if doesChores then
 
 	-- Sessions whose leases have ended lose their keys. The seq of a session's last batch is kept, because its replica may send that again.
 	for _, dead in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS)) do
-		mustNotStop() -- Lost leases are counted.
+		raiseErrorsNow() -- Lost leases are counted.
 		local hasQuit = tonumber(call('ZSCORE', LEASES, dead)) < 0
 		local lastBatch = call('HGET', BATCHES, dead) or ''
 		local itsKeys, areAll = readSome(keysLeft, keysHeldBy(dead))

@@ -1,8 +1,8 @@
--- Mends what does not fit together, wakes sleepers, writes the clocks and replies.
+-- Mends what does not fit together, wakes sleepers, chooses the keeper, and replies.
 
 -- A key with a state is either in the line or in HELD, as the numbers show. If they do not, an interrupted batch or a lost part of the
 -- data has left keys without their place: a scan finds them in steps.
-queued = call('ZCARD', LINE)
+local queued = call('ZCARD', LINE)
 if call('HLEN', STATES) - 1 ~= heldCount + queued then
 	local step = call('HSCAN', STATES, string.match(call('HGET', META, 'repairAt') or '', '^%d+$') or '0', 'COUNT', 64)
 	call('HSET', META, 'repairAt', step[1])
@@ -20,13 +20,13 @@ end
 -- A session that gets fewer keys than it wants sleeps, if none are left or none may be handed out. A batch wakes a few sleepers, at most
 -- one per queued key; these wake further ones.
 local isLimited = queued > 0 and not isPaused and handedOut >= allowed -- The start limit holds keys back.
-local mayHandOut = queued > 0 and not isPaused and not isLimited
-if handedOut < want and not mayHandOut then
+local hasMore = queued > 0 and not isPaused and not isLimited -- keys that a session could get now
+if handedOut < want and not hasMore then
 	call('SADD', SLEEPERS, session)
 elseif leavesSleepers then
 	call('SREM', SLEEPERS, session)
 end
-if mayHandOut then
+if hasMore then
 	for _, sleeper in ipairs(call('SPOP', SLEEPERS, math.min(queued, MAX_WOKEN))) do
 		wake(sleeper)
 	end
@@ -34,8 +34,8 @@ end
 
 -- Nothing wakes a sleeper when the next key is due, a pause ends, or tokens of the start limit are there: a session must call then, at
 -- callAt. One sleeper does, the keeper; if all did, each due key would cost a call of each replica. This session becomes the keeper if it
--- sleeps. Otherwise the keeper stays, unless it has left SLEEPERS or would call too late: then another sleeper is woken, and hears from its
--- next reply when to call.
+-- sleeps. Else the keeper stays, if it still sleeps and calls in time. If not, another sleeper replaces it, and is woken: its next reply
+-- says when to call.
 local waiting = math.max(0, call('ZCARD', DELAYS) - 1)
 local callAt = math.huge
 if waiting > 0 then
@@ -43,26 +43,29 @@ if waiting > 0 then
 end
 if queued > 0 and isPaused and meta.pausedUntil < FOREVER then
 	callAt = math.min(callAt, meta.pausedUntil)
-elseif isLimited then -- Not for each token: those of ten milliseconds come together, if the bucket has room for them.
+elseif isLimited then -- A call for each token would be too many: it waits for those of ten milliseconds, if the bucket has room for them.
 	local tokens = math.max(1, math.min(queued, startBurst, math.floor(startRate / 100)))
 	callAt = math.min(callAt, math.max(now + 1, math.ceil(fullAt - (startBurst - tokens) * tokenTime)))
 end
 local callIn = callAt < math.huge and math.max(0, callAt - now) or -1
-local sleeps = callIn >= 0 and call('SISMEMBER', SLEEPERS, session) == 1
-if sleeps or callIn >= 0 and (not keeper or meta.keeperCalls > callAt or call('SISMEMBER', SLEEPERS, keeper) == 0) then
-	keeper = sleeps and session or call('SRANDMEMBER', SLEEPERS)
-	if keeper then
-		call('HSET', META, 'keeper', keeper, 'keeperCalls', whole(callAt))
+if callIn >= 0 then
+	local newKeeper
+	if call('SISMEMBER', SLEEPERS, session) == 1 then
+		newKeeper = session
+	elseif not keeper or meta.keeperCalls > callAt or call('SISMEMBER', SLEEPERS, keeper) == 0 then
+		newKeeper = call('SRANDMEMBER', SLEEPERS)
+		if newKeeper then wake(newKeeper) end
 	end
-	if keeper and not sleeps then
-		wake(keeper)
+	if newKeeper then
+		call('HSET', META, 'keeper', newKeeper, 'keeperCalls', whole(callAt))
 	end
 end
 
 local allRepaired = meta.repaired + repaired
-local limited = isTool and meta.limited or isLimited and 1 or 0 -- A tool does not know the start limit.
-if not description or offset ~= meta.offset or repaired > 0 or limited ~= meta.limited then
-	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired, 'limited', limited)
+local limited = isLimited and 1 or 0
+local nextLimited = isTool and meta.limited or limited -- A tool does not know the start limit.
+if not description or offset ~= meta.offset or repaired > 0 or nextLimited ~= meta.limited then
+	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired, 'limited', nextLimited)
 end
 
 -- These cost time, so they are read only for a batch that asks for them.
@@ -81,7 +84,7 @@ end
 -- parseReply in protocol.go reads the same in this order.
 local pauseLeft = not isPaused and 0 or meta.pausedUntil == FOREVER and -1 or meta.pausedUntil - now
 local reply = format('%s %s %d %d %d %d ', isFull and 'FULL' or 'OK', nowDigits, queued, heldCount, dirty, waiting) ..
-	format('%d %d %.0f %.0f %d ', changed, unmatched, callIn, pauseLeft, isLimited and 1 or 0) ..
+	format('%d %d %.0f %.0f %d ', changed, unmatched, callIn, pauseLeft, limited) ..
 	format('%d %d %d %d %s %d ', failing, aside, givenUp, allRepaired, oldest, handedOut) .. table.concat(results)
 call('HSET', BATCHES, session, seq .. ' ' .. whole(leaseEnds) .. ' ' .. reply)
 return reply
