@@ -41,8 +41,8 @@ type KeySnapshot[T comparable] struct {
 	Key T
 	// State is where the key is in its life. It is empty for a key that is not in the queue.
 	State KeyState
-	// Since is when a worker got the key, when it was queued, or when it began to wait (in package priorityqueue:
-	// or was first added by an event meanwhile). It is zero for a key that is just moving from waiting to queued
+	// Since is when a worker got the key, when it was queued, or when it began to wait. (In priorityqueue an
+	// event moves that of a waiting key once.) It is zero for a key that is just moving from waiting to queued
 	// and, without metrics, for all but waiting keys.
 	Since time.Time
 	// Due is when the time of a waiting key comes, and zero for other keys. If the wall clock has been set since

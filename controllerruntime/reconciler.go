@@ -102,6 +102,9 @@ type controller[request comparable] struct {
 //     they mean to a pool, but Fatal does not end the controller: for it, both of the last two are a
 //     reconcile.TerminalError.
 //
+//   - A Priority of reconcile.Result beside an error can raise the request's priority, but not lower it.
+//     Beside worker.Hold or one of the errors above it is ignored: worker.Requeue has a Priority of its own.
+//
 // The page has the controller's queue, the requests that are being reconciled, those that fail or were given
 // up (by reconcile.TerminalError), and their last attempts, as a [worker.Pool] keeps them. The page may be
 // nil. [WrapReconcilerWithOptions] also finds reconciliations that are stuck.

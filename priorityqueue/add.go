@@ -112,8 +112,8 @@ func (q *Queue[T]) addPrepared(r *request, keys ...prepared[T]) {
 //	waiting          the higher one   at the merge of the times
 //	rerunLater       the higher one   at the merge of the times
 //
-// With SetPriority the priority that is asked for is always taken. For a held key, AddAfter, AddRateLimited and
-// Fail ask for the priority of its hand-out. request.mergeTimes merges times.
+// With SetPriority the priority that is asked for is always taken. AddAfter, AddRateLimited and Fail ask, for
+// a held key, for the priority of its hand-out. request.mergeTimes merges times.
 func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 	if q.shuttingDown.Load() {
 		return

@@ -95,8 +95,8 @@
 // unblocks it, takes as many steps as the group has priorities with queued keys. No call walks past keys that
 // cannot be handed out, except with [Config].PlaceOfAdd.
 //
-// No call holds the lock for more than a few thousand keys, a few milliseconds at a million: longer calls give
-// it back in between.
+// No call holds the lock for more than a few thousand keys, a few milliseconds at a million: longer calls
+// give it back in between.
 //
 // Once warm, no call for a single key allocates, except AddedAgain, adds with a Cause, and one that starts
 // the queue's only goroutine and timer, which it has while a key waits. Adds of many keys, batches, snapshots

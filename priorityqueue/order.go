@@ -245,7 +245,8 @@ func (q *Queue[T]) entryLocked(lineSlot, s keytable.Slot) slotheap.Entry {
 	return entry
 }
 
-// rank is for queues with Aging. It returns placedAt less the head start of the priority, which is Aging for each level. It saturates.
+// rank is for queues with Aging. It returns placedAt less the head start of the priority, which is Aging for
+// each level. It saturates.
 func (q *Queue[T]) rank(placedAt time.Duration, priority int) time.Duration {
 	maxLevels := math.MaxInt64 / int64(q.config.Aging)
 	headStart := min(max(int64(priority), -maxLevels), maxLevels) * int64(q.config.Aging)

@@ -35,8 +35,8 @@ func (s state) isHeld() bool { return s == processing || s == rerun || s == reru
 func (s state) isInDue() bool { return s == waiting || s == rerunLater }
 
 // keyInfo is what the queue knows of every key. details is written by adds that have read the clock, by adds
-// of held keys and, with Aging or MinInterval, when a key joins a line or is handed out. A field has a meaning
-// in the states that are listed here. In others line is None, byLimiter is false, and the rest is stale.
+// of held keys and, with Aging or MinInterval, when a key joins a line or is handed out. A field has a
+// meaning in the states that are listed here. In others line is None, byLimiter is false, the rest is stale.
 //
 //	field                  states                       meaning
 //	priority               queued, waiting              that of the next hand-out
