@@ -50,7 +50,7 @@ func (q *Queue[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[Key
 	if limit <= 0 {
 		mode, limit = "scan", math.MaxInt
 	}
-	if list == ListAll {
+	if list == ListAll { // also with a limit: it has no order
 		mode, lists = "scan", []List{listStates, ListWaiting}
 	}
 	return func(yield func(KeyInfo[T], error) bool) {
@@ -60,15 +60,16 @@ func (q *Queue[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[Key
 			cursors = append(cursors, &cursor[T]{shard: s, mode: mode, lists: lists, from: "0"})
 		}
 		for left := limit; left > 0; left-- {
-			// Each cursor reads on. This drops those that end or fail.
-			cursors = slices.DeleteFunc(cursors, func(c *cursor[T]) bool {
-				err := c.fill(ctx, min(limit, maxPage))
-				if err != nil {
+			// Each cursor reads on. Those that end or fail are dropped.
+			live := cursors[:0]
+			for _, c := range cursors {
+				if err := c.fill(ctx, min(limit, maxPage)); err != nil {
 					errs = append(errs, err)
+				} else if len(c.page) > 0 {
+					live = append(live, c)
 				}
-				return err != nil || len(c.page) == 0
-			})
-			if len(cursors) == 0 {
+			}
+			if cursors = live; len(cursors) == 0 {
 				break
 			}
 			first := slices.MinFunc(cursors, func(a, b *cursor[T]) int { return order(list, a.page[0], b.page[0]) })

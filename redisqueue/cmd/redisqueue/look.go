@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -189,7 +190,7 @@ func (c *command) list(ctx context.Context, wanted []string) error {
 // each calls f with the keys of a state, and with one more than the limit if there are so many.
 func (c *command) each(ctx context.Context, state string, f func(keyRow) error) error {
 	limit := c.limit
-	if limit > 0 {
+	if limit > 0 && limit < math.MaxInt {
 		limit++
 	}
 	if state == "aside" {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/netip"
 	"strings"
 	"syscall"
@@ -308,6 +309,10 @@ func TestListLimit(t *testing.T) {
 				t.Errorf("ls -n %s -json: %s", limit, r.out)
 			}
 		}
+	}
+	all := command("ls", "queued", "-n", "1500", "-json")
+	if r := command("ls", "queued", "-n", fmt.Sprint(math.MaxInt), "-json"); r.out != all.out {
+		t.Error("ls with the largest limit prints something else, or in another order")
 	}
 	r := command("ls", "waiting", "-json").prints(t, "[]")
 	if r.out != "[]\n" {
