@@ -47,8 +47,8 @@ func (q *Queue[T]) limiter() workqueue.TypedRateLimiter[T] {
 // workqueue.ExtendedRateLimiting. The server does all of it in one operation, for all replicas: it counts the
 // failure unless the delay of the last one has not passed, and adds item after the delay that Backoff, Limit
 // and Burst give, or gives it up and keeps it with its error; see GivenUpKeys. A RateLimiter is asked on this
-// replica, for a failure that counts, also if item may be given up for it, but not for a Terminal one. If the
-// limiter panics, nothing was counted or added.
+// replica, for a failure that counts, unless this replica expects that item is given up. If the limiter
+// panics, nothing was counted or added.
 //
 // Fail waits for the server's answer until ctx ends, but for no longer than a second. Then it returns an
 // error, and what this replica knows: the count of the hand-out, and no Delay. The failure is counted and
@@ -60,10 +60,10 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 	retry := predict(failures, left, f) // what Fail returns without an answer
 	limiter, tellSame, delay := q.limiter(), false, noDelay
 	switch {
-	case limiter == nil || f.Terminal: // The server computes the delay, or there is none.
+	case limiter == nil || retry.GivenUp: // Unless the server gives item up, it computes the delay.
 	case retry.Same: // The limiter would count it again. The key waits for the rest of the delay.
 		tellSame, f.AtLeast = true, max(f.AtLeast, left)
-	default: // Also if retry.GivenUp: the server may have forgotten failures that this replica knows.
+	default:
 		delay = max(0, limiter.When(item))
 	}
 	details, result := q.failDetails(f, tellSame, delay), make(chan error, 1)
