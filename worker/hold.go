@@ -259,8 +259,15 @@ func (k *held[T]) updateLocked(now time.Duration, mayPause bool) (ends bool) {
 	isOpen := func(h *holdReason) bool {
 		return !h.ended.Load() && !(h.pause && noPauses) && dueloop.AddSaturated(k.since, h.limit) > now
 	}
-	open := k.reasons
-	if !slices.ContainsFunc(open, isOpen) {
+	var open, over []*holdReason // Each is asked once: it may be released meanwhile.
+	for _, h := range k.reasons {
+		if isOpen(h) {
+			open = append(open, h)
+		} else {
+			over = append(over, h)
+		}
+	}
+	if len(open) == 0 {
 		var pause *holdReason
 		if mayPause && !noPauses {
 			pause = k.pauseAfterReleaseLocked(now)
@@ -270,14 +277,10 @@ func (k *held[T]) updateLocked(now time.Duration, mayPause bool) (ends bool) {
 		}
 		open = append(open, pause)
 	}
-	k.reasons = nil
-	for _, h := range open {
-		if isOpen(h) {
-			k.reasons = append(k.reasons, h)
-		} else {
-			h.detach()
-		}
+	for _, h := range over {
+		h.detach()
 	}
+	k.reasons = open
 	k.awaitLimitLocked()
 	return false
 }

@@ -422,3 +422,27 @@ func TestHoldKeepsInterruptions(t *testing.T) {
 		_ = r.end()
 	})
 }
+
+// A release sets its flag without a lock. It may do so while the limit of another reason is dealt with.
+func TestReleaseBesideALimit(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue()
+			p := worker.New(q, func(ctx context.Context, _ string) error {
+				call := worker.CallOf(ctx)
+				call.Hold("short", time.Second, func(func()) {})
+				call.Hold("long", time.Minute, func(release func()) { time.AfterFunc(time.Second, release) })
+				return nil
+			}, options{})
+			r := run(t, p)
+			for key := range 300 {
+				q.Add(fmt.Sprint(key))
+			}
+			r.after(2 * time.Second)
+			if n := p.Stats().Held; n != 0 {
+				t.Errorf("%d keys on hold", n)
+			}
+			r.endCleanly()
+		})
+	}
+}
