@@ -108,8 +108,9 @@ func cut(s string, size int) string {
 	if len(s) <= size {
 		return s
 	}
-	for !utf8.RuneStart(s[size]) {
-		size--
+	end := size
+	for end > size-utf8.UTFMax && !utf8.RuneStart(s[end]) { // Text that is not UTF-8 may have no start.
+		end--
 	}
-	return strings.Clone(s[:size])
+	return strings.Clone(s[:end])
 }
