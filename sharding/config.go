@@ -46,7 +46,7 @@ type Config struct {
 	Margin time.Duration
 	// HandoverTimeout is how long a slot that is to move waits for its handlers before their contexts end. If
 	// a handler does not return within another half of it, the member keeps the slot, and tries again after
-	// four times that long. While the server does not answer, each of these times may be longer, up to a
+	// four HandoverTimeouts. While the server does not answer, each of these times may be longer, up to a
 	// lease. Zero means 10 seconds.
 	HandoverTimeout time.Duration
 

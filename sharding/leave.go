@@ -16,7 +16,7 @@ const (
 	staying  phase = iota
 	leaving        // Leave was called. The member takes no slots, and hands out no keys.
 	retiring       // None of its handlers runs any more. It has no slots, and does not renew its record.
-	retired        // Its record has been marked or deleted: the others need not wait for a lease.
+	retired        // Its record has been marked or, if that failed, deleted: then the others wait for a lease.
 )
 
 // Leave makes the member hand over its slots to the others and leave the group. From now on its queues hand

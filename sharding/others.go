@@ -16,8 +16,8 @@ import (
 //	   │  its record is gone: somebody else has deleted it, perhaps a person         a lease later │
 //	   └───────────────────────────────────┴───────────────────────────────▶ gone ────────────────┘
 //
-// A renewal, or a read that shows the record, leads back to present. A member that leaves marks its own
-// record, and is dead at once. One whose record was deleted may not know it: it keeps its slots for a lease.
+// A renewal leads from overdue to present; from gone and dead only a read of an unmarked record does. Who
+// leaves marks its own record: dead at once. Who is gone may not know it: it keeps its slots for a lease.
 type liveness int
 
 const (

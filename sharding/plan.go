@@ -128,7 +128,7 @@ func (p *planner) mayLackHolders() bool {
 
 // firstSlotsAt returns when a newcomer may get slots. It waits longer after several deaths of its name, and
 // until the lease of a predecessor has ended, which may have been the same process. A member of its name that
-// renews its record beside it is another process, and the deaths may be that one's: it waits for neither.
+// renews its record beside it is another process, and the deaths may be that one's: they do not count then.
 func (p *planner) firstSlotsAt(id string, k *knownMember) time.Duration {
 	wait, predecessor := probation, time.Duration(0)
 	if n := p.t.deaths[nameOf(id)].count(p.m.config.Clock.Now()); n > 1 {

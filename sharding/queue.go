@@ -47,7 +47,7 @@ type Queue[T comparable] interface {
 //
 // Several queues may share a member, which takes slots when it has all of [Config].Queues: a slot comes with
 // its keys in all queues. NewQueue panics if member is nil, if config has no Keys, if T needs a Hash and
-// there is none, or if the member has a queue and Config.Queues does not name both.
+// there is none, or if the queue's name is taken or not in Config.Queues, which may be empty for one queue.
 func NewQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], member *Member, config QueueConfig[T]) Queue[T] {
 	q := newQueue(inner, member, config)
 	member.register(q)

@@ -116,8 +116,8 @@ const (
 	contrary
 )
 
-// relationTo compares t with the known table, or nil. A table from a backup or a copy is older or contrary,
-// even if others have written it since. No new table has a smaller epoch than epochEver, that of all known.
+// relationTo compares t with the known table, or nil. A table from a backup is older or contrary. If others
+// have written it since, it may seem newer. No new table has a smaller epoch than epochEver, of all known.
 func (t *table) relationTo(known *table, epochEver int64) relation {
 	switch {
 	case t.copied:

@@ -26,7 +26,7 @@ func (m *Member) watchLoop() {
 	}
 }
 
-// watch follows the records from the last list on. It ends a watch that misses the member's own renewals.
+// watch follows the records from the last list on. It ends one that shows nothing for half a lease.
 func (m *Member) watch() error {
 	m.mu.Lock()
 	from := m.mu.listVersion

@@ -117,8 +117,8 @@ func (c Call) Hold(reason string, limit time.Duration, arrange func(release func
 	}
 }
 
-// What follows are the methods of anyCall. They look at tracked only while this call is running: afterwards
-// it serves other calls.
+// What follows are the methods of anyCall. Of tracked they use tracker and base, which do not change, at any
+// time, and the rest only while this call is running: afterwards it serves other calls.
 
 func (cc *callContext[T]) view() (v callView) {
 	cc.ifRunning(func(c *Tracked[T]) { v = callView{c.attempt, c.priority, true, c.tracker.priorities != nil} })

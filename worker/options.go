@@ -36,16 +36,16 @@ type Options[T comparable] struct {
 
 	// StartLimit bounds how many calls of the handler begin in a time, whatever has brought their keys.
 	// Workers wait for it before they take a key, so keys stay queued meanwhile, where they are merged and
-	// ordered. Keys that Drain All still starts wait for it, too; SetWorkers, Cancel and the end wait a second
-	// at most. Its burst must be at least 1. It may be changed at any time. Nil means no limit. See
-	// Stats.StartLimited.
+	// ordered. Keys that Drain All still starts wait for it, too. It may be changed at any time; that, and a
+	// shutdown of the queue, are noticed within a second. Its burst must be at least 1. Nil means no limit.
+	// See Stats.StartLimited.
 	StartLimit *rate.Limiter
 
 	// List returns all keys that there are. It is for programs that may miss an event of a key. Run calls it
 	// when it starts the workers. Without Resync it adds all keys at once, and never again. With Resync it
 	// adds each key at a moment of its own, the first time within one period: add the keys yourself at the
-	// start if that is too late. They need not be new. A list that fails is logged and counted, and tried
-	// again after 1 s, then after twice as long each time, up to a minute. List runs on a goroutine of the
+	// start if that is too late. They need not be new. A list that fails is logged and counted, and tried again
+	// after 1 s, then after twice as long each time, up to a minute or Resync. List runs on a goroutine of the
 	// pool, and should return when its context ends: as soon as the pool is to end. If it panics, or an add
 	// does, the pool ends.
 	List func(ctx context.Context) (iter.Seq[T], error)

@@ -253,8 +253,8 @@ const (
 
 // isOver reports whether others have dealt with key:
 //
-//	a failing key                    if the queue counts no failure of it
-//	one given up or on hold          never
+//	a failing key, also on hold      if the queue counts no failure of it
+//	given up, or only on hold        never
 //	any other                        if it is not in the queue, which must know all its keys
 //	after a shutdown of the queue    never: it has dropped keys, and redisqueue's knows no failures any more
 func (t *Tracker[T]) isOver(key T, rec record[T]) (over bool) {
