@@ -140,7 +140,7 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 		q.planLocked(s, info, r, r.askedTime(now), now)
 	case queued, rerun:
 		q.setPriorityLocked(s, info, r.mergePriorities(*nextPriority, askedPriority), now)
-		q.interruptLocked(s, info) // All adds so far may have been quiet.
+		q.interruptLocked(s, info) // If it is rerun, all adds so far may have been quiet.
 	case waiting, rerunLater:
 		*nextPriority = r.mergePriorities(*nextPriority, askedPriority)
 		q.planLocked(s, info, r, r.mergeTimes(q.dueWithoutIntervalLocked(s), now), now)
@@ -152,7 +152,7 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 }
 
 // recordHeldAddLocked records an add of a held key: failed if any add since the hand-out was a failure, quiet
-// if all were quiet. It clears byEvent, which planLocked sets only if the clock was read.
+// if all were quiet. The first one clears byEvent, which planLocked sets only if the clock was read.
 func (q *Queue[T]) recordHeldAddLocked(s keytable.Slot, info *keyInfo, r *request) {
 	d := q.mu.details.At(s)
 	if info.state == processing { // It is the first add.
@@ -184,8 +184,8 @@ func (q *Queue[T]) planLocked(s keytable.Slot, info *keyInfo, r *request, at, no
 	q.scheduleLocked(s, info, at, now)
 }
 
-// boundLocked returns the latest time at which the MaxDelay of r, which counts from the first event, lets the
-// key at s come.
+// boundLocked returns the latest time at which the MaxDelay of r lets the key at s come. It counts from the
+// first event. byLimiter must still be that of the wait so far.
 func (q *Queue[T]) boundLocked(s keytable.Slot, info *keyInfo, r *request, from time.Duration) time.Duration {
 	bound := dueloop.AddSaturated(from, r.MaxDelay)
 	if info.byLimiter && r.Delay == Latest {

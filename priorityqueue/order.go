@@ -21,7 +21,7 @@ import (
 // priority, within which the groups take turns (groups.go). blocked is a heap only so that Snapshot and
 // DropQueued have its keys in order.
 //
-// Without Aging the rank is the negated priority. With Aging it is the time at which the line's first queued
+// Without Aging the rank is -1-priority. With Aging it is the time at which the line's first queued
 // key took its place, less Aging for each level of priority: a level counts as much as having come Aging
 // earlier. Ranks do not change as time passes, so no timer moves lines. A line's keys stand in the order in
 // which they took their places, so the first queued one decides.
@@ -53,7 +53,7 @@ type line struct {
 }
 
 // joinLineLocked puts the key at s at the end of the line of that priority. It takes its place at that time
-// or, if the clock was set back, at the time of the last key.
+// or, if that is later, at that of the last key of all lines: callers read the clock before they lock.
 func (q *Queue[T]) joinLineLocked(s keytable.Slot, info *keyInfo, priority int, at time.Duration) {
 	if q.config.Aging > 0 {
 		q.mu.lastPlaced = max(q.mu.lastPlaced, at)
@@ -69,8 +69,8 @@ func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, info *keyInfo) {
 	info.state, info.byLimiter = queued, false
 	l := &q.mu.lines.At(info.line).Value
 	q.countQueuedLocked(l, 1)
-	// The line enters a heap with its first queued key. With PlaceOfAdd and Aging, s may have kept a place in
-	// front of the key by which the line is ranked.
+	// A line enters a heap with its only queued key. With PlaceOfAdd s may have kept a place in front of others:
+	// with Aging the line's rank changes then.
 	if l.queued == 1 || q.config.PlaceOfAdd && q.firstQueuedLocked(l) == s {
 		q.moveLineLocked(info.line)
 	}
@@ -88,7 +88,7 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, info *keyInfo) {
 	if info.state == queued {
 		q.countQueuedLocked(l, -1)
 	}
-	if l.queued == 0 || q.config.Aging > 0 { // With Aging the first queued key may be another one.
+	if l.queued == 0 || q.config.Aging > 0 { // With Aging the rank may have changed.
 		q.moveLineLocked(lineSlot)
 	}
 	if l.members.Len() == 0 && lineSlot != q.mu.zeroLine {
@@ -149,7 +149,7 @@ func (q *Queue[T]) queuedFromLocked(s keytable.Slot) keytable.Slot {
 	return s
 }
 
-// nextKeyLocked returns the key to hand out next, and uses up one of its group's turn. There must be one.
+// nextKeyLocked returns the key to hand out next, and counts it in its group's turn. There must be one.
 func (q *Queue[T]) nextKeyLocked() keytable.Slot {
 	lineSlot := q.mu.order.First().Slot
 	if q.config.Group != nil {
@@ -219,7 +219,7 @@ func (q *Queue[T]) moveLineLocked(lineSlot keytable.Slot) {
 	case &q.mu.order:
 		q.leaveRingLocked(lineSlot)
 	case &q.mu.blocked:
-		q.mu.blockedKeys -= l.queued
+		q.mu.blockedKeys -= l.queued // 0 if it is empty: countQueuedLocked has subtracted its keys.
 	}
 	switch to {
 	case &q.mu.order:

@@ -65,7 +65,7 @@ func (q *Queue[T]) awaitLocked(ctxDone <-chan struct{}, now time.Duration) (time
 func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
 	s := q.nextKeyLocked()
 	info := &q.mu.keys.At(s).Value
-	q.leaveLineLocked(s, info) // While the key is queued: it is counted by its state.
+	q.leaveLineLocked(s, info) // Before the state changes: it uncounts queued keys.
 	info.state = processing
 	q.mu.lastTaken = s
 	q.mu.held++
