@@ -68,7 +68,7 @@ type SharedStats struct {
 	Errors uint64
 	// LostLeases counts keys whose lease was lost while a worker here held them, LostDones their late Dones.
 	LostLeases, LostDones uint64
-	// CallDuration has the times of this process's calls of the server that succeeded, nil without metrics.
+	// CallDuration has the times until the server answered this process's batches, nil without metrics.
 	CallDuration *Histogram
 
 	// The others are of the whole queue, as every process of it sees them: Failing is the number of keys with

@@ -42,7 +42,7 @@ type Options struct {
 // While it shows something, the handler has a goroutine that reads the numbers of all queues every few
 // seconds, so that the charts are there at the first look. For a thousand queues that takes a few
 // milliseconds. It takes up to 10 KB for each queue that was busy in the last ten minutes, and less than 2 KB
-// for others. A queue that does not answer delays the list by a second, and its own page by five. It keeps a
+// for others. A silent queue delays the list by a second at most, and its own page by five. It keeps a
 // goroutine until it answers.
 type Handler struct {
 	// Times has the methods of a provider that makes no metrics.
