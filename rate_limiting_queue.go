@@ -18,7 +18,7 @@ type RateLimitingInterface TypedRateLimitingInterface[any]
 type TypedRateLimitingInterface[T comparable] interface {
 	TypedDelayingInterface[T]
 
-	// AddRateLimited asks the limiter, which may count a failure of item, and adds item after the limiter's delay.
+	// AddRateLimited asks the limiter, which may count a failure of item, and adds item after its delay.
 	// After shutdown it adds nothing.
 	AddRateLimited(item T)
 
