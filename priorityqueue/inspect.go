@@ -120,7 +120,7 @@ func (q *Queue[T]) AddedAt(key T) (at time.Time) {
 	}
 	h := keytable.HashOf(key)
 	q.mu.Lock()
-	defer q.mu.Unlock() // Nothing changes, so there is nobody to wake.
+	defer q.mu.Unlock() // Nothing changes, so no getter must wake.
 	if s, info := q.findLocked(h, key); info != nil && info.state.isHeld() {
 		at = q.loop.Time(q.observer.CameAt(s))
 	}

@@ -98,8 +98,8 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, info *keyInfo) {
 
 // setPriorityLocked changes the priority of the key at s, which is queued or in state rerun, and moves it to
 // the end of the line of the new priority. With Aging a raised key stays if it comes no later in its line
-// than at that end. (With groups one that moves can come later all the same, because it gives up its group's
-// turn.)
+// than at that end. (With groups a key that moves can still come later, because it gives up its
+// group's turn.)
 func (q *Queue[T]) setPriorityLocked(s keytable.Slot, info *keyInfo, newPriority int, now time.Duration) {
 	nextPriority := q.nextPriorityLocked(s, info)
 	oldPriority := *nextPriority

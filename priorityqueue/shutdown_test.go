@@ -102,7 +102,7 @@ func TestClockPanics(t *testing.T) {
 	})
 }
 
-// A shutdown whose clock panics does not wait for the goroutine, which nobody has ended.
+// A shutdown whose clock panics does not wait for the goroutine, which still runs.
 func TestClockPanicsAtShutDown(t *testing.T) {
 	c := &testkit.HookedClock{WithTicker: clock.RealClock{}}
 	script(t, pq.Config[string]{Clock: c}, func(t *testing.T, q *pq.Queue[string]) {

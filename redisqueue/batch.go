@@ -185,7 +185,7 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	q.mu.Lock()
 	now := time.Now()
 	s.setWantedLocked(0)
-	if r != nil && (!r.full || s.server.outage != errFull) { // On a full server errFull goes on.
+	if r != nil && (!r.full || s.server.outage != errFull) { // While the server is full, errFull stays.
 		q.mu.totals.calls.observe(now.Sub(b.began))
 		s.noteAnswerLocked()
 	}

@@ -68,7 +68,7 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 	}
 	details, result := q.failDetails(f, tellSame, delay), make(chan error, 1)
 	var answered workqueue.Retry // read only after result
-	// If ctx has already ended, the server must get the failure all the same: it brings item again.
+	// The server must get the failure even if ctx has already ended: otherwise item would not come again.
 	err := q.whileOpen(context.Background(), func() {
 		s.failLocked(item, encoded, details, func(a answer, err error) {
 			answered = workqueue.Retry{Attempt: a.n, Delay: a.left, Same: a.same, GivenUp: a.givenUp}

@@ -201,7 +201,7 @@ func (q *queue[T]) LeaseHeld(ctx context.Context, key T) (context.Context, conte
 	}
 	h := q.member.holdingOf(slot)
 	leased := h.leaseOnHold()
-	// After leaseOnHold: somebody who ends the context later does it for this one too.
+	// After leaseOnHold: whatever ends that context from now on ends this one, too.
 	if cause := h.cause.Load(); cause != nil {
 		h.endOnHold(*cause)
 	} else if q.member.state(slot) != held {

@@ -219,7 +219,7 @@ func TestRollingUpdateOfQueues(t *testing.T) {
 }
 
 // nextVersion is the connection of a member of a later version of the library: its records have a field more,
-// and tell which formats it reads. The table has the next format as soon as all members read that.
+// and say which formats it reads. The table has the next format as soon as all members read that.
 type nextVersion struct{ Store }
 
 func (s nextVersion) Create(ctx context.Context, r Record) (Record, error) {

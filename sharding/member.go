@@ -186,9 +186,9 @@ func (m *Member) ID() string {
 }
 
 // Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it
-// is not. It also returns an error if for a lease it could not write the table: then its slots cannot move.
-// Or if it could not mark the record of an overdue member, or list the others' records: then it takes none of
-// their slots. From all these it recovers by itself. Without a queue for a lease, it returns [ErrNoQueue].
+// is not. It also returns an error if for a lease it could not write the table: then its slots cannot move;
+// or mark the record of an overdue member, or list the others' records: then it takes none of their slots. It
+// recovers from all these by itself. Without a queue for a lease, it returns [ErrNoQueue].
 func (m *Member) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 //	   │  its record is gone: somebody else has deleted it, perhaps a person         a lease later │
 //	   └───────────────────────────────────┴───────────────────────────────▶ gone ────────────────┘
 //
-// A renewal leads from overdue to present; from gone and dead only a read of an unmarked record does. Who
-// leaves marks its own record: dead at once. Who is gone may not know it: it keeps its slots for a lease.
+// A renewal leads from overdue to present, from gone and dead only a read of an unmarked record. A leaver
+// marks its own record, and is dead at once. A gone one may not know it: it keeps its slots for a lease.
 type liveness int
 
 const (

@@ -110,7 +110,7 @@ func (p *planner) firstSlotTimes() map[string]time.Duration {
 	case len(times) < len(p.takers):
 		return times
 	case !p.mayLackHolders():
-		return nil // All takers are newcomers: nobody need wait.
+		return nil // All takers are newcomers, and need not wait.
 	}
 	for id := range times {
 		times[id] = p.m.mu.members[id].firstSeen + p.m.mu.view.longestLease/3
@@ -237,8 +237,8 @@ func (p *planner) allowed(planned *table) *table {
 	present, began := p.t.clone(), cmp.Or(*waitsSince, p.now)
 	p.nameLeaving(present)
 	if at := p.m.mayPlanAtLocked(p.now); at > p.now {
-		// Of the time until then, batching counts at most: the member's turn is still to come. If nothing
-		// counted, a member whose watches end again and again would never write.
+		// At most batching of this wait counts, because the member's turn comes after it. If none of it counted,
+		// a member whose watches end repeatedly would never write.
 		*waitsSince = max(began, p.now-batching)
 		p.due = min(p.due, at)
 		return present

@@ -254,7 +254,7 @@ type memory struct {
 	mu      sync.Mutex // guards what follows
 	records map[string]Record
 	version int
-	history []Event       // the last changes: its end is that of version
+	history []Event       // the last changes, up to version
 	changed chan struct{} // closed at the next change
 }
 

@@ -20,7 +20,7 @@ type view struct {
 	// confirmed is when the last read began that showed a table of this id when the member's record named it.
 	confirmed moment
 	// epochEver is the greatest epoch, and longestLease the longest lease, that any record has named. A new
-	// table goes on from there, and waits for that lease. tableEpochEver is the greatest that a known one had.
+	// table has a greater epoch, and waits for that lease. tableEpochEver is the greatest of all known tables.
 	epochEver, tableEpochEver int64
 	longestLease              time.Duration
 	// earlier: there was another table before this one. claims says whose handlers still run in its slots.

@@ -214,7 +214,7 @@ func (rs *records[T]) clearInterruptions(rec *record[T]) {
 	rec.interruptions = 0
 }
 
-// settle notes that all is well with key, whatever its record says. A hold goes on.
+// settle removes all but a hold from the record of key, which is at rest.
 func (rs *records[T]) settle(key T) {
 	s, rec := rs.find(key)
 	if rec == nil {
@@ -308,7 +308,8 @@ func (t *Tracker[T]) sweepIfDue() {
 	}
 }
 
-// startSweep goes on with the last sweep, on a goroutine, unless one goes on or the queue is shut down.
+// startSweep starts a sweep on a goroutine, where the last one stopped. It does nothing while a sweep is
+// running, or once the queue is shut down.
 func (t *Tracker[T]) startSweep(ctx context.Context) {
 	if t.queue.ShuttingDown() || !t.sweeping.CompareAndSwap(false, true) {
 		return

@@ -62,7 +62,7 @@ type Result[T comparable] struct {
 	Next Next
 	// After is the delay of a Requeue or [Every] or, with NextRetry, of a [RetryAfter].
 	After time.Duration
-	// Priority is that of a [Requeue]; nil keeps the one that the key has.
+	// Priority is what a [Requeue] asks for. With nil the key keeps its priority.
 	Priority *int
 }
 

@@ -139,7 +139,7 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 }
 
 // endPatience bounds the waits at the end of Run: for Dones, the last sweep and List. It is on the real
-// clock, because nobody may move a fake one any more.
+// clock: a fake one may not move any more.
 const endPatience = 100 * time.Millisecond
 
 // shutDownQueue shuts the queue down, which drops the keys that wait. The sweep comes first, because Left

@@ -164,7 +164,7 @@ func (c *Tracked[T]) decide() {
 	}
 }
 
-// failTimeout bounds the wait for a server that counts the failures. (It gets the failure all the same.)
+// failTimeout bounds the wait for a server that counts the failures. A late server still gets the failure.
 const failTimeout = time.Second
 
 // countFailure lets the queue count the failure, and decide what becomes of the key.

@@ -222,8 +222,8 @@ type Failing[T comparable] struct {
 	N   int
 }
 
-// List yields the keys of t with what count returns of their slots, without those of which that is zero. It
-// copies a few hundred under one lock and holds none while it yields them.
+// List yields the keys of t for whose slots count is not zero, with that number. It copies a few hundred
+// under one lock and holds none while it yields them.
 func List[T comparable, V any](t *keytable.Table[T, V], lock, unlock func(), count func(keytable.Slot) int) iter.Seq2[T, int] {
 	add := func(counts []Failing[T], s keytable.Slot) []Failing[T] {
 		if n := count(s); n > 0 {
