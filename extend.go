@@ -52,8 +52,7 @@ type extension[T comparable] struct {
 		dropped uint64
 		// calls counts the calls of the queue's Get and Done that have not returned. While there is one, a key may
 		// be on its way, and the queue does not count as empty.
-		calls   int
-		changes uint64 // counts the calls of locked
+		calls int
 
 		waiting  int         // the callers of GetContext that wait
 		fetching bool        // A goroutine, the fetcher, is in Get for them. It leaves what it gets in fetched.
@@ -70,21 +69,30 @@ type fetched[T any] struct {
 
 // locked calls f under the lock. Afterwards it wakes a getter, or ends the drain, if it is time.
 func (e *extension[T]) locked(f func()) {
-	idle, n := false, uint64(0)
+	watched := false
 	func() {
 		e.mu.Lock()
 		defer e.unlock()
 		f()
-		e.mu.changes++
-		idle, n = e.mu.Watched() && e.idleLocked(), e.mu.changes
+		watched = e.mu.Watched()
 	}()
-	if idle && e.ShuttingDown() && e.TypedInterface.Len() == 0 {
+	if watched && e.TypedInterface.ShuttingDown() && e.isDrained() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		if e.mu.changes == n && e.idleLocked() { // Otherwise a call that began meanwhile may have the last key.
-			e.mu.EndDrain(nil)
-		}
+		e.mu.EndDrain(nil)
 	}
+}
+
+// isDrained reports whether no key is left in a queue that is shut down. It looks twice at what workers have:
+// a key that is queued at the first look may be handed out before Len, but its Done does not queue it again.
+func (e *extension[T]) isDrained() bool {
+	return e.isIdle() && e.TypedInterface.Len() == 0 && e.isIdle()
+}
+
+func (e *extension[T]) isIdle() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.mu.held+e.mu.calls == 0 && e.mu.fetched == nil
 }
 
 func (e *extension[T]) unlock() {
@@ -93,8 +101,6 @@ func (e *extension[T]) unlock() {
 	}
 	e.mu.Unlock()
 }
-
-func (e *extension[T]) idleLocked() bool { return e.mu.held+e.mu.calls == 0 && e.mu.fetched == nil }
 
 // Get is that of the queue, unless there is a fetcher, which may have the only key.
 func (e *extension[T]) Get() (item T, shutdown bool) {
@@ -265,7 +271,11 @@ func (e *extension[T]) Len() int {
 
 func (e *extension[T]) ShutDown() {
 	e.shuttingDown.Store(true)
-	defer e.locked(func() { e.mu.EndDrain(ErrShutDown) })
+	defer func() {
+		if !e.isDrained() { // Otherwise each drain ends by itself, also one that has just begun.
+			e.locked(func() { e.mu.EndDrain(ErrShutDown) })
+		}
+	}()
 	e.TypedInterface.ShutDown()
 }
 
@@ -299,7 +309,9 @@ func (e *extension[T]) dropAll() (keys []T) {
 	defer func() { <-e.dropTurn }()
 	e.dropping.Store(true)
 	for {
-		key, err := e.getWithin(dropPatience)
+		ctx, cancel := context.WithTimeout(context.Background(), dropPatience)
+		key, err := e.GetContext(ctx)
+		cancel()
 		if err != nil {
 			return keys
 		}
@@ -307,12 +319,6 @@ func (e *extension[T]) dropAll() (keys []T) {
 		e.finish(key)
 		e.doneBelow(key, 1)
 	}
-}
-
-func (e *extension[T]) getWithin(d time.Duration) (T, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	defer cancel()
-	return e.GetContext(ctx)
 }
 
 func (e *extension[T]) Add(item T) { e.AddCause(item, Cause{}) }
