@@ -54,11 +54,11 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 	for n := 0; n < mostDue && t.firstLimitLocked() <= now; n++ {
 		k := t.mu.records.table.At(t.mu.records.holds.limits.First().Slot).Value.hold
 		ofHandler := slices.DeleteFunc(slices.Clone(k.reasons), func(h *holdReason) bool { return h.pause })
-		ends := k.updateLocked(now, false)
+		ends := k.updateLocked(now, false) // No pause follows: a limit is no release.
 		if ends {
 			ended = append(ended, k)
 		}
-		if len(ofHandler) > 0 && (ends || k.isPauseLocked()) {
+		if len(ofHandler) > 0 && (ends || k.onlyPausesLocked()) {
 			toLimit = append(toLimit, newHeldKeyLocked(k, k.key, ofHandler))
 		}
 	}

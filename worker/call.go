@@ -92,7 +92,7 @@ func (c Call) Causes() (causes workqueue.Causes) {
 // status has, return context.Cause instead.)
 //
 // It may be called in a loop: called again with the same context, it returns the context of the last time.
-// Contexts that have ended are not kept. Its first use starts a goroutine, which ends with the call or when
+// Only the last context is kept. Its first use starts a goroutine, which ends with the call or when
 // the key is added again. Over a queue that is not of this project it ends only by adds of the pool itself.
 // Without a call UntilAdded returns the context that CallOf got.
 func (c Call) UntilAdded() context.Context {

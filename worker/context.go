@@ -150,7 +150,7 @@ func (c *Tracked[T]) makeContext() {
 func (c *Tracked[T]) lease() {
 	parent, cancelTimeout := c.ctx, c.cancel
 	leased, release := c.tracker.leaser.Lease(parent, c.result.Key)
-	c.leaseLost = leased.Err() != nil && parent.Err() == nil // It has ended by itself, and not with its parent.
+	c.leaseLost = leased.Err() != nil && parent.Err() == nil // The lease itself has ended, not its parent.
 	c.ctx, c.cancel = leased, func() {
 		release()
 		if cancelTimeout != nil {
@@ -168,6 +168,7 @@ func withTimeout(parent context.Context, c clock.Clock, d time.Duration) (contex
 	if _, ok := c.(clock.RealClock); ok {
 		return context.WithTimeout(parent, d)
 	}
+	// Not made from parent: the cause must be what Err returns, and parent may have another cause.
 	ended, end := context.WithCancelCause(context.Background())
 	ctx := &clockContext{parent, c.Now().Add(d), ended}
 	timer := c.NewTimer(d)
@@ -216,48 +217,49 @@ type addWatch struct {
 	// UntilAdded makes it.
 	added       context.Context
 	cancelAdded context.CancelCauseFunc
-	// last is the context that was returned last. It was made from parent.
-	parent, last context.Context
+	// lastChild is the context that was returned last. It was made from lastParent.
+	lastParent, lastChild context.Context
 }
 
-// contextFrom returns a context made from ctx that also ends when again is closed, and when std ends.
-func (u *addWatch) contextFrom(ctx, std context.Context, again <-chan struct{}) context.Context {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.added == nil {
-		u.added, u.cancelAdded = context.WithCancelCause(std)
+// contextFrom returns a context made from parent that also ends when addedAgain is closed, and when std, the
+// context of the call, ends.
+func (w *addWatch) contextFrom(parent, std context.Context, addedAgain <-chan struct{}) context.Context {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.added == nil {
+		w.added, w.cancelAdded = context.WithCancelCause(std)
 		go func() {
 			select {
-			case <-again:
-				u.cancelAdded(ErrAdded)
-			case <-u.added.Done():
+			case <-addedAgain:
+				w.cancelAdded(ErrAdded)
+			case <-w.added.Done():
 			}
 		}()
 	}
-	if isClosed(again) {
-		u.cancelAdded(ErrAdded) // At once, not only when the goroutine above runs.
+	if isClosed(addedAgain) {
+		w.cancelAdded(ErrAdded) // At once, not only when the goroutine above runs.
 	}
-	ended := u.added.Err() != nil
+	hasEnded := w.added.Err() != nil
 	// == panics for contexts that cannot be compared.
-	if !ended && u.last != nil && reflect.ValueOf(ctx).Comparable() && u.parent == ctx {
-		return u.last
+	if !hasEnded && w.lastChild != nil && reflect.ValueOf(parent).Comparable() && w.lastParent == parent {
+		return w.lastChild
 	}
-	until, cancel := context.WithCancelCause(ctx)
-	end := func() {
-		cause := context.Cause(u.added)
+	child, cancelChild := context.WithCancelCause(parent)
+	endChild := func() {
+		cause := context.Cause(w.added)
 		if cause == ErrAdded {
-			u.interrupted.Store(true) // Before cancel, which may make the handler return at once.
+			w.interrupted.Store(true) // Before the cancel, which may make the handler return at once.
 		}
-		cancel(cause)
+		cancelChild(cause)
 	}
-	if ended {
-		end()
-		return until
+	if hasEnded {
+		endChild()
+		return child
 	}
-	stop := context.AfterFunc(u.added, end)     // added also ends with the call, which ctx may outlive.
-	context.AfterFunc(until, func() { stop() }) // If ctx ends first, added must not keep until.
-	u.parent, u.last = ctx, until
-	return until
+	stop := context.AfterFunc(w.added, endChild) // added also ends with the call, which parent may outlive.
+	context.AfterFunc(child, func() { stop() })  // If parent ends first, added must not keep child.
+	w.lastParent, w.lastChild = parent, child
+	return child
 }
 
 func isClosed(c <-chan struct{}) bool {

@@ -57,7 +57,7 @@ func (p *Pool[T]) giveBack(c *Tracked[T]) {
 	if p.queue.ShuttingDown() {
 		p.noteNotStarted(key)
 	}
-	// An add with a cause has priority 0, and the higher one counts.
+	// An add with a cause has priority 0, and the higher one counts. So a key below 0 loses its causes.
 	if c.priority >= 0 {
 		for _, cause := range causes.Last {
 			p.queue.AddCause(key, cause)
@@ -97,7 +97,7 @@ func (p *Pool[T]) settle(c *Tracked[T]) {
 	p.listIfPanics(c, &p.mu.notRetried, c.decide) // For a failure this calls the queue's Fail.
 	p.tracker.recordOutcome(c)
 	if p.tracker.mu.records.notEmpty.Load() && !p.willSweep.Load() {
-		p.signal() // Run sweeps only while there are records.
+		p.signal() // There was no record, so drain may have no timer for a sweep.
 	}
 	switch r.Next {
 	case NextRequeue:

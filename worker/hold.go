@@ -72,7 +72,7 @@ type holdReason struct {
 	limit time.Duration
 	pause bool // the pool itself has made it, see pause.go
 
-	returned  atomic.Bool            // a call of the handler has returned it
+	used      atomic.Bool            // a call has returned it; to return it again is a failure, errHoldTwice
 	ended     atomic.Bool            // it was released, or its release must do nothing any more
 	onRelease atomic.Pointer[func()] // update of the hold, while the key is on hold
 }
@@ -109,24 +109,24 @@ type HeldKey[T comparable] struct {
 	Until time.Time `json:"until"`
 }
 
-// held is a key that is on hold, for one or more reasons.
+// held is one hold of a key, for one or more reasons.
 type held[T comparable] struct {
-	tracker      *Tracker[T]
-	key          T
-	returnedHold bool          // the handler has returned Hold, so the key comes again after the hold
-	since        time.Duration // on the loop's clock
-	done         func(key T)   // calls the queue's Done
+	tracker    *Tracker[T]
+	key        T
+	comesAgain bool          // after the hold, because the handler has returned Hold
+	since      time.Duration // on the loop's clock
+	done       func(key T)   // calls the queue's Done
 
 	// The mu of the tracker guards what follows. Once the hold has ended nobody writes it.
 
 	ended        bool
 	slot         keytable.Slot
-	reasons      []*holdReason // the open ones at the last update; after the end, the last of them
+	reasons      []*holdReason // never empty: those open at the last update, also after the end
 	releaseLease func()        // nil without a lease
 }
 
-// isPauseLocked reports whether only a pause is open, which passes by itself: see pause.go.
-func (k *held[T]) isPauseLocked() bool { return len(k.reasons) == 1 && k.reasons[0].pause }
+// onlyPausesLocked reports whether no reason of the handler is open, only a pause of the pool: see pause.go.
+func (k *held[T]) onlyPausesLocked() bool { return len(k.reasons) == 1 && k.reasons[0].pause }
 
 // newHeldKeyLocked returns what people see of k with these reasons.
 func newHeldKeyLocked[T, K comparable](k *held[T], shown K, reasons []*holdReason) HeldKey[K] {
@@ -153,7 +153,7 @@ func (c *Tracked[T]) doneOrHold(done func(key T)) {
 		return
 	}
 	t := c.tracker
-	k := &held[T]{tracker: t, key: key, returnedHold: c.result.Next == NextHold, since: t.loop.Now(), done: done,
+	k := &held[T]{tracker: t, key: key, comesAgain: c.result.Next == NextHold, since: t.loop.Now(), done: done,
 		reasons: reasons}
 	if !t.beginHold(k) {
 		for _, reason := range reasons {
@@ -223,11 +223,11 @@ func (t *Tracker[T]) comesNoMore(key T) bool {
 	if t.leaser != nil || !t.queue.ShuttingDown() {
 		return false
 	}
-	k, found := t.queue.SnapshotKey(key)
-	return found && !k.Again
+	inQueue, found := t.queue.SnapshotKey(key)
+	return found && !inQueue.Again
 }
 
-// update looks which reasons are open.
+// update calls updateLocked, and finishes the hold if that has ended it.
 func (k *held[T]) update() {
 	mayPause := !k.tracker.queue.ShuttingDown() // Not under mu: foreign code.
 	k.change(func(now time.Duration) bool { return k.updateLocked(now, mayPause) })
@@ -249,8 +249,8 @@ func (k *held[T]) change(f func(now time.Duration) (ends bool)) (ends bool) {
 	return ends
 }
 
-// updateLocked drops the reasons that are not open. Without any, it adds a pause if one is due and allowed.
-// Otherwise it ends the hold, and returns true: then the caller must unlock and call finish.
+// updateLocked drops the reasons that are not open. If none is left, it adds a pause if one is due and
+// mayPause is set. Otherwise it ends the hold, and returns true: then the caller must unlock and call finish.
 func (k *held[T]) updateLocked(now time.Duration, mayPause bool) (ends bool) {
 	if k.ended {
 		return false
@@ -304,7 +304,7 @@ func (k *held[T]) markEndedLocked(now time.Duration) (ends bool) {
 	k.ended = true
 	rs := &k.tracker.mu.records
 	rs.holds.limits.Remove(k.slot)
-	if k.returnedHold && !k.isPauseLocked() && now-k.since >= shortestHold {
+	if k.comesAgain && !k.onlyPausesLocked() && now-k.since >= shortestHold {
 		rs.clearInterruptions(&rs.table.At(k.slot).Value) // A hold that lasts ends the row, however it ends.
 	}
 	return true

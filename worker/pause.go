@@ -32,7 +32,7 @@ func (c *Tracked[T]) pauseIfLooping() {
 // and k began just now, that counts as an interruption. After too many in a row it returns a pause, otherwise
 // nil.
 func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) (pause *holdReason) {
-	if k.returnedHold && now-k.since < shortestHold {
+	if k.comesAgain && now-k.since < shortestHold {
 		rs := &k.tracker.mu.records
 		if n := rs.countInterruption(&rs.table.At(k.slot).Value); n > maxInterruptions {
 			pause = pauseAfter("its hold was released at once", n)

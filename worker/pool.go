@@ -31,7 +31,7 @@ type Pool[T comparable] struct {
 	startGate     chan struct{} // has room for the worker that waits for StartLimit and then for a key
 	waitsForToken atomic.Bool   // that worker waits for StartLimit; written by awaitStart
 
-	willSweep atomic.Bool // drain has a timer for the next sweep; without one settle wakes it
+	willSweep atomic.Bool // drain has a timer for the next sweep; without one Pool.settle wakes it
 	hasListed atomic.Bool // Options.List has succeeded, and those of its keys that were due have been added
 
 	startCtx, poolCtx context.Context // Run sets them: see prepareContexts.
@@ -47,7 +47,7 @@ type Pool[T comparable] struct {
 		// surplus ones that still have a key.
 		target   int
 		workers  []*worker[T]
-		haveLeft uint64 // how many workers have left
+		departed uint64 // how many workers have left
 
 		getCtx      context.Context // nil before the first worker
 		cancelGet   context.CancelFunc
@@ -248,8 +248,8 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	}
 }
 
-// Stats returns the pool's numbers. It asks the queue for its own. It takes time in proportion to the workers
-// and the keys that fail, were interrupted or are on hold: about 20 ns a key.
+// Stats returns the pool's numbers. It asks the queue for its own and, for up to a second, about keys. Beyond
+// that it takes about 20 ns for each worker and each key that fails, was interrupted or is on hold.
 func (p *Pool[T]) Stats() Stats { return p.tracker.Stats() }
 
 // Snapshot returns Stats and up to limit keys of each kind, after asking the queue: see [Tracker.Snapshot].

@@ -104,7 +104,7 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	defer t.mu.Unlock()
 	switch {
 	case r.Next.answers():
-		rs.settle(r.Key)
+		rs.noteAtRest(r.Key)
 	case r.Next == NextRetry:
 		rs.noteFailure(r.Key, failing, call, c.since)
 	case r.Next == NextGiveUp:
@@ -114,11 +114,11 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	}
 }
 
-// noteFailure notes a call of key that has failed. Now the key fails, or was given up.
-func (rs *records[T]) noteFailure(key T, to trouble, call FailedCall, since time.Time) {
+// noteFailure notes a call of key that has failed. The trouble of the key becomes failing or givenUp.
+func (rs *records[T]) noteFailure(key T, becomes trouble, call FailedCall, since time.Time) {
 	s, rec := rs.findOrInsert(key)
 	rs.clearInterruptions(rec)
-	if to == givenUp {
+	if becomes == givenUp {
 		rec.since = time.Time{}
 	} else {
 		rec.setSince(since)
@@ -128,10 +128,10 @@ func (rs *records[T]) noteFailure(key T, to trouble, call FailedCall, since time
 		before = rec.calls
 	}
 	rs.clearTrouble(s, rec)
-	rec.trouble, rec.calls = to, before.plus(call)
+	rec.trouble, rec.calls = becomes, before.plus(call)
 	rs.bytes += rec.calls.size
-	rs.links.Append(&rs.keysIn[to], s)
-	if to == failing {
+	rs.links.Append(&rs.keysIn[becomes], s)
+	if becomes == failing {
 		rs.numFailing++
 	}
 	rs.makeRoom()
@@ -157,13 +157,13 @@ func (rs *records[T]) dropCalls(s keytable.Slot, rec *record[T]) {
 
 // makeRoom drops calls until the bounds hold.
 func (rs *records[T]) makeRoom() {
-	fail, gaveUp := &rs.keysIn[failing], &rs.keysIn[givenUp]
-	for fail.Len() > maxKeysWithCalls || rs.bytes > maxBytes && fail.Len() > 0 {
-		s := fail.First()
+	failingKeys, givenUpKeys := &rs.keysIn[failing], &rs.keysIn[givenUp]
+	for failingKeys.Len() > maxKeysWithCalls || rs.bytes > maxBytes && failingKeys.Len() > 0 {
+		s := failingKeys.First()
 		rs.dropCalls(s, &rs.table.At(s).Value)
 	}
-	for gaveUp.Len() > max(0, rs.maxGivenUp) || rs.bytes > maxBytes {
-		s := gaveUp.First()
+	for givenUpKeys.Len() > max(0, rs.maxGivenUp) || rs.bytes > maxBytes {
+		s := givenUpKeys.First()
 		rs.clearTrouble(s, &rs.table.At(s).Value)
 		rs.deleteIfEmpty(s)
 		if rs.maxGivenUp > 0 {
@@ -172,8 +172,8 @@ func (rs *records[T]) makeRoom() {
 	}
 }
 
-// noteNoAnswer notes a call that was neither a failure nor an answer, and when the change began that brought
-// the key. It returns how often in a row the key was interrupted, or 0 if this call was not.
+// noteNoAnswer notes a call that was interrupted or has put its key on hold, and when the change began that
+// brought the key. It returns how often in a row the key was interrupted, or 0 if this call was not.
 func (rs *records[T]) noteNoAnswer(key T, since time.Time, interrupted bool) (inARow int) {
 	s, rec := rs.find(key)
 	if rec == nil {
@@ -214,8 +214,8 @@ func (rs *records[T]) clearInterruptions(rec *record[T]) {
 	rec.interruptions = 0
 }
 
-// settle removes all but a hold from the record of key, which is at rest.
-func (rs *records[T]) settle(key T) {
+// noteAtRest notes that key is at rest: nothing but a hold stays in its record.
+func (rs *records[T]) noteAtRest(key T) {
 	s, rec := rs.find(key)
 	if rec == nil {
 		return
@@ -283,7 +283,7 @@ func (t *Tracker[T]) sweepKey(key T) bool {
 	if t.idleRecordLocked(key) != before { // Something has happened to the key meanwhile.
 		return false
 	}
-	t.mu.records.settle(key)
+	t.mu.records.noteAtRest(key)
 	return true
 }
 
@@ -308,8 +308,8 @@ func (t *Tracker[T]) sweepIfDue() {
 	}
 }
 
-// startSweep starts a sweep on a goroutine, where the last one stopped. It does nothing while a sweep is
-// running, or once the queue is shut down.
+// startSweep starts a goroutine that sweeps on from where the last sweep stopped. It does nothing while a
+// sweep is running, or once the queue is shut down.
 func (t *Tracker[T]) startSweep(ctx context.Context) {
 	if t.queue.ShuttingDown() || !t.sweeping.CompareAndSwap(false, true) {
 		return
@@ -323,16 +323,16 @@ func (t *Tracker[T]) startSweep(ctx context.Context) {
 }
 
 // sweep calls sweepKey for all keys but the first skip ones, until ctx ends. It returns how many the next
-// sweep must skip: 0 after the last key.
-func (t *Tracker[T]) sweep(ctx context.Context, skip int) (done int) {
+// sweep must skip: those whose records it has kept, or 0 after the last key.
+func (t *Tracker[T]) sweep(ctx context.Context, skip int) (kept int) {
 	for key := range eachRecord(t, func(key T, _ *record[T]) (T, bool) { return key, true }) {
 		switch {
-		case done < skip:
-			done++
+		case kept < skip:
+			kept++
 		case ctx.Err() != nil:
-			return done
-		case !t.sweepKey(key): // Otherwise the next key has its place.
-			done++
+			return kept
+		case !t.sweepKey(key):
+			kept++
 		}
 	}
 	return 0

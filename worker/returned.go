@@ -271,6 +271,6 @@ func isInterruption(err error, interrupted bool) bool {
 // the call or made from it.
 func NextOf(ctx context.Context, err error) Next {
 	c := CallOf(ctx)
-	a, _ := classify(err, c.anyCall != nil && c.wasInterrupted())
-	return a.next
+	asked, _ := classify(err, c.anyCall != nil && c.wasInterrupted())
+	return asked.next
 }

@@ -74,7 +74,8 @@ const maxSnapshot = 512
 
 // Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue
 // about each failing key: one that others have removed or handled is dropped, of any other it shows when it
-// comes due. After a second it asks no more about these, and returns the rest as the pool knows them.
+// comes due. After a second it asks no more about these, and returns the rest as the pool knows them. Stats
+// may ask for another second.
 func (t *Tracker[T]) Snapshot(limit int) Snapshot[T] {
 	s := snapshotOf(t, limit, maxSnapshot, func(key T) T { return key })
 	for i := range s.Running {

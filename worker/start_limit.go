@@ -51,7 +51,7 @@ func (p *Pool[T]) awaitStart(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// untilToken returns after how long l has a token, and maxStartWait if that is longer.
+// untilToken returns after how long l has a token, but not much more than maxStartWait.
 func untilToken(l *rate.Limiter, now time.Time) time.Duration {
 	missing, limit := 1-l.TokensAt(now), l.Limit()
 	if limit == rate.Inf || missing <= 0 {

@@ -22,7 +22,7 @@ type Tracked[T comparable] struct {
 	contexts []callContext[T] // for the next calls
 	callState[T]
 
-	// The tracker's mu guards what follows. (prepare sets since before the call.)
+	// The tracker's mu guards what follows. (prepare sets since without it: the call is not running yet.)
 
 	running         bool      // from addRunning to endCall
 	index           int       // in the tracker's running
@@ -35,6 +35,16 @@ type Tracked[T comparable] struct {
 	reasons []*holdReason
 }
 
+// The steps of a call, in their order:
+//
+//	prepare        reads what the queue knows of the key, and makes the contexts
+//	addRunning     from here on others see the call; then the handler runs
+//	decide         what becomes of the key; a failure goes to the queue's Fail, which adds the key
+//	recordOutcome  in the key's record
+//	report         the log and the hooks
+//	endCall        counts the call, and ends its contexts
+//	doneOrHold     Done, or a hold
+
 // callState is what the goroutine of a call knows.
 type callState[T comparable] struct {
 	result   Result[T] // what hooks see
@@ -43,13 +53,13 @@ type callState[T comparable] struct {
 	callCtx  *callContext[T]
 	ctx      context.Context    // callCtx, or made from it
 	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
-	request  request            // what the handler's error asks for
+	request  request            // what the handler's error asks for; result has what becomes of that
 
 	leaseLost   bool // the key's lease had ended before the handler could be called
 	crashing    bool // see failWithPanic
 	sameFailure bool // see Same of workqueue.Retry
 
-	interruptions int // after an interrupted call: how many there were in a row, see pause.go
+	interruptions int // by recordOutcome, after an interrupted call: how many in a row, see pause.go
 }
 
 // Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context,
@@ -110,7 +120,7 @@ func (c *Tracked[T]) Done(done func()) {
 	c.doneOrHold(func(T) { done() })
 }
 
-// prepare finds out what is known of the key, and makes the handler's context.
+// prepare reads what the queue knows of the key, and makes the handler's context.
 func (c *Tracked[T]) prepare(key T) {
 	t := c.tracker
 	c.callState = callState[T]{result: Result[T]{Key: key}} // First: Done needs it if the queue panics below.
@@ -148,7 +158,7 @@ func (c *Tracked[T]) endCall() {
 	c.pauseIfLooping()
 }
 
-// decide decides, by the error that the handler has returned, what becomes of the key.
+// decide writes into result what becomes of the key, by the error that the handler has returned.
 func (c *Tracked[T]) decide() {
 	r := &c.result
 	r.Duration = c.tracker.options.Clock.Since(r.Started)
@@ -167,7 +177,7 @@ func (c *Tracked[T]) decide() {
 // failTimeout bounds the wait for a server that counts the failures. A late server still gets the failure.
 const failTimeout = time.Second
 
-// countFailure lets the queue count the failure, and decide what becomes of the key.
+// countFailure lets the queue count the failure, and add the key or give it up.
 func (c *Tracked[T]) countFailure() {
 	t, r := c.tracker, &c.result
 	f := workqueue.Failure{Err: r.Err, AtLeast: r.After, MaxRetries: t.options.MaxRetries,
@@ -202,8 +212,8 @@ func (c *Tracked[T]) readError() {
 	}()
 	var holds []*holdReason
 	c.request, holds = classify(c.result.Err, c.callCtx.wasInterrupted())
-	for _, h := range holds {
-		if h.returned.Swap(true) {
+	for _, h := range holds { // Each is for one call. Those that are new hold the key all the same.
+		if h.used.Swap(true) {
 			c.result.Err, c.request = fmt.Errorf("%w: %w", errHoldTwice, c.result.Err), request{next: NextRetry}
 		} else {
 			c.callCtx.addHold(h)

@@ -162,7 +162,7 @@ func (t *Tracker[T]) Forget(key T) {
 	if c := t.findRunningLocked(key); c != nil {
 		c.since = time.Time{}
 	}
-	t.mu.records.settle(key)
+	t.mu.records.noteAtRest(key)
 }
 
 // addRunning makes c one of the running calls. From here on others see it.

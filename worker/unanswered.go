@@ -15,7 +15,7 @@ type UnansweredKey[T comparable] struct {
 
 // oldestUnanswered returns the oldest change of all keys and its age. If the queue's oldest key is older, it
 // returns nil and that age: see oldestQueued. Keys that a handler has put on hold do not count: they wait for
-// the world. It looks at all records, and ends those that are over, for up to askFor.
+// the world. Of a record that may be the oldest it asks the queue whether it is over, for up to askFor.
 func (t *Tracker[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Duration) {
 	if !t.knowsAddTimes {
 		return nil, 0
@@ -32,7 +32,7 @@ func (t *Tracker[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Dura
 	t.mu.Unlock()
 	started := time.Now()
 	for u := range eachRecord(t, func(key T, rec *record[T]) (u UnansweredKey[T], ok bool) {
-		counts := !rec.isOnHold() || rec.hold.isPauseLocked()
+		counts := !rec.isOnHold() || rec.hold.onlyPausesLocked()
 		return UnansweredKey[T]{key, rec.since}, counts && isOlder(rec.since)
 	}) {
 		if isOlder(u.Since) && (time.Since(started) > askFor || !t.sweepKey(u.Key)) {

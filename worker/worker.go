@@ -33,7 +33,7 @@ func (p *Pool[T]) growLocked() {
 func (p *Pool[T]) leaveLocked(w *worker[T]) {
 	i := slices.Index(p.mu.workers, w)
 	p.mu.workers = slices.Delete(p.mu.workers, i, i+1)
-	p.mu.haveLeft++
+	p.mu.departed++
 	p.signal()
 }
 
@@ -108,10 +108,10 @@ func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (gone boo
 	return true
 }
 
-// doneElsewhereLocked counts the Dones after which no worker asks the queue again: of each worker that has
-// left one at most, and of each hold.
+// doneElsewhereLocked counts the Dones after which no worker asks the queue again: that of each hold, and the
+// last one of each worker that has left. (For a worker without any it counts one too many.)
 func (p *Pool[T]) doneElsewhereLocked() uint64 {
-	return p.mu.haveLeft + p.tracker.mu.records.holds.done.Load()
+	return p.mu.departed + p.tracker.mu.records.holds.done.Load()
 }
 
 // mayStartLocked reports whether keys are still started.
