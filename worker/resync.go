@@ -24,7 +24,8 @@ const (
 	listRetryMax = time.Minute
 )
 
-// resync adds the keys of the last list at their moments. It belongs to the goroutine that adds.
+// resync adds the keys of the last list at their moments. It belongs to the goroutine that adds. A round is
+// one period, in which each key of the list comes once. Without Resync there are no rounds and no keys here.
 type resync[T comparable] struct {
 	*Pool[T]
 	begun time.Time      // when the round began
@@ -53,7 +54,6 @@ func (p *Pool[T]) startResync() (end func(), ended <-chan struct{}) {
 		p.tracker.catchPanic(func() {
 			for r.await(ctx, lists) {
 				r.addDue(ctx, r.options.Clock.Now())
-				r.hasListed.Store(true)
 			}
 		})
 		for range lists { // until List has returned
@@ -62,8 +62,8 @@ func (p *Pool[T]) startResync() (end func(), ended <-chan struct{}) {
 	return end, done
 }
 
-// await waits for the next key's moment, or for a list, with which a new round begins. It returns false at
-// the end of ctx or of lists.
+// await waits for the next key's moment, or takes the next list. It returns false at the end of ctx or of
+// lists.
 func (r *resync[T]) await(ctx context.Context, lists <-chan []T) bool {
 	untilNext := time.Duration(math.MaxInt64)
 	if len(r.keys) > 0 {
@@ -77,30 +77,34 @@ func (r *resync[T]) await(ctx context.Context, lists <-chan []T) bool {
 		if !open {
 			return false
 		}
-		now := r.options.Clock.Now()
-		r.addDue(ctx, now) // the last ones of the old round
-		r.beginRound(keys, now)
+		r.takeList(ctx, keys, r.options.Clock.Now())
+		r.hasListed.Store(true)
 	case <-ctx.Done():
 		return false
 	}
 	return true
 }
 
-// beginRound begins a round of keys. Without Resync all of them come at once.
-func (r *resync[T]) beginRound(keys []T, now time.Time) {
-	r.begun, r.keys, r.next = now, make([]listedKey[T], len(keys)), 0
+// takeList begins a round with a new list. Without Resync it adds all keys at once.
+func (r *resync[T]) takeList(ctx context.Context, keys []T, now time.Time) {
 	period := r.options.Resync
-	for i, key := range keys {
-		r.keys[i].key = key
-		if period > 0 { // untilMoment is up to a thousandth of a period longer. This makes it (0, period].
-			r.keys[i].offset = (r.tracker.untilMoment(key, period, now)-1)%period + 1
+	if period == 0 {
+		for i := 0; i < len(keys) && ctx.Err() == nil; i++ {
+			r.addListed(keys[i])
 		}
+		return
+	}
+	r.addDue(ctx, now) // keys of the list before that have come due meanwhile
+	r.begun, r.keys, r.next = now, make([]listedKey[T], len(keys)), 0
+	for i, key := range keys {
+		// untilMoment returns up to 1.001 periods. This brings it into (0, period].
+		r.keys[i] = listedKey[T]{(r.tracker.untilMoment(key, period, now)-1)%period + 1, key}
 	}
 	slices.SortStableFunc(r.keys, func(a, b listedKey[T]) int { return cmp.Compare(a.offset, b.offset) })
 }
 
-// addDue adds the keys whose moment has come, each once, and begins the next round after the last key. If the
-// machine has slept, that is the round of now: the rounds in between are left out.
+// addDue adds the keys whose moment has come, and begins the next round after the last key. If the machine has
+// slept for many rounds, it adds each key once, and leaves out the rounds that have passed.
 func (r *resync[T]) addDue(ctx context.Context, now time.Time) {
 	period := r.options.Resync
 	for range r.keys {
@@ -110,11 +114,9 @@ func (r *resync[T]) addDue(ctx context.Context, now time.Time) {
 		}
 		r.addListed(r.keys[r.next].key)
 		if r.next++; r.next == len(r.keys) {
-			r.next, r.begun = 0, r.begun.Add(max(period, since.Truncate(period)))
+			passed := max(period, since.Truncate(period)) // one period, or all whole ones of a sleep
+			r.next, r.begun = 0, r.begun.Add(passed)
 		}
-	}
-	if period == 0 {
-		r.keys = nil
 	}
 }
 

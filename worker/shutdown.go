@@ -212,9 +212,7 @@ func (p *Pool[T]) endQueue() {
 // to endPatience for those in Done (not running), and without limit for those that may still start a key
 // (getting): the context of their Get has ended.
 func (p *Pool[T]) leftBehind() (keys []T) {
-	timer := time.NewTimer(endPatience)
-	defer timer.Stop()
-	p.waitWhileAny(func(w *worker[T]) bool { return w.getting || !w.running }, timer.C)
+	p.waitWhileAny(func(w *worker[T]) bool { return w.getting || !w.running }, time.After(endPatience))
 	p.waitWhileAny(func(w *worker[T]) bool { return w.getting }, nil)
 	p.locked(func() {
 		for _, w := range p.mu.workers {
@@ -231,15 +229,12 @@ func (p *Pool[T]) endHolds() (notDone []T) {
 		defer close(ended)
 		p.tracker.EndHolds()
 	}()
-	timer := time.NewTimer(endPatience)
-	defer timer.Stop()
 	for {
 		select {
 		case <-ended:
 			return nil
 		case <-p.tracker.nextHoldDone():
-			timer.Reset(endPatience)
-		case <-timer.C:
+		case <-time.After(endPatience):
 			return slices.Collect(eachRecord(p.tracker, func(key T, rec *record[T]) (T, bool) {
 				return key, rec.hold != nil
 			}))

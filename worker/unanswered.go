@@ -30,20 +30,21 @@ func (t *Tracker[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Dura
 		}
 	}
 	t.mu.Unlock()
-	started := time.Now()
-	for u := range eachRecord(t, func(key T, rec *record[T]) (u UnansweredKey[T], ok bool) {
-		counts := !rec.isOnHold() || rec.hold.onlyPausesLocked()
-		return UnansweredKey[T]{key, rec.since}, counts && isOlder(rec.since)
+	askUntil := time.Now().Add(askFor)
+	for change := range eachRecord(t, func(key T, rec *record[T]) (UnansweredKey[T], bool) {
+		heldByHandler := rec.isOnHold() && !rec.hold.onlyPausesLocked()
+		return UnansweredKey[T]{key, rec.since}, !heldByHandler && isOlder(rec.since)
 	}) {
-		if isOlder(u.Since) && (time.Since(started) > askFor || !t.sweepKey(u.Key)) {
-			oldest = &u
+		// Again isOlder: eachRecord copies many at a time, and may have yielded an older one of them before.
+		if isOlder(change.Since) && (time.Now().After(askUntil) || !t.sweepKey(change.Key)) {
+			oldest = &change
 		}
 	}
 	if oldest != nil {
 		age = max(0, t.options.Clock.Since(oldest.Since))
 	}
-	if queued := t.queue.Stats().OldestQueued; queued > age {
-		return nil, queued
+	if queuedAge := t.queue.Stats().OldestQueued; queuedAge > age {
+		return nil, queuedAge
 	}
 	return oldest, age
 }
