@@ -44,8 +44,7 @@ type extension[T comparable] struct {
 	mu struct {
 		gate.Gate
 
-		// keys has the keys that were handed out here and are not Done, and those with causes. A held key is dirty
-		// if an add here may interrupt its worker.
+		// keys has held keys, and those with causes. A held key is dirty if an add may interrupt its worker.
 		keys    keytable.Table[T, sets]
 		notes   notes.Notes[Causes]
 		held    int
@@ -271,12 +270,10 @@ func (e *extension[T]) Len() int {
 
 func (e *extension[T]) ShutDown() {
 	e.shuttingDown.Store(true)
-	defer func() {
-		if !e.isDrained() { // Otherwise each drain ends by itself, also one that has just begun.
-			e.locked(func() { e.mu.EndDrain(ErrShutDown) })
-		}
-	}()
 	e.TypedInterface.ShutDown()
+	if !e.isDrained() { // Otherwise each drain ends by itself, also one that has just begun.
+		e.locked(func() { e.mu.EndDrain(ErrShutDown) })
+	}
 }
 
 func (e *extension[T]) ShutDownWithDrain() { _ = e.ShutDownContext(context.Background()) }
@@ -354,11 +351,10 @@ func (e *extension[T]) noteAdd(item T, cause Cause) {
 }
 
 func (e *extension[T]) Causes(item T) Causes {
-	k, _ := e.SnapshotKey(item)
-	if k.Causes == nil {
-		return Causes{}
+	if k, _ := e.SnapshotKey(item); k.Causes != nil {
+		return *k.Causes
 	}
-	return *k.Causes
+	return Causes{}
 }
 
 func (e *extension[T]) AddedAgain(item T) <-chan struct{} {

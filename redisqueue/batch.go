@@ -2,6 +2,7 @@ package redisqueue
 
 import (
 	"context"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"time"
@@ -86,9 +87,12 @@ func (s *shard[T]) kickLocked() {
 	}
 }
 
+// kickAllLocked begins with a random shard. Otherwise fewer getters than shards would always get their keys
+// from the same ones.
 func (q *Queue[T]) kickAllLocked() {
-	for _, s := range q.shards {
-		s.kickLocked()
+	first := rand.IntN(len(q.shards))
+	for i := range q.shards {
+		q.shards[(first+i)%len(q.shards)].kickLocked()
 	}
 }
 

@@ -86,8 +86,8 @@ func (q *Queue[T]) waitForKey() chan T {
 		return g
 	}
 	q.mu.getters = append(q.mu.getters, g)
+	q.kickAllLocked()
 	for _, s := range q.shards {
-		s.kickLocked()
 		s.awaitWakeUpLocked()
 	}
 	return g

@@ -153,6 +153,26 @@ func TestShardedGettersGiveUp(t *testing.T) {
 	}
 }
 
+// Fewer workers than shards serve all shards alike.
+func TestOneWorkerServesAllShards(t *testing.T) {
+	q := newTestQueue(t, startServer(t).client(), Config[string]{Shards: 4})
+	addAll(q, keysNamed("k", 1000)...)
+	flush(t, q)
+	served := map[*shard[string]]int{}
+	for range 200 {
+		key, _ := q.Get()
+		served[q.shardOf(key)]++
+		time.Sleep(time.Millisecond) // a handler
+		q.Add(key)
+		q.Done(key)
+	}
+	for _, s := range q.shards {
+		if served[s] < 10 {
+			t.Errorf("a shard has served %d keys of 200", served[s])
+		}
+	}
+}
+
 // If wake-ups are lost, keys come all the same, when the poll interval has passed.
 func TestWakeUpsLost(t *testing.T) {
 	s := startServer(t)
