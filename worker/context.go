@@ -206,23 +206,20 @@ func sleep(ctx context.Context, c clock.Clock, d time.Duration) {
 	}
 }
 
-// addWatch makes the contexts of UntilAdded in one call. One goroutine waits for the add, however many
-// contexts there are.
+// addWatch makes the contexts of UntilAdded in one call. One goroutine for all of them waits for the add.
 type addWatch struct {
 	// interrupted is set when one of the contexts ends because the key was added again.
 	interrupted atomic.Bool
 
 	mu sync.Mutex
-	// added ends with the call and, with the cause ErrAdded, when the key is added again. The first
-	// UntilAdded makes it.
-	added       context.Context
+	// added ends with the call and, with the cause ErrAdded, when the key is added again.
+	added       context.Context // nil before the first UntilAdded
 	cancelAdded context.CancelCauseFunc
 	// lastChild is the context that was returned last. It was made from lastParent.
 	lastParent, lastChild context.Context
 }
 
-// contextFrom returns a context made from parent that also ends when addedAgain is closed, and when std, the
-// context of the call, ends.
+// contextFrom returns a context made from parent that also ends with std, and when addedAgain is closed.
 func (w *addWatch) contextFrom(parent, std context.Context, addedAgain <-chan struct{}) context.Context {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -10,8 +10,7 @@ import (
 // calls the handler; settle decides by its error what becomes of the key, and does that. The steps that pools
 // and Trackers have in common are in tracked.go.
 
-// handleKey does everything with a key that a worker has got. Done comes last, exactly once whatever panics
-// or ends the goroutine before.
+// handleKey does all with a key that a worker has got. Done comes last, once, also after a panic or Goexit.
 func (p *Pool[T]) handleKey(w *worker[T], key T) {
 	c := w.Tracked
 	defer c.doneOrHold(p.done)
@@ -114,8 +113,7 @@ func (p *Pool[T]) settle(c *Tracked[T]) {
 	}
 }
 
-// listIfPanics runs a step that brings the key again. If the queue or its limiter panics meanwhile, it puts
-// the key on a list of Left.
+// listIfPanics runs a step that adds the key. If the queue or its limiter panics, the key goes on the list.
 func (p *Pool[T]) listIfPanics(c *Tracked[T], list *[]T, step func()) {
 	returned := false
 	defer func() {

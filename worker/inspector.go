@@ -32,8 +32,7 @@ type Inspector struct {
 	Snapshot func(limit int) Snapshot[any]
 	// SnapshotKey returns what the pool knows of one key.
 	SnapshotKey func(key any) KeySnapshot[any]
-	// FailingKeys and GivenUpKeys yield all keys that fail or were given up and whose errors are known, the
-	// last failure first.
+	// FailingKeys and GivenUpKeys yield all such keys whose errors are known, the last failure first.
 	FailingKeys, GivenUpKeys func() iter.Seq[FailedKey[any]]
 	// KeptFailures yields what is remembered of failing keys, as FailingKeys, without asking the queue
 	// whether they still fail: for tools that count errors again and again.

@@ -29,8 +29,7 @@ func (c *Tracked[T]) pauseIfLooping() {
 }
 
 // pauseAfterReleaseLocked is called when no reason of k is open any more. If the key comes again by itself,
-// and k began just now, that counts as an interruption. After too many in a row it returns a pause, otherwise
-// nil.
+// and k began just now, that is an interruption. After too many in a row it returns a pause, otherwise nil.
 func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) (pause *holdReason) {
 	if k.comesAgain && now-k.since < shortestHold {
 		rs := &k.tracker.mu.records

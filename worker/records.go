@@ -296,8 +296,7 @@ func (t *Tracker[T]) idleRecordLocked(key T) (idle record[T]) {
 	return idle
 }
 
-// sweepIfDue starts a sweep if the last one began sweepEvery ago. It is for a tracker without a pool: a
-// pool's Run starts sweeps.
+// sweepIfDue starts a sweep if the last one began sweepEvery ago. Only trackers without a pool need it.
 func (t *Tracker[T]) sweepIfDue() {
 	if !t.mu.records.notEmpty.Load() {
 		return

@@ -62,8 +62,7 @@ func (p *Pool[T]) startResync() (end func(), ended <-chan struct{}) {
 	return end, done
 }
 
-// await waits for the next key's moment, or takes the next list. It returns false at the end of ctx or of
-// lists.
+// await waits for the next key's moment, or takes a list. It returns false at the end of ctx or of lists.
 func (r *resync[T]) await(ctx context.Context, lists <-chan []T) bool {
 	untilNext := time.Duration(math.MaxInt64)
 	if len(r.keys) > 0 {
@@ -114,14 +113,14 @@ func (r *resync[T]) addDue(ctx context.Context, now time.Time) {
 		}
 		r.addListed(r.keys[r.next].key)
 		if r.next++; r.next == len(r.keys) {
-			passed := max(period, since.Truncate(period)) // one period, or all whole ones of a sleep
+			passed := max(period, since.Truncate(period)) // more than one after a sleep
 			r.next, r.begun = 0, r.begun.Add(passed)
 		}
 	}
 }
 
-// addListed adds a key quietly, behind the others. To add with a priority is never quiet, so a key that is
-// being handled here keeps its priority.
+// addListed adds a key quietly, so that it interrupts no handler, and behind the others if it can: an add with
+// a priority is never quiet, so a key that is being handled here gets none.
 func (r *resync[T]) addListed(key T) {
 	t := r.tracker
 	t.mu.Lock()

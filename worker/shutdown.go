@@ -183,8 +183,7 @@ func (p *Pool[T]) waitWhileAny(condition func(w *worker[T]) bool, timeout <-chan
 	}
 }
 
-// endQueue ends the holds, shuts the queue down and drops its keys unless it is to be kept, and reports what
-// is left undone.
+// endQueue ends the holds and, without KeepQueue, the queue, whose keys it drops. It reports what is left.
 func (p *Pool[T]) endQueue() {
 	unfinished := append(p.leftBehind(), p.endHolds()...)
 	var queued []T

@@ -74,8 +74,7 @@ const maxSnapshot = 512
 
 // Snapshot returns Stats and up to limit keys of each kind, and at most 512 failing ones. It asks the queue
 // about each failing key: one that others have removed or handled is dropped, of any other it shows when it
-// comes due. After a second it asks no more about these, and returns the rest as the pool knows them. Stats
-// may ask for another second.
+// comes due. After a second it returns the rest as the pool knows them. Stats may ask for another second.
 func (t *Tracker[T]) Snapshot(limit int) Snapshot[T] {
 	s := snapshotOf(t, limit, maxSnapshot, func(key T) T { return key })
 	for i := range s.Running {
@@ -84,8 +83,7 @@ func (t *Tracker[T]) Snapshot(limit int) Snapshot[T] {
 	return s
 }
 
-// SnapshotKey returns what the pool knows of one key. It asks the queue as [Pool.Snapshot] does, and looks
-// through the workers.
+// SnapshotKey returns what the pool knows of one key, after asking the queue. It looks through the workers.
 func (t *Tracker[T]) SnapshotKey(key T) KeySnapshot[T] { return snapshotOfKey(t, key, key) }
 
 // What follows is written once for T and for the keys of an [Inspector], which are of type any: show returns

@@ -36,8 +36,7 @@ func (p *Pool[T]) get(ctx context.Context) (key T, err error) {
 	return key, err
 }
 
-// awaitStart waits until the limit has a token, which it does not take, or nothing is left to be limited, or
-// ctx ends.
+// awaitStart waits until the limit has a token, which it does not take, nothing is left to limit or ctx ends.
 func (p *Pool[T]) awaitStart(ctx context.Context) error {
 	defer p.waitsForToken.Store(false)
 	for ctx.Err() == nil {

@@ -140,8 +140,7 @@ func (t *Tracker[T]) Stats() Stats {
 	return s
 }
 
-// stats returns Stats and the key of OldestUnanswered, which is nil if there is none or the key is queued:
-// see oldestQueued.
+// stats returns Stats and the change of OldestUnanswered, or nil: see oldestUnanswered.
 func (t *Tracker[T]) stats() (Stats, *UnansweredKey[T]) {
 	s := t.readStats()
 	s.StartLimited = s.StartLimited && t.queue.Len() > 0
@@ -221,8 +220,7 @@ func (t *Tracker[T]) countLocked(c *Tracked[T]) {
 	}
 }
 
-// readStats returns the pool's Stats without OldestUnanswered. All is of one moment: with Ended the numbers
-// are the last ones.
+// readStats returns the pool's Stats without OldestUnanswered, all of one moment: with Ended the last ones.
 func (p *Pool[T]) readStats() Stats {
 	now := p.options.Clock.Now() // Before the lock: the clock is foreign code.
 	p.mu.Lock()

@@ -136,8 +136,7 @@ func (c *Tracked[T]) prepare(key T) {
 	c.makeContext()
 }
 
-// endCall counts the call, after its hooks, ends its contexts, and pauses a key that loops. A call that was
-// not started is not counted.
+// endCall counts the call if it was started, ends its contexts, and pauses a key that loops.
 func (c *Tracked[T]) endCall() {
 	if c.crashing {
 		return

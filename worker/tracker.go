@@ -80,9 +80,7 @@ type Tracker[T comparable] struct {
 		counted     Stats
 		durations   observe.Histogram
 		changeTimes observe.Histogram // how long answered changes took, see unanswered.go
-		// endWatch ends the watch for stuck calls of a tracker without a pool, or is nil: it lasts while calls
-		// are running.
-		endWatch func()
+		endWatch    func()            // in a tracker without a pool, while calls run: ends the watch for stuck ones
 	}
 }
 
