@@ -267,15 +267,11 @@ func (k *held[T]) updateLocked(now time.Duration, mayPause bool) (ends bool) {
 			over = append(over, h)
 		}
 	}
+	if len(open) == 0 && mayPause && !noPauses {
+		open = k.pauseAfterReleaseLocked(now)
+	}
 	if len(open) == 0 {
-		var pause *holdReason
-		if mayPause && !noPauses {
-			pause = k.pauseAfterReleaseLocked(now)
-		}
-		if pause == nil {
-			return k.markEndedLocked(now)
-		}
-		open = append(open, pause)
+		return k.markEndedLocked(now)
 	}
 	for _, h := range over {
 		h.detach()

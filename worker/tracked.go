@@ -223,7 +223,7 @@ func (c *Tracked[T]) readError() {
 // report logs the call, and calls the hooks.
 func (c *Tracked[T]) report() {
 	o := &c.tracker.options
-	c.log()
+	c.logCall()
 	if c.result.Next == NextGiveUp && o.OnGiveUp != nil {
 		o.OnGiveUp(c.ctx, c.result)
 	}
