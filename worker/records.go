@@ -22,7 +22,7 @@ type record[T comparable] struct {
 	interruptions uint32       // calls in a row that were interrupted, or whose hold was released at once
 	since         time.Time    // when the change began that no call has answered; zero without one
 	calls         *failedCalls // of a key in trouble; nil if makeRoom has dropped them
-	hold          *held[T]     // nil unless the key is on hold, or its Done has not returned
+	hold          *hold[T]     // nil unless the key is on hold, or its Done has not returned
 }
 
 func (rec *record[T]) isOnHold() bool { return rec.hold != nil && !rec.hold.ended }

@@ -211,11 +211,11 @@ func (c *Tracked[T]) readError() {
 	}()
 	var holds []*holdReason
 	c.request, holds = classify(c.result.Err, c.callCtx.wasInterrupted())
-	for _, h := range holds { // Each is for one call. Those that are new hold the key all the same.
-		if h.used.Swap(true) {
+	for _, r := range holds { // Each is for one call. Those that are new hold the key all the same.
+		if r.used.Swap(true) {
 			c.result.Err, c.request = fmt.Errorf("%w: %w", errHoldTwice, c.result.Err), request{next: NextRetry}
 		} else {
-			c.callCtx.addHold(h)
+			c.callCtx.addReason(r)
 		}
 	}
 }
