@@ -45,7 +45,8 @@ func (t *Tracker[T]) firstLimitLocked() time.Duration {
 // mostDue bounds for how many holds endDue keeps the lock. If there are more, the loop calls it again.
 const mostDue = 64
 
-// endDue updates the holds with reasons at their limits, and returns when the loop must call it again.
+// endDue updates the holds with reasons at their limits, and logs those without any other reason of the
+// handler. It returns when the loop must call it again.
 func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 	now := t.loop.Now()
 	var ended []*hold[T]
@@ -53,13 +54,13 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 	t.mu.Lock()
 	for n := 0; n < mostDue && t.firstLimitLocked() <= now; n++ {
 		h := t.mu.records.table.At(t.mu.records.holds.limits.First().Slot).Value.hold
-		ofHandler := slices.DeleteFunc(slices.Clone(h.reasons), func(r *holdReason) bool { return r.pause })
+		handlerReasons := slices.DeleteFunc(slices.Clone(h.reasons), func(r *holdReason) bool { return r.pause })
 		ends := h.updateLocked(now, false) // No pause follows: a limit is no release.
 		if ends {
 			ended = append(ended, h)
 		}
-		if len(ofHandler) > 0 && (ends || h.onlyPausesLocked()) {
-			toLimit = append(toLimit, newHeldKeyLocked(h, h.key, ofHandler))
+		if len(handlerReasons) > 0 && (ends || h.onlyPausesLocked()) {
+			toLimit = append(toLimit, newHeldKeyLocked(h, h.key, handlerReasons))
 		}
 	}
 	t.mu.counted.HeldToLimit += uint64(len(toLimit))

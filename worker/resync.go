@@ -27,10 +27,10 @@ const (
 // resync adds the keys of the last list at their moments. It belongs to the goroutine that adds. A round is
 // one period, in which each key of the list comes once. Without Resync there are no rounds and no keys here.
 type resync[T comparable] struct {
-	*Pool[T]
-	begun time.Time      // when the round began
-	keys  []listedKey[T] // in the order of their moments
-	next  int            // the index of the key that comes next
+	*Pool[T]                // for its options, queue and tracker
+	begun    time.Time      // when the round began
+	keys     []listedKey[T] // in the order of their moments
+	next     int            // the index of the key that comes next
 }
 
 // listedKey is a key and its moment, as the time since the round has begun.

@@ -136,17 +136,16 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 // Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether
 // there is one. What the handler returns then decides as always: an error is a failure. Cancel does not wait.
 func (t *Tracker[T]) Cancel(key T) bool {
+	var callCtx *callContext[T]
 	t.mu.Lock()
-	c := t.findRunningLocked(key)
-	if c == nil {
-		t.mu.Unlock()
-		return false
+	if c := t.findRunningLocked(key); c != nil {
+		c.canceled, callCtx = true, c.callCtx
 	}
-	c.canceled = true
-	callCtx := c.callCtx
 	t.mu.Unlock()
-	callCtx.ensureStd().cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
-	return true
+	if callCtx != nil {
+		callCtx.ensureStd().cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
+	}
+	return callCtx != nil
 }
 
 // Forget makes the queue and the tracker forget that key has failed or was given up: for a program that
