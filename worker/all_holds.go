@@ -48,25 +48,25 @@ const mostDue = 64
 // endDue updates the holds with reasons at their limits, and returns when the loop must call it again.
 func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 	now := t.loop.Now()
-	var ended []*held[T]
+	var ended []*hold[T]
 	var toLimit []HeldKey[T]
 	t.mu.Lock()
 	for n := 0; n < mostDue && t.firstLimitLocked() <= now; n++ {
-		k := t.mu.records.table.At(t.mu.records.holds.limits.First().Slot).Value.hold
-		ofHandler := slices.DeleteFunc(slices.Clone(k.reasons), func(h *holdReason) bool { return h.pause })
-		ends := k.updateLocked(now, false) // No pause follows: a limit is no release.
+		h := t.mu.records.table.At(t.mu.records.holds.limits.First().Slot).Value.hold
+		ofHandler := slices.DeleteFunc(slices.Clone(h.reasons), func(r *holdReason) bool { return r.pause })
+		ends := h.updateLocked(now, false) // No pause follows: a limit is no release.
 		if ends {
-			ended = append(ended, k)
+			ended = append(ended, h)
 		}
-		if len(ofHandler) > 0 && (ends || k.onlyPausesLocked()) {
-			toLimit = append(toLimit, newHeldKeyLocked(k, k.key, ofHandler))
+		if len(ofHandler) > 0 && (ends || h.onlyPausesLocked()) {
+			toLimit = append(toLimit, newHeldKeyLocked(h, h.key, ofHandler))
 		}
 	}
 	t.mu.counted.HeldToLimit += uint64(len(toLimit))
 	until, ok = t.loop.PlanLocked(now, t.firstLimitLocked())
 	t.mu.Unlock()
-	for _, k := range ended {
-		k.finish()
+	for _, h := range ended {
+		h.finish()
 	}
 	for _, k := range toLimit { // Afterwards: the logger may be slow.
 		t.catchPanic(func() {
@@ -78,8 +78,8 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 }
 
 // eachHold yields the holds that have not ended. Nothing is locked meanwhile.
-func (t *Tracker[T]) eachHold() iter.Seq[*held[T]] {
-	return eachRecord(t, func(_ T, rec *record[T]) (*held[T], bool) { return rec.hold, rec.isOnHold() })
+func (t *Tracker[T]) eachHold() iter.Seq[*hold[T]] {
+	return eachRecord(t, func(_ T, rec *record[T]) (*hold[T], bool) { return rec.hold, rec.isOnHold() })
 }
 
 // endPauses ends all pauses. From now on no key pauses.
@@ -91,8 +91,8 @@ func (t *Tracker[T]) endPauses() {
 	if already { // Spares the walk over all records.
 		return
 	}
-	for k := range t.eachHold() {
-		k.update()
+	for h := range t.eachHold() {
+		h.update()
 	}
 }
 
@@ -109,24 +109,24 @@ func (t *Tracker[T]) nextHoldDone() <-chan struct{} {
 
 // heldKeys returns up to limit of the keys that are held, the one whose hold began first at the front.
 func heldKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []HeldKey[K] {
-	byStart := func(a, b *held[T]) int { return cmp.Compare(a.since, b.since) }
+	byStart := func(a, b *hold[T]) int { return cmp.Compare(a.since, b.since) }
 	all := slices.SortedStableFunc(t.eachHold(), byStart)
-	return converted(all[:max(0, min(limit, len(all)))], func(k *held[T]) HeldKey[K] {
+	return converted(all[:max(0, min(limit, len(all)))], func(h *hold[T]) HeldKey[K] {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		return newHeldKeyLocked(k, show(k.key), k.reasons)
+		return newHeldKeyLocked(h, show(h.key), h.reasons)
 	})
 }
 
 // Release ends the hold of key, and reports whether there was one. It calls the queue's Done.
 func (t *Tracker[T]) Release(key T) bool {
 	t.mu.Lock()
-	var k *held[T]
+	var h *hold[T]
 	if _, rec := t.mu.records.find(key); rec != nil {
-		k = rec.hold
+		h = rec.hold
 	}
 	t.mu.Unlock()
-	return k != nil && k.end()
+	return h != nil && h.end()
 }
 
 // EndHolds ends all holds, and waits for their Dones. From now on no key is put on hold.
@@ -134,8 +134,8 @@ func (t *Tracker[T]) EndHolds() {
 	t.mu.Lock()
 	t.mu.records.holds.closed = true
 	t.mu.Unlock()
-	for k := range t.eachHold() {
-		k.end()
+	for h := range t.eachHold() {
+		h.end()
 	}
 	for next := t.nextHoldDone(); next != nil; next = t.nextHoldDone() {
 		<-next

@@ -32,7 +32,7 @@ type anyCall interface {
 	lastAttempt() bool
 	untilAdded(ctx context.Context) context.Context
 	wasInterrupted() bool
-	addHold(h *holdReason)
+	addReason(r *holdReason)
 }
 
 // callView is what a handler may read of its running call. It is zero if the call has ended, or is none.
@@ -112,7 +112,7 @@ func (c Call) UntilAdded() context.Context {
 // Hold does.
 func (c Call) Hold(reason string, limit time.Duration, arrange func(release func())) {
 	if c.view().running {
-		c.addHold(Hold(reason, limit, arrange).(*holdReason))
+		c.addReason(Hold(reason, limit, arrange).(*holdReason))
 	}
 }
 
@@ -134,8 +134,8 @@ func (cc *callContext[T]) lastAttempt() bool {
 	return delay == 0 && n >= max(0, t.options.MaxRetries)
 }
 
-func (cc *callContext[T]) addHold(h *holdReason) {
-	cc.ifRunning(func(c *Tracked[T]) { c.reasons = append(c.reasons, h) })
+func (cc *callContext[T]) addReason(r *holdReason) {
+	cc.ifRunning(func(c *Tracked[T]) { c.reasons = append(c.reasons, r) })
 }
 
 // key returns the key of the call, or false if it has ended.

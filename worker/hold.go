@@ -61,9 +61,9 @@ func Hold(reason string, limit time.Duration, arrange func(release func())) erro
 	if arrange == nil {
 		panic("worker: Hold without a function that arranges the release")
 	}
-	h := &holdReason{text: cut(reason, maxReason), limit: limit}
-	arrange(h.release)
-	return h
+	r := &holdReason{text: cut(reason, maxReason), limit: limit}
+	arrange(r.release)
+	return r
 }
 
 // holdReason is one reason to keep a key from starting, and the error that [Hold] returns.
@@ -78,25 +78,25 @@ type holdReason struct {
 }
 
 // Error says what the key waits for.
-func (h *holdReason) Error() string {
-	return fmt.Sprintf("on hold, for %v at most, until %s", h.limit, h.text)
+func (r *holdReason) Error() string {
+	return fmt.Sprintf("on hold, for %v at most, until %s", r.limit, r.text)
 }
 
 // release is the function that arrange gets.
-func (h *holdReason) release() {
-	if h.ended.Swap(true) {
+func (r *holdReason) release() {
+	if r.ended.Swap(true) {
 		return
 	}
 	// doneOrHold first stores onRelease and then looks at ended, so no release is missed.
-	if onRelease := h.onRelease.Swap(nil); onRelease != nil {
+	if onRelease := r.onRelease.Swap(nil); onRelease != nil {
 		(*onRelease)()
 	}
 }
 
 // detach makes the release do nothing. The program may keep the release, and must not keep the hold by it.
-func (h *holdReason) detach() {
-	h.ended.Store(true)
-	h.onRelease.Store(nil)
+func (r *holdReason) detach() {
+	r.ended.Store(true)
+	r.onRelease.Store(nil)
 }
 
 // HeldKey is a key that is on hold.
@@ -109,8 +109,8 @@ type HeldKey[T comparable] struct {
 	Until time.Time `json:"until"`
 }
 
-// held is one hold of a key, for one or more reasons.
-type held[T comparable] struct {
+// hold keeps one key on hold, for one or more reasons.
+type hold[T comparable] struct {
 	tracker    *Tracker[T]
 	key        T
 	comesAgain bool          // after the hold, because the handler has returned Hold
@@ -126,16 +126,16 @@ type held[T comparable] struct {
 }
 
 // onlyPausesLocked reports whether no reason of the handler is open, only a pause of the pool: see pause.go.
-func (k *held[T]) onlyPausesLocked() bool { return len(k.reasons) == 1 && k.reasons[0].pause }
+func (h *hold[T]) onlyPausesLocked() bool { return len(h.reasons) == 1 && h.reasons[0].pause }
 
-// newHeldKeyLocked returns what people see of k with these reasons.
-func newHeldKeyLocked[T, K comparable](k *held[T], shown K, reasons []*holdReason) HeldKey[K] {
-	text, loop := reasons[0].text, k.tracker.loop
+// newHeldKeyLocked returns what people see of h with these reasons.
+func newHeldKeyLocked[T, K comparable](h *hold[T], shown K, reasons []*holdReason) HeldKey[K] {
+	text, loop := reasons[0].text, h.tracker.loop
 	if others := len(reasons) - 1; others > 0 {
 		text = fmt.Sprintf("%s, and %d more", text, others)
 	}
 	last := slices.MaxFunc(reasons, compareLimits)
-	return HeldKey[K]{shown, text, loop.Time(k.since), loop.Time(dueloop.AddSaturated(k.since, last.limit))}
+	return HeldKey[K]{shown, text, loop.Time(h.since), loop.Time(dueloop.AddSaturated(h.since, last.limit))}
 }
 
 func compareLimits(a, b *holdReason) int { return cmp.Compare(a.limit, b.limit) }
@@ -153,62 +153,62 @@ func (c *Tracked[T]) doneOrHold(done func(key T)) {
 		return
 	}
 	t := c.tracker
-	k := &held[T]{tracker: t, key: key, comesAgain: c.result.Next == NextHold, since: t.loop.Now(), done: done,
+	h := &hold[T]{tracker: t, key: key, comesAgain: c.result.Next == NextHold, since: t.loop.Now(), done: done,
 		reasons: reasons}
-	if !t.beginHold(k) {
+	if !t.beginHold(h) {
 		for _, reason := range reasons {
 			reason.detach()
 		}
 		done(key)
 		return
 	}
-	k.followLease()
-	k.update() // Releases before beginHold have only marked their reasons.
+	h.followLease()
+	h.update() // Releases before beginHold have only marked their reasons.
 	if t.comesNoMore(key) {
-		k.end()
+		h.end()
 	}
 }
 
-// beginHold puts k on hold, or returns false: after EndHolds, or if the key is on hold already, which only a
+// beginHold puts h on hold, or returns false: after EndHolds, or if the key is on hold already, which only a
 // broken queue allows.
-func (t *Tracker[T]) beginHold(k *held[T]) bool {
-	update := k.update // one method value for all reasons
+func (t *Tracker[T]) beginHold(h *hold[T]) bool {
+	update := h.update // one method value for all reasons
 	t.mu.Lock()
 	defer t.unlockAndTend()
 	rs := &t.mu.records
 	if rs.holds.closed {
 		return false
 	}
-	s, rec := rs.findOrInsert(k.key)
+	s, rec := rs.findOrInsert(h.key)
 	if rec.isOnHold() {
 		return false
 	}
-	rec.hold, k.slot = k, s
-	for _, reason := range k.reasons {
+	rec.hold, h.slot = h, s
+	for _, reason := range h.reasons {
 		reason.onRelease.Store(&update)
 	}
-	k.awaitLimitLocked()
+	h.awaitLimitLocked()
 	rs.holds.notDone++
 	return true
 }
 
-// followLease makes the hold of k end when the key's lease does.
-func (k *held[T]) followLease() {
-	t := k.tracker
+// followLease makes h end when the key's lease does.
+func (h *hold[T]) followLease() {
+	t := h.tracker
 	if t.leaser == nil {
 		return
 	}
 	// Not the pool's context: its end would wake a goroutine for each hold.
-	leased, release := t.leaser.LeaseHeld(context.Background(), k.key)
-	stop := context.AfterFunc(leased, func() { k.end() })
+	leased, release := t.leaser.LeaseHeld(context.Background(), h.key)
+	stop := context.AfterFunc(leased, func() { h.end() })
 	releaseLease := func() {
 		stop()
 		release()
 	}
 	t.mu.Lock()
-	ended := k.ended
+	ended := h.ended
 	if !ended {
-		k.releaseLease = releaseLease
+		h.releaseLease = releaseLease
 	}
 	t.mu.Unlock()
 	if ended { // Nobody else will end the lease.
@@ -228,109 +228,105 @@ func (t *Tracker[T]) comesNoMore(key T) bool {
 }
 
 // update calls updateLocked, and finishes the hold if that has ended it.
-func (k *held[T]) update() {
-	mayPause := !k.tracker.queue.ShuttingDown() // Not under mu: foreign code.
-	k.change(func(now time.Duration) bool { return k.updateLocked(now, mayPause) })
+func (h *hold[T]) update() {
+	mayPause := !h.tracker.queue.ShuttingDown() // Not under mu: foreign code.
+	h.change(func(now time.Duration) bool { return h.updateLocked(now, mayPause) })
 }
 
 // end ends the hold, and reports whether it had not ended before.
-func (k *held[T]) end() bool { return k.change(k.markEndedLocked) }
+func (h *hold[T]) end() bool { return h.change(h.markEndedLocked) }
 
 // change changes the hold by f, under mu, and finishes the hold if f reports that it has ended it.
-func (k *held[T]) change(f func(now time.Duration) (ends bool)) (ends bool) {
-	t := k.tracker
+func (h *hold[T]) change(f func(now time.Duration) (ends bool)) (ends bool) {
+	t := h.tracker
 	now := t.loop.Now() // Not under mu: foreign code.
 	t.mu.Lock()
 	ends = f(now)
 	t.unlockAndTend()
 	if ends {
-		k.finish()
+		h.finish()
 	}
 	return ends
 }
 
 // updateLocked drops the reasons that are not open. If none is left, it adds a pause if one is due and
 // mayPause is set. Otherwise it ends the hold, and returns true: then the caller must unlock and call finish.
-func (k *held[T]) updateLocked(now time.Duration, mayPause bool) (ends bool) {
-	if k.ended {
+func (h *hold[T]) updateLocked(now time.Duration, mayPause bool) (ends bool) {
+	if h.ended {
 		return false
 	}
-	noPauses := k.tracker.mu.records.holds.noPauses
-	isOpen := func(h *holdReason) bool {
-		return !h.ended.Load() && !(h.pause && noPauses) && dueloop.AddSaturated(k.since, h.limit) > now
+	noPauses := h.tracker.mu.records.holds.noPauses
+	isOpen := func(r *holdReason) bool {
+		return !r.ended.Load() && !(r.pause && noPauses) && dueloop.AddSaturated(h.since, r.limit) > now
 	}
 	var open, over []*holdReason // Each is asked once: it may be released meanwhile.
-	for _, h := range k.reasons {
-		if isOpen(h) {
-			open = append(open, h)
+	for _, reason := range h.reasons {
+		if isOpen(reason) {
+			open = append(open, reason)
 		} else {
-			over = append(over, h)
+			over = append(over, reason)
 		}
+	}
+	if len(open) == 0 && mayPause && !noPauses {
+		open = h.pauseAfterReleaseLocked(now)
 	}
 	if len(open) == 0 {
-		var pause *holdReason
-		if mayPause && !noPauses {
-			pause = k.pauseAfterReleaseLocked(now)
-		}
-		if pause == nil {
-			return k.markEndedLocked(now)
-		}
-		open = append(open, pause)
+		return h.markEndedLocked(now)
 	}
-	for _, h := range over {
-		h.detach()
+	for _, reason := range over {
+		reason.detach()
 	}
-	k.reasons = open
-	k.awaitLimitLocked()
+	h.reasons = open
+	h.awaitLimitLocked()
 	return false
 }
 
-// awaitLimitLocked sees to it that endDue updates k when the next of its reasons comes to its limit.
-func (k *held[T]) awaitLimitLocked() {
-	next := slices.MinFunc(k.reasons, compareLimits)
-	limits := &k.tracker.mu.records.holds.limits
-	if limits.Has(k.slot) {
-		limits.Remove(k.slot)
+// awaitLimitLocked sees to it that endDue updates h when the next of its reasons comes to its limit.
+func (h *hold[T]) awaitLimitLocked() {
+	next := slices.MinFunc(h.reasons, compareLimits)
+	limits := &h.tracker.mu.records.holds.limits
+	if limits.Has(h.slot) {
+		limits.Remove(h.slot)
 	}
-	limits.Push(slotheap.Entry{Rank: int64(dueloop.AddSaturated(k.since, next.limit)), Slot: k.slot})
+	limits.Push(slotheap.Entry{Rank: int64(dueloop.AddSaturated(h.since, next.limit)), Slot: h.slot})
 }
 
 // markEndedLocked marks the hold as ended. If it returns true, the caller must unlock and call finish; false
-// means that the hold had ended before. Until Done has returned, the record has k.
-func (k *held[T]) markEndedLocked(now time.Duration) (ends bool) {
-	if k.ended {
+// means that the hold had ended before. The record keeps h until Done has returned.
+func (h *hold[T]) markEndedLocked(now time.Duration) (ends bool) {
+	if h.ended {
 		return false
 	}
-	k.ended = true
-	rs := &k.tracker.mu.records
-	rs.holds.limits.Remove(k.slot)
-	if k.comesAgain && !k.onlyPausesLocked() && now-k.since >= shortestHold {
-		rs.clearInterruptions(&rs.table.At(k.slot).Value) // A hold that lasts ends the row, however it ends.
+	h.ended = true
+	rs := &h.tracker.mu.records
+	rs.holds.limits.Remove(h.slot)
+	if h.comesAgain && !h.onlyPausesLocked() && now-h.since >= shortestHold {
+		rs.clearInterruptions(&rs.table.At(h.slot).Value) // A hold that lasts ends the row, however it ends.
 	}
 	return true
 }
 
-// finish ends the reasons and the lease of k after markEndedLocked, and calls Done.
-func (k *held[T]) finish() {
-	t := k.tracker
-	defer t.noteDone(k)
-	for _, reason := range k.reasons {
+// finish ends the reasons and the lease of h after markEndedLocked, and calls Done.
+func (h *hold[T]) finish() {
+	t := h.tracker
+	defer t.noteDone(h)
+	for _, reason := range h.reasons {
 		reason.detach()
 	}
 	t.catchPanic(func() {
-		defer k.done(k.key)
-		if k.releaseLease != nil {
-			k.releaseLease()
+		defer h.done(h.key)
+		if h.releaseLease != nil {
+			h.releaseLease()
 		}
 	})
 }
 
 // noteDone is called when the Done of a key whose hold has ended has returned.
-func (t *Tracker[T]) noteDone(k *held[T]) {
+func (t *Tracker[T]) noteDone(h *hold[T]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	rs := &t.mu.records
-	if s, rec := rs.find(k.key); rec != nil && rec.hold == k { // After Done the key may be on hold again.
+	if s, rec := rs.find(h.key); rec != nil && rec.hold == h { // After Done the key may be on hold again.
 		rec.hold = nil
 		rs.deleteIfEmpty(s)
 	}

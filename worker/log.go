@@ -28,8 +28,9 @@ func (t *Tracker[T]) log(ctx context.Context, level slog.Level, message string, 
 	}
 }
 
-// log logs the call: failures number 1, 2, 4, 8 ... in a row at level Warn, a given-up key at level Error.
-func (c *Tracked[T]) log() {
+// logCall logs a failure at level Warn if it is number 1, 2, 4, 8 and so on in a row, a key that is given up
+// at level Error, and any other call at level Debug.
+func (c *Tracked[T]) logCall() {
 	t, r := c.tracker, &c.result
 	level, message := slog.LevelDebug, "Handled a key"
 	switch r.Next {

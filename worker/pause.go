@@ -28,13 +28,13 @@ func (c *Tracked[T]) pauseIfLooping() {
 	}
 }
 
-// pauseAfterReleaseLocked is called when no reason of k is open any more. If the key comes again by itself,
-// and k began just now, that is an interruption. After too many in a row it returns a pause, otherwise nil.
-func (k *held[T]) pauseAfterReleaseLocked(now time.Duration) (pause *holdReason) {
-	if k.comesAgain && now-k.since < shortestHold {
-		rs := &k.tracker.mu.records
-		if n := rs.countInterruption(&rs.table.At(k.slot).Value); n > maxInterruptions {
-			pause = pauseAfter("its hold was released at once", n)
+// pauseAfterReleaseLocked is called when no reason of h is open any more. If the key comes again by itself,
+// and h began just now, that is an interruption. After too many in a row it returns a pause, otherwise nil.
+func (h *hold[T]) pauseAfterReleaseLocked(now time.Duration) (pause []*holdReason) {
+	if h.comesAgain && now-h.since < shortestHold {
+		rs := &h.tracker.mu.records
+		if n := rs.countInterruption(&rs.table.At(h.slot).Value); n > maxInterruptions {
+			pause = append(pause, pauseAfter("its hold was released at once", n))
 		}
 	}
 	return pause

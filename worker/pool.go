@@ -26,7 +26,8 @@ type Pool[T comparable] struct {
 
 	done func(key T) // queue.Done. Run makes it, once: a method value allocates.
 
-	changed chan struct{} // wakes Run: see signal
+	runCalled atomic.Bool
+	changed   chan struct{} // wakes Run: see signal
 
 	startGate     chan struct{} // has room for the worker that waits for StartLimit and then for a key
 	waitsForToken atomic.Bool   // that worker waits for StartLimit; written by awaitStart
@@ -41,8 +42,7 @@ type Pool[T comparable] struct {
 	// no Done. It also guards fields of the workers.
 	mu struct {
 		sync.Mutex
-		runCalled bool
-		phase     phase
+		phase phase
 		// target is how many workers are wanted. While the pool works there are as many, and in addition
 		// surplus ones that still have a key.
 		target   int
@@ -93,20 +93,6 @@ func (p *Pool[T]) check() error {
 	return errors.Join(errs...)
 }
 
-// claimRun makes this call of Run the only one, or returns an error.
-func (p *Pool[T]) claimRun() error {
-	err := p.check()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mu.runCalled {
-		err = errors.Join(err, errors.New("worker: Run was called before on this pool"))
-	}
-	if err == nil {
-		p.mu.runCalled = true
-	}
-	return err
-}
-
 // Run starts the workers, and returns when they have ended or were given up, as the package comment
 // describes: with nil unless there was a fatal error. [Pool.Left] has what was left undone. If the queue is
 // shut down already, Run handles what is left in it.
@@ -117,8 +103,11 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")
 	}
-	if err := p.claimRun(); err != nil {
+	if err := p.check(); err != nil {
 		return err
+	}
+	if p.runCalled.Swap(true) {
+		return errors.New("worker: Run was called before on this pool")
 	}
 	p.tracker.setLogger()
 	p.done = p.queue.Done
@@ -200,8 +189,7 @@ func (p *Pool[T]) SetWorkers(n int) error {
 	}
 	p.growLocked()
 	if len(p.mu.workers) > n {
-		// This wakes all workers that wait for a key. Surplus ones leave in nextGet, and busy ones after
-		// their key.
+		// This wakes all workers that wait for a key. Surplus ones leave in nextGet, busy ones after their key.
 		p.mu.cancelGet()
 		p.mu.getCtx, p.mu.cancelGet = context.WithCancel(p.startCtx)
 	}

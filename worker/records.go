@@ -21,8 +21,8 @@ type record[T comparable] struct {
 	trouble       trouble
 	interruptions uint32       // calls in a row that were interrupted, or whose hold was released at once
 	since         time.Time    // when the change began that no call has answered; zero without one
-	calls         *failedCalls // of a key that fails or was given up; nil if they had to go
-	hold          *held[T]     // nil unless the key is on hold, or its Done has not returned
+	calls         *failedCalls // of a key in trouble; nil if makeRoom has dropped them
+	hold          *hold[T]     // nil unless the key is on hold, or its Done has not returned
 }
 
 func (rec *record[T]) isOnHold() bool { return rec.hold != nil && !rec.hold.ended }
@@ -33,7 +33,7 @@ type trouble uint8
 const (
 	noTrouble trouble = iota
 	failing           // The last call has failed, and the key is to come again.
-	givenUp           // It does not.
+	givenUp           // It has failed, and the key is not to come again.
 )
 
 // records has the records of all keys. The tracker's mu guards it.
@@ -50,7 +50,7 @@ type records[T comparable] struct {
 	numFailing int    // keys that fail, whether or not their calls are kept
 	numLooping int    // keys that were interrupted more than maxInterruptions times in a row
 	maxGivenUp int    // Options.KeepGivenUp
-	unlisted   uint64 // given-up keys whose records had to go
+	unlisted   uint64 // given-up keys whose records makeRoom has dropped
 }
 
 // The memory of calls is bounded: see FailedCalls of KeySnapshot.
@@ -90,7 +90,7 @@ func eachRecord[T comparable, E any](t *Tracker[T], read func(key T, rec *record
 	})
 }
 
-// recordOutcome writes down how the call has ended.
+// recordOutcome writes the outcome of the call into the record of its key.
 func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	r, rs := &c.result, &t.mu.records
 	if r.Next.answers() && !rs.notEmpty.Load() {
@@ -118,21 +118,19 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 func (rs *records[T]) noteFailure(key T, becomes trouble, call FailedCall, since time.Time) {
 	s, rec := rs.findOrInsert(key)
 	rs.clearInterruptions(rec)
-	if becomes == givenUp {
-		rec.since = time.Time{}
-	} else {
-		rec.setSince(since)
-	}
-	var before *failedCalls
+	var inARow *failedCalls // The calls before a give-up do not count.
 	if rec.trouble == failing {
-		before = rec.calls
+		inARow = rec.calls
 	}
 	rs.clearTrouble(s, rec)
-	rec.trouble, rec.calls = becomes, before.plus(call)
+	rec.trouble, rec.calls = becomes, inARow.plus(call)
 	rs.bytes += rec.calls.size
 	rs.links.Append(&rs.keysIn[becomes], s)
 	if becomes == failing {
 		rs.numFailing++
+		rec.setSince(since)
+	} else {
+		rec.since = time.Time{} // The change ends unanswered.
 	}
 	rs.makeRoom()
 }
@@ -241,8 +239,8 @@ func (rs *records[T]) deleteIfEmpty(s keytable.Slot) {
 }
 
 // Others may deal with a key that has a record here: another process handles it, an operator removes it. The
-// queue knows, and is asked when a record is read, and about all of them once a minute while there are calls
-// or somebody reads Stats.
+// queue knows, and is asked when a record is read, and about all of them once a minute. (A tracker without a
+// pool has no timer: a call, or who reads Stats, starts that sweep.)
 
 const (
 	sweepEvery = time.Minute

@@ -102,8 +102,8 @@ func (r *resync[T]) takeList(ctx context.Context, keys []T, now time.Time) {
 	slices.SortStableFunc(r.keys, func(a, b listedKey[T]) int { return cmp.Compare(a.offset, b.offset) })
 }
 
-// addDue adds the keys whose moment has come, and begins the next round after the last key. If the machine has
-// slept for many rounds, it adds each key once, and leaves out the rounds that have passed.
+// addDue adds the keys whose moment has come, and begins the next round after the last key. If the machine
+// has slept for many rounds, it adds each key once, and leaves out the rounds that have passed.
 func (r *resync[T]) addDue(ctx context.Context, now time.Time) {
 	period := r.options.Resync
 	for range r.keys {
@@ -119,8 +119,8 @@ func (r *resync[T]) addDue(ctx context.Context, now time.Time) {
 	}
 }
 
-// addListed adds a key quietly, so that it interrupts no handler, and behind the others if it can: an add with
-// a priority is never quiet, so a key that is being handled here gets none.
+// addListed adds a key behind the others, by its priority, but interrupts no handler: an add with a priority
+// is never quiet, so a key that is being handled here gets none.
 func (r *resync[T]) addListed(key T) {
 	t := r.tracker
 	t.mu.Lock()

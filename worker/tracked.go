@@ -38,12 +38,12 @@ type Tracked[T comparable] struct {
 // The steps of a call, in their order:
 //
 //	prepare        reads what the queue knows of the key, and makes the contexts
-//	addRunning     from here on others see the call; then the handler runs
-//	decide         what becomes of the key; a failure goes to the queue's Fail, which adds the key
-//	recordOutcome  in the key's record
-//	report         the log and the hooks
+//	addRunning     lets others see the call; then the caller calls the handler
+//	decide         writes into result what becomes of the key, and gives a failure to the queue's Fail
+//	recordOutcome  updates the key's record
+//	report         logs the call, and calls the hooks
 //	endCall        counts the call, and ends its contexts
-//	doneOrHold     Done, or a hold
+//	doneOrHold     calls the queue's Done, or puts the key on hold
 
 // callState is what the goroutine of a call knows.
 type callState[T comparable] struct {
@@ -53,7 +53,7 @@ type callState[T comparable] struct {
 	callCtx  *callContext[T]
 	ctx      context.Context    // callCtx, or made from it
 	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
-	request  request            // what the handler's error asks for; result has what becomes of that
+	request  request            // what the handler's error asks for
 
 	leaseLost   bool // the key's lease had ended before the handler could be called
 	crashing    bool // see failWithPanic
@@ -211,11 +211,11 @@ func (c *Tracked[T]) readError() {
 	}()
 	var holds []*holdReason
 	c.request, holds = classify(c.result.Err, c.callCtx.wasInterrupted())
-	for _, h := range holds { // Each is for one call. Those that are new hold the key all the same.
-		if h.used.Swap(true) {
+	for _, r := range holds { // Each is for one call. Those that are new hold the key all the same.
+		if r.used.Swap(true) {
 			c.result.Err, c.request = fmt.Errorf("%w: %w", errHoldTwice, c.result.Err), request{next: NextRetry}
 		} else {
-			c.callCtx.addHold(h)
+			c.callCtx.addReason(r)
 		}
 	}
 }
@@ -223,7 +223,7 @@ func (c *Tracked[T]) readError() {
 // report logs the call, and calls the hooks.
 func (c *Tracked[T]) report() {
 	o := &c.tracker.options
-	c.log()
+	c.logCall()
 	if c.result.Next == NextGiveUp && o.OnGiveUp != nil {
 		o.OnGiveUp(c.ctx, c.result)
 	}

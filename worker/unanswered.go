@@ -35,7 +35,7 @@ func (t *Tracker[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Dura
 		heldByHandler := rec.isOnHold() && !rec.hold.onlyPausesLocked()
 		return UnansweredKey[T]{key, rec.since}, !heldByHandler && isOlder(rec.since)
 	}) {
-		// Again isOlder: eachRecord copies many at a time, and may have yielded an older one of them before.
+		// isOlder again: eachRecord copies many records at a time, and one of these may have been older.
 		if isOlder(change.Since) && (time.Now().After(askUntil) || !t.sweepKey(change.Key)) {
 			oldest = &change
 		}
