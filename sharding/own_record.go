@@ -80,7 +80,7 @@ func (m *Member) renew() error {
 	return ErrConflict
 }
 
-// writeSelf makes an attempt to write the record. If it returns false, renew makes another one.
+// writeSelf makes an attempt to write the record. If it returns false and no error, renew makes another.
 func (m *Member) writeSelf(r Record, sequence int64) (upToDate bool, err error) {
 	creates := r.Version == ""
 	if creates && sequence > 1 {

@@ -63,7 +63,7 @@ func (m *Member) suspectRestoreLocked() {
 
 // extendLeasesLocked gives the others that part of their leases to renew their records: a restore may have
 // taken back a renewal that this member has not seen. A third is enough for those that have noticed the
-// outage. After a long gap or a restore they get all of it: one that was stopped may notice nothing before.
+// outage. After a long gap or a restore they get it all: one that was stopped may notice nothing until then.
 func (m *Member) extendLeasesLocked(part float64) {
 	for _, k := range m.mu.members {
 		if !k.isGone {

@@ -115,7 +115,7 @@ const (
 )
 
 // relationTo compares t with the known table, or nil. A table from a backup is older or contrary. If others
-// have written it since, it may seem newer. No new table has a smaller epoch than tableEpochEver; see view.
+// have written it since, it may seem newer. A new table has no smaller epoch than tableEpochEver (see view).
 func (t *table) relationTo(known *table, tableEpochEver int64) relation {
 	switch {
 	case t.copied:

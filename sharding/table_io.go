@@ -211,7 +211,7 @@ func (m *Member) tableRecord(t *table, version string) Record {
 }
 
 // noteWrite notes how a write of table t has ended. If the server has refused handovers, the member keeps the
-// slots for now. If after a lease it still does not know whether one was written, it gives up all.
+// slots for now. If after a lease it still does not know whether one was written, it gives up all slots.
 func (m *Member) noteWrite(t *table, err error) {
 	m.mu.Lock()
 	defer m.updateAndUnlock()
