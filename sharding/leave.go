@@ -92,9 +92,9 @@ func (m *Member) tryLeave() bool {
 	m.mu.phase, m.mu.self.alive = max(m.mu.phase, retiring), false
 	m.mu.self.sequence++
 	r := m.selfRecordLocked(m.mu.self.follows, true)
-	waits := view.incompatible == nil // Otherwise it does not see what the others write.
+	seesTable := view.incompatible == nil // Otherwise it cannot see when the others have taken its slots.
 	m.updateAndUnlock()
-	err := m.retire(r, waits)
+	err := m.retire(r, seesTable)
 	m.mu.Lock()
 	if m.mu.leaveErr = cmp.Or(m.mu.leaveErr, err); err == nil {
 		m.mu.phase = retired
@@ -109,10 +109,11 @@ func (m *Member) tryLeave() bool {
 }
 
 // retire stores r, which marks the member's record, so that nobody waits for a lease. It deletes the record
-// when the table gives the member no slot any more. If that takes too long, or it cannot wait, others do it.
-func (m *Member) retire(r Record, waits bool) error {
+// when the table gives the member no slot any more. If it does not see that within two seconds, others do it.
+// A record that cannot be marked is deleted at once: then the others wait for a lease.
+func (m *Member) retire(r Record, seesTable bool) error {
 	marked, err := m.markSelf(r)
-	for until := m.now() + 2*time.Second; waits && marked && !m.holdsNothing() && m.now() < until; {
+	for until := m.now() + 2*time.Second; seesTable && marked && !m.holdsNothing() && m.now() < until; {
 		if m.sleep(m.ctx, soon, m.toWork) != nil {
 			return nil
 		}
@@ -120,12 +121,11 @@ func (m *Member) retire(r Record, waits bool) error {
 	if marked && !m.holdsNothing() {
 		return nil
 	}
-	deletion := m.deleteSelf(m.ctx)
-	if deletion == nil {
-		return nil
+	if deletion := m.deleteSelf(m.ctx); deletion != nil {
+		m.report("Cannot delete the member's record", deletion)
+		return err
 	}
-	m.report("Cannot delete the member's record", deletion)
-	return err
+	return nil
 }
 
 // markSelf tries for a lease to store r. A record that is not there needs no mark.

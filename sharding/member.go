@@ -40,7 +40,7 @@ type Member struct {
 	// Five loops work for a member: renew keeps its record and expireLoop ends validity in time (own_record.go),
 	// confirm reads the table (table_io.go), watchLoop hears of all records (watch.go), and workLoop does all
 	// other writes (here, plan.go). What they change under mu takes effect with updateAndUnlock (slots.go).
-	// Methods named Locked, and those of planner, knownMember and view, need mu.
+	// Methods named Locked, and those of planner, knownMember and view, need mu; updateAndUnlock unlocks it.
 
 	config Config
 	store  Store
@@ -80,8 +80,8 @@ type Member struct {
 		hashes     map[string]string
 		changes    changes // to carry out when mu is unlocked; see updateAndUnlock
 		wasValid   bool    // at the last updateSlotsLocked
-		// handOverAt is when the member may begin to hand over slots; see timeHandoversLocked. Its turn to make
-		// a table comes some time after makeTableFrom: when the need arose, or the next try is due. Zero: no need.
+		// handOverAt is when the member may begin to hand over slots; see timeHandoversLocked. makeTableFrom is
+		// when the need for a new table arose, or the next try is due: turnLocked counts from it. Zero: no need.
 		handOverAt, makeTableFrom time.Duration
 		failedAt                  time.Duration // when a call to renew the record or to read the table last failed
 		// unansweredAt is when a call or the watch last ended without an answer of the server, and
@@ -186,8 +186,8 @@ func (m *Member) ID() string {
 }
 
 // Err returns nil if the member is in touch with its group, so that it may hold slots, and otherwise why it
-// is not. It also returns an error if for a lease it could not write the table: then its slots cannot move;
-// or mark the record of an overdue member, or list the others' records: then it takes none of their slots. It
+// is not. It also returns an error if for a lease it could not write the table (then its slots cannot move),
+// mark the record of an overdue member, or list the others' records (then it takes no slots of the dead). It
 // recovers from all these by itself. Without a queue for a lease, it returns [ErrNoQueue].
 func (m *Member) Err() error {
 	m.mu.Lock()
@@ -225,7 +225,7 @@ func (m *Member) repeat(f func() error, what string, problem *error, signals <-c
 		if *problem = err; err != nil {
 			m.mu.failedAt = m.now()
 		}
-		switch { // The table alone is unusable while the member's record is renewed.
+		switch { // since.unusable runs only while the record is renewed: else the others take the slots anyway.
 		case m.mu.problem.confirm == nil, m.now()-m.mu.self.renewed.mono > m.config.Lease*2/3:
 			m.mu.since.unusable = 0
 		case m.mu.problem.renew == nil:
@@ -376,9 +376,9 @@ func (m *Member) sleep(ctx context.Context, d time.Duration, signals <-chan stru
 }
 
 // signal makes a loop look again.
-func signal(loop chan struct{}) {
+func signal(toLoop chan struct{}) {
 	select {
-	case loop <- struct{}{}:
+	case toLoop <- struct{}{}:
 	default: // It has not received the last one yet.
 	}
 }

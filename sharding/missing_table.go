@@ -50,7 +50,7 @@ func (m *Member) mayFill(t *table) (ready bool, due time.Duration, err error) {
 	m.mu.Lock()
 	restEnds, earlier := m.mu.view.restEnds(), t.replaces || m.mu.view.earlier
 	m.mu.Unlock()
-	if earlier && restEnds > m.now() {
+	if earlier && restEnds > m.now() { // All slots rest for a lease: no list is needed before.
 		return false, restEnds, nil
 	}
 	records, _, err := m.listRecords()
@@ -80,9 +80,9 @@ func (m *Member) mayFill(t *table) (ready bool, due time.Duration, err error) {
 	return true, 0, nil
 }
 
-// surveyLocked reports whether all members follow table t, whether one has known another table before, and
+// surveyLocked reports whether all members that count follow table t, whether one knew an earlier one, and
 // whose handlers still run in which slots.
-func (m *Member) surveyLocked(t *table, records []Record) (allFollow, earlier bool, claims map[int]string) {
+func (m *Member) surveyLocked(t *table, records []Record) (allFollow, knewEarlier bool, claims map[int]string) {
 	allFollow, claims = true, make(map[int]string)
 	for _, r := range records {
 		id := m.idOf(r)
@@ -95,12 +95,12 @@ func (m *Member) surveyLocked(t *table, records []Record) (allFollow, earlier bo
 		}
 		// One that follows t holds no slots by an earlier table. Its record names t, or none.
 		follows := err == nil && (d.Table == "" || d.Table == t.id)
-		earlier = earlier || !follows || d.Earlier
+		knewEarlier = knewEarlier || !follows || d.Earlier
 		cannotFollow := err != nil || len(contradictions(t.hashes, d.Hashes)) > 0
 		switch {
-		case err == nil && (d.Dead || d.Slots != m.config.Slots): // Other Slots, other table.
+		case err == nil && (d.Dead || d.Slots != m.config.Slots): // With other Slots it can use no such table.
 			continue
-		case !follows && cannotFollow && m.mu.view.restEnds() <= m.now(): // It has had its lease.
+		case !follows && cannotFollow && m.mu.view.restEnds() <= m.now(): // Its validity has ended.
 			continue
 		}
 		allFollow = allFollow && follows
@@ -109,9 +109,9 @@ func (m *Member) surveyLocked(t *table, records []Record) (allFollow, earlier bo
 		}
 	}
 	for _, k := range m.mu.members {
-		earlier = earlier || k.data.Table != "" && k.data.Table != t.id
+		knewEarlier = knewEarlier || k.data.Table != "" && k.data.Table != t.id
 	}
-	return allFollow, earlier, claims
+	return allFollow, knewEarlier, claims
 }
 
 // addUnlisted adds the records of members that are known and not in a list: they may have lost their label.

@@ -16,8 +16,9 @@ import (
 //	   │  its record is gone: somebody else has deleted it, perhaps a person         a lease later │
 //	   └───────────────────────────────────┴───────────────────────────────▶ gone ────────────────┘
 //
-// A renewal leads from overdue to present, from gone and dead only a read of an unmarked record. A leaver
-// marks its own record, and is dead at once. A gone one may not know it: it keeps its slots for a lease.
+// A renewal leads from overdue back to present. From gone and dead only a read of an unmarked record does. A
+// member that leaves or gives up marks its own record, and is dead at once. One whose record is gone may not
+// know it: it keeps its slots for a lease.
 type liveness int
 
 const (
@@ -29,7 +30,7 @@ const (
 
 // knownMember is what this member knows of another one, or of itself, from the records that it has seen.
 type knownMember struct {
-	data    memberData // from the last usable record; before that one, only its Lease is set
+	data    memberData // from the last usable record; until there is one, only its Lease is set
 	version string     // of the last record
 	serial  int64      // of the last record; see Member.lastSerial
 	usable  bool       // decodeOther has accepted the last record.
@@ -111,7 +112,7 @@ type verdict int
 
 const (
 	nothingNew verdict = iota // It is the known record, or an older one from a late watch.
-	mustBeRead                // Its member was dead or gone. The watch is late, or a restore took that back.
+	mustBeRead                // Its member is gone or dead: the watch is late, or a restore brought it back.
 	changed                   // Somebody has written it since.
 )
 
@@ -132,8 +133,8 @@ func (k *knownMember) classify(version string, d memberData, usable, isRead bool
 	return changed
 }
 
-// sawMemberLocked notes a member's record, and reports whether workLoop must look again. Renewals are no news
-// once mustHearOthersLocked has heard of the member. isRead: a read has shown the record. The watch and lists
+// sawMemberLocked notes a member's record, and reports whether workLoop must look again. A renewal is no
+// news, unless mustHearOthersLocked waits for it. isRead: a read has shown the record. The watch and lists
 // may be late: then the member counts as alive for up to a lease too long, which is harmless.
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	k := m.memberLocked(id)
@@ -157,8 +158,8 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 		signal(m.toConfirm)
 	}
 	isAwaited := before.serial <= m.mu.self.lastListedSerial // by mustHearOthersLocked
-	isNewTaker := !before.usable || before.data.Queues != d.Queues || !maps.Equal(before.data.Hashes, d.Hashes)
-	return isAwaited || isNewTaker || livenessBefore != k.liveness(m.now())
+	takerChanged := !before.usable || before.data.Queues != d.Queues || !maps.Equal(before.data.Hashes, d.Hashes)
+	return isAwaited || takerChanged || livenessBefore != k.liveness(m.now())
 }
 
 // decodeOther returns the data of a member's record, and an error if this member cannot share slots with it.
@@ -181,8 +182,7 @@ func (m *Member) noteBoundsLocked(d memberData) {
 	view.longestLease = max(view.longestLease, time.Duration(d.Lease), time.Duration(d.LongestLease))
 }
 
-// readMember reads a member's record. Only a read that began after the table was read shows that a record is
-// gone: the watch may lag behind the table that names the member.
+// readMember reads a member's record, and notes what it shows, or that there is none.
 func (m *Member) readMember(id string) (Record, error) {
 	r, err := m.get(m.recordName(id))
 	m.mu.Lock()
@@ -199,7 +199,8 @@ func (m *Member) readMember(id string) (Record, error) {
 	return r, err
 }
 
-// toReadLocked returns members that the table names and no watch has shown, and those that must be read.
+// toReadLocked returns the members whose mustRead is set, and those that the table names and no watch has
+// shown: the watch may lag behind the table, so only a read that begins now shows that a record is gone.
 func (m *Member) toReadLocked() (ids []string) {
 	for id := range m.mu.view.table.allNamed() {
 		if m.mu.members[id] == nil && id != m.mu.self.id {

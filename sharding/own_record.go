@@ -80,7 +80,7 @@ func (m *Member) renew() error {
 	return ErrConflict
 }
 
-// writeSelf makes an attempt to write the record. It returns false if there must be another one.
+// writeSelf makes an attempt to write the record. If it returns false and no error, renew makes another.
 func (m *Member) writeSelf(r Record, sequence int64) (upToDate bool, err error) {
 	creates := r.Version == ""
 	if creates && sequence > 1 {
@@ -107,12 +107,12 @@ func (m *Member) writeSelf(r Record, sequence int64) (upToDate bool, err error) 
 	return false, err
 }
 
-// listOnce lists the others' records if the member was out of touch, or has just come.
+// listOnce lists the others' records after Join and after an outage. lastListedSerial shows that it has.
 func (m *Member) listOnce() error {
 	m.mu.Lock()
-	id, listed := m.mu.self.id, m.mu.self.lastListedSerial
+	id, listedSerial := m.mu.self.id, m.mu.self.lastListedSerial
 	m.mu.Unlock()
-	if listed < notListed {
+	if listedSerial < notListed {
 		return nil
 	}
 	err := m.list()
@@ -195,7 +195,7 @@ func (m *Member) noteStored(sequence int64, version string) (upToDate bool) {
 	}
 	self.version, self.storedSequence = version, sequence
 	if a, ok := self.attempts[sequence]; ok {
-		switch {
+		switch { // After a gap it may have missed renewals of others.
 		case a.began.since(self.renewed) > m.config.Lease*2/3:
 			m.extendLeasesLocked(1)
 		case self.renewed.mono < m.mu.failedAt:
@@ -259,8 +259,8 @@ func (m *Member) died() {
 	m.suspectRestoreLocked()
 }
 
-// updateValidityLocked publishes until when the member is valid, for those without the lock: for a lease less
-// the margin after its last renewal and its last look at the table began. It reports whether it is valid now.
+// updateValidityLocked publishes until when the member is valid: for a lease less the margin after its last
+// renewal began, or its last look at the table if that was earlier. It reports whether it is valid now.
 func (m *Member) updateValidityLocked() bool {
 	self, view := &m.mu.self, &m.mu.view
 	from := moment{min(self.renewed.mono, view.confirmed.mono), min(self.renewed.wall, view.confirmed.wall)}
@@ -324,7 +324,7 @@ func (m *Member) admitLocked(until barrier) {
 }
 
 // giveUp bars a member that renews its record and cannot use the table for a lease: nobody else could get its
-// slots. It marks the record of a barred member without handlers, so that the others get the slots at once.
+// slots. When a barred member's handlers have returned, it marks the record: then the others get the slots.
 func (m *Member) giveUp(now time.Duration) (due time.Duration, err error) {
 	m.mu.Lock()
 	due = now + m.config.Lease

@@ -11,9 +11,9 @@ import (
 // The waits of members. "Who waits how long for what" in docs/project/sharding.md says why.
 const (
 	batching  = 200 * time.Millisecond // before a plan is written: others may come or go
-	turn      = 150 * time.Millisecond // before a member does what the one before it could do, too
+	turn      = 150 * time.Millisecond // for each living member with a smaller id, which could do the same first
 	maxTurns  = 4                      // no member waits for more turns
-	spacing   = 200 * time.Millisecond // before a member hands over slots, for each one that does so before it
+	spacing   = 200 * time.Millisecond // for each member that hands over slots before this one
 	stagger   = 20 * time.Millisecond  // at most, after another member has written the table first
 	probation = time.Second            // before a new member gets slots, if there are others
 	soon      = 250 * time.Millisecond // before another look, after a failed call or while others act first
@@ -68,7 +68,7 @@ func (m *Member) nextTable(tableID string, now time.Duration) (_ *table, version
 	if !next.same(t) {
 		return next, view.version, p.due
 	}
-	if m.mu.since.planWaits == 0 && !p.keepsSlots() { // There is nothing left to be refused.
+	if m.mu.since.planWaits == 0 && !p.keepsSlots() { // Nothing waits to be written, now or later.
 		m.mu.since.notWritten = 0
 	}
 	return nil, "", p.due
@@ -97,7 +97,8 @@ func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
 	return p
 }
 
-// firstSlotTimes returns when each taker without slots may get its first ones, or nothing if all may at once.
+// firstSlotTimes returns when each newcomer, a taker that the table does not name, may get its first slots.
+// If all takers are newcomers they need not wait, except after an outage: then for a third of a lease.
 func (p *planner) firstSlotTimes() map[string]time.Duration {
 	times := make(map[string]time.Duration)
 	for id := range p.takers {
@@ -110,7 +111,7 @@ func (p *planner) firstSlotTimes() map[string]time.Duration {
 	case len(times) < len(p.takers):
 		return times
 	case !p.mayLackHolders():
-		return nil // All takers are newcomers, and need not wait.
+		return nil
 	}
 	for id := range times {
 		times[id] = p.m.mu.members[id].firstSeen + p.m.mu.view.longestLease/3
@@ -130,24 +131,24 @@ func (p *planner) mayLackHolders() bool {
 // until the lease of a predecessor has ended, which may have been the same process. A member of its name that
 // renews its record beside it is another process, and the deaths may be that one's: they do not count then.
 func (p *planner) firstSlotsAt(id string, k *knownMember) time.Duration {
-	wait, predecessor := probation, time.Duration(0)
+	wait, predecessorEnds := probation, time.Duration(0)
 	if n := p.t.deaths[nameOf(id)].count(p.m.config.Clock.Now()); n > 1 {
 		wait = min(probation<<(2*min(n-1, 10)), time.Duration(k.data.Lease))
 	}
 	for other, o := range p.m.mu.members {
 		switch {
 		case nameOf(other) != nameOf(id) || other == id || o.isGone || o.data.Dead:
-		case o.leaseFrom < k.firstSeen+probation:
-			predecessor = max(predecessor, o.leaseFrom+time.Duration(o.data.Lease))
-		default:
+		case o.leaseFrom < k.firstSeen+probation: // It has not renewed since the newcomer's first second.
+			predecessorEnds = max(predecessorEnds, o.leaseFrom+time.Duration(o.data.Lease))
+		default: // It lives beside the newcomer.
 			wait = probation
 		}
 	}
-	return max(k.firstSeen+wait, predecessor)
+	return max(k.firstSeen+wait, predecessorEnds)
 }
 
 // agreeOnHashes collects the hashes of the table and the takers. A taker that contradicts them gets no slots.
-// If two newcomers contradict each other, the first to write wins: so this member comes first.
+// If two newcomers contradict each other, the first to write wins: so this one is first, and may come twice.
 func (p *planner) agreeOnHashes() {
 	p.hashes = maps.Collect(maps.All(p.t.hashes))
 	for _, id := range append([]string{p.selfID}, slices.Sorted(maps.Keys(p.takers))...) {
@@ -237,8 +238,8 @@ func (p *planner) allowed(planned *table) *table {
 	present, began := p.t.clone(), cmp.Or(*waitsSince, p.now)
 	p.nameLeaving(present)
 	if at := p.m.mayPlanAtLocked(p.now); at > p.now {
-		// At most batching of this wait counts, because the member's turn comes after it. If none of it counted,
-		// a member whose watches end repeatedly would never write.
+		// At most batching of this wait counts for waitBeforeWrite: the member's turn comes after it. If none
+		// counted, a member whose watches end repeatedly would never write.
 		*waitsSince = max(began, p.now-batching)
 		p.due = min(p.due, at)
 		return present

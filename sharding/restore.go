@@ -2,8 +2,44 @@ package sharding
 
 import "time"
 
-// Restored backups and copies take records back in time. This file has how a member notices that, and until
-// when it waits then; see "When the table has gone back in time" in docs/project/sharding.md.
+// Restored backups and copies take records back in time. This file and relationTo have how a member notices
+// that, and until when it waits then; see "When the table has gone back in time" in docs/project/sharding.md.
+
+// isAheadOf reports whether the member has known a later state of the table.
+func (k *knownMember) isAheadOf(t *table) bool {
+	return k.data.Table == t.id && k.data.TableEpoch > t.epoch
+}
+
+// isOutdatedLocked reports whether a record that was seen with a serial number up to upTo names a later state
+// of the table. If t was read after such a record, it has gone back in time.
+func (m *Member) isOutdatedLocked(t *table, upTo int64) bool {
+	for _, k := range m.mu.members {
+		if k.serial <= upTo && k.isAheadOf(t) {
+			return true
+		}
+	}
+	return false
+}
+
+// noteBrokenLocked notes that the stored table t, with record r, has gone back in time; see makeTable.
+func (m *Member) noteBrokenLocked(t *table, r Record) {
+	view := &m.mu.view
+	if view.broken == nil {
+		m.logger.Error("The table has gone back in time: a backup or a copy was restored. "+
+			"Replacing it, for which all slots rest for a lease", "table", t.id, "epoch", t.epoch)
+	}
+	view.obstacle = obstacle{broken: &r}
+	view.epochEver, view.longestLease = max(view.epochEver, t.epoch), max(view.longestLease, t.lease)
+	m.noteEarlierLocked()
+}
+
+// noteEarlierLocked notes, also in the member's record, that there was an earlier table.
+func (m *Member) noteEarlierLocked() {
+	if !m.mu.view.earlier {
+		m.mu.view.earlier = true
+		signal(m.toRenew)
+	}
+}
 
 // noAnswer notes that the server may have been away, and may have been restored before it answers again.
 func (m *Member) noAnswer() {
@@ -27,7 +63,7 @@ func (m *Member) suspectRestoreLocked() {
 
 // extendLeasesLocked gives the others that part of their leases to renew their records: a restore may have
 // taken back a renewal that this member has not seen. A third is enough for those that have noticed the
-// outage; one that was stopped may notice nothing until its validity ends.
+// outage. After a long gap or a restore they get it all: one that was stopped may notice nothing until then.
 func (m *Member) extendLeasesLocked(part float64) {
 	for _, k := range m.mu.members {
 		if !k.isGone {
@@ -39,19 +75,19 @@ func (m *Member) extendLeasesLocked(part float64) {
 // mayPlanAtLocked returns when this member may move slots that are not its own. Before that, the table may be
 // one from a backup, and others may hold slots that it gives to the dead, or to nobody.
 func (m *Member) mayPlanAtLocked(now time.Duration) time.Duration {
-	switch restEnds := m.mu.restoreSuspectedAt + m.mu.view.longestLease; {
-	case restEnds > now:
-		return restEnds
-	case !m.hasRenewedSinceLocked(never):
+	switch suspicionEnds := m.mu.restoreSuspectedAt + m.mu.view.longestLease; {
+	case suspicionEnds > now:
+		return suspicionEnds
+	case !m.hasRenewedSinceLocked(never): // It has not since the last outage.
 		signal(m.toRenew) // A renewal wakes this loop again.
 	case !m.mustHearOthersLocked(now):
 		return now
 	}
-	return now + m.config.Lease
+	return now + m.config.Lease // A signal comes before that.
 }
 
 // mustHearOthersLocked reports whether a member that is not dead has not renewed its record since this one
-// joined or was out of touch. A renewal shows whether its member knows a later table.
+// joined or was out of touch, by its serial. A renewal shows whether its member knows a later table.
 func (m *Member) mustHearOthersLocked(now time.Duration) bool {
 	listed := m.mu.self.lastListedSerial
 	for id, k := range m.mu.members {

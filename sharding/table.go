@@ -67,7 +67,7 @@ func newTable(id string, slots int, epoch int64) *table {
 	return &table{id: id, epoch: epoch, settling: true, slots: slices.Repeat([]tableSlot{{epoch: epoch}}, slots)}
 }
 
-// clone returns a copy to change, with the next epoch.
+// clone returns a copy to change, with the next epoch. Its maps are shared: replace them.
 func (t *table) clone() *table {
 	c := *t
 	c.epoch++
@@ -107,24 +107,22 @@ func (t *table) allNamed() map[string]bool {
 type relation int
 
 const (
-	// successor: it has another id, and comes after the known one. newer: what was known has led to it.
-	successor relation = iota
-	newer
-	same
-	// older: it was there before the known one. contrary: neither can have led to the other.
-	older
-	contrary
+	successor relation = iota // It has another id, and comes after the known one, if any.
+	newer                     // The known one has led to it.
+	same                      // It says the same.
+	older                     // It was there before the known one.
+	contrary                  // Neither can have led to the other.
 )
 
 // relationTo compares t with the known table, or nil. A table from a backup is older or contrary. If others
-// have written it since, it may seem newer. No new table has a smaller epoch than epochEver, of all known.
-func (t *table) relationTo(known *table, epochEver int64) relation {
+// have written it since, it may seem newer. A new table has no smaller epoch than tableEpochEver (see view).
+func (t *table) relationTo(known *table, tableEpochEver int64) relation {
 	switch {
 	case t.copied:
 		return contrary
 	case known == nil:
 		return successor
-	case t.id != known.id && t.epoch >= epochEver:
+	case t.id != known.id && t.epoch >= tableEpochEver:
 		return successor
 	case t.id != known.id, t.epoch < known.epoch:
 		return older

@@ -82,8 +82,8 @@ func (m *Member) tableChanged(e Event) {
 }
 
 // sawTable notes the table that a read or a write has returned, which began at that moment. A table that was
-// read is outdated if one of the first upTo records (see lastSerial) names a later state of it. A write was
-// conditional, so for it upTo is 0.
+// read has gone back in time if one of the first upTo records (see lastSerial), which were seen before the
+// read, names a later state of it. A write was conditional, so for it upTo is 0.
 func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 	t, err := decodeTable(r, m.config.Slots)
 	m.mu.Lock()
@@ -100,11 +100,11 @@ func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 		view.obstacle = obstacle{incompatible: err}
 		return err
 	}
-	toKnown := t.relationTo(view.table, view.tableEpochEver)
-	if toKnown != older && m.isOutdatedLocked(t, upTo) {
-		toKnown = contrary
+	rel := t.relationTo(view.table, view.tableEpochEver)
+	if rel != older && m.isOutdatedLocked(t, upTo) {
+		rel = contrary
 	}
-	switch toKnown {
+	switch rel {
 	case successor:
 		if view.table != nil {
 			level := slog.LevelError
@@ -121,7 +121,7 @@ func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 	case same:
 		view.version = r.Version // It changes if a person edits the Lease, for example its labels.
 	case older, contrary:
-		if toKnown == contrary || began.mono > view.learnedAt { // not read before the known one was seen
+		if rel == contrary || began.mono > view.learnedAt { // An earlier read may rightly show an older one.
 			m.noteBrokenLocked(t, r)
 		}
 		return nil
@@ -130,18 +130,6 @@ func (m *Member) sawTable(r Record, began moment, upTo int64) error {
 	view.obstacle, m.mu.since.unusable = obstacle{}, 0 // before giveUp looks
 	m.noteConfirmedLocked(t, began)
 	return nil
-}
-
-// noteBrokenLocked notes that the stored table t, with record r, has gone back in time; see makeTable.
-func (m *Member) noteBrokenLocked(t *table, r Record) {
-	view := &m.mu.view
-	if view.broken == nil {
-		m.logger.Error("The table has gone back in time: a backup or a copy was restored. "+
-			"Replacing it, for which all slots rest for a lease", "table", t.id, "epoch", t.epoch)
-	}
-	view.obstacle = obstacle{broken: &r}
-	view.epochEver, view.longestLease = max(view.epochEver, t.epoch), max(view.longestLease, t.lease)
-	m.noteEarlierLocked()
 }
 
 // noteConfirmedLocked notes that a read or write that began then has shown t, which is the known table. Only
@@ -158,22 +146,6 @@ func (m *Member) noteConfirmedLocked(t *table, began moment) {
 	}
 }
 
-// isAheadOf reports whether the member has known a later state of the table.
-func (k *knownMember) isAheadOf(t *table) bool {
-	return k.data.Table == t.id && k.data.TableEpoch > t.epoch
-}
-
-// isOutdatedLocked reports whether a record that was seen with a serial number up to upTo names a later state
-// of the table. If t was read after such a record, it has gone back in time.
-func (m *Member) isOutdatedLocked(t *table, upTo int64) bool {
-	for _, k := range m.mu.members {
-		if k.serial <= upTo && k.isAheadOf(t) {
-			return true
-		}
-	}
-	return false
-}
-
 // adoptLocked makes t the known table.
 func (m *Member) adoptLocked(t *table, version string) {
 	view := &m.mu.view
@@ -183,15 +155,7 @@ func (m *Member) adoptLocked(t *table, version string) {
 	m.timeHandoversLocked()
 }
 
-// noteEarlierLocked notes, also in the member's record, that there was an earlier table.
-func (m *Member) noteEarlierLocked() {
-	if !m.mu.view.earlier {
-		m.mu.view.earlier = true
-		signal(m.toRenew)
-	}
-}
-
-// writeTable writes the next table, again and again while others change it first.
+// writeTable writes the next table, repeatedly while others change it first. A new one waits for mayFill.
 func (m *Member) writeTable(now time.Duration) (due time.Duration, err error) {
 	for range 20 {
 		m.mu.Lock()
@@ -247,7 +211,7 @@ func (m *Member) tableRecord(t *table, version string) Record {
 }
 
 // noteWrite notes how a write of table t has ended. If the server has refused handovers, the member keeps the
-// slots for now. If for a lease it does not know whether one was written, it gives up its record.
+// slots for now. If after a lease it still does not know whether one was written, it gives up all slots.
 func (m *Member) noteWrite(t *table, err error) {
 	m.mu.Lock()
 	defer m.updateAndUnlock()
@@ -261,7 +225,7 @@ func (m *Member) noteWrite(t *table, err error) {
 		return
 	}
 	m.mu.since.notWritten, m.mu.writeErr = cmp.Or(m.mu.since.notWritten, now), err
-	uncertain, isLong := false, now >= m.mu.since.notWritten+m.config.Lease
+	uncertain, forALease := false, now >= m.mu.since.notWritten+m.config.Lease
 	for i := range m.slots {
 		s := &m.slots[i]
 		if h := s.handover; h.table != t.id || h.epoch != t.epoch-1 || t.slots[i].epoch != t.epoch {
@@ -274,7 +238,7 @@ func (m *Member) noteWrite(t *table, err error) {
 			s.handover, s.keepUntil = handover{}, now+m.config.Lease
 		}
 	}
-	if uncertain && m.mu.phase == staying && m.updateValidityLocked() && isLong {
+	if uncertain && m.mu.phase == staying && m.updateValidityLocked() && forALease {
 		m.barLocked(untilWritten, "Cannot write the table for a lease. Giving up all slots", err)
 	}
 }
