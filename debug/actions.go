@@ -325,7 +325,7 @@ func (h *Handler) actOnKey(ctx context.Context, r *reading, form url.Values) (st
 }
 
 // retryText says when a key comes that was retried and that was in this state before. If it is queued behind
-// others, it moves to the front if the queue has priorities.
+// others, it moves forward if the queue has priorities.
 func (r *reading) retryText(key any, before string) string {
 	q, name := r.entry.queue, cmp.Or(short(keyText(key), maxKey), "(empty)")
 	now, _ := q.SnapshotKey(key)
@@ -361,7 +361,7 @@ func (r *reading) moveToFront(key any) string {
 	line := q.Snapshot(searchLimit)
 	isKey := func(k workqueue.KeySnapshot[any]) bool { return k.Key == key }
 	if q.AddWithPriority != nil && len(line.Queued) > 0 && !isKey(line.Queued[0]) {
-		q.AddWithPriority(key, line.Queued[0].Priority+1, 0)
+		q.AddWithPriority(key, max(line.Queued[0].Priority, line.Queued[0].Priority+1), 0)
 		line = q.Snapshot(searchLimit)
 	}
 	switch place := slices.IndexFunc(line.Queued, isKey); {

@@ -110,8 +110,8 @@
 // sharding does when a slot moves. So a handler must cope with a key that comes too early.
 //
 // Run waits for holds, for up to DrainTimeout, if Options.Drain is [All], and without a limit if somebody
-// else has shut the queue down. Other holds end with Run: their keys are in Left.NotStarted or, with
-// KeepQueue, queued for the next pool.
+// else has shut the queue down. Other holds end with Run: their keys are in Left.NotStarted or, if the queue
+// lives on, queued: for the next pool with KeepQueue, for other processes if they share it.
 //
 // # The beginning and the end
 //
