@@ -314,3 +314,36 @@ func TestPlaceAfterDiscard(t *testing.T) {
 		t.Errorf("%+v, %v, want x", next, err)
 	}
 }
+
+// A lost lease takes no priority from a key, also if a lower one was asked for meanwhile.
+func TestLostLeaseKeepsHigherPriority(t *testing.T) {
+	client := startServer(t).client()
+	q := newShiftedQueue(t, client, Config[string]{Lease: 30 * time.Second})
+	dead := rawSession{t: t, client: client, s: shiftedScript(), id: "aaaaaaaaaaa", lease: 30 * time.Second}
+	dead.send(1, 0, "ax")
+	dead.send(2, 1)
+	q.AddWithPriority("x", -5, 0)
+	flush(t, q)
+	for i := range 4 {
+		shiftClock(t, client, time.Duration(i)*15*time.Second)
+		freshStats(t, q)
+	}
+	mustGet(t, q, "x")
+	if p := q.PriorityOf("x"); p != 0 {
+		t.Errorf("the priority is %d, want 0", p)
+	}
+	q.Done("x")
+}
+
+// However small the rate is, the queue goes on, and no more keys start than the burst.
+func TestTinyStartLimit(t *testing.T) {
+	client := startServer(t).client()
+	for i, limit := range []StartLimit{{1e-9, 1}, {1e-12, 2}, {1e-30, 2}, {1e-300, 1}} {
+		q := newTestQueue(t, client, Config[string]{Name: fmt.Sprint("q", i), StartLimit: limit})
+		keys := keysNamed("k", 3)
+		addAll(q, keys...)
+		getEach(t, q, keys[:limit.Burst]...)
+		getNothing(t, q, 50*time.Millisecond)
+		must(t, q.AddContext(within(t, 5*time.Second), "d"))
+	}
+}

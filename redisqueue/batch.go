@@ -45,7 +45,7 @@ type batch struct {
 	ops            []*op
 	encoded        []any // strings: ops as operations.lua reads them
 	want           int   // how many keys to hand out at most
-	leavesSleepers bool  // unless it gets fewer keys than it wants, the session leaves SLEEPERS
+	leavesSleepers bool  // the session leaves SLEEPERS, unless the shard has fewer keys than it wants
 	allCounts      bool
 	quits          bool // ends the session
 	noAdds         bool // leaves adds in the buffer: the server is full, and has refused some a moment ago
@@ -161,8 +161,8 @@ func (s *shard[T]) nextBatch() *batch {
 	return b
 }
 
-// deliver calls the server until it answers, or returns nil after a shutdown. It may send a batch several
-// times: the server executes each number once.
+// deliver calls the server until it answers. It returns nil when untilAnswered gives up. It may send a batch
+// several times: the server executes each number once.
 func (s *shard[T]) deliver(b *batch) (r *reply) {
 	keys := s.names.of(b.session.id)
 	s.untilAnswered(func() error {

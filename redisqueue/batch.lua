@@ -13,7 +13,7 @@
 
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8 -- The description is what all replicas must have in common.
-local leavesSleepers = find(flags, 'leavesSleepers', 1, true) -- unless the batch gets fewer keys than it wants
+local leavesSleepers = find(flags, 'leavesSleepers', 1, true) -- unless the shard has fewer keys than the batch wants
 local allCounts = find(flags, 'allCounts', 1, true) -- asks for the numbers that not every reply has
 local isTool = find(flags, 'isTool', 1, true) -- takes no keys back, and forgets nothing
 local knownFence = string.match(flags, 'knownFence=(%d+)') -- after an interrupted attempt: the replica knows of the hand-outs up to it
@@ -104,25 +104,23 @@ end
 
 if isFirst or isCheck then
 	raiseErrorsNow()
-	if isCheck then
-		redis.pcall('HSETNX', META, 'description', DESCRIPTION) -- A full server refuses that. The first batch does it, too.
-		return 'OK'
-	end
 elseif tonumber(lastLeaseEnds) <= leaseClock then
 	return 'LOST'
 end
-local leaseEnds = leaseClock + lease
 
 -- A full server refuses a script's first write, unless that can only free memory; after such a write it refuses none. Then all
--- operations but adds are executed: they take little memory, and Dones free some.
-local renewed = redis.pcall('ZADD', LEASES, whole(leaseEnds), session)
-local refusal = type(renewed) == 'table' and renewed.err
+-- operations but adds are executed: they take little memory, and Dones free some. To a check a full server is as good as any.
+local leaseEnds = leaseClock + lease
+local result = isCheck and redis.pcall('HSETNX', META, 'description', DESCRIPTION) or redis.pcall('ZADD', LEASES, whole(leaseEnds), session)
+local refusal = type(result) == 'table' and result.err
 local isFull = refusal and find(refusal, 'OOM', 1, true)
-if isFull then
+if refusal and not isFull then
+	return result
+elseif isCheck then
+	return 'OK'
+elseif isFull then
 	call('HDEL', BATCHES, '') -- deletes nothing, but is a write that can only free memory
 	call('ZADD', LEASES, whole(leaseEnds), session)
-elseif refusal then
-	return renewed
 end
 
 -- A batch does the chores of reclaim.lua if it has nothing else to do or must count exactly; a busy replica does them now and then.

@@ -91,7 +91,7 @@ func (b *buffer) take(work int, noAdds bool) (ops []*op, encoded []any) {
 			delete(b.merging, o.text)
 		}
 		text := o.encode()
-		work += o.code.work()
+		work += code(text[0]).work()
 		size += len(text)
 		ops, encoded = append(ops, o), append(encoded, text)
 	}

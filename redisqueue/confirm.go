@@ -71,11 +71,13 @@ func (s *shard[T]) freshCountsLocked() *confirmation {
 
 // registerLocked lets c wait for its batch, or answers it at once.
 func (s *shard[T]) registerLocked(c *confirmation) *confirmation {
+	ending := &s.q.mu.ending
+	hasAll := c.target <= s.confirmations.executed || ending.over && !ending.dropped
 	c.result = make(chan error, 1)
 	switch {
-	case c.minBatch == 0 && c.target <= s.confirmations.executed:
+	case c.minBatch == 0 && hasAll:
 		c.result <- nil
-	case s.q.mu.ending.over:
+	case ending.over:
 		c.result <- workqueue.ErrShutDown
 	default:
 		s.confirmations.waiting = append(s.confirmations.waiting, c)

@@ -70,12 +70,14 @@ func unshared[O any](options O, n int, none ...string) *O {
 	return &options
 }
 
-// onEachNode calls f with each master of a cluster, concurrently, or with a client of one server.
+// onEachNode calls f with each master of a cluster or node of a Ring, concurrently, or with client.
 func onEachNode(ctx context.Context, client redis.UniversalClient, f func(context.Context, redis.UniversalClient) error) error {
-	if cluster, ok := client.(*redis.ClusterClient); ok {
-		return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			return f(ctx, node)
-		})
+	g := func(ctx context.Context, node *redis.Client) error { return f(ctx, node) }
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		return c.ForEachMaster(ctx, g)
+	case *redis.Ring:
+		return c.ForEachShard(ctx, g)
 	}
 	return f(ctx, client)
 }

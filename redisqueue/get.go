@@ -134,7 +134,7 @@ type fetcher struct {
 // fetcherState is what changes with the reply to a batch.
 type fetcherState struct {
 	empty     bool // nothing is queued, or nothing may be handed out
-	isSleeper bool // the session is in SLEEPERS
+	isSleeper bool // the session has entered SLEEPERS, and has not left it itself
 	// woken: a wake-up has come since the call in flight began, and may have overtaken its reply: that reply
 	// does not set empty.
 	woken     bool

@@ -5,7 +5,7 @@
 local fullAt, startRate, startBurst = math.max(meta.startFullAt, now), setting('startrate'), setting('startburst')
 local tokenTime, allowed = 0, math.huge -- how long a token takes; how many hand-outs the limit allows now
 if startRate > 0 then
-	tokenTime = 1000000 / startRate
+	tokenTime = math.min(1000000 / startRate, (FOREVER - now) / startBurst) -- So fullAt is never beyond FOREVER.
 	allowed = math.max(0, math.floor(startBurst - (fullAt - now) / tokenTime + 1e-6))
 end
 
@@ -42,7 +42,7 @@ local function handOut(key)
 	newlyHeld[#newlyHeld + 1], newlyHeld[#newlyHeld + 2] = '0', session .. key
 end
 
--- While the line is empty, and no key has a priority or was put back, what this batch queues need not enter the line to be handed out. (That
+-- While the line is empty, no key has notes and none was put back, what this batch queues need not enter the line to be handed out. (That
 -- saves up to a fifth of a batch of 64 keys.)
 local nextNew = 1 -- of newlyQueued
 if call('ZCARD', LINE) == 0 and not hasNotes and not next(putBack) then

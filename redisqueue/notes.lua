@@ -86,10 +86,7 @@ local function keepNotes(key, state)
 			addCauses(key, later)
 		end
 	end
-	local priority = priorityOf(HELD_PRIORITY, key)
-	if priority ~= 0 then
-		setNextPriority(key, priority, isDirty(state))
-	end
+	setNextPriority(key, priorityOf(HELD_PRIORITY, key), isDirty(state))
 end
 
 -- forgetNextNotes forgets the notes of a hand-out that will not come.

@@ -16,8 +16,7 @@ type health struct {
 }
 
 // untilAnswered calls ask until it succeeds, and returns true. It gives up and returns false in a tool when
-// the server has answered with an error, and otherwise only after a shutdown: when no key is held and a lease
-// has passed.
+// the server refuses, and otherwise only after a shutdown: when no key is held and a lease has passed.
 func (s *shard[T]) untilAnswered(ask func() error) bool {
 	q, began := s.q, time.Now()
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -290,6 +291,46 @@ func TestEvictionIsRefused(t *testing.T) {
 	if _, err := New(context.Background(), clientOf(t, freeAddr(t)), Config[string]{Name: "q"}); err == nil {
 		t.Errorf("New() without a server returns no error")
 	}
+}
+
+// A server that takes no writes is refused with its error: a read-only
+// replica, and a master that lacks replicas.
+func TestServerWithoutWritesIsRefused(t *testing.T) {
+	master := startServer(t, "--min-replicas-to-write", "1")
+	replica := startServer(t, "--replicaof", "127.0.0.1", master.port())
+	for want, s := range map[string]*server{"NOREPLICAS": master, "READONLY": replica} {
+		client := newClient(t, &redis.Options{Addr: s.addr, MaxRetries: -1})
+		if want == "NOREPLICAS" {
+			must(t, client.ConfigSet(t.Context(), "min-replicas-to-write", "2").Err())
+		}
+		if q, err := New(t.Context(), client, Config[string]{Name: "q"}); q != nil || err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("New() = %v, %v, want an error with %s", q, err, want)
+		}
+	}
+}
+
+// New checks each node of a Ring, and Queues finds the queues of all.
+func TestRingNodes(t *testing.T) {
+	addrs := make(map[string]string)
+	var last *server
+	for i := range 6 {
+		last = startServer(t)
+		addrs[fmt.Sprint(i)] = last.addr
+	}
+	ring := redis.NewRing(&redis.RingOptions{Addrs: addrs})
+	defer ring.Close()
+	names := keysNamed("q", 20)
+	slices.Sort(names)
+	for _, name := range names {
+		newTestQueue(t, ring, Config[string]{Name: name})
+	}
+	if found, err := Queues(t.Context(), ring); err != nil || !slices.Equal(found, names) {
+		t.Errorf("Queues() = %q, %v, want %q", found, err, names)
+	}
+	must(t, last.client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
+	_, err := New(t.Context(), ring, Config[string]{Name: "another"})
+	wantErr(t, err, ErrEviction)
 }
 
 // Leases outlive a server's clock that is set forward and back. Delays follow it.

@@ -74,7 +74,7 @@ type code byte
 
 const (
 	codeAdd             code = 'a'
-	codeAddWhy          code = 'C'
+	codeAddWhy          code = 'C' // codeAdd, encoded with its causes
 	codeAddAfter        code = 'L'
 	codeAddPriority     code = 'P'
 	codeFail            code = 'F'
@@ -96,7 +96,7 @@ const (
 
 // isAdd reports whether a full server does not execute the operation.
 func (c code) isAdd() bool {
-	return c == codeAdd || c == codeAddWhy || c == codeAddAfter || c == codeAddPriority || c == codeFail
+	return c == codeAdd || c == codeAddAfter || c == codeAddPriority || c == codeFail
 }
 
 // isAboutHeld reports whether the operation is about a key that the session holds: without that session it
@@ -110,7 +110,7 @@ func (c code) work() int {
 	switch c {
 	case codeAdd, codeDone, codeHandBack, codeSetAside, codeAddedAgain, codeNumRequeues:
 		return 1
-	case codeAddAfter, codeForget:
+	case codeAddWhy, codeAddAfter, codeForget:
 		return 2
 	}
 	return 6

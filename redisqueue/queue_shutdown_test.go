@@ -261,6 +261,21 @@ func TestRefusedAddsOfBatchThatIsGone(t *testing.T) {
 	}
 }
 
+// A replica ends with a batch that the server has executed, and whose reply is lost with the lease. Then
+// Flush says, as ShutDownContext does, that the server has everything.
+func TestFlushAfterLastBatchIsGone(t *testing.T) {
+	q := withoutServer(t)
+	shard := q.shards[0]
+	shard.sending = true // Nothing is sent.
+	shard.session.id = "aaaaaaaaaaa"
+	q.Add("x")
+	ops, _ := shard.buffer.take(0, false)
+	q.ShutDown()
+	shard.apply(&batch{ops: ops}, &reply{status: "GONE"})
+	must(t, q.ShutDownContext(t.Context()))
+	must(t, q.Flush(t.Context()))
+}
+
 // A full server has just answered a batch without adds. The next add is tried, and tried again.
 func TestAddAfterFullServerHasAnswered(t *testing.T) {
 	s := startServer(t)

@@ -70,8 +70,8 @@ type Info struct {
 	LostLeases, LostDones uint64
 	// Failing is the number of keys of the whole queue with failures that are counted, SetAside that of keys
 	// that could not be decoded, GivenUp that of keys that are not tried any more. Repaired counts the
-	// entries on the server that did not fit together, and were repaired or skipped. All are as of the last
-	// Stats or scrape of metrics.
+	// entries on the server that did not fit together, and were repaired or skipped. Repaired is as of the
+	// last call of the server, the others of the last Stats or scrape of metrics.
 	Failing, SetAside, GivenUp, Repaired int
 	// Held is the number of keys that this replica's workers have.
 	Held int

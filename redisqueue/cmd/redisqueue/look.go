@@ -101,6 +101,7 @@ type keyRow struct {
 	Due        *time.Time  `json:"due"`
 	Holder     *text       `json:"holder"`
 	Fence      *int64      `json:"fence"`
+	Priority   *int        `json:"priority"`
 	Failures   *int        `json:"failures"`
 	LostLeases *int        `json:"lost_leases"`
 	GivenUp    *givenUpRow `json:"given_up"`
@@ -130,7 +131,7 @@ type causeRow struct {
 func rowOf(list string, k redisqueue.KeyInfo[string]) keyRow {
 	r := keyRow{
 		Key: text(k.Key), State: known(string(k.State)), Since: known(k.Since), Due: known(k.Due),
-		Failures: &k.Requeues, LostLeases: &k.LostLeases, list: list,
+		Priority: &k.Priority, Failures: &k.Requeues, LostLeases: &k.LostLeases, list: list,
 	}
 	if k.State == workqueue.KeyProcessing {
 		holder := text(k.Holder)
@@ -288,6 +289,7 @@ func (c *command) show(ctx context.Context, args []string) error {
 	if r.Due != nil {
 		field("due", "%s, %s", age(r.Due), utc(r.Due))
 	}
+	field("priority", "%d", k.Priority)
 	field("failures", "%d", *r.Failures)
 	field("lost leases", "%d in a row", *r.LostLeases)
 	if g := r.GivenUp; g != nil {

@@ -26,7 +26,7 @@ Usage: redisqueue [flags] COMMAND [arguments]
   queues           the names of all queues on the server
   stats            how many keys are in which state
   ls [STATE...]    keys that are queued, processing, waiting, failing, givenup or aside; all without one
-  show KEY         all that the server knows of a key: its state, holder and fence, failures, causes
+  show KEY         what the server knows of a key: its state, holder and fence, priority, failures, causes
 
   add KEY...       queues keys; -after 5m: when that time has passed
   retry KEY...     queues keys again that were given up or set aside; -all: all of them; -all aside or

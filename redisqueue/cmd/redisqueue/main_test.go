@@ -325,13 +325,14 @@ func TestListLimit(t *testing.T) {
 	}
 }
 
-// show has the holder of a key, its fence, failures and causes.
+// show has the holder of a key, its fence, priority, failures and causes.
 func TestShow(t *testing.T) {
 	t.Parallel()
 	server := startRedis(t, nil)
 	q := newQueue(t, server.client, redisqueue.Config[string]{})
 	command := queueAt(t, server.addr)
 	q.AddCause("held", workqueue.Cause{Reason: "the order has changed", TraceParent: "00-1-2-03"})
+	q.AddWithPriority("held", 3, 0)
 	q.AddRateLimited("failing")
 	must(t, q.Flush(t.Context()))
 	key := ""
@@ -344,7 +345,7 @@ func TestShow(t *testing.T) {
 	ctx, release := q.Lease(t.Context(), "held")
 	defer release()
 	fence, _ := redisqueue.Fence(ctx)
-	command("show", "held").prints(t, "processing, and added again", "holder", fmt.Sprintf("fence       %d\n", fence), "the order has changed (trace 00-1-2-03)")
+	command("show", "held").prints(t, "processing, and added again", "holder", fmt.Sprintf("fence       %d\n", fence), "priority    3", "the order has changed (trace 00-1-2-03)")
 	command("ls", "processing").prints(t, "processing, again", "HOLDER", "  held\n")
 	r := command("show", "held", "-json").prints(t)
 	var row map[string]any
