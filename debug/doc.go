@@ -57,7 +57,7 @@
 //
 // With Options.Actions, a POST changes a queue. Its form has these fields:
 //
-//	action   retry     adds the key now. A single key gets a priority above that of the next key, if the queue has any
+//	action   retry     adds the key now. A single key gets a priority above the next key's, if there are any
 //	         forget    makes the limiter and the pools forget its failures; a given-up key leaves the list
 //	         remove    takes it out of the queue and forgets its failures
 //	         cancel    ends the context of the handler that has it: see [worker.Pool.Cancel]

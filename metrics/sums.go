@@ -31,9 +31,29 @@ func ByQueue(pools []Total[worker.Stats]) map[string]worker.Stats {
 // counts from Get to Done, and a hold adds its key.
 func LeaveOutHolds(queue *workqueue.Stats, pools worker.Stats) {
 	if pools.Held > 0 {
-		queue.Held, queue.Again = pools.Held, max(0, queue.Again-pools.Held)
+		leftOut := min(queue.Again, pools.Held)
+		queue.Held, queue.Again = pools.Held, queue.Again-leftOut
+		queue.ByPriority = lower(queue.ByPriority, leftOut)
 		queue.LongestRunning, queue.UnfinishedWork = pools.LongestRunning, pools.UnfinishedWork
 	}
+}
+
+// lower takes n keys out of depths, from the deepest first: a pool does not know the priorities of its holds.
+func lower(depths *workqueue.PriorityDepths, n int) *workqueue.PriorityDepths {
+	if depths == nil {
+		return nil
+	}
+	lowered := &workqueue.PriorityDepths{Depths: slices.Clone(depths.Depths), Others: depths.Others}
+	deepest := []*int{&lowered.Others}
+	for i := range lowered.Depths {
+		deepest = append(deepest, &lowered.Depths[i].Queued)
+	}
+	slices.SortFunc(deepest, func(a, b *int) int { return cmp.Compare(*b, *a) })
+	for _, depth := range deepest {
+		left := max(0, *depth-n)
+		n, *depth = n-(*depth-left), left
+	}
+	return lowered
 }
 
 // endPool reports whether a pool has ended. Its gauges then end, too: another pool of that name may have its

@@ -193,10 +193,16 @@ func TestGaugesOfAnEndedPool(t *testing.T) {
 
 // A hold adds its key, and no worker has it: it is neither in the depth nor in the times.
 func TestLeaveOutHolds(t *testing.T) {
-	queue := workqueue.Stats{Queued: 1, Processing: 5, Again: 4, LongestRunning: time.Hour, UnfinishedWork: time.Hour}
+	depths := &workqueue.PriorityDepths{Depths: []workqueue.PriorityDepth{{Priority: 1, Queued: 1}, {Queued: 2}}, Others: 2}
+	queue := workqueue.Stats{Queued: 1, Processing: 5, Again: 4, LongestRunning: time.Hour, UnfinishedWork: time.Hour,
+		ByPriority: depths}
 	LeaveOutHolds(&queue, worker.Stats{Held: 3, LongestRunning: time.Second, UnfinishedWork: time.Minute})
 	if depth := Queue[Depth].Value(&queue); depth != 2 {
 		t.Errorf("the depth is %v, want 2: a queued key, and one that comes again", depth)
+	}
+	// The deepest are lowered first. The depths that the queue has given stay as they were.
+	if d := queue.ByPriority; d.Others+d.Depths[0].Queued+d.Depths[1].Queued != 2 || d.Depths[0].Queued != 1 || depths.Others != 2 {
+		t.Errorf("by priority %+v of %+v", *d, *depths)
 	}
 	if queue.Held != 3 || queue.LongestRunning != time.Second || queue.UnfinishedWork != time.Minute {
 		t.Errorf("%+v", queue)

@@ -24,11 +24,11 @@ const (
 // contexts end after HandoverTimeout. If no other member is there, nobody holds the slots until one joins.
 //
 // Leave returns nil when the member holds nothing any more, and its record is deleted, or marked so that the
-// others can take at once what it held. If ctx is done while it still has slots, it returns an error: the
-// contexts of the handlers that still run end, and the others take over what is left after a lease. Leave
-// gives up in the same way a lease after the last handler has returned, if the server refuses what the member
-// has to write. All queues still exist, and hold their keys, but hand out no more. Further calls wait with
-// the first and return the same: the first context that is done ends all of them.
+// others can take at once what it held. (Without slots it returns nil whatever becomes of the record.) If ctx
+// is done while it still has slots, it returns an error: the contexts of the handlers that still run end, and
+// the others take over what is left after a lease. Leave gives up in the same way a lease after the last
+// handler has returned, if the server refuses what the member has to write. The queues keep their keys.
+// Further calls wait with the first and return the same: the first context that is done ends all of them.
 //
 // Call it when the workers have ended. Call it with a context that does not end with the signal to stop.
 func (m *Member) Leave(ctx context.Context) error {

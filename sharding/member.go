@@ -104,9 +104,9 @@ type Member struct {
 
 // Join makes this process a member of a group. It returns when the member is stored, and the group's records
 // are known; the member gets its share of the slots soon after that. It tries until ctx is done, and then
-// returns the last error. A table that is not of this library or of a newer format, and another number of
-// slots, are errors at once ([ErrIncompatible]). It first tries each verb that the client needs. If the
-// client lacks one for a whole lease, Join returns an error that names it. A member that could not join
+// returns the last error. A newer format, a table that is not of this library, and another number of slots
+// are errors at once ([ErrIncompatible]). With [Leases] it first tries the verbs that the client needs: if
+// the client lacks one for a whole lease, Join returns an error that names it. A member that could not join
 // deletes its record again, for which it takes up to a fifth of a lease. What happens to ctx after Join does
 // not matter: a member stays until [Member.Leave].
 //
@@ -238,7 +238,7 @@ func (m *Member) repeat(f func() error, what string, problem *error, signals <-c
 	}
 }
 
-// workLoop does everything that writes the table and the records of others.
+// workLoop writes the table, marks and deletes records, and lets the member leave.
 func (m *Member) workLoop() {
 	for !m.tryLeave() {
 		next, failed := m.work()

@@ -80,8 +80,8 @@ func (m *Member) mayFill(t *table) (ready bool, due time.Duration, err error) {
 	return true, 0, nil
 }
 
-// surveyLocked reports whether all members that count follow table t, whether one knew an earlier one, and
-// whose handlers still run in which slots.
+// surveyLocked looks through all records before t is filled: whether each member that could hold slots by an
+// earlier table follows t, whether any has known such a table, and whose handlers still run in which slots.
 func (m *Member) surveyLocked(t *table, records []Record) (allFollow, knewEarlier bool, claims map[int]string) {
 	allFollow, claims = true, make(map[int]string)
 	for _, r := range records {
@@ -96,11 +96,11 @@ func (m *Member) surveyLocked(t *table, records []Record) (allFollow, knewEarlie
 		// One that follows t holds no slots by an earlier table. Its record names t, or none.
 		follows := err == nil && (d.Table == "" || d.Table == t.id)
 		knewEarlier = knewEarlier || !follows || d.Earlier
-		cannotFollow := err != nil || len(contradictions(t.hashes, d.Hashes)) > 0
+		neverFollows := err != nil || len(contradictions(t.hashes, d.Hashes)) > 0
 		switch {
 		case err == nil && (d.Dead || d.Slots != m.config.Slots): // With other Slots it can use no such table.
 			continue
-		case !follows && cannotFollow && m.mu.view.restEnds() <= m.now(): // Its validity has ended.
+		case neverFollows && !follows && m.mu.view.restEnds() <= m.now(): // Its validity has ended.
 			continue
 		}
 		allFollow = allFollow && follows
@@ -114,7 +114,7 @@ func (m *Member) surveyLocked(t *table, records []Record) (allFollow, knewEarlie
 	return allFollow, knewEarlier, claims
 }
 
-// addUnlisted adds the records of members that are known and not in a list: they may have lost their label.
+// addUnlisted adds the records of known members that the list does not have: they may have lost their label.
 func (m *Member) addUnlisted(records []Record) ([]Record, error) {
 	m.mu.Lock()
 	unlisted := make(map[string]bool)

@@ -16,16 +16,16 @@ import (
 //	   │  its record is gone: somebody else has deleted it, perhaps a person         a lease later │
 //	   └───────────────────────────────────┴───────────────────────────────▶ gone ────────────────┘
 //
-// A renewal leads from overdue back to present. From gone and dead only a read of an unmarked record does. A
-// member that leaves or gives up marks its own record, and is dead at once. One whose record is gone may not
-// know it: it keeps its slots for a lease.
+// A renewal leads from overdue back to present, as does extendLeasesLocked. From gone and dead only a read of
+// an unmarked record does. A member that leaves or gives up marks its own record, and is dead at once. One
+// whose record is gone may not know it: it keeps its slots for a lease.
 type liveness int
 
 const (
-	present liveness = iota
-	overdue
-	gone
-	dead // Only then may its slots be given away.
+	present liveness = iota // renewed within its lease
+	overdue                 // not renewed, and not marked
+	gone                    // without a record, for less than a lease
+	dead                    // Only then may its slots be given away.
 )
 
 // knownMember is what this member knows of another one, or of itself, from the records that it has seen.
@@ -34,10 +34,11 @@ type knownMember struct {
 	version string     // of the last record
 	serial  int64      // of the last record; see Member.lastSerial
 	usable  bool       // decodeOther has accepted the last record.
-	// leaseFrom is when the last renewal was seen, or the record first missed. See extendLeasesLocked.
+	// firstSeen is when a record or the table first named the member, leaseFrom when its last renewal was seen,
+	// or its record first missed. extendLeasesLocked moves leaseFrom.
 	firstSeen, leaseFrom time.Duration
-	isGone               bool // A read has found no record, or a marked one has vanished.
-	mustRead             bool // The watch or a list lacks the record, or shows it again: only a read is certain.
+	isGone               bool // A read has found no record, or the watch or a list lacks a marked one.
+	mustRead             bool // They lack an unmarked record, or show it again: only a read is certain.
 	isFormerSelf         bool // This process had that id, and goes on with another one.
 	markedByMe           bool
 	markErr              error         // why this member could not mark the record
@@ -83,8 +84,7 @@ func (k *knownMember) noteGone(now time.Duration) {
 	k.mustRead = false
 }
 
-// memberLocked returns the entry of a member, and makes one if there is none: with the group's longest lease,
-// until a record shows the member's own.
+// memberLocked returns a member's entry. A new one has the longest known lease, until a record shows its own.
 func (m *Member) memberLocked(id string) *knownMember {
 	k := m.mu.members[id]
 	if k == nil {
@@ -112,21 +112,21 @@ type verdict int
 
 const (
 	nothingNew verdict = iota // It is the known record, or an older one from a late watch.
-	mustBeRead                // Its member is gone or dead: the watch is late, or a restore brought it back.
+	doubtful                  // Its member is gone or dead: the watch is late, or a restore brought it back.
 	changed                   // Somebody has written it since.
 )
 
-// classify decides what to make of a record of that version with data d, and changes nothing. If it is not
-// usable, d does not count. isRead: a read has shown the record. Reads are never late.
+// classify says what a record of that version with data d means, and changes nothing. If it is not usable, d
+// does not count. isRead: a read has shown the record, and is never late. The watch and lists may be.
 func (k *knownMember) classify(version string, d memberData, usable, isRead bool) verdict {
-	// After a restore of a backup, a version may come a second time, with other data.
+	// The version alone does not show it: after a restore one may come a second time, with other data.
 	sameContent := !usable || k.data.Sequence == d.Sequence && k.data.Dead == d.Dead
 	comesBack := k.isGone || usable && k.data.Dead && !d.Dead
 	switch {
 	case k.version == version && k.usable == usable && sameContent && !k.isGone:
 		return nothingNew
 	case comesBack && !isRead:
-		return mustBeRead
+		return doubtful
 	case !isRead && usable && k.usable && d.Sequence < k.data.Sequence && !d.Dead:
 		return nothingNew // An older record is no renewal; see mustHearOthersLocked.
 	}
@@ -134,13 +134,13 @@ func (k *knownMember) classify(version string, d memberData, usable, isRead bool
 }
 
 // sawMemberLocked notes a member's record, and reports whether workLoop must look again. A renewal is no
-// news, unless mustHearOthersLocked waits for it. isRead: a read has shown the record. The watch and lists
-// may be late: then the member counts as alive for up to a lease too long, which is harmless.
+// news, unless mustHearOthersLocked waits for it. isRead is as in classify. If the watch is late, the member
+// counts as alive for up to a lease too long, which is harmless.
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	k := m.memberLocked(id)
 	d, err := m.decodeOther(id, r)
 	found := k.classify(r.Version, d, err == nil, isRead)
-	if k.mustRead = found == mustBeRead; found != changed {
+	if k.mustRead = found == doubtful; found != changed {
 		return k.mustRead
 	}
 	before, livenessBefore := *k, k.liveness(m.now())
@@ -157,9 +157,9 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	if t := m.mu.view.table; t != nil && k.isAheadOf(t) {
 		signal(m.toConfirm)
 	}
-	isAwaited := before.serial <= m.mu.self.lastListedSerial // by mustHearOthersLocked
-	takerChanged := !before.usable || before.data.Queues != d.Queues || !maps.Equal(before.data.Hashes, d.Hashes)
-	return isAwaited || takerChanged || livenessBefore != k.liveness(m.now())
+	wasAwaited := before.serial <= m.mu.self.lastListedSerial // by mustHearOthersLocked
+	sharesChange := !before.usable || before.data.Queues != d.Queues || !maps.Equal(before.data.Hashes, d.Hashes)
+	return wasAwaited || sharesChange || livenessBefore != k.liveness(m.now())
 }
 
 // decodeOther returns the data of a member's record, and an error if this member cannot share slots with it.
@@ -182,9 +182,9 @@ func (m *Member) noteBoundsLocked(d memberData) {
 	view.longestLease = max(view.longestLease, time.Duration(d.Lease), time.Duration(d.LongestLease))
 }
 
-// readMember reads a member's record, and notes what it shows, or that there is none.
-func (m *Member) readMember(id string) (Record, error) {
-	r, err := m.get(m.recordName(id))
+// readMember reads a member's record, and notes what it shows, or that there is none: then r is empty.
+func (m *Member) readMember(id string) (r Record, err error) {
+	r, err = m.get(m.recordName(id))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch k := m.memberLocked(id); {

@@ -102,7 +102,7 @@ func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
 func (p *planner) firstSlotTimes() map[string]time.Duration {
 	times := make(map[string]time.Duration)
 	for id := range p.takers {
-		// It is nil for this member before it has seen its own record: until then allowed lets it move nothing.
+		// k is nil for this member before it has seen its own record: until then allowed drops its plan.
 		if k := p.m.mu.members[id]; k != nil && !p.t.names(id) {
 			times[id] = p.firstSlotsAt(id, k)
 		}
@@ -148,7 +148,7 @@ func (p *planner) firstSlotsAt(id string, k *knownMember) time.Duration {
 }
 
 // agreeOnHashes collects the hashes of the table and the takers. A taker that contradicts them gets no slots.
-// If two newcomers contradict each other, the first to write wins: so this one is first, and may come twice.
+// If two newcomers contradict each other, the first to write wins: so each begins with itself, twice.
 func (p *planner) agreeOnHashes() {
 	p.hashes = maps.Collect(maps.All(p.t.hashes))
 	for _, id := range append([]string{p.selfID}, slices.Sorted(maps.Keys(p.takers))...) {
@@ -200,7 +200,7 @@ func (p *planner) nameLeaving(next *table) {
 	}
 }
 
-// applyTargets gives slots of the dead to those who should hold them, and names where others are to move.
+// applyTargets gives slots of the dead and of nobody to their targets, and names where others are to move.
 func (p *planner) applyTargets(next *table) {
 	died := make(map[string]bool)
 	for i, target := range assign(next.slots, p.takers) {
@@ -216,13 +216,13 @@ func (p *planner) applyTargets(next *table) {
 			slot.next = ""
 		case p.takers[slot.holder], slot.holder == p.selfID, slices.Contains(p.t.leaving, slot.holder):
 			slot.next = target
-		default: // The holder is overdue, gone, unusable, or lacks a queue. It keeps the slot until it is dead.
+		default: // The holder is overdue, gone, unusable or lacks a queue. It keeps the slot as long as it is that.
 		}
 	}
 	next.countDeaths(died, p.m.config.Clock.Now())
 }
 
-// hasCrashed reports whether a dead member died without leaving in order.
+// hasCrashed reports whether id is that of a dead member that had not begun to leave in order.
 func (p *planner) hasCrashed(id string) bool {
 	return id != "" && !slices.Contains(p.t.leaving, id) && !p.m.mu.members[id].data.Left
 }
@@ -239,7 +239,7 @@ func (p *planner) allowed(planned *table) *table {
 	p.nameLeaving(present)
 	if at := p.m.mayPlanAtLocked(p.now); at > p.now {
 		// At most batching of this wait counts for waitBeforeWrite: the member's turn comes after it. If none
-		// counted, a member whose watches end repeatedly would never write.
+		// counted, a member whose watches end again and again would never write: each makes it wait here.
 		*waitsSince = max(began, p.now-batching)
 		p.due = min(p.due, at)
 		return present
@@ -320,10 +320,10 @@ func assign(slots []tableSlot, takers map[string]bool) (target []string) {
 	return target
 }
 
-// shares returns how many slots each taker should hold: base, and extra of them one more. Those that hold
-// more than base are the first to get one more, because then one slot less moves. Next come those that would
-// hold most after all planned moves.
-func shares(slots []tableSlot, takers map[string]bool) (room map[string]int) {
+// shares returns how many slots each taker should hold: base, and extra of them one more. First come those
+// that hold more than base, because then one slot less moves; among equals, those that would hold most after
+// all planned moves.
+func shares(slots []tableSlot, takers map[string]bool) (share map[string]int) {
 	held, afterMoves := make(map[string]int), make(map[string]int)
 	for _, slot := range slots {
 		held[slot.holder]++
@@ -340,12 +340,12 @@ func shares(slots []tableSlot, takers map[string]bool) (room map[string]int) {
 		}
 		return cmp.Or(cmp.Compare(afterMoves[b], afterMoves[a]), cmp.Compare(a, b))
 	})
-	room = make(map[string]int, len(order))
+	share = make(map[string]int, len(order))
 	for i, id := range order {
-		room[id] = base
+		share[id] = base
 		if i < extra {
-			room[id]++
+			share[id]++
 		}
 	}
-	return room
+	return share
 }

@@ -2,16 +2,16 @@ package sharding
 
 import "time"
 
-// Restored backups and copies take records back in time. This file and relationTo have how a member notices
-// that, and until when it waits then; see "When the table has gone back in time" in docs/project/sharding.md.
+// Restored backups and copies take records back in time. Here is how a member notices that (with relationTo
+// and noteStored), and how long it waits then; docs/project/sharding.md says why.
 
 // isAheadOf reports whether the member has known a later state of the table.
 func (k *knownMember) isAheadOf(t *table) bool {
 	return k.data.Table == t.id && k.data.TableEpoch > t.epoch
 }
 
-// isOutdatedLocked reports whether a record that was seen with a serial number up to upTo names a later state
-// of the table. If t was read after such a record, it has gone back in time.
+// isOutdatedLocked reports whether a member's record names a later state of the table than t. Only records
+// with a serial up to upTo count: if t was read after these were seen, it has gone back in time.
 func (m *Member) isOutdatedLocked(t *table, upTo int64) bool {
 	for _, k := range m.mu.members {
 		if k.serial <= upTo && k.isAheadOf(t) {
@@ -48,8 +48,8 @@ func (m *Member) noAnswer() {
 	m.mu.unansweredAt = m.now()
 }
 
-// hasRenewedSinceLocked reports whether the member has renewed its own record since then, and since the
-// server was last away. That shows that no restore has taken back, meanwhile, what others have written.
+// hasRenewedSinceLocked reports whether the member has renewed its own record since that moment, and since
+// the last call without an answer: then no restore has taken back, meanwhile, what others have written.
 func (m *Member) hasRenewedSinceLocked(then time.Duration) bool {
 	return m.mu.self.renewed.mono >= max(then, m.mu.unansweredAt)
 }
@@ -61,9 +61,9 @@ func (m *Member) suspectRestoreLocked() {
 	signal(m.toConfirm)
 }
 
-// extendLeasesLocked gives the others that part of their leases to renew their records: a restore may have
-// taken back a renewal that this member has not seen. A third is enough for those that have noticed the
-// outage. After a long gap or a restore they get it all: one that was stopped may notice nothing until then.
+// extendLeasesLocked gives the others at least that part of their leases, from now, to renew their records: a
+// restore may have taken back a renewal that this member has not seen. A third is enough for those that
+// noticed the outage. After a long gap or a restore they get it all: one that was stopped has not noticed.
 func (m *Member) extendLeasesLocked(part float64) {
 	for _, k := range m.mu.members {
 		if !k.isGone {
@@ -86,14 +86,14 @@ func (m *Member) mayPlanAtLocked(now time.Duration) time.Duration {
 	return now + m.config.Lease // A signal comes before that.
 }
 
-// mustHearOthersLocked reports whether a member that is not dead has not renewed its record since this one
-// joined or was out of touch, by its serial. A renewal shows whether its member knows a later table.
+// mustHearOthersLocked reports whether this member has still to list the others, or one that is not dead has
+// not renewed its record since, by its serial. A renewal shows whether its member knows a later table.
 func (m *Member) mustHearOthersLocked(now time.Duration) bool {
-	listed := m.mu.self.lastListedSerial
+	listedSerial := m.mu.self.lastListedSerial
 	for id, k := range m.mu.members {
-		if id != m.mu.self.id && 0 < k.serial && k.serial <= listed && k.liveness(now) != dead {
+		if id != m.mu.self.id && 0 < k.serial && k.serial <= listedSerial && k.liveness(now) != dead {
 			return true
 		}
 	}
-	return listed == notListed
+	return listedSerial == notListed
 }

@@ -17,8 +17,8 @@ type right struct {
 }
 
 // checkRights returns an error that names the verbs that the client lacks, which otherwise show much later:
-// delete when another member dies, and watch never, but with six times the requests. Other errors do not
-// count, because members get along without a working watch, unless the server does not answer at all.
+// delete when another member dies, and watch never, but with six times the requests. Other errors count for
+// get alone: members get along without a working watch.
 func (m *Member) checkRights() error {
 	store, ok := m.store.(interface {
 		rights(group, name string) []right

@@ -28,14 +28,14 @@ const (
 //	  ├────────────────────────────┘ └──── does not return ───────────────────────┘ │
 //	  └──── its handlers have returned: now the table is written ───────────────────┘
 //
-// Any slot becomes absent when the member is not valid, or when the table gives the slot to another one. A
-// slot is held again only when no handover of it may still succeed. If it is to move already, and it is the
-// member's turn, it is stopping at once. Queues read states and holdings without a lock. mu guards all else.
+// Any slot becomes absent when the member is not valid, or when the table gives the slot to another one. When
+// the member leaves, all its slots are stopping at once. A slot is held again only when no handover of it may
+// still succeed. Queues read states and holdings without a lock. mu guards all else.
 type ownSlot struct {
 	holding  atomic.Pointer[holding] // nil while the slot is absent
 	stop     stopInfo
 	handover handover // the last attempt, or zero
-	// The slot must not stop before keepUntil: a handler did not return, or the server refused the handover.
+	// But for a leave, the slot must not stop before keepUntil: a handler hangs, or the server has refused.
 	keepUntil time.Duration
 	heldAs    string // the id that the member had when it held the slot last
 }
@@ -44,7 +44,7 @@ type ownSlot struct {
 type stopInfo struct {
 	// since is when the slot began to stop, and timedOutAt when its handlers' contexts were ended, or zero.
 	since, timedOutAt time.Duration
-	keysNotListed     bool // The slot came from absent, not from held.
+	keysNotListed     bool // The slot came from absent: if it stays, its keys must be listed.
 }
 
 func (m *Member) state(slot int) slotState { return slotState(m.states[slot].Load()) }
@@ -55,7 +55,7 @@ func (m *Member) setState(slot int, to slotState) { m.states[slot].Store(uint32(
 type changes struct {
 	// Slots that the queues must hear of; see memberQueue.
 	gained, noLongerStopping []int
-	// toEnd are holdings that must end. The keys on hold of endOnHold must be released.
+	// toEnd are holdings that must end. Those of endOnHold go on, but for their keys on hold.
 	toEnd     []ending
 	endOnHold []*holding
 }
@@ -106,7 +106,7 @@ func (m *Member) updateSlotsLocked() {
 		signal(m.toWork)
 	case wasValid && !valid && !hasLeft:
 		m.mu.self.lastListedSerial = notListed // It must hear of the others anew.
-		// If the clock has jumped, the member is valid again at once.
+		// If only the clock has jumped, the calls succeed, and the member is valid again at once.
 		signal(m.toRenew)
 		signal(m.toConfirm)
 	}
@@ -148,7 +148,7 @@ func (m *Member) updateOwnLocked(i int, now time.Duration) {
 	}
 	s.handover = handover{}
 	from, to := m.state(i), held
-	isToMove := t.slots[i].next != "" && now >= s.keepUntil // One that is stopping stays so.
+	isToMove := t.slots[i].next != "" && now >= s.keepUntil
 	if m.mu.phase >= leaving || isToMove && (from == stopping || now >= m.mu.handOverAt) {
 		to = stopping
 	}
@@ -194,10 +194,10 @@ func (m *Member) timeHandoversLocked() {
 	m.mu.handOverAt = view.learnedAt + spacing*time.Duration(len(before))
 }
 
-// endTimedOutLocked ends the contexts of handlers whose slots have been stopping for HandoverTimeout, and
-// keeps slots whose handlers do not return even then. It returns when to look again.
+// endTimedOutLocked ends the contexts of handlers whose slots have been stopping for HandoverTimeout. Slots
+// whose handlers do not return even then are held until keepUntil. It returns when to look again.
 func (m *Member) endTimedOutLocked(now time.Duration) (next time.Duration) {
-	limit, patience, stuck := m.config.HandoverTimeout, m.config.HandoverTimeout/2, 0
+	timeout, patience, kept := m.config.HandoverTimeout, m.config.HandoverTimeout/2, 0
 	next = now + m.config.Lease
 	for i := range m.slots {
 		s := &m.slots[i]
@@ -207,13 +207,13 @@ func (m *Member) endTimedOutLocked(now time.Duration) (next time.Duration) {
 		if m.state(i) != stopping || !m.isBusy(i) {
 			continue
 		}
-		switch passed := now - s.stop.since; {
+		switch {
 		case s.stop.timedOutAt > 0 && now >= s.stop.timedOutAt+patience && m.mu.phase == staying:
-			stuck++
-			s.keepUntil = now + 4*limit
+			kept++
+			s.keepUntil = now + 4*timeout
 			next = min(next, s.keepUntil)
 			m.mu.stats.Kept++
-		case passed >= limit:
+		case now >= s.stop.since+timeout:
 			if s.stop.timedOutAt == 0 {
 				s.stop.timedOutAt = now
 				m.mu.changes.toEnd = append(m.mu.changes.toEnd, ending{s.holding.Load(), ErrHandover})
@@ -222,17 +222,17 @@ func (m *Member) endTimedOutLocked(now time.Duration) (next time.Duration) {
 				next = min(next, s.stop.timedOutAt+patience)
 			}
 		default:
-			next = min(next, s.stop.since+limit)
+			next = min(next, s.stop.since+timeout)
 		}
 	}
-	if stuck > 0 {
+	if kept > 0 {
 		m.logger.Error("Handlers do not return although their contexts have ended. Keeping their slots for now",
-			"member", m.mu.self.id, "slots", stuck, "next_try_in", 4*limit)
+			"member", m.mu.self.id, "slots", kept, "next_try_in", 4*timeout)
 	}
 	return next
 }
 
-// countHandoverLocked counts a handover when the table shows that it has succeeded.
+// countHandoverLocked counts a handover that by the table has succeeded, if the member is still valid.
 func (m *Member) countHandoverLocked(i int, valid bool) {
 	h, t := &m.slots[i].handover, m.mu.view.table
 	if !h.uncounted || valid && h.mayStillSucceed(t) {

@@ -15,9 +15,9 @@ type view struct {
 	table     *table
 	version   string
 	learnedAt time.Duration
-	// The first read that showed a table of this id began and ended at these times.
+	// The first read or write that showed a table of this id began and ended at these times.
 	firstReadBegan, firstReadEnded time.Duration
-	// confirmed is when the last read began that showed a table of this id when the member's record named it.
+	// confirmed is when the last of them began that did so while the member's record named the table.
 	confirmed moment
 	// epochEver is the greatest epoch, and longestLease the longest lease, that any record has named. A new
 	// table has a greater epoch, and waits for that lease. tableEpochEver is the greatest of all known tables.
