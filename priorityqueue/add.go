@@ -34,21 +34,21 @@ func (q *Queue[T]) AddCause(key T, cause workqueue.Cause) { q.AddWithOpts(AddOpt
 // keys of earlier steps have been added.
 func (q *Queue[T]) AddWithOpts(o AddOpts, keys ...T) {
 	r := request{AddOpts: o}
-	if len(keys) == 1 || r.RateLimited && len(keys) > 1 {
+	q.complete(&r) // Also without keys: it panics for a wrong policy.
+	if r.RateLimited || len(keys) == 1 {
 		for _, key := range keys {
 			q.add(key, r)
 		}
 		return
 	}
-	q.complete(&r)
-	for len(keys) > 0 {
-		var few [8]prepared[T] // saves an allocation
-		step := few[:0]
+	var few [8]prepared[T] // saves the allocation for a few keys
+	step := few[:0]
+	for ; len(keys) > 0; keys = keys[len(step):] {
+		step = step[:0]
 		for _, key := range keys[:min(len(keys), maxPerLock)] {
 			step = append(step, q.prepare(key))
 		}
 		q.addPrepared(&r, step...)
-		keys = keys[len(step):]
 	}
 }
 
@@ -120,7 +120,7 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 	}
 	s, e, _ := q.mu.keys.FindOrInsert(k.hash, k.key)
 	info := &e.Value
-	if r.After > 0 || r.RateLimited || r.keepPriority { // keepPriority: AddAfter, also without a delay.
+	if r.isRetry() {
 		q.mu.retries++
 	}
 	askedPriority := r.Priority
@@ -140,7 +140,7 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 		q.planLocked(s, info, r, r.askedTime(now), now)
 	case queued, rerun:
 		q.setPriorityLocked(s, info, r.mergePriorities(*nextPriority, askedPriority), now)
-		q.interruptLocked(s, info) // If it is rerun, all adds so far may have been quiet.
+		q.interruptLocked(s, info) // This may be a rerun key's first add that is not quiet.
 	case waiting, rerunLater:
 		*nextPriority = r.mergePriorities(*nextPriority, askedPriority)
 		q.planLocked(s, info, r, r.mergeTimes(q.dueWithoutIntervalLocked(s), now), now)
@@ -152,7 +152,7 @@ func (q *Queue[T]) addLocked(k *prepared[T], r *request, now time.Duration) {
 }
 
 // recordHeldAddLocked records an add of a held key: failed if any add since the hand-out was a failure, quiet
-// if all were quiet. The first one clears byEvent, which planLocked sets only if the clock was read.
+// if all were quiet. The first add resets all three: planLocked sets byEvent only if the clock was read.
 func (q *Queue[T]) recordHeldAddLocked(s keytable.Slot, info *keyInfo, r *request) {
 	d := q.mu.details.At(s)
 	if info.state == processing { // It is the first add.
@@ -167,8 +167,8 @@ func (q *Queue[T]) recordHeldAddLocked(s keytable.Slot, info *keyInfo, r *reques
 func (q *Queue[T]) planLocked(s keytable.Slot, info *keyInfo, r *request, at, now time.Duration) {
 	if now != notRead { // Otherwise the add has no delay, and there is neither a bound nor an interval.
 		d := q.mu.details.At(s)
-		isFirst := !info.state.isInDue() // No add since the last hand-out has set addedAt.
-		if isEvent := r.isEvent(info.state.isHeld()); isFirst || isEvent && !d.byEvent {
+		isEvent := r.isEvent(info.state.isHeld())
+		if !info.state.isInDue() || isEvent && !d.byEvent { // The first add since the hand-out, or the first event.
 			d.addedAt, d.byEvent = now, isEvent
 		}
 		if r.isBounded() && d.byEvent {
@@ -184,8 +184,8 @@ func (q *Queue[T]) planLocked(s keytable.Slot, info *keyInfo, r *request, at, no
 	q.scheduleLocked(s, info, at, now)
 }
 
-// boundLocked returns the latest time at which the MaxDelay of r lets the key at s come. It counts from the
-// first event. byLimiter must still be that of the wait so far.
+// boundLocked returns the latest time at which the MaxDelay of r, counted from the first event, lets the key
+// at s come. Call it before byLimiter changes.
 func (q *Queue[T]) boundLocked(s keytable.Slot, info *keyInfo, r *request, from time.Duration) time.Duration {
 	bound := dueloop.AddSaturated(from, r.MaxDelay)
 	if info.byLimiter && r.Delay == Latest {

@@ -97,6 +97,9 @@ func (q *Queue[T]) complete(r *request) {
 	}
 }
 
+// isRetry reports whether Stats.Retries counts r. AddAfter, which keeps priorities, does without a delay.
+func (r *request) isRetry() bool { return r.After > 0 || r.RateLimited || r.keepPriority }
+
 // isBounded reports whether MaxDelay bounds the time of a key that r adds. It does with Latest and Replace.
 func (r *request) isBounded() bool { return r.MaxDelay > 0 && r.Delay >= Latest }
 

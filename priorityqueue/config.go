@@ -17,7 +17,7 @@ type Config[T comparable] struct {
 	// MetricsProvider must be a [workqueue.StatsProvider], such as one of package prom: New panics for any
 	// other. (Metrics that are pushed at every change are not supported: foreign code would run under the
 	// queue's lock.) Nil means the one of [workqueue.SetProvider], if it is a StatsProvider. With metrics the
-	// queue reads the clock in every call.
+	// queue reads the clock in nearly every call.
 	MetricsProvider workqueue.MetricsProvider
 
 	// Clock is where all times come from, except those of a limiter in RateLimiter. Nil means the real clock.
@@ -44,12 +44,12 @@ type Config[T comparable] struct {
 	PlaceOfAdd bool
 
 	// Aging, unless zero, raises the priority of a queued key by one each time the key has been queued for so
-	// long: see "Order" in the package comment. With Aging the queue reads the clock in every call.
+	// long: see "Order" in the package comment. With Aging the queue reads the clock in nearly every call.
 	Aging time.Duration
 
 	// Group, unless nil, returns the group of a key. Groups take turns among keys of equal priority. It is
-	// called once for each add of a key, before the queue is locked. A key keeps the group with which it came
-	// into the queue until it leaves.
+	// called once for each add or Fail of a key, before the queue is locked. A key keeps the group with which it
+	// came into the queue until it leaves.
 	Group func(key T) string
 
 	// Weight returns how many keys of a group are handed out in one of its turns. Nil means one, and so does
@@ -63,8 +63,8 @@ type Config[T comparable] struct {
 	// queue counts from then on.
 	Limit func(group string) int
 
-	// MinInterval, unless zero, is the shortest time from one hand-out of a key to the next. A key that is
-	// added sooner waits. With MinInterval the queue reads the clock in every call, and remembers each key
+	// MinInterval, unless zero, is the shortest time from one hand-out of a key to the next. A key that is added
+	// sooner waits. With MinInterval the queue reads the clock in nearly every call, and remembers each key
 	// until its interval is over. (Then each call forgets a few hundred keys.) A shutdown ends all intervals:
 	// what was added comes before a drain ends.
 	MinInterval time.Duration

@@ -20,9 +20,10 @@
 //
 // # What an add means
 //
-// Adds of a key merge. The priority becomes the highest one (or, with SetPriority, the new one). A key whose
-// priority rises goes to the end of that priority. [AddOpts].Delay decides how times are merged. Its default
-// is [Config].Delay, whose default is Earliest:
+// Adds of a key merge. The priority becomes the highest one (or, with SetPriority, the new one). A queued key
+// whose priority rises goes to the end of that priority or, with Aging, stays where it is if it comes earlier
+// there. [AddOpts].Delay decides how times are merged. Its default is [Config].Delay, whose default is
+// Earliest:
 //
 //	the key is          Earliest     Latest     Replace
 //	absent              new time     new time   new time
@@ -90,10 +91,10 @@
 // # Costs
 //
 // With n waiting keys, l the number of priorities (or, with groups, of priorities and groups) that have
-// queued keys: Add, Get, Done and Remove take constant time if all priorities are equal, and O(log l) at
-// worst; a delayed key takes O(log n) when it begins and ends to wait. A call that blocks a group, or
-// unblocks it, takes as many steps as the group has priorities with queued keys. No call walks past keys that
-// cannot be handed out, except with [Config].PlaceOfAdd.
+// queued keys: Add, Get, Done and Remove take O(log l) at worst, and constant time if all priorities are
+// equal, unless there are both Aging and groups; a delayed key takes O(log n) when it begins and ends to
+// wait. A call that blocks a group, or unblocks it, takes as many steps as the group has priorities with
+// queued keys. No call walks past keys that cannot be handed out, except with [Config].PlaceOfAdd.
 //
 // No call holds the lock for more than a few thousand keys, a few milliseconds at a million: longer calls
 // give it back in between.
@@ -102,8 +103,8 @@
 // the queue's only goroutine and timer, which it has while a key waits. Adds of many keys, batches, snapshots
 // and ShutDown allocate slices of keys, and Stats the numbers of the priorities. After a burst the memory
 // goes back to the collector. A cycle of Add, Get and Done takes up to twice that of package workqueue. A
-// plain Add, Get or Done reads the clock only with Aging, MinInterval or metrics, and while a key waits or a
-// pause has an end.
+// plain Get or Done reads the clock only with Aging, MinInterval or metrics, and while a key waits or a pause
+// has an end. So does a plain Add, unless Config.MaxDelay bounds it.
 //
 // # Differences from package workqueue
 //

@@ -21,10 +21,10 @@ import (
 // priority, within which the groups take turns (groups.go). blocked is a heap only so that Snapshot and
 // DropQueued have its keys in order.
 //
-// Without Aging the rank is -1-priority. With Aging it is the time at which the line's first queued
-// key took its place, less Aging for each level of priority: a level counts as much as having come Aging
-// earlier. Ranks do not change as time passes, so no timer moves lines. A line's keys stand in the order in
-// which they took their places, so the first queued one decides.
+// Without Aging the rank falls as the priority rises. With Aging it is the time at which the line's first
+// queued key took its place, less Aging for each level of priority: a level counts as much as having come
+// Aging earlier. Ranks do not change as time passes, so no timer moves lines. A line's keys stand in the
+// order in which they took their places, so the first queued one decides.
 //
 // With Aging a key whose priority is raised stays in its old line if its age counts more: see
 // setPriorityLocked. With PlaceOfAdd a key in state rerun stands in its line, and is stepped over until it is
@@ -36,7 +36,7 @@ type lineKey struct {
 	group    keytable.Slot
 }
 
-// line is the keys of one priority and group, and with Aging some that have been raised to a higher priority.
+// line is the keys of one priority and group, but see Aging above.
 //
 // Invariants, which checkInvariants in the tests asserts:
 //   - Its keys are in the order of the times at which they took their places, if there is Aging.
@@ -52,8 +52,8 @@ type line struct {
 	turnLeft int
 }
 
-// joinLineLocked puts the key at s at the end of the line of that priority. It takes its place at that time
-// or, if that is later, at that of the last key of all lines: callers read the clock before they lock.
+// joinLineLocked puts the key at s at the end of the line of that priority. Its place counts from at, or from
+// the last place that was taken if that is later: callers read the clock before they lock.
 func (q *Queue[T]) joinLineLocked(s keytable.Slot, info *keyInfo, priority int, at time.Duration) {
 	if q.config.Aging > 0 {
 		q.mu.lastPlaced = max(q.mu.lastPlaced, at)
@@ -69,9 +69,8 @@ func (q *Queue[T]) becomeQueuedLocked(s keytable.Slot, info *keyInfo) {
 	info.state, info.byLimiter = queued, false
 	l := &q.mu.lines.At(info.line).Value
 	q.countQueuedLocked(l, 1)
-	// A line enters a heap with its only queued key. With PlaceOfAdd s may have kept a place in front of others:
-	// with Aging the line's rank changes then.
-	if l.queued == 1 || q.config.PlaceOfAdd && q.firstQueuedLocked(l) == s {
+	// With PlaceOfAdd s may have kept a place in front of other queued keys: then the line's rank may change.
+	if l.queued == 1 || q.config.PlaceOfAdd {
 		q.moveLineLocked(info.line)
 	}
 	if q.observer != nil {
@@ -98,8 +97,7 @@ func (q *Queue[T]) leaveLineLocked(s keytable.Slot, info *keyInfo) {
 
 // setPriorityLocked changes the priority of the key at s, which is queued or in state rerun, and moves it to
 // the end of the line of the new priority. With Aging a raised key stays if it comes no later in its line
-// than at that end. (With groups a key that moves can still come later, because it gives up its
-// group's turn.)
+// than at that end.
 func (q *Queue[T]) setPriorityLocked(s keytable.Slot, info *keyInfo, newPriority int, now time.Duration) {
 	nextPriority := q.nextPriorityLocked(s, info)
 	oldPriority := *nextPriority
@@ -125,8 +123,8 @@ func (q *Queue[T]) setPriorityLocked(s keytable.Slot, info *keyInfo, newPriority
 	}
 }
 
-// countQueuedLocked adds n to the counts of queued keys, of l and of the queue. A line that moves into
-// blocked or out of it takes its part of blockedKeys along: see moveLineLocked.
+// countQueuedLocked adds n to the counts of queued keys, of l and of the queue. If l is in blocked, its keys
+// are also in blockedKeys, which moveLineLocked keeps when a line moves.
 func (q *Queue[T]) countQueuedLocked(l *line, n int) {
 	l.queued += n
 	q.mu.queued += n
@@ -160,7 +158,7 @@ func (q *Queue[T]) nextKeyLocked() keytable.Slot {
 
 // lineLocked returns the line of k, which is made if there is none.
 func (q *Queue[T]) lineLocked(k lineKey) keytable.Slot {
-	isZero := k == lineKey{} // In a queue with groups none is: the slot of a group is not None.
+	isZero := k == lineKey{} // Never in a queue with groups: the slot of a group is not None.
 	if isZero && q.mu.zeroLine != keytable.None {
 		return q.mu.zeroLine
 	}

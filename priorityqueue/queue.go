@@ -20,7 +20,7 @@ import (
 // All methods are safe for concurrent use. Package workqueue says what keys can be.
 type Queue[T comparable] struct {
 	config      Config[T]
-	alwaysTimed bool // each call needs the time: with Aging, MinInterval or metrics
+	alwaysTimed bool // callers always read the clock: with Aging, MinInterval or metrics
 
 	shuttingDown atomic.Bool // written under the lock and read without
 	// anyWaits reports whether a key is in due, or a pause has an end: then callers read the clock before they

@@ -36,6 +36,7 @@ func (q *Queue[T]) AddRateLimited(key T) {
 func (q *Queue[T]) Fail(_ context.Context, key T, f workqueue.Failure) (workqueue.Retry, error) {
 	r := request{AddOpts: AddOpts{RateLimited: true, AtLeast: f.AtLeast}, keepPriority: true}
 	q.complete(&r)
+	f.AtLeast = 0 // It is in r.
 	k := q.prepare(key)
 	q.asking.Lock()
 	defer q.asking.Unlock()
@@ -59,9 +60,11 @@ func (q *Queue[T]) NumRequeues(key T) int { return q.config.RateLimiter.NumReque
 func (q *Queue[T]) addRateLimited(k prepared[T], r request) {
 	q.asking.Lock()
 	defer q.asking.Unlock()
-	if settled, held := q.addWithoutLimiter(k, r); held {
+	switch settled, held := q.addWithoutLimiter(k, r); {
+	case settled:
+	case held:
 		q.fail(k, r, failures.Failure{})
-	} else if !settled {
+	default:
 		r.After = r.delayWith(q.config.RateLimiter.When(k.key))
 		q.addPrepared(&r, k)
 	}
@@ -99,13 +102,12 @@ func (q *Queue[T]) fail(k prepared[T], r request, f failures.Failure) failures.R
 		q.config.RateLimiter.Forget(k.key)
 		return retry
 	}
-	counted := retry.Delay // If it is the same failure: what is left of its delay.
-	delay := counted
+	delay := retry.Delay // of the same failure: what is left
 	if !retry.Same {
 		delay = failures.Ask(q.config.RateLimiter, k.key)
 	}
 	delay = min(r.delayWith(delay), maxDelay)
-	if !retry.Same || delay != counted { // After, AtLeast or MaxDelay can change it for the same failure.
+	if !retry.Same || delay != retry.Delay { // After, AtLeast or MaxDelay can change it for the same failure.
 		retry.Delay = delay
 		q.failures.Count(k.key, retry)
 	}
@@ -124,8 +126,8 @@ func (q *Queue[T]) inspectHeld(k prepared[T], r *request) (hasFailed bool, maxDe
 	if info == nil || !info.state.isHeld() {
 		return false, dueloop.Never
 	}
-	// If it was not added, failed and byEvent are those of an earlier hand-out.
-	d, wasAdded := q.mu.details.At(s), info.state != processing
+	d := q.mu.details.At(s)
+	wasAdded := info.state != processing // Otherwise failed and byEvent are those of an earlier hand-out.
 	maxDelay = dueloop.Never
 	if r.isBounded() {
 		firstEvent := now

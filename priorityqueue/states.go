@@ -7,7 +7,7 @@ import (
 )
 
 // The package comment has a picture of the states and of what moves a key from one to the other. An add
-// enters at addLocked, a due key at makeReadyLocked:
+// enters at addLocked, a due key at makeReadyLocked, and Done at joinLineLocked:
 //
 //	addLocked            merges the add with what is known of the key
 //	  planLocked         applies MaxDelay and MinInterval to the time

@@ -65,7 +65,7 @@ func (q *Queue[T]) awaitLocked(ctxDone <-chan struct{}, now time.Duration) (time
 func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
 	s := q.nextKeyLocked()
 	info := &q.mu.keys.At(s).Value
-	q.leaveLineLocked(s, info) // Before the state changes: it uncounts queued keys.
+	q.leaveLineLocked(s, info) // While its state is still queued: it is counted there.
 	info.state = processing
 	q.mu.lastTaken = s
 	q.mu.held++
@@ -84,7 +84,7 @@ func (q *Queue[T]) takeLocked(now time.Duration) keytable.Slot {
 }
 
 // GetBatch waits like GetContext until a key can be handed out, and then takes that one and others that can
-// be handed out now, up to n. The caller must call Done with each. It returns what SnapshotKey does, but does
+// be handed out, up to n. The caller must call Done with each. It returns what SnapshotKey does, but does
 // not ask the limiter: Requeues are the failures that the queue has counted. It panics if n is below 1.
 func (q *Queue[T]) GetBatch(ctx context.Context, n int) (batch []workqueue.KeySnapshot[T], err error) {
 	if n < 1 {
@@ -97,9 +97,9 @@ func (q *Queue[T]) GetBatch(ctx context.Context, n int) (batch []workqueue.KeySn
 	if err != nil {
 		return nil, gate.PublicError(ctx, err)
 	}
-	for more := len(batch) == maxPerLock; more; {
-		some := q.takeMore(now, n-len(batch)) // All keys are handed out at the time of the first.
-		batch, more = append(batch, some...), len(some) == maxPerLock
+	for step := batch; len(step) == maxPerLock; { // There may be more.
+		step = q.takeMore(now, n-len(batch)) // All keys are handed out at the time of the first.
+		batch = append(batch, step...)
 	}
 	for i := range batch {
 		batch[i].Requeues, _ = q.failures.Of(batch[i].Key)
@@ -118,6 +118,7 @@ func (q *Queue[T]) takeFirst(ctxDone <-chan struct{}, n int) (_ snapshots[T], no
 	return q.takeSomeLocked(now, n), now, nil
 }
 
+// takeMore is takeFirst without the wait.
 func (q *Queue[T]) takeMore(now time.Duration, n int) snapshots[T] {
 	q.lockAndAdvance(now)
 	defer q.unlock()

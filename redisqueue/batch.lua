@@ -1,15 +1,20 @@
--- Executes one batch of a replica's operations, atomically and once. Ten files, of which this is the second, make one script, in the order of
--- this command. An error of Redis names a line of the whole script; this prints line 123 (states.lua lists the variables that files share):
+-- Executes one batch of a replica's operations, atomically and once. Ten files make one script. Errors name its lines; this prints line 123:
 --
 --   cat {data,batch,states,notes,keys,failures,operations,reclaim,handout,reply}.lua | sed -n 123p
+--
+-- Beside functions and constants, each file has these from the files before it:
+--
+--   batch       now, leaseClock, isFull, doesChores; and what others change: fence, dirty, repaired, meta, leaseEnds, leavesSleepers
+--   states      what the batch changes, until handout writes it
+--   notes       hasNotes, false while no key has any
+--   operations  keysLeft: how many keys of dead sessions and old failures reclaim may take
+--   handout     what was handed out, whether the queue is paused, and the numbers of the start limit
 --
 -- An error (the user may no longer call a command, another program has written a Redis key) stops the script, and leaves the batch half done.
 -- The replica sends it again until it succeeds. Then the result must be that of a batch that ran once:
 --   * Adds, and what needs the key's fence, may run twice. handout.lua writes STATES, HELD and new places in an order that loses no key.
 --   * Hand-outs of which the replica does not know are taken back: see knownFence.
 --   * What counts, or takes a key from a list, must run once: before it, raiseErrorsNow makes sure that no error can come later.
---
--- This file: has the batch run before; META; the clocks; the lease; is the server full; the fillers.
 
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8 -- The description is what all replicas must have in common.
@@ -27,16 +32,32 @@ local FOREVER = 2 ^ 53 -- the largest time
 -- setting returns one of the replica's settings, see Config.settings.
 local function setting(name) return tonumber(string.match(SETTINGS, ' ' .. name .. '=(%S+)')) end
 
+-- raiseErrorsNow raises the errors that could stop the script later: a command is forbidden, or a Redis key has a foreign type. Neither
+-- changes while a script runs.
+local hasNoErrors = false -- true after the first call
+local function raiseErrorsNow()
+	if hasNoErrors then return end
+	hasNoErrors = true
+	for command in string.gmatch('HGET HMGET HSET HSETNX HDEL HLEN HSCAN ZSCORE ZADD ZREM ZCARD ZRANGE ZRANGEBYSCORE ZRANGEBYLEX ' ..
+		'ZREMRANGEBYRANK RPUSH LLEN PEXPIRE SADD SREM SPOP SCARD SISMEMBER SRANDMEMBER', '%u+') do
+		if not redis.acl_check_cmd(command, META) then
+			error(redis.error_reply('NOPERM the queue needs the command ' .. command))
+		end
+	end
+	for command, names in pairs({
+		HLEN = { META, STATES, BATCHES, TROUBLES, NOTES }, SCARD = { SLEEPERS, ASIDE }, LLEN = { WAKE },
+		ZCARD = { LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD, GONE, GIVEN_UP },
+	}) do
+		for _, name in ipairs(names) do call(command, name) end
+	end
+end
+
 -- A batch that was executed before gets the same reply, or GONE if the session has ended since. A batch that is not the next one was
 -- overtaken, or the server has lost batches and their hand-outs: the session is over.
 local lastBatch = call('HGET', BATCHES, session) or ''
 local lastSeq, lastLeaseEnds, replyFrom = string.match(lastBatch, '^(%d+) (%-?%d+) ()')
-if lastSeq == seq then
-	return sub(lastBatch, replyFrom)
-end
-if not isCheck and (lastSeq or 0) + 1 ~= tonumber(seq) then
-	return 'LOST'
-end
+if lastSeq == seq then return sub(lastBatch, replyFrom) end
+if not isCheck and (lastSeq or 0) + 1 ~= tonumber(seq) then return 'LOST' end
 
 -- The fields of META, beside the names of sessions:
 --   description  what all replicas must have in common     pausedUntil  when the queue's pause ends, FOREVER without an end
@@ -62,10 +83,6 @@ for i, field in ipairs(NUMBERS) do
 	end
 	meta[field] = n
 end
-if meta.leaseTime == 0 then -- The clock is lost. Begun at 0, it would reach the ends of leases too late: go on a lease before the last end.
-	local lastEnd = call('ZRANGE', LEASES, -1, -1, 'WITHSCORES')[2]
-	meta.leaseTime = lastEnd and math.max(0, lastEnd - lease) or 0
-end
 
 -- The queue's clock never goes back. So nothing waits longer when the server's clock is set back.
 local time = call('TIME')
@@ -75,32 +92,18 @@ local offset = meta.offset + math.max(0, lastNow - now)
 now = math.max(now, lastNow)
 
 -- The lease clock moves at most half a lease from batch to batch, and live replicas send a batch every third of a lease. So no lease
--- ends because the server's clock was set, or because the server hung or was down.
-local leaseClock = meta.leaseTime + math.min(now - lastNow, lease / 2)
+-- ends because the server's clock was set, or because the server hung or was down. If the server has lost that clock, it goes on a lease
+-- before the last lease's end: from 0 it would reach that too late.
+local leaseClock = meta.leaseTime
+if leaseClock == 0 then
+	local lastEnd = call('ZRANGE', LEASES, -1, -1, 'WITHSCORES')[2] or 0
+	leaseClock = math.max(0, lastEnd - lease)
+end
+leaseClock = leaseClock + math.min(now - lastNow, lease / 2)
 
 local nowDigits = digits(now)
 math.randomseed(now % 2 ^ 31) -- Redis seeds each script alike.
 local fence, dirty, repaired = math.max(meta.fence, now), meta.dirty, 0
-
--- raiseErrorsNow raises the errors that could stop the script later: a command is forbidden, or a Redis key has a foreign type. Neither
--- changes while a script runs.
-local hasNoErrors = false -- true after the first call
-local function raiseErrorsNow()
-	if hasNoErrors then return end
-	hasNoErrors = true
-	for command in string.gmatch('HGET HMGET HSET HSETNX HDEL HLEN HSCAN ZSCORE ZADD ZREM ZCARD ZRANGE ZRANGEBYSCORE ZRANGEBYLEX ' ..
-		'ZREMRANGEBYRANK RPUSH LLEN PEXPIRE SADD SREM SPOP SCARD SISMEMBER SRANDMEMBER', '%u+') do
-		if not redis.acl_check_cmd(command, META) then
-			error(redis.error_reply('NOPERM the queue needs the command ' .. command))
-		end
-	end
-	for command, names in pairs({
-		HLEN = { META, STATES, BATCHES, TROUBLES, NOTES }, SCARD = { SLEEPERS, ASIDE }, LLEN = { WAKE },
-		ZCARD = { LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD, GONE, GIVEN_UP },
-	}) do
-		for _, name in ipairs(names) do call(command, name) end
-	end
-end
 
 if isFirst or isCheck then
 	raiseErrorsNow()

@@ -12,8 +12,8 @@ end
 -- forgetOldGivenUp forgets the oldest of too many keys that were given up, or those that were given up too long ago.
 local function forgetOldGivenUp()
 	local excess = math.min(call('ZCARD', GIVEN_UP) - setting('keep'), 64)
-	for _, key in ipairs(excess > 0 and call('ZRANGE', GIVEN_UP, 0, excess - 1) or
-		call('ZRANGEBYSCORE', GIVEN_UP, '-inf', digits(now - setting('keepfor')), 'LIMIT', 0, 64)) do
+	local tooMany = excess > 0 and call('ZRANGE', GIVEN_UP, 0, excess - 1)
+	for _, key in ipairs(tooMany or call('ZRANGEBYSCORE', GIVEN_UP, '-inf', digits(now - setting('keepfor')), 'LIMIT', 0, 64)) do
 		forgetGivenUp(key)
 	end
 end

@@ -10,11 +10,12 @@ if startRate > 0 then
 end
 
 local isPaused = meta.pausedUntil > now
+local most = isPaused and 0 or math.min(want, allowed) -- how many keys the batch may hand out
 local handedOut, bytes = 0, 0
+local function wantsMore() return handedOut < most and bytes < MAX_BYTES end
 local newlyHeld = {} -- what enters HELD, as arguments of ZADD
 local usedNotes = {} -- fields of NOTES; they go when the states are written, so that an interrupted batch does not lose them
 local hasFailures = call('ZCARD', FAILURES) > 1
-local function wantsMore() return not isPaused and handedOut < want and handedOut < allowed and bytes < MAX_BYTES end
 
 local function handOut(key)
 	local failures, left, causes, priority = 0, 0, '', 0
@@ -64,9 +65,8 @@ for i = nextNew, #newlyQueued do
 end
 callAll('ZADD', LINE, places)
 
--- The first keys of the line are handed out. stillWanted bounds their number, wantsMore their bytes.
-local stillWanted = isPaused and 0 or math.min(want, allowed) - handedOut
-local passed, head = 0, readSome(stillWanted, function(from, n) return call('ZRANGE', LINE, from, from + n - 1) end)
+-- The first keys of the line are handed out.
+local passed, head = 0, readSome(most - handedOut, function(from, n) return call('ZRANGE', LINE, from, from + n - 1) end)
 loadStates(head)
 for _, key in ipairs(head) do
 	if not wantsMore() then break end

@@ -32,9 +32,12 @@ local function addAfter(key, delay, priority)
 	delay = tonumber(delay)
 	if delay <= 0 then return add(key, false, priority) end
 	priority = priority or 0
-	local isWaiting = not due[key] and call('ZSCORE', DELAYS, key) -- A delay that has passed must not count as the next one.
-	setPriority(WAITING_PRIORITY, key, isWaiting and math.max(priority, priorityOf(WAITING_PRIORITY, key)) or priority)
-	call('ZADD', DELAYS, isWaiting and 'LT' or 'GT', digits(now + delay), key)
+	local comparison = 'GT' -- A delay that has passed must not count as the next one.
+	if not due[key] and call('ZSCORE', DELAYS, key) then
+		comparison, priority = 'LT', math.max(priority, priorityOf(WAITING_PRIORITY, key))
+	end
+	setPriority(WAITING_PRIORITY, key, priority)
+	call('ZADD', DELAYS, comparison, digits(now + delay), key)
 	due[key] = nil
 end
 

@@ -42,19 +42,24 @@ local function setNextPriority(key, priority, hasEarlierAdd)
 	end
 end
 
+-- nextCause returns the first of the causes of a list, and the rest of the list. It returns nil at the end.
+local function nextCause(list)
+	local length, rest = string.match(list, '^(%d+) (.*)$')
+	if length then return sub(rest, 1, length), sub(rest, length + 1) end
+end
+
 -- addCauses merges causes into those of a key's next hand-out, as workqueue.Causes.Plus does: the last eight, and the number of others.
 --
 --   causes   <others> ' ' <time of the first> ' ' and, for each of the last eight, <length of the cause> ' ' <cause>
 --   cause    <time, 16 digits> <q (quiet) or l (loud)> <what it is>
 local WHAT = 18 -- where <what it is> begins in a cause
-local function addCauses(key, later)
+local function addCauses(key, added)
 	local others, first, last = 0, nil, {}
-	for _, text in ipairs({ call('HGET', NOTES, NEXT_CAUSES .. key) or '', later }) do
-		local more, began, causes = string.match(text, '^(%d+) (%d+) (.*)$') -- nil if another program has written it
-		others, first = others + (more or 0), first or began
-		local length, rest = string.match(causes or '', '^(%d+) (.*)$')
-		while length do
-			local cause = sub(rest, 1, length)
+	for _, text in ipairs({ call('HGET', NOTES, NEXT_CAUSES .. key) or '', added }) do
+		local itsOthers, itsFirst, list = string.match(text, '^(%d+) (%d+) (.*)$') -- nil if another program has written it
+		others, first = others + (itsOthers or 0), first or itsFirst
+		local cause, rest = nextCause(list or '')
+		while cause do
 			for i, known in ipairs(last) do
 				if sub(known, WHAT) == sub(cause, WHAT) then
 					table.remove(last, i)
@@ -66,7 +71,7 @@ local function addCauses(key, later)
 				table.remove(last, 1)
 				others = others + 1
 			end
-			length, rest = string.match(sub(rest, length + 1), '^(%d+) (.*)$')
+			cause, rest = nextCause(rest)
 		end
 	end
 	for i, cause in ipairs(last) do

@@ -48,21 +48,18 @@ func (q *Queue[T]) SnapshotGroup(string) (g workqueue.GroupSnapshot) { return g 
 // Flush waits until the server knows it. After shutdown it does nothing, and a shutdown ends no pause: that
 // is the whole queue's. Stats says until when the queue is paused and, in Shared, since when and by whom.
 func (q *Queue[T]) Pause(d time.Duration) {
-	switch {
-	case d == workqueue.UntilResumed:
-		q.pauseAll("inf")
-	case d > 0:
-		q.pauseAll(strconv.FormatUint(ceilMicros(d), 10))
+	if d > 0 {
+		q.pauseAll(ceilMicros(d)) // UntilResumed is beyond FOREVER of batch.lua.
 	}
 }
 
 // Resume lets all replicas hand out keys again, as Pause.
-func (q *Queue[T]) Resume() { q.pauseAll("0") }
+func (q *Queue[T]) Resume() { q.pauseAll(0) }
 
-func (q *Queue[T]) pauseAll(length string) {
+func (q *Queue[T]) pauseAll(micros uint64) {
 	_ = q.whileOpen(context.Background(), func() {
 		for _, s := range q.shards {
-			s.putLocked(newOp(codePause, length+" "+q.config.Replica))
+			s.putLocked(newOp(codePause, strconv.FormatUint(micros, 10)+" "+q.config.Replica))
 		}
 	})
 }

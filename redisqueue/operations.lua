@@ -18,7 +18,7 @@ local RETRY_GIVEN_UP = 't' --    key                                            
 local FORGET_GIVEN_UP = 'y' --   key                                            *
 local REQUEUE_SET_ASIDE = 's' -- key                                            *
 local DROP_SET_ASIDE = 'v' --    key                                            *
-local PAUSE = 'p' --             for how long, inf or 0 to resume, blank, name of the replica
+local PAUSE = 'p' --             microseconds, 0 to resume, blank, name of the replica
 local IDENTIFY = 'i' --          name of the replica
 local QUIT = 'q' --              nothing: the session ends, and reclaim.lua puts its keys back
 local ADDS = ADD .. ADD_WHY .. ADD_AFTER .. ADD_PRIORITY .. FAIL -- A full server executes none of these; the replica sends them again.
@@ -68,19 +68,19 @@ end
 
 local function answer(n, left, what) results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' .. (what or '') .. ' ' end
 
--- Branches, not a table of functions: each batch runs the whole script, and defining as many functions is 11 % of a batch of one key.
 local hasTroubles = call('HLEN', TROUBLES) > 0 -- false: no key has any
 loadStates(keys)
+-- Branches, not a table of functions: each batch runs the whole script, and defining as many functions is 11 % of a batch of one key.
 for i, code in ipairs(codes) do
 	local key, state = keys[i], states[keys[i]]
-	local holds = arguments[i] and state and fenceOf(state) == arguments[i] -- Fences are unique, so the session need not be compared.
+	local isItsHolder = arguments[i] and state and fenceOf(state) == arguments[i] -- Fences are unique, so the session need not be compared.
 	if code == ADD then
 		add(key)
 	elseif code == DONE then
 		if hasTroubles then -- A process that has called Done has survived the key.
 			call('HDEL', TROUBLES, LOSSES .. key)
 		end
-		if holds then
+		if isItsHolder then
 			release(session, key, state, true)
 		else
 			unmatched = unmatched + 1
@@ -89,17 +89,17 @@ for i, code in ipairs(codes) do
 			end
 		end
 	elseif code == HAND_BACK then
-		if holds then
+		if isItsHolder then
 			takeBack(session, key, state)
 		end
 	elseif code == SET_ASIDE then
-		if holds then
+		if isItsHolder then
 			forgetNextNotes(key)
 			release(session, key, state)
 			call('SADD', ASIDE, key)
 		end
 	elseif code == ADDED_AGAIN then
-		answer(holds and isDirty(state) and isLoud(state) and 1 or 0)
+		answer(isItsHolder and isDirty(state) and isLoud(state) and 1 or 0)
 	elseif code == ADD_WHY then
 		add(key, sub(details[i], 1, 1) == 'q')
 		if #details[i] > 1 then
@@ -117,7 +117,7 @@ for i, code in ipairs(codes) do
 		forget(key)
 	elseif code == NUM_REQUEUES then
 		answer(failuresOf(key))
-	elseif code == DISCARD then -- The worker that holds the key keeps it.
+	elseif code == DISCARD then -- The worker that isItsHolder the key keeps it.
 		raiseErrorsNow()
 		local wasWaiting = call('ZREM', DELAYS, key) > 0
 		due[key], putBack[key] = nil, nil
@@ -150,7 +150,7 @@ for i, code in ipairs(codes) do
 		answer(found)
 	elseif code == PAUSE then
 		local duration, by = string.match(key, '^(%S+) (.*)$')
-		local ends = duration == '0' and 0 or duration == 'inf' and FOREVER or math.min(FOREVER, math.max(meta.pausedUntil, now + duration))
+		local ends = duration == '0' and 0 or math.min(FOREVER, math.max(meta.pausedUntil, now + duration))
 		if ends ~= meta.pausedUntil then
 			meta.pausedUntil = ends
 			call('HSET', META, 'pausedUntil', whole(ends), 'pausedBy', nowDigits .. by)

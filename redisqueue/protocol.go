@@ -96,7 +96,7 @@ const (
 
 // isAdd reports whether a full server does not execute the operation.
 func (c code) isAdd() bool {
-	return c == codeAdd || c == codeAddAfter || c == codeAddPriority || c == codeFail
+	return c == codeAdd || c == codeAddWhy || c == codeAddAfter || c == codeAddPriority || c == codeFail
 }
 
 // isAboutHeld reports whether the operation is about a key that the session holds: without that session it

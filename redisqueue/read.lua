@@ -29,18 +29,19 @@ end
 
 local members, nextFrom = {}, '' -- nextFrom is empty at the end of the list.
 if what == 'scan' then
-	local command = list == 'aside' and 'SSCAN' or list == 'states' and 'HSCAN' or 'ZSCAN'
+	local command = ({ aside = 'SSCAN', states = 'HSCAN' })[list] or 'ZSCAN'
 	local reply = call(command, LISTS[list], from, 'COUNT', count)
 	nextFrom = reply[1] ~= '0' and reply[1] or ''
 	for i = 1, #reply[2], list == 'aside' and 1 or 2 do -- The others have a value or score behind each key.
 		members[#members + 1] = reply[2][i]
 	end
 elseif what == 'page' then
-	local command, isEnd = (list == 'failing' or list == 'givenup') and 'ZREVRANGE' or 'ZRANGE', false
+	local newestFirst = list == 'failing' or list == 'givenup'
+	local command, isEnd = newestFirst and 'ZREVRANGE' or 'ZRANGE', false
 	members, isEnd = readSome(count, function(offset, n) return call(command, LISTS[list], from + offset, from + offset + n - 1) end)
 	nextFrom = isEnd and '' or whole(from + #members)
 end
-local keys = { what == 'key' and list or nil } -- Here ARGV has the key in place of the list.
+local keys = what == 'key' and { ARGV[2] } or {}
 for _, member in ipairs(members) do
 	if member ~= FILLER then
 		keys[#keys + 1] = list == 'processing' and sub(member, 12) or member -- HELD has <session><key>.

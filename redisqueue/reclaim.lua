@@ -1,8 +1,8 @@
 -- Takes keys back from dead sessions, and forgets what is old. None of this is urgent: see doesChores.
 
-if doesChores then
-	-- A session that holds keys has a lease. Chores check the next session in HELD, behind the place leaseChecked, and restore a lost lease
-	-- from that session's last batch.
+local function doChores()
+	-- A session that holds keys has a lease. Check the next session in HELD, behind the place leaseChecked, and restore a lost lease from its
+	-- last batch. This is first because HELD still has the keys of the sessions that end below.
 	local leaseChecked = call('HGET', META, 'leaseChecked') or ''
 	local member = call('ZRANGEBYLEX', HELD, '(' .. (leaseChecked > FILLER and leaseChecked or FILLER), '+', 'LIMIT', 0, 1)[1]
 	local holder = member and sub(member, 1, 11)
@@ -21,14 +21,14 @@ if doesChores then
 		local itsKeys, areAll = readSome(keysLeft, keysHeldBy(dead))
 		loadStates(itsKeys)
 		for _, key in ipairs(itsKeys) do
-			local state = states[key]
+			local state = states[key] -- false if this batch has released it, or the server has lost it
 			released[#released + 1] = dead .. key
 			if isHeldBy(dead, state) then
 				(hasQuit and takeBack or lose)(dead, key, state)
-			elseif not state and not touched[key] then -- The server has lost the state alone.
+			elseif not state and not touched[key] then
 				add(key)
 				repaired = repaired + 1
-			end -- Otherwise this batch has released it.
+			end
 		end
 		keysLeft = keysLeft - #itsKeys
 		if not areAll then
@@ -62,3 +62,4 @@ if doesChores then
 	end
 	forgetOldGivenUp()
 end
+if doesChores then doChores() end

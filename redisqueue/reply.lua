@@ -1,7 +1,5 @@
--- Mends what does not fit together, wakes sleepers, chooses the keeper, and replies.
-
--- A key with a state is either in the line or in HELD, as the numbers show. If they do not, an interrupted batch or a lost part of the
--- data has left keys without their place: a scan finds them in steps.
+-- 1. Repair. A key with a state is either in the line or in HELD, as the numbers show. If they do not, an interrupted batch or a lost part
+-- of the data has left keys without their place: a scan finds them in steps.
 local queued = call('ZCARD', LINE)
 if call('HLEN', STATES) - 1 ~= heldCount + queued then
 	local step = call('HSCAN', STATES, string.match(call('HGET', META, 'repairAt') or '', '^%d+$') or '0', 'COUNT', 64)
@@ -17,8 +15,8 @@ if call('HLEN', STATES) - 1 ~= heldCount + queued then
 	heldCount, queued = math.max(0, call('ZCARD', HELD) - 1), call('ZCARD', LINE)
 end
 
--- A session that gets fewer keys than it wants sleeps, if none are left or none may be handed out. A batch wakes a few sleepers, at most
--- one per queued key; these wake further ones.
+-- 2. Sleepers. A session that gets fewer keys than it wants sleeps, if none are left or none may be handed out. A batch wakes a few
+-- sleepers, at most one per queued key; these wake further ones.
 local isLimited = queued > 0 and not isPaused and handedOut >= allowed -- The start limit holds keys back.
 local hasMore = queued > 0 and not isPaused and not isLimited -- keys that a session could get now
 if handedOut < want and not hasMore then
@@ -32,10 +30,8 @@ if hasMore then
 	end
 end
 
--- Nothing wakes a sleeper when the next key is due, a pause ends, or tokens of the start limit are there: a session must call then, at
--- callAt. One sleeper does, the keeper; if all did, each due key would cost a call of each replica. This session becomes the keeper if it
--- sleeps. Else the keeper stays, if it still sleeps and calls in time. If not, another sleeper replaces it, and is woken: its next reply
--- says when to call.
+-- 3. Keeper. Nothing wakes a sleeper when the next key is due, a pause ends, or tokens of the start limit are there: a session must call
+-- then, at callAt. One sleeper does, the keeper; if all did, each due key would cost a call of each replica.
 local waiting = math.max(0, call('ZCARD', DELAYS) - 1)
 local callAt = math.huge
 if waiting > 0 then
@@ -43,24 +39,25 @@ if waiting > 0 then
 end
 if queued > 0 and isPaused and meta.pausedUntil < FOREVER then
 	callAt = math.min(callAt, meta.pausedUntil)
-elseif isLimited then -- A call for each token would be too many: it waits for those of ten milliseconds, if the bucket has room for them.
+elseif isLimited then -- A call for each token would be too many: it waits until ten milliseconds' worth are there.
 	local tokens = math.max(1, math.min(queued, startBurst, math.floor(startRate / 100)))
-	callAt = math.min(callAt, math.max(now + 1, math.ceil(fullAt - (startBurst - tokens) * tokenTime)))
+	local tokensAt = math.ceil(fullAt - (startBurst - tokens) * tokenTime)
+	callAt = math.min(callAt, math.max(now + 1, tokensAt))
 end
 local callIn = callAt < math.huge and math.max(0, callAt - now) or -1
 if callIn >= 0 then
-	local newKeeper
-	if call('SISMEMBER', SLEEPERS, session) == 1 then
-		newKeeper = session
-	elseif not keeper or meta.keeperCalls > callAt or call('SISMEMBER', SLEEPERS, keeper) == 0 then
+	local newKeeper = call('SISMEMBER', SLEEPERS, session) == 1 and session
+	local callsInTime = keeper and meta.keeperCalls <= callAt
+	if not newKeeper and not (callsInTime and call('SISMEMBER', SLEEPERS, keeper) == 1) then
 		newKeeper = call('SRANDMEMBER', SLEEPERS)
-		if newKeeper then wake(newKeeper) end
+		if newKeeper then wake(newKeeper) end -- Its next reply says when to call.
 	end
 	if newKeeper then
 		call('HSET', META, 'keeper', newKeeper, 'keeperCalls', whole(callAt))
 	end
 end
 
+-- 4. Reply.
 local allRepaired = meta.repaired + repaired
 local limited = isLimited and 1 or 0
 local nextLimited = isTool and meta.limited or limited -- A tool does not know the start limit.
@@ -82,7 +79,8 @@ if allCounts then
 end
 
 -- parseReply in protocol.go reads the same in this order.
-local pauseLeft = not isPaused and 0 or meta.pausedUntil == FOREVER and -1 or meta.pausedUntil - now
+local pauseLeft = isPaused and meta.pausedUntil - now or 0
+if meta.pausedUntil == FOREVER then pauseLeft = -1 end
 local reply = format('%s %s %d %d %d %d ', isFull and 'FULL' or 'OK', nowDigits, queued, heldCount, dirty, waiting) ..
 	format('%d %d %.0f %.0f %d ', changed, unmatched, callIn, pauseLeft, limited) ..
 	format('%d %d %d %d %s %d ', failing, aside, givenUp, allRepaired, oldest, handedOut) .. table.concat(results)

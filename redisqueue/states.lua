@@ -1,12 +1,5 @@
--- The states of keys. Which keys enter LINE, and what a batch changes in STATES and HELD, is in the variables of this file until handout.lua
--- writes it. All else that becomes of keys is written at once. Further variables that several files use (others of batch.lua do not change):
---
---   fence, dirty, repaired         batch.lua; files change them. repaired counts this batch's repairs
---   leaseEnds, leavesSleepers      batch.lua; operations.lua changes them, and meta.pausedUntil; failures.lua changes meta.retryFullAt
---   hasNotes, hasTroubles          notes.lua, operations.lua: hasNotes becomes true with the first note
---   codes, keys, arguments ...     operations.lua; not used behind it
---   keysLeft                       operations.lua; reclaim.lua uses up what delays have left
---   isPaused, handedOut, heldCount handout.lua, for reply.lua; so are the numbers of the start limit, fullAt to allowed
+-- What a batch changes in STATES and HELD, which keys enter LINE, and which leave DELAYS because their delays have passed is in these
+-- variables until handout.lua writes it. All else that becomes of keys is written at once.
 
 local states = {} -- key -> its state, as it was read or set; false if the key is absent
 local touched = {} -- set of the keys whose states are written back: this batch has set or removed them
