@@ -53,10 +53,10 @@ type Options[T comparable] struct {
 	// Resync is the period of List: it is called again so long after it has returned, and every key of its
 	// last list comes once in a period, at the key's own moment, which is that of [Every]: so the work is
 	// spread evenly. Of replicas that share a queue each adds the key, at about the same moment: if a call is
-	// quicker than that, there is one for each replica. The adds do not end a [Call.UntilAdded] of this pool,
-	// and in a queue with priorities they have that of controller-runtime's LowPriority, -100, unless the key
-	// is being handled. The pool keeps all keys in memory. A paused pool adds, too; once it is to end it adds
-	// no more. Zero means that the keys do not come again.
+	// quicker than that, there is one for each replica. The adds end no [Call.UntilAdded] of this pool, unless
+	// one comes just while the call begins. In a queue with priorities they have that of controller-runtime's
+	// LowPriority, -100, unless the key is being handled. The pool keeps all keys in memory. A paused pool
+	// adds, too; once it is to end it adds no more. Zero means that the keys do not come again.
 	Resync time.Duration
 
 	// Drain says what Run still finishes when its context ends.

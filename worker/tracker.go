@@ -29,7 +29,7 @@ import (
 //	NextForget             Forget
 //	NextRequeue            AddAfter with result.After (AddWithPriority, for a Priority), and then Forget
 //	NextHold               Add
-//	NextInterrupted        Add, unless Interrupted was true before End, or the context of Begin has ended
+//	NextInterrupted        Add, unless Interrupted was true before End, or the lease was lost: see Begin
 //	NextRetry, NextGiveUp  nothing: End has called the queue's Fail
 //
 // In every case it calls [Tracked.Done] then, which calls the queue's Done: at once, or later if the handler
