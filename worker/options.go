@@ -37,7 +37,8 @@ type Options[T comparable] struct {
 	// StartLimit bounds how many calls of the handler begin in a time, whatever has brought their keys.
 	// Workers wait for it before they take a key, so keys stay queued meanwhile, where they are merged and
 	// ordered. Keys that Drain All still starts wait for it, too. It may be changed at any time; that, and a
-	// shutdown of the queue, are noticed within a second. Its burst must be at least 1. Nil means no limit.
+	// shutdown of the queue, are noticed within a second. Its burst must be at least 1, unless its rate is
+	// rate.Inf. Nil means no limit.
 	// See Stats.StartLimited.
 	StartLimit *rate.Limiter
 
@@ -159,7 +160,7 @@ func (o *Options[T]) check() error {
 	refuseIf(o.Drain > Nothing, "Drain is none of Running, All and Nothing: %d", o.Drain)
 	refuseIf(o.Drain == All && o.KeepQueue,
 		"Drain is All, which shuts the queue down, and KeepQueue forbids that")
-	refuseIf(o.StartLimit != nil && o.StartLimit.Burst() < 1,
+	refuseIf(o.StartLimit != nil && o.StartLimit.Burst() < 1 && o.StartLimit.Limit() != rate.Inf,
 		"StartLimit has no burst, so no call would ever begin")
 	return errors.Join(errs...)
 }

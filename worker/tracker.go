@@ -67,7 +67,7 @@ type Tracker[T comparable] struct {
 
 	lastSweep atomic.Int64 // when sweepIfDue last started a sweep, on the loop's clock
 	sweeping  atomic.Bool  // a sweep goes on
-	nextSweep int          // how many keys the next sweep skips. Only the goroutine of a sweep uses it.
+	sweepSkip int          // how many keys the next sweep skips. Only the goroutine of a sweep uses it.
 	sweeps    sync.WaitGroup
 
 	// mu is locked for moments only, and never while foreign code runs.
