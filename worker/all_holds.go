@@ -16,12 +16,12 @@ import (
 // holds is what a tracker knows of all its keys on hold. The tracker's mu guards it. One goroutine, the
 // tracker's loop, waits for all limits, and runs only while there are any.
 type holds struct {
-	limits   slotheap.Heap // when the next reason of each hold comes to its limit, on the loop's clock
-	notDone  int           // how many holds there are whose Done has not returned
-	done     atomic.Uint64 // how many there were whose Done has returned; read without mu
-	nextDone chan struct{} // is closed when done grows; nil if nothing waits for that
-	noPauses bool          // by endPauses: no key pauses any more
-	closed   bool          // by EndHolds: no key is put on hold any more
+	limits    slotheap.Heap // when the next reason of each hold comes to its limit, on the loop's clock
+	notDone   int           // how many holds there are whose Done has not returned
+	doneCount atomic.Uint64 // how many there were whose Done has returned; read without mu
+	nextDone  chan struct{} // is closed when doneCount grows; nil if nothing waits for that
+	noPauses  bool          // by endPauses: no key pauses any more
+	noHolds   bool          // by EndHolds: no key is put on hold any more
 }
 
 // unlockAndTend unlocks mu after holds have changed, and sees to it that the loop runs while there are any,
@@ -45,15 +45,17 @@ func (t *Tracker[T]) firstLimitLocked() time.Duration {
 // mostDue bounds for how many holds endDue keeps the lock. If there are more, the loop calls it again.
 const mostDue = 64
 
-// endDue updates the holds with reasons at their limits, and logs those without any other reason of the
-// handler. It returns when the loop must call it again.
+// endDue updates the holds that have a reason at its limit. If no reason of the handler is open then, the
+// hold has come to its limit: that is counted and logged. It returns when the loop must call it again.
 func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 	now := t.loop.Now()
 	var ended []*hold[T]
 	var toLimit []HeldKey[T]
 	t.mu.Lock()
+	rs := &t.mu.records
 	for n := 0; n < mostDue && t.firstLimitLocked() <= now; n++ {
-		h := t.mu.records.table.At(t.mu.records.holds.limits.First().Slot).Value.hold
+		h := rs.table.At(rs.holds.limits.First().Slot).Value.hold
+		// Before the update, which drops them.
 		handlerReasons := slices.DeleteFunc(slices.Clone(h.reasons), func(r *holdReason) bool { return r.pause })
 		ends := h.updateLocked(now, false) // No pause follows: a limit is no release.
 		if ends {
@@ -133,7 +135,7 @@ func (t *Tracker[T]) Release(key T) bool {
 // EndHolds ends all holds, and waits for their Dones. From now on no key is put on hold.
 func (t *Tracker[T]) EndHolds() {
 	t.mu.Lock()
-	t.mu.records.holds.closed = true
+	t.mu.records.holds.noHolds = true
 	t.mu.Unlock()
 	for h := range t.eachHold() {
 		h.end()

@@ -8,18 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"k8s.io/utils/clock"
 )
-
-// The contexts of a call, each made from the one above:
-//
-//	base              the pool's poolCtx (see prepareContexts), or what Tracker.Begin gets
-//	callContext       ends with the call, and by Cancel
-//	HandlerTimeout    if there is one
-//	the key's lease   if the queue is a workqueue.Leaser
-//	-- the handler gets the context made so far --
-//	UntilAdded        also ends when the key is added again
 
 // A handler's context ends with its call, and with Run if the handler has not returned by then. If Run ends
 // it, its [context.Cause] is ErrDrainTimeout, ErrStopped or, if Run's context has ended and Options.Drain is
@@ -35,6 +24,15 @@ var (
 	// [NextInterrupted].
 	ErrAdded = errors.New("worker: the key was added again")
 )
+
+// The contexts of a call, each made from the one above:
+//
+//	base              the pool's poolCtx (see prepareContexts), or what Tracker.Begin gets
+//	callContext       ends with the call, and by Cancel
+//	HandlerTimeout    if there is one
+//	the key's lease   if the queue is a workqueue.Leaser
+//	-- the handler gets the context made so far --
+//	UntilAdded        also ends when the key is added again
 
 // callContext is the context of one call. It is not reused, because the handler may keep it. A standard
 // context costs allocations and a place in its parent, and few handlers wait for its end. So a callContext
@@ -116,8 +114,8 @@ func (cc *callContext[T]) ifRunning(f func(c *Tracked[T])) (running bool) {
 	return running
 }
 
-// wasInterrupted reports whether an add has ended a context of UntilAdded, and nothing else has canceled the
-// handler. Then a context.Canceled that the handler returns is an interruption.
+// wasInterrupted reports whether a context.Canceled of the handler comes from an add: a context of UntilAdded
+// has ended by one, and the handler's own context was not canceled.
 func (cc *callContext[T]) wasInterrupted() bool {
 	std := cc.std.Load()
 	if std == nil || !std.adds.interrupted.Load() {
@@ -163,87 +161,45 @@ func (c *Tracked[T]) lease() {
 	}
 }
 
-// withTimeout is context.WithTimeout on the configured clock.
-func withTimeout(parent context.Context, c clock.Clock, d time.Duration) (context.Context, context.CancelFunc) {
-	if _, ok := c.(clock.RealClock); ok {
-		return context.WithTimeout(parent, d)
-	}
-	// Not made from parent: the cause must be what Err returns, and parent may have another cause.
-	ended, end := context.WithCancelCause(context.Background())
-	ctx := &clockContext{parent, c.Now().Add(d), ended}
-	timer := c.NewTimer(d)
-	go func() {
-		defer timer.Stop()
-		select {
-		case <-timer.C():
-			end(context.DeadlineExceeded)
-		case <-parent.Done():
-			end(parent.Err())
-		case <-ended.Done():
-		}
-	}()
-	return ctx, func() { end(context.Canceled) }
-}
-
-// clockContext is a context with a deadline on a clock that the context package does not know.
-type clockContext struct {
-	context.Context
-	deadline time.Time
-	ended    context.Context // provides Done and, by its cause, Err
-}
-
-func (c *clockContext) Deadline() (time.Time, bool) { return c.deadline, true }
-func (c *clockContext) Done() <-chan struct{}       { return c.ended.Done() }
-func (c *clockContext) Err() error                  { return context.Cause(c.ended) }
-
-// sleep waits for d, or until ctx ends.
-func sleep(ctx context.Context, c clock.Clock, d time.Duration) {
-	timer := c.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-	case <-ctx.Done():
-	}
-}
-
 // addWatch makes the contexts of UntilAdded in one call. One goroutine for all of them waits for the add.
 type addWatch struct {
 	// interrupted is set when one of the contexts ends because the key was added again.
 	interrupted atomic.Bool
 
 	mu sync.Mutex
-	// added ends with the call and, with the cause ErrAdded, when the key is added again.
-	added       context.Context // nil before the first UntilAdded
-	cancelAdded context.CancelCauseFunc
+	// watchCtx ends with the call and, with the cause ErrAdded, when the key is added again.
+	watchCtx context.Context // nil before the first UntilAdded
+	endWatch context.CancelCauseFunc
 	// lastChild is the context that was returned last. It was made from lastParent.
 	lastParent, lastChild context.Context
 }
 
-// contextFrom returns a context made from parent that also ends with std, and when addedAgain is closed.
+// contextFrom returns a context made from parent that also ends with std, which is the call's, and when the
+// key is added again: then addedAgain is closed.
 func (w *addWatch) contextFrom(parent, std context.Context, addedAgain <-chan struct{}) context.Context {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.added == nil {
-		w.added, w.cancelAdded = context.WithCancelCause(std)
+	if w.watchCtx == nil {
+		w.watchCtx, w.endWatch = context.WithCancelCause(std)
 		go func() {
 			select {
 			case <-addedAgain:
-				w.cancelAdded(ErrAdded)
-			case <-w.added.Done():
+				w.endWatch(ErrAdded)
+			case <-w.watchCtx.Done():
 			}
 		}()
 	}
 	if isClosed(addedAgain) {
-		w.cancelAdded(ErrAdded) // At once, not only when the goroutine above runs.
+		w.endWatch(ErrAdded) // At once, not only when the goroutine above runs.
 	}
-	hasEnded := w.added.Err() != nil
+	hasEnded := w.watchCtx.Err() != nil
 	// == panics for contexts that cannot be compared.
 	if !hasEnded && w.lastChild != nil && reflect.ValueOf(parent).Comparable() && w.lastParent == parent {
 		return w.lastChild
 	}
 	child, cancelChild := context.WithCancelCause(parent)
 	endChild := func() {
-		cause := context.Cause(w.added)
+		cause := context.Cause(w.watchCtx)
 		if cause == ErrAdded {
 			w.interrupted.Store(true) // Before the cancel, which may make the handler return at once.
 		}
@@ -253,17 +209,8 @@ func (w *addWatch) contextFrom(parent, std context.Context, addedAgain <-chan st
 		endChild()
 		return child
 	}
-	stop := context.AfterFunc(w.added, endChild) // added also ends with the call, which parent may outlive.
-	context.AfterFunc(child, func() { stop() })  // If parent ends first, added must not keep child.
+	stop := context.AfterFunc(w.watchCtx, endChild) // It also ends with the call, which parent may outlive.
+	context.AfterFunc(child, func() { stop() })     // If parent ends first, watchCtx must not keep child.
 	w.lastParent, w.lastChild = parent, child
 	return child
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }

@@ -53,19 +53,19 @@ const (
 )
 
 // failedCalls has the first and the last calls of a key that have failed in a row. A value does not change:
-// plus makes a new one.
+// withCall makes a new one.
 type failedCalls struct {
 	since, time time.Time    // when the first and the last call ended
 	calls       []FailedCall // the first and the last four, the last one last
 	size        int
 }
 
-// plus returns the calls with one more. Before the first call of a row fc is nil.
-func (fc *failedCalls) plus(call FailedCall) *failedCalls {
+// withCall returns the calls before with one more. Without any, before is nil.
+func withCall(before *failedCalls, call FailedCall) *failedCalls {
 	all := &failedCalls{time: call.Started.Add(call.Duration), size: failedCallsSize}
 	all.since = all.time
-	if fc != nil {
-		all.since, all.calls = fc.since, slices.Clone(fc.calls)
+	if before != nil {
+		all.since, all.calls = before.since, slices.Clone(before.calls)
 		if last := len(all.calls) - 1; last > 0 && all.calls[last].Attempt == call.Attempt {
 			all.calls = all.calls[:last] // The same failure takes its place. (The first call always stays.)
 		}

@@ -34,7 +34,7 @@ func (p *Pool[T]) startCall(w *worker[T]) bool {
 	defer p.mu.Unlock()
 	w.getting = false
 	if w.leaseLost || !p.mayStartLocked() {
-		p.signal()
+		p.signal() // leftBehind may wait for w.
 		return false
 	}
 	if len(p.mu.refused) > 0 { // The key was refused, and has come all the same, by an earlier add.

@@ -27,7 +27,28 @@ import (
 //	update           at each release and limit, and by endPauses: drops the reasons that are not open. Without
 //	                 any, it adds a pause, or ends the hold
 //	end              ends the hold early: Release, EndHolds, the lease, or a key that comes no more
-//	markEndedLocked  once, by update or end; then finish calls Done, and noteDone forgets the hold
+//	markEndedLocked  once, by update or end
+//	finish           then; it calls Done
+//	noteDone         when Done has returned; the record forgets the hold
+
+// hold keeps one key on hold, for one or more reasons.
+type hold[T comparable] struct {
+	tracker    *Tracker[T]
+	key        T
+	comesAgain bool          // after the hold, because the handler has returned Hold
+	since      time.Duration // on the loop's clock
+	callDone   func(key T)   // calls the queue's Done
+
+	// The mu of the tracker guards what follows. Once the hold has ended nobody writes it.
+
+	ended        bool
+	slot         keytable.Slot
+	reasons      []*holdReason // never empty: those open at the last update, also after the end
+	releaseLease func()        // nil without a lease
+}
+
+// onlyPausesLocked reports whether no reason of the handler is open, only a pause of the pool: see pause.go.
+func (h *hold[T]) onlyPausesLocked() bool { return len(h.reasons) == 1 && h.reasons[0].pause }
 
 // errHoldTwice is the failure of a call that returns the error of an earlier one.
 var errHoldTwice = errors.New(
@@ -73,7 +94,7 @@ type holdReason struct {
 	pause bool // the pool itself has made it, see pause.go
 
 	used      atomic.Bool            // a call has returned it; to return it again is a failure, errHoldTwice
-	ended     atomic.Bool            // it was released, or its release must do nothing any more
+	closed    atomic.Bool            // it was released, or its release must do nothing any more
 	onRelease atomic.Pointer[func()] // update of the hold, while the key is on hold
 }
 
@@ -84,10 +105,10 @@ func (r *holdReason) Error() string {
 
 // release is the function that arrange gets.
 func (r *holdReason) release() {
-	if r.ended.Swap(true) {
+	if r.closed.Swap(true) {
 		return
 	}
-	// doneOrHold first stores onRelease and then looks at ended, so no release is missed.
+	// doneOrHold first stores onRelease and then looks at closed, so no release is missed.
 	if onRelease := r.onRelease.Swap(nil); onRelease != nil {
 		(*onRelease)()
 	}
@@ -95,7 +116,7 @@ func (r *holdReason) release() {
 
 // detach makes the release do nothing. The program may keep the release, and must not keep the hold by it.
 func (r *holdReason) detach() {
-	r.ended.Store(true)
+	r.closed.Store(true)
 	r.onRelease.Store(nil)
 }
 
@@ -109,25 +130,6 @@ type HeldKey[T comparable] struct {
 	Until time.Time `json:"until"`
 }
 
-// hold keeps one key on hold, for one or more reasons.
-type hold[T comparable] struct {
-	tracker    *Tracker[T]
-	key        T
-	comesAgain bool          // after the hold, because the handler has returned Hold
-	since      time.Duration // on the loop's clock
-	done       func(key T)   // calls the queue's Done
-
-	// The mu of the tracker guards what follows. Once the hold has ended nobody writes it.
-
-	ended        bool
-	slot         keytable.Slot
-	reasons      []*holdReason // never empty: those open at the last update, also after the end
-	releaseLease func()        // nil without a lease
-}
-
-// onlyPausesLocked reports whether no reason of the handler is open, only a pause of the pool: see pause.go.
-func (h *hold[T]) onlyPausesLocked() bool { return len(h.reasons) == 1 && h.reasons[0].pause }
-
 // newHeldKeyLocked returns what people see of h with these reasons.
 func newHeldKeyLocked[T, K comparable](h *hold[T], shown K, reasons []*holdReason) HeldKey[K] {
 	text, loop := reasons[0].text, h.tracker.loop
@@ -140,26 +142,26 @@ func newHeldKeyLocked[T, K comparable](h *hold[T], shown K, reasons []*holdReaso
 
 func compareLimits(a, b *holdReason) int { return cmp.Compare(a.limit, b.limit) }
 
-// doneOrHold calls done, at once or, if there are reasons to hold the key, when the hold ends. done gets the
-// key, so a pool has the same function for all keys.
-func (c *Tracked[T]) doneOrHold(done func(key T)) {
+// doneOrHold calls callDone, at once or, if there are reasons to hold the key, when the hold ends. callDone
+// gets the key, so a pool has the same function for all keys.
+func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
 	if c.crashing {
 		return
 	}
 	key, reasons := c.result.Key, c.reasons
 	c.reasons = nil
 	if len(reasons) == 0 {
-		done(key)
+		callDone(key)
 		return
 	}
 	t := c.tracker
-	h := &hold[T]{tracker: t, key: key, comesAgain: c.result.Next == NextHold, since: t.loop.Now(), done: done,
-		reasons: reasons}
+	h := &hold[T]{tracker: t, key: key, comesAgain: c.result.Next == NextHold, since: t.loop.Now(),
+		callDone: callDone, reasons: reasons}
 	if !t.beginHold(h) {
 		for _, reason := range reasons {
 			reason.detach()
 		}
-		done(key)
+		callDone(key)
 		return
 	}
 	h.followLease()
@@ -176,7 +178,7 @@ func (t *Tracker[T]) beginHold(h *hold[T]) bool {
 	t.mu.Lock()
 	defer t.unlockAndTend()
 	rs := &t.mu.records
-	if rs.holds.closed {
+	if rs.holds.noHolds {
 		return false
 	}
 	s, rec := rs.findOrInsert(h.key)
@@ -249,32 +251,31 @@ func (h *hold[T]) change(f func(now time.Duration) (ends bool)) (ends bool) {
 	return ends
 }
 
+// isOpenLocked reports whether r still keeps the key on hold.
+func (h *hold[T]) isOpenLocked(r *holdReason, now time.Duration) bool {
+	over := r.closed.Load() || r.pause && h.tracker.mu.records.holds.noPauses
+	return !over && dueloop.AddSaturated(h.since, r.limit) > now
+}
+
 // updateLocked drops the reasons that are not open. If none is left, it adds a pause if one is due and
 // mayPause is set. Otherwise it ends the hold, and returns true: then the caller must unlock and call finish.
 func (h *hold[T]) updateLocked(now time.Duration, mayPause bool) (ends bool) {
 	if h.ended {
 		return false
 	}
-	noPauses := h.tracker.mu.records.holds.noPauses
-	isOpen := func(r *holdReason) bool {
-		return !r.ended.Load() && !(r.pause && noPauses) && dueloop.AddSaturated(h.since, r.limit) > now
-	}
-	var open, over []*holdReason // Each is asked once: it may be released meanwhile.
+	var open []*holdReason
 	for _, reason := range h.reasons {
-		if isOpen(reason) {
+		if h.isOpenLocked(reason, now) {
 			open = append(open, reason)
 		} else {
-			over = append(over, reason)
+			reason.detach()
 		}
 	}
-	if len(open) == 0 && mayPause && !noPauses {
+	if len(open) == 0 && mayPause {
 		open = h.pauseAfterReleaseLocked(now)
 	}
 	if len(open) == 0 {
-		return h.markEndedLocked(now)
-	}
-	for _, reason := range over {
-		reason.detach()
+		return h.markEndedLocked(now) // h.reasons stays: it is never empty.
 	}
 	h.reasons = open
 	h.awaitLimitLocked()
@@ -300,13 +301,13 @@ func (h *hold[T]) markEndedLocked(now time.Duration) (ends bool) {
 	h.ended = true
 	rs := &h.tracker.mu.records
 	rs.holds.limits.Remove(h.slot)
-	if h.comesAgain && !h.onlyPausesLocked() && now-h.since >= shortestHold {
+	if h.comesAgain && !h.onlyPausesLocked() && h.hasLasted(now) {
 		rs.clearInterruptions(&rs.table.At(h.slot).Value) // A hold that lasts ends the row, however it ends.
 	}
 	return true
 }
 
-// finish ends the reasons and the lease of h after markEndedLocked, and calls Done.
+// finish detaches the reasons of h after markEndedLocked, ends its lease, and calls Done.
 func (h *hold[T]) finish() {
 	t := h.tracker
 	defer t.noteDone(h)
@@ -314,7 +315,7 @@ func (h *hold[T]) finish() {
 		reason.detach()
 	}
 	t.catchPanic(func() {
-		defer h.done(h.key)
+		defer h.callDone(h.key)
 		if h.releaseLease != nil {
 			h.releaseLease()
 		}
@@ -332,7 +333,7 @@ func (t *Tracker[T]) noteDone(h *hold[T]) {
 	}
 	hs := &rs.holds
 	hs.notDone--
-	hs.done.Add(1)
+	hs.doneCount.Add(1)
 	if hs.nextDone != nil {
 		close(hs.nextDone)
 		hs.nextDone = nil

@@ -28,11 +28,15 @@ func (c *Tracked[T]) pauseIfLooping() {
 	}
 }
 
-// pauseAfterReleaseLocked is called when no reason of h is open any more. If the key comes again by itself,
-// and h began just now, that is an interruption. After too many in a row it returns a pause, otherwise nil.
+// hasLasted reports whether h has lasted for shortestHold. Otherwise its end is an interruption.
+func (h *hold[T]) hasLasted(now time.Duration) bool { return now-h.since >= shortestHold }
+
+// pauseAfterReleaseLocked is called when no reason of h is open any more. If that is an interruption, and the
+// key comes again by itself, it counts it. After too many in a row it returns a pause, unless pauses have
+// ended.
 func (h *hold[T]) pauseAfterReleaseLocked(now time.Duration) (pause []*holdReason) {
-	if h.comesAgain && now-h.since < shortestHold {
-		rs := &h.tracker.mu.records
+	rs := &h.tracker.mu.records
+	if h.comesAgain && !h.hasLasted(now) && !rs.holds.noPauses {
 		if n := rs.countInterruption(&rs.table.At(h.slot).Value); n > maxInterruptions {
 			pause = append(pause, pauseAfter("its hold was released at once", n))
 		}

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"iter"
 	"sync/atomic"
 	"time"
@@ -19,20 +20,23 @@ import (
 type record[T comparable] struct {
 	trouble       trouble
 	interruptions uint32       // calls in a row that were interrupted, or whose hold was released at once
-	since         time.Time    // when the change began that no call has answered; zero without one
+	changeSince   time.Time    // when the change began that no call has answered; zero without one
 	calls         *failedCalls // of a key in trouble; nil if makeRoom has dropped them
 	hold          *hold[T]     // nil unless the key is on hold, or its Done has not returned
 }
 
 func (rec *record[T]) isOnHold() bool { return rec.hold != nil && !rec.hold.ended }
 
+// isHeldByHandler reports whether the key is on hold, and not only for a pause.
+func (rec *record[T]) isHeldByHandler() bool { return rec.isOnHold() && !rec.hold.onlyPausesLocked() }
+
 // trouble is what is wrong with a key.
 type trouble uint8
 
 const (
-	noTrouble trouble = iota
-	failing           // The last call has failed, and the key is to come again.
-	givenUp           // It has failed, and the key is not to come again.
+	noTrouble trouble = iota // has no list in keysIn
+	failing                  // The last call has failed, and the key is to come again.
+	givenUp                  // It has failed, and the key is not to come again.
 )
 
 // records has the records of all keys. The tracker's mu guards it.
@@ -40,7 +44,7 @@ type records[T comparable] struct {
 	table    keytable.Table[T, record[T]]
 	notEmpty atomic.Bool // whether table has a record; read without mu
 
-	keysIn [givenUp + 1]keytable.List // by trouble: the keys whose calls are kept, the last failure last
+	keysIn [givenUp + 1]keytable.List // by trouble: the keys that have calls, the last failure last
 	links  keytable.Lists             // the neighbours of keys in these lists
 	bytes  int                        // the size of all calls
 
@@ -96,7 +100,7 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 		return
 	}
 	var call FailedCall
-	if r.Next == NextRetry || r.Next == NextGiveUp {
+	if r.Next.failed() {
 		call = c.failedCall() // Not under mu: foreign code.
 	}
 	t.mu.Lock()
@@ -105,11 +109,11 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 	case r.Next.answers():
 		rs.noteAtRest(r.Key)
 	case r.Next == NextRetry:
-		rs.noteFailure(r.Key, failing, call, c.since)
+		rs.noteFailure(r.Key, failing, call, c.changeSince)
 	case r.Next == NextGiveUp:
-		rs.noteFailure(r.Key, givenUp, call, c.since)
+		rs.noteFailure(r.Key, givenUp, call, c.changeSince)
 	default:
-		c.interruptions = rs.noteNoAnswer(r.Key, c.since, r.Next == NextInterrupted)
+		c.interruptions = rs.noteNoAnswer(r.Key, c.changeSince, r.Next == NextInterrupted)
 	}
 }
 
@@ -122,14 +126,14 @@ func (rs *records[T]) noteFailure(key T, becomes trouble, call FailedCall, since
 		inARow = rec.calls
 	}
 	rs.clearTrouble(s, rec)
-	rec.trouble, rec.calls = becomes, inARow.plus(call)
+	rec.trouble, rec.calls = becomes, withCall(inARow, call)
 	rs.bytes += rec.calls.size
 	rs.links.Append(&rs.keysIn[becomes], s)
 	if becomes == failing {
 		rs.numFailing++
-		rec.setSince(since)
+		rec.changeSince = cmp.Or(rec.changeSince, since)
 	} else {
-		rec.since = time.Time{} // The change ends unanswered.
+		rec.changeSince = time.Time{} // The change ends unanswered.
 	}
 	rs.makeRoom()
 }
@@ -182,19 +186,12 @@ func (rs *records[T]) noteNoAnswer(key T, since time.Time, interrupted bool) (in
 	if rec.trouble == givenUp {
 		rs.clearTrouble(s, rec)
 	}
-	rec.setSince(since)
+	rec.changeSince = cmp.Or(rec.changeSince, since)
 	if interrupted {
 		inARow = rs.countInterruption(rec)
 	}
 	rs.deleteIfEmpty(s)
 	return inARow
-}
-
-// setSince notes when the change of the key began, unless that is known.
-func (rec *record[T]) setSince(since time.Time) {
-	if rec.since.IsZero() {
-		rec.since = since
-	}
 }
 
 func (rs *records[T]) countInterruption(rec *record[T]) (inARow int) {
@@ -218,7 +215,7 @@ func (rs *records[T]) noteAtRest(key T) {
 		return
 	}
 	rs.clearTrouble(s, rec)
-	rec.since = time.Time{}
+	rec.changeSince = time.Time{}
 	rs.clearInterruptions(rec)
 	rs.deleteIfEmpty(s)
 }
@@ -226,12 +223,12 @@ func (rs *records[T]) noteAtRest(key T) {
 // deleteIfEmpty deletes the record at s if nothing is in it.
 func (rs *records[T]) deleteIfEmpty(s keytable.Slot) {
 	rec := &rs.table.At(s).Value
-	if rec.trouble != noTrouble || !rec.since.IsZero() || rec.interruptions > 0 || rec.hold != nil {
+	if rec.trouble != noTrouble || !rec.changeSince.IsZero() || rec.interruptions > 0 || rec.hold != nil {
 		return
 	}
 	rs.table.Delete(s)
 	rs.notEmpty.Store(rs.table.Len() > 0)
-	if !rs.table.HasMemory(s) {
+	if !rs.table.HasMemory(s) { // The heap and the lists have their memory by blocks of slots, as the table.
 		rs.holds.limits.Release(s)
 		rs.links.Release(s)
 	}

@@ -47,6 +47,8 @@ func (n Next) String() string {
 // answers reports whether a call that ends so answers the change that brought its key: see unanswered.go.
 func (n Next) answers() bool { return n == NextForget || n == NextRequeue }
 
+func (n Next) failed() bool { return n == NextRetry || n == NextGiveUp }
+
 // Result is what a call of the handler has come to.
 type Result[T comparable] struct {
 	Key T

@@ -171,6 +171,12 @@ func runningKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []Ru
 	return keys[:max(0, min(limit, len(keys)))]
 }
 
+// newRunningKeyLocked returns what people see of a running call, without its Duration.
+func newRunningKeyLocked[T, K comparable](c *Tracked[T], shown K) RunningKey[K] {
+	return RunningKey[K]{Key: shown, Attempt: c.attempt, Started: c.result.Started, Stuck: c.stuck,
+		Canceled: c.canceled, Stack: c.stack}
+}
+
 func snapshotOfKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K] {
 	until := time.Now().Add(askFor)
 	t.sweepKey(key)

@@ -199,8 +199,8 @@ func (t *Tracker[T]) countLocked(c *Tracked[T]) {
 		n.TimedOut++
 	}
 	t.mu.durations.Observe(r.Duration)
-	if r.Next.answers() && !c.since.IsZero() {
-		t.mu.changeTimes.Observe(max(0, r.Started.Add(r.Duration).Sub(c.since)))
+	if r.Next.answers() && !c.changeSince.IsZero() {
+		t.mu.changeTimes.Observe(max(0, r.Started.Add(r.Duration).Sub(c.changeSince)))
 	}
 	switch r.Next {
 	case NextRequeue:

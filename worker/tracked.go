@@ -22,11 +22,11 @@ type Tracked[T comparable] struct {
 	contexts []callContext[T] // for the next calls
 	callState[T]
 
-	// The tracker's mu guards what follows. (prepare sets since without it: the call is not running yet.)
+	// The tracker's mu guards what follows. (prepare sets changeSince without it: the call is not running yet.)
 
 	running         bool      // from addRunning to endCall
 	index           int       // in the tracker's running
-	since           time.Time // when the change that the call answers began (see unanswered.go), or zero
+	changeSince     time.Time // when the change that the call answers began (see unanswered.go), or zero
 	stuck, canceled bool      // see RunningKey
 	stack           string    // of a stuck call
 	goroutine       string    // the number of the goroutine, empty without StuckAfter
@@ -129,7 +129,7 @@ func (c *Tracked[T]) prepare(key T) {
 		c.priority = t.priorities.PriorityOf(key)
 	}
 	if t.knowsAddTimes {
-		c.since = t.queue.AddedAt(key)
+		c.changeSince = t.queue.AddedAt(key)
 	}
 	c.attempt, c.result.Started = failed+1, t.options.Clock.Now()
 	c.result.Attempt = c.attempt
@@ -168,7 +168,7 @@ func (c *Tracked[T]) decide() {
 		c.request.after = c.tracker.untilMoment(r.Key, every, c.tracker.options.Clock.Now())
 	}
 	r.Next, r.After, r.Priority = c.request.next, c.request.after, c.request.priority
-	if r.Next == NextRetry || r.Next == NextGiveUp {
+	if r.Next.failed() {
 		c.countFailure()
 	}
 }

@@ -47,23 +47,19 @@ type Tracker[T comparable] struct {
 	logger     *slog.Logger // with the name as attribute
 	madeAt     uintptr      // where the program made the tracker or its pool
 
-	raw   workqueue.TypedRateLimitingInterface[T] // the queue as the program has made it
-	queue workqueue.ExtendedRateLimiting[T]       // raw, or made of it by ExtendRateLimiting
-	// What the queue can do: priorities and leaser are raw, or nil; knowsAllKeys is set if it is Extended by
-	// itself; with knowsAddTimes it says when keys were added.
-	priorities    workqueue.Operable[T]
-	leaser        workqueue.Leaser[T]
-	knowsAllKeys  bool
-	knowsAddTimes bool
+	raw           workqueue.TypedRateLimitingInterface[T] // the queue as the program has made it
+	queue         workqueue.ExtendedRateLimiting[T]       // raw, or made of it by ExtendRateLimiting
+	priorities    workqueue.Operable[T]                   // raw, or nil if it has none
+	leaser        workqueue.Leaser[T]                     // raw, or nil
+	knowsAllKeys  bool                                    // raw is Extended by itself
+	knowsAddTimes bool                                    // the queue has metrics, and says when keys were added
 	queueName     string
 
 	loop   *dueloop.Loop                        // ends the holds at their limits
 	hasher func() (stablehash.Hasher[T], error) // for Every
 
-	// These are ownStats and logPanic or, for a pool, its readStats and panicked. readStats returns Stats
-	// without OldestUnanswered, and catchPanic calls panicked with what it has recovered.
-	readStats func() Stats
-	panicked  func(v any)
+	readStats func() Stats // returns Stats without OldestUnanswered: Pool.readStats or ownStats
+	panicked  func(v any)  // gets what catchPanic has recovered: Pool.panicked or logPanic
 
 	lastSweep atomic.Int64 // when sweepIfDue last started a sweep, on the loop's clock
 	sweeping  atomic.Bool  // a sweep goes on
@@ -76,7 +72,7 @@ type Tracker[T comparable] struct {
 		// running are the running calls. mu also guards fields of each Tracked.
 		running []*Tracked[T]
 		records records[T]
-		// counted has only the numbers that countLocked, endDue and a resync's list write.
+		// counted has the numbers that only grow, and those of the last list: callStats adds the others.
 		counted     Stats
 		durations   observe.Histogram
 		changeTimes observe.Histogram // how long answered changes took, see unanswered.go
@@ -133,52 +129,17 @@ func newTracker[T comparable](queue workqueue.TypedRateLimitingInterface[T], opt
 	return t
 }
 
-// Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether
-// there is one. What the handler returns then decides as always: an error is a failure. Cancel does not wait.
-func (t *Tracker[T]) Cancel(key T) bool {
-	var callCtx *callContext[T]
-	t.mu.Lock()
-	if c := t.findRunningLocked(key); c != nil {
-		c.canceled, callCtx = true, c.callCtx
-	}
-	t.mu.Unlock()
-	if callCtx != nil {
-		callCtx.ensureStd().cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
-	}
-	return callCtx != nil
-}
-
-// Forget makes the queue and the tracker forget that key has failed or was given up: for a program that
-// removes a key, or handles it, by itself.
-func (t *Tracker[T]) Forget(key T) {
-	if t.queue != nil { // New takes a nil queue, and Run refuses it.
-		t.queue.Forget(key)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if c := t.findRunningLocked(key); c != nil {
-		c.since = time.Time{}
-	}
-	t.mu.records.noteAtRest(key)
-}
-
 // addRunning makes c one of the running calls. From here on others see it.
 func (t *Tracker[T]) addRunning(c *Tracked[T]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c.stuck, c.canceled, c.stack = false, false, ""
-	if _, rec := t.mu.records.find(c.result.Key); rec != nil && !rec.since.IsZero() && !c.since.IsZero() {
-		c.since = rec.since // No earlier call has answered the change, so it goes on.
+	if _, rec := t.mu.records.find(c.result.Key); rec != nil && !c.changeSince.IsZero() {
+		c.changeSince = cmp.Or(rec.changeSince, c.changeSince) // An unanswered change goes on.
 	}
 	c.index = len(t.mu.running)
 	t.mu.running = append(t.mu.running, c)
 	c.running = true
-}
-
-// newRunningKeyLocked returns what people see of a running call, without its Duration.
-func newRunningKeyLocked[T, K comparable](c *Tracked[T], shown K) RunningKey[K] {
-	return RunningKey[K]{Key: shown, Attempt: c.attempt, Started: c.result.Started, Stuck: c.stuck,
-		Canceled: c.canceled, Stack: c.stack}
 }
 
 // removeRunningLocked removes c from running, where the last one takes its place. After the last one it ends
@@ -203,4 +164,33 @@ func (t *Tracker[T]) findRunningLocked(key T) *Tracked[T] {
 		}
 	}
 	return nil
+}
+
+// Cancel ends the context of the handler that has key, with the cause [ErrCanceled], and reports whether
+// there is one. What the handler returns then decides as always: an error is a failure. Cancel does not wait.
+func (t *Tracker[T]) Cancel(key T) bool {
+	var callCtx *callContext[T]
+	t.mu.Lock()
+	if c := t.findRunningLocked(key); c != nil {
+		c.canceled, callCtx = true, c.callCtx
+	}
+	t.mu.Unlock()
+	if callCtx != nil {
+		callCtx.ensureStd().cancel(ErrCanceled) // Not under mu: this runs what waits for the context.
+	}
+	return callCtx != nil
+}
+
+// Forget makes the queue and the tracker forget that key has failed or was given up: for a program that
+// removes a key, or handles it, by itself.
+func (t *Tracker[T]) Forget(key T) {
+	if t.queue != nil { // New takes a nil queue, and Run refuses it.
+		t.queue.Forget(key)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c := t.findRunningLocked(key); c != nil {
+		c.changeSince = time.Time{}
+	}
+	t.mu.records.noteAtRest(key)
 }

@@ -2,10 +2,12 @@ package worker
 
 import "time"
 
-// A change of a key begins when the key is added or comes due. Later adds belong to it until the key is
-// handed out. It ends with the first call that answers it: one that returns nil or asks for the key again. A
-// failure or an interruption is no answer, so the change goes on. It ends unanswered, and is not counted, if
-// the key is given up or forgotten, or removed from the queue. An add during a call begins the next.
+// This file measures how long users wait. A change of a key begins when the key is added or comes due. Later
+// adds belong to it until the key is handed out. It ends with the first call that answers it: one that
+// returns nil or asks for the key again. A failure or an interruption is no answer, so the change goes on. It
+// ends unanswered, and is not counted, if the key is given up or forgotten, or removed from the queue. An add
+// during a call begins the key's next change. When a change began is kept in Tracked.changeSince during a
+// call, and between calls in the record.
 
 // UnansweredKey is a key that was added, and that no call has answered since.
 type UnansweredKey[T comparable] struct {
@@ -13,27 +15,28 @@ type UnansweredKey[T comparable] struct {
 	Since time.Time `json:"since"`
 }
 
-// oldestUnanswered returns the oldest change of all keys and its age. If the queue's oldest key is older, it
-// returns nil and that age: see oldestQueued. Keys that a handler has put on hold do not count: they wait for
-// the world. Of a record that may be the oldest it asks the queue whether it is over, for up to askFor.
-func (t *Tracker[T]) oldestUnanswered() (oldest *UnansweredKey[T], age time.Duration) {
+// oldestUnanswered returns the oldest change of all keys and its age. If a queued key's is older, only its
+// age is known here, and it returns nil and that age: see oldestQueued. Keys that a handler has put on hold
+// do not count: they wait for the world. Of a record that may be the oldest it asks the queue whether it is
+// over, for up to askFor.
+func (t *Tracker[T]) oldestUnanswered() (_ *UnansweredKey[T], age time.Duration) {
 	if !t.knowsAddTimes {
 		return nil, 0
 	}
+	var oldest *UnansweredKey[T] // of the running calls, and then of the records
 	isOlder := func(since time.Time) bool {
 		return !since.IsZero() && (oldest == nil || since.Before(oldest.Since))
 	}
 	t.mu.Lock()
 	for _, c := range t.mu.running {
-		if isOlder(c.since) {
-			oldest = &UnansweredKey[T]{c.result.Key, c.since}
+		if isOlder(c.changeSince) {
+			oldest = &UnansweredKey[T]{c.result.Key, c.changeSince}
 		}
 	}
 	t.mu.Unlock()
 	askUntil := time.Now().Add(askFor)
 	for change := range eachRecord(t, func(key T, rec *record[T]) (UnansweredKey[T], bool) {
-		heldByHandler := rec.isOnHold() && !rec.hold.onlyPausesLocked()
-		return UnansweredKey[T]{key, rec.since}, !heldByHandler && isOlder(rec.since)
+		return UnansweredKey[T]{key, rec.changeSince}, !rec.isHeldByHandler() && isOlder(rec.changeSince)
 	}) {
 		// isOlder again: eachRecord copies many records at a time, and one of these may have been older.
 		if isOlder(change.Since) && (time.Now().After(askUntil) || !t.sweepKey(change.Key)) {

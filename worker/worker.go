@@ -16,8 +16,8 @@ type worker[T comparable] struct {
 
 	// The pool's mu guards these.
 
-	getting  bool   // from nextGet to startCall: it waits for a key, or prepares its call
-	doneSeen uint64 // doneElsewhereLocked before w last asked the queue: see leaveAfterLastKey
+	getting    bool   // from nextGet to startCall: it waits for a key, or prepares its call
+	donesAtGet uint64 // unfollowedDonesLocked before w last asked the queue: see leaveAfterLastKey
 }
 
 // growLocked starts workers until there are enough.
@@ -39,10 +39,10 @@ func (p *Pool[T]) leaveLocked(w *worker[T]) {
 
 // work gets keys and handles them until w has left the pool.
 func (p *Pool[T]) work(w *worker[T]) {
-	gone := false
+	gone := false // w has left the pool, by leaveLocked
 	defer func() {
 		switch v := recover(); {
-		case gone:
+		case gone: // Nothing is left to do.
 		case v == nil: // A handler or a hook has called runtime.Goexit.
 			go p.work(w)
 		default: // A hook, the logger or the queue has panicked or, with CrashOnPanic, the handler.
@@ -53,8 +53,7 @@ func (p *Pool[T]) work(w *worker[T]) {
 	w.noteGoroutine()
 	for !gone {
 		ctx, ok := p.nextGet(w)
-		if !ok {
-			gone = true
+		if gone = !ok; gone {
 			return
 		}
 		key, err := p.get(ctx)
@@ -65,7 +64,7 @@ func (p *Pool[T]) work(w *worker[T]) {
 			gone = p.leaveAfterLastKey(ctx, w)
 		case ctx.Err() == nil:
 			p.fail(fmt.Errorf("worker: GetContext of the queue: %w", err))
-		}
+		} // If ctx has ended, SetWorkers or the end of the pool has woken w, and nextGet decides.
 	}
 }
 
@@ -77,7 +76,7 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 		p.leaveLocked(w)
 		return nil, false
 	}
-	w.getting, w.doneSeen = true, p.doneElsewhereLocked()
+	w.getting, w.donesAtGet = true, p.unfollowedDonesLocked()
 	return p.mu.getCtx, true
 }
 
@@ -85,7 +84,8 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 // if w must ask the queue again: a Done may have queued a key that was added while a worker had it.
 //   - While keys are on hold, w waits for the end of a hold, and asks again.
 //   - Otherwise w leaves if there are other workers: each of them asks again after its Done.
-//   - The last worker asks again if there was a Done elsewhere since it last asked. If not, it ends the pool.
+//   - The last worker asks again after a Done that unfollowedDonesLocked counts. Without one it ends the
+//     pool.
 func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (gone bool) {
 	p.tracker.endPauses()
 	if holdEnds := p.tracker.nextHoldDone(); holdEnds != nil {
@@ -99,7 +99,7 @@ func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (gone boo
 	defer p.mu.Unlock()
 	isLast := len(p.mu.workers) == 1
 	if isLast && p.mu.target > 0 { // A paused pool does not end: see SetWorkers.
-		if w.doneSeen != p.doneElsewhereLocked() {
+		if w.donesAtGet != p.unfollowedDonesLocked() {
 			return false
 		}
 		p.moveOnLocked(phaseFinishing)
@@ -108,10 +108,11 @@ func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (gone boo
 	return true
 }
 
-// doneElsewhereLocked counts the Dones after which no worker asks the queue again: that of each hold, and the
-// last one of each worker that has left. (For a worker without any it counts one too many.)
-func (p *Pool[T]) doneElsewhereLocked() uint64 {
-	return p.mu.departed + p.tracker.mu.records.holds.done.Load()
+// unfollowedDonesLocked counts the Dones after which no worker asks the queue again, and which may have
+// queued a key: that of each hold, and the last one of each worker that has left. (For a worker without any
+// it counts one too many.)
+func (p *Pool[T]) unfollowedDonesLocked() uint64 {
+	return p.mu.departed + p.tracker.mu.records.holds.doneCount.Load()
 }
 
 // mayStartLocked reports whether keys are still started.
