@@ -9,7 +9,8 @@ import (
 )
 
 // Call is a running call of a handler, as the handler sees it. After the call, and for the zero Call, there
-// is no attempt, priority or cause. All methods may be called from any goroutine, and take constant time.
+// is no attempt, priority or cause. All methods may be called from any goroutine. Over a queue on a server
+// UntilAdded may wait for that, up to a second, and so may LastAttempt after the lease was lost.
 type Call struct {
 	ctx context.Context
 	anyCall
@@ -62,8 +63,8 @@ func (c Call) Priority() (priority int, ok bool) {
 	return v.priority, v.hasPriority
 }
 
-// Logger returns Options.Logger with the attributes "queue", if the pool has a name, and "key". Without a
-// call it is [slog.Default].
+// Logger returns Options.Logger with the attributes "queue", if the pool has a name, and, until the call
+// ends, "key". Without a call it is [slog.Default].
 func (c Call) Logger() *slog.Logger {
 	if c.anyCall == nil {
 		return slog.Default()
@@ -90,10 +91,10 @@ func (c Call) Causes() (causes workqueue.Causes) {
 // been interrupted. That is no failure: see [NextInterrupted]. (If an error has lost its cause, as a gRPC
 // status has, return context.Cause instead.)
 //
-// It may be called in a loop: called again with the same context, it returns the context of the last time.
-// Only the last context is kept. Its first use starts a goroutine, which ends with the call or when
-// the key is added again. Over a queue that is not of this project it ends only by adds of the pool itself.
-// Without a call UntilAdded returns the context that CallOf got.
+// It may be called in a loop: called again with the same context, it returns the context of the last time,
+// unless that has ended. Only the last context is kept. Its first use starts a goroutine, which ends with the
+// call or when the key is added again. Over a queue that is not of this project it ends only by adds of the
+// pool itself. Without a call UntilAdded returns the context that CallOf got: nil for the zero Call.
 func (c Call) UntilAdded() context.Context {
 	if c.anyCall == nil {
 		return c.ctx

@@ -17,7 +17,8 @@
 //     each time, until it is given up; the log, [Pool.Snapshot] and [Pool.Left] have each key that does not
 //     come again.
 //   - A panic of the handler fails its key alone, unless Options.CrashOnPanic is set.
-//   - Run waits for handlers no longer than DrainTimeout and CancelGrace, whatever they do.
+//   - When its context has ended, Run waits for handlers no longer than DrainTimeout and CancelGrace,
+//     whatever they do.
 //
 // # What becomes of a key
 //
@@ -34,8 +35,8 @@
 //	RetryAfter(err, d)  a failure, but the key does not come again before d
 //	Terminal(err)       the key is given up: it does not come again
 //	Fatal(err)          the same, and Run ends with err
-//	ErrAdded, after Call.UntilAdded has ended a wait
-//	                    the key comes again at once, because it was added; nothing is counted or forgotten
+//	ErrAdded            after Call.UntilAdded has ended a wait (see "The handler's context"): the key comes
+//	                    again at once, because it was added; nothing is counted or forgotten
 //	any other error     a failure: the key comes again when the queue's limiter says. It is given up when it
 //	                    has failed MaxRetries times in a row and fails once more
 //	a panic             is such an error, a *PanicError with the value and the stack
@@ -43,19 +44,17 @@
 //
 // Wrapped errors (%w, [errors.Join]) count too. The exceptions:
 //
-//	several are joined            the first of: Fatal, Terminal, RetryAfter, RequeueAfter, Every or Requeue,
-//	                              Hold, ErrAdded
-//	a failure joined with RequeueAfter or Requeue
-//	                              counts as a RetryAfter
-//	a failure joined with Every   is a failure
-//	a Hold joined with another    delays the key in addition, except after Fatal or Terminal. With ErrAdded
-//	                              and a failure, the call has failed
-//	an event brings a key before the delay of its last failure has ended, and it fails
-//	                              is the same failure: it is not counted, and the key waits for the same end
-//	more than five interruptions, or holds that are released within a millisecond, in a row
-//	                              the key waits longer and longer between its calls
-//	a panic in the error's Unwrap, Is or As
-//	                              counts as a panic of the handler
+//   - If several are joined, the first of these counts: Fatal, Terminal, RetryAfter, Requeue or RequeueAfter,
+//     Every, Hold, ErrAdded. Of several Requeues, or Everys, it is the first one.
+//   - A failure joined with Requeue or RequeueAfter counts as a RetryAfter. Joined with Every it is a
+//     failure.
+//   - A Hold joined with another delays the key in addition, except after Fatal or Terminal. With ErrAdded
+//     and a failure, the call has failed.
+//   - If an event brings a key before the delay of its last failure has ended, and it fails, that is the same
+//     failure: it is not counted, and the key waits for the same end.
+//   - After more than five interruptions, or holds that are released within a millisecond, in a row, the key
+//     waits longer and longer between its calls.
+//   - A panic in the error's Unwrap or Is counts as a panic of the handler.
 //
 // A panic in any other code that the pool calls (a hook, Options.Ready or List, the logger, the clock, the
 // queue, its limiter, the provider of metrics) ends Run like Fatal, with a [PanicError]. If that happens
@@ -85,17 +84,12 @@
 //
 // An add can say why, by a [workqueue.Cause], and that it is Quiet: that it ends no UntilAdded. Adds of one
 // key are merged, and the last eight different causes kept, so a cause is for people: [Call.Causes], the log
-// and the debug page show it. A handler must not depend on it. Use the same words for the same thing, without
-// counters and times, at most 256 bytes. (A program that misses events, or has none, sets Options.List and
-// Options.Resync, so that every key comes again within a time. Programs for Kubernetes have informers.)
+// and the debug page show it. A handler must not depend on it. Give one event always the same text, of at
+// most 256 bytes, without counters or times: each different text takes one of the eight places.
 //
 // What a handler writes often comes back as an add of its key, for example a status. If that interrupted, a
-// handler that reports its progress would stop itself again and again. So compare what people ask for, not
-// what controllers report. In Kubernetes a new or deleted object interrupts, and so does another generation
-// or, without generations (ConfigMap, Secret), another version; labels, annotations and other objects if the
-// handler has read them before it waits. A status, a finalizer or an informer's resync is Quiet, and so is an
-// object for which the handler waits. See examples/rollout (client-go's informers) and examples/manager
-// (controller-runtime's WithCauses). A handler that changes the spec does so before it waits.
+// handler that reports its progress would stop itself again and again. So make such adds Quiet: what people
+// ask for should interrupt, not what controllers report. examples/rollout has the rules for Kubernetes.
 //
 // # On hold
 //
@@ -115,9 +109,11 @@
 //
 // # The beginning and the end
 //
-// Run calls Options.Ready, for caches that must be filled, and then starts the workers. It ends when its
-// context does, by [Pool.Stop], at a fatal error, or when somebody else has shut the queue down and it has
-// handed out all it had:
+// Run calls Options.Ready, for caches that must be filled, and then starts the workers. (A program that
+// misses events, or has none, sets Options.List and Options.Resync, so that every key comes again within a
+// time.) Run ends when its context does, by [Pool.Stop], or at a fatal error, in three steps. When somebody
+// else has shut the queue down, all that is queued is handled first, without a limit, and then only step 3 is
+// left.
 //
 //  1. Options.Drain decides what is still finished: the handlers that run ([Running]), also what is queued
 //     ([All]), or [Nothing]; this may take up to Options.DrainTimeout. A fatal error is like Stop(Running).
@@ -154,6 +150,6 @@
 // A key costs about 200 ns more than Get, Forget and Done by hand (see BenchmarkKey), and about 60 ns more
 // over a queue with metrics. A worker allocates the contexts of 256 calls at once, 4 KiB, and a handler that
 // keeps its context keeps all 256 alive. Beyond that a key that has not failed before allocates nothing if
-// there is no HandlerTimeout, hook or priority and the Logger does not log at level Debug. A handler that
-// waits for its context's end, or makes another context from it, costs a few allocations.
+// there is no HandlerTimeout, lease, hook or priority and the Logger does not log at level Debug. A handler
+// that waits for its context's end, or makes another context from it, costs a few allocations.
 package worker

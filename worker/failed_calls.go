@@ -45,17 +45,18 @@ const (
 	maxStack     = 8 << 10
 	maxCauseText = 512
 	maxReason    = 200 // of a hold
-	// maxCalls is how many calls are kept of a key: the first and the last ones.
+	// maxCalls is how many calls are kept of a key: the first and the last four.
 	maxCalls = 5
 	// failedCallsSize and callSize are about what failedCalls and a FailedCall take in memory, with the spare
 	// room of a slice, but without their texts.
 	failedCallsSize, callSize = 160, 116
 )
 
-// failedCalls has the last calls of a key that have failed. It does not change.
+// failedCalls has the first and the last calls of a key that have failed in a row. A value does not change:
+// plus makes a new one.
 type failedCalls struct {
 	since, time time.Time    // when the first and the last call ended
-	calls       []FailedCall // the first and the last ones, the last one last
+	calls       []FailedCall // the first and the last four, the last one last
 	size        int
 }
 

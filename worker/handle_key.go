@@ -93,8 +93,10 @@ func (p *Pool[T]) callHandler(c *Tracked[T]) {
 // settle decides what becomes of the key, and does that in the queue.
 func (p *Pool[T]) settle(c *Tracked[T]) {
 	r := &c.result
-	p.listIfPanics(c, &p.mu.notRetried, c.decide) // For a failure this calls the queue's Fail.
-	p.tracker.recordOutcome(c)
+	p.listIfPanics(c, &p.mu.notRetried, func() {
+		c.decide() // For a failure this calls the queue's Fail.
+		p.tracker.recordOutcome(c)
+	})
 	if p.tracker.mu.records.notEmpty.Load() && !p.willSweep.Load() {
 		p.signal() // There was no record, so drain may have no timer for a sweep.
 	}

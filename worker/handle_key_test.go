@@ -298,7 +298,7 @@ func TestMaxRetriesOfSeveralProcesses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var down bool
-				q := serverQueue{limitedQueue(limiter), &down}
+				q := serverQueue{extended: limitedQueue(limiter), down: &down}
 				q.Add("a")
 				var running []*running
 				calls, drops := make([]int, 3), []int{}

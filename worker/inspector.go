@@ -15,9 +15,9 @@ import (
 // buckets, in seconds, of the pools' Durations.
 type InspectorProvider interface {
 	// InspectPool is called when Run begins, once for each pool with a name. Several pools may have the same
-	// one. The functions of i may be called at any time. Stats, SnapshotKey and FailingKeys ask the queue
-	// about keys, for up to a second, and Snapshot for up to two. When Stats.Ended is set, nothing changes any
-	// more, and i should be dropped: until then it keeps the pool in memory.
+	// one. The functions of i may be called at any time. Stats, Snapshot, SnapshotKey and FailingKeys ask the
+	// queue about keys: if its server does not answer, for a few seconds at most. When Stats.Ended is set,
+	// nothing changes any more, and i should be dropped: until then it keeps the pool in memory.
 	InspectPool(name string, i Inspector)
 }
 

@@ -37,7 +37,8 @@ type Options[T comparable] struct {
 	// StartLimit bounds how many calls of the handler begin in a time, whatever has brought their keys.
 	// Workers wait for it before they take a key, so keys stay queued meanwhile, where they are merged and
 	// ordered. Keys that Drain All still starts wait for it, too. It may be changed at any time; that, and a
-	// shutdown of the queue, are noticed within a second. Its burst must be at least 1. Nil means no limit.
+	// shutdown of the queue, are noticed within a second. Its burst must be at least 1, unless its rate is
+	// rate.Inf. Nil means no limit.
 	// See Stats.StartLimited.
 	StartLimit *rate.Limiter
 
@@ -52,10 +53,10 @@ type Options[T comparable] struct {
 	// Resync is the period of List: it is called again so long after it has returned, and every key of its
 	// last list comes once in a period, at the key's own moment, which is that of [Every]: so the work is
 	// spread evenly. Of replicas that share a queue each adds the key, at about the same moment: if a call is
-	// quicker than that, there is one for each replica. The adds do not end a [Call.UntilAdded] of this pool,
-	// and in a queue with priorities they have that of controller-runtime's LowPriority, -100, unless the key
-	// is being handled. The pool keeps all keys in memory. A paused pool adds, too; once it is to end it adds
-	// no more. Zero means that the keys do not come again.
+	// quicker than that, there is one for each replica. The adds end no [Call.UntilAdded] of this pool, unless
+	// one comes just while the call begins. In a queue with priorities they have that of controller-runtime's
+	// LowPriority, -100, unless the key is being handled. The pool keeps all keys in memory. A paused pool
+	// adds, too; once it is to end it adds no more. Zero means that the keys do not come again.
 	Resync time.Duration
 
 	// Drain says what Run still finishes when its context ends.
@@ -159,7 +160,7 @@ func (o *Options[T]) check() error {
 	refuseIf(o.Drain > Nothing, "Drain is none of Running, All and Nothing: %d", o.Drain)
 	refuseIf(o.Drain == All && o.KeepQueue,
 		"Drain is All, which shuts the queue down, and KeepQueue forbids that")
-	refuseIf(o.StartLimit != nil && o.StartLimit.Burst() < 1,
+	refuseIf(o.StartLimit != nil && o.StartLimit.Burst() < 1 && o.StartLimit.Limit() != rate.Inf,
 		"StartLimit has no burst, so no call would ever begin")
 	return errors.Join(errs...)
 }

@@ -79,7 +79,7 @@ func (t *Tracker[T]) logPanic(v any) {
 }
 
 // onOwnGoroutine runs foreign code on a goroutine of its own, and returns its error, or ErrGoexit if it has
-// called runtime.Goexit, which ends that goroutine alone, or panicked (which has ended the pool by then).
+// called runtime.Goexit, which ends that goroutine alone, or panicked: then catchPanic has called panicked.
 func (t *Tracker[T]) onOwnGoroutine(foreign func() error) error {
 	err := ErrGoexit
 	returned := make(chan struct{})

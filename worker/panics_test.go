@@ -129,6 +129,10 @@ func (q panickyQueue) Fail(ctx context.Context, key string, f workqueue.Failure)
 	panicAt("Fail", q.at)
 	return q.extended.Fail(ctx, key, f)
 }
+func (q panickyQueue) Causes(key string) workqueue.Causes {
+	panicAt("Causes", q.at)
+	return q.extended.Causes(key)
+}
 func (q panickyQueue) AddAfter(key string, after time.Duration) {
 	panicAt("AddAfter", q.at)
 	q.extended.AddAfter(key, after)
@@ -251,6 +255,7 @@ func TestPanicIsFatal(t *testing.T) {
 		{name: "Fail of a queue that is kept", queue: inQueue("Fail"), answer: fails, o: options{KeepQueue: true},
 			left: "1 failed and not retried: a"},
 		{name: "Fail", queue: inQueue("Fail"), answer: fails, left: aFailed},
+		{name: "Causes", queue: inQueue("Causes"), answer: fails, left: aFailed},
 		{name: "ShutDown", queue: inQueue("ShutDown")},
 		{name: "ShuttingDown", queue: inQueue("ShuttingDown"),
 			answer: func() error { return worker.RequeueAfter(0) }},

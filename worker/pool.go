@@ -43,8 +43,8 @@ type Pool[T comparable] struct {
 	mu struct {
 		sync.Mutex
 		phase phase
-		// target is how many workers are wanted. While the pool works there are as many, and in addition
-		// surplus ones that still have a key.
+		// target is how many workers are wanted. From the first growLocked until the queue is shut down there
+		// are as many, and in addition surplus ones that still have a key.
 		target   int
 		workers  []*worker[T]
 		departed uint64 // how many workers have left

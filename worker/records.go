@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"context"
 	"iter"
 	"sync/atomic"
 	"time"
@@ -236,101 +235,4 @@ func (rs *records[T]) deleteIfEmpty(s keytable.Slot) {
 		rs.holds.limits.Release(s)
 		rs.links.Release(s)
 	}
-}
-
-// Others may deal with a key that has a record here: another process handles it, an operator removes it. The
-// queue knows, and is asked when a record is read, and about all of them once a minute. (A tracker without a
-// pool has no timer: a call, or who reads Stats, starts that sweep.)
-
-const (
-	sweepEvery = time.Minute
-	// askFor bounds a sweep, Stats and Snapshot: if a server is in trouble, very many keys fail, and it must
-	// not be asked all the time.
-	askFor = time.Second
-)
-
-// isOver reports whether others have dealt with key:
-//
-//	a failing key, also on hold      if the queue counts no failure of it
-//	given up, or only on hold        never
-//	any other                        if it is not in the queue, which must know all its keys
-//	after a shutdown of the queue    never: it has dropped keys, and redisqueue's knows no failures any more
-func (t *Tracker[T]) isOver(key T, rec record[T]) (over bool) {
-	switch {
-	case rec.trouble == failing:
-		n, _ := t.queue.Failures(key)
-		over = n == 0
-	case rec.trouble == noTrouble && rec.hold == nil && t.knowsAllKeys:
-		_, found := t.queue.SnapshotKey(key)
-		over = !found
-	}
-	return over && !t.queue.ShuttingDown() // Last: it may be shut down meanwhile.
-}
-
-// sweepKey ends the record of key if others have dealt with the key, and reports whether it did. It does not
-// while a call for key is running, which will write the record.
-func (t *Tracker[T]) sweepKey(key T) bool {
-	t.mu.Lock()
-	before := t.idleRecordLocked(key)
-	t.mu.Unlock()
-	if before == (record[T]{}) || !t.isOver(key, before) {
-		return false
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.idleRecordLocked(key) != before { // Something has happened to the key meanwhile.
-		return false
-	}
-	t.mu.records.noteAtRest(key)
-	return true
-}
-
-// idleRecordLocked returns the record of key. It is zero if there is none (no record in the table is zero),
-// or if a call for key is running.
-func (t *Tracker[T]) idleRecordLocked(key T) (idle record[T]) {
-	if _, rec := t.mu.records.find(key); rec != nil && t.findRunningLocked(key) == nil {
-		idle = *rec
-	}
-	return idle
-}
-
-// sweepIfDue starts a sweep if the last one began sweepEvery ago. Only trackers without a pool need it.
-func (t *Tracker[T]) sweepIfDue() {
-	if !t.mu.records.notEmpty.Load() {
-		return
-	}
-	now, last := int64(t.loop.Now()), t.lastSweep.Load()
-	if now-last >= int64(sweepEvery) && t.lastSweep.CompareAndSwap(last, now) {
-		t.startSweep(context.Background())
-	}
-}
-
-// startSweep starts a goroutine that sweeps on from where the last sweep stopped. It does nothing while a
-// sweep is running, or once the queue is shut down.
-func (t *Tracker[T]) startSweep(ctx context.Context) {
-	if t.queue.ShuttingDown() || !t.sweeping.CompareAndSwap(false, true) {
-		return
-	}
-	t.sweeps.Go(func() {
-		defer t.sweeping.Store(false)
-		ctx, cancel := context.WithTimeout(ctx, askFor)
-		defer cancel()
-		t.catchPanic(func() { t.nextSweep = t.sweep(ctx, t.nextSweep) })
-	})
-}
-
-// sweep calls sweepKey for all keys but the first skip ones, until ctx ends. It returns how many the next
-// sweep must skip: those whose records it has kept, or 0 after the last key.
-func (t *Tracker[T]) sweep(ctx context.Context, skip int) (kept int) {
-	for key := range eachRecord(t, func(key T, _ *record[T]) (T, bool) { return key, true }) {
-		switch {
-		case kept < skip:
-			kept++
-		case ctx.Err() != nil:
-			return kept
-		case !t.sweepKey(key):
-			kept++
-		}
-	}
-	return 0
 }

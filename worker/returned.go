@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,8 +94,9 @@ type everyError struct{ period time.Duration }
 // period, at the key's own moment, without having failed. The moment follows from a hash of the key, on
 // every replica and after every restart the same, so the work of many keys spreads over the period. Keys
 // come for the first time within a period and a thousandth of one. Other adds make a key come in between,
-// and change nothing. Keys that hold pointers, interfaces or floats are hashed by their text, as fmt.Sprint
-// has it. It panics unless period is positive.
+// and change nothing. Keys with interfaces, floats or pointers are hashed by their text, as fmt.Sprint has
+// it; if that has the address of a pointer, the moment changes with each restart. It panics unless period is
+// positive.
 func Every(period time.Duration) error {
 	if period <= 0 {
 		panic(fmt.Sprintf("worker: Every(%v): a period is positive", period))
@@ -187,37 +189,43 @@ func classify(err error, interrupted bool) (request, []*holdReason) {
 	if _, ok := err.(*PanicError); ok { // What a panic was called with asks for nothing.
 		return request{next: NextRetry}, nil
 	}
-	var found contents
-	found.note(err, interrupted)
-	asksAgain := found.requeue.next == NextRequeue
+	found := contents{interrupted: interrupted}
+	found.note(err)
+	asksAgain := found.requeues || found.every > 0
 	switch {
 	case found.fatal || found.terminal:
 		return request{next: NextGiveUp, fatal: found.fatal}, nil
-	case found.retryAfter || found.failure && (asksAgain || found.holds != nil):
-		// A RetryAfter, or a failure beside a Requeue or a Hold.
-		return request{next: NextRetry, after: max(found.after, found.requeue.after)}, found.holds
-	case asksAgain:
-		return found.requeue, found.holds
+	case found.retryAfter, found.failure && (asksAgain || found.holds != nil):
+		return request{next: NextRetry, after: max(found.after, found.requeue.After)}, found.holds
+	case found.requeues:
+		r := found.requeue
+		return request{next: NextRequeue, after: r.After, priority: r.Priority}, found.holds
+	case found.every > 0:
+		return request{next: NextRequeue, every: found.every}, found.holds
 	case found.holds != nil:
 		return request{next: NextHold}, found.holds
-	case isInterruption(err, interrupted):
+	case isInterruption(err, interrupted): // Also beside a failure: the key comes at once anyway.
 		return request{next: NextInterrupted}, nil
 	}
-	return request{next: NextRetry}, nil
+	return request{next: NextRetry}, nil // a failure alone
 }
 
 // contents are what an error consists of: all that it wraps and joins.
 type contents struct {
-	fatal, terminal, retryAfter, failure bool
+	interrupted bool // see classify
+
+	fatal, terminal, retryAfter, failure, requeues bool
 
 	after   time.Duration // the longest of the RetryAfters
-	requeue request       // of the first Requeue or, without one, the first Every; zero without both
+	requeue Requeue       // the first, if requeues is set
+	every   time.Duration // the period of the first Every, or 0
 	holds   []*holdReason // each once
 }
 
 // note notes err and the errors that it wraps or joins. An error that asks for something by itself ends its
-// branch in the first switch; one that wraps others goes on to the second.
-func (found *contents) note(err error, interrupted bool) {
+// branch in the first switch; one that wraps others goes on to the second. (What is within a Terminal or a
+// Fatal counts, too: classify decides.)
+func (found *contents) note(err error) {
 	switch e := err.(type) {
 	case *fatalError:
 		found.fatal = true
@@ -231,35 +239,36 @@ func (found *contents) note(err error, interrupted bool) {
 		}
 		return
 	case everyError:
-		if found.requeue.next != NextRequeue {
-			found.requeue = request{next: NextRequeue, every: e.period}
-		}
+		found.every = cmp.Or(found.every, e.period)
 		return
 	case *Requeue: // A nil pointer asks for nothing: below it counts as a failure.
 		if e != nil {
-			found.note(*e, interrupted)
+			found.note(*e)
 			return
 		}
 	case Requeue:
-		if found.requeue.next != NextRequeue || found.requeue.every > 0 {
-			found.requeue = request{next: NextRequeue, after: e.After, priority: e.Priority}
+		if !found.requeues {
+			found.requeues, found.requeue = true, e
 		}
 		return
 	}
+	var within []error
 	switch e := err.(type) {
 	case interface{ Unwrap() []error }:
-		for _, within := range e.Unwrap() {
-			found.note(within, interrupted)
-		}
-		return
+		within = e.Unwrap()
 	case interface{ Unwrap() error }:
-		if within := e.Unwrap(); within != nil {
-			found.note(within, interrupted)
-			return
+		within = []error{e.Unwrap()}
+	}
+	wraps := false
+	for _, inner := range within {
+		if inner != nil {
+			wraps = true
+			found.note(inner)
 		}
 	}
-	// err ends its branch, and has asked for nothing.
-	found.failure = found.failure || err != nil && !isInterruption(err, interrupted)
+	if !wraps && !isInterruption(err, found.interrupted) { // It ends its branch, and has asked for nothing.
+		found.failure = true
+	}
 }
 
 func isInterruption(err error, interrupted bool) bool {

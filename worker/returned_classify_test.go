@@ -13,6 +13,12 @@ type nilText struct{ text string }
 
 func (e *nilText) Error() string { return e.text }
 
+// joined is an error that joins others, perhaps none.
+type joined []error
+
+func (joined) Error() string     { return "joined" }
+func (j joined) Unwrap() []error { return j }
+
 func TestClassify(t *testing.T) {
 	broken := errors.New("broken")
 	five := 5
@@ -35,6 +41,9 @@ func TestClassify(t *testing.T) {
 		{"any error, and the key was added again", broken, true, retry},
 		{"a nil pointer", (*nilText)(nil), false, retry},
 		{"ErrGoexit", ErrGoexit, false, retry},
+		{"it joins none", joined{}, false, retry},
+		{"it joins none, beside RequeueAfter", errors.Join(joined{}, RequeueAfter(time.Minute)), false, retryAfter},
+		{"it joins nil, beside RequeueAfter", errors.Join(&joined{nil}, RequeueAfter(time.Minute)), false, retryAfter},
 
 		{"RequeueAfter", RequeueAfter(time.Minute), false, again},
 		{"RequeueAfter, wrapped", wrap(RequeueAfter(time.Minute)), true, again},

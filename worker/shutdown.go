@@ -60,7 +60,7 @@ func (p *Pool[T]) moveOnLocked(to phase) {
 	}
 }
 
-// signal wakes Run, which looks again at the phase, the workers and whether any key is failing.
+// signal wakes Run, which looks again at the phase, the workers and whether there is a record.
 func (p *Pool[T]) signal() {
 	select {
 	case p.changed <- struct{}{}:

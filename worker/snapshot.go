@@ -26,7 +26,8 @@ type RunningKey[T comparable] struct {
 	Stack string `json:"stack,omitempty"`
 }
 
-// Snapshot is what a pool does, for people. It holds copies, read one after the other: Stats last.
+// Snapshot is what a pool does, for people. It holds copies, read one after the other: Stats and Unanswered
+// last.
 type Snapshot[T comparable] struct {
 	// Stats count all keys, also those that the lists leave out.
 	Stats Stats `json:"stats"`
@@ -178,7 +179,7 @@ func snapshotOfKey[T, K comparable](t *Tracker[T], key T, shown K) KeySnapshot[K
 		s.MaxAttempts = max(t.options.MaxRetries, 0) + 1 // NoRetries is negative.
 	}
 	if s.Failing != nil {
-		if s.Failing.Attempt == 0 { // Its calls had to go.
+		if s.Failing.Attempt == 0 && time.Now().Before(until) { // Its calls had to go.
 			s.Failing.Attempt, _ = t.queue.Failures(key)
 		}
 		s.Failing.NextTry = t.nextTry(until, key)

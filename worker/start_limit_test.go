@@ -78,4 +78,7 @@ func TestStartLimitIsNotAwaited(t *testing.T) {
 		options{StartLimit: rate.NewLimiter(1, 0)}); err == nil {
 		t.Error("a limit without burst is not refused")
 	}
+	synctest.Test(t, func(t *testing.T) { // Without a limit, there needs to be no burst.
+		run(t, worker.New(newQueue(), fine, options{StartLimit: rate.NewLimiter(rate.Inf, 0)})).endCleanly()
+	})
 }

@@ -49,7 +49,7 @@ type Stats struct {
 	// Looping is the number of keys whose handler was interrupted, or whose hold was released at once, more
 	// than five times in a row. Their calls come ever more slowly.
 	Looping int `json:"looping"`
-	// Holds counts the calls that returned [Hold].
+	// Holds counts the calls that returned [Hold], and asked for nothing else: see [NextHold].
 	Holds uint64 `json:"holds"`
 	// Held is the number of keys on hold or slowed down after interruptions. HeldToLimit counts the holds
 	// that have come to their limit.
@@ -92,9 +92,9 @@ type Stats struct {
 	Ended bool `json:"ended"`
 }
 
-// Plus returns the sums of the numbers of two pools. Name is that of s or, if s has none, that of t. Ended is
-// set if both pools have ended; ListedAt is the older one. So the zero Stats changes nothing but Ended, which
-// it clears. Neither s nor t is changed.
+// Plus returns the sums of the numbers of two pools, but the larger LongestRunning, OldestUnanswered and
+// ListTook, and the older ListedAt. Name is that of s or, if s has none, that of t. Ended is set if both
+// pools have ended. So the zero Stats changes nothing but Ended, which it clears. Neither s nor t is changed.
 func (s Stats) Plus(t Stats) Stats {
 	s.Name, s.Queue = cmp.Or(s.Name, t.Name), cmp.Or(s.Queue, t.Queue)
 	s.Wanted += t.Wanted

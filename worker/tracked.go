@@ -64,9 +64,9 @@ type callState[T comparable] struct {
 
 // Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context,
 // [Tracked.Context], is made from ctx. A key may be in one call at a time. Over a [workqueue.Leaser], such
-// as a queue in Redis, that context may have ended already: another process may have got the key. Then the
-// handler should not be called, and End ignores what it is given, counts nothing, and returns NextInterrupted
-// with the context's cause.
+// as a queue in Redis, that context may have ended already although ctx has not: the lease was lost, and
+// another process may have got the key. So test it before the handler is called. End then ignores what it is
+// given, counts nothing, and returns NextInterrupted with the context's cause.
 func (t *Tracker[T]) Begin(ctx context.Context, key T) *Tracked[T] {
 	c := &Tracked[T]{tracker: t, base: ctx, contexts: make([]callContext[T], 1)}
 	c.noteGoroutine()
@@ -113,9 +113,9 @@ func (c *Tracked[T]) End(err error) Result[T] {
 func (c *Tracked[T]) Held() bool { return len(c.reasons) > 0 }
 
 // Done must be called after End and after the adds of the key, with a function that calls the queue's Done.
-// That is called once, on any goroutine: at once or, if the key is put on hold, when the hold ends. A release
-// ends it, its limit, [Tracker.Release], [Tracker.EndHolds], the end of the key's lease, and a
-// [workqueue.Leaser] that wants the key back.
+// That is called once, on any goroutine: at once or, if the key is put on hold, when the hold ends: when it
+// is released, at its limit, by [Tracker.Release] or [Tracker.EndHolds], with the key's lease, or when a
+// [workqueue.Leaser] wants the key back.
 func (c *Tracked[T]) Done(done func()) {
 	c.doneOrHold(func(T) { done() })
 }

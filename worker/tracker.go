@@ -29,7 +29,7 @@ import (
 //	NextForget             Forget
 //	NextRequeue            AddAfter with result.After (AddWithPriority, for a Priority), and then Forget
 //	NextHold               Add
-//	NextInterrupted        Add, unless Interrupted was true before End, or the context of Begin has ended
+//	NextInterrupted        Add, unless Interrupted was true before End, or the lease was lost: see Begin
 //	NextRetry, NextGiveUp  nothing: End has called the queue's Fail
 //
 // In every case it calls [Tracked.Done] then, which calls the queue's Done: at once, or later if the handler
@@ -67,7 +67,7 @@ type Tracker[T comparable] struct {
 
 	lastSweep atomic.Int64 // when sweepIfDue last started a sweep, on the loop's clock
 	sweeping  atomic.Bool  // a sweep goes on
-	nextSweep int          // how many keys the next sweep skips. Only the goroutine of a sweep uses it.
+	sweepSkip int          // how many keys the next sweep skips. Only the goroutine of a sweep uses it.
 	sweeps    sync.WaitGroup
 
 	// mu is locked for moments only, and never while foreign code runs.

@@ -12,31 +12,55 @@ import (
 	"github.com/keyedqueue/workqueue/worker"
 )
 
-// serverQueue asks a server, which may be down, for Failures. Without an answer it says what it knows.
+// serverQueue asks a server, which may be down, for Failures and SnapshotKey. Like redisqueue's it waits for an
+// answer for a second, or refuses at once, and returns zero then.
 type serverQueue struct {
 	extended
-	down *bool
+	down    *bool
+	refuses bool
 }
 
 func (q serverQueue) Failures(key string) (int, time.Duration) {
 	if *q.down {
-		time.Sleep(time.Second)
+		q.waitForServer()
+		return 0, 0
 	}
 	return q.extended.Failures(key)
 }
 
-func newServerQueue(down *bool) serverQueue {
-	return serverQueue{limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour,
-		time.Hour)), down}
+func (q serverQueue) SnapshotKey(key string) (workqueue.KeySnapshot[string], bool) {
+	if *q.down {
+		q.waitForServer()
+		return workqueue.KeySnapshot[string]{Key: key}, false
+	}
+	return q.extended.SnapshotKey(key)
+}
+
+func (q serverQueue) waitForServer() {
+	if !q.refuses {
+		time.Sleep(time.Second)
+	}
+}
+
+// Stats reports an outage only if the server refuses: it takes longer to notice that a server is silent.
+func (q serverQueue) Stats() workqueue.Stats {
+	s := q.extended.Stats()
+	s.Shared = &workqueue.SharedStats{Outage: *q.down && q.refuses}
+	return s
 }
 
 // A queue that cannot reach its server has not forgotten its keys. Snapshot does not ask it about each of
 // them, and SnapshotKey does not wait for long.
-func TestFailingKeysOfAQueueThatDoesNotKnow(t *testing.T) {
+func TestFailingKeysOverAServerThatIsSilent(t *testing.T) { testFailingKeysWhileDown(t, false) }
+
+func TestFailingKeysOverAServerThatRefuses(t *testing.T) { testFailingKeysWhileDown(t, true) }
+
+func testFailingKeysWhileDown(t *testing.T, refuses bool) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 100
 		var down bool
-		q := newServerQueue(&down)
+		q := serverQueue{limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Hour,
+			time.Hour)), &down, refuses}
 		addNumbers(q, n)
 		p := worker.New(q, broken, options{})
 		r := run(t, p)
