@@ -34,21 +34,25 @@ func (q *Queue[T]) AddCause(key T, cause workqueue.Cause) { q.AddWithOpts(AddOpt
 // keys of earlier steps have been added.
 func (q *Queue[T]) AddWithOpts(o AddOpts, keys ...T) {
 	r := request{AddOpts: o}
+	if len(keys) == 1 {
+		q.add(keys[0], r)
+		return
+	}
 	q.complete(&r) // Also without keys: it panics for a wrong policy.
-	if r.RateLimited || len(keys) == 1 {
+	if r.RateLimited {
 		for _, key := range keys {
 			q.add(key, r)
 		}
 		return
 	}
-	var few [8]prepared[T] // saves the allocation for a few keys
-	step := few[:0]
-	for ; len(keys) > 0; keys = keys[len(step):] {
-		step = step[:0]
+	for len(keys) > 0 {
+		var few [8]prepared[T] // saves the allocation for a few keys
+		step := few[:0]
 		for _, key := range keys[:min(len(keys), maxPerLock)] {
 			step = append(step, q.prepare(key))
 		}
 		q.addPrepared(&r, step...)
+		keys = keys[len(step):]
 	}
 }
 

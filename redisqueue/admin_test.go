@@ -197,7 +197,7 @@ func TestToolFlushAfterRefusal(t *testing.T) {
 	waitUntil(t, func() bool {
 		tool.mu.Lock()
 		defer tool.mu.Unlock()
-		return tool.mu.totals.stats.Dropped == 1 && !tool.shards[0].sending
+		return tool.mu.totals.stats.Dropped == 1 && !tool.shards[0].senderRuns
 	})
 	acl("+evalsha")
 	must(t, tool.AddContext(ctx, "taken"))

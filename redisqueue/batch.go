@@ -9,7 +9,7 @@ import (
 )
 
 // shard is the pipe to one shard of the queue: a buffer of operations, and at most one call of the server
-// that executes a batch of them. While a call is in flight the next batch collects, so that concurrent
+// that executes a batch of them. While a call is under way the next batch collects, so that concurrent
 // callers share it.
 //
 // All fields but q and names are guarded by q.mu.
@@ -17,11 +17,11 @@ type shard[T comparable] struct {
 	q     *Queue[T]
 	names keyNames
 
-	buffer    buffer
-	sending   bool   // the goroutine that runs send exists
-	inFlight  bool   // a call of the server is under way
-	batches   uint64 // the number of the newest batch
-	allCounts bool   // the next batch asks for all counts
+	buffer       buffer
+	senderRuns   bool   // the goroutine that runs send exists
+	callUnderWay bool   // it has taken a batch, and has not applied the reply
+	batches      uint64 // the number of the newest batch
+	allCounts    bool   // the next batch asks for all counts
 
 	confirmations confirmations
 	session       session
@@ -35,6 +35,7 @@ type shard[T comparable] struct {
 		lease *time.Timer // renews and expires the lease while keys are held
 		adds  *time.Timer // tries adds again on a full server
 		watch *time.Timer // asks for the watched keys
+		wake  *time.Timer // ends awaitWakeUpLocked's wait
 	}
 }
 
@@ -67,11 +68,11 @@ func newShard[T comparable](q *Queue[T], names keyNames) *shard[T] {
 		return t
 	}
 	s.timers.lease, s.timers.adds = lockedTimer(s.tickLocked), lockedTimer(s.kickLocked)
-	s.fetcher.timer, s.timers.watch = lockedTimer(s.wakeUpLocked), lockedTimer(s.watchLocked)
+	s.timers.watch, s.timers.wake = lockedTimer(s.watchLocked), lockedTimer(s.wakeUpLocked)
 	return s
 }
 
-// putLocked puts an operation into the buffer and sends it, now or after the call in flight. It returns
+// putLocked puts an operation into the buffer and sends it, now or after the call under way. It returns
 // its opSeq.
 func (s *shard[T]) putLocked(o *op) opSeq {
 	seq := s.buffer.put(o)
@@ -81,8 +82,8 @@ func (s *shard[T]) putLocked(o *op) opSeq {
 
 // kickLocked starts the goroutine that sends, if there is something to send.
 func (s *shard[T]) kickLocked() {
-	if !s.sending && s.hasWorkLocked(time.Now()) {
-		s.sending = true
+	if !s.senderRuns && s.hasWorkLocked(time.Now()) {
+		s.senderRuns = true
 		go s.send()
 	}
 }
@@ -132,7 +133,7 @@ func (s *shard[T]) nextBatch() *batch {
 	now := time.Now()
 	s.expireLocked(now)
 	if !s.hasWorkLocked(now) {
-		s.sending = false
+		s.senderRuns = false
 		if !s.server.fullSince.IsZero() && s.buffer.len() > 0 {
 			s.timers.adds.Reset(s.server.retryAddsAt.Sub(now))
 		}
@@ -145,19 +146,20 @@ func (s *shard[T]) nextBatch() *batch {
 	}
 	s.session.batchSeq++
 	s.batches++
-	b := &batch{number: s.batches, session: s.session, began: now, noAdds: s.refusesAddsLocked(now)}
-	b.allCounts, s.allCounts = s.allCounts, false
-	b.want = s.nextWantLocked()
-	b.leavesSleepers = s.mustLeaveSleepersLocked() || b.want > 0 && s.fetcher.isSleeper
-	work := b.want
+	want := s.nextWantLocked()
+	b := &batch{
+		number: s.batches, session: s.session, began: now, want: want, allCounts: s.allCounts,
+		leavesSleepers: s.mustLeaveSleepersLocked() || want > 0 && s.fetcher.isSleeper,
+		noAdds:         s.refusesAddsLocked(now),
+	}
+	work := want
 	if !s.server.fullSince.IsZero() && !b.noAdds && len(s.buffer.adds) > 0 {
 		work = max(work, maxWork-16) // leaves room for a few adds, which find out whether the server is still full
 	}
 	b.ops, b.encoded = s.buffer.take(work, b.noAdds)
 	b.quits = s.session.abandoned || s.quitsLocked()
-	s.setWantedLocked(b.want)
-	s.fetcher.woken = false
-	s.inFlight = true
+	s.setInCallLocked(want)
+	s.fetcher.woken, s.allCounts, s.callUnderWay = false, false, true
 	return b
 }
 
@@ -188,7 +190,7 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	}
 	q.mu.Lock()
 	now := time.Now()
-	s.setWantedLocked(0)
+	s.setInCallLocked(0)
 	if r != nil && (!r.full || s.server.outage != errFull) { // While the server is full, errFull stays.
 		q.mu.totals.calls.observe(now.Sub(b.began))
 		s.noteAnswerLocked()
@@ -197,23 +199,15 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 	case r == nil:
 		s.dropLocked(b.ops)
 	case r.status == "GONE":
-		// All was done but the adds that a full server refused. The answers are lost, and are not asked for
-		// again: a second Remove could remove a later add.
-		for _, o := range b.ops {
-			if o.answer != nil && !(r.full && o.code.isAdd()) {
-				o.answer(answer{}, errAnswerLost)
-			}
-		}
-		b.ops = slices.DeleteFunc(b.ops, func(o *op) bool { return !r.full || !o.code.isAdd() })
-		s.sessionLostLocked(b)
+		s.goneLocked(b, r)
 	case r.status == "LOST":
 		s.sessionLostLocked(b)
 	default:
 		s.applyReplyLocked(b, r, keys, now)
 	}
-	// Only now: while a call is in flight, the server may hand out keys to the session, so expireLocked must
+	// Only now: while a call is under way, the server may hand out keys to the session, so expireLocked must
 	// not forget it.
-	s.inFlight = false
+	s.callUnderWay = false
 	if b.want > 0 {
 		q.kickAllLocked() // Other shards may serve the getters that this one has not served.
 	}
@@ -224,15 +218,15 @@ func (s *shard[T]) apply(b *batch, r *reply) {
 // applyReplyLocked carries out the reply to a batch that was executed. keys are its keys, decoded.
 func (s *shard[T]) applyReplyLocked(b *batch, r *reply, keys []arrival[T], now time.Time) {
 	q := s.q
-	c, before := r.counts, s.counts
+	counts, last := r.counts, s.counts
 	if !b.allCounts { // The reply lacks these.
-		c.Failing, c.GivenUp, c.SetAside = before.Failing, before.GivenUp, before.SetAside
-		c.OldestQueued = before.OldestQueued
-		if c.Paused {
-			c.PausedBy, c.PausedSince = before.PausedBy, before.PausedSince
+		counts.Failing, counts.GivenUp, counts.SetAside = last.Failing, last.GivenUp, last.SetAside
+		counts.OldestQueued = last.OldestQueued
+		if counts.Paused {
+			counts.PausedBy, counts.PausedSince = last.PausedBy, last.PausedSince
 		}
 	}
-	s.counts = c
+	s.counts = counts
 	q.mu.totals.stats.Adds += uint64(r.changed)
 	q.mu.totals.info.LostDones += uint64(r.unmatched)
 	// They are in the order of the operations that have one and were executed: see answer in operations.lua.
@@ -260,6 +254,6 @@ func (s *shard[T]) applyReplyLocked(b *batch, r *reply, keys []arrival[T], now t
 		s.armLocked(now)
 	}
 	next := s.fetcher.next(b, r, now)
-	s.setEmptyLocked(next.empty)
+	s.setEmptyLocked(next.empty) // before the assignment: it counts the change
 	s.fetcher.fetcherState = next
 }

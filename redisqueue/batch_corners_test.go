@@ -367,7 +367,7 @@ func TestDiscardWhoseAnswerIsLost(t *testing.T) {
 	ops := []*op{newOp(codeDiscard, "a"), newOp(codeForget, "b")}
 	ops[0].answer = func(_ answer, err error) { answers = append(answers, err) }
 	q.mu.Lock()
-	shard.sending = true // Nothing is sent.
+	shard.senderRuns = true // Nothing is sent.
 	q.mu.Unlock()
 	shard.apply(&batch{ops: slices.Clone(ops)}, &reply{status: "GONE"})
 	q.mu.Lock()
@@ -375,7 +375,7 @@ func TestDiscardWhoseAnswerIsLost(t *testing.T) {
 	if others := shard.buffer.others; len(answers) != 1 || answers[0] != errAnswerLost || len(others) != 0 {
 		t.Errorf("answers %v, sent again %v", answers, others)
 	}
-	shard.sending = false
+	shard.senderRuns = false
 	shard.buffer.drop()
 }
 
@@ -396,7 +396,7 @@ func TestClientInUse(t *testing.T) {
 func TestBatchOnAFullServer(t *testing.T) {
 	q := withoutServer(t)
 	s := q.shards[0]
-	s.sending = true // Nothing is sent.
+	s.senderRuns = true // Nothing is sent.
 	for i := range 1000 {
 		q.Add(fmt.Sprint(i))
 	}

@@ -32,7 +32,7 @@ type buffer struct {
 
 func (b *buffer) len() int { return len(b.adds) + len(b.others) }
 
-// executed returns the opSeq up to which the server has executed everything, if no call is in flight.
+// executed returns the opSeq up to which the server has executed everything, if no call is under way.
 func (b *buffer) executed() opSeq {
 	seq := b.newest + 1
 	for _, ops := range [][]*op{b.adds, b.others} {

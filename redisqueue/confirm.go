@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/keyedqueue/workqueue"
 )
@@ -23,110 +22,6 @@ func (q *Queue[T]) Flush(ctx context.Context) error {
 		err, s.refused = cmp.Or(err, s.refused), nil
 	}
 	return err
-}
-
-// patience is how long methods without a context wait for the server.
-const patience = time.Second
-
-// confirmations are the calls that wait for the server.
-type confirmations struct {
-	waiting  []*confirmation
-	executed opSeq // all operations up to here were executed
-	// replicating have been executed and wait for the server's replicas. Batches go on meanwhile: only
-	// confirmations wait.
-	replicating []*confirmation
-	replicator  bool    // the goroutine that runs replicate exists
-	session     session // that of the newest batch that one of replicating waits for
-}
-
-// confirmation is a call that waits until the server has executed a batch.
-type confirmation struct {
-	target     opSeq  // the operation that the server must have executed, with all before it
-	minBatch   uint64 // the number of the first batch whose reply counts; 0: no further batch is needed
-	replicated bool   // replicas of the server must have it, too
-	result     chan error
-}
-
-// confirmLocked returns a confirmation of all operations up to target.
-func (s *shard[T]) confirmLocked(target opSeq) *confirmation {
-	c := &confirmation{target: target}
-	if s.q.config.WaitReplicas > 0 {
-		// replicated.lua looks for a session and batchSeq. The server may have forgotten an old batch, so this
-		// waits for a new one.
-		c.replicated, c.minBatch = true, s.batches+1
-	}
-	return s.registerLocked(c)
-}
-
-// freshCountsLocked returns a confirmation of a batch that is built after the call, and so brings news of the
-// queue.
-func (s *shard[T]) freshCountsLocked() *confirmation {
-	c := &confirmation{target: s.buffer.newest, minBatch: s.batches + 1}
-	if !s.server.fullSince.IsZero() {
-		c.target = 0 // The server refuses what is in the buffer.
-	}
-	s.allCounts = true
-	return s.registerLocked(c)
-}
-
-// registerLocked lets c wait for its batch, or answers it at once.
-func (s *shard[T]) registerLocked(c *confirmation) *confirmation {
-	ending := &s.q.mu.ending
-	hasAll := c.target <= s.confirmations.executed || ending.over && !ending.dropped
-	c.result = make(chan error, 1)
-	switch {
-	case c.minBatch == 0 && hasAll:
-		c.result <- nil
-	case ending.over:
-		c.result <- workqueue.ErrShutDown
-	default:
-		s.confirmations.waiting = append(s.confirmations.waiting, c)
-		s.kickLocked()
-	}
-	return c
-}
-
-// answerConfirmationsLocked answers the confirmations that batch b has reached, or lets them wait for the
-// server's replicas.
-func (s *shard[T]) answerConfirmationsLocked(b *batch) {
-	s.confirmations.waiting = slices.DeleteFunc(s.confirmations.waiting, func(c *confirmation) bool {
-		switch {
-		case c.target > s.confirmations.executed || c.minBatch > b.number:
-			return false
-		case c.replicated:
-			s.confirmations.replicating = append(s.confirmations.replicating, c)
-			s.confirmations.session = b.session
-		default:
-			c.result <- nil
-		}
-		return true
-	})
-	if len(s.confirmations.replicating) > 0 && !s.confirmations.replicator {
-		s.confirmations.replicator = true
-		go s.replicate()
-	}
-}
-
-// failConfirmationsLocked answers all, because what they wait for will not be sent any more.
-func (s *shard[T]) failConfirmationsLocked(err error) {
-	for _, c := range append(s.confirmations.waiting, s.confirmations.replicating...) {
-		c.result <- err
-	}
-	s.confirmations.waiting, s.confirmations.replicating = nil, nil
-}
-
-// whileOpen calls f under the lock, unless ctx or this replica has ended.
-func (q *Queue[T]) whileOpen(ctx context.Context, f func()) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.mu.ending.over {
-		return workqueue.ErrShutDown
-	}
-	f()
-	return nil
 }
 
 // confirm is put that waits until the server has executed the operation.
@@ -179,7 +74,19 @@ func (q *Queue[T]) ask(ctx context.Context, c code, keys ...string) ([]answer, e
 	return slices.Clone(answers), err
 }
 
-var errAnswerLost = errors.New("redisqueue: the server has done it, but its answer is lost with the lease")
+// whileOpen calls f under the lock, unless ctx or this replica has ended.
+func (q *Queue[T]) whileOpen(ctx context.Context, f func()) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.mu.ending.over {
+		return workqueue.ErrShutDown
+	}
+	f()
+	return nil
+}
 
 // wait returns what result brings or, if ctx ends first, ctx.Err() joined with why the server does not
 // answer.
@@ -195,4 +102,91 @@ func (q *Queue[T]) wait(ctx context.Context, result <-chan error) error {
 	case <-ctx.Done():
 		return errors.Join(ctx.Err(), q.Info().Outage)
 	}
+}
+
+// confirmations are the calls that wait for the server.
+type confirmations struct {
+	waiting  []*confirmation
+	executed opSeq // all operations up to here were executed
+	// replicating have been executed and wait for the server's replicas. Batches go on meanwhile: only
+	// confirmations wait.
+	replicating []*confirmation
+	replicator  bool    // the goroutine that runs replicate exists
+	session     session // that of the newest batch that one of replicating waits for
+}
+
+// confirmation is a call that waits until the server has executed target, with all operations before it, and
+// has answered a batch with the number minBatch or more.
+type confirmation struct {
+	target     opSeq
+	minBatch   uint64
+	replicated bool // replicas of the server must have it, too
+	result     chan error
+}
+
+// confirmLocked returns a confirmation of all operations up to target.
+func (s *shard[T]) confirmLocked(target opSeq) *confirmation {
+	c := &confirmation{target: target}
+	if s.q.config.WaitReplicas > 0 {
+		// replicated.lua looks for a session and batchSeq. The server may have forgotten an old batch, so this
+		// waits for a new one.
+		c.replicated, c.minBatch = true, s.batches+1
+	}
+	return s.registerLocked(c)
+}
+
+// freshCountsLocked returns a confirmation of a batch that is built after the call, and so brings news of the
+// queue.
+func (s *shard[T]) freshCountsLocked() *confirmation {
+	c := &confirmation{target: s.buffer.newest, minBatch: s.batches + 1}
+	if !s.server.fullSince.IsZero() {
+		c.target = 0 // The server refuses what is in the buffer.
+	}
+	s.allCounts = true
+	return s.registerLocked(c)
+}
+
+// registerLocked lets c wait for its batch, or answers it at once.
+func (s *shard[T]) registerLocked(c *confirmation) *confirmation {
+	e := &s.q.mu.ending
+	c.result = make(chan error, 1)
+	switch {
+	case c.minBatch == 0 && (c.target <= s.confirmations.executed || e.over && !e.dropped):
+		c.result <- nil
+	case e.over:
+		c.result <- workqueue.ErrShutDown
+	default:
+		s.confirmations.waiting = append(s.confirmations.waiting, c)
+		s.kickLocked()
+	}
+	return c
+}
+
+// answerConfirmationsLocked answers the confirmations that batch b has reached, or lets them wait for the
+// server's replicas.
+func (s *shard[T]) answerConfirmationsLocked(b *batch) {
+	s.confirmations.waiting = slices.DeleteFunc(s.confirmations.waiting, func(c *confirmation) bool {
+		switch {
+		case c.target > s.confirmations.executed || c.minBatch > b.number:
+			return false
+		case c.replicated:
+			s.confirmations.replicating = append(s.confirmations.replicating, c)
+			s.confirmations.session = b.session
+		default:
+			c.result <- nil
+		}
+		return true
+	})
+	if len(s.confirmations.replicating) > 0 && !s.confirmations.replicator {
+		s.confirmations.replicator = true
+		go s.replicate()
+	}
+}
+
+// failConfirmationsLocked answers all, because what they wait for will not be sent any more.
+func (s *shard[T]) failConfirmationsLocked(err error) {
+	for _, c := range append(s.confirmations.waiting, s.confirmations.replicating...) {
+		c.result <- err
+	}
+	s.confirmations.waiting, s.confirmations.replicating = nil, nil
 }

@@ -28,7 +28,7 @@ func (q *Queue[T]) addRateLimited(item T) putter[T] {
 	if limiter := q.limiter(); limiter != nil {
 		return delayed[T](limiter.When(item))
 	}
-	details := q.failDetails(workqueue.Failure{}, false, noDelay)
+	details := failDetails(workqueue.Failure{}, "", "")
 	return func(s *shard[T], encoded string) opSeq { return s.failLocked(item, encoded, details, nil) }
 }
 
@@ -58,15 +58,15 @@ func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workq
 	encoded, s := q.locate(item)
 	failures, left := q.failuresOfHeld(item)
 	retry := predict(failures, left, f) // what Fail returns without an answer
-	limiter, tellSame, delay := q.limiter(), false, noDelay
+	limiter, flags, delay := q.limiter(), "", ""
 	switch {
 	case limiter == nil || retry.GivenUp: // Unless the server gives item up, it computes the delay.
 	case retry.Same: // The limiter would count it again. The key waits for the rest of the delay.
-		tellSame, f.AtLeast = true, max(f.AtLeast, left)
+		flags, f.AtLeast = "s", max(f.AtLeast, left)
 	default:
-		delay = max(0, limiter.When(item))
+		delay = fmt.Sprint(ceilMicros(limiter.When(item)))
 	}
-	details, result := q.failDetails(f, tellSame, delay), make(chan error, 1)
+	details, result := failDetails(f, flags, delay), make(chan error, 1)
 	var answered workqueue.Retry // read only after result
 	// The server must get the failure even if ctx has already ended: otherwise item would not come again.
 	err := q.whileOpen(context.Background(), func() {
@@ -100,24 +100,14 @@ func predict(failures int, left time.Duration, f workqueue.Failure) workqueue.Re
 	return r
 }
 
-// noDelay says that the server computes the delay of a failure.
-const noDelay = time.Duration(-1)
-
-// failDetails returns what fail in failures.lua must know of a failure. With a RateLimiter, same and delay
-// are what this replica has decided.
-func (q *Queue[T]) failDetails(f workqueue.Failure, same bool, delay time.Duration) string {
-	flags, limiterDelay := "", "-"
+// failDetails returns what fail in failures.lua must know of a failure. With a RateLimiter, flags and delay
+// say what this replica has decided; empty, they leave it to the server.
+func failDetails(f workqueue.Failure, flags, delay string) string {
 	if f.Terminal {
 		flags += "t"
 	}
-	if same {
-		flags += "s"
-	}
-	if delay != noDelay {
-		limiterDelay = fmt.Sprint(ceilMicros(delay))
-	}
 	return fmt.Sprintf("%d %d %s %s %s",
-		ceilMicros(f.AtLeast), f.MaxRetries, cmp.Or(flags, "-"), limiterDelay, reasonOf(f.Err))
+		ceilMicros(f.AtLeast), f.MaxRetries, cmp.Or(flags, "-"), cmp.Or(delay, "-"), reasonOf(f.Err))
 }
 
 // failLocked sends a failure. answered, unless nil, is called with the server's answer, under the lock.

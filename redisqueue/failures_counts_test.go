@@ -335,6 +335,6 @@ func (q *Queue[T]) addRateLimitedAfter(item T, atLeast time.Duration) {
 		q.AddAfter(item, max(limiter.When(item), atLeast))
 		return
 	}
-	details := q.failDetails(workqueue.Failure{AtLeast: atLeast}, false, noDelay)
+	details := failDetails(workqueue.Failure{AtLeast: atLeast}, "", "")
 	q.put(item, func(s *shard[T], encoded string) opSeq { return s.failLocked(item, encoded, details, nil) })
 }

@@ -10,6 +10,31 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// fetcher gets keys for the getters. A batch wants as many keys as getters wait, less those that a call under
+// way may bring, until the shard is empty: nothing is queued, or nothing may be handed out. Then batches want
+// none. Instead a goroutine reads the session's WAKE list for a poll interval, and a timer runs until callAt,
+// or for two poll intervals. The end of either ends empty, and so does an add from here, a reply that speaks
+// of keys that may be handed out, and the end of the session.
+//
+// The server wakes sessions that are in SLEEPERS. A session enters it with a batch that gets fewer keys than
+// it wants from an empty shard, and leaves it with the next batch that wants keys, or when no getter waits.
+type fetcher struct {
+	fetcherState
+	inCall  int  // how many keys the call under way may bring
+	reading bool // the goroutine that waits for a wake-up exists
+}
+
+// fetcherState is what changes with the reply to a batch.
+type fetcherState struct {
+	empty     bool // nothing is queued, or nothing may be handed out
+	isSleeper bool // the session has entered SLEEPERS, and has not left it itself
+	// woken: a wake-up has come since the call under way began, and may have overtaken its reply: that reply
+	// does not set empty.
+	woken     bool
+	callAt    time.Time // when a key is due, a pause ends or the start limit has tokens, or zero
+	lastFetch time.Time // when the last reply came to a batch that wants keys
+}
+
 // Get waits for a key and hands it to the caller, who must call Done with it. It waits through outages of the
 // server. After shutdown it returns shutdown = true at once, also if keys are queued: those are for the other
 // replicas. The getter that has waited longest gets the next key. Getters share the calls of the server.
@@ -104,42 +129,11 @@ func (q *Queue[T]) cancel(g chan T) bool {
 	q.mu.getters = slices.Delete(q.mu.getters, i, i+1)
 	if len(q.mu.getters) == 0 {
 		for _, s := range q.shards {
-			s.fetcher.timer.Stop()
+			s.timers.wake.Stop()
 			s.kickLocked() // so that wake-ups go to others
 		}
 	}
 	return true
-}
-
-// fetcher gets keys for the getters. A batch wants as many keys as getters wait, less those that a call in
-// flight wants for them, until the shard is empty: nothing is queued, or nothing may be handed out. Then
-// batches want none. Instead a goroutine reads the session's WAKE list, and a timer runs until callAt, or for
-// two poll intervals. These end empty:
-//
-//   - a wake-up, or the poll interval of the read;
-//   - that timer;
-//   - an add from here;
-//   - a reply that speaks of keys that may be handed out;
-//   - the end of the session.
-//
-// The server wakes sessions that are in SLEEPERS. A session enters it with a batch that gets fewer keys than
-// it wants from an empty shard, and leaves it with the next batch that wants keys, or when no getter waits.
-type fetcher struct {
-	fetcherState
-	wanted  int         // how many keys the call in flight may bring
-	reading bool        // the goroutine that waits for a wake-up exists
-	timer   *time.Timer // runs until callAt, and polls
-}
-
-// fetcherState is what changes with the reply to a batch.
-type fetcherState struct {
-	empty     bool // nothing is queued, or nothing may be handed out
-	isSleeper bool // the session has entered SLEEPERS, and has not left it itself
-	// woken: a wake-up has come since the call in flight began, and may have overtaken its reply: that reply
-	// does not set empty.
-	woken     bool
-	callAt    time.Time // when a key is due, a pause ends or the start limit has tokens, or zero
-	lastFetch time.Time // when the last reply came to a batch that wants keys
 }
 
 // next returns what follows from the reply to a batch that was executed.
@@ -176,7 +170,7 @@ func (s *shard[T]) setEmptyLocked(empty bool) {
 // nextWantLocked returns how many keys the next batch wants: this shard's part of the getters that no call in
 // flight may serve.
 func (s *shard[T]) nextWantLocked() int {
-	unserved := len(s.q.mu.getters) - s.q.mu.wanted
+	unserved := len(s.q.mu.getters) - s.q.mu.inCalls
 	if s.fetcher.empty || unserved <= 0 || s.session.abandoned {
 		return 0
 	}
@@ -184,10 +178,10 @@ func (s *shard[T]) nextWantLocked() int {
 	return min((unserved+shards-1)/shards, maxWant)
 }
 
-// setWantedLocked notes how many keys the call in flight may bring.
-func (s *shard[T]) setWantedLocked(n int) {
-	s.q.mu.wanted += n - s.fetcher.wanted
-	s.fetcher.wanted = n
+// setInCallLocked notes how many keys the call under way may bring.
+func (s *shard[T]) setInCallLocked(n int) {
+	s.q.mu.inCalls += n - s.fetcher.inCall
+	s.fetcher.inCall = n
 }
 
 // mustLeaveSleepersLocked reports whether the session is in SLEEPERS although no getter waits.
@@ -206,7 +200,7 @@ type arrival[T comparable] struct {
 func (s *shard[T]) receiveLocked(key arrival[T], serverNow int64, now time.Time) {
 	q := s.q
 	switch {
-	case s.session.abandoned || s.session.id == "":
+	case s.session.abandoned:
 		return // It comes again when the session has quit.
 	case key.err != nil:
 		s.putLocked(aboutHeld(codeSetAside, key.handedOut))
@@ -250,7 +244,7 @@ func (s *shard[T]) handLocked(key handedOut, item T, now time.Time) {
 // wait and it is empty. The timer also polls, after two of these intervals, because a read on a dead
 // connection returns much later than it should.
 func (s *shard[T]) awaitWakeUpLocked() {
-	if !s.fetcher.empty || s.sending || len(s.q.mu.getters) == 0 || s.session.id == "" {
+	if !s.fetcher.empty || s.senderRuns || len(s.q.mu.getters) == 0 || s.session.id == "" {
 		return
 	}
 	if !s.fetcher.reading {
@@ -261,7 +255,7 @@ func (s *shard[T]) awaitWakeUpLocked() {
 	if !s.fetcher.callAt.IsZero() {
 		poll = min(poll, time.Until(s.fetcher.callAt))
 	}
-	s.fetcher.timer.Reset(poll)
+	s.timers.wake.Reset(poll)
 }
 
 // wakeUpLocked ends that wait: the next batch wants keys, if getters wait.
@@ -276,7 +270,7 @@ func (s *shard[T]) readWakeUp(list string) {
 	q, ctx, interval := s.q, context.Background(), s.q.config.PollInterval
 	var err error
 	if interval >= time.Second {
-		err = q.blocking.BLPop(ctx, interval.Truncate(time.Second), list).Err()
+		err = q.blocking.BLPop(ctx, interval, list).Err()
 	} else {
 		err = q.blocking.Do(ctx, "BLPOP", list, strconv.FormatFloat(interval.Seconds(), 'f', 3, 64)).Err()
 	}

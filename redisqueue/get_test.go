@@ -78,7 +78,7 @@ func TestNextHandOut(t *testing.T) {
 func TestNextHandOutForTooLong(t *testing.T) {
 	q := withoutServer(t)
 	s := q.shards[0]
-	s.sending = true // Nothing is to be sent.
+	s.senderRuns = true // Nothing is to be sent.
 	s.session = session{id: newSession(), batchSeq: 1, held: 1, leaseFrom: time.Now().Add(-q.config.Lease)}
 	q.mu.held["x"] = &hold[string]{handedOut: handedOut{encoded: "x"}, shard: s, lost: true,
 		nextHandOut: &handedOut{encoded: "x"}}
@@ -94,7 +94,7 @@ func TestNextHandOutForTooLong(t *testing.T) {
 func TestWakeUpBeforeReply(t *testing.T) {
 	q := withoutServer(t)
 	s := q.shards[0]
-	s.sending = true // The test does what the goroutine would do.
+	s.senderRuns = true // The test does what the goroutine would do.
 	q.waitForKey()
 	b := s.nextBatch()
 	q.mu.Lock()
@@ -137,13 +137,13 @@ func TestShardedGettersGiveUp(t *testing.T) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		for _, shard := range q.shards {
-			if shard.fetcher.wanted != 0 || shard.fetcher.isSleeper || shard.sending {
-				return fmt.Errorf("wanted %d, in SLEEPERS %v, sending %v", shard.fetcher.wanted, shard.fetcher.isSleeper,
-					shard.sending)
+			if shard.fetcher.inCall != 0 || shard.fetcher.isSleeper || shard.senderRuns {
+				return fmt.Errorf("wanted %d, in SLEEPERS %v, sending %v", shard.fetcher.inCall, shard.fetcher.isSleeper,
+					shard.senderRuns)
 			}
 		}
-		if q.mu.wanted != 0 || len(q.mu.getters) != 0 || len(q.mu.held) != 0 {
-			return fmt.Errorf("wanted %d, getters %d, held %d", q.mu.wanted, len(q.mu.getters), len(q.mu.held))
+		if q.mu.inCalls != 0 || len(q.mu.getters) != 0 || len(q.mu.held) != 0 {
+			return fmt.Errorf("wanted %d, getters %d, held %d", q.mu.inCalls, len(q.mu.getters), len(q.mu.held))
 		}
 		return nil
 	})

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -13,11 +15,15 @@ import (
 
 // session is one life of this replica in a shard. Its lease covers the keys that it was handed out; each
 // batch renews it. When the lease has ended by our own clock, a margin before the server's, the session's
-// keys are lost: their handlers' contexts end, and their Dones are not sent. If the server may still hold
-// keys for it, the session is abandoned: one more batch makes it quit, when its keys' handlers have had the
-// margin to notice it. After that, or if the server does not know the session, the next batch begins another.
+// keys are lost: their handlers' contexts end, and their Dones are not sent.
+//
+//	none       id is empty: the next batch begins a session
+//	live       until the lease ends: then abandoned if the server may hold keys for it, otherwise none
+//	abandoned  until quitsAt, when handlers have had the margin to notice: a last batch makes it quit
+//
+// If the server does not know the session, it is none at once.
 type session struct {
-	id       string // empty: the next batch begins one
+	id       string
 	batchSeq uint64 // counts its batches
 	// leaseFrom is when the last answered batch was first sent. The server counts from a later moment, so the
 	// lease ends here first.
@@ -68,7 +74,7 @@ func (q *Queue[T]) Lease(ctx context.Context, item T) (context.Context, context.
 	return leased, func() { cancel(context.Canceled) }
 }
 
-// LeaseHeld is Lease: no key is taken back because it is on hold.
+// LeaseHeld is Lease: this queue never wants a key on hold back.
 func (q *Queue[T]) LeaseHeld(ctx context.Context, item T) (context.Context, context.CancelFunc) {
 	return q.Lease(ctx, item)
 }
@@ -97,7 +103,7 @@ func (s *shard[T]) expireLocked(now time.Time) {
 	if s.session.leaseFrom.IsZero() || s.session.abandoned || now.Before(s.expiresAtLocked()) {
 		return
 	}
-	if s.session.held == 0 && !s.buffer.hasAboutHeld() && !s.inFlight {
+	if s.session.held == 0 && !s.buffer.hasAboutHeld() && !s.callUnderWay {
 		s.endSessionLocked() // It holds nothing, so the server need not hear of it.
 	} else {
 		s.session.abandoned, s.session.quitsAt = true, now
@@ -144,8 +150,23 @@ func (s *shard[T]) endSessionLocked() {
 	s.setEmptyLocked(false)
 }
 
-// sessionLostLocked handles LOST and GONE: the lease has ended, or the server has lost data. The next session
-// sends again what does not depend on this one.
+var errAnswerLost = errors.New("redisqueue: the server has done it, but its answer is lost with the lease")
+
+// goneLocked handles GONE: all of b was done but the adds that a full server refused, and then the session
+// ended. The answers are lost, and are not asked for again: a second Remove could remove a later add.
+func (s *shard[T]) goneLocked(b *batch, r *reply) {
+	b.ops = slices.DeleteFunc(b.ops, func(o *op) bool {
+		isDone := !(r.full && o.code.isAdd())
+		if isDone && o.answer != nil {
+			o.answer(answer{}, errAnswerLost)
+		}
+		return isDone
+	})
+	s.sessionLostLocked(b)
+}
+
+// sessionLostLocked handles the end of the session on the server: the lease has ended, or data were lost. The
+// next session sends again what does not depend on this one.
 func (s *shard[T]) sessionLostLocked(b *batch) {
 	s.endSessionLocked()
 	s.allCounts = s.allCounts || b.allCounts

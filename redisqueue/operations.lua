@@ -117,7 +117,7 @@ for i, code in ipairs(codes) do
 		forget(key)
 	elseif code == NUM_REQUEUES then
 		answer(failuresOf(key))
-	elseif code == DISCARD then -- The worker that isItsHolder the key keeps it.
+	elseif code == DISCARD then -- The worker that holds the key keeps it.
 		raiseErrorsNow()
 		local wasWaiting = call('ZREM', DELAYS, key) > 0
 		due[key], putBack[key] = nil, nil

@@ -50,7 +50,7 @@ func (s *shard[T]) noteFailureLocked(err error) {
 	s.server.outage = err
 	q.mu.totals.info.Errors++
 	if err != errFull { // Other shards may serve the getters that this call was to serve.
-		s.setWantedLocked(0)
+		s.setInCallLocked(0)
 		q.kickAllLocked()
 	}
 	q.mu.foreign = append(q.mu.foreign, func() {

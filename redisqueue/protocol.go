@@ -124,15 +124,15 @@ func aboutHeld(c code, key handedOut) *op {
 // argv is what batch.lua gets as ARGV. The comments there give its order and what the flags mean.
 func (s *shard[T]) argv(b *batch) []any {
 	var flags string
-	add := func(is bool, flag string) {
+	flagIf := func(is bool, flag string) {
 		if is {
 			flags += flag
 		}
 	}
-	add(b.leavesSleepers, "leavesSleepers ")
-	add(b.allCounts, "allCounts ")
-	add(s.q.tool, "isTool ")
-	add(b.interrupted, "knownFence="+b.session.lastFence)
+	flagIf(b.leavesSleepers, "leavesSleepers ")
+	flagIf(b.allCounts, "allCounts ")
+	flagIf(s.q.tool, "isTool ")
+	flagIf(b.interrupted, "knownFence="+b.session.lastFence)
 	args := make([]any, 0, 9+len(b.encoded))
 	args = append(args, b.session.id, b.session.batchSeq, s.q.config.Lease.Microseconds(), b.want, flags,
 		s.q.settings, s.q.config.description)

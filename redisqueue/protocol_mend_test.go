@@ -151,7 +151,7 @@ func TestLeaseMargin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := withoutServer(t)
 		s := q.shards[0]
-		s.sending = true // Nothing is to be sent.
+		s.senderRuns = true // Nothing is to be sent.
 		s.session = session{id: newSession(), batchSeq: 1, leaseFrom: time.Now()}
 		g := q.waitForKey()
 		q.mu.Lock()

@@ -39,7 +39,7 @@ type Queue[T comparable] struct {
 		// getters are the calls of Get that wait, the longest first. Each channel has room for the one key.
 		// Shutdown closes and removes them all.
 		getters  []chan T
-		wanted   int // how many keys the calls of all shards may bring; a cancelled getter counts until the reply
+		inCalls  int // the sum of fetcher.inCall; a cancelled getter counts until the reply
 		nonEmpty int // how many shards may have keys, see fetcher
 		ending   ending
 		totals   totals
@@ -114,6 +114,9 @@ func newQueue[T comparable](client redis.UniversalClient, config Config[T], scri
 	}
 	return q
 }
+
+// patience is how long methods without a context wait for the server.
+const patience = time.Second
 
 // ErrIncompatible is returned by [New], and reported by a queue, if the replicas before it have another
 // format of data, another number of shards or another type of keys: together they would corrupt the queue.
@@ -240,7 +243,7 @@ func (q *Queue[T]) stopLocked() {
 // quitsLocked reports whether nothing is left to do for the session after a shutdown, so that it should quit.
 func (s *shard[T]) quitsLocked() bool {
 	return s.q.mu.ending.stopping && len(s.q.mu.held) == 0 && s.buffer.len() == 0 &&
-		s.session.id != "" && s.fetcher.wanted == 0
+		s.session.id != "" && s.fetcher.inCall == 0
 }
 
 // endLocked ends this replica if it has been shut down and nothing is left to do. Otherwise the shards send
@@ -252,7 +255,7 @@ func (q *Queue[T]) endLocked() {
 	}
 	q.kickAllLocked()
 	for _, s := range q.shards {
-		if s.session.id != "" || s.buffer.len() > 0 || s.fetcher.wanted > 0 || s.confirmations.replicator {
+		if s.session.id != "" || s.buffer.len() > 0 || s.fetcher.inCall > 0 || s.confirmations.replicator {
 			return
 		}
 	}
@@ -260,7 +263,7 @@ func (q *Queue[T]) endLocked() {
 	close(q.ended)
 	go q.closeBlocking() // It may say goodbye to the server.
 	for _, s := range q.shards {
-		for _, t := range []*time.Timer{s.timers.lease, s.timers.adds, s.fetcher.timer, s.timers.watch} {
+		for _, t := range []*time.Timer{s.timers.lease, s.timers.adds, s.timers.watch, s.timers.wake} {
 			t.Stop()
 		}
 		s.failConfirmationsLocked(workqueue.ErrShutDown)
@@ -280,7 +283,8 @@ func (s *shard[T]) dropLocked(unsent []*op) {
 	e, err := &s.q.mu.ending, s.server.outage
 	unsent = append(unsent, s.buffer.drop()...)
 	if e.stopping {
-		err, e.dropped = workqueue.ErrShutDown, e.dropped || len(unsent) > 0
+		err = workqueue.ErrShutDown
+		e.dropped = e.dropped || len(unsent) > 0
 	}
 	for _, o := range unsent {
 		if o.code.isAdd() {

@@ -53,7 +53,7 @@ func waitForCall(t testing.TB, q *Queue[string]) {
 	waitUntil(t, func() bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		return q.shards[0].inFlight
+		return q.shards[0].callUnderWay
 	})
 }
 
@@ -254,7 +254,7 @@ func TestRefusedAddsOfBatchThatIsGone(t *testing.T) {
 	}
 	q := withoutServer(t)
 	shard := q.shards[0]
-	shard.sending = true // Nothing is sent.
+	shard.senderRuns = true // Nothing is sent.
 	shard.apply(&batch{ops: []*op{newOp(codeAdd, "x"), newOp(codeForget, "y")}}, reply)
 	if adds, others := shard.buffer.adds, shard.buffer.others; len(adds) != 1 || len(others) != 0 {
 		t.Errorf("%d adds and %d others are sent again, want only the add", len(adds), len(others))
@@ -266,7 +266,7 @@ func TestRefusedAddsOfBatchThatIsGone(t *testing.T) {
 func TestFlushAfterLastBatchIsGone(t *testing.T) {
 	q := withoutServer(t)
 	shard := q.shards[0]
-	shard.sending = true // Nothing is sent.
+	shard.senderRuns = true // Nothing is sent.
 	shard.session.id = "aaaaaaaaaaa"
 	q.Add("x")
 	ops, _ := shard.buffer.take(0, false)
@@ -287,7 +287,7 @@ func TestAddAfterFullServerHasAnswered(t *testing.T) {
 	waitUntil(t, func() bool {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		return !q.shards[0].sending
+		return !q.shards[0].senderRuns
 	})
 	q.Add("y")
 	s.limitMemory("0")
@@ -298,7 +298,7 @@ func TestAddAfterFullServerHasAnswered(t *testing.T) {
 func TestOutageEndsOnFullServer(t *testing.T) {
 	q := withoutServer(t)
 	shard := q.shards[0]
-	shard.sending = true // Nothing is sent.
+	shard.senderRuns = true // Nothing is sent.
 	shard.server.outage = errors.New("connection refused")
 	shard.apply(&batch{}, &reply{status: "FULL", full: true})
 	if err := q.Info().Outage; err != nil {
@@ -318,7 +318,7 @@ func TestQuitsAfterMargin(t *testing.T) {
 	shard, now := q.shards[0], time.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	shard.sending = true // Nothing is sent.
+	shard.senderRuns = true // Nothing is sent.
 	shard.session = session{id: "aaaaaaaaaaa", held: 1, leaseFrom: now.Add(-q.config.Lease)}
 	shard.expireLocked(now)
 	if margin := q.config.Lease / 20; shard.hasWorkLocked(now.Add(margin-1)) ||
@@ -326,7 +326,7 @@ func TestQuitsAfterMargin(t *testing.T) {
 		t.Errorf("the session does not quit %v after its handlers' contexts have ended", margin)
 	}
 	shard.session = session{id: "bbbbbbbbbbb", leaseFrom: now.Add(-q.config.Lease)}
-	shard.inFlight = true
+	shard.callUnderWay = true
 	shard.expireLocked(now)
 	if !shard.session.abandoned || !shard.hasWorkLocked(now) {
 		t.Error("a session that holds nothing does not quit at once")

@@ -59,7 +59,7 @@ func (q *Queue[T]) keys(ctx context.Context, list List, limit int) iter.Seq2[Key
 		for _, s := range q.shards {
 			cursors = append(cursors, &cursor[T]{shard: s, mode: mode, lists: lists, from: "0"})
 		}
-		for left := limit; left > 0; left-- {
+		for range limit {
 			// Each cursor reads on. Those that end or fail are dropped.
 			live := cursors[:0]
 			for _, c := range cursors {

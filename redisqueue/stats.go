@@ -177,7 +177,7 @@ func (q *Queue[T]) latestStats() workqueue.Stats {
 		return st
 	}
 	for _, s := range q.shards {
-		if !s.sending {
+		if !s.senderRuns {
 			s.freshCountsLocked()
 		}
 	}
