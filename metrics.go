@@ -60,7 +60,8 @@ type StatsProvider interface {
 	MetricsProvider
 	// HistogramBounds returns the longest times that each bucket of the histograms in Stats takes, in
 	// seconds, ascending and not NaN; nil means powers of ten from 10 ns to 1,000 s, as in
-	// controller-runtime. If they are anything else, making a queue panics.
+	// controller-runtime. If they are anything else, making a queue with a name panics; redisqueue.New returns
+	// an error.
 	HistogramBounds() []float64
 	// WatchQueue is called once for a queue that is made with that name, however many layers it has. What stats
 	// returns is the whole queue's: a key that moves between the layers may be counted twice, but is never

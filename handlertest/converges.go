@@ -39,8 +39,8 @@ type Scenario[K comparable] struct {
 	// Queue makes the queue of a process. Nil means a rate-limiting queue whose delays begin at 5 ms. It may
 	// be any of ours or client-go's.
 	Queue func() workqueue.TypedRateLimitingInterface[K]
-	// Options are the pool's options. Drain, CancelGrace and KeepQueue are ignored. Workers are 2 unless set,
-	// and failures are not logged. With MaxRetries, calls do not fail by themselves: too many in a row would
+	// Options are the pool's options. Drain, CancelGrace and KeepQueue are ignored. Unless set, Workers are 2,
+	// and nothing is logged. With MaxRetries, calls do not fail by themselves: too many in a row would
 	// give a key up.
 	Options worker.Options[K]
 	// Shared declares that the queue is one that processes share, such as a redisqueue: it outlives crashes,

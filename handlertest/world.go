@@ -41,7 +41,7 @@ type Object[K comparable, V any] struct {
 // Values are copied by assignment, or by DeepCopy. If V holds pointers, maps or slices that a handler changes
 // in place, set Clone.
 //
-// All methods may be called by the function of Converges and by the functions of Scenario.At. They do not
+// All methods but Client may be called by the function of Converges and by those of Scenario.At. They do not
 // block.
 type World[K comparable, V any] struct {
 	// Clone copies a value: each time it is written, and each time it is read. Nil means V's method

@@ -54,7 +54,8 @@ func (q *Queue[T]) publish() error {
 	return nil
 }
 
-// Info is what a replica knows beside [workqueue.Stats]. Its counters begin with [New].
+// Info is what a replica knows beside [workqueue.Stats]. Its counters begin with [New], but for
+// Repaired, which the server keeps.
 type Info struct {
 	// Unsent is the number of operations in the buffer, which grows while the server does not answer: each
 	// takes the encoded key and about 150 bytes.
