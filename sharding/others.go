@@ -133,9 +133,8 @@ func (k *knownMember) classify(version string, d memberData, usable, isRead bool
 	return changed
 }
 
-// sawMemberLocked notes a member's record and reports whether workLoop must look again. A renewal is news
-// only if mustHearOthersLocked waits for it. If the watch is late, a member counts as alive too long: no
-// harm.
+// sawMemberLocked notes a member's record and reports whether workLoop must look again: after a renewal only
+// if mustHearOthersLocked waits for it. If the watch is late, a member counts as alive too long: no harm.
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	k := m.memberLocked(id)
 	d, err := m.decodeOther(id, r)

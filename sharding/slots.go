@@ -28,10 +28,9 @@ const (
 //	  ├────────────────────────────┘ └──── does not return ───────────────────────┘ │
 //	  └──── its handlers have returned: now the table is written ───────────────────┘
 //
-// Any slot becomes absent when the member is not valid, or the table gives it to another one. One that is to
-// move already when the member gets it, or that it has when it leaves, is stopping at once. A slot is held
-// again only when no handover of it may still succeed. Queues read states and holdings without a lock; mu
-// guards the rest.
+// Any slot becomes absent when the member is not valid, or the table gives it to another one. When the member
+// leaves, or gets a slot that is to move, that is stopping at once. A slot is held again only when no
+// handover of it may still succeed. Queues read states and holdings without a lock; mu guards the rest.
 type ownSlot struct {
 	holding  atomic.Pointer[holding] // nil while the slot is absent
 	stop     stopInfo
