@@ -236,6 +236,9 @@ func TestStartLimitShows(t *testing.T) {
 	if c, err := attach(t, client).Counts(t.Context()); err != nil || !c.Limited {
 		t.Errorf("Counts() = %+v, %v", c, err)
 	}
+	if st := freshStats(t, attach(t, client).Queue); st.Blocked != 1 {
+		t.Errorf("a tool's Stats() = %+v", st)
+	}
 	if facts := fmt.Sprint(q.Facts()); !slices.Contains(q.Facts(),
 		workqueue.Fact{Name: "Start limit", Value: "0.01 a second, 2 at once; it holds keys back"}) {
 		t.Error(facts)

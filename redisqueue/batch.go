@@ -46,7 +46,7 @@ type batch struct {
 	ops            []*op
 	encoded        []any // strings: ops as operations.lua reads them
 	want           int   // how many keys to hand out at most
-	leavesSleepers bool  // the session leaves SLEEPERS, unless the shard has fewer keys than it wants
+	leavesSleepers bool  // the session leaves SLEEPERS, unless it gets too few keys and no more are to be had
 	allCounts      bool
 	quits          bool // ends the session
 	noAdds         bool // leaves adds in the buffer: the server is full, and has refused some a moment ago

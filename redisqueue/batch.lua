@@ -4,11 +4,12 @@
 --
 -- Beside functions and constants, each file has these from the files before it:
 --
---   batch       now, leaseClock, isFull, doesChores; and what others change: fence, dirty, repaired, meta, leaseEnds, leavesSleepers
+--   batch       the arguments; keeper, offset, now, leaseClock, isFull, doesChores; and what others change: fence, dirty, repaired, meta,
+--               leaseEnds, leavesSleepers
 --   states      what the batch changes, until handout writes it
 --   notes       hasNotes, false while no key has any
 --   operations  keysLeft: how many keys of dead sessions and old failures reclaim may take
---   handout     what was handed out, whether the queue is paused, and the numbers of the start limit
+--   handout     what was handed out, how many keys are held, whether the queue is paused, and the numbers of the start limit
 --
 -- An error (the user may no longer call a command, another program has written a Redis key) stops the script, and leaves the batch half done.
 -- The replica sends it again until it succeeds. Then the result must be that of a batch that ran once:
@@ -18,39 +19,20 @@
 
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8 -- The description is what all replicas must have in common.
-local leavesSleepers = find(flags, 'leavesSleepers', 1, true) -- unless the shard has fewer keys than the batch wants
+local leavesSleepers = find(flags, 'leavesSleepers', 1, true) -- unless it gets fewer keys than it wants, and no more may be handed out
 local allCounts = find(flags, 'allCounts', 1, true) -- asks for the numbers that not every reply has
 local isTool = find(flags, 'isTool', 1, true) -- takes no keys back, and forgets nothing
 local knownFence = string.match(flags, 'knownFence=(%d+)') -- after an interrupted attempt: the replica knows of the hand-outs up to it
 local isFirst, isCheck = seq == '1', seq == '0' -- With a check, a new replica asks whether its batches would be executed.
 
 -- How much one batch does at most of the work that has piled up. The next batch goes on.
-local MAX_KEYS = 192 -- of passed delays and of dead sessions together
-local MAX_DUE, MAX_SESSIONS, MAX_WOKEN = 128, 8, 8 -- passed delays (some of MAX_KEYS are left for dead sessions), dead sessions, sleepers
+local MAX_KEYS = 192 -- of passed delays, of dead sessions, and of old failures together
+local MAX_DUE = 128 -- keys of passed delays, so that some of MAX_KEYS are left
+local MAX_SESSIONS, MAX_WOKEN = 8, 8 -- dead sessions, sleepers
 local FOREVER = 2 ^ 53 -- the largest time
 
 -- setting returns one of the replica's settings, see Config.settings.
 local function setting(name) return tonumber(string.match(SETTINGS, ' ' .. name .. '=(%S+)')) end
-
--- raiseErrorsNow raises the errors that could stop the script later: a command is forbidden, or a Redis key has a foreign type. Neither
--- changes while a script runs.
-local hasNoErrors = false -- true after the first call
-local function raiseErrorsNow()
-	if hasNoErrors then return end
-	hasNoErrors = true
-	for command in string.gmatch('HGET HMGET HSET HSETNX HDEL HLEN HSCAN ZSCORE ZADD ZREM ZCARD ZRANGE ZRANGEBYSCORE ZRANGEBYLEX ' ..
-		'ZREMRANGEBYRANK RPUSH LLEN PEXPIRE SADD SREM SPOP SCARD SISMEMBER SRANDMEMBER', '%u+') do
-		if not redis.acl_check_cmd(command, META) then
-			error(redis.error_reply('NOPERM the queue needs the command ' .. command))
-		end
-	end
-	for command, names in pairs({
-		HLEN = { META, STATES, BATCHES, TROUBLES, NOTES }, SCARD = { SLEEPERS, ASIDE }, LLEN = { WAKE },
-		ZCARD = { LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD, GONE, GIVEN_UP },
-	}) do
-		for _, name in ipairs(names) do call(command, name) end
-	end
-end
 
 -- A batch that was executed before gets the same reply, or GONE if the session has ended since. A batch that is not the next one was
 -- overtaken, or the server has lost batches and their hand-outs: the session is over.
@@ -91,8 +73,8 @@ local lastNow = meta.time > 0 and meta.time or now
 local offset = meta.offset + math.max(0, lastNow - now)
 now = math.max(now, lastNow)
 
--- The lease clock moves at most half a lease from batch to batch, and live replicas send a batch every third of a lease. So no lease
--- ends because the server's clock was set, or because the server hung or was down. If the server has lost that clock, it goes on a lease
+-- The lease clock moves at most half a lease from batch to batch, and live replicas send a batch every third of a lease. So the lease
+-- of one that calls in time does not end because the server's clock was set, or because the server hung or was down. If the server has lost that clock, it goes on a lease
 -- before the last lease's end: from 0 it would reach that too late.
 local leaseClock = meta.leaseTime
 if leaseClock == 0 then
@@ -105,6 +87,26 @@ local nowDigits = digits(now)
 math.randomseed(now % 2 ^ 31) -- Redis seeds each script alike.
 local fence, dirty, repaired = math.max(meta.fence, now), meta.dirty, 0
 
+-- raiseErrorsNow raises the errors that could stop the script later: a command is forbidden, or a Redis key has a foreign type. Neither
+-- changes while a script runs.
+local hasNoErrors = false -- true after the first call
+local function raiseErrorsNow()
+	if hasNoErrors then return end
+	hasNoErrors = true
+	for command in string.gmatch('HGET HMGET HSET HSETNX HDEL HLEN HSCAN ZSCORE ZADD ZREM ZCARD ZRANGE ZRANGEBYSCORE ZRANGEBYLEX ' ..
+		'ZREMRANGEBYRANK RPUSH LLEN PEXPIRE SADD SREM SPOP SCARD SISMEMBER SRANDMEMBER', '%u+') do
+		if not redis.acl_check_cmd(command, META) then
+			error(redis.error_reply('NOPERM the queue needs the command ' .. command))
+		end
+	end
+	for command, names in pairs({
+		HLEN = { META, STATES, BATCHES, TROUBLES, NOTES }, SCARD = { SLEEPERS, ASIDE }, LLEN = { WAKE },
+		ZCARD = { LINE, DELAYS, FAILURES, RETRIES, LEASES, HELD, GONE, GIVEN_UP },
+	}) do
+		for _, name in ipairs(names) do call(command, name) end
+	end
+end
+
 if isFirst or isCheck then
 	raiseErrorsNow()
 elseif tonumber(lastLeaseEnds) <= leaseClock then
@@ -114,11 +116,12 @@ end
 -- A full server refuses a script's first write, unless that can only free memory; after such a write it refuses none. Then all
 -- operations but adds are executed: they take little memory, and Dones free some. To a check a full server is as good as any.
 local leaseEnds = leaseClock + lease
-local result = isCheck and redis.pcall('HSETNX', META, 'description', DESCRIPTION) or redis.pcall('ZADD', LEASES, whole(leaseEnds), session)
-local refusal = type(result) == 'table' and result.err
+local write = isCheck and { 'HSETNX', META, 'description', DESCRIPTION } or { 'ZADD', LEASES, whole(leaseEnds), session }
+local firstWrite = redis.pcall(unpack(write))
+local refusal = type(firstWrite) == 'table' and firstWrite.err
 local isFull = refusal and find(refusal, 'OOM', 1, true)
 if refusal and not isFull then
-	return result
+	return firstWrite
 elseif isCheck then
 	return 'OK'
 elseif isFull then

@@ -81,7 +81,7 @@ type Config[T comparable] struct {
 	// OnError is called when the server does not answer, or refuses what it is asked for, and again for each
 	// attempt that fails; when a lease is lost; and when a key cannot be decoded. It is called without a
 	// lock, by a goroutine of the queue or a caller of Done, which waits for it: while it takes its time,
-	// nothing is sent. It must not panic.
+	// its shard may send nothing. It must not panic.
 	OnError func(error)
 	// Logger is for the same events, an outage once when it begins and once when it ends. Nil means slog's
 	// default.

@@ -11,7 +11,7 @@ import (
 
 // Flush returns nil when the server, and WaitReplicas replicas of it, have all that this replica was asked
 // for before: adds, Done and the rest. Its errors are those of AddContext, joined if several shards fail.
-// After shutdown it returns nil if the server has everything, and ErrShutDown if something was given up or
+// After shutdown it returns nil if the server has everything, and ErrShutDown if something was dropped or
 // replicas would have to confirm. In a tool (see Attach) it returns the server's error, once, if that has
 // refused something since the last Flush.
 func (q *Queue[T]) Flush(ctx context.Context) error {

@@ -7,8 +7,8 @@
 --   processing+dirty    d<session><fence><added>                    44; e in place of d while all adds since the hand-out were quiet
 --                        2        13     29                         where each part begins
 --
--- <added> is a time of the queue's clock, in microseconds with 16 digits. A <fence> numbers a hand-out: it is the time of the hand-out or,
--- because no two are equal, a little more. A <session> has 11 characters: it is one life of one replica, which holds keys while its lease
+-- <added> is a time of the queue's clock, in microseconds with 16 digits. A <fence> numbers a hand-out: it is a little more than its time, so
+-- that no two are equal. A <session> has 11 characters: it is one life of one replica, which holds keys while its lease
 -- lives.
 --
 -- docs/replicas.md says what becomes of a shard that has lost a part of its data. All KEYS share a hash tag, and all that must not be lost
@@ -35,7 +35,7 @@ local REASON, LOSSES = 'r', 'l'
 local NEXT_CAUSES, NEXT_PRIORITY, HELD_CAUSES, HELD_PRIORITY, WAITING_PRIORITY = 'n', 'p', 'h', 'q', 'w'
 
 -- A long entry in STATES, HELD, DELAYS, FAILURES and RETRIES, which is not counted. Redis keeps small hashes and sorted sets as lists,
--- and scans those at each look-up, unless an entry is long. (Then batches of 64 keys take up to a third longer.)
+-- and scans those at each look-up, unless an entry is long. (Without it batches of 64 keys take up to a third longer.)
 local FILLER = string.rep('\0', 80)
 
 local call, sub, byte, find, format = redis.call, string.sub, string.byte, string.find, string.format
@@ -54,7 +54,7 @@ local function fenceOf(state) return sub(state, 13, 28) end
 local function addedOf(state) return sub(state, 29) end -- of a dirty key
 local function isHeldBy(holder, state) return isHeld(state) and holderOf(state) == holder end
 
--- readSome returns up to limit keys from page(offset, count), fewer if they are long, and whether these are all. Redis walks through a long
+-- readSome returns up to limit keys from page(offset, count), fewer if they are long, and true if these are surely all. Redis walks through a long
 -- list to each offset, so there are few pages.
 local MAX_BYTES = 65536 -- how much is read or handed out at a time
 local function readSome(limit, page)

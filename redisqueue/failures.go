@@ -51,9 +51,9 @@ func (q *Queue[T]) limiter() workqueue.TypedRateLimiter[T] {
 // panics, nothing was counted or added.
 //
 // Fail waits for the server's answer until ctx ends, but for no longer than a second. Then it returns an
-// error, and what this replica knows: the count of the hand-out, and no Delay. The failure is counted and
-// item added, or given up, when the server is back. After shutdown Fail works as long as the worker holds
-// item: other replicas go on with it.
+// error, and what this replica expects: the count of the hand-out and this failure, and no Delay. The failure
+// is counted and item added, or given up, when the server is back. After shutdown Fail works as long as the
+// worker holds item: other replicas go on with it.
 func (q *Queue[T]) Fail(ctx context.Context, item T, f workqueue.Failure) (workqueue.Retry, error) {
 	encoded, s := q.locate(item)
 	failures, left := q.failuresOfHeld(item)

@@ -39,9 +39,7 @@ end
 -- The count expires, but not while the key is held.
 local function failuresOf(key)
 	local retry = call('ZSCORE', RETRIES, key)
-	if not retry then
-		return 0, 0
-	end
+	if not retry then return 0, 0 end
 	if retry + setting('forget') <= now and not isHeld(states[key]) then
 		forgetFailures(key)
 		return 0, 0

@@ -1,7 +1,7 @@
 -- Hands out keys, and writes the clocks and what the batch has changed.
 
--- The start limit is a token bucket. fullAt is when the bucket is full again. So tokens are there for startBurst hand-outs, less those
--- that come until then.
+-- The start limit is a token bucket. fullAt is when the bucket is full again: of the startBurst tokens, those that come until then are
+-- missing now.
 local fullAt, startRate, startBurst = math.max(meta.startFullAt, now), setting('startrate'), setting('startburst')
 local tokenTime, allowed = 0, math.huge -- how long a token takes; how many hand-outs the limit allows now
 if startRate > 0 then
@@ -83,6 +83,7 @@ for _, key in ipairs(head) do
 end
 
 -- Write back. A key has entered the line before it gets the state of a queued key, and leaves the line after it has lost that state.
+-- (DISCARD alone removes it before, when no error can come later.)
 local present, absent = {}, {}
 for key in pairs(touched) do
 	local state = states[key]
@@ -93,7 +94,7 @@ for key in pairs(touched) do
 	end
 end
 callAll('ZREM', HELD, released)
-callAll('ZADD', HELD, newlyHeld) -- It may have been released by this batch.
+callAll('ZADD', HELD, newlyHeld) -- after ZREM: a key that this batch has released may be handed out to the session again
 local heldCount = math.max(0, call('ZCARD', HELD) - 1)
 dirty = heldCount > 0 and math.max(0, dirty) or 0
 call('HSET', META, 'fence', whole(fence), 'dirty', dirty)

@@ -44,15 +44,11 @@ end
 -- release ends the processing of a key. A key that was added meanwhile is queued again if isFinished.
 local function release(holder, key, state, isFinished)
 	released[#released + 1] = holder .. key
-	if hasNotes then
-		call('HDEL', NOTES, HELD_CAUSES .. key, HELD_PRIORITY .. key)
-	end
+	if hasNotes then call('HDEL', NOTES, HELD_CAUSES .. key, HELD_PRIORITY .. key) end
 	setState(key, false)
 	if isDirty(state) then
 		dirty = dirty - 1
-		if isFinished then
-			queue(key, addedOf(state))
-		end
+		if isFinished then queue(key, addedOf(state)) end
 	end
 end
 
@@ -64,11 +60,13 @@ local function takeBack(holder, key, state)
 	putBack[key] = true
 end
 
+-- behind returns what is in HELD behind all keys of a session.
+local function behind(holder) return sub(holder, 1, -2) .. string.char(byte(holder, -1) + 1) end
+
 -- keysHeldBy returns a function that reads the keys of a session from HELD, for readSome.
 local function keysHeldBy(holder)
-	local nextHolder = sub(holder, 1, -2) .. string.char(byte(holder, -1) + 1)
 	return function(from, n)
-		local members = call('ZRANGEBYLEX', HELD, '[' .. holder, '(' .. nextHolder, 'LIMIT', from, n)
+		local members = call('ZRANGEBYLEX', HELD, '[' .. holder, '(' .. behind(holder), 'LIMIT', from, n)
 		for i, member in ipairs(members) do
 			members[i] = sub(member, #holder + 1)
 		end

@@ -5,7 +5,7 @@ local hasNotes = call('HLEN', NOTES) > 0 -- false: no key has any
 -- toPriority reads a field of NOTES, which another program may have written.
 local function toPriority(text) return math.floor(math.max(-1e6, math.min(1e6, tonumber(text or 0) or 0))) end
 
--- Priorities are in NEXT_PRIORITY, HELD_PRIORITY and WAITING_PRIORITY.
+-- The field of a priority is NEXT_PRIORITY, HELD_PRIORITY or WAITING_PRIORITY.
 local function priorityOf(field, key) return hasNotes and toPriority(call('HGET', NOTES, field .. key)) or 0 end
 local function setPriority(field, key, priority)
 	if priority ~= 0 then
@@ -19,12 +19,10 @@ end
 -- inLine bounds a place: scores keep whole numbers up to 2^53 exactly, and those below 0 are for keys that were put back.
 local function inLine(place) return math.max(0, math.min(2 ^ 53, place)) end
 
--- placeOf returns the place of a key that becomes queued now: in the order of time, but a key of priority 1 is before all that were
--- queued up to a step before it, so that no key starves. Keys that were put back are before all others, in the order of their hand-outs.
+-- placeOf returns the place of a key that becomes queued now: in the order of time, but a key of priority n counts as queued n steps
+-- earlier, so that no key starves. Keys that were put back are before all others, in the order of their hand-outs.
 local function placeOf(key)
-	if putBack[key] then -- Its state is the fence of its hand-out.
-		return states[key] - 2 ^ 53
-	end
+	if putBack[key] then return states[key] - 2 ^ 53 end -- Its state is the fence of its hand-out.
 	fence = fence + 1
 	local priority = priorityOf(NEXT_PRIORITY, key)
 	return priority == 0 and fence or inLine(fence - priority * setting('step'))
@@ -42,10 +40,14 @@ local function setNextPriority(key, priority, hasEarlierAdd)
 	end
 end
 
--- nextCause returns the first of the causes of a list, and the rest of the list. It returns nil at the end.
-local function nextCause(list)
-	local length, rest = string.match(list, '^(%d+) (.*)$')
-	if length then return sub(rest, 1, length), sub(rest, length + 1) end
+-- causesOf is an iterator over the causes of a list.
+local function causesOf(list)
+	return function()
+		local length, rest = string.match(list, '^(%d+) (.*)$')
+		if not length then return end
+		list = sub(rest, length + 1)
+		return sub(rest, 1, length)
+	end
 end
 
 -- addCauses merges causes into those of a key's next hand-out, as workqueue.Causes.Plus does: the last eight, and the number of others.
@@ -57,9 +59,9 @@ local function addCauses(key, added)
 	local others, first, last = 0, nil, {}
 	for _, text in ipairs({ call('HGET', NOTES, NEXT_CAUSES .. key) or '', added }) do
 		local itsOthers, itsFirst, list = string.match(text, '^(%d+) (%d+) (.*)$') -- nil if another program has written it
-		others, first = others + (itsOthers or 0), first or itsFirst
-		local cause, rest = nextCause(list or '')
-		while cause do
+		others = others + (itsOthers or 0)
+		first = first or itsFirst
+		for cause in causesOf(list or '') do
 			for i, known in ipairs(last) do
 				if sub(known, WHAT) == sub(cause, WHAT) then
 					table.remove(last, i)
@@ -71,7 +73,6 @@ local function addCauses(key, added)
 				table.remove(last, 1)
 				others = others + 1
 			end
-			cause, rest = nextCause(rest)
 		end
 	end
 	for i, cause in ipairs(last) do
@@ -87,9 +88,7 @@ local function keepNotes(key, state)
 	if causes then
 		local later = call('HGET', NOTES, NEXT_CAUSES .. key)
 		call('HSET', NOTES, NEXT_CAUSES .. key, causes)
-		if later then
-			addCauses(key, later)
-		end
+		if later then addCauses(key, later) end
 	end
 	setNextPriority(key, priorityOf(HELD_PRIORITY, key), isDirty(state))
 end

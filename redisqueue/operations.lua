@@ -52,7 +52,7 @@ end
 
 -- An interrupted attempt may have handed out keys that the replica does not know of: put them back.
 if knownFence then
-	local itsKeys = keysHeldBy(session)(0, -1) -- as many as it has workers, and parts of batches
+	local itsKeys = keysHeldBy(session)(0, -1) -- few: those of its workers, and of interrupted attempts
 	loadStates(itsKeys)
 	for _, key in ipairs(itsKeys) do
 		local state = states[key]
@@ -66,6 +66,7 @@ if knownFence then
 	end
 end
 
+-- answer appends the answer to an operation.
 local function answer(n, left, what) results[#results + 1] = 'n' .. whole(n) .. ' ' .. whole(left or 0) .. ' ' .. (what or '') .. ' ' end
 
 local hasTroubles = call('HLEN', TROUBLES) > 0 -- false: no key has any
@@ -89,9 +90,7 @@ for i, code in ipairs(codes) do
 			end
 		end
 	elseif code == HAND_BACK then
-		if isItsHolder then
-			takeBack(session, key, state)
-		end
+		if isItsHolder then takeBack(session, key, state) end
 	elseif code == SET_ASIDE then
 		if isItsHolder then
 			forgetNextNotes(key)
@@ -102,9 +101,7 @@ for i, code in ipairs(codes) do
 		answer(isItsHolder and isDirty(state) and isLoud(state) and 1 or 0)
 	elseif code == ADD_WHY then
 		add(key, sub(details[i], 1, 1) == 'q')
-		if #details[i] > 1 then
-			addCauses(key, sub(details[i], 2))
-		end
+		if #details[i] > 1 then addCauses(key, sub(details[i], 2)) end
 	elseif code == ADD_AFTER then
 		addAfter(key, arguments[i])
 	elseif code == ADD_PRIORITY then

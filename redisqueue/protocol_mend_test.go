@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -53,6 +54,24 @@ func TestScriptsForbidden(t *testing.T) {
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: New() = %v, want an error with %q", rule, err, want)
 		}
+	}
+}
+
+// The search for sessions without a lease goes on behind a session, whatever keys it holds.
+func TestLeaseSearchGoesOn(t *testing.T) {
+	client := startServer(t).client()
+	q := newTestQueue(t, client, Config[string]{})
+	addAndGet(t, q, "\xffA")
+	var places []string
+	for range 4 { // Each Stats does chores.
+		_ = freshStats(t, q)
+		place, err := client.HGet(t.Context(), q.shards[0].names.shard[0], "leaseChecked").Result()
+		must(t, err)
+		places = append(places, place)
+	}
+	q.Done("\xffA")
+	if !slices.Contains(places, "") {
+		t.Errorf("the search was at %q, and has not begun again", places)
 	}
 }
 

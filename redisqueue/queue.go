@@ -16,9 +16,9 @@ import (
 // use. It implements workqueue's ExtendedRateLimiting, Operable and Leaser, with the differences that the
 // package comment lists.
 //
-// Methods with a key panic, without a lock, for one that cannot be hashed or is not equal to itself, for one
-// that the codec cannot encode, and for the reserved one. What is added while the server does not answer is
-// kept in memory without a bound: see [Info].
+// Methods with a key panic, without a lock, for one that cannot be hashed; those that send it also for one
+// that is not equal to itself, that the codec cannot encode, or that is reserved. What is added while the
+// server does not answer is kept in memory without a bound: see [Info].
 type Queue[T comparable] struct {
 	config   Config[T]
 	client   redis.UniversalClient

@@ -4,14 +4,14 @@ local function doChores()
 	-- A session that holds keys has a lease. Check the next session in HELD, behind the place leaseChecked, and restore a lost lease from its
 	-- last batch. This is first because HELD still has the keys of the sessions that end below.
 	local leaseChecked = call('HGET', META, 'leaseChecked') or ''
-	local member = call('ZRANGEBYLEX', HELD, '(' .. (leaseChecked > FILLER and leaseChecked or FILLER), '+', 'LIMIT', 0, 1)[1]
+	local member = call('ZRANGEBYLEX', HELD, leaseChecked > FILLER and '[' .. leaseChecked or '(' .. FILLER, '+', 'LIMIT', 0, 1)[1]
 	local holder = member and sub(member, 1, 11)
 	if holder and not call('ZSCORE', LEASES, holder) then
 		local ends = tonumber(string.match(call('HGET', BATCHES, holder) or '', '^%d+ (%-?%d+)') or 0)
 		call('ZADD', LEASES, whole(math.min(ends, leaseClock + lease)), holder)
 		repaired = repaired + 1
 	end
-	call('HSET', META, 'leaseChecked', holder and holder .. '\255' or '') -- behind its keys; '' begins again
+	call('HSET', META, 'leaseChecked', holder and behind(holder) or '') -- '' begins again
 
 	-- Sessions whose leases have ended lose their keys. The seq of a session's last batch is kept, because its replica may send that again.
 	for _, dead in ipairs(call('ZRANGEBYSCORE', LEASES, '-inf', whole(leaseClock), 'LIMIT', 0, MAX_SESSIONS)) do

@@ -31,26 +31,27 @@ if hasMore then
 end
 
 -- 3. Keeper. Nothing wakes a sleeper when the next key is due, a pause ends, or tokens of the start limit are there: a session must call
--- then, at callAt. One sleeper does, the keeper; if all did, each due key would cost a call of each replica.
+-- then, at callAt. If all did, each due key would cost a call of each replica, so one sleeper does, the keeper: this session if it sleeps;
+-- else the present one, if it sleeps and calls by then; else any sleeper, which is woken, because its next reply says when to call.
 local waiting = math.max(0, call('ZCARD', DELAYS) - 1)
-local callAt = math.huge
+local callAt = FOREVER
 if waiting > 0 then
-	callAt = math.min(tonumber(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2]), FOREVER) -- It may be infinite.
+	callAt = math.min(callAt, tonumber(call('ZRANGE', DELAYS, 0, 0, 'WITHSCORES')[2])) -- It may be infinite.
 end
-if queued > 0 and isPaused and meta.pausedUntil < FOREVER then
+if queued > 0 and isPaused then
 	callAt = math.min(callAt, meta.pausedUntil)
 elseif isLimited then -- A call for each token would be too many: it waits until ten milliseconds' worth are there.
 	local tokens = math.max(1, math.min(queued, startBurst, math.floor(startRate / 100)))
 	local tokensAt = math.ceil(fullAt - (startBurst - tokens) * tokenTime)
 	callAt = math.min(callAt, math.max(now + 1, tokensAt))
 end
-local callIn = callAt < math.huge and math.max(0, callAt - now) or -1
+local callIn = callAt < FOREVER and math.max(0, callAt - now) or -1
 if callIn >= 0 then
 	local newKeeper = call('SISMEMBER', SLEEPERS, session) == 1 and session
 	local callsInTime = keeper and meta.keeperCalls <= callAt
 	if not newKeeper and not (callsInTime and call('SISMEMBER', SLEEPERS, keeper) == 1) then
 		newKeeper = call('SRANDMEMBER', SLEEPERS)
-		if newKeeper then wake(newKeeper) end -- Its next reply says when to call.
+		if newKeeper then wake(newKeeper) end
 	end
 	if newKeeper then
 		call('HSET', META, 'keeper', newKeeper, 'keeperCalls', whole(callAt))
@@ -60,9 +61,9 @@ end
 -- 4. Reply.
 local allRepaired = meta.repaired + repaired
 local limited = isLimited and 1 or 0
-local nextLimited = isTool and meta.limited or limited -- A tool does not know the start limit.
-if not description or offset ~= meta.offset or repaired > 0 or nextLimited ~= meta.limited then
-	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired, 'limited', nextLimited)
+if isTool then limited = now < meta.startFullAt and meta.limited or 0 end -- It does not know the start limit.
+if not description or offset ~= meta.offset or repaired > 0 or limited ~= meta.limited then
+	call('HSET', META, 'description', DESCRIPTION, 'offset', whole(offset), 'repaired', allRepaired, 'limited', limited)
 end
 
 -- These cost time, so they are read only for a batch that asks for them.
@@ -80,7 +81,7 @@ end
 
 -- parseReply in protocol.go reads the same in this order.
 local pauseLeft = isPaused and meta.pausedUntil - now or 0
-if meta.pausedUntil == FOREVER then pauseLeft = -1 end
+if meta.pausedUntil == FOREVER then pauseLeft = -1 end -- no end
 local reply = format('%s %s %d %d %d %d ', isFull and 'FULL' or 'OK', nowDigits, queued, heldCount, dirty, waiting) ..
 	format('%d %d %.0f %.0f %d ', changed, unmatched, callIn, pauseLeft, limited) ..
 	format('%d %d %d %d %s %d ', failing, aside, givenUp, allRepaired, oldest, handedOut) .. table.concat(results)

@@ -7,7 +7,7 @@ local released = {} -- what leaves HELD, unless it is held again
 local newlyQueued = {} -- keys that become queued
 local putBack = {} -- set of those of them that come before all others: they were handed out, and not finished
 local due = {} -- set of the keys whose delays have passed
-local changed, unmatched = 0, 0 -- how many adds changed something, and how many Dones came too late
+local changed, unmatched = 0, 0 -- how often an add queued a key, or was its first since the hand-out; how many Dones came too late
 local results = {} -- what follows the numbers in the reply
 
 -- makesSense reports whether the queue itself has written a state.

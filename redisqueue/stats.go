@@ -77,7 +77,7 @@ type Info struct {
 	// Held is the number of keys that this replica's workers have.
 	Held int
 	// Calls counts the batches that this replica has sent. CallDuration has the times until the server
-	// answered them, nil without metrics.
+	// answered them, but for those to a full server; nil without metrics.
 	Calls        uint64
 	CallDuration *workqueue.Histogram
 }

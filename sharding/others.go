@@ -24,21 +24,21 @@ type liveness int
 const (
 	present liveness = iota // renewed within its lease
 	overdue                 // not renewed, and not marked
-	gone                    // without a record, for less than a lease
+	gone                    // without a record for less than a lease, or to be read
 	dead                    // Only then may its slots be given away.
 )
 
 // knownMember is what this member knows of another one, or of itself, from the records that it has seen.
 type knownMember struct {
 	data    memberData // from the last usable record; until there is one, only its Lease is set
-	version string     // of the last record
-	serial  int64      // of the last record; see Member.lastSerial
-	usable  bool       // decodeOther has accepted the last record.
-	// firstSeen is when a record or the table first named the member, leaseFrom when its last renewal was seen,
-	// or its record first missed. extendLeasesLocked moves leaseFrom.
+	version string     // of the last record that was not late or doubtful; see classify
+	serial  int64      // of that record, see Member.lastSerial; 0 before the first
+	usable  bool       // decodeOther has accepted that record.
+	// firstSeen is when this entry was made. leaseFrom is when that record was seen, or a record first missed;
+	// extendLeasesLocked moves it.
 	firstSeen, leaseFrom time.Duration
 	isGone               bool // A read has found no record, or the watch or a list lacks a marked one.
-	mustRead             bool // They lack an unmarked record, or show it again: only a read is certain.
+	mustRead             bool // They lack an unmarked record, or show one of a dead or gone member; see doubtful
 	isFormerSelf         bool // This process had that id, and goes on with another one.
 	markedByMe           bool
 	markErr              error         // why this member could not mark the record
@@ -113,13 +113,13 @@ type verdict int
 const (
 	nothingNew verdict = iota // It is the known record, or an older one from a late watch.
 	doubtful                  // Its member is gone or dead: the watch is late, or a restore brought it back.
-	changed                   // Somebody has written it since.
+	changed                   // It is another one: somebody has written it, or a restore has brought it back.
 )
 
 // classify says what a record of that version with data d means, and changes nothing. If it is not usable, d
 // does not count. isRead: a read has shown the record, and is never late. The watch and lists may be.
 func (k *knownMember) classify(version string, d memberData, usable, isRead bool) verdict {
-	// The version alone does not show it: after a restore one may come a second time, with other data.
+	// The version alone does not show that it is the known one: after a restore it may have other data.
 	sameContent := !usable || k.data.Sequence == d.Sequence && k.data.Dead == d.Dead
 	comesBack := k.isGone || usable && k.data.Dead && !d.Dead
 	switch {
@@ -133,14 +133,14 @@ func (k *knownMember) classify(version string, d memberData, usable, isRead bool
 	return changed
 }
 
-// sawMemberLocked notes a member's record, and reports whether workLoop must look again. A renewal is no
-// news, unless mustHearOthersLocked waits for it. isRead is as in classify. If the watch is late, the member
-// counts as alive for up to a lease too long, which is harmless.
+// sawMemberLocked notes a member's record and reports whether workLoop must look again: after a renewal only
+// if mustHearOthersLocked waits for it. If the watch is late, a member counts as alive too long: no harm.
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	k := m.memberLocked(id)
 	d, err := m.decodeOther(id, r)
 	found := k.classify(r.Version, d, err == nil, isRead)
-	if k.mustRead = found == doubtful; found != changed {
+	k.mustRead = found == doubtful // Anything else shows that the record is there.
+	if found != changed {
 		return k.mustRead
 	}
 	before, livenessBefore := *k, k.liveness(m.now())
@@ -199,8 +199,8 @@ func (m *Member) readMember(id string) (r Record, err error) {
 	return r, err
 }
 
-// toReadLocked returns the members whose mustRead is set, and those that the table names and no watch has
-// shown: the watch may lag behind the table, so only a read that begins now shows that a record is gone.
+// toReadLocked returns the members whose mustRead is set, and those that the table names and that have no
+// entry yet: the watch may lag behind the table, so only a read that begins now shows that a record is gone.
 func (m *Member) toReadLocked() (ids []string) {
 	for id := range m.mu.view.table.allNamed() {
 		if m.mu.members[id] == nil && id != m.mu.self.id {

@@ -14,7 +14,7 @@ const (
 	turn      = 150 * time.Millisecond // for each living member with a smaller id, which could do the same first
 	maxTurns  = 4                      // no member waits for more turns
 	spacing   = 200 * time.Millisecond // for each member that hands over slots before this one
-	stagger   = 20 * time.Millisecond  // at most, after another member has written the table first
+	stagger   = 20 * time.Millisecond  // at most, after a conflict
 	probation = time.Second            // before a new member gets slots, if there are others
 	soon      = 250 * time.Millisecond // before another look, after a failed call or while others act first
 	// The kubelet waits up to five minutes before it starts a container again. Deaths must count for longer.
@@ -68,7 +68,7 @@ func (m *Member) nextTable(tableID string, now time.Duration) (_ *table, version
 	if !next.same(t) {
 		return next, view.version, p.due
 	}
-	if m.mu.since.planWaits == 0 && !p.keepsSlots() { // Nothing waits to be written, now or later.
+	if m.mu.since.planWaits == 0 && !p.keepsSlots() { // No plan waits, and no slot is kept.
 		m.mu.since.notWritten = 0
 	}
 	return nil, "", p.due
@@ -98,7 +98,7 @@ func (m *Member) newPlannerLocked(t *table, now time.Duration) *planner {
 }
 
 // firstSlotTimes returns when each newcomer, a taker that the table does not name, may get its first slots.
-// If all takers are newcomers they need not wait, except after an outage: then for a third of a lease.
+// If all takers are newcomers they need not wait, unless holders may be lacking: then for a third of a lease.
 func (p *planner) firstSlotTimes() map[string]time.Duration {
 	times := make(map[string]time.Duration)
 	for id := range p.takers {
@@ -128,12 +128,12 @@ func (p *planner) mayLackHolders() bool {
 }
 
 // firstSlotsAt returns when a newcomer may get slots. It waits longer after several deaths of its name, and
-// until the lease of a predecessor has ended, which may have been the same process. A member of its name that
-// renews its record beside it is another process, and the deaths may be that one's: they do not count then.
+// until the leases of silent members of its name have ended: one may have been the same process. A member of
+// its name that renews its record beside it is another process: then the deaths do not count.
 func (p *planner) firstSlotsAt(id string, k *knownMember) time.Duration {
 	wait, predecessorEnds := probation, time.Duration(0)
 	if n := p.t.deaths[nameOf(id)].count(p.m.config.Clock.Now()); n > 1 {
-		wait = min(probation<<(2*min(n-1, 10)), time.Duration(k.data.Lease))
+		wait = min(probation<<(2*min(n-1, 10)), time.Duration(k.data.Lease)) // 4 s, 16 s, …
 	}
 	for other, o := range p.m.mu.members {
 		switch {
@@ -148,7 +148,7 @@ func (p *planner) firstSlotsAt(id string, k *knownMember) time.Duration {
 }
 
 // agreeOnHashes collects the hashes of the table and the takers. A taker that contradicts them gets no slots.
-// If two newcomers contradict each other, the first to write wins: so each begins with itself, twice.
+// If two takers contradict each other, the first to write wins: so each member begins with itself.
 func (p *planner) agreeOnHashes() {
 	p.hashes = maps.Collect(maps.All(p.t.hashes))
 	for _, id := range append([]string{p.selfID}, slices.Sorted(maps.Keys(p.takers))...) {
@@ -200,7 +200,7 @@ func (p *planner) nameLeaving(next *table) {
 	}
 }
 
-// applyTargets gives slots of the dead and of nobody to their targets, and names where others are to move.
+// applyTargets gives slots of the dead and of nobody to their targets, and names those of the others.
 func (p *planner) applyTargets(next *table) {
 	died := make(map[string]bool)
 	for i, target := range assign(next.slots, p.takers) {
@@ -216,7 +216,7 @@ func (p *planner) applyTargets(next *table) {
 			slot.next = ""
 		case p.takers[slot.holder], slot.holder == p.selfID, slices.Contains(p.t.leaving, slot.holder):
 			slot.next = target
-		default: // The holder is overdue, gone, unusable or lacks a queue. It keeps the slot as long as it is that.
+		default: // The holder is neither a taker nor dead, such as an overdue one. It keeps the slot for now.
 		}
 	}
 	next.countDeaths(died, p.m.config.Clock.Now())
@@ -262,7 +262,7 @@ func (p *planner) waitBeforeWrite() time.Duration {
 		}
 	}
 	switch {
-	case goesFirst: // The others wait for who leaves, or has marked the record of a dead one.
+	case goesFirst: // It leaves, or has marked the record of a dead one.
 		return 0
 	case hasDead:
 		return p.m.turnLocked(p.now)

@@ -21,21 +21,21 @@ const (
 
 // ownSlot is one slot as this member handles it.
 //
-//	      the table says so: see below       the table says that it is to move, and it is this member's turn
+//	      the table says so: see below       the table says that it is to move, and handOverAt has come
 //	absent ─────────────────────▶ held ─────────────────────────────────────▶ stopping
 //	  ▲                            │ ▲                                            │ │
 //	  │  the member is not valid   │ │    it is not to move, or a handler         │ │
 //	  ├────────────────────────────┘ └──── does not return ───────────────────────┘ │
 //	  └──── its handlers have returned: now the table is written ───────────────────┘
 //
-// Any slot becomes absent when the member is not valid, or when the table gives the slot to another one. When
-// the member leaves, all its slots are stopping at once. A slot is held again only when no handover of it may
-// still succeed. Queues read states and holdings without a lock. mu guards all else.
+// Any slot becomes absent when the member is not valid, or the table gives it to another one. When the member
+// leaves, or gets a slot that is to move, that is stopping at once. A slot is held again only when no
+// handover of it may still succeed. Queues read states and holdings without a lock; mu guards the rest.
 type ownSlot struct {
 	holding  atomic.Pointer[holding] // nil while the slot is absent
 	stop     stopInfo
 	handover handover // the last attempt, or zero
-	// But for a leave, the slot must not stop before keepUntil: a handler hangs, or the server has refused.
+	// Unless the member leaves, the slot must not stop before keepUntil: a handler hangs, or a write failed.
 	keepUntil time.Duration
 	heldAs    string // the id that the member had when it held the slot last
 }
@@ -194,8 +194,8 @@ func (m *Member) timeHandoversLocked() {
 	m.mu.handOverAt = view.learnedAt + spacing*time.Duration(len(before))
 }
 
-// endTimedOutLocked ends the contexts of handlers whose slots have been stopping for HandoverTimeout. Slots
-// whose handlers do not return even then are held until keepUntil. It returns when to look again.
+// endTimedOutLocked ends the contexts of handlers whose slots have been stopping for HandoverTimeout. If they
+// have not returned half of that later, the slots are held until keepUntil. It returns when to look again.
 func (m *Member) endTimedOutLocked(now time.Duration) (next time.Duration) {
 	timeout, patience, kept := m.config.HandoverTimeout, m.config.HandoverTimeout/2, 0
 	next = now + m.config.Lease

@@ -108,9 +108,8 @@ func (c Call) UntilAdded() context.Context {
 // must not come before, and need not come at all.
 //
 // It may be called more than once in a call: the key is held until each hold was released or has come to its
-// limit. If the handler also returns [Hold], that is one more. Without a call, and after its end, it does
-// nothing, and does not call arrange. A key whose handler fails or panics is held all the same. It panics as
-// Hold does.
+// limit. If the handler also returns [Hold], that is one more. A key whose handler fails or panics is held
+// all the same. Without a call, and after its end, arrange is not called. It panics as Hold does.
 func (c Call) Hold(reason string, limit time.Duration, arrange func(release func())) {
 	if c.view().running {
 		c.addReason(Hold(reason, limit, arrange).(*holdReason))

@@ -14,8 +14,7 @@
 //
 //   - The calls for a key do not overlap. After each one the queue's Done is called exactly once, and last.
 //   - A key that is added while its handler runs comes again. A key whose handler fails comes again, later
-//     each time, until it is given up; the log, [Pool.Snapshot] and [Pool.Left] have each key that does not
-//     come again.
+//     each time, until it is given up. The log, [Pool.Snapshot] and [Pool.Left] have each key that does not.
 //   - A panic of the handler fails its key alone, unless Options.CrashOnPanic is set.
 //   - When its context has ended, Run waits for handlers no longer than DrainTimeout and CancelGrace,
 //     whatever they do.
@@ -27,10 +26,8 @@
 //	nil                 it is done: its failures are forgotten
 //	RequeueAfter(d)     it comes again after d; this is no failure, and earlier ones are forgotten
 //	Every(period)       the same, at the key's own moment of each period
-//	Requeue{After, Priority}
-//	                    as RequeueAfter, with another priority
-//	Hold(reason, limit, arrange)
-//	                    it is held until it is released, or until limit; then it comes at once; nothing is
+//	Requeue{...}        as RequeueAfter, with another priority
+//	Hold(...)           it is held until it is released, or until a limit; then it comes at once; nothing is
 //	                    counted or forgotten
 //	RetryAfter(err, d)  a failure, but the key does not come again before d
 //	Terminal(err)       the key is given up: it does not come again
@@ -96,9 +93,8 @@
 // A handler that must wait for the world returns [Hold], and its worker is free. [Call.Hold] holds a key
 // whatever the handler returns. While a key is on hold no worker gets it, and its adds come after the
 // release, merged. [Pool.Snapshot] lists it, [Pool.Release] releases it, and [Pool.WaitIdle] waits for it.
-// HandlerTimeout, StuckAfter, Cancel, Forget and SetWorkers do not change its hold, and the pool does not
-// count it as Busy. But for the queue it is still being processed, so in a priorityqueue it also uses up the
-// Limit of its group.
+// HandlerTimeout, StuckAfter, Cancel, Forget and SetWorkers do not change its hold, and it is not Busy. But
+// for the queue it is still being processed, so in a priorityqueue it also uses up the Limit of its group.
 //
 // A hold ends early with the key's lease, and when a [workqueue.Leaser] wants the key back, as package
 // sharding does when a slot moves. So a handler must cope with a key that comes too early.
@@ -109,11 +105,10 @@
 //
 // # The beginning and the end
 //
-// Run calls Options.Ready, for caches that must be filled, and then starts the workers. (A program that
-// misses events, or has none, sets Options.List and Options.Resync, so that every key comes again within a
-// time.) Run ends when its context does, by [Pool.Stop], or at a fatal error, in three steps. When somebody
-// else has shut the queue down, all that is queued is handled first, without a limit, and then only step 3 is
-// left.
+// Run calls Options.Ready, for caches that must be filled, and then starts the workers. (A program that may
+// miss events sets Options.List and Options.Resync, so that every key comes again within a time.) It ends
+// when its context does, by [Pool.Stop], or at a fatal error, in three steps. When somebody else has shut the
+// queue down, all that is queued is handled first, without a limit, and then only step 3 is left.
 //
 //  1. Options.Drain decides what is still finished: the handlers that run ([Running]), also what is queued
 //     ([All]), or [Nothing]; this may take up to Options.DrainTimeout. A fatal error is like Stop(Running).

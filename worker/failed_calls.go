@@ -35,8 +35,7 @@ type FailedCall struct {
 	Causes string `json:"causes,omitempty"`
 	// Err is the text of the error, at most 1 KiB of it.
 	Err string `json:"error"`
-	// Stack is that of a panic, at most 8 KiB of it, and otherwise empty. Only a key's last call that
-	// panicked has it.
+	// Stack is that of a panic, at most 8 KiB of it. Only a key's last call that panicked has it.
 	Stack string `json:"stack,omitempty"`
 }
 
@@ -47,8 +46,7 @@ const (
 	maxReason    = 200 // of a hold
 	// maxCalls is how many calls are kept of a key: the first and the last four.
 	maxCalls = 5
-	// failedCallsSize and callSize are about what failedCalls and a FailedCall take in memory, with the spare
-	// room of a slice, but without their texts.
+	// failedCallsSize and callSize are about what failedCalls and a FailedCall take in memory without texts.
 	failedCallsSize, callSize = 160, 116
 )
 

@@ -171,8 +171,7 @@ func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
 	}
 }
 
-// beginHold puts h on hold, or returns false: after EndHolds, or if the key is on hold already, which only a
-// broken queue allows.
+// beginHold puts h on hold. It returns false after EndHolds, and if a broken queue gave out a key on hold.
 func (t *Tracker[T]) beginHold(h *hold[T]) bool {
 	update := h.update // one method value for all reasons
 	t.mu.Lock()

@@ -38,25 +38,22 @@ type Options[T comparable] struct {
 	// Workers wait for it before they take a key, so keys stay queued meanwhile, where they are merged and
 	// ordered. Keys that Drain All still starts wait for it, too. It may be changed at any time; that, and a
 	// shutdown of the queue, are noticed within a second. Its burst must be at least 1, unless its rate is
-	// rate.Inf. Nil means no limit.
-	// See Stats.StartLimited.
+	// rate.Inf. Nil means no limit. See Stats.StartLimited.
 	StartLimit *rate.Limiter
 
-	// List returns all keys that there are. It is for programs that may miss an event of a key. Run calls it
-	// when it starts the workers. Without Resync it adds all keys at once, and never again. With Resync it
-	// adds each key at a moment of its own, the first time within one period: add the keys yourself at the
-	// start if that is too late. They need not be new. A list that fails is logged and counted, and tried again
-	// after 1 s, then after twice as long each time, up to a minute or Resync. List runs on a goroutine of the
-	// pool, and should return when its context ends: as soon as the pool is to end. If it panics, or an add
-	// does, the pool ends.
+	// List returns all keys that there are, for programs that may miss an event of a key. Run calls it when it
+	// starts the workers. Without Resync it adds all keys at once, and never again. With Resync the first
+	// period brings each key at its own moment: if that is too late, add the keys yourself at the start. A list
+	// that fails is logged and counted, and tried again after 1 s, then after twice as long each time, up to a
+	// minute or Resync. List runs on a goroutine of the pool, and should return when its context ends: as soon
+	// as the pool is to end. A panic of it, or of an add, ends the pool.
 	List func(ctx context.Context) (iter.Seq[T], error)
 	// Resync is the period of List: it is called again so long after it has returned, and every key of its
-	// last list comes once in a period, at the key's own moment, which is that of [Every]: so the work is
-	// spread evenly. Of replicas that share a queue each adds the key, at about the same moment: if a call is
-	// quicker than that, there is one for each replica. The adds end no [Call.UntilAdded] of this pool, unless
-	// one comes just while the call begins. In a queue with priorities they have that of controller-runtime's
-	// LowPriority, -100, unless the key is being handled. The pool keeps all keys in memory. A paused pool
-	// adds, too; once it is to end it adds no more. Zero means that the keys do not come again.
+	// last list comes once in a period, at the moment that [Every] would choose. Replicas that share a queue
+	// each add the key, at about the same moment: that may lead to one call for each. The adds end no
+	// [Call.UntilAdded] of this pool, unless one comes just while the call begins. In a queue with priorities
+	// they have controller-runtime's LowPriority, -100, unless the key is being handled. The pool keeps all
+	// keys in memory. A paused pool adds, too; a pool that is to end does not. Zero: keys do not come again.
 	Resync time.Duration
 
 	// Drain says what Run still finishes when its context ends.
@@ -67,18 +64,16 @@ type Options[T comparable] struct {
 	// CancelGrace is how long Run then waits for handlers whose contexts have ended. Zero means 1 s; see also
 	// [NoGrace].
 	CancelGrace time.Duration
-	// KeepQueue leaves the queue open, with its keys, when Run returns: for a program that runs again, with a
-	// new Pool, after it has lost its leadership. The queue must be [workqueue.Extended], and Drain must not
-	// be All.
+	// KeepQueue leaves the queue open, with its keys, when Run returns: for the next Pool of a program that has
+	// lost its leadership. The queue must be [workqueue.Extended], and Drain must not be All.
 	KeepQueue bool
 
 	// HandlerTimeout is when a call's context ends, with [context.DeadlineExceeded]. Zero means no limit.
 	HandlerTimeout time.Duration
-	// StuckAfter is how long a handler may go on after its HandlerTimeout (without one: after its start)
-	// before it is reported as stuck, once per call, to OnStuck and in the log. It keeps its key. Its hooks
-	// and the queue's Fail count as part of it. Zero means never. The report has the goroutine's stack, unless
-	// the program has more than 3,000 goroutines. To read stacks stops the whole program, once for all
-	// handlers that are found stuck together: for 2.5 µs per goroutine with a frame or two, 14 µs with thirty.
+	// StuckAfter is how long a handler, with its hooks and the queue's Fail, may go on after its HandlerTimeout
+	// (without one: after its start) before it is reported as stuck, once per call, to OnStuck and in the log.
+	// It keeps its key. Zero means never. The report has the goroutine's stack, unless the program has more
+	// than 3,000 goroutines: to read stacks stops the whole program, for 2.5 to 14 µs a goroutine.
 	StuckAfter time.Duration
 
 	// KeepGivenUp is how many given-up keys the pool remembers. Zero means 1,000, a negative number none.
@@ -107,12 +102,10 @@ type Options[T comparable] struct {
 	// Debug it logs every call. Nil means [slog.Default]; for silence take slog.New(slog.DiscardHandler).
 	// Handlers get it by [Call.Logger].
 	Logger *slog.Logger
-	// MetricsProvider discovers a pool with a name if it is an [InspectorProvider]. Nil means that of
-	// [workqueue.SetProvider].
+	// MetricsProvider discovers named pools if it is an [InspectorProvider]. Nil: see [workqueue.SetProvider].
 	MetricsProvider workqueue.MetricsProvider
 	// Clock is where all times come from, except those of the queue. It must be the queue's clock, or show
-	// the same time: the pool compares its own times with those at which the queue says that keys are due or
-	// were added. Nil means the real clock.
+	// the same time: the pool compares its times with the queue's. Nil means the real clock.
 	Clock clock.Clock
 }
 
@@ -133,8 +126,7 @@ const (
 	// Running finishes the handlers that run. Queued keys are not started.
 	Running Drain = iota
 	// All finishes what is queued too: the queue is shut down, which drops keys that wait for their time, and
-	// its keys are handled. A key that fails meanwhile is left failing. A paused pool has no workers that
-	// would finish anything.
+	// its keys are handled. A key that fails meanwhile is left failing. A paused pool finishes nothing.
 	All
 	// Nothing ends the handlers' contexts at once.
 	Nothing

@@ -26,8 +26,8 @@ type PanicError struct {
 	Stack []byte
 }
 
-// newPanicError must be called within the deferred function that has recovered v: only then does the stack
-// show the line that panicked.
+// newPanicError must be called within the deferred function that has recovered v: its stack has the panic's
+// line.
 func newPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
 // Error returns the value's text, without the stack.

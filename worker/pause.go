@@ -7,8 +7,7 @@ import (
 
 // A handler whose own add interrupts it, such as a status that it writes, would be called again and again
 // without a pause. So would one that returns a Hold for what has happened already, but does not show in its
-// cache. So a key that was interrupted, or released at once, a few times in a row is slowed down as if it had
-// failed.
+// cache. So a key that was interrupted, or released at once, a few times in a row is slowed down.
 
 const (
 	// maxInterruptions is how often in a row a key comes at once after it was interrupted.
@@ -32,8 +31,7 @@ func (c *Tracked[T]) pauseIfLooping() {
 func (h *hold[T]) hasLasted(now time.Duration) bool { return now-h.since >= shortestHold }
 
 // pauseAfterReleaseLocked is called when no reason of h is open any more. If that is an interruption, and the
-// key comes again by itself, it counts it. After too many in a row it returns a pause, unless pauses have
-// ended.
+// key comes again by itself, it counts it. After too many in a row it returns a pause.
 func (h *hold[T]) pauseAfterReleaseLocked(now time.Duration) (pause []*holdReason) {
 	rs := &h.tracker.mu.records
 	if h.comesAgain && !h.hasLasted(now) && !rs.holds.noPauses {

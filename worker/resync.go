@@ -27,10 +27,10 @@ const (
 // resync adds the keys of the last list at their moments. It belongs to the goroutine that adds. A round is
 // one period, in which each key of the list comes once. Without Resync there are no rounds and no keys here.
 type resync[T comparable] struct {
-	*Pool[T]                // for its options, queue and tracker
-	begun    time.Time      // when the round began
-	keys     []listedKey[T] // in the order of their moments
-	next     int            // the index of the key that comes next
+	pool  *Pool[T]
+	begun time.Time      // when the round began
+	keys  []listedKey[T] // in the order of their moments
+	next  int            // the index of the key that comes next
 }
 
 // listedKey is a key and its moment, as the time since the round has begun.
@@ -47,13 +47,13 @@ func (p *Pool[T]) startResync() (end func(), ended <-chan struct{}) {
 		close(done)
 		return end, done
 	}
-	r, lists := &resync[T]{Pool: p}, make(chan []T)
+	r, lists := &resync[T]{pool: p}, make(chan []T)
 	go p.tracker.catchPanic(func() { p.keepListing(ctx, lists) })
 	go func() {
 		defer close(done)
 		p.tracker.catchPanic(func() {
 			for r.await(ctx, lists) {
-				r.addDue(ctx, r.options.Clock.Now())
+				r.addDue(ctx, r.pool.options.Clock.Now())
 			}
 		})
 		for range lists { // until List has returned
@@ -66,9 +66,9 @@ func (p *Pool[T]) startResync() (end func(), ended <-chan struct{}) {
 func (r *resync[T]) await(ctx context.Context, lists <-chan []T) bool {
 	untilNext := time.Duration(math.MaxInt64)
 	if len(r.keys) > 0 {
-		untilNext = r.keys[r.next].offset - r.options.Clock.Since(r.begun)
+		untilNext = r.keys[r.next].offset - r.pool.options.Clock.Since(r.begun)
 	}
-	timer := r.options.Clock.NewTimer(untilNext)
+	timer := r.pool.options.Clock.NewTimer(untilNext)
 	defer timer.Stop()
 	select {
 	case <-timer.C():
@@ -76,8 +76,8 @@ func (r *resync[T]) await(ctx context.Context, lists <-chan []T) bool {
 		if !open {
 			return false
 		}
-		r.takeList(ctx, keys, r.options.Clock.Now())
-		r.hasListed.Store(true)
+		r.takeList(ctx, keys, r.pool.options.Clock.Now())
+		r.pool.hasListed.Store(true)
 	case <-ctx.Done():
 		return false
 	}
@@ -86,7 +86,7 @@ func (r *resync[T]) await(ctx context.Context, lists <-chan []T) bool {
 
 // takeList begins a round with a new list. Without Resync it adds all keys at once.
 func (r *resync[T]) takeList(ctx context.Context, keys []T, now time.Time) {
-	period := r.options.Resync
+	period := r.pool.options.Resync
 	if period == 0 {
 		for i := 0; i < len(keys) && ctx.Err() == nil; i++ {
 			r.addListed(keys[i])
@@ -97,7 +97,7 @@ func (r *resync[T]) takeList(ctx context.Context, keys []T, now time.Time) {
 	r.begun, r.keys, r.next = now, make([]listedKey[T], len(keys)), 0
 	for i, key := range keys {
 		// untilMoment returns up to 1.001 periods. This brings it into (0, period].
-		r.keys[i] = listedKey[T]{(r.tracker.untilMoment(key, period, now)-1)%period + 1, key}
+		r.keys[i] = listedKey[T]{(r.pool.tracker.untilMoment(key, period, now)-1)%period + 1, key}
 	}
 	slices.SortStableFunc(r.keys, func(a, b listedKey[T]) int { return cmp.Compare(a.offset, b.offset) })
 }
@@ -105,7 +105,7 @@ func (r *resync[T]) takeList(ctx context.Context, keys []T, now time.Time) {
 // addDue adds the keys whose moment has come, and begins the next round after the last key. If the machine
 // has slept for many rounds, it adds each key once, and leaves out the rounds that have passed.
 func (r *resync[T]) addDue(ctx context.Context, now time.Time) {
-	period := r.options.Resync
+	period := r.pool.options.Resync
 	for range r.keys {
 		since := now.Sub(r.begun)
 		if r.keys[r.next].offset > since || ctx.Err() != nil {
@@ -123,14 +123,14 @@ func (r *resync[T]) addDue(ctx context.Context, now time.Time) {
 // priority is never quiet, so a key that is being handled here gets none. (It may interrupt a call that is
 // just beginning: addRunning comes a moment after the queue has handed the key out.)
 func (r *resync[T]) addListed(key T) {
-	t := r.tracker
+	t := r.pool.tracker
 	t.mu.Lock()
 	handled := t.findRunningLocked(key) != nil
 	t.mu.Unlock()
 	if t.priorities != nil && !handled {
 		t.priorities.AddWithPriority(key, listPriority, 0)
 	} else {
-		r.queue.AddCause(key, workqueue.Cause{Reason: "resync", Quiet: true})
+		r.pool.queue.AddCause(key, workqueue.Cause{Reason: "resync", Quiet: true})
 	}
 }
 

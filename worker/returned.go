@@ -21,8 +21,7 @@ const (
 	// NextRequeue: the handler asked for the key again. See [Requeue], [RequeueAfter] and [Every].
 	NextRequeue
 	// NextRetry: the handler has failed, and the key comes again when the queue's limiter says, see also
-	// [RetryAfter]. If the delay of the failure before has not passed, it is the same failure: it comes at
-	// the end of that delay, and is not counted.
+	// [RetryAfter]. A failure within the delay of the one before is the same one: count and delay stay.
 	NextRetry
 	// NextGiveUp: the handler has failed, and the key does not come again.
 	NextGiveUp
@@ -225,8 +224,7 @@ type contents struct {
 }
 
 // note notes err and the errors that it wraps or joins. An error that asks for something by itself ends its
-// branch in the first switch; one that wraps others goes on to the second. (What is within a Terminal or a
-// Fatal counts, too: classify decides.)
+// branch in the first switch; one that wraps others, also a Terminal or Fatal, goes on to the second.
 func (found *contents) note(err error) {
 	switch e := err.(type) {
 	case *fatalError:
@@ -278,8 +276,7 @@ func isInterruption(err error, interrupted bool) bool {
 }
 
 // NextOf returns, for a function that wraps a handler, what becomes of the key if its call returns err. A
-// failure is NextRetry even if the key will be given up for having failed too often. The context is that of
-// the call or made from it.
+// failure is NextRetry even if the key will be given up for having failed too often. ctx is from the call.
 func NextOf(ctx context.Context, err error) Next {
 	c := CallOf(ctx)
 	asked, _ := classify(err, c.anyCall != nil && c.wasInterrupted())

@@ -68,8 +68,7 @@ func (p *Pool[T]) signal() {
 	}
 }
 
-// advance moves a pool that is to end and has no workers, for example because it is paused, on to
-// phaseEnding. It returns the phase.
+// advance moves a pool that is to end and has no workers on to phaseEnding. It returns the phase.
 func (p *Pool[T]) advance() phase {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,8 +137,8 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 	}
 }
 
-// endPatience bounds the waits at the end of Run: for Dones, the last sweep and List. It is on the real
-// clock: a fake one may not move any more.
+// endPatience bounds the waits at the end of Run for Dones, the last sweep and List, on the real clock: a
+// fake one may not move any more.
 const endPatience = 100 * time.Millisecond
 
 // shutDownQueue shuts the queue down, which drops the keys that wait. The sweep comes first, because Left

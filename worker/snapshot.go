@@ -26,8 +26,7 @@ type RunningKey[T comparable] struct {
 	Stack string `json:"stack,omitempty"`
 }
 
-// Snapshot is what a pool does, for people. It holds copies, read one after the other: Stats and Unanswered
-// last.
+// Snapshot is what a pool does, for people: copies, read one after the other, Stats and Unanswered last.
 type Snapshot[T comparable] struct {
 	// Stats count all keys, also those that the lists leave out.
 	Stats Stats `json:"stats"`
@@ -41,8 +40,7 @@ type Snapshot[T comparable] struct {
 	// leaves the list when this pool handles it and does not give it up again, and by Forget.
 	GivenUp []FailedKey[T] `json:"given_up"`
 	// Unanswered is the key of the oldest change in Stats.OldestUnanswered. It is nil if there is none, and
-	// if the queue cannot name it: it is queued behind others, in a queue with priorities or with an order of
-	// its own.
+	// if the queue cannot name it: with priorities or an order of its own it may have queued it behind others.
 	Unanswered *UnansweredKey[T] `json:"unanswered,omitempty"`
 }
 

@@ -9,8 +9,7 @@ import (
 
 // With Options.StartLimit workers wait before they take a key, so keys stay in the queue, where they are
 // merged and ordered. One worker at a time waits for the limit and then for a key; the others wait behind it,
-// at startGate. So no worker has a token without a key, and after an idle time no more start at once than the
-// limit's burst.
+// at startGate. So no worker has a token without a key, and after an idle time at most a burst starts.
 
 // maxStartWait is how long a worker waits until it looks at the limit again, which may have been changed.
 const maxStartWait = time.Second

@@ -27,8 +27,7 @@ type Stats struct {
 	// Stuck is the number of running calls that were reported as stuck.
 	Stuck int `json:"stuck"`
 	// LongestRunning is how long the oldest running call has taken so far, and UnfinishedWork that time of
-	// all running calls together. Unlike the queue's numbers of that name they leave out keys on hold, which
-	// no worker has.
+	// all running calls together. Unlike the queue's numbers of that name they leave out keys on hold.
 	LongestRunning time.Duration `json:"longest_running_ns"`
 	UnfinishedWork time.Duration `json:"unfinished_work_ns"`
 

@@ -11,8 +11,7 @@ import (
 
 const (
 	sweepEvery = time.Minute
-	// askFor bounds a sweep, Stats and Snapshot: if a server is in trouble, very many keys fail, and it must
-	// not be asked all the time.
+	// askFor bounds a sweep, Stats and Snapshot: a server in trouble must not be asked all the time.
 	askFor = time.Second
 )
 
@@ -58,8 +57,7 @@ func (t *Tracker[T]) sweepKey(key T) bool {
 	return true
 }
 
-// idleRecordLocked returns the record of key. It is zero if there is none (no record in the table is zero),
-// or if a call for key is running.
+// idleRecordLocked returns the record of key. Without one, and while a call for key is running, it is zero.
 func (t *Tracker[T]) idleRecordLocked(key T) (idle record[T]) {
 	if _, rec := t.mu.records.find(key); rec != nil && t.findRunningLocked(key) == nil {
 		idle = *rec

@@ -9,15 +9,25 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
+// The steps of a call, in their order:
+//
+//	prepare        reads what the queue knows of the key, and makes the contexts
+//	addRunning     lets others see the call; then the caller calls the handler
+//	decide         writes into result what becomes of the key, and gives a failure to the queue's Fail
+//	recordOutcome  updates the key's record
+//	(settle)       only of a pool: adds the key again, or makes the queue forget its failures
+//	report         logs the call, and calls the hooks
+//	endCall        counts the call, and ends its contexts
+//	doneOrHold     calls the queue's Done, or puts the key on hold
+
 // Tracked is a call of a handler in [Tracker]. (A pool's worker uses one Tracked for its calls, one after the
 // other, and takes the steps of Begin and End itself, with others between: see handle_key.go.)
 type Tracked[T comparable] struct {
 	tracker *Tracker[T]     // does not change, and neither does base
 	base    context.Context // the parent of the calls' contexts
 
-	// What follows belongs to the goroutine that makes the calls. But while running is set nobody writes what
-	// prepare has set (result.Key, result.Started, attempt, priority, callCtx, ctx), so that others may read
-	// it under the tracker's mu.
+	// The goroutine that makes the calls owns what follows. While running is set it does not write what prepare
+	// has set (result.Key, result.Started, attempt, priority, callCtx, ctx): others read that under mu.
 
 	contexts []callContext[T] // for the next calls
 	callState[T]
@@ -35,16 +45,6 @@ type Tracked[T comparable] struct {
 	reasons []*holdReason
 }
 
-// The steps of a call, in their order:
-//
-//	prepare        reads what the queue knows of the key, and makes the contexts
-//	addRunning     lets others see the call; then the caller calls the handler
-//	decide         writes into result what becomes of the key, and gives a failure to the queue's Fail
-//	recordOutcome  updates the key's record
-//	report         logs the call, and calls the hooks
-//	endCall        counts the call, and ends its contexts
-//	doneOrHold     calls the queue's Done, or puts the key on hold
-
 // callState is what the goroutine of a call knows.
 type callState[T comparable] struct {
 	result   Result[T] // what hooks see
@@ -59,7 +59,7 @@ type callState[T comparable] struct {
 	crashing    bool // see failWithPanic
 	sameFailure bool // see Same of workqueue.Retry
 
-	interruptions int // by recordOutcome, after an interrupted call: how many in a row, see pause.go
+	interruptions int // how many in a row, after an interrupted call; for pauseIfLooping
 }
 
 // Begin begins a call of the handler for key, which the caller has got from the queue. The handler's context,
@@ -84,13 +84,11 @@ func (t *Tracker[T]) Begin(ctx context.Context, key T) *Tracked[T] {
 	return c
 }
 
-// Context returns the handler's context. [CallOf] works with it. It ends with the call, and earlier as
-// Options say and by [Tracker.Cancel].
+// Context returns the handler's context. It ends with the call, and earlier by Options or [Tracker.Cancel].
 func (c *Tracked[T]) Context() context.Context { return c.ctx }
 
 // Interrupted reports, before End, whether a context of [Call.UntilAdded] has ended because the key was added
-// again. If not, and End returns NextInterrupted all the same, ErrAdded came from elsewhere, and no add may
-// bring the key.
+// again. If not, and End returns NextInterrupted all the same, perhaps no add brings the key.
 func (c *Tracked[T]) Interrupted() bool { return c.callCtx.wasInterrupted() }
 
 // End ends the call, whose handler has returned err, counts it, logs it and calls the hooks. It must be
@@ -113,9 +111,8 @@ func (c *Tracked[T]) End(err error) Result[T] {
 func (c *Tracked[T]) Held() bool { return len(c.reasons) > 0 }
 
 // Done must be called after End and after the adds of the key, with a function that calls the queue's Done.
-// That is called once, on any goroutine: at once or, if the key is put on hold, when the hold ends: when it
-// is released, at its limit, by [Tracker.Release] or [Tracker.EndHolds], with the key's lease, or when a
-// [workqueue.Leaser] wants the key back.
+// That is called once, on any goroutine: at once or, if the key is put on hold, when the hold ends: by a
+// release, at its limit, by [Tracker.Release] or [Tracker.EndHolds], or as the package comment says.
 func (c *Tracked[T]) Done(done func()) {
 	c.doneOrHold(func(T) { done() })
 }

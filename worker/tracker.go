@@ -32,9 +32,8 @@ import (
 //	NextInterrupted        Add, unless Interrupted was true before End, or the lease was lost: see Begin
 //	NextRetry, NextGiveUp  nothing: End has called the queue's Fail
 //
-// In every case it calls [Tracked.Done] then, which calls the queue's Done: at once, or later if the handler
-// has put the key on hold or the key is interrupted again and again. All methods may be called from any
-// goroutine.
+// In every case it calls [Tracked.Done] then, which calls the queue's Done, perhaps later: the key may be on
+// hold, or be interrupted again and again. All methods may be called from any goroutine.
 //
 // A queue that is not of this project counts no failures. So make it an [workqueue.ExtendedRateLimiting] by
 // [workqueue.ExtendRateLimiting], and use only that, for the tracker and for the workers.

@@ -6,8 +6,8 @@ import "time"
 // adds belong to it until the key is handed out. It ends with the first call that answers it: one that
 // returns nil or asks for the key again. A failure or an interruption is no answer, so the change goes on. It
 // ends unanswered, and is not counted, if the key is given up or forgotten, or removed from the queue. An add
-// during a call begins the key's next change. When a change began is kept in Tracked.changeSince during a
-// call, and between calls in the record.
+// during a call begins the key's next change. When a change began is in Tracked.changeSince during a call,
+// and in the key's record between calls.
 
 // UnansweredKey is a key that was added, and that no call has answered since.
 type UnansweredKey[T comparable] struct {
@@ -17,8 +17,7 @@ type UnansweredKey[T comparable] struct {
 
 // oldestUnanswered returns the oldest change of all keys and its age. If a queued key's is older, only its
 // age is known here, and it returns nil and that age: see oldestQueued. Keys that a handler has put on hold
-// do not count: they wait for the world. Of a record that may be the oldest it asks the queue whether it is
-// over, for up to askFor.
+// do not count. Of a record that may be the oldest it asks the queue whether it is over, for up to askFor.
 func (t *Tracker[T]) oldestUnanswered() (_ *UnansweredKey[T], age time.Duration) {
 	if !t.knowsAddTimes {
 		return nil, 0

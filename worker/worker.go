@@ -84,8 +84,7 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 // if w must ask the queue again: a Done may have queued a key that was added while a worker had it.
 //   - While keys are on hold, w waits for the end of a hold, and asks again.
 //   - Otherwise w leaves if there are other workers: each of them asks again after its Done.
-//   - The last worker asks again after a Done that unfollowedDonesLocked counts. Without one it ends the
-//     pool.
+//   - The last worker asks again after a Done of unfollowedDonesLocked. Without one it ends the pool.
 func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (gone bool) {
 	p.tracker.endPauses()
 	if holdEnds := p.tracker.nextHoldDone(); holdEnds != nil {
@@ -109,8 +108,7 @@ func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (gone boo
 }
 
 // unfollowedDonesLocked counts the Dones after which no worker asks the queue again, and which may have
-// queued a key: that of each hold, and the last one of each worker that has left. (For a worker without any
-// it counts one too many.)
+// queued a key: that of each hold, and the last of each worker that has left (one too many if it had none).
 func (p *Pool[T]) unfollowedDonesLocked() uint64 {
 	return p.mu.departed + p.tracker.mu.records.holds.doneCount.Load()
 }

@@ -153,7 +153,7 @@ func rowOf(list string, k redisqueue.KeyInfo[string]) keyRow {
 // states are what ls knows: the names of lists of the queue, and aside.
 var states = []string{"processing", "queued", "waiting", "failing", "givenup", "aside"}
 
-// list prints the keys page by page, so that a million of them need no memory.
+// list prints the keys page by page, so that a million of them need no memory, but for those set aside.
 func (c *command) list(ctx context.Context, wanted []string) error {
 	if len(wanted) == 0 {
 		wanted = states
