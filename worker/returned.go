@@ -23,7 +23,7 @@ const (
 	// NextRetry: the handler has failed, and the key comes again when the queue's limiter says, see also
 	// [RetryAfter]. A failure within the delay of the one before is the same one: count and delay stay.
 	NextRetry
-	// NextGiveUp: the handler has failed, and the key does not come again.
+	// NextGiveUp: the handler has failed, and the key does not come again by itself: only if it is added.
 	NextGiveUp
 	// NextInterrupted: the key was added again and interrupted its handler. It comes again at once, or after
 	// a pause if that happens more than five times in a row. Failures are neither counted nor forgotten, and
@@ -152,7 +152,7 @@ func (w wrapper) Unwrap() error { return w.error }
 
 type terminalError struct{ wrapper }
 
-// Terminal wraps an error so that its key does not come again. It returns nil if err is nil.
+// Terminal wraps an error so that its key is given up: it comes again only if it is added. It returns nil if err is nil.
 func Terminal(err error) error {
 	if err == nil {
 		return nil
