@@ -92,12 +92,11 @@ func (r Requeue) Error() string {
 type everyError struct{ period time.Duration }
 
 // Every returns an error for a handler to return, bare or wrapped, that wants its key again once in each
-// period, at the key's own moment, without having failed. The moment follows from a hash of the key, on
-// every replica and after every restart the same, so the work of many keys spreads over the period. Keys
-// come for the first time within a period and a thousandth of one. Other adds make a key come in between,
-// and change nothing. Keys with interfaces, floats or pointers are hashed by their text, as fmt.Sprint has
-// it; if that has the address of a pointer, the moment changes with each restart. It panics unless period is
-// positive.
+// period, at the key's own moment, without having failed. The moment follows from a hash of the key, on every
+// replica and after every restart the same, so the work of many keys spreads over the period. Keys come for
+// the first time within a period and a thousandth of one. Other adds make a key come in between, and change
+// nothing. Keys with interfaces, floats or pointers are hashed by their text, as fmt.Sprint has it; if that
+// has the address of a pointer, the moment changes with each restart. It panics unless period is positive.
 func Every(period time.Duration) error {
 	if period <= 0 {
 		panic(fmt.Sprintf("worker: Every(%v): a period is positive", period))
@@ -152,7 +151,8 @@ func (w wrapper) Unwrap() error { return w.error }
 
 type terminalError struct{ wrapper }
 
-// Terminal wraps an error so that its key is given up: it comes again only if it is added. It returns nil if err is nil.
+// Terminal wraps an error so that its key is given up: it comes again only if it is added. It returns nil if
+// err is nil.
 func Terminal(err error) error {
 	if err == nil {
 		return nil
