@@ -188,6 +188,8 @@ func TestInterruptedBatch(t *testing.T) {
 		"add and hand out":      {before: [][]string{{"ak"}}, ops: []string{"Dk", "ax", "ay", "ak"}},
 		"add with causes":       {ops: []string{"C0000000000000001xl0 1700000000000000 "}},
 		"hand back":             {before: [][]string{{"ak"}}, ops: []string{"Bk"}},
+		"hand back a priority":  {before: [][]string{{"P0000000000000001k7 0"}}, ops: []string{"Bk"}},
+		"hand back a raised":    {before: [][]string{{"ak"}, {"P0000000000000001k-5 0"}}, ops: []string{"Bk"}},
 		"set aside":             {before: [][]string{{"ak"}}, ops: []string{"Uk"}},
 		"added again":           {before: [][]string{{"ak"}, {"ak"}}, ops: []string{"Wk"}},
 		"due":                   {ops: []string{"ay"}, before: [][]string{{"L0000000000500000x"}}},

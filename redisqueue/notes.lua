@@ -90,7 +90,10 @@ local function keepNotes(key, state)
 		call('HSET', NOTES, NEXT_CAUSES .. key, causes)
 		if later then addCauses(key, later) end
 	end
-	setNextPriority(key, priorityOf(HELD_PRIORITY, key), isDirty(state))
+	local priority = priorityOf(HELD_PRIORITY, key)
+	if priority ~= 0 or isDirty(state) then -- 0 also if an interrupted batch has done this.
+		setNextPriority(key, priority, isDirty(state))
+	end
 end
 
 -- forgetNextNotes forgets the notes of a hand-out that will not come.

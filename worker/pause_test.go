@@ -42,6 +42,40 @@ func TestPauseThatOutlastsHold(t *testing.T) {
 	})
 }
 
+// A key whose pause a shutdown ends is handled at once, although another one is on hold.
+func TestPauseEndsBesideHold(t *testing.T) {
+	overNotifying(t, func(t *testing.T, q notifying) {
+		var down atomic.Bool
+		var handled atomic.Int64 // after the shutdown
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			switch {
+			case down.Load():
+				handled.Add(1)
+				return nil
+			case key == "held":
+				return worker.Hold("for long", time.Hour, func(func()) {})
+			}
+			q.Add(key)
+			return worker.ErrAdded
+		}, options{})
+		q.Add("held")
+		q.Add("loops")
+		r := run(t, p)
+		r.after(time.Minute)
+		if st := p.Stats(); st.Looping != 1 || st.Held != 2 {
+			t.Errorf("%+v", st)
+		}
+		down.Store(true)
+		q.ShutDown()
+		r.after(time.Minute + time.Second)
+		if n := handled.Load(); n != 1 {
+			t.Errorf("the key that looped was handled %d times within a second of the shutdown", n)
+		}
+		p.Release("held")
+		r.returnedLeaving("nothing")
+	})
+}
+
 // shutsDownMeanwhile is a queue that is shut down while ShuttingDown returns: once it is armed, to a function
 // of this name.
 type shutsDownMeanwhile struct {

@@ -88,9 +88,13 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (gone bool) {
 	p.tracker.endPauses()
 	if holdEnds := p.tracker.nextHoldDone(); holdEnds != nil {
-		select {
-		case <-holdEnds:
-		case <-ctx.Done():
+		hasEnded := false // A hold has, such as a pause, since w asked the queue.
+		p.locked(func() { hasEnded = w.donesAtGet != p.unfollowedDonesLocked() })
+		if !hasEnded {
+			select {
+			case <-holdEnds:
+			case <-ctx.Done():
+			}
 		}
 		return false
 	}
