@@ -4,9 +4,9 @@
 --
 -- Beside functions and constants, each file has these from the files before it:
 --
---   batch       the arguments; keeper, offset, now, leaseClock, isFull, doesChores; and what others change: fence, dirty, repaired, meta,
---               leaseEnds, leavesSleepers
---   states      what the batch changes, until handout writes it
+--   batch       the arguments; description, keeper, offset, now, nowDigits, leaseClock, isFull, doesChores; and what others change: fence,
+--               dirty, repaired, meta, leaseEnds, leavesSleepers
+--   states      what the batch changes, until handout writes it; changed, unmatched and results, for reply
 --   notes       hasNotes, false while no key has any
 --   operations  keysLeft: how many keys of dead sessions and old failures reclaim may take
 --   handout     what was handed out, how many keys are held, whether the queue is paused, and the numbers of the start limit
@@ -19,7 +19,7 @@
 
 local session, seq, lease, want, flags = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 local SETTINGS, DESCRIPTION, FIRST_OP = ARGV[6], ARGV[7], 8 -- The description is what all replicas must have in common.
-local leavesSleepers = find(flags, 'leavesSleepers', 1, true) -- unless it gets fewer keys than it wants, and no more may be handed out
+local leavesSleepers = find(flags, 'leavesSleepers', 1, true) -- unless it then sleeps: see reply.lua
 local allCounts = find(flags, 'allCounts', 1, true) -- asks for the numbers that not every reply has
 local isTool = find(flags, 'isTool', 1, true) -- takes no keys back, and forgets nothing
 local knownFence = string.match(flags, 'knownFence=(%d+)') -- after an interrupted attempt: the replica knows of the hand-outs up to it

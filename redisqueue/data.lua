@@ -1,6 +1,6 @@
 -- The data of a shard, and how scripts read them: the first part of the script of batch.lua and of that of read.lua.
 --
--- A key (of the queue, not of Redis) has one of the states of package workqueue. STATES keeps it as a string:
+-- STATES keeps the state of a key (of the queue, not of Redis) as a string. A key that waits is in DELAYS, whatever its state:
 --
 --   absent              queued    <added>                           16 characters
 --   processing          p<session><fence>                           28

@@ -3,12 +3,12 @@
 --
 --   counts                      the numbers of all states
 --   key, the key                what is known of one key
---   page, list, from, count     up to count keys of a list, in its order. from is 0 at first, and then the `next` of the last reply.
+--   page, list, from, count     up to count keys of a sorted set, in order. from is 0 at first, and then the `next` of the last reply.
 --                               When other clients remove keys in between, the next page misses as many.
 --   scan, list, cursor, count   about count keys of a list, in no order. The cursor is 0 at first, and then the `next` of the last
 --                               reply. A scan misses no key that is in the list from its first call to its last.
 --
--- A reply is a list of names and values. For a list it is followed by one such list for each key.
+-- The reply to counts is a list of names and values. All others are lists of such lists: first `next` and the offset, then one for each key.
 local LISTS = {
 	processing = HELD, queued = LINE, waiting = DELAYS, failing = FAILURES, givenup = GIVEN_UP, aside = ASIDE, states = STATES,
 }

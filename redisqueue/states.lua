@@ -1,5 +1,5 @@
--- What a batch changes in STATES and HELD, which keys enter LINE, and which leave DELAYS because their delays have passed is in these
--- variables until handout.lua writes it. All else that becomes of keys is written at once.
+-- What a batch changes in STATES, what leaves HELD, which keys enter LINE, and which leave DELAYS because their time has come is in these
+-- variables until handout.lua writes it, with what enters HELD. All else that becomes of keys is written at once.
 
 local states = {} -- key -> its state, as it was read or set; false if the key is absent
 local touched = {} -- set of the keys whose states are written back: this batch has set or removed them

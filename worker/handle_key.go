@@ -7,7 +7,7 @@ import (
 )
 
 // This file follows a key from top to bottom: handleKey begins its call, and calls Done last; callHandler
-// calls the handler; settle decides by its error what becomes of the key, and does that. The steps that pools
+// calls the handler; settle lets decide say what becomes of the key, and does that. The steps that pools
 // and Trackers have in common are in tracked.go.
 
 // handleKey does all with a key that a worker has got. Done comes last, once, also after a panic or Goexit.

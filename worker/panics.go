@@ -11,7 +11,7 @@ import (
 // What a panic does depends on whose code it was, and so does runtime.Goexit, which t.FailNow calls:
 //
 //	the handler and its error   failWithPanic: the key fails, with a PanicError or ErrGoexit
-//	a pool's other foreign code catchPanic: the pool ends with a PanicError. After a Goexit in OnFinish or
+//	a pool's other foreign code catchPanic or work: a PanicError ends the pool. After a Goexit in OnFinish or
 //	                            OnGiveUp another goroutine takes the worker's place
 //	Ready, List, OnStuck, OnLeft
 //	                            onOwnGoroutine: the same, and a Goexit ends no other goroutine

@@ -17,7 +17,7 @@ func Run[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInt
 }
 
 // Pool runs a handler in a number of workers that can be changed. It is made by [New]. All methods may
-// be called from any goroutine, handlers and hooks included, except that those must not call Run.
+// be called from any goroutine, handlers and hooks included, except that those must not call Run or WaitIdle.
 type Pool[T comparable] struct {
 	queue   workqueue.ExtendedRateLimiting[T] // tracker.queue
 	handler Handler[T]
@@ -97,8 +97,8 @@ func (p *Pool[T]) check() error {
 // describes: with nil unless there was a fatal error. [Pool.Left] has what was left undone. If the queue is
 // shut down already, Run handles what is left in it.
 //
-// It returns an error at once, and leaves the queue alone, if the handler is nil, the queue is nil or a nil
-// pointer, an option makes no sense, or Run was called before.
+// It returns an error at once, and leaves the queue alone, if ctx or the handler is nil, the queue is nil or
+// a nil pointer, an option makes no sense, or Run was called before.
 func (p *Pool[T]) Run(ctx context.Context) error {
 	if ctx == nil {
 		return errors.New("worker: Run without a context")
@@ -237,7 +237,8 @@ func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 }
 
 // Stats returns the pool's numbers. It asks the queue for its own and, for up to a second, about keys. Beyond
-// that it takes about 20 ns for each worker and each key that fails, was interrupted or is on hold.
+// that it takes about 20 ns for each worker and each key that fails, was given up, was interrupted or is on
+// hold.
 func (p *Pool[T]) Stats() Stats { return p.tracker.Stats() }
 
 // Snapshot returns Stats and up to limit keys of each kind, after asking the queue: see [Tracker.Snapshot].

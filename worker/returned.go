@@ -25,9 +25,9 @@ const (
 	NextRetry
 	// NextGiveUp: the handler has failed, and the key does not come again by itself: only if it is added.
 	NextGiveUp
-	// NextInterrupted: the key was added again and interrupted its handler. It comes again at once, or after
-	// a pause if that happens more than five times in a row. Failures are neither counted nor forgotten, and
-	// the queue's limiter is not called. See [Call.UntilAdded].
+	// NextInterrupted: an add of the key has interrupted its handler, or this says so with ErrAdded. It comes
+	// again at once, or after a pause if that happens more than five times in a row. Failures are neither
+	// counted nor forgotten, and the queue's limiter is not called. See [Call.UntilAdded].
 	NextInterrupted
 	// NextHold: the key comes again when it is released, or a limit has passed. Failures are neither counted
 	// nor forgotten. See [Hold].
