@@ -2,6 +2,7 @@ package redisqueue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -162,7 +163,14 @@ func TestOneWorkerServesAllShards(t *testing.T) {
 	for range 200 {
 		key, _ := q.Get()
 		served[q.shardOf(key)]++
-		time.Sleep(time.Millisecond) // a handler
+		eventually(t, time.Minute, func() error { // A handler takes longer than the calls before it.
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			if slices.ContainsFunc(q.shards, func(s *shard[string]) bool { return s.senderRuns }) {
+				return errors.New("a call is under way")
+			}
+			return nil
+		})
 		q.Add(key)
 		q.Done(key)
 	}
