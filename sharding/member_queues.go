@@ -80,8 +80,8 @@ func (m *Member) lacksQueueLocked() error {
 	case now-*since < m.config.Lease:
 		return nil
 	case len(m.mu.queueNames) > 0:
-		lacking := m.lackingLocked()
-		return fmt.Errorf("%w: it has %q, and Config.Queues also %q", ErrNoQueue, m.mu.queueNames, lacking)
+		return fmt.Errorf("%w: it has %q, and Config.Queues also %q",
+			ErrNoQueue, m.mu.queueNames, m.lackingLocked())
 	}
 	return ErrNoQueue
 }

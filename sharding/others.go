@@ -8,41 +8,43 @@ import (
 	"time"
 )
 
-// liveness says whether another member lives, as far as this one knows.
+// liveness says whether another member lives, as far as this one knows. The first line that holds counts:
 //
-//	           not renewed for a lease           this or another member has marked its record
-//	present ──────────────────────────▶ overdue ──────────────────────────────────────────────▶ dead
-//	   │                                   │                                                      ▲
-//	   │  its record is gone: somebody else has deleted it, perhaps a person         a lease later │
-//	   └───────────────────────────────────┴───────────────────────────────▶ gone ────────────────┘
+//	Its record is marked (data.Dead).            dead
+//	A read has found no record (isGone).         gone, and a lease later dead
+//	It has not renewed its record for a lease.   overdue
+//	It has.                                      present
 //
-// A renewal leads from overdue back to present, as does extendLeasesLocked. From gone and dead only a read of
-// an unmarked record does. A member that leaves or gives up marks its own record, and is dead at once. One
-// whose record is gone may not know it: it keeps its slots for a lease.
+// A member that leaves or gives up marks its own record. Others mark that of an overdue member. If somebody
+// has deleted a record, its member may not know that, and keeps its slots for a lease.
+//
+// The watch and lists may be late. So if they lack an unmarked record, or show one of a gone or dead member,
+// mustRead is set: until a read shows what is there, the member is neither alive nor, unless marked, dead.
 type liveness int
 
 const (
-	present liveness = iota // renewed within its lease
-	overdue                 // not renewed, and not marked
-	gone                    // without a record for less than a lease, or to be read
-	dead                    // Only then may its slots be given away.
+	present liveness = iota
+	overdue          // Its next renewal makes it present, as does extendLeasesLocked.
+	gone             // Only a read of an unmarked record makes it present, and also a dead one.
+	dead             // Only now may its slots be given away.
 )
 
 // knownMember is what this member knows of another one, or of itself, from the records that it has seen.
 type knownMember struct {
-	data    memberData // from the last usable record; until there is one, only its Lease is set
-	version string     // of the last record that was not late or doubtful; see classify
-	serial  int64      // of that record, see Member.lastSerial; 0 before the first
-	usable  bool       // decodeOther has accepted that record.
-	// firstSeen is when this entry was made. leaseFrom is when that record was seen, or a record first missed;
-	// extendLeasesLocked moves it.
-	firstSeen, leaseFrom time.Duration
-	isGone               bool // A read has found no record, or the watch or a list lacks a marked one.
-	mustRead             bool // They lack an unmarked record, or show one of a dead or gone member; see doubtful
-	isFormerSelf         bool // This process had that id, and goes on with another one.
-	markedByMe           bool
-	markErr              error         // why this member could not mark the record
-	retryAt              time.Duration // when to try again to mark or delete it
+	data      memberData    // from the last usable record; until there is one, only its Lease is set
+	version   string        // of the last record that classify has called changed
+	serial    int64         // of that record, see Member.lastSerial; 0 before the first
+	usable    bool          // decodeOther has accepted that record.
+	firstSeen time.Duration // when this entry was made
+	// leaseFrom is when that record was seen; before the first one, firstSeen; of a gone member, when its record
+	// was first missed. extendLeasesLocked moves it.
+	leaseFrom    time.Duration
+	isGone       bool // A read has found no record, or the watch or a list lacks a marked one.
+	mustRead     bool // see liveness
+	isFormerSelf bool // This process had that id, and goes on with another one.
+	markedByMe   bool
+	markErr      error         // why this member could not mark the record
+	retryAt      time.Duration // when to try again to mark or delete it
 }
 
 func (k *knownMember) liveness(now time.Duration) liveness {
@@ -112,38 +114,40 @@ type verdict int
 
 const (
 	nothingNew verdict = iota // It is the known record, or an older one from a late watch.
-	doubtful                  // Its member is gone or dead: the watch is late, or a restore brought it back.
+	doubtful                  // Its member is gone, or dead and this is unmarked: only a read can be believed.
 	changed                   // It is another one: somebody has written it, or a restore has brought it back.
 )
 
 // classify says what a record of that version with data d means, and changes nothing. If it is not usable, d
-// does not count. isRead: a read has shown the record, and is never late. The watch and lists may be.
+// does not count. isRead: it comes from a read, or this member has just written it, so it is not late.
 func (k *knownMember) classify(version string, d memberData, usable, isRead bool) verdict {
 	// The version alone does not show that it is the known one: after a restore it may have other data.
 	sameContent := !usable || k.data.Sequence == d.Sequence && k.data.Dead == d.Dead
 	comesBack := k.isGone || usable && k.data.Dead && !d.Dead
+	// A mark counts whatever its Sequence: it may be on a record that a restore has brought back.
+	isOlder := usable && k.usable && d.Sequence < k.data.Sequence && !d.Dead
 	switch {
 	case k.version == version && k.usable == usable && sameContent && !k.isGone:
 		return nothingNew
 	case comesBack && !isRead:
 		return doubtful
-	case !isRead && usable && k.usable && d.Sequence < k.data.Sequence && !d.Dead:
-		return nothingNew // An older record is no renewal; see mustHearOthersLocked.
+	case isOlder && !isRead:
+		return nothingNew // It is no renewal; see mustHearOthersLocked.
 	}
 	return changed
 }
 
-// sawMemberLocked notes a member's record and reports whether workLoop must look again: after a renewal only
-// if mustHearOthersLocked waits for it. If the watch is late, a member counts as alive too long: no harm.
+// sawMemberLocked notes a member's record, and reports whether workLoop must look again: to read it, because
+// a share or the liveness has changed, or because mustHearOthersLocked has waited for this renewal.
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	k := m.memberLocked(id)
+	before, livenessBefore := *k, k.liveness(m.now())
 	d, err := m.decodeOther(id, r)
 	found := k.classify(r.Version, d, err == nil, isRead)
-	k.mustRead = found == doubtful // Anything else shows that the record is there.
+	k.mustRead = found == doubtful // Otherwise the record is there, or was a moment ago.
 	if found != changed {
-		return k.mustRead
+		return found == doubtful
 	}
-	before, livenessBefore := *k, k.liveness(m.now())
 	k.version, k.leaseFrom, k.isGone, k.usable = r.Version, m.now(), false, err == nil
 	k.serial = m.lastSerial.Add(1)
 	if err != nil { // k.data stays, and with it the member's lease.
@@ -187,13 +191,13 @@ func (m *Member) readMember(id string) (r Record, err error) {
 	r, err = m.get(m.recordName(id))
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch k := m.memberLocked(id); {
+	switch {
 	case err == nil:
 		if m.sawMemberLocked(id, r, true) {
 			signal(m.toWork)
 		}
 	case errors.Is(err, ErrNotFound):
-		k.noteGone(m.now())
+		m.memberLocked(id).noteGone(m.now())
 		err = nil
 	}
 	return r, err

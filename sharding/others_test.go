@@ -1,6 +1,13 @@
 package sharding
 
-import "testing"
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
 
 func TestClassify(t *testing.T) {
 	known := knownMember{version: "7", usable: true, data: memberData{ID: "a", Sequence: 3}}
@@ -46,4 +53,39 @@ func TestClassify(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The table names a, whose record somebody has deleted. b, which has never seen a record of a, fails to read it
+// once. a's slots must rest for one lease, not for two.
+func TestFirstReadFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := Memory()
+		ofA := &switchable{Store: store}
+		a := mustJoin(t, ofA, Config{Name: "a", Slots: 2})
+		time.Sleep(10 * time.Second)
+		wantHeld(t, 2)(a)
+		ofA.cutOff(true)
+		mustDelete(t, store, "g-member-"+a.ID())
+		ofB := &failsOnce{Store: store, name: "g-member-" + a.ID()}
+		b := mustJoin(t, ofB, Config{Name: "b", Slots: 2})
+		time.Sleep(20 * time.Second)
+		if !ofB.failed.Load() {
+			t.Fatal("b has not read a's record")
+		}
+		wantHeld(t, 0, 2)(a, b)
+	})
+}
+
+// failsOnce is a store in which the first read of that record fails.
+type failsOnce struct {
+	Store
+	name   string
+	failed atomic.Bool
+}
+
+func (s *failsOnce) Get(ctx context.Context, name string) (Record, error) {
+	if name == s.name && !s.failed.Swap(true) {
+		return Record{}, errors.New("the server is away")
+	}
+	return s.Store.Get(ctx, name)
 }

@@ -321,8 +321,8 @@ func assign(slots []tableSlot, takers map[string]bool) (target []string) {
 }
 
 // shares returns how many slots each taker should hold: base, and extra of them one more. First come those
-// that hold more than base, because then one slot less moves; among equals, those that would hold most after
-// all planned moves.
+// that hold more than base, because then one slot less moves; then, in each of the two groups, those that
+// would hold most after all planned moves.
 func shares(slots []tableSlot, takers map[string]bool) (share map[string]int) {
 	held, afterMoves := make(map[string]int), make(map[string]int)
 	for _, slot := range slots {

@@ -46,9 +46,8 @@ func (m *Member) Stats() Stats {
 	st := m.mu.stats
 	st.Group, st.Member, st.Err, st.InTouch = m.config.Group, m.mu.self.id, err, m.updateValidityLocked()
 	st.Queues, st.Slots = len(*m.queues.Load()), len(m.slots)
-	now := m.now()
 	for _, k := range m.mu.members {
-		if k.isAlive(now) {
+		if k.isAlive(m.now()) {
 			st.Members++
 		}
 	}
@@ -216,9 +215,8 @@ func (m *Member) Slots() []Slot {
 	slots := make([]Slot, len(t.slots))
 	for i, s := range t.slots {
 		state := m.state(i)
-		slots[i] = Slot{
-			Holder: s.holder, Next: s.next, Fence: s.epoch, Held: state != absent, Handlers: m.handlers(i),
-		}
+		slots[i] = Slot{Holder: s.holder, Next: s.next, Fence: s.epoch,
+			Held: state != absent, Handlers: m.handlers(i)}
 		if state == stopping {
 			slots[i].Stopping = m.now() - m.slots[i].stop.since
 		}

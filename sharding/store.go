@@ -60,8 +60,7 @@ var (
 
 // Record is what a [Store] keeps: a member of a group, or the group's table.
 type Record struct {
-	Name  string
-	Group string
+	Name, Group string
 	// Version and UID are given by the store. A record that is deleted and created again has another UID.
 	Version, UID string
 	// Of what a member writes, the protocol reads Name and Data.
@@ -99,9 +98,7 @@ func Leases(client coordination.LeasesGetter, namespace string) Store {
 	return &leases{client.Leases(namespace)}
 }
 
-type leases struct {
-	client coordination.LeaseInterface
-}
+type leases struct{ client coordination.LeaseInterface }
 
 // inGroup selects the Leases of a group, from that version on. A list ignores AllowWatchBookmarks.
 func inGroup(group, version string) metav1.ListOptions {
