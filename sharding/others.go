@@ -12,20 +12,20 @@ import (
 //
 //	Its record is marked (data.Dead).            dead
 //	A read has found no record (isGone).         gone, and a lease later dead
-//	It has not renewed its record for a lease.   overdue
+//	It has not renewed its record for a lease.   overdue (see expires)
 //	It has.                                      present
 //
 // A member that leaves or gives up marks its own record. Others mark that of an overdue member. If somebody
 // has deleted a record, its member may not know that, and keeps its slots for a lease.
 //
-// The watch and lists may be late. So if they lack an unmarked record, or show one of a gone or dead member,
-// mustRead is set: until a read shows what is there, the member is neither alive nor, unless marked, dead.
+// The watch and lists may be late, or lack a record that has only lost its label. If they contradict what is
+// known, mustRead is set: until a record fits again, the member is not alive, and not dead by being gone.
 type liveness int
 
 const (
 	present liveness = iota
-	overdue          // Its next renewal makes it present, as does extendLeasesLocked.
-	gone             // Only a read of an unmarked record makes it present, and also a dead one.
+	overdue          // Its next renewal, or extendLeasesLocked, makes it present.
+	gone             // Only a read that finds an unmarked record makes it present. So it is with a dead one.
 	dead             // Only now may its slots be given away.
 )
 
@@ -36,8 +36,8 @@ type knownMember struct {
 	serial    int64         // of that record, see Member.lastSerial; 0 before the first
 	usable    bool          // decodeOther has accepted that record.
 	firstSeen time.Duration // when this entry was made
-	// leaseFrom is when that record was seen; before the first one, firstSeen; of a gone member, when its record
-	// was first missed. extendLeasesLocked moves it.
+	// leaseFrom is when that record was seen; before the first one, firstSeen; of a gone member, when a read
+	// first missed it. extendLeasesLocked moves it.
 	leaseFrom    time.Duration
 	isGone       bool // A read has found no record, or the watch or a list lacks a marked one.
 	mustRead     bool // see liveness
@@ -62,13 +62,13 @@ func (k *knownMember) liveness(now time.Duration) liveness {
 
 // expires returns when the member's lease ends, unless it renews its record before. A gone one is dead then.
 func (k *knownMember) expires() time.Duration {
-	if k.isFormerSelf { // Nobody renews that record any more.
+	if k.isFormerSelf { // Nobody renews that record: its lease was over when this entry was made.
 		return k.firstSeen
 	}
 	return k.leaseFrom + time.Duration(k.data.Lease)
 }
 
-// isAlive reports whether the member takes part in the group, as far as is known.
+// isAlive reports whether the member takes part in the group: it is present, and its record usable and fits.
 func (k *knownMember) isAlive(now time.Duration) bool {
 	return k.usable && !k.mustRead && k.liveness(now) == present
 }
@@ -80,7 +80,7 @@ func (k *knownMember) takesSlots(t *table, now time.Duration) bool {
 }
 
 func (k *knownMember) noteGone(now time.Duration) {
-	if !k.isGone {
+	if !k.isGone || k.mustRead { // If it is to be read, its record may have been back meanwhile.
 		k.isGone, k.leaseFrom = true, now
 	}
 	k.mustRead = false
@@ -98,7 +98,7 @@ func (m *Member) memberLocked(id string) *knownMember {
 	return k
 }
 
-// noteMissingLocked notes that the watch or a list does not show a member's record any more.
+// noteMissingLocked notes that the watch or a list lacks a member's record.
 func (m *Member) noteMissingLocked(k *knownMember) {
 	switch {
 	case k.data.Dead: // It stays dead. A read for each member that leaves would cost much in a large group.
@@ -114,16 +114,16 @@ type verdict int
 
 const (
 	nothingNew verdict = iota // It is the known record, or an older one from a late watch.
-	doubtful                  // Its member is gone, or dead and this is unmarked: only a read can be believed.
+	doubtful                  // Its member is gone, or dead although this is unmarked: only a read is believed.
 	changed                   // It is another one: somebody has written it, or a restore has brought it back.
 )
 
 // classify says what a record of that version with data d means, and changes nothing. If it is not usable, d
-// does not count. isRead: it comes from a read, or this member has just written it, so it is not late.
+// does not count. isRead: it is not late. A read has shown it, or this member has just written it.
 func (k *knownMember) classify(version string, d memberData, usable, isRead bool) verdict {
 	// The version alone does not show that it is the known one: after a restore it may have other data.
 	sameContent := !usable || k.data.Sequence == d.Sequence && k.data.Dead == d.Dead
-	comesBack := k.isGone || usable && k.data.Dead && !d.Dead
+	comesBack := k.isGone || usable && k.data.Dead && !d.Dead // It would bring back a gone or dead member.
 	// A mark counts whatever its Sequence: it may be on a record that a restore has brought back.
 	isOlder := usable && k.usable && d.Sequence < k.data.Sequence && !d.Dead
 	switch {
@@ -137,8 +137,8 @@ func (k *knownMember) classify(version string, d memberData, usable, isRead bool
 	return changed
 }
 
-// sawMemberLocked notes a member's record, and reports whether workLoop must look again: to read it, because
-// a share or the liveness has changed, or because mustHearOthersLocked has waited for this renewal.
+// sawMemberLocked notes a member's record, and reports whether workLoop must look again: the record must be
+// read, is unusable, or changes a share or a liveness, or mustHearOthersLocked has waited for this renewal.
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	k := m.memberLocked(id)
 	before, livenessBefore := *k, k.liveness(m.now())
@@ -188,12 +188,15 @@ func (m *Member) noteBoundsLocked(d memberData) {
 
 // readMember reads a member's record, and notes what it shows, or that there is none: then r is empty.
 func (m *Member) readMember(id string) (r Record, err error) {
+	before := m.lastSerial.Load()
 	r, err = m.get(m.recordName(id))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
 	case err == nil:
-		if m.sawMemberLocked(id, r, true) {
+		k := m.mu.members[id]
+		isLate := k != nil && k.serial > before // The watch has shown a record meanwhile, perhaps a later one.
+		if m.sawMemberLocked(id, r, !isLate) {
 			signal(m.toWork)
 		}
 	case errors.Is(err, ErrNotFound):

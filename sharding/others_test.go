@@ -55,8 +55,8 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// The table names a, whose record somebody has deleted. b, which has never seen a record of a, fails to read it
-// once. a's slots must rest for one lease, not for two.
+// The table names a, whose record somebody has deleted. b, which has never seen a record of a, fails to read
+// it once. a's slots must rest for one lease, not for two.
 func TestFirstReadFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := Memory()
@@ -68,7 +68,7 @@ func TestFirstReadFails(t *testing.T) {
 		mustDelete(t, store, "g-member-"+a.ID())
 		ofB := &failsOnce{Store: store, name: "g-member-" + a.ID()}
 		b := mustJoin(t, ofB, Config{Name: "b", Slots: 2})
-		time.Sleep(20 * time.Second)
+		time.Sleep(28 * time.Second)
 		if !ofB.failed.Load() {
 			t.Fatal("b has not read a's record")
 		}
@@ -88,4 +88,45 @@ func (s *failsOnce) Get(ctx context.Context, name string) (Record, error) {
 		return Record{}, errors.New("the server is away")
 	}
 	return s.Store.Get(ctx, name)
+}
+
+// b is overdue. While a reads its record, another member marks it, and a's watch shows that before the read is
+// answered. The answer must not make b alive again for a lease: a deletes the record.
+func TestReadThatTheWatchOvertakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &overtaken{Store: Memory()}
+		mustJoin(t, store, Config{Name: "a"})
+		d := memberData{Format: formatVersion, ID: "b-1", Sequence: 1, Lease: int64(15 * time.Second), Slots: 256}
+		b, err := store.Create(t.Context(), Record{Name: "g-member-b-1", Group: "g", Data: encode(d, nil)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		store.whileRead = func() {
+			store.whileRead = nil
+			d.Dead = true
+			b.Data = encode(d, nil)
+			if _, err := store.Update(t.Context(), b); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+		}
+		time.Sleep(25 * time.Second)
+		if _, err := store.Store.Get(t.Context(), b.Name); !errors.Is(err, ErrNotFound) {
+			t.Errorf("FAILURE: 10 s after it was overdue, reading b's record: %v", err)
+		}
+	})
+}
+
+// overtaken is a store that calls whileRead, unless nil, between reading b's record and returning it.
+type overtaken struct {
+	Store
+	whileRead func()
+}
+
+func (s *overtaken) Get(ctx context.Context, name string) (Record, error) {
+	r, err := s.Store.Get(ctx, name)
+	if name == "g-member-b-1" && s.whileRead != nil {
+		s.whileRead()
+	}
+	return r, err
 }

@@ -26,10 +26,9 @@ import (
 //   - Create, Update and Delete are atomic, and take effect only under their condition.
 //   - Each change gives the record a version that no record of that name ever had before.
 //
-// They may be broken by a restore, which takes all records back to an earlier state and version.
-//
-// A call that returns any other error than those below may still take effect, at once or later. All methods
-// are safe for concurrent use. They return soon after ctx is done.
+// They may be broken by a restore, which takes all records back to an earlier state and version. A call that
+// returns any other error than those below may still take effect, at once or later. All methods are safe for
+// concurrent use. They return soon after ctx is done.
 type Store interface {
 	// Get returns the record of that name, or ErrNotFound.
 	Get(ctx context.Context, name string) (Record, error)
@@ -84,10 +83,9 @@ type Event struct {
 
 const (
 	// groupLabel is the label of a group's Leases, and dataAnnotation is where they have Record.Data.
-	groupLabel     = "keyedqueue.github.io/sharding-group"
-	dataAnnotation = "keyedqueue.github.io/sharding"
-	// slotsAnnotation has Record.Slots, for a column of kubectl.
-	slotsAnnotation = "keyedqueue.github.io/slots"
+	groupLabel      = "keyedqueue.github.io/sharding-group"
+	dataAnnotation  = "keyedqueue.github.io/sharding"
+	slotsAnnotation = "keyedqueue.github.io/slots" // has Record.Slots, for a column of kubectl
 )
 
 // Leases returns a store that keeps its records as Leases of a namespace, each labelled with its group. The

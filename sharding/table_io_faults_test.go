@@ -329,7 +329,10 @@ func TestGoneMemberThatIsShownAgain(t *testing.T) {
 	if s.mustRead = true; s.liveness(time.Second) != gone {
 		t.Error("FAILURE: its record was not read again")
 	}
-	if s.noteGone(time.Minute); s.liveness(time.Minute) != dead {
+	if s.noteGone(time.Minute); s.liveness(time.Minute) != gone {
+		t.Error("FAILURE: its record may have been back, and it is dead at once")
+	}
+	if s.liveness(time.Minute+time.Second) != dead {
 		t.Error("it is gone for certain, and not dead")
 	}
 }

@@ -37,11 +37,10 @@ func (m *Member) watch() error {
 	go func() {
 		for m.sleep(ctx, m.config.Lease/6, nil) == nil {
 			m.mu.Lock()
-			hasStalled := m.now()-m.mu.heardAt > m.config.Lease/2
-			m.mu.Unlock()
-			if hasStalled {
+			if m.now()-m.mu.heardAt > m.config.Lease/2 {
 				cancel()
 			}
+			m.mu.Unlock()
 		}
 	}()
 	return m.store.Watch(ctx, m.config.Group, from, m.changed)
