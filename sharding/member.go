@@ -124,8 +124,7 @@ func Join(ctx context.Context, store Store, config Config) (*Member, error) {
 		config: config, store: store, start: config.Clock.Now(),
 		slots: make([]ownSlot, config.Slots), states: make([]atomic.Uint32, config.Slots),
 		toRenew: make(chan struct{}, 1), toConfirm: make(chan struct{}, 1), toWork: make(chan struct{}, 1),
-		toExpire: make(chan struct{}, 1), left: make(chan struct{}),
-	}
+		toExpire: make(chan struct{}, 1), left: make(chan struct{})}
 	m.queues.Store(&[]memberQueue{})
 	m.ctx, m.end = context.WithCancel(context.WithoutCancel(ctx))
 	m.logger, m.logWritten = newLateLogger(m.ctx, config.Logger.With("group", config.Group))

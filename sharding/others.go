@@ -12,21 +12,19 @@ import (
 //
 //	Its record is marked (data.Dead).            dead
 //	A read has found no record (isGone).         gone, and a lease later dead
-//	It has not renewed its record for a lease.   overdue (see expires)
+//	It has not renewed its record for a lease.   overdue
 //	It has.                                      present
 //
 // A member that leaves or gives up marks its own record. Others mark that of an overdue member. If somebody
-// has deleted a record, its member may not know that, and keeps its slots for a lease.
-//
-// The watch and lists may be late, or lack a record that has only lost its label. If they contradict what is
-// known, mustRead is set: until a record fits again, the member is not alive, and not dead by being gone.
+// has deleted a record, its member may not know that, and holds its slots until its lease ends. A gone or
+// dead member is present again only if a read finds an unmarked record.
 type liveness int
 
 const (
 	present liveness = iota
 	overdue          // Its next renewal, or extendLeasesLocked, makes it present.
-	gone             // Only a read that finds an unmarked record makes it present. So it is with a dead one.
-	dead             // Only now may its slots be given away.
+	gone
+	dead // Only now may its slots be given away.
 )
 
 // knownMember is what this member knows of another one, or of itself, from the records that it has seen.
@@ -38,9 +36,11 @@ type knownMember struct {
 	firstSeen time.Duration // when this entry was made
 	// leaseFrom is when that record was seen; before the first one, firstSeen; of a gone member, when a read
 	// first missed it. extendLeasesLocked moves it.
-	leaseFrom    time.Duration
-	isGone       bool // A read has found no record, or the watch or a list lacks a marked one.
-	mustRead     bool // see liveness
+	leaseFrom time.Duration
+	isGone    bool // A read has found no record, or the watch or a list lacks a marked one.
+	// mustRead: the watch or a list contradicts what is known, see verdict. Until a read decides, or they show a
+	// record that fits, the member is not alive, and does not become dead by being gone.
+	mustRead     bool
 	isFormerSelf bool // This process had that id, and goes on with another one.
 	markedByMe   bool
 	markErr      error         // why this member could not mark the record
@@ -62,13 +62,13 @@ func (k *knownMember) liveness(now time.Duration) liveness {
 
 // expires returns when the member's lease ends, unless it renews its record before. A gone one is dead then.
 func (k *knownMember) expires() time.Duration {
-	if k.isFormerSelf { // Nobody renews that record: its lease was over when this entry was made.
+	if k.isFormerSelf { // Nobody renews that record, and this process has dropped its slots: why wait?
 		return k.firstSeen
 	}
 	return k.leaseFrom + time.Duration(k.data.Lease)
 }
 
-// isAlive reports whether the member takes part in the group: it is present, and its record usable and fits.
+// isAlive reports whether the member takes part in the group: it is present, its record usable and certain.
 func (k *knownMember) isAlive(now time.Duration) bool {
 	return k.usable && !k.mustRead && k.liveness(now) == present
 }
@@ -109,13 +109,20 @@ func (m *Member) noteMissingLocked(k *knownMember) {
 	signal(m.toWork)
 }
 
-// verdict is what a record that was shown means, compared with what is known of its member.
+// verdict is what to make of a record that was shown. A read shows what is stored now, and is believed. The
+// watch and lists may be late, or lack a record that has only lost its label. They are believed if what they
+// show can follow what is known. Otherwise mustRead is set, and a read decides:
+//
+//	known is             if the record is shown              if it is missing
+//	an unmarked record   believed, unless it is older        to be read
+//	a marked record      if unmarked, to be read             believed: it was deleted
+//	no record (gone)     to be read                          nothing new
 type verdict int
 
 const (
-	nothingNew verdict = iota // It is the known record, or an older one from a late watch.
-	doubtful                  // Its member is gone, or dead although this is unmarked: only a read is believed.
-	changed                   // It is another one: somebody has written it, or a restore has brought it back.
+	nothingNew verdict = iota // It is the known record, or an older one.
+	doubtful                  // It is to be read.
+	changed                   // It is believed, and another one than before.
 )
 
 // classify says what a record of that version with data d means, and changes nothing. If it is not usable, d
@@ -123,15 +130,18 @@ const (
 func (k *knownMember) classify(version string, d memberData, usable, isRead bool) verdict {
 	// The version alone does not show that it is the known one: after a restore it may have other data.
 	sameContent := !usable || k.data.Sequence == d.Sequence && k.data.Dead == d.Dead
-	comesBack := k.isGone || usable && k.data.Dead && !d.Dead // It would bring back a gone or dead member.
+	isKnown := k.version == version && k.usable == usable && sameContent && !k.isGone
+	comesBack := k.isGone || usable && k.data.Dead && !d.Dead
 	// A mark counts whatever its Sequence: it may be on a record that a restore has brought back.
 	isOlder := usable && k.usable && d.Sequence < k.data.Sequence && !d.Dead
 	switch {
-	case k.version == version && k.usable == usable && sameContent && !k.isGone:
+	case isKnown:
 		return nothingNew
-	case comesBack && !isRead:
+	case isRead:
+		return changed
+	case comesBack:
 		return doubtful
-	case isOlder && !isRead:
+	case isOlder:
 		return nothingNew // It is no renewal; see mustHearOthersLocked.
 	}
 	return changed

@@ -60,8 +60,7 @@ func (m *Member) nowByBoth() moment {
 func (m *Member) newSelf() ownRecord {
 	return ownRecord{
 		id: m.config.newID(idName(m.config.Name)), attempts: make(map[int64]attempt), alive: true,
-		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows, lastListedSerial: notListed,
-	}
+		renewed: neverMoment, followsSince: never, follows: m.mu.self.follows, lastListedSerial: notListed}
 }
 
 // renew creates the member's record, or writes it again.
@@ -150,16 +149,14 @@ func (m *Member) selfRecordLocked(follows string, isDead bool) Record {
 		Format: formatVersion, ID: self.id, Sequence: self.sequence, Lease: int64(m.config.Lease),
 		Slots: m.config.Slots, Hashes: m.mu.hashes, Queues: m.queuesIfAllLocked(), Busy: m.busyNotHeldLocked(),
 		Table: follows, Earlier: view.earlier, Epoch: view.epochEver, LongestLease: int64(view.longestLease),
-		Dead: isDead, Left: isDead && m.mu.phase >= leaving,
-	}
+		Dead: isDead, Left: isDead && m.mu.phase >= leaving}
 	if view.table != nil && view.table.id == follows {
 		d.TableEpoch = view.table.epoch
 	}
 	held, _ := m.countLocked()
 	return Record{
 		Name: m.recordName(self.id), Group: m.config.Group, Version: self.version, Data: encode(d, nil),
-		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(), Slots: held,
-	}
+		Holder: self.id, Lease: m.config.Lease, Renewed: m.config.Clock.Now(), Slots: held}
 }
 
 // followLocked returns the id of the table that the record should name. By naming a new one the member says

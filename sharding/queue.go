@@ -109,8 +109,7 @@ func newQueue[T comparable](inner workqueue.TypedRateLimitingInterface[T], membe
 	q := &queue[T]{
 		ExtendedRateLimiting: workqueue.ExtendRateLimiting(inner), inner: inner, member: member, keys: config.Keys,
 		hasher: h, seed: maphash.MakeSeed(), cells: make([]cells, len(member.slots)),
-		listPriority: config.ListPriority,
-	}
+		listPriority: config.ListPriority}
 	q.name = cmp.Or(config.Name, q.Stats().Name)
 	q.add = func(key T, _ int) { q.ExtendedRateLimiting.Add(key) }
 	q.priorityOf = func(T) int { return 0 }

@@ -55,8 +55,7 @@ func (t *table) encode() string {
 	d := tableData{
 		Format: formatVersion, ID: t.id, Settling: t.settling, Leaving: t.leaving,
 		Slots: len(t.slots), Epoch: t.epoch, Members: []string{},
-		UID: t.uid, Replaces: t.replaces, Lease: int64(t.lease), Hashes: t.hashes, Deaths: t.deaths,
-	}
+		UID: t.uid, Replaces: t.replaces, Lease: int64(t.lease), Hashes: t.hashes, Deaths: t.deaths}
 	numbers := map[string]string{"": "-"}
 	number := func(member string) string {
 		if numbers[member] == "" {
@@ -101,8 +100,7 @@ func decodeTable(r Record, slots int) (*table, error) {
 	t := &table{
 		id: d.ID, epoch: d.Epoch, settling: d.Settling, leaving: d.Leaving, replaces: d.Replaces,
 		lease: time.Duration(d.Lease), hashes: d.Hashes, deaths: d.Deaths, unknown: unknownFields(r, d),
-		uid: r.UID, copied: d.UID != r.UID && !(d.Settling && d.UID == ""), slots: make([]tableSlot, 0, slots),
-	}
+		uid: r.UID, copied: d.UID != r.UID && !(d.Settling && d.UID == ""), slots: make([]tableSlot, 0, slots)}
 	for word := range strings.FieldsSeq(d.Holders) {
 		slot, run, ok := d.parse(word)
 		if !ok || run > slots-len(t.slots) {

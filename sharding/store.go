@@ -166,9 +166,8 @@ func (s *leases) Update(ctx context.Context, r Record) (Record, error) {
 
 func (s *leases) Delete(ctx context.Context, name, version string) error {
 	uid, version := splitVersion(version)
-	return storeError(s.client.Delete(ctx, name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
-	}))
+	only := metav1.Preconditions{UID: &uid, ResourceVersion: &version}
+	return storeError(s.client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &only}))
 }
 
 // versionOf returns the Version of a record: the UID of its Lease, and the resource version. An update must
@@ -214,8 +213,7 @@ func storeError(err error) error {
 func toRecord(lease *coordinationv1.Lease) Record {
 	return Record{
 		Name: lease.Name, Group: lease.Labels[groupLabel], Version: versionOf(lease), UID: string(lease.UID),
-		Data:    lease.Annotations[dataAnnotation],
-		Holder:  ptr.Deref(lease.Spec.HolderIdentity, ""),
+		Data: lease.Annotations[dataAnnotation], Holder: ptr.Deref(lease.Spec.HolderIdentity, ""),
 		Lease:   time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second,
 		Renewed: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time,
 	}
