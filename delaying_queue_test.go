@@ -180,6 +180,7 @@ func TestDelayingQueueOnGivenQueue(t *testing.T) {
 		// The queue below may be shut down alone. The loop of the one above notices that when it next looks for due
 		// keys.
 		q.AddAfter("d", time.Hour)
+		synctest.Wait() // The runtime does not always list a goroutine that has not run yet.
 		base := testkit.Goroutines()
 		below.ShutDown()
 		time.Sleep(time.Minute)
