@@ -129,7 +129,7 @@ func (t *Tracker[T]) Release(key T) bool {
 		h = rec.hold
 	}
 	t.mu.Unlock()
-	return h != nil && h.end()
+	return h != nil && h.endEarly()
 }
 
 // EndHolds ends all holds, and waits for their Dones. From now on no key is put on hold.
@@ -138,7 +138,7 @@ func (t *Tracker[T]) EndHolds() {
 	t.mu.records.holds.noHolds = true
 	t.mu.Unlock()
 	for h := range t.eachHold() {
-		h.end()
+		h.endEarly()
 	}
 	for next := t.nextHoldDone(); next != nil; next = t.nextHoldDone() {
 		<-next

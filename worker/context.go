@@ -36,11 +36,14 @@ var (
 
 // callContext is the context of one call. It is not reused, because the handler may keep it. A standard
 // context costs allocations and a place in its parent, and few handlers wait for its end. So a callContext
-// makes one, std, when somebody first needs it.
+// makes one when somebody first needs it. Its std is
+//
+//	nil        until it is needed, while the call runs
+//	endedCtx   if the call has ended before that
+//	its own    otherwise, also when it has ended
 type callContext[T comparable] struct {
 	tracked *Tracked[T]
-	// std is nil until it is needed. If the call ends before that, it is endedCtx.
-	std atomic.Pointer[stdContext]
+	std     atomic.Pointer[stdContext]
 }
 
 // stdContext is the standard context of one call, and what UntilAdded has made from it.
@@ -123,7 +126,7 @@ func (cc *callContext[T]) wasInterrupted() bool {
 	}
 	var handlerCtx context.Context
 	running := cc.ifRunning(func(c *Tracked[T]) { handlerCtx = c.ctx })
-	// The end of the call cancels everything, so afterwards only the add counts.
+	// The end of the call cancels everything. Whoever asks afterwards gets what can still be known: the add.
 	return !running || !errors.Is(handlerCtx.Err(), context.Canceled)
 }
 
@@ -162,20 +165,20 @@ func (c *Tracked[T]) lease() {
 }
 
 // addWatch makes the contexts of UntilAdded in one call. One goroutine for all of them waits for the add.
+//
+//	std ── watchCtx   ends with the call and, with the cause ErrAdded, when the key is added again
+//	parent ── child   parent is what CallOf got. UntilAdded returns child, which also ends when watchCtx does
 type addWatch struct {
-	// interrupted is set when one of the contexts ends because the key was added again.
+	// interrupted is set when one of the children ends because the key was added again.
 	interrupted atomic.Bool
 
-	mu sync.Mutex
-	// watchCtx ends with the call and, with the cause ErrAdded, when the key is added again.
-	watchCtx context.Context // nil before the first UntilAdded
-	endWatch context.CancelCauseFunc
-	// lastChild is the context that was returned last. It was made from lastParent.
-	lastParent, lastChild context.Context
+	mu                    sync.Mutex
+	watchCtx              context.Context // nil before the first UntilAdded
+	endWatch              context.CancelCauseFunc
+	lastParent, lastChild context.Context // of the last UntilAdded
 }
 
-// contextFrom returns a context made from parent that also ends with std, which is the call's, and when the
-// key is added again: then addedAgain is closed.
+// contextFrom returns a child of parent. addedAgain is closed when the key is added again.
 func (w *addWatch) contextFrom(parent, std context.Context, addedAgain <-chan struct{}) context.Context {
 	w.mu.Lock()
 	defer w.mu.Unlock()

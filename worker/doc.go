@@ -39,14 +39,17 @@
 //	a panic             is such an error, a *PanicError with the value and the stack
 //	runtime.Goexit      is such an error, ErrGoexit; another goroutine takes the worker's place
 //
-// Wrapped errors (%w, [errors.Join]) count too. The exceptions:
+// Wrapped errors (%w) count too, and so do joined ones ([errors.Join]):
 //
-//   - If several are joined, the first of these counts: Fatal, Terminal, RetryAfter, Requeue or RequeueAfter,
+//   - Of several, the first of these counts: Fatal, Terminal, RetryAfter, Requeue or RequeueAfter,
 //     Every, Hold, ErrAdded. Of several Requeues, or Everys, it is the first one.
 //   - A failure joined with Requeue or RequeueAfter counts as a RetryAfter. Joined with Every it is a
 //     failure.
-//   - A Hold joined with another delays the key in addition, except after Fatal or Terminal. With ErrAdded
-//     and a failure, the call has failed.
+//   - A Hold joined with another delays the key in addition, except after Fatal or Terminal. Joined with
+//     ErrAdded and a failure it is a failure.
+//
+// And in rare cases:
+//
 //   - If an event brings a key before the delay of its last failure has ended, and it fails, that is the same
 //     failure: it is not counted, and the key waits for the same end.
 //   - After more than five interruptions, or holds that are released within a millisecond, in a row, the key
@@ -92,12 +95,12 @@
 //
 // A handler that must wait for the world returns [Hold], and its worker is free. [Call.Hold] holds a key
 // whatever the handler returns. While a key is on hold no worker gets it, and its adds come after the
-// release, merged. [Pool.Snapshot] lists it, [Pool.Release] releases it, and [Pool.WaitIdle] waits for it.
-// HandlerTimeout, StuckAfter, Cancel, Forget and SetWorkers do not change its hold, and it is not Busy. But
-// for the queue it is still being processed, so in a priorityqueue it also uses up the Limit of its group.
+// release, merged. [Pool.Snapshot] lists it, [Pool.Release] releases it, and [Pool.WaitIdle] waits for it. A
+// key on hold is not in Stats.Busy. But the queue still counts it as being processed, so in a priorityqueue
+// it takes one place in the Limit of its group.
 //
-// A hold ends early with the key's lease, and when a [workqueue.Leaser] wants the key back, as package
-// sharding does when a slot moves. So a handler must cope with a key that comes too early.
+// A hold ends early by [Pool.Release], with the key's lease, and when a [workqueue.Leaser] wants the key
+// back, as package sharding does when a slot moves. So a handler must cope with a key that comes too early.
 //
 // Run waits for holds, for up to DrainTimeout, if Options.Drain is [All], and without a limit if somebody
 // else has shut the queue down. Other holds end with Run: their keys are in Left.NotStarted or, if the queue
@@ -105,10 +108,8 @@
 //
 // # The beginning and the end
 //
-// Run calls Options.Ready, for caches that must be filled, and then starts the workers. (A program that may
-// miss events sets Options.List and Options.Resync, so that every key comes again within a time.) It ends
-// when its context does, by [Pool.Stop], or at a fatal error, in three steps. When somebody else has shut the
-// queue down, all that is queued is handled first, without a limit, and then only step 3 is left.
+// Run calls Options.Ready, for caches that must be filled, and then starts the workers. It ends when its
+// context does, by [Pool.Stop], or at a fatal error, in three steps:
 //
 //  1. Options.Drain decides what is still finished: the handlers that run ([Running]), also what is queued
 //     ([All]), or [Nothing]; this may take up to Options.DrainTimeout. A fatal error is like Stop(Running).
@@ -117,9 +118,14 @@
 //  3. The queue is shut down and emptied, unless Options.KeepQueue is set. Run returns, whether or not the
 //     handlers do: nil or the fatal error. [Pool.Left], the log and the hook OnLeft have what is left undone.
 //
+// It also ends when somebody else shuts the queue down: then all that is queued is handled first, without a
+// limit, and step 3 follows.
+//
 // A handler that is left behind keeps its key. When it returns after all, hooks and Done are called as
 // always. If its key was added again meanwhile, that add is dropped, unless Options.KeepQueue is set. To end
 // a pool and other goroutines together, take golang.org/x/sync/errgroup.
+//
+// For programs that may miss events, Options.List and Options.Resync make every key come again within a time.
 //
 // # Queues that can do more, or less
 //

@@ -37,8 +37,8 @@ func (p *Pool[T]) startCall(w *worker[T]) bool {
 		p.signal() // leftBehind may wait for w.
 		return false
 	}
-	if len(p.mu.refused) > 0 { // The key was refused, and has come all the same, by an earlier add.
-		delete(p.mu.refused, w.result.Key)
+	if len(p.mu.undone.refused) > 0 { // The key was refused, and has come all the same, by an earlier add.
+		delete(p.mu.undone.refused, w.result.Key)
 	}
 	p.tracker.addRunning(w.Tracked)
 	return true
@@ -49,7 +49,7 @@ func (p *Pool[T]) startCall(w *worker[T]) bool {
 func (p *Pool[T]) giveBack(c *Tracked[T]) {
 	key := c.result.Key
 	var causes workqueue.Causes
-	p.listIfPanics(c, &p.mu.notStarted, func() {
+	p.listIfPanics(c, &p.mu.undone.notStarted, func() {
 		causes = p.queue.Causes(key)
 		p.addAfter(key, c.priority, 0)
 	})
@@ -62,11 +62,6 @@ func (p *Pool[T]) giveBack(c *Tracked[T]) {
 			p.queue.AddCause(key, cause)
 		}
 	}
-}
-
-// noteNotStarted puts key, which came too late, on the list of Left.
-func (p *Pool[T]) noteNotStarted(key T) {
-	p.locked(func() { p.mu.notStarted = append(p.mu.notStarted, key) })
 }
 
 // callHandler calls the handler, and does what its error asks for, also if it panics or ends the goroutine.
@@ -93,7 +88,7 @@ func (p *Pool[T]) callHandler(c *Tracked[T]) {
 // settle decides what becomes of the key, and does that in the queue.
 func (p *Pool[T]) settle(c *Tracked[T]) {
 	r := &c.result
-	p.listIfPanics(c, &p.mu.notRetried, func() {
+	p.listIfPanics(c, &p.mu.undone.notRetried, func() {
 		c.decide() // For a failure this calls the queue's Fail.
 		p.tracker.recordOutcome(c)
 	})
@@ -115,18 +110,6 @@ func (p *Pool[T]) settle(c *Tracked[T]) {
 	}
 }
 
-// listIfPanics runs a step that adds the key. If the queue or its limiter panics, the key goes on the list.
-func (p *Pool[T]) listIfPanics(c *Tracked[T], list *[]T, step func()) {
-	returned := false
-	defer func() {
-		if !returned && !c.crashing {
-			p.locked(func() { *list = append(*list, c.result.Key) })
-		}
-	}()
-	step()
-	returned = true
-}
-
 // addAgain adds the key after the delay, and with the priority, that the handler has asked for. After a Hold
 // and an interruption there is no delay.
 func (p *Pool[T]) addAgain(c *Tracked[T]) {
@@ -134,9 +117,9 @@ func (p *Pool[T]) addAgain(c *Tracked[T]) {
 	if c.request.priority != nil {
 		priority = *c.request.priority
 	}
-	p.listIfPanics(c, &p.mu.notStarted, func() { p.addAfter(c.result.Key, priority, c.request.after) })
+	p.listIfPanics(c, &p.mu.undone.notStarted, func() { p.addAfter(c.result.Key, priority, c.request.after) })
 	if c.request.after <= 0 && p.queue.ShuttingDown() {
-		p.locked(func() { p.mu.refused[c.result.Key] = struct{}{} })
+		p.locked(func() { p.mu.undone.refused[c.result.Key] = struct{}{} })
 	}
 }
 

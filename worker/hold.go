@@ -24,10 +24,10 @@ import (
 // pool itself (see pause.go) also ends by endPauses. The hold lasts while a reason is open:
 //
 //	doneOrHold       the call has ended. With reasons, beginHold puts the key on hold
-//	update           at each release and limit, and by endPauses: drops the reasons that are not open. Without
-//	                 any, it adds a pause, or ends the hold
-//	end              ends the hold early: Release, EndHolds, the lease, or a key that comes no more
-//	markEndedLocked  once, by update or end
+//	update           once at the beginning, at each release and limit, and by endPauses: drops the reasons that
+//	                 are not open. Without any, it adds a pause, or ends the hold
+//	endEarly         by Release, EndHolds, the lease, or for a key that comes no more
+//	markEndedLocked  once, by update or endEarly
 //	finish           then; it calls Done
 //	noteDone         when Done has returned; the record forgets the hold
 
@@ -94,7 +94,7 @@ type holdReason struct {
 	pause bool // the pool itself has made it, see pause.go
 
 	used      atomic.Bool            // a call has returned it; to return it again is a failure, errHoldTwice
-	closed    atomic.Bool            // it was released, or its release must do nothing any more
+	closed    atomic.Bool            // by release or, when the reason does not count any more, by detach
 	onRelease atomic.Pointer[func()] // update of the hold, while the key is on hold
 }
 
@@ -167,13 +167,13 @@ func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
 	h.followLease()
 	h.update() // Releases before beginHold have only marked their reasons.
 	if t.comesNoMore(key) {
-		h.end()
+		h.endEarly()
 	}
 }
 
 // beginHold puts h on hold. It returns false after EndHolds, and if a broken queue gave out a key on hold.
 func (t *Tracker[T]) beginHold(h *hold[T]) bool {
-	update := h.update // one method value for all reasons
+	update := h.update // One method value for all reasons, which do not know the type of the key.
 	t.mu.Lock()
 	defer t.unlockAndTend()
 	rs := &t.mu.records
@@ -201,7 +201,7 @@ func (h *hold[T]) followLease() {
 	}
 	// Not the pool's context: its end would wake a goroutine for each hold.
 	leased, release := t.leaser.LeaseHeld(context.Background(), h.key)
-	stop := context.AfterFunc(leased, func() { h.end() })
+	stop := context.AfterFunc(leased, func() { h.endEarly() })
 	releaseLease := func() {
 		stop()
 		release()
@@ -234,10 +234,11 @@ func (h *hold[T]) update() {
 	h.change(func(now time.Duration) bool { return h.updateLocked(now, mayPause) })
 }
 
-// end ends the hold, and reports whether it had not ended before.
-func (h *hold[T]) end() bool { return h.change(h.markEndedLocked) }
+// endEarly ends the hold, and reports whether it had not ended before.
+func (h *hold[T]) endEarly() bool { return h.change(h.markEndedLocked) }
 
-// change changes the hold by f, under mu, and finishes the hold if f reports that it has ended it.
+// change changes the hold by f, under mu, and finishes the hold afterwards if f reports that it has ended it.
+// (endDue does the same for many holds.)
 func (h *hold[T]) change(f func(now time.Duration) (ends bool)) (ends bool) {
 	t := h.tracker
 	now := t.loop.Now() // Not under mu: foreign code.
@@ -257,7 +258,7 @@ func (h *hold[T]) isOpenLocked(r *holdReason, now time.Duration) bool {
 }
 
 // updateLocked drops the reasons that are not open. If none is left, it adds a pause if one is due and
-// mayPause is set. Otherwise it ends the hold, and returns true: then the caller must unlock and call finish.
+// mayPause is set. Otherwise it ends the hold, and returns true.
 func (h *hold[T]) updateLocked(now time.Duration, mayPause bool) (ends bool) {
 	if h.ended {
 		return false
@@ -291,8 +292,8 @@ func (h *hold[T]) awaitLimitLocked() {
 	limits.Push(slotheap.Entry{Rank: int64(dueloop.AddSaturated(h.since, next.limit)), Slot: h.slot})
 }
 
-// markEndedLocked marks the hold as ended. If it returns true, the caller must unlock and call finish; false
-// means that the hold had ended before. The record keeps h until Done has returned.
+// markEndedLocked marks the hold as ended, and returns false if it had ended before. The record keeps h until
+// Done has returned.
 func (h *hold[T]) markEndedLocked(now time.Duration) (ends bool) {
 	if h.ended {
 		return false

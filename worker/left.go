@@ -71,6 +71,31 @@ func (p *Pool[T]) Left() Left[T] {
 	return p.mu.left
 }
 
+// undone is what Left lists of the keys that workers have had. The pool's mu guards it.
+type undone[T comparable] struct {
+	notStarted []T // came too late to be started, or could not be added again: the queue has panicked
+	notRetried []T // Their failure could not be counted: the queue or its limiter has panicked.
+	// refused are keys that handlers asked for again after the shutdown. An earlier add may still bring them.
+	refused map[T]struct{}
+}
+
+// noteNotStarted puts key, which came too late, on the list of Left.
+func (p *Pool[T]) noteNotStarted(key T) {
+	p.locked(func() { p.mu.undone.notStarted = append(p.mu.undone.notStarted, key) })
+}
+
+// listIfPanics runs a step that adds the key. If the queue or its limiter panics, the key goes on the list.
+func (p *Pool[T]) listIfPanics(c *Tracked[T], list *[]T, step func()) {
+	returned := false
+	defer func() {
+		if !returned && !c.crashing {
+			p.locked(func() { *list = append(*list, c.result.Key) })
+		}
+	}()
+	step()
+	returned = true
+}
+
 // leftUndone puts together what is left, each key once. Lists without an order are sorted by text.
 func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	var failed []T
@@ -83,8 +108,9 @@ func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 	})
 	var notStarted, refused []T
 	p.locked(func() {
-		notStarted, refused = p.mu.notStarted, slices.Collect(maps.Keys(p.mu.refused))
-		failed = append(failed, p.mu.notRetried...)
+		u := &p.mu.undone
+		notStarted, refused = u.notStarted, slices.Collect(maps.Keys(u.refused))
+		failed = append(failed, u.notRetried...)
 	})
 	sortByText(failed) // Not under mu: a key's String method is foreign code.
 	sortByText(refused)

@@ -79,8 +79,8 @@ type Options[T comparable] struct {
 	// KeepGivenUp is how many given-up keys the pool remembers. Zero means 1,000, a negative number none.
 	KeepGivenUp int
 
-	// OnFinish is called after the handler, when the key has been given back to the queue or forgotten, but
-	// Done has not been called yet. The context is the handler's, and may have ended.
+	// OnFinish is called after the handler, when the key has been given back to the queue or forgotten, but Done
+	// has not been called yet (with a [Tracker]: within End). The context is the handler's, and may have ended.
 	OnFinish func(ctx context.Context, r Result[T])
 	// OnGiveUp is called before OnFinish for a key that has failed and does not come again.
 	OnGiveUp func(ctx context.Context, r Result[T])

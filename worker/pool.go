@@ -30,10 +30,10 @@ type Pool[T comparable] struct {
 	changed   chan struct{} // wakes Run: see signal
 
 	startGate     chan struct{} // has room for the worker that waits for StartLimit and then for a key
-	waitsForToken atomic.Bool   // that worker waits for StartLimit; written by awaitStart
+	waitsForToken atomic.Bool   // that worker waits for StartLimit; from awaitStart to readStats
 
-	willSweep atomic.Bool // drain has a timer for the next sweep; without one Pool.settle wakes it
-	hasListed atomic.Bool // Options.List has succeeded, and those of its keys that were due have been added
+	willSweep atomic.Bool // drain has a timer for the next sweep; without one settle wakes it
+	hasListed atomic.Bool // from resync to WaitIdle: List has succeeded, and what was due has been added
 
 	startCtx, poolCtx context.Context // Run sets them: see prepareContexts.
 	cancelPool        context.CancelCauseFunc
@@ -47,21 +47,15 @@ type Pool[T comparable] struct {
 		// are as many, and in addition surplus ones that still have a key.
 		target   int
 		workers  []*worker[T]
-		departed uint64 // how many workers have left
+		departed uint64 // how many workers have left; see unfollowedDonesLocked
 
 		getCtx      context.Context // nil before the first worker
 		cancelGet   context.CancelFunc
 		cancelStart context.CancelFunc // is called without mu: it may call methods of Run's context
 
-		fatal error
-		// What follows is for Left. notStarted are keys that came too late, or whose add has panicked.
-		notStarted []T
-		// notRetried are keys whose failure could not be counted: the queue or its limiter has panicked.
-		notRetried []T
-		// refused are keys that handlers asked for again after the shutdown, in vain unless an earlier add
-		// still brings them.
-		refused map[T]struct{}
-		left    Left[T]
+		fatal  error
+		undone undone[T]
+		left   Left[T]
 	}
 }
 
@@ -72,7 +66,7 @@ func New[T comparable](queue workqueue.TypedRateLimitingInterface[T], handler Ha
 		startGate: make(chan struct{}, 1)}
 	p.queue, p.options = p.tracker.queue, &p.tracker.options
 	p.tracker.readStats, p.tracker.panicked = p.readStats, p.panicked
-	p.mu.refused = make(map[T]struct{})
+	p.mu.undone.refused = make(map[T]struct{})
 	p.mu.target = p.options.Workers
 	return p
 }
@@ -109,6 +103,8 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	if p.runCalled.Swap(true) {
 		return errors.New("worker: Run was called before on this pool")
 	}
+
+	// The beginning.
 	p.tracker.setLogger()
 	p.done = p.queue.Done
 	p.prepareContexts(ctx)
@@ -120,15 +116,19 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 	})
 	endWatch := p.tracker.watchForStuck()
 	endResync, resyncEnded := p.startResync()
+
+	// The workers handle keys now. drain waits for the end, and then takes step 1 of the package comment.
 	cause := ErrStopped // if drain panics
 	p.tracker.catchPanic(func() { cause = p.drain(ctx, endResync) })
 	endResync()
-	p.endHandlers(cause)
+	p.endHandlers(cause) // step 2
 	endWatch()
-	p.endQueue()
+	p.endQueue() // step 3
+
+	// When Run returns, the pool's goroutines have ended, unless foreign code does not return.
 	select {
 	case <-resyncEnded:
-	case <-time.After(endPatience): // List goes on although its context has ended.
+	case <-time.After(endPatience):
 	}
 	p.tracker.sweeps.Wait() // startCtx has ended, so a sweep ends when the queue has answered once more.
 	p.mu.Lock()

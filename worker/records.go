@@ -17,11 +17,14 @@ import (
 // as long as there is room.
 //
 // How often a key has failed is not here: the queue counts that.
+//
+// A record shrinks by steps: dropCalls takes the failed calls from it, clearTrouble also the trouble, and
+// noteAtRest all but a hold. deleteIfEmpty deletes it if nothing is left.
 type record[T comparable] struct {
 	trouble       trouble
 	interruptions uint32       // calls in a row that were interrupted, or whose hold was released at once
 	changeSince   time.Time    // when the change began that no call has answered; zero without one
-	calls         *failedCalls // of a key in trouble; nil if makeRoom has dropped them
+	calls         *failedCalls // of a key in trouble; nil if makeRoom has dropped those of a failing key
 	hold          *hold[T]     // nil unless the key is on hold, or its Done has not returned
 }
 
@@ -34,7 +37,7 @@ func (rec *record[T]) isHeldByHandler() bool { return rec.isOnHold() && !rec.hol
 type trouble uint8
 
 const (
-	noTrouble trouble = iota // has no list in keysIn
+	noTrouble trouble = iota // Its list in keysIn stays empty.
 	failing                  // The last call has failed, and the key is to come again.
 	givenUp                  // It has failed, and the key is not to come again.
 )
@@ -61,37 +64,6 @@ const (
 	maxKeysWithCalls = 10_000
 	maxBytes         = 16 << 20
 )
-
-// find returns the record of key, or nil.
-func (rs *records[T]) find(key T) (keytable.Slot, *record[T]) {
-	if rs.table.Len() == 0 { // Nothing fails: spare the hash.
-		return keytable.None, nil
-	}
-	s, e := rs.table.Find(keytable.HashOf(key), key)
-	if e == nil {
-		return keytable.None, nil
-	}
-	return s, &e.Value
-}
-
-func (rs *records[T]) findOrInsert(key T) (keytable.Slot, *record[T]) {
-	s, e, _ := rs.table.FindOrInsert(keytable.HashOf(key), key)
-	rs.notEmpty.Store(true)
-	return s, &e.Value
-}
-
-// eachRecord yields what read returns for each record, unless that is false. read runs under mu, and nothing
-// is locked while values are yielded. A few hundred are copied at a time.
-func eachRecord[T comparable, E any](t *Tracker[T], read func(key T, rec *record[T]) (E, bool)) iter.Seq[E] {
-	table := &t.mu.records.table
-	return keytable.InSteps(table, t.mu.Lock, t.mu.Unlock, func(all []E, s keytable.Slot) []E {
-		e := table.At(s)
-		if value, ok := read(e.Key, &e.Value); ok {
-			all = append(all, value)
-		}
-		return all
-	})
-}
 
 // recordOutcome writes the outcome of the call into the record of its key.
 func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
@@ -138,6 +110,84 @@ func (rs *records[T]) noteFailure(key T, becomes trouble, call FailedCall, since
 	rs.makeRoom()
 }
 
+// noteNoAnswer notes a call that was interrupted or has put its key on hold, and when the change began that
+// brought the key. It returns how often in a row the key was interrupted, or 0 if this call was not.
+func (rs *records[T]) noteNoAnswer(key T, since time.Time, interrupted bool) (inARow int) {
+	s, rec := rs.find(key)
+	if rec == nil {
+		if since.IsZero() && !interrupted {
+			return 0 // A hold alone: beginHold makes the record.
+		}
+		s, rec = rs.findOrInsert(key)
+	}
+	if rec.trouble == givenUp { // It has come again. (A failing key stays one: no answer is no success.)
+		rs.clearTrouble(s, rec)
+	}
+	rec.changeSince = cmp.Or(rec.changeSince, since)
+	if interrupted {
+		inARow = rs.countInterruption(rec)
+	}
+	rs.deleteIfEmpty(s)
+	return inARow
+}
+
+// noteAtRest notes that key is at rest: nothing but a hold stays in its record.
+func (rs *records[T]) noteAtRest(key T) {
+	s, rec := rs.find(key)
+	if rec == nil {
+		return
+	}
+	rs.clearTrouble(s, rec)
+	rec.changeSince = time.Time{}
+	rs.clearInterruptions(rec)
+	rs.deleteIfEmpty(s)
+}
+
+// find returns the record of key, or nil.
+func (rs *records[T]) find(key T) (keytable.Slot, *record[T]) {
+	if rs.table.Len() == 0 { // Nothing fails: spare the hash.
+		return keytable.None, nil
+	}
+	s, e := rs.table.Find(keytable.HashOf(key), key)
+	if e == nil {
+		return keytable.None, nil
+	}
+	return s, &e.Value
+}
+
+func (rs *records[T]) findOrInsert(key T) (keytable.Slot, *record[T]) {
+	s, e, _ := rs.table.FindOrInsert(keytable.HashOf(key), key)
+	rs.notEmpty.Store(true)
+	return s, &e.Value
+}
+
+// eachRecord yields what read returns for each record, unless that is false. read runs under mu, and nothing
+// is locked while values are yielded. A few hundred are copied at a time.
+func eachRecord[T comparable, E any](t *Tracker[T], read func(key T, rec *record[T]) (E, bool)) iter.Seq[E] {
+	table := &t.mu.records.table
+	return keytable.InSteps(table, t.mu.Lock, t.mu.Unlock, func(all []E, s keytable.Slot) []E {
+		e := table.At(s)
+		if value, ok := read(e.Key, &e.Value); ok {
+			all = append(all, value)
+		}
+		return all
+	})
+}
+
+func (rs *records[T]) countInterruption(rec *record[T]) (inARow int) {
+	if rec.interruptions++; rec.interruptions == maxInterruptions+1 {
+		rs.numLooping++
+	}
+	return int(rec.interruptions)
+}
+
+func (rs *records[T]) clearInterruptions(rec *record[T]) {
+	if rec.interruptions > maxInterruptions {
+		rs.numLooping--
+	}
+	rec.interruptions = 0
+}
+
 // clearTrouble makes the key at s one that does not fail and was not given up.
 func (rs *records[T]) clearTrouble(s keytable.Slot, rec *record[T]) {
 	rs.dropCalls(s, rec)
@@ -171,53 +221,6 @@ func (rs *records[T]) makeRoom() {
 			rs.unlisted++
 		}
 	}
-}
-
-// noteNoAnswer notes a call that was interrupted or has put its key on hold, and when the change began that
-// brought the key. It returns how often in a row the key was interrupted, or 0 if this call was not.
-func (rs *records[T]) noteNoAnswer(key T, since time.Time, interrupted bool) (inARow int) {
-	s, rec := rs.find(key)
-	if rec == nil {
-		if since.IsZero() && !interrupted {
-			return 0
-		}
-		s, rec = rs.findOrInsert(key)
-	}
-	if rec.trouble == givenUp {
-		rs.clearTrouble(s, rec)
-	}
-	rec.changeSince = cmp.Or(rec.changeSince, since)
-	if interrupted {
-		inARow = rs.countInterruption(rec)
-	}
-	rs.deleteIfEmpty(s)
-	return inARow
-}
-
-func (rs *records[T]) countInterruption(rec *record[T]) (inARow int) {
-	if rec.interruptions++; rec.interruptions == maxInterruptions+1 {
-		rs.numLooping++
-	}
-	return int(rec.interruptions)
-}
-
-func (rs *records[T]) clearInterruptions(rec *record[T]) {
-	if rec.interruptions > maxInterruptions {
-		rs.numLooping--
-	}
-	rec.interruptions = 0
-}
-
-// noteAtRest notes that key is at rest: nothing but a hold stays in its record.
-func (rs *records[T]) noteAtRest(key T) {
-	s, rec := rs.find(key)
-	if rec == nil {
-		return
-	}
-	rs.clearTrouble(s, rec)
-	rec.changeSince = time.Time{}
-	rs.clearInterruptions(rec)
-	rs.deleteIfEmpty(s)
 }
 
 // deleteIfEmpty deletes the record at s if nothing is in it.

@@ -103,7 +103,8 @@ func (r *resync[T]) takeList(ctx context.Context, keys []T, now time.Time) {
 }
 
 // addDue adds the keys whose moment has come, and begins the next round after the last key. If the machine
-// has slept for many rounds, it adds each key once, and leaves out the rounds that have passed.
+// has slept for many rounds, it adds each key once for all of them. The next call adds what is due in this
+// round.
 func (r *resync[T]) addDue(ctx context.Context, now time.Time) {
 	period := r.pool.options.Resync
 	for range r.keys {

@@ -95,8 +95,9 @@ type everyError struct{ period time.Duration }
 // period, at the key's own moment, without having failed. The moment follows from a hash of the key, on every
 // replica and after every restart the same, so the work of many keys spreads over the period. Keys come for
 // the first time within a period and a thousandth of one. Other adds make a key come in between, and change
-// nothing. Keys with interfaces, floats or pointers are hashed by their text, as fmt.Sprint has it; if that
-// has the address of a pointer, the moment changes with each restart. It panics unless period is positive.
+// nothing. Keys that are not made of strings, integers and booleans are hashed by their text, as fmt.Sprint
+// has it; if that has the address of a pointer, the moment changes with each restart. It panics unless period
+// is positive.
 func Every(period time.Duration) error {
 	if period <= 0 {
 		panic(fmt.Sprintf("worker: Every(%v): a period is positive", period))
@@ -112,7 +113,7 @@ func (t *Tracker[T]) untilMoment(key T, period time.Duration, now time.Time) tim
 	if hasher, err := t.hasher(); err == nil {
 		hash = hasher.Hash(key)
 	} else {
-		hash = stablehash.String(fmt.Sprint(key)) // T has pointers, interfaces or floats.
+		hash = stablehash.String(fmt.Sprint(key)) // T has other parts than strings, integers and booleans.
 	}
 	return stablehash.UntilPhase(stablehash.Phase(hash, period), period, now)
 }

@@ -37,7 +37,8 @@ func (p *Pool[T]) Stop(drain Drain) {
 	}
 }
 
-// moveOn moves the pool on to a phase, unless it has come further.
+// moveOn moves the pool on to a phase, unless it has come further. Who calls moveOnLocked under mu calls
+// endStartIfDue afterwards, unless endHandlers follows.
 func (p *Pool[T]) moveOn(to phase) {
 	p.locked(func() { p.moveOnLocked(to) })
 	p.endStartIfDue()
@@ -68,8 +69,9 @@ func (p *Pool[T]) signal() {
 	}
 }
 
-// advance moves a pool that is to end and has no workers on to phaseEnding. It returns the phase.
-func (p *Pool[T]) advance() phase {
+// moveOnWithoutWorkers moves a pool that is to end on to phaseEnding if it has no workers. It returns the
+// phase.
+func (p *Pool[T]) moveOnWithoutWorkers() phase {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mu.phase > phaseWorking && len(p.mu.workers) == 0 {
@@ -102,7 +104,7 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 	var timeout, sweep <-chan time.Time
 	ended := ctx.Done() // nil once that has been noticed
 	for {
-		reached := p.advance()
+		reached := p.moveOnWithoutWorkers()
 		if reached >= phaseEnding {
 			if p.options.Drain == Nothing && ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -207,10 +209,11 @@ func (p *Pool[T]) endQueue() {
 }
 
 // leftBehind returns the keys of the handlers that are left behind. It first waits for the other workers: up
-// to endPatience for those in Done (not running), and without limit for those that may still start a key
-// (getting): the context of their Get has ended.
+// to endPatience for those in Done, and without limit for those that get a key: their Get's context has
+// ended.
 func (p *Pool[T]) leftBehind() (keys []T) {
-	p.waitWhileAny(func(w *worker[T]) bool { return w.getting || !w.running }, time.After(endPatience))
+	inDoneOrGetting := func(w *worker[T]) bool { return w.getting || !w.running }
+	p.waitWhileAny(inDoneOrGetting, time.After(endPatience))
 	p.waitWhileAny(func(w *worker[T]) bool { return w.getting }, nil)
 	p.locked(func() {
 		for _, w := range p.mu.workers {

@@ -105,7 +105,7 @@ func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (gone boo
 		if w.donesAtGet != p.unfollowedDonesLocked() {
 			return false
 		}
-		p.moveOnLocked(phaseFinishing)
+		p.moveOnLocked(phaseFinishing) // endHandlers ends startCtx: nothing is left to start.
 	}
 	p.leaveLocked(w)
 	return true
