@@ -57,7 +57,7 @@ func (t *Tracker[T]) endDue() (until time.Duration, ok bool) {
 		h := rs.table.At(rs.holds.limits.First().Slot).Value.hold
 		// Before the update, which drops them.
 		handlerReasons := slices.DeleteFunc(slices.Clone(h.reasons), func(r *holdReason) bool { return r.pause })
-		ends := h.updateLocked(now, false) // No pause follows: a limit is no release.
+		ends := h.updateLocked(now, false)
 		if ends {
 			ended = append(ended, h)
 		}
@@ -99,7 +99,7 @@ func (t *Tracker[T]) endPauses() {
 	}
 }
 
-// nextHoldDone returns a channel that is closed after the next Done of a hold, or nil if no key is on hold.
+// nextHoldDone returns a channel that is closed after the next Done of a hold, or nil if none is to come.
 func (t *Tracker[T]) nextHoldDone() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,13 +123,18 @@ func heldKeys[T, K comparable](t *Tracker[T], limit int, show func(T) K) []HeldK
 
 // Release ends the hold of key, and reports whether there was one. It calls the queue's Done.
 func (t *Tracker[T]) Release(key T) bool {
-	t.mu.Lock()
-	var h *hold[T]
-	if _, rec := t.mu.records.find(key); rec != nil {
-		h = rec.hold
-	}
-	t.mu.Unlock()
+	h := t.holdOf(key)
 	return h != nil && h.endEarly()
+}
+
+// holdOf returns the hold of key, or nil. It panics if key cannot be hashed, such as a slice in an any.
+func (t *Tracker[T]) holdOf(key T) *hold[T] {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, rec := t.mu.records.find(key); rec != nil {
+		return rec.hold
+	}
+	return nil
 }
 
 // EndHolds ends all holds, and waits for their Dones. From now on no key is put on hold.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/keyedqueue/workqueue"
+	"github.com/keyedqueue/workqueue/internal/testkit"
 	"github.com/keyedqueue/workqueue/priorityqueue"
 	"github.com/keyedqueue/workqueue/worker"
 )
@@ -361,5 +363,31 @@ func TestReleaseAfterLimitKeepsNothing(t *testing.T) {
 			t.Error("the release keeps the key")
 		}
 		release()
+	})
+}
+
+// A tool may ask about a key that cannot be in any map. That panics, and harms the pool no more than a queue.
+func TestReleaseOfAKeyThatCannotBeHashed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[any](time.Hour, time.Hour))
+		p := worker.New(q, func(context.Context, any) error { return errBroken }, worker.Options[any]{})
+		r := run(t, p)
+		q.Add("fails")
+		r.after(time.Second)
+		for what, ask := range map[string]func(key any){
+			"Release":     func(key any) { p.Release(key) },
+			"SnapshotKey": func(key any) { p.SnapshotKey(key) },
+			"Forget":      func(key any) { p.Forget(key) },
+			"Cancel":      func(key any) { p.Cancel(key) },
+		} {
+			for _, key := range []any{[]int{1}, math.NaN()} {
+				_ = testkit.PanicOf(func() { ask(key) })
+				if n := p.Stats().Failing; n != 1 {
+					t.Errorf("after %s of %v %d keys fail", what, key, n)
+				}
+			}
+		}
+		_ = r.end()
 	})
 }

@@ -117,8 +117,8 @@ func (cc *callContext[T]) ifRunning(f func(c *Tracked[T])) (running bool) {
 	return running
 }
 
-// wasInterrupted reports whether a context.Canceled of the handler comes from an add: a context of UntilAdded
-// has ended by one, and the handler's own context was not canceled.
+// wasInterrupted reports whether a context.Canceled of the handler comes from an add. While the call runs: an
+// add has ended a context of UntilAdded, and nothing else has canceled the handler's. Afterwards: an add has.
 func (cc *callContext[T]) wasInterrupted() bool {
 	std := cc.std.Load()
 	if std == nil || !std.adds.interrupted.Load() {
@@ -126,7 +126,6 @@ func (cc *callContext[T]) wasInterrupted() bool {
 	}
 	var handlerCtx context.Context
 	running := cc.ifRunning(func(c *Tracked[T]) { handlerCtx = c.ctx })
-	// The end of the call cancels everything. Whoever asks afterwards gets what can still be known: the add.
 	return !running || !errors.Is(handlerCtx.Err(), context.Canceled)
 }
 
@@ -166,8 +165,8 @@ func (c *Tracked[T]) lease() {
 
 // addWatch makes the contexts of UntilAdded in one call. One goroutine for all of them waits for the add.
 //
-//	std ── watchCtx   ends with the call and, with the cause ErrAdded, when the key is added again
-//	parent ── child   parent is what CallOf got. UntilAdded returns child, which also ends when watchCtx does
+//	std ── watchCtx   one for the call: ends with it and, with the cause ErrAdded, when the key is added again
+//	parent ── child   one for each parent, which CallOf got: UntilAdded returns it; also ends with watchCtx
 type addWatch struct {
 	// interrupted is set when one of the children ends because the key was added again.
 	interrupted atomic.Bool

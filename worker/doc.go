@@ -13,8 +13,9 @@
 // # What it promises
 //
 //   - The calls for a key do not overlap. After each one the queue's Done is called exactly once, and last.
-//   - A key that is added while its handler runs comes again. A key whose handler fails comes again, later
-//     each time, until it is given up. The log, [Pool.Snapshot] and [Pool.Left] have each key that does not.
+//   - A key that is added while its handler runs comes again, unless the queue was shut down before. A key
+//     whose handler fails comes again, later each time, until it is given up. The log, [Pool.Snapshot] and
+//     [Pool.Left] have each failed key that does not.
 //   - A panic of the handler fails its key alone, unless Options.CrashOnPanic is set.
 //   - When its context has ended, Run waits for handlers no longer than DrainTimeout and CancelGrace,
 //     whatever they do.
@@ -29,7 +30,7 @@
 //	Requeue{...}        as RequeueAfter, with another priority
 //	Hold(...)           it is held until it is released, or until a limit; then it comes at once; nothing is
 //	                    counted or forgotten
-//	RetryAfter(err, d)  a failure, but the key does not come again before d
+//	RetryAfter(err, d)  a failure, but the key does not come again by itself before d
 //	Terminal(err)       the key is given up: it does not come again
 //	Fatal(err)          the same, and Run ends with err
 //	ErrAdded            after Call.UntilAdded has ended a wait (see "The handler's context"): the key comes
@@ -45,20 +46,20 @@
 //     Every, Hold, ErrAdded. Of several Requeues, or Everys, it is the first one.
 //   - A failure joined with Requeue or RequeueAfter counts as a RetryAfter. Joined with Every it is a
 //     failure.
-//   - A Hold joined with another delays the key in addition, except after Fatal or Terminal. Joined with
-//     ErrAdded and a failure it is a failure.
+//   - Joined with a Hold, each of these but Fatal and Terminal does the same, and the key also waits for the
+//     hold. With a Hold, ErrAdded and a failure, the failure counts.
 //
 // And in rare cases:
 //
-//   - If an event brings a key before the delay of its last failure has ended, and it fails, that is the same
-//     failure: it is not counted, and the key waits for the same end.
+//   - An event may bring a failing key before its delay has ended. If it fails, that is the same failure:
+//     it is not counted, and the key waits for the same end.
 //   - After more than five interruptions, or holds that are released within a millisecond, in a row, the key
 //     waits longer and longer between its calls.
 //   - A panic in the error's Unwrap or Is counts as a panic of the handler.
 //
-// A panic in any other code that the pool calls (a hook, Options.Ready or List, the logger, the clock, the
-// queue, its limiter, the provider of metrics) ends Run like Fatal, with a [PanicError]. If that happens
-// after a call, the key's other hooks are skipped.
+// A panic in any other code that the pool calls (a hook, Options.Ready or List, the logger, the queue, its
+// limiter, the provider of metrics) ends Run like Fatal, with a [PanicError]. If that happens after a call,
+// the key's other hooks are skipped. So does one of the clock, unless a hold begins or ends.
 //
 // The queue counts the failures, in all processes that share it and, with KeepQueue, for the next pool: see
 // [workqueue.ExtendedRateLimiting]. A handler reads the count with [Call.Attempt], and [Call.LastAttempt]
@@ -101,10 +102,12 @@
 //
 // A hold ends early by [Pool.Release], with the key's lease, and when a [workqueue.Leaser] wants the key
 // back, as package sharding does when a slot moves. So a handler must cope with a key that comes too early.
+// And it ends at once if the queue was shut down before the call ended, unless an earlier add brings the key.
 //
 // Run waits for holds, for up to DrainTimeout, if Options.Drain is [All], and without a limit if somebody
-// else has shut the queue down. Other holds end with Run: their keys are in Left.NotStarted or, if the queue
-// lives on, queued: for the next pool with KeepQueue, for other processes if they share it.
+// else has shut the queue down. Other holds end with Run. Keys that were to come again at once are then in
+// Left.NotStarted or, if the queue lives on, queued: for the next pool with KeepQueue, for other processes if
+// they share it.
 //
 // # The beginning and the end
 //

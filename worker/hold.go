@@ -23,11 +23,12 @@ import (
 // A hold has one or more reasons. A reason is open until it is released or comes to its limit; a pause of the
 // pool itself (see pause.go) also ends by endPauses. The hold lasts while a reason is open:
 //
-//	doneOrHold       the call has ended. With reasons, beginHold puts the key on hold
-//	update           once at the beginning, at each release and limit, and by endPauses: drops the reasons that
-//	                 are not open. Without any, it adds a pause, or ends the hold
+//	doneOrHold       the call has ended. With reasons, it puts the key on hold by beginHold, then follows the
+//	                 lease, and then looks at what has happened meanwhile: releases, and a shutdown
+//	updateLocked     by update at the beginning, at each release and by endPauses; by endDue at each limit:
+//	                 drops the reasons that are not open. Without any, it adds a pause, or ends the hold
 //	endEarly         by Release, EndHolds, the lease, or for a key that comes no more
-//	markEndedLocked  once, by update or endEarly
+//	markEndedLocked  once, by updateLocked or endEarly
 //	finish           then; it calls Done
 //	noteDone         when Done has returned; the record forgets the hold
 
@@ -43,7 +44,7 @@ type hold[T comparable] struct {
 
 	ended        bool
 	slot         keytable.Slot
-	reasons      []*holdReason // never empty: those open at the last update, also after the end
+	reasons      []*holdReason // never empty: those that were open last, also after the end
 	releaseLease func()        // nil without a lease
 }
 
@@ -258,7 +259,8 @@ func (h *hold[T]) isOpenLocked(r *holdReason, now time.Duration) bool {
 }
 
 // updateLocked drops the reasons that are not open. If none is left, it adds a pause if one is due and
-// mayPause is set. Otherwise it ends the hold, and returns true.
+// mayPause is set: not at a limit, which is no release, and not after the shutdown, when a pause would only
+// delay the end. Otherwise it ends the hold, and returns true.
 func (h *hold[T]) updateLocked(now time.Duration, mayPause bool) (ends bool) {
 	if h.ended {
 		return false

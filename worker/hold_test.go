@@ -189,6 +189,27 @@ func TestHoldTwice(t *testing.T) {
 	})
 }
 
+// What is joined with it counts as it would with any failure.
+func TestHoldTwiceBesideRetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHolder()
+		hold := h.hold(time.Second)
+		h.answers = []error{hold, errors.Join(hold, worker.RetryAfter(errBroken, time.Hour))}
+		q := newQueue()
+		var calls []time.Duration
+		begun := time.Now()
+		r := run(t, worker.New(q, h.handle, options{OnFinish: func(context.Context, outcome) {
+			calls = append(calls, time.Since(begun))
+		}}))
+		q.Add("a")
+		r.after(2 * time.Hour)
+		r.endCleanly()
+		if len(calls) != 3 || calls[2] != time.Second+time.Hour {
+			t.Errorf("calls after %v", calls)
+		}
+	})
+}
+
 func TestHoldOfSenselessArguments(t *testing.T) {
 	until := func(func()) {}
 	for want, call := range map[string]func(){

@@ -74,7 +74,7 @@ func (p *Pool[T]) Left() Left[T] {
 // undone is what Left lists of the keys that workers have had. The pool's mu guards it.
 type undone[T comparable] struct {
 	notStarted []T // came too late to be started, or could not be added again: the queue has panicked
-	notRetried []T // Their failure could not be counted: the queue or its limiter has panicked.
+	notRetried []T // What their call has come to could not be noted: the queue or its limiter has panicked.
 	// refused are keys that handlers asked for again after the shutdown. An earlier add may still bring them.
 	refused map[T]struct{}
 }

@@ -104,9 +104,9 @@ type Options[T comparable] struct {
 	Logger *slog.Logger
 	// MetricsProvider discovers named pools if it is an [InspectorProvider]. Nil: see [workqueue.SetProvider].
 	MetricsProvider workqueue.MetricsProvider
-	// Clock is where times come from, but those of the queue, of log lines, and what bounds waits for a server
-	// and for the last steps of Run. It must be the queue's clock, or show the same time: the pool compares
-	// its times with the queue's. Nil means the real clock.
+	// Clock is where times come from, except those of the queue, of log lines, and what bounds waits for a
+	// server and for the last steps of Run. It must be the queue's clock, or show the same time: the pool
+	// compares its times with the queue's. Nil means the real clock.
 	Clock clock.Clock
 }
 

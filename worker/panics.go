@@ -11,12 +11,14 @@ import (
 // What a panic does depends on whose code it was, and so does runtime.Goexit, which t.FailNow calls:
 //
 //	the handler and its error   failWithPanic: the key fails, with a PanicError or ErrGoexit
-//	a pool's other foreign code catchPanic or work: a PanicError ends the pool. After a Goexit in OnFinish or
-//	                            OnGiveUp another goroutine takes the worker's place
+//	OnFinish, OnGiveUp          work: a PanicError ends the pool; after a Goexit another goroutine takes the
+//	                            worker's place
 //	Ready, List, OnStuck, OnLeft
-//	                            onOwnGoroutine: the same, and a Goexit ends no other goroutine
+//	                            onOwnGoroutine: a PanicError ends the pool; a Goexit ends no other goroutine
+//	the queue, the logger       catchPanic or work: a PanicError ends the pool
 //	what a Tracker without a pool calls
-//	                            logPanic on its own goroutines; otherwise its caller gets the panic
+//	                            In Begin, End and other methods the caller gets the panic. On the tracker's
+//	                            goroutines logPanic logs it.
 
 // PanicError is the failure of a handler that panicked.
 type PanicError struct {

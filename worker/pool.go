@@ -30,10 +30,10 @@ type Pool[T comparable] struct {
 	changed   chan struct{} // wakes Run: see signal
 
 	startGate     chan struct{} // has room for the worker that waits for StartLimit and then for a key
-	waitsForToken atomic.Bool   // that worker waits for StartLimit; from awaitStart to readStats
+	waitsForToken atomic.Bool   // That worker waits for StartLimit. awaitStart sets it, for Stats.
 
-	willSweep atomic.Bool // drain has a timer for the next sweep; without one settle wakes it
-	hasListed atomic.Bool // from resync to WaitIdle: List has succeeded, and what was due has been added
+	willSweep atomic.Bool // drain has a timer for the next sweep. Without one settle wakes it.
+	hasListed atomic.Bool // List has succeeded, and what was due has been added. resync sets it, for WaitIdle.
 
 	startCtx, poolCtx context.Context // Run sets them: see prepareContexts.
 	cancelPool        context.CancelCauseFunc
@@ -43,8 +43,8 @@ type Pool[T comparable] struct {
 	mu struct {
 		sync.Mutex
 		phase phase
-		// target is how many workers are wanted. From the first growLocked until the queue is shut down there
-		// are as many, and in addition surplus ones that still have a key.
+		// target is how many workers are wanted. From the first growLocked until the pool is to end, or the queue
+		// is shut down, there are as many, and in addition surplus ones that still have a key.
 		target   int
 		workers  []*worker[T]
 		departed uint64 // how many workers have left; see unfollowedDonesLocked
@@ -146,7 +146,7 @@ func (p *Pool[T]) Run(ctx context.Context) error {
 func (p *Pool[T]) prepareContexts(ctx context.Context) {
 	values := context.WithoutCancel(ctx)
 	p.poolCtx, p.cancelPool = context.WithCancelCause(values)
-	startParent := ctx // With it no key is started once ctx has ended, not even after Stop(All).
+	startParent := ctx // Then no key starts after its end, not even before drain has noticed that.
 	if p.options.Drain == All {
 		startParent = values
 	}
@@ -172,9 +172,9 @@ func (p *Pool[T]) awaitReady(ctx context.Context) {
 	}
 }
 
-// SetWorkers changes how many handlers run at once. New workers start at once; surplus ones end at once if
-// they have no key, and otherwise when their handlers have returned. A surplus worker may still start a key
-// that it was getting when SetWorkers was called. With 0 the pool pauses: Run does not return, even if
+// SetWorkers changes how many handlers run at once. In Run new workers start at once; surplus ones end at
+// once if they have no key, and otherwise when their handlers have returned. A surplus worker may still start
+// a key that it was getting when SetWorkers was called. With 0 the pool pauses: Run does not return, even if
 // somebody else shuts the queue down. SetWorkers may be called before Run, and replaces Options.Workers. It
 // returns an error if n is negative, and does nothing once Run has returned.
 func (p *Pool[T]) SetWorkers(n int) error {

@@ -96,15 +96,18 @@ func (r *resync[T]) takeList(ctx context.Context, keys []T, now time.Time) {
 	r.addDue(ctx, now) // keys of the list before that have come due meanwhile
 	r.begun, r.keys, r.next = now, make([]listedKey[T], len(keys)), 0
 	for i, key := range keys {
-		// untilMoment returns up to 1.001 periods. This brings it into (0, period].
-		r.keys[i] = listedKey[T]{(r.pool.tracker.untilMoment(key, period, now)-1)%period + 1, key}
+		offset := r.pool.tracker.untilMoment(key, period, now)
+		if offset > period { // A moment within a thousandth of a period: untilMoment leaves it out.
+			offset -= period
+		}
+		r.keys[i] = listedKey[T]{offset, key}
 	}
 	slices.SortStableFunc(r.keys, func(a, b listedKey[T]) int { return cmp.Compare(a.offset, b.offset) })
 }
 
-// addDue adds the keys whose moment has come, and begins the next round after the last key. If the machine
-// has slept for many rounds, it adds each key once for all of them. The next call adds what is due in this
-// round.
+// addDue adds the keys whose moment has come, each once, and begins the next round after the last one. If the
+// machine has slept for many rounds, it adds each key once for all of them. The next call adds what is due in
+// this round.
 func (r *resync[T]) addDue(ctx context.Context, now time.Time) {
 	period := r.pool.options.Resync
 	for range r.keys {

@@ -25,8 +25,8 @@ const (
 	NextRetry
 	// NextGiveUp: the handler has failed, and the key does not come again by itself: only if it is added.
 	NextGiveUp
-	// NextInterrupted: an add of the key has interrupted its handler, or this says so with ErrAdded. It comes
-	// again at once, or after a pause if that happens more than five times in a row. Failures are neither
+	// NextInterrupted: an add of the key has interrupted its handler, or the handler says so with ErrAdded. It
+	// comes again at once, or after a pause if that happens more than five times in a row. Failures are neither
 	// counted nor forgotten, and the queue's limiter is not called. See [Call.UntilAdded].
 	NextInterrupted
 	// NextHold: the key comes again when it is released, or a limit has passed. Failures are neither counted
@@ -277,7 +277,8 @@ func isInterruption(err error, interrupted bool) bool {
 }
 
 // NextOf returns, for a function that wraps a handler, what becomes of the key if its call returns err. A
-// failure is NextRetry even if the key will be given up for having failed too often. ctx is from the call.
+// failure is NextRetry even if the key will be given up for having failed too often. It does not notice that
+// a Hold was returned before. ctx is from the call.
 func NextOf(ctx context.Context, err error) Next {
 	c := CallOf(ctx)
 	asked, _ := classify(err, c.anyCall != nil && c.wasInterrupted())

@@ -7,7 +7,11 @@ import (
 	"time"
 )
 
-// phase is how far the life of a pool has come. It only moves forward.
+// phase is how far the life of a pool has come. It only moves forward. Run takes three steps in it:
+//
+//	drain        until phaseEnding, or DrainTimeout
+//	endHandlers  cancels poolCtx, and waits for CancelGrace
+//	endQueue     leftBehind, endHolds, shutDownQueue, DropQueued, leftUndone; then phaseReturned
 type phase uint8
 
 const (
@@ -25,7 +29,7 @@ const (
 
 // Stop makes Run end, as the end of its context does, but with the given Drain. It does not wait. It may be
 // called any number of times, also before Run. The strictest Drain of all calls wins, and the time to finish
-// does not begin anew. With KeepQueue, All means Running.
+// does not begin anew. With KeepQueue, All means Running. While Options.Ready runs, Stop(All) waits for it.
 func (p *Pool[T]) Stop(drain Drain) {
 	switch {
 	case drain == Nothing:
@@ -37,8 +41,8 @@ func (p *Pool[T]) Stop(drain Drain) {
 	}
 }
 
-// moveOn moves the pool on to a phase, unless it has come further. Who calls moveOnLocked under mu calls
-// endStartIfDue afterwards, unless endHandlers follows.
+// moveOn moves the pool on to a phase, unless it has come further. It ends startCtx, if that is due, without
+// mu: that may call methods of Run's context.
 func (p *Pool[T]) moveOn(to phase) {
 	p.locked(func() { p.moveOnLocked(to) })
 	p.endStartIfDue()
@@ -69,17 +73,6 @@ func (p *Pool[T]) signal() {
 	}
 }
 
-// moveOnWithoutWorkers moves a pool that is to end on to phaseEnding if it has no workers. It returns the
-// phase.
-func (p *Pool[T]) moveOnWithoutWorkers() phase {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mu.phase > phaseWorking && len(p.mu.workers) == 0 {
-		p.moveOnLocked(phaseEnding)
-	}
-	return p.mu.phase
-}
-
 // fail ends the pool because of err. If it is called more than once, Run returns the first error.
 func (p *Pool[T]) fail(err error) {
 	p.mu.Lock()
@@ -104,7 +97,13 @@ func (p *Pool[T]) drain(ctx context.Context, endResync func()) (cause error) {
 	var timeout, sweep <-chan time.Time
 	ended := ctx.Done() // nil once that has been noticed
 	for {
-		reached := p.moveOnWithoutWorkers()
+		var reached phase
+		p.locked(func() {
+			if p.mu.phase > phaseWorking && len(p.mu.workers) == 0 {
+				p.moveOnLocked(phaseEnding)
+			}
+			reached = p.mu.phase
+		})
 		if reached >= phaseEnding {
 			if p.options.Drain == Nothing && ctx.Err() != nil {
 				return context.Cause(ctx)
@@ -208,12 +207,11 @@ func (p *Pool[T]) endQueue() {
 	}
 }
 
-// leftBehind returns the keys of the handlers that are left behind. It first waits for the other workers: up
-// to endPatience for those in Done, and without limit for those that get a key: their Get's context has
-// ended.
+// leftBehind returns the keys of the handlers that are left behind. It first waits for the other workers:
+// those that get a key (getting), without a limit, because their Get's context has ended; and those that give
+// one back or are in Done (not running), up to endPatience.
 func (p *Pool[T]) leftBehind() (keys []T) {
-	inDoneOrGetting := func(w *worker[T]) bool { return w.getting || !w.running }
-	p.waitWhileAny(inDoneOrGetting, time.After(endPatience))
+	p.waitWhileAny(func(w *worker[T]) bool { return w.getting || !w.running }, time.After(endPatience))
 	p.waitWhileAny(func(w *worker[T]) bool { return w.getting }, nil)
 	p.locked(func() {
 		for _, w := range p.mu.workers {

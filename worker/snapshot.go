@@ -54,10 +54,9 @@ type KeySnapshot[T comparable] struct {
 	// Failing is set if the last call has failed and the key is to come again, GivenUp if it was given up.
 	Failing *FailedKey[T] `json:"failing,omitempty"`
 	GivenUp *FailedKey[T] `json:"given_up,omitempty"`
-	// FailedCalls are the first and the last four calls that have failed in a row, the last one last. The
-	// pool keeps them of the 10,000 failing keys that failed last and of Options.KeepGivenUp that were given
-	// up, 16 MiB in all: beyond that, those of failing keys go, the oldest first, and then given-up keys as a
-	// whole.
+	// FailedCalls are the first and the last four calls that have failed in a row, the last one last. The pool
+	// keeps them of the 10,000 failing keys that failed last and of Options.KeepGivenUp that were given up, 16
+	// MiB in all: beyond that, those of failing keys go, the oldest first, and then given-up keys as a whole.
 	FailedCalls []FailedCall `json:"failed_calls,omitempty"`
 	// Causes are why the running call came.
 	Causes workqueue.Causes `json:"causes,omitzero"`

@@ -42,9 +42,7 @@ func (t *Tracker[T]) isOver(key T, rec record[T]) (over bool) {
 // sweepKey ends the record of key if others have dealt with the key, and reports whether it did. It does not
 // while a call for key is running, which will write the record.
 func (t *Tracker[T]) sweepKey(key T) bool {
-	t.mu.Lock()
-	before := t.idleRecordLocked(key)
-	t.mu.Unlock()
+	before := t.idleRecord(key)
 	if before == (record[T]{}) || !t.isOver(key, before) {
 		return false
 	}
@@ -57,7 +55,13 @@ func (t *Tracker[T]) sweepKey(key T) bool {
 	return true
 }
 
-// idleRecordLocked returns the record of key. Without one, and while a call for key is running, it is zero.
+// idleRecord returns the record of key. Without one, and while a call for key is running, it is zero.
+func (t *Tracker[T]) idleRecord(key T) record[T] {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.idleRecordLocked(key)
+}
+
 func (t *Tracker[T]) idleRecordLocked(key T) (idle record[T]) {
 	if _, rec := t.mu.records.find(key); rec != nil && t.findRunningLocked(key) == nil {
 		idle = *rec

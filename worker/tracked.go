@@ -9,19 +9,20 @@ import (
 	"github.com/keyedqueue/workqueue"
 )
 
-// The steps of a call, in their order:
+// The steps of a call, in their order. The first two are Begin of a [Tracker], the last one is Done, and
+// those between are End. A pool takes them in handle_key.go, with settle between.
 //
 //	prepare        reads what the queue knows of the key, and makes the contexts
 //	addRunning     lets others see the call; then the caller calls the handler
 //	decide         writes into result what becomes of the key, and gives a failure to the queue's Fail
 //	recordOutcome  updates the key's record
-//	(settle)       only of a pool: adds the key again, or makes the queue forget its failures
+//	(settle)       adds the key again, or makes the queue forget its failures
 //	report         logs the call, and calls the hooks
 //	endCall        counts the call, and ends its contexts
 //	doneOrHold     calls the queue's Done, or puts the key on hold
 
-// Tracked is a call of a handler in [Tracker]. (A pool's worker uses one Tracked for its calls, one after the
-// other, and takes the steps of Begin and End itself, with others between: see handle_key.go.)
+// Tracked is a call of a handler, from [Tracker.Begin] to [Tracked.Done]. (A pool's worker has one for all
+// its calls, one after the other.)
 type Tracked[T comparable] struct {
 	tracker *Tracker[T]     // does not change, and neither does base
 	base    context.Context // the parent of the calls' contexts
@@ -210,7 +211,8 @@ func (c *Tracked[T]) readError() {
 	c.request, holds = classify(c.result.Err, c.callCtx.wasInterrupted())
 	for _, r := range holds { // Each is for one call. Those that are new hold the key all the same.
 		if r.used.Swap(true) {
-			c.result.Err, c.request = fmt.Errorf("%w: %w", errHoldTwice, c.result.Err), request{next: NextRetry}
+			c.result.Err = fmt.Errorf("%w: %w", errHoldTwice, c.result.Err)
+			c.request = request{next: NextRetry, after: c.request.after}
 		} else {
 			c.callCtx.addReason(r)
 		}

@@ -15,9 +15,10 @@ type UnansweredKey[T comparable] struct {
 	Since time.Time `json:"since"`
 }
 
-// oldestUnanswered returns the oldest change of all keys and its age. If a queued key's is older, only its
-// age is known here, and it returns nil and that age: see oldestQueued. Keys that a handler has put on hold
-// do not count. Of a record that may be the oldest it asks the queue whether it is over, for up to askFor.
+// oldestUnanswered returns the oldest change of all keys and its age. If a queued key's change is older, it
+// returns nil and that age, because the queue's Stats name no key: see oldestQueued. Keys that a handler has
+// put on hold do not count. Of a record that may be the oldest it asks the queue whether it is over, for up
+// to askFor.
 func (t *Tracker[T]) oldestUnanswered() (_ *UnansweredKey[T], age time.Duration) {
 	if !t.knowsAddTimes {
 		return nil, 0

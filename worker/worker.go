@@ -81,38 +81,38 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 }
 
 // leaveAfterLastKey is called when w has got ErrShutDown: the queue is shut down and empty. It returns false
-// if w must ask the queue again: a Done may have queued a key that was added while a worker had it.
-//   - While keys are on hold, w waits for the end of a hold, and asks again.
-//   - Otherwise w leaves if there are other workers: each of them asks again after its Done.
-//   - The last worker asks again after a Done of unfollowedDonesLocked. Without one it ends the pool.
+// if w must ask the queue again: a Done may still queue a key, one that was added while a worker had it or
+// while it was on hold. A worker asks by itself after its own Done. So
+//   - while keys are on hold, w waits for the next Done of a hold, and then asks again
+//   - otherwise w leaves if there are other workers
+//   - the last worker asks again if there was a Done of unfollowedDonesLocked since it asked; otherwise it ends
+//     the pool
 func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (gone bool) {
 	p.tracker.endPauses()
-	if holdEnds := p.tracker.nextHoldDone(); holdEnds != nil {
-		hasEnded := false // A hold has, such as a pause, since w asked the queue.
-		p.locked(func() { hasEnded = w.donesAtGet != p.unfollowedDonesLocked() })
-		if !hasEnded {
-			select {
-			case <-holdEnds:
-			case <-ctx.Done():
-			}
+	holdDone := p.tracker.nextHoldDone() // Before the Dones are counted, so that none is missed.
+	missed := false
+	p.locked(func() {
+		missed = w.donesAtGet != p.unfollowedDonesLocked()
+		isLast := len(p.mu.workers) == 1
+		if gone = holdDone == nil && !(isLast && missed); !gone {
+			return
 		}
-		return false
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	isLast := len(p.mu.workers) == 1
-	if isLast && p.mu.target > 0 { // A paused pool does not end: see SetWorkers.
-		if w.donesAtGet != p.unfollowedDonesLocked() {
-			return false
+		if isLast && p.mu.target > 0 { // A paused pool does not end: see SetWorkers.
+			p.moveOnLocked(phaseFinishing) // endHandlers ends startCtx: nothing is left to start.
 		}
-		p.moveOnLocked(phaseFinishing) // endHandlers ends startCtx: nothing is left to start.
+		p.leaveLocked(w)
+	})
+	if holdDone != nil && !missed {
+		select {
+		case <-holdDone:
+		case <-ctx.Done():
+		}
 	}
-	p.leaveLocked(w)
-	return true
+	return gone
 }
 
-// unfollowedDonesLocked counts the Dones after which no worker asks the queue again, and which may have
-// queued a key: that of each hold, and the last of each worker that has left (one too many if it had none).
+// unfollowedDonesLocked counts the Dones after which no worker asks the queue by itself: that of each hold,
+// and the last of each worker that has left (one too many if it had none).
 func (p *Pool[T]) unfollowedDonesLocked() uint64 {
 	return p.mu.departed + p.tracker.mu.records.holds.doneCount.Load()
 }
