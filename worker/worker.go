@@ -85,8 +85,8 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 // while it was on hold. A worker asks by itself after its own Done. So
 //   - while keys are on hold, w waits for the next Done of a hold, and then asks again
 //   - otherwise w leaves if there are other workers
-//   - the last worker asks again if there was a Done of unfollowedDonesLocked since it asked; otherwise it ends
-//     the pool
+//   - the last worker asks again if there was a Done of unfollowedDonesLocked since it asked, and otherwise
+//     ends the pool
 func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (gone bool) {
 	p.tracker.endPauses()
 	holdDone := p.tracker.nextHoldDone() // Before the Dones are counted, so that none is missed.
