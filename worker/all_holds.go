@@ -20,7 +20,7 @@ type holds struct {
 	notDone   int           // how many holds there are whose Done has not returned
 	doneCount atomic.Uint64 // how many there were whose Done has returned; read without mu
 	nextDone  chan struct{} // is closed when doneCount grows; nil if nothing waits for that
-	noPauses  bool          // by endPauses: no key pauses any more
+	noPauses  bool          // by shortenHolds: no key pauses any more
 	noHolds   bool          // by EndHolds: no key is put on hold any more
 }
 
@@ -85,8 +85,9 @@ func (t *Tracker[T]) eachHold() iter.Seq[*hold[T]] {
 	return eachRecord(t, func(_ T, rec *record[T]) (*hold[T], bool) { return rec.hold, rec.isOnHold() })
 }
 
-// endPauses ends all pauses. From now on no key pauses.
-func (t *Tracker[T]) endPauses() {
+// shortenHolds is called when the queue is shut down and empty. It ends all pauses, and the holds of keys that
+// come no more. From now on no key pauses.
+func (t *Tracker[T]) shortenHolds() {
 	t.mu.Lock()
 	already := t.mu.records.holds.noPauses
 	t.mu.records.holds.noPauses = true
@@ -96,6 +97,7 @@ func (t *Tracker[T]) endPauses() {
 	}
 	for h := range t.eachHold() {
 		h.update()
+		h.endIfInVain()
 	}
 }
 

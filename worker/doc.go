@@ -102,7 +102,7 @@
 //
 // A hold ends early by [Pool.Release], with the key's lease, and when a [workqueue.Leaser] wants the key
 // back, as package sharding does when a slot moves. So a handler must cope with a key that comes too early.
-// And it ends at once if the queue was shut down before the call ended, unless an earlier add brings the key.
+// And once the queue is shut down and empty, it ends if no add from before brings the key.
 //
 // Run waits for holds, for up to DrainTimeout, if Options.Drain is [All], and without a limit if somebody
 // else has shut the queue down. Other holds end with Run. Keys that were to come again at once are then in

@@ -21,11 +21,11 @@ import (
 // so the key is added before the hold begins.
 //
 // A hold has one or more reasons. A reason is open until it is released or comes to its limit; a pause of the
-// pool itself (see pause.go) also ends by endPauses. The hold lasts while a reason is open:
+// pool itself (see pause.go) also ends by shortenHolds. The hold lasts while a reason is open:
 //
 //	doneOrHold       the call has ended. With reasons, it puts the key on hold by beginHold, then follows the
 //	                 lease, and then looks at what has happened meanwhile: releases, and a shutdown
-//	updateLocked     by update at the beginning, at each release and by endPauses; by endDue at each limit:
+//	updateLocked     by update at the beginning, at each release and by shortenHolds; by endDue at each limit:
 //	                 drops the reasons that are not open. Without any, it adds a pause, or ends the hold
 //	endEarly         by Release, EndHolds, the lease, or for a key that comes no more
 //	markEndedLocked  once, by updateLocked or endEarly
@@ -167,9 +167,7 @@ func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
 	}
 	h.followLease()
 	h.update() // Releases before beginHold have only marked their reasons.
-	if t.comesNoMore(key) {
-		h.endEarly()
-	}
+	h.endIfInVain()
 }
 
 // beginHold puts h on hold. It returns false after EndHolds, and if a broken queue gave out a key on hold.
@@ -218,15 +216,17 @@ func (h *hold[T]) followLease() {
 	}
 }
 
-// comesNoMore reports whether key, whose handler has returned, cannot come again: the queue is shut down, and
-// no add from before brings it. Over a queue with leases that is not known. A queue that is not of this
-// project may have got an add that is not known: then the hold ends early, which is allowed.
-func (t *Tracker[T]) comesNoMore(key T) bool {
+// endIfInVain ends the hold if its key comes no more: the queue is shut down, and no add from before brings
+// it. Over a queue with leases that is not known. A queue that is not of this project may have got an add that
+// is not known: then the hold ends early, which is allowed.
+func (h *hold[T]) endIfInVain() {
+	t := h.tracker
 	if t.leaser != nil || !t.queue.ShuttingDown() {
-		return false
+		return
 	}
-	inQueue, found := t.queue.SnapshotKey(key)
-	return found && !inQueue.Again
+	if inQueue, found := t.queue.SnapshotKey(h.key); found && !inQueue.Again {
+		h.endEarly()
+	}
 }
 
 // update calls updateLocked, and finishes the hold if that has ended it.

@@ -248,3 +248,33 @@ func TestHoldMemory(t *testing.T) {
 		t.Errorf("a held key takes %d bytes", perKey)
 	}
 }
+
+// A key that Call.Hold holds, and that nobody has added since, comes no more once the queue is shut down. Run
+// does not wait for its hold, but for that of a key that was added meanwhile.
+func TestHoldOfAKeyThatComesNoMore(t *testing.T) {
+	for _, shutDown := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			q := newQueue()
+			p := worker.New(q, func(ctx context.Context, key string) error {
+				if worker.CallOf(ctx).Attempt() == 1 && key == "comes" {
+					worker.CallOf(ctx).Hold("soon", 20*time.Second, func(func()) {})
+					return nil
+				}
+				worker.CallOf(ctx).Hold("late", time.Hour, func(func()) {})
+				return nil
+			}, options{Drain: worker.All, DrainTimeout: time.Minute})
+			r := run(t, p)
+			addAll(q, "a b comes")
+			r.after(time.Second)
+			q.Add("comes")
+			if shutDown {
+				q.ShutDown()
+			} else {
+				p.Stop(worker.All)
+			}
+			if err := <-r.result; err != nil || time.Since(r.begun) != 20*time.Second || !p.Left().Empty() {
+				t.Errorf("Run returned %v after %v, left %v", err, time.Since(r.begun), p.Left())
+			}
+		})
+	}
+}

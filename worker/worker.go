@@ -88,7 +88,7 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 //   - the last worker asks again if there was a Done of unfollowedDonesLocked since it asked, and otherwise
 //     ends the pool
 func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (gone bool) {
-	p.tracker.endPauses()
+	p.tracker.shortenHolds()
 	holdDone := p.tracker.nextHoldDone() // Before the Dones are counted, so that none is missed.
 	missed := false
 	p.locked(func() {
