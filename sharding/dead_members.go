@@ -57,7 +57,7 @@ func (m *Member) markDead(id string) error {
 	r, err := m.readMember(id)
 	m.mu.Lock()
 	k := m.memberLocked(id)
-	isOverdue := err == nil && k.liveness(m.now()) == overdue
+	isOverdue := err == nil && k.doubt == 0 && k.liveness(m.now()) == overdue
 	d := k.data
 	m.mu.Unlock()
 	if !isOverdue {
@@ -118,7 +118,7 @@ func (m *Member) nextDeletionLocked(now time.Duration) (id, version string, due 
 	for other, k := range m.mu.members {
 		at := max(k.leaseFrom, k.retryAt) + wait
 		switch {
-		case k.mustRead, named[other], k.liveness(now) != dead, !valid:
+		case k.doubt > 0, named[other], k.liveness(now) != dead, !valid:
 		case k.isGone && k.isFormerSelf: // It may still be created.
 		case k.isGone:
 			delete(m.mu.members, other)

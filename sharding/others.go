@@ -11,13 +11,13 @@ import (
 // liveness says whether another member lives, as far as this one knows. The first line that holds counts:
 //
 //	Its record is marked (data.Dead).            dead
-//	A read has found no record (isGone).         gone, and a lease later dead
-//	It has not renewed its record for a lease.   overdue
-//	It has.                                      present
+//	A read has found no record (isGone).         gone; dead a lease later, if there is no doubt
+//	Its record has not changed for a lease.      overdue
+//	Otherwise.                                   present
 //
 // A member that leaves or gives up marks its own record. Others mark that of an overdue member. If somebody
-// has deleted a record, its member may not know that, and holds its slots until its lease ends. A gone or
-// dead member is present again only if a read finds an unmarked record.
+// has deleted a record, its member may not know that, and holds its slots until its lease ends. While a gone
+// or dead member has an entry, only a read of an unmarked record makes it present again.
 type liveness int
 
 const (
@@ -30,17 +30,17 @@ const (
 // knownMember is what this member knows of another one, or of itself, from the records that it has seen.
 type knownMember struct {
 	data      memberData    // from the last usable record; until there is one, only its Lease is set
-	version   string        // of the last record that classify has called changed
-	serial    int64         // of that record, see Member.lastSerial; 0 before the first
-	usable    bool          // decodeOther has accepted that record.
+	version   string        // of the last record that was changed, see verdict
+	serial    int64         // its number, see Member.lastSerial; 0 before the first
+	usable    bool          // decodeOther has accepted it.
 	firstSeen time.Duration // when this entry was made
-	// leaseFrom is when that record was seen; before the first one, firstSeen; of a gone member, when a read
-	// first missed it. extendLeasesLocked moves it.
+	// leaseFrom is from when the lease counts: when that record was seen, or before the first one, firstSeen;
+	// when the member was found gone, or found gone again after a doubt. extendLeasesLocked moves it.
 	leaseFrom time.Duration
 	isGone    bool // A read has found no record, or the watch or a list lacks a marked one.
-	// mustRead: the watch or a list contradicts what is known, see verdict. Until a read decides, or they show a
-	// record that fits, the member is not alive, and does not become dead by being gone.
-	mustRead     bool
+	// doubt is the number of what contradicts what is known, or 0: see verdict. The record is to be read. Until
+	// then, or until a record is shown that does not, the member is not alive, and being gone is not being dead.
+	doubt        int64
 	isFormerSelf bool // This process had that id, and goes on with another one.
 	markedByMe   bool
 	markErr      error         // why this member could not mark the record
@@ -50,7 +50,7 @@ type knownMember struct {
 func (k *knownMember) liveness(now time.Duration) liveness {
 	expired := now >= k.expires()
 	switch {
-	case k.data.Dead, k.isGone && expired && !k.mustRead:
+	case k.data.Dead, k.isGone && expired && k.doubt == 0:
 		return dead
 	case k.isGone:
 		return gone
@@ -70,7 +70,7 @@ func (k *knownMember) expires() time.Duration {
 
 // isAlive reports whether the member takes part in the group: it is present, its record usable and certain.
 func (k *knownMember) isAlive(now time.Duration) bool {
-	return k.usable && !k.mustRead && k.liveness(now) == present
+	return k.usable && k.doubt == 0 && k.liveness(now) == present
 }
 
 // takesSlots reports whether the member should have a share of the slots of table t.
@@ -79,11 +79,12 @@ func (k *knownMember) takesSlots(t *table, now time.Duration) bool {
 	return k.isAlive(now) && k.data.Queues > 0 && fits && !slices.Contains(t.leaving, k.data.ID)
 }
 
+// noteGone notes that there is no record. After a doubt the lease begins anew: the record may have been back.
 func (k *knownMember) noteGone(now time.Duration) {
-	if !k.isGone || k.mustRead { // If it is to be read, its record may have been back meanwhile.
+	if !k.isGone || k.doubt > 0 {
 		k.isGone, k.leaseFrom = true, now
 	}
-	k.mustRead = false
+	k.doubt = 0
 }
 
 // memberLocked returns a member's entry. A new one has the longest known lease, until a record shows its own.
@@ -104,33 +105,34 @@ func (m *Member) noteMissingLocked(k *knownMember) {
 	case k.data.Dead: // It stays dead. A read for each member that leaves would cost much in a large group.
 		k.noteGone(m.now())
 	case !k.isGone:
-		k.mustRead = true // It is still there if it has only lost its label.
+		k.doubt = m.lastSerial.Add(1) // It is still there if it has only lost its label.
 	}
 	signal(m.toWork)
 }
 
-// verdict is what to make of a record that was shown. A read shows what is stored now, and is believed. The
-// watch and lists may be late, or lack a record that has only lost its label. They are believed if what they
-// show can follow what is known. Otherwise mustRead is set, and a read decides:
+// verdict is what to make of a record that was shown. A read shows what is stored now, and is believed,
+// unless the watch has overtaken it. The watch and lists may be late, or lack a record that has only lost its
+// label. They are believed if what they show can follow what is known. Otherwise it is in doubt, and a read
+// decides:
 //
-//	known is             if the record is shown              if it is missing
-//	an unmarked record   believed, unless it is older        to be read
-//	a marked record      if unmarked, to be read             believed: it was deleted
-//	no record (gone)     to be read                          nothing new
+//	known is             if a record is shown (classify)        if it is missing (noteMissingLocked)
+//	an unmarked record   believed; an older one only if marked  in doubt
+//	a marked record      believed; if unmarked, in doubt        believed: it was deleted
+//	no record (gone)     in doubt                               nothing new
 type verdict int
 
 const (
 	nothingNew verdict = iota // It is the known record, or an older one.
-	doubtful                  // It is to be read.
-	changed                   // It is believed, and another one than before.
+	doubtful                  // It contradicts what is known.
+	changed                   // It is believed, and says something new.
 )
 
 // classify says what a record of that version with data d means, and changes nothing. If it is not usable, d
 // does not count. isRead: it is not late. A read has shown it, or this member has just written it.
 func (k *knownMember) classify(version string, d memberData, usable, isRead bool) verdict {
 	// The version alone does not show that it is the known one: after a restore it may have other data.
-	sameContent := !usable || k.data.Sequence == d.Sequence && k.data.Dead == d.Dead
-	isKnown := k.version == version && k.usable == usable && sameContent && !k.isGone
+	isKnown := !k.isGone && k.version == version && k.usable == usable &&
+		(!usable || k.data.Sequence == d.Sequence && k.data.Dead == d.Dead)
 	comesBack := k.isGone || usable && k.data.Dead && !d.Dead
 	// A mark counts whatever its Sequence: it may be on a record that a restore has brought back.
 	isOlder := usable && k.usable && d.Sequence < k.data.Sequence && !d.Dead
@@ -147,14 +149,16 @@ func (k *knownMember) classify(version string, d memberData, usable, isRead bool
 	return changed
 }
 
-// sawMemberLocked notes a member's record, and reports whether workLoop must look again: the record must be
-// read, is unusable, or changes a share or a liveness, or mustHearOthersLocked has waited for this renewal.
+// sawMemberLocked notes a member's record. It reports whether workLoop must look again: the record is in
+// doubt or unusable, or changes a share or the liveness, or mustHearOthersLocked may have waited for it.
 func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	k := m.memberLocked(id)
 	before, livenessBefore := *k, k.liveness(m.now())
 	d, err := m.decodeOther(id, r)
 	found := k.classify(r.Version, d, err == nil, isRead)
-	k.mustRead = found == doubtful // Otherwise the record is there, or was a moment ago.
+	if k.doubt = 0; found == doubtful { // Otherwise the record is there, or was a moment ago.
+		k.doubt = m.lastSerial.Add(1)
+	}
 	if found != changed {
 		return found == doubtful
 	}
@@ -168,10 +172,10 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	}
 	k.data = d
 	m.noteBoundsLocked(d)
-	if t := m.mu.view.table; t != nil && k.isAheadOf(t) {
+	if t := m.mu.view.table; t != nil && k.isAheadOf(t) { // It knows a later table: read that.
 		signal(m.toConfirm)
 	}
-	wasAwaited := before.serial <= m.mu.self.lastListedSerial // by mustHearOthersLocked
+	wasAwaited := before.serial <= m.mu.self.lastListedSerial
 	sharesChange := !before.usable || before.data.Queues != d.Queues || !maps.Equal(before.data.Hashes, d.Hashes)
 	return wasAwaited || sharesChange || livenessBefore != k.liveness(m.now())
 }
@@ -198,25 +202,25 @@ func (m *Member) noteBoundsLocked(d memberData) {
 
 // readMember reads a member's record, and notes what it shows, or that there is none: then r is empty.
 func (m *Member) readMember(id string) (r Record, err error) {
-	before := m.lastSerial.Load()
+	began := m.lastSerial.Load()
 	r, err = m.get(m.recordName(id))
+	isGone := errors.Is(err, ErrNotFound)
+	if err != nil && !isGone {
+		return r, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch {
-	case err == nil:
-		k := m.mu.members[id]
-		isLate := k != nil && k.serial > before // The watch has shown a record meanwhile, perhaps a later one.
-		if m.sawMemberLocked(id, r, !isLate) {
-			signal(m.toWork)
-		}
-	case errors.Is(err, ErrNotFound):
+	switch k := m.mu.members[id]; {
+	case k != nil && max(k.serial, k.doubt) > began: // The watch has overtaken the read, and counts.
+	case isGone:
 		m.memberLocked(id).noteGone(m.now())
-		err = nil
+	case m.sawMemberLocked(id, r, true):
+		signal(m.toWork)
 	}
-	return r, err
+	return r, nil
 }
 
-// toReadLocked returns the members whose mustRead is set, and those that the table names and that have no
+// toReadLocked returns the members in doubt, and those that the table names and that have no
 // entry yet: the watch may lag behind the table, so only a read that begins now shows that a record is gone.
 func (m *Member) toReadLocked() (ids []string) {
 	for id := range m.mu.view.table.allNamed() {
@@ -225,7 +229,7 @@ func (m *Member) toReadLocked() (ids []string) {
 		}
 	}
 	for id, k := range m.mu.members {
-		if k.mustRead {
+		if k.doubt > 0 {
 			ids = append(ids, id)
 		}
 	}

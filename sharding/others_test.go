@@ -94,7 +94,8 @@ func (s *failsOnce) Get(ctx context.Context, name string) (Record, error) {
 // answered. The answer must not make b alive again for a lease: a deletes the record.
 func TestReadThatTheWatchOvertakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &overtaken{Store: Memory()}
+		store := &overtaken{Store: Memory(), others: make(chan struct{})}
+		close(store.others)
 		mustJoin(t, store, Config{Name: "a"})
 		d := memberData{Format: formatVersion, ID: "b-1", Sequence: 1, Lease: int64(15 * time.Second), Slots: 256}
 		b, err := store.Create(t.Context(), Record{Name: "g-member-b-1", Group: "g", Data: encode(d, nil)})
@@ -102,7 +103,6 @@ func TestReadThatTheWatchOvertakes(t *testing.T) {
 			t.Fatal(err)
 		}
 		store.whileRead = func() {
-			store.whileRead = nil
 			d.Dead = true
 			b.Data = encode(d, nil)
 			if _, err := store.Update(t.Context(), b); err != nil {
@@ -117,16 +117,58 @@ func TestReadThatTheWatchOvertakes(t *testing.T) {
 	})
 }
 
-// overtaken is a store that calls whileRead, unless nil, between reading b's record and returning it.
+// While a reads b's record, somebody deletes it, and a's watch shows that before the read is answered. a must
+// not count b as alive because of the answer, but read again.
+func TestReadThatADeletionOvertakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &overtaken{Store: Memory(), others: make(chan struct{})}
+		a := mustJoin(t, store, Config{Name: "a"})
+		d := memberData{Format: formatVersion, ID: "b-1", Sequence: 1, Lease: int64(15 * time.Second), Slots: 256}
+		b, err := store.Create(t.Context(), Record{Name: "g-member-b-1", Group: "g", Data: encode(d, nil)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		store.whileRead = func() {
+			mustDelete(t, store.Store, b.Name)
+			synctest.Wait() // a's workLoop waits for its own read of the record.
+		}
+		if _, err := a.readMember("b-1"); err != nil {
+			t.Error(err)
+		}
+		a.mu.Lock()
+		if a.mu.members["b-1"].isAlive(a.now()) {
+			t.Error("FAILURE: the answer counts")
+		}
+		a.mu.Unlock()
+		close(store.others)
+		time.Sleep(time.Second)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if l := a.mu.members["b-1"].liveness(a.now()); l != gone {
+			t.Errorf("FAILURE: the liveness is %d, want %d: gone", l, gone)
+		}
+	})
+}
+
+// overtaken is a store whose first read of b's record calls whileRead, if there is one, between reading and
+// returning it. Later reads wait for others to be closed.
 type overtaken struct {
 	Store
 	whileRead func()
+	reads     atomic.Int32
+	others    chan struct{}
 }
 
 func (s *overtaken) Get(ctx context.Context, name string) (Record, error) {
 	r, err := s.Store.Get(ctx, name)
-	if name == "g-member-b-1" && s.whileRead != nil {
+	switch {
+	case name != "g-member-b-1":
+	case s.reads.Add(1) == 1:
 		s.whileRead()
+	default:
+		<-s.others
+		return s.Store.Get(ctx, name)
 	}
 	return r, err
 }

@@ -215,8 +215,7 @@ func toRecord(lease *coordinationv1.Lease) Record {
 		Name: lease.Name, Group: lease.Labels[groupLabel], Version: versionOf(lease), UID: string(lease.UID),
 		Data: lease.Annotations[dataAnnotation], Holder: ptr.Deref(lease.Spec.HolderIdentity, ""),
 		Lease:   time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second,
-		Renewed: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time,
-	}
+		Renewed: ptr.Deref(lease.Spec.RenewTime, metav1.MicroTime{}).Time}
 }
 
 func toLease(r Record) *coordinationv1.Lease {

@@ -326,7 +326,7 @@ func TestGoneMemberThatIsShownAgain(t *testing.T) {
 	if s.liveness(time.Second) != dead {
 		t.Error("a member whose record was gone for a lease is not dead")
 	}
-	if s.mustRead = true; s.liveness(time.Second) != gone {
+	if s.doubt = 1; s.liveness(time.Second) != gone {
 		t.Error("FAILURE: its record was not read again")
 	}
 	if s.noteGone(time.Minute); s.liveness(time.Minute) != gone {

@@ -85,8 +85,8 @@ func (t *Tracker[T]) eachHold() iter.Seq[*hold[T]] {
 	return eachRecord(t, func(_ T, rec *record[T]) (*hold[T], bool) { return rec.hold, rec.isOnHold() })
 }
 
-// shortenHolds is called when the queue is shut down and empty. It ends all pauses, and the holds of keys that
-// come no more. From now on no key pauses.
+// shortenHolds is called when the queue is shut down and empty. It ends all pauses, and the holds of keys
+// that come no more. From now on no key pauses.
 func (t *Tracker[T]) shortenHolds() {
 	t.mu.Lock()
 	already := t.mu.records.holds.noPauses

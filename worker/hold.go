@@ -217,8 +217,8 @@ func (h *hold[T]) followLease() {
 }
 
 // endIfInVain ends the hold if its key comes no more: the queue is shut down, and no add from before brings
-// it. Over a queue with leases that is not known. A queue that is not of this project may have got an add that
-// is not known: then the hold ends early, which is allowed.
+// it. Over a queue with leases that is not known. A queue that is not of this project may have got an add
+// that is not known: then the hold ends early, which is allowed.
 func (h *hold[T]) endIfInVain() {
 	t := h.tracker
 	if t.leaser != nil || !t.queue.ShuttingDown() {
