@@ -57,7 +57,7 @@ func (m *Member) markDead(id string) error {
 	r, err := m.readMember(id)
 	m.mu.Lock()
 	k := m.memberLocked(id)
-	isOverdue := err == nil && k.doubt == 0 && k.liveness(m.now()) == overdue
+	isOverdue := err == nil && r.Version == k.version && k.doubt == 0 && k.liveness(m.now()) == overdue
 	d := k.data
 	m.mu.Unlock()
 	if !isOverdue {

@@ -30,16 +30,15 @@ const (
 // knownMember is what this member knows of another one, or of itself, from the records that it has seen.
 type knownMember struct {
 	data      memberData    // from the last usable record; until there is one, only its Lease is set
-	version   string        // of the last record that was changed, see verdict
-	serial    int64         // its number, see Member.lastSerial; 0 before the first
-	usable    bool          // decodeOther has accepted it.
+	version   string        // of the last record whose verdict was changed
+	serial    int64         // the number of that record, see Member.lastSerial; 0 before the first
+	usable    bool          // decodeOther has accepted that record.
 	firstSeen time.Duration // when this entry was made
-	// leaseFrom is from when the lease counts: when that record was seen, or before the first one, firstSeen;
-	// when the member was found gone, or found gone again after a doubt. extendLeasesLocked moves it.
+	// leaseFrom is when the lease began: when this entry was made, that record seen, or the member found gone.
 	leaseFrom time.Duration
 	isGone    bool // A read has found no record, or the watch or a list lacks a marked one.
-	// doubt is the number of what contradicts what is known, or 0: see verdict. The record is to be read. Until
-	// then, or until a record is shown that does not, the member is not alive, and being gone is not being dead.
+	// doubt is 0, or the number of something shown that contradicts what is known: see verdict. A read ends the
+	// doubt, and so does a record that fits. Until then the member is not alive, and a gone one not dead yet.
 	doubt        int64
 	isFormerSelf bool // This process had that id, and goes on with another one.
 	markedByMe   bool
@@ -62,7 +61,7 @@ func (k *knownMember) liveness(now time.Duration) liveness {
 
 // expires returns when the member's lease ends, unless it renews its record before. A gone one is dead then.
 func (k *knownMember) expires() time.Duration {
-	if k.isFormerSelf { // Nobody renews that record, and this process has dropped its slots: why wait?
+	if k.isFormerSelf { // Nobody renews that record, and it holds nothing. markOverdue waits for its handlers.
 		return k.firstSeen
 	}
 	return k.leaseFrom + time.Duration(k.data.Lease)
@@ -99,7 +98,7 @@ func (m *Member) memberLocked(id string) *knownMember {
 	return k
 }
 
-// noteMissingLocked notes that the watch or a list lacks a member's record.
+// noteMissingLocked notes that the watch has shown a deletion, or that a list lacks a member's record.
 func (m *Member) noteMissingLocked(k *knownMember) {
 	switch {
 	case k.data.Dead: // It stays dead. A read for each member that leaves would cost much in a large group.
@@ -110,15 +109,14 @@ func (m *Member) noteMissingLocked(k *knownMember) {
 	signal(m.toWork)
 }
 
-// verdict is what to make of a record that was shown. A read shows what is stored now, and is believed,
-// unless the watch has overtaken it. The watch and lists may be late, or lack a record that has only lost its
-// label. They are believed if what they show can follow what is known. Otherwise it is in doubt, and a read
-// decides:
+// verdict is what to make of a record that was shown. A read is believed, see readMember. What the watch and
+// lists show may be late, and what they lack may have lost its label. They are believed if that can follow
+// what is known. Otherwise there is a doubt, and a read decides:
 //
-//	known is             if a record is shown (classify)        if it is missing (noteMissingLocked)
-//	an unmarked record   believed; an older one only if marked  in doubt
-//	a marked record      believed; if unmarked, in doubt        believed: it was deleted
-//	no record (gone)     in doubt                               nothing new
+//	known is             if a record is shown (classify)    if it is missing (noteMissingLocked)
+//	an unmarked record   believed; an older one if marked   a doubt
+//	a marked record      believed; if unmarked, a doubt     believed: it was deleted
+//	no record (gone)     a doubt                            nothing new
 type verdict int
 
 const (
@@ -156,7 +154,8 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	before, livenessBefore := *k, k.liveness(m.now())
 	d, err := m.decodeOther(id, r)
 	found := k.classify(r.Version, d, err == nil, isRead)
-	if k.doubt = 0; found == doubtful { // Otherwise the record is there, or was a moment ago.
+	k.doubt = 0 // The record is there, or was a moment ago.
+	if found == doubtful {
 		k.doubt = m.lastSerial.Add(1)
 	}
 	if found != changed {
@@ -183,11 +182,9 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 // decodeOther returns the data of a member's record, and an error if this member cannot share slots with it.
 func (m *Member) decodeOther(id string, r Record) (memberData, error) {
 	d, err := decodeMember(r)
-	switch {
-	case err != nil:
-	case d.ID != id:
+	if err == nil && d.ID != id {
 		err = foreign(r, fmt.Errorf("member %q", d.ID))
-	case d.Slots != m.config.Slots:
+	} else if err == nil && d.Slots != m.config.Slots {
 		err = otherSlots(r, d.Slots, m.config.Slots)
 	}
 	return d, err
@@ -195,12 +192,12 @@ func (m *Member) decodeOther(id string, r Record) (memberData, error) {
 
 // noteBoundsLocked notes the greatest epoch and the longest lease that a member's record names.
 func (m *Member) noteBoundsLocked(d memberData) {
-	view := &m.mu.view
-	view.epochEver = max(view.epochEver, d.Epoch)
-	view.longestLease = max(view.longestLease, time.Duration(d.Lease), time.Duration(d.LongestLease))
+	m.mu.view.epochEver = max(m.mu.view.epochEver, d.Epoch)
+	m.mu.view.longestLease = max(m.mu.view.longestLease, time.Duration(d.Lease), time.Duration(d.LongestLease))
 }
 
-// readMember reads a member's record, and notes what it shows, or that there is none: then r is empty.
+// readMember reads a member's record and returns it, or an empty one if there is none. It notes what it has
+// read, unless the watch or a list has shown something since the read began: that may be later.
 func (m *Member) readMember(id string) (r Record, err error) {
 	began := m.lastSerial.Load()
 	r, err = m.get(m.recordName(id))
@@ -210,11 +207,11 @@ func (m *Member) readMember(id string) (r Record, err error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch k := m.mu.members[id]; {
-	case k != nil && max(k.serial, k.doubt) > began: // The watch has overtaken the read, and counts.
-	case isGone:
+	if k := m.mu.members[id]; k != nil && max(k.serial, k.doubt) > began {
+		signal(m.toWork)
+	} else if isGone {
 		m.memberLocked(id).noteGone(m.now())
-	case m.sawMemberLocked(id, r, true):
+	} else if m.sawMemberLocked(id, r, true) {
 		signal(m.toWork)
 	}
 	return r, nil

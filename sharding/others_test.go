@@ -151,6 +151,42 @@ func TestReadThatADeletionOvertakes(t *testing.T) {
 	})
 }
 
+// b is overdue for a, whose watch is late. While a reads b's last renewal, the watch shows an earlier one, so the
+// read does not count. a must not mark the record either, which is not the one that a knows.
+func TestRenewalThatIsNotNotedIsNotMarked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := &switchable{Store: Memory()}
+		store := &overtaken{Store: late, others: make(chan struct{})}
+		close(store.others)
+		a := mustJoin(t, store, Config{Name: "a"})
+		d := memberData{Format: formatVersion, ID: "b-1", Sequence: 1, Lease: int64(15 * time.Second), Slots: 256}
+		b, err := store.Create(t.Context(), Record{Name: "g-member-b-1", Group: "g", Data: encode(d, nil)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(14 * time.Second)
+		late.silent.Store(true)
+		d.Sequence = 3
+		b.Data = encode(d, nil)
+		if _, err := late.Update(t.Context(), b); err != nil {
+			t.Fatal(err)
+		}
+		store.whileRead = func() {
+			a.mu.Lock()
+			a.mu.members["b-1"].serial = a.lastSerial.Add(1) // as after Sequence 2, which was shown a lease ago
+			a.mu.Unlock()
+		}
+		for store.reads.Load() == 0 {
+			time.Sleep(time.Second)
+		}
+		if data := mustGet(t, late, b.Name).Data; data != b.Data {
+			t.Errorf("FAILURE: b has renewed its record, and it is %s", data)
+		}
+		a.end()
+		time.Sleep(time.Minute)
+	})
+}
+
 // overtaken is a store whose first read of b's record calls whileRead, if there is one, between reading and
 // returning it. Later reads wait for others to be closed.
 type overtaken struct {
