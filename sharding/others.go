@@ -16,8 +16,8 @@ import (
 //	Otherwise.                                   present
 //
 // A member that leaves or gives up marks its own record. Others mark that of an overdue member. If somebody
-// has deleted a record, its member may not know that, and holds its slots until its lease ends. While a gone
-// or dead member has an entry, only a read of an unmarked record makes it present again.
+// has deleted a record, its member may not know that, and holds its slots until its lease ends. Only a read
+// of its unmarked record makes a gone or dead member present again.
 type liveness int
 
 const (
@@ -37,8 +37,9 @@ type knownMember struct {
 	// leaseFrom is when the lease began: when this entry was made, that record seen, or the member found gone.
 	leaseFrom time.Duration
 	isGone    bool // A read has found no record, or the watch or a list lacks a marked one.
-	// doubt is 0, or the number of something shown that contradicts what is known: see verdict. A read ends the
-	// doubt, and so does a record that fits. Until then the member is not alive, and a gone one not dead yet.
+	// doubt is the number, like serial, of the last thing shown that contradicts what is known: see verdict. A
+	// later read ends the doubt, and so does a record that fits: then it is 0. Until then the member is not
+	// alive, and a gone one not dead yet.
 	doubt        int64
 	isFormerSelf bool // This process had that id, and goes on with another one.
 	markedByMe   bool
@@ -101,22 +102,23 @@ func (m *Member) memberLocked(id string) *knownMember {
 // noteMissingLocked notes that the watch has shown a deletion, or that a list lacks a member's record.
 func (m *Member) noteMissingLocked(k *knownMember) {
 	switch {
-	case k.data.Dead: // It stays dead. A read for each member that leaves would cost much in a large group.
+	case k.data.Dead && k.doubt == 0: // A read for each member that leaves would cost much in a large group.
 		k.noteGone(m.now())
-	case !k.isGone:
-		k.doubt = m.lastSerial.Add(1) // It is still there if it has only lost its label.
+	case !k.isGone || k.doubt > 0:
+		k.doubt = m.lastSerial.Add(1) // Perhaps it has only lost its label: a read shows that.
 	}
 	signal(m.toWork)
 }
 
-// verdict is what to make of a record that was shown. A read is believed, see readMember. What the watch and
-// lists show may be late, and what they lack may have lost its label. They are believed if that can follow
-// what is known. Otherwise there is a doubt, and a read decides:
+// verdict is what to make of a record that was shown. A read is believed, see readMember. The watch and lists
+// may be late, and are believed if what they show can follow what is known. A record that they lack may only
+// have lost its label. What is neither believed nor old is a doubt, and a read decides:
 //
-//	known is             if a record is shown (classify)    if it is missing (noteMissingLocked)
-//	an unmarked record   believed; an older one if marked   a doubt
-//	a marked record      believed; if unmarked, a doubt     believed: it was deleted
-//	no record (gone)     a doubt                            nothing new
+//	known is                 if a record is shown (classify)       if it is missing (noteMissingLocked)
+//	nothing, or not usable   believed                              a doubt
+//	an unmarked record       believed, unless older and unmarked   a doubt
+//	a marked record          believed; if unmarked, a doubt        believed: it stays dead anyway
+//	no record (gone)         a doubt                               nothing new
 type verdict int
 
 const (
@@ -208,7 +210,7 @@ func (m *Member) readMember(id string) (r Record, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if k := m.mu.members[id]; k != nil && max(k.serial, k.doubt) > began {
-		signal(m.toWork)
+		signal(m.toWork) // If a doubt is left, tidyRecords reads again.
 	} else if isGone {
 		m.memberLocked(id).noteGone(m.now())
 	} else if m.sawMemberLocked(id, r, true) {

@@ -17,10 +17,8 @@ import (
 // TestRollingUpdateOfFormats.
 const formatVersion = 1
 
-const maxSlots = 4096 // A table stays below 64 KB. A Lease has room for 256 KB.
-
-// With more than these, epochs could overflow, and members would wait forever.
-const maxEpoch, maxLease = 1 << 53, 24 * time.Hour
+const maxSlots = 4096                              // A table stays below 64 KB. A Lease has room for 256 KB.
+const maxEpoch, maxLease = 1 << 53, 24 * time.Hour // Beyond, epochs could overflow, and members wait forever.
 
 // inBounds reports whether the epochs are up to maxEpoch and the leases up to maxLease.
 func inBounds(epochs []int64, leases ...int64) bool {
