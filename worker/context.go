@@ -117,8 +117,9 @@ func (cc *callContext[T]) ifRunning(f func(c *Tracked[T])) (running bool) {
 	return running
 }
 
-// wasInterrupted reports whether a context.Canceled of the handler comes from an add. While the call runs: an
-// add has ended a context of UntilAdded, and nothing else has canceled the handler's. Afterwards: an add has.
+// wasInterrupted reports whether a context.Canceled that the handler has returned means an add: one has ended
+// a context of UntilAdded. While the call runs, a canceled handler's context is the likelier reason: then it
+// does not.
 func (cc *callContext[T]) wasInterrupted() bool {
 	std := cc.std.Load()
 	if std == nil || !std.adds.interrupted.Load() {
@@ -163,10 +164,11 @@ func (c *Tracked[T]) lease() {
 	}
 }
 
-// addWatch makes the contexts of UntilAdded in one call. One goroutine for all of them waits for the add.
+// addWatch makes the contexts of UntilAdded in one call. The handler may pass contexts of its own to CallOf,
+// so there may be several. One goroutine waits for the add, and ends watchCtx, which each of them follows:
 //
-//	std ── watchCtx   one for the call: ends with it and, with the cause ErrAdded, when the key is added again
-//	parent ── child   one for each parent, which CallOf got: UntilAdded returns it; also ends with watchCtx
+//	std ── watchCtx   ends with the call and, with the cause ErrAdded, when the key is added again
+//	parent ── child   UntilAdded returns it, made from what CallOf got; it also ends when watchCtx does
 type addWatch struct {
 	// interrupted is set when one of the children ends because the key was added again.
 	interrupted atomic.Bool

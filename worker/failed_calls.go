@@ -58,6 +58,11 @@ type failedCalls struct {
 	size        int
 }
 
+// isFollowedBy reports whether call is one more in a row: the number of the attempt has not gone back.
+func (fc *failedCalls) isFollowedBy(call FailedCall) bool {
+	return fc != nil && call.Attempt >= fc.calls[len(fc.calls)-1].Attempt
+}
+
 // withCall returns the calls before with one more. Without any, before is nil.
 func withCall(before *failedCalls, call FailedCall) *failedCalls {
 	all := &failedCalls{time: call.Started.Add(call.Duration), size: failedCallsSize}

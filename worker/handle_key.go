@@ -37,9 +37,7 @@ func (p *Pool[T]) startCall(w *worker[T]) bool {
 		p.signal() // leftBehind may wait for w.
 		return false
 	}
-	if len(p.mu.undone.refused) > 0 { // The key was refused, and has come all the same, by an earlier add.
-		delete(p.mu.undone.refused, w.result.Key)
-	}
+	delete(p.mu.undone.refused, w.result.Key) // If it was refused, it has come all the same, by an earlier add.
 	p.tracker.addRunning(w.Tracked)
 	return true
 }
@@ -76,7 +74,7 @@ func (p *Pool[T]) callHandler(c *Tracked[T]) {
 			}
 		}
 		p.settle(c)
-		if c.request.fatal {
+		if c.fatal {
 			p.fail(c.result.Err)
 		}
 		c.report()
@@ -114,11 +112,11 @@ func (p *Pool[T]) settle(c *Tracked[T]) {
 // and an interruption there is no delay.
 func (p *Pool[T]) addAgain(c *Tracked[T]) {
 	priority := c.priority
-	if c.request.priority != nil {
-		priority = *c.request.priority
+	if c.result.Priority != nil {
+		priority = *c.result.Priority
 	}
-	p.listIfPanics(c, &p.mu.undone.notStarted, func() { p.addAfter(c.result.Key, priority, c.request.after) })
-	if c.request.after <= 0 && p.queue.ShuttingDown() {
+	p.listIfPanics(c, &p.mu.undone.notStarted, func() { p.addAfter(c.result.Key, priority, c.result.After) })
+	if c.result.After <= 0 && p.queue.ShuttingDown() {
 		p.locked(func() { p.mu.undone.refused[c.result.Key] = struct{}{} })
 	}
 }

@@ -23,12 +23,13 @@ import (
 // A hold has one or more reasons. A reason is open until it is released or comes to its limit; a pause of the
 // pool itself (see pause.go) also ends by shortenHolds. The hold lasts while a reason is open:
 //
-//	doneOrHold       the call has ended. With reasons, it puts the key on hold by beginHold, then follows the
-//	                 lease, and then looks at what has happened meanwhile: releases, and a shutdown
-//	updateLocked     by update at the beginning, at each release and by shortenHolds; by endDue at each limit:
-//	                 drops the reasons that are not open. Without any, it adds a pause, or ends the hold
-//	endEarly         by Release, EndHolds, the lease, or for a key that comes no more
-//	markEndedLocked  once, by updateLocked or endEarly
+//	doneOrHold       after the call: begins the hold, follows the lease, and looks for what has come before:
+//	                 releases (update) and a shutdown (endIfInVain)
+//	update           at each release, and by shortenHolds: drops the reasons that are not open. After the last
+//	                 one it adds a pause, or ends the hold
+//	endDue           the same at each limit, but without a pause
+//	endEarly         ends the hold whatever is open: for Release, EndHolds, the lease, and endIfInVain
+//	markEndedLocked  at the end, once
 //	finish           then; it calls Done
 //	noteDone         when Done has returned; the record forgets the hold
 
@@ -109,7 +110,7 @@ func (r *holdReason) release() {
 	if r.closed.Swap(true) {
 		return
 	}
-	// doneOrHold first stores onRelease and then looks at closed, so no release is missed.
+	// beginHold stores onRelease before update looks at closed, so no release is missed.
 	if onRelease := r.onRelease.Swap(nil); onRelease != nil {
 		(*onRelease)()
 	}
@@ -155,13 +156,8 @@ func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
 		callDone(key)
 		return
 	}
-	t := c.tracker
-	h := &hold[T]{tracker: t, key: key, comesAgain: c.result.Next == NextHold, since: t.loop.Now(),
-		callDone: callDone, reasons: reasons}
-	if !t.beginHold(h) {
-		for _, reason := range reasons {
-			reason.detach()
-		}
+	h := c.beginHold(reasons, callDone)
+	if h == nil {
 		callDone(key)
 		return
 	}
@@ -170,18 +166,22 @@ func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
 	h.endIfInVain()
 }
 
-// beginHold puts h on hold. It returns false after EndHolds, and if a broken queue gave out a key on hold.
-func (t *Tracker[T]) beginHold(h *hold[T]) bool {
+// beginHold puts the key on hold. It returns nil after EndHolds, and if a broken queue gave out a key on
+// hold.
+func (c *Tracked[T]) beginHold(reasons []*holdReason, callDone func(key T)) *hold[T] {
+	t := c.tracker
+	h := &hold[T]{tracker: t, key: c.result.Key, comesAgain: c.result.Next == NextHold, since: t.loop.Now(),
+		callDone: callDone, reasons: reasons}
 	update := h.update // One method value for all reasons, which do not know the type of the key.
 	t.mu.Lock()
 	defer t.unlockAndTend()
 	rs := &t.mu.records
 	if rs.holds.noHolds {
-		return false
+		return nil
 	}
 	s, rec := rs.findOrInsert(h.key)
 	if rec.isOnHold() {
-		return false
+		return nil
 	}
 	rec.hold, h.slot = h, s
 	for _, reason := range h.reasons {
@@ -189,7 +189,7 @@ func (t *Tracker[T]) beginHold(h *hold[T]) bool {
 	}
 	h.awaitLimitLocked()
 	rs.holds.notDone++
-	return true
+	return h
 }
 
 // followLease makes h end when the key's lease does.

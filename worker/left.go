@@ -17,7 +17,7 @@ type Left[T comparable] struct {
 	// Unfinished are the keys that workers still had: their handlers were running, or Done had not returned.
 	Unfinished []T `json:"unfinished"`
 	// NotStarted are the keys that came too late to be started, then those that were queued, in their order,
-	// and then those whose handler, after the shutdown, asked for them again at once or put them on hold.
+	// and then those whose handler, after the shutdown, asked for them again at once or returned [Hold].
 	NotStarted []T `json:"not_started"`
 	// Failing are the keys whose last call has failed and that Run did not retry: those that were waiting for
 	// their retry, which Run never awaits, and those that failed during the end, if only because their

@@ -76,6 +76,38 @@ func TestPauseEndsBesideHold(t *testing.T) {
 	})
 }
 
+// A key whose pause a shutdown ends is handled at once by a worker that is free, although another one is busy.
+func TestPauseEndsBesideBusyWorker(t *testing.T) {
+	overNotifying(t, func(t *testing.T, q notifying) {
+		var down atomic.Bool
+		var handled atomic.Int64 // after the shutdown
+		p := worker.New(q, func(ctx context.Context, key string) error {
+			switch {
+			case key == "busy":
+				time.Sleep(time.Hour)
+				return nil
+			case down.Load():
+				handled.Add(1)
+				return nil
+			}
+			q.Add(key)
+			return worker.ErrAdded
+		}, options{Workers: 2})
+		q.Add("busy")
+		q.Add("loops")
+		r := run(t, p)
+		r.after(time.Minute)
+		down.Store(true)
+		q.ShutDown()
+		r.after(time.Minute + time.Second)
+		if n := handled.Load(); n != 1 {
+			t.Errorf("the key that looped was handled %d times within a second of the shutdown", n)
+		}
+		r.after(2 * time.Hour)
+		r.returnedLeaving("nothing")
+	})
+}
+
 // shutsDownMeanwhile is a queue that is shut down while ShuttingDown returns: once it is armed, to a function
 // of this name.
 type shutsDownMeanwhile struct {

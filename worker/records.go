@@ -93,8 +93,8 @@ func (t *Tracker[T]) recordOutcome(c *Tracked[T]) {
 func (rs *records[T]) noteFailure(key T, becomes trouble, call FailedCall, since time.Time) {
 	s, rec := rs.findOrInsert(key)
 	rs.clearInterruptions(rec)
-	var inARow *failedCalls // The calls before a give-up do not count.
-	if rec.trouble == failing {
+	var inARow *failedCalls // The calls before a give-up do not count, and those that the queue has forgotten.
+	if rec.trouble == failing && rec.calls.isFollowedBy(call) {
 		inARow = rec.calls
 	}
 	rs.clearTrouble(s, rec)

@@ -206,6 +206,25 @@ func TestFailingKeysThatAreGone(t *testing.T) {
 }
 
 // Keys that were waiting for their retry when somebody else shut the queue down are failing, and not gone.
+// A row of failed calls ends when the queue forgets the key, although the pool has not noticed that yet.
+func TestFailedCallsAfterForgetOfQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := limitedQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Second))
+		p := worker.New(q, broken, options{})
+		r := run(t, p)
+		q.Add("a")
+		r.after(2500 * time.Millisecond) // three calls
+		q.Forget("a")
+		r.after(3500 * time.Millisecond) // one more
+		got := p.SnapshotKey("a")
+		if len(got.FailedCalls) != 1 || got.Failing == nil || got.Failing.Attempt != 1 ||
+			got.Failing.Since.Sub(r.begun) != 3*time.Second {
+			t.Errorf("%+v, failing %+v", got.FailedCalls, got.Failing)
+		}
+		_ = r.end()
+	})
+}
+
 func TestFailingKeysOfAQueueThatIsShutDown(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 )
 
 // Next is what becomes of a key after a call of its handler. When the queue is shut down, and takes no keys
-// back, NextRequeue and NextRetry are what would have become of it; see [Left].
+// back, all but NextForget and NextGiveUp are what would have become of it; see [Left].
 type Next uint8
 
 const (

@@ -204,7 +204,7 @@ func (t *Tracker[T]) countLocked(c *Tracked[T]) {
 	switch r.Next {
 	case NextRequeue:
 		n.Requeued++
-		if c.request.after > 0 {
+		if c.result.After > 0 {
 			n.RequeuedAfter++
 		}
 	case NextHold:

@@ -54,7 +54,7 @@ type callState[T comparable] struct {
 	callCtx  *callContext[T]
 	ctx      context.Context    // callCtx, or made from it
 	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
-	request  request            // what the handler's error asks for
+	fatal    bool               // The handler's error wants Run to end.
 
 	leaseLost   bool // the key's lease had ended before the handler could be called
 	crashing    bool // see failWithPanic
@@ -159,13 +159,14 @@ func (c *Tracked[T]) endCall() {
 func (c *Tracked[T]) decide() {
 	r := &c.result
 	r.Duration = c.tracker.options.Clock.Since(r.Started)
-	if r.Err != nil { // Otherwise the request is NextForget.
-		c.readError()
+	var asked request // without an error: NextForget
+	if r.Err != nil {
+		asked = c.readError()
 	}
-	if every := c.request.every; every > 0 {
-		c.request.after = c.tracker.untilMoment(r.Key, every, c.tracker.options.Clock.Now())
+	if asked.every > 0 {
+		asked.after = c.tracker.untilMoment(r.Key, asked.every, c.tracker.options.Clock.Now())
 	}
-	r.Next, r.After, r.Priority = c.request.next, c.request.after, c.request.priority
+	r.Next, r.After, r.Priority, c.fatal = asked.next, asked.after, asked.priority, asked.fatal
 	if r.Next.failed() {
 		c.countFailure()
 	}
@@ -198,25 +199,26 @@ func (c *Tracked[T]) countFailure() {
 	}
 }
 
-// readError sets the request to what the handler's error asks for. The error's methods are the handler's
-// code: if one of them panics, the call has failed with that panic.
-func (c *Tracked[T]) readError() {
+// readError returns what the handler's error asks for. The error's methods are the handler's code: if one of
+// them panics, the call has failed with that panic.
+func (c *Tracked[T]) readError() (asked request) {
 	defer func() {
 		if v := recover(); v != nil {
 			c.failWithPanic(v)
-			c.request = request{next: NextRetry}
+			asked = request{next: NextRetry}
 		}
 	}()
 	var holds []*holdReason
-	c.request, holds = classify(c.result.Err, c.callCtx.wasInterrupted())
+	asked, holds = classify(c.result.Err, c.callCtx.wasInterrupted())
 	for _, r := range holds { // Each is for one call. Those that are new hold the key all the same.
 		if r.used.Swap(true) {
 			c.result.Err = fmt.Errorf("%w: %w", errHoldTwice, c.result.Err)
-			c.request = request{next: NextRetry, after: c.request.after}
+			asked = request{next: NextRetry, after: asked.after}
 		} else {
 			c.callCtx.addReason(r)
 		}
 	}
+	return asked
 }
 
 // report logs the call, and calls the hooks.

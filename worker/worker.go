@@ -17,7 +17,7 @@ type worker[T comparable] struct {
 	// The pool's mu guards these.
 
 	getting    bool   // from nextGet to startCall: it waits for a key, or prepares its call
-	donesAtGet uint64 // unfollowedDonesLocked before w last asked the queue: see leaveAfterLastKey
+	donesAtGet uint64 // unfollowedDonesLocked before w last asked the queue. If that grows, w has missed a Done.
 }
 
 // growLocked starts workers until there are enough.
@@ -83,26 +83,23 @@ func (p *Pool[T]) nextGet(w *worker[T]) (context.Context, bool) {
 // leaveAfterLastKey is called when w has got ErrShutDown: the queue is shut down and empty. It returns false
 // if w must ask the queue again: a Done may still queue a key, one that was added while a worker had it or
 // while it was on hold. A worker asks by itself after its own Done. So
-//   - while keys are on hold, w waits for the next Done of a hold, and then asks again
+//   - while keys are on hold, w asks again, after the next Done of a hold unless it has missed one
 //   - otherwise w leaves if there are other workers
-//   - the last worker asks again if there was a Done of unfollowedDonesLocked since it asked, and otherwise
-//     ends the pool
+//   - the last worker asks again if it has missed a Done, and otherwise ends the pool
 func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (gone bool) {
+	holdDone := p.tracker.nextHoldDone() // First: shortenHolds may end the last hold, and queue its key.
 	p.tracker.shortenHolds()
-	holdDone := p.tracker.nextHoldDone() // Before the Dones are counted, so that none is missed.
-	missed := false
-	p.locked(func() {
-		missed = w.donesAtGet != p.unfollowedDonesLocked()
-		isLast := len(p.mu.workers) == 1
-		if gone = holdDone == nil && !(isLast && missed); !gone {
-			return
-		}
+	p.mu.Lock()
+	missed, isLast := w.donesAtGet != p.unfollowedDonesLocked(), len(p.mu.workers) == 1
+	if holdDone == nil && !(isLast && missed) {
 		if isLast && p.mu.target > 0 { // A paused pool does not end: see SetWorkers.
 			p.moveOnLocked(phaseFinishing) // endHandlers ends startCtx: nothing is left to start.
 		}
 		p.leaveLocked(w)
-	})
-	if holdDone != nil && !missed {
+		gone = true
+	}
+	p.mu.Unlock()
+	if !gone && !missed {
 		select {
 		case <-holdDone:
 		case <-ctx.Done():
@@ -111,8 +108,8 @@ func (p *Pool[T]) leaveAfterLastKey(ctx context.Context, w *worker[T]) (gone boo
 	return gone
 }
 
-// unfollowedDonesLocked counts the Dones after which no worker asks the queue by itself: that of each hold,
-// and the last of each worker that has left (one too many if it had none).
+// unfollowedDonesLocked counts the Dones after which no worker asks the queue by itself: one for each hold
+// that has ended, and the last of each worker that has left (one too many if it had none).
 func (p *Pool[T]) unfollowedDonesLocked() uint64 {
 	return p.mu.departed + p.tracker.mu.records.holds.doneCount.Load()
 }
