@@ -48,7 +48,7 @@ type Member struct {
 	// All times of the member are durations since start, by the monotonic clock (but for moment.wall).
 	start           time.Time
 	reportedNoQueue bool         // by workLoop, and a queue is lacking still
-	lastSerial      atomic.Int64 // numbers what counts of all that is shown of members' records, as it is seen
+	lastSerial      atomic.Int64 // numbers, in the order seen, the changes of members' records and the doubts
 
 	slots []ownSlot
 	// states has the state of each slot. They lie close together, because queues read one for each key.

@@ -24,22 +24,22 @@ const (
 	present liveness = iota
 	overdue          // Its next renewal, or extendLeasesLocked, makes it present.
 	gone
-	dead // Only now may its slots be given away.
+	dead // Only now may others give its slots away.
 )
 
 // knownMember is what this member knows of another one, or of itself, from the records that it has seen.
 type knownMember struct {
 	data      memberData    // from the last usable record; until there is one, only its Lease is set
-	version   string        // of the last record whose verdict was changed
-	serial    int64         // the number of that record, see Member.lastSerial; 0 before the first
+	version   string        // of the last record that was believed, and was a change: see verdict
 	usable    bool          // decodeOther has accepted that record.
+	serial    int64         // of that record, see Member.lastSerial; 0 before the first
 	firstSeen time.Duration // when this entry was made
 	// leaseFrom is when the lease began: when this entry was made, that record seen, or the member found gone.
 	leaseFrom time.Duration
 	isGone    bool // A read has found no record, or the watch or a list lacks a marked one.
-	// doubt is the number, like serial, of the last thing shown that contradicts what is known: see verdict. A
-	// later read ends the doubt, and so does a record that fits: then it is 0. Until then the member is not
-	// alive, and a gone one not dead yet.
+	// doubt is not 0 while something that was shown contradicts what is known, see verdict: it is the serial of
+	// the last such thing. tidyRecords then reads the record. That read ends the doubt, unless it began before,
+	// and so does a record that is none. Meanwhile the member is not alive, and being gone is not being dead.
 	doubt        int64
 	isFormerSelf bool // This process had that id, and goes on with another one.
 	markedByMe   bool
@@ -119,6 +119,8 @@ func (m *Member) noteMissingLocked(k *knownMember) {
 //	an unmarked record       believed, unless older and unmarked   a doubt
 //	a marked record          believed; if unmarked, a doubt        believed: it stays dead anyway
 //	no record (gone)         a doubt                               nothing new
+//
+// While there is a doubt, a missing record is another one: a read that began before must not count.
 type verdict int
 
 const (
@@ -157,15 +159,16 @@ func (m *Member) sawMemberLocked(id string, r Record, isRead bool) (news bool) {
 	d, err := m.decodeOther(id, r)
 	found := k.classify(r.Version, d, err == nil, isRead)
 	k.doubt = 0 // The record is there, or was a moment ago.
-	if found == doubtful {
+	switch found {
+	case nothingNew:
+		return false // The end of a doubt is no news: workLoop looks again for each doubt.
+	case doubtful:
 		k.doubt = m.lastSerial.Add(1)
-	}
-	if found != changed {
-		return found == doubtful
+		return true
 	}
 	k.version, k.leaseFrom, k.isGone, k.usable = r.Version, m.now(), false, err == nil
 	k.serial = m.lastSerial.Add(1)
-	if err != nil { // k.data stays, and with it the member's lease.
+	if err != nil { // k.data stays, and with it the length of the lease, and a mark.
 		if before.usable || before.version == "" {
 			m.logger.Error("Ignoring a member", "member", id, "err", err)
 		}

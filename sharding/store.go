@@ -66,7 +66,6 @@ type Record struct {
 	Data string
 
 	// What follows is shown to people.
-
 	Holder  string
 	Lease   time.Duration
 	Renewed time.Time
@@ -74,10 +73,9 @@ type Record struct {
 	Slots int
 }
 
-// Event is a change of a record.
+// Event is a change of a record. If it was deleted, only Name and Group of Record are certain to be set.
 type Event struct {
-	// Record is the record after the change. If it was deleted, only Name and Group are certain to be set.
-	Record  Record
+	Record  Record // after the change
 	Deleted bool
 }
 
