@@ -20,8 +20,7 @@ var (
 	ErrStopped = errors.New("worker: the pool was stopped, and does not wait for its handlers")
 	// ErrCanceled is the cause after [Pool.Cancel].
 	ErrCanceled = errors.New("worker: Cancel was called for the key")
-	// ErrAdded is the cause of the end of a context of [Call.UntilAdded]. To return it is no failure: see
-	// [NextInterrupted].
+	// ErrAdded is the cause for contexts of [Call.UntilAdded]. It is no failure: see [NextInterrupted].
 	ErrAdded = errors.New("worker: the key was added again")
 )
 
@@ -118,8 +117,7 @@ func (cc *callContext[T]) ifRunning(f func(c *Tracked[T])) (running bool) {
 }
 
 // wasInterrupted reports whether a context.Canceled that the handler has returned means an add: one has ended
-// a context of UntilAdded. While the call runs, a canceled handler's context is the likelier reason: then it
-// does not.
+// a context of UntilAdded and, while the call runs, nothing has canceled the handler's own context.
 func (cc *callContext[T]) wasInterrupted() bool {
 	std := cc.std.Load()
 	if std == nil || !std.adds.interrupted.Load() {

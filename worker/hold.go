@@ -166,8 +166,7 @@ func (c *Tracked[T]) doneOrHold(callDone func(key T)) {
 	h.endIfInVain()
 }
 
-// beginHold puts the key on hold. It returns nil after EndHolds, and if a broken queue gave out a key on
-// hold.
+// beginHold puts the key on hold. It returns nil after EndHolds, and if a broken queue gave out a held key.
 func (c *Tracked[T]) beginHold(reasons []*holdReason, callDone func(key T)) *hold[T] {
 	t := c.tracker
 	h := &hold[T]{tracker: t, key: c.result.Key, comesAgain: c.result.Next == NextHold, since: t.loop.Now(),
@@ -294,8 +293,7 @@ func (h *hold[T]) awaitLimitLocked() {
 	limits.Push(slotheap.Entry{Rank: int64(dueloop.AddSaturated(h.since, next.limit)), Slot: h.slot})
 }
 
-// markEndedLocked marks the hold as ended, and returns false if it had ended before. The record keeps h until
-// Done has returned.
+// markEndedLocked marks the hold as ended. It returns false if it was. The record keeps h until Done is over.
 func (h *hold[T]) markEndedLocked(now time.Duration) (ends bool) {
 	if h.ended {
 		return false

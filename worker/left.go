@@ -122,11 +122,8 @@ func (p *Pool[T]) leftUndone(unfinished, queued []T) Left[T] {
 			return known
 		})
 	}
-	return Left[T]{
-		Unfinished: once(unfinished),
-		NotStarted: once(slices.Concat(notStarted, queued, refused)),
-		Failing:    once(failed),
-	}
+	return Left[T]{Unfinished: once(unfinished), NotStarted: once(slices.Concat(notStarted, queued, refused)),
+		Failing: once(failed)}
 }
 
 func sortByText[T comparable](keys []T) {

@@ -61,8 +61,7 @@ type Options[T comparable] struct {
 	// DrainTimeout is how long Run waits, from the end of its context, for what Drain says. Zero means 30 s,
 	// math.MaxInt64 no limit.
 	DrainTimeout time.Duration
-	// CancelGrace is how long Run then waits for handlers whose contexts have ended. Zero means 1 s; see also
-	// [NoGrace].
+	// CancelGrace is how long Run then waits for handlers whose contexts have ended. Zero: 1 s; see [NoGrace].
 	CancelGrace time.Duration
 	// KeepQueue leaves the queue open, with its keys, when Run returns: for the next Pool of a program that has
 	// lost its leadership. The queue must be [workqueue.Extended], and Drain must not be All.

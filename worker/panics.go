@@ -28,8 +28,7 @@ type PanicError struct {
 	Stack []byte
 }
 
-// newPanicError must be called within the deferred function that has recovered v: its stack has the panic's
-// line.
+// newPanicError must be called by the deferred function that has recovered v: that has the panic's stack.
 func newPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
 // Error returns the value's text, without the stack.

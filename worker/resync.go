@@ -105,9 +105,8 @@ func (r *resync[T]) takeList(ctx context.Context, keys []T, now time.Time) {
 	slices.SortStableFunc(r.keys, func(a, b listedKey[T]) int { return cmp.Compare(a.offset, b.offset) })
 }
 
-// addDue adds the keys whose moment has come, each once, and begins the next round after the last one. If the
-// machine has slept for many rounds, it adds each key once for all of them. The next call adds what is due in
-// this round.
+// addDue adds the keys whose moment has come, and begins the next round after the last key. If the machine
+// slept for many rounds, it adds each key once for all of them. The next call adds what is due in this round.
 func (r *resync[T]) addDue(ctx context.Context, now time.Time) {
 	period := r.pool.options.Resync
 	for range r.keys {

@@ -96,8 +96,7 @@ type everyError struct{ period time.Duration }
 // replica and after every restart the same, so the work of many keys spreads over the period. Keys come for
 // the first time within a period and a thousandth of one. Other adds make a key come in between, and change
 // nothing. Keys that are not made of strings, integers and booleans are hashed by their text, as fmt.Sprint
-// has it; if that has the address of a pointer, the moment changes with each restart. It panics unless period
-// is positive.
+// has it; if that has a pointer's address, the moment changes with each restart. Every panics if period <= 0.
 func Every(period time.Duration) error {
 	if period <= 0 {
 		panic(fmt.Sprintf("worker: Every(%v): a period is positive", period))
@@ -152,8 +151,7 @@ func (w wrapper) Unwrap() error { return w.error }
 
 type terminalError struct{ wrapper }
 
-// Terminal wraps an error so that its key is given up: it comes again only if it is added. It returns nil if
-// err is nil.
+// Terminal wraps an error so that its key is given up: it comes again only if it is added. Of nil it is nil.
 func Terminal(err error) error {
 	if err == nil {
 		return nil

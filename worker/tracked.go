@@ -114,9 +114,7 @@ func (c *Tracked[T]) Held() bool { return len(c.reasons) > 0 }
 // Done must be called after End and after the adds of the key, with a function that calls the queue's Done.
 // That is called once, on any goroutine: at once or, if the key is put on hold, when the hold ends: by a
 // release, at its limit, by [Tracker.Release] or [Tracker.EndHolds], or as the package comment says.
-func (c *Tracked[T]) Done(done func()) {
-	c.doneOrHold(func(T) { done() })
-}
+func (c *Tracked[T]) Done(done func()) { c.doneOrHold(func(T) { done() }) }
 
 // prepare reads what the queue knows of the key, and makes the handler's context.
 func (c *Tracked[T]) prepare(key T) {
