@@ -11,7 +11,7 @@ import (
 // liveness says whether another member lives, as far as this one knows. The first line that holds counts:
 //
 //	Its record is marked (data.Dead).            dead
-//	A read has found no record (isGone).         gone; dead a lease later, if there is no doubt
+//	A read has found no record (isGone).         gone; dead when it expires, if there is no doubt
 //	Its record has not changed for a lease.      overdue
 //	Otherwise.                                   present
 //
@@ -38,8 +38,8 @@ type knownMember struct {
 	leaseFrom time.Duration
 	isGone    bool // A read has found no record, or the watch or a list lacks a marked one.
 	// doubt is not 0 while something that was shown contradicts what is known, see verdict: it is the serial of
-	// the last such thing. tidyRecords then reads the record. That read ends the doubt, unless it began before,
-	// and so does a record that is none. Meanwhile the member is not alive, and being gone is not being dead.
+	// the last such thing. tidyRecords then reads the record. A read that began later ends the doubt, and so
+	// does a record that is not doubtful. Until then the member is not alive, and being gone it is not dead.
 	doubt        int64
 	isFormerSelf bool // This process had that id, and goes on with another one.
 	markedByMe   bool
@@ -112,13 +112,14 @@ func (m *Member) noteMissingLocked(k *knownMember) {
 
 // verdict is what to make of a record that was shown. A read is believed, see readMember. The watch and lists
 // may be late, and are believed if what they show can follow what is known. A record that they lack may only
-// have lost its label. What is neither believed nor old is a doubt, and a read decides:
+// have lost its label. What is neither believed nor old is a doubt, and a read decides. The first line
+// counts:
 //
-//	known is                 if a record is shown (classify)       if it is missing (noteMissingLocked)
-//	nothing, or not usable   believed                              a doubt
-//	an unmarked record       believed, unless older and unmarked   a doubt
-//	a marked record          believed; if unmarked, a doubt        believed: it stays dead anyway
-//	no record (gone)         a doubt                               nothing new
+//	known is                a record is shown (classify)               it is missing (noteMissingLocked)
+//	no record (gone)        a doubt                                    nothing new
+//	a mark                  believed; if usable and unmarked, a doubt  believed: it stays dead anyway
+//	nothing, or not usable  believed                                   a doubt
+//	an unmarked record      believed, unless older and unmarked        a doubt
 //
 // While there is a doubt, a missing record is another one: a read that began before must not count.
 type verdict int
