@@ -253,8 +253,11 @@ func TestHoldMemory(t *testing.T) {
 // does not wait for its hold, but for that of a key that was added meanwhile.
 func TestHoldOfAKeyThatComesNoMore(t *testing.T) {
 	for _, shutDown := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			q := newQueue()
+		overHolding(t, func(t *testing.T, q stringQueue) {
+			_, knowsAdds := q.(workqueue.Extended[string])
+			if _, isShared := q.(workqueue.Leaser[string]); isShared || !knowsAdds {
+				return
+			}
 			p := worker.New(q, func(ctx context.Context, key string) error {
 				if worker.CallOf(ctx).Attempt() == 1 && key == "comes" {
 					worker.CallOf(ctx).Hold("soon", 20*time.Second, func(func()) {})
