@@ -58,8 +58,8 @@
 //   - A panic in the error's Unwrap or Is counts as a panic of the handler.
 //
 // A panic in any other code that the pool calls (a hook, Options.Ready or List, the logger, the queue, its
-// limiter, the provider of metrics) ends Run like Fatal, with a [PanicError]. If that happens after a call,
-// the key's other hooks are skipped. So does one of the clock, unless a hold begins or ends.
+// limiter, the provider of metrics; the clock, but not when a hold begins or ends) ends Run like Fatal, with
+// a [PanicError]. If that happens after a call, the key's other hooks are skipped.
 //
 // The queue counts the failures, in all processes that share it and, with KeepQueue, for the next pool: see
 // [workqueue.ExtendedRateLimiting]. A handler reads the count with [Call.Attempt], and [Call.LastAttempt]
