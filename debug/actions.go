@@ -274,7 +274,8 @@ func (h *Handler) act(ctx context.Context, a Action, form url.Values) (result *b
 		case action == "retry" && r.stats.ShuttingDown:
 			err = refuse(http.StatusConflict, "The queue is shut down: it takes no more keys.")
 		case !h.actionsOf(r).Has(action):
-			err = refuse(http.StatusBadRequest, "This queue has no such action.")
+			err = refuse(http.StatusBadRequest, "This queue has no such action: pausing and removing "+
+				"need a priorityqueue or a redisqueue, canceling and releasing a worker.Pool.")
 		case form.Has("of") && (action == "retry" || action == "forget"), len(form["key"]) > 1:
 			result, text, err = h.actOnMany(ctx, r, form)
 		case form.Has("key"):

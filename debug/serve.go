@@ -39,7 +39,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		write(w, r, status, "", report)
 	default:
 		w.Header().Set("Allow", allow)
-		http.Error(w, "Only "+allow+".", http.StatusMethodNotAllowed)
+		text := "Only " + allow + "."
+		if h.audit == nil {
+			text += " To change something, set debug.Options.Actions."
+		}
+		http.Error(w, text, http.StatusMethodNotAllowed)
 	}
 }
 

@@ -72,7 +72,8 @@ func newMark(p *Provider, opts Options) joinedMark {
 func checkJoined[S any](p *Provider, families []family[S]) error {
 	for i := range families {
 		if p.joined.find(families[i].descs).desc == nil {
-			return fmt.Errorf("prom: the registry has a metric %s with other help or other labels", families[i].Name)
+			return fmt.Errorf("prom: the registry has a metric %s with other help or other labels: for the one of "+
+				"controller-runtime set Options.ControllerRuntime, for others another Namespace", families[i].Name)
 		}
 	}
 	return nil

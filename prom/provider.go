@@ -91,7 +91,7 @@ func NewProvider(registerer prometheus.Registerer, opts Options) *Provider {
 	}
 	if err := registerer.Register(p); err != nil {
 		panic(fmt.Errorf("prom: the registerer has metrics of these names already; "+
-			"use that provider, or another Namespace or other ConstLabels: %w", err))
+			"use that provider, Join, or another Namespace or other ConstLabels: %w", err))
 	}
 	return p
 }

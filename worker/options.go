@@ -101,7 +101,8 @@ type Options[T comparable] struct {
 	// Debug it logs every call. Nil means [slog.Default]; for silence take slog.New(slog.DiscardHandler).
 	// Handlers get it by [Call.Logger].
 	Logger *slog.Logger
-	// MetricsProvider discovers named pools if it is an [InspectorProvider]. Nil: see [workqueue.SetProvider].
+	// MetricsProvider discovers named pools if it is an [InspectorProvider]. Nil: see [workqueue.SetProvider]. A
+	// pool does not take over that of its queue.
 	MetricsProvider workqueue.MetricsProvider
 	// Clock is where times come from, except those of the queue, of log lines, and what bounds waits for a
 	// server and for the last steps of Run. It must be the queue's clock, or show the same time: the pool

@@ -211,10 +211,11 @@ func (p *Pool[T]) announce() {
 }
 
 // WaitIdle waits until nothing is left to do: no key is queued, waits for its time, is with a worker or on
-// hold, and Options.List has once succeeded. It is for tests. It returns ctx.Err() if ctx ends first, and an
-// error if Run cannot begin, or has returned before List has succeeded or with keys in the queue. A key that
-// always comes again, as with [Every] or Options.Resync, may never let it return. Of a queue that is not
-// [workqueue.Extended] only the queued keys are known: others may come afterwards.
+// hold, and Options.List has once succeeded. It does not wait for Options.Ready. It is for tests. It returns
+// ctx.Err() if ctx ends first, and an error if Run cannot begin, or has returned before List has succeeded or
+// with keys in the queue. A key that always comes again, as with [RequeueAfter], [Every] or Options.Resync,
+// may never let it return. Of a queue that is not [workqueue.Extended] only the queued keys are known: others
+// may come afterwards.
 func (p *Pool[T]) WaitIdle(ctx context.Context) error {
 	if err := p.check(); err != nil {
 		return err
