@@ -102,14 +102,14 @@ func TestReadThatTheWatchOvertakes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		store.whileRead = func() {
+		store.setWhileRead(func() {
 			d.Dead = true
 			b.Data = encode(d, nil)
 			if _, err := store.Update(t.Context(), b); err != nil {
 				t.Error(err)
 			}
 			synctest.Wait()
-		}
+		})
 		time.Sleep(25 * time.Second)
 		if _, err := store.Store.Get(t.Context(), b.Name); !errors.Is(err, ErrNotFound) {
 			t.Errorf("FAILURE: 10 s after it was overdue, reading b's record: %v", err)
@@ -129,10 +129,10 @@ func TestReadThatADeletionOvertakes(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		store.whileRead = func() {
+		store.setWhileRead(func() {
 			mustDelete(t, store.Store, b.Name)
 			synctest.Wait() // a's workLoop waits for its own read of the record.
-		}
+		})
 		if _, err := a.readMember("b-1"); err != nil {
 			t.Error(err)
 		}
@@ -171,11 +171,11 @@ func TestRenewalThatIsNotNotedIsNotMarked(t *testing.T) {
 		if _, err := late.Update(t.Context(), b); err != nil {
 			t.Fatal(err)
 		}
-		store.whileRead = func() {
+		store.setWhileRead(func() {
 			a.mu.Lock()
 			a.mu.members["b-1"].serial = a.lastSerial.Add(1) // as after Sequence 2, which was shown a lease ago
 			a.mu.Unlock()
-		}
+		})
 		for store.reads.Load() == 0 {
 			time.Sleep(time.Second)
 		}
@@ -191,17 +191,19 @@ func TestRenewalThatIsNotNotedIsNotMarked(t *testing.T) {
 // returning it. Later reads wait for others to be closed.
 type overtaken struct {
 	Store
-	whileRead func()
+	whileRead atomic.Pointer[func()]
 	reads     atomic.Int32
 	others    chan struct{}
 }
+
+func (s *overtaken) setWhileRead(f func()) { s.whileRead.Store(&f) }
 
 func (s *overtaken) Get(ctx context.Context, name string) (Record, error) {
 	r, err := s.Store.Get(ctx, name)
 	switch {
 	case name != "g-member-b-1":
 	case s.reads.Add(1) == 1:
-		s.whileRead()
+		(*s.whileRead.Load())()
 	default:
 		<-s.others
 		return s.Store.Get(ctx, name)
