@@ -207,7 +207,7 @@ func ExampleParallelizeUntil() {
 
 // Every queue of this package has calls that client-go's lacks; Extend gives them to any other queue, too.
 func ExampleExtend() {
-	limiter := workqueue.DefaultTypedControllerRateLimiter[string]()
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Minute, time.Hour)
 	queue := workqueue.NewTypedRateLimitingQueue(limiter)
 	queue.Add("a")
 	queue.Add("b")
