@@ -62,6 +62,7 @@ package controllerruntime
 
 import (
 	"cmp"
+	"slices"
 	"sync"
 	"time"
 
@@ -180,7 +181,15 @@ func (q *Queue[request]) AddWithOpts(o crpriority.AddOpts, items ...request) {
 		for _, item := range items {
 			q.AddWithPriority(item, opts.Priority, o.After)
 		}
-	default: // An event handler, an add without delay, or the controller, when a reconciler has failed.
+	// An event handler, an add without delay, or the controller, when a reconciler has failed. If it was a
+	// Reconciler, Fail has added the item, and a second add would count as another retry.
+	default:
+		if opts.RateLimited && q.cause == nil {
+			items = slices.DeleteFunc(slices.Clone(items), func(item request) bool {
+				_, retried := q.calls.retried.LoadAndDelete(item)
+				return retried
+			})
+		}
 		q.Queue.AddWithOpts(opts, items...)
 	}
 }

@@ -57,9 +57,9 @@ type Reconciler[request comparable] struct {
 // reconcilerState is what a [Reconciler] leaves for its queue. The copies of a queue share it.
 type reconcilerState[request comparable] struct {
 	tracker atomic.Pointer[worker.Tracker[request]] // nil without a Reconciler
-	// interrupted has the requests whose failures the controller's next Forget must leave alone, and held the
-	// calls whose requests are put on hold by the controller's Done.
-	interrupted, held sync.Map
+	// interrupted has the requests whose failures the controller's next Forget must leave alone, retried those
+	// that it need not add again after their failure, and held the calls whose requests its Done puts on hold.
+	interrupted, retried, held sync.Map
 }
 
 // controller is what a Reconciler knows of its controller.
@@ -208,6 +208,7 @@ func (r *Reconciler[request]) Reconcile(ctx context.Context, req request) (recon
 		r.complainOnce(ctx, errTwoQueues)
 	}
 	c.queue.calls.interrupted.Delete(req) // In case the controller did not call Forget after an earlier call.
+	c.queue.calls.retried.Delete(req)
 	entry := c.tracker.Begin(ctx, req)
 	result, err := r.handle(c, entry, req)
 	interrupted := entry.Interrupted()
@@ -253,7 +254,7 @@ func (c *controller[request]) end(entry *worker.Tracked[request], req request,
 // does not. After it the controller calls
 //
 //	for an error        AddWithOpts(RateLimited), or nothing if it is a TerminalError. The tracker has
-//	                    called the queue's Fail before, so this is the same failure
+//	                    called the queue's Fail before, so the queue leaves this out
 //	for RequeueAfter    Forget, AddWithOpts(After)
 //	for Requeue         AddWithOpts(RateLimited)
 //	otherwise           Forget: that is a success
@@ -273,6 +274,8 @@ func (c *controller[request]) answerFor(req request, end worker.Result[request],
 	// An error after which the controller does nothing.
 	case end.Next == worker.NextGiveUp && !errors.Is(err, reconcile.TerminalError(nil)):
 		err = reconcile.TerminalError(err)
+	case end.Next == worker.NextRetry:
+		c.queue.calls.retried.Store(req, true)
 	// A success, after which Forget must do nothing.
 	case end.Next == worker.NextInterrupted || end.Next == worker.NextHold:
 		c.queue.calls.interrupted.Store(req, true)

@@ -120,3 +120,24 @@ func TestAnswersOfWorkerOfACall(t *testing.T) {
 		}
 	}
 }
+
+// A failure is one retry in the queue's numbers, with a wrapped reconciler and without.
+func TestFailureIsOneRetry(t *testing.T) {
+	fails := func(s *scene) {
+		n := 0
+		s.reconcile = func(context.Context, string) (reconcile.Result, error) {
+			if n++; n <= 3 {
+				return reconcile.Result{}, errors.New("not yet")
+			}
+			return reconcile.Result{}, nil
+		}
+		s.create(false, "a")
+		time.Sleep(time.Minute)
+		if st := s.queue.(*controllerruntime.Queue[reconcile.Request]).Stats(); n != 4 || st.Retries != 3 {
+			t.Errorf("%d calls, and %d retries", n, st.Retries)
+		}
+	}
+	onManagerWith(t, controllerruntime.NewQueue, func(s *scene) reconcile.Reconciler { return s }, fails)
+	onWrapped(t, controllerruntime.Options[reconcile.Request]{},
+		func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) { fails(s) })
+}
