@@ -149,6 +149,7 @@ func (c *Tracked[T]) makeContext() {
 func (c *Tracked[T]) lease() {
 	parent, cancelTimeout := c.ctx, c.cancel
 	leased, release := c.tracker.leaser.Lease(parent, c.result.Key)
+	c.leaseParent = parent
 	c.leaseLost = leased.Err() != nil && parent.Err() == nil // The lease itself has ended, not its parent.
 	c.ctx, c.cancel = leased, func() {
 		release()

@@ -75,6 +75,31 @@ func TestLease(t *testing.T) {
 	}
 }
 
+// A call that fails when its lease has ended gives no key up. One that fails by HandlerTimeout or Cancel does.
+func TestLeaseThatEndsGivesNoKeyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var j journal
+		calls := 0
+		q := leasing{newQueue(), &j, func(cancel context.CancelCauseFunc) {
+			if calls++; calls == 1 {
+				time.AfterFunc(time.Second, func() { cancel(errLeaseLost) })
+			}
+		}}
+		var ends []worker.Next
+		r := run(t, worker.New(q, func(ctx context.Context, _ string) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}, options{MaxRetries: worker.NoRetries, HandlerTimeout: time.Minute,
+			OnFinish: func(_ context.Context, r outcome) { ends = append(ends, r.Next) }}))
+		q.Add("a")
+		r.after(time.Hour)
+		if !slices.Equal(ends, []worker.Next{worker.NextRetry, worker.NextGiveUp}) {
+			t.Errorf("the calls end with %v", ends)
+		}
+		r.endCleanly()
+	})
+}
+
 // slowLeasing is a queue with leases that takes a second to take a key back.
 type slowLeasing struct{ leasing }
 

@@ -31,7 +31,7 @@ type Options[T comparable] struct {
 	// MaxRetries+1 in a row. Zero means [UnlimitedRetries]; see also [NoRetries]. The queue counts the
 	// failures: those in all processes that share it, and those in an earlier pool. (Lost leases have a
 	// budget of their own: see package redisqueue.) MaxRetries gives no key up because of a call that fails
-	// after DrainTimeout: it may have failed only because its context had ended.
+	// after its lease or DrainTimeout has ended its context: it may have failed only because of that.
 	MaxRetries int
 
 	// StartLimit bounds how many calls of the handler begin in a time, whatever has brought their keys.

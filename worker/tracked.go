@@ -56,9 +56,10 @@ type callState[T comparable] struct {
 	cancel   context.CancelFunc // nil without a HandlerTimeout or a lease
 	fatal    bool               // The handler's error wants Run to end.
 
-	leaseLost   bool // the key's lease had ended before the handler could be called
-	crashing    bool // see failWithPanic
-	sameFailure bool // see Same of workqueue.Retry
+	leaseParent context.Context // from which ctx was made; nil without a lease
+	leaseLost   bool            // the key's lease had ended before the handler could be called
+	crashing    bool            // see failWithPanic
+	sameFailure bool            // see Same of workqueue.Retry
 
 	interruptions int // how many in a row, after an interrupted call; for pauseIfLooping
 }
@@ -178,8 +179,9 @@ func (c *Tracked[T]) countFailure() {
 	t, r := c.tracker, &c.result
 	f := workqueue.Failure{Err: r.Err, AtLeast: r.After, MaxRetries: t.options.MaxRetries,
 		Terminal: r.Next == NextGiveUp}
-	if c.base.Err() != nil {
-		f.MaxRetries = UnlimitedRetries // The call may have failed only because all contexts have ended.
+	leaseEnded := t.leaser != nil && c.ctx.Err() != nil && c.leaseParent.Err() == nil
+	if c.base.Err() != nil || leaseEnded {
+		f.MaxRetries = UnlimitedRetries // The call may have failed only because its context has ended.
 	}
 	ctx := context.Background()
 	if t.leaser != nil {
