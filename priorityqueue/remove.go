@@ -7,7 +7,8 @@ import (
 )
 
 // Remove takes key out of the queue, forgets its failures, and reports whether it was there. A held key stays
-// with its worker, but does not come again. Remove works after shutdown, and may end a drain.
+// with its worker, and comes again only if that asks for it or fails it. Remove works after shutdown, and may
+// end a drain.
 func (q *Queue[T]) Remove(key T) bool {
 	h, now := keytable.HashOf(key), q.readClockIfUsed()
 	defer q.Forget(key) // After the unlock: the limiter is foreign code.

@@ -103,7 +103,7 @@
 // A hold ends early by [Pool.Release], with the key's lease, and when a [workqueue.Leaser] wants the key
 // back, as package sharding does when a slot moves. So a handler must cope with a key that comes too early.
 // After a shutdown it ends if no add from before brings the key: a new hold at once, an older one once the
-// queue is empty (not over a Leaser, which does not know).
+// queue is empty (not over a Leaser, which does not know; with a Tracker only the first).
 //
 // Run waits for holds, for up to DrainTimeout, if Options.Drain is [All], and without a limit if somebody
 // else has shut the queue down. Other holds end with Run. Keys that were to come again at once are then in
