@@ -182,12 +182,13 @@ func (q *Queue[request]) AddWithOpts(o crpriority.AddOpts, items ...request) {
 			q.AddWithPriority(item, opts.Priority, o.After)
 		}
 	// An event handler, an add without delay, or the controller, when a reconciler has failed. If it was a
-	// Reconciler, Fail has added the item, and a second add would count as another retry.
+	// Reconciler, Fail has added the item with its priority: a second add would count as another retry, and is
+	// only made for a higher one, as reconcile.Result may have.
 	default:
 		if opts.RateLimited && q.cause == nil {
 			items = slices.DeleteFunc(slices.Clone(items), func(item request) bool {
 				_, retried := q.calls.retried.LoadAndDelete(item)
-				return retried
+				return retried && opts.Priority <= q.PriorityOf(item)
 			})
 		}
 		q.Queue.AddWithOpts(opts, items...)

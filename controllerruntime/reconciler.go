@@ -58,7 +58,7 @@ type Reconciler[request comparable] struct {
 type reconcilerState[request comparable] struct {
 	tracker atomic.Pointer[worker.Tracker[request]] // nil without a Reconciler
 	// interrupted has the requests whose failures the controller's next Forget must leave alone, retried those
-	// that it need not add again after their failure, and held the calls whose requests its Done puts on hold.
+	// that Fail has added after their failure, and held the calls whose requests the controller's Done holds.
 	interrupted, retried, held sync.Map
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	crpriority "sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keyedqueue/workqueue"
@@ -137,7 +138,29 @@ func TestFailureIsOneRetry(t *testing.T) {
 			t.Errorf("%d calls, and %d retries", n, st.Retries)
 		}
 	}
-	onManagerWith(t, controllerruntime.NewQueue, func(s *scene) reconcile.Reconciler { return s }, fails)
+	onManager(t, controllerruntime.NewQueue, fails)
 	onWrapped(t, controllerruntime.Options[reconcile.Request]{},
 		func(s *scene, _ *controllerruntime.Reconciler[reconcile.Request]) { fails(s) })
+}
+
+// After a failure the controller adds the request with the priority of the reconcile.Result, which newer
+// versions have. A higher one counts, as without a Reconciler.
+func TestFailureWithPriority(t *testing.T) {
+	r := controllerruntime.WrapReconcilerWithOptions(reconcile.Func(
+		func(context.Context, reconcile.Request) (reconcile.Result, error) {
+			return reconcile.Result{}, errors.New("not yet")
+		}), controllerruntime.Options[reconcile.Request]{})
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Hour, time.Hour)
+	q := r.NewQueue("test", limiter).(*controllerruntime.Queue[reconcile.Request])
+	defer q.ShutDown()
+	q.Add(requestA)
+	if _, down := q.Get(); down {
+		t.Fatal("the queue is shut down")
+	}
+	_, _ = r.Reconcile(t.Context(), requestA)
+	q.AddWithOpts(crpriority.AddOpts{RateLimited: true, Priority: ptr(5)}, requestA)
+	q.Done(requestA)
+	if got := q.PriorityOf(requestA); got != 5 {
+		t.Errorf("the priority is %d", got)
+	}
 }
