@@ -1,5 +1,6 @@
-// Command report makes docs/performance.md and its figure of peers/bench/performance.txt, the raw output of
-// the benchmarks, which it first makes anew with -run. It is run from the root of the repository:
+// Command report fills the tables of docs/performance.md and peers/bench/tables.md, and draws the figure, from
+// peers/bench/performance.txt: the raw output of the benchmarks, which -run makes anew. Run it in the root of
+// the repository:
 //
 //	go run ./peers/bench/report        # tables and figure
 //	go run ./peers/bench/report -run   # benchmarks, tables and figure
@@ -18,6 +19,7 @@ import (
 const (
 	rawFile    = "../peers/bench/performance.txt"
 	pageFile   = "performance.md"
+	tablesFile = "../peers/bench/tables.md"
 	figureFile = "performance.svg"
 )
 
@@ -31,7 +33,8 @@ func main() {
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(),
 			"Usage, in the root of the repository: go run ./peers/bench/report [flags]\n\n"+
-				"Writes docs/performance.md and docs/performance.svg from peers/bench/performance.txt.\n\nFlags:")
+				"Fills docs/performance.md and peers/bench/tables.md and writes docs/performance.svg, from\n"+
+				"peers/bench/performance.txt.\n\nFlags:")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -59,7 +62,7 @@ func report(docs string, run bool, m measurement) error {
 	return nil
 }
 
-// generate returns what the page and the figure must be, by name.
+// generate returns what the pages and the figure must be, by name.
 func generate(docs string) (map[string]string, error) {
 	raw, err := os.Open(filepath.Join(docs, rawFile))
 	if err != nil {
@@ -70,46 +73,51 @@ func generate(docs string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	page, err := os.ReadFile(filepath.Join(docs, pageFile))
-	if err != nil {
+	files := make(map[string]string)
+	for _, name := range []string{pageFile, tablesFile} {
+		page, err := os.ReadFile(filepath.Join(docs, name))
+		if err != nil {
+			return nil, err
+		}
+		files[name] = string(page)
+	}
+	if err := fill(files, r); err != nil {
 		return nil, err
 	}
-	filled, err := fill(string(page), r)
-	if err != nil {
-		return nil, err
-	}
-	return map[string]string{pageFile: filled, figureFile: figure(r)}, nil
+	files[figureFile] = figure(r)
+	return files, nil
 }
 
 var place = regexp.MustCompile(`(?s)(<!-- report: (\S+) -->\n).*?(<!-- end -->\n)`)
 
-// fill returns the page with each of its places filled. Every benchmark must have a table, and every table a
-// place.
-func fill(page string, r *results) (string, error) {
+// fill fills each place of the pages. Every benchmark must have a table, and every table one place.
+func fill(pages map[string]string, r *results) error {
 	for bench := range r.rows {
 		if !slices.ContainsFunc(tables, func(t table) bool { return t.bench == bench }) {
-			return "", fmt.Errorf("there is no table for %s", bench)
+			return fmt.Errorf("there is no table for %s", bench)
 		}
 	}
 	parts := map[string]string{"machine": machine(r)}
 	for _, t := range tables {
 		if len(r.rows[t.bench]) == 0 {
-			return "", fmt.Errorf("there are no results of %s", t.bench)
+			return fmt.Errorf("there are no results of %s", t.bench)
 		}
 		parts[t.name] = t.markdown(r)
 	}
 	var err error
-	page = place.ReplaceAllStringFunc(page, func(old string) string {
-		m := place.FindStringSubmatch(old)
-		content, ok := parts[m[2]]
-		if !ok {
-			err = fmt.Errorf("the page has a place for %q, which there is not, or has it twice", m[2])
-		}
-		delete(parts, m[2])
-		return m[1] + content + m[3]
-	})
-	for name := range parts {
-		err = fmt.Errorf("the page has no place for %q", name)
+	for name, page := range pages {
+		pages[name] = place.ReplaceAllStringFunc(page, func(old string) string {
+			m := place.FindStringSubmatch(old)
+			content, ok := parts[m[2]]
+			if !ok {
+				err = fmt.Errorf("%s has a place for %q, which does not exist or has a place already", name, m[2])
+			}
+			delete(parts, m[2])
+			return m[1] + content + m[3]
+		})
 	}
-	return page, err
+	for name := range parts {
+		err = fmt.Errorf("no page has a place for %q", name)
+	}
+	return err
 }

@@ -84,24 +84,25 @@ func TestFill(t *testing.T) {
 		"a place that nobody has":  all + "<!-- report: x -->\n<!-- end -->\n",
 		"a place that comes twice": all + "<!-- report: cycle -->\n<!-- end -->\n",
 	} {
-		if _, err := fill(page, r); err == nil {
+		if err := fill(map[string]string{"page": page}, r); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	filled, err := fill(all, r)
-	if err != nil {
+	pages := map[string]string{"page": all}
+	if err := fill(pages, r); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := fill(filled, r); err != nil || again != filled {
+	filled := pages["page"]
+	if err := fill(pages, r); err != nil || pages["page"] != filled {
 		t.Errorf("the second time it is another page: %v", err)
 	}
 	r.rows["New"] = []string{""}
-	if _, err := fill(all, r); err == nil {
+	if err := fill(pages, r); err == nil {
 		t.Error("a benchmark without a table: no error")
 	}
 	delete(r.rows, "New")
 	delete(r.rows, "Cycle")
-	if _, err := fill(all, r); err == nil {
+	if err := fill(pages, r); err == nil {
 		t.Error("a table without a benchmark: no error")
 	}
 }
