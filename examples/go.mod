@@ -7,6 +7,7 @@ require (
 	github.com/go-logr/logr v1.4.4
 	github.com/keyedqueue/workqueue v0.1.0
 	github.com/keyedqueue/workqueue/controllerruntime v0.1.0
+	github.com/keyedqueue/workqueue/handlertest v0.1.0
 	github.com/keyedqueue/workqueue/otel v0.1.0
 	github.com/keyedqueue/workqueue/redisqueue v0.1.0
 	github.com/keyedqueue/workqueue/sharding v0.1.0
@@ -93,6 +94,7 @@ require (
 replace (
 	github.com/keyedqueue/workqueue => ../
 	github.com/keyedqueue/workqueue/controllerruntime => ../controllerruntime
+	github.com/keyedqueue/workqueue/handlertest => ../handlertest
 	github.com/keyedqueue/workqueue/otel => ../otel
 	github.com/keyedqueue/workqueue/redisqueue => ../redisqueue
 	github.com/keyedqueue/workqueue/sharding => ../sharding

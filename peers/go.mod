@@ -5,6 +5,7 @@ go 1.26.0
 replace (
 	github.com/keyedqueue/workqueue => ../
 	github.com/keyedqueue/workqueue/controllerruntime => ../controllerruntime
+	github.com/keyedqueue/workqueue/handlertest => ../handlertest
 	github.com/keyedqueue/workqueue/otel => ../otel
 	github.com/keyedqueue/workqueue/redisqueue => ../redisqueue
 	github.com/keyedqueue/workqueue/sharding => ../sharding
@@ -16,6 +17,7 @@ require (
 	github.com/hibiken/asynq v0.26.0
 	github.com/keyedqueue/workqueue v0.1.0
 	github.com/keyedqueue/workqueue/controllerruntime v0.1.0
+	github.com/keyedqueue/workqueue/handlertest v0.1.0
 	github.com/keyedqueue/workqueue/redisqueue v0.1.0
 	github.com/keyedqueue/workqueue/sharding v0.1.0
 	github.com/onsi/ginkgo/v2 v2.27.4

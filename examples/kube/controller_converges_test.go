@@ -12,9 +12,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	kubetest "github.com/keyedqueue/workqueue/controllerruntime/handlertest"
 	"github.com/keyedqueue/workqueue/examples/internal/locked"
 	"github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest/kubetest"
 )
 
 // However late its informer is, it reports a Pod that restarts too often, and no other. (A crash loses what

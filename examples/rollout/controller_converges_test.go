@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	kubetest "github.com/keyedqueue/workqueue/controllerruntime/handlertest"
 	"github.com/keyedqueue/workqueue/examples/internal/locked"
 	"github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest/kubetest"
 )
 
 var rolledOut = regexp.MustCompile(`(?m)^(\S+): (generation \d+).* is rolled out$`)

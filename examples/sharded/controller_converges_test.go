@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	kubetest "github.com/keyedqueue/workqueue/controllerruntime/handlertest"
 	"github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest/kubetest"
 	"github.com/keyedqueue/workqueue/sharding"
 )
 

@@ -19,8 +19,8 @@ import (
 
 	"k8s.io/klog/v2"
 
-	kubetest "github.com/keyedqueue/workqueue/controllerruntime/handlertest"
 	"github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest/kubetest"
 )
 
 func definition(plural string, structural bool) *apiextensions.CustomResourceDefinition {

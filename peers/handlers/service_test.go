@@ -20,8 +20,8 @@ import (
 	"k8s.io/cloud-provider/controllers/service"
 	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
 
-	kubetest "github.com/keyedqueue/workqueue/controllerruntime/handlertest"
 	"github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest/kubetest"
 )
 
 // cloud has a load balancer for each Service, with its ports and hosts.

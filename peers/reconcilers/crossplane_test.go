@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/keyedqueue/workqueue/controllerruntime/handlertest"
-	core "github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest/kubetest"
 )
 
 // bucket is a managed resource, without what [managed.Reconciler] does not need here.
@@ -65,7 +65,7 @@ func (l *bucketList) DeepCopyObject() runtime.Object {
 
 // cloud is an external system that chooses the names of what it creates.
 type cloud struct {
-	process *core.Process
+	process *handlertest.Process
 	names   map[string]bool
 	created *int
 }
@@ -112,19 +112,19 @@ func (cloud) Disconnect(context.Context) error { return nil }
 
 // buckets is a scenario of a bucket in the cloud that somebody writes a label to: at any moment, or when it
 // has long been there. Then somebody also deletes it.
-func buckets(anyMoment bool) func(s *handlertest.Scenario) {
+func buckets(anyMoment bool) func(s *kubetest.Scenario) {
 	group := schema.GroupVersion{Group: "example.org", Version: "v1"}
 	kinds := schemeWith(func(s *runtime.Scheme) error {
 		s.AddKnownTypeWithName(group.WithKind("Bucket"), &bucket{})
 		s.AddKnownTypeWithName(group.WithKind("BucketList"), &bucketList{})
 		return nil
 	})
-	return func(s *handlertest.Scenario) {
-		cluster := handlertest.NewCluster(s, kinds)
+	return func(s *kubetest.Scenario) {
+		cluster := kubetest.NewCluster(s, kinds)
 		b := &bucket{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 		cluster.Create(b)
 		label := func() {
-			handlertest.Change(cluster, b, func(b *bucket) { b.Labels = map[string]string{"team": "x"} })
+			kubetest.Change(cluster, b, func(b *bucket) { b.Labels = map[string]string{"team": "x"} })
 		}
 		if anyMoment {
 			s.Sometime("labels the bucket", label)
@@ -142,7 +142,7 @@ func buckets(anyMoment bool) func(s *handlertest.Scenario) {
 				now.GetCondition(xpv1.TypeReady).Status == corev1.ConditionTrue,
 				now.GetCondition(xpv1.TypeSynced).Reason, names[meta.GetExternalName(&now)])
 		}
-		cluster.Start(func(m *handlertest.Manager) reconcile.Reconciler {
+		cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
 			m.For(&bucket{})
 			c := cloud{m.Process, names, &created}
 			kind := resource.ManagedKind(group.WithKind("Bucket"))
@@ -155,9 +155,9 @@ func buckets(anyMoment bool) func(s *handlertest.Scenario) {
 
 // Without what its findings are about, it is right.
 func TestManagedReconciler(t *testing.T) {
-	handlertest.Converges(t, func(s *handlertest.Scenario) {
+	kubetest.Converges(t, func(s *kubetest.Scenario) {
 		buckets(false)(s)
-		s.Without(core.Crash, core.LostAnswer, core.Conflict)
+		s.Without(handlertest.Crash, handlertest.LostAnswer, handlertest.Conflict)
 	})
 }
 

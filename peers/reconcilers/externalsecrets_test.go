@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/keyedqueue/workqueue/controllerruntime/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest/kubetest"
 )
 
 var registerMetrics = sync.OnceFunc(func() { metrics.SetUpLabelNames(false); cesmetrics.SetUpMetrics() })
@@ -33,17 +33,17 @@ var (
 )
 
 // leaves takes the first namespace away from the team.
-func leaves(cluster *handlertest.Cluster) func() {
-	return func() { handlertest.Change(cluster, namespace, func(a *corev1.Namespace) { a.Labels = nil }) }
+func leaves(cluster *kubetest.Cluster) func() {
+	return func() { kubetest.Change(cluster, namespace, func(a *corev1.Namespace) { a.Labels = nil }) }
 }
 
 // clusterSecrets is a scenario of a ClusterExternalSecret for two namespaces, those of a team. Each must have
 // an ExternalSecret and, until the ClusterExternalSecret is gone, a finalizer.
-func clusterSecrets(others func(*handlertest.Scenario, *handlertest.Cluster)) func(s *handlertest.Scenario) {
+func clusterSecrets(others func(*kubetest.Scenario, *kubetest.Cluster)) func(s *kubetest.Scenario) {
 	registerMetrics()
 	kinds := schemeWith(externalsecrets.AddToScheme)
-	return func(s *handlertest.Scenario) {
-		cluster := handlertest.NewCluster(s, kinds)
+	return func(s *kubetest.Scenario) {
+		cluster := kubetest.NewCluster(s, kinds)
 		second, all := namespace.DeepCopy(), secrets.DeepCopy()
 		second.Name = "b"
 		all.Spec.NamespaceSelectors = []*metav1.LabelSelector{{MatchLabels: team}}
@@ -54,7 +54,7 @@ func clusterSecrets(others func(*handlertest.Scenario, *handlertest.Cluster)) fu
 		s.Settle = 3 * time.Hour // What has failed is tried again after one.
 		s.Check(func() error { return checkSecrets(context.Background(), cluster.Others()) })
 		s.Measure = func() any { return nil } // What is right, the check says.
-		cluster.Start(func(m *handlertest.Manager) reconcile.Reconciler {
+		cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
 			m.For(&externalsecrets.ClusterExternalSecret{})
 			m.Owns(&externalsecrets.ExternalSecret{})
 			m.Watches(&corev1.Namespace{}, func(_ context.Context, o client.Object) (requests []reconcile.Request) {
@@ -85,12 +85,12 @@ func checkSecrets(ctx context.Context, others client.Client) error {
 	return nil
 }
 
-func deletes(cluster *handlertest.Cluster) func() { return func() { cluster.Delete(secrets) } }
+func deletes(cluster *kubetest.Cluster) func() { return func() { cluster.Delete(secrets) } }
 
 // When one thing changes long after it has done its work, it is right.
 func TestClusterExternalSecret(t *testing.T) {
-	for _, change := range []func(*handlertest.Cluster) func(){leaves, deletes} {
-		handlertest.Converges(t, clusterSecrets(func(s *handlertest.Scenario, cluster *handlertest.Cluster) {
+	for _, change := range []func(*kubetest.Cluster) func(){leaves, deletes} {
+		kubetest.Converges(t, clusterSecrets(func(s *kubetest.Scenario, cluster *kubetest.Cluster) {
 			s.At(4*time.Hour, change(cluster))
 		}))
 	}
@@ -98,15 +98,15 @@ func TestClusterExternalSecret(t *testing.T) {
 
 func TestClusterExternalSecretFindings(t *testing.T) {
 	// It forgets a namespace after a conflict, and leaves the secret there when the namespace leaves the team.
-	wantReport(t, clusterSecrets(func(s *handlertest.Scenario, cluster *handlertest.Cluster) {
+	wantReport(t, clusterSecrets(func(s *kubetest.Scenario, cluster *kubetest.Cluster) {
 		s.Sometime("takes a out of the team", leaves(cluster))
 	}), "lag:Namespace#1=30ms sometime:takes+a+out+of+the+team#1=10ms", "Check: a has 1 secrets")
 	// It crashes before it notes where it has put finalizers: they stay, and nobody can delete the namespaces.
-	wantReport(t, clusterSecrets(func(s *handlertest.Scenario, cluster *handlertest.Cluster) {
+	wantReport(t, clusterSecrets(func(s *kubetest.Scenario, cluster *kubetest.Cluster) {
 		s.Sometime("deletes it", deletes(cluster))
 	}), "crash#6=3ms sometime:deletes+it#1=3ms", "Check: a has 0 secrets and the finalizers [externalsecrets")
 	// So does the finalizer of a namespace that has left the team, whatever happens.
-	wantReport(t, clusterSecrets(func(s *handlertest.Scenario, cluster *handlertest.Cluster) {
+	wantReport(t, clusterSecrets(func(s *kubetest.Scenario, cluster *kubetest.Cluster) {
 		s.At(4*time.Hour, leaves(cluster))
 		s.At(8*time.Hour, deletes(cluster))
 	}), "", "fails undisturbed: Check: a has 0 secrets and the finalizers [externalsecrets")

@@ -4,11 +4,11 @@ go 1.26.0
 
 replace (
 	github.com/keyedqueue/workqueue => ../../
-	github.com/keyedqueue/workqueue/controllerruntime => ../../controllerruntime
+	github.com/keyedqueue/workqueue/handlertest => ../../handlertest
 )
 
 require (
-	github.com/keyedqueue/workqueue/controllerruntime v0.1.0
+	github.com/keyedqueue/workqueue/handlertest v0.1.0
 	k8s.io/api v0.34.3
 	k8s.io/apimachinery v0.34.3
 	k8s.io/client-go v0.34.3
@@ -91,7 +91,7 @@ require (
 	github.com/google/go-cmp v0.7.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
-	github.com/keyedqueue/workqueue v0.1.0
+	github.com/keyedqueue/workqueue v0.1.0 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect

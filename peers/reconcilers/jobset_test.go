@@ -16,12 +16,12 @@ import (
 	"sigs.k8s.io/jobset/pkg/constants"
 	"sigs.k8s.io/jobset/pkg/controllers"
 
-	"github.com/keyedqueue/workqueue/controllerruntime/handlertest"
-	core "github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest/kubetest"
 )
 
 // finish is the controller of Jobs: two seconds after a Job was created it fails or is complete.
-func finish(s *handlertest.Scenario, cluster *handlertest.Cluster, fails func(*batchv1.Job) bool) {
+func finish(s *kubetest.Scenario, cluster *kubetest.Cluster, fails func(*batchv1.Job) bool) {
 	began := time.Now()
 	cluster.OnChange = func(old, new client.Object) error {
 		job, ok := new.(*batchv1.Job)
@@ -33,7 +33,7 @@ func finish(s *handlertest.Scenario, cluster *handlertest.Cluster, fails func(*b
 			result = batchv1.JobFailed
 		}
 		s.At(time.Since(began)+2*time.Second, func() {
-			handlertest.Change(cluster, job, func(o *batchv1.Job) {
+			kubetest.Change(cluster, job, func(o *batchv1.Job) {
 				if o.UID == job.UID {
 					o.Status.Conditions = []batchv1.JobCondition{{Type: result, Status: corev1.ConditionTrue}}
 				}
@@ -45,10 +45,10 @@ func finish(s *handlertest.Scenario, cluster *handlertest.Cluster, fails func(*b
 
 // jobSets is a scenario of a JobSet with a driver and workers. One of the workers fails if restarts is 1:
 // then all Jobs are deleted and made anew.
-func jobSets(workers, restarts int32) func(s *handlertest.Scenario) {
+func jobSets(workers, restarts int32) func(s *kubetest.Scenario) {
 	kinds := schemeWith(jobset.AddToScheme)
-	return func(s *handlertest.Scenario) {
-		cluster := handlertest.NewCluster(s, kinds)
+	return func(s *kubetest.Scenario) {
+		cluster := kubetest.NewCluster(s, kinds)
 		set := &jobset.JobSet{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "train"}}
 		yes, one := true, int32(1)
 		set.Spec.Network = &jobset.Network{EnableDNSHostnames: &yes, PublishNotReadyAddresses: &yes}
@@ -71,7 +71,7 @@ func jobSets(workers, restarts int32) func(s *handlertest.Scenario) {
 			}
 			return nil
 		})
-		cluster.Start(func(m *handlertest.Manager) reconcile.Reconciler {
+		cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
 			m.For(&jobset.JobSet{})
 			m.Owns(&batchv1.Job{})
 			m.Owns(&corev1.Service{})
@@ -83,9 +83,9 @@ func jobSets(workers, restarts int32) func(s *handlertest.Scenario) {
 
 // Without calls that fail before they take effect, it is right.
 func TestJobSet(t *testing.T) {
-	handlertest.Converges(t, func(s *handlertest.Scenario) {
+	kubetest.Converges(t, func(s *kubetest.Scenario) {
 		jobSets(2, 1)(s)
-		s.Without(core.FailedCall)
+		s.Without(handlertest.FailedCall)
 	})
 }
 

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/keyedqueue/workqueue/controllerruntime/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest/kubetest"
 )
 
 func must(err error) {
@@ -35,11 +35,11 @@ type report struct {
 func (r *report) Fatalf(format string, args ...any) { r.text = fmt.Sprintf(format, args...) }
 
 // wantReport wants a mistake to be found, under that schedule if there is one, and those words in the report.
-func wantReport(t *testing.T, scenario func(*handlertest.Scenario), schedule string, words ...string) {
+func wantReport(t *testing.T, scenario func(*kubetest.Scenario), schedule string, words ...string) {
 	t.Helper()
 	t.Setenv("HANDLERTEST", schedule)
 	found := report{T: t}
-	handlertest.Converges(&found, scenario)
+	kubetest.Converges(&found, scenario)
 	t.Log(found.text)
 	for _, word := range words {
 		if !strings.Contains(found.text, word) {

@@ -1,4 +1,4 @@
-package handlertest_test
+package kubetest_test
 
 import (
 	"context"
@@ -11,13 +11,13 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/keyedqueue/workqueue/controllerruntime/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest/kubetest"
 )
 
 // An object with a finalizer stays until the last one is removed, by an update or a patch. A patch that
 // changes nothing makes no new version, and one that changes the spec counts the generation.
 func TestClientset(t *testing.T) {
-	others(t, func(ctx context.Context, cluster *handlertest.Cluster, _ client.Client) {
+	others(t, func(ctx context.Context, cluster *kubetest.Cluster, _ client.Client) {
 		clientset := &fake.Clientset{}
 		cluster.Attach(&clientset.Fake, nil)
 		pods := clientset.CoreV1().Pods("default")

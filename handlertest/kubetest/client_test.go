@@ -1,4 +1,4 @@
-package handlertest_test
+package kubetest_test
 
 import (
 	"context"
@@ -21,23 +21,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/keyedqueue/workqueue/controllerruntime/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest/kubetest"
 )
 
 // others runs a test with the client of others, at once, and what must hold a second later.
-func others(t *testing.T, now func(ctx context.Context, cluster *handlertest.Cluster, c client.Client),
+func others(t *testing.T, now func(ctx context.Context, cluster *kubetest.Cluster, c client.Client),
 	later func(client.Client)) {
 	t.Helper()
 	t.Setenv("HANDLERTEST", "slow:none#1=3ms")
-	handlertest.Converges(t, func(s *handlertest.Scenario) {
-		cluster := handlertest.NewCluster(s, scheme.Scheme)
+	kubetest.Converges(t, func(s *kubetest.Scenario) {
+		cluster := kubetest.NewCluster(s, scheme.Scheme)
 		cluster.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d",
 			Name: "keeps the reconciler busy"}})
 		s.At(time.Millisecond, func() { now(context.Background(), cluster, cluster.Others()) })
 		if later != nil {
 			s.At(time.Second, func() { later(cluster.Others()) })
 		}
-		cluster.Start(func(m *handlertest.Manager) reconcile.Reconciler {
+		cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
 			m.For(&corev1.ConfigMap{})
 			return reconcile.Func(func(context.Context, reconcile.Request) (reconcile.Result,
 				error) {
@@ -52,7 +52,7 @@ func meta(name string, finalizers ...string) metav1.ObjectMeta {
 }
 
 func TestVersionsAndStatus(t *testing.T) {
-	others(t, func(ctx context.Context, _ *handlertest.Cluster, c client.Client) {
+	others(t, func(ctx context.Context, _ *kubetest.Cluster, c client.Client) {
 		pod := &corev1.Pod{ObjectMeta: meta("a"), Status: corev1.PodStatus{Phase: "Running"}}
 		want := func(what string, err error, ok bool) {
 			if err != nil || !ok {
@@ -105,7 +105,7 @@ func TestVersionsAndStatus(t *testing.T) {
 }
 
 func TestFinalizers(t *testing.T) {
-	others(t, func(ctx context.Context, _ *handlertest.Cluster, c client.Client) {
+	others(t, func(ctx context.Context, _ *kubetest.Cluster, c client.Client) {
 		pod := &corev1.Pod{ObjectMeta: meta("a", "x/1", "x/2")}
 		if err := errors.Join(c.Create(ctx, pod), c.Delete(ctx, pod), c.Delete(ctx, pod),
 			c.Get(ctx, client.ObjectKeyFromObject(pod), pod)); err != nil || pod.DeletionTimestamp == nil {
@@ -135,7 +135,7 @@ func TestGarbage(t *testing.T) {
 		}
 		return pod
 	}
-	others(t, func(ctx context.Context, _ *handlertest.Cluster, c client.Client) {
+	others(t, func(ctx context.Context, _ *kubetest.Cluster, c client.Client) {
 		a, b, o := &appsv1.ReplicaSet{ObjectMeta: meta("a")}, &appsv1.ReplicaSet{ObjectMeta: meta("b")},
 			&appsv1.ReplicaSet{ObjectMeta: meta("o")}
 		err := errors.Join(c.Create(ctx, a), c.Create(ctx, b), c.Create(ctx, o))
@@ -163,7 +163,7 @@ func TestGarbage(t *testing.T) {
 }
 
 func TestPatches(t *testing.T) {
-	others(t, func(ctx context.Context, _ *handlertest.Cluster, c client.Client) {
+	others(t, func(ctx context.Context, _ *kubetest.Cluster, c client.Client) {
 		o := &corev1.ConfigMap{ObjectMeta: meta("a"), Data: map[string]string{"x": "1"}}
 		if err := c.Create(ctx, o); err != nil {
 			t.Fatal(err)
@@ -198,7 +198,7 @@ func TestPatches(t *testing.T) {
 }
 
 func TestApply(t *testing.T) {
-	others(t, func(ctx context.Context, _ *handlertest.Cluster, c client.Client) {
+	others(t, func(ctx context.Context, _ *kubetest.Cluster, c client.Client) {
 		o := &corev1.ConfigMap{}
 		apply := func(owner string, data map[string]string, opts ...client.PatchOption) error {
 			o = &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
@@ -232,7 +232,7 @@ func TestApply(t *testing.T) {
 
 // A webhook refuses, and counts.
 func TestOnChange(t *testing.T) {
-	others(t, func(ctx context.Context, cluster *handlertest.Cluster, c client.Client) {
+	others(t, func(ctx context.Context, cluster *kubetest.Cluster, c client.Client) {
 		created := 0
 		cluster.OnChange = func(old, now client.Object) error {
 			if old == nil {
@@ -256,10 +256,10 @@ func TestOnChange(t *testing.T) {
 func TestClientOfProcess(t *testing.T) {
 	t.Setenv("HANDLERTEST_RUNS", "100")
 	seen := make(map[string]int)
-	handlertest.Converges(t, func(s *handlertest.Scenario) {
-		cluster := handlertest.NewCluster(s, scheme.Scheme)
+	kubetest.Converges(t, func(s *kubetest.Scenario) {
+		cluster := kubetest.NewCluster(s, scheme.Scheme)
 		cluster.Create(replicaSet(1))
-		cluster.Start(func(m *handlertest.Manager) reconcile.Reconciler {
+		cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
 			m.For(&appsv1.ReplicaSet{})
 			return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 				var set, cached appsv1.ReplicaSet
@@ -291,7 +291,7 @@ func TestClientOfProcess(t *testing.T) {
 
 // Lists, deletes of many and watches see only what has the labels that they ask for.
 func TestLabels(t *testing.T) {
-	others(t, func(ctx context.Context, cluster *handlertest.Cluster, c client.Client) {
+	others(t, func(ctx context.Context, cluster *kubetest.Cluster, c client.Client) {
 		clientset := &fake.Clientset{}
 		cluster.Attach(&clientset.Fake, nil)
 		watch, err := clientset.CoreV1().Pods("d").Watch(ctx, metav1.ListOptions{LabelSelector: "x=1"})

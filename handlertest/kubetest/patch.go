@@ -1,4 +1,4 @@
-package handlertest
+package kubetest
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	core "github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest"
 )
 
 func (k *kubeClient) Patch(ctx context.Context, o client.Object, patch client.Patch,
@@ -67,7 +67,7 @@ func (k *kubeClient) patch(ctx context.Context, o client.Object, patch client.Pa
 	}
 	return k.write(ctx, verb, named, named.GetResourceVersion() != "", func(kind schema.GroupVersionKind) error {
 		if len(options.DryRun) > 0 {
-			return core.ErrUnchanged
+			return handlertest.ErrUnchanged
 		}
 		key := client.ObjectKeyFromObject(o)
 		old, err := k.cluster.get(kind, key)
@@ -84,7 +84,7 @@ func (k *kubeClient) patch(ctx context.Context, o client.Object, patch client.Pa
 				now, err = k.cluster.update(kind, old, now, status)
 			}
 		}
-		if err != nil && !errors.Is(err, core.ErrUnchanged) {
+		if err != nil && !errors.Is(err, handlertest.ErrUnchanged) {
 			return err
 		}
 		return errors.Join(k.copyInto(o, now, kind), err)
@@ -113,7 +113,7 @@ func (c *Cluster) patched(kind schema.GroupVersionKind, o client.Object, patchTy
 	case types.StrategicMergePatchType:
 		after, err = strategicpatch.StrategicMergePatch(before, data, o)
 	default:
-		err = fmt.Errorf("handlertest: patches of the type %s are not known", patchType)
+		err = fmt.Errorf("kubetest: patches of the type %s are not known", patchType)
 	}
 	if err != nil {
 		return nil, err
@@ -192,7 +192,7 @@ func (c *Cluster) apply(kind schema.GroupVersionKind, old client.Object, data []
 	} else {
 		now, err = c.update(kind, old, now, status)
 	}
-	if err == nil || errors.Is(err, core.ErrUnchanged) {
+	if err == nil || errors.Is(err, handlertest.ErrUnchanged) {
 		owners[owner] = set
 		c.fields[now.GetUID()] = owners
 	}

@@ -1,4 +1,4 @@
-package handlertest
+package kubetest
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
-	core "github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest"
 )
 
 var background = context.Background()
@@ -62,7 +62,7 @@ func (k *kubeClient) read(ctx context.Context, do func() error) error {
 
 // failed is the error of a call as an API server or its client returns it.
 func (k *kubeClient) failed(err error) error {
-	if errors.Is(err, core.ErrUnavailable) {
+	if errors.Is(err, handlertest.ErrUnavailable) {
 		return apierrors.NewTimeoutError(err.Error(), 0)
 	}
 	return err
@@ -197,7 +197,7 @@ func (k *kubeClient) fieldOf(kind schema.GroupVersionKind, o client.Object,
 	case r.Field == "metadata.namespace":
 		return []string{o.GetNamespace()}, nil
 	}
-	return nil, fmt.Errorf("controllerruntime/handlertest: an index with the name field:%s does not exist",
+	return nil, fmt.Errorf("kubetest: an index with the name field:%s does not exist",
 		r.Field)
 }
 
@@ -222,7 +222,7 @@ func (k *kubeClient) write(ctx context.Context, verb string, o client.Object, on
 		return k.failed(k.manager.Process.Write(ctx, what, locked))
 	}
 	err = locked()
-	if errors.Is(err, core.ErrUnchanged) {
+	if errors.Is(err, handlertest.ErrUnchanged) {
 		return nil
 	}
 	if err == nil {
@@ -236,7 +236,7 @@ func (k *kubeClient) Create(ctx context.Context, o client.Object, opts ...client
 	options.ApplyOptions(opts)
 	return k.write(ctx, "creates", o, false, func(kind schema.GroupVersionKind) error {
 		if len(options.DryRun) > 0 {
-			return core.ErrUnchanged
+			return handlertest.ErrUnchanged
 		}
 		created, err := k.cluster.create(kind, o)
 		if err != nil {
@@ -263,7 +263,7 @@ func (k *kubeClient) update(ctx context.Context, o client.Object, dryRun, status
 			return err
 		}
 		updated, err := k.cluster.update(kind, old, o, status)
-		if err != nil && !errors.Is(err, core.ErrUnchanged) {
+		if err != nil && !errors.Is(err, handlertest.ErrUnchanged) {
 			return err
 		}
 		return errors.Join(k.copyInto(o, updated, kind), err)
@@ -294,7 +294,7 @@ func (k *kubeClient) DeleteAllOf(ctx context.Context, o client.Object,
 	var options client.DeleteAllOfOptions
 	options.ApplyOptions(opts)
 	return k.write(ctx, "deletes all", o, false, func(kind schema.GroupVersionKind) error {
-		changed := error(core.ErrUnchanged)
+		changed := error(handlertest.ErrUnchanged)
 		for _, each := range sorted(k.cluster.truth[kind]) {
 			ok, err := k.matches(kind, each, options.ListOptions)
 			if ok && err == nil {
@@ -303,7 +303,7 @@ func (k *kubeClient) DeleteAllOf(ctx context.Context, o client.Object,
 			switch {
 			case err == nil && ok:
 				changed = nil
-			case err != nil && !errors.Is(err, core.ErrUnchanged):
+			case err != nil && !errors.Is(err, handlertest.ErrUnchanged):
 				return err
 			}
 		}
@@ -326,7 +326,7 @@ type subresource struct {
 
 func (s subresource) check() error {
 	if s.name != "status" {
-		return fmt.Errorf("handlertest: the cluster has no subresource %s, but only status", s.name)
+		return fmt.Errorf("kubetest: the cluster has no subresource %s, but only status", s.name)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package handlertest
+package kubetest
 
 import (
 	"context"
@@ -16,18 +16,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	core "github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest"
 	"github.com/keyedqueue/workqueue/worker"
 )
 
 // Scenario is what is tested. See package [github.com/keyedqueue/workqueue/handlertest].
-type Scenario = core.Scenario[reconcile.Request]
+type Scenario = handlertest.Scenario[reconcile.Request]
 
 // Converges tests that a reconciler reaches the same outcome whatever happens in between. See
 // [github.com/keyedqueue/workqueue/handlertest.Converges].
-func Converges(t core.TB, scenario func(s *Scenario)) {
+func Converges(t handlertest.TB, scenario func(s *Scenario)) {
 	t.Helper()
-	core.Converges(t, scenario)
+	handlertest.Converges(t, scenario)
 }
 
 // Manager is one life of the process, as a reconciler sees it. Its methods are for the function of
@@ -39,8 +39,8 @@ type Manager struct {
 	APIReader client.Reader
 	// Scheme is the cluster's.
 	Scheme *runtime.Scheme
-	// Process is for effects outside the cluster. See [core.Process].
-	Process *core.Process
+	// Process is for effects outside the cluster. See [handlertest.Process].
+	Process *handlertest.Process
 
 	cluster *Cluster
 	queue   func(reconcile.Request)
@@ -76,7 +76,7 @@ func (m *Manager) For(kind client.Object, predicates ...predicate.Predicate) {
 // when it changes.
 func (m *Manager) Owns(kind client.Object, predicates ...predicate.Predicate) {
 	if m.forKind.Kind == "" {
-		panic("handlertest: Manager.Owns before Manager.For")
+		panic("kubetest: Manager.Owns before Manager.For")
 	}
 	m.watch(kind, predicates, func(o client.Object) []reconcile.Request {
 		owner := metav1.GetControllerOf(o)
@@ -123,7 +123,7 @@ func (m *Manager) IndexField(_ context.Context, kind client.Object, field string
 // crash loses it.
 func (c *Cluster) Start(new func(m *Manager) reconcile.Reconciler) {
 	if c.scenario == nil {
-		panic("handlertest: Cluster.Start needs a Scenario whose keys are reconcile.Request")
+		panic("kubetest: Cluster.Start needs a Scenario whose keys are reconcile.Request")
 	}
 	if c.scenario.Options.Workers == 0 {
 		c.scenario.Options.Workers = 1
@@ -131,7 +131,7 @@ func (c *Cluster) Start(new func(m *Manager) reconcile.Reconciler) {
 	if c.scenario.Measure == nil {
 		c.scenario.Measure = c.measure
 	}
-	c.scenario.Start = func(p *core.Process) worker.Handler[reconcile.Request] {
+	c.scenario.Start = func(p *handlertest.Process) worker.Handler[reconcile.Request] {
 		m := &Manager{Scheme: c.scheme, Process: p, cluster: c, queue: c.scenario.QueueOf(p).Add,
 			indexes: make(map[index]client.IndexerFunc), shown: make(map[schema.GroupVersionKind]int)}
 		m.Client, m.APIReader = &kubeClient{cluster: c, manager: m, cached: true},

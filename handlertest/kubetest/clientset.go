@@ -1,4 +1,4 @@
-package handlertest
+package kubetest
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	core "github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest"
 )
 
 // logErrorsOnce takes out the handler of apimachinery's HandleError that makes its caller sleep until a
@@ -33,7 +33,7 @@ var logErrorsOnce = sync.OnceFunc(func() { utilruntime.ErrorHandlers = utilrunti
 //
 // A fake clientset does not see the contexts of calls, so one that has ended stops no write. Its watches do
 // not list anew.
-func (c *Cluster) Attach(fake *clienttesting.Fake, p *core.Process) {
+func (c *Cluster) Attach(fake *clienttesting.Fake, p *handlertest.Process) {
 	logErrorsOnce()
 	k := &kubeClient{cluster: c}
 	if p != nil {
@@ -62,7 +62,7 @@ func (c *Cluster) Attach(fake *clienttesting.Fake, p *core.Process) {
 // act carries out an action of a clientset.
 func (k *kubeClient) act(kind schema.GroupVersionKind, action clienttesting.Action) (runtime.Object, error) {
 	if kind.Kind == "" {
-		return nil, fmt.Errorf("handlertest: the scheme of the cluster has no kind for %v", action.GetResource())
+		return nil, fmt.Errorf("kubetest: the scheme of the cluster has no kind for %v", action.GetResource())
 	}
 	ctx := background
 	made, err := k.cluster.scheme.New(kind)
@@ -104,7 +104,7 @@ func (k *kubeClient) act(kind schema.GroupVersionKind, action clienttesting.Acti
 		options.Force, options.FieldManager = a.PatchOptions.Force, a.PatchOptions.FieldManager
 		return o, k.patch(ctx, o, client.RawPatch(a.PatchType, a.Patch), options, status)
 	}
-	return nil, fmt.Errorf("handlertest: the cluster does not know how to %s %s", action.GetVerb(),
+	return nil, fmt.Errorf("kubetest: the cluster does not know how to %s %s", action.GetVerb(),
 		action.GetResource().Resource)
 }
 
@@ -132,7 +132,7 @@ type logged struct {
 // watcher is a watch of a process, or of others.
 type watcher struct {
 	cluster   *Cluster
-	process   *core.Process
+	process   *handlertest.Process
 	kind      schema.GroupVersionKind
 	namespace string
 	labels    labels.Selector
@@ -157,7 +157,7 @@ func (c *Cluster) notifyWatches(kind schema.GroupVersionKind, old, now client.Ob
 }
 
 func (c *Cluster) watch(kind schema.GroupVersionKind, action clienttesting.WatchAction,
-	p *core.Process) (watch.Interface, error) {
+	p *handlertest.Process) (watch.Interface, error) {
 	r := action.GetWatchRestrictions()
 	w := &watcher{cluster: c, process: p, kind: kind, namespace: action.GetNamespace(), labels: r.Labels,
 		result: make(chan watch.Event, 10_000)}

@@ -1,13 +1,13 @@
-// Package handlertest tests a reconciler of controller-runtime against what production does to it: caches
+// Package kubetest tests a reconciler of controller-runtime against what production does to it: caches
 // lag, the process crashes, calls fail, somebody deletes an object at the worst moment. It is package
 // [github.com/keyedqueue/workqueue/handlertest] with a cluster in memory as its world.
 //
 //	func TestWebs(t *testing.T) {
-//		handlertest.Converges(t, func(s *handlertest.Scenario) {
-//			cluster := handlertest.NewCluster(s, scheme)
+//		kubetest.Converges(t, func(s *kubetest.Scenario) {
+//			cluster := kubetest.NewCluster(s, scheme)
 //			web := metav1.ObjectMeta{Namespace: "d", Name: "a"}
 //			cluster.Create(&Web{ObjectMeta: web, Spec: WebSpec{Replicas: 2}})
-//			cluster.Start(func(m *handlertest.Manager) reconcile.Reconciler {
+//			cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
 //				m.For(&Web{})
 //				m.Owns(&corev1.Pod{})
 //				return &WebReconciler{Client: m.Client}
@@ -32,4 +32,4 @@
 // Without Scenario.Measure it is all objects but for what differs from run to run by nature: resource
 // versions, UIDs, generations, managed fields and times. Objects with generated names are compared without
 // their names.
-package handlertest
+package kubetest

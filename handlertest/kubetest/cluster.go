@@ -1,4 +1,4 @@
-package handlertest
+package kubetest
 
 import (
 	"cmp"
@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
-	core "github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest"
 )
 
 // Cluster has the truth of one run: the objects, as an API server has them. [NewCluster] makes one.
@@ -50,7 +50,7 @@ type Cluster struct {
 }
 
 // NewCluster returns an empty cluster for a run of s, with the kinds in scheme.
-func NewCluster[K comparable](s *core.Scenario[K], scheme *runtime.Scheme) *Cluster {
+func NewCluster[K comparable](s *handlertest.Scenario[K], scheme *runtime.Scheme) *Cluster {
 	scenario, _ := any(s).(*Scenario)
 	return &Cluster{scheme: scheme, scenario: scenario, tell: s.Tell, at: s.At, began: time.Now(),
 		uids:   make(map[types.UID]bool),
@@ -101,14 +101,14 @@ func Change[T client.Object](c *Cluster, o T, change func(o T)) {
 
 func must(err error) {
 	if err != nil {
-		panic(fmt.Sprintf("handlertest: somebody else's call fails: %v", err))
+		panic(fmt.Sprintf("kubetest: somebody else's call fails: %v", err))
 	}
 }
 
 func (c *Cluster) kindOf(o runtime.Object) schema.GroupVersionKind {
 	kind, err := apiutil.GVKForObject(o, c.scheme)
 	if err != nil {
-		panic(fmt.Sprintf("handlertest: the scheme of the cluster: %v", err))
+		panic(fmt.Sprintf("kubetest: the scheme of the cluster: %v", err))
 	}
 	return kind
 }
@@ -223,7 +223,7 @@ func (c *Cluster) update(kind schema.GroupVersionKind, old, o client.Object,
 		return nil, err
 	}
 	if reflect.DeepEqual(before, after) {
-		return old, core.ErrUnchanged
+		return old, handlertest.ErrUnchanged
 	}
 	if old.GetDeletionTimestamp() != nil {
 		for _, f := range now.GetFinalizers() {
@@ -284,7 +284,7 @@ func (c *Cluster) remove(kind schema.GroupVersionKind, old client.Object, orphan
 		return c.put(kind, old, nil)
 	}
 	if old.GetDeletionTimestamp() != nil {
-		return core.ErrUnchanged
+		return handlertest.ErrUnchanged
 	}
 	marked := old.DeepCopyObject().(client.Object)
 	marked.SetDeletionTimestamp(&metav1.Time{Time: time.Now().Truncate(time.Second)})

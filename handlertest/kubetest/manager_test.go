@@ -1,4 +1,4 @@
-package handlertest_test
+package kubetest_test
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/keyedqueue/workqueue/controllerruntime/handlertest"
-	core "github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest"
+	"github.com/keyedqueue/workqueue/handlertest/kubetest"
 )
 
 // webs creates the pods that a ReplicaSet wants.
@@ -77,14 +77,14 @@ func wantReport(t *testing.T, report string, words ...string) {
 	}
 }
 
-func scenarioOfWebs(right bool) func(s *handlertest.Scenario) {
-	return func(s *handlertest.Scenario) {
-		cluster := handlertest.NewCluster(s, scheme.Scheme)
+func scenarioOfWebs(right bool) func(s *kubetest.Scenario) {
+	return func(s *kubetest.Scenario) {
+		cluster := kubetest.NewCluster(s, scheme.Scheme)
 		cluster.Create(replicaSet(2))
 		s.At(time.Second, func() {
-			handlertest.Change(cluster, replicaSet(0), func(o *appsv1.ReplicaSet) { *o.Spec.Replicas = 3 })
+			kubetest.Change(cluster, replicaSet(0), func(o *appsv1.ReplicaSet) { *o.Spec.Replicas = 3 })
 		})
-		cluster.Start(func(m *handlertest.Manager) reconcile.Reconciler {
+		cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
 			m.For(&appsv1.ReplicaSet{})
 			m.Owns(&corev1.Pod{})
 			return &webs{m.Client, right}
@@ -94,9 +94,9 @@ func scenarioOfWebs(right bool) func(s *handlertest.Scenario) {
 
 func TestReconciler(t *testing.T) {
 	t.Setenv("HANDLERTEST_RUNS", "200")
-	handlertest.Converges(t, scenarioOfWebs(true))
+	kubetest.Converges(t, scenarioOfWebs(true))
 	var found collector
-	handlertest.Converges(&found, scenarioOfWebs(false))
+	kubetest.Converges(&found, scenarioOfWebs(false))
 	wantReport(t, found.report, "extra:   Pod/d/web-* (4)", "web: creates Pod d/web-*",
 		"undisturbed, from where the stories part")
 	t.Log(found.report)
@@ -105,7 +105,7 @@ func TestReconciler(t *testing.T) {
 // bucket is an object with something outside, which a finalizer guards.
 type buckets struct {
 	client.Client
-	process *core.Process
+	process *handlertest.Process
 	outside map[string]bool
 	right   bool
 }
@@ -120,7 +120,7 @@ func (r *buckets) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	set := func(exists bool) error {
 		return r.process.Write(ctx, fmt.Sprint("bucket exists: ", exists), func() error {
 			if r.outside[o.Name] == exists {
-				return core.ErrUnchanged
+				return handlertest.ErrUnchanged
 			}
 			r.outside[o.Name] = exists
 			return nil
@@ -156,9 +156,9 @@ func (r *buckets) Reconcile(ctx context.Context, request reconcile.Request) (rec
 // Somebody deletes an object while its finalizer is not there yet.
 func TestDeletedSometime(t *testing.T) {
 	t.Setenv("HANDLERTEST_RUNS", "200")
-	scenario := func(right bool) func(s *handlertest.Scenario) {
-		return func(s *handlertest.Scenario) {
-			cluster, outside := handlertest.NewCluster(s, scheme.Scheme), make(map[string]bool)
+	scenario := func(right bool) func(s *kubetest.Scenario) {
+		return func(s *kubetest.Scenario) {
+			cluster, outside := kubetest.NewCluster(s, scheme.Scheme), make(map[string]bool)
 			o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "a"}}
 			cluster.Create(o)
 			s.Sometime("deletes the bucket", func() { cluster.Delete(o) })
@@ -168,15 +168,15 @@ func TestDeletedSometime(t *testing.T) {
 				}
 				return nil
 			})
-			cluster.Start(func(m *handlertest.Manager) reconcile.Reconciler {
+			cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
 				m.For(&corev1.ConfigMap{})
 				return &buckets{m.Client, m.Process, outside, right}
 			})
 		}
 	}
-	handlertest.Converges(t, scenario(true))
+	kubetest.Converges(t, scenario(true))
 	var found collector
-	handlertest.Converges(&found, scenario(false))
+	kubetest.Converges(&found, scenario(false))
 	wantReport(t, found.report, "Check: the bucket is left", "somebody: deletes the bucket",
 		"somebody: deletes ConfigMap d/a")
 }
@@ -207,8 +207,8 @@ func (r *waits) Reconcile(ctx context.Context, request reconcile.Request) (recon
 func TestWatchesAndRequeue(t *testing.T) {
 	for _, poll := range []bool{false, true} {
 		t.Setenv("HANDLERTEST_RUNS", "100")
-		handlertest.Converges(t, func(s *handlertest.Scenario) {
-			cluster := handlertest.NewCluster(s, scheme.Scheme)
+		kubetest.Converges(t, func(s *kubetest.Scenario) {
+			cluster := kubetest.NewCluster(s, scheme.Scheme)
 			from := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "source"},
 				Data: map[string]string{}}
 			if poll {
@@ -218,7 +218,7 @@ func TestWatchesAndRequeue(t *testing.T) {
 			cluster.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "a",
 				Annotations: map[string]string{"from": "source"}}})
 			s.At(3*time.Second, func() {
-				handlertest.Change(cluster, from,
+				kubetest.Change(cluster, from,
 					func(o *corev1.ConfigMap) { o.Data = map[string]string{"ready": "yes"} })
 			})
 			s.Check(func() error {
@@ -229,7 +229,7 @@ func TestWatchesAndRequeue(t *testing.T) {
 				}
 				return err
 			})
-			cluster.Start(func(m *handlertest.Manager) reconcile.Reconciler {
+			cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
 				r := &waits{m.Client}
 				_ = m.IndexField(t.Context(), &corev1.ConfigMap{}, "from",
 					func(o client.Object) []string { return []string{o.GetAnnotations()["from"]} })
@@ -257,8 +257,8 @@ func TestWatchesAndRequeue(t *testing.T) {
 func TestOwnerWithoutNamespace(t *testing.T) {
 	t.Setenv("HANDLERTEST_RUNS", "1")
 	var seen []string
-	handlertest.Converges(t, func(s *handlertest.Scenario) {
-		cluster := handlertest.NewCluster(s, scheme.Scheme)
+	kubetest.Converges(t, func(s *kubetest.Scenario) {
+		cluster := kubetest.NewCluster(s, scheme.Scheme)
 		owner := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "owner"}}
 		cluster.Create(owner)
 		s.At(time.Second, func() {
@@ -268,7 +268,7 @@ func TestOwnerWithoutNamespace(t *testing.T) {
 			}
 			cluster.Create(owned)
 		})
-		cluster.Start(func(m *handlertest.Manager) reconcile.Reconciler {
+		cluster.Start(func(m *kubetest.Manager) reconcile.Reconciler {
 			m.For(&corev1.Namespace{})
 			m.Owns(&corev1.ConfigMap{})
 			return reconcile.Func(func(_ context.Context, request reconcile.Request) (reconcile.Result, error) {
