@@ -42,19 +42,22 @@ type Options[T comparable] struct {
 	StartLimit *rate.Limiter
 
 	// List returns all keys that there are, for programs that may miss an event of a key. Run calls it when it
-	// starts the workers. Without Resync it adds all keys at once, and never again. With Resync the first
-	// period brings each key at its own moment: if that is too late, add the keys yourself at the start. A list
-	// that fails is logged and counted, and tried again after 1 s, then after twice as long each time, up to a
-	// minute or Resync. List runs on a goroutine of the pool, and should return when its context ends: as soon
-	// as the pool is to end. A panic of it, or of an add, ends the pool.
+	// starts the workers. The first list that succeeds adds every key at once. A list that fails is logged and
+	// counted, and tried again after 1 s, then after twice as long each time, up to a minute or Resync. List
+	// runs on a goroutine of the pool, and should return when its context ends: as soon as the pool is to end.
 	List func(ctx context.Context) (iter.Seq[T], error)
-	// Resync is the period of List: it is called again so long after it has returned, and every key of its
-	// last list comes once in a period, at the moment that [Every] would choose. Replicas that share a queue
-	// each add the key, at about the same moment: that may lead to one call for each. The adds end no
-	// [Call.UntilAdded] of this pool, unless one comes just while the call begins. In a queue with priorities
-	// they have controller-runtime's LowPriority, -100, unless the key is being handled. The pool keeps all
-	// keys in memory. A paused pool adds, too; a pool that is to end does not. Zero: keys do not come again.
+	// Resync is the period of List: it is called again so long after it has returned, and after the adds of
+	// the first list each key of the last one is added once in a period, at the moment that [Every] would
+	// choose. Replicas that share a queue each add the key, at about the same moment: that may lead to one call
+	// for each. The pool keeps all keys in memory. A paused pool adds, too; one that is to end does not. Zero:
+	// the keys are listed and added once.
 	Resync time.Duration
+	// ListPriority is the priority of the adds of List, in a queue that has priorities. Nil means -100, which
+	// is controller-runtime's LowPriority: what events bring comes first. So while events bring more than the
+	// workers can do, listed keys do not come at all, unless the queue lets keys age: see Aging of priorityqueue.
+	// The adds end no [Call.UntilAdded] of this pool, unless one comes just while the call begins. For a key
+	// that is being handled they have priority 0.
+	ListPriority *int
 
 	// Drain says what Run still finishes when its context ends.
 	Drain Drain
@@ -158,12 +161,19 @@ func (o *Options[T]) check() error {
 	return errors.Join(errs...)
 }
 
+// lowPriority is controller-runtime's LowPriority, with which its informers add what has not changed.
+const lowPriority = -100
+
 // setDefaults replaces zero values by what they mean.
 func (o *Options[T]) setDefaults() {
 	o.Workers = cmp.Or(o.Workers, 1)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, 30*time.Second)
 	o.CancelGrace = cmp.Or(o.CancelGrace, time.Second)
 	o.KeepGivenUp = cmp.Or(o.KeepGivenUp, 1000)
+	if o.ListPriority == nil {
+		low := lowPriority
+		o.ListPriority = &low
+	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
 	}

@@ -15,9 +15,6 @@ import (
 // last list that succeeded, each at its moment of the period, round after round: a list that fails or takes
 // long delays no key that is known.
 
-// listPriority is controller-runtime's LowPriority, with which its informers add what has not changed.
-const listPriority = -100
-
 // A list that fails is tried again after listRetry, then twice that and so on, up to listRetryMax or Resync.
 const (
 	listRetry    = time.Second
@@ -84,13 +81,15 @@ func (r *resync[T]) await(ctx context.Context, lists <-chan []T) bool {
 	return true
 }
 
-// takeList begins a round with a new list. Without Resync it adds all keys at once.
+// takeList begins a round with a new list. Of the first list it adds all keys at once.
 func (r *resync[T]) takeList(ctx context.Context, keys []T, now time.Time) {
-	period := r.pool.options.Resync
-	if period == 0 {
+	if !r.pool.hasListed.Load() {
 		for i := 0; i < len(keys) && ctx.Err() == nil; i++ {
 			r.addListed(keys[i])
 		}
+	}
+	period := r.pool.options.Resync
+	if period == 0 {
 		return
 	}
 	r.addDue(ctx, now) // keys of the list before that have come due meanwhile
@@ -131,7 +130,7 @@ func (r *resync[T]) addListed(key T) {
 	handled := t.findRunningLocked(key) != nil
 	t.mu.Unlock()
 	if t.priorities != nil && !handled {
-		t.priorities.AddWithPriority(key, listPriority, 0)
+		t.priorities.AddWithPriority(key, *t.options.ListPriority, 0)
 	} else {
 		r.pool.queue.AddCause(key, workqueue.Cause{Reason: "resync", Quiet: true})
 	}

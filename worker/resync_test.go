@@ -60,7 +60,7 @@ func numbers(n int) (keys []string) {
 	return keys
 }
 
-// Each key comes once in a period, always at the same moment of it, and the moments are spread.
+// Each key comes at once, and then once in a period, always at the same moment of it. The moments are spread.
 func TestResync(t *testing.T) {
 	inBubble(t, func(t *testing.T, q stringQueue) {
 		began := make(map[string][]time.Time)
@@ -73,10 +73,11 @@ func TestResync(t *testing.T) {
 		r.after(3 * time.Hour)
 		minutes := make(map[time.Time]int)
 		for key, at := range began {
-			if len(at) != 3 || at[1].Sub(at[0]) != time.Hour || at[2].Sub(at[1]) != time.Hour {
+			if len(at) != 4 || !at[0].Equal(r.begun) || at[2].Sub(at[1]) != time.Hour ||
+				at[3].Sub(at[2]) != time.Hour {
 				t.Fatalf("%s: %v", key, at)
 			}
-			minutes[at[0].Truncate(time.Minute)]++
+			minutes[at[1].Truncate(time.Minute)]++
 		}
 		most := 0
 		for _, n := range minutes {
@@ -91,7 +92,7 @@ func TestResync(t *testing.T) {
 		}
 		l.change(numbers(1), 0, nil)
 		r.after(5 * time.Hour)
-		if gone, stays := began["500"], began["0"]; len(gone) > 4 || len(stays) != 5 {
+		if gone, stays := began["500"], began["0"]; len(gone) > 5 || len(stays) != 6 {
 			t.Errorf("%v, %v", gone, stays)
 		}
 		r.endCleanly()
@@ -157,12 +158,53 @@ func TestList(t *testing.T) {
 	})
 }
 
+// The keys of the first list come at once, behind those that events bring. With Aging they come even while
+// events bring more than the worker can do.
+func TestFirstList(t *testing.T) {
+	for name, test := range map[string]struct {
+		priority   *int
+		aging      time.Duration
+		wantListed int // of 40 keys, how many came in 20 s
+	}{
+		"low":         {wantListed: 0},
+		"aging":       {aging: 10 * time.Millisecond, wantListed: 40},
+		"no priority": {priority: new(int), wantListed: 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newPriorityQueue(priorityqueue.Config[string]{Aging: test.aging})
+				var listed atomic.Int64
+				l := &listing{keys: numbers(40), takes: time.Second}
+				r := run(t, worker.New(q, func(_ context.Context, key string) error {
+					if !strings.HasPrefix(key, "event") {
+						listed.Add(1)
+					}
+					time.Sleep(11 * time.Millisecond)
+					return nil
+				}, options{List: l.list, Resync: 10 * time.Minute, ListPriority: test.priority}))
+				for i := range 2000 { // An event each 10 ms is 110 % of what the worker can do.
+					q.Add(fmt.Sprint("event ", i))
+					time.Sleep(10 * time.Millisecond)
+				}
+				if n := listed.Load(); n != int64(test.wantListed) {
+					t.Errorf("%d listed keys came under load", n)
+				}
+				r.after(40 * time.Second)
+				if n := listed.Load(); n < 40 || n > 60 {
+					t.Errorf("%d listed keys came", n)
+				}
+				r.endCleanly()
+			})
+		})
+	}
+}
+
 // A resync gives way to other keys, and interrupts no handler that waits for an add.
 func TestResyncIsQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newPriorityQueue(priorityqueue.Config[string]{})
 		var j journal
-		l := &listing{keys: []string{"low", "waits"}}
+		l := &listing{keys: []string{"low", "waits"}, takes: time.Second}
 		r := run(t, worker.New(q, func(ctx context.Context, key string) error {
 			j.add(key)
 			if key == "waits" {
@@ -174,7 +216,7 @@ func TestResyncIsQuiet(t *testing.T) {
 			return nil
 		}, options{List: l.list, Resync: time.Hour}))
 		q.Add("waits")
-		r.after(140 * time.Minute) // The only worker has "waits", and both keys have come twice.
+		r.after(140 * time.Minute) // The only worker has "waits", and both keys were added three times.
 		if n := q.PriorityOf("low"); n != -100 {
 			t.Errorf("priority %d", n)
 		}
@@ -270,40 +312,6 @@ func TestResyncAfterASleep(t *testing.T) {
 	})
 }
 
-// secondAddPanics is a queue whose second add with a cause panics.
-type secondAddPanics struct {
-	extended
-	adds atomic.Int32
-}
-
-func (q *secondAddPanics) AddCause(key string, cause workqueue.Cause) {
-	if q.adds.Add(1) == 2 {
-		panic("the queue is bad")
-	}
-	q.extended.AddCause(key, cause)
-}
-
-// Run waits for List, for a moment, also if the pool ends because an add has panicked.
-func TestListEndsAfterAPanic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var calls, returned atomic.Int32
-		list := func(ctx context.Context) (iter.Seq[string], error) {
-			if calls.Add(1) == 1 {
-				return slices.Values([]string{"a"}), nil
-			}
-			<-ctx.Done()
-			time.Sleep(50 * time.Millisecond)
-			returned.Add(1)
-			return nil, ctx.Err()
-		}
-		p := worker.New(&secondAddPanics{extended: newQueue()}, fine, options{List: list, Resync: time.Second})
-		if err := p.Run(t.Context()); err == nil || calls.Load() != 2 || returned.Load() != 1 {
-			t.Errorf("%v; List was called %d times, and has returned %d times late", err, calls.Load(),
-				returned.Load())
-		}
-	})
-}
-
 // slowAdd is a queue whose add with a cause once takes long.
 type slowAdd struct {
 	extended
@@ -329,7 +337,7 @@ func TestResyncAfterASlowAdd(t *testing.T) {
 		r.after(time.Minute)
 		l.change(nil, 1000*time.Hour, nil)
 		r.after(103 * time.Hour)
-		if n := q.adds.Load(); n < 10 || n > 15 {
+		if n := q.adds.Load(); n < 13 || n > 18 {
 			t.Errorf("%d adds", n)
 		}
 		r.cancel()

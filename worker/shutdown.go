@@ -189,7 +189,11 @@ func (p *Pool[T]) endQueue() {
 	var queued []T
 	if !p.options.KeepQueue {
 		p.tracker.catchPanic(p.shutDownQueue)
-		p.tracker.catchPanic(func() { queued = p.queue.DropQueued() })
+		// While others have keys of the queue, such as another pool, what is queued is theirs to handle: a key
+		// that was added while they have it would be dropped, and nobody would say so.
+		if p.queue.Stats().Processing <= len(unfinished) {
+			p.tracker.catchPanic(func() { queued = p.queue.DropQueued() })
+		}
 	}
 	left := p.leftUndone(unfinished, queued)
 	p.locked(func() { p.mu.left, p.mu.phase = left, phaseReturned })
